@@ -1,0 +1,222 @@
+//! The run: warm-up, the measured stream, and the checks after it.
+//!
+//! The client threads live through both phases, so that their stacks and
+//! allocator arenas exist before memory is measured for the first time. This
+//! thread only watches: it samples memory and moves the progress bar.
+
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use indicatif::ProgressBar;
+
+use crate::client::{Client, Phase, Workload};
+use crate::measure::{Footprint, Latencies, Sample, Step, Timeline};
+
+/// How often memory is sampled.
+const SAMPLING: Duration = Duration::from_millis(20);
+/// Warm-up queries per client.
+const WARM_UP: u64 = 500;
+
+/// What a run has measured.
+pub struct Summary {
+    pub queries: u64,
+    pub clients: usize,
+    pub seconds: f64,
+    pub latencies: Latencies,
+    /// Latencies of queries 1 and 6 over the whole table.
+    pub whole_table: [Latencies; 2],
+    /// Bytes of machine code linked at the start, at most, and at the end.
+    pub code_start: u64,
+    pub code_peak: u64,
+    pub code_live: u64,
+    /// Bytes the linker counts as in use at the start and at the end.
+    pub linker_start: u64,
+    pub linker_end: u64,
+    pub start: Footprint,
+    pub peak: Footprint,
+    pub end: Footprint,
+    pub timeline: Timeline,
+}
+
+impl Summary {
+    /// Growth of resident memory that is still flat: 5 % or 4 MB.
+    pub fn tolerance(&self) -> u64 {
+        (self.start.resident / 20).max(4_000_000)
+    }
+
+    /// What a run that removes its queries must not leave behind.
+    pub fn leftovers(&self) -> Vec<String> {
+        let mut leftovers = Vec::new();
+        let grown = self.end.resident.saturating_sub(self.start.resident);
+        if grown > self.tolerance() {
+            let allowed = self.tolerance();
+            leftovers.push(format!("resident memory grew by {grown} bytes, and {allowed} are allowed"));
+        }
+        if self.end.mappings > self.start.mappings {
+            let (start, end) = (self.start.mappings, self.end.mappings);
+            leftovers.push(format!("{start} mappings at the start became {end} at the end"));
+        }
+        if self.linker_end > self.linker_start {
+            let left = self.linker_end - self.linker_start;
+            leftovers.push(format!("the linker still holds {left} bytes of removed queries"));
+        }
+        leftovers
+    }
+}
+
+/// Runs `queries` queries on `clients` threads.
+pub fn run(workload: &Workload, queries: u64, clients: usize, bar: &ProgressBar) -> Result<Summary, String> {
+    thread::scope(|scope| {
+        // One client might take all queries of a phase.
+        let room = queries.max(WARM_UP * clients as u64);
+        let (reply, replies) = channel();
+        let mut commands = Vec::with_capacity(clients);
+        let mut handles = Vec::with_capacity(clients);
+        for _ in 0..clients {
+            let (command, orders) = channel();
+            let reply = reply.clone();
+            commands.push(command);
+            handles.push(scope.spawn(move || serve(workload, room, orders, reply)));
+        }
+        drop(reply);
+        let mut watcher = Watcher {
+            workload,
+            commands: &commands,
+            replies: &replies,
+            bar,
+            timeline: Timeline::new(),
+            peak: Footprint::default(),
+        };
+
+        let warm_up = Phase { first: 0, count: WARM_UP * clients as u64 };
+        bar.set_message("warming up");
+        watcher.phase(warm_up)?;
+        workload.code.restart();
+        watcher.timeline = Timeline::new();
+        watcher.peak = Footprint::default();
+        let code_start = workload.code.now();
+        let linker_start = workload.engine.live_bytes();
+        let start = Footprint::now();
+        watcher.peak = start;
+
+        bar.set_message("running");
+        let started = Instant::now();
+        watcher.phase(Phase { first: warm_up.count, count: queries })?;
+        let seconds = started.elapsed().as_secs_f64();
+        let end = Footprint::now();
+        let linker_end = workload.engine.live_bytes();
+        let (peak, timeline) = (watcher.peak.peak(end), watcher.timeline);
+        // The clients end when nobody can give them orders any more.
+        drop(commands);
+
+        let mut latencies = Latencies::with_room(0);
+        let mut whole_table = [Latencies::with_room(0), Latencies::with_room(0)];
+        let (code_live, code_peak) = (workload.code.now(), workload.code.peak());
+        for handle in handles {
+            let measured = handle.join().map_err(|_| "a client thread panicked".to_owned())?;
+            let Some((all, whole)) = measured else { continue };
+            latencies.merge(&all);
+            for (sum, part) in whole_table.iter_mut().zip(&whole) {
+                sum.merge(part);
+            }
+        }
+        Ok(Summary {
+            queries,
+            clients,
+            seconds,
+            latencies,
+            whole_table,
+            code_start,
+            code_peak,
+            code_live,
+            linker_start,
+            linker_end,
+            start,
+            peak,
+            end,
+            timeline,
+        })
+    })
+}
+
+type Measured = (Latencies, [Latencies; 2]);
+
+/// A client thread: one phase per order, one reply each.
+fn serve(
+    workload: &Workload,
+    room: u64,
+    orders: Receiver<Phase>,
+    reply: Sender<Result<(), String>>,
+) -> Option<Measured> {
+    let mut client = match Client::new(workload, room as usize) {
+        Ok(client) => client,
+        Err(error) => {
+            // Nobody is left to tell if the run has ended already.
+            let _ = reply.send(Err(error));
+            return None;
+        }
+    };
+    while let Ok(phase) = orders.recv() {
+        if reply.send(client.run(phase)).is_err() {
+            break;
+        }
+    }
+    Some((client.latencies, client.whole_table))
+}
+
+/// Orders phases and watches them.
+struct Watcher<'a> {
+    workload: &'a Workload<'a>,
+    commands: &'a [Sender<Phase>],
+    replies: &'a Receiver<Result<(), String>>,
+    bar: &'a ProgressBar,
+    timeline: Timeline,
+    peak: Footprint,
+}
+
+impl Watcher<'_> {
+    fn phase(&mut self, phase: Phase) -> Result<(), String> {
+        self.workload.taken.store(0, Ordering::Relaxed);
+        self.workload.finished.store(0, Ordering::Relaxed);
+        self.bar.set_length(phase.count);
+        let started = Instant::now();
+        for command in self.commands {
+            // A client that could not start has said so in its reply.
+            let _ = command.send(phase);
+        }
+        let mut running = self.commands.len();
+        let mut first_error = Ok(());
+        while running > 0 {
+            match self.replies.recv_timeout(SAMPLING) {
+                Ok(reply) => {
+                    running -= 1;
+                    first_error = first_error.and(reply);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err("a client thread ended early".to_owned());
+                }
+            }
+            self.sample(started);
+        }
+        first_error
+    }
+
+    fn sample(&mut self, started: Instant) {
+        let now = Footprint::now();
+        self.peak = self.peak.peak(now);
+        self.timeline.offer(Sample {
+            seconds: started.elapsed().as_secs_f64(),
+            code: self.workload.code.now(),
+            resident: now.resident,
+        });
+        self.bar.set_position(self.workload.finished.load(Ordering::Relaxed));
+    }
+}
+
+/// The percentiles that reports show.
+pub fn percentiles(latencies: &mut Latencies, step: Step) -> Option<(f64, f64)> {
+    Some((latencies.percentile(step, 50)?, latencies.percentile(step, 99)?))
+}

@@ -1,0 +1,52 @@
+//! [`ExecutorAddr`]: an address in the process that runs the code, which need not be this one.
+//!
+//! Arithmetic wraps nowhere in silence: offsets are added with a check, distances are signed. Turning an address
+//! into a pointer is the business of `memory` and `host`.
+
+use std::fmt;
+
+/// An address in the executing process.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct ExecutorAddr(u64);
+
+impl ExecutorAddr {
+    /// The null address: what an undefined weak symbol resolves to.
+    pub const NULL: ExecutorAddr = ExecutorAddr(0);
+
+    /// The address with this value.
+    pub const fn new(value: u64) -> ExecutorAddr {
+        ExecutorAddr(value)
+    }
+
+    /// The address as a number.
+    pub const fn value(self) -> u64 {
+        self.0
+    }
+
+    /// Whether this is [`ExecutorAddr::NULL`].
+    pub const fn is_null(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The address `bytes` further on; wraps, as address arithmetic in the ELF psABI does.
+    pub const fn offset(self, bytes: u64) -> ExecutorAddr {
+        ExecutorAddr(self.0.wrapping_add(bytes))
+    }
+
+    /// Signed distance from `origin` to here.
+    pub const fn distance_from(self, origin: ExecutorAddr) -> i64 {
+        self.0.wrapping_sub(origin.0) as i64
+    }
+}
+
+impl fmt::Debug for ExecutorAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}", self.0)
+    }
+}
+
+impl fmt::Display for ExecutorAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}", self.0)
+    }
+}

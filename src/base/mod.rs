@@ -1,0 +1,18 @@
+//! Ground words that every room speaks: addresses, names, pools.
+//!
+//! An address is a number here, never a pointer: it may belong to another process. This room knows no symbol, no
+//! memory and no machine code.
+
+mod addr;
+mod name;
+mod pool;
+
+pub use addr::ExecutorAddr;
+pub use name::Name;
+pub use pool::Pool;
+
+/// Rounds up to a multiple of `align`, a power of two; `None` when that does not fit.
+pub(crate) fn align_up(value: u64, align: u64) -> Option<u64> {
+    debug_assert!(align.is_power_of_two());
+    Some(value.checked_add(align - 1)? & !(align - 1))
+}

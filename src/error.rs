@@ -1,0 +1,344 @@
+//! Every error of the crate: what failed, where, what was undone, what to do.
+//!
+//! [`Error`] is one pointer wide and cheap to clone, because one root cause is handed to every query that it fails.
+//! [`ErrorKind`] is what a program matches on. Fields use ground words only (text and numbers), so every room may
+//! name every error. This file decides no policy: who fails, who rolls back, stands in the rooms.
+
+use std::fmt;
+
+use crate::sync::Arc;
+
+/// What every fallible operation of the crate returns.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// An error with its cause. Cheap to clone.
+#[derive(Clone)]
+pub struct Error(Arc<ErrorKind>);
+
+impl Error {
+    /// What went wrong, for matching.
+    pub fn kind(&self) -> &ErrorKind {
+        &self.0
+    }
+
+    /// Wraps a failure of the embedder's own: of a materialisation unit, a generator, a resource manager.
+    pub fn other(message: impl fmt::Display) -> Error {
+        ErrorKind::Other(message.to_string()).into()
+    }
+
+    /// Joins what several steps of one teardown reported; `Ok` when nothing did.
+    pub(crate) fn join(mut failures: Vec<Error>) -> Result<()> {
+        match failures.len() {
+            0 => Ok(()),
+            1 => Err(failures.remove(0)),
+            _ => Err(ErrorKind::Several(failures).into()),
+        }
+    }
+
+    /// The innermost cause: the failure that set all the others off.
+    pub fn root_cause(&self) -> &Error {
+        match self.kind() {
+            ErrorKind::FailedToMaterialize { cause, .. } => cause.root_cause(),
+            _ => self,
+        }
+    }
+}
+
+impl From<ErrorKind> for Error {
+    fn from(kind: ErrorKind) -> Error {
+        Error(Arc::new(kind))
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source()
+    }
+}
+
+/// The kinds of [`Error`].
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The tracker was removed, or transferred to another; nothing more can be put under it.
+    #[error(
+        "{tracker} of dylib `{dylib}` is defunct (removed, or transferred away): nothing was done; use a live tracker"
+    )]
+    TrackerDefunct {
+        /// The dylib that the tracker belongs to.
+        dylib: String,
+        /// The tracker, as [`ResourceKey`](crate::session::ResourceKey) prints.
+        tracker: String,
+    },
+    /// A tracker of one dylib was handed to an operation of another.
+    #[error(
+        "{tracker} belongs to dylib `{owner}`, not to `{dylib}`: nothing was done; transfer and define stay within one dylib"
+    )]
+    ForeignTracker {
+        /// The tracker.
+        tracker: String,
+        /// The dylib that the tracker belongs to.
+        owner: String,
+        /// The dylib that was asked.
+        dylib: String,
+    },
+    /// The dylib was removed.
+    #[error("dylib `{dylib}` is defunct: it was removed, or its session has ended")]
+    DylibDefunct {
+        /// The dylib.
+        dylib: String,
+    },
+    /// The session has ended.
+    #[error("the session has ended")]
+    SessionEnded,
+    /// Some required symbols have no definition in the search order. All of them are listed.
+    #[error("symbols not found: {}{}; searched: {}", quoted(symbols), needed(needed_by), searched.join(", "))]
+    SymbolsNotFound {
+        /// Every missing name.
+        symbols: Vec<String>,
+        /// The object that refers to them, when a link asked.
+        needed_by: Option<String>,
+        /// The dylibs that were searched, in order.
+        searched: Vec<String>,
+    },
+    /// Two strong definitions of one name in one dylib. Neither table nor tracker was changed.
+    #[error(
+        "duplicate definition of `{symbol}` in dylib `{dylib}`: first in {first}, again in {second}; the second was not added"
+    )]
+    DuplicateDefinition {
+        /// The name.
+        symbol: String,
+        /// The dylib.
+        dylib: String,
+        /// Where the name is defined.
+        first: String,
+        /// Where it was defined again.
+        second: String,
+    },
+    /// The unit that was to supply these symbols failed. They are gone from the table; a new definition is welcome.
+    #[error("failed to materialize {} in dylib `{dylib}`: {cause}", quoted(symbols))]
+    FailedToMaterialize {
+        /// The dylib.
+        dylib: String,
+        /// The symbols that failed.
+        symbols: Vec<String>,
+        /// Why.
+        #[source]
+        cause: Error,
+    },
+    /// A symbol that the emitted code refers to was removed while the code was being linked.
+    #[error(
+        "`{symbol}` of dylib `{dylib}` was removed while {dependant} was being linked against it: the link was undone"
+    )]
+    DependencyRemoved {
+        /// The dylib that held the symbol.
+        dylib: String,
+        /// The symbol.
+        symbol: String,
+        /// Who refers to it.
+        dependant: String,
+    },
+    /// A materialisation responsibility was dropped with symbols still owed.
+    #[error("{unit} gave up {} without emitting or failing them", quoted(symbols))]
+    ResponsibilityDropped {
+        /// The unit.
+        unit: String,
+        /// The symbols still owed.
+        symbols: Vec<String>,
+    },
+    /// A unit resolved a symbol that it is not responsible for, or left one out.
+    #[error("{unit} {problem} `{symbol}`, which its interface {}", if *problem == "defines" { "does not promise" } else { "promises" })]
+    InterfaceMismatch {
+        /// The unit.
+        unit: String,
+        /// `defines` or `does not define`.
+        problem: &'static str,
+        /// The symbol.
+        symbol: String,
+    },
+    /// An object cannot be linked.
+    #[error("cannot link {object}: {fault}")]
+    Link {
+        /// The object.
+        object: String,
+        /// What is wrong, and where.
+        #[source]
+        fault: LinkFault,
+    },
+    /// Code memory cannot be had.
+    #[error("code memory: {0}")]
+    Memory(#[source] MemoryFault),
+    /// A stub of this name does not exist in the dylib.
+    #[error("no redirectable stub `{symbol}` in dylib `{dylib}`")]
+    NoSuchStub {
+        /// The dylib.
+        dylib: String,
+        /// The name.
+        symbol: String,
+    },
+    /// A file could not be read.
+    #[error("{path}: {problem}")]
+    File {
+        /// The file.
+        path: String,
+        /// What the system said.
+        problem: String,
+    },
+    /// Several independent steps failed; none stopped the others.
+    #[error("{} failures: {}", .0.len(), numbered(.0))]
+    Several(Vec<Error>),
+    /// A failure of the embedder's own.
+    #[error("{0}")]
+    Other(String),
+}
+
+/// Why an object cannot be linked.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum LinkFault {
+    /// The bytes are not a relocatable ELF object.
+    #[error("not a relocatable ELF64 object: {0}")]
+    NotAnObject(String),
+    /// The object is for another machine.
+    #[error("wrong architecture: e_machine is {found}, this session links {expected}")]
+    WrongArchitecture {
+        /// What the header says.
+        found: String,
+        /// What the session links.
+        expected: &'static str,
+    },
+    /// The object contradicts itself.
+    #[error("malformed: {0}")]
+    Malformed(String),
+    /// The object asks for something that is not supported.
+    #[error("unsupported {what} (section `{section}`, offset {offset:#x}, symbol `{symbol}`)")]
+    Unsupported {
+        /// The construct, by the name that the ABI gives it.
+        what: String,
+        /// The section.
+        section: String,
+        /// Offset in the section, in bytes.
+        offset: u64,
+        /// The symbol concerned, or empty.
+        symbol: String,
+    },
+    /// A relocation's value does not fit its field.
+    #[error(
+        "relocation {kind} out of range (section `{section}`, offset {offset:#x}, symbol `{symbol}` at {target:#x}): \
+         value {value:#x} is not in [{min:#x}, {max:#x}]; {advice}"
+    )]
+    OutOfRange {
+        /// The section.
+        section: String,
+        /// Offset in the section, in bytes.
+        offset: u64,
+        /// The relocation, by its psABI name.
+        kind: String,
+        /// The symbol.
+        symbol: String,
+        /// The symbol's address.
+        target: u64,
+        /// The value computed.
+        value: i128,
+        /// Smallest value that fits.
+        min: i128,
+        /// Largest value that fits.
+        max: i128,
+        /// What to do.
+        advice: &'static str,
+    },
+}
+
+/// Why code memory cannot be had.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum MemoryFault {
+    /// The kernel, or the loader, refused a step.
+    #[error("{step} was refused: {problem}; nothing was kept")]
+    Refused {
+        /// The step.
+        step: String,
+        /// What the system said.
+        problem: String,
+    },
+    /// The pool is full: retry after removing something.
+    #[error(
+        "the {pool} pool is exhausted: {requested} bytes asked, {available} of {capacity} left, largest free range {largest}; remove code and retry"
+    )]
+    PoolExhausted {
+        /// The pool.
+        pool: &'static str,
+        /// Bytes asked for, with alignment.
+        requested: u64,
+        /// Bytes not in use, opened or not.
+        available: u64,
+        /// Bytes of the pool.
+        capacity: u64,
+        /// Largest contiguous free range.
+        largest: u64,
+    },
+    /// The plan asks for something that no pool can give.
+    #[error("cannot place {size} bytes aligned to {align} in the {pool} pool: {problem}")]
+    BadPlan {
+        /// The pool.
+        pool: &'static str,
+        /// Bytes.
+        size: u64,
+        /// Alignment, in bytes.
+        align: u64,
+        /// Why.
+        problem: &'static str,
+    },
+}
+
+impl From<MemoryFault> for Error {
+    fn from(fault: MemoryFault) -> Error {
+        ErrorKind::Memory(fault).into()
+    }
+}
+
+fn quoted(names: &[String]) -> String {
+    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+}
+
+fn needed(by: &Option<String>) -> String {
+    by.as_ref().map(|object| format!(" (needed by {object})")).unwrap_or_default()
+}
+
+fn numbered(failures: &[Error]) -> String {
+    failures.iter().enumerate().map(|(i, e)| format!("({}) {e}", i + 1)).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_one_pointer_and_keeps_its_root_cause() {
+        assert_eq!(size_of::<Error>(), size_of::<usize>());
+        let root = Error::other("disk on fire");
+        let outer: Error =
+            ErrorKind::FailedToMaterialize { dylib: "main".into(), symbols: vec!["foo".into()], cause: root }.into();
+        assert_eq!(outer.root_cause().to_string(), "disk on fire");
+        assert!(outer.to_string().contains("`foo`"), "{outer}");
+    }
+
+    #[test]
+    fn joined_failures_are_all_told() {
+        let joined = Error::join(vec![Error::other("one"), Error::other("two")]).unwrap_err();
+        assert_eq!(joined.to_string(), "2 failures: (1) one (2) two");
+        assert!(Error::join(vec![]).is_ok());
+    }
+}

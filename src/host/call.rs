@@ -1,0 +1,143 @@
+//! [`Function`]: a typed, owned handle to linked code. Calling it costs what a call through a pointer costs.
+//!
+//! The handle owns what keeps the code in memory, as an `Arc` would; removal of the code's tracker completes when the
+//! last handle goes. The signature is the word of whoever made the handle.
+
+use std::ffi::{c_char, c_int};
+use std::fmt;
+use std::panic::{RefUnwindSafe, UnwindSafe};
+
+use crate::base::ExecutorAddr;
+use crate::sync::Arc;
+
+/// A function in linked code, with the pin that keeps it there.
+pub struct Function<F> {
+    pointer: F,
+    /// Dropped with the last clone, which lets the code go.
+    keep_alive: Option<Arc<dyn Send + Sync>>,
+}
+
+impl<F: FunctionPointer> Function<F> {
+    /// A handle to the code at `address`, holding `keep_alive`; `None` is for code that nobody can remove.
+    ///
+    /// # Safety
+    /// - `address` is that of a function whose signature and ABI are those of `F`.
+    /// - Its code stays in memory as long as `keep_alive` is held.
+    /// - For an `F` that is safe to call, so is the function.
+    pub unsafe fn from_address(address: ExecutorAddr, keep_alive: Option<Arc<dyn Send + Sync>>) -> Function<F> {
+        // SAFETY: H1 - the caller gave its word for address and signature.
+        let pointer = unsafe { F::from_address(address.value() as usize) };
+        Function { pointer, keep_alive }
+    }
+
+    /// Where the code is.
+    pub fn address(&self) -> ExecutorAddr {
+        ExecutorAddr::new(self.pointer.to_address() as u64)
+    }
+
+    /// The bare pointer. Nothing keeps its code in memory once the handle is gone.
+    pub fn as_ptr(&self) -> F {
+        self.pointer
+    }
+}
+
+impl<F: FunctionPointer> Clone for Function<F> {
+    fn clone(&self) -> Function<F> {
+        Function { pointer: self.pointer, keep_alive: self.keep_alive.clone() }
+    }
+}
+
+// A panic that passes through a call leaves nothing half-changed in the handle.
+impl<F> UnwindSafe for Function<F> {}
+impl<F> RefUnwindSafe for Function<F> {}
+
+impl<F: FunctionPointer> fmt::Debug for Function<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Function({})", self.address())
+    }
+}
+
+/// Function pointer types that a [`Function`] may have: `extern "C"` and `extern "C-unwind"`, safe and unsafe, with up to
+/// twelve arguments. Arguments must not name lifetimes: use raw pointers for what is borrowed.
+///
+/// # Safety
+/// Implementors are function pointers, and no others; the trait is implemented here only.
+pub unsafe trait FunctionPointer: Copy + sealed::Sealed {
+    /// # Safety
+    /// `address` is that of a function of this type.
+    #[doc(hidden)]
+    unsafe fn from_address(address: usize) -> Self;
+
+    #[doc(hidden)]
+    fn to_address(self) -> usize;
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+macro_rules! function_pointer {
+    ($abi:literal; $($argument:ident: $type:ident),*) => {
+        function_pointer!(@ extern $abi fn($($type),*) -> Ret; $($type),*);
+        function_pointer!(@ unsafe extern $abi fn($($type),*) -> Ret; $($type),*);
+
+        impl<Ret, $($type),*> Function<extern $abi fn($($type),*) -> Ret> {
+            /// Calls the function.
+            #[inline(always)]
+            #[allow(clippy::too_many_arguments)]
+            pub fn call(&self, $($argument: $type),*) -> Ret {
+                (self.pointer)($($argument),*)
+            }
+        }
+
+        impl<Ret, $($type),*> Function<unsafe extern $abi fn($($type),*) -> Ret> {
+            /// Calls the function.
+            ///
+            /// # Safety
+            /// Whatever the function itself asks of its caller.
+            #[inline(always)]
+            #[allow(clippy::too_many_arguments)]
+            pub unsafe fn call(&self, $($argument: $type),*) -> Ret {
+                // SAFETY: H2 - the handle holds the code; the rest is the caller's word.
+                unsafe { (self.pointer)($($argument),*) }
+            }
+        }
+    };
+    (@ $pointer:ty; $($type:ident),*) => {
+        impl<Ret, $($type),*> sealed::Sealed for $pointer {}
+
+        // SAFETY: H1 - a function pointer type.
+        unsafe impl<Ret, $($type),*> FunctionPointer for $pointer {
+            unsafe fn from_address(address: usize) -> Self {
+                // SAFETY: H1 - the caller's word; a function pointer is one word.
+                unsafe { std::mem::transmute::<usize, $pointer>(address) }
+            }
+
+            fn to_address(self) -> usize {
+                self as usize
+            }
+        }
+    };
+}
+
+macro_rules! up_to_twelve_arguments {
+    ($abi:literal) => { up_to_twelve_arguments!($abi; a: A, b: B, c: C, d: D, e: E, f: G, g: H, h: I, i: J, j: K, k: L, l: M); };
+    ($abi:literal; $($argument:ident: $type:ident),*) => { up_to_twelve_arguments!(@ $abi; []; $($argument: $type),*); };
+    (@ $abi:literal; [$($done:ident: $done_type:ident),*]; $argument:ident: $type:ident $(, $rest:ident: $rest_type:ident)*) => {
+        function_pointer!($abi; $($done: $done_type),*);
+        up_to_twelve_arguments!(@ $abi; [$($done: $done_type,)* $argument: $type]; $($rest: $rest_type),*);
+    };
+    (@ $abi:literal; [$($done:ident: $done_type:ident),*];) => { function_pointer!($abi; $($done: $done_type),*); };
+}
+
+up_to_twelve_arguments!("C");
+up_to_twelve_arguments!("C-unwind");
+
+/// Calls an initialiser or finaliser, as the system's loader does: with a count and vectors of no arguments.
+pub(crate) fn run_initializer(address: ExecutorAddr) {
+    type Initializer = extern "C-unwind" fn(c_int, *const *const c_char, *const *const c_char);
+    let nothing: [*const c_char; 1] = [std::ptr::null()];
+    // SAFETY: H1, H2, H3 - the object lists this address as an initialiser, and the registry holds its memory.
+    let initializer = unsafe { std::mem::transmute::<usize, Initializer>(address.value() as usize) };
+    initializer(0, nothing.as_ptr(), nothing.as_ptr());
+}

@@ -1,0 +1,100 @@
+//! [`ExitScope`]: what linked code registers with `atexit` and `__cxa_atexit`, kept per object instead of per process.
+//!
+//! The C++ ABI (Itanium C++ ABI 3.3.6.3) has static destructors registered with the address of the object's own
+//! `__dso_handle`. Linked objects get a `__dso_handle` whose word is the number of a scope, and a `__cxa_atexit` that
+//! leads here. So their destructors run when their code is removed, and never after.
+
+use std::collections::HashMap;
+use std::ffi::{c_int, c_void};
+
+use crate::base::ExecutorAddr;
+use crate::sync::StaticMutex;
+
+/// The handlers of one object. Dropping it forgets handlers that have not run.
+#[derive(Debug)]
+pub(crate) struct ExitScope {
+    number: u64,
+}
+
+struct Handler {
+    /// Position among all registrations of the process.
+    serial: u64,
+    function: extern "C-unwind" fn(*mut c_void),
+    /// Kept as a number: it is linked code's own, and may be used from any thread.
+    argument: usize,
+}
+
+struct Scopes {
+    next_number: u64,
+    next_serial: u64,
+    by_number: Option<HashMap<u64, Vec<Handler>>>,
+}
+
+static SCOPES: StaticMutex<Scopes> = StaticMutex::new(Scopes { next_number: 1, next_serial: 0, by_number: None });
+
+impl ExitScope {
+    pub(crate) fn new() -> ExitScope {
+        let mut scopes = SCOPES.lock();
+        let number = scopes.next_number;
+        scopes.next_number += 1;
+        scopes.by_number.get_or_insert_default().insert(number, Vec::new());
+        ExitScope { number }
+    }
+
+    /// The word that the object's `__dso_handle` holds.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Runs the handlers of `scopes`, the last registered first, those included that handlers register meanwhile.
+    pub(crate) fn run_all(scopes: &[&ExitScope]) {
+        while let Some(handler) = take_last(scopes) {
+            (handler.function)(handler.argument as *mut c_void);
+        }
+    }
+}
+
+impl Drop for ExitScope {
+    fn drop(&mut self) {
+        let handlers = SCOPES.lock().by_number.as_mut().and_then(|scopes| scopes.remove(&self.number));
+        drop(handlers);
+    }
+}
+
+fn take_last(wanted: &[&ExitScope]) -> Option<Handler> {
+    let mut scopes = SCOPES.lock();
+    let by_number = scopes.by_number.as_mut()?;
+    let serial_of = |scope: &&&ExitScope| Some(by_number.get(&scope.number)?.last()?.serial);
+    let last = wanted.iter().filter(|scope| serial_of(scope).is_some()).max_by_key(|scope| serial_of(scope))?;
+    by_number.get_mut(&last.number)?.pop()
+}
+
+/// The address of the `__cxa_atexit` that linked code calls.
+pub(crate) fn atexit_capture_address() -> ExecutorAddr {
+    ExecutorAddr::new(capture_cxa_atexit as *const () as u64)
+}
+
+/// `int __cxa_atexit(void (*f)(void *), void *p, void *d)`: zero when the handler was taken.
+extern "C" fn capture_cxa_atexit(
+    function: Option<extern "C-unwind" fn(*mut c_void)>,
+    argument: *mut c_void,
+    dso_handle: *const u64,
+) -> c_int {
+    let Some(function) = function else { return -1 };
+    if dso_handle.is_null() {
+        return -1;
+    }
+    // SAFETY: H2 - only linked code calls this, with the address of its own `__dso_handle`, whose memory is held while
+    // the code runs.
+    let number = unsafe { dso_handle.read() };
+    let mut scopes = SCOPES.lock();
+    let serial = scopes.next_serial;
+    scopes.next_serial += 1;
+    match scopes.by_number.as_mut().and_then(|scopes| scopes.get_mut(&number)) {
+        Some(handlers) => {
+            handlers.push(Handler { serial, function, argument: argument as usize });
+            0
+        }
+        None => -1,
+    }
+}

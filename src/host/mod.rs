@@ -1,0 +1,23 @@
+//! The hands: everything that is done in the process that runs the code. Calls it, listens to its `atexit`, finds the
+//! process's own symbols.
+//!
+//! # Invariants
+//!
+//! - **H1** A function pointer is made only of an address that a session reported ready, and only where a caller has
+//!   given its word for the signature (`unsafe`).
+//! - **H2** Code is called only while its memory is held: by a handle's pin, or by the registry that calls initialisers
+//!   and finalisers before the memory goes.
+//! - **H3** That initialisers, finalisers and exit handlers may run is part of the word given when code is first looked
+//!   up or initialised; none runs before that.
+//!
+//! This room does not know dylibs, trackers or keys: what keeps memory alive is handed to it as an opaque box.
+
+mod call;
+mod exit_handlers;
+mod process;
+
+pub(crate) use call::run_initializer;
+pub use call::{Function, FunctionPointer};
+pub(crate) use exit_handlers::{ExitScope, atexit_capture_address};
+pub use process::LoadedLibrary;
+pub(crate) use process::find_symbol;

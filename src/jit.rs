@@ -1,0 +1,303 @@
+//! [`Jit`]: the ready-made house. Wires session, memory, layer and services, and gives typed handles.
+//!
+//! - **J1** The caller's word, for a signature and for the code's right to run, is asked for here, where the caller
+//!   stands, and passed on unchanged to `host`.
+
+use std::fmt;
+use std::path::Path;
+
+use crate::base::ExecutorAddr;
+use crate::error::{ErrorKind, Result};
+use crate::host::{Function, FunctionPointer};
+use crate::layer::ObjectLinkingLayer;
+use crate::link::ObjectBuffer;
+use crate::memory::{MemoryManager, MemoryStatistics, MemoryUsage, SlabPool, SlabPoolOptions};
+use crate::os::MappedFile;
+use crate::platform::{InitFiniRegistry, ProcessSymbols, StubManager};
+use crate::session::{
+    ExecutionSession, JitDylib, LookupResult, ReclaimPolicy, RequiredState, ResourceTracker, SymbolRequest, Visibility,
+};
+use crate::sync::Arc;
+
+/// A session with everything that ordinary code needs (ORC: `LLJIT`). Cheap to clone; the last one ends the session.
+///
+/// ```no_run
+/// # fn main() -> Result<(), jittison::Error> {
+/// # let object: Vec<u8> = Vec::new();
+/// let jit = jittison::Jit::new()?;
+/// let tracker = jit.main_dylib().create_tracker()?;
+/// jit.add_object(&tracker, "add.o", object)?;
+/// let add = unsafe { jit.lookup::<extern "C" fn(i32, i32) -> i32>("add")? };
+/// assert_eq!(add.call(2, 3), 5);
+/// drop(add); // a live handle keeps the code
+/// assert!(tracker.remove()?.is_complete());
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Jit(Arc<Rooms>);
+
+struct Rooms {
+    session: ExecutionSession,
+    main: JitDylib,
+    process: JitDylib,
+    layer: Arc<ObjectLinkingLayer>,
+    stubs: Arc<StubManager>,
+    initializers: Arc<InitFiniRegistry>,
+}
+
+impl Jit {
+    /// A session with default settings.
+    ///
+    /// # Errors
+    /// When no window of code memory can be had.
+    pub fn new() -> Result<Jit> {
+        Jit::builder().build()
+    }
+
+    /// Settings to change before building.
+    pub fn builder() -> JitBuilder {
+        JitBuilder::default()
+    }
+
+    /// The session, for everything that this type does not wrap.
+    pub fn session(&self) -> &ExecutionSession {
+        &self.0.session
+    }
+
+    /// The dylib that is there from the start.
+    pub fn main_dylib(&self) -> &JitDylib {
+        &self.0.main
+    }
+
+    /// The dylib of the process's own symbols; every other dylib has it last in its link order.
+    pub fn process_dylib(&self) -> &JitDylib {
+        &self.0.process
+    }
+
+    /// The layer that links objects.
+    pub fn layer(&self) -> &Arc<ObjectLinkingLayer> {
+        &self.0.layer
+    }
+
+    /// A new dylib that sees the process's symbols.
+    ///
+    /// # Errors
+    /// When the session has ended.
+    pub fn create_dylib(&self, name: &str) -> Result<JitDylib> {
+        let dylib = self.0.session.create_dylib(name)?;
+        dylib.set_link_order(&[(self.0.process.clone(), Visibility::ExportedOnly)]);
+        Ok(dylib)
+    }
+
+    /// Adds an object under a tracker. It is linked when one of its symbols is looked up.
+    ///
+    /// # Errors
+    /// As [`ObjectLinkingLayer::add`].
+    pub fn add_object(&self, tracker: &ResourceTracker, name: &str, bytes: impl Into<ObjectBuffer>) -> Result<()> {
+        self.0.layer.add(tracker, name, bytes.into())
+    }
+
+    /// Adds an object file under a tracker. The file is mapped, not read; do not shorten it before it is linked.
+    ///
+    /// # Errors
+    /// As [`add_object`](Self::add_object), or when the file cannot be mapped.
+    pub fn add_object_file(&self, tracker: &ResourceTracker, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        let bytes = ObjectBuffer::new(MappedFile::open(path)?);
+        self.0.layer.add(tracker, &path.display().to_string(), bytes)
+    }
+
+    /// Looks a function up in the main dylib and what it links against; see [`lookup_in`](Self::lookup_in).
+    ///
+    /// # Errors
+    /// As [`lookup_in`](Self::lookup_in).
+    ///
+    /// # Safety
+    /// As [`lookup_in`](Self::lookup_in).
+    pub unsafe fn lookup<F: FunctionPointer>(&self, name: &str) -> Result<Function<F>> {
+        // SAFETY: J1 - the caller's word, passed on.
+        unsafe { self.lookup_in(&self.0.main, name) }
+    }
+
+    /// Looks a function up in a dylib and what it links against: links what is needed, runs the initialisers that wait,
+    /// and gives a handle that keeps the function's code in memory.
+    ///
+    /// # Errors
+    /// Missing symbols, all of them; failures to link, with the cause.
+    ///
+    /// # Safety
+    /// - `name` is a function of the signature and ABI `F`; if `F` is safe to call, so is the function.
+    /// - The objects added so far may run: their initialisers now, their finalisers and exit handlers when removed.
+    pub unsafe fn lookup_in<F: FunctionPointer>(&self, dylib: &JitDylib, name: &str) -> Result<Function<F>> {
+        let found = self.find(dylib, name)?;
+        let keep_alive: Option<Arc<dyn Send + Sync>> = match &found.symbol {
+            Some(symbol) => Some(Arc::new(self.0.session.pin(symbol).ok_or_else(|| not_found(dylib, name))?)),
+            None => None,
+        };
+        self.run_pending(dylib);
+        // SAFETY: J1 - the caller's word for the signature; the pin holds the code.
+        Ok(unsafe { Function::from_address(found.address, keep_alive) })
+    }
+
+    /// The address of a symbol, once its code is ready. Nothing keeps it valid: the tracker may be removed at any time.
+    /// Initialisers are not run.
+    ///
+    /// # Errors
+    /// As [`lookup_in`](Self::lookup_in).
+    pub fn address_of(&self, dylib: &JitDylib, name: &str) -> Result<ExecutorAddr> {
+        Ok(self.find(dylib, name)?.address)
+    }
+
+    /// Links every object of a dylib that has initialisers, and runs those that wait: what `dlopen` does. Returns the
+    /// number of functions called.
+    ///
+    /// # Errors
+    /// As [`lookup_in`](Self::lookup_in).
+    ///
+    /// # Safety
+    /// The objects added so far may run: their initialisers now, their finalisers and exit handlers when removed.
+    pub unsafe fn initialize(&self, dylib: &JitDylib) -> Result<usize> {
+        let names = dylib.lazy_side_effects();
+        let requests: Vec<_> = names.iter().map(|name| SymbolRequest::weak(name)).collect();
+        dylib.lookup(&requests, RequiredState::Ready)?;
+        Ok(self.run_pending(dylib))
+    }
+
+    /// Defines a stub under a tracker: a function whose target can be changed while threads call it.
+    ///
+    /// # Errors
+    /// As [`StubManager::create`].
+    pub fn create_stub(&self, tracker: &ResourceTracker, name: &str, target: ExecutorAddr) -> Result<()> {
+        self.0.stubs.create(tracker, &[(name, target)])
+    }
+
+    /// Sends callers of a stub to another target, by one atomic store.
+    ///
+    /// # Errors
+    /// When there is no such stub.
+    ///
+    /// # Safety
+    /// `target` is a function of the signature that the stub's callers use, and its code stays as long as they call it.
+    pub unsafe fn redirect_stub(&self, dylib: &JitDylib, name: &str, target: ExecutorAddr) -> Result<()> {
+        self.0.stubs.redirect(dylib, name, target)
+    }
+
+    /// What the code under a tracker holds.
+    pub fn usage(&self, tracker: &ResourceTracker) -> MemoryUsage {
+        self.0.layer.usage(tracker.key())
+    }
+
+    /// What all code of the session holds.
+    pub fn memory_statistics(&self) -> MemoryStatistics {
+        self.0.layer.memory().statistics()
+    }
+
+    fn find(&self, dylib: &JitDylib, name: &str) -> Result<LookupResult> {
+        let order = dylib.search_order();
+        let mut found = self.0.session.lookup(&order, &[SymbolRequest::required(name)], RequiredState::Ready)?;
+        found.pop().ok_or_else(|| not_found(dylib, name))
+    }
+
+    /// Dependencies first, then the dylib itself.
+    fn run_pending(&self, dylib: &JitDylib) -> usize {
+        let order = dylib.search_order();
+        order.iter().rev().map(|(dylib, _)| self.0.initializers.run_pending(dylib)).sum()
+    }
+}
+
+impl fmt::Debug for Jit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Jit").field("session", &self.0.session).field("memory", &self.memory_statistics()).finish()
+    }
+}
+
+/// Settings of a [`Jit`].
+#[derive(Default)]
+pub struct JitBuilder {
+    memory: Option<Arc<dyn MemoryManager>>,
+    pool: SlabPoolOptions,
+    libraries: Vec<String>,
+    reclaim: ReclaimPolicy,
+}
+
+impl JitBuilder {
+    /// Takes code memory from `memory` instead of a [`SlabPool`] of its own.
+    pub fn memory_manager(mut self, memory: Arc<dyn MemoryManager>) -> JitBuilder {
+        self.memory = Some(memory);
+        self
+    }
+
+    /// Bytes of address space to reserve for code memory.
+    pub fn window_size(mut self, bytes: u64) -> JitBuilder {
+        self.pool.window_size = bytes;
+        self
+    }
+
+    /// Bytes by which each pool of code memory grows.
+    pub fn slab_size(mut self, bytes: u64) -> JitBuilder {
+        self.pool.slab_size = bytes;
+        self
+    }
+
+    /// Whether freed code is filled with traps.
+    pub fn trap_freed_code(mut self, trap: bool) -> JitBuilder {
+        self.pool.trap_freed_code = trap;
+        self
+    }
+
+    /// Opens a shared library for symbols that the process does not have; by name or path, as the system's loader
+    /// takes it. Tried in the order given, at the first name that is missing.
+    pub fn library(mut self, name: &str) -> JitBuilder {
+        self.libraries.push(name.to_string());
+        self
+    }
+
+    /// Who reclaims a removed tracker when its last handle goes.
+    pub fn reclaim_policy(mut self, policy: ReclaimPolicy) -> JitBuilder {
+        self.reclaim = policy;
+        self
+    }
+
+    /// Builds the house.
+    ///
+    /// # Errors
+    /// When no window of code memory can be had.
+    pub fn build(self) -> Result<Jit> {
+        let memory = match self.memory {
+            Some(memory) => memory,
+            None => Arc::new(SlabPool::new(self.pool)?),
+        };
+        let session = ExecutionSession::with_policy(self.reclaim);
+        let layer = ObjectLinkingLayer::new(memory.clone());
+        let stubs = StubManager::new(memory);
+        let initializers = InitFiniRegistry::new();
+        layer.add_plugin(initializers.clone());
+        // Told of removals in reverse: finalisers run, then stubs go, then code.
+        session.register_manager(layer.clone());
+        session.register_manager(stubs.clone());
+        session.register_manager(initializers.clone());
+        let process = session.create_dylib("process")?;
+        process.add_generator(Arc::new(ProcessSymbols::new(self.libraries)));
+        let main = session.create_dylib("main")?;
+        main.set_link_order(&[(process.clone(), Visibility::ExportedOnly)]);
+        Ok(Jit(Arc::new(Rooms { session, main, process, layer, stubs, initializers })))
+    }
+}
+
+impl fmt::Debug for JitBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JitBuilder")
+            .field("pool", &self.pool)
+            .field("libraries", &self.libraries)
+            .finish_non_exhaustive()
+    }
+}
+
+fn not_found(dylib: &JitDylib, name: &str) -> crate::error::Error {
+    ErrorKind::SymbolsNotFound {
+        symbols: vec![name.to_string()],
+        needed_by: None,
+        searched: vec![dylib.name().to_string()],
+    }
+    .into()
+}

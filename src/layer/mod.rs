@@ -1,0 +1,10 @@
+//! The front desk: where session, link and memory meet. Objects become materialisation units; finished links are recorded
+//! under their tracker's key and given back by it.
+//!
+//! Things that are not about marrying the three belong elsewhere. This room runs no code, and knows no services.
+
+mod object_layer;
+mod plugin;
+
+pub use object_layer::ObjectLinkingLayer;
+pub use plugin::{LinkHooks, LinkOrigin, LinkPlugin};

@@ -1,0 +1,202 @@
+//! [`ObjectLinkingLayer`]: object → materialisation. Its ledger holds the memory of every finished link, by key.
+
+use std::fmt;
+
+use rustc_hash::FxHashMap;
+
+use crate::base::{ExecutorAddr, Name};
+use crate::error::Result;
+use crate::layer::plugin::{LinkHooks, LinkOrigin, LinkPlugin};
+use crate::link::{ExternalSymbol, ObjectBuffer, ObjectInterface, PlacedLink, PlannedLink};
+use crate::memory::{Finalized, MemoryManager, MemoryUsage};
+use crate::session::{
+    JitDylib, Ledger, LookupResult, MaterializationResponsibility, MaterializationUnit, RequiredState, ResourceKey,
+    ResourceManager, ResourceTracker, SymbolFlags, SymbolRef, SymbolRequest,
+};
+use crate::sync::{Arc, AtomicU64, Mutex, Ordering};
+
+/// Links objects into dylibs (ORC: `ObjectLinkingLayer`). Register it with the session as a [`ResourceManager`], before
+/// anything that is built upon it.
+pub struct ObjectLinkingLayer {
+    memory: Arc<dyn MemoryManager>,
+    plugins: Mutex<Arc<[Arc<dyn LinkPlugin>]>>,
+    held: Ledger<Box<dyn Finalized>>,
+    objects_added: AtomicU64,
+}
+
+impl ObjectLinkingLayer {
+    /// A layer that takes its memory from `memory`.
+    pub fn new(memory: Arc<dyn MemoryManager>) -> Arc<ObjectLinkingLayer> {
+        Arc::new(ObjectLinkingLayer {
+            memory,
+            plugins: Mutex::new(Arc::from([])),
+            held: Ledger::new(),
+            objects_added: AtomicU64::new(0),
+        })
+    }
+
+    /// Has `plugin` take part in all links that begin from now on.
+    pub fn add_plugin(&self, plugin: Arc<dyn LinkPlugin>) {
+        let mut plugins = self.plugins.lock();
+        *plugins = plugins.iter().cloned().chain([plugin]).collect();
+    }
+
+    /// Adds an object under a tracker. It is linked when one of its symbols is looked for.
+    ///
+    /// # Errors
+    /// When the bytes are no object that can be linked, a strong symbol of it is defined already, or the tracker is
+    /// defunct; nothing was added then.
+    pub fn add(self: &Arc<Self>, tracker: &ResourceTracker, name: &str, bytes: ObjectBuffer) -> Result<()> {
+        let interface = ObjectInterface::scan(name, &bytes)?;
+        let sequence = self.objects_added.fetch_add(1, Ordering::Relaxed);
+        let symbols = promised(interface, name, sequence);
+        tracker.define(ObjectUnit { layer: self.clone(), name: Arc::from(name), bytes, symbols, sequence })
+    }
+
+    /// What the code under a key holds.
+    pub fn usage(&self, key: ResourceKey) -> MemoryUsage {
+        self.held.inspect(key, |held| held.iter().map(|memory| memory.usage()).sum())
+    }
+
+    /// The memory manager.
+    pub fn memory(&self) -> &Arc<dyn MemoryManager> {
+        &self.memory
+    }
+
+    /// Number of keys under which memory is held.
+    pub fn key_count(&self) -> usize {
+        self.held.key_count()
+    }
+}
+
+impl ResourceManager for ObjectLinkingLayer {
+    fn remove_resources(&self, _dylib: &JitDylib, key: ResourceKey) -> Result<()> {
+        // Dropping gives the memory back, the last linked first.
+        let mut held = self.held.take(key);
+        while held.pop().is_some() {}
+        Ok(())
+    }
+
+    fn transfer_resources(&self, _dylib: &JitDylib, destination: ResourceKey, source: ResourceKey) {
+        self.held.transfer(destination, source);
+    }
+}
+
+impl fmt::Debug for ObjectLinkingLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "object linking layer with {} keys", self.key_count())
+    }
+}
+
+/// An object that nobody has looked into yet.
+struct ObjectUnit {
+    layer: Arc<ObjectLinkingLayer>,
+    name: Arc<str>,
+    bytes: ObjectBuffer,
+    symbols: Vec<(Name, SymbolFlags)>,
+    sequence: u64,
+}
+
+impl MaterializationUnit for ObjectUnit {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn symbols(&self) -> &[(Name, SymbolFlags)] {
+        &self.symbols
+    }
+
+    fn materialize(self: Box<Self>, responsibility: MaterializationResponsibility) {
+        // Nobody can ask for a unit without symbols, and every object has one (`promised`).
+        let Some(watch) = responsibility.watch() else { return };
+        let origin =
+            LinkOrigin { object: self.name.clone(), sequence: self.sequence, dylib: responsibility.dylib(), watch };
+        let plugins = self.layer.plugins.lock().clone();
+        let mut hooks: Vec<_> = plugins.iter().map(|plugin| plugin.begin(&origin)).collect();
+        match self.place(&responsibility, &mut hooks) {
+            Ok(placed) => look_up_externals(self.layer, responsibility, placed, hooks),
+            Err(error) => responsibility.fail(error),
+        }
+    }
+}
+
+impl ObjectUnit {
+    /// Plans, takes memory, and makes the addresses known.
+    fn place(
+        &self,
+        responsibility: &MaterializationResponsibility,
+        hooks: &mut [Box<dyn LinkHooks>],
+    ) -> Result<PlacedLink> {
+        let owned: FxHashMap<&str, ()> = responsibility.symbols().iter().map(|owed| (owed.name.as_str(), ())).collect();
+        let planned = PlannedLink::plan(
+            self.name.clone(),
+            self.bytes.clone(),
+            |name| owned.contains_key(name),
+            |graph| hooks.iter_mut().try_for_each(|hook| hook.prepare(graph)),
+        )?;
+        let placed = planned.allocate(&*self.layer.memory)?;
+        let addresses: FxHashMap<&str, ExecutorAddr> = placed.definitions().collect();
+        responsibility.notify_resolved(|owed| addresses.get(owed.name.as_str()).copied())?;
+        Ok(placed)
+    }
+}
+
+fn look_up_externals(
+    layer: Arc<ObjectLinkingLayer>,
+    responsibility: MaterializationResponsibility,
+    placed: PlacedLink,
+    hooks: Vec<Box<dyn LinkHooks>>,
+) {
+    // The names are in the graph, which goes along into the continuation: the lookup is done with them when it returns.
+    let names: Vec<(String, bool)> =
+        placed.externals().map(|ExternalSymbol { name, required }| (name.to_string(), required)).collect();
+    let requests: Vec<_> = names.iter().map(|(name, required)| SymbolRequest { name, required: *required }).collect();
+    responsibility.lookup(&requests, RequiredState::Resolved, move |responsibility, found| {
+        match found.and_then(|found| finish(&layer, &responsibility, placed, hooks, found)) {
+            // A failure to emit has failed the symbols; the memory is the tracker's, and goes with it.
+            Ok(dependencies) => drop(responsibility.notify_emitted(dependencies)),
+            Err(error) => responsibility.fail(error),
+        }
+    });
+}
+
+/// Fixes up, seals, and records everything under the key. Returns what the code refers to.
+fn finish(
+    layer: &ObjectLinkingLayer,
+    responsibility: &MaterializationResponsibility,
+    placed: PlacedLink,
+    hooks: Vec<Box<dyn LinkHooks>>,
+    found: Vec<LookupResult>,
+) -> Result<Vec<SymbolRef>> {
+    let addresses: Vec<ExecutorAddr> = found.iter().map(|result| result.address).collect();
+    let (linked, memory) = placed.finish(&addresses)?;
+    // If the tracker is defunct, the closure is dropped unrun, and with it the memory.
+    responsibility.with_resource_key(move |key| {
+        layer.held.record(key, memory);
+        for hook in hooks {
+            hook.record(key, &linked);
+        }
+    })?;
+    Ok(found.into_iter().filter_map(|result| result.symbol).collect())
+}
+
+/// What an object promises: its global definitions, and a symbol without address for its initialisers. An object that
+/// defines nothing gets that symbol too, so that it can be asked for.
+fn promised(interface: ObjectInterface, object: &str, sequence: u64) -> Vec<(Name, SymbolFlags)> {
+    let mut symbols: Vec<(Name, SymbolFlags)> = Vec::with_capacity(interface.symbols.len() + 1);
+    for symbol in interface.symbols {
+        let set = [
+            (symbol.is_weak, SymbolFlags::WEAK),
+            (symbol.is_exported, SymbolFlags::EXPORTED),
+            (symbol.is_callable, SymbolFlags::CALLABLE),
+            (symbol.is_absolute, SymbolFlags::ABSOLUTE),
+        ];
+        let flags =
+            set.into_iter().filter(|(is_set, _)| *is_set).fold(SymbolFlags::NONE, |flags, (_, flag)| flags | flag);
+        symbols.push((Name::from(symbol.name), flags));
+    }
+    if interface.has_initializers || symbols.is_empty() {
+        symbols.push((Name::from(format!("{object}#{sequence}.initializers")), SymbolFlags::SIDE_EFFECTS_ONLY));
+    }
+    symbols
+}

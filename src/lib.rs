@@ -1,0 +1,25 @@
+//! A JIT linker in which every piece of running code can be taken back: exactly, safely, at once.
+#![deny(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod base;
+pub mod error;
+#[allow(unsafe_code)]
+pub mod host;
+#[allow(unsafe_code)]
+mod jit;
+pub mod layer;
+pub mod link;
+#[allow(unsafe_code)]
+pub mod memory;
+#[allow(unsafe_code)]
+mod os;
+pub mod platform;
+pub mod session;
+mod sync;
+
+pub use error::{Error, ErrorKind};
+pub use host::Function;
+pub use jit::{Jit, JitBuilder};
+pub use memory::{MemoryStatistics, MemoryUsage};
+pub use session::{ExecutionSession, JitDylib, ReclaimPolicy, Removal, ResourceKey, ResourceManager, ResourceTracker};

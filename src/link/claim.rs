@@ -1,0 +1,48 @@
+//! Which of an object's definitions count: those that the responsibility owns. The others are references from here on.
+//!
+//! A weak or common symbol that somebody else defined first becomes an external. A section group all of whose
+//! definitions became externals is dropped whole, as the gABI asks ("Section Groups"); one that was claimed in part
+//! stays, which wastes bytes and breaks nothing. `DW.ref.*` symbols stay private to their object: they are no identity
+//! that two objects need to agree on, and sharing them would tie the unwind tables of unrelated trackers together.
+
+use crate::link::graph::{Binding, Definition, LinkGraph, SymbolIndex};
+
+/// Turns global definitions that `is_owned` denies into externals, and drops groups that have lost all of theirs.
+pub(crate) fn claim(graph: &mut LinkGraph, is_owned: impl Fn(&str) -> bool) {
+    let mut defined = vec![(0u32, 0u32); graph.group_count as usize];
+    for index in 0..graph.symbols.len() {
+        let symbol = &graph.symbols[index];
+        let Definition::Block(block, _) = symbol.definition else { continue };
+        if symbol.binding == Binding::Local || is_private(graph.text(&symbol.name)) {
+            continue;
+        }
+        let owned = is_owned(graph.text(&symbol.name));
+        if let Some(group) = graph.blocks[block.0 as usize].group {
+            let (all, kept) = &mut defined[group as usize];
+            *all += 1;
+            *kept += u32::from(owned);
+        }
+        if !owned {
+            let symbol = &mut graph.symbols[index];
+            symbol.definition = Definition::External;
+            symbol.binding = Binding::Global;
+        }
+    }
+    let is_lost = |group: u32| matches!(defined[group as usize], (1.., 0));
+    for block in &mut graph.blocks {
+        block.is_dropped = block.group.is_some_and(is_lost);
+    }
+    for index in 0..graph.symbols.len() {
+        let symbol = SymbolIndex(index as u32);
+        if let Definition::Block(block, _) = graph.definition(symbol)
+            && graph.blocks[block.0 as usize].is_dropped
+        {
+            graph.symbols[index].definition = Definition::Nowhere;
+        }
+    }
+}
+
+/// Whether a global symbol is nobody else's business.
+pub(crate) fn is_private(name: &str) -> bool {
+    name.starts_with("DW.ref.")
+}

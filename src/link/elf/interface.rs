@@ -1,0 +1,82 @@
+//! [`ObjectInterface`]: what an object defines and whether it has initialisers, without reading the rest of it.
+//!
+//! This is what a materialisation unit promises when an object is added. Things that can be seen here and cannot be
+//! linked (thread-local symbols, ifuncs) are refused here already, so that `add` fails and not some later lookup.
+
+use crate::error::Error;
+use crate::link::claim::is_private;
+use crate::link::elf::{ElfObject, LE, shn, st};
+use crate::link::initializers;
+use object::read::elf::{SectionHeader as _, Sym as _};
+
+/// What an object defines.
+#[derive(Debug, Default)]
+pub struct ObjectInterface {
+    /// Its global definitions, in the order of its symbol table.
+    pub symbols: Vec<InterfaceSymbol>,
+    /// Whether it has functions to run before its code is used, or before it goes.
+    pub has_initializers: bool,
+}
+
+/// One global definition.
+#[derive(Debug)]
+pub struct InterfaceSymbol {
+    /// The name.
+    pub name: String,
+    /// Whether another definition may stand in for it.
+    pub is_weak: bool,
+    /// Whether other dylibs see it.
+    pub is_exported: bool,
+    /// Whether it is a function.
+    pub is_callable: bool,
+    /// Whether it is a fixed value.
+    pub is_absolute: bool,
+}
+
+impl ObjectInterface {
+    /// Reads the interface of an object.
+    ///
+    /// # Errors
+    /// When the bytes are not a relocatable object of this machine, or define something that cannot be linked.
+    pub fn scan(name: &str, bytes: &[u8]) -> Result<ObjectInterface, Error> {
+        let object = ElfObject::open(name, bytes)?;
+        let mut interface = ObjectInterface::default();
+        for section in object.sections.iter() {
+            let is_alloc = section.sh_flags(LE).0 & 2 != 0;
+            interface.has_initializers |= is_alloc && initializers::classify(object.section_name(section)?).is_some();
+        }
+        for symbol in object.symbols.iter().skip(1) {
+            let section = symbol.st_shndx(LE).0;
+            if section == shn::UNDEF || symbol.st_bind().0 == st::BIND_LOCAL {
+                continue;
+            }
+            let name = object.symbol_name(symbol)?;
+            check_supported(&object, symbol.st_type().0, name)?;
+            if is_private(name) {
+                continue;
+            }
+            if name.is_empty() {
+                return Err(object.malformed("a global symbol without a name"));
+            }
+            let binding = symbol.st_bind().0;
+            let visibility = symbol.st_visibility().0;
+            interface.symbols.push(InterfaceSymbol {
+                name: name.to_string(),
+                is_weak: matches!(binding, st::BIND_WEAK | st::BIND_GNU_UNIQUE) || section == shn::COMMON,
+                is_exported: !matches!(visibility, st::VISIBILITY_HIDDEN | st::VISIBILITY_INTERNAL),
+                is_callable: symbol.st_type().0 == st::TYPE_FUNC,
+                is_absolute: section == shn::ABS,
+            });
+        }
+        Ok(interface)
+    }
+}
+
+/// Refuses definitions that need more than an address.
+pub(crate) fn check_supported(object: &ElfObject<'_>, symbol_type: u8, name: &str) -> Result<(), Error> {
+    match symbol_type {
+        st::TYPE_TLS => Err(object.unsupported("thread-local symbol (STT_TLS)", ".symtab", 0, name)),
+        st::TYPE_GNU_IFUNC => Err(object.unsupported("indirect function (STT_GNU_IFUNC)", ".symtab", 0, name)),
+        _ => Ok(()),
+    }
+}

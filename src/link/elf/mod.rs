@@ -1,0 +1,128 @@
+//! ELF64 objects for x86-64: what they define (`interface.rs`) and what they consist of (`read.rs`).
+//!
+//! Headers are read through `object`; everything that the gABI lets an object say wrong is checked here, so that
+//! nothing behind this door meets an index or a range that does not exist.
+
+mod interface;
+mod read;
+
+pub use interface::{InterfaceSymbol, ObjectInterface};
+pub(crate) use read::read_graph;
+
+use object::LittleEndian;
+use object::elf::{FileHeader64, SectionHeader64, Sym64};
+use object::read::elf::{FileHeader, SectionTable, SymbolTable};
+
+use crate::error::{Error, ErrorKind, LinkFault};
+
+pub(crate) type Header = FileHeader64<LittleEndian>;
+pub(crate) type SectionHeader = SectionHeader64<LittleEndian>;
+pub(crate) type ElfSymbol = Sym64<LittleEndian>;
+pub(crate) const LE: LittleEndian = LittleEndian;
+
+/// An object whose headers have been checked.
+pub(crate) struct ElfObject<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) bytes: &'a [u8],
+    pub(crate) sections: SectionTable<'a, Header>,
+    pub(crate) symbols: SymbolTable<'a, Header>,
+}
+
+impl<'a> ElfObject<'a> {
+    pub(crate) fn open(name: &'a str, bytes: &'a [u8]) -> Result<ElfObject<'a>, Error> {
+        let fault = |fault| Error::from(ErrorKind::Link { object: name.to_string(), fault });
+        let not_an_object = |problem: &str| fault(LinkFault::NotAnObject(problem.to_string()));
+        if bytes.get(..4) != Some(b"\x7fELF") {
+            let found = &bytes[..bytes.len().min(4)];
+            return Err(not_an_object(&format!("it begins with {found:02x?}, not with \\x7fELF")));
+        }
+        if bytes.get(4) != Some(&2) || bytes.get(5) != Some(&1) {
+            return Err(not_an_object("it is not 64-bit little-endian"));
+        }
+        if bytes.len() >= u32::MAX as usize {
+            return Err(not_an_object("it is larger than 4 GiB"));
+        }
+        let header = Header::parse(bytes).map_err(|error| not_an_object(&error.to_string()))?;
+        let machine = header.e_machine(LE).0;
+        if machine != EM_X86_64 {
+            return Err(fault(LinkFault::WrongArchitecture { found: machine_name(machine), expected: "x86-64 (62)" }));
+        }
+        if header.e_type(LE).0 != ET_REL {
+            return Err(not_an_object(&format!(
+                "e_type is {}, and only relocatable files (1) are linked",
+                header.e_type(LE).0
+            )));
+        }
+        let malformed = |error: object::read::Error| fault(LinkFault::Malformed(error.to_string()));
+        let sections = header.sections(LE, bytes).map_err(malformed)?;
+        let symbols = sections.symbols(LE, bytes, object::elf::SHT_SYMTAB).map_err(malformed)?;
+        Ok(ElfObject { name, bytes, sections, symbols })
+    }
+
+    pub(crate) fn fault(&self, fault: LinkFault) -> Error {
+        ErrorKind::Link { object: self.name.to_string(), fault }.into()
+    }
+
+    pub(crate) fn malformed(&self, problem: impl ToString) -> Error {
+        self.fault(LinkFault::Malformed(problem.to_string()))
+    }
+
+    pub(crate) fn unsupported(&self, what: &str, section: &str, offset: u64, symbol: &str) -> Error {
+        self.fault(LinkFault::Unsupported {
+            what: what.to_string(),
+            section: section.to_string(),
+            offset,
+            symbol: symbol.to_string(),
+        })
+    }
+
+    pub(crate) fn section_name(&self, section: &SectionHeader) -> Result<&'a str, Error> {
+        let name = self.sections.section_name(LE, section).map_err(|error| self.malformed(error))?;
+        std::str::from_utf8(name).map_err(|_| self.malformed("a section's name is not UTF-8"))
+    }
+
+    pub(crate) fn symbol_name(&self, symbol: &ElfSymbol) -> Result<&'a str, Error> {
+        let name = self.symbols.symbol_name(LE, symbol).map_err(|error| self.malformed(error))?;
+        std::str::from_utf8(name).map_err(|_| self.malformed("a symbol's name is not UTF-8"))
+    }
+}
+
+pub(crate) const EM_X86_64: u16 = 62;
+pub(crate) const ET_REL: u16 = 1;
+
+fn machine_name(machine: u16) -> String {
+    let name = match machine {
+        3 => "i386",
+        8 => "MIPS",
+        20 => "PowerPC",
+        21 => "PowerPC64",
+        22 => "S390",
+        40 => "ARM",
+        183 => "AArch64",
+        243 => "RISC-V",
+        258 => "LoongArch",
+        _ => return machine.to_string(),
+    };
+    format!("{name} ({machine})")
+}
+
+/// Symbol types and bindings of the gABI and of GNU.
+pub(crate) mod st {
+    pub(crate) const TYPE_SECTION: u8 = 3;
+    pub(crate) const TYPE_FILE: u8 = 4;
+    pub(crate) const TYPE_FUNC: u8 = 2;
+    pub(crate) const TYPE_TLS: u8 = 6;
+    pub(crate) const TYPE_GNU_IFUNC: u8 = 10;
+    pub(crate) const BIND_LOCAL: u8 = 0;
+    pub(crate) const BIND_WEAK: u8 = 2;
+    pub(crate) const BIND_GNU_UNIQUE: u8 = 10;
+    pub(crate) const VISIBILITY_INTERNAL: u8 = 1;
+    pub(crate) const VISIBILITY_HIDDEN: u8 = 2;
+}
+
+/// Special section indices.
+pub(crate) mod shn {
+    pub(crate) const UNDEF: u16 = 0;
+    pub(crate) const ABS: u16 = 0xfff1;
+    pub(crate) const COMMON: u16 = 0xfff2;
+}

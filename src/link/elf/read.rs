@@ -1,0 +1,347 @@
+//! Reads an object into a [`LinkGraph`]: sections become blocks, symbols keep their order, relocations become edges.
+//!
+//! Sections that are not in memory (debug information, symbol tables) are left out. Whatever refers into them from
+//! memory is refused.
+
+use object::read::elf::{Rela as _, SectionHeader as _, Sym as _};
+
+use crate::base::Pool;
+use crate::error::{Error, LinkFault};
+use crate::link::buffer::ObjectBuffer;
+use crate::link::elf::interface::check_supported;
+use crate::link::elf::{ElfObject, ElfSymbol, LE, SectionHeader, shn, st};
+use crate::link::graph::{Binding, BlockId, Content, Definition, Edge, LinkGraph, Role, Symbol, SymbolIndex, Text};
+use crate::link::initializers::{self, Direction};
+use crate::link::x86_64::{self, EdgeKind};
+use crate::sync::Arc;
+
+/// Reads `bytes`.
+pub(crate) fn read_graph(name: Arc<str>, bytes: ObjectBuffer) -> Result<LinkGraph, Error> {
+    let content = bytes.clone();
+    let object = ElfObject::open(&name, &content)?;
+    let mut graph = LinkGraph {
+        name: name.clone(),
+        bytes,
+        blocks: Vec::with_capacity(object.sections.len()),
+        symbols: Vec::with_capacity(object.symbols.len() + 4),
+        edges: Vec::new(),
+        group_count: 0,
+    };
+    let mut reader = Reader { block_of: vec![None; object.sections.len()], object: &object, graph: &mut graph };
+    reader.sections()?;
+    reader.groups()?;
+    reader.symbols()?;
+    reader.relocations()?;
+    Ok(graph)
+}
+
+struct Reader<'a, 'data> {
+    object: &'a ElfObject<'data>,
+    graph: &'a mut LinkGraph,
+    /// By section index.
+    block_of: Vec<Option<BlockId>>,
+}
+
+impl Reader<'_, '_> {
+    fn sections(&mut self) -> Result<(), Error> {
+        for (index, section) in self.object.sections.enumerate() {
+            if section.sh_flags(LE).0 & shf::ALLOC != 0 {
+                self.block_of[index.0] = self.section(section)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn section(&mut self, section: &SectionHeader) -> Result<Option<BlockId>, Error> {
+        let object = self.object;
+        let name = object.section_name(section)?;
+        let (kind, flags) = (section.sh_type(LE).0, section.sh_flags(LE).0);
+        let refuse = |what: &str| Err(object.unsupported(what, name, 0, ""));
+        if flags & shf::TLS != 0 {
+            return refuse("thread-local section (SHF_TLS)");
+        }
+        if flags & shf::COMPRESSED != 0 {
+            return refuse("compressed section in memory (SHF_COMPRESSED)");
+        }
+        if flags & (shf::EXECINSTR | shf::WRITE) == shf::EXECINSTR | shf::WRITE {
+            return refuse("section that is both writable and executable");
+        }
+        match kind {
+            sht::PROGBITS | sht::NOBITS | sht::INIT_ARRAY | sht::FINI_ARRAY | sht::X86_64_UNWIND => {}
+            sht::NOTE => return Ok(None), // for the system linker's output, not for running code
+            sht::PREINIT_ARRAY => return refuse("section type SHT_PREINIT_ARRAY"),
+            sht::RELA | sht::REL | sht::GROUP => return Ok(None),
+            _ => return refuse(&format!("section type {kind:#x}")),
+        }
+        let (size, align) = (section.sh_size(LE), section.sh_addralign(LE).max(1));
+        if !align.is_power_of_two() {
+            return Err(object.malformed(format!("section `{name}` is aligned to {align}, which is no power of two")));
+        }
+        if size > u64::from(u32::MAX) {
+            return refuse("section larger than 4 GiB");
+        }
+        let content = match section.file_range(LE) {
+            None => Content::Zero,
+            Some((start, size)) => {
+                let end = start.checked_add(size).filter(|end| *end <= object.bytes.len() as u64);
+                let end =
+                    end.ok_or_else(|| object.malformed(format!("section `{name}` reaches past the end of the file")))?;
+                Content::Object(start as usize..end as usize)
+            }
+        };
+        let id = self.graph.push_block(text(object, name), pool_of(name, flags), content, size, align, 0..0);
+        let role = role_of(name);
+        if matches!(role, Role::Initializers { .. }) && size % 8 != 0 {
+            return Err(
+                object.malformed(format!("section `{name}` has {size} bytes, which is no whole number of addresses"))
+            );
+        }
+        self.graph.blocks[id.0 as usize].role = role;
+        Ok(Some(id))
+    }
+
+    fn groups(&mut self) -> Result<(), Error> {
+        for section in self.object.sections.iter() {
+            let Some((flags, members)) = section.group(LE, self.object.bytes).map_err(|e| self.object.malformed(e))?
+            else {
+                continue;
+            };
+            if flags.0 & GRP_COMDAT == 0 {
+                continue; // its members stay together anyhow: all of them are kept
+            }
+            let group = self.graph.group_count;
+            self.graph.group_count += 1;
+            for member in members {
+                let slot = self.block_of.get(member.get(LE) as usize);
+                let block =
+                    slot.ok_or_else(|| self.object.malformed("a section group names a section that does not exist"))?;
+                if let Some(block) = block {
+                    self.graph.blocks[block.0 as usize].group = Some(group);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn symbols(&mut self) -> Result<(), Error> {
+        for (index, symbol) in self.object.symbols.enumerate() {
+            let name = self.object.symbol_name(symbol)?;
+            let definition = self.definition(index, symbol, name)?;
+            let binding = match symbol.st_bind().0 {
+                st::BIND_LOCAL => Binding::Local,
+                st::BIND_WEAK | st::BIND_GNU_UNIQUE => Binding::Weak,
+                _ => Binding::Global,
+            };
+            let name = text(self.object, name);
+            self.graph.push_symbol(Symbol { name, definition, size: symbol.st_size(LE), binding });
+        }
+        if self.graph.symbols.is_empty() {
+            // Without a symbol table, relocations against symbol 0 still mean the value 0.
+            let name = Text::Made(Arc::from(""));
+            self.graph.push_symbol(Symbol {
+                name,
+                definition: Definition::Absolute(0),
+                size: 0,
+                binding: Binding::Local,
+            });
+        }
+        Ok(())
+    }
+
+    fn definition(&mut self, index: object::SymbolIndex, symbol: &ElfSymbol, name: &str) -> Result<Definition, Error> {
+        let object = self.object;
+        let value = symbol.st_value(LE);
+        let kind = symbol.st_type().0;
+        if index.0 == 0 {
+            return Ok(Definition::Absolute(0));
+        }
+        if kind == st::TYPE_FILE {
+            return Ok(Definition::Nowhere);
+        }
+        match symbol.st_shndx(LE).0 {
+            shn::UNDEF => return Ok(Definition::External),
+            shn::ABS => return Ok(Definition::Absolute(value)),
+            shn::COMMON => {
+                let align = value.max(1);
+                if !align.is_power_of_two() || symbol.st_size(LE) > u64::from(u32::MAX) {
+                    return Err(object.malformed(format!(
+                        "common symbol `{name}` has alignment {value} and size {}",
+                        symbol.st_size(LE)
+                    )));
+                }
+                let block = self.graph.push_block(
+                    Text::Made(Arc::from("COMMON")),
+                    Pool::Data,
+                    Content::Zero,
+                    symbol.st_size(LE),
+                    align,
+                    0..0,
+                );
+                return Ok(Definition::Block(block, 0));
+            }
+            _ => {}
+        }
+        let section = object.symbols.symbol_section(LE, symbol, index).map_err(|error| object.malformed(error))?;
+        let Some(section) = section else {
+            return Err(object.unsupported("special section index", ".symtab", index.0 as u64, name));
+        };
+        let block = self.block_of.get(section.0).ok_or_else(|| {
+            object.malformed(format!("symbol `{name}` is in section {}, which does not exist", section.0))
+        })?;
+        let Some(block) = *block else { return Ok(Definition::Nowhere) };
+        if kind != st::TYPE_SECTION {
+            check_supported(object, kind, name)?;
+        }
+        let size = self.graph.blocks[block.0 as usize].size;
+        if value > size {
+            return Err(
+                object.malformed(format!("symbol `{name}` is at {value:#x}, past the end ({size:#x}) of its section"))
+            );
+        }
+        Ok(Definition::Block(block, value))
+    }
+
+    fn relocations(&mut self) -> Result<(), Error> {
+        let object = self.object;
+        for section in object.sections.iter() {
+            let target = section.sh_info(LE) as usize;
+            match section.sh_type(LE).0 {
+                sht::RELA => {}
+                kind @ (sht::REL | sht::CREL) => {
+                    if self.block_of.get(target).is_some_and(Option::is_some) {
+                        let name = object.section_name(section)?;
+                        let what = if kind == sht::REL {
+                            "relocations without addends (SHT_REL)"
+                        } else {
+                            "compact relocations (SHT_CREL)"
+                        };
+                        return Err(object.unsupported(what, name, 0, ""));
+                    }
+                    continue;
+                }
+                _ => continue,
+            }
+            let block = self
+                .block_of
+                .get(target)
+                .ok_or_else(|| object.malformed("relocations for a section that does not exist"))?;
+            if let Some(block) = *block {
+                self.edges(section, block)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn edges(&mut self, section: &SectionHeader, block: BlockId) -> Result<(), Error> {
+        let object = self.object;
+        let Some((relocations, _)) = section.rela(LE, object.bytes).map_err(|error| object.malformed(error))? else {
+            return Ok(());
+        };
+        let (block_size, is_zero, already) = {
+            let block = &self.graph.blocks[block.0 as usize];
+            (block.size, matches!(block.content, Content::Zero), !block.edges.is_empty())
+        };
+        let place = |offset: u64| (self.graph.block_name(block).to_string(), offset);
+        if already {
+            let (name, _) = place(0);
+            return Err(object.unsupported("second relocation section for one section", &name, 0, ""));
+        }
+        if is_zero && !relocations.is_empty() {
+            let (name, _) = place(0);
+            return Err(object.malformed(format!("relocations in `{name}`, which has no bytes")));
+        }
+        let first = self.graph.edges.len() as u32;
+        self.graph.edges.reserve(relocations.len());
+        for relocation in relocations {
+            let (offset, r_type) = (relocation.r_offset(LE), relocation.r_type(LE, false).0);
+            let symbol = relocation.r_sym(LE, false);
+            if r_type == R_X86_64_NONE {
+                continue;
+            }
+            if symbol as usize >= self.graph.symbols.len() {
+                let (name, offset) = (self.graph.block_name(block).to_string(), offset);
+                return Err(object.malformed(format!(
+                    "relocation in `{name}` at {offset:#x} names symbol {symbol}, which does not exist"
+                )));
+            }
+            let symbol = SymbolIndex(symbol);
+            let Some(kind) = EdgeKind::from_relocation(r_type) else {
+                return Err(object.fault(LinkFault::Unsupported {
+                    what: x86_64::relocation_name(r_type),
+                    section: self.graph.block_name(block).to_string(),
+                    offset,
+                    symbol: self.graph.symbol_name(symbol).to_string(),
+                }));
+            };
+            if offset.checked_add(kind.width() as u64).is_none_or(|end| end > block_size) {
+                let name = self.graph.block_name(block);
+                return Err(object.malformed(format!(
+                    "relocation in `{name}` at {offset:#x} reaches past its end ({block_size:#x})"
+                )));
+            }
+            self.graph.edges.push(Edge { offset: offset as u32, kind, symbol, addend: relocation.r_addend(LE) });
+        }
+        self.graph.blocks[block.0 as usize].edges = first..self.graph.edges.len() as u32;
+        Ok(())
+    }
+}
+
+/// The pool for a section. What only relocation writes goes where running code cannot write it.
+fn pool_of(name: &str, flags: u64) -> Pool {
+    const RELRO: [&str; 6] = [".data.rel.ro", ".init_array", ".fini_array", ".ctors", ".dtors", ".eh_frame"];
+    if flags & shf::EXECINSTR != 0 {
+        Pool::Code
+    } else if flags & shf::WRITE == 0 || RELRO.iter().any(|relro| name.starts_with(relro)) {
+        Pool::ReadOnly
+    } else {
+        Pool::Data
+    }
+}
+
+fn role_of(name: &str) -> Role {
+    if name == ".eh_frame" {
+        return Role::EhFrame;
+    }
+    match initializers::classify(name) {
+        Some((kind, priority, direction)) => {
+            Role::Initializers { kind, priority, backward: direction == Direction::Backward }
+        }
+        None => Role::Plain,
+    }
+}
+
+/// A name as a range of the object, of which it is a part.
+fn text(object: &ElfObject<'_>, name: &str) -> Text {
+    let start = (name.as_ptr() as usize).wrapping_sub(object.bytes.as_ptr() as usize);
+    match start.checked_add(name.len()) {
+        Some(end) if end <= object.bytes.len() => Text::Object(start as u32..end as u32),
+        _ => Text::Made(Arc::from(name)),
+    }
+}
+
+const R_X86_64_NONE: u32 = 0;
+const GRP_COMDAT: u32 = 1;
+
+/// Section types.
+mod sht {
+    pub(super) const PROGBITS: u32 = 1;
+    pub(super) const RELA: u32 = 4;
+    pub(super) const NOTE: u32 = 7;
+    pub(super) const NOBITS: u32 = 8;
+    pub(super) const REL: u32 = 9;
+    pub(super) const INIT_ARRAY: u32 = 14;
+    pub(super) const FINI_ARRAY: u32 = 15;
+    pub(super) const PREINIT_ARRAY: u32 = 16;
+    pub(super) const GROUP: u32 = 17;
+    pub(super) const CREL: u32 = 0x4000_0014;
+    pub(super) const X86_64_UNWIND: u32 = 0x7000_0001;
+}
+
+/// Section flags.
+mod shf {
+    pub(super) const WRITE: u64 = 1;
+    pub(super) const ALLOC: u64 = 2;
+    pub(super) const EXECINSTR: u64 = 4;
+    pub(super) const TLS: u64 = 0x400;
+    pub(super) const COMPRESSED: u64 = 0x800;
+}

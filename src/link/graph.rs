@@ -1,0 +1,289 @@
+//! [`LinkGraph`]: one object as arrays of blocks, symbols and edges.
+//!
+//! ```text
+//!   blocks:  [ .text │ .rodata │ .data │ … │ GOT │ stubs ]     one per section, then what the linker makes
+//!               │ edges: a range of `edges`
+//!               ▼
+//!   edges:   [ (offset, kind, symbol, addend) … ]
+//!                               │
+//!   symbols: [ null │ .text │ main │ printf … ]                the object's own order, so an ELF index is an index here
+//! ```
+//!
+//! Names and contents are ranges of the object's bytes: nothing is copied before there is memory to copy it to. The
+//! graph has no lifetime, so a link can wait for its externals without holding a stack.
+
+use std::ops::Range;
+
+use crate::base::{ExecutorAddr, Pool};
+use crate::error::{Error, ErrorKind, LinkFault};
+use crate::link::buffer::ObjectBuffer;
+use crate::link::x86_64::EdgeKind;
+use crate::sync::Arc;
+
+/// An object being linked.
+pub struct LinkGraph {
+    pub(crate) name: Arc<str>,
+    pub(crate) bytes: ObjectBuffer,
+    pub(crate) blocks: Vec<Block>,
+    pub(crate) symbols: Vec<Symbol>,
+    pub(crate) edges: Vec<Edge>,
+    /// Number of section groups; blocks name theirs.
+    pub(crate) group_count: u32,
+}
+
+/// Position of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BlockId(pub(crate) u32);
+
+/// Position of a symbol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SymbolIndex(pub(crate) u32);
+
+/// A contiguous piece of one pool.
+#[derive(Debug)]
+pub struct Block {
+    pub(crate) name: Text,
+    /// The pool it goes to.
+    pub pool: Pool,
+    pub(crate) content: Content,
+    /// Bytes.
+    pub size: u64,
+    /// Alignment in bytes, a power of two.
+    pub align: u64,
+    pub(crate) edges: Range<u32>,
+    pub(crate) role: Role,
+    /// The section group that it belongs to.
+    pub(crate) group: Option<u32>,
+    /// Dropped with its group: not laid out, not copied.
+    pub(crate) is_dropped: bool,
+    /// Offset in its pool's segment, from layout on.
+    pub(crate) offset: u64,
+}
+
+/// What the linker must do with a block beyond copying it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    Plain,
+    EhFrame,
+    Initializers { kind: super::InitializerKind, priority: u32, backward: bool },
+}
+
+/// Where a block's bytes come from.
+#[derive(Debug)]
+pub(crate) enum Content {
+    /// A range of the object.
+    Object(Range<usize>),
+    /// Bytes that the linker made.
+    Made(Vec<u8>),
+    /// Zeroes.
+    Zero,
+}
+
+/// A name: of the object, or of the linker.
+#[derive(Debug, Clone)]
+pub(crate) enum Text {
+    Object(Range<u32>),
+    Made(Arc<str>),
+}
+
+/// A symbol of the object.
+#[derive(Debug)]
+pub struct Symbol {
+    pub(crate) name: Text,
+    /// Where it is.
+    pub definition: Definition,
+    /// Bytes, as the object says.
+    pub size: u64,
+    pub(crate) binding: Binding,
+}
+
+/// Where a symbol is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Definition {
+    /// In a block, at an offset.
+    Block(BlockId, u64),
+    /// A fixed value.
+    Absolute(u64),
+    /// Elsewhere: looked up by name.
+    External,
+    /// In a section that is not in memory, or was dropped with its group.
+    Nowhere,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Binding {
+    Local,
+    Global,
+    Weak,
+}
+
+/// A place in a block whose bytes depend on where a symbol is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Edge {
+    /// Offset in the block.
+    pub offset: u32,
+    /// How the value is computed and stored.
+    pub kind: EdgeKind,
+    /// What it refers to.
+    pub symbol: SymbolIndex,
+    /// The addend.
+    pub addend: i64,
+}
+
+impl LinkGraph {
+    /// What the object is called in errors.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// All blocks.
+    pub fn blocks(&self) -> impl Iterator<Item = (BlockId, &Block)> {
+        self.blocks.iter().enumerate().map(|(index, block)| (BlockId(index as u32), block))
+    }
+
+    /// All symbols.
+    pub fn symbols(&self) -> impl Iterator<Item = (SymbolIndex, &Symbol)> {
+        self.symbols.iter().enumerate().map(|(index, symbol)| (SymbolIndex(index as u32), symbol))
+    }
+
+    /// A block's section name.
+    pub fn block_name(&self, block: BlockId) -> &str {
+        self.text(&self.blocks[block.0 as usize].name)
+    }
+
+    /// A symbol's name; empty for those that have none.
+    pub fn symbol_name(&self, symbol: SymbolIndex) -> &str {
+        self.text(&self.symbols[symbol.0 as usize].name)
+    }
+
+    /// A symbol's definition.
+    pub fn definition(&self, symbol: SymbolIndex) -> Definition {
+        self.symbols[symbol.0 as usize].definition
+    }
+
+    /// The edges of a block.
+    pub fn edges(&self, block: BlockId) -> &[Edge] {
+        let edges = &self.blocks[block.0 as usize].edges;
+        &self.edges[edges.start as usize..edges.end as usize]
+    }
+
+    /// The external of this name, if the object has one.
+    pub fn find_external(&self, name: &str) -> Option<SymbolIndex> {
+        self.symbols()
+            .find(|(index, symbol)| symbol.definition == Definition::External && self.symbol_name(*index) == name)
+            .map(|(index, _)| index)
+    }
+
+    /// Adds a block that the linker makes.
+    pub fn add_block(&mut self, name: &str, pool: Pool, content: Vec<u8>, align: u64, edges: &[Edge]) -> BlockId {
+        let first = self.edges.len() as u32;
+        self.edges.extend_from_slice(edges);
+        let size = content.len() as u64;
+        self.push_block(
+            Text::Made(Arc::from(name)),
+            pool,
+            Content::Made(content),
+            size,
+            align,
+            first..self.edges.len() as u32,
+        )
+    }
+
+    /// Adds an external that the object itself does not name.
+    pub fn add_external(&mut self, name: &str) -> SymbolIndex {
+        self.push_symbol(Symbol {
+            name: Text::Made(Arc::from(name)),
+            definition: Definition::External,
+            size: 0,
+            binding: Binding::Global,
+        })
+    }
+
+    /// Adds a local symbol.
+    pub fn add_local(&mut self, name: &str, block: BlockId, offset: u64) -> SymbolIndex {
+        self.push_symbol(Symbol {
+            name: Text::Made(Arc::from(name)),
+            definition: Definition::Block(block, offset),
+            size: 0,
+            binding: Binding::Local,
+        })
+    }
+
+    /// Adds a local symbol with a fixed address.
+    pub fn add_local_absolute(&mut self, name: &str, address: ExecutorAddr) -> SymbolIndex {
+        let definition = Definition::Absolute(address.value());
+        self.push_symbol(Symbol { name: Text::Made(Arc::from(name)), definition, size: 0, binding: Binding::Local })
+    }
+
+    /// Gives an external a definition of this link's own: it is not looked up then, and nobody else sees it.
+    pub fn define(&mut self, symbol: SymbolIndex, definition: Definition) {
+        let symbol = &mut self.symbols[symbol.0 as usize];
+        symbol.definition = definition;
+        symbol.binding = Binding::Local;
+    }
+
+    pub(crate) fn push_symbol(&mut self, symbol: Symbol) -> SymbolIndex {
+        self.symbols.push(symbol);
+        SymbolIndex(self.symbols.len() as u32 - 1)
+    }
+
+    pub(crate) fn push_block(
+        &mut self,
+        name: Text,
+        pool: Pool,
+        content: Content,
+        size: u64,
+        align: u64,
+        edges: Range<u32>,
+    ) -> BlockId {
+        self.blocks.push(Block {
+            name,
+            pool,
+            content,
+            size,
+            align: align.max(1),
+            edges,
+            role: Role::Plain,
+            group: None,
+            is_dropped: false,
+            offset: 0,
+        });
+        BlockId(self.blocks.len() as u32 - 1)
+    }
+
+    /// A block's bytes; `None` for zero-fill.
+    pub(crate) fn content<'a>(&'a self, block: &'a Block) -> Option<&'a [u8]> {
+        // The reader checked every range against the object's length.
+        self.content_in(&self.bytes, block)
+    }
+
+    pub(crate) fn content_in<'a>(&'a self, bytes: &'a [u8], block: &'a Block) -> Option<&'a [u8]> {
+        match &block.content {
+            Content::Object(range) => Some(&bytes[range.clone()]),
+            Content::Made(bytes) => Some(bytes),
+            Content::Zero => None,
+        }
+    }
+
+    pub(crate) fn text<'a>(&'a self, text: &'a Text) -> &'a str {
+        match text {
+            // The reader made ranges only of what it had seen to be UTF-8.
+            Text::Object(range) => self
+                .bytes
+                .get(range.start as usize..range.end as usize)
+                .and_then(|bytes| std::str::from_utf8(bytes).ok())
+                .unwrap_or(""),
+            Text::Made(text) => text,
+        }
+    }
+
+    /// A symbol's address, from layout on: by the segments' addresses for blocks, by `externals` for externals.
+    pub(crate) fn block_address(&self, block: BlockId, segments: &[ExecutorAddr; 3]) -> ExecutorAddr {
+        let block = &self.blocks[block.0 as usize];
+        segments[block.pool.index()].offset(block.offset)
+    }
+
+    pub(crate) fn fault(&self, fault: LinkFault) -> Error {
+        ErrorKind::Link { object: self.name.to_string(), fault }.into()
+    }
+}

@@ -1,0 +1,82 @@
+//! [`Initializer`]: what an object wants called before it is used and before it goes.
+//!
+//! `.init_array[.N]` and `.fini_array[.N]` hold addresses in order of call; `N` is a priority, lower first, 65535 without
+//! one (gABI, "Initialization and Termination Functions"). `.ctors[.N]` and `.dtors[.N]` are older: `N` counts the other
+//! way, and a `.ctors` section is called from its end. Everything is brought to one order here, so that the registry
+//! only sorts: by `(priority, object, position)` forwards to initialise, backwards to finalise.
+
+use crate::base::ExecutorAddr;
+
+/// Whether a function initialises or finalises.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum InitializerKind {
+    /// Called before the object's code is used.
+    Init,
+    /// Called before the object's code is removed.
+    Fini,
+}
+
+/// One function to call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Initializer {
+    /// When.
+    pub kind: InitializerKind,
+    /// Lower is initialised earlier and finalised later.
+    pub priority: u32,
+    /// Order within the object and the priority.
+    pub position: u32,
+    /// The function.
+    pub address: ExecutorAddr,
+}
+
+/// How a section lists initialisers, by its name; `None` when it does not.
+pub(crate) fn classify(section: &str) -> Option<(InitializerKind, u32, Direction)> {
+    let lists = [
+        (".init_array", InitializerKind::Init, Direction::Forward),
+        (".fini_array", InitializerKind::Fini, Direction::Forward),
+        (".ctors", InitializerKind::Init, Direction::Backward),
+        (".dtors", InitializerKind::Fini, Direction::Backward),
+    ];
+    for (name, kind, direction) in lists {
+        let Some(suffix) = section.strip_prefix(name) else { continue };
+        let number = match suffix.strip_prefix('.') {
+            None if suffix.is_empty() => None,
+            None => continue, // another section whose name begins alike
+            Some(digits) => digits.parse::<u32>().ok(),
+        };
+        let priority = match (number, direction) {
+            (None, _) => LAST,
+            (Some(number), Direction::Forward) => number.min(LAST),
+            (Some(number), Direction::Backward) => LAST.saturating_sub(number),
+        };
+        return Some((kind, priority, direction));
+    }
+    None
+}
+
+/// In which order of a section its functions are *initialised*; finalising is the reverse of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Forward,
+    Backward,
+}
+
+const LAST: u32 = 65535;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_and_new_lists_come_to_one_order() {
+        use Direction::*;
+        use InitializerKind::*;
+        assert_eq!(classify(".init_array"), Some((Init, 65535, Forward)));
+        assert_eq!(classify(".init_array.00101"), Some((Init, 101, Forward)));
+        assert_eq!(classify(".ctors.65434"), Some((Init, 101, Backward)));
+        assert_eq!(classify(".dtors"), Some((Fini, 65535, Backward)));
+        assert_eq!(classify(".fini_array.7"), Some((Fini, 7, Forward)));
+        assert_eq!(classify(".init_arrays"), None);
+        assert_eq!(classify(".init_array.x"), Some((Init, 65535, Forward)), "no number: as without one");
+    }
+}

@@ -1,0 +1,46 @@
+//! Blocks → offsets and a segment plan. Arithmetic only.
+//!
+//! Within a pool, blocks stand in the object's order, zero-fill behind everything that has bytes, so that a large
+//! `.bss` is a tail that fresh memory already is.
+
+use crate::base::{Pool, align_up};
+use crate::error::{Error, LinkFault};
+use crate::link::frames;
+use crate::link::graph::{Content, LinkGraph, Role};
+use crate::memory::{SegmentPlan, SegmentRequest};
+
+/// Gives every block its offset; what to ask of memory.
+pub(crate) fn assign(graph: &mut LinkGraph) -> Result<SegmentPlan, Error> {
+    let mut plan = SegmentPlan::default();
+    for is_zero in [false, true] {
+        for index in 0..graph.blocks.len() {
+            let block = &mut graph.blocks[index];
+            if block.is_dropped || matches!(block.content, Content::Zero) != is_zero {
+                continue;
+            }
+            let segment = &mut plan.segments[block.pool.index()];
+            let Some((offset, end)) = place(segment, block.size, block.align) else {
+                let pool = block.pool.name();
+                return Err(graph
+                    .fault(LinkFault::Malformed(format!("its {pool} sections add up to more than an address space"))));
+            };
+            block.offset = offset;
+            if is_zero {
+                segment.zero_fill += end - segment.size;
+            }
+            segment.size = end;
+            segment.align = segment.align.max(block.align);
+        }
+    }
+    let eh_frames = graph.blocks.iter().filter(|block| block.role == Role::EhFrame && !block.is_dropped);
+    plan.frame_count = eh_frames.filter_map(|block| graph.content(block)).map(frames::count_records).sum();
+    if plan.segment(Pool::Code).size == 0 {
+        plan.frame_count = 0;
+    }
+    Ok(plan)
+}
+
+fn place(segment: &SegmentRequest, size: u64, align: u64) -> Option<(u64, u64)> {
+    let offset = align_up(segment.size, align)?;
+    Some((offset, offset.checked_add(size)?))
+}

@@ -1,0 +1,41 @@
+//! The workshop: bytes of an object → link graph → segment plan → fixed-up bytes. It never sees a key.
+//!
+//! # Phases
+//!
+//! | phase | file | afterwards |
+//! |---|---|---|
+//! | read | `elf/read.rs` | blocks, symbols and edges stand in arrays; names and contents are ranges of the object |
+//! | claim | `claim.rs` | definitions that others made are externals; section groups without a claimed symbol are gone |
+//! | *plugins may add blocks and define externals* | | *no new symbols after this* |
+//! | tables | `tables.rs` | every GOT slot and stub that an edge may need has a place |
+//! | layout | `layout.rs` | every block has an offset in its pool's segment; the plan is known |
+//! | *memory is allocated; addresses of definitions are final* | | |
+//! | *externals are looked up* | | |
+//! | fix up | `fixup.rs`, `x86_64.rs` | contents copied, edges applied, branches and GOT loads relaxed by displacement |
+//! | collect | `frames.rs`, `initializers.rs` | what the unwinder and the init/fini registry must know |
+//!
+//! `pipeline.rs` calls them in this order and is the story to read first.
+//!
+//! What is not supported is refused with its name and place; nothing is mislinked in silence. No input makes this room
+//! panic, overflow or read out of bounds: it holds no `unsafe`, and arithmetic on values of the object is checked.
+//!
+//! This room does not look symbols up, does not allocate, and runs nothing.
+
+mod buffer;
+mod claim;
+mod elf;
+mod fixup;
+mod frames;
+mod graph;
+mod initializers;
+mod layout;
+mod pipeline;
+mod tables;
+mod x86_64;
+
+pub use buffer::ObjectBuffer;
+pub use elf::{InterfaceSymbol, ObjectInterface};
+pub use graph::{Block, BlockId, Definition, Edge, LinkGraph, Symbol, SymbolIndex};
+pub use initializers::{Initializer, InitializerKind};
+pub use pipeline::{ExternalSymbol, LinkedObject, PlacedLink, PlannedLink};
+pub use x86_64::EdgeKind;

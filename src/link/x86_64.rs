@@ -1,0 +1,269 @@
+//! x86-64 edges: what each computes, how wide it is stored, when it fails (psABI 1.0, table 4.9), and the relaxations.
+//!
+//! `S` is the symbol's address, `A` the addend, `P` the address of the place, `G` the address of the symbol's GOT slot,
+//! `GOT` the address of the GOT, `Z` the symbol's size. A value outside its field is an error, never truncated.
+
+/// How an edge's value is computed and stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EdgeKind {
+    /// `S + A`, 64 bits. Cannot fail. `R_X86_64_64`
+    Pointer64,
+    /// `S + A`, 32 bits, zero-extended. `R_X86_64_32`
+    Pointer32,
+    /// `S + A`, 32 bits, sign-extended. `R_X86_64_32S`
+    Pointer32Signed,
+    /// `S + A`, 16 bits. `R_X86_64_16`
+    Pointer16,
+    /// `S + A`, 8 bits. `R_X86_64_8`
+    Pointer8,
+    /// `S + A - P`, 64 bits. Cannot fail. `R_X86_64_PC64`
+    Delta64,
+    /// `S + A - P`, 32 bits, signed. `R_X86_64_PC32`
+    Delta32,
+    /// `S + A - P`, 16 bits, signed. `R_X86_64_PC16`
+    Delta16,
+    /// `S + A - P`, 8 bits, signed. `R_X86_64_PC8`
+    Delta8,
+    /// `S + A - P`, 32 bits, signed, or the same to a stub for `S` where that is out of reach. `R_X86_64_PLT32`
+    Branch32,
+    /// `G + A - P`, 32 bits, signed. `R_X86_64_GOTPCREL`
+    GotLoad32,
+    /// As `GotLoad32`; the instruction may be rewritten to reach `S` itself. `R_X86_64_GOTPCRELX`
+    GotLoad32Relaxable,
+    /// As `GotLoad32Relaxable`, behind a REX prefix. `R_X86_64_REX_GOTPCRELX`
+    GotLoad32RexRelaxable,
+    /// `G + A - P`, 64 bits. `R_X86_64_GOTPCREL64`
+    GotLoad64,
+    /// `G + A - GOT`, 64 bits. `R_X86_64_GOT64`
+    GotSlot64,
+    /// `G + A - GOT`, 32 bits, signed. `R_X86_64_GOT32`
+    GotSlot32,
+    /// `S + A - GOT`, 64 bits. `R_X86_64_GOTOFF64`, and `R_X86_64_PLTOFF64`, which may go to `S` itself.
+    GotOffset64,
+    /// `GOT + A - P`, 32 bits, signed. `R_X86_64_GOTPC32`
+    GotBase32,
+    /// `GOT + A - P`, 64 bits. `R_X86_64_GOTPC64`
+    GotBase64,
+    /// `Z + A`, 32 bits. `R_X86_64_SIZE32`
+    Size32,
+    /// `Z + A`, 64 bits. `R_X86_64_SIZE64`
+    Size64,
+}
+
+impl EdgeKind {
+    /// The kind of a relocation; `None` when it is not supported. `R_X86_64_NONE` makes no edge and is not asked for.
+    pub(crate) fn from_relocation(r_type: u32) -> Option<EdgeKind> {
+        Some(match r_type {
+            1 => EdgeKind::Pointer64,
+            2 => EdgeKind::Delta32,
+            3 => EdgeKind::GotSlot32,
+            4 => EdgeKind::Branch32,
+            9 => EdgeKind::GotLoad32,
+            10 => EdgeKind::Pointer32,
+            11 => EdgeKind::Pointer32Signed,
+            12 => EdgeKind::Pointer16,
+            13 => EdgeKind::Delta16,
+            14 => EdgeKind::Pointer8,
+            15 => EdgeKind::Delta8,
+            24 => EdgeKind::Delta64,
+            25 | 31 => EdgeKind::GotOffset64,
+            26 => EdgeKind::GotBase32,
+            27 => EdgeKind::GotSlot64,
+            28 => EdgeKind::GotLoad64,
+            29 => EdgeKind::GotBase64,
+            30 => EdgeKind::GotSlot64, // GOTPLT64: the same, as there is no lazy binding
+            32 => EdgeKind::Size32,
+            33 => EdgeKind::Size64,
+            41 => EdgeKind::GotLoad32Relaxable,
+            42 => EdgeKind::GotLoad32RexRelaxable,
+            _ => return None,
+        })
+    }
+
+    /// The psABI's name of the relocation.
+    pub fn name(self) -> &'static str {
+        match self {
+            EdgeKind::Pointer64 => "R_X86_64_64",
+            EdgeKind::Pointer32 => "R_X86_64_32",
+            EdgeKind::Pointer32Signed => "R_X86_64_32S",
+            EdgeKind::Pointer16 => "R_X86_64_16",
+            EdgeKind::Pointer8 => "R_X86_64_8",
+            EdgeKind::Delta64 => "R_X86_64_PC64",
+            EdgeKind::Delta32 => "R_X86_64_PC32",
+            EdgeKind::Delta16 => "R_X86_64_PC16",
+            EdgeKind::Delta8 => "R_X86_64_PC8",
+            EdgeKind::Branch32 => "R_X86_64_PLT32",
+            EdgeKind::GotLoad32 => "R_X86_64_GOTPCREL",
+            EdgeKind::GotLoad32Relaxable => "R_X86_64_GOTPCRELX",
+            EdgeKind::GotLoad32RexRelaxable => "R_X86_64_REX_GOTPCRELX",
+            EdgeKind::GotLoad64 => "R_X86_64_GOTPCREL64",
+            EdgeKind::GotSlot64 => "R_X86_64_GOT64",
+            EdgeKind::GotSlot32 => "R_X86_64_GOT32",
+            EdgeKind::GotOffset64 => "R_X86_64_GOTOFF64",
+            EdgeKind::GotBase32 => "R_X86_64_GOTPC32",
+            EdgeKind::GotBase64 => "R_X86_64_GOTPC64",
+            EdgeKind::Size32 => "R_X86_64_SIZE32",
+            EdgeKind::Size64 => "R_X86_64_SIZE64",
+        }
+    }
+
+    /// Whether it reads the symbol's GOT slot.
+    pub(crate) fn needs_got_slot(self) -> bool {
+        use EdgeKind::*;
+        matches!(self, GotLoad32 | GotLoad32Relaxable | GotLoad32RexRelaxable | GotLoad64 | GotSlot64 | GotSlot32)
+    }
+
+    /// Whether it refers to the GOT itself.
+    pub(crate) fn needs_got(self) -> bool {
+        use EdgeKind::*;
+        matches!(self, GotSlot64 | GotSlot32 | GotOffset64 | GotBase32 | GotBase64)
+    }
+
+    /// Bytes stored.
+    pub(crate) fn width(self) -> usize {
+        use EdgeKind::*;
+        match self {
+            Pointer64 | Delta64 | GotLoad64 | GotSlot64 | GotOffset64 | GotBase64 | Size64 => 8,
+            Pointer16 | Delta16 => 2,
+            Pointer8 | Delta8 => 1,
+            _ => 4,
+        }
+    }
+
+    /// Smallest and largest value that fits; `None` when any does.
+    pub(crate) fn range(self) -> Option<(i128, i128)> {
+        use EdgeKind::*;
+        match self {
+            Pointer64 | Delta64 | GotLoad64 | GotSlot64 | GotOffset64 | GotBase64 | Size64 => None,
+            Pointer32 | Size32 => Some((0, u32::MAX.into())),
+            // The psABI leaves these to the assembler: both readings of the bits are in use.
+            Pointer16 => Some((i16::MIN.into(), u16::MAX.into())),
+            Pointer8 => Some((i8::MIN.into(), u8::MAX.into())),
+            Delta16 => Some((i16::MIN.into(), i16::MAX.into())),
+            Delta8 => Some((i8::MIN.into(), i8::MAX.into())),
+            _ => Some((i32::MIN.into(), i32::MAX.into())),
+        }
+    }
+}
+
+/// Relocations that an object may carry and that are refused, by name.
+pub(crate) fn relocation_name(r_type: u32) -> String {
+    const TLS: [(u32, &str); 14] = [
+        (16, "R_X86_64_DTPMOD64"),
+        (17, "R_X86_64_DTPOFF64"),
+        (18, "R_X86_64_TPOFF64"),
+        (19, "R_X86_64_TLSGD"),
+        (20, "R_X86_64_TLSLD"),
+        (21, "R_X86_64_DTPOFF32"),
+        (22, "R_X86_64_GOTTPOFF"),
+        (23, "R_X86_64_TPOFF32"),
+        (34, "R_X86_64_GOTPC32_TLSDESC"),
+        (35, "R_X86_64_TLSDESC_CALL"),
+        (36, "R_X86_64_TLSDESC"),
+        (44, "R_X86_64_CODE_4_GOTTPOFF"),
+        (45, "R_X86_64_CODE_4_GOTPC32_TLSDESC"),
+        (50, "R_X86_64_CODE_6_GOTTPOFF"),
+    ];
+    const OTHER: [(u32, &str); 7] = [
+        (5, "R_X86_64_COPY"),
+        (6, "R_X86_64_GLOB_DAT"),
+        (7, "R_X86_64_JUMP_SLOT"),
+        (8, "R_X86_64_RELATIVE"),
+        (37, "R_X86_64_IRELATIVE"),
+        (43, "R_X86_64_CODE_4_GOTPCRELX"),
+        (49, "R_X86_64_CODE_6_GOTPCRELX"),
+    ];
+    if let Some((_, name)) = TLS.iter().find(|(number, _)| *number == r_type) {
+        return format!("relocation {name} (thread-local storage)");
+    }
+    match OTHER.iter().find(|(number, _)| *number == r_type) {
+        Some((_, name)) => format!("relocation {name}"),
+        None => format!("relocation type {r_type}"),
+    }
+}
+
+/// Rewrites a GOT load so that it reaches the symbol itself, if the displacement allows. `before` is the code up to the
+/// place, `field` the four bytes there; `displacement` is `S + A - P`, with the addend −4 that such loads carry.
+///
+/// The test is of the *displacement*: that the target is low says nothing (a known defect of other linkers).
+pub(crate) fn relax_got_load(kind: EdgeKind, before: &mut [u8], field: &mut [u8; 4], displacement: i64) -> bool {
+    let length = before.len();
+    let fits = |displacement: i64| i32::try_from(displacement).ok();
+    match (kind, before.last_chunk::<2>()) {
+        // mov slot(%rip), %reg → lea symbol(%rip), %reg
+        (EdgeKind::GotLoad32Relaxable | EdgeKind::GotLoad32RexRelaxable, Some([0x8b, modrm]))
+            if is_rip_relative(*modrm) =>
+        {
+            let Some(displacement) = fits(displacement) else { return false };
+            before[length - 2] = 0x8d;
+            *field = displacement.to_le_bytes();
+            true
+        }
+        // call *slot(%rip) → addr32 call symbol
+        (EdgeKind::GotLoad32Relaxable, Some([0xff, 0x15])) => {
+            let Some(displacement) = fits(displacement) else { return false };
+            before[length - 2..].copy_from_slice(&[0x67, 0xe8]);
+            *field = displacement.to_le_bytes();
+            true
+        }
+        // jmp *slot(%rip) → jmp symbol; nop. The field moves one byte down, so the displacement grows by one.
+        (EdgeKind::GotLoad32Relaxable, Some([0xff, 0x25])) => {
+            let Some(displacement) = displacement.checked_add(1).and_then(fits) else { return false };
+            let [a, b, c, d] = displacement.to_le_bytes();
+            before[length - 2..].copy_from_slice(&[0xe9, a]);
+            *field = [b, c, d, 0x90];
+            true
+        }
+        _ => false,
+    }
+}
+
+fn is_rip_relative(modrm: u8) -> bool {
+    modrm & 0xc7 == 0x05
+}
+
+/// A stub: `jmp *slot(%rip)`, padded to 8 bytes with traps. The slot's displacement is at byte 2.
+pub(crate) const STUB: [u8; 8] = [0xff, 0x25, 0, 0, 0, 0, 0xcc, 0xcc];
+/// Where in a stub the displacement stands.
+pub(crate) const STUB_FIELD: u32 = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_got_load_is_relaxed_by_displacement_and_not_by_how_low_the_target_is() {
+        let mut code = [0x48, 0x8b, 0x05];
+        let mut field = [0; 4];
+        assert!(
+            !relax_got_load(EdgeKind::GotLoad32RexRelaxable, &mut code, &mut field, -(1 << 40)),
+            "far slab, low target"
+        );
+        assert_eq!(code, [0x48, 0x8b, 0x05]);
+        assert!(relax_got_load(EdgeKind::GotLoad32RexRelaxable, &mut code, &mut field, -5));
+        assert_eq!((code, field), ([0x48, 0x8d, 0x05], (-5i32).to_le_bytes()));
+    }
+
+    #[test]
+    fn calls_and_jumps_through_the_got_become_direct() {
+        let (mut code, mut field) = ([0xff, 0x15], [0; 4]);
+        assert!(relax_got_load(EdgeKind::GotLoad32Relaxable, &mut code, &mut field, 0x1000));
+        assert_eq!((code, field), ([0x67, 0xe8], 0x1000i32.to_le_bytes()));
+        let (mut code, mut field) = ([0xff, 0x25], [0; 4]);
+        assert!(relax_got_load(EdgeKind::GotLoad32Relaxable, &mut code, &mut field, 0x1000));
+        assert_eq!((code, field), ([0xe9, 0x01], [0x10, 0, 0, 0x90]));
+        let (mut code, mut field) = ([0xff, 0x25], [0; 4]);
+        assert!(
+            !relax_got_load(EdgeKind::GotLoad32Relaxable, &mut code, &mut field, i64::from(i32::MAX)),
+            "one more does not fit"
+        );
+    }
+
+    #[test]
+    fn plain_got_loads_and_unknown_instructions_are_left_alone() {
+        let (mut code, mut field) = ([0x48, 0x8b, 0x05], [0; 4]);
+        assert!(!relax_got_load(EdgeKind::GotLoad32, &mut code, &mut field, 0));
+        let (mut code, mut field) = ([0x48, 0x03, 0x05], [0; 4]); // add
+        assert!(!relax_got_load(EdgeKind::GotLoad32RexRelaxable, &mut code, &mut field, 0));
+    }
+}

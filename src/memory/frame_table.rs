@@ -1,0 +1,121 @@
+//! [`FrameTable`]: unwinding without registration.
+//!
+//! The unwinder finds a window as it finds any shared object, and bisects the sorted table of `(function, FDE)` behind
+//! its `PT_GNU_EH_FRAME` segment, afresh at every throw. Here that table has one slot per granule of text, in address
+//! order, and **an allocation that owns granules `[s, e)` owns exactly slots `[s, e)`**:
+//!
+//! ```text
+//!   text      │ g0 free │ g1 ──── f, g ──── g3 │ g4 free │ …
+//!   table     │ (g0, ∅) │ (f,F) (g,G) (g,G)    │ (g4, ∅) │ …        F, G: FDEs, where the object's .eh_frame was linked
+//! ```
+//!
+//! Whatever stands in an owner's slots has keys inside the owner's text, so a bisection for any other address compares
+//! the same way before, during and after a change. Adding and removing are therefore plain 8-byte stores, made before
+//! the code is published and after its last pin is gone; nobody waits for anybody, and the cost is that of the functions
+//! added. A free slot holds its own granule and an FDE of length zero.
+//!
+//! The header's count is raised as text is opened (a release store, after the new slots are initialised). Encodings:
+//! LSB 5.0 "Exception Frame Header"; `DW_EH_PE_datarel | DW_EH_PE_sdata4` from the header's own address.
+
+use crate::base::ExecutorAddr;
+use crate::memory::layout::{FRAME_HEADER_OFFSET, TEXT_GRANULE};
+use crate::memory::mapper::MappedWindow;
+use crate::sync::{Arc, MappedU32, MappedU64, Ordering};
+
+/// A function with unwind information.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Frame {
+    /// The function's first byte.
+    pub start: ExecutorAddr,
+    /// Its frame description entry.
+    pub fde: ExecutorAddr,
+}
+
+pub(crate) struct FrameTable {
+    /// Keeps the memory behind the pointers below (M4).
+    _window: Arc<dyn MappedWindow>,
+    slots: *const MappedU64,
+    count: *const MappedU32,
+    slot_count: u64,
+    /// What entries are relative to.
+    header_addr: ExecutorAddr,
+    text_start: ExecutorAddr,
+}
+
+// SAFETY: M5 - the pointers lead to atomics, and who may store into which slot is decided by who owns the granule.
+unsafe impl Send for FrameTable {}
+// SAFETY: M5 - as above.
+unsafe impl Sync for FrameTable {}
+
+impl FrameTable {
+    /// The table of a window that the unwinder knows, for `text_size` bytes of code pool at `text_start`.
+    pub(crate) fn new(window: &Arc<dyn MappedWindow>, text_start: ExecutorAddr, text_size: u64) -> Option<FrameTable> {
+        let header = window.frame_header()?;
+        // SAFETY: M6 - the window promises a header of 12 bytes and the table behind it.
+        let (count, slots) = unsafe { (header.add(8).cast(), header.add(12).cast()) };
+        Some(FrameTable {
+            _window: window.clone(),
+            slots,
+            count,
+            slot_count: text_size / TEXT_GRANULE,
+            header_addr: window.base().offset(FRAME_HEADER_OFFSET),
+            text_start,
+        })
+    }
+
+    /// Makes the first `slots` slots part of the table. Those that are so already stay; the caller serialises growth.
+    pub(crate) fn open(&self, slots: u64) {
+        let opened = u64::from(self.count().load(Ordering::Relaxed));
+        for slot in opened..slots.min(self.slot_count) {
+            self.slot(slot).store(self.free_entry(slot), Ordering::Relaxed);
+        }
+        if slots > opened {
+            // Pairs with the unwinder's plain read of the count: it must not see slots before they hold entries.
+            self.count().store(slots.min(self.slot_count) as u32, Ordering::Release);
+        }
+    }
+
+    /// Fills the slots of the granules `[first, first + granules)` with the frames that lie in them, in order. There are
+    /// no more frames than granules: the plan reserved for that.
+    pub(crate) fn fill(&self, first: u64, granules: u64, frames: &[Frame]) {
+        let Some(last) = frames.last() else { return };
+        debug_assert!(frames.len() as u64 <= granules && frames.is_sorted());
+        for index in 0..granules {
+            let frame = frames.get(index as usize).unwrap_or(last);
+            self.slot(first + index).store(self.entry(frame.start, frame.fde), Ordering::Relaxed);
+        }
+    }
+
+    /// Makes the slots of the granules `[first, first + granules)` free again.
+    pub(crate) fn clear(&self, first: u64, granules: u64) {
+        for slot in first..first + granules {
+            self.slot(slot).store(self.free_entry(slot), Ordering::Relaxed);
+        }
+    }
+
+    fn free_entry(&self, slot: u64) -> u64 {
+        self.entry(self.text_start.offset(slot * TEXT_GRANULE), self.header_addr.offset(EMPTY_FDE_FROM_HEADER))
+    }
+
+    fn entry(&self, start: ExecutorAddr, fde: ExecutorAddr) -> u64 {
+        let start = start.distance_from(self.header_addr) as i32 as u32;
+        let fde = fde.distance_from(self.header_addr) as i32 as u32;
+        u64::from(start) | u64::from(fde) << 32
+    }
+
+    fn slot(&self, slot: u64) -> &MappedU64 {
+        assert!(slot < self.slot_count, "granules lie in the code pool");
+        // SAFETY: M4, M6 - in bounds by the line above; the window is held by `self`.
+        unsafe { &*self.slots.add(slot as usize) }
+    }
+
+    fn count(&self) -> &MappedU32 {
+        // SAFETY: M4, M6 - the header is part of the window, which is held by `self`.
+        unsafe { &*self.count }
+    }
+}
+
+/// The FDE that free slots name stands in the header page (`window.rs` writes it), before the unwind header.
+pub(crate) const EMPTY_CIE_OFFSET: u64 = 0xa00;
+pub(crate) const EMPTY_FDE_OFFSET: u64 = EMPTY_CIE_OFFSET + 24;
+const EMPTY_FDE_FROM_HEADER: u64 = EMPTY_FDE_OFFSET.wrapping_sub(FRAME_HEADER_OFFSET);

@@ -1,0 +1,115 @@
+//! [`MemoryManager`]: the seam above the pools, and the two states of an allocation.
+
+use crate::base::{ExecutorAddr, Pool};
+use crate::error::Result;
+use crate::memory::frame_table::Frame;
+use crate::memory::plan::SegmentPlan;
+
+/// Gives code memory for links (ORC: `JITLinkMemoryManager`).
+pub trait MemoryManager: Send + Sync {
+    /// Reserves everything that a plan asks for, in one step.
+    ///
+    /// # Errors
+    /// [`MemoryFault`](crate::error::MemoryFault); nothing is held then.
+    fn allocate(&self, plan: &SegmentPlan) -> Result<Box<dyn InFlight>>;
+
+    /// What is held now.
+    fn statistics(&self) -> MemoryStatistics;
+}
+
+/// Memory that a link is writing. Dropping it abandons the link and gives everything back.
+#[must_use = "dropping an allocation in flight abandons it"]
+pub trait InFlight: Send {
+    /// Where a pool's segment will run.
+    fn address(&self, pool: Pool) -> ExecutorAddr;
+
+    /// The segment's bytes, as long as the plan said.
+    fn working(&mut self, pool: Pool) -> &mut [u8];
+
+    /// Seals the memory and lets the unwinder know of `frames`. Those that do not start in this allocation's code are
+    /// left out.
+    ///
+    /// # Errors
+    /// When more frames were found than planned; the memory is given back.
+    fn finalize(self: Box<Self>, frames: Vec<Frame>) -> Result<Box<dyn Finalized>>;
+}
+
+/// Memory that code lives in. Dropping it frees it: only when nothing runs it, or points into it, any more.
+#[must_use = "dropping a finalized allocation frees it"]
+pub trait Finalized: Send + Sync {
+    /// Where a pool's segment stands.
+    fn address(&self, pool: Pool) -> ExecutorAddr;
+
+    /// What it holds.
+    fn usage(&self) -> MemoryUsage;
+
+    /// Stores a word in the data segment, atomically, for running code to read. False, and nothing stored, when
+    /// `offset` is not a multiple of eight inside the segment.
+    #[must_use]
+    fn store_word(&self, offset: u64, value: u64) -> bool;
+}
+
+/// What something holds, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MemoryUsage {
+    /// Machine code asked for.
+    pub code: u64,
+    /// Constants and tables asked for.
+    pub read_only: u64,
+    /// Data and zero-fill asked for.
+    pub data: u64,
+    /// What is really held for them: with padding, and the frame table's slots.
+    pub reserved: u64,
+    /// The allocation records themselves.
+    pub metadata: u64,
+}
+
+impl MemoryUsage {
+    /// Bytes that go away with it: reserved and metadata.
+    pub fn total(&self) -> u64 {
+        self.reserved + self.metadata
+    }
+
+    /// Bytes asked for.
+    pub fn requested(&self) -> u64 {
+        self.code + self.read_only + self.data
+    }
+}
+
+impl std::ops::AddAssign for MemoryUsage {
+    fn add_assign(&mut self, other: MemoryUsage) {
+        self.code += other.code;
+        self.read_only += other.read_only;
+        self.data += other.data;
+        self.reserved += other.reserved;
+        self.metadata += other.metadata;
+    }
+}
+
+impl std::iter::Sum for MemoryUsage {
+    fn sum<I: Iterator<Item = MemoryUsage>>(usages: I) -> MemoryUsage {
+        usages.fold(MemoryUsage::default(), |mut sum, usage| {
+            sum += usage;
+            sum
+        })
+    }
+}
+
+/// What a memory manager holds, exactly, at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MemoryStatistics {
+    /// Windows mapped.
+    pub windows: usize,
+    /// Allocations in flight and finalized.
+    pub allocations: usize,
+    /// Bytes asked for by those.
+    pub live_bytes: u64,
+    /// Bytes held for those: with padding, and the frame table's slots.
+    pub reserved_bytes: u64,
+    /// Bytes of the pools in use at some time since they were mapped: what the kernel may back with pages.
+    pub opened_bytes: u64,
+    /// Opened bytes that are free now.
+    pub free_bytes: u64,
+    /// Contiguous free ranges.
+    pub free_ranges: usize,
+}

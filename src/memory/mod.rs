@@ -1,0 +1,54 @@
+//! The storeroom: windows, pools, free space, allocations in flight and finalized. It never sees a symbol.
+//!
+//! # A window
+//!
+//! ```text
+//!  base                                                                            2 GiB at most
+//!   ├ header ┬ frame table ───────┬ guard ┬ code pool ─►┬ guard ┬ read-only ─►┬ guard ┬ data pool ─► ┤
+//!   │ ELF    │ 8 B per 64 B of text        │ r-x          │       │ r--         │       │ rw- private  │
+//!   └────────┴─────────── one shared file, mapped from a read-only descriptor ──┘       └ anonymous ───┘
+//!                     │ the same file, mapped again elsewhere, rw-: the working view │
+//! ```
+//!
+//! The loader has opened the window as a shared object, so unwinders find its frames without any registration
+//! (`frame_table.rs`). Each pool has one protection for life: linking and removing make no system call. Objects are
+//! packed at 64 bytes of text and 16 bytes of data, not at pages.
+//!
+//! # Plan → in flight → finalized
+//!
+//! A [`SegmentPlan`] says what a link needs. [`MemoryManager::allocate`] answers with an [`InFlight`] allocation: final
+//! addresses and a writable view. [`InFlight::finalize`] seals it into a [`Finalized`] one. Dropping either gives the
+//! memory back, so no error path can leak.
+//!
+//! # Invariants
+//!
+//! - **M1** A range has one owner: the free space, an allocation in flight, or a finalized one.
+//! - **M2** No view is writable and executable. Code and constants are written through the working view only.
+//! - **M3** The bytes of a finalized allocation are written by nobody but the running code, and by
+//!   [`Finalized::store_word`], which is atomic.
+//! - **M4** A window outlives every allocation cut from it: each holds an `Arc` of it.
+//! - **M5** Slot *i* of the frame table belongs to the owner of text granule *i*.
+//! - **M6** Every raw access is to a range that was checked against the window's layout in the same function, or that
+//!   the free space gave out.
+//!
+//! Locks: growth before spaces; the spaces' lock is a leaf, under which no system call is made and no page of the
+//! window is touched.
+//!
+//! This room does not know what it stores, and calls nothing that it stores.
+
+mod frame_table;
+mod free_space;
+mod layout;
+mod manager;
+mod mapper;
+mod plan;
+mod slab_pool;
+mod window;
+
+pub use frame_table::Frame;
+pub use layout::{PoolRange, WindowLayout};
+pub use manager::{Finalized, InFlight, MemoryManager, MemoryStatistics, MemoryUsage};
+pub use mapper::{MappedWindow, MemoryMapper};
+pub use plan::{SegmentPlan, SegmentRequest};
+pub use slab_pool::{SlabPool, SlabPoolOptions};
+pub use window::DualMapper;

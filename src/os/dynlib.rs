@@ -1,0 +1,70 @@
+//! The system's loader: opening libraries, finding their symbols.
+//!
+//! A [`Library`] is closed when it is dropped. Searching the whole process needs no library.
+
+use std::ffi::{CStr, c_void};
+use std::ptr::NonNull;
+
+/// A library that the loader has opened.
+pub(crate) struct Library {
+    handle: NonNull<c_void>,
+}
+
+// SAFETY: O3 - the loader's functions may be called from any thread; the handle is only closed by `drop`.
+unsafe impl Send for Library {}
+// SAFETY: O3 - as above; shared use only reads.
+unsafe impl Sync for Library {}
+
+impl Library {
+    /// Opens `path`, with all its references bound. `global` lets later libraries and [`process_symbol`] see its symbols.
+    ///
+    /// # Errors
+    /// The loader's own words.
+    pub(crate) fn open(path: &CStr, global: bool) -> Result<Library, String> {
+        let scope = if global { libc::RTLD_GLOBAL } else { libc::RTLD_LOCAL };
+        // SAFETY: O2 - `path` is a C string. Constructors of the library run here: that is what opening means.
+        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | scope) };
+        NonNull::new(handle).map(|handle| Library { handle }).ok_or_else(loader_error)
+    }
+
+    /// Where the library's address zero was put.
+    pub(crate) fn load_bias(&self) -> Result<u64, String> {
+        let mut map: *const LinkMap = std::ptr::null();
+        // SAFETY: O3 - the handle is open; the loader writes one pointer into `map`.
+        let asked = unsafe { libc::dlinfo(self.handle.as_ptr(), libc::RTLD_DI_LINKMAP, (&raw mut map).cast()) };
+        if asked != 0 || map.is_null() {
+            return Err(loader_error());
+        }
+        // SAFETY: O3 - the loader's record of an open library is readable while the library is open.
+        Ok(unsafe { (*map).load_bias })
+    }
+}
+
+impl Drop for Library {
+    fn drop(&mut self) {
+        // SAFETY: O3 - opened by `open`, closed here and nowhere else.
+        unsafe { libc::dlclose(self.handle.as_ptr()) };
+    }
+}
+
+/// The address of a symbol that the program or one of its libraries exports.
+pub(crate) fn process_symbol(name: &CStr) -> Option<u64> {
+    // SAFETY: O2 - `name` is a C string.
+    let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    NonNull::new(address).map(|address| address.as_ptr() as u64)
+}
+
+/// The head of the loader's `struct link_map`, which is public and stable (`<link.h>`).
+#[repr(C)]
+struct LinkMap {
+    load_bias: u64,
+}
+
+fn loader_error() -> String {
+    // SAFETY: O2 - the loader returns null or a C string that is valid until this thread's next loader call.
+    let text = unsafe {
+        let text = libc::dlerror();
+        (!text.is_null()).then(|| CStr::from_ptr(text))
+    };
+    text.map_or_else(|| "the loader gave no reason".to_string(), |text| text.to_string_lossy().into_owned())
+}

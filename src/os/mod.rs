@@ -1,0 +1,20 @@
+//! The cellar: pages, shared files, foreign symbols. The only room that says `libc` or `memmap2`.
+//!
+//! Every function does one thing that the system does and reports the system's words when it refuses. Nothing here
+//! knows what the memory is for.
+//!
+//! # Invariants
+//!
+//! - **O1** A fixed mapping replaces only address space that the caller says, by contract, is its own.
+//! - **O2** Text handed to the C library is NUL-terminated and lives through the call.
+//! - **O3** A handle from the loader is closed exactly once, by the `Library` that holds it.
+//!
+//! This room does not allocate from what it maps, and keeps no books.
+
+mod dynlib;
+mod file;
+mod vm;
+
+pub(crate) use dynlib::{Library, process_symbol};
+pub use file::MappedFile;
+pub(crate) use vm::{FixedPages, SharedFile, map_fixed};

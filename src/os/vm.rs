@@ -1,0 +1,105 @@
+//! Shared anonymous files and the mapping of pages at fixed addresses.
+//!
+//! A file is made once, at its full size and without pages; mappings of it are made once too. So nothing in here is
+//! called while code is linked or removed.
+
+use std::ffi::CStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd};
+
+use memmap2::{Advice, MmapOptions, MmapRaw};
+
+/// A file without a name that lives in memory (`memfd_create`).
+pub(crate) struct SharedFile {
+    file: File,
+}
+
+impl SharedFile {
+    /// A sparse file of `size_bytes`, which may be mapped executable.
+    pub(crate) fn create(name: &CStr, size_bytes: u64) -> io::Result<SharedFile> {
+        check_file_size_limit(size_bytes)?;
+        let file = memfd(name)?;
+        file.set_len(size_bytes)?;
+        Ok(SharedFile { file })
+    }
+
+    /// A second descriptor that can only read: a mapping made from it can never be made writable.
+    pub(crate) fn reopen_read_only(&self) -> io::Result<File> {
+        File::open(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
+    }
+
+    /// The whole file, writable, wherever the kernel likes. A forked child does not get it.
+    pub(crate) fn map_writable(&self) -> io::Result<MmapRaw> {
+        let view = MmapOptions::new().map_raw(&self.file)?;
+        view.advise(Advice::DontFork)?;
+        Ok(view)
+    }
+}
+
+/// What a fixed mapping shows.
+pub(crate) enum FixedPages<'a> {
+    /// Pages of a file, from `offset` on, shared.
+    Shared {
+        /// The file.
+        file: &'a File,
+        /// Where in the file.
+        offset: u64,
+        /// Whether the pages may be executed; otherwise they may only be read.
+        executable: bool,
+    },
+    /// Zeroes that belong to this process alone, readable and writable.
+    PrivateZero,
+}
+
+/// Replaces the pages at `address` by others.
+///
+/// # Safety
+/// - `[address, address + size_bytes)` is address space that the caller owns and nobody uses meanwhile.
+/// - `address` and `size_bytes` are multiples of the page size.
+pub(crate) unsafe fn map_fixed(address: *mut u8, size_bytes: usize, pages: FixedPages<'_>) -> io::Result<()> {
+    let (protection, flags, descriptor, offset) = match pages {
+        FixedPages::Shared { file, offset, executable } => {
+            let execute = if executable { libc::PROT_EXEC } else { 0 };
+            (libc::PROT_READ | execute, libc::MAP_SHARED, file.as_raw_fd(), offset)
+        }
+        FixedPages::PrivateZero => {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+            (libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
+        }
+    };
+    let offset = libc::off_t::try_from(offset).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+    // SAFETY: O1 - the caller owns the range, so replacing what is mapped there takes nothing from anybody.
+    let mapped =
+        unsafe { libc::mmap(address.cast(), size_bytes, protection, flags | libc::MAP_FIXED, descriptor, offset) };
+    if mapped == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Newer kernels want to be told that a memfd may be executed; older ones refuse the flag.
+fn memfd(name: &CStr) -> io::Result<File> {
+    memfd_with(name, libc::MFD_CLOEXEC | libc::MFD_EXEC).or_else(|error| match error.raw_os_error() {
+        Some(libc::EINVAL) => memfd_with(name, libc::MFD_CLOEXEC),
+        _ => Err(error),
+    })
+}
+
+fn memfd_with(name: &CStr, flags: libc::c_uint) -> io::Result<File> {
+    // SAFETY: O2 - `name` is a C string that outlives the call.
+    let descriptor = unsafe { libc::memfd_create(name.as_ptr(), flags) };
+    if descriptor < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: O3 - the descriptor was made just now and nobody else has it; `File` closes it once.
+    Ok(unsafe { File::from_raw_fd(descriptor) })
+}
+
+/// Beyond RLIMIT_FSIZE the kernel does not fail `ftruncate`: it kills the process by SIGXFSZ. So ask first.
+fn check_file_size_limit(size_bytes: u64) -> io::Result<()> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: O1 - the kernel writes only into `limit`, which is ours.
+    let asked = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) };
+    if asked == 0 && size_bytes > limit.rlim_cur {
+        return Err(io::Error::other(format!("RLIMIT_FSIZE allows files of {} bytes only", limit.rlim_cur)));
+    }
+    Ok(())
+}

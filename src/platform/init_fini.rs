@@ -1,0 +1,281 @@
+//! [`InitFiniRegistry`]: initialisers run once, before an object's code is used; finalisers before it goes.
+//!
+//! | when | what |
+//! |---|---|
+//! | a link is about to be emitted | its initialisers are recorded under its key, and wait |
+//! | `run_pending` | those of objects that are ready run, by `(priority, object, position)` over all that wait in the dylib |
+//! | the key is reclaimed | exit handlers, the last registered first; then finalisers, in exact reverse of that order |
+//! | the key is transferred | the records go along |
+//!
+//! Finalisers run only for objects whose initialisers have run. One thread initialises at a time, and may do so again
+//! from inside an initialiser; others wait for the dylib that they need. No lock is held while anything runs, and each
+//! object's tracker is pinned meanwhile.
+
+use std::cmp::Reverse;
+use std::fmt;
+
+use crate::base::{ExecutorAddr, Pool};
+use crate::error::Result;
+use crate::host::{self, ExitScope};
+use crate::layer::{LinkHooks, LinkOrigin, LinkPlugin};
+use crate::link::{Definition, Edge, EdgeKind, Initializer, InitializerKind, LinkGraph, LinkedObject};
+use crate::session::{JitDylib, Ledger, Pin, ResourceKey, ResourceManager, SymbolWatch, Watched};
+use crate::sync::{Arc, AtomicBool, AtomicUsize, Condvar, Mutex, Ordering, ThreadId, current_thread};
+
+/// Runs initialisers and finalisers. Add it to the layer as a plugin, and register it with the session as a
+/// [`ResourceManager`] after the layer.
+pub struct InitFiniRegistry {
+    books: Arc<Books>,
+}
+
+struct Books {
+    records: Ledger<Arc<ObjectRecord>>,
+    queue: Mutex<Queue>,
+    /// Records that wait or are being run: the hot path reads only this.
+    unfinished: AtomicUsize,
+    turned: Condvar,
+}
+
+struct Queue {
+    pending: Vec<Arc<ObjectRecord>>,
+    /// Who initialises now, and which dylibs.
+    runner: Option<(ThreadId, Vec<u64>)>,
+}
+
+/// What one object wants called.
+struct ObjectRecord {
+    dylib: u64,
+    sequence: u64,
+    watch: SymbolWatch,
+    initializers: Vec<Initializer>,
+    exit_scope: ExitScope,
+    has_run: AtomicBool,
+}
+
+impl InitFiniRegistry {
+    /// An empty registry.
+    pub fn new() -> Arc<InitFiniRegistry> {
+        Arc::new(InitFiniRegistry {
+            books: Arc::new(Books {
+                records: Ledger::new(),
+                queue: Mutex::new(Queue { pending: Vec::new(), runner: None }),
+                unfinished: AtomicUsize::new(0),
+                turned: Condvar::new(),
+            }),
+        })
+    }
+
+    /// Runs what waits in `dylib`, and waits for what another thread is running there. Returns the number of functions
+    /// called.
+    ///
+    /// This runs linked code: the caller has its user's word that it may (H3).
+    pub(crate) fn run_pending(&self, dylib: &JitDylib) -> usize {
+        let books = &*self.books;
+        // Acquire pairs with the release of a runner that has finished: what it initialised is seen.
+        if books.unfinished.load(Ordering::Acquire) == 0 {
+            return 0;
+        }
+        let Some(turn) = Turn::take(books, dylib.id()) else { return 0 };
+        let calls = turn.calls();
+        for (_, initializer) in &calls {
+            host::run_initializer(*initializer);
+        }
+        calls.len()
+    }
+}
+
+/// A thread's right to initialise, with the objects that it took and their pins.
+struct Turn<'a> {
+    books: &'a Books,
+    /// What the queue's runner was before: this thread itself, one level up.
+    outer: Option<(ThreadId, Vec<u64>)>,
+    taken: Vec<(Arc<ObjectRecord>, Pin)>,
+}
+
+impl<'a> Turn<'a> {
+    /// Takes the ready ones of a dylib's waiting objects; `None` when there are none and nobody is running any.
+    fn take(books: &'a Books, dylib: u64) -> Option<Turn<'a>> {
+        let me = current_thread();
+        let mut queue = books.queue.lock();
+        while queue.must_wait(me, dylib) {
+            books.turned.wait(&mut queue);
+        }
+        let (mine, others): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut queue.pending).into_iter().partition(|record| record.dylib == dylib);
+        queue.pending = others;
+        if mine.is_empty() {
+            return None;
+        }
+        let outer = queue.runner.take();
+        let mut dylibs = outer.as_ref().map_or_else(Vec::new, |(_, dylibs)| dylibs.clone());
+        dylibs.push(dylib);
+        queue.runner = Some((me, dylibs));
+        drop(queue);
+        // Asked outside the lock: the session's locks are not ours to nest in.
+        let mut turn = Turn { books, outer, taken: Vec::new() };
+        let mut unready = Vec::new();
+        let mut gone = 0;
+        for record in mine {
+            match record.watch.pin() {
+                Watched::Ready(pin) => turn.taken.push((record, pin)),
+                Watched::Unready => unready.push(record),
+                Watched::Gone => gone += 1,
+            }
+        }
+        books.queue.lock().pending.extend(unready);
+        books.unfinished.fetch_sub(gone, Ordering::Release);
+        Some(turn)
+    }
+
+    /// What to call, in order.
+    fn calls(&self) -> Vec<((u32, u64, u32), ExecutorAddr)> {
+        let mut calls = Vec::new();
+        for (record, _) in &self.taken {
+            record.has_run.store(true, Ordering::Relaxed);
+            calls.extend(record.ordered(InitializerKind::Init));
+        }
+        calls.sort_unstable_by_key(|(order, _)| *order);
+        calls
+    }
+}
+
+impl Drop for Turn<'_> {
+    /// Also when an initialiser panics: the others must not wait for ever.
+    fn drop(&mut self) {
+        let mut queue = self.books.queue.lock();
+        queue.runner = self.outer.take();
+        self.books.unfinished.fetch_sub(self.taken.len(), Ordering::Release);
+        self.books.turned.notify_all();
+    }
+}
+
+impl Queue {
+    /// Whether another thread initialises, and this dylib is concerned.
+    fn must_wait(&self, me: ThreadId, dylib: u64) -> bool {
+        let Some((runner, dylibs)) = &self.runner else { return false };
+        *runner != me && (dylibs.contains(&dylib) || self.pending.iter().any(|record| record.dylib == dylib))
+    }
+}
+
+impl ObjectRecord {
+    fn ordered(&self, kind: InitializerKind) -> impl Iterator<Item = ((u32, u64, u32), ExecutorAddr)> {
+        let wanted = self.initializers.iter().filter(move |initializer| initializer.kind == kind);
+        wanted.map(|initializer| ((initializer.priority, self.sequence, initializer.position), initializer.address))
+    }
+}
+
+impl ResourceManager for InitFiniRegistry {
+    fn remove_resources(&self, _dylib: &JitDylib, key: ResourceKey) -> Result<()> {
+        let records = self.books.records.take(key);
+        if records.is_empty() {
+            return Ok(());
+        }
+        self.books.forget_pending(&records);
+        let ran: Vec<_> = records.iter().filter(|record| record.has_run.load(Ordering::Relaxed)).collect();
+        ExitScope::run_all(&ran.iter().map(|record| &record.exit_scope).collect::<Vec<_>>());
+        let mut calls: Vec<_> = ran.iter().flat_map(|record| record.ordered(InitializerKind::Fini)).collect();
+        calls.sort_unstable_by_key(|(order, _)| Reverse(*order));
+        for (_, finalizer) in calls {
+            host::run_initializer(finalizer);
+        }
+        // What finalisers registered themselves.
+        ExitScope::run_all(&ran.iter().map(|record| &record.exit_scope).collect::<Vec<_>>());
+        Ok(())
+    }
+
+    fn transfer_resources(&self, _dylib: &JitDylib, destination: ResourceKey, source: ResourceKey) {
+        self.books.records.transfer(destination, source);
+    }
+}
+
+impl Books {
+    fn forget_pending(&self, gone: &[Arc<ObjectRecord>]) {
+        let mut queue = self.queue.lock();
+        let before = queue.pending.len();
+        queue.pending.retain(|record| !gone.iter().any(|other| Arc::ptr_eq(record, other)));
+        self.unfinished.fetch_sub(before - queue.pending.len(), Ordering::Release);
+    }
+}
+
+impl LinkPlugin for InitFiniRegistry {
+    fn begin(&self, origin: &LinkOrigin) -> Box<dyn LinkHooks> {
+        Box::new(ObjectHooks {
+            books: self.books.clone(),
+            dylib: origin.dylib.id(),
+            sequence: origin.sequence,
+            watch: origin.watch.clone(),
+            exit_scope: None,
+        })
+    }
+}
+
+struct ObjectHooks {
+    books: Arc<Books>,
+    dylib: u64,
+    sequence: u64,
+    watch: SymbolWatch,
+    /// Made when the object has a `__dso_handle`.
+    exit_scope: Option<ExitScope>,
+}
+
+impl LinkHooks for ObjectHooks {
+    /// Gives the object a `__dso_handle` of its own, and has its exit handlers registered with it.
+    fn prepare(&mut self, graph: &mut LinkGraph) -> Result<()> {
+        let [handle, cxa_atexit, atexit] =
+            ["__dso_handle", "__cxa_atexit", "atexit"].map(|name| graph.find_external(name));
+        if handle.is_none() && cxa_atexit.is_none() && atexit.is_none() {
+            return Ok(());
+        }
+        let scope = self.exit_scope.get_or_insert_with(ExitScope::new);
+        let word = scope.number().to_le_bytes().to_vec();
+        let block = graph.add_block(".data.__dso_handle", Pool::Data, word, 8, &[]);
+        let handle = match handle {
+            Some(handle) => {
+                graph.define(handle, Definition::Block(block, 0));
+                handle
+            }
+            None => graph.add_local("__dso_handle", block, 0),
+        };
+        let capture = Definition::Absolute(host::atexit_capture_address().value());
+        if let Some(cxa_atexit) = cxa_atexit {
+            graph.define(cxa_atexit, capture);
+        }
+        if let Some(atexit) = atexit {
+            let cxa_atexit =
+                cxa_atexit.unwrap_or_else(|| graph.add_local_absolute("__cxa_atexit", host::atexit_capture_address()));
+            // atexit(f) is __cxa_atexit(f, 0, &__dso_handle):
+            //   xor %esi,%esi; lea __dso_handle(%rip),%rdx; jmp __cxa_atexit
+            let code = vec![0x31, 0xf6, 0x48, 0x8d, 0x15, 0, 0, 0, 0, 0xe9, 0, 0, 0, 0];
+            let edges = [
+                Edge { offset: 5, kind: EdgeKind::Delta32, symbol: handle, addend: -4 },
+                Edge { offset: 10, kind: EdgeKind::Branch32, symbol: cxa_atexit, addend: -4 },
+            ];
+            let block = graph.add_block(".text.atexit", Pool::Code, code, 16, &edges);
+            graph.define(atexit, Definition::Block(block, 0));
+        }
+        Ok(())
+    }
+
+    fn record(self: Box<Self>, key: ResourceKey, linked: &LinkedObject) {
+        if linked.initializers.is_empty() && self.exit_scope.is_none() {
+            return;
+        }
+        let record = Arc::new(ObjectRecord {
+            dylib: self.dylib,
+            sequence: self.sequence,
+            watch: self.watch,
+            initializers: linked.initializers.clone(),
+            exit_scope: self.exit_scope.unwrap_or_else(ExitScope::new),
+            has_run: AtomicBool::new(false),
+        });
+        self.books.records.record(key, record.clone());
+        self.books.unfinished.fetch_add(1, Ordering::Release);
+        self.books.queue.lock().pending.push(record);
+    }
+}
+
+impl fmt::Debug for InitFiniRegistry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "init/fini registry, {} objects to initialise", self.books.queue.lock().pending.len())
+    }
+}

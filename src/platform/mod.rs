@@ -1,0 +1,15 @@
+//! The services that running code expects: initialisers and finalisers, exit handlers, redirectable stubs, the process's
+//! own symbols. Each is a resource: it arrives with a key and leaves with it.
+//!
+//! Removal reaches these rooms before the layer below frees code: they are registered later, and managers are told
+//! newest first. Unwinding is not among them: the window knows its frames (`memory`), and no module is ever registered.
+//!
+//! This room holds no `unsafe`: it calls code only through `host`.
+
+mod init_fini;
+mod process_symbols;
+mod stubs;
+
+pub use init_fini::InitFiniRegistry;
+pub use process_symbols::ProcessSymbols;
+pub use stubs::StubManager;

@@ -1,0 +1,70 @@
+//! [`ProcessSymbols`]: a generator that defines what the process and its libraries export, when it is asked for.
+//!
+//! Symbols become absolute definitions of the dylib that it is attached to. Libraries named as fallbacks are opened at
+//! the first name that the process does not have, and stay open as long as the generator.
+
+use std::fmt;
+
+use crate::base::Name;
+use crate::error::Result;
+use crate::host::{self, LoadedLibrary};
+use crate::session::{DefinitionGenerator, JitDylib, SymbolFlags};
+use crate::sync::Mutex;
+
+/// Supplies the symbols of the process (ORC: `DynamicLibrarySearchGenerator`).
+pub struct ProcessSymbols {
+    fallbacks: Mutex<Fallbacks>,
+}
+
+struct Fallbacks {
+    /// Not opened yet, the first to try last.
+    unopened: Vec<String>,
+    opened: Vec<LoadedLibrary>,
+}
+
+impl ProcessSymbols {
+    /// Symbols of the process, and of `fallbacks` in order: library names as the system's loader takes them. A fallback
+    /// that does not exist is passed over.
+    pub fn new(fallbacks: impl IntoIterator<Item = String>) -> ProcessSymbols {
+        let mut unopened: Vec<String> = fallbacks.into_iter().collect();
+        unopened.reverse();
+        ProcessSymbols { fallbacks: Mutex::new(Fallbacks { unopened, opened: Vec::new() }) }
+    }
+
+    /// Opens the next fallback; false when there is none left.
+    fn open_next(&self) -> bool {
+        let Some(name) = self.fallbacks.lock().unopened.pop() else { return false };
+        // Outside the lock: a library's constructors run here.
+        if let Ok(library) = LoadedLibrary::open(&name) {
+            self.fallbacks.lock().opened.push(library);
+        }
+        true
+    }
+}
+
+impl DefinitionGenerator for ProcessSymbols {
+    fn generate(&self, dylib: &JitDylib, names: &[&str]) -> Result<()> {
+        let mut missing = names.to_vec();
+        loop {
+            let mut found = Vec::new();
+            missing.retain(|name| {
+                let address = host::find_symbol(name);
+                // Weak, because another thread may be defining the same name now.
+                let flags = SymbolFlags::EXPORTED | SymbolFlags::WEAK;
+                found.extend(address.map(|address| (Name::new(name), address, flags)));
+                address.is_none()
+            });
+            dylib.define_absolute(found)?;
+            if missing.is_empty() || !self.open_next() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl fmt::Debug for ProcessSymbols {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let fallbacks = self.fallbacks.lock();
+        write!(f, "process symbols, with {:?}, not yet {:?}", fallbacks.opened, fallbacks.unopened)
+    }
+}

@@ -1,0 +1,176 @@
+//! [`StubManager`]: named functions whose target can be changed while threads call them.
+//!
+//! ```text
+//!   code:  stub i:  jmp *slot i(%rip)          data:  slot i: address of the target
+//! ```
+//!
+//! A redirect is one atomic store into the slot: a caller sees the old target or the new one. Stubs and slots made
+//! together are one allocation, owned by a key; they go with their tracker, and a stub of the same name can be made
+//! again. A stub does not keep its target's code alive.
+
+use std::fmt;
+
+use rustc_hash::FxHashMap;
+
+use crate::base::{ExecutorAddr, Name, Pool};
+use crate::error::{ErrorKind, Result};
+use crate::memory::{Finalized, MemoryManager, SegmentPlan, SegmentRequest};
+use crate::session::{
+    JitDylib, Ledger, MaterializationResponsibility, MaterializationUnit, RequiredState, ResourceKey, ResourceManager,
+    ResourceTracker, SymbolFlags, SymbolRequest,
+};
+use crate::sync::{Arc, Mutex};
+
+/// Makes and redirects stubs (ORC: `JITLinkRedirectableSymbolManager`). Register it with the session as a
+/// [`ResourceManager`].
+pub struct StubManager {
+    memory: Arc<dyn MemoryManager>,
+    held: Ledger<Arc<StubBlock>>,
+    /// By dylib and name. A leaf lock.
+    by_name: Mutex<FxHashMap<(u64, Name), StubPlace>>,
+}
+
+/// A stub's block, and its number in it.
+type StubPlace = (Arc<StubBlock>, u64);
+
+struct StubBlock {
+    memory: Box<dyn Finalized>,
+    dylib: u64,
+    names: Vec<Name>,
+}
+
+impl StubManager {
+    /// A manager whose stubs live in `memory`.
+    pub fn new(memory: Arc<dyn MemoryManager>) -> Arc<StubManager> {
+        Arc::new(StubManager { memory, held: Ledger::new(), by_name: Mutex::new(FxHashMap::default()) })
+    }
+
+    /// Defines `(name, target)` stubs under a tracker, ready to be called.
+    ///
+    /// # Errors
+    /// A name that is defined already, a defunct tracker, no memory; no stub is made then.
+    pub fn create(self: &Arc<Self>, tracker: &ResourceTracker, stubs: &[(&str, ExecutorAddr)]) -> Result<()> {
+        if stubs.is_empty() {
+            return Ok(());
+        }
+        let flags = SymbolFlags::EXPORTED | SymbolFlags::CALLABLE;
+        tracker.define(StubUnit {
+            manager: self.clone(),
+            symbols: stubs.iter().map(|(name, _)| (Name::new(name), flags)).collect(),
+            targets: stubs.iter().map(|(_, target)| *target).collect(),
+        })?;
+        let requests: Vec<_> = stubs.iter().map(|(name, _)| SymbolRequest::required(name)).collect();
+        tracker.dylib().lookup(&requests, RequiredState::Ready).map(drop)
+    }
+
+    /// Sends callers of a stub to `target` from now on. Calls that are in the old target stay there.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoSuchStub`].
+    pub fn redirect(&self, dylib: &JitDylib, name: &str, target: ExecutorAddr) -> Result<()> {
+        let stub = self.by_name.lock().get(&(dylib.id(), Name::new(name))).cloned();
+        let stored = stub.is_some_and(|(block, index)| block.memory.store_word(index * SLOT, target.value()));
+        if stored {
+            return Ok(());
+        }
+        Err(ErrorKind::NoSuchStub { dylib: dylib.name().to_string(), symbol: name.to_string() }.into())
+    }
+
+    /// Number of stubs.
+    pub fn stub_count(&self) -> usize {
+        self.by_name.lock().len()
+    }
+
+    fn allocate(&self, targets: &[ExecutorAddr]) -> Result<Box<dyn Finalized>> {
+        let mut plan = SegmentPlan::default();
+        let size = targets.len() as u64 * SLOT;
+        plan.segments[Pool::Code.index()] = SegmentRequest { size, align: SLOT, zero_fill: 0 };
+        plan.segments[Pool::Data.index()] = SegmentRequest { size, align: SLOT, zero_fill: 0 };
+        let mut memory = self.memory.allocate(&plan)?;
+        // Stub and slot stand at the same offset of their segments, so one displacement serves all.
+        let displacement =
+            memory.address(Pool::Data).distance_from(memory.address(Pool::Code).offset(JUMP_LENGTH)) as i32;
+        for stub in memory.working(Pool::Code).chunks_exact_mut(SLOT as usize) {
+            let [a, b, c, d] = displacement.to_le_bytes();
+            stub.copy_from_slice(&[0xff, 0x25, a, b, c, d, 0xcc, 0xcc]);
+        }
+        for (slot, target) in memory.working(Pool::Data).chunks_exact_mut(SLOT as usize).zip(targets) {
+            slot.copy_from_slice(&target.value().to_le_bytes());
+        }
+        memory.finalize(Vec::new())
+    }
+}
+
+impl ResourceManager for StubManager {
+    fn remove_resources(&self, _dylib: &JitDylib, key: ResourceKey) -> Result<()> {
+        for block in self.held.take(key) {
+            let mut by_name = self.by_name.lock();
+            for name in &block.names {
+                let name = (block.dylib, name.clone());
+                if by_name.get(&name).is_some_and(|(held, _)| Arc::ptr_eq(held, &block)) {
+                    by_name.remove(&name);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn transfer_resources(&self, _dylib: &JitDylib, destination: ResourceKey, source: ResourceKey) {
+        self.held.transfer(destination, source);
+    }
+}
+
+impl fmt::Debug for StubManager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "stub manager with {} stubs", self.stub_count())
+    }
+}
+
+struct StubUnit {
+    manager: Arc<StubManager>,
+    symbols: Vec<(Name, SymbolFlags)>,
+    targets: Vec<ExecutorAddr>,
+}
+
+impl StubUnit {
+    fn make(&self, responsibility: &MaterializationResponsibility) -> Result<()> {
+        let memory = self.manager.allocate(&self.targets)?;
+        let start = memory.address(Pool::Code);
+        let names: Vec<Name> = self.symbols.iter().map(|(name, _)| name.clone()).collect();
+        let dylib = responsibility.dylib().id();
+        let block = Arc::new(StubBlock { memory, dylib, names });
+        let index_of = |wanted: &Name| block.names.iter().position(|name| name == wanted).map(|index| index as u64);
+        responsibility.notify_resolved(|owed| Some(start.offset(index_of(&owed.name)? * SLOT)))?;
+        responsibility.with_resource_key(|key| {
+            self.manager.held.record(key, block.clone());
+            let mut by_name = self.manager.by_name.lock();
+            for owed in responsibility.symbols() {
+                if let Some(index) = index_of(&owed.name) {
+                    by_name.insert((dylib, owed.name.clone()), (block.clone(), index));
+                }
+            }
+        })
+    }
+}
+
+impl MaterializationUnit for StubUnit {
+    fn name(&self) -> &str {
+        "redirectable stubs"
+    }
+
+    fn symbols(&self) -> &[(Name, SymbolFlags)] {
+        &self.symbols
+    }
+
+    fn materialize(self: Box<Self>, responsibility: MaterializationResponsibility) {
+        match self.make(&responsibility) {
+            Ok(()) => drop(responsibility.notify_emitted(Vec::new())),
+            Err(error) => responsibility.fail(error),
+        }
+    }
+}
+
+/// Bytes of a stub, and of a slot.
+const SLOT: u64 = 8;
+/// `jmp *slot(%rip)` counts from its end.
+const JUMP_LENGTH: u64 = 6;

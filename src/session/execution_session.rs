@@ -1,0 +1,223 @@
+//! [`ExecutionSession`]: the set of dylibs and managers, and where lookups start.
+//!
+//! A session ends when its last `ExecutionSession` handle is dropped, or by [`ExecutionSession::end`]. Handles to
+//! dylibs and trackers do not keep it open; a [`Pin`](crate::session::Pin) keeps only its own tracker's resources, and
+//! gives them back whenever it goes.
+
+use std::fmt;
+
+use slotmap::SlotMap;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::session::dependants::PinGraph;
+use crate::session::jit_dylib::{DylibId, DylibInner, JitDylib, Visibility};
+use crate::session::lookup::{self, LookupResult, RequiredState, SymbolRequest};
+use crate::session::reclaim::{self, Removal};
+use crate::session::resource_manager::ResourceManager;
+use crate::session::resource_tracker::{Pin, TrackerCore};
+use crate::session::symbol::SymbolRef;
+use crate::session::symbol_watch::{SymbolWatch, Watched};
+use crate::session::waiting::WaitingGraph;
+use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, Queue};
+
+/// Who reclaims a removed tracker when its last pin goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ReclaimPolicy {
+    /// The thread that drops the pin, at once: finalisers run there.
+    #[default]
+    OnDrop,
+    /// Whoever calls [`ExecutionSession::reclaim`]; dropping a pin only queues the tracker.
+    Explicit,
+}
+
+/// A handle to a session (ORC: `ExecutionSession`). Cheap to clone; the last one ends the session.
+#[derive(Clone)]
+pub struct ExecutionSession(Arc<SessionOwner>);
+
+struct SessionOwner(Arc<SessionInner>);
+
+pub(crate) struct SessionInner {
+    dylibs: Mutex<SlotMap<DylibId, Arc<DylibInner>>>,
+    dylibs_created: AtomicU64,
+    managers: Mutex<Arc<[Arc<dyn ResourceManager>]>>,
+    ended: AtomicBool,
+    pub(crate) pins: Mutex<PinGraph>,
+    pub(crate) waiting: Mutex<WaitingGraph>,
+    pub(crate) reclaim_policy: ReclaimPolicy,
+    /// Trackers in Reclaiming that `reclaim` takes up.
+    pub(crate) deferred: Queue<Arc<TrackerCore>>,
+}
+
+impl ExecutionSession {
+    /// A session with no dylib and no manager.
+    pub fn new() -> ExecutionSession {
+        ExecutionSession::with_policy(ReclaimPolicy::OnDrop)
+    }
+
+    /// A session whose deferred reclaims are done as `policy` says.
+    pub fn with_policy(policy: ReclaimPolicy) -> ExecutionSession {
+        ExecutionSession(Arc::new(SessionOwner(Arc::new(SessionInner {
+            dylibs: Mutex::new(SlotMap::with_key()),
+            dylibs_created: AtomicU64::new(0),
+            managers: Mutex::new(Arc::from([])),
+            ended: AtomicBool::new(false),
+            pins: Mutex::new(PinGraph::default()),
+            waiting: Mutex::new(WaitingGraph::default()),
+            reclaim_policy: policy,
+            deferred: Queue::new(),
+        }))))
+    }
+
+    /// A new, empty dylib. Names need not be unique.
+    ///
+    /// # Errors
+    /// When the session has ended.
+    pub fn create_dylib(&self, name: &str) -> Result<JitDylib> {
+        let session = &self.0.0;
+        let mut dylibs = session.dylibs.lock();
+        // Asked under the lock: `end` sets this before it takes the lock to list the dylibs.
+        if session.ended.load(Ordering::Acquire) {
+            return Err(ErrorKind::SessionEnded.into());
+        }
+        let serial = session.dylibs_created.fetch_add(1, Ordering::Relaxed);
+        let id = dylibs.insert_with_key(|id| Arc::new(DylibInner::new(id, name, serial)));
+        Ok(JitDylib::from_inner(session.clone(), dylibs[id].clone()))
+    }
+
+    /// The dylibs, in creation order.
+    pub fn dylibs(&self) -> Vec<JitDylib> {
+        self.0.0.dylibs_in_order()
+    }
+
+    /// Clears a dylib and closes it: everything under it goes, nothing new comes in. Returns the removals that pins keep
+    /// from being complete.
+    ///
+    /// # Errors
+    /// What managers report, joined; the dylib is closed all the same.
+    pub fn remove_dylib(&self, dylib: &JitDylib) -> Result<Vec<Removal>> {
+        self.0.0.remove_dylib(dylib)
+    }
+
+    /// Adds a manager; it is told of transfers and removals that happen from now on, before those registered earlier.
+    pub fn register_manager(&self, manager: Arc<dyn ResourceManager>) {
+        let mut managers = self.0.0.managers.lock();
+        *managers = managers.iter().cloned().chain([manager]).collect();
+    }
+
+    /// Takes a manager out again. Removals that are under way may still tell it.
+    pub fn deregister_manager(&self, manager: &Arc<dyn ResourceManager>) {
+        let mut managers = self.0.0.managers.lock();
+        *managers = managers.iter().filter(|other| !Arc::ptr_eq(other, manager)).cloned().collect();
+    }
+
+    /// Looks `requests` up in `order` and waits for them. Results are in the order of the requests.
+    ///
+    /// Materialisation that the lookup sets off runs on this thread.
+    ///
+    /// # Errors
+    /// [`ErrorKind::SymbolsNotFound`] with all missing names; [`ErrorKind::FailedToMaterialize`] with the root cause.
+    pub fn lookup(
+        &self,
+        order: &[(JitDylib, Visibility)],
+        requests: &[SymbolRequest<'_>],
+        required: RequiredState,
+    ) -> Result<Vec<LookupResult>> {
+        lookup::wait(&self.0.0, order, requests, required)
+    }
+
+    /// As [`lookup`](Self::lookup), but calls `on_complete` instead of waiting.
+    pub fn lookup_then(
+        &self,
+        order: &[(JitDylib, Visibility)],
+        requests: &[SymbolRequest<'_>],
+        required: RequiredState,
+        on_complete: impl FnOnce(Result<Vec<LookupResult>>) + Send + 'static,
+    ) {
+        lookup::start(&self.0.0, order, requests, required, None, Box::new(on_complete));
+    }
+
+    /// Pins the tracker of a definition that [`lookup`](Self::lookup) found ready. `None` when it was removed since.
+    pub fn pin(&self, symbol: &SymbolRef) -> Option<Pin> {
+        match SymbolWatch::of(&self.0.0, symbol).pin() {
+            Watched::Ready(pin) => Some(pin),
+            Watched::Unready | Watched::Gone => None,
+        }
+    }
+
+    /// Reclaims the removed trackers whose last pin went under [`ReclaimPolicy::Explicit`]; returns their number.
+    pub fn reclaim(&self) -> usize {
+        self.0.0.reclaim_deferred()
+    }
+
+    /// Ends the session: removes all dylibs, newest first. What pins hold is given back when they go.
+    ///
+    /// # Errors
+    /// What managers report, joined; the session has ended all the same.
+    pub fn end(&self) -> Result<()> {
+        self.0.0.end()
+    }
+}
+
+impl Default for ExecutionSession {
+    fn default() -> Self {
+        ExecutionSession::new()
+    }
+}
+
+impl fmt::Debug for ExecutionSession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "session of {:?}", self.dylibs())
+    }
+}
+
+impl Drop for SessionOwner {
+    fn drop(&mut self) {
+        // Nobody is left to hear of failures.
+        let _ = self.0.end();
+    }
+}
+
+impl SessionInner {
+    /// The managers, oldest first, as of now.
+    pub(crate) fn managers(&self) -> Arc<[Arc<dyn ResourceManager>]> {
+        self.managers.lock().clone()
+    }
+
+    fn dylibs_in_order(self: &Arc<SessionInner>) -> Vec<JitDylib> {
+        let mut dylibs: Vec<_> = self.dylibs.lock().values().cloned().collect();
+        dylibs.sort_by_key(|dylib| dylib.serial);
+        dylibs.into_iter().map(|dylib| JitDylib::from_inner(self.clone(), dylib)).collect()
+    }
+
+    fn remove_dylib(self: &Arc<SessionInner>, dylib: &JitDylib) -> Result<Vec<Removal>> {
+        dylib.close();
+        let pending = dylib.clear();
+        let record = self.dylibs.lock().remove(dylib.inner().id);
+        drop(record);
+        pending
+    }
+
+    fn end(self: &Arc<SessionInner>) -> Result<()> {
+        self.ended.store(true, Ordering::Release);
+        let mut failures = Vec::new();
+        for dylib in self.dylibs_in_order().iter().rev() {
+            failures.extend(self.remove_dylib(dylib).err());
+        }
+        self.reclaim_deferred();
+        Error::join(failures)
+    }
+
+    /// What is queued goes as one batch, since rings are queued member by member. Returns the number of trackers.
+    fn reclaim_deferred(self: &Arc<SessionInner>) -> usize {
+        let mut count = 0;
+        loop {
+            let mut batch: Vec<_> = std::iter::from_fn(|| self.deferred.pop()).collect();
+            if batch.is_empty() {
+                return count;
+            }
+            count += batch.len();
+            reclaim::newest_first(&mut batch);
+            reclaim::reclaim(self, batch);
+        }
+    }
+}

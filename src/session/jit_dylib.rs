@@ -1,0 +1,388 @@
+//! [`JitDylib`]: a namespace of symbols with its trackers, link order and generators.
+//!
+//! Each dylib has a lock of its own; nothing here takes two. A dylib's table is the owner of its trackers' cores: a live
+//! tracker's record is there until it is merged or reclaimed.
+
+use std::fmt;
+
+use crate::base::{ExecutorAddr, Name};
+use crate::error::{Error, ErrorKind, Result};
+use crate::session::execution_session::SessionInner;
+use crate::session::generator::DefinitionGenerator;
+use crate::session::lookup::{self, LookupResult, RequiredState, SymbolRequest};
+use crate::session::materialization::{self, MaterializationUnit};
+use crate::session::reclaim::{self, Removal};
+use crate::session::resource_tracker::{Pin, ResourceKey, ResourceTracker, TrackerCore};
+use crate::session::symbol::{SymbolFlags, SymbolId, SymbolState};
+use crate::session::symbol_table::{SymbolTable, TrackerRecord};
+use crate::session::tracker_gate::{Retire, TrackerGate};
+use crate::session::unpublish::Unpublished;
+use crate::sync::{Arc, AtomicU64, Mutex, Weak};
+
+slotmap::new_key_type! {
+    pub(crate) struct DylibId;
+}
+
+/// Which symbols of a dylib a search sees (ORC: `JITDylibLookupFlags`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Visibility {
+    /// Exported ones only.
+    ExportedOnly,
+    /// Hidden ones too.
+    All,
+}
+
+/// A handle to one dylib. Cheap to clone.
+#[derive(Clone)]
+pub struct JitDylib {
+    session: Arc<SessionInner>,
+    inner: Arc<DylibInner>,
+}
+
+pub(crate) struct DylibInner {
+    pub(crate) id: DylibId,
+    pub(crate) name: Arc<str>,
+    /// Position in creation order.
+    pub(crate) serial: u64,
+    pub(crate) state: Mutex<DylibState>,
+}
+
+pub(crate) struct DylibState {
+    open: bool,
+    pub(crate) table: SymbolTable,
+    /// Weak, so that a removed dylib is forgotten by the link orders that named it.
+    link_order: Vec<(Weak<DylibInner>, Visibility)>,
+    generators: Arc<[Arc<dyn DefinitionGenerator>]>,
+    default_tracker: Option<Arc<TrackerCore>>,
+    trackers_created: u64,
+}
+
+impl JitDylib {
+    pub(crate) fn from_inner(session: Arc<SessionInner>, inner: Arc<DylibInner>) -> JitDylib {
+        JitDylib { session, inner }
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<DylibInner> {
+        &self.inner
+    }
+
+    /// A number that no other dylib of the session has or will have.
+    pub fn id(&self) -> u64 {
+        self.inner.serial
+    }
+
+    /// The dylib's name.
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// A new tracker that owns nothing yet.
+    ///
+    /// # Errors
+    /// When the dylib was removed.
+    pub fn create_tracker(&self) -> Result<ResourceTracker> {
+        let core = self.inner.new_core(false)?;
+        Ok(ResourceTracker::from_core(self.session.clone(), core))
+    }
+
+    /// The tracker that owns what was added under no other, and what other trackers owned whose handles were dropped.
+    ///
+    /// # Errors
+    /// When the dylib was removed.
+    pub fn default_tracker(&self) -> Result<ResourceTracker> {
+        Ok(ResourceTracker::from_core(self.session.clone(), self.inner.default_core()?))
+    }
+
+    /// Adds a unit's symbols under the default tracker.
+    ///
+    /// # Errors
+    /// As [`ResourceTracker::define`].
+    pub fn define(&self, unit: impl MaterializationUnit + 'static) -> Result<()> {
+        materialization::define(&self.inner.default_core()?, Box::new(unit))
+    }
+
+    /// Adds symbols that have an address already, under the default tracker.
+    ///
+    /// # Errors
+    /// As [`ResourceTracker::define`].
+    pub fn define_absolute(&self, symbols: impl IntoIterator<Item = (Name, ExecutorAddr, SymbolFlags)>) -> Result<()> {
+        materialization::define_absolute(&self.inner.default_core()?, symbols.into_iter().collect())
+    }
+
+    /// Sets the dylibs that are searched after this one, in order, by links that start from now on.
+    pub fn set_link_order(&self, order: &[(JitDylib, Visibility)]) {
+        let order = order.iter().map(|(dylib, visibility)| (Arc::downgrade(&dylib.inner), *visibility)).collect();
+        self.inner.state.lock().link_order = order;
+    }
+
+    /// The dylibs that are searched after this one; removed ones are not among them.
+    pub fn link_order(&self) -> Vec<(JitDylib, Visibility)> {
+        let order = self.inner.state.lock().link_order.clone();
+        // Upgraded and asked outside the lock: two dylibs' locks are never held together.
+        order
+            .into_iter()
+            .filter_map(|(dylib, visibility)| Some((dylib.upgrade()?, visibility)))
+            .filter(|(dylib, _)| dylib.state.lock().open)
+            .map(|(dylib, visibility)| (JitDylib::from_inner(self.session.clone(), dylib), visibility))
+            .collect()
+    }
+
+    /// This dylib, hidden symbols included, then its link order: what a link into it searches.
+    pub fn search_order(&self) -> Vec<(JitDylib, Visibility)> {
+        let mut order = vec![(self.clone(), Visibility::All)];
+        order.extend(self.link_order().into_iter().filter(|(dylib, _)| dylib != self));
+        order
+    }
+
+    /// Adds a generator, to be asked after those that are there.
+    pub fn add_generator(&self, generator: Arc<dyn DefinitionGenerator>) {
+        let mut state = self.inner.state.lock();
+        state.generators = state.generators.iter().cloned().chain([generator]).collect();
+    }
+
+    pub(crate) fn generators(&self) -> GeneratorList {
+        GeneratorList { list: self.inner.state.lock().generators.clone(), next: 0 }
+    }
+
+    /// The flags of a symbol that is defined here, without materialising it.
+    pub fn symbol_flags(&self, name: &str) -> Option<SymbolFlags> {
+        let state = self.inner.state.lock();
+        let id = state.table.find(name)?;
+        state.table.symbol(id).map(|symbol| symbol.flags)
+    }
+
+    /// How far a symbol that is defined here has come.
+    pub fn symbol_state(&self, name: &str) -> Option<SymbolState> {
+        let state = self.inner.state.lock();
+        let id = state.table.find(name)?;
+        state.table.symbol(id).map(|symbol| symbol.state)
+    }
+
+    /// Number of symbols defined here.
+    pub fn symbol_count(&self) -> usize {
+        self.inner.state.lock().table.symbol_count()
+    }
+
+    /// Number of symbols that a tracker of this dylib owns; zero for a defunct one.
+    pub fn symbol_count_of(&self, key: ResourceKey) -> usize {
+        let state = self.inner.state.lock();
+        state.table.tracker(key.tracker).filter(|_| key.dylib == self.inner.id).map_or(0, TrackerRecord::symbol_count)
+    }
+
+    /// Pins the tracker that owns a ready symbol, and gives the symbol's address. `None` when there is none.
+    pub fn pin(&self, name: &str) -> Option<(ExecutorAddr, Pin)> {
+        let (address, core) = {
+            let state = self.inner.state.lock();
+            let symbol = state.table.symbol(state.table.find(name)?)?;
+            if symbol.state != SymbolState::Ready {
+                return None;
+            }
+            (symbol.address, state.table.tracker(symbol.owner)?.core.clone())
+        };
+        Some((address, Pin::new(self.session.clone(), core)?))
+    }
+
+    /// Looks `requests` up in this dylib only, hidden symbols included, and waits for them.
+    ///
+    /// # Errors
+    /// As [`ExecutionSession::lookup`](crate::session::ExecutionSession::lookup).
+    pub fn lookup(&self, requests: &[SymbolRequest<'_>], required: RequiredState) -> Result<Vec<LookupResult>> {
+        lookup::wait(&self.session, &[(self.clone(), Visibility::All)], requests, required)
+    }
+
+    /// Symbols without address that nobody has looked for: what has to be looked up for all initialisers to be linked.
+    pub fn lazy_side_effects(&self) -> Vec<Name> {
+        let state = self.inner.state.lock();
+        let lazy = state.table.symbols().filter(|symbol| {
+            symbol.flags.contains(SymbolFlags::SIDE_EFFECTS_ONLY) && symbol.state == SymbolState::NeverSearched
+        });
+        lazy.map(|symbol| symbol.name.clone()).collect()
+    }
+
+    /// Removes every tracker, the default one included, as one batch: all finalisers run before any memory goes.
+    /// Returns the removals that pins keep from being complete.
+    ///
+    /// # Errors
+    /// What managers report, joined.
+    pub fn clear(&self) -> Result<Vec<Removal>> {
+        let mut taken = Vec::new();
+        let mut retired = Vec::new();
+        {
+            let mut state = self.inner.state.lock();
+            let mut cores: Vec<_> = state.table.trackers().cloned().collect();
+            // Newest first, as a loader unloads.
+            cores.sort_by_key(|core| std::cmp::Reverse(core.serial));
+            for core in cores {
+                let held = core.gate.retire();
+                if held != Retire::AlreadyRetired {
+                    taken.push((state.unpublish(&core), core.defunct()));
+                    retired.push((core, held));
+                }
+            }
+        }
+        for (unpublished, cause) in taken {
+            unpublished.settle(&self.session, &cause);
+        }
+        let cores: Vec<_> = retired.iter().map(|(core, _)| core.clone()).collect();
+        reclaim::after_retire(&self.session, retired);
+        Error::join(cores.iter().flat_map(|core| core.gate.failures()).collect())?;
+        Ok(cores.into_iter().map(Removal::new).filter(|removal| !removal.is_complete()).collect())
+    }
+
+    /// Whether the dylib was removed.
+    pub fn is_defunct(&self) -> bool {
+        !self.inner.state.lock().open
+    }
+
+    /// Refuses everything new from now on.
+    pub(crate) fn close(&self) {
+        let mut state = self.inner.state.lock();
+        state.open = false;
+        state.link_order.clear();
+        let generators = std::mem::replace(&mut state.generators, Arc::from([]));
+        drop(state);
+        drop(generators);
+    }
+
+    /// Matches the `missing` ones of `requests`; the matched leave `missing`.
+    pub(crate) fn find(
+        &self,
+        requests: &[SymbolRequest<'_>],
+        missing: &mut Vec<usize>,
+        visibility: Visibility,
+        mut matched: impl FnMut(usize, SymbolId),
+    ) -> Result<()> {
+        let state = self.inner.state.lock();
+        if !state.open {
+            return Err(self.inner.defunct());
+        }
+        missing.retain(|request| {
+            let visible = state.find_visible(requests[*request].name, visibility);
+            visible.inspect(|id| matched(*request, *id)).is_none()
+        });
+        Ok(())
+    }
+}
+
+impl PartialEq for JitDylib {
+    fn eq(&self, other: &JitDylib) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+}
+
+impl Eq for JitDylib {}
+
+impl fmt::Debug for JitDylib {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "dylib `{}`", self.inner.name)
+    }
+}
+
+/// A snapshot of a dylib's generators.
+pub(crate) struct GeneratorList {
+    list: Arc<[Arc<dyn DefinitionGenerator>]>,
+    next: usize,
+}
+
+impl Iterator for GeneratorList {
+    type Item = Arc<dyn DefinitionGenerator>;
+    fn next(&mut self) -> Option<Self::Item> {
+        let generator = self.list.get(self.next)?.clone();
+        self.next += 1;
+        Some(generator)
+    }
+}
+
+impl DylibInner {
+    pub(crate) fn new(id: DylibId, name: &str, serial: u64) -> DylibInner {
+        DylibInner {
+            id,
+            name: Arc::from(name),
+            serial,
+            state: Mutex::new(DylibState {
+                open: true,
+                table: SymbolTable::default(),
+                link_order: Vec::new(),
+                generators: Arc::from([]),
+                default_tracker: None,
+                trackers_created: 0,
+            }),
+        }
+    }
+
+    pub(crate) fn defunct(&self) -> Error {
+        ErrorKind::DylibDefunct { dylib: self.name.to_string() }.into()
+    }
+
+    fn new_core(self: &Arc<DylibInner>, is_default: bool) -> Result<Arc<TrackerCore>> {
+        self.state.lock().new_core(self, is_default)
+    }
+
+    /// The default tracker's core, made on first use and again after it was removed.
+    pub(crate) fn default_core(self: &Arc<DylibInner>) -> Result<Arc<TrackerCore>> {
+        let mut state = self.state.lock();
+        if let Some(core) = &state.default_tracker {
+            return if state.open { Ok(core.clone()) } else { Err(self.defunct()) };
+        }
+        let core = state.new_core(self, true)?;
+        state.default_tracker = Some(core.clone());
+        Ok(core)
+    }
+}
+
+impl DylibState {
+    fn new_core(&mut self, dylib: &Arc<DylibInner>, is_default: bool) -> Result<Arc<TrackerCore>> {
+        if !self.open {
+            return Err(dylib.defunct());
+        }
+        self.trackers_created += 1;
+        let serial = self.trackers_created;
+        Ok(self.table.add_tracker(|tracker| {
+            Arc::new(TrackerCore {
+                key: ResourceKey { dylib: dylib.id, tracker },
+                dylib: dylib.clone(),
+                serial,
+                is_default,
+                handles: AtomicU64::new(0),
+                gate: TrackerGate::new(),
+            })
+        }))
+    }
+
+    /// The definition of `name`, if a search sees it.
+    pub(crate) fn find_visible(&self, name: &str, visibility: Visibility) -> Option<SymbolId> {
+        let id = self.table.find(name)?;
+        let flags = self.table.symbol(id)?.flags;
+        (visibility == Visibility::All || flags.contains(SymbolFlags::EXPORTED)).then_some(id)
+    }
+
+    /// Refuses a definition under a tracker that is not live in an open dylib.
+    pub(crate) fn check_live(&self, core: &TrackerCore) -> Result<()> {
+        if !self.open {
+            return Err(core.dylib.defunct());
+        }
+        if core.gate.is_live() { Ok(()) } else { Err(core.defunct()) }
+    }
+
+    /// Takes out everything that a just retired tracker owns.
+    pub(crate) fn unpublish(&mut self, core: &Arc<TrackerCore>) -> Unpublished {
+        if core.is_default {
+            self.default_tracker = None;
+        }
+        let (symbols, units) = self.table.remove_owned(core.key.tracker);
+        Unpublished { dylib: core.dylib.clone(), symbols, units }
+    }
+
+    /// Moves what `source` owns to `destination`.
+    pub(crate) fn merge_tracker(&mut self, source: &TrackerCore, destination: &TrackerCore) -> Option<TrackerRecord> {
+        if source.is_default {
+            self.default_tracker = None;
+        }
+        self.table.merge_tracker(source.key.tracker, destination.key.tracker)
+    }
+
+    /// Drops the record of a tracker whose resources are all given back.
+    pub(crate) fn forget_tracker(&mut self, core: &TrackerCore) -> Option<TrackerRecord> {
+        self.table.remove_tracker(core.key.tracker)
+    }
+}

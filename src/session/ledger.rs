@@ -1,0 +1,79 @@
+//! [`Ledger`]: whatever is owned per key, with exactly three verbs: record, transfer, take.
+//!
+//! Every room that owns something per [`ResourceKey`] keeps it in a ledger, so that transfer and removal mean the same
+//! thing everywhere and are modelled once. The ledger does not know whether a key is alive: `record` must be called
+//! inside `with_resource_key`, which does (S3). Sharded by key, so that disjoint trackers do not contend.
+//! Model: `loom_tests/loom_allocate_remove.rs`.
+
+use std::collections::HashMap;
+use std::hash::BuildHasher;
+
+use rustc_hash::FxBuildHasher;
+
+use crate::session::resource_tracker::ResourceKey;
+use crate::sync::Mutex;
+
+/// What is owned per key.
+pub struct Ledger<R> {
+    shards: Box<[Shard<R>]>,
+}
+
+type Shard<R> = Mutex<HashMap<ResourceKey, Vec<R>, FxBuildHasher>>;
+
+impl<R> Ledger<R> {
+    /// An empty ledger.
+    pub fn new() -> Ledger<R> {
+        Ledger { shards: (0..SHARDS).map(|_| Mutex::new(HashMap::default())).collect() }
+    }
+
+    /// Adds `resource` under `key`.
+    pub fn record(&self, key: ResourceKey, resource: R) {
+        self.shard(key).lock().entry(key).or_default().push(resource);
+    }
+
+    /// Puts everything of `source` under `destination`, behind what is there.
+    pub fn transfer(&self, destination: ResourceKey, source: ResourceKey) {
+        let moved = self.take(source);
+        if moved.is_empty() {
+            return;
+        }
+        let mut shard = self.shard(destination).lock();
+        let held = shard.entry(destination).or_default();
+        if held.is_empty() {
+            *held = moved;
+        } else {
+            held.extend(moved);
+        }
+    }
+
+    /// Everything under `key`, in the order it was recorded. The key is empty afterwards.
+    pub fn take(&self, key: ResourceKey) -> Vec<R> {
+        self.shard(key).lock().remove(&key).unwrap_or_default()
+    }
+
+    /// Looks at what is under `key`, under the shard's lock: only for bookkeeping.
+    pub fn inspect<T>(&self, key: ResourceKey, look: impl FnOnce(&mut [R]) -> T) -> T {
+        match self.shard(key).lock().get_mut(&key) {
+            Some(held) => look(held),
+            None => look(&mut []),
+        }
+    }
+
+    /// Number of keys that own something.
+    pub fn key_count(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().len()).sum()
+    }
+
+    fn shard(&self, key: ResourceKey) -> &Shard<R> {
+        &self.shards[FxBuildHasher.hash_one(key) as usize % SHARDS]
+    }
+}
+
+impl<R> Default for Ledger<R> {
+    fn default() -> Self {
+        Ledger::new()
+    }
+}
+
+// One shard under loom: fewer locks to explore, the same protocol.
+const SHARDS: usize = if cfg!(loom) { 1 } else { 16 };

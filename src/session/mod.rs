@@ -1,0 +1,69 @@
+//! The office: dylibs, symbols, trackers, keys, managers, lookups, pins. It never sees machine code.
+//!
+//! # Symbol states
+//!
+//! ```text
+//!               lookup            notify_resolved      notify_emitted       last dependency ready
+//!  NeverSearched ────► Materializing ────► Resolved ────► Emitted ────────────────► Ready
+//!        │                  │                 │              │                        │
+//!        └──────────────────┴───── remove, fail: the entry leaves the table ──────────┘
+//! ```
+//!
+//! A symbol has no error state: a failed symbol is gone, and may be defined again.
+//!
+//! # Tracker states (`tracker_gate.rs`)
+//!
+//! ```text
+//!            remove                     nothing pins            managers told
+//!   Live ──────────────► Retired ──────────────────► Reclaiming ────────────► Reclaimed
+//!     └── transfer ──► Merged(into)
+//! ```
+//!
+//! # Invariants
+//!
+//! - **S1** Who owns a symbol stands in its entry, and in the owner's list through that entry; nowhere else.
+//! - **S2** A tracker turns from Live to Retired or Merged only under its dylib's lock *and* its gate. So under either
+//!   of the two, a live tracker stays live.
+//! - **S3** A resource is recorded under a key only inside the gate of a live tracker
+//!   ([`MaterializationResponsibility::with_resource_key`]); managers learn of a removal only after the gate has closed.
+//! - **S4** Managers see a key at most once more after its tracker retired: exactly one thread moves it to Reclaiming.
+//! - **S5** Nothing of the embedder's is called under a lock, with two documented exceptions: the body of
+//!   `with_resource_key`, and [`ResourceManager::transfer_resources`].
+//!
+//! # Locks, outermost first
+//!
+//! waiting graph (`waiting.rs`) → one dylib's state → pin graph (`dependants.rs`) → tracker gates, source before
+//! destination → a manager's own (ledgers) → one query. Two dylibs' states are never held together. The lists of
+//! dylibs and managers are leaves.
+//!
+//! This room does not link, does not allocate code memory, does not call code.
+
+mod dependants;
+mod dispatch;
+mod execution_session;
+mod generator;
+mod jit_dylib;
+mod ledger;
+mod lookup;
+mod materialization;
+mod reclaim;
+mod resource_manager;
+mod resource_tracker;
+mod symbol;
+mod symbol_table;
+mod symbol_watch;
+mod tracker_gate;
+mod unpublish;
+mod waiting;
+
+pub use execution_session::{ExecutionSession, ReclaimPolicy};
+pub use generator::DefinitionGenerator;
+pub use jit_dylib::{JitDylib, Visibility};
+pub use ledger::Ledger;
+pub use lookup::{LookupResult, RequiredState, SymbolRequest};
+pub use materialization::{MaterializationResponsibility, MaterializationUnit};
+pub use reclaim::Removal;
+pub use resource_manager::ResourceManager;
+pub use resource_tracker::{Pin, ResourceKey, ResourceTracker};
+pub use symbol::{SymbolFlags, SymbolRef, SymbolState};
+pub use symbol_watch::{SymbolWatch, Watched};

@@ -1,0 +1,127 @@
+//! Giving resources back: who does it, in which order, and the ticket that tells when it is done.
+//!
+//! A tracker is reclaimed by the one thread that moved its gate to Reclaiming: the remover, the thread that dropped the
+//! last pin, or [`ExecutionSession::reclaim`](crate::session::ExecutionSession::reclaim) under
+//! [`ReclaimPolicy::Explicit`](crate::session::ReclaimPolicy). Trackers that go together (a ring of dependants, a dylib)
+//! are taken manager by manager, so that every finaliser has run before the first byte of any of them is freed.
+
+use std::fmt;
+
+use rustc_hash::FxHashSet;
+
+use crate::error::{Error, Result};
+use crate::session::execution_session::{ReclaimPolicy, SessionInner};
+use crate::session::jit_dylib::JitDylib;
+use crate::session::resource_tracker::TrackerCore;
+use crate::session::tracker_gate::{Retire, Unpin};
+use crate::sync::Arc;
+
+/// The ticket of a removal: is it complete, and who is in the way.
+#[derive(Clone)]
+pub struct Removal {
+    core: Arc<TrackerCore>,
+}
+
+impl Removal {
+    pub(crate) fn new(core: Arc<TrackerCore>) -> Removal {
+        Removal { core }
+    }
+
+    /// The ticket, or what the managers reported if the removal is complete and some failed.
+    pub(crate) fn finished_or_pending(core: Arc<TrackerCore>) -> Result<Removal> {
+        Error::join(core.gate.failures())?;
+        Ok(Removal { core })
+    }
+
+    /// Whether every resource has been given back.
+    pub fn is_complete(&self) -> bool {
+        self.core.gate.is_reclaimed()
+    }
+
+    /// `(owned handles, dependent trackers)` that keep the resources; `(0, 0)` once complete.
+    pub fn blockers(&self) -> (usize, usize) {
+        self.core.gate.pins()
+    }
+
+    /// Waits until every resource has been given back, and says what the managers reported.
+    ///
+    /// Never returns if the calling thread itself holds a pin: ask [`blockers`](Self::blockers) first.
+    ///
+    /// # Errors
+    /// What managers reported, joined.
+    pub fn wait(&self) -> Result<()> {
+        self.core.gate.wait_reclaimed();
+        Error::join(self.core.gate.failures())
+    }
+}
+
+impl fmt::Debug for Removal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (handles, dependants) = self.blockers();
+        let state = if self.is_complete() { "complete" } else { "pending" };
+        write!(f, "removal of {}: {state}, {handles} handles and {dependants} dependants hold it", self.core.key)
+    }
+}
+
+/// Reclaims those of the just retired trackers that nothing pins.
+pub(crate) fn after_retire(session: &Arc<SessionInner>, retired: Vec<(Arc<TrackerCore>, Retire)>) {
+    let of = |wanted| retired.iter().filter(move |(_, held)| *held == wanted).map(|(core, _)| core.clone());
+    let mut free: Vec<_> = of(Retire::Free).collect();
+    // Dependants that go in this batch hold nothing back.
+    let mut claimed: FxHashSet<_> = free.iter().map(|core| core.key).collect();
+    for core in of(Retire::HeldByDependants) {
+        let more = session.pins.lock().claim_free(&core, &claimed);
+        claimed.extend(more.iter().map(|core| core.key));
+        free.extend(more);
+    }
+    newest_first(&mut free);
+    reclaim(session, free);
+}
+
+/// Does what the drop of a handle left to do, here or, by policy, at the next `ExecutionSession::reclaim`.
+pub(crate) fn after_unpin(session: &Arc<SessionInner>, core: Arc<TrackerCore>, left: Unpin) {
+    let free = match left {
+        Unpin::Nothing => return,
+        Unpin::Reclaim => vec![core],
+        Unpin::AskDependants => session.pins.lock().claim_free(&core, &FxHashSet::default()),
+    };
+    match session.reclaim_policy {
+        ReclaimPolicy::OnDrop => reclaim(session, free),
+        ReclaimPolicy::Explicit => free.into_iter().for_each(|core| session.deferred.push(core)),
+    }
+}
+
+/// As a loader unloads.
+pub(crate) fn newest_first(batch: &mut [Arc<TrackerCore>]) {
+    batch.sort_by_key(|core| std::cmp::Reverse((core.dylib.serial, core.serial)));
+}
+
+/// Gives everything of `free` back, and of whatever becomes free by that. All are in Reclaiming, claimed by the caller.
+pub(crate) fn reclaim(session: &Arc<SessionInner>, mut free: Vec<Arc<TrackerCore>>) {
+    while !free.is_empty() {
+        free = reclaim_batch(session, free);
+    }
+}
+
+/// One batch; returns the trackers that it was the last to hold.
+fn reclaim_batch(session: &Arc<SessionInner>, batch: Vec<Arc<TrackerCore>>) -> Vec<Arc<TrackerCore>> {
+    // No lock is held from here on (S5), and nobody else reclaims these (S4).
+    let managers = session.managers();
+    let mut failures: Vec<Vec<Error>> = batch.iter().map(|_| Vec::new()).collect();
+    for manager in managers.iter().rev() {
+        for (core, failed) in batch.iter().zip(&mut failures) {
+            let dylib = JitDylib::from_inner(session.clone(), core.dylib.clone());
+            failed.extend(manager.remove_resources(&dylib, core.key).err());
+        }
+    }
+    let mut freed = Vec::new();
+    for (core, failed) in batch.into_iter().zip(failures) {
+        let record = core.dylib.state.lock().forget_tracker(&core);
+        drop(record);
+        if core.gate.has_dependencies() {
+            freed.extend(session.pins.lock().release(&core));
+        }
+        core.gate.finish_reclaim(failed);
+    }
+    freed
+}

@@ -1,0 +1,22 @@
+//! [`ResourceManager`]: the seam through which removal reaches whoever owns something.
+
+use crate::error::Result;
+use crate::session::{JitDylib, ResourceKey};
+
+/// Owns resources per key: memory, stubs, initialisers, whatever an embedder hangs on code (ORC: `ResourceManager`).
+///
+/// Register with [`ExecutionSession::register_manager`](crate::session::ExecutionSession::register_manager). Managers are
+/// told newest first, so one built upon another lets go before it.
+pub trait ResourceManager: Send + Sync {
+    /// The key's tracker was removed and nothing pins it: give back everything under `key`.
+    ///
+    /// Called once per key, with no lock held; may call back into the session. A failure is reported and stops no
+    /// other manager.
+    fn remove_resources(&self, dylib: &JitDylib, key: ResourceKey) -> Result<()>;
+
+    /// Everything under `source` now belongs to `destination`.
+    ///
+    /// Called under locks of the session, so that no resource can be recorded under either key meanwhile. Move
+    /// bookkeeping only ([`Ledger::transfer`](crate::session::Ledger::transfer)); do not call back into the session.
+    fn transfer_resources(&self, dylib: &JitDylib, destination: ResourceKey, source: ResourceKey);
+}

@@ -1,0 +1,249 @@
+//! [`ResourceTracker`]: the handle by which everything that was put under it is taken back. Reads as the removal.
+//!
+//! Remove is two steps. *Unpublish* happens at once: the gate closes, names leave the table, whoever waits for them is
+//! told. *Reclaim* happens when nothing pins the tracker, which is mostly before `remove` returns: managers give back
+//! what they recorded, newest manager first (`reclaim.rs`). Dropping the last handle of a live tracker does not remove:
+//! it transfers what the tracker owns to the dylib's default tracker, so that forgetting never frees running code.
+
+use std::fmt;
+
+use crate::base::{ExecutorAddr, Name};
+use crate::error::{Error, ErrorKind, Result};
+use crate::session::execution_session::SessionInner;
+use crate::session::jit_dylib::{DylibId, DylibInner, JitDylib};
+use crate::session::materialization::{self, MaterializationUnit};
+use crate::session::reclaim::{self, Removal};
+use crate::session::symbol::SymbolFlags;
+use crate::session::tracker_gate::{Defunct, Retire, TrackerGate};
+use crate::sync::{Arc, AtomicU64, Ordering};
+
+slotmap::new_key_type! {
+    pub(crate) struct TrackerId;
+}
+
+/// Names a tracker's resources to the managers. Generational: a key is never used twice.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ResourceKey {
+    pub(crate) dylib: DylibId,
+    pub(crate) tracker: TrackerId,
+}
+
+impl fmt::Display for ResourceKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "tracker {:?}/{:?}", slotmap::Key::data(&self.dylib), slotmap::Key::data(&self.tracker))
+    }
+}
+
+impl fmt::Debug for ResourceKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// What all handles of one tracker share.
+pub(crate) struct TrackerCore {
+    pub(crate) key: ResourceKey,
+    /// The dylib's table points back here until the tracker is reclaimed or merged; that breaks the cycle.
+    pub(crate) dylib: Arc<DylibInner>,
+    /// Position in its dylib's creation order.
+    pub(crate) serial: u64,
+    pub(crate) is_default: bool,
+    /// Handles that share this core. Counted here and not by an `Arc`, since a responsibility can make one from the core.
+    pub(crate) handles: AtomicU64,
+    pub(crate) gate: TrackerGate,
+}
+
+/// A handle to one tracker (ORC: `ResourceTracker`). Clones share it; when the last clone of a live tracker is dropped,
+/// what it owns goes to the dylib's default tracker.
+#[derive(Clone)]
+pub struct ResourceTracker(Arc<TrackerHandle>);
+
+struct TrackerHandle {
+    session: Arc<SessionInner>,
+    core: Arc<TrackerCore>,
+}
+
+impl ResourceTracker {
+    pub(crate) fn from_core(session: Arc<SessionInner>, core: Arc<TrackerCore>) -> ResourceTracker {
+        // Pairs with the drop of a handle through the gate: see `TrackerHandle::drop`.
+        core.handles.fetch_add(1, Ordering::Relaxed);
+        ResourceTracker(Arc::new(TrackerHandle { session, core }))
+    }
+
+    /// Whether the tracker was transferred.
+    pub(crate) fn is_merged(&self) -> bool {
+        self.0.core.gate.is_merged()
+    }
+
+    /// The key under which managers record this tracker's resources. For looking things up and for logs: only
+    /// [`MaterializationResponsibility::with_resource_key`](crate::session::MaterializationResponsibility::with_resource_key)
+    /// keeps it from being removed meanwhile.
+    pub fn key(&self) -> ResourceKey {
+        self.0.core.key
+    }
+
+    /// The dylib that the tracker belongs to.
+    pub fn dylib(&self) -> JitDylib {
+        JitDylib::from_inner(self.0.session.clone(), self.0.core.dylib.clone())
+    }
+
+    /// Whether the tracker was removed or transferred.
+    pub fn is_defunct(&self) -> bool {
+        !self.0.core.gate.is_live()
+    }
+
+    /// Adds a unit's symbols to the dylib under this tracker. Nothing is materialised before somebody looks for one.
+    ///
+    /// # Errors
+    /// Duplicate strong definitions, a defunct tracker or dylib; the table is unchanged then.
+    pub fn define(&self, unit: impl MaterializationUnit + 'static) -> Result<()> {
+        materialization::define(&self.0.core, Box::new(unit))
+    }
+
+    /// Adds symbols that have an address already, ready at once.
+    ///
+    /// # Errors
+    /// As [`define`](Self::define).
+    pub fn define_absolute(&self, symbols: impl IntoIterator<Item = (Name, ExecutorAddr, SymbolFlags)>) -> Result<()> {
+        materialization::define_absolute(&self.0.core, symbols.into_iter().collect())
+    }
+
+    /// Takes back everything under this tracker. Always safe to call.
+    ///
+    /// At once: its symbols are gone, lookups of them fail, work in flight is told at its next step. Then, as soon as no
+    /// [`Pin`] and no live dependant holds it, the managers give its resources back; mostly before this returns. The
+    /// ticket says whether that has happened and who is in the way. A second removal gives the same ticket.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TrackerDefunct`] for a tracker that was transferred away. What managers report is returned joined;
+    /// the removal is complete all the same.
+    pub fn remove(&self) -> Result<Removal> {
+        let (session, core) = (&self.0.session, &self.0.core);
+        let (unpublished, held) = {
+            let mut dylib = core.dylib.state.lock();
+            // Under the dylib's lock (S2): whoever defines or emits next sees it.
+            match core.gate.retire() {
+                Retire::Merged => return Err(core.defunct()),
+                Retire::AlreadyRetired => return Ok(Removal::new(core.clone())),
+                held => (dylib.unpublish(core), held),
+            }
+        };
+        unpublished.settle(session, &core.defunct());
+        reclaim::after_retire(session, vec![(core.clone(), held)]);
+        Removal::finished_or_pending(core.clone())
+    }
+
+    /// Moves everything under this tracker to `destination`, work in flight included; this tracker is defunct then.
+    /// Transferring a tracker to itself does nothing.
+    ///
+    /// # Errors
+    /// When either is defunct, or they are of different dylibs; nothing was moved then.
+    pub fn transfer_to(&self, destination: &ResourceTracker) -> Result<()> {
+        transfer(&self.0.session, &self.0.core, &destination.0.core, || true)
+    }
+}
+
+impl fmt::Debug for ResourceTracker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of `{}`", self.0.core.key, self.0.core.dylib.name)
+    }
+}
+
+impl Drop for TrackerHandle {
+    fn drop(&mut self) {
+        self.core.handles.fetch_sub(1, Ordering::Relaxed);
+        // Asked again under the gates, where a handle made meanwhile either is seen or sees the merge.
+        let is_forgotten = || self.core.handles.load(Ordering::Relaxed) == 0;
+        // Repeats only when the default tracker was itself removed in between: there is a new one then.
+        while !self.core.is_default && is_forgotten() && self.core.gate.is_live() {
+            let Ok(default) = self.core.dylib.default_core() else { return };
+            let _ = transfer(&self.session, &self.core, &default, is_forgotten);
+        }
+    }
+}
+
+impl TrackerCore {
+    pub(crate) fn defunct(&self) -> Error {
+        ErrorKind::TrackerDefunct { dylib: self.dylib.name.to_string(), tracker: self.key.to_string() }.into()
+    }
+}
+
+/// Merges `source` into `destination`, if `still_wanted` says so at the gates.
+fn transfer(
+    session: &Arc<SessionInner>,
+    source: &Arc<TrackerCore>,
+    destination: &Arc<TrackerCore>,
+    still_wanted: impl FnOnce() -> bool,
+) -> Result<()> {
+    if Arc::ptr_eq(source, destination) {
+        return if source.gate.is_live() { Ok(()) } else { Err(source.defunct()) };
+    }
+    if !Arc::ptr_eq(&source.dylib, &destination.dylib) {
+        return Err(ErrorKind::ForeignTracker {
+            tracker: destination.key.to_string(),
+            owner: destination.dylib.name.to_string(),
+            dylib: source.dylib.name.to_string(),
+        }
+        .into());
+    }
+    let managers = session.managers();
+    let dylib = JitDylib::from_inner(session.clone(), source.dylib.clone());
+    let retired_record = {
+        let mut state = source.dylib.state.lock();
+        let mut pins = session.pins.lock();
+        let merged = TrackerGate::merge(source, destination, still_wanted, || {
+            // Under the gates, so that nothing is recorded under either key meanwhile (S3).
+            for manager in managers.iter().rev() {
+                manager.transfer_resources(&dylib, destination.key, source.key);
+            }
+        });
+        if merged.is_none() {
+            return Err(if source.gate.is_live() { destination.defunct() } else { source.defunct() });
+        }
+        pins.merge(source, destination);
+        state.merge_tracker(source, destination)
+    };
+    drop(retired_record);
+    Ok(())
+}
+
+/// Keeps a tracker's resources from being reclaimed, as an `Arc` would. Owned function handles are made of it.
+pub struct Pin {
+    session: Arc<SessionInner>,
+    core: Arc<TrackerCore>,
+}
+
+impl Pin {
+    /// `None` when the tracker is defunct.
+    pub(crate) fn new(session: Arc<SessionInner>, core: Arc<TrackerCore>) -> Option<Pin> {
+        let Ok(()) = core.pin_handle() else {
+            return None;
+        };
+        Some(Pin { session, core })
+    }
+}
+
+impl Clone for Pin {
+    fn clone(&self) -> Pin {
+        self.core.pin_handle_again();
+        Pin { session: self.session.clone(), core: self.core.clone() }
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        let (core, left) = self.core.unpin_handle();
+        reclaim::after_unpin(&self.session, core, left);
+    }
+}
+
+impl fmt::Debug for Pin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pin({})", self.core.key)
+    }
+}
+
+/// Runs `body` with the key of a live tracker, or says that it is defunct.
+pub(crate) fn with_resource_key<R>(core: &Arc<TrackerCore>, body: impl FnOnce(ResourceKey) -> R) -> Result<R> {
+    core.with_resource_key(body).map_err(|Defunct| core.defunct())
+}

@@ -1,0 +1,62 @@
+//! [`SymbolWatch`]: asks later how far one definition has come, without keeping anything alive meanwhile.
+
+use std::fmt;
+
+use crate::session::execution_session::SessionInner;
+use crate::session::jit_dylib::DylibInner;
+use crate::session::resource_tracker::Pin;
+use crate::session::symbol::{SymbolId, SymbolRef, SymbolState};
+use crate::sync::{Arc, Weak};
+
+/// A weak reference to one definition.
+#[derive(Clone)]
+pub struct SymbolWatch {
+    session: Weak<SessionInner>,
+    dylib: Weak<DylibInner>,
+    id: SymbolId,
+}
+
+/// What a watch saw.
+#[derive(Debug)]
+pub enum Watched {
+    /// Ready; the pin keeps it so.
+    Ready(Pin),
+    /// On its way.
+    Unready,
+    /// Removed, or failed.
+    Gone,
+}
+
+impl SymbolWatch {
+    pub(crate) fn new(session: &Arc<SessionInner>, dylib: &Arc<DylibInner>, id: SymbolId) -> SymbolWatch {
+        SymbolWatch { session: Arc::downgrade(session), dylib: Arc::downgrade(dylib), id }
+    }
+
+    /// A watch of a definition that a lookup found.
+    pub(crate) fn of(session: &Arc<SessionInner>, symbol: &SymbolRef) -> SymbolWatch {
+        SymbolWatch::new(session, &symbol.dylib, symbol.id)
+    }
+
+    /// Pins the definition's tracker if it is ready.
+    pub fn pin(&self) -> Watched {
+        let (Some(session), Some(dylib)) = (self.session.upgrade(), self.dylib.upgrade()) else { return Watched::Gone };
+        let core = {
+            let state = dylib.state.lock();
+            let Some(symbol) = state.table.symbol(self.id) else { return Watched::Gone };
+            if symbol.state != SymbolState::Ready {
+                return Watched::Unready;
+            }
+            state.table.tracker(symbol.owner).map(|record| record.core.clone())
+        };
+        match core.and_then(|core| Pin::new(session, core)) {
+            Some(pin) => Watched::Ready(pin),
+            None => Watched::Gone,
+        }
+    }
+}
+
+impl fmt::Debug for SymbolWatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "watch of {:?}", self.id)
+    }
+}

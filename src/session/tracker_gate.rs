@@ -1,0 +1,311 @@
+//! [`TrackerGate`]: the one place that says whether a tracker lives, and who still holds it.
+//!
+//! | from | event | to | who moves it |
+//! |---|---|---|---|
+//! | Live | `retire` | Retired, or Reclaiming when nothing pins | the remover, under the dylib's lock |
+//! | Live | `merge_into` | Merged | the transferrer, under the dylib's lock |
+//! | Retired | last pin goes (`unpin_handle`), or the pin graph finds a free ring (`claim_unpinned`) | Reclaiming | the thread that dropped it |
+//! | Reclaiming | managers were told | Reclaimed | the same thread |
+//!
+//! Recording a resource and retiring exclude each other through this lock: whoever comes second sees what the first
+//! did. That is the race of allocating against removing. Model: `loom_tests/loom_allocate_remove.rs`.
+
+use crate::error::Error;
+use crate::session::resource_tracker::{ResourceKey, TrackerCore};
+use crate::sync::{Arc, Condvar, Mutex};
+
+pub(crate) struct TrackerGate {
+    state: Mutex<GateState>,
+    reclaimed: Condvar,
+}
+
+struct GateState {
+    status: Status,
+    /// Owned handles: `Pin`s.
+    handle_pins: usize,
+    /// Trackers whose code refers into this one; counted by the pin graph.
+    dependant_pins: usize,
+    /// Whether the pin graph holds edges *from* this tracker, to be released at reclaim.
+    has_dependencies: bool,
+    /// What the managers said at reclaim.
+    failures: Vec<Error>,
+}
+
+enum Status {
+    Live,
+    Merged(Arc<TrackerCore>),
+    Retired,
+    Reclaiming,
+    Reclaimed,
+}
+
+/// What `retire` found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Retire {
+    /// Nothing pins it: the caller must reclaim.
+    Free,
+    /// Handles hold it; whoever drops the last one reclaims.
+    Held,
+    /// Only dependants hold it: the caller must ask the pin graph whether any of them still counts.
+    HeldByDependants,
+    /// It had been retired before.
+    AlreadyRetired,
+    /// It was merged into another tracker.
+    Merged,
+}
+
+/// What the drop of a handle pin leaves to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Unpin {
+    /// Nothing.
+    Nothing,
+    /// The caller must reclaim.
+    Reclaim,
+    /// The caller must ask the pin graph.
+    AskDependants,
+}
+
+impl TrackerGate {
+    pub(crate) fn new() -> TrackerGate {
+        TrackerGate {
+            state: Mutex::new(GateState {
+                status: Status::Live,
+                handle_pins: 0,
+                dependant_pins: 0,
+                has_dependencies: false,
+                failures: Vec::new(),
+            }),
+            reclaimed: Condvar::new(),
+        }
+    }
+
+    pub(crate) fn is_live(&self) -> bool {
+        matches!(self.state.lock().status, Status::Live)
+    }
+
+    pub(crate) fn is_merged(&self) -> bool {
+        matches!(self.state.lock().status, Status::Merged(_))
+    }
+
+    /// Whether every resource has been given back.
+    pub(crate) fn is_reclaimed(&self) -> bool {
+        matches!(self.state.lock().status, Status::Reclaimed)
+    }
+
+    /// `(handles, dependants)` that hold the tracker.
+    pub(crate) fn pins(&self) -> (usize, usize) {
+        let state = self.state.lock();
+        (state.handle_pins, state.dependant_pins)
+    }
+
+    pub(crate) fn retire(&self) -> Retire {
+        let mut state = self.state.lock();
+        match state.status {
+            Status::Live => {}
+            Status::Merged(_) => return Retire::Merged,
+            _ => return Retire::AlreadyRetired,
+        }
+        state.status = Status::Retired;
+        match (state.handle_pins, state.dependant_pins) {
+            (0, 0) => {
+                state.status = Status::Reclaiming;
+                Retire::Free
+            }
+            (0, _) => Retire::HeldByDependants,
+            _ => Retire::Held,
+        }
+    }
+
+    /// Runs `body` at the source's and the destination's gate, then makes the source an alias of the destination.
+    /// `None`, and nothing done, unless both are live and `still_wanted` agrees.
+    pub(crate) fn merge(
+        source: &Arc<TrackerCore>,
+        destination: &Arc<TrackerCore>,
+        still_wanted: impl FnOnce() -> bool,
+        body: impl FnOnce(),
+    ) -> Option<()> {
+        // One dylib's trackers merge under that dylib's lock, so no second merge can take the gates the other way round.
+        let mut from = source.gate.state.lock();
+        let mut into = destination.gate.state.lock();
+        if !matches!(from.status, Status::Live) || !matches!(into.status, Status::Live) || !still_wanted() {
+            return None;
+        }
+        into.handle_pins += std::mem::take(&mut from.handle_pins);
+        into.dependant_pins += std::mem::take(&mut from.dependant_pins);
+        from.status = Status::Merged(destination.clone());
+        body();
+        Some(())
+    }
+
+    /// Adds a dependant's pin; false when the tracker is not live.
+    pub(crate) fn pin_dependant(&self) -> bool {
+        let mut state = self.state.lock();
+        let live = matches!(state.status, Status::Live);
+        state.dependant_pins += usize::from(live);
+        live
+    }
+
+    /// Notes that the pin graph holds edges from this tracker; false when it is not live, and then there may be none.
+    pub(crate) fn mark_dependencies(&self) -> bool {
+        let mut state = self.state.lock();
+        let live = matches!(state.status, Status::Live);
+        state.has_dependencies |= live;
+        live
+    }
+
+    pub(crate) fn has_dependencies(&self) -> bool {
+        self.state.lock().has_dependencies
+    }
+
+    /// Takes `count` dependants' pins away; what that leaves to do.
+    pub(crate) fn unpin_dependants(&self, count: usize) -> Unpin {
+        let mut state = self.state.lock();
+        state.dependant_pins = state.dependant_pins.saturating_sub(count);
+        state.after_unpin()
+    }
+
+    /// For the pin graph: whether the tracker is retired and no handle holds it.
+    pub(crate) fn is_held_by_dependants_only(&self) -> bool {
+        let state = self.state.lock();
+        matches!(state.status, Status::Retired) && state.handle_pins == 0
+    }
+
+    /// For the pin graph, which found that no live tracker leads here: moves Retired to Reclaiming, once.
+    pub(crate) fn claim_unpinned(&self) -> bool {
+        let mut state = self.state.lock();
+        let mine = matches!(state.status, Status::Retired);
+        if mine {
+            state.status = Status::Reclaiming;
+        }
+        mine
+    }
+
+    pub(crate) fn finish_reclaim(&self, failures: Vec<Error>) {
+        let mut state = self.state.lock();
+        debug_assert!(matches!(state.status, Status::Reclaiming));
+        state.status = Status::Reclaimed;
+        // Members of a ring are reclaimed while they still pin each other.
+        state.dependant_pins = 0;
+        state.failures = failures;
+        self.reclaimed.notify_all();
+    }
+
+    /// What the managers said, once reclaimed.
+    pub(crate) fn failures(&self) -> Vec<Error> {
+        self.state.lock().failures.clone()
+    }
+
+    pub(crate) fn wait_reclaimed(&self) {
+        let mut state = self.state.lock();
+        while !matches!(state.status, Status::Reclaimed) {
+            self.reclaimed.wait(&mut state);
+        }
+    }
+}
+
+impl GateState {
+    fn after_unpin(&mut self) -> Unpin {
+        match (&self.status, self.handle_pins, self.dependant_pins) {
+            (Status::Retired, 0, 0) => {
+                self.status = Status::Reclaiming;
+                Unpin::Reclaim
+            }
+            (Status::Retired, 0, _) => Unpin::AskDependants,
+            _ => Unpin::Nothing,
+        }
+    }
+}
+
+impl TrackerCore {
+    /// The tracker that this one has become, and itself if it was never merged.
+    pub(crate) fn current(self: &Arc<TrackerCore>) -> Arc<TrackerCore> {
+        let mut core = self.clone();
+        loop {
+            let next = match &core.gate.state.lock().status {
+                Status::Merged(next) => next.clone(),
+                _ => break,
+            };
+            core = next;
+        }
+        core
+    }
+
+    /// Runs `body` with the key of the tracker that this one has become, unless that is defunct. No removal and no
+    /// transfer of the tracker can happen meanwhile (S3).
+    pub(crate) fn with_resource_key<R>(
+        self: &Arc<TrackerCore>,
+        body: impl FnOnce(ResourceKey) -> R,
+    ) -> Result<R, Defunct> {
+        let mut core = self.clone();
+        loop {
+            let state = core.gate.state.lock();
+            let next = match &state.status {
+                Status::Live => {
+                    #[cfg(mutant = "record_outside_gate")]
+                    drop(state);
+                    return Ok(body(core.key));
+                }
+                Status::Merged(next) => next.clone(),
+                _ => return Err(Defunct),
+            };
+            drop(state);
+            core = next;
+        }
+    }
+
+    /// Adds a handle's pin to the tracker that this one has become, unless that is defunct.
+    pub(crate) fn pin_handle(self: &Arc<TrackerCore>) -> Result<(), Defunct> {
+        let mut core = self.clone();
+        loop {
+            let mut state = core.gate.state.lock();
+            let next = match &state.status {
+                Status::Live => {
+                    state.handle_pins += 1;
+                    return Ok(());
+                }
+                Status::Merged(next) => next.clone(),
+                _ => return Err(Defunct),
+            };
+            drop(state);
+            core = next;
+        }
+    }
+
+    /// Adds a pin beside one that the caller holds: this cannot fail, even when the tracker is retired.
+    pub(crate) fn pin_handle_again(self: &Arc<TrackerCore>) {
+        let mut core = self.clone();
+        loop {
+            let mut state = core.gate.state.lock();
+            let Status::Merged(next) = &state.status else {
+                state.handle_pins += 1;
+                return;
+            };
+            let next = next.clone();
+            drop(state);
+            core = next;
+        }
+    }
+
+    /// Takes a handle's pin away from the tracker that this one has become.
+    pub(crate) fn unpin_handle(self: &Arc<TrackerCore>) -> (Arc<TrackerCore>, Unpin) {
+        let mut core = self.clone();
+        loop {
+            let mut state = core.gate.state.lock();
+            let Status::Merged(next) = &state.status else {
+                state.handle_pins -= 1;
+                let left = state.after_unpin();
+                drop(state);
+                return (core, left);
+            };
+            let next = next.clone();
+            drop(state);
+            core = next;
+        }
+    }
+}
+
+/// The tracker was removed.
+#[derive(Debug)]
+pub(crate) struct Defunct;

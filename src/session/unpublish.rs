@@ -1,0 +1,62 @@
+//! [`Unpublished`]: what has left a table, and the telling of everybody who waited for it.
+//!
+//! Used by removal and by failure alike: in both, names are out of the table first, under the lock; then, with no lock
+//! held, lazy units are dropped, symbols of other units that were emitted and waited for these fail with them, and
+//! every query that waited for any of them gets the cause.
+
+use crate::error::{Error, ErrorKind};
+use crate::session::execution_session::SessionInner;
+use crate::session::jit_dylib::DylibInner;
+use crate::session::lookup::{self, Waiter};
+use crate::session::symbol::{SymbolRef, SymbolState};
+use crate::session::symbol_table::{RemovedSymbol, UnitRecord};
+use crate::sync::Arc;
+
+/// Symbols and lazy units that are no longer in their dylib's table.
+pub(crate) struct Unpublished {
+    pub(crate) dylib: Arc<DylibInner>,
+    pub(crate) symbols: Vec<RemovedSymbol>,
+    pub(crate) units: Vec<UnitRecord>,
+}
+
+impl Unpublished {
+    /// Fails whoever waits for these symbols, directly or through code that was linked against them.
+    pub(crate) fn settle(self, session: &Arc<SessionInner>, cause: &Error) {
+        let Unpublished { dylib, symbols, units } = self;
+        drop(units);
+        if symbols.iter().all(|removed| removed.symbol.state == SymbolState::Ready) {
+            return;
+        }
+        let awaited: Vec<SymbolRef> = symbols
+            .iter()
+            .filter(|removed| removed.symbol.has_dependants || removed.symbol.state == SymbolState::Emitted)
+            .map(|removed| SymbolRef { dylib: dylib.clone(), id: removed.id, name: removed.symbol.name.clone() })
+            .collect();
+        fail_waiters(&dylib, symbols, cause);
+        if awaited.is_empty() {
+            return;
+        }
+        let mut dependants = session.waiting.lock().abandon(&awaited);
+        dependants.sort_by_key(SymbolRef::order);
+        for group in dependants.chunk_by(|a, b| a.dylib.id == b.dylib.id) {
+            let dylib = &group[0].dylib;
+            let removed: Vec<_> = {
+                let mut state = dylib.state.lock();
+                group.iter().filter_map(|symbol| state.table.remove(symbol.id)).collect()
+            };
+            fail_waiters(dylib, removed, cause);
+        }
+    }
+}
+
+fn fail_waiters(dylib: &Arc<DylibInner>, symbols: Vec<RemovedSymbol>, cause: &Error) {
+    if symbols.iter().all(|removed| removed.symbol.waiters.is_empty()) {
+        return;
+    }
+    let at_work = |state| !matches!(state, SymbolState::NeverSearched | SymbolState::Ready);
+    let names = symbols.iter().filter(|r| at_work(r.symbol.state)).map(|r| r.symbol.name.to_string()).collect();
+    let waiters: Vec<Waiter> = symbols.into_iter().flat_map(|removed| removed.symbol.waiters).collect();
+    let error =
+        ErrorKind::FailedToMaterialize { dylib: dylib.name.to_string(), symbols: names, cause: cause.clone() }.into();
+    lookup::complete(waiters.into_iter().filter_map(|waiter| waiter.query.fail(&error)).collect());
+}

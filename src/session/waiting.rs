@@ -1,0 +1,211 @@
+//! [`WaitingGraph`]: emitted symbols that may not be used yet, because something that they refer to is not ready.
+//!
+//! A *group* is what one unit emitted together. It waits on symbols that are not emitted, and on groups that are
+//! emitted and wait themselves. A group is ready when no unemitted symbol can be reached from it; then everything that
+//! it reaches is ready too, cycles included. Whatever is named here is a [`SymbolRef`], so a symbol that was removed
+//! and defined again is another node. Only links that meet unfinished symbols ever take this graph's lock.
+
+use rustc_hash::{FxHashMap, FxHashSet};
+use slotmap::SlotMap;
+
+use crate::error::{ErrorKind, Result};
+use crate::session::jit_dylib::DylibId;
+use crate::session::lookup::Completion;
+use crate::session::resource_tracker::TrackerCore;
+use crate::session::symbol::{SymbolId, SymbolRef, SymbolState};
+
+slotmap::new_key_type! {
+    struct GroupId;
+}
+
+type Node = (DylibId, SymbolId);
+
+#[derive(Default)]
+pub(crate) struct WaitingGraph {
+    groups: SlotMap<GroupId, Group>,
+    /// The group of an emitted symbol.
+    group_of: FxHashMap<Node, GroupId>,
+    /// Groups that wait on a symbol that is not emitted.
+    waiting_on: FxHashMap<Node, Vec<GroupId>>,
+}
+
+#[derive(Default)]
+struct Group {
+    symbols: Vec<SymbolRef>,
+    unemitted: FxHashSet<Node>,
+    emitted: FxHashSet<GroupId>,
+    dependants: FxHashSet<GroupId>,
+}
+
+impl WaitingGraph {
+    /// The tracker's `own` symbols are emitted and refer to `dependencies`: makes ready what is ready by that.
+    ///
+    /// # Errors
+    /// When one of either is gone; nothing was changed then.
+    pub(crate) fn emit(
+        &mut self,
+        core: &TrackerCore,
+        own: Vec<SymbolRef>,
+        dependencies: &[SymbolRef],
+        completions: &mut Vec<Completion>,
+    ) -> Result<()> {
+        let mut group = Group::default();
+        for dependency in dependencies {
+            let mut state = dependency.dylib.state.lock();
+            let Some(symbol) = state.table.symbol_mut(dependency.id) else {
+                return Err(removed(dependency, &own));
+            };
+            match symbol.state {
+                SymbolState::Ready => {}
+                SymbolState::Emitted => {
+                    // Emitted, and in no group: its group was abandoned, and it is about to leave the table.
+                    let waits_with = self.group_of.get(&dependency.order()).ok_or_else(|| removed(dependency, &own))?;
+                    group.emitted.insert(*waits_with);
+                }
+                _ => {
+                    symbol.has_dependants = true;
+                    group.unemitted.insert(dependency.order());
+                }
+            }
+        }
+        let waits = !group.emitted.is_empty() || !group.unemitted.is_empty();
+        {
+            let mut state = core.dylib.state.lock();
+            if own.iter().any(|symbol| state.table.symbol(symbol.id).is_none()) {
+                return Err(core.defunct());
+            }
+            let reached = if waits { SymbolState::Emitted } else { SymbolState::Ready };
+            for symbol in &own {
+                state.table.advance(symbol.id, reached, completions);
+            }
+        }
+        group.symbols = own;
+        let mut candidates = self.settle_dependants(&mut group, waits);
+        while let Some(candidate) = candidates.pop() {
+            self.ready_if_closed(candidate, &mut candidates, completions);
+        }
+        Ok(())
+    }
+
+    /// Symbols were removed or failed: the groups that wait on them, directly or not, are dropped. Returns the symbols
+    /// of those groups.
+    pub(crate) fn abandon(&mut self, symbols: &[SymbolRef]) -> Vec<SymbolRef> {
+        let mut doomed: Vec<GroupId> = Vec::new();
+        for symbol in symbols {
+            doomed.extend(self.group_of.get(&symbol.order()));
+            doomed.extend(self.waiting_on.remove(&symbol.order()).unwrap_or_default());
+        }
+        let mut abandoned = Vec::new();
+        while let Some(id) = doomed.pop() {
+            let Some(group) = self.detach(id) else { continue };
+            doomed.extend(group.dependants);
+            abandoned.extend(group.symbols);
+        }
+        abandoned
+    }
+
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.groups.is_empty() && self.group_of.is_empty() && self.waiting_on.is_empty()
+    }
+
+    /// Groups that waited on the new group's symbols now wait on the group, or on nothing. Returns whom to examine.
+    fn settle_dependants(&mut self, group: &mut Group, waits: bool) -> Vec<GroupId> {
+        let mut woken: Vec<GroupId> = Vec::new();
+        for symbol in &group.symbols {
+            for id in self.waiting_on.remove(&symbol.order()).unwrap_or_default() {
+                self.groups[id].unemitted.remove(&symbol.order());
+                woken.push(id);
+            }
+        }
+        if !waits {
+            return woken;
+        }
+        group.dependants.extend(woken.iter().copied());
+        let id = self.groups.insert(std::mem::take(group));
+        for dependant in woken {
+            self.groups[dependant].emitted.insert(id);
+        }
+        let inserted = &self.groups[id];
+        let (emitted, unemitted): (Vec<_>, Vec<_>) =
+            (inserted.emitted.iter().copied().collect(), inserted.unemitted.iter().copied().collect());
+        for symbol in &inserted.symbols {
+            self.group_of.insert(symbol.order(), id);
+        }
+        for dependency in emitted {
+            self.groups[dependency].dependants.insert(id);
+        }
+        for symbol in unemitted {
+            self.waiting_on.entry(symbol).or_default().push(id);
+        }
+        vec![id]
+    }
+
+    /// If nothing unemitted can be reached from `id`, makes everything that it reaches ready.
+    fn ready_if_closed(&mut self, id: GroupId, candidates: &mut Vec<GroupId>, completions: &mut Vec<Completion>) {
+        let mut reached = FxHashSet::default();
+        let mut unvisited = vec![id];
+        while let Some(next) = unvisited.pop() {
+            let Some(group) = self.groups.get(next) else { continue };
+            if !group.unemitted.is_empty() {
+                return;
+            }
+            if reached.insert(next) {
+                unvisited.extend(&group.emitted);
+            }
+        }
+        for id in reached {
+            let Some(group) = self.detach(id) else { continue };
+            candidates.extend(group.dependants);
+            for symbol in group.symbols {
+                symbol.dylib.state.lock().table.advance(symbol.id, SymbolState::Ready, completions);
+            }
+        }
+    }
+
+    /// Takes a group out, with every mention of it.
+    fn detach(&mut self, id: GroupId) -> Option<Group> {
+        let group = self.groups.remove(id)?;
+        for symbol in &group.symbols {
+            self.group_of.remove(&symbol.order());
+        }
+        for symbol in &group.unemitted {
+            if let Some(waiting) = self.waiting_on.get_mut(symbol) {
+                waiting.retain(|other| *other != id);
+                if waiting.is_empty() {
+                    self.waiting_on.remove(symbol);
+                }
+            }
+        }
+        for dependency in &group.emitted {
+            if let Some(dependency) = self.groups.get_mut(*dependency) {
+                dependency.dependants.remove(&id);
+            }
+        }
+        for dependant in &group.dependants {
+            if let Some(dependant) = self.groups.get_mut(*dependant) {
+                dependant.emitted.remove(&id);
+            }
+        }
+        Some(group)
+    }
+}
+
+/// The error of code that refers to a symbol that is gone.
+pub(crate) fn removed(dependency: &SymbolRef, own: &[SymbolRef]) -> crate::error::Error {
+    let dependant = own.first().map_or_else(|| "an object".to_string(), |symbol| format!("`{}`", symbol.name));
+    ErrorKind::DependencyRemoved {
+        dylib: dependency.dylib.name.to_string(),
+        symbol: dependency.name.to_string(),
+        dependant,
+    }
+    .into()
+}
+
+/// Sorts by identity, drops repetitions and everything that is among `own`.
+pub(crate) fn distinct(mut dependencies: Vec<SymbolRef>, own: &FxHashSet<Node>) -> Vec<SymbolRef> {
+    dependencies.sort_by_key(SymbolRef::order);
+    dependencies.dedup_by_key(|symbol| symbol.order());
+    dependencies.retain(|symbol| !own.contains(&symbol.order()));
+    dependencies
+}
