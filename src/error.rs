@@ -158,12 +158,12 @@ pub enum ErrorKind {
         /// The symbols still owed.
         symbols: Vec<String>,
     },
-    /// A unit resolved a symbol that it is not responsible for, or left one out.
-    #[error("{unit} {problem} `{symbol}`, which its interface {}", if *problem == "defines" { "does not promise" } else { "promises" })]
+    /// A unit did not keep what its interface promises.
+    #[error("{unit} {problem} `{symbol}`, which its interface promises")]
     InterfaceMismatch {
         /// The unit.
         unit: String,
-        /// `defines` or `does not define`.
+        /// What it does, or does not do, to the symbol.
         problem: &'static str,
         /// The symbol.
         symbol: String,

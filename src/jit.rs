@@ -3,6 +3,8 @@
 //! - **J1** The caller's word, for a signature and for the code's right to run, is asked for here, where the caller
 //!   stands, and passed on unchanged to `host`.
 
+mod program;
+
 use std::fmt;
 use std::path::Path;
 
@@ -18,6 +20,8 @@ use crate::session::{
     ExecutionSession, JitDylib, LookupResult, ReclaimPolicy, RequiredState, ResourceTracker, SymbolRequest, Visibility,
 };
 use crate::sync::Arc;
+
+pub use program::{Program, ProgramEvent};
 
 /// A session with everything that ordinary code needs (ORC: `LLJIT`). Cheap to clone; the last one ends the session.
 ///

@@ -20,6 +20,6 @@ mod sync;
 
 pub use error::{Error, ErrorKind};
 pub use host::Function;
-pub use jit::{Jit, JitBuilder};
+pub use jit::{Jit, JitBuilder, Program, ProgramEvent};
 pub use memory::{MemoryStatistics, MemoryUsage};
 pub use session::{ExecutionSession, JitDylib, ReclaimPolicy, Removal, ResourceKey, ResourceManager, ResourceTracker};

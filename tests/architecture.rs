@@ -544,7 +544,9 @@ fn safety_notes(text: &str) -> Vec<(usize, String)> {
 /// `files` are those of one room.
 fn safety_faults(room: &str, files: &[&(String, String)]) -> Vec<String> {
     let names = [format!("src/{room}/mod.rs"), format!("src/{room}.rs")];
-    let head = names.iter().find_map(|name| files.iter().find(|file| &file.0 == name));
+    // A program has no `mod.rs` above it: its `main.rs` speaks for it.
+    let main = files.iter().find(|file| file.0.starts_with("src/bin/") && file.0.ends_with("/main.rs"));
+    let head = names.iter().find_map(|name| files.iter().find(|file| &file.0 == name)).or(main);
     let mut defined = Vec::new();
     for (line, row) in (1..).zip(head.map_or("", |head| &head.1).lines()) {
         if row.starts_with("//!") {
@@ -794,6 +796,9 @@ fn safety_notes_without_a_promise_and_promises_without_a_note_are_seen() {
     let faults = safety_faults("os", &[&head, &bad]);
     assert_eq!(lines_of(&faults), [1, 4, 6, 3]);
     assert!(faults[3].starts_with("src/os/mod.rs:3: promise O2"));
+    let tool = [file("src/bin/tool/main.rs", "//! **B1** typed.\n"), file("src/bin/tool/a.rs", "// SAFETY: B1\n")];
+    assert_eq!(safety_faults("bin", &[&tool[0], &tool[1]]), [""; 0]);
+    assert_eq!(lines_of(&safety_faults("bin", &[&tool[1]])), [1]);
     let alone = file("src/sync.rs", "//! Nothing.\n// SAFETY: S1\n");
     assert_eq!(lines_of(&safety_faults("sync", &[&alone])), [2]);
 }

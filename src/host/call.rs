@@ -8,6 +8,7 @@ use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use crate::base::ExecutorAddr;
+use crate::host::program;
 use crate::sync::Arc;
 
 /// A function in linked code, with the pin that keeps it there.
@@ -133,11 +134,13 @@ macro_rules! up_to_twelve_arguments {
 up_to_twelve_arguments!("C");
 up_to_twelve_arguments!("C-unwind");
 
-/// Calls an initialiser or finaliser, as the system's loader does: with a count and vectors of no arguments.
+/// Calls an initialiser or finaliser, as the system's loader does: with the program's arguments and environment, or,
+/// where no program runs, with vectors of nothing.
 pub(crate) fn run_initializer(address: ExecutorAddr) {
-    type Initializer = extern "C-unwind" fn(c_int, *const *const c_char, *const *const c_char);
-    let nothing: [*const c_char; 1] = [std::ptr::null()];
+    type Initializer = extern "C-unwind" fn(c_int, *const *mut c_char, *const *mut c_char);
+    let nothing: [*mut c_char; 1] = [std::ptr::null_mut()];
+    let (argc, argv, envp) = program::vectors().unwrap_or((0, nothing.as_ptr(), nothing.as_ptr()));
     // SAFETY: H1, H2, H3 - the object lists this address as an initialiser, and the registry holds its memory.
     let initializer = unsafe { std::mem::transmute::<usize, Initializer>(address.value() as usize) };
-    initializer(0, nothing.as_ptr(), nothing.as_ptr());
+    initializer(argc, argv, envp);
 }

@@ -19,18 +19,27 @@ pub(crate) struct ExitScope {
 struct Handler {
     /// Position among all registrations of the process.
     serial: u64,
-    function: extern "C-unwind" fn(*mut c_void),
+    function: HandlerFunction,
     /// Kept as a number: it is linked code's own, and may be used from any thread.
     argument: usize,
 }
 
+enum HandlerFunction {
+    Plain(extern "C-unwind" fn(*mut c_void)),
+    /// Registered with `on_exit`.
+    WithStatus(extern "C-unwind" fn(c_int, *mut c_void)),
+}
+
 struct Scopes {
+    /// What `on_exit` handlers are told: zero where code is removed while the process goes on.
+    status: c_int,
     next_number: u64,
     next_serial: u64,
     by_number: Option<HashMap<u64, Vec<Handler>>>,
 }
 
-static SCOPES: StaticMutex<Scopes> = StaticMutex::new(Scopes { next_number: 1, next_serial: 0, by_number: None });
+static SCOPES: StaticMutex<Scopes> =
+    StaticMutex::new(Scopes { status: 0, next_number: 1, next_serial: 0, by_number: None });
 
 impl ExitScope {
     pub(crate) fn new() -> ExitScope {
@@ -49,7 +58,14 @@ impl ExitScope {
     /// Runs the handlers of `scopes`, the last registered first, those included that handlers register meanwhile.
     pub(crate) fn run_all(scopes: &[&ExitScope]) {
         while let Some(handler) = take_last(scopes) {
-            (handler.function)(handler.argument as *mut c_void);
+            let argument = handler.argument as *mut c_void;
+            match handler.function {
+                HandlerFunction::Plain(function) => function(argument),
+                HandlerFunction::WithStatus(function) => {
+                    let status = SCOPES.lock().status;
+                    function(status, argument);
+                }
+            }
         }
     }
 }
@@ -81,6 +97,30 @@ extern "C" fn capture_cxa_atexit(
     dso_handle: *const u64,
 ) -> c_int {
     let Some(function) = function else { return -1 };
+    register(HandlerFunction::Plain(function), argument, dso_handle)
+}
+
+/// The address of what linked code's `on_exit` leads to.
+pub(crate) fn on_exit_capture_address() -> ExecutorAddr {
+    ExecutorAddr::new(capture_on_exit as *const () as u64)
+}
+
+/// As `__cxa_atexit`, for handlers that are told the exit status (`on_exit` of the GNU C library).
+extern "C" fn capture_on_exit(
+    function: Option<extern "C-unwind" fn(c_int, *mut c_void)>,
+    argument: *mut c_void,
+    dso_handle: *const u64,
+) -> c_int {
+    let Some(function) = function else { return -1 };
+    register(HandlerFunction::WithStatus(function), argument, dso_handle)
+}
+
+/// What handlers that run from now on are told.
+pub(crate) fn set_exit_status(status: c_int) {
+    SCOPES.lock().status = status;
+}
+
+fn register(function: HandlerFunction, argument: *mut c_void, dso_handle: *const u64) -> c_int {
     if dso_handle.is_null() {
         return -1;
     }

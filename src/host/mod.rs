@@ -9,15 +9,22 @@
 //!   and finalisers before the memory goes.
 //! - **H3** That initialisers, finalisers and exit handlers may run is part of the word given when code is first looked
 //!   up or initialised; none runs before that.
+//! - **H4** What a callback is handed as an untyped pointer is what its own caller, in the same file, has on its stack.
 //!
 //! This room does not know dylibs, trackers or keys: what keeps memory alive is handed to it as an opaque box.
 
 mod call;
 mod exit_handlers;
+mod exit_hook;
 mod process;
+mod program;
+mod stack_end;
 
 pub(crate) use call::run_initializer;
 pub use call::{Function, FunctionPointer};
-pub(crate) use exit_handlers::{ExitScope, atexit_capture_address};
+pub(crate) use exit_handlers::{ExitScope, atexit_capture_address, on_exit_capture_address, set_exit_status};
+pub(crate) use exit_hook::{ExitHook, exit_address};
 pub use process::LoadedLibrary;
 pub(crate) use process::find_symbol;
+pub(crate) use program::{MainFunction, ProgramStart};
+pub(crate) use stack_end::at_stack_end;

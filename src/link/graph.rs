@@ -130,6 +130,62 @@ pub struct Edge {
     pub addend: i64,
 }
 
+impl BlockId {
+    /// Position among the graph's blocks.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl SymbolIndex {
+    /// Position among the graph's symbols: for those that the object has itself, their number there.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl Block {
+    /// Offset in its pool's segment; zero before layout, and for what was dropped.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Whether it has no bytes of its own in the object, and is zero at first.
+    pub fn is_zero_fill(&self) -> bool {
+        matches!(self.content, Content::Zero)
+    }
+
+    /// Whether the linker made it.
+    pub fn is_made(&self) -> bool {
+        matches!(self.content, Content::Made(_))
+    }
+
+    /// Whether it was dropped with its section group: then it takes no memory.
+    pub fn is_dropped(&self) -> bool {
+        self.is_dropped
+    }
+
+    /// What its words list, if they are addresses of initialisers or finalisers, and with which priority.
+    pub fn initializer_list(&self) -> Option<(super::InitializerKind, u32)> {
+        match self.role {
+            Role::Initializers { kind, priority, .. } => Some((kind, priority)),
+            Role::Plain | Role::EhFrame => None,
+        }
+    }
+}
+
+impl Symbol {
+    /// Whether only its own object sees it.
+    pub fn is_local(&self) -> bool {
+        self.binding == Binding::Local
+    }
+
+    /// Whether another definition may stand in for it or, where it is external, none at all.
+    pub fn is_weak(&self) -> bool {
+        self.binding == Binding::Weak
+    }
+}
+
 impl LinkGraph {
     /// What the object is called in errors.
     pub fn name(&self) -> &str {

@@ -29,6 +29,11 @@ pub struct Initializer {
     pub address: ExecutorAddr,
 }
 
+impl Initializer {
+    /// The priority of those that were given none: initialised last, finalised first.
+    pub const DEFAULT_PRIORITY: u32 = LAST;
+}
+
 /// How a section lists initialisers, by its name; `None` when it does not.
 pub(crate) fn classify(section: &str) -> Option<(InitializerKind, u32, Direction)> {
     let lists = [

@@ -83,6 +83,21 @@ impl PlannedLink {
         &self.plan
     }
 
+    /// Number of GOT slots.
+    pub fn got_slot_count(&self) -> usize {
+        self.tables.slots.len()
+    }
+
+    /// Number of stubs for branches that may be out of reach.
+    pub fn stub_count(&self) -> usize {
+        self.tables.stub_targets.len()
+    }
+
+    /// What has to be looked up.
+    pub fn externals(&self) -> impl Iterator<Item = ExternalSymbol<'_>> {
+        external_symbols(&self.graph, externals(&self.graph))
+    }
+
     /// The graph.
     pub fn graph(&self) -> &LinkGraph {
         &self.graph
@@ -115,10 +130,7 @@ impl PlacedLink {
 
     /// What has to be looked up.
     pub fn externals(&self) -> impl Iterator<Item = ExternalSymbol<'_>> {
-        self.externals.iter().map(|index| ExternalSymbol {
-            name: self.graph.symbol_name(*index),
-            required: self.graph.symbols[index.0 as usize].binding != Binding::Weak,
-        })
+        external_symbols(&self.graph, self.externals.iter().copied())
     }
 
     /// Fixes everything up with the externals' addresses, in their order, and seals the memory.
@@ -177,6 +189,16 @@ impl PlacedLink {
     }
 }
 
+fn external_symbols(
+    graph: &LinkGraph,
+    externals: impl IntoIterator<Item = SymbolIndex>,
+) -> impl Iterator<Item = ExternalSymbol<'_>> {
+    externals.into_iter().map(|index| ExternalSymbol {
+        name: graph.symbol_name(index),
+        required: graph.symbols[index.0 as usize].binding != Binding::Weak,
+    })
+}
+
 /// The externals that some edge refers to.
 fn externals(graph: &LinkGraph) -> Vec<SymbolIndex> {
     let mut is_used = vec![false; graph.symbols.len()];
@@ -186,10 +208,5 @@ fn externals(graph: &LinkGraph) -> Vec<SymbolIndex> {
         }
     }
     let external = |index: &SymbolIndex| is_used[index.0 as usize] && graph.definition(*index) == Definition::External;
-    // `_GLOBAL_OFFSET_TABLE_` names the GOT of this very object: edges to it never read the symbol.
-    (0..graph.symbols.len() as u32)
-        .map(SymbolIndex)
-        .filter(external)
-        .filter(|index| graph.symbol_name(*index) != "_GLOBAL_OFFSET_TABLE_")
-        .collect()
+    (0..graph.symbols.len() as u32).map(SymbolIndex).filter(external).collect()
 }

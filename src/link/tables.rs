@@ -55,6 +55,10 @@ impl Tables {
             tables.got =
                 Some(graph.push_block(Text::Made(Arc::from(".got")), Pool::ReadOnly, content, size, SLOT as u64, 0..0));
         }
+        // An object's own GOT goes by this name, whatever kind of edge refers to it.
+        if let (true, Some(got), Some(symbol)) = (needs_got, tables.got, graph.find_external("_GLOBAL_OFFSET_TABLE_")) {
+            graph.define(symbol, Definition::Block(got, 0));
+        }
         if !tables.stub_targets.is_empty() {
             let code = STUB.repeat(tables.stub_targets.len());
             let size = code.len() as u64;

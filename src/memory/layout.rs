@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn pools_do_not_overlap_and_have_guards_between_them_at_any_size() {
-        for megabytes in [16, 64, 100, 512, 1024, 2047] {
+        for megabytes in [32, 64, 100, 512, 1024, 2047] {
             let layout = WindowLayout::divide(megabytes << 20).unwrap();
             let table_end = FRAME_TABLE_OFFSET + layout.pools[0].size / TEXT_GRANULE * FRAME_SLOT;
             assert!(table_end + GUARD <= layout.pools[0].offset);

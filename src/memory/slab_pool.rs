@@ -20,7 +20,7 @@ use crate::sync::{Arc, MappedU64, Mutex, Ordering};
 /// Settings of a [`SlabPool`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlabPoolOptions {
-    /// Bytes of address space to reserve; halved as often as the kernel refuses, down to 16 MiB.
+    /// Bytes of address space to reserve; halved as often as the kernel refuses, down to 32 MiB.
     pub window_size: u64,
     /// Bytes by which a pool grows, rounded up to 2 MiB.
     pub slab_size: u64,
@@ -417,4 +417,4 @@ fn bad_window(size: u64) -> MemoryFault {
 const TRAP: u8 = 0xcc;
 
 /// The smallest window that is any use.
-const SMALLEST_WINDOW: u64 = 16 << 20;
+const SMALLEST_WINDOW: u64 = 32 << 20;

@@ -85,10 +85,16 @@ unsafe impl MappedWindow for DualWindow {
 
 /// Has the loader open the file, and makes sure that it opened this one.
 fn load(read_only: &File, alias: &MmapRaw) -> Result<(Library, ExecutorAddr), MemoryFault> {
-    let path = format!("/proc/{}/fd/{}", std::process::id(), read_only.as_raw_fd());
+    // Debuggers open the path that the loader tells them, so it names this process; where /proc counts processes
+    // otherwise than the process itself does (containers), `self` is the name that works.
+    let descriptor = read_only.as_raw_fd();
+    let path = format!("/proc/{}/fd/{descriptor}", std::process::id());
     let refuse = |problem: String| MemoryFault::Refused { step: format!("dlopen of the window ({path})"), problem };
-    let c_path = CString::new(path.as_str()).map_err(|error| refuse(error.to_string()))?;
-    let library = Library::open(&c_path, false).map_err(refuse)?;
+    let open = |path: &str| match CString::new(path) {
+        Ok(path) => Library::open(&path, false),
+        Err(error) => Err(error.to_string()),
+    };
+    let library = open(&path).or_else(|_| open(&format!("/proc/self/fd/{descriptor}"))).map_err(refuse)?;
     let base = library.load_bias().map_err(refuse)?;
     let nonce = nonce(alias);
     // SAFETY: M4 - the loader mapped the header page of what it opened at `base`; at worst it is another library's.

@@ -8,13 +8,17 @@
 //! - **O1** A fixed mapping replaces only address space that the caller says, by contract, is its own.
 //! - **O2** Text handed to the C library is NUL-terminated and lives through the call.
 //! - **O3** A handle from the loader is closed exactly once, by the `Library` that holds it.
+//! - **O4** Handlers handed to the C library are functions of this program. Words of the C library that describe the
+//!   process (name, signals) are changed only by a value that puts them back when it is dropped.
 //!
 //! This room does not allocate from what it maps, and keeps no books.
 
 mod dynlib;
 mod file;
+mod process;
 mod vm;
 
 pub(crate) use dynlib::{Library, process_symbol};
 pub use file::MappedFile;
+pub(crate) use process::{DefaultSignals, ProgramName, at_exit, environment, exit_process};
 pub(crate) use vm::{FixedPages, SharedFile, map_fixed};

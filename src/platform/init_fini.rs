@@ -5,6 +5,7 @@
 //! | a link is about to be emitted | its initialisers are recorded under its key, and wait |
 //! | `run_pending` | those of objects that are ready run, by `(priority, object, position)` over all that wait in the dylib |
 //! | the key is reclaimed | exit handlers, the last registered first; then finalisers, in exact reverse of that order |
+//! | a program ends | the same, ahead of its removal, which then runs none of them again |
 //! | the key is transferred | the records go along |
 //!
 //! Finalisers run only for objects whose initialisers have run. One thread initialises at a time, and may do so again
@@ -13,6 +14,8 @@
 
 use std::cmp::Reverse;
 use std::fmt;
+
+use rustc_hash::FxHashSet;
 
 use crate::base::{ExecutorAddr, Pool};
 use crate::error::Result;
@@ -50,6 +53,8 @@ struct ObjectRecord {
     initializers: Vec<Initializer>,
     exit_scope: ExitScope,
     has_run: AtomicBool,
+    /// Whether its finalisers have been called, or are.
+    is_finalized: AtomicBool,
 }
 
 impl InitFiniRegistry {
@@ -65,22 +70,55 @@ impl InitFiniRegistry {
         })
     }
 
-    /// Runs what waits in `dylib`, and waits for what another thread is running there. Returns the number of functions
-    /// called.
+    /// Runs what waits in `dylib` and in everything that it links against, dependencies first, and waits for what another
+    /// thread is running there. Returns the number of functions called.
     ///
     /// This runs linked code: the caller has its user's word that it may (H3).
     pub(crate) fn run_pending(&self, dylib: &JitDylib) -> usize {
-        let books = &*self.books;
         // Acquire pairs with the release of a runner that has finished: what it initialised is seen.
-        if books.unfinished.load(Ordering::Acquire) == 0 {
+        if self.books.unfinished.load(Ordering::Acquire) == 0 {
             return 0;
         }
-        let Some(turn) = Turn::take(books, dylib.id()) else { return 0 };
+        dependencies_first(dylib).iter().map(|dylib| self.run_pending_of(dylib)).sum()
+    }
+
+    fn run_pending_of(&self, dylib: &JitDylib) -> usize {
+        let Some(turn) = Turn::take(&self.books, dylib.id()) else { return 0 };
         let calls = turn.calls();
         for (_, initializer) in &calls {
             host::run_initializer(*initializer);
         }
         calls.len()
+    }
+
+    /// Runs the exit handlers and finalisers of what is under a key and has been initialised, ahead of its removal,
+    /// which then runs none of them again. The caller holds a pin of the tracker (H2).
+    pub(crate) fn run_finalizers(&self, key: ResourceKey) {
+        let records = self.books.records.inspect(key, |records| records.to_vec());
+        finalize(&records);
+    }
+}
+
+/// Runs the exit handlers and finalisers of those of `records` whose initialisers have run; each once, however often
+/// this is called.
+///
+/// It may be called again from inside a handler or finaliser that will not return, because it called `exit`: handlers that
+/// are left run then; finalisers, once begun, are given up, as the C library does.
+fn finalize(records: &[Arc<ObjectRecord>]) {
+    let ran: Vec<_> = records.iter().filter(|record| record.has_run.load(Ordering::Relaxed)).collect();
+    let scopes: Vec<_> = ran.iter().map(|record| &record.exit_scope).collect();
+    ExitScope::run_all(&scopes);
+    let unfinalized = ran.iter().filter(|record| !record.is_finalized.swap(true, Ordering::AcqRel));
+    let mut calls: Vec<_> = unfinalized.flat_map(|record| record.ordered(InitializerKind::Fini)).collect();
+    calls.sort_unstable_by_key(|(order, _)| Reverse(*order));
+    let plain = calls.partition_point(|((priority, ..), _)| *priority == Initializer::DEFAULT_PRIORITY);
+    for calls in [&calls[..plain], &calls[plain..]] {
+        for (_, finalizer) in calls {
+            host::run_initializer(*finalizer);
+        }
+        // What finalisers registered themselves. The compiler's own finaliser, which sees to that in a program or shared
+        // object, is the last of those without a priority.
+        ExitScope::run_all(&scopes);
     }
 }
 
@@ -171,15 +209,7 @@ impl ResourceManager for InitFiniRegistry {
             return Ok(());
         }
         self.books.forget_pending(&records);
-        let ran: Vec<_> = records.iter().filter(|record| record.has_run.load(Ordering::Relaxed)).collect();
-        ExitScope::run_all(&ran.iter().map(|record| &record.exit_scope).collect::<Vec<_>>());
-        let mut calls: Vec<_> = ran.iter().flat_map(|record| record.ordered(InitializerKind::Fini)).collect();
-        calls.sort_unstable_by_key(|(order, _)| Reverse(*order));
-        for (_, finalizer) in calls {
-            host::run_initializer(finalizer);
-        }
-        // What finalisers registered themselves.
-        ExitScope::run_all(&ran.iter().map(|record| &record.exit_scope).collect::<Vec<_>>());
+        finalize(&records);
         Ok(())
     }
 
@@ -221,9 +251,9 @@ struct ObjectHooks {
 impl LinkHooks for ObjectHooks {
     /// Gives the object a `__dso_handle` of its own, and has its exit handlers registered with it.
     fn prepare(&mut self, graph: &mut LinkGraph) -> Result<()> {
-        let [handle, cxa_atexit, atexit] =
-            ["__dso_handle", "__cxa_atexit", "atexit"].map(|name| graph.find_external(name));
-        if handle.is_none() && cxa_atexit.is_none() && atexit.is_none() {
+        let wanted @ [handle, cxa_atexit, atexit, on_exit] =
+            ["__dso_handle", "__cxa_atexit", "atexit", "on_exit"].map(|name| graph.find_external(name));
+        if wanted.iter().all(Option::is_none) {
             return Ok(());
         }
         let scope = self.exit_scope.get_or_insert_with(ExitScope::new);
@@ -253,6 +283,17 @@ impl LinkHooks for ObjectHooks {
             let block = graph.add_block(".text.atexit", Pool::Code, code, 16, &edges);
             graph.define(atexit, Definition::Block(block, 0));
         }
+        if let Some(on_exit) = on_exit {
+            let capture = graph.add_local_absolute("on_exit", host::on_exit_capture_address());
+            // lea __dso_handle(%rip),%rdx; jmp (the captured on_exit)
+            let code = vec![0x48, 0x8d, 0x15, 0, 0, 0, 0, 0xe9, 0, 0, 0, 0];
+            let edges = [
+                Edge { offset: 3, kind: EdgeKind::Delta32, symbol: handle, addend: -4 },
+                Edge { offset: 8, kind: EdgeKind::Branch32, symbol: capture, addend: -4 },
+            ];
+            let block = graph.add_block(".text.on_exit", Pool::Code, code, 16, &edges);
+            graph.define(on_exit, Definition::Block(block, 0));
+        }
         Ok(())
     }
 
@@ -267,11 +308,29 @@ impl LinkHooks for ObjectHooks {
             initializers: linked.initializers.clone(),
             exit_scope: self.exit_scope.unwrap_or_else(ExitScope::new),
             has_run: AtomicBool::new(false),
+            is_finalized: AtomicBool::new(false),
         });
         self.books.records.record(key, record.clone());
         self.books.unfinished.fetch_add(1, Ordering::Release);
         self.books.queue.lock().pending.push(record);
     }
+}
+
+/// A dylib behind all that its link order leads to, however far; of a ring, the first one met comes last.
+fn dependencies_first(dylib: &JitDylib) -> Vec<JitDylib> {
+    let mut order = Vec::new();
+    let mut entered = FxHashSet::default();
+    let mut unvisited = vec![(dylib.clone(), false)];
+    while let Some((next, is_left)) = unvisited.pop() {
+        if is_left {
+            order.push(next);
+        } else if entered.insert(next.id()) {
+            let dependencies = next.link_order();
+            unvisited.push((next, true));
+            unvisited.extend(dependencies.into_iter().map(|(dylib, _)| (dylib, false)));
+        }
+    }
+    order
 }
 
 impl fmt::Debug for InitFiniRegistry {

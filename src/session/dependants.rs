@@ -150,9 +150,4 @@ impl PinGraph {
             self.nodes.remove(&key);
         }
     }
-
-    #[cfg(test)]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.nodes.is_empty()
-    }
 }

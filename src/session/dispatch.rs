@@ -14,7 +14,9 @@ pub(crate) type Task = Box<dyn FnOnce() + Send>;
 
 thread_local! {
     static TASKS: RefCell<VecDeque<Task>> = RefCell::new(VecDeque::new());
-    static RUNNING: Cell<bool> = const { Cell::new(false) };
+    // loom's `thread_local` takes no `const` block.
+    #[allow(clippy::missing_const_for_thread_local)]
+    static RUNNING: Cell<bool> = Cell::new(false);
 }
 
 /// Runs `tasks` on this thread: now, or after the task that is running on it. A panic of one is passed on when all

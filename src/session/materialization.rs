@@ -241,6 +241,7 @@ impl MaterializationResponsibility {
         dependencies: Vec<SymbolRef>,
         completions: &mut Vec<lookup::Completion>,
     ) -> Result<()> {
+        self.check_resolved(&own)?;
         let own_nodes: FxHashSet<_> = own.iter().map(SymbolRef::order).collect();
         let dependencies = waiting::distinct(dependencies, &own_nodes);
         let all_ready = self.pin_dependencies(&own, &dependencies)?;
@@ -248,6 +249,19 @@ impl MaterializationResponsibility {
             return Ok(());
         }
         self.session.waiting.lock().emit(&self.core.current(), own, &dependencies, completions)
+    }
+
+    /// Code without an address cannot be used, so it cannot become ready.
+    fn check_resolved(&self, own: &[SymbolRef]) -> Result<()> {
+        let state = self.core.dylib.state.lock();
+        for owed in own {
+            let symbol = state.table.symbol(owed.id).ok_or_else(|| self.core.defunct())?;
+            if symbol.state < SymbolState::Resolved && !symbol.flags.contains(SymbolFlags::SIDE_EFFECTS_ONLY) {
+                let (unit, symbol) = (self.unit_name.to_string(), owed.name.to_string());
+                return Err(ErrorKind::InterfaceMismatch { unit, problem: "emits without an address", symbol }.into());
+            }
+        }
+        Ok(())
     }
 
     /// Pins the trackers that own the dependencies; whether all dependencies are ready.
@@ -422,7 +436,8 @@ fn place(
     displaced: &mut Displaced,
 ) -> Option<SymbolId> {
     if let Some(existing) = state.table.find(name) {
-        if flags.is_weak() {
+        // What cannot give way here was defined by this very call: a name given twice is one symbol.
+        if flags.is_weak() || state.table.symbol(existing)?.state != SymbolState::NeverSearched {
             return None;
         }
         let old = state.table.remove(existing)?;

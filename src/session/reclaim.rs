@@ -5,7 +5,9 @@
 //! [`ReclaimPolicy::Explicit`](crate::session::ReclaimPolicy). Trackers that go together (a ring of dependants, a dylib)
 //! are taken manager by manager, so that every finaliser has run before the first byte of any of them is freed.
 
+use std::any::Any;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rustc_hash::FxHashSet;
 
@@ -111,7 +113,9 @@ fn reclaim_batch(session: &Arc<SessionInner>, batch: Vec<Arc<TrackerCore>>) -> V
     for manager in managers.iter().rev() {
         for (core, failed) in batch.iter().zip(&mut failures) {
             let dylib = JitDylib::from_inner(session.clone(), core.dylib.clone());
-            failed.extend(manager.remove_resources(&dylib, core.key).err());
+            // A manager that panics must not keep the others, or this removal, from coming to an end.
+            let told = catch_unwind(AssertUnwindSafe(|| manager.remove_resources(&dylib, core.key)));
+            failed.extend(told.unwrap_or_else(|panic| Err(panicked(&*panic))).err());
         }
     }
     let mut freed = Vec::new();
@@ -124,4 +128,9 @@ fn reclaim_batch(session: &Arc<SessionInner>, batch: Vec<Arc<TrackerCore>>) -> V
         core.gate.finish_reclaim(failed);
     }
     freed
+}
+
+fn panicked(panic: &(dyn Any + Send)) -> Error {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    Error::other(format!("a resource manager panicked: {}", text.unwrap_or("it gave no reason")))
 }

@@ -104,11 +104,6 @@ impl WaitingGraph {
         abandoned
     }
 
-    #[cfg(all(test, not(loom)))]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.groups.is_empty() && self.group_of.is_empty() && self.waiting_on.is_empty()
-    }
-
     /// Groups that waited on the new group's symbols now wait on the group, or on nothing. Returns whom to examine.
     fn settle_dependants(&mut self, group: &mut Group, waits: bool) -> Vec<GroupId> {
         let mut woken: Vec<GroupId> = Vec::new();

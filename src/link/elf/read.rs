@@ -3,6 +3,8 @@
 //! Sections that are not in memory (debug information, symbol tables) are left out. Whatever refers into them from
 //! memory is refused.
 
+use std::ops::Range;
+
 use object::read::elf::{Rela as _, SectionHeader as _, Sym as _};
 
 use crate::base::Pool;
@@ -49,7 +51,28 @@ impl Reader<'_, '_> {
                 self.block_of[index.0] = self.section(section)?;
             }
         }
-        Ok(())
+        self.check_apart(self.graph.blocks.iter().filter_map(|block| match &block.content {
+            Content::Object(range) => Some(range.clone()),
+            _ => None,
+        }))
+    }
+
+    /// Refuses sections that lie on each other in the file: a small file could ask for any amount of memory by them.
+    fn check_apart(&self, ranges: impl Iterator<Item = Range<usize>> + Clone) -> Result<(), Error> {
+        let ranges = ranges.filter(|range| !range.is_empty());
+        let mut end = 0;
+        // In the order in which compilers write them, mostly.
+        if ranges.clone().all(|range| std::mem::replace(&mut end, range.end) <= range.start) {
+            return Ok(());
+        }
+        let mut sorted: Vec<_> = ranges.collect();
+        sorted.sort_unstable_by_key(|range| range.start);
+        match sorted.array_windows().find(|[before, after]| after.start < before.end) {
+            None => Ok(()),
+            Some([_, after]) => {
+                Err(self.object.malformed(format!("two of its sections overlap in the file, at {:#x}", after.start)))
+            }
+        }
     }
 
     fn section(&mut self, section: &SectionHeader) -> Result<Option<BlockId>, Error> {
@@ -203,6 +226,12 @@ impl Reader<'_, '_> {
 
     fn relocations(&mut self) -> Result<(), Error> {
         let object = self.object;
+        self.check_apart(object.sections.iter().filter_map(|section| {
+            let is_read = self.block_of.get(section.sh_info(LE) as usize).is_some_and(Option::is_some);
+            let (start, size) = section.file_range(LE).filter(|_| is_read && section.sh_type(LE).0 == sht::RELA)?;
+            // One that reaches past the end of the file is refused when it is read.
+            Some(start as usize..start.saturating_add(size) as usize)
+        }))?;
         for section in object.sections.iter() {
             let target = section.sh_info(LE) as usize;
             match section.sh_type(LE).0 {

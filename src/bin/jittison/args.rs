@@ -1,0 +1,83 @@
+//! What can be typed, and the help texts.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+/// Links object files inside this process, without a linker, a file or a process of their own.
+///
+/// Objects are relocatable ELF files for x86-64 Linux, compiled with -fPIC, as `gcc -c -fPIC` makes them.
+#[derive(Debug, Parser)]
+#[command(name = "jittison", version, after_help = STATUS)]
+pub struct Args {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    Run(RunArgs),
+    Inspect(InspectArgs),
+}
+
+/// Link objects and run them as a program
+///
+/// Links all objects, runs their initialisers (static constructors), calls `main` with the arguments behind `--`, runs
+/// exit handlers and finalisers (static destructors), takes everything out of memory again, and exits with what main
+/// returned. The program runs in this process, with all its rights.
+#[derive(Debug, Parser)]
+#[command(after_help = concat!(
+    "Example:\n  gcc -c -fPIC main.c list.c\n  jittison run main.o list.o --report report.json -- one two\n\n",
+    "Exit status: that of the program; 2 if the command line makes no sense; 125 if jittison itself fails, with one line\n",
+    "on standard error. A program that dies of a signal takes this process with it, as it would alone."
+))]
+pub struct RunArgs {
+    /// The object files, in the order in which a linker would be given them
+    #[arg(required = true, value_name = "OBJECT")]
+    pub objects: Vec<PathBuf>,
+
+    /// The function to call: int SYMBOL(int argc, char **argv)
+    #[arg(long, value_name = "SYMBOL", default_value = "main")]
+    pub entry: String,
+
+    /// A shared library for symbols that no object defines; may be repeated
+    ///
+    /// A path (has a slash), a file name (libz.so.1), or a bare name (z, which means libz.so or libz.so.N). The C library
+    /// is there already; libm, libstdc++ and libgcc_s are looked into last, without being asked for.
+    #[arg(short, long = "library", value_name = "NAME")]
+    pub libraries: Vec<OsString>,
+
+    /// Write what was done, how long it took and what memory it held, as JSON
+    ///
+    /// Written when the program has returned or called exit, and its finalisers have run; the file stays empty if it ends
+    /// in another way.
+    #[arg(long, value_name = "FILE.json")]
+    pub report: Option<PathBuf>,
+
+    /// What the program gets as argv[1], argv[2] and so on; argv[0] is the first object's path
+    #[arg(last = true, value_name = "ARGS")]
+    pub arguments: Vec<OsString>,
+}
+
+/// Show what an object consists of and what linking it would take
+///
+/// Lists sections that would be in memory, symbols, relocations, initialisers, what has to be found elsewhere, and how many
+/// bytes of which kind of memory a link would ask for. Nothing is linked, looked up or run.
+#[derive(Debug, Parser)]
+#[command(after_help = concat!(
+    "Exit status: 0; 2 if the command line makes no sense; 125 if the file is no object that can be linked, with one line\n",
+    "on standard error that says why."
+))]
+pub struct InspectArgs {
+    /// The object file
+    #[arg(value_name = "OBJECT")]
+    pub object: PathBuf,
+
+    /// Write JSON instead of tables
+    #[arg(long)]
+    pub json: bool,
+}
+
+const STATUS: &str = "Exit status: that of the program that was run, or 0; 2 if the command line makes no sense; 125 if \
+                      jittison itself\nfails, with one line on standard error.";

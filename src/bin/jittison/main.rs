@@ -1,0 +1,54 @@
+//! The `jittison` command line: `run` links objects in process and runs them as a program, `inspect` says what an object
+//! consists of and what linking it would take.
+//!
+//! | file | what |
+//! |---|---|
+//! | `args.rs` | what can be typed, and the help texts |
+//! | `run.rs`, `link.rs` | `run`: from objects to an exit status |
+//! | `report.rs`, `process.rs` | what `run --report` writes, and what the kernel says of this process |
+//! | `inspect.rs`, `table.rs` | `inspect`: the facts, and how they are shown |
+//!
+//! The tool writes nothing to standard output but what `inspect` shows, and one line to standard error when it fails.
+//!
+//! - **B1** Whoever types `jittison run` gives the word that a library asks of its caller: the objects may run in this
+//!   process, and the entry is a `main`. The tool checks what can be checked, that one of the objects defines the entry as
+//!   a function, and passes the word on in one place, `run.rs`.
+
+mod args;
+mod inspect;
+mod link;
+mod process;
+mod report;
+mod run;
+mod table;
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use crate::args::{Args, Command};
+use crate::table::shown;
+
+/// As `env`, `timeout` and others that run a program have it, so that it is unlikely to be the program's own.
+const FAILED: u8 = 125;
+
+fn main() -> ExitCode {
+    let outcome = match Args::parse().command {
+        Command::Run(args) => run::run(&args),
+        Command::Inspect(args) => inspect::inspect(&args),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => {
+            complain(&problem);
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+/// One line to standard error.
+fn complain(problem: &str) {
+    // Not `eprintln!`: where standard error is closed, there is nobody to tell.
+    let _ = io::stderr().write_all(format!("jittison: {}\n", shown(problem)).as_bytes());
+}

@@ -1,0 +1,94 @@
+//! The process as the C library sees it: ending it, what to call before that, its name, its environment, its signals.
+
+use std::ffi::{CStr, c_char, c_int};
+
+unsafe extern "C-unwind" {
+    // Declared here and not taken from `libc`, because a handler may throw: that must reach the unwinder as an exception.
+    fn exit(status: c_int) -> !;
+    fn atexit(handler: extern "C-unwind" fn()) -> c_int;
+}
+
+unsafe extern "C" {
+    static environ: *mut *mut c_char;
+    static mut program_invocation_name: *mut c_char;
+    static mut program_invocation_short_name: *mut c_char;
+}
+
+/// Ends the process as the C library does: its exit handlers run, its streams are flushed.
+pub(crate) fn exit_process(status: i32) -> ! {
+    // SAFETY: O4 - takes no pointers; may be called again from inside an exit handler.
+    unsafe { exit(status) }
+}
+
+/// Has `handler` called when the process exits, before everything that is registered so far. False when the C library
+/// has no room.
+#[must_use]
+pub(crate) fn at_exit(handler: extern "C-unwind" fn()) -> bool {
+    // SAFETY: O4 - a function of this very program.
+    unsafe { atexit(handler) == 0 }
+}
+
+/// The environment, as a third argument of `main`.
+pub(crate) fn environment() -> *mut *mut c_char {
+    // SAFETY: O4 - a word of the C library, copied.
+    unsafe { environ }
+}
+
+/// The names that the C library gives the program in messages, until dropped.
+pub(crate) struct ProgramName {
+    outer: [*mut c_char; 2],
+}
+
+impl ProgramName {
+    /// Names the program as `argv[0]` does. Keeps pointers to it.
+    pub(crate) fn set(name: &'static CStr) -> ProgramName {
+        let bytes = name.to_bytes();
+        let short = bytes.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+        let names = [name.as_ptr(), name.to_bytes_with_nul()[short..].as_ptr().cast()];
+        ProgramName { outer: exchange_names(names.map(<*const c_char>::cast_mut)) }
+    }
+}
+
+impl Drop for ProgramName {
+    fn drop(&mut self) {
+        exchange_names(self.outer);
+    }
+}
+
+fn exchange_names(names: [*mut c_char; 2]) -> [*mut c_char; 2] {
+    // SAFETY: O2, O4 - the C library only reads through these, and the names live for ever.
+    unsafe {
+        let outer = [program_invocation_name, program_invocation_short_name];
+        [program_invocation_name, program_invocation_short_name] = names;
+        outer
+    }
+}
+
+/// Signals at their defaults, until dropped: Rust's runtime ignores SIGPIPE and catches SIGSEGV and SIGBUS, a C program
+/// does not expect either.
+pub(crate) struct DefaultSignals {
+    outer: [(c_int, libc::sigaction); 3],
+}
+
+impl DefaultSignals {
+    pub(crate) fn set() -> DefaultSignals {
+        DefaultSignals { outer: [libc::SIGPIPE, libc::SIGSEGV, libc::SIGBUS].map(|signal| (signal, default(signal))) }
+    }
+}
+
+impl Drop for DefaultSignals {
+    fn drop(&mut self) {
+        for (signal, outer) in &self.outer {
+            // SAFETY: O4 - puts back what was there.
+            unsafe { libc::sigaction(*signal, outer, std::ptr::null_mut()) };
+        }
+    }
+}
+
+fn default(signal: c_int) -> libc::sigaction {
+    // SAFETY: O4 - plain words, for which zeroes are the default action with no flags.
+    let (default, mut outer): (libc::sigaction, libc::sigaction) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+    // SAFETY: O4 - both structures are ours.
+    unsafe { libc::sigaction(signal, &default, &mut outer) };
+    outer
+}

@@ -1,0 +1,179 @@
+//! What goes wrong is told in one line that names the object, with an exit status of its own; nothing crashes.
+
+use std::fs;
+use std::path::Path;
+use std::process::Output;
+
+use crate::native::{GNU, Twins, compile, directory, jittison};
+
+const FAILED: i32 = 125;
+
+/// Asserts that a run failed as it should; gives the line.
+fn line(output: &Output, about: &str) -> String {
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(FAILED), "{about}: {:?}: {text}", output.status);
+    assert!(output.stdout.is_empty(), "{about}: something was printed");
+    assert!(text.starts_with("jittison: ") && text.ends_with('\n'), "{about}: {text}");
+    assert_eq!(text.lines().count(), 1, "{about}: {text}");
+    assert!(!text.contains("panicked"), "{about}: {text}");
+    text
+}
+
+fn tool(directory: &Path, arguments: &[&str]) -> Output {
+    jittison(directory).args(arguments).output().expect("the tool runs")
+}
+
+/// Writes bytes to `bad.o`; both subcommands must refuse them in the same words.
+fn refused(directory: &Path, bytes: &[u8], about: &str) -> String {
+    fs::write(directory.join("bad.o"), bytes).expect("a file for the object");
+    let inspected = line(&tool(directory, &["inspect", "bad.o"]), about);
+    let run = line(&tool(directory, &["run", "bad.o"]), about);
+    assert_eq!(inspected, run, "{about}");
+    assert!(run.contains("bad.o"), "{about}: {run}");
+    run
+}
+
+fn good_object(directory: &Path) -> Vec<u8> {
+    compile(GNU, &["-O1"], &["exceptions_main.cpp"], directory);
+    fs::read(directory.join("exceptions_main.o")).expect("the object")
+}
+
+#[test]
+fn a_truncated_object_is_refused_wherever_it_ends() {
+    let directory = directory("truncated");
+    let object = good_object(&directory);
+    let step = object.len() / 150;
+    for length in (0..64).step_by(7).chain((64..object.len()).step_by(step)).chain([object.len() - 1]) {
+        let told = refused(&directory, &object[..length], &format!("{length} bytes"));
+        assert!(told.contains("cannot link bad.o: "), "{told}");
+    }
+}
+
+#[test]
+fn a_corrupted_object_is_linked_or_refused_and_never_crashes_the_tool() {
+    let directory = directory("corrupted");
+    let object = good_object(&directory);
+    let mut seed = 0x2545_f491_4f6c_dd1d_u64;
+    let mut random = |below: usize| {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        (seed % below as u64) as usize
+    };
+    // The header, the section headers at the end, and anywhere.
+    let ranges = [(0, 64), (object.len() * 3 / 4, object.len()), (0, object.len())];
+    let mut refusals = 0;
+    for round in 0..360 {
+        let (start, end) = ranges[round % ranges.len()];
+        let mut bytes = object.clone();
+        for _ in 0..=round % 3 {
+            bytes[start + random(end - start)] ^= 1 << random(8);
+        }
+        fs::write(directory.join("bad.o"), &bytes).expect("a file for the object");
+        let output = tool(&directory, &["inspect", "bad.o"]);
+        // What is still an object is not run: its code may be anything.
+        if output.status.code() != Some(0) {
+            refused(&directory, &bytes, &format!("round {round}"));
+            refusals += 1;
+        }
+    }
+    assert!(refusals > 60, "only {refusals} were refused: nothing was shown");
+}
+
+#[test]
+fn an_object_for_another_machine_is_refused_by_name() {
+    let directory = directory("machines");
+    let object = good_object(&directory);
+    for (machine, name) in [(183, "AArch64 (183)"), (3, "i386 (3)"), (243, "RISC-V (243)"), (0x1234, "4660")] {
+        let mut bytes = object.clone();
+        bytes[18..20].copy_from_slice(&u16::to_le_bytes(machine));
+        let told = refused(&directory, &bytes, name);
+        assert!(told.contains(&format!("wrong architecture: e_machine is {name}")), "{told}");
+    }
+    for (place, value) in [(4, 1), (5, 2)] {
+        let mut bytes = object.clone();
+        bytes[place] = value;
+        let told = refused(&directory, &bytes, "class and byte order");
+        assert!(told.contains("not 64-bit little-endian"), "{told}");
+    }
+}
+
+#[test]
+fn what_is_no_object_at_all_is_refused() {
+    let directory = directory("others");
+    let twins = Twins::build(GNU, &["-O1"], "no-object", &["data_entry.c", "thread_local.c"]);
+    let executable = fs::read(twins.directory.join("native")).expect("the program");
+    let others: [(&[u8], &str); 4] = [
+        (&executable, "e_type is"),
+        (b"!<arch>\n", "begins with"),
+        (b"int main;\n", "begins with"),
+        (b"", "begins with"),
+    ];
+    for (bytes, words) in others {
+        let told = refused(&directory, bytes, words);
+        assert!(told.contains(words), "{told}");
+    }
+    for path in ["nowhere.o", "."] {
+        line(&tool(&directory, &["run", path]), path);
+        line(&tool(&directory, &["inspect", path]), path);
+    }
+}
+
+#[test]
+fn what_cannot_be_linked_is_refused_by_its_name() {
+    let directory = directory("unsupported");
+    for (source, flags, words) in [
+        ("thread_local.c", "-fPIC", "thread-local"),
+        ("thread_local_use.c", "-fPIC", "thread-local storage"),
+        ("ifunc.c", "-fPIC", "indirect function (STT_GNU_IFUNC)"),
+    ] {
+        let objects = compile(GNU, &["-O1", flags], &[source], &directory);
+        let bytes = fs::read(directory.join(&objects[0])).expect("the object");
+        let told = refused(&directory, &bytes, source);
+        assert!(told.contains("unsupported") && told.contains(words), "{told}");
+    }
+    // Only where it is put shows that it does not fit there.
+    let objects =
+        compile(GNU, &["-O0", "-fno-pic"], &["basics_data.c", "basics_main.c", "basics_functions.c"], &directory);
+    let arguments: Vec<&str> = ["run"].into_iter().chain(objects.iter().map(String::as_str)).collect();
+    let told = line(&tool(&directory, &arguments), "not PIC");
+    assert!(told.contains("R_X86_64_32") && told.contains("-fPIC"), "{told}");
+}
+
+#[test]
+fn symbols_that_are_nowhere_are_all_listed_with_who_needs_them() {
+    let directory = directory("missing");
+    compile(GNU, &["-O1"], &["missing_one.c", "missing_two.c"], &directory);
+    let told = line(&tool(&directory, &["run", "missing_one.o", "missing_two.o"]), "missing");
+    for words in ["`absent_a`", "`absent_b`", "needed by missing_one.o", "`absent_data`", "needed by missing_two.o"] {
+        assert!(told.contains(words), "{told}");
+    }
+    assert!(!told.contains("helper"), "it is defined: {told}");
+}
+
+#[test]
+fn a_symbol_that_is_defined_twice_is_told_with_both_places() {
+    let directory = directory("duplicate");
+    compile(GNU, &["-O1"], &["thread_local_use.c", "greet_main.c", "missing_one.c"], &directory);
+    let told = line(&tool(&directory, &["run", "greet_main.o", "missing_one.o"]), "duplicate");
+    for words in ["duplicate definition of `main`", "first in greet_main.o", "again in missing_one.o"] {
+        assert!(told.contains(words), "{told}");
+    }
+}
+
+#[test]
+fn an_entry_a_library_and_a_report_that_cannot_be_are_told_before_anything_runs() {
+    let directory = directory("options");
+    compile(GNU, &["-O1"], &["data_entry.c"], &directory);
+    for (options, words) in [
+        (&[][..], "no object defines a function `main`"),
+        (&["--entry", "main_data"], "`main_data` is not a function"),
+        (&["--entry", "entry", "-l", "no_such_library"], "libno_such_library.so"),
+        (&["--entry", "entry", "-l", "/no/such/library.so"], "/no/such/library.so"),
+        (&["--entry", "entry", "--report", "no/such/directory.json"], "no/such/directory.json"),
+    ] {
+        let arguments: Vec<&str> = ["run", "data_entry.o"].iter().chain(options).copied().collect();
+        let told = line(&tool(&directory, &arguments), words);
+        assert!(told.contains(words), "{told}");
+    }
+}

@@ -1,0 +1,114 @@
+//! Compilers, the tool, and comparing what the two ways of running a program show.
+
+use std::fs;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// A C and a C++ compiler of one family.
+#[derive(Clone, Copy)]
+pub struct Toolchain {
+    pub c: &'static str,
+    pub cpp: &'static str,
+}
+
+pub const GNU: Toolchain = Toolchain { c: "gcc", cpp: "g++" };
+const CLANG: Toolchain = Toolchain { c: "clang-19", cpp: "clang++-19" };
+
+/// Those that are here; what is not is said.
+pub fn toolchains() -> Vec<Toolchain> {
+    let is_here = |program: &str| {
+        let asked = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        asked.is_ok_and(|status| status.success())
+    };
+    assert!(is_here(GNU.c) && is_here(GNU.cpp), "these tests need gcc and g++");
+    if is_here(CLANG.c) && is_here(CLANG.cpp) {
+        return vec![GNU, CLANG];
+    }
+    println!("skipped: needs clang-19");
+    vec![GNU]
+}
+
+/// A fresh directory.
+pub fn directory(name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cli").join(name);
+    let _ = fs::remove_dir_all(&path);
+    fs::create_dir_all(&path).expect("a directory for the test");
+    path
+}
+
+/// Compiles sources of `programs/` to objects in `directory`; gives the objects' names there.
+pub fn compile(toolchain: Toolchain, flags: &[&str], sources: &[&str], directory: &Path) -> Vec<String> {
+    let one = |source: &&str| {
+        let compiler = if source.ends_with(".cpp") { toolchain.cpp } else { toolchain.c };
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/programs").join(source);
+        let object = format!("{}.o", source.split('.').next().unwrap_or(source));
+        let mut command = Command::new(compiler);
+        command.current_dir(directory).args(["-c", "-fPIC", "-w"]).args(flags).arg(path).args(["-o", &object]);
+        succeed(&mut command);
+        object
+    };
+    sources.iter().map(one).collect()
+}
+
+/// Runs a command that must succeed.
+pub fn succeed(command: &mut Command) -> Output {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    output
+}
+
+/// `jittison`, in a directory.
+pub fn jittison(directory: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_jittison"));
+    command.current_dir(directory).stdin(Stdio::null()).env_remove("JITTISON_TEST");
+    command
+}
+
+/// A program in objects, and linked by the system's linker.
+pub struct Twins {
+    pub directory: PathBuf,
+    pub objects: Vec<String>,
+    how: String,
+}
+
+impl Twins {
+    pub fn build(toolchain: Toolchain, flags: &[&str], name: &str, sources: &[&str]) -> Twins {
+        let how = format!("{name}-{}{}", toolchain.c, flags.concat());
+        let directory = directory(&how);
+        let objects = compile(toolchain, flags, sources, &directory);
+        let mut link = Command::new(toolchain.cpp);
+        succeed(link.current_dir(&directory).args(&objects).args(["-o", "native", "-lm", "-pthread"]));
+        Twins { directory, objects, how }
+    }
+
+    /// Runs both with the same arguments, and asserts that nobody could tell them apart. `JITTISON_TEST` in their
+    /// environment is `setting`.
+    pub fn compare(&self, arguments: &[&str], setting: &str) -> Output {
+        let mut native = Command::new(self.directory.join("native"));
+        // By the name that the tool gives the program.
+        native.arg0(&self.objects[0]).current_dir(&self.directory).args(arguments).stdin(Stdio::null());
+        let expected = native.env("JITTISON_TEST", setting).output().expect("the native program runs");
+        let mut tool = jittison(&self.directory);
+        tool.arg("run").args(&self.objects).arg("--").args(arguments).env("JITTISON_TEST", setting);
+        let found = tool.output().expect("the tool runs");
+        let shown = |output: &Output| {
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            let status = (output.status.code(), output.status.signal());
+            format!("status {status:?}\n-- out\n{}-- err\n{}", text(&output.stdout), text(&output.stderr))
+        };
+        let how = format!("{} {arguments:?} {setting}", self.how);
+        let (expected, shown) = (shown(&expected), shown(&found));
+        assert!(expected == shown, "{how}: native:\n{expected}\nlinked here:\n{shown}");
+        found
+    }
+}
+
+/// Builds a program with every toolchain and optimisation, and hands each to `check`.
+pub fn each_build(name: &str, sources: &[&str], check: impl Fn(&Twins)) {
+    for toolchain in toolchains() {
+        for optimisation in ["-O0", "-O2"] {
+            check(&Twins::build(toolchain, &[optimisation], name, sources));
+        }
+    }
+}

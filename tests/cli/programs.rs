@@ -1,0 +1,122 @@
+//! Programs of several objects do what they do when the system's linker has linked them: the same output, the same
+//! messages, the same end.
+
+use std::os::unix::process::ExitStatusExt as _;
+
+use crate::native::{Twins, each_build};
+
+const SIGABRT: i32 = 6;
+
+#[test]
+fn a_c_program_shares_data_calls_back_and_sees_its_arguments() {
+    each_build("basics", &["basics_main.c", "basics_data.c", "basics_functions.c"], |twins| {
+        let output = twins.compare(&[], "");
+        assert_eq!(output.status.code(), Some(47), "the program did not come as far as it should");
+        twins.compare(&["one", "", "with space", "--entry", "ünicode"], "from outside");
+    });
+}
+
+const LIFECYCLE: [&str; 3] = ["lifecycle_main.c", "lifecycle_order.c", "lifecycle_deep.c"];
+
+fn lifecycle(name: &str, modes: &[&str], check: impl Fn(&Twins, &str)) {
+    each_build(name, &LIFECYCLE, |twins| modes.iter().for_each(|mode| check(twins, mode)));
+}
+
+#[test]
+fn a_program_that_returns_or_exits_runs_its_handlers_and_finalisers_once() {
+    let modes = [
+        "return",
+        "exit",
+        "exit-in-constructor",
+        "handler-registers",
+        "handler-exits",
+        "finaliser-registers",
+        "finaliser-exits",
+        "on_exit",
+        "on_exit-exit",
+        "large-status",
+        "negative-status",
+    ];
+    lifecycle("lifecycle-returns", &modes, |twins, mode| {
+        let output = twins.compare(&[mode], "");
+        let lines = String::from_utf8_lossy(&output.stdout).into_owned();
+        // The C library gives finalisers up that come after one that exits.
+        let expected = usize::from(mode != "finaliser-exits");
+        assert_eq!(lines.matches("early down").count(), expected, "{mode}: {lines}");
+    });
+}
+
+#[test]
+fn a_library_or_a_thread_that_ends_the_program_runs_its_handlers_too() {
+    let modes = ["err", "exit-in-thread", "pthread_exit"];
+    lifecycle("lifecycle-others", &modes, |twins, mode| {
+        let output = twins.compare(&[mode], "");
+        assert!(String::from_utf8_lossy(&output.stdout).contains("early down"), "{mode}");
+    });
+}
+
+#[test]
+fn an_end_that_runs_no_handlers_runs_none() {
+    let modes = ["_exit", "quick_exit", "abort", "assert", "crash", "pipe"];
+    lifecycle("lifecycle-abrupt", &modes, |twins, mode| {
+        let output = twins.compare(&[mode], "");
+        assert!(!String::from_utf8_lossy(&output.stdout).contains("down"), "{mode}");
+    });
+}
+
+#[test]
+fn threads_and_children_of_a_program_may_outlive_its_main() {
+    lifecycle("lifecycle-concurrent", &["thread", "thread-outlives", "fork", "fork-exit"], |twins, mode| {
+        twins.compare(&[mode], "");
+    });
+}
+
+const EXCEPTIONS: [&str; 3] = ["exceptions_main.cpp", "exceptions_throw.cpp", "exceptions_types.cpp"];
+
+#[test]
+fn an_exception_is_thrown_in_one_object_and_caught_in_another() {
+    each_build("exceptions", &EXCEPTIONS, |twins| {
+        for mode in ["", "exit"] {
+            let output = twins.compare(&[mode], "");
+            assert!(String::from_utf8_lossy(&output.stdout).contains("- static before"), "a static was not destroyed");
+        }
+    });
+}
+
+#[test]
+fn an_exception_that_nobody_catches_ends_the_program_as_natively() {
+    each_build("uncaught", &EXCEPTIONS, |twins| {
+        for mode in ["uncaught", "uncaught-number", "noexcept", "uncaught-at-exit"] {
+            let output = twins.compare(&[mode], "");
+            assert_eq!(output.status.signal(), Some(SIGABRT), "{mode}");
+            assert!(output.stderr.starts_with(b"terminate called after throwing"), "{mode}");
+        }
+        assert_eq!(twins.compare(&["terminate-handler"], "").status.code(), Some(33));
+        assert_eq!(twins.compare(&[], "throw-in-constructor").status.signal(), Some(SIGABRT));
+    });
+}
+
+#[test]
+fn classes_templates_and_static_objects_are_one_over_all_objects() {
+    each_build("objects", &["objects_main.cpp", "objects_shapes.cpp", "objects_statics.cpp"], |twins| {
+        let output = twins.compare(&[], "");
+        assert!(String::from_utf8_lossy(&output.stdout).contains("121 one"), "an inline variable was there twice");
+        twins.compare(&["exit"], "");
+    });
+}
+
+#[test]
+fn static_objects_are_constructed_in_the_order_in_which_objects_are_given() {
+    each_build("objects-reversed", &["objects_statics.cpp", "objects_shapes.cpp", "objects_main.cpp"], |twins| {
+        twins.compare(&[], "");
+    });
+}
+
+#[test]
+fn threads_of_a_cpp_program_throw_wait_and_share_a_static() {
+    each_build("threads", &["threads_main.cpp", "threads_worker.cpp"], |twins| {
+        for mode in ["", "detach", "uncaught"] {
+            twins.compare(&[mode], "");
+        }
+    });
+}

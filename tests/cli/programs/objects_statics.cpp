@@ -1,0 +1,20 @@
+// Function-local statics, constructed when first used and destroyed in reverse.
+#include "objects.h"
+
+static Static in_statics("statics'");
+
+static Static &lazy() {
+    static Static value("lazy");
+    return value;
+}
+
+void *address_of_shared() { return &shared; }
+
+void use_statics() {
+    Counter<int>::only() *= 2;
+    Counter<std::string>::only() += " statics";
+    Counter<int>::made++;
+    lazy().name += " used";
+    lazy();
+    shared += 20;
+}

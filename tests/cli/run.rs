@@ -1,0 +1,109 @@
+//! `jittison run` itself: its options, its report, its help.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::native::{GNU, Twins, compile, directory, jittison, succeed};
+
+fn report(directory: &Path) -> Value {
+    let text = fs::read_to_string(directory.join("report.json")).expect("the report is there");
+    serde_json::from_str(&text).expect("the report is JSON")
+}
+
+fn run_with_report(twins: &Twins, arguments: &[&str]) -> (Option<i32>, Value) {
+    let mut tool = jittison(&twins.directory);
+    tool.arg("run").args(&twins.objects).args(["--report", "report.json", "--"]).args(arguments);
+    let status = tool.output().expect("the tool runs").status.code();
+    (status, report(&twins.directory))
+}
+
+#[test]
+fn the_report_proves_that_everything_was_returned() {
+    let twins =
+        Twins::build(GNU, &["-O1"], "report", &["objects_main.cpp", "objects_shapes.cpp", "objects_statics.cpp"]);
+    for (arguments, status, ended_by) in [(&[][..], 40, "return from the entry"), (&["x"][..], 2, "exit")] {
+        let (code, report) = run_with_report(&twins, arguments);
+        assert_eq!(code, Some(status));
+        assert_eq!(report["status"], status);
+        assert_eq!(report["ended_by"], ended_by);
+        assert_eq!(report["objects"].as_array().map(Vec::len), Some(3));
+        assert_eq!(report["objects"][0]["path"], "objects_main.o");
+        assert!(report["objects"][0]["symbols"].as_array().is_some_and(|symbols| symbols.contains(&"main".into())));
+        assert_eq!(report["initializers_called"], 3);
+        for stage in ["add_us", "link_us", "initialize_us", "run_us", "finalize_us", "remove_us"] {
+            assert!(report["stages"][stage].as_f64().is_some_and(|took| took > 0.0), "{stage}: {report:#}");
+        }
+        let number = |pointer: &str| report.pointer(pointer).and_then(Value::as_u64).expect(pointer);
+        assert!(number("/usage/code_bytes") > 1000 && number("/usage/data_bytes") > 0);
+        assert!(number("/memory/linked/live_bytes") > 1000 && number("/memory/linked/process_mappings") > 0);
+        assert!(number("/memory/after/process_resident_bytes") > 0);
+        assert_eq!(number("/memory/before/live_bytes"), 0);
+        assert_eq!(number("/memory/after/allocations"), 0);
+        assert_eq!(number("/memory/after/live_bytes"), 0);
+        assert_eq!(number("/memory/after/reserved_bytes"), 0);
+        assert_eq!(report["removal"]["is_complete"], true);
+        assert_eq!(report["removal"]["everything_returned"], true);
+        assert_eq!(report["removal"]["hindrance"], Value::Null);
+    }
+}
+
+#[test]
+fn code_that_threads_still_run_is_kept_and_the_report_says_so() {
+    let twins = Twins::build(GNU, &["-O1"], "report-threads", &["threads_main.cpp", "threads_worker.cpp"]);
+    let (code, report) = run_with_report(&twins, &["detach"]);
+    assert_eq!((code, &report["removal"]["is_complete"]), (Some(5), &Value::Bool(false)));
+    assert_eq!(report["removal"]["hindrance"], "1 threads of the program were still running");
+    let (code, report) = run_with_report(&twins, &["join"]);
+    assert_eq!((code, &report["removal"]["is_complete"]), (Some(4), &Value::Bool(true)), "{report:#}");
+}
+
+#[test]
+fn another_entry_can_be_named() {
+    let directory = directory("entry");
+    let objects = compile(GNU, &["-O1"], &["data_entry.c"], &directory);
+    let mut tool = jittison(&directory);
+    let status = tool.arg("run").args(&objects).args(["--entry", "entry", "--", "a"]).status().expect("the tool runs");
+    assert_eq!(status.code(), Some(62));
+}
+
+#[test]
+fn libraries_are_found_by_path_by_file_name_and_by_bare_name() {
+    let directory = directory("libraries");
+    let library = compile(GNU, &["-O1"], &["greet_library.c"], &directory);
+    succeed(Command::new("gcc").current_dir(&directory).args(["-shared", "-o", "libgreet.so.3"]).args(&library));
+    let objects = compile(GNU, &["-O1"], &["greet_main.c"], &directory);
+    for name in ["./libgreet.so.3", "libgreet.so.3", "greet"] {
+        let mut tool = jittison(&directory);
+        let tool = tool.arg("run").args(&objects).args(["-l", name]).env("LD_LIBRARY_PATH", &directory);
+        assert_eq!(tool.status().expect("the tool runs").code(), Some(12), "{name}");
+    }
+}
+
+#[test]
+fn help_and_version_are_for_strangers() {
+    let directory = directory("help");
+    let text = |arguments: &[&str]| {
+        let output = succeed(jittison(&directory).args(arguments));
+        String::from_utf8(output.stdout).expect("help is text")
+    };
+    assert_eq!(text(&["--version"]), format!("jittison {}\n", env!("CARGO_PKG_VERSION")));
+    for (arguments, words) in [
+        (&["--help"][..], &["run", "inspect", "125"][..]),
+        (&["run", "--help"], &["--entry", "--report", "--library", "argv[0]", "125", "-fPIC"]),
+        (&["inspect", "--help"], &["--json", "Nothing is linked", "125"]),
+    ] {
+        let help = text(arguments);
+        words.iter().for_each(|word| assert!(help.contains(word), "{arguments:?} does not tell of {word}:\n{help}"));
+    }
+}
+
+#[test]
+fn a_command_line_that_makes_no_sense_is_told_from_a_failure() {
+    let directory = directory("usage");
+    for arguments in [&[][..], &["run"], &["inspect"], &["walk"], &["run", "a.o", "--speed"]] {
+        assert_eq!(jittison(&directory).args(arguments).output().expect("the tool runs").status.code(), Some(2));
+    }
+}

@@ -1,0 +1,292 @@
+//! Dependants: code that refers into another tracker keeps that tracker's resources, rings included.
+
+use std::sync::Arc;
+
+use jittison::session::*;
+
+use crate::support::*;
+
+/// Two trackers whose code refers to each other's, resources 1 and 2.
+fn ring(world: &World) -> (ResourceTracker, ResourceTracker) {
+    let (a, b) = (world.tracker(), world.tracker());
+    a.define(Unit::depending("a", &["b"], &world.books, 1)).unwrap();
+    b.define(Unit::depending("b", &["a"], &world.books, 2)).unwrap();
+    world.find("a").unwrap();
+    world.find("b").unwrap();
+    (a, b)
+}
+
+#[test]
+fn a_removal_is_not_complete_while_live_code_refers_into_it() {
+    let world = World::new();
+    let b = world.loaded("b", 2);
+    let a = world.linked("a", &["b"], 1);
+
+    let removal = b.remove().unwrap();
+
+    assert!(!removal.is_complete());
+    assert_eq!(removal.blockers(), (0, 1));
+    assert_not_found(world.find("b"));
+    assert_eq!(world.find("a").unwrap(), 1, "the dependant goes on");
+    assert_eq!(world.log.take(), [""; 0]);
+
+    assert!(a.remove().unwrap().is_complete());
+    assert!(removal.is_complete());
+    assert_eq!(removal.blockers(), (0, 0));
+    assert_eq!(world.log.take(), ["books removes [1]", "books removes [2]"]);
+}
+
+#[test]
+fn removing_the_dependant_first_leaves_nothing_in_the_way() {
+    let world = World::new();
+    let b = world.loaded("b", 2);
+    let a = world.linked("a", &["b"], 1);
+    assert!(a.remove().unwrap().is_complete());
+    assert!(b.remove().unwrap().is_complete());
+    assert_eq!(world.books.take_given_back(), [1, 2]);
+}
+
+#[test]
+fn a_chain_of_dependants_unwinds_from_its_live_end() {
+    let world = World::new();
+    let c = world.loaded("c", 3);
+    let b = world.linked("b", &["c"], 2);
+    let a = world.linked("a", &["b"], 1);
+    let (of_c, of_b) = (c.remove().unwrap(), b.remove().unwrap());
+    assert!(!of_c.is_complete() && !of_b.is_complete());
+    a.remove().unwrap();
+    assert!(of_c.is_complete() && of_b.is_complete());
+    assert_eq!(world.books.take_given_back(), [1, 2, 3]);
+}
+
+#[test]
+fn a_ring_is_reclaimed_as_one_batch_when_its_last_member_is_removed() {
+    let world = World::new();
+    let late = Books::new("late", &world.log);
+    world.session.register_manager(late);
+    let (a, b) = ring(&world);
+    let of_a = a.remove().unwrap();
+    assert!(!of_a.is_complete());
+    assert_eq!(of_a.blockers(), (0, 1));
+    assert_eq!(world.log.take(), [""; 0]);
+
+    let of_b = b.remove().unwrap();
+
+    assert!(of_a.is_complete() && of_b.is_complete());
+    assert_eq!(of_a.blockers(), (0, 0));
+    assert_eq!(
+        world.log.take(),
+        ["late removes []", "late removes []", "books removes [2]", "books removes [1]"],
+        "manager by manager, newest tracker first"
+    );
+}
+
+#[test]
+fn a_ring_across_dylibs_is_reclaimed_and_survives_in_neither() {
+    let world = World::new();
+    let other = world.session.create_dylib("other").unwrap();
+    world.main.set_link_order(&[(other.clone(), Visibility::ExportedOnly)]);
+    other.set_link_order(&[(world.main.clone(), Visibility::ExportedOnly)]);
+    let (a, b) = (world.tracker(), other.create_tracker().unwrap());
+    a.define(Unit::depending("a", &["b"], &world.books, 1)).unwrap();
+    b.define(Unit::depending("b", &["a"], &world.books, 2)).unwrap();
+    world.find("a").unwrap();
+    let pending = world.session.remove_dylib(&other).unwrap();
+    assert_eq!(pending.len(), 1);
+    assert_eq!(pending[0].blockers(), (0, 1));
+    assert!(a.remove().unwrap().is_complete());
+    assert!(pending[0].is_complete());
+    assert_eq!(world.books.take_given_back(), [2, 1], "newest dylib first");
+}
+
+#[test]
+fn a_ring_that_live_code_refers_into_stays_until_that_code_goes() {
+    let world = World::new();
+    let (a, b) = ring(&world);
+    let user = world.linked("user", &["a"], 3);
+    let (of_a, of_b) = (a.remove().unwrap(), b.remove().unwrap());
+    assert!(!of_a.is_complete() && !of_b.is_complete());
+    assert_eq!((of_a.blockers(), of_b.blockers()), ((0, 2), (0, 1)));
+    user.remove().unwrap();
+    assert!(of_a.is_complete() && of_b.is_complete());
+    assert_eq!(world.books.take_given_back(), [3, 2, 1]);
+}
+
+#[test]
+fn a_ring_that_a_pin_holds_stays_until_the_pin_goes() {
+    let world = World::new();
+    let (a, b) = ring(&world);
+    let (_, pin) = world.main.pin("b").unwrap();
+    let (of_a, of_b) = (a.remove().unwrap(), b.remove().unwrap());
+    assert_eq!((of_a.blockers(), of_b.blockers()), ((0, 1), (1, 1)));
+    drop(pin);
+    assert!(of_a.is_complete() && of_b.is_complete());
+    assert_eq!(world.books.take_given_back(), [2, 1]);
+}
+
+#[test]
+fn a_transfer_takes_the_dependants_pins_along() {
+    let world = World::new();
+    let b = world.loaded("b", 2);
+    let a = world.linked("a", &["b"], 1);
+    let heir = world.tracker();
+    b.transfer_to(&heir).unwrap();
+    let removal = heir.remove().unwrap();
+    assert_eq!(removal.blockers(), (0, 1));
+    a.remove().unwrap();
+    assert!(removal.is_complete());
+    assert_eq!(world.books.take_given_back(), [1, 2]);
+}
+
+#[test]
+fn a_transfer_takes_along_what_the_source_depends_on() {
+    let world = World::new();
+    let b = world.loaded("b", 2);
+    let a = world.linked("a", &["b"], 1);
+    let heir = world.tracker();
+    a.transfer_to(&heir).unwrap();
+    let removal = b.remove().unwrap();
+    assert_eq!(removal.blockers(), (0, 1));
+    heir.remove().unwrap();
+    assert!(removal.is_complete());
+    assert_eq!(world.books.take_given_back(), [1, 2]);
+}
+
+#[test]
+fn a_transfer_between_dependant_and_dependency_leaves_no_pin_on_itself() {
+    for forward in [true, false] {
+        let world = World::new();
+        let b = world.loaded("b", 2);
+        let a = world.linked("a", &["b"], 1);
+        let (from, into) = if forward { (&a, &b) } else { (&b, &a) };
+        from.transfer_to(into).unwrap();
+        let removal = into.remove().unwrap();
+        assert!(removal.is_complete(), "blocked by {:?}", removal.blockers());
+    }
+}
+
+#[test]
+fn a_transferred_ring_is_free_once_it_is_one_tracker() {
+    let world = World::new();
+    let (a, b) = ring(&world);
+    a.transfer_to(&b).unwrap();
+    assert!(b.remove().unwrap().is_complete());
+    assert_eq!(world.books.take_given_back(), [2, 1]);
+}
+
+#[test]
+fn two_dependants_that_become_one_tracker_block_as_one() {
+    // The ticket counted both, though one tracker was left to remove.
+    let world = World::new();
+    let base = world.loaded("base", 1);
+    let (a, b) = (world.linked("a", &["base"], 2), world.linked("b", &["base"], 3));
+    a.transfer_to(&b).unwrap();
+    let removal = base.remove().unwrap();
+    assert_eq!(removal.blockers(), (0, 1));
+    b.remove().unwrap();
+    assert!(removal.is_complete());
+}
+
+#[test]
+fn two_dependencies_that_become_one_tracker_are_held_once() {
+    let world = World::new();
+    let (x, y) = (world.loaded("x", 1), world.loaded("y", 2));
+    let a = world.linked("a", &["x", "y"], 3);
+    x.transfer_to(&y).unwrap();
+    let removal = y.remove().unwrap();
+    assert_eq!(removal.blockers(), (0, 1));
+    a.remove().unwrap();
+    assert!(removal.is_complete());
+}
+
+#[test]
+fn a_removed_and_pinned_dependency_survives_the_merge_of_its_dependants() {
+    let world = World::new();
+    let base = world.loaded("base", 1);
+    let (a, b) = (world.linked("a", &["base"], 2), world.linked("b", &["base"], 3));
+    let removal = base.remove().unwrap();
+    a.transfer_to(&b).unwrap();
+    assert_eq!((removal.is_complete(), removal.blockers()), (false, (0, 1)));
+    b.remove().unwrap();
+    assert!(removal.is_complete());
+}
+
+#[test]
+fn many_references_into_one_tracker_are_one_dependant() {
+    let world = World::new();
+    let base = world.tracker();
+    base.define(Unit::ready(&["x", "y"], 1)).unwrap();
+    let a = world.linked("a", &["x", "y"], 2);
+    a.define(Unit::depending("more", &["x"], &world.books, 3)).unwrap();
+    world.find("more").unwrap();
+    let removal = base.remove().unwrap();
+    assert_eq!(removal.blockers(), (0, 1));
+    a.remove().unwrap();
+    assert!(removal.is_complete());
+}
+
+#[test]
+fn absolute_symbols_pin_nothing() {
+    let world = World::new();
+    let tracker = world.tracker();
+    tracker.define_absolute([("host".into(), address(9), EXPORTED)]).unwrap();
+    let _user = world.linked("user", &["host"], 1);
+    assert!(tracker.remove().unwrap().is_complete());
+}
+
+#[test]
+fn clearing_a_dylib_tells_each_manager_of_every_tracker_before_the_next_manager() {
+    // A tracker that another one referred to used to be reclaimed in a batch of its own, after that one's memory.
+    let world = World::new();
+    let late = Books::new("late", &world.log);
+    world.session.register_manager(late);
+    let _base = world.loaded("base", 1);
+    let _user = world.linked("user", &["base"], 2);
+    let _alone = world.loaded("alone", 3);
+    assert!(world.main.clear().unwrap().is_empty());
+    let events = world.log.take();
+    let (first, second) = events.split_at(events.len() / 2);
+    assert!(first.iter().all(|event| event.starts_with("late")), "{events:?}");
+    assert_eq!(second, ["books removes [3]", "books removes [2]", "books removes [1]"]);
+}
+
+#[test]
+fn clearing_reports_what_other_dylibs_keep() {
+    let world = World::new();
+    let library = world.session.create_dylib("library").unwrap();
+    world.main.set_link_order(&[(library.clone(), Visibility::ExportedOnly)]);
+    let base = library.create_tracker().unwrap();
+    base.define(Unit::recording(&["base"], &world.books, 1)).unwrap();
+    let user = world.linked("user", &["base"], 2);
+    let pending = library.clear().unwrap();
+    assert_eq!(pending.len(), 1);
+    assert_eq!(pending[0].blockers(), (0, 1));
+    user.remove().unwrap();
+    assert!(pending[0].is_complete());
+    assert_eq!(world.books.take_given_back(), [2, 1]);
+}
+
+#[test]
+fn a_long_ring_is_found_from_any_member() {
+    const LENGTH: usize = 50;
+    for last in [0, 17, LENGTH - 1] {
+        let world = World::new();
+        let names: Vec<String> = (0..LENGTH).map(|i| format!("f{i}")).collect();
+        let trackers: Vec<_> = (0..LENGTH)
+            .map(|i| {
+                let tracker = world.tracker();
+                let next = names[(i + 1) % LENGTH].as_str();
+                let unit = Unit::depending(&names[i], &[next], &world.books, i as u64);
+                tracker.define(unit).unwrap();
+                tracker
+            })
+            .collect();
+        world.find("f0").unwrap();
+        let removals: Vec<_> = (0..LENGTH).filter(|i| *i != last).map(|i| trackers[i].remove().unwrap()).collect();
+        assert!(removals.iter().all(|removal| !removal.is_complete()));
+        trackers[last].remove().unwrap();
+        assert!(removals.iter().all(Removal::is_complete));
+        assert_eq!(world.books.take_given_back().len(), LENGTH);
+        assert_eq!(Arc::strong_count(&world.books), 2, "no unit is left over");
+    }
+}

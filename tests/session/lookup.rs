@@ -1,0 +1,252 @@
+//! Lookups that succeed, and those that find nothing: states, order, visibility, results, threads (ORC: CoreAPIsTest).
+
+use std::sync::{Arc, Barrier};
+use std::thread;
+
+use jittison::base::{ExecutorAddr, Name};
+use jittison::error::ErrorKind;
+use jittison::session::*;
+
+use crate::support::*;
+
+#[test]
+fn a_ready_lookup_is_told_after_resolve_and_emit() {
+    let world = World::new();
+    let (unit, held) = Unit::held(&["foo"]);
+    world.main.define(unit).unwrap();
+    let ready = world.ask(&["foo"], RequiredState::Ready);
+    let resolved = world.ask(&["foo"], RequiredState::Resolved);
+    let r = held.take();
+    assert_eq!(world.main.symbol_state("foo"), Some(SymbolState::Materializing));
+
+    r.notify_resolved(|_| Some(address(0x10))).unwrap();
+    assert_eq!(resolved.addresses(), [0x10]);
+    assert!(ready.is_pending());
+    assert_eq!(world.main.symbol_state("foo"), Some(SymbolState::Resolved));
+
+    r.notify_emitted(Vec::new()).unwrap();
+    assert_eq!(ready.addresses(), [0x10]);
+    assert_eq!(world.main.symbol_state("foo"), Some(SymbolState::Ready));
+}
+
+#[test]
+fn an_empty_lookup_is_told_at_once() {
+    let world = World::new();
+    assert!(world.ask(&[], RequiredState::Ready).results().is_empty());
+    assert!(world.session.lookup(&[], &[], RequiredState::Ready).unwrap().is_empty());
+}
+
+#[test]
+fn one_requested_symbol_materialises_its_whole_unit() {
+    let world = World::new();
+    world.main.define(Unit::ready(&["foo", "bar"], 0x10).logging(&world.log)).unwrap();
+    assert_eq!(world.ask(&["foo"], RequiredState::Ready).addresses(), [0x10]);
+    assert_eq!(world.main.symbol_state("bar"), Some(SymbolState::Ready));
+    world.find("bar").unwrap();
+    assert_eq!(world.log.take(), ["run unit of foo", "drop unit of foo"]);
+}
+
+#[test]
+fn results_come_in_the_order_of_the_requests_even_when_a_name_is_asked_twice() {
+    let world = World::new();
+    for (name, value) in [("a", 1), ("b", 2), ("c", 3)] {
+        world.main.define(Unit::ready(&[name], value)).unwrap();
+    }
+    assert_eq!(world.ask(&["c", "a", "b", "a"], RequiredState::Ready).addresses(), [3, 1, 2, 1]);
+}
+
+#[test]
+fn a_hidden_symbol_is_passed_over_and_the_next_dylib_serves() {
+    let world = World::new();
+    let other = world.session.create_dylib("other").unwrap();
+    world.main.define_absolute([(Name::new("foo"), address(1), SymbolFlags::NONE)]).unwrap();
+    other.define_absolute([(Name::new("foo"), address(2), EXPORTED)]).unwrap();
+    assert_eq!(find_in(&world.session, &[&world.main, &other], "foo").unwrap(), 2);
+    assert_eq!(world.ask(&["foo"], RequiredState::Ready).addresses(), [1], "Visibility::All sees it");
+    assert_not_found(find_in(&world.session, &[&world.main], "foo"));
+}
+
+#[test]
+fn the_first_dylib_in_the_order_wins() {
+    let world = World::new();
+    let other = world.session.create_dylib("other").unwrap();
+    world.main.define(Unit::ready(&["foo"], 1)).unwrap();
+    other.define(Unit::ready(&["foo"], 2)).unwrap();
+    assert_eq!(find_in(&world.session, &[&other, &world.main], "foo").unwrap(), 2);
+    assert_eq!(world.main.symbol_state("foo"), Some(SymbolState::NeverSearched), "the shadowed one is left alone");
+    assert_eq!(find_in(&world.session, &[&world.main, &other], "foo").unwrap(), 1);
+}
+
+#[test]
+fn asking_for_flags_materialises_nothing() {
+    let world = World::new();
+    world.main.define(Unit::never(&["foo"])).unwrap();
+    world.main.define(Unit::new(&[("bar", weak())], |_| panic!("was run"))).unwrap();
+    assert_eq!(world.main.symbol_flags("foo"), Some(EXPORTED));
+    assert_eq!(world.main.symbol_flags("bar"), Some(weak()));
+    assert_eq!(world.main.symbol_flags("baz"), None);
+    assert_eq!(world.main.symbol_state("foo"), Some(SymbolState::NeverSearched));
+}
+
+#[test]
+fn a_weak_request_that_finds_nothing_has_the_null_address() {
+    let world = World::new();
+    world.main.define(Unit::ready(&["foo"], 1)).unwrap();
+    let requests = [SymbolRequest::weak("absent"), SymbolRequest::required("foo")];
+    let found =
+        world.session.lookup(&[(world.main.clone(), Visibility::All)], &requests, RequiredState::Ready).unwrap();
+    assert_eq!((found[0].address, found[1].address), (ExecutorAddr::NULL, address(1)));
+    assert!(found[0].symbol.is_none() && found[1].symbol.is_some());
+}
+
+#[test]
+fn symbols_not_found_lists_every_name_and_materialises_none() {
+    let world = World::new();
+    let other = world.session.create_dylib("other").unwrap();
+    world.main.define(Unit::never(&["foo"])).unwrap();
+    let order = [(world.main.clone(), Visibility::All), (other, Visibility::All)];
+    let requests = ["gone", "foo", "missing"].map(SymbolRequest::required);
+    let error = world.session.lookup(&order, &requests, RequiredState::Ready).unwrap_err();
+    match error.kind() {
+        ErrorKind::SymbolsNotFound { symbols, searched, .. } => {
+            assert_eq!(symbols, &["gone", "missing"]);
+            assert_eq!(searched, &["main", "other"]);
+        }
+        other => panic!("{other}"),
+    }
+    assert_eq!(world.main.symbol_state("foo"), Some(SymbolState::NeverSearched));
+}
+
+#[test]
+fn a_side_effects_only_symbol_is_found_without_an_address() {
+    let world = World::new();
+    let (unit, held) = Unit::held_with(&[("init", EXPORTED | SymbolFlags::SIDE_EFFECTS_ONLY)]);
+    world.main.define(unit).unwrap();
+    let answer = world.ask(&["init"], RequiredState::Ready);
+    let r = held.take();
+    r.notify_resolved(|_| panic!("it has no address to be asked for")).unwrap();
+    assert!(answer.is_pending());
+    r.notify_emitted(Vec::new()).unwrap();
+    assert_eq!(answer.results()[0].address, ExecutorAddr::NULL);
+}
+
+#[test]
+fn a_side_effects_only_symbol_may_be_emitted_without_resolving() {
+    let world = World::new();
+    let flags = EXPORTED | SymbolFlags::SIDE_EFFECTS_ONLY;
+    world.main.define(Unit::new(&[("init", flags)], |r| r.notify_emitted(Vec::new()).unwrap())).unwrap();
+    assert_eq!(world.find("init").unwrap(), 0);
+}
+
+#[test]
+fn an_absolute_symbol_is_ready_at_once_and_gives_nothing_to_depend_on() {
+    let world = World::new();
+    world.main.define_absolute([(Name::new("abs"), address(0x99), EXPORTED)]).unwrap();
+    assert_eq!(world.main.symbol_state("abs"), Some(SymbolState::Ready));
+    let found = world.ask(&["abs"], RequiredState::Ready).results();
+    assert_eq!(found[0].address, address(0x99));
+    assert!(found[0].flags.contains(SymbolFlags::ABSOLUTE) && found[0].symbol.is_none());
+}
+
+#[test]
+fn a_responsibility_says_what_it_owes_and_where() {
+    let world = World::new();
+    let tracker = world.tracker();
+    let (unit, held) = Unit::held(&["foo", "bar"]);
+    tracker.define(unit).unwrap();
+    let answer = world.ask(&["foo"], RequiredState::Ready);
+    let r = held.take();
+    let names: Vec<_> = r.symbols().iter().map(|owed| owed.name.to_string()).collect();
+    assert_eq!(names, ["foo", "bar"]);
+    assert_eq!(r.dylib(), world.main);
+    assert_eq!(r.tracker().key(), tracker.key());
+    assert_eq!(r.unit_name(), "unit of foo");
+    finish(r, 1);
+    assert_eq!(answer.addresses(), [1]);
+}
+
+#[test]
+fn a_responsibility_looks_up_in_the_search_order_and_an_error_names_its_unit() {
+    let world = World::new();
+    let library = world.session.create_dylib("library").unwrap();
+    world.main.set_link_order(&[(library.clone(), Visibility::ExportedOnly)]);
+    world.main.define_absolute([(Name::new("own"), address(1), SymbolFlags::NONE)]).unwrap();
+    library.define_absolute([(Name::new("puts"), address(2), EXPORTED)]).unwrap();
+    let (unit, held) = Unit::held(&["foo"]);
+    world.main.define(unit).unwrap();
+    let foo = world.ask(&["foo"], RequiredState::Ready);
+    let r = held.take();
+
+    r.lookup(&["own", "puts"].map(SymbolRequest::required), RequiredState::Resolved, |r, found| {
+        let found: Vec<_> = found.unwrap().iter().map(|result| result.address.value()).collect();
+        assert_eq!(found, [1, 2]);
+        r.lookup(&["nowhere"].map(SymbolRequest::required), RequiredState::Resolved, |r, missing| {
+            let text = missing.unwrap_err().to_string();
+            assert!(text.contains("`nowhere`") && text.contains("unit of foo") && text.contains("library"), "{text}");
+            finish(r, 3);
+        });
+    });
+    assert_eq!(foo.addresses(), [3]);
+}
+
+#[test]
+fn a_lookup_from_inside_a_materialisation_does_not_deadlock() {
+    let world = World::new();
+    let (session, main) = (world.session.clone(), world.main.clone());
+    world.main.define(Unit::ready(&["bar"], 2)).unwrap();
+    world
+        .main
+        .define(Unit::exported(&["foo"], move |r| {
+            let bar = find_in(&session, &[&main], "bar").unwrap();
+            finish(r, bar + 1);
+        }))
+        .unwrap();
+    assert_eq!(world.find("foo").unwrap(), 3);
+}
+
+#[test]
+fn a_chain_of_ten_thousand_units_is_walked_without_recursion() {
+    const LENGTH: u64 = 10_000;
+    let world = World::new();
+    for i in 0..LENGTH {
+        let next = format!("f{}", i + 1);
+        let dependencies: &[&str] = if i + 1 < LENGTH { &[&next] } else { &[] };
+        let unit = Unit::depending(&format!("f{i}"), dependencies, &world.books, i);
+        world.main.define(unit).unwrap();
+    }
+    assert_eq!(world.find("f0").unwrap(), 0);
+    assert_eq!(world.main.symbol_state("f9999"), Some(SymbolState::Ready));
+    world.main.clear().unwrap();
+    assert_eq!(world.books.take_given_back().len() as u64, LENGTH);
+}
+
+#[test]
+fn a_blocking_lookup_is_served_by_a_materialisation_on_another_thread() {
+    let world = World::new();
+    let unit = Unit::exported(&["foo"], |r| {
+        thread::spawn(move || finish(r, 0x10));
+    });
+    world.main.define(unit).unwrap();
+    assert_eq!(world.find("foo").unwrap(), 0x10);
+}
+
+#[test]
+fn many_threads_that_look_for_one_symbol_run_its_unit_once_and_agree() {
+    let world = Arc::new(World::new());
+    for round in 0..50 {
+        let name = format!("foo{round}");
+        world.main.define(Unit::ready(&[&name], round).logging(&world.log)).unwrap();
+        let start = Arc::new(Barrier::new(4));
+        let seekers: Vec<_> = (0..4)
+            .map(|_| {
+                let (world, start, name) = (world.clone(), start.clone(), name.clone());
+                thread::spawn(move || {
+                    start.wait();
+                    world.find(&name).unwrap()
+                })
+            })
+            .collect();
+        assert!(seekers.into_iter().all(|seeker| seeker.join().unwrap() == round));
+        assert_eq!(world.log.take().iter().filter(|event| event.starts_with("run")).count(), 1);
+    }
+}

@@ -1,0 +1,327 @@
+//! Doubles for the session tests: a scripted unit, a manager that keeps books, a lookup whose answer can be inspected.
+//!
+//! Everything writes what happens to it into a shared [`Log`], so that a test can state an order of events.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use jittison::base::{ExecutorAddr, Name};
+use jittison::error::{Error, ErrorKind, Result};
+use jittison::session::*;
+
+pub const EXPORTED: SymbolFlags = SymbolFlags::EXPORTED;
+
+pub fn weak() -> SymbolFlags {
+    SymbolFlags::EXPORTED | SymbolFlags::WEAK
+}
+
+pub fn address(value: u64) -> ExecutorAddr {
+    ExecutorAddr::new(value)
+}
+
+/// What happened, in order.
+#[derive(Clone, Default)]
+pub struct Log(Arc<Mutex<Vec<String>>>);
+
+impl Log {
+    pub fn push(&self, event: impl Into<String>) {
+        self.0.lock().unwrap().push(event.into());
+    }
+
+    pub fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.0.lock().unwrap())
+    }
+}
+
+type Work = Box<dyn FnOnce(MaterializationResponsibility) + Send>;
+
+/// A unit that does what its test says, and logs `run`, `discard` and `drop`.
+pub struct Unit {
+    name: String,
+    symbols: Vec<(Name, SymbolFlags)>,
+    work: Option<Work>,
+    log: Log,
+}
+
+impl Unit {
+    /// A unit named after its first symbol.
+    pub fn new(
+        symbols: &[(&str, SymbolFlags)],
+        work: impl FnOnce(MaterializationResponsibility) + Send + 'static,
+    ) -> Unit {
+        Unit {
+            name: format!("unit of {}", symbols.first().map_or("nothing", |(name, _)| name)),
+            symbols: symbols.iter().map(|(name, flags)| (Name::new(name), *flags)).collect(),
+            work: Some(Box::new(work)),
+            log: Log::default(),
+        }
+    }
+
+    pub fn exported(names: &[&str], work: impl FnOnce(MaterializationResponsibility) + Send + 'static) -> Unit {
+        let symbols: Vec<_> = names.iter().map(|name| (*name, EXPORTED)).collect();
+        Unit::new(&symbols, work)
+    }
+
+    /// A unit that becomes ready as soon as it is run, all symbols at `value`.
+    pub fn ready(names: &[&str], value: u64) -> Unit {
+        Unit::exported(names, move |r| finish(r, value))
+    }
+
+    /// A unit that must not run.
+    pub fn never(names: &[&str]) -> Unit {
+        Unit::exported(names, |r| panic!("{} was run", r.unit_name()))
+    }
+
+    /// A unit that hands its responsibility to the test.
+    pub fn held(names: &[&str]) -> (Unit, Held) {
+        let symbols: Vec<_> = names.iter().map(|name| (*name, EXPORTED)).collect();
+        Unit::held_with(&symbols)
+    }
+
+    pub fn held_with(symbols: &[(&str, SymbolFlags)]) -> (Unit, Held) {
+        let held = Held::default();
+        let slot = held.clone();
+        (Unit::new(symbols, move |r| *slot.0.lock().unwrap() = Some(r)), held)
+    }
+
+    /// A unit that records `resource` under its key and is ready then.
+    pub fn recording(names: &[&str], books: &Arc<Books>, resource: u64) -> Unit {
+        let books = books.clone();
+        Unit::exported(names, move |r| {
+            r.with_resource_key(|key| books.ledger.record(key, resource)).expect("the tracker is live");
+            finish(r, resource);
+        })
+    }
+
+    /// A unit that records `resource`, resolves, and is emitted with a dependency on each of `dependencies`.
+    pub fn depending(name: &str, dependencies: &[&str], books: &Arc<Books>, resource: u64) -> Unit {
+        let books = books.clone();
+        let dependencies: Vec<String> = dependencies.iter().map(|name| name.to_string()).collect();
+        Unit::exported(&[name], move |r| {
+            r.with_resource_key(|key| books.ledger.record(key, resource)).expect("the tracker is live");
+            r.notify_resolved(|_| Some(address(resource))).expect("the tracker is live");
+            let requests: Vec<_> = dependencies.iter().map(|name| SymbolRequest::required(name)).collect();
+            r.lookup(&requests, RequiredState::Resolved, |r, found| match found {
+                Ok(found) => drop(r.notify_emitted(found.into_iter().filter_map(|result| result.symbol).collect())),
+                Err(error) => r.fail(error),
+            });
+        })
+    }
+
+    pub fn logging(mut self, log: &Log) -> Unit {
+        self.log = log.clone();
+        self
+    }
+}
+
+impl MaterializationUnit for Unit {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn symbols(&self) -> &[(Name, SymbolFlags)] {
+        &self.symbols
+    }
+
+    fn materialize(mut self: Box<Self>, responsibility: MaterializationResponsibility) {
+        self.log.push(format!("run {}", self.name));
+        let work = self.work.take().expect("a unit runs once");
+        drop(self);
+        work(responsibility);
+    }
+
+    fn discard(&mut self, name: &str) {
+        self.log.push(format!("discard {name}"));
+    }
+}
+
+impl Drop for Unit {
+    fn drop(&mut self) {
+        self.log.push(format!("drop {}", self.name));
+    }
+}
+
+/// The responsibility of a unit that was run and waits for its test.
+#[derive(Clone, Default)]
+pub struct Held(Arc<Mutex<Option<MaterializationResponsibility>>>);
+
+impl Held {
+    pub fn take(&self) -> MaterializationResponsibility {
+        self.0.lock().unwrap().take().expect("the unit was run, and its responsibility not yet taken")
+    }
+}
+
+/// Resolves everything to `value` and emits it without dependencies.
+pub fn finish(responsibility: MaterializationResponsibility, value: u64) {
+    responsibility.notify_resolved(|_| Some(address(value))).expect("the tracker is live");
+    responsibility.notify_emitted(Vec::new()).expect("the tracker is live");
+}
+
+/// A manager that keeps numbers per key.
+#[derive(Default)]
+pub struct Books {
+    name: String,
+    pub ledger: Ledger<u64>,
+    pub log: Log,
+    pub given_back: Mutex<Vec<u64>>,
+    pub fails: AtomicBool,
+}
+
+impl Books {
+    pub fn new(name: &str, log: &Log) -> Arc<Books> {
+        Arc::new(Books { name: name.to_string(), log: log.clone(), ..Books::default() })
+    }
+
+    /// What was given back since the last call, in order.
+    pub fn take_given_back(&self) -> Vec<u64> {
+        std::mem::take(&mut self.given_back.lock().unwrap())
+    }
+
+    /// What stands under a key.
+    pub fn under(&self, key: ResourceKey) -> Vec<u64> {
+        self.ledger.inspect(key, |held| held.to_vec())
+    }
+}
+
+impl ResourceManager for Books {
+    fn remove_resources(&self, _dylib: &JitDylib, key: ResourceKey) -> Result<()> {
+        let taken = self.ledger.take(key);
+        self.log.push(format!("{} removes {taken:?}", self.name));
+        self.given_back.lock().unwrap().extend(taken);
+        match self.fails.load(Ordering::Relaxed) {
+            true => Err(Error::other(format!("{} failed", self.name))),
+            false => Ok(()),
+        }
+    }
+
+    fn transfer_resources(&self, _dylib: &JitDylib, destination: ResourceKey, source: ResourceKey) {
+        self.log.push(format!("{} transfers", self.name));
+        self.ledger.transfer(destination, source);
+    }
+}
+
+/// A session with one dylib and one manager.
+pub struct World {
+    pub session: ExecutionSession,
+    pub main: JitDylib,
+    pub books: Arc<Books>,
+    pub log: Log,
+}
+
+impl World {
+    pub fn new() -> World {
+        World::with_policy(ReclaimPolicy::OnDrop)
+    }
+
+    pub fn with_policy(policy: ReclaimPolicy) -> World {
+        let session = ExecutionSession::with_policy(policy);
+        let main = session.create_dylib("main").unwrap();
+        let log = Log::default();
+        let books = Books::new("books", &log);
+        session.register_manager(books.clone());
+        World { session, main, books, log }
+    }
+
+    pub fn tracker(&self) -> ResourceTracker {
+        self.main.create_tracker().unwrap()
+    }
+
+    /// A tracker that owns `name`, ready, with `resource` on the books.
+    pub fn loaded(&self, name: &str, resource: u64) -> ResourceTracker {
+        let tracker = self.tracker();
+        tracker.define(Unit::recording(&[name], &self.books, resource)).unwrap();
+        self.find(name).unwrap();
+        tracker
+    }
+
+    /// A tracker that owns `name`, emitted with dependencies, with `resource` on the books.
+    pub fn linked(&self, name: &str, dependencies: &[&str], resource: u64) -> ResourceTracker {
+        let tracker = self.tracker();
+        tracker.define(Unit::depending(name, dependencies, &self.books, resource)).unwrap();
+        self.find(name).unwrap();
+        tracker
+    }
+
+    /// Looks one name up in `main` and waits until it is ready.
+    pub fn find(&self, name: &str) -> Result<u64> {
+        find_in(&self.session, &[&self.main], name)
+    }
+
+    pub fn ask(&self, names: &[&str], required: RequiredState) -> Answer {
+        Answer::of(&self.session, &self.main, names, required)
+    }
+
+    /// The definitions behind names that are resolved at least.
+    pub fn references(&self, names: &[&str]) -> Vec<SymbolRef> {
+        let answer = self.ask(names, RequiredState::Resolved);
+        answer.results().into_iter().map(|result| result.symbol.expect("not absolute")).collect()
+    }
+}
+
+pub fn find_in(session: &ExecutionSession, dylibs: &[&JitDylib], name: &str) -> Result<u64> {
+    let order: Vec<_> = dylibs.iter().map(|dylib| ((*dylib).clone(), Visibility::ExportedOnly)).collect();
+    let found = session.lookup(&order, &[SymbolRequest::required(name)], RequiredState::Ready)?;
+    Ok(found[0].address.value())
+}
+
+/// What a lookup said, if it has said anything yet. Panics when it is told twice.
+#[derive(Clone, Default)]
+pub struct Answer(Arc<Mutex<Option<Result<Vec<LookupResult>>>>>);
+
+impl Answer {
+    pub fn of(session: &ExecutionSession, dylib: &JitDylib, names: &[&str], required: RequiredState) -> Answer {
+        let requests: Vec<_> = names.iter().map(|name| SymbolRequest::required(name)).collect();
+        let answer = Answer::default();
+        session.lookup_then(&[(dylib.clone(), Visibility::All)], &requests, required, answer.callback());
+        answer
+    }
+
+    pub fn callback(&self) -> impl FnOnce(Result<Vec<LookupResult>>) + Send + 'static {
+        let told = self.0.clone();
+        move |outcome| assert!(told.lock().unwrap().replace(outcome).is_none(), "a query is told once")
+    }
+
+    pub fn is_pending(&self) -> bool {
+        self.0.lock().unwrap().is_none()
+    }
+
+    fn outcome(&self) -> Result<Vec<LookupResult>> {
+        self.0.lock().unwrap().clone().expect("the query has been told")
+    }
+
+    pub fn results(&self) -> Vec<LookupResult> {
+        self.outcome().expect("the lookup succeeds")
+    }
+
+    pub fn addresses(&self) -> Vec<u64> {
+        self.results().iter().map(|result| result.address.value()).collect()
+    }
+
+    pub fn error(&self) -> Error {
+        self.outcome().expect_err("the lookup fails")
+    }
+}
+
+/// The names that a `FailedToMaterialize` error lists, sorted.
+pub fn failed_symbols(error: &Error) -> Vec<String> {
+    match error.kind() {
+        ErrorKind::FailedToMaterialize { symbols, .. } => {
+            let mut symbols = symbols.clone();
+            symbols.sort();
+            symbols
+        }
+        other => panic!("FailedToMaterialize expected, not: {other}"),
+    }
+}
+
+#[track_caller]
+pub fn assert_tracker_defunct<T: std::fmt::Debug>(outcome: Result<T>) {
+    let error = outcome.expect_err("the tracker is defunct");
+    assert!(matches!(error.kind(), ErrorKind::TrackerDefunct { .. }), "{error}");
+}
+
+#[track_caller]
+pub fn assert_not_found<T: std::fmt::Debug>(outcome: Result<T>) {
+    let error = outcome.expect_err("the symbol is not there");
+    assert!(matches!(error.kind(), ErrorKind::SymbolsNotFound { .. }), "{error}");
+}
