@@ -237,7 +237,10 @@ pub enum LinkFault {
     /// A relocation's value does not fit its field.
     #[error(
         "relocation {kind} out of range (section `{section}`, offset {offset:#x}, symbol `{symbol}` at {target:#x}): \
-         value {value:#x} is not in [{min:#x}, {max:#x}]; {advice}"
+         value {} is not in [{}, {}]; {advice}",
+        signed(value),
+        signed(min),
+        signed(max)
     )]
     OutOfRange {
         /// The section.
@@ -309,6 +312,12 @@ impl From<MemoryFault> for Error {
     }
 }
 
+/// Hexadecimal with a sign, as people write displacements.
+fn signed(value: &i128) -> String {
+    let sign = if *value < 0 { "-" } else { "" };
+    format!("{sign}{:#x}", value.unsigned_abs())
+}
+
 fn quoted(names: &[String]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
@@ -333,6 +342,22 @@ mod tests {
             ErrorKind::FailedToMaterialize { dylib: "main".into(), symbols: vec!["foo".into()], cause: root }.into();
         assert_eq!(outer.root_cause().to_string(), "disk on fire");
         assert!(outer.to_string().contains("`foo`"), "{outer}");
+    }
+
+    #[test]
+    fn a_value_out_of_range_is_printed_with_its_sign() {
+        let fault = LinkFault::OutOfRange {
+            section: ".text".into(),
+            offset: 4,
+            kind: "R_X86_64_PC8".into(),
+            symbol: "foo".into(),
+            target: 0x1000,
+            value: -0x81,
+            min: -0x80,
+            max: 0x7f,
+            advice: "move it",
+        };
+        assert!(fault.to_string().contains("value -0x81 is not in [-0x80, 0x7f]"), "{fault}");
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::layer::ObjectLinkingLayer;
 use crate::link::ObjectBuffer;
 use crate::memory::{MemoryManager, MemoryStatistics, MemoryUsage, SlabPool, SlabPoolOptions};
 use crate::os::MappedFile;
-use crate::platform::{InitFiniRegistry, ProcessSymbols, StubManager};
+use crate::platform::{InitFiniRegistry, ProcessSymbols, StubManager, dependencies_first};
 use crate::session::{
     ExecutionSession, JitDylib, LookupResult, ReclaimPolicy, RequiredState, ResourceTracker, SymbolRequest, Visibility,
 };
@@ -152,8 +152,8 @@ impl Jit {
         Ok(self.find(dylib, name)?.address)
     }
 
-    /// Links every object of a dylib that has initialisers, and runs those that wait: what `dlopen` does. Returns the
-    /// number of functions called.
+    /// Links every object that has initialisers, of a dylib and of what it links against, and runs those that wait,
+    /// dependencies first: what `dlopen` does. Returns the number of functions called.
     ///
     /// # Errors
     /// As [`lookup_in`](Self::lookup_in).
@@ -161,9 +161,11 @@ impl Jit {
     /// # Safety
     /// The objects added so far may run: their initialisers now, their finalisers and exit handlers when removed.
     pub unsafe fn initialize(&self, dylib: &JitDylib) -> Result<usize> {
-        let names = dylib.lazy_side_effects();
-        let requests: Vec<_> = names.iter().map(|name| SymbolRequest::weak(name)).collect();
-        dylib.lookup(&requests, RequiredState::Ready)?;
+        for dylib in dependencies_first(dylib) {
+            let names = dylib.pending_side_effects();
+            let requests: Vec<_> = names.iter().map(|name| SymbolRequest::weak(name)).collect();
+            dylib.lookup(&requests, RequiredState::Ready)?;
+        }
         Ok(self.run_pending(dylib))
     }
 

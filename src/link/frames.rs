@@ -8,66 +8,111 @@ use gimli::{BaseAddresses, CieOrFde, EhFrame, LittleEndian, UnwindSection};
 use crate::base::ExecutorAddr;
 use crate::memory::Frame;
 
-/// At most how many FDEs a section has: its records, counted by their lengths.
+/// How many FDEs a section has: its records by their lengths, without those whose identifier says CIE.
 pub(crate) fn count_records(section: &[u8]) -> u64 {
-    let mut rest = section;
-    let mut count = 0;
-    while let Some((length, tail)) = rest.split_first_chunk::<4>() {
-        let (length, tail) = match u32::from_le_bytes(*length) {
-            0 => (0, tail),
-            u32::MAX => match tail.split_first_chunk::<8>() {
-                Some((length, tail)) => (u64::from_le_bytes(*length), tail),
-                None => break,
-            },
-            length => (u64::from(length), tail),
-        };
-        let Some(next) = usize::try_from(length).ok().and_then(|length| tail.get(length..)) else { break };
-        count += u64::from(length != 0);
-        rest = next;
-    }
-    count
+    Records { section, at: 0 }.filter(|record| matches!(record, Record::Entry { is_cie: false, .. })).count() as u64
 }
 
 /// The frames of a fixed-up `.eh_frame` that stands at `address`; an error in the words of DWARF.
 pub(crate) fn find_frames(section: &[u8], address: ExecutorAddr, frames: &mut Vec<Frame>) -> Result<(), String> {
+    // A terminator may stand in the middle, where sections were merged: gimli would stop at it, so it is given the
+    // stretches between.
+    let mut start = 0;
+    for record in (Records { section, at: 0 }) {
+        if let Record::Terminator { at } = record {
+            find_in_stretch(&section[start..at], address.offset(start as u64), frames)?;
+            start = at + 4;
+        }
+    }
+    find_in_stretch(&section[start..], address.offset(start as u64), frames)
+}
+
+fn find_in_stretch(stretch: &[u8], address: ExecutorAddr, frames: &mut Vec<Frame>) -> Result<(), String> {
     let bases = BaseAddresses::default().set_eh_frame(address.value());
-    let mut rest = section;
-    let mut skipped = 0;
-    // A terminator may stand in the middle, where sections were merged: gimli stops at it, and is started again behind.
-    while !rest.is_empty() {
-        let parsed = find_until_terminator(rest, address.offset(skipped), &bases, frames)?;
-        let Some(next) = rest.get(parsed..) else { break };
-        rest = next;
-        skipped += parsed as u64;
+    let eh_frame = EhFrame::new(stretch, LittleEndian);
+    let mut entries = eh_frame.entries(&bases);
+    while let Some(entry) = entries.next().map_err(|error| error.to_string())? {
+        let CieOrFde::Fde(partial) = entry else { continue };
+        let fde = partial.parse(EhFrame::cie_from_offset).map_err(|error| error.to_string())?;
+        if fde.len() > 0 {
+            let start = ExecutorAddr::new(fde.initial_address());
+            frames.push(Frame { start, fde: address.offset(fde.offset() as u64) });
+        }
     }
     Ok(())
 }
 
-/// Parses up to a terminator or the end; how many bytes that were.
-fn find_until_terminator(
-    section: &[u8],
-    address: ExecutorAddr,
-    bases: &BaseAddresses,
-    frames: &mut Vec<Frame>,
-) -> Result<usize, String> {
-    let bases = bases.clone().set_eh_frame(address.value());
-    let eh_frame = EhFrame::new(section, LittleEndian);
-    let mut entries = eh_frame.entries(&bases);
-    let mut end = 0;
-    while let Some(entry) = entries.next().map_err(|error| error.to_string())? {
-        let (offset, length) = match &entry {
-            CieOrFde::Cie(cie) => (cie.offset(), cie.entry_len()),
-            CieOrFde::Fde(partial) => {
-                let fde = partial.parse(EhFrame::cie_from_offset).map_err(|error| error.to_string())?;
-                if fde.len() > 0 {
-                    let start = ExecutorAddr::new(fde.initial_address());
-                    frames.push(Frame { start, fde: address.offset(fde.offset() as u64) });
-                }
-                (fde.offset(), fde.entry_len())
+/// A walk over a section's records by their lengths, up to the first that is cut off.
+struct Records<'a> {
+    section: &'a [u8],
+    at: usize,
+}
+
+enum Record {
+    Entry { is_cie: bool },
+    Terminator { at: usize },
+}
+
+impl Iterator for Records<'_> {
+    type Item = Record;
+
+    fn next(&mut self) -> Option<Record> {
+        let at = self.at;
+        let (short, tail) = self.section.get(at..)?.split_first_chunk::<4>()?;
+        let (length, body_at) = match u32::from_le_bytes(*short) {
+            0 => {
+                self.at = at + 4;
+                return Some(Record::Terminator { at });
             }
+            u32::MAX => (u64::from_le_bytes(*tail.first_chunk::<8>()?), at + 12),
+            length => (u64::from(length), at + 4),
         };
-        end = offset + 4 + length;
+        self.at = body_at.checked_add(usize::try_from(length).ok()?)?;
+        let body = self.section.get(body_at..self.at)?;
+        Some(Record::Entry { is_cie: body.get(..4) == Some(&[0; 4]) })
     }
-    // What is left is a terminator, or nothing.
-    Ok((end + 4).min(section.len()).max(4))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_are_counted_without_cies_terminators_and_what_is_cut_off() {
+        let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+        let (cie, fde) = ([4, 0], [8, 8, 7]);
+        assert_eq!(count_records(&words(&[&cie[..], &fde, &fde].concat())), 2);
+        assert_eq!(count_records(&words(&[&cie[..], &fde, &[0], &fde].concat())), 2, "a terminator in the middle");
+        assert_eq!(count_records(&words(&[&cie[..], &fde, &[u32::MAX, 4, 0, 9]].concat())), 2, "a long record");
+        assert_eq!(count_records(&words(&[&fde[..], &[400, 1]].concat())), 1, "cut off");
+        assert_eq!(count_records(&[1, 2, 3]), 0);
+    }
+
+    #[test]
+    fn frames_behind_a_terminator_and_behind_a_long_record_are_found() {
+        // Version 1, no augmentation, absolute 8-byte pointers.
+        let cie = |long: bool| {
+            let body = [0, 0, 0, 0, 1, 0, 1, 0x78, 16, 0, 0, 0];
+            let length =
+                if long { [&[0xff; 4][..], &12u64.to_le_bytes()].concat() } else { 12u32.to_le_bytes().to_vec() };
+            [length, body.to_vec()].concat()
+        };
+        let fde = |distance: u32, start: u64| {
+            [
+                20u32.to_le_bytes().to_vec(),
+                distance.to_le_bytes().to_vec(),
+                start.to_le_bytes().to_vec(),
+                16u64.to_le_bytes().to_vec(),
+            ]
+            .concat()
+        };
+        let section = [cie(false), fde(20, 0x1000), vec![0; 4], cie(true), fde(28, 0x2000), vec![0; 4]].concat();
+        let mut frames = Vec::new();
+        find_frames(&section, ExecutorAddr::new(0x9000), &mut frames).unwrap();
+        let at = |start: u64, offset: u64| Frame {
+            start: ExecutorAddr::new(start),
+            fde: ExecutorAddr::new(0x9000 + offset),
+        };
+        assert_eq!(frames, [at(0x1000, 16), at(0x2000, 16 + 24 + 4 + 24)]);
+    }
 }

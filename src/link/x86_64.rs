@@ -119,6 +119,11 @@ impl EdgeKind {
         matches!(self, GotSlot64 | GotSlot32 | GotOffset64 | GotBase32 | GotBase64)
     }
 
+    /// Whether it stores the symbol's size, which only the object that defines it knows.
+    pub(crate) fn is_size(self) -> bool {
+        matches!(self, EdgeKind::Size32 | EdgeKind::Size64)
+    }
+
     /// Bytes stored.
     pub(crate) fn width(self) -> usize {
         use EdgeKind::*;

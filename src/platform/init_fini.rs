@@ -317,7 +317,7 @@ impl LinkHooks for ObjectHooks {
 }
 
 /// A dylib behind all that its link order leads to, however far; of a ring, the first one met comes last.
-fn dependencies_first(dylib: &JitDylib) -> Vec<JitDylib> {
+pub(crate) fn dependencies_first(dylib: &JitDylib) -> Vec<JitDylib> {
     let mut order = Vec::new();
     let mut entered = FxHashSet::default();
     let mut unvisited = vec![(dylib.clone(), false)];

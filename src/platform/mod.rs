@@ -11,5 +11,6 @@ mod process_symbols;
 mod stubs;
 
 pub use init_fini::InitFiniRegistry;
+pub(crate) use init_fini::dependencies_first;
 pub use process_symbols::ProcessSymbols;
 pub use stubs::StubManager;

@@ -190,13 +190,13 @@ impl JitDylib {
         lookup::wait(&self.session, &[(self.clone(), Visibility::All)], requests, required)
     }
 
-    /// Symbols without address that nobody has looked for: what has to be looked up for all initialisers to be linked.
-    pub fn lazy_side_effects(&self) -> Vec<Name> {
+    /// Symbols without address that are not ready: what has to be looked up for all initialisers to be linked.
+    pub fn pending_side_effects(&self) -> Vec<Name> {
         let state = self.inner.state.lock();
-        let lazy = state.table.symbols().filter(|symbol| {
-            symbol.flags.contains(SymbolFlags::SIDE_EFFECTS_ONLY) && symbol.state == SymbolState::NeverSearched
+        let pending = state.table.symbols().filter(|symbol| {
+            symbol.flags.contains(SymbolFlags::SIDE_EFFECTS_ONLY) && symbol.state != SymbolState::Ready
         });
-        lazy.map(|symbol| symbol.name.clone()).collect()
+        pending.map(|symbol| symbol.name.clone()).collect()
     }
 
     /// Removes every tracker, the default one included, as one batch: all finalisers run before any memory goes.

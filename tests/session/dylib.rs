@@ -171,8 +171,8 @@ fn side_effects_that_nobody_looked_for_are_listed_until_somebody_does() {
     let world = World::new();
     let flags = EXPORTED | SymbolFlags::SIDE_EFFECTS_ONLY;
     world.main.define(Unit::new(&[("init", flags), ("foo", EXPORTED)], |r| finish(r, 1))).unwrap();
-    assert_eq!(world.main.lazy_side_effects(), ["init".into()]);
+    assert_eq!(world.main.pending_side_effects(), ["init".into()]);
     let found = world.main.lookup(&[SymbolRequest::required("foo")], RequiredState::Ready).unwrap();
     assert_eq!(found[0].address, address(1));
-    assert!(world.main.lazy_side_effects().is_empty());
+    assert!(world.main.pending_side_effects().is_empty());
 }

@@ -25,7 +25,7 @@ pub fn link_all(dylib: &JitDylib, objects: &[Object]) -> Result<(), String> {
         failures.look_up(dylib, names);
     }
     // Those that define nothing, and have initialisers.
-    let nameless = dylib.lazy_side_effects();
+    let nameless = dylib.pending_side_effects();
     failures.look_up(dylib, nameless.iter().map(|name| name.as_str()));
     failures.told(objects)
 }

@@ -302,6 +302,14 @@ impl Reader<'_, '_> {
                     symbol: self.graph.symbol_name(symbol).to_string(),
                 }));
             };
+            if kind.is_size() && self.graph.definition(symbol) == Definition::External {
+                return Err(object.fault(LinkFault::Unsupported {
+                    what: format!("relocation {} to another object's symbol", kind.name()),
+                    section: self.graph.block_name(block).to_string(),
+                    offset,
+                    symbol: self.graph.symbol_name(symbol).to_string(),
+                }));
+            }
             if offset.checked_add(kind.width() as u64).is_none_or(|end| end > block_size) {
                 let name = self.graph.block_name(block);
                 return Err(object.malformed(format!(

@@ -1,0 +1,292 @@
+//! Objects that contradict themselves in one chosen place: each is a real object with some fields overwritten.
+
+use crate::support::*;
+
+/// A little of everything, so that every kind of section is there.
+const SOURCE: &str = "
+    extern long imported; static long own[3] = { 1, 2, 3 }; long *const pointer = own + 1;
+    __attribute__((constructor)) static void set(void) { own[0] = 4; }
+    long test(void) { return imported + pointer[0] + own[0]++; }";
+
+/// An object to overwrite fields of, by the gABI's offsets.
+#[derive(Clone)]
+struct Elf(Vec<u8>);
+
+/// Offsets in a section header, and widths in bytes.
+const TYPE: (usize, usize) = (4, 4);
+const FLAGS: (usize, usize) = (8, 8);
+const OFFSET: (usize, usize) = (24, 8);
+const SIZE: (usize, usize) = (32, 8);
+const LINK: (usize, usize) = (40, 4);
+const INFO: (usize, usize) = (44, 4);
+const ALIGN: (usize, usize) = (48, 8);
+const ENTRY_SIZE: (usize, usize) = (56, 8);
+
+impl Elf {
+    fn new() -> Option<Elf> {
+        c(SOURCE).map(Elf)
+    }
+
+    fn load(&self, at: usize, width: usize) -> u64 {
+        let mut word = [0; 8];
+        word[..width].copy_from_slice(&self.0[at..at + width]);
+        u64::from_le_bytes(word)
+    }
+
+    fn store(&mut self, at: usize, width: usize, value: u64) {
+        self.0[at..at + width].copy_from_slice(&value.to_le_bytes()[..width]);
+    }
+
+    fn header_at(&self, index: usize) -> usize {
+        self.load(40, 8) as usize + index * 64
+    }
+
+    fn name_at(&self, header: usize) -> usize {
+        let strings = self.header_at(self.load(62, 2) as usize);
+        (self.load(strings + OFFSET.0, 8) + self.load(header, 4)) as usize
+    }
+
+    /// Index of the section of this name.
+    fn index(&self, name: &str) -> usize {
+        let is_it = |index: &usize| {
+            let at = self.name_at(self.header_at(*index));
+            self.0[at..].starts_with(name.as_bytes()) && self.0[at + name.len()] == 0
+        };
+        (0..self.load(60, 2) as usize).find(is_it).unwrap_or_else(|| panic!("no section {name}"))
+    }
+
+    fn header(&self, name: &str) -> usize {
+        self.header_at(self.index(name))
+    }
+
+    fn field(&self, section: &str, field: (usize, usize)) -> u64 {
+        self.load(self.header(section) + field.0, field.1)
+    }
+
+    fn set(&mut self, section: &str, field: (usize, usize), value: u64) {
+        self.store(self.header(section) + field.0, field.1, value);
+    }
+
+    fn start(&self, section: &str) -> usize {
+        self.field(section, OFFSET) as usize
+    }
+
+    /// Where the symbol of this name stands in the symbol table.
+    fn symbol(&self, name: &str) -> usize {
+        let (table, strings) = (self.start(".symtab"), self.start(".strtab"));
+        let symbols = (0..self.field(".symtab", SIZE) as usize / 24).map(|index| table + index * 24);
+        let is_it =
+            |at: &usize| self.0[strings + self.load(*at, 4) as usize..].starts_with(format!("{name}\0").as_bytes());
+        symbols.into_iter().find(is_it).unwrap()
+    }
+}
+
+/// Asserts that the object, changed, is refused with these words.
+fn refuses(change: impl FnOnce(&mut Elf), words: &[&str]) {
+    let Some(mut elf) = Elf::new() else { return };
+    change(&mut elf);
+    let jit = new_jit();
+    define_absolute(jit.main_dylib(), "imported", 0x1000);
+    assert_says(&refused_in(&jit, &elf.0, "test"), &[&["bad.o"], words].concat());
+}
+
+#[test]
+fn a_relocation_past_the_end_of_its_section_is_refused_with_its_place() {
+    refuses(|elf| elf.store(elf.start(".rela.text"), 8, 1 << 40), &["`.text`", "0x10000000000", "past its end"]);
+    refuses(|elf| elf.store(elf.start(".rela.text"), 8, u64::MAX), &["`.text`", "past its end"]);
+    // Its first byte is inside, its last is not.
+    refuses(
+        |elf| {
+            let last = elf.field(".text", SIZE) - 3;
+            elf.store(elf.start(".rela.text"), 8, last);
+        },
+        &["`.text`", "past its end"],
+    );
+}
+
+#[test]
+fn a_relocation_that_names_no_symbol_is_refused_with_its_place() {
+    refuses(|elf| elf.store(elf.start(".rela.text") + 12, 4, 4000), &["`.text`", "symbol 4000", "does not exist"]);
+    refuses(|elf| elf.store(elf.start(".rela.text") + 12, 4, u32::MAX.into()), &["symbol 4294967295"]);
+}
+
+#[test]
+fn a_relocation_of_an_unknown_kind_is_refused_by_number() {
+    refuses(|elf| elf.store(elf.start(".rela.text") + 8, 4, 777), &["unsupported relocation type 777", "`.text`"]);
+    refuses(|elf| elf.store(elf.start(".rela.text") + 8, 4, 37), &["R_X86_64_IRELATIVE", "offset 0x"]);
+}
+
+#[test]
+fn a_section_that_reaches_past_the_file_is_refused() {
+    for size in [1 << 60, u64::MAX, u64::MAX / 2, 1 << 20] {
+        refuses(|elf| elf.set(".text", SIZE, size), &["`.text`"]);
+    }
+    refuses(|elf| elf.set(".text", OFFSET, u64::MAX - 3), &["`.text`", "past the end of the file"]);
+    refuses(|elf| elf.set(".rela.text", SIZE, 24 << 30), &["malformed"]);
+    refuses(|elf| elf.set(".symtab", SIZE, 24 << 30), &["malformed"]);
+    refuses(|elf| elf.set(".strtab", SIZE, 1 << 40), &["malformed"]);
+}
+
+#[test]
+fn an_absurd_amount_of_zero_fill_is_refused_with_numbers() {
+    refuses(|elf| elf.set(".bss", SIZE, u64::MAX), &["section larger than 4 GiB", "`.bss`"]);
+    refuses(|elf| elf.set(".bss", SIZE, (4 << 30) - 1), &["data pool is exhausted", "4294967"]);
+}
+
+#[test]
+fn an_alignment_that_is_none_is_refused() {
+    refuses(|elf| elf.set(".data", ALIGN, 3), &["`.data`", "aligned to 3"]);
+    refuses(|elf| elf.set(".data", ALIGN, u64::MAX), &["`.data`", "no power of two"]);
+    refuses(|elf| elf.set(".data", ALIGN, 1 << 62), &["cannot place", "aligned to 4611686018427387904"]);
+}
+
+#[test]
+fn sections_that_overlap_in_the_file_are_refused() {
+    refuses(
+        |elf| {
+            let text = elf.field(".text", OFFSET);
+            elf.set(".data", OFFSET, text);
+        },
+        &["overlap"],
+    );
+    refuses(
+        |elf| {
+            let end = elf.field(".text", OFFSET) + elf.field(".text", SIZE);
+            elf.set(".data", OFFSET, end - 1);
+        },
+        &["overlap"],
+    );
+    // Relocations that overlap could be read a million times out of a small file.
+    refuses(
+        |elf| {
+            let relocations = elf.field(".rela.text", OFFSET);
+            elf.set(".rela.eh_frame", OFFSET, relocations);
+        },
+        &["overlap"],
+    );
+}
+
+#[test]
+fn a_symbol_outside_of_its_section_or_of_any_is_refused() {
+    refuses(|elf| elf.store(elf.symbol("test") + 8, 8, 1 << 33), &["`test`", "0x200000000", "past the end"]);
+    refuses(|elf| elf.store(elf.symbol("test") + 6, 2, 0x7ff), &["`test`", "does not exist"]);
+    refuses(|elf| elf.store(elf.symbol("test") + 6, 2, 0xff10), &["special section index", "`test`"]);
+    refuses(|elf| elf.store(elf.symbol("imported"), 4, 1 << 30), &["malformed"]);
+}
+
+#[test]
+fn names_that_are_no_text_are_refused() {
+    refuses(|elf| elf.store(elf.start(".strtab") + 1, 1, 0xff), &["not UTF-8"]);
+    refuses(
+        |elf| {
+            let at = elf.name_at(elf.header(".text"));
+            elf.0[at + 2] = 0xff;
+        },
+        &["not UTF-8"],
+    );
+}
+
+#[test]
+fn relocations_of_other_forms_and_twice_over_are_refused() {
+    refuses(
+        |elf| {
+            elf.set(".rela.text", TYPE, 9);
+            elf.set(".rela.text", ENTRY_SIZE, 16);
+        },
+        &["relocations without addends (SHT_REL)"],
+    );
+    refuses(
+        |elf| {
+            let text = elf.index(".text") as u64;
+            elf.set(".rela.eh_frame", INFO, text);
+        },
+        &["second relocation section", "`.text`"],
+    );
+    refuses(|elf| elf.set(".rela.text", INFO, 999), &["section that does not exist"]);
+    refuses(
+        |elf| {
+            let bss = elf.index(".bss") as u64;
+            elf.set(".rela.text", INFO, bss);
+        },
+        &["`.bss`", "no bytes"],
+    );
+}
+
+#[test]
+fn section_kinds_that_are_not_for_memory_are_refused_by_number() {
+    refuses(|elf| elf.set(".data", TYPE, 0x6fff_1234), &["section type 0x6fff1234", "`.data`"]);
+    refuses(|elf| elf.set(".data", TYPE, 16), &["SHT_PREINIT_ARRAY"]);
+    refuses(|elf| elf.set(".data", FLAGS, 0x403), &["SHF_TLS", "`.data`"]);
+    refuses(|elf| elf.set(".data", FLAGS, 0x803), &["SHF_COMPRESSED", "`.data`"]);
+}
+
+#[test]
+fn damaged_unwind_tables_are_refused_or_left_alone_never_believed() {
+    refuses(|elf| elf.store(elf.start(".eh_frame"), 4, 0x7fff_fff0), &[".eh_frame"]);
+    refuses(|elf| elf.store(elf.start(".eh_frame") + 8, 1, 99), &[".eh_frame"]);
+    refuses(|elf| elf.store(elf.start(".eh_frame"), 4, 3), &[".eh_frame"]);
+}
+
+#[test]
+fn a_list_of_initialisers_that_is_no_whole_number_is_refused() {
+    refuses(|elf| elf.set(".init_array", SIZE, 7), &["`.init_array`", "7 bytes"]);
+}
+
+#[test]
+fn section_groups_that_lead_in_circles_or_nowhere_are_harmless() {
+    let Some(object) = cpp(
+        "inline long &counter() { static long it = 1; return it; } extern \"C\" long test() { return counter()++; }",
+    ) else {
+        return;
+    };
+    let whole = Elf(object);
+    let group = whole.start(".group");
+    let own = whole.index(".group") as u64;
+    let jit = new_jit();
+    for member in [own, 0, 1, 5] {
+        let mut elf = whole.clone();
+        elf.store(group + 4, 4, member);
+        let tracker = add(&jit, jit.main_dylib(), "circle.o", &elf.0);
+        let _ = jit.address_of(jit.main_dylib(), "test");
+        assert!(tracker.remove().unwrap().is_complete());
+        assert_eq!(held(&jit), (0, 0, 0));
+    }
+    let mut elf = whole.clone();
+    elf.store(group + 4, 4, 60000);
+    assert_says(&refused_in(&jit, &elf.0, "test"), &["section group", "does not exist"]);
+}
+
+#[test]
+fn links_of_the_symbol_table_that_lead_nowhere_are_refused() {
+    for link in [0, 1, 9999, u64::from(u32::MAX)] {
+        refuses(|elf| elf.set(".symtab", LINK, link), &[]);
+    }
+    refuses(|elf| elf.store(40, 8, u64::MAX - 5), &[]); // e_shoff
+    refuses(|elf| elf.store(58, 2, 3), &[]); // e_shentsize
+    refuses(|elf| elf.store(62, 2, 0x7777), &[]); // e_shstrndx
+}
+
+#[test]
+fn the_global_offset_table_s_own_symbol_is_its_address_in_every_relocation() {
+    let Some(object) = asm("
+        .text
+        .globl test
+        test: lea _GLOBAL_OFFSET_TABLE_(%rip), %rax
+              lea _GLOBAL_OFFSET_TABLE_(%rip), %rcx
+              sub %rcx, %rax
+              ret
+        .section .note.GNU-stack\n")
+    else {
+        return;
+    };
+    // The assembler writes R_X86_64_GOTPC32 (26) for both; R_X86_64_PC32 (2) means the same here.
+    let mut one = Elf(object);
+    let start = one.start(".rela.text");
+    one.store(start + 8, 4, 2);
+    let mut both = one.clone();
+    both.store(start + 24 + 8, 4, 2);
+
+    let (jit, _trackers) = linked(&[&one.0]);
+    assert_eq!(long(&jit, "test"), 0);
+    assert_says(&refused(&both.0, "test"), &["symbols not found", "`_GLOBAL_OFFSET_TABLE_`", "bad.o"]);
+}

@@ -1,0 +1,16 @@
+//! The promises of the linker: objects that real compilers emit run as their source says, and what cannot be linked is
+//! refused with its place, leaving nothing behind. One file per theme.
+//!
+//! Every object is compiled or assembled by the test that links it.
+
+mod absolute;
+mod bad_input;
+mod calls;
+mod crafted;
+mod data;
+mod languages;
+mod models;
+mod refusals;
+#[path = "../support/mod.rs"]
+mod support;
+mod symbols;

@@ -1,0 +1,180 @@
+//! What cannot be linked is refused by name and place; nothing of the attempt stays, and the session links on.
+
+use jittison::Error;
+use jittison::error::{ErrorKind, LinkFault};
+
+use crate::support::*;
+
+/// `(value, smallest, largest)` of a relocation out of range.
+pub fn out_of_range(error: &Error) -> (i128, i128, i128) {
+    match error.root_cause().kind() {
+        ErrorKind::Link { fault: LinkFault::OutOfRange { value, min, max, .. }, .. } => (*value, *min, *max),
+        other => panic!("not out of range: {other}"),
+    }
+}
+
+#[test]
+fn thread_local_storage_is_refused_by_name() {
+    let Some(defines) = c("__thread long per_thread = 5; long test(void) { return per_thread++; }") else { return };
+    assert_says(&refused(&defines, "test"), &["bad.o", "thread-local symbol (STT_TLS)", "`per_thread`"]);
+    let local = c("static __thread long own = 5; long test(void) { return own++; }").unwrap();
+    assert_says(&refused(&local, "test"), &["bad.o", "thread-local section (SHF_TLS)", "`.tdata`"]);
+    let uses = c("extern __thread long elsewhere; long test(void) { return elsewhere; }").unwrap();
+    assert_says(&refused(&uses, "test"), &["bad.o", "R_X86_64_TLSGD", "`.text`", "offset 0x", "`elsewhere`"]);
+}
+
+#[test]
+fn every_relocation_of_thread_local_storage_is_refused_by_its_name() {
+    let cases = [
+        ("data16 lea x@tlsgd(%rip), %rdi", "R_X86_64_TLSGD"),
+        ("lea x@tlsld(%rip), %rdi", "R_X86_64_TLSLD"),
+        ("mov x@gottpoff(%rip), %rax", "R_X86_64_GOTTPOFF"),
+        ("mov %fs:x@tpoff, %rax", "R_X86_64_TPOFF32"),
+        ("lea x@dtpoff(%rax), %rax", "R_X86_64_DTPOFF32"),
+        ("lea x@tlsdesc(%rip), %rax", "R_X86_64_GOTPC32_TLSDESC"),
+    ];
+    for (instruction, name) in cases {
+        let Some(object) = asm(&format!(".text\n.globl test\ntest: nop\n{instruction}\n.section .note.GNU-stack\n"))
+        else {
+            return;
+        };
+        assert_says(&refused(&object, "test"), &["bad.o", name, "`.text`", "offset 0x", "`x`"]);
+    }
+}
+
+#[test]
+fn indirect_functions_are_refused_by_name() {
+    let Some(object) = c("
+        static long real(void) { return 3; }
+        static void *choose(void) { return (void *)real; }
+        long chosen(void) __attribute__((ifunc(\"choose\")));
+        long test(void) { return chosen(); }")
+    else {
+        return;
+    };
+    assert_says(&refused(&object, "test"), &["bad.o", "indirect function (STT_GNU_IFUNC)", "`chosen`"]);
+}
+
+#[test]
+fn a_32_bit_absolute_address_out_of_range_is_an_error_with_value_and_interval() {
+    let source = "static long table[4] = { 1, 2, 3, 4 }; long test(long i) { return table[i]; }";
+    let Some(object) = gcc(&["-O2", "-fno-pic", "-mcmodel=small", "-no-pie"], source) else { return };
+    let error = refused(&object, "test");
+    assert_says(&error, &["bad.o", "`.text`", "offset 0x", "R_X86_64_32S", "is not in [", "0x7fffffff]", "-fPIC"]);
+    let (value, min, max) = out_of_range(&error);
+    assert_eq!((min, max), (-0x8000_0000, 0x7fff_ffff));
+    assert!(value > max);
+}
+
+#[test]
+fn a_32_bit_distance_out_of_range_is_an_error_with_value_and_interval() {
+    let Some(object) = asm(".text\n.globl test\ntest: lea far(%rip), %rax\nret\n.section .note.GNU-stack\n") else {
+        return;
+    };
+    let jit = new_jit();
+    define_absolute(jit.main_dylib(), "far", 0x1000);
+    let error = refused_in(&jit, &object, "test");
+    assert_says(&error, &["bad.o", "`.text`", "offset 0x3", "R_X86_64_PC32", "`far` at 0x1000", "GOT"]);
+    let (value, min, max) = out_of_range(&error);
+    assert_eq!((min, max), (-0x8000_0000, 0x7fff_ffff));
+    assert!(value < min);
+}
+
+#[test]
+fn all_missing_symbols_are_listed_with_who_needs_them() {
+    let Some(object) = c("
+        extern long first(void), second(void), third; extern long maybe(void) __attribute__((weak));
+        long test(void) { return first() + second() + third + (maybe ? maybe() : 0); }")
+    else {
+        return;
+    };
+    let error = refused(&object, "test");
+    assert_says(&error, &["`first`", "`second`", "`third`", "needed by bad.o", "searched: main, process"]);
+    let ErrorKind::SymbolsNotFound { symbols, needed_by, .. } = error.root_cause().kind() else { panic!("{error}") };
+    assert_eq!((symbols.len(), needed_by.as_deref()), (3, Some("bad.o")));
+}
+
+#[test]
+fn a_failed_link_may_be_mended_and_tried_again() {
+    let (Some(user), Some(missing)) =
+        (c("extern long missing(void); long test(void) { return missing(); }"), c("long missing(void) { return 8; }"))
+    else {
+        return;
+    };
+    let jit = new_jit();
+    refused_in(&jit, &user, "test");
+    let _missing = add(&jit, jit.main_dylib(), "missing.o", &missing);
+    let _user = add(&jit, jit.main_dylib(), "user.o", &user);
+    assert_eq!(long(&jit, "test"), 8);
+}
+
+#[test]
+fn other_files_than_relocatable_x86_64_objects_are_refused_by_what_they_are() {
+    let source = "int main(void) { return 0; } long test(void) { return 1; }";
+    let Some(good) = c(source) else { return };
+    let executable = build("gcc", source.as_bytes(), &["-x", "c", "-o", OUTPUT, INPUT]).unwrap();
+    assert_says(&refused(&executable, "test"), &["bad.o", "e_type is 3", "only relocatable files"]);
+    let library = build("gcc", source.as_bytes(), &["-x", "c", "-shared", "-fPIC", "-o", OUTPUT, INPUT]).unwrap();
+    assert_says(&refused(&library, "test"), &["e_type is 3"]);
+    if let Some(archive) = build("ar", &good, &["rc", OUTPUT, INPUT]) {
+        assert_says(&refused(&archive, "test"), &["not a relocatable ELF64 object", "[21, 3c, 61, 72]"]);
+    }
+    if let Some(arm) =
+        build("clang-19", source.as_bytes(), &["--target=aarch64-linux-gnu", "-xc", "-c", "-o", OUTPUT, INPUT])
+    {
+        assert_says(&refused(&arm, "test"), &["wrong architecture", "AArch64 (183)", "x86-64 (62)"]);
+    }
+    if let Some(narrow) =
+        build("clang-19", source.as_bytes(), &["--target=i386-linux-gnu", "-xc", "-c", "-o", OUTPUT, INPUT])
+    {
+        assert_says(&refused(&narrow, "test"), &["not 64-bit little-endian"]);
+    }
+    let patched = |at: usize, byte: u8| {
+        let mut bytes = good.clone();
+        bytes[at] = byte;
+        bytes
+    };
+    assert_says(&refused(&patched(4, 1), "test"), &["not 64-bit little-endian"]); // ELFCLASS32
+    assert_says(&refused(&patched(5, 2), "test"), &["not 64-bit little-endian"]); // ELFDATA2MSB
+    assert_says(&refused(&patched(18, 0xb7), "test"), &["AArch64 (183)"]);
+    assert_says(&refused(&patched(16, 2), "test"), &["e_type is 2"]);
+    assert_says(&refused(b"", "test"), &["bad.o", "not a relocatable ELF64 object"]);
+    assert_says(
+        &refused(b"garbage, and more of it than an ELF header has: some sixty-four bytes.", "test"),
+        &["not a relocatable"],
+    );
+    assert_says(&refused(b"\x7fELF", "test"), &["not 64-bit little-endian"]);
+    assert_says(&refused(b"\x7fELF\x02\x01", "test"), &["not a relocatable ELF64 object"]);
+}
+
+#[test]
+fn a_file_that_is_not_there_is_an_error_with_its_name() {
+    let jit = new_jit();
+    let tracker = jit.main_dylib().create_tracker().unwrap();
+    let dir = PrivateDir::new();
+    let error = jit.add_object_file(&tracker, dir.path("absent.o")).unwrap_err();
+    assert_says(&error, &["absent.o", "No such file"]);
+    std::fs::write(dir.path("empty.o"), b"").unwrap();
+    let error = jit.add_object_file(&tracker, dir.path("empty.o")).unwrap_err();
+    assert_says(&error, &["empty.o"]);
+    if let Some(good) = c("long test(void) { return 12; }") {
+        std::fs::write(dir.path("good.o"), good).unwrap();
+        jit.add_object_file(&tracker, dir.path("good.o")).unwrap();
+        assert_eq!(long(&jit, "test"), 12);
+    }
+}
+
+#[test]
+fn a_section_that_is_writable_and_executable_is_refused() {
+    let Some(object) = asm(".section .both,\"awx\"\n.globl test\ntest: ret\n.section .note.GNU-stack\n") else {
+        return;
+    };
+    assert_says(&refused(&object, "test"), &["bad.o", "both writable and executable", "`.both`"]);
+}
+
+#[test]
+fn an_object_that_asks_for_more_than_the_window_is_refused_with_numbers() {
+    let Some(object) = c("char huge[1900u << 20]; char *test(void) { return huge; }") else { return };
+    let error = refused(&object, "test");
+    assert_says(&error, &["data pool is exhausted", "1992294400 bytes asked"]);
+}

@@ -1,0 +1,235 @@
+//! Which of several definitions counts: common, weak, COMDAT, hidden, duplicate.
+
+use jittison::error::ErrorKind;
+use jittison::session::Visibility;
+
+use crate::support::*;
+
+#[test]
+fn common_symbols_are_merged_with_one_another() {
+    let source = |function: &str| format!("long shared; long *{function}(void) {{ return &shared; }}");
+    let compile = |function| gcc(&["-O2", "-fPIC", "-fcommon"], &source(function));
+    let (Some(a), Some(b)) = (compile("a"), compile("b")) else { return };
+    let (jit, _trackers) = linked(&[&a, &b]);
+    assert_eq!(long(&jit, "a"), long(&jit, "b"));
+    assert_eq!(i64::from_le_bytes(read(long(&jit, "a") as u64, 8).try_into().unwrap()), 0);
+}
+
+#[test]
+fn a_definition_takes_the_place_of_a_common_symbol_before_and_after_it() {
+    let (Some(common), Some(strong)) = (
+        gcc(&["-O2", "-fPIC", "-fcommon"], "long shared; long test(void) { return shared; }"),
+        c("long shared = 77; long other(void) { return shared; }"),
+    ) else {
+        return;
+    };
+    for objects in [[&common, &strong], [&strong, &common]] {
+        let (jit, _trackers) = linked(&[objects[0], objects[1]]);
+        assert_eq!((long(&jit, "test"), long(&jit, "other")), (77, 77));
+    }
+}
+
+#[test]
+fn of_weak_definitions_the_first_wins_and_everyone_agrees_on_it() {
+    let source = |value: u32, function: &str| {
+        format!(
+            "__attribute__((weak)) long choice(void) {{ return {value}; }}
+             __attribute__((weak)) long datum = {value};
+             long {function}(void) {{ return choice() * 10 + datum; }}
+             void *{function}_choice(void) {{ return (void *)choice; }}
+             void *{function}_datum(void) {{ return &datum; }}"
+        )
+    };
+    let (Some(a), Some(b)) = (c(&source(1, "a")), c(&source(2, "b"))) else { return };
+    let (jit, trackers) = linked(&[&a, &b]);
+    assert_eq!((long(&jit, "b"), long(&jit, "a")), (11, 11), "though b is linked first");
+    assert_eq!(long(&jit, "a_choice"), long(&jit, "b_choice"));
+    assert_eq!(long(&jit, "a_datum"), long(&jit, "b_datum"));
+    // b refers to a's definitions.
+    let removal = trackers[0].remove().unwrap();
+    assert_eq!(removal.blockers(), (0, 1));
+    assert!(trackers[1].remove().unwrap().is_complete());
+    assert!(removal.is_complete());
+    assert_eq!(held(&jit), (0, 0, 0));
+}
+
+#[test]
+fn a_strong_definition_overrides_a_weak_one_that_nobody_has_looked_up() {
+    let (Some(weak), Some(strong)) = (
+        c("__attribute__((weak)) long choice(void) { return 1; } long test(void) { return choice(); }"),
+        c("long choice(void) { return 2; }"),
+    ) else {
+        return;
+    };
+    for objects in [[&weak, &strong], [&strong, &weak]] {
+        let (jit, _trackers) = linked(&[objects[0], objects[1]]);
+        assert_eq!(long(&jit, "test"), 2);
+    }
+}
+
+#[test]
+fn an_undefined_weak_symbol_is_null_for_code_and_data() {
+    let source = "
+        extern long absent(long) __attribute__((weak));
+        extern long absent_datum __attribute__((weak));
+        long (*pointer)(long) = absent;
+        long test(void) {
+            long sum = 0;
+            if (absent) sum += absent(1000);
+            if (&absent_datum) sum += absent_datum;
+            return sum + (pointer == 0) * 7;
+        }";
+    for flags in [["-O0", "-fPIC"], ["-O2", "-fPIC"], ["-O2", "-fPIE"], ["-O2", "-fno-plt"]] {
+        let Some(object) = gcc(&flags, source) else { return };
+        let (jit, trackers) = linked(&[&object]);
+        assert_eq!(long(&jit, "test"), 7, "{flags:?}");
+        let Some(present) = c("long absent(long x) { return x; } long absent_datum = 30;") else { return };
+        // One that is linked after a definition has appeared gets it.
+        assert!(trackers[0].remove().unwrap().is_complete());
+        let _present = add(&jit, jit.main_dylib(), "present.o", &present);
+        let _again = add(&jit, jit.main_dylib(), "object0.o", &object);
+        assert_eq!(long(&jit, "test"), 1030, "{flags:?}");
+    }
+}
+
+#[test]
+fn two_cpp_objects_agree_on_the_statics_of_inline_functions_and_templates() {
+    let header = "
+        template <class T> struct Counter { static long count; static long next() { return ++count; } };
+        template <class T> long Counter<T>::count = 100;
+        inline long &inline_static() { static long value = 5; return value; }
+        inline long variable = 9;
+        struct Base { virtual long id() { return 1; } virtual ~Base() {} };
+        template <class T> struct Derived : Base { long id() override { return Counter<T>::next(); } };";
+    let source = |function: &str| {
+        format!(
+            "{header}
+             extern \"C\" long {function}() {{ inline_static() += 10; variable++; Derived<int> d; Base *b = &d;
+                                              return b->id() * 10000 + inline_static() * 100 + variable; }}
+             extern \"C\" void *{function}_static() {{ return &inline_static(); }}
+             extern \"C\" void *{function}_count() {{ return &Counter<int>::count; }}"
+        )
+    };
+    for flags in [["-O0", "-fPIC"], ["-O2", "-fPIC"]] {
+        let flags = [&flags[..], &["-std=c++17"]].concat();
+        let (Some(a), Some(b)) = (gxx(&flags, &source("a")), gxx(&flags, &source("b"))) else { return };
+        let (jit, trackers) = linked(&[&a, &b]);
+        assert_eq!(long(&jit, "a"), 101 * 10000 + 1500 + 10);
+        assert_eq!(long(&jit, "b"), 102 * 10000 + 2500 + 11);
+        assert_eq!(long(&jit, "a_static"), long(&jit, "b_static"));
+        assert_eq!(long(&jit, "a_count"), long(&jit, "b_count"));
+        // The second refers to the groups of the first, which goes last.
+        assert!(!trackers[0].remove().unwrap().is_complete());
+        assert!(trackers[1].remove().unwrap().is_complete());
+        assert_eq!(held(&jit), (0, 0, 0));
+    }
+}
+
+#[test]
+fn hidden_symbols_are_seen_inside_their_dylib_and_not_outside() {
+    let (Some(hidden), Some(user)) = (
+        gcc(
+            &["-O2", "-fPIC", "-fvisibility=hidden"],
+            "long secret(void) { return 6; } long secret_datum = 7;
+             __attribute__((visibility(\"default\"))) long open(void) { return 8; }",
+        ),
+        c("extern long secret(void) __attribute__((visibility(\"hidden\")));
+           extern long secret_datum __attribute__((visibility(\"hidden\")));
+           long inside(void) { return secret() * 10 + secret_datum; }"),
+    ) else {
+        return;
+    };
+    let outsider = c("extern long secret(void); long outside(void) { return secret(); }").unwrap();
+    let neighbour = c("extern long open(void); long beside(void) { return open(); }").unwrap();
+    let jit = new_jit();
+    let library = jit.create_dylib("library").unwrap();
+    let _hidden = add(&jit, &library, "hidden.o", &hidden);
+    let _user = add(&jit, &library, "user.o", &user);
+    assert_eq!(long_in(&jit, &library, "inside"), 67);
+
+    let other = jit.create_dylib("other").unwrap();
+    other.set_link_order(&[(library.clone(), Visibility::ExportedOnly)]);
+    let _outsider = add(&jit, &other, "outsider.o", &outsider);
+    let _neighbour = add(&jit, &other, "neighbour.o", &neighbour);
+    assert_eq!(long_in(&jit, &other, "beside"), 8);
+    let error = jit.address_of(&other, "outside").unwrap_err();
+    assert!(matches!(error.root_cause().kind(), ErrorKind::SymbolsNotFound { .. }), "{error}");
+    assert_says(&error, &["`secret`", "outsider.o", "other, library"]);
+}
+
+#[test]
+fn the_same_name_in_two_dylibs_is_two_functions() {
+    let (Some(one), Some(two)) = (c("long test(void) { return 1; }"), c("long test(void) { return 2; }")) else {
+        return;
+    };
+    let jit = new_jit();
+    let (a, b) = (jit.create_dylib("a").unwrap(), jit.create_dylib("b").unwrap());
+    let (_one, _two) = (add(&jit, &a, "one.o", &one), add(&jit, &b, "two.o", &two));
+    assert_eq!((long_in(&jit, &a, "test"), long_in(&jit, &b, "test")), (1, 2));
+    assert!(jit.address_of(jit.main_dylib(), "test").is_err());
+    let other = new_jit();
+    assert!(other.address_of(other.main_dylib(), "test").is_err(), "sessions do not see each other");
+}
+
+#[test]
+fn a_duplicate_definition_names_both_objects_and_adds_nothing() {
+    let (Some(first), Some(second)) = (
+        c("long twice(void) { return 1; }"),
+        c("long twice(void) { return 2; } long only_in_second(void) { return 3; }"),
+    ) else {
+        return;
+    };
+    let jit = new_jit();
+    let kept = add(&jit, jit.main_dylib(), "first.o", &first);
+    let tracker = jit.main_dylib().create_tracker().unwrap();
+    let error = jit.add_object(&tracker, "second.o", second.clone()).unwrap_err();
+    assert_says(&error, &["duplicate definition", "`twice`", "`main`", "first.o", "second.o"]);
+    assert_eq!(long(&jit, "twice"), 1);
+    assert!(jit.address_of(jit.main_dylib(), "only_in_second").is_err());
+    assert_eq!(jit.main_dylib().symbol_count(), 1);
+    // Once the first is gone, the second is welcome.
+    kept.remove().unwrap();
+    jit.add_object(&tracker, "second.o", second).unwrap();
+    assert_eq!(long(&jit, "twice"), 2);
+    assert!(tracker.remove().unwrap().is_complete());
+    assert_eq!(held(&jit), (0, 0, 0));
+}
+
+#[test]
+fn link_orders_are_searched_in_order_and_base_survives_its_callers() {
+    let (Some(base), Some(caller)) =
+        (c("long base(void) { return 40; }"), c("extern long base(void); long test(void) { return base() + 2; }"))
+    else {
+        return;
+    };
+    let jit = new_jit();
+    let library = jit.create_dylib("base").unwrap();
+    let _base = add(&jit, &library, "base.o", &base);
+    for round in 0..3 {
+        let dylib = jit.create_dylib(&format!("caller {round}")).unwrap();
+        dylib.set_link_order(&[(library.clone(), Visibility::ExportedOnly)]);
+        let _caller = add(&jit, &dylib, "caller.o", &caller);
+        assert_eq!(long_in(&jit, &dylib, "test"), 42);
+        assert!(jit.session().remove_dylib(&dylib).unwrap().is_empty());
+    }
+    assert_eq!(long_in(&jit, &library, "base"), 40);
+    assert_eq!(held(&jit).0, 1);
+}
+
+#[test]
+fn initialisers_of_libraries_found_through_a_library_run_before_their_code_is_called() {
+    let (Some(bottom), Some(middle), Some(top)) = (
+        c("static long state; __attribute__((constructor)) static void set(void) { state = 5; }
+           long bottom(void) { return state; }"),
+        c("extern long bottom(void); long middle(void) { return bottom() * 10; }"),
+        c("extern long middle(void); long top(void) { return middle() + 1; }"),
+    ) else {
+        return;
+    };
+    let jit = new_jit();
+    let [a, b, c] = ["a", "b", "c"].map(|name| jit.create_dylib(name).unwrap());
+    let _held = [add(&jit, &a, "bottom.o", &bottom), add(&jit, &b, "middle.o", &middle), add(&jit, &c, "top.o", &top)];
+    b.set_link_order(&[(a, Visibility::ExportedOnly)]);
+    c.set_link_order(&[(b, Visibility::ExportedOnly)]);
+    assert_eq!(long_in(&jit, &c, "top"), 51);
+}

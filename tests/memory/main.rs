@@ -1,0 +1,11 @@
+//! The promises of the storeroom: memory is packed, reused, counted and given back; code is never writable; linking and
+//! removing ask the system for nothing. One file per theme.
+
+mod accounting;
+mod mapper;
+mod process;
+mod protection;
+mod slab;
+#[path = "../support/mod.rs"]
+mod support;
+mod syscalls;

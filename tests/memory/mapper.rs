@@ -1,0 +1,218 @@
+//! The seam below the pools: windows are negotiated, asked for once, and may be any memory.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use jittison::Jit;
+use jittison::base::{ExecutorAddr, Pool};
+use jittison::error::MemoryFault;
+use jittison::memory::{
+    DualMapper, MappedWindow, MemoryManager, MemoryMapper, SlabPool, SlabPoolOptions, WindowLayout,
+};
+
+use crate::slab::{held, make, plan};
+use crate::support::*;
+
+/// Refuses the first few windows; keeps the sizes that were asked for.
+struct Refusing {
+    refusals: usize,
+    asked: std::sync::Mutex<Vec<u64>>,
+}
+
+impl MemoryMapper for Refusing {
+    fn map_window(&self, layout: &WindowLayout) -> Result<Arc<dyn MappedWindow>, MemoryFault> {
+        let mut asked = self.asked.lock().unwrap();
+        asked.push(layout.size);
+        if asked.len() <= self.refusals {
+            let problem = format!("no, for the {}th time", asked.len());
+            return Err(MemoryFault::Refused { step: "mapping".to_string(), problem });
+        }
+        DualMapper.map_window(layout)
+    }
+}
+
+fn negotiate(refusals: usize, window_size: u64) -> (jittison::error::Result<SlabPool>, Vec<u64>) {
+    let mapper = Refusing { refusals, asked: Default::default() };
+    let options = SlabPoolOptions { window_size, ..SlabPoolOptions::default() };
+    let pool = SlabPool::with_mapper(&mapper, options);
+    (pool, mapper.asked.into_inner().unwrap())
+}
+
+#[test]
+fn a_window_that_is_refused_is_asked_for_again_at_half_the_size() {
+    let (pool, asked) = negotiate(3, 512 << 20);
+    let pool = pool.unwrap();
+    assert_eq!(asked.len(), 4);
+    for (size, expected) in asked.iter().zip([512u64 << 20, 256 << 20, 128 << 20, 64 << 20]) {
+        assert!((expected - (8 << 20)..=expected).contains(size), "{size:#x}");
+    }
+    assert_eq!(pool.window().1, asked[3]);
+    let one = make(&pool, &plan(100, 100, (100, 100)));
+    assert_eq!(held(&pool).0, 1);
+    drop(one);
+}
+
+#[test]
+fn when_every_window_is_refused_the_last_refusal_is_the_error() {
+    let (pool, asked) = negotiate(usize::MAX, 1 << 30);
+    assert!((4..8).contains(&asked.len()), "1 GiB, 512 MiB, … {asked:?}");
+    assert!(asked.is_sorted_by(|before, after| before > after));
+    let last = format!("for the {}th time", asked.len());
+    assert_says(&pool.err().unwrap(), &["mapping was refused", &last, "nothing was kept"]);
+}
+
+#[test]
+fn a_window_size_out_of_bounds_is_brought_into_them() {
+    assert_eq!(negotiate(0, 0).1.len(), 1);
+    assert!(negotiate(0, 0).0.unwrap().window().1 <= 64 << 20);
+    assert!(negotiate(0, u64::MAX).0.unwrap().window().1 < 1 << 31);
+}
+
+/// What was asked of a mapper and of its windows.
+#[derive(Default)]
+struct Counts {
+    maps: AtomicUsize,
+    drops: AtomicUsize,
+}
+
+struct Counting(Arc<Counts>);
+
+struct Counted {
+    window: Arc<dyn MappedWindow>,
+    counts: Arc<Counts>,
+}
+
+impl MemoryMapper for Counting {
+    fn map_window(&self, layout: &WindowLayout) -> Result<Arc<dyn MappedWindow>, MemoryFault> {
+        self.0.maps.fetch_add(1, Ordering::Relaxed);
+        Ok(Arc::new(Counted { window: DualMapper.map_window(layout)?, counts: self.0.clone() }))
+    }
+}
+
+// SAFETY: all of it is the inner window's word.
+unsafe impl MappedWindow for Counted {
+    fn base(&self) -> ExecutorAddr {
+        self.window.base()
+    }
+    fn working_view(&self, pool: Pool) -> *mut u8 {
+        self.window.working_view(pool)
+    }
+    fn frame_header(&self) -> Option<*mut u8> {
+        self.window.frame_header()
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.counts.drops.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn the_mapper_is_asked_for_one_window_whatever_is_linked_and_removed() {
+    let Some(object) = c("static char zero[100000]; long test(void) { return zero[5]; }") else { return };
+    let counts = Arc::new(Counts::default());
+    let pool = SlabPool::with_mapper(&Counting(counts.clone()), SlabPoolOptions::default()).unwrap();
+    let jit = Jit::builder().memory_manager(Arc::new(pool)).build().unwrap();
+    let told = || (counts.maps.load(Ordering::Relaxed), counts.drops.load(Ordering::Relaxed));
+    let mut trackers = Vec::new();
+    for round in 0..300 {
+        let dylib = jit.create_dylib("one").unwrap();
+        trackers.push(add(&jit, &dylib, "object.o", &object));
+        assert_eq!(long_in(&jit, &dylib, "test"), 0);
+        if round % 3 == 0 {
+            trackers.remove(trackers.len() / 2).remove().unwrap();
+        }
+        assert_eq!(told(), (1, 0));
+    }
+    for tracker in trackers {
+        assert!(tracker.remove().unwrap().is_complete());
+    }
+    assert_eq!((told(), crate::support::held(&jit)), ((1, 0), (0, 0, 0)));
+    drop(jit);
+    assert_eq!(told(), (1, 1), "the window went with the session");
+}
+
+#[test]
+fn a_handle_keeps_the_window_after_its_session() {
+    let Some(object) = c("long test(void) { return 77; }") else { return };
+    let counts = Arc::new(Counts::default());
+    let pool = SlabPool::with_mapper(&Counting(counts.clone()), SlabPoolOptions::default()).unwrap();
+    let jit = Jit::builder().memory_manager(Arc::new(pool)).build().unwrap();
+    let tracker = add(&jit, jit.main_dylib(), "object.o", &object);
+    let test = function::<extern "C" fn() -> i64>(&jit, "test");
+    drop((jit, tracker));
+    assert_eq!(counts.drops.load(Ordering::Relaxed), 0);
+    assert_eq!(test.call(), 77);
+    drop(test);
+    assert_eq!(counts.drops.load(Ordering::Relaxed), 1);
+}
+
+/// A window of plain heap memory that no unwinder knows: what is linked there is inspected, not run.
+struct Heap {
+    bytes: Vec<u64>,
+    layout: WindowLayout,
+}
+
+struct HeapMapper;
+
+impl MemoryMapper for HeapMapper {
+    fn map_window(&self, layout: &WindowLayout) -> Result<Arc<dyn MappedWindow>, MemoryFault> {
+        Ok(Arc::new(Heap { bytes: vec![0; layout.size as usize / 8], layout: *layout }))
+    }
+}
+
+// SAFETY: the vector is as long as the layout, is never resized, and nobody else writes it.
+unsafe impl MappedWindow for Heap {
+    fn base(&self) -> ExecutorAddr {
+        // Aligned as the pools are.
+        ExecutorAddr::new((self.bytes.as_ptr() as u64).next_multiple_of(16))
+    }
+    fn working_view(&self, pool: Pool) -> *mut u8 {
+        (self.bytes.as_ptr() as *mut u8).wrapping_add(self.layout.pool(pool).offset as usize)
+    }
+    fn frame_header(&self) -> Option<*mut u8> {
+        None
+    }
+}
+
+#[test]
+fn any_memory_can_be_a_window_even_one_that_no_unwinder_knows() {
+    let Some(object) = c("static const char text[] = \"in the heap\"; const char *test(void) { return text; }") else {
+        return;
+    };
+    let pool = SlabPool::with_mapper(&HeapMapper, SlabPoolOptions { window_size: 16 << 20, ..Default::default() });
+    let pool = Arc::new(pool.unwrap());
+    let (base, size) = pool.window();
+    let jit = Jit::builder().memory_manager(pool.clone()).build().unwrap();
+    let tracker = add(&jit, jit.main_dylib(), "object.o", &object);
+    let code = jit.address_of(jit.main_dylib(), "test").unwrap().value();
+    assert!((base.value()..base.value() + size).contains(&code));
+    assert_eq!(jit.memory_statistics(), pool.statistics());
+    assert!(tracker.remove().unwrap().is_complete());
+    assert_eq!(held(&pool), (0, 0, 0));
+}
+
+#[test]
+fn a_manager_that_refuses_fails_the_link_and_leaves_the_session_usable() {
+    struct Never(SlabPool, AtomicUsize);
+    impl MemoryManager for Never {
+        fn allocate(
+            &self,
+            plan: &jittison::memory::SegmentPlan,
+        ) -> jittison::error::Result<Box<dyn jittison::memory::InFlight>> {
+            if self.1.fetch_add(1, Ordering::Relaxed) == 0 {
+                return Err(jittison::Error::other("not today"));
+            }
+            self.0.allocate(plan)
+        }
+        fn statistics(&self) -> jittison::MemoryStatistics {
+            self.0.statistics()
+        }
+    }
+    let Some(object) = c("long test(void) { return 1; }") else { return };
+    let pool = SlabPool::new(SlabPoolOptions { window_size: 16 << 20, ..Default::default() }).unwrap();
+    let jit = Jit::builder().memory_manager(Arc::new(Never(pool, AtomicUsize::new(0)))).build().unwrap();
+    let error = refused_in(&jit, &object, "test");
+    assert_eq!(error.root_cause().to_string(), "not today");
+}

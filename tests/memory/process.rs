@@ -1,0 +1,112 @@
+//! What the process sees: mappings do not grow with modules, sessions leave nothing, children go on.
+
+use std::sync::Arc;
+
+use jittison::link::ObjectBuffer;
+
+use crate::support::*;
+
+/// How many mappings show a window's file.
+fn window_mappings() -> usize {
+    mappings().iter().filter(|mapping| mapping.name.contains("memfd:jittison")).count()
+}
+
+#[test]
+fn the_number_of_mappings_is_the_same_with_ten_thousand_modules_as_with_none() {
+    let Some(object) = c("static long state = 3; static char zero[100]; long test(void) { return state++ + zero[4]; }")
+    else {
+        return;
+    };
+    if !is_alone("process::the_number_of_mappings_is_the_same_with_ten_thousand_modules_as_with_none") {
+        return;
+    }
+    let object = ObjectBuffer::new(Arc::<[u8]>::from(object));
+    let jit = new_jit();
+    let (before, all_before) = ((window_mappings(), held(&jit)), mappings().len());
+    assert!(before.0 > 0);
+    let mut trackers = Vec::new();
+    for index in 0..10_000 {
+        let dylib = jit.create_dylib("module").unwrap();
+        let tracker = dylib.create_tracker().unwrap();
+        jit.add_object(&tracker, "module.o", object.clone()).unwrap();
+        assert_eq!(long_in(&jit, &dylib, "test"), 3);
+        trackers.push((dylib, tracker));
+        if index == 0 || index == 999 || index == 9_999 {
+            assert_eq!(window_mappings(), before.0, "with {} modules", index + 1);
+            // The allocator's arenas are among these.
+            assert!(mappings().len() < all_before + 50, "{all_before} -> {}", mappings().len());
+            assert_eq!(held(&jit).0, index + 1);
+        }
+    }
+    for (dylib, tracker) in trackers {
+        assert!(tracker.remove().unwrap().is_complete());
+        assert!(jit.session().remove_dylib(&dylib).unwrap().is_empty());
+    }
+    assert_eq!((window_mappings(), held(&jit)), before);
+    assert_eq!(jit.session().dylibs().len(), 2);
+    drop(jit);
+    assert_eq!(window_mappings(), 0);
+}
+
+#[test]
+fn a_hundred_sessions_come_and_go_without_a_mapping_or_a_descriptor_left() {
+    let Some(object) = c("long test(void) { return 5; }") else { return };
+    if !is_alone("process::a_hundred_sessions_come_and_go_without_a_mapping_or_a_descriptor_left") {
+        return;
+    }
+    let round = || {
+        let (jit, _trackers) = linked(&[&object]);
+        assert_eq!(long(&jit, "test"), 5);
+    };
+    let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    round();
+    let before = (descriptors(), window_mappings(), mappings().len());
+    (0..100).for_each(|_| round());
+    assert_eq!((descriptors(), window_mappings()), (before.0, before.1));
+    assert!(mappings().len() <= before.2 + 3, "{} -> {}", before.2, mappings().len());
+}
+
+#[test]
+fn many_sessions_at_once_are_independent() {
+    let Some(object) = c("long state = 1; long test(void) { return state *= 2; }") else { return };
+    let sessions: Vec<_> = (0..20).map(|_| linked(&[&object])).collect();
+    for (round, (jit, _)) in sessions.iter().enumerate() {
+        for _ in 0..round {
+            long(jit, "test");
+        }
+    }
+    for (round, (jit, _)) in sessions.iter().enumerate() {
+        assert_eq!(long(jit, "test"), 2 << round);
+    }
+}
+
+#[test]
+fn objects_stay_near_each_other_when_address_space_around_them_is_taken() {
+    let (Some(hidden), Some(caller)) = (
+        gcc(&["-O2", "-fPIE", "-fvisibility=hidden"], "long callee(void) { return 6; } long datum = 7;"),
+        gcc(
+            &["-O2", "-fPIE", "-fvisibility=hidden"],
+            "
+            #pragma GCC visibility push(hidden)
+            extern long callee(void); extern long datum;
+            #pragma GCC visibility pop
+            long test(void) { return callee() * 10 + datum; }",
+        ),
+    ) else {
+        return;
+    };
+    let jit = new_jit();
+    let _hidden = add(&jit, jit.main_dylib(), "hidden.o", &hidden);
+    jit.address_of(jit.main_dylib(), "callee").unwrap();
+    // Three gibibytes, wherever the kernel puts them.
+    // SAFETY: a fresh mapping without access, which nothing uses.
+    let blocker = unsafe {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        libc::mmap(std::ptr::null_mut(), 3 << 30, libc::PROT_NONE, flags, -1, 0)
+    };
+    assert_ne!(blocker, libc::MAP_FAILED);
+    let _caller = add(&jit, jit.main_dylib(), "caller.o", &caller);
+    assert_eq!(long(&jit, "test"), 67);
+    // SAFETY: mapped above, used by nobody.
+    unsafe { libc::munmap(blocker, 3 << 30) };
+}

@@ -1,0 +1,167 @@
+//! Code is never writable, freed code traps, and the unwinder knows what is live and nothing else.
+
+use std::ffi::c_void;
+
+use jittison::Jit;
+
+use crate::support::*;
+
+#[repr(C)]
+#[derive(Default)]
+struct Bases {
+    text: usize,
+    data: usize,
+    function: usize,
+}
+
+unsafe extern "C" {
+    /// libgcc's search for the frame description of an address.
+    fn _Unwind_Find_FDE(address: *const c_void, bases: *mut Bases) -> *const c_void;
+}
+
+/// The start of the function that the unwinder finds at an address.
+fn frame_of(address: u64) -> Option<u64> {
+    let mut bases = Bases::default();
+    // SAFETY: the unwinder only compares the address with what it knows, and writes the three words.
+    let found = unsafe { _Unwind_Find_FDE(address as *const c_void, &mut bases) };
+    (!found.is_null()).then_some(bases.function as u64)
+}
+
+#[test]
+fn no_mapping_is_writable_and_executable_and_code_cannot_be_made_writable() {
+    let Some(object) =
+        c("static const long constant[3] = { 5 }; static long data; long test(void) { return constant[0] + data++; }
+                          const void *constant_at(void) { return constant; } void *data_at(void) { return &data; }")
+    else {
+        return;
+    };
+    let (jit, _trackers) = linked(&[&object]);
+    assert_eq!(long(&jit, "test"), 5);
+    let code = jit.address_of(jit.main_dylib(), "test").unwrap().value();
+    let mappings = mappings();
+    let both = |mapping: &&Mapping| mapping.protection.contains('w') && mapping.protection.contains('x');
+    assert!(mappings.iter().find(both).is_none(), "{:?}", mappings.iter().find(both));
+    let protection = |address: u64| {
+        let holds = |mapping: &&Mapping| (mapping.start..mapping.end).contains(&address);
+        mappings.iter().find(holds).unwrap().protection.clone()
+    };
+    assert_eq!(protection(code), "r-xs");
+    assert_eq!(protection(long(&jit, "constant_at") as u64), "r--s");
+    assert_eq!(protection(long(&jit, "data_at") as u64), "rw-p");
+
+    for (address, wanted) in [
+        (code, libc::PROT_READ | libc::PROT_WRITE),
+        (code, libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC),
+        (long(&jit, "constant_at") as u64, libc::PROT_READ | libc::PROT_WRITE),
+    ] {
+        let page = address & !4095;
+        // SAFETY: asks for more rights to a page of this test's own session; nothing relies on the page not being
+        // writable but this test.
+        let changed = unsafe { libc::mprotect(page as *mut c_void, 4096, wanted) };
+        assert_eq!(changed, -1, "the kernel must refuse");
+        assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EACCES));
+    }
+    assert_eq!(long(&jit, "test"), 6);
+}
+
+#[test]
+fn the_writable_view_of_code_is_elsewhere_and_never_executable() {
+    let Some(object) = c("long test(void) { return 0x1122334455667788; }") else { return };
+    if !is_alone("protection::the_writable_view_of_code_is_elsewhere_and_never_executable") {
+        return;
+    }
+    let (jit, _trackers) = linked(&[&object]);
+    let code = jit.address_of(jit.main_dylib(), "test").unwrap().value();
+    let views: Vec<_> = mappings().into_iter().filter(|mapping| mapping.name.contains("memfd:jittison")).collect();
+    let writable: Vec<_> = views.iter().filter(|view| view.protection.contains('w')).collect();
+    assert!(!writable.is_empty(), "{views:#?}");
+    for view in writable {
+        assert!(!view.protection.contains('x') && !(view.start..view.end).contains(&code), "{view:?}");
+    }
+}
+
+#[test]
+fn freed_code_is_filled_with_traps_when_asked_for() {
+    let Some(object) = c("long test(void) { return 4; }") else { return };
+    for trap in [true, false] {
+        let jit = Jit::builder().trap_freed_code(trap).build().unwrap();
+        let tracker = add(&jit, jit.main_dylib(), "object.o", &object);
+        let code = jit.address_of(jit.main_dylib(), "test").unwrap().value();
+        let live = read(code, 6);
+        assert_ne!(live, [0xcc; 6]);
+        let handle = function::<extern "C" fn() -> i64>(&jit, "test");
+        tracker.remove().unwrap();
+        assert_eq!(read(code, 6), live, "a handle holds it");
+        drop(handle);
+        let freed = read(code, 64);
+        assert_eq!(freed.iter().all(|byte| *byte == 0xcc), trap);
+        assert_eq!(freed[..6] == live[..], !trap);
+    }
+}
+
+#[test]
+fn the_unwinder_finds_live_functions_and_no_removed_ones() {
+    let Some(object) = c(
+        "long first(void) { return 1; } long second(long x) { return x; } static long pad[3]; void *p(void) { return pad; }",
+    ) else {
+        return;
+    };
+    let jit = new_jit();
+    let keep = jit.create_dylib("kept").unwrap();
+    let _kept = add(&jit, &keep, "kept.o", &object);
+    let kept = jit.address_of(&keep, "second").unwrap().value();
+    for round in 0..50 {
+        let tracker = add(&jit, jit.main_dylib(), "object.o", &object);
+        let address = |name| jit.address_of(jit.main_dylib(), name).unwrap().value();
+        let (first, second) = (address("first"), address("second"));
+        assert_eq!(frame_of(first), Some(first), "round {round}");
+        assert_eq!(frame_of(first + 2), Some(first));
+        assert_eq!(frame_of(second), Some(second));
+        assert!(tracker.remove().unwrap().is_complete());
+        for gone in [first, first + 2, second, second + 1] {
+            assert_eq!(frame_of(gone), None, "round {round}");
+        }
+        assert_eq!(frame_of(kept), Some(kept));
+        assert_eq!(frame_of(kept + 1), Some(kept));
+    }
+}
+
+#[test]
+fn the_unwinder_finds_each_of_thousands_of_functions_among_the_removed() {
+    let Some(object) = c("long f(long x) { return x * 3; } long g(long x) { return x + 4; }") else { return };
+    let jit = new_jit();
+    let mut modules: Vec<_> = (0..2000)
+        .map(|index| {
+            let dylib = jit.create_dylib(&format!("module {index}")).unwrap();
+            let tracker = add(&jit, &dylib, "object.o", &object);
+            let places = ["f", "g"].map(|name| jit.address_of(&dylib, name).unwrap().value());
+            (tracker, places)
+        })
+        .collect();
+    let mut dice = Dice(7);
+    let mut gone = Vec::new();
+    for _ in 0..1000 {
+        let (tracker, places) = modules.swap_remove(dice.roll(modules.len()));
+        assert!(tracker.remove().unwrap().is_complete());
+        gone.extend(places);
+    }
+    for place in modules.iter().flat_map(|(_, places)| places) {
+        assert_eq!(frame_of(*place), Some(*place));
+    }
+    for place in gone {
+        assert_eq!(frame_of(place), None);
+    }
+}
+
+#[test]
+fn code_without_unwind_tables_is_unknown_to_the_unwinder_and_runs() {
+    let Some(object) = gcc(
+        &["-O2", "-fPIC", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables"],
+        "long test(void) { return 3; }",
+    ) else {
+        return;
+    };
+    let (jit, _trackers) = linked(&[&object]);
+    assert_eq!(long(&jit, "test"), 3);
+    assert_eq!(frame_of(jit.address_of(jit.main_dylib(), "test").unwrap().value()), None);
+}

@@ -1,0 +1,248 @@
+//! ORC's eight acceptance cases of its slab manager, in this library's words, and what belongs to them: packing, growth,
+//! coalescing, exhaustion.
+
+use jittison::base::Pool;
+use jittison::error::{Error, ErrorKind, MemoryFault};
+use jittison::memory::{
+    Finalized, InFlight, MemoryManager, SegmentPlan, SegmentRequest, SlabPool, SlabPoolOptions, WindowLayout,
+};
+
+use crate::support::{Dice, read};
+
+const SMALL_WINDOW: u64 = 64 << 20;
+
+/// Bytes of a small pool's code pool.
+fn code_capacity() -> u64 {
+    WindowLayout::divide(SMALL_WINDOW).unwrap().pool(Pool::Code).size
+}
+
+pub fn small_pool() -> SlabPool {
+    let options = SlabPoolOptions { window_size: SMALL_WINDOW, trap_freed_code: true, ..SlabPoolOptions::default() };
+    SlabPool::new(options).unwrap()
+}
+
+/// `(size, zero-fill)` of code, constants and data.
+pub fn plan(code: u64, read_only: u64, data: (u64, u64)) -> SegmentPlan {
+    let request = |size, zero_fill| SegmentRequest { size, align: 16, zero_fill };
+    SegmentPlan { segments: [request(code, 0), request(read_only, 0), request(data.0, data.1)], frame_count: 0 }
+}
+
+pub fn make(memory: &SlabPool, plan: &SegmentPlan) -> Box<dyn Finalized> {
+    memory.allocate(plan).unwrap().finalize(Vec::new()).unwrap()
+}
+
+/// `(allocations, live bytes, reserved bytes)`.
+pub fn held(memory: &SlabPool) -> (usize, u64, u64) {
+    let statistics = memory.statistics();
+    (statistics.allocations, statistics.live_bytes, statistics.reserved_bytes)
+}
+
+fn at(allocation: &dyn Finalized, pool: Pool) -> u64 {
+    allocation.address(pool).value()
+}
+
+fn exhausted(error: &Error) -> (u64, u64, u64, u64) {
+    match error.kind() {
+        ErrorKind::Memory(MemoryFault::PoolExhausted { requested, available, capacity, largest, .. }) => {
+            (*requested, *available, *capacity, *largest)
+        }
+        other => panic!("not exhausted: {other}"),
+    }
+}
+
+#[test]
+fn pools_of_different_protection_share_no_page() {
+    let memory = small_pool();
+    let held: Vec<_> = (0..200).map(|i| make(&memory, &plan(1 + i, 1 + i * 3, (1 + i * 5, 0)))).collect();
+    let pages = |pool| held.iter().map(move |one| at(&**one, pool) >> 12).collect::<std::collections::BTreeSet<_>>();
+    let [code, constants, data] = Pool::ALL.map(pages);
+    assert!(code.is_disjoint(&constants) && code.is_disjoint(&data) && constants.is_disjoint(&data));
+}
+
+#[test]
+fn code_is_packed_at_the_bottom_and_at_cache_lines() {
+    let memory = small_pool();
+    let held: Vec<_> = (0..100).map(|_| make(&memory, &plan(40, 8, (8, 0)))).collect();
+    let first = at(&*held[0], Pool::Code);
+    for (index, one) in held.iter().enumerate() {
+        assert_eq!(at(&**one, Pool::Code), first + index as u64 * 64);
+        assert_eq!(at(&**one, Pool::ReadOnly), at(&*held[0], Pool::ReadOnly) + index as u64 * 16);
+    }
+    // A hundred objects on two pages of code.
+    assert!(at(&*held[99], Pool::Code) - first < 2 * 4096);
+    // A hole at the bottom is filled before new ground is taken.
+    let mut held = held;
+    let freed = at(&*held.remove(10), Pool::Code);
+    assert_eq!(at(&*make(&memory, &plan(64, 8, (8, 0))), Pool::Code), freed);
+}
+
+#[test]
+fn the_segments_of_one_allocation_reach_each_other() {
+    for window_size in [16 << 20, 256 << 20, u64::MAX] {
+        let memory = SlabPool::new(SlabPoolOptions { window_size, ..SlabPoolOptions::default() }).unwrap();
+        let (base, size) = memory.window();
+        let one = make(&memory, &plan(100, 100, (100, 50)));
+        for a in Pool::ALL {
+            assert!((base.value()..base.value() + size).contains(&at(&*one, a)));
+            for b in Pool::ALL {
+                assert!(i32::try_from(one.address(a).distance_from(one.address(b))).is_ok());
+            }
+        }
+    }
+}
+
+#[test]
+fn freed_memory_is_reused_and_zeroed() {
+    let memory = small_pool();
+    let mut first = memory.allocate(&plan(64, 64, (4096, 4096))).unwrap();
+    let place = first.address(Pool::Data);
+    assert!(first.working(Pool::Data).iter().all(|byte| *byte == 0));
+    first.working(Pool::Data).fill(0xaa);
+    drop(first.finalize(Vec::new()).unwrap());
+    let mut again = memory.allocate(&plan(64, 64, (4096, 4000))).unwrap();
+    assert_eq!(again.address(Pool::Data), place);
+    assert!(again.working(Pool::Data)[96..].iter().all(|byte| *byte == 0), "what the plan wants zero is zero");
+}
+
+#[test]
+fn finalizing_keeps_what_was_planned_and_nothing_beside() {
+    let memory = small_pool();
+    let mut one = memory.allocate(&plan(100, 200, (300, 100))).unwrap();
+    let before = held(&memory);
+    let addresses = Pool::ALL.map(|pool| one.address(pool));
+    one.working(Pool::Code).fill(0xc3);
+    one.working(Pool::ReadOnly).fill(7);
+    let one = one.finalize(Vec::new()).unwrap();
+    assert_eq!(held(&memory), before);
+    assert_eq!(Pool::ALL.map(|pool| one.address(pool)), addresses);
+    assert_eq!(read(at(&*one, Pool::Code), 100), [0xc3; 100], "the bytes are where the code runs");
+    assert_eq!(read(at(&*one, Pool::ReadOnly), 200), [7; 200]);
+    drop(one);
+    assert_eq!(held(&memory), (0, 0, 0));
+}
+
+#[test]
+fn abandoning_returns_the_memory_and_its_place() {
+    let memory = small_pool();
+    let abandoned = memory.allocate(&plan(1000, 1000, (1000, 0))).unwrap();
+    let addresses = Pool::ALL.map(|pool| abandoned.address(pool));
+    drop(abandoned);
+    assert_eq!(held(&memory), (0, 0, 0));
+    let next = memory.allocate(&plan(1000, 1000, (1000, 0))).unwrap();
+    assert_eq!(Pool::ALL.map(|pool| next.address(pool)), addresses);
+}
+
+#[test]
+fn a_plan_larger_than_a_slab_gets_one_piece_and_grows_by_what_it_needs() {
+    let memory = SlabPool::new(SlabPoolOptions { window_size: 256 << 20, ..SlabPoolOptions::default() }).unwrap();
+    let small = make(&memory, &plan(64, 16, (16, 0)));
+    let opened = memory.statistics().opened_bytes;
+    let large = make(&memory, &plan(9 << 20, 5 << 20, (7 << 20, 7 << 20)));
+    let grown = memory.statistics().opened_bytes - opened;
+    // The slabs that are open already count, and the frame table's slots beside the code.
+    assert!(((9 + 5 + 7 - 6) << 20..(9 + 5 + 7 + 8) << 20).contains(&grown), "{grown}");
+    let place = at(&*large, Pool::Code);
+    drop(large);
+    // What it opened is there for all.
+    let again = make(&memory, &plan(8 << 20, 0, (0, 0)));
+    assert!((place..place + (2 << 20)).contains(&at(&*again, Pool::Code)));
+    assert_eq!(memory.statistics().opened_bytes - opened, grown);
+    drop((small, again));
+    assert_eq!(held(&memory), (0, 0, 0));
+}
+
+#[test]
+fn five_hundred_random_allocations_never_overlap_and_are_zero_where_asked() {
+    let memory = small_pool();
+    let mut dice = Dice(88172645463325252);
+    let mut live: Vec<(Box<dyn InFlight>, SegmentPlan, u8)> = Vec::new();
+    for round in 0..512u32 {
+        if live.len() > 40 || (dice.roll(3) == 0 && !live.is_empty()) {
+            let (mut gone, plan, mark) = live.swap_remove(dice.roll(live.len()));
+            for pool in Pool::ALL {
+                assert_eq!(gone.working(pool).len() as u64, plan.segment(pool).size);
+                assert!(gone.working(pool).iter().all(|byte| *byte == mark), "somebody else wrote here");
+            }
+            drop(gone);
+            continue;
+        }
+        let data = dice.roll(9000) as u64;
+        let mut plan =
+            plan(dice.roll(9000) as u64, dice.roll(9000) as u64, (data, dice.roll(data as usize + 1) as u64));
+        for segment in &mut plan.segments {
+            segment.align = 1 << dice.roll(10);
+        }
+        let mut one = memory.allocate(&plan).unwrap();
+        let zero_from = (plan.segment(Pool::Data).size - plan.segment(Pool::Data).zero_fill) as usize;
+        assert!(one.working(Pool::Data)[zero_from..].iter().all(|byte| *byte == 0), "round {round}");
+        for pool in Pool::ALL {
+            assert_eq!(one.address(pool).value() % plan.segment(pool).align, 0);
+            one.working(pool).fill(round as u8);
+        }
+        live.push((one, plan, round as u8));
+    }
+    drop(live);
+    assert_eq!(held(&memory), (0, 0, 0));
+    assert_eq!(memory.statistics().free_ranges, 3, "one in each pool: all neighbours have merged");
+}
+
+#[test]
+fn freed_neighbours_merge_and_serve_something_larger_at_the_same_address() {
+    let memory = small_pool();
+    let make = |size| make(&memory, &plan(size, size, (size, 0)));
+    let mut row: Vec<_> = (0..5).map(|_| make(4096)).collect();
+    let place = Pool::ALL.map(|pool| row[1].address(pool));
+    for index in [3, 1, 1] {
+        drop(row.remove(index)); // 3, 1, then 2: merges with both
+    }
+    let large = make(3 * 4096);
+    assert_eq!(Pool::ALL.map(|pool| large.address(pool)), place);
+    let statistics = memory.statistics();
+    assert_eq!(statistics.free_ranges, 3, "what is left is the end of each pool");
+}
+
+#[test]
+fn a_full_pool_is_an_error_with_numbers_and_goes_on_after_a_removal() {
+    let memory = small_pool();
+    let mut held_back = Vec::new();
+    let error = loop {
+        match memory.allocate(&plan(1 << 20, 0, (0, 0))) {
+            Ok(one) => held_back.push(one),
+            Err(error) => break error,
+        }
+    };
+    let (requested, available, capacity, largest) = exhausted(&error);
+    assert_eq!((requested, capacity), (1 << 20, code_capacity()));
+    assert_eq!(held_back.len() as u64, capacity / (1 << 20));
+    assert_eq!((available, largest), (0, 0));
+    assert!(error.to_string().contains("1048576 bytes asked"), "{error}");
+    let before = held(&memory);
+    assert!(memory.allocate(&plan(64, 100, (100, 0))).is_err());
+    assert_eq!(held(&memory), before, "what other pools had given was given back");
+    drop(held_back.swap_remove(3));
+    drop(memory.allocate(&plan(1 << 20, 100, (100, 0))).unwrap());
+    // Two apart do not make one twice as large, and the error says what is there.
+    drop((held_back.swap_remove(0), held_back.pop()));
+    let error = memory.allocate(&plan(4 << 20, 0, (0, 0))).err().unwrap();
+    let (_, available, _, largest) = exhausted(&error);
+    assert_eq!(available, 3 << 20);
+    assert!(largest < 4 << 20);
+}
+
+#[test]
+fn a_plan_that_no_pool_can_give_is_refused_at_once() {
+    let memory = small_pool();
+    let allocate = |change: fn(&mut SegmentPlan)| {
+        let mut plan = plan(64, 64, (64, 0));
+        change(&mut plan);
+        let error = memory.allocate(&plan).err().expect("refused");
+        assert_eq!(held(&memory), (0, 0, 0));
+        error.to_string()
+    };
+    assert!(allocate(|plan| plan.segments[0].size = 64 << 20).contains("the code pool is exhausted: 67108864"));
+    assert!(allocate(|plan| plan.segments[2].size = u64::MAX).contains("the data pool is exhausted"));
+    assert!(allocate(|plan| plan.segments[1].align = 48).contains("no power of two"));
+    assert!(allocate(|plan| plan.segments[1].align = 1 << 40).contains("aligned to 1099511627776"));
+    assert!(allocate(|plan| plan.segments[2].zero_fill = 65).contains("more zero-fill than segment"));
+    assert!(allocate(|plan| plan.frame_count = u64::MAX).contains("the code pool is exhausted"));
+}

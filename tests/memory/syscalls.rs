@@ -1,0 +1,71 @@
+//! Warm linking and removing make no system call: counted by strace, over two runs that differ only in how much they do.
+
+use std::process::Command;
+use std::sync::Arc;
+
+use jittison::link::ObjectBuffer;
+
+use crate::support::*;
+
+const ROUNDS: &str = "JITTISON_TEST_ROUNDS";
+const TEST: &str = "syscalls::a_thousand_more_links_and_removals_make_no_more_system_calls";
+
+#[test]
+fn a_thousand_more_links_and_removals_make_no_more_system_calls() {
+    if let Ok(rounds) = std::env::var(ROUNDS) {
+        return work(rounds.parse().unwrap());
+    }
+    if Command::new("strace").arg("-V").output().is_err() || c("").is_none() {
+        println!("skipped: needs strace");
+        return;
+    }
+    let dir = PrivateDir::new();
+    std::fs::write(dir.path("object.o"), object().unwrap()).unwrap();
+    let few = count(&dir, 200);
+    let many = count(&dir, 1200);
+    println!("{few} and {many} system calls");
+    assert!(many.abs_diff(few) < 10, "{few} system calls for 200 links and removals, {many} for 1200");
+}
+
+fn object() -> Option<Vec<u8>> {
+    c("
+        static long state = 7; static char zero[200]; static const char *const words[] = { \"a\", \"b\" };
+        long one(long x) { return x + state; } long two(long x) { return x * 2; }
+        static long (*const table[])(long) = { one, two };
+        long test(void) { return table[0](1) + table[1](2) + zero[5] + (words[1][0] == 'b'); }")
+}
+
+/// Runs this test under strace; how many system calls it made in all.
+fn count(dir: &PrivateDir, rounds: usize) -> u64 {
+    let report = dir.path("report");
+    let run = Command::new("strace")
+        .args(["-f", "-c", "-o"])
+        .arg(&report)
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", TEST, "--test-threads=1", "--nocapture"])
+        .env(ROUNDS, rounds.to_string())
+        .env("JITTISON_TEST_OBJECT", dir.path("object.o"))
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&run.stdout);
+    assert!(run.status.success() && told.contains("1 passed"), "{told}{}", String::from_utf8_lossy(&run.stderr));
+    let report = std::fs::read_to_string(&report).unwrap();
+    let total = report.lines().find(|line| line.ends_with(" total")).unwrap();
+    // `100.00  seconds  usecs/call  calls  [errors]  total`
+    total.split_whitespace().nth(3).unwrap().parse().unwrap()
+}
+
+fn work(rounds: usize) {
+    let path = std::env::var("JITTISON_TEST_OBJECT").unwrap();
+    let object = ObjectBuffer::new(Arc::<[u8]>::from(std::fs::read(path).unwrap()));
+    let jit = new_jit();
+    let round = || {
+        let tracker = jit.main_dylib().create_tracker().unwrap();
+        jit.add_object(&tracker, "object.o", object.clone()).unwrap();
+        assert_eq!(long(&jit, "test"), 13);
+        assert!(tracker.remove().unwrap().is_complete());
+    };
+    (0..100).for_each(|_| round()); // the warm-up
+    (0..rounds).for_each(|_| round());
+    assert_eq!(held(&jit), (0, 0, 0));
+}

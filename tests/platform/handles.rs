@@ -1,0 +1,158 @@
+//! Handles keep code callable; removal tickets say who is in the way.
+
+use std::thread;
+
+use jittison::{Function, Jit, ResourceTracker};
+
+use crate::support::*;
+
+type Counter = Function<extern "C" fn() -> i64>;
+
+fn loaded() -> Option<(Jit, ResourceTracker, Counter)> {
+    let object = c("static long state; long count(void) { return ++state; }")?;
+    let jit = new_jit();
+    let tracker = add(&jit, jit.main_dylib(), "count.o", &object);
+    let count = function(&jit, "count");
+    Some((jit, tracker, count))
+}
+
+#[test]
+fn a_handle_keeps_code_and_data_after_the_removal_and_lets_go_when_it_is_dropped() {
+    let Some((jit, tracker, count)) = loaded() else { return };
+    let usage = jit.usage(&tracker);
+    let removal = tracker.remove().unwrap();
+    assert!(!removal.is_complete());
+    assert_eq!(removal.blockers(), (1, 0));
+    assert!(jit.address_of(jit.main_dylib(), "count").is_err(), "its name is gone at once");
+    assert_eq!(held(&jit), (1, usage.requested(), usage.reserved));
+    assert_eq!((count.call(), count.call()), (1, 2));
+    drop(count);
+    assert!(removal.is_complete());
+    assert_eq!(removal.blockers(), (0, 0));
+    assert_eq!(held(&jit), (0, 0, 0));
+}
+
+#[test]
+fn a_successor_is_linked_while_a_handle_holds_the_removed_one() {
+    let Some((jit, tracker, old)) = loaded() else { return };
+    tracker.remove().unwrap();
+    let object = c("long count(void) { return 1000; }").unwrap();
+    let _successor = add(&jit, jit.main_dylib(), "new.o", &object);
+    let new = function::<extern "C" fn() -> i64>(&jit, "count");
+    assert_eq!((old.call(), new.call(), old.call()), (1, 1000, 2));
+    assert_ne!(old.address(), new.address());
+}
+
+#[test]
+fn clones_share_one_pin_and_each_of_them_counts() {
+    let Some((jit, tracker, count)) = loaded() else { return };
+    let clones: Vec<_> = (0..10).map(|_| count.clone()).collect();
+    let another = function::<extern "C" fn() -> i64>(&jit, "count");
+    drop(count);
+    let removal = tracker.remove().unwrap();
+    assert!(!removal.is_complete());
+    for (index, clone) in clones.into_iter().enumerate() {
+        assert_eq!(clone.call(), index as i64 + 1);
+    }
+    assert_eq!(removal.blockers(), (1, 0));
+    assert_eq!(another.call(), 11);
+    drop(another);
+    assert!(removal.is_complete());
+    assert_eq!(held(&jit), (0, 0, 0));
+}
+
+#[test]
+fn handles_are_used_and_dropped_on_any_thread() {
+    let Some((jit, tracker, count)) = loaded() else { return };
+    let removal = thread::scope(|scope| {
+        let threads: Vec<_> = (0..8)
+            .map(|_| {
+                let count = count.clone();
+                scope.spawn(move || (0..1000).map(|_| count.call()).max().unwrap())
+            })
+            .collect();
+        let removal = tracker.remove().unwrap();
+        drop(count);
+        for thread in threads {
+            assert!(thread.join().unwrap() <= 8000);
+        }
+        removal
+    });
+    removal.wait().unwrap();
+    assert_eq!(held(&jit), (0, 0, 0));
+}
+
+#[test]
+fn a_handle_outlives_its_session() {
+    let Some((jit, tracker, count)) = loaded() else { return };
+    let memory = jit.layer().memory().clone();
+    drop(jit);
+    assert!(tracker.is_defunct());
+    drop(tracker);
+    assert_eq!((count.call(), count.call()), (1, 2));
+    assert_eq!(memory.statistics().allocations, 1);
+    let elsewhere = count.clone();
+    thread::spawn(move || assert_eq!(elsewhere.call(), 3)).join().unwrap();
+    drop(count);
+    assert_eq!(memory.statistics().allocations, 0);
+}
+
+#[test]
+fn a_ticket_is_waited_for_on_another_thread() {
+    let Some((jit, tracker, count)) = loaded() else { return };
+    let removal = tracker.remove().unwrap();
+    let waiting = removal.clone();
+    let waiter = thread::spawn(move || waiting.wait().map(|()| waiting.is_complete()));
+    assert_eq!(count.call(), 1);
+    drop(count);
+    assert!(waiter.join().unwrap().unwrap());
+    assert!(tracker.remove().unwrap().is_complete(), "a second removal gives the same ticket");
+    assert_eq!(held(&jit), (0, 0, 0));
+}
+
+#[test]
+fn a_dependant_s_handle_keeps_what_it_refers_to() {
+    let (Some(base), Some(user)) =
+        (c("long base(void) { return 5; }"), c("extern long base(void); long user(void) { return base() * 2; }"))
+    else {
+        return;
+    };
+    let (jit, trackers) = linked(&[&base, &user]);
+    let user = function::<extern "C" fn() -> i64>(&jit, "user");
+    let (base_goes, user_goes) = (trackers[0].remove().unwrap(), trackers[1].remove().unwrap());
+    assert_eq!((base_goes.blockers(), user_goes.blockers()), ((0, 1), (1, 0)));
+    assert_eq!(user.call(), 10);
+    drop(user);
+    assert!(base_goes.is_complete() && user_goes.is_complete());
+    assert_eq!(held(&jit), (0, 0, 0));
+}
+
+#[test]
+fn modules_that_refer_to_each_other_in_a_ring_are_reclaimed_together() {
+    let module = |me: usize, next: usize| {
+        c(&format!(
+            "extern long f{next}(long); extern void record(long);
+             long f{me}(long n) {{ return n ? f{next}(n - 1) + 1 : 0; }}"
+        ))
+    };
+    let objects: Option<Vec<_>> = (0..5).map(|i| module(i, (i + 1) % 5)).collect();
+    let Some(objects) = objects else { return };
+    let objects: Vec<&[u8]> = objects.iter().map(|object| &object[..]).collect();
+    let (jit, trackers) = linked(&objects);
+    assert_eq!(function::<extern "C" fn(i64) -> i64>(&jit, "f0").call(23), 23);
+    for (index, tracker) in trackers.iter().enumerate() {
+        assert_eq!(tracker.remove().unwrap().is_complete(), index == 4);
+    }
+    assert_eq!(held(&jit), (0, 0, 0));
+}
+
+#[test]
+fn forgetting_a_tracker_removes_nothing() {
+    let Some((jit, tracker, count)) = loaded() else { return };
+    drop(count);
+    drop(tracker);
+    assert_eq!(long(&jit, "count"), 1);
+    assert_eq!(held(&jit).0, 1);
+    assert!(jit.main_dylib().default_tracker().unwrap().remove().unwrap().is_complete());
+    assert_eq!(held(&jit), (0, 0, 0));
+}

@@ -1,0 +1,298 @@
+//! Initialisers run once, in order, before code is used; finalisers run in exact reverse when it is removed.
+
+use std::cell::RefCell;
+
+use jittison::{Jit, ReclaimPolicy, ResourceTracker};
+
+use crate::recorder::{install, push, recording_jit, take};
+use crate::support::*;
+
+/// Assembly with lists of functions: each function records its number.
+fn lists(sections: &[(&str, &[i64])]) -> String {
+    let mut text = String::from(".section .note.GNU-stack,\"\",@progbits\n.text\n.globl touch\ntouch: ret\n");
+    for number in sections.iter().flat_map(|(_, numbers)| *numbers) {
+        text += &format!("f{number}: mov ${number}, %edi\njmp record@PLT\n");
+    }
+    for (section, numbers) in sections {
+        let kind = if section.starts_with(".init") { "@init_array" } else { "@progbits" };
+        let kind = if section.starts_with(".fini") { "@fini_array" } else { kind };
+        text += &format!(".section {section},\"aw\",{kind}\n.balign 8\n");
+        numbers.iter().for_each(|number| text += &format!(".quad f{number}\n"));
+    }
+    text
+}
+
+/// Constructors and destructors of three priorities, recording `base` plus something.
+fn prioritised(base: i64) -> String {
+    let function = |attribute: &str, priority: &str, event: i64| {
+        format!("__attribute__(({attribute}{priority})) static void {attribute}{event}(void) {{ record({event}); }}\n")
+    };
+    let mut text = format!("extern void record(long); long touch{base}(void) {{ return {base}; }}\n");
+    for (priority, offset) in [("", 9), ("(103)", 3), ("(101)", 1), ("(102)", 2)] {
+        text += &function("constructor", priority, base + offset);
+        text += &function("destructor", priority, base + 50 + offset);
+    }
+    text
+}
+
+#[test]
+fn every_kind_of_list_runs_by_priority_and_finalisers_in_reverse() {
+    let text = lists(&[
+        (".init_array", &[1, 2]),
+        (".init_array.00103", &[103]),
+        (".ctors.00101", &[201]),
+        (".init_array.00101", &[101, 104]),
+        (".ctors.00103", &[203, 204]), // called from the end of the section
+        (".init_array.00102", &[102]),
+        (".ctors.00102", &[202]),
+        (".fini_array", &[11, 12]),
+        (".fini_array.00101", &[111]),
+        (".fini_array.00102", &[112, 113]),
+        (".dtors.00102", &[212]),
+        (".dtors.00103", &[213]),
+    ]);
+    let Some(object) = asm(&text) else { return };
+    let jit = recording_jit();
+    let tracker = add(&jit, jit.main_dylib(), "lists.o", &object);
+    assert_eq!(initialize(&jit, jit.main_dylib()), 10);
+    assert_eq!(take(), [101, 104, 102, 103, 204, 203, 202, 201, 1, 2]);
+    assert_eq!(initialize(&jit, jit.main_dylib()), 0, "once");
+    assert_eq!(take(), []);
+    assert!(tracker.remove().unwrap().is_complete());
+    assert_eq!(take(), [12, 11, 212, 213, 113, 112, 111]);
+}
+
+#[test]
+fn the_old_lists_without_a_number_run_last_and_from_their_ends() {
+    let Some(object) = asm(&lists(&[
+        (".ctors", &[3, 2]),
+        (".ctors.65434", &[1]), // what init_array calls 101
+        (".dtors", &[5, 6]),
+        (".dtors.65434", &[7]),
+    ])) else {
+        return;
+    };
+    let jit = recording_jit();
+    let tracker = add(&jit, jit.main_dylib(), "old.o", &object);
+    assert_eq!(initialize(&jit, jit.main_dylib()), 3);
+    assert_eq!(take(), [1, 2, 3]);
+    assert!(tracker.remove().unwrap().is_complete());
+    assert_eq!(take(), [5, 6, 7], "a .dtors list is called from its beginning");
+}
+
+#[test]
+fn objects_of_one_priority_are_initialised_in_the_order_added_and_finalised_in_reverse() {
+    let (Some(a), Some(b)) = (c(&prioritised(100)), c(&prioritised(200))) else { return };
+    for together in [true, false] {
+        let jit = recording_jit();
+        let first = jit.main_dylib().create_tracker().unwrap();
+        let second = if together { first.clone() } else { jit.main_dylib().create_tracker().unwrap() };
+        jit.add_object(&first, "a.o", &a[..]).unwrap();
+        jit.add_object(&second, "b.o", &b[..]).unwrap();
+        // Linked in the other order.
+        jit.address_of(jit.main_dylib(), "touch200").unwrap();
+        assert_eq!(take(), [], "linking runs nothing");
+        assert_eq!(initialize(&jit, jit.main_dylib()), 8);
+        assert_eq!(take(), [101, 201, 102, 202, 103, 203, 109, 209]);
+        if together {
+            assert!(first.remove().unwrap().is_complete());
+            assert_eq!(take(), [259, 159, 253, 153, 252, 152, 251, 151]);
+        } else {
+            assert!(first.remove().unwrap().is_complete());
+            assert_eq!(take(), [159, 153, 152, 151], "only its own");
+            assert_eq!(long(&jit, "touch200"), 200);
+            assert!(second.remove().unwrap().is_complete());
+            assert_eq!(take(), [259, 253, 252, 251]);
+        }
+        drop(jit);
+        assert_eq!(take(), [], "not again at the session's end");
+    }
+}
+
+#[test]
+fn a_lookup_runs_what_waits_before_it_returns_and_once() {
+    let (Some(a), Some(b)) = (
+        c(&prioritised(100)),
+        c("
+        extern long touch100(void); extern void record(long);
+        __attribute__((constructor)) static void set(void) { record(7); }
+        long test(void) { record(8); return touch100(); }"),
+    ) else {
+        return;
+    };
+    let jit = recording_jit();
+    let _a = add(&jit, jit.main_dylib(), "a.o", &a);
+    let _b = add(&jit, jit.main_dylib(), "b.o", &b);
+    let test = function::<extern "C" fn() -> i64>(&jit, "test");
+    assert_eq!(take(), [101, 102, 103, 109, 7], "with those of what it refers to");
+    assert_eq!(test.call(), 100);
+    function::<extern "C" fn() -> i64>(&jit, "test").call();
+    assert_eq!(take(), [8, 8]);
+}
+
+#[test]
+fn initialisers_that_wait_are_dropped_with_their_tracker_and_never_run() {
+    let Some(object) = c(&prioritised(100)) else { return };
+    let jit = recording_jit();
+    for is_linked in [false, true] {
+        let tracker = add(&jit, jit.main_dylib(), "a.o", &object);
+        if is_linked {
+            jit.address_of(jit.main_dylib(), "touch100").unwrap();
+        }
+        assert!(tracker.remove().unwrap().is_complete());
+        assert_eq!(initialize(&jit, jit.main_dylib()), 0);
+        assert_eq!(take(), [], "neither initialisers nor finalisers");
+        assert_eq!((held(&jit), jit.main_dylib().symbol_count()), ((0, 0, 0), 1));
+    }
+}
+
+#[test]
+fn a_transfer_takes_finalisers_along() {
+    let (Some(a), Some(b)) = (c(&prioritised(100)), c(&prioritised(200))) else { return };
+    let jit = recording_jit();
+    let first = add(&jit, jit.main_dylib(), "a.o", &a);
+    let second = add(&jit, jit.main_dylib(), "b.o", &b);
+    initialize(&jit, jit.main_dylib());
+    take();
+    first.transfer_to(&second).unwrap();
+    assert!(first.remove().is_err());
+    assert_eq!(take(), []);
+    assert!(second.remove().unwrap().is_complete());
+    assert_eq!(take(), [259, 159, 253, 153, 252, 152, 251, 151]);
+}
+
+#[test]
+fn a_transfer_takes_initialisers_that_wait_along() {
+    let Some(a) = c(&prioritised(100)) else { return };
+    let jit = recording_jit();
+    let first = add(&jit, jit.main_dylib(), "a.o", &a);
+    jit.address_of(jit.main_dylib(), "touch100").unwrap();
+    let second = jit.main_dylib().create_tracker().unwrap();
+    first.transfer_to(&second).unwrap();
+    assert_eq!(initialize(&jit, jit.main_dylib()), 4);
+    assert_eq!(take(), [101, 102, 103, 109]);
+    assert!(second.remove().unwrap().is_complete());
+    assert_eq!(take(), [159, 153, 152, 151]);
+}
+
+#[test]
+fn finalisers_wait_for_the_last_handle_and_run_at_the_session_s_end_if_never_removed() {
+    let Some(a) = c(&prioritised(100)) else { return };
+    let jit = recording_jit();
+    let tracker = add(&jit, jit.main_dylib(), "a.o", &a);
+    let touch = function::<extern "C" fn() -> i64>(&jit, "touch100");
+    take();
+    let removal = tracker.remove().unwrap();
+    assert_eq!(removal.blockers(), (1, 0));
+    assert_eq!(take(), []);
+    assert_eq!(touch.call(), 100);
+    drop(touch);
+    assert!(removal.is_complete());
+    assert_eq!(take(), [159, 153, 152, 151]);
+
+    let _again = add(&jit, jit.main_dylib(), "a.o", &a);
+    initialize(&jit, jit.main_dylib());
+    take();
+    jit.session().end().unwrap();
+    assert_eq!(take(), [159, 153, 152, 151]);
+}
+
+#[test]
+fn under_the_explicit_policy_finalisers_run_where_reclaim_is_called() {
+    let Some(a) = c(&prioritised(100)) else { return };
+    let jit = Jit::builder().reclaim_policy(ReclaimPolicy::Explicit).build().unwrap();
+    install(jit.main_dylib());
+    let tracker = add(&jit, jit.main_dylib(), "a.o", &a);
+    let touch = function::<extern "C" fn() -> i64>(&jit, "touch100");
+    take();
+    tracker.remove().unwrap();
+    std::thread::spawn(move || {
+        drop(touch);
+        assert_eq!(take(), [], "not on the thread that dropped the handle");
+    })
+    .join()
+    .unwrap();
+    assert_eq!(jit.session().reclaim(), 1);
+    assert_eq!(take(), [159, 153, 152, 151]);
+    assert_eq!(held(&jit), (0, 0, 0));
+}
+
+/// What [`reenter`] works with.
+struct Inside {
+    jit: Jit,
+    object: Vec<u8>,
+    /// Of the object that the initialiser added.
+    added: Option<ResourceTracker>,
+}
+
+thread_local! {
+    static INSIDE: RefCell<Option<Inside>> = const { RefCell::new(None) };
+}
+
+/// Adds, looks up and calls another object, from inside an initialiser or finaliser.
+extern "C" fn reenter(event: i64) -> i64 {
+    let (jit, object) = INSIDE.with_borrow(|inside| {
+        let inside = inside.as_ref().unwrap();
+        (inside.jit.clone(), inside.object.clone())
+    });
+    let tracker = add(&jit, jit.main_dylib(), &format!("inner{event}.o"), &object);
+    let result = long(&jit, "inner");
+    push(result);
+    if event == 1 {
+        INSIDE.with_borrow_mut(|inside| inside.as_mut().unwrap().added = Some(tracker));
+    } else {
+        assert!(tracker.remove().unwrap().is_complete());
+    }
+    push(event);
+    result
+}
+
+#[test]
+fn initialisers_and_finalisers_may_add_and_look_up_other_objects() {
+    let (Some(outer), Some(inner)) = (
+        c("extern long reenter(long); extern void record(long); static long result;
+           __attribute__((constructor(150))) static void set(void) { result = reenter(1); }
+           __attribute__((constructor(160))) static void after(void) { record(160); }
+           __attribute__((destructor)) static void unset(void) { reenter(2); }
+           long test(void) { return result; }"),
+        c("extern void record(long); static long state;
+           __attribute__((constructor)) static void set(void) { record(70); state = 71; }
+           __attribute__((destructor)) static void unset(void) { record(79); }
+           long inner(void) { return state; }"),
+    ) else {
+        return;
+    };
+    let jit = recording_jit();
+    define_absolute(jit.main_dylib(), "reenter", reenter as *const () as u64);
+    INSIDE.set(Some(Inside { jit: jit.clone(), object: inner, added: None }));
+    let tracker = add(&jit, jit.main_dylib(), "outer.o", &outer);
+    assert_eq!(long(&jit, "test"), 71);
+    assert_eq!(take(), [70, 71, 1, 160], "the inner object is initialised inside the outer's initialiser");
+    let inner = INSIDE.with_borrow_mut(|inside| inside.as_mut().unwrap().added.take()).unwrap();
+    assert!(inner.remove().unwrap().is_complete());
+    assert_eq!(take(), [79]);
+    assert!(tracker.remove().unwrap().is_complete());
+    assert_eq!(take(), [70, 71, 79, 2], "and inside the outer's finaliser");
+    assert_eq!(held(&jit), (0, 0, 0));
+    INSIDE.set(None);
+}
+
+#[test]
+fn eight_threads_that_race_for_one_object_see_it_initialised_once() {
+    let Some(object) = c("
+        static long count; static volatile long delay;
+        __attribute__((constructor)) static void set(void) { for (long i = 0; i < 200000; i++) delay++; count++; }
+        long test(void) { return count; }")
+    else {
+        return;
+    };
+    for _ in 0..20 {
+        let jit = new_jit();
+        let _tracker = add(&jit, jit.main_dylib(), "slow.o", &object);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| assert_eq!(long(&jit, "test"), 1));
+            }
+        });
+    }
+}

@@ -1,0 +1,13 @@
+//! The promises of what running code expects of its platform: initialisers and finalisers, exit handlers, exceptions and
+//! panics, redirectable stubs, handles. One file per theme; `recorder.rs` is the host that linked code reports to.
+
+mod evict;
+mod exceptions;
+mod exit_handlers;
+mod handles;
+mod init_fini;
+mod recorder;
+mod stubs;
+#[path = "../support/mod.rs"]
+mod support;
+mod throwing;

@@ -1,0 +1,38 @@
+//! What linked code reports to the host, in order, per thread: each test runs on its own.
+
+use std::cell::RefCell;
+
+use jittison::{Jit, JitDylib};
+
+use crate::support::define_absolute;
+
+thread_local! {
+    static LOG: RefCell<Vec<i64>> = const { RefCell::new(Vec::new()) };
+}
+
+extern "C" fn record(event: i64) {
+    LOG.with_borrow_mut(|log| log.push(event));
+}
+
+/// Lets the objects of a dylib call `void record(long)`.
+pub fn install(dylib: &JitDylib) {
+    define_absolute(dylib, "record", record as *const () as u64);
+}
+
+/// A session whose main dylib has a recorder.
+pub fn recording_jit() -> Jit {
+    let jit = crate::support::new_jit();
+    install(jit.main_dylib());
+    take();
+    jit
+}
+
+/// What this thread has recorded since it was last asked.
+pub fn take() -> Vec<i64> {
+    LOG.take()
+}
+
+/// Adds to this thread's record.
+pub fn push(event: i64) {
+    record(event);
+}

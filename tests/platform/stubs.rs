@@ -1,0 +1,191 @@
+//! Redirectable stubs: functions whose target changes under their callers.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use jittison::base::ExecutorAddr;
+use jittison::error::ErrorKind;
+use jittison::platform::StubManager;
+use jittison::{Error, Jit, JitDylib};
+
+use crate::support::*;
+
+extern "C" fn forty_two() -> i64 {
+    42
+}
+extern "C" fn thirteen() -> i64 {
+    13
+}
+extern "C" fn fifty_three() -> i64 {
+    53
+}
+
+fn address(function: extern "C" fn() -> i64) -> ExecutorAddr {
+    ExecutorAddr::new(function as *const () as u64)
+}
+
+fn redirect(jit: &Jit, dylib: &JitDylib, function: extern "C" fn() -> i64) -> Result<(), Error> {
+    // SAFETY: functions of this program, of the signature that the stub's callers use.
+    unsafe { jit.redirect_stub(dylib, "stub", address(function)) }
+}
+
+fn is_no_stub(result: Result<(), Error>) -> bool {
+    matches!(result.unwrap_err().kind(), ErrorKind::NoSuchStub { .. })
+}
+
+#[test]
+fn a_stub_s_callers_go_where_it_was_redirected() {
+    let jit = new_jit();
+    let tracker = jit.main_dylib().create_tracker().unwrap();
+    jit.create_stub(&tracker, "stub", address(forty_two)).unwrap();
+    let stub = function::<extern "C" fn() -> i64>(&jit, "stub");
+    assert_eq!(stub.call(), 42);
+    redirect(&jit, jit.main_dylib(), thirteen).unwrap();
+    assert_eq!(stub.call(), 13);
+    redirect(&jit, jit.main_dylib(), fifty_three).unwrap();
+    assert_eq!(stub.call(), 53);
+    assert_ne!(stub.address(), address(fifty_three));
+}
+
+#[test]
+fn linked_code_calls_a_stub_by_name_and_follows_it() {
+    let (Some(caller), Some(target)) = (
+        c(
+            "extern long stub(void); long (*const pointer)(void) = stub; long test(void) { return stub() * 100 + pointer(); }",
+        ),
+        c("long first(void) { return 1; } long second(void) { return 2; }"),
+    ) else {
+        return;
+    };
+    let jit = new_jit();
+    let targets = add(&jit, jit.main_dylib(), "targets.o", &target);
+    let at = |name| jit.address_of(jit.main_dylib(), name).unwrap();
+    let stubs = jit.main_dylib().create_tracker().unwrap();
+    jit.create_stub(&stubs, "stub", at("first")).unwrap();
+    let calling = add(&jit, jit.main_dylib(), "caller.o", &caller);
+    assert_eq!(long(&jit, "test"), 101);
+    // SAFETY: a function of the same signature, held by this test.
+    unsafe { jit.redirect_stub(jit.main_dylib(), "stub", at("second")) }.unwrap();
+    assert_eq!(long(&jit, "test"), 202);
+    // The caller's code refers to the stub: it keeps it.
+    let removal = stubs.remove().unwrap();
+    assert_eq!(removal.blockers(), (0, 1));
+    assert!(calling.remove().unwrap().is_complete());
+    assert!(removal.is_complete());
+    assert!(targets.remove().unwrap().is_complete());
+    assert_eq!(held(&jit), (0, 0, 0));
+}
+
+#[test]
+fn stubs_go_with_their_tracker_and_can_be_made_again() {
+    let jit = new_jit();
+    for round in 0..100 {
+        let tracker = jit.main_dylib().create_tracker().unwrap();
+        jit.create_stub(&tracker, "stub", address(if round % 2 == 0 { forty_two } else { thirteen })).unwrap();
+        assert_eq!(long(&jit, "stub"), if round % 2 == 0 { 42 } else { 13 });
+        redirect(&jit, jit.main_dylib(), fifty_three).unwrap();
+        assert_eq!(long(&jit, "stub"), 53);
+        assert_eq!(held(&jit).0, 1);
+        assert!(tracker.remove().unwrap().is_complete());
+        assert!(is_no_stub(redirect(&jit, jit.main_dylib(), thirteen)));
+        assert!(jit.address_of(jit.main_dylib(), "stub").is_err());
+        assert_eq!((held(&jit), jit.main_dylib().symbol_count()), ((0, 0, 0), 0));
+    }
+}
+
+#[test]
+fn a_stub_belongs_to_one_dylib_and_follows_its_tracker() {
+    let jit = new_jit();
+    let [a, b] = ["a", "b"].map(|name| jit.create_dylib(name).unwrap());
+    let (first, second) = (a.create_tracker().unwrap(), a.create_tracker().unwrap());
+    let other = b.create_tracker().unwrap();
+    jit.create_stub(&first, "stub", address(forty_two)).unwrap();
+    jit.create_stub(&other, "stub", address(forty_two)).unwrap();
+    redirect(&jit, &a, thirteen).unwrap();
+    assert_eq!((long_in(&jit, &a, "stub"), long_in(&jit, &b, "stub")), (13, 42));
+    first.transfer_to(&second).unwrap();
+    redirect(&jit, &a, fifty_three).unwrap();
+    assert_eq!(long_in(&jit, &a, "stub"), 53);
+    assert!(second.remove().unwrap().is_complete());
+    assert!(is_no_stub(redirect(&jit, &a, forty_two)));
+    redirect(&jit, &b, thirteen).unwrap();
+    assert_eq!(long_in(&jit, &b, "stub"), 13);
+}
+
+#[test]
+fn a_stub_of_a_name_that_is_taken_is_refused_and_changes_nothing() {
+    let jit = new_jit();
+    let tracker = jit.main_dylib().create_tracker().unwrap();
+    jit.create_stub(&tracker, "stub", address(forty_two)).unwrap();
+    let again = jit.main_dylib().create_tracker().unwrap();
+    let error = jit.create_stub(&again, "stub", address(thirteen)).unwrap_err();
+    assert_says(&error, &["duplicate definition of `stub`", "redirectable stubs"]);
+    assert_eq!((long(&jit, "stub"), held(&jit).0), (42, 1));
+    assert!(tracker.remove().unwrap().is_complete());
+    assert!(jit.create_stub(&tracker, "stub", address(forty_two)).is_err(), "a defunct tracker");
+    assert_eq!(held(&jit), (0, 0, 0));
+}
+
+#[test]
+fn redirecting_what_is_no_stub_is_an_error() {
+    let Some(object) = c("long stub(void) { return 1; }") else { return };
+    let jit = new_jit();
+    assert!(is_no_stub(redirect(&jit, jit.main_dylib(), thirteen)));
+    let _tracker = add(&jit, jit.main_dylib(), "object.o", &object);
+    assert!(is_no_stub(redirect(&jit, jit.main_dylib(), thirteen)));
+    assert_eq!(long(&jit, "stub"), 1);
+}
+
+#[test]
+fn many_stubs_of_one_tracker_are_each_their_own() {
+    let jit = new_jit();
+    let manager = StubManager::new(jit.layer().memory().clone());
+    jit.session().register_manager(manager.clone());
+    let names: Vec<String> = (0..500).map(|i| format!("stub{i}")).collect();
+    let targets = [forty_two as extern "C" fn() -> i64, thirteen, fifty_three];
+    let stubs: Vec<_> = names.iter().enumerate().map(|(i, name)| (&name[..], address(targets[i % 3]))).collect();
+    let tracker = jit.main_dylib().create_tracker().unwrap();
+    manager.create(&tracker, &stubs).unwrap();
+    assert_eq!((manager.stub_count(), held(&jit).0), (500, 1));
+    manager.redirect(jit.main_dylib(), "stub250", address(forty_two)).unwrap();
+    for (i, name) in names.iter().enumerate() {
+        let expected = if i == 250 { 42 } else { [42, 13, 53][i % 3] };
+        assert_eq!(long(&jit, name), expected);
+    }
+    assert!(tracker.remove().unwrap().is_complete());
+    assert_eq!((manager.stub_count(), held(&jit)), (0, (0, 0, 0)));
+}
+
+#[test]
+fn a_stub_is_redirected_under_its_callers() {
+    let jit = new_jit();
+    let tracker = jit.main_dylib().create_tracker().unwrap();
+    jit.create_stub(&tracker, "stub", address(forty_two)).unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let callers: Vec<_> = (0..2)
+            .map(|_| {
+                let stub = function::<extern "C" fn() -> i64>(&jit, "stub");
+                let stop = &stop;
+                scope.spawn(move || {
+                    let mut calls = 0u64;
+                    while !stop.load(Ordering::Relaxed) || calls < 10_000 {
+                        assert!([42, 13, 53].contains(&stub.call()));
+                        calls += 1;
+                    }
+                    stub.call()
+                })
+            })
+            .collect();
+        for round in 0..100_000 {
+            redirect(&jit, jit.main_dylib(), [thirteen, fifty_three, forty_two][round % 3]).unwrap();
+        }
+        redirect(&jit, jit.main_dylib(), fifty_three).unwrap();
+        stop.store(true, Ordering::Release);
+        for caller in callers {
+            assert!([42, 13, 53].contains(&caller.join().unwrap()));
+        }
+    });
+    assert_eq!(long(&jit, "stub"), 53);
+    assert!(tracker.remove().unwrap().is_complete());
+    assert_eq!(held(&jit), (0, 0, 0));
+}

@@ -1,0 +1,271 @@
+//! Helpers of the integration tests: source text becomes object bytes, objects become running code, and what is held
+//! before can be compared with what is held after.
+//!
+//! A compiler that is not installed makes its tests print `skipped: needs …` and pass. Each target uses a part of this.
+#![allow(dead_code)]
+
+use std::fs;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use jittison::base::{ExecutorAddr, Name};
+use jittison::host::FunctionPointer;
+use jittison::session::SymbolFlags;
+use jittison::{Error, Function, Jit, JitDylib, ResourceTracker};
+
+// ---- compilers --------------------------------------------------------------
+
+/// Position-independent C at `-O2`, by gcc.
+pub fn c(source: &str) -> Option<Vec<u8>> {
+    gcc(&["-O2", "-fPIC"], source)
+}
+
+pub fn gcc(flags: &[&str], source: &str) -> Option<Vec<u8>> {
+    compile("gcc", "c", flags, source)
+}
+
+pub fn clang(flags: &[&str], source: &str) -> Option<Vec<u8>> {
+    compile("clang-19", "c", flags, source)
+}
+
+/// Position-independent C++ at `-O2`, by g++.
+pub fn cpp(source: &str) -> Option<Vec<u8>> {
+    gxx(&["-O2", "-fPIC"], source)
+}
+
+pub fn gxx(flags: &[&str], source: &str) -> Option<Vec<u8>> {
+    compile("g++", "c++", flags, source)
+}
+
+pub fn asm(source: &str) -> Option<Vec<u8>> {
+    compile("gcc", "assembler", &[], source)
+}
+
+/// A Rust library crate that aborts on panic unless `flags` say otherwise.
+pub fn rust(flags: &[&str], source: &str) -> Option<Vec<u8>> {
+    let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".to_string());
+    let mut args = vec!["--edition", "2021", "--crate-name", "jitted", "--emit", "obj", "--crate-type", "lib"];
+    args.extend(["-C", "opt-level=2", "-C", "codegen-units=1"]);
+    args.extend(flags);
+    args.extend(["-o", OUTPUT, INPUT]);
+    build(&rustc, source.as_bytes(), &args)
+}
+
+fn compile(tool: &str, language: &str, flags: &[&str], source: &str) -> Option<Vec<u8>> {
+    build(tool, source.as_bytes(), &[&["-x", language, "-c"], flags, &["-o", OUTPUT, INPUT]].concat())
+}
+
+/// Stand for the two files in the arguments of [`build`].
+pub const INPUT: &str = "<input>";
+pub const OUTPUT: &str = "<output>";
+
+/// Runs a tool on `input` and gives what it wrote; `None`, and a line that says so, when there is no such tool.
+pub fn build(tool: &str, input: &[u8], args: &[&str]) -> Option<Vec<u8>> {
+    let dir = PrivateDir::new();
+    let (from, to) = (dir.path("input"), dir.path("output"));
+    fs::write(&from, input).unwrap();
+    let mut command = Command::new(tool);
+    for arg in args {
+        match *arg {
+            INPUT => command.arg(&from),
+            OUTPUT => command.arg(&to),
+            arg => command.arg(arg),
+        };
+    }
+    let run = match command.output() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            println!("skipped: needs {tool}");
+            return None;
+        }
+        run => run.unwrap(),
+    };
+    assert!(run.status.success(), "{tool} {args:?}: {}", String::from_utf8_lossy(&run.stderr));
+    Some(fs::read(&to).unwrap())
+}
+
+/// A directory of this test's own, removed with the value.
+pub struct PrivateDir(PathBuf);
+
+impl PrivateDir {
+    pub fn new() -> PrivateDir {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let dir = std::env::temp_dir().join(format!("jittison-test-{}-{count}", std::process::id()));
+        // Nobody else's: fails if it is there, and lets nobody else in.
+        fs::DirBuilder::new().mode(0o700).create(&dir).unwrap();
+        PrivateDir(dir)
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for PrivateDir {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+// ---- linking and calling ----------------------------------------------------
+
+/// A session that finds the C++ runtime, and traps calls into freed code.
+pub fn new_jit() -> Jit {
+    Jit::builder().library("libstdc++.so.6").trap_freed_code(true).build().unwrap()
+}
+
+/// Adds an object under a tracker of its own.
+pub fn add(jit: &Jit, dylib: &JitDylib, name: &str, bytes: &[u8]) -> ResourceTracker {
+    let tracker = dylib.create_tracker().unwrap();
+    jit.add_object(&tracker, name, bytes).unwrap();
+    tracker
+}
+
+/// A session with these objects in its main dylib, each under its own tracker.
+pub fn linked(objects: &[&[u8]]) -> (Jit, Vec<ResourceTracker>) {
+    let jit = new_jit();
+    let add = |(index, bytes): (usize, &&[u8])| add(&jit, jit.main_dylib(), &format!("object{index}.o"), bytes);
+    let trackers = objects.iter().enumerate().map(add).collect();
+    (jit, trackers)
+}
+
+pub fn try_function<F: FunctionPointer>(jit: &Jit, dylib: &JitDylib, name: &str) -> Result<Function<F>, Error> {
+    // SAFETY: tests ask for functions of objects that they wrote themselves, by the signature that they wrote.
+    unsafe { jit.lookup_in::<F>(dylib, name) }
+}
+
+pub fn function<F: FunctionPointer>(jit: &Jit, name: &str) -> Function<F> {
+    try_function(jit, jit.main_dylib(), name).unwrap()
+}
+
+/// Calls `long name(void)` of the main dylib.
+pub fn long(jit: &Jit, name: &str) -> i64 {
+    function::<extern "C" fn() -> i64>(jit, name).call()
+}
+
+/// As [`long`], in a dylib.
+pub fn long_in(jit: &Jit, dylib: &JitDylib, name: &str) -> i64 {
+    try_function::<extern "C" fn() -> i64>(jit, dylib, name).unwrap().call()
+}
+
+/// Links what has initialisers and runs them; the number of calls.
+pub fn initialize(jit: &Jit, dylib: &JitDylib) -> usize {
+    // SAFETY: tests' own objects, whose initialisers and finalisers may run.
+    unsafe { jit.initialize(dylib) }.unwrap()
+}
+
+/// Defines a fixed address, under the dylib's default tracker.
+pub fn define_absolute(dylib: &JitDylib, name: &str, address: u64) {
+    let flags = SymbolFlags::EXPORTED | SymbolFlags::ABSOLUTE;
+    dylib.define_absolute([(Name::new(name), ExecutorAddr::new(address), flags)]).unwrap();
+}
+
+/// Linked bytes, as they stand in memory.
+pub fn read(address: u64, length: usize) -> Vec<u8> {
+    // SAFETY: tests read what they linked and still hold.
+    unsafe { std::slice::from_raw_parts(address as *const u8, length) }.to_vec()
+}
+
+// ---- what is held -----------------------------------------------------------
+
+/// `(allocations, live bytes, reserved bytes)`.
+pub fn held(jit: &Jit) -> (usize, u64, u64) {
+    let statistics = jit.memory_statistics();
+    (statistics.allocations, statistics.live_bytes, statistics.reserved_bytes)
+}
+
+/// The error of linking `bytes` and looking `symbol` up, having seen that nothing of the attempt is left and
+/// that the session goes on linking.
+pub fn refused(bytes: &[u8], symbol: &str) -> Error {
+    let jit = new_jit();
+    refused_in(&jit, bytes, symbol)
+}
+
+pub fn refused_in(jit: &Jit, bytes: &[u8], symbol: &str) -> Error {
+    let before = (held(jit), jit.main_dylib().symbol_count());
+    let tracker = jit.main_dylib().create_tracker().unwrap();
+    let attempt = jit
+        .add_object(&tracker, "bad.o", bytes)
+        .and_then(|()| jit.address_of(jit.main_dylib(), symbol))
+        .expect_err("the object must be refused");
+    assert_eq!((held(jit), jit.main_dylib().symbol_count()), before, "after {attempt}");
+    assert!(tracker.remove().unwrap().is_complete());
+    links_on(jit);
+    assert_eq!(held(jit), before.0);
+    attempt
+}
+
+/// Links, calls and removes a small object.
+pub fn links_on(jit: &Jit) {
+    let Some(good) = c("long links_on(void) { static long state = 4; return state++; }") else { return };
+    let dylib = jit.create_dylib("links on").unwrap();
+    let tracker = add(jit, &dylib, "good.o", &good);
+    assert_eq!(long_in(jit, &dylib, "links_on"), 4);
+    assert!(tracker.remove().unwrap().is_complete());
+    assert!(jit.session().remove_dylib(&dylib).unwrap().is_empty());
+}
+
+/// Asserts that an error's text has every one of `parts`.
+pub fn assert_says(error: &Error, parts: &[&str]) {
+    let text = error.to_string();
+    for part in parts {
+        assert!(text.contains(part), "`{part}` is not in: {text}");
+    }
+}
+
+// ---- the process ------------------------------------------------------------
+
+/// Runs the calling test again, in a process with nothing else in it. True in that process; false, once it has passed,
+/// in the first.
+pub fn is_alone(test: &str) -> bool {
+    const ALONE: &str = "JITTISON_TEST_ALONE";
+    if std::env::var_os(ALONE).is_some() {
+        return true;
+    }
+    let run = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--test-threads=1", "--nocapture"])
+        .env(ALONE, "1")
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&run.stdout).into_owned();
+    assert!(run.status.success(), "{told}\n{}", String::from_utf8_lossy(&run.stderr));
+    assert!(told.contains("1 passed"), "no test is called {test}: {told}");
+    false
+}
+
+/// One line of the process's map.
+#[derive(Debug, Clone)]
+pub struct Mapping {
+    pub start: u64,
+    pub end: u64,
+    pub protection: String,
+    pub name: String,
+}
+
+/// The process's map.
+pub fn mappings() -> Vec<Mapping> {
+    let text = fs::read_to_string("/proc/self/maps").unwrap();
+    let address = |text: &str| u64::from_str_radix(text, 16).unwrap();
+    let parse = |line: &str| {
+        let mut words = line.split_whitespace();
+        let (start, end) = words.next()?.split_once('-')?;
+        let protection = words.next()?.to_string();
+        let name = words.skip(3).collect::<Vec<_>>().join(" ");
+        Some(Mapping { start: address(start), end: address(end), protection, name })
+    };
+    text.lines().filter_map(parse).collect()
+}
+
+/// Numbers that are the same on every run.
+pub struct Dice(pub u64);
+
+impl Dice {
+    pub fn roll(&mut self, below: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % below as u64) as usize
+    }
+}
