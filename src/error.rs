@@ -127,6 +127,25 @@ pub enum ErrorKind {
         /// Where it was defined again.
         second: String,
     },
+    /// A common symbol, and a definition of its name that is smaller. The second was not added.
+    #[error(
+        "common symbol `{symbol}` of dylib `{dylib}` needs {wanted} bytes, and the definition that counts has {found} \
+         (first in {first}, again in {second}); the second was not added: make the sizes equal, or add the larger first"
+    )]
+    CommonTooSmall {
+        /// The name.
+        symbol: String,
+        /// The dylib.
+        dylib: String,
+        /// Where the name is defined.
+        first: String,
+        /// Where it was defined again.
+        second: String,
+        /// Bytes of the common symbol.
+        wanted: u64,
+        /// Bytes of the definition that would stand in for it.
+        found: u64,
+    },
     /// The unit that was to supply these symbols failed. They are gone from the table; a new definition is welcome.
     #[error("failed to materialize {} in dylib `{dylib}`: {cause}", quoted(symbols))]
     FailedToMaterialize {
@@ -167,6 +186,38 @@ pub enum ErrorKind {
         problem: &'static str,
         /// The symbol.
         symbol: String,
+    },
+    /// A responsibility was asked to hand on a symbol that it does not owe.
+    #[error("{unit} {problem} `{symbol}`, which it does not owe, or has resolved: nothing was handed on")]
+    NotOwed {
+        /// The unit.
+        unit: String,
+        /// What it was asked to do.
+        problem: &'static str,
+        /// The symbol.
+        symbol: String,
+    },
+    /// Symbols cannot be removed one by one while they are being materialised. Nothing was removed.
+    #[error("symbols of dylib `{dylib}` are being materialised and were not removed: {}", quoted(symbols))]
+    SymbolsCouldNotBeRemoved {
+        /// The dylib.
+        dylib: String,
+        /// The symbols.
+        symbols: Vec<String>,
+    },
+    /// An alias leads back to itself.
+    #[error("alias `{symbol}` of dylib `{dylib}` leads back to itself")]
+    AliasCycle {
+        /// The dylib.
+        dylib: String,
+        /// The alias.
+        symbol: String,
+    },
+    /// A generator captured a lookup and let go of it.
+    #[error("a definition generator of dylib `{dylib}` dropped a lookup that it had captured")]
+    LookupAbandoned {
+        /// The dylib.
+        dylib: String,
     },
     /// An object cannot be linked.
     #[error("cannot link {object}: {fault}")]

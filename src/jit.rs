@@ -15,9 +15,10 @@ use crate::layer::ObjectLinkingLayer;
 use crate::link::ObjectBuffer;
 use crate::memory::{MemoryManager, MemoryStatistics, MemoryUsage, SlabPool, SlabPoolOptions};
 use crate::os::MappedFile;
-use crate::platform::{InitFiniRegistry, ProcessSymbols, StubManager, dependencies_first};
+use crate::platform::{InitFiniRegistry, LazyReexports, ProcessSymbols, StubManager, dependencies_first};
 use crate::session::{
-    ExecutionSession, JitDylib, LookupResult, ReclaimPolicy, RequiredState, ResourceTracker, SymbolRequest, Visibility,
+    Alias, ExecutionSession, JitDylib, LookupResult, ReclaimPolicy, RequiredState, ResourceTracker, SymbolRequest,
+    Visibility,
 };
 use crate::sync::Arc;
 
@@ -46,6 +47,7 @@ struct Rooms {
     process: JitDylib,
     layer: Arc<ObjectLinkingLayer>,
     stubs: Arc<StubManager>,
+    lazy: Arc<LazyReexports>,
     initializers: Arc<InitFiniRegistry>,
 }
 
@@ -188,6 +190,14 @@ impl Jit {
         self.0.stubs.redirect(dylib, name, target)
     }
 
+    /// Defines names under a tracker that stand for functions of `source`, which are linked when they are first called.
+    ///
+    /// # Errors
+    /// As [`LazyReexports::define`].
+    pub fn lazy_reexport(&self, tracker: &ResourceTracker, source: &JitDylib, aliases: &[Alias]) -> Result<()> {
+        self.0.lazy.define(tracker, source, aliases)
+    }
+
     /// What the code under a tracker holds.
     pub fn usage(&self, tracker: &ResourceTracker) -> MemoryUsage {
         self.0.layer.usage(tracker.key())
@@ -275,18 +285,20 @@ impl JitBuilder {
         };
         let session = ExecutionSession::with_policy(self.reclaim);
         let layer = ObjectLinkingLayer::new(memory.clone());
-        let stubs = StubManager::new(memory);
+        let stubs = StubManager::new(memory.clone());
+        let lazy = LazyReexports::new(memory, stubs.clone());
         let initializers = InitFiniRegistry::new();
         layer.add_plugin(initializers.clone());
         // Told of removals in reverse: finalisers run, then stubs go, then code.
         session.register_manager(layer.clone());
+        session.register_manager(lazy.clone());
         session.register_manager(stubs.clone());
         session.register_manager(initializers.clone());
         let process = session.create_dylib("process")?;
         process.add_generator(Arc::new(ProcessSymbols::new(self.libraries)));
         let main = session.create_dylib("main")?;
         main.set_link_order(&[(process.clone(), Visibility::ExportedOnly)]);
-        Ok(Jit(Arc::new(Rooms { session, main, process, layer, stubs, initializers })))
+        Ok(Jit(Arc::new(Rooms { session, main, process, layer, stubs, lazy, initializers })))
     }
 }
 

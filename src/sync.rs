@@ -24,12 +24,172 @@ pub(crate) fn current_thread() -> ThreadId {
 /// A lock that may stand in a `static`; never modelled.
 pub(crate) type StaticMutex<T> = parking_lot::Mutex<T>;
 
+/// Where a lock stands in the order of `session/mod.rs`: while one is held, only later ones may be taken. Builds with
+/// debug assertions check every lock that is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Rank {
+    Waiting,
+    Dylib,
+    Pins,
+    /// Two may be held, a transfer's source and destination.
+    Gate,
+    Manager,
+    Query,
+    /// Of a pool's sleepers, who look at their answers.
+    Sleep,
+    /// Of copies of shared lists, and of growing pools.
+    Growth,
+    /// Under which nothing else is taken.
+    Leaf,
+}
+
+/// Starts a thread that nobody joins.
+pub(crate) fn spawn_detached(name: String, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    std::thread::Builder::new().name(name).spawn(body).map(drop)
+}
+
 #[cfg(not(loom))]
 mod imp {
+    use std::ops::{Deref, DerefMut};
+
+    use super::Rank;
+
     pub(crate) use crossbeam::queue::SegQueue as Queue;
-    pub(crate) use parking_lot::{Condvar, Mutex};
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
     pub(crate) use std::thread_local;
+
+    /// `parking_lot`'s lock with its place in the lock order.
+    #[derive(Debug)]
+    pub(crate) struct Mutex<T> {
+        rank: Rank,
+        inner: parking_lot::Mutex<T>,
+    }
+
+    #[derive(Debug)]
+    pub(crate) struct MutexGuard<'a, T> {
+        inner: parking_lot::MutexGuard<'a, T>,
+        _held: Held,
+    }
+
+    impl<T> Mutex<T> {
+        /// A lock under which nothing else is taken.
+        pub(crate) fn new(value: T) -> Self {
+            Mutex::ranked(Rank::Leaf, value)
+        }
+
+        pub(crate) fn ranked(rank: Rank, value: T) -> Self {
+            Mutex { rank, inner: parking_lot::Mutex::new(value) }
+        }
+
+        pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+            let held = Held::take(self.rank);
+            MutexGuard { inner: self.inner.lock(), _held: held }
+        }
+    }
+
+    impl<T> Deref for MutexGuard<'_, T> {
+        type Target = T;
+        fn deref(&self) -> &T {
+            &self.inner
+        }
+    }
+
+    impl<T> DerefMut for MutexGuard<'_, T> {
+        fn deref_mut(&mut self) -> &mut T {
+            &mut self.inner
+        }
+    }
+
+    /// `parking_lot`'s, over the lock above.
+    #[derive(Debug)]
+    pub(crate) struct Condvar(parking_lot::Condvar);
+
+    impl Condvar {
+        pub(crate) fn new() -> Self {
+            Condvar(parking_lot::Condvar::new())
+        }
+
+        pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+            self.0.wait(&mut guard.inner);
+        }
+
+        pub(crate) fn notify_all(&self) {
+            self.0.notify_all();
+        }
+
+        pub(crate) fn notify_one(&self) {
+            self.0.notify_one();
+        }
+    }
+
+    /// Says that this thread holds a lock of some rank; in release builds, nothing.
+    #[derive(Debug)]
+    struct Held {
+        #[cfg(debug_assertions)]
+        rank: Rank,
+    }
+
+    #[cfg(debug_assertions)]
+    thread_local! {
+        static HELD: std::cell::RefCell<Vec<Rank>> = const { std::cell::RefCell::new(Vec::new()) };
+    }
+
+    impl Held {
+        #[cfg(debug_assertions)]
+        fn take(rank: Rank) -> Held {
+            // At the end of a thread there is no list any more, and nothing to check against.
+            let _ = HELD.try_with(|held| {
+                let mut held = held.borrow_mut();
+                if let Some(last) = held.iter().max() {
+                    let is_second_gate = rank == Rank::Gate && *last == Rank::Gate;
+                    assert!(rank > *last || is_second_gate, "lock order: {rank:?} taken while {held:?} are held");
+                }
+                held.push(rank);
+            });
+            Held { rank }
+        }
+
+        #[cfg(not(debug_assertions))]
+        #[inline(always)]
+        fn take(_rank: Rank) -> Held {
+            Held {}
+        }
+    }
+
+    #[cfg(debug_assertions)]
+    impl Drop for Held {
+        fn drop(&mut self) {
+            let _ = HELD.try_with(|held| {
+                let mut held = held.borrow_mut();
+                if let Some(position) = held.iter().rposition(|rank| *rank == self.rank) {
+                    held.remove(position);
+                }
+            });
+        }
+    }
+
+    #[cfg(all(test, debug_assertions))]
+    mod tests {
+        use super::*;
+
+        #[test]
+        #[should_panic(expected = "lock order")]
+        fn taking_a_lock_against_the_order_is_caught() {
+            let (dylib, gate) = (Mutex::ranked(Rank::Dylib, ()), Mutex::ranked(Rank::Gate, ()));
+            let _gate = gate.lock();
+            let _dylib = dylib.lock();
+        }
+
+        #[test]
+        fn locks_in_order_and_two_gates_are_allowed() {
+            let (dylib, gates) = (Mutex::ranked(Rank::Dylib, ()), [(); 2].map(|()| Mutex::ranked(Rank::Gate, ())));
+            let _dylib = dylib.lock();
+            let _first = gates[0].lock();
+            let _second = gates[1].lock();
+            let leaf = Mutex::new(());
+            let _leaf = leaf.lock();
+        }
+    }
 }
 
 #[cfg(loom)]
@@ -51,6 +211,10 @@ mod imp {
     impl<T> Mutex<T> {
         pub(crate) fn new(value: T) -> Self {
             Mutex(loom::sync::Mutex::new(value))
+        }
+
+        pub(crate) fn ranked(_rank: super::Rank, value: T) -> Self {
+            Mutex::new(value)
         }
 
         pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
@@ -87,6 +251,10 @@ mod imp {
         pub(crate) fn notify_all(&self) {
             self.0.notify_all();
         }
+
+        pub(crate) fn notify_one(&self) {
+            self.0.notify_one();
+        }
     }
 
     /// crossbeam's queues have no loom support; a locked deque has the same meaning.
@@ -104,6 +272,10 @@ mod imp {
 
         pub(crate) fn pop(&self) -> Option<T> {
             self.0.lock().pop_front()
+        }
+
+        pub(crate) fn is_empty(&self) -> bool {
+            self.0.lock().is_empty()
         }
     }
 }

@@ -14,6 +14,7 @@
 //! This room does not know dylibs, trackers or keys: what keeps memory alive is handed to it as an opaque box.
 
 mod call;
+mod call_through;
 mod exit_handlers;
 mod exit_hook;
 mod process;
@@ -22,6 +23,7 @@ mod stack_end;
 
 pub(crate) use call::run_initializer;
 pub use call::{Function, FunctionPointer};
+pub(crate) use call_through::{CallThrough, ENTRY_SIZE, call_through_address};
 pub(crate) use exit_handlers::{ExitScope, atexit_capture_address, on_exit_capture_address, set_exit_status};
 pub(crate) use exit_hook::{ExitHook, exit_address};
 pub use process::LoadedLibrary;

@@ -15,7 +15,7 @@ use crate::memory::manager::{Finalized, InFlight, MemoryManager, MemoryStatistic
 use crate::memory::mapper::{MappedWindow, MemoryMapper};
 use crate::memory::plan::{SegmentPlan, SegmentRequest};
 use crate::memory::window::DualMapper;
-use crate::sync::{Arc, MappedU64, Mutex, Ordering};
+use crate::sync::{Arc, MappedU64, Mutex, Ordering, Rank};
 
 /// Settings of a [`SlabPool`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,7 +127,7 @@ impl Window {
             layout,
             slab_size: align_up(options.slab_size.clamp(CHUNK, MAX_WINDOW), CHUNK).unwrap_or(CHUNK),
             trap_freed_code: options.trap_freed_code,
-            growth: Mutex::new(()),
+            growth: Mutex::ranked(Rank::Growth, ()),
             spaces: Mutex::new(Spaces {
                 free: std::array::from_fn(|_| FreeSpace::new()),
                 used_end: [0; 3],

@@ -7,10 +7,12 @@
 //! This room holds no `unsafe`: it calls code only through `host`.
 
 mod init_fini;
+mod lazy;
 mod process_symbols;
 mod stubs;
 
 pub use init_fini::InitFiniRegistry;
 pub(crate) use init_fini::dependencies_first;
+pub use lazy::LazyReexports;
 pub use process_symbols::ProcessSymbols;
 pub use stubs::StubManager;

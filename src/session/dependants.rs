@@ -137,6 +137,21 @@ impl PinGraph {
         claimed
     }
 
+    /// The trackers that `key` holds.
+    pub(crate) fn dependencies(&self, key: ResourceKey) -> Vec<Arc<TrackerCore>> {
+        self.cores(self.nodes.get(&key).map(|node| &node.depends_on))
+    }
+
+    /// The trackers that hold `key`.
+    pub(crate) fn dependents(&self, key: ResourceKey) -> Vec<Arc<TrackerCore>> {
+        self.cores(self.nodes.get(&key).map(|node| &node.dependants))
+    }
+
+    fn cores(&self, keys: Option<&FxHashMap<ResourceKey, usize>>) -> Vec<Arc<TrackerCore>> {
+        let nodes = keys.into_iter().flat_map(|keys| keys.keys()).filter_map(|key| self.nodes.get(key));
+        nodes.map(|node| node.core.clone()).collect()
+    }
+
     fn node(&mut self, core: &Arc<TrackerCore>) -> &mut Node {
         self.nodes.entry(core.key).or_insert_with(|| Node {
             core: core.clone(),

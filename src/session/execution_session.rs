@@ -10,15 +10,16 @@ use slotmap::SlotMap;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::session::dependants::PinGraph;
+use crate::session::dispatch::Dispatcher;
 use crate::session::jit_dylib::{DylibId, DylibInner, JitDylib, Visibility};
 use crate::session::lookup::{self, LookupResult, RequiredState, SymbolRequest};
 use crate::session::reclaim::{self, Removal};
 use crate::session::resource_manager::ResourceManager;
 use crate::session::resource_tracker::{Pin, TrackerCore};
-use crate::session::symbol::SymbolRef;
+use crate::session::symbol::{SymbolFlags, SymbolRef};
 use crate::session::symbol_watch::{SymbolWatch, Watched};
 use crate::session::waiting::WaitingGraph;
-use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, Queue};
+use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, Queue, Rank};
 
 /// Who reclaims a removed tracker when its last pin goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -30,20 +31,35 @@ pub enum ReclaimPolicy {
     Explicit,
 }
 
+/// Settings of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SessionOptions {
+    /// Who reclaims a removed tracker when its last pin goes.
+    pub reclaim: ReclaimPolicy,
+    /// Threads that materialise. With none, the thread that looks something up does.
+    pub worker_threads: usize,
+}
+
 /// A handle to a session (ORC: `ExecutionSession`). Cheap to clone; the last one ends the session.
 #[derive(Clone)]
 pub struct ExecutionSession(Arc<SessionOwner>);
+
+/// Managers, oldest first.
+pub(crate) type ManagerList = Arc<[Arc<dyn ResourceManager>]>;
 
 struct SessionOwner(Arc<SessionInner>);
 
 pub(crate) struct SessionInner {
     dylibs: Mutex<SlotMap<DylibId, Arc<DylibInner>>>,
     dylibs_created: AtomicU64,
-    managers: Mutex<Arc<[Arc<dyn ResourceManager>]>>,
+    managers: Mutex<Vec<Arc<dyn ResourceManager>>>,
+    /// Counts registrations; starts above what a new dylib's list says.
+    managers_version: AtomicU64,
     ended: AtomicBool,
     pub(crate) pins: Mutex<PinGraph>,
     pub(crate) waiting: Mutex<WaitingGraph>,
     pub(crate) reclaim_policy: ReclaimPolicy,
+    pub(crate) dispatcher: Arc<Dispatcher>,
     /// Trackers in Reclaiming that `reclaim` takes up.
     pub(crate) deferred: Queue<Arc<TrackerCore>>,
 }
@@ -56,14 +72,21 @@ impl ExecutionSession {
 
     /// A session whose deferred reclaims are done as `policy` says.
     pub fn with_policy(policy: ReclaimPolicy) -> ExecutionSession {
+        ExecutionSession::with_options(SessionOptions { reclaim: policy, ..SessionOptions::default() })
+    }
+
+    /// A session with settings.
+    pub fn with_options(options: SessionOptions) -> ExecutionSession {
         ExecutionSession(Arc::new(SessionOwner(Arc::new(SessionInner {
             dylibs: Mutex::new(SlotMap::with_key()),
             dylibs_created: AtomicU64::new(0),
-            managers: Mutex::new(Arc::from([])),
+            managers: Mutex::new(Vec::new()),
+            managers_version: AtomicU64::new(1),
             ended: AtomicBool::new(false),
-            pins: Mutex::new(PinGraph::default()),
-            waiting: Mutex::new(WaitingGraph::default()),
-            reclaim_policy: policy,
+            pins: Mutex::ranked(Rank::Pins, PinGraph::default()),
+            waiting: Mutex::ranked(Rank::Waiting, WaitingGraph::default()),
+            reclaim_policy: options.reclaim,
+            dispatcher: Arc::new(Dispatcher::new(options.worker_threads)),
             deferred: Queue::new(),
         }))))
     }
@@ -80,8 +103,25 @@ impl ExecutionSession {
             return Err(ErrorKind::SessionEnded.into());
         }
         let serial = session.dylibs_created.fetch_add(1, Ordering::Relaxed);
-        let id = dylibs.insert_with_key(|id| Arc::new(DylibInner::new(id, name, serial)));
-        Ok(JitDylib::from_inner(session.clone(), dylibs[id].clone()))
+        let id = dylibs.insert_with_key(|id| Arc::new(DylibInner::new(session.clone(), id, name, serial)));
+        Ok(JitDylib::from_inner(dylibs[id].clone()))
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<SessionInner> {
+        &self.0.0
+    }
+
+    /// The flags of symbols, by the order of `requests`, without materialising any. Generators are asked. `None` for
+    /// those that are not required and not found.
+    ///
+    /// # Errors
+    /// [`ErrorKind::SymbolsNotFound`] with all missing names; whatever a generator reports.
+    pub fn lookup_flags(
+        &self,
+        order: &[(JitDylib, Visibility)],
+        requests: &[SymbolRequest<'_>],
+    ) -> Result<Vec<Option<SymbolFlags>>> {
+        lookup::flags(order, requests)
     }
 
     /// The dylibs, in creation order.
@@ -100,14 +140,16 @@ impl ExecutionSession {
 
     /// Adds a manager; it is told of transfers and removals that happen from now on, before those registered earlier.
     pub fn register_manager(&self, manager: Arc<dyn ResourceManager>) {
-        let mut managers = self.0.0.managers.lock();
-        *managers = managers.iter().cloned().chain([manager]).collect();
+        self.0.0.edit_managers(|managers| managers.push(manager));
     }
 
     /// Takes a manager out again. Removals that are under way may still tell it.
     pub fn deregister_manager(&self, manager: &Arc<dyn ResourceManager>) {
-        let mut managers = self.0.0.managers.lock();
-        *managers = managers.iter().filter(|other| !Arc::ptr_eq(other, manager)).cloned().collect();
+        self.0.0.edit_managers(|managers| managers.retain(|other| !Arc::ptr_eq(other, manager)));
+        // A dylib's own list would keep the manager alive until the dylib's next removal.
+        for dylib in self.dylibs() {
+            self.0.0.managers(dylib.inner());
+        }
     }
 
     /// Looks `requests` up in `order` and waits for them. Results are in the order of the requests.
@@ -138,7 +180,7 @@ impl ExecutionSession {
 
     /// Pins the tracker of a definition that [`lookup`](Self::lookup) found ready. `None` when it was removed since.
     pub fn pin(&self, symbol: &SymbolRef) -> Option<Pin> {
-        match SymbolWatch::of(&self.0.0, symbol).pin() {
+        match SymbolWatch::of(symbol).pin() {
             Watched::Ready(pin) => Some(pin),
             Watched::Unready | Watched::Gone => None,
         }
@@ -178,15 +220,27 @@ impl Drop for SessionOwner {
 }
 
 impl SessionInner {
-    /// The managers, oldest first, as of now.
-    pub(crate) fn managers(&self) -> Arc<[Arc<dyn ResourceManager>]> {
-        self.managers.lock().clone()
+    /// The managers, oldest first, as of now. Each dylib keeps a list of its own, so that removals in different dylibs
+    /// share nothing; it is made anew when the version says that it is old.
+    pub(crate) fn managers(&self, dylib: &DylibInner) -> ManagerList {
+        // Acquire pairs with the release of a registration: whoever sees its version sees its list.
+        let version = self.managers_version.load(Ordering::Acquire);
+        let mut cached = dylib.managers.lock();
+        if cached.0 != version {
+            *cached = (version, self.managers.lock().iter().cloned().collect());
+        }
+        cached.1.clone()
+    }
+
+    fn edit_managers(&self, edit: impl FnOnce(&mut Vec<Arc<dyn ResourceManager>>)) {
+        edit(&mut self.managers.lock());
+        self.managers_version.fetch_add(1, Ordering::AcqRel);
     }
 
     fn dylibs_in_order(self: &Arc<SessionInner>) -> Vec<JitDylib> {
         let mut dylibs: Vec<_> = self.dylibs.lock().values().cloned().collect();
         dylibs.sort_by_key(|dylib| dylib.serial);
-        dylibs.into_iter().map(|dylib| JitDylib::from_inner(self.clone(), dylib)).collect()
+        dylibs.into_iter().map(JitDylib::from_inner).collect()
     }
 
     fn remove_dylib(self: &Arc<SessionInner>, dylib: &JitDylib) -> Result<Vec<Removal>> {
@@ -204,6 +258,7 @@ impl SessionInner {
             failures.extend(self.remove_dylib(dylib).err());
         }
         self.reclaim_deferred();
+        self.dispatcher.stop();
         Error::join(failures)
     }
 

@@ -7,17 +7,18 @@ use std::fmt;
 
 use crate::base::{ExecutorAddr, Name};
 use crate::error::{Error, ErrorKind, Result};
-use crate::session::execution_session::SessionInner;
+use crate::session::execution_session::{ManagerList, SessionInner};
 use crate::session::generator::DefinitionGenerator;
 use crate::session::lookup::{self, LookupResult, RequiredState, SymbolRequest};
 use crate::session::materialization::{self, MaterializationUnit};
 use crate::session::reclaim::{self, Removal};
 use crate::session::resource_tracker::{Pin, ResourceKey, ResourceTracker, TrackerCore};
+use crate::session::search::GeneratorEntry;
 use crate::session::symbol::{SymbolFlags, SymbolId, SymbolState};
 use crate::session::symbol_table::{SymbolTable, TrackerRecord};
 use crate::session::tracker_gate::{Retire, TrackerGate};
 use crate::session::unpublish::Unpublished;
-use crate::sync::{Arc, AtomicU64, Mutex, Weak};
+use crate::sync::{Arc, AtomicU64, Mutex, Rank, Weak};
 
 slotmap::new_key_type! {
     pub(crate) struct DylibId;
@@ -35,31 +36,38 @@ pub enum Visibility {
 /// A handle to one dylib. Cheap to clone.
 #[derive(Clone)]
 pub struct JitDylib {
-    session: Arc<SessionInner>,
     inner: Arc<DylibInner>,
 }
 
 pub(crate) struct DylibInner {
+    /// The session's list of dylibs points back here until the dylib is removed, at the latest when the session ends;
+    /// that breaks the cycle. Reached through here, the session's own count is not touched by every handle.
+    pub(crate) session: Arc<SessionInner>,
     pub(crate) id: DylibId,
     pub(crate) name: Arc<str>,
     /// Position in creation order.
     pub(crate) serial: u64,
     pub(crate) state: Mutex<DylibState>,
+    /// The session's managers, with the version that the list is of.
+    pub(crate) managers: Mutex<(u64, ManagerList)>,
 }
 
 pub(crate) struct DylibState {
     open: bool,
     pub(crate) table: SymbolTable,
     /// Weak, so that a removed dylib is forgotten by the link orders that named it.
-    link_order: Vec<(Weak<DylibInner>, Visibility)>,
-    generators: Arc<[Arc<dyn DefinitionGenerator>]>,
+    link_order: LinkOrder,
+    generators: Vec<Arc<GeneratorEntry>>,
     default_tracker: Option<Arc<TrackerCore>>,
     trackers_created: u64,
 }
 
+/// Weak, so that a removed dylib is forgotten.
+pub(crate) type LinkOrder = Vec<(Weak<DylibInner>, Visibility)>;
+
 impl JitDylib {
-    pub(crate) fn from_inner(session: Arc<SessionInner>, inner: Arc<DylibInner>) -> JitDylib {
-        JitDylib { session, inner }
+    pub(crate) fn from_inner(inner: Arc<DylibInner>) -> JitDylib {
+        JitDylib { inner }
     }
 
     pub(crate) fn inner(&self) -> &Arc<DylibInner> {
@@ -82,7 +90,7 @@ impl JitDylib {
     /// When the dylib was removed.
     pub fn create_tracker(&self) -> Result<ResourceTracker> {
         let core = self.inner.new_core(false)?;
-        Ok(ResourceTracker::from_core(self.session.clone(), core))
+        Ok(ResourceTracker::from_core(core))
     }
 
     /// The tracker that owns what was added under no other, and what other trackers owned whose handles were dropped.
@@ -90,7 +98,7 @@ impl JitDylib {
     /// # Errors
     /// When the dylib was removed.
     pub fn default_tracker(&self) -> Result<ResourceTracker> {
-        Ok(ResourceTracker::from_core(self.session.clone(), self.inner.default_core()?))
+        Ok(ResourceTracker::from_core(self.inner.default_core()?))
     }
 
     /// Adds a unit's symbols under the default tracker.
@@ -123,7 +131,7 @@ impl JitDylib {
             .into_iter()
             .filter_map(|(dylib, visibility)| Some((dylib.upgrade()?, visibility)))
             .filter(|(dylib, _)| dylib.state.lock().open)
-            .map(|(dylib, visibility)| (JitDylib::from_inner(self.session.clone(), dylib), visibility))
+            .map(|(dylib, visibility)| (JitDylib::from_inner(dylib), visibility))
             .collect()
     }
 
@@ -134,14 +142,34 @@ impl JitDylib {
         order
     }
 
-    /// Adds a generator, to be asked after those that are there.
-    pub fn add_generator(&self, generator: Arc<dyn DefinitionGenerator>) {
-        let mut state = self.inner.state.lock();
-        state.generators = state.generators.iter().cloned().chain([generator]).collect();
+    /// Changes the link order by `edit`, at once.
+    pub(crate) fn edit_link_order<R>(&self, edit: impl FnOnce(&mut LinkOrder) -> R) -> R {
+        edit(&mut self.inner.state.lock().link_order)
     }
 
-    pub(crate) fn generators(&self) -> GeneratorList {
-        GeneratorList { list: self.inner.state.lock().generators.clone(), next: 0 }
+    pub(crate) fn downgrade(&self) -> Weak<DylibInner> {
+        Arc::downgrade(&self.inner)
+    }
+
+    /// Adds a generator, to be asked after those that are there.
+    pub fn add_generator(&self, generator: Arc<dyn DefinitionGenerator>) {
+        self.inner.state.lock().generators.push(GeneratorEntry::new(generator));
+    }
+
+    /// Takes a generator out. Lookups that wait for it fail; one that it has captured may still be resumed. False when it
+    /// is not there.
+    pub fn remove_generator(&self, generator: &Arc<dyn DefinitionGenerator>) -> bool {
+        let removed = {
+            let mut state = self.inner.state.lock();
+            let position = state.generators.iter().position(|entry| Arc::ptr_eq(&entry.generator, generator));
+            position.map(|position| state.generators.remove(position))
+        };
+        removed.map(|entry| entry.abandon()).is_some()
+    }
+
+    /// The generator at a position, if there are so many.
+    pub(crate) fn generator(&self, position: usize) -> Option<Arc<GeneratorEntry>> {
+        self.inner.state.lock().generators.get(position).cloned()
     }
 
     /// The flags of a symbol that is defined here, without materialising it.
@@ -179,7 +207,7 @@ impl JitDylib {
             }
             (symbol.address, state.table.tracker(symbol.owner)?.core.clone())
         };
-        Some((address, Pin::new(self.session.clone(), core)?))
+        Some((address, Pin::new(core)?))
     }
 
     /// Looks `requests` up in this dylib only, hidden symbols included, and waits for them.
@@ -187,7 +215,32 @@ impl JitDylib {
     /// # Errors
     /// As [`ExecutionSession::lookup`](crate::session::ExecutionSession::lookup).
     pub fn lookup(&self, requests: &[SymbolRequest<'_>], required: RequiredState) -> Result<Vec<LookupResult>> {
-        lookup::wait(&self.session, &[(self.clone(), Visibility::All)], requests, required)
+        lookup::wait(&self.inner.session, &[(self.clone(), Visibility::All)], requests, required)
+    }
+
+    /// Removes symbols by name, all or none. Lazy ones are discarded from their unit; the code of ready ones stays with
+    /// its tracker until that is removed.
+    ///
+    /// # Errors
+    /// [`ErrorKind::SymbolsNotFound`]; [`ErrorKind::SymbolsCouldNotBeRemoved`] for those that are being materialised.
+    /// Nothing was removed then.
+    pub fn remove_symbols(&self, names: &[&str]) -> Result<()> {
+        let mut units = Vec::new();
+        let removed = {
+            let mut state = self.inner.state.lock();
+            let ids = state.removable(self, names)?;
+            let removed: Vec<_> = ids.into_iter().filter_map(|id| state.table.remove(id)).collect();
+            for removed in &removed {
+                let Some(unit) = removed.symbol.unit else { continue };
+                if let Some(record) = state.table.unit_mut(unit) {
+                    record.discarded.push(removed.symbol.name.clone());
+                }
+                units.extend(state.table.drop_unit_if_empty(unit));
+            }
+            removed
+        };
+        drop((removed, units));
+        Ok(())
     }
 
     /// Symbols without address that are not ready: what has to be looked up for all initialisers to be linked.
@@ -215,16 +268,16 @@ impl JitDylib {
             for core in cores {
                 let held = core.gate.retire();
                 if held != Retire::AlreadyRetired {
-                    taken.push((state.unpublish(&core), core.defunct()));
+                    taken.push((state.unpublish(&core), core.clone()));
                     retired.push((core, held));
                 }
             }
         }
-        for (unpublished, cause) in taken {
-            unpublished.settle(&self.session, &cause);
+        for (unpublished, core) in taken {
+            unpublished.settle(|| core.defunct());
         }
         let cores: Vec<_> = retired.iter().map(|(core, _)| core.clone()).collect();
-        reclaim::after_retire(&self.session, retired);
+        reclaim::after_retire(&self.inner.session, retired);
         Error::join(cores.iter().flat_map(|core| core.gate.failures()).collect())?;
         Ok(cores.into_iter().map(Removal::new).filter(|removal| !removal.is_complete()).collect())
     }
@@ -239,9 +292,9 @@ impl JitDylib {
         let mut state = self.inner.state.lock();
         state.open = false;
         state.link_order.clear();
-        let generators = std::mem::replace(&mut state.generators, Arc::from([]));
+        let generators = std::mem::take(&mut state.generators);
         drop(state);
-        drop(generators);
+        generators.iter().for_each(|entry| entry.abandon());
     }
 
     /// Matches the `missing` ones of `requests`; the matched leave `missing`.
@@ -278,35 +331,25 @@ impl fmt::Debug for JitDylib {
     }
 }
 
-/// A snapshot of a dylib's generators.
-pub(crate) struct GeneratorList {
-    list: Arc<[Arc<dyn DefinitionGenerator>]>,
-    next: usize,
-}
-
-impl Iterator for GeneratorList {
-    type Item = Arc<dyn DefinitionGenerator>;
-    fn next(&mut self) -> Option<Self::Item> {
-        let generator = self.list.get(self.next)?.clone();
-        self.next += 1;
-        Some(generator)
-    }
-}
-
 impl DylibInner {
-    pub(crate) fn new(id: DylibId, name: &str, serial: u64) -> DylibInner {
+    pub(crate) fn new(session: Arc<SessionInner>, id: DylibId, name: &str, serial: u64) -> DylibInner {
         DylibInner {
+            session,
             id,
             name: Arc::from(name),
             serial,
-            state: Mutex::new(DylibState {
-                open: true,
-                table: SymbolTable::default(),
-                link_order: Vec::new(),
-                generators: Arc::from([]),
-                default_tracker: None,
-                trackers_created: 0,
-            }),
+            managers: Mutex::ranked(Rank::Growth, (0, Arc::from([]))),
+            state: Mutex::ranked(
+                Rank::Dylib,
+                DylibState {
+                    open: true,
+                    table: SymbolTable::default(),
+                    link_order: Vec::new(),
+                    generators: Vec::new(),
+                    default_tracker: None,
+                    trackers_created: 0,
+                },
+            ),
         }
     }
 
@@ -354,6 +397,30 @@ impl DylibState {
         let id = self.table.find(name)?;
         let flags = self.table.symbol(id)?.flags;
         (visibility == Visibility::All || flags.contains(SymbolFlags::EXPORTED)).then_some(id)
+    }
+
+    /// The entries of `names`, if each is there and none is being materialised.
+    fn removable(&self, dylib: &JitDylib, names: &[&str]) -> Result<Vec<SymbolId>> {
+        let (mut found, mut missing, mut busy) = (Vec::new(), Vec::new(), Vec::new());
+        for name in names {
+            match self.table.find(name).and_then(|id| Some((id, self.table.symbol(id)?.state))) {
+                Some((id, SymbolState::NeverSearched | SymbolState::Ready)) => found.push(id),
+                Some(_) => busy.push(name.to_string()),
+                None => missing.push(name.to_string()),
+            }
+        }
+        let dylib = dylib.name().to_string();
+        if !missing.is_empty() {
+            return Err(ErrorKind::SymbolsNotFound { symbols: missing, needed_by: None, searched: vec![dylib] }.into());
+        }
+        if !busy.is_empty() {
+            return Err(ErrorKind::SymbolsCouldNotBeRemoved { dylib, symbols: busy }.into());
+        }
+        Ok(found)
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.open
     }
 
     /// Refuses a definition under a tracker that is not live in an open dylib.

@@ -11,7 +11,7 @@ use std::hash::BuildHasher;
 use rustc_hash::FxBuildHasher;
 
 use crate::session::resource_tracker::ResourceKey;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, Rank};
 
 /// What is owned per key.
 pub struct Ledger<R> {
@@ -23,7 +23,7 @@ type Shard<R> = Mutex<HashMap<ResourceKey, Vec<R>, FxBuildHasher>>;
 impl<R> Ledger<R> {
     /// An empty ledger.
     pub fn new() -> Ledger<R> {
-        Ledger { shards: (0..SHARDS).map(|_| Mutex::new(HashMap::default())).collect() }
+        Ledger { shards: (0..SHARDS).map(|_| Mutex::ranked(Rank::Manager, HashMap::default())).collect() }
     }
 
     /// Adds `resource` under `key`.

@@ -1,7 +1,8 @@
 //! Looking symbols up: find every name first, then ask for all of them, then wait.
 //!
-//! 1. In each dylib of the search order, names are matched; what is missing is asked of the dylib's generators. If a
-//!    required name is found nowhere, the lookup fails with all missing names and nothing was materialised.
+//! 1. In each dylib of the search order, names are matched; what is missing is asked of the dylib's generators
+//!    (`search.rs`). If a required name is found nowhere, the lookup fails with all missing names and nothing was
+//!    materialised.
 //! 2. Each found symbol is either far enough along, or the query is attached to it; a lazy unit behind it is taken out
 //!    and dispatched.
 //! 3. The last symbol to arrive completes the query, outside all locks.
@@ -13,12 +14,13 @@ use std::fmt;
 
 use crate::base::{ExecutorAddr, Name};
 use crate::error::{Error, ErrorKind, Result};
-use crate::session::dispatch::{self, Task, dispatch};
+use crate::session::dispatch::{Answer, Task, dispatch};
 use crate::session::execution_session::SessionInner;
-use crate::session::jit_dylib::{JitDylib, Visibility};
-use crate::session::materialization::MaterializationResponsibility;
+use crate::session::jit_dylib::{DylibInner, JitDylib, Visibility};
+use crate::session::responsibility::MaterializationResponsibility;
+use crate::session::search::{Match, Progress, Search};
 use crate::session::symbol::{SymbolFlags, SymbolId, SymbolRef, SymbolState};
-use crate::sync::{Arc, Condvar, Mutex};
+use crate::sync::{Arc, Mutex, Rank};
 
 /// One name that a lookup asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,15 +89,27 @@ struct QueryState {
 pub(crate) struct Waiter {
     pub(crate) query: Arc<Query>,
     pub(crate) index: usize,
-    pub(crate) dylib: Arc<super::jit_dylib::DylibInner>,
+    pub(crate) dylib: Arc<DylibInner>,
 }
 
 /// A symbol as its table knows it.
-pub(crate) struct Found {
+pub(crate) struct Found<'a> {
     pub(crate) address: ExecutorAddr,
     pub(crate) flags: SymbolFlags,
     pub(crate) id: SymbolId,
-    pub(crate) name: Name,
+    pub(crate) name: &'a Name,
+}
+
+impl Found<'_> {
+    fn result(&self, dylib: &Arc<DylibInner>) -> LookupResult {
+        // Nothing can be taken away from under an absolute symbol, so there is nothing to refer to.
+        let symbol = (!self.flags.contains(SymbolFlags::ABSOLUTE)).then(|| SymbolRef {
+            dylib: dylib.clone(),
+            id: self.id,
+            name: self.name.clone(),
+        });
+        LookupResult { address: self.address, flags: self.flags, symbol }
+    }
 }
 
 /// A query that has its answer: to be told outside all locks.
@@ -108,6 +122,11 @@ impl Completion {
     fn into_task(self) -> Task {
         Box::new(move || (self.on_complete)(self.outcome))
     }
+}
+
+/// Tells a lookup that it failed.
+pub(crate) fn fail(on_complete: OnComplete, error: Error) {
+    complete(vec![Completion { on_complete, outcome: Err(error) }]);
 }
 
 /// Tells finished queries, on this thread.
@@ -142,19 +161,10 @@ impl Query {
 }
 
 impl Waiter {
-    pub(crate) fn satisfy(self, found: &Found) -> Option<Completion> {
-        let result = LookupResult { address: found.address, flags: found.flags, symbol: reference(&self.dylib, found) };
+    pub(crate) fn satisfy(self, found: &Found<'_>) -> Option<Completion> {
+        let result = found.result(&self.dylib);
         self.query.arrive(Some((self.index, result)))
     }
-}
-
-fn reference(dylib: &Arc<super::jit_dylib::DylibInner>, found: &Found) -> Option<SymbolRef> {
-    // Nothing can be taken away from under an absolute symbol, so there is nothing to refer to.
-    (!found.flags.contains(SymbolFlags::ABSOLUTE)).then(|| SymbolRef {
-        dylib: dylib.clone(),
-        id: found.id,
-        name: found.name.clone(),
-    })
 }
 
 /// Looks `requests` up and calls `on_complete` on whichever thread has the answer.
@@ -166,119 +176,134 @@ pub(crate) fn start(
     needed_by: Option<&str>,
     on_complete: OnComplete,
 ) {
-    let required = match required {
-        RequiredState::Resolved => SymbolState::Resolved,
-        RequiredState::Ready => SymbolState::Ready,
-    };
-    let matches = match find_all(order, requests, needed_by) {
-        Ok(matches) => matches,
+    let mut search = Search::new(order, requests);
+    match search.run() {
+        Ok(Progress::Found) => finish(session, search, required, needed_by, on_complete),
+        Ok(Progress::Suspended(place)) => {
+            let goal =
+                Goal { session: session.clone(), required, needed_by: needed_by.map(str::to_string), on_complete };
+            place.park(search.into_parked(goal));
+        }
+        Err(error) => complete(vec![Completion { on_complete, outcome: Err(error) }]),
+    }
+}
+
+/// What a lookup is for, kept while its search is suspended.
+pub(crate) struct Goal {
+    pub(crate) session: Arc<SessionInner>,
+    pub(crate) required: RequiredState,
+    pub(crate) needed_by: Option<String>,
+    pub(crate) on_complete: OnComplete,
+}
+
+/// Steps 2 and 3, after a search that ran to its end.
+pub(crate) fn finish(
+    session: &Arc<SessionInner>,
+    search: Search<'_>,
+    required: RequiredState,
+    needed_by: Option<&str>,
+    on_complete: OnComplete,
+) {
+    let required = state_of(required);
+    let (order, requests, matches) = match search.matches(needed_by) {
+        Ok(found) => found,
         Err(error) => return complete(vec![Completion { on_complete, outcome: Err(error) }]),
     };
     let query = Arc::new(Query {
         required,
-        state: Mutex::new(QueryState {
-            outstanding: matches.len() + 1,
-            results: vec![LookupResult::MISSING; requests.len()],
-            on_complete: Some(on_complete),
-        }),
+        state: Mutex::ranked(
+            Rank::Query,
+            QueryState {
+                outstanding: matches.len() + 1,
+                results: vec![LookupResult::MISSING; requests.len()],
+                on_complete: Some(on_complete),
+            },
+        ),
     });
     let mut tasks: Vec<Task> = Vec::new();
     for group in matches.chunk_by(|a, b| a.dylib == b.dylib) {
-        if let Err(error) = attach(session, &order[group[0].dylib], group, requests, &query, &mut tasks) {
+        if let Err(error) = attach(&order[group[0].dylib], group, &requests, &query, &mut tasks) {
             complete(query.fail(&error).into_iter().collect());
             break;
         }
     }
     let arrived = query.arrive(None);
-    tasks.extend(arrived.map(Completion::into_task));
-    if !tasks.is_empty() {
-        dispatch(tasks);
+    session.dispatcher.start(tasks);
+    complete(arrived.into_iter().collect());
+}
+
+/// The answer of a lookup that has nothing to wait for: a few names, each far enough along. Asks no generator and makes
+/// no query; `None` sends the caller the long way round.
+fn found_now(
+    order: &[(JitDylib, Visibility)],
+    requests: &[SymbolRequest<'_>],
+    required: RequiredState,
+) -> Option<LookupResults> {
+    if requests.len() > FEW {
+        return None;
+    }
+    let required = state_of(required);
+    let find = |request: &SymbolRequest<'_>| {
+        for (dylib, visibility) in order {
+            let state = dylib.inner().state.lock();
+            if !state.is_open() {
+                return None;
+            }
+            let Some(id) = state.find_visible(request.name, *visibility) else { continue };
+            let symbol = state.table.symbol(id).filter(|symbol| symbol.state >= required)?;
+            let found = Found { address: symbol.address, flags: symbol.flags, id, name: &symbol.name };
+            return Some(found.result(dylib.inner()));
+        }
+        None
+    };
+    requests.iter().map(find).collect()
+}
+
+fn state_of(required: RequiredState) -> SymbolState {
+    match required {
+        RequiredState::Resolved => SymbolState::Resolved,
+        RequiredState::Ready => SymbolState::Ready,
     }
 }
 
-/// Looks `requests` up and waits, running this thread's tasks meanwhile.
+/// Up to so many names are worth a look before the real lookup.
+const FEW: usize = 4;
+
+/// Looks `requests` up and waits, running tasks meanwhile.
 pub(crate) fn wait(
     session: &Arc<SessionInner>,
     order: &[(JitDylib, Visibility)],
     requests: &[SymbolRequest<'_>],
     required: RequiredState,
 ) -> Result<LookupResults> {
-    let answer = Arc::new((Mutex::new(None), Condvar::new()));
-    let told = answer.clone();
-    let on_complete: OnComplete = Box::new(move |outcome| {
-        *told.0.lock() = Some(outcome);
-        told.1.notify_all();
-    });
-    start(session, order, requests, required, None, on_complete);
-    loop {
-        if let Some(outcome) = answer.0.lock().take() {
-            return outcome;
-        }
-        // Inside a task, dispatch only queues: what this lookup waits for may be in this thread's own queue.
-        if let Some(task) = dispatch::next() {
-            task();
-            continue;
-        }
-        let mut slot = answer.0.lock();
-        while slot.is_none() {
-            answer.1.wait(&mut slot);
-        }
+    if let Some(found) = found_now(order, requests, required) {
+        return Ok(found);
     }
+    let answer = Arc::new(Answer::new());
+    let (told, dispatcher) = (answer.clone(), session.dispatcher.clone());
+    let on_complete: OnComplete = Box::new(move |outcome| dispatcher.tell(&told, outcome));
+    start(session, order, requests, required, None, on_complete);
+    session.dispatcher.wait(&answer)
 }
 
-#[derive(Clone, Copy)]
-struct Match {
-    request: usize,
-    dylib: usize,
-    id: SymbolId,
-}
-
-/// Step 1: a definition for every required name, in search order. Sorted by dylib.
-fn find_all(
+/// Step 1 alone: the flags of what is found.
+pub(crate) fn flags(
     order: &[(JitDylib, Visibility)],
     requests: &[SymbolRequest<'_>],
-    needed_by: Option<&str>,
-) -> Result<Vec<Match>> {
-    let mut matches = Vec::with_capacity(requests.len());
-    let mut missing: Vec<usize> = (0..requests.len()).collect();
-    for (position, (dylib, visibility)) in order.iter().enumerate() {
-        if missing.is_empty() {
-            break;
-        }
-        dylib.find(requests, &mut missing, *visibility, |request, id| {
-            matches.push(Match { request, dylib: position, id })
-        })?;
-        for generator in dylib.generators() {
-            if missing.is_empty() {
-                break;
-            }
-            // What the dylib defines and hides is missing from this search, but not from the dylib.
-            let names = missing.iter().map(|request| requests[*request].name);
-            let names: Vec<&str> = names.filter(|name| dylib.symbol_flags(name).is_none()).collect();
-            if names.is_empty() {
-                break;
-            }
-            generator.generate(dylib, &names)?;
-            dylib.find(requests, &mut missing, *visibility, |request, id| {
-                matches.push(Match { request, dylib: position, id })
-            })?;
-        }
+) -> Result<Vec<Option<SymbolFlags>>> {
+    let mut search = Search::new(order, requests);
+    // A generator that suspends cannot be waited for without materialising: what it would add is not found.
+    search.run_without_suspending()?;
+    let (order, requests, matches) = search.matches(None)?;
+    let mut flags = vec![None; requests.len()];
+    for Match { request, dylib, id } in matches {
+        flags[request] = order[dylib].0.inner().state.lock().table.symbol(id).map(|symbol| symbol.flags);
     }
-    let mut absent = missing.iter().map(|request| &requests[*request]).filter(|request| request.required).peekable();
-    if absent.peek().is_some() {
-        return Err(ErrorKind::SymbolsNotFound {
-            symbols: absent.map(|request| request.name.to_string()).collect(),
-            needed_by: needed_by.map(str::to_string),
-            searched: order.iter().map(|(dylib, _)| dylib.name().to_string()).collect(),
-        }
-        .into());
-    }
-    Ok(matches)
+    Ok(flags)
 }
 
 /// Step 2 for the matches of one dylib.
 fn attach(
-    session: &Arc<SessionInner>,
     (dylib, visibility): &(JitDylib, Visibility),
     matches: &[Match],
     requests: &[SymbolRequest<'_>],
@@ -299,16 +324,14 @@ fn attach(
             .into());
         };
         if query.is_served_by(symbol.state) {
-            let found = Found { address: symbol.address, flags: symbol.flags, id, name: symbol.name.clone() };
-            let result =
-                LookupResult { address: found.address, flags: found.flags, symbol: reference(dylib.inner(), &found) };
-            let done = query.arrive(Some((*request, result)));
+            let found = Found { address: symbol.address, flags: symbol.flags, id, name: &symbol.name };
+            let done = query.arrive(Some((*request, found.result(dylib.inner()))));
             debug_assert!(done.is_none(), "the attaching thread counts too");
             continue;
         }
         symbol.waiters.push(Waiter { query: query.clone(), index: *request, dylib: dylib.inner().clone() });
         if let Some(unit) = symbol.unit {
-            tasks.extend(MaterializationResponsibility::begin(session, dylib, &mut state, unit));
+            tasks.extend(MaterializationResponsibility::begin(&mut state, unit));
         }
     }
     Ok(())

@@ -1,25 +1,16 @@
-//! [`MaterializationUnit`] and [`MaterializationResponsibility`]: a lazy definition, and the duty of making it real.
+//! [`MaterializationUnit`]: a lazy definition; and how definitions get into a table.
 //!
-//! A unit promises symbols. When one is looked for, the unit is taken out of the table and called with a responsibility:
-//! the only way to resolve, emit or fail those symbols. A responsibility that is dropped fails what it still owes, so no
-//! lookup can hang on forgotten work.
-
-use std::fmt;
-
-use rustc_hash::FxHashSet;
+//! A unit promises symbols. When one is looked for, the unit is taken out of the table and called with a
+//! responsibility (`responsibility.rs`). Definitions are all or nothing: every name is checked before the first is
+//! placed.
 
 use crate::base::{ExecutorAddr, Name};
-use crate::error::{Error, ErrorKind, Result};
-use crate::session::dispatch::Task;
-use crate::session::execution_session::SessionInner;
-use crate::session::jit_dylib::{DylibState, JitDylib};
-use crate::session::lookup::{self, LookupResults, RequiredState, SymbolRequest};
-use crate::session::resource_tracker::{self, ResourceKey, ResourceTracker, TrackerCore};
-use crate::session::symbol::{SymbolFlags, SymbolId, SymbolRef, SymbolState};
-use crate::session::symbol_table::{NewSymbol, RemovedSymbol, UnitId, UnitRecord};
-use crate::session::symbol_watch::SymbolWatch;
-use crate::session::unpublish::Unpublished;
-use crate::session::waiting;
+use crate::error::{ErrorKind, Result};
+use crate::session::jit_dylib::DylibState;
+use crate::session::resource_tracker::TrackerCore;
+use crate::session::responsibility::MaterializationResponsibility;
+use crate::session::symbol::{SymbolFlags, SymbolId, SymbolState};
+use crate::session::symbol_table::{NewSymbol, Symbol, UnitId, UnitRecord};
 use crate::sync::Arc;
 
 /// A lazy definition of some symbols (ORC: `MaterializationUnit`).
@@ -30,6 +21,12 @@ pub trait MaterializationUnit: Send {
     /// The symbols that it promises.
     fn symbols(&self) -> &[(Name, SymbolFlags)];
 
+    /// Bytes of the symbol at a position of [`symbols`](Self::symbols); zero when unknown. Common symbols need it.
+    fn size_bytes(&self, index: usize) -> u64 {
+        let _ = index;
+        0
+    }
+
     /// One of the symbols was looked for: make all those in `responsibility` real. Called with no lock held.
     fn materialize(self: Box<Self>, responsibility: MaterializationResponsibility);
 
@@ -39,331 +36,27 @@ pub trait MaterializationUnit: Send {
     }
 }
 
-/// The duty to resolve and emit, or to fail, some symbols (ORC: `MaterializationResponsibility`).
-#[must_use = "dropping a responsibility fails its symbols"]
-pub struct MaterializationResponsibility {
-    session: Arc<SessionInner>,
-    core: Arc<TrackerCore>,
-    unit_name: Arc<str>,
-    owed: Vec<OwedSymbol>,
-}
-
-/// A symbol that a responsibility has to supply.
-#[derive(Debug, Clone)]
-pub struct OwedSymbol {
-    /// The name.
-    pub name: Name,
-    /// The flags it was promised with.
-    pub flags: SymbolFlags,
-    id: SymbolId,
-}
-
-impl MaterializationResponsibility {
-    /// Takes a lazy unit out of the table; the task makes it real. Called under the dylib's lock.
-    pub(crate) fn begin(
-        session: &Arc<SessionInner>,
-        dylib: &JitDylib,
-        state: &mut DylibState,
-        unit: UnitId,
-    ) -> Option<Task> {
-        let UnitRecord { mut unit, symbols, discarded } = state.table.take_unit(unit)?;
-        let owner = state.table.symbol(*symbols.first()?)?.owner;
-        let core = state.table.tracker(owner)?.core.clone();
-        debug_assert!(Arc::ptr_eq(&core.dylib, dylib.inner()));
-        let mut unit_name = None;
-        let owed = symbols
-            .iter()
-            .filter_map(|id| {
-                let symbol = state.table.symbol(*id)?;
-                unit_name.get_or_insert_with(|| symbol.place.clone());
-                Some(OwedSymbol { name: symbol.name.clone(), flags: symbol.flags, id: *id })
-            })
-            .collect();
-        let unit_name = unit_name?;
-        let responsibility = MaterializationResponsibility { session: session.clone(), core, unit_name, owed };
-        Some(Box::new(move || {
-            for name in &discarded {
-                unit.discard(name);
-            }
-            unit.materialize(responsibility);
-        }))
-    }
-
-    /// The dylib that the symbols belong to.
-    pub fn dylib(&self) -> JitDylib {
-        JitDylib::from_inner(self.session.clone(), self.core.dylib.clone())
-    }
-
-    /// The tracker that the symbols belong to, after transfers.
-    pub fn tracker(&self) -> ResourceTracker {
-        loop {
-            let tracker = ResourceTracker::from_core(self.session.clone(), self.core.current());
-            // Another handle may have been the last until now, and its drop may have won.
-            if !tracker.is_merged() {
-                return tracker;
-            }
-        }
-    }
-
-    /// The unit, as errors call it.
-    pub fn unit_name(&self) -> &str {
-        &self.unit_name
-    }
-
-    /// The symbols that are owed.
-    pub fn symbols(&self) -> &[OwedSymbol] {
-        &self.owed
-    }
-
-    /// Runs `record` with the key of the symbols' tracker, while that can be neither removed nor transferred: the sound
-    /// way to put a resource under a key (ORC: `withResourceKeyDo`).
-    ///
-    /// `record` runs under the tracker's own lock: it must only keep books, and not call back into the session.
-    ///
-    /// # Errors
-    /// [`ErrorKind::TrackerDefunct`], and `record` was not run: give the resource back yourself.
-    pub fn with_resource_key<R>(&self, record: impl FnOnce(ResourceKey) -> R) -> Result<R> {
-        resource_tracker::with_resource_key(&self.core, record)
-    }
-
-    /// Looks names up in the dylib's [search order](JitDylib::search_order), then calls `on_complete` with this
-    /// responsibility and the results, in the order of `requests`, on whichever thread has them.
-    pub fn lookup(
-        self,
-        requests: &[SymbolRequest<'_>],
-        required: RequiredState,
-        on_complete: impl FnOnce(Self, Result<LookupResults>) + Send + 'static,
-    ) {
-        let order = self.dylib().search_order();
-        let (session, unit_name) = (self.session.clone(), self.unit_name.clone());
-        let on_complete = Box::new(move |outcome| on_complete(self, outcome));
-        lookup::start(&session, &order, requests, required, Some(&unit_name), on_complete);
-    }
-
-    /// Tells later how the owed symbols have come on, without keeping anything alive. `None` when none is owed.
-    pub fn watch(&self) -> Option<SymbolWatch> {
-        let owed = self.owed.first()?;
-        Some(SymbolWatch::new(&self.session, &self.core.dylib, owed.id))
-    }
-
-    /// Claims further symbols in the middle of the work. A weak one that is defined already is left out; the result says
-    /// which were claimed.
-    ///
-    /// # Errors
-    /// A duplicate strong definition, or a defunct tracker; nothing was claimed then.
-    pub fn define_materializing(&mut self, symbols: &[(Name, SymbolFlags)]) -> Result<Vec<bool>> {
-        let mut displaced = Displaced::default();
-        let claimed = {
-            let mut state = self.core.dylib.state.lock();
-            // Asked under the dylib's lock: the tracker cannot be transferred from here on.
-            let core = self.core.current();
-            state.check_live(&core)?;
-            check_definable(&state, &core, symbols, &self.unit_name)?;
-            let claim = |(name, flags): &(Name, SymbolFlags)| {
-                let id = place(
-                    &mut state,
-                    &core,
-                    name,
-                    *flags,
-                    None,
-                    Start::Materializing,
-                    &self.unit_name,
-                    &mut displaced,
-                )?;
-                Some(OwedSymbol { name: name.clone(), flags: *flags, id })
-            };
-            symbols.iter().map(claim).collect::<Vec<_>>()
-        };
-        drop(displaced);
-        let outcome = claimed.iter().map(Option::is_some).collect();
-        self.owed.extend(claimed.into_iter().flatten());
-        Ok(outcome)
-    }
-
-    /// Gives every owed symbol its address; links against them may go on. `address_of` is asked once for each.
-    ///
-    /// # Errors
-    /// [`ErrorKind::InterfaceMismatch`] when `address_of` does not know a promised symbol;
-    /// [`ErrorKind::TrackerDefunct`] when the tracker was removed. Fail or drop the responsibility then.
-    pub fn notify_resolved(&self, mut address_of: impl FnMut(&OwedSymbol) -> Option<ExecutorAddr>) -> Result<()> {
-        let mut resolved = Vec::with_capacity(self.owed.len());
-        for owed in self.owed.iter().filter(|owed| !owed.flags.contains(SymbolFlags::SIDE_EFFECTS_ONLY)) {
-            let address = address_of(owed).ok_or_else(|| ErrorKind::InterfaceMismatch {
-                unit: self.unit_name.to_string(),
-                problem: "does not define",
-                symbol: owed.name.to_string(),
-            })?;
-            resolved.push((owed.id, address));
-        }
-        let mut completions = Vec::new();
-        {
-            let mut state = self.core.dylib.state.lock();
-            // All refusals first: a completion that was taken out of the table must be told.
-            state.check_live(&self.core.current())?;
-            if resolved.iter().any(|(id, _)| state.table.symbol(*id).is_none()) {
-                return Err(self.core.defunct());
-            }
-            for (id, address) in resolved {
-                let Some(symbol) = state.table.symbol_mut(id) else { continue };
-                symbol.address = address;
-                state.table.advance(id, SymbolState::Resolved, &mut completions);
-            }
-        }
-        lookup::complete(completions);
-        Ok(())
-    }
-
-    /// The code is in place, and refers to `dependencies` (from [`lookup`](Self::lookup)). The symbols are ready as soon
-    /// as all of those are, and the tracker pins the trackers of those.
-    ///
-    /// # Errors
-    /// When the tracker or a dependency was removed; the symbols have failed then.
-    pub fn notify_emitted(mut self, dependencies: Vec<SymbolRef>) -> Result<()> {
-        let own = self.take_owed();
-        let mut completions = Vec::new();
-        let outcome = self.emit(own.clone(), dependencies, &mut completions);
-        lookup::complete(completions);
-        if let Err(error) = &outcome {
-            self.fail_symbols(own, error);
-        }
-        outcome
-    }
-
-    /// Gives up: the symbols leave the table, and whoever waits for them is told why.
-    pub fn fail(mut self, error: Error) {
-        let own = self.take_owed();
-        self.fail_symbols(own, &error);
-    }
-
-    fn emit(
-        &self,
-        own: Vec<SymbolRef>,
-        dependencies: Vec<SymbolRef>,
-        completions: &mut Vec<lookup::Completion>,
-    ) -> Result<()> {
-        self.check_resolved(&own)?;
-        let own_nodes: FxHashSet<_> = own.iter().map(SymbolRef::order).collect();
-        let dependencies = waiting::distinct(dependencies, &own_nodes);
-        let all_ready = self.pin_dependencies(&own, &dependencies)?;
-        if all_ready && self.ready_at_once(&own, completions)? {
-            return Ok(());
-        }
-        self.session.waiting.lock().emit(&self.core.current(), own, &dependencies, completions)
-    }
-
-    /// Code without an address cannot be used, so it cannot become ready.
-    fn check_resolved(&self, own: &[SymbolRef]) -> Result<()> {
-        let state = self.core.dylib.state.lock();
-        for owed in own {
-            let symbol = state.table.symbol(owed.id).ok_or_else(|| self.core.defunct())?;
-            if symbol.state < SymbolState::Resolved && !symbol.flags.contains(SymbolFlags::SIDE_EFFECTS_ONLY) {
-                let (unit, symbol) = (self.unit_name.to_string(), owed.name.to_string());
-                return Err(ErrorKind::InterfaceMismatch { unit, problem: "emits without an address", symbol }.into());
-            }
-        }
-        Ok(())
-    }
-
-    /// Pins the trackers that own the dependencies; whether all dependencies are ready.
-    fn pin_dependencies(&self, own: &[SymbolRef], dependencies: &[SymbolRef]) -> Result<bool> {
-        let mut owners: Vec<(Arc<TrackerCore>, &SymbolRef)> = Vec::new();
-        let mut all_ready = true;
-        for group in dependencies.chunk_by(|a, b| a.dylib.id == b.dylib.id) {
-            let state = group[0].dylib.state.lock();
-            for dependency in group {
-                let symbol = state.table.symbol(dependency.id).ok_or_else(|| waiting::removed(dependency, own))?;
-                all_ready &= symbol.state == SymbolState::Ready;
-                let owner = state.table.tracker(symbol.owner).map(|record| &record.core);
-                let owner = owner.ok_or_else(|| waiting::removed(dependency, own))?;
-                if !owners.iter().any(|(known, _)| known.key == owner.key) {
-                    owners.push((owner.clone(), dependency));
-                }
-            }
-        }
-        let core = self.core.current();
-        owners.retain(|(owner, _)| owner.key != core.key);
-        if owners.is_empty() {
-            return Ok(all_ready);
-        }
-        let mut pins = self.session.pins.lock();
-        // Merges hold the pin graph, so what a tracker has become cannot change from here on.
-        let core = core.current();
-        for (owner, dependency) in owners {
-            if !pins.add(&core, &owner.current()) {
-                return Err(if core.gate.is_live() { waiting::removed(dependency, own) } else { core.defunct() });
-            }
-        }
-        Ok(all_ready)
-    }
-
-    /// Makes the symbols ready without the waiting graph, unless somebody in there waits for one of them.
-    fn ready_at_once(&self, own: &[SymbolRef], completions: &mut Vec<lookup::Completion>) -> Result<bool> {
-        let mut state = self.core.dylib.state.lock();
-        state.check_live(&self.core.current())?;
-        for symbol in own {
-            let symbol = state.table.symbol(symbol.id).ok_or_else(|| self.core.defunct())?;
-            if symbol.has_dependants {
-                return Ok(false);
-            }
-        }
-        for symbol in own {
-            state.table.advance(symbol.id, SymbolState::Ready, completions);
-        }
-        Ok(true)
-    }
-
-    fn take_owed(&mut self) -> Vec<SymbolRef> {
-        let dylib = &self.core.dylib;
-        let owed = std::mem::take(&mut self.owed);
-        owed.into_iter().map(|owed| SymbolRef { dylib: dylib.clone(), id: owed.id, name: owed.name }).collect()
-    }
-
-    fn fail_symbols(&self, own: Vec<SymbolRef>, error: &Error) {
-        let symbols: Vec<RemovedSymbol> = {
-            let mut state = self.core.dylib.state.lock();
-            own.iter().filter_map(|symbol| state.table.remove(symbol.id)).collect()
-        };
-        Unpublished { dylib: self.core.dylib.clone(), symbols, units: Vec::new() }.settle(&self.session, error);
-    }
-}
-
-impl Drop for MaterializationResponsibility {
-    fn drop(&mut self) {
-        if self.owed.is_empty() {
-            return;
-        }
-        let own = self.take_owed();
-        let error = ErrorKind::ResponsibilityDropped {
-            unit: self.unit_name.to_string(),
-            symbols: own.iter().map(|symbol| symbol.name.to_string()).collect(),
-        };
-        self.fail_symbols(own, &error.into());
-    }
-}
-
-impl fmt::Debug for MaterializationResponsibility {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "responsibility of {} for {:?}", self.unit_name, self.owed)
-    }
-}
-
 /// Adds a unit's symbols to its tracker's dylib.
 pub(crate) fn define(core: &Arc<TrackerCore>, unit: Box<dyn MaterializationUnit>) -> Result<()> {
     let symbols = unit.symbols().to_vec();
+    let sizes: Vec<u64> = (0..symbols.len()).map(|index| unit.size_bytes(index)).collect();
+    let definitions =
+        || symbols.iter().zip(&sizes).map(|((name, flags), size)| Definition { name, flags: *flags, size: *size });
     let unit_name: Arc<str> = Arc::from(unit.name());
     let mut displaced = Displaced::default();
     {
         let mut state = core.dylib.state.lock();
         state.check_live(core)?;
-        check_definable(&state, core, &symbols, &unit_name)?;
+        check_definable(&state, core, definitions(), &unit_name)?;
         let id = state.table.add_unit(unit);
-        for (name, flags) in &symbols {
+        for new in definitions() {
+            let name = new.name;
             // A name that one unit promises twice is one symbol.
             let existing = state.table.find(name).and_then(|existing| state.table.symbol(existing));
             if existing.is_some_and(|existing| existing.unit == Some(id)) {
                 continue;
             }
-            if place(&mut state, core, name, *flags, Some(id), Start::Lazy, &unit_name, &mut displaced).is_none()
+            if place(&mut state, core, new, Some(id), Start::Lazy, &unit_name, &mut displaced).is_none()
                 && let Some(record) = state.table.unit_mut(id)
             {
                 record.discarded.push(name.clone());
@@ -383,10 +76,11 @@ pub(crate) fn define_absolute(core: &Arc<TrackerCore>, symbols: Vec<(Name, Execu
     {
         let mut state = core.dylib.state.lock();
         state.check_live(core)?;
-        check_definable(&state, core, &promised, &place_name)?;
+        check_definable(&state, core, promised.iter().map(Definition::of), &place_name)?;
         for (name, address, flags) in &symbols {
             let flags = *flags | SymbolFlags::ABSOLUTE;
-            place(&mut state, core, name, flags, None, Start::Ready(*address), &place_name, &mut displaced);
+            let new = Definition { name, flags, size: 0 };
+            place(&mut state, core, new, None, Start::Ready(*address), &place_name, &mut displaced);
         }
     }
     drop(displaced);
@@ -395,59 +89,116 @@ pub(crate) fn define_absolute(core: &Arc<TrackerCore>, symbols: Vec<(Name, Execu
 
 /// What definitions pushed out of the table: dropped after the lock is released.
 #[derive(Default)]
-struct Displaced {
+pub(crate) struct Displaced {
     units: Vec<UnitRecord>,
 }
 
-enum Start {
+pub(crate) enum Start {
     Lazy,
     Materializing,
     Ready(ExecutorAddr),
 }
 
-/// Whether every one of `symbols` can be defined, before any is: definitions are all or nothing.
-fn check_definable(state: &DylibState, core: &TrackerCore, symbols: &[(Name, SymbolFlags)], place: &str) -> Result<()> {
-    for (name, flags) in symbols {
-        let Some(existing) = state.table.find(name).and_then(|id| state.table.symbol(id)) else { continue };
-        let gives_way = existing.flags.is_weak() && existing.state == SymbolState::NeverSearched;
-        if !flags.is_weak() && !gives_way {
-            return Err(ErrorKind::DuplicateDefinition {
-                symbol: name.to_string(),
-                dylib: core.dylib.name.to_string(),
-                first: existing.place.to_string(),
-                second: place.to_string(),
+/// A definition on its way into a table.
+pub(crate) struct Definition<'a> {
+    pub(crate) name: &'a Name,
+    pub(crate) flags: SymbolFlags,
+    /// Bytes; zero when unknown.
+    pub(crate) size: u64,
+}
+
+impl<'a> Definition<'a> {
+    pub(crate) fn of((name, flags): &'a (Name, SymbolFlags)) -> Definition<'a> {
+        Definition { name, flags: *flags, size: 0 }
+    }
+}
+
+/// What becomes of a definition whose name is taken.
+#[derive(Debug, PartialEq, Eq)]
+enum Contest {
+    /// The one that is there counts.
+    Keep,
+    /// The new one counts.
+    Replace,
+    /// Neither gives way.
+    Duplicate,
+    /// A common symbol wants more room than the definition that counts has.
+    TooSmall { wanted: u64, found: u64 },
+}
+
+impl Contest {
+    /// ELF's rules, with one of ours: what has been looked for stays. Of common symbols the largest counts; a
+    /// definition stands in for a common symbol if it is large enough.
+    fn judge(existing: &Symbol, new: &Definition<'_>) -> Contest {
+        let is_untouched = existing.state == SymbolState::NeverSearched;
+        let is_common = |flags: SymbolFlags| flags.contains(SymbolFlags::COMMON);
+        let lacks_room = |wanted: u64, found: u64| found != 0 && wanted > found;
+        match (is_common(existing.flags), is_common(new.flags)) {
+            (true, true) if is_untouched && lacks_room(new.size, existing.size) => Contest::Replace,
+            (_, true) if lacks_room(new.size, existing.size) => {
+                Contest::TooSmall { wanted: new.size, found: existing.size }
             }
-            .into());
+            (_, true) => Contest::Keep,
+            (true, false) if new.flags.is_weak() => Contest::Keep,
+            (true, false) if is_untouched && lacks_room(existing.size, new.size) => {
+                Contest::TooSmall { wanted: existing.size, found: new.size }
+            }
+            _ if new.flags.is_weak() => Contest::Keep,
+            _ if existing.flags.is_weak() && is_untouched => Contest::Replace,
+            _ => Contest::Duplicate,
+        }
+    }
+}
+
+/// Whether every one of `definitions` can be defined, before any is: definitions are all or nothing.
+pub(crate) fn check_definable<'a>(
+    state: &DylibState,
+    core: &TrackerCore,
+    definitions: impl IntoIterator<Item = Definition<'a>>,
+    place: &str,
+) -> Result<()> {
+    for new in definitions {
+        let Some(existing) = state.table.find(new.name).and_then(|id| state.table.symbol(id)) else { continue };
+        let (symbol, dylib) = (new.name.to_string(), core.dylib.name.to_string());
+        let (first, second) = (existing.place.to_string(), place.to_string());
+        match Contest::judge(existing, &new) {
+            Contest::Keep | Contest::Replace => {}
+            Contest::Duplicate => {
+                return Err(ErrorKind::DuplicateDefinition { symbol, dylib, first, second }.into());
+            }
+            Contest::TooSmall { wanted, found } => {
+                return Err(ErrorKind::CommonTooSmall { symbol, dylib, first, second, wanted, found }.into());
+            }
         }
     }
     Ok(())
 }
 
 /// Defines one name; `None` when an existing definition counts.
-#[allow(clippy::too_many_arguments)]
-fn place(
+pub(crate) fn place(
     state: &mut DylibState,
     core: &TrackerCore,
-    name: &Name,
-    flags: SymbolFlags,
+    new: Definition<'_>,
     unit: Option<UnitId>,
     start: Start,
     place: &Arc<str>,
     displaced: &mut Displaced,
 ) -> Option<SymbolId> {
-    if let Some(existing) = state.table.find(name) {
-        // What cannot give way here was defined by this very call: a name given twice is one symbol.
-        if flags.is_weak() || state.table.symbol(existing)?.state != SymbolState::NeverSearched {
+    if let Some(existing) = state.table.find(new.name) {
+        // Every name was judged before the first was placed; what cannot give way now was defined by this very call: a
+        // name given twice is one symbol.
+        if Contest::judge(state.table.symbol(existing)?, &new) != Contest::Replace {
             return None;
         }
         let old = state.table.remove(existing)?;
         if let Some(old_unit) = old.symbol.unit {
             if let Some(record) = state.table.unit_mut(old_unit) {
-                record.discarded.push(name.clone());
+                record.discarded.push(new.name.clone());
             }
             displaced.units.extend(state.table.drop_unit_if_empty(old_unit));
         }
     }
+    let Definition { name, flags, size } = new;
     let (symbol_state, address) = match start {
         Start::Lazy => (SymbolState::NeverSearched, ExecutorAddr::NULL),
         Start::Materializing => (SymbolState::Materializing, ExecutorAddr::NULL),
@@ -456,6 +207,7 @@ fn place(
     Some(state.table.insert(NewSymbol {
         name: name.clone(),
         flags,
+        size,
         owner: core.key.tracker,
         unit,
         state: symbol_state,

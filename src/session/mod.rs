@@ -38,17 +38,23 @@
 //!
 //! This room does not link, does not allocate code memory, does not call code.
 
+mod aliases;
 mod dependants;
 mod dispatch;
+mod emission;
 mod execution_session;
 mod generator;
 mod jit_dylib;
 mod ledger;
+mod link_order;
 mod lookup;
+mod lookup_future;
 mod materialization;
 mod reclaim;
 mod resource_manager;
 mod resource_tracker;
+mod responsibility;
+mod search;
 mod symbol;
 mod symbol_table;
 mod symbol_watch;
@@ -56,14 +62,18 @@ mod tracker_gate;
 mod unpublish;
 mod waiting;
 
-pub use execution_session::{ExecutionSession, ReclaimPolicy};
-pub use generator::DefinitionGenerator;
+pub use aliases::{Alias, ReexportsGenerator};
+pub use emission::DependencyGroup;
+pub use execution_session::{ExecutionSession, ReclaimPolicy, SessionOptions};
+pub use generator::{DefinitionGenerator, SuspendedLookup, Suspension};
 pub use jit_dylib::{JitDylib, Visibility};
 pub use ledger::Ledger;
 pub use lookup::{LookupResult, RequiredState, SymbolRequest};
-pub use materialization::{MaterializationResponsibility, MaterializationUnit};
+pub use lookup_future::LookupFuture;
+pub use materialization::MaterializationUnit;
 pub use reclaim::Removal;
 pub use resource_manager::ResourceManager;
 pub use resource_tracker::{Pin, ResourceKey, ResourceTracker};
+pub use responsibility::{MaterializationResponsibility, OwedSymbol};
 pub use symbol::{SymbolFlags, SymbolRef, SymbolState};
 pub use symbol_watch::{SymbolWatch, Watched};

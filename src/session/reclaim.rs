@@ -81,14 +81,18 @@ pub(crate) fn after_retire(session: &Arc<SessionInner>, retired: Vec<(Arc<Tracke
 }
 
 /// Does what the drop of a handle left to do, here or, by policy, at the next `ExecutionSession::reclaim`.
-pub(crate) fn after_unpin(session: &Arc<SessionInner>, core: Arc<TrackerCore>, left: Unpin) {
+pub(crate) fn after_unpin(core: Arc<TrackerCore>, left: Unpin) {
+    if left == Unpin::Nothing {
+        return;
+    }
+    let session = core.dylib.session.clone();
     let free = match left {
         Unpin::Nothing => return,
         Unpin::Reclaim => vec![core],
         Unpin::AskDependants => session.pins.lock().claim_free(&core, &FxHashSet::default()),
     };
     match session.reclaim_policy {
-        ReclaimPolicy::OnDrop => reclaim(session, free),
+        ReclaimPolicy::OnDrop => reclaim(&session, free),
         ReclaimPolicy::Explicit => free.into_iter().for_each(|core| session.deferred.push(core)),
     }
 }
@@ -108,11 +112,12 @@ pub(crate) fn reclaim(session: &Arc<SessionInner>, mut free: Vec<Arc<TrackerCore
 /// One batch; returns the trackers that it was the last to hold.
 fn reclaim_batch(session: &Arc<SessionInner>, batch: Vec<Arc<TrackerCore>>) -> Vec<Arc<TrackerCore>> {
     // No lock is held from here on (S5), and nobody else reclaims these (S4).
-    let managers = session.managers();
+    let Some(first) = batch.first() else { return Vec::new() };
+    let managers = session.managers(&first.dylib);
     let mut failures: Vec<Vec<Error>> = batch.iter().map(|_| Vec::new()).collect();
     for manager in managers.iter().rev() {
         for (core, failed) in batch.iter().zip(&mut failures) {
-            let dylib = JitDylib::from_inner(session.clone(), core.dylib.clone());
+            let dylib = JitDylib::from_inner(core.dylib.clone());
             // A manager that panics must not keep the others, or this removal, from coming to an end.
             let told = catch_unwind(AssertUnwindSafe(|| manager.remove_resources(&dylib, core.key)));
             failed.extend(told.unwrap_or_else(|panic| Err(panicked(&*panic))).err());

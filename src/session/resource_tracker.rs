@@ -9,12 +9,13 @@ use std::fmt;
 
 use crate::base::{ExecutorAddr, Name};
 use crate::error::{Error, ErrorKind, Result};
-use crate::session::execution_session::SessionInner;
+use crate::session::dependants::PinGraph;
 use crate::session::jit_dylib::{DylibId, DylibInner, JitDylib};
 use crate::session::materialization::{self, MaterializationUnit};
 use crate::session::reclaim::{self, Removal};
-use crate::session::symbol::SymbolFlags;
+use crate::session::symbol::{SymbolFlags, SymbolRef};
 use crate::session::tracker_gate::{Defunct, Retire, TrackerGate};
+use crate::session::waiting;
 use crate::sync::{Arc, AtomicU64, Ordering};
 
 slotmap::new_key_type! {
@@ -59,15 +60,14 @@ pub(crate) struct TrackerCore {
 pub struct ResourceTracker(Arc<TrackerHandle>);
 
 struct TrackerHandle {
-    session: Arc<SessionInner>,
     core: Arc<TrackerCore>,
 }
 
 impl ResourceTracker {
-    pub(crate) fn from_core(session: Arc<SessionInner>, core: Arc<TrackerCore>) -> ResourceTracker {
+    pub(crate) fn from_core(core: Arc<TrackerCore>) -> ResourceTracker {
         // Pairs with the drop of a handle through the gate: see `TrackerHandle::drop`.
         core.handles.fetch_add(1, Ordering::Relaxed);
-        ResourceTracker(Arc::new(TrackerHandle { session, core }))
+        ResourceTracker(Arc::new(TrackerHandle { core }))
     }
 
     /// Whether the tracker was transferred.
@@ -84,12 +84,39 @@ impl ResourceTracker {
 
     /// The dylib that the tracker belongs to.
     pub fn dylib(&self) -> JitDylib {
-        JitDylib::from_inner(self.0.session.clone(), self.0.core.dylib.clone())
+        JitDylib::from_inner(self.0.core.dylib.clone())
     }
 
     /// Whether the tracker was removed or transferred.
     pub fn is_defunct(&self) -> bool {
         !self.0.core.gate.is_live()
+    }
+
+    /// Runs `record` with the key, while the tracker can be neither removed nor transferred; see
+    /// [`MaterializationResponsibility::with_resource_key`](crate::session::MaterializationResponsibility::with_resource_key).
+    ///
+    /// # Errors
+    /// [`ErrorKind::TrackerDefunct`], and `record` was not run.
+    pub fn with_resource_key<R>(&self, record: impl FnOnce(ResourceKey) -> R) -> Result<R> {
+        if self.is_defunct() {
+            return Err(self.0.core.defunct());
+        }
+        with_resource_key(&self.0.core, record)
+    }
+
+    /// The trackers that this one's code refers to, and so keeps, in no particular order.
+    pub fn dependencies(&self) -> Vec<ResourceTracker> {
+        self.handles(|pins, key| pins.dependencies(key))
+    }
+
+    /// The trackers whose code refers to this one's, and so keeps it, in no particular order.
+    pub fn dependents(&self) -> Vec<ResourceTracker> {
+        self.handles(|pins, key| pins.dependents(key))
+    }
+
+    fn handles(&self, ask: impl FnOnce(&PinGraph, ResourceKey) -> Vec<Arc<TrackerCore>>) -> Vec<ResourceTracker> {
+        let cores = ask(&self.0.core.dylib.session.pins.lock(), self.0.core.current().key);
+        cores.into_iter().map(ResourceTracker::from_core).collect()
     }
 
     /// Adds a unit's symbols to the dylib under this tracker. Nothing is materialised before somebody looks for one.
@@ -118,7 +145,7 @@ impl ResourceTracker {
     /// [`ErrorKind::TrackerDefunct`] for a tracker that was transferred away. What managers report is returned joined;
     /// the removal is complete all the same.
     pub fn remove(&self) -> Result<Removal> {
-        let (session, core) = (&self.0.session, &self.0.core);
+        let core = &self.0.core;
         let (unpublished, held) = {
             let mut dylib = core.dylib.state.lock();
             // Under the dylib's lock (S2): whoever defines or emits next sees it.
@@ -128,8 +155,8 @@ impl ResourceTracker {
                 held => (dylib.unpublish(core), held),
             }
         };
-        unpublished.settle(session, &core.defunct());
-        reclaim::after_retire(session, vec![(core.clone(), held)]);
+        unpublished.settle(|| core.defunct());
+        reclaim::after_retire(&core.dylib.session, vec![(core.clone(), held)]);
         Removal::finished_or_pending(core.clone())
     }
 
@@ -139,7 +166,7 @@ impl ResourceTracker {
     /// # Errors
     /// When either is defunct, or they are of different dylibs; nothing was moved then.
     pub fn transfer_to(&self, destination: &ResourceTracker) -> Result<()> {
-        transfer(&self.0.session, &self.0.core, &destination.0.core, || true)
+        transfer(&self.0.core, &destination.0.core, || true)
     }
 }
 
@@ -157,7 +184,7 @@ impl Drop for TrackerHandle {
         // Repeats only when the default tracker was itself removed in between: there is a new one then.
         while !self.core.is_default && is_forgotten() && self.core.gate.is_live() {
             let Ok(default) = self.core.dylib.default_core() else { return };
-            let _ = transfer(&self.session, &self.core, &default, is_forgotten);
+            let _ = transfer(&self.core, &default, is_forgotten);
         }
     }
 }
@@ -170,7 +197,6 @@ impl TrackerCore {
 
 /// Merges `source` into `destination`, if `still_wanted` says so at the gates.
 fn transfer(
-    session: &Arc<SessionInner>,
     source: &Arc<TrackerCore>,
     destination: &Arc<TrackerCore>,
     still_wanted: impl FnOnce() -> bool,
@@ -186,8 +212,9 @@ fn transfer(
         }
         .into());
     }
-    let managers = session.managers();
-    let dylib = JitDylib::from_inner(session.clone(), source.dylib.clone());
+    let session = &source.dylib.session;
+    let managers = session.managers(&source.dylib);
+    let dylib = JitDylib::from_inner(source.dylib.clone());
     let retired_record = {
         let mut state = source.dylib.state.lock();
         let mut pins = session.pins.lock();
@@ -209,31 +236,54 @@ fn transfer(
 
 /// Keeps a tracker's resources from being reclaimed, as an `Arc` would. Owned function handles are made of it.
 pub struct Pin {
-    session: Arc<SessionInner>,
     core: Arc<TrackerCore>,
 }
 
 impl Pin {
     /// `None` when the tracker is defunct.
-    pub(crate) fn new(session: Arc<SessionInner>, core: Arc<TrackerCore>) -> Option<Pin> {
+    pub(crate) fn new(core: Arc<TrackerCore>) -> Option<Pin> {
         let Ok(()) = core.pin_handle() else {
             return None;
         };
-        Some(Pin { session, core })
+        Some(Pin { core })
+    }
+}
+
+impl Pin {
+    /// The pinned tracker's code refers to `symbol` from now on, and keeps that symbol's tracker: for references that no
+    /// link made, such as a function that was found while running.
+    ///
+    /// # Errors
+    /// When the symbol, or the pinned tracker, was removed.
+    pub fn add_dependency(&self, symbol: &SymbolRef) -> Result<()> {
+        let owner = {
+            let state = symbol.dylib.state.lock();
+            let found = state.table.symbol(symbol.id).and_then(|found| state.table.tracker(found.owner));
+            found.map(|record| record.core.clone()).ok_or_else(|| waiting::removed(symbol, &[]))?
+        };
+        let mut pins = self.core.dylib.session.pins.lock();
+        let from = self.core.current();
+        let added = pins.add(&from, &owner.current());
+        drop(pins);
+        match added {
+            true => Ok(()),
+            false if from.gate.is_live() => Err(waiting::removed(symbol, &[])),
+            false => Err(from.defunct()),
+        }
     }
 }
 
 impl Clone for Pin {
     fn clone(&self) -> Pin {
         self.core.pin_handle_again();
-        Pin { session: self.session.clone(), core: self.core.clone() }
+        Pin { core: self.core.clone() }
     }
 }
 
 impl Drop for Pin {
     fn drop(&mut self) {
         let (core, left) = self.core.unpin_handle();
-        reclaim::after_unpin(&self.session, core, left);
+        reclaim::after_unpin(core, left);
     }
 }
 

@@ -5,6 +5,7 @@ use std::ops::BitOr;
 
 use crate::base::Name;
 use crate::session::jit_dylib::DylibInner;
+use crate::session::symbol_watch::SymbolWatch;
 use crate::sync::Arc;
 
 slotmap::new_key_type! {
@@ -29,6 +30,9 @@ impl SymbolFlags {
     pub const ABSOLUTE: SymbolFlags = SymbolFlags(8);
     /// Has no address: looking it up only makes its unit materialise (initialisers).
     pub const SIDE_EFFECTS_ONLY: SymbolFlags = SymbolFlags(16);
+
+    /// Of common linkage: the largest of several counts. Goes with `WEAK` (ORC: `Common`).
+    pub const COMMON: SymbolFlags = SymbolFlags(32);
 
     /// Whether all of `other`'s flags are set.
     pub const fn contains(self, other: SymbolFlags) -> bool {
@@ -55,6 +59,7 @@ impl fmt::Debug for SymbolFlags {
             (SymbolFlags::CALLABLE, "callable"),
             (SymbolFlags::ABSOLUTE, "absolute"),
             (SymbolFlags::SIDE_EFFECTS_ONLY, "side-effects-only"),
+            (SymbolFlags::COMMON, "common"),
         ];
         let set: Vec<_> = names.iter().filter(|(flag, _)| self.contains(*flag)).map(|(_, name)| *name).collect();
         write!(f, "[{}]", set.join(" "))
@@ -86,6 +91,11 @@ pub struct SymbolRef {
 }
 
 impl SymbolRef {
+    /// Asks later how far the definition has come, without keeping anything alive.
+    pub fn watch(&self) -> SymbolWatch {
+        SymbolWatch::of(self)
+    }
+
     /// Sorts and compares by identity: dylib first, then entry.
     pub(crate) fn order(&self) -> (super::jit_dylib::DylibId, SymbolId) {
         (self.dylib.id, self.id)

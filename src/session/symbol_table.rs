@@ -14,11 +14,12 @@ use rustc_hash::FxBuildHasher;
 use slotmap::SlotMap;
 
 use crate::base::{ExecutorAddr, Name};
+use crate::session::jit_dylib::DylibInner;
 use crate::session::lookup::{Completion, Found, Waiter};
 use crate::session::materialization::MaterializationUnit;
 use crate::session::resource_tracker::{TrackerCore, TrackerId};
 use crate::session::symbol::{SymbolFlags, SymbolId, SymbolState};
-use crate::sync::Arc;
+use crate::sync::{Arc, Weak};
 
 slotmap::new_key_type! {
     pub(crate) struct UnitId;
@@ -35,6 +36,8 @@ pub(crate) struct SymbolTable {
 pub(crate) struct Symbol {
     pub(crate) name: Name,
     pub(crate) flags: SymbolFlags,
+    /// Bytes; zero when unknown.
+    pub(crate) size: u64,
     pub(crate) state: SymbolState,
     pub(crate) address: ExecutorAddr,
     pub(crate) owner: TrackerId,
@@ -46,6 +49,8 @@ pub(crate) struct Symbol {
     pub(crate) waiters: Vec<Waiter>,
     /// Whether the waiting graph knows groups that wait for it.
     pub(crate) has_dependants: bool,
+    /// What an alias stands for, once somebody has looked for it.
+    pub(crate) alias_of: Option<Box<(Weak<DylibInner>, Name)>>,
     previous: Option<SymbolId>,
     next: Option<SymbolId>,
 }
@@ -54,6 +59,7 @@ pub(crate) struct Symbol {
 pub(crate) struct NewSymbol {
     pub(crate) name: Name,
     pub(crate) flags: SymbolFlags,
+    pub(crate) size: u64,
     pub(crate) owner: TrackerId,
     pub(crate) unit: Option<UnitId>,
     pub(crate) state: SymbolState,
@@ -140,6 +146,38 @@ impl SymbolTable {
         Some(record)
     }
 
+    /// Makes symbols that were being materialised lazy again, with `unit` behind them. `None` when there are none.
+    pub(crate) fn put_back(
+        &mut self,
+        symbols: Vec<SymbolId>,
+        unit: Box<dyn MaterializationUnit>,
+        place: &Arc<str>,
+    ) -> Option<UnitId> {
+        if symbols.is_empty() {
+            return None;
+        }
+        let id = self.add_unit(unit);
+        for symbol in &symbols {
+            if let Some(symbol) = self.symbols.get_mut(*symbol) {
+                symbol.state = SymbolState::NeverSearched;
+                symbol.unit = Some(id);
+                symbol.place = place.clone();
+            }
+        }
+        self.units[id].symbols = symbols;
+        Some(id)
+    }
+
+    /// Whether somebody waits for a symbol of a lazy unit.
+    pub(crate) fn is_unit_wanted(&self, id: UnitId) -> bool {
+        let Some(record) = self.units.get(id) else { return false };
+        record
+            .symbols
+            .iter()
+            .filter_map(|id| self.symbols.get(*id))
+            .any(|symbol| !symbol.waiters.is_empty() || symbol.has_dependants)
+    }
+
     /// Drops a unit that has no symbol left.
     pub(crate) fn drop_unit_if_empty(&mut self, id: UnitId) -> Option<UnitRecord> {
         let empty = self.units.get(id).is_some_and(|record| record.symbols.is_empty());
@@ -148,11 +186,12 @@ impl SymbolTable {
 
     /// Adds a symbol whose name is free. The owner must have a record.
     pub(crate) fn insert(&mut self, new: NewSymbol) -> SymbolId {
-        let NewSymbol { name, flags, owner, unit, state, address, place } = new;
+        let NewSymbol { name, flags, size, owner, unit, state, address, place } = new;
         debug_assert!(!self.names.contains_key(&name));
         let id = self.symbols.insert(Symbol {
             name: name.clone(),
             flags,
+            size,
             state,
             address,
             owner,
@@ -160,6 +199,7 @@ impl SymbolTable {
             place,
             waiters: Vec::new(),
             has_dependants: false,
+            alias_of: None,
             previous: None,
             next: None,
         });
@@ -218,11 +258,10 @@ impl SymbolTable {
         if symbol.waiters.is_empty() {
             return;
         }
-        let found = Found { address: symbol.address, flags: symbol.flags, id, name: symbol.name.clone() };
-        let (served, waiting) =
-            std::mem::take(&mut symbol.waiters).into_iter().partition(|w| w.query.is_served_by(state));
+        let (served, waiting): (Vec<Waiter>, _) =
+            std::mem::take(&mut symbol.waiters).into_iter().partition(|waiter| waiter.query.is_served_by(state));
         symbol.waiters = waiting;
-        let served: Vec<Waiter> = served;
+        let found = Found { address: symbol.address, flags: symbol.flags, id, name: &symbol.name };
         completions.extend(served.into_iter().filter_map(|waiter| waiter.satisfy(&found)));
     }
 

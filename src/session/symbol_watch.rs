@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use crate::session::execution_session::SessionInner;
 use crate::session::jit_dylib::DylibInner;
 use crate::session::resource_tracker::Pin;
 use crate::session::symbol::{SymbolId, SymbolRef, SymbolState};
@@ -11,7 +10,6 @@ use crate::sync::{Arc, Weak};
 /// A weak reference to one definition.
 #[derive(Clone)]
 pub struct SymbolWatch {
-    session: Weak<SessionInner>,
     dylib: Weak<DylibInner>,
     id: SymbolId,
 }
@@ -28,18 +26,18 @@ pub enum Watched {
 }
 
 impl SymbolWatch {
-    pub(crate) fn new(session: &Arc<SessionInner>, dylib: &Arc<DylibInner>, id: SymbolId) -> SymbolWatch {
-        SymbolWatch { session: Arc::downgrade(session), dylib: Arc::downgrade(dylib), id }
+    pub(crate) fn new(dylib: &Arc<DylibInner>, id: SymbolId) -> SymbolWatch {
+        SymbolWatch { dylib: Arc::downgrade(dylib), id }
     }
 
     /// A watch of a definition that a lookup found.
-    pub(crate) fn of(session: &Arc<SessionInner>, symbol: &SymbolRef) -> SymbolWatch {
-        SymbolWatch::new(session, &symbol.dylib, symbol.id)
+    pub(crate) fn of(symbol: &SymbolRef) -> SymbolWatch {
+        SymbolWatch::new(&symbol.dylib, symbol.id)
     }
 
     /// Pins the definition's tracker if it is ready.
     pub fn pin(&self) -> Watched {
-        let (Some(session), Some(dylib)) = (self.session.upgrade(), self.dylib.upgrade()) else { return Watched::Gone };
+        let Some(dylib) = self.dylib.upgrade() else { return Watched::Gone };
         let core = {
             let state = dylib.state.lock();
             let Some(symbol) = state.table.symbol(self.id) else { return Watched::Gone };
@@ -48,7 +46,7 @@ impl SymbolWatch {
             }
             state.table.tracker(symbol.owner).map(|record| record.core.clone())
         };
-        match core.and_then(|core| Pin::new(session, core)) {
+        match core.and_then(Pin::new) {
             Some(pin) => Watched::Ready(pin),
             None => Watched::Gone,
         }

@@ -12,7 +12,7 @@
 
 use crate::error::Error;
 use crate::session::resource_tracker::{ResourceKey, TrackerCore};
-use crate::sync::{Arc, Condvar, Mutex};
+use crate::sync::{Arc, Condvar, Mutex, Rank};
 
 pub(crate) struct TrackerGate {
     state: Mutex<GateState>,
@@ -70,13 +70,16 @@ pub(crate) enum Unpin {
 impl TrackerGate {
     pub(crate) fn new() -> TrackerGate {
         TrackerGate {
-            state: Mutex::new(GateState {
-                status: Status::Live,
-                handle_pins: 0,
-                dependant_pins: 0,
-                has_dependencies: false,
-                failures: Vec::new(),
-            }),
+            state: Mutex::ranked(
+                Rank::Gate,
+                GateState {
+                    status: Status::Live,
+                    handle_pins: 0,
+                    dependant_pins: 0,
+                    has_dependencies: false,
+                    failures: Vec::new(),
+                },
+            ),
             reclaimed: Condvar::new(),
         }
     }

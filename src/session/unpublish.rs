@@ -5,7 +5,6 @@
 //! every query that waited for any of them gets the cause.
 
 use crate::error::{Error, ErrorKind};
-use crate::session::execution_session::SessionInner;
 use crate::session::jit_dylib::DylibInner;
 use crate::session::lookup::{self, Waiter};
 use crate::session::symbol::{SymbolRef, SymbolState};
@@ -20,13 +19,15 @@ pub(crate) struct Unpublished {
 }
 
 impl Unpublished {
-    /// Fails whoever waits for these symbols, directly or through code that was linked against them.
-    pub(crate) fn settle(self, session: &Arc<SessionInner>, cause: &Error) {
+    /// Fails whoever waits for these symbols, directly or through code that was linked against them. `cause` is asked
+    /// only if there may be somebody.
+    pub(crate) fn settle(self, cause: impl FnOnce() -> Error) {
         let Unpublished { dylib, symbols, units } = self;
         drop(units);
         if symbols.iter().all(|removed| removed.symbol.state == SymbolState::Ready) {
             return;
         }
+        let cause = &cause();
         let awaited: Vec<SymbolRef> = symbols
             .iter()
             .filter(|removed| removed.symbol.has_dependants || removed.symbol.state == SymbolState::Emitted)
@@ -36,7 +37,7 @@ impl Unpublished {
         if awaited.is_empty() {
             return;
         }
-        let mut dependants = session.waiting.lock().abandon(&awaited);
+        let mut dependants = dylib.session.waiting.lock().abandon(&awaited);
         dependants.sort_by_key(SymbolRef::order);
         for group in dependants.chunk_by(|a, b| a.dylib.id == b.dylib.id) {
             let dylib = &group[0].dylib;

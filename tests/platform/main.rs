@@ -1,11 +1,12 @@
 //! The promises of what running code expects of its platform: initialisers and finalisers, exit handlers, exceptions and
-//! panics, redirectable stubs, handles. One file per theme; `recorder.rs` is the host that linked code reports to.
+//! panics, redirectable stubs, lazy functions, handles. One file per theme; `recorder.rs` is the host that linked code reports to.
 
 mod evict;
 mod exceptions;
 mod exit_handlers;
 mod handles;
 mod init_fini;
+mod lazy;
 mod recorder;
 mod stubs;
 #[path = "../support/mod.rs"]

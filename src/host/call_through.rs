@@ -1,0 +1,150 @@
+//! [`CallThrough`]: code that is called before it exists. The first call finds the code, then goes on into it.
+//!
+//! An entry in linked memory puts its number into `r11` and jumps to [`call_through_address`]. There the argument
+//! registers are saved (integer and 128-bit vector ones, as the psABI passes them; the upper halves of wider vectors are
+//! not), the number's resolver is asked for an address, the registers are restored, and the call goes on as if it had
+//! been made there. What the resolver cannot find ends the process with a message: there is nobody to return to.
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::base::ExecutorAddr;
+use crate::error::Result;
+use crate::sync::{Arc, StaticMutex};
+
+type Resolver = Arc<dyn Fn() -> Result<ExecutorAddr> + Send + Sync>;
+
+/// A resolver and its number. Dropping it forgets the resolver: only when nobody can enter its code any more.
+pub(crate) struct CallThrough {
+    number: u64,
+}
+
+struct Resolvers {
+    next: u64,
+    by_number: Option<HashMap<u64, Resolver>>,
+}
+
+static RESOLVERS: StaticMutex<Resolvers> = StaticMutex::new(Resolvers { next: 1, by_number: None });
+
+impl CallThrough {
+    pub(crate) fn new(resolve: impl Fn() -> Result<ExecutorAddr> + Send + Sync + 'static) -> CallThrough {
+        let mut resolvers = RESOLVERS.lock();
+        let number = resolvers.next;
+        resolvers.next += 1;
+        resolvers.by_number.get_or_insert_default().insert(number, Arc::new(resolve));
+        CallThrough { number }
+    }
+
+    /// The entry's code, which finds the address to jump to in the word `slot_distance` bytes behind its own end:
+    /// `movabs $number, %r11; jmp *slot(%rip)`.
+    pub(crate) fn entry(&self, slot_distance: i32) -> [u8; ENTRY_SIZE] {
+        let mut code = [0x49, 0xbb, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0x25, 0, 0, 0, 0];
+        code[2..10].copy_from_slice(&self.number.to_le_bytes());
+        code[12..].copy_from_slice(&slot_distance.to_le_bytes());
+        code
+    }
+}
+
+impl Drop for CallThrough {
+    fn drop(&mut self) {
+        let resolver = RESOLVERS.lock().by_number.as_mut().and_then(|resolvers| resolvers.remove(&self.number));
+        drop(resolver);
+    }
+}
+
+/// Bytes of an entry.
+pub(crate) const ENTRY_SIZE: usize = 16;
+
+/// Where entries jump to.
+pub(crate) fn call_through_address() -> ExecutorAddr {
+    ExecutorAddr::new(call_through as *const () as u64)
+}
+
+/// Finds the code behind an entry.
+extern "C" fn resolve(number: u64) -> u64 {
+    let resolver = RESOLVERS.lock().by_number.as_ref().and_then(|resolvers| resolvers.get(&number).cloned());
+    let outcome = match resolver {
+        Some(resolver) => catch_unwind(AssertUnwindSafe(|| resolver())),
+        None => die("a lazy function was called after its removal"),
+    };
+    match outcome {
+        Ok(Ok(address)) => address.value(),
+        Ok(Err(error)) => die(&error.to_string()),
+        Err(_) => die("looking the function up panicked"),
+    }
+}
+
+fn die(problem: &str) -> ! {
+    eprintln!("jittison: a lazy function cannot be called: {problem}");
+    std::process::abort()
+}
+
+macro_rules! symbol {
+    ($name:literal) => {
+        concat!("jittison_", $name, "_", env!("CARGO_PKG_VERSION"))
+    };
+}
+
+unsafe extern "C" {
+    #[link_name = symbol!("call_through")]
+    fn call_through();
+}
+
+// The return address stands at (%rsp) on entry, so %rsp is 8 below a multiple of 16; nine pushes and 128 bytes later it
+// is a multiple of 16 again, as the psABI wants it at a call.
+std::arch::global_asm!(
+    ".pushsection .text.jittison_call_through,\"ax\",@progbits",
+    concat!(".globl ", symbol!("call_through")),
+    concat!(".hidden ", symbol!("call_through")),
+    concat!(".type ", symbol!("call_through"), ",@function"),
+    concat!(symbol!("call_through"), ":"),
+    ".cfi_startproc",
+    "push rbp",
+    ".cfi_def_cfa_offset 16",
+    ".cfi_offset rbp, -16",
+    "mov rbp, rsp",
+    ".cfi_def_cfa_register rbp",
+    "push rdi",
+    "push rsi",
+    "push rdx",
+    "push rcx",
+    "push r8",
+    "push r9",
+    "push rax",
+    "push r10",
+    "sub rsp, 128",
+    "movups [rsp], xmm0",
+    "movups [rsp + 16], xmm1",
+    "movups [rsp + 32], xmm2",
+    "movups [rsp + 48], xmm3",
+    "movups [rsp + 64], xmm4",
+    "movups [rsp + 80], xmm5",
+    "movups [rsp + 96], xmm6",
+    "movups [rsp + 112], xmm7",
+    "mov rdi, r11",
+    "call {resolve}",
+    "mov r11, rax",
+    "movups xmm0, [rsp]",
+    "movups xmm1, [rsp + 16]",
+    "movups xmm2, [rsp + 32]",
+    "movups xmm3, [rsp + 48]",
+    "movups xmm4, [rsp + 64]",
+    "movups xmm5, [rsp + 80]",
+    "movups xmm6, [rsp + 96]",
+    "movups xmm7, [rsp + 112]",
+    "add rsp, 128",
+    "pop r10",
+    "pop rax",
+    "pop r9",
+    "pop r8",
+    "pop rcx",
+    "pop rdx",
+    "pop rsi",
+    "pop rdi",
+    "pop rbp",
+    ".cfi_def_cfa rsp, 8",
+    "jmp r11",
+    ".cfi_endproc",
+    ".popsection",
+    resolve = sym resolve,
+);

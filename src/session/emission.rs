@@ -1,0 +1,153 @@
+//! Emission: code is in place, and its symbols become ready as soon as what they refer to is.
+//!
+//! Every dependency is looked at: one that is gone fails the emission, one that is ready pins its tracker, one that is
+//! not makes the symbols wait in the waiting graph. Symbols that wait for nothing, and that nobody waits for, never
+//! touch that graph.
+
+use rustc_hash::FxHashSet;
+
+use crate::base::Name;
+use crate::error::{ErrorKind, Result};
+use crate::session::lookup;
+use crate::session::resource_tracker::TrackerCore;
+use crate::session::responsibility::MaterializationResponsibility;
+use crate::session::symbol::{SymbolFlags, SymbolRef, SymbolState};
+use crate::session::waiting;
+use crate::sync::Arc;
+
+/// Symbols that were emitted together, and what they refer to (ORC: `SymbolDependenceGroup`).
+#[derive(Debug, Clone, Default)]
+pub struct DependencyGroup {
+    /// Names of owed symbols.
+    pub symbols: Vec<Name>,
+    /// What they refer to: from lookups, or from
+    /// [`symbol`](MaterializationResponsibility::symbol) for others of the same responsibility.
+    pub dependencies: Vec<SymbolRef>,
+}
+
+impl MaterializationResponsibility {
+    /// The code is in place, and refers to `dependencies` (from [`lookup`](Self::lookup)). The symbols are ready as soon
+    /// as all of those are, and the tracker pins the trackers of those.
+    ///
+    /// # Errors
+    /// When the tracker or a dependency was removed; the symbols have failed then.
+    pub fn notify_emitted(mut self, dependencies: Vec<SymbolRef>) -> Result<()> {
+        let own = self.take_owed();
+        let mut completions = Vec::new();
+        let outcome = self.emit(own.clone(), dependencies, &mut completions);
+        lookup::complete(completions);
+        if let Err(error) = &outcome {
+            self.fail_symbols(own, error);
+        }
+        outcome
+    }
+
+    /// As [`notify_emitted`](Self::notify_emitted), with dependencies by group of symbols, so that one does not wait for
+    /// what only another refers to. Symbols in no group depend on nothing.
+    ///
+    /// # Errors
+    /// As [`notify_emitted`](Self::notify_emitted); those symbols have failed then that had not become ready.
+    pub fn notify_emitted_groups(mut self, groups: Vec<DependencyGroup>) -> Result<()> {
+        let mut own = self.take_owed();
+        let mut completions = Vec::new();
+        let mut outcome = Ok(());
+        let mut emitted: Vec<(Vec<SymbolRef>, Vec<SymbolRef>)> = Vec::new();
+        for group in groups {
+            let (members, others) = own.into_iter().partition(|symbol| group.symbols.contains(&symbol.name));
+            own = others;
+            emitted.push((members, group.dependencies));
+        }
+        emitted.push((own, Vec::new()));
+        let mut failed = Vec::new();
+        for (members, dependencies) in emitted {
+            if outcome.is_ok() && !members.is_empty() {
+                outcome = self.emit(members.clone(), dependencies, &mut completions);
+            }
+            if outcome.is_err() {
+                failed.extend(members);
+            }
+        }
+        lookup::complete(completions);
+        if let Err(error) = &outcome {
+            self.fail_symbols(failed, error);
+        }
+        outcome
+    }
+
+    fn emit(
+        &self,
+        own: Vec<SymbolRef>,
+        dependencies: Vec<SymbolRef>,
+        completions: &mut Vec<lookup::Completion>,
+    ) -> Result<()> {
+        self.check_resolved(&own)?;
+        let own_nodes: FxHashSet<_> = own.iter().map(SymbolRef::order).collect();
+        let dependencies = waiting::distinct(dependencies, &own_nodes);
+        let all_ready = self.pin_dependencies(&own, &dependencies)?;
+        if all_ready && self.ready_at_once(&own, completions)? {
+            return Ok(());
+        }
+        self.session().waiting.lock().emit(&self.core.current(), own, &dependencies, completions)
+    }
+
+    /// Code without an address cannot be used, so it cannot become ready.
+    fn check_resolved(&self, own: &[SymbolRef]) -> Result<()> {
+        let state = self.core.dylib.state.lock();
+        for owed in own {
+            let symbol = state.table.symbol(owed.id).ok_or_else(|| self.core.defunct())?;
+            if symbol.state < SymbolState::Resolved && !symbol.flags.contains(SymbolFlags::SIDE_EFFECTS_ONLY) {
+                let (unit, symbol) = (self.unit_name.to_string(), owed.name.to_string());
+                return Err(ErrorKind::InterfaceMismatch { unit, problem: "emits without an address", symbol }.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Pins the trackers that own the dependencies; whether all dependencies are ready.
+    fn pin_dependencies(&self, own: &[SymbolRef], dependencies: &[SymbolRef]) -> Result<bool> {
+        let mut owners: Vec<(Arc<TrackerCore>, &SymbolRef)> = Vec::new();
+        let mut all_ready = true;
+        for group in dependencies.chunk_by(|a, b| a.dylib.id == b.dylib.id) {
+            let state = group[0].dylib.state.lock();
+            for dependency in group {
+                let symbol = state.table.symbol(dependency.id).ok_or_else(|| waiting::removed(dependency, own))?;
+                all_ready &= symbol.state == SymbolState::Ready;
+                let owner = state.table.tracker(symbol.owner).map(|record| &record.core);
+                let owner = owner.ok_or_else(|| waiting::removed(dependency, own))?;
+                if !owners.iter().any(|(known, _)| known.key == owner.key) {
+                    owners.push((owner.clone(), dependency));
+                }
+            }
+        }
+        let core = self.core.current();
+        owners.retain(|(owner, _)| owner.key != core.key);
+        if owners.is_empty() {
+            return Ok(all_ready);
+        }
+        let mut pins = self.session().pins.lock();
+        // Merges hold the pin graph, so what a tracker has become cannot change from here on.
+        let core = core.current();
+        for (owner, dependency) in owners {
+            if !pins.add(&core, &owner.current()) {
+                return Err(if core.gate.is_live() { waiting::removed(dependency, own) } else { core.defunct() });
+            }
+        }
+        Ok(all_ready)
+    }
+
+    /// Makes the symbols ready without the waiting graph, unless somebody in there waits for one of them.
+    fn ready_at_once(&self, own: &[SymbolRef], completions: &mut Vec<lookup::Completion>) -> Result<bool> {
+        let mut state = self.core.dylib.state.lock();
+        state.check_live(&self.core.current())?;
+        for symbol in own {
+            let symbol = state.table.symbol(symbol.id).ok_or_else(|| self.core.defunct())?;
+            if symbol.has_dependants {
+                return Ok(false);
+            }
+        }
+        for symbol in own {
+            state.table.advance(symbol.id, SymbolState::Ready, completions);
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,304 @@
+//! [`MaterializationResponsibility`]: the duty of making some symbols real.
+//!
+//! It is the only way to resolve, emit or fail them (emitting: `emission.rs`). Parts of it can be handed on, to another
+//! responsibility or back to a lazy unit. One that is dropped fails what it still owes, so no lookup can hang on
+//! forgotten work.
+
+use std::fmt;
+
+use crate::base::{ExecutorAddr, Name};
+use crate::error::{Error, ErrorKind, Result};
+use crate::session::dispatch::{Task, dispatch};
+use crate::session::execution_session::SessionInner;
+use crate::session::jit_dylib::{DylibState, JitDylib, Visibility};
+use crate::session::lookup::{self, LookupResults, RequiredState, SymbolRequest};
+use crate::session::materialization::{Definition, Displaced, MaterializationUnit, Start, check_definable, place};
+use crate::session::resource_tracker::{self, ResourceKey, ResourceTracker, TrackerCore};
+use crate::session::symbol::{SymbolFlags, SymbolId, SymbolRef, SymbolState};
+use crate::session::symbol_table::{RemovedSymbol, UnitId, UnitRecord};
+use crate::session::symbol_watch::SymbolWatch;
+use crate::session::unpublish::Unpublished;
+use crate::sync::Arc;
+
+/// The duty to resolve and emit, or to fail, some symbols (ORC: `MaterializationResponsibility`).
+#[must_use = "dropping a responsibility fails its symbols"]
+pub struct MaterializationResponsibility {
+    pub(crate) core: Arc<TrackerCore>,
+    pub(crate) unit_name: Arc<str>,
+    owed: Vec<OwedSymbol>,
+}
+
+/// A symbol that a responsibility has to supply.
+#[derive(Debug, Clone)]
+pub struct OwedSymbol {
+    /// The name.
+    pub name: Name,
+    /// The flags it was promised with.
+    pub flags: SymbolFlags,
+    id: SymbolId,
+}
+
+impl MaterializationResponsibility {
+    /// Takes a lazy unit out of the table; the task makes it real. Called under the dylib's lock.
+    pub(crate) fn begin(state: &mut DylibState, unit: UnitId) -> Option<Task> {
+        let UnitRecord { mut unit, symbols, discarded } = state.table.take_unit(unit)?;
+        let owner = state.table.symbol(*symbols.first()?)?.owner;
+        let core = state.table.tracker(owner)?.core.clone();
+        let mut unit_name = None;
+        let owed = symbols
+            .iter()
+            .filter_map(|id| {
+                let symbol = state.table.symbol(*id)?;
+                unit_name.get_or_insert_with(|| symbol.place.clone());
+                Some(OwedSymbol { name: symbol.name.clone(), flags: symbol.flags, id: *id })
+            })
+            .collect();
+        let unit_name = unit_name?;
+        let responsibility = MaterializationResponsibility { core, unit_name, owed };
+        Some(Box::new(move || {
+            for name in &discarded {
+                unit.discard(name);
+            }
+            unit.materialize(responsibility);
+        }))
+    }
+
+    pub(crate) fn session(&self) -> &Arc<SessionInner> {
+        &self.core.dylib.session
+    }
+
+    /// The dylib that the symbols belong to.
+    pub fn dylib(&self) -> JitDylib {
+        JitDylib::from_inner(self.core.dylib.clone())
+    }
+
+    /// The tracker that the symbols belong to, after transfers.
+    pub fn tracker(&self) -> ResourceTracker {
+        loop {
+            let tracker = ResourceTracker::from_core(self.core.current());
+            // Another handle may have been the last until now, and its drop may have won.
+            if !tracker.is_merged() {
+                return tracker;
+            }
+        }
+    }
+
+    /// The unit, as errors call it.
+    pub fn unit_name(&self) -> &str {
+        &self.unit_name
+    }
+
+    /// The symbols that are owed.
+    pub fn symbols(&self) -> &[OwedSymbol] {
+        &self.owed
+    }
+
+    /// A reference to an owed symbol, for the dependencies of others of the same responsibility.
+    pub fn symbol(&self, name: &str) -> Option<SymbolRef> {
+        let owed = self.owed.iter().find(|owed| owed.name.as_str() == name)?;
+        Some(SymbolRef { dylib: self.core.dylib.clone(), id: owed.id, name: owed.name.clone() })
+    }
+
+    /// The owed symbols that somebody waits for now. Others may be looked for at any time: they are part of the duty all
+    /// the same, unless they are [given back](Self::replace).
+    pub fn requested_symbols(&self) -> Vec<Name> {
+        let state = self.core.dylib.state.lock();
+        let is_requested = |owed: &&OwedSymbol| {
+            state.table.symbol(owed.id).is_some_and(|symbol| !symbol.waiters.is_empty() || symbol.has_dependants)
+        };
+        self.owed.iter().filter(is_requested).map(|owed| owed.name.clone()).collect()
+    }
+
+    /// Hands the duty for `names` on to another responsibility.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InterfaceMismatch`] when one of them is not owed; nothing is handed on then.
+    pub fn delegate(&mut self, names: &[&str]) -> Result<MaterializationResponsibility> {
+        let is_owed = |name: &str| self.owed.iter().any(|owed| owed.name.as_str() == name);
+        if let Some(unknown) = names.iter().find(|name| !is_owed(name)) {
+            return Err(self.not_owed("delegates", unknown));
+        }
+        let (delegated, kept) =
+            std::mem::take(&mut self.owed).into_iter().partition(|owed| names.contains(&owed.name.as_str()));
+        self.owed = kept;
+        Ok(MaterializationResponsibility {
+            core: self.core.clone(),
+            unit_name: self.unit_name.clone(),
+            owed: delegated,
+        })
+    }
+
+    /// Gives the symbols of `unit` back: they are lazy again, with `unit` to supply them. If somebody waits for one of
+    /// them, the unit is called at once.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InterfaceMismatch`] when one of them is not owed, or is resolved already; a defunct tracker. Nothing
+    /// was given back then.
+    pub fn replace(&mut self, unit: impl MaterializationUnit + 'static) -> Result<()> {
+        let names: Vec<Name> = unit.symbols().iter().map(|(name, _)| name.clone()).collect();
+        let unit_name: Arc<str> = Arc::from(unit.name());
+        let task = {
+            let mut state = self.core.dylib.state.lock();
+            state.check_live(&self.core.current())?;
+            let mut ids = Vec::with_capacity(names.len());
+            for name in &names {
+                let owed = self.owed.iter().find(|owed| owed.name == *name).map(|owed| owed.id);
+                let id = owed.filter(|id| {
+                    state.table.symbol(*id).is_some_and(|symbol| symbol.state == SymbolState::Materializing)
+                });
+                ids.push(id.ok_or_else(|| self.not_owed("gives back", name))?);
+            }
+            let id = state.table.put_back(ids, Box::new(unit), &unit_name);
+            let wanted = id.filter(|id| state.table.is_unit_wanted(*id));
+            wanted.and_then(|id| MaterializationResponsibility::begin(&mut state, id))
+        };
+        self.owed.retain(|owed| !names.contains(&owed.name));
+        dispatch(task);
+        Ok(())
+    }
+
+    fn not_owed(&self, problem: &'static str, name: &str) -> Error {
+        ErrorKind::NotOwed { unit: self.unit_name.to_string(), problem, symbol: name.to_string() }.into()
+    }
+
+    /// Runs `record` with the key of the symbols' tracker, while that can be neither removed nor transferred: the sound
+    /// way to put a resource under a key (ORC: `withResourceKeyDo`).
+    ///
+    /// `record` runs under the tracker's own lock: it must only keep books, and not call back into the session.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TrackerDefunct`], and `record` was not run: give the resource back yourself.
+    pub fn with_resource_key<R>(&self, record: impl FnOnce(ResourceKey) -> R) -> Result<R> {
+        resource_tracker::with_resource_key(&self.core, record)
+    }
+
+    /// Looks names up in the dylib's [search order](JitDylib::search_order), then calls `on_complete` with this
+    /// responsibility and the results, in the order of `requests`, on whichever thread has them.
+    pub fn lookup(
+        self,
+        requests: &[SymbolRequest<'_>],
+        required: RequiredState,
+        on_complete: impl FnOnce(Self, Result<LookupResults>) + Send + 'static,
+    ) {
+        let order = self.dylib().search_order();
+        self.lookup_in(&order, requests, required, on_complete);
+    }
+
+    /// As [`lookup`](Self::lookup), in an order of the caller's.
+    pub fn lookup_in(
+        self,
+        order: &[(JitDylib, Visibility)],
+        requests: &[SymbolRequest<'_>],
+        required: RequiredState,
+        on_complete: impl FnOnce(Self, Result<LookupResults>) + Send + 'static,
+    ) {
+        let (dylib, unit_name) = (self.core.dylib.clone(), self.unit_name.clone());
+        let on_complete = Box::new(move |outcome| on_complete(self, outcome));
+        lookup::start(&dylib.session, order, requests, required, Some(&unit_name), on_complete);
+    }
+
+    /// Tells later how the owed symbols have come on, without keeping anything alive. `None` when none is owed.
+    pub fn watch(&self) -> Option<SymbolWatch> {
+        let owed = self.owed.first()?;
+        Some(SymbolWatch::new(&self.core.dylib, owed.id))
+    }
+
+    /// Claims further symbols in the middle of the work. A weak one that is defined already is left out; the result says
+    /// which were claimed.
+    ///
+    /// # Errors
+    /// A duplicate strong definition, or a defunct tracker; nothing was claimed then.
+    pub fn define_materializing(&mut self, symbols: &[(Name, SymbolFlags)]) -> Result<Vec<bool>> {
+        let mut displaced = Displaced::default();
+        let claimed = {
+            let mut state = self.core.dylib.state.lock();
+            // Asked under the dylib's lock: the tracker cannot be transferred from here on.
+            let core = self.core.current();
+            state.check_live(&core)?;
+            check_definable(&state, &core, symbols.iter().map(Definition::of), &self.unit_name)?;
+            let mut claim = |symbol: &(Name, SymbolFlags)| {
+                let (new, unit) = (Definition::of(symbol), &self.unit_name);
+                let id = place(&mut state, &core, new, None, Start::Materializing, unit, &mut displaced)?;
+                Some(OwedSymbol { name: symbol.0.clone(), flags: symbol.1, id })
+            };
+            symbols.iter().map(&mut claim).collect::<Vec<_>>()
+        };
+        drop(displaced);
+        let outcome = claimed.iter().map(Option::is_some).collect();
+        self.owed.extend(claimed.into_iter().flatten());
+        Ok(outcome)
+    }
+
+    /// Gives every owed symbol its address; links against them may go on. `address_of` is asked once for each.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InterfaceMismatch`] when `address_of` does not know a promised symbol;
+    /// [`ErrorKind::TrackerDefunct`] when the tracker was removed. Fail or drop the responsibility then.
+    pub fn notify_resolved(&self, mut address_of: impl FnMut(&OwedSymbol) -> Option<ExecutorAddr>) -> Result<()> {
+        let mut resolved = Vec::with_capacity(self.owed.len());
+        for owed in self.owed.iter().filter(|owed| !owed.flags.contains(SymbolFlags::SIDE_EFFECTS_ONLY)) {
+            let address = address_of(owed).ok_or_else(|| ErrorKind::InterfaceMismatch {
+                unit: self.unit_name.to_string(),
+                problem: "does not define",
+                symbol: owed.name.to_string(),
+            })?;
+            resolved.push((owed.id, address));
+        }
+        let mut completions = Vec::new();
+        {
+            let mut state = self.core.dylib.state.lock();
+            // All refusals first: a completion that was taken out of the table must be told.
+            state.check_live(&self.core.current())?;
+            if resolved.iter().any(|(id, _)| state.table.symbol(*id).is_none()) {
+                return Err(self.core.defunct());
+            }
+            for (id, address) in resolved {
+                let Some(symbol) = state.table.symbol_mut(id) else { continue };
+                symbol.address = address;
+                state.table.advance(id, SymbolState::Resolved, &mut completions);
+            }
+        }
+        lookup::complete(completions);
+        Ok(())
+    }
+
+    /// Gives up: the symbols leave the table, and whoever waits for them is told why.
+    pub fn fail(mut self, error: Error) {
+        let own = self.take_owed();
+        self.fail_symbols(own, &error);
+    }
+
+    pub(crate) fn take_owed(&mut self) -> Vec<SymbolRef> {
+        let dylib = &self.core.dylib;
+        let owed = std::mem::take(&mut self.owed);
+        owed.into_iter().map(|owed| SymbolRef { dylib: dylib.clone(), id: owed.id, name: owed.name }).collect()
+    }
+
+    pub(crate) fn fail_symbols(&self, own: Vec<SymbolRef>, error: &Error) {
+        let symbols: Vec<RemovedSymbol> = {
+            let mut state = self.core.dylib.state.lock();
+            own.iter().filter_map(|symbol| state.table.remove(symbol.id)).collect()
+        };
+        Unpublished { dylib: self.core.dylib.clone(), symbols, units: Vec::new() }.settle(|| error.clone());
+    }
+}
+
+impl Drop for MaterializationResponsibility {
+    fn drop(&mut self) {
+        if self.owed.is_empty() {
+            return;
+        }
+        let own = self.take_owed();
+        let error = ErrorKind::ResponsibilityDropped {
+            unit: self.unit_name.to_string(),
+            symbols: own.iter().map(|symbol| symbol.name.to_string()).collect(),
+        };
+        self.fail_symbols(own, &error.into());
+    }
+}
+
+impl fmt::Debug for MaterializationResponsibility {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "responsibility of {} for {:?}", self.unit_name, self.owed)
+    }
+}

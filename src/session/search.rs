@@ -1,0 +1,329 @@
+//! [`Search`]: step 1 of a lookup, which a generator may suspend.
+//!
+//! A search walks the dylibs of its order, and in each the generators, with what is still missing. A generator that
+//! needs time captures the lookup; the search is parked, with names of its own, until the generator resumes it. While a
+//! generator has captured one lookup, others that come to it queue up behind, and are resumed one by one, those included
+//! that need no generation any more.
+
+use std::borrow::Cow;
+use std::collections::VecDeque;
+
+use crate::error::{ErrorKind, Result};
+use crate::session::dispatch::{Task, dispatch};
+use crate::session::generator::{DefinitionGenerator, Suspension};
+use crate::session::jit_dylib::{JitDylib, Visibility};
+use crate::session::lookup::{self, Goal, SymbolRequest};
+use crate::session::symbol::SymbolId;
+use crate::sync::{Arc, Mutex};
+
+/// A walk through dylibs and their generators.
+pub(crate) struct Search<'a> {
+    order: Cow<'a, [(JitDylib, Visibility)]>,
+    requests: Vec<SymbolRequest<'a>>,
+    matches: Vec<Match>,
+    /// Requests without a match.
+    missing: Vec<usize>,
+    /// Where in the order.
+    dylib: usize,
+    /// How many of that dylib's generators have been asked; `None` before its table was.
+    generators_asked: Option<usize>,
+}
+
+/// A request and the definition that was found for it.
+#[derive(Clone, Copy)]
+pub(crate) struct Match {
+    pub(crate) request: usize,
+    pub(crate) dylib: usize,
+    pub(crate) id: SymbolId,
+}
+
+/// How far a search came.
+pub(crate) enum Progress {
+    /// To its end.
+    Found,
+    /// A generator has it, or another lookup that it has to wait for.
+    Suspended(Place),
+}
+
+/// Where a suspended search is put.
+pub(crate) enum Place {
+    /// With the generator that captured it.
+    Captured(Arc<SuspendedSlot>),
+    /// Behind the lookup that the generator has captured.
+    Queued(Arc<GeneratorEntry>),
+}
+
+/// A generator as its dylib holds it.
+pub(crate) struct GeneratorEntry {
+    pub(crate) generator: Arc<dyn DefinitionGenerator>,
+    queue: Mutex<GeneratorQueue>,
+}
+
+#[derive(Default)]
+struct GeneratorQueue {
+    has_captured: bool,
+    waiting: VecDeque<ParkedSearch>,
+}
+
+/// A search that waits for a generator. Dropping it fails its lookup.
+pub(crate) struct ParkedSearch {
+    order: Vec<(JitDylib, Visibility)>,
+    names: Vec<(String, bool)>,
+    matches: Vec<Match>,
+    missing: Vec<usize>,
+    dylib: usize,
+    generators_asked: Option<usize>,
+    goal: Option<Goal>,
+}
+
+/// Where a captured search and the word to go on meet, in either order.
+pub(crate) struct SuspendedSlot {
+    entry: Arc<GeneratorEntry>,
+    /// For errors.
+    dylib: String,
+    state: Mutex<SlotState>,
+}
+
+enum SlotState {
+    Empty,
+    Parked(ParkedSearch),
+    Resumed(Result<()>),
+    Done,
+}
+
+impl<'a> Search<'a> {
+    pub(crate) fn new(order: &'a [(JitDylib, Visibility)], requests: &[SymbolRequest<'a>]) -> Search<'a> {
+        Search {
+            order: Cow::Borrowed(order),
+            requests: requests.to_vec(),
+            matches: Vec::with_capacity(requests.len()),
+            missing: (0..requests.len()).collect(),
+            dylib: 0,
+            generators_asked: None,
+        }
+    }
+
+    /// Goes on until everything is found, the order is at its end, or a generator suspends.
+    pub(crate) fn run(&mut self) -> Result<Progress> {
+        self.walk(true)
+    }
+
+    /// As [`run`](Self::run); what a suspending generator would add is not waited for.
+    pub(crate) fn run_without_suspending(&mut self) -> Result<()> {
+        self.walk(false).map(drop)
+    }
+
+    fn walk(&mut self, may_suspend: bool) -> Result<Progress> {
+        while self.dylib < self.order.len() && !self.missing.is_empty() {
+            if self.generators_asked.is_none() {
+                self.match_names()?;
+                self.generators_asked = Some(0);
+            }
+            while let Some(entry) = self.next_generator() {
+                if let Some(place) = self.ask(&entry, may_suspend)? {
+                    return Ok(Progress::Suspended(place));
+                }
+            }
+            self.dylib += 1;
+            self.generators_asked = None;
+        }
+        Ok(Progress::Found)
+    }
+
+    fn match_names(&mut self) -> Result<()> {
+        let (dylib, visibility) = &self.order[self.dylib];
+        let (position, matches) = (self.dylib, &mut self.matches);
+        dylib.find(&self.requests, &mut self.missing, *visibility, |request, id| {
+            matches.push(Match { request, dylib: position, id });
+        })
+    }
+
+    /// The next generator of the dylib that has not been asked, if anything is missing there.
+    fn next_generator(&self) -> Option<Arc<GeneratorEntry>> {
+        if self.names_to_generate().is_empty() {
+            return None;
+        }
+        self.order[self.dylib].0.generator(self.generators_asked?)
+    }
+
+    /// What the dylib does not define. What it defines and hides is missing from this search, but not from the dylib.
+    fn names_to_generate(&self) -> Vec<&'a str> {
+        let dylib = &self.order[self.dylib].0;
+        let names = self.missing.iter().map(|request| self.requests[*request].name);
+        names.filter(|name| dylib.symbol_flags(name).is_none()).collect()
+    }
+
+    /// Asks one generator. `Some` when the search has to be parked.
+    fn ask(&mut self, entry: &Arc<GeneratorEntry>, may_suspend: bool) -> Result<Option<Place>> {
+        if may_suspend && entry.queue.lock().has_captured {
+            return Ok(Some(Place::Queued(entry.clone())));
+        }
+        let names = self.names_to_generate();
+        let dylib = self.order[self.dylib].0.clone();
+        let suspension = Suspension::new(entry.clone(), &dylib, may_suspend);
+        let outcome = entry.generator.generate_or_suspend(&dylib, &names, &suspension);
+        self.generators_asked = self.generators_asked.map(|asked| asked + 1);
+        if let Some(slot) = suspension.into_captured() {
+            // A generator that captures and fails fails what it captured; those behind it go on.
+            if outcome.is_err() {
+                slot.resume(Some(outcome));
+            }
+            return Ok(Some(Place::Captured(slot)));
+        }
+        outcome?;
+        self.match_names()?;
+        Ok(None)
+    }
+
+    /// Ends the search: what was found, or all the required names that were not.
+    #[allow(clippy::type_complexity)]
+    pub(crate) fn matches(
+        self,
+        needed_by: Option<&str>,
+    ) -> Result<(Cow<'a, [(JitDylib, Visibility)]>, Vec<SymbolRequest<'a>>, Vec<Match>)> {
+        let missing = self.missing.iter().map(|request| &self.requests[*request]);
+        let absent: Vec<String> = missing.filter(|request| request.required).map(|r| r.name.to_string()).collect();
+        if absent.is_empty() {
+            return Ok((self.order, self.requests, self.matches));
+        }
+        Err(ErrorKind::SymbolsNotFound {
+            symbols: absent,
+            needed_by: needed_by.map(str::to_string),
+            searched: self.order.iter().map(|(dylib, _)| dylib.name().to_string()).collect(),
+        }
+        .into())
+    }
+
+    pub(crate) fn into_parked(self, goal: Goal) -> ParkedSearch {
+        ParkedSearch {
+            order: self.order.into_owned(),
+            names: self.requests.iter().map(|request| (request.name.to_string(), request.required)).collect(),
+            matches: self.matches,
+            missing: self.missing,
+            dylib: self.dylib,
+            generators_asked: self.generators_asked,
+            goal: Some(goal),
+        }
+    }
+}
+
+impl Place {
+    pub(crate) fn park(self, search: ParkedSearch) {
+        match self {
+            Place::Captured(slot) => slot.park(search),
+            Place::Queued(entry) => entry.enqueue(search),
+        }
+    }
+}
+
+impl GeneratorEntry {
+    pub(crate) fn new(generator: Arc<dyn DefinitionGenerator>) -> Arc<GeneratorEntry> {
+        Arc::new(GeneratorEntry { generator, queue: Mutex::new(GeneratorQueue::default()) })
+    }
+
+    /// A lookup is captured: others queue from now on.
+    pub(crate) fn capture(self: &Arc<GeneratorEntry>, dylib: &str) -> Arc<SuspendedSlot> {
+        self.queue.lock().has_captured = true;
+        Arc::new(SuspendedSlot { entry: self.clone(), dylib: dylib.to_string(), state: Mutex::new(SlotState::Empty) })
+    }
+
+    fn enqueue(&self, search: ParkedSearch) {
+        let mut queue = self.queue.lock();
+        if queue.has_captured {
+            queue.waiting.push_back(search);
+            return;
+        }
+        drop(queue);
+        // Resumed meanwhile: nothing is left to wait for.
+        search.go_on(Ok(()));
+    }
+
+    /// The captured lookup has gone on: the next in the queue may.
+    fn let_next_in(&self) -> Option<ParkedSearch> {
+        let mut queue = self.queue.lock();
+        queue.has_captured = false;
+        queue.waiting.pop_front()
+    }
+
+    fn pass_on(self: Arc<GeneratorEntry>) {
+        while let Some(next) = self.let_next_in() {
+            next.go_on(Ok(()));
+            if self.queue.lock().has_captured {
+                return;
+            }
+        }
+    }
+
+    /// Fails what waits for this generator, which is gone from its dylib.
+    pub(crate) fn abandon(&self) {
+        let waiting = std::mem::take(&mut self.queue.lock().waiting);
+        drop(waiting);
+    }
+}
+
+impl SuspendedSlot {
+    fn park(self: &Arc<SuspendedSlot>, search: ParkedSearch) {
+        let mut state = self.state.lock();
+        match std::mem::replace(&mut *state, SlotState::Done) {
+            SlotState::Resumed(word) => {
+                drop(state);
+                self.go_on(search, word);
+            }
+            _ => *state = SlotState::Parked(search),
+        }
+    }
+
+    /// Lets the search go on, or, without a word, fails it.
+    pub(crate) fn resume(self: &Arc<SuspendedSlot>, word: Option<Result<()>>) {
+        let word = word.unwrap_or_else(|| Err(ErrorKind::LookupAbandoned { dylib: self.dylib.clone() }.into()));
+        let mut state = self.state.lock();
+        match std::mem::replace(&mut *state, SlotState::Done) {
+            SlotState::Parked(search) => {
+                drop(state);
+                self.go_on(search, word);
+            }
+            SlotState::Empty => *state = SlotState::Resumed(word),
+            already @ (SlotState::Resumed(_) | SlotState::Done) => *state = already,
+        }
+    }
+
+    fn go_on(self: &Arc<SuspendedSlot>, search: ParkedSearch, word: Result<()>) {
+        let entry = self.entry.clone();
+        dispatch([Box::new(move || search.go_on(word)) as Task, Box::new(move || entry.pass_on()) as Task]);
+    }
+}
+
+impl ParkedSearch {
+    /// Goes on where the search was suspended, or fails it.
+    fn go_on(mut self, word: Result<()>) {
+        let Some(goal) = self.goal.take() else { return };
+        let Goal { session, required, needed_by, on_complete } = goal;
+        if let Err(error) = word {
+            return lookup::fail(on_complete, error);
+        }
+        let mut search = Search {
+            order: Cow::Borrowed(&self.order),
+            requests: self.names.iter().map(|(name, required)| SymbolRequest { name, required: *required }).collect(),
+            matches: std::mem::take(&mut self.matches),
+            missing: std::mem::take(&mut self.missing),
+            dylib: self.dylib,
+            generators_asked: self.generators_asked,
+        };
+        // What the generator has defined meanwhile counts first.
+        match search.match_names().and_then(|()| search.run()) {
+            Ok(Progress::Found) => lookup::finish(&session, search, required, needed_by.as_deref(), on_complete),
+            Ok(Progress::Suspended(place)) => {
+                place.park(search.into_parked(Goal { session, required, needed_by, on_complete }));
+            }
+            Err(error) => lookup::fail(on_complete, error),
+        }
+    }
+}
+
+impl Drop for ParkedSearch {
+    fn drop(&mut self) {
+        let Some(goal) = self.goal.take() else { return };
+        let dylib = self.order.get(self.dylib).map(|(dylib, _)| dylib.name().to_string()).unwrap_or_default();
+        lookup::fail(goal.on_complete, ErrorKind::LookupAbandoned { dylib }.into());
+    }
+}
