@@ -49,8 +49,9 @@ impl ObjectLinkingLayer {
     pub fn add(self: &Arc<Self>, tracker: &ResourceTracker, name: &str, bytes: ObjectBuffer) -> Result<()> {
         let interface = ObjectInterface::scan(name, &bytes)?;
         let sequence = self.objects_added.fetch_add(1, Ordering::Relaxed);
+        let sizes = interface.symbols.iter().map(|symbol| symbol.size).collect();
         let symbols = promised(interface, name, sequence);
-        tracker.define(ObjectUnit { layer: self.clone(), name: Arc::from(name), bytes, symbols, sequence })
+        tracker.define(ObjectUnit { layer: self.clone(), name: Arc::from(name), bytes, symbols, sizes, sequence })
     }
 
     /// What the code under a key holds.
@@ -94,6 +95,8 @@ struct ObjectUnit {
     name: Arc<str>,
     bytes: ObjectBuffer,
     symbols: Vec<(Name, SymbolFlags)>,
+    /// By position in `symbols`; shorter, as the symbol for initialisers has none.
+    sizes: Vec<u64>,
     sequence: u64,
 }
 
@@ -104,6 +107,10 @@ impl MaterializationUnit for ObjectUnit {
 
     fn symbols(&self) -> &[(Name, SymbolFlags)] {
         &self.symbols
+    }
+
+    fn size_bytes(&self, index: usize) -> u64 {
+        self.sizes.get(index).copied().unwrap_or(0)
     }
 
     fn materialize(self: Box<Self>, responsibility: MaterializationResponsibility) {
@@ -187,6 +194,7 @@ fn promised(interface: ObjectInterface, object: &str, sequence: u64) -> Vec<(Nam
     for symbol in interface.symbols {
         let set = [
             (symbol.is_weak, SymbolFlags::WEAK),
+            (symbol.is_common, SymbolFlags::COMMON),
             (symbol.is_exported, SymbolFlags::EXPORTED),
             (symbol.is_callable, SymbolFlags::CALLABLE),
             (symbol.is_absolute, SymbolFlags::ABSOLUTE),

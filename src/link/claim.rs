@@ -5,7 +5,7 @@
 //! stays, which wastes bytes and breaks nothing. `DW.ref.*` symbols stay private to their object: they are no identity
 //! that two objects need to agree on, and sharing them would tie the unwind tables of unrelated trackers together.
 
-use crate::link::graph::{Binding, Definition, LinkGraph, SymbolIndex};
+use crate::link::graph::{Binding, Definition, LinkGraph, SymbolIndex, Text};
 
 /// Turns global definitions that `is_owned` denies into externals, and drops groups that have lost all of theirs.
 pub(crate) fn claim(graph: &mut LinkGraph, is_owned: impl Fn(&str) -> bool) {
@@ -23,6 +23,9 @@ pub(crate) fn claim(graph: &mut LinkGraph, is_owned: impl Fn(&str) -> bool) {
             *kept += u32::from(owned);
         }
         if !owned {
+            // A common symbol's room is its own; no section's bytes go with it.
+            let room = &mut graph.blocks[block.0 as usize];
+            room.is_dropped = matches!(room.name, Text::Made(_));
             let symbol = &mut graph.symbols[index];
             symbol.definition = Definition::External;
             symbol.binding = Binding::Global;
@@ -30,7 +33,7 @@ pub(crate) fn claim(graph: &mut LinkGraph, is_owned: impl Fn(&str) -> bool) {
     }
     let is_lost = |group: u32| matches!(defined[group as usize], (1.., 0));
     for block in &mut graph.blocks {
-        block.is_dropped = block.group.is_some_and(is_lost);
+        block.is_dropped |= block.group.is_some_and(is_lost);
     }
     for index in 0..graph.symbols.len() {
         let symbol = SymbolIndex(index as u32);

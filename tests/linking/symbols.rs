@@ -15,6 +15,40 @@ fn common_symbols_are_merged_with_one_another() {
     assert_eq!(i64::from_le_bytes(read(long(&jit, "a") as u64, 8).try_into().unwrap()), 0);
 }
 
+fn common_array(length: u32, function: &str) -> Option<Vec<u8>> {
+    let source = format!("long shared[{length}]; long *{function}(void) {{ return &shared[{length} - 1]; }}");
+    gcc(&["-O2", "-fPIC", "-fcommon"], &source)
+}
+
+#[test]
+fn of_common_symbols_of_different_sizes_the_largest_counts() {
+    // The first used to count: a later object wrote past its end.
+    let (Some(small), Some(large)) = (common_array(1, "first"), common_array(1000, "last")) else { return };
+    for objects in [[&small, &large], [&large, &small]] {
+        let (jit, trackers) = linked(&[objects[0], objects[1]]);
+        assert_eq!(long(&jit, "last") - long(&jit, "first"), 999 * 8);
+        let data: u64 = trackers.iter().map(|tracker| jit.usage(tracker).data).sum();
+        assert_eq!(data, 8000, "one room for both");
+    }
+}
+
+#[test]
+fn a_common_symbol_that_no_longer_fits_is_refused() {
+    let (Some(small), Some(large)) = (common_array(1, "first"), common_array(1000, "last")) else { return };
+    let (jit, _trackers) = linked(&[&small]);
+    long(&jit, "first");
+    let tracker = jit.main_dylib().create_tracker().unwrap();
+    let error = jit.add_object(&tracker, "large.o", large.clone()).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::CommonTooSmall { wanted: 8000, found: 8, .. }), "{error}");
+    let Some(definition) = c("long shared = 5;") else { return };
+    for objects in [[&definition, &large], [&large, &definition]] {
+        let (jit, _trackers) = linked(&[objects[0]]);
+        let tracker = jit.main_dylib().create_tracker().unwrap();
+        let error = jit.add_object(&tracker, "second.o", objects[1].clone()).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::CommonTooSmall { .. }), "{error}");
+    }
+}
+
 #[test]
 fn a_definition_takes_the_place_of_a_common_symbol_before_and_after_it() {
     let (Some(common), Some(strong)) = (

@@ -31,6 +31,10 @@ pub struct InterfaceSymbol {
     pub is_callable: bool,
     /// Whether it is a fixed value.
     pub is_absolute: bool,
+    /// Whether it is a common symbol: the largest of several counts.
+    pub is_common: bool,
+    /// Bytes, as the object says.
+    pub size: u64,
 }
 
 impl ObjectInterface {
@@ -66,6 +70,8 @@ impl ObjectInterface {
                 is_exported: !matches!(visibility, st::VISIBILITY_HIDDEN | st::VISIBILITY_INTERNAL),
                 is_callable: symbol.st_type().0 == st::TYPE_FUNC,
                 is_absolute: section == shn::ABS,
+                is_common: section == shn::COMMON,
+                size: symbol.st_size(LE),
             });
         }
         Ok(interface)

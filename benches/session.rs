@@ -1,0 +1,138 @@
+//! What the session itself costs: lookups of ready symbols, trackers, transfers, removals, two threads.
+//!
+//! `cargo bench --bench session` prints a table of medians with the spread over rounds. Everything here runs without
+//! linking: symbols are absolute, so nothing but the session is measured. Figures of one machine compare only with
+//! figures of the same run; to stand beside ORC, run its harness in turn with this one.
+
+use std::time::Instant;
+
+use jittison::base::{ExecutorAddr, Name};
+use jittison::session::{
+    ExecutionSession, JitDylib, RequiredState, ResourceTracker, SymbolFlags, SymbolRequest, Visibility,
+};
+
+fn main() {
+    println!("{:<58}{:>10}{:>10}{:>10}", "nanoseconds per operation, over rounds", "median", "min", "max");
+    for symbols in [100, 1_000, 10_000, 100_000] {
+        lookups(symbols);
+    }
+    let session = ExecutionSession::new();
+    let dylib = filled(&session, 100_000);
+    report("create and remove an empty tracker", || {
+        timed(50_000, |_| drop(dylib.create_tracker().unwrap().remove().unwrap()))
+    });
+    report("drop a tracker with 10 symbols, in a dylib with 100,000", || dropped_trackers(&dylib));
+    report("remove the default tracker's 10 symbols, beside 100,000", || default_removals(&dylib));
+    churn(&session);
+}
+
+fn lookups(symbols: usize) {
+    let session = ExecutionSession::new();
+    let dylib = filled(&session, symbols);
+    let order = [(dylib.clone(), Visibility::All)];
+    let names: Vec<String> = (0..1_000).map(|index| symbol_name(index * 7_919 % symbols)).collect();
+    let look_up = |index: usize| {
+        let requests = [SymbolRequest::required(&names[index % names.len()])];
+        let found = session.lookup(&order, &requests, RequiredState::Ready).unwrap();
+        assert!(!found[0].address.is_null());
+    };
+    report(&format!("look a ready symbol up, of {symbols}"), || timed(100_000, look_up));
+    report(&format!("the same from two threads, of {symbols}"), || {
+        on_two_threads(100_000, |_thread| timed(100_000, look_up))
+    });
+}
+
+/// One thread's round of define, look up, remove; then two threads', each in a dylib of its own.
+fn churn(session: &ExecutionSession) {
+    let dylibs = [session.create_dylib("first").unwrap(), session.create_dylib("second").unwrap()];
+    let round = |dylib: &JitDylib| {
+        timed(20_000, |index| {
+            let tracker = dylib.create_tracker().unwrap();
+            define(&tracker, "only", index..index + 1);
+            dylib.lookup(&[SymbolRequest::required(&format!("only{index}"))], RequiredState::Ready).unwrap();
+            tracker.remove().unwrap();
+        })
+    };
+    let one = report("tracker, define, look up, remove", || round(&dylibs[0]));
+    let two =
+        report("the same on two threads, a dylib each", || on_two_threads(20_000, |thread| round(&dylibs[thread])));
+    println!("two threads do {:.2} times the work of one", one / two);
+}
+
+fn dropped_trackers(dylib: &JitDylib) -> f64 {
+    const TRACKERS: usize = 1_000;
+    let trackers: Vec<ResourceTracker> = (0..TRACKERS)
+        .map(|index| {
+            let tracker = dylib.create_tracker().unwrap();
+            define(&tracker, "dropped", index * 10..index * 10 + 10);
+            tracker
+        })
+        .collect();
+    let mut trackers = trackers.into_iter();
+    let nanoseconds = timed(TRACKERS, |_| drop(trackers.next()));
+    dylib.default_tracker().unwrap().remove().unwrap();
+    nanoseconds
+}
+
+fn default_removals(dylib: &JitDylib) -> f64 {
+    const ROUNDS: usize = 200;
+    let mut total = 0.0;
+    for _ in 0..ROUNDS {
+        let tracker = dylib.default_tracker().unwrap();
+        define(&tracker, "default", 0..10);
+        total += timed(1, |_| drop(tracker.remove().unwrap()));
+    }
+    total / ROUNDS as f64
+}
+
+fn filled(session: &ExecutionSession, symbols: usize) -> JitDylib {
+    let dylib = session.create_dylib("filled").unwrap();
+    // Under a tracker of its own, whose handle goes nowhere: a dropped one would be merged into the default tracker.
+    let tracker = dylib.create_tracker().unwrap();
+    define(&tracker, "some_symbol_", 0..symbols);
+    std::mem::forget(tracker);
+    dylib
+}
+
+fn symbol_name(index: usize) -> String {
+    format!("some_symbol_{index}")
+}
+
+fn define(tracker: &ResourceTracker, prefix: &str, numbers: std::ops::Range<usize>) {
+    let symbol = |number: usize| {
+        let address = ExecutorAddr::new(0x1000 + number as u64);
+        (Name::from(format!("{prefix}{number}")), address, SymbolFlags::EXPORTED)
+    };
+    tracker.define_absolute(numbers.map(symbol)).unwrap();
+}
+
+/// Nanoseconds per operation of one batch.
+fn timed(operations: usize, mut operation: impl FnMut(usize)) -> f64 {
+    let start = Instant::now();
+    (0..operations).for_each(&mut operation);
+    start.elapsed().as_secs_f64() * 1e9 / operations as f64
+}
+
+/// Nanoseconds of wall time per operation, when each of two threads does `operations`.
+fn on_two_threads(operations: usize, batch: impl Fn(usize) -> f64 + Sync) -> f64 {
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        for thread in 0..2 {
+            let batch = &batch;
+            scope.spawn(move || batch(thread));
+        }
+    });
+    start.elapsed().as_secs_f64() * 1e9 / (2 * operations) as f64
+}
+
+/// Runs rounds of a measurement, after one that is not counted; prints and gives back the median.
+fn report(what: &str, mut round: impl FnMut() -> f64) -> f64 {
+    round();
+    let mut figures: Vec<f64> = (0..ROUNDS).map(|_| round()).collect();
+    figures.sort_by(f64::total_cmp);
+    let (median, least, most) = (figures[ROUNDS / 2], figures[0], figures[ROUNDS - 1]);
+    println!("{what:<58}{median:>10.0}{least:>10.0}{most:>10.0}");
+    median
+}
+
+const ROUNDS: usize = 9;
