@@ -43,11 +43,6 @@ pub(crate) enum Rank {
     Leaf,
 }
 
-/// Starts a thread that nobody joins.
-pub(crate) fn spawn_detached(name: String, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
-    std::thread::Builder::new().name(name).spawn(body).map(drop)
-}
-
 #[cfg(not(loom))]
 mod imp {
     use std::ops::{Deref, DerefMut};
@@ -57,6 +52,11 @@ mod imp {
     pub(crate) use crossbeam::queue::SegQueue as Queue;
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
     pub(crate) use std::thread_local;
+
+    /// Starts a thread that nobody joins.
+    pub(crate) fn spawn_detached(name: String, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+        std::thread::Builder::new().name(name).spawn(body).map(drop)
+    }
 
     /// `parking_lot`'s lock with its place in the lock order.
     #[derive(Debug)]
@@ -199,6 +199,10 @@ mod imp {
 
     pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
     pub(crate) use loom::thread_local;
+
+    pub(crate) fn spawn_detached(name: String, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+        loom::thread::Builder::new().name(name).spawn(body).map(drop)
+    }
 
     /// `parking_lot`'s shape over loom's lock: no poisoning.
     #[derive(Debug)]

@@ -4,7 +4,9 @@
 //! the others back. An alias has its aliasee's address, flags of its own, and depends on the aliasee, so it becomes ready
 //! and keeps memory like any code that refers to it. A chain that leads back to its start is an error.
 
-use rustc_hash::FxHashMap;
+use std::cell::RefCell;
+
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::base::Name;
 use crate::error::{Error, ErrorKind, Result};
@@ -14,8 +16,8 @@ use crate::session::lookup::{self, RequiredState, SymbolRequest};
 use crate::session::materialization::MaterializationUnit;
 use crate::session::resource_tracker::ResourceTracker;
 use crate::session::responsibility::MaterializationResponsibility;
-use crate::session::symbol::SymbolFlags;
-use crate::sync::Arc;
+use crate::session::symbol::{SymbolFlags, SymbolState};
+use crate::sync::{Arc, thread_local};
 
 /// One name that stands for another.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,7 +64,11 @@ impl ReexportsGenerator {
 
 impl DefinitionGenerator for ReexportsGenerator {
     fn generate(&self, dylib: &JitDylib, names: &[&str]) -> Result<()> {
-        let wanted: Vec<&str> = names.iter().copied().filter(|name| (self.filter)(name)).collect();
+        let mut wanted: Vec<&str> = names.iter().copied().filter(|name| (self.filter)(name)).collect();
+        let _asking = Asking::start(self, &mut wanted);
+        if wanted.is_empty() {
+            return Ok(());
+        }
         let requests: Vec<_> = wanted.iter().map(|name| SymbolRequest::weak(name)).collect();
         let flags = lookup::flags(&[(self.source.clone(), Visibility::ExportedOnly)], &requests)?;
         let aliases: Vec<Alias> = wanted
@@ -76,12 +82,40 @@ impl DefinitionGenerator for ReexportsGenerator {
     }
 }
 
+thread_local! {
+    /// What this thread is asking generators of re-exports for now, by the generator's address.
+    static ASKING: RefCell<Vec<(usize, Name)>> = RefCell::new(Vec::new());
+}
+
+/// Dylibs may re-export from each other: a generator that is asked for a name while it asks for it has nothing to add.
+struct Asking(usize);
+
+impl Asking {
+    /// Notes that `generator` asks for `names`, except for those that it asks for already, which it drops.
+    fn start(generator: &ReexportsGenerator, names: &mut Vec<&str>) -> Asking {
+        let generator = std::ptr::from_ref(generator).addr();
+        ASKING.with(|asking| {
+            let mut asking = asking.borrow_mut();
+            let before = asking.len();
+            names.retain(|name| !asking.iter().any(|(other, asked)| *other == generator && asked.as_str() == *name));
+            asking.extend(names.iter().map(|name| (generator, Name::new(name))));
+            Asking(before)
+        })
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        ASKING.with(|asking| asking.borrow_mut().truncate(self.0));
+    }
+}
+
 struct AliasUnit {
     name: String,
     source: JitDylib,
     visibility: Visibility,
     symbols: Vec<(Name, SymbolFlags)>,
-    aliasees: FxHashMap<Name, Name>,
+    aliasees: Arc<FxHashMap<Name, Name>>,
 }
 
 impl AliasUnit {
@@ -91,17 +125,19 @@ impl AliasUnit {
             source,
             visibility,
             symbols: aliases.iter().map(|alias| (alias.name.clone(), alias.flags)).collect(),
-            aliasees: aliases.iter().map(|alias| (alias.name.clone(), alias.aliasee.clone())).collect(),
+            aliasees: Arc::new(aliases.iter().map(|alias| (alias.name.clone(), alias.aliasee.clone())).collect()),
         }
     }
 
     /// What is left when `taken` are gone.
-    fn without(&self, taken: &[Name], owed: impl Fn(&Name) -> bool) -> AliasUnit {
+    fn without(&self, taken: &[Name], owed: &FxHashSet<&Name>) -> AliasUnit {
+        let taken: FxHashSet<&Name> = taken.iter().collect();
+        let is_left = |name: &Name| owed.contains(name) && !taken.contains(name);
         AliasUnit {
             name: self.name.clone(),
             source: self.source.clone(),
             visibility: self.visibility,
-            symbols: self.symbols.iter().filter(|(name, _)| !taken.contains(name) && owed(name)).cloned().collect(),
+            symbols: self.symbols.iter().filter(|(name, _)| is_left(name)).cloned().collect(),
             aliasees: self.aliasees.clone(),
         }
     }
@@ -137,8 +173,8 @@ impl MaterializationUnit for AliasUnit {
 
     fn materialize(self: Box<Self>, mut responsibility: MaterializationResponsibility) {
         let requested = responsibility.requested_symbols();
-        let is_owed = |name: &Name| responsibility.symbols().iter().any(|owed| owed.name == *name);
-        let rest = self.without(&requested, is_owed);
+        let owed = responsibility.symbols().iter().map(|owed| &owed.name).collect();
+        let rest = self.without(&requested, &owed);
         if !rest.symbols.is_empty()
             && let Err(error) = responsibility.replace(rest)
         {
@@ -164,7 +200,7 @@ impl MaterializationResponsibility {
         }
         // Every alias on the way was marked before its own walk, so of those that close a ring one sees all of it.
         let (mut dylib, mut name) = (source.clone(), aliasee.clone());
-        let mut seen = rustc_hash::FxHashSet::default();
+        let mut seen = FxHashSet::default();
         loop {
             let is_start = Arc::ptr_eq(&dylib, &self.core.dylib) && name == *alias;
             if is_start || !seen.insert((dylib.id, name.clone())) {
@@ -177,7 +213,9 @@ impl MaterializationResponsibility {
             let next = {
                 let state = dylib.state.lock();
                 let symbol = state.table.find(&name).and_then(|id| state.table.symbol(id));
-                symbol.and_then(|symbol| symbol.alias_of.as_deref().cloned())
+                // What has an address waits for nothing any more, whatever it stood for.
+                let waits = symbol.filter(|symbol| symbol.state < SymbolState::Resolved);
+                waits.and_then(|symbol| symbol.alias_of.as_deref().cloned())
             };
             let Some((next_dylib, next_name)) = next else { return Ok(()) };
             let Some(next_dylib) = next_dylib.upgrade() else { return Ok(()) };

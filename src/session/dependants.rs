@@ -8,8 +8,6 @@
 //!
 //! Guarded by one lock of the session; trackers without cross-tracker references never take it.
 
-use std::collections::HashMap;
-
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::session::reclaim::newest_first;
@@ -117,7 +115,7 @@ impl PinGraph {
         core: &Arc<TrackerCore>,
         claimed_before: &FxHashSet<ResourceKey>,
     ) -> Vec<Arc<TrackerCore>> {
-        let mut closure: HashMap<ResourceKey, Arc<TrackerCore>> = HashMap::new();
+        let mut closure: FxHashMap<ResourceKey, Arc<TrackerCore>> = FxHashMap::default();
         let mut unvisited = vec![core.clone()];
         while let Some(next) = unvisited.pop() {
             if claimed_before.contains(&next.key) {

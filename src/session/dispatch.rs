@@ -4,15 +4,19 @@
 //! a task only adds to it. So a chain of ten thousand modules, each found while linking the one before, is walked
 //! by a loop and not by recursion.
 //!
-//! A [`Dispatcher`] decides where materialisation runs: in place as above, or on a bounded pool of worker threads that
-//! share one queue. Completions always run in place. A thread that waits for a lookup helps: it runs what is queued
-//! instead of sleeping, so a pool of one worker cannot wait for itself.
+//! A [`Dispatcher`] decides where materialisation runs: in place as above, or on worker threads (`pool.rs`). Completions
+//! always run in place.
+//!
+//! A task may wait for a lookup. What that lookup set off is run on top of it; but what was queued before must not be:
+//! if it waited in turn for the task beneath, neither could go on. So older tasks are handed to another thread, and a
+//! worker that waits is replaced by another for as long. A panic stays with the task that panicked.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use crate::sync::{Arc, Condvar, Mutex, Queue, Rank, spawn_detached, thread_local};
+use crate::session::pool::{Blocked, Pool};
+use crate::sync::{Arc, Condvar, Mutex, spawn_detached, thread_local};
 
 pub(crate) type Task = Box<dyn FnOnce() + Send>;
 
@@ -50,9 +54,19 @@ pub(crate) fn dispatch(tasks: impl IntoIterator<Item = Task>) {
     }
 }
 
-/// The next task of this thread, for a caller that has to wait in the middle of one.
-pub(crate) fn next() -> Option<Task> {
-    TASKS.try_with(|queue| queue.borrow_mut().pop_front()).ok().flatten()
+/// The next task of this thread.
+fn next() -> Option<Task> {
+    next_behind(0)
+}
+
+/// The next task of this thread that stands behind `older` others.
+fn next_behind(older: usize) -> Option<Task> {
+    TASKS.try_with(|queue| queue.borrow_mut().remove(older)).ok().flatten()
+}
+
+/// Number of tasks that this thread has queued.
+pub(crate) fn queued() -> usize {
+    TASKS.try_with(|queue| queue.borrow().len()).unwrap_or(0)
 }
 
 /// However the tasks end, the thread goes on running tasks.
@@ -72,14 +86,6 @@ pub(crate) enum Dispatcher {
     Pool(Arc<Pool>),
 }
 
-/// A bounded number of threads with one queue.
-pub(crate) struct Pool {
-    tasks: Queue<Task>,
-    /// Guards nothing but the decision to sleep: whoever changes what sleepers wait for takes it before waking them.
-    stopping: Mutex<bool>,
-    changed: Condvar,
-}
-
 /// An answer that one thread waits for and another brings.
 pub(crate) struct Answer<T> {
     slot: Mutex<Option<T>>,
@@ -87,24 +93,12 @@ pub(crate) struct Answer<T> {
 }
 
 impl Dispatcher {
-    /// In place for no workers, else on that many threads. Threads that the system refuses are done without; if it
-    /// refuses all, waiting threads do the work.
+    /// In place for no workers, else on as many threads, started as there is work for them.
     pub(crate) fn new(workers: usize) -> Dispatcher {
         if workers == 0 {
             return Dispatcher::InPlace;
         }
-        let pool = Arc::new(Pool {
-            tasks: Queue::new(),
-            stopping: Mutex::ranked(Rank::Sleep, false),
-            changed: Condvar::new(),
-        });
-        for number in 0..workers {
-            let pool = pool.clone();
-            if spawn_detached(format!("jittison-{number}"), move || pool.work()).is_err() {
-                break;
-            }
-        }
-        Dispatcher::Pool(pool)
+        Dispatcher::Pool(Pool::new(workers))
     }
 
     /// Has materialisation tasks run.
@@ -120,40 +114,62 @@ impl Dispatcher {
         }
     }
 
-    /// Gives an answer to whoever waits for it.
-    pub(crate) fn tell<T>(&self, answer: &Answer<T>, value: T) {
-        *answer.slot.lock() = Some(value);
-        answer.told.notify_all();
-        if let Dispatcher::Pool(pool) = self {
-            pool.wake_all();
-        }
-    }
-
-    /// Waits for an answer, doing queued work meanwhile.
-    pub(crate) fn wait<T>(&self, answer: &Answer<T>) -> T {
-        loop {
+    /// Waits for an answer. `older` is what the thread had [`queued`] before it asked; what it has queued since is run
+    /// meanwhile.
+    pub(crate) fn wait<T>(&self, answer: &Answer<T>, older: usize) -> T {
+        let mut panicked = None;
+        let value = loop {
             if let Some(value) = answer.slot.lock().take() {
-                return value;
+                break value;
             }
             // Inside a task, dispatch only queues: what this thread waits for may be in its own queue.
-            if let Some(task) = next() {
-                task();
+            if let Some(task) = next_behind(older) {
+                if let Err(panic) = catch_unwind(AssertUnwindSafe(task)) {
+                    panicked.get_or_insert(panic);
+                }
                 continue;
             }
-            match self {
-                Dispatcher::InPlace => answer.sleep(),
-                Dispatcher::Pool(pool) => pool.help_or_sleep(|| answer.slot.lock().is_some()),
-            }
+            hand_over_queued();
+            let _blocked = Blocked::this_worker();
+            break answer.sleep();
+        };
+        if let Some(panic) = panicked {
+            // Not the waiting task's: passed on by the loop that runs it.
+            dispatch([Box::new(move || -> () { resume_unwind(panic) }) as Task]);
         }
+        value
     }
 
     /// Lets the workers end when the queue is empty.
     pub(crate) fn stop(&self) {
         if let Dispatcher::Pool(pool) = self {
-            *pool.stopping.lock() = true;
-            pool.changed.notify_all();
+            pool.stop();
         }
     }
+}
+
+/// Has another thread run what this one has queued.
+fn hand_over_queued() {
+    let queued = TASKS.try_with(|queue| std::mem::take(&mut *queue.borrow_mut())).unwrap_or_default();
+    if queued.is_empty() {
+        return;
+    }
+    // In a place that both see: if no thread can be had, the tasks are not lost with its body.
+    let handed = Arc::new(Mutex::new(queued));
+    let taken = handed.clone();
+    let body = move || {
+        let tasks = std::mem::take(&mut *taken.lock());
+        dispatch(tasks);
+    };
+    if spawn_detached("jittison-in-place".to_string(), body).is_err() {
+        let tasks = std::mem::take(&mut *handed.lock());
+        tasks.into_iter().for_each(run_caught);
+    }
+}
+
+/// The panic was reported as it began, and the task's responsibility has failed its symbols.
+pub(super) fn run_caught(task: Task) {
+    let _ = catch_unwind(AssertUnwindSafe(|| dispatch([task])));
 }
 
 impl<T> Answer<T> {
@@ -161,58 +177,19 @@ impl<T> Answer<T> {
         Answer { slot: Mutex::new(None), told: Condvar::new() }
     }
 
-    fn sleep(&self) {
+    /// Gives the answer to whoever waits for it.
+    pub(crate) fn tell(&self, value: T) {
+        *self.slot.lock() = Some(value);
+        self.told.notify_all();
+    }
+
+    fn sleep(&self) -> T {
         let mut slot = self.slot.lock();
-        while slot.is_none() {
-            self.told.wait(&mut slot);
-        }
-    }
-}
-
-impl Pool {
-    fn push(&self, task: Task) {
-        self.tasks.push(task);
-        let stopping = self.stopping.lock();
-        self.changed.notify_one();
-        drop(stopping);
-    }
-
-    fn wake_all(&self) {
-        let stopping = self.stopping.lock();
-        self.changed.notify_all();
-        drop(stopping);
-    }
-
-    fn work(&self) {
         loop {
-            while let Some(task) = self.tasks.pop() {
-                // The task's responsibility fails its symbols as it unwinds; the worker lives on.
-                let _ = catch_unwind(AssertUnwindSafe(|| dispatch([task])));
+            if let Some(value) = slot.take() {
+                return value;
             }
-            let mut stopping = self.stopping.lock();
-            if !self.tasks.is_empty() {
-                continue;
-            }
-            if *stopping {
-                return;
-            }
-            self.changed.wait(&mut stopping);
-        }
-    }
-
-    /// Runs one task, or sleeps until something changes, unless `is_done` says that there is no need.
-    fn help_or_sleep(&self, is_done: impl Fn() -> bool) {
-        if let Some(task) = self.tasks.pop() {
-            task();
-            return;
-        }
-        if is_done() {
-            return;
-        }
-        let mut stopping = self.stopping.lock();
-        // Asked again under the lock that every change takes before it wakes sleepers.
-        if self.tasks.is_empty() && !is_done() {
-            self.changed.wait(&mut stopping);
+            self.told.wait(&mut slot);
         }
     }
 }

@@ -4,7 +4,7 @@
 //! not makes the symbols wait in the waiting graph. Symbols that wait for nothing, and that nobody waits for, never
 //! touch that graph.
 
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::base::Name;
 use crate::error::{ErrorKind, Result};
@@ -46,32 +46,42 @@ impl MaterializationResponsibility {
     /// what only another refers to. Symbols in no group depend on nothing.
     ///
     /// # Errors
-    /// As [`notify_emitted`](Self::notify_emitted); those symbols have failed then that had not become ready.
+    /// As [`notify_emitted`](Self::notify_emitted), and [`ErrorKind::NotOwed`] when a symbol stands in two groups or is
+    /// not owed; those symbols have failed then that had not become ready.
     pub fn notify_emitted_groups(mut self, groups: Vec<DependencyGroup>) -> Result<()> {
-        let mut own = self.take_owed();
+        let own = self.take_owed();
         let mut completions = Vec::new();
-        let mut outcome = Ok(());
-        let mut emitted: Vec<(Vec<SymbolRef>, Vec<SymbolRef>)> = Vec::new();
-        for group in groups {
-            let (members, others) = own.into_iter().partition(|symbol| group.symbols.contains(&symbol.name));
-            own = others;
-            emitted.push((members, group.dependencies));
-        }
-        emitted.push((own, Vec::new()));
-        let mut failed = Vec::new();
-        for (members, dependencies) in emitted {
-            if outcome.is_ok() && !members.is_empty() {
-                outcome = self.emit(members.clone(), dependencies, &mut completions);
-            }
-            if outcome.is_err() {
-                failed.extend(members);
-            }
-        }
+        let outcome = self.emit_groups(&own, groups, &mut completions);
         lookup::complete(completions);
         if let Err(error) = &outcome {
-            self.fail_symbols(failed, error);
+            // Those too that were emitted and wait.
+            self.fail_symbols(own, error);
         }
         outcome
+    }
+
+    fn emit_groups(
+        &self,
+        own: &[SymbolRef],
+        groups: Vec<DependencyGroup>,
+        completions: &mut Vec<lookup::Completion>,
+    ) -> Result<()> {
+        let mut ungrouped: FxHashMap<&Name, &SymbolRef> = own.iter().map(|symbol| (&symbol.name, symbol)).collect();
+        let mut emitted = Vec::with_capacity(groups.len() + 1);
+        for DependencyGroup { symbols, dependencies } in groups {
+            let mut members = Vec::with_capacity(symbols.len());
+            for name in symbols {
+                let member = ungrouped.remove(&name).ok_or_else(|| self.not_owed("emits, in a group,", &name))?;
+                members.push(member.clone());
+            }
+            emitted.push((members, dependencies));
+        }
+        let free = own.iter().filter(|symbol| ungrouped.contains_key(&symbol.name)).cloned().collect();
+        emitted.push((free, Vec::new()));
+        for (members, dependencies) in emitted.into_iter().filter(|(members, _)| !members.is_empty()) {
+            self.emit(members, dependencies, completions)?;
+        }
+        Ok(())
     }
 
     fn emit(

@@ -27,7 +27,7 @@ pub enum ReclaimPolicy {
     /// The thread that drops the pin, at once: finalisers run there.
     #[default]
     OnDrop,
-    /// Whoever calls [`ExecutionSession::reclaim`]; dropping a pin only queues the tracker.
+    /// Whoever calls [`ExecutionSession::reclaim`]; dropping a pin only queues the tracker, until the session has ended.
     Explicit,
 }
 
@@ -36,7 +36,8 @@ pub enum ReclaimPolicy {
 pub struct SessionOptions {
     /// Who reclaims a removed tracker when its last pin goes.
     pub reclaim: ReclaimPolicy,
-    /// Threads that materialise. With none, the thread that looks something up does.
+    /// Threads that materialise, started as there is work. With none, the thread that looks something up does; only
+    /// what it had queued before goes to another if it has to wait in the middle of materialising.
     pub worker_threads: usize,
 }
 
@@ -102,6 +103,8 @@ impl ExecutionSession {
         if session.ended.load(Ordering::Acquire) {
             return Err(ErrorKind::SessionEnded.into());
         }
+        #[cfg(mutant = "dylib_added_under_a_later_lock")]
+        let mut dylibs = (drop(dylibs), session.dylibs.lock()).1;
         let serial = session.dylibs_created.fetch_add(1, Ordering::Relaxed);
         let id = dylibs.insert_with_key(|id| Arc::new(DylibInner::new(session.clone(), id, name, serial)));
         Ok(JitDylib::from_inner(dylibs[id].clone()))
@@ -154,7 +157,7 @@ impl ExecutionSession {
 
     /// Looks `requests` up in `order` and waits for them. Results are in the order of the requests.
     ///
-    /// Materialisation that the lookup sets off runs on this thread.
+    /// Without worker threads, materialisation that the lookup sets off runs on this thread.
     ///
     /// # Errors
     /// [`ErrorKind::SymbolsNotFound`] with all missing names; [`ErrorKind::FailedToMaterialize`] with the root cause.
@@ -251,6 +254,13 @@ impl SessionInner {
         pending
     }
 
+    /// Asked under the lock that `end` takes between setting this and its last look at the queue: who is told no has
+    /// queued in time.
+    pub(crate) fn has_ended(&self) -> bool {
+        let _dylibs = self.dylibs.lock();
+        cfg!(not(mutant = "queued_after_the_end")) && self.ended.load(Ordering::Relaxed)
+    }
+
     fn end(self: &Arc<SessionInner>) -> Result<()> {
         self.ended.store(true, Ordering::Release);
         let mut failures = Vec::new();
@@ -263,7 +273,7 @@ impl SessionInner {
     }
 
     /// What is queued goes as one batch, since rings are queued member by member. Returns the number of trackers.
-    fn reclaim_deferred(self: &Arc<SessionInner>) -> usize {
+    pub(crate) fn reclaim_deferred(self: &Arc<SessionInner>) -> usize {
         let mut count = 0;
         loop {
             let mut batch: Vec<_> = std::iter::from_fn(|| self.deferred.pop()).collect();

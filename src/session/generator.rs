@@ -61,7 +61,16 @@ impl Suspension {
     }
 
     pub(crate) fn into_captured(self) -> Option<Arc<SuspendedSlot>> {
-        self.captured.into_inner()
+        self.captured.take()
+    }
+}
+
+impl Drop for Suspension {
+    fn drop(&mut self) {
+        // Still here when the generator panicked.
+        if let Some(slot) = self.captured.take() {
+            slot.give_up();
+        }
     }
 }
 

@@ -57,7 +57,9 @@ pub(crate) struct DylibState {
     pub(crate) table: SymbolTable,
     /// Weak, so that a removed dylib is forgotten by the link orders that named it.
     link_order: LinkOrder,
+    /// In the order of their serials.
     generators: Vec<Arc<GeneratorEntry>>,
+    generators_added: u64,
     default_tracker: Option<Arc<TrackerCore>>,
     trackers_created: u64,
 }
@@ -153,7 +155,10 @@ impl JitDylib {
 
     /// Adds a generator, to be asked after those that are there.
     pub fn add_generator(&self, generator: Arc<dyn DefinitionGenerator>) {
-        self.inner.state.lock().generators.push(GeneratorEntry::new(generator));
+        let mut state = self.inner.state.lock();
+        let serial = state.generators_added;
+        state.generators_added += 1;
+        state.generators.push(GeneratorEntry::new(generator, serial));
     }
 
     /// Takes a generator out. Lookups that wait for it fail; one that it has captured may still be resumed. False when it
@@ -167,9 +172,9 @@ impl JitDylib {
         removed.map(|entry| entry.abandon()).is_some()
     }
 
-    /// The generator at a position, if there are so many.
-    pub(crate) fn generator(&self, position: usize) -> Option<Arc<GeneratorEntry>> {
-        self.inner.state.lock().generators.get(position).cloned()
+    /// The first generator with this serial or a later one.
+    pub(crate) fn generator_from(&self, serial: u64) -> Option<Arc<GeneratorEntry>> {
+        self.inner.state.lock().generators.iter().find(|entry| entry.serial >= serial).cloned()
     }
 
     /// The flags of a symbol that is defined here, without materialising it.
@@ -346,6 +351,7 @@ impl DylibInner {
                     table: SymbolTable::default(),
                     link_order: Vec::new(),
                     generators: Vec::new(),
+                    generators_added: 0,
                     default_tracker: None,
                     trackers_created: 0,
                 },

@@ -43,8 +43,9 @@ impl JitDylib {
 }
 
 impl ExecutionSession {
-    /// `roots` and everything that their link orders lead to, depth first, each once: a dylib stands before what it
-    /// links against.
+    /// `roots` and everything that their link orders lead to, each once, where the walk first comes to it (ORC:
+    /// `getDFSLinkOrder`). In a tree, a dylib stands before what it links against; what several link against stands
+    /// behind the first of them.
     ///
     /// # Errors
     /// When a root was removed.

@@ -14,7 +14,7 @@ use std::fmt;
 
 use crate::base::{ExecutorAddr, Name};
 use crate::error::{Error, ErrorKind, Result};
-use crate::session::dispatch::{Answer, Task, dispatch};
+use crate::session::dispatch::{self, Answer, Task, dispatch};
 use crate::session::execution_session::SessionInner;
 use crate::session::jit_dylib::{DylibInner, JitDylib, Visibility};
 use crate::session::responsibility::MaterializationResponsibility;
@@ -269,7 +269,7 @@ fn state_of(required: RequiredState) -> SymbolState {
 /// Up to so many names are worth a look before the real lookup.
 const FEW: usize = 4;
 
-/// Looks `requests` up and waits, running tasks meanwhile.
+/// Looks `requests` up and waits, running what that sets off meanwhile.
 pub(crate) fn wait(
     session: &Arc<SessionInner>,
     order: &[(JitDylib, Visibility)],
@@ -280,10 +280,11 @@ pub(crate) fn wait(
         return Ok(found);
     }
     let answer = Arc::new(Answer::new());
-    let (told, dispatcher) = (answer.clone(), session.dispatcher.clone());
-    let on_complete: OnComplete = Box::new(move |outcome| dispatcher.tell(&told, outcome));
+    let told = answer.clone();
+    let on_complete: OnComplete = Box::new(move |outcome| told.tell(outcome));
+    let older = dispatch::queued();
     start(session, order, requests, required, None, on_complete);
-    session.dispatcher.wait(&answer)
+    session.dispatcher.wait(&answer, older)
 }
 
 /// Step 1 alone: the flags of what is found.
@@ -316,6 +317,11 @@ fn attach(
         let again = || state.find_visible(requests[*request].name, *visibility);
         let id = if state.table.symbol(*id).is_some() { Some(*id) } else { again() };
         let Some((id, symbol)) = id.and_then(|id| Some((id, state.table.symbol_mut(id)?))) else {
+            if !requests[*request].required {
+                let done = query.arrive(None);
+                debug_assert!(done.is_none(), "the attaching thread counts too");
+                continue;
+            }
             return Err(ErrorKind::SymbolsNotFound {
                 symbols: vec![requests[*request].name.to_string()],
                 needed_by: None,

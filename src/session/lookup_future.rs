@@ -68,14 +68,24 @@ impl Future for LookupFuture {
     type Output = Result<LookupResults>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut answer = self.answer.lock();
-        match answer.outcome.take() {
-            Some(outcome) => Poll::Ready(outcome),
-            None => {
-                answer.waker = Some(context.waker().clone());
-                Poll::Pending
+        // A waker is foreign code: it is cloned and dropped outside the lock.
+        let waker = context.waker().clone();
+        let (outcome, _replaced) = {
+            let mut answer = self.answer.lock();
+            match answer.outcome.take() {
+                Some(outcome) => (Poll::Ready(outcome), Some(waker)),
+                None => (Poll::Pending, answer.waker.replace(waker)),
             }
-        }
+        };
+        outcome
+    }
+}
+
+impl Drop for LookupFuture {
+    fn drop(&mut self) {
+        // The task behind it need not live as long as the lookup.
+        let waker = self.answer.lock().waker.take();
+        drop(waker);
     }
 }
 

@@ -50,6 +50,7 @@ mod link_order;
 mod lookup;
 mod lookup_future;
 mod materialization;
+mod pool;
 mod reclaim;
 mod resource_manager;
 mod resource_tracker;

@@ -80,7 +80,8 @@ pub(crate) fn after_retire(session: &Arc<SessionInner>, retired: Vec<(Arc<Tracke
     reclaim(session, free);
 }
 
-/// Does what the drop of a handle left to do, here or, by policy, at the next `ExecutionSession::reclaim`.
+/// Does what the drop of a handle left to do, here or, by policy and while the session is open, at the next
+/// `ExecutionSession::reclaim`.
 pub(crate) fn after_unpin(core: Arc<TrackerCore>, left: Unpin) {
     if left == Unpin::Nothing {
         return;
@@ -93,7 +94,13 @@ pub(crate) fn after_unpin(core: Arc<TrackerCore>, left: Unpin) {
     };
     match session.reclaim_policy {
         ReclaimPolicy::OnDrop => reclaim(&session, free),
-        ReclaimPolicy::Explicit => free.into_iter().for_each(|core| session.deferred.push(core)),
+        ReclaimPolicy::Explicit => {
+            free.into_iter().for_each(|core| session.deferred.push(core));
+            // Nobody may be left to call `ExecutionSession::reclaim`.
+            if session.has_ended() {
+                session.reclaim_deferred();
+            }
+        }
     }
 }
 

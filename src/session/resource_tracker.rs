@@ -147,9 +147,14 @@ impl ResourceTracker {
     pub fn remove(&self) -> Result<Removal> {
         let core = &self.0.core;
         let (unpublished, held) = {
+            // Seeded bug: a second remover finds it retired, and returns while its names are still there.
+            #[cfg(mutant = "retired_before_the_dylib_lock")]
+            let retire = core.gate.retire();
             let mut dylib = core.dylib.state.lock();
             // Under the dylib's lock (S2): whoever defines or emits next sees it.
-            match core.gate.retire() {
+            #[cfg(not(mutant = "retired_before_the_dylib_lock"))]
+            let retire = core.gate.retire();
+            match retire {
                 Retire::Merged => return Err(core.defunct()),
                 Retire::AlreadyRetired => return Ok(Removal::new(core.clone())),
                 held => (dylib.unpublish(core), held),
@@ -213,13 +218,16 @@ fn transfer(
         .into());
     }
     let session = &source.dylib.session;
-    let managers = session.managers(&source.dylib);
+    // Outlives the locks: it may be the last to hold a manager.
+    let mut managers = cfg!(mutant = "managers_listed_before_the_gates").then(|| session.managers(&source.dylib));
     let dylib = JitDylib::from_inner(source.dylib.clone());
     let retired_record = {
         let mut state = source.dylib.state.lock();
         let mut pins = session.pins.lock();
         let merged = TrackerGate::merge(source, destination, still_wanted, || {
-            // Under the gates, so that nothing is recorded under either key meanwhile (S3).
+            // Under the gates, so that nothing is recorded under either key meanwhile (S3). Listed here too: whoever
+            // registers and then records has recorded before, and is listed, or records under the destination.
+            let managers = managers.get_or_insert_with(|| session.managers(&source.dylib));
             for manager in managers.iter().rev() {
                 manager.transfer_resources(&dylib, destination.key, source.key);
             }

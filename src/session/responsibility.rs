@@ -6,9 +6,11 @@
 
 use std::fmt;
 
+use rustc_hash::{FxHashMap, FxHashSet};
+
 use crate::base::{ExecutorAddr, Name};
 use crate::error::{Error, ErrorKind, Result};
-use crate::session::dispatch::{Task, dispatch};
+use crate::session::dispatch::Task;
 use crate::session::execution_session::SessionInner;
 use crate::session::jit_dylib::{DylibState, JitDylib, Visibility};
 use crate::session::lookup::{self, LookupResults, RequiredState, SymbolRequest};
@@ -135,15 +137,21 @@ impl MaterializationResponsibility {
     /// [`ErrorKind::InterfaceMismatch`] when one of them is not owed, or is resolved already; a defunct tracker. Nothing
     /// was given back then.
     pub fn replace(&mut self, unit: impl MaterializationUnit + 'static) -> Result<()> {
-        let names: Vec<Name> = unit.symbols().iter().map(|(name, _)| name.clone()).collect();
+        let mut names: Vec<Name> = unit.symbols().iter().map(|(name, _)| name.clone()).collect();
+        // A name that the unit promises twice is one symbol.
+        let mut seen = FxHashSet::default();
+        names.retain(|name| seen.insert(name.clone()));
+        if names.is_empty() {
+            return Ok(());
+        }
         let unit_name: Arc<str> = Arc::from(unit.name());
         let task = {
             let mut state = self.core.dylib.state.lock();
             state.check_live(&self.core.current())?;
+            let owed: FxHashMap<&Name, SymbolId> = self.owed.iter().map(|owed| (&owed.name, owed.id)).collect();
             let mut ids = Vec::with_capacity(names.len());
             for name in &names {
-                let owed = self.owed.iter().find(|owed| owed.name == *name).map(|owed| owed.id);
-                let id = owed.filter(|id| {
+                let id = owed.get(name).copied().filter(|id| {
                     state.table.symbol(*id).is_some_and(|symbol| symbol.state == SymbolState::Materializing)
                 });
                 ids.push(id.ok_or_else(|| self.not_owed("gives back", name))?);
@@ -152,12 +160,12 @@ impl MaterializationResponsibility {
             let wanted = id.filter(|id| state.table.is_unit_wanted(*id));
             wanted.and_then(|id| MaterializationResponsibility::begin(&mut state, id))
         };
-        self.owed.retain(|owed| !names.contains(&owed.name));
-        dispatch(task);
+        self.owed.retain(|owed| !seen.contains(&owed.name));
+        self.session().dispatcher.start(task);
         Ok(())
     }
 
-    fn not_owed(&self, problem: &'static str, name: &str) -> Error {
+    pub(crate) fn not_owed(&self, problem: &'static str, name: &str) -> Error {
         ErrorKind::NotOwed { unit: self.unit_name.to_string(), problem, symbol: name.to_string() }.into()
     }
 
@@ -215,6 +223,8 @@ impl MaterializationResponsibility {
             // Asked under the dylib's lock: the tracker cannot be transferred from here on.
             let core = self.core.current();
             state.check_live(&core)?;
+            #[cfg(mutant = "claimed_under_a_later_lock")]
+            let mut state = (drop(state), self.core.dylib.state.lock()).1;
             check_definable(&state, &core, symbols.iter().map(Definition::of), &self.unit_name)?;
             let mut claim = |symbol: &(Name, SymbolFlags)| {
                 let (new, unit) = (Definition::of(symbol), &self.unit_name);
@@ -277,7 +287,10 @@ impl MaterializationResponsibility {
     pub(crate) fn fail_symbols(&self, own: Vec<SymbolRef>, error: &Error) {
         let symbols: Vec<RemovedSymbol> = {
             let mut state = self.core.dylib.state.lock();
-            own.iter().filter_map(|symbol| state.table.remove(symbol.id)).collect()
+            // What is ready may be in use, and does not fail any more.
+            let is_ready = |id| state.table.symbol(id).is_some_and(|symbol| symbol.state == SymbolState::Ready);
+            let failed: Vec<_> = own.iter().map(|symbol| symbol.id).filter(|id| !is_ready(*id)).collect();
+            failed.into_iter().filter_map(|id| state.table.remove(id)).collect()
         };
         Unpublished { dylib: self.core.dylib.clone(), symbols, units: Vec::new() }.settle(|| error.clone());
     }

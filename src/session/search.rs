@@ -7,6 +7,7 @@
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::error::{ErrorKind, Result};
 use crate::session::dispatch::{Task, dispatch};
@@ -25,8 +26,8 @@ pub(crate) struct Search<'a> {
     missing: Vec<usize>,
     /// Where in the order.
     dylib: usize,
-    /// How many of that dylib's generators have been asked; `None` before its table was.
-    generators_asked: Option<usize>,
+    /// That dylib's generators with lower serials have been asked; `None` before its table was.
+    next_generator: Option<u64>,
 }
 
 /// A request and the definition that was found for it.
@@ -55,13 +56,16 @@ pub(crate) enum Place {
 
 /// A generator as its dylib holds it.
 pub(crate) struct GeneratorEntry {
+    /// Position among all generators that its dylib was ever given.
+    pub(crate) serial: u64,
     pub(crate) generator: Arc<dyn DefinitionGenerator>,
     queue: Mutex<GeneratorQueue>,
 }
 
 #[derive(Default)]
 struct GeneratorQueue {
-    has_captured: bool,
+    /// More than one if several lookups came before the first was captured.
+    captured: usize,
     waiting: VecDeque<ParkedSearch>,
 }
 
@@ -72,7 +76,7 @@ pub(crate) struct ParkedSearch {
     matches: Vec<Match>,
     missing: Vec<usize>,
     dylib: usize,
-    generators_asked: Option<usize>,
+    next_generator: Option<u64>,
     goal: Option<Goal>,
 }
 
@@ -99,7 +103,7 @@ impl<'a> Search<'a> {
             matches: Vec::with_capacity(requests.len()),
             missing: (0..requests.len()).collect(),
             dylib: 0,
-            generators_asked: None,
+            next_generator: None,
         }
     }
 
@@ -115,9 +119,9 @@ impl<'a> Search<'a> {
 
     fn walk(&mut self, may_suspend: bool) -> Result<Progress> {
         while self.dylib < self.order.len() && !self.missing.is_empty() {
-            if self.generators_asked.is_none() {
+            if self.next_generator.is_none() {
                 self.match_names()?;
-                self.generators_asked = Some(0);
+                self.next_generator = Some(0);
             }
             while let Some(entry) = self.next_generator() {
                 if let Some(place) = self.ask(&entry, may_suspend)? {
@@ -125,7 +129,7 @@ impl<'a> Search<'a> {
                 }
             }
             self.dylib += 1;
-            self.generators_asked = None;
+            self.next_generator = None;
         }
         Ok(Progress::Found)
     }
@@ -143,7 +147,7 @@ impl<'a> Search<'a> {
         if self.names_to_generate().is_empty() {
             return None;
         }
-        self.order[self.dylib].0.generator(self.generators_asked?)
+        self.order[self.dylib].0.generator_from(self.next_generator?)
     }
 
     /// What the dylib does not define. What it defines and hides is missing from this search, but not from the dylib.
@@ -155,18 +159,18 @@ impl<'a> Search<'a> {
 
     /// Asks one generator. `Some` when the search has to be parked.
     fn ask(&mut self, entry: &Arc<GeneratorEntry>, may_suspend: bool) -> Result<Option<Place>> {
-        if may_suspend && entry.queue.lock().has_captured {
+        if may_suspend && entry.queue.lock().captured > 0 {
             return Ok(Some(Place::Queued(entry.clone())));
         }
         let names = self.names_to_generate();
         let dylib = self.order[self.dylib].0.clone();
         let suspension = Suspension::new(entry.clone(), &dylib, may_suspend);
         let outcome = entry.generator.generate_or_suspend(&dylib, &names, &suspension);
-        self.generators_asked = self.generators_asked.map(|asked| asked + 1);
+        self.next_generator = Some(entry.serial + 1);
         if let Some(slot) = suspension.into_captured() {
             // A generator that captures and fails fails what it captured; those behind it go on.
             if outcome.is_err() {
-                slot.resume(Some(outcome));
+                slot.overrule(outcome);
             }
             return Ok(Some(Place::Captured(slot)));
         }
@@ -201,7 +205,7 @@ impl<'a> Search<'a> {
             matches: self.matches,
             missing: self.missing,
             dylib: self.dylib,
-            generators_asked: self.generators_asked,
+            next_generator: self.next_generator,
             goal: Some(goal),
         }
     }
@@ -217,19 +221,19 @@ impl Place {
 }
 
 impl GeneratorEntry {
-    pub(crate) fn new(generator: Arc<dyn DefinitionGenerator>) -> Arc<GeneratorEntry> {
-        Arc::new(GeneratorEntry { generator, queue: Mutex::new(GeneratorQueue::default()) })
+    pub(crate) fn new(generator: Arc<dyn DefinitionGenerator>, serial: u64) -> Arc<GeneratorEntry> {
+        Arc::new(GeneratorEntry { serial, generator, queue: Mutex::new(GeneratorQueue::default()) })
     }
 
     /// A lookup is captured: others queue from now on.
     pub(crate) fn capture(self: &Arc<GeneratorEntry>, dylib: &str) -> Arc<SuspendedSlot> {
-        self.queue.lock().has_captured = true;
+        self.queue.lock().captured += 1;
         Arc::new(SuspendedSlot { entry: self.clone(), dylib: dylib.to_string(), state: Mutex::new(SlotState::Empty) })
     }
 
     fn enqueue(&self, search: ParkedSearch) {
         let mut queue = self.queue.lock();
-        if queue.has_captured {
+        if queue.captured > 0 {
             queue.waiting.push_back(search);
             return;
         }
@@ -238,19 +242,17 @@ impl GeneratorEntry {
         search.go_on(Ok(()));
     }
 
-    /// The captured lookup has gone on: the next in the queue may.
-    fn let_next_in(&self) -> Option<ParkedSearch> {
+    /// The next in the queue, if no lookup is captured.
+    fn next_in_queue(&self) -> Option<ParkedSearch> {
         let mut queue = self.queue.lock();
-        queue.has_captured = false;
-        queue.waiting.pop_front()
+        if queue.captured > 0 { None } else { queue.waiting.pop_front() }
     }
 
-    fn pass_on(self: Arc<GeneratorEntry>) {
-        while let Some(next) = self.let_next_in() {
+    /// A captured lookup has gone on: the next in the queue may, until one is captured again.
+    pub(crate) fn pass_on(&self) {
+        self.queue.lock().captured -= 1;
+        while let Some(next) = self.next_in_queue() {
             next.go_on(Ok(()));
-            if self.queue.lock().has_captured {
-                return;
-            }
         }
     }
 
@@ -287,6 +289,19 @@ impl SuspendedSlot {
         }
     }
 
+    /// For the generator's own failure, before the search is parked: counts whatever was said before.
+    fn overrule(&self, word: Result<()>) {
+        *self.state.lock() = SlotState::Resumed(word);
+    }
+
+    /// The lookup went down with its generator, and will not be parked: those behind it go on.
+    pub(crate) fn give_up(&self) {
+        *self.state.lock() = SlotState::Done;
+        let entry = self.entry.clone();
+        // The thread is unwinding already: it cannot take another panic.
+        let _ = catch_unwind(AssertUnwindSafe(|| dispatch([Box::new(move || entry.pass_on()) as Task])));
+    }
+
     fn go_on(self: &Arc<SuspendedSlot>, search: ParkedSearch, word: Result<()>) {
         let entry = self.entry.clone();
         dispatch([Box::new(move || search.go_on(word)) as Task, Box::new(move || entry.pass_on()) as Task]);
@@ -307,7 +322,7 @@ impl ParkedSearch {
             matches: std::mem::take(&mut self.matches),
             missing: std::mem::take(&mut self.missing),
             dylib: self.dylib,
-            generators_asked: self.generators_asked,
+            next_generator: self.next_generator,
         };
         // What the generator has defined meanwhile counts first.
         match search.match_names().and_then(|()| search.run()) {

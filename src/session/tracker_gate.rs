@@ -136,6 +136,9 @@ impl TrackerGate {
             return None;
         }
         into.handle_pins += std::mem::take(&mut from.handle_pins);
+        // Seeded bug: a pin that is made between here and the merge stays behind.
+        #[cfg(mutant = "transfer_opens_the_source_gate")]
+        let mut from = (drop(from), source.gate.state.lock()).1;
         into.dependant_pins += std::mem::take(&mut from.dependant_pins);
         from.status = Status::Merged(destination.clone());
         body();
@@ -146,6 +149,8 @@ impl TrackerGate {
     pub(crate) fn pin_dependant(&self) -> bool {
         let mut state = self.state.lock();
         let live = matches!(state.status, Status::Live);
+        #[cfg(mutant = "dependant_pinned_after_the_gate_was_left")]
+        let mut state = (drop(state), self.state.lock()).1;
         state.dependant_pins += usize::from(live);
         live
     }
@@ -265,6 +270,8 @@ impl TrackerCore {
             let mut state = core.gate.state.lock();
             let next = match &state.status {
                 Status::Live => {
+                    #[cfg(mutant = "pinned_after_the_gate_was_left")]
+                    let mut state = (drop(state), core.gate.state.lock()).1;
                     state.handle_pins += 1;
                     return Ok(());
                 }

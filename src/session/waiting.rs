@@ -4,6 +4,11 @@
 //! emitted and wait themselves. A group is ready when no unemitted symbol can be reached from it; then everything that
 //! it reaches is ready too, cycles included. Whatever is named here is a [`SymbolRef`], so a symbol that was removed
 //! and defined again is another node. Only links that meet unfinished symbols ever take this graph's lock.
+//!
+//! So that a long chain is not walked at each emission, a group that waits for no symbol of its own remembers a
+//! *witness*: a group that it reaches and that waited when it was asked. Following witnesses leads to a group with an
+//! unemitted symbol, and shortens the way for the next; only where it leads nowhere any more is the graph searched.
+//! Witnesses form a forest: one is set only on a group whose way leads nowhere, to a group at the end of its own.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use slotmap::SlotMap;
@@ -26,7 +31,10 @@ pub(crate) struct WaitingGraph {
     /// The group of an emitted symbol.
     group_of: FxHashMap<Node, GroupId>,
     /// Groups that wait on a symbol that is not emitted.
-    waiting_on: FxHashMap<Node, Vec<GroupId>>,
+    waiting_on: FxHashMap<Node, FxHashSet<GroupId>>,
+    /// Groups looked at by searches and on the way to witnesses.
+    #[cfg(test)]
+    steps: usize,
 }
 
 #[derive(Default)]
@@ -35,6 +43,8 @@ struct Group {
     unemitted: FxHashSet<Node>,
     emitted: FxHashSet<GroupId>,
     dependants: FxHashSet<GroupId>,
+    /// None while there is an unemitted symbol; it may be gone.
+    witness: Option<GroupId>,
 }
 
 impl WaitingGraph {
@@ -119,7 +129,11 @@ impl WaitingGraph {
         group.dependants.extend(woken.iter().copied());
         let id = self.groups.insert(std::mem::take(group));
         for dependant in woken {
-            self.groups[dependant].emitted.insert(id);
+            let dependant = &mut self.groups[dependant];
+            dependant.emitted.insert(id);
+            if dependant.unemitted.is_empty() {
+                dependant.witness = Some(id);
+            }
         }
         let inserted = &self.groups[id];
         let (emitted, unemitted): (Vec<_>, Vec<_>) =
@@ -131,30 +145,60 @@ impl WaitingGraph {
             self.groups[dependency].dependants.insert(id);
         }
         for symbol in unemitted {
-            self.waiting_on.entry(symbol).or_default().push(id);
+            self.waiting_on.entry(symbol).or_default().insert(id);
         }
         vec![id]
     }
 
     /// If nothing unemitted can be reached from `id`, makes everything that it reaches ready.
     fn ready_if_closed(&mut self, id: GroupId, candidates: &mut Vec<GroupId>, completions: &mut Vec<Completion>) {
-        let mut reached = FxHashSet::default();
-        let mut unvisited = vec![id];
-        while let Some(next) = unvisited.pop() {
-            let Some(group) = self.groups.get(next) else { continue };
-            if !group.unemitted.is_empty() {
-                return;
+        // Each with the group from which the search came to it.
+        let mut reached = FxHashMap::default();
+        let mut unvisited = vec![(id, id)];
+        while let Some((next, from)) = unvisited.pop() {
+            if reached.contains_key(&next) || !self.groups.contains_key(next) {
+                continue;
             }
-            if reached.insert(next) {
-                unvisited.extend(&group.emitted);
+            reached.insert(next, from);
+            if let Some(witness) = self.waiting_witness(next) {
+                return self.set_witness(next, witness, &reached);
             }
+            unvisited.extend(self.groups[next].emitted.iter().map(|dependency| (*dependency, next)));
         }
-        for id in reached {
+        for id in reached.into_keys() {
             let Some(group) = self.detach(id) else { continue };
             candidates.extend(group.dependants);
             for symbol in group.symbols {
                 symbol.dylib.state.lock().table.advance(symbol.id, SymbolState::Ready, completions);
             }
+        }
+    }
+
+    /// The group with an unemitted symbol that the witnesses of `id` lead to, if they lead to one. The way is one step
+    /// long for those who ask again.
+    fn waiting_witness(&mut self, id: GroupId) -> Option<GroupId> {
+        let mut way = Vec::new();
+        let mut end = id;
+        while let Some(next) = self.groups[end].witness.filter(|next| self.groups.contains_key(*next)) {
+            way.push(end);
+            end = next;
+        }
+        #[cfg(test)]
+        {
+            self.steps += way.len() + 1;
+        }
+        for id in way {
+            self.groups[id].witness = Some(end);
+        }
+        (!self.groups[end].unemitted.is_empty()).then_some(end)
+    }
+
+    /// All on the way that a search took to `found` reach what its witnesses lead to.
+    fn set_witness(&mut self, found: GroupId, witness: GroupId, reached: &FxHashMap<GroupId, GroupId>) {
+        let mut id = found;
+        while reached[&id] != id {
+            id = reached[&id];
+            self.groups[id].witness = Some(witness);
         }
     }
 
@@ -166,7 +210,7 @@ impl WaitingGraph {
         }
         for symbol in &group.unemitted {
             if let Some(waiting) = self.waiting_on.get_mut(symbol) {
-                waiting.retain(|other| *other != id);
+                waiting.remove(&id);
                 if waiting.is_empty() {
                     self.waiting_on.remove(symbol);
                 }

@@ -3,18 +3,27 @@
 //!
 //! No machine code is made here: units give themselves addresses, and resources are numbers in a ledger.
 
+mod aliases;
 mod defects;
 mod dependants;
 mod dylib;
 mod failure;
 mod forgetting;
+mod futures;
 mod generators;
+mod groups;
+mod handing_on;
+mod holders;
+mod link_order;
 mod lookup;
 mod managers;
+mod many;
 mod pins;
 mod removal_stages;
 mod resource_tracker;
 mod stress;
 mod support;
+mod suspended;
 mod waiting;
 mod weak;
+mod workers;

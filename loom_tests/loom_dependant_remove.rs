@@ -1,0 +1,165 @@
+//! Every interleaving of emitting code that refers to another tracker's with removing either.
+//!
+//! Checks `src/session/dependants.rs`, `src/session/emission.rs` and `src/session/waiting.rs`: an emission is refused, or
+//! what it refers to stays until the emitted code goes; a ring goes once, whoever removes its members.
+
+#![cfg(loom)]
+
+mod support;
+
+use jittison::session::*;
+use loom::thread;
+use support::*;
+
+/// `f` at work, with 2 on the books and resolved; whoever looked for it is forgotten.
+fn resolved(scene: &Scene, name: &str, resource: u32) -> (ResourceTracker, MaterializationResponsibility) {
+    let (tracker, responsibility) = scene.at_work(name);
+    assert!(scene.bank.record(&responsibility, resource));
+    resolve(&responsibility).unwrap();
+    (tracker, responsibility)
+}
+
+#[test]
+fn emission_versus_removal_of_the_dependency() {
+    // Emitted: the dependency is held until the dependant goes. Or refused: both are given back at once.
+    let allowed = [("ok", false, (0, 1), vec![2, 1]), ("dependency removed", true, (0, 0), vec![1, 2])];
+    explore("emission_versus_removal_of_the_dependency", None, 4, allowed, || {
+        let scene = Scene::new();
+        let base = scene.loaded("base", 1);
+        let reference = scene.reference("base");
+        let (tracker, responsibility) = resolved(&scene, "f", 2);
+        let remover = thread::spawn(move || base.remove().unwrap());
+        let emitted = said(responsibility.notify_emitted(vec![reference]));
+        let removal = remover.join().unwrap();
+        let (complete, blockers) = (removal.is_complete(), removal.blockers());
+        tracker.remove().unwrap();
+        assert!(removal.is_complete());
+        (emitted, complete, blockers, scene.bank.given_back())
+    });
+}
+
+#[test]
+fn emission_versus_removal_of_the_emitting_tracker() {
+    // Symbols left of the two, and whether the dependency can go afterwards without anybody in the way.
+    let allowed = [("ok", 1, true), ("tracker defunct", 1, true)];
+    explore("emission_versus_removal_of_the_emitting_tracker", None, 4, allowed, || {
+        let scene = Scene::new();
+        let base = scene.loaded("base", 1);
+        let reference = scene.reference("base");
+        let (tracker, responsibility) = resolved(&scene, "f", 2);
+        let remover = thread::spawn(move || tracker.remove().unwrap().wait().unwrap());
+        let emitted = said(responsibility.notify_emitted(vec![reference]));
+        remover.join().unwrap();
+        let left = scene.main.symbol_count();
+        (emitted, left, base.remove().unwrap().is_complete())
+    });
+}
+
+#[test]
+fn emission_versus_removal_of_an_unready_dependency() {
+    // `f` cannot become ready any more: emitted and failed then, or refused. Both are out of the table in any case. The
+    // edge may be there by then; it goes with the tracker of `f`.
+    let refused = "dependency removed";
+    let allowed = [("ok", "not found", 0, false), (refused, "not found", 0, true), (refused, "not found", 0, false)];
+    explore("emission_versus_removal_of_an_unready_dependency", None, 4, allowed, || {
+        let scene = Scene::new();
+        let (base, at_work) = resolved(&scene, "base", 1);
+        let reference = scene.reference("base");
+        let (tracker, responsibility) = resolved(&scene, "f", 2);
+        let remover = thread::spawn(move || base.remove().unwrap());
+        let emitted = said(responsibility.notify_emitted(vec![reference]));
+        let removal = remover.join().unwrap();
+        let complete = removal.is_complete();
+        let (found, left) = (find(&scene.main, "f"), scene.main.symbol_count());
+        tracker.remove().unwrap();
+        assert_eq!((removal.is_complete(), scene.bank.books()), (true, (2, 0)));
+        drop(at_work);
+        (emitted, found, left, complete)
+    });
+}
+
+#[test]
+fn two_emissions_that_wait_for_each_other() {
+    // Whoever comes second finds the ring closed: both are ready.
+    explore("two_emissions_that_wait_for_each_other", None, 4, [("ok", "ok", "ready", "ready")], || {
+        let scene = Scene::new();
+        let ((_f, f), (_g, g)) = (resolved(&scene, "f", 1), resolved(&scene, "g", 2));
+        let (to_f, to_g) = (scene.reference("f"), scene.reference("g"));
+        let other = thread::spawn(move || said(f.notify_emitted(vec![to_g])));
+        let here = said(g.notify_emitted(vec![to_f]));
+        let there = other.join().unwrap();
+        (here, there, find(&scene.main, "f"), find(&scene.main, "g"))
+    });
+}
+
+/// Two trackers whose ready code refers to each other's.
+fn ring(scene: &Scene) -> [ResourceTracker; 2] {
+    let ((f_tracker, f), (g_tracker, g)) = (resolved(scene, "f", 1), resolved(scene, "g", 2));
+    let (to_f, to_g) = (scene.reference("f"), scene.reference("g"));
+    f.notify_emitted(vec![to_g]).unwrap();
+    g.notify_emitted(vec![to_f]).unwrap();
+    [f_tracker, g_tracker]
+}
+
+#[test]
+fn two_members_of_a_ring_removed_by_two_threads() {
+    // The newest first, each once, and neither before the other's removal.
+    explore("two_members_of_a_ring_removed_by_two_threads", None, 4, [vec![2, 1]], || {
+        let scene = Scene::new();
+        let [f, g] = ring(&scene);
+        let other = thread::spawn(move || f.remove().unwrap().wait().unwrap());
+        g.remove().unwrap().wait().unwrap();
+        other.join().unwrap();
+        scene.bank.given_back()
+    });
+}
+
+#[test]
+fn pin_of_a_ring_dropped_versus_removal_of_its_last_member() {
+    explore("pin_of_a_ring_dropped_versus_removal_of_its_last_member", None, 4, [(vec![2, 1], true)], || {
+        let scene = Scene::new();
+        let [f, g] = ring(&scene);
+        let (_, pin) = scene.main.pin("f").unwrap();
+        let first = f.remove().unwrap();
+        let holder = thread::spawn(move || drop(pin));
+        let second = g.remove().unwrap();
+        holder.join().unwrap();
+        (scene.bank.given_back(), first.is_complete() && second.is_complete())
+    });
+}
+
+#[test]
+fn dependant_and_dependency_removed_by_two_threads() {
+    // The dependant first, whoever was asked first.
+    explore("dependant_and_dependency_removed_by_two_threads", None, 4, [vec![2, 1]], || {
+        let scene = Scene::new();
+        let base = scene.loaded("base", 1);
+        let (tracker, responsibility) = resolved(&scene, "f", 2);
+        responsibility.notify_emitted(vec![scene.reference("base")]).unwrap();
+        let other = thread::spawn(move || tracker.remove().unwrap().wait().unwrap());
+        base.remove().unwrap().wait().unwrap();
+        other.join().unwrap();
+        scene.bank.given_back()
+    });
+}
+
+#[test]
+fn emission_versus_transfer_of_the_dependency() {
+    // The edge holds whatever tracker the dependency is under.
+    let allowed = [("ok", (0, 1), vec![2, 1])];
+    explore("emission_versus_transfer_of_the_dependency", None, 4, allowed, || {
+        let scene = Scene::new();
+        let base = scene.loaded("base", 1);
+        let reference = scene.reference("base");
+        let (tracker, responsibility) = resolved(&scene, "f", 2);
+        let heir = scene.main.create_tracker().unwrap();
+        let into = heir.clone();
+        let other = thread::spawn(move || base.transfer_to(&into).unwrap());
+        let emitted = said(responsibility.notify_emitted(vec![reference]));
+        other.join().unwrap();
+        let removal = heir.remove().unwrap();
+        let blockers = removal.blockers();
+        tracker.remove().unwrap();
+        (emitted, blockers, scene.bank.given_back())
+    });
+}

@@ -1,0 +1,195 @@
+//! What the models share: a manager with books, units, a session to start from, and the exploration itself.
+
+#![allow(dead_code)]
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use jittison::base::{ExecutorAddr, Name};
+use jittison::error::{ErrorKind, Result};
+use jittison::session::*;
+
+/// A manager of numbered resources.
+#[derive(Default)]
+pub struct Bank {
+    pub ledger: Ledger<u32>,
+    /// Not loom's: one more lock would multiply the schedules, and no model reads it while another thread may write.
+    given_back: Mutex<Vec<u32>>,
+}
+
+impl Bank {
+    /// What was given back, in order.
+    pub fn given_back(&self) -> Vec<u32> {
+        self.given_back.lock().unwrap().clone()
+    }
+
+    /// `(resources given back, keys that still own something)`.
+    pub fn books(&self) -> (usize, usize) {
+        (self.given_back.lock().unwrap().len(), self.ledger.key_count())
+    }
+
+    /// What a linker does with the memory it has got: whether the session took it.
+    pub fn record(&self, responsibility: &MaterializationResponsibility, resource: u32) -> bool {
+        responsibility.with_resource_key(|key| self.ledger.record(key, resource)).is_ok()
+    }
+}
+
+impl ResourceManager for Bank {
+    fn remove_resources(&self, _: &JitDylib, key: ResourceKey) -> Result<()> {
+        let taken = self.ledger.take(key);
+        self.given_back.lock().unwrap().extend(taken);
+        Ok(())
+    }
+
+    fn transfer_resources(&self, _: &JitDylib, destination: ResourceKey, source: ResourceKey) {
+        self.ledger.transfer(destination, source);
+    }
+}
+
+type Work = Box<dyn FnOnce(MaterializationResponsibility) + Send>;
+
+/// One exported symbol, and what is done to make it real.
+pub struct Unit([(Name, SymbolFlags); 1], Work);
+
+impl Unit {
+    pub fn new(name: &str, work: impl FnOnce(MaterializationResponsibility) + Send + 'static) -> Unit {
+        Unit([(Name::new(name), SymbolFlags::EXPORTED)], Box::new(work))
+    }
+}
+
+impl MaterializationUnit for Unit {
+    fn name(&self) -> &str {
+        "unit"
+    }
+
+    fn symbols(&self) -> &[(Name, SymbolFlags)] {
+        &self.0
+    }
+
+    fn materialize(self: Box<Self>, responsibility: MaterializationResponsibility) {
+        (self.1)(responsibility);
+    }
+}
+
+/// A session with one dylib and one manager.
+pub struct Scene {
+    pub session: ExecutionSession,
+    pub main: JitDylib,
+    pub bank: Arc<Bank>,
+}
+
+impl Scene {
+    pub fn new() -> Scene {
+        Scene::with_options(SessionOptions::default())
+    }
+
+    pub fn with_options(options: SessionOptions) -> Scene {
+        let session = ExecutionSession::with_options(options);
+        let bank = Arc::new(Bank::default());
+        session.register_manager(bank.clone());
+        let main = session.create_dylib("main").unwrap();
+        Scene { session, main, bank }
+    }
+
+    /// A tracker with a unit for `name` that somebody has looked for; the unit's work is left to the model.
+    pub fn at_work(&self, name: &str) -> (ResourceTracker, MaterializationResponsibility) {
+        let tracker = self.main.create_tracker().unwrap();
+        let slot = Arc::new(Mutex::new(None));
+        let filled = slot.clone();
+        tracker.define(Unit::new(name, move |r| *filled.lock().unwrap() = Some(r))).unwrap();
+        self.session.lookup_then(&self.order(), &[SymbolRequest::required(name)], RequiredState::Ready, drop);
+        let responsibility = slot.lock().unwrap().take().unwrap();
+        (tracker, responsibility)
+    }
+
+    /// A tracker whose `name` is ready and has `resource` on the books.
+    pub fn loaded(&self, name: &str, resource: u32) -> ResourceTracker {
+        let (tracker, responsibility) = self.at_work(name);
+        assert!(self.bank.record(&responsibility, resource));
+        resolve(&responsibility).unwrap();
+        responsibility.notify_emitted(Vec::new()).unwrap();
+        tracker
+    }
+
+    /// The definition behind a name that is resolved at least.
+    pub fn reference(&self, name: &str) -> SymbolRef {
+        let found = self.main.lookup(&[SymbolRequest::required(name)], RequiredState::Resolved).unwrap();
+        found[0].symbol.clone().unwrap()
+    }
+
+    pub fn order(&self) -> [(JitDylib, Visibility); 1] {
+        [(self.main.clone(), Visibility::All)]
+    }
+}
+
+pub fn resolve(responsibility: &MaterializationResponsibility) -> Result<()> {
+    responsibility.notify_resolved(|_| Some(ExecutorAddr::new(1)))
+}
+
+/// How a lookup of one name ended, in a word.
+pub fn find(main: &JitDylib, name: &str) -> &'static str {
+    match main.lookup(&[SymbolRequest::required(name)], RequiredState::Ready) {
+        Ok(_) => "ready",
+        Err(error) => word(error.kind()),
+    }
+}
+
+pub fn word(kind: &ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::SymbolsNotFound { .. } => "not found",
+        ErrorKind::FailedToMaterialize { .. } => "failed",
+        ErrorKind::TrackerDefunct { .. } => "tracker defunct",
+        ErrorKind::DylibDefunct { .. } => "dylib defunct",
+        ErrorKind::SessionEnded => "session ended",
+        ErrorKind::SymbolsCouldNotBeRemoved { .. } => "could not be removed",
+        ErrorKind::DuplicateDefinition { .. } => "duplicate",
+        ErrorKind::DependencyRemoved { .. } => "dependency removed",
+        ErrorKind::InterfaceMismatch { .. } => "no address",
+        _ => "another error",
+    }
+}
+
+/// An outcome in a word.
+pub fn said<T>(outcome: Result<T>) -> &'static str {
+    outcome.map_or_else(|error| word(error.kind()), |_| "ok")
+}
+
+/// Runs `model` under every schedule, or every one with `bound` preemptions (`LOOM_MAX_PREEMPTIONS` goes deeper). What
+/// it returns, after it has dropped everything, must be one of `allowed`, and each of those must come about.
+pub fn explore<O: Ord + Debug + Send + Sync + 'static>(
+    name: &str,
+    bound: Option<usize>,
+    at_least: usize,
+    allowed: impl IntoIterator<Item = O>,
+    model: impl Fn() -> O + Send + Sync + 'static,
+) {
+    let executions = Arc::new(AtomicUsize::new(0));
+    let reached: BTreeMap<O, usize> = allowed.into_iter().map(|outcome| (outcome, 0)).collect();
+    let reached = Arc::new(Mutex::new(reached));
+    let (counted, tally) = (executions.clone(), reached.clone());
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = bound.map(|bound| builder.preemption_bound.unwrap_or(bound));
+    builder.max_branches = 50_000;
+    let counting = move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+        let outcome = model();
+        let mut tally = tally.lock().unwrap();
+        match tally.get_mut(&outcome) {
+            Some(count) => *count += 1,
+            None => panic!("not an allowed outcome: {outcome:?}; allowed: {:?}", tally.keys()),
+        }
+    };
+    // Only `loom::model` writes the trace that LOOM_LOG asks for; it takes its bounds from the environment.
+    match std::env::var_os("LOOM_LOG") {
+        Some(_) => loom::model(counting),
+        None => builder.check(counting),
+    }
+    let executions = executions.load(Ordering::Relaxed);
+    let reached = reached.lock().unwrap();
+    println!("{name}: executions: {executions}, outcomes: {reached:?}");
+    assert!(executions >= at_least, "{name} explored {executions} schedules only, expected {at_least}");
+    let missed: Vec<_> = reached.iter().filter(|(_, count)| **count == 0).map(|(outcome, _)| outcome).collect();
+    assert!(missed.is_empty(), "{name} has never come to {missed:?}");
+}

@@ -1,0 +1,174 @@
+//! Lookups to be awaited, polled by hand.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+
+use jittison::error::{Error, Result};
+use jittison::session::*;
+
+use crate::support::*;
+
+/// Counts how often it was woken, and wakes the thread that made it.
+struct Counts {
+    woken: AtomicUsize,
+    thread: Thread,
+}
+
+impl Counts {
+    fn new() -> Arc<Counts> {
+        Arc::new(Counts { woken: AtomicUsize::new(0), thread: thread::current() })
+    }
+
+    fn woken(&self) -> usize {
+        self.woken.load(Ordering::SeqCst)
+    }
+}
+
+impl Wake for Counts {
+    fn wake(self: Arc<Self>) {
+        self.woken.fetch_add(1, Ordering::SeqCst);
+        self.thread.unpark();
+    }
+}
+
+fn ask(world: &World, name: &str) -> LookupFuture {
+    let order = [(world.main.clone(), Visibility::All)];
+    world.session.lookup_async(&order, &[SymbolRequest::required(name)], RequiredState::Ready)
+}
+
+fn addresses(outcome: Poll<Result<Vec<LookupResult>>>) -> Vec<u64> {
+    match outcome {
+        Poll::Ready(found) => found.unwrap().iter().map(|result| result.address.value()).collect(),
+        Poll::Pending => panic!("still pending"),
+    }
+}
+
+#[test]
+fn a_lookup_that_is_complete_is_ready_at_the_first_poll_and_wakes_nobody() {
+    let world = World::new();
+    world.main.define(Unit::ready(&["foo"], 1)).unwrap();
+    let counts = Counts::new();
+    let waker = Waker::from(counts.clone());
+    let future = pin!(ask(&world, "foo"));
+    assert_eq!(addresses(future.poll(&mut Context::from_waker(&waker))), [1]);
+    assert_eq!(counts.woken(), 0);
+    let missing = pin!(ask(&world, "missing"));
+    match missing.poll(&mut Context::from_waker(&waker)) {
+        Poll::Ready(outcome) => assert_not_found(outcome),
+        Poll::Pending => panic!("still pending"),
+    }
+}
+
+#[test]
+fn a_pending_lookup_is_woken_once_by_the_thread_that_completes_it() {
+    let world = World::new();
+    let (unit, held) = Unit::held(&["foo"]);
+    world.main.define(unit).unwrap();
+    let counts = Counts::new();
+    let waker = Waker::from(counts.clone());
+    let mut future = pin!(ask(&world, "foo"));
+    assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    assert_eq!(counts.woken(), 0);
+    thread::scope(|scope| {
+        scope.spawn(|| finish(held.take(), 1));
+        while counts.woken() == 0 {
+            thread::park();
+        }
+        assert_eq!(addresses(future.poll(&mut Context::from_waker(&waker))), [1]);
+    });
+    assert_eq!(counts.woken(), 1);
+}
+
+#[test]
+fn only_the_waker_of_the_last_poll_is_woken() {
+    let world = World::new();
+    let (unit, held) = Unit::held(&["foo"]);
+    world.main.define(unit).unwrap();
+    let (first, last) = (Counts::new(), Counts::new());
+    let mut future = pin!(ask(&world, "foo"));
+    for counts in [&first, &last] {
+        assert!(future.as_mut().poll(&mut Context::from_waker(&Waker::from(counts.clone()))).is_pending());
+    }
+    held.take().fail(Error::other("no foo"));
+    assert_eq!((first.woken(), last.woken()), (0, 1));
+    match future.poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(outcome) => assert!(outcome.unwrap_err().to_string().contains("no foo")),
+        Poll::Pending => panic!("still pending"),
+    }
+}
+
+#[test]
+fn a_future_dropped_early_lets_go_of_its_waker_and_the_lookup_goes_on() {
+    // The waker, and with it a whole task, was kept until the lookup came to an end.
+    let world = World::new();
+    let (unit, held) = Unit::held(&["foo"]);
+    world.main.define(unit).unwrap();
+    let counts = Counts::new();
+    let waker = Waker::from(counts.clone());
+    {
+        let mut future = pin!(ask(&world, "foo"));
+        assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    }
+    drop(waker);
+    assert_eq!(Arc::strong_count(&counts), 1);
+    finish(held.take(), 1);
+    assert_eq!(counts.woken(), 0);
+    assert_eq!(world.find("foo").unwrap(), 1);
+}
+
+#[test]
+fn a_waker_may_call_the_session_when_it_is_woken_and_when_it_is_dropped() {
+    // It was dropped under the answer's lock, where nothing of the embedder's may run.
+    struct Asks(JitDylib, Mutex<usize>);
+    impl Wake for Asks {
+        fn wake(self: Arc<Self>) {
+            *self.1.lock().unwrap() += self.0.symbol_count();
+        }
+    }
+    impl Drop for Asks {
+        fn drop(&mut self) {
+            assert_eq!(self.0.symbol_count(), 1);
+        }
+    }
+    let world = World::new();
+    let (unit, held) = Unit::held(&["foo"]);
+    world.main.define(unit).unwrap();
+    let mut future = pin!(ask(&world, "foo"));
+    let make = || Arc::new(Asks(world.main.clone(), Mutex::new(0)));
+    assert!(future.as_mut().poll(&mut Context::from_waker(&Waker::from(make()))).is_pending());
+    let last = make();
+    assert!(future.as_mut().poll(&mut Context::from_waker(&Waker::from(last.clone()))).is_pending());
+    finish(held.take(), 1);
+    assert_eq!(*last.1.lock().unwrap(), 1);
+}
+
+#[test]
+fn futures_are_completed_by_worker_threads() {
+    let session = ExecutionSession::with_options(SessionOptions { worker_threads: 2, ..SessionOptions::default() });
+    let main = session.create_dylib("main").unwrap();
+    let names: Vec<String> = (0..100).map(|i| format!("f{i}")).collect();
+    let order = [(main.clone(), Visibility::All)];
+    let futures: Vec<_> = (1..)
+        .zip(&names)
+        .map(|(value, name)| {
+            main.define(Unit::ready(&[name], value)).unwrap();
+            session.lookup_async(&order, &[SymbolRequest::required(name)], RequiredState::Ready)
+        })
+        .collect();
+    let waker = Waker::from(Counts::new());
+    for (value, future) in (1..).zip(futures) {
+        let mut future = pin!(future);
+        let outcome = loop {
+            match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+                Poll::Pending => thread::park(),
+                ready => break ready,
+            }
+        };
+        assert_eq!(addresses(outcome), [value]);
+    }
+}

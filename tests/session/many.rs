@@ -1,0 +1,112 @@
+//! Numbers that must not hurt: long chains of waiting code, and names by the million.
+
+use jittison::session::*;
+
+use crate::support::*;
+
+/// Units `f0`, `f1`, ..., run and resolved, each with a query.
+fn resolved(world: &World, count: usize) -> (Vec<MaterializationResponsibility>, Vec<SymbolRef>, Vec<Answer>) {
+    let names: Vec<String> = (0..count).map(|i| format!("f{i}")).collect();
+    let mut responsibilities = Vec::new();
+    let mut answers = Vec::new();
+    for name in &names {
+        let (unit, held) = Unit::held(&[name]);
+        world.main.define(unit).unwrap();
+        answers.push(world.ask(&[name], RequiredState::Ready));
+        let r = held.take();
+        r.notify_resolved(|_| Some(address(1))).unwrap();
+        responsibilities.push(r);
+    }
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    (responsibilities, world.references(&names), answers)
+}
+
+/// Emits all but the one at `last`, `f(i)` referring to `f(i + 1)`, in either order; then that one.
+fn emit_chain(count: usize, is_ring: bool, backward: bool) {
+    let world = World::new();
+    let (r, references, answers) = resolved(&world, count);
+    let last = if backward { count - 1 } else { 0 };
+    let mut indexed: Vec<_> = r.into_iter().enumerate().collect();
+    let last = indexed.remove(if is_ring { last } else { count - 1 });
+    if backward {
+        indexed.reverse();
+    }
+    let dependencies = |i: usize| match references.get(i + 1) {
+        Some(next) => vec![next.clone()],
+        None if is_ring => vec![references[0].clone()],
+        None => Vec::new(),
+    };
+    for (i, r) in indexed {
+        r.notify_emitted(dependencies(i)).unwrap();
+    }
+    assert!(answers.iter().all(Answer::is_pending));
+    last.1.notify_emitted(dependencies(last.0)).unwrap();
+    assert!(answers.iter().all(|answer| answer.addresses() == [1]));
+}
+
+#[test]
+fn a_chain_of_three_thousand_waiting_units_is_ready_when_the_last_is_emitted() {
+    emit_chain(3_000, false, false);
+    emit_chain(3_000, false, true);
+}
+
+#[test]
+fn a_ring_of_three_thousand_waiting_units_is_ready_when_it_closes() {
+    emit_chain(3_000, true, false);
+    emit_chain(3_000, true, true);
+}
+
+#[test]
+fn failing_the_end_of_a_long_chain_fails_all_of_it() {
+    let world = World::new();
+    let (mut r, references, answers) = resolved(&world, 3_000);
+    let end = r.pop().unwrap();
+    for (i, r) in r.into_iter().enumerate() {
+        r.notify_emitted(vec![references[i + 1].clone()]).unwrap();
+    }
+    drop(end);
+    assert!(answers.iter().all(|answer| !failed_symbols(&answer.error()).is_empty()));
+    assert_eq!(world.main.symbol_count(), 0);
+}
+
+/// Resident pages of this process, in bytes.
+fn resident_bytes() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 4096
+}
+
+/// Defines and removes `count` names that were never seen before, a hundred to a tracker.
+fn churn(world: &World, first: usize, count: usize) {
+    for batch in (first..first + count).step_by(100) {
+        let tracker = world.tracker();
+        let names: Vec<String> = (batch..batch + 100).map(|i| format!("a_rather_long_and_unique_name_{i}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        tracker.define(Unit::ready(&names, 1)).unwrap();
+        if batch % 1_000 == 0 {
+            assert_eq!(world.find(names[0]).unwrap(), 1);
+        }
+        tracker.remove().unwrap();
+    }
+}
+
+/// Run by [`a_million_names_defined_and_removed_leave_no_memory_behind`] in a process of its own.
+#[test]
+#[ignore = "measures the whole process: run by another test"]
+fn a_million_names_alone() {
+    let world = World::new();
+    churn(&world, 0, 10_000);
+    let before = resident_bytes();
+    churn(&world, 10_000, 1_000_000);
+    assert_eq!(world.main.symbol_count(), 0);
+    let grown = resident_bytes().saturating_sub(before);
+    assert!(grown < 8 << 20, "{} KiB more than at the start", grown >> 10);
+}
+
+#[test]
+fn a_million_names_defined_and_removed_leave_no_memory_behind() {
+    let this = std::env::current_exe().unwrap();
+    let arguments = ["--ignored", "--exact", "many::a_million_names_alone", "--nocapture"];
+    let output = std::process::Command::new(this).args(arguments).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+}

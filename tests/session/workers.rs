@@ -1,0 +1,275 @@
+//! Materialisation on worker threads: every thread count agrees, nothing deadlocks, panics stay where they are
+//! (ORC: CoreAPIsTest).
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use jittison::error::{Error, ErrorKind};
+use jittison::session::*;
+
+use crate::support::*;
+
+fn session(worker_threads: usize) -> (ExecutionSession, JitDylib) {
+    let session = ExecutionSession::with_options(SessionOptions { worker_threads, ..SessionOptions::default() });
+    let main = session.create_dylib("main").unwrap();
+    (session, main)
+}
+
+/// A unit that looks `next` up, and is emitted with a dependency on it.
+fn link(name: &str, next: &str) -> Unit {
+    let next = next.to_string();
+    Unit::exported(&[name], move |r| {
+        r.notify_resolved(|_| Some(address(1))).unwrap();
+        r.lookup(&[SymbolRequest::required(&next)], RequiredState::Resolved, |r, found| {
+            r.notify_emitted(found.unwrap().into_iter().filter_map(|result| result.symbol).collect()).unwrap();
+        });
+    })
+}
+
+/// A unit that blocks in a lookup of `next` while it materialises.
+fn blocking(session: &ExecutionSession, main: &JitDylib, name: &str, next: &str) -> Unit {
+    let (session, main, next) = (session.clone(), main.clone(), next.to_string());
+    Unit::exported(&[name], move |r| {
+        let found = find_in(&session, &[&main], &next).unwrap();
+        drop(session);
+        finish(r, found + 1);
+    })
+}
+
+/// Looks a name up from a thread that only waits, and does no work of the session's meanwhile.
+fn find_passively(session: &ExecutionSession, main: &JitDylib, names: &[&str]) -> Result<Vec<u64>, Error> {
+    let (tell, told) = mpsc::channel();
+    let requests: Vec<_> = names.iter().map(|name| SymbolRequest::required(name)).collect();
+    let order = [(main.clone(), Visibility::All)];
+    session.lookup_then(&order, &requests, RequiredState::Ready, move |outcome| tell.send(outcome).unwrap());
+    let found = told.recv_timeout(Duration::from_secs(60)).expect("no deadlock")?;
+    Ok(found.iter().map(|result| result.address.value()).collect())
+}
+
+#[test]
+fn a_blocking_lookup_works_with_any_number_of_workers() {
+    for workers in [0, 1, 2, 4] {
+        let (session, main) = session(workers);
+        let here = thread::current().id();
+        let elsewhere = Arc::new(AtomicUsize::new(0));
+        let count = elsewhere.clone();
+        main.define(Unit::exported(&["foo", "bar"], move |r| {
+            count.fetch_add(usize::from(thread::current().id() != here), Ordering::SeqCst);
+            finish(r, 1);
+        }))
+        .unwrap();
+        assert_eq!(find_in(&session, &[&main], "foo").unwrap(), 1);
+        assert_eq!(find_in(&session, &[&main], "bar").unwrap(), 1);
+        if workers == 0 {
+            assert_eq!(elsewhere.load(Ordering::SeqCst), 0, "without workers, the thread that asks does the work");
+        }
+    }
+}
+
+#[test]
+fn many_threads_and_many_workers_materialise_each_unit_once() {
+    for workers in [1, 2, 4] {
+        let (session, main) = session(workers);
+        let runs = Arc::new(AtomicUsize::new(0));
+        for i in 0..200 {
+            let runs = runs.clone();
+            main.define(Unit::exported(&[&format!("f{i}")], move |r| {
+                runs.fetch_add(1, Ordering::SeqCst);
+                finish(r, i + 1);
+            }))
+            .unwrap();
+        }
+        thread::scope(|scope| {
+            for start in 0..4 {
+                let (session, main) = (&session, &main);
+                scope.spawn(move || {
+                    for i in (0..200).map(|i| (i * 7 + start * 50) % 200) {
+                        assert_eq!(find_in(session, &[main], &format!("f{i}")).unwrap(), i + 1);
+                    }
+                });
+            }
+        });
+        assert_eq!(runs.load(Ordering::SeqCst), 200);
+    }
+}
+
+#[test]
+fn a_chain_of_two_thousand_units_that_look_for_the_next_needs_no_deep_stack() {
+    for workers in [1, 4] {
+        let (session, main) = session(workers);
+        for i in 0..2_000 {
+            main.define(link(&format!("f{i}"), &format!("f{}", i + 1))).unwrap();
+        }
+        main.define(Unit::ready(&["f2000"], 7)).unwrap();
+        assert_eq!(find_passively(&session, &main, &["f0"]).unwrap(), [1]);
+        assert_eq!(find_in(&session, &[&main], "f1999").unwrap(), 1);
+    }
+}
+
+#[test]
+fn blocking_lookups_nest_with_one_worker() {
+    for workers in [0, 1] {
+        let (session, main) = session(workers);
+        for i in 0..20 {
+            main.define(blocking(&session, &main, &format!("f{i}"), &format!("f{}", i + 1))).unwrap();
+        }
+        main.define(Unit::ready(&["f20"], 1)).unwrap();
+        assert_eq!(find_in(&session, &[&main], "f0").unwrap(), 21);
+        main.define(blocking(&session, &main, "g0", "g1")).unwrap();
+        main.define(Unit::ready(&["g1"], 1)).unwrap();
+        assert_eq!(find_passively(&session, &main, &["g0"]).unwrap(), [2]);
+    }
+}
+
+#[test]
+fn a_unit_that_waits_is_not_buried_under_one_that_waits_for_it() {
+    // user blocks in a lookup of low, top in one of user. Whoever waited for low ran top, on top of user: neither could
+    // go on. Every order of asking, and units that are asked for before and after.
+    for workers in [0, 1, 2] {
+        for order in [["user", "top", "low"], ["user", "low", "top"], ["top", "user", "low"], ["low", "top", "user"]] {
+            for asked in 1..=3 {
+                let (session, main) = session(workers);
+                main.define(blocking(&session, &main, "user", "low")).unwrap();
+                main.define(blocking(&session, &main, "top", "user")).unwrap();
+                main.define(Unit::ready(&["low"], 1)).unwrap();
+                let names: Vec<&str> =
+                    order.into_iter().filter(|name| asked == 3 || *name != "low").take(asked).collect();
+                let (done, is_done) = mpsc::channel();
+                let names: Vec<String> = names.into_iter().map(String::from).collect();
+                thread::spawn(move || {
+                    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+                    done.send(find_passively(&session, &main, &names).unwrap().len()).unwrap();
+                });
+                let told = is_done.recv_timeout(Duration::from_secs(60));
+                assert_eq!(told, Ok(asked.min(order.len())), "{workers} workers, {order:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_unit_that_panics_on_a_worker_fails_its_symbols_and_the_worker_lives_on() {
+    let (session, main) = session(1);
+    for i in 0..3 {
+        main.define(Unit::exported(&["bad"], |_| panic!("unit"))).unwrap();
+        let error = find_passively(&session, &main, &["bad"]).unwrap_err();
+        assert_eq!(failed_symbols(&error), ["bad"]);
+        let name = format!("good{i}");
+        main.define(Unit::ready(&[&name], 1)).unwrap();
+        assert_eq!(find_passively(&session, &main, &[&name]).unwrap(), [1]);
+    }
+}
+
+#[test]
+fn a_panic_does_not_reach_a_thread_that_waits_for_something_else() {
+    // Who waited ran whatever was queued, and unwound with it.
+    let (session, main) = session(1);
+    for i in 0..200 {
+        let (good, bad) = (format!("good{i}"), format!("bad{i}"));
+        main.define(Unit::exported(&[&bad], |_| panic!("unit"))).unwrap();
+        main.define(Unit::ready(&[&good], 1)).unwrap();
+        let order = [(main.clone(), Visibility::All)];
+        let answer = Answer::default();
+        session.lookup_then(&order, &[SymbolRequest::required(&bad)], RequiredState::Ready, answer.callback());
+        assert_eq!(find_in(&session, &[&main], &good).unwrap(), 1);
+    }
+}
+
+#[test]
+fn a_panic_of_one_unit_does_not_fail_another_that_waits_in_place() {
+    let (session, main) = session(0);
+    main.define(blocking(&session, &main, "user", "low")).unwrap();
+    main.define(Unit::exported(&["bad"], |_| panic!("unit"))).unwrap();
+    main.define(Unit::ready(&["low"], 1)).unwrap();
+    let order = [(main.clone(), Visibility::All)];
+    let answer = Answer::default();
+    let all = ["user", "bad", "low"].map(SymbolRequest::required);
+    let _panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        session.lookup_then(&order, &all, RequiredState::Ready, answer.callback());
+    }));
+    // On another thread, if `user` waited first.
+    assert_eq!(failed_symbols(&wait_for(|| (!answer.is_pending()).then(|| answer.error()))), ["bad"]);
+    assert_eq!(find_in(&session, &[&main], "user").unwrap(), 2);
+}
+
+#[test]
+fn what_is_given_back_and_wanted_runs_on_a_worker() {
+    let (session, main) = session(1);
+    let (hand, handed) = mpsc::channel();
+    main.define(Unit::exported(&["foo", "bar"], move |r| hand.send(r).unwrap())).unwrap();
+    let order = [(main.clone(), Visibility::All)];
+    let requests = ["foo", "bar"].map(SymbolRequest::required);
+    let (tell, told) = mpsc::channel();
+    session.lookup_then(&order, &requests, RequiredState::Ready, move |outcome| tell.send(outcome).unwrap());
+    let mut r = handed.recv_timeout(Duration::from_secs(60)).unwrap();
+    let here = thread::current().id();
+    r.replace(Unit::exported(&["bar"], move |r| {
+        assert_ne!(thread::current().id(), here);
+        finish(r, 2);
+    }))
+    .unwrap();
+    finish(r, 1);
+    let found = told.recv_timeout(Duration::from_secs(60)).unwrap().unwrap();
+    assert_eq!((found[0].address, found[1].address), (address(1), address(2)));
+}
+
+/// Asks until there is an answer.
+fn wait_for<T>(ask: impl Fn() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(start.elapsed() < Duration::from_secs(60), "it takes too long");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn ending_the_session_stops_its_workers() {
+    for by_drop in [false, true] {
+        let (session, main) = session(3);
+        let threads = Arc::new(Mutex::new(Vec::<PathBuf>::new()));
+        for i in 0..30 {
+            let threads = threads.clone();
+            main.define(Unit::exported(&[&format!("f{i}")], move |r| {
+                threads.lock().unwrap().push(std::fs::read_link("/proc/thread-self").unwrap());
+                finish(r, 1);
+            }))
+            .unwrap();
+            find_passively(&session, &main, &[&format!("f{i}")]).unwrap();
+        }
+        if by_drop {
+            drop(session)
+        } else {
+            session.end().unwrap()
+        }
+        let threads = std::mem::take(&mut *threads.lock().unwrap());
+        assert!(!threads.is_empty());
+        for thread in threads {
+            let task = PathBuf::from("/proc").join(thread);
+            wait_for(|| (!task.exists()).then_some(()));
+        }
+    }
+}
+
+#[test]
+fn a_unit_that_is_queued_when_its_session_ends_is_dropped_and_its_lookup_told() {
+    let (session, main) = session(1);
+    let (gate, opened) = mpsc::channel::<()>();
+    main.define(Unit::exported(&["slow"], move |r| {
+        opened.recv().unwrap();
+        drop(r);
+    }))
+    .unwrap();
+    let log = Log::default();
+    main.define(Unit::exported(&["queued"], drop).logging(&log)).unwrap();
+    let answer = Answer::of(&session, &main, &["slow", "queued"], RequiredState::Ready);
+    session.end().unwrap();
+    assert!(matches!(answer.error().kind(), ErrorKind::FailedToMaterialize { .. }));
+    gate.send(()).unwrap();
+    wait_for(|| log.take().contains(&"drop unit of queued".to_string()).then_some(()));
+}

@@ -1,0 +1,67 @@
+//! Random whole sessions: on one thread against a dull model of maps (`sequential.rs`, `model.rs`), on several against
+//! what must hold at the end (`threads.rs`).
+//!
+//! A run is a seed. The default ones make a million operations together in a debug build, and four million in a release
+//! build. `JITTISON_SEED=<seed>` runs that seed alone; a failure prints the seed and the command that repeats it.
+#![cfg(not(loom))]
+
+mod model;
+mod sequential;
+mod threads;
+mod unit;
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+const SCALE: u64 = if cfg!(debug_assertions) { 1 } else { 4 };
+
+/// xorshift: small, seeded, good enough to mix choices.
+struct Choices(u64);
+
+impl Choices {
+    fn new(seed: u64) -> Choices {
+        // Neighbouring seeds must not begin alike, and zero is xorshift's only fixed point.
+        Choices((seed.wrapping_add(1)).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        ((self.0 >> 11) % bound as u64) as usize
+    }
+
+    fn one_in(&mut self, bound: usize) -> bool {
+        self.below(bound) == 0
+    }
+
+    fn of<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
+        &choices[self.below(choices.len())]
+    }
+}
+
+/// Runs every seed, or the one that is asked for.
+fn for_each_seed(test: &str, seeds: u64, run: impl Fn(u64)) {
+    let asked = std::env::var("JITTISON_SEED").ok().map(|seed| seed.parse().expect("JITTISON_SEED is a number"));
+    for seed in asked.map_or(0..seeds, |seed| seed..seed + 1) {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(seed))) {
+            eprintln!("seed {seed} fails; again: JITTISON_SEED={seed} cargo test --test session_random {test}");
+            resume_unwind(panic);
+        }
+    }
+}
+
+#[test]
+fn a_session_on_one_thread_does_what_the_model_says() {
+    for_each_seed("a_session_on_one_thread", 30 * SCALE, sequential::run);
+}
+
+#[test]
+fn another_session_on_one_thread_does_what_the_model_says() {
+    // As many seeds again, on another thread.
+    for_each_seed("another_session_on_one_thread", 30 * SCALE, |seed| sequential::run(seed + 1_000_000));
+}
+
+#[test]
+fn sessions_on_several_threads_leave_exact_books() {
+    for_each_seed("sessions_on_several_threads", 40 * SCALE, threads::run);
+}
