@@ -124,6 +124,8 @@ impl Pool {
 
 thread_local! {
     /// The pool that this thread works for.
+    // loom's `thread_local` takes no `const` block.
+    #[allow(clippy::missing_const_for_thread_local)]
     static WORKER_OF: RefCell<Option<Arc<Pool>>> = RefCell::new(None);
 }
 

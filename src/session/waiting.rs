@@ -248,3 +248,6 @@ pub(crate) fn distinct(mut dependencies: Vec<SymbolRef>, own: &FxHashSet<Node>) 
     dependencies.retain(|symbol| !own.contains(&symbol.order()));
     dependencies
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;
