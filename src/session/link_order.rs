@@ -66,7 +66,7 @@ impl ExecutionSession {
         Ok(order)
     }
 
-    /// The reverse of [`dfs_link_order`](Self::dfs_link_order): .
+    /// The reverse of [`dfs_link_order`](Self::dfs_link_order).
     ///
     /// # Errors
     /// When a root was removed.
