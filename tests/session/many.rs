@@ -89,10 +89,19 @@ fn churn(world: &World, first: usize, count: usize) {
     }
 }
 
-/// Run by [`a_million_names_defined_and_removed_leave_no_memory_behind`] in a process of its own.
 #[test]
-#[ignore = "measures the whole process: run by another test"]
-fn a_million_names_alone() {
+fn a_million_names_defined_and_removed_leave_no_memory_behind() {
+    // Measures the whole process, so it runs itself again in one of its own.
+    const ALONE: &str = "JITTISON_TEST_ALONE";
+    if std::env::var_os(ALONE).is_none() {
+        let this = std::env::current_exe().unwrap();
+        let name = "many::a_million_names_defined_and_removed_leave_no_memory_behind";
+        let arguments = ["--exact", name, "--nocapture"];
+        let output = std::process::Command::new(this).args(arguments).env(ALONE, "1").output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && text.contains("1 passed"), "{text}");
+        return;
+    }
     let world = World::new();
     churn(&world, 0, 10_000);
     let before = resident_bytes();
@@ -100,13 +109,4 @@ fn a_million_names_alone() {
     assert_eq!(world.main.symbol_count(), 0);
     let grown = resident_bytes().saturating_sub(before);
     assert!(grown < 8 << 20, "{} KiB more than at the start", grown >> 10);
-}
-
-#[test]
-fn a_million_names_defined_and_removed_leave_no_memory_behind() {
-    let this = std::env::current_exe().unwrap();
-    let arguments = ["--ignored", "--exact", "many::a_million_names_alone", "--nocapture"];
-    let output = std::process::Command::new(this).args(arguments).output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && text.contains("1 passed"), "{text}");
 }
