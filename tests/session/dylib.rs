@@ -176,3 +176,16 @@ fn side_effects_that_nobody_looked_for_are_listed_until_somebody_does() {
     assert_eq!(found[0].address, address(1));
     assert!(world.main.pending_side_effects().is_empty());
 }
+
+#[test]
+fn a_removed_dylib_in_a_search_order_is_an_error_even_where_another_has_the_symbol_ready() {
+    // The short way for ready symbols would pass the removed dylib over.
+    let world = World::new();
+    world.main.define(Unit::ready(&["foo"], 7)).unwrap();
+    assert_eq!(world.find("foo").unwrap(), 7);
+    let removed = world.session.create_dylib("removed").unwrap();
+    world.session.remove_dylib(&removed).unwrap();
+    let order = [(removed, Visibility::All), (world.main.clone(), Visibility::All)];
+    let error = world.session.lookup(&order, &[SymbolRequest::required("foo")], RequiredState::Ready).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::DylibDefunct { .. }), "{error}");
+}
