@@ -31,15 +31,35 @@ fn lookups(symbols: usize) {
     let dylib = filled(&session, symbols);
     let order = [(dylib.clone(), Visibility::All)];
     let names: Vec<String> = (0..1_000).map(|index| symbol_name(index * 7_919 % symbols)).collect();
-    let look_up = |index: usize| {
+    let address = |index: usize| {
+        assert!(!session.lookup_address(&order, &names[index % names.len()]).unwrap().is_null());
+    };
+    let with_flags = |index: usize| {
         let requests = [SymbolRequest::required(&names[index % names.len()])];
         let found = session.lookup(&order, &requests, RequiredState::Ready).unwrap();
         assert!(!found[0].address.is_null());
     };
-    report(&format!("look a ready symbol up, of {symbols}"), || timed(100_000, look_up));
-    report(&format!("the same from two threads, of {symbols}"), || {
-        on_two_threads(100_000, |_thread| timed(100_000, look_up))
-    });
+    one_and_two_threads(&format!("address of a ready symbol, of {symbols}"), 100_000, |_| timed(100_000, address));
+    one_and_two_threads(&format!("lookup of one ready symbol, of {symbols}"), 100_000, |_| timed(100_000, with_flags));
+}
+
+/// A measurement on one thread, then on two at once.
+fn one_and_two_threads(what: &str, operations: usize, batch: impl Fn(usize) -> f64 + Sync) {
+    let mut ratios = Vec::new();
+    let mut both = || {
+        let one = batch(0);
+        let two = on_two_threads(operations, &batch);
+        ratios.push(one / two);
+        (one, two)
+    };
+    both();
+    let rounds: Vec<(f64, f64)> = (0..ROUNDS).map(|_| both()).collect();
+    print_row(what, rounds.iter().map(|round| round.0).collect());
+    print_row("    from two threads, per operation", rounds.iter().map(|round| round.1).collect());
+    ratios.remove(0);
+    ratios.sort_by(f64::total_cmp);
+    let (median, least, most) = (ratios[ROUNDS / 2], ratios[0], ratios[ROUNDS - 1]);
+    println!("{:<58}{median:>10.2}{least:>10.2}{most:>10.2}", "    work of two threads against one, times");
 }
 
 /// One thread's round of define, look up, remove; then two threads', each in a dylib of its own.
@@ -53,10 +73,7 @@ fn churn(session: &ExecutionSession) {
             tracker.remove().unwrap();
         })
     };
-    let one = report("tracker, define, look up, remove", || round(&dylibs[0]));
-    let two =
-        report("the same on two threads, a dylib each", || on_two_threads(20_000, |thread| round(&dylibs[thread])));
-    println!("two threads do {:.2} times the work of one", one / two);
+    one_and_two_threads("tracker, define, look up, remove; a dylib a thread", 20_000, |thread| round(&dylibs[thread]));
 }
 
 fn dropped_trackers(dylib: &JitDylib) -> f64 {
@@ -125,14 +142,16 @@ fn on_two_threads(operations: usize, batch: impl Fn(usize) -> f64 + Sync) -> f64
     start.elapsed().as_secs_f64() * 1e9 / (2 * operations) as f64
 }
 
-/// Runs rounds of a measurement, after one that is not counted; prints and gives back the median.
-fn report(what: &str, mut round: impl FnMut() -> f64) -> f64 {
+/// Runs rounds of a measurement, after one that is not counted, and prints them.
+fn report(what: &str, mut round: impl FnMut() -> f64) {
     round();
-    let mut figures: Vec<f64> = (0..ROUNDS).map(|_| round()).collect();
-    figures.sort_by(f64::total_cmp);
-    let (median, least, most) = (figures[ROUNDS / 2], figures[0], figures[ROUNDS - 1]);
-    println!("{what:<58}{median:>10.0}{least:>10.0}{most:>10.0}");
-    median
+    print_row(what, (0..ROUNDS).map(|_| round()).collect());
 }
 
-const ROUNDS: usize = 9;
+fn print_row(what: &str, mut figures: Vec<f64>) {
+    figures.sort_by(f64::total_cmp);
+    let (median, least, most) = (figures[ROUNDS / 2], figures[0], figures[ROUNDS - 1]);
+    println!("{what:<58}{median:>10.1}{least:>10.1}{most:>10.1}");
+}
+
+const ROUNDS: usize = 15;

@@ -46,6 +46,9 @@ pub(crate) enum Rank {
 #[cfg(not(loom))]
 mod imp {
     use std::ops::{Deref, DerefMut};
+    use std::sync::{OnceLock, PoisonError};
+
+    use crossbeam::sync::ShardedLock;
 
     use super::Rank;
 
@@ -97,6 +100,30 @@ mod imp {
     impl<T> DerefMut for MutexGuard<'_, T> {
         fn deref_mut(&mut self) -> &mut T {
             &mut self.inner
+        }
+    }
+
+    /// A value that threads read side by side without writing a word that they share, and that is seldom written: a
+    /// lock of the rank `Leaf` for each few threads, of which a writer takes all. Costs nothing before the first write.
+    #[derive(Debug)]
+    pub(crate) struct ReadMostly<T>(OnceLock<ShardedLock<T>>);
+
+    impl<T: Default> ReadMostly<T> {
+        pub(crate) fn new() -> Self {
+            ReadMostly(OnceLock::new())
+        }
+
+        /// `None` when it was never written.
+        pub(crate) fn read<R>(&self, look: impl FnOnce(&T) -> R) -> Option<R> {
+            let lock = self.0.get()?;
+            let _held = Held::take(Rank::Leaf);
+            Some(look(&lock.read().unwrap_or_else(PoisonError::into_inner)))
+        }
+
+        pub(crate) fn write<R>(&self, edit: impl FnOnce(&mut T) -> R) -> R {
+            let lock = self.0.get_or_init(Default::default);
+            let _held = Held::take(Rank::Leaf);
+            edit(&mut lock.write().unwrap_or_else(PoisonError::into_inner))
         }
     }
 
@@ -197,6 +224,8 @@ mod imp {
     use std::collections::VecDeque;
     use std::ops::{Deref, DerefMut};
 
+    use super::Ordering;
+
     pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
     pub(crate) use loom::thread_local;
 
@@ -258,6 +287,30 @@ mod imp {
 
         pub(crate) fn notify_one(&self) {
             self.0.notify_one();
+        }
+    }
+
+    /// crossbeam's sharded lock has no loom support; one lock has the same meaning.
+    #[derive(Debug)]
+    pub(crate) struct ReadMostly<T> {
+        is_written: AtomicBool,
+        value: Mutex<T>,
+    }
+
+    impl<T: Default> ReadMostly<T> {
+        pub(crate) fn new() -> Self {
+            ReadMostly { is_written: AtomicBool::new(false), value: Mutex::new(T::default()) }
+        }
+
+        pub(crate) fn read<R>(&self, look: impl FnOnce(&T) -> R) -> Option<R> {
+            self.is_written.load(Ordering::Acquire).then(|| look(&self.value.lock()))
+        }
+
+        pub(crate) fn write<R>(&self, edit: impl FnOnce(&mut T) -> R) -> R {
+            let mut value = self.value.lock();
+            let edited = edit(&mut value);
+            self.is_written.store(true, Ordering::Release);
+            edited
         }
     }
 

@@ -8,6 +8,7 @@ use std::fmt;
 
 use slotmap::SlotMap;
 
+use crate::base::ExecutorAddr;
 use crate::error::{Error, ErrorKind, Result};
 use crate::session::dependants::PinGraph;
 use crate::session::dispatch::Dispatcher;
@@ -168,6 +169,17 @@ impl ExecutionSession {
         required: RequiredState,
     ) -> Result<Vec<LookupResult>> {
         lookup::wait(&self.0.0, order, requests, required)
+    }
+
+    /// The address of one symbol; waits until it is ready.
+    ///
+    /// For a symbol that is ready and is looked up often, this takes no lock of its dylib, allocates nothing and writes
+    /// nothing that another thread reads, so that any number of threads may do it side by side.
+    ///
+    /// # Errors
+    /// As [`lookup`](Self::lookup).
+    pub fn lookup_address(&self, order: &[(JitDylib, Visibility)], name: &str) -> Result<ExecutorAddr> {
+        lookup::address(&self.0.0, order, name)
     }
 
     /// As [`lookup`](Self::lookup), but calls `on_complete` instead of waiting.

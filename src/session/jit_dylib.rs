@@ -11,6 +11,7 @@ use crate::session::execution_session::{ManagerList, SessionInner};
 use crate::session::generator::DefinitionGenerator;
 use crate::session::lookup::{self, LookupResult, RequiredState, SymbolRequest};
 use crate::session::materialization::{self, MaterializationUnit};
+use crate::session::ready_index::ReadyIndex;
 use crate::session::reclaim::{self, Removal};
 use crate::session::resource_tracker::{Pin, ResourceKey, ResourceTracker, TrackerCore};
 use crate::session::search::GeneratorEntry;
@@ -33,12 +34,20 @@ pub enum Visibility {
     All,
 }
 
+impl Visibility {
+    pub(crate) fn sees(self, flags: SymbolFlags) -> bool {
+        self == Visibility::All || flags.contains(SymbolFlags::EXPORTED)
+    }
+}
+
 /// A handle to one dylib. Cheap to clone.
 #[derive(Clone)]
 pub struct JitDylib {
     inner: Arc<DylibInner>,
 }
 
+/// On cache lines of its own, so that two dylibs never share one.
+#[repr(align(128))]
 pub(crate) struct DylibInner {
     /// The session's list of dylibs points back here until the dylib is removed, at the latest when the session ends;
     /// that breaks the cycle. Reached through here, the session's own count is not touched by every handle.
@@ -48,6 +57,8 @@ pub(crate) struct DylibInner {
     /// Position in creation order.
     pub(crate) serial: u64,
     pub(crate) state: Mutex<DylibState>,
+    /// What is looked up often, for lookups that take no lock of this dylib.
+    pub(crate) ready: Arc<ReadyIndex>,
     /// The session's managers, with the version that the list is of.
     pub(crate) managers: Mutex<(u64, ManagerList)>,
 }
@@ -223,6 +234,14 @@ impl JitDylib {
         lookup::wait(&self.inner.session, &[(self.clone(), Visibility::All)], requests, required)
     }
 
+    /// The address of one symbol of this dylib, hidden ones included; waits until it is ready.
+    ///
+    /// # Errors
+    /// As [`ExecutionSession::lookup_address`](crate::session::ExecutionSession::lookup_address).
+    pub fn lookup_address(&self, name: &str) -> Result<ExecutorAddr> {
+        lookup::address(&self.inner.session, &[(self.clone(), Visibility::All)], name)
+    }
+
     /// Removes symbols by name, all or none. Lazy ones are discarded from their unit; the code of ready ones stays with
     /// its tracker until that is removed.
     ///
@@ -338,6 +357,7 @@ impl fmt::Debug for JitDylib {
 
 impl DylibInner {
     pub(crate) fn new(session: Arc<SessionInner>, id: DylibId, name: &str, serial: u64) -> DylibInner {
+        let ready = Arc::new(ReadyIndex::new());
         DylibInner {
             session,
             id,
@@ -348,7 +368,7 @@ impl DylibInner {
                 Rank::Dylib,
                 DylibState {
                     open: true,
-                    table: SymbolTable::default(),
+                    table: SymbolTable::new(ready.clone()),
                     link_order: Vec::new(),
                     generators: Vec::new(),
                     generators_added: 0,
@@ -356,6 +376,7 @@ impl DylibInner {
                     trackers_created: 0,
                 },
             ),
+            ready,
         }
     }
 
@@ -402,7 +423,7 @@ impl DylibState {
     pub(crate) fn find_visible(&self, name: &str, visibility: Visibility) -> Option<SymbolId> {
         let id = self.table.find(name)?;
         let flags = self.table.symbol(id)?.flags;
-        (visibility == Visibility::All || flags.contains(SymbolFlags::EXPORTED)).then_some(id)
+        visibility.sees(flags).then_some(id)
     }
 
     /// The entries of `names`, if each is there and none is being materialised.

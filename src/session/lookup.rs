@@ -17,6 +17,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::session::dispatch::{self, Answer, Task, dispatch};
 use crate::session::execution_session::SessionInner;
 use crate::session::jit_dylib::{DylibInner, JitDylib, Visibility};
+use crate::session::ready_index::ReadySymbol;
 use crate::session::responsibility::MaterializationResponsibility;
 use crate::session::search::{Match, Progress, Search};
 use crate::session::symbol::{SymbolFlags, SymbolId, SymbolRef, SymbolState};
@@ -243,20 +244,44 @@ fn found_now(
         return None;
     }
     let required = state_of(required);
-    let find = |request: &SymbolRequest<'_>| {
-        for (dylib, visibility) in order {
-            let state = dylib.inner().state.lock();
-            if !state.is_open() {
-                return None;
-            }
-            let Some(id) = state.find_visible(request.name, *visibility) else { continue };
-            let symbol = state.table.symbol(id).filter(|symbol| symbol.state >= required)?;
-            let found = Found { address: symbol.address, flags: symbol.flags, id, name: &symbol.name };
-            return Some(found.result(dylib.inner()));
+    requests.iter().map(|request| find_now(order, request.name, required, |found, dylib| found.result(dylib))).collect()
+}
+
+/// One name of a lookup that has nothing to wait for, passed to `take` where it stands.
+fn find_now<R>(
+    order: &[(JitDylib, Visibility)],
+    name: &str,
+    required: SymbolState,
+    take: impl Fn(&Found<'_>, &Arc<DylibInner>) -> R,
+) -> Option<R> {
+    for (dylib, visibility) in order {
+        let dylib = dylib.inner();
+        let indexed = dylib.ready.find(name, |name, ReadySymbol { address, flags, id }| {
+            visibility.sees(flags).then(|| take(&Found { address, flags, id, name }, dylib))
+        });
+        match indexed {
+            Some(Some(found)) => return Some(found),
+            Some(None) => continue,
+            None => {}
         }
-        None
-    };
-    requests.iter().map(find).collect()
+        let mut state = dylib.state.lock();
+        if !state.is_open() {
+            return None;
+        }
+        let Some(id) = state.find_visible(name, *visibility) else { continue };
+        let symbol = state.table.symbol(id).filter(|symbol| symbol.state >= required)?;
+        let found = take(&Found { address: symbol.address, flags: symbol.flags, id, name: &symbol.name }, dylib);
+        if symbol.state == SymbolState::Ready {
+            #[cfg(mutant = "indexed_without_the_dylib_lock")]
+            let late = (symbol.name.clone(), ReadySymbol { address: symbol.address, flags: symbol.flags, id });
+            state.table.note_ready_lookup(id);
+            // Seeded bug: a removal in between does not see it.
+            #[cfg(mutant = "indexed_without_the_dylib_lock")]
+            (drop(state), dylib.ready.insert(&late.0, late.1));
+        }
+        return Some(found);
+    }
+    None
 }
 
 fn state_of(required: RequiredState) -> SymbolState {
@@ -285,6 +310,17 @@ pub(crate) fn wait(
     let older = dispatch::queued();
     start(session, order, requests, required, None, on_complete);
     session.dispatcher.wait(&answer, older)
+}
+
+/// Looks one name up and waits for its address.
+pub(crate) fn address(
+    session: &Arc<SessionInner>,
+    order: &[(JitDylib, Visibility)],
+    name: &str,
+) -> Result<ExecutorAddr> {
+    let found = find_now(order, name, SymbolState::Ready, |found, _| found.address);
+    let wait = || wait(session, order, &[SymbolRequest::required(name)], RequiredState::Ready);
+    found.map_or_else(|| Ok(wait()?[0].address), Ok)
 }
 
 /// Step 1 alone: the flags of what is found.

@@ -34,7 +34,8 @@
 //!
 //! waiting graph (`waiting.rs`) → one dylib's state → pin graph (`dependants.rs`) → tracker gates, source before
 //! destination → a manager's own (ledgers) → one query. Two dylibs' states are never held together. The lists of
-//! dylibs and managers are leaves.
+//! dylibs and managers are leaves, and so is each dylib's index of ready symbols (`ready_index.rs`), which lookups of
+//! symbols that are looked up often take instead of the dylib's.
 //!
 //! This room does not link, does not allocate code memory, does not call code.
 
@@ -51,6 +52,7 @@ mod lookup;
 mod lookup_future;
 mod materialization;
 mod pool;
+mod ready_index;
 mod reclaim;
 mod resource_manager;
 mod resource_tracker;

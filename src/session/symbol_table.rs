@@ -17,6 +17,7 @@ use crate::base::{ExecutorAddr, Name};
 use crate::session::jit_dylib::DylibInner;
 use crate::session::lookup::{Completion, Found, Waiter};
 use crate::session::materialization::MaterializationUnit;
+use crate::session::ready_index::{Popularity, ReadyIndex, ReadySymbol};
 use crate::session::resource_tracker::{TrackerCore, TrackerId};
 use crate::session::symbol::{SymbolFlags, SymbolId, SymbolState};
 use crate::sync::{Arc, Weak};
@@ -25,8 +26,9 @@ slotmap::new_key_type! {
     pub(crate) struct UnitId;
 }
 
-#[derive(Default)]
 pub(crate) struct SymbolTable {
+    /// Copies of entries, for readers without the lock.
+    ready: Arc<ReadyIndex>,
     names: HashMap<Name, SymbolId, FxBuildHasher>,
     symbols: SlotMap<SymbolId, Symbol>,
     units: SlotMap<UnitId, UnitRecord>,
@@ -51,6 +53,7 @@ pub(crate) struct Symbol {
     pub(crate) has_dependants: bool,
     /// What an alias stands for, once somebody has looked for it.
     pub(crate) alias_of: Option<Box<(Weak<DylibInner>, Name)>>,
+    popularity: Popularity,
     previous: Option<SymbolId>,
     next: Option<SymbolId>,
 }
@@ -88,6 +91,17 @@ pub(crate) struct RemovedSymbol {
 }
 
 impl SymbolTable {
+    /// An empty table that keeps `ready` in step with itself.
+    pub(crate) fn new(ready: Arc<ReadyIndex>) -> SymbolTable {
+        SymbolTable {
+            ready,
+            names: HashMap::default(),
+            symbols: SlotMap::default(),
+            units: SlotMap::default(),
+            trackers: SlotMap::default(),
+        }
+    }
+
     pub(crate) fn find(&self, name: &str) -> Option<SymbolId> {
         self.names.get(name).copied()
     }
@@ -200,6 +214,7 @@ impl SymbolTable {
             waiters: Vec::new(),
             has_dependants: false,
             alias_of: None,
+            popularity: Popularity::Never,
             previous: None,
             next: None,
         });
@@ -217,6 +232,9 @@ impl SymbolTable {
         self.unlink(id);
         let symbol = self.symbols.remove(id)?;
         self.names.remove(&symbol.name);
+        if symbol.popularity == Popularity::Indexed {
+            self.ready.remove(std::iter::once(&symbol.name));
+        }
         if let Some(record) = symbol.unit.and_then(|unit| self.units.get_mut(unit)) {
             record.symbols.retain(|other| *other != id);
         }
@@ -236,6 +254,8 @@ impl SymbolTable {
             units.extend(symbol.unit.and_then(|unit| self.units.remove(unit)));
             removed.push(RemovedSymbol { id, symbol });
         }
+        let is_indexed = |removed: &&RemovedSymbol| removed.symbol.popularity == Popularity::Indexed;
+        self.ready.remove(removed.iter().filter(is_indexed).map(|removed| &removed.symbol.name));
         (removed, units)
     }
 
@@ -263,6 +283,20 @@ impl SymbolTable {
         symbol.waiters = waiting;
         let found = Found { address: symbol.address, flags: symbol.flags, id, name: &symbol.name };
         completions.extend(served.into_iter().filter_map(|waiter| waiter.satisfy(&found)));
+    }
+
+    /// Takes note that a lookup found a symbol ready; at the second time it comes into the index of such.
+    pub(crate) fn note_ready_lookup(&mut self, id: SymbolId) {
+        let Some(symbol) = self.symbols.get_mut(id) else { return };
+        debug_assert!(symbol.state == SymbolState::Ready);
+        match symbol.popularity {
+            Popularity::Never => symbol.popularity = Popularity::Once,
+            Popularity::Once => {
+                symbol.popularity = Popularity::Indexed;
+                self.ready.insert(&symbol.name, ReadySymbol { address: symbol.address, flags: symbol.flags, id });
+            }
+            Popularity::Indexed => {}
+        }
     }
 
     fn link(&mut self, id: SymbolId, owner: TrackerId) {

@@ -18,6 +18,7 @@ mod link_order;
 mod lookup;
 mod managers;
 mod many;
+mod often_looked_up;
 mod pins;
 mod removal_stages;
 mod resource_tracker;

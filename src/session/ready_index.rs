@@ -1,0 +1,70 @@
+//! [`ReadyIndex`]: the names of one dylib that are looked up again and again, for readers that take no lock of the dylib.
+//!
+//! A copy of a few entries of the symbol table. What is in it is right: entries come in and go out under the dylib's
+//! lock, and go before the symbol does. What is not in it may still be in the table. So a hit answers a lookup, and a miss
+//! sends it to the table.
+//!
+//! A symbol comes in at its second lookup as a ready one. Code that is linked, looked up once and removed never does, and
+//! costs nothing here.
+
+use std::collections::HashMap;
+
+use rustc_hash::FxBuildHasher;
+
+use crate::base::{ExecutorAddr, Name};
+use crate::session::symbol::{SymbolFlags, SymbolId};
+use crate::sync::ReadMostly;
+
+pub(crate) struct ReadyIndex(ReadMostly<HashMap<Name, ReadySymbol, FxBuildHasher>>);
+
+/// What a lookup says of a ready symbol.
+#[derive(Clone, Copy)]
+pub(crate) struct ReadySymbol {
+    pub(crate) address: ExecutorAddr,
+    pub(crate) flags: SymbolFlags,
+    pub(crate) id: SymbolId,
+}
+
+/// How often a ready symbol was looked up.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Popularity {
+    Never,
+    Once,
+    /// More often: it is in the index.
+    Indexed,
+}
+
+impl ReadyIndex {
+    pub(crate) fn new() -> ReadyIndex {
+        ReadyIndex(ReadMostly::new())
+    }
+
+    /// What is known of a name, passed to `take` where it stands.
+    pub(crate) fn find<R>(&self, name: &str, take: impl FnOnce(&Name, ReadySymbol) -> R) -> Option<R> {
+        self.0.read(|symbols| symbols.get_key_value(name).map(|(name, symbol)| take(name, *symbol))).flatten()
+    }
+
+    /// Puts a ready symbol in. Only under the dylib's lock.
+    pub(crate) fn insert(&self, name: &Name, symbol: ReadySymbol) {
+        self.0.write(|symbols| symbols.insert(name.clone(), symbol));
+    }
+
+    /// Takes names out, a few at a time, so that readers are never kept waiting for long. Only under the dylib's lock.
+    pub(crate) fn remove<'a>(&self, names: impl Iterator<Item = &'a Name>) {
+        let mut names = names.peekable();
+        while names.peek().is_some() {
+            self.0.write(|symbols| {
+                for name in names.by_ref().take(AT_A_TIME) {
+                    symbols.remove(name);
+                }
+                // An index that was large once gives its memory back.
+                if symbols.len() < symbols.capacity() / 8 {
+                    symbols.shrink_to(symbols.len() * 2);
+                }
+            });
+        }
+    }
+}
+
+/// About 10 µs of work.
+const AT_A_TIME: usize = 128;
