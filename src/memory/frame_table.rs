@@ -115,7 +115,7 @@ impl FrameTable {
     }
 }
 
-/// The FDE that free slots name stands in the header page (`window.rs` writes it), before the unwind header.
+/// The FDE that free slots name stands in the header page (`dual_mapper.rs` writes it), before the unwind header.
 pub(crate) const EMPTY_CIE_OFFSET: u64 = 0xa00;
 pub(crate) const EMPTY_FDE_OFFSET: u64 = EMPTY_CIE_OFFSET + 24;
 const EMPTY_FDE_FROM_HEADER: u64 = EMPTY_FDE_OFFSET.wrapping_sub(FRAME_HEADER_OFFSET);

@@ -5,7 +5,7 @@
 
 use crate::base::{ExecutorAddr, Pool};
 use crate::error::MemoryFault;
-use crate::memory::layout::WindowLayout;
+use crate::memory::layout::{DATA_GRANULE, TEXT_GRANULE, WindowLayout};
 use crate::sync::Arc;
 
 /// Makes windows.
@@ -35,4 +35,49 @@ pub unsafe trait MappedWindow: Send + Sync {
 
     /// Where the unwind header is written; `None` when the unwinder does not know this window.
     fn frame_header(&self) -> Option<*mut u8>;
+
+    /// What is allocated of a pool is aligned to this and a multiple of it, in bytes: a power of two, at least 64 for
+    /// code and 16 for the others. More than that where protection has to change with every allocation.
+    fn granule(&self, pool: Pool) -> u64 {
+        if pool == Pool::Code { TEXT_GRANULE } else { DATA_GRANULE }
+    }
+
+    /// Lets a range be written through the working view, before its first byte is. Nothing to do where the working view
+    /// is another mapping.
+    ///
+    /// # Errors
+    /// What the kernel refused; nothing may be written then.
+    ///
+    /// # Safety
+    /// The range lies in the pool, in whole granules, and is the caller's.
+    unsafe fn open(&self, pool: Pool, offset: u64, size: u64) -> Result<(), MemoryFault> {
+        let _ = (pool, offset, size);
+        Ok(())
+    }
+
+    /// Gives a range its final protection, after its last byte was written. Nothing to do where that is there for good.
+    ///
+    /// # Errors
+    /// What the kernel refused; nothing may be run then.
+    ///
+    /// # Safety
+    /// As for [`open`](Self::open), which was called.
+    unsafe fn seal(&self, pool: Pool, offset: u64, size: u64) -> Result<(), MemoryFault> {
+        let _ = (pool, offset, size);
+        Ok(())
+    }
+
+    /// How memory is mapped, in a few words for reports.
+    fn description(&self) -> &'static str {
+        "custom"
+    }
+
+    /// Gives whole pages of a pool back to the kernel; they read as zero from then on.
+    ///
+    /// # Errors
+    /// What the kernel refused; the pages may hold what they held.
+    ///
+    /// # Safety
+    /// `[offset, offset + size)` lies in the pool, in whole pages, and nobody uses it meanwhile.
+    unsafe fn purge(&self, pool: Pool, offset: u64, size: u64) -> Result<(), MemoryFault>;
 }

@@ -36,6 +36,7 @@
 //!
 //! This room does not know what it stores, and calls nothing that it stores.
 
+mod dual_mapper;
 mod frame_table;
 mod free_space;
 mod layout;
@@ -43,12 +44,11 @@ mod manager;
 mod mapper;
 mod plan;
 mod slab_pool;
-mod window;
 
+pub use dual_mapper::DualMapper;
 pub use frame_table::Frame;
 pub use layout::{PoolRange, WindowLayout};
 pub use manager::{Finalized, InFlight, MemoryManager, MemoryStatistics, MemoryUsage};
 pub use mapper::{MappedWindow, MemoryMapper};
 pub use plan::{SegmentPlan, SegmentRequest};
 pub use slab_pool::{SlabPool, SlabPoolOptions};
-pub use window::DualMapper;

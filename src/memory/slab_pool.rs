@@ -8,13 +8,13 @@
 
 use crate::base::{ExecutorAddr, Pool, align_up};
 use crate::error::{MemoryFault, Result};
+use crate::memory::dual_mapper::DualMapper;
 use crate::memory::frame_table::{Frame, FrameTable};
 use crate::memory::free_space::{FreeSpace, RangeId};
 use crate::memory::layout::{CHUNK, DATA_GRANULE, FRAME_SLOT, MAX_WINDOW, TEXT_GRANULE, WindowLayout};
 use crate::memory::manager::{Finalized, InFlight, MemoryManager, MemoryStatistics, MemoryUsage};
 use crate::memory::mapper::{MappedWindow, MemoryMapper};
 use crate::memory::plan::{SegmentPlan, SegmentRequest};
-use crate::memory::window::DualMapper;
 use crate::sync::{Arc, MappedU64, Mutex, Ordering, Rank};
 
 /// Settings of a [`SlabPool`].

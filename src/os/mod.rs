@@ -21,4 +21,4 @@ mod vm;
 pub(crate) use dynlib::{Library, process_symbol};
 pub use file::MappedFile;
 pub(crate) use process::{DefaultSignals, ProgramName, at_exit, environment, exit_process};
-pub(crate) use vm::{FixedPages, SharedFile, map_fixed};
+pub(crate) use vm::{FixedPages, PageKind, SharedFile, give_back, map_fixed};

@@ -75,6 +75,29 @@ pub(crate) unsafe fn map_fixed(address: *mut u8, size_bytes: usize, pages: Fixed
     if mapped == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// What kind of pages are given back.
+pub(crate) enum PageKind {
+    /// Of a shared file: they leave the file.
+    Shared,
+    /// Of this process alone.
+    Private,
+}
+
+/// Gives pages back to the kernel; they read as zero from then on.
+///
+/// # Safety
+/// - `[address, address + size_bytes)` are whole pages of a writable mapping of that kind, which the caller owns.
+/// - Nobody uses what is in them.
+pub(crate) unsafe fn give_back(address: *mut u8, size_bytes: usize, kind: PageKind) -> io::Result<()> {
+    let advice = match kind {
+        PageKind::Shared => libc::MADV_REMOVE,
+        PageKind::Private => libc::MADV_DONTNEED,
+    };
+    // SAFETY: O1 - the caller owns the pages, and nobody misses what was in them.
+    let advised = unsafe { libc::madvise(address.cast(), size_bytes, advice) };
+    if advised == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Newer kernels want to be told that a memfd may be executed; older ones refuse the flag.
 fn memfd(name: &CStr) -> io::Result<File> {
     memfd_with(name, libc::MFD_CLOEXEC | libc::MFD_EXEC).or_else(|error| match error.raw_os_error() {

@@ -100,6 +100,10 @@ unsafe impl MappedWindow for Counted {
     fn frame_header(&self) -> Option<*mut u8> {
         self.window.frame_header()
     }
+    unsafe fn purge(&self, pool: Pool, offset: u64, size: u64) -> Result<(), MemoryFault> {
+        // SAFETY: the caller's word, passed on.
+        unsafe { self.window.purge(pool, offset, size) }
+    }
 }
 
 impl Drop for Counted {
@@ -173,6 +177,12 @@ unsafe impl MappedWindow for Heap {
     }
     fn frame_header(&self) -> Option<*mut u8> {
         None
+    }
+    unsafe fn purge(&self, pool: Pool, offset: u64, size: u64) -> Result<(), MemoryFault> {
+        assert!(offset + size <= self.layout.pool(pool).size);
+        // SAFETY: inside the pool by the line above; nobody uses it, by contract.
+        unsafe { self.working_view(pool).add(offset as usize).write_bytes(0, size as usize) };
+        Ok(())
     }
 }
 

@@ -22,7 +22,7 @@ use crate::error::MemoryFault;
 use crate::memory::frame_table::{EMPTY_CIE_OFFSET, EMPTY_FDE_OFFSET};
 use crate::memory::layout::{CHUNK, FRAME_HEADER_OFFSET, FRAME_SLOT, FRAME_TABLE_OFFSET, TEXT_GRANULE, WindowLayout};
 use crate::memory::mapper::{MappedWindow, MemoryMapper};
-use crate::os::{FixedPages, Library, SharedFile, map_fixed};
+use crate::os::{FixedPages, Library, PageKind, SharedFile, give_back, map_fixed};
 use crate::sync::Arc;
 
 /// Maps windows of this process: code and constants twice, data once.
@@ -80,6 +80,20 @@ unsafe impl MappedWindow for DualWindow {
 
     fn frame_header(&self) -> Option<*mut u8> {
         Some(self.alias.as_mut_ptr().wrapping_add(FRAME_HEADER_OFFSET as usize))
+    }
+
+    fn description(&self) -> &'static str {
+        "mapped twice, the running view from a read-only descriptor"
+    }
+
+    unsafe fn purge(&self, pool: Pool, offset: u64, size: u64) -> Result<(), MemoryFault> {
+        let range = self.layout.pool(pool);
+        assert!(offset.checked_add(size).is_some_and(|end| end <= range.size), "purged pages lie in the pool");
+        let pages = self.working_view(pool).wrapping_add(offset as usize);
+        let kind = if pool == Pool::Data { PageKind::Private } else { PageKind::Shared };
+        // SAFETY: M1, M6 - inside the pool by the line above; nobody uses it, by contract.
+        let purged = unsafe { give_back(pages, size as usize, kind) };
+        purged.map_err(refused(&format!("giving pages of the {} pool back", pool.name())))
     }
 }
 
