@@ -343,6 +343,16 @@ pub enum MemoryFault {
         /// Largest contiguous free range.
         largest: u64,
     },
+    /// The embedder's limit on code memory is reached: retry after removing something.
+    #[error("the budget of {limit} bytes is used up: {requested} bytes asked, {held} held; remove code and retry")]
+    BudgetExceeded {
+        /// Bytes asked for, padding included.
+        requested: u64,
+        /// Bytes held.
+        held: u64,
+        /// The limit, in bytes.
+        limit: u64,
+    },
     /// The plan asks for something that no pool can give.
     #[error("cannot place {size} bytes aligned to {align} in the {pool} pool: {problem}")]
     BadPlan {

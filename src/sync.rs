@@ -21,6 +21,28 @@ pub(crate) fn current_thread() -> ThreadId {
     std::thread::current().id()
 }
 
+/// A number that tells threads apart: small, and no two threads that live at once are likely to share it modulo a small
+/// power of two.
+pub(crate) fn thread_number() -> usize {
+    static THREADS: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+    std::thread_local! {
+        static NUMBER: usize = THREADS.fetch_add(1, Ordering::Relaxed);
+    }
+    NUMBER.try_with(|number| *number).unwrap_or(0)
+}
+
+/// How many threads can run at once.
+pub(crate) fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, |count| count.get())
+}
+
+/// Waits; under loom, not at all.
+pub(crate) fn sleep(time: std::time::Duration) {
+    if cfg!(not(loom)) {
+        std::thread::sleep(time);
+    }
+}
+
 /// A lock that may stand in a `static`; never modelled.
 pub(crate) type StaticMutex<T> = parking_lot::Mutex<T>;
 
@@ -87,6 +109,12 @@ mod imp {
         pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
             let held = Held::take(self.rank);
             MutexGuard { inner: self.inner.lock(), _held: held }
+        }
+
+        /// `None` while another thread has it.
+        pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+            let inner = self.inner.try_lock()?;
+            Some(MutexGuard { inner, _held: Held::take(self.rank) })
         }
     }
 
@@ -248,6 +276,10 @@ mod imp {
 
         pub(crate) fn ranked(_rank: super::Rank, value: T) -> Self {
             Mutex::new(value)
+        }
+
+        pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+            self.0.try_lock().ok().map(|guard| MutexGuard(Some(guard)))
         }
 
         pub(crate) fn lock(&self) -> MutexGuard<'_, T> {

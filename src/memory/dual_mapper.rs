@@ -20,7 +20,9 @@ use memmap2::MmapRaw;
 use crate::base::{ExecutorAddr, Pool};
 use crate::error::MemoryFault;
 use crate::memory::frame_table::{EMPTY_CIE_OFFSET, EMPTY_FDE_OFFSET};
-use crate::memory::layout::{CHUNK, FRAME_HEADER_OFFSET, FRAME_SLOT, FRAME_TABLE_OFFSET, TEXT_GRANULE, WindowLayout};
+use crate::memory::layout::{
+    CHUNK, FRAME_HEADER_OFFSET, FRAME_SLOT, FRAME_TABLE_OFFSET, PAGE, TEXT_GRANULE, WindowLayout,
+};
 use crate::memory::mapper::{MappedWindow, MemoryMapper};
 use crate::os::{FixedPages, Library, PageKind, SharedFile, give_back, map_fixed};
 use crate::sync::Arc;
@@ -273,6 +275,3 @@ const STRTAB_BYTES: &[u8] = b"\0jittison-window\0";
 /// pcrel sdata4; CFA = rsp + 8, return address at CFA - 8. 24 bytes with its length.
 const EMPTY_CIE: [u8; 24] =
     [20, 0, 0, 0, 0, 0, 0, 0, 1, b'z', b'R', 0, 1, 0x78, 16, 1, 0x1b, 0x0c, 7, 8, 0x90, 1, 0, 0];
-
-/// The page size of the only architecture there is so far.
-const PAGE: u64 = 4096;

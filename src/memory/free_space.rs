@@ -6,7 +6,8 @@
 //! granules; how many bytes a granule has is the caller's business.
 //!
 //! The space is one row of ranges in order of address. Every range is a node,
-//! linked to its two neighbours; free ranges are linked into a second list, the
+//! linked to its two neighbours in the row, which need not touch it: a space may
+//! own several stretches of a pool. Free ranges are linked into a second list, the
 //! bin of their size:
 //!
 //! ```text
@@ -90,7 +91,10 @@ pub(crate) struct FreeSpace {
     spare: u32,
     /// The last range of the row.
     last: u32,
+    /// Where the last of what was added ends.
     end: u32,
+    /// How much was added.
+    granules: u32,
     free_granules: u32,
     free_ranges: usize,
 }
@@ -129,33 +133,41 @@ impl FreeSpace {
             spare: NONE,
             last: NONE,
             end: 0,
+            granules: 0,
             free_granules: 0,
             free_ranges: 0,
         }
     }
 
-    /// Adds `granules` fresh granules at the end of the space; they merge with a
-    /// free range there. A space ends at `u32::MAX` granules at most, and what
-    /// would lie beyond is not taken up: `end` tells.
-    pub(crate) fn grow(&mut self, granules: u32) {
-        let granules = granules.min(u32::MAX - self.end);
-        if granules == 0 {
+    /// Adds the granules `[offset, offset + granules)`, beyond everything that was
+    /// added before; they merge with a free range that ends there. What lies before
+    /// the end of the space, or beyond `u32::MAX`, is not taken up.
+    pub(crate) fn add(&mut self, offset: u32, granules: u32) {
+        let granules = granules.min(u32::MAX - offset);
+        if granules == 0 || offset < self.end {
             return;
         }
         let last = self.last;
-        if self.is_free(last) {
+        if self.is_free(last) && self.end_of(last) == offset {
             self.leave_bin(last);
             self.node_mut(last).granules += granules;
             self.enter_bin(last);
         } else {
-            self.insert_free(last, NONE, self.end, granules);
+            self.insert_free(last, NONE, offset, granules);
         }
-        self.end += granules;
+        self.end = offset + granules;
+        self.granules += granules;
     }
 
-    /// Granules handed in by `grow` so far.
-    pub(crate) fn end(&self) -> u32 {
-        self.end
+    /// Adds granules at the end of the space.
+    #[cfg(test)]
+    pub(crate) fn grow(&mut self, granules: u32) {
+        self.add(self.end, granules);
+    }
+
+    /// Granules that were added.
+    pub(crate) fn granules(&self) -> u32 {
+        self.granules
     }
 
     /// Takes `granules` granules (0 counts as 1) at a multiple of `alignment`, a
@@ -164,6 +176,12 @@ impl FreeSpace {
     pub(crate) fn allocate(&mut self, granules: u32, alignment: u32) -> Option<(RangeId, u32)> {
         let granules = granules.max(1);
         let (index, at) = self.find(granules, alignment)?;
+        Some((self.carve(index, at, granules), at))
+    }
+
+    /// Takes a part of a free range, named as [`long_ranges`](Self::long_ranges) does.
+    /// The part must lie in the range.
+    pub(crate) fn carve(&mut self, index: u32, at: u32, granules: u32) -> RangeId {
         self.leave_bin(index);
         let node = *self.node(index);
         // What alignment skips in front and what is left over behind go back.
@@ -179,7 +197,21 @@ impl FreeSpace {
         node.offset = at;
         node.granules = granules;
         node.state = State::Used;
-        Some((RangeId(index), at))
+        RangeId(index)
+    }
+
+    /// The free ranges of at least `granules`: index, offset, length.
+    pub(crate) fn long_ranges(&self, granules: u32) -> impl Iterator<Item = (u32, u32, u32)> + '_ {
+        let mut next = self.occupied_from(bin_of(granules));
+        let bins = std::iter::from_fn(move || {
+            let bin = next?;
+            next = self.occupied_from(bin + 1);
+            Some(bin)
+        });
+        let ranges = bins.flat_map(|bin| self.bin(bin)).map(|index| (index, self.node(index)));
+        ranges
+            .filter(move |(_, node)| node.granules >= granules)
+            .map(|(index, node)| (index, node.offset, node.granules))
     }
 
     /// Gives a range back; it merges with a free neighbour on either side. An id
@@ -190,13 +222,14 @@ impl FreeSpace {
             debug_assert!(false, "range {index} given back, but it is not in use");
             return;
         };
-        let (before, after) = (node.before, node.after);
-        if self.is_free(before) {
+        let Node { offset, before, after, .. } = *node;
+        let end = self.end_of(index);
+        if self.is_free(before) && self.end_of(before) == offset {
             self.leave_bin(before);
             self.absorb_next(before);
             index = before;
         }
-        if self.is_free(after) {
+        if self.is_free(after) && self.node(after).offset == end {
             self.leave_bin(after);
             self.absorb_next(index);
         }
@@ -216,7 +249,12 @@ impl FreeSpace {
 
     /// Granules in ranges that are allocated.
     pub(crate) fn used_granules(&self) -> u32 {
-        self.end - self.free_granules
+        self.granules - self.free_granules
+    }
+
+    /// Bytes of memory that the records take.
+    pub(crate) fn heap_bytes(&self) -> u64 {
+        (self.nodes.capacity() * size_of::<Node>() + size_of_val(&*self.heads)) as u64
     }
 
     /// Length of the longest free range; 0 when there is none.
@@ -234,10 +272,10 @@ impl FreeSpace {
         self.free_ranges
     }
 
-    /// How many granules `grow` must add, at the least, for a request of this
-    /// shape to fit, counting a free range at the end; 0 when it fits already.
-    /// `u32::MAX` when no growth would make it fit.
-    pub(crate) fn shortfall(&self, granules: u32, alignment: u32) -> u32 {
+    /// How many granules must be added at `at`, at the least, for a request of this
+    /// shape to fit, counting a free range that ends there; 0 when it fits already.
+    /// `u32::MAX` when nothing added there would make it fit.
+    pub(crate) fn shortfall(&self, at: u32, granules: u32, alignment: u32) -> u32 {
         let granules = granules.max(1);
         if !alignment.is_power_of_two() {
             return u32::MAX;
@@ -245,13 +283,13 @@ impl FreeSpace {
         if self.find(granules, alignment).is_some() {
             return 0;
         }
-        let start = match self.is_free(self.last) {
+        let start = match self.is_free(self.last) && self.end_of(self.last) == at {
             true => self.node(self.last).offset,
-            false => self.end,
+            false => at,
         };
         align_up(start, alignment)
-            .and_then(|at| at.checked_add(granules))
-            .map_or(u32::MAX, |needed| needed.saturating_sub(self.end))
+            .and_then(|start| start.checked_add(granules))
+            .map_or(u32::MAX, |needed| needed.saturating_sub(at))
     }
 
     /// A free range for the request, and the offset in it where it would lie.
@@ -388,6 +426,12 @@ impl FreeSpace {
         node.bin_after = spare;
     }
 
+    /// Where a range ends.
+    fn end_of(&self, index: u32) -> u32 {
+        let node = self.node(index);
+        node.offset + node.granules
+    }
+
     fn is_free(&self, index: u32) -> bool {
         let node = self.nodes.get(index as usize);
         node.is_some_and(|node| node.state == State::Free)
@@ -408,279 +452,4 @@ impl FreeSpace {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    /// Random numbers that are the same on every run.
-    struct Dice(u64);
-
-    impl Dice {
-        fn roll(&mut self) -> u64 {
-            self.0 ^= self.0 << 13;
-            self.0 ^= self.0 >> 7;
-            self.0 ^= self.0 << 17;
-            self.0
-        }
-
-        /// Many small sizes and a long tail of big ones, as functions have.
-        fn lognormal_size(&mut self, median: f64, sigma: f64) -> u32 {
-            let normal = (0..12).map(|_| self.roll() as f64).sum::<f64>() / 2f64.powi(64) - 6.0;
-            (median * (sigma * normal).exp()).clamp(1.0, 65536.0) as u32
-        }
-    }
-
-    fn space_of(granules: u32) -> FreeSpace {
-        let mut space = FreeSpace::new();
-        space.grow(granules);
-        space
-    }
-
-    /// The naive model: the live ranges, sorted by offset, and the end.
-    #[derive(Default)]
-    struct Model {
-        live: Vec<(u32, u32, RangeId)>,
-        end: u32,
-    }
-
-    impl Model {
-        fn gaps(&self) -> Vec<(u32, u32)> {
-            let mut gaps = Vec::new();
-            let mut from = 0;
-            for &(offset, granules, _) in &self.live {
-                gaps.push((from, offset - from));
-                from = offset + granules;
-            }
-            gaps.push((from, self.end - from));
-            gaps.retain(|&(_, granules)| granules > 0);
-            gaps
-        }
-
-        /// The least growth with which the request fits; 0 when it fits as is.
-        fn shortfall(&self, granules: u32, alignment: u32) -> u64 {
-            let mut gaps = self.gaps();
-            // Growth makes a gap at the end, or lengthens the one there.
-            if gaps.last().is_none_or(|&(at, len)| at + len != self.end) {
-                gaps.push((self.end, 0));
-            }
-            let missing = |&(at, len): &(u32, u32)| {
-                let start = u64::from(at).next_multiple_of(u64::from(alignment));
-                (start + u64::from(granules)).saturating_sub(u64::from(at + len))
-            };
-            match gaps.iter().any(|gap| missing(gap) == 0) {
-                true => 0,
-                false => missing(&gaps[gaps.len() - 1]),
-            }
-        }
-
-        fn agree(&self, space: &FreeSpace) -> Result<(), TestCaseError> {
-            let gaps = self.gaps();
-            let free: u32 = gaps.iter().map(|gap| gap.1).sum();
-            let largest = gaps.iter().map(|gap| gap.1).max().unwrap_or(0);
-            prop_assert_eq!((space.end(), space.largest_free()), (self.end, largest));
-            prop_assert_eq!((space.free_granules(), space.free_ranges()), (free, gaps.len()));
-            prop_assert_eq!(space.used_granules(), self.end - free);
-            for &(offset, granules, id) in &self.live {
-                prop_assert_eq!(space.range(id), (offset, granules));
-            }
-            Ok(())
-        }
-    }
-
-    /// What to do in tenths, a size, bits of alignment (half of them none), a pick.
-    fn steps() -> impl Strategy<Value = Vec<(u8, u32, u32, usize)>> {
-        let size = prop_oneof![4 => 0..40u32, 3 => 0..700u32, 1 => 0..9000u32];
-        let step = (0..10u8, size, 0..20u32, any::<usize>());
-        prop::collection::vec(step, 1..200)
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
-
-        #[test]
-        fn it_agrees_with_a_naive_model_in_every_step(steps in steps()) {
-            let mut space = FreeSpace::new();
-            let mut model = Model::default();
-            for (kind, granules, bits, pick) in steps {
-                match kind {
-                    0 => {
-                        space.grow(granules);
-                        model.end += granules;
-                    }
-                    1..=5 => {
-                        let alignment = 1 << bits.saturating_sub(10);
-                        let shortfall = space.shortfall(granules, alignment);
-                        let taken = space.allocate(granules, alignment);
-                        let granules = granules.max(1);
-                        let missing = model.shortfall(granules, alignment);
-                        prop_assert_eq!(u64::from(shortfall), missing);
-                        prop_assert_eq!(taken.is_some(), missing == 0, "room as in the model");
-                        let Some((id, offset)) = taken else { continue };
-                        prop_assert_eq!(offset % alignment, 0);
-                        let inside = |&(at, len): &(u32, u32)| at <= offset && offset + granules <= at + len;
-                        prop_assert!(model.gaps().iter().any(inside), "overlap at {offset}");
-                        let place = model.live.partition_point(|live| live.0 < offset);
-                        model.live.insert(place, (offset, granules, id));
-                    }
-                    _ if !model.live.is_empty() => {
-                        let pick = pick % model.live.len();
-                        space.free(model.live.remove(pick).2);
-                    }
-                    _ => {}
-                }
-                model.agree(&space)?;
-            }
-            for (_, _, id) in std::mem::take(&mut model.live) {
-                space.free(id);
-            }
-            model.agree(&space)?;
-            prop_assert_eq!(space.largest_free(), space.end());
-        }
-
-        #[test]
-        fn every_range_of_a_rounded_up_bin_is_long_enough(
-            (granules, other, bits) in (1..=u32::MAX, 1..=u32::MAX, 0..30u32),
-        ) {
-            let (granules, other) = ((granules >> bits).max(1), (other >> bits).max(1));
-            prop_assert!(bin_at_least(granules) - bin_of(granules) <= 1);
-            prop_assert_eq!(bin_of(granules.min(other)), bin_of(granules).min(bin_of(other)));
-            if bin_of(other) >= bin_at_least(granules) {
-                prop_assert!(other >= granules);
-            }
-        }
-
-        #[test]
-        fn no_input_makes_it_panic(requests in prop::collection::vec(
-            (any::<u32>(), 0..3u8, any::<u32>(), 0..32u32), 1..30,
-        )) {
-            let mut space = FreeSpace::new();
-            for (granules, kind, odd, bits) in requests {
-                let alignment = if kind == 0 { odd } else { 1 << bits };
-                let small = granules >> bits;
-                let before = space.used_granules();
-                let shortfall = space.shortfall(small, alignment);
-                if kind == 2 {
-                    space.grow(shortfall);
-                }
-                let taken = space.allocate(small, alignment);
-                prop_assert_eq!(taken.is_some(), space.used_granules() > before);
-                prop_assert!(taken.is_none_or(|(_, at)| at % alignment == 0));
-                prop_assert_eq!(space.range(RangeId(odd)).1 > 0, space.used(RangeId(odd)).is_some());
-            }
-        }
-    }
-
-    #[test]
-    fn absurd_requests_get_none() {
-        let mut space = space_of(u32::MAX);
-        space.grow(u32::MAX);
-        assert_eq!(space.end(), u32::MAX);
-        for alignment in [0, 3, 6, u32::MAX] {
-            assert_eq!(space.allocate(1, alignment), None);
-            assert_eq!(space.shortfall(1, alignment), u32::MAX);
-        }
-        let (_, at) = space.allocate(1, 1).unwrap();
-        assert_eq!(at, 0);
-        assert_eq!(space.allocate(u32::MAX, 1), None);
-        assert_eq!(space.allocate((1 << 31) + 1, 1 << 31), None);
-        assert_eq!(space.shortfall(u32::MAX, 1), u32::MAX);
-        assert_eq!(space.allocate((1 << 31) - 1, 1 << 31).unwrap().1, 1 << 31);
-    }
-
-    #[test]
-    fn nothing_counts_as_one() {
-        let mut space = space_of(1);
-        assert_eq!(space.allocate(0, 1), Some((RangeId(0), 0)));
-        assert_eq!((space.allocate(0, 1), space.shortfall(0, 1)), (None, 1));
-    }
-
-    #[test]
-    fn alignment_gives_head_and_tail_back() {
-        let mut space = space_of(100);
-        assert_eq!(space.allocate(3, 1).unwrap().1, 0);
-        assert_eq!(space.allocate(10, 32).unwrap().1, 32);
-        assert_eq!((space.free_ranges(), space.free_granules()), (2, 87));
-        assert_eq!(space.allocate(29, 1).unwrap().1, 3);
-        assert_eq!(space.allocate(58, 1).unwrap().1, 42);
-        assert_eq!(space.free_ranges(), 0);
-    }
-
-    #[test]
-    fn a_close_fit_goes_before_a_roomy_one() {
-        let mut space = space_of(1000);
-        let (id, _) = space.allocate(67, 1).unwrap();
-        space.allocate(1, 1).unwrap();
-        space.free(id);
-        assert_eq!(space.allocate(67, 1).unwrap().1, 0);
-    }
-
-    #[test]
-    fn full_is_said_only_after_the_whole_bin_was_looked_at() {
-        // In one bin: forty ranges of 64 and, at the end of the list, one of 65.
-        let mut space = FreeSpace::new();
-        let mut ids = Vec::new();
-        for granules in std::iter::once(65).chain([64; 40]) {
-            space.grow(granules + 1);
-            ids.push(space.allocate(granules, 1).unwrap().0);
-            space.allocate(1, 1).unwrap();
-        }
-        ids.into_iter().for_each(|id| space.free(id));
-        assert_eq!(space.shortfall(65, 1), 0);
-        assert_eq!(space.allocate(65, 1).unwrap().1, 0);
-        assert_eq!(space.allocate(65, 1), None);
-    }
-
-    #[test]
-    fn steady_churn_makes_no_new_nodes() {
-        let mut space = space_of(5000);
-        let round = |space: &mut FreeSpace| {
-            let mut dice = Dice(7);
-            let mut ids = Vec::new();
-            while let Some((id, _)) = space.allocate(dice.lognormal_size(20.0, 1.0), 2) {
-                ids.push(id);
-            }
-            let (odd, even): (Vec<_>, Vec<_>) = ids.iter().partition(|id| id.0 % 2 == 1);
-            odd.into_iter().chain(even).for_each(|id| space.free(id));
-        };
-        round(&mut space);
-        let nodes = space.nodes.len();
-        for _ in 0..20 {
-            round(&mut space);
-        }
-        assert_eq!(space.nodes.len(), nodes);
-        assert_eq!((space.free_ranges(), space.largest_free()), (1, 5000));
-    }
-
-    #[test]
-    #[cfg(debug_assertions)]
-    #[should_panic(expected = "not in use")]
-    fn a_debug_build_stops_at_a_double_free() {
-        let mut space = space_of(10);
-        let (id, _) = space.allocate(5, 1).unwrap();
-        space.free(id);
-        space.free(id);
-    }
-
-    #[test]
-    fn churn_wastes_less_than_a_fifth() {
-        // The heavier the tail, the bigger the pool that evens it out.
-        for (seed, sigma, pool) in [(1, 0.7, 300_000), (2, 1.0, 300_000), (3, 1.4, 1_000_000)] {
-            let mut dice = Dice(0x9E37_79B9_7F4A_7C15 ^ seed);
-            let (mut space, mut live, mut peak) = (FreeSpace::new(), Vec::new(), 0);
-            for _ in 0..100_000 {
-                if space.used_granules() < pool {
-                    let granules = dice.lognormal_size(48.0, sigma);
-                    let alignment = if dice.roll() & 7 == 0 { 4 } else { 1 };
-                    space.grow(space.shortfall(granules, alignment));
-                    live.push(space.allocate(granules, alignment).unwrap().0);
-                    peak = peak.max(space.used_granules());
-                } else {
-                    let pick = dice.roll() as usize % live.len();
-                    space.free(live.swap_remove(pick));
-                }
-            }
-            let waste = 100.0 * (f64::from(space.end()) / f64::from(peak) - 1.0);
-            assert!(waste < 20.0, "sigma {sigma}: {waste:.1} % wasted");
-        }
-    }
-}
+mod tests;

@@ -83,6 +83,9 @@ pub(crate) const FRAME_TABLE_OFFSET: u64 = FRAME_HEADER_OFFSET + 12;
 
 const GUARD: u64 = 4096;
 
+/// The page size of the only architecture there is so far.
+pub(crate) const PAGE: u64 = 4096;
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -15,6 +15,27 @@ pub trait MemoryManager: Send + Sync {
 
     /// What is held now.
     fn statistics(&self) -> MemoryStatistics;
+
+    /// Gives the kernel every page that nothing lives in: for quiet moments, and when memory is short. Links and removals
+    /// may go on meanwhile.
+    fn release_free(&self) -> Released {
+        Released::default()
+    }
+
+    /// Gives the kernel every whole slab that nothing lives in; how many there were (seed: tvm-ffi's
+    /// `clear_free_slabs`).
+    fn release_free_slabs(&self) -> usize {
+        0
+    }
+}
+
+/// What was given back to the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Released {
+    /// Bytes of pages that held something.
+    pub bytes: u64,
+    /// Whole slabs.
+    pub slabs: usize,
 }
 
 /// Memory that a link is writing. Dropping it abandons the link and gives everything back.
@@ -112,4 +133,10 @@ pub struct MemoryStatistics {
     pub free_bytes: u64,
     /// Contiguous free ranges.
     pub free_ranges: usize,
+    /// Bytes of pages that the kernel may have backed: all that were in use since they were mapped or given back.
+    pub resident_bytes: u64,
+    /// Bytes given back to the kernel so far.
+    pub returned_bytes: u64,
+    /// Bytes of memory that the books themselves take.
+    pub metadata_bytes: u64,
 }

@@ -31,24 +31,30 @@
 //! - **M6** Every raw access is to a range that was checked against the window's layout in the same function, or that
 //!   the free space gave out.
 //!
-//! Locks: growth before spaces; the spaces' lock is a leaf, under which no system call is made and no page of the
-//! window is touched.
+//! Locks: growth before a shard's; a shard's is a leaf, under which no system call is made and no page of the window is
+//! touched.
 //!
 //! This room does not know what it stores, and calls nothing that it stores.
 
+mod budget;
+mod claim;
 mod dual_mapper;
 mod frame_table;
 mod free_space;
+mod giving_back;
 mod layout;
 mod manager;
 mod mapper;
+mod page_set;
 mod plan;
+mod shard;
 mod slab_pool;
+mod window;
 
 pub use dual_mapper::DualMapper;
 pub use frame_table::Frame;
 pub use layout::{PoolRange, WindowLayout};
-pub use manager::{Finalized, InFlight, MemoryManager, MemoryStatistics, MemoryUsage};
+pub use manager::{Finalized, InFlight, MemoryManager, MemoryStatistics, MemoryUsage, Released};
 pub use mapper::{MappedWindow, MemoryMapper};
 pub use plan::{SegmentPlan, SegmentRequest};
 pub use slab_pool::{SlabPool, SlabPoolOptions};

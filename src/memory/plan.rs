@@ -27,4 +27,9 @@ impl SegmentPlan {
     pub fn segment(&self, pool: Pool) -> &SegmentRequest {
         &self.segments[pool.index()]
     }
+
+    /// Bytes asked for, in all pools.
+    pub fn requested_bytes(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.size).sum()
+    }
 }

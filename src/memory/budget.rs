@@ -1,0 +1,40 @@
+//! [`Budget`]: a limit in bytes on what allocations hold, which refuses before the kernel does.
+//!
+//! Without a limit nothing is counted, so that threads share no word. Removal works at the limit, as it only gives back.
+
+use crate::error::{MemoryFault, Result};
+use crate::sync::{AtomicU64, Ordering};
+
+pub(crate) struct Budget {
+    limit: Option<u64>,
+    held: AtomicU64,
+}
+
+impl Budget {
+    pub(crate) fn new(limit: Option<u64>) -> Budget {
+        Budget { limit, held: AtomicU64::new(0) }
+    }
+
+    /// Takes bytes out of the budget.
+    ///
+    /// # Errors
+    /// [`MemoryFault::BudgetExceeded`]; nothing was taken then.
+    pub(crate) fn take(&self, bytes: u64) -> Result<()> {
+        let Some(limit) = self.limit else { return Ok(()) };
+        // One word that says how much is left: no other memory is read because of what it says.
+        let taken = self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |held| {
+            held.checked_add(bytes).filter(|held| *held <= limit)
+        });
+        match taken {
+            Ok(_) => Ok(()),
+            Err(held) => Err(MemoryFault::BudgetExceeded { requested: bytes, held, limit }.into()),
+        }
+    }
+
+    /// Puts bytes that were taken back.
+    pub(crate) fn give_back(&self, bytes: u64) {
+        if self.limit.is_some() {
+            self.held.fetch_sub(bytes, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! [`Claim`]: one allocation, in flight until it is sealed, then finalized. Its drop gives everything back.
+
+use crate::base::{ExecutorAddr, Pool};
+use crate::error::{MemoryFault, Result};
+use crate::memory::frame_table::Frame;
+use crate::memory::layout::DATA_GRANULE;
+use crate::memory::manager::{Finalized, InFlight, MemoryUsage};
+use crate::memory::plan::SegmentPlan;
+use crate::memory::shard::{Dirt, Part, held_by};
+use crate::memory::window::Window;
+use crate::sync::{Arc, MappedU64, Ordering};
+
+pub(crate) struct Claim {
+    pub(crate) window: Arc<Window>,
+    /// Whose memory it is.
+    pub(crate) shard: u32,
+    pub(crate) plan: SegmentPlan,
+    pub(crate) parts: [Part; 3],
+    sealed: bool,
+}
+
+impl Claim {
+    /// Makes what was taken out of a shard's books an allocation: writable, and zero where the plan says so.
+    pub(crate) fn new(
+        window: &Arc<Window>,
+        shard: u32,
+        plan: &SegmentPlan,
+        (parts, dirt): ([Part; 3], Dirt),
+    ) -> Result<Claim> {
+        let mut claim = Claim { window: window.clone(), shard, plan: *plan, parts, sealed: false };
+        for pool in Pool::ALL {
+            window.open_part(pool, &claim.parts[pool.index()])?;
+            for range in &dirt[pool.index()] {
+                claim.working(pool)[range.start as usize..range.end as usize].fill(0);
+            }
+        }
+        Ok(claim)
+    }
+}
+
+impl InFlight for Claim {
+    fn address(&self, pool: Pool) -> ExecutorAddr {
+        self.window.address(pool, &self.parts[pool.index()])
+    }
+
+    fn working(&mut self, pool: Pool) -> &mut [u8] {
+        self.window.bytes(pool, &self.parts[pool.index()], self.plan.segment(pool).size)
+    }
+
+    fn finalize(mut self: Box<Self>, mut frames: Vec<Frame>) -> Result<Box<dyn Finalized>> {
+        let code = &self.parts[Pool::Code.index()];
+        let start = self.window.address(Pool::Code, code);
+        let end = start.offset(self.plan.segment(Pool::Code).size);
+        frames.retain(|frame| (start..end).contains(&frame.start));
+        frames.sort_unstable();
+        frames.dedup_by_key(|frame| frame.start);
+        if frames.len() as u64 > u64::from(code.granules) {
+            return Err(MemoryFault::BadPlan {
+                pool: Pool::Code.name(),
+                size: self.plan.segment(Pool::Code).size,
+                align: self.plan.segment(Pool::Code).align,
+                problem: "the code has more frames than were planned",
+            }
+            .into());
+        }
+        for pool in Pool::ALL {
+            self.window.seal_part(pool, &self.parts[pool.index()])?;
+        }
+        if let Some(table) = &self.window.frames {
+            table.fill(u64::from(code.offset), u64::from(code.granules), &frames);
+        }
+        self.sealed = true;
+        Ok(self)
+    }
+}
+
+impl Finalized for Claim {
+    fn address(&self, pool: Pool) -> ExecutorAddr {
+        InFlight::address(self, pool)
+    }
+
+    fn usage(&self) -> MemoryUsage {
+        let size = |pool| self.plan.segment(pool).size;
+        MemoryUsage {
+            code: size(Pool::Code),
+            read_only: size(Pool::ReadOnly),
+            data: size(Pool::Data),
+            reserved: held_by(&self.parts),
+            metadata: size_of::<Claim>() as u64,
+        }
+    }
+
+    fn store_word(&self, offset: u64, value: u64) -> bool {
+        let fits = offset.is_multiple_of(8)
+            && offset.checked_add(8).is_some_and(|end| end <= self.plan.segment(Pool::Data).size);
+        if !self.sealed || !fits {
+            return false;
+        }
+        let part = &self.parts[Pool::Data.index()];
+        let start = u64::from(part.offset) * DATA_GRANULE + offset;
+        // SAFETY: M1, M3, M6 - inside this allocation's data segment by `fits`, aligned, and only ever read by running
+        // code and written by this store, both atomic on aligned words.
+        let word = unsafe { &*self.window.mapped.working_view(Pool::Data).add(start as usize).cast::<MappedU64>() };
+        // Pairs with the reader's load in machine code: whoever sees the new address sees the code behind it.
+        word.store(value, Ordering::Release);
+        true
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.window.release(self.shard, &self.parts, &self.plan);
+    }
+}

@@ -1,0 +1,305 @@
+//! The free space against a naive model, and the cases that a model would not find.
+
+use super::*;
+use proptest::prelude::*;
+
+/// Random numbers that are the same on every run.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    /// Many small sizes and a long tail of big ones, as functions have.
+    fn lognormal_size(&mut self, median: f64, sigma: f64) -> u32 {
+        let normal = (0..12).map(|_| self.roll() as f64).sum::<f64>() / 2f64.powi(64) - 6.0;
+        (median * (sigma * normal).exp()).clamp(1.0, 65536.0) as u32
+    }
+}
+
+fn space_of(granules: u32) -> FreeSpace {
+    let mut space = FreeSpace::new();
+    space.grow(granules);
+    space
+}
+
+/// The naive model: the live ranges, sorted by offset, and the end.
+#[derive(Default)]
+struct Model {
+    live: Vec<(u32, u32, RangeId)>,
+    end: u32,
+}
+
+impl Model {
+    fn gaps(&self) -> Vec<(u32, u32)> {
+        let mut gaps = Vec::new();
+        let mut from = 0;
+        for &(offset, granules, _) in &self.live {
+            gaps.push((from, offset - from));
+            from = offset + granules;
+        }
+        gaps.push((from, self.end - from));
+        gaps.retain(|&(_, granules)| granules > 0);
+        gaps
+    }
+
+    /// The least growth with which the request fits; 0 when it fits as is.
+    fn shortfall(&self, granules: u32, alignment: u32) -> u64 {
+        let mut gaps = self.gaps();
+        // Growth makes a gap at the end, or lengthens the one there.
+        if gaps.last().is_none_or(|&(at, len)| at + len != self.end) {
+            gaps.push((self.end, 0));
+        }
+        let missing = |&(at, len): &(u32, u32)| {
+            let start = u64::from(at).next_multiple_of(u64::from(alignment));
+            (start + u64::from(granules)).saturating_sub(u64::from(at + len))
+        };
+        match gaps.iter().any(|gap| missing(gap) == 0) {
+            true => 0,
+            false => missing(&gaps[gaps.len() - 1]),
+        }
+    }
+
+    fn agree(&self, space: &FreeSpace) -> Result<(), TestCaseError> {
+        let gaps = self.gaps();
+        let free: u32 = gaps.iter().map(|gap| gap.1).sum();
+        let largest = gaps.iter().map(|gap| gap.1).max().unwrap_or(0);
+        prop_assert_eq!((space.end, space.largest_free()), (self.end, largest));
+        prop_assert_eq!((space.free_granules(), space.free_ranges()), (free, gaps.len()));
+        prop_assert_eq!(space.used_granules(), self.end - free);
+        for &(offset, granules, id) in &self.live {
+            prop_assert_eq!(space.range(id), (offset, granules));
+        }
+        Ok(())
+    }
+}
+
+/// What to do in tenths, a size, bits of alignment (half of them none), a pick.
+fn steps() -> impl Strategy<Value = Vec<(u8, u32, u32, usize)>> {
+    let size = prop_oneof![4 => 0..40u32, 3 => 0..700u32, 1 => 0..9000u32];
+    let step = (0..10u8, size, 0..20u32, any::<usize>());
+    prop::collection::vec(step, 1..200)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn it_agrees_with_a_naive_model_in_every_step(steps in steps()) {
+        let mut space = FreeSpace::new();
+        let mut model = Model::default();
+        for (kind, granules, bits, pick) in steps {
+            match kind {
+                0 => {
+                    space.grow(granules);
+                    model.end += granules;
+                }
+                1..=5 => {
+                    let alignment = 1 << bits.saturating_sub(10);
+                    let shortfall = space.shortfall(space.end, granules, alignment);
+                    let taken = space.allocate(granules, alignment);
+                    let granules = granules.max(1);
+                    let missing = model.shortfall(granules, alignment);
+                    prop_assert_eq!(u64::from(shortfall), missing);
+                    prop_assert_eq!(taken.is_some(), missing == 0, "room as in the model");
+                    let Some((id, offset)) = taken else { continue };
+                    prop_assert_eq!(offset % alignment, 0);
+                    let inside = |&(at, len): &(u32, u32)| at <= offset && offset + granules <= at + len;
+                    prop_assert!(model.gaps().iter().any(inside), "overlap at {offset}");
+                    let place = model.live.partition_point(|live| live.0 < offset);
+                    model.live.insert(place, (offset, granules, id));
+                }
+                _ if !model.live.is_empty() => {
+                    let pick = pick % model.live.len();
+                    space.free(model.live.remove(pick).2);
+                }
+                _ => {}
+            }
+            model.agree(&space)?;
+        }
+        for (_, _, id) in std::mem::take(&mut model.live) {
+            space.free(id);
+        }
+        model.agree(&space)?;
+        prop_assert_eq!(space.largest_free(), space.end);
+    }
+
+    #[test]
+    fn every_range_of_a_rounded_up_bin_is_long_enough(
+        (granules, other, bits) in (1..=u32::MAX, 1..=u32::MAX, 0..30u32),
+    ) {
+        let (granules, other) = ((granules >> bits).max(1), (other >> bits).max(1));
+        prop_assert!(bin_at_least(granules) - bin_of(granules) <= 1);
+        prop_assert_eq!(bin_of(granules.min(other)), bin_of(granules).min(bin_of(other)));
+        if bin_of(other) >= bin_at_least(granules) {
+            prop_assert!(other >= granules);
+        }
+    }
+
+    #[test]
+    fn no_input_makes_it_panic(requests in prop::collection::vec(
+        (any::<u32>(), 0..3u8, any::<u32>(), 0..32u32), 1..30,
+    )) {
+        let mut space = FreeSpace::new();
+        for (granules, kind, odd, bits) in requests {
+            let alignment = if kind == 0 { odd } else { 1 << bits };
+            let small = granules >> bits;
+            let before = space.used_granules();
+            let shortfall = space.shortfall(space.end, small, alignment);
+            if kind == 2 {
+                space.grow(shortfall);
+            }
+            let taken = space.allocate(small, alignment);
+            prop_assert_eq!(taken.is_some(), space.used_granules() > before);
+            prop_assert!(taken.is_none_or(|(_, at)| at % alignment == 0));
+            prop_assert_eq!(space.range(RangeId(odd)).1 > 0, space.used(RangeId(odd)).is_some());
+        }
+    }
+}
+
+#[test]
+fn absurd_requests_get_none() {
+    let mut space = space_of(u32::MAX);
+    space.grow(u32::MAX);
+    assert_eq!(space.end, u32::MAX);
+    for alignment in [0, 3, 6, u32::MAX] {
+        assert_eq!(space.allocate(1, alignment), None);
+        assert_eq!(space.shortfall(space.end, 1, alignment), u32::MAX);
+    }
+    let (_, at) = space.allocate(1, 1).unwrap();
+    assert_eq!(at, 0);
+    assert_eq!(space.allocate(u32::MAX, 1), None);
+    assert_eq!(space.allocate((1 << 31) + 1, 1 << 31), None);
+    assert_eq!(space.shortfall(space.end, u32::MAX, 1), u32::MAX);
+    assert_eq!(space.allocate((1 << 31) - 1, 1 << 31).unwrap().1, 1 << 31);
+}
+
+#[test]
+fn stretches_that_do_not_touch_stay_apart() {
+    let mut space = space_of(10);
+    space.add(20, 10);
+    assert_eq!((space.granules(), space.free_ranges(), space.largest_free()), (20, 2, 10));
+    let ids: Vec<_> = (0..20).map(|_| space.allocate(1, 1).unwrap().0).collect();
+    assert_eq!(space.allocate(1, 1), None);
+    ids.into_iter().for_each(|id| space.free(id));
+    assert_eq!((space.free_granules(), space.free_ranges(), space.largest_free()), (20, 2, 10));
+    // What is added right behind the last stretch becomes part of it.
+    assert_eq!((space.shortfall(30, 15, 1), space.shortfall(40, 15, 1)), (5, 15));
+    space.add(30, 5);
+    assert_eq!((space.free_ranges(), space.allocate(15, 1).unwrap().1), (2, 20));
+}
+
+#[test]
+fn a_part_of_a_long_range_can_be_taken_and_merges_again() {
+    let mut space = space_of(100);
+    space.allocate(10, 1).unwrap();
+    let long: Vec<_> = space.long_ranges(50).collect();
+    let [(index, offset, granules)] = long[..] else { panic!("{long:?}") };
+    assert_eq!((offset, granules), (10, 90));
+    assert_eq!(space.long_ranges(91).count(), 0);
+    let id = space.carve(index, 40, 20);
+    assert_eq!((space.range(id), space.free_ranges(), space.free_granules()), ((40, 20), 2, 70));
+    space.free(id);
+    assert_eq!((space.free_ranges(), space.largest_free()), (1, 90));
+}
+
+#[test]
+fn nothing_counts_as_one() {
+    let mut space = space_of(1);
+    assert_eq!(space.allocate(0, 1), Some((RangeId(0), 0)));
+    assert_eq!((space.allocate(0, 1), space.shortfall(space.end, 0, 1)), (None, 1));
+}
+
+#[test]
+fn alignment_gives_head_and_tail_back() {
+    let mut space = space_of(100);
+    assert_eq!(space.allocate(3, 1).unwrap().1, 0);
+    assert_eq!(space.allocate(10, 32).unwrap().1, 32);
+    assert_eq!((space.free_ranges(), space.free_granules()), (2, 87));
+    assert_eq!(space.allocate(29, 1).unwrap().1, 3);
+    assert_eq!(space.allocate(58, 1).unwrap().1, 42);
+    assert_eq!(space.free_ranges(), 0);
+}
+
+#[test]
+fn a_close_fit_goes_before_a_roomy_one() {
+    let mut space = space_of(1000);
+    let (id, _) = space.allocate(67, 1).unwrap();
+    space.allocate(1, 1).unwrap();
+    space.free(id);
+    assert_eq!(space.allocate(67, 1).unwrap().1, 0);
+}
+
+#[test]
+fn full_is_said_only_after_the_whole_bin_was_looked_at() {
+    // In one bin: forty ranges of 64 and, at the end of the list, one of 65.
+    let mut space = FreeSpace::new();
+    let mut ids = Vec::new();
+    for granules in std::iter::once(65).chain([64; 40]) {
+        space.grow(granules + 1);
+        ids.push(space.allocate(granules, 1).unwrap().0);
+        space.allocate(1, 1).unwrap();
+    }
+    ids.into_iter().for_each(|id| space.free(id));
+    assert_eq!(space.shortfall(space.end, 65, 1), 0);
+    assert_eq!(space.allocate(65, 1).unwrap().1, 0);
+    assert_eq!(space.allocate(65, 1), None);
+}
+
+#[test]
+fn steady_churn_makes_no_new_nodes() {
+    let mut space = space_of(5000);
+    let round = |space: &mut FreeSpace| {
+        let mut dice = Dice(7);
+        let mut ids = Vec::new();
+        while let Some((id, _)) = space.allocate(dice.lognormal_size(20.0, 1.0), 2) {
+            ids.push(id);
+        }
+        let (odd, even): (Vec<_>, Vec<_>) = ids.iter().partition(|id| id.0 % 2 == 1);
+        odd.into_iter().chain(even).for_each(|id| space.free(id));
+    };
+    round(&mut space);
+    let nodes = space.nodes.len();
+    for _ in 0..20 {
+        round(&mut space);
+    }
+    assert_eq!(space.nodes.len(), nodes);
+    assert_eq!((space.free_ranges(), space.largest_free()), (1, 5000));
+}
+
+#[test]
+#[cfg(debug_assertions)]
+#[should_panic(expected = "not in use")]
+fn a_debug_build_stops_at_a_double_free() {
+    let mut space = space_of(10);
+    let (id, _) = space.allocate(5, 1).unwrap();
+    space.free(id);
+    space.free(id);
+}
+
+#[test]
+fn churn_wastes_less_than_a_fifth() {
+    // The heavier the tail, the bigger the pool that evens it out.
+    for (seed, sigma, pool) in [(1, 0.7, 300_000), (2, 1.0, 300_000), (3, 1.4, 1_000_000)] {
+        let mut dice = Dice(0x9E37_79B9_7F4A_7C15 ^ seed);
+        let (mut space, mut live, mut peak) = (FreeSpace::new(), Vec::new(), 0);
+        for _ in 0..100_000 {
+            if space.used_granules() < pool {
+                let granules = dice.lognormal_size(48.0, sigma);
+                let alignment = if dice.roll() & 7 == 0 { 4 } else { 1 };
+                space.grow(space.shortfall(space.end, granules, alignment));
+                live.push(space.allocate(granules, alignment).unwrap().0);
+                peak = peak.max(space.used_granules());
+            } else {
+                let pick = dice.roll() as usize % live.len();
+                space.free(live.swap_remove(pick));
+            }
+        }
+        let waste = 100.0 * (f64::from(space.end) / f64::from(peak) - 1.0);
+        assert!(waste < 20.0, "sigma {sigma}: {waste:.1} % wasted");
+    }
+}

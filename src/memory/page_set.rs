@@ -1,0 +1,144 @@
+//! [`PageSet`]: which pages of a pool hold, or may hold, something: the pages that the kernel may have backed.
+//!
+//! What is not in the set reads as zero. A page comes in when any part of it is handed out, and goes when it is given back
+//! to the kernel. Counted, so that what a pool may cost in memory is known without asking the kernel.
+
+use std::ops::Range;
+
+/// Pages, numbered from the start of a pool.
+#[derive(Debug, Default)]
+pub(crate) struct PageSet {
+    words: Vec<u64>,
+    count: u32,
+}
+
+impl PageSet {
+    /// Adds pages; how many are new.
+    pub(crate) fn insert(&mut self, pages: Range<u32>) -> u32 {
+        let words_needed = pages.end.div_ceil(WORD) as usize;
+        if words_needed > self.words.len() {
+            self.words.resize(words_needed, 0);
+        }
+        let mut added = 0;
+        for (index, mask) in masks(pages) {
+            added += (mask & !self.words[index]).count_ones();
+            self.words[index] |= mask;
+        }
+        self.count += added;
+        added
+    }
+
+    /// Takes pages out; how many were in.
+    pub(crate) fn remove(&mut self, pages: Range<u32>) -> u32 {
+        let mut removed = 0;
+        for (index, mask) in masks(pages) {
+            let Some(word) = self.words.get_mut(index) else { break };
+            removed += (*word & mask).count_ones();
+            *word &= !mask;
+        }
+        self.count -= removed;
+        removed
+    }
+
+    pub(crate) fn contains_any(&self, pages: Range<u32>) -> bool {
+        masks(pages).any(|(index, mask)| self.words.get(index).is_some_and(|word| word & mask != 0))
+    }
+
+    /// How many of `pages` are in the set.
+    pub(crate) fn count_in(&self, pages: Range<u32>) -> u32 {
+        let in_word = |(index, mask): (usize, u64)| self.words.get(index).map_or(0, |word| (word & mask).count_ones());
+        masks(pages).map(in_word).sum()
+    }
+
+    /// From the first to the last page of `pages` that is in this set, and in `also` if that is given.
+    pub(crate) fn extent_in(&self, pages: Range<u32>, also: Option<&PageSet>) -> Option<Range<u32>> {
+        let in_both = |(index, mask): (usize, u64)| {
+            let other = also.map_or(u64::MAX, |also| also.words.get(index).copied().unwrap_or(0));
+            (index as u32 * WORD, self.words.get(index).copied().unwrap_or(0) & mask & other)
+        };
+        let mut found = masks(pages).map(in_both).filter(|(_, word)| *word != 0);
+        let (base, word) = found.next()?;
+        let (last_base, last_word) = found.last().unwrap_or((base, word));
+        Some(base + word.trailing_zeros()..last_base + WORD - last_word.leading_zeros())
+    }
+
+    /// The stretches of `pages` that are in the set.
+    pub(crate) fn runs_in(&self, pages: Range<u32>) -> Vec<Range<u32>> {
+        let mut runs: Vec<Range<u32>> = Vec::new();
+        for page in pages {
+            match runs.last_mut() {
+                _ if !self.contains_any(page..page + 1) => {}
+                Some(run) if run.end == page => run.end += 1,
+                _ => runs.push(page..page + 1),
+            }
+        }
+        runs
+    }
+
+    /// Number of pages in the set.
+    pub(crate) fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Bytes of memory that the set itself takes.
+    pub(crate) fn heap_bytes(&self) -> u64 {
+        (self.words.capacity() * size_of::<u64>()) as u64
+    }
+}
+
+/// The words that hold `pages`, with the bits that stand for them.
+fn masks(pages: Range<u32>) -> impl Iterator<Item = (usize, u64)> {
+    let words = if pages.is_empty() { 0..0 } else { pages.start / WORD..pages.end.div_ceil(WORD) };
+    words.map(move |index| {
+        let low = pages.start.saturating_sub(index * WORD);
+        let high = (pages.end - index * WORD).min(WORD);
+        (index as usize, (u64::MAX >> (WORD - high)) & (u64::MAX << low))
+    })
+}
+
+/// Pages per word.
+const WORD: u32 = 64;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
+
+        #[test]
+        fn it_agrees_with_a_set_of_numbers(
+            steps in prop::collection::vec((any::<bool>(), 0..300u32, 0..200u32), 1..40),
+            (from, length) in (0..400u32, 0..300u32),
+        ) {
+            let (mut pages, mut other, mut model) = (PageSet::default(), PageSet::default(), BTreeSet::new());
+            for (insert, start, length) in steps {
+                let range = start..start + length;
+                if insert {
+                    let new = range.clone().filter(|page| model.insert(*page)).count();
+                    prop_assert_eq!(pages.insert(range.clone()) as usize, new);
+                    other.insert(range);
+                } else {
+                    let gone = range.clone().filter(|page| model.remove(page)).count();
+                    prop_assert_eq!(pages.remove(range) as usize, gone);
+                }
+            }
+            let looked_at = from..from + length;
+            let inside: Vec<u32> = looked_at.clone().filter(|page| model.contains(page)).collect();
+            prop_assert_eq!(pages.count() as usize, model.len());
+            prop_assert_eq!(pages.count_in(looked_at.clone()) as usize, inside.len());
+            prop_assert_eq!(pages.contains_any(looked_at.clone()), !inside.is_empty());
+            let extent = inside.first().map(|first| *first..inside[inside.len() - 1] + 1);
+            prop_assert_eq!(pages.extent_in(looked_at.clone(), None), extent.clone());
+            // The other one has everything that was ever in.
+            prop_assert_eq!(pages.extent_in(looked_at.clone(), Some(&other)), extent);
+            prop_assert_eq!(pages.extent_in(looked_at.clone(), Some(&PageSet::default())), None);
+            let runs = pages.runs_in(looked_at);
+            prop_assert!(runs.windows(2).all(|pair| pair[0].end < pair[1].start));
+            prop_assert_eq!(runs.into_iter().flatten().collect::<Vec<_>>(), inside);
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! [`Window`]: a mapped window and its books: which shard owns which slabs, and how far each pool is opened.
+//!
+//! The way of an allocation: try the home shard of the thread; when its lock is held, any other that has room; when there
+//! is no room, open a slab for the home shard. No lock is held over a system call but `growth`, and that one only while a
+//! pool grows or pages go back to the kernel, never on the way of an allocation that finds room.
+
+use crate::base::{ExecutorAddr, Pool, align_up};
+use crate::error::{MemoryFault, Result};
+use crate::memory::budget::Budget;
+use crate::memory::claim::Claim;
+use crate::memory::frame_table::FrameTable;
+use crate::memory::layout::{CHUNK, MAX_WINDOW, TEXT_GRANULE, WindowLayout};
+use crate::memory::mapper::MappedWindow;
+use crate::memory::plan::{SegmentPlan, SegmentRequest};
+use crate::memory::shard::{Part, Shard, Wanted, granule, held_by, held_bytes};
+use crate::memory::slab_pool::SlabPoolOptions;
+use crate::sync::{Arc, AtomicBool, Mutex, Rank, thread_number};
+
+pub(crate) struct Window {
+    pub(crate) mapped: Arc<dyn MappedWindow>,
+    pub(crate) layout: WindowLayout,
+    pub(crate) frames: Option<FrameTable>,
+    pub(crate) slab_size: u64,
+    trap_freed_code: bool,
+    pub(crate) returns_memory: bool,
+    budget: Arc<Budget>,
+    /// Bytes by pool that are opened: each slab below belongs to a shard. Held while a pool grows, so that slots are
+    /// initialised before new text is handed out, and while pages go back to the kernel, so that nobody opens a slab for
+    /// want of pages that come back at once.
+    pub(crate) growth: Mutex<[u64; 3]>,
+    pub(crate) shards: Box<[ShardLock]>,
+    /// Whether a thread is at work that gives memory back.
+    pub(crate) is_watched: AtomicBool,
+}
+
+/// On cache lines of its own, so that two threads' locks never share one.
+#[repr(align(128))]
+pub(crate) struct ShardLock(pub(crate) Mutex<Shard>);
+
+impl Window {
+    pub(crate) fn new(
+        mapped: Arc<dyn MappedWindow>,
+        layout: WindowLayout,
+        options: &SlabPoolOptions,
+        budget: Arc<Budget>,
+    ) -> Window {
+        let text_start = layout.pool_start(mapped.base(), Pool::Code);
+        let frames = FrameTable::new(&mapped, text_start, layout.pool(Pool::Code).size);
+        Window {
+            frames,
+            mapped,
+            layout,
+            slab_size: align_up(options.slab_size.clamp(CHUNK, MAX_WINDOW), CHUNK).unwrap_or(CHUNK),
+            trap_freed_code: options.trap_freed_code,
+            returns_memory: options.returns_memory,
+            budget,
+            growth: Mutex::ranked(Rank::Growth, [0; 3]),
+            shards: (0..options.shard_count()).map(|_| ShardLock(Mutex::new(Shard::new()))).collect(),
+            is_watched: AtomicBool::new(false),
+        }
+    }
+
+    /// Takes everything that a plan asks for, growing pools as needed.
+    pub(crate) fn allocate(self: &Arc<Window>, plan: &SegmentPlan) -> Result<Claim> {
+        let mut wanted = [(0, 1); 3];
+        for pool in Pool::ALL {
+            wanted[pool.index()] = self.granules_for(pool, plan)?;
+        }
+        let bytes = Pool::ALL.iter().map(|pool| u64::from(wanted[pool.index()].0) * held_bytes(*pool)).sum();
+        self.budget.take(bytes)?;
+        let home = thread_number() % self.shards.len();
+        loop {
+            let short = match self.try_claim(home, &wanted, plan) {
+                Ok(claim) => return claim,
+                Err(short) => short,
+            };
+            let grown = self.grow(home, short, wanted[short.index()]);
+            // Room that other threads keep is better than none.
+            if let Err(full) = grown {
+                let found = (0..self.shards.len()).find_map(|other| self.claim_from(other, &wanted, plan).ok());
+                return found.unwrap_or_else(|| {
+                    self.budget.give_back(bytes);
+                    Err(full)
+                });
+            }
+        }
+    }
+
+    /// From the home shard or, while that is locked, from another that has room.
+    fn try_claim(
+        self: &Arc<Window>,
+        home: usize,
+        wanted: &Wanted,
+        plan: &SegmentPlan,
+    ) -> std::result::Result<Result<Claim>, Pool> {
+        let count = self.shards.len();
+        for shard in (0..count).map(|step| (home + step) % count) {
+            let Some(mut books) = self.shards[shard].0.try_lock() else { continue };
+            let claimed = books.claim(wanted, plan);
+            drop(books);
+            match claimed {
+                Ok(taken) => return Ok(Claim::new(self, shard as u32, plan, taken)),
+                Err(short) if shard == home => return Err(short),
+                Err(_) => {}
+            }
+        }
+        self.claim_from(home, wanted, plan)
+    }
+
+    fn claim_from(
+        self: &Arc<Window>,
+        shard: usize,
+        wanted: &Wanted,
+        plan: &SegmentPlan,
+    ) -> std::result::Result<Result<Claim>, Pool> {
+        let taken = self.shards[shard].0.lock().claim(wanted, plan)?;
+        Ok(Claim::new(self, shard as u32, plan, taken))
+    }
+
+    /// Opens slabs of a pool for a shard, as many as the request needs.
+    fn grow(&self, shard: usize, pool: Pool, wanted: (u32, u32)) -> Result<()> {
+        let mut opened = self.growth.lock();
+        let granule = granule(pool);
+        let capacity = self.layout.pool(pool).size;
+        let start = opened[pool.index()];
+        let at = (start / granule) as u32;
+        let shortfall = self.shards[shard].0.lock().spaces[pool.index()].free.shortfall(at, wanted.0, wanted.1);
+        if shortfall == 0 {
+            return Ok(()); // another thread gave something back
+        }
+        let needed = u64::from(shortfall) * granule;
+        let rounded = [self.slab_size, CHUNK].map(|unit| align_up(needed, unit).unwrap_or(u64::MAX));
+        let added =
+            rounded.into_iter().chain([capacity - start]).find(|added| start.saturating_add(*added) <= capacity);
+        let Some(added) = added.filter(|added| *added >= needed) else {
+            drop(opened);
+            return Err(self.exhausted(pool, u64::from(wanted.0) * granule).into());
+        };
+        if let (Pool::Code, Some(frames)) = (pool, &self.frames) {
+            frames.open((start + added) / TEXT_GRANULE);
+        }
+        opened[pool.index()] = start + added;
+        self.shards[shard].0.lock().spaces[pool.index()].free.add(at, (added / granule) as u32);
+        Ok(())
+    }
+
+    /// `(granules, alignment in granules)` of a plan's segment.
+    fn granules_for(&self, pool: Pool, plan: &SegmentPlan) -> Result<(u32, u32)> {
+        let SegmentRequest { size, align, zero_fill } = *plan.segment(pool);
+        let bad = |problem| MemoryFault::BadPlan { pool: pool.name(), size, align, problem };
+        let align = align.max(1);
+        if !align.is_power_of_two() {
+            return Err(bad("the alignment is no power of two").into());
+        }
+        if zero_fill > size {
+            return Err(bad("more zero-fill than segment").into());
+        }
+        let start = self.layout.pool_start(self.mapped.base(), pool).value();
+        if !start.is_multiple_of(align) {
+            return Err(bad("no pool is aligned to that").into());
+        }
+        let capacity = self.layout.pool(pool).size;
+        if size > capacity {
+            return Err(self.exhausted(pool, size).into());
+        }
+        let frames = if pool == Pool::Code { plan.frame_count } else { 0 };
+        // More than one granule of ours at a time where the mapping cannot tell smaller owners apart.
+        let unit = self.mapped.granule(pool).max(granule(pool)) / granule(pool);
+        let granules = size.div_ceil(granule(pool)).max(frames).checked_next_multiple_of(unit).unwrap_or(u64::MAX);
+        if granules > capacity / granule(pool) {
+            return Err(self.exhausted(pool, granules.saturating_mul(granule(pool))).into());
+        }
+        Ok((granules as u32, (align / granule(pool)).max(unit) as u32))
+    }
+
+    fn exhausted(&self, pool: Pool, requested: u64) -> MemoryFault {
+        let capacity = self.layout.pool(pool).size;
+        let unopened = capacity - self.growth.lock()[pool.index()];
+        let (mut free, mut largest) = (0, unopened);
+        for shard in &self.shards {
+            let books = shard.0.lock();
+            let space = &books.spaces[pool.index()].free;
+            free += u64::from(space.free_granules()) * granule(pool);
+            largest = largest.max(u64::from(space.largest_free()) * granule(pool));
+        }
+        MemoryFault::PoolExhausted { pool: pool.name(), requested, available: unopened + free, capacity, largest }
+    }
+
+    pub(crate) fn release(self: &Arc<Window>, shard: u32, parts: &[Part; 3], plan: &SegmentPlan) {
+        let code = &parts[Pool::Code.index()];
+        if code.id.is_some() {
+            if let Some(frames) = &self.frames {
+                frames.clear(u64::from(code.offset), u64::from(code.granules));
+            }
+            if self.trap_freed_code && self.open_part(Pool::Code, code).is_ok() {
+                self.bytes(Pool::Code, code, u64::from(code.granules) * TEXT_GRANULE).fill(TRAP);
+                // A range that cannot be sealed again stays writable, and is not executable.
+                let _ = self.seal_part(Pool::Code, code);
+            }
+        }
+        let freed_bytes = {
+            let mut books = self.shards[shard as usize].0.lock();
+            books.release(parts, plan);
+            books.freed_bytes
+        };
+        self.budget.give_back(held_by(parts));
+        if freed_bytes > WORTH_A_LOOK && self.returns_memory {
+            self.watch();
+        }
+    }
+
+    /// Whether pages of a pool may go back to the kernel: trapped code would not trap any more.
+    pub(crate) fn may_return(&self, pool: Pool) -> bool {
+        pool != Pool::Code || !self.trap_freed_code
+    }
+
+    pub(crate) fn open_part(&self, pool: Pool, part: &Part) -> Result<()> {
+        let (offset, size) = extent(pool, part);
+        // SAFETY: M1, M6 - the free space gave the part out, and its one owner is the caller.
+        if size > 0 { Ok(unsafe { self.mapped.open(pool, offset, size) }?) } else { Ok(()) }
+    }
+
+    pub(crate) fn seal_part(&self, pool: Pool, part: &Part) -> Result<()> {
+        let (offset, size) = extent(pool, part);
+        // SAFETY: M1, M6 - as in `open_part`, which was called.
+        if size > 0 { Ok(unsafe { self.mapped.seal(pool, offset, size) }?) } else { Ok(()) }
+    }
+
+    /// The first `size` writable bytes of a part.
+    #[allow(clippy::mut_from_ref)] // exclusive by M1: only the part's owner calls this
+    pub(crate) fn bytes(&self, pool: Pool, part: &Part, size: u64) -> &mut [u8] {
+        let (start, held) = extent(pool, part);
+        assert!(start + size <= self.layout.pool(pool).size && size <= held);
+        // SAFETY: M1, M6 - inside the pool by the line above, and the part has one owner, which is the caller.
+        unsafe { std::slice::from_raw_parts_mut(self.mapped.working_view(pool).add(start as usize), size as usize) }
+    }
+
+    pub(crate) fn address(&self, pool: Pool, part: &Part) -> ExecutorAddr {
+        self.layout.pool_start(self.mapped.base(), pool).offset(extent(pool, part).0)
+    }
+}
+
+/// `(offset in the pool, size)` of a part, in bytes.
+fn extent(pool: Pool, part: &Part) -> (u64, u64) {
+    (u64::from(part.offset) * granule(pool), u64::from(part.granules) * granule(pool))
+}
+
+/// `int3`: a call into freed code stops at once.
+const TRAP: u8 = 0xcc;
+
+/// After so many bytes of removals somebody looks whether memory should go back.
+const WORTH_A_LOOK: u64 = 8 << 20;
