@@ -17,8 +17,8 @@ use crate::memory::{MemoryManager, MemoryStatistics, MemoryUsage, SlabPool, Slab
 use crate::os::MappedFile;
 use crate::platform::{InitFiniRegistry, LazyReexports, ProcessSymbols, StubManager, dependencies_first};
 use crate::session::{
-    Alias, ExecutionSession, JitDylib, LookupResult, ReclaimPolicy, RequiredState, ResourceTracker, SymbolRequest,
-    Visibility,
+    Alias, ErrorReporter, ExecutionSession, JitDylib, LookupResult, ReclaimPolicy, RequiredState, ResourceTracker,
+    SessionOptions, SymbolRequest, Visibility,
 };
 use crate::sync::Arc;
 
@@ -234,6 +234,7 @@ pub struct JitBuilder {
     pool: SlabPoolOptions,
     libraries: Vec<String>,
     reclaim: ReclaimPolicy,
+    error_reporter: Option<ErrorReporter>,
 }
 
 impl JitBuilder {
@@ -274,6 +275,12 @@ impl JitBuilder {
         self
     }
 
+    /// Has `reporter` hear of errors that no caller receives; without one they are dropped.
+    pub fn error_reporter(mut self, reporter: ErrorReporter) -> JitBuilder {
+        self.error_reporter = Some(reporter);
+        self
+    }
+
     /// Builds the house.
     ///
     /// # Errors
@@ -283,7 +290,11 @@ impl JitBuilder {
             Some(memory) => memory,
             None => Arc::new(SlabPool::new(self.pool)?),
         };
-        let session = ExecutionSession::with_policy(self.reclaim);
+        let session = ExecutionSession::with_options(SessionOptions {
+            reclaim: self.reclaim,
+            error_reporter: self.error_reporter,
+            ..SessionOptions::default()
+        });
         let layer = ObjectLinkingLayer::new(memory.clone());
         let stubs = StubManager::new(memory.clone());
         let lazy = LazyReexports::new(memory, stubs.clone());

@@ -49,6 +49,14 @@ fn every_path_that_the_design_names_exists() {
 }
 
 #[test]
+fn every_test_that_the_design_says_excludes_a_fault_exists() {
+    let design = design();
+    let faults = section(&design, "Others' faults");
+    assert!(faults.lines().filter(|row| row.starts_with('|')).count() > 15, "the table of faults has gone");
+    report(missing_test_faults(faults, |file| fs::read_to_string(root().join(file)).unwrap_or_default()));
+}
+
+#[test]
 fn every_source_file_opens_with_its_purpose() {
     let dirs = ["src", "tests", "loom_tests", "examples"];
     let files = dirs.iter().flat_map(|dir| rust_files(&root(), dir));
@@ -632,6 +640,26 @@ fn missing_path_faults(design: &str, exists: impl Fn(&str) -> bool) -> Vec<Strin
     backticked(design).into_iter().filter(missing).map(fault).collect()
 }
 
+/// What stands under the heading that has these words, up to the next.
+fn section<'a>(design: &'a str, heading: &str) -> &'a str {
+    let start = design.find(heading).unwrap_or(design.len());
+    let text = &design[start..];
+    &text[..text.find("\n## ").unwrap_or(text.len())]
+}
+
+/// Rows of a table whose last cell does not name a test by its file and its function.
+fn missing_test_faults(section: &str, read: impl Fn(&str) -> String) -> Vec<String> {
+    let rows = section.lines().filter(|row| row.starts_with('|')).skip(2);
+    let shown_by = |row: &str| {
+        let cell = row.trim_end().trim_end_matches('|').rsplit('|').next().unwrap_or_default().to_string();
+        let words: Vec<String> = backticked(&cell).into_iter().map(|(_, word)| word.to_string()).collect();
+        <[String; 2]>::try_from(words).ok()
+    };
+    let is_there = |[file, test]: [String; 2]| read(&file).contains(&format!("#[test]\nfn {test}()"));
+    let fault = |row| format!("DESIGN.md: `{row}`. Mend: name file and function of a test in the last cell");
+    rows.filter(|row| !shown_by(row).is_some_and(is_there)).map(fault).collect()
+}
+
 fn opening_fault(file: &str, text: &str) -> Option<String> {
     let fault = "the file does not open with `//!`. Mend: say in its first line what it is for";
     (!text.starts_with("//!")).then(|| format!("{file}:1: {fault}"))
@@ -828,6 +856,10 @@ fn missing_paths_openings_models_and_long_files_are_seen() {
     for bad in ["", "// A.\n", "\n//! A.\n", "#![cfg(loom)]\n//! A.\n"] {
         assert!(opening_fault("src/a.rs", bad).is_some(), "{bad}");
     }
+    let rows = "| a | b |\n|---|---|\n| x | `f.rs` `t` |\n| y | `f.rs` `u` |\n| z | the same |\n";
+    let read = |_: &str| "#[test]\nfn t() {}\nfn u() {}".to_string();
+    assert_eq!(missing_test_faults(rows, read).len(), 2);
+    assert_eq!(section("## 1. A\na\n## 2. B\nb\n## 3. C", "B"), "B\nb");
     assert_eq!(loom_fault("loom_tests/loom_a.rs", "//! A model\n//! of `src/jit.rs`.\n", exists), None);
     for bad in ["//! src/jit.rs", "//! `src/so.rs`", "//! `src/os/`", "//! A.\n\n// `src/jit.rs`"] {
         assert!(loom_fault("loom_tests/loom_a.rs", bad, exists).is_some(), "{bad}");

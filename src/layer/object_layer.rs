@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::base::{ExecutorAddr, Name};
 use crate::error::Result;
 use crate::layer::plugin::{LinkHooks, LinkOrigin, LinkPlugin};
-use crate::link::{ExternalSymbol, ObjectBuffer, ObjectInterface, PlacedLink, PlannedLink};
+use crate::link::{ExternalSymbol, LinkGraph, ObjectBuffer, ObjectInterface, PlacedLink, PlannedLink};
 use crate::memory::{Finalized, MemoryManager, MemoryUsage};
 use crate::session::{
     JitDylib, Ledger, LookupResult, MaterializationResponsibility, MaterializationUnit, RequiredState, ResourceKey,
@@ -39,6 +39,18 @@ impl ObjectLinkingLayer {
     pub fn add_plugin(&self, plugin: Arc<dyn LinkPlugin>) {
         let mut plugins = self.plugins.lock();
         *plugins = plugins.iter().cloned().chain([plugin]).collect();
+    }
+
+    /// Takes a plugin out again: links that begin from now on do not see it. False when it is not there.
+    pub fn remove_plugin(&self, plugin: &Arc<dyn LinkPlugin>) -> bool {
+        let mut plugins = self.plugins.lock();
+        let left: Arc<[_]> = plugins.iter().filter(|other| !Arc::ptr_eq(other, plugin)).cloned().collect();
+        let was_there = left.len() < plugins.len();
+        // Dropped outside the lock: it may be the last to hold the plugin.
+        let old = std::mem::replace(&mut *plugins, left);
+        drop(plugins);
+        drop(old);
+        was_there
     }
 
     /// Adds an object under a tracker. It is linked when one of its symbols is looked for.
@@ -113,14 +125,14 @@ impl MaterializationUnit for ObjectUnit {
         self.sizes.get(index).copied().unwrap_or(0)
     }
 
-    fn materialize(self: Box<Self>, responsibility: MaterializationResponsibility) {
+    fn materialize(self: Box<Self>, mut responsibility: MaterializationResponsibility) {
         // Nobody can ask for a unit without symbols, and every object has one (`promised`).
         let Some(watch) = responsibility.watch() else { return };
         let origin =
             LinkOrigin { object: self.name.clone(), sequence: self.sequence, dylib: responsibility.dylib(), watch };
         let plugins = self.layer.plugins.lock().clone();
         let mut hooks: Vec<_> = plugins.iter().map(|plugin| plugin.begin(&origin)).collect();
-        match self.place(&responsibility, &mut hooks) {
+        match self.place(&mut responsibility, &mut hooks) {
             Ok(placed) => look_up_externals(self.layer, responsibility, placed, hooks),
             Err(error) => responsibility.fail(error),
         }
@@ -131,21 +143,41 @@ impl ObjectUnit {
     /// Plans, takes memory, and makes the addresses known.
     fn place(
         &self,
-        responsibility: &MaterializationResponsibility,
+        responsibility: &mut MaterializationResponsibility,
         hooks: &mut [Box<dyn LinkHooks>],
     ) -> Result<PlacedLink> {
-        let owned: FxHashMap<&str, ()> = responsibility.symbols().iter().map(|owed| (owed.name.as_str(), ())).collect();
+        let owned: FxHashSet<Name> = responsibility.symbols().iter().map(|owed| owed.name.clone()).collect();
         let planned = PlannedLink::plan(
             self.name.clone(),
             self.bytes.clone(),
-            |name| owned.contains_key(name),
-            |graph| hooks.iter_mut().try_for_each(|hook| hook.prepare(graph)),
+            |name| owned.contains(name),
+            |graph| {
+                hooks.iter_mut().try_for_each(|hook| hook.prepare(graph))?;
+                claim_added(graph, responsibility)
+            },
         )?;
         let placed = planned.allocate(&*self.layer.memory)?;
         let addresses: FxHashMap<&str, ExecutorAddr> = placed.definitions().collect();
         responsibility.notify_resolved(|owed| addresses.get(owed.name.as_str()).copied())?;
         Ok(placed)
     }
+}
+
+/// Claims what plugins have added for others to see. What somebody else defined first becomes an external.
+fn claim_added(graph: &mut LinkGraph, responsibility: &mut MaterializationResponsibility) -> Result<()> {
+    let added = graph.added_weak();
+    if added.is_empty() {
+        return Ok(());
+    }
+    let weak = SymbolFlags::EXPORTED | SymbolFlags::WEAK;
+    let flags = |is_code| if is_code { weak | SymbolFlags::CALLABLE } else { weak };
+    let claims: Vec<_> =
+        added.iter().map(|(symbol, is_code)| (Name::new(graph.symbol_name(*symbol)), flags(*is_code))).collect();
+    let claimed = responsibility.define_materializing(&claims)?;
+    for ((symbol, _), _) in added.into_iter().zip(claimed).filter(|(_, is_claimed)| !is_claimed) {
+        graph.disown(symbol);
+    }
+    Ok(())
 }
 
 fn look_up_externals(

@@ -13,7 +13,8 @@ pub trait LinkPlugin: Send + Sync {
 
 /// What a plugin does in one link.
 pub trait LinkHooks: Send {
-    /// The graph is read and claimed; nothing is laid out. Blocks may be added, and externals defined.
+    /// The graph is read and claimed; nothing is laid out. Blocks may be added, externals defined, and weak definitions
+    /// made for others to see ([`LinkGraph::add_weak`]).
     ///
     /// # Errors
     /// Fails the link.

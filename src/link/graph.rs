@@ -271,6 +271,36 @@ impl LinkGraph {
         self.push_symbol(Symbol { name: Text::Made(Arc::from(name)), definition, size: 0, binding: Binding::Local })
     }
 
+    /// Adds a weak definition that others see. If the name is taken when the plugins are done, it becomes an external, as
+    /// the object's own weak definitions do.
+    pub fn add_weak(&mut self, name: &str, block: BlockId, offset: u64) -> SymbolIndex {
+        self.push_symbol(Symbol {
+            name: Text::Made(Arc::from(name)),
+            definition: Definition::Block(block, offset),
+            size: 0,
+            binding: Binding::Weak,
+        })
+    }
+
+    /// What was added with [`add_weak`](Self::add_weak), and whether it is code.
+    pub(crate) fn added_weak(&self) -> Vec<(SymbolIndex, bool)> {
+        let code = |block: BlockId| self.blocks[block.index()].pool == Pool::Code;
+        let added = self.symbols().filter_map(|(index, symbol)| match (&symbol.name, symbol.definition) {
+            (Text::Made(_), Definition::Block(block, _)) if symbol.binding == Binding::Weak => {
+                Some((index, code(block)))
+            }
+            _ => None,
+        });
+        added.collect()
+    }
+
+    /// Somebody else's definition counts.
+    pub(crate) fn disown(&mut self, symbol: SymbolIndex) {
+        let symbol = &mut self.symbols[symbol.0 as usize];
+        symbol.definition = Definition::External;
+        symbol.binding = Binding::Global;
+    }
+
     /// Gives an external a definition of this link's own: it is not looked up then, and nobody else sees it.
     pub fn define(&mut self, symbol: SymbolIndex, definition: Definition) {
         let symbol = &mut self.symbols[symbol.0 as usize];

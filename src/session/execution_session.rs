@@ -12,6 +12,7 @@ use crate::base::ExecutorAddr;
 use crate::error::{Error, ErrorKind, Result};
 use crate::session::dependants::PinGraph;
 use crate::session::dispatch::Dispatcher;
+use crate::session::error_reporter::{ErrorReporter, Unheard};
 use crate::session::jit_dylib::{DylibId, DylibInner, JitDylib, Visibility};
 use crate::session::lookup::{self, LookupResult, RequiredState, SymbolRequest};
 use crate::session::reclaim::{self, Removal};
@@ -33,13 +34,15 @@ pub enum ReclaimPolicy {
 }
 
 /// Settings of a session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Clone, Default)]
 pub struct SessionOptions {
     /// Who reclaims a removed tracker when its last pin goes.
     pub reclaim: ReclaimPolicy,
     /// Threads that materialise, started as there is work. With none, the thread that looks something up does; only
     /// what it had queued before goes to another if it has to wait in the middle of materialising.
     pub worker_threads: usize,
+    /// Hears of errors that no caller receives; without one they are dropped.
+    pub error_reporter: Option<ErrorReporter>,
 }
 
 /// A handle to a session (ORC: `ExecutionSession`). Cheap to clone; the last one ends the session.
@@ -64,6 +67,7 @@ pub(crate) struct SessionInner {
     pub(crate) dispatcher: Arc<Dispatcher>,
     /// Trackers in Reclaiming that `reclaim` takes up.
     pub(crate) deferred: Queue<Arc<TrackerCore>>,
+    pub(crate) unheard: Unheard,
 }
 
 impl ExecutionSession {
@@ -90,6 +94,7 @@ impl ExecutionSession {
             reclaim_policy: options.reclaim,
             dispatcher: Arc::new(Dispatcher::new(options.worker_threads)),
             deferred: Queue::new(),
+            unheard: Unheard::new(options.error_reporter),
         }))))
     }
 
@@ -206,12 +211,31 @@ impl ExecutionSession {
         self.0.0.reclaim_deferred()
     }
 
+    /// Tells the session's [error reporter](SessionOptions::error_reporter) of an error that no caller receives. Without a
+    /// reporter the error is dropped.
+    ///
+    /// The session itself reports the root causes of failures that nobody waited for, what managers say when a removal is
+    /// completed later than the call that asked for it, and what they say when the last session handle is dropped.
+    pub fn report_error(&self, error: Error) {
+        self.0.0.unheard.report(error);
+    }
+
     /// Ends the session: removes all dylibs, newest first. What pins hold is given back when they go.
     ///
     /// # Errors
     /// What managers report, joined; the session has ended all the same.
     pub fn end(&self) -> Result<()> {
         self.0.0.end()
+    }
+}
+
+impl fmt::Debug for SessionOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SessionOptions")
+            .field("reclaim", &self.reclaim)
+            .field("worker_threads", &self.worker_threads)
+            .field("error_reporter", &self.error_reporter.is_some())
+            .finish()
     }
 }
 
@@ -229,8 +253,9 @@ impl fmt::Debug for ExecutionSession {
 
 impl Drop for SessionOwner {
     fn drop(&mut self) {
-        // Nobody is left to hear of failures.
-        let _ = self.0.end();
+        if let Err(error) = self.0.end() {
+            self.0.unheard.report(error);
+        }
     }
 }
 
@@ -294,7 +319,7 @@ impl SessionInner {
             }
             count += batch.len();
             reclaim::newest_first(&mut batch);
-            reclaim::reclaim(self, batch);
+            reclaim::reclaim(self, batch, &[]);
         }
     }
 }

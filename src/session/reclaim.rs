@@ -77,7 +77,7 @@ pub(crate) fn after_retire(session: &Arc<SessionInner>, retired: Vec<(Arc<Tracke
         free.extend(more);
     }
     newest_first(&mut free);
-    reclaim(session, free);
+    reclaim(session, free, &retired);
 }
 
 /// Does what the drop of a handle left to do, here or, by policy and while the session is open, at the next
@@ -93,7 +93,7 @@ pub(crate) fn after_unpin(core: Arc<TrackerCore>, left: Unpin) {
         Unpin::AskDependants => session.pins.lock().claim_free(&core, &FxHashSet::default()),
     };
     match session.reclaim_policy {
-        ReclaimPolicy::OnDrop => reclaim(&session, free),
+        ReclaimPolicy::OnDrop => reclaim(&session, free, &[]),
         ReclaimPolicy::Explicit => {
             free.into_iter().for_each(|core| session.deferred.push(core));
             // Nobody may be left to call `ExecutionSession::reclaim`.
@@ -110,14 +110,23 @@ pub(crate) fn newest_first(batch: &mut [Arc<TrackerCore>]) {
 }
 
 /// Gives everything of `free` back, and of whatever becomes free by that. All are in Reclaiming, claimed by the caller.
-pub(crate) fn reclaim(session: &Arc<SessionInner>, mut free: Vec<Arc<TrackerCore>>) {
+/// What managers say of the `answered` ones is the caller's to return; what they say of others is reported.
+pub(crate) fn reclaim(
+    session: &Arc<SessionInner>,
+    mut free: Vec<Arc<TrackerCore>>,
+    answered: &[(Arc<TrackerCore>, Retire)],
+) {
     while !free.is_empty() {
-        free = reclaim_batch(session, free);
+        free = reclaim_batch(session, free, answered);
     }
 }
 
 /// One batch; returns the trackers that it was the last to hold.
-fn reclaim_batch(session: &Arc<SessionInner>, batch: Vec<Arc<TrackerCore>>) -> Vec<Arc<TrackerCore>> {
+fn reclaim_batch(
+    session: &Arc<SessionInner>,
+    batch: Vec<Arc<TrackerCore>>,
+    answered: &[(Arc<TrackerCore>, Retire)],
+) -> Vec<Arc<TrackerCore>> {
     // No lock is held from here on (S5), and nobody else reclaims these (S4).
     let Some(first) = batch.first() else { return Vec::new() };
     let managers = session.managers(&first.dylib);
@@ -137,7 +146,10 @@ fn reclaim_batch(session: &Arc<SessionInner>, batch: Vec<Arc<TrackerCore>>) -> V
         if core.gate.has_dependencies() {
             freed.extend(session.pins.lock().release(&core));
         }
+        let is_answered = failed.is_empty() || answered.iter().any(|(other, _)| other.key == core.key);
+        let unheard = if is_answered { Vec::new() } else { failed.clone() };
         core.gate.finish_reclaim(failed);
+        unheard.into_iter().for_each(|error| session.unheard.report(error));
     }
     freed
 }

@@ -10,8 +10,9 @@ use crate::session::{JitDylib, ResourceKey};
 pub trait ResourceManager: Send + Sync {
     /// The key's tracker was removed and nothing pins it: give back everything under `key`.
     ///
-    /// Called once per key, with no lock held; may call back into the session. A failure is reported and stops no
-    /// other manager.
+    /// Called once per key, with no lock held; may call back into the session. A failure stops no other manager; it is
+    /// returned by the call that completes the removal, or else told to the session's
+    /// [error reporter](crate::session::SessionOptions::error_reporter).
     fn remove_resources(&self, dylib: &JitDylib, key: ResourceKey) -> Result<()>;
 
     /// Everything under `source` now belongs to `destination`.

@@ -272,7 +272,8 @@ impl MaterializationResponsibility {
         Ok(())
     }
 
-    /// Gives up: the symbols leave the table, and whoever waits for them is told why.
+    /// Gives up: the symbols leave the table, and whoever waits for them is told why; if nobody does, the session's
+    /// [error reporter](crate::session::SessionOptions::error_reporter).
     pub fn fail(mut self, error: Error) {
         let own = self.take_owed();
         self.fail_symbols(own, &error);
@@ -292,7 +293,15 @@ impl MaterializationResponsibility {
             let failed: Vec<_> = own.iter().map(|symbol| symbol.id).filter(|id| !is_ready(*id)).collect();
             failed.into_iter().filter_map(|id| state.table.remove(id)).collect()
         };
-        Unpublished { dylib: self.core.dylib.clone(), symbols, units: Vec::new() }.settle(|| error.clone());
+        if symbols.is_empty() {
+            return;
+        }
+        let names = symbols.iter().map(|removed| removed.symbol.name.to_string()).collect();
+        let unpublished = Unpublished { dylib: self.core.dylib.clone(), symbols, units: Vec::new() };
+        if !unpublished.settle(|| error.clone()) {
+            let (dylib, cause) = (self.core.dylib.name.to_string(), error.clone());
+            self.session().unheard.report(ErrorKind::FailedToMaterialize { dylib, symbols: names, cause }.into());
+        }
     }
 }
 

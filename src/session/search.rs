@@ -9,6 +9,8 @@ use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use rustc_hash::FxHashSet;
+
 use crate::error::{ErrorKind, Result};
 use crate::session::dispatch::{Task, dispatch};
 use crate::session::generator::{DefinitionGenerator, Suspension};
@@ -150,11 +152,13 @@ impl<'a> Search<'a> {
         self.order[self.dylib].0.generator_from(self.next_generator?)
     }
 
-    /// What the dylib does not define. What it defines and hides is missing from this search, but not from the dylib.
+    /// What the dylib does not define, each name once. What it defines and hides is missing from this search, but not
+    /// from the dylib.
     fn names_to_generate(&self) -> Vec<&'a str> {
         let dylib = &self.order[self.dylib].0;
+        let mut seen = FxHashSet::default();
         let names = self.missing.iter().map(|request| self.requests[*request].name);
-        names.filter(|name| dylib.symbol_flags(name).is_none()).collect()
+        names.filter(|name| dylib.symbol_flags(name).is_none() && seen.insert(*name)).collect()
     }
 
     /// Asks one generator. `Some` when the search has to be parked.

@@ -20,12 +20,12 @@ pub(crate) struct Unpublished {
 
 impl Unpublished {
     /// Fails whoever waits for these symbols, directly or through code that was linked against them. `cause` is asked
-    /// only if there may be somebody.
-    pub(crate) fn settle(self, cause: impl FnOnce() -> Error) {
+    /// only if there may be somebody. Whether there was anybody to tell.
+    pub(crate) fn settle(self, cause: impl FnOnce() -> Error) -> bool {
         let Unpublished { dylib, symbols, units } = self;
         drop(units);
         if symbols.iter().all(|removed| removed.symbol.state == SymbolState::Ready) {
-            return;
+            return false;
         }
         let cause = &cause();
         let awaited: Vec<SymbolRef> = symbols
@@ -33,9 +33,9 @@ impl Unpublished {
             .filter(|removed| removed.symbol.has_dependants || removed.symbol.state == SymbolState::Emitted)
             .map(|removed| SymbolRef { dylib: dylib.clone(), id: removed.id, name: removed.symbol.name.clone() })
             .collect();
-        fail_waiters(&dylib, symbols, cause);
+        let mut is_heard = fail_waiters(&dylib, symbols, cause);
         if awaited.is_empty() {
-            return;
+            return is_heard;
         }
         let mut dependants = dylib.session.waiting.lock().abandon(&awaited);
         dependants.sort_by_key(SymbolRef::order);
@@ -45,19 +45,24 @@ impl Unpublished {
                 let mut state = dylib.state.lock();
                 group.iter().filter_map(|symbol| state.table.remove(symbol.id)).collect()
             };
-            fail_waiters(dylib, removed, cause);
+            is_heard |= fail_waiters(dylib, removed, cause);
         }
+        is_heard
     }
 }
 
-fn fail_waiters(dylib: &Arc<DylibInner>, symbols: Vec<RemovedSymbol>, cause: &Error) {
+/// Whether there was anybody to tell.
+fn fail_waiters(dylib: &Arc<DylibInner>, symbols: Vec<RemovedSymbol>, cause: &Error) -> bool {
     if symbols.iter().all(|removed| removed.symbol.waiters.is_empty()) {
-        return;
+        return false;
     }
     let at_work = |state| !matches!(state, SymbolState::NeverSearched | SymbolState::Ready);
     let names = symbols.iter().filter(|r| at_work(r.symbol.state)).map(|r| r.symbol.name.to_string()).collect();
     let waiters: Vec<Waiter> = symbols.into_iter().flat_map(|removed| removed.symbol.waiters).collect();
     let error =
         ErrorKind::FailedToMaterialize { dylib: dylib.name.to_string(), symbols: names, cause: cause.clone() }.into();
-    lookup::complete(waiters.into_iter().filter_map(|waiter| waiter.query.fail(&error)).collect());
+    let completions: Vec<_> = waiters.into_iter().filter_map(|waiter| waiter.query.fail(&error)).collect();
+    let is_heard = !completions.is_empty();
+    lookup::complete(completions);
+    is_heard
 }

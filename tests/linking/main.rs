@@ -10,6 +10,7 @@ mod crafted;
 mod data;
 mod languages;
 mod models;
+mod plugins;
 mod refusals;
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,4 +1,5 @@
 //! The instant-evict race: modules removed the moment their lookup returns, from several threads; nothing may be left.
+//! Real links, so tens of thousands: the session's own part of it is tried a million times in `tests/session/evict.rs`.
 
 use std::thread;
 

@@ -1,13 +1,15 @@
 //! The promises of what running code expects of its platform: initialisers and finalisers, exit handlers, exceptions and
-//! panics, redirectable stubs, lazy functions, handles. One file per theme; `recorder.rs` is the host that linked code reports to.
+//! panics, redirectable stubs, lazy functions, handles, forgetting, calling back. One file per theme; `recorder.rs` is the host that linked code reports to.
 
 mod evict;
 mod exceptions;
 mod exit_handlers;
+mod forgetting;
 mod handles;
 mod init_fini;
 mod lazy;
 mod recorder;
+mod reentry;
 mod stubs;
 #[path = "../support/mod.rs"]
 mod support;

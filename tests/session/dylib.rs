@@ -189,3 +189,16 @@ fn a_removed_dylib_in_a_search_order_is_an_error_even_where_another_has_the_symb
     let error = world.session.lookup(&order, &[SymbolRequest::required("foo")], RequiredState::Ready).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::DylibDefunct { .. }), "{error}");
 }
+
+#[test]
+fn a_session_that_nothing_was_put_into_ends_and_goes() {
+    drop(ExecutionSession::new());
+    let session = ExecutionSession::default();
+    session.end().unwrap();
+    assert!(session.dylibs().is_empty());
+    let world = World::new();
+    assert!(world.main.clear().unwrap().is_empty());
+    assert_eq!(world.session.reclaim(), 0);
+    world.session.end().unwrap();
+    assert_eq!(world.log.take(), [""; 0], "no manager hears of trackers that never were");
+}

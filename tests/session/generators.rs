@@ -47,6 +47,16 @@ fn a_generator_is_asked_for_what_is_missing_and_no_more() {
 }
 
 #[test]
+fn a_generator_is_asked_once_for_a_name_that_is_requested_twice() {
+    // It was handed the name twice, and its second definition was a duplicate of its first, which failed the lookup.
+    let world = World::new();
+    let generator = Knows::new(&["foo", "bar"], 1);
+    world.main.add_generator(generator.clone());
+    assert_eq!(world.ask(&["foo", "bar", "foo"], RequiredState::Ready).addresses(), [1, 1, 1]);
+    assert_eq!(generator.take_asked(), [["foo", "bar"]]);
+}
+
+#[test]
 fn generators_are_asked_in_order_and_the_rest_goes_on_to_the_next_and_to_the_next_dylib() {
     let world = World::new();
     let other = world.session.create_dylib("other").unwrap();
@@ -100,6 +110,9 @@ fn a_failing_generator_fails_the_lookup_with_its_own_error() {
     world.main.define(Unit::never(&["bar"])).unwrap();
     let error = world.ask(&["foo", "bar"], RequiredState::Ready).error();
     assert_eq!(error.to_string(), "archive is gone");
+    let order = [(world.main.clone(), Visibility::All)];
+    let flags = world.session.lookup_flags(&order, &["foo", "bar"].map(SymbolRequest::required));
+    assert_eq!(flags.unwrap_err().to_string(), "archive is gone");
     assert_eq!(world.main.symbol_state("bar"), Some(SymbolState::NeverSearched));
 }
 

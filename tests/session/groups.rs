@@ -201,3 +201,54 @@ fn a_unit_of_ten_thousand_groups_in_a_ring_is_ready_at_once() {
     r.notify_emitted_groups(groups).unwrap();
     assert_eq!(answer.addresses(), [1]);
 }
+
+#[test]
+fn a_group_of_several_symbols_waits_for_each_of_its_dependencies_and_is_ready_as_one() {
+    let world = World::new();
+    let (x, _x) = resolved(&world, &["x"]);
+    let (y, _y) = resolved(&world, &["y"]);
+    let (r, answers) = resolved(&world, &["a", "b"]);
+    r.notify_emitted_groups(vec![group(&["a", "b"], world.references(&["x", "y", "x"]))]).unwrap();
+    x.notify_emitted(Vec::new()).unwrap();
+    assert_eq!(states(&world, &["a", "b"]), [EMITTED; 2]);
+    assert!(answers.iter().all(Answer::is_pending));
+    y.notify_emitted(Vec::new()).unwrap();
+    assert_eq!(states(&world, &["a", "b"]), [READY; 2]);
+    assert!(answers.iter().all(|answer| answer.addresses() == [1]));
+}
+
+#[test]
+fn groups_with_the_same_dependencies_are_ready_together_whatever_stands_between_them() {
+    // In the order of their dependencies, and with others in between.
+    for order in [["a", "c", "b", "d"], ["a", "b", "c", "d"], ["d", "b", "c", "a"]] {
+        let world = World::new();
+        let (x, _x) = resolved(&world, &["x"]);
+        let (y, _y) = resolved(&world, &["y"]);
+        let (r, _answers) = resolved(&world, &["a", "b", "c", "d"]);
+        let of = |name| world.references(&[if matches!(name, "a" | "c") { "x" } else { "y" }]);
+        r.notify_emitted_groups(order.iter().map(|name| group(&[name], of(*name))).collect()).unwrap();
+        assert_eq!(states(&world, &["a", "b", "c", "d"]), [EMITTED; 4]);
+        x.notify_emitted(Vec::new()).unwrap();
+        assert_eq!(states(&world, &["a", "b", "c", "d"]), [READY, EMITTED, READY, EMITTED], "{order:?}");
+        y.notify_emitted(Vec::new()).unwrap();
+        assert_eq!(states(&world, &["b", "d"]), [READY; 2], "{order:?}");
+    }
+}
+
+#[test]
+fn a_group_waits_for_what_another_of_its_responsibility_refers_to_for_it() {
+    for is_reversed in [false, true] {
+        let world = World::new();
+        let (x, _x) = resolved(&world, &["x"]);
+        let (r, _answers) = resolved(&world, &["outer", "inner"]);
+        let mut groups =
+            vec![group(&["outer"], vec![r.symbol("inner").unwrap()]), group(&["inner"], world.references(&["x"]))];
+        if is_reversed {
+            groups.reverse();
+        }
+        r.notify_emitted_groups(groups).unwrap();
+        assert_eq!(states(&world, &["outer", "inner"]), [EMITTED; 2]);
+        x.notify_emitted(Vec::new()).unwrap();
+        assert_eq!(states(&world, &["outer", "inner"]), [READY; 2]);
+    }
+}

@@ -223,21 +223,43 @@ fn a_unit_goes_with_the_last_of_its_names() {
 }
 
 #[test]
-fn removing_by_name_and_then_the_tracker_takes_the_rest_once() {
+fn removing_names_and_then_their_tracker_neither_crashes_nor_takes_anything_twice() {
     // Defect 3 of ORC: the second step walked a list that the first had not told.
-    let world = World::new();
-    let (tracker, other) = (world.tracker(), world.tracker());
-    tracker.define(Unit::recording(&["foo", "bar", "baz"], &world.books, 5)).unwrap();
-    world.find("foo").unwrap();
-    for name in ["bar", "foo", "baz"] {
-        world.main.remove_symbols(&[name]).unwrap();
+    let names = ["bar", "foo", "baz"];
+    for removed in 0..=3 {
+        let world = World::new();
+        let tracker = world.tracker();
+        tracker.define(Unit::recording(&["foo", "bar", "baz"], &world.books, 5)).unwrap();
+        tracker.define(Unit::never(&["lazy", "lazier"])).unwrap();
+        world.find("foo").unwrap();
+        for name in &names[..removed] {
+            world.main.remove_symbols(&[name]).unwrap();
+        }
+        world.main.remove_symbols(&["lazier"]).unwrap();
+        assert_eq!(world.main.symbol_count_of(tracker.key()), 4 - removed);
+        assert!(world.books.take_given_back().is_empty(), "the code stays with its tracker");
+        tracker.remove().unwrap();
+        assert_eq!(world.books.take_given_back(), [5]);
+        assert_eq!(world.main.symbol_count(), 0);
     }
-    assert_eq!((world.main.symbol_count(), world.main.symbol_count_of(tracker.key())), (0, 0));
-    assert!(world.books.take_given_back().is_empty(), "the code stays with its tracker");
-    other.define(Unit::ready(&["foo"], 6)).unwrap();
-    tracker.remove().unwrap();
+}
+
+#[test]
+fn removing_an_old_tracker_does_not_take_a_symbol_that_was_defined_since_under_its_old_name() {
+    // Defect 4 of ORC.
+    let world = World::new();
+    let (old, new) = (world.tracker(), world.tracker());
+    old.define(Unit::recording(&["foo", "bar"], &world.books, 5)).unwrap();
+    world.find("foo").unwrap();
+    world.main.remove_symbols(&["foo"]).unwrap();
+    new.define(Unit::recording(&["foo"], &world.books, 6)).unwrap();
+    assert_eq!(world.find("foo").unwrap(), 6);
+    old.remove().unwrap();
     assert_eq!(world.books.take_given_back(), [5]);
-    assert_eq!(world.find("foo").unwrap(), 6, "defect 4: the new symbol is not the old one's");
+    assert_eq!(world.find("foo").unwrap(), 6);
+    assert_not_found(world.find("bar"));
+    new.remove().unwrap();
+    assert_eq!((world.books.take_given_back(), world.main.symbol_count()), (vec![6], 0));
 }
 
 #[test]
@@ -270,4 +292,32 @@ fn flags_are_looked_up_without_materialising_and_absent_weak_names_left_out() {
     assert_eq!(world.session.lookup_flags(&order, &requests).unwrap(), [None, Some(EXPORTED)]);
     assert_not_found(world.session.lookup_flags(&order, &[SymbolRequest::required("absent")]));
     assert_eq!(world.main.symbol_state("foo"), Some(SymbolState::NeverSearched));
+}
+
+#[test]
+fn one_duty_goes_through_every_step_in_turn() {
+    // ORC: OrcCAPITest, MaterializationResponsibility.
+    let world = World::new();
+    world.main.define(Unit::ready(&["library"], 9)).unwrap();
+    let tracker = world.tracker();
+    let (unit, held) = Unit::held(&["foo", "part", "later"]);
+    tracker.define(unit).unwrap();
+    let answer = world.ask(&["foo", "part"], RequiredState::Ready);
+    let mut r = held.take();
+    assert_eq!((owed(&r), names(&r.requested_symbols())), (vec!["foo", "part", "later"], vec!["foo", "part"]));
+    assert_eq!(r.define_materializing(&[(Name::new("extra"), EXPORTED)]).unwrap(), [true]);
+    r.replace(Unit::ready(&["later"], 4)).unwrap();
+    let part = r.delegate(&["part"]).unwrap();
+    assert_eq!((owed(&r), owed(&part)), (vec!["foo", "extra"], vec!["part"]));
+    r.notify_resolved(|owed| Some(address(if owed.name.as_str() == "foo" { 1 } else { 2 }))).unwrap();
+    part.notify_resolved(|_| Some(address(3))).unwrap();
+    let mut dependencies = world.references(&["library"]);
+    dependencies.push(part.symbol("part").unwrap());
+    r.notify_emitted(dependencies).unwrap();
+    assert_eq!(world.main.symbol_state("extra"), Some(SymbolState::Emitted));
+    part.notify_emitted(Vec::new()).unwrap();
+    assert_eq!(answer.addresses(), [1, 3]);
+    assert_eq!((world.find("extra").unwrap(), world.find("later").unwrap()), (2, 4));
+    tracker.remove().unwrap();
+    assert_eq!(world.main.symbol_count(), 1, "only the library");
 }

@@ -134,8 +134,12 @@ fn a_side_effects_only_symbol_is_found_without_an_address() {
 fn a_side_effects_only_symbol_may_be_emitted_without_resolving() {
     let world = World::new();
     let flags = EXPORTED | SymbolFlags::SIDE_EFFECTS_ONLY;
-    world.main.define(Unit::new(&[("init", flags)], |r| r.notify_emitted(Vec::new()).unwrap())).unwrap();
-    assert_eq!(world.find("init").unwrap(), 0);
+    for request in [SymbolRequest::weak("init"), SymbolRequest::required("init")] {
+        world.main.define(Unit::new(&[("init", flags)], |r| r.notify_emitted(Vec::new()).unwrap())).unwrap();
+        let found = world.main.lookup(&[request], RequiredState::Ready).unwrap();
+        assert_eq!((found[0].address, found[0].flags), (ExecutorAddr::NULL, flags));
+        world.main.clear().unwrap();
+    }
 }
 
 #[test]
@@ -249,4 +253,71 @@ fn many_threads_that_look_for_one_symbol_run_its_unit_once_and_agree() {
         assert!(seekers.into_iter().all(|seeker| seeker.join().unwrap() == round));
         assert_eq!(world.log.take().iter().filter(|event| event.starts_with("run")).count(), 1);
     }
+}
+
+#[test]
+fn a_lookup_names_the_definitions_to_depend_on_whatever_their_state_and_dylib() {
+    // ORC reports what is not ready only, so what is ready could go unnoticed in the middle of a link.
+    let world = World::new();
+    let other = world.session.create_dylib("other").unwrap();
+    let ready = world.loaded("ready", 1);
+    let (unit, held) = Unit::held(&["resolved"]);
+    world.main.define(unit).unwrap();
+    let _resolved = world.ask(&["resolved"], RequiredState::Resolved);
+    let r_resolved = held.take();
+    r_resolved.notify_resolved(|_| Some(address(2))).unwrap();
+    let waiting = other.create_tracker().unwrap();
+    other.set_link_order(&[(world.main.clone(), Visibility::ExportedOnly)]);
+    waiting.define(Unit::depending("waiting", &["resolved"], &world.books, 3)).unwrap();
+    world.main.define_absolute([(Name::new("absolute"), address(4), EXPORTED)]).unwrap();
+    world.main.set_link_order(&[(other.clone(), Visibility::ExportedOnly)]);
+
+    let user = world.tracker();
+    let names = ["ready", "resolved", "waiting", "absolute"];
+    user.define(Unit::depending("user", &names, &world.books, 5)).unwrap();
+    let found = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let filled = found.clone();
+    world.session.lookup_then(
+        &world.main.search_order(),
+        &names.map(SymbolRequest::required),
+        RequiredState::Resolved,
+        move |results| *filled.lock().unwrap() = results.unwrap(),
+    );
+    let found = std::mem::take(&mut *found.lock().unwrap());
+    let is_ready = |result: &LookupResult| {
+        let symbol = result.symbol.as_ref()?;
+        Some(matches!(symbol.watch().pin(), Watched::Ready(_)))
+    };
+    assert_eq!(found.iter().map(is_ready).collect::<Vec<_>>(), [Some(true), Some(false), Some(false), None]);
+    assert_eq!(other.symbol_state("waiting"), Some(SymbolState::Emitted));
+
+    let answer = world.ask(&["user"], RequiredState::Ready);
+    assert!(answer.is_pending());
+    let dependencies: Vec<_> = user.dependencies().iter().map(ResourceTracker::key).collect();
+    assert!([ready.key(), waiting.key()].iter().all(|key| dependencies.contains(key)));
+    r_resolved.notify_emitted(Vec::new()).unwrap();
+    assert_eq!(answer.addresses(), [5]);
+    assert_eq!(other.symbol_state("waiting"), Some(SymbolState::Ready));
+}
+
+#[test]
+fn required_weak_and_hidden_names_are_found_over_two_dylibs_at_once() {
+    // ORC: OrcCAPITest, ExecutionSessionLookup_Success and _Failure.
+    let world = World::new();
+    let other = world.session.create_dylib("other").unwrap();
+    world.main.define(Unit::ready(&["required"], 1)).unwrap();
+    world.main.define(Unit::new(&[("hidden", SymbolFlags::NONE)], |r| finish(r, 2))).unwrap();
+    other.define(Unit::new(&[("hidden", EXPORTED), ("weak", weak())], |r| finish(r, 3))).unwrap();
+    let order = [(world.main.clone(), Visibility::ExportedOnly), (other.clone(), Visibility::All)];
+    let mut requests = vec![
+        SymbolRequest::required("required"),
+        SymbolRequest::required("hidden"),
+        SymbolRequest::weak("weak"),
+        SymbolRequest::weak("absent"),
+    ];
+    let found = world.session.lookup(&order, &requests, RequiredState::Ready).unwrap();
+    assert_eq!(found.iter().map(|result| result.address.value()).collect::<Vec<_>>(), [1, 3, 3, 0]);
+    requests.push(SymbolRequest::required("missing"));
+    let error = world.session.lookup(&order, &requests, RequiredState::Ready).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::SymbolsNotFound { symbols, .. } if symbols == &["missing"]), "{error}");
 }

@@ -69,12 +69,6 @@ fn failing_the_end_of_a_long_chain_fails_all_of_it() {
     assert_eq!(world.main.symbol_count(), 0);
 }
 
-/// Resident pages of this process, in bytes.
-fn resident_bytes() -> usize {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
-    statm.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 4096
-}
-
 /// Defines and removes `count` names that were never seen before, a hundred to a tracker.
 fn churn(world: &World, first: usize, count: usize) {
     for batch in (first..first + count).step_by(100) {
@@ -91,15 +85,8 @@ fn churn(world: &World, first: usize, count: usize) {
 
 #[test]
 fn a_million_names_defined_and_removed_leave_no_memory_behind() {
-    // Measures the whole process, so it runs itself again in one of its own.
-    const ALONE: &str = "JITTISON_TEST_ALONE";
-    if std::env::var_os(ALONE).is_none() {
-        let this = std::env::current_exe().unwrap();
-        let name = "many::a_million_names_defined_and_removed_leave_no_memory_behind";
-        let arguments = ["--exact", name, "--nocapture"];
-        let output = std::process::Command::new(this).args(arguments).env(ALONE, "1").output().unwrap();
-        let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    // Measures the whole process.
+    if !is_alone("many::a_million_names_defined_and_removed_leave_no_memory_behind") {
         return;
     }
     let world = World::new();

@@ -1,10 +1,17 @@
-//! Removal at every stage of a materialisation (ORC loses track in four of these), with and without a waiting query.
+//! Removal at every stage of a materialisation (ORC loses track in four of these), with and without a waiting query, by
+//! the thread that materialises and by another, one after the other and both at once.
 
+use std::sync::Barrier;
+use std::sync::mpsc::channel;
+use std::thread;
+
+use jittison::error::Error;
 use jittison::session::*;
 
 use crate::support::*;
 
-/// How far the unit `foo` of the tracker has come when the tracker is removed.
+/// How far the unit `foo` of the tracker has come when the tracker is removed. A unit that is dispatched and does not run
+/// yet has tests of its own below.
 #[derive(Clone, Copy, PartialEq, PartialOrd, Debug)]
 enum Stage {
     NeverSearched,
@@ -18,16 +25,22 @@ enum Stage {
 const STAGES: [Stage; 6] =
     [Stage::NeverSearched, Stage::Running, Stage::Recorded, Stage::Resolved, Stage::EmittedAndWaiting, Stage::Ready];
 
+/// Whether somebody waits for `foo`.
+const QUERIED: [bool; 2] = [true, false];
+
 struct Progress {
     world: World,
     tracker: ResourceTracker,
+    unit: Held,
     responsibility: Option<MaterializationResponsibility>,
     /// Somebody else's symbol, for `foo` to wait for.
-    base: MaterializationResponsibility,
+    base: Option<MaterializationResponsibility>,
+    base_reference: SymbolRef,
+    answer: Option<Answer>,
 }
 
 /// Brings `foo`, with a resource 7, to `stage`.
-fn progress_to(stage: Stage) -> (Progress, Option<Answer>) {
+fn progress_to(stage: Stage, is_queried: bool) -> Progress {
     let world = World::new();
     let (base_unit, held_base) = Unit::held(&["base"]);
     world.main.define(base_unit).unwrap();
@@ -37,51 +50,106 @@ fn progress_to(stage: Stage) -> (Progress, Option<Answer>) {
     let base_reference = base_link.results()[0].symbol.clone().unwrap();
 
     let tracker = world.tracker();
-    let (unit, held) = Unit::held(&["foo"]);
-    tracker.define(unit).unwrap();
-    let mut progress = Progress { world, tracker, responsibility: None, base };
-    if stage == Stage::NeverSearched {
-        return (progress, None);
+    let (lazy, unit) = Unit::held(&["foo"]);
+    tracker.define(lazy).unwrap();
+    let mut progress =
+        Progress { world, tracker, unit, responsibility: None, base: Some(base), base_reference, answer: None };
+    if stage > Stage::NeverSearched {
+        progress.look_for_foo(is_queried);
+        progress.responsibility = Some(progress.unit.take());
     }
-    let answer = progress.world.ask(&["foo"], RequiredState::Ready);
-    let r = held.take();
-    if stage >= Stage::Recorded {
-        r.with_resource_key(|key| progress.world.books.ledger.record(key, 7)).unwrap();
+    // Of the last two, only one is ever reached.
+    for step in [Stage::Recorded, Stage::Resolved].into_iter().filter(|step| *step < stage).chain([stage]) {
+        progress.step_to(step).expect("the tracker is live");
     }
-    if stage >= Stage::Resolved {
-        r.notify_resolved(|_| Some(address(1))).unwrap();
+    progress
+}
+
+impl Progress {
+    /// Has `foo` materialised for a query that waits for it, or for one that has failed already.
+    fn look_for_foo(&mut self, is_queried: bool) {
+        if is_queried {
+            self.answer = Some(self.world.ask(&["foo"], RequiredState::Ready));
+            return;
+        }
+        self.world.main.define(Unit::exported(&["bad"], |r| r.fail(Error::other("bad")))).unwrap();
+        assert_eq!(failed_symbols(&self.world.ask(&["bad", "foo"], RequiredState::Ready).error()), ["bad"]);
     }
-    match stage {
-        Stage::EmittedAndWaiting => r.notify_emitted(vec![base_reference]).unwrap(),
-        Stage::Ready => r.notify_emitted(Vec::new()).unwrap(),
-        _ => progress.responsibility = Some(r),
+
+    /// Does what leads to a stage from the one before; nothing for the first two.
+    fn step_to(&mut self, stage: Stage) -> Result<(), Error> {
+        let Some(r) = &self.responsibility else { return Ok(()) };
+        match stage {
+            Stage::NeverSearched | Stage::Running => Ok(()),
+            Stage::Recorded => r.with_resource_key(|key| self.world.books.ledger.record(key, 7)),
+            Stage::Resolved => r.notify_resolved(|_| Some(address(1))),
+            Stage::EmittedAndWaiting => self.emit(vec![self.base_reference.clone()]),
+            Stage::Ready => self.emit(Vec::new()),
+        }
     }
-    (progress, Some(answer))
+
+    fn emit(&mut self, dependencies: Vec<SymbolRef>) -> Result<(), Error> {
+        self.responsibility.take().expect("there is work").notify_emitted(dependencies)
+    }
+
+    /// Goes on from `stage` until `foo` is ready, or the work learns that it is not wanted any more. Whether the resource
+    /// was recorded.
+    fn finish_from(&mut self, stage: Stage, is_queried: bool) -> bool {
+        if stage == Stage::NeverSearched {
+            self.answer = is_queried.then(|| self.world.ask(&["foo"], RequiredState::Ready));
+            self.responsibility = self.unit.try_take();
+        }
+        let mut is_recorded = stage >= Stage::Recorded;
+        if !is_recorded && self.responsibility.is_some() {
+            is_recorded = self.step_to(Stage::Recorded).is_ok();
+        }
+        if stage < Stage::Resolved {
+            let _ = self.step_to(Stage::Resolved);
+        }
+        let _ = self.step_to(Stage::EmittedAndWaiting);
+        self.base.take().expect("not emitted yet").notify_emitted(Vec::new()).unwrap();
+        is_recorded
+    }
+}
+
+/// Removes the tracker, on this thread or on another.
+fn remove(tracker: &ResourceTracker, on_another_thread: bool) -> Removal {
+    match on_another_thread {
+        true => thread::scope(|scope| scope.spawn(|| tracker.remove().unwrap()).join().unwrap()),
+        false => tracker.remove().unwrap(),
+    }
 }
 
 #[test]
 fn removal_at_any_stage_completes_and_leaves_nothing() {
-    for stage in STAGES {
-        let (progress, answer) = progress_to(stage);
-        let removal = progress.tracker.remove().unwrap();
-        assert!(removal.is_complete(), "{stage:?}");
+    for (stage, is_queried, on_another_thread) in cases() {
+        let case = format!("{stage:?}, queried: {is_queried}, on another thread: {on_another_thread}");
+        let progress = progress_to(stage, is_queried);
+        let removal = remove(&progress.tracker, on_another_thread);
+        assert!(removal.is_complete(), "{case}");
         let expected: &[u64] = if stage >= Stage::Recorded { &[7] } else { &[] };
-        assert_eq!(progress.world.books.take_given_back(), expected, "{stage:?}");
-        assert_eq!(progress.world.books.ledger.key_count(), 0, "{stage:?}");
+        assert_eq!(progress.world.books.take_given_back(), expected, "{case}");
+        assert_eq!(progress.world.books.ledger.key_count(), 0, "{case}");
+        assert_eq!(progress.world.main.symbol_count(), 1, "{case}: only `base` is left");
         assert_not_found(progress.world.find("foo"));
-        match answer {
+        match progress.answer {
             Some(answer) if stage == Stage::Ready => assert_eq!(answer.addresses(), [1]),
-            Some(answer) => assert_eq!(failed_symbols(&answer.error()), ["foo"], "{stage:?}"),
+            Some(answer) => assert_eq!(failed_symbols(&answer.error()), ["foo"], "{case}"),
             None => {}
         }
     }
 }
 
+fn cases() -> impl Iterator<Item = (Stage, bool, bool)> {
+    let threads = |stage, is_queried| [false, true].map(|other| (stage, is_queried, other));
+    STAGES.into_iter().flat_map(move |stage| QUERIED.into_iter().flat_map(move |queried| threads(stage, queried)))
+}
+
 #[test]
 fn after_removal_at_any_stage_the_name_can_be_defined_and_used_again() {
-    for stage in STAGES {
-        let (progress, _) = progress_to(stage);
-        progress.tracker.remove().unwrap();
+    for (stage, is_queried, on_another_thread) in cases() {
+        let progress = progress_to(stage, is_queried);
+        remove(&progress.tracker, on_another_thread);
         let again = progress.world.loaded("foo", 8);
         // What is left of the first definition must not touch the second.
         drop(progress.responsibility);
@@ -93,22 +161,103 @@ fn after_removal_at_any_stage_the_name_can_be_defined_and_used_again() {
 }
 
 #[test]
+fn removal_from_any_stage_on_races_with_the_work_and_loses_nothing() {
+    const ROUNDS: usize = 100;
+    for stage in &STAGES[..5] {
+        for is_queried in QUERIED {
+            for _ in 0..ROUNDS {
+                race(*stage, is_queried);
+            }
+        }
+    }
+}
+
+/// The work goes on from `stage` while another thread removes its tracker.
+fn race(stage: Stage, is_queried: bool) {
+    let mut progress = progress_to(stage, is_queried);
+    let (tracker, books) = (progress.tracker.clone(), progress.world.books.clone());
+    let start = Barrier::new(2);
+    let is_recorded = thread::scope(|scope| {
+        let remover = scope.spawn(|| {
+            start.wait();
+            assert!(tracker.remove().unwrap().is_complete());
+        });
+        start.wait();
+        let is_recorded = progress.finish_from(stage, is_queried);
+        remover.join().unwrap();
+        is_recorded
+    });
+    let expected: &[u64] = if is_recorded { &[7] } else { &[] };
+    assert_eq!(books.take_given_back(), expected, "{stage:?}: once, if it was recorded");
+    assert_eq!(books.ledger.key_count(), 0, "{stage:?}: nothing stands under a dead key");
+    assert_eq!(progress.world.main.symbol_count(), 1, "{stage:?}: only `base` is left");
+    if let Some(answer) = &progress.answer {
+        assert!(!answer.is_pending(), "{stage:?}");
+        match answer.outcome() {
+            Ok(found) => assert_eq!(found[0].address, address(1), "{stage:?}"),
+            Err(error) => assert!(error.to_string().contains("`foo`"), "{stage:?}: {error}"),
+        }
+    }
+    assert_not_found(progress.world.find("foo"));
+}
+
+#[test]
+fn a_unit_that_is_queued_for_a_worker_is_removed_with_and_without_a_query_by_either_thread() {
+    for (is_queried, on_another_thread) in [(true, false), (true, true), (false, false), (false, true)] {
+        let options = SessionOptions { worker_threads: 1, ..SessionOptions::default() };
+        let session = ExecutionSession::with_options(options);
+        let main = session.create_dylib("main").unwrap();
+        let tracker = main.create_tracker().unwrap();
+        let ((started, is_started), (release, is_released)) = (channel(), channel());
+        // Keeps the only worker busy; what it answers decides whether the query still waits for `foo`.
+        let plug = Unit::exported(&["plug"], move |r| {
+            if is_queried {
+                finish(r, 1)
+            } else {
+                r.fail(Error::other("plug"))
+            }
+            started.send(()).unwrap();
+            is_released.recv().unwrap();
+        });
+        main.define(plug).unwrap();
+        let (handed, hand) = channel();
+        tracker.define(Unit::exported(&["foo"], move |r| handed.send(r).unwrap())).unwrap();
+        let answer = Answer::of(&session, &main, &["plug", "foo"], RequiredState::Ready);
+        is_started.recv().unwrap();
+        assert_eq!(main.symbol_state("foo"), Some(SymbolState::Materializing));
+
+        assert!(remove(&tracker, on_another_thread).is_complete());
+
+        assert_eq!(answer.is_pending(), !is_queried, "it is told at once, or by the unit that failed it");
+        assert_eq!(main.symbol_flags("foo"), None);
+        release.send(()).unwrap();
+        let r = hand.recv().expect("the unit is run all the same");
+        assert_eq!(failed_symbols(&answer.error()), [if is_queried { "foo" } else { "plug" }]);
+        assert_tracker_defunct(r.with_resource_key(|_| panic!("the body must not run")));
+        assert_tracker_defunct(r.notify_resolved(|_| Some(address(1))));
+    }
+}
+
+#[test]
 fn work_whose_tracker_was_removed_learns_of_it_at_its_next_step_whatever_that_is() {
     let steps: [fn(MaterializationResponsibility); 6] = [
         |r| assert_tracker_defunct(r.with_resource_key(|_| panic!("the body must not run"))),
         |r| assert_tracker_defunct(r.notify_resolved(|_| Some(address(1)))),
         |r| assert_tracker_defunct(r.notify_emitted(Vec::new())),
         |mut r| assert_tracker_defunct(r.define_materializing(&[("bar".into(), EXPORTED)])),
-        |r| r.fail(jittison::error::Error::other("late")),
+        |r| r.fail(Error::other("late")),
         drop,
     ];
     for stage in [Stage::Running, Stage::Recorded, Stage::Resolved] {
         for step in steps {
-            let (mut progress, answer) = progress_to(stage);
-            progress.tracker.remove().unwrap();
-            step(progress.responsibility.take().expect("the work is not done"));
-            assert_eq!(failed_symbols(&answer.unwrap().error()), ["foo"]);
-            assert_eq!(progress.world.main.symbol_count(), 1, "only `base` is left");
+            for is_queried in QUERIED {
+                let mut progress = progress_to(stage, is_queried);
+                progress.tracker.remove().unwrap();
+                step(progress.responsibility.take().expect("the work is not done"));
+                let told = progress.answer.map(|answer| failed_symbols(&answer.error()));
+                assert_eq!(told, is_queried.then(|| vec!["foo".to_string()]));
+                assert_eq!(progress.world.main.symbol_count(), 1, "only `base` is left");
+            }
         }
     }
 }
@@ -188,8 +337,8 @@ fn removing_on_one_thread_while_another_materialises_has_two_outcomes_only() {
                 }
             }))
             .unwrap();
-        let start = std::sync::Barrier::new(2);
-        std::thread::scope(|scope| {
+        let start = Barrier::new(2);
+        thread::scope(|scope| {
             let remover = scope.spawn(|| {
                 start.wait();
                 tracker.remove().unwrap().wait().unwrap();

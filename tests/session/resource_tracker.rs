@@ -190,3 +190,21 @@ fn keys_are_never_used_twice() {
         tracker.remove().unwrap();
     }
 }
+
+#[test]
+fn what_the_default_tracker_owns_can_be_given_to_another_and_is_still_found() {
+    // ORC: OrcCAPITest, ResourceTrackerTransfer.
+    let world = World::new();
+    world.main.define(Unit::recording(&["foo"], &world.books, 1)).unwrap();
+    world.find("foo").unwrap();
+    let (default, heir) = (world.main.default_tracker().unwrap(), world.tracker());
+    default.transfer_to(&heir).unwrap();
+    assert!(default.is_defunct());
+    assert_eq!(world.find("foo").unwrap(), 1);
+    world.main.define(Unit::recording(&["bar"], &world.books, 2)).unwrap();
+    world.find("bar").unwrap();
+    heir.remove().unwrap();
+    assert_eq!(world.books.take_given_back(), [1]);
+    assert_not_found(world.find("foo"));
+    assert_eq!(world.find("bar").unwrap(), 2, "there is a new default tracker");
+}

@@ -147,7 +147,11 @@ pub struct Held(Arc<Mutex<Option<MaterializationResponsibility>>>);
 
 impl Held {
     pub fn take(&self) -> MaterializationResponsibility {
-        self.0.lock().unwrap().take().expect("the unit was run, and its responsibility not yet taken")
+        self.try_take().expect("the unit was run, and its responsibility not yet taken")
+    }
+
+    pub fn try_take(&self) -> Option<MaterializationResponsibility> {
+        self.0.lock().unwrap().take()
     }
 }
 
@@ -285,7 +289,7 @@ impl Answer {
         self.0.lock().unwrap().is_none()
     }
 
-    fn outcome(&self) -> Result<Vec<LookupResult>> {
+    pub fn outcome(&self) -> Result<Vec<LookupResult>> {
         self.0.lock().unwrap().clone().expect("the query has been told")
     }
 
@@ -324,4 +328,28 @@ pub fn assert_tracker_defunct<T: std::fmt::Debug>(outcome: Result<T>) {
 pub fn assert_not_found<T: std::fmt::Debug>(outcome: Result<T>) {
     let error = outcome.expect_err("the symbol is not there");
     assert!(matches!(error.kind(), ErrorKind::SymbolsNotFound { .. }), "{error}");
+}
+
+/// Runs the calling test again, in a process with nothing else in it. True in that process; false, once it has passed,
+/// in the first.
+pub fn is_alone(test: &str) -> bool {
+    const ALONE: &str = "JITTISON_TEST_ALONE";
+    if std::env::var_os(ALONE).is_some() {
+        return true;
+    }
+    let this = std::env::current_exe().unwrap();
+    let output = std::process::Command::new(this)
+        .args(["--exact", test, "--nocapture"])
+        .env(ALONE, "1")
+        .output()
+        .expect("this program can be run again");
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    false
+}
+
+/// Resident pages of this process, in bytes.
+pub fn resident_bytes() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 4096
 }

@@ -244,3 +244,56 @@ fn depending_on_a_symbol_that_has_just_failed_with_its_dependency_is_refused() {
     assert!(matches!(outcome.unwrap_err().kind(), ErrorKind::DependencyRemoved { .. }));
     assert_eq!(failed_symbols(&z.error()), ["z"]);
 }
+
+#[test]
+fn emitting_nothing_and_failing_nothing_touches_nobody() {
+    let world = World::new();
+    let (mut r, answers) = resolved(&world, &["foo", "bar"]);
+    emit(&world, r.remove(0), &["bar"]);
+    let ends: [fn(MaterializationResponsibility); 2] =
+        [|empty| empty.notify_emitted(Vec::new()).unwrap(), |empty| empty.fail(Error::other("nothing"))];
+    for end in ends {
+        let (unit, held) = Unit::held(&["odd"]);
+        world.main.define(unit).unwrap();
+        let odd = world.ask(&["odd"], RequiredState::Ready);
+        let mut empty = held.take();
+        let all = empty.delegate(&["odd"]).unwrap();
+        end(empty);
+        assert_eq!(states(&world, &["foo", "bar", "odd"]), [EMITTED, RESOLVED, Some(SymbolState::Materializing)]);
+        finish(all, 3);
+        assert_eq!(odd.addresses(), [3]);
+        world.main.remove_symbols(&["odd"]).unwrap();
+    }
+    assert!(answers.iter().all(Answer::is_pending));
+    emit(&world, r.remove(0), &[]);
+    assert_eq!(states(&world, &["foo", "bar"]), [READY; 2]);
+}
+
+#[test]
+fn those_that_wait_for_the_same_are_ready_together() {
+    let names = ["a", "b", "c", "base"];
+    let world = World::new();
+    let (r, answers) = resolved(&world, &names);
+    let [a, b, c, base] = <[_; 4]>::try_from(r).unwrap();
+    emit(&world, a, &["base"]);
+    emit(&world, b, &["base"]);
+    emit(&world, c, &["a", "base"]);
+    assert_eq!(states(&world, &names), [EMITTED, EMITTED, EMITTED, RESOLVED]);
+    emit(&world, base, &[]);
+    assert_eq!(states(&world, &names), [READY; 4]);
+    assert!(answers.iter().zip(1..).all(|(answer, value)| answer.addresses() == [value]));
+}
+
+#[test]
+fn a_ring_is_linked_against_by_address_before_any_of_it_is_ready() {
+    // ORC: TestCircularDependenceInOneJITDylib asks for Resolved first.
+    let names = ["foo", "bar", "baz"];
+    let world = World::new();
+    let (r, answers) = resolved(&world, &names);
+    assert_eq!(world.ask(&names, RequiredState::Resolved).addresses(), [1, 2, 3]);
+    assert!(answers.iter().all(Answer::is_pending));
+    for (i, r) in r.into_iter().enumerate() {
+        emit(&world, r, &[names[(i + 1) % 3], names[(i + 2) % 3]]);
+    }
+    assert!(answers.iter().all(|answer| !answer.is_pending()));
+}

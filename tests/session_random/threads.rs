@@ -45,7 +45,8 @@ fn run_to_the_end(seed: u64) {
     let mut choices = Choices::new(seed);
     let reclaim = *choices.of(&[ReclaimPolicy::OnDrop, ReclaimPolicy::Explicit]);
     let worker_threads = choices.below(3);
-    let session = ExecutionSession::with_options(SessionOptions { reclaim, worker_threads });
+    let session =
+        ExecutionSession::with_options(SessionOptions { reclaim, worker_threads, ..SessionOptions::default() });
     let dylibs: Vec<_> = (0..2).map(|_| session.create_dylib("dylib").unwrap()).collect();
     dylibs[0].set_link_order(&[(dylibs[1].clone(), Visibility::ExportedOnly)]);
     dylibs[1].set_link_order(&[(dylibs[0].clone(), Visibility::ExportedOnly)]);

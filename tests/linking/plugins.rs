@@ -1,0 +1,228 @@
+//! What plugins see of links and may do in them, and what a link leaves behind that they or others fail (ORC:
+//! ObjectLinkingLayerTest).
+
+use std::sync::{Arc, Mutex};
+
+use jittison::base::{ExecutorAddr, Pool};
+use jittison::layer::{LinkHooks, LinkOrigin, LinkPlugin};
+use jittison::link::{Definition, Edge, EdgeKind, LinkGraph, LinkedObject};
+use jittison::session::{ResourceKey, SymbolFlags, SymbolState};
+use jittison::{Error, ErrorKind, ResourceTracker};
+
+use crate::support::*;
+
+type Prepare = Box<dyn Fn(&mut LinkGraph) -> Result<(), Error> + Send + Sync>;
+
+/// Logs what its hooks are told, and does in `prepare` what its test says.
+struct Observer {
+    log: Arc<Mutex<Vec<String>>>,
+    prepare: Arc<Prepare>,
+}
+
+struct Hooks {
+    object: String,
+    log: Arc<Mutex<Vec<String>>>,
+    prepare: Arc<Prepare>,
+}
+
+impl Observer {
+    fn new(prepare: impl Fn(&mut LinkGraph) -> Result<(), Error> + Send + Sync + 'static) -> Arc<Observer> {
+        Arc::new(Observer { log: Arc::default(), prepare: Arc::new(Box::new(prepare)) })
+    }
+
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.log.lock().unwrap())
+    }
+}
+
+impl LinkPlugin for Observer {
+    fn begin(&self, origin: &LinkOrigin) -> Box<dyn LinkHooks> {
+        Box::new(Hooks { object: origin.object.to_string(), log: self.log.clone(), prepare: self.prepare.clone() })
+    }
+}
+
+impl LinkHooks for Hooks {
+    fn prepare(&mut self, graph: &mut LinkGraph) -> Result<(), Error> {
+        self.log.lock().unwrap().push(format!("prepare {}", self.object));
+        (self.prepare)(graph)
+    }
+
+    fn record(self: Box<Self>, _: ResourceKey, linked: &LinkedObject) {
+        assert_eq!(&*linked.name, self.object);
+        self.log.lock().unwrap().push(format!("record {}", self.object));
+    }
+}
+
+impl Drop for Hooks {
+    fn drop(&mut self) {
+        self.log.lock().unwrap().push(format!("drop {}", self.object));
+    }
+}
+
+#[test]
+fn a_plugin_sees_the_links_between_its_adding_and_its_removal() {
+    let objects: Option<Vec<_>> = (0..3).map(|i| c(&format!("long test{i}(void) {{ return {i}; }}"))).collect();
+    let Some(objects) = objects else { return };
+    let jit = new_jit();
+    let observer = Observer::new(|_| Ok(()));
+    let plugin: Arc<dyn LinkPlugin> = observer.clone();
+    let mut trackers = Vec::new();
+    for (i, object) in objects.iter().enumerate() {
+        if i == 1 {
+            jit.layer().add_plugin(plugin.clone());
+        }
+        trackers.push(add(&jit, jit.main_dylib(), &format!("{i}.o"), object));
+        assert_eq!(long(&jit, &format!("test{i}")), i as i64);
+        if i == 1 {
+            assert!(jit.layer().remove_plugin(&plugin));
+        }
+    }
+    assert_eq!(observer.take(), ["prepare 1.o", "record 1.o", "drop 1.o"]);
+    assert!(!jit.layer().remove_plugin(&plugin));
+    drop(plugin);
+    assert_eq!(Arc::strong_count(&observer), 1, "the layer has let go of it");
+}
+
+#[test]
+fn a_link_that_fails_before_and_after_it_has_memory_leaves_none_and_drops_the_plugin_s_hooks() {
+    let Some(object) = c("extern long missing(void); long test(void) { return missing(); }") else { return };
+    for refuses in [true, false] {
+        let jit = new_jit();
+        let observer =
+            Observer::new(move |_| if refuses { Err(Error::from(ErrorKind::Other("refused".into()))) } else { Ok(()) });
+        jit.layer().add_plugin(observer.clone());
+        let tracker = add(&jit, jit.main_dylib(), "bad.o", &object);
+        let error = jit.address_of(jit.main_dylib(), "test").unwrap_err();
+        assert_says(&error, &["`test`", if refuses { "refused" } else { "`missing`" }]);
+        assert_eq!(observer.take(), ["prepare bad.o", "drop bad.o"]);
+        assert_eq!((held(&jit), jit.layer().key_count(), jit.main_dylib().symbol_count()), ((0, 0, 0), 0, 0));
+        assert!(tracker.remove().unwrap().is_complete());
+    }
+}
+
+/// `long added_function(void) { return added_data; }` and `long added_data = value;`, both weak.
+fn add_weak_pair(graph: &mut LinkGraph, value: u64) {
+    let data = graph.add_block(".data.added", Pool::Data, value.to_le_bytes().to_vec(), 8, &[]);
+    let data = graph.add_weak("added_data", data, 0);
+    // mov added_data(%rip), %rax; ret
+    let code = vec![0x48, 0x8b, 0x05, 0, 0, 0, 0, 0xc3];
+    let edges = [Edge { offset: 3, kind: EdgeKind::Delta32, symbol: data, addend: -4 }];
+    let code = graph.add_block(".text.added", Pool::Code, code, 16, &edges);
+    graph.add_weak("added_function", code, 0);
+}
+
+#[test]
+fn weak_definitions_that_a_plugin_adds_are_claimed_by_the_first_link_and_shared_by_the_others() {
+    // ORC: ClaimLateDefinedWeakSymbols, and defect 1: what is claimed goes with its tracker.
+    let objects: Option<Vec<_>> = (0..2).map(|i| c(&format!("long test{i}(void) {{ return {i}; }}"))).collect();
+    let Some(objects) = objects else { return };
+    let jit = new_jit();
+    let links = Mutex::new(0);
+    jit.layer().add_plugin(Observer::new(move |graph| {
+        *links.lock().unwrap() += 10;
+        add_weak_pair(graph, *links.lock().unwrap());
+        Ok(())
+    }));
+    let main = jit.main_dylib();
+    let trackers: Vec<_> = objects.iter().map(|object| add(&jit, main, "object.o", object)).collect();
+    assert_eq!((long(&jit, "test0"), long(&jit, "added_function")), (0, 10));
+    assert_eq!(main.symbol_state("added_data"), Some(SymbolState::Ready));
+    let flags = main.symbol_flags("added_function").unwrap();
+    assert!(flags.contains(SymbolFlags::EXPORTED | SymbolFlags::WEAK | SymbolFlags::CALLABLE));
+    // The second link's own pair gives way: its function, had it stayed, would say 20.
+    assert_eq!((long(&jit, "test1"), long(&jit, "added_function")), (1, 10));
+    assert_eq!(main.symbol_count_of(trackers[0].key()), 3);
+    let removal = trackers[0].remove().unwrap();
+    assert!(jit.address_of(main, "added_function").is_err(), "they go with the tracker of the link that added them");
+    assert_eq!(removal.blockers(), (0, 1), "the second link refers to the first's data");
+    assert!(trackers[1].remove().unwrap().is_complete() && removal.is_complete());
+    assert_eq!((held(&jit), main.symbol_count()), ((0, 0, 0), 0));
+}
+
+#[test]
+fn plugins_see_the_absolute_symbols_of_an_object() {
+    let Some(object) = asm(".globl fixed, test\nfixed = 0x1234567\n.text\ntest: mov $fixed, %eax\nret\n\
+                            .section .note.GNU-stack\n")
+    else {
+        return;
+    };
+    let jit = new_jit();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let noted = seen.clone();
+    jit.layer().add_plugin(Observer::new(move |graph| {
+        let absolute = graph.symbols().filter_map(|(index, symbol)| match symbol.definition {
+            Definition::Absolute(value) => Some((graph.symbol_name(index).to_string(), value)),
+            _ => None,
+        });
+        noted.lock().unwrap().extend(absolute);
+        Ok(())
+    }));
+    let _tracker = add(&jit, jit.main_dylib(), "absolute.o", &object);
+    assert_eq!(jit.address_of(jit.main_dylib(), "fixed").unwrap(), ExecutorAddr::new(0x123_4567));
+    assert_eq!(long(&jit, "test"), 0x123_4567);
+    assert!(seen.lock().unwrap().contains(&("fixed".to_string(), 0x123_4567)));
+}
+
+#[test]
+fn symbols_of_every_binding_and_visibility_are_linked_together() {
+    let Some(object) = asm("
+        .globl x, strong_hidden, strong_protected
+        .weak weak_default, weak_hidden
+        .hidden strong_hidden, weak_hidden
+        .protected strong_protected
+        .comm common_default, 8, 8
+        .data
+        strong_hidden: .quad 1
+        strong_protected: .quad 2
+        weak_default: .quad 4
+        weak_hidden: .quad 8
+        local: .quad 16
+        .lcomm local_zero, 8
+        .text
+        .type x, @function
+        x:  mov strong_hidden(%rip), %rax
+            mov strong_protected@GOTPCREL(%rip), %rcx
+            add (%rcx), %rax
+            mov weak_default@GOTPCREL(%rip), %rcx
+            add (%rcx), %rax
+            add weak_hidden(%rip), %rax
+            add local(%rip), %rax
+            add local_zero(%rip), %rax
+            mov common_default@GOTPCREL(%rip), %rcx
+            add (%rcx), %rax
+            ret
+        .section .note.GNU-stack")
+    else {
+        return;
+    };
+    let (jit, _trackers) = linked(&[&object]);
+    assert_eq!(long(&jit, "x"), 31);
+    let main = jit.main_dylib();
+    let is = |name, flag| main.symbol_flags(name).is_some_and(|flags: SymbolFlags| flags.contains(flag));
+    assert!(is("weak_default", SymbolFlags::WEAK | SymbolFlags::EXPORTED) && is("weak_hidden", SymbolFlags::WEAK));
+    assert!(!is("strong_hidden", SymbolFlags::EXPORTED) && !is("weak_hidden", SymbolFlags::EXPORTED));
+    assert!(is("strong_protected", SymbolFlags::EXPORTED) && is("common_default", SymbolFlags::COMMON));
+    assert_eq!((main.symbol_flags("local"), main.symbol_flags("local_zero")), (None, None));
+}
+
+#[test]
+fn memory_follows_transfers_to_trackers_that_never_held_any() {
+    // ORC: 64 transfers to unknown trackers, which its layer's table did not survive.
+    let Some(object) = c("static long data[100] = { 1 }; long test(void) { return data[0]; }") else { return };
+    let jit = new_jit();
+    let mut owners: Vec<ResourceTracker> = Vec::new();
+    for round in 0..64 {
+        let dylib = jit.create_dylib("one of many").unwrap();
+        let tracker = add(&jit, &dylib, "object.o", &object);
+        assert_eq!(long_in(&jit, &dylib, "test"), 1);
+        let usage = jit.usage(&tracker);
+        let heir = dylib.create_tracker().unwrap();
+        tracker.transfer_to(&heir).unwrap();
+        assert_eq!((jit.usage(&heir), jit.usage(&tracker).requested()), (usage, 0));
+        assert_eq!(jit.layer().key_count(), round + 1);
+        owners.push(heir);
+    }
+    assert_eq!(held(&jit).0, 64);
+    assert!(owners.iter().all(|owner| owner.remove().unwrap().is_complete()));
+    assert_eq!((held(&jit), jit.layer().key_count()), ((0, 0, 0), 0));
+}

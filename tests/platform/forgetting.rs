@@ -1,0 +1,281 @@
+//! Forgetting session, dylib, tracker and handle, in any order, on any thread, while unwinding, and at the end of the
+//! process: nothing crashes, nothing leaks, nobody hangs, and code stays as long as something may call it.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Barrier, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use jittison::memory::{MemoryManager, SlabPool, SlabPoolOptions};
+use jittison::{Function, Jit, ResourceTracker};
+
+use crate::support::*;
+
+/// Objects that were initialised and not yet finalised, of the test that has its thread's turn.
+static ALIVE: AtomicI64 = AtomicI64::new(0);
+
+/// Those that look at [`ALIVE`] take turns.
+static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+extern "C" fn count(change: i64) {
+    ALIVE.fetch_add(change, Ordering::SeqCst);
+}
+
+/// Code that says when it comes and when it goes.
+fn object() -> Option<Vec<u8>> {
+    c("extern void count(long); extern int atexit(void (*)(void)); static long state;
+       static void handler(void) { count(state - 4); }
+       __attribute__((constructor)) static void set(void) { state = 4; atexit(handler); count(1); }
+       __attribute__((destructor)) static void unset(void) { count(-1); }
+       long test(void) { return state * 10; }")
+}
+
+/// Calls its function once more when it is dropped: its code must still be there.
+struct CallsWhenDropped(Function<extern "C" fn() -> i64>);
+
+impl Drop for CallsWhenDropped {
+    fn drop(&mut self) {
+        assert_eq!(self.0.call(), 40);
+    }
+}
+
+/// The last to be dropped ends the session: it comes with no other handle of it.
+type Handle = Box<dyn Any + Send>;
+
+/// Whether the tracker was removed before anything was forgotten.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Fate {
+    Live,
+    Removed,
+}
+
+/// Session, dylib, tracker, function; the memory is the caller's, and says what is left.
+fn handles(memory: &Arc<SlabPool>, object: &[u8], fate: Fate) -> [Handle; 4] {
+    let jit = Jit::builder().memory_manager(memory.clone() as Arc<dyn MemoryManager>).build().unwrap();
+    let dylib = jit.create_dylib("forgotten").unwrap();
+    define_absolute(&dylib, "count", count as *const () as u64);
+    let tracker = add(&jit, &dylib, "object.o", object);
+    let function = CallsWhenDropped(try_function(&jit, &dylib, "test").unwrap());
+    if fate == Fate::Removed {
+        assert!(!tracker.remove().unwrap().is_complete());
+    }
+    [Box::new(jit), Box::new(dylib), Box::new(tracker), Box::new(function)]
+}
+
+fn pool() -> Arc<SlabPool> {
+    Arc::new(SlabPool::new(SlabPoolOptions { trap_freed_code: true, ..SlabPoolOptions::default() }).unwrap())
+}
+
+#[track_caller]
+fn assert_nothing_left(memory: &SlabPool, case: &str) {
+    let statistics = memory.statistics();
+    assert_eq!((statistics.allocations, statistics.live_bytes), (0, 0), "{case}");
+    assert_eq!(ALIVE.load(Ordering::SeqCst), 0, "{case}: initialised and finalised once each");
+}
+
+/// Has `forget` drop four handles in every order, of a live tracker and of a removed one.
+fn in_every_order(forget: impl Fn(Vec<Handle>)) {
+    let Some(object) = object() else { return };
+    let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let memory = pool();
+    for fate in [Fate::Live, Fate::Removed] {
+        for order in orders() {
+            let mut handles = handles(&memory, &object, fate).map(Some);
+            assert_eq!(ALIVE.load(Ordering::SeqCst), 1);
+            forget(order.iter().map(|index| handles[*index].take().expect("each once")).collect());
+            assert_nothing_left(&memory, &format!("{fate:?}, {order:?}"));
+        }
+    }
+}
+
+/// The 24 orders of four things.
+fn orders() -> Vec<[usize; 4]> {
+    let mut orders = Vec::new();
+    for code in 0..4 * 4 * 4 * 4 {
+        let order = [code % 4, code / 4 % 4, code / 16 % 4, code / 64];
+        if (0..4).all(|index| order.contains(&index)) {
+            orders.push(order);
+        }
+    }
+    assert_eq!(orders.len(), 24);
+    orders
+}
+
+#[test]
+fn handles_are_forgotten_in_any_order() {
+    in_every_order(|handles| handles.into_iter().for_each(drop));
+}
+
+#[test]
+fn handles_are_forgotten_in_any_order_on_another_thread() {
+    in_every_order(|handles| thread::spawn(move || handles.into_iter().for_each(drop)).join().unwrap());
+}
+
+#[test]
+fn handles_are_forgotten_in_any_order_each_on_a_thread_of_its_own() {
+    in_every_order(|handles| {
+        for handle in handles {
+            thread::spawn(move || drop(handle)).join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn handles_are_forgotten_by_four_threads_at_once() {
+    for _ in 0..5 {
+        in_every_order(|handles| {
+            let start = Barrier::new(4);
+            thread::scope(|scope| {
+                for handle in handles {
+                    scope.spawn(|| {
+                        start.wait();
+                        drop(handle);
+                    });
+                }
+            });
+        });
+    }
+}
+
+#[test]
+fn handles_are_forgotten_in_any_order_while_a_panic_unwinds() {
+    in_every_order(|handles| {
+        let unwound = catch_unwind(AssertUnwindSafe(|| {
+            // Dropped in reverse: every order is tried all the same.
+            let [a, b, c, d] = <[Handle; 4]>::try_from(handles).unwrap_or_else(|_| unreachable!("four handles"));
+            let (_a, _b, _c, _d) = (a, b, c, d);
+            std::panic::resume_unwind(Box::new("unwinding"));
+        }));
+        assert!(unwound.is_err());
+    });
+}
+
+#[test]
+fn handles_are_forgotten_in_any_order_when_their_thread_ends() {
+    thread_local! {
+        static KEPT: RefCell<Vec<Handle>> = const { RefCell::new(Vec::new()) };
+    }
+    in_every_order(|handles| {
+        let keep = move || KEPT.with_borrow_mut(|kept| kept.extend(handles));
+        thread::spawn(keep).join().unwrap();
+    });
+}
+
+// ---- the end of the process -------------------------------------------------
+
+static KEPT_FOR_EVER: OnceLock<(Jit, ResourceTracker, CallsWhenDropped)> = OnceLock::new();
+
+thread_local! {
+    static KEPT_BY_THE_THREAD: RefCell<Option<(CallsWhenDropped, ResourceTracker, Jit)>> = const { RefCell::new(None) };
+}
+
+/// Live code in a static, in the thread that ends the process, and in one that goes on calling it.
+fn keep_live_code() {
+    let Some(object) = object() else { return };
+    let live = || {
+        let jit = new_jit();
+        define_absolute(jit.main_dylib(), "count", count as *const () as u64);
+        let tracker = add(&jit, jit.main_dylib(), "object.o", &object);
+        let function = function::<extern "C" fn() -> i64>(&jit, "test");
+        (jit, tracker, function)
+    };
+    let (jit, tracker, function) = live();
+    let calling = function.clone();
+    assert!(KEPT_FOR_EVER.set((jit, tracker, CallsWhenDropped(function))).is_ok());
+    let (jit, tracker, function) = live();
+    KEPT_BY_THE_THREAD.set(Some((CallsWhenDropped(function), tracker, jit)));
+    let called = Arc::new(Barrier::new(2));
+    let seen = called.clone();
+    thread::spawn(move || {
+        assert_eq!(calling.call(), 40);
+        called.wait();
+        loop {
+            assert_eq!(calling.call(), 40);
+        }
+    });
+    seen.wait();
+}
+
+const CHILD: &str = "JITTISON_TEST_ENDS";
+
+/// Runs the calling test again in a process of its own, and sees it end well, and soon. True in that process.
+fn ends_well(test: &str) -> bool {
+    if std::env::var_os(CHILD).is_some() {
+        return true;
+    }
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--test-threads=1", "--nocapture"])
+        .env(CHILD, "1")
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let patience = Instant::now() + Duration::from_secs(60);
+    let status = loop {
+        match child.try_wait().unwrap() {
+            Some(status) => break status,
+            None if Instant::now() > patience => {
+                child.kill().unwrap();
+                panic!("the process does not end");
+            }
+            None => thread::sleep(Duration::from_millis(5)),
+        }
+    };
+    // A signal has no code, and a panic has another.
+    assert_eq!(status.code(), Some(0), "{status}");
+    false
+}
+
+#[test]
+fn a_process_that_returns_from_main_with_live_code_ends_well() {
+    if ends_well("forgetting::a_process_that_returns_from_main_with_live_code_ends_well") {
+        keep_live_code();
+    }
+}
+
+#[test]
+fn a_process_that_exits_with_live_code_ends_well() {
+    if ends_well("forgetting::a_process_that_exits_with_live_code_ends_well") {
+        keep_live_code();
+        std::process::exit(0);
+    }
+}
+
+#[test]
+fn a_process_that_is_exited_by_linked_code_ends_well() {
+    if ends_well("forgetting::a_process_that_is_exited_by_linked_code_ends_well") {
+        keep_live_code();
+        let Some(object) = c("extern void exit(int); long leave(void) { exit(0); return 1; }") else { return };
+        let jit = new_jit();
+        let _tracker = add(&jit, jit.main_dylib(), "leaves.o", &object);
+        long(&jit, "leave");
+        std::process::exit(1);
+    }
+}
+
+#[test]
+fn a_process_that_exits_while_another_thread_removes_and_adds_ends_well() {
+    if ends_well("forgetting::a_process_that_exits_while_another_thread_removes_and_adds_ends_well") {
+        keep_live_code();
+        let Some(object) = c("long churned(void) { return 3; }") else { return };
+        let (jit, _, _) = KEPT_FOR_EVER.get().expect("kept");
+        let begun = Barrier::new(2);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 0.. {
+                    let tracker = add(jit, jit.main_dylib(), "churned.o", &object);
+                    assert_eq!(long(jit, "churned"), 3);
+                    assert!(tracker.remove().unwrap().is_complete());
+                    if round == 10 {
+                        begun.wait();
+                    }
+                }
+            });
+            begun.wait();
+            std::process::exit(0);
+        });
+    }
+}
