@@ -39,16 +39,17 @@ fn lookups(symbols: usize) {
         let found = session.lookup(&order, &requests, RequiredState::Ready).unwrap();
         assert!(!found[0].address.is_null());
     };
-    one_and_two_threads(&format!("address of a ready symbol, of {symbols}"), 100_000, |_| timed(100_000, address));
-    one_and_two_threads(&format!("lookup of one ready symbol, of {symbols}"), 100_000, |_| timed(100_000, with_flags));
+    one_and_two_threads(&format!("address of a ready symbol, of {symbols}"), 1_000_000, |_| timed(1_000_000, address));
+    one_and_two_threads(&format!("lookup of one ready symbol, of {symbols}"), 400_000, |_| timed(400_000, with_flags));
 }
 
-/// A measurement on one thread, then on two at once.
+/// A measurement on one thread, then on two at once. Threads of their own in both cases, and long batches: a fresh thread
+/// has caches to fill, the allocator's among them.
 fn one_and_two_threads(what: &str, operations: usize, batch: impl Fn(usize) -> f64 + Sync) {
     let mut ratios = Vec::new();
     let mut both = || {
-        let one = batch(0);
-        let two = on_two_threads(operations, &batch);
+        let one = on_threads(1, operations, &batch);
+        let two = on_threads(2, operations, &batch);
         ratios.push(one / two);
         (one, two)
     };
@@ -64,16 +65,17 @@ fn one_and_two_threads(what: &str, operations: usize, batch: impl Fn(usize) -> f
 
 /// One thread's round of define, look up, remove; then two threads', each in a dylib of its own.
 fn churn(session: &ExecutionSession) {
+    const ROUND: usize = 200_000;
     let dylibs = [session.create_dylib("first").unwrap(), session.create_dylib("second").unwrap()];
     let round = |dylib: &JitDylib| {
-        timed(20_000, |index| {
+        timed(ROUND, |index| {
             let tracker = dylib.create_tracker().unwrap();
             define(&tracker, "only", index..index + 1);
             dylib.lookup(&[SymbolRequest::required(&format!("only{index}"))], RequiredState::Ready).unwrap();
             tracker.remove().unwrap();
         })
     };
-    one_and_two_threads("tracker, define, look up, remove; a dylib a thread", 20_000, |thread| round(&dylibs[thread]));
+    one_and_two_threads("tracker, define, look up, remove; a dylib a thread", ROUND, |thread| round(&dylibs[thread]));
 }
 
 fn dropped_trackers(dylib: &JitDylib) -> f64 {
@@ -130,16 +132,16 @@ fn timed(operations: usize, mut operation: impl FnMut(usize)) -> f64 {
     start.elapsed().as_secs_f64() * 1e9 / operations as f64
 }
 
-/// Nanoseconds of wall time per operation, when each of two threads does `operations`.
-fn on_two_threads(operations: usize, batch: impl Fn(usize) -> f64 + Sync) -> f64 {
+/// Nanoseconds of wall time per operation, when each of some threads does `operations`.
+fn on_threads(threads: usize, operations: usize, batch: impl Fn(usize) -> f64 + Sync) -> f64 {
     let start = Instant::now();
     std::thread::scope(|scope| {
-        for thread in 0..2 {
+        for thread in 0..threads {
             let batch = &batch;
             scope.spawn(move || batch(thread));
         }
     });
-    start.elapsed().as_secs_f64() * 1e9 / (2 * operations) as f64
+    start.elapsed().as_secs_f64() * 1e9 / (threads * operations) as f64
 }
 
 /// Runs rounds of a measurement, after one that is not counted, and prints them.
