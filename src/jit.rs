@@ -13,7 +13,7 @@ use crate::error::{ErrorKind, Result};
 use crate::host::{Function, FunctionPointer};
 use crate::layer::ObjectLinkingLayer;
 use crate::link::ObjectBuffer;
-use crate::memory::{MemoryManager, MemoryStatistics, MemoryUsage, SlabPool, SlabPoolOptions};
+use crate::memory::{MemoryManager, MemoryStatistics, MemoryUsage, Released, SlabPool, SlabPoolOptions};
 use crate::os::MappedFile;
 use crate::platform::{InitFiniRegistry, LazyReexports, ProcessSymbols, StubManager, dependencies_first};
 use crate::session::{
@@ -208,6 +208,17 @@ impl Jit {
         self.0.layer.memory().statistics()
     }
 
+    /// Gives the kernel every page of code memory that nothing lives in: for quiet moments, and when memory is short.
+    /// Links, calls and removals may go on meanwhile.
+    pub fn release_free(&self) -> Released {
+        self.0.layer.memory().release_free()
+    }
+
+    /// Gives the kernel every whole slab of code memory that nothing lives in; how many there were.
+    pub fn release_free_slabs(&self) -> usize {
+        self.0.layer.memory().release_free_slabs()
+    }
+
     fn find(&self, dylib: &JitDylib, name: &str) -> Result<LookupResult> {
         let order = dylib.search_order();
         let mut found = self.0.session.lookup(&order, &[SymbolRequest::required(name)], RequiredState::Ready)?;
@@ -253,6 +264,18 @@ impl JitBuilder {
     /// Bytes by which each pool of code memory grows.
     pub fn slab_size(mut self, bytes: u64) -> JitBuilder {
         self.pool.slab_size = bytes;
+        self
+    }
+
+    /// Bytes that code memory may hold; what goes beyond is refused.
+    pub fn memory_budget(mut self, bytes: u64) -> JitBuilder {
+        self.pool.budget = Some(bytes);
+        self
+    }
+
+    /// Whether code memory that nothing lives in goes back to the kernel by itself. It does unless told otherwise.
+    pub fn returns_memory(mut self, returns: bool) -> JitBuilder {
+        self.pool.returns_memory = returns;
         self
     }
 

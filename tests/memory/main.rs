@@ -2,9 +2,12 @@
 //! removing ask the system for nothing. One file per theme.
 
 mod accounting;
+mod budget;
+mod giving_back;
 mod mapper;
 mod process;
 mod protection;
+mod shards;
 mod slab;
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,0 +1,99 @@
+//! Shards: threads that link side by side take from slabs of their own; what belongs to one can be used by all before
+//! anybody is told that there is no more.
+
+use std::sync::Barrier;
+
+use jittison::base::Pool;
+use jittison::memory::{Finalized, MemoryManager, SlabPool, SlabPoolOptions};
+
+use crate::slab::{held, make, plan};
+
+fn sharded(shards: usize) -> SlabPool {
+    SlabPool::new(SlabPoolOptions { window_size: 64 << 20, shards, returns_memory: false, ..Default::default() })
+        .unwrap()
+}
+
+/// Runs `work` on `threads` threads at once.
+fn together<R: Send>(threads: usize, work: impl Fn(usize) -> R + Sync) -> Vec<R> {
+    let start = Barrier::new(threads);
+    std::thread::scope(|scope| {
+        let run = |thread| {
+            let (start, work) = (&start, &work);
+            scope.spawn(move || {
+                start.wait();
+                work(thread)
+            })
+        };
+        let threads: Vec<_> = (0..threads).map(run).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+fn slab_of(one: &dyn Finalized) -> u64 {
+    one.address(Pool::Data).value() >> 21
+}
+
+#[test]
+fn threads_one_after_the_other_take_from_slabs_of_their_own() {
+    let memory = sharded(8);
+    // Numbers of threads count up, so eight in a row have different homes.
+    let slabs: Vec<u64> =
+        (0..8).map(|_| together(1, |_| slab_of(&*make(&memory, &plan(64, 16, (16, 0))))).remove(0)).collect();
+    let distinct: std::collections::BTreeSet<_> = slabs.iter().collect();
+    assert!(distinct.len() >= 4, "{slabs:?}");
+}
+
+#[test]
+fn one_shard_means_one_slab_for_all() {
+    let memory = sharded(1);
+    let slabs = together(4, |_| slab_of(&*make(&memory, &plan(64, 16, (16, 0)))));
+    assert!(slabs.windows(2).all(|pair| pair[0] == pair[1]), "{slabs:?}");
+}
+
+#[test]
+fn every_byte_can_be_had_from_any_thread() {
+    for shards in [1, 2, 8] {
+        let memory = sharded(shards);
+        let fill = |_| {
+            let mut held = Vec::new();
+            while let Ok(one) = memory.allocate(&plan(0, 0, (64 << 10, 0))) {
+                held.push(one.finalize(Vec::new()).unwrap());
+            }
+            held
+        };
+        let alone = together(1, fill).remove(0);
+        let capacity = alone.len();
+        drop(alone);
+        let by_four: usize = together(4, fill).iter().map(Vec::len).sum();
+        assert_eq!(by_four, capacity, "with {shards} shards");
+        // Each slab belongs to the shard that opened it, and is there for the others all the same.
+        assert_eq!(together(1, fill).remove(0).len(), capacity, "with {shards} shards");
+        assert_eq!(held(&memory), (0, 0, 0));
+    }
+}
+
+#[test]
+fn allocations_of_many_threads_never_overlap_and_all_come_back() {
+    let memory = sharded(3);
+    together(4, |thread| {
+        let mut live = Vec::new();
+        for round in 0..3_000usize {
+            if live.len() > 60 || round % 3 == 2 && !live.is_empty() {
+                let (mut one, mark): (Box<dyn jittison::memory::InFlight>, u8) =
+                    live.swap_remove(round * 7 % live.len());
+                for pool in Pool::ALL {
+                    assert!(one.working(pool).iter().all(|byte| *byte == mark), "another thread wrote here");
+                }
+                continue;
+            }
+            let size = (round * 37 % 5_000) as u64;
+            let mut one = memory.allocate(&plan(size, size / 2, (size / 3, 0))).unwrap();
+            let mark = (thread * 61 + round) as u8;
+            for pool in Pool::ALL {
+                one.working(pool).fill(mark);
+            }
+            live.push((one, mark));
+        }
+    });
+    assert_eq!(held(&memory), (0, 0, 0));
+}
