@@ -6,13 +6,21 @@
 mod addr;
 mod name;
 mod pool;
+mod slots;
 
 pub use addr::ExecutorAddr;
 pub use name::Name;
 pub use pool::Pool;
+pub(crate) use slots::Slots;
 
 /// Rounds up to a multiple of `align`, a power of two; `None` when that does not fit.
 pub(crate) fn align_up(value: u64, align: u64) -> Option<u64> {
     debug_assert!(align.is_power_of_two());
     Some(value.checked_add(align - 1)? & !(align - 1))
+}
+
+/// Whether a table of this length and capacity holds so little that it should be made smaller, to twice its length: rarely
+/// enough that it costs nothing to speak of.
+pub(crate) fn is_sparse(length: usize, capacity: usize) -> bool {
+    capacity > 64 && length < capacity / 8
 }

@@ -7,7 +7,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::base::{ExecutorAddr, Name};
 use crate::error::Result;
 use crate::layer::plugin::{LinkHooks, LinkOrigin, LinkPlugin};
-use crate::link::{ExternalSymbol, LinkGraph, ObjectBuffer, ObjectInterface, PlacedLink, PlannedLink};
+use crate::link::{ExternalSymbol, InterfaceSymbol, LinkGraph, ObjectBuffer, ObjectInterface, PlacedLink, PlannedLink};
 use crate::memory::{Finalized, MemoryManager, MemoryUsage};
 use crate::session::{
     JitDylib, Ledger, LookupResult, MaterializationResponsibility, MaterializationUnit, RequiredState, ResourceKey,
@@ -222,21 +222,22 @@ fn finish(
 /// What an object promises: its global definitions, and a symbol without address for its initialisers. An object that
 /// defines nothing gets that symbol too, so that it can be asked for.
 fn promised(interface: ObjectInterface, object: &str, sequence: u64) -> Vec<(Name, SymbolFlags)> {
+    let names = Name::all_of(interface.symbols.iter().map(|symbol| symbol.name.as_str()));
     let mut symbols: Vec<(Name, SymbolFlags)> = Vec::with_capacity(interface.symbols.len() + 1);
-    for symbol in interface.symbols {
-        let set = [
-            (symbol.is_weak, SymbolFlags::WEAK),
-            (symbol.is_common, SymbolFlags::COMMON),
-            (symbol.is_exported, SymbolFlags::EXPORTED),
-            (symbol.is_callable, SymbolFlags::CALLABLE),
-            (symbol.is_absolute, SymbolFlags::ABSOLUTE),
-        ];
-        let flags =
-            set.into_iter().filter(|(is_set, _)| *is_set).fold(SymbolFlags::NONE, |flags, (_, flag)| flags | flag);
-        symbols.push((Name::from(symbol.name), flags));
-    }
+    symbols.extend(names.zip(interface.symbols.iter().map(flags_of)));
     if interface.has_initializers || symbols.is_empty() {
         symbols.push((Name::from(format!("{object}#{sequence}.initializers")), SymbolFlags::SIDE_EFFECTS_ONLY));
     }
     symbols
+}
+
+fn flags_of(symbol: &InterfaceSymbol) -> SymbolFlags {
+    let set = [
+        (symbol.is_weak, SymbolFlags::WEAK),
+        (symbol.is_common, SymbolFlags::COMMON),
+        (symbol.is_exported, SymbolFlags::EXPORTED),
+        (symbol.is_callable, SymbolFlags::CALLABLE),
+        (symbol.is_absolute, SymbolFlags::ABSOLUTE),
+    ];
+    set.into_iter().filter(|(is_set, _)| *is_set).fold(SymbolFlags::NONE, |flags, (_, flag)| flags | flag)
 }

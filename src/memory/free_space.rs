@@ -49,6 +49,8 @@ const MANTISSA_BITS: u32 = 5;
 const SUB_BINS: u32 = 1 << MANTISSA_BITS;
 /// Exponents; 28 of them can occur for sizes that fit in 32 bits.
 const TOP_BINS: u32 = 32;
+/// So many nodes are kept when they stand for nothing.
+const LARGE: usize = 1024;
 /// How many ranges of its own bin a request looks at before it rounds up.
 const NEAR_LOOKS: usize = 8;
 
@@ -87,8 +89,11 @@ pub(crate) struct FreeSpace {
     /// The first free range of each bin.
     heads: Box<[u32]>,
     nodes: Vec<Node>,
-    /// The first of the spare nodes.
+    /// The first of the spare nodes, and how many there are.
     spare: u32,
+    spares: usize,
+    /// When so few nodes stand for something, it is worth a look whether some can go.
+    trim_at: usize,
     /// The last range of the row.
     last: u32,
     /// Where the last of what was added ends.
@@ -131,6 +136,8 @@ impl FreeSpace {
             heads: vec![NONE; (TOP_BINS * SUB_BINS) as usize].into_boxed_slice(),
             nodes: Vec::new(),
             spare: NONE,
+            spares: 0,
+            trim_at: 0,
             last: NONE,
             end: 0,
             granules: 0,
@@ -234,6 +241,31 @@ impl FreeSpace {
             self.absorb_next(index);
         }
         self.enter_bin(index);
+        if self.nodes.len() - self.spares <= self.trim_at && self.nodes.len() > LARGE {
+            self.trim();
+        }
+    }
+
+    /// Gives the memory of spare nodes back that stand behind the last one in use. Ids that are out keep their nodes.
+    fn trim(&mut self) {
+        let in_use = self.nodes.iter().rposition(|node| node.state != State::Spare).map_or(0, |last| last + 1);
+        self.nodes.truncate(in_use);
+        self.nodes.shrink_to(in_use.next_power_of_two());
+        (self.spare, self.spares) = (NONE, 0);
+        for index in (0..in_use).rev().filter(|index| self.nodes[*index].state == State::Spare).collect::<Vec<_>>() {
+            self.make_spare(index as u32);
+        }
+        // Again when half as many are left, whatever stood in the way by then: so it happens seldom.
+        self.trim_at = (in_use - self.spares) / 2;
+    }
+
+    /// Stands a node aside until another range needs one.
+    fn make_spare(&mut self, index: u32) {
+        let spare = std::mem::replace(&mut self.spare, index);
+        let node = self.node_mut(index);
+        node.state = State::Spare;
+        node.bin_after = spare;
+        self.spares += 1;
     }
 
     /// Offset and length of a range in use; (0, 0) for an id that names none.
@@ -390,12 +422,14 @@ impl FreeSpace {
         let mut index = self.spare;
         if index != NONE {
             self.spare = self.node(index).bin_after;
+            self.spares -= 1;
             *self.node_mut(index) = node;
         } else {
             // Every node stands for at least one of at most `NONE` granules, so
             // an index never reaches `NONE`.
             index = self.nodes.len() as u32;
             self.nodes.push(node);
+            self.trim_at = self.nodes.len() / 8;
         }
         self.join(before, index);
         self.join(index, after);
@@ -420,10 +454,7 @@ impl FreeSpace {
         let swallowed = *self.node(next);
         self.node_mut(index).granules += swallowed.granules;
         self.join(index, swallowed.after);
-        let spare = std::mem::replace(&mut self.spare, next);
-        let node = self.node_mut(next);
-        node.state = State::Spare;
-        node.bin_after = spare;
+        self.make_spare(next);
     }
 
     /// Where a range ends.

@@ -10,6 +10,8 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::base::is_sparse;
+use crate::session::edges::Edges;
 use crate::session::reclaim::newest_first;
 use crate::session::resource_tracker::{ResourceKey, TrackerCore};
 use crate::session::tracker_gate::Unpin;
@@ -23,9 +25,9 @@ pub(crate) struct PinGraph {
 struct Node {
     core: Arc<TrackerCore>,
     /// Pins held on this tracker, by tracker.
-    dependants: FxHashMap<ResourceKey, usize>,
+    dependants: Edges,
     /// Pins that this tracker holds, by tracker.
-    depends_on: FxHashMap<ResourceKey, usize>,
+    depends_on: Edges,
 }
 
 impl PinGraph {
@@ -34,14 +36,14 @@ impl PinGraph {
         if from.key == to.key {
             return true;
         }
-        if self.nodes.get(&from.key).is_some_and(|node| node.depends_on.contains_key(&to.key)) {
+        if self.nodes.get(&from.key).is_some_and(|node| node.depends_on.contains(to.key)) {
             return true;
         }
         if !from.gate.mark_dependencies() || !to.gate.pin_dependant() {
             return false;
         }
-        *self.node(from).depends_on.entry(to.key).or_default() += 1;
-        *self.node(to).dependants.entry(from.key).or_default() += 1;
+        self.node(from).depends_on.add(to.key, 1);
+        self.node(to).dependants.add(from.key, 1);
         true
     }
 
@@ -52,22 +54,22 @@ impl PinGraph {
             let marked = destination.gate.mark_dependencies();
             debug_assert!(marked, "the destination is live: its dylib is locked");
         }
-        for (to, count) in moved.depends_on {
+        for (to, count) in moved.depends_on.into_counts() {
             if let Some(node) = self.nodes.get_mut(&to) {
-                node.dependants.remove(&source.key);
+                node.dependants.remove(source.key);
             }
             self.reattach(destination.key, to, count, destination);
         }
-        for (from, count) in moved.dependants {
+        for (from, count) in moved.dependants.into_counts() {
             if let Some(node) = self.nodes.get_mut(&from) {
-                node.depends_on.remove(&source.key);
+                node.depends_on.remove(source.key);
             }
             self.reattach(from, destination.key, count, destination);
         }
     }
 
     fn reattach(&mut self, from: ResourceKey, to: ResourceKey, count: usize, destination: &Arc<TrackerCore>) {
-        if from == to || self.nodes.get(&from).is_some_and(|node| node.depends_on.contains_key(&to)) {
+        if from == to || self.nodes.get(&from).is_some_and(|node| node.depends_on.contains(to)) {
             // An edge inside the merged tracker, or one that it has already: this pin is one too many. The other end is
             // live, or still pinned by the destination, so nothing is left to do.
             let held = if to == destination.key { destination } else { &self.nodes[&to].core };
@@ -79,7 +81,7 @@ impl PinGraph {
         for (key, other, outgoing) in [(from, to, true), (to, from, false)] {
             if let Some(node) = self.nodes.get_mut(&key) {
                 let edges = if outgoing { &mut node.depends_on } else { &mut node.dependants };
-                *edges.entry(other).or_default() += count;
+                edges.add(other, count);
             }
         }
     }
@@ -87,10 +89,13 @@ impl PinGraph {
     /// `core` was reclaimed: drops the pins it holds. Returns the trackers that became free, claimed.
     pub(crate) fn release(&mut self, core: &TrackerCore) -> Vec<Arc<TrackerCore>> {
         let Some(gone) = self.nodes.remove(&core.key) else { return Vec::new() };
+        if is_sparse(self.nodes.len(), self.nodes.capacity()) {
+            self.nodes.shrink_to(self.nodes.len() * 2);
+        }
         let mut freed = Vec::new();
-        for (to, count) in gone.depends_on {
+        for (to, count) in gone.depends_on.into_counts() {
             let Some(node) = self.nodes.get_mut(&to) else { continue };
-            node.dependants.remove(&core.key);
+            node.dependants.remove(core.key);
             let held = node.core.clone();
             match held.gate.unpin_dependants(count) {
                 Unpin::Nothing => {}
@@ -100,9 +105,9 @@ impl PinGraph {
             self.forget_if_bare(to);
         }
         // Those of a ring that are reclaimed after this one must not look for it.
-        for from in gone.dependants.into_keys() {
+        for (from, _) in gone.dependants.into_counts() {
             if let Some(node) = self.nodes.get_mut(&from) {
-                node.depends_on.remove(&core.key);
+                node.depends_on.remove(core.key);
             }
         }
         freed
@@ -145,7 +150,7 @@ impl PinGraph {
         self.cores(self.nodes.get(&key).map(|node| &node.dependants))
     }
 
-    fn cores(&self, keys: Option<&FxHashMap<ResourceKey, usize>>) -> Vec<Arc<TrackerCore>> {
+    fn cores(&self, keys: Option<&Edges>) -> Vec<Arc<TrackerCore>> {
         let nodes = keys.into_iter().flat_map(|keys| keys.keys()).filter_map(|key| self.nodes.get(key));
         nodes.map(|node| node.core.clone()).collect()
     }
@@ -153,8 +158,8 @@ impl PinGraph {
     fn node(&mut self, core: &Arc<TrackerCore>) -> &mut Node {
         self.nodes.entry(core.key).or_insert_with(|| Node {
             core: core.clone(),
-            dependants: FxHashMap::default(),
-            depends_on: FxHashMap::default(),
+            dependants: Edges::default(),
+            depends_on: Edges::default(),
         })
     }
 

@@ -6,9 +6,7 @@
 
 use std::fmt;
 
-use slotmap::SlotMap;
-
-use crate::base::ExecutorAddr;
+use crate::base::{ExecutorAddr, Slots};
 use crate::error::{Error, ErrorKind, Result};
 use crate::session::dependants::PinGraph;
 use crate::session::dispatch::Dispatcher;
@@ -55,7 +53,7 @@ pub(crate) type ManagerList = Arc<[Arc<dyn ResourceManager>]>;
 struct SessionOwner(Arc<SessionInner>);
 
 pub(crate) struct SessionInner {
-    dylibs: Mutex<SlotMap<DylibId, Arc<DylibInner>>>,
+    dylibs: Mutex<Slots<DylibId, Arc<DylibInner>>>,
     dylibs_created: AtomicU64,
     managers: Mutex<Vec<Arc<dyn ResourceManager>>>,
     /// Counts registrations; starts above what a new dylib's list says.
@@ -84,7 +82,7 @@ impl ExecutionSession {
     /// A session with settings.
     pub fn with_options(options: SessionOptions) -> ExecutionSession {
         ExecutionSession(Arc::new(SessionOwner(Arc::new(SessionInner {
-            dylibs: Mutex::new(SlotMap::with_key()),
+            dylibs: Mutex::new(Slots::new()),
             dylibs_created: AtomicU64::new(0),
             managers: Mutex::new(Vec::new()),
             managers_version: AtomicU64::new(1),

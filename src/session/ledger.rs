@@ -10,6 +10,7 @@ use std::hash::BuildHasher;
 
 use rustc_hash::FxBuildHasher;
 
+use crate::base::is_sparse;
 use crate::session::resource_tracker::ResourceKey;
 use crate::sync::{Mutex, Rank};
 
@@ -28,7 +29,8 @@ impl<R> Ledger<R> {
 
     /// Adds `resource` under `key`.
     pub fn record(&self, key: ResourceKey, resource: R) {
-        self.shard(key).lock().entry(key).or_default().push(resource);
+        // Most keys own one thing of a kind.
+        self.shard(key).lock().entry(key).or_insert_with(|| Vec::with_capacity(1)).push(resource);
     }
 
     /// Puts everything of `source` under `destination`, behind what is there.
@@ -48,7 +50,14 @@ impl<R> Ledger<R> {
 
     /// Everything under `key`, in the order it was recorded. The key is empty afterwards.
     pub fn take(&self, key: ResourceKey) -> Vec<R> {
-        self.shard(key).lock().remove(&key).unwrap_or_default()
+        let mut shard = self.shard(key).lock();
+        let taken = shard.remove(&key).unwrap_or_default();
+        // A ledger that was large once gives its memory back.
+        if is_sparse(shard.len(), shard.capacity()) {
+            let kept = shard.len() * 2;
+            shard.shrink_to(kept);
+        }
+        taken
     }
 
     /// Looks at what is under `key`, under the shard's lock: only for bookkeeping.

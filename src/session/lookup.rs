@@ -93,6 +93,33 @@ pub(crate) struct Waiter {
     pub(crate) dylib: Arc<DylibInner>,
 }
 
+/// The lookups that wait for one symbol. Mostly none, so it takes one word.
+#[derive(Default)]
+#[allow(clippy::box_collection)]
+pub(crate) struct Waiters(Option<Box<Vec<Waiter>>>);
+
+impl Waiters {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    pub(crate) fn push(&mut self, waiter: Waiter) {
+        self.0.get_or_insert_default().push(waiter);
+    }
+
+    /// Takes out those that `is_served` says, in the order in which they came.
+    pub(crate) fn take_served(&mut self, is_served: impl Fn(&Waiter) -> bool) -> Vec<Waiter> {
+        let Some(waiting) = self.0.take() else { return Vec::new() };
+        let (served, left): (Vec<Waiter>, Vec<Waiter>) = waiting.into_iter().partition(is_served);
+        self.0 = (!left.is_empty()).then(|| Box::new(left));
+        served
+    }
+
+    pub(crate) fn into_vec(self) -> Vec<Waiter> {
+        self.0.map_or_else(Vec::new, |waiting| *waiting)
+    }
+}
+
 /// A symbol as its table knows it.
 pub(crate) struct Found<'a> {
     pub(crate) address: ExecutorAddr,

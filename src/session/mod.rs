@@ -42,6 +42,7 @@
 mod aliases;
 mod dependants;
 mod dispatch;
+mod edges;
 mod emission;
 mod error_reporter;
 mod execution_session;

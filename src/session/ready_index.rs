@@ -11,7 +11,7 @@ use std::collections::HashMap;
 
 use rustc_hash::FxBuildHasher;
 
-use crate::base::{ExecutorAddr, Name};
+use crate::base::{ExecutorAddr, Name, is_sparse};
 use crate::session::symbol::{SymbolFlags, SymbolId};
 use crate::sync::ReadMostly;
 
@@ -58,7 +58,7 @@ impl ReadyIndex {
                     symbols.remove(name);
                 }
                 // An index that was large once gives its memory back.
-                if symbols.len() < symbols.capacity() / 8 {
+                if is_sparse(symbols.len(), symbols.capacity()) {
                     symbols.shrink_to(symbols.len() * 2);
                 }
             });

@@ -4,18 +4,18 @@
 //! transferring it, overriding a weak symbol and removing one name each cost what they touch, and cannot disagree.
 //!
 //! ```text
-//!   names: "foo" ─► SymbolId ─► Symbol { owner ─► TrackerRecord { first, count } , unit ─► UnitRecord { symbols } }
+//!   names: "foo" ─► SymbolId ─► Symbol { name, owner ─► TrackerRecord { first, count } , unit ─► UnitRecord { symbols } }
 //!                                   ▲ previous / next: the owner's list │
 //! ```
 
-use std::collections::HashMap;
+use std::hash::BuildHasher;
 
+use hashbrown::HashTable;
 use rustc_hash::FxBuildHasher;
-use slotmap::SlotMap;
 
-use crate::base::{ExecutorAddr, Name};
+use crate::base::{ExecutorAddr, Name, Slots, is_sparse};
 use crate::session::jit_dylib::DylibInner;
-use crate::session::lookup::{Completion, Found, Waiter};
+use crate::session::lookup::{Completion, Found, Waiters};
 use crate::session::materialization::MaterializationUnit;
 use crate::session::ready_index::{Popularity, ReadyIndex, ReadySymbol};
 use crate::session::resource_tracker::{TrackerCore, TrackerId};
@@ -29,10 +29,11 @@ slotmap::new_key_type! {
 pub(crate) struct SymbolTable {
     /// Copies of entries, for readers without the lock.
     ready: Arc<ReadyIndex>,
-    names: HashMap<Name, SymbolId, FxBuildHasher>,
-    symbols: SlotMap<SymbolId, Symbol>,
-    units: SlotMap<UnitId, UnitRecord>,
-    trackers: SlotMap<TrackerId, TrackerRecord>,
+    /// By the names in the entries.
+    names: HashTable<SymbolId>,
+    symbols: Slots<SymbolId, Symbol>,
+    units: Slots<UnitId, UnitRecord>,
+    trackers: Slots<TrackerId, TrackerRecord>,
 }
 
 pub(crate) struct Symbol {
@@ -48,7 +49,7 @@ pub(crate) struct Symbol {
     /// Where it is defined, for errors.
     pub(crate) place: Arc<str>,
     /// Lookups that wait for it.
-    pub(crate) waiters: Vec<Waiter>,
+    pub(crate) waiters: Waiters,
     /// Whether the waiting graph knows groups that wait for it.
     pub(crate) has_dependants: bool,
     /// What an alias stands for, once somebody has looked for it.
@@ -95,15 +96,15 @@ impl SymbolTable {
     pub(crate) fn new(ready: Arc<ReadyIndex>) -> SymbolTable {
         SymbolTable {
             ready,
-            names: HashMap::default(),
-            symbols: SlotMap::default(),
-            units: SlotMap::default(),
-            trackers: SlotMap::default(),
+            names: HashTable::new(),
+            symbols: Slots::new(),
+            units: Slots::new(),
+            trackers: Slots::new(),
         }
     }
 
     pub(crate) fn find(&self, name: &str) -> Option<SymbolId> {
-        self.names.get(name).copied()
+        self.names.find(hash(name), |id| self.symbols[*id].name.as_str() == name).copied()
     }
 
     pub(crate) fn symbol(&self, id: SymbolId) -> Option<&Symbol> {
@@ -201,9 +202,10 @@ impl SymbolTable {
     /// Adds a symbol whose name is free. The owner must have a record.
     pub(crate) fn insert(&mut self, new: NewSymbol) -> SymbolId {
         let NewSymbol { name, flags, size, owner, unit, state, address, place } = new;
-        debug_assert!(!self.names.contains_key(&name));
+        debug_assert!(self.find(&name).is_none());
+        let hash_of_name = hash(&name);
         let id = self.symbols.insert(Symbol {
-            name: name.clone(),
+            name,
             flags,
             size,
             state,
@@ -211,14 +213,14 @@ impl SymbolTable {
             owner,
             unit,
             place,
-            waiters: Vec::new(),
+            waiters: Waiters::default(),
             has_dependants: false,
             alias_of: None,
             popularity: Popularity::Never,
             previous: None,
             next: None,
         });
-        self.names.insert(name, id);
+        self.names.insert_unique(hash_of_name, id, |id| hash(&self.symbols[*id].name));
         // The owner's list goes through the entry itself (S1).
         self.link(id, owner);
         if let Some(record) = unit.and_then(|unit| self.units.get_mut(unit)) {
@@ -230,8 +232,8 @@ impl SymbolTable {
     /// Takes one symbol out: of the names, of its owner's list, of its lazy unit's symbols.
     pub(crate) fn remove(&mut self, id: SymbolId) -> Option<RemovedSymbol> {
         self.unlink(id);
+        self.forget_name(id);
         let symbol = self.symbols.remove(id)?;
-        self.names.remove(&symbol.name);
         if symbol.popularity == Popularity::Indexed {
             self.ready.remove(std::iter::once(&symbol.name));
         }
@@ -248,15 +250,27 @@ impl SymbolTable {
         let mut removed = Vec::with_capacity(std::mem::take(&mut record.symbol_count));
         let mut units = Vec::new();
         while let Some(id) = next {
+            self.forget_name(id);
             let Some(symbol) = self.symbols.remove(id) else { break };
             next = symbol.next;
-            self.names.remove(&symbol.name);
             units.extend(symbol.unit.and_then(|unit| self.units.remove(unit)));
             removed.push(RemovedSymbol { id, symbol });
         }
         let is_indexed = |removed: &&RemovedSymbol| removed.symbol.popularity == Popularity::Indexed;
         self.ready.remove(removed.iter().filter(is_indexed).map(|removed| &removed.symbol.name));
         (removed, units)
+    }
+
+    /// Takes the name of an entry out, which is still there.
+    fn forget_name(&mut self, id: SymbolId) {
+        let Some(symbol) = self.symbols.get(id) else { return };
+        if let Ok(found) = self.names.find_entry(hash(&symbol.name), |other| *other == id) {
+            found.remove();
+        }
+        // A table that was large once gives its memory back.
+        if is_sparse(self.names.len(), self.names.capacity()) {
+            self.names.shrink_to(self.names.len() * 2, |id| hash(&self.symbols[*id].name));
+        }
     }
 
     /// Gives everything that `source` owns to `destination` and drops the source's record.
@@ -278,9 +292,7 @@ impl SymbolTable {
         if symbol.waiters.is_empty() {
             return;
         }
-        let (served, waiting): (Vec<Waiter>, _) =
-            std::mem::take(&mut symbol.waiters).into_iter().partition(|waiter| waiter.query.is_served_by(state));
-        symbol.waiters = waiting;
+        let served = symbol.waiters.take_served(|waiter| waiter.query.is_served_by(state));
         let found = Found { address: symbol.address, flags: symbol.flags, id, name: &symbol.name };
         completions.extend(served.into_iter().filter_map(|waiter| waiter.satisfy(&found)));
     }
@@ -328,6 +340,10 @@ impl SymbolTable {
             }
         }
     }
+}
+
+fn hash(name: &str) -> u64 {
+    FxBuildHasher.hash_one(name)
 }
 
 impl TrackerRecord {

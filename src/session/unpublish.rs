@@ -58,7 +58,7 @@ fn fail_waiters(dylib: &Arc<DylibInner>, symbols: Vec<RemovedSymbol>, cause: &Er
     }
     let at_work = |state| !matches!(state, SymbolState::NeverSearched | SymbolState::Ready);
     let names = symbols.iter().filter(|r| at_work(r.symbol.state)).map(|r| r.symbol.name.to_string()).collect();
-    let waiters: Vec<Waiter> = symbols.into_iter().flat_map(|removed| removed.symbol.waiters).collect();
+    let waiters: Vec<Waiter> = symbols.into_iter().flat_map(|removed| removed.symbol.waiters.into_vec()).collect();
     let error =
         ErrorKind::FailedToMaterialize { dylib: dylib.name.to_string(), symbols: names, cause: cause.clone() }.into();
     let completions: Vec<_> = waiters.into_iter().filter_map(|waiter| waiter.query.fail(&error)).collect();

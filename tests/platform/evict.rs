@@ -63,7 +63,9 @@ fn twenty_thousand_modules_evicted_at_once_by_two_threads_leave_nothing() {
     assert_eq!((held(&jit).0, jit.layer().key_count()), (1, 1), "only the library");
     assert!(library.clear().unwrap().is_empty());
     assert_eq!((held(&jit), jit.layer().key_count()), ((0, 0, 0), 0));
-    assert_eq!(jit.memory_statistics().free_ranges, 3, "one for each pool");
+    // One for each pool of each part that the two threads and this one took from.
+    let ranges = jit.memory_statistics().free_ranges;
+    assert!(ranges.is_multiple_of(3) && ranges <= 9, "{ranges}");
 }
 
 #[test]

@@ -208,6 +208,20 @@ fn a_part_of_a_long_range_can_be_taken_and_merges_again() {
 }
 
 #[test]
+fn records_of_what_is_gone_are_given_back() {
+    let mut space = space_of(100_000);
+    space.add(200_000, 50_000);
+    let (kept, _) = space.allocate(1, 1).unwrap();
+    for _ in 0..3 {
+        let ids: Vec<_> = (0..100_000).map(|_| space.allocate(1, 1).unwrap().0).collect();
+        assert!(space.heap_bytes() > 2_000_000);
+        ids.into_iter().for_each(|id| space.free(id));
+        assert!(space.heap_bytes() < 200_000, "{}", space.heap_bytes());
+        assert_eq!((space.free_granules(), space.free_ranges(), space.range(kept)), (149_999, 2, (0, 1)));
+    }
+}
+
+#[test]
 fn nothing_counts_as_one() {
     let mut space = space_of(1);
     assert_eq!(space.allocate(0, 1), Some((RangeId(0), 0)));

@@ -1,0 +1,292 @@
+//! [`Slots`]: values under generational keys, as in `slotmap`, in pages that are given back when they are empty.
+//!
+//! A table that once held a million symbols and holds ten is as small as one that never held more. Keys are `slotmap`'s, and
+//! mean what they mean there: a key of a value that is gone names nothing, even when its slot is used again. Inserting,
+//! finding and removing take constant time, and no value ever moves.
+
+use std::marker::PhantomData;
+use std::ops::{Index, IndexMut};
+
+use slotmap::{Key, KeyData};
+
+pub(crate) struct Slots<K: Key, V> {
+    pages: Vec<Page<V>>,
+    /// Pages with room, those without memory among them; the last one is filled next.
+    with_room: Vec<u32>,
+    /// A page that became empty and keeps its memory, so that a value that comes and goes costs no allocation.
+    spare: Option<u32>,
+    count: usize,
+    keys: PhantomData<fn(K) -> K>,
+}
+
+struct Page<V> {
+    /// One bit for each slot that holds a value.
+    occupied: u64,
+    /// `None` while the page holds nothing.
+    slots: Option<Box<[Slot<V>]>>,
+    /// What versions of slots start from when the page is made anew: above all that were ever given out.
+    first_version: u32,
+}
+
+struct Slot<V> {
+    version: u32,
+    value: Option<V>,
+}
+
+impl<K: Key, V> Slots<K, V> {
+    pub(crate) fn new() -> Slots<K, V> {
+        Slots { pages: Vec::new(), with_room: Vec::new(), spare: None, count: 0, keys: PhantomData }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.count
+    }
+
+    pub(crate) fn insert(&mut self, value: V) -> K {
+        self.insert_with_key(|_| value)
+    }
+
+    pub(crate) fn insert_with_key(&mut self, make: impl FnOnce(K) -> V) -> K {
+        let number = self.page_with_room();
+        if self.spare == Some(number) {
+            self.spare = None;
+        }
+        let page = &mut self.pages[number as usize];
+        let slots = page.slots.get_or_insert_with(|| {
+            (0..capacity(number)).map(|_| Slot { version: page.first_version, value: None }).collect()
+        });
+        let at = page.occupied.trailing_ones();
+        let slot = &mut slots[at as usize];
+        let key = key(first_slot(number) + at, slot.version);
+        slot.value = Some(make(key));
+        page.occupied |= 1 << at;
+        if page.occupied.count_ones() == capacity(number) {
+            self.with_room.pop();
+        }
+        self.count += 1;
+        key
+    }
+
+    pub(crate) fn get(&self, key: K) -> Option<&V> {
+        let (number, at, version) = parts(key);
+        let slot = self.pages.get(number as usize)?.slots.as_ref()?.get(at)?;
+        if slot.version == version { slot.value.as_ref() } else { None }
+    }
+
+    pub(crate) fn get_mut(&mut self, key: K) -> Option<&mut V> {
+        let (number, at, version) = parts(key);
+        let slot = self.pages.get_mut(number as usize)?.slots.as_mut()?.get_mut(at)?;
+        if slot.version == version { slot.value.as_mut() } else { None }
+    }
+
+    pub(crate) fn remove(&mut self, key: K) -> Option<V> {
+        let (number, at, version) = parts(key);
+        let page = self.pages.get_mut(number as usize)?;
+        let slot = page.slots.as_mut()?.get_mut(at)?;
+        if slot.version != version {
+            return None;
+        }
+        let value = slot.value.take()?;
+        slot.version = next(version);
+        if page.occupied.count_ones() == capacity(number) {
+            self.with_room.push(number);
+        }
+        page.occupied &= !(1 << at);
+        self.count -= 1;
+        if page.occupied == 0 {
+            self.retire(number);
+        }
+        Some(value)
+    }
+
+    pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
+        self.pages.iter().filter_map(|page| page.slots.as_ref()).flatten().filter_map(|slot| slot.value.as_ref())
+    }
+
+    fn page_with_room(&mut self) -> u32 {
+        if let Some(number) = self.with_room.last() {
+            return *number;
+        }
+        let number = self.pages.len() as u32;
+        self.pages.push(Page { occupied: 0, slots: None, first_version: FIRST_VERSION });
+        self.with_room.push(number);
+        number
+    }
+
+    /// Gives the memory of an empty page back, but for one.
+    fn retire(&mut self, number: u32) {
+        if *self.spare.get_or_insert(number) == number {
+            return;
+        }
+        let page = &mut self.pages[number as usize];
+        if let Some(slots) = page.slots.take() {
+            page.first_version = slots.iter().map(|slot| slot.version).fold(page.first_version, u32::max);
+        }
+    }
+}
+
+/// Pages grow up to their full size, so that a table of a few values takes little: 4, 4, 8, 16, 32, 64, 64, …
+fn capacity(page: u32) -> u32 {
+    match page {
+        0 => SMALLEST,
+        1..=4 => SMALLEST << (page - 1),
+        _ => LARGEST,
+    }
+}
+
+fn first_slot(page: u32) -> u32 {
+    match page {
+        0 => 0,
+        1..=4 => SMALLEST << (page - 1),
+        _ => (page - 4) * LARGEST,
+    }
+}
+
+/// The page of a slot, and its place there.
+fn place_of(slot: u32) -> (u32, usize) {
+    let page = match slot {
+        0..SMALLEST => 0,
+        SMALLEST..LARGEST => (slot / SMALLEST).ilog2() + 1,
+        _ => slot / LARGEST + 4,
+    };
+    (page, (slot - first_slot(page)) as usize)
+}
+
+impl<K: Key, V> Index<K> for Slots<K, V> {
+    type Output = V;
+    fn index(&self, key: K) -> &V {
+        self.get(key).expect("the key names a value")
+    }
+}
+
+impl<K: Key, V> IndexMut<K> for Slots<K, V> {
+    fn index_mut(&mut self, key: K) -> &mut V {
+        self.get_mut(key).expect("the key names a value")
+    }
+}
+
+fn key<K: Key>(slot: u32, version: u32) -> K {
+    KeyData::from_ffi(u64::from(version) << 32 | u64::from(slot)).into()
+}
+
+/// The page, the place in it, and the version.
+fn parts<K: Key>(key: K) -> (u32, usize, u32) {
+    let data = key.data().as_ffi();
+    let (page, at) = place_of(data as u32);
+    (page, at, (data >> 32) as u32)
+}
+
+/// `slotmap`'s keys have odd versions. After two thousand million uses of one slot they begin again, as there.
+fn next(version: u32) -> u32 {
+    version.wrapping_add(2)
+}
+
+const FIRST_VERSION: u32 = 1;
+
+const SMALLEST: u32 = 4;
+
+/// As many slots as a word has bits.
+const LARGEST: u32 = 64;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    slotmap::new_key_type! { struct TestKey; }
+
+    fn allocated_pages(slots: &Slots<TestKey, String>) -> usize {
+        slots.pages.iter().filter(|page| page.slots.is_some()).count()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
+
+        #[test]
+        fn it_agrees_with_a_map_and_no_old_key_ever_names_a_new_value(
+            steps in prop::collection::vec((0..5u8, any::<usize>()), 1..1500),
+        ) {
+            let (mut slots, mut live, mut gone) = (Slots::<TestKey, String>::new(), HashMap::new(), Vec::new());
+            for (kind, pick) in steps {
+                // Phases of growth and of shrinking, so that pages come and go.
+                if (kind < 3) == (pick % 7 < 5) || live.is_empty() {
+                    let key = slots.insert_with_key(|key| format!("{key:?} {pick}"));
+                    prop_assert!(!gone.contains(&key));
+                    prop_assert_eq!(live.insert(key, format!("{key:?} {pick}")), None);
+                } else {
+                    let key = *live.keys().nth(pick % live.len()).unwrap();
+                    prop_assert_eq!(slots.remove(key), live.remove(&key));
+                    gone.push(key);
+                }
+                prop_assert_eq!(slots.len(), live.len());
+            }
+            for key in &gone {
+                prop_assert_eq!(slots.get(*key), None);
+                prop_assert_eq!(slots.remove(*key), None);
+            }
+            for (key, value) in &live {
+                prop_assert_eq!(slots.get(*key), Some(value));
+            }
+            let mut values: Vec<_> = slots.values().cloned().collect();
+            let mut expected: Vec<_> = live.into_values().collect();
+            values.sort();
+            expected.sort();
+            prop_assert_eq!(values, expected);
+        }
+    }
+
+    #[test]
+    fn what_is_removed_leaves_one_page_at_most() {
+        // The first 64 slots are five pages.
+        const PAGES: usize = 5 + (10_000usize - 64).div_ceil(64);
+        let mut slots = Slots::<TestKey, String>::new();
+        for _ in 0..3 {
+            let keys: Vec<_> = (0..10_000).map(|number| slots.insert(number.to_string())).collect();
+            assert_eq!(allocated_pages(&slots), PAGES);
+            let (odd, even): (Vec<_>, Vec<_>) = keys.into_iter().enumerate().partition(|(index, _)| index % 2 == 1);
+            for (_, key) in odd.into_iter().chain(even) {
+                assert!(slots.remove(key).is_some());
+            }
+            assert_eq!((slots.len(), allocated_pages(&slots)), (0, 1));
+        }
+        // Pages are numbered again, and there are no more of them than before.
+        assert_eq!(slots.pages.len(), PAGES);
+    }
+
+    #[test]
+    fn a_value_that_comes_and_goes_allocates_no_page_anew() {
+        let mut slots = Slots::<TestKey, String>::new();
+        let first = slots.insert(String::new());
+        slots.remove(first);
+        let page = slots.pages[0].slots.as_deref().map(<[_]>::as_ptr);
+        for _ in 0..100 {
+            let key = slots.insert(String::new());
+            assert_eq!(slots.pages[0].slots.as_deref().map(<[_]>::as_ptr), page);
+            slots.remove(key);
+        }
+    }
+
+    #[test]
+    fn every_slot_has_one_place() {
+        let places: Vec<_> = (0..1000).map(place_of).collect();
+        for (slot, (page, at)) in places.iter().enumerate() {
+            assert_eq!(first_slot(*page) as usize + at, slot);
+            assert!(*at < capacity(*page) as usize);
+        }
+        assert_eq!(place_of(u32::MAX).1, 63);
+    }
+
+    #[test]
+    fn keys_of_nothing_and_of_elsewhere_name_nothing() {
+        let mut slots = Slots::<TestKey, String>::new();
+        assert_eq!(slots.get(TestKey::null()), None);
+        slots.insert(String::new());
+        assert_eq!(slots.get(TestKey::null()), None);
+        let elsewhere: TestKey = KeyData::from_ffi(1 << 32 | 9_999).into();
+        assert_eq!(slots.get(elsewhere), None);
+        assert_eq!(slots.remove(elsewhere), None);
+    }
+}
