@@ -88,6 +88,20 @@ unsafe impl MappedWindow for DualWindow {
         "mapped twice, the running view from a read-only descriptor"
     }
 
+    unsafe fn purge_table(&self, size: u64) -> Result<(), MemoryFault> {
+        // The first page holds the header as well.
+        let end = (FRAME_TABLE_OFFSET + size) / PAGE * PAGE;
+        let first = FRAME_TABLE_OFFSET.next_multiple_of(PAGE);
+        if end <= first {
+            return Ok(());
+        }
+        assert!(end <= table_pages(&self.layout), "purged pages lie in the table");
+        let pages = self.alias.as_mut_ptr().wrapping_add(first as usize);
+        // SAFETY: M5, M6 - inside the table by the line above, and nobody's slots, by contract.
+        let purged = unsafe { give_back(pages, (end - first) as usize, PageKind::Shared) };
+        purged.map_err(refused("giving pages of the frame table back"))
+    }
+
     unsafe fn purge(&self, pool: Pool, offset: u64, size: u64) -> Result<(), MemoryFault> {
         let range = self.layout.pool(pool);
         assert!(offset.checked_add(size).is_some_and(|end| end <= range.size), "purged pages lie in the pool");

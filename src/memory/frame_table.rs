@@ -14,11 +14,13 @@
 //! the code is published and after its last pin is gone; nobody waits for anybody, and the cost is that of the functions
 //! added. A free slot holds its own granule and an FDE of length zero.
 //!
-//! The header's count is raised as text is opened (a release store, after the new slots are initialised). Encodings:
-//! LSB 5.0 "Exception Frame Header"; `DW_EH_PE_datarel | DW_EH_PE_sdata4` from the header's own address.
+//! Text is opened from the end of the pool downwards. What is not open has slots of zero, which compare less than any
+//! address of text: so the table is sorted from the start, has a fixed length, and takes no memory for text that was never
+//! opened or is closed again. Encodings: LSB 5.0 "Exception Frame Header"; `DW_EH_PE_datarel | DW_EH_PE_sdata4` from the
+//! header's own address.
 
 use crate::base::ExecutorAddr;
-use crate::memory::layout::{FRAME_HEADER_OFFSET, TEXT_GRANULE};
+use crate::memory::layout::{FRAME_HEADER_OFFSET, FRAME_SLOT, TEXT_GRANULE};
 use crate::memory::mapper::MappedWindow;
 use crate::sync::{Arc, MappedU32, MappedU64, Ordering};
 
@@ -33,9 +35,8 @@ pub struct Frame {
 
 pub(crate) struct FrameTable {
     /// Keeps the memory behind the pointers below (M4).
-    _window: Arc<dyn MappedWindow>,
+    window: Arc<dyn MappedWindow>,
     slots: *const MappedU64,
-    count: *const MappedU32,
     slot_count: u64,
     /// What entries are relative to.
     header_addr: ExecutorAddr,
@@ -52,27 +53,31 @@ impl FrameTable {
     pub(crate) fn new(window: &Arc<dyn MappedWindow>, text_start: ExecutorAddr, text_size: u64) -> Option<FrameTable> {
         let header = window.frame_header()?;
         // SAFETY: M6 - the window promises a header of 12 bytes and the table behind it.
-        let (count, slots) = unsafe { (header.add(8).cast(), header.add(12).cast()) };
+        let (count, slots) = unsafe { (header.add(8).cast::<MappedU32>(), header.add(12).cast()) };
+        // SAFETY: M4, M6 - as above; nobody reads it before the window is given out.
+        unsafe { (*count).store((text_size / TEXT_GRANULE) as u32, Ordering::Release) };
         Some(FrameTable {
-            _window: window.clone(),
+            window: window.clone(),
             slots,
-            count,
             slot_count: text_size / TEXT_GRANULE,
             header_addr: window.base().offset(FRAME_HEADER_OFFSET),
             text_start,
         })
     }
 
-    /// Makes the first `slots` slots part of the table. Those that are so already stay; the caller serialises growth.
-    pub(crate) fn open(&self, slots: u64) {
-        let opened = u64::from(self.count().load(Ordering::Relaxed));
-        for slot in opened..slots.min(self.slot_count) {
+    /// Gives the slots `[first, first + slots)`, right below those that were given entries before, entries of their own.
+    /// The last one first, so that the table is sorted at every moment.
+    pub(crate) fn open(&self, first: u64, slots: u64) {
+        for slot in (first..(first + slots).min(self.slot_count)).rev() {
             self.slot(slot).store(self.free_entry(slot), Ordering::Relaxed);
         }
-        if slots > opened {
-            // Pairs with the unwinder's plain read of the count: it must not see slots before they hold entries.
-            self.count().store(slots.min(self.slot_count) as u32, Ordering::Release);
-        }
+    }
+
+    /// Gives the pages of slots below `slot` back to the kernel, where nothing is open any more: they read as zero, as
+    /// before they were opened.
+    pub(crate) fn close_below(&self, slot: u64) {
+        // SAFETY: M5 - the caller serialises growth, and has closed the text below. Pages that are refused stay as they are.
+        let _ = unsafe { self.window.purge_table(slot.min(self.slot_count) * FRAME_SLOT) };
     }
 
     /// Fills the slots of the granules `[first, first + granules)` with the frames that lie in them, in order. There are
@@ -107,11 +112,6 @@ impl FrameTable {
         assert!(slot < self.slot_count, "granules lie in the code pool");
         // SAFETY: M4, M6 - in bounds by the line above; the window is held by `self`.
         unsafe { &*self.slots.add(slot as usize) }
-    }
-
-    fn count(&self) -> &MappedU32 {
-        // SAFETY: M4, M6 - the header is part of the window, which is held by `self`.
-        unsafe { &*self.count }
     }
 }
 

@@ -1,9 +1,9 @@
 //! `FreeSpace`: which parts of a pool are free, and where the next request goes.
 //!
-//! Pure arithmetic on offsets. All records live out of band, in one vector of
-//! nodes, so the pool itself is never read or written: it may be unmapped,
-//! executable, or in another process altogether. Everything is counted in
-//! granules; how many bytes a granule has is the caller's business.
+//! Pure arithmetic on offsets. All records live out of band (`nodes.rs`), so the
+//! pool itself is never read or written: it may be unmapped, executable, or in
+//! another process altogether. Everything is counted in granules; how many bytes a
+//! granule has is the caller's business.
 //!
 //! The space is one row of ranges in order of address. Every range is a node,
 //! linked to its two neighbours in the row, which need not touch it: a space may
@@ -41,43 +41,22 @@
 //! a range either, so some space is lost between them: a few percent in a pool
 //! of many ranges, a quarter in one of two thousand very unequal ones.
 
-/// "No node": the end of every list.
-const NONE: u32 = u32::MAX;
+mod nodes;
+
+use nodes::{NONE, Node, Nodes, State};
+
 /// Bits of mantissa in a size class.
 const MANTISSA_BITS: u32 = 5;
 /// Size classes for each exponent, and the mask for the mantissa plus one.
 const SUB_BINS: u32 = 1 << MANTISSA_BITS;
 /// Exponents; 28 of them can occur for sizes that fit in 32 bits.
 const TOP_BINS: u32 = 32;
-/// So many nodes are kept when they stand for nothing.
-const LARGE: usize = 1024;
 /// How many ranges of its own bin a request looks at before it rounds up.
 const NEAR_LOOKS: usize = 8;
 
 /// Names an allocated range; must be given back to the `FreeSpace` that made it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RangeId(u32);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    Free,
-    Used,
-    /// Stands for no range; waits in the list of spare nodes.
-    Spare,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Node {
-    offset: u32,
-    granules: u32,
-    /// Neighbours in the row.
-    before: u32,
-    after: u32,
-    /// Neighbours in the bin. A spare node keeps the next spare in `bin_after`.
-    bin_before: u32,
-    bin_after: u32,
-    state: State,
-}
 
 /// The free and used ranges of one pool.
 #[derive(Debug)]
@@ -88,16 +67,11 @@ pub(crate) struct FreeSpace {
     subs: [u32; TOP_BINS as usize],
     /// The first free range of each bin.
     heads: Box<[u32]>,
-    nodes: Vec<Node>,
-    /// The first of the spare nodes, and how many there are.
-    spare: u32,
-    spares: usize,
-    /// When so few nodes stand for something, it is worth a look whether some can go.
-    trim_at: usize,
-    /// The last range of the row.
-    last: u32,
-    /// Where the last of what was added ends.
-    end: u32,
+    nodes: Nodes,
+    /// The first range of the row.
+    first: u32,
+    /// Where it begins: what is added lies below.
+    start: u32,
     /// How much was added.
     granules: u32,
     free_granules: u32,
@@ -134,42 +108,48 @@ impl FreeSpace {
             tops: 0,
             subs: [0; TOP_BINS as usize],
             heads: vec![NONE; (TOP_BINS * SUB_BINS) as usize].into_boxed_slice(),
-            nodes: Vec::new(),
-            spare: NONE,
-            spares: 0,
-            trim_at: 0,
-            last: NONE,
-            end: 0,
+            nodes: Nodes::default(),
+            first: NONE,
+            start: u32::MAX,
             granules: 0,
             free_granules: 0,
             free_ranges: 0,
         }
     }
 
-    /// Adds the granules `[offset, offset + granules)`, beyond everything that was
-    /// added before; they merge with a free range that ends there. What lies before
-    /// the end of the space, or beyond `u32::MAX`, is not taken up.
+    /// Adds the granules `[offset, offset + granules)`, below everything that was
+    /// added before; they merge with a free range that begins there. What is not
+    /// below is not taken up.
     pub(crate) fn add(&mut self, offset: u32, granules: u32) {
-        let granules = granules.min(u32::MAX - offset);
-        if granules == 0 || offset < self.end {
+        if granules == 0 || offset.checked_add(granules).is_none_or(|end| end > self.start) {
             return;
         }
-        let last = self.last;
-        if self.is_free(last) && self.end_of(last) == offset {
-            self.leave_bin(last);
-            self.node_mut(last).granules += granules;
-            self.enter_bin(last);
+        let first = self.first;
+        if self.is_free(first) && self.node(first).offset == offset + granules {
+            self.leave_bin(first);
+            let node = self.node_mut(first);
+            node.offset = offset;
+            node.granules += granules;
+            self.enter_bin(first);
         } else {
-            self.insert_free(last, NONE, offset, granules);
+            self.insert_free(NONE, first, offset, granules);
         }
-        self.end = offset + granules;
+        self.start = offset;
         self.granules += granules;
     }
 
-    /// Adds granules at the end of the space.
-    #[cfg(test)]
-    pub(crate) fn grow(&mut self, granules: u32) {
-        self.add(self.end, granules);
+    /// Takes the granules `[offset, offset + granules)` out of the space, if all of
+    /// them are free: the opposite of `add`.
+    pub(crate) fn withdraw(&mut self, offset: u32, granules: u32) -> bool {
+        let holds = |(_, from, length): &(u32, u32, u32)| *from <= offset && offset + granules <= from + length;
+        let Some((index, ..)) = self.long_ranges(granules).find(holds) else { return false };
+        let RangeId(index) = self.carve(index, offset, granules);
+        let Node { before, after, .. } = *self.node(index);
+        self.join(before, after);
+        self.nodes.remove(index);
+        self.granules -= granules;
+        self.start = if self.first == NONE { u32::MAX } else { self.node(self.first).offset };
+        true
     }
 
     /// Granules that were added.
@@ -190,21 +170,20 @@ impl FreeSpace {
     /// The part must lie in the range.
     pub(crate) fn carve(&mut self, index: u32, at: u32, granules: u32) -> RangeId {
         self.leave_bin(index);
-        let node = *self.node(index);
+        let Node { offset, granules: length, before, .. } = *self.node(index);
         // What alignment skips in front and what is left over behind go back.
-        let head = at - node.offset;
-        let tail = node.granules - head - granules;
-        if head > 0 {
-            self.insert_free(node.before, index, node.offset, head);
-        }
-        if tail > 0 {
-            self.insert_free(index, node.after, at + granules, tail);
+        let head = at - offset;
+        let tail = length - head - granules;
+        let before = if head > 0 { self.insert_free(before, index, offset, head) } else { before };
+        if tail == 0 {
+            let node = self.node_mut(index);
+            (node.offset, node.granules, node.state) = (at, granules, State::Used);
+            return RangeId(index);
         }
         let node = self.node_mut(index);
-        node.offset = at;
-        node.granules = granules;
-        node.state = State::Used;
-        RangeId(index)
+        (node.offset, node.granules) = (at + granules, tail);
+        self.enter_bin(index);
+        RangeId(self.insert(before, index, at, granules, State::Used))
     }
 
     /// The free ranges of at least `granules`: index, offset, length.
@@ -241,31 +220,6 @@ impl FreeSpace {
             self.absorb_next(index);
         }
         self.enter_bin(index);
-        if self.nodes.len() - self.spares <= self.trim_at && self.nodes.len() > LARGE {
-            self.trim();
-        }
-    }
-
-    /// Gives the memory of spare nodes back that stand behind the last one in use. Ids that are out keep their nodes.
-    fn trim(&mut self) {
-        let in_use = self.nodes.iter().rposition(|node| node.state != State::Spare).map_or(0, |last| last + 1);
-        self.nodes.truncate(in_use);
-        self.nodes.shrink_to(in_use.next_power_of_two());
-        (self.spare, self.spares) = (NONE, 0);
-        for index in (0..in_use).rev().filter(|index| self.nodes[*index].state == State::Spare).collect::<Vec<_>>() {
-            self.make_spare(index as u32);
-        }
-        // Again when half as many are left, whatever stood in the way by then: so it happens seldom.
-        self.trim_at = (in_use - self.spares) / 2;
-    }
-
-    /// Stands a node aside until another range needs one.
-    fn make_spare(&mut self, index: u32) {
-        let spare = std::mem::replace(&mut self.spare, index);
-        let node = self.node_mut(index);
-        node.state = State::Spare;
-        node.bin_after = spare;
-        self.spares += 1;
     }
 
     /// Offset and length of a range in use; (0, 0) for an id that names none.
@@ -286,7 +240,7 @@ impl FreeSpace {
 
     /// Bytes of memory that the records take.
     pub(crate) fn heap_bytes(&self) -> u64 {
-        (self.nodes.capacity() * size_of::<Node>() + size_of_val(&*self.heads)) as u64
+        (self.nodes.heap_bytes() + size_of_val(&*self.heads)) as u64
     }
 
     /// Length of the longest free range; 0 when there is none.
@@ -304,9 +258,9 @@ impl FreeSpace {
         self.free_ranges
     }
 
-    /// How many granules must be added at `at`, at the least, for a request of this
-    /// shape to fit, counting a free range that ends there; 0 when it fits already.
-    /// `u32::MAX` when nothing added there would make it fit.
+    /// How many granules must be added right below `at`, at the least, for a request
+    /// of this shape to fit, counting a free range that begins there; 0 when it fits
+    /// already. `u32::MAX` when nothing added there would make it fit.
     pub(crate) fn shortfall(&self, at: u32, granules: u32, alignment: u32) -> u32 {
         let granules = granules.max(1);
         if !alignment.is_power_of_two() {
@@ -315,13 +269,12 @@ impl FreeSpace {
         if self.find(granules, alignment).is_some() {
             return 0;
         }
-        let start = match self.is_free(self.last) && self.end_of(self.last) == at {
-            true => self.node(self.last).offset,
+        let end = match self.is_free(self.first) && self.node(self.first).offset == at {
+            true => self.end_of(self.first),
             false => at,
         };
-        align_up(start, alignment)
-            .and_then(|start| start.checked_add(granules))
-            .map_or(u32::MAX, |needed| needed.saturating_sub(at))
+        let start = end.checked_sub(granules).map(|start| start & !(alignment - 1));
+        start.map_or(u32::MAX, |start| at.saturating_sub(start))
     }
 
     /// A free range for the request, and the offset in it where it would lie.
@@ -417,34 +370,30 @@ impl FreeSpace {
 
     /// Puts a free range into the row, between two that are neighbours now (or at
     /// an end of the row, where the neighbour is `NONE`).
-    fn insert_free(&mut self, before: u32, after: u32, offset: u32, granules: u32) {
-        let node = Node { offset, granules, before, after, bin_before: NONE, bin_after: NONE, state: State::Free };
-        let mut index = self.spare;
-        if index != NONE {
-            self.spare = self.node(index).bin_after;
-            self.spares -= 1;
-            *self.node_mut(index) = node;
-        } else {
-            // Every node stands for at least one of at most `NONE` granules, so
-            // an index never reaches `NONE`.
-            index = self.nodes.len() as u32;
-            self.nodes.push(node);
-            self.trim_at = self.nodes.len() / 8;
-        }
+    fn insert_free(&mut self, before: u32, after: u32, offset: u32, granules: u32) -> u32 {
+        let index = self.insert(before, after, offset, granules, State::Free);
+        self.enter_bin(index);
+        index
+    }
+
+    /// Puts a range into the row, between two that are neighbours now.
+    fn insert(&mut self, before: u32, after: u32, offset: u32, granules: u32, state: State) -> u32 {
+        let node = Node { offset, granules, before, after, bin_before: NONE, bin_after: NONE, state };
+        let index = self.nodes.insert(node);
         self.join(before, index);
         self.join(index, after);
-        self.enter_bin(index);
+        index
     }
 
     /// Makes two nodes neighbours in the row; `NONE` for an end of the row.
     fn join(&mut self, before: u32, after: u32) {
         if before != NONE {
             self.node_mut(before).after = after;
+        } else {
+            self.first = after;
         }
         if after != NONE {
             self.node_mut(after).before = before;
-        } else {
-            self.last = before;
         }
     }
 
@@ -454,7 +403,7 @@ impl FreeSpace {
         let swallowed = *self.node(next);
         self.node_mut(index).granules += swallowed.granules;
         self.join(index, swallowed.after);
-        self.make_spare(next);
+        self.nodes.remove(next);
     }
 
     /// Where a range ends.
@@ -464,21 +413,19 @@ impl FreeSpace {
     }
 
     fn is_free(&self, index: u32) -> bool {
-        let node = self.nodes.get(index as usize);
-        node.is_some_and(|node| node.state == State::Free)
+        self.nodes.get(index).is_some_and(|node| node.state == State::Free)
     }
 
     fn used(&self, id: RangeId) -> Option<&Node> {
-        let node = self.nodes.get(id.0 as usize)?;
-        (node.state == State::Used).then_some(node)
+        self.nodes.get(id.0).filter(|node| node.state == State::Used)
     }
 
     fn node(&self, index: u32) -> &Node {
-        &self.nodes[index as usize]
+        self.nodes.get(index).expect("numbers in the row and in the bins are of records")
     }
 
     fn node_mut(&mut self, index: u32) -> &mut Node {
-        &mut self.nodes[index as usize]
+        self.nodes.get_mut(index).expect("numbers in the row and in the bins are of records")
     }
 }
 

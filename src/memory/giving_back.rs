@@ -59,7 +59,7 @@ impl Window {
     /// Gives back what is free in pieces of at least `least` pages and, if that is given, was so before.
     fn give_back(&self, least: u32, before: Option<&Look>) -> Released {
         let mut released = Released::default();
-        let _growth = self.growth.lock();
+        let mut opened = self.growth.lock();
         for (index, shard) in self.shards.iter().enumerate() {
             let before = before.map(|before| &before.free[index]);
             // Bounded, should others free as fast as this gives back.
@@ -68,6 +68,9 @@ impl Window {
                 if held.is_empty() {
                     break;
                 }
+                // Seeded bug: somebody may take and fill what is about to be emptied.
+                #[cfg(mutant = "free_while_it_goes_back")]
+                held.iter().for_each(|held| shard.0.lock().spaces[held.pool.index()].free.free(held.id));
                 let refused = self.purge(&held);
                 self.free_again(&mut shard.0.lock(), held, &refused, &mut released);
                 if !refused.is_empty() {
@@ -75,6 +78,7 @@ impl Window {
                 }
             }
         }
+        self.close_slabs(&mut opened);
         released
     }
 
@@ -118,7 +122,9 @@ impl Window {
                 released.slabs += whole_slabs(&pages, (self.slab_size / PAGE) as u32);
                 books.returned_bytes += bytes;
             }
-            space.free.free(id);
+            if cfg!(not(mutant = "free_while_it_goes_back")) {
+                space.free.free(id);
+            }
         }
     }
 

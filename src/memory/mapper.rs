@@ -80,4 +80,17 @@ pub unsafe trait MappedWindow: Send + Sync {
     /// # Safety
     /// `[offset, offset + size)` lies in the pool, in whole pages, and nobody uses it meanwhile.
     unsafe fn purge(&self, pool: Pool, offset: u64, size: u64) -> Result<(), MemoryFault>;
+
+    /// Gives the pages of the first `size` bytes of the frame table back to the kernel, as far as they are whole; they read
+    /// as zero from then on. Nothing to do where there is no table.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    ///
+    /// # Safety
+    /// Every slot in there belongs to text that is not open.
+    unsafe fn purge_table(&self, size: u64) -> Result<(), MemoryFault> {
+        let _ = size;
+        Ok(())
+    }
 }

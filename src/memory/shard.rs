@@ -137,6 +137,12 @@ impl PoolSpace {
         dirt
     }
 
+    /// Takes a stretch out of the space, if all of it is free and nothing is in its pages: whoever gets it next takes them
+    /// for zero.
+    pub(crate) fn close(&mut self, offset: u32, granules: u32) -> bool {
+        !self.pages.contains_any(self.whole_pages(offset, granules)) && self.free.withdraw(offset, granules)
+    }
+
     /// The whole pages of a free range.
     pub(crate) fn whole_pages(&self, offset: u32, granules: u32) -> Range<u32> {
         offset.div_ceil(self.per_page)..(offset + granules) / self.per_page

@@ -117,31 +117,54 @@ impl Window {
         Ok(Claim::new(self, shard as u32, plan, taken))
     }
 
-    /// Opens slabs of a pool for a shard, as many as the request needs.
+    /// Opens slabs of a pool for a shard, as many as the request needs, below those that are open.
     fn grow(&self, shard: usize, pool: Pool, wanted: (u32, u32)) -> Result<()> {
         let mut opened = self.growth.lock();
         let granule = granule(pool);
-        let capacity = self.layout.pool(pool).size;
-        let start = opened[pool.index()];
-        let at = (start / granule) as u32;
+        let unopened = self.layout.pool(pool).size - opened[pool.index()];
+        let at = (unopened / granule) as u32;
         let shortfall = self.shards[shard].0.lock().spaces[pool.index()].free.shortfall(at, wanted.0, wanted.1);
         if shortfall == 0 {
             return Ok(()); // another thread gave something back
         }
         let needed = u64::from(shortfall) * granule;
         let rounded = [self.slab_size, CHUNK].map(|unit| align_up(needed, unit).unwrap_or(u64::MAX));
-        let added =
-            rounded.into_iter().chain([capacity - start]).find(|added| start.saturating_add(*added) <= capacity);
+        let added = rounded.into_iter().chain([unopened]).find(|added| *added <= unopened);
         let Some(added) = added.filter(|added| *added >= needed) else {
             drop(opened);
             return Err(self.exhausted(pool, u64::from(wanted.0) * granule).into());
         };
+        let start = unopened - added;
         if let (Pool::Code, Some(frames)) = (pool, &self.frames) {
-            frames.open((start + added) / TEXT_GRANULE);
+            frames.open(start / TEXT_GRANULE, added / TEXT_GRANULE);
         }
-        opened[pool.index()] = start + added;
-        self.shards[shard].0.lock().spaces[pool.index()].free.add(at, (added / granule) as u32);
+        opened[pool.index()] += added;
+        self.shards[shard].0.lock().spaces[pool.index()].free.add((start / granule) as u32, (added / granule) as u32);
         Ok(())
+    }
+
+    /// Takes the lowest slabs that nothing lives in out of use again, so that any shard may open them, and the pages of
+    /// the frame table that were theirs go back. `opened` is what `growth` guards.
+    pub(crate) fn close_slabs(&self, opened: &mut [u64; 3]) -> u64 {
+        let mut closed = 0;
+        for pool in Pool::ALL.into_iter().filter(|pool| self.may_return(*pool)) {
+            let granules = (CHUNK / granule(pool)) as u32;
+            while opened[pool.index()] >= CHUNK {
+                let start = self.layout.pool(pool).size - opened[pool.index()];
+                let at = (start / granule(pool)) as u32;
+                let withdraw = |shard: &ShardLock| shard.0.lock().spaces[pool.index()].close(at, granules);
+                if !self.shards.iter().any(withdraw) {
+                    break;
+                }
+                opened[pool.index()] -= CHUNK;
+                closed += CHUNK;
+            }
+        }
+        if let Some(frames) = &self.frames {
+            let closed_text = self.layout.pool(Pool::Code).size - opened[Pool::Code.index()];
+            frames.close_below(closed_text / TEXT_GRANULE);
+        }
+        closed
     }
 
     /// `(granules, alignment in granules)` of a plan's segment.

@@ -23,26 +23,37 @@ impl Dice {
 
 fn space_of(granules: u32) -> FreeSpace {
     let mut space = FreeSpace::new();
-    space.grow(granules);
+    space.add(0, granules);
     space
 }
 
-/// The naive model: the live ranges, sorted by offset, and the end.
-#[derive(Default)]
+/// Where spaces that grow begin: as aligned as anything that is asked for.
+const TOP: u32 = 1 << 28;
+
+fn start(space: &FreeSpace) -> u32 {
+    if space.granules() == 0 { TOP } else { space.start }
+}
+
+/// Adds granules right below what is there.
+fn grow(space: &mut FreeSpace, granules: u32) {
+    space.add(start(space) - granules, granules);
+}
+
+/// The naive model: the live ranges, sorted by offset, and where the space starts.
 struct Model {
     live: Vec<(u32, u32, RangeId)>,
-    end: u32,
+    start: u32,
 }
 
 impl Model {
     fn gaps(&self) -> Vec<(u32, u32)> {
         let mut gaps = Vec::new();
-        let mut from = 0;
+        let mut from = self.start;
         for &(offset, granules, _) in &self.live {
             gaps.push((from, offset - from));
             from = offset + granules;
         }
-        gaps.push((from, self.end - from));
+        gaps.push((from, TOP - from));
         gaps.retain(|&(_, granules)| granules > 0);
         gaps
     }
@@ -50,17 +61,17 @@ impl Model {
     /// The least growth with which the request fits; 0 when it fits as is.
     fn shortfall(&self, granules: u32, alignment: u32) -> u64 {
         let mut gaps = self.gaps();
-        // Growth makes a gap at the end, or lengthens the one there.
-        if gaps.last().is_none_or(|&(at, len)| at + len != self.end) {
-            gaps.push((self.end, 0));
+        // Growth makes a gap at the start, or lengthens the one there.
+        if gaps.first().is_none_or(|&(at, _)| at != self.start) {
+            gaps.insert(0, (self.start, 0));
         }
         let missing = |&(at, len): &(u32, u32)| {
-            let start = u64::from(at).next_multiple_of(u64::from(alignment));
-            (start + u64::from(granules)).saturating_sub(u64::from(at + len))
+            let start = (u64::from(at + len) - u64::from(granules)) / u64::from(alignment) * u64::from(alignment);
+            u64::from(at).saturating_sub(start)
         };
         match gaps.iter().any(|gap| missing(gap) == 0) {
             true => 0,
-            false => missing(&gaps[gaps.len() - 1]),
+            false => missing(&gaps[0]),
         }
     }
 
@@ -68,9 +79,9 @@ impl Model {
         let gaps = self.gaps();
         let free: u32 = gaps.iter().map(|gap| gap.1).sum();
         let largest = gaps.iter().map(|gap| gap.1).max().unwrap_or(0);
-        prop_assert_eq!((space.end, space.largest_free()), (self.end, largest));
+        prop_assert_eq!((start(space), space.largest_free()), (self.start, largest));
         prop_assert_eq!((space.free_granules(), space.free_ranges()), (free, gaps.len()));
-        prop_assert_eq!(space.used_granules(), self.end - free);
+        prop_assert_eq!(space.used_granules(), TOP - self.start - free);
         for &(offset, granules, id) in &self.live {
             prop_assert_eq!(space.range(id), (offset, granules));
         }
@@ -91,16 +102,16 @@ proptest! {
     #[test]
     fn it_agrees_with_a_naive_model_in_every_step(steps in steps()) {
         let mut space = FreeSpace::new();
-        let mut model = Model::default();
+        let mut model = Model { live: Vec::new(), start: TOP };
         for (kind, granules, bits, pick) in steps {
             match kind {
                 0 => {
-                    space.grow(granules);
-                    model.end += granules;
+                    grow(&mut space, granules);
+                    model.start -= granules;
                 }
                 1..=5 => {
                     let alignment = 1 << bits.saturating_sub(10);
-                    let shortfall = space.shortfall(space.end, granules, alignment);
+                    let shortfall = space.shortfall(start(&space), granules, alignment);
                     let taken = space.allocate(granules, alignment);
                     let granules = granules.max(1);
                     let missing = model.shortfall(granules, alignment);
@@ -125,7 +136,7 @@ proptest! {
             space.free(id);
         }
         model.agree(&space)?;
-        prop_assert_eq!(space.largest_free(), space.end);
+        prop_assert_eq!(space.largest_free(), TOP - model.start);
     }
 
     #[test]
@@ -149,9 +160,9 @@ proptest! {
             let alignment = if kind == 0 { odd } else { 1 << bits };
             let small = granules >> bits;
             let before = space.used_granules();
-            let shortfall = space.shortfall(space.end, small, alignment);
+            let shortfall = space.shortfall(start(&space), small, alignment);
             if kind == 2 {
-                space.grow(shortfall);
+                grow(&mut space, shortfall.min(1 << 20));
             }
             let taken = space.allocate(small, alignment);
             prop_assert_eq!(taken.is_some(), space.used_granules() > before);
@@ -164,33 +175,58 @@ proptest! {
 #[test]
 fn absurd_requests_get_none() {
     let mut space = space_of(u32::MAX);
-    space.grow(u32::MAX);
-    assert_eq!(space.end, u32::MAX);
+    space.add(0, u32::MAX);
+    assert_eq!(space.granules(), u32::MAX);
     for alignment in [0, 3, 6, u32::MAX] {
         assert_eq!(space.allocate(1, alignment), None);
-        assert_eq!(space.shortfall(space.end, 1, alignment), u32::MAX);
+        assert_eq!(space.shortfall(0, 1, alignment), u32::MAX);
     }
     let (_, at) = space.allocate(1, 1).unwrap();
     assert_eq!(at, 0);
     assert_eq!(space.allocate(u32::MAX, 1), None);
     assert_eq!(space.allocate((1 << 31) + 1, 1 << 31), None);
-    assert_eq!(space.shortfall(space.end, u32::MAX, 1), u32::MAX);
+    assert_eq!(space.shortfall(0, u32::MAX, 1), u32::MAX);
     assert_eq!(space.allocate((1 << 31) - 1, 1 << 31).unwrap().1, 1 << 31);
 }
 
 #[test]
 fn stretches_that_do_not_touch_stay_apart() {
-    let mut space = space_of(10);
-    space.add(20, 10);
+    let mut space = FreeSpace::new();
+    space.add(120, 10);
+    space.add(100, 10);
     assert_eq!((space.granules(), space.free_ranges(), space.largest_free()), (20, 2, 10));
     let ids: Vec<_> = (0..20).map(|_| space.allocate(1, 1).unwrap().0).collect();
     assert_eq!(space.allocate(1, 1), None);
     ids.into_iter().for_each(|id| space.free(id));
     assert_eq!((space.free_granules(), space.free_ranges(), space.largest_free()), (20, 2, 10));
-    // What is added right behind the last stretch becomes part of it.
-    assert_eq!((space.shortfall(30, 15, 1), space.shortfall(40, 15, 1)), (5, 15));
-    space.add(30, 5);
-    assert_eq!((space.free_ranges(), space.allocate(15, 1).unwrap().1), (2, 20));
+    // What is added right below the first stretch becomes part of it.
+    assert_eq!((space.shortfall(100, 15, 1), space.shortfall(95, 15, 1)), (5, 15));
+    space.add(95, 5);
+    assert_eq!((space.free_ranges(), space.allocate(15, 1).unwrap().1), (2, 95));
+    // What is not below is not taken up.
+    space.add(96, 5);
+    space.add(300, 5);
+    assert_eq!(space.granules(), 25);
+}
+
+#[test]
+fn what_is_free_can_be_withdrawn_and_added_again() {
+    let mut space = FreeSpace::new();
+    [(200, 100), (100, 100), (0, 100)].into_iter().for_each(|(offset, granules)| space.add(offset, granules));
+    let (one, at) = space.allocate(1, 1).unwrap();
+    assert_eq!(at, 0);
+    assert!(!space.withdraw(0, 100), "something lives there");
+    assert!(!space.withdraw(250, 100), "that is not all the space's");
+    assert!(space.withdraw(100, 100));
+    assert_eq!((space.granules(), space.free_granules(), space.free_ranges(), space.start), (200, 199, 2, 0));
+    space.free(one);
+    assert_eq!(space.free_ranges(), 2, "what was withdrawn still lies between");
+    assert!(space.withdraw(0, 100) && space.start == 200);
+    space.add(100, 100);
+    assert_eq!((space.free_ranges(), space.largest_free()), (1, 200));
+    assert!(space.withdraw(100, 200) && space.granules() == 0);
+    space.add(50, 10);
+    assert_eq!(space.allocate(10, 1).unwrap().1, 50);
 }
 
 #[test]
@@ -209,23 +245,25 @@ fn a_part_of_a_long_range_can_be_taken_and_merges_again() {
 
 #[test]
 fn records_of_what_is_gone_are_given_back() {
-    let mut space = space_of(100_000);
+    let mut space = FreeSpace::new();
     space.add(200_000, 50_000);
-    let (kept, _) = space.allocate(1, 1).unwrap();
+    space.add(0, 100_000);
+    let (kept, at) = space.allocate(1, 1).unwrap();
     for _ in 0..3 {
         let ids: Vec<_> = (0..100_000).map(|_| space.allocate(1, 1).unwrap().0).collect();
         assert!(space.heap_bytes() > 2_000_000);
         ids.into_iter().for_each(|id| space.free(id));
         assert!(space.heap_bytes() < 200_000, "{}", space.heap_bytes());
-        assert_eq!((space.free_granules(), space.free_ranges(), space.range(kept)), (149_999, 2, (0, 1)));
+        assert_eq!((space.free_granules(), space.free_ranges(), space.range(kept)), (149_999, 2, (at, 1)));
     }
 }
 
 #[test]
 fn nothing_counts_as_one() {
-    let mut space = space_of(1);
-    assert_eq!(space.allocate(0, 1), Some((RangeId(0), 0)));
-    assert_eq!((space.allocate(0, 1), space.shortfall(space.end, 0, 1)), (None, 1));
+    let mut space = FreeSpace::new();
+    grow(&mut space, 1);
+    assert_eq!(space.allocate(0, 1), Some((RangeId(0), TOP - 1)));
+    assert_eq!((space.allocate(0, 1), space.shortfall(TOP - 1, 0, 1)), (None, 1));
 }
 
 #[test]
@@ -254,13 +292,13 @@ fn full_is_said_only_after_the_whole_bin_was_looked_at() {
     let mut space = FreeSpace::new();
     let mut ids = Vec::new();
     for granules in std::iter::once(65).chain([64; 40]) {
-        space.grow(granules + 1);
+        grow(&mut space, granules + 1);
         ids.push(space.allocate(granules, 1).unwrap().0);
         space.allocate(1, 1).unwrap();
     }
     ids.into_iter().for_each(|id| space.free(id));
-    assert_eq!(space.shortfall(space.end, 65, 1), 0);
-    assert_eq!(space.allocate(65, 1).unwrap().1, 0);
+    assert_eq!(space.shortfall(start(&space), 65, 1), 0);
+    assert_eq!(space.allocate(65, 1).unwrap().1, TOP - 66);
     assert_eq!(space.allocate(65, 1), None);
 }
 
@@ -277,11 +315,11 @@ fn steady_churn_makes_no_new_nodes() {
         odd.into_iter().chain(even).for_each(|id| space.free(id));
     };
     round(&mut space);
-    let nodes = space.nodes.len();
+    let nodes = space.nodes.heap_bytes();
     for _ in 0..20 {
         round(&mut space);
     }
-    assert_eq!(space.nodes.len(), nodes);
+    assert_eq!(space.nodes.heap_bytes(), nodes);
     assert_eq!((space.free_ranges(), space.largest_free()), (1, 5000));
 }
 
@@ -305,7 +343,8 @@ fn churn_wastes_less_than_a_fifth() {
             if space.used_granules() < pool {
                 let granules = dice.lognormal_size(48.0, sigma);
                 let alignment = if dice.roll() & 7 == 0 { 4 } else { 1 };
-                space.grow(space.shortfall(space.end, granules, alignment));
+                let missing = space.shortfall(start(&space), granules, alignment);
+                grow(&mut space, missing);
                 live.push(space.allocate(granules, alignment).unwrap().0);
                 peak = peak.max(space.used_granules());
             } else {
@@ -313,7 +352,7 @@ fn churn_wastes_less_than_a_fifth() {
                 space.free(live.swap_remove(pick));
             }
         }
-        let waste = 100.0 * (f64::from(space.end) / f64::from(peak) - 1.0);
+        let waste = 100.0 * (f64::from(space.granules()) / f64::from(peak) - 1.0);
         assert!(waste < 20.0, "sigma {sigma}: {waste:.1} % wasted");
     }
 }

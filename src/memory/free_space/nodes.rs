@@ -1,0 +1,111 @@
+//! [`Nodes`]: the records of a free space, in pages that are given back when nothing is in them.
+//!
+//! A record keeps its number, and numbers are used again. Numbers say nothing of who had them before: that a range is
+//! given back once is the caller's care.
+
+/// "No node": the end of every list.
+pub(super) const NONE: u32 = u32::MAX;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    Free,
+    Used,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Node {
+    pub(super) offset: u32,
+    pub(super) granules: u32,
+    /// Neighbours in the row.
+    pub(super) before: u32,
+    pub(super) after: u32,
+    /// Neighbours in the bin.
+    pub(super) bin_before: u32,
+    pub(super) bin_after: u32,
+    pub(super) state: State,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Nodes {
+    pages: Vec<Page>,
+    /// Pages with room, those without memory among them; the last one is filled next.
+    with_room: Vec<u32>,
+    /// A page that is empty and keeps its memory, so that a range that comes and goes costs no allocation.
+    spare: Option<u32>,
+}
+
+#[derive(Debug, Default)]
+struct Page {
+    /// One bit for each record in use.
+    occupied: u64,
+    nodes: Option<Box<[Node; PER_PAGE]>>,
+}
+
+impl Nodes {
+    pub(super) fn insert(&mut self, node: Node) -> u32 {
+        let number = self.page_with_room();
+        if self.spare == Some(number) {
+            self.spare = None;
+        }
+        let page = &mut self.pages[number as usize];
+        let nodes = page.nodes.get_or_insert_with(|| Box::new([node; PER_PAGE]));
+        let at = page.occupied.trailing_ones();
+        nodes[at as usize] = node;
+        page.occupied |= 1 << at;
+        if page.occupied == u64::MAX {
+            self.with_room.pop();
+        }
+        number * PER_PAGE as u32 + at
+    }
+
+    pub(super) fn remove(&mut self, index: u32) {
+        let (number, at) = place(index);
+        let page = &mut self.pages[number];
+        if page.occupied == u64::MAX {
+            self.with_room.push(number as u32);
+        }
+        page.occupied &= !(1 << at);
+        if page.occupied == 0 && *self.spare.get_or_insert(number as u32) != number as u32 {
+            page.nodes = None;
+        }
+    }
+
+    /// The record with this number, if there is one.
+    pub(super) fn get(&self, index: u32) -> Option<&Node> {
+        let (number, at) = place(index);
+        let page = self.pages.get(number)?;
+        if page.occupied & (1 << at) == 0 { None } else { page.nodes.as_ref().map(|nodes| &nodes[at]) }
+    }
+
+    pub(super) fn get_mut(&mut self, index: u32) -> Option<&mut Node> {
+        let (number, at) = place(index);
+        let page = self.pages.get_mut(number)?;
+        if page.occupied & (1 << at) == 0 { None } else { page.nodes.as_mut().map(|nodes| &mut nodes[at]) }
+    }
+
+    /// Bytes of memory that the records take.
+    pub(super) fn heap_bytes(&self) -> usize {
+        let pages = self.pages.iter().filter(|page| page.nodes.is_some()).count();
+        pages * size_of::<[Node; PER_PAGE]>()
+            + self.pages.capacity() * size_of::<Page>()
+            + self.with_room.capacity() * size_of::<u32>()
+    }
+
+    fn page_with_room(&mut self) -> u32 {
+        if let Some(number) = self.with_room.last() {
+            return *number;
+        }
+        // Every record stands for at least one of fewer than `NONE` granules, so a number never reaches `NONE`.
+        let number = self.pages.len() as u32;
+        self.pages.push(Page::default());
+        self.with_room.push(number);
+        number
+    }
+}
+
+fn place(index: u32) -> (usize, usize) {
+    (index as usize / PER_PAGE, index as usize % PER_PAGE)
+}
+
+/// As many as a word has bits.
+const PER_PAGE: usize = 64;
