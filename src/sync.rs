@@ -5,12 +5,12 @@
 //!
 //! - [`Arc`]: loom's cannot hold a trait object. A drop of the last handle takes a lock first thing, so loom still
 //!   sees every interleaving that matters.
-//! - [`StaticMutex`] and [`MappedU64`]: statics cannot hold loom types, and mapped memory is no loom cell. They
-//!   guard the C exit handlers and the frame table, which no model drives.
+//! - [`StaticMutex`], [`ForkMutex`] and [`MappedU64`]: statics cannot hold loom types, and mapped memory is no loom
+//!   cell. They guard the C exit handlers, forks and the frame table, which no model drives.
 //!
 //! This file does not decide who locks what: each room's `mod.rs` does.
 
-pub(crate) use std::sync::atomic::{AtomicU32 as MappedU32, AtomicU64 as MappedU64, Ordering};
+pub(crate) use std::sync::atomic::{AtomicU32 as MappedU32, AtomicU64 as MappedU64, Ordering, fence};
 pub(crate) use std::sync::{Arc, Weak};
 
 /// Names a thread.
@@ -45,6 +45,10 @@ pub(crate) fn sleep(time: std::time::Duration) {
 
 /// A lock that may stand in a `static`; never modelled.
 pub(crate) type StaticMutex<T> = parking_lot::Mutex<T>;
+
+/// A lock that may be held by a thread that forks, and be let go in both processes: one word, which knows nothing of
+/// those who wait for it.
+pub(crate) use std::sync::{Mutex as ForkMutex, MutexGuard as ForkGuard};
 
 /// Where a lock stands in the order of `session/mod.rs`: while one is held, only later ones may be taken. Builds with
 /// debug assertions check every lock that is taken.

@@ -63,11 +63,12 @@ impl InFlight for Claim {
             }
             .into());
         }
-        for pool in Pool::ALL {
-            self.window.seal_part(pool, &self.parts[pool.index()])?;
-        }
         if let Some(table) = &self.window.frames {
             table.fill(u64::from(code.offset), u64::from(code.granules), &frames);
+        }
+        // Last, the frames written: what is sealed is in the copy that a fork makes.
+        for pool in Pool::ALL {
+            self.window.seal_part(pool, &self.parts[pool.index()])?;
         }
         self.sealed = true;
         Ok(self)
@@ -109,6 +110,12 @@ impl Finalized for Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
+        if !self.sealed {
+            for pool in Pool::ALL {
+                // What cannot be sealed stays writable, and is not executable.
+                let _ = self.window.seal_part(pool, &self.parts[pool.index()]);
+            }
+        }
         self.window.release(self.shard, &self.parts, &self.plan);
     }
 }

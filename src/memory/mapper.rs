@@ -10,11 +10,39 @@ use crate::sync::Arc;
 
 /// Makes windows.
 pub trait MemoryMapper: Send + Sync {
-    /// Maps a window of `layout`.
+    /// Maps a window of `layout` where `placement` says.
     ///
     /// # Errors
     /// What was refused; nothing is mapped then. The pool above halves the window and asks again.
-    fn map_window(&self, layout: &WindowLayout) -> Result<Arc<dyn MappedWindow>, MemoryFault>;
+    fn map_window(&self, layout: &WindowLayout, placement: Placement) -> Result<Arc<dyn MappedWindow>, MemoryFault>;
+}
+
+/// Where in the address space a window is put.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Placement {
+    /// Wherever the kernel likes.
+    Anywhere,
+    /// With its code pool within 2 GiB of the program's own code, and the whole window if it is small enough for that; so
+    /// that calls between the two are direct. A wish: where there is no room, anywhere.
+    #[default]
+    NearHost,
+    /// Below 2 GiB, for objects that were compiled for fixed addresses (`-fno-pic`). A condition: where there is no room,
+    /// the window is refused. The default window is too large for it by a little, and is halved.
+    Low2GiB,
+}
+
+/// What a forked child has of a window. `std::process::Command` and whatever else starts programs by `posix_spawn` or
+/// `vfork` forks nothing in this sense.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum ForkPolicy {
+    /// A copy of its own, as it was at the fork: the child runs what was linked whatever the parent does next, and goes
+    /// on linking and removing, if no other thread of the parent was linking or removing at the fork. Each fork copies
+    /// the pages of code and constants that are in use.
+    #[default]
+    Snapshot,
+    /// A view of the parent's. A fork copies nothing. The child runs what was linked until the parent removes it and
+    /// uses its memory again; it cannot link. For programs that fork only to run another program.
+    Share,
 }
 
 /// A window. Unmapped when the last handle is dropped.
@@ -55,7 +83,8 @@ pub unsafe trait MappedWindow: Send + Sync {
         Ok(())
     }
 
-    /// Gives a range its final protection, after its last byte was written. Nothing to do where that is there for good.
+    /// Gives a range its final protection, after its last byte was written and its frames were entered: the last thing
+    /// that is done before the code is published. Where protection is there for good, this waits for a fork under way.
     ///
     /// # Errors
     /// What the kernel refused; nothing may be run then.
@@ -67,7 +96,7 @@ pub unsafe trait MappedWindow: Send + Sync {
         Ok(())
     }
 
-    /// How memory is mapped, in a few words for reports.
+    /// How memory is mapped, in a few words for reports; and why it is not mapped in a better way.
     fn description(&self) -> &'static str {
         "custom"
     }

@@ -30,6 +30,8 @@
 //! - **M5** Slot *i* of the frame table belongs to the owner of text granule *i*.
 //! - **M6** Every raw access is to a range that was checked against the window's layout in the same function, or that
 //!   the free space gave out.
+//! - **M7** In a forked child, a window's address range, that of its working view and its descriptor are the window's, as
+//!   in the parent. Until the handlers of `fork_guard.rs` are through, nobody uses the working view.
 //!
 //! Locks: growth before a shard's; a shard's is a leaf, under which no system call is made and no page of the window is
 //! touched.
@@ -39,22 +41,31 @@
 mod budget;
 mod claim;
 mod dual_mapper;
+mod fork_guard;
 mod frame_table;
 mod free_space;
 mod giving_back;
 mod layout;
+mod loaded_window;
 mod manager;
 mod mapper;
 mod page_set;
+mod placement;
 mod plan;
+mod report;
 mod shard;
+mod single_mapper;
 mod slab_pool;
+mod system_mapper;
 mod window;
+mod window_image;
 
-pub use dual_mapper::DualMapper;
+pub use dual_mapper::{DualMapper, PlainDualMapper};
 pub use frame_table::Frame;
 pub use layout::{PoolRange, WindowLayout};
 pub use manager::{Finalized, InFlight, MemoryManager, MemoryStatistics, MemoryUsage, Released};
-pub use mapper::{MappedWindow, MemoryMapper};
+pub use mapper::{ForkPolicy, MappedWindow, MemoryMapper, Placement};
 pub use plan::{SegmentPlan, SegmentRequest};
+pub use single_mapper::SingleMapper;
 pub use slab_pool::{SlabPool, SlabPoolOptions};
+pub use system_mapper::SystemMapper;

@@ -9,12 +9,12 @@
 use crate::base::ExecutorAddr;
 use crate::error::{MemoryFault, Result};
 use crate::memory::budget::Budget;
-use crate::memory::dual_mapper::DualMapper;
 use crate::memory::free_space::FreeSpace;
 use crate::memory::layout::{CHUNK, MAX_WINDOW, WindowLayout};
 use crate::memory::manager::{InFlight, MemoryManager, MemoryStatistics, Released};
-use crate::memory::mapper::MemoryMapper;
+use crate::memory::mapper::{MemoryMapper, Placement};
 use crate::memory::plan::SegmentPlan;
+use crate::memory::system_mapper::SystemMapper;
 use crate::memory::window::Window;
 use crate::sync::{Arc, processors};
 
@@ -36,6 +36,8 @@ pub struct SlabPoolOptions {
     /// Whether freed code is filled with traps, so that a call into it stops at once; its pages are not given back to the
     /// kernel then. On in builds with debug assertions.
     pub trap_freed_code: bool,
+    /// Where in the address space the window is put.
+    pub placement: Placement,
 }
 
 impl Default for SlabPoolOptions {
@@ -47,6 +49,7 @@ impl Default for SlabPoolOptions {
             budget: None,
             returns_memory: true,
             trap_freed_code: cfg!(debug_assertions),
+            placement: Placement::default(),
         }
     }
 }
@@ -69,7 +72,7 @@ impl SlabPool {
     /// # Errors
     /// When even the smallest window is refused.
     pub fn new(options: SlabPoolOptions) -> Result<SlabPool> {
-        SlabPool::with_mapper(&DualMapper, options)
+        SlabPool::with_mapper(&SystemMapper::default(), options)
     }
 
     /// Reserves a window through `mapper`.
@@ -83,7 +86,7 @@ impl SlabPool {
             let Some(layout) = WindowLayout::divide(size) else {
                 return Err(bad_window(size).into());
             };
-            match mapper.map_window(&layout) {
+            match mapper.map_window(&layout, options.placement) {
                 Ok(mapped) => return Ok(SlabPool { window: Arc::new(Window::new(mapped, layout, &options, budget)) }),
                 Err(refusal) if size / 2 < SMALLEST_WINDOW => return Err(refusal.into()),
                 Err(_) => size /= 2,

@@ -2,7 +2,7 @@
 //!
 //! A [`Library`] is closed when it is dropped. Searching the whole process needs no library.
 
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, c_char, c_void};
 use std::ptr::NonNull;
 
 /// A library that the loader has opened.
@@ -27,8 +27,11 @@ impl Library {
         NonNull::new(handle).map(|handle| Library { handle }).ok_or_else(loader_error)
     }
 
-    /// Where the library's address zero was put.
-    pub(crate) fn load_bias(&self) -> Result<u64, String> {
+    /// The first byte that the loader mapped of the library: of its first segment.
+    ///
+    /// # Errors
+    /// The loader's own words.
+    pub(crate) fn first_byte(&self) -> Result<u64, String> {
         let mut map: *const LinkMap = std::ptr::null();
         // SAFETY: O3 - the handle is open; the loader writes one pointer into `map`.
         let asked = unsafe { libc::dlinfo(self.handle.as_ptr(), libc::RTLD_DI_LINKMAP, (&raw mut map).cast()) };
@@ -36,7 +39,14 @@ impl Library {
             return Err(loader_error());
         }
         // SAFETY: O3 - the loader's record of an open library is readable while the library is open.
-        Ok(unsafe { (*map).load_bias })
+        let dynamic = unsafe { (*map).dynamic };
+        // SAFETY: O2, O3 - plain words, for which zeroes are a value; the loader only compares the address, and writes
+        // `found`.
+        let (is_known, found) = unsafe {
+            let mut found: libc::Dl_info = std::mem::zeroed();
+            (libc::dladdr(dynamic, &mut found) != 0, found)
+        };
+        if is_known { Ok(found.dli_fbase as u64) } else { Err("the loader does not know its own library".to_string()) }
     }
 }
 
@@ -57,7 +67,9 @@ pub(crate) fn process_symbol(name: &CStr) -> Option<u64> {
 /// The head of the loader's `struct link_map`, which is public and stable (`<link.h>`).
 #[repr(C)]
 struct LinkMap {
-    load_bias: u64,
+    _load_bias: u64,
+    _name: *const c_char,
+    dynamic: *const c_void,
 }
 
 fn loader_error() -> String {

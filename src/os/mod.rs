@@ -15,10 +15,18 @@
 
 mod dynlib;
 mod file;
+mod fork;
+mod named_file;
+mod neighbours;
 mod process;
 mod vm;
 
 pub(crate) use dynlib::{Library, process_symbol};
 pub use file::MappedFile;
+pub(crate) use fork::{FileCopy, Shown, at_fork, sever};
+pub(crate) use named_file::NamedFile;
+pub(crate) use neighbours::{heap_end, occupants_below, program_range};
 pub(crate) use process::{DefaultSignals, ProgramName, at_exit, environment, exit_process};
-pub(crate) use vm::{FixedPages, PageKind, SharedFile, give_back, map_fixed};
+pub(crate) use vm::{
+    FixedPages, PageKind, Protection, Reservation, SharedFile, give_back, is_free, map_fixed, protect,
+};

@@ -3,8 +3,12 @@
 
 mod accounting;
 mod budget;
+mod environments;
+mod fork;
 mod giving_back;
+mod ladder;
 mod mapper;
+mod placement;
 mod process;
 mod protection;
 mod shards;

@@ -7,7 +7,7 @@ use jittison::Jit;
 use jittison::base::{ExecutorAddr, Pool};
 use jittison::error::MemoryFault;
 use jittison::memory::{
-    DualMapper, MappedWindow, MemoryManager, MemoryMapper, SlabPool, SlabPoolOptions, WindowLayout,
+    DualMapper, MappedWindow, MemoryManager, MemoryMapper, Placement, SlabPool, SlabPoolOptions, WindowLayout,
 };
 
 use crate::slab::{held, make, plan};
@@ -20,14 +20,14 @@ struct Refusing {
 }
 
 impl MemoryMapper for Refusing {
-    fn map_window(&self, layout: &WindowLayout) -> Result<Arc<dyn MappedWindow>, MemoryFault> {
+    fn map_window(&self, layout: &WindowLayout, placement: Placement) -> Result<Arc<dyn MappedWindow>, MemoryFault> {
         let mut asked = self.asked.lock().unwrap();
         asked.push(layout.size);
         if asked.len() <= self.refusals {
             let problem = format!("no, for the {}th time", asked.len());
             return Err(MemoryFault::Refused { step: "mapping".to_string(), problem });
         }
-        DualMapper.map_window(layout)
+        DualMapper::default().map_window(layout, placement)
     }
 }
 
@@ -83,9 +83,9 @@ struct Counted {
 }
 
 impl MemoryMapper for Counting {
-    fn map_window(&self, layout: &WindowLayout) -> Result<Arc<dyn MappedWindow>, MemoryFault> {
+    fn map_window(&self, layout: &WindowLayout, placement: Placement) -> Result<Arc<dyn MappedWindow>, MemoryFault> {
         self.0.maps.fetch_add(1, Ordering::Relaxed);
-        Ok(Arc::new(Counted { window: DualMapper.map_window(layout)?, counts: self.0.clone() }))
+        Ok(Arc::new(Counted { window: DualMapper::default().map_window(layout, placement)?, counts: self.0.clone() }))
     }
 }
 
@@ -161,7 +161,7 @@ struct Heap {
 struct HeapMapper;
 
 impl MemoryMapper for HeapMapper {
-    fn map_window(&self, layout: &WindowLayout) -> Result<Arc<dyn MappedWindow>, MemoryFault> {
+    fn map_window(&self, layout: &WindowLayout, _placement: Placement) -> Result<Arc<dyn MappedWindow>, MemoryFault> {
         Ok(Arc::new(Heap { bytes: vec![0; layout.size as usize / 8], layout: *layout }))
     }
 }

@@ -1,0 +1,180 @@
+//! [`WindowImage`]: the file that makes the loader take a window for a shared object.
+//!
+//! Two pages. The first describes the window: its segments, an empty symbol table, and the unwind header, which reaches
+//! into the page behind. The second is the dynamic section, in a writable segment of its own in the guard before the
+//! data pool: loaders write into it (glibc before 2.35 even where it is declared read-only), so it stays the loader's
+//! and nothing of the window is ever mapped over it.
+//!
+//! Only these two pages come out of the file; the segments of the pools are declared as zeroes, and none of them
+//! executable: what they show, and with which right, is mapped over them later. So the loader asks the kernel for
+//! nothing that a hardened system refuses.
+//!
+//! This file maps nothing. Field names as in the ELF gABI.
+
+use crate::base::Pool;
+use crate::memory::frame_table::{EMPTY_CIE_OFFSET, EMPTY_FDE_OFFSET};
+use crate::memory::layout::{
+    CHUNK, FRAME_HEADER_OFFSET, FRAME_SLOT, FRAME_TABLE_OFFSET, PAGE, TEXT_GRANULE, WindowLayout,
+};
+
+/// The bytes of both pages.
+pub(super) struct WindowImage {
+    /// The header page, and 16 bytes behind it.
+    pub(super) header: [u8; HEADER_SIZE],
+    /// The dynamic section's page.
+    pub(super) dynamic: [u8; PAGE as usize],
+}
+
+impl WindowImage {
+    /// The image of a window that would like to stand at `preferred` (zero: anywhere), with the dynamic section's page at
+    /// `dynamic_offset` of the file.
+    pub(super) fn new(layout: &WindowLayout, preferred: u64, dynamic_offset: u64, nonce: u64) -> WindowImage {
+        let mut image = WindowImage { header: [0; HEADER_SIZE], dynamic: [0; PAGE as usize] };
+        let mut put = |offset: u64, bytes: &[u8]| {
+            image.header[offset as usize..offset as usize + bytes.len()].copy_from_slice(bytes)
+        };
+
+        let mut ehdr = vec![0x7f, b'E', b'L', b'F', 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        let (et_dyn, em_x86_64) = (3u16, 62u16);
+        ehdr.extend([et_dyn.to_le_bytes(), em_x86_64.to_le_bytes()].concat());
+        ehdr.extend(1u32.to_le_bytes());
+        for word in [0, PHDR_OFFSET, 0] {
+            ehdr.extend(word.to_le_bytes()); // e_entry, e_phoff, e_shoff
+        }
+        ehdr.extend(0u32.to_le_bytes());
+        let segments = program_headers(layout, dynamic_offset);
+        for half in [64u16, 56, segments.len() as u16, 0, 0, 0] {
+            ehdr.extend(half.to_le_bytes()); // e_ehsize, e_phentsize, e_phnum, and no sections
+        }
+        put(0, &ehdr);
+        for (index, segment) in segments.iter().enumerate() {
+            put(PHDR_OFFSET + index as u64 * 56, &segment.bytes(preferred));
+        }
+        put(HASH_OFFSET, &[1u32, 1, 0, 0].map(u32::to_le_bytes).concat()); // one bucket, one symbol
+        put(STRTAB_OFFSET, STRTAB_BYTES);
+        put(NONCE_OFFSET, &nonce.to_le_bytes());
+
+        put(EMPTY_CIE_OFFSET, &EMPTY_CIE);
+        let fde_id = (EMPTY_FDE_OFFSET + 4 - EMPTY_CIE_OFFSET) as u32;
+        put(EMPTY_FDE_OFFSET, &[16u32, fde_id, 0, 0, 0].map(u32::to_le_bytes).concat());
+
+        // .eh_frame_hdr: version, encodings of the pointer to .eh_frame (pcrel sdata4), of the count (udata4) and of
+        // the table (datarel sdata4); the pointer; the count, which `FrameTable::open` raises.
+        put(FRAME_HEADER_OFFSET, &[1, 0x1b, 0x03, 0x3b]);
+        let to_eh_frame = EMPTY_CIE_OFFSET.wrapping_sub(FRAME_HEADER_OFFSET + 4) as u32;
+        put(FRAME_HEADER_OFFSET + 4, &to_eh_frame.to_le_bytes());
+
+        let dynamic: [(u64, u64); DYNAMIC_ENTRIES] = [
+            (14, 1),                         // DT_SONAME: the string at 1
+            (4, preferred + HASH_OFFSET),    // DT_HASH
+            (5, preferred + STRTAB_OFFSET),  // DT_STRTAB
+            (6, preferred + SYMTAB_OFFSET),  // DT_SYMTAB: the null symbol only
+            (10, STRTAB_BYTES.len() as u64), // DT_STRSZ
+            (11, 24),                        // DT_SYMENT
+            (0, 0),
+        ];
+        for (entry, (tag, value)) in image.dynamic.chunks_exact_mut(16).zip(dynamic) {
+            entry.copy_from_slice(&[tag.to_le_bytes(), value.to_le_bytes()].concat());
+        }
+        image
+    }
+
+    /// Both pages as a file of their own: that of [`SMALL_FILE_DYNAMIC_OFFSET`].
+    pub(super) fn small_file(&self) -> Vec<u8> {
+        [&self.header[..PAGE as usize], &self.dynamic[..]].concat()
+    }
+}
+
+/// Whether the guard before the data pool has room for the dynamic section's page between two guard pages.
+pub(super) fn has_room_for_dynamic(layout: &WindowLayout) -> bool {
+    dynamic_address(layout) + 2 * PAGE <= layout.pool(Pool::Data).offset && layout.file_size.is_multiple_of(CHUNK)
+}
+
+/// Where the dynamic section's page stands in the window.
+pub(super) fn dynamic_address(layout: &WindowLayout) -> u64 {
+    layout.file_size + PAGE
+}
+
+/// Bytes of header and table, in whole pages.
+pub(super) fn table_pages(layout: &WindowLayout) -> u64 {
+    (FRAME_TABLE_OFFSET + table_size(layout)).next_multiple_of(PAGE)
+}
+
+fn table_size(layout: &WindowLayout) -> u64 {
+    layout.pool(Pool::Code).size / TEXT_GRANULE * FRAME_SLOT
+}
+
+struct ProgramHeader {
+    kind: u32,
+    flags: u32,
+    offset: u64,
+    address: u64,
+    file_size: u64,
+    memory_size: u64,
+    align: u64,
+}
+
+impl ProgramHeader {
+    fn bytes(&self, preferred: u64) -> Vec<u8> {
+        let mut bytes = [self.kind.to_le_bytes(), self.flags.to_le_bytes()].concat();
+        let address = preferred + self.address;
+        for word in [self.offset, address, address, self.file_size, self.memory_size, self.align] {
+            bytes.extend(word.to_le_bytes());
+        }
+        bytes
+    }
+}
+
+fn program_headers(layout: &WindowLayout, dynamic_offset: u64) -> Vec<ProgramHeader> {
+    const PT_LOAD: u32 = 1;
+    const PT_DYNAMIC: u32 = 2;
+    const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
+    const PT_GNU_STACK: u32 = 0x6474_e551;
+    const W: u32 = 2;
+    const R: u32 = 4;
+    // Where it is as in the file, as far as that goes; the loader wants both alike modulo the alignment.
+    let segment = |kind, flags, address, file_size, memory_size, align| ProgramHeader {
+        kind,
+        flags,
+        offset: address,
+        address,
+        file_size,
+        memory_size,
+        align,
+    };
+    let pool = |pool: Pool| segment(PT_LOAD, R, layout.pool(pool).offset, 0, layout.pool(pool).size, CHUNK);
+    let dynamic = |kind, size, align| ProgramHeader {
+        offset: dynamic_offset,
+        ..segment(kind, R | W, dynamic_address(layout), size, size, align)
+    };
+    vec![
+        segment(PT_LOAD, R, 0, PAGE, table_pages(layout), CHUNK),
+        pool(Pool::Code),
+        pool(Pool::ReadOnly),
+        dynamic(PT_LOAD, PAGE, CHUNK),
+        pool(Pool::Data),
+        dynamic(PT_DYNAMIC, DYNAMIC_ENTRIES as u64 * 16, 8),
+        segment(PT_GNU_EH_FRAME, R, FRAME_HEADER_OFFSET, 12 + table_size(layout), 12 + table_size(layout), 4),
+        segment(PT_GNU_STACK, R | W, 0, 0, 0, 16),
+    ]
+}
+
+const HEADER_SIZE: usize = PAGE as usize + 16;
+
+/// Where the dynamic section stands in a file of two pages.
+pub(super) const SMALL_FILE_DYNAMIC_OFFSET: u64 = PAGE;
+
+/// Where a number stands that no other window has: it proves that what the loader opened is this window.
+pub(super) const NONCE_OFFSET: u64 = 0x900;
+
+const PHDR_OFFSET: u64 = 0x40;
+const HASH_OFFSET: u64 = 0x600;
+const STRTAB_OFFSET: u64 = 0x700;
+const SYMTAB_OFFSET: u64 = 0x800;
+const STRTAB_BYTES: &[u8] = b"\0jittison-window\0";
+const DYNAMIC_ENTRIES: usize = 7;
+
+/// A CIE whose frames end at once: version 1, "zR", code alignment 1, data alignment -8, return address in r16, pointers
+/// pcrel sdata4; CFA = rsp + 8, return address at CFA - 8. 24 bytes with its length.
+const EMPTY_CIE: [u8; 24] =
+    [20, 0, 0, 0, 0, 0, 0, 0, 1, b'z', b'R', 0, 1, 0x78, 16, 1, 0x1b, 0x0c, 7, 8, 0x90, 1, 0, 0];

@@ -1,0 +1,413 @@
+//! Systems that refuse things: each refusal is answered by the next best way of mapping or by an error that says what to
+//! do; and processes and threads that end, with code alive.
+
+use std::ffi::CStr;
+use std::process::Command;
+
+use jittison::Jit;
+use jittison::memory::{
+    DualMapper, MemoryMapper, Placement, PlainDualMapper, SingleMapper, SlabPool, SlabPoolOptions, SystemMapper,
+    WindowLayout,
+};
+
+use crate::fork::Child;
+use crate::ladder::{jit_of, throwing, throws_and_catches, writable_and_executable};
+use crate::support::*;
+
+/// How the smallest window is mapped here.
+fn told(mapper: &dyn MemoryMapper) -> Result<&'static str, String> {
+    let layout = WindowLayout::divide(32 << 20).unwrap();
+    mapper
+        .map_window(&layout, Placement::Anywhere)
+        .map(|window| window.description())
+        .map_err(|fault| fault.to_string())
+}
+
+fn limit(resource: libc::__rlimit_resource_t, bytes: u64) {
+    let limit = libc::rlimit { rlim_cur: bytes, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: lowers a limit of this process, which is this test's own.
+    assert_eq!(unsafe { libc::setrlimit(resource, &limit) }, 0);
+}
+
+/// Bytes of address space that the process has mapped.
+fn mapped_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+    text.split_whitespace().next().unwrap().parse::<u64>().unwrap() * 4096
+}
+
+/// What every session must do.
+fn works(jit: &Jit, objects: &[Vec<u8>; 2]) {
+    for _ in 0..3 {
+        throws_and_catches(jit, objects);
+    }
+    assert_eq!(held(jit), (0, 0, 0));
+    assert!(writable_and_executable().is_empty());
+}
+
+fn alone(test: &str) -> bool {
+    is_alone(&format!("environments::{test}"))
+}
+
+#[test]
+fn with_little_address_space_the_window_is_smaller_or_the_error_says_so() {
+    let Some(objects) = throwing() else { return };
+    if !alone("with_little_address_space_the_window_is_smaller_or_the_error_says_so") {
+        return;
+    }
+    // The C++ runtime is opened before, and stays.
+    let first = jit_of(&DualMapper::default());
+    works(&first, &objects);
+    let mut sizes = Vec::new();
+    for spare in [5000u64, 3000, 1000, 300, 120, 10] {
+        limit(libc::RLIMIT_AS, mapped_bytes() + (spare << 20));
+        match SlabPool::with_mapper(&SystemMapper::default(), SlabPoolOptions::default()) {
+            Ok(pool) => {
+                sizes.push(pool.window().1);
+                let jit = Jit::builder().memory_manager(std::sync::Arc::new(pool)).build().unwrap();
+                works(&jit, &objects);
+            }
+            Err(error) => {
+                assert_eq!(spare, 10, "{error}");
+                assert_says(
+                    &error,
+                    &["every way of mapping code memory was refused", "RLIMIT_AS", "read-only", "single"],
+                );
+            }
+        }
+        limit(libc::RLIMIT_AS, libc::RLIM_INFINITY);
+    }
+    assert!(sizes.is_sorted_by(|before, after| before > after) && sizes.len() == 5, "{sizes:x?}");
+    // What refused it has passed.
+    works(&jit_of(&SystemMapper::default()), &objects);
+    works(&first, &objects);
+}
+
+#[test]
+fn a_file_size_limit_kills_nobody_and_leads_to_a_single_mapping() {
+    let Some(objects) = throwing() else { return };
+    if !alone("a_file_size_limit_kills_nobody_and_leads_to_a_single_mapping") {
+        return;
+    }
+    limit(libc::RLIMIT_FSIZE, 1 << 20);
+    let description = told(&SystemMapper::default()).unwrap();
+    assert!(description.starts_with("mapped once"), "{description}");
+    assert!(description.contains("RLIMIT_FSIZE allows files of 1048576 bytes only"), "{description}");
+    works(&jit_of(&SystemMapper::default()), &objects);
+    for refused in [told(&DualMapper::default()), told(&PlainDualMapper::default())] {
+        assert!(refused.unwrap_err().contains("RLIMIT_FSIZE"));
+    }
+}
+
+#[test]
+fn without_any_file_code_runs_and_the_report_says_that_nothing_can_be_thrown_across_it() {
+    let Some(object) = c("long test(void) { return 7; }") else { return };
+    if !alone("without_any_file_code_runs_and_the_report_says_that_nothing_can_be_thrown_across_it") {
+        return;
+    }
+    limit(libc::RLIMIT_FSIZE, 0);
+    let description = told(&SystemMapper::default()).unwrap();
+    assert!(
+        description.contains("no exception can cross its code, because the loader would not open it"),
+        "{description}"
+    );
+    assert!(description.contains("/dev/shm: RLIMIT_FSIZE allows files of 0 bytes only"), "{description}");
+    let jit = jit_of(&SystemMapper::default());
+    let tracker = add(&jit, jit.main_dylib(), "object.o", &object);
+    assert_eq!(long(&jit, "test"), 7);
+    assert!(tracker.remove().unwrap().is_complete());
+    assert_eq!(held(&jit), (0, 0, 0));
+}
+
+/// Refuses the process the right to make pages executable later (Linux 6.3). False where the kernel does not know it.
+fn deny_write_execute() -> bool {
+    // SAFETY: takes rights from this process, which is this test's own.
+    let denied =
+        unsafe { libc::prctl(libc::PR_SET_MDWE, libc::PR_MDWE_REFUSE_EXEC_GAIN as libc::c_ulong, 0, 0, 0) } == 0;
+    if !denied {
+        println!("skipped: needs PR_SET_MDWE");
+    }
+    denied
+}
+
+#[test]
+fn where_the_kernel_denies_write_then_execute_code_is_mapped_twice() {
+    let Some(objects) = throwing() else { return };
+    if !alone("where_the_kernel_denies_write_then_execute_code_is_mapped_twice") || !deny_write_execute() {
+        return;
+    }
+    works(&jit_of(&DualMapper::default()), &objects);
+    works(&jit_of(&PlainDualMapper::default()), &objects);
+    works(&jit_of(&SystemMapper::default()), &objects);
+    let refusal = told(&SingleMapper).unwrap_err();
+    assert!(refusal.contains("protecting the code pool after writing was refused"), "{refusal}");
+    assert!(refusal.contains("PR_SET_MDWE"), "{refusal}");
+}
+
+/// Has the kernel refuse this thread, and those that it starts, a system call.
+fn deny(call: libc::c_long) {
+    let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
+    let mut program = [
+        // The number is the first word.
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0),
+        libc::sock_filter { jt: 0, jf: 1, ..statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, call as u32) },
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
+    ];
+    let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    // SAFETY: the kernel copies the filter; it takes rights from this process, which is this test's own.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter), 0);
+    }
+}
+
+#[test]
+fn without_memfd_code_is_mapped_once_and_throws() {
+    let Some(objects) = throwing() else { return };
+    if !alone("without_memfd_code_is_mapped_once_and_throws") {
+        return;
+    }
+    deny(libc::SYS_memfd_create);
+    let description = told(&SystemMapper::default()).unwrap();
+    assert!(description.starts_with("mapped once, by turns writable and executable; refused was"), "{description}");
+    assert!(description.contains("memfd_create of the window: Operation not permitted"), "{description}");
+    assert!(!description.contains("no exception"), "{description}");
+    works(&jit_of(&SystemMapper::default()), &objects);
+}
+
+#[test]
+fn where_everything_is_refused_one_error_says_what_and_what_to_do() {
+    if !alone("where_everything_is_refused_one_error_says_what_and_what_to_do") || !deny_write_execute() {
+        return;
+    }
+    deny(libc::SYS_memfd_create);
+    let error = Jit::new().expect_err("nothing is left");
+    assert_says(
+        &error,
+        &[
+            "every way of mapping code memory was refused",
+            "a running view from a read-only descriptor: memfd_create of the window: Operation not permitted",
+            "a running view from a writable descriptor: memfd_create",
+            "a single mapping: protecting the code pool after writing: Permission denied",
+            "Allow memfd_create",
+            "vm.max_map_count",
+            "nothing was kept",
+        ],
+    );
+}
+
+/// Runs `body` in a process that sees empty, read-only directories instead of `hidden`.
+fn without(hidden: &[&CStr], body: impl FnOnce()) {
+    const NO_NAMESPACES: i32 = 77;
+    // SAFETY: system calls of a process of one thread, which ends after `body`.
+    let status = Child::start(|| unsafe {
+        let user = libc::getuid();
+        if libc::unshare(libc::CLONE_NEWNS) != 0 {
+            if libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNS) != 0 {
+                libc::_exit(NO_NAMESPACES);
+            }
+            let _ = std::fs::write("/proc/self/setgroups", "deny");
+            let _ = std::fs::write("/proc/self/uid_map", format!("0 {user} 1"));
+        }
+        let none = std::ptr::null();
+        libc::mount(c"none".as_ptr(), c"/".as_ptr(), none, libc::MS_REC | libc::MS_PRIVATE, none.cast());
+        for dir in hidden {
+            let mounted = libc::mount(c"none".as_ptr(), dir.as_ptr(), c"tmpfs".as_ptr(), libc::MS_RDONLY, none.cast());
+            if mounted != 0 {
+                libc::_exit(NO_NAMESPACES);
+            }
+        }
+        body();
+    })
+    .status();
+    match status {
+        NO_NAMESPACES => println!("skipped: needs mount namespaces"),
+        status => assert_eq!(status, 0),
+    }
+}
+
+#[test]
+fn without_proc_code_is_mapped_twice_and_throws() {
+    let Some(objects) = throwing() else { return };
+    if !alone("without_proc_code_is_mapped_twice_and_throws") {
+        return;
+    }
+    without(&[c"/proc"], || {
+        let description = told(&SystemMapper::default()).unwrap();
+        assert!(description.starts_with("mapped twice, the running view from a writable descriptor; refused was"));
+        assert!(description.contains("reopening the window read-only: No such file"), "{description}");
+        assert!(!description.contains("no exception"), "{description}");
+        let jit = jit_of(&SystemMapper::default());
+        throws_and_catches(&jit, &objects);
+        assert_eq!(held(&jit), (0, 0, 0));
+        // Its children get a copy without /proc, too.
+        Child::start(|| throws_and_catches(&jit, &objects)).succeeds();
+    });
+}
+
+#[test]
+fn without_proc_and_without_a_temporary_directory_code_runs_and_the_report_says_what_it_lacks() {
+    let Some(object) = c("long test(void) { return 7; }") else { return };
+    if !alone("without_proc_and_without_a_temporary_directory_code_runs_and_the_report_says_what_it_lacks") {
+        return;
+    }
+    without(&[c"/proc", c"/dev/shm", c"/tmp", c"/var/tmp"], || {
+        let description = told(&SystemMapper::default()).unwrap();
+        assert!(description.contains("no exception can cross its code"), "{description}");
+        assert!(description.contains("/tmp: Read-only file system"), "{description}");
+        for mapper in [&PlainDualMapper::default() as &dyn MemoryMapper, &SingleMapper] {
+            let jit = jit_of(mapper);
+            let tracker = add(&jit, jit.main_dylib(), "object.o", &object);
+            assert_eq!(long(&jit, "test"), 7);
+            assert!(tracker.remove().unwrap().is_complete());
+        }
+    });
+}
+
+/// Maps single pages until the kernel has no more mappings to give.
+fn use_up_mappings() -> Vec<usize> {
+    let mut pages = Vec::with_capacity(200_000);
+    loop {
+        // Neighbours of different rights are not merged.
+        let rights = if pages.len() % 2 == 0 { libc::PROT_READ } else { libc::PROT_NONE };
+        // SAFETY: fresh pages that nothing uses.
+        let page =
+            unsafe { libc::mmap(std::ptr::null_mut(), 4096, rights, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0) };
+        if page == libc::MAP_FAILED {
+            return pages;
+        }
+        pages.push(page as usize);
+    }
+}
+
+#[test]
+fn with_mappings_nearly_used_up_sessions_go_on_and_new_ones_work_or_say_why_not() {
+    let Some(objects) = throwing() else { return };
+    if !alone("with_mappings_nearly_used_up_sessions_go_on_and_new_ones_work_or_say_why_not") {
+        return;
+    }
+    let most: usize = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap().trim().parse().unwrap();
+    if most > 300_000 {
+        println!("skipped: vm.max_map_count is {most}");
+        return;
+    }
+    let sessions = [jit_of(&DualMapper::default()), jit_of(&PlainDualMapper::default())];
+    let single = jit_of(&SingleMapper);
+    for jit in sessions.iter().chain([&single]) {
+        throws_and_catches(jit, &objects);
+    }
+    let mut pages = use_up_mappings();
+    for jit in &sessions {
+        for _ in 0..20 {
+            throws_and_catches(jit, &objects);
+        }
+        assert_eq!(held(jit), (0, 0, 0));
+    }
+    // A session of single mappings needs some for each link, and says so.
+    let tracker = add(&single, single.main_dylib(), "throwing.o", &objects[0]);
+    if let Err(error) = single.address_of(single.main_dylib(), "thrower") {
+        assert_says(&error, &["writable", "Cannot allocate memory"]);
+    }
+    assert!(tracker.remove().unwrap().is_complete());
+    assert_eq!(held(&single), (0, 0, 0));
+    let error = Jit::new().expect_err("no mapping is left");
+    assert_says(&error, &["was refused", "vm.max_map_count"]);
+    // Mappings that are apart, so that each gives one back.
+    for freed in [4, 8, 16, 32] {
+        for page in pages.split_off(pages.len() - freed * 2).into_iter().step_by(2) {
+            // SAFETY: mapped above.
+            unsafe { libc::munmap(page as *mut _, 4096) };
+        }
+        match Jit::builder().library("libstdc++.so.6").build() {
+            Ok(jit) => throws_and_catches(&jit, &objects),
+            Err(error) => {
+                assert!(freed < 32, "{error}");
+                assert_says(&error, &["was refused"]);
+            }
+        }
+    }
+    for jit in sessions.iter().chain([&single]) {
+        throws_and_catches(jit, &objects);
+    }
+}
+
+#[test]
+fn a_program_that_is_started_gets_no_descriptor_of_code_memory() {
+    let Some(object) = c("long test(void) { return 7; }") else { return };
+    for mapper in [&DualMapper::default() as &dyn MemoryMapper, &PlainDualMapper::default(), &SingleMapper] {
+        let jit = jit_of(mapper);
+        let _tracker = add(&jit, jit.main_dylib(), "object.o", &object);
+        assert_eq!(long(&jit, "test"), 7);
+        let list = Command::new("ls").args(["-l", "/proc/self/fd"]).output().unwrap();
+        let text = String::from_utf8_lossy(&list.stdout);
+        assert!(list.status.success() && !text.contains("jittison"), "{text}");
+    }
+}
+
+#[test]
+fn a_process_that_becomes_another_program_does_so_with_code_alive() {
+    let Some(object) = c("long test(void) { return 7; }") else { return };
+    if !alone("a_process_that_becomes_another_program_does_so_with_code_alive") {
+        return;
+    }
+    let jit = jit_of(&SystemMapper::default());
+    let _tracker = add(&jit, jit.main_dylib(), "object.o", &object);
+    let test = function::<extern "C" fn() -> i64>(&jit, "test");
+    let child = Child::start(|| {
+        assert_eq!(test.call(), 7);
+        let arguments = [c"sh".as_ptr(), c"-c".as_ptr(), c"exit 23".as_ptr(), std::ptr::null()];
+        // SAFETY: C strings, ended by null; does not come back.
+        unsafe { libc::execv(c"/bin/sh".as_ptr(), arguments.as_ptr()) };
+    });
+    assert_eq!(child.status(), 23);
+}
+
+#[test]
+fn code_outlives_the_thread_that_linked_it() {
+    let Some(objects) = throwing() else { return };
+    for mapper in [&DualMapper::default() as &dyn MemoryMapper, &SingleMapper] {
+        let jit = jit_of(mapper);
+        let linked = std::thread::scope(|scope| {
+            let link = || {
+                let trackers = objects.each_ref().map(|object| add(&jit, jit.main_dylib(), "throwing.o", object));
+                (function::<extern "C" fn() -> i64>(&jit, "catcher"), trackers)
+            };
+            scope.spawn(link).join().unwrap()
+        });
+        let (catcher, trackers) = linked;
+        std::thread::scope(|scope| {
+            let calls: Vec<_> = (0..4).map(|_| scope.spawn(|| catcher.call())).collect();
+            assert!(calls.into_iter().all(|call| call.join().unwrap() == 42));
+        });
+        drop(catcher);
+        for tracker in trackers.iter().rev() {
+            assert!(tracker.remove().unwrap().is_complete());
+        }
+        assert_eq!(held(&jit), (0, 0, 0));
+    }
+}
+
+const EXITS: &str = "JITTISON_TEST_EXITS";
+
+#[test]
+fn a_process_ends_in_order_with_code_alive_and_running() {
+    let Some(object) = c("long test(volatile long *flag) { while (!*flag); return 7; }") else { return };
+    if std::env::var_os(EXITS).is_none() {
+        let run = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "environments::a_process_ends_in_order_with_code_alive_and_running", "--nocapture"])
+            .env(EXITS, "1")
+            .output()
+            .unwrap();
+        assert_eq!(run.status.code(), Some(41), "{run:?}");
+        return;
+    }
+    for mapper in [&DualMapper::default() as &dyn MemoryMapper, &PlainDualMapper::default(), &SingleMapper] {
+        let jit = jit_of(mapper);
+        let tracker = add(&jit, jit.main_dylib(), "object.o", &object);
+        let test = function::<extern "C" fn(*const i64) -> i64>(&jit, "test");
+        std::thread::spawn(move || test.call(&0));
+        std::mem::forget((jit, tracker));
+    }
+    std::thread::sleep(std::time::Duration::from_millis(30));
+    std::process::exit(41);
+}

@@ -1,0 +1,376 @@
+//! A forked child runs what was linked whatever its parent does next, cannot write its parent's memory, and links into
+//! memory of its own.
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use jittison::base::Pool;
+use jittison::memory::{DualMapper, ForkPolicy, MemoryManager, MemoryMapper, Placement, PlainDualMapper, SystemMapper};
+use jittison::{Function, Jit, ResourceTracker};
+
+use crate::ladder::{jit_of, jit_over, pool_of, rungs, throwing, throws_and_catches};
+use crate::slab::plan;
+use crate::support::*;
+
+/// A forked child of this process, which ran `body` and tells whether it panicked.
+pub struct Child(libc::pid_t);
+
+impl Child {
+    pub fn start(body: impl FnOnce()) -> Child {
+        // SAFETY: the child runs `body` and ends without returning into the test harness, whose other threads are gone.
+        match unsafe { libc::fork() } {
+            0 => {
+                let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
+                // SAFETY: ends the child here.
+                unsafe { libc::_exit(i32::from(outcome.is_err())) }
+            }
+            child => {
+                assert!(child > 0);
+                Child(child)
+            }
+        }
+    }
+
+    pub fn succeeds(self) {
+        assert_eq!(self.status(), 0);
+    }
+
+    /// How it ended: by its own word, or by a signal, as 1000 and the signal's number.
+    pub fn status(self) -> i32 {
+        let mut status = 0;
+        // SAFETY: the kernel writes the word.
+        assert_eq!(unsafe { libc::waitpid(self.0, &mut status, 0) }, self.0);
+        if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { 1000 + libc::WTERMSIG(status) }
+    }
+}
+
+/// Lets one process wait for a word of the other.
+struct Signal([OwnedFd; 2]);
+
+impl Signal {
+    fn new() -> Signal {
+        let mut ends = [0; 2];
+        // SAFETY: the kernel writes both words; the descriptors are nobody else's.
+        unsafe {
+            assert_eq!(libc::pipe(ends.as_mut_ptr()), 0);
+            Signal(ends.map(|end| OwnedFd::from_raw_fd(end)))
+        }
+    }
+
+    fn send(&self) {
+        // SAFETY: writes one byte of a literal.
+        assert_eq!(unsafe { libc::write(self.0[1].as_raw_fd(), b"x".as_ptr().cast(), 1) }, 1);
+    }
+
+    fn wait(&self) {
+        let mut ready = libc::pollfd { fd: self.0[0].as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: the kernel writes the structure.
+        assert_eq!(unsafe { libc::poll(&mut ready, 1, 60_000) }, 1, "the other process has failed");
+        let mut byte = 0u8;
+        // SAFETY: the kernel writes the byte.
+        assert_eq!(unsafe { libc::read(self.0[0].as_raw_fd(), (&raw mut byte).cast(), 1) }, 1);
+    }
+}
+
+/// A function that computes with its code, a constant, a table of pointers and state of its own.
+fn module(number: i64) -> Option<Vec<u8>> {
+    c(&format!(
+        "static const long constants[4] = {{ {number}, 2, 3, 4 }}; static long state = 100;
+         static long one(long x) {{ return x + constants[0]; }} static long two(long x) {{ return x * 2; }}
+         static long (*const table[2])(long) = {{ one, two }};
+         long value(long x) {{ return table[0](x) * 1000 + table[1](x); }}
+         long count(void) {{ return state++; }}"
+    ))
+}
+
+fn value_of(jit: &Jit) -> Function<extern "C" fn(i64) -> i64> {
+    function::<extern "C" fn(i64) -> i64>(jit, "value")
+}
+
+fn alone(test: &str) -> bool {
+    is_alone(&format!("fork::{test}"))
+}
+
+#[test]
+fn a_child_runs_what_was_linked_whatever_its_parent_removes_and_links_there() {
+    if !alone("a_child_runs_what_was_linked_whatever_its_parent_removes_and_links_there") {
+        return;
+    }
+    let (Some(old), Some(new)) = (module(5), module(60)) else { return };
+    for (mapper, _) in rungs() {
+        let jit = jit_of(mapper);
+        let tracker = add(&jit, jit.main_dylib(), "old.o", &old);
+        let value = value_of(&jit);
+        let place = jit.address_of(jit.main_dylib(), "value").unwrap();
+        let (started, changed) = (Signal::new(), Signal::new());
+        let child = Child::start(|| {
+            assert_eq!(value.call(1), 6002);
+            started.send();
+            changed.wait();
+            for x in 0..1000 {
+                assert_eq!(value.call(x), (x + 5) * 1000 + x * 2);
+            }
+        });
+        started.wait();
+        drop(value);
+        assert!(tracker.remove().unwrap().is_complete());
+        let mut kept = Vec::new();
+        for index in 0..1000 {
+            let dylib = jit.create_dylib("new").unwrap();
+            kept.push(add(&jit, &dylib, "new.o", &new));
+            let there = jit.address_of(&dylib, "value").unwrap();
+            assert!(index > 0 || there == place, "the first takes the old one's place");
+        }
+        changed.send();
+        child.succeeds();
+        let dylib = jit.create_dylib("last").unwrap();
+        let _last = add(&jit, &dylib, "new.o", &new);
+        let value = try_function::<extern "C" fn(i64) -> i64>(&jit, &dylib, "value").unwrap();
+        assert_eq!(value.call(1), 61_002, "the parent goes on");
+    }
+}
+
+/// Links, throws, catches, removes, over and over.
+fn works(jit: &Jit, object: &[u8], throwing: &[Vec<u8>; 2]) {
+    for _ in 0..20 {
+        let dylib = jit.create_dylib("works").unwrap();
+        let tracker = add(jit, &dylib, "object.o", object);
+        let value = try_function::<extern "C" fn(i64) -> i64>(jit, &dylib, "value").unwrap();
+        assert_eq!(value.call(2), 65_004 - 3000);
+        drop(value);
+        throws_and_catches(jit, throwing);
+        assert!(tracker.remove().unwrap().is_complete());
+    }
+}
+
+#[test]
+fn a_child_links_throws_catches_and_removes_in_its_parent_s_session_and_the_parent_is_not_touched() {
+    if !alone("a_child_links_throws_catches_and_removes_in_its_parent_s_session_and_the_parent_is_not_touched") {
+        return;
+    }
+    let (Some(old), Some(new), Some(throwing)) = (module(5), module(60), throwing()) else { return };
+    for (mapper, _) in rungs() {
+        let jit = jit_of(mapper);
+        let kept = add(&jit, jit.main_dylib(), "old.o", &old);
+        let gone = add(&jit, &jit.create_dylib("gone").unwrap(), "old.o", &old);
+        assert_eq!(long(&jit, "count"), 100);
+        works(&jit, &new, &throwing);
+        let before = (held(&jit), read(jit.address_of(jit.main_dylib(), "value").unwrap().value(), 64));
+        let parent_s = jit.address_of(jit.main_dylib(), "value").unwrap();
+        Child::start(|| {
+            assert_eq!(held(&jit), before.0);
+            works(&jit, &new, &throwing);
+            assert!(gone.remove().unwrap().is_complete());
+            assert_eq!([long(&jit, "count"), long(&jit, "count")], [101, 102]);
+            // Removes what the parent runs, and links there.
+            assert!(kept.remove().unwrap().is_complete());
+            let _new = add(&jit, jit.main_dylib(), "new.o", &new);
+            let there = jit.address_of(jit.main_dylib(), "value").unwrap();
+            assert_eq!(there, parent_s);
+            assert_eq!(value_of(&jit).call(2), 62_004);
+            // A session of its own as well, and everything goes in good order.
+            let own = jit_of(mapper);
+            works(&own, &new, &throwing);
+            drop((own, jit.clone()));
+        })
+        .succeeds();
+        assert_eq!(read(parent_s.value(), 64), before.1, "the child's code did not come here");
+        assert_eq!((value_of(&jit).call(2), long(&jit, "count")), (7004, 101));
+        assert_eq!(held(&jit), before.0);
+        works(&jit, &new, &throwing);
+    }
+}
+
+#[test]
+fn a_grandchild_has_what_its_parent_linked_after_the_first_fork() {
+    if !alone("a_grandchild_has_what_its_parent_linked_after_the_first_fork") {
+        return;
+    }
+    let (Some(old), Some(new), Some(throwing)) = (module(5), module(60), throwing()) else { return };
+    for (mapper, _) in rungs() {
+        let jit = jit_of(mapper);
+        let _old = add(&jit, jit.main_dylib(), "old.o", &old);
+        assert_eq!(value_of(&jit).call(1), 6002);
+        Child::start(|| {
+            let dylib = jit.create_dylib("child").unwrap();
+            let tracker = add(&jit, &dylib, "new.o", &new);
+            let value = try_function::<extern "C" fn(i64) -> i64>(&jit, &dylib, "value").unwrap();
+            let (started, changed) = (Signal::new(), Signal::new());
+            let grandchild = Child::start(|| {
+                started.send();
+                changed.wait();
+                assert_eq!((value.call(1), value_of(&jit).call(1)), (61_002, 6002));
+                works(&jit, &new, &throwing);
+            });
+            started.wait();
+            drop(value);
+            assert!(tracker.remove().unwrap().is_complete());
+            works(&jit, &new, &throwing);
+            changed.send();
+            grandchild.succeeds();
+        })
+        .succeeds();
+        assert_eq!(value_of(&jit).call(1), 6002);
+    }
+}
+
+#[test]
+fn a_child_forked_while_other_threads_link_runs_every_module_that_was_published() {
+    if !alone("a_child_forked_while_other_threads_link_runs_every_module_that_was_published") {
+        return;
+    }
+    const KEPT: usize = 40;
+    let Some(object) = module(5) else { return };
+    for (mapper, _) in rungs() {
+        let memory = pool_of(mapper, Placement::default());
+        // Makes copying take a while, in which others publish.
+        let mut ballast = memory.allocate(&plan(16 << 20, 0, (0, 0))).unwrap();
+        ballast.working(Pool::Code).fill(0x90);
+        let _ballast = ballast.finalize(Vec::new()).unwrap();
+        let (jit, is_done) = (jit_over(memory), AtomicBool::new(false));
+        // Functions that may be called at this moment: entered after they are linked, taken out before they are removed.
+        let published: [[AtomicUsize; KEPT]; 2] = std::array::from_fn(|_| std::array::from_fn(|_| AtomicUsize::new(0)));
+        std::thread::scope(|scope| {
+            for (thread, published) in published.iter().enumerate() {
+                let (jit, is_done, object) = (&jit, &is_done, &object);
+                scope.spawn(move || {
+                    let mut kept: [Option<ResourceTracker>; KEPT] = std::array::from_fn(|_| None);
+                    for round in 0.. {
+                        if is_done.load(Ordering::Relaxed) {
+                            break;
+                        }
+                        let place = round % KEPT;
+                        published[place].store(0, Ordering::SeqCst);
+                        if let Some(tracker) = kept[place].take() {
+                            assert!(tracker.remove().unwrap().is_complete());
+                        }
+                        let dylib = jit.create_dylib(&format!("{thread} {round}")).unwrap();
+                        kept[place] = Some(add(jit, &dylib, "object.o", object));
+                        let address = jit.address_of(&dylib, "value").unwrap().value();
+                        published[place].store(address as usize, Ordering::SeqCst);
+                    }
+                });
+            }
+            let fork = |_| {
+                Child::start(|| {
+                    // The child calls, and does nothing else: it may have been forked while locks were held.
+                    for address in published.iter().flatten().map(|word| word.load(Ordering::SeqCst)) {
+                        if address != 0 {
+                            // SAFETY: published and not removed at the fork.
+                            let value: extern "C" fn(i64) -> i64 = unsafe { std::mem::transmute(address) };
+                            // SAFETY: ends the child; a panic would allocate.
+                            (value(1) != 6002).then(|| unsafe { libc::_exit(7) });
+                        }
+                    }
+                })
+                .status()
+            };
+            let statuses: Vec<i32> = (0..20).map(fork).collect();
+            is_done.store(true, Ordering::Relaxed);
+            assert!(statuses.iter().all(|status| *status == 0), "{statuses:?}");
+        });
+    }
+}
+
+#[test]
+fn a_child_by_the_sharing_policy_runs_what_is_there_and_is_refused_to_link() {
+    if !alone("a_child_by_the_sharing_policy_runs_what_is_there_and_is_refused_to_link") {
+        return;
+    }
+    let (Some(old), Some(new), Some(throwing)) = (module(5), module(60), throwing()) else { return };
+    let share = ForkPolicy::Share;
+    let mappers: [&dyn MemoryMapper; 3] = [
+        &DualMapper { fork_policy: share },
+        &PlainDualMapper { fork_policy: share },
+        &SystemMapper { fork_policy: share },
+    ];
+    for mapper in mappers {
+        let jit = jit_of(mapper);
+        let tracker = add(&jit, jit.main_dylib(), "old.o", &old);
+        assert_eq!(value_of(&jit).call(1), 6002);
+        Child::start(|| {
+            assert_eq!(value_of(&jit).call(1), 6002);
+            let other = jit.create_dylib("other").unwrap();
+            let _new = add(&jit, &other, "new.o", &new);
+            let error = jit.address_of(&other, "value").unwrap_err();
+            assert_says(&error, &["linking in a forked child", "make a session in the child"]);
+            // Removing is allowed, and reaches nobody.
+            assert!(tracker.remove().unwrap().is_complete());
+            let own = jit_of(&SystemMapper::default());
+            works(&own, &new, &throwing);
+        })
+        .succeeds();
+        assert_eq!(value_of(&jit).call(1), 6002, "the child's removal did not come here");
+        works(&jit, &new, &throwing);
+    }
+}
+
+#[test]
+fn a_child_keeps_no_page_and_no_descriptor_of_its_parent() {
+    if !alone("a_child_keeps_no_page_and_no_descriptor_of_its_parent") {
+        return;
+    }
+    let Some(object) = module(5) else { return };
+    // Of files that are mapped, and of files that are open.
+    let inodes = || {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let ours = maps.lines().filter(|line| line.contains("memfd:jittison"));
+        let mapped = ours.map(|line| line.split_whitespace().nth(4).unwrap().to_string());
+        let open = std::fs::read_dir("/proc/self/fd").unwrap().flatten().map(|entry| entry.path());
+        let ours =
+            open.filter(|path| std::fs::read_link(path).is_ok_and(|to| to.to_string_lossy().contains("jittison")));
+        let open = ours.map(|path| std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(path).unwrap()).to_string());
+        mapped.chain(open).collect::<std::collections::BTreeSet<_>>()
+    };
+    let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let memory = pool_of(&DualMapper::default(), Placement::default());
+    let jit = jit_over(memory);
+    let tracker = add(&jit, jit.main_dylib(), "object.o", &object);
+    assert_eq!(value_of(&jit).call(1), 6002);
+    let mut all = Some((jit, tracker));
+    let (parent_s, before) = (inodes(), descriptors());
+    assert_eq!(parent_s.len(), 1);
+    Child::start(|| {
+        assert_eq!(descriptors(), before);
+        assert_eq!(inodes().len(), 1);
+        assert!(inodes().is_disjoint(&parent_s));
+        assert!(crate::ladder::writable_and_executable().is_empty());
+        all = None;
+        assert_eq!((inodes().len(), descriptors()), (0, before - 1));
+    })
+    .succeeds();
+    assert_eq!((inodes(), descriptors()), (parent_s, before), "no copy stays behind");
+    drop(all);
+}
+
+#[test]
+fn starting_programs_is_no_fork_and_copies_nothing() {
+    if !alone("starting_programs_is_no_fork_and_copies_nothing") {
+        return;
+    }
+    static FORKS: AtomicUsize = AtomicUsize::new(0);
+    extern "C" fn count() {
+        FORKS.fetch_add(1, Ordering::Relaxed);
+    }
+    unsafe extern "C" {
+        fn pthread_atfork(
+            before: extern "C" fn(),
+            parent: Option<extern "C" fn()>,
+            child: Option<extern "C" fn()>,
+        ) -> i32;
+    }
+    let Some(object) = module(5) else { return };
+    let jit = jit_of(&SystemMapper::default());
+    let _tracker = add(&jit, jit.main_dylib(), "object.o", &object);
+    assert_eq!(value_of(&jit).call(1), 6002);
+    // SAFETY: a function of this program, which only counts. It stands for the library's own handlers: the C library
+    // calls all of them or none.
+    assert_eq!(unsafe { pthread_atfork(count, None, None) }, 0);
+    for _ in 0..3 {
+        assert!(Command::new("true").status().unwrap().success());
+    }
+    assert_eq!(FORKS.load(Ordering::Relaxed), 0);
+    Child::start(|| {}).succeeds();
+    assert_eq!(FORKS.load(Ordering::Relaxed), 1);
+}

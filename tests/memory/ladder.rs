@@ -1,0 +1,296 @@
+//! Every way of mapping code memory keeps every promise: code runs, throws and is taken back, nothing is ever writable and
+//! executable, and what it is like is told.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use jittison::Jit;
+use jittison::base::Pool;
+use jittison::link::{ObjectBuffer, PlannedLink};
+use jittison::memory::{
+    DualMapper, MappedWindow, MemoryManager, MemoryMapper, Placement, PlainDualMapper, SingleMapper, SlabPool,
+    SlabPoolOptions, SystemMapper, WindowLayout,
+};
+
+use crate::slab::{held as pool_held, make, plan};
+use crate::support::*;
+
+/// The ways, best first, with the rights that code and constants have in them.
+pub fn rungs() -> [(&'static dyn MemoryMapper, [&'static str; 2]); 3] {
+    [
+        (&DualMapper { fork_policy: jittison::memory::ForkPolicy::Snapshot }, ["r-xs", "r--s"]),
+        (&PlainDualMapper { fork_policy: jittison::memory::ForkPolicy::Snapshot }, ["r-xs", "r--s"]),
+        (&SingleMapper, ["r-xp", "r--p"]),
+    ]
+}
+
+pub fn pool_of(mapper: &dyn MemoryMapper, placement: Placement) -> Arc<SlabPool> {
+    let options = SlabPoolOptions { placement, trap_freed_code: true, ..SlabPoolOptions::default() };
+    Arc::new(SlabPool::with_mapper(mapper, options).unwrap())
+}
+
+pub fn jit_over(memory: Arc<SlabPool>) -> Jit {
+    Jit::builder().library("libstdc++.so.6").memory_manager(memory).build().unwrap()
+}
+
+pub fn jit_of(mapper: &dyn MemoryMapper) -> Jit {
+    jit_over(pool_of(mapper, Placement::default()))
+}
+
+/// A function that throws, and one in another object that catches: 42 when all is well.
+pub fn throwing() -> Option<[Vec<u8>; 2]> {
+    Some([
+        cpp("extern \"C\" long thrower(long x) { if (x) throw x; return 0; }")?,
+        cpp("extern \"C\" long thrower(long);
+             extern \"C\" long catcher(void) { try { thrower(7); } catch (long v) { return v * 6; } return -1; }")?,
+    ])
+}
+
+/// Links both objects of [`throwing`], throws and catches, and removes them.
+pub fn throws_and_catches(jit: &Jit, objects: &[Vec<u8>; 2]) {
+    let dylib = jit.create_dylib("throws").unwrap();
+    let trackers = objects.each_ref().map(|object| add(jit, &dylib, "throwing.o", object));
+    assert_eq!(long_in(jit, &dylib, "catcher"), 42);
+    for tracker in trackers.iter().rev() {
+        assert!(tracker.remove().unwrap().is_complete());
+    }
+    assert!(jit.session().remove_dylib(&dylib).unwrap().is_empty());
+}
+
+/// Mappings that anything may be written to and executed from.
+pub fn writable_and_executable() -> Vec<Mapping> {
+    let both = |mapping: &Mapping| mapping.protection.contains('w') && mapping.protection.contains('x');
+    mappings().into_iter().filter(both).collect()
+}
+
+fn protection_at(address: u64) -> String {
+    let holds = |mapping: &Mapping| (mapping.start..mapping.end).contains(&address);
+    mappings().into_iter().find(holds).unwrap().protection
+}
+
+fn object() -> Option<Vec<u8>> {
+    c("static const long constant[3] = { 5 }; static long state; static char zero[9000];
+       long test(void) { return constant[0] + state++ + zero[5]; }
+       const void *constant_at(void) { return constant; } void *state_at(void) { return &state; }")
+}
+
+#[test]
+fn code_links_runs_throws_and_is_taken_back_at_every_rung() {
+    let (Some(object), Some(throwing)) = (object(), throwing()) else { return };
+    for (mapper, [code, constants]) in rungs() {
+        let jit = jit_of(mapper);
+        let mut places = std::collections::BTreeSet::new();
+        for round in 0..20 {
+            let tracker = add(&jit, jit.main_dylib(), "object.o", &object);
+            assert_eq!([long(&jit, "test"), long(&jit, "test")], [5, 6], "round {round}");
+            let place = jit.address_of(jit.main_dylib(), "test").unwrap().value();
+            assert_eq!(protection_at(place), code);
+            assert_eq!(protection_at(long(&jit, "constant_at") as u64), constants);
+            assert_eq!(protection_at(long(&jit, "state_at") as u64), "rw-p");
+            throws_and_catches(&jit, &throwing);
+            assert!(tracker.remove().unwrap().is_complete());
+            places.insert(place);
+        }
+        assert_eq!(places.len(), 1, "the place is used again");
+        assert_eq!(held(&jit), (0, 0, 0));
+    }
+}
+
+#[test]
+fn a_rung_says_what_it_is_and_the_best_has_no_excuse() {
+    let layout = WindowLayout::divide(32 << 20).unwrap();
+    let told = |mapper: &dyn MemoryMapper| mapper.map_window(&layout, Placement::Anywhere).unwrap().description();
+    let texts = rungs().map(|(mapper, _)| told(mapper));
+    assert_eq!(texts[0], "mapped twice, the running view from a read-only descriptor");
+    assert_eq!(texts[1], "mapped twice, the running view from a writable descriptor");
+    assert_eq!(texts[2], "mapped once, by turns writable and executable");
+    assert_eq!(told(&SystemMapper::default()), texts[0], "this machine allows the best");
+}
+
+#[test]
+fn nothing_is_writable_and_executable_at_any_rung_at_rest_or_in_flight() {
+    let (Some(object), Some(other)) = (object(), c("long other(void) { return 8; }")) else { return };
+    for (mapper, [code, constants]) in rungs() {
+        let memory = pool_of(mapper, Placement::Anywhere);
+        let jit = jit_over(memory.clone());
+        let nothing =
+            |when: &str| assert_eq!(writable_and_executable().len(), 0, "{when}: {:?}", writable_and_executable());
+        nothing("fresh");
+        let _tracker = add(&jit, jit.main_dylib(), "object.o", &object);
+        assert_eq!(long(&jit, "test"), 5);
+        nothing("at rest");
+        let (base, size) = memory.window();
+        let within = base.value()..base.value() + size;
+        let pieces = || mappings().iter().filter(|mapping| within.contains(&mapping.start)).count();
+        let at_rest = pieces();
+        let plan = || PlannedLink::plan("a.o".into(), ObjectBuffer::new(other.clone()), |_| true, |_| Ok(())).unwrap();
+        let in_flight: Vec<_> = (0..5).map(|_| plan().allocate(&*memory).unwrap()).collect();
+        nothing("in flight");
+        // What is at rest beside it has its rights all the time.
+        let place = jit.address_of(jit.main_dylib(), "test").unwrap().value();
+        assert_eq!(protection_at(place), code);
+        assert_eq!(protection_at(long(&jit, "constant_at") as u64), constants);
+        let mut sealed = Vec::new();
+        for one in in_flight {
+            let text = one.definitions().find(|(name, _)| *name == "other").unwrap().1.value();
+            assert!(
+                !protection_at(text).contains('x') || code == "r-xs",
+                "in flight, it cannot be run where it is written"
+            );
+            sealed.push(one.finish(&[]).unwrap());
+            assert_eq!(protection_at(text), code);
+            nothing("sealed");
+        }
+        assert_eq!(pieces(), at_rest, "sealed neighbours are one mapping again");
+        drop(sealed);
+        nothing("freed");
+        assert_eq!(long(&jit, "test"), 6);
+    }
+}
+
+#[test]
+fn nothing_is_writable_and_executable_at_any_moment_while_threads_link_and_remove() {
+    let Some(object) = object() else { return };
+    for (mapper, _) in rungs() {
+        let (jit, is_done) = (jit_of(mapper), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            for thread in 0..2 {
+                let (jit, object, is_done) = (&jit, &object, &is_done);
+                scope.spawn(move || {
+                    let dylib = jit.create_dylib(&format!("thread {thread}")).unwrap();
+                    while !is_done.load(Ordering::Relaxed) {
+                        let tracker = add(jit, &dylib, "object.o", object);
+                        assert_eq!(long_in(jit, &dylib, "test"), 5);
+                        assert!(tracker.remove().unwrap().is_complete());
+                    }
+                });
+            }
+            let seen: Vec<_> = (0..200).map(|_| writable_and_executable()).collect();
+            is_done.store(true, Ordering::Relaxed);
+            assert!(seen.iter().all(Vec::is_empty), "{seen:?}");
+        });
+        assert_eq!(held(&jit), (0, 0, 0));
+    }
+}
+
+#[test]
+fn the_kernel_refuses_to_make_the_best_rung_s_code_writable() {
+    let Some(object) = object() else { return };
+    // Alone: what the kernel grants here, others must never see.
+    if !is_alone("ladder::the_kernel_refuses_to_make_the_best_rung_s_code_writable") {
+        return;
+    }
+    for (rung, (mapper, _)) in rungs().into_iter().enumerate() {
+        let jit = jit_of(mapper);
+        let _tracker = add(&jit, jit.main_dylib(), "object.o", &object);
+        assert_eq!(long(&jit, "test"), 5);
+        let page = jit.address_of(jit.main_dylib(), "test").unwrap().value() & !4095;
+        for rights in [libc::PROT_READ | libc::PROT_WRITE, libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC] {
+            // SAFETY: asks for more rights to a page of this test's own session, and puts them back below.
+            let changed = unsafe { libc::mprotect(page as *mut c_void, 4096, rights) };
+            assert_eq!(changed, if rung == 0 { -1 } else { 0 }, "the other rungs can promise no more than they do");
+        }
+        // SAFETY: the rights that the page has by this library.
+        unsafe { libc::mprotect(page as *mut c_void, 4096, libc::PROT_READ | libc::PROT_EXEC) };
+        assert_eq!(long(&jit, "test"), 6);
+    }
+}
+
+#[test]
+fn pages_given_back_read_as_zero_at_every_rung_and_their_neighbours_stay() {
+    let layout = WindowLayout::divide(32 << 20).unwrap();
+    for (mapper, _) in rungs() {
+        let window: Arc<dyn MappedWindow> = mapper.map_window(&layout, Placement::Anywhere).unwrap();
+        for pool in Pool::ALL {
+            assert_eq!(layout.pool(pool).offset % window.granule(pool), 0);
+            // SAFETY: nobody else uses the window: its pages are this test's own, are opened before they are written,
+            // and are read where the code would run.
+            unsafe {
+                let view = window.working_view(pool);
+                window.open(pool, 0, 3 * 4096).unwrap();
+                view.write_bytes(0x5a, 3 * 4096);
+                window.seal(pool, 0, 3 * 4096).unwrap();
+                window.purge(pool, 4096, 4096).unwrap();
+            }
+            let there = read(window.base().offset(layout.pool(pool).offset).value(), 3 * 4096);
+            assert!(there[4096..8192].iter().all(|byte| *byte == 0), "{}", pool.name());
+            assert!(there[..4096].iter().chain(&there[8192..]).all(|byte| *byte == 0x5a), "{}", pool.name());
+        }
+    }
+}
+
+#[test]
+fn what_is_mapped_once_is_protected_by_pages_that_no_two_allocations_share() {
+    let memory = pool_of(&SingleMapper, Placement::Anywhere);
+    let held: Vec<_> = (1..20).map(|size| make(&memory, &plan(size * 300, size * 7, (size, 0)))).collect();
+    for pool in [Pool::Code, Pool::ReadOnly] {
+        let mut pages: Vec<u64> = held.iter().map(|one| one.address(pool).value()).collect();
+        assert!(pages.iter().all(|page| page % 4096 == 0));
+        pages.dedup();
+        assert_eq!(pages.len(), held.len());
+    }
+    drop(held);
+    assert_eq!(pool_held(&memory), (0, 0, 0));
+}
+
+#[test]
+fn a_session_leaves_no_mapping_and_no_descriptor_at_any_rung() {
+    let Some(object) = object() else { return };
+    if !is_alone("ladder::a_session_leaves_no_mapping_and_no_descriptor_at_any_rung") {
+        return;
+    }
+    let left = || {
+        let ours = |mapping: &Mapping| mapping.name.contains("jittison-") || mapping.name.contains("memfd:");
+        let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().count();
+        (descriptors, mappings().into_iter().filter(ours).count())
+    };
+    let before = left();
+    for (mapper, _) in rungs() {
+        for _ in 0..10 {
+            let jit = jit_of(mapper);
+            let _tracker = add(&jit, jit.main_dylib(), "object.o", &object);
+            assert_eq!(long(&jit, "test"), 5);
+        }
+        assert_eq!(left(), before);
+    }
+    let named = |dir: &str| {
+        let mine = format!("jittison-{}-", std::process::id());
+        let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+        entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&mine)).count()
+    };
+    assert_eq!(named("/dev/shm") + named("/tmp"), 0, "no file keeps its name");
+}
+
+#[test]
+fn ranges_opened_apart_are_one_mapping_again_when_they_are_sealed() {
+    let layout = WindowLayout::divide(32 << 20).unwrap();
+    let window = SingleMapper.map_window(&layout, Placement::Anywhere).unwrap();
+    let code = window.base().value() + layout.pool(Pool::Code).offset;
+    let within = code..code + layout.pool(Pool::Code).size;
+    let pieces = || mappings().iter().filter(|mapping| within.contains(&mapping.start)).count();
+    assert_eq!(pieces(), 1);
+    let ranges = (1..40).map(|index| index * 5 * 4096);
+    for offset in ranges.clone() {
+        // SAFETY: nobody else uses the window; what is opened lies in its code pool and is written before it is sealed.
+        unsafe {
+            window.open(Pool::Code, offset, 4096).unwrap();
+            window.working_view(Pool::Code).add(offset as usize).write_bytes(0xcc, 4096);
+        }
+    }
+    assert_eq!(pieces(), 2 * 39 + 1);
+    for offset in ranges {
+        // SAFETY: as above.
+        unsafe { window.seal(Pool::Code, offset, 4096).unwrap() };
+    }
+    assert_eq!(pieces(), 1);
+}
+
+#[test]
+fn the_statistics_count_whole_pages_where_protection_goes_by_pages() {
+    let memory = pool_of(&SingleMapper, Placement::Anywhere);
+    let one = make(&memory, &plan(100, 33, (17, 0)));
+    let slots = 4096 / 64 * 8;
+    assert_eq!(one.usage().reserved, 4096 + slots + 4096 + 32);
+    assert_eq!(memory.statistics().reserved_bytes, one.usage().reserved);
+}

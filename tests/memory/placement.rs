@@ -1,0 +1,156 @@
+//! Where windows are put: near the program unless something else is asked, low on request, and their writable views where
+//! nobody can tell beforehand.
+
+use std::sync::Arc;
+
+use jittison::Jit;
+use jittison::base::Pool;
+use jittison::memory::{MemoryMapper, Placement, SlabPool, SlabPoolOptions, SystemMapper, WindowLayout};
+
+use crate::ladder::{jit_over, rungs, throwing, throws_and_catches};
+use crate::support::*;
+
+const REACH: u64 = 1 << 31;
+
+fn placed(mapper: &dyn MemoryMapper, placement: Placement, window_size: u64) -> Arc<SlabPool> {
+    let options = SlabPoolOptions { placement, window_size, ..SlabPoolOptions::default() };
+    Arc::new(SlabPool::with_mapper(mapper, options).unwrap())
+}
+
+/// What an `-fno-pic` compiler makes: absolute addresses in 32 bits.
+fn fixed() -> Option<Vec<u8>> {
+    gcc(
+        &["-O2", "-fno-pic", "-mcmodel=small", "-fno-pie"],
+        "static long values[4] = { 1, 2, 3, 4 }; static long *at = values + 1; const char text[] = \"fixed\";
+         long sum(long i) { return values[i & 3] + *at; }
+         const char *text_at(void) { return text; }
+         long test(void) { return sum(3) * 10 + text_at()[0]; }",
+    )
+}
+
+#[test]
+fn a_low_window_lies_below_two_gigabytes() {
+    let Some(throwing) = throwing() else { return };
+    for (mapper, _) in rungs() {
+        let sessions: Vec<_> = (0..2).map(|_| placed(mapper, Placement::Low2GiB, 256 << 20)).collect();
+        for memory in sessions {
+            let (base, size) = memory.window();
+            assert!(base.value() + size <= REACH, "{base}");
+            let jit = jit_over(memory);
+            if let Some(object) = fixed() {
+                let _tracker = add(&jit, jit.main_dylib(), "fixed.o", &object);
+                assert_eq!(long(&jit, "test"), 60 + i64::from(b'f'));
+            }
+            throws_and_catches(&jit, &throwing);
+        }
+    }
+}
+
+#[test]
+fn a_low_window_of_the_default_size_is_halved_until_it_fits() {
+    let memory = placed(&SystemMapper::default(), Placement::Low2GiB, SlabPoolOptions::default().window_size);
+    let (base, size) = memory.window();
+    assert!(base.value() + size <= REACH && size > REACH / 2 - (8 << 20), "{base} {size:#x}");
+}
+
+#[test]
+fn a_low_window_that_has_no_room_is_refused_by_the_name_of_what_is_there() {
+    if !is_alone("placement::a_low_window_that_has_no_room_is_refused_by_the_name_of_what_is_there") {
+        return;
+    }
+    for start in (1 << 20..REACH).step_by(16 << 20) {
+        // SAFETY: maps only where nothing is, and nothing uses it.
+        unsafe {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
+            libc::mmap(start as *mut _, 4 << 20, libc::PROT_NONE, flags, -1, 0);
+        }
+    }
+    let options = SlabPoolOptions { placement: Placement::Low2GiB, ..SlabPoolOptions::default() };
+    let error = SlabPool::new(options).err().expect("there is no room");
+    assert_says(&error, &["below 2 GiB", "no range of that size is free", "memory without a name at 0x", "4096 KiB"]);
+    // Only that placement is refused.
+    let jit = Jit::new().unwrap();
+    links_on(&jit);
+}
+
+/// The program's own segments, as the kernel shows them.
+fn program() -> std::ops::Range<u64> {
+    let path = std::env::current_exe().unwrap();
+    let of_program: Vec<_> = mappings().into_iter().filter(|mapping| mapping.name == path.to_string_lossy()).collect();
+    of_program.first().unwrap().start..of_program.last().unwrap().end
+}
+
+#[test]
+fn code_reaches_the_program_in_32_bits_where_the_kernel_lets_it() {
+    // Alone, so that nobody else's windows are in the way.
+    if !is_alone("placement::code_reaches_the_program_in_32_bits_where_the_kernel_lets_it") {
+        return;
+    }
+    let program = program();
+    let reaches = |start: u64, end: u64| end.max(program.end) - start.min(program.start) <= REACH;
+    for (mapper, _) in rungs() {
+        // There is always room for one of the default size below the program.
+        let memory = placed(mapper, Placement::NearHost, u64::MAX);
+        let (base, size) = memory.window();
+        let code = WindowLayout::divide(size).unwrap().pool(Pool::Code);
+        let start = base.value() + code.offset;
+        assert!(reaches(start, start + code.size), "code at {start:#x}, the program at {:#x}", program.start);
+        drop(memory);
+        // Smaller windows reach it as a whole.
+        for memory in (0..2).map(|_| placed(mapper, Placement::NearHost, 512 << 20)).collect::<Vec<_>>() {
+            let (base, size) = memory.window();
+            assert!(reaches(base.value(), base.value() + size), "{base}");
+        }
+    }
+}
+
+#[test]
+fn a_window_that_finds_no_room_near_the_program_is_put_elsewhere() {
+    if !is_alone("placement::a_window_that_finds_no_room_near_the_program_is_put_elsewhere") {
+        return;
+    }
+    let Some(throwing) = throwing() else { return };
+    let sessions: Vec<_> = (0..5).map(|_| placed(&SystemMapper::default(), Placement::NearHost, u64::MAX)).collect();
+    for memory in sessions {
+        throws_and_catches(&jit_over(memory), &throwing);
+    }
+}
+
+#[test]
+fn the_heap_goes_on_growing_beside_a_window() {
+    if !is_alone("placement::the_heap_goes_on_growing_beside_a_window") {
+        return;
+    }
+    let _windows: Vec<_> = (0..3).map(|_| placed(&SystemMapper::default(), Placement::NearHost, u64::MAX)).collect();
+    // SAFETY: moves the heap's end up and down again; nothing is kept there.
+    unsafe {
+        assert_ne!(libc::sbrk(64 << 20) as isize, -1);
+        libc::sbrk(-(64 << 20));
+    }
+}
+
+const TELL: &str = "JITTISON_TEST_TELL";
+
+#[test]
+fn nobody_can_tell_beforehand_where_code_is_written() {
+    if std::env::var_os(TELL).is_some() {
+        let _memory = placed(&SystemMapper::default(), Placement::NearHost, 64 << 20);
+        let views = mappings().into_iter().filter(|mapping| mapping.name.contains("memfd:jittison"));
+        let writable: Vec<_> = views.filter(|view| view.protection == "rw-s").collect();
+        assert_eq!(writable.len(), 1);
+        println!("alias {:x}.", writable[0].start);
+        return;
+    }
+    let told = |_| {
+        let run = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "placement::nobody_can_tell_beforehand_where_code_is_written", "--nocapture"])
+            .env(TELL, "1")
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&run.stdout).into_owned();
+        let (_, address) = text.split_once("alias ").expect("the child tells");
+        address.split_once('.').unwrap().0.to_string()
+    };
+    let seen: std::collections::BTreeSet<String> = (0..6).map(told).collect();
+    assert!(seen.len() >= 5, "{seen:?}");
+}
