@@ -7,6 +7,7 @@ mod environments;
 mod fork;
 mod giving_back;
 mod ladder;
+mod leaving;
 mod mapper;
 mod placement;
 mod process;

@@ -1,0 +1,106 @@
+//! A session that has given everything back is as small as before: memory, mappings, names, keys.
+
+use std::sync::Arc;
+
+use jittison::link::ObjectBuffer;
+
+use crate::support::*;
+
+/// Kilobytes that the C library's allocator has given out and not got back.
+fn heap_kib() -> usize {
+    // SAFETY: only asks.
+    let heap = unsafe { libc::mallinfo2() };
+    (heap.uordblks + heap.hblkhd) >> 10
+}
+
+/// Kilobytes of this process that the kernel backs, after the allocator has returned what it can.
+fn resident_kib() -> i64 {
+    // SAFETY: gives free memory of the C library's heap back.
+    unsafe { libc::malloc_trim(0) };
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+fn module() -> Option<ObjectBuffer> {
+    let object = c("
+        static long state = 7; long zero[40]; static const char *const words[] = { \"a\", \"b\" };
+        long one(long x) { return x + state++; } long two(long x) { return x * 2 + zero[x]; }
+        long three(long x) { return one(x) * two(x); } long (*table[])(long) = { one, two, three };
+        long test(void) { return table[0](1) + table[1](2) + (words[1][0] == 'b'); }")?;
+    Some(ObjectBuffer::new(Arc::<[u8]>::from(object)))
+}
+
+/// Links modules in dylibs of their own, then takes all of them back.
+fn come_and_go(jit: &jittison::Jit, object: &ObjectBuffer, modules: usize) {
+    let link = |_| {
+        let dylib = jit.create_dylib("module").unwrap();
+        let tracker = dylib.create_tracker().unwrap();
+        jit.add_object(&tracker, "module.o", object.clone()).unwrap();
+        assert_eq!(long_in(jit, &dylib, "test"), 13);
+        (dylib, tracker)
+    };
+    let live: Vec<_> = (0..modules).map(link).collect();
+    for (dylib, tracker) in live {
+        assert!(tracker.remove().unwrap().is_complete());
+        assert!(jit.session().remove_dylib(&dylib).unwrap().is_empty());
+    }
+}
+
+#[test]
+fn a_session_is_as_small_after_forty_thousand_modules_as_before() {
+    let Some(object) = module() else { return };
+    if !is_alone("leaving::a_session_is_as_small_after_forty_thousand_modules_as_before") {
+        return;
+    }
+    let jit = jittison::Jit::builder().trap_freed_code(false).build().unwrap();
+    come_and_go(&jit, &object, 100);
+    jit.release_free();
+    let (before, heap_before, mappings_before) = (resident_kib(), heap_kib(), mappings());
+    come_and_go(&jit, &object, 40_000);
+    let (full, released) = (resident_kib(), jit.release_free());
+    let after = resident_kib();
+    println!("{before} KiB before, {full} KiB with what is free, {after} KiB after {released:?}");
+    assert!(after <= before + before / 20 + (4 << 10), "{before} -> {full} -> {after} KiB");
+    assert!(heap_kib() <= heap_before + 512, "{heap_before} -> {} KiB of heap", heap_kib());
+    // The allocator's arena may be in pieces now.
+    let windows = |mappings: &[Mapping]| mappings.iter().filter(|m| m.name.contains("jittison")).count();
+    let (now, then) = (mappings(), mappings_before);
+    assert_eq!(windows(&now), windows(&then));
+    assert_eq!((held(&jit), jit.layer().key_count(), jit.session().dylibs().len()), ((0, 0, 0), 0, 2));
+    assert_eq!((jit.memory_statistics().resident_bytes, jit.memory_statistics().opened_bytes), (0, 0));
+}
+
+#[test]
+fn a_dylib_is_as_small_after_many_names_as_before() {
+    if !is_alone("leaving::a_dylib_is_as_small_after_many_names_as_before") {
+        return;
+    }
+    const SYMBOLS: usize = 500_000;
+    let jit = jittison::Jit::new().unwrap();
+    let dylib = jit.main_dylib();
+    let before = heap_kib();
+    let trackers: Vec<_> = (0..SYMBOLS / 100)
+        .map(|number| {
+            let tracker = dylib.create_tracker().unwrap();
+            let name = |index| format!("a_name_of_some_length_{}", number * 100 + index).into();
+            let symbol =
+                |index| (name(index), jittison::base::ExecutorAddr::new(8), jittison::session::SymbolFlags::NONE);
+            tracker.define_absolute((0..100).map(symbol)).unwrap();
+            tracker
+        })
+        .collect();
+    assert_eq!(dylib.symbol_count(), SYMBOLS);
+    let full = heap_kib();
+    assert!(full > before + (50 << 10), "{before} -> {full} KiB");
+    for tracker in &trackers {
+        tracker.remove().unwrap();
+    }
+    drop(trackers);
+    assert_eq!(dylib.symbol_count(), 0);
+    // The heap itself, and not what of it the kernel backs: that is the allocator's affair.
+    let after = heap_kib();
+    println!("{before} KiB before, {full} KiB with {SYMBOLS} names, {after} KiB after");
+    // Where pages of the table stood is kept: a word or two for 64 symbols.
+    assert!(after <= before + 512, "{before} -> {full} -> {after} KiB");
+}
