@@ -39,6 +39,26 @@ void WRAP(CONDVAR_WAIT)(void *condvar, void *mutex) {
     __tsan_acquire(mutex);
 }
 
+// `sys::sync::RwLock::read_contended`, `write_contended`: as for the mutex.
+void REAL(READ_CONTENDED)(void *lock);
+void WRAP(READ_CONTENDED)(void *lock) {
+    REAL(READ_CONTENDED)(lock);
+    __tsan_acquire(lock);
+}
+void REAL(WRITE_CONTENDED)(void *lock);
+void WRAP(WRITE_CONTENDED)(void *lock) {
+    REAL(WRITE_CONTENDED)(lock);
+    __tsan_acquire(lock);
+}
+
+// `sys::sync::Once::call`: what was done in it is seen by everybody who finds it done. That look is instrumented.
+void REAL(ONCE_CALL)(void *once, bool ignore_poisoning, void *closure, void *table, void *location);
+void WRAP(ONCE_CALL)(void *once, bool ignore_poisoning, void *closure, void *table, void *location) {
+    REAL(ONCE_CALL)(once, ignore_poisoning, closure, table, location);
+    __tsan_acquire(once);
+    __tsan_release(once);
+}
+
 // `Barrier::wait`: what anybody did before it, everybody sees after it.
 bool REAL(BARRIER_WAIT)(void *barrier);
 bool WRAP(BARRIER_WAIT)(void *barrier) {
