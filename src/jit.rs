@@ -13,7 +13,7 @@ use crate::error::{ErrorKind, Result};
 use crate::host::{Function, FunctionPointer};
 use crate::layer::ObjectLinkingLayer;
 use crate::link::ObjectBuffer;
-use crate::memory::{MemoryManager, MemoryStatistics, MemoryUsage, Released, SlabPool, SlabPoolOptions};
+use crate::memory::{MemoryManager, MemoryMap, MemoryStatistics, MemoryUsage, Released, SlabPool, SlabPoolOptions};
 use crate::os::MappedFile;
 use crate::platform::{InitFiniRegistry, LazyReexports, ProcessSymbols, StubManager, dependencies_first};
 use crate::session::{
@@ -198,9 +198,32 @@ impl Jit {
         self.0.lazy.define(tracker, source, aliases)
     }
 
-    /// What the code under a tracker holds.
+    /// What the code under a tracker holds, its stubs included. Takes the same time whatever the tracker owns.
     pub fn usage(&self, tracker: &ResourceTracker) -> MemoryUsage {
-        self.0.layer.usage(tracker.key())
+        let (rooms, key) = (&*self.0, tracker.key());
+        [rooms.layer.usage(key), rooms.stubs.usage(key), rooms.lazy.usage(key)].into_iter().sum()
+    }
+
+    /// What the code of a dylib holds, its stubs included, and what was removed and is pinned. Takes the same time
+    /// whatever the dylib owns.
+    pub fn usage_of_dylib(&self, dylib: &JitDylib) -> MemoryUsage {
+        let rooms = &*self.0;
+        let usages =
+            [rooms.layer.usage_of_dylib(dylib), rooms.stubs.usage_of_dylib(dylib), rooms.lazy.usage_of_dylib(dylib)];
+        usages.into_iter().sum()
+    }
+
+    /// What stands where in code memory, with the names of modules and dylibs; `None` when the memory manager draws no
+    /// maps. For people to look at: takes time and memory in proportion to what is linked. Links, calls and removals may go
+    /// on meanwhile, and what comes and goes just now may be missing or nameless.
+    pub fn memory_map(&self) -> Option<MemoryMap> {
+        let rooms = &*self.0;
+        let mut map = rooms.layer.memory().memory_map()?;
+        for mut tenants in [rooms.layer.tenants(), rooms.stubs.tenants(), rooms.lazy.tenants()] {
+            tenants.sort_by_key(|tenant| tenant.segments);
+            map.attribute(tenants);
+        }
+        Some(map)
     }
 
     /// What all code of the session holds.

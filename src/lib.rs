@@ -21,5 +21,5 @@ mod sync;
 pub use error::{Error, ErrorKind};
 pub use host::Function;
 pub use jit::{Jit, JitBuilder, Program, ProgramEvent};
-pub use memory::{MemoryStatistics, MemoryUsage};
+pub use memory::{MemoryMap, MemoryStatistics, MemoryUsage, PoolStatistics};
 pub use session::{ExecutionSession, JitDylib, ReclaimPolicy, Removal, ResourceKey, ResourceManager, ResourceTracker};

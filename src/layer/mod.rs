@@ -3,8 +3,10 @@
 //!
 //! Things that are not about marrying the three belong elsewhere. This room runs no code, and knows no services.
 
+mod memory_ledger;
 mod object_layer;
 mod plugin;
 
+pub use memory_ledger::{MemoryLedger, Occupant};
 pub use object_layer::ObjectLinkingLayer;
 pub use plugin::{LinkHooks, LinkOrigin, LinkPlugin};

@@ -6,11 +6,12 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::base::{ExecutorAddr, Name};
 use crate::error::Result;
+use crate::layer::memory_ledger::{MemoryLedger, Occupant};
 use crate::layer::plugin::{LinkHooks, LinkOrigin, LinkPlugin};
 use crate::link::{ExternalSymbol, InterfaceSymbol, LinkGraph, ObjectBuffer, ObjectInterface, PlacedLink, PlannedLink};
-use crate::memory::{Finalized, MemoryManager, MemoryUsage};
+use crate::memory::{Finalized, MemoryManager, MemoryUsage, Tenant};
 use crate::session::{
-    JitDylib, Ledger, LookupResult, MaterializationResponsibility, MaterializationUnit, RequiredState, ResourceKey,
+    JitDylib, LookupResult, MaterializationResponsibility, MaterializationUnit, RequiredState, ResourceKey,
     ResourceManager, ResourceTracker, SymbolFlags, SymbolRef, SymbolRequest,
 };
 use crate::sync::{Arc, AtomicU64, Mutex, Ordering};
@@ -20,8 +21,25 @@ use crate::sync::{Arc, AtomicU64, Mutex, Ordering};
 pub struct ObjectLinkingLayer {
     memory: Arc<dyn MemoryManager>,
     plugins: Mutex<Arc<[Arc<dyn LinkPlugin>]>>,
-    held: Ledger<Box<dyn Finalized>>,
+    held: MemoryLedger<Module>,
     objects_added: AtomicU64,
+}
+
+/// A linked object: 32 bytes that are held for each.
+struct Module {
+    memory: Box<dyn Finalized>,
+    /// The object's, shared with whoever else knows it.
+    name: Arc<str>,
+}
+
+impl Occupant for Module {
+    fn memory(&self) -> &dyn Finalized {
+        &*self.memory
+    }
+
+    fn name(&self) -> Arc<str> {
+        self.name.clone()
+    }
 }
 
 impl ObjectLinkingLayer {
@@ -30,7 +48,7 @@ impl ObjectLinkingLayer {
         Arc::new(ObjectLinkingLayer {
             memory,
             plugins: Mutex::new(Arc::from([])),
-            held: Ledger::new(),
+            held: MemoryLedger::new(),
             objects_added: AtomicU64::new(0),
         })
     }
@@ -66,9 +84,19 @@ impl ObjectLinkingLayer {
         tracker.define(ObjectUnit { layer: self.clone(), name: Arc::from(name), bytes, symbols, sizes, sequence })
     }
 
-    /// What the code under a key holds.
+    /// What the code under a key holds, in constant time.
     pub fn usage(&self, key: ResourceKey) -> MemoryUsage {
-        self.held.inspect(key, |held| held.iter().map(|memory| memory.usage()).sum())
+        self.held.usage(key)
+    }
+
+    /// What the code of a dylib holds, in constant time.
+    pub fn usage_of_dylib(&self, dylib: &JitDylib) -> MemoryUsage {
+        self.held.usage_of_dylib(dylib)
+    }
+
+    /// Which modules live where, for a picture of the memory.
+    pub fn tenants(&self) -> Vec<Tenant> {
+        self.held.tenants()
     }
 
     /// The memory manager.
@@ -85,8 +113,7 @@ impl ObjectLinkingLayer {
 impl ResourceManager for ObjectLinkingLayer {
     fn remove_resources(&self, _dylib: &JitDylib, key: ResourceKey) -> Result<()> {
         // Dropping gives the memory back, the last linked first.
-        let mut held = self.held.take(key);
-        while held.pop().is_some() {}
+        self.held.take(key).rev().for_each(drop);
         Ok(())
     }
 
@@ -209,9 +236,10 @@ fn finish(
 ) -> Result<Vec<SymbolRef>> {
     let addresses: Vec<ExecutorAddr> = found.iter().map(|result| result.address).collect();
     let (linked, memory) = placed.finish(&addresses)?;
+    let dylib = responsibility.dylib();
     // If the tracker is defunct, the closure is dropped unrun, and with it the memory.
     responsibility.with_resource_key(move |key| {
-        layer.held.record(key, memory);
+        layer.held.record(&dylib, key, Module { memory, name: linked.name.clone() });
         for hook in hooks {
             hook.record(key, &linked);
         }

@@ -7,32 +7,26 @@ use crate::memory::layout::DATA_GRANULE;
 use crate::memory::manager::{Finalized, InFlight, MemoryUsage};
 use crate::memory::plan::SegmentPlan;
 use crate::memory::shard::{Dirt, Part, held_by};
-use crate::memory::window::Window;
+use crate::memory::window::Home;
 use crate::sync::{Arc, MappedU64, Ordering};
 
 pub(crate) struct Claim {
-    pub(crate) window: Arc<Window>,
-    /// Whose memory it is.
-    pub(crate) shard: u32,
-    pub(crate) plan: SegmentPlan,
-    pub(crate) parts: [Part; 3],
+    /// Whose memory it is; keeps the window (M4).
+    home: Arc<Home>,
+    plan: SegmentPlan,
+    parts: [Part; 3],
     sealed: bool,
 }
 
 impl Claim {
     /// Makes what was taken out of a shard's books an allocation: writable, and zero where the plan says so.
-    pub(crate) fn new(
-        window: &Arc<Window>,
-        shard: u32,
-        plan: &SegmentPlan,
-        (parts, dirt): ([Part; 3], Dirt),
-    ) -> Result<Claim> {
-        let mut claim = Claim { window: window.clone(), shard, plan: *plan, parts, sealed: false };
+    pub(crate) fn new(home: &Arc<Home>, plan: &SegmentPlan, parts: [Part; 3], dirt: &Dirt) -> Result<Claim> {
+        let mut claim = Claim { home: home.clone(), plan: *plan, parts, sealed: false };
         for pool in Pool::ALL {
-            window.open_part(pool, &claim.parts[pool.index()])?;
-            for range in &dirt[pool.index()] {
-                claim.working(pool)[range.start as usize..range.end as usize].fill(0);
-            }
+            home.window.open_part(pool, &claim.parts[pool.index()])?;
+        }
+        for (pool, range) in dirt {
+            claim.working(*pool)[range.start as usize..range.end as usize].fill(0);
         }
         Ok(claim)
     }
@@ -40,16 +34,16 @@ impl Claim {
 
 impl InFlight for Claim {
     fn address(&self, pool: Pool) -> ExecutorAddr {
-        self.window.address(pool, &self.parts[pool.index()])
+        self.home.window.address(pool, &self.parts[pool.index()])
     }
 
     fn working(&mut self, pool: Pool) -> &mut [u8] {
-        self.window.bytes(pool, &self.parts[pool.index()], self.plan.segment(pool).size)
+        self.home.window.bytes(pool, &self.parts[pool.index()], self.plan.segment(pool).size)
     }
 
     fn finalize(mut self: Box<Self>, mut frames: Vec<Frame>) -> Result<Box<dyn Finalized>> {
         let code = &self.parts[Pool::Code.index()];
-        let start = self.window.address(Pool::Code, code);
+        let start = self.home.window.address(Pool::Code, code);
         let end = start.offset(self.plan.segment(Pool::Code).size);
         frames.retain(|frame| (start..end).contains(&frame.start));
         frames.sort_unstable();
@@ -63,12 +57,12 @@ impl InFlight for Claim {
             }
             .into());
         }
-        if let Some(table) = &self.window.frames {
+        if let Some(table) = &self.home.window.frames {
             table.fill(u64::from(code.offset), u64::from(code.granules), &frames);
         }
         // Last, the frames written: what is sealed is in the copy that a fork makes.
         for pool in Pool::ALL {
-            self.window.seal_part(pool, &self.parts[pool.index()])?;
+            self.home.window.seal_part(pool, &self.parts[pool.index()])?;
         }
         self.sealed = true;
         Ok(self)
@@ -83,6 +77,7 @@ impl Finalized for Claim {
     fn usage(&self) -> MemoryUsage {
         let size = |pool| self.plan.segment(pool).size;
         MemoryUsage {
+            allocations: 1,
             code: size(Pool::Code),
             read_only: size(Pool::ReadOnly),
             data: size(Pool::Data),
@@ -101,7 +96,8 @@ impl Finalized for Claim {
         let start = u64::from(part.offset) * DATA_GRANULE + offset;
         // SAFETY: M1, M3, M6 - inside this allocation's data segment by `fits`, aligned, and only ever read by running
         // code and written by this store, both atomic on aligned words.
-        let word = unsafe { &*self.window.mapped.working_view(Pool::Data).add(start as usize).cast::<MappedU64>() };
+        let word =
+            unsafe { &*self.home.window.mapped.working_view(Pool::Data).add(start as usize).cast::<MappedU64>() };
         // Pairs with the reader's load in machine code: whoever sees the new address sees the code behind it.
         word.store(value, Ordering::Release);
         true
@@ -113,9 +109,9 @@ impl Drop for Claim {
         if !self.sealed {
             for pool in Pool::ALL {
                 // What cannot be sealed stays writable, and is not executable.
-                let _ = self.window.seal_part(pool, &self.parts[pool.index()]);
+                let _ = self.home.window.seal_part(pool, &self.parts[pool.index()]);
             }
         }
-        self.window.release(self.shard, &self.parts, &self.plan);
+        self.home.window.release(self.home.shard, &self.parts, &self.plan);
     }
 }

@@ -36,7 +36,7 @@
 //! so two free ranges never touch.
 //!
 //! What it does not do: it does not map, commit, protect or zero anything, it
-//! does not lock (wrap it), it never shrinks, and it does not detect an id that
+//! does not lock (wrap it), it never gets smaller, and it does not detect an id that
 //! is used again after its node has been given to somebody else. It never moves
 //! a range either, so some space is lost between them: a few percent in a pool
 //! of many ranges, a quarter in one of two thousand very unequal ones.
@@ -102,7 +102,7 @@ fn align_up(offset: u32, alignment: u32) -> Option<u32> {
 }
 
 impl FreeSpace {
-    /// An empty space: no range at all until the first `grow`.
+    /// An empty space: no range at all until the first `add`.
     pub(crate) fn new() -> Self {
         FreeSpace {
             tops: 0,
@@ -169,21 +169,26 @@ impl FreeSpace {
     /// Takes a part of a free range, named as [`long_ranges`](Self::long_ranges) does.
     /// The part must lie in the range.
     pub(crate) fn carve(&mut self, index: u32, at: u32, granules: u32) -> RangeId {
+        let node = *self.node(index);
+        // What alignment skips in front and what is left over behind stay free.
+        let head = at - node.offset;
+        let tail = node.granules - head - granules;
+        if head == 0 && tail > 0 {
+            // The common case: the free range goes on behind what is taken.
+            let used = self.insert(node.before, index, at, granules);
+            self.resize_free(index, at + granules, tail);
+            return RangeId(used);
+        }
         self.leave_bin(index);
-        let Node { offset, granules: length, before, .. } = *self.node(index);
-        // What alignment skips in front and what is left over behind go back.
-        let head = at - offset;
-        let tail = length - head - granules;
-        let before = if head > 0 { self.insert_free(before, index, offset, head) } else { before };
-        if tail == 0 {
-            let node = self.node_mut(index);
-            (node.offset, node.granules, node.state) = (at, granules, State::Used);
-            return RangeId(index);
+        if head > 0 {
+            self.insert_free(node.before, index, node.offset, head);
+        }
+        if tail > 0 {
+            self.insert_free(index, node.after, at + granules, tail);
         }
         let node = self.node_mut(index);
-        (node.offset, node.granules) = (at + granules, tail);
-        self.enter_bin(index);
-        RangeId(self.insert(before, index, at, granules, State::Used))
+        (node.offset, node.granules, node.state) = (at, granules, State::Used);
+        RangeId(index)
     }
 
     /// The free ranges of at least `granules`: index, offset, length.
@@ -203,29 +208,45 @@ impl FreeSpace {
     /// Gives a range back; it merges with a free neighbour on either side. An id
     /// that names no used range changes nothing (and stops a debug build).
     pub(crate) fn free(&mut self, id: RangeId) {
-        let mut index = id.0;
+        let index = id.0;
         let Some(node) = self.used(id) else {
             debug_assert!(false, "range {index} given back, but it is not in use");
             return;
         };
-        let Node { offset, before, after, .. } = *node;
-        let end = self.end_of(index);
-        if self.is_free(before) && self.end_of(before) == offset {
-            self.leave_bin(before);
-            self.absorb_next(before);
-            index = before;
+        let Node { offset, granules, before, after, .. } = *node;
+        let merges_before = self.is_free(before) && self.end_of(before) == offset;
+        let merges_after = self.is_free(after) && self.node(after).offset == offset + granules;
+        match (merges_before, merges_after) {
+            (false, false) => self.enter_bin(index),
+            (true, false) => {
+                self.forget(index);
+                self.resize_free(before, self.node(before).offset, self.node(before).granules + granules);
+            }
+            (false, true) => {
+                self.forget(index);
+                self.resize_free(after, offset, self.node(after).granules + granules);
+            }
+            (true, true) => {
+                let last = self.node(after).granules;
+                self.leave_bin(after);
+                self.forget(index);
+                self.forget(after);
+                self.resize_free(before, self.node(before).offset, self.node(before).granules + granules + last);
+            }
         }
-        if self.is_free(after) && self.node(after).offset == end {
-            self.leave_bin(after);
-            self.absorb_next(index);
-        }
-        self.enter_bin(index);
     }
 
     /// Offset and length of a range in use; (0, 0) for an id that names none.
     #[cfg(test)]
     pub(crate) fn range(&self, id: RangeId) -> (u32, u32) {
         self.used(id).map_or((0, 0), |node| (node.offset, node.granules))
+    }
+
+    /// Every range in order of address: offset, length, whether it is in use.
+    pub(crate) fn ranges(&self) -> Vec<(u32, u32, bool)> {
+        let known = |index: u32| (index != NONE).then_some(index);
+        let row = std::iter::successors(known(self.first), |index| known(self.node(*index).after));
+        row.map(|index| self.node(index)).map(|node| (node.offset, node.granules, node.state == State::Used)).collect()
     }
 
     /// Granules in free ranges.
@@ -368,17 +389,33 @@ impl FreeSpace {
         self.free_ranges -= 1;
     }
 
-    /// Puts a free range into the row, between two that are neighbours now (or at
-    /// an end of the row, where the neighbour is `NONE`).
-    fn insert_free(&mut self, before: u32, after: u32, offset: u32, granules: u32) -> u32 {
-        let index = self.insert(before, after, offset, granules, State::Free);
-        self.enter_bin(index);
-        index
+    /// Gives a free range another place and length. Most often it stays in its bin, and then no list is touched.
+    fn resize_free(&mut self, index: u32, offset: u32, granules: u32) {
+        let old = self.node(index).granules;
+        let stays = bin_of(old) == bin_of(granules);
+        if !stays {
+            self.leave_bin(index);
+        }
+        let node = self.node_mut(index);
+        node.offset = offset;
+        node.granules = granules;
+        if stays {
+            self.free_granules = self.free_granules - old + granules;
+        } else {
+            self.enter_bin(index);
+        }
     }
 
-    /// Puts a range into the row, between two that are neighbours now.
-    fn insert(&mut self, before: u32, after: u32, offset: u32, granules: u32, state: State) -> u32 {
-        let node = Node { offset, granules, before, after, bin_before: NONE, bin_after: NONE, state };
+    /// Puts a free range into the row, between two that are neighbours now (or at
+    /// an end of the row, where the neighbour is `NONE`).
+    fn insert_free(&mut self, before: u32, after: u32, offset: u32, granules: u32) {
+        let index = self.insert(before, after, offset, granules);
+        self.enter_bin(index);
+    }
+
+    /// Puts a range in use into the row, in the same way.
+    fn insert(&mut self, before: u32, after: u32, offset: u32, granules: u32) -> u32 {
+        let node = Node { offset, granules, before, after, bin_before: NONE, bin_after: NONE, state: State::Used };
         let index = self.nodes.insert(node);
         self.join(before, index);
         self.join(index, after);
@@ -397,13 +434,11 @@ impl FreeSpace {
         }
     }
 
-    /// Merges the next range of the row into this one; neither may be in a bin.
-    fn absorb_next(&mut self, index: u32) {
-        let next = self.node(index).after;
-        let swallowed = *self.node(next);
-        self.node_mut(index).granules += swallowed.granules;
-        self.join(index, swallowed.after);
-        self.nodes.remove(next);
+    /// Takes a range, which is in no bin, out of the row.
+    fn forget(&mut self, index: u32) {
+        let Node { before, after, .. } = *self.node(index);
+        self.join(before, after);
+        self.nodes.remove(index);
     }
 
     /// Where a range ends.

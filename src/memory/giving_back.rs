@@ -134,7 +134,7 @@ impl Window {
         for shard in &self.shards {
             let mut books = shard.0.lock();
             books.freed_bytes = 0;
-            look.live_bytes += books.live_bytes;
+            look.live_bytes += books.live_bytes();
             let mut free: [PageSet; 3] = Default::default();
             for pool in Pool::ALL.into_iter().filter(|pool| self.may_return(*pool)) {
                 let space = &books.spaces[pool.index()];

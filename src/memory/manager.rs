@@ -3,6 +3,7 @@
 use crate::base::{ExecutorAddr, Pool};
 use crate::error::Result;
 use crate::memory::frame_table::Frame;
+use crate::memory::memory_map::MemoryMap;
 use crate::memory::plan::SegmentPlan;
 
 /// Gives code memory for links (ORC: `JITLinkMemoryManager`).
@@ -26,6 +27,11 @@ pub trait MemoryManager: Send + Sync {
     /// `clear_free_slabs`).
     fn release_free_slabs(&self) -> usize {
         0
+    }
+
+    /// What stands where, for a picture of it; `None` for managers that draw none. Links and removals may go on meanwhile.
+    fn memory_map(&self) -> Option<MemoryMap> {
+        None
     }
 }
 
@@ -73,6 +79,8 @@ pub trait Finalized: Send + Sync {
 /// What something holds, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MemoryUsage {
+    /// How many allocations: those of links, and of stubs.
+    pub allocations: u64,
     /// Machine code asked for.
     pub code: u64,
     /// Constants and tables asked for.
@@ -99,11 +107,23 @@ impl MemoryUsage {
 
 impl std::ops::AddAssign for MemoryUsage {
     fn add_assign(&mut self, other: MemoryUsage) {
+        self.allocations += other.allocations;
         self.code += other.code;
         self.read_only += other.read_only;
         self.data += other.data;
         self.reserved += other.reserved;
         self.metadata += other.metadata;
+    }
+}
+
+impl std::ops::SubAssign for MemoryUsage {
+    fn sub_assign(&mut self, other: MemoryUsage) {
+        self.allocations -= other.allocations;
+        self.code -= other.code;
+        self.read_only -= other.read_only;
+        self.data -= other.data;
+        self.reserved -= other.reserved;
+        self.metadata -= other.metadata;
     }
 }
 
@@ -137,6 +157,39 @@ pub struct MemoryStatistics {
     pub resident_bytes: u64,
     /// Bytes given back to the kernel so far.
     pub returned_bytes: u64,
-    /// Bytes of memory that the books themselves take.
+    /// Bytes of the frame table, and its header, that the kernel has backed: beside `resident_bytes`.
+    pub frame_table_bytes: u64,
+    /// Bytes of memory that the books themselves take, and the records of allocations.
     pub metadata_bytes: u64,
+    /// The same by pool, in [`Pool::ALL`] order.
+    pub pools: [PoolStatistics; 3],
+}
+
+/// What one kind of code memory holds, over all windows, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PoolStatistics {
+    /// Asked for by allocations.
+    pub requested: u64,
+    /// Held for them: with padding, without the frame table's slots.
+    pub reserved: u64,
+    /// In use at some time since the pool was mapped.
+    pub opened: u64,
+    /// Opened, and free now.
+    pub free: u64,
+    /// The longest free range.
+    pub largest_free: u64,
+    /// Of pages that the kernel may have backed.
+    pub resident: u64,
+}
+
+impl PoolStatistics {
+    /// Which share of what is free is not in the longest free range; 0 when nothing is free.
+    pub fn fragmentation(&self) -> f64 {
+        fragmentation(self.largest_free, self.free)
+    }
+}
+
+/// `1 - largest / free`.
+pub(crate) fn fragmentation(largest_free: u64, free: u64) -> f64 {
+    if free == 0 { 0.0 } else { 1.0 - largest_free as f64 / free as f64 }
 }

@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 /// Pages, numbered from the start of a pool.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct PageSet {
     words: Vec<u64>,
     count: u32,

@@ -9,13 +9,15 @@ use std::ops::Range;
 use crate::base::Pool;
 use crate::memory::free_space::{FreeSpace, RangeId};
 use crate::memory::layout::{DATA_GRANULE, FRAME_SLOT, PAGE, TEXT_GRANULE};
+use crate::memory::manager::PoolStatistics;
 use crate::memory::page_set::PageSet;
 use crate::memory::plan::SegmentPlan;
 
 pub(crate) struct Shard {
     pub(crate) spaces: [PoolSpace; 3],
     pub(crate) allocations: usize,
-    pub(crate) live_bytes: u64,
+    /// Bytes asked for, by pool.
+    pub(crate) requested: [u64; 3],
     /// Bytes given back to this shard since somebody last looked whether the kernel should have them.
     pub(crate) freed_bytes: u64,
     /// Bytes that were given back to the kernel, over all time.
@@ -43,8 +45,8 @@ pub(crate) struct Part {
 /// `(granules, alignment in granules)` by pool.
 pub(crate) type Wanted = [(u32, u32); 3];
 
-/// What has to be zeroed of new memory, by pool, in bytes from the start of the part.
-pub(crate) type Dirt = [Vec<Range<u64>>; 3];
+/// What has to be zeroed of new memory, in bytes from the start of the pool's part.
+pub(crate) type Dirt = Vec<(Pool, Range<u64>)>;
 
 impl Shard {
     pub(crate) fn new() -> Shard {
@@ -53,7 +55,7 @@ impl Shard {
             pages: PageSet::default(),
             per_page: (PAGE / granule(pool)) as u32,
         };
-        Shard { spaces: Pool::ALL.map(space), allocations: 0, live_bytes: 0, freed_bytes: 0, returned_bytes: 0 }
+        Shard { spaces: Pool::ALL.map(space), allocations: 0, requested: [0; 3], freed_bytes: 0, returned_bytes: 0 }
     }
 
     /// All pools or nothing; otherwise the first pool that is short.
@@ -70,13 +72,16 @@ impl Shard {
             };
             parts[pool.index()] = Part { id: Some(id), offset, granules };
         }
-        let dirt = Pool::ALL.map(|pool| {
+        let mut dirt = Dirt::new();
+        for pool in Pool::ALL {
             let segment = plan.segment(pool);
             let zero = segment.size - segment.zero_fill..segment.size;
-            self.spaces[pool.index()].note_use(&parts[pool.index()], zero, granule(pool))
-        });
+            self.spaces[pool.index()].note_use(pool, &parts[pool.index()], zero, &mut dirt);
+        }
         self.allocations += 1;
-        self.live_bytes += plan.requested_bytes();
+        for (sum, segment) in self.requested.iter_mut().zip(&plan.segments) {
+            *sum += segment.size;
+        }
         Ok((parts, dirt))
     }
 
@@ -84,7 +89,9 @@ impl Shard {
     pub(crate) fn release(&mut self, parts: &[Part; 3], plan: &SegmentPlan) {
         self.put_back(parts);
         self.allocations -= 1;
-        self.live_bytes -= plan.requested_bytes();
+        for (sum, segment) in self.requested.iter_mut().zip(&plan.segments) {
+            *sum -= segment.size;
+        }
         self.freed_bytes += held_by(parts);
     }
 
@@ -96,9 +103,26 @@ impl Shard {
         }
     }
 
+    /// Bytes asked for in all pools.
+    pub(crate) fn live_bytes(&self) -> u64 {
+        self.requested.iter().sum()
+    }
+
     /// Bytes of all pools, with the slots of the frame table.
     pub(crate) fn bytes(&self, granules: impl Fn(&FreeSpace) -> u32) -> u64 {
         Pool::ALL.iter().map(|pool| u64::from(granules(&self.spaces[pool.index()].free)) * held_bytes(*pool)).sum()
+    }
+
+    /// Adds what is held of one pool to its statistics.
+    pub(crate) fn add_to(&self, pool: Pool, sum: &mut PoolStatistics) {
+        let PoolSpace { free, pages, .. } = &self.spaces[pool.index()];
+        let bytes = |granules: u32| u64::from(granules) * granule(pool);
+        sum.requested += self.requested[pool.index()];
+        sum.reserved += bytes(free.used_granules());
+        sum.opened += bytes(free.granules());
+        sum.free += bytes(free.free_granules());
+        sum.largest_free = sum.largest_free.max(bytes(free.largest_free()));
+        sum.resident += u64::from(pages.count()) * PAGE;
     }
 
     /// Bytes of pages that the kernel may have backed.
@@ -114,27 +138,26 @@ impl Shard {
 
 impl PoolSpace {
     /// Takes note that a part will be written, and says which bytes of `zero` are not zero now.
-    fn note_use(&mut self, part: &Part, zero: Range<u64>, granule: u64) -> Vec<Range<u64>> {
+    fn note_use(&mut self, pool: Pool, part: &Part, zero: Range<u64>, dirt: &mut Dirt) {
         if part.granules == 0 {
-            return Vec::new();
+            return;
         }
+        let granule = granule(pool);
         let start = u64::from(part.offset) * granule;
         let page_of = |byte: u64| ((start + byte) / PAGE) as u32;
         let pages = |bytes: &Range<u64>| page_of(bytes.start)..page_of(bytes.end - 1) + 1;
-        let mut dirt = Vec::new();
         if !zero.is_empty() && self.pages.contains_any(pages(&zero)) {
             let zero_pages = pages(&zero);
             if zero_pages.len() <= FEW_PAGES {
-                dirt.push(zero);
+                dirt.push((pool, zero));
             } else {
                 // Of a large stretch only what was used before: a fresh `.bss` costs no pages.
                 let in_part = |page: u32| (u64::from(page) * PAGE).saturating_sub(start).clamp(zero.start, zero.end);
                 let runs = self.pages.runs_in(zero_pages);
-                dirt.extend(runs.into_iter().map(|run| in_part(run.start)..in_part(run.end)));
+                dirt.extend(runs.into_iter().map(|run| (pool, in_part(run.start)..in_part(run.end))));
             }
         }
         self.pages.insert(pages(&(0..u64::from(part.granules) * granule)));
-        dirt
     }
 
     /// Takes a stretch out of the space, if all of it is free and nothing is in its pages: whoever gets it next takes them

@@ -6,16 +6,18 @@
 //!
 //! One window per manager; a pool that is full is an error that can be retried after removing something.
 
-use crate::base::ExecutorAddr;
+use crate::base::{ExecutorAddr, Pool};
 use crate::error::{MemoryFault, Result};
 use crate::memory::budget::Budget;
+use crate::memory::claim::Claim;
 use crate::memory::free_space::FreeSpace;
 use crate::memory::layout::{CHUNK, MAX_WINDOW, WindowLayout};
 use crate::memory::manager::{InFlight, MemoryManager, MemoryStatistics, Released};
 use crate::memory::mapper::{MemoryMapper, Placement};
+use crate::memory::memory_map::MemoryMap;
 use crate::memory::plan::SegmentPlan;
 use crate::memory::system_mapper::SystemMapper;
-use crate::memory::window::Window;
+use crate::memory::window::{Home, Taken, Window};
 use crate::sync::{Arc, processors};
 
 /// Settings of a [`SlabPool`].
@@ -64,6 +66,8 @@ impl SlabPoolOptions {
 /// The slab-pool memory manager (seed: ORC's mapper manager, with pools by protection).
 pub struct SlabPool {
     window: Arc<Window>,
+    /// By shard.
+    homes: Box<[Arc<Home>]>,
 }
 
 impl SlabPool {
@@ -87,11 +91,17 @@ impl SlabPool {
                 return Err(bad_window(size).into());
             };
             match mapper.map_window(&layout, options.placement) {
-                Ok(mapped) => return Ok(SlabPool { window: Arc::new(Window::new(mapped, layout, &options, budget)) }),
+                Ok(mapped) => return Ok(SlabPool::of(Window::new(mapped, layout, &options, budget))),
                 Err(refusal) if size / 2 < SMALLEST_WINDOW => return Err(refusal.into()),
                 Err(_) => size /= 2,
             }
         }
+    }
+
+    fn of(window: Window) -> SlabPool {
+        let window = Arc::new(window);
+        let home = |shard| Arc::new(Home { window: window.clone(), shard });
+        SlabPool { homes: (0..window.shards.len()).map(home).collect(), window }
     }
 
     /// The window's address range: `(base, size in bytes)`.
@@ -107,7 +117,8 @@ impl SlabPool {
 
 impl MemoryManager for SlabPool {
     fn allocate(&self, plan: &SegmentPlan) -> Result<Box<dyn InFlight>> {
-        Ok(Box::new(self.window.allocate(plan)?))
+        let Taken { shard, parts, dirt } = self.window.take(plan)?;
+        Ok(Box::new(Claim::new(&self.homes[shard], plan, parts, &dirt)?))
     }
 
     fn statistics(&self) -> MemoryStatistics {
@@ -115,15 +126,19 @@ impl MemoryManager for SlabPool {
         for shard in &self.window.shards {
             let books = shard.0.lock();
             sum.allocations += books.allocations;
-            sum.live_bytes += books.live_bytes;
+            sum.live_bytes += books.live_bytes();
             sum.reserved_bytes += books.bytes(FreeSpace::used_granules);
             sum.opened_bytes += books.bytes(FreeSpace::granules);
             sum.free_bytes += books.bytes(FreeSpace::free_granules);
             sum.free_ranges += books.spaces.iter().map(|space| space.free.free_ranges()).sum::<usize>();
             sum.resident_bytes += books.resident_bytes();
             sum.returned_bytes += books.returned_bytes;
-            sum.metadata_bytes += books.heap_bytes();
+            sum.metadata_bytes += books.heap_bytes() + (books.allocations * size_of::<Claim>()) as u64;
+            for (pool, sum) in Pool::ALL.into_iter().zip(&mut sum.pools) {
+                books.add_to(pool, sum);
+            }
         }
+        sum.frame_table_bytes = self.window.frame_table_bytes(sum.pools[Pool::Code.index()].opened);
         sum
     }
 
@@ -133,6 +148,10 @@ impl MemoryManager for SlabPool {
 
     fn release_free_slabs(&self) -> usize {
         self.window.give_back_slabs().slabs
+    }
+
+    fn memory_map(&self) -> Option<MemoryMap> {
+        Some(MemoryMap { windows: vec![self.window.survey()], tenants: Vec::new() })
     }
 }
 

@@ -7,14 +7,13 @@
 use crate::base::{ExecutorAddr, Pool, align_up};
 use crate::error::{MemoryFault, Result};
 use crate::memory::budget::Budget;
-use crate::memory::claim::Claim;
 use crate::memory::frame_table::FrameTable;
-use crate::memory::layout::{CHUNK, MAX_WINDOW, TEXT_GRANULE, WindowLayout};
+use crate::memory::layout::{CHUNK, FRAME_SLOT, FRAME_TABLE_OFFSET, MAX_WINDOW, PAGE, TEXT_GRANULE, WindowLayout};
 use crate::memory::mapper::MappedWindow;
 use crate::memory::plan::{SegmentPlan, SegmentRequest};
-use crate::memory::shard::{Part, Shard, Wanted, granule, held_by, held_bytes};
+use crate::memory::shard::{Dirt, Part, Shard, Wanted, granule, held_by, held_bytes};
 use crate::memory::slab_pool::SlabPoolOptions;
-use crate::sync::{Arc, AtomicBool, Mutex, Rank, thread_number};
+use crate::sync::{Arc, AtomicBool, Mutex, Ordering, Rank, thread_number};
 
 pub(crate) struct Window {
     pub(crate) mapped: Arc<dyn MappedWindow>,
@@ -36,6 +35,21 @@ pub(crate) struct Window {
 /// On cache lines of its own, so that two threads' locks never share one.
 #[repr(align(128))]
 pub(crate) struct ShardLock(pub(crate) Mutex<Shard>);
+
+/// What allocations hold of their window: one for each shard, so that threads that link side by side do not count on one
+/// word.
+#[repr(align(128))]
+pub(crate) struct Home {
+    pub(crate) window: Arc<Window>,
+    pub(crate) shard: usize,
+}
+
+/// What was taken out of a shard's books, and is to become an allocation.
+pub(crate) struct Taken {
+    pub(crate) shard: usize,
+    pub(crate) parts: [Part; 3],
+    pub(crate) dirt: Dirt,
+}
 
 impl Window {
     pub(crate) fn new(
@@ -60,8 +74,8 @@ impl Window {
         }
     }
 
-    /// Takes everything that a plan asks for, growing pools as needed.
-    pub(crate) fn allocate(self: &Arc<Window>, plan: &SegmentPlan) -> Result<Claim> {
+    /// Takes everything that a plan asks for out of one shard's books, growing pools as needed.
+    pub(crate) fn take(&self, plan: &SegmentPlan) -> Result<Taken> {
         let mut wanted = [(0, 1); 3];
         for pool in Pool::ALL {
             wanted[pool.index()] = self.granules_for(pool, plan)?;
@@ -70,51 +84,41 @@ impl Window {
         self.budget.take(bytes)?;
         let home = thread_number() % self.shards.len();
         loop {
-            let short = match self.try_claim(home, &wanted, plan) {
-                Ok(claim) => return claim,
+            let short = match self.try_take(home, &wanted, plan) {
+                Ok(taken) => return Ok(taken),
                 Err(short) => short,
             };
             let grown = self.grow(home, short, wanted[short.index()]);
             // Room that other threads keep is better than none.
             if let Err(full) = grown {
-                let found = (0..self.shards.len()).find_map(|other| self.claim_from(other, &wanted, plan).ok());
-                return found.unwrap_or_else(|| {
+                let found = (0..self.shards.len()).find_map(|other| self.take_from(other, &wanted, plan).ok());
+                return found.ok_or_else(|| {
                     self.budget.give_back(bytes);
-                    Err(full)
+                    full
                 });
             }
         }
     }
 
     /// From the home shard or, while that is locked, from another that has room.
-    fn try_claim(
-        self: &Arc<Window>,
-        home: usize,
-        wanted: &Wanted,
-        plan: &SegmentPlan,
-    ) -> std::result::Result<Result<Claim>, Pool> {
+    fn try_take(&self, home: usize, wanted: &Wanted, plan: &SegmentPlan) -> std::result::Result<Taken, Pool> {
         let count = self.shards.len();
         for shard in (0..count).map(|step| (home + step) % count) {
             let Some(mut books) = self.shards[shard].0.try_lock() else { continue };
             let claimed = books.claim(wanted, plan);
             drop(books);
             match claimed {
-                Ok(taken) => return Ok(Claim::new(self, shard as u32, plan, taken)),
+                Ok((parts, dirt)) => return Ok(Taken { shard, parts, dirt }),
                 Err(short) if shard == home => return Err(short),
                 Err(_) => {}
             }
         }
-        self.claim_from(home, wanted, plan)
+        self.take_from(home, wanted, plan)
     }
 
-    fn claim_from(
-        self: &Arc<Window>,
-        shard: usize,
-        wanted: &Wanted,
-        plan: &SegmentPlan,
-    ) -> std::result::Result<Result<Claim>, Pool> {
-        let taken = self.shards[shard].0.lock().claim(wanted, plan)?;
-        Ok(Claim::new(self, shard as u32, plan, taken))
+    fn take_from(&self, shard: usize, wanted: &Wanted, plan: &SegmentPlan) -> std::result::Result<Taken, Pool> {
+        let (parts, dirt) = self.shards[shard].0.lock().claim(wanted, plan)?;
+        Ok(Taken { shard, parts, dirt })
     }
 
     /// Opens slabs of a pool for a shard, as many as the request needs, below those that are open.
@@ -167,6 +171,12 @@ impl Window {
         closed
     }
 
+    /// Bytes of the header and the frame table that hold something when so many bytes of code are opened; in whole pages.
+    pub(crate) fn frame_table_bytes(&self, code_opened: u64) -> u64 {
+        let slots = code_opened / TEXT_GRANULE * FRAME_SLOT;
+        if self.frames.is_some() { (FRAME_TABLE_OFFSET + slots).next_multiple_of(PAGE) } else { 0 }
+    }
+
     /// `(granules, alignment in granules)` of a plan's segment.
     fn granules_for(&self, pool: Pool, plan: &SegmentPlan) -> Result<(u32, u32)> {
         let SegmentRequest { size, align, zero_fill } = *plan.segment(pool);
@@ -179,7 +189,7 @@ impl Window {
             return Err(bad("more zero-fill than segment").into());
         }
         let start = self.layout.pool_start(self.mapped.base(), pool).value();
-        if !start.is_multiple_of(align) {
+        if start & (align - 1) != 0 {
             return Err(bad("no pool is aligned to that").into());
         }
         let capacity = self.layout.pool(pool).size;
@@ -188,12 +198,14 @@ impl Window {
         }
         let frames = if pool == Pool::Code { plan.frame_count } else { 0 };
         // More than one granule of ours at a time where the mapping cannot tell smaller owners apart.
-        let unit = self.mapped.granule(pool).max(granule(pool)) / granule(pool);
-        let granules = size.div_ceil(granule(pool)).max(frames).checked_next_multiple_of(unit).unwrap_or(u64::MAX);
-        if granules > capacity / granule(pool) {
-            return Err(self.exhausted(pool, granules.saturating_mul(granule(pool))).into());
+        let unit = self.mapped.granule(pool).max(granule(pool));
+        let held = align_up(size.max(frames.saturating_mul(granule(pool))), unit).unwrap_or(u64::MAX);
+        if held > capacity {
+            return Err(self.exhausted(pool, held).into());
         }
-        Ok((granules as u32, (align / granule(pool)).max(unit) as u32))
+        // All are powers of two; this is done for every link, and a division by a variable costs more than the rest of it.
+        let bits = granule(pool).trailing_zeros();
+        Ok(((held >> bits) as u32, (align.max(unit) >> bits) as u32))
     }
 
     fn exhausted(&self, pool: Pool, requested: u64) -> MemoryFault {
@@ -209,7 +221,7 @@ impl Window {
         MemoryFault::PoolExhausted { pool: pool.name(), requested, available: unopened + free, capacity, largest }
     }
 
-    pub(crate) fn release(self: &Arc<Window>, shard: u32, parts: &[Part; 3], plan: &SegmentPlan) {
+    pub(crate) fn release(self: &Arc<Window>, shard: usize, parts: &[Part; 3], plan: &SegmentPlan) {
         let code = &parts[Pool::Code.index()];
         if code.id.is_some() {
             if let Some(frames) = &self.frames {
@@ -222,12 +234,13 @@ impl Window {
             }
         }
         let freed_bytes = {
-            let mut books = self.shards[shard as usize].0.lock();
+            let mut books = self.shards[shard].0.lock();
             books.release(parts, plan);
             books.freed_bytes
         };
         self.budget.give_back(held_by(parts));
-        if freed_bytes > WORTH_A_LOOK && self.returns_memory {
+        // Asked first: a word that is only read is shared for nothing.
+        if freed_bytes > WORTH_A_LOOK && self.returns_memory && !self.is_watched.load(Ordering::Relaxed) {
             self.watch();
         }
     }

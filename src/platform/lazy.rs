@@ -13,11 +13,11 @@ use std::fmt;
 use crate::base::{ExecutorAddr, Pool};
 use crate::error::{Error, Result};
 use crate::host::{self, CallThrough};
-use crate::memory::{Finalized, MemoryManager, SegmentPlan, SegmentRequest};
+use crate::layer::{MemoryLedger, Occupant};
+use crate::memory::{Finalized, MemoryManager, MemoryUsage, SegmentPlan, SegmentRequest, Tenant};
 use crate::platform::stubs::StubManager;
 use crate::session::{
-    Alias, JitDylib, Ledger, RequiredState, ResourceKey, ResourceManager, ResourceTracker, SymbolRequest, SymbolWatch,
-    Watched,
+    Alias, JitDylib, RequiredState, ResourceKey, ResourceManager, ResourceTracker, SymbolRequest, SymbolWatch, Watched,
 };
 use crate::sync::{Arc, Mutex};
 
@@ -26,13 +26,23 @@ use crate::sync::{Arc, Mutex};
 pub struct LazyReexports {
     memory: Arc<dyn MemoryManager>,
     stubs: Arc<StubManager>,
-    held: Ledger<Entries>,
+    held: MemoryLedger<Entries>,
 }
 
 /// Dropped when no stub leads here any more: the resolvers, then their code.
 struct Entries {
-    _resolvers: Vec<CallThrough>,
+    resolvers: Vec<CallThrough>,
     memory: Box<dyn Finalized>,
+}
+
+impl Occupant for Entries {
+    fn memory(&self) -> &dyn Finalized {
+        &*self.memory
+    }
+
+    fn name(&self) -> Arc<str> {
+        Arc::from(format!("entries of {} lazy functions", self.resolvers.len()))
+    }
 }
 
 /// One name to bind.
@@ -48,7 +58,7 @@ struct Binding {
 impl LazyReexports {
     /// Lazy re-exports by stubs of `stubs`, with entries in `memory`.
     pub fn new(memory: Arc<dyn MemoryManager>, stubs: Arc<StubManager>) -> Arc<LazyReexports> {
-        Arc::new(LazyReexports { memory, stubs, held: Ledger::new() })
+        Arc::new(LazyReexports { memory, stubs, held: MemoryLedger::new() })
     }
 
     /// Defines names under a tracker that stand for functions of `source`, hidden ones included. The functions are
@@ -78,7 +88,23 @@ impl LazyReexports {
         for (binding, stub) in bindings.iter().zip(stubs) {
             *binding.stub.lock() = stub.symbol.map(|symbol| symbol.watch());
         }
-        tracker.with_resource_key(move |key| self.held.record(key, entries))
+        let dylib = tracker.dylib();
+        tracker.with_resource_key(move |key| self.held.record(&dylib, key, entries))
+    }
+
+    /// What the entries under a key hold, in constant time.
+    pub fn usage(&self, key: ResourceKey) -> MemoryUsage {
+        self.held.usage(key)
+    }
+
+    /// What the entries of a dylib hold, in constant time.
+    pub fn usage_of_dylib(&self, dylib: &JitDylib) -> MemoryUsage {
+        self.held.usage_of_dylib(dylib)
+    }
+
+    /// Where entries are, for a picture of the memory.
+    pub fn tenants(&self) -> Vec<Tenant> {
+        self.held.tenants()
     }
 
     fn make_entries(&self, bindings: &[Arc<Binding>]) -> Result<Entries> {
@@ -101,7 +127,7 @@ impl LazyReexports {
             // One window: any of its addresses reaches any other.
             entry.copy_from_slice(&resolver.entry(slot.distance_from(end) as i32));
         }
-        Ok(Entries { _resolvers: resolvers, memory: memory.finalize(Vec::new())? })
+        Ok(Entries { resolvers, memory: memory.finalize(Vec::new())? })
     }
 }
 

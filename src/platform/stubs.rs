@@ -14,9 +14,10 @@ use rustc_hash::FxHashMap;
 
 use crate::base::{ExecutorAddr, Name, Pool};
 use crate::error::{ErrorKind, Result};
-use crate::memory::{Finalized, MemoryManager, SegmentPlan, SegmentRequest};
+use crate::layer::{MemoryLedger, Occupant};
+use crate::memory::{Finalized, MemoryManager, MemoryUsage, SegmentPlan, SegmentRequest, Tenant};
 use crate::session::{
-    JitDylib, Ledger, MaterializationResponsibility, MaterializationUnit, RequiredState, ResourceKey, ResourceManager,
+    JitDylib, MaterializationResponsibility, MaterializationUnit, RequiredState, ResourceKey, ResourceManager,
     ResourceTracker, SymbolFlags, SymbolRequest,
 };
 use crate::sync::{Arc, Mutex};
@@ -25,7 +26,7 @@ use crate::sync::{Arc, Mutex};
 /// [`ResourceManager`].
 pub struct StubManager {
     memory: Arc<dyn MemoryManager>,
-    held: Ledger<Arc<StubBlock>>,
+    held: MemoryLedger<Arc<StubBlock>>,
     /// By dylib and name. A leaf lock.
     by_name: Mutex<FxHashMap<(u64, Name), StubPlace>>,
 }
@@ -39,10 +40,23 @@ struct StubBlock {
     names: Vec<Name>,
 }
 
+impl Occupant for Arc<StubBlock> {
+    fn memory(&self) -> &dyn Finalized {
+        &*self.memory
+    }
+
+    fn name(&self) -> Arc<str> {
+        Arc::from(match &self.names[..] {
+            [name] => format!("stub `{name}`"),
+            names => format!("{} stubs", names.len()),
+        })
+    }
+}
+
 impl StubManager {
     /// A manager whose stubs live in `memory`.
     pub fn new(memory: Arc<dyn MemoryManager>) -> Arc<StubManager> {
-        Arc::new(StubManager { memory, held: Ledger::new(), by_name: Mutex::new(FxHashMap::default()) })
+        Arc::new(StubManager { memory, held: MemoryLedger::new(), by_name: Mutex::new(FxHashMap::default()) })
     }
 
     /// Defines `(name, target)` stubs under a tracker, ready to be called.
@@ -74,6 +88,21 @@ impl StubManager {
             return Ok(());
         }
         Err(ErrorKind::NoSuchStub { dylib: dylib.name().to_string(), symbol: name.to_string() }.into())
+    }
+
+    /// What the stubs under a key hold, in constant time.
+    pub fn usage(&self, key: ResourceKey) -> MemoryUsage {
+        self.held.usage(key)
+    }
+
+    /// What the stubs of a dylib hold, in constant time.
+    pub fn usage_of_dylib(&self, dylib: &JitDylib) -> MemoryUsage {
+        self.held.usage_of_dylib(dylib)
+    }
+
+    /// Where stubs are, for a picture of the memory.
+    pub fn tenants(&self) -> Vec<Tenant> {
+        self.held.tenants()
     }
 
     /// Number of stubs.
@@ -137,16 +166,16 @@ impl StubUnit {
         let memory = self.manager.allocate(&self.targets)?;
         let start = memory.address(Pool::Code);
         let names: Vec<Name> = self.symbols.iter().map(|(name, _)| name.clone()).collect();
-        let dylib = responsibility.dylib().id();
-        let block = Arc::new(StubBlock { memory, dylib, names });
+        let dylib = responsibility.dylib();
+        let block = Arc::new(StubBlock { memory, dylib: dylib.id(), names });
         let index_of = |wanted: &Name| block.names.iter().position(|name| name == wanted).map(|index| index as u64);
         responsibility.notify_resolved(|owed| Some(start.offset(index_of(&owed.name)? * SLOT)))?;
         responsibility.with_resource_key(|key| {
-            self.manager.held.record(key, block.clone());
+            self.manager.held.record(&dylib, key, block.clone());
             let mut by_name = self.manager.by_name.lock();
             for owed in responsibility.symbols() {
                 if let Some(index) = index_of(&owed.name) {
-                    by_name.insert((dylib, owed.name.clone()), (block.clone(), index));
+                    by_name.insert((block.dylib, owed.name.clone()), (block.clone(), index));
                 }
             }
         })

@@ -1,8 +1,9 @@
-//! The command line, as a stranger uses it: whole programs beside their natively linked twins, `inspect` beside `readelf`,
+//! The command line, as a stranger uses it: whole programs beside their natively linked twins, `inspect` beside `readelf`, `map`,
 //! and every mistake that an object or a command line can make.
 
 mod errors;
 mod inspect;
+mod map;
 mod native;
 mod programs;
 mod run;

@@ -91,9 +91,10 @@ fn help_and_version_are_for_strangers() {
     };
     assert_eq!(text(&["--version"]), format!("jittison {}\n", env!("CARGO_PKG_VERSION")));
     for (arguments, words) in [
-        (&["--help"][..], &["run", "inspect", "125"][..]),
+        (&["--help"][..], &["run", "inspect", "map", "125"][..]),
         (&["run", "--help"], &["--entry", "--report", "--library", "argv[0]", "125", "-fPIC"]),
         (&["inspect", "--help"], &["--json", "Nothing is linked", "125"]),
+        (&["map", "--help"], &["--svg", "--json", "Nothing is run", "125"]),
     ] {
         let help = text(arguments);
         words.iter().for_each(|word| assert!(help.contains(word), "{arguments:?} does not tell of {word}:\n{help}"));
@@ -103,7 +104,9 @@ fn help_and_version_are_for_strangers() {
 #[test]
 fn a_command_line_that_makes_no_sense_is_told_from_a_failure() {
     let directory = directory("usage");
-    for arguments in [&[][..], &["run"], &["inspect"], &["walk"], &["run", "a.o", "--speed"]] {
+    for arguments in
+        [&[][..], &["run"], &["inspect"], &["map"], &["map", "a.o", "--svg"], &["walk"], &["run", "a.o", "--speed"]]
+    {
         assert_eq!(jittison(&directory).args(arguments).output().expect("the tool runs").status.code(), Some(2));
     }
 }

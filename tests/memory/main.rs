@@ -8,6 +8,7 @@ mod fork;
 mod giving_back;
 mod ladder;
 mod leaving;
+mod map;
 mod mapper;
 mod placement;
 mod process;
@@ -17,3 +18,4 @@ mod slab;
 #[path = "../support/mod.rs"]
 mod support;
 mod syscalls;
+mod totals;

@@ -19,6 +19,7 @@ pub struct Args {
 pub enum Command {
     Run(RunArgs),
     Inspect(InspectArgs),
+    Map(MapArgs),
 }
 
 /// Link objects and run them as a program
@@ -75,6 +76,34 @@ pub struct InspectArgs {
     pub object: PathBuf,
 
     /// Write JSON instead of tables
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Show where objects stand in code memory once they are linked
+///
+/// Links all objects, each under a tracker of its own, and draws the windows, pools and slabs of code memory with what lives
+/// in them and what is free. Nothing is run. Addresses differ from one time to the next.
+#[derive(Debug, Parser)]
+#[command(after_help = concat!(
+    "Example:\n  jittison map main.o list.o --svg map.svg\n\n",
+    "Exit status: 0; 2 if the command line makes no sense; 125 if the objects cannot be linked, with one line on standard\n",
+    "error that says why."
+))]
+pub struct MapArgs {
+    /// The object files
+    #[arg(required = true, value_name = "OBJECT")]
+    pub objects: Vec<PathBuf>,
+
+    /// A shared library for symbols that no object defines; may be repeated. As for `run`
+    #[arg(short, long = "library", value_name = "NAME")]
+    pub libraries: Vec<OsString>,
+
+    /// Write the picture for a browser, too
+    #[arg(long, value_name = "FILE.svg")]
+    pub svg: Option<PathBuf>,
+
+    /// Write JSON instead of the picture for a terminal; sizes and addresses are numbers of bytes
     #[arg(long)]
     pub json: bool,
 }

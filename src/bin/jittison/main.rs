@@ -1,5 +1,5 @@
 //! The `jittison` command line: `run` links objects in process and runs them as a program, `inspect` says what an object
-//! consists of and what linking it would take.
+//! consists of and what linking it would take, `map` shows where linked objects stand in code memory.
 //!
 //! | file | what |
 //! |---|---|
@@ -7,8 +7,9 @@
 //! | `run.rs`, `link.rs` | `run`: from objects to an exit status |
 //! | `report.rs`, `process.rs` | what `run --report` writes, and what the kernel says of this process |
 //! | `inspect.rs`, `table.rs` | `inspect`: the facts, and how they are shown |
+//! | `map.rs` | `map`: links, and has the library draw |
 //!
-//! The tool writes nothing to standard output but what `inspect` shows, and one line to standard error when it fails.
+//! The tool writes nothing to standard output but what `inspect` and `map` show, and one line to standard error when it fails.
 //!
 //! - **B1** Whoever types `jittison run` gives the word that a library asks of its caller: the objects may run in this
 //!   process, and the entry is a `main`. The tool checks what can be checked, that one of the objects defines the entry as
@@ -17,6 +18,7 @@
 mod args;
 mod inspect;
 mod link;
+mod map;
 mod process;
 mod report;
 mod run;
@@ -37,6 +39,7 @@ fn main() -> ExitCode {
     let outcome = match Args::parse().command {
         Command::Run(args) => run::run(&args),
         Command::Inspect(args) => inspect::inspect(&args),
+        Command::Map(args) => map::map(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -98,7 +98,7 @@ impl Ending {
 }
 
 /// Adds an object; what it defines is kept for errors and the report.
-fn add(jit: &Jit, tracker: &ResourceTracker, path: &Path) -> Result<Object, String> {
+pub fn add(jit: &Jit, tracker: &ResourceTracker, path: &Path) -> Result<Object, String> {
     let name = path.display().to_string();
     let bytes = fs::read(path).map_err(|problem| format!("{name}: {problem}"))?;
     let object = Object {
@@ -133,9 +133,9 @@ fn create(path: &Path) -> Result<File, String> {
     file.map_err(|problem| format!("{}: {problem}", path.display()))
 }
 
-fn told(error: jittison::Error) -> String {
+pub fn told(error: jittison::Error) -> String {
     error.root_cause().to_string()
 }
 
 /// What C and C++ programs are linked against without being asked.
-const FALLBACKS: [&str; 3] = ["libm.so.6", "libstdc++.so.6", "libgcc_s.so.1"];
+pub const FALLBACKS: [&str; 3] = ["libm.so.6", "libstdc++.so.6", "libgcc_s.so.1"];

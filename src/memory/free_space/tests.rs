@@ -356,3 +356,22 @@ fn churn_wastes_less_than_a_fifth() {
         assert!(waste < 20.0, "sigma {sigma}: {waste:.1} % wasted");
     }
 }
+
+#[test]
+fn the_row_of_ranges_covers_what_was_added_without_gap_or_overlap() {
+    let mut space = FreeSpace::new();
+    assert_eq!(space.ranges(), []);
+    space.add(200, 50);
+    space.add(10, 100);
+    let ids: Vec<_> = (0..5).map(|_| space.allocate(10, 1).unwrap().0).collect();
+    space.free(ids[1]);
+    space.free(ids[2]);
+    let row = space.ranges();
+    assert_eq!(row.iter().filter(|range| range.2).map(|range| range.1).sum::<u32>(), space.used_granules());
+    assert_eq!(row.iter().filter(|range| !range.2).map(|range| range.1).sum::<u32>(), space.free_granules());
+    assert_eq!(row.iter().filter(|range| !range.2).count(), space.free_ranges());
+    for pair in row.windows(2) {
+        assert!(pair[0].0 + pair[0].1 == pair[1].0 || pair[1].0 == 200, "{row:?}");
+    }
+    assert_eq!((row[0].0, row[row.len() - 1].0 + row[row.len() - 1].1), (10, 250));
+}

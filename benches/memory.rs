@@ -1,0 +1,576 @@
+//! What code memory costs: installing and removing objects, warm and cold, alone and beside another thread; space lost in
+//! churn; mappings; giving memory back. With the tvm-ffi way of doing it as a peer in the same run.
+//!
+//! `cargo bench --bench memory` prints a table of medians with the spread over rounds, and says which targets are missed.
+//! `… -- warm`, `cold` or `space` is a part of it. Rounds are short, so that on a machine with other work the median is of
+//! rounds that nothing interrupted.
+//! `cargo bench --bench memory -- million` links a million tiny objects, calls some, and removes them all.
+//!
+//! An object here is 2 KiB of code, 0.5 KiB of constants and 0.5 KiB of data, with four functions that the unwinder knows.
+//! To install it is: allocate, write all of it, finalize. Nothing is linked or run but in `million`.
+//!
+//! The peer is written from a description of tvm-ffi's slab pool: one reservation of 64 MiB, a third of it for code, pages
+//! as the unit, free ranges in a sorted list with best fit, and per object two `mprotect`s to make its pages writable,
+//! zeroing, the copy, and three more for the final protections. One lock around the lists.
+
+use std::collections::BTreeSet;
+use std::hint::black_box;
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use jittison::base::Pool;
+use jittison::memory::{
+    Finalized, Frame, MemoryManager, MemoryStatistics, SegmentPlan, SegmentRequest, SlabPool, SlabPoolOptions,
+};
+use jittison::{Function, Jit};
+
+fn main() {
+    let asked: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    let is_asked = |part: &str| asked.is_empty() || asked.iter().any(|argument| argument == part);
+    if !asked.is_empty() && is_asked("million") {
+        return million();
+    }
+    println!("{:<64}{:>10}{:>10}{:>10}", "nanoseconds per object of 3 KiB, over rounds", "median", "min", "max");
+    let mut missed = Missed::default();
+    if is_asked("warm") {
+        warm(&mut missed);
+        removal(&mut missed);
+        peer();
+    }
+    if is_asked("cold") {
+        cold(&mut missed);
+        giving_back();
+    }
+    if is_asked("space") {
+        println!();
+        space(&mut missed);
+        mappings(&mut missed);
+    }
+    missed.tell();
+}
+
+// ---- time -------------------------------------------------------------------
+
+fn warm(missed: &mut Missed) {
+    let pool = new_pool(0);
+    let one = report("install and remove, warm", || install_and_remove(&pool, WARM));
+    missed.check("warm, one thread: 300 ns", one, 300.0);
+    report("    of that, copying 3 KiB", || {
+        let mut into = [[0u8; 2048]; 2];
+        timed(WARM, |_| {
+            copy(&mut into[0][..], 2048);
+            copy(&mut into[1][..512], 512);
+            copy(&mut into[1][512..1024], 512);
+        })
+    });
+    report("    without writing", || {
+        timed(WARM, |_| drop(pool.allocate(&plan()).unwrap().finalize(Vec::new()).unwrap()))
+    });
+    let live = |pool: &SlabPool| {
+        // A thousand live ones, of which a random one makes room for the next.
+        let mut dice = Dice(5);
+        let mut live: Vec<_> = (0..1_000).map(|_| install(pool)).collect();
+        timed(WARM, |_| {
+            let index = dice.roll(live.len());
+            drop(live.swap_remove(index));
+            live.push(install(pool));
+        })
+    };
+    report("install and remove, warm, one of 1,000 live replaced at random", || live(&pool));
+    let spun = beside_a_spinning_thread(|| {
+        report("install and remove, warm, another thread spinning", || install_and_remove(&pool, WARM))
+    });
+    missed.check("warm, a second thread running: 500 ns", spun, 500.0);
+    report("two threads install and remove, per object of one thread", || {
+        on_two_threads(|| install_and_remove(&pool, 20 * WARM))
+    });
+    report("    the same with a pool each: what the machine gives", || {
+        let pools = Mutex::new(vec![new_pool(1), new_pool(1)]);
+        on_two_threads(|| {
+            let pool = pools.lock().unwrap().pop().unwrap();
+            install_and_remove(&pool, 20 * WARM)
+        })
+    });
+}
+
+fn removal(missed: &mut Missed) {
+    let pool = new_pool(1);
+    let removed = report("removal alone, of 2,000 live in random order", || removals(&pool));
+    missed.check("removal: 150 ns", removed, 150.0);
+}
+
+fn peer() {
+    let peer = Peer::new();
+    let round = |count| timed(count, |_| peer.remove(peer.install()));
+    report("tvm-ffi pattern: install and remove, warm", || round(PEER));
+    beside_a_spinning_thread(|| report("tvm-ffi pattern: another thread spinning", || round(PEER)));
+    report("tvm-ffi pattern: two threads, per object of one thread", || on_two_threads(|| round(10 * PEER)));
+}
+
+fn cold(missed: &mut Missed) {
+    let fresh = report("install, fresh pages", || installs(&new_pool(1)));
+    missed.check("cold: 4,000 ns", fresh, 4_000.0);
+    let prefaulted = report("install, pages that are there, none of them in a cache", || {
+        let pool = new_pool(1);
+        installs(&pool);
+        installs(&pool)
+    });
+    missed.check("prefaulted: 600 ns", prefaulted, 600.0);
+    report("tvm-ffi pattern: install, fresh pages", || {
+        let peer = Peer::new();
+        let mut live = Vec::new();
+        timed(COLD_PEER, |_| live.push(peer.install()))
+    });
+}
+
+fn giving_back() {
+    report("release_free, per MiB", || {
+        let pool = new_pool(1);
+        installs(&pool);
+        let start = Instant::now();
+        let released = pool.release_free();
+        start.elapsed().as_secs_f64() * 1e9 / (released.bytes as f64 / 1048576.0)
+    });
+}
+
+fn install_and_remove(pool: &SlabPool, count: usize) -> f64 {
+    timed(count, |_| drop(install(pool)))
+}
+
+fn install(pool: &SlabPool) -> Box<dyn Finalized> {
+    let mut memory = pool.allocate(&plan()).unwrap();
+    for pool in Pool::ALL {
+        let bytes = memory.working(pool);
+        let length = bytes.len();
+        copy(bytes, length);
+    }
+    let (code, table) = (memory.address(Pool::Code), memory.address(Pool::ReadOnly));
+    let frames = (0..4).map(|index| Frame { start: code.offset(index * 512), fde: table.offset(index * 32) });
+    memory.finalize(frames.collect()).unwrap()
+}
+
+/// Installs many in memory that was not in a cache, and removes them untimed.
+fn installs(pool: &SlabPool) -> f64 {
+    let mut live = Vec::with_capacity(COLD);
+    timed(COLD, |_| live.push(install(pool)))
+}
+
+fn removals(pool: &SlabPool) -> f64 {
+    let mut dice = Dice(11);
+    let mut live: Vec<_> = (0..2_000).map(|_| install(pool)).collect();
+    for index in (1..live.len()).rev() {
+        live.swap(index, dice.roll(index + 1));
+    }
+    timed(live.len(), |_| drop(live.pop()))
+}
+
+fn beside_a_spinning_thread<R>(work: impl FnOnce() -> R) -> R {
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+        });
+        let result = work();
+        is_done.store(true, Ordering::Relaxed);
+        result
+    })
+}
+
+fn on_two_threads(work: impl Fn() -> f64 + Sync) -> f64 {
+    std::thread::scope(|scope| {
+        let threads = [0, 1].map(|_| scope.spawn(&work));
+        threads.map(|thread| thread.join().unwrap()).iter().sum::<f64>() / 2.0
+    })
+}
+
+fn plan() -> SegmentPlan {
+    let request = |size| SegmentRequest { size, align: 16, zero_fill: 0 };
+    SegmentPlan { segments: [request(2048), request(512), request(512)], frame_count: 4 }
+}
+
+/// 0 shards for one per processor. No thread of its own, and no traps, which are for tests.
+fn new_pool(shards: usize) -> SlabPool {
+    let options = SlabPoolOptions { shards, returns_memory: false, trap_freed_code: false, ..Default::default() };
+    SlabPool::new(options).unwrap()
+}
+
+fn copy(into: &mut [u8], length: usize) {
+    static CODE: [u8; 2048] = [0xc3; 2048];
+    into.copy_from_slice(black_box(&CODE[..length]));
+    black_box(into);
+}
+
+// ---- space and mappings -----------------------------------------------------
+
+fn space(missed: &mut Missed) {
+    println!(
+        "space beyond what is asked for, sizes lognormal with a median of 2 KiB, after churn of 20 times the live ones"
+    );
+    for live in [4_000, 20_000] {
+        let statistics = churn(live, |size| [size, 0, 0]);
+        let resident = overhead(&statistics, statistics.resident_bytes);
+        row(&format!("    {live} live, code only"), &format!("{resident:.1} %"));
+        missed.check(&format!("space with {live} live: 15 %"), resident, 15.0);
+        let statistics = churn(live, |size| [size * 2 / 3, size / 6, size / 6]);
+        let resident = overhead(&statistics, statistics.resident_bytes);
+        row(&format!("    {live} live, two thirds code, the rest constants and data"), &format!("{resident:.1} %"));
+        missed.check(&format!("space with {live} live in three parts: 15 %"), resident, 15.0);
+        let with_table = overhead(&statistics, statistics.resident_bytes + statistics.frame_table_bytes);
+        row("        with the frame table", &format!("{with_table:.1} %"));
+        row("        books on the heap, per object", &format!("{} B", statistics.metadata_bytes / live as u64));
+    }
+    println!("    tvm-ffi pattern, whole pages: {:.1} % before any hole, of one part", pages_only());
+}
+
+/// The books after churn. Nothing is given back, so what is resident is all that was ever in use.
+fn churn(live: usize, split: fn(u64) -> [u64; 3]) -> MemoryStatistics {
+    let pool = new_pool(1);
+    let mut dice = Dice(77);
+    let allocate = |dice: &mut Dice| {
+        let sizes = split(dice.lognormal());
+        let request = |size| SegmentRequest { size, align: 16, zero_fill: 0 };
+        pool.allocate(&SegmentPlan { segments: sizes.map(request), frame_count: 0 }).unwrap()
+    };
+    let mut held: Vec<_> = (0..live).map(|_| allocate(&mut dice)).collect();
+    for _ in 0..20 * live {
+        let index = dice.roll(live);
+        // Room first, then the next: what is asked for stays about the same.
+        drop(held.swap_remove(index));
+        held.push(allocate(&mut dice));
+    }
+    pool.statistics()
+}
+
+fn overhead(statistics: &MemoryStatistics, bytes: u64) -> f64 {
+    (bytes as f64 / statistics.live_bytes as f64 - 1.0) * 100.0
+}
+
+fn pages_only() -> f64 {
+    let mut dice = Dice(77);
+    let (mut asked, mut held) = (0, 0);
+    for _ in 0..20_000 {
+        let size = dice.lognormal();
+        asked += size;
+        held += size.next_multiple_of(4096);
+    }
+    (held as f64 / asked as f64 - 1.0) * 100.0
+}
+
+fn mappings(missed: &mut Missed) {
+    let before = mapped();
+    let pool = new_pool(0);
+    let live: Vec<_> = (0..100_000).map(|_| install(&pool)).collect();
+    let ours = of_window(&pool);
+    row("mappings of the window, at 100,000 live objects", &ours.to_string());
+    // The allocator's own are among these.
+    row("    of the process, beyond those before", &(mapped() as i64 - before as i64).to_string());
+    missed.check("mappings: 16", ours as f64, 16.0);
+    drop(live);
+    drop(pool);
+    let before = mapped();
+    let peer = Peer::new();
+    let live: Vec<_> = (0..4_000).map(|_| peer.install()).collect();
+    row("    tvm-ffi pattern, at 4,000 live objects", &(mapped() as i64 - before as i64).to_string());
+    drop(live);
+}
+
+fn mapped() -> usize {
+    std::fs::read_to_string("/proc/self/maps").unwrap().lines().count()
+}
+
+/// Mappings in the window, and the working view of its file.
+fn of_window(pool: &SlabPool) -> usize {
+    let (base, size) = pool.window();
+    let is_ours = |line: &&str| {
+        let start = line.split('-').next().and_then(|start| u64::from_str_radix(start, 16).ok()).unwrap_or(0);
+        (base.value()..base.value() + size).contains(&start) || line.contains("memfd:jittison")
+    };
+    std::fs::read_to_string("/proc/self/maps").unwrap().lines().filter(is_ours).count()
+}
+
+// ---- the peer ---------------------------------------------------------------
+
+/// The tvm-ffi pattern.
+struct Peer {
+    base: usize,
+    lists: Mutex<[PageList; 2]>,
+}
+
+/// Free pages of one half, sorted by place: `(first, count)`. What was never used is behind `next`.
+struct PageList {
+    free: Vec<(usize, usize)>,
+    next: usize,
+    end: usize,
+    committed: BTreeSet<usize>,
+}
+
+/// First pages of the code and of the rest.
+type PeerObject = [usize; 2];
+
+impl Peer {
+    fn new() -> Peer {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a fresh reservation without access, wherever the kernel puts it.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), SLAB + CHUNK, libc::PROT_NONE, flags, -1, 0) };
+        assert_ne!(base, libc::MAP_FAILED);
+        let base = (base as usize).next_multiple_of(CHUNK);
+        // SAFETY: advice on the reservation above.
+        unsafe { libc::madvise(base as *mut libc::c_void, SLAB, libc::MADV_HUGEPAGE) };
+        let middle = SLAB * 2 / 3 / CHUNK * CHUNK / PAGE;
+        let list = |next, end| PageList { free: Vec::new(), next, end, committed: BTreeSet::new() };
+        Peer { base, lists: Mutex::new([list(middle, SLAB / PAGE), list(0, middle)]) }
+    }
+
+    fn install(&self) -> PeerObject {
+        let [code, rest] = {
+            let mut lists = self.lists.lock().unwrap();
+            [lists[0].take(1), lists[1].take(2)]
+        };
+        // Pages come as somebody left them: two resets, whatever they were.
+        self.commit(0, code, 1);
+        self.commit(1, rest, 2);
+        for (page, count, length) in [(code, 1, 2048), (rest, 1, 512), (rest + 1, 1, 512)] {
+            // SAFETY: pages of this object alone, made writable above.
+            let bytes = unsafe { std::slice::from_raw_parts_mut((self.base + page * PAGE) as *mut u8, count * PAGE) };
+            bytes.fill(0);
+            copy(&mut bytes[..length], length);
+        }
+        self.protect(code, 1, libc::PROT_READ | libc::PROT_EXEC);
+        self.protect(rest, 1, libc::PROT_READ);
+        self.protect(rest + 1, 1, libc::PROT_READ | libc::PROT_WRITE);
+        [code, rest]
+    }
+
+    fn remove(&self, [code, rest]: PeerObject) {
+        let mut lists = self.lists.lock().unwrap();
+        lists[0].give_back(code, 1);
+        lists[1].give_back(rest, 2);
+    }
+
+    /// Whole chunks at their first use, else the pages themselves.
+    fn commit(&self, list: usize, page: usize, count: usize) {
+        let chunk = page * PAGE / CHUNK;
+        let is_new = self.lists.lock().unwrap()[list].committed.insert(chunk);
+        let write = libc::PROT_READ | libc::PROT_WRITE;
+        if is_new { self.protect(chunk * CHUNK / PAGE, CHUNK / PAGE, write) } else { self.protect(page, count, write) }
+    }
+
+    fn protect(&self, page: usize, count: usize, protection: i32) {
+        // SAFETY: inside the reservation; these pages belong to the caller, or to nobody yet.
+        let result =
+            unsafe { libc::mprotect((self.base + page * PAGE) as *mut libc::c_void, count * PAGE, protection) };
+        assert_eq!(result, 0);
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        // SAFETY: nobody is left who uses the pages; up to a chunk of address space around them stays, without access.
+        unsafe { libc::munmap(self.base as *mut libc::c_void, SLAB) };
+    }
+}
+
+impl PageList {
+    fn take(&mut self, count: usize) -> usize {
+        let fitting = self.free.iter().enumerate().filter(|(_, (_, length))| *length >= count);
+        if let Some((index, (first, length))) = fitting.min_by_key(|(_, (_, length))| *length).map(|(i, f)| (i, *f)) {
+            if length == count {
+                self.free.remove(index);
+            } else {
+                self.free[index] = (first + count, length - count);
+            }
+            return first;
+        }
+        let first = self.next;
+        assert!(first + count <= self.end, "the slab is full");
+        self.next += count;
+        first
+    }
+
+    fn give_back(&mut self, first: usize, count: usize) {
+        let index = self.free.partition_point(|(start, _)| *start < first);
+        self.free.insert(index, (first, count));
+        for index in [index + 1, index] {
+            if index > 0
+                && index < self.free.len()
+                && self.free[index - 1].0 + self.free[index - 1].1 == self.free[index].0
+            {
+                self.free[index - 1].1 += self.free.remove(index).1;
+            }
+        }
+    }
+}
+
+// ---- a million --------------------------------------------------------------
+
+/// A million modules of one tiny function, each under its own tracker.
+fn million() {
+    const MODULES: usize = 1_000_000;
+    const CALLS: usize = 100_000;
+    let Some(mut object) = tiny_object() else { return println!("skipped: needs gcc") };
+    let jit = Jit::builder().returns_memory(false).build().unwrap();
+    let tell = |what: &str, start: Instant| {
+        let statistics = jit.memory_statistics();
+        println!(
+            "{what:<28}{:>8.2} s   resident {:>7.1} MiB   code memory {:>6.1} MiB   mappings {}",
+            start.elapsed().as_secs_f64(),
+            resident_bytes() as f64 / 1048576.0,
+            (statistics.resident_bytes + statistics.frame_table_bytes) as f64 / 1048576.0,
+            mapped()
+        );
+    };
+    tell("empty", Instant::now());
+    let before = resident_bytes();
+
+    let start = Instant::now();
+    let mut trackers = Vec::with_capacity(MODULES);
+    for number in 0..MODULES {
+        let tracker = jit.main_dylib().create_tracker().unwrap();
+        let name = object.numbered(number);
+        jit.add_object(&tracker, "tiny.o", object.bytes.clone()).unwrap();
+        assert!(!jit.address_of(jit.main_dylib(), &name).unwrap().is_null());
+        trackers.push(tracker);
+    }
+    tell("linked a million", start);
+    println!("    per module {} B of everything resident", (resident_bytes() - before) / MODULES as u64);
+
+    let start = Instant::now();
+    let mut dice = Dice(3);
+    for _ in 0..CALLS {
+        let name = object.numbered(dice.roll(MODULES));
+        // SAFETY: the object was compiled from source with this signature.
+        let function: Function<extern "C" fn(i32) -> i32> = unsafe { jit.lookup(&name) }.unwrap();
+        assert_eq!(function.call(5), 47);
+    }
+    tell("called 100,000 of them", start);
+
+    let start = Instant::now();
+    for tracker in trackers.drain(..) {
+        assert!(tracker.remove().unwrap().is_complete());
+    }
+    tell("removed all", start);
+    assert_eq!(jit.memory_statistics().allocations, 0);
+    let start = Instant::now();
+    jit.release_free();
+    tell("gave free memory back", start);
+    let start = Instant::now();
+    // SAFETY: has the allocator give back what it keeps; takes no part in anybody's memory.
+    unsafe { libc::malloc_trim(0) };
+    tell("the allocator, too", start);
+}
+
+struct Tiny {
+    bytes: Vec<u8>,
+    places: Vec<usize>,
+}
+
+impl Tiny {
+    /// Gives the function a name of its own.
+    fn numbered(&mut self, number: usize) -> String {
+        let name = format!("f{number:08}");
+        for place in &self.places {
+            self.bytes[*place..*place + name.len()].copy_from_slice(name.as_bytes());
+        }
+        name
+    }
+}
+
+fn tiny_object() -> Option<Tiny> {
+    let directory = std::env::temp_dir().join(format!("jittison-bench-{}", std::process::id()));
+    std::fs::create_dir(&directory).ok()?;
+    let (source, object) = (directory.join("tiny.c"), directory.join("tiny.o"));
+    std::fs::write(&source, "int f00000000(int x) { return x + 42; }").ok()?;
+    let ran = Command::new("gcc").args(["-O2", "-fPIC", "-c", "-o"]).args([&object, &source]).status();
+    let bytes = std::fs::read(&object);
+    std::fs::remove_dir_all(&directory).ok()?;
+    let (Ok(_), Ok(bytes)) = (ran, bytes) else { return None };
+    let places = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(b"f00000000")).collect();
+    Some(Tiny { bytes, places })
+}
+
+fn resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
+}
+
+// ---- measuring and telling --------------------------------------------------
+
+/// Nanoseconds per operation of one batch.
+fn timed(operations: usize, mut operation: impl FnMut(usize)) -> f64 {
+    let start = Instant::now();
+    (0..operations).for_each(&mut operation);
+    start.elapsed().as_secs_f64() * 1e9 / operations as f64
+}
+
+/// Runs rounds of a measurement, after one that is not counted, and prints them. Gives the median.
+fn report(what: &str, mut round: impl FnMut() -> f64) -> f64 {
+    round();
+    let started = Instant::now();
+    let mut figures: Vec<f64> = Vec::new();
+    while figures.len() < ROUNDS || figures.len() < MOST_ROUNDS && started.elapsed() < LONG_ENOUGH {
+        figures.push(round());
+    }
+    figures.sort_by(f64::total_cmp);
+    let (median, least, most) = (figures[figures.len() / 2], figures[0], figures[figures.len() - 1]);
+    println!("{what:<64}{median:>10.0}{least:>10.0}{most:>10.0}");
+    median
+}
+
+fn row(what: &str, figure: &str) {
+    println!("{what:<64}{figure:>10}");
+}
+
+/// Targets that were not met.
+#[derive(Default)]
+struct Missed(Vec<String>);
+
+impl Missed {
+    fn check(&mut self, target: &str, figure: f64, most: f64) {
+        if figure > most {
+            self.0.push(format!("{target} ({figure:.0})"));
+        }
+    }
+
+    fn tell(&self) {
+        match &self.0[..] {
+            [] => println!("\nevery target is met"),
+            missed => println!("\nmissed: {}", missed.join("; ")),
+        }
+    }
+}
+
+/// Numbers that are the same on every run.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, below: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % below as u64) as usize
+    }
+
+    /// A size with a median of 2 KiB, a sixth of them above 5.4 KiB; between 64 bytes and 1 MiB.
+    fn lognormal(&mut self) -> u64 {
+        let mut unit = || (self.roll(1 << 30) as f64 + 0.5) / (1u64 << 30) as f64;
+        let normal = (-2.0 * unit().ln()).sqrt() * (std::f64::consts::TAU * unit()).cos();
+        (2048.0 * normal.exp()).clamp(64.0, 1048576.0) as u64
+    }
+}
+
+const ROUNDS: usize = 15;
+const MOST_ROUNDS: usize = 501;
+const LONG_ENOUGH: Duration = Duration::from_millis(700);
+const WARM: usize = 2_000;
+const PEER: usize = 100;
+const COLD: usize = 20_000;
+const COLD_PEER: usize = 4_000;
+
+const PAGE: usize = 4096;
+const CHUNK: usize = 2 << 20;
+const SLAB: usize = 64 << 20;

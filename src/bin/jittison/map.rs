@@ -1,0 +1,108 @@
+//! `jittison map`: where linked objects stand in code memory, as a picture.
+//!
+//! Each object is linked under a tracker of its own into one dylib. Nothing is run.
+
+use std::fs;
+use std::io::{self, Write as _};
+
+use jittison::memory::{MemoryMap, MemoryRange, PoolMap, SlabMap, Tenant, WindowMap};
+use jittison::{Jit, ResourceTracker};
+use serde_json::{Value, json};
+
+use crate::args::MapArgs;
+use crate::link::link_all;
+use crate::process::open_library;
+use crate::run::{FALLBACKS, add, told};
+
+/// Links the objects, and shows what stands where.
+pub fn map(args: &MapArgs) -> Result<(), String> {
+    let libraries = args.libraries.iter().map(|name| open_library(&name.to_string_lossy()));
+    let _libraries = libraries.collect::<Result<Vec<_>, _>>()?;
+    let jit = FALLBACKS.iter().fold(Jit::builder(), |builder, name| builder.library(name)).build().map_err(told)?;
+    let mut trackers: Vec<ResourceTracker> = Vec::new();
+    let mut objects = Vec::new();
+    for path in &args.objects {
+        let tracker = jit.main_dylib().create_tracker().map_err(told)?;
+        objects.push(add(&jit, &tracker, path)?);
+        // Kept: a tracker whose last handle goes gives what it owns to the default tracker.
+        trackers.push(tracker);
+    }
+    link_all(jit.main_dylib(), &objects)?;
+    let map = jit.memory_map().ok_or("the memory manager draws no maps")?;
+    if let Some(path) = &args.svg {
+        fs::write(path, map.to_svg()).map_err(|problem| format!("{}: {problem}", path.display()))?;
+    }
+    match io::stdout().lock().write_all(shown(args, &map)?.as_bytes()) {
+        // Whoever read has seen enough.
+        Err(problem) if problem.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        outcome => outcome.map_err(|problem| format!("standard output: {problem}")),
+    }
+}
+
+fn shown(args: &MapArgs, map: &MemoryMap) -> Result<String, String> {
+    if !args.json {
+        return Ok(map.to_text());
+    }
+    let windows: Vec<Value> = map.windows.iter().map(window).collect();
+    let modules: Vec<Value> = map.tenants.iter().map(module).collect();
+    let whole = json!({ "windows": windows, "modules": modules });
+    Ok(serde_json::to_string_pretty(&whole).map_err(|error| error.to_string())? + "\n")
+}
+
+fn window(window: &WindowMap) -> Value {
+    json!({
+        "base": window.base.value(),
+        "size_bytes": window.size,
+        "mapped": window.description,
+        "frame_table_bytes": window.frame_table_bytes,
+        "pools": window.pools.iter().map(pool).collect::<Vec<_>>(),
+    })
+}
+
+fn pool(pool: &PoolMap) -> Value {
+    json!({
+        "pool": pool.pool.name(),
+        "start": pool.start.value(),
+        "size_bytes": pool.size,
+        "opened_bytes": pool.opened_bytes(),
+        "live_bytes": pool.live_bytes(),
+        "free_bytes": pool.free_bytes(),
+        "largest_free_bytes": pool.largest_free(),
+        "fragmentation": pool.fragmentation(),
+        "resident_bytes": pool.resident_bytes(),
+        "stranded_bytes": pool.stranded_bytes(),
+        "slabs": pool.slabs.iter().map(slab).collect::<Vec<_>>(),
+        "ranges": pool.ranges.iter().map(range).collect::<Vec<_>>(),
+    })
+}
+
+fn slab(slab: &SlabMap) -> Value {
+    json!({
+        "start": slab.start.value(),
+        "size_bytes": slab.size,
+        "shard": slab.shard,
+        "live_bytes": slab.live_bytes,
+        "free_bytes": slab.free_bytes,
+        "resident_bytes": slab.resident_bytes,
+        "stranded_bytes": slab.stranded_bytes,
+        "returnable_bytes": slab.returnable_bytes,
+        "largest_free_bytes": slab.largest_free,
+        "allocations": slab.allocations,
+    })
+}
+
+fn range(range: &MemoryRange) -> Value {
+    json!({
+        "start": range.start.value(),
+        "size_bytes": range.size,
+        "is_live": range.is_live,
+        "resident_bytes": range.resident_bytes,
+        "module": range.tenant,
+    })
+}
+
+fn module(tenant: &Tenant) -> Value {
+    let segments: Vec<Value> =
+        tenant.segments.iter().map(|(start, size)| json!({ "start": start.value(), "size_bytes": size })).collect();
+    json!({ "name": &*tenant.name, "dylib": &*tenant.group, "tracker": &*tenant.owner, "segments": segments })
+}

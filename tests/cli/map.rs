@@ -1,0 +1,90 @@
+//! `jittison map` shows every object where it stands, as text, as JSON and as a picture, and runs nothing.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::native::{GNU, compile, directory, jittison, succeed};
+
+const OBJECTS: [&str; 3] = ["objects_main.cpp", "objects_shapes.cpp", "objects_statics.cpp"];
+
+fn json(directory: &Path, objects: &[String]) -> Value {
+    let output = succeed(jittison(directory).arg("map").args(objects).arg("--json"));
+    serde_json::from_slice(&output.stdout).expect("what is shown is JSON")
+}
+
+fn array(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().expect("a number")
+}
+
+#[test]
+fn every_object_stands_in_the_map_with_what_a_link_of_it_asks_for() {
+    let directory = directory("map-json");
+    let objects = compile(GNU, &["-O1"], &OBJECTS, &directory);
+    let shown = json(&directory, &objects);
+    let modules = array(&shown["modules"]);
+    assert_eq!(modules.len(), 3);
+    for object in &objects {
+        let index = modules.iter().position(|module| module["name"] == **object).expect("every object has its module");
+        let inspected = succeed(jittison(&directory).args(["inspect", "--json", object]));
+        let inspected: Value = serde_json::from_slice(&inspected.stdout).expect("JSON");
+        for (pool, number_of_pool) in ["code", "read-only", "data"].into_iter().zip(0..) {
+            let segment = &modules[index]["segments"][number_of_pool];
+            assert_eq!(modules[index]["dylib"], "main");
+            // Weak definitions that another object has are not linked twice.
+            assert!(
+                number(&segment["size_bytes"]) <= number(&inspected["plan"]["segments"][number_of_pool]["size_bytes"])
+            );
+            let pools = array(&shown["windows"][0]["pools"]);
+            let map = pools.iter().find(|map| map["pool"] == pool).expect("the pool");
+            let ranges = array(&map["ranges"]).iter().filter(|range| range["module"] == index);
+            let ranges: Vec<_> = ranges.collect();
+            assert_eq!(ranges.len(), 1, "{object} has one range of {pool}");
+            assert_eq!(ranges[0]["start"], segment["start"]);
+            assert!(number(&ranges[0]["size_bytes"]) >= number(&segment["size_bytes"]));
+        }
+    }
+    for pool in array(&shown["windows"][0]["pools"]) {
+        let live = array(&pool["ranges"]).iter().filter(|range| range["is_live"] == true);
+        let live: u64 = live.map(|range| number(&range["size_bytes"])).sum();
+        assert_eq!(number(&pool["live_bytes"]), live);
+        assert_eq!(number(&pool["opened_bytes"]), live + number(&pool["free_bytes"]));
+        assert_eq!(array(&pool["slabs"]).len(), 1);
+    }
+}
+
+#[test]
+fn text_and_picture_name_the_objects_and_nothing_is_run() {
+    let directory = directory("map-text");
+    let objects = compile(GNU, &["-O1"], &OBJECTS, &directory);
+    let output = succeed(jittison(&directory).arg("map").args(&objects).args(["--svg", "map.svg"]));
+    let text = String::from_utf8(output.stdout).expect("text");
+    let svg = fs::read_to_string(directory.join("map.svg")).expect("the picture is there");
+    assert!(svg.starts_with("<?xml") && svg.ends_with("</svg>\n"));
+    for object in &objects {
+        assert!(text.contains(object) && svg.contains(object), "{object} is missing:\n{text}");
+    }
+    // The program writes when it runs, from `main` and from its initialisers.
+    assert!(text.starts_with("window 0x") && output.stderr.is_empty(), "{text}");
+}
+
+#[test]
+fn what_cannot_be_linked_or_written_is_told_in_one_line() {
+    let directory = directory("map-errors");
+    let objects = compile(GNU, &["-O1"], &["missing_one.c", "data_entry.c"], &directory);
+    for (arguments, told) in [
+        (&["map", &objects[0]][..], "absent_a"),
+        (&["map", "nowhere.o"], "nowhere.o"),
+        (&["map", &objects[1], "--svg", "no/such/directory.svg"], "no/such/directory.svg"),
+    ] {
+        let output = jittison(&directory).args(arguments).output().expect("the tool runs");
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!((output.status.code(), error.lines().count()), (Some(125), 1), "{error}");
+        assert!(error.contains(told) && output.stdout.is_empty(), "{error}");
+    }
+}

@@ -1,0 +1,232 @@
+//! The map shows what is there: every byte once, every module by name, and pictures that a browser and a terminal can show.
+
+use jittison::base::Pool;
+use jittison::memory::{MemoryManager, MemoryMap, SlabPool, SlabPoolOptions};
+
+use crate::slab::{make, plan};
+use crate::support::*;
+
+/// The map's own sums, and those of the books.
+fn check(map: &MemoryMap, memory: &dyn MemoryManager) {
+    let statistics = memory.statistics();
+    for (pool, books) in map.windows[0].pools.iter().zip(statistics.pools) {
+        // Ranges tile the slabs, and slabs have their bytes from the ranges.
+        assert_eq!(pool.ranges.iter().map(|range| range.size).sum::<u64>(), pool.opened_bytes());
+        assert!(pool.ranges.windows(2).all(|pair| pair[0].end() <= pair[1].start));
+        assert!(pool.slabs.windows(2).all(|pair| pair[0].end() <= pair[1].start));
+        for slab in &pool.slabs {
+            assert_eq!(slab.live_bytes + slab.free_bytes, slab.size, "{slab:?}");
+            assert_eq!(slab.live_bytes + slab.stranded_bytes, slab.resident_bytes, "{slab:?}");
+            assert!(slab.returnable_bytes <= slab.stranded_bytes && slab.largest_free <= slab.free_bytes, "{slab:?}");
+            let covered: u64 = pool.ranges_in(slab).iter().map(|range| range.size).sum();
+            assert!(covered >= slab.size);
+        }
+        let resident: u64 = pool.resident.iter().map(|(_, size)| size).sum();
+        assert_eq!(resident, pool.resident_bytes());
+        assert_eq!(pool.ranges.iter().map(|range| range.resident_bytes).sum::<u64>(), resident);
+        assert_eq!(
+            (pool.opened_bytes(), pool.live_bytes(), pool.free_bytes(), pool.largest_free(), pool.resident_bytes()),
+            (books.opened, books.reserved, books.free, books.largest_free, books.resident)
+        );
+        assert!((pool.fragmentation() - books.fragmentation()).abs() < 1e-9);
+    }
+    let sum = |of: fn(&jittison::PoolStatistics) -> u64| statistics.pools.iter().map(of).sum::<u64>();
+    assert_eq!(sum(|pool| pool.requested), statistics.live_bytes);
+    assert_eq!(sum(|pool| pool.resident), statistics.resident_bytes);
+    assert_eq!(map.windows[0].frame_table_bytes, statistics.frame_table_bytes);
+    // 8 bytes of the frame table for 64 of code.
+    assert_eq!(sum(|pool| pool.reserved) + statistics.pools[0].reserved / 8, statistics.reserved_bytes);
+    assert_eq!(sum(|pool| pool.opened) + statistics.pools[0].opened / 8, statistics.opened_bytes);
+}
+
+#[test]
+fn every_byte_that_is_open_is_in_the_map_once_whatever_comes_and_goes() {
+    let options = SlabPoolOptions { window_size: 256 << 20, shards: 3, returns_memory: false, ..Default::default() };
+    let memory = SlabPool::new(SlabPoolOptions { trap_freed_code: false, ..options }).unwrap();
+    let mut dice = Dice(7);
+    let mut live = Vec::new();
+    for round in 0..600 {
+        let mut size = |most| dice.roll(most) as u64;
+        if round % 100 == 99 {
+            live.push(make(&memory, &plan(size(5 << 20), 0, (size(5 << 20), 0))));
+        }
+        live.push(make(&memory, &plan(size(9000), size(9000), (size(9000), 0))));
+        for _ in 0..dice.roll(3) {
+            drop(live.swap_remove(dice.roll(live.len())));
+            if live.is_empty() {
+                break;
+            }
+        }
+        if round % 150 == 120 {
+            memory.release_free();
+        }
+        if round % 20 == 0 {
+            let map = memory.memory_map().unwrap();
+            check(&map, &memory);
+            assert_eq!(
+                map.windows[0].pools.iter().flat_map(|pool| &pool.ranges).filter(|r| r.tenant.is_some()).count(),
+                0
+            );
+        }
+    }
+    drop(live);
+    let map = memory.memory_map().unwrap();
+    check(&map, &memory);
+    assert_eq!(map.live_bytes(), 0);
+}
+
+#[test]
+fn threads_that_link_are_seen_in_slabs_of_their_own_shards() {
+    let memory = SlabPool::new(SlabPoolOptions { window_size: 64 << 20, shards: 4, ..Default::default() }).unwrap();
+    let held: Vec<_> = (0..4)
+        .map(|_| std::thread::scope(|scope| scope.spawn(|| make(&memory, &plan(64, 16, (16, 0)))).join().unwrap()))
+        .collect();
+    let map = memory.memory_map().unwrap();
+    for pool in &map.windows[0].pools {
+        let shards: std::collections::BTreeSet<_> = pool.slabs.iter().map(|slab| slab.shard).collect();
+        assert_eq!(shards.len(), pool.slabs.len(), "each has one slab");
+        assert_eq!(pool.allocations(), 4);
+    }
+    drop(held);
+}
+
+#[test]
+fn what_is_stranded_is_what_release_free_cannot_give_back_and_what_it_can_is_told() {
+    let options = SlabPoolOptions { window_size: 64 << 20, shards: 1, returns_memory: false, ..Default::default() };
+    let memory = SlabPool::new(SlabPoolOptions { trap_freed_code: false, ..options }).unwrap();
+    let gone = make(&memory, &plan(0, 0, (1 << 20, 0)));
+    let kept = make(&memory, &plan(0, 0, (100, 0)));
+    drop(gone);
+    let of_data = |map: MemoryMap| map.windows[0].pools[2].slabs[0];
+    let slab = of_data(memory.memory_map().unwrap());
+    assert_eq!((slab.live_bytes, slab.resident_bytes, slab.allocations), (112, (1 << 20) + 4096, 1));
+    assert_eq!((slab.stranded_bytes, slab.returnable_bytes), ((1 << 20) + 4096 - 112, 1 << 20));
+    assert_eq!(memory.release_free().bytes, slab.returnable_bytes);
+    let slab = of_data(memory.memory_map().unwrap());
+    assert_eq!((slab.stranded_bytes, slab.returnable_bytes), (4096 - 112, 0));
+    drop(kept);
+}
+
+#[test]
+fn modules_and_stubs_stand_in_the_map_under_their_names() {
+    let Some(object) =
+        c("long state = 3; static const char text[99] = \"x\"; const char *test(void) { return text + state; }")
+    else {
+        return;
+    };
+    let jit = new_jit();
+    let dylibs = ["first <&> \"dylib\"", "second"].map(|name| jit.create_dylib(name).unwrap());
+    let trackers = dylibs.each_ref().map(|dylib| add(&jit, dylib, "module.o", &object));
+    for dylib in &dylibs {
+        jit.address_of(dylib, "test").unwrap();
+    }
+    jit.create_stub(&trackers[1], "stub", jit.address_of(&dylibs[0], "test").unwrap()).unwrap();
+    let map = jit.memory_map().unwrap();
+    let named: Vec<_> = map.tenants.iter().map(|tenant| (&*tenant.name, &*tenant.group, &*tenant.owner)).collect();
+    let keys = trackers.each_ref().map(|tracker| tracker.key().to_string());
+    assert_eq!(named.len(), 3);
+    assert!(named.contains(&("module.o", "first <&> \"dylib\"", &keys[0])), "{named:?}");
+    assert!(named.contains(&("module.o", "second", &keys[1])));
+    assert!(named.contains(&("stub `stub`", "second", &keys[1])));
+    // The function is in the range of its module.
+    for (dylib, key) in dylibs.iter().zip(&keys) {
+        let function = jit.address_of(dylib, "test").unwrap();
+        let mut ranges = map.windows[0].pools[Pool::Code.index()].ranges.iter();
+        let range = ranges.find(|range| (range.start..range.end()).contains(&function)).unwrap();
+        let tenant = &map.tenants[range.tenant.unwrap()];
+        assert_eq!((&*tenant.name, &*tenant.owner), ("module.o", &key[..]));
+    }
+    // Nobody is nameless when nothing is under way.
+    let live = map.pools().flat_map(|pool| &pool.ranges).filter(|range| range.is_live);
+    assert_eq!(live.filter(|range| range.tenant.is_none()).count(), 0);
+    assert!(trackers[1].remove().unwrap().is_complete());
+    assert_eq!(jit.memory_map().unwrap().tenants.len(), 1);
+}
+
+#[test]
+fn the_text_has_a_line_for_each_slab_and_letters_for_modules() {
+    let Some(object) = c("long state = 3; long test(void) { return state; }") else { return };
+    let jit = new_jit();
+    let _tracker = add(&jit, jit.main_dylib(), "module\n.o", &object);
+    jit.address_of(jit.main_dylib(), "test").unwrap();
+    let text = jit.memory_map().unwrap().to_text();
+    let bars = text.lines().filter(|line| line.contains(" shard ")).count();
+    assert_eq!(bars, 3, "{text}");
+    for words in [
+        "window 0x",
+        "code 0x",
+        "read-only 0x",
+        "data 0x",
+        "|aaaa",
+        "module\u{fffd}.o (main, tracker ",
+        "fragmentation",
+        "stranded",
+    ] {
+        assert!(text.contains(words), "{words} is not in\n{text}");
+    }
+    for line in text.lines().filter(|line| line.matches('|').count() == 2) {
+        assert_eq!(line.split('|').nth(1).unwrap().chars().count(), 64, "{line}");
+    }
+}
+
+#[test]
+fn the_svg_is_well_formed_small_and_names_every_module() {
+    let Some(object) = c("long state = 3; long test(void) { return state; }") else { return };
+    let jit = new_jit();
+    let mut trackers = Vec::new();
+    for index in 0..3000 {
+        let name = if index % 2 == 0 { "even & <odd>" } else { "odd \u{1} \"dylib\"" };
+        let dylib = jit.create_dylib(name).unwrap();
+        trackers.push(add(&jit, &dylib, &format!("module{index}.o"), &object));
+        jit.address_of(&dylib, "test").unwrap();
+    }
+    let large = jit.memory_map().unwrap().to_svg();
+    assert_well_formed(&large);
+    assert!(large.len() < 1 << 20, "{} bytes for 3000 modules", large.len());
+    assert!(large.contains("allocations, "), "what is too narrow is drawn together");
+    for tracker in trackers.drain(3..) {
+        assert!(tracker.remove().unwrap().is_complete());
+    }
+    let small = jit.memory_map().unwrap().to_svg();
+    assert_well_formed(&small);
+    for words in ["module0.o", "module1.o", "module2.o", "even &amp; &lt;odd&gt;", "odd \u{fffd} &quot;dylib&quot;"] {
+        assert!(small.contains(words), "{words} is not in\n{small}");
+    }
+    let pool = SlabPool::new(SlabPoolOptions { window_size: 64 << 20, ..Default::default() }).unwrap();
+    assert_well_formed(&pool.memory_map().unwrap().to_svg());
+    assert_well_formed(&MemoryMap::default().to_svg());
+}
+
+/// Tags are balanced, attributes quoted, and neither text nor attributes have what XML does not allow there.
+fn assert_well_formed(xml: &str) {
+    let is_clean = |text: &str| {
+        let entities = ["amp;", "lt;", "gt;", "quot;"];
+        let has_stray = text.split('&').skip(1).any(|rest| !entities.iter().any(|entity| rest.starts_with(entity)));
+        !has_stray && !text.contains('<') && !text.chars().any(|c| c.is_control() && c != '\n')
+    };
+    let body = xml.strip_prefix("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n").expect("the declaration comes first");
+    let mut open: Vec<&str> = Vec::new();
+    let mut roots = 0;
+    for part in body.split('<').skip(1) {
+        let (tag, text) = part.split_once('>').expect("every tag ends");
+        assert!(is_clean(text), "{text}");
+        if let Some(name) = tag.strip_prefix('/') {
+            assert_eq!(open.pop(), Some(name), "closed in order");
+            continue;
+        }
+        let is_empty = tag.ends_with('/');
+        let tag = tag.trim_end_matches('/');
+        let (name, attributes) = tag.split_once(' ').unwrap_or((tag, ""));
+        let mut words: Vec<&str> = attributes.split('"').collect();
+        assert_eq!(words.pop().map(str::trim), Some(""), "attributes are quoted: {tag}");
+        for pair in words.chunks(2) {
+            assert!(pair.len() == 2 && pair[0].ends_with('=') && is_clean(pair[1]), "{tag}");
+            assert!(!pair[1].contains("NaN") && !pair[1].contains("inf"), "{tag}");
+        }
+        roots += usize::from(open.is_empty());
+        if !is_empty {
+            open.push(name);
+        }
+    }
+    assert!(open.is_empty() && roots == 1, "{open:?} is left open, {roots} roots");
+}
