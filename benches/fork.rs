@@ -9,12 +9,13 @@ use jittison::memory::{DualMapper, ForkPolicy, MemoryManager, SegmentPlan, Segme
 
 fn main() {
     for (name, fork_policy) in [("snapshot", ForkPolicy::Snapshot), ("share", ForkPolicy::Share)] {
-        let memory = SlabPool::with_mapper(&DualMapper { fork_policy }, SlabPoolOptions::default()).unwrap();
+        let memory = SlabPool::with_mapper(DualMapper { fork_policy }, SlabPoolOptions::default()).unwrap();
         let mut held = Vec::new();
         for mebibytes in [0usize, 1, 8, 64] {
             while held.len() < mebibytes {
                 let code = SegmentRequest { size: 1 << 20, align: 16, zero_fill: 0 };
-                let plan = SegmentPlan { segments: [code, Default::default(), Default::default()], frame_count: 0 };
+                let plan =
+                    SegmentPlan { segments: [code, Default::default(), Default::default()], ..SegmentPlan::default() };
                 let mut one = memory.allocate(&plan).unwrap();
                 one.working(Pool::Code).fill(0x90);
                 held.push(one.finalize(Vec::new()).unwrap());

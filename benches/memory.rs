@@ -189,7 +189,7 @@ fn on_two_threads(work: impl Fn() -> f64 + Sync) -> f64 {
 
 fn plan() -> SegmentPlan {
     let request = |size| SegmentRequest { size, align: 16, zero_fill: 0 };
-    SegmentPlan { segments: [request(2048), request(512), request(512)], frame_count: 4 }
+    SegmentPlan { segments: [request(2048), request(512), request(512)], frame_count: 4, ..SegmentPlan::default() }
 }
 
 /// 0 shards for one per processor. No thread of its own, and no traps, which are for tests.
@@ -233,7 +233,7 @@ fn churn(live: usize, split: fn(u64) -> [u64; 3]) -> MemoryStatistics {
     let allocate = |dice: &mut Dice| {
         let sizes = split(dice.lognormal());
         let request = |size| SegmentRequest { size, align: 16, zero_fill: 0 };
-        pool.allocate(&SegmentPlan { segments: sizes.map(request), frame_count: 0 }).unwrap()
+        pool.allocate(&SegmentPlan { segments: sizes.map(request), ..SegmentPlan::default() }).unwrap()
     };
     let mut held: Vec<_> = (0..live).map(|_| allocate(&mut dice)).collect();
     for _ in 0..20 * live {

@@ -78,12 +78,12 @@ fn scene() -> Scene {
     let cells = Arc::new(Cells(std::array::from_fn(|_| UnsafeCell::new(()))));
     let options =
         SlabPoolOptions { window_size: 0, returns_memory: false, trap_freed_code: false, ..Default::default() };
-    Scene { pool: Arc::new(SlabPool::with_mapper(&PlainMapper(cells.clone()), options).unwrap()), cells }
+    Scene { pool: Arc::new(SlabPool::with_mapper(PlainMapper(cells.clone()), options).unwrap()), cells }
 }
 
 fn plan() -> SegmentPlan {
     let data = SegmentRequest { size: 4096, align: 4096, zero_fill: 4096 };
-    SegmentPlan { segments: [SegmentRequest::default(), SegmentRequest::default(), data], frame_count: 0 }
+    SegmentPlan { segments: [SegmentRequest::default(), SegmentRequest::default(), data], ..SegmentPlan::default() }
 }
 
 /// Allocates a page and fills it; whether it was zero.

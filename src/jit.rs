@@ -13,7 +13,9 @@ use crate::error::{ErrorKind, Result};
 use crate::host::{Function, FunctionPointer};
 use crate::layer::ObjectLinkingLayer;
 use crate::link::ObjectBuffer;
-use crate::memory::{MemoryManager, MemoryMap, MemoryStatistics, MemoryUsage, Released, SlabPool, SlabPoolOptions};
+use crate::memory::{
+    MemoryManager, MemoryMap, MemoryStatistics, MemoryUsage, OnFull, Placement, Released, SlabPool, SlabPoolOptions,
+};
 use crate::os::MappedFile;
 use crate::platform::{InitFiniRegistry, LazyReexports, ProcessSymbols, StubManager, dependencies_first};
 use crate::session::{
@@ -293,6 +295,24 @@ impl JitBuilder {
     /// Bytes that code memory may hold; what goes beyond is refused.
     pub fn memory_budget(mut self, bytes: u64) -> JitBuilder {
         self.pool.budget = Some(bytes);
+        self
+    }
+
+    /// Where in the address space code memory is put.
+    pub fn placement(mut self, placement: Placement) -> JitBuilder {
+        self.pool.placement = placement;
+        self
+    }
+
+    /// What happens when a window of code memory is full.
+    pub fn on_full(mut self, on_full: OnFull) -> JitBuilder {
+        self.pool.on_full = on_full;
+        self
+    }
+
+    /// Whether objects share windows of code memory. They do unless told otherwise.
+    pub fn pooled(mut self, is_pooled: bool) -> JitBuilder {
+        self.pool.is_pooled = is_pooled;
         self
     }
 

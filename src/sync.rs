@@ -63,6 +63,8 @@ pub(crate) enum Rank {
     Query,
     /// Of a pool's sleepers, who look at their answers.
     Sleep,
+    /// Of a pool's further windows.
+    Windows,
     /// Of copies of shared lists, and of growing pools.
     Growth,
     /// Under which nothing else is taken.

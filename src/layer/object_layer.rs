@@ -183,7 +183,7 @@ impl ObjectUnit {
                 claim_added(graph, responsibility)
             },
         )?;
-        let placed = planned.allocate(&*self.layer.memory)?;
+        let placed = planned.in_group(group_of(&responsibility.dylib())).allocate(&*self.layer.memory)?;
         let addresses: FxHashMap<&str, ExecutorAddr> = placed.definitions().collect();
         responsibility.notify_resolved(|owed| addresses.get(owed.name.as_str()).copied())?;
         Ok(placed)
@@ -268,4 +268,9 @@ fn flags_of(symbol: &InterfaceSymbol) -> SymbolFlags {
         (symbol.is_absolute, SymbolFlags::ABSOLUTE),
     ];
     set.into_iter().filter(|(is_set, _)| *is_set).fold(SymbolFlags::NONE, |flags, (_, flag)| flags | flag)
+}
+
+/// What is linked into one dylib belongs together. No dylib has the number that belongs to nothing.
+fn group_of(dylib: &JitDylib) -> u64 {
+    dylib.id() + 1
 }

@@ -78,6 +78,12 @@ impl PlannedLink {
         Ok(PlannedLink { graph, tables, plan })
     }
 
+    /// The same link, as one of those that belong together: see [`SegmentPlan::group`].
+    pub fn in_group(mut self, group: u64) -> PlannedLink {
+        self.plan.group = group;
+        self
+    }
+
     /// What the link needs.
     pub fn segment_plan(&self) -> &SegmentPlan {
         &self.plan

@@ -17,6 +17,18 @@ pub trait MemoryMapper: Send + Sync {
     fn map_window(&self, layout: &WindowLayout, placement: Placement) -> Result<Arc<dyn MappedWindow>, MemoryFault>;
 }
 
+impl<M: MemoryMapper + ?Sized> MemoryMapper for &M {
+    fn map_window(&self, layout: &WindowLayout, placement: Placement) -> Result<Arc<dyn MappedWindow>, MemoryFault> {
+        (**self).map_window(layout, placement)
+    }
+}
+
+impl<M: MemoryMapper + ?Sized> MemoryMapper for Arc<M> {
+    fn map_window(&self, layout: &WindowLayout, placement: Placement) -> Result<Arc<dyn MappedWindow>, MemoryFault> {
+        (**self).map_window(layout, placement)
+    }
+}
+
 /// Where in the address space a window is put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Placement {

@@ -62,6 +62,7 @@ mod slab_pool;
 mod system_mapper;
 mod window;
 mod window_image;
+mod windows;
 
 pub use dual_mapper::{DualMapper, PlainDualMapper};
 pub use frame_table::Frame;
@@ -71,5 +72,5 @@ pub use mapper::{ForkPolicy, MappedWindow, MemoryMapper, Placement};
 pub use memory_map::{MemoryMap, MemoryRange, PoolMap, SlabMap, Tenant, WindowMap};
 pub use plan::{SegmentPlan, SegmentRequest};
 pub use single_mapper::SingleMapper;
-pub use slab_pool::{SlabPool, SlabPoolOptions};
+pub use slab_pool::{OnFull, SlabPool, SlabPoolOptions};
 pub use system_mapper::SystemMapper;

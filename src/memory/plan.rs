@@ -20,6 +20,11 @@ pub struct SegmentPlan {
     pub segments: [SegmentRequest; 3],
     /// How many functions with unwind information the code has, at most.
     pub frame_count: u64,
+    /// What belongs together has the same number, and goes into one window while that has room; a dylib's for instance.
+    /// Zero belongs to nothing.
+    pub group: u64,
+    /// Whether all of it has to lie below 2 GiB: for code that holds addresses in 32 bits.
+    pub low: bool,
 }
 
 impl SegmentPlan {

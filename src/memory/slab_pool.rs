@@ -4,21 +4,19 @@
 //! allocation takes its whole footprint, in all pools, in one step under one lock, and gives it back the same way. The
 //! lock covers arithmetic only (`shard.rs`): no system call is made and no page is touched under it.
 //!
-//! One window per manager; a pool that is full is an error that can be retried after removing something.
+//! Mostly one window per manager (`windows.rs`); a pool that is full is an error that can be retried after removing
+//! something, unless the policy is to open another window.
 
-use crate::base::{ExecutorAddr, Pool};
-use crate::error::{MemoryFault, Result};
-use crate::memory::budget::Budget;
-use crate::memory::claim::Claim;
-use crate::memory::free_space::FreeSpace;
-use crate::memory::layout::{CHUNK, MAX_WINDOW, WindowLayout};
+use crate::base::ExecutorAddr;
+use crate::error::Result;
+use crate::memory::layout::{CHUNK, MAX_WINDOW};
 use crate::memory::manager::{InFlight, MemoryManager, MemoryStatistics, Released};
 use crate::memory::mapper::{MemoryMapper, Placement};
 use crate::memory::memory_map::MemoryMap;
 use crate::memory::plan::SegmentPlan;
 use crate::memory::system_mapper::SystemMapper;
-use crate::memory::window::{Home, Taken, Window};
-use crate::sync::{Arc, processors};
+use crate::memory::windows::Windows;
+use crate::sync::processors;
 
 /// Settings of a [`SlabPool`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,8 +36,13 @@ pub struct SlabPoolOptions {
     /// Whether freed code is filled with traps, so that a call into it stops at once; its pages are not given back to the
     /// kernel then. On in builds with debug assertions.
     pub trap_freed_code: bool,
-    /// Where in the address space the window is put.
+    /// Where in the address space windows are put.
     pub placement: Placement,
+    /// What happens when a window is full.
+    pub on_full: OnFull,
+    /// Whether allocations share windows. Otherwise each has a window of its own, unmapped when it is freed: for finding
+    /// faults, as it costs a dozen system calls an allocation.
+    pub is_pooled: bool,
 }
 
 impl Default for SlabPoolOptions {
@@ -52,6 +55,8 @@ impl Default for SlabPoolOptions {
             returns_memory: true,
             trap_freed_code: cfg!(debug_assertions),
             placement: Placement::default(),
+            on_full: OnFull::default(),
+            is_pooled: true,
         }
     }
 }
@@ -63,11 +68,21 @@ impl SlabPoolOptions {
     }
 }
 
+/// What happens when a window is full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum OnFull {
+    /// The allocation is refused, with [`MemoryFault::PoolExhausted`](crate::error::MemoryFault::PoolExhausted): retry
+    /// after removing something.
+    #[default]
+    Refuse,
+    /// Another window is opened, and closed by [`release_free`](MemoryManager::release_free) when nothing lives in it. A
+    /// dylib that outgrows its window is continued there; what of it does not reach across is an error of the link.
+    OpenAnother,
+}
+
 /// The slab-pool memory manager (seed: ORC's mapper manager, with pools by protection).
 pub struct SlabPool {
-    window: Arc<Window>,
-    /// By shard.
-    homes: Box<[Arc<Home>]>,
+    windows: Windows,
 }
 
 impl SlabPool {
@@ -76,88 +91,48 @@ impl SlabPool {
     /// # Errors
     /// When even the smallest window is refused.
     pub fn new(options: SlabPoolOptions) -> Result<SlabPool> {
-        SlabPool::with_mapper(&SystemMapper::default(), options)
+        SlabPool::with_mapper(SystemMapper::default(), options)
     }
 
     /// Reserves a window through `mapper`.
     ///
     /// # Errors
     /// When even the smallest window is refused: the refusal of that one.
-    pub fn with_mapper(mapper: &dyn MemoryMapper, options: SlabPoolOptions) -> Result<SlabPool> {
-        let budget = Arc::new(Budget::new(options.budget));
-        let mut size = options.window_size.clamp(SMALLEST_WINDOW, MAX_WINDOW);
-        loop {
-            let Some(layout) = WindowLayout::divide(size) else {
-                return Err(bad_window(size).into());
-            };
-            match mapper.map_window(&layout, options.placement) {
-                Ok(mapped) => return Ok(SlabPool::of(Window::new(mapped, layout, &options, budget))),
-                Err(refusal) if size / 2 < SMALLEST_WINDOW => return Err(refusal.into()),
-                Err(_) => size /= 2,
-            }
-        }
+    pub fn with_mapper(mapper: impl MemoryMapper + 'static, options: SlabPoolOptions) -> Result<SlabPool> {
+        Ok(SlabPool { windows: Windows::open(Box::new(mapper), options)? })
     }
 
-    fn of(window: Window) -> SlabPool {
-        let window = Arc::new(window);
-        let home = |shard| Arc::new(Home { window: window.clone(), shard });
-        SlabPool { homes: (0..window.shards.len()).map(home).collect(), window }
-    }
-
-    /// The window's address range: `(base, size in bytes)`.
+    /// The first window's address range: `(base, size in bytes)`.
     pub fn window(&self) -> (ExecutorAddr, u64) {
-        (self.window.mapped.base(), self.window.layout.size)
+        let window = self.windows.first();
+        (window.mapped.base(), window.layout.size)
     }
 
     /// How memory is mapped, in a few words.
     pub fn description(&self) -> &'static str {
-        self.window.mapped.description()
+        self.windows.first().mapped.description()
     }
 }
 
 impl MemoryManager for SlabPool {
     fn allocate(&self, plan: &SegmentPlan) -> Result<Box<dyn InFlight>> {
-        let Taken { shard, parts, dirt } = self.window.take(plan)?;
-        Ok(Box::new(Claim::new(&self.homes[shard], plan, parts, &dirt)?))
+        Ok(Box::new(self.windows.allocate(plan)?))
     }
 
     fn statistics(&self) -> MemoryStatistics {
-        let mut sum = MemoryStatistics { windows: 1, ..MemoryStatistics::default() };
-        for shard in &self.window.shards {
-            let books = shard.0.lock();
-            sum.allocations += books.allocations;
-            sum.live_bytes += books.live_bytes();
-            sum.reserved_bytes += books.bytes(FreeSpace::used_granules);
-            sum.opened_bytes += books.bytes(FreeSpace::granules);
-            sum.free_bytes += books.bytes(FreeSpace::free_granules);
-            sum.free_ranges += books.spaces.iter().map(|space| space.free.free_ranges()).sum::<usize>();
-            sum.resident_bytes += books.resident_bytes();
-            sum.returned_bytes += books.returned_bytes;
-            sum.metadata_bytes += books.heap_bytes() + (books.allocations * size_of::<Claim>()) as u64;
-            for (pool, sum) in Pool::ALL.into_iter().zip(&mut sum.pools) {
-                books.add_to(pool, sum);
-            }
-        }
-        sum.frame_table_bytes = self.window.frame_table_bytes(sum.pools[Pool::Code.index()].opened);
-        sum
+        self.windows.statistics()
     }
 
     fn release_free(&self) -> Released {
-        self.window.give_back_pages()
+        self.windows.give_back(false)
     }
 
     fn release_free_slabs(&self) -> usize {
-        self.window.give_back_slabs().slabs
+        self.windows.give_back(true).slabs
     }
 
     fn memory_map(&self) -> Option<MemoryMap> {
-        Some(MemoryMap { windows: vec![self.window.survey()], tenants: Vec::new() })
+        let windows = self.windows.all().iter().map(|window| window.survey()).collect();
+        Some(MemoryMap { windows, tenants: Vec::new() })
     }
 }
-
-fn bad_window(size: u64) -> MemoryFault {
-    MemoryFault::BadPlan { pool: "any", size, align: CHUNK, problem: "the window is too small to divide" }
-}
-
-/// The smallest window that is any use.
-const SMALLEST_WINDOW: u64 = 32 << 20;

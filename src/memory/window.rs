@@ -4,6 +4,10 @@
 //! is no room, open a slab for the home shard. No lock is held over a system call but `growth`, and that one only while a
 //! pool grows or pages go back to the kernel, never on the way of an allocation that finds room.
 
+use std::collections::hash_map::Entry;
+
+use rustc_hash::FxHashMap;
+
 use crate::base::{ExecutorAddr, Pool, align_up};
 use crate::error::{MemoryFault, Result};
 use crate::memory::budget::Budget;
@@ -12,7 +16,7 @@ use crate::memory::layout::{CHUNK, FRAME_SLOT, FRAME_TABLE_OFFSET, MAX_WINDOW, P
 use crate::memory::mapper::MappedWindow;
 use crate::memory::plan::{SegmentPlan, SegmentRequest};
 use crate::memory::shard::{Dirt, Part, Shard, Wanted, granule, held_by, held_bytes};
-use crate::memory::slab_pool::SlabPoolOptions;
+use crate::memory::slab_pool::{OnFull, SlabPoolOptions};
 use crate::sync::{Arc, AtomicBool, Mutex, Ordering, Rank, thread_number};
 
 pub(crate) struct Window {
@@ -28,6 +32,8 @@ pub(crate) struct Window {
     /// want of pages that come back at once.
     pub(crate) growth: Mutex<[u64; 3]>,
     pub(crate) shards: Box<[ShardLock]>,
+    /// How many allocations of each group live here; kept only where there may be more windows than one.
+    groups: Option<Mutex<FxHashMap<u64, usize>>>,
     /// Whether a thread is at work that gives memory back.
     pub(crate) is_watched: AtomicBool,
 }
@@ -70,7 +76,35 @@ impl Window {
             budget,
             growth: Mutex::ranked(Rank::Growth, [0; 3]),
             shards: (0..options.shard_count()).map(|_| ShardLock(Mutex::new(Shard::new()))).collect(),
+            groups: (options.on_full == OnFull::OpenAnother).then(|| Mutex::new(FxHashMap::default())),
             is_watched: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether something of a group lives here. What belongs to nothing is at home anywhere.
+    pub(crate) fn houses(&self, group: u64) -> bool {
+        let is_here = |groups: &Mutex<FxHashMap<u64, usize>>| groups.lock().contains_key(&group);
+        group == 0 || self.groups.as_ref().is_none_or(is_here)
+    }
+
+    /// Whether nothing lives here.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.shards.iter().all(|shard| shard.0.lock().allocations == 0)
+    }
+
+    fn count_in(&self, group: u64) {
+        if let Some(groups) = self.groups.as_ref().filter(|_| group != 0) {
+            *groups.lock().entry(group).or_default() += 1;
+        }
+    }
+
+    fn count_out(&self, group: u64) {
+        let Some(groups) = self.groups.as_ref().filter(|_| group != 0) else { return };
+        if let Entry::Occupied(mut count) = groups.lock().entry(group) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
         }
     }
 
@@ -85,17 +119,21 @@ impl Window {
         let home = thread_number() % self.shards.len();
         loop {
             let short = match self.try_take(home, &wanted, plan) {
-                Ok(taken) => return Ok(taken),
+                Ok(taken) => {
+                    self.count_in(plan.group);
+                    return Ok(taken);
+                }
                 Err(short) => short,
             };
             let grown = self.grow(home, short, wanted[short.index()]);
             // Room that other threads keep is better than none.
             if let Err(full) = grown {
                 let found = (0..self.shards.len()).find_map(|other| self.take_from(other, &wanted, plan).ok());
-                return found.ok_or_else(|| {
-                    self.budget.give_back(bytes);
-                    full
-                });
+                match &found {
+                    Some(_) => self.count_in(plan.group),
+                    None => self.budget.give_back(bytes),
+                }
+                return found.ok_or(full);
             }
         }
     }
@@ -239,6 +277,7 @@ impl Window {
             books.freed_bytes
         };
         self.budget.give_back(held_by(parts));
+        self.count_out(plan.group);
         // Asked first: a word that is only read is shared for nothing.
         if freed_bytes > WORTH_A_LOOK && self.returns_memory && !self.is_watched.load(Ordering::Relaxed) {
             self.watch();

@@ -6,8 +6,8 @@ use std::process::Command;
 
 use jittison::Jit;
 use jittison::memory::{
-    DualMapper, MemoryMapper, Placement, PlainDualMapper, SingleMapper, SlabPool, SlabPoolOptions, SystemMapper,
-    WindowLayout,
+    DualMapper, ForkPolicy, MemoryMapper, Placement, PlainDualMapper, SingleMapper, SlabPool, SlabPoolOptions,
+    SystemMapper, WindowLayout,
 };
 
 use crate::fork::Child;
@@ -55,12 +55,12 @@ fn with_little_address_space_the_window_is_smaller_or_the_error_says_so() {
         return;
     }
     // The C++ runtime is opened before, and stays.
-    let first = jit_of(&DualMapper::default());
+    let first = jit_of(&DualMapper { fork_policy: ForkPolicy::Snapshot });
     works(&first, &objects);
     let mut sizes = Vec::new();
     for spare in [5000u64, 3000, 1000, 300, 120, 10] {
         limit(libc::RLIMIT_AS, mapped_bytes() + (spare << 20));
-        match SlabPool::with_mapper(&SystemMapper::default(), SlabPoolOptions::default()) {
+        match SlabPool::with_mapper(SystemMapper::default(), SlabPoolOptions::default()) {
             Ok(pool) => {
                 sizes.push(pool.window().1);
                 let jit = Jit::builder().memory_manager(std::sync::Arc::new(pool)).build().unwrap();
@@ -78,7 +78,7 @@ fn with_little_address_space_the_window_is_smaller_or_the_error_says_so() {
     }
     assert!(sizes.is_sorted_by(|before, after| before > after) && sizes.len() == 5, "{sizes:x?}");
     // What refused it has passed.
-    works(&jit_of(&SystemMapper::default()), &objects);
+    works(&jit_of(&SystemMapper { fork_policy: ForkPolicy::Snapshot }), &objects);
     works(&first, &objects);
 }
 
@@ -89,11 +89,14 @@ fn a_file_size_limit_kills_nobody_and_leads_to_a_single_mapping() {
         return;
     }
     limit(libc::RLIMIT_FSIZE, 1 << 20);
-    let description = told(&SystemMapper::default()).unwrap();
+    let description = told(&SystemMapper { fork_policy: ForkPolicy::Snapshot }).unwrap();
     assert!(description.starts_with("mapped once"), "{description}");
     assert!(description.contains("RLIMIT_FSIZE allows files of 1048576 bytes only"), "{description}");
-    works(&jit_of(&SystemMapper::default()), &objects);
-    for refused in [told(&DualMapper::default()), told(&PlainDualMapper::default())] {
+    works(&jit_of(&SystemMapper { fork_policy: ForkPolicy::Snapshot }), &objects);
+    for refused in [
+        told(&DualMapper { fork_policy: ForkPolicy::Snapshot }),
+        told(&PlainDualMapper { fork_policy: ForkPolicy::Snapshot }),
+    ] {
         assert!(refused.unwrap_err().contains("RLIMIT_FSIZE"));
     }
 }
@@ -105,13 +108,13 @@ fn without_any_file_code_runs_and_the_report_says_that_nothing_can_be_thrown_acr
         return;
     }
     limit(libc::RLIMIT_FSIZE, 0);
-    let description = told(&SystemMapper::default()).unwrap();
+    let description = told(&SystemMapper { fork_policy: ForkPolicy::Snapshot }).unwrap();
     assert!(
         description.contains("no exception can cross its code, because the loader would not open it"),
         "{description}"
     );
     assert!(description.contains("/dev/shm: RLIMIT_FSIZE allows files of 0 bytes only"), "{description}");
-    let jit = jit_of(&SystemMapper::default());
+    let jit = jit_of(&SystemMapper { fork_policy: ForkPolicy::Snapshot });
     let tracker = add(&jit, jit.main_dylib(), "object.o", &object);
     assert_eq!(long(&jit, "test"), 7);
     assert!(tracker.remove().unwrap().is_complete());
@@ -135,9 +138,9 @@ fn where_the_kernel_denies_write_then_execute_code_is_mapped_twice() {
     if !alone("where_the_kernel_denies_write_then_execute_code_is_mapped_twice") || !deny_write_execute() {
         return;
     }
-    works(&jit_of(&DualMapper::default()), &objects);
-    works(&jit_of(&PlainDualMapper::default()), &objects);
-    works(&jit_of(&SystemMapper::default()), &objects);
+    works(&jit_of(&DualMapper { fork_policy: ForkPolicy::Snapshot }), &objects);
+    works(&jit_of(&PlainDualMapper { fork_policy: ForkPolicy::Snapshot }), &objects);
+    works(&jit_of(&SystemMapper { fork_policy: ForkPolicy::Snapshot }), &objects);
     let refusal = told(&SingleMapper).unwrap_err();
     assert!(refusal.contains("protecting the code pool after writing was refused"), "{refusal}");
     assert!(refusal.contains("PR_SET_MDWE"), "{refusal}");
@@ -168,11 +171,11 @@ fn without_memfd_code_is_mapped_once_and_throws() {
         return;
     }
     deny(libc::SYS_memfd_create);
-    let description = told(&SystemMapper::default()).unwrap();
+    let description = told(&SystemMapper { fork_policy: ForkPolicy::Snapshot }).unwrap();
     assert!(description.starts_with("mapped once, by turns writable and executable; refused was"), "{description}");
     assert!(description.contains("memfd_create of the window: Operation not permitted"), "{description}");
     assert!(!description.contains("no exception"), "{description}");
-    works(&jit_of(&SystemMapper::default()), &objects);
+    works(&jit_of(&SystemMapper { fork_policy: ForkPolicy::Snapshot }), &objects);
 }
 
 #[test]
@@ -233,11 +236,11 @@ fn without_proc_code_is_mapped_twice_and_throws() {
         return;
     }
     without(&[c"/proc"], || {
-        let description = told(&SystemMapper::default()).unwrap();
+        let description = told(&SystemMapper { fork_policy: ForkPolicy::Snapshot }).unwrap();
         assert!(description.starts_with("mapped twice, the running view from a writable descriptor; refused was"));
         assert!(description.contains("reopening the window read-only: No such file"), "{description}");
         assert!(!description.contains("no exception"), "{description}");
-        let jit = jit_of(&SystemMapper::default());
+        let jit = jit_of(&SystemMapper { fork_policy: ForkPolicy::Snapshot });
         throws_and_catches(&jit, &objects);
         assert_eq!(held(&jit), (0, 0, 0));
         // Its children get a copy without /proc, too.
@@ -252,10 +255,12 @@ fn without_proc_and_without_a_temporary_directory_code_runs_and_the_report_says_
         return;
     }
     without(&[c"/proc", c"/dev/shm", c"/tmp", c"/var/tmp"], || {
-        let description = told(&SystemMapper::default()).unwrap();
+        let description = told(&SystemMapper { fork_policy: ForkPolicy::Snapshot }).unwrap();
         assert!(description.contains("no exception can cross its code"), "{description}");
         assert!(description.contains("/tmp: Read-only file system"), "{description}");
-        for mapper in [&PlainDualMapper::default() as &dyn MemoryMapper, &SingleMapper] {
+        for mapper in
+            [&PlainDualMapper { fork_policy: ForkPolicy::Snapshot } as &'static dyn MemoryMapper, &SingleMapper]
+        {
             let jit = jit_of(mapper);
             let tracker = add(&jit, jit.main_dylib(), "object.o", &object);
             assert_eq!(long(&jit, "test"), 7);
@@ -291,7 +296,10 @@ fn with_mappings_nearly_used_up_sessions_go_on_and_new_ones_work_or_say_why_not(
         println!("skipped: vm.max_map_count is {most}");
         return;
     }
-    let sessions = [jit_of(&DualMapper::default()), jit_of(&PlainDualMapper::default())];
+    let sessions = [
+        jit_of(&DualMapper { fork_policy: ForkPolicy::Snapshot }),
+        jit_of(&PlainDualMapper { fork_policy: ForkPolicy::Snapshot }),
+    ];
     let single = jit_of(&SingleMapper);
     for jit in sessions.iter().chain([&single]) {
         throws_and_catches(jit, &objects);
@@ -334,7 +342,11 @@ fn with_mappings_nearly_used_up_sessions_go_on_and_new_ones_work_or_say_why_not(
 #[test]
 fn a_program_that_is_started_gets_no_descriptor_of_code_memory() {
     let Some(object) = c("long test(void) { return 7; }") else { return };
-    for mapper in [&DualMapper::default() as &dyn MemoryMapper, &PlainDualMapper::default(), &SingleMapper] {
+    for mapper in [
+        &DualMapper { fork_policy: ForkPolicy::Snapshot } as &'static dyn MemoryMapper,
+        &PlainDualMapper { fork_policy: ForkPolicy::Snapshot },
+        &SingleMapper,
+    ] {
         let jit = jit_of(mapper);
         let _tracker = add(&jit, jit.main_dylib(), "object.o", &object);
         assert_eq!(long(&jit, "test"), 7);
@@ -350,7 +362,7 @@ fn a_process_that_becomes_another_program_does_so_with_code_alive() {
     if !alone("a_process_that_becomes_another_program_does_so_with_code_alive") {
         return;
     }
-    let jit = jit_of(&SystemMapper::default());
+    let jit = jit_of(&SystemMapper { fork_policy: ForkPolicy::Snapshot });
     let _tracker = add(&jit, jit.main_dylib(), "object.o", &object);
     let test = function::<extern "C" fn() -> i64>(&jit, "test");
     let child = Child::start(|| {
@@ -365,7 +377,7 @@ fn a_process_that_becomes_another_program_does_so_with_code_alive() {
 #[test]
 fn code_outlives_the_thread_that_linked_it() {
     let Some(objects) = throwing() else { return };
-    for mapper in [&DualMapper::default() as &dyn MemoryMapper, &SingleMapper] {
+    for mapper in [&DualMapper { fork_policy: ForkPolicy::Snapshot } as &'static dyn MemoryMapper, &SingleMapper] {
         let jit = jit_of(mapper);
         let linked = std::thread::scope(|scope| {
             let link = || {
@@ -401,7 +413,11 @@ fn a_process_ends_in_order_with_code_alive_and_running() {
         assert_eq!(run.status.code(), Some(41), "{run:?}");
         return;
     }
-    for mapper in [&DualMapper::default() as &dyn MemoryMapper, &PlainDualMapper::default(), &SingleMapper] {
+    for mapper in [
+        &DualMapper { fork_policy: ForkPolicy::Snapshot } as &'static dyn MemoryMapper,
+        &PlainDualMapper { fork_policy: ForkPolicy::Snapshot },
+        &SingleMapper,
+    ] {
         let jit = jit_of(mapper);
         let tracker = add(&jit, jit.main_dylib(), "object.o", &object);
         let test = function::<extern "C" fn(*const i64) -> i64>(&jit, "test");

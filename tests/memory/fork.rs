@@ -279,11 +279,10 @@ fn a_child_by_the_sharing_policy_runs_what_is_there_and_is_refused_to_link() {
         return;
     }
     let (Some(old), Some(new), Some(throwing)) = (module(5), module(60), throwing()) else { return };
-    let share = ForkPolicy::Share;
-    let mappers: [&dyn MemoryMapper; 3] = [
-        &DualMapper { fork_policy: share },
-        &PlainDualMapper { fork_policy: share },
-        &SystemMapper { fork_policy: share },
+    let mappers: [&'static dyn MemoryMapper; 3] = [
+        &DualMapper { fork_policy: ForkPolicy::Share },
+        &PlainDualMapper { fork_policy: ForkPolicy::Share },
+        &SystemMapper { fork_policy: ForkPolicy::Share },
     ];
     for mapper in mappers {
         let jit = jit_of(mapper);
@@ -297,7 +296,7 @@ fn a_child_by_the_sharing_policy_runs_what_is_there_and_is_refused_to_link() {
             assert_says(&error, &["linking in a forked child", "make a session in the child"]);
             // Removing is allowed, and reaches nobody.
             assert!(tracker.remove().unwrap().is_complete());
-            let own = jit_of(&SystemMapper::default());
+            let own = jit_of(&SystemMapper { fork_policy: ForkPolicy::Snapshot });
             works(&own, &new, &throwing);
         })
         .succeeds();
@@ -324,7 +323,7 @@ fn a_child_keeps_no_page_and_no_descriptor_of_its_parent() {
         mapped.chain(open).collect::<std::collections::BTreeSet<_>>()
     };
     let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
-    let memory = pool_of(&DualMapper::default(), Placement::default());
+    let memory = pool_of(&DualMapper { fork_policy: ForkPolicy::Snapshot }, Placement::default());
     let jit = jit_over(memory);
     let tracker = add(&jit, jit.main_dylib(), "object.o", &object);
     assert_eq!(value_of(&jit).call(1), 6002);
@@ -361,7 +360,7 @@ fn starting_programs_is_no_fork_and_copies_nothing() {
         ) -> i32;
     }
     let Some(object) = module(5) else { return };
-    let jit = jit_of(&SystemMapper::default());
+    let jit = jit_of(&SystemMapper { fork_policy: ForkPolicy::Snapshot });
     let _tracker = add(&jit, jit.main_dylib(), "object.o", &object);
     assert_eq!(value_of(&jit).call(1), 6002);
     // SAFETY: a function of this program, which only counts. It stands for the library's own handlers: the C library

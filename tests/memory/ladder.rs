@@ -9,8 +9,8 @@ use jittison::Jit;
 use jittison::base::Pool;
 use jittison::link::{ObjectBuffer, PlannedLink};
 use jittison::memory::{
-    DualMapper, MappedWindow, MemoryManager, MemoryMapper, Placement, PlainDualMapper, SingleMapper, SlabPool,
-    SlabPoolOptions, SystemMapper, WindowLayout,
+    DualMapper, ForkPolicy, MappedWindow, MemoryManager, MemoryMapper, Placement, PlainDualMapper, SingleMapper,
+    SlabPool, SlabPoolOptions, SystemMapper, WindowLayout,
 };
 
 use crate::slab::{held as pool_held, make, plan};
@@ -25,7 +25,7 @@ pub fn rungs() -> [(&'static dyn MemoryMapper, [&'static str; 2]); 3] {
     ]
 }
 
-pub fn pool_of(mapper: &dyn MemoryMapper, placement: Placement) -> Arc<SlabPool> {
+pub fn pool_of(mapper: &'static dyn MemoryMapper, placement: Placement) -> Arc<SlabPool> {
     let options = SlabPoolOptions { placement, trap_freed_code: true, ..SlabPoolOptions::default() };
     Arc::new(SlabPool::with_mapper(mapper, options).unwrap())
 }
@@ -34,7 +34,7 @@ pub fn jit_over(memory: Arc<SlabPool>) -> Jit {
     Jit::builder().library("libstdc++.so.6").memory_manager(memory).build().unwrap()
 }
 
-pub fn jit_of(mapper: &dyn MemoryMapper) -> Jit {
+pub fn jit_of(mapper: &'static dyn MemoryMapper) -> Jit {
     jit_over(pool_of(mapper, Placement::default()))
 }
 
@@ -105,7 +105,7 @@ fn a_rung_says_what_it_is_and_the_best_has_no_excuse() {
     assert_eq!(texts[0], "mapped twice, the running view from a read-only descriptor");
     assert_eq!(texts[1], "mapped twice, the running view from a writable descriptor");
     assert_eq!(texts[2], "mapped once, by turns writable and executable");
-    assert_eq!(told(&SystemMapper::default()), texts[0], "this machine allows the best");
+    assert_eq!(told(&SystemMapper { fork_policy: ForkPolicy::Snapshot }), texts[0], "this machine allows the best");
 }
 
 #[test]

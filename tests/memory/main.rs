@@ -19,3 +19,4 @@ mod slab;
 mod support;
 mod syscalls;
 mod totals;
+mod windows;

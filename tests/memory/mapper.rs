@@ -32,10 +32,11 @@ impl MemoryMapper for Refusing {
 }
 
 fn negotiate(refusals: usize, window_size: u64) -> (jittison::error::Result<SlabPool>, Vec<u64>) {
-    let mapper = Refusing { refusals, asked: Default::default() };
+    let mapper = Arc::new(Refusing { refusals, asked: Default::default() });
     let options = SlabPoolOptions { window_size, ..SlabPoolOptions::default() };
-    let pool = SlabPool::with_mapper(&mapper, options);
-    (pool, mapper.asked.into_inner().unwrap())
+    let pool = SlabPool::with_mapper(mapper.clone(), options);
+    let asked = mapper.asked.lock().unwrap().clone();
+    (pool, asked)
 }
 
 #[test]
@@ -116,7 +117,7 @@ impl Drop for Counted {
 fn the_mapper_is_asked_for_one_window_whatever_is_linked_and_removed() {
     let Some(object) = c("static char zero[100000]; long test(void) { return zero[5]; }") else { return };
     let counts = Arc::new(Counts::default());
-    let pool = SlabPool::with_mapper(&Counting(counts.clone()), SlabPoolOptions::default()).unwrap();
+    let pool = SlabPool::with_mapper(Counting(counts.clone()), SlabPoolOptions::default()).unwrap();
     let jit = Jit::builder().memory_manager(Arc::new(pool)).build().unwrap();
     let told = || (counts.maps.load(Ordering::Relaxed), counts.drops.load(Ordering::Relaxed));
     let mut trackers = Vec::new();
@@ -141,7 +142,7 @@ fn the_mapper_is_asked_for_one_window_whatever_is_linked_and_removed() {
 fn a_handle_keeps_the_window_after_its_session() {
     let Some(object) = c("long test(void) { return 77; }") else { return };
     let counts = Arc::new(Counts::default());
-    let pool = SlabPool::with_mapper(&Counting(counts.clone()), SlabPoolOptions::default()).unwrap();
+    let pool = SlabPool::with_mapper(Counting(counts.clone()), SlabPoolOptions::default()).unwrap();
     let jit = Jit::builder().memory_manager(Arc::new(pool)).build().unwrap();
     let tracker = add(&jit, jit.main_dylib(), "object.o", &object);
     let test = function::<extern "C" fn() -> i64>(&jit, "test");
@@ -191,7 +192,7 @@ fn any_memory_can_be_a_window_even_one_that_no_unwinder_knows() {
     let Some(object) = c("static const char text[] = \"in the heap\"; const char *test(void) { return text; }") else {
         return;
     };
-    let pool = SlabPool::with_mapper(&HeapMapper, SlabPoolOptions { window_size: 16 << 20, ..Default::default() });
+    let pool = SlabPool::with_mapper(HeapMapper, SlabPoolOptions { window_size: 16 << 20, ..Default::default() });
     let pool = Arc::new(pool.unwrap());
     let (base, size) = pool.window();
     let jit = Jit::builder().memory_manager(pool.clone()).build().unwrap();

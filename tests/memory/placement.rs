@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use jittison::Jit;
 use jittison::base::Pool;
-use jittison::memory::{MemoryMapper, Placement, SlabPool, SlabPoolOptions, SystemMapper, WindowLayout};
+use jittison::memory::{ForkPolicy, MemoryMapper, Placement, SlabPool, SlabPoolOptions, SystemMapper, WindowLayout};
 
 use crate::ladder::{jit_over, rungs, throwing, throws_and_catches};
 use crate::support::*;
 
 const REACH: u64 = 1 << 31;
 
-fn placed(mapper: &dyn MemoryMapper, placement: Placement, window_size: u64) -> Arc<SlabPool> {
+fn placed(mapper: &'static dyn MemoryMapper, placement: Placement, window_size: u64) -> Arc<SlabPool> {
     let options = SlabPoolOptions { placement, window_size, ..SlabPoolOptions::default() };
     Arc::new(SlabPool::with_mapper(mapper, options).unwrap())
 }
@@ -48,7 +48,11 @@ fn a_low_window_lies_below_two_gigabytes() {
 
 #[test]
 fn a_low_window_of_the_default_size_is_halved_until_it_fits() {
-    let memory = placed(&SystemMapper::default(), Placement::Low2GiB, SlabPoolOptions::default().window_size);
+    let memory = placed(
+        &SystemMapper { fork_policy: ForkPolicy::Snapshot },
+        Placement::Low2GiB,
+        SlabPoolOptions::default().window_size,
+    );
     let (base, size) = memory.window();
     assert!(base.value() + size <= REACH && size > REACH / 2 - (8 << 20), "{base} {size:#x}");
 }
@@ -110,7 +114,9 @@ fn a_window_that_finds_no_room_near_the_program_is_put_elsewhere() {
         return;
     }
     let Some(throwing) = throwing() else { return };
-    let sessions: Vec<_> = (0..5).map(|_| placed(&SystemMapper::default(), Placement::NearHost, u64::MAX)).collect();
+    let sessions: Vec<_> = (0..5)
+        .map(|_| placed(&SystemMapper { fork_policy: ForkPolicy::Snapshot }, Placement::NearHost, u64::MAX))
+        .collect();
     for memory in sessions {
         throws_and_catches(&jit_over(memory), &throwing);
     }
@@ -121,7 +127,9 @@ fn the_heap_goes_on_growing_beside_a_window() {
     if !is_alone("placement::the_heap_goes_on_growing_beside_a_window") {
         return;
     }
-    let _windows: Vec<_> = (0..3).map(|_| placed(&SystemMapper::default(), Placement::NearHost, u64::MAX)).collect();
+    let _windows: Vec<_> = (0..3)
+        .map(|_| placed(&SystemMapper { fork_policy: ForkPolicy::Snapshot }, Placement::NearHost, u64::MAX))
+        .collect();
     // SAFETY: moves the heap's end up and down again; nothing is kept there.
     unsafe {
         assert_ne!(libc::sbrk(64 << 20) as isize, -1);
@@ -134,7 +142,7 @@ const TELL: &str = "JITTISON_TEST_TELL";
 #[test]
 fn nobody_can_tell_beforehand_where_code_is_written() {
     if std::env::var_os(TELL).is_some() {
-        let _memory = placed(&SystemMapper::default(), Placement::NearHost, 64 << 20);
+        let _memory = placed(&SystemMapper { fork_policy: ForkPolicy::Snapshot }, Placement::NearHost, 64 << 20);
         let views = mappings().into_iter().filter(|mapping| mapping.name.contains("memfd:jittison"));
         let writable: Vec<_> = views.filter(|view| view.protection == "rw-s").collect();
         assert_eq!(writable.len(), 1);

@@ -24,7 +24,10 @@ pub fn small_pool() -> SlabPool {
 /// `(size, zero-fill)` of code, constants and data.
 pub fn plan(code: u64, read_only: u64, data: (u64, u64)) -> SegmentPlan {
     let request = |size, zero_fill| SegmentRequest { size, align: 16, zero_fill };
-    SegmentPlan { segments: [request(code, 0), request(read_only, 0), request(data.0, data.1)], frame_count: 0 }
+    SegmentPlan {
+        segments: [request(code, 0), request(read_only, 0), request(data.0, data.1)],
+        ..SegmentPlan::default()
+    }
 }
 
 pub fn make(memory: &SlabPool, plan: &SegmentPlan) -> Box<dyn Finalized> {

@@ -1,0 +1,222 @@
+//! [`Windows`]: the windows that one pool of code memory consists of.
+//!
+//! Nearly always one. A second one is opened when the policy says so and the first is full, or when an allocation has to
+//! lie below 2 GiB and the first does not. What belongs together (a dylib) goes where its own kind is already, as long as
+//! there is room, since only within one window does everything reach everything. With pooling switched off each allocation
+//! has a window of its own.
+//!
+//! The common way takes no lock here: the first window is known. The list of the others is locked while one is opened.
+
+use crate::base::Pool;
+use crate::error::{ErrorKind, MemoryFault, Result};
+use crate::memory::budget::Budget;
+use crate::memory::claim::Claim;
+use crate::memory::free_space::FreeSpace;
+use crate::memory::layout::{CHUNK, MAX_WINDOW, WindowLayout};
+use crate::memory::manager::{MemoryStatistics, Released};
+use crate::memory::mapper::{MemoryMapper, Placement};
+use crate::memory::plan::SegmentPlan;
+use crate::memory::slab_pool::{OnFull, SlabPoolOptions};
+use crate::memory::window::{Home, Taken, Window};
+use crate::sync::{Arc, AtomicBool, Mutex, Ordering, Rank, Weak};
+
+pub(crate) struct Windows {
+    mapper: Box<dyn MemoryMapper>,
+    options: SlabPoolOptions,
+    budget: Arc<Budget>,
+    first: OpenWindow,
+    more: Mutex<Vec<(Placement, OpenWindow)>>,
+    /// Whether `more` holds any: asked without its lock.
+    has_more: AtomicBool,
+    /// With pooling switched off: those that are still there.
+    single: Mutex<Vec<Weak<Window>>>,
+}
+
+/// A window that is allocated from.
+struct OpenWindow {
+    window: Arc<Window>,
+    /// By shard.
+    homes: Box<[Arc<Home>]>,
+}
+
+impl OpenWindow {
+    fn new(window: Window) -> OpenWindow {
+        let window = Arc::new(window);
+        let home = |shard| Arc::new(Home { window: window.clone(), shard });
+        OpenWindow { homes: (0..window.shards.len()).map(home).collect(), window }
+    }
+
+    fn allocate(&self, plan: &SegmentPlan) -> Result<Claim> {
+        let Taken { shard, parts, dirt } = self.window.take(plan)?;
+        Claim::new(&self.homes[shard], plan, parts, &dirt)
+    }
+}
+
+impl Windows {
+    /// Maps the first window.
+    ///
+    /// # Errors
+    /// When even the smallest is refused: the refusal of that one.
+    pub(crate) fn open(mapper: Box<dyn MemoryMapper>, options: SlabPoolOptions) -> Result<Windows> {
+        let budget = Arc::new(Budget::new(options.budget));
+        let first = OpenWindow::new(map(&*mapper, &options, options.placement, &budget)?);
+        Ok(Windows {
+            mapper,
+            options,
+            budget,
+            first,
+            more: Mutex::ranked(Rank::Windows, Vec::new()),
+            has_more: AtomicBool::new(false),
+            single: Mutex::new(Vec::new()),
+        })
+    }
+
+    pub(crate) fn first(&self) -> &Window {
+        &self.first.window
+    }
+
+    pub(crate) fn allocate(&self, plan: &SegmentPlan) -> Result<Claim> {
+        if !self.options.is_pooled {
+            return self.allocate_alone(plan);
+        }
+        if plan.low && self.options.placement != Placement::Low2GiB {
+            return self.allocate_in_another(plan, Placement::Low2GiB);
+        }
+        // What belongs together stays together.
+        if self.has_more.load(Ordering::Relaxed)
+            && !self.first.window.houses(plan.group)
+            && let Some(claim) = self.allocate_beside_its_kind(plan)
+        {
+            return claim;
+        }
+        match self.first.allocate(plan) {
+            Err(error) if is_exhausted(&error) && self.options.on_full == OnFull::OpenAnother => {
+                self.allocate_in_another(plan, self.options.placement)
+            }
+            done => done,
+        }
+    }
+
+    fn allocate_beside_its_kind(&self, plan: &SegmentPlan) -> Option<Result<Claim>> {
+        let more = self.more.lock();
+        let (_, window) = more.iter().find(|(_, open)| open.window.houses(plan.group))?;
+        let claim = window.allocate(plan);
+        if claim.as_ref().is_err_and(is_exhausted) { None } else { Some(claim) }
+    }
+
+    /// From any further window that has room, or from a new one.
+    fn allocate_in_another(&self, plan: &SegmentPlan, placement: Placement) -> Result<Claim> {
+        let mut more = self.more.lock();
+        for (_, window) in more.iter().filter(|(place, _)| *place == placement) {
+            match window.allocate(plan) {
+                Err(error) if is_exhausted(&error) => {}
+                done => return done,
+            }
+        }
+        let window = OpenWindow::new(map(&*self.mapper, &self.options, placement, &self.budget)?);
+        // What fits into no window at all leaves none behind.
+        let claim = window.allocate(plan)?;
+        more.push((placement, window));
+        self.has_more.store(true, Ordering::Relaxed);
+        Ok(claim)
+    }
+
+    /// A window of its own, no larger than need be.
+    fn allocate_alone(&self, plan: &SegmentPlan) -> Result<Claim> {
+        let fits = |size: &u64| {
+            let layout = WindowLayout::divide(*size);
+            layout
+                .is_some_and(|layout| Pool::ALL.iter().all(|pool| plan.segment(*pool).size <= layout.pool(*pool).size))
+        };
+        let sizes = std::iter::successors(Some(SMALLEST_WINDOW), |size| Some((size * 2).min(MAX_WINDOW)));
+        let window_size = sizes.take(SIZES).find(fits).unwrap_or(MAX_WINDOW);
+        let placement = if plan.low { Placement::Low2GiB } else { self.options.placement };
+        let options = SlabPoolOptions { window_size, shards: 1, returns_memory: false, ..self.options };
+        let window = OpenWindow::new(map(&*self.mapper, &options, placement, &self.budget)?);
+        let claim = window.allocate(plan)?;
+        let mut single = self.single.lock();
+        single.retain(|window| window.strong_count() > 0);
+        single.push(Arc::downgrade(&window.window));
+        Ok(claim)
+    }
+
+    /// Every window that there is, the first one first.
+    pub(crate) fn all(&self) -> Vec<Arc<Window>> {
+        let mut all = vec![self.first.window.clone()];
+        all.extend(self.more.lock().iter().map(|(_, open)| open.window.clone()));
+        all.extend(self.single.lock().iter().filter_map(Weak::upgrade));
+        all
+    }
+
+    pub(crate) fn statistics(&self) -> MemoryStatistics {
+        let mut sum = MemoryStatistics::default();
+        for window in self.all() {
+            sum.windows += 1;
+            let mut opened_code = 0;
+            for shard in &window.shards {
+                let books = shard.0.lock();
+                sum.allocations += books.allocations;
+                sum.live_bytes += books.live_bytes();
+                sum.reserved_bytes += books.bytes(FreeSpace::used_granules);
+                sum.opened_bytes += books.bytes(FreeSpace::granules);
+                sum.free_bytes += books.bytes(FreeSpace::free_granules);
+                sum.free_ranges += books.spaces.iter().map(|space| space.free.free_ranges()).sum::<usize>();
+                sum.resident_bytes += books.resident_bytes();
+                sum.returned_bytes += books.returned_bytes;
+                sum.metadata_bytes += books.heap_bytes() + (books.allocations * size_of::<Claim>()) as u64;
+                let before = sum.pools[Pool::Code.index()].opened;
+                for (pool, sum) in Pool::ALL.into_iter().zip(&mut sum.pools) {
+                    books.add_to(pool, sum);
+                }
+                opened_code += sum.pools[Pool::Code.index()].opened - before;
+            }
+            sum.frame_table_bytes += window.frame_table_bytes(opened_code);
+        }
+        sum
+    }
+
+    /// Gives free pages back, or only whole slabs; of the further windows those go that nothing lives in.
+    pub(crate) fn give_back(&self, only_slabs: bool) -> Released {
+        let mut released = Released::default();
+        for window in self.all() {
+            let more = if only_slabs { window.give_back_slabs() } else { window.give_back_pages() };
+            released.bytes += more.bytes;
+            released.slabs += more.slabs;
+        }
+        // Nobody allocates from one of them without this lock.
+        self.more.lock().retain(|(_, open)| !open.window.is_empty());
+        released
+    }
+}
+
+/// Maps a window, smaller if need be.
+fn map(
+    mapper: &dyn MemoryMapper,
+    options: &SlabPoolOptions,
+    placement: Placement,
+    budget: &Arc<Budget>,
+) -> Result<Window> {
+    let mut size = options.window_size.clamp(SMALLEST_WINDOW, MAX_WINDOW);
+    loop {
+        let layout = WindowLayout::divide(size).ok_or_else(|| bad_window(size))?;
+        match mapper.map_window(&layout, placement) {
+            Ok(mapped) => return Ok(Window::new(mapped, layout, options, budget.clone())),
+            Err(refusal) if size / 2 < SMALLEST_WINDOW => return Err(refusal.into()),
+            Err(_) => size /= 2,
+        }
+    }
+}
+
+fn is_exhausted(error: &crate::error::Error) -> bool {
+    matches!(error.kind(), ErrorKind::Memory(MemoryFault::PoolExhausted { .. }))
+}
+
+fn bad_window(size: u64) -> MemoryFault {
+    MemoryFault::BadPlan { pool: "any", size, align: CHUNK, problem: "the window is too small to divide" }
+}
+
+/// The smallest window that is any use.
+const SMALLEST_WINDOW: u64 = 32 << 20;
+
+/// From the smallest window to the largest, doubling.
+const SIZES: usize = 7;

@@ -1,0 +1,215 @@
+//! More windows than one: when the first is full and the policy says so, when something must lie low, and one for each
+//! allocation when pooling is switched off.
+
+use std::sync::Arc;
+
+use jittison::Jit;
+use jittison::base::Pool;
+use jittison::error::{ErrorKind, MemoryFault};
+use jittison::memory::{
+    Finalized, MemoryManager, OnFull, Placement, Released, SegmentPlan, SlabPool, SlabPoolOptions, WindowLayout,
+};
+
+use crate::ladder::{jit_over, throwing, throws_and_catches};
+use crate::slab::{held, make, plan};
+use crate::support::*;
+
+const MIB: u64 = 1 << 20;
+
+/// A pool of the smallest windows, and how much code one of them takes.
+fn opening() -> (SlabPool, u64) {
+    let options = SlabPoolOptions {
+        window_size: 0,
+        on_full: OnFull::OpenAnother,
+        returns_memory: false,
+        trap_freed_code: false,
+        ..Default::default()
+    };
+    (SlabPool::new(options).unwrap(), WindowLayout::divide(32 * MIB).unwrap().pool(Pool::Code).size)
+}
+
+fn of_group(group: u64, code: u64) -> SegmentPlan {
+    SegmentPlan { group, ..plan(code, 16, (16, 0)) }
+}
+
+/// Which window an allocation lies in, by distance.
+fn window_of(one: &dyn Finalized, starts: &mut Vec<u64>) -> usize {
+    let at = one.address(Pool::Code).value();
+    starts.iter().position(|start| at.abs_diff(*start) < 32 * MIB).unwrap_or_else(|| {
+        starts.push(at);
+        starts.len() - 1
+    })
+}
+
+#[test]
+fn a_full_window_is_an_error_or_the_beginning_of_another_as_the_policy_says() {
+    let refusing = SlabPool::new(SlabPoolOptions { window_size: 0, ..Default::default() }).unwrap();
+    let (opening, capacity) = opening();
+    let both = [&refusing, &opening].map(|memory| {
+        let first = make(memory, &plan(capacity - MIB, 16, (16, 0)));
+        (first, memory.allocate(&plan(2 * MIB, 16, (16, 0))))
+    });
+    let [(_, refused), (_, second)] = both;
+    let error = refused.err().unwrap();
+    assert!(matches!(error.kind(), ErrorKind::Memory(MemoryFault::PoolExhausted { .. })), "{error}");
+    let second = second.unwrap();
+    assert_eq!((opening.statistics().windows, opening.statistics().allocations), (2, 2));
+    assert_eq!((refusing.statistics().windows, refusing.statistics().allocations), (1, 1));
+    drop(second);
+}
+
+#[test]
+fn what_fits_into_no_window_is_refused_and_leaves_none_behind() {
+    let (memory, capacity) = opening();
+    for _ in 0..3 {
+        assert!(memory.allocate(&plan(capacity + MIB, 0, (0, 0))).is_err());
+        assert_eq!(memory.statistics().windows, 1);
+    }
+}
+
+#[test]
+fn what_belongs_together_stays_in_one_window_while_it_has_room() {
+    let (memory, capacity) = opening();
+    let mut windows = Vec::new();
+    let quarter = capacity / 4;
+    // The first group fills most of the first window, the second begins another.
+    let mut live: Vec<_> = (0..3).map(|_| make(&memory, &of_group(1, quarter))).collect();
+    live.extend((0..2).map(|_| make(&memory, &of_group(2, quarter + MIB))));
+    let of = |live: &[Box<dyn Finalized>], windows: &mut Vec<u64>| -> Vec<usize> {
+        live.iter().map(|one| window_of(&**one, windows)).collect()
+    };
+    assert_eq!(of(&live, &mut windows), [0, 0, 0, 1, 1]);
+    // There is room for this in the first as well, but its kind lives in the second.
+    live.push(make(&memory, &of_group(2, 64)));
+    live.push(make(&memory, &of_group(1, 64)));
+    live.push(make(&memory, &of_group(3, 64)));
+    assert_eq!(of(&live, &mut windows), [0, 0, 0, 1, 1, 1, 0, 0]);
+    // A group that outgrows its window goes on in another.
+    live.push(make(&memory, &of_group(1, capacity / 2)));
+    assert_eq!(of(&live, &mut windows)[8..], [2]);
+    // Once nothing of the group is left there, it is at home nowhere.
+    live.truncate(3);
+    live.push(make(&memory, &of_group(2, 64)));
+    assert_eq!(of(&live, &mut windows), [0, 0, 0, 0]);
+}
+
+#[test]
+fn a_further_window_that_nothing_lives_in_goes_when_memory_is_given_back() {
+    let (memory, capacity) = opening();
+    let first = make(&memory, &plan(capacity, 16, (16, 0)));
+    let (second, third) = (make(&memory, &plan(capacity, 16, (16, 0))), make(&memory, &plan(capacity, 16, (16, 0))));
+    assert_eq!(memory.statistics().windows, 3);
+    drop(second);
+    memory.release_free();
+    assert_eq!((memory.statistics().windows, memory.statistics().allocations), (2, 2));
+    drop((first, third));
+    memory.release_free();
+    assert_eq!((memory.statistics().windows, held(&memory)), (1, (0, 0, 0)));
+    drop(make(&memory, &plan(capacity, 16, (16, 0))));
+}
+
+#[test]
+fn a_dylib_s_modules_are_linked_beside_each_other() {
+    let Some(large) = c("char data[2 << 20] = { 1 }; char *large(void) { return data; }") else { return };
+    let Some(small) = c("long small(void) { return 1; }") else { return };
+    let jit = Jit::builder().window_size(0).on_full(OnFull::OpenAnother).build().unwrap();
+    let [grown, other] = ["grown", "other"].map(|name| jit.create_dylib(name).unwrap());
+    let mut trackers = Vec::new();
+    let at = loop {
+        trackers.push(add(&jit, &grown, "large.o", &large));
+        let at = jit.address_of(&grown, "large").unwrap().value();
+        grown.remove_symbols(&["large", "data"]).unwrap();
+        if jit.memory_statistics().windows == 2 {
+            break at;
+        }
+    };
+    // What is left of the dylib lies in the second window, and the first has room again.
+    let last = trackers.pop().unwrap();
+    for tracker in trackers.drain(..) {
+        assert!(tracker.remove().unwrap().is_complete());
+    }
+    let address_of_small = |dylib| {
+        let _tracker = add(&jit, dylib, "small.o", &small);
+        jit.address_of(dylib, "small").unwrap().value()
+    };
+    assert!(address_of_small(&grown).abs_diff(at) < 32 * MIB, "beside its kind");
+    assert!(address_of_small(&other).abs_diff(at) > 32 * MIB, "where there is room");
+    drop(last);
+}
+
+#[test]
+fn dylibs_over_several_windows_call_throw_and_go() {
+    let options = SlabPoolOptions { window_size: 0, on_full: OnFull::OpenAnother, ..Default::default() };
+    let memory = Arc::new(SlabPool::new(options).unwrap());
+    let jit = jit_over(memory.clone());
+    let Some(objects) = throwing() else { return };
+    let Some(large) = c("char data[3 << 20] = { 1 }; long test(void) { return data[0]; }") else { return };
+    let mut trackers = Vec::new();
+    for index in 0..12 {
+        let dylib = jit.create_dylib(&format!("dylib {index}")).unwrap();
+        trackers.push(add(&jit, &dylib, "large.o", &large));
+        assert_eq!(long_in(&jit, &dylib, "test"), 1);
+    }
+    assert!(memory.statistics().windows > 1, "{:?}", memory.statistics());
+    throws_and_catches(&jit, &objects);
+    for tracker in trackers {
+        assert!(tracker.remove().unwrap().is_complete());
+    }
+    jit.release_free();
+    assert_eq!(memory.statistics().windows, 1);
+}
+
+#[test]
+fn what_must_lie_low_does_so_beside_a_window_that_does_not() {
+    let memory = SlabPool::new(SlabPoolOptions { window_size: 64 * MIB, ..Default::default() }).unwrap();
+    let high = make(&memory, &plan(64, 16, (16, 0)));
+    let low: Vec<_> = (0..3).map(|_| make(&memory, &SegmentPlan { low: true, ..plan(64, 16, (16, 0)) })).collect();
+    for pool in Pool::ALL {
+        assert!(high.address(pool).value() >= 1 << 31);
+        assert!(low.iter().all(|one| one.address(pool).value() < 1 << 31));
+    }
+    assert_eq!(memory.statistics().windows, 2);
+    drop(low);
+    memory.release_free();
+    assert_eq!(memory.statistics().windows, 1);
+    // Where everything is low already, there is no need for another.
+    let options = SlabPoolOptions { window_size: 64 * MIB, placement: Placement::Low2GiB, ..Default::default() };
+    let memory = SlabPool::new(options).unwrap();
+    drop(make(&memory, &SegmentPlan { low: true, ..plan(64, 16, (16, 0)) }));
+    assert_eq!(memory.statistics().windows, 1);
+}
+
+#[test]
+fn with_pooling_switched_off_every_allocation_is_alone_and_leaves_nothing() {
+    if !is_alone("windows::with_pooling_switched_off_every_allocation_is_alone_and_leaves_nothing") {
+        return;
+    }
+    let Some(object) = c("static long state = 3; long zero[50000]; long test(void) { return state++ + zero[7]; }")
+    else {
+        return;
+    };
+    let Some(objects) = throwing() else { return };
+    let options = SlabPoolOptions { is_pooled: false, ..Default::default() };
+    let memory = Arc::new(SlabPool::new(options).unwrap());
+    let jit: Jit = jit_over(memory.clone());
+    let windows = || mappings().iter().filter(|mapping| mapping.name.contains("memfd:jittison")).count();
+    let before = windows();
+    let mut trackers = Vec::new();
+    for _ in 0..20 {
+        let dylib = jit.create_dylib("module").unwrap();
+        trackers.push(add(&jit, &dylib, "module.o", &object));
+        assert_eq!(long_in(&jit, &dylib, "test"), 3);
+    }
+    assert_eq!((memory.statistics().windows, memory.statistics().allocations), (21, 20));
+    assert_eq!((jit.release_free_slabs(), jit.release_free()), (0, Released::default()));
+    throws_and_catches(&jit, &objects);
+    for tracker in trackers.drain(1..) {
+        assert!(tracker.remove().unwrap().is_complete());
+    }
+    assert!(memory.statistics().windows < 10);
+    assert!(trackers.pop().unwrap().remove().unwrap().is_complete());
+    for dylib in jit.session().dylibs() {
+        dylib.clear().unwrap();
+    }
+    assert_eq!((memory.statistics().windows, windows()), (1, before));
+}
