@@ -102,16 +102,19 @@ fn executions(output: &str, model: &str) -> u64 {
     digits.filter_map(|digits| digits.parse().ok()).max().unwrap_or(0)
 }
 
-/// Whether `model` stopped at an assertion of its own, came to a deadlock, or drove the session into a state that the
-/// session itself takes for impossible. The last aborts the process, so other models of its file may not get to speak.
+/// Whether `model` stopped at an assertion of its own, came to a deadlock, wrote memory that loom watches with nothing to
+/// order it, or drove the session into a state that the session itself takes for impossible. The last aborts the process, so
+/// other models of its file may not get to speak.
 fn has_found_a_fault(output: &str, model: &str) -> bool {
     let thread = format!("thread '{model}' ");
     let mut lines = output.lines();
     while let Some(line) = lines.next() {
         let Some((_, place)) = line.split_once(&thread) else { continue };
-        let is_deadlock = lines.clone().next().is_some_and(|message| message.starts_with("deadlock; threads = "));
+        let found_by_loom = ["deadlock; threads = ", "Causality violation: "];
+        let message = lines.clone().next().unwrap_or_default();
+        let is_loom_s = found_by_loom.iter().any(|found| message.starts_with(found));
         let is_assertion = ["panicked at loom_tests/", "panicked at src/session/"].iter().any(|at| place.contains(at));
-        if is_assertion || is_deadlock {
+        if is_assertion || is_loom_s {
             return true;
         }
     }
