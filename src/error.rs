@@ -42,6 +42,15 @@ impl Error {
             _ => self,
         }
     }
+
+    /// Whether the same call may succeed later, without anything being mended: when a limit of memory was in the way, once
+    /// something has been removed.
+    pub fn is_retriable(&self) -> bool {
+        matches!(
+            self.root_cause().kind(),
+            ErrorKind::Memory(MemoryFault::PoolExhausted { .. } | MemoryFault::BudgetExceeded { .. })
+        )
+    }
 }
 
 impl From<ErrorKind> for Error {

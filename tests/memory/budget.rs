@@ -58,6 +58,7 @@ fn a_session_at_its_limit_removes_and_goes_on() {
         trackers.push(tracker);
     };
     assert!(trackers.len() >= 8, "{}", trackers.len());
+    assert!(refused.is_retriable(), "through the failed lookup");
     assert_says(&refused, &["budget of 100000 bytes", "remove code and retry"]);
     assert!(trackers.pop().unwrap().remove().unwrap().is_complete());
     let dylib = jit.create_dylib("after").unwrap();

@@ -216,6 +216,7 @@ fn a_full_pool_is_an_error_with_numbers_and_goes_on_after_a_removal() {
     };
     let (requested, available, capacity, largest) = exhausted(&error);
     assert_eq!((requested, capacity), (1 << 20, code_capacity()));
+    assert!(error.is_retriable());
     assert_eq!(held_back.len() as u64, capacity / (1 << 20));
     assert_eq!((available, largest), (0, 0));
     assert!(error.to_string().contains("1048576 bytes asked"), "{error}");
@@ -245,6 +246,8 @@ fn a_plan_that_no_pool_can_give_is_refused_at_once() {
     assert!(allocate(|plan| plan.segments[0].size = 64 << 20).contains("the code pool is exhausted: 67108864"));
     assert!(allocate(|plan| plan.segments[2].size = u64::MAX).contains("the data pool is exhausted"));
     assert!(allocate(|plan| plan.segments[1].align = 48).contains("no power of two"));
+    let never = SegmentPlan { segments: [SegmentRequest { size: 1, align: 3, zero_fill: 0 }; 3], ..Default::default() };
+    assert!(!memory.allocate(&never).err().unwrap().is_retriable());
     assert!(allocate(|plan| plan.segments[1].align = 1 << 40).contains("aligned to 1099511627776"));
     assert!(allocate(|plan| plan.segments[2].zero_fill = 65).contains("more zero-fill than segment"));
     assert!(allocate(|plan| plan.frame_count = u64::MAX).contains("the code pool is exhausted"));
