@@ -59,11 +59,12 @@ impl Window {
     /// Gives back what is free in pieces of at least `least` pages and, if that is given, was so before.
     fn give_back(&self, least: u32, before: Option<&Look>) -> Released {
         let mut released = Released::default();
-        let mut opened = self.growth.lock();
         for (index, shard) in self.shards.iter().enumerate() {
             let before = before.map(|before| &before.free[index]);
             // Bounded, should others free as fast as this gives back.
             for _ in 0..MOST_TURNS {
+                // A link that wants a slab waits for one turn at most, and then looks again what is free.
+                let _growth = self.growth.lock();
                 let held = self.hold(&mut shard.0.lock(), least, before);
                 if held.is_empty() {
                     break;
@@ -78,20 +79,27 @@ impl Window {
                 }
             }
         }
-        self.close_slabs(&mut opened);
+        self.close_slabs(&mut self.growth.lock());
         released
     }
 
     /// Takes free pages that were used out of the free space, a few ranges at a time.
     fn hold(&self, books: &mut Shard, least: u32, before: Option<&[PageSet; 3]>) -> Vec<Held> {
         let mut held = Vec::new();
+        let slab = (self.slab_size / PAGE) as u32;
+        let mut left = MOST_PAGES.max(slab);
         for pool in Pool::ALL.into_iter().filter(|pool| self.may_return(*pool)) {
             let space = &mut books.spaces[pool.index()];
             let per_page = space.per_page;
             let wanted = |(index, offset, granules)| {
                 let whole = aligned(space.whole_pages(offset, granules), least, self.slab_size);
                 let used = space.pages.extent_in(whole, before.map(|before| &before[pool.index()]))?;
-                Some((index, used.start..used.end.min(used.start + MOST_PAGES)))
+                // Of slabs whole ones only.
+                let unit = if least == slab { slab } else { 1 };
+                let start = used.start / unit * unit;
+                let pages = start..used.end.next_multiple_of(unit).min(start + left / unit * unit);
+                left -= pages.len() as u32;
+                (!pages.is_empty()).then_some((index, pages))
             };
             let found: Vec<_> =
                 space.free.long_ranges(least.saturating_mul(per_page)).filter_map(wanted).take(MOST_RANGES).collect();
@@ -204,7 +212,7 @@ const KEPT_SHARE: u64 = 8;
 /// Pages for which a system call, and the faults when they come back, are a fair price: 64 KiB.
 const WORTH_A_CALL: u32 = 16;
 
-/// Pages of one range, and ranges, that are held at a time: what is held, nobody else can have.
-const MOST_PAGES: u32 = 2048;
+/// Pages, and ranges, that are held at a time: what is held, nobody else can have. 4 MiB are given back in a millisecond.
+const MOST_PAGES: u32 = 1024;
 const MOST_RANGES: usize = 64;
 const MOST_TURNS: usize = 100_000;
