@@ -56,40 +56,37 @@ pub(crate) struct TrackerCore {
 
 /// A handle to one tracker (ORC: `ResourceTracker`). Clones share it; when the last clone of a live tracker is dropped,
 /// what it owns goes to the dylib's default tracker.
-#[derive(Clone)]
-pub struct ResourceTracker(Arc<TrackerHandle>);
-
-struct TrackerHandle {
+pub struct ResourceTracker {
     core: Arc<TrackerCore>,
 }
 
 impl ResourceTracker {
     pub(crate) fn from_core(core: Arc<TrackerCore>) -> ResourceTracker {
-        // Pairs with the drop of a handle through the gate: see `TrackerHandle::drop`.
+        // Pairs with the drop of a handle through the gate: see `drop`.
         core.handles.fetch_add(1, Ordering::Relaxed);
-        ResourceTracker(Arc::new(TrackerHandle { core }))
+        ResourceTracker { core }
     }
 
     /// Whether the tracker was transferred.
     pub(crate) fn is_merged(&self) -> bool {
-        self.0.core.gate.is_merged()
+        self.core.gate.is_merged()
     }
 
     /// The key under which managers record this tracker's resources. For looking things up and for logs: only
     /// [`MaterializationResponsibility::with_resource_key`](crate::session::MaterializationResponsibility::with_resource_key)
     /// keeps it from being removed meanwhile.
     pub fn key(&self) -> ResourceKey {
-        self.0.core.key
+        self.core.key
     }
 
     /// The dylib that the tracker belongs to.
     pub fn dylib(&self) -> JitDylib {
-        JitDylib::from_inner(self.0.core.dylib.clone())
+        JitDylib::from_inner(self.core.dylib.clone())
     }
 
     /// Whether the tracker was removed or transferred.
     pub fn is_defunct(&self) -> bool {
-        !self.0.core.gate.is_live()
+        !self.core.gate.is_live()
     }
 
     /// Runs `record` with the key, while the tracker can be neither removed nor transferred; see
@@ -99,9 +96,9 @@ impl ResourceTracker {
     /// [`ErrorKind::TrackerDefunct`], and `record` was not run.
     pub fn with_resource_key<R>(&self, record: impl FnOnce(ResourceKey) -> R) -> Result<R> {
         if self.is_defunct() {
-            return Err(self.0.core.defunct());
+            return Err(self.core.defunct());
         }
-        with_resource_key(&self.0.core, record)
+        with_resource_key(&self.core, record)
     }
 
     /// The trackers that this one's code refers to, and so keeps, in no particular order.
@@ -115,7 +112,7 @@ impl ResourceTracker {
     }
 
     fn handles(&self, ask: impl FnOnce(&PinGraph, ResourceKey) -> Vec<Arc<TrackerCore>>) -> Vec<ResourceTracker> {
-        let cores = ask(&self.0.core.dylib.session.pins.lock(), self.0.core.current().key);
+        let cores = ask(&self.core.dylib.session.pins.lock(), self.core.current().key);
         cores.into_iter().map(ResourceTracker::from_core).collect()
     }
 
@@ -124,7 +121,7 @@ impl ResourceTracker {
     /// # Errors
     /// Duplicate strong definitions, a defunct tracker or dylib; the table is unchanged then.
     pub fn define(&self, unit: impl MaterializationUnit + 'static) -> Result<()> {
-        materialization::define(&self.0.core, Box::new(unit))
+        materialization::define(&self.core, Box::new(unit))
     }
 
     /// Adds symbols that have an address already, ready at once.
@@ -132,7 +129,7 @@ impl ResourceTracker {
     /// # Errors
     /// As [`define`](Self::define).
     pub fn define_absolute(&self, symbols: impl IntoIterator<Item = (Name, ExecutorAddr, SymbolFlags)>) -> Result<()> {
-        materialization::define_absolute(&self.0.core, symbols.into_iter().collect())
+        materialization::define_absolute(&self.core, symbols.into_iter().collect())
     }
 
     /// Takes back everything under this tracker. Always safe to call.
@@ -145,7 +142,7 @@ impl ResourceTracker {
     /// [`ErrorKind::TrackerDefunct`] for a tracker that was transferred away. What managers report is returned joined;
     /// the removal is complete all the same.
     pub fn remove(&self) -> Result<Removal> {
-        let core = &self.0.core;
+        let core = &self.core;
         let (unpublished, held) = {
             // Seeded bug: a second remover finds it retired, and returns while its names are still there.
             #[cfg(mutant = "retired_before_the_dylib_lock")]
@@ -171,19 +168,27 @@ impl ResourceTracker {
     /// # Errors
     /// When either is defunct, or they are of different dylibs; nothing was moved then.
     pub fn transfer_to(&self, destination: &ResourceTracker) -> Result<()> {
-        transfer(&self.0.core, &destination.0.core, || true)
+        transfer(&self.core, &destination.core, || true)
     }
 }
 
 impl fmt::Debug for ResourceTracker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of `{}`", self.0.core.key, self.0.core.dylib.name)
+        write!(f, "{} of `{}`", self.core.key, self.core.dylib.name)
     }
 }
 
-impl Drop for TrackerHandle {
+impl Clone for ResourceTracker {
+    fn clone(&self) -> ResourceTracker {
+        ResourceTracker::from_core(self.core.clone())
+    }
+}
+
+impl Drop for ResourceTracker {
     fn drop(&mut self) {
-        self.core.handles.fetch_sub(1, Ordering::Relaxed);
+        if self.core.handles.fetch_sub(1, Ordering::Relaxed) > 1 {
+            return;
+        }
         // Asked again under the gates, where a handle made meanwhile either is seen or sees the merge.
         let is_forgotten = || self.core.handles.load(Ordering::Relaxed) == 0;
         // Repeats only when the default tracker was itself removed in between: there is a new one then.

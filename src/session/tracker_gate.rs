@@ -28,7 +28,8 @@ struct GateState {
     /// Whether the pin graph holds edges *from* this tracker, to be released at reclaim.
     has_dependencies: bool,
     /// What the managers said at reclaim.
-    failures: Vec<Error>,
+    #[allow(clippy::box_collection)] // mostly none, and there is one of this for each tracker
+    failures: Option<Box<Vec<Error>>>,
 }
 
 enum Status {
@@ -77,7 +78,7 @@ impl TrackerGate {
                     handle_pins: 0,
                     dependant_pins: 0,
                     has_dependencies: false,
-                    failures: Vec::new(),
+                    failures: None,
                 },
             ),
             reclaimed: Condvar::new(),
@@ -196,13 +197,13 @@ impl TrackerGate {
         state.status = Status::Reclaimed;
         // Members of a ring are reclaimed while they still pin each other.
         state.dependant_pins = 0;
-        state.failures = failures;
+        state.failures = (!failures.is_empty()).then(|| Box::new(failures));
         self.reclaimed.notify_all();
     }
 
     /// What the managers said, once reclaimed.
     pub(crate) fn failures(&self) -> Vec<Error> {
-        self.state.lock().failures.clone()
+        self.state.lock().failures.as_deref().cloned().unwrap_or_default()
     }
 
     pub(crate) fn wait_reclaimed(&self) {
