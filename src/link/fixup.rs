@@ -5,7 +5,7 @@
 
 use crate::base::{ExecutorAddr, Pool};
 use crate::error::{Error, LinkFault};
-use crate::link::graph::{Block, BlockId, Definition, Edge, LinkGraph, Role, SymbolIndex};
+use crate::link::graph::{Block, BlockId, Definition, Edge, LinkGraph, Places, Role, SymbolIndex};
 use crate::link::tables::{SLOT, Tables};
 use crate::link::x86_64::{self, EdgeKind, STUB, STUB_FIELD};
 use crate::memory::InFlight;
@@ -14,7 +14,7 @@ use crate::memory::InFlight;
 pub(crate) struct Fixup<'a> {
     pub(crate) graph: &'a LinkGraph,
     pub(crate) tables: &'a Tables,
-    pub(crate) segments: [ExecutorAddr; 3],
+    pub(crate) places: &'a Places,
     /// By symbol: the address of those that are external.
     pub(crate) externals: &'a [ExecutorAddr],
 }
@@ -29,7 +29,7 @@ impl Fixup<'_> {
             let segment = memory.working(pool);
             let mut written = 0;
             let mut blocks: Vec<(BlockId, &Block)> =
-                self.graph.blocks().filter(|(_, block)| block.pool == pool && !block.is_dropped).collect();
+                self.graph.blocks().filter(|(_, block)| block.pool == pool && is_in_segment(block)).collect();
             blocks.sort_by_key(|(_, block)| block.offset);
             for (id, block) in blocks {
                 let Some(content) = self.graph.content_in(object, block) else { continue };
@@ -42,11 +42,23 @@ impl Fixup<'_> {
                 written = end;
             }
         }
+        self.apply_apart(object, memory)?;
         self.fill_tables(memory)
     }
 
+    /// As above, for what is in no segment.
+    fn apply_apart(&self, object: &[u8], memory: &mut dyn InFlight) -> Result<(), Error> {
+        for (id, block) in self.graph.blocks() {
+            let (Some(number), Some(content)) = (block.apart, self.graph.content_in(object, block)) else { continue };
+            let bytes = memory.apart(number as usize);
+            bytes.copy_from_slice(content);
+            self.block(id, block, bytes)?;
+        }
+        Ok(())
+    }
+
     fn block(&self, id: BlockId, block: &Block, bytes: &mut [u8]) -> Result<(), Error> {
-        let address = self.graph.block_address(id, &self.segments);
+        let address = self.graph.block_address(id, self.places);
         for edge in self.graph.edges(id) {
             self.edge(id, block, edge, address, bytes)?;
         }
@@ -88,7 +100,7 @@ impl Fixup<'_> {
     fn value(&self, edge: &Edge, target: ExecutorAddr, to_target: i128, place: ExecutorAddr) -> i128 {
         use EdgeKind::*;
         let addend = i128::from(edge.addend);
-        let got = || self.tables.got().map_or(0, |got| wide(self.graph.block_address(got, &self.segments)));
+        let got = || self.tables.got().map_or(0, |got| wide(self.graph.block_address(got, self.places)));
         // Tables were built from these very edges: a slot that an edge needs is there.
         let slot = || got() + i128::from(self.tables.slot(edge.symbol).unwrap_or(0));
         match edge.kind {
@@ -111,7 +123,7 @@ impl Fixup<'_> {
         }
         match (self.tables.stubs(), self.tables.stub(edge.symbol)) {
             (Some(stubs), Some(offset)) => {
-                let stub = self.graph.block_address(stubs, &self.segments).offset(offset);
+                let stub = self.graph.block_address(stubs, self.places).offset(offset);
                 wide(stub) + i128::from(edge.addend) - wide(place)
             }
             _ => to_target,
@@ -143,8 +155,7 @@ impl Fixup<'_> {
         }
         let Some(stubs) = self.tables.stubs() else { return Ok(()) };
         let start = self.graph.blocks[stubs.0 as usize].offset as usize;
-        let (got, stubs) =
-            (self.graph.block_address(got, &self.segments), self.graph.block_address(stubs, &self.segments));
+        let (got, stubs) = (self.graph.block_address(got, self.places), self.graph.block_address(stubs, self.places));
         let segment = memory.working(Pool::Code);
         for (index, (symbol, stub)) in
             self.tables.stub_targets.iter().zip(segment[start..].chunks_exact_mut(STUB.len())).enumerate()
@@ -160,7 +171,7 @@ impl Fixup<'_> {
 
     pub(crate) fn address(&self, symbol: SymbolIndex) -> ExecutorAddr {
         match self.graph.definition(symbol) {
-            Definition::Block(block, offset) => self.graph.block_address(block, &self.segments).offset(offset),
+            Definition::Block(block, offset) => self.graph.block_address(block, self.places).offset(offset),
             Definition::Absolute(value) => ExecutorAddr::new(value),
             Definition::External => self.externals.get(symbol.0 as usize).copied().unwrap_or_default(),
             Definition::Nowhere => ExecutorAddr::NULL,
@@ -187,6 +198,10 @@ impl Fixup<'_> {
             advice,
         })
     }
+}
+
+fn is_in_segment(block: &Block) -> bool {
+    !block.is_dropped && !block.is_apart()
 }
 
 fn wide(address: ExecutorAddr) -> i128 {

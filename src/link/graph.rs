@@ -58,6 +58,16 @@ pub struct Block {
     pub(crate) is_dropped: bool,
     /// Offset in its pool's segment, from layout on.
     pub(crate) offset: u64,
+    /// Its number among the sections apart, from layout on, if it is one: then it is in no segment.
+    pub(crate) apart: Option<u32>,
+}
+
+/// Where a link's memory stands.
+pub(crate) struct Places {
+    /// Its segments, by pool.
+    pub(crate) segments: [ExecutorAddr; 3],
+    /// Its sections apart.
+    pub(crate) apart: Vec<ExecutorAddr>,
 }
 
 /// What the linker must do with a block beyond copying it.
@@ -145,9 +155,14 @@ impl SymbolIndex {
 }
 
 impl Block {
-    /// Offset in its pool's segment; zero before layout, and for what was dropped.
+    /// Offset in its pool's segment; zero before layout, and for what was dropped or [is apart](Self::is_apart).
     pub fn offset(&self) -> u64 {
         self.offset
+    }
+
+    /// Whether it is in no segment, but placed by itself anywhere in the address space; false before layout.
+    pub fn is_apart(&self) -> bool {
+        self.apart.is_some()
     }
 
     /// Whether it has no bytes of its own in the object, and is zero at first.
@@ -333,6 +348,7 @@ impl LinkGraph {
             group: None,
             is_dropped: false,
             offset: 0,
+            apart: None,
         });
         BlockId(self.blocks.len() as u32 - 1)
     }
@@ -363,10 +379,13 @@ impl LinkGraph {
         }
     }
 
-    /// A symbol's address, from layout on: by the segments' addresses for blocks, by `externals` for externals.
-    pub(crate) fn block_address(&self, block: BlockId, segments: &[ExecutorAddr; 3]) -> ExecutorAddr {
+    /// A block's address, from layout on.
+    pub(crate) fn block_address(&self, block: BlockId, places: &Places) -> ExecutorAddr {
         let block = &self.blocks[block.0 as usize];
-        segments[block.pool.index()].offset(block.offset)
+        match block.apart {
+            Some(index) => places.apart[index as usize],
+            None => places.segments[block.pool.index()].offset(block.offset),
+        }
     }
 
     pub(crate) fn fault(&self, fault: LinkFault) -> Error {

@@ -1,21 +1,22 @@
 //! Blocks → offsets and a segment plan. Arithmetic only.
 //!
 //! Within a pool, blocks stand in the object's order, zero-fill behind everything that has bytes, so that a large
-//! `.bss` is a tail that fresh memory already is.
+//! `.bss` is a tail that fresh memory already is. What may live apart is in no pool's segment.
 
 use crate::base::{Pool, align_up};
 use crate::error::{Error, LinkFault};
+use crate::link::apart;
 use crate::link::frames;
-use crate::link::graph::{Content, LinkGraph, Role};
-use crate::memory::{SegmentPlan, SegmentRequest};
+use crate::link::graph::{BlockId, Content, LinkGraph, Role};
+use crate::memory::{ApartRequest, SegmentPlan, SegmentRequest};
 
 /// Gives every block its offset; what to ask of memory.
 pub(crate) fn assign(graph: &mut LinkGraph) -> Result<SegmentPlan, Error> {
-    let mut plan = SegmentPlan::default();
+    let mut plan = SegmentPlan { apart: set_apart(graph), ..SegmentPlan::default() };
     for is_zero in [false, true] {
         for index in 0..graph.blocks.len() {
             let block = &mut graph.blocks[index];
-            if block.is_dropped || matches!(block.content, Content::Zero) != is_zero {
+            if block.is_dropped || block.is_apart() || matches!(block.content, Content::Zero) != is_zero {
                 continue;
             }
             let segment = &mut plan.segments[block.pool.index()];
@@ -38,6 +39,17 @@ pub(crate) fn assign(graph: &mut LinkGraph) -> Result<SegmentPlan, Error> {
         plan.frame_count = 0;
     }
     Ok(plan)
+}
+
+/// Numbers the blocks that live apart; what to ask for them.
+fn set_apart(graph: &mut LinkGraph) -> Vec<ApartRequest> {
+    let chosen = apart::choose(graph);
+    let request = |(number, id): (usize, BlockId)| {
+        let block = &mut graph.blocks[id.index()];
+        block.apart = Some(number as u32);
+        ApartRequest { size: block.size, align: block.align, is_read_only: block.pool == Pool::ReadOnly }
+    };
+    chosen.into_iter().enumerate().map(request).collect()
 }
 
 fn place(segment: &SegmentRequest, size: u64, align: u64) -> Option<(u64, u64)> {

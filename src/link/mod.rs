@@ -8,7 +8,7 @@
 //! | claim | `claim.rs` | definitions that others made are externals; section groups without a claimed symbol are gone |
 //! | *plugins may add blocks and define externals* | | *no new symbols after this* |
 //! | tables | `tables.rs` | every GOT slot and stub that an edge may need has a place |
-//! | layout | `layout.rs` | every block has an offset in its pool's segment; the plan is known |
+//! | layout | `layout.rs`, `apart.rs` | every block has an offset in its pool's segment, or a place apart; the plan is known |
 //! | *memory is allocated; addresses of definitions are final* | | |
 //! | *externals are looked up* | | |
 //! | fix up | `fixup.rs`, `x86_64.rs` | contents copied, edges applied, branches and GOT loads relaxed by displacement |
@@ -21,6 +21,7 @@
 //!
 //! This room does not look symbols up, does not allocate, and runs nothing.
 
+mod apart;
 mod buffer;
 mod claim;
 mod elf;
@@ -33,6 +34,7 @@ mod pipeline;
 mod tables;
 mod x86_64;
 
+pub use apart::APART_THRESHOLD;
 pub use buffer::ObjectBuffer;
 pub use elf::{InterfaceSymbol, ObjectInterface};
 pub use graph::{Block, BlockId, Definition, Edge, LinkGraph, Symbol, SymbolIndex};

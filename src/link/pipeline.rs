@@ -7,17 +7,17 @@
 //! Each state consumes the one before. Dropping any of them abandons the link and gives its memory back.
 
 use crate::base::{ExecutorAddr, Pool};
-use crate::error::{LinkFault, Result};
+use crate::error::{LinkFault, MemoryFault, Result};
 use crate::link::buffer::ObjectBuffer;
 use crate::link::claim;
 use crate::link::elf;
 use crate::link::fixup::Fixup;
 use crate::link::frames;
-use crate::link::graph::{Binding, Definition, LinkGraph, Role, SymbolIndex};
+use crate::link::graph::{Binding, Definition, LinkGraph, Places, Role, SymbolIndex};
 use crate::link::initializers::Initializer;
 use crate::link::layout;
 use crate::link::tables::Tables;
-use crate::memory::{Finalized, InFlight, MemoryManager, SegmentPlan};
+use crate::memory::{ApartRequest, Finalized, InFlight, MemoryManager, SegmentPlan};
 use crate::sync::Arc;
 
 /// A link whose needs are known.
@@ -31,7 +31,7 @@ pub struct PlannedLink {
 pub struct PlacedLink {
     graph: LinkGraph,
     tables: Tables,
-    segments: [ExecutorAddr; 3],
+    places: Places,
     memory: Box<dyn InFlight>,
     externals: Vec<SymbolIndex>,
 }
@@ -112,12 +112,14 @@ impl PlannedLink {
     /// Takes memory: the addresses of all definitions are final.
     ///
     /// # Errors
-    /// [`MemoryFault`](crate::error::MemoryFault).
+    /// [`MemoryFault`].
     pub fn allocate(self, memory: &dyn MemoryManager) -> Result<PlacedLink> {
-        let memory = memory.allocate(&self.plan)?;
+        let mut memory = memory.allocate(&self.plan)?;
         let segments = Pool::ALL.map(|pool| memory.address(pool));
+        let apart = places_apart(&self.plan, &mut *memory)?;
         let externals = externals(&self.graph);
-        Ok(PlacedLink { graph: self.graph, tables: self.tables, segments, memory, externals })
+        let places = Places { segments, apart };
+        Ok(PlacedLink { graph: self.graph, tables: self.tables, places, memory, externals })
     }
 }
 
@@ -126,7 +128,7 @@ impl PlacedLink {
     pub fn definitions(&self) -> impl Iterator<Item = (&str, ExecutorAddr)> {
         self.graph.symbols().filter(|(_, symbol)| symbol.binding != Binding::Local).filter_map(|(index, symbol)| {
             let address = match symbol.definition {
-                Definition::Block(block, offset) => self.graph.block_address(block, &self.segments).offset(offset),
+                Definition::Block(block, offset) => self.graph.block_address(block, &self.places).offset(offset),
                 Definition::Absolute(value) => ExecutorAddr::new(value),
                 Definition::External | Definition::Nowhere => return None,
             };
@@ -148,7 +150,7 @@ impl PlacedLink {
         for (index, address) in self.externals.iter().zip(external_addresses) {
             by_symbol[index.0 as usize] = *address;
         }
-        let fixup = Fixup { graph: &self.graph, tables: &self.tables, segments: self.segments, externals: &by_symbol };
+        let fixup = Fixup { graph: &self.graph, tables: &self.tables, places: &self.places, externals: &by_symbol };
         // Bytes in place, every edge applied.
         fixup.apply(&mut *self.memory)?;
         // What the unwinder and the registry of initialisers must know.
@@ -167,7 +169,7 @@ impl PlacedLink {
                 Role::Plain => {}
                 Role::EhFrame => {
                     let section = &self.memory.working(block.pool)[start..end];
-                    let address = self.graph.block_address(id, &self.segments);
+                    let address = self.graph.block_address(id, &self.places);
                     frames::find_frames(section, address, &mut found)
                         .map_err(|error| self.graph.fault(LinkFault::Malformed(format!(".eh_frame: {error}"))))?;
                 }
@@ -193,6 +195,19 @@ impl PlacedLink {
         }
         Ok((found, initializers))
     }
+}
+
+/// Where the sections apart stand.
+fn places_apart(plan: &SegmentPlan, memory: &mut dyn InFlight) -> Result<Vec<ExecutorAddr>> {
+    let place = |(index, request): (usize, &ApartRequest)| {
+        if memory.apart(index).len() as u64 != request.size {
+            let ApartRequest { size, align, .. } = *request;
+            let problem = "this memory manager places no section apart from the pools";
+            return Err(MemoryFault::BadPlan { pool: "apart", size, align, problem }.into());
+        }
+        Ok(memory.apart_address(index))
+    };
+    plan.apart.iter().enumerate().map(place).collect()
 }
 
 fn external_symbols(

@@ -119,6 +119,17 @@ impl EdgeKind {
         matches!(self, GotSlot64 | GotSlot32 | GotOffset64 | GotBase32 | GotBase64)
     }
 
+    /// Whether its value depends on where the field itself stands.
+    pub(crate) fn depends_on_place(self) -> bool {
+        use EdgeKind::*;
+        match self {
+            Pointer64 | Pointer32 | Pointer32Signed | Pointer16 | Pointer8 => false,
+            GotSlot64 | GotSlot32 | GotOffset64 | Size32 | Size64 => false,
+            Delta64 | Delta32 | Delta16 | Delta8 | Branch32 => true,
+            GotLoad32 | GotLoad32Relaxable | GotLoad32RexRelaxable | GotLoad64 | GotBase32 | GotBase64 => true,
+        }
+    }
+
     /// Whether it stores the symbol's size, which only the object that defines it knows.
     pub(crate) fn is_size(self) -> bool {
         matches!(self, EdgeKind::Size32 | EdgeKind::Size64)

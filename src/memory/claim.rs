@@ -3,25 +3,25 @@
 use crate::base::{ExecutorAddr, Pool};
 use crate::error::{MemoryFault, Result};
 use crate::memory::frame_table::Frame;
-use crate::memory::layout::DATA_GRANULE;
+use crate::memory::layout::{DATA_GRANULE, TEXT_GRANULE};
 use crate::memory::manager::{Finalized, InFlight, MemoryUsage};
-use crate::memory::plan::SegmentPlan;
+use crate::memory::plan::{PoolPlan, SegmentPlan};
 use crate::memory::shard::{Dirt, Part, held_by};
 use crate::memory::window::Home;
 use crate::sync::{Arc, MappedU64, Ordering};
 
 pub(crate) struct Claim {
     /// Whose memory it is; keeps the window (M4).
-    home: Arc<Home>,
-    plan: SegmentPlan,
-    parts: [Part; 3],
+    pub(crate) home: Arc<Home>,
+    pub(crate) plan: PoolPlan,
+    pub(crate) parts: [Part; 3],
     sealed: bool,
 }
 
 impl Claim {
     /// Makes what was taken out of a shard's books an allocation: writable, and zero where the plan says so.
     pub(crate) fn new(home: &Arc<Home>, plan: &SegmentPlan, parts: [Part; 3], dirt: &Dirt) -> Result<Claim> {
-        let mut claim = Claim { home: home.clone(), plan: *plan, parts, sealed: false };
+        let mut claim = Claim { home: home.clone(), plan: plan.pools(), parts, sealed: false };
         for pool in Pool::ALL {
             home.window.open_part(pool, &claim.parts[pool.index()])?;
         }
@@ -32,27 +32,24 @@ impl Claim {
     }
 }
 
-impl InFlight for Claim {
-    fn address(&self, pool: Pool) -> ExecutorAddr {
-        self.home.window.address(pool, &self.parts[pool.index()])
-    }
-
-    fn working(&mut self, pool: Pool) -> &mut [u8] {
-        self.home.window.bytes(pool, &self.parts[pool.index()], self.plan.segment(pool).size)
-    }
-
-    fn finalize(mut self: Box<Self>, mut frames: Vec<Frame>) -> Result<Box<dyn Finalized>> {
+impl Claim {
+    /// Lets the unwinder know of the frames that start in this allocation's code: the last but one thing before it is
+    /// sealed.
+    ///
+    /// # Errors
+    /// When there are more of them than were planned.
+    pub(crate) fn enter_frames(&mut self, mut frames: Vec<Frame>) -> Result<()> {
         let code = &self.parts[Pool::Code.index()];
         let start = self.home.window.address(Pool::Code, code);
-        let end = start.offset(self.plan.segment(Pool::Code).size);
+        let end = start.offset(self.plan.size(Pool::Code));
         frames.retain(|frame| (start..end).contains(&frame.start));
         frames.sort_unstable();
         frames.dedup_by_key(|frame| frame.start);
         if frames.len() as u64 > u64::from(code.granules) {
             return Err(MemoryFault::BadPlan {
                 pool: Pool::Code.name(),
-                size: self.plan.segment(Pool::Code).size,
-                align: self.plan.segment(Pool::Code).align,
+                size: self.plan.size(Pool::Code),
+                align: TEXT_GRANULE,
                 problem: "the code has more frames than were planned",
             }
             .into());
@@ -60,11 +57,31 @@ impl InFlight for Claim {
         if let Some(table) = &self.home.window.frames {
             table.fill(u64::from(code.offset), u64::from(code.granules), &frames);
         }
+        Ok(())
+    }
+
+    /// Takes note that all parts have their final protection.
+    pub(crate) fn mark_sealed(&mut self) {
+        self.sealed = true;
+    }
+}
+
+impl InFlight for Claim {
+    fn address(&self, pool: Pool) -> ExecutorAddr {
+        self.home.window.address(pool, &self.parts[pool.index()])
+    }
+
+    fn working(&mut self, pool: Pool) -> &mut [u8] {
+        self.home.window.bytes(pool, &self.parts[pool.index()], self.plan.size(pool))
+    }
+
+    fn finalize(mut self: Box<Self>, frames: Vec<Frame>) -> Result<Box<dyn Finalized>> {
+        self.enter_frames(frames)?;
         // Last, the frames written: what is sealed is in the copy that a fork makes.
         for pool in Pool::ALL {
             self.home.window.seal_part(pool, &self.parts[pool.index()])?;
         }
-        self.sealed = true;
+        self.mark_sealed();
         Ok(self)
     }
 }
@@ -75,7 +92,7 @@ impl Finalized for Claim {
     }
 
     fn usage(&self) -> MemoryUsage {
-        let size = |pool| self.plan.segment(pool).size;
+        let size = |pool| self.plan.size(pool);
         MemoryUsage {
             allocations: 1,
             code: size(Pool::Code),
@@ -87,8 +104,8 @@ impl Finalized for Claim {
     }
 
     fn store_word(&self, offset: u64, value: u64) -> bool {
-        let fits = offset.is_multiple_of(8)
-            && offset.checked_add(8).is_some_and(|end| end <= self.plan.segment(Pool::Data).size);
+        let fits =
+            offset.is_multiple_of(8) && offset.checked_add(8).is_some_and(|end| end <= self.plan.size(Pool::Data));
         if !self.sealed || !fits {
             return false;
         }

@@ -210,7 +210,8 @@ fn cover(view: &ForkedView, layout: &WindowLayout) -> Result<(), MemoryFault> {
 fn cover_rest(base: u64, layout: &WindowLayout) -> Result<(), MemoryFault> {
     let dynamic = dynamic_address(layout);
     let ends = Pool::ALL.map(|pool| layout.pool(pool)).map(|range| (range.offset, range.offset + range.size));
-    let mut used = [(0, table_pages(layout)), ends[0], ends[1], (dynamic, dynamic + PAGE), ends[2]];
+    let code = (layout.readable_code().offset, ends[0].1);
+    let mut used = [(0, table_pages(layout)), code, ends[1], (dynamic, dynamic + PAGE), ends[2]];
     used.sort_unstable();
     for guard in used.windows(2).map(|pair| pair[0].1..pair[1].0).filter(|guard| !guard.is_empty()) {
         let size = (guard.end - guard.start) as usize;

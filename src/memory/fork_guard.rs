@@ -59,7 +59,7 @@ impl ForkedView {
             size_bytes: size as usize,
             protection,
         };
-        let [code, constants, _] = Pool::ALL.map(|pool| layout.pool(pool));
+        let (code, constants) = (layout.readable_code(), layout.pool(Pool::ReadOnly));
         ForkedView {
             parts: [
                 shown(0, table_pages(layout), Protection::Read),

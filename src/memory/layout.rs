@@ -57,6 +57,14 @@ impl WindowLayout {
         self.pools[pool.index()]
     }
 
+    /// The code pool and the page before it, which is mapped with it: instrumented code looks at the 8 bytes before any
+    /// function that it calls (UBSan, `-fsanitize=function`).
+    pub(crate) fn readable_code(&self) -> PoolRange {
+        let code = self.pool(Pool::Code);
+        let offset = code.offset.saturating_sub(PAGE);
+        PoolRange { offset, size: code.offset + code.size - offset }
+    }
+
     /// Where a pool starts in a window at `base`.
     pub fn pool_start(&self, base: ExecutorAddr, pool: Pool) -> ExecutorAddr {
         base.offset(self.pool(pool).offset)
@@ -81,7 +89,8 @@ pub(crate) const FRAME_SLOT: u64 = 8;
 pub(crate) const FRAME_HEADER_OFFSET: u64 = 0x1004;
 pub(crate) const FRAME_TABLE_OFFSET: u64 = FRAME_HEADER_OFFSET + 12;
 
-const GUARD: u64 = 4096;
+/// Before the code pool, its last page is readable.
+const GUARD: u64 = 2 * PAGE;
 
 /// The page size of the only architecture there is so far.
 pub(crate) const PAGE: u64 = 4096;

@@ -1,5 +1,7 @@
 //! [`MemoryManager`]: the seam above the pools, and the two states of an allocation.
 
+use std::any::Any;
+
 use crate::base::{ExecutorAddr, Pool};
 use crate::error::Result;
 use crate::memory::frame_table::Frame;
@@ -13,6 +15,15 @@ pub trait MemoryManager: Send + Sync {
     /// # Errors
     /// [`MemoryFault`](crate::error::MemoryFault); nothing is held then.
     fn allocate(&self, plan: &SegmentPlan) -> Result<Box<dyn InFlight>>;
+
+    /// Seals many allocations of this manager as one batch, with the frames of each: all of them, or none. What they
+    /// become, in order.
+    ///
+    /// # Errors
+    /// As [`InFlight::finalize`], for any of them; everything of the batch is given back then.
+    fn finalize_all(&self, batch: Vec<(Box<dyn InFlight>, Vec<Frame>)>) -> Result<Vec<Box<dyn Finalized>>> {
+        batch.into_iter().map(|(one, frames)| one.finalize(frames)).collect()
+    }
 
     /// What is held now.
     fn statistics(&self) -> MemoryStatistics;
@@ -45,13 +56,40 @@ pub struct Released {
 }
 
 /// Memory that a link is writing. Dropping it abandons the link and gives everything back.
+///
+/// `Any`, so that a manager knows its own when it is handed a batch.
 #[must_use = "dropping an allocation in flight abandons it"]
-pub trait InFlight: Send {
+pub trait InFlight: Send + Any {
     /// Where a pool's segment will run.
     fn address(&self, pool: Pool) -> ExecutorAddr;
 
     /// The segment's bytes, as long as the plan said.
     fn working(&mut self, pool: Pool) -> &mut [u8];
+
+    /// Where a section of [`SegmentPlan::apart`] will stand; null for one that was not planned, or if this kind of memory
+    /// places nothing apart.
+    fn apart_address(&self, index: usize) -> ExecutorAddr {
+        let _ = index;
+        ExecutorAddr::NULL
+    }
+
+    /// The bytes of a section of [`SegmentPlan::apart`], as long as the plan said; empty for one that was not planned, or
+    /// if this kind of memory places nothing apart.
+    fn apart(&mut self, index: usize) -> &mut [u8] {
+        let _ = index;
+        &mut []
+    }
+
+    /// Where the scratch memory stands; null if none was planned, or if this kind of memory has none.
+    fn scratch_address(&self) -> ExecutorAddr {
+        ExecutorAddr::NULL
+    }
+
+    /// The scratch memory, as long as the plan said; empty if this kind of memory has none. It is given back by
+    /// finalising and by abandoning.
+    fn scratch(&mut self) -> &mut [u8] {
+        &mut []
+    }
 
     /// Seals the memory and lets the unwinder know of `frames`. Those that do not start in this allocation's code are
     /// left out.
@@ -66,6 +104,12 @@ pub trait InFlight: Send {
 pub trait Finalized: Send + Sync {
     /// Where a pool's segment stands.
     fn address(&self, pool: Pool) -> ExecutorAddr;
+
+    /// Where a section of [`SegmentPlan::apart`] stands; null for one that was not planned.
+    fn apart_address(&self, index: usize) -> ExecutorAddr {
+        let _ = index;
+        ExecutorAddr::NULL
+    }
 
     /// What it holds.
     fn usage(&self) -> MemoryUsage;

@@ -20,6 +20,9 @@
 //! addresses and a writable view. [`InFlight::finalize`] seals it into a [`Finalized`] one. Dropping either gives the
 //! memory back, so no error path can leak.
 //!
+//! Beside its places in the pools a plan may ask for sections that live apart, outside the window (`apart.rs`), and for
+//! scratch memory until the link is finalized (`extended.rs`). Many allocations can be sealed as one batch (`batch.rs`).
+//!
 //! # Invariants
 //!
 //! - **M1** A range has one owner: the free space, an allocation in flight, or a finalized one.
@@ -38,9 +41,12 @@
 //!
 //! This room does not know what it stores, and calls nothing that it stores.
 
+mod apart;
+mod batch;
 mod budget;
 mod claim;
 mod dual_mapper;
+mod extended;
 mod fork_guard;
 mod frame_table;
 mod free_space;
@@ -70,7 +76,7 @@ pub use layout::{PoolRange, WindowLayout};
 pub use manager::{Finalized, InFlight, MemoryManager, MemoryStatistics, MemoryUsage, PoolStatistics, Released};
 pub use mapper::{ForkPolicy, MappedWindow, MemoryMapper, Placement};
 pub use memory_map::{MemoryMap, MemoryRange, PoolMap, SlabMap, Tenant, WindowMap};
-pub use plan::{SegmentPlan, SegmentRequest};
+pub use plan::{ApartRequest, SegmentPlan, SegmentRequest};
 pub use single_mapper::SingleMapper;
 pub use slab_pool::{OnFull, SlabPool, SlabPoolOptions};
 pub use system_mapper::SystemMapper;

@@ -1,4 +1,4 @@
-//! [`SegmentPlan`]: what one link needs of each pool, as plain data.
+//! [`SegmentPlan`]: what one link needs of memory, as plain data.
 
 use crate::base::Pool;
 
@@ -13,8 +13,20 @@ pub struct SegmentRequest {
     pub zero_fill: u64,
 }
 
-/// What one link needs, by pool.
+/// A section that needs no place in a window: it gets a mapping of its own, which is never executable. All of it is zero
+/// when it is handed out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ApartRequest {
+    /// Bytes. Zero is refused.
+    pub size: u64,
+    /// Alignment in bytes: a power of two, or zero for none.
+    pub align: u64,
+    /// Whether nothing writes it once the link is finished.
+    pub is_read_only: bool,
+}
+
+/// What one link needs.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SegmentPlan {
     /// Requests, in [`Pool::ALL`] order.
     pub segments: [SegmentRequest; 3],
@@ -25,6 +37,11 @@ pub struct SegmentPlan {
     pub group: u64,
     /// Whether all of it has to lie below 2 GiB: for code that holds addresses in 32 bits.
     pub low: bool,
+    /// Sections that may live anywhere in the address space, each by itself.
+    pub apart: Vec<ApartRequest>,
+    /// Memory for the time until the link is finalized or abandoned (ORC: finalize lifetime). Readable and writable, in
+    /// this process; not necessarily in reach of the segments.
+    pub scratch: SegmentRequest,
 }
 
 impl SegmentPlan {
@@ -36,5 +53,25 @@ impl SegmentPlan {
     /// Bytes asked for, in all pools.
     pub fn requested_bytes(&self) -> u64 {
         self.segments.iter().map(|segment| segment.size).sum()
+    }
+
+    /// What an allocation has to remember of it.
+    pub(crate) fn pools(&self) -> PoolPlan {
+        // No pool is larger than 4 GiB.
+        PoolPlan { sizes: self.segments.map(|segment| segment.size as u32), group: self.group }
+    }
+}
+
+/// What was asked of the pools.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PoolPlan {
+    sizes: [u32; 3],
+    pub(crate) group: u64,
+}
+
+impl PoolPlan {
+    /// Bytes of one pool.
+    pub(crate) fn size(&self, pool: Pool) -> u64 {
+        u64::from(self.sizes[pool.index()])
     }
 }

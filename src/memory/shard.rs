@@ -11,7 +11,7 @@ use crate::memory::free_space::{FreeSpace, RangeId};
 use crate::memory::layout::{DATA_GRANULE, FRAME_SLOT, PAGE, TEXT_GRANULE};
 use crate::memory::manager::PoolStatistics;
 use crate::memory::page_set::PageSet;
-use crate::memory::plan::SegmentPlan;
+use crate::memory::plan::{PoolPlan, SegmentPlan};
 
 pub(crate) struct Shard {
     pub(crate) spaces: [PoolSpace; 3],
@@ -86,11 +86,11 @@ impl Shard {
     }
 
     /// Takes an allocation's memory back.
-    pub(crate) fn release(&mut self, parts: &[Part; 3], plan: &SegmentPlan) {
+    pub(crate) fn release(&mut self, parts: &[Part; 3], plan: &PoolPlan) {
         self.put_back(parts);
         self.allocations -= 1;
-        for (sum, segment) in self.requested.iter_mut().zip(&plan.segments) {
-            *sum -= segment.size;
+        for pool in Pool::ALL {
+            self.requested[pool.index()] -= plan.size(pool);
         }
         self.freed_bytes += held_by(parts);
     }

@@ -144,7 +144,7 @@ fn final_protection(pool: Pool) -> Protection {
 
 /// Maps a pool as it is when nothing of it is open.
 fn cover(base: u64, layout: &WindowLayout, pool: Pool) -> Result<(), MemoryFault> {
-    let range = layout.pool(pool);
+    let range = if pool == Pool::Code { layout.readable_code() } else { layout.pool(pool) };
     let (pages, size) = ((base + range.offset) as *mut u8, range.size as usize);
     // SAFETY: M1 - the range was reserved for this window, and nothing has been allocated in it yet.
     unsafe { map_fixed(pages, size, FixedPages::PrivateZero) }

@@ -9,14 +9,18 @@
 
 use crate::base::ExecutorAddr;
 use crate::error::Result;
+use crate::memory::apart::ApartBooks;
+use crate::memory::batch;
+use crate::memory::extended;
+use crate::memory::frame_table::Frame;
 use crate::memory::layout::{CHUNK, MAX_WINDOW};
-use crate::memory::manager::{InFlight, MemoryManager, MemoryStatistics, Released};
+use crate::memory::manager::{Finalized, InFlight, MemoryManager, MemoryStatistics, Released};
 use crate::memory::mapper::{MemoryMapper, Placement};
 use crate::memory::memory_map::MemoryMap;
 use crate::memory::plan::SegmentPlan;
 use crate::memory::system_mapper::SystemMapper;
 use crate::memory::windows::Windows;
-use crate::sync::processors;
+use crate::sync::{Arc, processors};
 
 /// Settings of a [`SlabPool`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,6 +87,8 @@ pub enum OnFull {
 /// The slab-pool memory manager (seed: ORC's mapper manager, with pools by protection).
 pub struct SlabPool {
     windows: Windows,
+    /// What is mapped outside the windows.
+    apart: Arc<ApartBooks>,
 }
 
 impl SlabPool {
@@ -99,7 +105,8 @@ impl SlabPool {
     /// # Errors
     /// When even the smallest window is refused: the refusal of that one.
     pub fn with_mapper(mapper: impl MemoryMapper + 'static, options: SlabPoolOptions) -> Result<SlabPool> {
-        Ok(SlabPool { windows: Windows::open(Box::new(mapper), options)? })
+        let windows = Windows::open(Box::new(mapper), options)?;
+        Ok(SlabPool { apart: ApartBooks::new(windows.budget().clone()), windows })
     }
 
     /// The first window's address range: `(base, size in bytes)`.
@@ -116,11 +123,17 @@ impl SlabPool {
 
 impl MemoryManager for SlabPool {
     fn allocate(&self, plan: &SegmentPlan) -> Result<Box<dyn InFlight>> {
-        Ok(Box::new(self.windows.allocate(plan)?))
+        extended::allocate(plan, &self.apart, |plan| Ok(Box::new(self.windows.allocate(plan)?)))
+    }
+
+    fn finalize_all(&self, batch: Vec<(Box<dyn InFlight>, Vec<Frame>)>) -> Result<Vec<Box<dyn Finalized>>> {
+        batch::finalize_all(batch)
     }
 
     fn statistics(&self) -> MemoryStatistics {
-        self.windows.statistics()
+        let mut sum = self.windows.statistics();
+        self.apart.add_to(&mut sum);
+        sum
     }
 
     fn release_free(&self) -> Released {

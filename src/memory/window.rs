@@ -14,7 +14,7 @@ use crate::memory::budget::Budget;
 use crate::memory::frame_table::FrameTable;
 use crate::memory::layout::{CHUNK, FRAME_SLOT, FRAME_TABLE_OFFSET, MAX_WINDOW, PAGE, TEXT_GRANULE, WindowLayout};
 use crate::memory::mapper::MappedWindow;
-use crate::memory::plan::{SegmentPlan, SegmentRequest};
+use crate::memory::plan::{PoolPlan, SegmentPlan, SegmentRequest};
 use crate::memory::shard::{Dirt, Part, Shard, Wanted, granule, held_by, held_bytes};
 use crate::memory::slab_pool::{OnFull, SlabPoolOptions};
 use crate::sync::{Arc, AtomicBool, Mutex, Ordering, Rank, thread_number};
@@ -259,7 +259,7 @@ impl Window {
         MemoryFault::PoolExhausted { pool: pool.name(), requested, available: unopened + free, capacity, largest }
     }
 
-    pub(crate) fn release(self: &Arc<Window>, shard: usize, parts: &[Part; 3], plan: &SegmentPlan) {
+    pub(crate) fn release(self: &Arc<Window>, shard: usize, parts: &[Part; 3], plan: &PoolPlan) {
         let code = &parts[Pool::Code.index()];
         if code.id.is_some() {
             if let Some(frames) = &self.frames {

@@ -71,6 +71,10 @@ impl Windows {
         })
     }
 
+    pub(crate) fn budget(&self) -> &Arc<Budget> {
+        &self.budget
+    }
+
     pub(crate) fn first(&self) -> &Window {
         &self.first.window
     }

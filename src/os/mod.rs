@@ -18,6 +18,7 @@ mod file;
 mod fork;
 mod named_file;
 mod neighbours;
+mod pages;
 mod process;
 mod vm;
 
@@ -26,6 +27,7 @@ pub use file::MappedFile;
 pub(crate) use fork::{FileCopy, Shown, at_fork, sever};
 pub(crate) use named_file::NamedFile;
 pub(crate) use neighbours::{heap_end, occupants_below, program_range};
+pub(crate) use pages::PrivatePages;
 pub(crate) use process::{DefaultSignals, ProgramName, at_exit, environment, exit_process};
 pub(crate) use vm::{
     FixedPages, PageKind, Protection, Reservation, SharedFile, give_back, is_free, map_fixed, protect,

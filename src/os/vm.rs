@@ -191,10 +191,12 @@ pub(crate) unsafe fn give_back(address: *mut u8, size_bytes: usize, kind: PageKi
     if advised == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Newer kernels want to be told that a memfd may be executed; older ones refuse the flag.
+/// Newer kernels want to be told that a memfd may be executed; older ones refuse the flag. Where none may be
+/// (`vm.memfd_noexec`), it may be mapped executable all the same: it is not run as a program.
 fn memfd(name: &CStr) -> io::Result<File> {
     memfd_with(name, libc::MFD_CLOEXEC | libc::MFD_EXEC).or_else(|error| match error.raw_os_error() {
         Some(libc::EINVAL) => memfd_with(name, libc::MFD_CLOEXEC),
+        Some(libc::EACCES) => memfd_with(name, libc::MFD_CLOEXEC | libc::MFD_NOEXEC_SEAL),
         _ => Err(error),
     })
 }

@@ -4,6 +4,7 @@
 //! Every object is compiled or assembled by the test that links it.
 
 mod absolute;
+mod apart;
 mod bad_input;
 mod calls;
 mod crafted;

@@ -147,7 +147,7 @@ fn where_the_kernel_denies_write_then_execute_code_is_mapped_twice() {
 }
 
 /// Has the kernel refuse this thread, and those that it starts, a system call.
-fn deny(call: libc::c_long) {
+pub fn deny(call: libc::c_long) {
     let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
     let mut program = [
         // The number is the first word.

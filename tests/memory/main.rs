@@ -2,7 +2,10 @@
 //! removing ask the system for nothing. One file per theme.
 
 mod accounting;
+mod apart;
+mod batch;
 mod budget;
+mod dropping;
 mod environments;
 mod fork;
 mod giving_back;
@@ -13,6 +16,8 @@ mod mapper;
 mod placement;
 mod process;
 mod protection;
+mod reach;
+mod refused;
 mod shards;
 mod slab;
 #[path = "../support/mod.rs"]

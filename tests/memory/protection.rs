@@ -3,7 +3,10 @@
 use std::ffi::c_void;
 
 use jittison::Jit;
+use jittison::base::Pool;
+use jittison::memory::{MemoryManager, SlabPool, SlabPoolOptions, WindowLayout};
 
+use crate::slab::plan;
 use crate::support::*;
 
 #[repr(C)]
@@ -96,6 +99,24 @@ fn freed_code_is_filled_with_traps_when_asked_for() {
         let freed = read(code, 64);
         assert_eq!(freed.iter().all(|byte| *byte == 0xcc), trap);
         assert_eq!(freed[..6] == live[..], !trap);
+    }
+}
+
+#[test]
+fn the_bytes_before_any_function_can_be_read() {
+    for (mapper, _) in crate::ladder::rungs() {
+        let options = SlabPoolOptions { window_size: 32 << 20, ..SlabPoolOptions::default() };
+        let memory = SlabPool::with_mapper(mapper, options).unwrap();
+        let mut held = Vec::new();
+        while let Ok(one) = memory.allocate(&plan(64 << 10, 0, (0, 0))) {
+            held.push(one.finalize(Vec::new()).unwrap());
+        }
+        // The lowest of all has nothing of the pool before it.
+        let lowest = held.iter().map(|one| one.address(Pool::Code).value()).min().unwrap();
+        let (base, size) = memory.window();
+        let layout = WindowLayout::divide(size).unwrap();
+        assert_eq!(lowest, layout.pool_start(base, Pool::Code).value());
+        assert_eq!(read(lowest - 8, 8), [0; 8]);
     }
 }
 

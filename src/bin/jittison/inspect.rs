@@ -154,6 +154,7 @@ impl View<'_> {
             "align_bytes": block.align,
             "pool": block.pool.name(),
             "offset_in_segment": block.offset(),
+            "is_apart": block.is_apart(),
             "is_zero_fill": block.is_zero_fill(),
             "relocations": relocations,
         })
@@ -170,7 +171,7 @@ impl View<'_> {
                 block.size.to_string(),
                 block.align.to_string(),
                 block.pool.name().to_string(),
-                format!("{:#x}", block.offset()),
+                if block.is_apart() { "apart".to_string() } else { format!("{:#x}", block.offset()) },
                 self.graph.edges(id).len().to_string(),
                 if block.is_zero_fill() { "zeroes" } else { "bytes" }.to_string(),
                 shown(self.graph.block_name(id)),
