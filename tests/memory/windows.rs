@@ -213,3 +213,20 @@ fn with_pooling_switched_off_every_allocation_is_alone_and_leaves_nothing() {
     }
     assert_eq!((memory.statistics().windows, windows()), (1, before));
 }
+
+#[test]
+fn without_pooling_objects_lie_far_apart_and_reach_each_other_all_the_same() {
+    let objects = [
+        c("extern long other(void); extern long shared; long test(void) { return other() + shared; }"),
+        c("long shared = 30; long other(void) { return 12; }"),
+    ];
+    let [Some(caller), Some(callee)] = objects else { return };
+    for is_pooled in [true, false] {
+        let jit = Jit::builder().pooled(is_pooled).build().unwrap();
+        let _trackers = [("callee.o", &callee), ("caller.o", &caller)]
+            .map(|(name, bytes)| add(&jit, jit.main_dylib(), name, bytes));
+        assert_eq!(long(&jit, "test"), 42);
+        let at = |name| jit.address_of(jit.main_dylib(), name).unwrap().value();
+        assert_eq!(at("test").abs_diff(at("other")) < 2 * MIB, is_pooled);
+    }
+}
