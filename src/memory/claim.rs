@@ -62,6 +62,7 @@ impl Claim {
 
     /// Takes note that all parts have their final protection.
     pub(crate) fn mark_sealed(&mut self) {
+        self.home.window.mapped.settle();
         self.sealed = true;
     }
 }
@@ -77,7 +78,6 @@ impl InFlight for Claim {
 
     fn finalize(mut self: Box<Self>, frames: Vec<Frame>) -> Result<Box<dyn Finalized>> {
         self.enter_frames(frames)?;
-        // Last, the frames written: what is sealed is in the copy that a fork makes.
         for pool in Pool::ALL {
             self.home.window.seal_part(pool, &self.parts[pool.index()])?;
         }

@@ -146,9 +146,8 @@ unsafe impl MappedWindow for DualWindow {
         Ok(())
     }
 
-    unsafe fn seal(&self, _pool: Pool, _offset: u64, _size: u64) -> Result<(), MemoryFault> {
+    fn settle(&self) {
         wait_for_forks();
-        Ok(())
     }
 
     fn description(&self) -> &'static str {

@@ -6,13 +6,13 @@
 //! ```text
 //!   thread that forks        prepare: lock, copy files ── fork ──┬── parent: forget copies, unlock
 //!                                      ▲                         └── child: map copies over views, unlock
-//!   other threads            seal ─────┘ waits from here on until the parent's side is done
+//!   other threads          settle ─────┘ waits from here on until the parent's side is done
 //! ```
 //!
 //! The copy is taken before the fork, and by the parent: a copy by the child would have to keep the parent from using
 //! memory again for as long as the child takes, or for ever if it dies. What is published at the fork is in the copy,
-//! because sealing comes before publishing, and [`wait_for_forks`] makes it wait from the copy to the fork. A module that
-//! another thread is linking at the fork is lost to the child, as that thread is.
+//! because an allocation is settled before it is published, and [`wait_for_forks`] makes that wait from the copy to the
+//! fork. A module that another thread is linking at the fork is lost to the child, as that thread is.
 //!
 //! The child only makes system calls, on what was prepared, at addresses that stay: pointers into windows stay valid.
 //! Data pools, and windows mapped once, are private memory, which the kernel copies itself when it is written.

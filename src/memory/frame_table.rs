@@ -68,8 +68,8 @@ impl FrameTable {
     /// Gives the slots `[first, first + slots)`, right below those that were given entries before, entries of their own.
     /// The last one first, so that the table is sorted at every moment.
     pub(crate) fn open(&self, first: u64, slots: u64) {
-        for slot in (first..(first + slots).min(self.slot_count)).rev() {
-            self.slot(slot).store(self.free_entry(slot), Ordering::Relaxed);
+        for (index, slot) in self.slots(first, slots).iter().enumerate().rev() {
+            slot.store(self.free_entry(first + index as u64), Ordering::Relaxed);
         }
     }
 
@@ -83,18 +83,23 @@ impl FrameTable {
     /// Fills the slots of the granules `[first, first + granules)` with the frames that lie in them, in order. There are
     /// no more frames than granules: the plan reserved for that.
     pub(crate) fn fill(&self, first: u64, granules: u64, frames: &[Frame]) {
-        let Some(last) = frames.last() else { return };
         debug_assert!(frames.len() as u64 <= granules && frames.is_sorted());
-        for index in 0..granules {
-            let frame = frames.get(index as usize).unwrap_or(last);
-            self.slot(first + index).store(self.entry(frame.start, frame.fde), Ordering::Relaxed);
+        let mut entries = frames.iter().map(|frame| self.entry(frame.start, frame.fde));
+        let Some(mut entry) = entries.next() else { return };
+        for slot in self.slots(first, granules) {
+            slot.store(entry, Ordering::Relaxed);
+            // The last one again, as often as there is room.
+            entry = entries.next().unwrap_or(entry);
         }
     }
 
     /// Makes the slots of the granules `[first, first + granules)` free again.
     pub(crate) fn clear(&self, first: u64, granules: u64) {
-        for slot in first..first + granules {
-            self.slot(slot).store(self.free_entry(slot), Ordering::Relaxed);
+        let mut entry = self.free_entry(first);
+        for slot in self.slots(first, granules) {
+            slot.store(entry, Ordering::Relaxed);
+            // The next granule's: starts stand in the lower half, and never reach the upper.
+            entry += TEXT_GRANULE;
         }
     }
 
@@ -108,10 +113,10 @@ impl FrameTable {
         u64::from(start) | u64::from(fde) << 32
     }
 
-    fn slot(&self, slot: u64) -> &MappedU64 {
-        assert!(slot < self.slot_count, "granules lie in the code pool");
+    fn slots(&self, first: u64, count: u64) -> &[MappedU64] {
+        assert!(first.checked_add(count).is_some_and(|end| end <= self.slot_count), "granules lie in the code pool");
         // SAFETY: M4, M6 - in bounds by the line above; the window is held by `self`.
-        unsafe { &*self.slots.add(slot as usize) }
+        unsafe { std::slice::from_raw_parts(self.slots.add(first as usize), count as usize) }
     }
 }
 

@@ -108,6 +108,10 @@ pub unsafe trait MappedWindow: Send + Sync {
         Ok(())
     }
 
+    /// Called by the thread that wrote an allocation, after its last range was sealed and before anybody else learns of it.
+    /// Whatever is done by then is in the copy that a fork makes from here on; while one is being made, this waits.
+    fn settle(&self) {}
+
     /// How memory is mapped, in a few words for reports; and why it is not mapped in a better way.
     fn description(&self) -> &'static str {
         "custom"
