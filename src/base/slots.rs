@@ -104,8 +104,13 @@ impl<K: Key, V> Slots<K, V> {
     }
 
     fn page_with_room(&mut self) -> u32 {
-        if let Some(number) = self.with_room.last() {
-            return *number;
+        if let Some(top) = self.with_room.last() {
+            // Rather the empty page that has memory than one that would have to get some.
+            let at = self.spare.filter(|_| self.pages[*top as usize].slots.is_none());
+            let at = at.and_then(|spare| self.with_room.iter().rposition(|number| *number == spare));
+            let last = self.with_room.len() - 1;
+            self.with_room.swap(at.unwrap_or(last), last);
+            return self.with_room[last];
         }
         let number = self.pages.len() as u32;
         self.pages.push(Page { occupied: 0, slots: None, first_version: FIRST_VERSION });
@@ -265,6 +270,26 @@ mod tests {
         for _ in 0..100 {
             let key = slots.insert(String::new());
             assert_eq!(slots.pages[0].slots.as_deref().map(<[_]>::as_ptr), page);
+            slots.remove(key);
+        }
+    }
+
+    #[test]
+    fn a_value_that_comes_and_goes_beside_a_table_that_was_large_allocates_no_page_anew() {
+        let mut slots = Slots::<TestKey, String>::new();
+        let keys: Vec<_> = (0..1_000).map(|number| slots.insert(number.to_string())).collect();
+        for key in keys {
+            slots.remove(key);
+        }
+        let memory = |slots: &Slots<TestKey, String>| {
+            slots.pages.iter().filter_map(|page| page.slots.as_deref().map(<[_]>::as_ptr)).collect::<Vec<_>>()
+        };
+        let key = slots.insert(String::new());
+        slots.remove(key);
+        let kept = memory(&slots);
+        for _ in 0..100 {
+            let key = slots.insert(String::new());
+            assert_eq!(memory(&slots), kept);
             slots.remove(key);
         }
     }

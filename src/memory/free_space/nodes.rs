@@ -91,9 +91,20 @@ impl Nodes {
             + self.with_room.capacity() * size_of::<u32>()
     }
 
+    /// Where the pages are that have memory.
+    #[cfg(test)]
+    pub(super) fn page_addresses(&self) -> Vec<*const Node> {
+        self.pages.iter().filter_map(|page| page.nodes.as_deref().map(|nodes| nodes.as_slice().as_ptr())).collect()
+    }
+
     fn page_with_room(&mut self) -> u32 {
-        if let Some(number) = self.with_room.last() {
-            return *number;
+        if let Some(top) = self.with_room.last() {
+            // Rather the empty page that has memory than one that would have to get some.
+            let at = self.spare.filter(|_| self.pages[*top as usize].nodes.is_none());
+            let at = at.and_then(|spare| self.with_room.iter().rposition(|number| *number == spare));
+            let last = self.with_room.len() - 1;
+            self.with_room.swap(at.unwrap_or(last), last);
+            return self.with_room[last];
         }
         // Every record stands for at least one of fewer than `NONE` granules, so a number never reaches `NONE`.
         let number = self.pages.len() as u32;

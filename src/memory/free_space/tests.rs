@@ -259,6 +259,21 @@ fn records_of_what_is_gone_are_given_back() {
 }
 
 #[test]
+fn a_range_that_comes_and_goes_after_many_did_makes_no_page_of_records() {
+    let mut space = space_of(100_000);
+    let ids: Vec<_> = (0..1_000).map(|_| space.allocate(1, 1).unwrap().0).collect();
+    ids.into_iter().for_each(|id| space.free(id));
+    let (id, _) = space.allocate(1, 1).unwrap();
+    space.free(id);
+    let pages = space.nodes.page_addresses();
+    for _ in 0..100 {
+        let (id, _) = space.allocate(1, 1).unwrap();
+        assert_eq!(space.nodes.page_addresses(), pages);
+        space.free(id);
+    }
+}
+
+#[test]
 fn nothing_counts_as_one() {
     let mut space = FreeSpace::new();
     grow(&mut space, 1);
