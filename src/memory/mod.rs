@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!  base                                                                            2 GiB at most
-//!   ├ header ┬ frame table ───────┬ guard ┬ code pool ─►┬ guard ┬ read-only ─►┬ guard ┬ data pool ─► ┤
+//!   ├ header ┬ frame table ───────┬ guard ┬◄─ code pool ┬ guard ┬◄─ read-only ┬ guard ┬◄─ data pool  ┤
 //!   │ ELF    │ 8 B per 64 B of text        │ r-x          │       │ r--         │       │ rw- private  │
 //!   └────────┴─────────── one shared file, mapped from a read-only descriptor ──┘       └ anonymous ───┘
 //!                     │ the same file, mapped again elsewhere, rw-: the working view │
@@ -12,7 +12,11 @@
 //!
 //! The loader has opened the window as a shared object, so unwinders find its frames without any registration
 //! (`frame_table.rs`). Each pool has one protection for life: linking and removing make no system call. Objects are
-//! packed at 64 bytes of text and 16 bytes of data, not at pages.
+//! packed at 64 bytes of text and 16 bytes of data, not at pages. Where a system does not allow all of this, the next best
+//! way of mapping is taken (`system_mapper.rs`).
+//!
+//! Pools are opened by slabs, from the end downwards, each slab for one of the window's shards (`shard.rs`), so that
+//! threads link side by side. Pages that nothing lives in go back to the kernel late, or when asked (`giving_back.rs`).
 //!
 //! # Plan → in flight → finalized
 //!
