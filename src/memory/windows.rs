@@ -187,8 +187,15 @@ impl Windows {
             released.bytes += more.bytes;
             released.slabs += more.slabs;
         }
-        // Nobody allocates from one of them without this lock.
-        self.more.lock().retain(|(_, open)| !open.window.is_empty());
+        let empty: Vec<_> = {
+            // Nobody allocates from one of them without this lock. They are unmapped when it is released.
+            let mut more = self.more.lock();
+            let (empty, kept) = std::mem::take(&mut *more).into_iter().partition(|(_, open)| open.window.is_empty());
+            *more = kept;
+            self.has_more.store(!more.is_empty(), Ordering::Relaxed);
+            empty
+        };
+        drop(empty);
         released
     }
 }
