@@ -126,6 +126,15 @@ static REGISTRY: ForkMutex<Registry> =
 /// One while a fork is under way.
 static FORKING: MappedU32 = MappedU32::new(0);
 
+/// How many forks lie between this process and the one that mapped its first window.
+static FORKS: MappedU32 = MappedU32::new(0);
+
+/// Another number in a child than in its parent, and never zero: threads of another generation are not this process's.
+/// Counted where windows mind forks.
+pub(super) fn generation() -> u64 {
+    u64::from(FORKS.load(Ordering::Relaxed)) + 1
+}
+
 thread_local! {
     /// The lock, between a fork's beginning and its end in this thread, in both processes.
     // loom's `thread_local` takes no `const` block.
@@ -191,6 +200,7 @@ fn end(mut registry: ForkGuard<'static, Registry>) {
 }
 
 extern "C" fn child() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
     if let Some(registry) = HELD.try_with(|held| held.borrow_mut().take()).ok().flatten() {
         // The list of copies is emptied by the next fork: giving memory back is not safe here.
         for (view, copy) in registry.views.iter().zip(&registry.copies) {

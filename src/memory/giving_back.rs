@@ -13,6 +13,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use crate::base::Pool;
+use crate::memory::fork_guard::generation;
 use crate::memory::free_space::RangeId;
 use crate::memory::layout::PAGE;
 use crate::memory::manager::Released;
@@ -159,13 +160,14 @@ impl Window {
 
     /// Has a thread look after memory that should go back, if none does.
     pub(crate) fn watch(self: &Arc<Window>) {
-        if self.is_watched.swap(true, Ordering::Relaxed) {
+        let now = generation();
+        if self.watched_in.swap(now, Ordering::Relaxed) == now {
             return;
         }
         let window = Arc::downgrade(self);
         // Where no thread can be had, memory stays until somebody asks for it, or the next time.
         if spawn_detached("jittison-memory".to_string(), move || watch(&window)).is_err() {
-            self.is_watched.store(false, Ordering::Relaxed);
+            self.watched_in.store(0, Ordering::Relaxed);
         }
     }
 }
@@ -179,7 +181,7 @@ fn watch(window: &Weak<Window>) {
         let Some(window) = window.upgrade() else { return };
         let look = window.look();
         if !look.is_too_much() {
-            window.is_watched.store(false, Ordering::Relaxed);
+            window.watched_in.store(0, Ordering::Relaxed);
             return;
         }
         if let Some(before) = &before {

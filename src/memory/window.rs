@@ -11,13 +11,14 @@ use rustc_hash::FxHashMap;
 use crate::base::{ExecutorAddr, Pool, align_up};
 use crate::error::{MemoryFault, Result};
 use crate::memory::budget::Budget;
+use crate::memory::fork_guard::generation;
 use crate::memory::frame_table::FrameTable;
 use crate::memory::layout::{CHUNK, FRAME_SLOT, FRAME_TABLE_OFFSET, MAX_WINDOW, PAGE, TEXT_GRANULE, WindowLayout};
 use crate::memory::mapper::MappedWindow;
 use crate::memory::plan::{PoolPlan, SegmentPlan, SegmentRequest};
 use crate::memory::shard::{Dirt, Part, Shard, Wanted, granule, held_by, held_bytes};
 use crate::memory::slab_pool::{OnFull, SlabPoolOptions};
-use crate::sync::{Arc, AtomicBool, Mutex, Ordering, Rank, thread_number};
+use crate::sync::{Arc, AtomicU64, Mutex, Ordering, Rank, thread_number};
 
 pub(crate) struct Window {
     pub(crate) mapped: Arc<dyn MappedWindow>,
@@ -34,8 +35,9 @@ pub(crate) struct Window {
     pub(crate) shards: Box<[ShardLock]>,
     /// How many allocations of each group live here; kept only where there may be more windows than one.
     groups: Option<Mutex<FxHashMap<u64, usize>>>,
-    /// Whether a thread is at work that gives memory back.
-    pub(crate) is_watched: AtomicBool,
+    /// In which generation of forks a thread was started that gives memory back, and is at work; zero for none. A child's
+    /// parent's thread is not its own.
+    pub(crate) watched_in: AtomicU64,
 }
 
 /// On cache lines of its own, so that two threads' locks never share one.
@@ -77,7 +79,7 @@ impl Window {
             growth: Mutex::ranked(Rank::Growth, [0; 3]),
             shards: (0..options.shard_count()).map(|_| ShardLock(Mutex::new(Shard::new()))).collect(),
             groups: (options.on_full == OnFull::OpenAnother).then(|| Mutex::new(FxHashMap::default())),
-            is_watched: AtomicBool::new(false),
+            watched_in: AtomicU64::new(0),
         }
     }
 
@@ -279,7 +281,8 @@ impl Window {
         self.budget.give_back(held_by(parts));
         self.count_out(plan.group);
         // Asked first: a word that is only read is shared for nothing.
-        if freed_bytes > WORTH_A_LOOK && self.returns_memory && !self.is_watched.load(Ordering::Relaxed) {
+        if freed_bytes > WORTH_A_LOOK && self.returns_memory && self.watched_in.load(Ordering::Relaxed) != generation()
+        {
             self.watch();
         }
     }

@@ -6,7 +6,10 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use jittison::base::Pool;
-use jittison::memory::{DualMapper, ForkPolicy, MemoryManager, MemoryMapper, Placement, PlainDualMapper, SystemMapper};
+use jittison::memory::{
+    DualMapper, ForkPolicy, MemoryManager, MemoryMapper, Placement, PlainDualMapper, SlabPool, SlabPoolOptions,
+    SystemMapper,
+};
 use jittison::{Function, Jit, ResourceTracker};
 
 use crate::ladder::{jit_of, jit_over, pool_of, rungs, throwing, throws_and_catches};
@@ -372,4 +375,28 @@ fn starting_programs_is_no_fork_and_copies_nothing() {
     assert_eq!(FORKS.load(Ordering::Relaxed), 0);
     Child::start(|| {}).succeeds();
     assert_eq!(FORKS.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn memory_goes_back_by_itself_in_a_child_too_though_its_parent_s_thread_stayed_behind() {
+    if !alone("memory_goes_back_by_itself_in_a_child_too_though_its_parent_s_thread_stayed_behind") {
+        return;
+    }
+    let options = SlabPoolOptions { trap_freed_code: false, ..Default::default() };
+    let memory = SlabPool::with_mapper(DualMapper::default(), options).unwrap();
+    let come_and_go = || {
+        let mut one = memory.allocate(&plan(0, 0, (40 << 20, 0))).unwrap();
+        one.working(Pool::Data).fill(1);
+    };
+    // Has a thread of the parent's look after it.
+    come_and_go();
+    let child = Child::start(|| {
+        let start = std::time::Instant::now();
+        come_and_go();
+        while memory.statistics().returned_bytes < 30 << 20 {
+            assert!(start.elapsed().as_secs() < 20, "{:?}", memory.statistics());
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+    });
+    child.succeeds();
 }
