@@ -8,9 +8,9 @@ mod program;
 use std::fmt;
 use std::path::Path;
 
-use crate::base::ExecutorAddr;
+use crate::base::{ExecutorAddr, ThreadLocal};
 use crate::error::{ErrorKind, Result};
-use crate::host::{Function, FunctionPointer};
+use crate::host::{self, Function, FunctionPointer};
 use crate::layer::ObjectLinkingLayer;
 use crate::link::ObjectBuffer;
 use crate::memory::{
@@ -20,7 +20,7 @@ use crate::os::MappedFile;
 use crate::platform::{InitFiniRegistry, LazyReexports, ProcessSymbols, StubManager, dependencies_first};
 use crate::session::{
     Alias, ErrorReporter, ExecutionSession, JitDylib, LookupResult, ReclaimPolicy, RequiredState, ResourceTracker,
-    SessionOptions, SymbolRequest, Visibility,
+    SessionOptions, SymbolFlags, SymbolRequest, Visibility,
 };
 use crate::sync::Arc;
 
@@ -153,7 +153,11 @@ impl Jit {
     /// # Errors
     /// As [`lookup_in`](Self::lookup_in).
     pub fn address_of(&self, dylib: &JitDylib, name: &str) -> Result<ExecutorAddr> {
-        Ok(self.find(dylib, name)?.address)
+        let found = self.find(dylib, name)?;
+        if found.flags.contains(SymbolFlags::THREAD_LOCAL) {
+            return Ok(host::address_in_this_thread(ThreadLocal::from_address(found.address)));
+        }
+        Ok(found.address)
     }
 
     /// Links every object that has initialisers, of a dylib and of what it links against, and runs those that wait,

@@ -7,11 +7,13 @@ mod addr;
 mod name;
 mod pool;
 mod slots;
+mod thread_local;
 
 pub use addr::ExecutorAddr;
 pub use name::Name;
 pub use pool::Pool;
 pub(crate) use slots::Slots;
+pub use thread_local::ThreadLocal;
 
 /// Rounds up to a multiple of `align`, a power of two; `None` when that does not fit.
 pub(crate) fn align_up(value: u64, align: u64) -> Option<u64> {

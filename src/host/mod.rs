@@ -10,6 +10,8 @@
 //! - **H3** That initialisers, finalisers and exit handlers may run is part of the word given when code is first looked
 //!   up or initialised; none runs before that.
 //! - **H4** What a callback is handed as an untyped pointer is what its own caller, in the same file, has on its stack.
+//! - **H5** What the loader mapped of a library is read and written only while the `Library` is open, and only where the
+//!   file said that it would be.
 //!
 //! This room does not know dylibs, trackers or keys: what keeps memory alive is handed to it as an opaque box.
 
@@ -20,6 +22,8 @@ mod exit_hook;
 mod process;
 mod program;
 mod stack_end;
+mod thread_local_image;
+mod thread_locals;
 
 pub(crate) use call::run_initializer;
 pub use call::{Function, FunctionPointer};
@@ -27,6 +31,8 @@ pub(crate) use call_through::{CallThrough, ENTRY_SIZE, call_through_address};
 pub(crate) use exit_handlers::{ExitScope, atexit_capture_address, on_exit_capture_address, set_exit_status};
 pub(crate) use exit_hook::{ExitHook, exit_address};
 pub use process::LoadedLibrary;
-pub(crate) use process::find_symbol;
+pub(crate) use process::{ProcessSymbol, find_symbol};
 pub(crate) use program::{MainFunction, ProgramStart};
 pub(crate) use stack_end::at_stack_end;
+pub use thread_locals::{StaticPlace, ThreadLocalModule};
+pub(crate) use thread_locals::{address_in_this_thread, static_offset};

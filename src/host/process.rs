@@ -3,9 +3,10 @@
 use std::ffi::CString;
 use std::fmt;
 
-use crate::base::ExecutorAddr;
+use crate::base::{ExecutorAddr, ThreadLocal};
 use crate::error::{Error, ErrorKind};
-use crate::os;
+use crate::host::thread_locals::{find_variable, prefer_static_place};
+use crate::os::{self, SymbolKind};
 
 /// A shared library that was opened so that linked code finds its symbols. Closed when dropped.
 pub struct LoadedLibrary {
@@ -22,6 +23,7 @@ impl LoadedLibrary {
         let fail = |problem: String| Error::from(ErrorKind::File { path: name.to_string(), problem });
         let c_name = CString::new(name).map_err(|error| fail(error.to_string()))?;
         let library = os::Library::open(&c_name, true).map_err(fail)?;
+        prefer_static_place(&library);
         Ok(LoadedLibrary { name: name.to_string(), _library: library })
     }
 }
@@ -32,8 +34,29 @@ impl fmt::Debug for LoadedLibrary {
     }
 }
 
-/// The address of a symbol that the program, or a library that it has loaded, exports.
-pub(crate) fn find_symbol(name: &str) -> Option<ExecutorAddr> {
-    let name = CString::new(name).ok()?;
-    os::process_symbol(&name).map(ExecutorAddr::new)
+/// What the process knows of a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ProcessSymbol {
+    /// A function, for all that is known.
+    Function(ExecutorAddr),
+    /// Something else with an address.
+    Data(ExecutorAddr),
+    /// A thread-local variable.
+    ThreadLocal(ThreadLocal),
+}
+
+/// A symbol that the program, or a library that it has loaded, exports.
+pub(crate) fn find_symbol(name: &str) -> Option<ProcessSymbol> {
+    let c_name = CString::new(name).ok()?;
+    let kind = os::symbol_kind(name);
+    if kind == Some(SymbolKind::ThreadLocal) {
+        // Asked by name, it would be the calling thread's.
+        return find_variable(name).ok().map(ProcessSymbol::ThreadLocal);
+    }
+    let address = ExecutorAddr::new(os::process_symbol(&c_name)?);
+    Some(if kind == Some(SymbolKind::Function) {
+        ProcessSymbol::Function(address)
+    } else {
+        ProcessSymbol::Data(address)
+    })
 }

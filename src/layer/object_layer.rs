@@ -4,11 +4,15 @@ use std::fmt;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::base::{ExecutorAddr, Name};
+use crate::base::{ExecutorAddr, Name, ThreadLocal};
 use crate::error::Result;
+use crate::host;
 use crate::layer::memory_ledger::{MemoryLedger, Occupant};
 use crate::layer::plugin::{LinkHooks, LinkOrigin, LinkPlugin};
-use crate::link::{ExternalSymbol, InterfaceSymbol, LinkGraph, ObjectBuffer, ObjectInterface, PlacedLink, PlannedLink};
+use crate::layer::thread_locals::ThreadLocals;
+use crate::link::{
+    ExternalSymbol, FoundExternal, InterfaceSymbol, LinkGraph, ObjectBuffer, ObjectInterface, PlacedLink, PlannedLink,
+};
 use crate::memory::{Finalized, MemoryManager, MemoryUsage, Tenant};
 use crate::session::{
     JitDylib, LookupResult, MaterializationResponsibility, MaterializationUnit, RequiredState, ResourceKey,
@@ -25,9 +29,11 @@ pub struct ObjectLinkingLayer {
     objects_added: AtomicU64,
 }
 
-/// A linked object: 32 bytes that are held for each.
+/// A linked object: 40 bytes that are held for each.
 struct Module {
     memory: Box<dyn Finalized>,
+    /// Its block of thread-local variables, if it has one.
+    _thread_locals: Option<Box<ThreadLocals>>,
     /// The object's, shared with whoever else knows it.
     name: Arc<str>,
 }
@@ -160,7 +166,9 @@ impl MaterializationUnit for ObjectUnit {
         let plugins = self.layer.plugins.lock().clone();
         let mut hooks: Vec<_> = plugins.iter().map(|plugin| plugin.begin(&origin)).collect();
         match self.place(&mut responsibility, &mut hooks) {
-            Ok(placed) => look_up_externals(self.layer, responsibility, placed, hooks),
+            Ok((placed, thread_locals)) => {
+                look_up_externals(self.layer, responsibility, Pending { placed, thread_locals, hooks });
+            }
             Err(error) => responsibility.fail(error),
         }
     }
@@ -172,7 +180,7 @@ impl ObjectUnit {
         &self,
         responsibility: &mut MaterializationResponsibility,
         hooks: &mut [Box<dyn LinkHooks>],
-    ) -> Result<PlacedLink> {
+    ) -> Result<(PlacedLink, Option<Box<ThreadLocals>>)> {
         let owned: FxHashSet<Name> = responsibility.symbols().iter().map(|owed| owed.name.clone()).collect();
         let planned = PlannedLink::plan(
             self.name.clone(),
@@ -183,11 +191,19 @@ impl ObjectUnit {
                 claim_added(graph, responsibility)
             },
         )?;
-        let placed = planned.in_group(group_of(&responsibility.dylib())).allocate(&*self.layer.memory)?;
+        let mut placed = planned.in_group(group_of(&responsibility.dylib())).allocate(&*self.layer.memory)?;
+        let thread_locals = ThreadLocals::place(&mut placed)?;
         let addresses: FxHashMap<&str, ExecutorAddr> = placed.definitions().collect();
         responsibility.notify_resolved(|owed| addresses.get(owed.name.as_str()).copied())?;
-        Ok(placed)
+        Ok((placed, thread_locals))
     }
+}
+
+/// A link whose externals are being looked up.
+struct Pending {
+    placed: PlacedLink,
+    thread_locals: Option<Box<ThreadLocals>>,
+    hooks: Vec<Box<dyn LinkHooks>>,
 }
 
 /// Claims what plugins have added for others to see. What somebody else defined first becomes an external.
@@ -207,18 +223,13 @@ fn claim_added(graph: &mut LinkGraph, responsibility: &mut MaterializationRespon
     Ok(())
 }
 
-fn look_up_externals(
-    layer: Arc<ObjectLinkingLayer>,
-    responsibility: MaterializationResponsibility,
-    placed: PlacedLink,
-    hooks: Vec<Box<dyn LinkHooks>>,
-) {
+fn look_up_externals(layer: Arc<ObjectLinkingLayer>, responsibility: MaterializationResponsibility, pending: Pending) {
     // The names are in the graph, which goes along into the continuation: the lookup is done with them when it returns.
     let names: Vec<(String, bool)> =
-        placed.externals().map(|ExternalSymbol { name, required }| (name.to_string(), required)).collect();
+        pending.placed.externals().map(|external| (external.name.to_string(), external.required)).collect();
     let requests: Vec<_> = names.iter().map(|(name, required)| SymbolRequest { name, required: *required }).collect();
     responsibility.lookup(&requests, RequiredState::Resolved, move |responsibility, found| {
-        match found.and_then(|found| finish(&layer, &responsibility, placed, hooks, found)) {
+        match found.and_then(|found| finish(&layer, &responsibility, pending, found)) {
             // A failure to emit has failed the symbols; the memory is the tracker's, and goes with it.
             Ok(dependencies) => drop(responsibility.notify_emitted(dependencies)),
             Err(error) => responsibility.fail(error),
@@ -230,21 +241,35 @@ fn look_up_externals(
 fn finish(
     layer: &ObjectLinkingLayer,
     responsibility: &MaterializationResponsibility,
-    placed: PlacedLink,
-    hooks: Vec<Box<dyn LinkHooks>>,
+    pending: Pending,
     found: Vec<LookupResult>,
 ) -> Result<Vec<SymbolRef>> {
-    let addresses: Vec<ExecutorAddr> = found.iter().map(|result| result.address).collect();
-    let (linked, memory) = placed.finish(&addresses)?;
+    let Pending { placed, mut thread_locals, hooks } = pending;
+    let externals: Vec<FoundExternal> = placed.externals().zip(&found).map(found_external).collect();
+    let image = thread_locals.as_mut().and_then(|thread_locals| thread_locals.unfinished_image());
+    let (linked, memory) = placed.finish(&externals, image)?;
     let dylib = responsibility.dylib();
     // If the tracker is defunct, the closure is dropped unrun, and with it the memory.
     responsibility.with_resource_key(move |key| {
-        layer.held.record(&dylib, key, Module { memory, name: linked.name.clone() });
+        layer.held.record(&dylib, key, Module { memory, _thread_locals: thread_locals, name: linked.name.clone() });
         for hook in hooks {
             hook.record(key, &linked);
         }
     })?;
     Ok(found.into_iter().filter_map(|result| result.symbol).collect())
+}
+
+fn found_external((external, found): (ExternalSymbol<'_>, &LookupResult)) -> FoundExternal {
+    let is_thread_local = found.flags.contains(SymbolFlags::THREAD_LOCAL);
+    let static_offset = || {
+        let variable = ThreadLocal::from_address(found.address);
+        if external.needs_static_place { host::static_offset(variable, external.name) } else { None }
+    };
+    FoundExternal {
+        address: found.address,
+        is_callable: found.flags.contains(SymbolFlags::CALLABLE),
+        thread_local: is_thread_local.then(static_offset),
+    }
 }
 
 /// What an object promises: its global definitions, and a symbol without address for its initialisers. An object that
@@ -266,6 +291,7 @@ fn flags_of(symbol: &InterfaceSymbol) -> SymbolFlags {
         (symbol.is_exported, SymbolFlags::EXPORTED),
         (symbol.is_callable, SymbolFlags::CALLABLE),
         (symbol.is_absolute, SymbolFlags::ABSOLUTE),
+        (symbol.is_thread_local, SymbolFlags::THREAD_LOCAL),
     ];
     set.into_iter().filter(|(is_set, _)| *is_set).fold(SymbolFlags::NONE, |flags, (_, flag)| flags | flag)
 }

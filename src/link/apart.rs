@@ -55,5 +55,6 @@ fn is_candidate(graph: &LinkGraph, id: BlockId) -> bool {
 
 /// Whether an edge's value fits wherever its symbol is.
 fn reaches_anything(kind: EdgeKind) -> bool {
+    // Thread-local blocks are no candidates, whatever refers to them.
     kind == EdgeKind::Pointer64 || kind.is_size()
 }

@@ -5,7 +5,7 @@
 //! stays, which wastes bytes and breaks nothing. `DW.ref.*` symbols stay private to their object: they are no identity
 //! that two objects need to agree on, and sharing them would tie the unwind tables of unrelated trackers together.
 
-use crate::link::graph::{Binding, Definition, LinkGraph, SymbolIndex, Text};
+use crate::link::graph::{Binding, Definition, LinkGraph, Text};
 
 /// Turns global definitions that `is_owned` denies into externals, and drops groups that have lost all of theirs.
 pub(crate) fn claim(graph: &mut LinkGraph, is_owned: impl Fn(&str) -> bool) {
@@ -35,14 +35,7 @@ pub(crate) fn claim(graph: &mut LinkGraph, is_owned: impl Fn(&str) -> bool) {
     for block in &mut graph.blocks {
         block.is_dropped |= block.group.is_some_and(is_lost);
     }
-    for index in 0..graph.symbols.len() {
-        let symbol = SymbolIndex(index as u32);
-        if let Definition::Block(block, _) = graph.definition(symbol)
-            && graph.blocks[block.0 as usize].is_dropped
-        {
-            graph.symbols[index].definition = Definition::Nowhere;
-        }
-    }
+    graph.forget_dropped();
 }
 
 /// Whether a global symbol is nobody else's business.

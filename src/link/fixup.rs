@@ -3,11 +3,11 @@
 //! Every write is into the block's own bytes, which were checked to hold it when the object was read. Branches go
 //! straight where the displacement allows and through their stub where not; GOT loads likewise are rewritten or left.
 
-use crate::base::{ExecutorAddr, Pool};
+use crate::base::{ExecutorAddr, Pool, ThreadLocal};
 use crate::error::{Error, LinkFault};
 use crate::link::graph::{Block, BlockId, Definition, Edge, LinkGraph, Places, Role, SymbolIndex};
 use crate::link::tables::{SLOT, Tables};
-use crate::link::x86_64::{self, EdgeKind, STUB, STUB_FIELD};
+use crate::link::x86_64::{self, EdgeKind, STUB, STUB_FIELD, ThreadLocalEntry};
 use crate::memory::InFlight;
 
 /// A graph whose every address is known.
@@ -15,13 +15,25 @@ pub(crate) struct Fixup<'a> {
     pub(crate) graph: &'a LinkGraph,
     pub(crate) tables: &'a Tables,
     pub(crate) places: &'a Places,
-    /// By symbol: the address of those that are external.
-    pub(crate) externals: &'a [ExecutorAddr],
+    /// By symbol: what was found for those that are external.
+    pub(crate) externals: &'a [FoundExternal],
+}
+
+/// What was found for an external.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FoundExternal {
+    /// Its address; null if it was not found and need not be.
+    pub address: ExecutorAddr,
+    /// Whether it is known to be a function: then a stub may stand for it where it is out of reach.
+    pub is_callable: bool,
+    /// If it is thread-local: its distance from the thread pointer where that was asked for and can be had. Its address is a
+    /// [`ThreadLocal`](crate::base::ThreadLocal) then.
+    pub thread_local: Option<Option<i64>>,
 }
 
 impl Fixup<'_> {
     /// Writes everything into `memory`.
-    pub(crate) fn apply(&self, memory: &mut dyn InFlight) -> Result<(), Error> {
+    pub(crate) fn apply(&self, memory: &mut dyn InFlight, image: Option<&mut [u8]>) -> Result<(), Error> {
         // Held apart from the graph's own handle, so that asking a holder for its bytes is done once per link.
         let object = self.graph.bytes.clone();
         let object: &[u8] = &object;
@@ -43,7 +55,52 @@ impl Fixup<'_> {
             }
         }
         self.apply_apart(object, memory)?;
+        if let Some(image) = image {
+            self.apply_thread_locals(object, image, |_| true)?;
+        }
         self.fill_tables(memory)
+    }
+
+    /// What every thread's copy begins as, as far as it is known before externals are: with the edges to the object's own
+    /// definitions. The first edge to another, if there is one.
+    pub(crate) fn own_image(&self, image: &mut [u8]) -> Result<Option<Edge>, Error> {
+        let object = self.graph.bytes.clone();
+        let mut left = None;
+        self.apply_thread_locals(&object, image, |edge| {
+            let is_known = self.graph.definition(edge.symbol) != Definition::External;
+            if !is_known {
+                left.get_or_insert(*edge);
+            }
+            is_known
+        })?;
+        Ok(left)
+    }
+
+    fn apply_thread_locals(
+        &self,
+        object: &[u8],
+        image: &mut [u8],
+        mut is_known: impl FnMut(&Edge) -> bool,
+    ) -> Result<(), Error> {
+        let blocks = self.graph.blocks().filter(|(_, block)| block.role == Role::ThreadLocal && !block.is_dropped);
+        for (id, block) in blocks {
+            let Some(content) = self.graph.content_in(object, block) else { continue };
+            let bytes = &mut image[block.offset as usize..block.offset as usize + content.len()];
+            bytes.copy_from_slice(content);
+            for edge in self.graph.edges(id) {
+                if edge.kind.depends_on_place() {
+                    return Err(self.refuse(
+                        id,
+                        edge,
+                        format!("{} in what every thread has a copy of", edge.kind.name()),
+                    ));
+                }
+                if is_known(edge) {
+                    self.edge(id, block, edge, ExecutorAddr::NULL, bytes)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// As above, for what is in no segment.
@@ -80,6 +137,7 @@ impl Fixup<'_> {
             return self.refer_nowhere(id, block, edge, field);
         }
         let target = self.address(edge.symbol);
+        self.check_kind(id, edge)?;
         let to_target = wide(target) + i128::from(edge.addend) - wide(place);
         if let (Ok(displacement), Ok(word)) = (i64::try_from(to_target), <&mut [u8; 4]>::try_from(&mut *field))
             && edge.addend == -4
@@ -87,46 +145,68 @@ impl Fixup<'_> {
         {
             return Ok(());
         }
-        let value = self.value(edge, target, to_target, place);
+        let mut value = self.value(id, edge, target, to_target, place)?;
         if let Some((min, max)) = edge.kind.range()
             && !(min..=max).contains(&value)
         {
-            return Err(self.out_of_range(id, edge, target, value, min, max));
+            let stub = self.stub_instead(edge, place).filter(|value| (min..=max).contains(value));
+            value = stub.ok_or_else(|| self.out_of_range(id, edge, target, value, min, max))?;
         }
         field.copy_from_slice(&value.to_le_bytes()[..edge.kind.width()]);
         Ok(())
     }
 
-    fn value(&self, edge: &Edge, target: ExecutorAddr, to_target: i128, place: ExecutorAddr) -> i128 {
+    fn value(
+        &self,
+        id: BlockId,
+        edge: &Edge,
+        target: ExecutorAddr,
+        to_target: i128,
+        place: ExecutorAddr,
+    ) -> Result<i128, Error> {
         use EdgeKind::*;
         let addend = i128::from(edge.addend);
         let got = || self.tables.got().map_or(0, |got| wide(self.graph.block_address(got, self.places)));
         // Tables were built from these very edges: a slot that an edge needs is there.
         let slot = || got() + i128::from(self.tables.slot(edge.symbol).unwrap_or(0));
-        match edge.kind {
+        Ok(match edge.kind {
             Pointer64 => i128::from(target.value().wrapping_add_signed(edge.addend)),
             Pointer32 | Pointer32Signed | Pointer16 | Pointer8 => signed_low(target, edge.kind) + addend,
-            Delta64 | Delta32 | Delta16 | Delta8 => to_target,
-            Branch32 => self.branch(edge, to_target, place),
-            GotLoad32 | GotLoad32Relaxable | GotLoad32RexRelaxable | GotLoad64 => slot() + addend - wide(place),
+            Delta64 | Delta32 | Delta16 | Delta8 | Branch32 => to_target,
+            GotLoad32 | GotLoad32Relaxable | GotLoad32RexRelaxable | GotLoad32Apx | GotLoad64 => {
+                slot() + addend - wide(place)
+            }
             GotSlot64 | GotSlot32 => slot() + addend - got(),
             GotOffset64 => wide(target) + addend - got(),
             GotBase32 | GotBase64 => got() + addend - wide(place),
             Size32 | Size64 => i128::from(self.graph.symbols[edge.symbol.0 as usize].size) + addend,
-        }
+            ThreadLocalPair32 | ThreadLocalBlock32 | StaticLoad32 | ThreadLocalDescriptor32 => {
+                let entry = edge.kind.thread_local_entry();
+                let offset = entry.and_then(|entry| self.tables.thread_local(edge.symbol, entry)).unwrap_or(0);
+                got() + i128::from(offset) + addend - wide(place)
+            }
+            ThreadLocalOffset32 | ThreadLocalOffset64 => i128::from(self.variable(edge.symbol).at.offset) + addend,
+            StaticOffset32 | StaticOffset64 => {
+                let distance = self.variable(edge.symbol).static_offset;
+                i128::from(distance.ok_or_else(|| self.not_static(id, edge))?) + addend
+            }
+        })
     }
 
-    /// To the target where it is in reach, to its stub where not.
-    fn branch(&self, edge: &Edge, to_target: i128, place: ExecutorAddr) -> i128 {
-        if i32::try_from(to_target).is_ok() {
-            return to_target;
+    /// What stands for a function that is out of reach: its stub, for a branch to anything and for the address of what is
+    /// known to be a function.
+    fn stub_instead(&self, edge: &Edge, place: ExecutorAddr) -> Option<i128> {
+        use EdgeKind::*;
+        let is_callable = || self.externals.get(edge.symbol.index()).is_some_and(|found| found.is_callable);
+        if edge.kind != Branch32 && !is_callable() {
+            return None;
         }
-        match (self.tables.stubs(), self.tables.stub(edge.symbol)) {
-            (Some(stubs), Some(offset)) => {
-                let stub = self.graph.block_address(stubs, self.places).offset(offset);
-                wide(stub) + i128::from(edge.addend) - wide(place)
-            }
-            _ => to_target,
+        let (stubs, offset) = (self.tables.stubs()?, self.tables.stub(edge.symbol)?);
+        let value = wide(self.graph.block_address(stubs, self.places).offset(offset)) + i128::from(edge.addend);
+        match edge.kind {
+            Branch32 | Delta32 => Some(value - wide(place)),
+            Pointer32 | Pointer32Signed => Some(value),
+            _ => None,
         }
     }
 
@@ -145,6 +225,102 @@ impl Fixup<'_> {
         }))
     }
 
+    /// Thread-local variables are referred to as such, and nothing else is.
+    fn check_kind(&self, id: BlockId, edge: &Edge) -> Result<(), Error> {
+        let is_variable = match self.graph.definition(edge.symbol) {
+            Definition::Block(block, _) => self.graph.blocks[block.index()].role == Role::ThreadLocal,
+            Definition::External => {
+                self.externals.get(edge.symbol.index()).is_some_and(|found| found.thread_local.is_some())
+            }
+            Definition::Absolute(_) | Definition::Nowhere => false,
+        };
+        let asks_for_block = edge.kind == EdgeKind::ThreadLocalBlock32;
+        if is_variable == edge.kind.is_thread_local() && !asks_for_block
+            || asks_for_block && self.places.thread_locals.is_some()
+        {
+            return Ok(());
+        }
+        let what = match (asks_for_block, is_variable) {
+            (true, _) => "{} in an object without thread-local sections",
+            (false, true) => "{} to a thread-local variable",
+            (false, false) => "{} to a symbol that is no thread-local variable",
+        };
+        Err(self.refuse(id, edge, what.replace("{}", edge.kind.name())))
+    }
+
+    /// Where a thread-local variable is.
+    fn variable(&self, symbol: SymbolIndex) -> Variable {
+        let own = self.places.thread_locals.as_ref();
+        match (self.graph.definition(symbol), own) {
+            (Definition::Block(block, offset), Some(own)) => {
+                let offset = self.graph.blocks[block.index()].offset + offset;
+                let at = ThreadLocal { module: own.module, offset: offset as u32 };
+                Variable { at, static_offset: own.static_offset.map(|start| start + offset as i64) }
+            }
+            _ => {
+                let found = self.externals.get(symbol.index()).copied().unwrap_or_default();
+                let at = ThreadLocal::from_address(found.address);
+                Variable { at, static_offset: found.thread_local.flatten() }
+            }
+        }
+    }
+
+    fn not_static(&self, id: BlockId, edge: &Edge) -> Error {
+        let what = format!(
+            "{} to a variable without a place at a fixed distance from the thread pointer: the C library has no room left              for it there; compile with -fPIC and without -ftls-model",
+            edge.kind.name()
+        );
+        self.refuse(id, edge, what)
+    }
+
+    fn refuse(&self, id: BlockId, edge: &Edge, what: String) -> Error {
+        self.graph.fault(LinkFault::Unsupported {
+            what,
+            section: self.graph.block_name(id).to_string(),
+            offset: edge.offset.into(),
+            symbol: self.graph.symbol_name(edge.symbol).to_string(),
+        })
+    }
+
+    /// What thread-local variables have in the GOT.
+    fn fill_thread_locals(&self, got: ExecutorAddr, bytes: &mut [u8]) -> Result<(), Error> {
+        for (symbol, entry, offset) in self.tables.thread_locals() {
+            let at = offset as usize;
+            let mut put = |index: usize, word: u64| {
+                bytes[at + index * SLOT..at + (index + 1) * SLOT].copy_from_slice(&word.to_le_bytes());
+            };
+            let variable = self.variable(symbol);
+            match entry {
+                ThreadLocalEntry::Pair => {
+                    put(0, variable.at.module.into());
+                    put(1, variable.at.offset.into());
+                }
+                ThreadLocalEntry::Block => put(0, self.places.thread_locals.map_or(0, |own| own.module.into())),
+                ThreadLocalEntry::StaticOffset => {
+                    put(0, variable.static_offset.ok_or_else(|| self.not_static_slot(symbol))? as u64);
+                }
+                ThreadLocalEntry::Descriptor => {
+                    let function =
+                        self.graph.descriptor_function.map_or(ExecutorAddr::NULL, |function| self.address(function));
+                    put(0, function.value());
+                    put(1, got.offset(offset + 2 * SLOT as u64).value());
+                    put(2, variable.at.module.into());
+                    put(3, variable.at.offset.into());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn not_static_slot(&self, symbol: SymbolIndex) -> Error {
+        let is_it = |edge: &&Edge| edge.symbol == symbol && edge.kind == EdgeKind::StaticLoad32;
+        let place = self.graph.blocks().find_map(|(id, _)| Some((id, self.graph.edges(id).iter().find(is_it)?)));
+        match place {
+            Some((id, edge)) => self.not_static(id, edge),
+            None => self.graph.fault(LinkFault::Malformed("a slot that nobody asked for".to_string())),
+        }
+    }
+
     /// GOT slots hold addresses; stubs jump through their slot.
     fn fill_tables(&self, memory: &mut dyn InFlight) -> Result<(), Error> {
         let Some(got) = self.tables.got() else { return Ok(()) };
@@ -153,6 +329,7 @@ impl Fixup<'_> {
         for (symbol, slot) in self.tables.slots.iter().zip(segment[start..].chunks_exact_mut(SLOT)) {
             slot.copy_from_slice(&self.address(*symbol).value().to_le_bytes());
         }
+        self.fill_thread_locals(self.graph.block_address(got, self.places), &mut segment[start..])?;
         let Some(stubs) = self.tables.stubs() else { return Ok(()) };
         let start = self.graph.blocks[stubs.0 as usize].offset as usize;
         let (got, stubs) = (self.graph.block_address(got, self.places), self.graph.block_address(stubs, self.places));
@@ -173,7 +350,9 @@ impl Fixup<'_> {
         match self.graph.definition(symbol) {
             Definition::Block(block, offset) => self.graph.block_address(block, self.places).offset(offset),
             Definition::Absolute(value) => ExecutorAddr::new(value),
-            Definition::External => self.externals.get(symbol.0 as usize).copied().unwrap_or_default(),
+            Definition::External => {
+                self.externals.get(symbol.0 as usize).map_or(ExecutorAddr::NULL, |found| found.address)
+            }
             Definition::Nowhere => ExecutorAddr::NULL,
         }
     }
@@ -201,7 +380,14 @@ impl Fixup<'_> {
 }
 
 fn is_in_segment(block: &Block) -> bool {
-    !block.is_dropped && !block.is_apart()
+    !block.is_dropped && !block.is_apart() && block.role != Role::ThreadLocal
+}
+
+/// A thread-local variable.
+struct Variable {
+    at: ThreadLocal,
+    /// From the thread pointer.
+    static_offset: Option<i64>,
 }
 
 fn wide(address: ExecutorAddr) -> i128 {

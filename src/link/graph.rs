@@ -17,6 +17,7 @@ use std::ops::Range;
 use crate::base::{ExecutorAddr, Pool};
 use crate::error::{Error, ErrorKind, LinkFault};
 use crate::link::buffer::ObjectBuffer;
+use crate::link::thread_locals::ThreadLocalPlace;
 use crate::link::x86_64::EdgeKind;
 use crate::sync::Arc;
 
@@ -29,6 +30,10 @@ pub struct LinkGraph {
     pub(crate) edges: Vec<Edge>,
     /// Number of section groups; blocks name theirs.
     pub(crate) group_count: u32,
+    /// Symbols whose definition is the resolver of an indirect function, until they have stubs.
+    pub(crate) indirect: Vec<SymbolIndex>,
+    /// The function behind the descriptors of thread-local variables, if there are any.
+    pub(crate) descriptor_function: Option<SymbolIndex>,
 }
 
 /// Position of a block.
@@ -54,7 +59,13 @@ pub struct Block {
     pub(crate) role: Role,
     /// The section group that it belongs to.
     pub(crate) group: Option<u32>,
-    /// Dropped with its group: not laid out, not copied.
+    /// The section that it says something about: lives and dies with that one.
+    pub(crate) linked_to: Option<BlockId>,
+    /// Kept, whoever refers to it.
+    pub(crate) is_retained: bool,
+    /// The block that must stand behind it: of the same name, when somebody asks for that name's bounds.
+    pub(crate) followed_by: Option<BlockId>,
+    /// Dropped with its group, or because nothing leads to it: not laid out, not copied.
     pub(crate) is_dropped: bool,
     /// Offset in its pool's segment, from layout on.
     pub(crate) offset: u64,
@@ -68,6 +79,8 @@ pub(crate) struct Places {
     pub(crate) segments: [ExecutorAddr; 3],
     /// Its sections apart.
     pub(crate) apart: Vec<ExecutorAddr>,
+    /// Its thread-local block, if it has one: known a little later than the others.
+    pub(crate) thread_locals: Option<ThreadLocalPlace>,
 }
 
 /// What the linker must do with a block beyond copying it.
@@ -75,7 +88,13 @@ pub(crate) struct Places {
 pub(crate) enum Role {
     Plain,
     EhFrame,
-    Initializers { kind: super::InitializerKind, priority: u32, backward: bool },
+    /// Part of what every thread gets a copy of.
+    ThreadLocal,
+    Initializers {
+        kind: super::InitializerKind,
+        priority: u32,
+        backward: bool,
+    },
 }
 
 /// Where a block's bytes come from.
@@ -116,7 +135,7 @@ pub enum Definition {
     Absolute(u64),
     /// Elsewhere: looked up by name.
     External,
-    /// In a section that is not in memory, or was dropped with its group.
+    /// In a section that is not in memory, or was dropped.
     Nowhere,
 }
 
@@ -175,7 +194,7 @@ impl Block {
         matches!(self.content, Content::Made(_))
     }
 
-    /// Whether it was dropped with its section group: then it takes no memory.
+    /// Whether it was dropped with its section group, or because nothing leads to it: then it takes no memory.
     pub fn is_dropped(&self) -> bool {
         self.is_dropped
     }
@@ -184,7 +203,7 @@ impl Block {
     pub fn initializer_list(&self) -> Option<(super::InitializerKind, u32)> {
         match self.role {
             Role::Initializers { kind, priority, .. } => Some((kind, priority)),
-            Role::Plain | Role::EhFrame => None,
+            Role::Plain | Role::EhFrame | Role::ThreadLocal => None,
         }
     }
 }
@@ -258,6 +277,27 @@ impl LinkGraph {
             align,
             first..self.edges.len() as u32,
         )
+    }
+
+    /// Gives a block that was added empty its bytes and edges: for bytes that refer to themselves.
+    pub(crate) fn fill_block(&mut self, id: BlockId, content: Vec<u8>, edges: &[Edge]) {
+        let first = self.edges.len() as u32;
+        self.edges.extend_from_slice(edges);
+        let block = &mut self.blocks[id.index()];
+        block.size = content.len() as u64;
+        block.content = Content::Made(content);
+        block.edges = first..first + edges.len() as u32;
+    }
+
+    /// Symbols of dropped blocks are nowhere.
+    pub(crate) fn forget_dropped(&mut self) {
+        for symbol in &mut self.symbols {
+            if let Definition::Block(block, _) = symbol.definition
+                && self.blocks[block.index()].is_dropped
+            {
+                symbol.definition = Definition::Nowhere;
+            }
+        }
     }
 
     /// Adds an external that the object itself does not name.
@@ -346,6 +386,9 @@ impl LinkGraph {
             edges,
             role: Role::Plain,
             group: None,
+            linked_to: None,
+            is_retained: false,
+            followed_by: None,
             is_dropped: false,
             offset: 0,
             apart: None,

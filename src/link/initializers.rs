@@ -42,6 +42,9 @@ pub(crate) fn classify(section: &str) -> Option<(InitializerKind, u32, Direction
         (".ctors", InitializerKind::Init, Direction::Backward),
         (".dtors", InitializerKind::Fini, Direction::Backward),
     ];
+    if section == ".preinit_array" {
+        return Some((InitializerKind::Init, 0, Direction::Forward)); // ahead of all others of its module
+    }
     for (name, kind, direction) in lists {
         let Some(suffix) = section.strip_prefix(name) else { continue };
         let number = match suffix.strip_prefix('.') {

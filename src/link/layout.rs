@@ -3,20 +3,26 @@
 //! Within a pool, blocks stand in the object's order, zero-fill behind everything that has bytes, so that a large
 //! `.bss` is a tail that fresh memory already is. What may live apart is in no pool's segment.
 
+use std::iter;
+
 use crate::base::{Pool, align_up};
 use crate::error::{Error, LinkFault};
 use crate::link::apart;
 use crate::link::frames;
-use crate::link::graph::{BlockId, Content, LinkGraph, Role};
+use crate::link::graph::{BlockId, Content, Definition, LinkGraph, Role};
+use crate::link::thread_locals;
+use crate::link::x86_64::EdgeKind;
 use crate::memory::{ApartRequest, SegmentPlan, SegmentRequest};
 
 /// Gives every block its offset; what to ask of memory.
 pub(crate) fn assign(graph: &mut LinkGraph) -> Result<SegmentPlan, Error> {
     let mut plan = SegmentPlan { apart: set_apart(graph), ..SegmentPlan::default() };
+    let order = order(graph);
     for is_zero in [false, true] {
-        for index in 0..graph.blocks.len() {
-            let block = &mut graph.blocks[index];
-            if block.is_dropped || block.is_apart() || matches!(block.content, Content::Zero) != is_zero {
+        for id in &order {
+            let block = &mut graph.blocks[id.index()];
+            let is_elsewhere = block.is_apart() || block.role == Role::ThreadLocal;
+            if block.is_dropped || is_elsewhere || matches!(block.content, Content::Zero) != is_zero {
                 continue;
             }
             let segment = &mut plan.segments[block.pool.index()];
@@ -35,10 +41,25 @@ pub(crate) fn assign(graph: &mut LinkGraph) -> Result<SegmentPlan, Error> {
     }
     let eh_frames = graph.blocks.iter().filter(|block| block.role == Role::EhFrame && !block.is_dropped);
     plan.frame_count = eh_frames.filter_map(|block| graph.content(block)).map(frames::count_records).sum();
+    plan.low = thread_locals::live_edges(graph).any(|edge| must_be_low(edge.kind, graph.definition(edge.symbol)));
     if plan.segment(Pool::Code).size == 0 {
         plan.frame_count = 0;
     }
     Ok(plan)
+}
+
+/// The object's order, but for those that must follow another.
+fn order(graph: &LinkGraph) -> Vec<BlockId> {
+    let ids = || graph.blocks().map(|(id, _)| id);
+    if graph.blocks.iter().all(|block| block.followed_by.is_none()) {
+        return ids().collect();
+    }
+    let mut is_follower = vec![false; graph.blocks.len()];
+    for follower in graph.blocks.iter().filter_map(|block| block.followed_by) {
+        is_follower[follower.index()] = true;
+    }
+    let heads = ids().filter(|id| !is_follower[id.index()]);
+    heads.flat_map(|head| iter::successors(Some(head), |id| graph.blocks[id.index()].followed_by)).collect()
 }
 
 /// Numbers the blocks that live apart; what to ask for them.
@@ -50,6 +71,12 @@ fn set_apart(graph: &mut LinkGraph) -> Vec<ApartRequest> {
         ApartRequest { size: block.size, align: block.align, is_read_only: block.pool == Pool::ReadOnly }
     };
     chosen.into_iter().enumerate().map(request).collect()
+}
+
+/// Whether an edge's field takes only addresses below 2 GiB, of which its symbol is not known to be one.
+fn must_be_low(kind: EdgeKind, definition: Definition) -> bool {
+    matches!(kind, EdgeKind::Pointer32 | EdgeKind::Pointer32Signed)
+        && matches!(definition, Definition::Block(..) | Definition::External)
 }
 
 fn place(segment: &SegmentRequest, size: u64, align: u64) -> Option<(u64, u64)> {

@@ -6,9 +6,11 @@
 //! |---|---|---|
 //! | read | `elf/read.rs` | blocks, symbols and edges stand in arrays; names and contents are ranges of the object |
 //! | claim | `claim.rs` | definitions that others made are externals; section groups without a claimed symbol are gone |
+//! | services of a linker | `indirect.rs`, `bounds.rs` | indirect functions have stubs, bounds of sections are defined |
 //! | *plugins may add blocks and define externals* | | *no new symbols after this* |
-//! | tables | `tables.rs` | every GOT slot and stub that an edge may need has a place |
-//! | layout | `layout.rs`, `apart.rs` | every block has an offset in its pool's segment, or a place apart; the plan is known |
+//! | prune | `prune.rs` | what nothing leads to is gone |
+//! | tables | `tables.rs`, `thread_locals.rs` | every GOT slot and stub that an edge may need has a place |
+//! | layout | `layout.rs`, `apart.rs`, `thread_locals.rs` | every block has an offset in its pool's segment or the thread-local block, or a place apart; the plan is known |
 //! | *memory is allocated; addresses of definitions are final* | | |
 //! | *externals are looked up* | | |
 //! | fix up | `fixup.rs`, `x86_64.rs` | contents copied, edges applied, branches and GOT loads relaxed by displacement |
@@ -22,22 +24,28 @@
 //! This room does not look symbols up, does not allocate, and runs nothing.
 
 mod apart;
+mod bounds;
 mod buffer;
 mod claim;
 mod elf;
 mod fixup;
 mod frames;
 mod graph;
+mod indirect;
 mod initializers;
 mod layout;
 mod pipeline;
+mod prune;
 mod tables;
+mod thread_locals;
 mod x86_64;
 
 pub use apart::APART_THRESHOLD;
 pub use buffer::ObjectBuffer;
 pub use elf::{InterfaceSymbol, ObjectInterface};
+pub use fixup::FoundExternal;
 pub use graph::{Block, BlockId, Definition, Edge, LinkGraph, Symbol, SymbolIndex};
 pub use initializers::{Initializer, InitializerKind};
 pub use pipeline::{ExternalSymbol, LinkedObject, PlacedLink, PlannedLink};
+pub use thread_locals::{ThreadLocalPlace, ThreadLocalPlan};
 pub use x86_64::EdgeKind;

@@ -6,17 +6,21 @@
 //!
 //! Each state consumes the one before. Dropping any of them abandons the link and gives its memory back.
 
-use crate::base::{ExecutorAddr, Pool};
+use crate::base::{ExecutorAddr, Pool, ThreadLocal};
 use crate::error::{LinkFault, MemoryFault, Result};
+use crate::link::bounds;
 use crate::link::buffer::ObjectBuffer;
 use crate::link::claim;
 use crate::link::elf;
-use crate::link::fixup::Fixup;
+use crate::link::fixup::{Fixup, FoundExternal};
 use crate::link::frames;
 use crate::link::graph::{Binding, Definition, LinkGraph, Places, Role, SymbolIndex};
+use crate::link::indirect;
 use crate::link::initializers::Initializer;
 use crate::link::layout;
+use crate::link::prune;
 use crate::link::tables::Tables;
+use crate::link::thread_locals::{self, ThreadLocalPlace, ThreadLocalPlan, live_edges};
 use crate::memory::{ApartRequest, Finalized, InFlight, MemoryManager, SegmentPlan};
 use crate::sync::Arc;
 
@@ -25,6 +29,7 @@ pub struct PlannedLink {
     graph: LinkGraph,
     tables: Tables,
     plan: SegmentPlan,
+    thread_locals: Option<ThreadLocalPlan>,
 }
 
 /// A link whose own addresses are known.
@@ -33,7 +38,8 @@ pub struct PlacedLink {
     tables: Tables,
     places: Places,
     memory: Box<dyn InFlight>,
-    externals: Vec<SymbolIndex>,
+    externals: Vec<External>,
+    thread_locals: Option<ThreadLocalPlan>,
 }
 
 /// A symbol that the link needs from elsewhere.
@@ -43,6 +49,8 @@ pub struct ExternalSymbol<'a> {
     pub name: &'a str,
     /// Whether the link fails without it; otherwise its address is null.
     pub required: bool,
+    /// Whether its distance from the thread pointer is asked for.
+    pub needs_static_place: bool,
 }
 
 /// What a finished link has to tell.
@@ -69,13 +77,22 @@ impl PlannedLink {
         let mut graph = elf::read_graph(name, bytes)?;
         // Definitions that others made become externals.
         claim::claim(&mut graph, is_owned);
+        // What the object asks of the linker itself: stubs of indirect functions, bounds of its sections.
+        indirect::build_stubs(&mut graph);
+        let bounded = bounds::find(&graph)?;
+        bounds::define(&mut graph, &bounded);
+        thread_locals::define_module_base(&mut graph);
         // Plugins: the last chance to add blocks and symbols.
         prepare(&mut graph)?;
+        // What nothing leads to is gone.
+        prune::prune(&mut graph);
         // Room for every slot and stub that an edge may need.
+        thread_locals::add_descriptor_function(&mut graph);
         let tables = Tables::build(&mut graph);
-        // Offsets, and what to ask of memory.
+        // Offsets, and what to ask of memory and of the C library.
+        let thread_locals = thread_locals::assign(&mut graph)?;
         let plan = layout::assign(&mut graph)?;
-        Ok(PlannedLink { graph, tables, plan })
+        Ok(PlannedLink { graph, tables, plan, thread_locals })
     }
 
     /// The same link, as one of those that belong together: see [`SegmentPlan::group`].
@@ -118,16 +135,57 @@ impl PlannedLink {
         let segments = Pool::ALL.map(|pool| memory.address(pool));
         let apart = places_apart(&self.plan, &mut *memory)?;
         let externals = externals(&self.graph);
-        let places = Places { segments, apart };
-        Ok(PlacedLink { graph: self.graph, tables: self.tables, places, memory, externals })
+        let places = Places { segments, apart, thread_locals: None };
+        let PlannedLink { graph, tables, thread_locals, .. } = self;
+        Ok(PlacedLink { graph, tables, places, memory, externals, thread_locals })
     }
 }
 
 impl PlacedLink {
-    /// The global definitions and their addresses.
+    /// What the thread-local block needs, if there is one: [`place_thread_locals`](Self::place_thread_locals) says what it
+    /// got, before the definitions are asked for.
+    pub fn thread_local_plan(&self) -> Option<&ThreadLocalPlan> {
+        self.thread_locals.as_ref()
+    }
+
+    /// What every thread's copy of the block begins as, without what depends on externals; and whether nothing does. The
+    /// rest is zero.
+    ///
+    /// # Errors
+    /// A relocation that cannot stand there.
+    pub fn thread_local_image(&self) -> Result<(Vec<u8>, bool)> {
+        let mut image = vec![0; self.thread_locals.map_or(0, |plan| plan.image_size as usize)];
+        let fixup = Fixup { graph: &self.graph, tables: &self.tables, places: &self.places, externals: &[] };
+        let left = fixup.own_image(&mut image)?;
+        // The C library fills such a block in for all threads when it is loaded: before externals are known.
+        if let (Some(edge), true) = (left, self.thread_locals.is_some_and(|plan| plan.is_static)) {
+            return Err(self.graph.fault(LinkFault::Unsupported {
+                what: format!(
+                    "{} to another object's symbol in a thread-local variable of a static model; compile with -fPIC",
+                    edge.kind.name()
+                ),
+                section: ".tdata".to_string(),
+                offset: edge.offset.into(),
+                symbol: self.graph.symbol_name(edge.symbol).to_string(),
+            }));
+        }
+        let is_whole = left.is_none();
+        Ok((image, is_whole))
+    }
+
+    /// Where the thread-local block is.
+    pub fn place_thread_locals(&mut self, place: ThreadLocalPlace) {
+        self.places.thread_locals = Some(place);
+    }
+
+    /// The global definitions and their addresses; of thread-local ones, what they have for an address.
     pub fn definitions(&self) -> impl Iterator<Item = (&str, ExecutorAddr)> {
         self.graph.symbols().filter(|(_, symbol)| symbol.binding != Binding::Local).filter_map(|(index, symbol)| {
             let address = match symbol.definition {
+                Definition::Block(block, offset) if self.graph.blocks[block.index()].role == Role::ThreadLocal => {
+                    let offset = (self.graph.blocks[block.index()].offset + offset) as u32;
+                    ThreadLocal { module: self.places.thread_locals?.module, offset }.to_address()
+                }
                 Definition::Block(block, offset) => self.graph.block_address(block, &self.places).offset(offset),
                 Definition::Absolute(value) => ExecutorAddr::new(value),
                 Definition::External | Definition::Nowhere => return None,
@@ -141,18 +199,23 @@ impl PlacedLink {
         external_symbols(&self.graph, self.externals.iter().copied())
     }
 
-    /// Fixes everything up with the externals' addresses, in their order, and seals the memory.
+    /// Fixes everything up with what was found for the externals, in their order, and seals the memory. `image` is the
+    /// image of the thread-local block, if that is not whole yet.
     ///
     /// # Errors
     /// A relocation out of range, malformed unwind tables; the memory is given back.
-    pub fn finish(mut self, external_addresses: &[ExecutorAddr]) -> Result<(LinkedObject, Box<dyn Finalized>)> {
-        let mut by_symbol = vec![ExecutorAddr::NULL; self.graph.symbols.len()];
-        for (index, address) in self.externals.iter().zip(external_addresses) {
-            by_symbol[index.0 as usize] = *address;
+    pub fn finish(
+        mut self,
+        found: &[FoundExternal],
+        image: Option<&mut [u8]>,
+    ) -> Result<(LinkedObject, Box<dyn Finalized>)> {
+        let mut by_symbol = vec![FoundExternal::default(); self.graph.symbols.len()];
+        for (index, found) in self.externals.iter().zip(found) {
+            by_symbol[index.symbol.index()] = *found;
         }
         let fixup = Fixup { graph: &self.graph, tables: &self.tables, places: &self.places, externals: &by_symbol };
         // Bytes in place, every edge applied.
-        fixup.apply(&mut *self.memory)?;
+        fixup.apply(&mut *self.memory, image)?;
         // What the unwinder and the registry of initialisers must know.
         let (frames, initializers) = self.collect()?;
         // From here on the memory is nobody's to write.
@@ -166,7 +229,7 @@ impl PlacedLink {
         for (id, block) in self.graph.blocks().filter(|(_, block)| !block.is_dropped && block.size > 0) {
             let (start, end) = (block.offset as usize, (block.offset + block.size) as usize);
             match block.role {
-                Role::Plain => {}
+                Role::Plain | Role::ThreadLocal => {}
                 Role::EhFrame => {
                     let section = &self.memory.working(block.pool)[start..end];
                     let address = self.graph.block_address(id, &self.places);
@@ -212,22 +275,38 @@ fn places_apart(plan: &SegmentPlan, memory: &mut dyn InFlight) -> Result<Vec<Exe
 
 fn external_symbols(
     graph: &LinkGraph,
-    externals: impl IntoIterator<Item = SymbolIndex>,
+    externals: impl IntoIterator<Item = External>,
 ) -> impl Iterator<Item = ExternalSymbol<'_>> {
-    externals.into_iter().map(|index| ExternalSymbol {
-        name: graph.symbol_name(index),
-        required: graph.symbols[index.0 as usize].binding != Binding::Weak,
+    externals.into_iter().map(|External { symbol, needs_static_place }| ExternalSymbol {
+        name: graph.symbol_name(symbol),
+        required: graph.symbols[symbol.index()].binding != Binding::Weak,
+        needs_static_place,
     })
 }
 
-/// The externals that some edge refers to.
-fn externals(graph: &LinkGraph) -> Vec<SymbolIndex> {
-    let mut is_used = vec![false; graph.symbols.len()];
-    for block in graph.blocks.iter().filter(|block| !block.is_dropped) {
-        for edge in &graph.edges[block.edges.start as usize..block.edges.end as usize] {
-            is_used[edge.symbol.0 as usize] = true;
-        }
+/// An external that some edge refers to.
+#[derive(Clone, Copy)]
+struct External {
+    symbol: SymbolIndex,
+    needs_static_place: bool,
+}
+
+/// The externals that some edge refers to, in the order of the symbols.
+fn externals(graph: &LinkGraph) -> Vec<External> {
+    let mut uses = vec![Use::default(); graph.symbols.len()];
+    for edge in live_edges(graph) {
+        let noted = &mut uses[edge.symbol.index()];
+        noted.is_used = true;
+        noted.needs_static_place |= edge.kind.needs_static_place();
     }
-    let external = |index: &SymbolIndex| is_used[index.0 as usize] && graph.definition(*index) == Definition::External;
-    (0..graph.symbols.len() as u32).map(SymbolIndex).filter(external).collect()
+    let is_external = |index: &SymbolIndex| graph.definition(*index) == Definition::External;
+    let symbols = (0..graph.symbols.len() as u32).map(SymbolIndex).filter(is_external);
+    let used = symbols.filter(|symbol| uses[symbol.index()].is_used);
+    used.map(|symbol| External { symbol, needs_static_place: uses[symbol.index()].needs_static_place }).collect()
+}
+
+#[derive(Clone, Copy, Default)]
+struct Use {
+    is_used: bool,
+    needs_static_place: bool,
 }

@@ -4,9 +4,11 @@
 //! `fixup.rs`); the room for it must be there before. A symbol has one slot and one stub, however many edges use it.
 //! Branches to the object's own code always reach, so they get no stub.
 
+use rustc_hash::FxHashMap;
+
 use crate::base::Pool;
 use crate::link::graph::{BlockId, Content, Definition, LinkGraph, SymbolIndex, Text};
-use crate::link::x86_64::{EdgeKind, STUB};
+use crate::link::x86_64::{EdgeKind, STUB, ThreadLocalEntry};
 use crate::sync::Arc;
 
 /// Where slots and stubs stand.
@@ -21,6 +23,10 @@ pub(crate) struct Tables {
     pub(crate) slots: Vec<SymbolIndex>,
     /// By stub: the symbol.
     pub(crate) stub_targets: Vec<SymbolIndex>,
+    /// What thread-local variables have in the GOT, behind the slots: offset there.
+    thread_locals: FxHashMap<(SymbolIndex, ThreadLocalEntry), u64>,
+    /// Bytes of those.
+    thread_locals_size: u64,
 }
 
 impl Tables {
@@ -33,6 +39,8 @@ impl Tables {
             stub_of: vec![NONE; count],
             slots: Vec::new(),
             stub_targets: Vec::new(),
+            thread_locals: FxHashMap::default(),
+            thread_locals_size: 0,
         };
         let mut needs_got = false;
         for block in graph.blocks.iter().filter(|block| !block.is_dropped) {
@@ -40,18 +48,17 @@ impl Tables {
                 needs_got |= edge.kind.needs_got();
                 if edge.kind.needs_got_slot() {
                     tables.want_slot(edge.symbol);
-                } else if edge.kind == EdgeKind::Branch32 && may_be_far(graph.definition(edge.symbol)) {
+                } else if may_need_stub(edge.kind, graph.definition(edge.symbol)) {
                     tables.want_slot(edge.symbol);
-                    if tables.stub_of[edge.symbol.0 as usize] == NONE {
-                        tables.stub_of[edge.symbol.0 as usize] = tables.stub_targets.len() as u32;
-                        tables.stub_targets.push(edge.symbol);
-                    }
+                    tables.want_stub(edge.symbol);
+                } else if let Some(entry) = edge.kind.thread_local_entry() {
+                    tables.want_thread_local(edge.symbol, entry);
                 }
             }
         }
-        if needs_got || !tables.slots.is_empty() {
-            let content = Content::Made(vec![0; tables.slots.len() * SLOT]);
-            let size = (tables.slots.len() * SLOT) as u64;
+        if needs_got || !tables.slots.is_empty() || !tables.thread_locals.is_empty() {
+            let size = (tables.slots.len() * SLOT) as u64 + tables.thread_locals_size;
+            let content = Content::Made(vec![0; size as usize]);
             tables.got =
                 Some(graph.push_block(Text::Made(Arc::from(".got")), Pool::ReadOnly, content, size, SLOT as u64, 0..0));
         }
@@ -91,6 +98,39 @@ impl Tables {
             .map(|stub| u64::from(*stub) * STUB.len() as u64)
     }
 
+    /// Offset in the GOT of what a thread-local variable has there.
+    pub(crate) fn thread_local(&self, symbol: SymbolIndex, entry: ThreadLocalEntry) -> Option<u64> {
+        let offset = self.thread_locals.get(&key(symbol, entry))?;
+        Some((self.slots.len() * SLOT) as u64 + offset)
+    }
+
+    /// All of those, with their offsets in the GOT.
+    pub(crate) fn thread_locals(&self) -> impl Iterator<Item = (SymbolIndex, ThreadLocalEntry, u64)> {
+        let start = (self.slots.len() * SLOT) as u64;
+        self.thread_locals.iter().map(move |((symbol, entry), offset)| (*symbol, *entry, start + offset))
+    }
+
+    fn want_thread_local(&mut self, symbol: SymbolIndex, entry: ThreadLocalEntry) {
+        let end = &mut self.thread_locals_size;
+        self.thread_locals.entry(key(symbol, entry)).or_insert_with(|| {
+            let offset = *end;
+            *end += match entry {
+                ThreadLocalEntry::StaticOffset => 8,
+                ThreadLocalEntry::Pair | ThreadLocalEntry::Block => 16,
+                // Its argument is the address of the pair behind it.
+                ThreadLocalEntry::Descriptor => 32,
+            };
+            offset
+        });
+    }
+
+    fn want_stub(&mut self, symbol: SymbolIndex) {
+        if self.stub_of[symbol.0 as usize] == NONE {
+            self.stub_of[symbol.0 as usize] = self.stub_targets.len() as u32;
+            self.stub_targets.push(symbol);
+        }
+    }
+
     fn want_slot(&mut self, symbol: SymbolIndex) {
         if self.slot_of[symbol.0 as usize] == NONE {
             self.slot_of[symbol.0 as usize] = self.slots.len() as u32;
@@ -99,8 +139,20 @@ impl Tables {
     }
 }
 
-fn may_be_far(definition: Definition) -> bool {
-    matches!(definition, Definition::External | Definition::Absolute(_))
+/// Branches to what is not the object's own may be too long. So may be references to external functions by code that was
+/// compiled to stand near everything it uses: the function's stub stands for it then.
+fn may_need_stub(kind: EdgeKind, definition: Definition) -> bool {
+    use EdgeKind::*;
+    match kind {
+        Branch32 => matches!(definition, Definition::External | Definition::Absolute(_)),
+        Delta32 | Pointer32 | Pointer32Signed => definition == Definition::External,
+        _ => false,
+    }
+}
+
+/// The object has one block, whichever symbol it is asked for by.
+fn key(symbol: SymbolIndex, entry: ThreadLocalEntry) -> (SymbolIndex, ThreadLocalEntry) {
+    (if entry == ThreadLocalEntry::Block { SymbolIndex(0) } else { symbol }, entry)
 }
 
 const NONE: u32 = u32::MAX;

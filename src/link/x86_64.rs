@@ -32,6 +32,8 @@ pub enum EdgeKind {
     GotLoad32Relaxable,
     /// As `GotLoad32Relaxable`, behind a REX prefix. `R_X86_64_REX_GOTPCRELX`
     GotLoad32RexRelaxable,
+    /// As `GotLoad32`, behind an APX prefix; never rewritten. `R_X86_64_CODE_{4,5,6}_GOTPCRELX`
+    GotLoad32Apx,
     /// `G + A - P`, 64 bits. `R_X86_64_GOTPCREL64`
     GotLoad64,
     /// `G + A - GOT`, 64 bits. `R_X86_64_GOT64`
@@ -48,6 +50,24 @@ pub enum EdgeKind {
     Size32,
     /// `Z + A`, 64 bits. `R_X86_64_SIZE64`
     Size64,
+    /// The GOT's pair of module and offset of a thread-local variable, minus `P`: general dynamic. `R_X86_64_TLSGD`
+    ThreadLocalPair32,
+    /// The same for the start of the object's own block: local dynamic. `R_X86_64_TLSLD`
+    ThreadLocalBlock32,
+    /// Offset in the module's block, 32 bits, signed. `R_X86_64_DTPOFF32`
+    ThreadLocalOffset32,
+    /// Offset in the module's block, 64 bits. `R_X86_64_DTPOFF64`
+    ThreadLocalOffset64,
+    /// The GOT slot with the offset from the thread pointer, minus `P`: initial exec. `R_X86_64_GOTTPOFF`, and with APX
+    /// prefixes `R_X86_64_CODE_{4,5,6}_GOTTPOFF`
+    StaticLoad32,
+    /// Offset from the thread pointer, 32 bits, signed: local exec. `R_X86_64_TPOFF32`
+    StaticOffset32,
+    /// Offset from the thread pointer, 64 bits. `R_X86_64_TPOFF64`
+    StaticOffset64,
+    /// The GOT's descriptor of a thread-local variable, minus `P`. `R_X86_64_GOTPC32_TLSDESC`, and with APX prefixes
+    /// `R_X86_64_CODE_{4,5,6}_GOTPC32_TLSDESC`
+    ThreadLocalDescriptor32,
 }
 
 impl EdgeKind {
@@ -72,10 +92,19 @@ impl EdgeKind {
             28 => EdgeKind::GotLoad64,
             29 => EdgeKind::GotBase64,
             30 => EdgeKind::GotSlot64, // GOTPLT64: the same, as there is no lazy binding
+            17 => EdgeKind::ThreadLocalOffset64,
+            18 => EdgeKind::StaticOffset64,
+            19 => EdgeKind::ThreadLocalPair32,
+            20 => EdgeKind::ThreadLocalBlock32,
+            21 => EdgeKind::ThreadLocalOffset32,
+            22 | 44 | 47 | 50 => EdgeKind::StaticLoad32,
+            23 => EdgeKind::StaticOffset32,
+            34 | 45 | 48 | 51 => EdgeKind::ThreadLocalDescriptor32,
             32 => EdgeKind::Size32,
             33 => EdgeKind::Size64,
             41 => EdgeKind::GotLoad32Relaxable,
             42 => EdgeKind::GotLoad32RexRelaxable,
+            43 | 46 | 49 => EdgeKind::GotLoad32Apx,
             _ => return None,
         })
     }
@@ -96,6 +125,7 @@ impl EdgeKind {
             EdgeKind::GotLoad32 => "R_X86_64_GOTPCREL",
             EdgeKind::GotLoad32Relaxable => "R_X86_64_GOTPCRELX",
             EdgeKind::GotLoad32RexRelaxable => "R_X86_64_REX_GOTPCRELX",
+            EdgeKind::GotLoad32Apx => "R_X86_64_CODE_4_GOTPCRELX",
             EdgeKind::GotLoad64 => "R_X86_64_GOTPCREL64",
             EdgeKind::GotSlot64 => "R_X86_64_GOT64",
             EdgeKind::GotSlot32 => "R_X86_64_GOT32",
@@ -104,13 +134,24 @@ impl EdgeKind {
             EdgeKind::GotBase64 => "R_X86_64_GOTPC64",
             EdgeKind::Size32 => "R_X86_64_SIZE32",
             EdgeKind::Size64 => "R_X86_64_SIZE64",
+            EdgeKind::ThreadLocalPair32 => "R_X86_64_TLSGD",
+            EdgeKind::ThreadLocalBlock32 => "R_X86_64_TLSLD",
+            EdgeKind::ThreadLocalOffset32 => "R_X86_64_DTPOFF32",
+            EdgeKind::ThreadLocalOffset64 => "R_X86_64_DTPOFF64",
+            EdgeKind::StaticLoad32 => "R_X86_64_GOTTPOFF",
+            EdgeKind::StaticOffset32 => "R_X86_64_TPOFF32",
+            EdgeKind::StaticOffset64 => "R_X86_64_TPOFF64",
+            EdgeKind::ThreadLocalDescriptor32 => "R_X86_64_GOTPC32_TLSDESC",
         }
     }
 
     /// Whether it reads the symbol's GOT slot.
     pub(crate) fn needs_got_slot(self) -> bool {
         use EdgeKind::*;
-        matches!(self, GotLoad32 | GotLoad32Relaxable | GotLoad32RexRelaxable | GotLoad64 | GotSlot64 | GotSlot32)
+        matches!(
+            self,
+            GotLoad32 | GotLoad32Relaxable | GotLoad32RexRelaxable | GotLoad32Apx | GotLoad64 | GotSlot64 | GotSlot32
+        )
     }
 
     /// Whether it refers to the GOT itself.
@@ -125,8 +166,11 @@ impl EdgeKind {
         match self {
             Pointer64 | Pointer32 | Pointer32Signed | Pointer16 | Pointer8 => false,
             GotSlot64 | GotSlot32 | GotOffset64 | Size32 | Size64 => false,
+            ThreadLocalOffset32 | ThreadLocalOffset64 | StaticOffset32 | StaticOffset64 => false,
+            ThreadLocalPair32 | ThreadLocalBlock32 | StaticLoad32 | ThreadLocalDescriptor32 => true,
             Delta64 | Delta32 | Delta16 | Delta8 | Branch32 => true,
-            GotLoad32 | GotLoad32Relaxable | GotLoad32RexRelaxable | GotLoad64 | GotBase32 | GotBase64 => true,
+            GotLoad32 | GotLoad32Relaxable | GotLoad32RexRelaxable | GotLoad32Apx => true,
+            GotLoad64 | GotBase32 | GotBase64 => true,
         }
     }
 
@@ -135,11 +179,35 @@ impl EdgeKind {
         matches!(self, EdgeKind::Size32 | EdgeKind::Size64)
     }
 
+    /// What of a thread-local variable it needs in the GOT.
+    pub(crate) fn thread_local_entry(self) -> Option<ThreadLocalEntry> {
+        match self {
+            EdgeKind::ThreadLocalPair32 => Some(ThreadLocalEntry::Pair),
+            EdgeKind::ThreadLocalBlock32 => Some(ThreadLocalEntry::Block),
+            EdgeKind::StaticLoad32 => Some(ThreadLocalEntry::StaticOffset),
+            EdgeKind::ThreadLocalDescriptor32 => Some(ThreadLocalEntry::Descriptor),
+            _ => None,
+        }
+    }
+
+    /// Whether its symbol is a thread-local variable.
+    pub(crate) fn is_thread_local(self) -> bool {
+        use EdgeKind::*;
+        self.needs_static_place()
+            || matches!(self, ThreadLocalPair32 | ThreadLocalOffset32 | ThreadLocalOffset64 | ThreadLocalDescriptor32)
+    }
+
+    /// Whether the variable must be at one distance from every thread's pointer.
+    pub(crate) fn needs_static_place(self) -> bool {
+        matches!(self, EdgeKind::StaticLoad32 | EdgeKind::StaticOffset32 | EdgeKind::StaticOffset64)
+    }
+
     /// Bytes stored.
     pub(crate) fn width(self) -> usize {
         use EdgeKind::*;
         match self {
             Pointer64 | Delta64 | GotLoad64 | GotSlot64 | GotOffset64 | GotBase64 | Size64 => 8,
+            ThreadLocalOffset64 | StaticOffset64 => 8,
             Pointer16 | Delta16 => 2,
             Pointer8 | Delta8 => 1,
             _ => 4,
@@ -151,6 +219,7 @@ impl EdgeKind {
         use EdgeKind::*;
         match self {
             Pointer64 | Delta64 | GotLoad64 | GotSlot64 | GotOffset64 | GotBase64 | Size64 => None,
+            ThreadLocalOffset64 | StaticOffset64 => None,
             Pointer32 | Size32 => Some((0, u32::MAX.into())),
             // The psABI leaves these to the assembler: both readings of the bits are in use.
             Pointer16 => Some((i16::MIN.into(), u16::MAX.into())),
@@ -162,37 +231,39 @@ impl EdgeKind {
     }
 }
 
-/// Relocations that an object may carry and that are refused, by name.
+/// What a thread-local variable may have in the GOT.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum ThreadLocalEntry {
+    /// Module and offset, as `__tls_get_addr` takes them.
+    Pair,
+    /// The same for the start of the object's own block, whatever the symbol.
+    Block,
+    /// Offset from the thread pointer.
+    StaticOffset,
+    /// Function and argument (psABI, "TLS Descriptors").
+    Descriptor,
+}
+
+/// Relocations that make no edge: they ask for nothing.
+pub(crate) fn is_mark(r_type: u32) -> bool {
+    const R_X86_64_NONE: u32 = 0;
+    // Marks the call through a descriptor, which stays as it is.
+    const R_X86_64_TLSDESC_CALL: u32 = 35;
+    matches!(r_type, R_X86_64_NONE | R_X86_64_TLSDESC_CALL)
+}
+
+/// Relocations that are refused, by name: those that only a linker's output may carry.
 pub(crate) fn relocation_name(r_type: u32) -> String {
-    const TLS: [(u32, &str); 14] = [
-        (16, "R_X86_64_DTPMOD64"),
-        (17, "R_X86_64_DTPOFF64"),
-        (18, "R_X86_64_TPOFF64"),
-        (19, "R_X86_64_TLSGD"),
-        (20, "R_X86_64_TLSLD"),
-        (21, "R_X86_64_DTPOFF32"),
-        (22, "R_X86_64_GOTTPOFF"),
-        (23, "R_X86_64_TPOFF32"),
-        (34, "R_X86_64_GOTPC32_TLSDESC"),
-        (35, "R_X86_64_TLSDESC_CALL"),
-        (36, "R_X86_64_TLSDESC"),
-        (44, "R_X86_64_CODE_4_GOTTPOFF"),
-        (45, "R_X86_64_CODE_4_GOTPC32_TLSDESC"),
-        (50, "R_X86_64_CODE_6_GOTTPOFF"),
-    ];
-    const OTHER: [(u32, &str); 7] = [
+    const NAMES: [(u32, &str); 7] = [
         (5, "R_X86_64_COPY"),
         (6, "R_X86_64_GLOB_DAT"),
         (7, "R_X86_64_JUMP_SLOT"),
         (8, "R_X86_64_RELATIVE"),
+        (16, "R_X86_64_DTPMOD64"),
+        (36, "R_X86_64_TLSDESC"),
         (37, "R_X86_64_IRELATIVE"),
-        (43, "R_X86_64_CODE_4_GOTPCRELX"),
-        (49, "R_X86_64_CODE_6_GOTPCRELX"),
     ];
-    if let Some((_, name)) = TLS.iter().find(|(number, _)| *number == r_type) {
-        return format!("relocation {name} (thread-local storage)");
-    }
-    match OTHER.iter().find(|(number, _)| *number == r_type) {
+    match NAMES.iter().find(|(number, _)| *number == r_type) {
         Some((_, name)) => format!("relocation {name}"),
         None => format!("relocation type {r_type}"),
     }

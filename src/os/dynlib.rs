@@ -5,6 +5,8 @@
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr::NonNull;
 
+use crate::os::dynamic_symbols::exported_thread_local;
+
 /// A library that the loader has opened.
 pub(crate) struct Library {
     handle: NonNull<c_void>,
@@ -27,19 +29,18 @@ impl Library {
         NonNull::new(handle).map(|handle| Library { handle }).ok_or_else(loader_error)
     }
 
+    /// The name of a thread-local variable that the library exports, if it exports any.
+    pub(crate) fn exported_thread_local(&self) -> Option<String> {
+        let map = self.link_map().ok()?;
+        exported_thread_local(map.load_bias, map.dynamic)
+    }
+
     /// The first byte that the loader mapped of the library: of its first segment.
     ///
     /// # Errors
     /// The loader's own words.
     pub(crate) fn first_byte(&self) -> Result<u64, String> {
-        let mut map: *const LinkMap = std::ptr::null();
-        // SAFETY: O3 - the handle is open; the loader writes one pointer into `map`.
-        let asked = unsafe { libc::dlinfo(self.handle.as_ptr(), libc::RTLD_DI_LINKMAP, (&raw mut map).cast()) };
-        if asked != 0 || map.is_null() {
-            return Err(loader_error());
-        }
-        // SAFETY: O3 - the loader's record of an open library is readable while the library is open.
-        let dynamic = unsafe { (*map).dynamic };
+        let dynamic = self.link_map()?.dynamic;
         // SAFETY: O2, O3 - plain words, for which zeroes are a value; the loader only compares the address, and writes
         // `found`.
         let (is_known, found) = unsafe {
@@ -47,6 +48,20 @@ impl Library {
             (libc::dladdr(dynamic, &mut found) != 0, found)
         };
         if is_known { Ok(found.dli_fbase as u64) } else { Err("the loader does not know its own library".to_string()) }
+    }
+}
+
+impl Library {
+    /// The loader's record of the library.
+    fn link_map(&self) -> Result<&LinkMap, String> {
+        let mut map: *const LinkMap = std::ptr::null();
+        // SAFETY: O3 - the handle is open; the loader writes one pointer into `map`.
+        let asked = unsafe { libc::dlinfo(self.handle.as_ptr(), libc::RTLD_DI_LINKMAP, (&raw mut map).cast()) };
+        if asked != 0 || map.is_null() {
+            return Err(loader_error());
+        }
+        // SAFETY: O3 - the loader's record of an open library is readable while the library is open.
+        Ok(unsafe { &*map })
     }
 }
 
@@ -64,10 +79,20 @@ pub(crate) fn process_symbol(name: &CStr) -> Option<u64> {
     NonNull::new(address).map(|address| address.as_ptr() as u64)
 }
 
+/// The address of a thread-local variable in the calling thread: `module` is a number that the loader gave to a library
+/// that is still loaded, `offset` is inside that library's block.
+pub(crate) fn thread_local_address(module: u64, offset: u64) -> u64 {
+    unsafe extern "C" {
+        fn __tls_get_addr(variable: *const [u64; 2]) -> *mut c_void;
+    }
+    // SAFETY: O3 - a pair as the psABI describes it, of a module that is loaded.
+    unsafe { __tls_get_addr(&[module, offset]) as u64 }
+}
+
 /// The head of the loader's `struct link_map`, which is public and stable (`<link.h>`).
 #[repr(C)]
 struct LinkMap {
-    _load_bias: u64,
+    load_bias: u64,
     _name: *const c_char,
     dynamic: *const c_void,
 }

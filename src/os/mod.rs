@@ -10,9 +10,12 @@
 //! - **O3** A handle from the loader is closed exactly once, by the `Library` that holds it.
 //! - **O4** Handlers handed to the C library are functions of this program. Words of the C library that describe the
 //!   process (name, signals) are changed only by a value that puts them back when it is dropped.
+//! - **O5** What the loader shows of a library (headers, dynamic section, symbol tables) is read only while the
+//!   library is sure to be there: inside the loader's callback, or while a `Library` holds it.
 //!
 //! This room does not allocate from what it maps, and keeps no books.
 
+mod dynamic_symbols;
 mod dynlib;
 mod file;
 mod fork;
@@ -22,7 +25,8 @@ mod pages;
 mod process;
 mod vm;
 
-pub(crate) use dynlib::{Library, process_symbol};
+pub(crate) use dynamic_symbols::{SymbolKind, symbol_kind};
+pub(crate) use dynlib::{Library, process_symbol, thread_local_address};
 pub use file::MappedFile;
 pub(crate) use fork::{FileCopy, Shown, at_fork, sever};
 pub(crate) use named_file::NamedFile;

@@ -5,9 +5,9 @@
 
 use std::fmt;
 
-use crate::base::Name;
+use crate::base::{ExecutorAddr, Name};
 use crate::error::Result;
-use crate::host::{self, LoadedLibrary};
+use crate::host::{self, LoadedLibrary, ProcessSymbol};
 use crate::session::{DefinitionGenerator, JitDylib, SymbolFlags};
 use crate::sync::Mutex;
 
@@ -48,11 +48,9 @@ impl DefinitionGenerator for ProcessSymbols {
         loop {
             let mut found = Vec::new();
             missing.retain(|name| {
-                let address = host::find_symbol(name);
-                // Weak, because another thread may be defining the same name now.
-                let flags = SymbolFlags::EXPORTED | SymbolFlags::WEAK;
-                found.extend(address.map(|address| (Name::new(name), address, flags)));
-                address.is_none()
+                let symbol = host::find_symbol(name);
+                found.extend(symbol.map(|symbol| definition(name, symbol)));
+                symbol.is_none()
             });
             dylib.define_absolute(found)?;
             if missing.is_empty() || !self.open_next() {
@@ -60,6 +58,16 @@ impl DefinitionGenerator for ProcessSymbols {
             }
         }
     }
+}
+
+fn definition(name: &str, symbol: ProcessSymbol) -> (Name, ExecutorAddr, SymbolFlags) {
+    let (address, flag) = match symbol {
+        ProcessSymbol::Function(address) => (address, SymbolFlags::CALLABLE),
+        ProcessSymbol::Data(address) => (address, SymbolFlags::NONE),
+        ProcessSymbol::ThreadLocal(variable) => (variable.to_address(), SymbolFlags::THREAD_LOCAL),
+    };
+    // Weak, because another thread may be defining the same name now.
+    (Name::new(name), address, SymbolFlags::EXPORTED | SymbolFlags::WEAK | flag)
 }
 
 impl fmt::Debug for ProcessSymbols {

@@ -34,6 +34,9 @@ impl SymbolFlags {
     /// Of common linkage: the largest of several counts. Goes with `WEAK` (ORC: `Common`).
     pub const COMMON: SymbolFlags = SymbolFlags(32);
 
+    /// A thread-local variable: what it has for an address is a [`ThreadLocal`](crate::base::ThreadLocal).
+    pub const THREAD_LOCAL: SymbolFlags = SymbolFlags(64);
+
     /// Whether all of `other`'s flags are set.
     pub const fn contains(self, other: SymbolFlags) -> bool {
         self.0 & other.0 == other.0
@@ -60,6 +63,7 @@ impl fmt::Debug for SymbolFlags {
             (SymbolFlags::ABSOLUTE, "absolute"),
             (SymbolFlags::SIDE_EFFECTS_ONLY, "side-effects-only"),
             (SymbolFlags::COMMON, "common"),
+            (SymbolFlags::THREAD_LOCAL, "thread-local"),
         ];
         let set: Vec<_> = names.iter().filter(|(flag, _)| self.contains(*flag)).map(|(_, name)| *name).collect();
         write!(f, "[{}]", set.join(" "))

@@ -101,7 +101,7 @@ fn an_object_for_another_machine_is_refused_by_name() {
 #[test]
 fn what_is_no_object_at_all_is_refused() {
     let directory = directory("others");
-    let twins = Twins::build(GNU, &["-O1"], "no-object", &["data_entry.c", "thread_local.c"]);
+    let twins = Twins::build(GNU, &["-O1"], "no-object", &["data_entry.c", "write_and_run.c"]);
     let executable = fs::read(twins.directory.join("native")).expect("the program");
     let others: [(&[u8], &str); 4] = [
         (&executable, "e_type is"),
@@ -122,22 +122,10 @@ fn what_is_no_object_at_all_is_refused() {
 #[test]
 fn what_cannot_be_linked_is_refused_by_its_name() {
     let directory = directory("unsupported");
-    for (source, flags, words) in [
-        ("thread_local.c", "-fPIC", "thread-local"),
-        ("thread_local_use.c", "-fPIC", "thread-local storage"),
-        ("ifunc.c", "-fPIC", "indirect function (STT_GNU_IFUNC)"),
-    ] {
-        let objects = compile(GNU, &["-O1", flags], &[source], &directory);
-        let bytes = fs::read(directory.join(&objects[0])).expect("the object");
-        let told = refused(&directory, &bytes, source);
-        assert!(told.contains("unsupported") && told.contains(words), "{told}");
-    }
-    // Only where it is put shows that it does not fit there.
-    let objects =
-        compile(GNU, &["-O0", "-fno-pic"], &["basics_data.c", "basics_main.c", "basics_functions.c"], &directory);
-    let arguments: Vec<&str> = ["run"].into_iter().chain(objects.iter().map(String::as_str)).collect();
-    let told = line(&tool(&directory, &arguments), "not PIC");
-    assert!(told.contains("R_X86_64_32") && told.contains("-fPIC"), "{told}");
+    let objects = compile(GNU, &["-O1"], &["write_and_run.c"], &directory);
+    let bytes = fs::read(directory.join(&objects[0])).expect("the object");
+    let told = refused(&directory, &bytes, "both");
+    assert!(told.contains("unsupported") && told.contains("both writable and executable"), "{told}");
 }
 
 #[test]
@@ -154,7 +142,7 @@ fn symbols_that_are_nowhere_are_all_listed_with_who_needs_them() {
 #[test]
 fn a_symbol_that_is_defined_twice_is_told_with_both_places() {
     let directory = directory("duplicate");
-    compile(GNU, &["-O1"], &["thread_local_use.c", "greet_main.c", "missing_one.c"], &directory);
+    compile(GNU, &["-O1"], &["write_and_run.c", "greet_main.c", "missing_one.c"], &directory);
     let told = line(&tool(&directory, &["run", "greet_main.o", "missing_one.o"]), "duplicate");
     for words in ["duplicate definition of `main`", "first in greet_main.o", "again in missing_one.o"] {
         assert!(told.contains(words), "{told}");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jittison::Jit;
 use jittison::error::ErrorKind;
-use jittison::link::{APART_THRESHOLD, ObjectBuffer, PlannedLink};
+use jittison::link::{APART_THRESHOLD, FoundExternal, ObjectBuffer, PlannedLink};
 use jittison::memory::{
     Finalized, ForkPolicy, Frame, InFlight, MemoryManager, MemoryStatistics, PlainDualMapper, SegmentPlan,
     SingleMapper, SlabPool, SlabPoolOptions, SystemMapper,
@@ -139,9 +139,9 @@ fn a_section_that_anything_reaches_by_a_displacement_stays_in_the_window() {
     let cases = [
         ("code", "lea fat(%rip), %rax"),
         ("code, through the table of addresses", "movq fat@GOTPCREL(%rip), %rax"),
-        ("data, in 32 bits", ".section .rodata\n.long fat - ."),
-        ("data, in 64 bits", ".section .rodata\n.quad fat - ."),
-        ("data, from the table of addresses", ".section .rodata\n.quad fat@GOTOFF"),
+        ("data, in 32 bits", ".section .rodata\n.globl table\ntable: .long fat - ."),
+        ("data, in 64 bits", ".section .rodata\n.globl table\ntable: .quad fat - ."),
+        ("data, from the table of addresses", ".section .rodata\n.globl table\ntable: .quad fat@GOTOFF"),
         ("an absolute address in 32 bits", "movl $fat, %eax"),
         ("unwind information", ".cfi_startproc\n.cfi_lsda 0x1b, fat\nret\n.cfi_endproc"),
         ("itself", ".section .nv_fatbin\n.long place - ."),
@@ -190,7 +190,8 @@ fn a_link_that_is_abandoned_or_fails_gives_its_sections_apart_back() {
     assert!(memory.statistics().reserved_bytes >= 4 << 20, "counted from the start");
     drop(one);
     nothing();
-    assert!(placed().finish(&[jittison::base::ExecutorAddr::new(8)]).is_err(), "out of reach");
+    let far = FoundExternal { address: jittison::base::ExecutorAddr::new(8), ..FoundExternal::default() };
+    assert!(placed().finish(&[far], None).is_err(), "out of reach");
     nothing();
 }
 

@@ -6,13 +6,17 @@
 mod absolute;
 mod apart;
 mod bad_input;
+mod bounds;
 mod calls;
 mod crafted;
 mod data;
+mod indirect;
 mod languages;
 mod models;
 mod plugins;
+mod pruning;
 mod refusals;
 #[path = "../support/mod.rs"]
 mod support;
 mod symbols;
+mod thread_locals;

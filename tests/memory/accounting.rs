@@ -1,7 +1,7 @@
 //! The books: what trackers use adds up to what the session holds, and every phase that is left gives all of it back.
 
 use jittison::base::{ExecutorAddr, Pool};
-use jittison::link::{ObjectBuffer, PlannedLink};
+use jittison::link::{FoundExternal, ObjectBuffer, PlannedLink};
 use jittison::memory::{Frame, MemoryManager, MemoryUsage};
 
 use crate::slab::{held as pool_held, make, plan, small_pool};
@@ -101,7 +101,8 @@ fn a_link_abandoned_at_any_phase_gives_everything_back() {
     drop(placed);
     assert_eq!(pool_held(&memory), (0, 0, 0));
     // Fixed up, sealed, dropped.
-    let (linked, sealed) = plan().allocate(&memory).unwrap().finish(&[ExecutorAddr::new(8)]).unwrap();
+    let found = FoundExternal { address: ExecutorAddr::new(8), ..FoundExternal::default() };
+    let (linked, sealed) = plan().allocate(&memory).unwrap().finish(&[found], None).unwrap();
     assert_eq!(&*linked.name, "a.o");
     assert_eq!(pool_held(&memory).0, 1);
     drop(sealed);
@@ -116,7 +117,8 @@ fn a_fix_up_that_fails_gives_everything_back() {
     let memory = small_pool();
     let placed = PlannedLink::plan("a.o".into(), ObjectBuffer::new(object), |_| true, |_| Ok(())).unwrap();
     let placed = placed.allocate(&memory).unwrap();
-    assert!(placed.finish(&[ExecutorAddr::new(8)]).is_err());
+    let found = FoundExternal { address: ExecutorAddr::new(8), ..FoundExternal::default() };
+    assert!(placed.finish(&[found], None).is_err());
     assert_eq!(pool_held(&memory), (0, 0, 0));
 }
 

@@ -138,7 +138,7 @@ fn nothing_is_writable_and_executable_at_any_rung_at_rest_or_in_flight() {
                 !protection_at(text).contains('x') || code == "r-xs",
                 "in flight, it cannot be run where it is written"
             );
-            sealed.push(one.finish(&[]).unwrap());
+            sealed.push(one.finish(&[], None).unwrap());
             assert_eq!(protection_at(text), code);
             nothing("sealed");
         }

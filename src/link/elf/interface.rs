@@ -1,7 +1,6 @@
 //! [`ObjectInterface`]: what an object defines and whether it has initialisers, without reading the rest of it.
 //!
-//! This is what a materialisation unit promises when an object is added. Things that can be seen here and cannot be
-//! linked (thread-local symbols, ifuncs) are refused here already, so that `add` fails and not some later lookup.
+//! This is what a materialisation unit promises when an object is added.
 
 use crate::error::Error;
 use crate::link::claim::is_private;
@@ -29,6 +28,8 @@ pub struct InterfaceSymbol {
     pub is_exported: bool,
     /// Whether it is a function.
     pub is_callable: bool,
+    /// Whether every thread has its own.
+    pub is_thread_local: bool,
     /// Whether it is a fixed value.
     pub is_absolute: bool,
     /// Whether it is a common symbol: the largest of several counts.
@@ -41,7 +42,7 @@ impl ObjectInterface {
     /// Reads the interface of an object.
     ///
     /// # Errors
-    /// When the bytes are not a relocatable object of this machine, or define something that cannot be linked.
+    /// When the bytes are not a relocatable object of this machine.
     pub fn scan(name: &str, bytes: &[u8]) -> Result<ObjectInterface, Error> {
         let object = ElfObject::open(name, bytes)?;
         let mut interface = ObjectInterface::default();
@@ -55,7 +56,6 @@ impl ObjectInterface {
                 continue;
             }
             let name = object.symbol_name(symbol)?;
-            check_supported(&object, symbol.st_type().0, name)?;
             if is_private(name) {
                 continue;
             }
@@ -68,21 +68,13 @@ impl ObjectInterface {
                 name: name.to_string(),
                 is_weak: matches!(binding, st::BIND_WEAK | st::BIND_GNU_UNIQUE) || section == shn::COMMON,
                 is_exported: !matches!(visibility, st::VISIBILITY_HIDDEN | st::VISIBILITY_INTERNAL),
-                is_callable: symbol.st_type().0 == st::TYPE_FUNC,
+                is_callable: matches!(symbol.st_type().0, st::TYPE_FUNC | st::TYPE_GNU_IFUNC),
+                is_thread_local: symbol.st_type().0 == st::TYPE_TLS,
                 is_absolute: section == shn::ABS,
                 is_common: section == shn::COMMON,
                 size: symbol.st_size(LE),
             });
         }
         Ok(interface)
-    }
-}
-
-/// Refuses definitions that need more than an address.
-pub(crate) fn check_supported(object: &ElfObject<'_>, symbol_type: u8, name: &str) -> Result<(), Error> {
-    match symbol_type {
-        st::TYPE_TLS => Err(object.unsupported("thread-local symbol (STT_TLS)", ".symtab", 0, name)),
-        st::TYPE_GNU_IFUNC => Err(object.unsupported("indirect function (STT_GNU_IFUNC)", ".symtab", 0, name)),
-        _ => Ok(()),
     }
 }

@@ -10,7 +10,6 @@ use object::read::elf::{Rela as _, SectionHeader as _, Sym as _};
 use crate::base::Pool;
 use crate::error::{Error, LinkFault};
 use crate::link::buffer::ObjectBuffer;
-use crate::link::elf::interface::check_supported;
 use crate::link::elf::{ElfObject, ElfSymbol, LE, SectionHeader, shn, st};
 use crate::link::graph::{Binding, BlockId, Content, Definition, Edge, LinkGraph, Role, Symbol, SymbolIndex, Text};
 use crate::link::initializers::{self, Direction};
@@ -28,6 +27,8 @@ pub(crate) fn read_graph(name: Arc<str>, bytes: ObjectBuffer) -> Result<LinkGrap
         symbols: Vec::with_capacity(object.symbols.len() + 4),
         edges: Vec::new(),
         group_count: 0,
+        indirect: Vec::new(),
+        descriptor_function: None,
     };
     let mut reader = Reader { block_of: vec![None; object.sections.len()], object: &object, graph: &mut graph };
     reader.sections()?;
@@ -51,10 +52,22 @@ impl Reader<'_, '_> {
                 self.block_of[index.0] = self.section(section)?;
             }
         }
+        self.links();
         self.check_apart(self.graph.blocks.iter().filter_map(|block| match &block.content {
             Content::Object(range) => Some(range.clone()),
             _ => None,
         }))
+    }
+
+    /// Which section each is about, for those that say so.
+    fn links(&mut self) {
+        for (index, section) in self.object.sections.enumerate() {
+            let Some(Some(block)) = self.block_of.get(index.0) else { continue };
+            if section.sh_flags(LE).0 & shf::LINK_ORDER != 0 {
+                let linked = self.block_of.get(section.sh_link(LE) as usize).copied().flatten();
+                self.graph.blocks[block.0 as usize].linked_to = linked.filter(|linked| linked != block);
+            }
+        }
     }
 
     /// Refuses sections that lie on each other in the file: a small file could ask for any amount of memory by them.
@@ -80,9 +93,6 @@ impl Reader<'_, '_> {
         let name = object.section_name(section)?;
         let (kind, flags) = (section.sh_type(LE).0, section.sh_flags(LE).0);
         let refuse = |what: &str| Err(object.unsupported(what, name, 0, ""));
-        if flags & shf::TLS != 0 {
-            return refuse("thread-local section (SHF_TLS)");
-        }
         if flags & shf::COMPRESSED != 0 {
             return refuse("compressed section in memory (SHF_COMPRESSED)");
         }
@@ -90,9 +100,9 @@ impl Reader<'_, '_> {
             return refuse("section that is both writable and executable");
         }
         match kind {
-            sht::PROGBITS | sht::NOBITS | sht::INIT_ARRAY | sht::FINI_ARRAY | sht::X86_64_UNWIND => {}
+            sht::PROGBITS | sht::NOBITS | sht::X86_64_UNWIND => {}
+            sht::INIT_ARRAY | sht::FINI_ARRAY | sht::PREINIT_ARRAY => {}
             sht::NOTE => return Ok(None), // for the system linker's output, not for running code
-            sht::PREINIT_ARRAY => return refuse("section type SHT_PREINIT_ARRAY"),
             sht::RELA | sht::REL | sht::GROUP => return Ok(None),
             _ => return refuse(&format!("section type {kind:#x}")),
         }
@@ -113,13 +123,15 @@ impl Reader<'_, '_> {
             }
         };
         let id = self.graph.push_block(text(object, name), pool_of(name, flags), content, size, align, 0..0);
-        let role = role_of(name);
+        let role = if flags & shf::TLS != 0 { Role::ThreadLocal } else { role_of(name) };
         if matches!(role, Role::Initializers { .. }) && size % 8 != 0 {
             return Err(
                 object.malformed(format!("section `{name}` has {size} bytes, which is no whole number of addresses"))
             );
         }
-        self.graph.blocks[id.0 as usize].role = role;
+        let block = &mut self.graph.blocks[id.0 as usize];
+        block.role = role;
+        block.is_retained = flags & shf::GNU_RETAIN != 0;
         Ok(Some(id))
     }
 
@@ -156,7 +168,10 @@ impl Reader<'_, '_> {
                 _ => Binding::Global,
             };
             let name = text(self.object, name);
-            self.graph.push_symbol(Symbol { name, definition, size: symbol.st_size(LE), binding });
+            let id = self.graph.push_symbol(Symbol { name, definition, size: symbol.st_size(LE), binding });
+            if symbol.st_type().0 == st::TYPE_GNU_IFUNC && matches!(definition, Definition::Block(..)) {
+                self.graph.indirect.push(id);
+            }
         }
         if self.graph.symbols.is_empty() {
             // Without a symbol table, relocations against symbol 0 still mean the value 0.
@@ -212,8 +227,10 @@ impl Reader<'_, '_> {
             object.malformed(format!("symbol `{name}` is in section {}, which does not exist", section.0))
         })?;
         let Some(block) = *block else { return Ok(Definition::Nowhere) };
-        if kind != st::TYPE_SECTION {
-            check_supported(object, kind, name)?;
+        let is_thread_local = self.graph.blocks[block.0 as usize].role == Role::ThreadLocal;
+        if kind != st::TYPE_SECTION && (kind == st::TYPE_TLS) != is_thread_local {
+            let found = if is_thread_local { "is not" } else { "is" };
+            return Err(object.malformed(format!("symbol `{name}` {found} of type STT_TLS, unlike its section")));
         }
         let size = self.graph.blocks[block.0 as usize].size;
         if value > size {
@@ -284,7 +301,7 @@ impl Reader<'_, '_> {
         for relocation in relocations {
             let (offset, r_type) = (relocation.r_offset(LE), relocation.r_type(LE, false).0);
             let symbol = relocation.r_sym(LE, false);
-            if r_type == R_X86_64_NONE {
+            if x86_64::is_mark(r_type) {
                 continue;
             }
             if symbol as usize >= self.graph.symbols.len() {
@@ -325,7 +342,8 @@ impl Reader<'_, '_> {
 
 /// The pool for a section. What only relocation writes goes where running code cannot write it.
 fn pool_of(name: &str, flags: u64) -> Pool {
-    const RELRO: [&str; 6] = [".data.rel.ro", ".init_array", ".fini_array", ".ctors", ".dtors", ".eh_frame"];
+    const RELRO: [&str; 7] =
+        [".data.rel.ro", ".preinit_array", ".init_array", ".fini_array", ".ctors", ".dtors", ".eh_frame"];
     if flags & shf::EXECINSTR != 0 {
         Pool::Code
     } else if flags & shf::WRITE == 0 || RELRO.iter().any(|relro| name.starts_with(relro)) {
@@ -356,7 +374,6 @@ fn text(object: &ElfObject<'_>, name: &str) -> Text {
     }
 }
 
-const R_X86_64_NONE: u32 = 0;
 const GRP_COMDAT: u32 = 1;
 
 /// Section types.
@@ -379,6 +396,8 @@ mod shf {
     pub(super) const WRITE: u64 = 1;
     pub(super) const ALLOC: u64 = 2;
     pub(super) const EXECINSTR: u64 = 4;
+    pub(super) const LINK_ORDER: u64 = 0x80;
     pub(super) const TLS: u64 = 0x400;
     pub(super) const COMPRESSED: u64 = 0x800;
+    pub(super) const GNU_RETAIN: u64 = 0x20_0000;
 }

@@ -1,0 +1,41 @@
+//! [`ThreadLocals`]: the thread-local block of one linked object, between the link that says what stands in it and the C
+//! library that keeps it.
+
+use crate::error::Result;
+use crate::host::{StaticPlace, ThreadLocalModule};
+use crate::link::{PlacedLink, ThreadLocalPlace};
+
+pub(super) struct ThreadLocals {
+    module: ThreadLocalModule,
+    /// Whether the image has all its bytes.
+    is_whole: bool,
+}
+
+impl ThreadLocals {
+    /// Has the C library keep the block of a link, if it has one, and lets the link know where.
+    ///
+    /// # Errors
+    /// When the library refuses, in its words.
+    pub(super) fn place(placed: &mut PlacedLink) -> Result<Option<Box<ThreadLocals>>> {
+        let Some(plan) = placed.thread_local_plan().copied() else { return Ok(None) };
+        let (image, is_whole) = placed.thread_local_image()?;
+        let place = match (plan.is_static, is_whole) {
+            (true, _) => StaticPlace::Required,
+            // Other objects may have been compiled for a static place.
+            (false, true) if plan.size <= SMALL => StaticPlace::Wanted,
+            (false, _) => StaticPlace::NotNeeded,
+        };
+        let module = ThreadLocalModule::load(&image, plan.size, plan.align, place)?;
+        placed.place_thread_locals(ThreadLocalPlace { module: module.number(), static_offset: module.static_offset() });
+        Ok(Some(Box::new(ThreadLocals { module, is_whole })))
+    }
+
+    /// The image, if something is missing in it.
+    pub(super) fn unfinished_image(&mut self) -> Option<&mut [u8]> {
+        if self.is_whole { None } else { Some(self.module.image()) }
+    }
+}
+
+/// Blocks up to so many bytes take some of the room that the C library has beside every thread's pointer, which is between
+/// one and two thousand bytes, even if their own object does not ask for it.
+const SMALL: u64 = 64;

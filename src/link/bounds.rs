@@ -1,0 +1,78 @@
+//! Section bounds: `__start_NAME` and `__stop_NAME`, for sections whose name is a C identifier (gABI has no word of them;
+//! every ELF linker since binutils 2.2 does it).
+//!
+//! They mean the sections of that name of the object itself, which is a module of its own here, as a shared object is
+//! for the system's linker. Sections of one name stand side by side in the object's order, so that one loop goes over all
+//! of them. An object that asks for the bounds of a section that it has not got is looked up, and told what is missing.
+
+use crate::error::{Error, LinkFault};
+use crate::link::graph::{BlockId, Definition, LinkGraph, SymbolIndex};
+
+/// One name whose bounds the object asks for.
+pub(crate) struct Bounded {
+    pub(crate) blocks: Vec<BlockId>,
+    start: Vec<SymbolIndex>,
+    stop: Vec<SymbolIndex>,
+}
+
+/// The names that the object asks the bounds of, and has sections of.
+pub(crate) fn find(graph: &LinkGraph) -> Result<Vec<Bounded>, Error> {
+    let mut found: Vec<(&str, Bounded)> = Vec::new();
+    for (index, _) in graph.symbols().filter(|(_, symbol)| symbol.definition == Definition::External) {
+        let name = graph.symbol_name(index);
+        let Some((section, is_start)) = section_of(name) else { continue };
+        let at = found.iter().position(|(other, _)| *other == section).unwrap_or_else(|| {
+            let blocks = graph.blocks().filter(|(id, block)| !block.is_dropped && graph.block_name(*id) == section);
+            let blocks = blocks.map(|(id, _)| id).collect();
+            found.push((section, Bounded { blocks, start: Vec::new(), stop: Vec::new() }));
+            found.len() - 1
+        });
+        let bounded = &mut found[at].1;
+        if is_start { bounded.start.push(index) } else { bounded.stop.push(index) }
+    }
+    found.retain(|(_, bounded)| !bounded.blocks.is_empty());
+    for (name, bounded) in &found {
+        let kind = |id: &BlockId| (graph.blocks[id.index()].pool, graph.blocks[id.index()].is_zero_fill());
+        if bounded.blocks.iter().any(|id| kind(id) != kind(&bounded.blocks[0])) {
+            let what = "bounds of sections that are of one name, and not all of one kind".to_string();
+            let fault = LinkFault::Unsupported { what, section: name.to_string(), offset: 0, symbol: String::new() };
+            return Err(graph.fault(fault));
+        }
+    }
+    Ok(found.into_iter().map(|(_, bounded)| bounded).collect())
+}
+
+/// Makes the symbols mean the first byte of the first block and the end of the last one. Blocks of one name stand
+/// side by side from here on, as the layout sees to.
+pub(crate) fn define(graph: &mut LinkGraph, bounded: &[Bounded]) {
+    for Bounded { blocks, start, stop } in bounded {
+        let (Some(first), Some(last)) = (blocks.first(), blocks.last()) else { continue };
+        let end = graph.blocks[last.index()].size;
+        for symbol in start {
+            graph.define(*symbol, Definition::Block(*first, 0));
+        }
+        for symbol in stop {
+            graph.define(*symbol, Definition::Block(*last, end));
+        }
+        // Those behind the first follow it in the layout, whatever stands between them in the object.
+        for pair in blocks.windows(2) {
+            graph.blocks[pair[0].index()].followed_by = Some(pair[1]);
+        }
+        for id in blocks {
+            graph.blocks[id.index()].is_retained = true;
+        }
+    }
+}
+
+/// The section that a symbol is a bound of, and whether of its start.
+fn section_of(symbol: &str) -> Option<(&str, bool)> {
+    let start = symbol.strip_prefix("__start_").map(|section| (section, true));
+    let (section, is_start) = start.or_else(|| symbol.strip_prefix("__stop_").map(|section| (section, false)))?;
+    is_identifier(section).then_some((section, is_start))
+}
+
+fn is_identifier(name: &str) -> bool {
+    let mut bytes = name.bytes();
+    bytes.next().is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_')
+        && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}

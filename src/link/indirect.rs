@@ -1,0 +1,92 @@
+//! Indirect functions (`STT_GNU_IFUNC`): symbols whose function is chosen by a resolver when the program runs.
+//!
+//! The symbol's address is a stub's, the same for callers and for whoever compares pointers. The stub jumps through a
+//! slot; the slot starts at an entry that calls the resolver, keeps its answer in the slot, and goes there. So a
+//! resolver runs at the first call, when everything that it needs is linked and initialised, in the thread that calls;
+//! several threads may run it at once, and store the same answer.
+//!
+//! ```text
+//!   stub:    jmp *slot(%rip)                          slot: .quad entry, later the answer
+//!   entry:   push resolver; push &slot; jmp common
+//!   common:  save argument registers; call resolver; store; restore; jmp answer
+//! ```
+//!
+//! What is saved is what a function may be passed: the general registers of the psABI, `%rax` (variadic calls), `%r10`
+//! (static chain), and all that `fxsave` covers. The upper halves of 256-bit arguments are not: a resolver that uses
+//! such registers would clobber them.
+
+use crate::base::Pool;
+use crate::link::graph::{BlockId, Definition, Edge, LinkGraph, SymbolIndex};
+use crate::link::x86_64::EdgeKind;
+
+/// Gives each indirect function that the object defines a stub, and makes the stub what its symbol means.
+pub(crate) fn build_stubs(graph: &mut LinkGraph) {
+    let indirect = std::mem::take(&mut graph.indirect);
+    let defined: Vec<(SymbolIndex, BlockId, u64)> = indirect
+        .into_iter()
+        .filter_map(|symbol| match graph.definition(symbol) {
+            Definition::Block(block, offset) => Some((symbol, block, offset)),
+            _ => None, // somebody else's definition counts
+        })
+        .collect();
+    if defined.is_empty() {
+        return;
+    }
+    let slots = graph.add_block(".igot", Pool::Data, vec![0; defined.len() * 8], 8, &[]);
+    let code = graph.add_block(".iplt", Pool::Code, Vec::new(), 16, &[]);
+    let mut bytes = COMMON.to_vec();
+    let (mut code_edges, mut slot_edges) = (Vec::new(), Vec::new());
+    for (number, (symbol, block, offset)) in defined.into_iter().enumerate() {
+        let resolver = graph.add_local("", block, offset);
+        let slot = graph.add_local("", slots, number as u64 * 8);
+        bytes.resize(bytes.len().next_multiple_of(16), TRAP);
+        let stub = bytes.len() as u64;
+        let entry = graph.add_local("", code, stub + ENTRY);
+        bytes.extend(STUB_AND_ENTRY);
+        let back = bytes.len() as u32;
+        let field = bytes.len() - 4;
+        bytes[field..].copy_from_slice(&0u32.wrapping_sub(back).to_le_bytes());
+        let edge =
+            |offset: u64, symbol| Edge { offset: (stub + offset) as u32, kind: EdgeKind::Delta32, symbol, addend: -4 };
+        code_edges.extend([edge(STUB_SLOT, slot), edge(ENTRY_RESOLVER, resolver), edge(ENTRY_SLOT, slot)]);
+        slot_edges.push(Edge { offset: number as u32 * 8, kind: EdgeKind::Pointer64, symbol: entry, addend: 0 });
+        graph.symbols[symbol.index()].definition = Definition::Block(code, stub);
+    }
+    graph.fill_block(code, bytes, &code_edges);
+    graph.fill_block(slots, vec![0; slot_edges.len() * 8], &slot_edges);
+}
+
+/// Behind the two words that an entry pushes: the slot's address, then the resolver's.
+const COMMON: [u8; 76] = [
+    0x55, // push %rbp
+    0x48, 0x89, 0xe5, // mov %rsp,%rbp        a multiple of 16 from here
+    0x50, 0x57, 0x56, 0x52, 0x51, // push %rax, %rdi, %rsi, %rdx, %rcx
+    0x41, 0x50, 0x41, 0x51, 0x41, 0x52, // push %r8, %r9, %r10
+    0x48, 0x81, 0xec, 0x00, 0x02, 0x00, 0x00, // sub $512,%rsp
+    0x48, 0x0f, 0xae, 0x04, 0x24, // fxsave64 (%rsp)
+    0xff, 0x55, 0x10, // call *16(%rbp)
+    0x4c, 0x8b, 0x5d, 0x08, // mov 8(%rbp),%r11
+    0x49, 0x89, 0x03, // mov %rax,(%r11)
+    0x49, 0x89, 0xc3, // mov %rax,%r11
+    0x48, 0x0f, 0xae, 0x0c, 0x24, // fxrstor64 (%rsp)
+    0x48, 0x81, 0xc4, 0x00, 0x02, 0x00, 0x00, // add $512,%rsp
+    0x41, 0x5a, 0x41, 0x59, 0x41, 0x58, // pop %r10, %r9, %r8
+    0x59, 0x5a, 0x5e, 0x5f, 0x58, // pop %rcx, %rdx, %rsi, %rdi, %rax
+    0x5d, // pop %rbp
+    0x48, 0x83, 0xc4, 0x10, // add $16,%rsp
+    0x41, 0xff, 0xe3, // jmp *%r11
+    0xcc, 0xcc, 0xcc, 0xcc, 0xcc,
+];
+
+/// `jmp *slot(%rip)`, padded; then the entry: `lea resolver(%rip),%r11; push %r11; lea slot(%rip),%r11; push %r11; jmp common`.
+const STUB_AND_ENTRY: [u8; 31] = [
+    0xff, 0x25, 0, 0, 0, 0, TRAP, TRAP, // stub
+    0x4c, 0x8d, 0x1d, 0, 0, 0, 0, 0x41, 0x53, // resolver
+    0x4c, 0x8d, 0x1d, 0, 0, 0, 0, 0x41, 0x53, // slot
+    0xe9, 0, 0, 0, 0, // back to the common part, which is where the block begins
+];
+const STUB_SLOT: u64 = 2;
+const ENTRY: u64 = 8;
+const ENTRY_RESOLVER: u64 = 11;
+const ENTRY_SLOT: u64 = 20;
+const TRAP: u8 = 0xcc;

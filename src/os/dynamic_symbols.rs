@@ -1,0 +1,179 @@
+//! What the libraries of this process say of their symbols: functions, data, or thread-local.
+//!
+//! `dlsym` gives an address and nothing else, and for a thread-local variable one that is the calling thread's only. The
+//! dynamic symbol tables say which is which; they are found through the GNU hash table that every library of the last two
+//! decades has.
+
+use std::ffi::{CStr, c_int, c_void};
+
+/// What a symbol stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SymbolKind {
+    Function,
+    Data,
+    ThreadLocal,
+}
+
+/// What the first library that defines `name`, in the order in which they were loaded, says it is; `None` when none does.
+pub(crate) fn symbol_kind(name: &str) -> Option<SymbolKind> {
+    let mut search = Search { name: name.as_bytes(), hash: gnu_hash(name.as_bytes()), found: None };
+    // SAFETY: O2, O5 - the callback gets `search` back, which outlives the call, and each library's own headers.
+    unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut search).cast()) };
+    search.found
+}
+
+/// The name of a thread-local variable that a library exports, if it exports any. `dynamic` is the library's dynamic
+/// section, `base` where it was loaded; it stays loaded meanwhile.
+pub(super) fn exported_thread_local(base: u64, dynamic: *const c_void) -> Option<String> {
+    Tables::at(base, dynamic.cast())?.exported_thread_local()
+}
+
+struct Search<'a> {
+    name: &'a [u8],
+    hash: u32,
+    found: Option<SymbolKind>,
+}
+
+unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _: usize, search: *mut c_void) -> c_int {
+    // SAFETY: O5 - what `symbol_kind` passed, and what the loader passes: valid for this call.
+    let (info, search) = unsafe { (&*info, &mut *search.cast::<Search>()) };
+    search.found = Tables::of(info).and_then(|tables| tables.find(search));
+    search.found.is_some().into()
+}
+
+/// A library's tables, where it has them mapped.
+struct Tables {
+    symbols: *const libc::Elf64_Sym,
+    strings: *const u8,
+    gnu_hash: *const u32,
+}
+
+impl Tables {
+    fn of(info: &libc::dl_phdr_info) -> Option<Tables> {
+        const PT_DYNAMIC: u32 = 2;
+        // SAFETY: O5 - the loader's array of program headers, of the length that it says.
+        let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
+        let dynamic = headers.iter().find(|header| header.p_type == PT_DYNAMIC)?;
+        Tables::at(info.dlpi_addr, (info.dlpi_addr + dynamic.p_vaddr) as *const [u64; 2])
+    }
+
+    fn at(base: u64, mut entry: *const [u64; 2]) -> Option<Tables> {
+        let (mut symbols, mut strings, mut gnu_hash) = (0, 0, 0);
+        loop {
+            // SAFETY: O5 - the dynamic section of a loaded library is mapped, and ends with a null entry.
+            let [tag, value] = unsafe { entry.read_unaligned() };
+            // glibc makes these absolute when it loads a library; other loaders, and the kernel's vdso, do not.
+            let address = if value < base { base + value } else { value };
+            match tag {
+                0 => break,
+                5 => strings = address,
+                6 => symbols = address,
+                0x6fff_fef5 => gnu_hash = address,
+                _ => {}
+            }
+            // SAFETY: O5 - not the last entry.
+            entry = unsafe { entry.add(1) };
+        }
+        let all = symbols != 0 && strings != 0 && gnu_hash != 0;
+        all.then_some(Tables { symbols: symbols as _, strings: strings as _, gnu_hash: gnu_hash as _ })
+    }
+
+    /// Follows the hash table as the loader does: bloom filter, bucket, chain.
+    fn find(&self, search: &Search) -> Option<SymbolKind> {
+        // SAFETY: O5 - the loader itself relies on the tables being what their headers say.
+        unsafe {
+            let [buckets, first_symbol, bloom_words, bloom_shift] = self.gnu_hash.cast::<[u32; 4]>().read_unaligned();
+            if buckets == 0 || bloom_words == 0 {
+                return None;
+            }
+            let bloom = self.gnu_hash.add(4).cast::<u64>();
+            let word = bloom.add((search.hash / 64 % bloom_words) as usize).read_unaligned();
+            let second = search.hash >> (bloom_shift % 32);
+            let bits = 1 << (search.hash % 64) | 1 << (second % 64);
+            if word & bits != bits {
+                return None;
+            }
+            let bucket = bloom.add(bloom_words as usize).cast::<u32>();
+            let chain = bucket.add(buckets as usize);
+            let mut index = bucket.add((search.hash % buckets) as usize).read_unaligned();
+            if index < first_symbol {
+                return None;
+            }
+            loop {
+                let hash = chain.add((index - first_symbol) as usize).read_unaligned();
+                let symbol = self.symbols.add(index as usize).read_unaligned();
+                if hash | 1 == search.hash | 1 && symbol.st_shndx != 0 && self.is_named(&symbol, search.name) {
+                    return Some(kind(&symbol));
+                }
+                if hash & 1 == 1 {
+                    return None;
+                }
+                index += 1;
+            }
+        }
+    }
+
+    /// Goes over all chains.
+    fn exported_thread_local(&self) -> Option<String> {
+        // SAFETY: O5 - as in `find`.
+        unsafe {
+            let [buckets, first_symbol, bloom_words, _] = self.gnu_hash.cast::<[u32; 4]>().read_unaligned();
+            let bucket = self.gnu_hash.add(4 + 2 * bloom_words as usize);
+            let chain = bucket.add(buckets as usize);
+            for number in 0..buckets {
+                let mut index = bucket.add(number as usize).read_unaligned();
+                while index >= first_symbol {
+                    let symbol = self.symbols.add(index as usize).read_unaligned();
+                    if symbol.st_shndx != 0 && kind(&symbol) == SymbolKind::ThreadLocal {
+                        let name = CStr::from_ptr(self.strings.add(symbol.st_name as usize).cast());
+                        return name.to_str().ok().map(str::to_string);
+                    }
+                    let is_last = chain.add((index - first_symbol) as usize).read_unaligned() & 1 == 1;
+                    index = if is_last { 0 } else { index + 1 };
+                }
+            }
+        }
+        None
+    }
+
+    /// # Safety
+    /// O5: `symbol` is of this table.
+    unsafe fn is_named(&self, symbol: &libc::Elf64_Sym, name: &[u8]) -> bool {
+        // SAFETY: O5 - names are C strings inside the string table; the comparison stops at the first difference, and a
+        // name holds no null.
+        unsafe {
+            let start = self.strings.add(symbol.st_name as usize);
+            name.iter().enumerate().all(|(at, byte)| start.add(at).read() == *byte) && start.add(name.len()).read() == 0
+        }
+    }
+}
+
+fn kind(symbol: &libc::Elf64_Sym) -> SymbolKind {
+    const STT_FUNC: u8 = 2;
+    const STT_TLS: u8 = 6;
+    const STT_GNU_IFUNC: u8 = 10;
+    match symbol.st_info & 15 {
+        STT_FUNC | STT_GNU_IFUNC => SymbolKind::Function,
+        STT_TLS => SymbolKind::ThreadLocal,
+        _ => SymbolKind::Data,
+    }
+}
+
+fn gnu_hash(name: &[u8]) -> u32 {
+    name.iter().fold(5381, |hash: u32, byte| hash.wrapping_mul(33).wrapping_add((*byte).into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_say_what_their_symbols_are() {
+        assert_eq!(symbol_kind("printf"), Some(SymbolKind::Function));
+        assert_eq!(symbol_kind("memcpy"), Some(SymbolKind::Function));
+        assert_eq!(symbol_kind("stdout"), Some(SymbolKind::Data));
+        assert_eq!(symbol_kind("errno"), Some(SymbolKind::ThreadLocal));
+        assert_eq!(symbol_kind("no such symbol, anywhere"), None);
+        assert_eq!(symbol_kind(""), None);
+    }
+}

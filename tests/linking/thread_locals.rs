@@ -1,0 +1,189 @@
+//! Thread-local variables under every model that gcc and clang have: each thread has its own, begun as the object says.
+
+use jittison::ErrorKind;
+
+use crate::support::*;
+
+const SOURCE: &str = "
+    _Thread_local long counter = 40;
+    static _Thread_local long hidden = 2;
+    static _Thread_local char buffer[100];
+    _Thread_local long *pointer = 0;
+    static long table[4] = {1, 2, 3, 4};
+    static _Thread_local long *into = &table[2];
+    long bump(void) { buffer[99]++; hidden++; return ++counter; }
+    long get(void) { return counter + 1000 * hidden + 100000 * buffer[99] + 10000000 * *into; }
+    long *where(void) { return &counter; }
+";
+
+/// What `get` says before, and after a `bump`.
+const BEFORE: i64 = 40 + 2000 + 30000000;
+const AFTER: i64 = 41 + 3000 + 100000 + 30000000;
+
+fn check_threads(object: &[u8], model: &str) {
+    let (jit, trackers) = linked(&[object]);
+    let get = function::<extern "C" fn() -> i64>(&jit, "get");
+    let bump = function::<extern "C" fn() -> i64>(&jit, "bump");
+    let at = function::<extern "C" fn() -> *mut i64>(&jit, "where");
+    assert_eq!((get.call(), bump.call(), get.call()), (BEFORE, 41, AFTER), "{model}");
+    let mine = at.call() as u64;
+    assert_eq!(jit.address_of(jit.main_dylib(), "counter").unwrap().value(), mine, "{model}: as the host sees it");
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                assert_eq!((get.call(), bump.call(), get.call()), (BEFORE, 41, AFTER), "{model}, another thread");
+                assert_ne!(at.call() as u64, mine, "{model}");
+            });
+        }
+    });
+    assert_eq!(get.call(), AFTER, "{model}: nobody else's");
+    drop((get, bump, at));
+    for tracker in trackers {
+        assert!(tracker.remove().unwrap().is_complete());
+    }
+}
+
+#[test]
+fn every_model_gives_every_thread_its_own() {
+    let models: [&[&str]; 12] = [
+        &["-fPIC"],
+        &["-fPIC", "-O2"],
+        &["-fPIC", "-O2", "-ftls-model=local-dynamic"],
+        &["-fPIC", "-O2", "-ftls-model=initial-exec"],
+        &["-fPIE", "-O2"],
+        &["-fPIE", "-O2", "-ftls-model=local-exec"],
+        &["-fno-pic", "-O2"],
+        &["-fPIC", "-O0", "-mtls-dialect=gnu2"],
+        &["-fPIC", "-O2", "-mtls-dialect=gnu2"],
+        &["-fPIC", "-O2", "-fno-plt"],
+        &["-fPIC", "-O2", "-mcmodel=medium"],
+        &["-fPIC", "-O2", "-mcmodel=large"],
+    ];
+    for model in models {
+        if let Some(object) = gcc(model, SOURCE) {
+            check_threads(&object, &format!("gcc {model:?}"));
+        }
+        if model.contains(&"-mcmodel=large") {
+            continue; // clang 19 has no thread-local variables there
+        }
+        if let Some(object) = clang(model, SOURCE) {
+            check_threads(&object, &format!("clang {model:?}"));
+        }
+    }
+}
+
+#[test]
+fn a_variable_of_another_object_is_the_same_variable() {
+    let user = "extern _Thread_local long counter; long read_it(void) { return ++counter; }";
+    for flags in
+        [&["-O2", "-fPIC"][..], &["-O2", "-fPIE"], &["-O2", "-fPIC", "-mtls-dialect=gnu2"], &["-O2", "-fno-pic"]]
+    {
+        let (Some(object), Some(user)) = (gcc(flags, SOURCE), gcc(flags, user)) else { return };
+        let (jit, _trackers) = linked(&[&user, &object]);
+        assert_eq!((long(&jit, "read_it"), long(&jit, "bump"), long(&jit, "read_it")), (41, 42, 43), "{flags:?}");
+    }
+}
+
+#[test]
+fn a_variable_of_a_shared_library_is_that_library_s() {
+    let source = "#include <errno.h>
+        extern _Thread_local int errno_of_libc __asm__(\"errno\");
+        int *where(void) { return &errno_of_libc; }";
+    for flags in [&["-O2", "-fPIC"][..], &["-O2", "-fPIE"], &["-O2", "-fPIC", "-mtls-dialect=gnu2"]] {
+        let Some(object) = gcc(flags, source) else { return };
+        let (jit, _trackers) = linked(&[&object]);
+        let at = function::<extern "C" fn() -> *mut i32>(&jit, "where");
+        let mine = unsafe { libc_errno() } as u64;
+        assert_eq!(at.call() as u64, mine, "{flags:?}");
+        std::thread::scope(|scope| {
+            scope.spawn(|| assert_eq!(at.call() as u64, unsafe { libc_errno() } as u64, "{flags:?}"));
+        });
+    }
+}
+
+unsafe fn libc_errno() -> *mut i32 {
+    unsafe extern "C" {
+        fn __errno_location() -> *mut i32;
+    }
+    // SAFETY: no arguments, and gives the calling thread's.
+    unsafe { __errno_location() }
+}
+
+#[test]
+fn call_once_works_under_every_model() {
+    let source = "
+        #include <mutex>
+        static std::once_flag flag; static long runs;
+        extern \"C\" long test() { for (int i = 0; i < 3; i++) std::call_once(flag, [] { runs++; }); return runs; }";
+    for flags in [&["-O2", "-fPIC"][..], &["-O2", "-fPIE"], &["-O0", "-fPIC"], &["-O2", "-fPIC", "-mtls-dialect=gnu2"]]
+    {
+        let Some(object) = gxx(flags, source) else { return };
+        let (jit, _trackers) = linked(&[&object]);
+        assert_eq!(long(&jit, "test"), 1, "{flags:?}");
+    }
+}
+
+#[test]
+fn an_alignment_of_the_block_is_kept() {
+    let source = "_Thread_local char small = 1; _Thread_local __attribute__((aligned(256))) char wide[300] = {2};
+        long test(void) { return ((long)wide & 255) + wide[0] + small + wide[299]; }";
+    let Some(object) = c(source) else { return };
+    let (jit, _trackers) = linked(&[&object]);
+    let test = function::<extern "C" fn() -> i64>(&jit, "test");
+    assert_eq!(test.call(), 3);
+    std::thread::scope(|scope| scope.spawn(|| assert_eq!(test.call(), 3)).join()).unwrap();
+}
+
+#[test]
+fn an_image_that_needs_another_object_s_address_has_it_in_every_thread() {
+    let source = "extern long other; static _Thread_local long *to = &other; long test(void) { return *to; }";
+    let (Some(object), Some(other)) = (c(source), c("long other = 77;")) else { return };
+    let (jit, _trackers) = linked(&[&object, &other]);
+    let test = function::<extern "C" fn() -> i64>(&jit, "test");
+    assert_eq!(test.call(), 77);
+    std::thread::scope(|scope| scope.spawn(|| assert_eq!(test.call(), 77)).join()).unwrap();
+}
+
+#[test]
+fn a_block_too_large_for_a_fixed_place_is_refused_with_its_reason_and_the_session_works_on() {
+    let source = "static _Thread_local char big[1 << 20]; long test(void) { return (long)++big[5]; }";
+    let Some(object) = gcc(&["-O2", "-fPIC", "-ftls-model=initial-exec"], source) else { return };
+    let Some(dynamic) = gcc(&["-O2", "-fPIC"], source) else { return };
+    let (jit, trackers) = linked(&[&object]);
+    let error = try_function::<extern "C" fn() -> i64>(&jit, jit.main_dylib(), "test").unwrap_err();
+    assert!(error.to_string().contains("static TLS"), "{error}");
+    drop(trackers);
+    let _tracker = add(&jit, jit.main_dylib(), "dynamic.o", &dynamic);
+    assert_eq!(long(&jit, "test"), 1);
+}
+
+#[test]
+fn an_ordinary_reference_to_a_thread_local_variable_is_refused() {
+    let user = "extern long counter; long test(void) { return counter; }";
+    let (Some(object), Some(user)) = (c(SOURCE), c(user)) else { return };
+    let (jit, _trackers) = linked(&[&user, &object]);
+    let error = try_function::<extern "C" fn() -> i64>(&jit, jit.main_dylib(), "test").unwrap_err();
+    let ErrorKind::FailedToMaterialize { .. } = error.kind() else { panic!("{error}") };
+    assert!(error.to_string().contains("thread-local variable") && error.to_string().contains("counter"), "{error}");
+}
+
+#[test]
+fn blocks_come_and_go_without_leaving_anything() {
+    let Some(object) = c(SOURCE) else { return };
+    let jit = new_jit();
+    let maps =
+        || std::fs::read_to_string("/proc/self/maps").unwrap().lines().filter(|l| l.contains("thread-local")).count();
+    let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let mut before = (0, 0);
+    for round in 0..200 {
+        let tracker = add(&jit, jit.main_dylib(), "o.o", &object);
+        assert_eq!(long(&jit, "bump"), 41);
+        assert!(tracker.remove().unwrap().is_complete());
+        if round == 0 {
+            before = (maps(), descriptors());
+        }
+    }
+    assert_eq!((maps(), before.0), (0, 0));
+    // Other tests open files meanwhile; two hundred would show.
+    assert!(descriptors() < before.1 + 100);
+}
