@@ -11,7 +11,8 @@ use crate::layer::memory_ledger::{MemoryLedger, Occupant};
 use crate::layer::plugin::{LinkHooks, LinkOrigin, LinkPlugin};
 use crate::layer::thread_locals::ThreadLocals;
 use crate::link::{
-    ExternalSymbol, FoundExternal, InterfaceSymbol, LinkGraph, ObjectBuffer, ObjectInterface, PlacedLink, PlannedLink,
+    ExternalSymbol, FoundExternal, InterfaceSymbol, LinkGraph, ObjectBuffer, ObjectInterface, PlacedLink, PlanStage,
+    PlannedLink,
 };
 use crate::memory::{Finalized, MemoryManager, MemoryUsage, Tenant};
 use crate::session::{
@@ -182,17 +183,21 @@ impl ObjectUnit {
         hooks: &mut [Box<dyn LinkHooks>],
     ) -> Result<(PlacedLink, Option<Box<ThreadLocals>>)> {
         let owned: FxHashSet<Name> = responsibility.symbols().iter().map(|owed| owed.name.clone()).collect();
-        let planned = PlannedLink::plan(
+        let planned = PlannedLink::plan_in_passes(
             self.name.clone(),
             self.bytes.clone(),
             |name| owned.contains(name),
-            |graph| {
-                hooks.iter_mut().try_for_each(|hook| hook.prepare(graph))?;
-                claim_added(graph, responsibility)
+            |stage, graph| match stage {
+                PlanStage::Claimed => {
+                    hooks.iter_mut().try_for_each(|hook| hook.prepare(graph))?;
+                    claim_added(graph, responsibility)
+                }
+                PlanStage::Pruned => hooks.iter_mut().try_for_each(|hook| hook.pruned(graph)),
             },
         )?;
         let mut placed = planned.in_group(group_of(&responsibility.dylib())).allocate(&*self.layer.memory)?;
         let thread_locals = ThreadLocals::place(&mut placed)?;
+        hooks.iter_mut().try_for_each(|hook| hook.placed(&placed))?;
         let addresses: FxHashMap<&str, ExecutorAddr> = placed.definitions().collect();
         responsibility.notify_resolved(|owed| addresses.get(owed.name.as_str()).copied())?;
         Ok((placed, thread_locals))
@@ -244,10 +249,12 @@ fn finish(
     pending: Pending,
     found: Vec<LookupResult>,
 ) -> Result<Vec<SymbolRef>> {
-    let Pending { placed, mut thread_locals, hooks } = pending;
-    let externals: Vec<FoundExternal> = placed.externals().zip(&found).map(found_external).collect();
+    let Pending { placed, mut thread_locals, mut hooks } = pending;
+    let mut externals: Vec<FoundExternal> = placed.externals().zip(&found).map(found_external).collect();
+    hooks.iter_mut().try_for_each(|hook| hook.bind(&placed, &mut externals))?;
     let image = thread_locals.as_mut().and_then(|thread_locals| thread_locals.unfinished_image());
-    let (linked, memory) = placed.finish(&externals, image)?;
+    let (linked, memory) =
+        placed.finish_in_passes(&externals, image, |link| hooks.iter_mut().try_for_each(|hook| hook.fixed_up(link)))?;
     let dylib = responsibility.dylib();
     // If the tracker is defunct, the closure is dropped unrun, and with it the memory.
     responsibility.with_resource_key(move |key| {

@@ -1,7 +1,7 @@
 //! [`LinkPlugin`]: the seam by which services see every link.
 
 use crate::error::Result;
-use crate::link::{LinkGraph, LinkedObject};
+use crate::link::{FixedLink, FoundExternal, LinkGraph, LinkedObject, PlacedLink};
 use crate::session::{JitDylib, ResourceKey, SymbolWatch};
 use crate::sync::Arc;
 
@@ -11,15 +11,53 @@ pub trait LinkPlugin: Send + Sync {
     fn begin(&self, origin: &LinkOrigin) -> Box<dyn LinkHooks>;
 }
 
-/// What a plugin does in one link.
+/// What a plugin does in one link, in the order of its phases (ORC: the passes of a `PassConfiguration`; the names there are,
+/// from `prepare` on: pre-prune, post-prune, post-allocation, pre-fixup, post-fixup).
 pub trait LinkHooks: Send {
-    /// The graph is read and claimed; nothing is laid out. Blocks may be added, externals defined, and weak definitions
+    /// The graph is read and claimed; nothing is dropped or laid out. Blocks may be added, externals defined, and weak definitions
     /// made for others to see ([`LinkGraph::add_weak`]).
     ///
     /// # Errors
     /// Fails the link.
     fn prepare(&mut self, graph: &mut LinkGraph) -> Result<()> {
         let _ = graph;
+        Ok(())
+    }
+
+    /// What nothing leads to is gone, and was not laid out. The last chance to change the graph.
+    ///
+    /// # Errors
+    /// Fails the link.
+    fn pruned(&mut self, graph: &mut LinkGraph) -> Result<()> {
+        let _ = graph;
+        Ok(())
+    }
+
+    /// The object has its memory: the addresses of its own definitions are final, and not yet known to others.
+    ///
+    /// # Errors
+    /// Fails the link.
+    fn placed(&mut self, link: &PlacedLink) -> Result<()> {
+        let _ = link;
+        Ok(())
+    }
+
+    /// The externals were found, in the order of [`PlacedLink::externals`]. What is changed here is what the code will be
+    /// bound to.
+    ///
+    /// # Errors
+    /// Fails the link.
+    fn bind(&mut self, link: &PlacedLink, found: &mut [FoundExternal]) -> Result<()> {
+        let _ = (link, found);
+        Ok(())
+    }
+
+    /// The bytes are in place and every relocation is applied; nothing is sealed. Bytes may be changed.
+    ///
+    /// # Errors
+    /// Fails the link.
+    fn fixed_up(&mut self, link: &mut FixedLink<'_>) -> Result<()> {
+        let _ = link;
         Ok(())
     }
 

@@ -46,6 +46,6 @@ pub use elf::{InterfaceSymbol, ObjectInterface};
 pub use fixup::FoundExternal;
 pub use graph::{Block, BlockId, Definition, Edge, LinkGraph, Symbol, SymbolIndex};
 pub use initializers::{Initializer, InitializerKind};
-pub use pipeline::{ExternalSymbol, LinkedObject, PlacedLink, PlannedLink};
+pub use pipeline::{ExternalSymbol, FixedLink, LinkedObject, PlacedLink, PlanStage, PlannedLink};
 pub use thread_locals::{ThreadLocalPlace, ThreadLocalPlan};
 pub use x86_64::EdgeKind;

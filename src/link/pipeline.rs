@@ -14,7 +14,7 @@ use crate::link::claim;
 use crate::link::elf;
 use crate::link::fixup::{Fixup, FoundExternal};
 use crate::link::frames;
-use crate::link::graph::{Binding, Definition, LinkGraph, Places, Role, SymbolIndex};
+use crate::link::graph::{Binding, BlockId, Definition, LinkGraph, Places, Role, SymbolIndex};
 use crate::link::indirect;
 use crate::link::initializers::Initializer;
 use crate::link::layout;
@@ -23,6 +23,15 @@ use crate::link::tables::Tables;
 use crate::link::thread_locals::{self, ThreadLocalPlace, ThreadLocalPlan, live_edges};
 use crate::memory::{ApartRequest, Finalized, InFlight, MemoryManager, SegmentPlan};
 use crate::sync::Arc;
+
+/// Where in a plan a pass stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PlanStage {
+    /// The graph is read, and definitions that others made are externals.
+    Claimed,
+    /// What nothing leads to is gone.
+    Pruned,
+}
 
 /// A link whose needs are known.
 pub struct PlannedLink {
@@ -73,6 +82,23 @@ impl PlannedLink {
         is_owned: impl Fn(&str) -> bool,
         prepare: impl FnOnce(&mut LinkGraph) -> Result<()>,
     ) -> Result<PlannedLink> {
+        let mut prepare = Some(prepare);
+        PlannedLink::plan_in_passes(name, bytes, is_owned, |stage, graph| match prepare.take() {
+            Some(prepare) if stage == PlanStage::Claimed => prepare(graph),
+            _ => Ok(()),
+        })
+    }
+
+    /// As [`plan`](Self::plan), with a pass at each stage of the plan.
+    ///
+    /// # Errors
+    /// As [`plan`](Self::plan).
+    pub fn plan_in_passes(
+        name: Arc<str>,
+        bytes: ObjectBuffer,
+        is_owned: impl Fn(&str) -> bool,
+        mut pass: impl FnMut(PlanStage, &mut LinkGraph) -> Result<()>,
+    ) -> Result<PlannedLink> {
         // Bytes to arrays.
         let mut graph = elf::read_graph(name, bytes)?;
         // Definitions that others made become externals.
@@ -83,9 +109,10 @@ impl PlannedLink {
         bounds::define(&mut graph, &bounded);
         thread_locals::define_module_base(&mut graph);
         // Plugins: the last chance to add blocks and symbols.
-        prepare(&mut graph)?;
+        pass(PlanStage::Claimed, &mut graph)?;
         // What nothing leads to is gone.
         prune::prune(&mut graph);
+        pass(PlanStage::Pruned, &mut graph)?;
         // Room for every slot and stub that an edge may need.
         thread_locals::add_descriptor_function(&mut graph);
         let tables = Tables::build(&mut graph);
@@ -142,6 +169,16 @@ impl PlannedLink {
 }
 
 impl PlacedLink {
+    /// The graph.
+    pub fn graph(&self) -> &LinkGraph {
+        &self.graph
+    }
+
+    /// Where a block will run; of a thread-local one, its offset.
+    pub fn block_address(&self, block: BlockId) -> ExecutorAddr {
+        self.graph.block_address(block, &self.places)
+    }
+
     /// What the thread-local block needs, if there is one: [`place_thread_locals`](Self::place_thread_locals) says what it
     /// got, before the definitions are asked for.
     pub fn thread_local_plan(&self) -> Option<&ThreadLocalPlan> {
@@ -205,9 +242,22 @@ impl PlacedLink {
     /// # Errors
     /// A relocation out of range, malformed unwind tables; the memory is given back.
     pub fn finish(
+        self,
+        found: &[FoundExternal],
+        image: Option<&mut [u8]>,
+    ) -> Result<(LinkedObject, Box<dyn Finalized>)> {
+        self.finish_in_passes(found, image, |_| Ok(()))
+    }
+
+    /// As [`finish`](Self::finish), with a pass over the bytes before they are sealed.
+    ///
+    /// # Errors
+    /// As [`finish`](Self::finish); what `pass` returns.
+    pub fn finish_in_passes(
         mut self,
         found: &[FoundExternal],
         image: Option<&mut [u8]>,
+        pass: impl FnOnce(&mut FixedLink<'_>) -> Result<()>,
     ) -> Result<(LinkedObject, Box<dyn Finalized>)> {
         let mut by_symbol = vec![FoundExternal::default(); self.graph.symbols.len()];
         for (index, found) in self.externals.iter().zip(found) {
@@ -216,6 +266,8 @@ impl PlacedLink {
         let fixup = Fixup { graph: &self.graph, tables: &self.tables, places: &self.places, externals: &by_symbol };
         // Bytes in place, every edge applied.
         fixup.apply(&mut *self.memory, image)?;
+        // Plugins: the last chance to see and change bytes.
+        pass(&mut FixedLink { fixup, memory: &mut *self.memory })?;
         // What the unwinder and the registry of initialisers must know.
         let (frames, initializers) = self.collect()?;
         // From here on the memory is nobody's to write.
@@ -257,6 +309,53 @@ impl PlacedLink {
             }
         }
         Ok((found, initializers))
+    }
+}
+
+/// A link whose bytes are final, and still writable.
+pub struct FixedLink<'a> {
+    fixup: Fixup<'a>,
+    memory: &'a mut dyn InFlight,
+}
+
+impl FixedLink<'_> {
+    /// The graph.
+    pub fn graph(&self) -> &LinkGraph {
+        self.fixup.graph
+    }
+
+    /// Where a block will run; of a thread-local one, its offset.
+    pub fn block_address(&self, block: BlockId) -> ExecutorAddr {
+        self.fixup.graph.block_address(block, self.fixup.places)
+    }
+
+    /// Where a symbol is: what was found, for externals; null for those that are nowhere.
+    pub fn symbol_address(&self, symbol: SymbolIndex) -> ExecutorAddr {
+        self.fixup.address(symbol)
+    }
+
+    /// Where a symbol's GOT slot is, if it has one.
+    pub fn got_slot(&self, symbol: SymbolIndex) -> Option<ExecutorAddr> {
+        let (got, offset) = (self.fixup.tables.got()?, self.fixup.tables.slot(symbol)?);
+        Some(self.block_address(got).offset(offset))
+    }
+
+    /// Where a symbol's stub is, if it has one.
+    pub fn stub(&self, symbol: SymbolIndex) -> Option<ExecutorAddr> {
+        let (stubs, offset) = (self.fixup.tables.stubs()?, self.fixup.tables.stub(symbol)?);
+        Some(self.block_address(stubs).offset(offset))
+    }
+
+    /// A block's bytes; empty for those that are dropped or thread-local.
+    pub fn bytes(&mut self, block: BlockId) -> &mut [u8] {
+        let block = &self.fixup.graph.blocks[block.index()];
+        if block.is_dropped || block.role == Role::ThreadLocal {
+            return &mut [];
+        }
+        match block.apart {
+            Some(number) => self.memory.apart(number as usize),
+            None => &mut self.memory.working(block.pool)[block.offset as usize..(block.offset + block.size) as usize],
+        }
     }
 }
 

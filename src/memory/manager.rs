@@ -25,6 +25,11 @@ pub trait MemoryManager: Send + Sync {
         batch.into_iter().map(|(one, frames)| one.finalize(frames)).collect()
     }
 
+    /// Whether what is linked into this memory can be run by this process.
+    fn can_run(&self) -> bool {
+        true
+    }
+
     /// What is held now.
     fn statistics(&self) -> MemoryStatistics;
 

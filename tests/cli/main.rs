@@ -1,6 +1,7 @@
 //! The command line, as a stranger uses it: whole programs beside their natively linked twins, `inspect` beside `readelf`, `map`,
 //! and every mistake that an object or a command line can make.
 
+mod check;
 mod errors;
 mod inspect;
 mod map;

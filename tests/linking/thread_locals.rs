@@ -93,15 +93,15 @@ fn a_variable_of_a_shared_library_is_that_library_s() {
         let Some(object) = gcc(flags, source) else { return };
         let (jit, _trackers) = linked(&[&object]);
         let at = function::<extern "C" fn() -> *mut i32>(&jit, "where");
-        let mine = unsafe { libc_errno() } as u64;
+        let mine = libc_errno() as u64;
         assert_eq!(at.call() as u64, mine, "{flags:?}");
         std::thread::scope(|scope| {
-            scope.spawn(|| assert_eq!(at.call() as u64, unsafe { libc_errno() } as u64, "{flags:?}"));
+            scope.spawn(|| assert_eq!(at.call() as u64, libc_errno() as u64, "{flags:?}"));
         });
     }
 }
 
-unsafe fn libc_errno() -> *mut i32 {
+fn libc_errno() -> *mut i32 {
     unsafe extern "C" {
         fn __errno_location() -> *mut i32;
     }

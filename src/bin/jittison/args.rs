@@ -20,6 +20,7 @@ pub enum Command {
     Run(RunArgs),
     Inspect(InspectArgs),
     Map(MapArgs),
+    Check(CheckArgs),
 }
 
 /// Link objects and run them as a program
@@ -106,6 +107,57 @@ pub struct MapArgs {
     /// Write JSON instead of the picture for a terminal; sizes and addresses are numbers of bytes
     #[arg(long)]
     pub json: bool,
+}
+
+/// Link objects at fixed addresses and check the result against rules
+///
+/// Links all objects as `run` does, but runs nothing and takes nothing from this process: what they need and do not have has
+/// to be given. Then evaluates the rules of a file, lines that begin with `# jitlink-check:`, in the language of LLVM's own
+/// linker tests.
+#[derive(Debug, Parser)]
+#[command(after_help = concat!(
+    "Example:\n  jittison check --rules test.s --base 0x10000000 --abs external=0x2000 test.o\n\n",
+    "Exit status: 0 if every rule holds; 2 if the command line makes no sense; 125 if one does not, with the rule, both\n",
+    "values and their parts on standard error, or if the objects cannot be linked."
+))]
+pub struct CheckArgs {
+    /// The object files
+    #[arg(required = true, value_name = "OBJECT")]
+    pub objects: Vec<PathBuf>,
+
+    /// The file with the rules, which may be the objects' assembly source
+    #[arg(long, value_name = "FILE")]
+    pub rules: PathBuf,
+
+    /// Where the first object stands; the others stand behind it
+    #[arg(long, value_name = "ADDRESS", value_parser = number)]
+    pub base: Option<u64>,
+
+    /// A symbol with a fixed value; may be repeated
+    #[arg(long = "abs", value_name = "SYMBOL=VALUE", value_parser = definition)]
+    pub absolute: Vec<(String, u64)>,
+
+    /// Take what nobody defines for null
+    #[arg(long)]
+    pub phony_externals: bool,
+}
+
+/// A number, decimal or with `0x`.
+fn number(text: &str) -> Result<u64, String> {
+    let parsed = match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    parsed.map_err(|problem| problem.to_string())
+}
+
+/// `SYMBOL=VALUE`.
+fn definition(text: &str) -> Result<(String, u64), String> {
+    let (name, value) = text.split_once('=').ok_or("SYMBOL=VALUE is wanted")?;
+    if name.is_empty() {
+        return Err("the symbol has no name".to_string());
+    }
+    Ok((name.to_string(), number(value)?))
 }
 
 const STATUS: &str = "Exit status: that of the program that was run, or 0; 2 if the command line makes no sense; 125 if \

@@ -8,6 +8,8 @@
 //! | `report.rs`, `process.rs` | what `run --report` writes, and what the kernel says of this process |
 //! | `inspect.rs`, `table.rs` | `inspect`: the facts, and how they are shown |
 //! | `map.rs` | `map`: links, and has the library draw |
+//! | `check/`, `check_command.rs` | `check`: rules about relocations, and what they are held against |
+//! | `offline.rs` | links that are looked at and not run |
 //!
 //! The tool writes nothing to standard output but what `inspect` and `map` show, and one line to standard error when it fails.
 //!
@@ -16,9 +18,12 @@
 //!   a function, and passes the word on in one place, `run.rs`.
 
 mod args;
+mod check;
+mod check_command;
 mod inspect;
 mod link;
 mod map;
+mod offline;
 mod process;
 mod report;
 mod run;
@@ -40,6 +45,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Inspect(args) => inspect::inspect(&args),
         Command::Map(args) => map::map(&args),
+        Command::Check(args) => check_command::check_objects(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

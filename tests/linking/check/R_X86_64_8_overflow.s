@@ -1,0 +1,13 @@
+# args: --base 0x7f0000000000 --abs top=0xff
+# error: relocation R_X86_64_8 out of range
+# One more than fits.
+
+        .data
+        .globl  field
+field:
+        .byte   top + 1
+
+        .text
+        .globl  main
+main:   ret
+        .section .note.GNU-stack,"",@progbits

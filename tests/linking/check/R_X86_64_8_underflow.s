@@ -1,0 +1,13 @@
+# args: --base 0x7f0000000000 --abs zero=0
+# error: relocation R_X86_64_8 out of range
+# One less than fits with a sign.
+
+        .data
+        .globl  field
+field:
+        .byte   zero - 0x80 - 1
+
+        .text
+        .globl  main
+main:   ret
+        .section .note.GNU-stack,"",@progbits

@@ -1,0 +1,14 @@
+# args: --base 0x7f0000000000 --abs far=0x401000
+# error: relocation R_X86_64_GOTPCREL out of range
+# Wherever the slot is within reach.
+
+        .data
+        .globl  field
+field:
+        .reloc  ., R_X86_64_GOTPCREL, far + 0xf0000000
+        .long   0
+
+        .text
+        .globl  main
+main:   ret
+        .section .note.GNU-stack,"",@progbits

@@ -1,0 +1,14 @@
+# args: --base 0x7f0000000000
+# error: relocation R_X86_64_PC32 out of range
+# One less than fits.
+
+        .data
+        .globl  field
+field:
+        .reloc  ., R_X86_64_PC32, field - 0x80000001
+        .long   0
+
+        .text
+        .globl  main
+main:   ret
+        .section .note.GNU-stack,"",@progbits
