@@ -38,4 +38,4 @@ impl ThreadLocals {
 
 /// Blocks up to so many bytes take some of the room that the C library has beside every thread's pointer, which is between
 /// one and two thousand bytes, even if their own object does not ask for it.
-const SMALL: u64 = 64;
+const SMALL: u64 = 128;

@@ -185,7 +185,10 @@ impl Fixup<'_> {
                 let offset = entry.and_then(|entry| self.tables.thread_local(edge.symbol, entry)).unwrap_or(0);
                 got() + i128::from(offset) + addend - wide(place)
             }
-            ThreadLocalOffset32 | ThreadLocalOffset64 => i128::from(self.variable(edge.symbol).at.offset) + addend,
+            ThreadLocalOffset32 | ThreadLocalOffset64 => {
+                let offset = self.block_offset(edge.symbol);
+                i128::from(offset.ok_or_else(|| self.not_static(id, edge))?) + addend
+            }
             StaticOffset32 | StaticOffset64 => {
                 let distance = self.variable(edge.symbol).static_offset;
                 i128::from(distance.ok_or_else(|| self.not_static(id, edge))?) + addend
@@ -262,6 +265,15 @@ impl Fixup<'_> {
                 let at = ThreadLocal::from_address(found.address);
                 Variable { at, static_offset: found.thread_local.flatten() }
             }
+        }
+    }
+
+    /// Where a variable is, seen from the object's own block.
+    fn block_offset(&self, symbol: SymbolIndex) -> Option<i64> {
+        let (own, variable) = (self.places.thread_locals, self.variable(symbol));
+        match own {
+            Some(own) if own.module != variable.at.module => Some(variable.static_offset? - own.static_offset?),
+            _ => Some(variable.at.offset.into()),
         }
     }
 

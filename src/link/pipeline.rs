@@ -396,7 +396,7 @@ fn externals(graph: &LinkGraph) -> Vec<External> {
     for edge in live_edges(graph) {
         let noted = &mut uses[edge.symbol.index()];
         noted.is_used = true;
-        noted.needs_static_place |= edge.kind.needs_static_place();
+        noted.needs_static_place |= edge.kind.needs_static_place() || edge.kind.is_block_offset();
     }
     let is_external = |index: &SymbolIndex| graph.definition(*index) == Definition::External;
     let symbols = (0..graph.symbols.len() as u32).map(SymbolIndex).filter(is_external);

@@ -65,7 +65,12 @@ pub(crate) fn assign(graph: &mut LinkGraph) -> Result<Option<ThreadLocalPlan>, E
             }
         }
     }
-    plan.is_static = live_edges(graph).any(|edge| edge.kind.needs_static_place() && is_own(graph, edge.symbol));
+    // Code of the local-dynamic model may reach other objects' variables from its own block: that works where both blocks are
+    // at fixed distances from the thread pointer, and so from each other.
+    plan.is_static = live_edges(graph).any(|edge| match is_own(graph, edge.symbol) {
+        true => edge.kind.needs_static_place(),
+        false => edge.kind.is_block_offset(),
+    });
     Ok(Some(plan))
 }
 

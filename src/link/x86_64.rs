@@ -202,6 +202,11 @@ impl EdgeKind {
         matches!(self, EdgeKind::StaticLoad32 | EdgeKind::StaticOffset32 | EdgeKind::StaticOffset64)
     }
 
+    /// Whether it is an offset in the object's own block: what is not there must be at a fixed distance from it.
+    pub(crate) fn is_block_offset(self) -> bool {
+        matches!(self, EdgeKind::ThreadLocalOffset32 | EdgeKind::ThreadLocalOffset64)
+    }
+
     /// Bytes stored.
     pub(crate) fn width(self) -> usize {
         use EdgeKind::*;

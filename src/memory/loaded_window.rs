@@ -23,7 +23,7 @@ use crate::memory::layout::{CHUNK, WindowLayout};
 use crate::memory::mapper::Placement;
 use crate::memory::placement::Host;
 use crate::memory::window_image::{NONCE_OFFSET, SMALL_FILE_DYNAMIC_OFFSET, WindowImage};
-use crate::os::{Library, NamedFile, Reservation, heap_end, is_free, occupants_below, program_range};
+use crate::os::{Library, NamedFile, Reservation, heap_end, is_free, library_range, occupants_below, program_range};
 
 /// A window's range. Nothing is mapped in it that may be relied on but the header's first page, and the dynamic section.
 pub(super) struct LoadedWindow {
@@ -55,7 +55,7 @@ pub(super) fn place(
     placement: Placement,
     make: impl Fn(u64) -> Result<LoadedWindow, MemoryFault>,
 ) -> Result<LoadedWindow, MemoryFault> {
-    let host = Host { program: program_range(), heap_end: heap_end() };
+    let host = Host { program: program_range(), heap_end: heap_end(), libraries: library_range() };
     let mut elsewhere = None;
     let mut tries = 0;
     for preferred in placement.candidates(layout, &host) {

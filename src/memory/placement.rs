@@ -17,6 +17,8 @@ pub(super) struct Host {
     pub(super) program: Range<u64>,
     /// Where the program's heap ends, which grows upwards.
     pub(super) heap_end: u64,
+    /// From the first to the last byte of the shared libraries.
+    pub(super) libraries: Range<u64>,
 }
 
 impl Placement {
@@ -25,6 +27,7 @@ impl Placement {
         match self {
             Placement::Anywhere => Vec::new(),
             Placement::NearHost => near(layout, host),
+            Placement::NearLibraries => below_libraries(layout, host),
             Placement::Low2GiB => {
                 let Some(highest) = REACH.checked_sub(layout.size) else { return Vec::new() };
                 // From the top down: the heap of a program at fixed addresses grows up from the bottom.
@@ -41,6 +44,10 @@ impl Placement {
                 let code = layout.pool(Pool::Code);
                 let start = base.saturating_add(code.offset);
                 reach_each_other(&(start..start.saturating_add(code.size)), &host.program)
+            }
+            Placement::NearLibraries => {
+                let window = base..base.saturating_add(layout.size);
+                !host.libraries.is_empty() && reach_each_other(&window, &host.libraries)
             }
             Placement::Low2GiB => base.checked_add(layout.size).is_some_and(|end| end <= REACH),
         }
@@ -61,6 +68,13 @@ fn near(layout: &WindowLayout, host: &Host) -> Vec<u64> {
     down.chain(up.filter(|base| !growth.contains(base))).collect()
 }
 
+/// Below the libraries, with room for those that come later, which the kernel puts below as well.
+fn below_libraries(layout: &WindowLayout, host: &Host) -> Vec<u64> {
+    let below = host.libraries.start.checked_sub(layout.size + LIBRARY_ROOM).map(|base| base & !(CHUNK - 1));
+    let suits = |base: &u64| *base >= CHUNK && Placement::NearLibraries.suits(layout, host, *base);
+    (0..).map_while(|step: u64| below?.checked_sub(step * STEP)).take_while(suits).collect()
+}
+
 fn reach_each_other(a: &Range<u64>, b: &Range<u64>) -> bool {
     a.end.max(b.end) - a.start.min(b.start) <= REACH
 }
@@ -73,6 +87,9 @@ const STEP: u64 = 64 << 20;
 /// Left for the heap to grow before it has to go elsewhere (which it does).
 const HEAP_ROOM: u64 = 256 << 20;
 
+/// Left for libraries that are loaded later.
+const LIBRARY_ROOM: u64 = 128 << 20;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -81,7 +98,11 @@ mod tests {
     const GIB: u64 = 1 << 30;
 
     fn host(start: u64) -> Host {
-        Host { program: start..start + (8 << 20), heap_end: start + (40 << 20) }
+        Host {
+            program: start..start + (8 << 20),
+            heap_end: start + (40 << 20),
+            libraries: 0x7fff_f000_0000..0x7fff_f800_0000,
+        }
     }
 
     #[test]
@@ -120,8 +141,26 @@ mod tests {
     }
 
     #[test]
+    fn what_is_asked_for_near_the_libraries_reaches_them_from_every_byte() {
+        let host = host(0x5555_5555_4000);
+        let layout = WindowLayout::divide(GIB).unwrap();
+        let candidates = Placement::NearLibraries.candidates(&layout, &host);
+        assert!(!candidates.is_empty());
+        assert!(
+            candidates
+                .iter()
+                .all(|base| base + layout.size < host.libraries.start && host.libraries.end - base <= REACH)
+        );
+        let full = WindowLayout { size: MAX_WINDOW, ..layout };
+        assert_eq!(Placement::NearLibraries.candidates(&full, &host), [0; 0]);
+    }
+
+    #[test]
     fn a_loader_that_does_not_tell_where_the_program_is_gets_no_wish() {
         let layout = WindowLayout::divide(GIB).unwrap();
-        assert_eq!(Placement::NearHost.candidates(&layout, &Host { program: 0..0, heap_end: 0 }), [0; 0]);
+        assert_eq!(
+            Placement::NearHost.candidates(&layout, &Host { program: 0..0, heap_end: 0, libraries: 0..0 }),
+            [0; 0]
+        );
     }
 }

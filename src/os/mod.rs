@@ -30,7 +30,7 @@ pub(crate) use dynlib::{Library, process_symbol, thread_local_address};
 pub use file::MappedFile;
 pub(crate) use fork::{FileCopy, Shown, at_fork, sever};
 pub(crate) use named_file::NamedFile;
-pub(crate) use neighbours::{heap_end, occupants_below, program_range};
+pub(crate) use neighbours::{heap_end, library_range, occupants_below, program_range};
 pub(crate) use pages::PrivatePages;
 pub(crate) use process::{DefaultSignals, ProgramName, at_exit, environment, exit_process};
 pub(crate) use vm::{

@@ -5,16 +5,30 @@ use std::ops::Range;
 
 /// From the first to the last byte of the program's own segments; empty when the loader does not tell.
 pub(crate) fn program_range() -> Range<u64> {
-    let mut range = 0..0u64;
-    // SAFETY: O2, O4 - the loader calls `first_segments` with `range`, which outlives the call, and keeps neither.
-    unsafe { libc::dl_iterate_phdr(Some(first_segments), (&raw mut range).cast()) };
-    range
+    loaded_ranges().first().cloned().unwrap_or(0..0)
 }
 
-/// The program comes first, so that the first call ends the search.
-extern "C" fn first_segments(library: *mut libc::dl_phdr_info, _size: usize, range: *mut c_void) -> c_int {
-    // SAFETY: O3 - the loader's record is readable during the call; `range` is the one that `program_range` passed.
-    let (library, range) = unsafe { (&*library, &mut *range.cast::<Range<u64>>()) };
+/// From the first to the last byte of the shared libraries that stand together with the C library; empty when the loader
+/// does not tell.
+pub(crate) fn library_range() -> Range<u64> {
+    let own = loaded_ranges();
+    let c_library = libc::dl_iterate_phdr as *const () as u64;
+    // Windows of this crate are libraries for the loader, and stand where they were asked for.
+    let near = |range: &&Range<u64>| range.end - range.start < 1 << 28 && range.start.abs_diff(c_library) < 1 << 30;
+    own.iter().skip(1).filter(near).cloned().reduce(|a, b| a.start.min(b.start)..a.end.max(b.end)).unwrap_or(0..0)
+}
+
+/// What the loader has mapped, the program first.
+fn loaded_ranges() -> Vec<Range<u64>> {
+    let mut ranges: Vec<Range<u64>> = Vec::new();
+    // SAFETY: O2, O4 - the loader calls `add_range` with `ranges`, which outlives the call, and keeps neither.
+    unsafe { libc::dl_iterate_phdr(Some(add_range), (&raw mut ranges).cast()) };
+    ranges
+}
+
+extern "C" fn add_range(library: *mut libc::dl_phdr_info, _size: usize, ranges: *mut c_void) -> c_int {
+    // SAFETY: O3 - the loader's record is readable during the call; `ranges` is what `loaded_ranges` passed.
+    let (library, ranges) = unsafe { (&*library, &mut *ranges.cast::<Vec<Range<u64>>>()) };
     // SAFETY: O3 - the loader's record counts its program headers.
     let headers = unsafe { std::slice::from_raw_parts(library.dlpi_phdr, usize::from(library.dlpi_phnum)) };
     let loads = headers.iter().filter(|header| header.p_type == libc::PT_LOAD);
@@ -22,8 +36,8 @@ extern "C" fn first_segments(library: *mut libc::dl_phdr_info, _size: usize, ran
         let start = library.dlpi_addr.wrapping_add(load.p_vaddr);
         start..start.wrapping_add(load.p_memsz)
     });
-    *range = ends.reduce(|all, one| all.start.min(one.start)..all.end.max(one.end)).unwrap_or(0..0);
-    1
+    ranges.extend(ends.reduce(|all, one| all.start.min(one.start)..all.end.max(one.end)));
+    0
 }
 
 /// Where the heap below the libraries ends now; it grows upwards.

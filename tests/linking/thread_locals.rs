@@ -74,7 +74,8 @@ fn every_model_gives_every_thread_its_own() {
 
 #[test]
 fn a_variable_of_another_object_is_the_same_variable() {
-    let user = "extern _Thread_local long counter; long read_it(void) { return ++counter; }";
+    let user = "extern _Thread_local long counter; static _Thread_local char own[3];
+        long read_it(void) { own[1]++; return ++counter; }";
     for flags in
         [&["-O2", "-fPIC"][..], &["-O2", "-fPIE"], &["-O2", "-fPIC", "-mtls-dialect=gnu2"], &["-O2", "-fno-pic"]]
     {

@@ -10,6 +10,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use jittison::link::{ObjectBuffer, ObjectInterface};
+use jittison::memory::{OnFull, Placement};
 use jittison::{Jit, Program, ProgramEvent, ResourceTracker};
 
 use crate::args::RunArgs;
@@ -26,7 +27,9 @@ pub fn run(args: &RunArgs) -> Result<(), String> {
     let libraries = args.libraries.iter().map(|name| open_library(&name.to_string_lossy()));
     let _libraries = libraries.collect::<Result<Vec<_>, _>>()?;
 
-    let jit = FALLBACKS.iter().fold(Jit::builder(), |builder, name| builder.library(name)).build().map_err(told)?;
+    // Programs refer to data of the libraries, and mostly as if it were their own.
+    let near = Jit::builder().placement(Placement::NearLibraries).window_size(1 << 30).on_full(OnFull::OpenAnother);
+    let jit = FALLBACKS.iter().fold(near, |builder, name| builder.library(name)).build().map_err(told)?;
     let tracker = jit.main_dylib().create_tracker().map_err(told)?;
     let mut report = Report::new(report_file, jit.memory_statistics());
     let program = Program::new(&jit, &tracker).map_err(told)?;
