@@ -8,7 +8,8 @@ use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 
 use crate::base::ExecutorAddr;
-use crate::sync::StaticMutex;
+use crate::host::thread_exit_handlers::{Hold, run_in_this_thread};
+use crate::sync::{Arc, StaticMutex};
 
 /// The handlers of one object. Dropping it forgets handlers that have not run.
 #[derive(Debug)]
@@ -35,8 +36,17 @@ struct Scopes {
     status: c_int,
     next_number: u64,
     next_serial: u64,
-    by_number: Option<HashMap<u64, Vec<Handler>>>,
+    by_number: Option<HashMap<u64, Scope>>,
 }
+
+#[derive(Default)]
+struct Scope {
+    handlers: Vec<Handler>,
+    /// Holds the object's code for a moment; `None` from it when that is gone.
+    hold: Option<Arc<HoldCode>>,
+}
+
+type HoldCode = dyn Fn() -> Option<Hold> + Send + Sync;
 
 static SCOPES: StaticMutex<Scopes> =
     StaticMutex::new(Scopes { status: 0, next_number: 1, next_serial: 0, by_number: None });
@@ -46,7 +56,7 @@ impl ExitScope {
         let mut scopes = SCOPES.lock();
         let number = scopes.next_number;
         scopes.next_number += 1;
-        scopes.by_number.get_or_insert_default().insert(number, Vec::new());
+        scopes.by_number.get_or_insert_default().insert(number, Scope::default());
         ExitScope { number }
     }
 
@@ -55,8 +65,17 @@ impl ExitScope {
         self.number
     }
 
-    /// Runs the handlers of `scopes`, the last registered first, those included that handlers register meanwhile.
+    /// How to hold the object's code while something is called that a thread owes to it.
+    pub(crate) fn set_hold(&self, hold: impl Fn() -> Option<Hold> + Send + Sync + 'static) {
+        let mut scopes = SCOPES.lock();
+        if let Some(scope) = scopes.by_number.as_mut().and_then(|scopes| scopes.get_mut(&self.number)) {
+            scope.hold = Some(Arc::new(hold));
+        }
+    }
+
+    /// Runs what the calling thread owes to `scopes`, then the handlers of `scopes`, the last registered first, those included that handlers register meanwhile.
     pub(crate) fn run_all(scopes: &[&ExitScope]) {
+        run_in_this_thread(scopes);
         while let Some(handler) = take_last(scopes) {
             let argument = handler.argument as *mut c_void;
             match handler.function {
@@ -80,9 +99,9 @@ impl Drop for ExitScope {
 fn take_last(wanted: &[&ExitScope]) -> Option<Handler> {
     let mut scopes = SCOPES.lock();
     let by_number = scopes.by_number.as_mut()?;
-    let serial_of = |scope: &&&ExitScope| Some(by_number.get(&scope.number)?.last()?.serial);
+    let serial_of = |scope: &&&ExitScope| Some(by_number.get(&scope.number)?.handlers.last()?.serial);
     let last = wanted.iter().filter(|scope| serial_of(scope).is_some()).max_by_key(|scope| serial_of(scope))?;
-    by_number.get_mut(&last.number)?.pop()
+    by_number.get_mut(&last.number)?.handlers.pop()
 }
 
 /// The address of the `__cxa_atexit` that linked code calls.
@@ -121,20 +140,32 @@ pub(crate) fn set_exit_status(status: c_int) {
 }
 
 fn register(function: HandlerFunction, argument: *mut c_void, dso_handle: *const u64) -> c_int {
-    if dso_handle.is_null() {
-        return -1;
-    }
-    // SAFETY: H2 - only linked code calls this, with the address of its own `__dso_handle`, whose memory is held while
-    // the code runs.
-    let number = unsafe { dso_handle.read() };
+    let Some(number) = scope_number(dso_handle) else { return -1 };
     let mut scopes = SCOPES.lock();
     let serial = scopes.next_serial;
     scopes.next_serial += 1;
     match scopes.by_number.as_mut().and_then(|scopes| scopes.get_mut(&number)) {
-        Some(handlers) => {
-            handlers.push(Handler { serial, function, argument: argument as usize });
+        Some(scope) => {
+            scope.handlers.push(Handler { serial, function, argument: argument as usize });
             0
         }
         None => -1,
     }
+}
+
+/// The scope whose number stands in a `__dso_handle`.
+pub(super) fn scope_number(dso_handle: *const u64) -> Option<u64> {
+    if dso_handle.is_null() {
+        return None;
+    }
+    // SAFETY: H2 - only linked code calls this, with the address of its own `__dso_handle`, whose memory is held while
+    // the code runs.
+    Some(unsafe { dso_handle.read() })
+}
+
+/// A hold on the code of a scope's object; `None` when that is gone.
+pub(super) fn hold_of(number: u64) -> Option<Hold> {
+    let hold = SCOPES.lock().by_number.as_ref()?.get(&number)?.hold.clone()?;
+    // Asked outside the lock: the session's locks are not ours to nest in.
+    hold()
 }

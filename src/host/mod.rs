@@ -22,6 +22,7 @@ mod exit_hook;
 mod process;
 mod program;
 mod stack_end;
+mod thread_exit_handlers;
 mod thread_local_image;
 mod thread_locals;
 
@@ -34,5 +35,6 @@ pub use process::LoadedLibrary;
 pub(crate) use process::{ProcessSymbol, find_symbol};
 pub(crate) use program::{MainFunction, ProgramStart};
 pub(crate) use stack_end::at_stack_end;
+pub(crate) use thread_exit_handlers::thread_atexit_capture_address;
 pub use thread_locals::{StaticPlace, ThreadLocalModule};
 pub(crate) use thread_locals::{address_in_this_thread, static_offset};

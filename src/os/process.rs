@@ -1,11 +1,16 @@
 //! The process as the C library sees it: ending it, what to call before that, its name, its environment, its signals.
 
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{CStr, c_char, c_int, c_void};
 
 unsafe extern "C-unwind" {
     // Declared here and not taken from `libc`, because a handler may throw: that must reach the unwinder as an exception.
     fn exit(status: c_int) -> !;
     fn atexit(handler: extern "C-unwind" fn()) -> c_int;
+    fn __cxa_thread_atexit_impl(
+        handler: extern "C-unwind" fn(*mut c_void),
+        argument: *mut c_void,
+        library: *const c_void,
+    ) -> c_int;
 }
 
 unsafe extern "C" {
@@ -26,6 +31,16 @@ pub(crate) fn exit_process(status: i32) -> ! {
 pub(crate) fn at_exit(handler: extern "C-unwind" fn()) -> bool {
     // SAFETY: O4 - a function of this very program.
     unsafe { atexit(handler) == 0 }
+}
+
+/// Has `handler` called when the calling thread ends, before everything that is registered for that so far. False when the
+/// C library has no room.
+#[must_use]
+pub(crate) fn at_thread_exit(handler: extern "C-unwind" fn(*mut c_void)) -> bool {
+    // Any address of this very program: it stays loaded until the handler was called.
+    static HERE: u8 = 0;
+    // SAFETY: O4 - a function of this very program, and nothing for it to look at.
+    unsafe { __cxa_thread_atexit_impl(handler, std::ptr::null_mut(), (&raw const HERE).cast()) == 0 }
 }
 
 /// The environment, as a third argument of `main`.

@@ -21,7 +21,7 @@ use crate::base::{ExecutorAddr, Pool};
 use crate::error::Result;
 use crate::host::{self, ExitScope};
 use crate::layer::{LinkHooks, LinkOrigin, LinkPlugin};
-use crate::link::{Definition, Edge, EdgeKind, Initializer, InitializerKind, LinkGraph, LinkedObject};
+use crate::link::{Definition, Edge, EdgeKind, Initializer, InitializerKind, LinkGraph, LinkedObject, SymbolIndex};
 use crate::session::{JitDylib, Ledger, Pin, ResourceKey, ResourceManager, SymbolWatch, Watched};
 use crate::sync::{Arc, AtomicBool, AtomicUsize, Condvar, Mutex, Ordering, ThreadId, current_thread};
 
@@ -239,6 +239,22 @@ impl LinkPlugin for InitFiniRegistry {
     }
 }
 
+/// What leads to an object's own scope.
+const WANTED: [&str; 6] =
+    ["__dso_handle", "__cxa_atexit", "atexit", "on_exit", "__cxa_thread_atexit", "__cxa_thread_atexit_impl"];
+
+/// The externals of these names, in one walk over all of them.
+fn find_externals<const N: usize>(graph: &LinkGraph, names: [&str; N]) -> [Option<SymbolIndex>; N] {
+    let mut found = [None; N];
+    for (index, _) in graph.symbols().filter(|(_, symbol)| symbol.definition == Definition::External) {
+        let name = graph.symbol_name(index);
+        if let Some(at) = names.iter().position(|wanted| *wanted == name) {
+            found[at].get_or_insert(index);
+        }
+    }
+    found
+}
+
 struct ObjectHooks {
     books: Arc<Books>,
     dylib: u64,
@@ -251,8 +267,8 @@ struct ObjectHooks {
 impl LinkHooks for ObjectHooks {
     /// Gives the object a `__dso_handle` of its own, and has its exit handlers registered with it.
     fn prepare(&mut self, graph: &mut LinkGraph) -> Result<()> {
-        let wanted @ [handle, cxa_atexit, atexit, on_exit] =
-            ["__dso_handle", "__cxa_atexit", "atexit", "on_exit"].map(|name| graph.find_external(name));
+        let wanted = find_externals(graph, WANTED);
+        let [handle, cxa_atexit, atexit, on_exit, thread_atexit, thread_atexit_impl] = wanted;
         if wanted.iter().all(Option::is_none) {
             return Ok(());
         }
@@ -269,6 +285,9 @@ impl LinkHooks for ObjectHooks {
         let capture = Definition::Absolute(host::atexit_capture_address().value());
         if let Some(cxa_atexit) = cxa_atexit {
             graph.define(cxa_atexit, capture);
+        }
+        for thread_atexit in [thread_atexit, thread_atexit_impl].into_iter().flatten() {
+            graph.define(thread_atexit, Definition::Absolute(host::thread_atexit_capture_address().value()));
         }
         if let Some(atexit) = atexit {
             let cxa_atexit =
@@ -301,12 +320,18 @@ impl LinkHooks for ObjectHooks {
         if linked.initializers.is_empty() && self.exit_scope.is_none() {
             return;
         }
+        let exit_scope = self.exit_scope.unwrap_or_else(ExitScope::new);
+        let watch = self.watch.clone();
+        exit_scope.set_hold(move || match watch.pin() {
+            Watched::Ready(pin) => Some(Box::new(pin)),
+            Watched::Unready | Watched::Gone => None,
+        });
         let record = Arc::new(ObjectRecord {
             dylib: self.dylib,
             sequence: self.sequence,
             watch: self.watch,
             initializers: linked.initializers.clone(),
-            exit_scope: self.exit_scope.unwrap_or_else(ExitScope::new),
+            exit_scope,
             has_run: AtomicBool::new(false),
             is_finalized: AtomicBool::new(false),
         });

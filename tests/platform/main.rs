@@ -13,4 +13,5 @@ mod reentry;
 mod stubs;
 #[path = "../support/mod.rs"]
 mod support;
+mod thread_exit;
 mod throwing;
