@@ -18,7 +18,7 @@ pub(crate) struct Bounded {
 /// The names that the object asks the bounds of, and has sections of.
 pub(crate) fn find(graph: &LinkGraph) -> Result<Vec<Bounded>, Error> {
     let mut found: Vec<(&str, Bounded)> = Vec::new();
-    for (index, _) in graph.symbols().filter(|(_, symbol)| symbol.definition == Definition::External) {
+    for index in graph.externals() {
         let name = graph.symbol_name(index);
         let Some((section, is_start)) = section_of(name) else { continue };
         let at = found.iter().position(|(other, _)| *other == section).unwrap_or_else(|| {

@@ -10,7 +10,7 @@ use crate::link::graph::{Binding, Definition, LinkGraph, Text};
 /// Turns global definitions that `is_owned` denies into externals, and drops groups that have lost all of theirs.
 pub(crate) fn claim(graph: &mut LinkGraph, is_owned: impl Fn(&str) -> bool) {
     let mut defined = vec![(0u32, 0u32); graph.group_count as usize];
-    for index in 0..graph.symbols.len() {
+    for index in graph.first_global as usize..graph.symbols.len() {
         let symbol = &graph.symbols[index];
         let Definition::Block(block, _) = symbol.definition else { continue };
         if symbol.binding == Binding::Local || is_private(graph.text(&symbol.name)) {

@@ -15,8 +15,19 @@ pub(crate) struct Fixup<'a> {
     pub(crate) graph: &'a LinkGraph,
     pub(crate) tables: &'a Tables,
     pub(crate) places: &'a Places,
-    /// By symbol: what was found for those that are external.
-    pub(crate) externals: &'a [FoundExternal],
+    /// By symbol.
+    targets: Vec<Target>,
+    found: &'a [FoundExternal],
+}
+
+/// Where a symbol is, worked out once for all edges that refer to it.
+#[derive(Clone, Copy, Default)]
+struct Target {
+    address: u64,
+    /// One more than the position among the externals; zero for the object's own.
+    external: u32,
+    /// Whether the address is all there is to it: it is somewhere, and no thread-local variable.
+    is_plain: bool,
 }
 
 /// What was found for an external.
@@ -31,7 +42,27 @@ pub struct FoundExternal {
     pub thread_local: Option<Option<i64>>,
 }
 
-impl Fixup<'_> {
+impl<'a> Fixup<'a> {
+    /// `found` is what was found for `externals`, in order; those that are not there are null.
+    pub(crate) fn new(
+        graph: &'a LinkGraph,
+        tables: &'a Tables,
+        places: &'a Places,
+        externals: impl Iterator<Item = SymbolIndex>,
+        found: &'a [FoundExternal],
+    ) -> Fixup<'a> {
+        let mut fixup = Fixup { graph, tables, places, targets: Vec::with_capacity(graph.symbols.len()), found };
+        fixup.targets.extend(graph.symbols.iter().map(|symbol| own_target(graph, places, symbol.definition)));
+        for (number, (symbol, found)) in externals.zip(found).enumerate() {
+            fixup.targets[symbol.index()] = Target {
+                address: found.address.value(),
+                external: number as u32 + 1,
+                is_plain: found.thread_local.is_none(),
+            };
+        }
+        fixup
+    }
+
     /// Writes everything into `memory`.
     pub(crate) fn apply(&self, memory: &mut dyn InFlight, image: Option<&mut [u8]>) -> Result<(), Error> {
         // Held apart from the graph's own handle, so that asking a holder for its bytes is done once per link.
@@ -117,9 +148,40 @@ impl Fixup<'_> {
     fn block(&self, id: BlockId, block: &Block, bytes: &mut [u8]) -> Result<(), Error> {
         let address = self.graph.block_address(id, self.places);
         for edge in self.graph.edges(id) {
-            self.edge(id, block, edge, address, bytes)?;
+            if !self.simple_edge(edge, address, bytes) {
+                self.edge(id, block, edge, address, bytes)?;
+            }
         }
         Ok(())
+    }
+
+    /// Nearly all edges are one of three kinds, refer to something plain, and fit: those are done here, with the same outcome
+    /// as in [`edge`](Self::edge). False for the others.
+    #[inline]
+    fn simple_edge(&self, edge: &Edge, block_address: ExecutorAddr, bytes: &mut [u8]) -> bool {
+        let (target, offset) = (self.targets[edge.symbol.index()], edge.offset as usize);
+        if !target.is_plain {
+            return false;
+        }
+        match edge.kind {
+            EdgeKind::Pointer64 => {
+                let value = target.address.wrapping_add_signed(edge.addend);
+                bytes[offset..offset + 8].copy_from_slice(&value.to_le_bytes());
+                true
+            }
+            EdgeKind::Delta32 | EdgeKind::Branch32 => {
+                let place = block_address.value() + u64::from(edge.offset);
+                // Addresses of user space, whose differences cannot overflow.
+                if (target.address | place) >> 62 != 0 || edge.addend.unsigned_abs() >> 32 != 0 {
+                    return false;
+                }
+                let value = target.address as i64 + edge.addend - place as i64;
+                let Ok(value) = i32::try_from(value) else { return false };
+                bytes[offset..offset + 4].copy_from_slice(&value.to_le_bytes());
+                true
+            }
+            _ => false,
+        }
     }
 
     fn edge(
@@ -200,7 +262,7 @@ impl Fixup<'_> {
     /// known to be a function.
     fn stub_instead(&self, edge: &Edge, place: ExecutorAddr) -> Option<i128> {
         use EdgeKind::*;
-        let is_callable = || self.externals.get(edge.symbol.index()).is_some_and(|found| found.is_callable);
+        let is_callable = || self.found(edge.symbol).is_some_and(|found| found.is_callable);
         if edge.kind != Branch32 && !is_callable() {
             return None;
         }
@@ -232,9 +294,7 @@ impl Fixup<'_> {
     fn check_kind(&self, id: BlockId, edge: &Edge) -> Result<(), Error> {
         let is_variable = match self.graph.definition(edge.symbol) {
             Definition::Block(block, _) => self.graph.blocks[block.index()].role == Role::ThreadLocal,
-            Definition::External => {
-                self.externals.get(edge.symbol.index()).is_some_and(|found| found.thread_local.is_some())
-            }
+            Definition::External => self.found(edge.symbol).is_some_and(|found| found.thread_local.is_some()),
             Definition::Absolute(_) | Definition::Nowhere => false,
         };
         let asks_for_block = edge.kind == EdgeKind::ThreadLocalBlock32;
@@ -261,7 +321,7 @@ impl Fixup<'_> {
                 Variable { at, static_offset: own.static_offset.map(|start| start + offset as i64) }
             }
             _ => {
-                let found = self.externals.get(symbol.index()).copied().unwrap_or_default();
+                let found = self.found(symbol).copied().unwrap_or_default();
                 let at = ThreadLocal::from_address(found.address);
                 Variable { at, static_offset: found.thread_local.flatten() }
             }
@@ -359,14 +419,13 @@ impl Fixup<'_> {
     }
 
     pub(crate) fn address(&self, symbol: SymbolIndex) -> ExecutorAddr {
-        match self.graph.definition(symbol) {
-            Definition::Block(block, offset) => self.graph.block_address(block, self.places).offset(offset),
-            Definition::Absolute(value) => ExecutorAddr::new(value),
-            Definition::External => {
-                self.externals.get(symbol.0 as usize).map_or(ExecutorAddr::NULL, |found| found.address)
-            }
-            Definition::Nowhere => ExecutorAddr::NULL,
-        }
+        self.targets.get(symbol.index()).map_or(ExecutorAddr::NULL, |target| ExecutorAddr::new(target.address))
+    }
+
+    /// What was found for an external.
+    fn found(&self, symbol: SymbolIndex) -> Option<&FoundExternal> {
+        let target = self.targets.get(symbol.index())?;
+        self.found.get(target.external.checked_sub(1)? as usize)
     }
 
     fn out_of_range(&self, id: BlockId, edge: &Edge, target: ExecutorAddr, value: i128, min: i128, max: i128) -> Error {
@@ -388,6 +447,18 @@ impl Fixup<'_> {
             max,
             advice,
         })
+    }
+}
+
+fn own_target(graph: &LinkGraph, places: &Places, definition: Definition) -> Target {
+    let plain = |address: ExecutorAddr| Target { address: address.value(), external: 0, is_plain: true };
+    match definition {
+        Definition::Block(block, offset) => {
+            let is_plain = graph.blocks[block.index()].role != Role::ThreadLocal;
+            Target { is_plain, ..plain(graph.block_address(block, places).offset(offset)) }
+        }
+        Definition::Absolute(value) => plain(ExecutorAddr::new(value)),
+        Definition::External | Definition::Nowhere => Target::default(),
     }
 }
 

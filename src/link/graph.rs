@@ -12,13 +12,14 @@
 //! Names and contents are ranges of the object's bytes: nothing is copied before there is memory to copy it to. The
 //! graph has no lifetime, so a link can wait for its externals without holding a stack.
 
+use std::ffi::CStr;
 use std::ops::Range;
 
 use crate::base::{ExecutorAddr, Pool};
 use crate::error::{Error, ErrorKind, LinkFault};
 use crate::link::buffer::ObjectBuffer;
 use crate::link::thread_locals::ThreadLocalPlace;
-use crate::link::x86_64::EdgeKind;
+use crate::link::x86_64::{EdgeKind, KindSet};
 use crate::sync::Arc;
 
 /// An object being linked.
@@ -32,6 +33,10 @@ pub struct LinkGraph {
     pub(crate) group_count: u32,
     /// Symbols whose definition is the resolver of an indirect function, until they have stubs.
     pub(crate) indirect: Vec<SymbolIndex>,
+    /// The first symbol that is not local; the linker's own stand behind all of the object's.
+    pub(crate) first_global: u32,
+    /// Every kind of edge that the object has, or was given.
+    pub(crate) kinds: KindSet,
     /// The function behind the descriptors of thread-local variables, if there are any.
     pub(crate) descriptor_function: Option<SymbolIndex>,
 }
@@ -112,6 +117,8 @@ pub(crate) enum Content {
 #[derive(Debug, Clone)]
 pub(crate) enum Text {
     Object(Range<u32>),
+    /// From there to the next null byte: measured when somebody asks. Most local symbols are never asked for their names.
+    Terminated(u32),
     Made(Arc<str>),
 }
 
@@ -259,15 +266,18 @@ impl LinkGraph {
 
     /// The external of this name, if the object has one.
     pub fn find_external(&self, name: &str) -> Option<SymbolIndex> {
-        self.symbols()
-            .find(|(index, symbol)| symbol.definition == Definition::External && self.symbol_name(*index) == name)
-            .map(|(index, _)| index)
+        self.externals().find(|index| self.symbol_name(*index) == name)
+    }
+
+    /// All symbols that are looked up, if anything uses them.
+    pub fn externals(&self) -> impl Iterator<Item = SymbolIndex> {
+        let all = (self.first_global..self.symbols.len() as u32).map(SymbolIndex);
+        all.filter(|index| self.symbols[index.index()].definition == Definition::External)
     }
 
     /// Adds a block that the linker makes.
     pub fn add_block(&mut self, name: &str, pool: Pool, content: Vec<u8>, align: u64, edges: &[Edge]) -> BlockId {
-        let first = self.edges.len() as u32;
-        self.edges.extend_from_slice(edges);
+        let first = self.push_edges(edges);
         let size = content.len() as u64;
         self.push_block(
             Text::Made(Arc::from(name)),
@@ -281,12 +291,17 @@ impl LinkGraph {
 
     /// Gives a block that was added empty its bytes and edges: for bytes that refer to themselves.
     pub(crate) fn fill_block(&mut self, id: BlockId, content: Vec<u8>, edges: &[Edge]) {
-        let first = self.edges.len() as u32;
-        self.edges.extend_from_slice(edges);
+        let first = self.push_edges(edges);
         let block = &mut self.blocks[id.index()];
         block.size = content.len() as u64;
         block.content = Content::Made(content);
         block.edges = first..first + edges.len() as u32;
+    }
+
+    fn push_edges(&mut self, edges: &[Edge]) -> u32 {
+        edges.iter().for_each(|edge| self.kinds.insert(edge.kind));
+        self.edges.extend_from_slice(edges);
+        (self.edges.len() - edges.len()) as u32
     }
 
     /// Symbols of dropped blocks are nowhere.
@@ -418,6 +433,10 @@ impl LinkGraph {
                 .get(range.start as usize..range.end as usize)
                 .and_then(|bytes| std::str::from_utf8(bytes).ok())
                 .unwrap_or(""),
+            Text::Terminated(start) => {
+                let rest = self.bytes.get(*start as usize..).unwrap_or(&[]);
+                CStr::from_bytes_until_nul(rest).ok().and_then(|name| name.to_str().ok()).unwrap_or("")
+            }
             Text::Made(text) => text,
         }
     }

@@ -41,7 +41,8 @@ pub(crate) fn assign(graph: &mut LinkGraph) -> Result<SegmentPlan, Error> {
     }
     let eh_frames = graph.blocks.iter().filter(|block| block.role == Role::EhFrame && !block.is_dropped);
     plan.frame_count = eh_frames.filter_map(|block| graph.content(block)).map(frames::count_records).sum();
-    plan.low = thread_locals::live_edges(graph).any(|edge| must_be_low(edge.kind, graph.definition(edge.symbol)));
+    plan.low = graph.kinds.contains_any(is_low)
+        && thread_locals::live_edges(graph).any(|edge| is_low(edge.kind) && has_address(graph.definition(edge.symbol)));
     if plan.segment(Pool::Code).size == 0 {
         plan.frame_count = 0;
     }
@@ -73,10 +74,14 @@ fn set_apart(graph: &mut LinkGraph) -> Vec<ApartRequest> {
     chosen.into_iter().enumerate().map(request).collect()
 }
 
-/// Whether an edge's field takes only addresses below 2 GiB, of which its symbol is not known to be one.
-fn must_be_low(kind: EdgeKind, definition: Definition) -> bool {
+/// Whether an edge's field takes only addresses below 2 GiB.
+fn is_low(kind: EdgeKind) -> bool {
     matches!(kind, EdgeKind::Pointer32 | EdgeKind::Pointer32Signed)
-        && matches!(definition, Definition::Block(..) | Definition::External)
+}
+
+/// Whether a symbol has an address that depends on where things are put.
+fn has_address(definition: Definition) -> bool {
+    matches!(definition, Definition::Block(..) | Definition::External)
 }
 
 fn place(segment: &SegmentRequest, size: u64, align: u64) -> Option<(u64, u64)> {

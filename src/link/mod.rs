@@ -9,7 +9,7 @@
 //! | services of a linker | `indirect.rs`, `bounds.rs` | indirect functions have stubs, bounds of sections are defined |
 //! | *plugins may add blocks and define externals* | | *no new symbols after this* |
 //! | prune | `prune.rs` | what nothing leads to is gone |
-//! | tables | `tables.rs`, `thread_locals.rs` | every GOT slot and stub that an edge may need has a place |
+//! | tables | `survey.rs`, `tables.rs`, `thread_locals.rs` | every GOT slot and stub that an edge may need has a place |
 //! | layout | `layout.rs`, `apart.rs`, `thread_locals.rs` | every block has an offset in its pool's segment or the thread-local block, or a place apart; the plan is known |
 //! | *memory is allocated; addresses of definitions are final* | | |
 //! | *externals are looked up* | | |
@@ -36,6 +36,7 @@ mod initializers;
 mod layout;
 mod pipeline;
 mod prune;
+mod survey;
 mod tables;
 mod thread_locals;
 mod x86_64;

@@ -19,8 +19,9 @@ use crate::link::indirect;
 use crate::link::initializers::Initializer;
 use crate::link::layout;
 use crate::link::prune;
+use crate::link::survey::Survey;
 use crate::link::tables::Tables;
-use crate::link::thread_locals::{self, ThreadLocalPlace, ThreadLocalPlan, live_edges};
+use crate::link::thread_locals::{self, ThreadLocalPlace, ThreadLocalPlan};
 use crate::memory::{ApartRequest, Finalized, InFlight, MemoryManager, SegmentPlan};
 use crate::sync::Arc;
 
@@ -38,6 +39,7 @@ pub struct PlannedLink {
     graph: LinkGraph,
     tables: Tables,
     plan: SegmentPlan,
+    externals: Vec<External>,
     thread_locals: Option<ThreadLocalPlan>,
 }
 
@@ -115,11 +117,13 @@ impl PlannedLink {
         pass(PlanStage::Pruned, &mut graph)?;
         // Room for every slot and stub that an edge may need.
         thread_locals::add_descriptor_function(&mut graph);
-        let tables = Tables::build(&mut graph);
+        let survey = Survey::of(&graph);
+        let tables = Tables::build(&mut graph, &survey);
         // Offsets, and what to ask of memory and of the C library.
         let thread_locals = thread_locals::assign(&mut graph)?;
         let plan = layout::assign(&mut graph)?;
-        Ok(PlannedLink { graph, tables, plan, thread_locals })
+        let externals = externals(&graph, &survey);
+        Ok(PlannedLink { graph, tables, plan, externals, thread_locals })
     }
 
     /// The same link, as one of those that belong together: see [`SegmentPlan::group`].
@@ -145,7 +149,7 @@ impl PlannedLink {
 
     /// What has to be looked up.
     pub fn externals(&self) -> impl Iterator<Item = ExternalSymbol<'_>> {
-        external_symbols(&self.graph, externals(&self.graph))
+        external_symbols(&self.graph, self.externals.iter().copied())
     }
 
     /// The graph.
@@ -161,9 +165,8 @@ impl PlannedLink {
         let mut memory = memory.allocate(&self.plan)?;
         let segments = Pool::ALL.map(|pool| memory.address(pool));
         let apart = places_apart(&self.plan, &mut *memory)?;
-        let externals = externals(&self.graph);
         let places = Places { segments, apart, thread_locals: None };
-        let PlannedLink { graph, tables, thread_locals, .. } = self;
+        let PlannedLink { graph, tables, externals, thread_locals, .. } = self;
         Ok(PlacedLink { graph, tables, places, memory, externals, thread_locals })
     }
 }
@@ -192,7 +195,7 @@ impl PlacedLink {
     /// A relocation that cannot stand there.
     pub fn thread_local_image(&self) -> Result<(Vec<u8>, bool)> {
         let mut image = vec![0; self.thread_locals.map_or(0, |plan| plan.image_size as usize)];
-        let fixup = Fixup { graph: &self.graph, tables: &self.tables, places: &self.places, externals: &[] };
+        let fixup = Fixup::new(&self.graph, &self.tables, &self.places, std::iter::empty(), &[]);
         let left = fixup.own_image(&mut image)?;
         // The C library fills such a block in for all threads when it is loaded: before externals are known.
         if let (Some(edge), true) = (left, self.thread_locals.is_some_and(|plan| plan.is_static)) {
@@ -259,11 +262,8 @@ impl PlacedLink {
         image: Option<&mut [u8]>,
         pass: impl FnOnce(&mut FixedLink<'_>) -> Result<()>,
     ) -> Result<(LinkedObject, Box<dyn Finalized>)> {
-        let mut by_symbol = vec![FoundExternal::default(); self.graph.symbols.len()];
-        for (index, found) in self.externals.iter().zip(found) {
-            by_symbol[index.symbol.index()] = *found;
-        }
-        let fixup = Fixup { graph: &self.graph, tables: &self.tables, places: &self.places, externals: &by_symbol };
+        let externals = self.externals.iter().map(|external| external.symbol);
+        let fixup = Fixup::new(&self.graph, &self.tables, &self.places, externals, found);
         // Bytes in place, every edge applied.
         fixup.apply(&mut *self.memory, image)?;
         // Plugins: the last chance to see and change bytes.
@@ -391,21 +391,7 @@ struct External {
 }
 
 /// The externals that some edge refers to, in the order of the symbols.
-fn externals(graph: &LinkGraph) -> Vec<External> {
-    let mut uses = vec![Use::default(); graph.symbols.len()];
-    for edge in live_edges(graph) {
-        let noted = &mut uses[edge.symbol.index()];
-        noted.is_used = true;
-        noted.needs_static_place |= edge.kind.needs_static_place() || edge.kind.is_block_offset();
-    }
-    let is_external = |index: &SymbolIndex| graph.definition(*index) == Definition::External;
-    let symbols = (0..graph.symbols.len() as u32).map(SymbolIndex).filter(is_external);
-    let used = symbols.filter(|symbol| uses[symbol.index()].is_used);
-    used.map(|symbol| External { symbol, needs_static_place: uses[symbol.index()].needs_static_place }).collect()
-}
-
-#[derive(Clone, Copy, Default)]
-struct Use {
-    is_used: bool,
-    needs_static_place: bool,
+fn externals(graph: &LinkGraph, survey: &Survey) -> Vec<External> {
+    let used = graph.externals().filter(|symbol| survey.is_used(*symbol));
+    used.map(|symbol| External { symbol, needs_static_place: survey.needs_static_place(symbol) }).collect()
 }

@@ -8,6 +8,8 @@ use rustc_hash::FxHashMap;
 
 use crate::base::Pool;
 use crate::link::graph::{BlockId, Content, Definition, LinkGraph, SymbolIndex, Text};
+use crate::link::survey::Survey;
+use crate::link::thread_locals::live_edges;
 use crate::link::x86_64::{EdgeKind, STUB, ThreadLocalEntry};
 use crate::sync::Arc;
 
@@ -30,7 +32,7 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    pub(crate) fn build(graph: &mut LinkGraph) -> Tables {
+    pub(crate) fn build(graph: &mut LinkGraph, survey: &Survey) -> Tables {
         let count = graph.symbols.len();
         let mut tables = Tables {
             got: None,
@@ -42,20 +44,26 @@ impl Tables {
             thread_locals: FxHashMap::default(),
             thread_locals_size: 0,
         };
-        let mut needs_got = false;
-        for block in graph.blocks.iter().filter(|block| !block.is_dropped) {
-            for edge in &graph.edges[block.edges.start as usize..block.edges.end as usize] {
-                needs_got |= edge.kind.needs_got();
-                if edge.kind.needs_got_slot() {
-                    tables.want_slot(edge.symbol);
-                } else if may_need_stub(edge.kind, graph.definition(edge.symbol)) {
-                    tables.want_slot(edge.symbol);
-                    tables.want_stub(edge.symbol);
-                } else if let Some(entry) = edge.kind.thread_local_entry() {
+        for (number, symbol) in graph.symbols.iter().enumerate() {
+            let index = SymbolIndex(number as u32);
+            let may_need_stub = survey.may_need_stub(index, symbol.definition);
+            if may_need_stub || survey.needs_slot(index) {
+                tables.slot_of[number] = tables.slots.len() as u32;
+                tables.slots.push(index);
+            }
+            if may_need_stub {
+                tables.stub_of[number] = tables.stub_targets.len() as u32;
+                tables.stub_targets.push(index);
+            }
+        }
+        if survey.kinds.contains_any(|kind| kind.thread_local_entry().is_some()) {
+            for edge in live_edges(graph) {
+                if let Some(entry) = edge.kind.thread_local_entry() {
                     tables.want_thread_local(edge.symbol, entry);
                 }
             }
         }
+        let needs_got = survey.kinds.contains_any(EdgeKind::needs_got);
         if needs_got || !tables.slots.is_empty() || !tables.thread_locals.is_empty() {
             let size = (tables.slots.len() * SLOT) as u64 + tables.thread_locals_size;
             let content = Content::Made(vec![0; size as usize]);
@@ -122,31 +130,6 @@ impl Tables {
             };
             offset
         });
-    }
-
-    fn want_stub(&mut self, symbol: SymbolIndex) {
-        if self.stub_of[symbol.0 as usize] == NONE {
-            self.stub_of[symbol.0 as usize] = self.stub_targets.len() as u32;
-            self.stub_targets.push(symbol);
-        }
-    }
-
-    fn want_slot(&mut self, symbol: SymbolIndex) {
-        if self.slot_of[symbol.0 as usize] == NONE {
-            self.slot_of[symbol.0 as usize] = self.slots.len() as u32;
-            self.slots.push(symbol);
-        }
-    }
-}
-
-/// Branches to what is not the object's own may be too long. So may be references to external functions by code that was
-/// compiled to stand near everything it uses: the function's stub stands for it then.
-fn may_need_stub(kind: EdgeKind, definition: Definition) -> bool {
-    use EdgeKind::*;
-    match kind {
-        Branch32 => matches!(definition, Definition::External | Definition::Absolute(_)),
-        Delta32 | Pointer32 | Pointer32Signed => definition == Definition::External,
-        _ => false,
     }
 }
 

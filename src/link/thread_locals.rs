@@ -89,7 +89,7 @@ pub(crate) fn define_module_base(graph: &mut LinkGraph) {
 
 /// Adds the function behind the object's descriptors, if it has any.
 pub(crate) fn add_descriptor_function(graph: &mut LinkGraph) {
-    if !live_edges(graph).any(|edge| edge.kind == EdgeKind::ThreadLocalDescriptor32) {
+    if !graph.kinds.contains_any(|kind| kind == EdgeKind::ThreadLocalDescriptor32) {
         return;
     }
     let name = "__tls_get_addr";

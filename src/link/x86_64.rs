@@ -71,6 +71,43 @@ pub enum EdgeKind {
 }
 
 impl EdgeKind {
+    /// All kinds, in the order of their declaration.
+    const ALL: [EdgeKind; 30] = {
+        use EdgeKind::*;
+        [
+            Pointer64,
+            Pointer32,
+            Pointer32Signed,
+            Pointer16,
+            Pointer8,
+            Delta64,
+            Delta32,
+            Delta16,
+            Delta8,
+            Branch32,
+            GotLoad32,
+            GotLoad32Relaxable,
+            GotLoad32RexRelaxable,
+            GotLoad32Apx,
+            GotLoad64,
+            GotSlot64,
+            GotSlot32,
+            GotOffset64,
+            GotBase32,
+            GotBase64,
+            Size32,
+            Size64,
+            ThreadLocalPair32,
+            ThreadLocalBlock32,
+            ThreadLocalOffset32,
+            ThreadLocalOffset64,
+            StaticLoad32,
+            StaticOffset32,
+            StaticOffset64,
+            ThreadLocalDescriptor32,
+        ]
+    };
+
     /// The kind of a relocation; `None` when it is not supported. `R_X86_64_NONE` makes no edge and is not asked for.
     pub(crate) fn from_relocation(r_type: u32) -> Option<EdgeKind> {
         Some(match r_type {
@@ -233,6 +270,20 @@ impl EdgeKind {
             Delta8 => Some((i8::MIN.into(), i8::MAX.into())),
             _ => Some((i32::MIN.into(), i32::MAX.into())),
         }
+    }
+}
+
+/// A set of kinds.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct KindSet(u64);
+
+impl KindSet {
+    pub(crate) fn insert(&mut self, kind: EdgeKind) {
+        self.0 |= 1 << kind as u32;
+    }
+
+    pub(crate) fn contains_any(self, kinds: impl Fn(EdgeKind) -> bool) -> bool {
+        EdgeKind::ALL.into_iter().any(|kind| self.0 & 1 << kind as u32 != 0 && kinds(kind))
     }
 }
 

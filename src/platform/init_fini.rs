@@ -246,7 +246,7 @@ const WANTED: [&str; 6] =
 /// The externals of these names, in one walk over all of them.
 fn find_externals<const N: usize>(graph: &LinkGraph, names: [&str; N]) -> [Option<SymbolIndex>; N] {
     let mut found = [None; N];
-    for (index, _) in graph.symbols().filter(|(_, symbol)| symbol.definition == Definition::External) {
+    for index in graph.externals() {
         let name = graph.symbol_name(index);
         if let Some(at) = names.iter().position(|wanted| *wanted == name) {
             found[at].get_or_insert(index);

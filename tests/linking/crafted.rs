@@ -182,7 +182,14 @@ fn a_symbol_outside_of_its_section_or_of_any_is_refused() {
 
 #[test]
 fn names_that_are_no_text_are_refused() {
-    refuses(|elf| elf.store(elf.start(".strtab") + 1, 1, 0xff), &["not UTF-8"]);
+    // The name of a symbol that others see.
+    refuses(
+        |elf| {
+            let name = elf.0.windows(6).position(|bytes| bytes == b"\0test\0").unwrap();
+            elf.0[name + 2] = 0xff;
+        },
+        &["not UTF-8"],
+    );
     refuses(
         |elf| {
             let at = elf.name_at(elf.header(".text"));

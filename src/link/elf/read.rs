@@ -13,7 +13,7 @@ use crate::link::buffer::ObjectBuffer;
 use crate::link::elf::{ElfObject, ElfSymbol, LE, SectionHeader, shn, st};
 use crate::link::graph::{Binding, BlockId, Content, Definition, Edge, LinkGraph, Role, Symbol, SymbolIndex, Text};
 use crate::link::initializers::{self, Direction};
-use crate::link::x86_64::{self, EdgeKind};
+use crate::link::x86_64::{self, EdgeKind, KindSet};
 use crate::sync::Arc;
 
 /// Reads `bytes`.
@@ -28,6 +28,8 @@ pub(crate) fn read_graph(name: Arc<str>, bytes: ObjectBuffer) -> Result<LinkGrap
         edges: Vec::new(),
         group_count: 0,
         indirect: Vec::new(),
+        first_global: 0,
+        kinds: KindSet::default(),
         descriptor_function: None,
     };
     let mut reader = Reader { block_of: vec![None; object.sections.len()], object: &object, graph: &mut graph };
@@ -159,15 +161,23 @@ impl Reader<'_, '_> {
     }
 
     fn symbols(&mut self) -> Result<(), Error> {
+        let names_at = self.names_at();
+        let count = self.object.symbols.len() as u32;
+        self.graph.first_global = count;
         for (index, symbol) in self.object.symbols.enumerate() {
-            let name = self.object.symbol_name(symbol)?;
-            let definition = self.definition(index, symbol, name)?;
             let binding = match symbol.st_bind().0 {
                 st::BIND_LOCAL => Binding::Local,
                 st::BIND_WEAK | st::BIND_GNU_UNIQUE => Binding::Weak,
                 _ => Binding::Global,
             };
-            let name = text(self.object, name);
+            let name = match (binding, names_at) {
+                (Binding::Local, Some(at)) => Text::Terminated(at.saturating_add(symbol.st_name(LE))),
+                _ => text(self.object, self.object.symbol_name(symbol)?),
+            };
+            if binding != Binding::Local {
+                self.graph.first_global = self.graph.first_global.min(index.0 as u32);
+            }
+            let definition = self.definition(index, symbol)?;
             let id = self.graph.push_symbol(Symbol { name, definition, size: symbol.st_size(LE), binding });
             if symbol.st_type().0 == st::TYPE_GNU_IFUNC && matches!(definition, Definition::Block(..)) {
                 self.graph.indirect.push(id);
@@ -186,8 +196,18 @@ impl Reader<'_, '_> {
         Ok(())
     }
 
-    fn definition(&mut self, index: object::SymbolIndex, symbol: &ElfSymbol, name: &str) -> Result<Definition, Error> {
+    /// Where the names of symbols begin in the file.
+    fn names_at(&self) -> Option<u32> {
+        let section = self.object.sections.section(self.object.symbols.string_section()).ok()?;
+        let (start, size) = section.file_range(LE)?;
+        start.checked_add(size).filter(|end| *end <= self.object.bytes.len() as u64)?;
+        u32::try_from(start).ok()
+    }
+
+    fn definition(&mut self, index: object::SymbolIndex, symbol: &ElfSymbol) -> Result<Definition, Error> {
         let object = self.object;
+        // Asked for only where there is something to complain of.
+        let name = || object.symbol_name(symbol).unwrap_or("");
         let value = symbol.st_value(LE);
         let kind = symbol.st_type().0;
         if index.0 == 0 {
@@ -197,13 +217,16 @@ impl Reader<'_, '_> {
             return Ok(Definition::Nowhere);
         }
         match symbol.st_shndx(LE).0 {
+            // Nobody else could define it.
+            shn::UNDEF if symbol.st_bind().0 == st::BIND_LOCAL => return Ok(Definition::Nowhere),
             shn::UNDEF => return Ok(Definition::External),
             shn::ABS => return Ok(Definition::Absolute(value)),
             shn::COMMON => {
                 let align = value.max(1);
                 if !align.is_power_of_two() || symbol.st_size(LE) > u64::from(u32::MAX) {
                     return Err(object.malformed(format!(
-                        "common symbol `{name}` has alignment {value} and size {}",
+                        "common symbol `{}` has alignment {value} and size {}",
+                        name(),
                         symbol.st_size(LE)
                     )));
                 }
@@ -221,22 +244,21 @@ impl Reader<'_, '_> {
         }
         let section = object.symbols.symbol_section(LE, symbol, index).map_err(|error| object.malformed(error))?;
         let Some(section) = section else {
-            return Err(object.unsupported("special section index", ".symtab", index.0 as u64, name));
+            return Err(object.unsupported("special section index", ".symtab", index.0 as u64, name()));
         };
         let block = self.block_of.get(section.0).ok_or_else(|| {
-            object.malformed(format!("symbol `{name}` is in section {}, which does not exist", section.0))
+            object.malformed(format!("symbol `{}` is in section {}, which does not exist", name(), section.0))
         })?;
         let Some(block) = *block else { return Ok(Definition::Nowhere) };
         let is_thread_local = self.graph.blocks[block.0 as usize].role == Role::ThreadLocal;
         if kind != st::TYPE_SECTION && (kind == st::TYPE_TLS) != is_thread_local {
             let found = if is_thread_local { "is not" } else { "is" };
-            return Err(object.malformed(format!("symbol `{name}` {found} of type STT_TLS, unlike its section")));
+            return Err(object.malformed(format!("symbol `{}` {found} of type STT_TLS, unlike its section", name())));
         }
         let size = self.graph.blocks[block.0 as usize].size;
         if value > size {
-            return Err(
-                object.malformed(format!("symbol `{name}` is at {value:#x}, past the end ({size:#x}) of its section"))
-            );
+            return Err(object
+                .malformed(format!("symbol `{}` is at {value:#x}, past the end ({size:#x}) of its section", name())));
         }
         Ok(Definition::Block(block, value))
     }
@@ -333,6 +355,7 @@ impl Reader<'_, '_> {
                     "relocation in `{name}` at {offset:#x} reaches past its end ({block_size:#x})"
                 )));
             }
+            self.graph.kinds.insert(kind);
             self.graph.edges.push(Edge { offset: offset as u32, kind, symbol, addend: relocation.r_addend(LE) });
         }
         self.graph.blocks[block.0 as usize].edges = first..self.graph.edges.len() as u32;
