@@ -237,6 +237,18 @@ pub enum ErrorKind {
         #[source]
         fault: LinkFault,
     },
+    /// An archive contradicts itself, or is of a kind that is not read.
+    #[error("archive {archive}, at offset {offset:#x}{}: {problem}", of_member(member))]
+    Archive {
+        /// The archive's path.
+        archive: String,
+        /// The member concerned, or empty.
+        member: String,
+        /// Where in the archive, in bytes.
+        offset: u64,
+        /// What is wrong.
+        problem: String,
+    },
     /// Code memory cannot be had.
     #[error("code memory: {0}")]
     Memory(#[source] MemoryFault),
@@ -390,6 +402,10 @@ fn signed(value: &i128) -> String {
 
 fn quoted(names: &[String]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+}
+
+fn of_member(member: &str) -> String {
+    if member.is_empty() { String::new() } else { format!(", member `{member}`") }
 }
 
 fn needed(by: &Option<String>) -> String {

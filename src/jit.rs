@@ -3,10 +3,13 @@
 //! - **J1** The caller's word, for a signature and for the code's right to run, is asked for here, where the caller
 //!   stands, and passed on unchanged to `host`.
 
+mod libraries;
 mod program;
 
 use std::fmt;
 use std::path::Path;
+
+use rustc_hash::FxHashMap;
 
 use crate::base::{ExecutorAddr, ThreadLocal};
 use crate::error::{ErrorKind, Result};
@@ -17,12 +20,14 @@ use crate::memory::{
     MemoryManager, MemoryMap, MemoryStatistics, MemoryUsage, OnFull, Placement, Released, SlabPool, SlabPoolOptions,
 };
 use crate::os::MappedFile;
-use crate::platform::{InitFiniRegistry, LazyReexports, ProcessSymbols, StubManager, dependencies_first};
+use crate::platform::{
+    InitFiniRegistry, LazyReexports, ProcessSymbols, StaticLibraries, StubManager, dependencies_first,
+};
 use crate::session::{
     Alias, ErrorReporter, ExecutionSession, JitDylib, LookupResult, ReclaimPolicy, RequiredState, ResourceTracker,
     SessionOptions, SymbolFlags, SymbolRequest, Visibility,
 };
-use crate::sync::Arc;
+use crate::sync::{Arc, Mutex, Weak};
 
 pub use program::{Program, ProgramEvent};
 
@@ -51,6 +56,8 @@ struct Rooms {
     stubs: Arc<StubManager>,
     lazy: Arc<LazyReexports>,
     initializers: Arc<InitFiniRegistry>,
+    /// By dylib, which keeps them.
+    libraries: Mutex<FxHashMap<u64, Weak<StaticLibraries>>>,
 }
 
 impl Jit {
@@ -170,9 +177,15 @@ impl Jit {
     /// The objects added so far may run: their initialisers now, their finalisers and exit handlers when removed.
     pub unsafe fn initialize(&self, dylib: &JitDylib) -> Result<usize> {
         for dylib in dependencies_first(dylib) {
-            let names = dylib.pending_side_effects();
-            let requests: Vec<_> = names.iter().map(|name| SymbolRequest::weak(name)).collect();
-            dylib.lookup(&requests, RequiredState::Ready)?;
+            // Again while there are any: what is linked may have brought members of archives along.
+            loop {
+                let names = dylib.pending_side_effects();
+                if names.is_empty() {
+                    break;
+                }
+                let requests: Vec<_> = names.iter().map(|name| SymbolRequest::weak(name)).collect();
+                dylib.lookup(&requests, RequiredState::Ready)?;
+            }
         }
         Ok(self.run_pending(dylib))
     }
@@ -274,6 +287,7 @@ pub struct JitBuilder {
     pool: SlabPoolOptions,
     libraries: Vec<String>,
     reclaim: ReclaimPolicy,
+    worker_threads: usize,
     error_reporter: Option<ErrorReporter>,
 }
 
@@ -345,6 +359,13 @@ impl JitBuilder {
         self
     }
 
+    /// Threads that link, started as there is work. With none, which is the default, the thread that looks something up
+    /// links what it needs.
+    pub fn worker_threads(mut self, threads: usize) -> JitBuilder {
+        self.worker_threads = threads;
+        self
+    }
+
     /// Has `reporter` hear of errors that no caller receives; without one they are dropped.
     pub fn error_reporter(mut self, reporter: ErrorReporter) -> JitBuilder {
         self.error_reporter = Some(reporter);
@@ -362,8 +383,8 @@ impl JitBuilder {
         };
         let session = ExecutionSession::with_options(SessionOptions {
             reclaim: self.reclaim,
+            worker_threads: self.worker_threads,
             error_reporter: self.error_reporter,
-            ..SessionOptions::default()
         });
         let layer = ObjectLinkingLayer::new(memory.clone());
         let stubs = StubManager::new(memory.clone());
@@ -379,7 +400,8 @@ impl JitBuilder {
         process.add_generator(Arc::new(ProcessSymbols::new(self.libraries)));
         let main = session.create_dylib("main")?;
         main.set_link_order(&[(process.clone(), Visibility::ExportedOnly)]);
-        Ok(Jit(Arc::new(Rooms { session, main, process, layer, stubs, lazy, initializers })))
+        let libraries = Mutex::new(FxHashMap::default());
+        Ok(Jit(Arc::new(Rooms { session, main, process, layer, stubs, lazy, initializers, libraries })))
     }
 }
 

@@ -22,4 +22,5 @@ pub use error::{Error, ErrorKind};
 pub use host::Function;
 pub use jit::{Jit, JitBuilder, Program, ProgramEvent};
 pub use memory::{MemoryMap, MemoryStatistics, MemoryUsage, PoolStatistics};
+pub use os::MappedFile;
 pub use session::{ExecutionSession, JitDylib, ReclaimPolicy, Removal, ResourceKey, ResourceManager, ResourceTracker};

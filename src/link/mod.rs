@@ -16,7 +16,8 @@
 //! | fix up | `fixup.rs`, `x86_64.rs` | contents copied, edges applied, branches and GOT loads relaxed by displacement |
 //! | collect | `frames.rs`, `initializers.rs` | what the unwinder and the init/fini registry must know |
 //!
-//! `pipeline.rs` calls them in this order and is the story to read first.
+//! `pipeline.rs` calls them in this order and is the story to read first. Objects that lie in archives are found by
+//! `archive/`, which no phase knows.
 //!
 //! What is not supported is refused with its name and place; nothing is mislinked in silence. No input makes this room
 //! panic, overflow or read out of bounds: it holds no `unsafe`, and arithmetic on values of the object is checked.
@@ -24,6 +25,7 @@
 //! This room does not look symbols up, does not allocate, and runs nothing.
 
 mod apart;
+mod archive;
 mod bounds;
 mod buffer;
 mod claim;
@@ -42,8 +44,9 @@ mod thread_locals;
 mod x86_64;
 
 pub use apart::APART_THRESHOLD;
+pub use archive::{Archive, ArchiveMember, ArchiveSet, Listing, MemberId, OpenFile};
 pub use buffer::ObjectBuffer;
-pub use elf::{InterfaceSymbol, ObjectInterface};
+pub use elf::{InterfaceSymbol, ObjectInterface, required_names};
 pub use fixup::FoundExternal;
 pub use graph::{Block, BlockId, Definition, Edge, LinkGraph, Symbol, SymbolIndex};
 pub use initializers::{Initializer, InitializerKind};

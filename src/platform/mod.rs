@@ -1,5 +1,5 @@
 //! The services that running code expects: initialisers and finalisers, exit handlers, redirectable stubs, the process's
-//! own symbols. Each is a resource: it arrives with a key and leaves with it.
+//! own symbols, static libraries. Each is a resource: it arrives with a key and leaves with it.
 //!
 //! Removal reaches these rooms before the layer below frees code: they are registered later, and managers are told
 //! newest first. Unwinding is not among them: the window knows its frames (`memory`), and no module is ever registered.
@@ -9,10 +9,12 @@
 mod init_fini;
 mod lazy;
 mod process_symbols;
+mod static_libraries;
 mod stubs;
 
 pub use init_fini::InitFiniRegistry;
 pub(crate) use init_fini::dependencies_first;
 pub use lazy::LazyReexports;
 pub use process_symbols::ProcessSymbols;
+pub use static_libraries::{StaticLibraries, add_whole_archive};
 pub use stubs::StubManager;

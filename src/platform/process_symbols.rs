@@ -8,7 +8,7 @@ use std::fmt;
 use crate::base::{ExecutorAddr, Name};
 use crate::error::Result;
 use crate::host::{self, LoadedLibrary, ProcessSymbol};
-use crate::session::{DefinitionGenerator, JitDylib, SymbolFlags};
+use crate::session::{DefinitionGenerator, JitDylib, SymbolFlags, SymbolRequest};
 use crate::sync::Mutex;
 
 /// Supplies the symbols of the process (ORC: `DynamicLibrarySearchGenerator`).
@@ -43,8 +43,8 @@ impl ProcessSymbols {
 }
 
 impl DefinitionGenerator for ProcessSymbols {
-    fn generate(&self, dylib: &JitDylib, names: &[&str]) -> Result<()> {
-        let mut missing = names.to_vec();
+    fn generate(&self, dylib: &JitDylib, missing: &[SymbolRequest<'_>]) -> Result<()> {
+        let mut missing: Vec<&str> = missing.iter().map(|request| request.name).collect();
         loop {
             let mut found = Vec::new();
             missing.retain(|name| {

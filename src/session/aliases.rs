@@ -63,18 +63,19 @@ impl ReexportsGenerator {
 }
 
 impl DefinitionGenerator for ReexportsGenerator {
-    fn generate(&self, dylib: &JitDylib, names: &[&str]) -> Result<()> {
-        let mut wanted: Vec<&str> = names.iter().copied().filter(|name| (self.filter)(name)).collect();
+    fn generate(&self, dylib: &JitDylib, missing: &[SymbolRequest<'_>]) -> Result<()> {
+        let mut wanted: Vec<_> = missing.iter().copied().filter(|request| (self.filter)(request.name)).collect();
         let _asking = Asking::start(self, &mut wanted);
         if wanted.is_empty() {
             return Ok(());
         }
-        let requests: Vec<_> = wanted.iter().map(|name| SymbolRequest::weak(name)).collect();
-        let flags = lookup::flags(&[(self.source.clone(), Visibility::ExportedOnly)], &requests)?;
+        // The source's generators are told what is required here, and nothing fails for want of it.
+        let flags = lookup::flags_of_those_found(&[(self.source.clone(), Visibility::ExportedOnly)], &wanted)?;
+        let alias = |name, flags| Alias { name: Name::new(name), aliasee: Name::new(name), flags };
         let aliases: Vec<Alias> = wanted
             .iter()
             .zip(flags)
-            .filter_map(|(name, flags)| Some(Alias { name: Name::new(name), aliasee: Name::new(name), flags: flags? }))
+            .filter_map(|(request, flags)| Some(alias(request.name, flags?)))
             // Weak, because another thread may be re-exporting the same name now.
             .map(|alias| Alias { flags: alias.flags | SymbolFlags::WEAK, ..alias })
             .collect();
@@ -93,14 +94,15 @@ thread_local! {
 struct Asking(usize);
 
 impl Asking {
-    /// Notes that `generator` asks for `names`, except for those that it asks for already, which it drops.
-    fn start(generator: &ReexportsGenerator, names: &mut Vec<&str>) -> Asking {
+    /// Notes that `generator` asks for `wanted`, except for those that it asks for already, which it drops.
+    fn start(generator: &ReexportsGenerator, wanted: &mut Vec<SymbolRequest<'_>>) -> Asking {
         let generator = std::ptr::from_ref(generator).addr();
         ASKING.with(|asking| {
             let mut asking = asking.borrow_mut();
             let before = asking.len();
-            names.retain(|name| !asking.iter().any(|(other, asked)| *other == generator && asked.as_str() == *name));
-            asking.extend(names.iter().map(|name| (generator, Name::new(name))));
+            let is_asked = |name: &str, (other, asked): &(usize, Name)| *other == generator && asked.as_str() == name;
+            wanted.retain(|request| !asking.iter().any(|asked| is_asked(request.name, asked)));
+            asking.extend(wanted.iter().map(|request| (generator, Name::new(request.name))));
             Asking(before)
         })
     }

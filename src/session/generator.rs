@@ -4,23 +4,25 @@ use std::cell::RefCell;
 use std::fmt;
 
 use crate::error::Result;
-use crate::session::JitDylib;
 use crate::session::search::{GeneratorEntry, SuspendedSlot};
+use crate::session::{JitDylib, SymbolRequest};
 use crate::sync::Arc;
 
 /// Supplies definitions on demand (ORC: `DefinitionGenerator`), for instance out of the process or an archive.
 ///
 /// Implement [`generate`](Self::generate), or [`generate_or_suspend`](Self::generate_or_suspend) to take time.
 pub trait DefinitionGenerator: Send + Sync {
-    /// A lookup did not find `names` in `dylib`: define those that this generator knows, into `dylib`.
+    /// A lookup did not find `missing` in `dylib`: define those that this generator knows, into `dylib`. Each name comes
+    /// once, and is [required](SymbolRequest::required) if the lookup fails without it: one that is not is worth a
+    /// definition that is at hand, and none that has to be fetched.
     ///
     /// Leaving a name undefined is no error: the lookup goes on to the next generator and the next dylib. Called with
     /// no lock held, possibly from several threads at once; may call back into the session.
     ///
     /// # Errors
     /// Fail the lookup.
-    fn generate(&self, dylib: &JitDylib, names: &[&str]) -> Result<()> {
-        let _ = (dylib, names);
+    fn generate(&self, dylib: &JitDylib, missing: &[SymbolRequest<'_>]) -> Result<()> {
+        let _ = (dylib, missing);
         Ok(())
     }
 
@@ -29,9 +31,14 @@ pub trait DefinitionGenerator: Send + Sync {
     ///
     /// # Errors
     /// Fail the lookup.
-    fn generate_or_suspend(&self, dylib: &JitDylib, names: &[&str], suspension: &Suspension) -> Result<()> {
+    fn generate_or_suspend(
+        &self,
+        dylib: &JitDylib,
+        missing: &[SymbolRequest<'_>],
+        suspension: &Suspension,
+    ) -> Result<()> {
         let _ = suspension;
-        self.generate(dylib, names)
+        self.generate(dylib, missing)
     }
 }
 

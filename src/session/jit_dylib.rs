@@ -17,6 +17,7 @@ use crate::session::resource_tracker::{Pin, ResourceKey, ResourceTracker, Tracke
 use crate::session::search::GeneratorEntry;
 use crate::session::symbol::{SymbolFlags, SymbolId, SymbolState};
 use crate::session::symbol_table::{SymbolTable, TrackerRecord};
+use crate::session::symbol_watch::SymbolWatch;
 use crate::session::tracker_gate::{Retire, TrackerGate};
 use crate::session::unpublish::Unpublished;
 use crate::sync::{Arc, AtomicU64, Mutex, Rank, Weak};
@@ -193,6 +194,12 @@ impl JitDylib {
         let state = self.inner.state.lock();
         let id = state.table.find(name)?;
         state.table.symbol(id).map(|symbol| symbol.flags)
+    }
+
+    /// A watch of the definition that a name has here now.
+    pub fn watch(&self, name: &str) -> Option<SymbolWatch> {
+        let state = self.inner.state.lock();
+        state.table.find(name).map(|id| SymbolWatch::new(&self.inner, id))
     }
 
     /// How far a symbol that is defined here has come.

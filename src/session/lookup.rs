@@ -358,12 +358,27 @@ pub(crate) fn flags(
     let mut search = Search::new(order, requests);
     // A generator that suspends cannot be waited for without materialising: what it would add is not found.
     search.run_without_suspending()?;
-    let (order, requests, matches) = search.matches(None)?;
-    let mut flags = vec![None; requests.len()];
+    let (_, _, matches) = search.matches(None)?;
+    Ok(flags_of(order, requests.len(), matches))
+}
+
+/// As [`flags`], but without the names that are required and not found.
+pub(crate) fn flags_of_those_found(
+    order: &[(JitDylib, Visibility)],
+    requests: &[SymbolRequest<'_>],
+) -> Result<Vec<Option<SymbolFlags>>> {
+    let mut search = Search::new(order, requests);
+    search.run_without_suspending()?;
+    Ok(flags_of(order, requests.len(), search.found()))
+}
+
+/// By request.
+fn flags_of(order: &[(JitDylib, Visibility)], requests: usize, matches: Vec<Match>) -> Vec<Option<SymbolFlags>> {
+    let mut flags = vec![None; requests];
     for Match { request, dylib, id } in matches {
         flags[request] = order[dylib].0.inner().state.lock().table.symbol(id).map(|symbol| symbol.flags);
     }
-    Ok(flags)
+    flags
 }
 
 /// Step 2 for the matches of one dylib.

@@ -7,9 +7,10 @@
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
+use std::collections::hash_map::Entry;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use rustc_hash::FxHashSet;
+use rustc_hash::FxHashMap;
 
 use crate::error::{ErrorKind, Result};
 use crate::session::dispatch::{Task, dispatch};
@@ -125,8 +126,8 @@ impl<'a> Search<'a> {
                 self.match_names()?;
                 self.next_generator = Some(0);
             }
-            while let Some(entry) = self.next_generator() {
-                if let Some(place) = self.ask(&entry, may_suspend)? {
+            while let Some((entry, wanted)) = self.next_generator()? {
+                if let Some(place) = self.ask(&entry, &wanted, may_suspend)? {
                     return Ok(Progress::Suspended(place));
                 }
             }
@@ -144,32 +145,55 @@ impl<'a> Search<'a> {
         })
     }
 
-    /// The next generator of the dylib that has not been asked, if anything is missing there.
-    fn next_generator(&self) -> Option<Arc<GeneratorEntry>> {
-        if self.names_to_generate().is_empty() {
-            return None;
+    /// The next generator of the dylib that has not been asked, and what to ask it for, if anything is missing there.
+    #[allow(clippy::type_complexity)]
+    fn next_generator(&mut self) -> Result<Option<(Arc<GeneratorEntry>, Vec<SymbolRequest<'a>>)>> {
+        let next = self.next_generator.and_then(|serial| self.order[self.dylib].0.generator_from(serial));
+        let Some(entry) = next else { return Ok(None) };
+        let (wanted, are_all_undefined) = self.wanted();
+        if !are_all_undefined {
+            // Hidden, or defined by another thread since they were missed: nobody would look here for them again.
+            self.match_names()?;
         }
-        self.order[self.dylib].0.generator_from(self.next_generator?)
+        Ok((!wanted.is_empty()).then_some((entry, wanted)))
     }
 
-    /// What the dylib does not define, each name once. What it defines and hides is missing from this search, but not
-    /// from the dylib.
-    fn names_to_generate(&self) -> Vec<&'a str> {
+    /// What the dylib does not define, each name once, and required if any request requires it. What the dylib defines
+    /// and hides is missing from this search, but not from the dylib. Also whether that is all that is missing.
+    fn wanted(&self) -> (Vec<SymbolRequest<'a>>, bool) {
         let dylib = &self.order[self.dylib].0;
-        let mut seen = FxHashSet::default();
-        let names = self.missing.iter().map(|request| self.requests[*request].name);
-        names.filter(|name| dylib.symbol_flags(name).is_none() && seen.insert(*name)).collect()
+        let mut wanted: Vec<SymbolRequest<'a>> = Vec::new();
+        let mut position_of = FxHashMap::default();
+        let mut are_all_undefined = true;
+        for request in self.missing.iter().map(|request| self.requests[*request]) {
+            match position_of.entry(request.name) {
+                Entry::Occupied(position) => {
+                    let already: &mut SymbolRequest<'a> = &mut wanted[*position.get()];
+                    already.required |= request.required;
+                }
+                Entry::Vacant(position) if dylib.symbol_flags(request.name).is_none() => {
+                    position.insert(wanted.len());
+                    wanted.push(request);
+                }
+                Entry::Vacant(_) => are_all_undefined = false,
+            }
+        }
+        (wanted, are_all_undefined)
     }
 
     /// Asks one generator. `Some` when the search has to be parked.
-    fn ask(&mut self, entry: &Arc<GeneratorEntry>, may_suspend: bool) -> Result<Option<Place>> {
+    fn ask(
+        &mut self,
+        entry: &Arc<GeneratorEntry>,
+        wanted: &[SymbolRequest<'a>],
+        may_suspend: bool,
+    ) -> Result<Option<Place>> {
         if may_suspend && entry.queue.lock().captured > 0 {
             return Ok(Some(Place::Queued(entry.clone())));
         }
-        let names = self.names_to_generate();
         let dylib = self.order[self.dylib].0.clone();
         let suspension = Suspension::new(entry.clone(), &dylib, may_suspend);
-        let outcome = entry.generator.generate_or_suspend(&dylib, &names, &suspension);
+        let outcome = entry.generator.generate_or_suspend(&dylib, wanted, &suspension);
         self.next_generator = Some(entry.serial + 1);
         if let Some(slot) = suspension.into_captured() {
             // A generator that captures and fails fails what it captured; those behind it go on.
@@ -181,6 +205,11 @@ impl<'a> Search<'a> {
         outcome?;
         self.match_names()?;
         Ok(None)
+    }
+
+    /// Ends the search with what was found.
+    pub(crate) fn found(self) -> Vec<Match> {
+        self.matches
     }
 
     /// Ends the search: what was found, or all the required names that were not.

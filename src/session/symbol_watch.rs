@@ -35,6 +35,11 @@ impl SymbolWatch {
         SymbolWatch::new(&symbol.dylib, symbol.id)
     }
 
+    /// Whether the definition was removed, overridden, or failed.
+    pub fn is_gone(&self) -> bool {
+        self.dylib.upgrade().is_none_or(|dylib| dylib.state.lock().table.symbol(self.id).is_none())
+    }
+
     /// Pins the definition's tracker if it is ready.
     pub fn pin(&self) -> Watched {
         let Some(dylib) = self.dylib.upgrade() else { return Watched::Gone };

@@ -5,6 +5,9 @@
 
 mod absolute;
 mod apart;
+mod archive_bytes;
+mod archives;
+mod bad_archives;
 mod bad_input;
 mod bounds;
 mod calls;

@@ -102,7 +102,7 @@ fn a_query_that_was_resolved_while_its_dylib_closed_is_told() {
     // The completion was dropped between the dylib's closing and its clearing, and the lookup hung.
     struct ResolvesWhenDropped(Mutex<Option<MaterializationResponsibility>>);
     impl DefinitionGenerator for ResolvesWhenDropped {
-        fn generate(&self, _: &JitDylib, _: &[&str]) -> jittison::error::Result<()> {
+        fn generate(&self, _: &JitDylib, _: &[SymbolRequest<'_>]) -> jittison::error::Result<()> {
             Ok(())
         }
     }

@@ -1,8 +1,9 @@
 //! Definition generators: what they are asked, in which order, and what their failure does (ORC: CoreAPIsTest).
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
+use std::thread;
 
-use jittison::error::{Error, Result};
+use jittison::error::{Error, ErrorKind, Result};
 use jittison::session::*;
 
 use crate::support::*;
@@ -25,9 +26,9 @@ impl Knows {
 }
 
 impl DefinitionGenerator for Knows {
-    fn generate(&self, dylib: &JitDylib, names: &[&str]) -> Result<()> {
-        self.asked.lock().unwrap().push(names.iter().map(|name| name.to_string()).collect());
-        for name in names.iter().filter(|name| self.names.contains(name)) {
+    fn generate(&self, dylib: &JitDylib, missing: &[SymbolRequest<'_>]) -> Result<()> {
+        self.asked.lock().unwrap().push(missing.iter().map(|request| request.name.to_string()).collect());
+        for name in names_of(missing).into_iter().filter(|name| self.names.contains(name)) {
             dylib.define(Unit::ready(&[name], self.value))?;
         }
         Ok(())
@@ -84,6 +85,58 @@ fn a_generator_is_asked_for_weakly_requested_names_too() {
     assert_eq!((found[0].address, found[1].address), (address(1), address(0)));
 }
 
+/// Remembers what was asked, with its strength, and defines nothing.
+#[derive(Default)]
+struct Hears(Mutex<Vec<(String, bool)>>);
+
+impl DefinitionGenerator for Hears {
+    fn generate(&self, _: &JitDylib, missing: &[SymbolRequest<'_>]) -> Result<()> {
+        self.0.lock().unwrap().extend(missing.iter().map(|request| (request.name.to_string(), request.required)));
+        Ok(())
+    }
+}
+
+impl Hears {
+    fn heard(&self) -> Vec<(String, bool)> {
+        std::mem::take(&mut *self.0.lock().unwrap())
+    }
+}
+
+#[test]
+fn a_generator_hears_whether_a_name_is_required_and_it_is_if_any_request_requires_it() {
+    let world = World::new();
+    let generator = Arc::new(Hears::default());
+    world.main.add_generator(generator.clone());
+    let order = [(world.main.clone(), Visibility::All)];
+    let requests = [
+        SymbolRequest::weak("weak"),
+        SymbolRequest::weak("both"),
+        SymbolRequest::required("both"),
+        SymbolRequest::required("both_too"),
+        SymbolRequest::weak("both_too"),
+    ];
+    let expected = [("weak".to_string(), false), ("both".to_string(), true), ("both_too".to_string(), true)];
+    world.session.lookup(&order, &requests, RequiredState::Ready).unwrap_err();
+    assert_eq!(generator.heard(), expected);
+    world.session.lookup_flags(&order, &requests).unwrap_err();
+    assert_eq!(generator.heard(), expected);
+}
+
+#[test]
+fn a_re_export_tells_the_generators_of_its_source_what_is_required() {
+    let world = World::new();
+    let source = world.session.create_dylib("source").unwrap();
+    let generator = Arc::new(Hears::default());
+    source.add_generator(generator.clone());
+    world.main.add_generator(Arc::new(ReexportsGenerator::new(&source, |_| true)));
+    let order = [(world.main.clone(), Visibility::All)];
+    let requests = [SymbolRequest::weak("weak"), SymbolRequest::required("required")];
+    let error = world.session.lookup(&order, &requests, RequiredState::Ready).unwrap_err();
+    assert_eq!(generator.heard(), [("weak".to_string(), false), ("required".to_string(), true)]);
+    // The lookup fails, and not the re-export: another generator may still have had it.
+    assert!(matches!(error.kind(), ErrorKind::SymbolsNotFound { searched, .. } if searched == &["main"]), "{error}");
+}
+
 #[test]
 fn a_generator_is_not_asked_for_a_name_that_its_dylib_hides() {
     // It was: and its definition then collided with the hidden one, which failed the lookup.
@@ -98,10 +151,33 @@ fn a_generator_is_not_asked_for_a_name_that_its_dylib_hides() {
 }
 
 #[test]
+fn a_name_that_another_thread_has_generated_meanwhile_is_found() {
+    // Defined between the look into the table and the generator's turn, it was in neither: not found.
+    struct Weakly;
+    impl DefinitionGenerator for Weakly {
+        fn generate(&self, dylib: &JitDylib, missing: &[SymbolRequest<'_>]) -> Result<()> {
+            let definition = |request: &SymbolRequest<'_>| (request.name.into(), address(1), weak());
+            dylib.define_absolute(missing.iter().map(definition))
+        }
+    }
+    let names: Vec<String> = (0..50).map(|index| format!("foo{index}")).collect();
+    for _ in 0..50 {
+        let world = World::new();
+        world.main.add_generator(Arc::new(Weakly));
+        let start = Barrier::new(4);
+        let look_up = || {
+            start.wait();
+            names.iter().for_each(|name| assert_eq!(find_in(&world.session, &[&world.main], name).unwrap(), 1));
+        };
+        thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(look_up))));
+    }
+}
+
+#[test]
 fn a_failing_generator_fails_the_lookup_with_its_own_error() {
     struct Fails;
     impl DefinitionGenerator for Fails {
-        fn generate(&self, _: &JitDylib, _: &[&str]) -> Result<()> {
+        fn generate(&self, _: &JitDylib, _: &[SymbolRequest<'_>]) -> Result<()> {
             Err(Error::other("archive is gone"))
         }
     }
@@ -120,7 +196,8 @@ fn a_failing_generator_fails_the_lookup_with_its_own_error() {
 fn a_generator_may_look_up_define_and_remove() {
     struct Busy(ExecutionSession);
     impl DefinitionGenerator for Busy {
-        fn generate(&self, dylib: &JitDylib, names: &[&str]) -> Result<()> {
+        fn generate(&self, dylib: &JitDylib, missing: &[SymbolRequest<'_>]) -> Result<()> {
+            let names = names_of(missing);
             if names == ["inner"] {
                 return Ok(());
             }
@@ -129,7 +206,7 @@ fn a_generator_may_look_up_define_and_remove() {
             own.define(Unit::ready(&["helper"], 4))?;
             let helper = find_in(&self.0, &[&own], "helper")?;
             self.0.remove_dylib(&own)?;
-            dylib.define(Unit::ready(names, helper + 1))
+            dylib.define(Unit::ready(&names, helper + 1))
         }
     }
     let world = World::new();

@@ -53,9 +53,9 @@ fn a_weakly_requested_name_that_is_absent_is_recorded_as_null() {
 fn several_parts_share_one_lookup_and_each_is_given_its_own_results_in_its_own_order() {
     struct CountsItsCalls(Mutex<usize>);
     impl DefinitionGenerator for CountsItsCalls {
-        fn generate(&self, dylib: &JitDylib, names: &[&str]) -> Result<()> {
+        fn generate(&self, dylib: &JitDylib, missing: &[SymbolRequest<'_>]) -> Result<()> {
             *self.0.lock().unwrap() += 1;
-            (1..).zip(names).try_for_each(|(value, name)| dylib.define(Unit::ready(&[name], value)))
+            (1..).zip(names_of(missing)).try_for_each(|(value, name)| dylib.define(Unit::ready(&[name], value)))
         }
     }
     let world = World::new();

@@ -68,13 +68,14 @@ impl Inside {
 fn a_definition_generator_may_call_back() {
     struct Generator(Inside);
     impl DefinitionGenerator for Generator {
-        fn generate(&self, dylib: &JitDylib, names: &[&str]) -> Result<()> {
+        fn generate(&self, dylib: &JitDylib, missing: &[SymbolRequest<'_>]) -> Result<()> {
             // Its own lookups come here too.
+            let names = names_of(missing);
             if names != ["foo"] {
                 return Ok(());
             }
             self.0.call_back();
-            dylib.define(Unit::ready(names, 5))
+            dylib.define(Unit::ready(&names, 5))
         }
     }
     let (world, inside) = inside();
@@ -89,7 +90,7 @@ fn a_definition_generator_may_call_back() {
 fn a_generator_that_is_removed_with_its_dylib_may_call_back_when_it_is_dropped() {
     struct Generator(Inside);
     impl DefinitionGenerator for Generator {
-        fn generate(&self, _: &JitDylib, _: &[&str]) -> Result<()> {
+        fn generate(&self, _: &JitDylib, _: &[SymbolRequest<'_>]) -> Result<()> {
             Ok(())
         }
     }

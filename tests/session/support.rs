@@ -19,6 +19,11 @@ pub fn address(value: u64) -> ExecutorAddr {
     ExecutorAddr::new(value)
 }
 
+/// What a generator is asked for.
+pub fn names_of<'a>(missing: &[SymbolRequest<'a>]) -> Vec<&'a str> {
+    missing.iter().map(|request| request.name).collect()
+}
+
 /// What happened, in order.
 #[derive(Clone, Default)]
 pub struct Log(Arc<Mutex<Vec<String>>>);

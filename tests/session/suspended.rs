@@ -33,10 +33,10 @@ impl Captures {
 }
 
 impl DefinitionGenerator for Captures {
-    fn generate_or_suspend(&self, _: &JitDylib, names: &[&str], suspension: &Suspension) -> Result<()> {
+    fn generate_or_suspend(&self, _: &JitDylib, missing: &[SymbolRequest<'_>], suspension: &Suspension) -> Result<()> {
         if let Some(captured) = suspension.capture() {
             assert!(suspension.capture().is_none(), "captured once");
-            self.held.lock().unwrap().push((names.iter().map(|name| name.to_string()).collect(), captured));
+            self.held.lock().unwrap().push((names_of(missing).into_iter().map(str::to_string).collect(), captured));
         }
         Ok(())
     }
@@ -149,9 +149,14 @@ fn a_blocking_lookup_is_resumed_from_another_thread() {
 fn a_lookup_may_be_resumed_before_its_generator_returns() {
     struct AtOnce;
     impl DefinitionGenerator for AtOnce {
-        fn generate_or_suspend(&self, dylib: &JitDylib, names: &[&str], suspension: &Suspension) -> Result<()> {
+        fn generate_or_suspend(
+            &self,
+            dylib: &JitDylib,
+            missing: &[SymbolRequest<'_>],
+            suspension: &Suspension,
+        ) -> Result<()> {
             let captured = suspension.capture().expect("not captured yet");
-            absolute(dylib, names[0], 1);
+            absolute(dylib, missing[0].name, 1);
             captured.resume(Ok(()));
             Ok(())
         }
@@ -168,7 +173,7 @@ fn the_error_of_a_generator_that_captures_and_fails_is_the_lookups() {
     // The captured lookup, dropped on the way out, said that it had been abandoned, and the reason was lost.
     struct Fails;
     impl DefinitionGenerator for Fails {
-        fn generate_or_suspend(&self, _: &JitDylib, _: &[&str], suspension: &Suspension) -> Result<()> {
+        fn generate_or_suspend(&self, _: &JitDylib, _: &[SymbolRequest<'_>], suspension: &Suspension) -> Result<()> {
             let _captured = suspension.capture();
             Err(Error::other("no archive"))
         }
@@ -185,7 +190,7 @@ fn a_generator_that_captures_and_panics_does_not_block_those_behind_it() {
     // It was taken to have the lookup still: every later one queued up for ever.
     struct Panics(Mutex<bool>);
     impl DefinitionGenerator for Panics {
-        fn generate_or_suspend(&self, _: &JitDylib, _: &[&str], suspension: &Suspension) -> Result<()> {
+        fn generate_or_suspend(&self, _: &JitDylib, _: &[SymbolRequest<'_>], suspension: &Suspension) -> Result<()> {
             if std::mem::take(&mut *self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())) {
                 let _captured = suspension.capture();
                 panic!("generator");

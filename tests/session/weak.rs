@@ -134,8 +134,8 @@ fn a_lookup_does_not_lose_a_weak_symbol_that_is_overridden_while_it_searches() {
     // The lookup had matched the weak definition and then said that the name did not exist.
     struct Overrider;
     impl DefinitionGenerator for Overrider {
-        fn generate(&self, dylib: &JitDylib, names: &[&str]) -> jittison::error::Result<()> {
-            assert_eq!(names, ["bar"]);
+        fn generate(&self, dylib: &JitDylib, missing: &[SymbolRequest<'_>]) -> jittison::error::Result<()> {
+            assert_eq!(names_of(missing), ["bar"]);
             dylib.define(Unit::ready(&["foo", "bar"], 2))
         }
     }
@@ -149,7 +149,7 @@ fn a_lookup_does_not_lose_a_weak_symbol_that_is_overridden_while_it_searches() {
 fn a_lookup_that_lost_its_weak_symbol_does_not_take_a_hidden_one_for_it() {
     struct Hider;
     impl DefinitionGenerator for Hider {
-        fn generate(&self, dylib: &JitDylib, _: &[&str]) -> jittison::error::Result<()> {
+        fn generate(&self, dylib: &JitDylib, _: &[SymbolRequest<'_>]) -> jittison::error::Result<()> {
             let symbols = [("foo", SymbolFlags::NONE), ("bar", EXPORTED)];
             dylib.define(Unit::new(&symbols, |r| finish(r, 2)))
         }

@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 
 /// Links object files inside this process, without a linker, a file or a process of their own.
 ///
-/// Objects are relocatable ELF files for x86-64 Linux, compiled with -fPIC, as `gcc -c -fPIC` makes them.
+/// Objects are relocatable ELF files for x86-64 Linux, as `gcc -c` makes them.
 #[derive(Debug, Parser)]
 #[command(name = "jittison", version, after_help = STATUS)]
 pub struct Args {
@@ -23,32 +23,75 @@ pub enum Command {
     Check(CheckArgs),
 }
 
-/// Link objects and run them as a program
+/// Link objects and archives and run them as a program
 ///
-/// Links all objects, runs their initialisers (static constructors), calls `main` with the arguments behind `--`, runs
-/// exit handlers and finalisers (static destructors), takes everything out of memory again, and exits with what main
-/// returned. The program runs in this process, with all its rights.
+/// Links all objects and what they need of the archives, runs their initialisers (static constructors), calls `main` with
+/// the arguments behind `--`, runs exit handlers and finalisers (static destructors), takes everything out of memory again,
+/// and exits with what main returned. The program runs in this process, with all its rights.
 #[derive(Debug, Parser)]
 #[command(after_help = concat!(
-    "Example:\n  gcc -c -fPIC main.c list.c\n  jittison run main.o list.o --report report.json -- one two\n\n",
+    "Example:\n  gcc -c -fPIC main.c list.c\n  jittison run main.o list.o libtree.a -l z --report report.json -- one two\n\n",
     "Exit status: that of the program; 2 if the command line makes no sense; 125 if jittison itself fails, with one line\n",
     "on standard error. A program that dies of a signal takes this process with it, as it would alone."
 ))]
 pub struct RunArgs {
-    /// The object files, in the order in which a linker would be given them
-    #[arg(required = true, value_name = "OBJECT")]
-    pub objects: Vec<PathBuf>,
+    /// Object files and archives (libx.a); of archives, the members that something needs
+    ///
+    /// Archives satisfy each other's references and those of objects behind them, in any order. Where several define a name,
+    /// the first one counts.
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+
+    /// An archive of which every member is linked; may be repeated
+    #[arg(long, value_name = "ARCHIVE")]
+    pub whole_archive: Vec<PathBuf>,
+
+    /// Put the files and libraries behind this into a dylib of that name; may be repeated
+    ///
+    /// What stands before the first one is in `main`. A dylib sees its own symbols first, then what the others export, in the
+    /// order of the command line, then the process and its libraries.
+    #[arg(long, value_name = "NAME")]
+    pub dylib: Vec<String>,
 
     /// The function to call: int SYMBOL(int argc, char **argv)
     #[arg(long, value_name = "SYMBOL", default_value = "main")]
     pub entry: String,
 
-    /// A shared library for symbols that no object defines; may be repeated
+    /// A library for symbols that no file defines; may be repeated
     ///
-    /// A path (has a slash), a file name (libz.so.1), or a bare name (z, which means libz.so or libz.so.N). The C library
-    /// is there already; libm, libstdc++ and libgcc_s are looked into last, without being asked for.
+    /// A path (has a slash), a file name (libz.so.1), or a bare name: z means libz.so, libz.a or libz.so.N, in the
+    /// directories of -L first. The C library is there already; libm, libstdc++ and libgcc_s are looked into last, without
+    /// being asked for.
     #[arg(short, long = "library", value_name = "NAME")]
     pub libraries: Vec<OsString>,
+
+    /// A directory to look for libraries in, ahead of the system's; may be repeated
+    #[arg(short = 'L', long = "library-path", value_name = "DIRECTORY")]
+    pub library_paths: Vec<PathBuf>,
+
+    /// Define a symbol with a fixed value; may be repeated
+    #[arg(long = "define", visible_alias = "abs", value_name = "SYMBOL=VALUE", value_parser = definition)]
+    pub absolute: Vec<(String, u64)>,
+
+    /// Define a symbol that stands for another; may be repeated
+    #[arg(long, value_name = "NAME=SYMBOL", value_parser = pair)]
+    pub alias: Vec<(String, String)>,
+
+    /// Threads that link; none: the main thread links
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub threads: usize,
+
+    /// Link, and run nothing: not in this process's memory, and without its symbols
+    #[arg(long)]
+    pub no_exec: bool,
+
+    /// With --no-exec: where the first object would stand; the others stand behind it
+    #[arg(long, value_name = "ADDRESS", value_parser = number, requires = "no_exec")]
+    pub base: Option<u64>,
+
+    /// With --no-exec: take what nobody defines for null
+    #[arg(long, requires = "no_exec")]
+    pub phony_externals: bool,
 
     /// Write what was done, how long it took and what memory it held, as JSON
     ///
@@ -57,7 +100,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "FILE.json")]
     pub report: Option<PathBuf>,
 
-    /// What the program gets as argv[1], argv[2] and so on; argv[0] is the first object's path
+    /// What the program gets as argv[1], argv[2] and so on; argv[0] is the first file's path
     #[arg(last = true, value_name = "ARGS")]
     pub arguments: Vec<OsString>,
 }
@@ -149,6 +192,14 @@ fn number(text: &str) -> Result<u64, String> {
         None => text.parse(),
     };
     parsed.map_err(|problem| problem.to_string())
+}
+
+/// `NAME=SYMBOL`.
+fn pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, symbol)) if !name.is_empty() && !symbol.is_empty() => Ok((name.to_string(), symbol.to_string())),
+        _ => Err("NAME=SYMBOL is wanted".to_string()),
+    }
 }
 
 /// `SYMBOL=VALUE`.

@@ -20,21 +20,26 @@ pub struct Object {
 /// Links them all into `dylib`, to which they have been added.
 pub fn link_all(dylib: &JitDylib, objects: &[Object]) -> Result<(), String> {
     let mut failures = Failures::default();
-    for object in objects {
-        let names = object.interface.symbols.iter().map(|symbol| symbol.name.as_str());
-        failures.look_up(dylib, names);
-    }
-    // Those that define nothing, and have initialisers.
-    let nameless = dylib.pending_side_effects();
-    failures.look_up(dylib, nameless.iter().map(|name| name.as_str()));
-    failures.told(objects)
+    failures.link(dylib, objects);
+    failures.told(objects.iter())
 }
 
 /// What went wrong, without what only went wrong because of it.
 #[derive(Default)]
-struct Failures(Vec<Error>);
+pub struct Failures(Vec<Error>);
 
 impl Failures {
+    /// Links what was added to `dylib`.
+    pub fn link(&mut self, dylib: &JitDylib, objects: &[Object]) {
+        for object in objects {
+            let names = object.interface.symbols.iter().map(|symbol| symbol.name.as_str());
+            self.look_up(dylib, names);
+        }
+        // Those that define nothing, and have initialisers.
+        let nameless = dylib.pending_side_effects();
+        self.look_up(dylib, nameless.iter().map(|name| name.as_str()));
+    }
+
     /// Weak: what another object's failure took along has failed already.
     fn look_up<'a>(&mut self, dylib: &JitDylib, names: impl Iterator<Item = &'a str>) {
         let requests: Vec<_> = names.map(SymbolRequest::weak).collect();
@@ -42,10 +47,11 @@ impl Failures {
         self.0.extend(failure.map(|error| error.root_cause().clone()));
     }
 
-    fn told(&self, objects: &[Object]) -> Result<(), String> {
+    /// All of it in one line; nothing if nothing went wrong.
+    pub fn told<'a>(&self, objects: impl Iterator<Item = &'a Object>) -> Result<(), String> {
         let Some(first) = self.0.first() else { return Ok(()) };
         let defined: BTreeSet<&str> =
-            objects.iter().flat_map(|object| &object.interface.symbols).map(|symbol| symbol.name.as_str()).collect();
+            objects.flat_map(|object| &object.interface.symbols).map(|symbol| symbol.name.as_str()).collect();
         let mut missing: Vec<String> = Vec::new();
         let mut others: Vec<String> = Vec::new();
         for error in &self.0 {

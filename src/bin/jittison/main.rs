@@ -4,7 +4,8 @@
 //! | file | what |
 //! |---|---|
 //! | `args.rs` | what can be typed, and the help texts |
-//! | `run.rs`, `link.rs` | `run`: from objects to an exit status |
+//! | `run.rs`, `inputs.rs`, `link.rs` | `run`: from objects to an exit status |
+//! | `observer.rs`, `progress.rs` | how far links are, and what they consist of |
 //! | `report.rs`, `process.rs` | what `run --report` writes, and what the kernel says of this process |
 //! | `inspect.rs`, `table.rs` | `inspect`: the facts, and how they are shown |
 //! | `map.rs` | `map`: links, and has the library draw |
@@ -20,11 +21,14 @@
 mod args;
 mod check;
 mod check_command;
+mod inputs;
 mod inspect;
 mod link;
 mod map;
+mod observer;
 mod offline;
 mod process;
+mod progress;
 mod report;
 mod run;
 mod table;
@@ -32,7 +36,7 @@ mod table;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use clap::{CommandFactory as _, FromArgMatches as _};
 
 use crate::args::{Args, Command};
 use crate::table::shown;
@@ -41,11 +45,14 @@ use crate::table::shown;
 const FAILED: u8 = 125;
 
 fn main() -> ExitCode {
-    let outcome = match Args::parse().command {
-        Command::Run(args) => run::run(&args),
-        Command::Inspect(args) => inspect::inspect(&args),
-        Command::Map(args) => map::map(&args),
-        Command::Check(args) => check_command::check_objects(&args),
+    let matches = Args::command().get_matches();
+    let args = Args::from_arg_matches(&matches).unwrap_or_else(|problem| problem.exit());
+    let outcome = match (args.command, matches.subcommand()) {
+        (Command::Run(args), Some((_, matches))) => run::run(&args, matches),
+        (Command::Inspect(args), _) => inspect::inspect(&args),
+        (Command::Map(args), _) => map::map(&args),
+        (Command::Check(args), _) => check_command::check_objects(&args),
+        (Command::Run(_), None) => Err("no command".to_string()), // a command was parsed, so one was typed
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

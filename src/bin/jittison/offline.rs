@@ -10,7 +10,7 @@ use jittison::base::{ExecutorAddr, Name};
 use jittison::layer::{LinkHooks, LinkOrigin, LinkPlugin};
 use jittison::link::{Definition, FixedLink};
 use jittison::memory::OfflineMemory;
-use jittison::session::{DefinitionGenerator, JitDylib, SymbolFlags};
+use jittison::session::{DefinitionGenerator, JitDylib, SymbolFlags, SymbolRequest};
 use jittison::{Error, Jit};
 
 use crate::run::told;
@@ -51,9 +51,9 @@ pub fn session(options: &Options) -> Result<(Jit, Arc<Recorder>), String> {
 struct Phony;
 
 impl DefinitionGenerator for Phony {
-    fn generate(&self, dylib: &JitDylib, wanted: &[&str]) -> Result<(), Error> {
+    fn generate(&self, dylib: &JitDylib, wanted: &[SymbolRequest<'_>]) -> Result<(), Error> {
         let flags = SymbolFlags::EXPORTED | SymbolFlags::ABSOLUTE | SymbolFlags::WEAK;
-        dylib.define_absolute(wanted.iter().map(|name| (Name::new(name), ExecutorAddr::NULL, flags)))
+        dylib.define_absolute(wanted.iter().map(|request| (Name::new(request.name), ExecutorAddr::NULL, flags)))
     }
 }
 

@@ -2,12 +2,14 @@
 
 use std::fs::File;
 use std::io::{self, Write as _};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jittison::{MemoryStatistics, MemoryUsage, Removal};
 use serde_json::{Value, json};
 
 use crate::link::Object;
+use crate::observer::Totals;
 use crate::process::Footprint;
 
 /// Gathers while the program runs; written once, at its end.
@@ -18,6 +20,7 @@ pub struct Report {
     before: (MemoryStatistics, Footprint),
     linked: Option<(MemoryStatistics, Footprint)>,
     objects: Vec<Value>,
+    totals: Arc<Totals>,
     pub entry: String,
     pub usage: MemoryUsage,
     pub initializers_called: usize,
@@ -27,7 +30,7 @@ pub struct Report {
 
 /// What became of the code when the program had ended.
 pub enum Outcome {
-    Removed(Removal),
+    Removed(Vec<Removal>),
     /// Threads of the program were still running: their code cannot be taken from under them.
     Kept {
         threads: usize,
@@ -36,7 +39,7 @@ pub enum Outcome {
 }
 
 impl Report {
-    pub fn new(file: Option<File>, before: MemoryStatistics) -> Report {
+    pub fn new(file: Option<File>, before: MemoryStatistics, totals: Arc<Totals>) -> Report {
         Report {
             file,
             stage_began: Instant::now(),
@@ -44,6 +47,7 @@ impl Report {
             before: (before, Footprint::now()),
             linked: None,
             objects: Vec::new(),
+            totals,
             entry: String::new(),
             usage: MemoryUsage::default(),
             initializers_called: 0,
@@ -59,8 +63,13 @@ impl Report {
         self.stage_began = now;
     }
 
-    pub fn linked(&mut self, objects: &[Object], usage: MemoryUsage, statistics: MemoryStatistics) {
-        self.objects = objects.iter().map(object).collect();
+    pub fn linked<'a>(
+        &mut self,
+        objects: impl Iterator<Item = &'a Object>,
+        usage: MemoryUsage,
+        statistics: MemoryStatistics,
+    ) {
+        self.objects = objects.map(object).collect();
         self.usage = usage;
         self.linked = Some((statistics, Footprint::now()));
         // Looking at `/proc` belongs to no stage.
@@ -83,6 +92,7 @@ impl Report {
             "ended_by": if self.has_returned { "return from the entry" } else { "exit" },
             "initializers_called": self.initializers_called,
             "stages": stages,
+            "link": self.totals.json(),
             "usage": {
                 "code_bytes": self.usage.code,
                 "read_only_bytes": self.usage.read_only,
@@ -125,11 +135,13 @@ fn memory((statistics, footprint): (MemoryStatistics, Footprint)) -> Value {
 fn removal(outcome: &Outcome, after: &MemoryStatistics) -> Value {
     let is_everything_returned = (after.allocations, after.live_bytes, after.reserved_bytes) == (0, 0, 0);
     let (is_complete, hindrance) = match outcome {
-        Outcome::Removed(removal) if removal.is_complete() => (true, None),
-        Outcome::Removed(removal) => {
-            let (handles, dependants) = removal.blockers();
-            (false, Some(format!("{handles} handles and {dependants} dependants still hold it")))
-        }
+        Outcome::Removed(removals) => match removals.iter().find(|removal| !removal.is_complete()) {
+            None => (true, None),
+            Some(removal) => {
+                let (handles, dependants) = removal.blockers();
+                (false, Some(format!("{handles} handles and {dependants} dependants still hold it")))
+            }
+        },
         Outcome::Kept { threads } => (false, Some(format!("{threads} threads of the program were still running"))),
         Outcome::Failed(problem) => (false, Some(problem.clone())),
     };

@@ -1,63 +1,154 @@
 //! `jittison run`: from objects to an exit status.
 //!
-//! All objects stand under one tracker. They are one program: they refer to each other in rings, none of them could go
-//! before the others, and their finalisers have to run in one order over all of them.
+//! All objects of a dylib, and what they need of archives, stand under one tracker. They are one program: they refer to each
+//! other in rings, none of them could go before the others, and their finalisers have to run in one order over all of them.
 
 use std::ffi::{CString, OsStr};
-use std::fs::{self, File};
-use std::io::Write as _;
+use std::fs::File;
+use std::io::{IsTerminal as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
+use std::sync::Arc;
 
+use clap::ArgMatches;
+use jittison::base::{ExecutorAddr, Name};
 use jittison::link::{ObjectBuffer, ObjectInterface};
 use jittison::memory::{OnFull, Placement};
-use jittison::{Jit, Program, ProgramEvent, ResourceTracker};
+use jittison::session::{Alias, SymbolFlags, Visibility};
+use jittison::{Jit, JitDylib, MappedFile, Program, ProgramEvent, ResourceTracker};
 
 use crate::args::RunArgs;
-use crate::link::{Object, link_all};
-use crate::process::{open_library, other_threads};
+use crate::inputs::{Group, Input, gather};
+use crate::link::{Failures, Object};
+use crate::observer::{Observer, Totals};
+use crate::process::other_threads;
+use crate::progress::Progress;
 use crate::report::{Outcome, Report};
-use crate::{FAILED, complain};
+use crate::{FAILED, complain, offline};
 
-/// Comes back only with what kept the program from being run.
-pub fn run(args: &RunArgs) -> Result<(), String> {
+/// Comes back only with what kept the program from being run, or when nothing was to be run.
+pub fn run(args: &RunArgs, matches: &ArgMatches) -> Result<(), String> {
     // What the user mistyped is told before anything is done.
     let report_file = args.report.as_deref().map(create).transpose()?;
     let arguments = arguments(args)?;
-    let libraries = args.libraries.iter().map(|name| open_library(&name.to_string_lossy()));
-    let _libraries = libraries.collect::<Result<Vec<_>, _>>()?;
+    let inputs = gather(args, matches)?;
 
-    // Programs refer to data of the libraries, and mostly as if it were their own.
-    let near = Jit::builder().placement(Placement::NearLibraries).window_size(1 << 30).on_full(OnFull::OpenAnother);
-    let jit = FALLBACKS.iter().fold(near, |builder, name| builder.library(name)).build().map_err(told)?;
-    let tracker = jit.main_dylib().create_tracker().map_err(told)?;
-    let mut report = Report::new(report_file, jit.memory_statistics());
+    let jit = if args.no_exec { offline_session(args)? } else { session(args)? };
+    let totals = Arc::new(Totals::default());
+    if report_file.is_some() || std::io::stderr().is_terminal() {
+        jit.layer().add_plugin(Arc::new(Observer(totals.clone())));
+    }
+    let mut report = Report::new(report_file, jit.memory_statistics(), totals.clone());
+    let progress = Progress::start(totals);
+
+    // Every file's names enter the tables; then every object is linked, with what it needs of the archives.
+    let dylibs = dylibs(&jit, &inputs.groups, args.no_exec)?;
+    let tracker = dylibs[0].1.clone();
     let program = Program::new(&jit, &tracker).map_err(told)?;
-
-    // Every object's names enter the table; then every object is linked.
-    let objects = args.objects.iter().map(|path| add(&jit, &tracker, path)).collect::<Result<Vec<_>, _>>()?;
+    define(&tracker, args)?;
+    let mut objects = Vec::new();
+    for (group, (dylib, tracker)) in inputs.groups.iter().zip(&dylibs) {
+        objects.push((dylib, add_group(&jit, dylib, tracker, group)?));
+    }
     report.stage("add");
-    check_entry(&objects, &args.entry)?;
-    link_all(jit.main_dylib(), &objects)?;
+    if !args.no_exec {
+        check_entry(objects.iter().flat_map(|(_, objects)| objects), &args.entry)?;
+    }
+    let mut failures = Failures::default();
+    for (dylib, objects) in &objects {
+        failures.link(dylib, objects);
+    }
+    failures.told(objects.iter().flat_map(|(_, objects)| objects))?;
+    drop(progress);
     report.stage("link");
     report.entry = args.entry.clone();
-    report.linked(&objects, jit.usage(&tracker), jit.memory_statistics());
+    let usage = dylibs.iter().map(|(_, tracker)| jit.usage(tracker)).sum();
+    report.linked(objects.iter().flat_map(|(_, objects)| objects), usage, jit.memory_statistics());
 
+    let trackers: Vec<ResourceTracker> = dylibs.iter().map(|(_, tracker)| tracker.clone()).collect();
+    let mut ending = Ending { jit: jit.clone(), trackers, report, process: std::process::id() };
+    if args.no_exec {
+        ending.finish();
+        return Ok(());
+    }
     // The program runs; its end, by whatever way, is seen by the observer.
-    let observe = {
-        let mut ending = Ending { jit: jit.clone(), tracker: tracker.clone(), report, process: std::process::id() };
-        move |event| ending.observe(event)
-    };
+    let observe = move |event| ending.observe(event);
     // SAFETY: B1 - the entry is a function of an object that the user asked to be run.
     let status = unsafe { program.run(&args.entry, &arguments, observe) }.map_err(told)?;
     // Not by returning: where code was kept, or this is a child that the program forked, nothing may be torn down.
     std::process::exit(status)
 }
 
+/// A session that finds what C and C++ programs are linked against without being asked.
+fn session(args: &RunArgs) -> Result<Jit, String> {
+    // Programs refer to data of the libraries, and mostly as if it were their own.
+    let near = Jit::builder().placement(Placement::NearLibraries).window_size(1 << 30).on_full(OnFull::OpenAnother);
+    let builder = FALLBACKS.iter().fold(near, |builder, name| builder.library(name));
+    builder.worker_threads(args.threads).build().map_err(told)
+}
+
+fn offline_session(args: &RunArgs) -> Result<Jit, String> {
+    let options = offline::Options { base: args.base, absolute: Vec::new(), phony_externals: args.phony_externals };
+    Ok(offline::session(&options)?.0)
+}
+
+/// One for each group: it sees itself first, then the others as they were typed, then the process.
+fn dylibs(jit: &Jit, groups: &[Group], is_offline: bool) -> Result<Vec<(JitDylib, ResourceTracker)>, String> {
+    let mut dylibs = Vec::new();
+    for group in groups {
+        let is_main = group.name == "main";
+        let dylib = if is_main { jit.main_dylib().clone() } else { jit.create_dylib(&group.name).map_err(told)? };
+        let tracker = dylib.create_tracker().map_err(told)?;
+        dylibs.push((dylib, tracker));
+    }
+    for (at, (dylib, _)) in dylibs.iter().enumerate() {
+        let others = dylibs.iter().enumerate().filter(|(other, _)| *other != at);
+        let mut order: Vec<_> = others.map(|(_, (other, _))| (other.clone(), Visibility::ExportedOnly)).collect();
+        if !is_offline {
+            order.push((jit.process_dylib().clone(), Visibility::ExportedOnly));
+        }
+        dylib.set_link_order(&order);
+    }
+    Ok(dylibs)
+}
+
+/// `--define` and `--alias`.
+fn define(tracker: &ResourceTracker, args: &RunArgs) -> Result<(), String> {
+    let flags = SymbolFlags::EXPORTED | SymbolFlags::ABSOLUTE;
+    let absolute = args.absolute.iter().map(|(name, value)| (Name::new(name), ExecutorAddr::new(*value), flags));
+    tracker.dylib().define_absolute(absolute).map_err(told)?;
+    let alias = |(name, symbol): &(String, String)| Alias {
+        name: Name::new(name),
+        aliasee: Name::new(symbol),
+        flags: SymbolFlags::EXPORTED | SymbolFlags::CALLABLE,
+    };
+    let aliases: Vec<Alias> = args.alias.iter().map(alias).collect();
+    if aliases.is_empty() { Ok(()) } else { tracker.define_aliases(&aliases).map_err(told) }
+}
+
+/// Adds what goes to one dylib.
+fn add_group(jit: &Jit, dylib: &JitDylib, tracker: &ResourceTracker, group: &Group) -> Result<Vec<Object>, String> {
+    let mut objects = Vec::new();
+    let mut archives = Vec::new();
+    for input in &group.inputs {
+        match input {
+            Input::Object(path) => objects.push(add(jit, tracker, path)?),
+            Input::Archive(path) => archives.push(path),
+            Input::WholeArchive(path) => drop(jit.add_archive_whole(tracker, path).map_err(told)?),
+        }
+    }
+    if !archives.is_empty() {
+        // Members belong to the program: they go with its objects.
+        jit.static_libraries(dylib).map_err(told)?.set_tracker(tracker);
+        jit.link_static_libraries(dylib, archives).map_err(told)?;
+    }
+    Ok(objects)
+}
+
 /// What is done when the program has come to its end.
 struct Ending {
     jit: Jit,
-    tracker: ResourceTracker,
+    trackers: Vec<ResourceTracker>,
     report: Report,
     /// The process that linked the program.
     process: u32,
@@ -89,7 +180,11 @@ impl Ending {
             return;
         }
         let outcome = match other_threads() {
-            0 => self.tracker.remove().map_or_else(|error| Outcome::Failed(told(error)), Outcome::Removed),
+            // Trackers that refer to each other go together, when the last of them is removed.
+            0 => match self.trackers.iter().map(ResourceTracker::remove).collect() {
+                Ok(removals) => Outcome::Removed(removals),
+                Err(error) => Outcome::Failed(told(error)),
+            },
             threads => Outcome::Kept { threads },
         };
         self.report.stage("remove");
@@ -103,18 +198,18 @@ impl Ending {
 /// Adds an object; what it defines is kept for errors and the report.
 pub fn add(jit: &Jit, tracker: &ResourceTracker, path: &Path) -> Result<Object, String> {
     let name = path.display().to_string();
-    let bytes = fs::read(path).map_err(|problem| format!("{name}: {problem}"))?;
+    let bytes = ObjectBuffer::new(MappedFile::open(path).map_err(told)?);
     let object = Object {
         size_bytes: bytes.len() as u64,
         interface: ObjectInterface::scan(&name, &bytes).map_err(told)?,
         path: name,
     };
-    jit.add_object(tracker, &object.path, ObjectBuffer::from(bytes)).map_err(told)?;
+    jit.add_object(tracker, &object.path, bytes).map_err(told)?;
     Ok(object)
 }
 
-fn check_entry(objects: &[Object], entry: &str) -> Result<(), String> {
-    let mut symbols = objects.iter().flat_map(|object| &object.interface.symbols);
+fn check_entry<'a>(objects: impl Iterator<Item = &'a Object>, entry: &str) -> Result<(), String> {
+    let mut symbols = objects.flat_map(|object| &object.interface.symbols);
     match symbols.find(|symbol| symbol.name == entry) {
         Some(symbol) if symbol.is_callable => Ok(()),
         Some(_) => Err(format!("`{entry}` is not a function")),
@@ -122,9 +217,9 @@ fn check_entry(objects: &[Object], entry: &str) -> Result<(), String> {
     }
 }
 
-/// `argv`: the first object's path, then what the user gave.
+/// `argv`: the first file's path, then what the user gave.
 fn arguments(args: &RunArgs) -> Result<Vec<CString>, String> {
-    let name = args.objects.first().map(|path| path.as_os_str());
+    let name = args.files.first().map(|path| path.as_os_str());
     let all = name.into_iter().chain(args.arguments.iter().map(|argument| argument.as_os_str()));
     let c_string = |text: &OsStr| CString::new(text.as_bytes()).map_err(|error| format!("argument: {error}"));
     all.map(c_string).collect()

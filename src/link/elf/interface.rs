@@ -4,7 +4,7 @@
 
 use crate::error::Error;
 use crate::link::claim::is_private;
-use crate::link::elf::{ElfObject, LE, shn, st};
+use crate::link::elf::{ElfObject, ElfSymbol, LE, shn, st};
 use crate::link::initializers;
 use object::read::elf::{SectionHeader as _, Sym as _};
 
@@ -77,4 +77,24 @@ impl ObjectInterface {
         }
         Ok(interface)
     }
+}
+
+/// The names that an object needs from elsewhere, in the order of its symbol table. Those that it can do without (weak
+/// undefined) are not among them.
+///
+/// # Errors
+/// As [`ObjectInterface::scan`].
+pub fn required_names<'a>(name: &'a str, bytes: &'a [u8]) -> Result<Vec<&'a str>, Error> {
+    let object = ElfObject::open(name, bytes)?;
+    let is_required = |symbol: &&ElfSymbol| {
+        symbol.st_shndx(LE).0 == shn::UNDEF && !matches!(symbol.st_bind().0, st::BIND_LOCAL | st::BIND_WEAK)
+    };
+    object.symbols.iter().skip(1).filter(is_required).map(|symbol| object.symbol_name(symbol)).collect()
+}
+
+/// The names that an object defines for others, those included that cannot be linked: what an archive's index lists.
+pub(crate) fn defined_names<'a>(name: &'a str, bytes: &'a [u8]) -> Result<Vec<&'a str>, Error> {
+    let object = ElfObject::open(name, bytes)?;
+    let is_defined = |symbol: &&ElfSymbol| symbol.st_shndx(LE).0 != shn::UNDEF && symbol.st_bind().0 != st::BIND_LOCAL;
+    object.symbols.iter().skip(1).filter(is_defined).map(|symbol| object.symbol_name(symbol)).collect()
 }

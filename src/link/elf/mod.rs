@@ -6,7 +6,8 @@
 mod interface;
 mod read;
 
-pub use interface::{InterfaceSymbol, ObjectInterface};
+pub(crate) use interface::defined_names;
+pub use interface::{InterfaceSymbol, ObjectInterface, required_names};
 pub(crate) use read::read_graph;
 
 use object::LittleEndian;
@@ -33,8 +34,7 @@ impl<'a> ElfObject<'a> {
         let fault = |fault| Error::from(ErrorKind::Link { object: name.to_string(), fault });
         let not_an_object = |problem: &str| fault(LinkFault::NotAnObject(problem.to_string()));
         if bytes.get(..4) != Some(b"\x7fELF") {
-            let found = &bytes[..bytes.len().min(4)];
-            return Err(not_an_object(&format!("it begins with {found:02x?}, not with \\x7fELF")));
+            return Err(not_an_object(&what_else(bytes)));
         }
         if bytes.get(4) != Some(&2) || bytes.get(5) != Some(&1) {
             return Err(not_an_object("it is not 64-bit little-endian"));
@@ -85,6 +85,17 @@ impl<'a> ElfObject<'a> {
         let name = self.symbols.symbol_name(LE, symbol).map_err(|error| self.malformed(error))?;
         std::str::from_utf8(name).map_err(|_| self.malformed("a symbol's name is not UTF-8"))
     }
+}
+
+/// What bytes are that are not ELF.
+fn what_else(bytes: &[u8]) -> String {
+    let found = &bytes[..bytes.len().min(4)];
+    let known = match found {
+        b"BC\xc0\xde" | [0xde, 0xc0, 0x17, 0x0b] => "it is LLVM bitcode, which has to be compiled first: ",
+        b"!<ar" | b"!<th" => "it is an archive: ",
+        _ => "",
+    };
+    format!("{known}it begins with {found:02x?}, not with \\x7fELF")
 }
 
 pub(crate) const EM_X86_64: u16 = 62;

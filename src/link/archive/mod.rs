@@ -1,0 +1,257 @@
+//! [`Archive`]: many objects in one file, with a list of who defines what. [`ArchiveSet`] (`set.rs`) searches several.
+//!
+//! ```text
+//!   !<arch>\n │ `/` or `__.SYMDEF`: the list │ `//`: long names │ header, member │ header, member │ …
+//!                 symbol's name ────────────────────────────────► offset of a header
+//! ```
+//!
+//! Opening reads the list and nothing else. A member is a part of the archive's own bytes, made when it is asked for; as
+//! it is aligned to two bytes only, whoever reads objects must not expect more. In a thin archive members are files of
+//! their own, named relative to the archive's folder, and opened when they are asked for. An archive without a list has
+//! its members scanned when it is opened.
+//!
+//! GNU's archives and BSD's are read, with 32-bit and 64-bit lists. This file opens no file itself: whoever opens an archive
+//! hands over the means. It decides no policy either: which member is needed is its user's question.
+
+mod set;
+
+pub use set::{ArchiveSet, Listing, MemberId};
+
+use std::ffi::{CStr, OsStr};
+use std::fmt;
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use object::read::archive::{ArchiveFile, ArchiveKind, ArchiveMember as Entry, ArchiveOffset};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::link::buffer::ObjectBuffer;
+use crate::link::elf;
+use crate::sync::Arc;
+
+/// Opens a file: an archive, or a member of a thin one. Called with no lock held; other threads that need a member may be
+/// waiting for the one that is added meanwhile.
+pub type OpenFile = dyn Fn(&Path) -> Result<ObjectBuffer> + Send + Sync;
+
+/// An archive whose list of symbols can be read.
+pub struct Archive {
+    path: Arc<Path>,
+    bytes: ObjectBuffer,
+    open_file: Arc<OpenFile>,
+    /// What stands in for the list of an archive that has none.
+    scanned: Option<ScannedList>,
+}
+
+/// One object of an archive.
+#[derive(Debug)]
+pub struct ArchiveMember {
+    archive: Arc<Path>,
+    member: String,
+    /// Where its header stands in the archive: what tells it from another of the same name.
+    pub offset: u64,
+    /// The object.
+    pub bytes: ObjectBuffer,
+}
+
+impl ArchiveMember {
+    /// `libfoo.a(bar.o)`.
+    pub fn name(&self) -> String {
+        let archive = self.archive.file_name().unwrap_or_default().to_string_lossy();
+        format!("{archive}({})", self.member)
+    }
+
+    /// `folder/libfoo.a(bar.o at 0x44)`, which no other member is called.
+    pub fn full_name(&self) -> String {
+        format!("{}({} at {:#x})", self.archive.display(), self.member, self.offset)
+    }
+}
+
+impl Archive {
+    /// Opens an archive. `open_file` is kept, for the members of a thin archive.
+    ///
+    /// # Errors
+    /// What `open_file` reports; [`ErrorKind::Archive`] when the file is no archive, or damaged where it was read.
+    pub fn open(path: &Path, open_file: Arc<OpenFile>) -> Result<Archive> {
+        let bytes = open_file(path)?;
+        let mut archive = Archive { path: Arc::from(path), bytes, open_file, scanned: None };
+        let listed = archive.file()?.symbols().map_err(|problem| archive.fault(MAGIC_SIZE, "", problem))?;
+        if listed.is_none() {
+            archive.scanned = Some(archive.scan()?);
+        }
+        Ok(archive)
+    }
+
+    /// Where the archive was opened.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where the members' headers stand, in their order.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Archive`], with the offset from which no member can be read.
+    pub fn member_offsets(&self) -> Result<Vec<u64>> {
+        let mut offsets = Vec::new();
+        let mut next = MAGIC_SIZE;
+        for entry in self.file()?.members() {
+            let entry = entry.map_err(|problem| self.fault(next, "", problem))?;
+            let offset = self.header_offset(&entry);
+            let (start, size) = entry.file_range();
+            next = if entry.is_thin() { offset + HEADER_SIZE } else { start.saturating_add(size) };
+            offsets.push(offset);
+        }
+        Ok(offsets)
+    }
+
+    /// The member whose header stands at `offset`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Archive`] when no whole member stands there; what opening the file of a thin archive's member reports.
+    pub fn member(&self, offset: u64) -> Result<ArchiveMember> {
+        let entry = self.file()?.member(ArchiveOffset(offset)).map_err(|problem| self.fault(offset, "", problem))?;
+        let member = String::from_utf8_lossy(entry.name()).into_owned();
+        let bytes = match self.contents(&entry) {
+            Some(range) => self.part(&entry, range, offset, &member)?,
+            None => self.open_beside(entry.name())?,
+        };
+        Ok(ArchiveMember { archive: self.path.clone(), member, offset, bytes })
+    }
+
+    /// Where a member's bytes are, unless they are a file of their own.
+    fn contents(&self, entry: &Entry<'_>) -> Option<Range<u64>> {
+        let (start, size) = entry.file_range();
+        (!entry.is_thin()).then(|| start..start.saturating_add(size))
+    }
+
+    fn part(&self, entry: &Entry<'_>, range: Range<u64>, offset: u64, member: &str) -> Result<ObjectBuffer> {
+        let as_usize = |at: u64| usize::try_from(at).unwrap_or(usize::MAX);
+        self.bytes.part(as_usize(range.start)..as_usize(range.end)).ok_or_else(|| {
+            let (size, end) = (entry.size(), self.bytes.len());
+            self.fault(offset, member, format!("its {size} bytes reach past the end of the archive, at {end:#x}"))
+        })
+    }
+
+    fn open_beside(&self, name: &[u8]) -> Result<ObjectBuffer> {
+        let folder = self.path.parent().unwrap_or(Path::new(""));
+        (self.open_file)(&folder.join(OsStr::from_bytes(name)))
+    }
+
+    /// Reads headers only: what this costs does not depend on the archive's size.
+    fn file(&self) -> Result<ArchiveFile<'_>> {
+        let bytes: &[u8] = &self.bytes;
+        if !matches!(bytes.get(..MAGIC_SIZE as usize), Some(b"!<arch>\n" | b"!<thin>\n")) {
+            let found = &bytes[..bytes.len().min(MAGIC_SIZE as usize)];
+            return Err(self.fault(0, "", format!("it begins with `{}`, not with `!<arch>`", found.escape_ascii())));
+        }
+        let file = ArchiveFile::parse(bytes).map_err(|problem| self.fault(MAGIC_SIZE, "", problem))?;
+        match file.kind() {
+            ArchiveKind::Unknown | ArchiveKind::Gnu | ArchiveKind::Gnu64 | ArchiveKind::Bsd | ArchiveKind::Bsd64 => {
+                Ok(file)
+            }
+            other => Err(self.fault(MAGIC_SIZE, "", format!("it is of the kind {other:?}, which is not supported"))),
+        }
+    }
+
+    /// Tells of every symbol in the list: where its name stands, its name, and the offset of the member that defines it.
+    fn each_symbol(&self, mut tell: impl FnMut(u32, &[u8], u64)) -> Result<()> {
+        if let Some(scanned) = &self.scanned {
+            scanned.symbols.iter().for_each(|(name, member)| tell(*name, self.name_at(*name), *member));
+            return Ok(());
+        }
+        let symbols = self.file()?.symbols().map_err(|problem| self.fault(MAGIC_SIZE, "", problem))?;
+        for symbol in symbols.into_iter().flatten() {
+            let symbol = symbol.map_err(|problem| self.fault(MAGIC_SIZE, "", problem))?;
+            let at = self.offset_of(symbol.name().as_ptr());
+            let at = u32::try_from(at)
+                .map_err(|_| self.fault(at, "", "its list of symbols reaches beyond 4 GiB, which is not supported"))?;
+            tell(at, symbol.name(), symbol.offset().0);
+        }
+        Ok(())
+    }
+
+    /// How many symbols the list has; the archive's own word, bounded by its size.
+    fn symbol_count(&self) -> usize {
+        if let Some(scanned) = &self.scanned {
+            return scanned.symbols.len();
+        }
+        let symbols = self.file().ok().and_then(|file| file.symbols().ok().flatten());
+        symbols.map_or(0, |symbols| symbols.size_hint().0)
+    }
+
+    /// A name that [`each_symbol`](Self::each_symbol) told of.
+    fn name_at(&self, at: u32) -> &[u8] {
+        name_in(self.names(), at)
+    }
+
+    /// Whether the name that stands there is this one.
+    fn is_name_at(&self, at: u32, name: &[u8]) -> bool {
+        let text = self.names().get(at as usize..).and_then(|text| text.strip_prefix(name));
+        text.is_some_and(|rest| rest.first() == Some(&0))
+    }
+
+    /// What names stand in, each with a zero byte behind it.
+    fn names(&self) -> &[u8] {
+        self.scanned.as_ref().map_or(&self.bytes, |scanned| &scanned.names)
+    }
+
+    /// The list that an archive without one ought to have. Members that are no objects of this machine are passed over:
+    /// they define nothing that could be asked for.
+    fn scan(&self) -> Result<ScannedList> {
+        let mut list = ScannedList::default();
+        for offset in self.member_offsets()? {
+            let member = self.member(offset)?;
+            for name in elf::defined_names(&member.name(), &member.bytes).unwrap_or_default() {
+                list.push(name, offset).ok_or_else(|| self.fault(offset, &member.member, "too many symbols"))?;
+            }
+        }
+        Ok(list)
+    }
+
+    fn header_offset(&self, entry: &Entry<'_>) -> u64 {
+        entry.header().map_or(0, |header| self.offset_of(header.name.as_ptr()))
+    }
+
+    /// Where in the archive a piece of it stands.
+    fn offset_of(&self, piece: *const u8) -> u64 {
+        piece.addr().wrapping_sub(self.bytes.as_ptr().addr()) as u64
+    }
+
+    fn fault(&self, offset: u64, member: &str, problem: impl ToString) -> Error {
+        let (archive, member, problem) = (self.path.display().to_string(), member.to_string(), problem.to_string());
+        ErrorKind::Archive { archive, member, offset, problem }.into()
+    }
+}
+
+impl fmt::Debug for Archive {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "archive {}, {} symbols", self.path.display(), self.symbol_count())
+    }
+}
+
+/// A list made of what members define.
+#[derive(Default)]
+struct ScannedList {
+    /// Each with a zero byte behind it.
+    names: Vec<u8>,
+    /// Where its name stands, and the offset of the member that defines it.
+    symbols: Vec<(u32, u64)>,
+}
+
+impl ScannedList {
+    fn push(&mut self, name: &str, member: u64) -> Option<()> {
+        self.symbols.push((u32::try_from(self.names.len()).ok()?, member));
+        self.names.extend(name.as_bytes());
+        self.names.push(0);
+        Some(())
+    }
+}
+
+fn name_in(names: &[u8], at: u32) -> &[u8] {
+    let text = names.get(at as usize..).unwrap_or_default();
+    CStr::from_bytes_until_nul(text).map_or(text, CStr::to_bytes)
+}
+
+/// Bytes before the first header, and of each header.
+const MAGIC_SIZE: u64 = 8;
+const HEADER_SIZE: u64 = 60;
