@@ -92,6 +92,8 @@ mod imp {
     /// `parking_lot`'s lock with its place in the lock order.
     #[derive(Debug)]
     pub(crate) struct Mutex<T> {
+        // Not there in release builds: it would cost a word for each lock.
+        #[cfg(debug_assertions)]
         rank: Rank,
         inner: parking_lot::Mutex<T>,
     }
@@ -109,18 +111,35 @@ mod imp {
         }
 
         pub(crate) fn ranked(rank: Rank, value: T) -> Self {
-            Mutex { rank, inner: parking_lot::Mutex::new(value) }
+            #[cfg(not(debug_assertions))]
+            let _ = rank;
+            Mutex {
+                #[cfg(debug_assertions)]
+                rank,
+                inner: parking_lot::Mutex::new(value),
+            }
         }
 
         pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-            let held = Held::take(self.rank);
+            let held = self.held();
             MutexGuard { inner: self.inner.lock(), _held: held }
         }
 
         /// `None` while another thread has it.
         pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
             let inner = self.inner.try_lock()?;
-            Some(MutexGuard { inner, _held: Held::take(self.rank) })
+            Some(MutexGuard { inner, _held: self.held() })
+        }
+
+        #[cfg(debug_assertions)]
+        fn held(&self) -> Held {
+            Held::take(self.rank)
+        }
+
+        #[cfg(not(debug_assertions))]
+        #[inline(always)]
+        fn held(&self) -> Held {
+            Held {}
         }
     }
 

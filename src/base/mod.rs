@@ -11,8 +11,9 @@ mod thread_local;
 
 pub use addr::ExecutorAddr;
 pub use name::Name;
+pub(crate) use name::NameRef;
 pub use pool::Pool;
-pub(crate) use slots::Slots;
+pub(crate) use slots::{SlotNumber, Slots};
 pub use thread_local::ThreadLocal;
 
 /// Rounds up to a multiple of `align`, a power of two; `None` when that does not fit.

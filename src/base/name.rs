@@ -20,6 +20,24 @@ pub struct Name {
     end: u32,
 }
 
+/// A name, seen without counting on its text.
+#[derive(Clone, Copy)]
+pub(crate) struct NameRef<'a> {
+    pub(crate) text: &'a Arc<str>,
+    pub(crate) start: u32,
+    pub(crate) end: u32,
+}
+
+impl<'a> NameRef<'a> {
+    pub(crate) fn as_str(self) -> &'a str {
+        &self.text[self.start as usize..self.end as usize]
+    }
+
+    pub(crate) fn to_name(self) -> Name {
+        Name { text: self.text.clone(), start: self.start, end: self.end }
+    }
+}
+
 impl Name {
     /// A name with this text; of a text longer than 4 GiB, what comes before.
     pub fn new(text: &str) -> Name {
@@ -49,7 +67,11 @@ impl Name {
 
     /// The text.
     pub fn as_str(&self) -> &str {
-        &self.text[self.start as usize..self.end as usize]
+        self.borrowed().as_str()
+    }
+
+    pub(crate) fn borrowed(&self) -> NameRef<'_> {
+        NameRef { text: &self.text, start: self.start, end: self.end }
     }
 }
 

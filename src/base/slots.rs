@@ -1,10 +1,11 @@
 //! [`Slots`]: values under generational keys, as in `slotmap`, in pages that are given back when they are empty.
 //!
-//! A table that once held a million symbols and holds ten is as small as one that never held more. Keys are `slotmap`'s, and
-//! mean what they mean there: a key of a value that is gone names nothing, even when its slot is used again. Inserting,
-//! finding and removing take constant time, and no value ever moves.
+//! A table that once held a million symbols and holds ten is as small as one that never held more: the records of pages go
+//! too, once nearly all is gone. Keys are `slotmap`'s, and mean what they mean there: a key of a value that is gone names
+//! nothing, even when its slot is used again. Inserting, finding and removing take constant time, and no value ever moves.
 
 use std::marker::PhantomData;
+use std::num::NonZeroU32;
 use std::ops::{Index, IndexMut};
 
 use slotmap::{Key, KeyData};
@@ -15,6 +16,10 @@ pub(crate) struct Slots<K: Key, V> {
     with_room: Vec<u32>,
     /// A page that became empty and keeps its memory, so that a value that comes and goes costs no allocation.
     spare: Option<u32>,
+    /// Pages that have memory.
+    in_memory: u32,
+    /// What versions start from in pages that are added.
+    first_version: u32,
     count: usize,
     keys: PhantomData<fn(K) -> K>,
 }
@@ -33,9 +38,32 @@ struct Slot<V> {
     value: Option<V>,
 }
 
+/// A key without its version, for tables whose entries refer to each other: half as large, and `None` takes no room.
+/// Whoever keeps one has to forget it before the value is removed; of a value that may be gone, keep the key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct SlotNumber<K: Key>(NonZeroU32, PhantomData<fn(K) -> K>);
+
+impl<K: Key> SlotNumber<K> {
+    pub(crate) fn of(key: K) -> SlotNumber<K> {
+        SlotNumber(NonZeroU32::MIN.saturating_add(key.data().as_ffi() as u32), PhantomData)
+    }
+
+    fn slot(self) -> u32 {
+        self.0.get() - 1
+    }
+}
+
 impl<K: Key, V> Slots<K, V> {
     pub(crate) fn new() -> Slots<K, V> {
-        Slots { pages: Vec::new(), with_room: Vec::new(), spare: None, count: 0, keys: PhantomData }
+        Slots {
+            pages: Vec::new(),
+            with_room: Vec::new(),
+            spare: None,
+            in_memory: 0,
+            first_version: FIRST_VERSION,
+            count: 0,
+            keys: PhantomData,
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -53,6 +81,7 @@ impl<K: Key, V> Slots<K, V> {
         }
         let page = &mut self.pages[number as usize];
         let slots = page.slots.get_or_insert_with(|| {
+            self.in_memory += 1;
             (0..capacity(number)).map(|_| Slot { version: page.first_version, value: None }).collect()
         });
         let at = page.occupied.trailing_ones();
@@ -99,6 +128,28 @@ impl<K: Key, V> Slots<K, V> {
         Some(value)
     }
 
+    /// The value in a slot, whatever its version.
+    pub(crate) fn at(&self, slot: SlotNumber<K>) -> Option<&V> {
+        let (number, at) = place_of(slot.slot());
+        self.pages.get(number as usize)?.slots.as_ref()?.get(at)?.value.as_ref()
+    }
+
+    pub(crate) fn at_mut(&mut self, slot: SlotNumber<K>) -> Option<&mut V> {
+        let (number, at) = place_of(slot.slot());
+        self.pages.get_mut(number as usize)?.slots.as_mut()?.get_mut(at)?.value.as_mut()
+    }
+
+    /// The key of the value in a slot.
+    pub(crate) fn key_at(&self, slot: SlotNumber<K>) -> Option<K> {
+        let (number, at) = place_of(slot.slot());
+        let held = self.pages.get(number as usize)?.slots.as_ref()?.get(at)?;
+        held.value.as_ref().map(|_| key(slot.slot(), held.version))
+    }
+
+    pub(crate) fn remove_at(&mut self, slot: SlotNumber<K>) -> Option<V> {
+        self.remove(self.key_at(slot)?)
+    }
+
     pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
         self.pages.iter().filter_map(|page| page.slots.as_ref()).flatten().filter_map(|slot| slot.value.as_ref())
     }
@@ -113,7 +164,7 @@ impl<K: Key, V> Slots<K, V> {
             return self.with_room[last];
         }
         let number = self.pages.len() as u32;
-        self.pages.push(Page { occupied: 0, slots: None, first_version: FIRST_VERSION });
+        self.pages.push(Page { occupied: 0, slots: None, first_version: self.first_version });
         self.with_room.push(number);
         number
     }
@@ -123,9 +174,36 @@ impl<K: Key, V> Slots<K, V> {
         if *self.spare.get_or_insert(number) == number {
             return;
         }
-        let page = &mut self.pages[number as usize];
-        if let Some(slots) = page.slots.take() {
-            page.first_version = slots.iter().map(|slot| slot.version).fold(page.first_version, u32::max);
+        self.pages[number as usize].empty();
+        self.in_memory -= 1;
+        // So rarely that it costs nothing to speak of.
+        if self.in_memory.is_power_of_two() && self.pages.len() > FEW_PAGES {
+            self.drop_last_pages();
+        }
+    }
+
+    /// Forgets the last pages as far as they hold nothing, but for their versions.
+    fn drop_last_pages(&mut self) {
+        while let Some(mut last) = self.pages.pop_if(|page| page.occupied == 0) {
+            if last.slots.is_some() {
+                last.empty();
+                self.in_memory -= 1;
+                self.spare = None;
+            }
+            self.first_version = self.first_version.max(last.first_version);
+        }
+        let left = self.pages.len();
+        self.with_room.retain(|number| (*number as usize) < left);
+        self.pages.shrink_to(left * 2);
+        self.with_room.shrink_to(left * 2);
+    }
+}
+
+impl<V> Page<V> {
+    /// Gives the memory back; what it held is gone.
+    fn empty(&mut self) {
+        if let Some(slots) = self.slots.take() {
+            self.first_version = slots.iter().map(|slot| slot.version).fold(self.first_version, u32::max);
         }
     }
 }
@@ -170,6 +248,19 @@ impl<K: Key, V> IndexMut<K> for Slots<K, V> {
     }
 }
 
+impl<K: Key, V> Index<SlotNumber<K>> for Slots<K, V> {
+    type Output = V;
+    fn index(&self, slot: SlotNumber<K>) -> &V {
+        self.at(slot).expect("the slot holds a value")
+    }
+}
+
+impl<K: Key, V> IndexMut<SlotNumber<K>> for Slots<K, V> {
+    fn index_mut(&mut self, slot: SlotNumber<K>) -> &mut V {
+        self.at_mut(slot).expect("the slot holds a value")
+    }
+}
+
 fn key<K: Key>(slot: u32, version: u32) -> K {
     KeyData::from_ffi(u64::from(version) << 32 | u64::from(slot)).into()
 }
@@ -187,6 +278,9 @@ fn next(version: u32) -> u32 {
 }
 
 const FIRST_VERSION: u32 = 1;
+
+/// Of so few pages the records are kept whatever happens.
+const FEW_PAGES: usize = 16;
 
 const SMALLEST: u32 = 4;
 
@@ -255,10 +349,9 @@ mod tests {
             for (_, key) in odd.into_iter().chain(even) {
                 assert!(slots.remove(key).is_some());
             }
-            assert_eq!((slots.len(), allocated_pages(&slots)), (0, 1));
+            assert!(slots.len() == 0 && allocated_pages(&slots) <= 1);
         }
-        // Pages are numbered again, and there are no more of them than before.
-        assert_eq!(slots.pages.len(), PAGES);
+        assert!(slots.pages.len() <= FEW_PAGES);
     }
 
     #[test]
@@ -292,6 +385,36 @@ mod tests {
             assert_eq!(memory(&slots), kept);
             slots.remove(key);
         }
+    }
+
+    #[test]
+    fn the_records_of_pages_go_too_and_old_keys_still_name_nothing() {
+        let mut slots = Slots::<TestKey, String>::new();
+        let keep = slots.insert("kept".to_string());
+        let keys: Vec<_> = (0..100_000).map(|number| slots.insert(number.to_string())).collect();
+        for key in keys.iter().rev() {
+            slots.remove(*key);
+        }
+        assert!(slots.pages.len() <= FEW_PAGES && slots.pages.capacity() <= 2 * FEW_PAGES, "{}", slots.pages.len());
+        assert!(slots.with_room.capacity() <= 2 * FEW_PAGES);
+        let again: Vec<_> = (0..100_000).map(|number| slots.insert(number.to_string())).collect();
+        assert!(keys.iter().all(|key| slots.get(*key).is_none()));
+        assert_eq!(slots.get(again[70_000]).map(String::as_str), Some("70000"));
+        assert_eq!(slots.get(keep).map(String::as_str), Some("kept"));
+    }
+
+    #[test]
+    fn a_slot_number_finds_what_is_there_now() {
+        let mut slots = Slots::<TestKey, String>::new();
+        let key = slots.insert("first".to_string());
+        let number = SlotNumber::of(key);
+        assert_eq!((slots.at(number).map(String::as_str), slots.key_at(number)), (Some("first"), Some(key)));
+        assert_eq!(slots.remove_at(number).as_deref(), Some("first"));
+        assert_eq!((slots.at(number), slots.key_at(number)), (None, None));
+        assert_eq!(slots.remove_at(number), None);
+        let later = slots.insert("second".to_string());
+        assert_eq!((SlotNumber::of(later), slots.key_at(number)), (number, Some(later)));
+        assert_eq!((size_of::<Option<SlotNumber<TestKey>>>(), slots.get(key)), (4, None));
     }
 
     #[test]

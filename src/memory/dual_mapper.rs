@@ -21,7 +21,7 @@ use crate::memory::loaded_window::{LoadedWindow, load_descriptor, load_named, ne
 use crate::memory::mapper::{ForkPolicy, MappedWindow, MemoryMapper, Placement};
 use crate::memory::report::lasting;
 use crate::memory::window_image::{WindowImage, dynamic_address, has_room_for_dynamic, table_pages};
-use crate::os::{FixedPages, PageKind, Protection, SharedFile, give_back, map_fixed};
+use crate::os::{FixedPages, PageKind, PrivatePages, Protection, SharedFile, give_back, map_fixed};
 use crate::sync::Arc;
 
 /// Maps windows of this process: code and constants twice, the running view from a read-only descriptor; data once.
@@ -219,14 +219,13 @@ fn cover_rest(base: u64, layout: &WindowLayout) -> Result<(), MemoryFault> {
             .map_err(refused("mapping guards"))?;
     }
     let page = (base + dynamic) as *mut u8;
-    // SAFETY: M1, M4 - the loader mapped the page, readable and writable, for this window alone; nobody but the loader
-    // looks at it, when it is asked for this library.
-    unsafe {
-        let bytes = page.cast::<[u8; PAGE as usize]>().read();
-        map_fixed(page, PAGE as usize, FixedPages::PrivateZero).map_err(refused("mapping the dynamic section"))?;
-        page.cast::<[u8; PAGE as usize]>().write(bytes);
-    }
-    Ok(())
+    let mut copy = PrivatePages::map(PAGE as usize, 1).map_err(refused("mapping the dynamic section"))?;
+    // SAFETY: M4 - the loader mapped the page, readable and writable, for this window alone, and has done its writing.
+    let bytes = unsafe { page.cast::<[u8; PAGE as usize]>().read() };
+    copy.bytes().copy_from_slice(&bytes);
+    // In one step: whoever opens any library, or asks for a symbol, has the loader read the page at that moment.
+    // SAFETY: M1, M4 - the page is this window's.
+    unsafe { copy.move_to(page) }.map_err(refused("mapping the dynamic section"))
 }
 
 /// Maps the data pool for good.

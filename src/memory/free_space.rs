@@ -43,7 +43,9 @@
 
 mod nodes;
 
-use nodes::{NONE, Node, Nodes, State};
+use std::num::NonZeroU32;
+
+use nodes::{NONE, Node, Nodes};
 
 /// Bits of mantissa in a size class.
 const MANTISSA_BITS: u32 = 5;
@@ -56,7 +58,17 @@ const NEAR_LOOKS: usize = 8;
 
 /// Names an allocated range; must be given back to the `FreeSpace` that made it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct RangeId(u32);
+pub(crate) struct RangeId(NonZeroU32);
+
+impl RangeId {
+    fn of(index: u32) -> RangeId {
+        RangeId(NonZeroU32::MIN.saturating_add(index))
+    }
+
+    fn index(self) -> u32 {
+        self.0.get() - 1
+    }
+}
 
 /// The free and used ranges of one pool.
 #[derive(Debug)]
@@ -143,7 +155,7 @@ impl FreeSpace {
     pub(crate) fn withdraw(&mut self, offset: u32, granules: u32) -> bool {
         let holds = |(_, from, length): &(u32, u32, u32)| *from <= offset && offset + granules <= from + length;
         let Some((index, ..)) = self.long_ranges(granules).find(holds) else { return false };
-        let RangeId(index) = self.carve(index, offset, granules);
+        let index = self.carve(index, offset, granules).index();
         let Node { before, after, .. } = *self.node(index);
         self.join(before, after);
         self.nodes.remove(index);
@@ -177,7 +189,7 @@ impl FreeSpace {
             // The common case: the free range goes on behind what is taken.
             let used = self.insert(node.before, index, at, granules);
             self.resize_free(index, at + granules, tail);
-            return RangeId(used);
+            return RangeId::of(used);
         }
         self.leave_bin(index);
         if head > 0 {
@@ -187,8 +199,9 @@ impl FreeSpace {
             self.insert_free(index, node.after, at + granules, tail);
         }
         let node = self.node_mut(index);
-        (node.offset, node.granules, node.state) = (at, granules, State::Used);
-        RangeId(index)
+        (node.offset, node.granules) = (at, granules);
+        node.mark_used();
+        RangeId::of(index)
     }
 
     /// The free ranges of at least `granules`: index, offset, length.
@@ -208,7 +221,7 @@ impl FreeSpace {
     /// Gives a range back; it merges with a free neighbour on either side. An id
     /// that names no used range changes nothing (and stops a debug build).
     pub(crate) fn free(&mut self, id: RangeId) {
-        let index = id.0;
+        let index = id.index();
         let Some(node) = self.used(id) else {
             debug_assert!(false, "range {index} given back, but it is not in use");
             return;
@@ -246,7 +259,7 @@ impl FreeSpace {
     pub(crate) fn ranges(&self) -> Vec<(u32, u32, bool)> {
         let known = |index: u32| (index != NONE).then_some(index);
         let row = std::iter::successors(known(self.first), |index| known(self.node(*index).after));
-        row.map(|index| self.node(index)).map(|node| (node.offset, node.granules, node.state == State::Used)).collect()
+        row.map(|index| self.node(index)).map(|node| (node.offset, node.granules, node.is_used())).collect()
     }
 
     /// Granules in free ranges.
@@ -358,7 +371,6 @@ impl FreeSpace {
             self.node_mut(head).bin_before = index;
         }
         let node = self.node_mut(index);
-        node.state = State::Free;
         node.bin_before = NONE;
         node.bin_after = head;
         self.tops |= 1 << (bin >> MANTISSA_BITS);
@@ -415,8 +427,7 @@ impl FreeSpace {
 
     /// Puts a range in use into the row, in the same way.
     fn insert(&mut self, before: u32, after: u32, offset: u32, granules: u32) -> u32 {
-        let node = Node { offset, granules, before, after, bin_before: NONE, bin_after: NONE, state: State::Used };
-        let index = self.nodes.insert(node);
+        let index = self.nodes.insert(Node::used(offset, granules, before, after));
         self.join(before, index);
         self.join(index, after);
         index
@@ -448,11 +459,11 @@ impl FreeSpace {
     }
 
     fn is_free(&self, index: u32) -> bool {
-        self.nodes.get(index).is_some_and(|node| node.state == State::Free)
+        self.nodes.get(index).is_some_and(|node| !node.is_used())
     }
 
     fn used(&self, id: RangeId) -> Option<&Node> {
-        self.nodes.get(id.0).filter(|node| node.state == State::Used)
+        self.nodes.get(id.index()).filter(|node| node.is_used())
     }
 
     fn node(&self, index: u32) -> &Node {

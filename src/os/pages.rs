@@ -58,6 +58,25 @@ impl PrivatePages {
         unsafe { std::slice::from_raw_parts_mut(self.address, self.size_bytes) }
     }
 
+    /// Puts the pages in the place of whatever is at `address`, in one step: whoever reads there sees the bytes from before or
+    /// these, and never anything else.
+    ///
+    /// # Errors
+    /// What the system says; then nothing was moved.
+    ///
+    /// # Safety
+    /// As many bytes at `address`, which is a multiple of pages, are the caller's to replace (O1), and stay its own.
+    pub(crate) unsafe fn move_to(self, address: *mut u8) -> io::Result<()> {
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        // SAFETY: O1 - this mapping's own pages, moved over what the caller owns.
+        let moved = unsafe { libc::mremap(self.address.cast(), self.size_bytes, self.size_bytes, flags, address) };
+        if moved == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        std::mem::forget(self);
+        Ok(())
+    }
+
     /// Makes the pages readable only, for good.
     pub(crate) fn seal(&mut self) -> io::Result<()> {
         // SAFETY: O1 - the pages of this mapping, to which nobody has a reference by `&mut self`.

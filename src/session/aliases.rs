@@ -198,9 +198,7 @@ impl MaterializationResponsibility {
     fn mark_alias(&self, alias: &Name, source: &Arc<DylibInner>, aliasee: &Name) -> Result<()> {
         if let Some(owed) = self.symbol(alias) {
             let mut state = self.core.dylib.state.lock();
-            if let Some(symbol) = state.table.symbol_mut(owed.id) {
-                symbol.alias_of = Some(Box::new((Arc::downgrade(source), aliasee.clone())));
-            }
+            state.table.set_alias(owed.id, (Arc::downgrade(source), aliasee.clone()));
         }
         // Every alias on the way was marked before its own walk, so of those that close a ring one sees all of it.
         let (mut dylib, mut name) = (source.clone(), aliasee.clone());
@@ -219,7 +217,7 @@ impl MaterializationResponsibility {
                 let symbol = state.table.find(&name).and_then(|id| state.table.symbol(id));
                 // What has an address waits for nothing any more, whatever it stood for.
                 let waits = symbol.filter(|symbol| symbol.state < SymbolState::Resolved);
-                waits.and_then(|symbol| symbol.alias_of.as_deref().cloned())
+                waits.and_then(|symbol| state.table.alias_of(symbol).cloned())
             };
             let Some((next_dylib, next_name)) = next else { return Ok(()) };
             let Some(next_dylib) = next_dylib.upgrade() else { return Ok(()) };

@@ -10,104 +10,95 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::base::is_sparse;
+use crate::base::{SlotNumber, Slots};
 use crate::session::edges::Edges;
 use crate::session::reclaim::newest_first;
 use crate::session::resource_tracker::{ResourceKey, TrackerCore};
 use crate::session::tracker_gate::Unpin;
 use crate::sync::Arc;
 
-#[derive(Default)]
+slotmap::new_key_type! {
+    /// A tracker that pins another, or is pinned by another. Its gate knows the number.
+    pub(crate) struct PinNode;
+}
+
 pub(crate) struct PinGraph {
-    nodes: FxHashMap<ResourceKey, Node>,
+    nodes: Slots<PinNode, Node>,
 }
 
 struct Node {
     core: Arc<TrackerCore>,
-    /// Pins held on this tracker, by tracker.
+    /// Who pins this tracker: one pin for each.
     dependants: Edges,
-    /// Pins that this tracker holds, by tracker.
+    /// Whom this tracker pins.
     depends_on: Edges,
 }
 
 impl PinGraph {
     /// Pins `to` for `from`. False, and nothing pinned, when either is defunct.
     pub(crate) fn add(&mut self, from: &Arc<TrackerCore>, to: &Arc<TrackerCore>) -> bool {
-        if from.key == to.key {
+        if Arc::ptr_eq(from, to) || self.has_edge(from.gate.node(), to.gate.node()) {
             return true;
         }
-        if self.nodes.get(&from.key).is_some_and(|node| node.depends_on.contains(to.key)) {
-            return true;
-        }
-        if !from.gate.mark_dependencies() || !to.gate.pin_dependant() {
+        let Some(from_node) = from.gate.node_while_live(|| self.enter(from)) else { return false };
+        let Some(to_node) = to.gate.pin_dependant(|| self.enter(to)) else {
+            self.forget_if_bare(from_node);
             return false;
-        }
-        self.node(from).depends_on.add(to.key, 1);
-        self.node(to).dependants.add(from.key, 1);
+        };
+        self.connect(from_node, to_node);
         true
     }
 
     /// `source` has become `destination`: its edges too. Edges between the two vanish.
     pub(crate) fn merge(&mut self, source: &Arc<TrackerCore>, destination: &Arc<TrackerCore>) {
-        let Some(moved) = self.nodes.remove(&source.key) else { return };
-        if !moved.depends_on.is_empty() {
-            let marked = destination.gate.mark_dependencies();
-            debug_assert!(marked, "the destination is live: its dylib is locked");
+        let Some(old) = source.gate.take_node() else { return };
+        // Before the old number is free to be used again.
+        let new = destination.gate.node_while_live(|| self.enter(destination));
+        let Some(moved) = self.nodes.remove_at(old) else { return };
+        debug_assert!(new.is_some(), "the destination is live: its dylib is locked");
+        let Some(new) = new else { return };
+        for to in moved.depends_on.nodes() {
+            self.nodes[to].dependants.remove(old);
+            self.reattach(new, to);
         }
-        for (to, count) in moved.depends_on.into_counts() {
-            if let Some(node) = self.nodes.get_mut(&to) {
-                node.dependants.remove(source.key);
-            }
-            self.reattach(destination.key, to, count, destination);
+        for from in moved.dependants.nodes() {
+            self.nodes[from].depends_on.remove(old);
+            self.reattach(from, new);
         }
-        for (from, count) in moved.dependants.into_counts() {
-            if let Some(node) = self.nodes.get_mut(&from) {
-                node.depends_on.remove(source.key);
-            }
-            self.reattach(from, destination.key, count, destination);
-        }
+        self.forget_if_bare(new);
     }
 
-    fn reattach(&mut self, from: ResourceKey, to: ResourceKey, count: usize, destination: &Arc<TrackerCore>) {
-        if from == to || self.nodes.get(&from).is_some_and(|node| node.depends_on.contains(to)) {
+    fn reattach(&mut self, from: SlotNumber<PinNode>, to: SlotNumber<PinNode>) {
+        if from == to || self.has_edge(Some(from), Some(to)) {
             // An edge inside the merged tracker, or one that it has already: this pin is one too many. The other end is
             // live, or still pinned by the destination, so nothing is left to do.
-            let held = if to == destination.key { destination } else { &self.nodes[&to].core };
-            let left = held.gate.unpin_dependants(count);
+            let left = self.nodes[to].core.gate.unpin_dependant();
             debug_assert_ne!(left, Unpin::Reclaim);
             return;
         }
-        self.node(destination);
-        for (key, other, outgoing) in [(from, to, true), (to, from, false)] {
-            if let Some(node) = self.nodes.get_mut(&key) {
-                let edges = if outgoing { &mut node.depends_on } else { &mut node.dependants };
-                edges.add(other, count);
-            }
-        }
+        self.connect(from, to);
     }
 
     /// `core` was reclaimed: drops the pins it holds. Returns the trackers that became free, claimed.
     pub(crate) fn release(&mut self, core: &TrackerCore) -> Vec<Arc<TrackerCore>> {
-        let Some(gone) = self.nodes.remove(&core.key) else { return Vec::new() };
-        if is_sparse(self.nodes.len(), self.nodes.capacity()) {
-            self.nodes.shrink_to(self.nodes.len() * 2);
-        }
+        let Some(node) = core.gate.take_node() else { return Vec::new() };
+        let Some(gone) = self.nodes.remove_at(node) else { return Vec::new() };
         let mut freed = Vec::new();
-        for (to, count) in gone.depends_on.into_counts() {
-            let Some(node) = self.nodes.get_mut(&to) else { continue };
-            node.dependants.remove(core.key);
-            let held = node.core.clone();
-            match held.gate.unpin_dependants(count) {
+        for to in gone.depends_on.nodes() {
+            let held = &mut self.nodes[to];
+            held.dependants.remove(node);
+            let held = held.core.clone();
+            match held.gate.unpin_dependant() {
                 Unpin::Nothing => {}
-                Unpin::Reclaim => freed.push(held.clone()),
+                Unpin::Reclaim => freed.push(held),
                 Unpin::AskDependants => freed.extend(self.claim_free(&held, &FxHashSet::default())),
             }
             self.forget_if_bare(to);
         }
         // Those of a ring that are reclaimed after this one must not look for it.
-        for (from, _) in gone.dependants.into_counts() {
-            if let Some(node) = self.nodes.get_mut(&from) {
-                node.depends_on.remove(core.key);
+        for from in gone.dependants.nodes() {
+            if let Some(dependant) = self.nodes.at_mut(from) {
+                dependant.depends_on.remove(node);
             }
         }
         freed
@@ -123,49 +114,75 @@ impl PinGraph {
         let mut closure: FxHashMap<ResourceKey, Arc<TrackerCore>> = FxHashMap::default();
         let mut unvisited = vec![core.clone()];
         while let Some(next) = unvisited.pop() {
-            if claimed_before.contains(&next.key) {
+            if claimed_before.contains(&next.key()) {
                 continue;
             }
             if !next.gate.is_held_by_dependants_only() {
                 return Vec::new();
             }
-            if closure.insert(next.key, next.clone()).is_some() {
+            if closure.insert(next.key(), next.clone()).is_some() {
                 continue;
             }
-            let dependants = self.nodes.get(&next.key).into_iter().flat_map(|node| node.dependants.keys());
-            unvisited.extend(dependants.filter_map(|key| self.nodes.get(key)).map(|node| node.core.clone()));
+            unvisited.extend(self.dependents(&next));
         }
         let mut claimed: Vec<_> = closure.into_values().filter(|core| core.gate.claim_unpinned()).collect();
         newest_first(&mut claimed);
         claimed
     }
 
-    /// The trackers that `key` holds.
-    pub(crate) fn dependencies(&self, key: ResourceKey) -> Vec<Arc<TrackerCore>> {
-        self.cores(self.nodes.get(&key).map(|node| &node.depends_on))
+    /// The trackers that `core` holds.
+    pub(crate) fn dependencies(&self, core: &TrackerCore) -> Vec<Arc<TrackerCore>> {
+        self.others(core, |node| &node.depends_on)
     }
 
-    /// The trackers that hold `key`.
-    pub(crate) fn dependents(&self, key: ResourceKey) -> Vec<Arc<TrackerCore>> {
-        self.cores(self.nodes.get(&key).map(|node| &node.dependants))
+    /// The trackers that hold `core`.
+    pub(crate) fn dependents(&self, core: &TrackerCore) -> Vec<Arc<TrackerCore>> {
+        self.others(core, |node| &node.dependants)
     }
 
-    fn cores(&self, keys: Option<&Edges>) -> Vec<Arc<TrackerCore>> {
-        let nodes = keys.into_iter().flat_map(|keys| keys.keys()).filter_map(|key| self.nodes.get(key));
-        nodes.map(|node| node.core.clone()).collect()
+    fn others(&self, core: &TrackerCore, edges: fn(&Node) -> &Edges) -> Vec<Arc<TrackerCore>> {
+        let node = core.gate.node().and_then(|node| self.nodes.at(node));
+        let others = node.into_iter().flat_map(|node| edges(node).nodes()).filter_map(|other| self.nodes.at(other));
+        others.map(|node| node.core.clone()).collect()
     }
 
-    fn node(&mut self, core: &Arc<TrackerCore>) -> &mut Node {
-        self.nodes.entry(core.key).or_insert_with(|| Node {
-            core: core.clone(),
-            dependants: Edges::default(),
-            depends_on: Edges::default(),
-        })
+    fn has_edge(&self, from: Option<SlotNumber<PinNode>>, to: Option<SlotNumber<PinNode>>) -> bool {
+        let (Some(from), Some(to)) = (from, to) else { return false };
+        self.nodes.at(from).is_some_and(|node| node.depends_on.contains(to))
     }
 
-    fn forget_if_bare(&mut self, key: ResourceKey) {
-        if self.nodes.get(&key).is_some_and(|node| node.dependants.is_empty() && node.depends_on.is_empty()) {
-            self.nodes.remove(&key);
+    fn connect(&mut self, from: SlotNumber<PinNode>, to: SlotNumber<PinNode>) {
+        self.nodes[from].depends_on.add(to);
+        self.nodes[to].dependants.add(from);
+    }
+
+    /// A node for a tracker; its gate is to keep the number.
+    fn enter(&mut self, core: &Arc<TrackerCore>) -> SlotNumber<PinNode> {
+        let node = Node { core: core.clone(), dependants: Edges::default(), depends_on: Edges::default() };
+        SlotNumber::of(self.nodes.insert(node))
+    }
+
+    fn forget_if_bare(&mut self, number: SlotNumber<PinNode>) {
+        let Some(node) = self.nodes.at(number) else { return };
+        if node.dependants.is_empty() && node.depends_on.is_empty() {
+            node.core.gate.take_node();
+            self.nodes.remove_at(number);
         }
+    }
+}
+
+impl Default for PinGraph {
+    fn default() -> PinGraph {
+        PinGraph { nodes: Slots::new() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_takes_few_bytes_since_there_is_one_for_each_module_that_calls_others() {
+        assert_eq!(size_of::<Node>(), 40);
     }
 }

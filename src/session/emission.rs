@@ -122,15 +122,14 @@ impl MaterializationResponsibility {
             for dependency in group {
                 let symbol = state.table.symbol(dependency.id).ok_or_else(|| waiting::removed(dependency, own))?;
                 all_ready &= symbol.state == SymbolState::Ready;
-                let owner = state.table.tracker(symbol.owner).map(|record| &record.core);
-                let owner = owner.ok_or_else(|| waiting::removed(dependency, own))?;
-                if !owners.iter().any(|(known, _)| known.key == owner.key) {
+                let owner = state.table.owner(symbol).ok_or_else(|| waiting::removed(dependency, own))?;
+                if !owners.iter().any(|(known, _)| known.key() == owner.key()) {
                     owners.push((owner.clone(), dependency));
                 }
             }
         }
         let core = self.core.current();
-        owners.retain(|(owner, _)| owner.key != core.key);
+        owners.retain(|(owner, _)| owner.key() != core.key());
         if owners.is_empty() {
             return Ok(all_ready);
         }

@@ -103,7 +103,7 @@ impl JitDylib {
     /// # Errors
     /// When the dylib was removed.
     pub fn create_tracker(&self) -> Result<ResourceTracker> {
-        let core = self.inner.new_core(false)?;
+        let core = self.inner.new_core()?;
         Ok(ResourceTracker::from_core(core))
     }
 
@@ -228,7 +228,7 @@ impl JitDylib {
             if symbol.state != SymbolState::Ready {
                 return None;
             }
-            (symbol.address, state.table.tracker(symbol.owner)?.core.clone())
+            (symbol.address(), state.table.owner(symbol)?.clone())
         };
         Some((address, Pin::new(core)?))
     }
@@ -262,9 +262,9 @@ impl JitDylib {
             let ids = state.removable(self, names)?;
             let removed: Vec<_> = ids.into_iter().filter_map(|id| state.table.remove(id)).collect();
             for removed in &removed {
-                let Some(unit) = removed.symbol.unit else { continue };
+                let Some(unit) = removed.unit else { continue };
                 if let Some(record) = state.table.unit_mut(unit) {
-                    record.discarded.push(removed.symbol.name.clone());
+                    record.discarded.push(removed.name.clone());
                 }
                 units.extend(state.table.drop_unit_if_empty(unit));
             }
@@ -280,7 +280,7 @@ impl JitDylib {
         let pending = state.table.symbols().filter(|symbol| {
             symbol.flags.contains(SymbolFlags::SIDE_EFFECTS_ONLY) && symbol.state != SymbolState::Ready
         });
-        pending.map(|symbol| symbol.name.clone()).collect()
+        pending.map(|symbol| state.table.name(symbol).to_name()).collect()
     }
 
     /// Removes every tracker, the default one included, as one batch: all finalisers run before any memory goes.
@@ -391,8 +391,8 @@ impl DylibInner {
         ErrorKind::DylibDefunct { dylib: self.name.to_string() }.into()
     }
 
-    fn new_core(self: &Arc<DylibInner>, is_default: bool) -> Result<Arc<TrackerCore>> {
-        self.state.lock().new_core(self, is_default)
+    fn new_core(self: &Arc<DylibInner>) -> Result<Arc<TrackerCore>> {
+        self.state.lock().new_core(self)
     }
 
     /// The default tracker's core, made on first use and again after it was removed.
@@ -401,25 +401,24 @@ impl DylibInner {
         if let Some(core) = &state.default_tracker {
             return if state.open { Ok(core.clone()) } else { Err(self.defunct()) };
         }
-        let core = state.new_core(self, true)?;
+        let core = state.new_core(self)?;
         state.default_tracker = Some(core.clone());
         Ok(core)
     }
 }
 
 impl DylibState {
-    fn new_core(&mut self, dylib: &Arc<DylibInner>, is_default: bool) -> Result<Arc<TrackerCore>> {
+    fn new_core(&mut self, dylib: &Arc<DylibInner>) -> Result<Arc<TrackerCore>> {
         if !self.open {
             return Err(dylib.defunct());
         }
         self.trackers_created += 1;
         let serial = self.trackers_created;
-        Ok(self.table.add_tracker(|tracker| {
+        Ok(self.table.add_tracker(|id| {
             Arc::new(TrackerCore {
-                key: ResourceKey { dylib: dylib.id, tracker },
+                id,
                 dylib: dylib.clone(),
                 serial,
-                is_default,
                 handles: AtomicU64::new(0),
                 gate: TrackerGate::new(),
             })
@@ -467,23 +466,24 @@ impl DylibState {
 
     /// Takes out everything that a just retired tracker owns.
     pub(crate) fn unpublish(&mut self, core: &Arc<TrackerCore>) -> Unpublished {
-        if core.is_default {
-            self.default_tracker = None;
-        }
-        let (symbols, units) = self.table.remove_owned(core.key.tracker);
+        self.forget_default(core);
+        let (symbols, units) = self.table.remove_owned(core.id);
         Unpublished { dylib: core.dylib.clone(), symbols, units }
     }
 
     /// Moves what `source` owns to `destination`.
     pub(crate) fn merge_tracker(&mut self, source: &TrackerCore, destination: &TrackerCore) -> Option<TrackerRecord> {
-        if source.is_default {
-            self.default_tracker = None;
-        }
-        self.table.merge_tracker(source.key.tracker, destination.key.tracker)
+        self.forget_default(source);
+        self.table.merge_tracker(source.id, destination.id)
+    }
+
+    /// Has the next who asks for the default tracker make another one, if `core` is the one that there is.
+    fn forget_default(&mut self, core: &TrackerCore) {
+        self.default_tracker.take_if(|default| default.id == core.id);
     }
 
     /// Drops the record of a tracker whose resources are all given back.
     pub(crate) fn forget_tracker(&mut self, core: &TrackerCore) -> Option<TrackerRecord> {
-        self.table.remove_tracker(core.key.tracker)
+        self.table.remove_tracker(core.id)
     }
 }

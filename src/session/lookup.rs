@@ -12,7 +12,7 @@
 
 use std::fmt;
 
-use crate::base::{ExecutorAddr, Name};
+use crate::base::{ExecutorAddr, NameRef};
 use crate::error::{Error, ErrorKind, Result};
 use crate::session::dispatch::{self, Answer, Task, dispatch};
 use crate::session::execution_session::SessionInner;
@@ -21,6 +21,7 @@ use crate::session::ready_index::ReadySymbol;
 use crate::session::responsibility::MaterializationResponsibility;
 use crate::session::search::{Match, Progress, Search};
 use crate::session::symbol::{SymbolFlags, SymbolId, SymbolRef, SymbolState};
+use crate::session::symbol_table::{Symbol, SymbolTable};
 use crate::sync::{Arc, Mutex, Rank};
 
 /// One name that a lookup asks for.
@@ -93,39 +94,16 @@ pub(crate) struct Waiter {
     pub(crate) dylib: Arc<DylibInner>,
 }
 
-/// The lookups that wait for one symbol. Mostly none, so it takes one word.
-#[derive(Default)]
-#[allow(clippy::box_collection)]
-pub(crate) struct Waiters(Option<Box<Vec<Waiter>>>);
-
-impl Waiters {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_none()
-    }
-
-    pub(crate) fn push(&mut self, waiter: Waiter) {
-        self.0.get_or_insert_default().push(waiter);
-    }
-
-    /// Takes out those that `is_served` says, in the order in which they came.
-    pub(crate) fn take_served(&mut self, is_served: impl Fn(&Waiter) -> bool) -> Vec<Waiter> {
-        let Some(waiting) = self.0.take() else { return Vec::new() };
-        let (served, left): (Vec<Waiter>, Vec<Waiter>) = waiting.into_iter().partition(is_served);
-        self.0 = (!left.is_empty()).then(|| Box::new(left));
-        served
-    }
-
-    pub(crate) fn into_vec(self) -> Vec<Waiter> {
-        self.0.map_or_else(Vec::new, |waiting| *waiting)
-    }
-}
-
 /// A symbol as its table knows it.
 pub(crate) struct Found<'a> {
     pub(crate) address: ExecutorAddr,
     pub(crate) flags: SymbolFlags,
     pub(crate) id: SymbolId,
-    pub(crate) name: &'a Name,
+    pub(crate) name: NameRef<'a>,
+}
+
+fn found_of<'a>(table: &'a SymbolTable, id: SymbolId, symbol: &Symbol) -> Found<'a> {
+    Found { address: symbol.address(), flags: symbol.flags, id, name: table.name(symbol) }
 }
 
 impl Found<'_> {
@@ -134,7 +112,7 @@ impl Found<'_> {
         let symbol = (!self.flags.contains(SymbolFlags::ABSOLUTE)).then(|| SymbolRef {
             dylib: dylib.clone(),
             id: self.id,
-            name: self.name.clone(),
+            name: self.name.to_name(),
         });
         LookupResult { address: self.address, flags: self.flags, symbol }
     }
@@ -284,7 +262,7 @@ fn find_now<R>(
     for (dylib, visibility) in order {
         let dylib = dylib.inner();
         let indexed = dylib.ready.find(name, |name, ReadySymbol { address, flags, id }| {
-            visibility.sees(flags).then(|| take(&Found { address, flags, id, name }, dylib))
+            visibility.sees(flags).then(|| take(&Found { address, flags, id, name: name.borrowed() }, dylib))
         });
         match indexed {
             Some(Some(found)) => return Some(found),
@@ -297,14 +275,17 @@ fn find_now<R>(
         }
         let Some(id) = state.find_visible(name, *visibility) else { continue };
         let symbol = state.table.symbol(id).filter(|symbol| symbol.state >= required)?;
-        let found = take(&Found { address: symbol.address, flags: symbol.flags, id, name: &symbol.name }, dylib);
+        let found = take(&found_of(&state.table, id, symbol), dylib);
         if symbol.state == SymbolState::Ready {
             #[cfg(mutant = "indexed_without_the_dylib_lock")]
-            let late = (symbol.name.clone(), ReadySymbol { address: symbol.address, flags: symbol.flags, id });
+            let late = (
+                state.table.name(symbol).to_name(),
+                ReadySymbol { address: symbol.address(), flags: symbol.flags, id },
+            );
             state.table.note_ready_lookup(id);
             // Seeded bug: a removal in between does not see it.
             #[cfg(mutant = "indexed_without_the_dylib_lock")]
-            (drop(state), dylib.ready.insert(&late.0, late.1));
+            (drop(state), dylib.ready.insert(late.0, late.1));
         }
         return Some(found);
     }
@@ -394,7 +375,7 @@ fn attach(
         // Defined anew since step 1 (a weak symbol was overridden, a module replaced): the new definition counts.
         let again = || state.find_visible(requests[*request].name, *visibility);
         let id = if state.table.symbol(*id).is_some() { Some(*id) } else { again() };
-        let Some((id, symbol)) = id.and_then(|id| Some((id, state.table.symbol_mut(id)?))) else {
+        let Some((id, symbol)) = id.and_then(|id| Some((id, state.table.symbol(id)?))) else {
             if !requests[*request].required {
                 let done = query.arrive(None);
                 debug_assert!(done.is_none(), "the attaching thread counts too");
@@ -408,13 +389,14 @@ fn attach(
             .into());
         };
         if query.is_served_by(symbol.state) {
-            let found = Found { address: symbol.address, flags: symbol.flags, id, name: &symbol.name };
+            let found = found_of(&state.table, id, symbol);
             let done = query.arrive(Some((*request, found.result(dylib.inner()))));
             debug_assert!(done.is_none(), "the attaching thread counts too");
             continue;
         }
-        symbol.waiters.push(Waiter { query: query.clone(), index: *request, dylib: dylib.inner().clone() });
-        if let Some(unit) = symbol.unit {
+        let unit = symbol.unit();
+        state.table.add_waiter(id, Waiter { query: query.clone(), index: *request, dylib: dylib.inner().clone() });
+        if let Some(unit) = unit {
             tasks.extend(MaterializationResponsibility::begin(&mut state, unit));
         }
     }

@@ -10,7 +10,7 @@ use crate::session::jit_dylib::DylibState;
 use crate::session::resource_tracker::TrackerCore;
 use crate::session::responsibility::MaterializationResponsibility;
 use crate::session::symbol::{SymbolFlags, SymbolId, SymbolState};
-use crate::session::symbol_table::{NewSymbol, Symbol, UnitId, UnitRecord};
+use crate::session::symbol_table::{NewSymbol, Symbol, SymbolTable, UnitId, UnitRecord};
 use crate::sync::Arc;
 
 /// A lazy definition of some symbols (ORC: `MaterializationUnit`).
@@ -53,7 +53,7 @@ pub(crate) fn define(core: &Arc<TrackerCore>, unit: Box<dyn MaterializationUnit>
             let name = new.name;
             // A name that one unit promises twice is one symbol.
             let existing = state.table.find(name).and_then(|existing| state.table.symbol(existing));
-            if existing.is_some_and(|existing| existing.unit == Some(id)) {
+            if existing.is_some_and(|existing| existing.unit() == Some(id)) {
                 continue;
             }
             if place(&mut state, core, new, Some(id), Start::Lazy, &unit_name, &mut displaced).is_none()
@@ -129,19 +129,18 @@ enum Contest {
 impl Contest {
     /// ELF's rules, with one of ours: what has been looked for stays. Of common symbols the largest counts; a
     /// definition stands in for a common symbol if it is large enough.
-    fn judge(existing: &Symbol, new: &Definition<'_>) -> Contest {
+    fn judge(table: &SymbolTable, existing: &Symbol, new: &Definition<'_>) -> Contest {
+        let there = table.size(existing);
         let is_untouched = existing.state == SymbolState::NeverSearched;
         let is_common = |flags: SymbolFlags| flags.contains(SymbolFlags::COMMON);
         let lacks_room = |wanted: u64, found: u64| found != 0 && wanted > found;
         match (is_common(existing.flags), is_common(new.flags)) {
-            (true, true) if is_untouched && lacks_room(new.size, existing.size) => Contest::Replace,
-            (_, true) if lacks_room(new.size, existing.size) => {
-                Contest::TooSmall { wanted: new.size, found: existing.size }
-            }
+            (true, true) if is_untouched && lacks_room(new.size, there) => Contest::Replace,
+            (_, true) if lacks_room(new.size, there) => Contest::TooSmall { wanted: new.size, found: there },
             (_, true) => Contest::Keep,
             (true, false) if new.flags.is_weak() => Contest::Keep,
-            (true, false) if is_untouched && lacks_room(existing.size, new.size) => {
-                Contest::TooSmall { wanted: existing.size, found: new.size }
+            (true, false) if is_untouched && lacks_room(there, new.size) => {
+                Contest::TooSmall { wanted: there, found: new.size }
             }
             _ if new.flags.is_weak() => Contest::Keep,
             _ if existing.flags.is_weak() && is_untouched => Contest::Replace,
@@ -160,8 +159,8 @@ pub(crate) fn check_definable<'a>(
     for new in definitions {
         let Some(existing) = state.table.find(new.name).and_then(|id| state.table.symbol(id)) else { continue };
         let (symbol, dylib) = (new.name.to_string(), core.dylib.name.to_string());
-        let (first, second) = (existing.place.to_string(), place.to_string());
-        match Contest::judge(existing, &new) {
+        let (first, second) = (state.table.place(existing).to_string(), place.to_string());
+        match Contest::judge(&state.table, existing, &new) {
             Contest::Keep | Contest::Replace => {}
             Contest::Duplicate => {
                 return Err(ErrorKind::DuplicateDefinition { symbol, dylib, first, second }.into());
@@ -187,11 +186,11 @@ pub(crate) fn place(
     if let Some(existing) = state.table.find(new.name) {
         // Every name was judged before the first was placed; what cannot give way now was defined by this very call: a
         // name given twice is one symbol.
-        if Contest::judge(state.table.symbol(existing)?, &new) != Contest::Replace {
+        if Contest::judge(&state.table, state.table.symbol(existing)?, &new) != Contest::Replace {
             return None;
         }
         let old = state.table.remove(existing)?;
-        if let Some(old_unit) = old.symbol.unit {
+        if let Some(old_unit) = old.unit {
             if let Some(record) = state.table.unit_mut(old_unit) {
                 record.discarded.push(new.name.clone());
             }
@@ -208,7 +207,7 @@ pub(crate) fn place(
         name: name.clone(),
         flags,
         size,
-        owner: core.key.tracker,
+        owner: core.id,
         unit,
         state: symbol_state,
         address,

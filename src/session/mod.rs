@@ -54,6 +54,7 @@ mod lookup;
 mod lookup_and_apply;
 mod lookup_future;
 mod materialization;
+mod origins;
 mod pool;
 mod ready_index;
 mod reclaim;

@@ -45,8 +45,8 @@ impl ReadyIndex {
     }
 
     /// Puts a ready symbol in. Only under the dylib's lock.
-    pub(crate) fn insert(&self, name: &Name, symbol: ReadySymbol) {
-        self.0.write(|symbols| symbols.insert(name.clone(), symbol));
+    pub(crate) fn insert(&self, name: Name, symbol: ReadySymbol) {
+        self.0.write(|symbols| symbols.insert(name, symbol));
     }
 
     /// Takes names out, a few at a time, so that readers are never kept waiting for long. Only under the dylib's lock.

@@ -61,7 +61,7 @@ impl fmt::Debug for Removal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (handles, dependants) = self.blockers();
         let state = if self.is_complete() { "complete" } else { "pending" };
-        write!(f, "removal of {}: {state}, {handles} handles and {dependants} dependants hold it", self.core.key)
+        write!(f, "removal of {}: {state}, {handles} handles and {dependants} dependants hold it", self.core.key())
     }
 }
 
@@ -70,10 +70,10 @@ pub(crate) fn after_retire(session: &Arc<SessionInner>, retired: Vec<(Arc<Tracke
     let of = |wanted| retired.iter().filter(move |(_, held)| *held == wanted).map(|(core, _)| core.clone());
     let mut free: Vec<_> = of(Retire::Free).collect();
     // Dependants that go in this batch hold nothing back.
-    let mut claimed: FxHashSet<_> = free.iter().map(|core| core.key).collect();
+    let mut claimed: FxHashSet<_> = free.iter().map(|core| core.key()).collect();
     for core in of(Retire::HeldByDependants) {
         let more = session.pins.lock().claim_free(&core, &claimed);
-        claimed.extend(more.iter().map(|core| core.key));
+        claimed.extend(more.iter().map(|core| core.key()));
         free.extend(more);
     }
     newest_first(&mut free);
@@ -135,7 +135,7 @@ fn reclaim_batch(
         for (core, failed) in batch.iter().zip(&mut failures) {
             let dylib = JitDylib::from_inner(core.dylib.clone());
             // A manager that panics must not keep the others, or this removal, from coming to an end.
-            let told = catch_unwind(AssertUnwindSafe(|| manager.remove_resources(&dylib, core.key)));
+            let told = catch_unwind(AssertUnwindSafe(|| manager.remove_resources(&dylib, core.key())));
             failed.extend(told.unwrap_or_else(|panic| Err(panicked(&*panic))).err());
         }
     }
@@ -143,10 +143,10 @@ fn reclaim_batch(
     for (core, failed) in batch.into_iter().zip(failures) {
         let record = core.dylib.state.lock().forget_tracker(&core);
         drop(record);
-        if core.gate.has_dependencies() {
+        if core.gate.node().is_some() {
             freed.extend(session.pins.lock().release(&core));
         }
-        let is_answered = failed.is_empty() || answered.iter().any(|(other, _)| other.key == core.key);
+        let is_answered = failed.is_empty() || answered.iter().any(|(other, _)| other.key() == core.key());
         let unheard = if is_answered { Vec::new() } else { failed.clone() };
         core.gate.finish_reclaim(failed);
         unheard.into_iter().for_each(|error| session.unheard.report(error));

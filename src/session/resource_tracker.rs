@@ -43,12 +43,11 @@ impl fmt::Debug for ResourceKey {
 
 /// What all handles of one tracker share.
 pub(crate) struct TrackerCore {
-    pub(crate) key: ResourceKey,
+    pub(crate) id: TrackerId,
     /// The dylib's table points back here until the tracker is reclaimed or merged; that breaks the cycle.
     pub(crate) dylib: Arc<DylibInner>,
     /// Position in its dylib's creation order.
     pub(crate) serial: u64,
-    pub(crate) is_default: bool,
     /// Handles that share this core. Counted here and not by an `Arc`, since a responsibility can make one from the core.
     pub(crate) handles: AtomicU64,
     pub(crate) gate: TrackerGate,
@@ -76,7 +75,7 @@ impl ResourceTracker {
     /// [`MaterializationResponsibility::with_resource_key`](crate::session::MaterializationResponsibility::with_resource_key)
     /// keeps it from being removed meanwhile.
     pub fn key(&self) -> ResourceKey {
-        self.core.key
+        self.core.key()
     }
 
     /// The dylib that the tracker belongs to.
@@ -103,16 +102,16 @@ impl ResourceTracker {
 
     /// The trackers that this one's code refers to, and so keeps, in no particular order.
     pub fn dependencies(&self) -> Vec<ResourceTracker> {
-        self.handles(|pins, key| pins.dependencies(key))
+        self.handles(PinGraph::dependencies)
     }
 
     /// The trackers whose code refers to this one's, and so keeps it, in no particular order.
     pub fn dependents(&self) -> Vec<ResourceTracker> {
-        self.handles(|pins, key| pins.dependents(key))
+        self.handles(PinGraph::dependents)
     }
 
-    fn handles(&self, ask: impl FnOnce(&PinGraph, ResourceKey) -> Vec<Arc<TrackerCore>>) -> Vec<ResourceTracker> {
-        let cores = ask(&self.core.dylib.session.pins.lock(), self.core.current().key);
+    fn handles(&self, ask: impl FnOnce(&PinGraph, &TrackerCore) -> Vec<Arc<TrackerCore>>) -> Vec<ResourceTracker> {
+        let cores = ask(&self.core.dylib.session.pins.lock(), &self.core.current());
         cores.into_iter().map(ResourceTracker::from_core).collect()
     }
 
@@ -174,7 +173,7 @@ impl ResourceTracker {
 
 impl fmt::Debug for ResourceTracker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of `{}`", self.core.key, self.core.dylib.name)
+        write!(f, "{} of `{}`", self.core.key(), self.core.dylib.name)
     }
 }
 
@@ -192,16 +191,23 @@ impl Drop for ResourceTracker {
         // Asked again under the gates, where a handle made meanwhile either is seen or sees the merge.
         let is_forgotten = || self.core.handles.load(Ordering::Relaxed) == 0;
         // Repeats only when the default tracker was itself removed in between: there is a new one then.
-        while !self.core.is_default && is_forgotten() && self.core.gate.is_live() {
+        while is_forgotten() && self.core.gate.is_live() {
             let Ok(default) = self.core.dylib.default_core() else { return };
+            if Arc::ptr_eq(&default, &self.core) {
+                return;
+            }
             let _ = transfer(&self.core, &default, is_forgotten);
         }
     }
 }
 
 impl TrackerCore {
+    pub(crate) fn key(&self) -> ResourceKey {
+        ResourceKey { dylib: self.dylib.id, tracker: self.id }
+    }
+
     pub(crate) fn defunct(&self) -> Error {
-        ErrorKind::TrackerDefunct { dylib: self.dylib.name.to_string(), tracker: self.key.to_string() }.into()
+        ErrorKind::TrackerDefunct { dylib: self.dylib.name.to_string(), tracker: self.key().to_string() }.into()
     }
 }
 
@@ -216,7 +222,7 @@ fn transfer(
     }
     if !Arc::ptr_eq(&source.dylib, &destination.dylib) {
         return Err(ErrorKind::ForeignTracker {
-            tracker: destination.key.to_string(),
+            tracker: destination.key().to_string(),
             owner: destination.dylib.name.to_string(),
             dylib: source.dylib.name.to_string(),
         }
@@ -234,7 +240,7 @@ fn transfer(
             // registers and then records has recorded before, and is listed, or records under the destination.
             let managers = managers.get_or_insert_with(|| session.managers(&source.dylib));
             for manager in managers.iter().rev() {
-                manager.transfer_resources(&dylib, destination.key, source.key);
+                manager.transfer_resources(&dylib, destination.key(), source.key());
             }
         });
         if merged.is_none() {
@@ -271,8 +277,8 @@ impl Pin {
     pub fn add_dependency(&self, symbol: &SymbolRef) -> Result<()> {
         let owner = {
             let state = symbol.dylib.state.lock();
-            let found = state.table.symbol(symbol.id).and_then(|found| state.table.tracker(found.owner));
-            found.map(|record| record.core.clone()).ok_or_else(|| waiting::removed(symbol, &[]))?
+            let found = state.table.symbol(symbol.id).and_then(|found| state.table.owner(found));
+            found.cloned().ok_or_else(|| waiting::removed(symbol, &[]))?
         };
         let mut pins = self.core.dylib.session.pins.lock();
         let from = self.core.current();
@@ -302,7 +308,7 @@ impl Drop for Pin {
 
 impl fmt::Debug for Pin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Pin({})", self.core.key)
+        write!(f, "Pin({})", self.core.key())
     }
 }
 

@@ -44,15 +44,14 @@ impl MaterializationResponsibility {
     /// Takes a lazy unit out of the table; the task makes it real. Called under the dylib's lock.
     pub(crate) fn begin(state: &mut DylibState, unit: UnitId) -> Option<Task> {
         let UnitRecord { mut unit, symbols, discarded } = state.table.take_unit(unit)?;
-        let owner = state.table.symbol(*symbols.first()?)?.owner;
-        let core = state.table.tracker(owner)?.core.clone();
+        let core = state.table.owner(state.table.symbol(*symbols.first()?)?)?.clone();
         let mut unit_name = None;
         let owed = symbols
             .iter()
             .filter_map(|id| {
                 let symbol = state.table.symbol(*id)?;
-                unit_name.get_or_insert_with(|| symbol.place.clone());
-                Some(OwedSymbol { name: symbol.name.clone(), flags: symbol.flags, id: *id })
+                unit_name.get_or_insert_with(|| state.table.place(symbol).clone());
+                Some(OwedSymbol { name: state.table.name(symbol).to_name(), flags: symbol.flags, id: *id })
             })
             .collect();
         let unit_name = unit_name?;
@@ -105,10 +104,7 @@ impl MaterializationResponsibility {
     /// the same, unless they are [given back](Self::replace).
     pub fn requested_symbols(&self) -> Vec<Name> {
         let state = self.core.dylib.state.lock();
-        let is_requested = |owed: &&OwedSymbol| {
-            state.table.symbol(owed.id).is_some_and(|symbol| !symbol.waiters.is_empty() || symbol.has_dependants)
-        };
-        self.owed.iter().filter(is_requested).map(|owed| owed.name.clone()).collect()
+        self.owed.iter().filter(|owed| state.table.is_wanted(owed.id)).map(|owed| owed.name.clone()).collect()
     }
 
     /// Hands the duty for `names` on to another responsibility.
@@ -264,7 +260,7 @@ impl MaterializationResponsibility {
             }
             for (id, address) in resolved {
                 let Some(symbol) = state.table.symbol_mut(id) else { continue };
-                symbol.address = address;
+                symbol.set_address(address);
                 state.table.advance(id, SymbolState::Resolved, &mut completions);
             }
         }
@@ -296,7 +292,7 @@ impl MaterializationResponsibility {
         if symbols.is_empty() {
             return;
         }
-        let names = symbols.iter().map(|removed| removed.symbol.name.to_string()).collect();
+        let names = symbols.iter().map(|removed| removed.name.to_string()).collect();
         let unpublished = Unpublished { dylib: self.core.dylib.clone(), symbols, units: Vec::new() };
         if !unpublished.settle(|| error.clone()) {
             let (dylib, cause) = (self.core.dylib.name.to_string(), error.clone());

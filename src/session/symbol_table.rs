@@ -4,19 +4,27 @@
 //! transferring it, overriding a weak symbol and removing one name each cost what they touch, and cannot disagree.
 //!
 //! ```text
-//!   names: "foo" ─► SymbolId ─► Symbol { name, owner ─► TrackerRecord { first, count } , unit ─► UnitRecord { symbols } }
-//!                                   ▲ previous / next: the owner's list │
+//!   names: "foo" ─► slot ─► Symbol { owner ─► TrackerRecord { first, count }, unit ─► UnitRecord { symbols },
+//!                              ▲       origin ─► Origin { text of the names, place }, extra ─► Extra { waiters } }
+//!                              └ previous / next: the owner's list
 //! ```
+//!
+//! Most of what a session keeps for a linked object is its symbols, so they are small: they refer to each other, and to
+//! what they share, by slot number, and have what few of them need in [`Extra`]. Whoever outside may hold on to a symbol
+//! for longer than the lock has its id, which knows that the symbol is gone.
 
 use std::hash::BuildHasher;
 
 use hashbrown::HashTable;
 use rustc_hash::FxBuildHasher;
 
-use crate::base::{ExecutorAddr, Name, Slots, is_sparse};
+use slotmap::{Key, KeyData};
+
+use crate::base::{ExecutorAddr, Name, NameRef, SlotNumber, Slots, is_sparse};
 use crate::session::jit_dylib::DylibInner;
-use crate::session::lookup::{Completion, Found, Waiters};
+use crate::session::lookup::{Completion, Found, Waiter};
 use crate::session::materialization::MaterializationUnit;
+use crate::session::origins::{OriginId, Origins};
 use crate::session::ready_index::{Popularity, ReadyIndex, ReadySymbol};
 use crate::session::resource_tracker::{TrackerCore, TrackerId};
 use crate::session::symbol::{SymbolFlags, SymbolId, SymbolState};
@@ -24,39 +32,86 @@ use crate::sync::{Arc, Weak};
 
 slotmap::new_key_type! {
     pub(crate) struct UnitId;
+    struct ExtraId;
 }
 
 pub(crate) struct SymbolTable {
     /// Copies of entries, for readers without the lock.
     ready: Arc<ReadyIndex>,
     /// By the names in the entries.
-    names: HashTable<SymbolId>,
+    names: HashTable<SlotNumber<SymbolId>>,
     symbols: Slots<SymbolId, Symbol>,
+    origins: Origins,
+    extras: Slots<ExtraId, Extra>,
     units: Slots<UnitId, UnitRecord>,
     trackers: Slots<TrackerId, TrackerRecord>,
 }
 
 pub(crate) struct Symbol {
-    pub(crate) name: Name,
+    origin: SlotNumber<OriginId>,
+    /// Where the name stands in the origin's text.
+    start: u32,
+    end: u32,
+    /// Its record is there as long as it owns a symbol.
+    owner: SlotNumber<TrackerId>,
+    previous: Option<SlotNumber<SymbolId>>,
+    next: Option<SlotNumber<SymbolId>>,
+    /// Bytes; zero when unknown, `LARGE` when the extra has them.
+    size: u32,
+    /// The halves of the id of its unit while nobody has looked for it, of its address from then on: so that a symbol is
+    /// aligned to 4 bytes, and its slot takes no padding.
+    value: [u32; 2],
+    extra: Option<SlotNumber<ExtraId>>,
     pub(crate) flags: SymbolFlags,
-    /// Bytes; zero when unknown.
-    pub(crate) size: u64,
     pub(crate) state: SymbolState,
-    pub(crate) address: ExecutorAddr,
-    pub(crate) owner: TrackerId,
-    /// The unit that will supply it; taken out when somebody looks for the symbol.
-    pub(crate) unit: Option<UnitId>,
-    /// Where it is defined, for errors.
-    pub(crate) place: Arc<str>,
-    /// Lookups that wait for it.
-    pub(crate) waiters: Waiters,
     /// Whether the waiting graph knows groups that wait for it.
     pub(crate) has_dependants: bool,
-    /// What an alias stands for, once somebody has looked for it.
-    pub(crate) alias_of: Option<Box<(Weak<DylibInner>, Name)>>,
     popularity: Popularity,
-    previous: Option<SymbolId>,
-    next: Option<SymbolId>,
+}
+
+/// What few symbols have, and most of those not for long.
+#[derive(Default)]
+struct Extra {
+    /// Lookups that wait for it.
+    waiters: Vec<Waiter>,
+    /// What an alias stands for, once somebody has looked for it.
+    alias_of: Option<Box<Aliasee>>,
+    /// Bytes, if they are many.
+    size: u64,
+}
+
+/// Where an alias leads.
+pub(crate) type Aliasee = (Weak<DylibInner>, Name);
+
+impl Symbol {
+    /// The unit that will supply it; taken out when somebody looks for the symbol.
+    pub(crate) fn unit(&self) -> Option<UnitId> {
+        (self.state == SymbolState::NeverSearched).then(|| KeyData::from_ffi(self.value()).into())
+    }
+
+    /// Null as long as it is not known.
+    pub(crate) fn address(&self) -> ExecutorAddr {
+        ExecutorAddr::new(if self.state == SymbolState::NeverSearched { 0 } else { self.value() })
+    }
+
+    /// For one that is being materialised.
+    pub(crate) fn set_address(&mut self, address: ExecutorAddr) {
+        debug_assert!(self.state != SymbolState::NeverSearched);
+        self.set_value(address.value());
+    }
+
+    fn make_lazy(&mut self, unit: UnitId) {
+        self.state = SymbolState::NeverSearched;
+        self.set_value(unit.data().as_ffi());
+    }
+
+    fn value(&self) -> u64 {
+        u64::from(self.value[0]) << 32 | u64::from(self.value[1])
+    }
+
+    fn set_value(&mut self, value: u64) {
+        self.value = [(value >> 32) as u32, value as u32];
+    }
 }
 
 /// What `insert` is told of a symbol.
@@ -81,14 +136,18 @@ pub(crate) struct UnitRecord {
 
 pub(crate) struct TrackerRecord {
     pub(crate) core: Arc<TrackerCore>,
-    first: Option<SymbolId>,
-    symbol_count: usize,
+    first: Option<SlotNumber<SymbolId>>,
+    symbol_count: u32,
 }
 
 /// A symbol that is no longer in the table.
 pub(crate) struct RemovedSymbol {
     pub(crate) id: SymbolId,
-    pub(crate) symbol: Symbol,
+    pub(crate) name: Name,
+    pub(crate) state: SymbolState,
+    pub(crate) unit: Option<UnitId>,
+    pub(crate) has_dependants: bool,
+    pub(crate) waiters: Vec<Waiter>,
 }
 
 impl SymbolTable {
@@ -98,13 +157,70 @@ impl SymbolTable {
             ready,
             names: HashTable::new(),
             symbols: Slots::new(),
+            origins: Origins::new(),
+            extras: Slots::new(),
             units: Slots::new(),
             trackers: Slots::new(),
         }
     }
 
     pub(crate) fn find(&self, name: &str) -> Option<SymbolId> {
-        self.names.find(hash(name), |id| self.symbols[*id].name.as_str() == name).copied()
+        let is_named = |slot: &SlotNumber<SymbolId>| text(&self.origins, &self.symbols[*slot]) == name;
+        self.symbols.key_at(*self.names.find(hash(name), is_named)?)
+    }
+
+    pub(crate) fn name(&self, symbol: &Symbol) -> NameRef<'_> {
+        NameRef { text: &self.origins.of(symbol.origin).text, start: symbol.start, end: symbol.end }
+    }
+
+    /// Where a symbol is defined, for errors.
+    pub(crate) fn place(&self, symbol: &Symbol) -> &Arc<str> {
+        &self.origins.of(symbol.origin).place
+    }
+
+    /// Bytes of a symbol; zero when unknown.
+    pub(crate) fn size(&self, symbol: &Symbol) -> u64 {
+        let large = || symbol.extra.and_then(|extra| self.extras.at(extra)).map_or(0, |extra| extra.size);
+        if symbol.size == LARGE { large() } else { u64::from(symbol.size) }
+    }
+
+    /// The tracker that a symbol belongs to.
+    pub(crate) fn owner(&self, symbol: &Symbol) -> Option<&Arc<TrackerCore>> {
+        self.trackers.at(symbol.owner).map(|record| &record.core)
+    }
+
+    /// What an alias stands for, once somebody has looked for it.
+    pub(crate) fn alias_of(&self, symbol: &Symbol) -> Option<&Aliasee> {
+        self.extras.at(symbol.extra?)?.alias_of.as_deref()
+    }
+
+    pub(crate) fn set_alias(&mut self, id: SymbolId, aliasee: Aliasee) {
+        if let Some(extra) = self.extra_mut(id) {
+            extra.alias_of = Some(Box::new(aliasee));
+        }
+    }
+
+    /// Has a lookup wait for a symbol.
+    pub(crate) fn add_waiter(&mut self, id: SymbolId, waiter: Waiter) {
+        if let Some(extra) = self.extra_mut(id) {
+            // Mostly it stays alone.
+            extra.waiters.reserve_exact(usize::from(extra.waiters.is_empty()));
+            extra.waiters.push(waiter);
+        }
+    }
+
+    /// Whether somebody waits for a symbol.
+    pub(crate) fn is_wanted(&self, id: SymbolId) -> bool {
+        let Some(symbol) = self.symbols.get(id) else { return false };
+        let extra = symbol.extra.and_then(|extra| self.extras.at(extra));
+        symbol.has_dependants || extra.is_some_and(|extra| !extra.waiters.is_empty())
+    }
+
+    fn extra_mut(&mut self, id: SymbolId) -> Option<&mut Extra> {
+        let symbol = self.symbols.get_mut(id)?;
+        let make = || SlotNumber::of(self.extras.insert(Extra::default()));
+        let extra = *symbol.extra.get_or_insert_with(make);
+        self.extras.at_mut(extra)
     }
 
     pub(crate) fn symbol(&self, id: SymbolId) -> Option<&Symbol> {
@@ -154,8 +270,8 @@ impl SymbolTable {
         let record = self.units.remove(id)?;
         for symbol in &record.symbols {
             if let Some(symbol) = self.symbols.get_mut(*symbol) {
-                symbol.unit = None;
                 symbol.state = SymbolState::Materializing;
+                symbol.set_address(ExecutorAddr::NULL);
             }
         }
         Some(record)
@@ -174,9 +290,10 @@ impl SymbolTable {
         let id = self.add_unit(unit);
         for symbol in &symbols {
             if let Some(symbol) = self.symbols.get_mut(*symbol) {
-                symbol.state = SymbolState::NeverSearched;
-                symbol.unit = Some(id);
-                symbol.place = place.clone();
+                symbol.make_lazy(id);
+                let text = self.origins.of(symbol.origin).text.clone();
+                let old = std::mem::replace(&mut symbol.origin, self.origins.share(&text, place));
+                self.origins.let_go(old);
             }
         }
         self.units[id].symbols = symbols;
@@ -185,12 +302,7 @@ impl SymbolTable {
 
     /// Whether somebody waits for a symbol of a lazy unit.
     pub(crate) fn is_unit_wanted(&self, id: UnitId) -> bool {
-        let Some(record) = self.units.get(id) else { return false };
-        record
-            .symbols
-            .iter()
-            .filter_map(|id| self.symbols.get(*id))
-            .any(|symbol| !symbol.waiters.is_empty() || symbol.has_dependants)
+        self.units.get(id).is_some_and(|record| record.symbols.iter().any(|id| self.is_wanted(*id)))
     }
 
     /// Drops a unit that has no symbol left.
@@ -203,26 +315,34 @@ impl SymbolTable {
     pub(crate) fn insert(&mut self, new: NewSymbol) -> SymbolId {
         let NewSymbol { name, flags, size, owner, unit, state, address, place } = new;
         debug_assert!(self.find(&name).is_none());
-        let hash_of_name = hash(&name);
-        let id = self.symbols.insert(Symbol {
-            name,
-            flags,
-            size,
-            state,
-            address,
-            owner,
-            unit,
-            place,
-            waiters: Waiters::default(),
-            has_dependants: false,
-            alias_of: None,
-            popularity: Popularity::Never,
+        debug_assert_eq!(unit.is_some(), state == SymbolState::NeverSearched);
+        let NameRef { text: shared, start, end } = name.borrowed();
+        let mut symbol = Symbol {
+            origin: self.origins.share(shared, &place),
+            start,
+            end,
+            owner: SlotNumber::of(owner),
             previous: None,
             next: None,
-        });
-        self.names.insert_unique(hash_of_name, id, |id| hash(&self.symbols[*id].name));
+            size: u32::try_from(size).unwrap_or(LARGE),
+            value: [0; 2],
+            extra: None,
+            flags,
+            state,
+            has_dependants: false,
+            popularity: Popularity::Never,
+        };
+        symbol.set_value(unit.map_or(address.value(), |unit| unit.data().as_ffi()));
+        let is_large = symbol.size == LARGE;
+        let id = self.symbols.insert(symbol);
+        let slot = SlotNumber::of(id);
+        let hash_again = |slot: &SlotNumber<SymbolId>| hash(text(&self.origins, &self.symbols[*slot]));
+        self.names.insert_unique(hash(&name), slot, hash_again);
+        if let Some(extra) = if is_large { self.extra_mut(id) } else { None } {
+            extra.size = size;
+        }
         // The owner's list goes through the entry itself (S1).
-        self.link(id, owner);
+        self.link(slot, SlotNumber::of(owner));
         if let Some(record) = unit.and_then(|unit| self.units.get_mut(unit)) {
             record.symbols.push(id);
         }
@@ -231,55 +351,66 @@ impl SymbolTable {
 
     /// Takes one symbol out: of the names, of its owner's list, of its lazy unit's symbols.
     pub(crate) fn remove(&mut self, id: SymbolId) -> Option<RemovedSymbol> {
-        self.unlink(id);
-        self.forget_name(id);
-        let symbol = self.symbols.remove(id)?;
-        if symbol.popularity == Popularity::Indexed {
-            self.ready.remove(std::iter::once(&symbol.name));
+        let symbol = self.symbols.get(id)?;
+        let (name, is_indexed) = (self.name(symbol).to_name(), symbol.popularity == Popularity::Indexed);
+        self.unlink(SlotNumber::of(id));
+        let (symbol, extra) = self.take(SlotNumber::of(id))?;
+        if is_indexed {
+            self.ready.remove(std::iter::once(&name));
         }
-        if let Some(record) = symbol.unit.and_then(|unit| self.units.get_mut(unit)) {
+        if let Some(record) = symbol.unit().and_then(|unit| self.units.get_mut(unit)) {
             record.symbols.retain(|other| *other != id);
         }
-        Some(RemovedSymbol { id, symbol })
+        Some(RemovedSymbol::new(id, name, &symbol, extra))
     }
 
-    /// Takes out everything that a tracker owns: its symbols, and the lazy units behind them.
+    /// Takes out everything that a tracker owns: its symbols, and the lazy units behind them. Of symbols that are ready
+    /// nobody needs to hear: they are not among those that are returned.
     pub(crate) fn remove_owned(&mut self, owner: TrackerId) -> (Vec<RemovedSymbol>, Vec<UnitRecord>) {
         let Some(record) = self.trackers.get_mut(owner) else { return Default::default() };
         let mut next = record.first.take();
-        let mut removed = Vec::with_capacity(std::mem::take(&mut record.symbol_count));
-        let mut units = Vec::new();
-        while let Some(id) = next {
-            self.forget_name(id);
-            let Some(symbol) = self.symbols.remove(id) else { break };
+        record.symbol_count = 0;
+        let (mut unready, mut indexed, mut units) = (Vec::new(), Vec::new(), Vec::new());
+        while let Some(slot) = next {
+            let (Some(id), Some(symbol)) = (self.symbols.key_at(slot), self.symbols.at(slot)) else { break };
+            let is_ready = symbol.state == SymbolState::Ready;
+            if symbol.popularity == Popularity::Indexed {
+                indexed.push(self.name(symbol).to_name());
+            }
+            let name = (!is_ready).then(|| self.name(symbol).to_name());
+            let Some((symbol, extra)) = self.take(slot) else { break };
             next = symbol.next;
-            units.extend(symbol.unit.and_then(|unit| self.units.remove(unit)));
-            removed.push(RemovedSymbol { id, symbol });
+            units.extend(symbol.unit().and_then(|unit| self.units.remove(unit)));
+            unready.extend(name.map(|name| RemovedSymbol::new(id, name, &symbol, extra)));
         }
-        let is_indexed = |removed: &&RemovedSymbol| removed.symbol.popularity == Popularity::Indexed;
-        self.ready.remove(removed.iter().filter(is_indexed).map(|removed| &removed.symbol.name));
-        (removed, units)
+        self.ready.remove(indexed.iter());
+        (unready, units)
     }
 
-    /// Takes the name of an entry out, which is still there.
-    fn forget_name(&mut self, id: SymbolId) {
-        let Some(symbol) = self.symbols.get(id) else { return };
-        if let Ok(found) = self.names.find_entry(hash(&symbol.name), |other| *other == id) {
+    /// Takes an entry out of the names, and out of the table.
+    fn take(&mut self, slot: SlotNumber<SymbolId>) -> Option<(Symbol, Extra)> {
+        let name_hash = hash(text(&self.origins, self.symbols.at(slot)?));
+        if let Ok(found) = self.names.find_entry(name_hash, |other| *other == slot) {
             found.remove();
         }
+        let symbol = self.symbols.remove_at(slot)?;
         // A table that was large once gives its memory back.
         if is_sparse(self.names.len(), self.names.capacity()) {
-            self.names.shrink_to(self.names.len() * 2, |id| hash(&self.symbols[*id].name));
+            let hash_again = |slot: &SlotNumber<SymbolId>| hash(text(&self.origins, &self.symbols[*slot]));
+            self.names.shrink_to(self.names.len() * 2, hash_again);
         }
+        self.origins.let_go(symbol.origin);
+        let extra = symbol.extra.and_then(|extra| self.extras.remove_at(extra)).unwrap_or_default();
+        Some((symbol, extra))
     }
 
     /// Gives everything that `source` owns to `destination` and drops the source's record.
     pub(crate) fn merge_tracker(&mut self, source: TrackerId, destination: TrackerId) -> Option<TrackerRecord> {
         let record = self.trackers.remove(source)?;
         let mut next = record.first;
-        while let Some(id) = next {
-            next = self.symbols[id].next;
-            self.link(id, destination);
+        while let Some(slot) = next {
+            next = self.symbols[slot].next;
+            self.link(slot, SlotNumber::of(destination));
         }
         Some(record)
     }
@@ -289,11 +420,15 @@ impl SymbolTable {
         let Some(symbol) = self.symbols.get_mut(id) else { return };
         debug_assert!(symbol.state <= state, "symbols only move on");
         symbol.state = state;
-        if symbol.waiters.is_empty() {
-            return;
+        let Some(number) = symbol.extra else { return };
+        let Some(extra) = self.extras.at_mut(number) else { return };
+        let served = extra.take_served(state);
+        if extra.waiters.is_empty() && state >= SymbolState::Resolved && symbol.size != LARGE {
+            symbol.extra = None;
+            self.extras.remove_at(number);
         }
-        let served = symbol.waiters.take_served(|waiter| waiter.query.is_served_by(state));
-        let found = Found { address: symbol.address, flags: symbol.flags, id, name: &symbol.name };
+        let symbol = &self.symbols[id];
+        let found = Found { address: symbol.address(), flags: symbol.flags, id, name: self.name(symbol) };
         completions.extend(served.into_iter().filter_map(|waiter| waiter.satisfy(&found)));
     }
 
@@ -305,27 +440,29 @@ impl SymbolTable {
             Popularity::Never => symbol.popularity = Popularity::Once,
             Popularity::Once => {
                 symbol.popularity = Popularity::Indexed;
-                self.ready.insert(&symbol.name, ReadySymbol { address: symbol.address, flags: symbol.flags, id });
+                let symbol = &self.symbols[id];
+                let found = ReadySymbol { address: symbol.address(), flags: symbol.flags, id };
+                self.ready.insert(self.name(symbol).to_name(), found);
             }
             Popularity::Indexed => {}
         }
     }
 
-    fn link(&mut self, id: SymbolId, owner: TrackerId) {
+    fn link(&mut self, slot: SlotNumber<SymbolId>, owner: SlotNumber<TrackerId>) {
         let record = &mut self.trackers[owner];
-        let old_first = record.first.replace(id);
+        let old_first = record.first.replace(slot);
         record.symbol_count += 1;
         if let Some(old_first) = old_first {
-            self.symbols[old_first].previous = Some(id);
+            self.symbols[old_first].previous = Some(slot);
         }
-        let symbol = &mut self.symbols[id];
+        let symbol = &mut self.symbols[slot];
         symbol.owner = owner;
         symbol.previous = None;
         symbol.next = old_first;
     }
 
-    fn unlink(&mut self, id: SymbolId) {
-        let Some(symbol) = self.symbols.get(id) else { return };
+    fn unlink(&mut self, slot: SlotNumber<SymbolId>) {
+        let Some(symbol) = self.symbols.at(slot) else { return };
         let (owner, previous, next) = (symbol.owner, symbol.previous, symbol.next);
         if let Some(previous) = previous {
             self.symbols[previous].next = next;
@@ -333,7 +470,7 @@ impl SymbolTable {
         if let Some(next) = next {
             self.symbols[next].previous = previous;
         }
-        if let Some(record) = self.trackers.get_mut(owner) {
+        if let Some(record) = self.trackers.at_mut(owner) {
             record.symbol_count -= 1;
             if previous.is_none() {
                 record.first = next;
@@ -342,12 +479,48 @@ impl SymbolTable {
     }
 }
 
+impl Extra {
+    /// Takes out the lookups that `state` is enough for, in the order in which they came.
+    fn take_served(&mut self, state: SymbolState) -> Vec<Waiter> {
+        if self.waiters.iter().all(|waiter| waiter.query.is_served_by(state)) {
+            return std::mem::take(&mut self.waiters);
+        }
+        self.waiters.extract_if(.., |waiter| waiter.query.is_served_by(state)).collect()
+    }
+}
+
+impl RemovedSymbol {
+    fn new(id: SymbolId, name: Name, symbol: &Symbol, extra: Extra) -> RemovedSymbol {
+        let Symbol { state, has_dependants, .. } = *symbol;
+        RemovedSymbol { id, name, state, unit: symbol.unit(), has_dependants, waiters: extra.waiters }
+    }
+}
+
+fn text<'a>(origins: &'a Origins, symbol: &Symbol) -> &'a str {
+    &origins.of(symbol.origin).text[symbol.start as usize..symbol.end as usize]
+}
+
 fn hash(name: &str) -> u64 {
     FxBuildHasher.hash_one(name)
 }
 
 impl TrackerRecord {
     pub(crate) fn symbol_count(&self) -> usize {
-        self.symbol_count
+        self.symbol_count as usize
+    }
+}
+
+/// Of a size that does not fit.
+const LARGE: u32 = u32::MAX;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_symbol_takes_few_bytes_since_there_are_many() {
+        // With its version, 48: the slot of a value that may be missing costs nothing beyond that.
+        assert_eq!((size_of::<Symbol>(), size_of::<Option<Symbol>>(), align_of::<Symbol>()), (44, 44, 4));
+        assert_eq!(size_of::<Option<TrackerRecord>>(), 16);
     }
 }

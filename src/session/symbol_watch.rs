@@ -49,7 +49,7 @@ impl SymbolWatch {
             if symbol.state != SymbolState::Ready {
                 return Watched::Unready;
             }
-            state.table.tracker(symbol.owner).map(|record| record.core.clone())
+            state.table.owner(symbol).cloned()
         };
         match core.and_then(Pin::new) {
             Some(pin) => Watched::Ready(pin),

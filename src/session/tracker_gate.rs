@@ -10,34 +10,42 @@
 //! Recording a resource and retiring exclude each other through this lock: whoever comes second sees what the first
 //! did. That is the race of allocating against removing. Model: `loom_tests/loom_allocate_remove.rs`.
 
+use std::mem;
+
+use crate::base::SlotNumber;
 use crate::error::Error;
+use crate::session::dependants::PinNode;
 use crate::session::resource_tracker::{ResourceKey, TrackerCore};
 use crate::sync::{Arc, Condvar, Mutex, Rank};
 
 pub(crate) struct TrackerGate {
     state: Mutex<GateState>,
-    reclaimed: Condvar,
 }
 
 struct GateState {
     status: Status,
     /// Owned handles: `Pin`s.
     handle_pins: usize,
-    /// Trackers whose code refers into this one; counted by the pin graph.
-    dependant_pins: usize,
-    /// Whether the pin graph holds edges *from* this tracker, to be released at reclaim.
-    has_dependencies: bool,
-    /// What the managers said at reclaim.
-    #[allow(clippy::box_collection)] // mostly none, and there is one of this for each tracker
-    failures: Option<Box<Vec<Error>>>,
+    /// Trackers whose code refers into this one; counted by the pin graph, whose numbers are no larger.
+    dependant_pins: u32,
+    /// Where the pin graph knows this tracker, if it does; changed under the graph's lock too.
+    node: Option<SlotNumber<PinNode>>,
 }
 
 enum Status {
     Live,
     Merged(Arc<TrackerCore>),
+    /// Removed; with what tells those who wait for the end, once somebody does.
+    Leaving(Stage, Option<Arc<Condvar>>),
+    /// Reclaimed; with what the managers said.
+    #[allow(clippy::box_collection)] // mostly none, and there is one of this for each tracker
+    Reclaimed(Option<Box<Vec<Error>>>),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
     Retired,
     Reclaiming,
-    Reclaimed,
 }
 
 /// What `retire` found.
@@ -73,15 +81,8 @@ impl TrackerGate {
         TrackerGate {
             state: Mutex::ranked(
                 Rank::Gate,
-                GateState {
-                    status: Status::Live,
-                    handle_pins: 0,
-                    dependant_pins: 0,
-                    has_dependencies: false,
-                    failures: None,
-                },
+                GateState { status: Status::Live, handle_pins: 0, dependant_pins: 0, node: None },
             ),
-            reclaimed: Condvar::new(),
         }
     }
 
@@ -95,13 +96,13 @@ impl TrackerGate {
 
     /// Whether every resource has been given back.
     pub(crate) fn is_reclaimed(&self) -> bool {
-        matches!(self.state.lock().status, Status::Reclaimed)
+        matches!(self.state.lock().status, Status::Reclaimed(_))
     }
 
     /// `(handles, dependants)` that hold the tracker.
     pub(crate) fn pins(&self) -> (usize, usize) {
         let state = self.state.lock();
-        (state.handle_pins, state.dependant_pins)
+        (state.handle_pins, state.dependant_pins as usize)
     }
 
     pub(crate) fn retire(&self) -> Retire {
@@ -111,15 +112,13 @@ impl TrackerGate {
             Status::Merged(_) => return Retire::Merged,
             _ => return Retire::AlreadyRetired,
         }
-        state.status = Status::Retired;
-        match (state.handle_pins, state.dependant_pins) {
-            (0, 0) => {
-                state.status = Status::Reclaiming;
-                Retire::Free
-            }
-            (0, _) => Retire::HeldByDependants,
-            _ => Retire::Held,
-        }
+        let (stage, held) = match (state.handle_pins, state.dependant_pins) {
+            (0, 0) => (Stage::Reclaiming, Retire::Free),
+            (0, _) => (Stage::Retired, Retire::HeldByDependants),
+            _ => (Stage::Retired, Retire::Held),
+        };
+        state.status = Status::Leaving(stage, None);
+        held
     }
 
     /// Runs `body` at the source's and the destination's gate, then makes the source an alias of the destination.
@@ -136,92 +135,101 @@ impl TrackerGate {
         if !matches!(from.status, Status::Live) || !matches!(into.status, Status::Live) || !still_wanted() {
             return None;
         }
-        into.handle_pins += std::mem::take(&mut from.handle_pins);
+        into.handle_pins += mem::take(&mut from.handle_pins);
         // Seeded bug: a pin that is made between here and the merge stays behind.
         #[cfg(mutant = "transfer_opens_the_source_gate")]
         let mut from = (drop(from), source.gate.state.lock()).1;
-        into.dependant_pins += std::mem::take(&mut from.dependant_pins);
+        into.dependant_pins += mem::take(&mut from.dependant_pins);
         from.status = Status::Merged(destination.clone());
         body();
         Some(())
     }
 
-    /// Adds a dependant's pin; false when the tracker is not live.
-    pub(crate) fn pin_dependant(&self) -> bool {
+    /// For the pin graph: adds a dependant's pin. Where the graph knows the tracker, which it may be told now; `None` when
+    /// the tracker is not live.
+    pub(crate) fn pin_dependant(&self, enter: impl FnOnce() -> SlotNumber<PinNode>) -> Option<SlotNumber<PinNode>> {
         let mut state = self.state.lock();
         let live = matches!(state.status, Status::Live);
         #[cfg(mutant = "dependant_pinned_after_the_gate_was_left")]
         let mut state = (drop(state), self.state.lock()).1;
-        state.dependant_pins += usize::from(live);
-        live
+        state.dependant_pins += u32::from(live);
+        live.then(|| *state.node.get_or_insert_with(enter))
     }
 
-    /// Notes that the pin graph holds edges from this tracker; false when it is not live, and then there may be none.
-    pub(crate) fn mark_dependencies(&self) -> bool {
+    /// For the pin graph: where it knows the tracker, which it may be told now. `None` when the tracker is not live: then
+    /// there may be no edges from it, as its reclaim may have looked for them already.
+    pub(crate) fn node_while_live(&self, enter: impl FnOnce() -> SlotNumber<PinNode>) -> Option<SlotNumber<PinNode>> {
         let mut state = self.state.lock();
-        let live = matches!(state.status, Status::Live);
-        state.has_dependencies |= live;
-        live
+        matches!(state.status, Status::Live).then(|| *state.node.get_or_insert_with(enter))
     }
 
-    pub(crate) fn has_dependencies(&self) -> bool {
-        self.state.lock().has_dependencies
+    /// Where the pin graph knows the tracker, if it does.
+    pub(crate) fn node(&self) -> Option<SlotNumber<PinNode>> {
+        self.state.lock().node
     }
 
-    /// Takes `count` dependants' pins away; what that leaves to do.
-    pub(crate) fn unpin_dependants(&self, count: usize) -> Unpin {
+    /// For the pin graph, which forgets the tracker.
+    pub(crate) fn take_node(&self) -> Option<SlotNumber<PinNode>> {
+        self.state.lock().node.take()
+    }
+
+    /// For the pin graph: takes a dependant's pin away; what that leaves to do.
+    pub(crate) fn unpin_dependant(&self) -> Unpin {
         let mut state = self.state.lock();
-        state.dependant_pins = state.dependant_pins.saturating_sub(count);
+        state.dependant_pins = state.dependant_pins.saturating_sub(1);
         state.after_unpin()
     }
 
     /// For the pin graph: whether the tracker is retired and no handle holds it.
     pub(crate) fn is_held_by_dependants_only(&self) -> bool {
         let state = self.state.lock();
-        matches!(state.status, Status::Retired) && state.handle_pins == 0
+        matches!(state.status, Status::Leaving(Stage::Retired, _)) && state.handle_pins == 0
     }
 
     /// For the pin graph, which found that no live tracker leads here: moves Retired to Reclaiming, once.
     pub(crate) fn claim_unpinned(&self) -> bool {
         let mut state = self.state.lock();
-        let mine = matches!(state.status, Status::Retired);
-        if mine {
-            state.status = Status::Reclaiming;
-        }
-        mine
+        let Status::Leaving(stage, _) = &mut state.status else { return false };
+        mem::replace(stage, Stage::Reclaiming) == Stage::Retired
     }
 
     pub(crate) fn finish_reclaim(&self, failures: Vec<Error>) {
+        let failures = (!failures.is_empty()).then(|| Box::new(failures));
         let mut state = self.state.lock();
-        debug_assert!(matches!(state.status, Status::Reclaiming));
-        state.status = Status::Reclaimed;
+        debug_assert!(matches!(state.status, Status::Leaving(Stage::Reclaiming, _)));
+        let before = mem::replace(&mut state.status, Status::Reclaimed(failures));
         // Members of a ring are reclaimed while they still pin each other.
         state.dependant_pins = 0;
-        state.failures = (!failures.is_empty()).then(|| Box::new(failures));
-        self.reclaimed.notify_all();
+        if let Status::Leaving(_, Some(waited_for)) = before {
+            waited_for.notify_all();
+        }
     }
 
     /// What the managers said, once reclaimed.
     pub(crate) fn failures(&self) -> Vec<Error> {
-        self.state.lock().failures.as_deref().cloned().unwrap_or_default()
+        match &self.state.lock().status {
+            Status::Reclaimed(Some(failures)) => failures.to_vec(),
+            _ => Vec::new(),
+        }
     }
 
     pub(crate) fn wait_reclaimed(&self) {
         let mut state = self.state.lock();
-        while !matches!(state.status, Status::Reclaimed) {
-            self.reclaimed.wait(&mut state);
+        while let Status::Leaving(_, waited_for) = &mut state.status {
+            let waited_for = waited_for.get_or_insert_with(|| Arc::new(Condvar::new())).clone();
+            waited_for.wait(&mut state);
         }
     }
 }
 
 impl GateState {
     fn after_unpin(&mut self) -> Unpin {
-        match (&self.status, self.handle_pins, self.dependant_pins) {
-            (Status::Retired, 0, 0) => {
-                self.status = Status::Reclaiming;
+        match (&mut self.status, self.handle_pins, self.dependant_pins) {
+            (Status::Leaving(stage @ Stage::Retired, _), 0, 0) => {
+                *stage = Stage::Reclaiming;
                 Unpin::Reclaim
             }
-            (Status::Retired, 0, _) => Unpin::AskDependants,
+            (Status::Leaving(Stage::Retired, _), 0, _) => Unpin::AskDependants,
             _ => Unpin::Nothing,
         }
     }
@@ -254,7 +262,7 @@ impl TrackerCore {
                 Status::Live => {
                     #[cfg(mutant = "record_outside_gate")]
                     drop(state);
-                    return Ok(body(core.key));
+                    return Ok(body(core.key()));
                 }
                 Status::Merged(next) => next.clone(),
                 _ => return Err(Defunct),
@@ -320,3 +328,13 @@ impl TrackerCore {
 /// The tracker was removed.
 #[derive(Debug)]
 pub(crate) struct Defunct;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gate_takes_few_bytes_since_there_is_one_for_each_tracker() {
+        assert_eq!(size_of::<GateState>(), 32);
+    }
+}

@@ -14,6 +14,7 @@ use crate::sync::Arc;
 /// Symbols and lazy units that are no longer in their dylib's table.
 pub(crate) struct Unpublished {
     pub(crate) dylib: Arc<DylibInner>,
+    /// Those that are ready need not be among them: nobody waits for such.
     pub(crate) symbols: Vec<RemovedSymbol>,
     pub(crate) units: Vec<UnitRecord>,
 }
@@ -24,14 +25,14 @@ impl Unpublished {
     pub(crate) fn settle(self, cause: impl FnOnce() -> Error) -> bool {
         let Unpublished { dylib, symbols, units } = self;
         drop(units);
-        if symbols.iter().all(|removed| removed.symbol.state == SymbolState::Ready) {
+        if symbols.iter().all(|removed| removed.state == SymbolState::Ready) {
             return false;
         }
         let cause = &cause();
         let awaited: Vec<SymbolRef> = symbols
             .iter()
-            .filter(|removed| removed.symbol.has_dependants || removed.symbol.state == SymbolState::Emitted)
-            .map(|removed| SymbolRef { dylib: dylib.clone(), id: removed.id, name: removed.symbol.name.clone() })
+            .filter(|removed| removed.has_dependants || removed.state == SymbolState::Emitted)
+            .map(|removed| SymbolRef { dylib: dylib.clone(), id: removed.id, name: removed.name.clone() })
             .collect();
         let mut is_heard = fail_waiters(&dylib, symbols, cause);
         if awaited.is_empty() {
@@ -53,12 +54,12 @@ impl Unpublished {
 
 /// Whether there was anybody to tell.
 fn fail_waiters(dylib: &Arc<DylibInner>, symbols: Vec<RemovedSymbol>, cause: &Error) -> bool {
-    if symbols.iter().all(|removed| removed.symbol.waiters.is_empty()) {
+    if symbols.iter().all(|removed| removed.waiters.is_empty()) {
         return false;
     }
     let at_work = |state| !matches!(state, SymbolState::NeverSearched | SymbolState::Ready);
-    let names = symbols.iter().filter(|r| at_work(r.symbol.state)).map(|r| r.symbol.name.to_string()).collect();
-    let waiters: Vec<Waiter> = symbols.into_iter().flat_map(|removed| removed.symbol.waiters.into_vec()).collect();
+    let names = symbols.iter().filter(|r| at_work(r.state)).map(|r| r.name.to_string()).collect();
+    let waiters: Vec<Waiter> = symbols.into_iter().flat_map(|removed| removed.waiters).collect();
     let error =
         ErrorKind::FailedToMaterialize { dylib: dylib.name.to_string(), symbols: names, cause: cause.clone() }.into();
     let completions: Vec<_> = waiters.into_iter().filter_map(|waiter| waiter.query.fail(&error)).collect();

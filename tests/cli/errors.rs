@@ -103,11 +103,8 @@ fn what_is_no_object_at_all_is_refused() {
     let directory = directory("others");
     let twins = Twins::build(GNU, &["-O1"], "no-object", &["data_entry.c", "write_and_run.c"]);
     let executable = fs::read(twins.directory.join("native")).expect("the program");
-    let others: [(&[u8], &str); 3] = [
-        (&executable, "e_type is"),
-        (b"int main;\n", "begins with"),
-        (b"", "begins with"),
-    ];
+    let others: [(&[u8], &str); 3] =
+        [(&executable, "e_type is"), (b"int main;\n", "begins with"), (b"", "begins with")];
     for (bytes, words) in others {
         let told = refused(&directory, bytes, words);
         assert!(told.contains(words), "{told}");

@@ -3,6 +3,7 @@
 
 mod check;
 mod errors;
+mod inputs;
 mod inspect;
 mod map;
 mod native;

@@ -427,3 +427,27 @@ fn a_process_ends_in_order_with_code_alive_and_running() {
     std::thread::sleep(std::time::Duration::from_millis(30));
     std::process::exit(41);
 }
+
+#[test]
+fn symbols_of_the_process_are_found_while_other_threads_open_and_close_windows() {
+    // The loader reads every library's dynamic section, the windows' own among them, whenever anybody asks it for anything.
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                    let name = c"no such library, nor symbol";
+                    // SAFETY: a C string; nothing is found, and nothing opened.
+                    unsafe {
+                        assert!(libc::dlopen(name.as_ptr(), libc::RTLD_LAZY).is_null());
+                        assert!(libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()).is_null());
+                    }
+                }
+            });
+        }
+        for _ in 0..2_000 {
+            drop(SlabPool::new(SlabPoolOptions { window_size: 32 << 20, ..SlabPoolOptions::default() }).unwrap());
+        }
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+}

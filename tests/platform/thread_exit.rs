@@ -29,9 +29,10 @@ fn destructors_run_when_their_thread_ends_or_removes_their_code() {
     let tracker = add(&jit, jit.main_dylib(), "o.o", &object);
     let touch = function::<extern "C" fn() -> i64>(&jit, "touch");
     std::thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| assert_eq!((touch.call(), touch.call()), (5, 6)));
-        }
+        let spawn = |_| scope.spawn(|| assert_eq!((touch.call(), touch.call()), (5, 6)));
+        let threads: Vec<_> = (0..4).map(spawn).collect();
+        // Joined, and not only over: the end of the scope does not wait for destructors.
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
     });
     assert_eq!(ALIVE.load(Ordering::SeqCst), 0, "all four threads have ended");
     assert_eq!((touch.call(), ALIVE.load(Ordering::SeqCst)), (5, 1));

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use clap::ArgMatches;
 use jittison::base::{ExecutorAddr, Name};
-use jittison::link::{ObjectBuffer, ObjectInterface};
+use jittison::link::{Archive, ObjectBuffer, ObjectInterface, OpenFile};
 use jittison::memory::{OnFull, Placement};
 use jittison::session::{Alias, SymbolFlags, Visibility};
 use jittison::{Jit, JitDylib, MappedFile, Program, ProgramEvent, ResourceTracker};
@@ -134,7 +134,7 @@ fn add_group(jit: &Jit, dylib: &JitDylib, tracker: &ResourceTracker, group: &Gro
         match input {
             Input::Object(path) => objects.push(add(jit, tracker, path)?),
             Input::Archive(path) => archives.push(path),
-            Input::WholeArchive(path) => drop(jit.add_archive_whole(tracker, path).map_err(told)?),
+            Input::WholeArchive(path) => objects.extend(add_members(jit, tracker, path)?),
         }
     }
     if !archives.is_empty() {
@@ -195,10 +195,25 @@ impl Ending {
     }
 }
 
+/// Adds every member of an archive, as if each had been typed.
+fn add_members(jit: &Jit, tracker: &ResourceTracker, path: &Path) -> Result<Vec<Object>, String> {
+    let open_file: Arc<OpenFile> = Arc::new(|path| Ok(ObjectBuffer::new(MappedFile::open(path)?)));
+    let archive = Archive::open(path, open_file).map_err(told)?;
+    let add_one = |offset: u64| {
+        let member = archive.member(offset).map_err(told)?;
+        add_bytes(jit, tracker, member.full_name(), member.bytes)
+    };
+    archive.member_offsets().map_err(told)?.into_iter().map(add_one).collect()
+}
+
 /// Adds an object; what it defines is kept for errors and the report.
 pub fn add(jit: &Jit, tracker: &ResourceTracker, path: &Path) -> Result<Object, String> {
     let name = path.display().to_string();
     let bytes = ObjectBuffer::new(MappedFile::open(path).map_err(told)?);
+    add_bytes(jit, tracker, name, bytes)
+}
+
+fn add_bytes(jit: &Jit, tracker: &ResourceTracker, name: String, bytes: ObjectBuffer) -> Result<Object, String> {
     let object = Object {
         size_bytes: bytes.len() as u64,
         interface: ObjectInterface::scan(&name, &bytes).map_err(told)?,

@@ -6,11 +6,8 @@
 /// "No node": the end of every list.
 pub(super) const NONE: u32 = u32::MAX;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
-    Free,
-    Used,
-}
+/// What stands in place of the first neighbour in the bin while a range is in use.
+const IN_USE: u32 = u32::MAX - 1;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Node {
@@ -22,7 +19,21 @@ pub(super) struct Node {
     /// Neighbours in the bin.
     pub(super) bin_before: u32,
     pub(super) bin_after: u32,
-    pub(super) state: State,
+}
+
+impl Node {
+    /// A range that is in use, and so in no bin.
+    pub(super) fn used(offset: u32, granules: u32, before: u32, after: u32) -> Node {
+        Node { offset, granules, before, after, bin_before: IN_USE, bin_after: NONE }
+    }
+
+    pub(super) fn is_used(&self) -> bool {
+        self.bin_before == IN_USE
+    }
+
+    pub(super) fn mark_used(&mut self) {
+        self.bin_before = IN_USE;
+    }
 }
 
 #[derive(Debug, Default)]
@@ -106,7 +117,7 @@ impl Nodes {
             self.with_room.swap(at.unwrap_or(last), last);
             return self.with_room[last];
         }
-        // Every record stands for at least one of fewer than `NONE` granules, so a number never reaches `NONE`.
+        // Every record stands for at least one of fewer than `IN_USE` granules, so a number never reaches that.
         let number = self.pages.len() as u32;
         self.pages.push(Page::default());
         self.with_room.push(number);
@@ -120,3 +131,13 @@ fn place(index: u32) -> (usize, usize) {
 
 /// As many as a word has bits.
 const PER_PAGE: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_takes_few_bytes_since_a_module_has_three() {
+        assert_eq!(size_of::<Node>(), 24);
+    }
+}

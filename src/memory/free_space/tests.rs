@@ -167,7 +167,7 @@ proptest! {
             let taken = space.allocate(small, alignment);
             prop_assert_eq!(taken.is_some(), space.used_granules() > before);
             prop_assert!(taken.is_none_or(|(_, at)| at % alignment == 0));
-            prop_assert_eq!(space.range(RangeId(odd)).1 > 0, space.used(RangeId(odd)).is_some());
+            prop_assert_eq!(space.range(RangeId::of(odd)).1 > 0, space.used(RangeId::of(odd)).is_some());
         }
     }
 }
@@ -277,7 +277,7 @@ fn a_range_that_comes_and_goes_after_many_did_makes_no_page_of_records() {
 fn nothing_counts_as_one() {
     let mut space = FreeSpace::new();
     grow(&mut space, 1);
-    assert_eq!(space.allocate(0, 1), Some((RangeId(0), TOP - 1)));
+    assert_eq!(space.allocate(0, 1), Some((RangeId::of(0), TOP - 1)));
     assert_eq!((space.allocate(0, 1), space.shortfall(TOP - 1, 0, 1)), (None, 1));
 }
 
@@ -326,7 +326,7 @@ fn steady_churn_makes_no_new_nodes() {
         while let Some((id, _)) = space.allocate(dice.lognormal_size(20.0, 1.0), 2) {
             ids.push(id);
         }
-        let (odd, even): (Vec<_>, Vec<_>) = ids.iter().partition(|id| id.0 % 2 == 1);
+        let (odd, even): (Vec<_>, Vec<_>) = ids.iter().partition(|id| id.index() % 2 == 1);
         odd.into_iter().chain(even).for_each(|id| space.free(id));
     };
     round(&mut space);

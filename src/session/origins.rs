@@ -1,0 +1,80 @@
+//! [`Origins`]: what symbols of one table have in common: the text that their names are stretches of, and where they were
+//! defined. Kept once for all symbols of a unit, and counted here: a symbol needs a number instead of two pointers.
+
+use crate::base::{SlotNumber, Slots};
+use crate::sync::Arc;
+
+slotmap::new_key_type! {
+    pub(crate) struct OriginId;
+}
+
+pub(crate) struct Origins {
+    origins: Slots<OriginId, Origin>,
+    /// The one that was asked for last: symbols of a unit come one after the other.
+    latest: Option<SlotNumber<OriginId>>,
+}
+
+pub(crate) struct Origin {
+    pub(crate) text: Arc<str>,
+    /// For errors.
+    pub(crate) place: Arc<str>,
+    /// Symbols, of which there are no more than their table has slots.
+    users: u32,
+}
+
+impl Origins {
+    pub(crate) fn new() -> Origins {
+        Origins { origins: Slots::new(), latest: None }
+    }
+
+    /// The origin of one more symbol.
+    pub(crate) fn share(&mut self, text: &Arc<str>, place: &Arc<str>) -> SlotNumber<OriginId> {
+        if let Some(latest) = self.latest
+            && let Some(origin) = self.origins.at_mut(latest)
+            && Arc::ptr_eq(&origin.text, text)
+            && Arc::ptr_eq(&origin.place, place)
+        {
+            origin.users += 1;
+            return latest;
+        }
+        let origin = Origin { text: text.clone(), place: place.clone(), users: 1 };
+        *self.latest.insert(SlotNumber::of(self.origins.insert(origin)))
+    }
+
+    /// One symbol of it is gone.
+    pub(crate) fn let_go(&mut self, number: SlotNumber<OriginId>) {
+        let origin = &mut self.origins[number];
+        origin.users -= 1;
+        if origin.users == 0 {
+            self.latest.take_if(|latest| *latest == number);
+            self.origins.remove_at(number);
+        }
+    }
+
+    pub(crate) fn of(&self, number: SlotNumber<OriginId>) -> &Origin {
+        &self.origins[number]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_one_unit_shares_is_kept_once_and_until_its_last_symbol_goes() {
+        let (text, place, elsewhere) = (Arc::from("foobar"), Arc::from("unit"), Arc::from("unit"));
+        let mut origins = Origins::new();
+        let first = origins.share(&text, &place);
+        assert_eq!(origins.share(&text, &place), first);
+        let other = origins.share(&text, &elsewhere);
+        assert_ne!(other, first);
+        origins.let_go(first);
+        assert_eq!(&*origins.of(first).text, "foobar");
+        origins.let_go(first);
+        origins.let_go(other);
+        assert_eq!((Arc::strong_count(&text), Arc::strong_count(&place), Arc::strong_count(&elsewhere)), (1, 1, 1));
+        // The slot of what was shared last is used again for something else.
+        let reused = origins.share(&Arc::from("other"), &place);
+        assert_eq!(&*origins.of(reused).text, "other");
+    }
+}
