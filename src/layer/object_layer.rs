@@ -2,9 +2,7 @@
 
 use std::fmt;
 
-use rustc_hash::{FxHashMap, FxHashSet};
-
-use crate::base::{ExecutorAddr, Name, ThreadLocal};
+use crate::base::{Name, ThreadLocal};
 use crate::error::Result;
 use crate::host;
 use crate::layer::memory_ledger::{MemoryLedger, Occupant};
@@ -12,11 +10,11 @@ use crate::layer::plugin::{LinkHooks, LinkOrigin, LinkPlugin};
 use crate::layer::thread_locals::ThreadLocals;
 use crate::link::{
     ExternalSymbol, FoundExternal, InterfaceSymbol, LinkGraph, ObjectBuffer, ObjectInterface, PlacedLink, PlanStage,
-    PlannedLink,
+    PlannedLink, SymbolIndex,
 };
 use crate::memory::{Finalized, MemoryManager, MemoryUsage, Tenant};
 use crate::session::{
-    JitDylib, LookupResult, MaterializationResponsibility, MaterializationUnit, RequiredState, ResourceKey,
+    JitDylib, LookupResult, MaterializationResponsibility, MaterializationUnit, OwedSymbol, RequiredState, ResourceKey,
     ResourceManager, ResourceTracker, SymbolFlags, SymbolRef, SymbolRequest,
 };
 use crate::sync::{Arc, AtomicU64, Mutex, Ordering};
@@ -86,9 +84,10 @@ impl ObjectLinkingLayer {
     pub fn add(self: &Arc<Self>, tracker: &ResourceTracker, name: &str, bytes: ObjectBuffer) -> Result<()> {
         let interface = ObjectInterface::scan(name, &bytes)?;
         let sequence = self.objects_added.fetch_add(1, Ordering::Relaxed);
-        let sizes = interface.symbols.iter().map(|symbol| symbol.size).collect();
+        let origins =
+            interface.symbols.iter().map(|symbol| Origin { size: symbol.size, index: symbol.index }).collect();
         let symbols = promised(interface, name, sequence);
-        tracker.define(ObjectUnit { layer: self.clone(), name: Arc::from(name), bytes, symbols, sizes, sequence })
+        tracker.define(ObjectUnit { layer: self.clone(), name: Arc::from(name), bytes, symbols, origins, sequence })
     }
 
     /// What the code under a key holds, in constant time.
@@ -142,8 +141,16 @@ struct ObjectUnit {
     bytes: ObjectBuffer,
     symbols: Vec<(Name, SymbolFlags)>,
     /// By position in `symbols`; shorter, as the symbol for initialisers has none.
-    sizes: Vec<u64>,
+    origins: Vec<Origin>,
     sequence: u64,
+}
+
+/// What the object itself says of a symbol.
+#[derive(Clone, Copy)]
+struct Origin {
+    /// Bytes.
+    size: u64,
+    index: SymbolIndex,
 }
 
 impl MaterializationUnit for ObjectUnit {
@@ -156,7 +163,7 @@ impl MaterializationUnit for ObjectUnit {
     }
 
     fn size_bytes(&self, index: usize) -> u64 {
-        self.sizes.get(index).copied().unwrap_or(0)
+        self.origins.get(index).map_or(0, |origin| origin.size)
     }
 
     fn materialize(self: Box<Self>, mut responsibility: MaterializationResponsibility) {
@@ -182,11 +189,15 @@ impl ObjectUnit {
         responsibility: &mut MaterializationResponsibility,
         hooks: &mut [Box<dyn LinkHooks>],
     ) -> Result<(PlacedLink, Option<Box<ThreadLocals>>)> {
-        let owned: FxHashSet<Name> = responsibility.symbols().iter().map(|owed| owed.name.clone()).collect();
+        let owed = self.owed(responsibility.symbols());
+        let mut is_owned = vec![false; owed.iter().flatten().map(|symbol| symbol.index() + 1).max().unwrap_or(0)];
+        for symbol in owed.iter().flatten() {
+            is_owned[symbol.index()] = true;
+        }
         let planned = PlannedLink::plan_in_passes(
             self.name.clone(),
             self.bytes.clone(),
-            |name| owned.contains(name),
+            |_, symbol| is_owned.get(symbol.index()) == Some(&true),
             |stage, graph| match stage {
                 PlanStage::Claimed => {
                     hooks.iter_mut().try_for_each(|hook| hook.prepare(graph))?;
@@ -198,9 +209,29 @@ impl ObjectUnit {
         let mut placed = planned.in_group(group_of(&responsibility.dylib())).allocate(&*self.layer.memory)?;
         let thread_locals = ThreadLocals::place(&mut placed)?;
         hooks.iter_mut().try_for_each(|hook| hook.placed(&placed))?;
-        let addresses: FxHashMap<&str, ExecutorAddr> = placed.definitions().collect();
-        responsibility.notify_resolved(|owed| addresses.get(owed.name.as_str()).copied())?;
+        let mut owed = owed.into_iter();
+        responsibility.notify_resolved(|symbol| {
+            // What plugins have added is behind what the object has, and is known by its name.
+            let added =
+                || placed.definitions().find(|(name, _)| *name == symbol.name.as_str()).map(|(_, address)| address);
+            owed.next().flatten().map_or_else(added, |index| placed.definition_address(index))
+        })?;
         Ok((placed, thread_locals))
+    }
+}
+
+impl ObjectUnit {
+    /// Which of the object's symbols are owed, in the order of those that have addresses. The names of both stand in one
+    /// order, as long as nobody has shuffled them.
+    fn owed(&self, symbols: &[OwedSymbol]) -> Vec<Option<SymbolIndex>> {
+        let mut promised = self.symbols.iter().zip(&self.origins);
+        let with_address = symbols.iter().filter(|owed| !owed.flags.contains(SymbolFlags::SIDE_EFFECTS_ONLY));
+        let found = with_address.map(|owed| {
+            let is_it = |((name, _), _): &(&(Name, SymbolFlags), &Origin)| *name == owed.name;
+            let next = promised.find(is_it).or_else(|| self.symbols.iter().zip(&self.origins).find(is_it));
+            next.map(|(_, origin)| origin.index)
+        });
+        found.collect()
     }
 }
 
@@ -230,9 +261,22 @@ fn claim_added(graph: &mut LinkGraph, responsibility: &mut MaterializationRespon
 
 fn look_up_externals(layer: Arc<ObjectLinkingLayer>, responsibility: MaterializationResponsibility, pending: Pending) {
     // The names are in the graph, which goes along into the continuation: the lookup is done with them when it returns.
-    let names: Vec<(String, bool)> =
-        pending.placed.externals().map(|external| (external.name.to_string(), external.required)).collect();
-    let requests: Vec<_> = names.iter().map(|(name, required)| SymbolRequest { name, required: *required }).collect();
+    let mut text = String::new();
+    let ends: Vec<(usize, bool)> = pending
+        .placed
+        .externals()
+        .map(|external| {
+            text.push_str(external.name);
+            (text.len(), external.required)
+        })
+        .collect();
+    let mut start = 0;
+    let request = |(end, required): (usize, bool)| {
+        let name = &text[start..end];
+        start = end;
+        SymbolRequest { name, required }
+    };
+    let requests: Vec<_> = ends.into_iter().map(request).collect();
     responsibility.lookup(&requests, RequiredState::Resolved, move |responsibility, found| {
         match found.and_then(|found| finish(&layer, &responsibility, pending, found)) {
             // A failure to emit has failed the symbols; the memory is the tracker's, and goes with it.
@@ -282,9 +326,8 @@ fn found_external((external, found): (ExternalSymbol<'_>, &LookupResult)) -> Fou
 /// What an object promises: its global definitions, and a symbol without address for its initialisers. An object that
 /// defines nothing gets that symbol too, so that it can be asked for.
 fn promised(interface: ObjectInterface, object: &str, sequence: u64) -> Vec<(Name, SymbolFlags)> {
-    let names = Name::all_of(interface.symbols.iter().map(|symbol| symbol.name.as_str()));
     let mut symbols: Vec<(Name, SymbolFlags)> = Vec::with_capacity(interface.symbols.len() + 1);
-    symbols.extend(names.zip(interface.symbols.iter().map(flags_of)));
+    symbols.extend(interface.symbols.into_iter().map(|symbol| (symbol.name.clone(), flags_of(&symbol))));
     if interface.has_initializers || symbols.is_empty() {
         symbols.push((Name::from(format!("{object}#{sequence}.initializers")), SymbolFlags::SIDE_EFFECTS_ONLY));
     }

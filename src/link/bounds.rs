@@ -19,6 +19,9 @@ pub(crate) struct Bounded {
 pub(crate) fn find(graph: &LinkGraph) -> Result<Vec<Bounded>, Error> {
     let mut found: Vec<(&str, Bounded)> = Vec::new();
     for index in graph.externals() {
+        if !graph.name_bytes(index).starts_with(b"__st") {
+            continue;
+        }
         let name = graph.symbol_name(index);
         let Some((section, is_start)) = section_of(name) else { continue };
         let at = found.iter().position(|(other, _)| *other == section).unwrap_or_else(|| {

@@ -5,18 +5,18 @@
 //! stays, which wastes bytes and breaks nothing. `DW.ref.*` symbols stay private to their object: they are no identity
 //! that two objects need to agree on, and sharing them would tie the unwind tables of unrelated trackers together.
 
-use crate::link::graph::{Binding, Definition, LinkGraph, Text};
+use crate::link::graph::{Binding, Definition, LinkGraph, SymbolIndex, Text};
 
 /// Turns global definitions that `is_owned` denies into externals, and drops groups that have lost all of theirs.
-pub(crate) fn claim(graph: &mut LinkGraph, is_owned: impl Fn(&str) -> bool) {
+pub(crate) fn claim(graph: &mut LinkGraph, is_owned: impl Fn(&LinkGraph, SymbolIndex) -> bool) {
     let mut defined = vec![(0u32, 0u32); graph.group_count as usize];
     for index in graph.first_global as usize..graph.symbols.len() {
         let symbol = &graph.symbols[index];
         let Definition::Block(block, _) = symbol.definition else { continue };
-        if symbol.binding == Binding::Local || is_private(graph.text(&symbol.name)) {
+        if symbol.binding == Binding::Local || is_private(graph.name_bytes(SymbolIndex(index as u32))) {
             continue;
         }
-        let owned = is_owned(graph.text(&symbol.name));
+        let owned = is_owned(graph, SymbolIndex(index as u32));
         if let Some(group) = graph.blocks[block.0 as usize].group {
             let (all, kept) = &mut defined[group as usize];
             *all += 1;
@@ -39,6 +39,6 @@ pub(crate) fn claim(graph: &mut LinkGraph, is_owned: impl Fn(&str) -> bool) {
 }
 
 /// Whether a global symbol is nobody else's business.
-pub(crate) fn is_private(name: &str) -> bool {
-    name.starts_with("DW.ref.")
+pub(crate) fn is_private(name: &[u8]) -> bool {
+    name.starts_with(b"DW.ref.")
 }

@@ -253,6 +253,18 @@ impl LinkGraph {
         self.text(&self.symbols[symbol.0 as usize].name)
     }
 
+    /// As [`symbol_name`](Self::symbol_name), before anybody has made sure that it is text: cheaper to compare.
+    pub fn name_bytes(&self, symbol: SymbolIndex) -> &[u8] {
+        match &self.symbols[symbol.0 as usize].name {
+            Text::Object(range) => self.bytes.get(range.start as usize..range.end as usize).unwrap_or(&[]),
+            Text::Terminated(start) => {
+                let rest = self.bytes.get(*start as usize..).unwrap_or(&[]);
+                memchr::memchr(0, rest).map_or(&[], |end| &rest[..end])
+            }
+            Text::Made(text) => text.as_bytes(),
+        }
+    }
+
     /// A symbol's definition.
     pub fn definition(&self, symbol: SymbolIndex) -> Definition {
         self.symbols[symbol.0 as usize].definition
@@ -266,7 +278,7 @@ impl LinkGraph {
 
     /// The external of this name, if the object has one.
     pub fn find_external(&self, name: &str) -> Option<SymbolIndex> {
-        self.externals().find(|index| self.symbol_name(*index) == name)
+        self.externals().find(|index| self.name_bytes(*index) == name.as_bytes())
     }
 
     /// All symbols that are looked up, if anything uses them.

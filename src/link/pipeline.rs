@@ -85,20 +85,22 @@ impl PlannedLink {
         prepare: impl FnOnce(&mut LinkGraph) -> Result<()>,
     ) -> Result<PlannedLink> {
         let mut prepare = Some(prepare);
+        let is_owned = |graph: &LinkGraph, symbol| is_owned(graph.symbol_name(symbol));
         PlannedLink::plan_in_passes(name, bytes, is_owned, |stage, graph| match prepare.take() {
             Some(prepare) if stage == PlanStage::Claimed => prepare(graph),
             _ => Ok(()),
         })
     }
 
-    /// As [`plan`](Self::plan), with a pass at each stage of the plan.
+    /// As [`plan`](Self::plan), with a pass at each stage of the plan. Symbols that the object itself has are known by their
+    /// numbers in its symbol table.
     ///
     /// # Errors
     /// As [`plan`](Self::plan).
     pub fn plan_in_passes(
         name: Arc<str>,
         bytes: ObjectBuffer,
-        is_owned: impl Fn(&str) -> bool,
+        is_owned: impl Fn(&LinkGraph, SymbolIndex) -> bool,
         mut pass: impl FnMut(PlanStage, &mut LinkGraph) -> Result<()>,
     ) -> Result<PlannedLink> {
         // Bytes to arrays.
@@ -221,17 +223,22 @@ impl PlacedLink {
     /// The global definitions and their addresses; of thread-local ones, what they have for an address.
     pub fn definitions(&self) -> impl Iterator<Item = (&str, ExecutorAddr)> {
         self.graph.symbols().filter(|(_, symbol)| symbol.binding != Binding::Local).filter_map(|(index, symbol)| {
-            let address = match symbol.definition {
-                Definition::Block(block, offset) if self.graph.blocks[block.index()].role == Role::ThreadLocal => {
-                    let offset = (self.graph.blocks[block.index()].offset + offset) as u32;
-                    ThreadLocal { module: self.places.thread_locals?.module, offset }.to_address()
-                }
-                Definition::Block(block, offset) => self.graph.block_address(block, &self.places).offset(offset),
-                Definition::Absolute(value) => ExecutorAddr::new(value),
-                Definition::External | Definition::Nowhere => return None,
-            };
-            Some((self.graph.symbol_name(index), address))
+            debug_assert_eq!(symbol.definition, self.graph.definition(index));
+            Some((self.graph.symbol_name(index), self.definition_address(index)?))
         })
+    }
+
+    /// The address of a definition, or what it has for one if it is thread-local; `None` for what is elsewhere.
+    pub fn definition_address(&self, symbol: SymbolIndex) -> Option<ExecutorAddr> {
+        match self.graph.symbols.get(symbol.index())?.definition {
+            Definition::Block(block, offset) if self.graph.blocks[block.index()].role == Role::ThreadLocal => {
+                let offset = (self.graph.blocks[block.index()].offset + offset) as u32;
+                Some(ThreadLocal { module: self.places.thread_locals?.module, offset }.to_address())
+            }
+            Definition::Block(block, offset) => Some(self.graph.block_address(block, &self.places).offset(offset)),
+            Definition::Absolute(value) => Some(ExecutorAddr::new(value)),
+            Definition::External | Definition::Nowhere => None,
+        }
     }
 
     /// What has to be looked up.

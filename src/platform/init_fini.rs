@@ -247,8 +247,8 @@ const WANTED: [&str; 6] =
 fn find_externals<const N: usize>(graph: &LinkGraph, names: [&str; N]) -> [Option<SymbolIndex>; N] {
     let mut found = [None; N];
     for index in graph.externals() {
-        let name = graph.symbol_name(index);
-        if let Some(at) = names.iter().position(|wanted| *wanted == name) {
+        let name = graph.name_bytes(index);
+        if let Some(at) = names.iter().position(|wanted| wanted.as_bytes() == name) {
             found[at].get_or_insert(index);
         }
     }

@@ -24,7 +24,7 @@ pub fn list_of(members: &[(&str, &[u8])]) -> List {
     let mut list = List::new();
     for (index, (name, bytes)) in members.iter().enumerate() {
         let symbols = ObjectInterface::scan(name, bytes).map(|interface| interface.symbols).unwrap_or_default();
-        list.extend(symbols.into_iter().map(|symbol| (symbol.name, index)));
+        list.extend(symbols.into_iter().map(|symbol| (symbol.name.to_string(), index)));
     }
     list
 }

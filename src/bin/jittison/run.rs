@@ -225,7 +225,7 @@ fn add_bytes(jit: &Jit, tracker: &ResourceTracker, name: String, bytes: ObjectBu
 
 fn check_entry<'a>(objects: impl Iterator<Item = &'a Object>, entry: &str) -> Result<(), String> {
     let mut symbols = objects.flat_map(|object| &object.interface.symbols);
-    match symbols.find(|symbol| symbol.name == entry) {
+    match symbols.find(|symbol| symbol.name.as_str() == entry) {
         Some(symbol) if symbol.is_callable => Ok(()),
         Some(_) => Err(format!("`{entry}` is not a function")),
         None => Err(format!("no object defines a function `{entry}`: nothing was run; another is named with --entry")),

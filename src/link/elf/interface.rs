@@ -2,9 +2,11 @@
 //!
 //! This is what a materialisation unit promises when an object is added.
 
+use crate::base::Name;
 use crate::error::Error;
 use crate::link::claim::is_private;
 use crate::link::elf::{ElfObject, ElfSymbol, LE, shn, st};
+use crate::link::graph::SymbolIndex;
 use crate::link::initializers;
 use object::read::elf::{SectionHeader as _, Sym as _};
 
@@ -21,7 +23,9 @@ pub struct ObjectInterface {
 #[derive(Debug)]
 pub struct InterfaceSymbol {
     /// The name.
-    pub name: String,
+    pub name: Name,
+    /// Its number in the object's symbol table.
+    pub index: SymbolIndex,
     /// Whether another definition may stand in for it.
     pub is_weak: bool,
     /// Whether other dylibs see it.
@@ -45,39 +49,46 @@ impl ObjectInterface {
     /// When the bytes are not a relocatable object of this machine.
     pub fn scan(name: &str, bytes: &[u8]) -> Result<ObjectInterface, Error> {
         let object = ElfObject::open(name, bytes)?;
-        let mut interface = ObjectInterface::default();
-        for section in object.sections.iter() {
-            let is_alloc = section.sh_flags(LE).0 & 2 != 0;
-            interface.has_initializers |= is_alloc && initializers::classify(object.section_name(section)?).is_some();
+        let mut has_initializers = false;
+        for section in object.sections.iter().filter(|section| section.sh_flags(LE).0 & ALLOC != 0) {
+            has_initializers |= initializers::classify(object.section_name(section)?).is_some();
         }
-        for symbol in object.symbols.iter().skip(1) {
-            let section = symbol.st_shndx(LE).0;
-            if section == shn::UNDEF || symbol.st_bind().0 == st::BIND_LOCAL {
+        let mut defined = Vec::new();
+        for (index, symbol) in object.symbols.enumerate().skip(1) {
+            if symbol.st_shndx(LE).0 == shn::UNDEF || symbol.st_bind().0 == st::BIND_LOCAL {
                 continue;
             }
             let name = object.symbol_name(symbol)?;
-            if is_private(name) {
-                continue;
-            }
             if name.is_empty() {
                 return Err(object.malformed("a global symbol without a name"));
             }
-            let binding = symbol.st_bind().0;
-            let visibility = symbol.st_visibility().0;
-            interface.symbols.push(InterfaceSymbol {
-                name: name.to_string(),
-                is_weak: matches!(binding, st::BIND_WEAK | st::BIND_GNU_UNIQUE) || section == shn::COMMON,
-                is_exported: !matches!(visibility, st::VISIBILITY_HIDDEN | st::VISIBILITY_INTERNAL),
-                is_callable: matches!(symbol.st_type().0, st::TYPE_FUNC | st::TYPE_GNU_IFUNC),
-                is_thread_local: symbol.st_type().0 == st::TYPE_TLS,
-                is_absolute: section == shn::ABS,
-                is_common: section == shn::COMMON,
-                size: symbol.st_size(LE),
-            });
+            if !is_private(name.as_bytes()) {
+                defined.push((name, SymbolIndex(index.0 as u32), symbol));
+            }
         }
-        Ok(interface)
+        // One text for all names.
+        let names = Name::all_of(defined.iter().map(|(name, ..)| *name));
+        let symbols = names.zip(&defined).map(|(name, (_, index, symbol))| interface_symbol(name, *index, symbol));
+        Ok(ObjectInterface { symbols: symbols.collect(), has_initializers })
     }
 }
+
+fn interface_symbol(name: Name, index: SymbolIndex, symbol: &ElfSymbol) -> InterfaceSymbol {
+    let (section, kind) = (symbol.st_shndx(LE).0, symbol.st_type().0);
+    InterfaceSymbol {
+        name,
+        index,
+        is_weak: matches!(symbol.st_bind().0, st::BIND_WEAK | st::BIND_GNU_UNIQUE) || section == shn::COMMON,
+        is_exported: !matches!(symbol.st_visibility().0, st::VISIBILITY_HIDDEN | st::VISIBILITY_INTERNAL),
+        is_callable: matches!(kind, st::TYPE_FUNC | st::TYPE_GNU_IFUNC),
+        is_thread_local: kind == st::TYPE_TLS,
+        is_absolute: section == shn::ABS,
+        is_common: section == shn::COMMON,
+        size: symbol.st_size(LE),
+    }
+}
+
+const ALLOC: u64 = 2;
 
 /// The names that an object needs from elsewhere, in the order of its symbol table. Those that it can do without (weak
 /// undefined) are not among them.

@@ -12,7 +12,7 @@ pub(crate) use read::read_graph;
 
 use object::LittleEndian;
 use object::elf::{FileHeader64, SectionHeader64, Sym64};
-use object::read::elf::{FileHeader, SectionTable, SymbolTable};
+use object::read::elf::{FileHeader, SectionHeader as _, SectionTable, Sym as _, SymbolTable};
 
 use crate::error::{Error, ErrorKind, LinkFault};
 
@@ -27,6 +27,8 @@ pub(crate) struct ElfObject<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) sections: SectionTable<'a, Header>,
     pub(crate) symbols: SymbolTable<'a, Header>,
+    /// All names of symbols, if all of it is text, as it nearly always is: then no name has to be looked at again.
+    names: Option<&'a str>,
 }
 
 impl<'a> ElfObject<'a> {
@@ -56,7 +58,8 @@ impl<'a> ElfObject<'a> {
         let malformed = |error: object::read::Error| fault(LinkFault::Malformed(error.to_string()));
         let sections = header.sections(LE, bytes).map_err(malformed)?;
         let symbols = sections.symbols(LE, bytes, object::elf::SHT_SYMTAB).map_err(malformed)?;
-        Ok(ElfObject { name, bytes, sections, symbols })
+        let names = names(&sections, &symbols, bytes);
+        Ok(ElfObject { name, bytes, sections, symbols, names })
     }
 
     pub(crate) fn fault(&self, fault: LinkFault) -> Error {
@@ -82,6 +85,9 @@ impl<'a> ElfObject<'a> {
     }
 
     pub(crate) fn symbol_name(&self, symbol: &ElfSymbol) -> Result<&'a str, Error> {
+        if let Some(name) = self.names.and_then(|names| name_at(names, symbol.st_name(LE))) {
+            return Ok(name);
+        }
         let name = self.symbols.symbol_name(LE, symbol).map_err(|error| self.malformed(error))?;
         std::str::from_utf8(name).map_err(|_| self.malformed("a symbol's name is not UTF-8"))
     }
@@ -96,6 +102,22 @@ fn what_else(bytes: &[u8]) -> String {
         _ => "",
     };
     format!("{known}it begins with {found:02x?}, not with \\x7fELF")
+}
+
+fn names<'a>(
+    sections: &SectionTable<'a, Header>,
+    symbols: &SymbolTable<'a, Header>,
+    bytes: &'a [u8],
+) -> Option<&'a str> {
+    let (start, size) = sections.section(symbols.string_section()).ok()?.file_range(LE)?;
+    let end = start.checked_add(size)?;
+    std::str::from_utf8(bytes.get(usize::try_from(start).ok()?..usize::try_from(end).ok()?)?).ok()
+}
+
+fn name_at(names: &str, start: u32) -> Option<&str> {
+    let rest = names.get(start as usize..)?;
+    let end = memchr::memchr(0, rest.as_bytes())?;
+    rest.get(..end)
 }
 
 pub(crate) const EM_X86_64: u16 = 62;
