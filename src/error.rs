@@ -334,6 +334,23 @@ pub enum LinkFault {
         /// What to do.
         advice: &'static str,
     },
+    /// The linked bytes are not what the object and the addresses make them: a fault of jittison itself; debug builds only.
+    #[error(
+        "a second opinion differs, which is a fault of jittison itself (section `{section}`, offset {offset:#x}, {kind}): \
+         found {found}, expected {expected}"
+    )]
+    SecondOpinion {
+        /// The section, or what else was looked at.
+        section: String,
+        /// Offset there, in bytes, or a position in it.
+        offset: u64,
+        /// The relocation, by its psABI name, or what else differs.
+        kind: String,
+        /// What is there.
+        found: String,
+        /// What must be.
+        expected: String,
+    },
 }
 
 /// Why code memory cannot be had.

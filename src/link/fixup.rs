@@ -314,11 +314,13 @@ impl<'a> Fixup<'a> {
     /// Where a thread-local variable is.
     fn variable(&self, symbol: SymbolIndex) -> Variable {
         let own = self.places.thread_locals.as_ref();
-        match (self.graph.definition(symbol), own) {
-            (Definition::Block(block, offset), Some(own)) => {
+        match self.graph.definition(symbol) {
+            Definition::Block(block, offset) => {
+                // Its offset is known before its module is: the image, which may hold it, is made first.
                 let offset = self.graph.blocks[block.index()].offset + offset;
-                let at = ThreadLocal { module: own.module, offset: offset as u32 };
-                Variable { at, static_offset: own.static_offset.map(|start| start + offset as i64) }
+                let at = ThreadLocal { module: own.map_or(0, |own| own.module), offset: offset as u32 };
+                let start = own.and_then(|own| own.static_offset);
+                Variable { at, static_offset: start.map(|start| start + offset as i64) }
             }
             _ => {
                 let found = self.found(symbol).copied().unwrap_or_default();
@@ -423,7 +425,7 @@ impl<'a> Fixup<'a> {
     }
 
     /// What was found for an external.
-    fn found(&self, symbol: SymbolIndex) -> Option<&FoundExternal> {
+    pub(super) fn found(&self, symbol: SymbolIndex) -> Option<&FoundExternal> {
         let target = self.targets.get(symbol.index())?;
         self.found.get(target.external.checked_sub(1)? as usize)
     }

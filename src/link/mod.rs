@@ -14,6 +14,7 @@
 //! | *memory is allocated; addresses of definitions are final* | | |
 //! | *externals are looked up* | | |
 //! | fix up | `fixup.rs`, `x86_64.rs` | contents copied, edges applied, branches and GOT loads relaxed by displacement |
+//! | *debug builds: a second opinion* | `second_opinion.rs` | every byte was derived again from the object, by the psABI's formulas |
 //! | collect | `frames.rs`, `initializers.rs` | what the unwinder and the init/fini registry must know |
 //!
 //! `pipeline.rs` calls them in this order and is the story to read first. Objects that lie in archives are found by
@@ -38,6 +39,7 @@ mod initializers;
 mod layout;
 mod pipeline;
 mod prune;
+mod second_opinion;
 mod survey;
 mod tables;
 mod thread_locals;

@@ -19,6 +19,7 @@ use crate::link::indirect;
 use crate::link::initializers::Initializer;
 use crate::link::layout;
 use crate::link::prune;
+use crate::link::second_opinion;
 use crate::link::survey::Survey;
 use crate::link::tables::Tables;
 use crate::link::thread_locals::{self, ThreadLocalPlace, ThreadLocalPlan};
@@ -45,7 +46,7 @@ pub struct PlannedLink {
 
 /// A link whose own addresses are known.
 pub struct PlacedLink {
-    graph: LinkGraph,
+    pub(super) graph: LinkGraph,
     tables: Tables,
     places: Places,
     memory: Box<dyn InFlight>,
@@ -199,6 +200,9 @@ impl PlacedLink {
         let mut image = vec![0; self.thread_locals.map_or(0, |plan| plan.image_size as usize)];
         let fixup = Fixup::new(&self.graph, &self.tables, &self.places, std::iter::empty(), &[]);
         let left = fixup.own_image(&mut image)?;
+        if cfg!(debug_assertions) {
+            second_opinion::check_own_image(&fixup, &image)?;
+        }
         // The C library fills such a block in for all threads when it is loaded: before externals are known.
         if let (Some(edge), true) = (left, self.thread_locals.is_some_and(|plan| plan.is_static)) {
             return Err(self.graph.fault(LinkFault::Unsupported {
@@ -266,13 +270,16 @@ impl PlacedLink {
     pub fn finish_in_passes(
         mut self,
         found: &[FoundExternal],
-        image: Option<&mut [u8]>,
+        mut image: Option<&mut [u8]>,
         pass: impl FnOnce(&mut FixedLink<'_>) -> Result<()>,
     ) -> Result<(LinkedObject, Box<dyn Finalized>)> {
         let externals = self.externals.iter().map(|external| external.symbol);
         let fixup = Fixup::new(&self.graph, &self.tables, &self.places, externals, found);
         // Bytes in place, every edge applied.
-        fixup.apply(&mut *self.memory, image)?;
+        fixup.apply(&mut *self.memory, image.as_deref_mut())?;
+        if cfg!(debug_assertions) {
+            second_opinion::check(&fixup, &mut *self.memory, image.as_deref())?;
+        }
         // Plugins: the last chance to see and change bytes.
         pass(&mut FixedLink { fixup, memory: &mut *self.memory })?;
         // What the unwinder and the registry of initialisers must know.
@@ -321,8 +328,8 @@ impl PlacedLink {
 
 /// A link whose bytes are final, and still writable.
 pub struct FixedLink<'a> {
-    fixup: Fixup<'a>,
-    memory: &'a mut dyn InFlight,
+    pub(super) fixup: Fixup<'a>,
+    pub(super) memory: &'a mut dyn InFlight,
 }
 
 impl FixedLink<'_> {

@@ -19,6 +19,7 @@ mod models;
 mod plugins;
 mod pruning;
 mod refusals;
+mod second_opinion;
 #[path = "../support/mod.rs"]
 mod support;
 mod symbols;
