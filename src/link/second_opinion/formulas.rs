@@ -224,9 +224,7 @@ impl Judge<'_> {
     pub(super) fn symbol_address(&self, symbol: u32) -> u64 {
         match self.definition(symbol) {
             Definition::Absolute(value) => value,
-            Definition::External => {
-                self.fixup.found(SymbolIndex(symbol)).map_or(0, |found| found.address.value())
-            }
+            Definition::External => self.fixup.found(SymbolIndex(symbol)).map_or(0, |found| found.address.value()),
             Definition::Nowhere => 0,
             Definition::Block(id, offset) => {
                 let block = &self.fixup.graph.blocks[id.index()];
