@@ -64,17 +64,23 @@ impl<'a> Fixup<'a> {
     }
 
     /// Writes everything into `memory`.
-    pub(crate) fn apply(&self, memory: &mut dyn InFlight, image: Option<&mut [u8]>) -> Result<(), Error> {
+    pub(crate) fn apply(
+        &self,
+        memory: &mut dyn InFlight,
+        order: &[BlockId],
+        image: Option<&mut [u8]>,
+    ) -> Result<(), Error> {
         // Held apart from the graph's own handle, so that asking a holder for its bytes is done once per link.
         let object = self.graph.bytes.clone();
         let object: &[u8] = &object;
         for pool in Pool::ALL {
             let segment = memory.working(pool);
             let mut written = 0;
-            let mut blocks: Vec<(BlockId, &Block)> =
-                self.graph.blocks().filter(|(_, block)| block.pool == pool && is_in_segment(block)).collect();
-            blocks.sort_by_key(|(_, block)| block.offset);
-            for (id, block) in blocks {
+            for id in order.iter().copied() {
+                let block = &self.graph.blocks[id.index()];
+                if block.pool != pool || !is_in_segment(block) {
+                    continue;
+                }
                 let Some(content) = self.graph.content_in(object, block) else { continue };
                 let (start, end) = (block.offset as usize, block.offset as usize + content.len());
                 // Gaps hold whatever was there before; code gets traps, so that nothing runs into it.

@@ -14,8 +14,8 @@ use crate::link::thread_locals;
 use crate::link::x86_64::EdgeKind;
 use crate::memory::{ApartRequest, SegmentPlan, SegmentRequest};
 
-/// Gives every block its offset; what to ask of memory.
-pub(crate) fn assign(graph: &mut LinkGraph) -> Result<SegmentPlan, Error> {
+/// Gives every block its offset; what to ask of memory, and the order in which blocks with bytes stand in each segment.
+pub(crate) fn assign(graph: &mut LinkGraph) -> Result<(SegmentPlan, Vec<BlockId>), Error> {
     let mut plan = SegmentPlan { apart: set_apart(graph), ..SegmentPlan::default() };
     let order = order(graph);
     for is_zero in [false, true] {
@@ -46,7 +46,7 @@ pub(crate) fn assign(graph: &mut LinkGraph) -> Result<SegmentPlan, Error> {
     if plan.segment(Pool::Code).size == 0 {
         plan.frame_count = 0;
     }
-    Ok(plan)
+    Ok((plan, order))
 }
 
 /// The object's order, but for those that must follow another.

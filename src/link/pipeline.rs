@@ -40,6 +40,8 @@ pub struct PlannedLink {
     graph: LinkGraph,
     tables: Tables,
     plan: SegmentPlan,
+    /// All blocks, as they stand in their segments.
+    order: Vec<BlockId>,
     externals: Vec<External>,
     thread_locals: Option<ThreadLocalPlan>,
 }
@@ -50,6 +52,7 @@ pub struct PlacedLink {
     tables: Tables,
     places: Places,
     memory: Box<dyn InFlight>,
+    order: Vec<BlockId>,
     externals: Vec<External>,
     thread_locals: Option<ThreadLocalPlan>,
 }
@@ -124,9 +127,9 @@ impl PlannedLink {
         let tables = Tables::build(&mut graph, &survey);
         // Offsets, and what to ask of memory and of the C library.
         let thread_locals = thread_locals::assign(&mut graph)?;
-        let plan = layout::assign(&mut graph)?;
+        let (plan, order) = layout::assign(&mut graph)?;
         let externals = externals(&graph, &survey);
-        Ok(PlannedLink { graph, tables, plan, externals, thread_locals })
+        Ok(PlannedLink { graph, tables, plan, order, externals, thread_locals })
     }
 
     /// The same link, as one of those that belong together: see [`SegmentPlan::group`].
@@ -169,8 +172,8 @@ impl PlannedLink {
         let segments = Pool::ALL.map(|pool| memory.address(pool));
         let apart = places_apart(&self.plan, &mut *memory)?;
         let places = Places { segments, apart, thread_locals: None };
-        let PlannedLink { graph, tables, externals, thread_locals, .. } = self;
-        Ok(PlacedLink { graph, tables, places, memory, externals, thread_locals })
+        let PlannedLink { graph, tables, order, externals, thread_locals, .. } = self;
+        Ok(PlacedLink { graph, tables, places, memory, order, externals, thread_locals })
     }
 }
 
@@ -276,7 +279,7 @@ impl PlacedLink {
         let externals = self.externals.iter().map(|external| external.symbol);
         let fixup = Fixup::new(&self.graph, &self.tables, &self.places, externals, found);
         // Bytes in place, every edge applied.
-        fixup.apply(&mut *self.memory, image.as_deref_mut())?;
+        fixup.apply(&mut *self.memory, &self.order, image.as_deref_mut())?;
         if cfg!(debug_assertions) {
             second_opinion::check(&fixup, &mut *self.memory, image.as_deref())?;
         }

@@ -4,7 +4,7 @@
 //! not makes the symbols wait in the waiting graph. Symbols that wait for nothing, and that nobody waits for, never
 //! touch that graph.
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use crate::base::Name;
 use crate::error::{ErrorKind, Result};
@@ -34,7 +34,7 @@ impl MaterializationResponsibility {
     pub fn notify_emitted(mut self, dependencies: Vec<SymbolRef>) -> Result<()> {
         let own = self.take_owed();
         let mut completions = Vec::new();
-        let outcome = self.emit(own.clone(), dependencies, &mut completions);
+        let outcome = self.emit(&own, dependencies, &mut completions);
         lookup::complete(completions);
         if let Err(error) = &outcome {
             self.fail_symbols(own, error);
@@ -79,25 +79,24 @@ impl MaterializationResponsibility {
         let free = own.iter().filter(|symbol| ungrouped.contains_key(&symbol.name)).cloned().collect();
         emitted.push((free, Vec::new()));
         for (members, dependencies) in emitted.into_iter().filter(|(members, _)| !members.is_empty()) {
-            self.emit(members, dependencies, completions)?;
+            self.emit(&members, dependencies, completions)?;
         }
         Ok(())
     }
 
     fn emit(
         &self,
-        own: Vec<SymbolRef>,
+        own: &[SymbolRef],
         dependencies: Vec<SymbolRef>,
         completions: &mut Vec<lookup::Completion>,
     ) -> Result<()> {
-        self.check_resolved(&own)?;
-        let own_nodes: FxHashSet<_> = own.iter().map(SymbolRef::order).collect();
-        let dependencies = waiting::distinct(dependencies, &own_nodes);
-        let all_ready = self.pin_dependencies(&own, &dependencies)?;
-        if all_ready && self.ready_at_once(&own, completions)? {
+        self.check_resolved(own)?;
+        let dependencies = waiting::distinct(dependencies, own);
+        let all_ready = self.pin_dependencies(own, &dependencies)?;
+        if all_ready && self.ready_at_once(own, completions)? {
             return Ok(());
         }
-        self.session().waiting.lock().emit(&self.core.current(), own, &dependencies, completions)
+        self.session().waiting.lock().emit(&self.core.current(), own.to_vec(), &dependencies, completions)
     }
 
     /// Code without an address cannot be used, so it cannot become ready.

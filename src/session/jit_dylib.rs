@@ -139,21 +139,32 @@ impl JitDylib {
 
     /// The dylibs that are searched after this one; removed ones are not among them.
     pub fn link_order(&self) -> Vec<(JitDylib, Visibility)> {
-        let order = self.inner.state.lock().link_order.clone();
-        // Upgraded and asked outside the lock: two dylibs' locks are never held together.
+        let mut order = Vec::new();
+        self.append_link_order(&mut order, |_| true);
         order
-            .into_iter()
-            .filter_map(|(dylib, visibility)| Some((dylib.upgrade()?, visibility)))
-            .filter(|(dylib, _)| dylib.state.lock().open)
-            .map(|(dylib, visibility)| (JitDylib::from_inner(dylib), visibility))
-            .collect()
     }
 
     /// This dylib, hidden symbols included, then its link order: what a link into it searches.
     pub fn search_order(&self) -> Vec<(JitDylib, Visibility)> {
-        let mut order = vec![(self.clone(), Visibility::All)];
-        order.extend(self.link_order().into_iter().filter(|(dylib, _)| dylib != self));
+        let mut order = Vec::with_capacity(FEW_DYLIBS);
+        order.push((self.clone(), Visibility::All));
+        self.append_link_order(&mut order, |other| !Arc::ptr_eq(other, &self.inner));
         order
+    }
+
+    fn append_link_order(&self, order: &mut Vec<(JitDylib, Visibility)>, is_wanted: impl Fn(&Arc<DylibInner>) -> bool) {
+        let own = order.len();
+        {
+            let state = self.inner.state.lock();
+            let known = state.link_order.iter().filter_map(|(dylib, visibility)| Some((dylib.upgrade()?, *visibility)));
+            order.extend(known.map(|(dylib, visibility)| (JitDylib::from_inner(dylib), visibility)));
+        }
+        // Asked outside the lock: two dylibs' locks are never held together. Nor is one dropped under it.
+        let mut position = 0;
+        order.retain(|(dylib, _)| {
+            position += 1;
+            position <= own || is_wanted(&dylib.inner) && dylib.inner.state.lock().open
+        });
     }
 
     /// Changes the link order by `edit`, at once.
@@ -487,3 +498,6 @@ impl DylibState {
         self.table.remove_tracker(core.id)
     }
 }
+
+/// So many dylibs most searches go through.
+const FEW_DYLIBS: usize = 4;

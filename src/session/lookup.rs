@@ -240,7 +240,7 @@ pub(crate) fn finish(
 
 /// The answer of a lookup that has nothing to wait for: a few names, each far enough along. Asks no generator and makes
 /// no query; `None` sends the caller the long way round.
-fn found_now(
+pub(crate) fn found_now(
     order: &[(JitDylib, Visibility)],
     requests: &[SymbolRequest<'_>],
     required: RequiredState,
@@ -300,7 +300,7 @@ fn state_of(required: RequiredState) -> SymbolState {
 }
 
 /// Up to so many names are worth a look before the real lookup.
-const FEW: usize = 4;
+const FEW: usize = 32;
 
 /// Looks `requests` up and waits, running what that sets off meanwhile.
 pub(crate) fn wait(

@@ -196,6 +196,10 @@ impl MaterializationResponsibility {
         required: RequiredState,
         on_complete: impl FnOnce(Self, Result<LookupResults>) + Send + 'static,
     ) {
+        // What is there already needs no query.
+        if let Some(found) = lookup::found_now(order, requests, required) {
+            return on_complete(self, Ok(found));
+        }
         let (dylib, unit_name) = (self.core.dylib.clone(), self.unit_name.clone());
         let on_complete = Box::new(move |outcome| on_complete(self, outcome));
         lookup::start(&dylib.session, order, requests, required, Some(&unit_name), on_complete);

@@ -242,12 +242,20 @@ pub(crate) fn removed(dependency: &SymbolRef, own: &[SymbolRef]) -> crate::error
 }
 
 /// Sorts by identity, drops repetitions and everything that is among `own`.
-pub(crate) fn distinct(mut dependencies: Vec<SymbolRef>, own: &FxHashSet<Node>) -> Vec<SymbolRef> {
-    dependencies.sort_by_key(SymbolRef::order);
+pub(crate) fn distinct(mut dependencies: Vec<SymbolRef>, own: &[SymbolRef]) -> Vec<SymbolRef> {
+    dependencies.sort_unstable_by_key(SymbolRef::order);
     dependencies.dedup_by_key(|symbol| symbol.order());
-    dependencies.retain(|symbol| !own.contains(&symbol.order()));
+    if own.len() <= FEW {
+        dependencies.retain(|symbol| own.iter().all(|own| own.order() != symbol.order()));
+    } else {
+        let own: FxHashSet<Node> = own.iter().map(SymbolRef::order).collect();
+        dependencies.retain(|symbol| !own.contains(&symbol.order()));
+    }
     dependencies
 }
+
+/// Looking at so many one by one is no slower than a table.
+const FEW: usize = 16;
 
 #[cfg(all(test, not(loom)))]
 mod tests;
