@@ -1,6 +1,6 @@
 //! Static libraries: which members of archives are linked, by the system linker's rules, and from what kinds of archives.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Arc, Barrier};
 use std::thread;
@@ -579,30 +579,5 @@ fn an_archive_without_members_defines_nothing() {
         assert!(archive.member_offsets().unwrap().is_empty());
         jit.static_libraries(jit.main_dylib()).unwrap().add(vec![archive]).unwrap();
         assert!(jit.address_of(jit.main_dylib(), "test").is_err());
-    }
-}
-
-/// How long it takes to open what Clang is made of, and to find what `clang -cc1` needs:
-/// `cargo test --release --test linking -- --ignored --nocapture what_clang`.
-#[test]
-#[ignore = "needs llvm-19-dev and libclang-19-dev, and says something in a release build only"]
-fn what_clang_is_made_of_is_found_in_no_time() {
-    let folder = Path::new("/usr/lib/llvm-19/lib");
-    let Ok(files) = std::fs::read_dir(folder) else { return println!("skipped: needs {}", folder.display()) };
-    let mut paths: Vec<_> = files.map(|file| file.unwrap().path()).collect();
-    paths.retain(|path| path.extension().is_some_and(|extension| extension == "a"));
-    paths.sort();
-    for _ in 0..5 {
-        let jit = new_jit();
-        let start = std::time::Instant::now();
-        jit.link_static_libraries(jit.main_dylib(), &paths).unwrap();
-        let opened = start.elapsed();
-        let libraries = jit.static_libraries(jit.main_dylib()).unwrap();
-        let order = [(jit.main_dylib().clone(), Visibility::All)];
-        let roots = ["_ZN5clang25ExecuteCompilerInvocationEPNS_16CompilerInstanceE", "LLVMInitializeX86AsmParser"];
-        let start = std::time::Instant::now();
-        jit.session().lookup_flags(&order, &roots.map(SymbolRequest::required)).unwrap();
-        let symbols = jit.main_dylib().symbol_count();
-        println!("{libraries:?}: opened in {opened:?}; {symbols} symbols of needed members in {:?}", start.elapsed());
     }
 }
