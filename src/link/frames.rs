@@ -3,7 +3,7 @@
 //! The section itself stays where it was linked; the unwinder reads it there. Only `(function, FDE)` pairs are taken
 //! out, for the frame table. FDEs of dropped functions describe no address of this object and are left out by memory.
 
-use gimli::{BaseAddresses, CieOrFde, EhFrame, LittleEndian, UnwindSection};
+use gimli::{BaseAddresses, CieOrFde, CommonInformationEntry, EhFrame, EhFrameOffset, LittleEndian, UnwindSection};
 
 use crate::base::ExecutorAddr;
 use crate::memory::Frame;
@@ -31,9 +31,19 @@ fn find_in_stretch(stretch: &[u8], address: ExecutorAddr, frames: &mut Vec<Frame
     let bases = BaseAddresses::default().set_eh_frame(address.value());
     let eh_frame = EhFrame::new(stretch, LittleEndian);
     let mut entries = eh_frame.entries(&bases);
+    // Most sections have one CIE, which every FDE asks for.
+    let mut last = None;
     while let Some(entry) = entries.next().map_err(|error| error.to_string())? {
         let CieOrFde::Fde(partial) = entry else { continue };
-        let fde = partial.parse(EhFrame::cie_from_offset).map_err(|error| error.to_string())?;
+        let fde = partial.parse(|section, bases, offset: EhFrameOffset<usize>| match &last {
+            Some((known, cie)) if *known == offset => Ok(CommonInformationEntry::clone(cie)),
+            _ => {
+                let cie = section.cie_from_offset(bases, offset)?;
+                last = Some((offset, cie.clone()));
+                Ok(cie)
+            }
+        });
+        let fde = fde.map_err(|error| error.to_string())?;
         if fde.len() > 0 {
             let start = ExecutorAddr::new(fde.initial_address());
             frames.push(Frame { start, fde: address.offset(fde.offset() as u64) });

@@ -10,7 +10,7 @@ use crate::session::jit_dylib::DylibState;
 use crate::session::resource_tracker::TrackerCore;
 use crate::session::responsibility::MaterializationResponsibility;
 use crate::session::symbol::{SymbolFlags, SymbolId, SymbolState};
-use crate::session::symbol_table::{NewSymbol, Symbol, SymbolTable, UnitId, UnitRecord};
+use crate::session::symbol_table::{NewSymbol, Probe, Symbol, SymbolTable, UnitId, UnitRecord};
 use crate::sync::Arc;
 
 /// A lazy definition of some symbols (ORC: `MaterializationUnit`).
@@ -38,30 +38,32 @@ pub trait MaterializationUnit: Send {
 
 /// Adds a unit's symbols to its tracker's dylib.
 pub(crate) fn define(core: &Arc<TrackerCore>, unit: Box<dyn MaterializationUnit>) -> Result<()> {
-    let symbols = unit.symbols().to_vec();
-    let sizes: Vec<u64> = (0..symbols.len()).map(|index| unit.size_bytes(index)).collect();
-    let definitions =
-        || symbols.iter().zip(&sizes).map(|((name, flags), size)| Definition { name, flags: *flags, size: *size });
     let unit_name: Arc<str> = Arc::from(unit.name());
     let mut displaced = Displaced::default();
     {
+        // Asked before anything is locked: the unit is the embedder's.
+        let symbols = unit.symbols();
+        let sizes: Vec<u64> = (0..symbols.len()).map(|index| unit.size_bytes(index)).collect();
+        let definitions =
+            || symbols.iter().zip(&sizes).map(|((name, flags), size)| Definition { name, flags: *flags, size: *size });
         let mut state = core.dylib.state.lock();
         state.check_live(core)?;
         check_definable(&state, core, definitions(), &unit_name)?;
-        let id = state.table.add_unit(unit);
+        let id = state.table.reserve_unit(symbols.len());
         for new in definitions() {
-            let name = new.name;
+            let (name, probe) = (new.name, state.table.probe(new.name));
             // A name that one unit promises twice is one symbol.
-            let existing = state.table.find(name).and_then(|existing| state.table.symbol(existing));
+            let existing = probe.found.and_then(|existing| state.table.symbol(existing));
             if existing.is_some_and(|existing| existing.unit() == Some(id)) {
                 continue;
             }
-            if place(&mut state, core, new, Some(id), Start::Lazy, &unit_name, &mut displaced).is_none()
+            if place(&mut state, core, new, probe, Some(id), Start::Lazy, &unit_name, &mut displaced).is_none()
                 && let Some(record) = state.table.unit_mut(id)
             {
                 record.discarded.push(name.clone());
             }
         }
+        state.table.supply(id, unit);
         displaced.units.extend(state.table.drop_unit_if_empty(id));
     }
     drop(displaced);
@@ -80,7 +82,8 @@ pub(crate) fn define_absolute(core: &Arc<TrackerCore>, symbols: Vec<(Name, Execu
         for (name, address, flags) in &symbols {
             let flags = *flags | SymbolFlags::ABSOLUTE;
             let new = Definition { name, flags, size: 0 };
-            place(&mut state, core, new, None, Start::Ready(*address), &place_name, &mut displaced);
+            let probe = state.table.probe(name);
+            place(&mut state, core, new, probe, None, Start::Ready(*address), &place_name, &mut displaced);
         }
     }
     drop(displaced);
@@ -173,17 +176,18 @@ pub(crate) fn check_definable<'a>(
     Ok(())
 }
 
-/// Defines one name; `None` when an existing definition counts.
+/// Defines one name, which `probe` has just looked for; `None` when an existing definition counts.
 pub(crate) fn place(
     state: &mut DylibState,
     core: &TrackerCore,
     new: Definition<'_>,
+    probe: Probe,
     unit: Option<UnitId>,
     start: Start,
     place: &Arc<str>,
     displaced: &mut Displaced,
 ) -> Option<SymbolId> {
-    if let Some(existing) = state.table.find(new.name) {
+    if let Some(existing) = probe.found {
         // Every name was judged before the first was placed; what cannot give way now was defined by this very call: a
         // name given twice is one symbol.
         if Contest::judge(&state.table, state.table.symbol(existing)?, &new) != Contest::Replace {
@@ -203,14 +207,17 @@ pub(crate) fn place(
         Start::Materializing => (SymbolState::Materializing, ExecutorAddr::NULL),
         Start::Ready(address) => (SymbolState::Ready, address),
     };
-    Some(state.table.insert(NewSymbol {
-        name: name.clone(),
-        flags,
-        size,
-        owner: core.id,
-        unit,
-        state: symbol_state,
-        address,
-        place: place.clone(),
-    }))
+    Some(state.table.insert(
+        probe,
+        NewSymbol {
+            name: name.clone(),
+            flags,
+            size,
+            owner: core.id,
+            unit,
+            state: symbol_state,
+            address,
+            place: place.clone(),
+        },
+    ))
 }

@@ -43,7 +43,8 @@ pub struct OwedSymbol {
 impl MaterializationResponsibility {
     /// Takes a lazy unit out of the table; the task makes it real. Called under the dylib's lock.
     pub(crate) fn begin(state: &mut DylibState, unit: UnitId) -> Option<Task> {
-        let UnitRecord { mut unit, symbols, discarded } = state.table.take_unit(unit)?;
+        let UnitRecord { unit, symbols, discarded } = state.table.take_unit(unit)?;
+        let mut unit = unit?;
         let core = state.table.owner(state.table.symbol(*symbols.first()?)?)?.clone();
         let mut unit_name = None;
         let owed = symbols
@@ -228,7 +229,8 @@ impl MaterializationResponsibility {
             check_definable(&state, &core, symbols.iter().map(Definition::of), &self.unit_name)?;
             let mut claim = |symbol: &(Name, SymbolFlags)| {
                 let (new, unit) = (Definition::of(symbol), &self.unit_name);
-                let id = place(&mut state, &core, new, None, Start::Materializing, unit, &mut displaced)?;
+                let probe = state.table.probe(new.name);
+                let id = place(&mut state, &core, new, probe, None, Start::Materializing, unit, &mut displaced)?;
                 Some(OwedSymbol { name: symbol.0.clone(), flags: symbol.1, id })
             };
             symbols.iter().map(&mut claim).collect::<Vec<_>>()

@@ -114,6 +114,13 @@ impl Symbol {
     }
 }
 
+/// What a search for a name came to.
+#[derive(Clone, Copy)]
+pub(crate) struct Probe {
+    hash: u64,
+    pub(crate) found: Option<SymbolId>,
+}
+
 /// What `insert` is told of a symbol.
 pub(crate) struct NewSymbol {
     pub(crate) name: Name,
@@ -128,7 +135,8 @@ pub(crate) struct NewSymbol {
 
 /// A lazy unit and what is left of its symbols.
 pub(crate) struct UnitRecord {
-    pub(crate) unit: Box<dyn MaterializationUnit>,
+    /// `None` only while its symbols are put into the table.
+    pub(crate) unit: Option<Box<dyn MaterializationUnit>>,
     pub(crate) symbols: Vec<SymbolId>,
     /// Names that other definitions took; told to the unit before it materialises, outside the lock.
     pub(crate) discarded: Vec<Name>,
@@ -165,8 +173,15 @@ impl SymbolTable {
     }
 
     pub(crate) fn find(&self, name: &str) -> Option<SymbolId> {
+        self.probe(name).found
+    }
+
+    /// Looks for a name that may be inserted next.
+    pub(crate) fn probe(&self, name: &str) -> Probe {
+        let hash = hash(name);
         let is_named = |slot: &SlotNumber<SymbolId>| text(&self.origins, &self.symbols[*slot]) == name;
-        self.symbols.key_at(*self.names.find(hash(name), is_named)?)
+        let found = self.names.find(hash, is_named).and_then(|slot| self.symbols.key_at(*slot));
+        Probe { hash, found }
     }
 
     pub(crate) fn name(&self, symbol: &Symbol) -> NameRef<'_> {
@@ -257,8 +272,15 @@ impl SymbolTable {
         self.trackers.remove(id)
     }
 
-    pub(crate) fn add_unit(&mut self, unit: Box<dyn MaterializationUnit>) -> UnitId {
-        self.units.insert(UnitRecord { unit, symbols: Vec::new(), discarded: Vec::new() })
+    /// A record for a unit that is given to [`supply`](Self::supply) next: its names may be read meanwhile.
+    pub(crate) fn reserve_unit(&mut self, symbol_count: usize) -> UnitId {
+        let record = UnitRecord { unit: None, symbols: Vec::with_capacity(symbol_count), discarded: Vec::new() };
+        self.units.insert(record)
+    }
+
+    /// Puts the unit into its record.
+    pub(crate) fn supply(&mut self, id: UnitId, unit: Box<dyn MaterializationUnit>) {
+        self.units[id].unit = Some(unit);
     }
 
     pub(crate) fn unit_mut(&mut self, id: UnitId) -> Option<&mut UnitRecord> {
@@ -287,7 +309,8 @@ impl SymbolTable {
         if symbols.is_empty() {
             return None;
         }
-        let id = self.add_unit(unit);
+        let id = self.reserve_unit(0);
+        self.supply(id, unit);
         for symbol in &symbols {
             if let Some(symbol) = self.symbols.get_mut(*symbol) {
                 symbol.make_lazy(id);
@@ -311,10 +334,10 @@ impl SymbolTable {
         if empty { self.units.remove(id) } else { None }
     }
 
-    /// Adds a symbol whose name is free. The owner must have a record.
-    pub(crate) fn insert(&mut self, new: NewSymbol) -> SymbolId {
+    /// Adds a symbol whose name is free, as `probe` has seen. The owner must have a record.
+    pub(crate) fn insert(&mut self, probe: Probe, new: NewSymbol) -> SymbolId {
         let NewSymbol { name, flags, size, owner, unit, state, address, place } = new;
-        debug_assert!(self.find(&name).is_none());
+        debug_assert!(self.find(&name).is_none() && probe.hash == hash(&name));
         debug_assert_eq!(unit.is_some(), state == SymbolState::NeverSearched);
         let NameRef { text: shared, start, end } = name.borrowed();
         let mut symbol = Symbol {
@@ -337,7 +360,7 @@ impl SymbolTable {
         let id = self.symbols.insert(symbol);
         let slot = SlotNumber::of(id);
         let hash_again = |slot: &SlotNumber<SymbolId>| hash(text(&self.origins, &self.symbols[*slot]));
-        self.names.insert_unique(hash(&name), slot, hash_again);
+        self.names.insert_unique(probe.hash, slot, hash_again);
         if let Some(extra) = if is_large { self.extra_mut(id) } else { None } {
             extra.size = size;
         }
