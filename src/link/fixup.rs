@@ -347,7 +347,8 @@ impl<'a> Fixup<'a> {
 
     fn not_static(&self, id: BlockId, edge: &Edge) -> Error {
         let what = format!(
-            "{} to a variable without a place at a fixed distance from the thread pointer: the C library has no room left              for it there; compile with -fPIC and without -ftls-model",
+            "{} to a variable without a place at a fixed distance from the thread pointer: the C library has no room left \
+             for it there; compile with -fPIC and without -ftls-model",
             edge.kind.name()
         );
         self.refuse(id, edge, what)

@@ -28,6 +28,9 @@ pub(crate) struct Windows {
     more: Mutex<Vec<(Placement, OpenWindow)>>,
     /// Whether `more` holds any: asked without its lock.
     has_more: AtomicBool,
+    /// What belongs together, and has something that must lie below 2 GiB.
+    low_groups: Mutex<Vec<u64>>,
+    has_low: AtomicBool,
     /// With pooling switched off: those that are still there.
     single: Mutex<Vec<Weak<Window>>>,
 }
@@ -67,6 +70,8 @@ impl Windows {
             first,
             more: Mutex::ranked(Rank::Windows, Vec::new()),
             has_more: AtomicBool::new(false),
+            low_groups: Mutex::new(Vec::new()),
+            has_low: AtomicBool::new(false),
             single: Mutex::new(Vec::new()),
         })
     }
@@ -83,7 +88,7 @@ impl Windows {
         if !self.options.is_pooled {
             return self.allocate_alone(plan);
         }
-        if plan.low && self.options.placement != Placement::Low2GiB {
+        if self.options.placement != Placement::Low2GiB && self.is_low(plan) {
             return self.allocate_in_another(plan, Placement::Low2GiB);
         }
         // What belongs together stays together.
@@ -99,6 +104,20 @@ impl Windows {
             }
             done => done,
         }
+    }
+
+    /// Whether a plan has to lie below 2 GiB: because it says so, or because something that it belongs together with did,
+    /// which may name it in 32 bits.
+    fn is_low(&self, plan: &SegmentPlan) -> bool {
+        if !plan.low && !self.has_low.load(Ordering::Relaxed) {
+            return false;
+        }
+        let mut groups = self.low_groups.lock();
+        if plan.low && plan.group != 0 && !groups.contains(&plan.group) {
+            groups.push(plan.group);
+            self.has_low.store(true, Ordering::Relaxed);
+        }
+        plan.low || groups.contains(&plan.group)
     }
 
     fn allocate_beside_its_kind(&self, plan: &SegmentPlan) -> Option<Result<Claim>> {
@@ -117,7 +136,12 @@ impl Windows {
                 done => return done,
             }
         }
-        let window = OpenWindow::new(map(&*self.mapper, &self.options, placement, &self.budget)?);
+        let mut options = self.options;
+        if placement != self.options.placement {
+            // There is little room below 2 GiB, for every session of the process.
+            options.window_size = smallest_for(plan).max(LOW_WINDOW).min(options.window_size);
+        }
+        let window = OpenWindow::new(map(&*self.mapper, &options, placement, &self.budget)?);
         // What fits into no window at all leaves none behind.
         let claim = window.allocate(plan)?;
         more.push((placement, window));
@@ -127,13 +151,7 @@ impl Windows {
 
     /// A window of its own, no larger than need be.
     fn allocate_alone(&self, plan: &SegmentPlan) -> Result<Claim> {
-        let fits = |size: &u64| {
-            let layout = WindowLayout::divide(*size);
-            layout
-                .is_some_and(|layout| Pool::ALL.iter().all(|pool| plan.segment(*pool).size <= layout.pool(*pool).size))
-        };
-        let sizes = std::iter::successors(Some(SMALLEST_WINDOW), |size| Some((size * 2).min(MAX_WINDOW)));
-        let window_size = sizes.take(SIZES).find(fits).unwrap_or(MAX_WINDOW);
+        let window_size = smallest_for(plan);
         let placement = if plan.low { Placement::Low2GiB } else { self.options.placement };
         let options = SlabPoolOptions { window_size, shards: 1, returns_memory: false, ..self.options };
         let window = OpenWindow::new(map(&*self.mapper, &options, placement, &self.budget)?);
@@ -196,6 +214,9 @@ impl Windows {
             empty
         };
         drop(empty);
+        // Groups that have nothing left anywhere are nobody's.
+        let windows = self.all();
+        self.low_groups.lock().retain(|group| windows.iter().any(|window| window.houses(*group)));
         released
     }
 }
@@ -218,6 +239,16 @@ fn map(
     }
 }
 
+/// Bytes of the smallest window that a plan fits into; of the largest that there is, if it fits into none.
+fn smallest_for(plan: &SegmentPlan) -> u64 {
+    let fits = |size: &u64| {
+        let layout = WindowLayout::divide(*size);
+        layout.is_some_and(|layout| Pool::ALL.iter().all(|pool| plan.segment(*pool).size <= layout.pool(*pool).size))
+    };
+    let sizes = std::iter::successors(Some(SMALLEST_WINDOW), |size| Some((size * 2).min(MAX_WINDOW)));
+    sizes.take(SIZES).find(fits).unwrap_or(MAX_WINDOW)
+}
+
 fn is_exhausted(error: &crate::error::Error) -> bool {
     matches!(error.kind(), ErrorKind::Memory(MemoryFault::PoolExhausted { .. }))
 }
@@ -228,6 +259,9 @@ fn bad_window(size: u64) -> MemoryFault {
 
 /// The smallest window that is any use.
 const SMALLEST_WINDOW: u64 = 32 << 20;
+
+/// Windows that objects need below 2 GiB, where their session did not ask to be.
+const LOW_WINDOW: u64 = 64 << 20;
 
 /// From the smallest window to the largest, doubling.
 const SIZES: usize = 7;

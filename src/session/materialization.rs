@@ -57,7 +57,7 @@ pub(crate) fn define(core: &Arc<TrackerCore>, unit: Box<dyn MaterializationUnit>
             if existing.is_some_and(|existing| existing.unit() == Some(id)) {
                 continue;
             }
-            if place(&mut state, core, new, probe, Some(id), Start::Lazy, &unit_name, &mut displaced).is_none()
+            if place(&mut state, core, new, probe, Start::Lazy(id), &unit_name, &mut displaced).is_none()
                 && let Some(record) = state.table.unit_mut(id)
             {
                 record.discarded.push(name.clone());
@@ -83,7 +83,7 @@ pub(crate) fn define_absolute(core: &Arc<TrackerCore>, symbols: Vec<(Name, Execu
             let flags = *flags | SymbolFlags::ABSOLUTE;
             let new = Definition { name, flags, size: 0 };
             let probe = state.table.probe(name);
-            place(&mut state, core, new, probe, None, Start::Ready(*address), &place_name, &mut displaced);
+            place(&mut state, core, new, probe, Start::Ready(*address), &place_name, &mut displaced);
         }
     }
     drop(displaced);
@@ -97,7 +97,8 @@ pub(crate) struct Displaced {
 }
 
 pub(crate) enum Start {
-    Lazy,
+    /// When somebody looks for it, by this unit.
+    Lazy(UnitId),
     Materializing,
     Ready(ExecutorAddr),
 }
@@ -182,7 +183,6 @@ pub(crate) fn place(
     core: &TrackerCore,
     new: Definition<'_>,
     probe: Probe,
-    unit: Option<UnitId>,
     start: Start,
     place: &Arc<str>,
     displaced: &mut Displaced,
@@ -202,10 +202,10 @@ pub(crate) fn place(
         }
     }
     let Definition { name, flags, size } = new;
-    let (symbol_state, address) = match start {
-        Start::Lazy => (SymbolState::NeverSearched, ExecutorAddr::NULL),
-        Start::Materializing => (SymbolState::Materializing, ExecutorAddr::NULL),
-        Start::Ready(address) => (SymbolState::Ready, address),
+    let (symbol_state, unit, address) = match start {
+        Start::Lazy(unit) => (SymbolState::NeverSearched, Some(unit), ExecutorAddr::NULL),
+        Start::Materializing => (SymbolState::Materializing, None, ExecutorAddr::NULL),
+        Start::Ready(address) => (SymbolState::Ready, None, address),
     };
     Some(state.table.insert(
         probe,

@@ -230,7 +230,7 @@ impl MaterializationResponsibility {
             let mut claim = |symbol: &(Name, SymbolFlags)| {
                 let (new, unit) = (Definition::of(symbol), &self.unit_name);
                 let probe = state.table.probe(new.name);
-                let id = place(&mut state, &core, new, probe, None, Start::Materializing, unit, &mut displaced)?;
+                let id = place(&mut state, &core, new, probe, Start::Materializing, unit, &mut displaced)?;
                 Some(OwedSymbol { name: symbol.0.clone(), flags: symbol.1, id })
             };
             symbols.iter().map(&mut claim).collect::<Vec<_>>()
