@@ -45,7 +45,7 @@ impl ThreadLocalModule {
     /// # Errors
     /// In the loader's own words.
     pub fn load(image: &[u8], size: u64, align: u64, place: StaticPlace) -> Result<ThreadLocalModule, Error> {
-        let load = |is_static| {
+        let load = |is_static| -> Result<ThreadLocalModule, String> {
             let file = ThreadLocalImage { image, size, align, variable: None, is_static };
             let library = load(&file.bytes())?;
             let words = Words::of(&library)?;
@@ -59,7 +59,7 @@ impl ThreadLocalModule {
         };
         let loaded = match place {
             StaticPlace::Required => load(true),
-            StaticPlace::Wanted => load(true).or_else(|_: String| load(false)),
+            StaticPlace::Wanted => load(true).or_else(|_| load(false)),
             StaticPlace::NotNeeded => load(false),
         };
         loaded.map_err(|problem| refused(size, &problem))

@@ -19,11 +19,11 @@ impl ThreadLocals {
     pub(super) fn place(placed: &mut PlacedLink) -> Result<Option<Box<ThreadLocals>>> {
         let Some(plan) = placed.thread_local_plan().copied() else { return Ok(None) };
         let (image, is_whole) = placed.thread_local_image()?;
-        let place = match (plan.is_static, is_whole) {
+        // There is little room beside the thread pointers, and the C library does not use all of it again.
+        let place = match (plan.is_static, plan.is_shared && is_whole) {
             (true, _) => StaticPlace::Required,
-            // Other objects may have been compiled for a static place.
-            (false, true) if plan.size <= SMALL => StaticPlace::Wanted,
-            (false, _) => StaticPlace::NotNeeded,
+            (false, true) => StaticPlace::Wanted,
+            (false, false) => StaticPlace::NotNeeded,
         };
         let module = ThreadLocalModule::load(&image, plan.size, plan.align, place)?;
         placed.place_thread_locals(ThreadLocalPlace { module: module.number(), static_offset: module.static_offset() });
@@ -35,7 +35,3 @@ impl ThreadLocals {
         if self.is_whole { None } else { Some(self.module.image()) }
     }
 }
-
-/// Blocks up to so many bytes take some of the room that the C library has beside every thread's pointer, which is between
-/// one and two thousand bytes, even if their own object does not ask for it.
-const SMALL: u64 = 128;

@@ -5,6 +5,8 @@
 //! for the system's linker. Sections of one name stand side by side in the object's order, so that one loop goes over all
 //! of them. An object that asks for the bounds of a section that it has not got is looked up, and told what is missing.
 
+use std::collections::BTreeMap;
+
 use crate::error::{Error, LinkFault};
 use crate::link::graph::{BlockId, Definition, LinkGraph, SymbolIndex};
 
@@ -18,20 +20,27 @@ pub(crate) struct Bounded {
 /// The names that the object asks the bounds of, and has sections of.
 pub(crate) fn find(graph: &LinkGraph) -> Result<Vec<Bounded>, Error> {
     let mut found: Vec<(&str, Bounded)> = Vec::new();
+    let mut number_of: BTreeMap<&str, usize> = BTreeMap::new();
     for index in graph.externals() {
         if !graph.name_bytes(index).starts_with(b"__st") {
             continue;
         }
         let name = graph.symbol_name(index);
         let Some((section, is_start)) = section_of(name) else { continue };
-        let at = found.iter().position(|(other, _)| *other == section).unwrap_or_else(|| {
-            let blocks = graph.blocks().filter(|(id, block)| !block.is_dropped && graph.block_name(*id) == section);
-            let blocks = blocks.map(|(id, _)| id).collect();
-            found.push((section, Bounded { blocks, start: Vec::new(), stop: Vec::new() }));
+        let number = *number_of.entry(section).or_insert_with(|| {
+            found.push((section, Bounded { blocks: Vec::new(), start: Vec::new(), stop: Vec::new() }));
             found.len() - 1
         });
-        let bounded = &mut found[at].1;
+        let bounded = &mut found[number].1;
         if is_start { bounded.start.push(index) } else { bounded.stop.push(index) }
+    }
+    if found.is_empty() {
+        return Ok(Vec::new());
+    }
+    for (id, _) in graph.blocks().filter(|(_, block)| !block.is_dropped) {
+        if let Some(number) = number_of.get(graph.block_name(id)) {
+            found[*number].1.blocks.push(id);
+        }
     }
     found.retain(|(_, bounded)| !bounded.blocks.is_empty());
     for (name, bounded) in &found {

@@ -471,8 +471,9 @@ fn own_target(graph: &LinkGraph, places: &Places, definition: Definition) -> Tar
     }
 }
 
+/// Whether a block has bytes in its pool's segment. Those without any have no place among the others.
 fn is_in_segment(block: &Block) -> bool {
-    !block.is_dropped && !block.is_apart() && block.role != Role::ThreadLocal
+    !block.is_dropped && !block.is_apart() && block.role != Role::ThreadLocal && block.size > 0
 }
 
 /// A thread-local variable.

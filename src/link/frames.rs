@@ -3,7 +3,10 @@
 //! The section itself stays where it was linked; the unwinder reads it there. Only `(function, FDE)` pairs are taken
 //! out, for the frame table. FDEs of dropped functions describe no address of this object and are left out by memory.
 
-use gimli::{BaseAddresses, CieOrFde, CommonInformationEntry, EhFrame, EhFrameOffset, LittleEndian, UnwindSection};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use gimli::{BaseAddresses, CieOrFde, EhFrame, EhFrameOffset, LittleEndian, UnwindSection};
 
 use crate::base::ExecutorAddr;
 use crate::memory::Frame;
@@ -31,19 +34,15 @@ fn find_in_stretch(stretch: &[u8], address: ExecutorAddr, frames: &mut Vec<Frame
     let bases = BaseAddresses::default().set_eh_frame(address.value());
     let eh_frame = EhFrame::new(stretch, LittleEndian);
     let mut entries = eh_frame.entries(&bases);
-    // Most sections have one CIE, which every FDE asks for.
-    let mut last = None;
+    // Any number of small FDEs may name a CIE of any length: each of those is read once.
+    let mut cies = BTreeMap::new();
     while let Some(entry) = entries.next().map_err(|error| error.to_string())? {
         let CieOrFde::Fde(partial) = entry else { continue };
-        let fde = partial.parse(|section, bases, offset: EhFrameOffset<usize>| match &last {
-            Some((known, cie)) if *known == offset => Ok(CommonInformationEntry::clone(cie)),
-            _ => {
-                let cie = section.cie_from_offset(bases, offset)?;
-                last = Some((offset, cie.clone()));
-                Ok(cie)
-            }
-        });
-        let fde = fde.map_err(|error| error.to_string())?;
+        let cie = |section: &EhFrame<_>, bases: &BaseAddresses, at: EhFrameOffset| match cies.entry(at.0) {
+            Entry::Occupied(cie) => Ok(Clone::clone(cie.get())),
+            Entry::Vacant(place) => Ok(place.insert(section.cie_from_offset(bases, at)?).clone()),
+        };
+        let fde = partial.parse(cie).map_err(|error| error.to_string())?;
         if fde.len() > 0 {
             let start = ExecutorAddr::new(fde.initial_address());
             frames.push(Frame { start, fde: address.offset(fde.offset() as u64) });

@@ -18,6 +18,7 @@ use crate::memory::{ApartRequest, SegmentPlan, SegmentRequest};
 pub(crate) fn assign(graph: &mut LinkGraph) -> Result<(SegmentPlan, Vec<BlockId>), Error> {
     let mut plan = SegmentPlan { apart: set_apart(graph), ..SegmentPlan::default() };
     let order = order(graph);
+    let mut padding = 0;
     for is_zero in [false, true] {
         for id in &order {
             let block = &mut graph.blocks[id.index()];
@@ -31,12 +32,18 @@ pub(crate) fn assign(graph: &mut LinkGraph) -> Result<(SegmentPlan, Vec<BlockId>
                 return Err(graph
                     .fault(LinkFault::Malformed(format!("its {pool} sections add up to more than an address space"))));
             };
+            let gap = offset - segment.size;
             block.offset = offset;
             if is_zero {
                 segment.zero_fill += end - segment.size;
+            } else {
+                padding += gap;
             }
             segment.size = end;
             segment.align = segment.align.max(block.align);
+            if padding > MAX_PADDING {
+                return Err(too_sparse(graph, *id, gap));
+            }
         }
     }
     let eh_frames = graph.blocks.iter().filter(|block| block.role == Role::EhFrame && !block.is_dropped);
@@ -88,3 +95,14 @@ fn place(segment: &SegmentRequest, size: u64, align: u64) -> Option<(u64, u64)> 
     let offset = align_up(segment.size, align)?;
     Some((offset, offset.checked_add(size)?))
 }
+
+/// A section leaves so many bytes of nothing ahead of it that they add up to more than is written for any object.
+pub(crate) fn too_sparse(graph: &LinkGraph, block: BlockId, gap: u64) -> Error {
+    let (name, align) = (graph.block_name(block), graph.blocks[block.index()].align);
+    let problem = format!("section `{name}` is aligned to {align}, which leaves {gap} bytes of nothing ahead of it");
+    graph.fault(LinkFault::Malformed(problem))
+}
+
+/// Bytes between the sections of an object, at most: unlike zero-fill they are written, and a small object could ask for
+/// any number of them. Room for 31 sections on huge pages.
+pub(crate) const MAX_PADDING: u64 = 64 << 20;

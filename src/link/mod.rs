@@ -22,6 +22,10 @@
 //!
 //! What is not supported is refused with its name and place; nothing is mislinked in silence. No input makes this room
 //! panic, overflow or read out of bounds: it holds no `unsafe`, and arithmetic on values of the object is checked.
+//! Time and memory are in proportion to the object's size, nearly: what stands in it once is read once (sections, groups
+//! and relocations that overlap are refused, overlapping names are counted), no walk is nested in another, and what an
+//! object asks for without having it is bounded: padding (`layout.rs`), alignment of thread-local sections, and zero-fill,
+//! which nothing touches and memory refuses when it has no room. `fuzz/` holds it to that.
 //!
 //! This room does not look symbols up, does not allocate, and runs nothing.
 

@@ -14,7 +14,7 @@ use crate::link::claim;
 use crate::link::elf;
 use crate::link::fixup::{Fixup, FoundExternal};
 use crate::link::frames;
-use crate::link::graph::{Binding, BlockId, Definition, LinkGraph, Places, Role, SymbolIndex};
+use crate::link::graph::{Binding, Block, BlockId, Definition, LinkGraph, Places, Role, SymbolIndex};
 use crate::link::indirect;
 use crate::link::initializers::Initializer;
 use crate::link::layout;
@@ -295,7 +295,9 @@ impl PlacedLink {
     fn collect(&mut self) -> Result<(Vec<crate::memory::Frame>, Vec<Initializer>)> {
         let mut found = Vec::new();
         let mut initializers = Vec::new();
-        for (id, block) in self.graph.blocks().filter(|(_, block)| !block.is_dropped && block.size > 0) {
+        // Zero-fill says nothing, and looking for it would make memory of it.
+        let has_bytes = |block: &Block| !block.is_dropped && block.size > 0 && !block.is_zero_fill();
+        for (id, block) in self.graph.blocks().filter(|(_, block)| has_bytes(block)) {
             let (start, end) = (block.offset as usize, (block.offset + block.size) as usize);
             match block.role {
                 Role::Plain | Role::ThreadLocal => {}

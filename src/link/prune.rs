@@ -10,7 +10,11 @@ use crate::link::graph::{Binding, BlockId, Definition, LinkGraph, Role};
 
 /// Drops what no root leads to.
 pub(crate) fn prune(graph: &mut LinkGraph) {
-    let mut walk = Walk { is_live: vec![false; graph.blocks.len()], unvisited: Vec::with_capacity(graph.blocks.len()) };
+    let mut walk = Walk {
+        is_live: vec![false; graph.blocks.len()],
+        is_group_live: vec![false; graph.group_count as usize],
+        unvisited: Vec::with_capacity(graph.blocks.len()),
+    };
     walk.mark_roots(graph);
     if walk.unvisited.len() < graph.blocks.iter().filter(|block| !block.is_dropped).count() {
         walk.follow(graph);
@@ -28,6 +32,7 @@ pub(crate) fn prune(graph: &mut LinkGraph) {
 
 struct Walk {
     is_live: Vec<bool>,
+    is_group_live: Vec<bool>,
     unvisited: Vec<BlockId>,
 }
 
@@ -65,7 +70,10 @@ impl Walk {
                     self.mark(target);
                 }
             }
-            for companion in companions.with(graph, id) {
+            // The first member of a group brings all of them.
+            let group = graph.blocks[id.index()].group;
+            let group = group.filter(|group| !std::mem::replace(&mut self.is_group_live[*group as usize], true));
+            for companion in companions.with(group, id) {
                 self.mark(companion);
             }
         }
@@ -89,8 +97,7 @@ impl Companions {
         Companions { by_group, by_section }
     }
 
-    fn with<'a>(&'a self, graph: &LinkGraph, id: BlockId) -> impl Iterator<Item = BlockId> + 'a {
-        let group = graph.blocks[id.index()].group;
+    fn with(&self, group: Option<u32>, id: BlockId) -> impl Iterator<Item = BlockId> {
         let of_group = group.map_or(&[][..], |group| equal(&self.by_group, group));
         of_group.iter().map(|(_, id)| *id).chain(equal(&self.by_section, id).iter().map(|(_, id)| *id))
     }

@@ -12,7 +12,8 @@
 
 use crate::base::{Pool, align_up};
 use crate::error::{Error, LinkFault};
-use crate::link::graph::{Binding, BlockId, Content, Definition, Edge, LinkGraph, Role, Symbol, SymbolIndex, Text};
+use crate::link::graph::{Binding, BlockId, Definition, Edge, LinkGraph, Role, Symbol, SymbolIndex, Text};
+use crate::link::layout;
 use crate::link::x86_64::EdgeKind;
 use crate::sync::Arc;
 
@@ -27,6 +28,9 @@ pub struct ThreadLocalPlan {
     pub image_size: u64,
     /// Whether the object's own code wants it at one distance from every thread's pointer.
     pub is_static: bool,
+    /// Whether other objects may reach its variables from their own blocks, as the object itself does: then it had better be
+    /// at such a distance, too.
+    pub is_shared: bool,
 }
 
 /// What the C library said.
@@ -44,20 +48,36 @@ pub(crate) fn assign(graph: &mut LinkGraph) -> Result<Option<ThreadLocalPlan>, E
     if !graph.blocks.iter().any(|block| is_thread_local(block.role) && !block.is_dropped) {
         return Ok(None);
     }
-    let mut plan = ThreadLocalPlan { size: 0, align: 1, image_size: 0, is_static: false };
+    let mut plan = ThreadLocalPlan { size: 0, align: 1, image_size: 0, is_static: false, is_shared: false };
+    let mut padding = 0;
     for is_zero in [false, true] {
-        for block in graph.blocks.iter_mut().filter(|block| is_thread_local(block.role) && !block.is_dropped) {
-            if matches!(block.content, Content::Zero) != is_zero {
+        for index in 0..graph.blocks.len() {
+            let block = &mut graph.blocks[index];
+            if !is_thread_local(block.role) || block.is_dropped || block.is_zero_fill() != is_zero {
                 continue;
+            }
+            let id = BlockId(index as u32);
+            if block.align > MAX_ALIGN {
+                let problem = format!(
+                    "thread-local section `{}` is aligned to {}, and {MAX_ALIGN} is the most that is given to threads",
+                    graph.block_name(id),
+                    graph.blocks[index].align
+                );
+                return Err(graph.fault(LinkFault::Malformed(problem)));
             }
             let offset = align_up(plan.size, block.align).filter(|offset| *offset < 1 << 31);
             let end = offset.and_then(|offset| offset.checked_add(block.size)).filter(|end| *end < 1 << 31);
             let (Some(offset), Some(end)) = (offset, end) else {
-                let object = graph.name.to_string();
-                let fault = LinkFault::Malformed("its thread-local sections add up to more than 2 GiB".to_string());
-                return Err(crate::error::ErrorKind::Link { object, fault }.into());
+                let problem = "its thread-local sections add up to more than 2 GiB".to_string();
+                return Err(graph.fault(LinkFault::Malformed(problem)));
             };
             block.offset = offset;
+            let gap = offset - plan.size;
+            padding += if is_zero { 0 } else { gap };
+            if padding > layout::MAX_PADDING {
+                return Err(layout::too_sparse(graph, id, gap));
+            }
+            let block = &graph.blocks[index];
             plan.size = end;
             plan.align = plan.align.max(block.align);
             if !is_zero {
@@ -70,6 +90,10 @@ pub(crate) fn assign(graph: &mut LinkGraph) -> Result<Option<ThreadLocalPlan>, E
     plan.is_static = live_edges(graph).any(|edge| match is_own(graph, edge.symbol) {
         true => edge.kind.needs_static_place(),
         false => edge.kind.is_block_offset(),
+    });
+    plan.is_shared = live_edges(graph).any(|edge| {
+        let is_local = graph.symbols[edge.symbol.index()].binding == Binding::Local;
+        edge.kind.is_block_offset() && !is_local && is_own(graph, edge.symbol)
     });
     Ok(Some(plan))
 }
@@ -134,3 +158,6 @@ const DESCRIPTOR: [u8; 77] = [
     0xcc, 0xcc, 0xcc, 0xcc,
 ];
 const DESCRIPTOR_CALL: u32 = 37;
+/// Alignment of a thread-local section, at most: a huge page. The image is handed to the C library in a file that is larger
+/// than this.
+const MAX_ALIGN: u64 = 2 << 20;

@@ -50,9 +50,9 @@ impl SegmentPlan {
         &self.segments[pool.index()]
     }
 
-    /// Bytes asked for, in all pools.
+    /// Bytes asked for, in all pools; the largest number when they are more than that.
     pub fn requested_bytes(&self) -> u64 {
-        self.segments.iter().map(|segment| segment.size).sum()
+        self.segments.iter().fold(0, |sum, segment| sum.saturating_add(segment.size))
     }
 
     /// What an allocation has to remember of it.

@@ -204,3 +204,22 @@ fn many_names_for_one_member_and_many_members_of_no_bytes_take_no_time() {
     assert_eq!(archive.member_offsets().unwrap().len(), 50_000);
     assert!(start.elapsed() < Duration::from_secs(60), "something is quadratic");
 }
+
+#[test]
+fn names_of_a_list_that_share_their_bytes_are_refused_when_they_are_many_times_the_archive() {
+    let Some([(_, test), ..]) = members() else { return };
+    const COUNT: usize = 40_000;
+    let mut list: List = vec![("n".repeat(COUNT + 1), 0)];
+    list.extend((0..COUNT).map(|_| (String::new(), 0)));
+    let mut bytes = bsd(&[("test.o", &test)], &list);
+    let names = bytes.windows(COUNT).position(|text| text.iter().all(|byte| *byte == b'n')).unwrap();
+    // Each entry is two words, the first of them where its name begins: now each of them inside the long one.
+    for entry in 1..=COUNT {
+        let at = names - 4 - 8 * (COUNT + 1 - entry);
+        bytes[at..at + 4].copy_from_slice(&(entry as u32).to_le_bytes());
+    }
+    let jit = Jit::new().unwrap();
+    let libraries = jit.static_libraries(jit.main_dylib()).unwrap();
+    let error = libraries.add(vec![open("libshared.a", bytes).unwrap()]).unwrap_err();
+    assert_says(&error, &["libshared.a", "overlap"]);
+}

@@ -24,7 +24,15 @@ fn subjects() -> Vec<Vec<u8>> {
         static Guard guard;
         extern \"C\" long test() { Guard local; try { return imported(Box<long>::value); } catch (int x) { return x; } }";
     let large = "extern long datum; static long own; long test(void) { return datum + own++; }";
+    // Variables of threads, an indirect function, bounds.
+    let special = "
+        _Thread_local long own = 3; static _Thread_local long zero[4]; extern long datum;
+        static long one(void) { return datum; } static long (*choose(void))(void) { return one; }
+        long chosen(void) __attribute__((ifunc(\"choose\")));
+        extern long __start_keep[], __stop_keep[]; __attribute__((section(\"keep\"), used)) static long kept = 1;
+        long test(void) { return own++ + zero[1] + chosen() + (__stop_keep - __start_keep); }";
     [
+        gcc(&["-O2", "-fPIC"], special),
         gcc(&["-O2", "-fPIC", "-fcommon", "-ffunction-sections"], c_source),
         gxx(&["-O1", "-fPIC", "-fno-threadsafe-statics"], cpp_source),
         gcc(&["-O2", "-fPIC", "-mcmodel=large"], large),

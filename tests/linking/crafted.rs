@@ -10,16 +10,16 @@ const SOURCE: &str = "
 
 /// An object to overwrite fields of, by the gABI's offsets.
 #[derive(Clone)]
-struct Elf(Vec<u8>);
+pub(crate) struct Elf(pub(crate) Vec<u8>);
 
 /// Offsets in a section header, and widths in bytes.
 const TYPE: (usize, usize) = (4, 4);
 const FLAGS: (usize, usize) = (8, 8);
-const OFFSET: (usize, usize) = (24, 8);
-const SIZE: (usize, usize) = (32, 8);
+pub(crate) const OFFSET: (usize, usize) = (24, 8);
+pub(crate) const SIZE: (usize, usize) = (32, 8);
 const LINK: (usize, usize) = (40, 4);
 const INFO: (usize, usize) = (44, 4);
-const ALIGN: (usize, usize) = (48, 8);
+pub(crate) const ALIGN: (usize, usize) = (48, 8);
 const ENTRY_SIZE: (usize, usize) = (56, 8);
 
 impl Elf {
@@ -27,17 +27,17 @@ impl Elf {
         c(SOURCE).map(Elf)
     }
 
-    fn load(&self, at: usize, width: usize) -> u64 {
+    pub(crate) fn load(&self, at: usize, width: usize) -> u64 {
         let mut word = [0; 8];
         word[..width].copy_from_slice(&self.0[at..at + width]);
         u64::from_le_bytes(word)
     }
 
-    fn store(&mut self, at: usize, width: usize, value: u64) {
+    pub(crate) fn store(&mut self, at: usize, width: usize, value: u64) {
         self.0[at..at + width].copy_from_slice(&value.to_le_bytes()[..width]);
     }
 
-    fn header_at(&self, index: usize) -> usize {
+    pub(crate) fn header_at(&self, index: usize) -> usize {
         self.load(40, 8) as usize + index * 64
     }
 
@@ -46,33 +46,37 @@ impl Elf {
         (self.load(strings + OFFSET.0, 8) + self.load(header, 4)) as usize
     }
 
-    /// Index of the section of this name.
-    fn index(&self, name: &str) -> usize {
-        let is_it = |index: &usize| {
+    /// Index of the first section of this name.
+    pub(crate) fn index(&self, name: &str) -> usize {
+        self.indices(name).next().unwrap_or_else(|| panic!("no section {name}"))
+    }
+
+    /// Indices of all sections of this name.
+    pub(crate) fn indices(&self, name: &str) -> impl Iterator<Item = usize> {
+        (0..self.load(60, 2) as usize).filter(move |index| {
             let at = self.name_at(self.header_at(*index));
             self.0[at..].starts_with(name.as_bytes()) && self.0[at + name.len()] == 0
-        };
-        (0..self.load(60, 2) as usize).find(is_it).unwrap_or_else(|| panic!("no section {name}"))
+        })
     }
 
     fn header(&self, name: &str) -> usize {
         self.header_at(self.index(name))
     }
 
-    fn field(&self, section: &str, field: (usize, usize)) -> u64 {
+    pub(crate) fn field(&self, section: &str, field: (usize, usize)) -> u64 {
         self.load(self.header(section) + field.0, field.1)
     }
 
-    fn set(&mut self, section: &str, field: (usize, usize), value: u64) {
+    pub(crate) fn set(&mut self, section: &str, field: (usize, usize), value: u64) {
         self.store(self.header(section) + field.0, field.1, value);
     }
 
-    fn start(&self, section: &str) -> usize {
+    pub(crate) fn start(&self, section: &str) -> usize {
         self.field(section, OFFSET) as usize
     }
 
     /// Where the symbol of this name stands in the symbol table.
-    fn symbol(&self, name: &str) -> usize {
+    pub(crate) fn symbol(&self, name: &str) -> usize {
         let (table, strings) = (self.start(".symtab"), self.start(".strtab"));
         let symbols = (0..self.field(".symtab", SIZE) as usize / 24).map(|index| table + index * 24);
         let is_it =

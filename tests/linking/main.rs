@@ -13,6 +13,7 @@ mod bounds;
 mod calls;
 mod crafted;
 mod data;
+mod found;
 mod indirect;
 mod languages;
 mod models;

@@ -27,7 +27,8 @@ const SOURCE: &str = "
     long test(int which) { static void *const labels[] = { &&a, &&b }; goto *labels[which & 1];
         a: return pick(which); b: return pick(which) + elsewhere(which); }";
 
-const OTHER: &str = "long datum = 5; _Thread_local long theirs = 6; long elsewhere(long x) { return x + datum; }";
+const OTHER: &str = "long datum = 5; _Thread_local long theirs = 6; long elsewhere(long x) { return x + datum; }
+    long touch(void) { return theirs++; }";
 
 type Compile = fn(&[&str], &str) -> Option<Vec<u8>>;
 
@@ -53,7 +54,7 @@ fn what_compilers_write_is_linked_to_the_byte() {
         let with_clang = !flags.contains(&"-mcmodel=large");
         let compilers = [gcc as Compile, clang].into_iter().take(if with_clang { 2 } else { 1 });
         for compile in compilers {
-            let (Some(object), Some(other)) = (compile(flags, SOURCE), c(OTHER)) else { continue };
+            let (Some(object), Some(other)) = (compile(flags, SOURCE), compile(flags, OTHER)) else { continue };
             let (jit, _trackers) = linked(&[&object, &other]);
             let address = jit.address_of(jit.main_dylib(), "test");
             assert!(address.is_ok(), "{flags:?}: {}", address.unwrap_err());

@@ -160,8 +160,13 @@ impl Archive {
             return Ok(());
         }
         let symbols = self.file()?.symbols().map_err(|problem| self.fault(MAGIC_SIZE, "", problem))?;
+        // Names may share their bytes, and nobody's do: a long one with many ends would be the square of the archive.
+        let mut names_left = NAMES_PER_BYTE * self.bytes.len() as u64;
         for symbol in symbols.into_iter().flatten() {
             let symbol = symbol.map_err(|problem| self.fault(MAGIC_SIZE, "", problem))?;
+            names_left = names_left.checked_sub(symbol.name().len() as u64).ok_or_else(|| {
+                self.fault(MAGIC_SIZE, "", "the names in its list of symbols overlap: they are many times its size")
+            })?;
             let at = self.offset_of(symbol.name().as_ptr());
             let at = u32::try_from(at)
                 .map_err(|_| self.fault(at, "", "its list of symbols reaches beyond 4 GiB, which is not supported"))?;
@@ -222,6 +227,9 @@ impl Archive {
         ErrorKind::Archive { archive, member, offset, problem }.into()
     }
 }
+
+/// Bytes of names that are read for each byte of the archive, at most.
+const NAMES_PER_BYTE: u64 = 64;
 
 impl fmt::Debug for Archive {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

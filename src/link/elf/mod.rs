@@ -10,6 +10,8 @@ pub(crate) use interface::defined_names;
 pub use interface::{InterfaceSymbol, ObjectInterface, required_names};
 pub(crate) use read::read_graph;
 
+use std::cell::Cell;
+
 use object::LittleEndian;
 use object::elf::{FileHeader64, SectionHeader64, Sym64};
 use object::read::elf::{FileHeader, SectionHeader as _, SectionTable, Sym as _, SymbolTable};
@@ -29,6 +31,8 @@ pub(crate) struct ElfObject<'a> {
     pub(crate) symbols: SymbolTable<'a, Header>,
     /// All names of symbols, if all of it is text, as it nearly always is: then no name has to be looked at again.
     names: Option<&'a str>,
+    /// Bytes of names that may still be read.
+    names_left: Cell<u64>,
 }
 
 impl<'a> ElfObject<'a> {
@@ -59,7 +63,8 @@ impl<'a> ElfObject<'a> {
         let sections = header.sections(LE, bytes).map_err(malformed)?;
         let symbols = sections.symbols(LE, bytes, object::elf::SHT_SYMTAB).map_err(malformed)?;
         let names = names(&sections, &symbols, bytes);
-        Ok(ElfObject { name, bytes, sections, symbols, names })
+        let names_left = Cell::new(NAMES_PER_BYTE * bytes.len() as u64);
+        Ok(ElfObject { name, bytes, sections, symbols, names, names_left })
     }
 
     pub(crate) fn fault(&self, fault: LinkFault) -> Error {
@@ -81,15 +86,26 @@ impl<'a> ElfObject<'a> {
 
     pub(crate) fn section_name(&self, section: &SectionHeader) -> Result<&'a str, Error> {
         let name = self.sections.section_name(LE, section).map_err(|error| self.malformed(error))?;
+        self.count_name(name)?;
         std::str::from_utf8(name).map_err(|_| self.malformed("a section's name is not UTF-8"))
     }
 
     pub(crate) fn symbol_name(&self, symbol: &ElfSymbol) -> Result<&'a str, Error> {
         if let Some(name) = self.names.and_then(|names| name_at(names, symbol.st_name(LE))) {
-            return Ok(name);
+            return self.count_name(name.as_bytes()).map(|()| name);
         }
         let name = self.symbols.symbol_name(LE, symbol).map_err(|error| self.malformed(error))?;
+        self.count_name(name)?;
         std::str::from_utf8(name).map_err(|_| self.malformed("a symbol's name is not UTF-8"))
+    }
+
+    /// Names may share their bytes, and linkers make them: a long one with many symbols would be the square of the object.
+    fn count_name(&self, name: &[u8]) -> Result<(), Error> {
+        let left = self.names_left.get().checked_sub(name.len() as u64);
+        self.names_left.set(left.ok_or_else(|| {
+            self.malformed(format!("its names overlap: they are more than {NAMES_PER_BYTE} times its size"))
+        })?);
+        Ok(())
     }
 }
 
@@ -120,6 +136,8 @@ fn name_at(names: &str, start: u32) -> Option<&str> {
     rest.get(..end)
 }
 
+/// Bytes of names that are read for each byte of the object, at most. Names that share nothing are less than one.
+const NAMES_PER_BYTE: u64 = 64;
 pub(crate) const EM_X86_64: u16 = 62;
 pub(crate) const ET_REL: u16 = 1;
 

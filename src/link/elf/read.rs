@@ -138,6 +138,11 @@ impl Reader<'_, '_> {
     }
 
     fn groups(&mut self) -> Result<(), Error> {
+        self.check_apart(self.object.sections.iter().filter_map(|section| {
+            let (start, size) = section.file_range(LE).filter(|_| section.sh_type(LE).0 == sht::GROUP)?;
+            // One that reaches past the end of the file is refused when it is read.
+            Some(start as usize..start.saturating_add(size) as usize)
+        }))?;
         for section in self.object.sections.iter() {
             let Some((flags, members)) = section.group(LE, self.object.bytes).map_err(|e| self.object.malformed(e))?
             else {

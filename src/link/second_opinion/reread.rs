@@ -226,9 +226,9 @@ impl<'a> Reread<'a> {
     ) -> Result<(), Finding> {
         let value = symbol.st_value(LE);
         let is_as_said = match (symbol.st_shndx(LE).0, found) {
+            _ if symbol.st_type().0 == STT_FILE => found == Definition::Nowhere,
             (SHN_UNDEF, _) if symbol.st_bind().0 == STB_LOCAL => found == Definition::Nowhere,
             (SHN_UNDEF, _) => found == Definition::External,
-            _ if symbol.st_type().0 == STT_FILE => found == Definition::Nowhere,
             (SHN_ABS, _) => found == Definition::Absolute(value),
             (SHN_COMMON, Definition::Block(block, 0)) => {
                 let room = &graph.blocks[block.index()];

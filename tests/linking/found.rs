@@ -1,0 +1,185 @@
+//! What fuzzing found (`fuzz/`), and what was found by reading in its wake: the smallest input of each, and what it did.
+//!
+//! Sizes are chosen so that the time or memory of the defect is far beyond its test's limit, and that of a link far below.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jittison::base::ExecutorAddr;
+use jittison::link::{ObjectBuffer, ObjectInterface, PlannedLink};
+use jittison::memory::OfflineMemory;
+
+use crate::crafted::{ALIGN, Elf, OFFSET, SIZE};
+use crate::support::*;
+
+/// What every object needs: something to look up.
+const TEST: &str = ".globl test\n.text\ntest: ret\n.section .note.GNU-stack,\"\",@progbits\n";
+
+/// Links an object that is odd, and whole.
+fn links(object: &[u8]) {
+    let (jit, trackers) = linked(&[object]);
+    jit.address_of(jit.main_dylib(), "test").unwrap();
+    assert!(trackers.into_iter().all(|tracker| tracker.remove().unwrap().is_complete()));
+    assert_eq!(held(&jit), (0, 0, 0));
+    links_on(&jit);
+}
+
+/// The same, in less time than a quadratic walk would take.
+fn links_soon(object: &[u8]) {
+    let start = Instant::now();
+    links(object);
+    let elapsed = start.elapsed();
+    assert!(elapsed < Duration::from_secs(5), "{elapsed:?} for {} bytes", object.len());
+}
+
+fn lines(count: usize, line: impl Fn(usize) -> String) -> String {
+    (0..count).map(|number| line(number) + "\n").collect()
+}
+
+#[test]
+fn an_empty_section_that_follows_its_namesake_leaves_the_others_their_place() {
+    // Panicked: the second `kept` stands ahead of `.rodata` in memory, and behind it in the object.
+    let Some(object) = asm(&format!(
+        ".section kept,\"a\",@progbits
+        .section .rodata,\"a\"
+        .globl constant
+        constant: .quad 1
+        .section kept,\"ao\",@progbits,.text
+        .data
+        .quad __start_kept
+        {TEST}"
+    )) else {
+        return;
+    };
+    links(&object);
+}
+
+#[test]
+fn alignments_that_add_up_past_the_address_space_are_refused() {
+    // The sum of what the pools need overflowed, and the little that was left of it was asked for.
+    let Some(object) = asm(&format!(
+        ".data\n.globl datum\ndatum: .quad 1\n.section .bss.late,\"aw\",@nobits\n.globl late\nlate: .zero 8
+        .section .rodata,\"a\"\n.globl constant\nconstant: .quad 1
+        .section .zero,\"a\",@nobits\n.globl zero\nzero: .zero 8\n{TEST}"
+    )) else {
+        return;
+    };
+    let mut elf = Elf(object);
+    elf.set(".bss.late", ALIGN, 1 << 63);
+    elf.set(".zero", ALIGN, 1 << 63);
+    assert_says(&refused(&elf.0, "test"), &["aligned to 9223372036854775808"]);
+    let planned = PlannedLink::plan(Arc::from("bad.o"), ObjectBuffer::from(elf.0), |_| true, |_| Ok(()));
+    let refused = planned.unwrap().allocate(&OfflineMemory::new(ExecutorAddr::new(0x1000)));
+    assert_says(&refused.map(drop).unwrap_err(), &["more than 1 GiB"]);
+}
+
+#[test]
+fn alignments_that_leave_much_room_between_sections_are_refused() {
+    // Wrote a gigabyte of padding.
+    let Some(object) = asm(&format!(
+        ".data\n.globl datum\ndatum: .quad 1\n.section .data.late,\"aw\"\n.globl late\nlate: .quad 1\n{TEST}"
+    )) else {
+        return;
+    };
+    let mut elf = Elf(object);
+    elf.set(".data.late", ALIGN, 1 << 29);
+    assert_says(&refused(&elf.0, "test"), &["bad.o", "`.data.late`", "aligned to 536870912", "536870904 bytes"]);
+}
+
+#[test]
+fn an_alignment_of_thread_local_variables_that_no_memory_has_is_refused() {
+    // Aborted: the file that the C library is given would have been 4 EiB long.
+    let Some(object) = c("_Thread_local long own = 1; long test(void) { return own; }") else { return };
+    let mut elf = Elf(object);
+    elf.set(".tdata", ALIGN, 2 << 20);
+    links(&elf.0);
+    elf.set(".tdata", ALIGN, 1 << 62);
+    assert_says(&refused(&elf.0, "test"), &["bad.o", "`.tdata`", "aligned to 4611686018427387904"]);
+}
+
+#[test]
+fn lists_and_unwind_tables_without_bytes_list_nothing_and_are_not_read() {
+    // Read every page of what takes none, four bytes at a time.
+    let Some(object) = asm(&format!(
+        ".section .eh_frame,\"a\",@nobits\n.zero 0x17000000\n.section .init_array,\"aw\",@nobits\n.zero 4096\n{TEST}"
+    )) else {
+        return;
+    };
+    links_soon(&object);
+}
+
+#[test]
+fn names_that_overlap_more_than_linkers_make_them_are_refused() {
+    // Copied the same name for each of its symbols: the square of the object's size.
+    let symbols = lines(2000, |number| format!(".globl a{number}\na{number} = {number}"));
+    let Some(object) = asm(&format!("{symbols}.globl {}\n.set {0}, 1\n{TEST}", "n".repeat(100_000))) else { return };
+    let mut elf = Elf(object);
+    let long = elf.load(elf.symbol(&"n".repeat(100_000)), 4);
+    let table = elf.start(".symtab");
+    for index in 1..elf.field(".symtab", SIZE) as usize / 24 {
+        elf.store(table + index * 24, 4, long);
+    }
+    let scanned = ObjectInterface::scan("bad.o", &elf.0).map(|interface| interface.symbols.len());
+    assert_says(&scanned.unwrap_err(), &["bad.o", "names overlap"]);
+    let planned = PlannedLink::plan(Arc::from("bad.o"), ObjectBuffer::from(elf.0), |_| true, |_| Ok(()));
+    assert_says(&planned.map(drop).unwrap_err(), &["bad.o", "names overlap"]);
+}
+
+#[test]
+fn groups_that_overlap_in_the_file_are_refused() {
+    // Each was read in full: the number of groups times their members.
+    let Some(object) =
+        asm(&format!(".section one,\"aG\",@progbits,g,comdat\n.section two,\"aG\",@progbits,h,comdat\n{TEST}"))
+    else {
+        return;
+    };
+    let mut elf = Elf(object);
+    let place = elf.start(".group") as u64;
+    let groups: Vec<usize> = elf.indices(".group").collect();
+    for group in &groups {
+        elf.store(elf.header_at(*group) + OFFSET.0, OFFSET.1, place);
+    }
+    assert_says(&refused(&elf.0, "test"), &["bad.o", "overlap"]);
+}
+
+#[test]
+fn a_group_of_very_many_sections_links_soon() {
+    // Every member's group was walked for every member.
+    let members = lines(25_000, |number| format!(".section s{number},\"aG\",@progbits,g,comdat"));
+    let Some(object) = asm(&format!("{members}.globl g\ng: .quad 0\n.section apart,\"a\"\n{TEST}")) else { return };
+    links_soon(&object);
+}
+
+#[test]
+fn the_bounds_of_very_many_sections_are_found_soon() {
+    // All sections were compared with every name.
+    let sections = lines(12_000, |number| format!(".section s{number},\"a\"\n.byte 1\n.data\n.quad __start_s{number}"));
+    let Some(object) = asm(&format!("{sections}{TEST}")) else { return };
+    links_soon(&object);
+}
+
+#[test]
+fn a_long_common_part_of_very_many_unwind_tables_is_read_once() {
+    // Was read again for every function.
+    let Some(object) = asm(&format!(
+        ".section .eh_frame,\"a\"
+        cie: .long cie_end - cie_body
+        cie_body: .long 0
+        .byte 1
+        .ascii \"z\"
+        .fill 1000000, 1, 'S'
+        .byte 0, 1, 0x78, 16, 0
+        .balign 4
+        cie_end:
+        .rept 20000
+        .long 24
+        .long . - cie
+        .quad 0x1000, 16
+        .long 0
+        .endr
+        {TEST}"
+    )) else {
+        return;
+    };
+    links_soon(&object);
+}
