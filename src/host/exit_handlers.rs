@@ -2,13 +2,15 @@
 //!
 //! The C++ ABI (Itanium C++ ABI 3.3.6.3) has static destructors registered with the address of the object's own
 //! `__dso_handle`. Linked objects get a `__dso_handle` whose word is the number of a scope, and a `__cxa_atexit` that
-//! leads here. So their destructors run when their code is removed, and never after.
+//! leads here. So their destructors run when their code is removed, and never after. Handlers of forks and of `quick_exit`
+//! stay the C library's, under the address of the handle, and are taken back from it with the object.
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 
 use crate::base::ExecutorAddr;
 use crate::host::thread_exit_handlers::{Hold, run_in_this_thread};
+use crate::os;
 use crate::sync::{Arc, StaticMutex};
 
 /// The handlers of one object. Dropping it forgets handlers that have not run.
@@ -44,6 +46,8 @@ struct Scope {
     handlers: Vec<Handler>,
     /// Holds the object's code for a moment; `None` from it when that is gone.
     hold: Option<Arc<HoldCode>>,
+    /// The object's `__dso_handle`, if the C library has handlers under that address: for forks, and for `quick_exit`.
+    known_to_libc: Option<u64>,
 }
 
 type HoldCode = dyn Fn() -> Option<Hold> + Send + Sync;
@@ -91,8 +95,11 @@ impl ExitScope {
 
 impl Drop for ExitScope {
     fn drop(&mut self) {
-        let handlers = SCOPES.lock().by_number.as_mut().and_then(|scopes| scopes.remove(&self.number));
-        drop(handlers);
+        let scope = SCOPES.lock().by_number.as_mut().and_then(|scopes| scopes.remove(&self.number));
+        if let Some(handle) = scope.as_ref().and_then(|scope| scope.known_to_libc) {
+            os::forget_handlers(handle);
+        }
+        drop(scope);
     }
 }
 
@@ -132,6 +139,39 @@ extern "C" fn capture_on_exit(
 ) -> c_int {
     let Some(function) = function else { return -1 };
     register(HandlerFunction::WithStatus(function), argument, dso_handle)
+}
+
+/// The address of what linked code's `pthread_atfork` leads to.
+pub(crate) fn atfork_capture_address() -> ExecutorAddr {
+    ExecutorAddr::new(capture_atfork as *const () as u64)
+}
+
+/// As `pthread_atfork`, with the object's handle: the C library runs the handlers, until the object goes.
+extern "C" fn capture_atfork(
+    prepare: *const c_void,
+    parent: *const c_void,
+    child: *const c_void,
+    dso_handle: *const u64,
+) -> c_int {
+    if note_handlers(dso_handle) { os::register_at_fork([prepare, parent, child], dso_handle as u64) } else { -1 }
+}
+
+/// The address of what linked code's `at_quick_exit` leads to.
+pub(crate) fn at_quick_exit_capture_address() -> ExecutorAddr {
+    ExecutorAddr::new(capture_at_quick_exit as *const () as u64)
+}
+
+/// As `at_quick_exit`, with the object's handle.
+extern "C" fn capture_at_quick_exit(function: *const c_void, dso_handle: *const u64) -> c_int {
+    if note_handlers(dso_handle) { os::register_at_quick_exit(function, dso_handle as u64) } else { -1 }
+}
+
+/// Takes note that the C library is about to have handlers of an object; false when that is not known.
+fn note_handlers(dso_handle: *const u64) -> bool {
+    let Some(number) = scope_number(dso_handle) else { return false };
+    let mut scopes = SCOPES.lock();
+    let scope = scopes.by_number.as_mut().and_then(|scopes| scopes.get_mut(&number));
+    scope.map(|scope| scope.known_to_libc = Some(dso_handle as u64)).is_some()
 }
 
 /// What handlers that run from now on are told.

@@ -29,7 +29,10 @@ mod thread_locals;
 pub(crate) use call::run_initializer;
 pub use call::{Function, FunctionPointer};
 pub(crate) use call_through::{CallThrough, ENTRY_SIZE, call_through_address};
-pub(crate) use exit_handlers::{ExitScope, atexit_capture_address, on_exit_capture_address, set_exit_status};
+pub(crate) use exit_handlers::{
+    ExitScope, at_quick_exit_capture_address, atexit_capture_address, atfork_capture_address, on_exit_capture_address,
+    set_exit_status,
+};
 pub(crate) use exit_hook::{ExitHook, exit_address};
 pub use process::LoadedLibrary;
 pub(crate) use process::{ProcessSymbol, find_symbol};

@@ -32,7 +32,10 @@ pub(crate) use fork::{FileCopy, Shown, at_fork, sever};
 pub(crate) use named_file::NamedFile;
 pub(crate) use neighbours::{heap_end, library_range, occupants_below, program_range};
 pub(crate) use pages::PrivatePages;
-pub(crate) use process::{DefaultSignals, ProgramName, at_exit, at_thread_exit, environment, exit_process};
+pub(crate) use process::{
+    DefaultSignals, ProgramName, at_exit, at_thread_exit, environment, exit_process, forget_handlers, register_at_fork,
+    register_at_quick_exit,
+};
 pub(crate) use vm::{
     FixedPages, PageKind, Protection, Reservation, SharedFile, give_back, is_free, map_fixed, protect,
 };

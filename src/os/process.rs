@@ -11,6 +11,14 @@ unsafe extern "C-unwind" {
         argument: *mut c_void,
         library: *const c_void,
     ) -> c_int;
+    fn __register_atfork(
+        prepare: *const c_void,
+        parent: *const c_void,
+        child: *const c_void,
+        library: *const c_void,
+    ) -> c_int;
+    fn __cxa_at_quick_exit(handler: *const c_void, library: *const c_void) -> c_int;
+    fn __cxa_finalize(library: *const c_void);
 }
 
 unsafe extern "C" {
@@ -41,6 +49,26 @@ pub(crate) fn at_thread_exit(handler: extern "C-unwind" fn(*mut c_void)) -> bool
     static HERE: u8 = 0;
     // SAFETY: O4 - a function of this very program, and nothing for it to look at.
     unsafe { __cxa_thread_atexit_impl(handler, std::ptr::null_mut(), (&raw const HERE).cast()) == 0 }
+}
+
+/// Has the C library call linked code's handlers when the process forks: before, and after in the parent and in the child.
+/// `library` is an address of that code's own, by which they are [forgotten](forget_handlers). Zero when they were taken.
+pub(crate) fn register_at_fork(handlers: [*const c_void; 3], library: u64) -> c_int {
+    let [prepare, parent, child] = handlers;
+    // SAFETY: O4 - handlers of linked code, which asks for this itself; the library only compares the address.
+    unsafe { __register_atfork(prepare, parent, child, library as *const c_void) }
+}
+
+/// The same for `quick_exit`.
+pub(crate) fn register_at_quick_exit(handler: *const c_void, library: u64) -> c_int {
+    // SAFETY: O4 - as above.
+    unsafe { __cxa_at_quick_exit(handler, library as *const c_void) }
+}
+
+/// Has the C library forget all handlers that were registered under an address.
+pub(crate) fn forget_handlers(library: u64) {
+    // SAFETY: O4 - what it is asked to call is nothing: exit handlers of linked code are never registered with it.
+    unsafe { __cxa_finalize(library as *const c_void) }
 }
 
 /// The environment, as a third argument of `main`.

@@ -239,9 +239,22 @@ impl LinkPlugin for InitFiniRegistry {
     }
 }
 
+/// `lea …(%rip)`, into the register of the second, third and fourth argument.
+const LEA_RSI: [u8; 3] = [0x48, 0x8d, 0x35];
+const LEA_RDX: [u8; 3] = [0x48, 0x8d, 0x15];
+const LEA_RCX: [u8; 3] = [0x48, 0x8d, 0x0d];
+
 /// What leads to an object's own scope.
-const WANTED: [&str; 6] =
-    ["__dso_handle", "__cxa_atexit", "atexit", "on_exit", "__cxa_thread_atexit", "__cxa_thread_atexit_impl"];
+const WANTED: [&str; 8] = [
+    "__dso_handle",
+    "__cxa_atexit",
+    "atexit",
+    "on_exit",
+    "__cxa_thread_atexit",
+    "__cxa_thread_atexit_impl",
+    "pthread_atfork",
+    "at_quick_exit",
+];
 
 /// The externals of these names, in one walk over all of them.
 fn find_externals<const N: usize>(graph: &LinkGraph, names: [&str; N]) -> [Option<SymbolIndex>; N] {
@@ -268,7 +281,7 @@ impl LinkHooks for ObjectHooks {
     /// Gives the object a `__dso_handle` of its own, and has its exit handlers registered with it.
     fn prepare(&mut self, graph: &mut LinkGraph) -> Result<()> {
         let wanted = find_externals(graph, WANTED);
-        let [handle, cxa_atexit, atexit, on_exit, thread_atexit, thread_atexit_impl] = wanted;
+        let [handle, cxa_atexit, atexit, on_exit, thread_atexit, thread_atexit_impl, atfork, at_quick_exit] = wanted;
         if wanted.iter().all(Option::is_none) {
             return Ok(());
         }
@@ -302,16 +315,24 @@ impl LinkHooks for ObjectHooks {
             let block = graph.add_block(".text.atexit", Pool::Code, code, 16, &edges);
             graph.define(atexit, Definition::Block(block, 0));
         }
-        if let Some(on_exit) = on_exit {
-            let capture = graph.add_local_absolute("on_exit", host::on_exit_capture_address());
-            // lea __dso_handle(%rip),%rdx; jmp (the captured on_exit)
-            let code = vec![0x48, 0x8d, 0x15, 0, 0, 0, 0, 0xe9, 0, 0, 0, 0];
+        // The C library has these in the part of it that is linked into each program, with that program's own handle:
+        // on_exit(f, p), at_quick_exit(f) and pthread_atfork(f, g, h) take the handle as one argument more.
+        let with_handle: [(_, &str, &[u8], ExecutorAddr); 3] = [
+            (on_exit, "on_exit", &LEA_RDX, host::on_exit_capture_address()),
+            (at_quick_exit, "at_quick_exit", &LEA_RSI, host::at_quick_exit_capture_address()),
+            (atfork, "pthread_atfork", &LEA_RCX, host::atfork_capture_address()),
+        ];
+        for (wanted, name, lea, capture) in with_handle {
+            let Some(wanted) = wanted else { continue };
+            let capture = graph.add_local_absolute(name, capture);
+            // lea __dso_handle(%rip),…; jmp (what captures it)
+            let code = [lea, &[0, 0, 0, 0, 0xe9, 0, 0, 0, 0]].concat();
             let edges = [
                 Edge { offset: 3, kind: EdgeKind::Delta32, symbol: handle, addend: -4 },
                 Edge { offset: 8, kind: EdgeKind::Branch32, symbol: capture, addend: -4 },
             ];
-            let block = graph.add_block(".text.on_exit", Pool::Code, code, 16, &edges);
-            graph.define(on_exit, Definition::Block(block, 0));
+            let block = graph.add_block(&format!(".text.{name}"), Pool::Code, code, 16, &edges);
+            graph.define(wanted, Definition::Block(block, 0));
         }
         Ok(())
     }

@@ -120,3 +120,15 @@ fn threads_of_a_cpp_program_throw_wait_and_share_a_static() {
         }
     });
 }
+
+#[test]
+fn handlers_of_forks_and_of_quick_exit_are_called() {
+    each_build("fork-handlers", &["fork_handlers.c"], |twins| {
+        for arguments in [&[][..], &["quick"]] {
+            let output = twins.compare(arguments, "");
+            assert_eq!(output.status.code(), Some(7));
+            let lines = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert_eq!((lines.matches("prepare").count(), lines.matches("quick").count()), (1, arguments.len()));
+        }
+    });
+}

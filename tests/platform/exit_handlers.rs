@@ -127,3 +127,37 @@ fn objects_that_need_a_dso_handle_link_after_sessions_with_failed_links() {
         }
     }
 }
+
+#[test]
+fn a_fork_after_the_removal_of_fork_handlers_calls_none_of_them() {
+    let source = "
+        #include <pthread.h>
+        extern long calls;
+        static void handler(void) { calls++; }
+        long test(void) { return pthread_atfork(handler, handler, handler); }";
+    let (Some(object), Some(counter)) = (c(source), c("long calls; long count(void) { return calls; }")) else {
+        return;
+    };
+    let jit = new_jit();
+    let _counter = add(&jit, jit.main_dylib(), "counter.o", &counter);
+    let tracker = add(&jit, jit.main_dylib(), "o.o", &object);
+    assert_eq!(long(&jit, "test"), 0);
+    let fork = || {
+        // SAFETY: the child ends at once, and runs nothing but what was registered for it.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: ends this process, running nothing.
+            unsafe { libc::_exit(0) };
+        }
+        let mut status = -1;
+        // SAFETY: waits for the child made just now, and writes one word.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert_eq!(status, 0, "the child ended well");
+    };
+    let before = long(&jit, "count");
+    fork();
+    assert!(long(&jit, "count") >= before + 2, "prepare and parent; other tests may fork meanwhile");
+    assert!(tracker.remove().unwrap().is_complete());
+    // Freed code is filled with traps: a call would end either process.
+    fork();
+}

@@ -1,0 +1,32 @@
+/* Handlers of forks and of quick_exit, which the C library has in the part that is linked into each program; and a symbol
+   of internal visibility. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static void say(const char *what)
+{
+    puts(what);
+    fflush(stdout);
+}
+
+static void prepare(void) { say("prepare"); }
+static void parent(void) { say("parent"); }
+static void child(void) { say("child"); }
+static void quick(void) { say("quick"); }
+
+__attribute__((visibility("internal"))) int internal(void) { return 7; }
+
+int main(int argc, char **argv)
+{
+    pthread_atfork(prepare, parent, child);
+    at_quick_exit(quick);
+    if (fork() == 0)
+        _exit(0);
+    wait(NULL);
+    if (argc > 1)
+        quick_exit(internal());
+    return internal();
+}
