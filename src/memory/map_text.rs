@@ -19,7 +19,28 @@ impl MemoryMap {
         }
         text.push_str("\n  █▓▒░ all, most, some, little of the cell is live   · free, and resident   (blank) free, not resident\n");
         letters.list(&mut text, &self.tenants);
+        self.worst_strandings(&mut text);
         text
+    }
+
+    /// Who keeps most memory from going back, if it is worth speaking of.
+    fn worst_strandings(&self, text: &mut String) {
+        let worst = self.stranded_by().into_iter().filter(|stranding| stranding.stranded_bytes > stranding.live_bytes);
+        for stranding in worst.take(WORST) {
+            let names: Vec<&str> = stranding.by.iter().take(WORST).map(|tenant| &*self.tenants[*tenant].name).collect();
+            let others = match stranding.by.len().saturating_sub(WORST) {
+                0 => String::new(),
+                others => format!(" and {others} others"),
+            };
+            let (stranded, live) = (bytes_text(stranding.stranded_bytes), bytes_text(stranding.live_bytes));
+            let _ = writeln!(
+                text,
+                "  {}{others} strands {stranded} of the {} slab {} with {live}",
+                line(&names.join(", ")),
+                stranding.pool.name(),
+                stranding.slab,
+            );
+        }
     }
 }
 
@@ -40,6 +61,9 @@ fn window_text(text: &mut String, window: &WindowMap, letters: &Letters) {
         }
     }
 }
+
+/// So many slabs, and names in each, are told of.
+const WORST: usize = 4;
 
 /// The totals of a pool in one line.
 pub(crate) fn pool_line(pool: &PoolMap) -> String {

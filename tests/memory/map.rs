@@ -144,6 +144,36 @@ fn modules_and_stubs_stand_in_the_map_under_their_names() {
 }
 
 #[test]
+fn who_strands_a_slab_is_named_with_what_it_costs() {
+    let Some(object) = c("static const char text[40000] = \"x\"; const char *test(long i) { return text + i; }") else {
+        return;
+    };
+    let jit = new_jit();
+    let link = |number: usize| {
+        let dylib = jit.create_dylib(&format!("dylib {number}")).unwrap();
+        let tracker = add(&jit, &dylib, &format!("module{number}.o"), &object);
+        jit.address_of(&dylib, "test").unwrap();
+        tracker
+    };
+    let mut trackers: Vec<_> = (0..40).map(link).collect();
+    let kept = trackers.remove(20);
+    let mut removals = trackers.into_iter().map(|tracker| tracker.remove().unwrap());
+    assert!(removals.all(|removal| removal.is_complete()));
+    let map = jit.memory_map().unwrap();
+    let stranded = map.stranded_by();
+    let constants = stranded.iter().find(|stranding| stranding.pool == Pool::ReadOnly).unwrap();
+    let names: Vec<_> = constants.by.iter().map(|tenant| &*map.tenants[*tenant].name).collect();
+    assert_eq!(names, ["module20.o"]);
+    assert!(constants.stranded_bytes > 30 * 40_000, "what thirty-nine others have left: {constants:?}");
+    assert!((40_000..41_000).contains(&constants.requested_bytes), "{constants:?}");
+    assert!((constants.requested_bytes..constants.requested_bytes + 1_000).contains(&constants.live_bytes));
+    assert!(stranded.is_sorted_by_key(|stranding| std::cmp::Reverse(stranding.stranded_bytes)));
+    assert!(map.to_text().contains("module20.o strands"), "{}", map.to_text());
+    assert!(kept.remove().unwrap().is_complete());
+    assert_eq!(jit.memory_map().unwrap().stranded_by(), [], "nobody lives there");
+}
+
+#[test]
 fn the_text_has_a_line_for_each_slab_and_letters_for_modules() {
     let Some(object) = c("long state = 3; long test(void) { return state; }") else { return };
     let jit = new_jit();

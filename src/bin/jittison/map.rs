@@ -5,7 +5,7 @@
 use std::fs;
 use std::io::{self, Write as _};
 
-use jittison::memory::{MemoryMap, MemoryRange, PoolMap, SlabMap, Tenant, WindowMap};
+use jittison::memory::{MemoryMap, MemoryRange, PoolMap, SlabMap, Stranding, Tenant, WindowMap};
 use jittison::{Jit, ResourceTracker};
 use serde_json::{Value, json};
 
@@ -45,7 +45,8 @@ fn shown(args: &MapArgs, map: &MemoryMap) -> Result<String, String> {
     }
     let windows: Vec<Value> = map.windows.iter().map(window).collect();
     let modules: Vec<Value> = map.tenants.iter().map(module).collect();
-    let whole = json!({ "windows": windows, "modules": modules });
+    let stranded: Vec<Value> = map.stranded_by().iter().map(stranding).collect();
+    let whole = json!({ "windows": windows, "modules": modules, "stranded_by": stranded });
     Ok(serde_json::to_string_pretty(&whole).map_err(|error| error.to_string())? + "\n")
 }
 
@@ -88,6 +89,17 @@ fn slab(slab: &SlabMap) -> Value {
         "returnable_bytes": slab.returnable_bytes,
         "largest_free_bytes": slab.largest_free,
         "allocations": slab.allocations,
+    })
+}
+
+fn stranding(stranding: &Stranding) -> Value {
+    json!({
+        "slab": stranding.slab.value(),
+        "pool": stranding.pool.name(),
+        "stranded_bytes": stranding.stranded_bytes,
+        "live_bytes": stranding.live_bytes,
+        "requested_bytes": stranding.requested_bytes,
+        "modules": stranding.by,
     })
 }
 

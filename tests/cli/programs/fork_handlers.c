@@ -14,18 +14,22 @@ static void say(const char *what)
 
 static void prepare(void) { say("prepare"); }
 static void parent(void) { say("parent"); }
-static void child(void) { say("child"); }
+static int in_child;
+static void child(void) { in_child = 1; }
 static void quick(void) { say("quick"); }
 
 __attribute__((visibility("internal"))) int internal(void) { return 7; }
 
 int main(int argc, char **argv)
 {
+    int status = 0;
     pthread_atfork(prepare, parent, child);
     at_quick_exit(quick);
     if (fork() == 0)
-        _exit(0);
-    wait(NULL);
+        _exit(in_child);
+    wait(&status);
+    printf("the child was told: %d\n", WEXITSTATUS(status));
+    fflush(stdout);
     if (argc > 1)
         quick_exit(internal());
     return internal();
