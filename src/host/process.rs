@@ -48,15 +48,19 @@ pub(crate) enum ProcessSymbol {
 /// A symbol that the program, or a library that it has loaded, exports.
 pub(crate) fn find_symbol(name: &str) -> Option<ProcessSymbol> {
     let c_name = CString::new(name).ok()?;
-    let kind = os::symbol_kind(name);
-    if kind == Some(SymbolKind::ThreadLocal) {
-        // Asked by name, it would be the calling thread's.
-        return find_variable(name).ok().map(ProcessSymbol::ThreadLocal);
+    // Asked by name, a thread-local variable would be the calling thread's, and its library's block would be settled.
+    if os::symbol_kind(name, NOWHERE) == SymbolKind::ThreadLocal
+        && let Ok(variable) = find_variable(name)
+    {
+        return Some(ProcessSymbol::ThreadLocal(variable));
     }
-    let address = ExecutorAddr::new(os::process_symbol(&c_name)?);
-    Some(if kind == Some(SymbolKind::Function) {
-        ProcessSymbol::Function(address)
-    } else {
-        ProcessSymbol::Data(address)
-    })
+    let address = os::process_symbol(&c_name)?;
+    match os::symbol_kind(name, address) {
+        SymbolKind::Function => Some(ProcessSymbol::Function(ExecutorAddr::new(address))),
+        SymbolKind::Data => Some(ProcessSymbol::Data(ExecutorAddr::new(address))),
+        SymbolKind::ThreadLocal => None,
+    }
 }
+
+/// No symbol is there.
+const NOWHERE: u64 = 0;

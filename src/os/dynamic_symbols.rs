@@ -14,12 +14,14 @@ pub(crate) enum SymbolKind {
     ThreadLocal,
 }
 
-/// What the first library that defines `name`, in the order in which they were loaded, says it is; `None` when none does.
-pub(crate) fn symbol_kind(name: &str) -> Option<SymbolKind> {
-    let mut search = Search { name: name.as_bytes(), hash: gnu_hash(name.as_bytes()), found: None };
+/// What the loader's answer for `name` stands for: the symbol of that name at `address`, whichever library defines it. One
+/// that has no such address is chosen when the program runs, or is every thread's own.
+pub(crate) fn symbol_kind(name: &str, address: u64) -> SymbolKind {
+    let hash = gnu_hash(name.as_bytes());
+    let mut search = Search { name: name.as_bytes(), hash, address, at_address: None, elsewhere: None };
     // SAFETY: O2, O5 - the callback gets `search` back, which outlives the call, and each library's own headers.
     unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut search).cast()) };
-    search.found
+    search.at_address.or(search.elsewhere).unwrap_or(SymbolKind::Data)
 }
 
 /// The name of a thread-local variable that a library exports, if it exports any. `dynamic` is the library's dynamic
@@ -31,18 +33,36 @@ pub(super) fn exported_thread_local(base: u64, dynamic: *const c_void) -> Option
 struct Search<'a> {
     name: &'a [u8],
     hash: u32,
-    found: Option<SymbolKind>,
+    address: u64,
+    at_address: Option<SymbolKind>,
+    /// Of the first library that has the name for something without an address of its own.
+    elsewhere: Option<SymbolKind>,
+}
+
+impl Search<'_> {
+    fn note(&mut self, base: u64, symbol: &libc::Elf64_Sym) {
+        const STT_GNU_IFUNC: u8 = 10;
+        let kind = kind(symbol);
+        if kind == SymbolKind::ThreadLocal || symbol.st_info & 15 == STT_GNU_IFUNC {
+            self.elsewhere.get_or_insert(kind);
+        } else if base.wrapping_add(symbol.st_value) == self.address {
+            self.at_address = Some(kind);
+        }
+    }
 }
 
 unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _: usize, search: *mut c_void) -> c_int {
     // SAFETY: O5 - what `symbol_kind` passed, and what the loader passes: valid for this call.
     let (info, search) = unsafe { (&*info, &mut *search.cast::<Search>()) };
-    search.found = Tables::of(info).and_then(|tables| tables.find(search));
-    search.found.is_some().into()
+    if let Some(tables) = Tables::of(info) {
+        tables.find(search);
+    }
+    search.at_address.is_some().into()
 }
 
 /// A library's tables, where it has them mapped.
 struct Tables {
+    base: u64,
     symbols: *const libc::Elf64_Sym,
     strings: *const u8,
     gnu_hash: *const u32,
@@ -75,38 +95,38 @@ impl Tables {
             entry = unsafe { entry.add(1) };
         }
         let all = symbols != 0 && strings != 0 && gnu_hash != 0;
-        all.then_some(Tables { symbols: symbols as _, strings: strings as _, gnu_hash: gnu_hash as _ })
+        all.then_some(Tables { base, symbols: symbols as _, strings: strings as _, gnu_hash: gnu_hash as _ })
     }
 
     /// Follows the hash table as the loader does: bloom filter, bucket, chain.
-    fn find(&self, search: &Search) -> Option<SymbolKind> {
+    fn find(&self, search: &mut Search) {
         // SAFETY: O5 - the loader itself relies on the tables being what their headers say.
         unsafe {
             let [buckets, first_symbol, bloom_words, bloom_shift] = self.gnu_hash.cast::<[u32; 4]>().read_unaligned();
             if buckets == 0 || bloom_words == 0 {
-                return None;
+                return;
             }
             let bloom = self.gnu_hash.add(4).cast::<u64>();
             let word = bloom.add((search.hash / 64 % bloom_words) as usize).read_unaligned();
             let second = search.hash >> (bloom_shift % 32);
             let bits = 1 << (search.hash % 64) | 1 << (second % 64);
             if word & bits != bits {
-                return None;
+                return;
             }
             let bucket = bloom.add(bloom_words as usize).cast::<u32>();
             let chain = bucket.add(buckets as usize);
             let mut index = bucket.add((search.hash % buckets) as usize).read_unaligned();
             if index < first_symbol {
-                return None;
+                return;
             }
             loop {
                 let hash = chain.add((index - first_symbol) as usize).read_unaligned();
                 let symbol = self.symbols.add(index as usize).read_unaligned();
                 if hash | 1 == search.hash | 1 && symbol.st_shndx != 0 && self.is_named(&symbol, search.name) {
-                    return Some(kind(&symbol));
+                    search.note(self.base, &symbol);
                 }
                 if hash & 1 == 1 {
-                    return None;
+                    return;
                 }
                 index += 1;
             }
@@ -169,11 +189,14 @@ mod tests {
 
     #[test]
     fn libraries_say_what_their_symbols_are() {
-        assert_eq!(symbol_kind("printf"), Some(SymbolKind::Function));
-        assert_eq!(symbol_kind("memcpy"), Some(SymbolKind::Function));
-        assert_eq!(symbol_kind("stdout"), Some(SymbolKind::Data));
-        assert_eq!(symbol_kind("errno"), Some(SymbolKind::ThreadLocal));
-        assert_eq!(symbol_kind("no such symbol, anywhere"), None);
-        assert_eq!(symbol_kind(""), None);
+        let kind = |name: &std::ffi::CStr| {
+            symbol_kind(name.to_str().unwrap(), crate::os::process_symbol(name).unwrap_or_default())
+        };
+        assert_eq!(kind(c"printf"), SymbolKind::Function);
+        assert_eq!(kind(c"memcpy"), SymbolKind::Function, "chosen when the program runs");
+        assert_eq!(kind(c"stdout"), SymbolKind::Data);
+        assert_eq!(kind(c"errno"), SymbolKind::ThreadLocal);
+        assert_eq!(symbol_kind("printf", 0x1234), SymbolKind::Data, "another of that name, of which nothing is known");
+        assert_eq!(symbol_kind("no such symbol, anywhere", 0), SymbolKind::Data);
     }
 }
