@@ -20,7 +20,7 @@ use crate::sync::StaticMutex;
 
 /// A block of linked code. Dropping it gives every thread's copy back: only when no code refers to it any more.
 pub struct ThreadLocalModule {
-    library: Library,
+    _library: Library,
     /// Where the image is.
     image: u64,
     image_size: usize,
@@ -55,7 +55,7 @@ impl ThreadLocalModule {
                 STATIC_MODULES.lock().insert(number, offset);
             }
             let image_at = library.first_byte()? + file.offset();
-            Ok(ThreadLocalModule { library, image: image_at, image_size: image.len(), number, static_offset })
+            Ok(ThreadLocalModule { _library: library, image: image_at, image_size: image.len(), number, static_offset })
         };
         let loaded = match place {
             StaticPlace::Required => load(true),
@@ -77,7 +77,7 @@ impl ThreadLocalModule {
 
     /// The image, to be made whole before any thread has a copy of it.
     pub fn image(&mut self) -> &mut [u8] {
-        // SAFETY: H5 - the loader mapped the image there, writable, for as long as `library` is open; it reads it only
+        // SAFETY: H5 - the loader mapped the image there, writable, for as long as `_library` is open; it reads it only
         // for threads that ask for their copy, which none does before the code is ready.
         unsafe { std::slice::from_raw_parts_mut(self.image as *mut u8, self.image_size) }
     }
@@ -87,7 +87,6 @@ impl Drop for ThreadLocalModule {
     fn drop(&mut self) {
         // Ahead of the library, after which the number may be another's.
         STATIC_MODULES.lock().remove(&self.number);
-        let _ = &self.library;
     }
 }
 

@@ -11,7 +11,7 @@ use crate::link::apart;
 use crate::link::frames;
 use crate::link::graph::{BlockId, Content, Definition, LinkGraph, Role};
 use crate::link::thread_locals;
-use crate::link::x86_64::EdgeKind;
+use crate::link::x86_64::KindSet;
 use crate::memory::{ApartRequest, SegmentPlan, SegmentRequest};
 
 /// Gives every block its offset; what to ask of memory, and the order in which blocks with bytes stand in each segment.
@@ -48,8 +48,9 @@ pub(crate) fn assign(graph: &mut LinkGraph) -> Result<(SegmentPlan, Vec<BlockId>
     }
     let eh_frames = graph.blocks.iter().filter(|block| block.role == Role::EhFrame && !block.is_dropped);
     plan.frame_count = eh_frames.filter_map(|block| graph.content(block)).map(frames::count_records).sum();
-    plan.low = graph.kinds.contains_any(is_low)
-        && thread_locals::live_edges(graph).any(|edge| is_low(edge.kind) && has_address(graph.definition(edge.symbol)));
+    plan.low = graph.kinds.has_any_of(KindSet::LOW)
+        && thread_locals::live_edges(graph)
+            .any(|edge| KindSet::LOW.contains(edge.kind) && has_address(graph.definition(edge.symbol)));
     if plan.segment(Pool::Code).size == 0 {
         plan.frame_count = 0;
     }
@@ -79,11 +80,6 @@ fn set_apart(graph: &mut LinkGraph) -> Vec<ApartRequest> {
         ApartRequest { size: block.size, align: block.align, is_read_only: block.pool == Pool::ReadOnly }
     };
     chosen.into_iter().enumerate().map(request).collect()
-}
-
-/// Whether an edge's field takes only addresses below 2 GiB.
-fn is_low(kind: EdgeKind) -> bool {
-    matches!(kind, EdgeKind::Pointer32 | EdgeKind::Pointer32Signed)
 }
 
 /// Whether a symbol has an address that depends on where things are put.

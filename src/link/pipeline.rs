@@ -229,10 +229,10 @@ impl PlacedLink {
 
     /// The global definitions and their addresses; of thread-local ones, what they have for an address.
     pub fn definitions(&self) -> impl Iterator<Item = (&str, ExecutorAddr)> {
-        self.graph.symbols().filter(|(_, symbol)| symbol.binding != Binding::Local).filter_map(|(index, symbol)| {
-            debug_assert_eq!(symbol.definition, self.graph.definition(index));
-            Some((self.graph.symbol_name(index), self.definition_address(index)?))
-        })
+        self.graph
+            .symbols()
+            .filter(|(_, symbol)| symbol.binding != Binding::Local)
+            .filter_map(|(index, _)| Some((self.graph.symbol_name(index), self.definition_address(index)?)))
     }
 
     /// The address of a definition, or what it has for one if it is thread-local; `None` for what is elsewhere.

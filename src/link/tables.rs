@@ -10,7 +10,7 @@ use crate::base::Pool;
 use crate::link::graph::{BlockId, Content, Definition, LinkGraph, SymbolIndex, Text};
 use crate::link::survey::Survey;
 use crate::link::thread_locals::live_edges;
-use crate::link::x86_64::{EdgeKind, STUB, ThreadLocalEntry};
+use crate::link::x86_64::{KindSet, STUB, ThreadLocalEntry};
 use crate::sync::Arc;
 
 /// Where slots and stubs stand.
@@ -56,14 +56,14 @@ impl Tables {
                 tables.stub_targets.push(index);
             }
         }
-        if survey.kinds.contains_any(|kind| kind.thread_local_entry().is_some()) {
+        if survey.kinds.has_any_of(KindSet::THREAD_LOCAL_ENTRY) {
             for edge in live_edges(graph) {
                 if let Some(entry) = edge.kind.thread_local_entry() {
                     tables.want_thread_local(edge.symbol, entry);
                 }
             }
         }
-        let needs_got = survey.kinds.contains_any(EdgeKind::needs_got);
+        let needs_got = survey.kinds.has_any_of(KindSet::GOT);
         if needs_got || !tables.slots.is_empty() || !tables.thread_locals.is_empty() {
             let size = (tables.slots.len() * SLOT) as u64 + tables.thread_locals_size;
             let content = Content::Made(vec![0; size as usize]);

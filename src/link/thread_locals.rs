@@ -14,7 +14,7 @@ use crate::base::{Pool, align_up};
 use crate::error::{Error, LinkFault};
 use crate::link::graph::{Binding, BlockId, Definition, Edge, LinkGraph, Role, Symbol, SymbolIndex, Text};
 use crate::link::layout;
-use crate::link::x86_64::EdgeKind;
+use crate::link::x86_64::{EdgeKind, KindSet};
 use crate::sync::Arc;
 
 /// What an object's thread-local block needs.
@@ -113,7 +113,7 @@ pub(crate) fn define_module_base(graph: &mut LinkGraph) {
 
 /// Adds the function behind the object's descriptors, if it has any.
 pub(crate) fn add_descriptor_function(graph: &mut LinkGraph) {
-    if !graph.kinds.contains_any(|kind| kind == EdgeKind::ThreadLocalDescriptor32) {
+    if !graph.kinds.has_any_of(KindSet::DESCRIPTOR) {
         return;
     }
     let name = "__tls_get_addr";

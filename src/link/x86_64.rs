@@ -71,43 +71,6 @@ pub enum EdgeKind {
 }
 
 impl EdgeKind {
-    /// All kinds, in the order of their declaration.
-    const ALL: [EdgeKind; 30] = {
-        use EdgeKind::*;
-        [
-            Pointer64,
-            Pointer32,
-            Pointer32Signed,
-            Pointer16,
-            Pointer8,
-            Delta64,
-            Delta32,
-            Delta16,
-            Delta8,
-            Branch32,
-            GotLoad32,
-            GotLoad32Relaxable,
-            GotLoad32RexRelaxable,
-            GotLoad32Apx,
-            GotLoad64,
-            GotSlot64,
-            GotSlot32,
-            GotOffset64,
-            GotBase32,
-            GotBase64,
-            Size32,
-            Size64,
-            ThreadLocalPair32,
-            ThreadLocalBlock32,
-            ThreadLocalOffset32,
-            ThreadLocalOffset64,
-            StaticLoad32,
-            StaticOffset32,
-            StaticOffset64,
-            ThreadLocalDescriptor32,
-        ]
-    };
-
     /// The kind of a relocation; `None` when it is not supported. `R_X86_64_NONE` makes no edge and is not asked for.
     pub(crate) fn from_relocation(r_type: u32) -> Option<EdgeKind> {
         Some(match r_type {
@@ -191,12 +154,6 @@ impl EdgeKind {
         )
     }
 
-    /// Whether it refers to the GOT itself.
-    pub(crate) fn needs_got(self) -> bool {
-        use EdgeKind::*;
-        matches!(self, GotSlot64 | GotSlot32 | GotOffset64 | GotBase32 | GotBase64)
-    }
-
     /// Whether its value depends on where the field itself stands.
     pub(crate) fn depends_on_place(self) -> bool {
         use EdgeKind::*;
@@ -278,12 +235,41 @@ impl EdgeKind {
 pub(crate) struct KindSet(u64);
 
 impl KindSet {
+    /// Those that refer to the GOT itself.
+    pub(crate) const GOT: KindSet = {
+        use EdgeKind::*;
+        KindSet::of(&[GotSlot64, GotSlot32, GotOffset64, GotBase32, GotBase64])
+    };
+    /// Those that need something of a thread-local variable in the GOT.
+    pub(crate) const THREAD_LOCAL_ENTRY: KindSet = {
+        use EdgeKind::*;
+        KindSet::of(&[ThreadLocalPair32, ThreadLocalBlock32, StaticLoad32, ThreadLocalDescriptor32])
+    };
+    /// Those with a descriptor.
+    pub(crate) const DESCRIPTOR: KindSet = KindSet::of(&[EdgeKind::ThreadLocalDescriptor32]);
+    /// Those whose field takes only addresses below 2 GiB.
+    pub(crate) const LOW: KindSet = KindSet::of(&[EdgeKind::Pointer32, EdgeKind::Pointer32Signed]);
+
+    const fn of(kinds: &[EdgeKind]) -> KindSet {
+        let mut set = 0;
+        let mut at = 0;
+        while at < kinds.len() {
+            set |= 1 << kinds[at] as u32;
+            at += 1;
+        }
+        KindSet(set)
+    }
+
     pub(crate) fn insert(&mut self, kind: EdgeKind) {
         self.0 |= 1 << kind as u32;
     }
 
-    pub(crate) fn contains_any(self, kinds: impl Fn(EdgeKind) -> bool) -> bool {
-        EdgeKind::ALL.into_iter().any(|kind| self.0 & 1 << kind as u32 != 0 && kinds(kind))
+    pub(crate) const fn contains(self, kind: EdgeKind) -> bool {
+        self.0 >> kind as u32 & 1 == 1
+    }
+
+    pub(crate) const fn has_any_of(self, other: KindSet) -> bool {
+        self.0 & other.0 != 0
     }
 }
 
@@ -373,6 +359,14 @@ pub(crate) const STUB_FIELD: u32 = 2;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_kind_is_among_those_with_an_entry_of_their_own_when_it_has_one() {
+        for kind in (0..64).filter_map(EdgeKind::from_relocation) {
+            let is_listed = KindSet::THREAD_LOCAL_ENTRY.contains(kind);
+            assert_eq!(is_listed, kind.thread_local_entry().is_some(), "{}", kind.name());
+        }
+    }
 
     #[test]
     fn a_got_load_is_relaxed_by_displacement_and_not_by_how_low_the_target_is() {

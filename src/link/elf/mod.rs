@@ -11,6 +11,7 @@ pub use interface::{InterfaceSymbol, ObjectInterface, required_names};
 pub(crate) use read::read_graph;
 
 use std::cell::Cell;
+use std::ops::Range;
 
 use object::LittleEndian;
 use object::elf::{FileHeader64, SectionHeader64, Sym64};
@@ -29,6 +30,8 @@ pub(crate) struct ElfObject<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) sections: SectionTable<'a, Header>,
     pub(crate) symbols: SymbolTable<'a, Header>,
+    /// Where the names of symbols stand.
+    names_range: Option<Range<usize>>,
     /// All names of symbols, if all of it is text, as it nearly always is: then no name has to be looked at again.
     names: Option<&'a str>,
     /// Bytes of names that may still be read.
@@ -62,9 +65,10 @@ impl<'a> ElfObject<'a> {
         let malformed = |error: object::read::Error| fault(LinkFault::Malformed(error.to_string()));
         let sections = header.sections(LE, bytes).map_err(malformed)?;
         let symbols = sections.symbols(LE, bytes, object::elf::SHT_SYMTAB).map_err(malformed)?;
-        let names = names(&sections, &symbols, bytes);
+        let names_range = names_range(&sections, &symbols, bytes);
+        let names = names_range.clone().and_then(|range| std::str::from_utf8(&bytes[range]).ok());
         let names_left = Cell::new(NAMES_PER_BYTE * bytes.len() as u64);
-        Ok(ElfObject { name, bytes, sections, symbols, names, names_left })
+        Ok(ElfObject { name, bytes, sections, symbols, names_range, names, names_left })
     }
 
     pub(crate) fn fault(&self, fault: LinkFault) -> Error {
@@ -120,14 +124,15 @@ fn what_else(bytes: &[u8]) -> String {
     format!("{known}it begins with {found:02x?}, not with \\x7fELF")
 }
 
-fn names<'a>(
-    sections: &SectionTable<'a, Header>,
-    symbols: &SymbolTable<'a, Header>,
-    bytes: &'a [u8],
-) -> Option<&'a str> {
+/// Where the names of symbols stand in the file.
+fn names_range(
+    sections: &SectionTable<'_, Header>,
+    symbols: &SymbolTable<'_, Header>,
+    bytes: &[u8],
+) -> Option<Range<usize>> {
     let (start, size) = sections.section(symbols.string_section()).ok()?.file_range(LE)?;
-    let end = start.checked_add(size)?;
-    std::str::from_utf8(bytes.get(usize::try_from(start).ok()?..usize::try_from(end).ok()?)?).ok()
+    let end = start.checked_add(size).filter(|end| *end <= bytes.len() as u64)?;
+    Some(start as usize..end as usize)
 }
 
 fn name_at(names: &str, start: u32) -> Option<&str> {

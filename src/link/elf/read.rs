@@ -166,7 +166,8 @@ impl Reader<'_, '_> {
     }
 
     fn symbols(&mut self) -> Result<(), Error> {
-        let names_at = self.names_at();
+        // Whole objects are smaller than 4 GiB.
+        let names_at = self.object.names_range.as_ref().map(|range| range.start as u32);
         let count = self.object.symbols.len() as u32;
         self.graph.first_global = count;
         for (index, symbol) in self.object.symbols.enumerate() {
@@ -199,14 +200,6 @@ impl Reader<'_, '_> {
             });
         }
         Ok(())
-    }
-
-    /// Where the names of symbols begin in the file.
-    fn names_at(&self) -> Option<u32> {
-        let section = self.object.sections.section(self.object.symbols.string_section()).ok()?;
-        let (start, size) = section.file_range(LE)?;
-        start.checked_add(size).filter(|end| *end <= self.object.bytes.len() as u64)?;
-        u32::try_from(start).ok()
     }
 
     fn definition(&mut self, index: object::SymbolIndex, symbol: &ElfSymbol) -> Result<Definition, Error> {
