@@ -56,13 +56,15 @@ pub(super) fn place(
     make: impl Fn(u64) -> Result<LoadedWindow, MemoryFault>,
 ) -> Result<LoadedWindow, MemoryFault> {
     let host = Host { program: program_range(), heap_end: heap_end(), libraries: library_range() };
-    let mut elsewhere = None;
+    let mut elsewhere: Option<LoadedWindow> = None;
     let mut tries = 0;
     for preferred in placement.candidates(layout, &host) {
         // The loader reserves more than it needs, and gives back what it does not use for alignment.
         if !is_free(preferred, (layout.size + CHUNK) as usize) {
             continue;
         }
+        // One at a time: the next is described in the same file, whose first page the loader reads for both.
+        drop(elsewhere.take());
         let window = make(preferred)?;
         if placement.suits(layout, &host, window.base.value()) {
             return Ok(window);
@@ -147,3 +149,25 @@ pub(super) fn new_nonce() -> u64 {
 
 /// How often a loader that maps elsewhere is asked again.
 const MAX_TRIES: usize = 2;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn a_window_that_stands_elsewhere_is_gone_before_the_next_is_described() {
+        let layout = WindowLayout::divide(64 << 20).unwrap();
+        let (last, tries) = (Cell::new(None), Cell::new(0));
+        let placed = place(&layout, Placement::NearHost, |_| {
+            assert!(last.get().is_none_or(|base| is_free(base, layout.size as usize)), "two windows of one file");
+            let window = reserve(&layout, 0, "as told".to_string())?;
+            last.set(Some(window.base.value()));
+            tries.set(tries.get() + 1);
+            Ok(window)
+        });
+        assert_eq!(tries.get(), MAX_TRIES, "the first stood elsewhere");
+        assert_eq!(placed.unwrap().base.value(), last.get().unwrap());
+    }
+}

@@ -26,9 +26,9 @@ fn bounds_enclose_all_sections_of_the_name_and_nothing_else() {
 fn sections_of_one_name_that_others_stand_between_are_brought_together() {
     let source = r#"
         .section sets,"aw",@progbits; .quad 1
-        .section between,"aw",@progbits; .quad 99
+        .section between,"awR",@progbits; .quad 99
         .section sets,"awG",@progbits,g1,comdat; .quad 2
-        .section between2,"aw",@progbits; .quad 98
+        .section between2,"awR",@progbits; .quad 98
         .section sets,"awG",@progbits,g2,comdat; .quad 3
         .globl test
         .text
