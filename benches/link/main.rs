@@ -1,0 +1,168 @@
+//! What it costs to link an object, beginning with its bytes and ending with the address of a function in it; and to
+//! remove it.
+//!
+//! `cargo bench --bench link -- [MODULES]` links so many instances (2,000 unless told otherwise) of a small and of a
+//! medium object, each with names of its own, under a tracker of its own, all live at once in one dylib, then removes
+//! them in random order; then replaces one of 100, 1,000 and 10,000 live ones again and again. Every function is called and
+//! its result compared. Needs gcc. Allocations are counted in the same run, by this thread.
+
+mod objects;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+use jittison::session::{JitDylib, ResourceTracker};
+use jittison::{Jit, base::ExecutorAddr};
+
+use objects::{Instance, Template};
+
+fn main() {
+    let modules = std::env::args().skip(1).find_map(|argument| argument.parse().ok()).unwrap_or(2_000);
+    let Some(objects) = objects::build() else {
+        println!("gcc is needed to make objects; install it and try again");
+        return;
+    };
+    println!("{:<44}{:>9}{:>9}{:>9}{:>9}", "microseconds per operation", "median", "p99", "mean", "allocs");
+    for _ in 0..3 {
+        link_and_remove("small", &objects.runtime, &objects.small, modules);
+    }
+    link_and_remove("medium", &objects.runtime, &objects.medium, modules.min(200));
+    for live in [100, 1_000, 10_000] {
+        churn(&objects.runtime, &objects.small, live, 20_000);
+    }
+}
+
+/// A session as anybody would make it, with the runtime library in a dylib of its own.
+fn session(runtime: &[u8]) -> (Jit, JitDylib) {
+    let jit = Jit::new().unwrap();
+    let library = jit.create_dylib("runtime").unwrap();
+    jit.add_object(&library.default_tracker().unwrap(), "runtime.o", runtime).unwrap();
+    let main = jit.main_dylib().clone();
+    let process = main.link_order();
+    main.set_link_order(&[vec![(library, jittison::session::Visibility::ExportedOnly)], process].concat());
+    (jit, main)
+}
+
+fn link_and_remove(what: &str, runtime: &[u8], template: &Template, modules: usize) {
+    let (jit, dylib) = session(runtime);
+    link(&jit, &dylib, &template.instance(u32::MAX)).1.remove().unwrap();
+    let instances: Vec<Instance> = (0..modules as u32).map(|number| template.instance(number)).collect();
+    let mut links = Figures::default();
+    let mut live: Vec<ResourceTracker> = Vec::with_capacity(modules);
+    for instance in &instances {
+        let (address, tracker) = links.add(|| link(&jit, &dylib, instance));
+        check(address, instance);
+        live.push(tracker);
+    }
+    let mut removals = Figures::default();
+    let mut random = Random(7);
+    while !live.is_empty() {
+        let tracker = live.swap_remove(random.below(live.len()));
+        removals.add(move || assert!(tracker.remove().unwrap().is_complete()));
+    }
+    let size = instances[0].bytes.len();
+    links.print(&format!("{what}, {size} bytes: add and look up"));
+    removals.print(&format!("{what}: remove, one of up to {modules}"));
+}
+
+fn churn(runtime: &[u8], template: &Template, live: usize, operations: usize) {
+    let (jit, dylib) = session(runtime);
+    let mut number = 0;
+    let mut next = || {
+        number += 1;
+        template.instance(number)
+    };
+    let mut trackers: Vec<ResourceTracker> = (0..live).map(|_| link(&jit, &dylib, &next()).1).collect();
+    let (mut figures, mut random) = (Figures::default(), Random(3));
+    for _ in 0..operations {
+        let (instance, place) = (next(), random.below(live));
+        let removed = figures.add(|| {
+            let (address, tracker) = link(&jit, &dylib, &instance);
+            check(address, &instance);
+            std::mem::replace(&mut trackers[place], tracker).remove().unwrap()
+        });
+        assert!(removed.is_complete());
+    }
+    figures.print(&format!("small: link, call, remove another of {live}"));
+}
+
+fn link(jit: &Jit, dylib: &JitDylib, instance: &Instance) -> (ExecutorAddr, ResourceTracker) {
+    let tracker = dylib.create_tracker().unwrap();
+    jit.add_object(&tracker, &instance.entry, instance.bytes.clone()).unwrap();
+    (dylib.lookup_address(&instance.entry).unwrap(), tracker)
+}
+
+fn check(address: ExecutorAddr, instance: &Instance) {
+    // SAFETY: the address of a function of this signature, under a tracker that is live.
+    let run: extern "C" fn(u64) -> u64 = unsafe { std::mem::transmute(address.value() as usize) };
+    assert_eq!(run(7), instance.expected, "{}", instance.entry);
+}
+
+/// Times and allocations of one operation, done many times.
+#[derive(Default)]
+struct Figures {
+    times: Vec<Duration>,
+    allocations: u64,
+}
+
+impl Figures {
+    fn add<R>(&mut self, operation: impl FnOnce() -> R) -> R {
+        let (allocations, start) = (ALLOCATIONS.get(), Instant::now());
+        let result = operation();
+        self.times.push(start.elapsed());
+        self.allocations += ALLOCATIONS.get() - allocations;
+        result
+    }
+
+    fn print(mut self, what: &str) {
+        self.times.sort_unstable();
+        let count = self.times.len();
+        let mean = self.times.iter().sum::<Duration>() / count as u32;
+        let [median, p99] = [count / 2, count * 99 / 100].map(|position| self.times[position]);
+        let [median, p99, mean] = [median, p99, mean].map(|time| time.as_nanos() as f64 / 1e3);
+        let allocations = self.allocations as f64 / count as f64;
+        println!("{what:<44}{median:>9.2}{p99:>9.2}{mean:>9.2}{allocations:>9.1}");
+    }
+}
+
+/// A xorshift generator: the same numbers in each run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % end as u64) as usize
+    }
+}
+
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+// SAFETY: the system's allocator, with a count beside it that allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
+        // SAFETY: passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
+        // SAFETY: passed on.
+        unsafe { System.dealloc(place, layout) }
+    }
+
+    unsafe fn realloc(&self, place: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
+        // SAFETY: passed on.
+        unsafe { System.realloc(place, layout, size) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;

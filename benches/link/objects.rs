@@ -1,0 +1,186 @@
+//! Objects to link: what a query compiler makes (small: five functions, some fifty relocations) and a file of 500
+//! functions (medium). Each instance has names and a value of its own.
+
+use std::fmt::Write as _;
+use std::process::Command;
+
+use jittison::link::ObjectBuffer;
+
+/// What is linked, and the library that it calls.
+pub struct Objects {
+    pub runtime: Vec<u8>,
+    pub small: Template,
+    pub medium: Template,
+}
+
+/// An object from which instances are made.
+pub struct Template {
+    bytes: Vec<u8>,
+    /// Where the names begin that are an instance's own.
+    names: Vec<usize>,
+    seed: usize,
+    /// What its entry returns, beside the seed.
+    result: u64,
+}
+
+/// One object, with names of its own.
+pub struct Instance {
+    pub bytes: ObjectBuffer,
+    pub entry: String,
+    /// What the entry returns for 7.
+    pub expected: u64,
+}
+
+/// `None` without a compiler.
+pub fn build() -> Option<Objects> {
+    Some(Objects {
+        runtime: compile(RUNTIME)?,
+        small: Template::new(compile(SMALL)?),
+        medium: Template::new(compile(&medium())?),
+    })
+}
+
+impl Template {
+    fn new(bytes: Vec<u8>) -> Template {
+        let positions = |pattern: &[u8]| -> Vec<usize> {
+            (0..bytes.len() - pattern.len()).filter(|at| bytes[*at..].starts_with(pattern)).collect()
+        };
+        let (names, seed) = (positions(MARK.as_bytes()), positions(&SEED.to_le_bytes()));
+        assert!(!names.is_empty() && seed.len() == 1, "the object has its names, and the seed once");
+        let mut template = Template { bytes, names, seed: seed[0], result: 0 };
+        template.result = template.first_result();
+        template
+    }
+
+    /// Links it once, to know what it returns.
+    fn first_result(&self) -> u64 {
+        let jit = jittison::Jit::new().unwrap();
+        let tracker = jit.main_dylib().create_tracker().unwrap();
+        let instance = self.instance(0);
+        jit.add_object(&tracker, "runtime.o", compile(RUNTIME).unwrap()).unwrap();
+        jit.add_object(&tracker, "first.o", instance.bytes).unwrap();
+        // SAFETY: that is its signature.
+        let run = unsafe { jit.lookup::<extern "C" fn(u64) -> u64>(&instance.entry) }.unwrap();
+        run.call(7) ^ SEED
+    }
+
+    pub fn instance(&self, number: u32) -> Instance {
+        let (mut bytes, name) = (self.bytes.clone(), format!("M{number:08x}"));
+        for at in &self.names {
+            bytes[*at..at + name.len()].copy_from_slice(name.as_bytes());
+        }
+        let value = SEED ^ u64::from(number);
+        bytes[self.seed..self.seed + 8].copy_from_slice(&value.to_le_bytes());
+        Instance { bytes: ObjectBuffer::from(bytes), entry: format!("{name}_run"), expected: self.result ^ value }
+    }
+}
+
+fn compile(source: &str) -> Option<Vec<u8>> {
+    let base = std::env::temp_dir().join(format!("jittison-link-bench-{}", std::process::id()));
+    let (input, output) = (base.with_extension("c"), base.with_extension("o"));
+    std::fs::write(&input, source).ok()?;
+    let status = Command::new("gcc").args(["-O2", "-fPIC", "-c", "-o"]).arg(&output).arg(&input).status();
+    let bytes = status.ok().filter(|status| status.success()).and_then(|_| std::fs::read(&output).ok());
+    let _ = (std::fs::remove_file(&input), std::fs::remove_file(&output));
+    bytes
+}
+
+fn medium() -> String {
+    let mut text = String::from(
+        "#include <stdint.h>\n#include <string.h>\n\
+         extern uint64_t rt_hash(uint64_t); extern void rt_emit(uint64_t *, uint64_t);\n\
+         uint64_t M00000000_seed = 0x7a51b3c9d2e4f680ull; uint64_t M00000000_shared[64];\n\
+         static uint64_t own[256]; static const uint64_t table[8] = { 3, 1, 4, 1, 5, 9, 2, 6 };\n",
+    );
+    for number in 0..500u32 {
+        let (shared, slot, factor) = (number * 7 % 64, number * 13 % 256, number % 241 + 3);
+        let callee = number.saturating_sub(1 + number * 5 % 37);
+        let call = if number < 2 {
+            String::new()
+        } else {
+            format!("if ((x & 31) == {}) x += M00000000_f{callee}(x >> 3, sum);", number % 16)
+        };
+        let extra = match number % 5 {
+            0 => "rt_emit(sum, x);".to_string(),
+            1 => "x ^= rt_hash(x);".to_string(),
+            2 => "if (memcmp(sum, table, x & 7)) x += 3; rt_emit(sum, x);".to_string(),
+            3 => "x += table[x >> 5 & 7];".to_string(),
+            _ => format!("own[{slot}] ^= x; x ^= own[{}];", slot * 7 % 256),
+        };
+        let _ = writeln!(
+            text,
+            "uint64_t M00000000_f{number}(uint64_t x, uint64_t *sum) {{\n\
+             x = x * {factor} + table[x >> 9 & 7]; if (x & 1) x ^= M00000000_shared[{shared}] + {factor};\n\
+             {call} {extra} return x ^ x >> {}; }}",
+            number % 26 + 5
+        );
+    }
+    text.push_str("static uint64_t (*const all[16])(uint64_t, uint64_t *) = {");
+    (0..16).for_each(|number| text.push_str(&format!("M00000000_f{},", number * 31 + 2)));
+    text.push_str(
+        "};\nuint64_t M00000000_run(uint64_t x) { uint64_t sum = 0; memset(own, 0, sizeof own);\n\
+         for (int i = 0; i < 16; i++) x += all[i](x + i, &sum); return x ^ sum ^ M00000000_seed; }\n",
+    );
+    text
+}
+
+/// Stands for an instance's number in all its names.
+const MARK: &str = "M00000000";
+const SEED: u64 = 0x7a51_b3c9_d2e4_f680;
+
+const SMALL: &str = r#"
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+extern uint64_t rt_hash(uint64_t); extern void rt_emit(uint64_t *, uint64_t);
+uint64_t M00000000_seed = 0x7a51b3c9d2e4f680ull;
+static uint64_t hits[12];
+static const uint64_t weights[16] = { 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233, 377, 610, 987, 1597 };
+static const char *const texts[4] = { "1234", "98765", "555", "77" };
+uint64_t M00000000_filter(const uint64_t *rows, long count, uint64_t key) {
+    uint64_t sum = 0, least = ~0ull, most = 0;
+    for (long row = 0; row < count; row++)
+        if ((rows[row] & 255) < (key & 255)) { sum += rows[row] * 7; hits[row & 3]++; } else sum ^= weights[row & 15];
+    for (long row = 1; row < count; row += 3) {
+        uint64_t value = rt_hash(rows[row] ^ sum);
+        if (value < least) least = value;
+        if (value > most) { most = value; hits[1] += row; }
+        switch (value % 7) {
+            case 0: sum += 31; break; case 1: sum ^= least; break; case 2: sum *= 17; break;
+            case 3: rt_emit(&sum, most); break; case 4: sum -= value >> 7; break; default: sum = sum << 3 | sum >> 61;
+        }
+    }
+    return sum ^ (most - least);
+}
+uint64_t M00000000_probe(const uint64_t *rows, long count) {
+    uint64_t sum = 5;
+    for (long row = 0; row < count; row += 2) { uint64_t hash = rt_hash(rows[row] + 3); rt_emit(&sum, hash + weights[hash & 15]); }
+    return sum;
+}
+uint64_t M00000000_compare(const uint64_t *left, const uint64_t *right, long count) {
+    int order = memcmp(left, right, count * 8);
+    return order < 0 ? 11 : order > 0 ? 13 : left[0] * 5;
+}
+uint64_t M00000000_parse(int which) {
+    char *end = 0;
+    switch (which & 3) {
+        case 0: return strtoul(texts[0], &end, 10) + 1;
+        case 1: return strtoul(texts[1], &end, 10) ^ 0x5a;
+        case 2: return strtoul(texts[2], &end, 0) * 9;
+        default: return strtoul(texts[3], 0, 16) - 4;
+    }
+}
+uint64_t M00000000_run(uint64_t x) {
+    uint64_t rows[24], sum = 0;
+    for (int row = 0; row < 24; row++) rows[row] = x * weights[row & 15] + row;
+    rt_emit(&sum, M00000000_filter(rows, 24, x));
+    rt_emit(&sum, M00000000_probe(rows, 24));
+    rt_emit(&sum, M00000000_compare(rows, rows + 12, 12));
+    for (int which = 0; which < 4; which++) rt_emit(&sum, M00000000_parse(which + (int)x));
+    return sum ^ M00000000_seed;
+}
+"#;
+
+const RUNTIME: &str = "#include <stdint.h>\n\
+    uint64_t rt_rows; uint64_t rt_hash(uint64_t x) { x ^= x >> 33; x *= 0xff51afd7ed558ccdull; return x ^ x >> 29; }\n\
+    void rt_emit(uint64_t *sum, uint64_t value) { *sum = (*sum << 7 | *sum >> 57) ^ value; rt_rows++; }\n";
