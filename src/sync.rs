@@ -5,6 +5,7 @@
 //!
 //! - [`Arc`]: loom's cannot hold a trait object. A drop of the last handle takes a lock first thing, so loom still
 //!   sees every interleaving that matters.
+//! - [`plain_thread_local`]: room for arrays, which no thread sees of another.
 //! - [`StaticMutex`], [`ForkMutex`] and [`MappedU64`]: statics cannot hold loom types, and mapped memory is no loom
 //!   cell. They guard the C exit handlers, forks and the frame table, which no model drives.
 //!
@@ -12,6 +13,9 @@
 
 pub(crate) use std::sync::atomic::{AtomicU32 as MappedU32, AtomicU64 as MappedU64, Ordering, fence};
 pub(crate) use std::sync::{Arc, Weak};
+
+/// What every thread has of its own, and no model looks at.
+pub(crate) use std::{thread::LocalKey, thread_local as plain_thread_local};
 
 /// Names a thread.
 pub(crate) use std::thread::ThreadId;

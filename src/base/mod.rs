@@ -4,12 +4,14 @@
 //! memory and no machine code.
 
 mod addr;
+mod kept;
 mod name;
 mod pool;
 mod slots;
 mod thread_local;
 
 pub use addr::ExecutorAddr;
+pub(crate) use kept::{Keep, Kept, keep};
 pub use name::Name;
 pub(crate) use name::NameRef;
 pub use pool::Pool;

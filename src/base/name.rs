@@ -10,6 +10,8 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 
+use smallvec::SmallVec;
+
 use crate::sync::Arc;
 
 /// A symbol name. Cheap to clone; hashes and compares as its text.
@@ -46,11 +48,13 @@ impl Name {
 
     /// Names that share one allocation, which lives as long as any of them.
     pub fn all_of<'a>(texts: impl Iterator<Item = &'a str> + Clone) -> impl Iterator<Item = Name> {
-        let text: Arc<str> = texts.clone().collect::<String>().into();
-        let lengths: Vec<usize> = texts.map(str::len).collect();
+        // Mostly few and short: then the one allocation is that of the shared text.
+        let mut text: SmallVec<[u8; 512]> = SmallVec::with_capacity(texts.clone().map(str::len).sum());
+        texts.clone().for_each(|part| text.extend_from_slice(part.as_bytes()));
+        let text: Arc<str> = Arc::from(std::str::from_utf8(&text).unwrap_or_default());
         let mut start = 0;
-        lengths.into_iter().map(move |length| {
-            let range = start..start + length;
+        texts.map(move |part| {
+            let range = start..start + part.len();
             start = range.end;
             match (u32::try_from(range.start), u32::try_from(range.end)) {
                 (Ok(start), Ok(end)) => Name { text: text.clone(), start, end },

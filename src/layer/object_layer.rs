@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use crate::base::{Name, ThreadLocal};
+use smallvec::SmallVec;
+
+use crate::base::{Kept, Name, ThreadLocal, keep};
 use crate::error::Result;
 use crate::host;
 use crate::layer::memory_ledger::{MemoryLedger, Occupant};
@@ -82,11 +84,8 @@ impl ObjectLinkingLayer {
     /// When the bytes are no object that can be linked, a strong symbol of it is defined already, or the tracker is
     /// defunct; nothing was added then.
     pub fn add(self: &Arc<Self>, tracker: &ResourceTracker, name: &str, bytes: ObjectBuffer) -> Result<()> {
-        let interface = ObjectInterface::scan(name, &bytes)?;
         let sequence = self.objects_added.fetch_add(1, Ordering::Relaxed);
-        let origins =
-            interface.symbols.iter().map(|symbol| Origin { size: symbol.size, index: symbol.index }).collect();
-        let symbols = promised(interface, name, sequence);
+        let (symbols, origins) = promised(name, &bytes, sequence)?;
         tracker.define(ObjectUnit { layer: self.clone(), name: Arc::from(name), bytes, symbols, origins, sequence })
     }
 
@@ -158,6 +157,10 @@ impl MaterializationUnit for ObjectUnit {
         &self.name
     }
 
+    fn shared_name(&self) -> Arc<str> {
+        self.name.clone()
+    }
+
     fn symbols(&self) -> &[(Name, SymbolFlags)] {
         &self.symbols
     }
@@ -172,7 +175,7 @@ impl MaterializationUnit for ObjectUnit {
         let origin =
             LinkOrigin { object: self.name.clone(), sequence: self.sequence, dylib: responsibility.dylib(), watch };
         let plugins = self.layer.plugins.lock().clone();
-        let mut hooks: Vec<_> = plugins.iter().map(|plugin| plugin.begin(&origin)).collect();
+        let mut hooks: Hooks = plugins.iter().map(|plugin| plugin.begin(&origin)).collect();
         match self.place(&mut responsibility, &mut hooks) {
             Ok((placed, thread_locals)) => {
                 look_up_externals(self.layer, responsibility, Pending { placed, thread_locals, hooks });
@@ -187,10 +190,11 @@ impl ObjectUnit {
     fn place(
         &self,
         responsibility: &mut MaterializationResponsibility,
-        hooks: &mut [Box<dyn LinkHooks>],
+        hooks: &mut Hooks,
     ) -> Result<(PlacedLink, Option<Box<ThreadLocals>>)> {
         let owed = self.owed(responsibility.symbols());
-        let mut is_owned = vec![false; owed.iter().flatten().map(|symbol| symbol.index() + 1).max().unwrap_or(0)];
+        let mut is_owned =
+            Kept::repeat(false, owed.iter().flatten().map(|symbol| symbol.index() + 1).max().unwrap_or(0));
         for symbol in owed.iter().flatten() {
             is_owned[symbol.index()] = true;
         }
@@ -209,7 +213,7 @@ impl ObjectUnit {
         let mut placed = planned.in_group(group_of(&responsibility.dylib())).allocate(&*self.layer.memory)?;
         let thread_locals = ThreadLocals::place(&mut placed)?;
         hooks.iter_mut().try_for_each(|hook| hook.placed(&placed))?;
-        let mut owed = owed.into_iter();
+        let mut owed = owed.iter().copied();
         responsibility.notify_resolved(|symbol| {
             // What plugins have added is behind what the object has, and is known by its name.
             let added =
@@ -223,7 +227,7 @@ impl ObjectUnit {
 impl ObjectUnit {
     /// Which of the object's symbols are owed, in the order of those that have addresses. The names of both stand in one
     /// order, as long as nobody has shuffled them.
-    fn owed(&self, symbols: &[OwedSymbol]) -> Vec<Option<SymbolIndex>> {
+    fn owed(&self, symbols: &[OwedSymbol]) -> Kept<Option<SymbolIndex>> {
         let mut promised = self.symbols.iter().zip(&self.origins);
         let with_address = symbols.iter().filter(|owed| !owed.flags.contains(SymbolFlags::SIDE_EFFECTS_ONLY));
         let found = with_address.map(|owed| {
@@ -239,8 +243,11 @@ impl ObjectUnit {
 struct Pending {
     placed: PlacedLink,
     thread_locals: Option<Box<ThreadLocals>>,
-    hooks: Vec<Box<dyn LinkHooks>>,
+    hooks: Hooks,
 }
+
+/// What plugins do in one link, in the order in which they were added.
+type Hooks = SmallVec<[Box<dyn LinkHooks>; 4]>;
 
 /// Claims what plugins have added for others to see. What somebody else defined first becomes an external.
 fn claim_added(graph: &mut LinkGraph, responsibility: &mut MaterializationResponsibility) -> Result<()> {
@@ -260,30 +267,37 @@ fn claim_added(graph: &mut LinkGraph, responsibility: &mut MaterializationRespon
 }
 
 fn look_up_externals(layer: Arc<ObjectLinkingLayer>, responsibility: MaterializationResponsibility, pending: Pending) {
-    // The names are in the graph, which goes along into the continuation: the lookup is done with them when it returns.
-    let mut text = String::new();
-    let ends: Vec<(usize, bool)> = pending
-        .placed
-        .externals()
-        .map(|external| {
-            text.push_str(external.name);
-            (text.len(), external.required)
-        })
-        .collect();
-    let mut start = 0;
-    let request = |(end, required): (usize, bool)| {
-        let name = &text[start..end];
-        start = end;
-        SymbolRequest { name, required }
+    let found = {
+        let requests: SmallVec<[SymbolRequest<'_>; 16]> = pending.placed.externals().map(request_for).collect();
+        responsibility.lookup_now(&requests, RequiredState::Resolved)
     };
-    let requests: Vec<_> = ends.into_iter().map(request).collect();
+    if let Some(found) = found {
+        return emit(&layer, responsibility, pending, Ok(found));
+    }
+    // The names are in the graph, which goes along into the continuation: the lookup is done with them when it returns.
+    let names: Vec<(String, bool)> =
+        pending.placed.externals().map(|external| (external.name.to_string(), external.required)).collect();
+    let requests: Vec<_> = names.iter().map(|(name, required)| SymbolRequest { name, required: *required }).collect();
     responsibility.lookup(&requests, RequiredState::Resolved, move |responsibility, found| {
-        match found.and_then(|found| finish(&layer, &responsibility, pending, found)) {
-            // A failure to emit has failed the symbols; the memory is the tracker's, and goes with it.
-            Ok(dependencies) => drop(responsibility.notify_emitted(dependencies)),
-            Err(error) => responsibility.fail(error),
-        }
+        emit(&layer, responsibility, pending, found)
     });
+}
+
+fn request_for(external: ExternalSymbol<'_>) -> SymbolRequest<'_> {
+    SymbolRequest { name: external.name, required: external.required }
+}
+
+fn emit(
+    layer: &ObjectLinkingLayer,
+    responsibility: MaterializationResponsibility,
+    pending: Pending,
+    found: Result<Vec<LookupResult>>,
+) {
+    match found.and_then(|found| finish(layer, &responsibility, pending, found)) {
+        // A failure to emit has failed the symbols; the memory is the tracker's, and goes with it.
+        Ok(dependencies) => drop(responsibility.notify_emitted(dependencies)),
+        Err(error) => responsibility.fail(error),
+    }
 }
 
 /// Fixes up, seals, and records everything under the key. Returns what the code refers to.
@@ -294,7 +308,7 @@ fn finish(
     found: Vec<LookupResult>,
 ) -> Result<Vec<SymbolRef>> {
     let Pending { placed, mut thread_locals, mut hooks } = pending;
-    let mut externals: Vec<FoundExternal> = placed.externals().zip(&found).map(found_external).collect();
+    let mut externals = found_externals(&placed, &found);
     hooks.iter_mut().try_for_each(|hook| hook.bind(&placed, &mut externals))?;
     let image = thread_locals.as_mut().and_then(|thread_locals| thread_locals.unfinished_image());
     let (linked, memory) =
@@ -308,6 +322,20 @@ fn finish(
         }
     })?;
     Ok(found.into_iter().filter_map(|result| result.symbol).collect())
+}
+
+keep!(FoundExternal);
+
+fn found_externals(placed: &PlacedLink, found: &[LookupResult]) -> Kept<FoundExternal> {
+    if found.iter().any(|found| found.flags.contains(SymbolFlags::THREAD_LOCAL)) {
+        return placed.externals().zip(found).map(found_external).collect();
+    }
+    let plain = |found: &LookupResult| FoundExternal {
+        address: found.address,
+        is_callable: found.flags.contains(SymbolFlags::CALLABLE),
+        thread_local: None,
+    };
+    found.iter().map(plain).collect()
 }
 
 fn found_external((external, found): (ExternalSymbol<'_>, &LookupResult)) -> FoundExternal {
@@ -325,13 +353,22 @@ fn found_external((external, found): (ExternalSymbol<'_>, &LookupResult)) -> Fou
 
 /// What an object promises: its global definitions, and a symbol without address for its initialisers. An object that
 /// defines nothing gets that symbol too, so that it can be asked for.
-fn promised(interface: ObjectInterface, object: &str, sequence: u64) -> Vec<(Name, SymbolFlags)> {
-    let mut symbols: Vec<(Name, SymbolFlags)> = Vec::with_capacity(interface.symbols.len() + 1);
-    symbols.extend(interface.symbols.into_iter().map(|symbol| (symbol.name.clone(), flags_of(&symbol))));
-    if interface.has_initializers || symbols.is_empty() {
+#[allow(clippy::type_complexity)]
+fn promised(object: &str, bytes: &[u8], sequence: u64) -> Result<(Vec<(Name, SymbolFlags)>, Vec<Origin>)> {
+    let (mut symbols, mut origins) = (Vec::new(), Vec::new());
+    let has_initializers = ObjectInterface::visit(object, bytes, |symbol, left| {
+        if symbols.is_empty() {
+            symbols.reserve_exact(left + 1);
+            origins.reserve_exact(left);
+        }
+        let flags = flags_of(&symbol);
+        origins.push(Origin { size: symbol.size, index: symbol.index });
+        symbols.push((symbol.name, flags));
+    })?;
+    if has_initializers || symbols.is_empty() {
         symbols.push((Name::from(format!("{object}#{sequence}.initializers")), SymbolFlags::SIDE_EFFECTS_ONLY));
     }
-    symbols
+    Ok((symbols, origins))
 }
 
 fn flags_of(symbol: &InterfaceSymbol) -> SymbolFlags {

@@ -21,8 +21,8 @@ pub(crate) struct Bounded {
 pub(crate) fn find(graph: &LinkGraph) -> Result<Vec<Bounded>, Error> {
     let mut found: Vec<(&str, Bounded)> = Vec::new();
     let mut number_of: BTreeMap<&str, usize> = BTreeMap::new();
-    for index in graph.externals() {
-        if !graph.name_bytes(index).starts_with(b"__st") {
+    for (index, name) in graph.named_externals() {
+        if !name.starts_with(b"__st") {
             continue;
         }
         let name = graph.symbol_name(index);

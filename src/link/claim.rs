@@ -25,14 +25,14 @@ pub(crate) fn claim(graph: &mut LinkGraph, is_owned: impl Fn(&LinkGraph, SymbolI
         if !owned {
             // A common symbol's room is its own; no section's bytes go with it.
             let room = &mut graph.blocks[block.0 as usize];
-            room.is_dropped = matches!(room.name, Text::Made(_));
+            room.is_dropped = matches!(room.name, Text::Fixed(_));
             let symbol = &mut graph.symbols[index];
             symbol.definition = Definition::External;
             symbol.binding = Binding::Global;
         }
     }
     let is_lost = |group: u32| matches!(defined[group as usize], (1.., 0));
-    for block in &mut graph.blocks {
+    for block in graph.blocks.iter_mut() {
         block.is_dropped |= block.group.is_some_and(is_lost);
     }
     graph.forget_dropped();

@@ -3,7 +3,7 @@
 //! Every write is into the block's own bytes, which were checked to hold it when the object was read. Branches go
 //! straight where the displacement allows and through their stub where not; GOT loads likewise are rewritten or left.
 
-use crate::base::{ExecutorAddr, Pool, ThreadLocal};
+use crate::base::{ExecutorAddr, Kept, Pool, ThreadLocal, keep};
 use crate::error::{Error, LinkFault};
 use crate::link::graph::{Block, BlockId, Definition, Edge, LinkGraph, Places, Role, SymbolIndex};
 use crate::link::tables::{SLOT, Tables};
@@ -16,9 +16,11 @@ pub(crate) struct Fixup<'a> {
     pub(crate) tables: &'a Tables,
     pub(crate) places: &'a Places,
     /// By symbol.
-    targets: Vec<Target>,
+    targets: Kept<Target>,
     found: &'a [FoundExternal],
 }
+
+keep!(Target);
 
 /// Where a symbol is, worked out once for all edges that refer to it.
 #[derive(Clone, Copy, Default)]
@@ -51,7 +53,7 @@ impl<'a> Fixup<'a> {
         externals: impl Iterator<Item = SymbolIndex>,
         found: &'a [FoundExternal],
     ) -> Fixup<'a> {
-        let mut fixup = Fixup { graph, tables, places, targets: Vec::with_capacity(graph.symbols.len()), found };
+        let mut fixup = Fixup { graph, tables, places, targets: Kept::with_capacity(graph.symbols.len()), found };
         fixup.targets.extend(graph.symbols.iter().map(|symbol| own_target(graph, places, symbol.definition)));
         for (number, (symbol, found)) in externals.zip(found).enumerate() {
             fixup.targets[symbol.index()] = Target {

@@ -31,6 +31,61 @@ pub(crate) fn find_frames(section: &[u8], address: ExecutorAddr, frames: &mut Ve
 }
 
 fn find_in_stretch(stretch: &[u8], address: ExecutorAddr, frames: &mut Vec<Frame>) -> Result<(), String> {
+    let known = frames.len();
+    if find_usual(stretch, address, frames).is_some() {
+        return Ok(());
+    }
+    frames.truncate(known);
+    find_any(stretch, address, frames)
+}
+
+/// As compilers write them: with one to a few CIEs, that say that addresses are four bytes, relative to where they stand.
+/// `None` for what is not so, or not well-formed.
+fn find_usual(stretch: &[u8], address: ExecutorAddr, frames: &mut Vec<Frame>) -> Option<()> {
+    let word = |at: usize| Some(u32::from_le_bytes(*stretch.get(at..)?.first_chunk::<4>()?));
+    let (mut usual_cies, mut at) = ([None; 4], 0);
+    while at < stretch.len() {
+        let (length, id) = (word(at)? as usize, word(at + 4)?);
+        let end = at.checked_add(4)?.checked_add(length).filter(|end| *end <= stretch.len())?;
+        if id == 0 {
+            let is_usual = is_usual_cie(stretch.get(at + 8..end)?);
+            *usual_cies.iter_mut().find(|slot| slot.is_none()).filter(|_| is_usual)? = Some(at);
+        } else {
+            let cie = (at + 4).checked_sub(id as usize);
+            // The augmentation data has to lie within its record.
+            let augmentation = usize::from(*stretch[..end].get(at + 16)?);
+            if !usual_cies.contains(&cie) || cie.is_none() || augmentation > 0x7f || at + 17 + augmentation > end {
+                return None;
+            }
+            if word(at + 12)? > 0 {
+                let start = address.offset(at as u64 + 8).value().wrapping_add_signed(i64::from(word(at + 8)? as i32));
+                frames.push(Frame { start: ExecutorAddr::new(start), fde: address.offset(at as u64) });
+            }
+        }
+        at = end;
+    }
+    Some(())
+}
+
+/// Whether a CIE, from its version on, has augmentation data of a kind known here, and says `DW_EH_PE_pcrel | sdata4` for
+/// addresses of functions.
+fn is_usual_cie(body: &[u8]) -> bool {
+    const PCREL_SDATA4: u8 = 0x1b;
+    let encoding = match body {
+        [1, b'z', b'R', 0, _code, _data, _register, 1, encoding, ..] => *encoding,
+        [1, b'z', b'P', b'L', b'R', 0, _code, _data, _register, 7, personality, _, _, _, _, _lsda, encoding, ..]
+            if personality & 0xf == 0xb =>
+        {
+            *encoding
+        }
+        _ => return false,
+    };
+    let factors = if body[2] == b'R' { &body[4..7] } else { &body[6..9] };
+    encoding == PCREL_SDATA4 && factors.iter().all(|factor| *factor < 0x80)
+}
+
+/// Whatever DWARF allows.
+fn find_any(stretch: &[u8], address: ExecutorAddr, frames: &mut Vec<Frame>) -> Result<(), String> {
     let bases = BaseAddresses::default().set_eh_frame(address.value());
     let eh_frame = EhFrame::new(stretch, LittleEndian);
     let mut entries = eh_frame.entries(&bases);

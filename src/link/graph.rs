@@ -15,20 +15,22 @@
 use std::ffi::CStr;
 use std::ops::Range;
 
-use crate::base::{ExecutorAddr, Pool};
+use crate::base::{ExecutorAddr, Kept, Pool, keep};
 use crate::error::{Error, ErrorKind, LinkFault};
 use crate::link::buffer::ObjectBuffer;
 use crate::link::thread_locals::ThreadLocalPlace;
 use crate::link::x86_64::{EdgeKind, KindSet};
 use crate::sync::Arc;
 
+keep!(Block, Symbol, Edge, BlockId, SymbolIndex, Option<BlockId>, Option<SymbolIndex>, u8, u32, bool);
+
 /// An object being linked.
 pub struct LinkGraph {
     pub(crate) name: Arc<str>,
     pub(crate) bytes: ObjectBuffer,
-    pub(crate) blocks: Vec<Block>,
-    pub(crate) symbols: Vec<Symbol>,
-    pub(crate) edges: Vec<Edge>,
+    pub(crate) blocks: Kept<Block>,
+    pub(crate) symbols: Kept<Symbol>,
+    pub(crate) edges: Kept<Edge>,
     /// Number of section groups; blocks name theirs.
     pub(crate) group_count: u32,
     /// Symbols whose definition is the resolver of an indirect function, until they have stubs.
@@ -108,7 +110,7 @@ pub(crate) enum Content {
     /// A range of the object.
     Object(Range<usize>),
     /// Bytes that the linker made.
-    Made(Vec<u8>),
+    Made(Kept<u8>),
     /// Zeroes.
     Zero,
 }
@@ -119,6 +121,8 @@ pub(crate) enum Text {
     Object(Range<u32>),
     /// From there to the next null byte: measured when somebody asks. Most local symbols are never asked for their names.
     Terminated(u32),
+    /// Of the linker itself.
+    Fixed(&'static str),
     Made(Arc<str>),
 }
 
@@ -255,12 +259,17 @@ impl LinkGraph {
 
     /// As [`symbol_name`](Self::symbol_name), before anybody has made sure that it is text: cheaper to compare.
     pub fn name_bytes(&self, symbol: SymbolIndex) -> &[u8] {
+        self.name_bytes_in(&self.bytes, symbol)
+    }
+
+    fn name_bytes_in<'a>(&'a self, object: &'a [u8], symbol: SymbolIndex) -> &'a [u8] {
         match &self.symbols[symbol.0 as usize].name {
-            Text::Object(range) => self.bytes.get(range.start as usize..range.end as usize).unwrap_or(&[]),
+            Text::Object(range) => object.get(range.start as usize..range.end as usize).unwrap_or(&[]),
             Text::Terminated(start) => {
-                let rest = self.bytes.get(*start as usize..).unwrap_or(&[]);
+                let rest = object.get(*start as usize..).unwrap_or(&[]);
                 memchr::memchr(0, rest).map_or(&[], |end| &rest[..end])
             }
+            Text::Fixed(text) => text.as_bytes(),
             Text::Made(text) => text.as_bytes(),
         }
     }
@@ -278,7 +287,14 @@ impl LinkGraph {
 
     /// The external of this name, if the object has one.
     pub fn find_external(&self, name: &str) -> Option<SymbolIndex> {
-        self.externals().find(|index| self.name_bytes(*index) == name.as_bytes())
+        self.named_externals().find(|(_, other)| *other == name.as_bytes()).map(|(index, _)| index)
+    }
+
+    /// As [`externals`](Self::externals), with their names: cheaper than to ask for each.
+    pub(crate) fn named_externals(&self) -> impl Iterator<Item = (SymbolIndex, &[u8])> {
+        // Asking a holder for its bytes is done once.
+        let object: &[u8] = &self.bytes;
+        self.externals().map(|index| (index, self.name_bytes_in(object, index)))
     }
 
     /// All symbols that are looked up, if anything uses them.
@@ -294,7 +310,7 @@ impl LinkGraph {
         self.push_block(
             Text::Made(Arc::from(name)),
             pool,
-            Content::Made(content),
+            Content::Made(content.into_iter().collect()),
             size,
             align,
             first..self.edges.len() as u32,
@@ -306,7 +322,7 @@ impl LinkGraph {
         let first = self.push_edges(edges);
         let block = &mut self.blocks[id.index()];
         block.size = content.len() as u64;
-        block.content = Content::Made(content);
+        block.content = Content::Made(content.into_iter().collect());
         block.edges = first..first + edges.len() as u32;
     }
 
@@ -318,7 +334,7 @@ impl LinkGraph {
 
     /// Symbols of dropped blocks are nowhere.
     pub(crate) fn forget_dropped(&mut self) {
-        for symbol in &mut self.symbols {
+        for symbol in self.symbols.iter_mut() {
             if let Definition::Block(block, _) = symbol.definition
                 && self.blocks[block.index()].is_dropped
             {
@@ -449,6 +465,7 @@ impl LinkGraph {
                 let rest = self.bytes.get(*start as usize..).unwrap_or(&[]);
                 CStr::from_bytes_until_nul(rest).ok().and_then(|name| name.to_str().ok()).unwrap_or("")
             }
+            Text::Fixed(text) => text,
             Text::Made(text) => text,
         }
     }

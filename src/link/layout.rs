@@ -5,7 +5,7 @@
 
 use std::iter;
 
-use crate::base::{Pool, align_up};
+use crate::base::{Kept, Pool, align_up};
 use crate::error::{Error, LinkFault};
 use crate::link::apart;
 use crate::link::frames;
@@ -15,12 +15,12 @@ use crate::link::x86_64::KindSet;
 use crate::memory::{ApartRequest, SegmentPlan, SegmentRequest};
 
 /// Gives every block its offset; what to ask of memory, and the order in which blocks with bytes stand in each segment.
-pub(crate) fn assign(graph: &mut LinkGraph) -> Result<(SegmentPlan, Vec<BlockId>), Error> {
+pub(crate) fn assign(graph: &mut LinkGraph) -> Result<(SegmentPlan, Kept<BlockId>), Error> {
     let mut plan = SegmentPlan { apart: set_apart(graph), ..SegmentPlan::default() };
     let order = order(graph);
     let mut padding = 0;
     for is_zero in [false, true] {
-        for id in &order {
+        for id in order.iter() {
             let block = &mut graph.blocks[id.index()];
             let is_elsewhere = block.is_apart() || block.role == Role::ThreadLocal;
             if block.is_dropped || is_elsewhere || matches!(block.content, Content::Zero) != is_zero {
@@ -58,7 +58,7 @@ pub(crate) fn assign(graph: &mut LinkGraph) -> Result<(SegmentPlan, Vec<BlockId>
 }
 
 /// The object's order, but for those that must follow another.
-fn order(graph: &LinkGraph) -> Vec<BlockId> {
+fn order(graph: &LinkGraph) -> Kept<BlockId> {
     let ids = || graph.blocks().map(|(id, _)| id);
     if graph.blocks.iter().all(|block| block.followed_by.is_none()) {
         return ids().collect();

@@ -6,7 +6,7 @@
 //!
 //! Each state consumes the one before. Dropping any of them abandons the link and gives its memory back.
 
-use crate::base::{ExecutorAddr, Pool, ThreadLocal};
+use crate::base::{ExecutorAddr, Kept, Pool, ThreadLocal, keep};
 use crate::error::{LinkFault, MemoryFault, Result};
 use crate::link::bounds;
 use crate::link::buffer::ObjectBuffer;
@@ -41,8 +41,8 @@ pub struct PlannedLink {
     tables: Tables,
     plan: SegmentPlan,
     /// All blocks, as they stand in their segments.
-    order: Vec<BlockId>,
-    externals: Vec<External>,
+    order: Kept<BlockId>,
+    externals: Kept<External>,
     thread_locals: Option<ThreadLocalPlan>,
 }
 
@@ -52,8 +52,9 @@ pub struct PlacedLink {
     tables: Tables,
     places: Places,
     memory: Box<dyn InFlight>,
-    order: Vec<BlockId>,
-    externals: Vec<External>,
+    frame_count: u64,
+    order: Kept<BlockId>,
+    externals: Kept<External>,
     thread_locals: Option<ThreadLocalPlan>,
 }
 
@@ -172,8 +173,9 @@ impl PlannedLink {
         let segments = Pool::ALL.map(|pool| memory.address(pool));
         let apart = places_apart(&self.plan, &mut *memory)?;
         let places = Places { segments, apart, thread_locals: None };
-        let PlannedLink { graph, tables, order, externals, thread_locals, .. } = self;
-        Ok(PlacedLink { graph, tables, places, memory, order, externals, thread_locals })
+        let PlannedLink { graph, tables, plan, order, externals, thread_locals } = self;
+        let frame_count = plan.frame_count;
+        Ok(PlacedLink { graph, tables, places, memory, frame_count, order, externals, thread_locals })
     }
 }
 
@@ -293,7 +295,8 @@ impl PlacedLink {
     }
 
     fn collect(&mut self) -> Result<(Vec<crate::memory::Frame>, Vec<Initializer>)> {
-        let mut found = Vec::new();
+        // Counted when the link was planned.
+        let mut found = Vec::with_capacity(self.frame_count as usize);
         let mut initializers = Vec::new();
         // Zero-fill says nothing, and looking for it would make memory of it.
         let has_bytes = |block: &Block| !block.is_dropped && block.size > 0 && !block.is_zero_fill();
@@ -402,6 +405,8 @@ fn external_symbols(
     })
 }
 
+keep!(External);
+
 /// An external that some edge refers to.
 #[derive(Clone, Copy)]
 struct External {
@@ -410,7 +415,7 @@ struct External {
 }
 
 /// The externals that some edge refers to, in the order of the symbols.
-fn externals(graph: &LinkGraph, survey: &Survey) -> Vec<External> {
+fn externals(graph: &LinkGraph, survey: &Survey) -> Kept<External> {
     let used = graph.externals().filter(|symbol| survey.is_used(*symbol));
     used.map(|symbol| External { symbol, needs_static_place: survey.needs_static_place(symbol) }).collect()
 }

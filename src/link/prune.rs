@@ -5,23 +5,22 @@
 //! `-ffunction-sections` loses nothing. Unwind tables keep nobody's code; the tables that *they* refer to are kept.
 //! A section group is kept or lost whole, and a section with `SHF_LINK_ORDER` lives and dies with the one it is linked to.
 
-use crate::base::Pool;
+use crate::base::{Kept, Pool};
 use crate::link::graph::{Binding, BlockId, Definition, LinkGraph, Role};
 
 /// Drops what no root leads to.
 pub(crate) fn prune(graph: &mut LinkGraph) {
     let mut walk = Walk {
-        is_live: vec![false; graph.blocks.len()],
-        is_group_live: vec![false; graph.group_count as usize],
-        unvisited: Vec::with_capacity(graph.blocks.len()),
+        is_live: Kept::repeat(false, graph.blocks.len()),
+        is_group_live: Kept::repeat(false, graph.group_count as usize),
+        unvisited: Kept::with_capacity(graph.blocks.len()),
+        in_doubt: graph.blocks.iter().filter(|block| !block.is_dropped).count(),
     };
     walk.mark_roots(graph);
-    if walk.unvisited.len() < graph.blocks.iter().filter(|block| !block.is_dropped).count() {
-        walk.follow(graph);
-    }
+    walk.follow(graph);
     let Walk { is_live, .. } = walk;
     let mut has_dead = false;
-    for (block, is_live) in graph.blocks.iter_mut().zip(is_live) {
+    for (block, is_live) in graph.blocks.iter_mut().zip(is_live.iter().copied()) {
         has_dead |= !is_live && !block.is_dropped;
         block.is_dropped |= !is_live;
     }
@@ -31,15 +30,18 @@ pub(crate) fn prune(graph: &mut LinkGraph) {
 }
 
 struct Walk {
-    is_live: Vec<bool>,
-    is_group_live: Vec<bool>,
-    unvisited: Vec<BlockId>,
+    is_live: Kept<bool>,
+    is_group_live: Kept<bool>,
+    unvisited: Kept<BlockId>,
+    /// Blocks that are neither live nor dropped.
+    in_doubt: usize,
 }
 
 impl Walk {
     fn mark(&mut self, block: BlockId) {
         if !std::mem::replace(&mut self.is_live[block.index()], true) {
             self.unvisited.push(block);
+            self.in_doubt -= 1;
         }
     }
 
@@ -60,9 +62,12 @@ impl Walk {
 
     fn follow(&mut self, graph: &LinkGraph) {
         let companions = Companions::of(graph);
-        while let Some(id) = self.unvisited.pop() {
+        while let (true, Some(id)) = (self.in_doubt > 0, self.unvisited.pop()) {
             let is_unwind = graph.blocks[id.index()].role == Role::EhFrame;
             for edge in graph.edges(id) {
+                if self.in_doubt == 0 {
+                    return;
+                }
                 if let Definition::Block(target, _) = graph.definition(edge.symbol)
                     && !(is_unwind && graph.blocks[target.index()].pool == Pool::Code)
                     && !graph.blocks[target.index()].is_dropped

@@ -214,7 +214,7 @@ impl<'a> Opinion<'a> {
     fn check_got(&self, address: u64, memory: &[u8]) -> Result<(), Finding> {
         let judge = self.judge_of_tables(address, memory);
         let mut accounted = 0;
-        for (number, symbol) in (0..).zip(&self.fixup.tables.slots) {
+        for (number, symbol) in (0..).zip(self.fixup.tables.slots.iter()) {
             judge.entry(number * 8, address + number * 8, &[judge.symbol_address(symbol.0)])?;
             accounted += 8;
         }
@@ -236,7 +236,7 @@ impl<'a> Opinion<'a> {
 
     fn check_stubs(&self, address: u64) -> Result<(), Finding> {
         let judge = self.judge_of_tables(address, &[]);
-        for (number, symbol) in (0..).zip(&self.fixup.tables.stub_targets) {
+        for (number, symbol) in (0..).zip(self.fixup.tables.stub_targets.iter()) {
             let target = judge.symbol_address(symbol.0);
             if !judge.is_stub_for(address + number * 8, target) {
                 return Err(Finding::new(number * 8, "stub", "no way there", format!("a way to {target:#x}")));

@@ -1,19 +1,20 @@
 //! [`Survey`]: one walk over the edges of what is left, which says what each symbol is used for.
 
+use crate::base::Kept;
 use crate::link::graph::{Definition, LinkGraph, SymbolIndex};
 use crate::link::x86_64::{EdgeKind, KindSet};
 
 /// What the symbols of a graph are used for.
 pub(crate) struct Survey {
     /// By symbol.
-    uses: Vec<u8>,
+    uses: Kept<u8>,
     /// Every kind of edge that there is.
     pub(crate) kinds: KindSet,
 }
 
 impl Survey {
     pub(crate) fn of(graph: &LinkGraph) -> Survey {
-        let mut survey = Survey { uses: vec![0; graph.symbols.len()], kinds: KindSet::default() };
+        let mut survey = Survey { uses: Kept::repeat(0, graph.symbols.len()), kinds: KindSet::default() };
         for block in graph.blocks.iter().filter(|block| !block.is_dropped) {
             for edge in &graph.edges[block.edges.start as usize..block.edges.end as usize] {
                 survey.kinds.insert(edge.kind);

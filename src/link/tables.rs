@@ -6,25 +6,24 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::base::Pool;
+use crate::base::{Kept, Pool};
 use crate::link::graph::{BlockId, Content, Definition, LinkGraph, SymbolIndex, Text};
 use crate::link::survey::Survey;
 use crate::link::thread_locals::live_edges;
 use crate::link::x86_64::{KindSet, STUB, ThreadLocalEntry};
-use crate::sync::Arc;
 
 /// Where slots and stubs stand.
 pub(crate) struct Tables {
     got: Option<BlockId>,
     stubs: Option<BlockId>,
     /// By symbol: number of its slot.
-    slot_of: Vec<u32>,
+    slot_of: Kept<u32>,
     /// By symbol: number of its stub.
-    stub_of: Vec<u32>,
+    stub_of: Kept<u32>,
     /// By slot: the symbol.
-    pub(crate) slots: Vec<SymbolIndex>,
+    pub(crate) slots: Kept<SymbolIndex>,
     /// By stub: the symbol.
-    pub(crate) stub_targets: Vec<SymbolIndex>,
+    pub(crate) stub_targets: Kept<SymbolIndex>,
     /// What thread-local variables have in the GOT, behind the slots: offset there.
     thread_locals: FxHashMap<(SymbolIndex, ThreadLocalEntry), u64>,
     /// Bytes of those.
@@ -37,10 +36,10 @@ impl Tables {
         let mut tables = Tables {
             got: None,
             stubs: None,
-            slot_of: vec![NONE; count],
-            stub_of: vec![NONE; count],
-            slots: Vec::new(),
-            stub_targets: Vec::new(),
+            slot_of: Kept::repeat(NONE, count),
+            stub_of: Kept::repeat(NONE, count),
+            slots: Kept::new(),
+            stub_targets: Kept::new(),
             thread_locals: FxHashMap::default(),
             thread_locals_size: 0,
         };
@@ -66,19 +65,17 @@ impl Tables {
         let needs_got = survey.kinds.has_any_of(KindSet::GOT);
         if needs_got || !tables.slots.is_empty() || !tables.thread_locals.is_empty() {
             let size = (tables.slots.len() * SLOT) as u64 + tables.thread_locals_size;
-            let content = Content::Made(vec![0; size as usize]);
-            tables.got =
-                Some(graph.push_block(Text::Made(Arc::from(".got")), Pool::ReadOnly, content, size, SLOT as u64, 0..0));
+            let content = Content::Made(Kept::repeat(0, size as usize));
+            tables.got = Some(graph.push_block(Text::Fixed(".got"), Pool::ReadOnly, content, size, SLOT as u64, 0..0));
         }
         // An object's own GOT goes by this name, whatever kind of edge refers to it.
         if let (true, Some(got), Some(symbol)) = (needs_got, tables.got, graph.find_external("_GLOBAL_OFFSET_TABLE_")) {
             graph.define(symbol, Definition::Block(got, 0));
         }
         if !tables.stub_targets.is_empty() {
-            let code = STUB.repeat(tables.stub_targets.len());
+            let code: Kept<u8> = std::iter::repeat_n(STUB, tables.stub_targets.len()).flatten().collect();
             let size = code.len() as u64;
-            tables.stubs =
-                Some(graph.push_block(Text::Made(Arc::from(".plt")), Pool::Code, Content::Made(code), size, 16, 0..0));
+            tables.stubs = Some(graph.push_block(Text::Fixed(".plt"), Pool::Code, Content::Made(code), size, 16, 0..0));
         }
         tables
     }

@@ -72,7 +72,7 @@ pub enum EdgeKind {
 
 impl EdgeKind {
     /// The kind of a relocation; `None` when it is not supported. `R_X86_64_NONE` makes no edge and is not asked for.
-    pub(crate) fn from_relocation(r_type: u32) -> Option<EdgeKind> {
+    pub(crate) const fn from_relocation(r_type: u32) -> Option<EdgeKind> {
         Some(match r_type {
             1 => EdgeKind::Pointer64,
             2 => EdgeKind::Delta32,
@@ -107,6 +107,23 @@ impl EdgeKind {
             43 | 46 | 49 => EdgeKind::GotLoad32Apx,
             _ => return None,
         })
+    }
+
+    /// As [`from_relocation`](Self::from_relocation), with the bytes stored: for many at a time.
+    #[inline]
+    pub(crate) fn decode(r_type: u32) -> Option<(EdgeKind, u64)> {
+        static KNOWN: [Option<(EdgeKind, u64)>; 52] = {
+            let mut known = [None; 52];
+            let mut r_type = 0;
+            while r_type < known.len() {
+                if let Some(kind) = EdgeKind::from_relocation(r_type as u32) {
+                    known[r_type] = Some((kind, kind.width() as u64));
+                }
+                r_type += 1;
+            }
+            known
+        };
+        *KNOWN.get(r_type as usize)?
     }
 
     /// The psABI's name of the relocation.
@@ -202,7 +219,7 @@ impl EdgeKind {
     }
 
     /// Bytes stored.
-    pub(crate) fn width(self) -> usize {
+    pub(crate) const fn width(self) -> usize {
         use EdgeKind::*;
         match self {
             Pointer64 | Delta64 | GotLoad64 | GotSlot64 | GotOffset64 | GotBase64 | Size64 => 8,
@@ -247,6 +264,8 @@ impl KindSet {
     };
     /// Those with a descriptor.
     pub(crate) const DESCRIPTOR: KindSet = KindSet::of(&[EdgeKind::ThreadLocalDescriptor32]);
+    /// Those that store a size.
+    pub(crate) const SIZE: KindSet = KindSet::of(&[EdgeKind::Size32, EdgeKind::Size64]);
     /// Those whose field takes only addresses below 2 GiB.
     pub(crate) const LOW: KindSet = KindSet::of(&[EdgeKind::Pointer32, EdgeKind::Pointer32Signed]);
 

@@ -5,12 +5,13 @@
 //! touch that graph.
 
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 use crate::base::Name;
 use crate::error::{ErrorKind, Result};
 use crate::session::lookup;
 use crate::session::resource_tracker::TrackerCore;
-use crate::session::responsibility::MaterializationResponsibility;
+use crate::session::responsibility::{MaterializationResponsibility, OwedSymbol};
 use crate::session::symbol::{SymbolFlags, SymbolRef, SymbolState};
 use crate::session::waiting;
 use crate::sync::Arc;
@@ -32,12 +33,12 @@ impl MaterializationResponsibility {
     /// # Errors
     /// When the tracker or a dependency was removed; the symbols have failed then.
     pub fn notify_emitted(mut self, dependencies: Vec<SymbolRef>) -> Result<()> {
-        let own = self.take_owed();
+        let own = std::mem::take(&mut self.owed);
         let mut completions = Vec::new();
         let outcome = self.emit(&own, dependencies, &mut completions);
         lookup::complete(completions);
         if let Err(error) = &outcome {
-            self.fail_symbols(own, error);
+            self.fail_symbols(&own, error);
         }
         outcome
     }
@@ -49,24 +50,24 @@ impl MaterializationResponsibility {
     /// As [`notify_emitted`](Self::notify_emitted), and [`ErrorKind::NotOwed`] when a symbol stands in two groups or is
     /// not owed; those symbols have failed then that had not become ready.
     pub fn notify_emitted_groups(mut self, groups: Vec<DependencyGroup>) -> Result<()> {
-        let own = self.take_owed();
+        let own = std::mem::take(&mut self.owed);
         let mut completions = Vec::new();
         let outcome = self.emit_groups(&own, groups, &mut completions);
         lookup::complete(completions);
         if let Err(error) = &outcome {
             // Those too that were emitted and wait.
-            self.fail_symbols(own, error);
+            self.fail_symbols(&own, error);
         }
         outcome
     }
 
     fn emit_groups(
         &self,
-        own: &[SymbolRef],
+        own: &[OwedSymbol],
         groups: Vec<DependencyGroup>,
         completions: &mut Vec<lookup::Completion>,
     ) -> Result<()> {
-        let mut ungrouped: FxHashMap<&Name, &SymbolRef> = own.iter().map(|symbol| (&symbol.name, symbol)).collect();
+        let mut ungrouped: FxHashMap<&Name, &OwedSymbol> = own.iter().map(|symbol| (&symbol.name, symbol)).collect();
         let mut emitted = Vec::with_capacity(groups.len() + 1);
         for DependencyGroup { symbols, dependencies } in groups {
             let mut members = Vec::with_capacity(symbols.len());
@@ -86,21 +87,22 @@ impl MaterializationResponsibility {
 
     fn emit(
         &self,
-        own: &[SymbolRef],
+        own: &[OwedSymbol],
         dependencies: Vec<SymbolRef>,
         completions: &mut Vec<lookup::Completion>,
     ) -> Result<()> {
         self.check_resolved(own)?;
-        let dependencies = waiting::distinct(dependencies, own);
+        let dependencies = waiting::distinct(dependencies, self.core.dylib.id, own);
         let all_ready = self.pin_dependencies(own, &dependencies)?;
         if all_ready && self.ready_at_once(own, completions)? {
             return Ok(());
         }
-        self.session().waiting.lock().emit(&self.core.current(), own.to_vec(), &dependencies, completions)
+        let own = own.iter().map(|owed| self.reference_to(owed)).collect();
+        self.session().waiting.lock().emit(&self.core.current(), own, &dependencies, completions)
     }
 
     /// Code without an address cannot be used, so it cannot become ready.
-    fn check_resolved(&self, own: &[SymbolRef]) -> Result<()> {
+    fn check_resolved(&self, own: &[OwedSymbol]) -> Result<()> {
         let state = self.core.dylib.state.lock();
         for owed in own {
             let symbol = state.table.symbol(owed.id).ok_or_else(|| self.core.defunct())?;
@@ -113,15 +115,16 @@ impl MaterializationResponsibility {
     }
 
     /// Pins the trackers that own the dependencies; whether all dependencies are ready.
-    fn pin_dependencies(&self, own: &[SymbolRef], dependencies: &[SymbolRef]) -> Result<bool> {
-        let mut owners: Vec<(Arc<TrackerCore>, &SymbolRef)> = Vec::new();
+    fn pin_dependencies(&self, own: &[OwedSymbol], dependencies: &[SymbolRef]) -> Result<bool> {
+        let mut owners: SmallVec<[(Arc<TrackerCore>, &SymbolRef); 4]> = SmallVec::new();
         let mut all_ready = true;
         for group in dependencies.chunk_by(|a, b| a.dylib.id == b.dylib.id) {
             let state = group[0].dylib.state.lock();
             for dependency in group {
-                let symbol = state.table.symbol(dependency.id).ok_or_else(|| waiting::removed(dependency, own))?;
+                let symbol =
+                    state.table.symbol(dependency.id).ok_or_else(|| waiting::removed(dependency, first_of(own)))?;
                 all_ready &= symbol.state == SymbolState::Ready;
-                let owner = state.table.owner(symbol).ok_or_else(|| waiting::removed(dependency, own))?;
+                let owner = state.table.owner(symbol).ok_or_else(|| waiting::removed(dependency, first_of(own)))?;
                 if !owners.iter().any(|(known, _)| known.key() == owner.key()) {
                     owners.push((owner.clone(), dependency));
                 }
@@ -137,14 +140,18 @@ impl MaterializationResponsibility {
         let core = core.current();
         for (owner, dependency) in owners {
             if !pins.add(&core, &owner.current()) {
-                return Err(if core.gate.is_live() { waiting::removed(dependency, own) } else { core.defunct() });
+                return Err(if core.gate.is_live() {
+                    waiting::removed(dependency, first_of(own))
+                } else {
+                    core.defunct()
+                });
             }
         }
         Ok(all_ready)
     }
 
     /// Makes the symbols ready without the waiting graph, unless somebody in there waits for one of them.
-    fn ready_at_once(&self, own: &[SymbolRef], completions: &mut Vec<lookup::Completion>) -> Result<bool> {
+    fn ready_at_once(&self, own: &[OwedSymbol], completions: &mut Vec<lookup::Completion>) -> Result<bool> {
         let mut state = self.core.dylib.state.lock();
         state.check_live(&self.core.current())?;
         for symbol in own {
@@ -158,4 +165,9 @@ impl MaterializationResponsibility {
         }
         Ok(true)
     }
+}
+
+/// What an error calls the code by.
+fn first_of(own: &[OwedSymbol]) -> Option<&Name> {
+    own.first().map(|owed| &owed.name)
 }

@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+use smallvec::SmallVec;
+
 use crate::base::{ExecutorAddr, Name};
 use crate::error::{Error, ErrorKind, Result};
 use crate::session::execution_session::{ManagerList, SessionInner};
@@ -343,7 +345,7 @@ impl JitDylib {
     pub(crate) fn find(
         &self,
         requests: &[SymbolRequest<'_>],
-        missing: &mut Vec<usize>,
+        missing: &mut SmallVec<[usize; 2]>,
         visibility: Visibility,
         mut matched: impl FnMut(usize, SymbolId),
     ) -> Result<()> {

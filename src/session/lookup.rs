@@ -12,6 +12,8 @@
 
 use std::fmt;
 
+use smallvec::SmallVec;
+
 use crate::base::{ExecutorAddr, NameRef};
 use crate::error::{Error, ErrorKind, Result};
 use crate::session::dispatch::{self, Answer, Task, dispatch};
@@ -226,7 +228,7 @@ pub(crate) fn finish(
             },
         ),
     });
-    let mut tasks: Vec<Task> = Vec::new();
+    let mut tasks: SmallVec<[Task; 2]> = SmallVec::new();
     for group in matches.chunk_by(|a, b| a.dylib == b.dylib) {
         if let Err(error) = attach(&order[group[0].dylib], group, &requests, &query, &mut tasks) {
             complete(query.fail(&error).into_iter().collect());
@@ -248,8 +250,50 @@ pub(crate) fn found_now(
     if requests.len() > FEW {
         return None;
     }
+    if let [request] = requests {
+        let found = find_now(order, request.name, state_of(required), |found, dylib| found.result(dylib))?;
+        return Some(vec![found]);
+    }
     let required = state_of(required);
-    requests.iter().map(|request| find_now(order, request.name, required, |found, dylib| found.result(dylib))).collect()
+    let mut found = vec![LookupResult::MISSING; requests.len()];
+    let mut missing: SmallVec<[usize; FEW]> = (0..requests.len()).collect();
+    for (dylib, visibility) in order {
+        if missing.is_empty() {
+            break;
+        }
+        let dylib = dylib.inner();
+        dylib.ready.find_each(requests, &mut missing, |index, name, ReadySymbol { address, flags, id }| {
+            let is_visible = visibility.sees(flags);
+            if is_visible {
+                found[index] = Found { address, flags, id, name: name.borrowed() }.result(dylib);
+            }
+            is_visible
+        });
+        if missing.is_empty() {
+            break;
+        }
+        let mut state = dylib.state.lock();
+        if !state.is_open() {
+            return None;
+        }
+        let mut is_far_enough = true;
+        missing.retain(|index| {
+            let Some(id) = state.find_visible(requests[*index].name, *visibility) else { return true };
+            let Some(symbol) = state.table.symbol(id).filter(|symbol| symbol.state >= required) else {
+                is_far_enough = false;
+                return true;
+            };
+            found[*index] = found_of(&state.table, id, symbol).result(dylib);
+            if symbol.state == SymbolState::Ready {
+                state.table.note_ready_lookup(id);
+            }
+            false
+        });
+        if !is_far_enough {
+            return None;
+        }
+    }
+    missing.is_empty().then_some(found)
 }
 
 /// One name of a lookup that has nothing to wait for, passed to `take` where it stands.
@@ -354,7 +398,11 @@ pub(crate) fn flags_of_those_found(
 }
 
 /// By request.
-fn flags_of(order: &[(JitDylib, Visibility)], requests: usize, matches: Vec<Match>) -> Vec<Option<SymbolFlags>> {
+fn flags_of(
+    order: &[(JitDylib, Visibility)],
+    requests: usize,
+    matches: SmallVec<[Match; 2]>,
+) -> Vec<Option<SymbolFlags>> {
     let mut flags = vec![None; requests];
     for Match { request, dylib, id } in matches {
         flags[request] = order[dylib].0.inner().state.lock().table.symbol(id).map(|symbol| symbol.flags);
@@ -368,7 +416,7 @@ fn attach(
     matches: &[Match],
     requests: &[SymbolRequest<'_>],
     query: &Arc<Query>,
-    tasks: &mut Vec<Task>,
+    tasks: &mut SmallVec<[Task; 2]>,
 ) -> Result<()> {
     let mut state = dylib.inner().state.lock();
     for Match { request, id, .. } in matches {

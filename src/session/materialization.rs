@@ -4,6 +4,8 @@
 //! responsibility (`responsibility.rs`). Definitions are all or nothing: every name is checked before the first is
 //! placed.
 
+use smallvec::SmallVec;
+
 use crate::base::{ExecutorAddr, Name};
 use crate::error::{ErrorKind, Result};
 use crate::session::jit_dylib::DylibState;
@@ -17,6 +19,11 @@ use crate::sync::Arc;
 pub trait MaterializationUnit: Send {
     /// What the unit is called in errors.
     fn name(&self) -> &str;
+
+    /// The same, to be kept: for units that have it so already.
+    fn shared_name(&self) -> Arc<str> {
+        Arc::from(self.name())
+    }
 
     /// The symbols that it promises.
     fn symbols(&self) -> &[(Name, SymbolFlags)];
@@ -38,20 +45,26 @@ pub trait MaterializationUnit: Send {
 
 /// Adds a unit's symbols to its tracker's dylib.
 pub(crate) fn define(core: &Arc<TrackerCore>, unit: Box<dyn MaterializationUnit>) -> Result<()> {
-    let unit_name: Arc<str> = Arc::from(unit.name());
+    let unit_name = unit.shared_name();
     let mut displaced = Displaced::default();
     {
         // Asked before anything is locked: the unit is the embedder's.
         let symbols = unit.symbols();
-        let sizes: Vec<u64> = (0..symbols.len()).map(|index| unit.size_bytes(index)).collect();
+        let sizes: SmallVec<[u64; 16]> = (0..symbols.len()).map(|index| unit.size_bytes(index)).collect();
         let definitions =
             || symbols.iter().zip(&sizes).map(|((name, flags), size)| Definition { name, flags: *flags, size: *size });
         let mut state = core.dylib.state.lock();
         state.check_live(core)?;
-        check_definable(&state, core, definitions(), &unit_name)?;
-        let id = state.table.reserve_unit(symbols.len());
+        let mut hashes: SmallVec<[_; 16]> = SmallVec::new();
         for new in definitions() {
-            let (name, probe) = (new.name, state.table.probe(new.name));
+            let probe = state.table.probe(new.name);
+            check_one(&state, core, &new, probe, &unit_name)?;
+            hashes.push(probe);
+        }
+        let id = state.table.reserve_unit(symbols.len());
+        for (new, probe) in definitions().zip(hashes) {
+            // Again: the one before may have been of the same name.
+            let (name, probe) = (new.name, state.table.probe_again(new.name, probe));
             // A name that one unit promises twice is one symbol.
             let existing = probe.found.and_then(|existing| state.table.symbol(existing));
             if existing.is_some_and(|existing| existing.unit() == Some(id)) {
@@ -160,21 +173,24 @@ pub(crate) fn check_definable<'a>(
     definitions: impl IntoIterator<Item = Definition<'a>>,
     place: &str,
 ) -> Result<()> {
-    for new in definitions {
-        let Some(existing) = state.table.find(new.name).and_then(|id| state.table.symbol(id)) else { continue };
-        let (symbol, dylib) = (new.name.to_string(), core.dylib.name.to_string());
-        let (first, second) = (state.table.place(existing).to_string(), place.to_string());
-        match Contest::judge(&state.table, existing, &new) {
-            Contest::Keep | Contest::Replace => {}
-            Contest::Duplicate => {
-                return Err(ErrorKind::DuplicateDefinition { symbol, dylib, first, second }.into());
-            }
-            Contest::TooSmall { wanted, found } => {
-                return Err(ErrorKind::CommonTooSmall { symbol, dylib, first, second, wanted, found }.into());
-            }
+    definitions.into_iter().try_for_each(|new| check_one(state, core, &new, state.table.probe(new.name), place))
+}
+
+fn check_one(state: &DylibState, core: &TrackerCore, new: &Definition<'_>, probe: Probe, place: &str) -> Result<()> {
+    let Some(existing) = probe.found.and_then(|id| state.table.symbol(id)) else { return Ok(()) };
+    let contest = Contest::judge(&state.table, existing, new);
+    if matches!(contest, Contest::Keep | Contest::Replace) {
+        return Ok(());
+    }
+    let (symbol, dylib) = (new.name.to_string(), core.dylib.name.to_string());
+    let (first, second) = (state.table.place(existing).to_string(), place.to_string());
+    match contest {
+        Contest::Keep | Contest::Replace => Ok(()),
+        Contest::Duplicate => Err(ErrorKind::DuplicateDefinition { symbol, dylib, first, second }.into()),
+        Contest::TooSmall { wanted, found } => {
+            Err(ErrorKind::CommonTooSmall { symbol, dylib, first, second, wanted, found }.into())
         }
     }
-    Ok(())
 }
 
 /// Defines one name, which `probe` has just looked for; `None` when an existing definition counts.

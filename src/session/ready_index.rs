@@ -10,8 +10,10 @@
 use std::collections::HashMap;
 
 use rustc_hash::FxBuildHasher;
+use smallvec::SmallVec;
 
 use crate::base::{ExecutorAddr, Name, is_sparse};
+use crate::session::lookup::SymbolRequest;
 use crate::session::symbol::{SymbolFlags, SymbolId};
 use crate::sync::ReadMostly;
 
@@ -42,6 +44,24 @@ impl ReadyIndex {
     /// What is known of a name, passed to `take` where it stands.
     pub(crate) fn find<R>(&self, name: &str, take: impl FnOnce(&Name, ReadySymbol) -> R) -> Option<R> {
         self.0.read(|symbols| symbols.get_key_value(name).map(|(name, symbol)| take(name, *symbol))).flatten()
+    }
+
+    /// Of those of `requests` that are `missing`, what is known of each; those for which `take` returns true are missing no
+    /// more.
+    pub(crate) fn find_each<const N: usize>(
+        &self,
+        requests: &[SymbolRequest<'_>],
+        missing: &mut SmallVec<[usize; N]>,
+        mut take: impl FnMut(usize, &Name, ReadySymbol) -> bool,
+    ) where
+        [usize; N]: smallvec::Array<Item = usize>,
+    {
+        self.0.read(|symbols| {
+            missing.retain(|index| {
+                let known = symbols.get_key_value(requests[*index].name);
+                !known.is_some_and(|(name, symbol)| take(*index, name, *symbol))
+            });
+        });
     }
 
     /// Puts a ready symbol in. Only under the dylib's lock.

@@ -278,7 +278,7 @@ impl Pin {
         let owner = {
             let state = symbol.dylib.state.lock();
             let found = state.table.symbol(symbol.id).and_then(|found| state.table.owner(found));
-            found.cloned().ok_or_else(|| waiting::removed(symbol, &[]))?
+            found.cloned().ok_or_else(|| waiting::removed(symbol, None))?
         };
         let mut pins = self.core.dylib.session.pins.lock();
         let from = self.core.current();
@@ -286,7 +286,7 @@ impl Pin {
         drop(pins);
         match added {
             true => Ok(()),
-            false if from.gate.is_live() => Err(waiting::removed(symbol, &[])),
+            false if from.gate.is_live() => Err(waiting::removed(symbol, None)),
             false => Err(from.defunct()),
         }
     }

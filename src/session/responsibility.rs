@@ -7,8 +7,9 @@
 use std::fmt;
 
 use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
 
-use crate::base::{ExecutorAddr, Name};
+use crate::base::{ExecutorAddr, Kept, Name, keep};
 use crate::error::{Error, ErrorKind, Result};
 use crate::session::dispatch::Task;
 use crate::session::execution_session::SessionInner;
@@ -27,8 +28,10 @@ use crate::sync::Arc;
 pub struct MaterializationResponsibility {
     pub(crate) core: Arc<TrackerCore>,
     pub(crate) unit_name: Arc<str>,
-    owed: Vec<OwedSymbol>,
+    pub(crate) owed: Kept<OwedSymbol>,
 }
+
+keep!(OwedSymbol);
 
 /// A symbol that a responsibility has to supply.
 #[derive(Debug, Clone)]
@@ -37,7 +40,7 @@ pub struct OwedSymbol {
     pub name: Name,
     /// The flags it was promised with.
     pub flags: SymbolFlags,
-    id: SymbolId,
+    pub(crate) id: SymbolId,
 }
 
 impl MaterializationResponsibility {
@@ -47,14 +50,12 @@ impl MaterializationResponsibility {
         let mut unit = unit?;
         let core = state.table.owner(state.table.symbol(*symbols.first()?)?)?.clone();
         let mut unit_name = None;
-        let owed = symbols
-            .iter()
-            .filter_map(|id| {
-                let symbol = state.table.symbol(*id)?;
-                unit_name.get_or_insert_with(|| state.table.place(symbol).clone());
-                Some(OwedSymbol { name: state.table.name(symbol).to_name(), flags: symbol.flags, id: *id })
-            })
-            .collect();
+        let mut owed = Kept::with_capacity(symbols.len());
+        owed.extend(symbols.iter().filter_map(|id| {
+            let symbol = state.table.symbol(*id)?;
+            unit_name.get_or_insert_with(|| state.table.place(symbol).clone());
+            Some(OwedSymbol { name: state.table.name(symbol).to_name(), flags: symbol.flags, id: *id })
+        }));
         let unit_name = unit_name?;
         let responsibility = MaterializationResponsibility { core, unit_name, owed };
         Some(Box::new(move || {
@@ -98,7 +99,11 @@ impl MaterializationResponsibility {
     /// A reference to an owed symbol, for the dependencies of others of the same responsibility.
     pub fn symbol(&self, name: &str) -> Option<SymbolRef> {
         let owed = self.owed.iter().find(|owed| owed.name.as_str() == name)?;
-        Some(SymbolRef { dylib: self.core.dylib.clone(), id: owed.id, name: owed.name.clone() })
+        Some(self.reference_to(owed))
+    }
+
+    pub(crate) fn reference_to(&self, owed: &OwedSymbol) -> SymbolRef {
+        SymbolRef { dylib: self.core.dylib.clone(), id: owed.id, name: owed.name.clone() }
     }
 
     /// The owed symbols that somebody waits for now. Others may be looked for at any time: they are part of the duty all
@@ -117,9 +122,8 @@ impl MaterializationResponsibility {
         if let Some(unknown) = names.iter().find(|name| !is_owed(name)) {
             return Err(self.not_owed("delegates", unknown));
         }
-        let (delegated, kept) =
-            std::mem::take(&mut self.owed).into_iter().partition(|owed| names.contains(&owed.name.as_str()));
-        self.owed = kept;
+        let is_delegated = |owed: &mut OwedSymbol| names.contains(&owed.name.as_str());
+        let delegated = self.owed.extract_if(.., is_delegated).collect();
         Ok(MaterializationResponsibility {
             core: self.core.clone(),
             unit_name: self.unit_name.clone(),
@@ -189,6 +193,12 @@ impl MaterializationResponsibility {
         self.lookup_in(&order, requests, required, on_complete);
     }
 
+    /// What [`lookup`](Self::lookup) would find, if all of it is there already and the requests are few; otherwise `None`.
+    /// Materialises nothing, and asks no generator.
+    pub fn lookup_now(&self, requests: &[SymbolRequest<'_>], required: RequiredState) -> Option<LookupResults> {
+        lookup::found_now(&self.dylib().search_order(), requests, required)
+    }
+
     /// As [`lookup`](Self::lookup), in an order of the caller's.
     pub fn lookup_in(
         self,
@@ -247,7 +257,7 @@ impl MaterializationResponsibility {
     /// [`ErrorKind::InterfaceMismatch`] when `address_of` does not know a promised symbol;
     /// [`ErrorKind::TrackerDefunct`] when the tracker was removed. Fail or drop the responsibility then.
     pub fn notify_resolved(&self, mut address_of: impl FnMut(&OwedSymbol) -> Option<ExecutorAddr>) -> Result<()> {
-        let mut resolved = Vec::with_capacity(self.owed.len());
+        let mut resolved: SmallVec<[_; 16]> = SmallVec::with_capacity(self.owed.len());
         for owed in self.owed.iter().filter(|owed| !owed.flags.contains(SymbolFlags::SIDE_EFFECTS_ONLY)) {
             let address = address_of(owed).ok_or_else(|| ErrorKind::InterfaceMismatch {
                 unit: self.unit_name.to_string(),
@@ -277,17 +287,11 @@ impl MaterializationResponsibility {
     /// Gives up: the symbols leave the table, and whoever waits for them is told why; if nobody does, the session's
     /// [error reporter](crate::session::SessionOptions::error_reporter).
     pub fn fail(mut self, error: Error) {
-        let own = self.take_owed();
-        self.fail_symbols(own, &error);
+        let own = std::mem::take(&mut self.owed);
+        self.fail_symbols(&own, &error);
     }
 
-    pub(crate) fn take_owed(&mut self) -> Vec<SymbolRef> {
-        let dylib = &self.core.dylib;
-        let owed = std::mem::take(&mut self.owed);
-        owed.into_iter().map(|owed| SymbolRef { dylib: dylib.clone(), id: owed.id, name: owed.name }).collect()
-    }
-
-    pub(crate) fn fail_symbols(&self, own: Vec<SymbolRef>, error: &Error) {
+    pub(crate) fn fail_symbols(&self, own: &[OwedSymbol], error: &Error) {
         let symbols: Vec<RemovedSymbol> = {
             let mut state = self.core.dylib.state.lock();
             // What is ready may be in use, and does not fail any more.
@@ -312,12 +316,12 @@ impl Drop for MaterializationResponsibility {
         if self.owed.is_empty() {
             return;
         }
-        let own = self.take_owed();
+        let own = std::mem::take(&mut self.owed);
         let error = ErrorKind::ResponsibilityDropped {
             unit: self.unit_name.to_string(),
             symbols: own.iter().map(|symbol| symbol.name.to_string()).collect(),
         };
-        self.fail_symbols(own, &error.into());
+        self.fail_symbols(&own, &error.into());
     }
 }
 

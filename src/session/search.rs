@@ -11,6 +11,7 @@ use std::collections::hash_map::Entry;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 use crate::error::{ErrorKind, Result};
 use crate::session::dispatch::{Task, dispatch};
@@ -23,10 +24,10 @@ use crate::sync::{Arc, Mutex};
 /// A walk through dylibs and their generators.
 pub(crate) struct Search<'a> {
     order: Cow<'a, [(JitDylib, Visibility)]>,
-    requests: Vec<SymbolRequest<'a>>,
-    matches: Vec<Match>,
+    requests: SmallVec<[SymbolRequest<'a>; 2]>,
+    matches: SmallVec<[Match; 2]>,
     /// Requests without a match.
-    missing: Vec<usize>,
+    missing: SmallVec<[usize; 2]>,
     /// Where in the order.
     dylib: usize,
     /// That dylib's generators with lower serials have been asked; `None` before its table was.
@@ -76,8 +77,8 @@ struct GeneratorQueue {
 pub(crate) struct ParkedSearch {
     order: Vec<(JitDylib, Visibility)>,
     names: Vec<(String, bool)>,
-    matches: Vec<Match>,
-    missing: Vec<usize>,
+    matches: SmallVec<[Match; 2]>,
+    missing: SmallVec<[usize; 2]>,
     dylib: usize,
     next_generator: Option<u64>,
     goal: Option<Goal>,
@@ -102,8 +103,8 @@ impl<'a> Search<'a> {
     pub(crate) fn new(order: &'a [(JitDylib, Visibility)], requests: &[SymbolRequest<'a>]) -> Search<'a> {
         Search {
             order: Cow::Borrowed(order),
-            requests: requests.to_vec(),
-            matches: Vec::with_capacity(requests.len()),
+            requests: SmallVec::from_slice(requests),
+            matches: SmallVec::with_capacity(requests.len()),
             missing: (0..requests.len()).collect(),
             dylib: 0,
             next_generator: None,
@@ -208,7 +209,7 @@ impl<'a> Search<'a> {
     }
 
     /// Ends the search with what was found.
-    pub(crate) fn found(self) -> Vec<Match> {
+    pub(crate) fn found(self) -> SmallVec<[Match; 2]> {
         self.matches
     }
 
@@ -217,7 +218,7 @@ impl<'a> Search<'a> {
     pub(crate) fn matches(
         self,
         needed_by: Option<&str>,
-    ) -> Result<(Cow<'a, [(JitDylib, Visibility)]>, Vec<SymbolRequest<'a>>, Vec<Match>)> {
+    ) -> Result<(Cow<'a, [(JitDylib, Visibility)]>, SmallVec<[SymbolRequest<'a>; 2]>, SmallVec<[Match; 2]>)> {
         let missing = self.missing.iter().map(|request| &self.requests[*request]);
         let absent: Vec<String> = missing.filter(|request| request.required).map(|r| r.name.to_string()).collect();
         if absent.is_empty() {

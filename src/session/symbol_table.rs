@@ -178,7 +178,15 @@ impl SymbolTable {
 
     /// Looks for a name that may be inserted next.
     pub(crate) fn probe(&self, name: &str) -> Probe {
-        let hash = hash(name);
+        self.probe_hashed(name, hash(name))
+    }
+
+    /// The same once more, when the table may have changed since.
+    pub(crate) fn probe_again(&self, name: &str, before: Probe) -> Probe {
+        self.probe_hashed(name, before.hash)
+    }
+
+    fn probe_hashed(&self, name: &str, hash: u64) -> Probe {
         let is_named = |slot: &SlotNumber<SymbolId>| text(&self.origins, &self.symbols[*slot]) == name;
         let found = self.names.find(hash, is_named).and_then(|slot| self.symbols.key_at(*slot));
         Probe { hash, found }

@@ -13,10 +13,12 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 use slotmap::SlotMap;
 
+use crate::base::Name;
 use crate::error::{ErrorKind, Result};
 use crate::session::jit_dylib::DylibId;
 use crate::session::lookup::Completion;
 use crate::session::resource_tracker::TrackerCore;
+use crate::session::responsibility::OwedSymbol;
 use crate::session::symbol::{SymbolId, SymbolRef, SymbolState};
 
 slotmap::new_key_type! {
@@ -63,13 +65,16 @@ impl WaitingGraph {
         for dependency in dependencies {
             let mut state = dependency.dylib.state.lock();
             let Some(symbol) = state.table.symbol_mut(dependency.id) else {
-                return Err(removed(dependency, &own));
+                return Err(removed(dependency, own.first().map(|symbol| &symbol.name)));
             };
             match symbol.state {
                 SymbolState::Ready => {}
                 SymbolState::Emitted => {
                     // Emitted, and in no group: its group was abandoned, and it is about to leave the table.
-                    let waits_with = self.group_of.get(&dependency.order()).ok_or_else(|| removed(dependency, &own))?;
+                    let waits_with = self
+                        .group_of
+                        .get(&dependency.order())
+                        .ok_or_else(|| removed(dependency, own.first().map(|symbol| &symbol.name)))?;
                     group.emitted.insert(*waits_with);
                 }
                 _ => {
@@ -231,8 +236,8 @@ impl WaitingGraph {
 }
 
 /// The error of code that refers to a symbol that is gone.
-pub(crate) fn removed(dependency: &SymbolRef, own: &[SymbolRef]) -> crate::error::Error {
-    let dependant = own.first().map_or_else(|| "an object".to_string(), |symbol| format!("`{}`", symbol.name));
+pub(crate) fn removed(dependency: &SymbolRef, dependant: Option<&Name>) -> crate::error::Error {
+    let dependant = dependant.map_or_else(|| "an object".to_string(), |name| format!("`{name}`"));
     ErrorKind::DependencyRemoved {
         dylib: dependency.dylib.name.to_string(),
         symbol: dependency.name.to_string(),
@@ -241,15 +246,15 @@ pub(crate) fn removed(dependency: &SymbolRef, own: &[SymbolRef]) -> crate::error
     .into()
 }
 
-/// Sorts by identity, drops repetitions and everything that is among `own`.
-pub(crate) fn distinct(mut dependencies: Vec<SymbolRef>, own: &[SymbolRef]) -> Vec<SymbolRef> {
+/// Sorts by identity, drops repetitions and everything that is among `own`, which are symbols of `dylib`.
+pub(crate) fn distinct(mut dependencies: Vec<SymbolRef>, dylib: DylibId, own: &[OwedSymbol]) -> Vec<SymbolRef> {
     dependencies.sort_unstable_by_key(SymbolRef::order);
     dependencies.dedup_by_key(|symbol| symbol.order());
     if own.len() <= FEW {
-        dependencies.retain(|symbol| own.iter().all(|own| own.order() != symbol.order()));
+        dependencies.retain(|symbol| symbol.dylib.id != dylib || own.iter().all(|own| own.id != symbol.id));
     } else {
-        let own: FxHashSet<Node> = own.iter().map(SymbolRef::order).collect();
-        dependencies.retain(|symbol| !own.contains(&symbol.order()));
+        let own: FxHashSet<SymbolId> = own.iter().map(|owed| owed.id).collect();
+        dependencies.retain(|symbol| symbol.dylib.id != dylib || !own.contains(&symbol.id));
     }
     dependencies
 }

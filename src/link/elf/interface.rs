@@ -9,6 +9,7 @@ use crate::link::elf::{ElfObject, ElfSymbol, LE, shn, st};
 use crate::link::graph::SymbolIndex;
 use crate::link::initializers;
 use object::read::elf::{SectionHeader as _, Sym as _};
+use smallvec::SmallVec;
 
 /// What an object defines.
 #[derive(Debug, Default)]
@@ -48,12 +49,29 @@ impl ObjectInterface {
     /// # Errors
     /// When the bytes are not a relocatable object of this machine.
     pub fn scan(name: &str, bytes: &[u8]) -> Result<ObjectInterface, Error> {
+        let mut symbols = Vec::new();
+        let has_initializers = ObjectInterface::visit(name, bytes, |symbol, left| {
+            symbols.reserve(left);
+            symbols.push(symbol);
+        })?;
+        Ok(ObjectInterface { symbols, has_initializers })
+    }
+
+    /// As [`scan`](Self::scan), one definition at a time, with how many are left, itself included. Whether there are
+    /// initialisers.
+    pub(crate) fn visit(
+        name: &str,
+        bytes: &[u8],
+        mut visit: impl FnMut(InterfaceSymbol, usize),
+    ) -> Result<bool, Error> {
         let object = ElfObject::open(name, bytes)?;
         let mut has_initializers = false;
         for section in object.sections.iter().filter(|section| section.sh_flags(LE).0 & ALLOC != 0) {
-            has_initializers |= initializers::classify(object.section_name(section)?).is_some();
+            if initializers::may_list(object.section_name_bytes(section)?) {
+                has_initializers |= initializers::classify(object.section_name(section)?).is_some();
+            }
         }
-        let mut defined = Vec::new();
+        let mut defined: SmallVec<[_; 16]> = SmallVec::new();
         for (index, symbol) in object.symbols.enumerate().skip(1) {
             if symbol.st_shndx(LE).0 == shn::UNDEF || symbol.st_bind().0 == st::BIND_LOCAL {
                 continue;
@@ -68,8 +86,10 @@ impl ObjectInterface {
         }
         // One text for all names.
         let names = Name::all_of(defined.iter().map(|(name, ..)| *name));
-        let symbols = names.zip(&defined).map(|(name, (_, index, symbol))| interface_symbol(name, *index, symbol));
-        Ok(ObjectInterface { symbols: symbols.collect(), has_initializers })
+        for (number, (name, (_, index, symbol))) in names.zip(&defined).enumerate() {
+            visit(interface_symbol(name, *index, symbol), defined.len() - number);
+        }
+        Ok(has_initializers)
     }
 }
 

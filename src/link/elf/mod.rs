@@ -14,7 +14,7 @@ use std::cell::Cell;
 use std::ops::Range;
 
 use object::LittleEndian;
-use object::elf::{FileHeader64, SectionHeader64, Sym64};
+use object::elf::{FileHeader64, Rela64, SectionHeader64, Sym64};
 use object::read::elf::{FileHeader, SectionHeader as _, SectionTable, Sym as _, SymbolTable};
 
 use crate::error::{Error, ErrorKind, LinkFault};
@@ -22,6 +22,7 @@ use crate::error::{Error, ErrorKind, LinkFault};
 pub(crate) type Header = FileHeader64<LittleEndian>;
 pub(crate) type SectionHeader = SectionHeader64<LittleEndian>;
 pub(crate) type ElfSymbol = Sym64<LittleEndian>;
+pub(crate) type Rela = Rela64<LittleEndian>;
 pub(crate) const LE: LittleEndian = LittleEndian;
 
 /// An object whose headers have been checked.
@@ -88,8 +89,13 @@ impl<'a> ElfObject<'a> {
         })
     }
 
+    /// A section's name, which may not be text.
+    pub(crate) fn section_name_bytes(&self, section: &SectionHeader) -> Result<&'a [u8], Error> {
+        self.sections.section_name(LE, section).map_err(|error| self.malformed(error))
+    }
+
     pub(crate) fn section_name(&self, section: &SectionHeader) -> Result<&'a str, Error> {
-        let name = self.sections.section_name(LE, section).map_err(|error| self.malformed(error))?;
+        let name = self.section_name_bytes(section)?;
         self.count_name(name)?;
         std::str::from_utf8(name).map_err(|_| self.malformed("a section's name is not UTF-8"))
     }

@@ -7,11 +7,13 @@ use std::ops::Range;
 
 use object::read::elf::{Rela as _, SectionHeader as _, Sym as _};
 
-use crate::base::Pool;
+use crate::base::{Kept, Pool};
 use crate::error::{Error, LinkFault};
 use crate::link::buffer::ObjectBuffer;
-use crate::link::elf::{ElfObject, ElfSymbol, LE, SectionHeader, shn, st};
-use crate::link::graph::{Binding, BlockId, Content, Definition, Edge, LinkGraph, Role, Symbol, SymbolIndex, Text};
+use crate::link::elf::{ElfObject, ElfSymbol, LE, Rela, SectionHeader, shn, st};
+use crate::link::graph::{
+    Binding, Block, BlockId, Content, Definition, Edge, LinkGraph, Role, Symbol, SymbolIndex, Text,
+};
 use crate::link::initializers::{self, Direction};
 use crate::link::x86_64::{self, EdgeKind, KindSet};
 use crate::sync::Arc;
@@ -23,16 +25,21 @@ pub(crate) fn read_graph(name: Arc<str>, bytes: ObjectBuffer) -> Result<LinkGrap
     let mut graph = LinkGraph {
         name: name.clone(),
         bytes,
-        blocks: Vec::with_capacity(object.sections.len()),
-        symbols: Vec::with_capacity(object.symbols.len() + 4),
-        edges: Vec::new(),
+        blocks: Kept::with_capacity(object.sections.len()),
+        symbols: Kept::with_capacity(object.symbols.len() + 4),
+        edges: Kept::new(),
         group_count: 0,
         indirect: Vec::new(),
         first_global: 0,
         kinds: KindSet::default(),
         descriptor_function: None,
     };
-    let mut reader = Reader { block_of: vec![None; object.sections.len()], object: &object, graph: &mut graph };
+    let mut reader = Reader {
+        block_of: Kept::repeat(None, object.sections.len()),
+        has_groups: false,
+        object: &object,
+        graph: &mut graph,
+    };
     reader.sections()?;
     reader.groups()?;
     reader.symbols()?;
@@ -44,17 +51,24 @@ struct Reader<'a, 'data> {
     object: &'a ElfObject<'data>,
     graph: &'a mut LinkGraph,
     /// By section index.
-    block_of: Vec<Option<BlockId>>,
+    block_of: Kept<Option<BlockId>>,
+    has_groups: bool,
 }
 
 impl Reader<'_, '_> {
     fn sections(&mut self) -> Result<(), Error> {
+        let mut has_links = false;
         for (index, section) in self.object.sections.enumerate() {
-            if section.sh_flags(LE).0 & shf::ALLOC != 0 {
+            let flags = section.sh_flags(LE).0;
+            if flags & shf::ALLOC != 0 {
                 self.block_of[index.0] = self.section(section)?;
             }
+            has_links |= flags & shf::LINK_ORDER != 0;
+            self.has_groups |= section.sh_type(LE).0 == sht::GROUP;
         }
-        self.links();
+        if has_links {
+            self.links();
+        }
         self.check_apart(self.graph.blocks.iter().filter_map(|block| match &block.content {
             Content::Object(range) => Some(range.clone()),
             _ => None,
@@ -138,6 +152,9 @@ impl Reader<'_, '_> {
     }
 
     fn groups(&mut self) -> Result<(), Error> {
+        if !self.has_groups {
+            return Ok(());
+        }
         self.check_apart(self.object.sections.iter().filter_map(|section| {
             let (start, size) = section.file_range(LE).filter(|_| section.sh_type(LE).0 == sht::GROUP)?;
             // One that reaches past the end of the file is refused when it is read.
@@ -191,7 +208,7 @@ impl Reader<'_, '_> {
         }
         if self.graph.symbols.is_empty() {
             // Without a symbol table, relocations against symbol 0 still mean the value 0.
-            let name = Text::Made(Arc::from(""));
+            let name = Text::Fixed("");
             self.graph.push_symbol(Symbol {
                 name,
                 definition: Definition::Absolute(0),
@@ -229,7 +246,7 @@ impl Reader<'_, '_> {
                     )));
                 }
                 let block = self.graph.push_block(
-                    Text::Made(Arc::from("COMMON")),
+                    Text::Fixed("COMMON"),
                     Pool::Data,
                     Content::Zero,
                     symbol.st_size(LE),
@@ -303,61 +320,75 @@ impl Reader<'_, '_> {
         let Some((relocations, _)) = section.rela(LE, object.bytes).map_err(|error| object.malformed(error))? else {
             return Ok(());
         };
-        let (block_size, is_zero, already) = {
-            let block = &self.graph.blocks[block.0 as usize];
-            (block.size, matches!(block.content, Content::Zero), !block.edges.is_empty())
-        };
-        let place = |offset: u64| (self.graph.block_name(block).to_string(), offset);
-        if already {
-            let (name, _) = place(0);
-            return Err(object.unsupported("second relocation section for one section", &name, 0, ""));
-        }
-        if is_zero && !relocations.is_empty() {
-            let (name, _) = place(0);
-            return Err(object.malformed(format!("relocations in `{name}`, which has no bytes")));
-        }
+        let block_size = self.check_relocatable(block, relocations.is_empty())?;
         let first = self.graph.edges.len() as u32;
-        self.graph.edges.reserve(relocations.len());
+        let symbols = self.graph.symbols.len();
+        let (edges, mut kinds) = (&mut *self.graph.edges, self.graph.kinds);
+        edges.reserve(relocations.len());
         for relocation in relocations {
             let (offset, r_type) = (relocation.r_offset(LE), relocation.r_type(LE, false).0);
             let symbol = relocation.r_sym(LE, false);
-            if x86_64::is_mark(r_type) {
-                continue;
-            }
-            if symbol as usize >= self.graph.symbols.len() {
-                let (name, offset) = (self.graph.block_name(block).to_string(), offset);
-                return Err(object.malformed(format!(
-                    "relocation in `{name}` at {offset:#x} names symbol {symbol}, which does not exist"
-                )));
-            }
-            let symbol = SymbolIndex(symbol);
-            let Some(kind) = EdgeKind::from_relocation(r_type) else {
-                return Err(object.fault(LinkFault::Unsupported {
-                    what: x86_64::relocation_name(r_type),
-                    section: self.graph.block_name(block).to_string(),
-                    offset,
-                    symbol: self.graph.symbol_name(symbol).to_string(),
-                }));
+            let Some((kind, width)) = EdgeKind::decode(r_type).filter(|_| (symbol as usize) < symbols) else {
+                if x86_64::is_mark(r_type) {
+                    continue;
+                }
+                return Err(self.unknown(block, relocation));
             };
-            if kind.is_size() && self.graph.definition(symbol) == Definition::External {
-                return Err(object.fault(LinkFault::Unsupported {
-                    what: format!("relocation {} to another object's symbol", kind.name()),
-                    section: self.graph.block_name(block).to_string(),
-                    offset,
-                    symbol: self.graph.symbol_name(symbol).to_string(),
-                }));
-            }
-            if offset.checked_add(kind.width() as u64).is_none_or(|end| end > block_size) {
+            // Blocks are smaller than 4 GiB.
+            if offset > block_size || block_size - offset < width {
                 let name = self.graph.block_name(block);
                 return Err(object.malformed(format!(
                     "relocation in `{name}` at {offset:#x} reaches past its end ({block_size:#x})"
                 )));
             }
-            self.graph.kinds.insert(kind);
-            self.graph.edges.push(Edge { offset: offset as u32, kind, symbol, addend: relocation.r_addend(LE) });
+            kinds.insert(kind);
+            let (symbol, addend) = (SymbolIndex(symbol), relocation.r_addend(LE));
+            edges.push(Edge { offset: offset as u32, kind, symbol, addend });
         }
+        self.graph.kinds = kinds;
         self.graph.blocks[block.0 as usize].edges = first..self.graph.edges.len() as u32;
-        Ok(())
+        if kinds.has_any_of(KindSet::SIZE) { self.check_sizes(block) } else { Ok(()) }
+    }
+
+    /// The size of a block that may have relocations.
+    fn check_relocatable(&self, block: BlockId, has_none: bool) -> Result<u64, Error> {
+        let (object, name) = (self.object, || self.graph.block_name(block));
+        let Block { size, content, edges, .. } = &self.graph.blocks[block.0 as usize];
+        if !edges.is_empty() {
+            return Err(object.unsupported("second relocation section for one section", name(), 0, ""));
+        }
+        if matches!(content, Content::Zero) && !has_none {
+            return Err(object.malformed(format!("relocations in `{}`, which has no bytes", name())));
+        }
+        Ok(*size)
+    }
+
+    /// What is wrong with a relocation whose symbol or type is not known.
+    fn unknown(&self, block: BlockId, relocation: &Rela) -> Error {
+        let (section, offset) = (self.graph.block_name(block).to_string(), relocation.r_offset(LE));
+        let symbol = relocation.r_sym(LE, false);
+        if symbol as usize >= self.graph.symbols.len() {
+            return self.object.malformed(format!(
+                "relocation in `{section}` at {offset:#x} names symbol {symbol}, which does not exist"
+            ));
+        }
+        let what = x86_64::relocation_name(relocation.r_type(LE, false).0);
+        let symbol = self.graph.symbol_name(SymbolIndex(symbol)).to_string();
+        self.object.fault(LinkFault::Unsupported { what, section, offset, symbol })
+    }
+
+    /// Only the object that defines a symbol knows its size.
+    fn check_sizes(&self, block: BlockId) -> Result<(), Error> {
+        let is_elsewhere = |edge: &&Edge| self.graph.definition(edge.symbol) == Definition::External;
+        let Some(edge) = self.graph.edges(block).iter().filter(|edge| edge.kind.is_size()).find(is_elsewhere) else {
+            return Ok(());
+        };
+        Err(self.object.fault(LinkFault::Unsupported {
+            what: format!("relocation {} to another object's symbol", edge.kind.name()),
+            section: self.graph.block_name(block).to_string(),
+            offset: edge.offset.into(),
+            symbol: self.graph.symbol_name(edge.symbol).to_string(),
+        }))
     }
 }
 
