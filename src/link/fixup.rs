@@ -1,10 +1,12 @@
 //! Copies contents to their place and applies the edges.
 //!
 //! Every write is into the block's own bytes, which were checked to hold it when the object was read. Branches go
-//! straight where the displacement allows and through their stub where not; GOT loads likewise are rewritten or left.
+//! straight where the displacement allows and through their stub where not; GOT loads likewise are rewritten or left. What is
+//! still too short for its target goes to `far_data`, a block at a time.
 
 use crate::base::{ExecutorAddr, Kept, Pool, ThreadLocal, keep};
 use crate::error::{Error, LinkFault};
+use crate::link::far_data::Redirects;
 use crate::link::graph::{Block, BlockId, Definition, Edge, LinkGraph, Places, Role, SymbolIndex};
 use crate::link::tables::{SLOT, Tables};
 use crate::link::x86_64::{self, EdgeKind, STUB, STUB_FIELD, ThreadLocalEntry};
@@ -72,6 +74,7 @@ impl<'a> Fixup<'a> {
         order: &[BlockId],
         image: Option<&mut [u8]>,
     ) -> Result<(), Error> {
+        let mut redirects = Redirects::new();
         // Held apart from the graph's own handle, so that asking a holder for its bytes is done once per link.
         let object = self.graph.bytes.clone();
         let object: &[u8] = &object;
@@ -89,15 +92,17 @@ impl<'a> Fixup<'a> {
                 segment[written..start].fill(if pool == Pool::Code { TRAP } else { 0 });
                 let bytes = &mut segment[start..end];
                 bytes.copy_from_slice(content);
-                self.block(id, block, bytes)?;
+                self.block(id, block, bytes, &mut redirects)?;
                 written = end;
             }
         }
-        self.apply_apart(object, memory)?;
+        self.apply_apart(object, memory, &mut redirects)?;
         if let Some(image) = image {
             self.apply_thread_locals(object, image, |_| true)?;
         }
-        self.fill_tables(memory)
+        self.fill_tables(memory)?;
+        redirects.write(self, memory);
+        Ok(())
     }
 
     /// What every thread's copy begins as, as far as it is known before externals are: with the edges to the object's own
@@ -134,8 +139,10 @@ impl<'a> Fixup<'a> {
                         format!("{} in what every thread has a copy of", edge.kind.name()),
                     ));
                 }
-                if is_known(edge) {
-                    self.edge(id, block, edge, ExecutorAddr::NULL, bytes)?;
+                if is_known(edge)
+                    && let Outcome::OutOfReach(value) = self.edge(id, block, edge, ExecutorAddr::NULL, bytes)?
+                {
+                    return Err(self.out_of_range(id, edge, value));
                 }
             }
         }
@@ -143,24 +150,31 @@ impl<'a> Fixup<'a> {
     }
 
     /// As above, for what is in no segment.
-    fn apply_apart(&self, object: &[u8], memory: &mut dyn InFlight) -> Result<(), Error> {
+    fn apply_apart(&self, object: &[u8], memory: &mut dyn InFlight, redirects: &mut Redirects) -> Result<(), Error> {
         for (id, block) in self.graph.blocks() {
             let (Some(number), Some(content)) = (block.apart, self.graph.content_in(object, block)) else { continue };
             let bytes = memory.apart(number as usize);
             bytes.copy_from_slice(content);
-            self.block(id, block, bytes)?;
+            self.block(id, block, bytes, redirects)?;
         }
         Ok(())
     }
 
-    fn block(&self, id: BlockId, block: &Block, bytes: &mut [u8]) -> Result<(), Error> {
+    fn block(&self, id: BlockId, block: &Block, bytes: &mut [u8], redirects: &mut Redirects) -> Result<(), Error> {
         let address = self.graph.block_address(id, self.places);
+        let mut far = Vec::new();
         for edge in self.graph.edges(id) {
-            if !self.simple_edge(edge, address, bytes) {
-                self.edge(id, block, edge, address, bytes)?;
+            if !self.simple_edge(edge, address, bytes)
+                && let Outcome::OutOfReach(value) = self.edge(id, block, edge, address, bytes)?
+            {
+                if !self.tables.far.covers(self.graph, id, edge) {
+                    return Err(self.out_of_range(id, edge, value));
+                }
+                far.push(*edge);
             }
         }
-        Ok(())
+        // They may share instructions and tables with what was fixed up, and change those.
+        if far.is_empty() { Ok(()) } else { redirects.block(self, id, bytes, far) }
     }
 
     /// Nearly all edges are one of three kinds, refer to something plain, and fit: those are done here, with the same outcome
@@ -199,12 +213,13 @@ impl<'a> Fixup<'a> {
         edge: &Edge,
         block_address: ExecutorAddr,
         bytes: &mut [u8],
-    ) -> Result<(), Error> {
+    ) -> Result<Outcome, Error> {
         let place = block_address.offset(edge.offset.into());
         let (before, rest) = bytes.split_at_mut(edge.offset as usize);
         let field = &mut rest[..edge.kind.width()];
         if self.graph.definition(edge.symbol) == Definition::Nowhere {
-            return self.refer_nowhere(id, block, edge, field);
+            self.refer_nowhere(id, block, edge, field)?;
+            return Ok(Outcome::Applied);
         }
         let target = self.address(edge.symbol);
         self.check_kind(id, edge)?;
@@ -213,17 +228,18 @@ impl<'a> Fixup<'a> {
             && edge.addend == -4
             && x86_64::relax_got_load(edge.kind, before, word, displacement)
         {
-            return Ok(());
+            return Ok(Outcome::Applied);
         }
         let mut value = self.value(id, edge, target, to_target, place)?;
         if let Some((min, max)) = edge.kind.range()
             && !(min..=max).contains(&value)
         {
             let stub = self.stub_instead(edge, place).filter(|value| (min..=max).contains(value));
-            value = stub.ok_or_else(|| self.out_of_range(id, edge, target, value, min, max))?;
+            let Some(stub) = stub else { return Ok(Outcome::OutOfReach(value)) };
+            value = stub;
         }
         field.copy_from_slice(&value.to_le_bytes()[..edge.kind.width()]);
-        Ok(())
+        Ok(Outcome::Applied)
     }
 
     fn value(
@@ -439,7 +455,8 @@ impl<'a> Fixup<'a> {
         self.found.get(target.external.checked_sub(1)? as usize)
     }
 
-    fn out_of_range(&self, id: BlockId, edge: &Edge, target: ExecutorAddr, value: i128, min: i128, max: i128) -> Error {
+    fn out_of_range(&self, id: BlockId, edge: &Edge, value: i128) -> Error {
+        let (min, max) = edge.kind.range().unwrap_or_default();
         let advice = match edge.kind {
             EdgeKind::Pointer32 | EdgeKind::Pointer32Signed => "the code wants to be placed low: compile it with -fPIC",
             EdgeKind::Delta32 => {
@@ -452,7 +469,7 @@ impl<'a> Fixup<'a> {
             offset: edge.offset.into(),
             kind: edge.kind.name().to_string(),
             symbol: self.graph.symbol_name(edge.symbol).to_string(),
-            target: target.value(),
+            target: self.address(edge.symbol).value(),
             value,
             min,
             max,
@@ -476,6 +493,13 @@ fn own_target(graph: &LinkGraph, places: &Places, definition: Definition) -> Tar
 /// Whether a block has bytes in its pool's segment. Those without any have no place among the others.
 fn is_in_segment(block: &Block) -> bool {
     !block.is_dropped && !block.is_apart() && block.role != Role::ThreadLocal && block.size > 0
+}
+
+/// What became of an edge.
+enum Outcome {
+    Applied,
+    /// Its value, which does not fit; nothing was written.
+    OutOfReach(i128),
 }
 
 /// A thread-local variable.

@@ -135,6 +135,8 @@ pub struct Symbol {
     /// Bytes, as the object says.
     pub size: u64,
     pub(crate) binding: Binding,
+    /// Whether no shared library's can be meant.
+    pub(crate) is_hidden: bool,
 }
 
 /// Where a symbol is.
@@ -350,6 +352,7 @@ impl LinkGraph {
             definition: Definition::External,
             size: 0,
             binding: Binding::Global,
+            is_hidden: false,
         })
     }
 
@@ -360,13 +363,20 @@ impl LinkGraph {
             definition: Definition::Block(block, offset),
             size: 0,
             binding: Binding::Local,
+            is_hidden: true,
         })
     }
 
     /// Adds a local symbol with a fixed address.
     pub fn add_local_absolute(&mut self, name: &str, address: ExecutorAddr) -> SymbolIndex {
         let definition = Definition::Absolute(address.value());
-        self.push_symbol(Symbol { name: Text::Made(Arc::from(name)), definition, size: 0, binding: Binding::Local })
+        self.push_symbol(Symbol {
+            name: Text::Made(Arc::from(name)),
+            definition,
+            size: 0,
+            binding: Binding::Local,
+            is_hidden: true,
+        })
     }
 
     /// Adds a weak definition that others see. If the name is taken when the plugins are done, it becomes an external, as
@@ -377,6 +387,7 @@ impl LinkGraph {
             definition: Definition::Block(block, offset),
             size: 0,
             binding: Binding::Weak,
+            is_hidden: false,
         })
     }
 

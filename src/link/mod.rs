@@ -9,11 +9,11 @@
 //! | services of a linker | `indirect.rs`, `bounds.rs` | indirect functions have stubs, bounds of sections are defined |
 //! | *plugins may add blocks and define externals* | | *no new symbols after this* |
 //! | prune | `prune.rs` | what nothing leads to is gone |
-//! | tables | `survey.rs`, `tables.rs`, `thread_locals.rs` | every GOT slot and stub that an edge may need has a place |
+//! | tables | `survey.rs`, `tables.rs`, `thread_locals.rs`, `far_data/` | every GOT slot, stub and thunk that an edge may need has a place |
 //! | layout | `layout.rs`, `apart.rs`, `thread_locals.rs` | every block has an offset in its pool's segment or the thread-local block, or a place apart; the plan is known |
 //! | *memory is allocated; addresses of definitions are final* | | |
 //! | *externals are looked up* | | |
-//! | fix up | `fixup.rs`, `x86_64.rs` | contents copied, edges applied, branches and GOT loads relaxed by displacement |
+//! | fix up | `fixup.rs`, `x86_64.rs`, `far_data/` | contents copied, edges applied, branches and GOT loads relaxed by displacement, what is too short redirected |
 //! | *debug builds: a second opinion* | `second_opinion.rs` | every byte was derived again from the object, by the psABI's formulas |
 //! | collect | `frames.rs`, `initializers.rs` | what the unwinder and the init/fini registry must know |
 //!
@@ -35,6 +35,7 @@ mod bounds;
 mod buffer;
 mod claim;
 mod elf;
+mod far_data;
 mod fixup;
 mod frames;
 mod graph;

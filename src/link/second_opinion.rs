@@ -11,13 +11,14 @@
 //! ```
 //!
 //! Where the linker had a choice (a load by its slot or rewritten, a branch straight or by a stub), what counts is where the
-//! bytes *lead*, not which way was taken. Nothing here asks how the linker decided, and no table of its is consulted but
+//! bytes *lead*, not which way was taken; so it is with references that were redirected (`far.rs`). Nothing here asks how the linker decided, and no table of its is consulted but
 //! for the graph's layout, the two blocks of the GOT and the stubs, and who owns which entry there.
 //!
 //! It is no judge of objects: whatever is malformed was refused before. Relocations whose fields lie on each other have no
 //! one value, so they are counted, and their bytes are not judged. Zero-fill is looked at up to [`ZERO_FILL_SEEN`], lest
 //! looking at it have the kernel back it.
 
+mod far;
 mod formulas;
 mod reread;
 #[cfg(test)]
@@ -171,6 +172,10 @@ impl<'a> Opinion<'a> {
         if Some(id) == self.fixup.tables.stubs() {
             return self.check_stubs(address);
         }
+        // Judged by what leads there.
+        if [self.fixup.tables.far.thunks(), self.fixup.tables.far.slots()].contains(&Some(id)) {
+            return Ok(());
+        }
         self.check_bytes(content, memory, address, &self.reread.references(self.fixup.graph, id))
     }
 
@@ -202,6 +207,8 @@ impl<'a> Opinion<'a> {
             };
             explained.copy_from_slice(memory);
         }
+        let judge = Judge { fixup: self.fixup, seen: self.seen, reread: &self.reread, content, memory, address };
+        judge.explain_encodings(&mut explained, references)?;
         first_difference(memory, &explained)
     }
 

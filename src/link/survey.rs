@@ -1,7 +1,7 @@
 //! [`Survey`]: one walk over the edges of what is left, which says what each symbol is used for.
 
 use crate::base::Kept;
-use crate::link::graph::{Definition, LinkGraph, SymbolIndex};
+use crate::link::graph::{Definition, LinkGraph, Symbol, SymbolIndex};
 use crate::link::x86_64::{EdgeKind, KindSet};
 
 /// What the symbols of a graph are used for.
@@ -45,6 +45,11 @@ impl Survey {
         }
     }
 
+    /// Whether code names it by less than an address, and it may be a shared library's.
+    pub(crate) fn may_be_far(&self, index: SymbolIndex, symbol: &Symbol) -> bool {
+        self.uses[index.index()] & NEAR != 0 && symbol.definition == Definition::External && !symbol.is_hidden
+    }
+
     /// Whether its distance from the thread pointer is asked for.
     pub(crate) fn needs_static_place(&self, symbol: SymbolIndex) -> bool {
         self.uses[symbol.index()] & STATIC != 0
@@ -61,7 +66,7 @@ fn uses(kind: EdgeKind) -> u8 {
     use EdgeKind::*;
     USED | match kind {
         Branch32 => BRANCH,
-        Delta32 | Pointer32 | Pointer32Signed => NEAR,
+        _ if KindSet::NEAR.contains(kind) => NEAR,
         _ if kind.needs_got_slot() => SLOT,
         _ if kind.needs_static_place() || kind.is_block_offset() => STATIC,
         _ => 0,

@@ -7,6 +7,7 @@
 use rustc_hash::FxHashMap;
 
 use crate::base::{Kept, Pool};
+use crate::link::far_data::FarData;
 use crate::link::graph::{BlockId, Content, Definition, LinkGraph, SymbolIndex, Text};
 use crate::link::survey::Survey;
 use crate::link::thread_locals::live_edges;
@@ -28,6 +29,8 @@ pub(crate) struct Tables {
     thread_locals: FxHashMap<(SymbolIndex, ThreadLocalEntry), u64>,
     /// Bytes of those.
     thread_locals_size: u64,
+    /// Room for references that may turn out to be too short.
+    pub(crate) far: FarData,
 }
 
 impl Tables {
@@ -42,6 +45,7 @@ impl Tables {
             stub_targets: Kept::new(),
             thread_locals: FxHashMap::default(),
             thread_locals_size: 0,
+            far: FarData::default(),
         };
         for (number, symbol) in graph.symbols.iter().enumerate() {
             let index = SymbolIndex(number as u32);
@@ -77,6 +81,7 @@ impl Tables {
             let size = code.len() as u64;
             tables.stubs = Some(graph.push_block(Text::Fixed(".plt"), Pool::Code, Content::Made(code), size, 16, 0..0));
         }
+        tables.far = FarData::reserve(graph, survey);
         tables
     }
 

@@ -125,6 +125,7 @@ pub(crate) fn add_descriptor_function(graph: &mut LinkGraph) {
         definition: Definition::Block(block, 0),
         size: 0,
         binding: Binding::Local,
+        is_hidden: true,
     });
     graph.descriptor_function = Some(function);
 }

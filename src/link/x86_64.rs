@@ -268,6 +268,8 @@ impl KindSet {
     pub(crate) const SIZE: KindSet = KindSet::of(&[EdgeKind::Size32, EdgeKind::Size64]);
     /// Those whose field takes only addresses below 2 GiB.
     pub(crate) const LOW: KindSet = KindSet::of(&[EdgeKind::Pointer32, EdgeKind::Pointer32Signed]);
+    /// Those by which code names what it was compiled to stand near to.
+    pub(crate) const NEAR: KindSet = KindSet::of(&[EdgeKind::Delta32, EdgeKind::Pointer32, EdgeKind::Pointer32Signed]);
 
     const fn of(kinds: &[EdgeKind]) -> KindSet {
         let mut set = 0;

@@ -38,8 +38,8 @@ pub enum Placement {
     /// that calls between the two are direct. A wish: where there is no room, anywhere.
     #[default]
     NearHost,
-    /// Within 2 GiB of the shared libraries that are loaded by now, as a whole: for objects that refer to the libraries' data
-    /// as if it were their own (`-fPIE`). A wish, and only for windows of at most 1 GiB.
+    /// Within 2 GiB of the shared libraries that are loaded by now, as a whole: objects that refer to the libraries' data as
+    /// if it were their own (`-fPIE`) need no detour there. A wish, and only for windows of at most 1 GiB.
     NearLibraries,
     /// Below 2 GiB, for objects that were compiled for fixed addresses (`-fno-pic`). A condition: where there is no room,
     /// the window is refused. The default window is too large for it by a little, and is halved.

@@ -78,6 +78,8 @@ impl Twins {
         let directory = directory(&how);
         let objects = compile(toolchain, flags, sources, &directory);
         let mut link = Command::new(toolchain.cpp);
+        // Such objects are no part of an executable that lies anywhere.
+        link.args(flags.contains(&"-fno-pic").then_some("-no-pie"));
         succeed(link.current_dir(&directory).args(&objects).args(["-o", "native", "-lm", "-pthread"]));
         Twins { directory, objects, how }
     }

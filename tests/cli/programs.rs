@@ -3,7 +3,7 @@
 
 use std::os::unix::process::ExitStatusExt as _;
 
-use crate::native::{Twins, each_build};
+use crate::native::{Twins, each_build, toolchains};
 
 const SIGABRT: i32 = 6;
 
@@ -130,5 +130,38 @@ fn handlers_of_forks_and_of_quick_exit_are_called() {
             let lines = String::from_utf8_lossy(&output.stdout).into_owned();
             assert_eq!((lines.matches("prepare").count(), lines.matches("quick").count()), (1, arguments.len()));
         }
+    });
+}
+
+/// Programs that were compiled to name variables of libraries as if those were their own.
+fn each_fixed_build(name: &str, sources: &[&str], check: impl Fn(&Twins)) {
+    for toolchain in toolchains() {
+        for level in ["-O0", "-O2"] {
+            for model in ["-fno-pic", "-fPIE"] {
+                check(&Twins::build(toolchain, &[level, model], name, sources));
+            }
+        }
+    }
+}
+
+#[test]
+fn code_for_fixed_addresses_uses_variables_types_and_streams_of_the_libraries() {
+    each_fixed_build("libraries", &["libraries_main.cpp", "libraries_data.c"], |twins| {
+        let output = twins.compare(&["-a", "-b", "x", "-c"], "seen");
+        assert!(String::from_utf8_lossy(&output.stdout).contains("listed 111"));
+        twins.compare(&[], "");
+        assert_eq!(twins.compare(&["uncaught"], "").status.signal(), Some(SIGABRT));
+    });
+}
+
+#[test]
+fn code_for_fixed_addresses_throws_and_catches_over_objects() {
+    each_fixed_build("exceptions-fixed", &EXCEPTIONS, |twins| {
+        for mode in ["", "exit", "uncaught", "noexcept"] {
+            twins.compare(&[mode], "");
+        }
+    });
+    each_fixed_build("threads-fixed", &["threads_main.cpp", "threads_worker.cpp"], |twins| {
+        twins.compare(&[], "");
     });
 }

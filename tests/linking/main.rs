@@ -13,6 +13,7 @@ mod bounds;
 mod calls;
 mod crafted;
 mod data;
+mod far_data;
 mod found;
 mod indirect;
 mod languages;

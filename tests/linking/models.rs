@@ -166,11 +166,11 @@ fn narrow_absolute_fields_hold_what_fits_and_refuse_what_does_not() {
 
 #[test]
 fn sign_extended_fields_hold_addresses_of_both_ends() {
-    let Some(code) = asm("
-        .text\n.globl test\ntest: movq $tiny, %rax      # R_X86_64_32S\nret\n.section .note.GNU-stack")
-    else {
-        return;
-    };
+    let code = asm("
+        .text\n.globl test\ntest: movq $tiny, %rax      # R_X86_64_32S\nret\n.section .note.GNU-stack");
+    let data = asm("
+        .data\n.globl test\ntest: .long 0, 0\n.reloc test + 3, R_X86_64_32S, tiny\n.section .note.GNU-stack");
+    let (Some(code), Some(data)) = (code, data) else { return };
     for value in [0x7fff_ffffu64, 0xffff_ffff_8000_0000, 5] {
         let (jit, _trackers) = linked(&[&code]);
         define_absolute(jit.main_dylib(), "tiny", value);
@@ -179,6 +179,10 @@ fn sign_extended_fields_hold_addresses_of_both_ends() {
     for value in [0x8000_0000u64, 0xffff_ffff_7fff_ffff] {
         let jit = new_jit();
         define_absolute(jit.main_dylib(), "tiny", value);
-        assert_says(&refused_in(&jit, &code, "test"), &["R_X86_64_32S", "`.text`", "offset 0x3", "`tiny`"]);
+        // Code is led there.
+        let tracker = add(&jit, jit.main_dylib(), "code.o", &code);
+        assert_eq!(long(&jit, "test") as u64, value);
+        assert!(tracker.remove().unwrap().is_complete());
+        assert_says(&refused_in(&jit, &data, "test"), &["R_X86_64_32S", "`.data`", "offset 0x3", "`tiny`"]);
     }
 }

@@ -178,6 +178,7 @@ pub(crate) mod st {
     pub(crate) const BIND_LOCAL: u8 = 0;
     pub(crate) const BIND_WEAK: u8 = 2;
     pub(crate) const BIND_GNU_UNIQUE: u8 = 10;
+    pub(crate) const VISIBILITY_DEFAULT: u8 = 0;
     pub(crate) const VISIBILITY_INTERNAL: u8 = 1;
     pub(crate) const VISIBILITY_HIDDEN: u8 = 2;
 }

@@ -201,7 +201,9 @@ impl Reader<'_, '_> {
                 self.graph.first_global = self.graph.first_global.min(index.0 as u32);
             }
             let definition = self.definition(index, symbol)?;
-            let id = self.graph.push_symbol(Symbol { name, definition, size: symbol.st_size(LE), binding });
+            let is_hidden = symbol.st_visibility().0 != st::VISIBILITY_DEFAULT;
+            let size = symbol.st_size(LE);
+            let id = self.graph.push_symbol(Symbol { name, definition, size, binding, is_hidden });
             if symbol.st_type().0 == st::TYPE_GNU_IFUNC && matches!(definition, Definition::Block(..)) {
                 self.graph.indirect.push(id);
             }
@@ -214,6 +216,7 @@ impl Reader<'_, '_> {
                 definition: Definition::Absolute(0),
                 size: 0,
                 binding: Binding::Local,
+                is_hidden: true,
             });
         }
         Ok(())

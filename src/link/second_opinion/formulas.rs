@@ -47,6 +47,9 @@ impl Judge<'_> {
             self.rewritten(reference)?;
             return Ok(reference.reach());
         }
+        if let Some(touched) = self.redirected(reference) {
+            return Ok(touched);
+        }
         self.field(reference, Value::of(field))?;
         Ok(reference.field())
     }
@@ -210,7 +213,7 @@ impl Judge<'_> {
         self.block(self.fixup.tables.got()).map_or(0, |(address, _)| address)
     }
 
-    fn block(&self, id: Option<BlockId>) -> Option<(u64, &[u8])> {
+    pub(super) fn block(&self, id: Option<BlockId>) -> Option<(u64, &[u8])> {
         let block = &self.fixup.graph.blocks[id?.index()];
         let start = self.fixup.places.segments[block.pool.index()].value();
         Some((start.wrapping_add(block.offset), self.seen.bytes(block)?))
@@ -296,13 +299,13 @@ impl Judge<'_> {
 }
 
 /// What a little-endian field of up to eight bytes holds.
-struct Value {
-    signed: u64,
-    unsigned: u64,
+pub(super) struct Value {
+    pub(super) signed: u64,
+    pub(super) unsigned: u64,
 }
 
 impl Value {
-    fn of(field: &[u8]) -> Value {
+    pub(super) fn of(field: &[u8]) -> Value {
         let extended = |filler: u8| {
             let mut word = [filler; 8];
             let width = field.len().min(8);
