@@ -17,11 +17,13 @@ use crate::host::{self, Function, FunctionPointer};
 use crate::layer::ObjectLinkingLayer;
 use crate::link::ObjectBuffer;
 use crate::memory::{
-    MemoryManager, MemoryMap, MemoryStatistics, MemoryUsage, OnFull, Placement, Released, SlabPool, SlabPoolOptions,
+    KeptWhileTraced, MemoryManager, MemoryMap, MemoryStatistics, MemoryUsage, OnFull, Placement, Released,
+    SingleMapper, SlabPool, SlabPoolOptions,
 };
 use crate::os::MappedFile;
 use crate::platform::{
-    InitFiniRegistry, LazyReexports, ProcessSymbols, StaticLibraries, StubManager, dependencies_first,
+    Debugger, InitFiniRegistry, LazyReexports, ProcessSymbols, Profile, Profiler, StaticLibraries, StubManager,
+    dependencies_first,
 };
 use crate::session::{
     Alias, ErrorReporter, ExecutionSession, JitDylib, LookupResult, ReclaimPolicy, RequiredState, ResourceTracker,
@@ -289,6 +291,8 @@ pub struct JitBuilder {
     reclaim: ReclaimPolicy,
     worker_threads: usize,
     error_reporter: Option<ErrorReporter>,
+    debugger: Option<bool>,
+    profiler: Option<Option<Profile>>,
 }
 
 impl JitBuilder {
@@ -372,13 +376,38 @@ impl JitBuilder {
         self
     }
 
+    /// Whether debuggers are told of linked objects, for breakpoints by name, backtraces and source lines ([`Debugger`]).
+    /// Without this call the environment decides: they are if `JITTISON_GDB` is `1`.
+    ///
+    /// Code memory is mapped once then, unless [`memory_manager`](Self::memory_manager) was called: whole pages for each
+    /// object and system calls for each link are the price of breakpoints that debuggers can write. While a debugger is
+    /// attached, memory of removed code is kept, because gdb leaves its breakpoints there.
+    pub fn debugger(mut self, is_told: bool) -> JitBuilder {
+        self.debugger = Some(is_told);
+        self
+    }
+
+    /// How perf is told of linked code, if it is ([`Profiler`]). Without this call the environment decides: `JITTISON_PERF`
+    /// may be `jitdump` or `map`.
+    pub fn profiler(mut self, profile: Option<Profile>) -> JitBuilder {
+        self.profiler = Some(profile);
+        self
+    }
+
     /// Builds the house.
     ///
     /// # Errors
-    /// When no window of code memory can be had.
+    /// When no window of code memory can be had, or no file for the [`profiler`](Self::profiler).
     pub fn build(self) -> Result<Jit> {
-        let memory = match self.memory {
+        let is_debugged =
+            self.debugger.unwrap_or_else(|| std::env::var_os("JITTISON_GDB").is_some_and(|value| value == "1"));
+        let profile = self.profiler.unwrap_or_else(Profile::from_environment);
+        let memory: Arc<dyn MemoryManager> = match self.memory {
             Some(memory) => memory,
+            // Debuggers write breakpoints into private memory only, and leave them there.
+            None if is_debugged => Arc::new(KeptWhileTraced::new(SlabPool::with_mapper(SingleMapper, self.pool)?)),
+            // perf looks for names in anonymous memory only.
+            None if profile == Some(Profile::PerfMap) => Arc::new(SlabPool::with_mapper(SingleMapper, self.pool)?),
             None => Arc::new(SlabPool::new(self.pool)?),
         };
         let session = ExecutionSession::with_options(SessionOptions {
@@ -391,8 +420,17 @@ impl JitBuilder {
         let lazy = LazyReexports::new(memory, stubs.clone());
         let initializers = InitFiniRegistry::new();
         layer.add_plugin(initializers.clone());
-        // Told of removals in reverse: finalisers run, then stubs go, then code.
+        // Told of removals in reverse: finalisers run, then stubs go, then debuggers forget, then code goes.
         session.register_manager(layer.clone());
+        if is_debugged {
+            let debugger = Debugger::new();
+            layer.add_plugin(debugger.clone());
+            session.register_manager(debugger);
+        }
+        // The last to see what the plugins make of an object.
+        if let Some(profile) = profile {
+            layer.add_plugin(Profiler::new(profile)?);
+        }
         session.register_manager(lazy.clone());
         session.register_manager(stubs.clone());
         session.register_manager(initializers.clone());

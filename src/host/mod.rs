@@ -1,5 +1,5 @@
 //! The hands: everything that is done in the process that runs the code. Calls it, listens to its `atexit`, finds the
-//! process's own symbols.
+//! process's own symbols, tells debuggers and profilers.
 //!
 //! # Invariants
 //!
@@ -12,14 +12,19 @@
 //! - **H4** What a callback is handed as an untyped pointer is what its own caller, in the same file, has on its stack.
 //! - **H5** What the loader mapped of a library is read and written only while the `Library` is open, and only where the
 //!   file said that it would be.
+//! - **H6** What several threads edit through pointers (the debuggers' list, the value of a `ForkLock`) is touched only by
+//!   the thread that holds its lock, and an entry of the list lives until it was taken out.
 //!
 //! This room does not know dylibs, trackers or keys: what keeps memory alive is handed to it as an opaque box.
 
 mod call;
 mod call_through;
+mod debugger_list;
 mod exit_handlers;
 mod exit_hook;
+mod fork_lock;
 mod process;
+mod profile;
 mod program;
 mod stack_end;
 mod thread_exit_handlers;
@@ -29,6 +34,7 @@ mod thread_locals;
 pub(crate) use call::run_initializer;
 pub use call::{Function, FunctionPointer};
 pub(crate) use call_through::{CallThrough, ENTRY_SIZE, call_through_address};
+pub(crate) use debugger_list::DebuggerEntry;
 pub(crate) use exit_handlers::{
     ExitScope, at_quick_exit_capture_address, atexit_capture_address, atfork_capture_address, on_exit_capture_address,
     set_exit_status,
@@ -36,6 +42,7 @@ pub(crate) use exit_handlers::{
 pub(crate) use exit_hook::{ExitHook, exit_address};
 pub use process::LoadedLibrary;
 pub(crate) use process::{ProcessSymbol, find_symbol};
+pub(crate) use profile::{CodeDump, NameMap, Stamp};
 pub(crate) use program::{MainFunction, ProgramStart};
 pub(crate) use stack_end::at_stack_end;
 pub(crate) use thread_exit_handlers::thread_atexit_capture_address;

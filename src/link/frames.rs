@@ -107,12 +107,12 @@ fn find_any(stretch: &[u8], address: ExecutorAddr, frames: &mut Vec<Frame>) -> R
 }
 
 /// A walk over a section's records by their lengths, up to the first that is cut off.
-struct Records<'a> {
-    section: &'a [u8],
-    at: usize,
+pub(super) struct Records<'a> {
+    pub(super) section: &'a [u8],
+    pub(super) at: usize,
 }
 
-enum Record {
+pub(super) enum Record {
     Entry { is_cie: bool },
     Terminator { at: usize },
 }

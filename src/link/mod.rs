@@ -17,6 +17,9 @@
 //! | *debug builds: a second opinion* | `second_opinion.rs` | every byte was derived again from the object, by the psABI's formulas |
 //! | collect | `frames.rs`, `initializers.rs` | what the unwinder and the init/fini registry must know |
 //!
+//! A plugin may ask a fixed-up link for what debuggers and profilers want: `symbol_file.rs`, `functions.rs`, `lines.rs`. A
+//! link that is not asked spends nothing on it.
+//!
 //! `pipeline.rs` calls them in this order and is the story to read first. Objects that lie in archives are found by
 //! `archive/`, which no phase knows.
 //!
@@ -33,19 +36,23 @@ mod apart;
 mod archive;
 mod bounds;
 mod buffer;
+mod call_frames;
 mod claim;
 mod elf;
 mod far_data;
 mod fixup;
 mod frames;
+mod functions;
 mod graph;
 mod indirect;
 mod initializers;
 mod layout;
+mod lines;
 mod pipeline;
 mod prune;
 mod second_opinion;
 mod survey;
+mod symbol_file;
 mod tables;
 mod thread_locals;
 mod x86_64;
@@ -53,10 +60,13 @@ mod x86_64;
 pub use apart::APART_THRESHOLD;
 pub use archive::{Archive, ArchiveMember, ArchiveSet, Listing, MemberId, OpenFile};
 pub use buffer::ObjectBuffer;
+pub use call_frames::CallFrame;
 pub use elf::{InterfaceSymbol, ObjectInterface, required_names};
 pub use fixup::FoundExternal;
+pub use functions::LinkedFunction;
 pub use graph::{Block, BlockId, Definition, Edge, LinkGraph, Symbol, SymbolIndex};
 pub use initializers::{Initializer, InitializerKind};
+pub use lines::SourceLine;
 pub use pipeline::{ExternalSymbol, FixedLink, LinkedObject, PlacedLink, PlanStage, PlannedLink};
 pub use thread_locals::{ThreadLocalPlace, ThreadLocalPlan};
 pub use x86_64::EdgeKind;

@@ -14,6 +14,7 @@ use crate::link::claim;
 use crate::link::elf;
 use crate::link::fixup::{Fixup, FoundExternal};
 use crate::link::frames;
+use crate::link::functions::{self, LinkedFunction};
 use crate::link::graph::{Binding, Block, BlockId, Definition, LinkGraph, Places, Role, SymbolIndex};
 use crate::link::indirect;
 use crate::link::initializers::Initializer;
@@ -21,6 +22,7 @@ use crate::link::layout;
 use crate::link::prune;
 use crate::link::second_opinion;
 use crate::link::survey::Survey;
+use crate::link::symbol_file;
 use crate::link::tables::Tables;
 use crate::link::thread_locals::{self, ThreadLocalPlace, ThreadLocalPlan};
 use crate::memory::{ApartRequest, Finalized, InFlight, MemoryManager, SegmentPlan};
@@ -366,6 +368,21 @@ impl FixedLink<'_> {
     pub fn stub(&self, symbol: SymbolIndex) -> Option<ExecutorAddr> {
         let (stubs, offset) = (self.fixup.tables.stubs()?, self.fixup.tables.stub(symbol)?);
         Some(self.block_address(stubs).offset(offset))
+    }
+
+    /// What a debugger is to read of this object: its own symbols and debug information, as an ELF file whose sections have
+    /// the addresses that they got here. Without debug information it is a small part of the object. It refers to nothing:
+    /// it may be kept, written to a file, or shown to a debugger by other means than [`Debugger`].
+    ///
+    /// [`Debugger`]: crate::platform::Debugger
+    pub fn symbol_file(&mut self) -> Vec<u8> {
+        symbol_file::write(self)
+    }
+
+    /// The functions of this object that have names, with the bytes that will run, how to unwind them, and which source
+    /// lines they come from: for profilers. In the order of their addresses within each section.
+    pub fn functions(&mut self) -> Vec<LinkedFunction> {
+        functions::list(self)
     }
 
     /// A block's bytes; empty for those that are dropped or thread-local.

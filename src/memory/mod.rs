@@ -55,6 +55,7 @@ mod fork_guard;
 mod frame_table;
 mod free_space;
 mod giving_back;
+mod kept_while_traced;
 mod layout;
 mod loaded_window;
 mod manager;
@@ -78,6 +79,7 @@ mod windows;
 
 pub use dual_mapper::{DualMapper, PlainDualMapper};
 pub use frame_table::Frame;
+pub(crate) use kept_while_traced::KeptWhileTraced;
 pub use layout::{PoolRange, WindowLayout};
 pub use manager::{Finalized, InFlight, MemoryManager, MemoryStatistics, MemoryUsage, PoolStatistics, Released};
 pub use mapper::{ForkPolicy, MappedWindow, MemoryMapper, Placement};

@@ -23,6 +23,7 @@ mod named_file;
 mod neighbours;
 mod pages;
 mod process;
+mod profile;
 mod vm;
 
 pub(crate) use dynamic_symbols::{SymbolKind, symbol_kind};
@@ -33,9 +34,10 @@ pub(crate) use named_file::NamedFile;
 pub(crate) use neighbours::{heap_end, library_range, occupants_below, program_range};
 pub(crate) use pages::PrivatePages;
 pub(crate) use process::{
-    DefaultSignals, ProgramName, at_exit, at_thread_exit, environment, exit_process, forget_handlers, register_at_fork,
-    register_at_quick_exit,
+    DefaultSignals, ProgramName, at_exit, at_thread_exit, environment, exit_process, forget_handlers, is_traced,
+    register_at_fork, register_at_quick_exit,
 };
+pub(crate) use profile::{GrowingFile, monotonic_nanoseconds, thread_id};
 pub(crate) use vm::{
     FixedPages, PageKind, Protection, Reservation, SharedFile, give_back, is_free, map_fixed, protect,
 };

@@ -71,6 +71,13 @@ pub(crate) fn forget_handlers(library: u64) {
     unsafe { __cxa_finalize(library as *const c_void) }
 }
 
+/// Whether a debugger, or anybody else, traces the process. False where `/proc` does not say.
+pub(crate) fn is_traced() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:"));
+    tracer.is_some_and(|number| number.trim() != "0")
+}
+
 /// The environment, as a third argument of `main`.
 pub(crate) fn environment() -> *mut *mut c_char {
     // SAFETY: O4 - a word of the C library, copied.

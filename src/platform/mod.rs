@@ -1,20 +1,25 @@
 //! The services that running code expects: initialisers and finalisers, exit handlers, redirectable stubs, the process's
-//! own symbols, static libraries. Each is a resource: it arrives with a key and leaves with it.
+//! own symbols, static libraries, what debuggers and profilers know. Each is a resource: it arrives with a key and leaves with it.
 //!
 //! Removal reaches these rooms before the layer below frees code: they are registered later, and managers are told
 //! newest first. Unwinding is not among them: the window knows its frames (`memory`), and no module is ever registered.
 //!
 //! This room holds no `unsafe`: it calls code only through `host`.
 
+mod debugger;
 mod init_fini;
+mod jit_dump;
 mod lazy;
 mod process_symbols;
+mod profiler;
 mod static_libraries;
 mod stubs;
 
+pub use debugger::Debugger;
 pub use init_fini::InitFiniRegistry;
 pub(crate) use init_fini::dependencies_first;
 pub use lazy::LazyReexports;
 pub use process_symbols::ProcessSymbols;
+pub use profiler::{Profile, Profiler};
 pub use static_libraries::{StaticLibraries, add_whole_archive};
 pub use stubs::StubManager;

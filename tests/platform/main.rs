@@ -1,6 +1,7 @@
 //! The promises of what running code expects of its platform: initialisers and finalisers, exit handlers, exceptions and
 //! panics, redirectable stubs, lazy functions, handles, forgetting, calling back. One file per theme; `recorder.rs` is the host that linked code reports to.
 
+mod debugger;
 mod evict;
 mod exceptions;
 mod exit_handlers;
@@ -8,6 +9,7 @@ mod forgetting;
 mod handles;
 mod init_fini;
 mod lazy;
+mod profiler;
 mod recorder;
 mod reentry;
 mod stubs;

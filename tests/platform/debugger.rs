@@ -1,0 +1,439 @@
+//! Debuggers know linked code by name and line while it is there, and no longer. The list that they read is checked here
+//! word by word, and by the real gdb.
+
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use jittison::layer::{LinkHooks, LinkOrigin, LinkPlugin};
+use jittison::link::FixedLink;
+use jittison::{Error, ErrorKind, Jit, JitDylib, ResourceTracker};
+
+use crate::support::*;
+
+// ---- the list, as a debugger reads it ---------------------------------------
+
+#[repr(C)]
+struct Descriptor {
+    version: u32,
+    action: u32,
+    relevant: *const Entry,
+    first: *const Entry,
+}
+
+#[repr(C)]
+struct Entry {
+    next: *const Entry,
+    previous: *const Entry,
+    symbol_file: *const u8,
+    size_bytes: u64,
+}
+
+unsafe extern "C" {
+    static __jit_debug_descriptor: Descriptor;
+    static __jittison_jit_debug_lock_v1: AtomicU32;
+}
+
+/// All symbol files in the list, the newest first; having seen that it is whole in both directions.
+fn listed() -> Vec<Vec<u8>> {
+    // SAFETY: the list is only touched by who holds the lock, as this does.
+    unsafe {
+        let me = std::process::id();
+        while __jittison_jit_debug_lock_v1.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            std::thread::yield_now();
+        }
+        let descriptor = (&raw const __jit_debug_descriptor).read_volatile();
+        assert_eq!((descriptor.version, descriptor.action), (1, 0));
+        assert!(descriptor.relevant.is_null());
+        let mut files = Vec::new();
+        let (mut previous, mut at) = (std::ptr::null(), descriptor.first);
+        while !at.is_null() {
+            let entry = at.read_volatile();
+            assert_eq!(entry.previous, previous);
+            files.push(std::slice::from_raw_parts(entry.symbol_file, entry.size_bytes as usize).to_vec());
+            (previous, at) = (at, entry.next);
+        }
+        __jittison_jit_debug_lock_v1.store(0, Ordering::Release);
+        files
+    }
+}
+
+/// How many listed files have that name among their symbols.
+fn listed_with(name: &str) -> usize {
+    let name = format!("\0{name}\0");
+    let has = |file: &&Vec<u8>| file.windows(name.len()).any(|bytes| bytes == name.as_bytes());
+    listed().iter().filter(has).count()
+}
+
+fn told_jit() -> Jit {
+    Jit::builder().debugger(true).trap_freed_code(true).build().unwrap()
+}
+
+fn add_function(jit: &Jit, dylib: &JitDylib, name: &str) -> Option<ResourceTracker> {
+    let object = c(&format!("long {name}(void) {{ return 7; }}"))?;
+    Some(add(jit, dylib, &format!("{name}.o"), &object))
+}
+
+#[test]
+fn an_object_is_listed_from_its_link_to_its_removal() {
+    let jit = told_jit();
+    let Some(tracker) = add_function(&jit, jit.main_dylib(), "listed_once") else { return };
+    assert_eq!(listed_with("listed_once"), 0, "nobody has looked");
+    let held = function::<extern "C" fn() -> i64>(&jit, "listed_once");
+    assert_eq!(listed_with("listed_once"), 1);
+    let removal = tracker.remove().unwrap();
+    assert!(!removal.is_complete());
+    assert_eq!((listed_with("listed_once"), held.call()), (1, 7), "held code is code");
+    drop(held);
+    assert_eq!(listed_with("listed_once"), 0);
+}
+
+#[test]
+fn nothing_is_listed_unless_it_was_asked_for() {
+    let jit = new_jit();
+    let Some(_tracker) = add_function(&jit, jit.main_dylib(), "unlisted") else { return };
+    assert_eq!(long(&jit, "unlisted"), 7);
+    assert_eq!(listed_with("unlisted"), 0);
+}
+
+#[test]
+fn a_failed_link_is_not_listed() {
+    let Some(object) = c("extern long missing(void); long fails_to_link(void) { return missing() + 1; }") else {
+        return;
+    };
+    let jit = told_jit();
+    refused_in(&jit, &object, "fails_to_link");
+    assert_eq!(listed_with("fails_to_link"), 0);
+    // As late as a link can fail: behind everything that the debugger's own hooks do before the link is recorded.
+    jit.layer().add_plugin(Arc::new(Refusing));
+    let Some(object) = c("long refused_late(void) { return 7; }") else { return };
+    let tracker = add(&jit, jit.main_dylib(), "late.o", &object);
+    let error = try_function::<extern "C" fn() -> i64>(&jit, jit.main_dylib(), "refused_late").unwrap_err();
+    assert_says(&error, &["as told"]);
+    assert_eq!(listed_with("refused_late"), 0);
+    assert!(tracker.remove().unwrap().is_complete());
+}
+
+struct Refusing;
+
+impl LinkPlugin for Refusing {
+    fn begin(&self, _origin: &LinkOrigin) -> Box<dyn LinkHooks> {
+        Box::new(Refusing)
+    }
+}
+
+impl LinkHooks for Refusing {
+    fn fixed_up(&mut self, _link: &mut FixedLink<'_>) -> Result<(), Error> {
+        Err(ErrorKind::NoSuchStub { dylib: "as told".to_string(), symbol: String::new() }.into())
+    }
+}
+
+#[test]
+fn a_transfer_keeps_the_entry_and_the_destination_s_removal_takes_it() {
+    let jit = told_jit();
+    let Some(first) = add_function(&jit, jit.main_dylib(), "transferred_a") else { return };
+    let Some(second) = add_function(&jit, jit.main_dylib(), "transferred_b") else { return };
+    long(&jit, "transferred_a");
+    long(&jit, "transferred_b");
+    second.transfer_to(&first).unwrap();
+    assert_eq!((listed_with("transferred_a"), listed_with("transferred_b")), (1, 1));
+    assert!(first.remove().unwrap().is_complete());
+    assert_eq!((listed_with("transferred_a"), listed_with("transferred_b")), (0, 0));
+}
+
+#[test]
+fn the_end_of_a_session_takes_its_entries() {
+    let jit = told_jit();
+    let Some(tracker) = add_function(&jit, jit.main_dylib(), "of_an_ended_session") else { return };
+    long(&jit, "of_an_ended_session");
+    assert_eq!(listed_with("of_an_ended_session"), 1);
+    drop((tracker, jit));
+    assert_eq!(listed_with("of_an_ended_session"), 0);
+}
+
+#[test]
+fn the_list_is_whole_while_four_threads_of_two_sessions_add_and_remove() {
+    let Some(object) = c("long churned_by_threads(void) { return 7; }") else { return };
+    let jits = [told_jit(), told_jit()];
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (jit, object) = (&jits[thread % 2], &object);
+            scope.spawn(move || {
+                let dylib = jit.create_dylib(&format!("thread {thread}")).unwrap();
+                let mut live = Vec::new();
+                let mut dice = Dice(thread as u64 + 1);
+                for round in 0..150 {
+                    // Names of one dylib are told apart by removing what has the name first.
+                    let dylib = if round % 3 == 0 { dylib.clone() } else { jit.create_dylib("one more").unwrap() };
+                    if live.iter().all(|(other, _): &(JitDylib, ResourceTracker)| other.id() != dylib.id()) {
+                        let tracker = add(jit, &dylib, "churned.o", object);
+                        assert_eq!(long_in(jit, &dylib, "churned_by_threads"), 7);
+                        live.push((dylib, tracker));
+                    }
+                    if live.len() > 5 {
+                        let (_, tracker) = live.swap_remove(dice.roll(5));
+                        assert!(tracker.remove().unwrap().is_complete());
+                    }
+                    assert!(listed_with("churned_by_threads") >= live.len());
+                }
+                live.into_iter().for_each(|(_, tracker)| assert!(tracker.remove().unwrap().is_complete()));
+            });
+        }
+    });
+    assert_eq!(listed_with("churned_by_threads"), 0);
+}
+
+#[test]
+fn a_forked_child_has_the_list_and_edits_its_own_even_if_a_lost_thread_held_the_lock() {
+    let jit = told_jit();
+    let Some(tracker) = add_function(&jit, jit.main_dylib(), "forked_with") else { return };
+    long(&jit, "forked_with");
+    // As if another thread were in the middle of an edit.
+    let me = std::process::id();
+    // SAFETY: one word, which is atomic.
+    let lock = unsafe { &__jittison_jit_debug_lock_v1 };
+    while lock.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        std::thread::yield_now();
+    }
+    // SAFETY: the child removes what it has, and ends without returning into the test harness.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let removed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            assert!(tracker.remove().unwrap().is_complete());
+            assert_eq!(listed_with("forked_with"), 0);
+        }));
+        // SAFETY: ends the child here.
+        unsafe { libc::_exit(i32::from(removed.is_err())) }
+    }
+    lock.store(0, Ordering::Release);
+    let mut status = 0;
+    // SAFETY: waits for the child from above.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert_eq!(status, 0);
+    assert_eq!(listed_with("forked_with"), 1);
+}
+
+// ---- the symbol file --------------------------------------------------------
+
+#[test]
+fn a_symbol_file_has_addresses_and_no_more_than_a_debugger_needs() {
+    let source = "static const char text[9000] = \"long\"; const char *symbol_file_text(void) { return text; }
+                  __attribute__((section(\".text.dropped\"), unused)) static long dropped(void) { return 3; }
+                  long symbol_file_common; long symbol_file_function(void) { return symbol_file_common; }";
+    let Some(object) = gcc(&["-O2", "-fPIC", "-fcommon", "-ffunction-sections", "-fkeep-static-functions"], source)
+    else {
+        return;
+    };
+    let jit = told_jit();
+    let _tracker = add(&jit, jit.main_dylib(), "symbol_file.o", &object);
+    let address = function::<extern "C" fn() -> i64>(&jit, "symbol_file_function").address();
+    let common = jit.address_of(jit.main_dylib(), "symbol_file_common").unwrap();
+    let name = b"\0symbol_file_function\0";
+    let file = listed().into_iter().find(|file| file.windows(name.len()).any(|bytes| bytes == name)).unwrap();
+    assert!(file.len() < 4000, "{} bytes of {}", file.len(), object.len());
+    let dir = PrivateDir::new();
+    std::fs::write(dir.path("file"), &file).unwrap();
+    let Ok(run) = Command::new("readelf").args(["-SsW"]).arg(dir.path("file")).output() else {
+        println!("skipped: needs readelf");
+        return;
+    };
+    let (told, complaints) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+    assert!(complaints.is_empty(), "{complaints}");
+    let line = |what: &str| told.lines().find(|line| line.contains(what)).unwrap_or_else(|| panic!("{what}: {told}"));
+    assert!(line(" .text.symbol_file_function").contains(&format!("NOBITS          {:016x}", address.value())));
+    assert!(line(" .eh_frame").contains("PROGBITS"));
+    assert!(!told.contains(".text.dropped"), "{told}");
+    assert!(line(" dropped").contains("UND"), "{told}");
+    let common_line = line(" symbol_file_common");
+    assert!(common_line.contains("ABS") && common_line.contains(&format!("{:016x}", common.value())), "{common_line}");
+}
+
+/// Relocations of the file that is listed with `name`, as readelf tells them; `None` where there is no readelf.
+fn listed_relocations(name: &str) -> Option<String> {
+    let terminated = format!("\0{name}\0");
+    let file =
+        listed().into_iter().find(|file| file.windows(terminated.len()).any(|bytes| bytes == terminated.as_bytes()));
+    let dir = PrivateDir::new();
+    std::fs::write(dir.path("file"), file.unwrap()).unwrap();
+    let Ok(run) = Command::new("readelf").arg("-rW").arg(dir.path("file")).output() else {
+        println!("skipped: needs readelf");
+        return None;
+    };
+    assert!(run.stderr.is_empty(), "{}", String::from_utf8_lossy(&run.stderr));
+    Some(String::from_utf8_lossy(&run.stdout).into_owned())
+}
+
+#[test]
+fn debug_information_of_dropped_code_says_zero_or_in_lists_one() {
+    let source = "static __attribute__((used, section(\".text.gone\"))) long gone(void) { return 3; }
+                  __attribute__((section(\".text.kept\"))) long kept_with_lines(void) { return 4; }";
+    // `used` keeps the compiler from dropping it, not the linker.
+    let Some(object) = gcc(&["-O1", "-g", "-gdwarf-4", "-fPIC"], source) else { return };
+    let jit = told_jit();
+    let _tracker = add(&jit, jit.main_dylib(), "gone.o", &object);
+    assert_eq!(long(&jit, "kept_with_lines"), 4);
+    let Some(told) = listed_relocations("kept_with_lines") else { return };
+    assert!(told.contains("R_X86_64_NONE"), "{told}");
+    let ranges = told.split("Relocation section").find(|part| part.contains(".rela.debug_ranges")).unwrap();
+    let says_one = |line: &&str| line.split_whitespace().skip(2).eq(["R_X86_64_64", "1"]);
+    let ones = ranges.lines().filter(says_one);
+    assert_eq!(ones.count(), 2, "the beginning and the end of what is gone: {told}");
+}
+
+// ---- gdb --------------------------------------------------------------------
+
+/// Where gdb stops in the host.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn jittison_test_checkpoint(number: i64) -> i64 {
+    std::hint::black_box(number)
+}
+
+/// What gdb says of this very test, run alone, when it is told `commands`; `None` where gdb is missing or may not trace.
+fn gdb(test: &str, commands: &str) -> Option<String> {
+    let preamble = "set pagination off\nset confirm off\nset breakpoint pending on\nset language c\n";
+    // One by one: a file of commands ends at the first error.
+    let run = Command::new("gdb")
+        .args(["-batch", "-nx"])
+        .args(preamble.lines().chain(commands.lines()).flat_map(|command| ["-ex", command]))
+        .arg("--args")
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--test-threads=1", "--nocapture"])
+        .env("JITTISON_TEST_IN_GDB", "1")
+        .output();
+    let Ok(run) = run else {
+        println!("skipped: needs gdb");
+        return None;
+    };
+    let told = String::from_utf8_lossy(&run.stdout).into_owned() + &String::from_utf8_lossy(&run.stderr);
+    if told.contains("ptrace: Operation not permitted") || told.contains("Could not trace the inferior") {
+        println!("skipped: needs to be allowed to trace");
+        return None;
+    }
+    Some(told)
+}
+
+fn is_in_gdb() -> bool {
+    std::env::var_os("JITTISON_TEST_IN_GDB").is_some()
+}
+
+const DEBUGGED: &str = "\
+__attribute__((noinline)) long debugged_inner(long count) {
+    long twice = count * 2;
+    return twice + 1;
+}
+long debugged_outer(long count) {
+    return debugged_inner(count) * 10;
+}
+";
+
+#[test]
+fn gdb_breaks_on_linked_functions_by_name_shows_lines_and_forgets_them_at_removal() {
+    const TEST: &str = "debugger::gdb_breaks_on_linked_functions_by_name_shows_lines_and_forgets_them_at_removal";
+    if is_in_gdb() {
+        let jit = told_jit();
+        let object = gcc(&["-g", "-O0", "-fPIC", "-ffunction-sections"], DEBUGGED).unwrap();
+        for number in 0..2 {
+            let tracker = add(&jit, jit.main_dylib(), "debugged.o", &object);
+            let outer = function::<extern "C" fn(i64) -> i64>(&jit, "debugged_outer");
+            assert_eq!(outer.call(20 + number), (41 + 2 * number) * 10);
+            drop(outer);
+            assert!(tracker.remove().unwrap().is_complete());
+            jittison_test_checkpoint(number);
+        }
+        return;
+    }
+    if c("").is_none() {
+        return;
+    }
+    // gdb leaves a breakpoint where it was, whatever JIT code goes; so it is deleted while the code is there.
+    let commands = "break debugged_inner\nbreak jittison_test_checkpoint\nrun\n\
+                    echo [stopped]\\n\nbacktrace 3\nnext\nprint twice\nset $where = (long)$pc\ninfo symbol $where\n\
+                    delete 1\ncontinue\n\
+                    echo [removed]\\n\ninfo symbol $where\nbreak debugged_inner\ncontinue\n\
+                    echo [again]\\n\nbacktrace 2\ndelete 3\ncontinue\n\
+                    echo [removed again]\\n\ninfo symbol $where\ncontinue\n";
+    let Some(told) = gdb(TEST, commands) else { return };
+    let mut rest = &told[..];
+    let mut part = |mark: &str| {
+        let (part, behind) = rest.split_once(mark).unwrap_or_else(|| panic!("no {mark}: {told}"));
+        rest = behind;
+        part
+    };
+    part("[stopped]\n");
+    let stopped = part("[removed]\n");
+    for expected in [
+        "#0  debugged_inner (count=20) at ",
+        "in debugged_outer (count=20) at ",
+        "input:6\n",
+        "$1 = 40\n",
+        "debugged_inner + ",
+    ] {
+        assert!(stopped.contains(expected), "{expected}: {told}");
+    }
+    let removed = part("[again]\n");
+    assert!(removed.contains("No symbol matches $where.\nBreakpoint 3 (debugged_inner) pending."), "{told}");
+    let again = part("[removed again]\n");
+    assert!(again.contains("#0  debugged_inner (count=21) at "), "{told}");
+    assert!(rest.contains("No symbol matches $where."), "{told}");
+    assert!(rest.contains("exited normally"), "{told}");
+}
+
+#[test]
+fn a_breakpoint_that_gdb_leaves_in_removed_code_does_not_end_up_in_what_is_linked_next() {
+    const TEST: &str = "debugger::a_breakpoint_that_gdb_leaves_in_removed_code_does_not_end_up_in_what_is_linked_next";
+    if is_in_gdb() {
+        let jit = told_jit();
+        let object = |name: &str, value: u64| {
+            asm(&format!(".globl {name}\n.byte 0, 0, 0\n{name}: movabs $0x{value:016x}, %rax\nret\n")).unwrap()
+        };
+        let first = add(&jit, jit.main_dylib(), "first.o", &object("stopped_in", 0x1111_1111_1111_1111));
+        assert_eq!(long(&jit, "stopped_in"), 0x1111_1111_1111_1111);
+        assert!(first.remove().unwrap().is_complete());
+        jittison_test_checkpoint(1);
+        // The same breakpoint would be in the middle of an instruction here.
+        let filler = asm(".globl behind\nbehind: movabs $0x2222222222222222, %rax\nret\n").unwrap();
+        let second = add(&jit, jit.main_dylib(), "second.o", &filler);
+        assert_eq!(long(&jit, "behind"), 0x2222_2222_2222_2222);
+        jittison_test_checkpoint(2);
+        assert_eq!(long(&jit, "behind"), 0x2222_2222_2222_2222);
+        assert!(second.remove().unwrap().is_complete());
+        let again = add(&jit, jit.main_dylib(), "again.o", &object("stopped_in", 0x3333_3333_3333_3333));
+        assert_eq!(long(&jit, "stopped_in"), 0x3333_3333_3333_3333);
+        assert!(again.remove().unwrap().is_complete());
+        return;
+    }
+    if c("").is_none() {
+        return;
+    }
+    let commands = "break stopped_in\nbreak jittison_test_checkpoint\nrun\necho [first]\\n\ncontinue\ncontinue\n\
+                    echo [second]\\n\ncontinue\necho [enabled]\\n\nenable 1\ncontinue\n";
+    let Some(told) = gdb(TEST, commands) else { return };
+    let hits = told.matches("hit Breakpoint 1, ").count();
+    assert_eq!(hits, 2, "the breakpoint goes where its function goes: {told}");
+    assert!(told.contains("exited normally"), "{told}");
+}
+
+#[test]
+fn gdb_unwinds_through_linked_code_without_debug_information_or_frame_pointers() {
+    const TEST: &str = "debugger::gdb_unwinds_through_linked_code_without_debug_information_or_frame_pointers";
+    if is_in_gdb() {
+        let jit = told_jit();
+        let source = "extern long jittison_test_checkpoint(long); long frameless_second(long number) {
+                          volatile char room[200]; room[7] = 1; return jittison_test_checkpoint(number) + room[7]; }
+                      long frameless_first(long number) { return frameless_second(number) * 2; }";
+        let object = gcc(&["-O2", "-fPIC", "-fomit-frame-pointer", "-fno-inline"], source).unwrap();
+        let here = jittison_test_checkpoint as extern "C" fn(i64) -> i64 as usize as u64;
+        define_absolute(jit.main_dylib(), "jittison_test_checkpoint", here);
+        let _tracker = add(&jit, jit.main_dylib(), "frameless.o", &object);
+        assert_eq!(function::<extern "C" fn(i64) -> i64>(&jit, "frameless_first").call(5), 12);
+        return;
+    }
+    if c("").is_none() {
+        return;
+    }
+    let Some(told) = gdb(TEST, "break jittison_test_checkpoint\nrun\nbacktrace 4\ncontinue\n") else { return };
+    for expected in [" in frameless_second ()", " in frameless_first ()", "jittison::host::call::", "exited normally"] {
+        assert!(told.contains(expected), "{expected}: {told}");
+    }
+}

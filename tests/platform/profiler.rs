@@ -1,0 +1,404 @@
+//! perf knows linked code by name, also where code stands in the place of other code that was removed. The files are read
+//! here record by record, and by the real perf.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use jittison::Jit;
+use jittison::platform::Profile;
+
+use crate::support::*;
+
+// ---- a reader of jitdumps ---------------------------------------------------
+
+#[derive(Debug)]
+struct Load {
+    process: u32,
+    name: String,
+    address: u64,
+    code: Vec<u8>,
+    /// `.eh_frame` and `.eh_frame_hdr`.
+    unwinding: Option<(Vec<u8>, Vec<u8>)>,
+    lines: Vec<(u64, u32, String)>,
+}
+
+struct Words<'a>(&'a [u8]);
+
+impl<'a> Words<'a> {
+    fn take(&mut self, count: usize) -> &'a [u8] {
+        let (head, tail) = self.0.split_at(count);
+        self.0 = tail;
+        head
+    }
+
+    fn u32(&mut self) -> u32 {
+        u32::from_le_bytes(self.take(4).try_into().unwrap())
+    }
+
+    fn u64(&mut self) -> u64 {
+        u64::from_le_bytes(self.take(8).try_into().unwrap())
+    }
+
+    fn text(&mut self) -> String {
+        let end = self.0.iter().position(|byte| *byte == 0).unwrap();
+        let text = String::from_utf8(self.take(end).to_vec()).unwrap();
+        self.take(1);
+        text
+    }
+}
+
+/// All loads of a dump, having seen that every record is well-formed, and that each has another number.
+fn loads(dump: &Path) -> Vec<Load> {
+    let bytes = std::fs::read(dump).unwrap();
+    let mut words = Words(&bytes);
+    assert_eq!([words.u32(), words.u32(), words.u32(), words.u32()], [0x4a69_5444, 1, 40, 62]);
+    let (_, process, began, flags) = (words.u32(), words.u32(), words.u64(), words.u64());
+    assert_eq!(flags, 0);
+    let (mut loads, mut numbers) = (Vec::new(), Vec::new());
+    let (mut unwinding, mut lines, mut latest) = (None, Vec::new(), began);
+    while !words.0.is_empty() {
+        let (kind, size, time) = (words.u32(), words.u32(), words.u64());
+        assert!(time >= latest, "in order");
+        latest = time;
+        let mut body = Words(words.take(size as usize - 16));
+        match kind {
+            0 => {
+                let (by, _thread, vma, address) = (body.u32(), body.u32(), body.u64(), body.u64());
+                let (code_size, number, name) = (body.u64(), body.u64(), body.text());
+                assert_eq!((by, vma, code_size), (process, address, body.0.len() as u64));
+                numbers.push(number);
+                let (unwinding, lines) = (unwinding.take(), std::mem::take(&mut lines));
+                loads.push(Load { process, name, address, code: body.0.to_vec(), unwinding, lines });
+            }
+            2 => {
+                let (address, count) = (body.u64(), body.u64());
+                lines = (0..count).map(|_| (body.u64(), (body.u32(), body.u32()).0, body.text())).collect();
+                assert!(lines.iter().all(|(at, ..)| *at >= address));
+                assert!(body.0.len() < 8);
+            }
+            4 => {
+                let (both, header, mapped) = (body.u64(), body.u64(), body.u64());
+                assert_eq!(mapped, 0);
+                let table = body.take((both - header) as usize).to_vec();
+                unwinding = Some((table, body.take(header as usize).to_vec()));
+                assert!(body.0.len() < 8);
+            }
+            other => panic!("record of kind {other}"),
+        }
+    }
+    numbers.sort_unstable();
+    assert!(numbers.iter().copied().eq(0..loads.len() as u64), "{numbers:?}");
+    loads
+}
+
+/// The dumps below a directory.
+fn dumps(base: &Path) -> Vec<PathBuf> {
+    let entries = |dir: &Path| -> Vec<PathBuf> {
+        std::fs::read_dir(dir).map_or(Vec::new(), |entries| entries.map(|entry| entry.unwrap().path()).collect())
+    };
+    let files = entries(base).into_iter().flat_map(|dir| entries(&dir));
+    files.filter(|file| file.extension().is_some_and(|extension| extension == "dump")).collect()
+}
+
+/// Runs a test again, alone, with the environment variables set.
+fn run_alone(test: &str, variables: &[(&str, &str)]) -> std::process::Output {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--test-threads=1", "--nocapture"]).env("JITTISON_TEST_PROFILED", "1");
+    let run = command.envs(variables.iter().copied()).output().unwrap();
+    assert!(run.status.success(), "{}{}", String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+    run
+}
+
+fn is_profiled() -> bool {
+    std::env::var_os("JITTISON_TEST_PROFILED").is_some()
+}
+
+#[test]
+fn a_dump_has_every_function_with_its_bytes_its_frames_and_its_lines() {
+    const TEST: &str = "profiler::a_dump_has_every_function_with_its_bytes_its_frames_and_its_lines";
+    let source = "static __attribute__((noinline)) long dumped_local(long a) {\n return a * 3;\n}\n\
+                  long dumped(long a) {\n return dumped_local(a) + 1;\n}\n";
+    let assembly = ".text\n.globl unsized_first, unsized_second\nunsized_first: nop; nop; ret\nunsized_second: ret\n";
+    if is_profiled() {
+        let jit = Jit::new().unwrap();
+        let object = gcc(&["-g", "-O1", "-fPIC", "-fno-ipa-ra"], source).unwrap();
+        let _tracker = add(&jit, jit.main_dylib(), "dumped.o", &object);
+        let _assembled = add(&jit, jit.main_dylib(), "assembled.o", &asm(assembly).unwrap());
+        let dumped = function::<extern "C" fn(i64) -> i64>(&jit, "dumped");
+        assert_eq!(dumped.call(4), 13);
+        function::<extern "C" fn()>(&jit, "unsized_first").call();
+        println!("[{:x}]", dumped.address().value());
+        println!(
+            "[{}]",
+            read(dumped.address().value(), 4).iter().map(|byte| format!("{byte:02x}")).collect::<String>()
+        );
+        return;
+    }
+    if c("").is_none() {
+        return;
+    }
+    let dir = PrivateDir::new();
+    let base = dir.path("dumps");
+    let run = run_alone(TEST, &[("JITTISON_PERF", "jitdump"), ("JITTISON_PERF_DIR", base.to_str().unwrap())]);
+    let told = String::from_utf8_lossy(&run.stdout).into_owned();
+    let said: Vec<&str> = told.split(['[', ']']).skip(1).step_by(2).collect();
+    let [dump] = &dumps(&base)[..] else { panic!("one dump") };
+    let loads = loads(dump);
+    assert_eq!(dump.file_name().unwrap().to_str().unwrap(), format!("jit-{}.dump", loads[0].process));
+    let by_name: BTreeMap<&str, &Load> = loads.iter().map(|load| (load.name.as_str(), load)).collect();
+    assert_eq!(
+        by_name.keys().copied().collect::<Vec<_>>(),
+        ["dumped", "dumped_local", "unsized_first", "unsized_second"]
+    );
+    let dumped = by_name["dumped"];
+    assert_eq!(format!("{:x}", dumped.address), said[0]);
+    let code: String = dumped.code[..4].iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(code, said[1], "fixed up");
+    let lines: Vec<u32> = dumped.lines.iter().map(|(_, line, _)| *line).collect();
+    assert!(lines.contains(&5) && lines.iter().all(|line| (4..=6).contains(line)), "{lines:?}");
+    assert!(dumped.lines.iter().all(|(at, _, file)| {
+        (dumped.address..dumped.address + dumped.code.len() as u64).contains(at) && file.ends_with("/input")
+    }));
+    assert_eq!((by_name["unsized_first"].code.len(), by_name["unsized_second"].code.len()), (3, 1));
+    assert!(by_name["unsized_first"].unwinding.is_none());
+    for name in ["dumped", "dumped_local"] {
+        check_unwinding(by_name[name]);
+    }
+}
+
+/// The tables describe exactly the code, wherever the file puts them: behind it, from the next multiple of 8 on.
+fn check_unwinding(load: &Load) {
+    let (table, header) = load.unwinding.as_ref().unwrap();
+    let (code_at, table_at) = (0x8000u64, 0x8000 + (load.code.len() as u64).next_multiple_of(8));
+    let header_at = table_at + table.len() as u64;
+    let word = |bytes: &[u8], at: usize| i32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+    let from = |at: u64, distance: i32| at.wrapping_add_signed(distance.into());
+    assert_eq!(header[..4], [1, 0x1b, 3, 0x3b]);
+    assert_eq!(from(header_at + 4, word(header, 4)), table_at);
+    assert_eq!(word(header, 8), 1);
+    assert_eq!(from(header_at, word(header, 12)), code_at);
+    let fde = (from(header_at, word(header, 16)) - table_at) as usize;
+    let cie_length = word(table, 0) as usize;
+    assert_eq!(fde, cie_length + 4, "the FDE stands behind the CIE");
+    assert_eq!(word(table, fde + 4) as usize, fde + 4, "and leads back to it");
+    assert_eq!(from(table_at + fde as u64 + 8, word(table, fde + 8)), code_at);
+    assert_eq!(word(table, fde + 12) as usize, load.code.len());
+    assert_eq!(&table[table.len() - 4..], [0; 4]);
+}
+
+#[test]
+fn nothing_is_dumped_unless_it_was_asked_for_and_the_builder_has_the_last_word() {
+    const TEST: &str = "profiler::nothing_is_dumped_unless_it_was_asked_for_and_the_builder_has_the_last_word";
+    let Some(object) = c("long undumped(void) { return 7; }") else { return };
+    if is_profiled() {
+        let jit = Jit::builder().profiler(None).build().unwrap();
+        let _tracker = add(&jit, jit.main_dylib(), "undumped.o", &object);
+        assert_eq!(long(&jit, "undumped"), 7);
+        return;
+    }
+    let dir = PrivateDir::new();
+    let directory = dir.path("").to_str().unwrap().to_string();
+    run_alone(TEST, &[("JITTISON_PERF", "jitdump"), ("JITTISON_PERF_DIR", &directory)]);
+    run_alone(TEST, &[("JITTISON_PERF", "something else"), ("JITTISON_PERF_DIR", &directory)]);
+    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);
+}
+
+#[test]
+fn a_profile_that_cannot_be_written_is_an_error_of_the_builder() {
+    const TEST: &str = "profiler::a_profile_that_cannot_be_written_is_an_error_of_the_builder";
+    if is_profiled() {
+        let error = Jit::builder().profiler(Some(Profile::JitDump)).build().unwrap_err();
+        assert_says(&error, &["/dev/null"]);
+        return;
+    }
+    run_alone(TEST, &[("JITTISON_PERF_DIR", "/dev/null")]);
+}
+
+#[test]
+fn sessions_and_forked_children_write_files_of_their_own_and_threads_whole_records() {
+    const TEST: &str = "profiler::sessions_and_forked_children_write_files_of_their_own_and_threads_whole_records";
+    let Some(object) = c("long shared_name(void) { return 7; }") else { return };
+    if is_profiled() {
+        let jits = [Jit::new().unwrap(), Jit::new().unwrap()];
+        let link = |jit: &Jit, times: usize| {
+            for _ in 0..times {
+                let dylib = jit.create_dylib("one of many").unwrap();
+                let tracker = add(jit, &dylib, "shared.o", &object);
+                assert_eq!(long_in(jit, &dylib, "shared_name"), 7);
+                assert!(tracker.remove().unwrap().is_complete());
+            }
+        };
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (jit, link) = (&jits[thread % 2], &link);
+                scope.spawn(move || link(jit, 50));
+            }
+        });
+        // SAFETY: the child links, and ends without returning into the test harness.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            link(&jits[0], 3);
+            // SAFETY: ends the child here.
+            unsafe { libc::_exit(0) }
+        }
+        let mut status = 0;
+        // SAFETY: waits for the child from above.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert_eq!(status, 0);
+        link(&jits[0], 1);
+        return;
+    }
+    let dir = PrivateDir::new();
+    let directory = dir.path("").to_str().unwrap().to_string();
+    run_alone(TEST, &[("JITTISON_PERF", "jitdump"), ("JITTISON_PERF_DIR", &directory)]);
+    let mut counts: Vec<usize> = dumps(Path::new(&directory)).iter().map(|dump| loads(dump).len()).collect();
+    counts.sort_unstable();
+    assert_eq!(counts, [3, 100, 101]);
+}
+
+#[test]
+fn a_map_of_names_has_every_function() {
+    const TEST: &str = "profiler::a_map_of_names_has_every_function";
+    let Some(object) = c("long mapped_name(void) { return 7; }") else { return };
+    if is_profiled() {
+        let jit = Jit::new().unwrap();
+        let _tracker = add(&jit, jit.main_dylib(), "mapped.o", &object);
+        let function = function::<extern "C" fn() -> i64>(&jit, "mapped_name");
+        let path = format!("/tmp/perf-{}.map", std::process::id());
+        let map = std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_file(path).unwrap();
+        assert_eq!(map, format!("{:x} 6 mapped_name\n", function.address().value()));
+        return;
+    }
+    run_alone(TEST, &[("JITTISON_PERF", "map")]);
+}
+
+// ---- perf -------------------------------------------------------------------
+
+/// Runs perf; `None`, and a line that says so, where it is missing.
+fn perf(args: &[&str], variables: &[(&str, &str)]) -> Option<(bool, String)> {
+    let Ok(run) = Command::new("perf").args(args).envs(variables.iter().copied()).output() else {
+        println!("skipped: needs perf");
+        return None;
+    };
+    let told = String::from_utf8_lossy(&run.stdout).into_owned() + &String::from_utf8_lossy(&run.stderr);
+    Some((run.status.success(), told))
+}
+
+/// Two functions of one shape, so that the second comes to stand where the first was.
+fn spinning(name: &str) -> String {
+    format!(
+        "static __attribute__((noinline)) long {name}_inner(long count) {{
+             volatile long sum = 0; for (long i = 0; i < count; i++) sum += i; return sum; }}
+         long {name}(long count) {{ return {name}_inner(count) + 1; }}"
+    )
+}
+
+fn spin_one_after_the_other() {
+    let jit = Jit::new().unwrap();
+    let mut addresses = Vec::new();
+    for (name, count) in [("perf_early", 250_000_000), ("perf_late", 1_000_000_000)] {
+        let object = gcc(&["-O2", "-fPIC", "-fno-omit-frame-pointer"], &spinning(name)).unwrap();
+        let tracker = add(&jit, jit.main_dylib(), name, &object);
+        let spin = function::<extern "C" fn(i64) -> i64>(&jit, name);
+        spin.call(count);
+        addresses.push(spin.address());
+        drop(spin);
+        assert!(tracker.remove().unwrap().is_complete());
+    }
+    assert_eq!(addresses[0], addresses[1], "the place is used again");
+}
+
+/// Shares of samples by symbol, in percent.
+fn shares(report: &str) -> BTreeMap<String, f64> {
+    let rows = report.lines().filter(|row| !row.starts_with('#') && !row.trim().is_empty());
+    let share = |row: &str| {
+        let (share, symbol) = row.trim().split_once('%')?;
+        // Behind whether it is the kernel's, and ahead of what some versions say of instructions per cycle.
+        Some((symbol.split_whitespace().nth(1)?.to_string(), share.parse().ok()?))
+    };
+    rows.filter_map(share).collect()
+}
+
+#[test]
+fn perf_gives_samples_to_the_function_that_was_there_at_their_time() {
+    const TEST: &str = "profiler::perf_gives_samples_to_the_function_that_was_there_at_their_time";
+    if is_profiled() {
+        return spin_one_after_the_other();
+    }
+    if c("").is_none() {
+        return;
+    }
+    let dir = PrivateDir::new();
+    let path = |name: &str| dir.path(name).to_str().unwrap().to_string();
+    let (recorded, injected) = (path("perf.data"), path("perf.jit.data"));
+    let program = std::env::current_exe().unwrap().to_str().unwrap().to_string();
+    let variables =
+        [("JITTISON_PERF", "jitdump"), ("JITTISON_PERF_DIR", &path("dumps")), ("JITTISON_TEST_PROFILED", "1")];
+    let record = ["record", "-k", "mono", "-e", "cpu-clock", "--call-graph", "fp", "-F", "400", "-o", &recorded];
+    let Some((works, told)) =
+        perf(&[&record[..], &["--", &program, "--exact", TEST, "--test-threads=1"]].concat(), &variables)
+    else {
+        return;
+    };
+    if !works {
+        assert!(!told.contains("panicked"), "{told}");
+        println!("skipped: needs perf events: {told}");
+        return;
+    }
+    let (works, told) = perf(&["inject", "--jit", "-i", &recorded, "-o", &injected], &[]).unwrap();
+    assert!(works, "{told}");
+    let (works, report) =
+        perf(&["report", "--stdio", "-i", &injected, "--no-children", "-g", "none", "--sort", "symbol"], &[]).unwrap();
+    assert!(works, "{report}");
+    let shares = shares(&report);
+    let share = |name: &str| shares.get(name).copied().unwrap_or(0.0);
+    let (early, late) = (share("perf_early_inner"), share("perf_late_inner"));
+    assert!(early > 10.0 && late > early, "{early} and {late}: {report}");
+    assert!(early + late > 80.0, "{report}");
+    // Callers are named as of the same time.
+    let (works, script) = perf(&["script", "-i", &injected, "-F", "comm,ip,sym"], &[]).unwrap();
+    assert!(works, "{script}");
+    for (inner, caller) in [("perf_early_inner", "perf_early"), ("perf_late_inner", "perf_late")] {
+        let of_inner = |stack: &&str| stack.lines().nth(1).is_some_and(|frame| frame.trim().ends_with(inner));
+        let stacks: Vec<_> = script.split("\n\n").filter(of_inner).collect();
+        let is_called =
+            |stack: &&&str| stack.lines().nth(2).is_some_and(|frame| frame.trim().ends_with(&format!(" {caller}")));
+        let called = stacks.iter().filter(is_called).count();
+        assert!(called > 0 && 10 * called > 9 * stacks.len(), "{called} of {}: {:?}", stacks.len(), stacks.first());
+    }
+}
+
+#[test]
+fn perf_finds_names_in_the_map() {
+    const TEST: &str = "profiler::perf_finds_names_in_the_map";
+    if is_profiled() {
+        println!("[/tmp/perf-{}.map]", std::process::id());
+        return spin_one_after_the_other();
+    }
+    if c("").is_none() {
+        return;
+    }
+    let dir = PrivateDir::new();
+    let recorded = dir.path("perf.data").to_str().unwrap().to_string();
+    let program = std::env::current_exe().unwrap().to_str().unwrap().to_string();
+    let record = ["record", "-e", "cpu-clock", "-F", "200", "-o", &recorded, "--", &program];
+    let variables = [("JITTISON_PERF", "map"), ("JITTISON_TEST_PROFILED", "1")];
+    let Some((works, told)) =
+        perf(&[&record[..], &["--exact", TEST, "--test-threads=1", "--nocapture"]].concat(), &variables)
+    else {
+        return;
+    };
+    if !works {
+        assert!(!told.contains("panicked"), "{told}");
+        println!("skipped: needs perf events: {told}");
+        return;
+    }
+    let (works, report) = perf(&["report", "--stdio", "-i", &recorded, "--sort", "symbol"], &[]).unwrap();
+    let map = told.split(['[', ']']).find(|part| part.starts_with("/tmp/perf-")).unwrap();
+    std::fs::remove_file(map).unwrap();
+    assert!(works, "{report}");
+    let named: f64 = shares(&report).iter().filter(|(name, _)| name.starts_with("perf_")).map(|(_, share)| share).sum();
+    assert!(named > 80.0, "{report}");
+}
