@@ -5,6 +5,8 @@
 //! medium object, each with names of its own, under a tracker of its own, all live at once in one dylib, then removes
 //! them in random order; then replaces one of 100, 1,000 and 10,000 live ones again and again. Every function is called and
 //! its result compared. Needs gcc. Allocations are counted in the same run, by this thread.
+//!
+//! `-- --check` measures no time, but fails if a link or a removal allocates more often than it is known to.
 
 mod objects;
 
@@ -23,6 +25,9 @@ fn main() {
         println!("gcc is needed to make objects; install it and try again");
         return;
     };
+    if std::env::args().any(|argument| argument == "--check") {
+        return check_counts(&objects.runtime, &objects.small);
+    }
     println!("{:<44}{:>9}{:>9}{:>9}{:>9}", "microseconds per operation", "median", "p99", "mean", "allocs");
     for _ in 0..3 {
         link_and_remove("small", &objects.runtime, &objects.small, modules);
@@ -66,6 +71,39 @@ fn link_and_remove(what: &str, runtime: &[u8], template: &Template, modules: usi
     removals.print(&format!("{what}: remove, one of up to {modules}"));
 }
 
+/// Fails if a warm link or removal of a small object allocates more than it did when this was written. A link's: the
+/// tracker, the unit and its name, the text of its symbols' names, a query and its answer, the initialisers' hooks, what it
+/// depends on, frames, and the memory's handle.
+fn check_counts(runtime: &[u8], template: &Template) {
+    const LINK: u64 = 11;
+    const REMOVAL: u64 = 4;
+    let (jit, dylib) = session(runtime);
+    let mut counts = [Vec::new(), Vec::new()];
+    for number in 0..300 {
+        let instance = template.instance(number);
+        let before = ALLOCATIONS.get();
+        let (address, tracker) = link(&jit, &dylib, &instance);
+        let linked = ALLOCATIONS.get();
+        check(address, &instance);
+        let before_removal = ALLOCATIONS.get();
+        // Some live ones, so that no table is made anew each time.
+        if number < 100 {
+            std::mem::forget(tracker);
+            continue;
+        }
+        assert!(tracker.remove().unwrap().is_complete());
+        counts[0].push(linked - before);
+        counts[1].push(ALLOCATIONS.get() - before_removal);
+    }
+    for (what, known, mut counts) in [("link", LINK, counts[0].clone()), ("removal", REMOVAL, counts[1].clone())] {
+        counts.sort_unstable();
+        let median = counts[counts.len() / 2];
+        println!("allocations of a {what}, the tracker included: {median} (at most {known})");
+        assert!(median <= known, "more than {known}: {counts:?}");
+    }
+    println!("counts hold");
+}
+
 fn churn(runtime: &[u8], template: &Template, live: usize, operations: usize) {
     let (jit, dylib) = session(runtime);
     let mut number = 0;
@@ -89,6 +127,7 @@ fn churn(runtime: &[u8], template: &Template, live: usize, operations: usize) {
 
 fn link(jit: &Jit, dylib: &JitDylib, instance: &Instance) -> (ExecutorAddr, ResourceTracker) {
     let tracker = dylib.create_tracker().unwrap();
+    // A name that no other object has, as errors would show it.
     jit.add_object(&tracker, &instance.entry, instance.bytes.clone()).unwrap();
     (dylib.lookup_address(&instance.entry).unwrap(), tracker)
 }

@@ -106,6 +106,14 @@ impl<T: Keep> DerefMut for Kept<T> {
     }
 }
 
+impl<'a, T: Keep> IntoIterator for &'a Kept<T> {
+    type Item = &'a T;
+    type IntoIter = std::slice::Iter<'a, T>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.iter()
+    }
+}
+
 impl<T: Keep + std::fmt::Debug> std::fmt::Debug for Kept<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.fmt(f)

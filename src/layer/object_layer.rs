@@ -16,8 +16,8 @@ use crate::link::{
 };
 use crate::memory::{Finalized, MemoryManager, MemoryUsage, Tenant};
 use crate::session::{
-    JitDylib, LookupResult, MaterializationResponsibility, MaterializationUnit, OwedSymbol, RequiredState, ResourceKey,
-    ResourceManager, ResourceTracker, SymbolFlags, SymbolRef, SymbolRequest,
+    FoundNow, JitDylib, LookupResult, MaterializationResponsibility, MaterializationUnit, OwedSymbol, RequiredState,
+    ResourceKey, ResourceManager, ResourceTracker, SymbolFlags, SymbolRef, SymbolRequest,
 };
 use crate::sync::{Arc, AtomicU64, Mutex, Ordering};
 
@@ -138,9 +138,9 @@ struct ObjectUnit {
     layer: Arc<ObjectLinkingLayer>,
     name: Arc<str>,
     bytes: ObjectBuffer,
-    symbols: Vec<(Name, SymbolFlags)>,
+    symbols: Kept<(Name, SymbolFlags)>,
     /// By position in `symbols`; shorter, as the symbol for initialisers has none.
-    origins: Vec<Origin>,
+    origins: Kept<Origin>,
     sequence: u64,
 }
 
@@ -279,7 +279,7 @@ fn look_up_externals(layer: Arc<ObjectLinkingLayer>, responsibility: Materializa
         pending.placed.externals().map(|external| (external.name.to_string(), external.required)).collect();
     let requests: Vec<_> = names.iter().map(|(name, required)| SymbolRequest { name, required: *required }).collect();
     responsibility.lookup(&requests, RequiredState::Resolved, move |responsibility, found| {
-        emit(&layer, responsibility, pending, found)
+        emit(&layer, responsibility, pending, found.map(SmallVec::from_vec))
     });
 }
 
@@ -291,7 +291,7 @@ fn emit(
     layer: &ObjectLinkingLayer,
     responsibility: MaterializationResponsibility,
     pending: Pending,
-    found: Result<Vec<LookupResult>>,
+    found: Result<FoundNow>,
 ) {
     match found.and_then(|found| finish(layer, &responsibility, pending, found)) {
         // A failure to emit has failed the symbols; the memory is the tracker's, and goes with it.
@@ -305,7 +305,7 @@ fn finish(
     layer: &ObjectLinkingLayer,
     responsibility: &MaterializationResponsibility,
     pending: Pending,
-    found: Vec<LookupResult>,
+    found: FoundNow,
 ) -> Result<Vec<SymbolRef>> {
     let Pending { placed, mut thread_locals, mut hooks } = pending;
     let mut externals = found_externals(&placed, &found);
@@ -324,7 +324,7 @@ fn finish(
     Ok(found.into_iter().filter_map(|result| result.symbol).collect())
 }
 
-keep!(FoundExternal);
+keep!(FoundExternal, Origin, (Name, SymbolFlags));
 
 fn found_externals(placed: &PlacedLink, found: &[LookupResult]) -> Kept<FoundExternal> {
     if found.iter().any(|found| found.flags.contains(SymbolFlags::THREAD_LOCAL)) {
@@ -354,8 +354,8 @@ fn found_external((external, found): (ExternalSymbol<'_>, &LookupResult)) -> Fou
 /// What an object promises: its global definitions, and a symbol without address for its initialisers. An object that
 /// defines nothing gets that symbol too, so that it can be asked for.
 #[allow(clippy::type_complexity)]
-fn promised(object: &str, bytes: &[u8], sequence: u64) -> Result<(Vec<(Name, SymbolFlags)>, Vec<Origin>)> {
-    let (mut symbols, mut origins) = (Vec::new(), Vec::new());
+fn promised(object: &str, bytes: &[u8], sequence: u64) -> Result<(Kept<(Name, SymbolFlags)>, Kept<Origin>)> {
+    let (mut symbols, mut origins) = (Kept::new(), Kept::new());
     let has_initializers = ObjectInterface::visit(object, bytes, |symbol, left| {
         if symbols.is_empty() {
             symbols.reserve_exact(left + 1);

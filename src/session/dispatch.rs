@@ -16,9 +16,28 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use crate::session::pool::{Blocked, Pool};
+use crate::session::responsibility::Materialization;
 use crate::sync::{Arc, Condvar, Mutex, spawn_detached, thread_local};
 
-pub(crate) type Task = Box<dyn FnOnce() + Send>;
+/// Something to run.
+pub(crate) enum Task {
+    /// A unit that somebody has looked for.
+    Materialize(Materialization),
+    Call(Box<dyn FnOnce() + Send>),
+}
+
+impl Task {
+    pub(crate) fn call(body: impl FnOnce() + Send + 'static) -> Task {
+        Task::Call(Box::new(body))
+    }
+
+    fn run(self) {
+        match self {
+            Task::Materialize(materialization) => materialization.run(),
+            Task::Call(body) => body(),
+        }
+    }
+}
 
 thread_local! {
     static TASKS: RefCell<VecDeque<Task>> = RefCell::new(VecDeque::new());
@@ -34,7 +53,7 @@ pub(crate) fn dispatch(tasks: impl IntoIterator<Item = Task>) {
     let queued = TASKS.try_with(|queue| queue.borrow_mut().extend(tasks.take().into_iter().flatten()));
     if queued.is_err() {
         // The thread is ending and has no queue any more.
-        tasks.into_iter().flatten().for_each(|task| task());
+        tasks.into_iter().flatten().for_each(Task::run);
         return;
     }
     if RUNNING.with(|running| running.replace(true)) {
@@ -44,7 +63,7 @@ pub(crate) fn dispatch(tasks: impl IntoIterator<Item = Task>) {
     let mut panicked = None;
     while let Some(task) = next() {
         // Whoever waits for the tasks behind one that panics must not wait for ever.
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(task)) {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| task.run())) {
             panicked.get_or_insert(panic);
         }
     }
@@ -124,7 +143,7 @@ impl Dispatcher {
             }
             // Inside a task, dispatch only queues: what this thread waits for may be in its own queue.
             if let Some(task) = next_behind(older) {
-                if let Err(panic) = catch_unwind(AssertUnwindSafe(task)) {
+                if let Err(panic) = catch_unwind(AssertUnwindSafe(|| task.run())) {
                     panicked.get_or_insert(panic);
                 }
                 continue;
@@ -135,7 +154,7 @@ impl Dispatcher {
         };
         if let Some(panic) = panicked {
             // Not the waiting task's: passed on by the loop that runs it.
-            dispatch([Box::new(move || -> () { resume_unwind(panic) }) as Task]);
+            dispatch([Task::call(move || resume_unwind(panic))]);
         }
         value
     }
@@ -203,11 +222,11 @@ mod tests {
     fn a_task_dispatched_by_a_task_runs_after_it_not_inside_it() {
         let log = Arc::new(Mutex::new(vec![]));
         let inner = log.clone();
-        dispatch([Box::new(move || {
+        dispatch([Task::call(move || {
             let innermost = inner.clone();
-            dispatch([Box::new(move || innermost.lock().unwrap().push("second")) as Task]);
+            dispatch([Task::call(move || innermost.lock().unwrap().push("second"))]);
             inner.lock().unwrap().push("first");
-        }) as Task]);
+        })]);
         assert_eq!(*log.lock().unwrap(), ["first", "second"]);
     }
 
@@ -216,11 +235,11 @@ mod tests {
         fn fails() {
             panic!("task")
         }
-        let panicked = catch_unwind(|| dispatch([Box::new(fails) as Task]));
+        let panicked = catch_unwind(|| dispatch([Task::call(fails)]));
         assert!(panicked.is_err());
         let ran = Arc::new(Mutex::new(false));
         let seen = ran.clone();
-        dispatch([Box::new(move || *seen.lock().unwrap() = true) as Task]);
+        dispatch([Task::call(move || *seen.lock().unwrap() = true)]);
         assert!(*ran.lock().unwrap());
     }
 
@@ -231,8 +250,8 @@ mod tests {
         }
         let ran = Arc::new(Mutex::new(false));
         let seen = ran.clone();
-        let behind = Box::new(move || *seen.lock().unwrap() = true) as Task;
-        assert!(catch_unwind(AssertUnwindSafe(|| dispatch([Box::new(fails) as Task, behind]))).is_err());
+        let behind = Task::call(move || *seen.lock().unwrap() = true);
+        assert!(catch_unwind(AssertUnwindSafe(|| dispatch([Task::call(fails), behind]))).is_err());
         assert!(*ran.lock().unwrap());
     }
 }

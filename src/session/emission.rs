@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use crate::base::Name;
 use crate::error::{ErrorKind, Result};
-use crate::session::lookup;
+use crate::session::lookup::{self, Completions};
 use crate::session::resource_tracker::TrackerCore;
 use crate::session::responsibility::{MaterializationResponsibility, OwedSymbol};
 use crate::session::symbol::{SymbolFlags, SymbolRef, SymbolState};
@@ -34,7 +34,7 @@ impl MaterializationResponsibility {
     /// When the tracker or a dependency was removed; the symbols have failed then.
     pub fn notify_emitted(mut self, dependencies: Vec<SymbolRef>) -> Result<()> {
         let own = std::mem::take(&mut self.owed);
-        let mut completions = Vec::new();
+        let mut completions = Completions::new();
         let outcome = self.emit(&own, dependencies, &mut completions);
         lookup::complete(completions);
         if let Err(error) = &outcome {
@@ -51,7 +51,7 @@ impl MaterializationResponsibility {
     /// not owed; those symbols have failed then that had not become ready.
     pub fn notify_emitted_groups(mut self, groups: Vec<DependencyGroup>) -> Result<()> {
         let own = std::mem::take(&mut self.owed);
-        let mut completions = Vec::new();
+        let mut completions = Completions::new();
         let outcome = self.emit_groups(&own, groups, &mut completions);
         lookup::complete(completions);
         if let Err(error) = &outcome {
@@ -65,7 +65,7 @@ impl MaterializationResponsibility {
         &self,
         own: &[OwedSymbol],
         groups: Vec<DependencyGroup>,
-        completions: &mut Vec<lookup::Completion>,
+        completions: &mut Completions,
     ) -> Result<()> {
         let mut ungrouped: FxHashMap<&Name, &OwedSymbol> = own.iter().map(|symbol| (&symbol.name, symbol)).collect();
         let mut emitted = Vec::with_capacity(groups.len() + 1);
@@ -85,12 +85,7 @@ impl MaterializationResponsibility {
         Ok(())
     }
 
-    fn emit(
-        &self,
-        own: &[OwedSymbol],
-        dependencies: Vec<SymbolRef>,
-        completions: &mut Vec<lookup::Completion>,
-    ) -> Result<()> {
+    fn emit(&self, own: &[OwedSymbol], dependencies: Vec<SymbolRef>, completions: &mut Completions) -> Result<()> {
         self.check_resolved(own)?;
         let dependencies = waiting::distinct(dependencies, self.core.dylib.id, own);
         let all_ready = self.pin_dependencies(own, &dependencies)?;
@@ -151,7 +146,7 @@ impl MaterializationResponsibility {
     }
 
     /// Makes the symbols ready without the waiting graph, unless somebody in there waits for one of them.
-    fn ready_at_once(&self, own: &[OwedSymbol], completions: &mut Vec<lookup::Completion>) -> Result<bool> {
+    fn ready_at_once(&self, own: &[OwedSymbol], completions: &mut Completions) -> Result<bool> {
         let mut state = self.core.dylib.state.lock();
         state.check_live(&self.core.current())?;
         for symbol in own {

@@ -12,7 +12,7 @@ use crate::session::dependants::PinGraph;
 use crate::session::dispatch::Dispatcher;
 use crate::session::error_reporter::{ErrorReporter, Unheard};
 use crate::session::jit_dylib::{DylibId, DylibInner, JitDylib, Visibility};
-use crate::session::lookup::{self, LookupResult, RequiredState, SymbolRequest};
+use crate::session::lookup::{self, LookupResult, OnComplete, RequiredState, SymbolRequest};
 use crate::session::reclaim::{self, Removal};
 use crate::session::resource_manager::ResourceManager;
 use crate::session::resource_tracker::{Pin, TrackerCore};
@@ -193,7 +193,7 @@ impl ExecutionSession {
         required: RequiredState,
         on_complete: impl FnOnce(Result<Vec<LookupResult>>) + Send + 'static,
     ) {
-        lookup::start(&self.0.0, order, requests, required, None, Box::new(on_complete));
+        lookup::start(&self.0.0, order, requests, required, None, OnComplete::call(on_complete));
     }
 
     /// Pins the tracker of a definition that [`lookup`](Self::lookup) found ready. `None` when it was removed since.

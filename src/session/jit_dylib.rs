@@ -78,6 +78,9 @@ pub(crate) struct DylibState {
     trackers_created: u64,
 }
 
+/// Dylibs to search, one after the other.
+pub(crate) type SearchOrder = SmallVec<[(JitDylib, Visibility); 4]>;
+
 /// Weak, so that a removed dylib is forgotten.
 pub(crate) type LinkOrder = Vec<(Weak<DylibInner>, Visibility)>;
 
@@ -141,20 +144,24 @@ impl JitDylib {
 
     /// The dylibs that are searched after this one; removed ones are not among them.
     pub fn link_order(&self) -> Vec<(JitDylib, Visibility)> {
-        let mut order = Vec::new();
+        let mut order = SearchOrder::new();
         self.append_link_order(&mut order, |_| true);
-        order
+        order.into_vec()
     }
 
     /// This dylib, hidden symbols included, then its link order: what a link into it searches.
     pub fn search_order(&self) -> Vec<(JitDylib, Visibility)> {
-        let mut order = Vec::with_capacity(FEW_DYLIBS);
+        self.whole_order().into_vec()
+    }
+
+    pub(crate) fn whole_order(&self) -> SearchOrder {
+        let mut order = SearchOrder::new();
         order.push((self.clone(), Visibility::All));
         self.append_link_order(&mut order, |other| !Arc::ptr_eq(other, &self.inner));
         order
     }
 
-    fn append_link_order(&self, order: &mut Vec<(JitDylib, Visibility)>, is_wanted: impl Fn(&Arc<DylibInner>) -> bool) {
+    fn append_link_order(&self, order: &mut SearchOrder, is_wanted: impl Fn(&Arc<DylibInner>) -> bool) {
         let own = order.len();
         {
             let state = self.inner.state.lock();
@@ -500,6 +507,3 @@ impl DylibState {
         self.table.remove_tracker(core.id)
     }
 }
-
-/// So many dylibs most searches go through.
-const FEW_DYLIBS: usize = 4;

@@ -12,7 +12,7 @@
 
 use std::fmt;
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use crate::base::{ExecutorAddr, NameRef};
 use crate::error::{Error, ErrorKind, Result};
@@ -73,7 +73,25 @@ impl LookupResult {
 }
 
 pub(crate) type LookupResults = Vec<LookupResult>;
-pub(crate) type OnComplete = Box<dyn FnOnce(Result<LookupResults>) + Send>;
+
+/// What a few names were found to be at once.
+pub(crate) type FoundNow = SmallVec<[LookupResult; 8]>;
+
+/// Most lookups that wait ask for one name.
+type Results = SmallVec<[LookupResult; 1]>;
+
+/// Who is told of a lookup's outcome.
+pub(crate) enum OnComplete {
+    /// A thread that waits.
+    Tell(Arc<Answer<Result<Results>>>),
+    Call(Box<dyn FnOnce(Result<LookupResults>) + Send>),
+}
+
+impl OnComplete {
+    pub(crate) fn call(body: impl FnOnce(Result<LookupResults>) + Send + 'static) -> OnComplete {
+        OnComplete::Call(Box::new(body))
+    }
+}
 
 /// A lookup under way.
 pub(crate) struct Query {
@@ -84,7 +102,7 @@ pub(crate) struct Query {
 struct QueryState {
     /// Symbols still to come, and one for the thread that is attaching the query.
     outstanding: usize,
-    results: LookupResults,
+    results: Results,
     /// Gone once the query is complete or failed.
     on_complete: Option<OnComplete>,
 }
@@ -123,24 +141,38 @@ impl Found<'_> {
 /// A query that has its answer: to be told outside all locks.
 pub(crate) struct Completion {
     on_complete: OnComplete,
-    outcome: Result<LookupResults>,
+    outcome: Result<Results>,
 }
 
+/// Those of one step.
+pub(crate) type Completions = SmallVec<[Completion; 2]>;
+
+/// Those of one symbol: mostly one.
+pub(crate) type Waiters = SmallVec<[Waiter; 1]>;
+
 impl Completion {
-    fn into_task(self) -> Task {
-        Box::new(move || (self.on_complete)(self.outcome))
+    /// Tells who waits; what is called becomes a task.
+    fn tell(self) -> Option<Task> {
+        match self.on_complete {
+            OnComplete::Tell(answer) => {
+                answer.tell(self.outcome);
+                None
+            }
+            OnComplete::Call(body) => Some(Task::call(move || body(self.outcome.map(SmallVec::into_vec)))),
+        }
     }
 }
 
 /// Tells a lookup that it failed.
 pub(crate) fn fail(on_complete: OnComplete, error: Error) {
-    complete(vec![Completion { on_complete, outcome: Err(error) }]);
+    complete(smallvec![Completion { on_complete, outcome: Err(error) }]);
 }
 
 /// Tells finished queries, on this thread.
-pub(crate) fn complete(completions: Vec<Completion>) {
-    if !completions.is_empty() {
-        dispatch(completions.into_iter().map(Completion::into_task));
+pub(crate) fn complete(completions: Completions) {
+    let calls: SmallVec<[Task; 2]> = completions.into_iter().filter_map(Completion::tell).collect();
+    if !calls.is_empty() {
+        dispatch(calls);
     }
 }
 
@@ -192,7 +224,7 @@ pub(crate) fn start(
                 Goal { session: session.clone(), required, needed_by: needed_by.map(str::to_string), on_complete };
             place.park(search.into_parked(goal));
         }
-        Err(error) => complete(vec![Completion { on_complete, outcome: Err(error) }]),
+        Err(error) => fail(on_complete, error),
     }
 }
 
@@ -215,7 +247,7 @@ pub(crate) fn finish(
     let required = state_of(required);
     let (order, requests, matches) = match search.matches(needed_by) {
         Ok(found) => found,
-        Err(error) => return complete(vec![Completion { on_complete, outcome: Err(error) }]),
+        Err(error) => return fail(on_complete, error),
     };
     let query = Arc::new(Query {
         required,
@@ -223,7 +255,7 @@ pub(crate) fn finish(
             Rank::Query,
             QueryState {
                 outstanding: matches.len() + 1,
-                results: vec![LookupResult::MISSING; requests.len()],
+                results: smallvec![LookupResult::MISSING; requests.len()],
                 on_complete: Some(on_complete),
             },
         ),
@@ -246,16 +278,16 @@ pub(crate) fn found_now(
     order: &[(JitDylib, Visibility)],
     requests: &[SymbolRequest<'_>],
     required: RequiredState,
-) -> Option<LookupResults> {
+) -> Option<FoundNow> {
     if requests.len() > FEW {
         return None;
     }
     if let [request] = requests {
         let found = find_now(order, request.name, state_of(required), |found, dylib| found.result(dylib))?;
-        return Some(vec![found]);
+        return Some(smallvec![found]);
     }
     let required = state_of(required);
-    let mut found = vec![LookupResult::MISSING; requests.len()];
+    let mut found: FoundNow = smallvec![LookupResult::MISSING; requests.len()];
     let mut missing: SmallVec<[usize; FEW]> = (0..requests.len()).collect();
     for (dylib, visibility) in order {
         if missing.is_empty() {
@@ -354,13 +386,20 @@ pub(crate) fn wait(
     required: RequiredState,
 ) -> Result<LookupResults> {
     if let Some(found) = found_now(order, requests, required) {
-        return Ok(found);
+        return Ok(found.into_vec());
     }
+    wait_for_query(session, order, requests, required).map(SmallVec::into_vec)
+}
+
+fn wait_for_query(
+    session: &Arc<SessionInner>,
+    order: &[(JitDylib, Visibility)],
+    requests: &[SymbolRequest<'_>],
+    required: RequiredState,
+) -> Result<Results> {
     let answer = Arc::new(Answer::new());
-    let told = answer.clone();
-    let on_complete: OnComplete = Box::new(move |outcome| told.tell(outcome));
     let older = dispatch::queued();
-    start(session, order, requests, required, None, on_complete);
+    start(session, order, requests, required, None, OnComplete::Tell(answer.clone()));
     session.dispatcher.wait(&answer, older)
 }
 
@@ -371,7 +410,7 @@ pub(crate) fn address(
     name: &str,
 ) -> Result<ExecutorAddr> {
     let found = find_now(order, name, SymbolState::Ready, |found, _| found.address);
-    let wait = || wait(session, order, &[SymbolRequest::required(name)], RequiredState::Ready);
+    let wait = || wait_for_query(session, order, &[SymbolRequest::required(name)], RequiredState::Ready);
     found.map_or_else(|| Ok(wait()?[0].address), Ok)
 }
 

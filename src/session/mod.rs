@@ -76,6 +76,7 @@ pub use execution_session::{ExecutionSession, ReclaimPolicy, SessionOptions};
 pub use generator::{DefinitionGenerator, SuspendedLookup, Suspension};
 pub use jit_dylib::{JitDylib, Visibility};
 pub use ledger::Ledger;
+pub(crate) use lookup::FoundNow;
 pub use lookup::{LookupResult, RequiredState, SymbolRequest};
 pub use lookup_and_apply::LookupAndApply;
 pub use lookup_future::LookupFuture;

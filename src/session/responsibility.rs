@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::session::dispatch::Task;
 use crate::session::execution_session::SessionInner;
 use crate::session::jit_dylib::{DylibState, JitDylib, Visibility};
-use crate::session::lookup::{self, LookupResults, RequiredState, SymbolRequest};
+use crate::session::lookup::{self, Completions, FoundNow, LookupResults, OnComplete, RequiredState, SymbolRequest};
 use crate::session::materialization::{Definition, Displaced, MaterializationUnit, Start, check_definable, place};
 use crate::session::resource_tracker::{self, ResourceKey, ResourceTracker, TrackerCore};
 use crate::session::symbol::{SymbolFlags, SymbolId, SymbolRef, SymbolState};
@@ -43,11 +43,29 @@ pub struct OwedSymbol {
     pub(crate) id: SymbolId,
 }
 
+/// A unit that somebody has looked for, and what it has to supply.
+pub(crate) struct Materialization {
+    unit: Box<dyn MaterializationUnit>,
+    /// Names that other definitions took.
+    discarded: Vec<Name>,
+    responsibility: MaterializationResponsibility,
+}
+
+impl Materialization {
+    pub(crate) fn run(self) {
+        let Materialization { mut unit, discarded, responsibility } = self;
+        for name in &discarded {
+            unit.discard(name);
+        }
+        unit.materialize(responsibility);
+    }
+}
+
 impl MaterializationResponsibility {
     /// Takes a lazy unit out of the table; the task makes it real. Called under the dylib's lock.
     pub(crate) fn begin(state: &mut DylibState, unit: UnitId) -> Option<Task> {
         let UnitRecord { unit, symbols, discarded } = state.table.take_unit(unit)?;
-        let mut unit = unit?;
+        let unit = unit?;
         let core = state.table.owner(state.table.symbol(*symbols.first()?)?)?.clone();
         let mut unit_name = None;
         let mut owed = Kept::with_capacity(symbols.len());
@@ -58,12 +76,7 @@ impl MaterializationResponsibility {
         }));
         let unit_name = unit_name?;
         let responsibility = MaterializationResponsibility { core, unit_name, owed };
-        Some(Box::new(move || {
-            for name in &discarded {
-                unit.discard(name);
-            }
-            unit.materialize(responsibility);
-        }))
+        Some(Task::Materialize(Materialization { unit, discarded, responsibility }))
     }
 
     pub(crate) fn session(&self) -> &Arc<SessionInner> {
@@ -189,14 +202,14 @@ impl MaterializationResponsibility {
         required: RequiredState,
         on_complete: impl FnOnce(Self, Result<LookupResults>) + Send + 'static,
     ) {
-        let order = self.dylib().search_order();
+        let order = self.dylib().whole_order();
         self.lookup_in(&order, requests, required, on_complete);
     }
 
     /// What [`lookup`](Self::lookup) would find, if all of it is there already and the requests are few; otherwise `None`.
     /// Materialises nothing, and asks no generator.
-    pub fn lookup_now(&self, requests: &[SymbolRequest<'_>], required: RequiredState) -> Option<LookupResults> {
-        lookup::found_now(&self.dylib().search_order(), requests, required)
+    pub(crate) fn lookup_now(&self, requests: &[SymbolRequest<'_>], required: RequiredState) -> Option<FoundNow> {
+        lookup::found_now(&self.dylib().whole_order(), requests, required)
     }
 
     /// As [`lookup`](Self::lookup), in an order of the caller's.
@@ -209,10 +222,10 @@ impl MaterializationResponsibility {
     ) {
         // What is there already needs no query.
         if let Some(found) = lookup::found_now(order, requests, required) {
-            return on_complete(self, Ok(found));
+            return on_complete(self, Ok(found.into_vec()));
         }
         let (dylib, unit_name) = (self.core.dylib.clone(), self.unit_name.clone());
-        let on_complete = Box::new(move |outcome| on_complete(self, outcome));
+        let on_complete = OnComplete::call(move |outcome| on_complete(self, outcome));
         lookup::start(&dylib.session, order, requests, required, Some(&unit_name), on_complete);
     }
 
@@ -266,7 +279,7 @@ impl MaterializationResponsibility {
             })?;
             resolved.push((owed.id, address));
         }
-        let mut completions = Vec::new();
+        let mut completions = Completions::new();
         {
             let mut state = self.core.dylib.state.lock();
             // All refusals first: a completion that was taken out of the table must be told.

@@ -333,12 +333,12 @@ impl SuspendedSlot {
         *self.state.lock() = SlotState::Done;
         let entry = self.entry.clone();
         // The thread is unwinding already: it cannot take another panic.
-        let _ = catch_unwind(AssertUnwindSafe(|| dispatch([Box::new(move || entry.pass_on()) as Task])));
+        let _ = catch_unwind(AssertUnwindSafe(|| dispatch([Task::call(move || entry.pass_on())])));
     }
 
     fn go_on(self: &Arc<SuspendedSlot>, search: ParkedSearch, word: Result<()>) {
         let entry = self.entry.clone();
-        dispatch([Box::new(move || search.go_on(word)) as Task, Box::new(move || entry.pass_on()) as Task]);
+        dispatch([Task::call(move || search.go_on(word)), Task::call(move || entry.pass_on())]);
     }
 }
 

@@ -20,9 +20,9 @@ use rustc_hash::FxBuildHasher;
 
 use slotmap::{Key, KeyData};
 
-use crate::base::{ExecutorAddr, Name, NameRef, SlotNumber, Slots, is_sparse};
+use crate::base::{ExecutorAddr, Kept, Name, NameRef, SlotNumber, Slots, is_sparse, keep};
 use crate::session::jit_dylib::DylibInner;
-use crate::session::lookup::{Completion, Found, Waiter};
+use crate::session::lookup::{Completions, Found, Waiter, Waiters};
 use crate::session::materialization::MaterializationUnit;
 use crate::session::origins::{OriginId, Origins};
 use crate::session::ready_index::{Popularity, ReadyIndex, ReadySymbol};
@@ -34,6 +34,8 @@ slotmap::new_key_type! {
     pub(crate) struct UnitId;
     struct ExtraId;
 }
+
+keep!(SymbolId);
 
 pub(crate) struct SymbolTable {
     /// Copies of entries, for readers without the lock.
@@ -73,7 +75,7 @@ pub(crate) struct Symbol {
 #[derive(Default)]
 struct Extra {
     /// Lookups that wait for it.
-    waiters: Vec<Waiter>,
+    waiters: Waiters,
     /// What an alias stands for, once somebody has looked for it.
     alias_of: Option<Box<Aliasee>>,
     /// Bytes, if they are many.
@@ -137,7 +139,7 @@ pub(crate) struct NewSymbol {
 pub(crate) struct UnitRecord {
     /// `None` only while its symbols are put into the table.
     pub(crate) unit: Option<Box<dyn MaterializationUnit>>,
-    pub(crate) symbols: Vec<SymbolId>,
+    pub(crate) symbols: Kept<SymbolId>,
     /// Names that other definitions took; told to the unit before it materialises, outside the lock.
     pub(crate) discarded: Vec<Name>,
 }
@@ -155,7 +157,7 @@ pub(crate) struct RemovedSymbol {
     pub(crate) state: SymbolState,
     pub(crate) unit: Option<UnitId>,
     pub(crate) has_dependants: bool,
-    pub(crate) waiters: Vec<Waiter>,
+    pub(crate) waiters: Waiters,
 }
 
 impl SymbolTable {
@@ -226,8 +228,6 @@ impl SymbolTable {
     /// Has a lookup wait for a symbol.
     pub(crate) fn add_waiter(&mut self, id: SymbolId, waiter: Waiter) {
         if let Some(extra) = self.extra_mut(id) {
-            // Mostly it stays alone.
-            extra.waiters.reserve_exact(usize::from(extra.waiters.is_empty()));
             extra.waiters.push(waiter);
         }
     }
@@ -282,7 +282,7 @@ impl SymbolTable {
 
     /// A record for a unit that is given to [`supply`](Self::supply) next: its names may be read meanwhile.
     pub(crate) fn reserve_unit(&mut self, symbol_count: usize) -> UnitId {
-        let record = UnitRecord { unit: None, symbols: Vec::with_capacity(symbol_count), discarded: Vec::new() };
+        let record = UnitRecord { unit: None, symbols: Kept::with_capacity(symbol_count), discarded: Vec::new() };
         self.units.insert(record)
     }
 
@@ -327,7 +327,7 @@ impl SymbolTable {
                 self.origins.let_go(old);
             }
         }
-        self.units[id].symbols = symbols;
+        self.units[id].symbols = symbols.into_iter().collect();
         Some(id)
     }
 
@@ -447,7 +447,7 @@ impl SymbolTable {
     }
 
     /// Moves a symbol on and completes the lookups that waited for that.
-    pub(crate) fn advance(&mut self, id: SymbolId, state: SymbolState, completions: &mut Vec<Completion>) {
+    pub(crate) fn advance(&mut self, id: SymbolId, state: SymbolState, completions: &mut Completions) {
         let Some(symbol) = self.symbols.get_mut(id) else { return };
         debug_assert!(symbol.state <= state, "symbols only move on");
         symbol.state = state;
@@ -512,11 +512,14 @@ impl SymbolTable {
 
 impl Extra {
     /// Takes out the lookups that `state` is enough for, in the order in which they came.
-    fn take_served(&mut self, state: SymbolState) -> Vec<Waiter> {
+    fn take_served(&mut self, state: SymbolState) -> Waiters {
         if self.waiters.iter().all(|waiter| waiter.query.is_served_by(state)) {
             return std::mem::take(&mut self.waiters);
         }
-        self.waiters.extract_if(.., |waiter| waiter.query.is_served_by(state)).collect()
+        let (served, left) =
+            std::mem::take(&mut self.waiters).into_iter().partition(|waiter| waiter.query.is_served_by(state));
+        self.waiters = left;
+        served
     }
 }
 

@@ -4,9 +4,11 @@
 //! held, lazy units are dropped, symbols of other units that were emitted and waited for these fail with them, and
 //! every query that waited for any of them gets the cause.
 
+use smallvec::SmallVec;
+
 use crate::error::{Error, ErrorKind};
 use crate::session::jit_dylib::DylibInner;
-use crate::session::lookup::{self, Waiter};
+use crate::session::lookup::{self, Completions, Waiter};
 use crate::session::symbol::{SymbolRef, SymbolState};
 use crate::session::symbol_table::{RemovedSymbol, UnitRecord};
 use crate::sync::Arc;
@@ -59,10 +61,10 @@ fn fail_waiters(dylib: &Arc<DylibInner>, symbols: Vec<RemovedSymbol>, cause: &Er
     }
     let at_work = |state| !matches!(state, SymbolState::NeverSearched | SymbolState::Ready);
     let names = symbols.iter().filter(|r| at_work(r.state)).map(|r| r.name.to_string()).collect();
-    let waiters: Vec<Waiter> = symbols.into_iter().flat_map(|removed| removed.waiters).collect();
+    let waiters: SmallVec<[Waiter; 4]> = symbols.into_iter().flat_map(|removed| removed.waiters).collect();
     let error =
         ErrorKind::FailedToMaterialize { dylib: dylib.name.to_string(), symbols: names, cause: cause.clone() }.into();
-    let completions: Vec<_> = waiters.into_iter().filter_map(|waiter| waiter.query.fail(&error)).collect();
+    let completions: Completions = waiters.into_iter().filter_map(|waiter| waiter.query.fail(&error)).collect();
     let is_heard = !completions.is_empty();
     lookup::complete(completions);
     is_heard

@@ -16,7 +16,7 @@ use slotmap::SlotMap;
 use crate::base::Name;
 use crate::error::{ErrorKind, Result};
 use crate::session::jit_dylib::DylibId;
-use crate::session::lookup::Completion;
+use crate::session::lookup::Completions;
 use crate::session::resource_tracker::TrackerCore;
 use crate::session::responsibility::OwedSymbol;
 use crate::session::symbol::{SymbolId, SymbolRef, SymbolState};
@@ -59,7 +59,7 @@ impl WaitingGraph {
         core: &TrackerCore,
         own: Vec<SymbolRef>,
         dependencies: &[SymbolRef],
-        completions: &mut Vec<Completion>,
+        completions: &mut Completions,
     ) -> Result<()> {
         let mut group = Group::default();
         for dependency in dependencies {
@@ -156,7 +156,7 @@ impl WaitingGraph {
     }
 
     /// If nothing unemitted can be reached from `id`, makes everything that it reaches ready.
-    fn ready_if_closed(&mut self, id: GroupId, candidates: &mut Vec<GroupId>, completions: &mut Vec<Completion>) {
+    fn ready_if_closed(&mut self, id: GroupId, candidates: &mut Vec<GroupId>, completions: &mut Completions) {
         // Each with the group from which the search came to it.
         let mut reached = FxHashMap::default();
         let mut unvisited = vec![(id, id)];
