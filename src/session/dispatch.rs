@@ -40,8 +40,9 @@ impl Task {
 }
 
 thread_local! {
-    static TASKS: RefCell<VecDeque<Task>> = RefCell::new(VecDeque::new());
     // loom's `thread_local` takes no `const` block.
+    #[allow(clippy::missing_const_for_thread_local)]
+    static TASKS: RefCell<VecDeque<Task>> = RefCell::new(VecDeque::new());
     #[allow(clippy::missing_const_for_thread_local)]
     static RUNNING: Cell<bool> = Cell::new(false);
 }
