@@ -223,17 +223,9 @@ pub(crate) fn place(
         Start::Materializing => (SymbolState::Materializing, None, ExecutorAddr::NULL),
         Start::Ready(address) => (SymbolState::Ready, None, address),
     };
-    Some(state.table.insert(
-        probe,
-        NewSymbol {
-            name: name.clone(),
-            flags,
-            size,
-            owner: core.id,
-            unit,
-            state: symbol_state,
-            address,
-            place: place.clone(),
-        },
-    ))
+    Some(
+        state
+            .table
+            .insert(probe, NewSymbol { name, flags, size, owner: core.id, unit, state: symbol_state, address, place }),
+    )
 }

@@ -124,15 +124,15 @@ pub(crate) struct Probe {
 }
 
 /// What `insert` is told of a symbol.
-pub(crate) struct NewSymbol {
-    pub(crate) name: Name,
+pub(crate) struct NewSymbol<'a> {
+    pub(crate) name: &'a Name,
     pub(crate) flags: SymbolFlags,
     pub(crate) size: u64,
     pub(crate) owner: TrackerId,
     pub(crate) unit: Option<UnitId>,
     pub(crate) state: SymbolState,
     pub(crate) address: ExecutorAddr,
-    pub(crate) place: Arc<str>,
+    pub(crate) place: &'a Arc<str>,
 }
 
 /// A lazy unit and what is left of its symbols.
@@ -282,6 +282,9 @@ impl SymbolTable {
 
     /// A record for a unit that is given to [`supply`](Self::supply) next: its names may be read meanwhile.
     pub(crate) fn reserve_unit(&mut self, symbol_count: usize) -> UnitId {
+        // Once for all of them.
+        let hash_again = |slot: &SlotNumber<SymbolId>| hash(text(&self.origins, &self.symbols[*slot]));
+        self.names.reserve(symbol_count, hash_again);
         let record = UnitRecord { unit: None, symbols: Kept::with_capacity(symbol_count), discarded: Vec::new() };
         self.units.insert(record)
     }
@@ -343,13 +346,13 @@ impl SymbolTable {
     }
 
     /// Adds a symbol whose name is free, as `probe` has seen. The owner must have a record.
-    pub(crate) fn insert(&mut self, probe: Probe, new: NewSymbol) -> SymbolId {
+    pub(crate) fn insert(&mut self, probe: Probe, new: NewSymbol<'_>) -> SymbolId {
         let NewSymbol { name, flags, size, owner, unit, state, address, place } = new;
-        debug_assert!(self.find(&name).is_none() && probe.hash == hash(&name));
+        debug_assert!(self.find(name).is_none() && probe.hash == hash(name));
         debug_assert_eq!(unit.is_some(), state == SymbolState::NeverSearched);
         let NameRef { text: shared, start, end } = name.borrowed();
         let mut symbol = Symbol {
-            origin: self.origins.share(shared, &place),
+            origin: self.origins.share(shared, place),
             start,
             end,
             owner: SlotNumber::of(owner),
