@@ -40,8 +40,9 @@ impl ProgramStart {
         start
     }
 
-    /// Calls `main`.
+    /// Calls `main`, with `errno` as a process begins.
     pub(crate) fn call(&mut self, main: MainFunction) -> c_int {
+        os::clear_errno();
         main(self.argc(), self.argv.as_mut_ptr(), os::environment())
     }
 

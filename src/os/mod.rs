@@ -34,8 +34,8 @@ pub(crate) use named_file::NamedFile;
 pub(crate) use neighbours::{heap_end, library_range, occupants_below, program_range};
 pub(crate) use pages::PrivatePages;
 pub(crate) use process::{
-    DefaultSignals, ProgramName, at_exit, at_thread_exit, environment, exit_process, forget_handlers, is_traced,
-    register_at_fork, register_at_quick_exit,
+    DefaultSignals, ProgramName, at_exit, at_thread_exit, clear_errno, environment, exit_process, forget_handlers,
+    is_traced, register_at_fork, register_at_quick_exit,
 };
 pub(crate) use profile::{GrowingFile, monotonic_nanoseconds, thread_id};
 pub(crate) use vm::{

@@ -27,6 +27,12 @@ unsafe extern "C" {
     static mut program_invocation_short_name: *mut c_char;
 }
 
+/// Makes the calling thread's `errno` what it is when a process begins.
+pub(crate) fn clear_errno() {
+    // SAFETY: O4 - the calling thread's own variable, which the C library says where to find.
+    unsafe { *libc::__errno_location() = 0 };
+}
+
 /// Ends the process as the C library does: its exit handlers run, its streams are flushed.
 pub(crate) fn exit_process(status: i32) -> ! {
     // SAFETY: O4 - takes no pointers; may be called again from inside an exit handler.

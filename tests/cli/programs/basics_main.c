@@ -1,5 +1,6 @@
 /* Data of all kinds across objects, callbacks, arguments and environment. */
 #include "basics.h"
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,7 @@ static int by_value(const void *a, const void *b) {
 static double halve(double x) { return x / 2; }
 
 int main(int argc, char **argv, char **envp) {
+    printf("errno at first: %d\n", errno);
     printf("argc %d, argv[argc] %s\n", argc, argv[argc] ? "set" : "null");
     for (int i = 0; i < argc; i++)
         printf("argv[%d] = %s\n", i, argv[i]);
