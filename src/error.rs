@@ -65,9 +65,10 @@ impl fmt::Display for Error {
     }
 }
 
+/// The message: what a program shows that unwraps an error, or returns one from `main`. With `{:#?}`, the structure.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        if f.alternate() { fmt::Debug::fmt(&*self.0, f) } else { fmt::Display::fmt(&*self.0, f) }
     }
 }
 
@@ -156,7 +157,7 @@ pub enum ErrorKind {
         found: u64,
     },
     /// The unit that was to supply these symbols failed. They are gone from the table; a new definition is welcome.
-    #[error("failed to materialize {} in dylib `{dylib}`: {cause}", quoted(symbols))]
+    #[error("failed to materialize {} in dylib `{dylib}`: {cause}", some_of(symbols))]
     FailedToMaterialize {
         /// The dylib.
         dylib: String,
@@ -421,6 +422,15 @@ fn quoted(names: &[String]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
+/// Those that went down with one cause may be many.
+fn some_of(names: &[String]) -> String {
+    const SOME: usize = 3;
+    match names.len().checked_sub(SOME) {
+        None | Some(0) => quoted(names),
+        Some(more) => format!("{} and {more} more", quoted(&names[..SOME])),
+    }
+}
+
 fn of_member(member: &str) -> String {
     if member.is_empty() { String::new() } else { format!(", member `{member}`") }
 }
@@ -445,6 +455,17 @@ mod tests {
             ErrorKind::FailedToMaterialize { dylib: "main".into(), symbols: vec!["foo".into()], cause: root }.into();
         assert_eq!(outer.root_cause().to_string(), "disk on fire");
         assert!(outer.to_string().contains("`foo`"), "{outer}");
+    }
+
+    #[test]
+    fn an_error_that_is_unwrapped_is_its_message_and_names_a_few_of_many_symbols() {
+        let symbols = (0..300).map(|number| format!("symbol{number}")).collect();
+        let cause = Error::other("disk on fire");
+        let error: Error = ErrorKind::FailedToMaterialize { dylib: "main".into(), symbols, cause }.into();
+        let message =
+            "failed to materialize `symbol0`, `symbol1`, `symbol2` and 297 more in dylib `main`: disk on fire";
+        assert_eq!((format!("{error}"), format!("{error:?}")), (message.to_string(), message.to_string()));
+        assert!(format!("{error:#?}").contains("symbol299"), "the structure has all of them");
     }
 
     #[test]
