@@ -5,6 +5,7 @@
 
 mod libraries;
 mod program;
+mod symbolize;
 
 use std::fmt;
 use std::path::Path;
@@ -32,6 +33,7 @@ use crate::session::{
 use crate::sync::{Arc, Mutex, Weak};
 
 pub use program::{Program, ProgramEvent};
+pub use symbolize::CodeLocation;
 
 /// A session with everything that ordinary code needs (ORC: `LLJIT`). Cheap to clone; the last one ends the session.
 ///

@@ -20,7 +20,7 @@ mod sync;
 
 pub use error::{Error, ErrorKind};
 pub use host::Function;
-pub use jit::{Jit, JitBuilder, Program, ProgramEvent};
+pub use jit::{CodeLocation, Jit, JitBuilder, Program, ProgramEvent};
 pub use memory::{MemoryMap, MemoryStatistics, MemoryUsage, PoolStatistics};
 pub use os::MappedFile;
 pub use session::{ExecutionSession, JitDylib, ReclaimPolicy, Removal, ResourceKey, ResourceManager, ResourceTracker};

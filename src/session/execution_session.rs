@@ -17,6 +17,7 @@ use crate::session::reclaim::{self, Removal};
 use crate::session::resource_manager::ResourceManager;
 use crate::session::resource_tracker::{Pin, TrackerCore};
 use crate::session::symbol::{SymbolFlags, SymbolRef};
+use crate::session::symbol_at::{self, SymbolAt};
 use crate::session::symbol_watch::{SymbolWatch, Watched};
 use crate::session::waiting::WaitingGraph;
 use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, Queue, Rank};
@@ -129,6 +130,11 @@ impl ExecutionSession {
         requests: &[SymbolRequest<'_>],
     ) -> Result<Vec<Option<SymbolFlags>>> {
         lookup::flags(order, requests)
+    }
+
+    /// For each address, the symbol that it lies in, if its size is known. Goes over all symbols of the session, once.
+    pub fn symbols_at(&self, addresses: &[ExecutorAddr]) -> Vec<Option<SymbolAt>> {
+        symbol_at::find(&self.dylibs(), addresses)
     }
 
     /// The dylibs, in creation order.

@@ -9,6 +9,7 @@ mod forgetting;
 mod handles;
 mod init_fini;
 mod lazy;
+mod locate;
 mod profiler;
 mod recorder;
 mod reentry;

@@ -1,0 +1,96 @@
+//! Addresses on the stack are named: backtraces through linked code say what they went through.
+
+use std::cell::RefCell;
+use std::ffi::{c_int, c_void};
+
+use jittison::Jit;
+use jittison::base::ExecutorAddr;
+
+use crate::support::*;
+
+unsafe extern "C" {
+    fn _Unwind_Backtrace(visit: extern "C" fn(*mut c_void, *mut c_void) -> c_int, addresses: *mut c_void) -> c_int;
+    fn _Unwind_GetIP(frame: *mut c_void) -> u64;
+}
+
+extern "C" fn visit(frame: *mut c_void, _: *mut c_void) -> c_int {
+    // SAFETY: the unwinder's own frame.
+    let address = unsafe { _Unwind_GetIP(frame) };
+    // A return address belongs to the instruction before it.
+    SEEN.with_borrow_mut(|seen| seen.push(ExecutorAddr::new(address.saturating_sub(1))));
+    0
+}
+
+thread_local! {
+    static SEEN: RefCell<Vec<ExecutorAddr>> = const { RefCell::new(Vec::new()) };
+}
+
+extern "C" fn capture() {
+    SEEN.with_borrow_mut(Vec::clear);
+    // SAFETY: the visitor takes what the unwinder gives it.
+    unsafe { _Unwind_Backtrace(visit, std::ptr::null_mut()) };
+}
+
+const SOURCE: &str = "extern void capture(void); static long own(long x) __attribute__((noinline));
+    long inner(long x) { return own(x) * 2; } long outer(long x) { return inner(x) + 3; }
+    long test(void) { return outer(4) + 0; }
+    static long own(long x) { capture(); return x + 1; }";
+
+fn linked_module(jit: &Jit) -> Option<jittison::ResourceTracker> {
+    define_absolute(jit.main_dylib(), "capture", capture as *const () as u64);
+    let flags = ["-O1", "-fPIC", "-fno-optimize-sibling-calls", "-fno-inline", "-fno-toplevel-reorder"];
+    Some(add(jit, jit.main_dylib(), "named.o", &gcc(&flags, SOURCE)?))
+}
+
+/// What linked code the last capture went through, innermost first.
+fn locations(jit: &Jit) -> Vec<String> {
+    let located = jit.locate(&SEEN.with_borrow(Vec::clone));
+    located.into_iter().flatten().map(|location| location.to_string()).collect()
+}
+
+#[test]
+fn a_backtrace_names_the_linked_functions_that_it_goes_through() {
+    let jit = new_jit();
+    let Some(tracker) = linked_module(&jit) else { return };
+    assert_eq!(long(&jit, "test"), 13);
+    let names = locations(&jit);
+    let starts: Vec<&str> = names.iter().map(|name| name.split('+').next().unwrap()).collect();
+    assert_eq!(starts, ["code of named.o", "inner", "outer", "test"], "{names:?}");
+    assert!(names[1].ends_with(" in named.o of dylib `main`"), "{names:?}");
+    assert!(tracker.remove().unwrap().is_complete());
+    assert_eq!(locations(&jit), Vec::<String>::new(), "what is gone has no name");
+}
+
+#[test]
+fn addresses_outside_linked_code_and_at_the_edges_of_functions_have_the_right_names() {
+    let jit = new_jit();
+    let Some(_tracker) = linked_module(&jit) else { return };
+    let [inner, outer] = ["inner", "outer"].map(|name| jit.address_of(jit.main_dylib(), name).unwrap());
+    let place = |address: u64| {
+        let located = jit.locate(&[ExecutorAddr::new(address)]).pop().unwrap()?;
+        located.function.map(|(name, offset)| (name.to_string(), offset))
+    };
+    assert_eq!(place(inner.value()), Some(("inner".to_string(), 0)));
+    assert_eq!(place(outer.value()), Some(("outer".to_string(), 0)));
+    assert!(place(outer.value() - 1).is_none_or(|(name, _)| name != "outer"));
+    assert_eq!(place(0), None);
+    assert_eq!(place(u64::MAX), None);
+    assert_eq!(place(capture as *const () as u64), None, "the host's own");
+    assert!(jit.locate(&[]).is_empty());
+}
+
+#[test]
+fn the_last_symbols_of_removed_and_reused_places_are_not_named() {
+    let jit = new_jit();
+    let Some(tracker) = linked_module(&jit) else { return };
+    assert_eq!(long(&jit, "test"), 13);
+    tracker.remove().unwrap();
+    let Some(other) = gcc(&["-O1", "-fPIC"], "long other(long x) { return x * 31 + 7; } char pad[400] = { 1 };") else {
+        return;
+    };
+    let _other = add(&jit, jit.main_dylib(), "other.o", &other);
+    let address = jit.address_of(jit.main_dylib(), "other").unwrap();
+    let location = jit.locate(&[address]).pop().unwrap().unwrap();
+    assert_eq!(location.to_string(), "other+0x0 in other.o of dylib `main`");
+    assert!(locations(&jit).iter().all(|name| !name.contains("named.o")));
+}
