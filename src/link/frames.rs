@@ -2,7 +2,17 @@
 //!
 //! The section itself stays where it was linked; the unwinder reads it there. Only `(function, FDE)` pairs are taken
 //! out, for the frame table. FDEs of dropped functions describe no address of this object and are left out by memory.
+//!
+//! | form | here |
+//! |---|---|
+//! | CIE of version 1 or 3, without augmentation or with one of `z`, `P`, `L`, `R`, `S`; any encoding that needs no base but the place | read |
+//! | CIE of version 4 (`as --gdwarf-cie-version=4`), which libgcc reads and LLVM's unwinder does not | read |
+//! | the same for other than 8-byte addresses; versions unheard of; other augmentations, gcc 2's `eh` among them; functions named through a pointer | refused |
+//! | records in the 64-bit format, which libgcc takes for something else | refused |
+//!
+//! What is refused would be misread at a throw, and nobody would be told then.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
@@ -22,9 +32,15 @@ pub(crate) fn find_frames(section: &[u8], address: ExecutorAddr, frames: &mut Ve
     // stretches between.
     let mut start = 0;
     for record in (Records { section, at: 0 }) {
-        if let Record::Terminator { at } = record {
-            find_in_stretch(&section[start..at], address.offset(start as u64), frames)?;
-            start = at + 4;
+        match record {
+            Record::Entry { at, is_long: true, .. } => {
+                return Err(format!("the record at {at:#x} is in the 64-bit format, which unwinders misread"));
+            }
+            Record::Entry { .. } => {}
+            Record::Terminator { at } => {
+                find_in_stretch(&section[start..at], address.offset(start as u64), frames)?;
+                start = at + 4;
+            }
         }
     }
     find_in_stretch(&section[start..], address.offset(start as u64), frames)
@@ -40,7 +56,7 @@ fn find_in_stretch(stretch: &[u8], address: ExecutorAddr, frames: &mut Vec<Frame
 }
 
 /// As compilers write them: with one to a few CIEs, that say that addresses are four bytes, relative to where they stand.
-/// `None` for what is not so, or not well-formed.
+/// `None` for what is not so, or not well-formed. Whatever it takes, [`find_any`] takes, with the same outcome.
 fn find_usual(stretch: &[u8], address: ExecutorAddr, frames: &mut Vec<Frame>) -> Option<()> {
     let word = |at: usize| Some(u32::from_le_bytes(*stretch.get(at..)?.first_chunk::<4>()?));
     let (mut usual_cies, mut at) = ([None; 4], 0);
@@ -48,13 +64,14 @@ fn find_usual(stretch: &[u8], address: ExecutorAddr, frames: &mut Vec<Frame>) ->
         let (length, id) = (word(at)? as usize, word(at + 4)?);
         let end = at.checked_add(4)?.checked_add(length).filter(|end| *end <= stretch.len())?;
         if id == 0 {
-            let is_usual = is_usual_cie(stretch.get(at + 8..end)?);
-            *usual_cies.iter_mut().find(|slot| slot.is_none()).filter(|_| is_usual)? = Some(at);
+            let fde_data = fde_data_of_usual_cie(stretch.get(at + 8..end)?)?;
+            *usual_cies.iter_mut().find(|slot| slot.is_none())? = Some((at, fde_data));
         } else {
-            let cie = (at + 4).checked_sub(id as usize);
-            // The augmentation data has to lie within its record.
+            let cie = (at + 4).checked_sub(id as usize)?;
+            // The augmentation data has to hold what the CIE says, and to lie within its record.
             let augmentation = usize::from(*stretch[..end].get(at + 16)?);
-            if !usual_cies.contains(&cie) || cie.is_none() || augmentation > 0x7f || at + 17 + augmentation > end {
+            let (_, fde_data) = usual_cies.iter().flatten().find(|(at, _)| *at == cie)?;
+            if augmentation < *fde_data || augmentation > 0x7f || at + 17 + augmentation > end {
                 return None;
             }
             if word(at + 12)? > 0 {
@@ -67,27 +84,46 @@ fn find_usual(stretch: &[u8], address: ExecutorAddr, frames: &mut Vec<Frame>) ->
     Some(())
 }
 
-/// Whether a CIE, from its version on, has augmentation data of a kind known here, and says `DW_EH_PE_pcrel | sdata4` for
-/// addresses of functions.
-fn is_usual_cie(body: &[u8]) -> bool {
-    const PCREL_SDATA4: u8 = 0x1b;
-    let encoding = match body {
-        [1, b'z', b'R', 0, _code, _data, _register, 1, encoding, ..] => *encoding,
-        [1, b'z', b'P', b'L', b'R', 0, _code, _data, _register, 7, personality, _, _, _, _, _lsda, encoding, ..]
-            if personality & 0xf == 0xb =>
-        {
-            *encoding
-        }
-        _ => return false,
+/// How many bytes of augmentation data the FDEs of a CIE have at least; the CIE is given from its version on. `None` unless
+/// its own augmentation data is of a kind known here, and says that pointers are [`PCREL_SDATA4`].
+fn fde_data_of_usual_cie(body: &[u8]) -> Option<usize> {
+    const INDIRECT: u8 = 0x80;
+    let (factors, encoding, fde_data) = match body {
+        [1, b'z', b'R', 0, code, data, register, 1, encoding, ..] => ([code, data, register], encoding, 0),
+        [
+            1,
+            b'z',
+            b'P',
+            b'L',
+            b'R',
+            0,
+            code,
+            data,
+            register,
+            7,
+            personality,
+            _,
+            _,
+            _,
+            _,
+            PCREL_SDATA4,
+            encoding,
+            ..,
+        ] if personality & !INDIRECT == PCREL_SDATA4 => ([code, data, register], encoding, 4),
+        _ => return None,
     };
-    let factors = if body[2] == b'R' { &body[4..7] } else { &body[6..9] };
-    encoding == PCREL_SDATA4 && factors.iter().all(|factor| *factor < 0x80)
+    let is_usual = *encoding == PCREL_SDATA4 && factors.iter().all(|factor| **factor < 0x80);
+    is_usual.then_some(fde_data)
 }
+
+/// Four bytes, signed, relative to where they stand: `DW_EH_PE_pcrel | DW_EH_PE_sdata4`.
+const PCREL_SDATA4: u8 = 0x1b;
 
 /// Whatever DWARF allows.
 fn find_any(stretch: &[u8], address: ExecutorAddr, frames: &mut Vec<Frame>) -> Result<(), String> {
+    let stretch = without_version_4(stretch)?;
     let bases = BaseAddresses::default().set_eh_frame(address.value());
-    let eh_frame = EhFrame::new(stretch, LittleEndian);
+    let eh_frame = EhFrame::new(&stretch, LittleEndian);
     let mut entries = eh_frame.entries(&bases);
     // Any number of small FDEs may name a CIE of any length: each of those is read once.
     let mut cies = BTreeMap::new();
@@ -95,15 +131,50 @@ fn find_any(stretch: &[u8], address: ExecutorAddr, frames: &mut Vec<Frame>) -> R
         let CieOrFde::Fde(partial) = entry else { continue };
         let cie = |section: &EhFrame<_>, bases: &BaseAddresses, at: EhFrameOffset| match cies.entry(at.0) {
             Entry::Occupied(cie) => Ok(Clone::clone(cie.get())),
-            Entry::Vacant(place) => Ok(place.insert(section.cie_from_offset(bases, at)?).clone()),
+            Entry::Vacant(place) => {
+                let cie = section.cie_from_offset(bases, at)?;
+                // Not a record of this section, or it would have been turned into another version.
+                if cie.version() == 4 {
+                    return Err(gimli::Error::UnknownVersion(4));
+                }
+                Ok(place.insert(cie).clone())
+            }
         };
         let fde = partial.parse(cie).map_err(|error| error.to_string())?;
+        if fde.cie().fde_address_encoding().is_some_and(|encoding| encoding.is_indirect()) {
+            return Err(format!("the FDE at {:#x} names its function through a pointer", fde.offset()));
+        }
         if fde.len() > 0 {
             let start = ExecutorAddr::new(fde.initial_address());
             frames.push(Frame { start, fde: address.offset(fde.offset() as u64) });
         }
     }
     Ok(())
+}
+
+/// The same with each CIE of version 4 as one of version 3, which differs by two bytes that are not there: gimli, and the
+/// LSB, know of no others. The records stay where they are.
+fn without_version_4(stretch: &[u8]) -> Result<Cow<'_, [u8]>, String> {
+    let mut bytes = Cow::Borrowed(stretch);
+    for record in (Records { section: stretch, at: 0 }) {
+        let Record::Entry { at, end, is_cie: true, .. } = record else { continue };
+        let Some([4, rest @ ..]) = stretch.get(at + 8..end) else { continue };
+        let sizes_at = rest.iter().position(|byte| *byte == 0).map(|length| at + 9 + length + 1);
+        match sizes_at.and_then(|sizes_at| stretch[..end].get(sizes_at..sizes_at + 2)) {
+            Some([8, 0]) => {}
+            Some([address, segment]) => {
+                return Err(format!("the CIE at {at:#x} has addresses of {address} bytes, and segments of {segment}"));
+            }
+            _ => return Err(format!("the CIE at {at:#x} ends too early")),
+        }
+        let Some(sizes_at) = sizes_at else { continue };
+        let bytes = bytes.to_mut();
+        bytes[at + 8] = 3;
+        // What is left over at the end is two instructions that do nothing.
+        bytes.copy_within(sizes_at + 2..end, sizes_at);
+        bytes[end - 2..end].fill(0);
+    }
+    Ok(bytes)
 }
 
 /// A walk over a section's records by their lengths, up to the first that is cut off.
@@ -113,7 +184,7 @@ pub(super) struct Records<'a> {
 }
 
 pub(super) enum Record {
-    Entry { is_cie: bool },
+    Entry { at: usize, end: usize, is_cie: bool, is_long: bool },
     Terminator { at: usize },
 }
 
@@ -133,11 +204,12 @@ impl Iterator for Records<'_> {
         };
         self.at = body_at.checked_add(usize::try_from(length).ok()?)?;
         let body = self.section.get(body_at..self.at)?;
-        Some(Record::Entry { is_cie: body.get(..4) == Some(&[0; 4]) })
+        let is_cie = body.get(..4) == Some(&[0; 4]);
+        Some(Record::Entry { at, end: self.at, is_cie, is_long: body_at == at + 12 })
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
@@ -152,31 +224,128 @@ mod tests {
         assert_eq!(count_records(&[1, 2, 3]), 0);
     }
 
+    /// Version 1, no augmentation, absolute 8-byte pointers; as a long record, if asked for.
+    fn plain_cie(long: bool) -> Vec<u8> {
+        let body = [0, 0, 0, 0, 1, 0, 1, 0x78, 16, 0, 0, 0];
+        let length = if long { [&[0xff; 4][..], &12u64.to_le_bytes()].concat() } else { 12u32.to_le_bytes().to_vec() };
+        [length, body.to_vec()].concat()
+    }
+
+    fn plain_fde(distance: u32, start: u64) -> Vec<u8> {
+        [
+            20u32.to_le_bytes().to_vec(),
+            distance.to_le_bytes().to_vec(),
+            start.to_le_bytes().to_vec(),
+            16u64.to_le_bytes().to_vec(),
+        ]
+        .concat()
+    }
+
+    fn frame(start: u64, fde: u64) -> Frame {
+        Frame { start: ExecutorAddr::new(start), fde: ExecutorAddr::new(fde) }
+    }
+
+    const AT: ExecutorAddr = ExecutorAddr::new(0x9000);
+
     #[test]
-    fn frames_behind_a_terminator_and_behind_a_long_record_are_found() {
-        // Version 1, no augmentation, absolute 8-byte pointers.
-        let cie = |long: bool| {
-            let body = [0, 0, 0, 0, 1, 0, 1, 0x78, 16, 0, 0, 0];
-            let length =
-                if long { [&[0xff; 4][..], &12u64.to_le_bytes()].concat() } else { 12u32.to_le_bytes().to_vec() };
-            [length, body.to_vec()].concat()
-        };
-        let fde = |distance: u32, start: u64| {
-            [
-                20u32.to_le_bytes().to_vec(),
-                distance.to_le_bytes().to_vec(),
-                start.to_le_bytes().to_vec(),
-                16u64.to_le_bytes().to_vec(),
-            ]
-            .concat()
-        };
-        let section = [cie(false), fde(20, 0x1000), vec![0; 4], cie(true), fde(28, 0x2000), vec![0; 4]].concat();
+    fn frames_behind_a_terminator_are_found() {
+        let section = [plain_cie(false), plain_fde(20, 0x1000), vec![0; 4], plain_cie(false), plain_fde(20, 0x2000)];
         let mut frames = Vec::new();
-        find_frames(&section, ExecutorAddr::new(0x9000), &mut frames).unwrap();
-        let at = |start: u64, offset: u64| Frame {
-            start: ExecutorAddr::new(start),
-            fde: ExecutorAddr::new(0x9000 + offset),
+        find_frames(&[section.concat(), vec![0; 4]].concat(), AT, &mut frames).unwrap();
+        assert_eq!(frames, [frame(0x1000, 0x9010), frame(0x2000, 0x9010 + 24 + 4 + 16)]);
+    }
+
+    #[test]
+    fn a_record_in_the_64_bit_format_is_refused() {
+        let section = [plain_cie(false), plain_fde(20, 0x1000), plain_cie(true), plain_fde(28, 0x2000)].concat();
+        let error = find_frames(&section, AT, &mut Vec::new()).unwrap_err();
+        assert_eq!(error, "the record at 0x28 is in the 64-bit format, which unwinders misread");
+    }
+
+    #[test]
+    fn a_cie_of_version_4_is_read_if_it_is_for_8_byte_addresses() {
+        let section = |sizes: [u8; 2]| {
+            let cie = [
+                &[20, 0, 0, 0, 0, 0, 0, 0, 4, b'z', b'R', 0][..],
+                &sizes,
+                &[1, 0x78, 16, 1, PCREL_SDATA4, 0x0c, 7, 8, 0x90, 1],
+            ];
+            [&cie.concat()[..], &[16, 0, 0, 0, 28, 0, 0, 0, 0x20, 1, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0]].concat()
         };
-        assert_eq!(frames, [at(0x1000, 16), at(0x2000, 16 + 24 + 4 + 24)]);
+        let mut frames = Vec::new();
+        find_frames(&section([8, 0]), AT, &mut frames).unwrap();
+        assert_eq!(frames, [frame(0x9140, 0x9018)]);
+        for (sizes, words) in [([4, 0], "addresses of 4 bytes"), ([8, 2], "segments of 2")] {
+            assert!(find_frames(&section(sizes), AT, &mut frames).unwrap_err().contains(words));
+        }
+        let short = [8, 0, 0, 0, 0, 0, 0, 0, 4, b'z', b'R', 8];
+        assert!(find_frames(&short, AT, &mut frames).unwrap_err().contains("ends too early"));
+    }
+
+    /// What g++ 12 makes of three functions, one with a personality and no landing pads of its own.
+    const COMPILED: &[&[u8]] = &[
+        b"\x14\0\0\0\0\0\0\0\x01zR\0\x01\x78\x10\x01\x1b\x0c\x07\x08\x90\x01\0\0",
+        b"\x10\0\0\0\x1c\0\0\0\x20\x01\0\0\x05\0\0\0\0\0\0\0",
+        b"\x1c\0\0\0\0\0\0\0\x01zPLR\0\x01\x78\x10\x07\x9b\x08\0\0\0\x1b\x1b\x0c\x07\x08\x90\x01\0\0",
+        b"\x1c\0\0\0\x24\0\0\0\x30\x01\0\0\x19\0\0\0\x04\x70\0\0\0\x41\x0e\x10\x83\x02\x4c\x0a\x0e\x08\x41\x0b",
+        b"\x18\0\0\0\x44\0\0\0\x50\xff\xff\xff\x1a\0\0\0\x04\x70\0\0\0\x0e\x10\x83\x02\0\0\0",
+    ];
+
+    #[test]
+    fn both_readers_find_what_compilers_write() {
+        let section = COMPILED.concat();
+        let found = [frame(0x9140, 0x9018), frame(0x9184, 0x904c), frame(0x8fc4, 0x906c)];
+        let (mut usual, mut any) = (Vec::new(), Vec::new());
+        assert!(find_usual(&section, AT, &mut usual).is_some());
+        find_any(&section, AT, &mut any).unwrap();
+        assert_eq!((&usual[..], &any[..]), (&found[..], &found[..]));
+    }
+
+    use proptest::prelude::*;
+
+    /// Compiled records, some bytes of which are changed, most often to what means something there.
+    fn changed_sections() -> impl Strategy<Value = Vec<u8>> {
+        let byte = prop_oneof![
+            prop::sample::select(vec![0, 1, 3, 4, 7, 8, 0x10, 0x14, 0x18, 0x1b, 0x1c, 0x24, 0x3b, 0x80, 0x9b, 0xff]),
+            any::<u8>(),
+        ];
+        // Versions, encodings, distances to CIEs, lengths of augmentation data; or any byte.
+        let telling = prop::sample::select(vec![8, 15, 16, 28, 40, 52, 61, 62, 67, 68, 80, 92, 112, 124]);
+        let place = prop_oneof![telling, 0..COMPILED.concat().len()];
+        let records = prop::collection::vec(0..COMPILED.len() * 3, 0..6);
+        let changes = prop::collection::vec((place, byte), 0..4);
+        (records, changes, 0..8usize).prop_map(|(records, changes, cut)| {
+            // All of them, and what was drawn behind them: FDEs there lead to whatever stands before them.
+            let mut section = COMPILED.concat();
+            for record in records {
+                section.extend(*COMPILED.get(record).unwrap_or(&&[0; 4][..]));
+            }
+            for (at, byte) in changes {
+                section[at] = byte;
+            }
+            section.truncate(section.len() - if cut < 4 { 0 } else { cut });
+            section
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, cases: 4000, ..Default::default() })]
+
+        #[test]
+        fn what_the_quick_reader_takes_the_thorough_one_takes_with_the_same_outcome(section in changed_sections()) {
+            let (mut usual, mut any) = (Vec::new(), Vec::new());
+            if find_usual(&section, AT, &mut usual).is_some() {
+                prop_assert_eq!(find_any(&section, AT, &mut any), Ok(()));
+                prop_assert_eq!(usual, any);
+            }
+        }
+
+        #[test]
+        fn no_section_has_more_frames_than_records_that_were_counted(section in changed_sections()) {
+            let mut frames = Vec::new();
+            if find_frames(&section, AT, &mut frames).is_ok() {
+                prop_assert!(frames.len() as u64 <= count_records(&section));
+            }
+        }
     }
 }

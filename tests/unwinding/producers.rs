@@ -1,0 +1,159 @@
+//! What gcc, clang and rustc write, with the options that change unwind tables. Cranelift's is in `tests/linking`.
+
+use std::process::Command;
+
+use crate::host::*;
+use crate::support::*;
+
+/// `outer` over frames of several kinds: with destructors, with a stack of variable size, parted into a hot and a cold half,
+/// and throwing from the cold one.
+const FRAMES: &str = "
+    extern \"C\" long thrower(long);
+    extern \"C\" void warn(long) __attribute__((cold));
+    static long count;
+    struct Guard { long step; ~Guard() { count += step; } };
+    void warn(long) { count++; }
+    __attribute__((noinline)) static long parted(long x) {
+        Guard guard{3};
+        if (__builtin_expect(x != 0, 0)) { warn(x); return thrower(x) + 1; }
+        return 0;
+    }
+    __attribute__((noinline)) static long varying(long x) {
+        volatile char room[40 + (x & 15)];
+        room[0] = 0;
+        long own[4] __attribute__((aligned(64))) = { x, x + 1, x + 2, x + 3 };
+        asm volatile(\"\" : : \"r\"(own) : \"memory\");
+        return parted(x) + room[0] + own[0] - x;
+    }
+    __attribute__((noinline)) static long caught(long x) {
+        try { Guard guard{5}; return varying(x); } catch (int) { return -1; }
+    }
+    extern \"C\" long outer(long x) { Guard guard{7}; return caught(x); }
+    extern \"C\" long destroyed(void) { long all = count; count = 0; return all; }";
+
+type Compile = fn(&[&str], &str) -> Option<Vec<u8>>;
+
+fn clangxx(flags: &[&str], source: &str) -> Option<Vec<u8>> {
+    let fixed = ["-x", "c++", "-c"];
+    build("clang++-19", source.as_bytes(), &[&fixed, flags, &["-o", OUTPUT, INPUT]].concat())
+}
+
+const COMPILERS: [(&str, Compile); 2] = [("g++", gxx), ("clang++", clangxx)];
+
+/// Links a compiled [`FRAMES`], throws and panics through it, and counts its destructors.
+fn crosses(object: &[u8], what: &str) {
+    let Some(crossing) = crossing() else { return };
+    let jit = new_jit();
+    install(jit.main_dylib());
+    let trackers = [add(&jit, jit.main_dylib(), "crossing.o", crossing), add(&jit, jit.main_dylib(), what, object)];
+    passes_through_linked(&jit, jit.main_dylib(), what);
+    // Once nothing is thrown; three exceptions and three panics, each with the cold call.
+    assert_eq!(long(&jit, "destroyed"), 15 + 6 * 16, "{what}");
+    assert!(trackers[0].remove().unwrap().is_complete() | trackers[1].remove().unwrap().is_complete());
+    assert_eq!(held(&jit), (0, 0, 0), "{what}");
+}
+
+#[test]
+fn what_compilers_write_is_read_under_every_code_model_and_option_that_changes_it() {
+    let both: [&[&str]; 11] = [
+        &["-O0", "-fPIC"],
+        &["-O1", "-fPIC", "-fno-omit-frame-pointer"],
+        &["-O2", "-fPIC", "-ffunction-sections"],
+        &["-O3", "-fPIC", "-fno-plt", "-g"],
+        &["-Os", "-fPIE"],
+        &["-O2", "-fno-pic"],
+        &["-O2", "-fno-pic", "-mcmodel=medium"],
+        &["-O2", "-fno-pic", "-mcmodel=large"],
+        &["-O2", "-fPIC", "-mcmodel=medium"],
+        &["-O2", "-fPIC", "-mcmodel=large"],
+        &["-O2", "-fPIC", "-fno-asynchronous-unwind-tables"],
+    ];
+    for (compiler, compile) in COMPILERS {
+        for flags in both {
+            let Some(object) = compile(flags, FRAMES) else { break };
+            crosses(&object, &format!("{compiler} {flags:?}"));
+        }
+    }
+}
+
+#[test]
+fn tables_with_cies_of_other_versions_are_read_as_gcc_has_them_assembled() {
+    for version in if is_llvm() { &["3"][..] } else { &["3", "4"] } {
+        let Some(object) = gxx(&["-O2", "-fPIC", &format!("-Wa,--gdwarf-cie-version={version}")], FRAMES) else {
+            return;
+        };
+        crosses(&object, version);
+    }
+}
+
+#[test]
+fn functions_parted_into_hot_and_cold_unwind_from_either_half() {
+    let Some(object) = gxx(&["-O2", "-fPIC", "-freorder-blocks-and-partition"], FRAMES) else { return };
+    let has = |text: &str| object.windows(text.len()).any(|bytes| bytes == text.as_bytes());
+    assert!(has(".text.unlikely") && has("parted") && has(".cold"), "gcc parts functions at this level");
+    crosses(&object, "parted");
+    let Some(object) = clangxx(&["-O2", "-fPIC", "-ffunction-sections", "-mllvm", "-hot-cold-split"], FRAMES) else {
+        return;
+    };
+    crosses(&object, "parted by clang");
+}
+
+#[test]
+fn a_section_of_clang_s_own_type_is_read_and_so_is_one_of_the_common_type() {
+    let Some(object) = clangxx(&["-O2", "-fPIC"], FRAMES) else { return };
+    // SHT_X86_64_UNWIND; SHT_PROGBITS.
+    let types = [0x7000_0001u32, 1].map(u32::to_le_bytes);
+    let shoff = u64::from_le_bytes(object[40..48].try_into().unwrap()) as usize;
+    let mut headers = (shoff..object.len()).step_by(64);
+    let at =
+        headers.find(|header| object[header + 4..header + 8] == types[0]).expect("clang gives the section its type");
+    crosses(&object, "X86_64_UNWIND");
+    let mut common = object.clone();
+    common[at + 4..at + 8].copy_from_slice(&types[1]);
+    crosses(&common, "PROGBITS");
+}
+
+#[test]
+fn a_rust_object_catches_what_it_panics_with_in_frames_of_its_own() {
+    let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".to_string());
+    let Ok(told) = Command::new(rustc).args(["--print", "target-libdir"]).output() else {
+        return println!("skipped: needs rustc");
+    };
+    let directory = String::from_utf8(told.stdout).unwrap();
+    let is_std = |path: &std::path::PathBuf| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("libstd-"))
+            && path.extension().is_some_and(|extension| extension == "so")
+    };
+    let entries = std::fs::read_dir(directory.trim()).unwrap();
+    let Some(library) = entries.map(|entry| entry.unwrap().path()).find(is_std) else {
+        return println!("skipped: needs the standard library as a shared one");
+    };
+    let Some(object) = rust(
+        &["-C", "panic=unwind", "-C", "prefer-dynamic"],
+        "use std::panic::{catch_unwind, resume_unwind};
+        struct Guard<'a>(&'a mut i64);
+        impl Drop for Guard<'_> { fn drop(&mut self) { *self.0 += 100; } }
+        #[inline(never)] fn inner(x: i64, dropped: &mut i64) -> i64 {
+            let guard = Guard(dropped);
+            if x > 0 { resume_unwind(Box::new(x)); }
+            *guard.0
+        }
+        #[no_mangle] pub extern \"C\" fn test(x: i64) -> i64 {
+            let mut dropped = 0;
+            let result = catch_unwind(std::panic::AssertUnwindSafe(|| inner(x, &mut dropped)));
+            match result { Ok(value) => value, Err(caught) => *caught.downcast::<i64>().unwrap() * 1000 + dropped }
+        }",
+    ) else {
+        return;
+    };
+    let jit = jittison::Jit::builder().library(library.to_str().unwrap()).trap_freed_code(true).build().unwrap();
+    let tracker = add(&jit, jit.main_dylib(), "panics.o", &object);
+    let test = function::<extern "C" fn(i64) -> i64>(&jit, "test");
+    assert_eq!(test.call(0), 0);
+    for x in 1..50 {
+        assert_eq!(test.call(x), x * 1000 + 100);
+    }
+    drop(test);
+    assert!(tracker.remove().unwrap().is_complete());
+    assert_eq!(held(&jit), (0, 0, 0));
+}
