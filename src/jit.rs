@@ -18,8 +18,8 @@ use crate::host::{self, Function, FunctionPointer};
 use crate::layer::ObjectLinkingLayer;
 use crate::link::ObjectBuffer;
 use crate::memory::{
-    KeptWhileTraced, MemoryManager, MemoryMap, MemoryStatistics, MemoryUsage, OnFull, Placement, Released,
-    SingleMapper, SlabPool, SlabPoolOptions,
+    KeptWhileTraced, MemoryManager, MemoryMap, MemoryMapper, MemoryStatistics, MemoryUsage, OnFull, Placement,
+    Released, SingleMapper, SlabPool, SlabPoolOptions, SystemMapper,
 };
 use crate::os::MappedFile;
 use crate::platform::{
@@ -27,8 +27,8 @@ use crate::platform::{
     dependencies_first,
 };
 use crate::session::{
-    Alias, ErrorReporter, ExecutionSession, JitDylib, LookupResult, ReclaimPolicy, RequiredState, ResourceTracker,
-    SessionOptions, SymbolFlags, SymbolRequest, Visibility,
+    Alias, ErrorReporter, Event, ExecutionSession, JitDylib, LookupResult, Observer, Observers, ReclaimPolicy,
+    RequiredState, ResourceTracker, SessionOptions, SymbolFlags, SymbolRequest, Visibility,
 };
 use crate::sync::{Arc, Mutex, Weak};
 
@@ -202,6 +202,15 @@ impl Jit {
         self.0.stubs.create(tracker, &[(name, target)])
     }
 
+    /// As [`create_stub`](Self::create_stub), for many `(name, target)` at once: all, or none. They stand side by side, at eight
+    /// bytes of code and eight of data each.
+    ///
+    /// # Errors
+    /// As [`StubManager::create`].
+    pub fn create_stubs(&self, tracker: &ResourceTracker, stubs: &[(&str, ExecutorAddr)]) -> Result<()> {
+        self.0.stubs.create(tracker, stubs)
+    }
+
     /// Sends callers of a stub to another target, by one atomic store.
     ///
     /// # Errors
@@ -295,6 +304,7 @@ pub struct JitBuilder {
     error_reporter: Option<ErrorReporter>,
     debugger: Option<bool>,
     profiler: Option<Option<Profile>>,
+    observers: Vec<Arc<dyn Observer>>,
 }
 
 impl JitBuilder {
@@ -396,6 +406,13 @@ impl JitBuilder {
         self
     }
 
+    /// Has `observer` hear what happens: links, removals, redirects, refusals, and what becomes of code memory unless that is
+    /// a [memory manager](Self::memory_manager) of the caller's. May be called for several.
+    pub fn observer(mut self, observer: Arc<dyn Observer>) -> JitBuilder {
+        self.observers.push(observer);
+        self
+    }
+
     /// Builds the house.
     ///
     /// # Errors
@@ -407,15 +424,16 @@ impl JitBuilder {
         let memory: Arc<dyn MemoryManager> = match self.memory {
             Some(memory) => memory,
             // Debuggers write breakpoints into private memory only, and leave them there.
-            None if is_debugged => Arc::new(KeptWhileTraced::new(SlabPool::with_mapper(SingleMapper, self.pool)?)),
+            None if is_debugged => Arc::new(KeptWhileTraced::new(pool(SingleMapper, self.pool, &self.observers)?)),
             // perf looks for names in anonymous memory only.
-            None if profile == Some(Profile::PerfMap) => Arc::new(SlabPool::with_mapper(SingleMapper, self.pool)?),
-            None => Arc::new(SlabPool::new(self.pool)?),
+            None if profile == Some(Profile::PerfMap) => Arc::new(pool(SingleMapper, self.pool, &self.observers)?),
+            None => Arc::new(pool(SystemMapper::default(), self.pool, &self.observers)?),
         };
         let session = ExecutionSession::with_options(SessionOptions {
             reclaim: self.reclaim,
             worker_threads: self.worker_threads,
             error_reporter: self.error_reporter,
+            observers: self.observers,
         });
         let layer = ObjectLinkingLayer::new(memory.clone());
         let stubs = StubManager::new(memory.clone());
@@ -461,4 +479,17 @@ fn not_found(dylib: &JitDylib, name: &str) -> crate::error::Error {
         searched: vec![dylib.name().to_string()],
     }
     .into()
+}
+
+/// A pool of code memory that tells observers, if there are any.
+fn pool(
+    mapper: impl MemoryMapper + 'static,
+    options: SlabPoolOptions,
+    observers: &[Arc<dyn Observer>],
+) -> Result<SlabPool> {
+    if observers.is_empty() {
+        return SlabPool::with_mapper(mapper, options);
+    }
+    let observers = Observers::new(observers.to_vec());
+    SlabPool::observed(mapper, options, Arc::new(move |event| observers.tell(&Event::Memory(event))))
 }

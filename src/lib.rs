@@ -23,4 +23,6 @@ pub use host::Function;
 pub use jit::{CodeLocation, Jit, JitBuilder, Program, ProgramEvent};
 pub use memory::{MemoryMap, MemoryStatistics, MemoryUsage, PoolStatistics};
 pub use os::MappedFile;
-pub use session::{ExecutionSession, JitDylib, ReclaimPolicy, Removal, ResourceKey, ResourceManager, ResourceTracker};
+pub use session::{
+    Event, ExecutionSession, JitDylib, Observer, ReclaimPolicy, Removal, ResourceKey, ResourceManager, ResourceTracker,
+};

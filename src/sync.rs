@@ -252,9 +252,27 @@ mod imp {
         }
     }
 
+    /// Fails, in builds with debug assertions, if this thread holds a lock: whoever calls what is not ours asks first.
+    #[inline(always)]
+    pub(crate) fn assert_unlocked() {
+        #[cfg(debug_assertions)]
+        let _ = HELD.try_with(|held| {
+            let held = held.borrow();
+            assert!(held.is_empty(), "something of the embedder's is called while {held:?} are held");
+        });
+    }
+
     #[cfg(all(test, debug_assertions))]
     mod tests {
         use super::*;
+
+        #[test]
+        #[should_panic(expected = "is called while")]
+        fn calling_out_under_a_lock_is_caught() {
+            let leaf = Mutex::new(());
+            let _leaf = leaf.lock();
+            assert_unlocked();
+        }
 
         #[test]
         #[should_panic(expected = "lock order")]
@@ -285,6 +303,8 @@ mod imp {
 
     pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
     pub(crate) use loom::thread_local;
+
+    pub(crate) fn assert_unlocked() {}
 
     pub(crate) fn spawn_detached(name: String, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
         loom::thread::Builder::new().name(name).spawn(body).map(drop)

@@ -5,6 +5,7 @@
 
 mod addr;
 mod kept;
+mod memory_event;
 mod name;
 mod pool;
 mod slots;
@@ -12,6 +13,7 @@ mod thread_local;
 
 pub use addr::ExecutorAddr;
 pub(crate) use kept::{Keep, Kept, keep};
+pub use memory_event::MemoryEvent;
 pub use name::Name;
 pub(crate) use name::NameRef;
 pub use pool::Pool;

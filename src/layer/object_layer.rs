@@ -1,6 +1,7 @@
 //! [`ObjectLinkingLayer`]: object → materialisation. Its ledger holds the memory of every finished link, by key.
 
 use std::fmt;
+use std::time::Instant;
 
 use smallvec::SmallVec;
 
@@ -16,8 +17,8 @@ use crate::link::{
 };
 use crate::memory::{Finalized, MemoryManager, MemoryUsage, Tenant};
 use crate::session::{
-    FoundNow, JitDylib, LookupResult, MaterializationResponsibility, MaterializationUnit, OwedSymbol, RequiredState,
-    ResourceKey, ResourceManager, ResourceTracker, SymbolFlags, SymbolRef, SymbolRequest,
+    Event, FoundNow, JitDylib, LookupResult, MaterializationResponsibility, MaterializationUnit, OwedSymbol,
+    RequiredState, ResourceKey, ResourceManager, ResourceTracker, SymbolFlags, SymbolRef, SymbolRequest,
 };
 use crate::sync::{Arc, AtomicU64, Mutex, Ordering};
 
@@ -85,7 +86,12 @@ impl ObjectLinkingLayer {
     /// defunct; nothing was added then.
     pub fn add(self: &Arc<Self>, tracker: &ResourceTracker, name: &str, bytes: ObjectBuffer) -> Result<()> {
         let sequence = self.objects_added.fetch_add(1, Ordering::Relaxed);
-        let (symbols, origins) = promised(name, &bytes, sequence)?;
+        let promised = promised(name, &bytes, sequence);
+        if let Err(error) = &promised {
+            let dylib = tracker.dylib();
+            dylib.observers().tell_refused(dylib.inner(), name, error);
+        }
+        let (symbols, origins) = promised?;
         tracker.define(ObjectUnit { layer: self.clone(), name: Arc::from(name), bytes, symbols, origins, sequence })
     }
 
@@ -124,6 +130,10 @@ impl ResourceManager for ObjectLinkingLayer {
 
     fn transfer_resources(&self, _dylib: &JitDylib, destination: ResourceKey, source: ResourceKey) {
         self.held.transfer(destination, source);
+    }
+
+    fn held_bytes(&self, key: ResourceKey) -> u64 {
+        self.usage(key).total()
     }
 }
 
@@ -174,11 +184,12 @@ impl MaterializationUnit for ObjectUnit {
         let Some(watch) = responsibility.watch() else { return };
         let origin =
             LinkOrigin { object: self.name.clone(), sequence: self.sequence, dylib: responsibility.dylib(), watch };
+        let report = responsibility.observers().is_heard().then(Report::begin);
         let plugins = self.layer.plugins.lock().clone();
         let mut hooks: Hooks = plugins.iter().map(|plugin| plugin.begin(&origin)).collect();
         match self.place(&mut responsibility, &mut hooks) {
             Ok((placed, thread_locals)) => {
-                look_up_externals(self.layer, responsibility, Pending { placed, thread_locals, hooks });
+                look_up_externals(self.layer, responsibility, Pending { placed, thread_locals, hooks, report });
             }
             Err(error) => responsibility.fail(error),
         }
@@ -244,6 +255,8 @@ struct Pending {
     placed: PlacedLink,
     thread_locals: Option<Box<ThreadLocals>>,
     hooks: Hooks,
+    /// If anybody listens.
+    report: Option<Box<Report>>,
 }
 
 /// What plugins do in one link, in the order in which they were added.
@@ -293,7 +306,11 @@ fn emit(
     pending: Pending,
     found: Result<FoundNow>,
 ) {
-    match found.and_then(|found| finish(layer, &responsibility, pending, found)) {
+    let finished = match found {
+        Ok(found) => finish(layer, &responsibility, pending, found),
+        Err(error) => Err(error),
+    };
+    match finished {
         // A failure to emit has failed the symbols; the memory is the tracker's, and goes with it.
         Ok(dependencies) => drop(responsibility.notify_emitted(dependencies)),
         Err(error) => responsibility.fail(error),
@@ -307,21 +324,73 @@ fn finish(
     pending: Pending,
     found: FoundNow,
 ) -> Result<Vec<SymbolRef>> {
-    let Pending { placed, mut thread_locals, mut hooks } = pending;
+    let Pending { placed, mut thread_locals, mut hooks, mut report } = pending;
+    if let Some(report) = &mut report {
+        report.count(&placed);
+    }
     let mut externals = found_externals(&placed, &found);
     hooks.iter_mut().try_for_each(|hook| hook.bind(&placed, &mut externals))?;
     let image = thread_locals.as_mut().and_then(|thread_locals| thread_locals.unfinished_image());
     let (linked, memory) =
         placed.finish_in_passes(&externals, image, |link| hooks.iter_mut().try_for_each(|hook| hook.fixed_up(link)))?;
     let dylib = responsibility.dylib();
+    if let Some(report) = &mut report {
+        report.usage = memory.usage();
+    }
     // If the tracker is defunct, the closure is dropped unrun, and with it the memory.
-    responsibility.with_resource_key(move |key| {
+    let key = responsibility.with_resource_key(move |key| {
         layer.held.record(&dylib, key, Module { memory, _thread_locals: thread_locals, name: linked.name.clone() });
         for hook in hooks {
             hook.record(key, &linked);
         }
+        key
     })?;
+    if let Some(report) = report {
+        report.tell(responsibility, key);
+    }
     Ok(found.into_iter().filter_map(|result| result.symbol).collect())
+}
+
+/// What observers are told of a link. Made when it begins, and only if anybody listens.
+struct Report {
+    started: Instant,
+    relocations: usize,
+    definitions: usize,
+    externals: usize,
+    usage: MemoryUsage,
+}
+
+impl Report {
+    #[cold]
+    fn begin() -> Box<Report> {
+        let (started, usage) = (Instant::now(), MemoryUsage::default());
+        Box::new(Report { started, relocations: 0, definitions: 0, externals: 0, usage })
+    }
+
+    #[cold]
+    fn count(&mut self, placed: &PlacedLink) {
+        let graph = placed.graph();
+        let own = graph.blocks().filter(|(_, block)| !block.is_dropped() && !block.is_made());
+        self.relocations = own.map(|(id, _)| graph.edges(id).len()).sum();
+        self.definitions = placed.definitions().count();
+        self.externals = placed.externals().count();
+    }
+
+    #[cold]
+    fn tell(&self, responsibility: &MaterializationResponsibility, key: ResourceKey) {
+        let Report { started, relocations, definitions, externals, usage } = self;
+        responsibility.observers().tell(&Event::Linked {
+            dylib: &responsibility.dylib(),
+            key,
+            object: responsibility.unit_name(),
+            bytes: [usage.code, usage.read_only, usage.data],
+            reserved: usage.reserved,
+            relocations: *relocations,
+            definitions: *definitions,
+            externals: *externals,
+            elapsed: started.elapsed(),
+        });
+    }
 }
 
 keep!(FoundExternal, Origin, (Name, SymbolFlags));

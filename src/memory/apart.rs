@@ -6,9 +6,10 @@
 //!
 //! The books are two words that all threads share, and that only allocations with such sections touch.
 
-use crate::base::ExecutorAddr;
+use crate::base::{ExecutorAddr, MemoryEvent};
 use crate::error::{MemoryFault, Result};
 use crate::memory::budget::Budget;
+use crate::memory::events::Teller;
 use crate::memory::layout::{CHUNK, PAGE};
 use crate::memory::manager::{MemoryStatistics, MemoryUsage};
 use crate::memory::plan::ApartRequest;
@@ -18,6 +19,7 @@ use crate::sync::{Arc, AtomicU64, Ordering};
 /// What all sections apart of one manager hold.
 pub(crate) struct ApartBooks {
     budget: Arc<Budget>,
+    teller: Teller,
     /// Bytes asked for.
     live: AtomicU64,
     /// Bytes of pages.
@@ -25,8 +27,8 @@ pub(crate) struct ApartBooks {
 }
 
 impl ApartBooks {
-    pub(crate) fn new(budget: Arc<Budget>) -> Arc<ApartBooks> {
-        Arc::new(ApartBooks { budget, live: AtomicU64::new(0), held: AtomicU64::new(0) })
+    pub(crate) fn new(budget: Arc<Budget>, teller: Teller) -> Arc<ApartBooks> {
+        Arc::new(ApartBooks { budget, teller, live: AtomicU64::new(0), held: AtomicU64::new(0) })
     }
 
     /// Adds what is held to the books of the windows: all of it is opened, and the kernel may have backed it.
@@ -43,7 +45,7 @@ impl ApartBooks {
 pub(crate) struct ApartSection {
     pages: PrivatePages,
     request: ApartRequest,
-    _counted: Counted,
+    counted: Counted,
 }
 
 /// Bytes that stand in the books until this is dropped.
@@ -77,7 +79,10 @@ impl ApartSection {
             step: format!("mapping a section of {} KiB apart", held >> 10),
             problem: error.to_string(),
         })?;
-        Ok(ApartSection { pages, request: *request, _counted: counted })
+        let section = ApartSection { pages, request: *request, counted };
+        let address = section.address();
+        books.teller.tell_one(MemoryEvent::ApartMapped { address, bytes: held });
+        Ok(section)
     }
 
     pub(crate) fn address(&self) -> ExecutorAddr {
@@ -112,6 +117,13 @@ impl ApartSection {
             metadata: size_of::<ApartSection>() as u64,
             ..MemoryUsage::default()
         }
+    }
+}
+
+impl Drop for ApartSection {
+    fn drop(&mut self) {
+        let (address, bytes) = (self.address(), self.counted.held);
+        self.counted.books.teller.tell_one(MemoryEvent::ApartUnmapped { address, bytes });
     }
 }
 

@@ -104,20 +104,29 @@ impl Finalized for Claim {
     }
 
     fn store_word(&self, offset: u64, value: u64) -> bool {
+        // Pairs with the reader's load in machine code: whoever sees the new address sees the code behind it.
+        self.word(offset).map(|word| word.store(value, Ordering::Release)).is_some()
+    }
+
+    fn swap_word(&self, offset: u64, value: u64) -> Option<u64> {
+        // As above; and whoever is told the old address sees the code behind that.
+        self.word(offset).map(|word| word.swap(value, Ordering::AcqRel))
+    }
+}
+
+impl Claim {
+    /// A word of the data segment, if the code runs and `offset` is a multiple of eight inside.
+    fn word(&self, offset: u64) -> Option<&MappedU64> {
         let fits =
             offset.is_multiple_of(8) && offset.checked_add(8).is_some_and(|end| end <= self.plan.size(Pool::Data));
         if !self.sealed || !fits {
-            return false;
+            return None;
         }
         let part = &self.parts[Pool::Data.index()];
         let start = u64::from(part.offset) * DATA_GRANULE + offset;
         // SAFETY: M1, M3, M6 - inside this allocation's data segment by `fits`, aligned, and only ever read by running
-        // code and written by this store, both atomic on aligned words.
-        let word =
-            unsafe { &*self.home.window.mapped.working_view(Pool::Data).add(start as usize).cast::<MappedU64>() };
-        // Pairs with the reader's load in machine code: whoever sees the new address sees the code behind it.
-        word.store(value, Ordering::Release);
-        true
+        // code and written by this allocation's stores, all atomic on aligned words.
+        Some(unsafe { &*self.home.window.mapped.working_view(Pool::Data).add(start as usize).cast::<MappedU64>() })
     }
 }
 

@@ -118,4 +118,8 @@ impl Finalized for ExtendedFinalized {
     fn store_word(&self, offset: u64, value: u64) -> bool {
         self.pools.store_word(offset, value)
     }
+
+    fn swap_word(&self, offset: u64, value: u64) -> Option<u64> {
+        self.pools.swap_word(offset, value)
+    }
 }

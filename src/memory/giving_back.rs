@@ -12,7 +12,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use crate::base::Pool;
+use crate::base::{MemoryEvent, Pool};
 use crate::memory::fork_guard::generation;
 use crate::memory::free_space::RangeId;
 use crate::memory::layout::PAGE;
@@ -80,7 +80,12 @@ impl Window {
                 }
             }
         }
-        self.close_slabs(&mut self.growth.lock());
+        let mut telling = self.teller.telling();
+        if released.bytes > 0 {
+            let Released { bytes, slabs } = released;
+            self.teller.note(&mut telling.happened, MemoryEvent::Returned { window: self.mapped.base(), bytes, slabs });
+        }
+        self.close_slabs(&mut self.growth.lock(), &mut telling.happened);
         released
     }
 

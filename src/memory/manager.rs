@@ -123,6 +123,14 @@ pub trait Finalized: Send + Sync {
     /// `offset` is not a multiple of eight inside the segment.
     #[must_use]
     fn store_word(&self, offset: u64, value: u64) -> bool;
+
+    /// As [`store_word`](Self::store_word), and the word that stood there. `None`, and nothing stored, when it does not fit,
+    /// or if this kind of memory cannot tell.
+    #[must_use]
+    fn swap_word(&self, offset: u64, value: u64) -> Option<u64> {
+        let _ = (offset, value);
+        None
+    }
 }
 
 /// What something holds, in bytes.

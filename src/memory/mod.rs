@@ -32,7 +32,7 @@
 //! - **M1** A range has one owner: the free space, an allocation in flight, or a finalized one.
 //! - **M2** No view is writable and executable. Code and constants are written through the working view only.
 //! - **M3** The bytes of a finalized allocation are written by nobody but the running code, and by
-//!   [`Finalized::store_word`], which is atomic.
+//!   [`Finalized::store_word`] and [`Finalized::swap_word`], which are atomic.
 //! - **M4** A window outlives every allocation cut from it: each holds an `Arc` of it.
 //! - **M5** Slot *i* of the frame table belongs to the owner of text granule *i*.
 //! - **M6** Every raw access is to a range that was checked against the window's layout in the same function, or that
@@ -43,13 +43,15 @@
 //! Locks: growth before a shard's; a shard's is a leaf, under which no system call is made and no page of the window is
 //! touched.
 //!
-//! This room does not know what it stores, and calls nothing that it stores.
+//! This room does not know what it stores, and calls nothing that it stores. Who listens (`events.rs`) is told what becomes
+//! of memory, under no lock.
 
 mod apart;
 mod batch;
 mod budget;
 mod claim;
 mod dual_mapper;
+mod events;
 mod extended;
 mod fork_guard;
 mod frame_table;
@@ -78,6 +80,7 @@ mod window_image;
 mod windows;
 
 pub use dual_mapper::{DualMapper, PlainDualMapper};
+pub use events::MemoryObserver;
 pub use frame_table::Frame;
 pub(crate) use kept_while_traced::KeptWhileTraced;
 pub use layout::{PoolRange, WindowLayout};

@@ -11,6 +11,7 @@ use crate::base::ExecutorAddr;
 use crate::error::Result;
 use crate::memory::apart::ApartBooks;
 use crate::memory::batch;
+use crate::memory::events::{MemoryObserver, Teller};
 use crate::memory::extended;
 use crate::memory::frame_table::Frame;
 use crate::memory::layout::{CHUNK, MAX_WINDOW};
@@ -105,8 +106,24 @@ impl SlabPool {
     /// # Errors
     /// When even the smallest window is refused: the refusal of that one.
     pub fn with_mapper(mapper: impl MemoryMapper + 'static, options: SlabPoolOptions) -> Result<SlabPool> {
-        let windows = Windows::open(Box::new(mapper), options)?;
-        Ok(SlabPool { apart: ApartBooks::new(windows.budget().clone()), windows })
+        SlabPool::open(mapper, options, Teller::default())
+    }
+
+    /// As [`with_mapper`](Self::with_mapper), with `observer` hearing what becomes of the memory, from the first window on.
+    ///
+    /// # Errors
+    /// As [`with_mapper`](Self::with_mapper).
+    pub fn observed(
+        mapper: impl MemoryMapper + 'static,
+        options: SlabPoolOptions,
+        observer: MemoryObserver,
+    ) -> Result<SlabPool> {
+        SlabPool::open(mapper, options, Teller::new(observer))
+    }
+
+    fn open(mapper: impl MemoryMapper + 'static, options: SlabPoolOptions, teller: Teller) -> Result<SlabPool> {
+        let windows = Windows::open(Box::new(mapper), options, teller.clone())?;
+        Ok(SlabPool { apart: ApartBooks::new(windows.budget().clone(), teller), windows })
     }
 
     /// The first window's address range: `(base, size in bytes)`.

@@ -8,9 +8,10 @@ use std::collections::hash_map::Entry;
 
 use rustc_hash::FxHashMap;
 
-use crate::base::{ExecutorAddr, Pool, align_up};
+use crate::base::{ExecutorAddr, MemoryEvent, Pool, align_up};
 use crate::error::{MemoryFault, Result};
 use crate::memory::budget::Budget;
+use crate::memory::events::{Happened, Teller};
 use crate::memory::fork_guard::generation;
 use crate::memory::frame_table::FrameTable;
 use crate::memory::layout::{CHUNK, FRAME_SLOT, FRAME_TABLE_OFFSET, MAX_WINDOW, PAGE, TEXT_GRANULE, WindowLayout};
@@ -18,7 +19,7 @@ use crate::memory::mapper::MappedWindow;
 use crate::memory::plan::{PoolPlan, SegmentPlan, SegmentRequest};
 use crate::memory::shard::{Dirt, Part, Shard, Wanted, granule, held_by, held_bytes};
 use crate::memory::slab_pool::{OnFull, SlabPoolOptions};
-use crate::sync::{Arc, AtomicU64, Mutex, Ordering, Rank, thread_number};
+use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, Rank, thread_number};
 
 pub(crate) struct Window {
     pub(crate) mapped: Arc<dyn MappedWindow>,
@@ -38,6 +39,9 @@ pub(crate) struct Window {
     /// In which generation of forks a thread was started that gives memory back, and is at work; zero for none. A child's
     /// parent's thread is not its own.
     pub(crate) watched_in: AtomicU64,
+    pub(crate) teller: Teller,
+    /// Whether anybody was told that the window is there, and is to be told when it goes.
+    is_announced: AtomicBool,
 }
 
 /// On cache lines of its own, so that two threads' locks never share one.
@@ -65,6 +69,7 @@ impl Window {
         layout: WindowLayout,
         options: &SlabPoolOptions,
         budget: Arc<Budget>,
+        teller: Teller,
     ) -> Window {
         let text_start = layout.pool_start(mapped.base(), Pool::Code);
         let frames = FrameTable::new(&mapped, text_start, layout.pool(Pool::Code).size);
@@ -80,6 +85,16 @@ impl Window {
             shards: (0..options.shard_count()).map(|_| ShardLock(Mutex::new(Shard::new()))).collect(),
             groups: (options.on_full == OnFull::OpenAnother).then(|| Mutex::new(FxHashMap::default())),
             watched_in: AtomicU64::new(0),
+            teller,
+            is_announced: AtomicBool::new(false),
+        }
+    }
+
+    /// Takes note that the window is there to stay.
+    pub(crate) fn announce(&self, happened: &mut Happened) {
+        if self.teller.is_heard() {
+            self.is_announced.store(true, Ordering::Relaxed);
+            happened.push(MemoryEvent::WindowMapped { address: self.mapped.base(), bytes: self.layout.size });
         }
     }
 
@@ -111,7 +126,8 @@ impl Window {
     }
 
     /// Takes everything that a plan asks for out of one shard's books, growing pools as needed.
-    pub(crate) fn take(&self, plan: &SegmentPlan) -> Result<Taken> {
+    /// The caller tells what happened meanwhile.
+    pub(crate) fn take(&self, plan: &SegmentPlan, happened: &mut Happened) -> Result<Taken> {
         let mut wanted = [(0, 1); 3];
         for pool in Pool::ALL {
             wanted[pool.index()] = self.granules_for(pool, plan)?;
@@ -127,7 +143,7 @@ impl Window {
                 }
                 Err(short) => short,
             };
-            let grown = self.grow(home, short, wanted[short.index()]);
+            let grown = self.grow(home, short, wanted[short.index()], happened);
             // Room that other threads keep is better than none.
             if let Err(full) = grown {
                 let found = (0..self.shards.len()).find_map(|other| self.take_from(other, &wanted, plan).ok());
@@ -162,7 +178,7 @@ impl Window {
     }
 
     /// Opens slabs of a pool for a shard, as many as the request needs, below those that are open.
-    fn grow(&self, shard: usize, pool: Pool, wanted: (u32, u32)) -> Result<()> {
+    fn grow(&self, shard: usize, pool: Pool, wanted: (u32, u32), happened: &mut Happened) -> Result<()> {
         let mut opened = self.growth.lock();
         let granule = granule(pool);
         let unopened = self.layout.pool(pool).size - opened[pool.index()];
@@ -184,15 +200,17 @@ impl Window {
         }
         opened[pool.index()] += added;
         self.shards[shard].0.lock().spaces[pool.index()].free.add((start / granule) as u32, (added / granule) as u32);
+        let address = self.layout.pool_start(self.mapped.base(), pool).offset(start);
+        self.teller.note(happened, MemoryEvent::SlabOpened { pool, address, bytes: added });
         Ok(())
     }
 
     /// Takes the lowest slabs that nothing lives in out of use again, so that any shard may open them, and the pages of
     /// the frame table that were theirs go back. `opened` is what `growth` guards.
-    pub(crate) fn close_slabs(&self, opened: &mut [u64; 3]) -> u64 {
-        let mut closed = 0;
+    pub(crate) fn close_slabs(&self, opened: &mut [u64; 3], happened: &mut Happened) {
         for pool in Pool::ALL.into_iter().filter(|pool| self.may_return(*pool)) {
             let granules = (CHUNK / granule(pool)) as u32;
+            let lowest = self.layout.pool(pool).size - opened[pool.index()];
             while opened[pool.index()] >= CHUNK {
                 let start = self.layout.pool(pool).size - opened[pool.index()];
                 let at = (start / granule(pool)) as u32;
@@ -201,14 +219,17 @@ impl Window {
                     break;
                 }
                 opened[pool.index()] -= CHUNK;
-                closed += CHUNK;
+            }
+            let closed = self.layout.pool(pool).size - opened[pool.index()] - lowest;
+            if closed > 0 {
+                let address = self.layout.pool_start(self.mapped.base(), pool).offset(lowest);
+                self.teller.note(happened, MemoryEvent::SlabClosed { pool, address, bytes: closed });
             }
         }
         if let Some(frames) = &self.frames {
             let closed_text = self.layout.pool(Pool::Code).size - opened[Pool::Code.index()];
             frames.close_below(closed_text / TEXT_GRANULE);
         }
-        closed
     }
 
     /// Bytes of the header and the frame table that hold something when so many bytes of code are opened; in whole pages.
@@ -315,6 +336,15 @@ impl Window {
 
     pub(crate) fn address(&self, pool: Pool, part: &Part) -> ExecutorAddr {
         self.layout.pool_start(self.mapped.base(), pool).offset(extent(pool, part).0)
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        if self.is_announced.load(Ordering::Relaxed) {
+            let (address, bytes) = (self.mapped.base(), self.layout.size);
+            self.teller.tell_one(MemoryEvent::WindowUnmapped { address, bytes });
+        }
     }
 }
 

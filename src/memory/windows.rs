@@ -11,6 +11,7 @@ use crate::base::Pool;
 use crate::error::{ErrorKind, MemoryFault, Result};
 use crate::memory::budget::Budget;
 use crate::memory::claim::Claim;
+use crate::memory::events::{Happened, Teller};
 use crate::memory::free_space::FreeSpace;
 use crate::memory::layout::{CHUNK, MAX_WINDOW, WindowLayout};
 use crate::memory::manager::{MemoryStatistics, Released};
@@ -24,6 +25,7 @@ pub(crate) struct Windows {
     mapper: Box<dyn MemoryMapper>,
     options: SlabPoolOptions,
     budget: Arc<Budget>,
+    teller: Teller,
     first: OpenWindow,
     more: Mutex<Vec<(Placement, OpenWindow)>>,
     /// Whether `more` holds any: asked without its lock.
@@ -49,8 +51,8 @@ impl OpenWindow {
         OpenWindow { homes: (0..window.shards.len()).map(home).collect(), window }
     }
 
-    fn allocate(&self, plan: &SegmentPlan) -> Result<Claim> {
-        let Taken { shard, parts, dirt } = self.window.take(plan)?;
+    fn allocate(&self, plan: &SegmentPlan, happened: &mut Happened) -> Result<Claim> {
+        let Taken { shard, parts, dirt } = self.window.take(plan, happened)?;
         Claim::new(&self.homes[shard], plan, parts, &dirt)
     }
 }
@@ -60,11 +62,13 @@ impl Windows {
     ///
     /// # Errors
     /// When even the smallest is refused: the refusal of that one.
-    pub(crate) fn open(mapper: Box<dyn MemoryMapper>, options: SlabPoolOptions) -> Result<Windows> {
+    pub(crate) fn open(mapper: Box<dyn MemoryMapper>, options: SlabPoolOptions, teller: Teller) -> Result<Windows> {
         let budget = Arc::new(Budget::new(options.budget));
-        let first = OpenWindow::new(map(&*mapper, &options, options.placement, &budget)?);
+        let first = OpenWindow::new(map(&*mapper, &options, options.placement, &budget, &teller)?);
+        first.window.announce(&mut teller.telling().happened);
         Ok(Windows {
             mapper,
+            teller,
             options,
             budget,
             first,
@@ -85,22 +89,28 @@ impl Windows {
     }
 
     pub(crate) fn allocate(&self, plan: &SegmentPlan) -> Result<Claim> {
+        let mut telling = self.teller.telling();
+        self.find_room(plan, &mut telling.happened)
+    }
+
+    /// What happened meanwhile is to be told when no lock is held.
+    fn find_room(&self, plan: &SegmentPlan, happened: &mut Happened) -> Result<Claim> {
         if !self.options.is_pooled {
-            return self.allocate_alone(plan);
+            return self.allocate_alone(plan, happened);
         }
         if self.options.placement != Placement::Low2GiB && self.is_low(plan) {
-            return self.allocate_in_another(plan, Placement::Low2GiB);
+            return self.allocate_in_another(plan, Placement::Low2GiB, happened);
         }
         // What belongs together stays together.
         if self.has_more.load(Ordering::Relaxed)
             && !self.first.window.houses(plan.group)
-            && let Some(claim) = self.allocate_beside_its_kind(plan)
+            && let Some(claim) = self.allocate_beside_its_kind(plan, happened)
         {
             return claim;
         }
-        match self.first.allocate(plan) {
+        match self.first.allocate(plan, happened) {
             Err(error) if is_exhausted(&error) && self.options.on_full == OnFull::OpenAnother => {
-                self.allocate_in_another(plan, self.options.placement)
+                self.allocate_in_another(plan, self.options.placement, happened)
             }
             done => done,
         }
@@ -120,18 +130,18 @@ impl Windows {
         plan.low || groups.contains(&plan.group)
     }
 
-    fn allocate_beside_its_kind(&self, plan: &SegmentPlan) -> Option<Result<Claim>> {
+    fn allocate_beside_its_kind(&self, plan: &SegmentPlan, happened: &mut Happened) -> Option<Result<Claim>> {
         let more = self.more.lock();
         let (_, window) = more.iter().find(|(_, open)| open.window.houses(plan.group))?;
-        let claim = window.allocate(plan);
+        let claim = window.allocate(plan, happened);
         if claim.as_ref().is_err_and(is_exhausted) { None } else { Some(claim) }
     }
 
     /// From any further window that has room, or from a new one.
-    fn allocate_in_another(&self, plan: &SegmentPlan, placement: Placement) -> Result<Claim> {
+    fn allocate_in_another(&self, plan: &SegmentPlan, placement: Placement, happened: &mut Happened) -> Result<Claim> {
         let mut more = self.more.lock();
         for (_, window) in more.iter().filter(|(place, _)| *place == placement) {
-            match window.allocate(plan) {
+            match window.allocate(plan, happened) {
                 Err(error) if is_exhausted(&error) => {}
                 done => return done,
             }
@@ -141,21 +151,21 @@ impl Windows {
             // There is little room below 2 GiB, for every session of the process.
             options.window_size = smallest_for(plan).max(LOW_WINDOW).min(options.window_size);
         }
-        let window = OpenWindow::new(map(&*self.mapper, &options, placement, &self.budget)?);
-        // What fits into no window at all leaves none behind.
-        let claim = window.allocate(plan)?;
+        let window = OpenWindow::new(map(&*self.mapper, &options, placement, &self.budget, &self.teller)?);
+        // What fits into no window at all leaves none behind, and nobody hears of any.
+        let claim = allocate_in_new(&window, plan, happened)?;
         more.push((placement, window));
         self.has_more.store(true, Ordering::Relaxed);
         Ok(claim)
     }
 
     /// A window of its own, no larger than need be.
-    fn allocate_alone(&self, plan: &SegmentPlan) -> Result<Claim> {
+    fn allocate_alone(&self, plan: &SegmentPlan, happened: &mut Happened) -> Result<Claim> {
         let window_size = smallest_for(plan);
         let placement = if plan.low { Placement::Low2GiB } else { self.options.placement };
         let options = SlabPoolOptions { window_size, shards: 1, returns_memory: false, ..self.options };
-        let window = OpenWindow::new(map(&*self.mapper, &options, placement, &self.budget)?);
-        let claim = window.allocate(plan)?;
+        let window = OpenWindow::new(map(&*self.mapper, &options, placement, &self.budget, &self.teller)?);
+        let claim = allocate_in_new(&window, plan, happened)?;
         let mut single = self.single.lock();
         single.retain(|window| window.strong_count() > 0);
         single.push(Arc::downgrade(&window.window));
@@ -221,18 +231,28 @@ impl Windows {
     }
 }
 
+/// The first allocation in a window that nobody has heard of.
+fn allocate_in_new(window: &OpenWindow, plan: &SegmentPlan, happened: &mut Happened) -> Result<Claim> {
+    let mut grown = Happened::new();
+    let claim = window.allocate(plan, &mut grown)?;
+    window.window.announce(happened);
+    happened.extend(grown);
+    Ok(claim)
+}
+
 /// Maps a window, smaller if need be.
 fn map(
     mapper: &dyn MemoryMapper,
     options: &SlabPoolOptions,
     placement: Placement,
     budget: &Arc<Budget>,
+    teller: &Teller,
 ) -> Result<Window> {
     let mut size = options.window_size.clamp(SMALLEST_WINDOW, MAX_WINDOW);
     loop {
         let layout = WindowLayout::divide(size).ok_or_else(|| bad_window(size))?;
         match mapper.map_window(&layout, placement) {
-            Ok(mapped) => return Ok(Window::new(mapped, layout, options, budget.clone())),
+            Ok(mapped) => return Ok(Window::new(mapped, layout, options, budget.clone(), teller.clone())),
             Err(refusal) if size / 2 < SMALLEST_WINDOW => return Err(refusal.into()),
             Err(_) => size /= 2,
         }

@@ -157,6 +157,10 @@ impl ResourceManager for LazyReexports {
     fn transfer_resources(&self, _dylib: &JitDylib, destination: ResourceKey, source: ResourceKey) {
         self.held.transfer(destination, source);
     }
+
+    fn held_bytes(&self, key: ResourceKey) -> u64 {
+        self.usage(key).total()
+    }
 }
 
 impl fmt::Debug for LazyReexports {

@@ -14,6 +14,8 @@ mod process_symbols;
 mod profiler;
 mod static_libraries;
 mod stubs;
+#[cfg(feature = "tracing")]
+mod tracing_observer;
 
 pub use debugger::Debugger;
 pub use init_fini::InitFiniRegistry;
@@ -23,3 +25,5 @@ pub use process_symbols::ProcessSymbols;
 pub use profiler::{Profile, Profiler};
 pub use static_libraries::{StaticLibraries, add_whole_archive};
 pub use stubs::StubManager;
+#[cfg(feature = "tracing")]
+pub use tracing_observer::TracingObserver;

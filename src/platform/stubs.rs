@@ -4,9 +4,9 @@
 //!   code:  stub i:  jmp *slot i(%rip)          data:  slot i: address of the target
 //! ```
 //!
-//! A redirect is one atomic store into the slot: a caller sees the old target or the new one. Stubs and slots made
-//! together are one allocation, owned by a key; they go with their tracker, and a stub of the same name can be made
-//! again. A stub does not keep its target's code alive.
+//! A redirect is one atomic store into the slot (an exchange, where observers are told): a caller sees the old target or the
+//! new one. Stubs and slots made together are one allocation, owned by a key; they go with their tracker, and a stub of the
+//! same name can be made again. A stub does not keep its target's code alive.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ use crate::error::{ErrorKind, Result};
 use crate::layer::{MemoryLedger, Occupant};
 use crate::memory::{Finalized, MemoryManager, MemoryUsage, SegmentPlan, SegmentRequest, Tenant};
 use crate::session::{
-    JitDylib, MaterializationResponsibility, MaterializationUnit, RequiredState, ResourceKey, ResourceManager,
+    Event, JitDylib, MaterializationResponsibility, MaterializationUnit, RequiredState, ResourceKey, ResourceManager,
     ResourceTracker, SymbolFlags, SymbolRequest,
 };
 use crate::sync::{Arc, Mutex};
@@ -83,7 +83,11 @@ impl StubManager {
     /// [`ErrorKind::NoSuchStub`].
     pub fn redirect(&self, dylib: &JitDylib, name: &str, target: ExecutorAddr) -> Result<()> {
         let stub = self.by_name.lock().get(&(dylib.id(), Name::new(name))).cloned();
-        let stored = stub.is_some_and(|(block, index)| block.memory.store_word(index * SLOT, target.value()));
+        let is_heard = dylib.observers().is_heard();
+        let stored = stub.is_some_and(|(block, index)| match is_heard {
+            false => block.memory.store_word(index * SLOT, target.value()),
+            true => redirect_and_tell(&block, index, dylib, name, target),
+        });
         if stored {
             return Ok(());
         }
@@ -130,6 +134,18 @@ impl StubManager {
     }
 }
 
+/// Exchanges the slot's word, so that observers can be told where the stub led.
+#[cold]
+fn redirect_and_tell(block: &StubBlock, index: u64, dylib: &JitDylib, stub: &str, to: ExecutorAddr) -> bool {
+    let (offset, word) = (index * SLOT, to.value());
+    let from = block.memory.swap_word(offset, word).map(ExecutorAddr::new);
+    let stored = from.is_some() || block.memory.store_word(offset, word);
+    if stored {
+        dylib.observers().tell(&Event::Redirected { dylib, stub, from, to });
+    }
+    stored
+}
+
 impl ResourceManager for StubManager {
     fn remove_resources(&self, _dylib: &JitDylib, key: ResourceKey) -> Result<()> {
         for block in self.held.take(key) {
@@ -146,6 +162,10 @@ impl ResourceManager for StubManager {
 
     fn transfer_resources(&self, _dylib: &JitDylib, destination: ResourceKey, source: ResourceKey) {
         self.held.transfer(destination, source);
+    }
+
+    fn held_bytes(&self, key: ResourceKey) -> u64 {
+        self.usage(key).total()
     }
 }
 

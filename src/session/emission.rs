@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use crate::base::Name;
 use crate::error::{ErrorKind, Result};
-use crate::session::lookup::{self, Completions};
+use crate::session::aftermath::Aftermath;
 use crate::session::resource_tracker::TrackerCore;
 use crate::session::responsibility::{MaterializationResponsibility, OwedSymbol};
 use crate::session::symbol::{SymbolFlags, SymbolRef, SymbolState};
@@ -34,9 +34,9 @@ impl MaterializationResponsibility {
     /// When the tracker or a dependency was removed; the symbols have failed then.
     pub fn notify_emitted(mut self, dependencies: Vec<SymbolRef>) -> Result<()> {
         let own = std::mem::take(&mut self.owed);
-        let mut completions = Completions::new();
-        let outcome = self.emit(&own, dependencies, &mut completions);
-        lookup::complete(completions);
+        let mut aftermath = Aftermath::new(self.observers());
+        let outcome = self.emit(&own, dependencies, &mut aftermath);
+        aftermath.settle(self.observers());
         if let Err(error) = &outcome {
             self.fail_symbols(&own, error);
         }
@@ -51,9 +51,9 @@ impl MaterializationResponsibility {
     /// not owed; those symbols have failed then that had not become ready.
     pub fn notify_emitted_groups(mut self, groups: Vec<DependencyGroup>) -> Result<()> {
         let own = std::mem::take(&mut self.owed);
-        let mut completions = Completions::new();
-        let outcome = self.emit_groups(&own, groups, &mut completions);
-        lookup::complete(completions);
+        let mut aftermath = Aftermath::new(self.observers());
+        let outcome = self.emit_groups(&own, groups, &mut aftermath);
+        aftermath.settle(self.observers());
         if let Err(error) = &outcome {
             // Those too that were emitted and wait.
             self.fail_symbols(&own, error);
@@ -61,12 +61,7 @@ impl MaterializationResponsibility {
         outcome
     }
 
-    fn emit_groups(
-        &self,
-        own: &[OwedSymbol],
-        groups: Vec<DependencyGroup>,
-        completions: &mut Completions,
-    ) -> Result<()> {
+    fn emit_groups(&self, own: &[OwedSymbol], groups: Vec<DependencyGroup>, aftermath: &mut Aftermath) -> Result<()> {
         let mut ungrouped: FxHashMap<&Name, &OwedSymbol> = own.iter().map(|symbol| (&symbol.name, symbol)).collect();
         let mut emitted = Vec::with_capacity(groups.len() + 1);
         for DependencyGroup { symbols, dependencies } in groups {
@@ -80,20 +75,20 @@ impl MaterializationResponsibility {
         let free = own.iter().filter(|symbol| ungrouped.contains_key(&symbol.name)).cloned().collect();
         emitted.push((free, Vec::new()));
         for (members, dependencies) in emitted.into_iter().filter(|(members, _)| !members.is_empty()) {
-            self.emit(&members, dependencies, completions)?;
+            self.emit(&members, dependencies, aftermath)?;
         }
         Ok(())
     }
 
-    fn emit(&self, own: &[OwedSymbol], dependencies: Vec<SymbolRef>, completions: &mut Completions) -> Result<()> {
+    fn emit(&self, own: &[OwedSymbol], dependencies: Vec<SymbolRef>, aftermath: &mut Aftermath) -> Result<()> {
         self.check_resolved(own)?;
         let dependencies = waiting::distinct(dependencies, self.core.dylib.id, own);
         let all_ready = self.pin_dependencies(own, &dependencies)?;
-        if all_ready && self.ready_at_once(own, completions)? {
+        if all_ready && self.ready_at_once(own, aftermath)? {
             return Ok(());
         }
         let own = own.iter().map(|owed| self.reference_to(owed)).collect();
-        self.session().waiting.lock().emit(&self.core.current(), own, &dependencies, completions)
+        self.session().waiting.lock().emit(&self.core.current(), own, &dependencies, aftermath)
     }
 
     /// Code without an address cannot be used, so it cannot become ready.
@@ -146,7 +141,7 @@ impl MaterializationResponsibility {
     }
 
     /// Makes the symbols ready without the waiting graph, unless somebody in there waits for one of them.
-    fn ready_at_once(&self, own: &[OwedSymbol], completions: &mut Completions) -> Result<bool> {
+    fn ready_at_once(&self, own: &[OwedSymbol], aftermath: &mut Aftermath) -> Result<bool> {
         let mut state = self.core.dylib.state.lock();
         state.check_live(&self.core.current())?;
         for symbol in own {
@@ -156,8 +151,14 @@ impl MaterializationResponsibility {
             }
         }
         for symbol in own {
-            state.table.advance(symbol.id, SymbolState::Ready, completions);
+            state.table.advance(symbol.id, SymbolState::Ready, &mut aftermath.completions);
         }
+        aftermath.publish(|| {
+            own.iter().filter_map(|owed| {
+                let owner = state.table.symbol(owed.id).and_then(|found| state.table.owner(found))?;
+                Some((owner.clone(), self.reference_to(owed)))
+            })
+        });
         Ok(true)
     }
 }

@@ -13,6 +13,7 @@ use crate::session::dispatch::Dispatcher;
 use crate::session::error_reporter::{ErrorReporter, Unheard};
 use crate::session::jit_dylib::{DylibId, DylibInner, JitDylib, Visibility};
 use crate::session::lookup::{self, LookupResult, OnComplete, RequiredState, SymbolRequest};
+use crate::session::observer::{Observer, Observers};
 use crate::session::reclaim::{self, Removal};
 use crate::session::resource_manager::ResourceManager;
 use crate::session::resource_tracker::{Pin, TrackerCore};
@@ -42,6 +43,8 @@ pub struct SessionOptions {
     pub worker_threads: usize,
     /// Hears of errors that no caller receives; without one they are dropped.
     pub error_reporter: Option<ErrorReporter>,
+    /// Hear what happens in the session, in this order.
+    pub observers: Vec<Arc<dyn Observer>>,
 }
 
 /// A handle to a session (ORC: `ExecutionSession`). Cheap to clone; the last one ends the session.
@@ -67,6 +70,7 @@ pub(crate) struct SessionInner {
     /// Trackers in Reclaiming that `reclaim` takes up.
     pub(crate) deferred: Queue<Arc<TrackerCore>>,
     pub(crate) unheard: Unheard,
+    pub(crate) observers: Observers,
 }
 
 impl ExecutionSession {
@@ -94,6 +98,7 @@ impl ExecutionSession {
             dispatcher: Arc::new(Dispatcher::new(options.worker_threads)),
             deferred: Queue::new(),
             unheard: Unheard::new(options.error_reporter),
+            observers: Observers::new(options.observers),
         }))))
     }
 
@@ -239,6 +244,7 @@ impl fmt::Debug for SessionOptions {
             .field("reclaim", &self.reclaim)
             .field("worker_threads", &self.worker_threads)
             .field("error_reporter", &self.error_reporter.is_some())
+            .field("observers", &self.observers.len())
             .finish()
     }
 }

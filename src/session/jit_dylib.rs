@@ -13,6 +13,7 @@ use crate::session::execution_session::{ManagerList, SessionInner};
 use crate::session::generator::DefinitionGenerator;
 use crate::session::lookup::{self, LookupResult, RequiredState, SymbolRequest};
 use crate::session::materialization::{self, MaterializationUnit};
+use crate::session::observer::Observers;
 use crate::session::ready_index::ReadyIndex;
 use crate::session::reclaim::{self, Removal};
 use crate::session::resource_tracker::{Pin, ResourceKey, ResourceTracker, TrackerCore};
@@ -91,6 +92,12 @@ impl JitDylib {
 
     pub(crate) fn inner(&self) -> &Arc<DylibInner> {
         &self.inner
+    }
+
+    /// Who listens to the session.
+    #[inline]
+    pub(crate) fn observers(&self) -> &Observers {
+        &self.inner.session.observers
     }
 
     /// A number that no other dylib of the session has or will have.
@@ -326,6 +333,7 @@ impl JitDylib {
         }
         for (unpublished, core) in taken {
             unpublished.settle(|| core.defunct());
+            core.tell_retired();
         }
         let cores: Vec<_> = retired.iter().map(|(core, _)| core.clone()).collect();
         reclaim::after_retire(&self.inner.session, retired);

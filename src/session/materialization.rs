@@ -8,7 +8,8 @@ use smallvec::SmallVec;
 
 use crate::base::{ExecutorAddr, Name};
 use crate::error::{ErrorKind, Result};
-use crate::session::jit_dylib::DylibState;
+use crate::session::jit_dylib::{DylibState, JitDylib};
+use crate::session::observer::Event;
 use crate::session::resource_tracker::TrackerCore;
 use crate::session::responsibility::MaterializationResponsibility;
 use crate::session::symbol::{SymbolFlags, SymbolId, SymbolState};
@@ -46,6 +47,14 @@ pub trait MaterializationUnit: Send {
 /// Adds a unit's symbols to its tracker's dylib.
 pub(crate) fn define(core: &Arc<TrackerCore>, unit: Box<dyn MaterializationUnit>) -> Result<()> {
     let unit_name = unit.shared_name();
+    let outcome = try_define(core, unit, &unit_name);
+    if let Err(error) = &outcome {
+        core.dylib.session.observers.tell_refused(&core.dylib, &unit_name, error);
+    }
+    outcome
+}
+
+fn try_define(core: &Arc<TrackerCore>, unit: Box<dyn MaterializationUnit>, unit_name: &Arc<str>) -> Result<()> {
     let mut displaced = Displaced::default();
     {
         // Asked before anything is locked: the unit is the embedder's.
@@ -58,7 +67,7 @@ pub(crate) fn define(core: &Arc<TrackerCore>, unit: Box<dyn MaterializationUnit>
         let mut hashes: SmallVec<[_; 16]> = SmallVec::new();
         for new in definitions() {
             let probe = state.table.probe(new.name);
-            check_one(&state, core, &new, probe, &unit_name)?;
+            check_one(&state, core, &new, probe, unit_name)?;
             hashes.push(probe);
         }
         let id = state.table.reserve_unit(symbols.len());
@@ -70,7 +79,7 @@ pub(crate) fn define(core: &Arc<TrackerCore>, unit: Box<dyn MaterializationUnit>
             if existing.is_some_and(|existing| existing.unit() == Some(id)) {
                 continue;
             }
-            if place(&mut state, core, new, probe, Start::Lazy(id), &unit_name, &mut displaced).is_none()
+            if place(&mut state, core, new, probe, Start::Lazy(id), unit_name, &mut displaced).is_none()
                 && let Some(record) = state.table.unit_mut(id)
             {
                 record.discarded.push(name.clone());
@@ -85,18 +94,38 @@ pub(crate) fn define(core: &Arc<TrackerCore>, unit: Box<dyn MaterializationUnit>
 
 /// Adds symbols that are ready at once.
 pub(crate) fn define_absolute(core: &Arc<TrackerCore>, symbols: Vec<(Name, ExecutorAddr, SymbolFlags)>) -> Result<()> {
-    let promised: Vec<_> = symbols.iter().map(|(name, _, flags)| (name.clone(), *flags)).collect();
     let place_name: Arc<str> = Arc::from("absolute symbols");
+    let outcome = try_define_absolute(core, &symbols, &place_name);
+    let observers = &core.dylib.session.observers;
+    if observers.is_heard() {
+        match &outcome {
+            Ok(()) => {
+                let (dylib, key) = (JitDylib::from_inner(core.dylib.clone()), core.key());
+                let names: Vec<_> = symbols.into_iter().map(|(name, ..)| name).collect();
+                observers.tell(&Event::Published { dylib: &dylib, key, symbols: &names });
+            }
+            Err(error) => observers.tell_refused(&core.dylib, &place_name, error),
+        }
+    }
+    outcome
+}
+
+fn try_define_absolute(
+    core: &Arc<TrackerCore>,
+    symbols: &[(Name, ExecutorAddr, SymbolFlags)],
+    place_name: &Arc<str>,
+) -> Result<()> {
+    let promised: Vec<_> = symbols.iter().map(|(name, _, flags)| (name.clone(), *flags)).collect();
     let mut displaced = Displaced::default();
     {
         let mut state = core.dylib.state.lock();
         state.check_live(core)?;
-        check_definable(&state, core, promised.iter().map(Definition::of), &place_name)?;
-        for (name, address, flags) in &symbols {
+        check_definable(&state, core, promised.iter().map(Definition::of), place_name)?;
+        for (name, address, flags) in symbols {
             let flags = *flags | SymbolFlags::ABSOLUTE;
             let new = Definition { name, flags, size: 0 };
             let probe = state.table.probe(name);
-            place(&mut state, core, new, probe, Start::Ready(*address), &place_name, &mut displaced);
+            place(&mut state, core, new, probe, Start::Ready(*address), place_name, &mut displaced);
         }
     }
     drop(displaced);

@@ -37,8 +37,11 @@
 //! dylibs and managers are leaves, and so is each dylib's index of ready symbols (`ready_index.rs`), which lookups of
 //! symbols that are looked up often take instead of the dylib's.
 //!
+//! Observers (`observer.rs`) hear what happens, under none of these.
+//!
 //! This room does not link, does not allocate code memory, does not call code.
 
+mod aftermath;
 mod aliases;
 mod dependants;
 mod dispatch;
@@ -54,6 +57,7 @@ mod lookup;
 mod lookup_and_apply;
 mod lookup_future;
 mod materialization;
+mod observer;
 mod origins;
 mod pool;
 mod ready_index;
@@ -82,6 +86,8 @@ pub use lookup::{LookupResult, RequiredState, SymbolRequest};
 pub use lookup_and_apply::LookupAndApply;
 pub use lookup_future::LookupFuture;
 pub use materialization::MaterializationUnit;
+pub(crate) use observer::Observers;
+pub use observer::{Event, Observer};
 pub use reclaim::Removal;
 pub use resource_manager::ResourceManager;
 pub use resource_tracker::{Pin, ResourceKey, ResourceTracker};

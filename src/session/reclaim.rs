@@ -14,6 +14,8 @@ use rustc_hash::FxHashSet;
 use crate::error::{Error, Result};
 use crate::session::execution_session::{ReclaimPolicy, SessionInner};
 use crate::session::jit_dylib::JitDylib;
+use crate::session::observer::Event;
+use crate::session::resource_manager::ResourceManager;
 use crate::session::resource_tracker::TrackerCore;
 use crate::session::tracker_gate::{Retire, Unpin};
 use crate::sync::Arc;
@@ -130,6 +132,7 @@ fn reclaim_batch(
     // No lock is held from here on (S5), and nobody else reclaims these (S4).
     let Some(first) = batch.first() else { return Vec::new() };
     let managers = session.managers(&first.dylib);
+    let held = session.observers.is_heard().then(|| held_bytes(&managers, &batch));
     let mut failures: Vec<Vec<Error>> = batch.iter().map(|_| Vec::new()).collect();
     for manager in managers.iter().rev() {
         for (core, failed) in batch.iter().zip(&mut failures) {
@@ -140,7 +143,7 @@ fn reclaim_batch(
         }
     }
     let mut freed = Vec::new();
-    for (core, failed) in batch.into_iter().zip(failures) {
+    for (number, (core, failed)) in batch.into_iter().zip(failures).enumerate() {
         let record = core.dylib.state.lock().forget_tracker(&core);
         drop(record);
         if core.gate.node().is_some() {
@@ -148,10 +151,29 @@ fn reclaim_batch(
         }
         let is_answered = failed.is_empty() || answered.iter().any(|(other, _)| other.key() == core.key());
         let unheard = if is_answered { Vec::new() } else { failed.clone() };
+        let failures = failed.len();
         core.gate.finish_reclaim(failed);
+        if let Some(held) = &held {
+            tell_reclaimed(&core, held[number], failures);
+        }
         unheard.into_iter().for_each(|error| session.unheard.report(error));
     }
     freed
+}
+
+/// What the managers hold under each tracker's key.
+#[cold]
+fn held_bytes(managers: &[Arc<dyn ResourceManager>], batch: &[Arc<TrackerCore>]) -> Box<[u64]> {
+    let held = |manager: &Arc<dyn ResourceManager>, core: &TrackerCore| {
+        catch_unwind(AssertUnwindSafe(|| manager.held_bytes(core.key()))).unwrap_or(0)
+    };
+    batch.iter().map(|core| managers.iter().map(|manager| held(manager, core)).sum()).collect()
+}
+
+#[cold]
+fn tell_reclaimed(core: &TrackerCore, bytes: u64, failures: usize) {
+    let (dylib, key) = (JitDylib::from_inner(core.dylib.clone()), core.key());
+    dylib.observers().tell(&Event::Reclaimed { dylib: &dylib, key, bytes, failures });
 }
 
 fn panicked(panic: &(dyn Any + Send)) -> Error {

@@ -15,6 +15,13 @@ pub trait ResourceManager: Send + Sync {
     /// [error reporter](crate::session::SessionOptions::error_reporter).
     fn remove_resources(&self, dylib: &JitDylib, key: ResourceKey) -> Result<()>;
 
+    /// Bytes of code memory that stand under `key`, for [observers](crate::session::Observer) only: not asked when nobody
+    /// listens. Zero for managers that hold none.
+    fn held_bytes(&self, key: ResourceKey) -> u64 {
+        let _ = key;
+        0
+    }
+
     /// Everything under `source` now belongs to `destination`.
     ///
     /// Called under locks of the session, so that no resource can be recorded under either key meanwhile. Move

@@ -12,6 +12,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::session::dependants::PinGraph;
 use crate::session::jit_dylib::{DylibId, DylibInner, JitDylib};
 use crate::session::materialization::{self, MaterializationUnit};
+use crate::session::observer::Event;
 use crate::session::reclaim::{self, Removal};
 use crate::session::symbol::{SymbolFlags, SymbolRef};
 use crate::session::tracker_gate::{Defunct, Retire, TrackerGate};
@@ -157,6 +158,7 @@ impl ResourceTracker {
             }
         };
         unpublished.settle(|| core.defunct());
+        core.tell_retired();
         reclaim::after_retire(&core.dylib.session, vec![(core.clone(), held)]);
         Removal::finished_or_pending(core.clone())
     }
@@ -206,6 +208,20 @@ impl TrackerCore {
         ResourceKey { dylib: self.dylib.id, tracker: self.id }
     }
 
+    /// Called with no lock held, once the tracker's names are gone.
+    #[inline]
+    pub(crate) fn tell_retired(&self) {
+        if self.dylib.session.observers.is_heard() {
+            self.tell_retired_now();
+        }
+    }
+
+    #[cold]
+    fn tell_retired_now(&self) {
+        let (dylib, (handles, dependants)) = (JitDylib::from_inner(self.dylib.clone()), self.gate.pins());
+        dylib.observers().tell(&Event::Retired { dylib: &dylib, key: self.key(), handles, dependants });
+    }
+
     pub(crate) fn defunct(&self) -> Error {
         ErrorKind::TrackerDefunct { dylib: self.dylib.name.to_string(), tracker: self.key().to_string() }.into()
     }
@@ -250,6 +266,10 @@ fn transfer(
         state.merge_tracker(source, destination)
     };
     drop(retired_record);
+    if session.observers.is_heard() {
+        let (source, destination) = (source.key(), destination.key());
+        session.observers.tell(&Event::Transferred { dylib: &dylib, source, destination });
+    }
     Ok(())
 }
 

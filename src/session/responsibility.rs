@@ -16,6 +16,7 @@ use crate::session::execution_session::SessionInner;
 use crate::session::jit_dylib::{DylibState, JitDylib, Visibility};
 use crate::session::lookup::{self, Completions, FoundNow, LookupResults, OnComplete, RequiredState, SymbolRequest};
 use crate::session::materialization::{Definition, Displaced, MaterializationUnit, Start, check_definable, place};
+use crate::session::observer::{Event, Observers};
 use crate::session::resource_tracker::{self, ResourceKey, ResourceTracker, TrackerCore};
 use crate::session::symbol::{SymbolFlags, SymbolId, SymbolRef, SymbolState};
 use crate::session::symbol_table::{RemovedSymbol, UnitId, UnitRecord};
@@ -81,6 +82,12 @@ impl MaterializationResponsibility {
 
     pub(crate) fn session(&self) -> &Arc<SessionInner> {
         &self.core.dylib.session
+    }
+
+    /// Who listens to the session.
+    #[inline]
+    pub(crate) fn observers(&self) -> &Observers {
+        &self.session().observers
     }
 
     /// The dylib that the symbols belong to.
@@ -293,8 +300,17 @@ impl MaterializationResponsibility {
                 state.table.advance(id, SymbolState::Resolved, &mut completions);
             }
         }
+        if self.observers().is_heard() {
+            self.tell_resolved();
+        }
         lookup::complete(completions);
         Ok(())
+    }
+
+    #[cold]
+    fn tell_resolved(&self) {
+        let (dylib, key, unit) = (self.dylib(), self.core.current().key(), self.unit_name());
+        self.observers().tell(&Event::Resolved { dylib: &dylib, key, unit, symbols: &self.owed });
     }
 
     /// Gives up: the symbols leave the table, and whoever waits for them is told why; if nobody does, the session's
@@ -312,6 +328,9 @@ impl MaterializationResponsibility {
             let failed: Vec<_> = own.iter().map(|symbol| symbol.id).filter(|id| !is_ready(*id)).collect();
             failed.into_iter().filter_map(|id| state.table.remove(id)).collect()
         };
+        if !own.is_empty() {
+            self.observers().tell_refused(&self.core.dylib, &self.unit_name, error);
+        }
         if symbols.is_empty() {
             return;
         }

@@ -44,10 +44,19 @@ impl Unpublished {
         dependants.sort_by_key(SymbolRef::order);
         for group in dependants.chunk_by(|a, b| a.dylib.id == b.dylib.id) {
             let dylib = &group[0].dylib;
+            let observers = &dylib.session.observers;
+            let mut units: Vec<Arc<str>> = Vec::new();
             let removed: Vec<_> = {
                 let mut state = dylib.state.lock();
+                if observers.is_heard() {
+                    let found = group.iter().filter_map(|symbol| state.table.symbol(symbol.id));
+                    units.extend(found.map(|symbol| state.table.place(symbol).clone()));
+                }
                 group.iter().filter_map(|symbol| state.table.remove(symbol.id)).collect()
             };
+            units.sort();
+            units.dedup();
+            units.iter().for_each(|unit| observers.tell_refused(dylib, unit, cause));
             is_heard |= fail_waiters(dylib, removed, cause);
         }
         is_heard

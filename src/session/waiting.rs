@@ -15,8 +15,8 @@ use slotmap::SlotMap;
 
 use crate::base::Name;
 use crate::error::{ErrorKind, Result};
-use crate::session::jit_dylib::DylibId;
-use crate::session::lookup::Completions;
+use crate::session::aftermath::{Aftermath, Published};
+use crate::session::jit_dylib::{DylibId, DylibState};
 use crate::session::resource_tracker::TrackerCore;
 use crate::session::responsibility::OwedSymbol;
 use crate::session::symbol::{SymbolId, SymbolRef, SymbolState};
@@ -59,7 +59,7 @@ impl WaitingGraph {
         core: &TrackerCore,
         own: Vec<SymbolRef>,
         dependencies: &[SymbolRef],
-        completions: &mut Completions,
+        aftermath: &mut Aftermath,
     ) -> Result<()> {
         let mut group = Group::default();
         for dependency in dependencies {
@@ -91,13 +91,16 @@ impl WaitingGraph {
             }
             let reached = if waits { SymbolState::Emitted } else { SymbolState::Ready };
             for symbol in &own {
-                state.table.advance(symbol.id, reached, completions);
+                state.table.advance(symbol.id, reached, &mut aftermath.completions);
+            }
+            if !waits {
+                aftermath.publish(|| own.iter().filter_map(|symbol| published(&state, symbol)));
             }
         }
         group.symbols = own;
         let mut candidates = self.settle_dependants(&mut group, waits);
         while let Some(candidate) = candidates.pop() {
-            self.ready_if_closed(candidate, &mut candidates, completions);
+            self.ready_if_closed(candidate, &mut candidates, aftermath);
         }
         Ok(())
     }
@@ -156,7 +159,7 @@ impl WaitingGraph {
     }
 
     /// If nothing unemitted can be reached from `id`, makes everything that it reaches ready.
-    fn ready_if_closed(&mut self, id: GroupId, candidates: &mut Vec<GroupId>, completions: &mut Completions) {
+    fn ready_if_closed(&mut self, id: GroupId, candidates: &mut Vec<GroupId>, aftermath: &mut Aftermath) {
         // Each with the group from which the search came to it.
         let mut reached = FxHashMap::default();
         let mut unvisited = vec![(id, id)];
@@ -174,7 +177,9 @@ impl WaitingGraph {
             let Some(group) = self.detach(id) else { continue };
             candidates.extend(group.dependants);
             for symbol in group.symbols {
-                symbol.dylib.state.lock().table.advance(symbol.id, SymbolState::Ready, completions);
+                let mut state = symbol.dylib.state.lock();
+                state.table.advance(symbol.id, SymbolState::Ready, &mut aftermath.completions);
+                aftermath.publish(|| published(&state, &symbol).into_iter());
             }
         }
     }
@@ -233,6 +238,12 @@ impl WaitingGraph {
         }
         Some(group)
     }
+}
+
+/// A symbol that became ready, and its owner.
+fn published(state: &DylibState, symbol: &SymbolRef) -> Option<Published> {
+    let owner = state.table.symbol(symbol.id).and_then(|found| state.table.owner(found))?;
+    Some((owner.clone(), symbol.clone()))
 }
 
 /// The error of code that refers to a symbol that is gone.

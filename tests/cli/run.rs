@@ -51,6 +51,26 @@ fn the_report_proves_that_everything_was_returned() {
 }
 
 #[test]
+fn trace_says_what_is_linked_and_taken_back_and_leaves_the_program_s_output_alone() {
+    let twins = Twins::build(GNU, &["-O1"], "trace", &["basics_main.c", "basics_data.c", "basics_functions.c"]);
+    let run = |options: &[&str]| {
+        let mut tool = jittison(&twins.directory);
+        tool.arg("run").args(options).args(&twins.objects).output().expect("the tool runs")
+    };
+    let (quiet, traced) = (run(&[]), run(&["--trace"]));
+    assert_eq!((&quiet.status, &quiet.stdout), (&traced.status, &traced.stdout));
+    let told = String::from_utf8_lossy(&traced.stderr).into_owned();
+    for object in &twins.objects {
+        let line = format!("jittison: linked: {object}, tracker ");
+        assert_eq!(told.matches(&line).count(), 1, "{line}: {told}");
+    }
+    for part in ["memory: window mapped", "published: ", "retired: ", "reclaimed: "] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    assert!(!String::from_utf8_lossy(&quiet.stderr).contains("linked: "));
+}
+
+#[test]
 fn code_that_threads_still_run_is_kept_and_the_report_says_so() {
     let twins = Twins::build(GNU, &["-O1"], "report-threads", &["threads_main.cpp", "threads_worker.cpp"]);
     let (code, report) = run_with_report(&twins, &["detach"]);

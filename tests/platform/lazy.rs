@@ -80,3 +80,27 @@ fn many_threads_may_make_the_first_call_at_once() {
         });
     }
 }
+
+#[test]
+fn many_lazy_functions_share_their_memory_and_all_of_it_goes_with_their_key() {
+    let count = 200;
+    let source: String = (0..count).map(|i| format!("long f{i}(long x) {{ return x + {i}; }}\n")).collect();
+    let Some(object) = c(&source) else { return };
+    let jit = new_jit();
+    let library = jit.create_dylib("library").unwrap();
+    let code = add(&jit, &library, "library.o", &object);
+    let aliases: Vec<_> = (0..count).map(|i| alias(&format!("lazy{i}"), &format!("f{i}"))).collect();
+    for round in 0..20 {
+        let names = jit.main_dylib().create_tracker().unwrap();
+        jit.lazy_reexport(&names, &library, &aliases).unwrap();
+        let usage = jit.usage(&names);
+        // A stub of eight bytes and an entry of sixteen each; a slot each, and one for all entries.
+        assert_eq!((usage.allocations, usage.code, usage.data), (2, count * 24, count * 8));
+        let call = |i: u64| function::<extern "C" fn(u64) -> u64>(&jit, &format!("lazy{i}")).call(1);
+        (0..count).step_by(7).for_each(|i| assert_eq!((call(i), call(i)), (i + 1, i + 1), "round {round}"));
+        assert!(names.remove().unwrap().is_complete());
+        assert_eq!(jit.usage(&names).allocations, 0);
+    }
+    assert!(code.remove().unwrap().is_complete());
+    assert_eq!(held(&jit), (0, 0, 0));
+}

@@ -100,6 +100,10 @@ pub struct RunArgs {
     #[arg(long, value_name = "FILE.json")]
     pub report: Option<PathBuf>,
 
+    /// Say on standard error what is linked, redirected, removed and mapped, as it happens
+    #[arg(long, conflicts_with = "no_exec")]
+    pub trace: bool,
+
     /// What the program gets as argv[1], argv[2] and so on; argv[0] is the first file's path
     #[arg(last = true, value_name = "ARGS")]
     pub arguments: Vec<OsString>,

@@ -15,7 +15,7 @@ use jittison::base::{ExecutorAddr, Name};
 use jittison::link::{Archive, ObjectBuffer, ObjectInterface, OpenFile};
 use jittison::memory::{OnFull, Placement};
 use jittison::session::{Alias, SymbolFlags, Visibility};
-use jittison::{Jit, JitDylib, MappedFile, Program, ProgramEvent, ResourceTracker};
+use jittison::{Event, Jit, JitDylib, MappedFile, Program, ProgramEvent, ResourceTracker};
 
 use crate::args::RunArgs;
 use crate::inputs::{Group, Input, gather};
@@ -83,7 +83,10 @@ pub fn run(args: &RunArgs, matches: &ArgMatches) -> Result<(), String> {
 fn session(args: &RunArgs) -> Result<Jit, String> {
     // Programs refer to data of the libraries, and mostly as if it were their own.
     let near = Jit::builder().placement(Placement::NearLibraries).window_size(1 << 30).on_full(OnFull::OpenAnother);
-    let builder = FALLBACKS.iter().fold(near, |builder, name| builder.library(name));
+    let mut builder = FALLBACKS.iter().fold(near, |builder, name| builder.library(name));
+    if args.trace {
+        builder = builder.observer(Arc::new(|event: &Event<'_>| eprintln!("jittison: {event}")));
+    }
     builder.worker_threads(args.threads).build().map_err(told)
 }
 

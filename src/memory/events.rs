@@ -1,0 +1,84 @@
+//! [`MemoryObserver`]: who hears what becomes of code memory.
+//!
+//! What happens under a lock is noted, and told when the lock is free: by the same thread, in the order in which it
+//! happened. Where nobody listens, nothing is noted.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use smallvec::SmallVec;
+
+use crate::base::MemoryEvent;
+use crate::sync::{Arc, assert_unlocked};
+
+/// Hears what becomes of code memory.
+///
+/// Called with no lock held, by the thread that did it, which is one of the pool's own when memory goes back by itself. May
+/// use the pool meanwhile. A panic ends nothing but the call. It lives as long as the pool's memory: a handle to the pool in
+/// it would keep both for ever.
+pub type MemoryObserver = Arc<dyn Fn(MemoryEvent) + Send + Sync>;
+
+/// What happened and is not told yet: mostly nothing.
+pub(crate) type Happened = SmallVec<[MemoryEvent; 1]>;
+
+/// What happens during an operation of the pool, told when this is dropped: when the operation has let go of all locks.
+pub(crate) struct Telling<'a> {
+    teller: &'a Teller,
+    pub(crate) happened: Happened,
+}
+
+impl Drop for Telling<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if !self.happened.is_empty() {
+            self.teller.tell(std::mem::take(&mut self.happened));
+        }
+    }
+}
+
+/// Where a pool's events go.
+#[derive(Clone, Default)]
+pub(crate) struct Teller(Option<MemoryObserver>);
+
+impl Teller {
+    pub(crate) fn new(observer: MemoryObserver) -> Teller {
+        Teller(Some(observer))
+    }
+
+    pub(crate) fn is_heard(&self) -> bool {
+        self.0.is_some()
+    }
+
+    #[inline(always)]
+    pub(crate) fn telling(&self) -> Telling<'_> {
+        Telling { teller: self, happened: Happened::new() }
+    }
+
+    /// Takes note, if anybody listens.
+    pub(crate) fn note(&self, happened: &mut Happened, event: MemoryEvent) {
+        if self.is_heard() {
+            happened.push(event);
+        }
+    }
+
+    /// Called with no lock held.
+    #[cold]
+    fn tell(&self, happened: Happened) {
+        let Some(observer) = &self.0 else { return };
+        assert_unlocked();
+        for event in happened {
+            // Events come out of drops too, which can take no panic.
+            let _ = catch_unwind(AssertUnwindSafe(|| observer(event)));
+        }
+    }
+
+    pub(crate) fn tell_one(&self, event: MemoryEvent) {
+        self.note(&mut self.telling().happened, event);
+    }
+}
+
+impl fmt::Debug for Teller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.is_heard() { "somebody listens" } else { "nobody listens" })
+    }
+}

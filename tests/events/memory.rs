@@ -1,0 +1,182 @@
+//! What becomes of code memory is told, and adds up to what the statistics say.
+
+use std::sync::{Arc, Mutex};
+
+use jittison::Jit;
+use jittison::base::{MemoryEvent, Pool};
+use jittison::memory::{
+    ApartRequest, InFlight, MemoryManager, MemoryObserver, OnFull, SegmentPlan, SegmentRequest, SlabPool,
+    SlabPoolOptions, SystemMapper, WindowLayout,
+};
+
+use crate::recorder::{Recorder, Told};
+use crate::support::*;
+
+const MIB: u64 = 1 << 20;
+
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<MemoryEvent>>>);
+
+/// Bytes, by kind.
+#[derive(Debug, Default, PartialEq)]
+struct Sums {
+    windows: i64,
+    apart: i64,
+    opened: u64,
+    returned: u64,
+}
+
+impl Log {
+    fn observer(&self) -> MemoryObserver {
+        let log = self.0.clone();
+        Arc::new(move |event| log.lock().unwrap().push(event))
+    }
+
+    fn sums(&self) -> Sums {
+        let mut sums = Sums::default();
+        for event in &*self.0.lock().unwrap() {
+            match *event {
+                MemoryEvent::WindowMapped { .. } => sums.windows += 1,
+                MemoryEvent::WindowUnmapped { .. } => sums.windows -= 1,
+                MemoryEvent::ApartMapped { bytes, .. } => sums.apart += bytes as i64,
+                MemoryEvent::ApartUnmapped { bytes, .. } => sums.apart -= bytes as i64,
+                MemoryEvent::SlabOpened { bytes, .. } => sums.opened += bytes,
+                MemoryEvent::SlabClosed { bytes, .. } => sums.opened -= bytes,
+                MemoryEvent::Returned { bytes, .. } => sums.returned += bytes,
+                other => panic!("an event that no test knows: {other}"),
+            }
+        }
+        sums
+    }
+}
+
+fn pool(log: &Log, options: SlabPoolOptions) -> SlabPool {
+    let options = SlabPoolOptions { returns_memory: false, trap_freed_code: false, ..options };
+    SlabPool::observed(SystemMapper::default(), options, log.observer()).unwrap()
+}
+
+fn data(size: u64) -> SegmentPlan {
+    let mut plan = SegmentPlan::default();
+    plan.segments[Pool::Data.index()] = SegmentRequest { size, align: 16, zero_fill: 0 };
+    plan
+}
+
+/// Written to, so that there is something to give back.
+fn written(memory: &SlabPool, size: u64) -> Box<dyn InFlight> {
+    let mut one = memory.allocate(&data(size)).unwrap();
+    one.working(Pool::Data).fill(1);
+    one
+}
+
+#[test]
+fn windows_slabs_and_returned_pages_are_told_and_add_up_to_the_statistics() {
+    let log = Log::default();
+    let memory = pool(&log, SlabPoolOptions { window_size: 256 * MIB, ..Default::default() });
+    let window = memory.window();
+    let is_it = |event: &MemoryEvent| matches!(event, MemoryEvent::WindowMapped { address, bytes, .. } if (*address, *bytes) == window);
+    assert!(matches!(log.0.lock().unwrap().as_slice(), [event] if is_it(event)));
+    let agrees = || {
+        let statistics = memory.statistics();
+        let sums = log.sums();
+        assert_eq!((sums.opened, sums.returned), (statistics.opened_bytes, statistics.returned_bytes));
+        sums
+    };
+    let small = written(&memory, 1000);
+    let large = written(&memory, 5 * MIB);
+    assert!(agrees().opened >= 6 * MIB);
+    drop(large);
+    memory.release_free();
+    let after = agrees();
+    assert!(after.returned >= 4 * MIB && after.opened <= 4 * MIB, "{after:?}");
+    drop(small);
+    memory.release_free();
+    assert_eq!(agrees().opened, 0);
+    memory.release_free();
+    assert_eq!(agrees().returned, log.sums().returned, "what is gone is not told again");
+    drop(memory);
+    assert_eq!(log.sums().windows, 0);
+}
+
+#[test]
+fn further_windows_are_told_when_they_come_and_when_they_go_and_never_when_they_are_no_use() {
+    let log = Log::default();
+    let memory = pool(&log, SlabPoolOptions { window_size: 0, on_full: OnFull::OpenAnother, ..Default::default() });
+    let capacity = WindowLayout::divide(32 * MIB).unwrap().pool(Pool::Data).size;
+    assert!(memory.allocate(&data(capacity + MIB)).is_err());
+    assert_eq!(log.0.lock().unwrap().len(), 1, "it fits into no window");
+    let live: Vec<_> = (0..3).map(|_| memory.allocate(&data(capacity - MIB)).unwrap()).collect();
+    assert_eq!((log.sums().windows, memory.statistics().windows), (3, 3));
+    assert_eq!(log.sums().opened, memory.statistics().opened_bytes);
+    drop(live);
+    memory.release_free();
+    assert_eq!((log.sums().windows, memory.statistics().windows), (1, 1));
+}
+
+#[test]
+fn windows_of_single_allocations_and_sections_apart_come_and_go_with_what_lives_in_them() {
+    let log = Log::default();
+    let memory = pool(&log, SlabPoolOptions { window_size: 0, is_pooled: false, ..Default::default() });
+    let apart = vec![ApartRequest { size: 10_000, align: 0, is_read_only: true }];
+    let one = memory.allocate(&SegmentPlan { apart, ..data(1000) }).unwrap();
+    assert_eq!((log.sums().windows, log.sums().apart), (2, 12288));
+    drop(one.finalize(Vec::new()).unwrap());
+    assert_eq!((log.sums().windows, log.sums().apart), (1, 0));
+}
+
+#[test]
+fn an_observer_of_memory_may_use_the_pool_and_may_panic() {
+    let told = Arc::new(Mutex::new((0, None::<Arc<SlabPool>>)));
+    let inner = told.clone();
+    let observer: MemoryObserver = Arc::new(move |event| {
+        let pool = {
+            let mut inner = inner.lock().unwrap();
+            inner.0 += 1;
+            inner.1.clone()
+        };
+        let Some(pool) = pool else { return };
+        // What this sets off is told too: once the slab of the smallest size is there, nothing more.
+        drop(pool.allocate(&data(16)).unwrap());
+        pool.statistics();
+        panic!("the observer's, of {event}");
+    });
+    let options = SlabPoolOptions { window_size: 256 * MIB, returns_memory: false, ..Default::default() };
+    let memory = Arc::new(SlabPool::observed(SystemMapper::default(), options, observer).unwrap());
+    told.lock().unwrap().1 = Some(memory.clone());
+    let live: Vec<_> = (0..4).map(|_| memory.allocate(&data(2 * MIB)).unwrap()).collect();
+    drop(live);
+    memory.release_free();
+    assert!(told.lock().unwrap().0 >= 5);
+    assert_eq!(memory.statistics().allocations, 0);
+    told.lock().unwrap().1 = None;
+}
+
+#[test]
+fn what_goes_back_by_itself_is_told_by_the_thread_that_does_it() {
+    let log = Log::default();
+    let options = SlabPoolOptions { window_size: 256 * MIB, trap_freed_code: false, ..Default::default() };
+    let memory = SlabPool::observed(SystemMapper::default(), options, log.observer()).unwrap();
+    drop(written(&memory, 32 * MIB));
+    let started = std::time::Instant::now();
+    while log.sums().returned < 24 * MIB {
+        assert!(started.elapsed().as_secs() < 60, "{:?}", log.sums());
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_session_s_observers_hear_of_the_memory_that_it_made_itself() {
+    let Some(object) = c("long test(void) { return 1; }") else { return };
+    let recorder = Arc::new(Recorder::default());
+    let jit = Jit::builder().observer(recorder.clone()).build().unwrap();
+    let _tracker = add(&jit, jit.main_dylib(), "module.o", &object);
+    assert_eq!(long(&jit, "test"), 1);
+    let told = recorder.take();
+    assert!(matches!(told[0], Told::Memory(MemoryEvent::WindowMapped { .. })), "{told:?}");
+    let opened = |told: &Told| match told {
+        Told::Memory(MemoryEvent::SlabOpened { bytes, .. }) => *bytes,
+        _ => 0,
+    };
+    // The statistics' total has the slots of the frame table besides.
+    let pools = jit.memory_statistics().pools;
+    assert_eq!(told.iter().map(opened).sum::<u64>(), pools.iter().map(|pool| pool.opened).sum());
+}

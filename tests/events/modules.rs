@@ -1,0 +1,161 @@
+//! The way of a module: resolved, linked, published, retired, reclaimed.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use jittison::{Event, Jit, Observer, ResourceKey};
+
+use crate::recorder::{Told, kinds, observed};
+use crate::support::*;
+
+#[test]
+fn a_module_s_way_is_told_step_by_step_once_each_and_in_order() {
+    let Some(object) = c("extern long abs_of(long); static long table[3] = {1, 2, 3};
+        long test(long x) { return abs_of(table[x]); } long other(void) { return 2; }")
+    else {
+        return;
+    };
+    let (jit, recorder) = observed();
+    define_absolute(jit.main_dylib(), "abs_of", 0x1000);
+    assert_eq!(kinds(&recorder.take_of_modules()), ["published"]);
+    let tracker = add(&jit, jit.main_dylib(), "module.o", &object);
+    assert_eq!(recorder.take_of_modules(), [], "nothing is linked before somebody looks for it");
+    jit.address_of(jit.main_dylib(), "test").unwrap();
+    let (key, usage) = (tracker.key(), jit.usage(&tracker));
+    let told = recorder.take_of_modules();
+    assert_eq!(kinds(&told), ["resolved", "linked", "published"]);
+    let symbols = vec!["other".to_string(), "test".to_string()];
+    let Told::Resolved { symbols: mut resolved, .. } = told[0].clone() else { unreachable!() };
+    resolved.sort();
+    assert_eq!(resolved, symbols);
+    let bytes = [usage.code, usage.read_only, usage.data];
+    let Told::Linked { counts: [relocations, definitions, externals], .. } = told[1] else { unreachable!() };
+    // The table, and the call; of the table's uses and of unwind tables some more.
+    assert!((2..20).contains(&relocations), "{relocations}");
+    assert_eq!((definitions, externals), (2, 1));
+    let counts = [relocations, definitions, externals];
+    let object = "module.o".to_string();
+    assert_eq!(told[1], Told::Linked { key, object, bytes, reserved: usage.reserved, counts });
+    let Told::Published { key: published_under, symbols: mut published } = told[2].clone() else { unreachable!() };
+    published.sort();
+    assert_eq!((published_under, published), (key, symbols));
+    jit.address_of(jit.main_dylib(), "test").unwrap();
+    assert_eq!(recorder.take_of_modules(), [], "a second lookup does nothing that could be told");
+    tracker.remove().unwrap();
+    tracker.remove().unwrap();
+    let reclaimed = Told::Reclaimed { key, bytes: usage.total(), failures: 0 };
+    assert_eq!(recorder.take_of_modules(), [Told::Retired { key, held: (0, 0) }, reclaimed]);
+}
+
+#[test]
+fn a_tracker_that_is_held_is_told_as_retired_with_what_is_in_the_way_and_as_reclaimed_once_that_goes() {
+    let (Some(base), Some(user)) =
+        (c("long base(void) { return 4; }"), c("extern long base(void); long user(void) { return base(); }"))
+    else {
+        return;
+    };
+    let (jit, recorder) = observed();
+    let of_base = add(&jit, jit.main_dylib(), "base.o", &base);
+    let of_user = add(&jit, jit.main_dylib(), "user.o", &user);
+    let handle = function::<extern "C" fn() -> i64>(&jit, "base");
+    assert_eq!(long(&jit, "user"), 4);
+    recorder.take();
+    let removal = of_base.remove().unwrap();
+    assert_eq!(recorder.take_of_modules(), [Told::Retired { key: of_base.key(), held: (1, 1) }]);
+    drop(handle);
+    assert_eq!(recorder.take_of_modules(), []);
+    of_user.remove().unwrap();
+    assert!(removal.is_complete());
+    let told = recorder.take_of_modules();
+    assert_eq!(kinds(&told), ["retired", "reclaimed", "reclaimed"]);
+    assert!(matches!(told[1], Told::Reclaimed { key, .. } if key == of_user.key()));
+    assert!(matches!(told[2], Told::Reclaimed { key, .. } if key == of_base.key()));
+}
+
+#[test]
+fn symbols_that_wait_for_others_are_told_as_published_when_those_are() {
+    // Each refers to the other, so neither is ready before both are.
+    let (Some(one), Some(two)) = (
+        c("extern long two(long); long one(long x) { return x > 0 ? two(x - 1) : 1; }"),
+        c("extern long one(long); long two(long x) { return x > 0 ? one(x - 1) : 2; }"),
+    ) else {
+        return;
+    };
+    let (jit, recorder) = observed();
+    let keys = [("one.o", &one), ("two.o", &two)].map(|(name, object)| add(&jit, jit.main_dylib(), name, object).key());
+    // Dropped handles: both are the default tracker's now.
+    let default = jit.main_dylib().default_tracker().unwrap().key();
+    let moved = keys.map(|source| Told::Transferred { source, destination: default });
+    assert_eq!(recorder.take_of_modules(), moved);
+    jit.address_of(jit.main_dylib(), "one").unwrap();
+    let told = recorder.take_of_modules();
+    assert_eq!(kinds(&told), ["resolved", "resolved", "linked", "linked", "published"]);
+    let Told::Published { key, mut symbols } = told[4].clone() else { unreachable!() };
+    symbols.sort();
+    assert_eq!((key, symbols), (default, vec!["one".to_string(), "two".to_string()]));
+}
+
+#[test]
+fn a_dylib_that_goes_tells_of_each_of_its_trackers_and_so_does_the_end_of_the_session() {
+    let Some(object) = c("long test(void) { return 1; }") else { return };
+    let (jit, recorder) = observed();
+    let dylibs = ["a", "b"].map(|name| jit.create_dylib(name).unwrap());
+    let trackers = dylibs.each_ref().map(|dylib| add(&jit, dylib, "module.o", &object));
+    dylibs.iter().for_each(|dylib| assert_eq!(long_in(&jit, dylib, "test"), 1));
+    recorder.take();
+    jit.session().remove_dylib(&dylibs[0]).unwrap();
+    let told = recorder.take_of_modules();
+    assert_eq!(kinds(&told), ["retired", "reclaimed"]);
+    assert_eq!(told[0], Told::Retired { key: trackers[0].key(), held: (0, 0) });
+    let key = trackers[1].key();
+    drop(jit);
+    let told = recorder.take_of_modules();
+    assert!(told.contains(&Told::Retired { key, held: (0, 0) }), "{told:?}");
+    assert!(told.iter().any(|told| matches!(told, Told::Reclaimed { key: other, .. } if *other == key)), "{told:?}");
+}
+
+/// How far each tracker has come; fails at a step that is told twice or too early.
+#[derive(Default)]
+struct Steps(Mutex<HashMap<ResourceKey, usize>>);
+
+impl Observer for Steps {
+    fn observe(&self, event: &Event<'_>) {
+        let (key, step) = match event {
+            Event::Resolved { key, .. } => (key, 1),
+            Event::Linked { key, .. } => (key, 2),
+            Event::Published { key, .. } => (key, 3),
+            Event::Retired { key, .. } => (key, 4),
+            Event::Reclaimed { key, .. } => (key, 5),
+            _ => return,
+        };
+        let mut steps = self.0.lock().unwrap();
+        let before = steps.insert(*key, step).unwrap_or(0);
+        // A panic here is contained, so it would not fail the test by itself.
+        if before != step - 1 {
+            steps.insert(*key, 100);
+        }
+    }
+}
+
+#[test]
+fn modules_of_threads_side_by_side_are_each_told_once_and_in_order() {
+    let Some(object) = c("static long state = 4; long test(void) { return state; }") else { return };
+    let steps = Arc::new(Steps::default());
+    let jit = Jit::builder().observer(steps.clone()).worker_threads(1).build().unwrap();
+    std::thread::scope(|scope| {
+        for name in ["a", "b"] {
+            let (jit, object) = (&jit, &object);
+            let dylib = jit.create_dylib(name).unwrap();
+            scope.spawn(move || {
+                for _ in 0..500 {
+                    let tracker = add(jit, &dylib, "module.o", object);
+                    assert_eq!(long_in(jit, &dylib, "test"), 4);
+                    tracker.remove().unwrap();
+                }
+            });
+        }
+    });
+    let steps = steps.0.lock().unwrap();
+    assert_eq!(steps.values().filter(|step| **step == 5).count(), 1000);
+    assert_eq!(steps.values().filter(|step| **step > 5).count(), 0);
+}

@@ -1,0 +1,87 @@
+//! What is refused is told as that, once, and never as linked.
+
+use jittison::base::ExecutorAddr;
+use jittison::{Jit, ResourceTracker};
+use std::sync::Arc;
+
+use crate::recorder::{Recorder, Told, kinds, observed};
+use crate::support::*;
+
+/// The refusals among what was told, by unit, with what the errors must say; nothing was linked or published.
+fn assert_refused(recorder: &Recorder, unit: &str, parts: &[&str]) {
+    let told = recorder.take_of_modules();
+    let refused: Vec<_> = told.iter().filter(|told| told.kind() == "refused").collect();
+    let [Told::Refused { unit: refused, error }] = refused[..] else { panic!("{unit}: {told:?}") };
+    assert_eq!(refused, unit);
+    parts.iter().for_each(|part| assert!(error.contains(part), "`{part}` is not in: {error}"));
+    assert!(!told.iter().any(|told| ["linked", "published"].contains(&told.kind())), "{told:?}");
+}
+
+fn try_add(jit: &Jit, name: &str, bytes: &[u8]) -> ResourceTracker {
+    let tracker = jit.main_dylib().create_tracker().unwrap();
+    jit.add_object(&tracker, name, bytes).unwrap_err();
+    tracker
+}
+
+#[test]
+fn a_link_that_is_refused_is_told_as_refused_once_and_never_as_linked() {
+    let Some(object) = c("extern long nobody_has_it(void); long test(void) { return nobody_has_it(); }") else {
+        return;
+    };
+    let (jit, recorder) = observed();
+    let tracker = add(&jit, jit.main_dylib(), "lacking.o", &object);
+    jit.address_of(jit.main_dylib(), "test").unwrap_err();
+    assert_refused(&recorder, "lacking.o", &["nobody_has_it"]);
+    tracker.remove().unwrap();
+    assert_eq!(kinds(&recorder.take_of_modules()), ["retired", "reclaimed"]);
+}
+
+#[test]
+fn an_object_that_is_none_and_a_name_that_is_taken_are_told_as_refused() {
+    let Some(object) = c("long test(void) { return 1; }") else { return };
+    let (jit, recorder) = observed();
+    let damaged = try_add(&jit, "damaged.o", b"no object at all");
+    assert_refused(&recorder, "damaged.o", &[]);
+    let first = add(&jit, jit.main_dylib(), "first.o", &object);
+    let second = try_add(&jit, "second.o", &object);
+    assert_refused(&recorder, "second.o", &["duplicate definition of `test`"]);
+    let target = ExecutorAddr::new(0x1000);
+    jit.create_stub(&second, "test", target).unwrap_err();
+    assert_refused(&recorder, "redirectable stubs", &["duplicate definition of `test`"]);
+    drop((damaged, first, second));
+}
+
+#[test]
+fn what_does_not_fit_into_the_budget_is_told_as_refused() {
+    let Some(object) = c("char large[100000] = {1}; long test(void) { return large[0]; }") else { return };
+    let recorder = Arc::new(Recorder::default());
+    let jit = Jit::builder().observer(recorder.clone()).memory_budget(1000).build().unwrap();
+    let _tracker = add(&jit, jit.main_dylib(), "large.o", &object);
+    jit.address_of(jit.main_dylib(), "test").unwrap_err();
+    assert_refused(&recorder, "large.o", &["budget"]);
+}
+
+#[test]
+fn what_was_linked_against_something_that_is_refused_is_told_as_refused_too() {
+    // `user` is linked first and waits for `lacking`, which has its address and never its externals.
+    let (Some(user), Some(lacking)) = (
+        c("extern long lacking(void); long user(void) { return lacking(); }"),
+        c("extern long nobody_has_it(void); long lacking(void) { return nobody_has_it(); }"),
+    ) else {
+        return;
+    };
+    let (jit, recorder) = observed();
+    let trackers = [("user.o", &user), ("lacking.o", &lacking)].map(|(name, object)| {
+        let tracker = jit.main_dylib().create_tracker().unwrap();
+        jit.add_object(&tracker, name, object.as_slice()).unwrap();
+        tracker
+    });
+    jit.address_of(jit.main_dylib(), "user").unwrap_err();
+    let told = recorder.take_of_modules();
+    for unit in ["user.o", "lacking.o"] {
+        let is_it = |told: &&Told| matches!(told, Told::Refused { unit: refused, .. } if refused == unit);
+        assert_eq!(told.iter().filter(is_it).count(), 1, "{unit}: {told:?}");
+    }
+    assert!(!kinds(&told).contains(&"published"), "{told:?}");
+    drop(trackers);
+}
