@@ -8,10 +8,45 @@
 
 mod support;
 
+use std::sync::{Arc, Mutex};
+
 use jittison::base::Name;
+use jittison::error::Result;
 use jittison::session::*;
 use loom::thread;
 use support::*;
+
+/// A manager that lets go of its standing pin when it is asked.
+struct Lender(Mutex<Option<Pin>>);
+
+impl ResourceManager for Lender {
+    fn remove_resources(&self, _: &JitDylib, _: ResourceKey) -> Result<()> {
+        Ok(())
+    }
+
+    fn release_pins(&self, _: &JitDylib, _: ResourceKey) {
+        let pin = self.0.lock().unwrap().take();
+        drop(pin);
+    }
+
+    fn transfer_resources(&self, _: &JitDylib, _: ResourceKey, _: ResourceKey) {}
+}
+
+#[test]
+fn standing_pin_dropped_versus_remove() {
+    // Given back once, by whoever comes last, whether the other's pin goes before or after the manager is asked for its own.
+    explore("standing_pin_dropped_versus_remove", None, 4, [(vec![1], true)], || {
+        let scene = Scene::new();
+        let tracker = scene.loaded("f", 1);
+        let pin = || scene.main.pin("f").unwrap().1.stand("for the model");
+        let (lent, other) = (pin(), pin());
+        scene.session.register_manager(Arc::new(Lender(Mutex::new(Some(lent)))));
+        let holder = thread::spawn(move || drop(other));
+        let removal = tracker.remove().unwrap();
+        holder.join().unwrap();
+        (scene.bank.given_back(), removal.is_complete())
+    });
+}
 
 #[test]
 fn allocate_versus_remove() {

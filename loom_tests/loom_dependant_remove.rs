@@ -129,6 +129,30 @@ fn pin_of_a_ring_dropped_versus_removal_of_its_last_member() {
 }
 
 #[test]
+fn pin_of_a_removed_ring_versus_its_reclaim() {
+    // Whoever gets a pin finds everything there; who comes late gets none.
+    let allowed = [(true, vec![], vec![2, 1]), (false, vec![], vec![2, 1])];
+    explore("pin_of_a_removed_ring_versus_its_reclaim", None, 4, allowed, || {
+        let scene = Scene::new();
+        let ((f_tracker, f), (g_tracker, g)) = (resolved(&scene, "f", 1), resolved(&scene, "g", 2));
+        let (to_f, to_g, watch) = (scene.reference("f"), scene.reference("g"), g.watch_tracker());
+        f.notify_emitted(vec![to_g]).unwrap();
+        g.notify_emitted(vec![to_f]).unwrap();
+        let (_, pin) = scene.main.pin("f").unwrap();
+        f_tracker.remove().unwrap();
+        g_tracker.remove().unwrap();
+        let holder = thread::spawn(move || drop(pin));
+        let late = watch.pin();
+        let seen = if late.is_some() { scene.bank.given_back() } else { Vec::new() };
+        let is_pinned = late.is_some();
+        holder.join().unwrap();
+        let seen = if is_pinned { [seen, scene.bank.given_back()].concat() } else { seen };
+        drop(late);
+        (is_pinned, seen, scene.bank.given_back())
+    });
+}
+
+#[test]
 fn dependant_and_dependency_removed_by_two_threads() {
     // The dependant first, whoever was asked first.
     explore("dependant_and_dependency_removed_by_two_threads", None, 4, [vec![2, 1]], || {

@@ -110,6 +110,20 @@ pub enum ErrorKind {
         /// The dylib.
         dylib: String,
     },
+    /// A dylib was deinitialised more often than it was initialised.
+    #[error("dylib `{dylib}` is not initialised: nothing was done")]
+    NotInitialized {
+        /// The dylib.
+        dylib: String,
+    },
+    /// The symbol was there, and its object was taken back while another thread initialised it: an initialiser threw.
+    #[error("`{symbol}` of dylib `{dylib}` is gone: its object was taken back while it was being initialised")]
+    TakenBack {
+        /// The symbol.
+        symbol: String,
+        /// The dylib that was searched first.
+        dylib: String,
+    },
     /// The session has ended.
     #[error("the session has ended")]
     SessionEnded,

@@ -28,7 +28,7 @@ use crate::platform::{
 };
 use crate::session::{
     Alias, ErrorReporter, Event, ExecutionSession, JitDylib, LookupResult, Observer, Observers, ReclaimPolicy,
-    RequiredState, ResourceTracker, SessionOptions, SymbolFlags, SymbolRequest, Visibility,
+    RequiredState, ResourceTracker, SessionOptions, SymbolFlags, SymbolRequest, SymbolWatch, Visibility,
 };
 use crate::sync::{Arc, Mutex, Weak};
 
@@ -142,18 +142,29 @@ impl Jit {
     /// and gives a handle that keeps the function's code in memory.
     ///
     /// # Errors
-    /// Missing symbols, all of them; failures to link, with the cause.
+    /// Missing symbols, all of them; failures to link, with the cause; [`ErrorKind::TakenBack`]. An exception or panic of an
+    /// initialiser passes through here, and its object is taken back.
     ///
     /// # Safety
     /// - `name` is a function of the signature and ABI `F`; if `F` is safe to call, so is the function.
     /// - The objects added so far may run: their initialisers now, their finalisers and exit handlers when removed.
     pub unsafe fn lookup_in<F: FunctionPointer>(&self, dylib: &JitDylib, name: &str) -> Result<Function<F>> {
+        // Asked ahead of the search: see there.
+        let failures = self.0.initializers.failures();
         let found = self.find(dylib, name)?;
         let keep_alive: Option<Arc<dyn Send + Sync>> = match &found.symbol {
             Some(symbol) => Some(Arc::new(self.0.session.pin(symbol).ok_or_else(|| not_found(dylib, name))?)),
             None => None,
         };
         self.run_pending(dylib);
+        // Removed since it was found, maybe ahead of its initialisers, which are not run then; or one of them has failed.
+        if found.symbol.as_ref().is_some_and(|symbol| SymbolWatch::of(symbol).is_gone()) {
+            let (symbol, dylib_name) = (name.to_string(), dylib.name().to_string());
+            return Err(match self.0.initializers.failures() != failures {
+                true => ErrorKind::TakenBack { symbol, dylib: dylib_name }.into(),
+                false => not_found(dylib, name),
+            });
+        }
         // SAFETY: J1 - the caller's word for the signature; the pin holds the code.
         Ok(unsafe { Function::from_address(found.address, keep_alive) })
     }
@@ -174,12 +185,18 @@ impl Jit {
     /// Links every object that has initialisers, of a dylib and of what it links against, and runs those that wait,
     /// dependencies first: what `dlopen` does. Returns the number of functions called.
     ///
+    /// Counts: [`deinitialize`](Self::deinitialize) undoes it when it is called as often. Objects that are added later are
+    /// initialised by the next call, or the first lookup that needs them. If it fails, or an initialiser throws, it does
+    /// not count; what was initialised by then stays so, and the object that threw is taken back.
+    ///
     /// # Errors
     /// As [`lookup_in`](Self::lookup_in).
     ///
     /// # Safety
-    /// The objects added so far may run: their initialisers now, their finalisers and exit handlers when removed.
+    /// The objects added so far may run: their initialisers now, their finalisers and exit handlers when removed or
+    /// deinitialised.
     pub unsafe fn initialize(&self, dylib: &JitDylib) -> Result<usize> {
+        let opening = self.0.initializers.open(dylib);
         for dylib in dependencies_first(dylib) {
             // Again while there are any: what is linked may have brought members of archives along.
             loop {
@@ -191,7 +208,23 @@ impl Jit {
                 dylib.lookup(&requests, RequiredState::Ready)?;
             }
         }
-        Ok(self.run_pending(dylib))
+        let count = self.run_pending(dylib);
+        opening.succeed();
+        Ok(count)
+    }
+
+    /// Undoes one [`initialize`](Self::initialize), as `dlclose` does one `dlopen`. With the last, the exit handlers and
+    /// finalisers of the dylib run, and of what it links against and no other dylib has open: in exact reverse of
+    /// the initialisation, dependants first. Returns the number of functions called.
+    ///
+    /// No code is removed, and objects may be used again: their initialisers wait, for the next `initialize` or lookup.
+    /// Removing an object later runs its finalisers only if it was initialised again.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotInitialized`] when it was called as often as `initialize` before.
+    pub fn deinitialize(&self, dylib: &JitDylib) -> Result<usize> {
+        let not_initialized = || ErrorKind::NotInitialized { dylib: dylib.name().to_string() }.into();
+        self.0.initializers.close(dylib).ok_or_else(not_initialized)
     }
 
     /// Defines a stub under a tracker: a function whose target can be changed while threads call it.

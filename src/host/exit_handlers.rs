@@ -44,13 +44,13 @@ struct Scopes {
 #[derive(Default)]
 struct Scope {
     handlers: Vec<Handler>,
-    /// Holds the object's code for a moment; `None` from it when that is gone.
+    /// Holds the object's code for somebody, who is named; `None` from it when that is gone, or about to.
     hold: Option<Arc<HoldCode>>,
     /// The object's `__dso_handle`, if the C library has handlers under that address: for forks, and for `quick_exit`.
     known_to_libc: Option<u64>,
 }
 
-type HoldCode = dyn Fn() -> Option<Hold> + Send + Sync;
+type HoldCode = dyn Fn(&str) -> Option<Hold> + Send + Sync;
 
 static SCOPES: StaticMutex<Scopes> =
     StaticMutex::new(Scopes { status: 0, next_number: 1, next_serial: 0, by_number: None });
@@ -69,17 +69,34 @@ impl ExitScope {
         self.number
     }
 
-    /// How to hold the object's code while something is called that a thread owes to it.
-    pub(crate) fn set_hold(&self, hold: impl Fn() -> Option<Hold> + Send + Sync + 'static) {
+    /// How to hold the object's code as long as a thread, which is named, owes something to it.
+    pub(crate) fn set_hold(&self, hold: impl Fn(&str) -> Option<Hold> + Send + Sync + 'static) {
         let mut scopes = SCOPES.lock();
         if let Some(scope) = scopes.by_number.as_mut().and_then(|scopes| scopes.get_mut(&self.number)) {
             scope.hold = Some(Arc::new(hold));
         }
     }
 
-    /// Runs what the calling thread owes to `scopes`, then the handlers of `scopes`, the last registered first, those included that handlers register meanwhile.
-    pub(crate) fn run_all(scopes: &[&ExitScope]) {
-        run_in_this_thread(scopes);
+    /// Runs what the calling thread owes to `scopes`, and nothing else; how many functions.
+    pub(crate) fn settle_thread(scopes: &[&ExitScope]) -> usize {
+        run_in_this_thread(scopes)
+    }
+
+    /// Has the C library forget the handlers that it has of the object: of forks and of `quick_exit`.
+    pub(crate) fn forget_at_libc(&self) {
+        let mut scopes = SCOPES.lock();
+        let scope = scopes.by_number.as_mut().and_then(|scopes| scopes.get_mut(&self.number));
+        let handle = scope.and_then(|scope| scope.known_to_libc.take());
+        drop(scopes);
+        if let Some(handle) = handle {
+            os::forget_handlers(handle);
+        }
+    }
+
+    /// Runs what the calling thread owes to `scopes`, then the handlers of `scopes`, the last registered first, those included that handlers register meanwhile;
+    /// how many functions.
+    pub(crate) fn run_all(scopes: &[&ExitScope]) -> usize {
+        let mut count = Self::settle_thread(scopes);
         while let Some(handler) = take_last(scopes) {
             let argument = handler.argument as *mut c_void;
             match handler.function {
@@ -89,7 +106,9 @@ impl ExitScope {
                     function(status, argument);
                 }
             }
+            count += 1;
         }
+        count
     }
 }
 
@@ -203,9 +222,9 @@ pub(super) fn scope_number(dso_handle: *const u64) -> Option<u64> {
     Some(unsafe { dso_handle.read() })
 }
 
-/// A hold on the code of a scope's object; `None` when that is gone.
-pub(super) fn hold_of(number: u64) -> Option<Hold> {
+/// A hold on the code of a scope's object for `who`; `None` when that is gone, or about to.
+pub(super) fn hold_of(number: u64, who: &str) -> Option<Hold> {
     let hold = SCOPES.lock().by_number.as_ref()?.get(&number)?.hold.clone()?;
     // Asked outside the lock: the session's locks are not ours to nest in.
-    hold()
+    hold(who)
 }

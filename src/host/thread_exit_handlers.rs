@@ -3,10 +3,17 @@
 //!
 //! | when | what is called |
 //! |---|---|
-//! | the thread ends | all that it owes, the last registered first, each under a hold on its code; what was removed meanwhile is left out |
+//! | the thread ends | all that it owes, the last registered first |
+//! | nothing else holds the removed object, by what this thread did | what this thread owes to it |
 //! | the object's finalisers are called | what the calling thread owes to it, ahead of them |
 //!
-//! The list of a thread is that thread's own. The C library knows of one entry for all of it.
+//! A thread that owes something to an object holds its code, from the first destructor that it registers there until the
+//! last has been called: another thread's variables are not for anybody else to destroy, so the object has to wait. Who
+//! gave the hold decides what that means (`ExitScope::set_hold`). Only what finalisers themselves register, when the code is
+//! about to go, is owed without a hold, and called by the thread that finalises, or never.
+//!
+//! The list of a thread is that thread's own, and so are its holds. The C library knows of one entry for all of it. Holds
+//! are taken and dropped, and destructors called, while nothing of this is borrowed or locked.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -25,9 +32,20 @@ struct Owed {
     argument: *mut c_void,
 }
 
+/// An object that this thread owes to.
+struct Creditor {
+    scope: u64,
+    /// How many entries of the list are about it.
+    owed: usize,
+    /// `None` when the code was about to go at the time.
+    hold: Option<Hold>,
+}
+
 /// What this thread owes.
 struct Debts {
     list: Vec<Owed>,
+    /// One for each object that the list is about.
+    creditors: Vec<Creditor>,
     /// Whether the C library will call [`at_thread_end`].
     is_known: bool,
 }
@@ -36,7 +54,7 @@ thread_local! {
     // Nothing is dropped when the thread ends, so that the list is there as long as any destructor runs: it is empty then.
     #[allow(clippy::missing_const_for_thread_local)]
     static DEBTS: std::mem::ManuallyDrop<RefCell<Debts>> =
-        std::mem::ManuallyDrop::new(RefCell::new(Debts { list: Vec::new(), is_known: false }));
+        std::mem::ManuallyDrop::new(RefCell::new(Debts { list: Vec::new(), creditors: Vec::new(), is_known: false }));
 }
 
 /// A hold on code while it is called.
@@ -54,45 +72,80 @@ extern "C" fn capture_thread_atexit(
     dso_handle: *const u64,
 ) -> c_int {
     let (Some(destructor), Some(scope)) = (destructor, scope_number(dso_handle)) else { return -1 };
-    DEBTS.with(|debts| {
+    let is_taken = DEBTS.with(|debts| {
         let mut debts = debts.borrow_mut();
         debts.is_known = debts.is_known || os::at_thread_exit(at_thread_end);
-        if !debts.is_known {
-            return -1;
+        if debts.is_known {
+            debts.list.push(Owed { scope, destructor, argument });
         }
-        debts.list.push(Owed { scope, destructor, argument });
-        0
-    })
+        debts.is_known
+    });
+    if !is_taken {
+        return -1;
+    }
+    if !DEBTS.with(|debts| debts.borrow_mut().owe_more(scope)) {
+        // Under no borrow: locks of the session are taken.
+        let hold = hold_of(scope, &format!("thread {}", os::thread_id()));
+        DEBTS.with(|debts| debts.borrow_mut().creditors.push(Creditor { scope, owed: 1, hold }));
+    }
+    0
 }
 
-/// Calls what the calling thread owes to `scopes`, the last registered first; what comes up meanwhile, too.
-pub(super) fn run_in_this_thread(scopes: &[&ExitScope]) {
+/// Calls what the calling thread owes to `scopes`, the last registered first; what comes up meanwhile, too; how many.
+pub(super) fn run_in_this_thread(scopes: &[&ExitScope]) -> usize {
+    let mut count = 0;
     let is_wanted = |owed: &Owed| scopes.iter().any(|scope| scope.number() == owed.scope);
-    while let Some(owed) = take_last(is_wanted) {
+    while let Some((owed, hold)) = take_last(is_wanted) {
         (owed.destructor)(owed.argument);
+        drop(hold);
+        count += 1;
     }
+    count
 }
 
 extern "C-unwind" fn at_thread_end(_: *mut c_void) {
-    while let Some(owed) = take_last(|_| true) {
-        // Dropped after the call: it may be the last hold on the code.
-        if let Some(_hold) = hold_of(owed.scope) {
+    while let Some((owed, last_hold)) = take_last(|_| true) {
+        if last_hold.is_some() || DEBTS.with(|debts| debts.borrow().holds(owed.scope)) {
             (owed.destructor)(owed.argument);
         }
+        // After the call: it may be the last hold on the code, which goes here then.
+        drop(last_hold);
     }
     DEBTS.with(|debts| {
         let mut debts = debts.borrow_mut();
         // A destructor that is registered from here on is another entry of the C library's.
         debts.is_known = false;
-        debts.list = Vec::new();
+        (debts.list, debts.creditors) = (Vec::new(), Vec::new());
     });
 }
 
-/// Nothing is borrowed while a destructor runs.
-fn take_last(is_wanted: impl Fn(&Owed) -> bool) -> Option<Owed> {
+/// Takes the last one off the list, and the hold on its code if it is the only one that is left of its object's. Nothing is
+/// borrowed while a destructor runs.
+fn take_last(is_wanted: impl Fn(&Owed) -> bool) -> Option<(Owed, Option<Hold>)> {
     DEBTS.with(|debts| {
         let mut debts = debts.borrow_mut();
         let at = debts.list.iter().rposition(is_wanted)?;
-        Some(debts.list.remove(at))
+        let owed = debts.list.remove(at);
+        let hold = debts.owe_less(owed.scope);
+        Some((owed, hold))
     })
+}
+
+impl Debts {
+    /// Counts one more; false when the object is none of the creditors.
+    fn owe_more(&mut self, scope: u64) -> bool {
+        let creditor = self.creditors.iter_mut().find(|creditor| creditor.scope == scope);
+        creditor.map(|creditor| creditor.owed += 1).is_some()
+    }
+
+    /// Counts one less; gives the hold back with the last.
+    fn owe_less(&mut self, scope: u64) -> Option<Hold> {
+        let at = self.creditors.iter().position(|creditor| creditor.scope == scope)?;
+        self.creditors[at].owed -= 1;
+        if self.creditors[at].owed > 0 { None } else { self.creditors.swap_remove(at).hold }
+    }
+
+    fn holds(&self, scope: u64) -> bool {
+        self.creditors.iter().any(|creditor| creditor.scope == scope && creditor.hold.is_some())
+    }
 }

@@ -103,6 +103,7 @@ impl Program {
             let ending = ending.clone();
             move |status| ending.end(status, false)
         });
+        hook.tell_the_c_library();
         let status = host::at_stack_end(|| {
             let functions = self.jit.0.initializers.run_pending(&dylib);
             ending.tell(ProgramEvent::Initialized { functions });

@@ -182,8 +182,13 @@ impl MaterializationUnit for ObjectUnit {
     fn materialize(self: Box<Self>, mut responsibility: MaterializationResponsibility) {
         // Nobody can ask for a unit without symbols, and every object has one (`promised`).
         let Some(watch) = responsibility.watch() else { return };
-        let origin =
-            LinkOrigin { object: self.name.clone(), sequence: self.sequence, dylib: responsibility.dylib(), watch };
+        let origin = LinkOrigin {
+            object: self.name.clone(),
+            sequence: self.sequence,
+            dylib: responsibility.dylib(),
+            watch,
+            tracker: responsibility.watch_tracker(),
+        };
         let report = responsibility.observers().is_heard().then(Report::begin);
         let plugins = self.layer.plugins.lock().clone();
         let mut hooks: Hooks = plugins.iter().map(|plugin| plugin.begin(&origin)).collect();

@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::link::{FixedLink, FoundExternal, LinkGraph, LinkedObject, PlacedLink};
-use crate::session::{JitDylib, ResourceKey, SymbolWatch};
+use crate::session::{JitDylib, ResourceKey, SymbolWatch, TrackerWatch};
 use crate::sync::Arc;
 
 /// A service that takes part in links (ORC: `ObjectLinkingLayer::Plugin`).
@@ -80,4 +80,6 @@ pub struct LinkOrigin {
     pub dylib: JitDylib,
     /// Tells later whether the object's code is ready; keeps nothing alive.
     pub watch: SymbolWatch,
+    /// Leads to the tracker that the object stands under; keeps nothing alive.
+    pub tracker: TrackerWatch,
 }

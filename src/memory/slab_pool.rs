@@ -21,6 +21,7 @@ use crate::memory::memory_map::MemoryMap;
 use crate::memory::plan::SegmentPlan;
 use crate::memory::system_mapper::SystemMapper;
 use crate::memory::windows::Windows;
+use crate::os::stay_loaded;
 use crate::sync::{Arc, processors};
 
 /// Settings of a [`SlabPool`].
@@ -122,6 +123,8 @@ impl SlabPool {
     }
 
     fn open(mapper: impl MemoryMapper + 'static, options: SlabPoolOptions, teller: Teller) -> Result<SlabPool> {
+        // The loader, forks and the thread that gives pages back come back here whatever the holder of the library thinks.
+        stay_loaded();
         let windows = Windows::open(Box::new(mapper), options, teller.clone())?;
         Ok(SlabPool { apart: ApartBooks::new(windows.budget().clone(), teller), windows })
     }

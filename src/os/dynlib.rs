@@ -6,6 +6,8 @@ use std::ffi::{CStr, c_char, c_void};
 use std::ptr::NonNull;
 
 use crate::os::dynamic_symbols::exported_thread_local;
+use crate::os::neighbours::program_range;
+use crate::sync::StaticMutex;
 
 /// A library that the loader has opened.
 pub(crate) struct Library {
@@ -69,6 +71,29 @@ impl Drop for Library {
     fn drop(&mut self) {
         // SAFETY: O3 - opened by `open`, closed here and nowhere else.
         unsafe { libc::dlclose(self.handle.as_ptr()) };
+    }
+}
+
+/// Has the shared library that this code is part of, if it is part of one, stay loaded when it is closed. The program
+/// stays anyway.
+pub(crate) fn stay_loaded() {
+    static HAS_ASKED: StaticMutex<bool> = StaticMutex::new(false);
+    static HERE: u8 = 0;
+    // Not held while the loader is asked: whoever has its lock may be on the way here.
+    let has_asked = std::mem::replace(&mut *HAS_ASKED.lock(), true);
+    if has_asked || program_range().contains(&(&raw const HERE as u64)) {
+        return;
+    }
+    // SAFETY: O2, O3 - plain words, for which zeroes are a value; the name is the loader's own, of a library that is loaded
+    // as long as this code runs. The handle is closed here; what it asked for stays.
+    unsafe {
+        let mut found: libc::Dl_info = std::mem::zeroed();
+        if libc::dladdr((&raw const HERE).cast(), &mut found) != 0 && !found.dli_fname.is_null() {
+            let handle = libc::dlopen(found.dli_fname, libc::RTLD_NOW | libc::RTLD_NOLOAD | libc::RTLD_NODELETE);
+            if !handle.is_null() {
+                libc::dlclose(handle);
+            }
+        }
     }
 }
 

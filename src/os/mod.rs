@@ -27,7 +27,7 @@ mod profile;
 mod vm;
 
 pub(crate) use dynamic_symbols::{SymbolKind, symbol_kind};
-pub(crate) use dynlib::{Library, process_symbol, thread_local_address};
+pub(crate) use dynlib::{Library, process_symbol, stay_loaded, thread_local_address};
 pub use file::MappedFile;
 pub(crate) use fork::{FileCopy, Shown, at_fork, sever};
 pub(crate) use named_file::NamedFile;

@@ -3,40 +3,68 @@
 //! | when | what |
 //! |---|---|
 //! | a link is about to be emitted | its initialisers are recorded under its key, and wait |
-//! | `run_pending` | those of objects that are ready run, by `(priority, object, position)` over all that wait in the dylib |
-//! | the key is reclaimed | exit handlers, the last registered first; then finalisers, in exact reverse of that order |
-//! | a program ends | the same, ahead of its removal, which then runs none of them again |
+//! | `run_pending` | those of objects that are ready run, by `(priority, object, position)` over all that wait in the dylib: a turn |
+//! | an initialiser throws or panics | its object is taken back; the exception goes on to whoever asked for the turn |
+//! | the key is reclaimed | exit handlers, the last registered first; then finalisers, in exact reverse of `(turn, priority, object, position)` |
+//! | the last `close` of a dylib | the same, dylib by dylib; initialisers then wait again |
+//! | a program ends, or the process | the same, ahead of a removal, which then runs none of them again |
 //! | the key is transferred | the records go along |
 //!
-//! Finalisers run only for objects whose initialisers have run. One thread initialises at a time, and may do so again
-//! from inside an initialiser; others wait for the dylib that they need. No lock is held while anything runs, and each
-//! object's tracker is pinned meanwhile.
+//! What has become of one object's initialisers; each step is taken by the thread that has the turn of its dylib, but for
+//! the last, which is that of whoever finalises:
+//!
+//! ```text
+//!   Waiting ── a turn takes it ──► Begun ── finalised ──► Finalized
+//!      ▲                            │ └── one of its own throws ──► Failed
+//!      └── closed; or another's ────┘
+//!          throws before its first
+//! ```
+//!
+//! Finalisers run only of objects that are Begun, exit handlers of all that have ever been. What a failed object has
+//! registered so far is called at once; its names leave the dylib, where they may be defined again. Its memory stays
+//! with its tracker until that is removed: the exception that is on its way may be of a type, and hold text, that lie in
+//! there. Other objects of the turn go on where they were left, at the next one.
+//!
+//! One thread initialises at a time, and may do so again from inside an initialiser; others wait for the dylib that they
+//! need. No lock is held while anything runs, and each object's tracker is pinned meanwhile.
 
 use std::cmp::Reverse;
 use std::fmt;
 
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::base::{ExecutorAddr, Pool};
-use crate::error::Result;
-use crate::host::{self, ExitScope};
+use crate::base::{ExecutorAddr, is_sparse};
+use crate::error::{Error, Result};
+use crate::host::{self, ExitHook, ExitScope};
 use crate::layer::{LinkHooks, LinkOrigin, LinkPlugin};
-use crate::link::{Definition, Edge, EdgeKind, Initializer, InitializerKind, LinkGraph, LinkedObject, SymbolIndex};
-use crate::session::{JitDylib, Ledger, Pin, ResourceKey, ResourceManager, SymbolWatch, Watched};
-use crate::sync::{Arc, AtomicBool, AtomicUsize, Condvar, Mutex, Ordering, ThreadId, current_thread};
+use crate::link::{Initializer, InitializerKind, LinkGraph, LinkedObject};
+use crate::platform::dso_handle::give_own_handle;
+use crate::platform::opened::{Closed, OpenDylibs};
+use crate::session::{JitDylib, Ledger, Pin, ResourceKey, ResourceManager, SymbolWatch, TrackerWatch, Watched};
+use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering, ThreadId, current_thread};
 
 /// Runs initialisers and finalisers. Add it to the layer as a plugin, and register it with the session as a
 /// [`ResourceManager`] after the layer.
 pub struct InitFiniRegistry {
     books: Arc<Books>,
+    /// Runs what is owed when the process exits.
+    exit_hook: ExitHook,
 }
 
 struct Books {
     records: Ledger<Arc<ObjectRecord>>,
     queue: Mutex<Queue>,
-    /// Records that wait or are being run: the hot path reads only this.
+    /// Records that wait or are being run, and turns in which something is finalised: the hot path reads only this.
     unfinished: AtomicUsize,
     turned: Condvar,
+    turns: AtomicU64,
+    /// How many objects were taken back because an initialiser failed.
+    failures: AtomicUsize,
+    /// The records that are not Waiting any more, by address, until their key is reclaimed or their dylib closed.
+    begun: Mutex<FxHashMap<usize, Arc<ObjectRecord>>>,
+    opened: OpenDylibs,
+    /// Whether any dylib was ever opened.
+    has_opened: AtomicBool,
 }
 
 struct Queue {
@@ -49,31 +77,64 @@ struct Queue {
 struct ObjectRecord {
     dylib: u64,
     sequence: u64,
+    object: Arc<str>,
     watch: SymbolWatch,
+    tracker: TrackerWatch,
     initializers: Vec<Initializer>,
     exit_scope: ExitScope,
-    has_run: AtomicBool,
-    /// Whether its finalisers have been called, or are.
-    is_finalized: AtomicBool,
+    state: Mutex<InitState>,
 }
+
+#[derive(Clone, Copy)]
+struct InitState {
+    phase: Phase,
+    /// In which turn it was begun.
+    turn: u64,
+    /// How many of its initialisers have been called.
+    called: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Waiting,
+    Begun,
+    Failed,
+    /// Its finalisers have been called, or are.
+    Finalized,
+}
+
+/// In which order something is called: turn, priority, object, position.
+type Order = (u64, u32, u64, u32);
 
 impl InitFiniRegistry {
     /// An empty registry.
     pub fn new() -> Arc<InitFiniRegistry> {
-        Arc::new(InitFiniRegistry {
-            books: Arc::new(Books {
-                records: Ledger::new(),
-                queue: Mutex::new(Queue { pending: Vec::new(), runner: None }),
-                unfinished: AtomicUsize::new(0),
-                turned: Condvar::new(),
-            }),
-        })
+        let books = Arc::new(Books {
+            records: Ledger::new(),
+            queue: Mutex::new(Queue { pending: Vec::new(), runner: None }),
+            unfinished: AtomicUsize::new(0),
+            turned: Condvar::new(),
+            turns: AtomicU64::new(0),
+            failures: AtomicUsize::new(0),
+            begun: Mutex::new(FxHashMap::default()),
+            opened: OpenDylibs::new(),
+            has_opened: AtomicBool::new(false),
+        });
+        // Weak: the list of hooks is the process's.
+        let known = Arc::downgrade(&books);
+        let exit_hook = ExitHook::new(move |status| {
+            if let Some(books) = known.upgrade() {
+                books.finalize_all(status);
+            }
+        });
+        Arc::new(InitFiniRegistry { books, exit_hook })
     }
 
     /// Runs what waits in `dylib` and in everything that it links against, dependencies first, and waits for what another
     /// thread is running there. Returns the number of functions called.
     ///
-    /// This runs linked code: the caller has its user's word that it may (H3).
+    /// This runs linked code: the caller has its user's word that it may (H3). An exception or panic of an initialiser
+    /// passes through here.
     pub(crate) fn run_pending(&self, dylib: &JitDylib) -> usize {
         // Acquire pairs with the release of a runner that has finished: what it initialised is seen.
         if self.books.unfinished.load(Ordering::Acquire) == 0 {
@@ -83,12 +144,39 @@ impl InitFiniRegistry {
     }
 
     fn run_pending_of(&self, dylib: &JitDylib) -> usize {
-        let Some(turn) = Turn::take(&self.books, dylib.id()) else { return 0 };
-        let calls = turn.calls();
-        for (_, initializer) in &calls {
+        let Some(mut turn) = Turn::take(&self.books, dylib.id()) else { return 0 };
+        self.exit_hook.tell_the_c_library();
+        let calls = turn.begin();
+        for (_, index, initializer) in &calls {
+            // Found so by the turn's drop, if this does not return.
+            turn.running = Some(*index);
+            turn.taken[*index].0.state.lock().called += 1;
             host::run_initializer(*initializer);
         }
+        turn.running = None;
         calls.len()
+    }
+
+    /// How many objects have been taken back so far because an initialiser failed. Whoever found a symbol after asking,
+    /// and sees another number after it has initialised, may have found one of those.
+    pub(crate) fn failures(&self) -> usize {
+        self.books.failures.load(Ordering::Acquire)
+    }
+
+    /// Counts one more opening of a dylib, ahead of its initialisation. It is not counted if what is returned is dropped
+    /// before it is told that all went well.
+    pub(crate) fn open(&self, dylib: &JitDylib) -> Opening<'_> {
+        let order: Vec<_> = dependencies_first(dylib).iter().map(JitDylib::id).collect();
+        self.books.has_opened.store(true, Ordering::Relaxed);
+        let was_open = self.books.opened.open(dylib.id(), &order);
+        Opening { books: &self.books, dylib: dylib.id(), was_open, is_done: false }
+    }
+
+    /// Counts one opening less. At the last, runs the exit handlers and finalisers of the dylib, and of what it links
+    /// against and nobody else has open; what has no opening of its own and was initialised by lookups is not spared.
+    /// Returns the number of functions called; `None` when the dylib is not open.
+    pub(crate) fn close(&self, dylib: &JitDylib) -> Option<usize> {
+        self.books.close(dylib.id())
     }
 
     /// Runs the exit handlers and finalisers of what is under a key and has been initialised, ahead of its removal,
@@ -99,35 +187,71 @@ impl InitFiniRegistry {
     }
 }
 
-/// Runs the exit handlers and finalisers of those of `records` whose initialisers have run; each once, however often
-/// this is called.
+/// An opening that is on its way.
+#[must_use]
+pub(crate) struct Opening<'a> {
+    books: &'a Books,
+    dylib: u64,
+    was_open: bool,
+    is_done: bool,
+}
+
+impl Opening<'_> {
+    /// The dylib is initialised.
+    pub(crate) fn succeed(mut self) {
+        self.is_done = true;
+    }
+}
+
+impl Drop for Opening<'_> {
+    fn drop(&mut self) {
+        match (self.is_done, self.was_open) {
+            (true, _) => {}
+            // Another opening may have been closed meanwhile, and counted on this one.
+            (false, true) => drop(self.books.close(self.dylib)),
+            // What was initialised all the same is in use by whoever looked it up, and stays so until it is removed.
+            (false, false) => drop(self.books.opened.close(self.dylib)),
+        }
+    }
+}
+
+/// Runs the exit handlers and finalisers of those of `records` whose initialisers have begun; each once, however often
+/// this is called. Returns the number of functions called.
 ///
 /// It may be called again from inside a handler or finaliser that will not return, because it called `exit`: handlers that
 /// are left run then; finalisers, once begun, are given up, as the C library does.
-fn finalize(records: &[Arc<ObjectRecord>]) {
-    let ran: Vec<_> = records.iter().filter(|record| record.has_run.load(Ordering::Relaxed)).collect();
-    let scopes: Vec<_> = ran.iter().map(|record| &record.exit_scope).collect();
-    ExitScope::run_all(&scopes);
-    let unfinalized = ran.iter().filter(|record| !record.is_finalized.swap(true, Ordering::AcqRel));
+fn finalize(records: &[Arc<ObjectRecord>]) -> usize {
+    let begun: Vec<_> = records.iter().filter(|record| record.phase() != Phase::Waiting).collect();
+    let scopes: Vec<_> = begun.iter().map(|record| &record.exit_scope).collect();
+    let mut count = ExitScope::run_all(&scopes);
+    let unfinalized = begun.iter().filter(|record| record.change(Phase::Begun, Phase::Finalized));
     let mut calls: Vec<_> = unfinalized.flat_map(|record| record.ordered(InitializerKind::Fini)).collect();
     calls.sort_unstable_by_key(|(order, _)| Reverse(*order));
-    let plain = calls.partition_point(|((priority, ..), _)| *priority == Initializer::DEFAULT_PRIORITY);
-    for calls in [&calls[..plain], &calls[plain..]] {
+    let is_of_one_go = |((turn, priority, ..), _): &(Order, _), ((other_turn, other, ..), _): &(Order, _)| {
+        let [is_plain, is_other_plain] = [*priority, *other].map(|priority| priority == Initializer::DEFAULT_PRIORITY);
+        (turn, is_plain) == (other_turn, is_other_plain)
+    };
+    for calls in calls.chunk_by(is_of_one_go) {
         for (_, finalizer) in calls {
             host::run_initializer(*finalizer);
         }
         // What finalisers registered themselves. The compiler's own finaliser, which sees to that in a program or shared
         // object, is the last of those without a priority.
-        ExitScope::run_all(&scopes);
+        count += calls.len() + ExitScope::run_all(&scopes);
     }
+    count
 }
 
-/// A thread's right to initialise, with the objects that it took and their pins.
+/// A thread's right to initialise and finalise, with the objects that it took to initialise and their pins.
 struct Turn<'a> {
     books: &'a Books,
     /// What the queue's runner was before: this thread itself, one level up.
     outer: Option<(ThreadId, Vec<u64>)>,
     taken: Vec<(Arc<ObjectRecord>, Pin)>,
+    /// Which of these has an initialiser running.
+    running: Option<usize>,
+    /// What the turn itself counts for among the unfinished.
+    weight: usize,
 }
 
 impl<'a> Turn<'a> {
@@ -144,13 +268,10 @@ impl<'a> Turn<'a> {
         if mine.is_empty() {
             return None;
         }
-        let outer = queue.runner.take();
-        let mut dylibs = outer.as_ref().map_or_else(Vec::new, |(_, dylibs)| dylibs.clone());
-        dylibs.push(dylib);
-        queue.runner = Some((me, dylibs));
+        let outer = queue.start(me, &[dylib]);
         drop(queue);
         // Asked outside the lock: the session's locks are not ours to nest in.
-        let mut turn = Turn { books, outer, taken: Vec::new() };
+        let mut turn = Turn { books, outer, taken: Vec::new(), running: None, weight: 0 };
         let mut unready = Vec::new();
         let mut gone = 0;
         for record in mine {
@@ -165,24 +286,58 @@ impl<'a> Turn<'a> {
         Some(turn)
     }
 
-    /// What to call, in order.
-    fn calls(&self) -> Vec<((u32, u64, u32), ExecutorAddr)> {
-        let mut calls = Vec::new();
-        for (record, _) in &self.taken {
-            record.has_run.store(true, Ordering::Relaxed);
-            calls.extend(record.ordered(InitializerKind::Init));
+    /// Has every other thread wait that initialises any of `dylibs`.
+    fn enter(books: &'a Books, dylibs: &[u64]) -> Turn<'a> {
+        let me = current_thread();
+        // Whoever comes from now on looks for a runner.
+        books.unfinished.fetch_add(1, Ordering::Release);
+        let mut queue = books.queue.lock();
+        while queue.runner.as_ref().is_some_and(|(runner, _)| *runner != me) {
+            books.turned.wait(&mut queue);
         }
-        calls.sort_unstable_by_key(|(order, _)| *order);
+        let outer = queue.start(me, dylibs);
+        drop(queue);
+        Turn { books, outer, taken: Vec::new(), running: None, weight: 1 }
+    }
+
+    /// What to call, in order, each with the number of its object among those that were taken.
+    fn begin(&self) -> Vec<(Order, usize, ExecutorAddr)> {
+        let turn = self.books.turns.fetch_add(1, Ordering::Relaxed);
+        let mut calls = Vec::new();
+        for (index, (record, _)) in self.taken.iter().enumerate() {
+            let called = {
+                let mut state = record.state.lock();
+                if state.phase == Phase::Waiting {
+                    *state = InitState { phase: Phase::Begun, turn, called: 0 };
+                }
+                state.called
+            };
+            self.books.begun.lock().insert(Arc::as_ptr(record) as usize, record.clone());
+            let mut own: Vec<_> = record.ordered(InitializerKind::Init).collect();
+            own.sort_unstable_by_key(|(order, _)| *order);
+            calls.extend(own.into_iter().skip(called).map(|(order, initializer)| (order, index, initializer)));
+        }
+        // By priority over all of them, whatever turn one was begun in.
+        calls.sort_unstable_by_key(|((_, priority, sequence, position), ..)| (*priority, *sequence, *position));
         calls
     }
 }
 
 impl Drop for Turn<'_> {
-    /// Also when an initialiser panics: the others must not wait for ever.
+    /// Also when an initialiser panics or throws: its object is taken back, and the others must not wait for ever.
     fn drop(&mut self) {
+        let failed = self.running.map(|index| self.taken[index].0.clone());
+        let mut unfinished = Vec::new();
+        if let Some(failed) = &failed {
+            self.books.take_back(failed);
+            let others = self.taken.iter().map(|(record, _)| record).filter(|record| !Arc::ptr_eq(record, failed));
+            unfinished.extend(others.filter(|record| self.books.put_off(record)).cloned());
+        }
+        let done = self.taken.len() - unfinished.len() + self.weight;
         let mut queue = self.books.queue.lock();
+        queue.pending.extend(unfinished);
         queue.runner = self.outer.take();
-        self.books.unfinished.fetch_sub(self.taken.len(), Ordering::Release);
+        self.books.unfinished.fetch_sub(done, Ordering::Release);
         self.books.turned.notify_all();
     }
 }
@@ -193,37 +348,151 @@ impl Queue {
         let Some((runner, dylibs)) = &self.runner else { return false };
         *runner != me && (dylibs.contains(&dylib) || self.pending.iter().any(|record| record.dylib == dylib))
     }
+
+    /// Makes `me` the runner; what was there before.
+    fn start(&mut self, me: ThreadId, dylibs: &[u64]) -> Option<(ThreadId, Vec<u64>)> {
+        let outer = self.runner.take();
+        let mut all = outer.as_ref().map_or_else(Vec::new, |(_, dylibs)| dylibs.clone());
+        all.extend(dylibs);
+        self.runner = Some((me, all));
+        outer
+    }
 }
 
 impl ObjectRecord {
-    fn ordered(&self, kind: InitializerKind) -> impl Iterator<Item = ((u32, u64, u32), ExecutorAddr)> {
+    fn ordered(&self, kind: InitializerKind) -> impl Iterator<Item = (Order, ExecutorAddr)> {
+        let turn = self.state.lock().turn;
         let wanted = self.initializers.iter().filter(move |initializer| initializer.kind == kind);
-        wanted.map(|initializer| ((initializer.priority, self.sequence, initializer.position), initializer.address))
+        wanted.map(move |initializer| {
+            ((turn, initializer.priority, self.sequence, initializer.position), initializer.address)
+        })
     }
-}
 
-impl ResourceManager for InitFiniRegistry {
-    fn remove_resources(&self, _dylib: &JitDylib, key: ResourceKey) -> Result<()> {
-        let records = self.books.records.take(key);
-        if records.is_empty() {
-            return Ok(());
+    fn phase(&self) -> Phase {
+        self.state.lock().phase
+    }
+
+    /// False, and nothing changed, when the phase is another than `from`.
+    fn change(&self, from: Phase, to: Phase) -> bool {
+        let mut state = self.state.lock();
+        let is_from = state.phase == from;
+        if is_from {
+            state.phase = to;
         }
-        self.books.forget_pending(&records);
-        finalize(&records);
-        Ok(())
-    }
-
-    fn transfer_resources(&self, _dylib: &JitDylib, destination: ResourceKey, source: ResourceKey) {
-        self.books.records.transfer(destination, source);
+        is_from
     }
 }
 
 impl Books {
-    fn forget_pending(&self, gone: &[Arc<ObjectRecord>]) {
+    /// An initialiser of the object has failed: its names go, and what it registered so far is called. The caller has the
+    /// turn, and a pin of the object.
+    fn take_back(&self, failed: &ObjectRecord) {
+        failed.change(Phase::Begun, Phase::Failed);
+        failed.watch.take_back_unit(|| Error::other(format!("an initialiser of {} failed", failed.object)));
+        // After the names: whoever sees this number does not find them.
+        self.failures.fetch_add(1, Ordering::Release);
+        ExitScope::run_all(&[&failed.exit_scope]);
+    }
+
+    /// Whether an object of a turn that ends early has initialisers left to run. If none has run, it waits as before.
+    fn put_off(&self, record: &Arc<ObjectRecord>) -> bool {
+        let total = record.initializers.iter().filter(|initializer| initializer.kind == InitializerKind::Init).count();
+        let mut state = record.state.lock();
+        if state.phase != Phase::Begun || state.called == total {
+            return false;
+        }
+        if state.called == 0 {
+            state.phase = Phase::Waiting;
+        }
+        true
+    }
+
+    fn close(&self, dylib: u64) -> Option<usize> {
+        let uses = self.opened.uses(dylib);
+        // Ahead of the count: who opens the dylib again from here on, and finds that it is not initialised, waits.
+        let _turn = Turn::enter(self, &uses);
+        match self.opened.close(dylib) {
+            Closed::NotOpen => None,
+            Closed::StillOpen => Some(0),
+            Closed::Unused(dylibs) => Some(dylibs.into_iter().map(|dylib| self.finalize_dylib(dylib)).sum()),
+        }
+    }
+
+    /// Runs exit handlers and finalisers of a dylib; its initialisers wait again then.
+    fn finalize_dylib(&self, dylib: u64) -> usize {
+        let held = self.hold_begun(|record| record.dylib == dylib);
+        let records: Vec<_> = held.iter().map(|(record, _)| record.clone()).collect();
+        let count = finalize(&records);
+        for record in records {
+            // The C library would call those once more if they were registered again.
+            record.exit_scope.forget_at_libc();
+            if record.change(Phase::Finalized, Phase::Waiting) {
+                self.begun.lock().remove(&(Arc::as_ptr(&record) as usize));
+                self.unfinished.fetch_add(1, Ordering::Release);
+                self.queue.lock().pending.push(record);
+            }
+        }
+        // Whoever was removed meanwhile goes now, and is taken out of the queue again.
+        drop(held);
+        count
+    }
+
+    /// The process exits: runs exit handlers and finalisers of all that was initialised. Removes nothing, since other threads
+    /// go on meanwhile. What another thread is reclaiming is finalised by that thread.
+    fn finalize_all(&self, status: Option<i32>) {
+        if let Some(status) = status {
+            host::set_exit_status(status);
+        }
+        let held = self.hold_begun(|_| true);
+        let records: Vec<_> = held.iter().map(|(record, _)| record.clone()).collect();
+        finalize(&records);
+    }
+
+    /// The records of a kind that are not Waiting, each with a pin, unless its tracker is being reclaimed.
+    fn hold_begun(&self, is_wanted: impl Fn(&ObjectRecord) -> bool) -> Vec<(Arc<ObjectRecord>, Pin)> {
+        let begun: Vec<_> = self.begun.lock().values().filter(|record| is_wanted(record)).cloned().collect();
+        begun.into_iter().filter_map(|record| record.tracker.pin().map(|pin| (record, pin))).collect()
+    }
+
+    /// The key of `gone` is being reclaimed.
+    fn forget(&self, gone: &[Arc<ObjectRecord>]) {
+        let mut begun = self.begun.lock();
+        gone.iter().for_each(|record| drop(begun.remove(&(Arc::as_ptr(record) as usize))));
+        if is_sparse(begun.len(), begun.capacity()) {
+            let kept = begun.len() * 2;
+            begun.shrink_to(kept);
+        }
+        drop(begun);
         let mut queue = self.queue.lock();
         let before = queue.pending.len();
         queue.pending.retain(|record| !gone.iter().any(|other| Arc::ptr_eq(record, other)));
         self.unfinished.fetch_sub(before - queue.pending.len(), Ordering::Release);
+    }
+}
+
+impl ResourceManager for InitFiniRegistry {
+    fn remove_resources(&self, dylib: &JitDylib, key: ResourceKey) -> Result<()> {
+        if self.books.has_opened.load(Ordering::Relaxed) && dylib.is_defunct() {
+            self.books.opened.forget(dylib.id());
+        }
+        let records = self.books.records.take(key);
+        if records.is_empty() {
+            return Ok(());
+        }
+        self.books.forget(&records);
+        finalize(&records);
+        Ok(())
+    }
+
+    /// Destroys what the calling thread owes to the objects under the key: the thread holds them for that.
+    fn release_pins(&self, _dylib: &JitDylib, key: ResourceKey) {
+        let records = self.books.records.inspect(key, |records| records.to_vec());
+        let scopes: Vec<_> = records.iter().map(|record| &record.exit_scope).collect();
+        ExitScope::settle_thread(&scopes);
+    }
+
+    fn transfer_resources(&self, _dylib: &JitDylib, destination: ResourceKey, source: ResourceKey) {
+        self.books.records.transfer(destination, source);
     }
 }
 
@@ -233,45 +502,21 @@ impl LinkPlugin for InitFiniRegistry {
             books: self.books.clone(),
             dylib: origin.dylib.id(),
             sequence: origin.sequence,
+            object: origin.object.clone(),
             watch: origin.watch.clone(),
+            tracker: origin.tracker.clone(),
             exit_scope: None,
         })
     }
-}
-
-/// `lea …(%rip)`, into the register of the second, third and fourth argument.
-const LEA_RSI: [u8; 3] = [0x48, 0x8d, 0x35];
-const LEA_RDX: [u8; 3] = [0x48, 0x8d, 0x15];
-const LEA_RCX: [u8; 3] = [0x48, 0x8d, 0x0d];
-
-/// What leads to an object's own scope.
-const WANTED: [&str; 8] = [
-    "__dso_handle",
-    "__cxa_atexit",
-    "atexit",
-    "on_exit",
-    "__cxa_thread_atexit",
-    "__cxa_thread_atexit_impl",
-    "pthread_atfork",
-    "at_quick_exit",
-];
-
-/// The externals of these names, in one walk over all of them.
-fn find_externals<const N: usize>(graph: &LinkGraph, names: [&str; N]) -> [Option<SymbolIndex>; N] {
-    let mut found = [None; N];
-    for (index, name) in graph.named_externals() {
-        if let Some(at) = names.iter().position(|wanted| wanted.as_bytes() == name) {
-            found[at].get_or_insert(index);
-        }
-    }
-    found
 }
 
 struct ObjectHooks {
     books: Arc<Books>,
     dylib: u64,
     sequence: u64,
+    object: Arc<str>,
     watch: SymbolWatch,
+    tracker: TrackerWatch,
     /// Made when the object has a `__dso_handle`.
     exit_scope: Option<ExitScope>,
 }
@@ -279,60 +524,7 @@ struct ObjectHooks {
 impl LinkHooks for ObjectHooks {
     /// Gives the object a `__dso_handle` of its own, and has its exit handlers registered with it.
     fn prepare(&mut self, graph: &mut LinkGraph) -> Result<()> {
-        let wanted = find_externals(graph, WANTED);
-        let [handle, cxa_atexit, atexit, on_exit, thread_atexit, thread_atexit_impl, atfork, at_quick_exit] = wanted;
-        if wanted.iter().all(Option::is_none) {
-            return Ok(());
-        }
-        let scope = self.exit_scope.get_or_insert_with(ExitScope::new);
-        let word = scope.number().to_le_bytes().to_vec();
-        let block = graph.add_block(".data.__dso_handle", Pool::Data, word, 8, &[]);
-        let handle = match handle {
-            Some(handle) => {
-                graph.define(handle, Definition::Block(block, 0));
-                handle
-            }
-            None => graph.add_local("__dso_handle", block, 0),
-        };
-        let capture = Definition::Absolute(host::atexit_capture_address().value());
-        if let Some(cxa_atexit) = cxa_atexit {
-            graph.define(cxa_atexit, capture);
-        }
-        for thread_atexit in [thread_atexit, thread_atexit_impl].into_iter().flatten() {
-            graph.define(thread_atexit, Definition::Absolute(host::thread_atexit_capture_address().value()));
-        }
-        if let Some(atexit) = atexit {
-            let cxa_atexit =
-                cxa_atexit.unwrap_or_else(|| graph.add_local_absolute("__cxa_atexit", host::atexit_capture_address()));
-            // atexit(f) is __cxa_atexit(f, 0, &__dso_handle):
-            //   xor %esi,%esi; lea __dso_handle(%rip),%rdx; jmp __cxa_atexit
-            let code = vec![0x31, 0xf6, 0x48, 0x8d, 0x15, 0, 0, 0, 0, 0xe9, 0, 0, 0, 0];
-            let edges = [
-                Edge { offset: 5, kind: EdgeKind::Delta32, symbol: handle, addend: -4 },
-                Edge { offset: 10, kind: EdgeKind::Branch32, symbol: cxa_atexit, addend: -4 },
-            ];
-            let block = graph.add_block(".text.atexit", Pool::Code, code, 16, &edges);
-            graph.define(atexit, Definition::Block(block, 0));
-        }
-        // The C library has these in the part of it that is linked into each program, with that program's own handle:
-        // on_exit(f, p), at_quick_exit(f) and pthread_atfork(f, g, h) take the handle as one argument more.
-        let with_handle: [(_, &str, &[u8], ExecutorAddr); 3] = [
-            (on_exit, "on_exit", &LEA_RDX, host::on_exit_capture_address()),
-            (at_quick_exit, "at_quick_exit", &LEA_RSI, host::at_quick_exit_capture_address()),
-            (atfork, "pthread_atfork", &LEA_RCX, host::atfork_capture_address()),
-        ];
-        for (wanted, name, lea, capture) in with_handle {
-            let Some(wanted) = wanted else { continue };
-            let capture = graph.add_local_absolute(name, capture);
-            // lea __dso_handle(%rip),…; jmp (what captures it)
-            let code = [lea, &[0, 0, 0, 0, 0xe9, 0, 0, 0, 0]].concat();
-            let edges = [
-                Edge { offset: 3, kind: EdgeKind::Delta32, symbol: handle, addend: -4 },
-                Edge { offset: 8, kind: EdgeKind::Branch32, symbol: capture, addend: -4 },
-            ];
-            let block = graph.add_block(&format!(".text.{name}"), Pool::Code, code, 16, &edges);
-            graph.define(wanted, Definition::Block(block, 0));
-        }
+        give_own_handle(graph, &mut self.exit_scope);
         Ok(())
     }
 
@@ -341,19 +533,20 @@ impl LinkHooks for ObjectHooks {
             return;
         }
         let exit_scope = self.exit_scope.unwrap_or_else(ExitScope::new);
-        let watch = self.watch.clone();
-        exit_scope.set_hold(move || match watch.pin() {
-            Watched::Ready(pin) => Some(Box::new(pin)),
-            Watched::Unready | Watched::Gone => None,
+        let (tracker, object) = (self.tracker.clone(), self.object.clone());
+        exit_scope.set_hold(move |who| {
+            let pin = tracker.pin()?;
+            Some(Box::new(pin.stand(format!("{who} owes destructors to {object}"))))
         });
         let record = Arc::new(ObjectRecord {
             dylib: self.dylib,
             sequence: self.sequence,
+            object: self.object,
             watch: self.watch,
+            tracker: self.tracker,
             initializers: linked.initializers.clone(),
             exit_scope,
-            has_run: AtomicBool::new(false),
-            is_finalized: AtomicBool::new(false),
+            state: Mutex::new(InitState { phase: Phase::Waiting, turn: 0, called: 0 }),
         });
         self.books.records.record(key, record.clone());
         self.books.unfinished.fetch_add(1, Ordering::Release);

@@ -7,9 +7,11 @@
 //! This room holds no `unsafe`: it calls code only through `host`.
 
 mod debugger;
+mod dso_handle;
 mod init_fini;
 mod jit_dump;
 mod lazy;
+mod opened;
 mod process_symbols;
 mod profiler;
 mod static_libraries;

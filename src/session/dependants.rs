@@ -3,8 +3,9 @@
 //! An edge `from → to` is a pin on `to`, counted in its gate: while `from` is not reclaimed, its code may call or read
 //! what it was linked against. Trackers that refer to each other would hold each other for ever, so a retired tracker
 //! is reclaimed when *no live or handle-held tracker leads to it*, which is what [`PinGraph::claim_free`] finds: the
-//! closure over dependants, claimed as a whole. A claim cannot be wrong later: a retired tracker gets no new handle pins
-//! from nothing and no new dependants, so a closure that is free stays free.
+//! closure over dependants, claimed as a whole. A claim cannot be wrong later: a retired tracker gets no new dependants, and
+//! new handle pins only under this graph's lock, so a closure that is free stays free. A closure that only standing pins
+//! hold is not claimed: their makers have to be asked first, which is not done here.
 //!
 //! Guarded by one lock of the session; trackers without cross-tracker references never take it.
 
@@ -14,7 +15,7 @@ use crate::base::{SlotNumber, Slots};
 use crate::session::edges::Edges;
 use crate::session::reclaim::newest_first;
 use crate::session::resource_tracker::{ResourceKey, TrackerCore};
-use crate::session::tracker_gate::Unpin;
+use crate::session::tracker_gate::{Hold, Unpin};
 use crate::sync::Arc;
 
 slotmap::new_key_type! {
@@ -32,6 +33,26 @@ struct Node {
     dependants: Edges,
     /// Whom this tracker pins.
     depends_on: Edges,
+}
+
+/// What [`PinGraph::claim_free`] found.
+#[derive(Default)]
+#[must_use]
+pub(crate) struct Claim {
+    /// Claimed: the caller must reclaim them.
+    pub(crate) free: Vec<Arc<TrackerCore>>,
+    /// Held by standing pins, and by nothing else that counts: nothing was claimed, and their makers may be asked.
+    pub(crate) standing: Vec<Arc<TrackerCore>>,
+}
+
+/// What the pins of a reclaimed tracker leave behind.
+#[derive(Default)]
+#[must_use]
+pub(crate) struct Released {
+    /// Claimed: the caller must reclaim them.
+    pub(crate) freed: Vec<Arc<TrackerCore>>,
+    /// Those of which the graph must be asked whether they may go.
+    pub(crate) undecided: Vec<Arc<TrackerCore>>,
 }
 
 impl PinGraph {
@@ -79,19 +100,19 @@ impl PinGraph {
         self.connect(from, to);
     }
 
-    /// `core` was reclaimed: drops the pins it holds. Returns the trackers that became free, claimed.
-    pub(crate) fn release(&mut self, core: &TrackerCore) -> Vec<Arc<TrackerCore>> {
-        let Some(node) = core.gate.take_node() else { return Vec::new() };
-        let Some(gone) = self.nodes.remove_at(node) else { return Vec::new() };
-        let mut freed = Vec::new();
+    /// `core` was reclaimed: drops the pins it holds.
+    pub(crate) fn release(&mut self, core: &TrackerCore) -> Released {
+        let mut released = Released::default();
+        let Some(node) = core.gate.take_node() else { return released };
+        let Some(gone) = self.nodes.remove_at(node) else { return released };
         for to in gone.depends_on.nodes() {
             let held = &mut self.nodes[to];
             held.dependants.remove(node);
             let held = held.core.clone();
             match held.gate.unpin_dependant() {
                 Unpin::Nothing => {}
-                Unpin::Reclaim => freed.push(held),
-                Unpin::AskDependants => freed.extend(self.claim_free(&held, &FxHashSet::default())),
+                Unpin::Reclaim => released.freed.push(held),
+                Unpin::AskGraph => released.undecided.push(held),
             }
             self.forget_if_bare(to);
         }
@@ -101,33 +122,38 @@ impl PinGraph {
                 dependant.depends_on.remove(node);
             }
         }
-        freed
+        released
     }
 
     /// If no live and no handle-held tracker leads to `core`: claims it and everything that leads to it. Those of
     /// `claimed_before` are the caller's already, to be reclaimed with what this returns.
-    pub(crate) fn claim_free(
-        &self,
-        core: &Arc<TrackerCore>,
-        claimed_before: &FxHashSet<ResourceKey>,
-    ) -> Vec<Arc<TrackerCore>> {
+    pub(crate) fn claim_free(&self, core: &Arc<TrackerCore>, claimed_before: &FxHashSet<ResourceKey>) -> Claim {
+        let mut standing = Vec::new();
         let mut closure: FxHashMap<ResourceKey, Arc<TrackerCore>> = FxHashMap::default();
         let mut unvisited = vec![core.clone()];
         while let Some(next) = unvisited.pop() {
             if claimed_before.contains(&next.key()) {
                 continue;
             }
-            if !next.gate.is_held_by_dependants_only() {
-                return Vec::new();
+            let hold = next.gate.hold();
+            if hold == Hold::Firm {
+                return Claim::default();
             }
             if closure.insert(next.key(), next.clone()).is_some() {
                 continue;
             }
+            if hold == Hold::Standing {
+                standing.push(next.clone());
+            }
             unvisited.extend(self.dependents(&next));
         }
-        let mut claimed: Vec<_> = closure.into_values().filter(|core| core.gate.claim_unpinned()).collect();
-        newest_first(&mut claimed);
-        claimed
+        if !standing.is_empty() {
+            newest_first(&mut standing);
+            return Claim { free: Vec::new(), standing };
+        }
+        let mut free: Vec<_> = closure.into_values().filter(|core| core.gate.claim_unpinned()).collect();
+        newest_first(&mut free);
+        Claim { free, standing }
     }
 
     /// The trackers that `core` holds.

@@ -17,6 +17,7 @@ use crate::session::observer::{Observer, Observers};
 use crate::session::reclaim::{self, Removal};
 use crate::session::resource_manager::ResourceManager;
 use crate::session::resource_tracker::{Pin, TrackerCore};
+use crate::session::standing_pins::StandingPins;
 use crate::session::symbol::{SymbolFlags, SymbolRef};
 use crate::session::symbol_at::{self, SymbolAt};
 use crate::session::symbol_watch::{SymbolWatch, Watched};
@@ -69,6 +70,10 @@ pub(crate) struct SessionInner {
     pub(crate) dispatcher: Arc<Dispatcher>,
     /// Trackers in Reclaiming that `reclaim` takes up.
     pub(crate) deferred: Queue<Arc<TrackerCore>>,
+    /// Retired trackers that only standing pins hold, whose makers `reclaim` asks.
+    pub(crate) undecided: Queue<Arc<TrackerCore>>,
+    /// What standing pins say.
+    pub(crate) standing: StandingPins,
     pub(crate) unheard: Unheard,
     pub(crate) observers: Observers,
 }
@@ -97,6 +102,8 @@ impl ExecutionSession {
             reclaim_policy: options.reclaim,
             dispatcher: Arc::new(Dispatcher::new(options.worker_threads)),
             deferred: Queue::new(),
+            undecided: Queue::new(),
+            standing: StandingPins::new(),
             unheard: Unheard::new(options.error_reporter),
             observers: Observers::new(options.observers),
         }))))
@@ -324,6 +331,9 @@ impl SessionInner {
         let mut count = 0;
         loop {
             let mut batch: Vec<_> = std::iter::from_fn(|| self.deferred.pop()).collect();
+            let undecided: Vec<_> = std::iter::from_fn(|| self.undecided.pop()).collect();
+            let mut claimed = batch.iter().map(|core| core.key()).collect();
+            batch.extend(reclaim::claim(self, undecided, &mut claimed));
             if batch.is_empty() {
                 return count;
             }

@@ -26,7 +26,8 @@
 //!   of the two, a live tracker stays live.
 //! - **S3** A resource is recorded under a key only inside the gate of a live tracker
 //!   ([`MaterializationResponsibility::with_resource_key`]); managers learn of a removal only after the gate has closed.
-//! - **S4** Managers see a key at most once more after its tracker retired: exactly one thread moves it to Reclaiming.
+//! - **S4** Managers are told to give a key's resources back at most once: exactly one thread moves its tracker to
+//!   Reclaiming. Between Retired and that they may be asked to let go of their standing pins, and never after it.
 //! - **S5** Nothing of the embedder's is called under a lock, with two documented exceptions: the body of
 //!   `with_resource_key`, and [`ResourceManager::transfer_resources`].
 //!
@@ -34,7 +35,8 @@
 //!
 //! waiting graph (`waiting.rs`) → one dylib's state → pin graph (`dependants.rs`) → tracker gates, source before
 //! destination → a manager's own (ledgers) → one query. Two dylibs' states are never held together. The lists of
-//! dylibs and managers are leaves, and so is each dylib's index of ready symbols (`ready_index.rs`), which lookups of
+//! dylibs and managers are leaves, and so are what standing pins say (`standing_pins.rs`) and
+//! each dylib's index of ready symbols (`ready_index.rs`), which lookups of
 //! symbols that are looked up often take instead of the dylib's.
 //!
 //! Observers (`observer.rs`) hear what happens, under none of these.
@@ -66,11 +68,13 @@ mod resource_manager;
 mod resource_tracker;
 mod responsibility;
 mod search;
+mod standing_pins;
 mod symbol;
 mod symbol_at;
 mod symbol_table;
 mod symbol_watch;
 mod tracker_gate;
+mod tracker_watch;
 mod unpublish;
 mod waiting;
 
@@ -95,3 +99,4 @@ pub use responsibility::{MaterializationResponsibility, OwedSymbol};
 pub use symbol::{SymbolFlags, SymbolRef, SymbolState};
 pub use symbol_at::SymbolAt;
 pub use symbol_watch::{SymbolWatch, Watched};
+pub use tracker_watch::TrackerWatch;

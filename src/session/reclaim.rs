@@ -4,6 +4,14 @@
 //! last pin, or [`ExecutionSession::reclaim`](crate::session::ExecutionSession::reclaim) under
 //! [`ReclaimPolicy::Explicit`](crate::session::ReclaimPolicy). Trackers that go together (a ring of dependants, a dylib)
 //! are taken manager by manager, so that every finaliser has run before the first byte of any of them is freed.
+//!
+//! Where nothing but [standing pins](Pin::stand) is left, their makers, the managers, are asked to let go of them
+//! ([`ResourceManager::release_pins`]), each time that the last other pin goes: on the thread that dropped it, since what a
+//! thread owes only that thread can settle. What is not let go of then holds the tracker until it goes by itself.
+//! Meanwhile the asking thread holds the tracker, so that it takes part in one batch with the others.
+//!
+//! [`ResourceManager::release_pins`]: crate::session::ResourceManager::release_pins
+//! [`Pin::stand`]: crate::session::Pin::stand
 
 use std::any::Any;
 use std::fmt;
@@ -12,11 +20,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use rustc_hash::FxHashSet;
 
 use crate::error::{Error, Result};
+use crate::session::dependants::Claim;
 use crate::session::execution_session::{ReclaimPolicy, SessionInner};
 use crate::session::jit_dylib::JitDylib;
 use crate::session::observer::Event;
 use crate::session::resource_manager::ResourceManager;
-use crate::session::resource_tracker::TrackerCore;
+use crate::session::resource_tracker::{ResourceKey, TrackerCore};
 use crate::session::tracker_gate::{Retire, Unpin};
 use crate::sync::Arc;
 
@@ -42,9 +51,30 @@ impl Removal {
         self.core.gate.is_reclaimed()
     }
 
-    /// `(owned handles, dependent trackers)` that keep the resources; `(0, 0)` once complete.
+    /// `(owned handles, dependent trackers)` that keep the resources; `(0, 0)` once complete. Handles are all
+    /// [`Pin`](crate::session::Pin)s, the standing ones included.
     pub fn blockers(&self) -> (usize, usize) {
         self.core.gate.pins()
+    }
+
+    /// Who is in the way, in words, one line for each: how many owned handles, which trackers, and what each standing pin
+    /// says, such as a thread that owes destructors. Empty once complete.
+    pub fn obstacles(&self) -> Vec<String> {
+        let gate = &self.core.gate;
+        let mut obstacles = Vec::new();
+        match gate.pins().0.saturating_sub(gate.standing_pins()) {
+            0 => {}
+            1 => obstacles.push("an owned handle".to_string()),
+            handles => obstacles.push(format!("{handles} owned handles")),
+        }
+        let session = &self.core.dylib.session;
+        let mut dependants = session.pins.lock().dependents(&self.core);
+        newest_first(&mut dependants);
+        let name =
+            |core: &Arc<TrackerCore>| format!("{} of `{}`, whose code refers to it", core.key(), core.dylib.name);
+        obstacles.extend(dependants.iter().rev().map(name));
+        obstacles.extend(session.standing.of(&self.core));
+        obstacles
     }
 
     /// Waits until every resource has been given back, and says what the managers reported.
@@ -61,9 +91,10 @@ impl Removal {
 
 impl fmt::Debug for Removal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (handles, dependants) = self.blockers();
-        let state = if self.is_complete() { "complete" } else { "pending" };
-        write!(f, "removal of {}: {state}, {handles} handles and {dependants} dependants hold it", self.core.key())
+        match self.is_complete() {
+            true => write!(f, "removal of {}: complete", self.core.key()),
+            false => write!(f, "removal of {}: held by {}", self.core.key(), self.obstacles().join(", ")),
+        }
     }
 }
 
@@ -73,11 +104,7 @@ pub(crate) fn after_retire(session: &Arc<SessionInner>, retired: Vec<(Arc<Tracke
     let mut free: Vec<_> = of(Retire::Free).collect();
     // Dependants that go in this batch hold nothing back.
     let mut claimed: FxHashSet<_> = free.iter().map(|core| core.key()).collect();
-    for core in of(Retire::HeldByDependants) {
-        let more = session.pins.lock().claim_free(&core, &claimed);
-        claimed.extend(more.iter().map(|core| core.key()));
-        free.extend(more);
-    }
+    free.extend(claim(session, of(Retire::HeldWithoutHandles).collect(), &mut claimed));
     newest_first(&mut free);
     reclaim(session, free, &retired);
 }
@@ -89,19 +116,68 @@ pub(crate) fn after_unpin(core: Arc<TrackerCore>, left: Unpin) {
         return;
     }
     let session = core.dylib.session.clone();
-    let free = match left {
-        Unpin::Nothing => return,
-        Unpin::Reclaim => vec![core],
-        Unpin::AskDependants => session.pins.lock().claim_free(&core, &FxHashSet::default()),
-    };
-    match session.reclaim_policy {
-        ReclaimPolicy::OnDrop => reclaim(&session, free, &[]),
-        ReclaimPolicy::Explicit => {
-            free.into_iter().for_each(|core| session.deferred.push(core));
+    match (session.reclaim_policy, left) {
+        (_, Unpin::Nothing) => {}
+        (ReclaimPolicy::OnDrop, Unpin::Reclaim) => reclaim(&session, vec![core], &[]),
+        (ReclaimPolicy::OnDrop, Unpin::AskGraph) => {
+            let free = claim(&session, vec![core], &mut FxHashSet::default());
+            reclaim(&session, free, &[]);
+        }
+        (ReclaimPolicy::Explicit, left) => {
+            let claimed = match left {
+                Unpin::AskGraph => session.pins.lock().claim_free(&core, &FxHashSet::default()),
+                _ => Claim { free: vec![core], standing: Vec::new() },
+            };
+            claimed.standing.into_iter().for_each(|core| session.undecided.push(core));
+            claimed.free.into_iter().for_each(|core| session.deferred.push(core));
             // Nobody may be left to call `ExecutionSession::reclaim`.
             if session.has_ended() {
                 session.reclaim_deferred();
             }
+        }
+    }
+}
+
+/// Claims what may go of `cores`, and of what goes with them, after having asked the makers of standing pins that hold
+/// them. Those of `claimed` are the caller's already, and what is returned joins them.
+pub(crate) fn claim(
+    session: &Arc<SessionInner>,
+    cores: Vec<Arc<TrackerCore>>,
+    claimed: &mut FxHashSet<ResourceKey>,
+) -> Vec<Arc<TrackerCore>> {
+    let mut free = Vec::new();
+    let mut standing = Vec::new();
+    for core in cores {
+        let found = session.pins.lock().claim_free(&core, claimed);
+        claimed.extend(found.free.iter().map(|core| core.key()));
+        free.extend(found.free);
+        standing.extend(found.standing);
+    }
+    // Held meanwhile, so that the pins that go leave it to us to reclaim. Who is being reclaimed already needs no asking.
+    let asked: Vec<_> = standing.into_iter().filter(|core| core.pin_until_reclaimed().is_ok()).collect();
+    asked.iter().for_each(ask_to_let_go);
+    for core in asked {
+        let (core, left) = core.unpin_handle(false);
+        let more = match left {
+            Unpin::Nothing => Vec::new(),
+            Unpin::Reclaim => vec![core],
+            // What stands now does so for others: it was asked.
+            Unpin::AskGraph => session.pins.lock().claim_free(&core, claimed).free,
+        };
+        claimed.extend(more.iter().map(|core| core.key()));
+        free.extend(more);
+    }
+    free
+}
+
+/// Has the makers of a tracker's standing pins let go of those that the calling thread can let go of. No lock is held.
+fn ask_to_let_go(core: &Arc<TrackerCore>) {
+    let session = &core.dylib.session;
+    let dylib = JitDylib::from_inner(core.dylib.clone());
+    for manager in session.managers(&core.dylib).iter().rev() {
+        let asked = catch_unwind(AssertUnwindSafe(|| manager.release_pins(&dylib, core.key())));
+        if let Err(panic) = asked {
+            session.unheard.report(panicked(&*panic));
         }
     }
 }
@@ -142,12 +218,14 @@ fn reclaim_batch(
             failed.extend(told.unwrap_or_else(|panic| Err(panicked(&*panic))).err());
         }
     }
-    let mut freed = Vec::new();
+    let (mut freed, mut undecided) = (Vec::new(), Vec::new());
     for (number, (core, failed)) in batch.into_iter().zip(failures).enumerate() {
         let record = core.dylib.state.lock().forget_tracker(&core);
         drop(record);
         if core.gate.node().is_some() {
-            freed.extend(session.pins.lock().release(&core));
+            let released = session.pins.lock().release(&core);
+            freed.extend(released.freed);
+            undecided.extend(released.undecided);
         }
         let is_answered = failed.is_empty() || answered.iter().any(|(other, _)| other.key() == core.key());
         let unheard = if is_answered { Vec::new() } else { failed.clone() };
@@ -157,6 +235,10 @@ fn reclaim_batch(
             tell_reclaimed(&core, held[number], failures);
         }
         unheard.into_iter().for_each(|error| session.unheard.report(error));
+    }
+    if !undecided.is_empty() {
+        let mut claimed = freed.iter().map(|core| core.key()).collect();
+        freed.extend(claim(session, undecided, &mut claimed));
     }
     freed
 }

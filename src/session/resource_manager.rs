@@ -22,6 +22,15 @@ pub trait ResourceManager: Send + Sync {
         0
     }
 
+    /// The key's tracker was removed, and nothing holds it any more but [standing pins](crate::session::Pin::stand): let go
+    /// of those that this manager has made for the key, and can let go of on the calling thread.
+    ///
+    /// Called with no lock held; may run code, and may call back into the session. May be called several times for one
+    /// key, and never after [`remove_resources`](Self::remove_resources).
+    fn release_pins(&self, dylib: &JitDylib, key: ResourceKey) {
+        let _ = (dylib, key);
+    }
+
     /// Everything under `source` now belongs to `destination`.
     ///
     /// Called under locks of the session, so that no resource can be recorded under either key meanwhile. Move

@@ -14,6 +14,7 @@ use crate::session::jit_dylib::{DylibId, DylibInner, JitDylib};
 use crate::session::materialization::{self, MaterializationUnit};
 use crate::session::observer::Event;
 use crate::session::reclaim::{self, Removal};
+use crate::session::standing_pins::StandingId;
 use crate::session::symbol::{SymbolFlags, SymbolRef};
 use crate::session::tracker_gate::{Defunct, Retire, TrackerGate};
 use crate::session::waiting;
@@ -276,6 +277,8 @@ fn transfer(
 /// Keeps a tracker's resources from being reclaimed, as an `Arc` would. Owned function handles are made of it.
 pub struct Pin {
     core: Arc<TrackerCore>,
+    /// Where the session keeps what a standing pin says.
+    standing: Option<StandingId>,
 }
 
 impl Pin {
@@ -284,11 +287,29 @@ impl Pin {
         let Ok(()) = core.pin_handle() else {
             return None;
         };
-        Some(Pin { core })
+        Some(Pin { core, standing: None })
+    }
+
+    /// Also of a tracker that is retired; `None` when it is being reclaimed, or was.
+    pub(crate) fn until_reclaimed(core: Arc<TrackerCore>) -> Option<Pin> {
+        core.pin_until_reclaimed().ok()?;
+        Some(Pin { core, standing: None })
     }
 }
 
 impl Pin {
+    /// Makes this a *standing* pin: one that goes by itself some time, or when its maker, a
+    /// [`ResourceManager`](crate::session::ResourceManager), is [asked](crate::session::ResourceManager::release_pins),
+    /// because nothing else holds the removed tracker. `reason` is what [`Removal::obstacles`] says of it; its clones are
+    /// ordinary pins.
+    pub fn stand(mut self, reason: impl Into<Arc<str>>) -> Pin {
+        if self.standing.is_none() {
+            self.standing = Some(self.core.dylib.session.standing.add(&self.core, reason.into()));
+            self.core.let_pin_stand();
+        }
+        self
+    }
+
     /// The pinned tracker's code refers to `symbol` from now on, and keeps that symbol's tracker: for references that no
     /// link made, such as a function that was found while running.
     ///
@@ -315,13 +336,16 @@ impl Pin {
 impl Clone for Pin {
     fn clone(&self) -> Pin {
         self.core.pin_handle_again();
-        Pin { core: self.core.clone() }
+        Pin { core: self.core.clone(), standing: None }
     }
 }
 
 impl Drop for Pin {
     fn drop(&mut self) {
-        let (core, left) = self.core.unpin_handle();
+        if let Some(standing) = self.standing {
+            self.core.dylib.session.standing.remove(standing);
+        }
+        let (core, left) = self.core.unpin_handle(self.standing.is_some());
         reclaim::after_unpin(core, left);
     }
 }

@@ -21,6 +21,7 @@ use crate::session::resource_tracker::{self, ResourceKey, ResourceTracker, Track
 use crate::session::symbol::{SymbolFlags, SymbolId, SymbolRef, SymbolState};
 use crate::session::symbol_table::{RemovedSymbol, UnitId, UnitRecord};
 use crate::session::symbol_watch::SymbolWatch;
+use crate::session::tracker_watch::TrackerWatch;
 use crate::session::unpublish::Unpublished;
 use crate::sync::Arc;
 
@@ -240,6 +241,11 @@ impl MaterializationResponsibility {
     pub fn watch(&self) -> Option<SymbolWatch> {
         let owed = self.owed.first()?;
         Some(SymbolWatch::new(&self.core.dylib, owed.id))
+    }
+
+    /// Leads back to the tracker later, wherever it is transferred, without keeping anything alive.
+    pub fn watch_tracker(&self) -> TrackerWatch {
+        TrackerWatch::new(self.core.clone())
     }
 
     /// Claims further symbols in the middle of the work. A weak one that is defined already is left out; the result says

@@ -254,6 +254,21 @@ impl SymbolTable {
         self.symbols.get_mut(id)
     }
 
+    /// A symbol and all of its owner's that were defined in the same place as it.
+    pub(crate) fn mates(&self, id: SymbolId) -> Vec<SymbolId> {
+        let Some(symbol) = self.symbols.get(id) else { return Vec::new() };
+        let (place, mut next) = (self.place(symbol), self.trackers.at(symbol.owner).and_then(|record| record.first));
+        let mut mates = Vec::new();
+        while let Some(slot) = next {
+            let Some(other) = self.symbols.at(slot) else { break };
+            if Arc::ptr_eq(self.place(other), place) {
+                mates.extend(self.symbols.key_at(slot));
+            }
+            next = other.next;
+        }
+        mates
+    }
+
     pub(crate) fn symbols(&self) -> impl Iterator<Item = &Symbol> {
         self.symbols.values()
     }

@@ -2,9 +2,11 @@
 
 use std::fmt;
 
+use crate::error::Error;
 use crate::session::jit_dylib::DylibInner;
 use crate::session::resource_tracker::Pin;
 use crate::session::symbol::{SymbolId, SymbolRef, SymbolState};
+use crate::session::unpublish::Unpublished;
 use crate::sync::{Arc, Weak};
 
 /// A weak reference to one definition.
@@ -38,6 +40,21 @@ impl SymbolWatch {
     /// Whether the definition was removed, overridden, or failed.
     pub fn is_gone(&self) -> bool {
         self.dylib.upgrade().is_none_or(|dylib| dylib.state.lock().table.symbol(self.id).is_none())
+    }
+
+    /// Takes the definition out of the table, and with it all that came from the same unit, as if the unit had failed:
+    /// the names may be defined again. What they lead to stays with its tracker until that is removed. False when it is
+    /// gone already. `cause` is what those are told who still wait for any of it.
+    pub(crate) fn take_back_unit(&self, cause: impl FnOnce() -> Error) -> bool {
+        let Some(dylib) = self.dylib.upgrade() else { return false };
+        let symbols: Vec<_> = {
+            let mut state = dylib.state.lock();
+            let mates = state.table.mates(self.id);
+            mates.into_iter().filter_map(|id| state.table.remove(id)).collect()
+        };
+        let is_there = !symbols.is_empty();
+        Unpublished { dylib, symbols, units: Vec::new() }.settle(cause);
+        is_there
     }
 
     /// Pins the definition's tracker if it is ready.

@@ -7,6 +7,10 @@
 //! | Retired | last pin goes (`unpin_handle`), or the pin graph finds a free ring (`claim_unpinned`) | Reclaiming | the thread that dropped it |
 //! | Reclaiming | managers were told | Reclaimed | the same thread |
 //!
+//! Some handles are *standing* pins: they say why they are held, and go by themselves, or when their makers are asked. When
+//! only such are left of a retired tracker's handles, the makers are asked (`reclaim.rs`). A retired tracker may get new
+//! pins until it is being reclaimed (`pin_until_reclaimed`): under the pin graph's lock, so that no ring is claimed meanwhile.
+//!
 //! Recording a resource and retiring exclude each other through this lock: whoever comes second sees what the first
 //! did. That is the race of allocating against removing. Model: `loom_tests/loom_allocate_remove.rs`.
 
@@ -24,8 +28,10 @@ pub(crate) struct TrackerGate {
 
 struct GateState {
     status: Status,
-    /// Owned handles: `Pin`s.
-    handle_pins: usize,
+    /// Owned handles: `Pin`s, the standing ones included.
+    handle_pins: u32,
+    /// How many of them are standing.
+    standing_pins: u32,
     /// Trackers whose code refers into this one; counted by the pin graph, whose numbers are no larger.
     dependant_pins: u32,
     /// Where the pin graph knows this tracker, if it does; changed under the graph's lock too.
@@ -56,8 +62,8 @@ pub(crate) enum Retire {
     Free,
     /// Handles hold it; whoever drops the last one reclaims.
     Held,
-    /// Only dependants hold it: the caller must ask the pin graph whether any of them still counts.
-    HeldByDependants,
+    /// Only dependants and standing pins hold it: the caller must ask the pin graph whether any of them still counts.
+    HeldWithoutHandles,
     /// It had been retired before.
     AlreadyRetired,
     /// It was merged into another tracker.
@@ -73,7 +79,18 @@ pub(crate) enum Unpin {
     /// The caller must reclaim.
     Reclaim,
     /// The caller must ask the pin graph.
-    AskDependants,
+    AskGraph,
+}
+
+/// What a tracker's gate says to the pin graph, which looks for what may go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hold {
+    /// Not retired, or held by a handle, or claimed by somebody.
+    Firm,
+    /// Retired, and of its handles only standing pins are left.
+    Standing,
+    /// Retired, with no handle.
+    DependantsOnly,
 }
 
 impl TrackerGate {
@@ -81,7 +98,7 @@ impl TrackerGate {
         TrackerGate {
             state: Mutex::ranked(
                 Rank::Gate,
-                GateState { status: Status::Live, handle_pins: 0, dependant_pins: 0, node: None },
+                GateState { status: Status::Live, handle_pins: 0, standing_pins: 0, dependant_pins: 0, node: None },
             ),
         }
     }
@@ -102,7 +119,12 @@ impl TrackerGate {
     /// `(handles, dependants)` that hold the tracker.
     pub(crate) fn pins(&self) -> (usize, usize) {
         let state = self.state.lock();
-        (state.handle_pins, state.dependant_pins as usize)
+        (state.handle_pins as usize, state.dependant_pins as usize)
+    }
+
+    /// How many of the handles are standing pins.
+    pub(crate) fn standing_pins(&self) -> usize {
+        self.state.lock().standing_pins as usize
     }
 
     pub(crate) fn retire(&self) -> Retire {
@@ -114,7 +136,7 @@ impl TrackerGate {
         }
         let (stage, held) = match (state.handle_pins, state.dependant_pins) {
             (0, 0) => (Stage::Reclaiming, Retire::Free),
-            (0, _) => (Stage::Retired, Retire::HeldByDependants),
+            (handles, _) if handles == state.standing_pins => (Stage::Retired, Retire::HeldWithoutHandles),
             _ => (Stage::Retired, Retire::Held),
         };
         state.status = Status::Leaving(stage, None);
@@ -135,7 +157,9 @@ impl TrackerGate {
         if !matches!(from.status, Status::Live) || !matches!(into.status, Status::Live) || !still_wanted() {
             return None;
         }
-        into.handle_pins += mem::take(&mut from.handle_pins);
+        let handles = into.handle_pins.checked_add(mem::take(&mut from.handle_pins));
+        into.handle_pins = handles.expect("no tracker has four billion handles");
+        into.standing_pins += mem::take(&mut from.standing_pins);
         // Seeded bug: a pin that is made between here and the merge stays behind.
         #[cfg(mutant = "transfer_opens_the_source_gate")]
         let mut from = (drop(from), source.gate.state.lock()).1;
@@ -177,13 +201,17 @@ impl TrackerGate {
     pub(crate) fn unpin_dependant(&self) -> Unpin {
         let mut state = self.state.lock();
         state.dependant_pins = state.dependant_pins.saturating_sub(1);
-        state.after_unpin()
+        state.after_unpin(false)
     }
 
-    /// For the pin graph: whether the tracker is retired and no handle holds it.
-    pub(crate) fn is_held_by_dependants_only(&self) -> bool {
+    /// For the pin graph: who holds the tracker, beside dependants.
+    pub(crate) fn hold(&self) -> Hold {
         let state = self.state.lock();
-        matches!(state.status, Status::Leaving(Stage::Retired, _)) && state.handle_pins == 0
+        match state.status {
+            Status::Leaving(Stage::Retired, _) if state.handle_pins == 0 => Hold::DependantsOnly,
+            Status::Leaving(Stage::Retired, _) if state.handle_pins == state.standing_pins => Hold::Standing,
+            _ => Hold::Firm,
+        }
     }
 
     /// For the pin graph, which found that no live tracker leads here: moves Retired to Reclaiming, once.
@@ -223,15 +251,24 @@ impl TrackerGate {
 }
 
 impl GateState {
-    fn after_unpin(&mut self) -> Unpin {
+    /// A standing pin that goes leaves nothing to do as long as there are others: their makers have been asked.
+    fn after_unpin(&mut self, was_standing: bool) -> Unpin {
         match (&mut self.status, self.handle_pins, self.dependant_pins) {
             (Status::Leaving(stage @ Stage::Retired, _), 0, 0) => {
                 *stage = Stage::Reclaiming;
                 Unpin::Reclaim
             }
-            (Status::Leaving(Stage::Retired, _), 0, _) => Unpin::AskDependants,
+            (Status::Leaving(Stage::Retired, _), 0, _) => Unpin::AskGraph,
+            (Status::Leaving(Stage::Retired, _), handles, _) if handles == self.standing_pins && !was_standing => {
+                Unpin::AskGraph
+            }
             _ => Unpin::Nothing,
         }
+    }
+
+    fn pin(&mut self) {
+        // A count that came round would free code under its holders.
+        self.handle_pins = self.handle_pins.checked_add(1).expect("no tracker has four billion handles");
     }
 }
 
@@ -281,12 +318,52 @@ impl TrackerCore {
                 Status::Live => {
                     #[cfg(mutant = "pinned_after_the_gate_was_left")]
                     let mut state = (drop(state), core.gate.state.lock()).1;
-                    state.handle_pins += 1;
+                    state.pin();
                     return Ok(());
                 }
                 Status::Merged(next) => next.clone(),
                 _ => return Err(Defunct),
             };
+            drop(state);
+            core = next;
+        }
+    }
+
+    /// Adds a handle's pin, even when the tracker is retired, as long as nobody reclaims it: for code that runs, and so is
+    /// held by somebody.
+    pub(crate) fn pin_until_reclaimed(self: &Arc<TrackerCore>) -> Result<(), Defunct> {
+        if self.pin_handle().is_ok() {
+            return Ok(());
+        }
+        // A ring is looked at member by member, and then claimed: not with a new pin in between.
+        #[cfg(not(mutant = "pinned_while_a_ring_is_claimed"))]
+        let _no_claim = self.dylib.session.pins.lock();
+        let mut core = self.clone();
+        loop {
+            let mut state = core.gate.state.lock();
+            let next = match &state.status {
+                Status::Live | Status::Leaving(Stage::Retired, _) => {
+                    state.pin();
+                    return Ok(());
+                }
+                Status::Merged(next) => next.clone(),
+                _ => return Err(Defunct),
+            };
+            drop(state);
+            core = next;
+        }
+    }
+
+    /// Makes a pin that the caller holds a standing one.
+    pub(crate) fn let_pin_stand(self: &Arc<TrackerCore>) {
+        let mut core = self.clone();
+        loop {
+            let mut state = core.gate.state.lock();
+            let Status::Merged(next) = &state.status else {
+                state.standing_pins += 1;
+                return;
+            };
+            let next = next.clone();
             drop(state);
             core = next;
         }
@@ -298,7 +375,7 @@ impl TrackerCore {
         loop {
             let mut state = core.gate.state.lock();
             let Status::Merged(next) = &state.status else {
-                state.handle_pins += 1;
+                state.pin();
                 return;
             };
             let next = next.clone();
@@ -308,13 +385,14 @@ impl TrackerCore {
     }
 
     /// Takes a handle's pin away from the tracker that this one has become.
-    pub(crate) fn unpin_handle(self: &Arc<TrackerCore>) -> (Arc<TrackerCore>, Unpin) {
+    pub(crate) fn unpin_handle(self: &Arc<TrackerCore>, is_standing: bool) -> (Arc<TrackerCore>, Unpin) {
         let mut core = self.clone();
         loop {
             let mut state = core.gate.state.lock();
             let Status::Merged(next) = &state.status else {
                 state.handle_pins -= 1;
-                let left = state.after_unpin();
+                state.standing_pins -= u32::from(is_standing);
+                let left = state.after_unpin(is_standing);
                 drop(state);
                 return (core, left);
             };

@@ -1,6 +1,7 @@
 //! The instant-evict race: modules removed the moment their lookup returns, from several threads; nothing may be left.
 //! Real links, so tens of thousands: the session's own part of it is tried a million times in `tests/session/evict.rs`.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use jittison::link::ObjectBuffer;
@@ -97,26 +98,37 @@ fn a_lookup_that_races_with_a_removal_finds_the_whole_or_nothing() {
     let Some((jit, library, module)) = world() else { return };
     let dylib = jit.create_dylib("raced").unwrap();
     dylib.set_link_order(&[(library.clone(), Visibility::ExportedOnly)]);
-    let found = thread::scope(|scope| {
+    let found = AtomicU64::new(0);
+    let count = || found.load(Ordering::Relaxed);
+    thread::scope(|scope| {
         let finder = scope.spawn(|| {
-            let mut found = 0u64;
-            for _ in 0..20_000 {
+            for _ in 0..1_000_000 {
                 if let Ok(test) = try_function::<extern "C" fn() -> i64>(&jit, &dylib, "test") {
                     assert!(test.call() >= 40);
-                    found += 1;
+                    found.fetch_add(1, Ordering::Relaxed);
+                }
+                if count() == 2_000 {
+                    break;
                 }
             }
-            found
         });
-        while !finder.is_finished() {
+        for round in 0.. {
+            if finder.is_finished() {
+                break;
+            }
             let tracker = dylib.create_tracker().unwrap();
             jit.add_object(&tracker, "module.o", module.clone()).unwrap();
             thread::yield_now();
+            // Sometimes at once, sometimes not before somebody has had it.
+            let before = count();
+            while round % 4 == 0 && count() == before && !finder.is_finished() {
+                thread::yield_now();
+            }
             tracker.remove().unwrap();
         }
-        finder.join().unwrap()
+        finder.join().unwrap();
     });
-    println!("{found} of 20000 lookups found it");
+    assert_eq!(count(), 2_000);
     assert_eq!((dylib.symbol_count(), held(&jit).0), (0, 1));
     assert!(library.clear().unwrap().is_empty());
     assert_eq!(held(&jit), (0, 0, 0));

@@ -58,7 +58,7 @@ fn handlers_of_two_objects_under_one_tracker_run_in_one_order() {
     }
     second.transfer_to(&first).unwrap();
     assert!(first.remove().unwrap().is_complete());
-    assert_eq!(take(), [206, 202, 205, 201, 106, 102, 105, 101, 206, 202, 205, 201, 209, 109]);
+    assert_eq!(take(), [206, 202, 205, 201, 106, 102, 105, 101, 206, 202, 205, 201, 109, 209]);
 }
 
 #[test]

@@ -1,10 +1,11 @@
-//! Destructors of thread-local variables run when their thread ends, or ahead of their code's removal by that thread; and
-//! never into code that is gone.
+//! Destructors of thread-local variables run on their own thread: when it ends, or ahead of their code's removal if nothing
+//! else is in the way. Until then a thread that owes some holds the code, and the removal's ticket says so.
 
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
 
-use jittison::base::{ExecutorAddr, Name};
-use jittison::session::SymbolFlags;
+use jittison::{Function, Jit, ReclaimPolicy};
 
 use crate::support::*;
 
@@ -18,14 +19,63 @@ const SOURCE: &str = "
     thread_local Witness witness;
     extern \"C\" long touch() { return witness.x++; }";
 
+type Touch = Function<extern "C" fn() -> i64>;
+
+fn alive() -> i64 {
+    ALIVE.load(Ordering::SeqCst)
+}
+
+/// Lets objects count their witnesses.
+fn counting(jit: Jit) -> Jit {
+    ALIVE.store(0, Ordering::SeqCst);
+    define_absolute(jit.main_dylib(), "alive", ALIVE.as_ptr() as u64);
+    jit
+}
+
+/// Nobody else counts meanwhile.
+fn turn() -> std::sync::MutexGuard<'static, ()> {
+    LOCK.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// A thread that makes calls when it is told to, and ends when it is told no more.
+struct Caller {
+    tell: Option<Sender<(Touch, Sender<i32>)>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Caller {
+    fn new() -> Caller {
+        let (tell, told) = channel::<(Touch, Sender<i32>)>();
+        let thread = std::thread::spawn(move || {
+            for (touch, answer) in told {
+                touch.call();
+                drop(touch);
+                // SAFETY: asks for a number.
+                answer.send(unsafe { libc::gettid() }).unwrap();
+            }
+        });
+        Caller { tell: Some(tell), thread: Some(thread) }
+    }
+
+    /// Has the thread call `touch`, and forget it; what the kernel calls the thread.
+    fn call(&self, touch: &Touch) -> i32 {
+        let (answer, answered) = channel();
+        self.tell.as_ref().unwrap().send((touch.clone(), answer)).unwrap();
+        answered.recv().unwrap()
+    }
+
+    /// Ends the thread, and waits until its destructors have run.
+    fn end(mut self) {
+        self.tell.take();
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
 #[test]
 fn destructors_run_when_their_thread_ends_or_removes_their_code() {
-    let _turn = LOCK.lock();
+    let _turn = turn();
     let Some(object) = cpp(SOURCE) else { return };
-    let jit = new_jit();
-    let flags = SymbolFlags::EXPORTED | SymbolFlags::ABSOLUTE;
-    let at = ExecutorAddr::new(ALIVE.as_ptr() as u64);
-    jit.main_dylib().define_absolute([(Name::new("alive"), at, flags)]).unwrap();
+    let jit = counting(new_jit());
     let tracker = add(&jit, jit.main_dylib(), "o.o", &object);
     let touch = function::<extern "C" fn() -> i64>(&jit, "touch");
     std::thread::scope(|scope| {
@@ -34,37 +84,127 @@ fn destructors_run_when_their_thread_ends_or_removes_their_code() {
         // Joined, and not only over: the end of the scope does not wait for destructors.
         threads.into_iter().for_each(|thread| thread.join().unwrap());
     });
-    assert_eq!(ALIVE.load(Ordering::SeqCst), 0, "all four threads have ended");
-    assert_eq!((touch.call(), ALIVE.load(Ordering::SeqCst)), (5, 1));
+    assert_eq!(alive(), 0, "all four threads have ended");
+    assert_eq!((touch.call(), alive()), (5, 1));
     drop(touch);
     assert!(tracker.remove().unwrap().is_complete());
-    assert_eq!(ALIVE.load(Ordering::SeqCst), 0, "this thread's, ahead of the removal");
+    assert_eq!(alive(), 0, "this thread's, ahead of the removal");
 }
 
 #[test]
-fn a_thread_that_ends_after_the_removal_of_what_it_owes_to_calls_nothing() {
-    let _turn = LOCK.lock();
+fn a_thread_that_owes_destructors_holds_the_removed_module_until_it_has_run_them() {
+    let _turn = turn();
     let Some(object) = cpp(SOURCE) else { return };
-    let jit = new_jit();
-    let flags = SymbolFlags::EXPORTED | SymbolFlags::ABSOLUTE;
-    let at = ExecutorAddr::new(ALIVE.as_ptr() as u64);
-    jit.main_dylib().define_absolute([(Name::new("alive"), at, flags)]).unwrap();
+    let jit = counting(new_jit());
     let tracker = add(&jit, jit.main_dylib(), "o.o", &object);
     let touch = function::<extern "C" fn() -> i64>(&jit, "touch");
-    let (touched, removed) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
-    std::thread::scope(|scope| {
-        let (touched, removed) = (&touched, &removed);
-        let thread = scope.spawn(move || {
-            touch.call();
-            drop(touch);
-            touched.wait();
-            removed.wait();
-        });
-        touched.wait();
-        assert!(tracker.remove().unwrap().is_complete());
-        removed.wait();
-        thread.join().unwrap();
-    });
-    // Freed code is filled with traps: a call into it would have ended the process.
-    assert_eq!(ALIVE.swap(0, Ordering::SeqCst), 1, "forgotten, not destroyed");
+    let (first, second) = (Caller::new(), Caller::new());
+    let mut threads = [first.call(&touch), second.call(&touch)];
+    threads.sort_unstable_by_key(i32::to_string);
+    touch.call();
+    assert_eq!(alive(), 3);
+    let removal = tracker.remove().unwrap();
+    assert_eq!(alive(), 3, "a handle is in the way of this thread's own, too");
+    assert_eq!(removal.obstacles().len(), 4);
+    assert_eq!(removal.obstacles()[0], "an owned handle");
+    drop(touch);
+    assert_eq!(alive(), 2, "this thread's own are not in the way");
+    assert!(!removal.is_complete());
+    assert_eq!(removal.blockers(), (2, 0));
+    assert_eq!(removal.obstacles(), threads.map(|thread| format!("thread {thread} owes destructors to o.o")));
+    assert!(jit.address_of(jit.main_dylib(), "touch").is_err(), "its name is gone all the same");
+    first.end();
+    assert_eq!((alive(), removal.is_complete()), (1, false));
+    second.end();
+    assert_eq!((alive(), removal.is_complete()), (0, true));
+    assert_eq!((removal.obstacles(), held(&jit)), (Vec::new(), (0, 0, 0)));
+}
+
+#[test]
+fn code_that_is_held_after_its_removal_may_owe_more() {
+    let _turn = turn();
+    let Some(object) = cpp(SOURCE) else { return };
+    let jit = counting(new_jit());
+    let tracker = add(&jit, jit.main_dylib(), "o.o", &object);
+    let touch = function::<extern "C" fn() -> i64>(&jit, "touch");
+    let removal = tracker.remove().unwrap();
+    let caller = Caller::new();
+    caller.call(&touch);
+    drop(touch);
+    assert_eq!((alive(), removal.is_complete(), removal.blockers()), (1, false, (1, 0)));
+    caller.end();
+    assert_eq!((alive(), removal.is_complete(), held(&jit)), (0, true, (0, 0, 0)));
+}
+
+#[test]
+fn what_a_thread_owes_follows_a_transfer() {
+    let _turn = turn();
+    let (Some(object), Some(other)) = (cpp(SOURCE), c("long other(void) { return 1; }")) else { return };
+    let jit = counting(new_jit());
+    let tracker = add(&jit, jit.main_dylib(), "o.o", &object);
+    let destination = add(&jit, jit.main_dylib(), "other.o", &other);
+    let touch = function::<extern "C" fn() -> i64>(&jit, "touch");
+    let caller = Caller::new();
+    caller.call(&touch);
+    drop(touch);
+    tracker.transfer_to(&destination).unwrap();
+    let removal = destination.remove().unwrap();
+    assert_eq!((removal.is_complete(), removal.obstacles().len()), (false, 1));
+    caller.end();
+    assert_eq!((alive(), removal.is_complete(), held(&jit)), (0, true, (0, 0, 0)));
+}
+
+#[test]
+fn modules_in_a_ring_that_only_the_removing_thread_owes_to_go_at_once() {
+    let _turn = turn();
+    let object = |me: usize, next: usize| {
+        cpp(&SOURCE
+            .replace("touch()", &format!("touch{me}()"))
+            .replace("thread_local", &format!("extern \"C\" long touch{next}(); thread_local"))
+            .replace("witness.x++", &format!("witness.x > 99 ? touch{next}() : witness.x++"))
+            .replace("Witness", &format!("Witness{me}"))
+            .replace("witness;", &format!("witness{me};"))
+            .replace("witness.", &format!("witness{me}.")))
+    };
+    let (Some(a), Some(b)) = (object(0, 1), object(1, 0)) else { return };
+    let jit = counting(new_jit());
+    let trackers = [add(&jit, jit.main_dylib(), "a.o", &a), add(&jit, jit.main_dylib(), "b.o", &b)];
+    assert_eq!((long(&jit, "touch0"), long(&jit, "touch1"), alive()), (5, 5, 2));
+    assert_eq!(trackers[0].dependencies().len(), 1);
+    assert!(!trackers[0].remove().unwrap().is_complete(), "the other's code leads here");
+    assert_eq!(alive(), 2, "and may use what is here");
+    assert!(trackers[1].remove().unwrap().is_complete());
+    assert_eq!((alive(), held(&jit)), (0, (0, 0, 0)));
+}
+
+#[test]
+fn a_module_outlives_its_session_as_long_as_a_thread_owes_to_it() {
+    let _turn = turn();
+    let Some(object) = cpp(SOURCE) else { return };
+    let jit = counting(new_jit());
+    let memory = jit.layer().memory().clone();
+    let tracker = add(&jit, jit.main_dylib(), "o.o", &object);
+    let touch = function::<extern "C" fn() -> i64>(&jit, "touch");
+    let caller = Caller::new();
+    caller.call(&touch);
+    drop((touch, jit, tracker));
+    assert_eq!((alive(), memory.statistics().allocations), (1, 1));
+    caller.end();
+    assert_eq!((alive(), memory.statistics().allocations), (0, 0));
+}
+
+#[test]
+fn under_the_explicit_policy_a_thread_destroys_its_own_where_it_calls_reclaim() {
+    let _turn = turn();
+    let Some(object) = cpp(SOURCE) else { return };
+    let jit = Jit::builder().library("libstdc++.so.6").reclaim_policy(ReclaimPolicy::Explicit).build().unwrap();
+    let jit = counting(jit);
+    let tracker = add(&jit, jit.main_dylib(), "o.o", &object);
+    let touch = function::<extern "C" fn() -> i64>(&jit, "touch");
+    touch.call();
+    let removal = tracker.remove().unwrap();
+    drop(touch);
+    assert_eq!((alive(), removal.is_complete()), (1, false));
+    assert_eq!(jit.session().reclaim(), 1);
+    assert_eq!((alive(), removal.is_complete()), (0, true));
 }

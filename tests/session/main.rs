@@ -27,6 +27,7 @@ mod reentry;
 mod removal_stages;
 mod reporter;
 mod resource_tracker;
+mod standing_pins;
 mod stress;
 mod support;
 mod suspended;

@@ -137,10 +137,7 @@ fn removal(outcome: &Outcome, after: &MemoryStatistics) -> Value {
     let (is_complete, hindrance) = match outcome {
         Outcome::Removed(removals) => match removals.iter().find(|removal| !removal.is_complete()) {
             None => (true, None),
-            Some(removal) => {
-                let (handles, dependants) = removal.blockers();
-                (false, Some(format!("{handles} handles and {dependants} dependants still hold it")))
-            }
+            Some(removal) => (false, Some(format!("in the way: {}", removal.obstacles().join(", ")))),
         },
         Outcome::Kept { threads } => (false, Some(format!("{threads} threads of the program were still running"))),
         Outcome::Failed(problem) => (false, Some(problem.clone())),

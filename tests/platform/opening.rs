@@ -1,0 +1,196 @@
+//! `Jit::initialize` and `Jit::deinitialize` are to a dylib what `dlopen` and `dlclose` are to a library.
+
+use jittison::session::Visibility;
+use jittison::{ErrorKind, Jit, JitDylib};
+
+use crate::recorder::{install, recording_jit, take};
+use crate::support::*;
+
+/// Records when it is initialised, and when finalised; calls another's function, if it is given one.
+fn object(base: i64, calls: &str) -> Option<Vec<u8>> {
+    let call = if calls.is_empty() { "0".to_string() } else { format!("{calls}()") };
+    let declaration = if calls.is_empty() { String::new() } else { format!("extern long {calls}(void);") };
+    c(&format!(
+        "#include <stdlib.h>
+         extern void record(long); {declaration}
+         static void handler(void) {{ record({base} + 8); }}
+         __attribute__((constructor(101))) static void early(void) {{ record({base} + 1); }}
+         __attribute__((constructor)) static void late(void) {{ record({base} + 2); atexit(handler); }}
+         __attribute__((destructor(101))) static void last(void) {{ record({base} + 4); }}
+         __attribute__((destructor)) static void first(void) {{ record({base} + 3); }}
+         long f{base}(void) {{ return {base} + {call}; }}"
+    ))
+}
+
+/// A dylib that links against `others`.
+fn dylib(jit: &Jit, name: &str, others: &[&JitDylib]) -> JitDylib {
+    let dylib = jit.create_dylib(name).unwrap();
+    install(&dylib);
+    let mut order: Vec<_> = others.iter().map(|other| ((*other).clone(), Visibility::ExportedOnly)).collect();
+    order.extend(dylib.link_order());
+    dylib.set_link_order(&order);
+    dylib
+}
+
+const GOES: [i64; 3] = [8, 3, 4];
+
+fn of(base: i64, events: &[i64]) -> Vec<i64> {
+    events.iter().map(|event| base + event).collect()
+}
+
+#[test]
+fn a_dylib_is_finalised_when_it_was_deinitialised_as_often_as_it_was_initialised() {
+    let Some(a) = object(100, "") else { return };
+    let jit = recording_jit();
+    let main = jit.main_dylib();
+    let tracker = add(&jit, main, "a.o", &a);
+    let error = jit.deinitialize(main).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::NotInitialized { .. }), "{error}");
+    assert_eq!((initialize(&jit, main), initialize(&jit, main)), (2, 0));
+    assert_eq!(take(), [101, 102]);
+    assert_eq!(jit.deinitialize(main).unwrap(), 0);
+    assert_eq!(take(), []);
+    assert_eq!(jit.deinitialize(main).unwrap(), 3);
+    assert_eq!(take(), of(100, &GOES));
+    assert!(jit.deinitialize(main).is_err());
+    assert!(tracker.remove().unwrap().is_complete());
+    assert_eq!(take(), [], "not again");
+    assert_eq!(held(&jit), (0, 0, 0));
+}
+
+#[test]
+fn a_dylib_that_was_closed_is_initialised_anew_by_the_next_opening_or_lookup() {
+    let Some(a) = object(100, "") else { return };
+    let jit = recording_jit();
+    let main = jit.main_dylib();
+    let tracker = add(&jit, main, "a.o", &a);
+    for round in 0..3 {
+        match round {
+            2 => assert_eq!(long(&jit, "f100"), 100),
+            _ => assert_eq!(initialize(&jit, main), 2, "{round}"),
+        }
+        assert_eq!(take(), [101, 102], "{round}");
+        match round {
+            2 => assert!(tracker.remove().unwrap().is_complete()),
+            _ => assert_eq!(jit.deinitialize(main).unwrap(), 3),
+        }
+        assert_eq!(take(), of(100, &GOES), "{round}");
+    }
+}
+
+#[test]
+fn dependencies_are_initialised_first_and_finalised_last_and_stay_as_long_as_another_has_them_open() {
+    let (Some(base), Some(a), Some(b)) = (object(100, ""), object(200, "f100"), object(300, "f100")) else { return };
+    let jit = recording_jit();
+    let of_base = dylib(&jit, "base", &[]);
+    let (of_a, of_b) = (dylib(&jit, "a", &[&of_base]), dylib(&jit, "b", &[&of_base]));
+    let _trackers = [add(&jit, &of_a, "a.o", &a), add(&jit, &of_b, "b.o", &b), add(&jit, &of_base, "base.o", &base)];
+    assert_eq!(initialize(&jit, &of_a), 4);
+    assert_eq!(take(), [101, 102, 201, 202]);
+    assert_eq!(initialize(&jit, &of_b), 2);
+    assert_eq!(take(), [301, 302]);
+    assert_eq!(jit.deinitialize(&of_a).unwrap(), 3);
+    assert_eq!(take(), of(200, &GOES), "the base is still b's");
+    assert!(jit.deinitialize(&of_base).is_err(), "it was never opened itself");
+    assert_eq!(long_in(&jit, &of_b, "f300"), 400);
+    assert_eq!(jit.deinitialize(&of_b).unwrap(), 6);
+    assert_eq!(take(), [of(300, &GOES), of(100, &GOES)].concat());
+}
+
+#[test]
+fn a_dylib_that_is_removed_while_it_is_open_lets_go_of_what_it_links_against() {
+    let (Some(base), Some(a)) = (object(100, ""), object(200, "f100")) else { return };
+    let jit = recording_jit();
+    let of_base = dylib(&jit, "base", &[]);
+    let of_a = dylib(&jit, "a", &[&of_base]);
+    let _trackers = [add(&jit, &of_a, "a.o", &a), add(&jit, &of_base, "base.o", &base)];
+    initialize(&jit, &of_base);
+    initialize(&jit, &of_a);
+    take();
+    assert!(jit.session().remove_dylib(&of_a).unwrap().is_empty());
+    assert_eq!(take(), of(200, &GOES));
+    assert_eq!(jit.deinitialize(&of_base).unwrap(), 3);
+    assert_eq!(take(), of(100, &GOES));
+}
+
+#[test]
+fn what_is_added_to_an_open_dylib_is_initialised_by_the_next_opening_and_finalised_before_the_others() {
+    let (Some(a), Some(b)) = (object(100, ""), object(200, "")) else { return };
+    let jit = recording_jit();
+    let main = jit.main_dylib();
+    let _first = add(&jit, main, "a.o", &a);
+    initialize(&jit, main);
+    let _second = add(&jit, main, "b.o", &b);
+    assert_eq!(initialize(&jit, main), 2);
+    assert_eq!(take(), [101, 102, 201, 202]);
+    assert_eq!(jit.deinitialize(main).unwrap(), 0);
+    assert_eq!(jit.deinitialize(main).unwrap(), 6);
+    assert_eq!(take(), [208, 108, 203, 204, 103, 104], "handlers, then finalisers in exact reverse, turn by turn");
+}
+
+static FINALISES: std::sync::Barrier = std::sync::Barrier::new(2);
+
+extern "C" fn finalises_slowly() {
+    FINALISES.wait();
+    // Time for the other thread to open the dylib meanwhile. If it does not, it finds it closed, which is as good.
+    std::thread::sleep(std::time::Duration::from_millis(200));
+}
+
+#[test]
+fn whoever_opens_a_dylib_that_is_being_finalised_waits_and_initialises_it_anew() {
+    let Some(object) = c("
+        extern void finalises_slowly(void); static long depth;
+        __attribute__((constructor)) static void set(void) { depth++; }
+        __attribute__((destructor)) static void unset(void) { finalises_slowly(); depth--; }
+        long is_initialised(void) { return depth == 1; }")
+    else {
+        return;
+    };
+    let jit = new_jit();
+    let main = jit.main_dylib();
+    define_absolute(main, "finalises_slowly", finalises_slowly as *const () as u64);
+    let tracker = add(&jit, main, "o.o", &object);
+    initialize(&jit, main);
+    let is_initialised = function::<extern "C" fn() -> i64>(&jit, "is_initialised");
+    std::thread::scope(|scope| {
+        let closing = scope.spawn(|| jit.deinitialize(main).unwrap());
+        FINALISES.wait();
+        assert_eq!(initialize(&jit, main), 1);
+        assert_eq!(closing.join().unwrap(), 1);
+        assert_eq!(is_initialised.call(), 1);
+    });
+    drop(is_initialised);
+    std::thread::scope(|scope| {
+        scope.spawn(|| FINALISES.wait());
+        assert!(tracker.remove().unwrap().is_complete());
+    });
+}
+
+#[test]
+fn threads_that_open_and_close_a_dylib_at_once_find_it_initialised_between_the_two() {
+    let Some(object) = c("
+        static long depth, most;
+        __attribute__((constructor)) static void set(void) { depth++; if (depth > most) most = depth; }
+        __attribute__((destructor)) static void unset(void) { depth--; }
+        long is_initialised(void) { return depth == 1 && most == 1; }")
+    else {
+        return;
+    };
+    let jit = new_jit();
+    let _tracker = add(&jit, jit.main_dylib(), "o.o", &object);
+    initialize(&jit, jit.main_dylib());
+    let is_initialised = function::<extern "C" fn() -> i64>(&jit, "is_initialised");
+    jit.deinitialize(jit.main_dylib()).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..500 {
+                    initialize(&jit, jit.main_dylib());
+                    assert_eq!(is_initialised.call(), 1);
+                    jit.deinitialize(jit.main_dylib()).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(is_initialised.call(), 0);
+}
