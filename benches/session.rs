@@ -4,6 +4,9 @@
 //! linking: symbols are absolute, so nothing but the session is measured. Figures of one machine compare only with
 //! figures of the same run; to stand beside ORC, run its harness in turn with this one.
 
+use std::cell::Cell;
+use std::hint::black_box;
+use std::sync::Arc;
 use std::time::Instant;
 
 use jittison::base::{ExecutorAddr, Name};
@@ -24,6 +27,35 @@ fn main() {
     report("drop a tracker with 10 symbols, in a dylib with 100,000", || dropped_trackers(&dylib));
     report("remove the default tracker's 10 symbols, beside 100,000", || default_removals(&dylib));
     churn(&session);
+    guards(&session);
+}
+
+/// Entering and leaving a guard, beside what else could keep code in memory for the time of a call.
+fn guards(session: &ExecutionSession) {
+    one_and_two_threads("enter and leave a guard", 2_000_000, |_| timed(2_000_000, |_| drop(session.guard())));
+    let outer = session.guard();
+    report("the same inside another", || timed(2_000_000, |_| drop(session.guard())));
+    drop(outer);
+    one_and_two_threads("crossbeam-epoch: pin and unpin a collector's handle", 2_000_000, |_| {
+        let collector = crossbeam::epoch::Collector::new();
+        let handle = collector.register();
+        timed(2_000_000, |_| drop(handle.pin()))
+    });
+    let held = Arc::new(());
+    one_and_two_threads("clone and drop one Arc", 1_000_000, |_| timed(1_000_000, |_| drop(black_box(held.clone()))));
+    let dylib = session.create_dylib("guarded").unwrap();
+    let remove = |_| drop(dylib.create_tracker().unwrap().remove().unwrap());
+    report("create and remove an empty tracker, guards in use", || timed(50_000, remove));
+    let guard = session.guard();
+    let held = Cell::new(0);
+    report("the same inside a guard, which it waits for", || {
+        held.set(held.get() + 1);
+        timed(1_000, remove)
+    });
+    let start = Instant::now();
+    drop(guard);
+    let trackers = f64::from(held.get() * 1_000);
+    print_row("    leaving that guard, per tracker", vec![start.elapsed().as_secs_f64() * 1e9 / trackers; ROUNDS]);
 }
 
 fn lookups(symbols: usize) {

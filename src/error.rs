@@ -92,6 +92,28 @@ pub enum ErrorKind {
         /// The tracker, as [`ResourceKey`](crate::session::ResourceKey) prints.
         tracker: String,
     },
+    /// A tracker was to be removed only if nothing holds it.
+    #[error(
+        "{tracker} of dylib `{dylib}` is in use, by {}: nothing was done; try again later, or use `remove`, which waits for \
+         them, or `remove_cascade`, which takes along what refers to it",
+        holders.join(", ")
+    )]
+    InUse {
+        /// The dylib that the tracker belongs to.
+        dylib: String,
+        /// The tracker, as [`ResourceKey`](crate::session::ResourceKey) prints.
+        tracker: String,
+        /// Who is in the way, one each: owned handles, trackers whose code refers to it, guards.
+        holders: Vec<String>,
+    },
+    /// A guard of one session was handed to another.
+    #[error(
+        "`{symbol}` was not looked up: the guard is of another session, and would not hold it; enter one of this session"
+    )]
+    ForeignGuard {
+        /// What was to be looked up.
+        symbol: String,
+    },
     /// A tracker of one dylib was handed to an operation of another.
     #[error(
         "{tracker} belongs to dylib `{owner}`, not to `{dylib}`: nothing was done; transfer and define stay within one dylib"

@@ -3,6 +3,7 @@
 //! - **J1** The caller's word, for a signature and for the code's right to run, is asked for here, where the caller
 //!   stands, and passed on unchanged to `host`.
 
+mod guarded;
 mod libraries;
 mod program;
 mod symbolize;
@@ -28,7 +29,7 @@ use crate::platform::{
 };
 use crate::session::{
     Alias, ErrorReporter, Event, ExecutionSession, JitDylib, LookupResult, Observer, Observers, ReclaimPolicy,
-    RequiredState, ResourceTracker, SessionOptions, SymbolFlags, SymbolRequest, SymbolWatch, Visibility,
+    RequiredState, ResourceTracker, SessionOptions, SymbolFlags, SymbolRef, SymbolRequest, SymbolWatch, Visibility,
 };
 use crate::sync::{Arc, Mutex, Weak};
 
@@ -149,24 +150,10 @@ impl Jit {
     /// - `name` is a function of the signature and ABI `F`; if `F` is safe to call, so is the function.
     /// - The objects added so far may run: their initialisers now, their finalisers and exit handlers when removed.
     pub unsafe fn lookup_in<F: FunctionPointer>(&self, dylib: &JitDylib, name: &str) -> Result<Function<F>> {
-        // Asked ahead of the search: see there.
-        let failures = self.0.initializers.failures();
-        let found = self.find(dylib, name)?;
-        let keep_alive: Option<Arc<dyn Send + Sync>> = match &found.symbol {
-            Some(symbol) => Some(Arc::new(self.0.session.pin(symbol).ok_or_else(|| not_found(dylib, name))?)),
-            None => None,
-        };
-        self.run_pending(dylib);
-        // Removed since it was found, maybe ahead of its initialisers, which are not run then; or one of them has failed.
-        if found.symbol.as_ref().is_some_and(|symbol| SymbolWatch::of(symbol).is_gone()) {
-            let (symbol, dylib_name) = (name.to_string(), dylib.name().to_string());
-            return Err(match self.0.initializers.failures() != failures {
-                true => ErrorKind::TakenBack { symbol, dylib: dylib_name }.into(),
-                false => not_found(dylib, name),
-            });
-        }
+        let (address, pin) = self.find_initialized(dylib, name, |symbol| self.0.session.pin(symbol))?;
+        let keep_alive = pin.map(|pin| -> Arc<dyn Send + Sync> { Arc::new(pin) });
         // SAFETY: J1 - the caller's word for the signature; the pin holds the code.
-        Ok(unsafe { Function::from_address(found.address, keep_alive) })
+        Ok(unsafe { Function::from_address(address, keep_alive) })
     }
 
     /// The address of a symbol, once its code is ready. Nothing keeps it valid: the tracker may be removed at any time.
@@ -311,6 +298,32 @@ impl Jit {
         let order = dylib.search_order();
         let mut found = self.0.session.lookup(&order, &[SymbolRequest::required(name)], RequiredState::Ready)?;
         found.pop().ok_or_else(|| not_found(dylib, name))
+    }
+
+    /// Finds what is ready, or links it, has `hold` keep what is not absolute in memory, and runs the initialisers that wait.
+    fn find_initialized<H>(
+        &self,
+        dylib: &JitDylib,
+        name: &str,
+        hold: impl FnOnce(&SymbolRef) -> Option<H>,
+    ) -> Result<(ExecutorAddr, Option<H>)> {
+        // Asked ahead of the search: see there.
+        let failures = self.0.initializers.failures();
+        let found = self.find(dylib, name)?;
+        let held = match &found.symbol {
+            Some(symbol) => Some(hold(symbol).ok_or_else(|| not_found(dylib, name))?),
+            None => None,
+        };
+        self.run_pending(dylib);
+        // Removed since it was found, maybe ahead of its initialisers, which are not run then; or one of them has failed.
+        if found.symbol.as_ref().is_some_and(|symbol| SymbolWatch::of(symbol).is_gone()) {
+            let (symbol, dylib_name) = (name.to_string(), dylib.name().to_string());
+            return Err(match self.0.initializers.failures() != failures {
+                true => ErrorKind::TakenBack { symbol, dylib: dylib_name }.into(),
+                false => not_found(dylib, name),
+            });
+        }
+        Ok((found.address, held))
     }
 
     /// Dependencies first, then the dylib itself.

@@ -19,10 +19,11 @@ pub mod session;
 mod sync;
 
 pub use error::{Error, ErrorKind};
-pub use host::Function;
+pub use host::{Function, Symbol};
 pub use jit::{CodeLocation, Jit, JitBuilder, Program, ProgramEvent};
 pub use memory::{MemoryMap, MemoryStatistics, MemoryUsage, PoolStatistics};
 pub use os::MappedFile;
 pub use session::{
-    Event, ExecutionSession, JitDylib, Observer, ReclaimPolicy, Removal, ResourceKey, ResourceManager, ResourceTracker,
+    Event, ExecutionSession, Guard, JitDylib, Observer, ReclaimPolicy, Removal, ResourceKey, ResourceManager,
+    ResourceTracker,
 };

@@ -9,9 +9,12 @@
 //! - [`StaticMutex`], [`ForkMutex`] and [`MappedU64`]: statics cannot hold loom types, and mapped memory is no loom
 //!   cell. They guard the C exit handlers, forks and the frame table, which no model drives.
 //!
+//! Two halves of a barrier are here, too: [`light_barrier`], which costs the threads that pass it often next to nothing, since
+//! [`heavy_barrier`] has all of them pass a whole one. Under loom both are whole.
+//!
 //! This file does not decide who locks what: each room's `mod.rs` does.
 
-pub(crate) use std::sync::atomic::{AtomicU32 as MappedU32, AtomicU64 as MappedU64, Ordering, fence};
+pub(crate) use std::sync::atomic::{AtomicU32 as MappedU32, AtomicU64 as MappedU64, Ordering};
 pub(crate) use std::sync::{Arc, Weak};
 
 /// What every thread has of its own, and no model looks at.
@@ -33,6 +36,21 @@ pub(crate) fn thread_number() -> usize {
         static NUMBER: usize = THREADS.fetch_add(1, Ordering::Relaxed);
     }
     NUMBER.try_with(|number| *number).unwrap_or(0)
+}
+
+/// The thread that asks, in words.
+pub(crate) fn describe_thread() -> String {
+    let number = rustix::thread::gettid();
+    match std::thread::current().name() {
+        Some(name) => format!("thread {} (`{name}`)", number.as_raw_nonzero()),
+        None => format!("thread {}", number.as_raw_nonzero()),
+    }
+}
+
+/// A number that this process has not given out before.
+pub(crate) fn unique_number() -> u64 {
+    static NUMBERS: MappedU64 = MappedU64::new(0);
+    NUMBERS.fetch_add(1, Ordering::Relaxed)
 }
 
 /// How many threads can run at once.
@@ -78,15 +96,61 @@ pub(crate) enum Rank {
 #[cfg(not(loom))]
 mod imp {
     use std::ops::{Deref, DerefMut};
+    use std::sync::atomic::compiler_fence;
     use std::sync::{OnceLock, PoisonError};
+    use std::time::Instant;
 
     use crossbeam::sync::ShardedLock;
+    use rustix::thread::{MembarrierCommand, membarrier};
 
-    use super::Rank;
+    use super::{Ordering, Rank};
 
     pub(crate) use crossbeam::queue::SegQueue as Queue;
-    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, fence};
     pub(crate) use std::thread_local;
+
+    /// Stores, and has the store be seen by every thread ahead of whatever this thread does next: `fence(SeqCst)` after it.
+    #[inline(always)]
+    pub(crate) fn store_then_fence(word: &AtomicU64, value: u64) {
+        if cfg!(target_arch = "x86_64") {
+            // One locked instruction is store and fence, and takes less than two.
+            word.swap(value, Ordering::SeqCst);
+            compiler_fence(Ordering::SeqCst);
+        } else {
+            word.store(value, Ordering::Release);
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    /// Whether the kernel makes [`heavy_barrier`]s for this process.
+    static KERNEL_MAKES_BARRIERS: AtomicBool = AtomicBool::new(false);
+
+    /// Called by whoever will pass light barriers, ahead of the first.
+    pub(crate) fn prepare_barriers() {
+        let is_ready = membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok();
+        KERNEL_MAKES_BARRIERS.store(is_ready, Ordering::Release);
+    }
+
+    /// Whole where the kernel makes no heavy ones.
+    #[inline(always)]
+    pub(crate) fn light_barrier() {
+        match KERNEL_MAKES_BARRIERS.load(Ordering::Relaxed) {
+            true => compiler_fence(Ordering::SeqCst),
+            false => fence(Ordering::SeqCst),
+        }
+    }
+
+    /// A fence in this thread, and in each other one at some place where it is now: of two threads, one at a light barrier and
+    /// one here, the later sees what the earlier wrote. A system call.
+    pub(crate) fn heavy_barrier() {
+        fence(Ordering::SeqCst);
+        // The child of a fork may have to ask anew.
+        if membarrier(MembarrierCommand::PrivateExpedited).is_err() {
+            prepare_barriers();
+            let _ = membarrier(MembarrierCommand::PrivateExpedited);
+        }
+        fence(Ordering::SeqCst);
+    }
 
     /// Starts a thread that nobody joins.
     pub(crate) fn spawn_detached(name: String, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
@@ -197,6 +261,11 @@ mod imp {
             self.0.wait(&mut guard.inner);
         }
 
+        /// Waits until `deadline` at the latest.
+        pub(crate) fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, deadline: Instant) {
+            self.0.wait_until(&mut guard.inner, deadline);
+        }
+
         pub(crate) fn notify_all(&self) {
             self.0.notify_all();
         }
@@ -301,8 +370,23 @@ mod imp {
 
     use super::Ordering;
 
-    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, fence};
     pub(crate) use loom::thread_local;
+
+    pub(crate) fn store_then_fence(word: &AtomicU64, value: u64) {
+        word.store(value, Ordering::Release);
+        fence(Ordering::SeqCst);
+    }
+
+    pub(crate) fn prepare_barriers() {}
+
+    pub(crate) fn light_barrier() {
+        fence(Ordering::SeqCst);
+    }
+
+    pub(crate) fn heavy_barrier() {
+        fence(Ordering::SeqCst);
+    }
 
     pub(crate) fn assert_unlocked() {}
 
@@ -361,6 +445,9 @@ mod imp {
             let inner = guard.0.take().expect("a guard is empty only inside Condvar::wait");
             guard.0 = Some(self.0.wait(inner).unwrap_or_else(|poisoned| poisoned.into_inner()));
         }
+
+        /// Loom knows no time: returns at once.
+        pub(crate) fn wait_until<T>(&self, _guard: &mut MutexGuard<'_, T>, _deadline: std::time::Instant) {}
 
         pub(crate) fn notify_all(&self) {
             self.0.notify_all();

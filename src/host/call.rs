@@ -1,10 +1,12 @@
-//! [`Function`]: a typed, owned handle to linked code. Calling it costs what a call through a pointer costs.
+//! [`Function`] and [`Symbol`]: typed handles to linked code. Calling them costs what a call through a pointer costs.
 //!
-//! The handle owns what keeps the code in memory, as an `Arc` would; removal of the code's tracker completes when the
-//! last handle goes. The signature is the word of whoever made the handle.
+//! A `Function` owns what keeps the code in memory, as an `Arc` would; removal of the code's tracker completes when the
+//! last handle goes. A `Symbol` owns nothing, and cannot outlive the guard under which it was found. The signature is the word
+//! of whoever made the handle.
 
 use std::ffi::{c_char, c_int};
 use std::fmt;
+use std::marker::PhantomData;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use crate::base::ExecutorAddr;
@@ -48,6 +50,78 @@ impl<F: FunctionPointer> Clone for Function<F> {
     }
 }
 
+/// A function in linked code that stays there as long as a guard is entered: `'g`. Costs nothing to copy and to drop.
+///
+/// Made by [`Jit::symbol`](crate::Jit::symbol). It cannot outlive its guard:
+///
+/// ```compile_fail,E0597
+/// # let jit = jittison::Jit::new().unwrap();
+/// let symbol = {
+///     let guard = jit.guard();
+///     unsafe { jit.symbol::<extern "C" fn() -> i32>(&guard, jit.main_dylib(), "f").unwrap() }
+/// };
+/// symbol.call();
+/// ```
+///
+/// nor be used when the guard was left, or entered anew:
+///
+/// ```compile_fail,E0505
+/// # let jit = jittison::Jit::new().unwrap();
+/// let guard = jit.guard();
+/// let symbol = unsafe { jit.symbol::<extern "C" fn() -> i32>(&guard, jit.main_dylib(), "f").unwrap() };
+/// drop(guard);
+/// symbol.call();
+/// ```
+///
+/// ```compile_fail,E0502
+/// # let jit = jittison::Jit::new().unwrap();
+/// let mut guard = jit.guard();
+/// let symbol = unsafe { jit.symbol::<extern "C" fn() -> i32>(&guard, jit.main_dylib(), "f").unwrap() };
+/// guard.refresh();
+/// symbol.call();
+/// ```
+pub struct Symbol<'g, F> {
+    pointer: F,
+    guard: PhantomData<&'g ()>,
+}
+
+impl<'g, F: FunctionPointer> Symbol<'g, F> {
+    /// The function at `address`.
+    ///
+    /// # Safety
+    /// - `address` is that of a function whose signature and ABI are those of `F`.
+    /// - Its code stays in memory as long as `'g` lasts.
+    /// - For an `F` that is safe to call, so is the function.
+    pub unsafe fn from_address(address: ExecutorAddr) -> Symbol<'g, F> {
+        // SAFETY: H1 - the caller gave its word for address and signature.
+        Symbol { pointer: unsafe { F::from_address(address.value() as usize) }, guard: PhantomData }
+    }
+
+    /// Where the code is.
+    pub fn address(&self) -> ExecutorAddr {
+        ExecutorAddr::new(self.pointer.to_address() as u64)
+    }
+
+    /// The bare pointer. Nothing keeps its code in memory once the guard is left.
+    pub fn as_ptr(&self) -> F {
+        self.pointer
+    }
+}
+
+impl<F: FunctionPointer> Clone for Symbol<'_, F> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<F: FunctionPointer> Copy for Symbol<'_, F> {}
+
+impl<F: FunctionPointer> fmt::Debug for Symbol<'_, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Symbol({})", self.address())
+    }
+}
+
 // A panic that passes through a call leaves nothing half-changed in the handle.
 impl<F> UnwindSafe for Function<F> {}
 impl<F> RefUnwindSafe for Function<F> {}
@@ -82,7 +156,11 @@ macro_rules! function_pointer {
         function_pointer!(@ extern $abi fn($($type),*) -> Ret; $($type),*);
         function_pointer!(@ unsafe extern $abi fn($($type),*) -> Ret; $($type),*);
 
-        impl<Ret, $($type),*> Function<extern $abi fn($($type),*) -> Ret> {
+        function_pointer!(@call $abi; [Function<]; $($argument: $type),*);
+        function_pointer!(@call $abi; [Symbol<'_,]; $($argument: $type),*);
+    };
+    (@call $abi:literal; [$($handle:tt)*]; $($argument:ident: $type:ident),*) => {
+        impl<Ret, $($type),*> $($handle)* extern $abi fn($($type),*) -> Ret> {
             /// Calls the function.
             #[inline(always)]
             #[allow(clippy::too_many_arguments)]
@@ -91,7 +169,7 @@ macro_rules! function_pointer {
             }
         }
 
-        impl<Ret, $($type),*> Function<unsafe extern $abi fn($($type),*) -> Ret> {
+        impl<Ret, $($type),*> $($handle)* unsafe extern $abi fn($($type),*) -> Ret> {
             /// Calls the function.
             ///
             /// # Safety
@@ -99,7 +177,7 @@ macro_rules! function_pointer {
             #[inline(always)]
             #[allow(clippy::too_many_arguments)]
             pub unsafe fn call(&self, $($argument: $type),*) -> Ret {
-                // SAFETY: H2 - the handle holds the code; the rest is the caller's word.
+                // SAFETY: H2 - the handle, or its guard, holds the code; the rest is the caller's word.
                 unsafe { (self.pointer)($($argument),*) }
             }
         }

@@ -5,7 +5,7 @@
 //!
 //! - **H1** A function pointer is made only of an address that a session reported ready, and only where a caller has
 //!   given its word for the signature (`unsafe`).
-//! - **H2** Code is called only while its memory is held: by a handle's pin, or by the registry that calls initialisers
+//! - **H2** Code is called only while its memory is held: by a handle's pin, a guard, or the registry that calls initialisers
 //!   and finalisers before the memory goes.
 //! - **H3** That initialisers, finalisers and exit handlers may run is part of the word given when code is first looked
 //!   up or initialised; none runs before that.
@@ -32,7 +32,7 @@ mod thread_local_image;
 mod thread_locals;
 
 pub(crate) use call::run_initializer;
-pub use call::{Function, FunctionPointer};
+pub use call::{Function, FunctionPointer, Symbol};
 pub(crate) use call_through::{CallThrough, ENTRY_SIZE, call_through_address};
 pub(crate) use debugger_list::DebuggerEntry;
 pub(crate) use exit_handlers::{

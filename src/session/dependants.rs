@@ -156,6 +156,29 @@ impl PinGraph {
         Claim { free, standing }
     }
 
+    /// `core` and all trackers that lead to it.
+    pub(crate) fn leading_to(&self, core: &Arc<TrackerCore>) -> Vec<Arc<TrackerCore>> {
+        trees(vec![core.clone()], |core| self.dependents(core)).concat()
+    }
+
+    /// Orders trackers as a loader unloads: each ahead of those of the batch that it refers to. Newest first where there is no
+    /// such reference, and among those that lead to each other (Kosaraju's components).
+    pub(crate) fn sort(&self, mut batch: Vec<Arc<TrackerCore>>) -> Vec<Arc<TrackerCore>> {
+        let keys: FxHashSet<_> = batch.iter().map(|core| core.key()).collect();
+        let within = |others: Vec<Arc<TrackerCore>>| {
+            let mut others: Vec<_> = others.into_iter().filter(|other| keys.contains(&other.key())).collect();
+            newest_first(&mut others);
+            others
+        };
+        newest_first(&mut batch);
+        let mut finished = trees(batch, |core| within(self.dependents(core))).concat();
+        finished.reverse();
+        let mut rings = trees(finished, |core| within(self.dependencies(core)));
+        rings.reverse();
+        rings.iter_mut().for_each(|ring| newest_first(ring));
+        rings.concat()
+    }
+
     /// The trackers that `core` holds.
     pub(crate) fn dependencies(&self, core: &TrackerCore) -> Vec<Arc<TrackerCore>> {
         self.others(core, |node| &node.depends_on)
@@ -195,6 +218,29 @@ impl PinGraph {
             self.nodes.remove_at(number);
         }
     }
+}
+
+/// The trees of a walk in depth from each of `roots`, as far as the walk was not there before: children ahead of parents.
+fn trees(
+    roots: Vec<Arc<TrackerCore>>,
+    next_of: impl Fn(&TrackerCore) -> Vec<Arc<TrackerCore>>,
+) -> Vec<Vec<Arc<TrackerCore>>> {
+    let mut seen = FxHashSet::default();
+    let mut tree_of = |root| {
+        let (mut tree, mut path, mut next) = (Vec::new(), Vec::new(), Some(root));
+        loop {
+            if let Some(core) = next.take().filter(|core: &Arc<TrackerCore>| seen.insert(core.key())) {
+                let unvisited = next_of(&core).into_iter();
+                path.push((core, unvisited));
+            }
+            let Some((_, unvisited)) = path.last_mut() else { return tree };
+            next = unvisited.next();
+            if next.is_none() {
+                tree.extend(path.pop().map(|(core, _)| core));
+            }
+        }
+    };
+    roots.into_iter().map(&mut tree_of).filter(|tree: &Vec<_>| !tree.is_empty()).collect()
 }
 
 impl Default for PinGraph {

@@ -11,10 +11,13 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::session::dependants::PinGraph;
 use crate::session::dispatch::Dispatcher;
 use crate::session::error_reporter::{ErrorReporter, Unheard};
+use crate::session::guards::Guards;
 use crate::session::jit_dylib::{DylibId, DylibInner, JitDylib, Visibility};
 use crate::session::lookup::{self, LookupResult, OnComplete, RequiredState, SymbolRequest};
 use crate::session::observer::{Observer, Observers};
-use crate::session::reclaim::{self, Removal};
+use crate::session::reclaim;
+use crate::session::reclaimer::Reclaimer;
+use crate::session::removal::Removal;
 use crate::session::resource_manager::ResourceManager;
 use crate::session::resource_tracker::{Pin, TrackerCore};
 use crate::session::standing_pins::StandingPins;
@@ -22,9 +25,10 @@ use crate::session::symbol::{SymbolFlags, SymbolRef};
 use crate::session::symbol_at::{self, SymbolAt};
 use crate::session::symbol_watch::{SymbolWatch, Watched};
 use crate::session::waiting::WaitingGraph;
-use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, Queue, Rank};
+use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, Queue, Rank, Weak};
 
-/// Who reclaims a removed tracker when its last pin goes.
+/// Who reclaims a removed tracker when its last pin goes, or the last guard in its way is left. What nothing holds is always
+/// reclaimed by the thread that removes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ReclaimPolicy {
     /// The thread that drops the pin, at once: finalisers run there.
@@ -32,6 +36,9 @@ pub enum ReclaimPolicy {
     OnDrop,
     /// Whoever calls [`ExecutionSession::reclaim`]; dropping a pin only queues the tracker, until the session has ended.
     Explicit,
+    /// A thread of the session, started when there is work for the first time: finalisers run there. Dropping a pin only
+    /// queues the tracker, until the session has ended.
+    Background,
 }
 
 /// Settings of a session.
@@ -68,12 +75,17 @@ pub(crate) struct SessionInner {
     pub(crate) waiting: Mutex<WaitingGraph>,
     pub(crate) reclaim_policy: ReclaimPolicy,
     pub(crate) dispatcher: Arc<Dispatcher>,
+    pub(crate) reclaimer: Arc<Reclaimer>,
+    /// Removed dylibs, of which something may wait to be reclaimed.
+    removed_dylibs: Mutex<Vec<Weak<DylibInner>>>,
     /// Trackers in Reclaiming that `reclaim` takes up.
     pub(crate) deferred: Queue<Arc<TrackerCore>>,
     /// Retired trackers that only standing pins hold, whose makers `reclaim` asks.
     pub(crate) undecided: Queue<Arc<TrackerCore>>,
     /// What standing pins say.
     pub(crate) standing: StandingPins,
+    /// Which threads may be executing what is removed.
+    pub(crate) guards: Guards,
     pub(crate) unheard: Unheard,
     pub(crate) observers: Observers,
 }
@@ -101,9 +113,12 @@ impl ExecutionSession {
             waiting: Mutex::ranked(Rank::Waiting, WaitingGraph::default()),
             reclaim_policy: options.reclaim,
             dispatcher: Arc::new(Dispatcher::new(options.worker_threads)),
+            reclaimer: Reclaimer::new(),
+            removed_dylibs: Mutex::new(Vec::new()),
             deferred: Queue::new(),
             undecided: Queue::new(),
             standing: StandingPins::new(),
+            guards: Guards::new(),
             unheard: Unheard::new(options.error_reporter),
             observers: Observers::new(options.observers),
         }))))
@@ -222,6 +237,18 @@ impl ExecutionSession {
         }
     }
 
+    /// What was removed and is not given back, the longest waiting first: the tickets say who is in the way, since when, and
+    /// of how many bytes.
+    pub fn pending_removals(&self) -> Vec<Removal> {
+        let session = &self.0.0;
+        let mut dylibs: Vec<_> = session.dylibs.lock().values().cloned().collect();
+        dylibs.extend(session.removed_dylibs.lock().iter().filter_map(Weak::upgrade));
+        let cores: Vec<_> = dylibs.iter().flat_map(|dylib| dylib.state.lock().cores()).collect();
+        let mut waiting: Vec<_> = cores.into_iter().filter(|core| core.gate.is_waiting()).collect();
+        waiting.sort_by_cached_key(|core| (core.gate.leaving_since(), core.dylib.serial, core.serial));
+        waiting.into_iter().map(Removal::new).collect()
+    }
+
     /// Reclaims the removed trackers whose last pin went under [`ReclaimPolicy::Explicit`]; returns their number.
     pub fn reclaim(&self) -> usize {
         self.0.0.reclaim_deferred()
@@ -304,6 +331,11 @@ impl SessionInner {
         dylib.close();
         let pending = dylib.clear();
         let record = self.dylibs.lock().remove(dylib.inner().id);
+        if let (Some(record), false) = (&record, matches!(pending.as_deref(), Ok([]))) {
+            let mut removed = self.removed_dylibs.lock();
+            removed.retain(|dylib| dylib.strong_count() > 0);
+            removed.push(Arc::downgrade(record));
+        }
         drop(record);
         pending
     }
@@ -322,6 +354,7 @@ impl SessionInner {
             failures.extend(self.remove_dylib(dylib).err());
         }
         self.reclaim_deferred();
+        self.reclaimer.stop();
         self.dispatcher.stop();
         Error::join(failures)
     }
@@ -338,8 +371,7 @@ impl SessionInner {
                 return count;
             }
             count += batch.len();
-            reclaim::newest_first(&mut batch);
-            reclaim::reclaim(self, batch, &[]);
+            reclaim::reclaim(self, reclaim::in_order(self, batch), &[]);
         }
     }
 }

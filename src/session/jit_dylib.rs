@@ -15,13 +15,12 @@ use crate::session::lookup::{self, LookupResult, RequiredState, SymbolRequest};
 use crate::session::materialization::{self, MaterializationUnit};
 use crate::session::observer::Observers;
 use crate::session::ready_index::ReadyIndex;
-use crate::session::reclaim::{self, Removal};
 use crate::session::resource_tracker::{Pin, ResourceKey, ResourceTracker, TrackerCore};
 use crate::session::search::GeneratorEntry;
 use crate::session::symbol::{SymbolFlags, SymbolId, SymbolState};
 use crate::session::symbol_table::{SymbolTable, TrackerRecord};
 use crate::session::symbol_watch::SymbolWatch;
-use crate::session::tracker_gate::{Retire, TrackerGate};
+use crate::session::tracker_gate::TrackerGate;
 use crate::session::unpublish::Unpublished;
 use crate::sync::{Arc, AtomicU64, Mutex, Rank, Weak};
 
@@ -310,37 +309,6 @@ impl JitDylib {
         pending.map(|symbol| state.table.name(symbol).to_name()).collect()
     }
 
-    /// Removes every tracker, the default one included, as one batch: all finalisers run before any memory goes.
-    /// Returns the removals that pins keep from being complete.
-    ///
-    /// # Errors
-    /// What managers report, joined.
-    pub fn clear(&self) -> Result<Vec<Removal>> {
-        let mut taken = Vec::new();
-        let mut retired = Vec::new();
-        {
-            let mut state = self.inner.state.lock();
-            let mut cores: Vec<_> = state.table.trackers().cloned().collect();
-            // Newest first, as a loader unloads.
-            cores.sort_by_key(|core| std::cmp::Reverse(core.serial));
-            for core in cores {
-                let held = core.gate.retire();
-                if held != Retire::AlreadyRetired {
-                    taken.push((state.unpublish(&core), core.clone()));
-                    retired.push((core, held));
-                }
-            }
-        }
-        for (unpublished, core) in taken {
-            unpublished.settle(|| core.defunct());
-            core.tell_retired();
-        }
-        let cores: Vec<_> = retired.iter().map(|(core, _)| core.clone()).collect();
-        reclaim::after_retire(&self.inner.session, retired);
-        Error::join(cores.iter().flat_map(|core| core.gate.failures()).collect())?;
-        Ok(cores.into_iter().map(Removal::new).filter(|removal| !removal.is_complete()).collect())
-    }
-
     /// Whether the dylib was removed.
     pub fn is_defunct(&self) -> bool {
         !self.inner.state.lock().open
@@ -490,6 +458,11 @@ impl DylibState {
             return Err(core.dylib.defunct());
         }
         if core.gate.is_live() { Ok(()) } else { Err(core.defunct()) }
+    }
+
+    /// The trackers that are neither merged nor reclaimed, in no particular order.
+    pub(crate) fn cores(&self) -> Vec<Arc<TrackerCore>> {
+        self.table.trackers().cloned().collect()
     }
 
     /// Takes out everything that a just retired tracker owns.

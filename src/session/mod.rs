@@ -14,8 +14,8 @@
 //! # Tracker states (`tracker_gate.rs`)
 //!
 //! ```text
-//!            remove                     nothing pins            managers told
-//!   Live ──────────────► Retired ──────────────────► Reclaiming ────────────► Reclaimed
+//!           remove             no guard in the way         nothing pins           managers told
+//!   Live ───────────► Guarded ─────────────────────► Retired ───────────► Reclaiming ────────────► Reclaimed
 //!     └── transfer ──► Merged(into)
 //! ```
 //!
@@ -35,7 +35,8 @@
 //!
 //! waiting graph (`waiting.rs`) → one dylib's state → pin graph (`dependants.rs`) → tracker gates, source before
 //! destination → a manager's own (ledgers) → one query. Two dylibs' states are never held together. The lists of
-//! dylibs and managers are leaves, and so are what standing pins say (`standing_pins.rs`) and
+//! dylibs and managers are leaves, and so are what standing pins say (`standing_pins.rs`), what waits for a guard
+//! (`guards.rs`) and
 //! each dylib's index of ready symbols (`ready_index.rs`), which lookups of
 //! symbols that are looked up often take instead of the dylib's.
 //!
@@ -52,6 +53,7 @@ mod emission;
 mod error_reporter;
 mod execution_session;
 mod generator;
+mod guards;
 mod jit_dylib;
 mod ledger;
 mod link_order;
@@ -64,6 +66,9 @@ mod origins;
 mod pool;
 mod ready_index;
 mod reclaim;
+mod reclaimer;
+mod removal;
+mod remove;
 mod resource_manager;
 mod resource_tracker;
 mod responsibility;
@@ -83,6 +88,7 @@ pub use emission::DependencyGroup;
 pub use error_reporter::ErrorReporter;
 pub use execution_session::{ExecutionSession, ReclaimPolicy, SessionOptions};
 pub use generator::{DefinitionGenerator, SuspendedLookup, Suspension};
+pub use guards::{BlockingGuard, Guard};
 pub use jit_dylib::{JitDylib, Visibility};
 pub use ledger::Ledger;
 pub(crate) use lookup::FoundNow;
@@ -92,7 +98,8 @@ pub use lookup_future::LookupFuture;
 pub use materialization::MaterializationUnit;
 pub(crate) use observer::Observers;
 pub use observer::{Event, Observer};
-pub use reclaim::Removal;
+pub use removal::Removal;
+pub(crate) use remove::remove_now;
 pub use resource_manager::ResourceManager;
 pub use resource_tracker::{Pin, ResourceKey, ResourceTracker};
 pub use responsibility::{MaterializationResponsibility, OwedSymbol};

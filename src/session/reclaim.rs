@@ -1,4 +1,4 @@
-//! Giving resources back: who does it, in which order, and the ticket that tells when it is done.
+//! Giving resources back: who does it, and in which order.
 //!
 //! A tracker is reclaimed by the one thread that moved its gate to Reclaiming: the remover, the thread that dropped the
 //! last pin, or [`ExecutionSession::reclaim`](crate::session::ExecutionSession::reclaim) under
@@ -10,103 +10,108 @@
 //! thread owes only that thread can settle. What is not let go of then holds the tracker until it goes by itself.
 //! Meanwhile the asking thread holds the tracker, so that it takes part in one batch with the others.
 //!
+//! Before any of that, trackers that were just removed wait for the [guards](Guard) that were entered before their names had
+//! gone (`guards.rs`), and stay guarded meanwhile: all that are removed in one call, together.
+//!
+//! [`Guard`]: crate::session::Guard
 //! [`ResourceManager::release_pins`]: crate::session::ResourceManager::release_pins
 //! [`Pin::stand`]: crate::session::Pin::stand
 
 use std::any::Any;
-use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rustc_hash::FxHashSet;
 
-use crate::error::{Error, Result};
+use crate::error::Error;
 use crate::session::dependants::Claim;
 use crate::session::execution_session::{ReclaimPolicy, SessionInner};
 use crate::session::jit_dylib::JitDylib;
 use crate::session::observer::Event;
 use crate::session::resource_manager::ResourceManager;
 use crate::session::resource_tracker::{ResourceKey, TrackerCore};
-use crate::session::tracker_gate::{Retire, Unpin};
+use crate::session::tracker_gate::{OnReclaimed, Retire, Unpin};
 use crate::sync::Arc;
 
-/// The ticket of a removal: is it complete, and who is in the way.
-#[derive(Clone)]
-pub struct Removal {
-    core: Arc<TrackerCore>,
-}
+/// What was just retired, with what is known of the pins.
+pub(crate) type Retired = Vec<(Arc<TrackerCore>, Retire)>;
 
-impl Removal {
-    pub(crate) fn new(core: Arc<TrackerCore>) -> Removal {
-        Removal { core }
-    }
-
-    /// The ticket, or what the managers reported if the removal is complete and some failed.
-    pub(crate) fn finished_or_pending(core: Arc<TrackerCore>) -> Result<Removal> {
-        Error::join(core.gate.failures())?;
-        Ok(Removal { core })
-    }
-
-    /// Whether every resource has been given back.
-    pub fn is_complete(&self) -> bool {
-        self.core.gate.is_reclaimed()
-    }
-
-    /// `(owned handles, dependent trackers)` that keep the resources; `(0, 0)` once complete. Handles are all
-    /// [`Pin`](crate::session::Pin)s, the standing ones included.
-    pub fn blockers(&self) -> (usize, usize) {
-        self.core.gate.pins()
-    }
-
-    /// Who is in the way, in words, one line for each: how many owned handles, which trackers, and what each standing pin
-    /// says, such as a thread that owes destructors. Empty once complete.
-    pub fn obstacles(&self) -> Vec<String> {
-        let gate = &self.core.gate;
-        let mut obstacles = Vec::new();
-        match gate.pins().0.saturating_sub(gate.standing_pins()) {
-            0 => {}
-            1 => obstacles.push("an owned handle".to_string()),
-            handles => obstacles.push(format!("{handles} owned handles")),
+/// Reclaims those of the just retired trackers that nothing pins, and that no guard is in the way of. Their names are gone.
+pub(crate) fn after_retire(session: &Arc<SessionInner>, mut retired: Retired) {
+    retired.iter().for_each(|(core, _)| core.tell_retired());
+    let entered = session.guards.entered();
+    if !entered.is_empty() {
+        for (core, held) in &mut retired {
+            if *held == Retire::Free {
+                core.gate.guard();
+                *held = Retire::Held;
+            }
         }
-        let session = &self.core.dylib.session;
-        let mut dependants = session.pins.lock().dependents(&self.core);
-        newest_first(&mut dependants);
-        let name =
-            |core: &Arc<TrackerCore>| format!("{} of `{}`, whose code refers to it", core.key(), core.dylib.name);
-        obstacles.extend(dependants.iter().rev().map(name));
-        obstacles.extend(session.standing.of(&self.core));
-        obstacles
-    }
-
-    /// Waits until every resource has been given back, and says what the managers reported.
-    ///
-    /// Never returns if the calling thread itself holds a pin: ask [`blockers`](Self::blockers) first.
-    ///
-    /// # Errors
-    /// What managers reported, joined.
-    pub fn wait(&self) -> Result<()> {
-        self.core.gate.wait_reclaimed();
-        Error::join(self.core.gate.failures())
-    }
-}
-
-impl fmt::Debug for Removal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.is_complete() {
-            true => write!(f, "removal of {}: complete", self.core.key()),
-            false => write!(f, "removal of {}: held by {}", self.core.key(), self.obstacles().join(", ")),
+        let cores = retired.iter().map(|(core, _)| core.clone()).collect();
+        if session.guards.entrust(cores, entered).is_empty() {
+            return;
         }
     }
-}
-
-/// Reclaims those of the just retired trackers that nothing pins.
-pub(crate) fn after_retire(session: &Arc<SessionInner>, retired: Vec<(Arc<TrackerCore>, Retire)>) {
-    let of = |wanted| retired.iter().filter(move |(_, held)| *held == wanted).map(|(core, _)| core.clone());
-    let mut free: Vec<_> = of(Retire::Free).collect();
-    // Dependants that go in this batch hold nothing back.
-    let mut claimed: FxHashSet<_> = free.iter().map(|core| core.key()).collect();
-    free.extend(claim(session, of(Retire::HeldWithoutHandles).collect(), &mut claimed));
-    newest_first(&mut free);
+    let left = |(core, held): &(Arc<TrackerCore>, Retire)| match held {
+        Retire::Free => Unpin::Reclaim,
+        _ => core.gate.settle(),
+    };
+    let free = free_of(session, retired.iter().map(|entry| (entry.0.clone(), left(entry))).collect());
     reclaim(session, free, &retired);
+}
+
+/// Settles trackers that waited for guards, all of which were left; here or, by policy and while the session is open, at the
+/// next `ExecutionSession::reclaim`.
+pub(crate) fn after_guards(session: &Arc<SessionInner>, cores: Vec<Arc<TrackerCore>>) {
+    let settle = |core: Arc<TrackerCore>| {
+        let left = core.gate.settle();
+        (core, left)
+    };
+    let settled: Vec<_> = cores.into_iter().map(settle).collect();
+    match session.reclaim_policy {
+        ReclaimPolicy::OnDrop => reclaim(session, free_of(session, settled), &[]),
+        _ => settled.into_iter().for_each(|(core, left)| after_unpin(core, left)),
+    }
+}
+
+/// Claims what may go of settled trackers, dependants that go together included.
+fn free_of(session: &Arc<SessionInner>, settled: Vec<(Arc<TrackerCore>, Unpin)>) -> Vec<Arc<TrackerCore>> {
+    let of = |wanted| settled.iter().filter(move |(_, left)| *left == wanted).map(|(core, _)| core.clone());
+    let mut free: Vec<_> = of(Unpin::Reclaim).collect();
+    let undecided: Vec<_> = of(Unpin::AskGraph).collect();
+    if !undecided.is_empty() {
+        // Dependants that go in this batch hold nothing back.
+        let mut claimed = free.iter().map(|core| core.key()).collect();
+        free.extend(claim(session, undecided, &mut claimed));
+    }
+    in_order(session, free)
+}
+
+/// As a loader unloads: whatever refers to something goes before it; newest first where none does.
+pub(crate) fn in_order(session: &SessionInner, mut batch: Vec<Arc<TrackerCore>>) -> Vec<Arc<TrackerCore>> {
+    newest_first(&mut batch);
+    if batch.len() < 2 || batch.iter().all(|core| core.gate.node().is_none()) {
+        return batch;
+    }
+    session.pins.lock().sort(batch)
+}
+
+/// Gives back everything under a tracker, whoever holds it: handles, guards, dependants. Unless somebody does so already, or has
+/// done.
+pub(crate) fn seize(core: &Arc<TrackerCore>) {
+    let (unpublished, is_ours) = {
+        let mut dylib = core.dylib.state.lock();
+        let was_live = core.gate.is_live();
+        let is_ours = core.gate.seize();
+        (was_live.then(|| dylib.unpublish(core)), is_ours)
+    };
+    if let Some(unpublished) = unpublished {
+        unpublished.settle(|| core.defunct());
+        core.tell_retired();
+    }
+    if is_ours {
+        let answered = [(core.clone(), Retire::Free)];
+        reclaim(&core.dylib.session, vec![core.clone()], &answered);
+    }
 }
 
 /// Does what the drop of a handle left to do, here or, by policy and while the session is open, at the next
@@ -123,7 +128,7 @@ pub(crate) fn after_unpin(core: Arc<TrackerCore>, left: Unpin) {
             let free = claim(&session, vec![core], &mut FxHashSet::default());
             reclaim(&session, free, &[]);
         }
-        (ReclaimPolicy::Explicit, left) => {
+        (ReclaimPolicy::Explicit | ReclaimPolicy::Background, left) => {
             let claimed = match left {
                 Unpin::AskGraph => session.pins.lock().claim_free(&core, &FxHashSet::default()),
                 _ => Claim { free: vec![core], standing: Vec::new() },
@@ -133,6 +138,8 @@ pub(crate) fn after_unpin(core: Arc<TrackerCore>, left: Unpin) {
             // Nobody may be left to call `ExecutionSession::reclaim`.
             if session.has_ended() {
                 session.reclaim_deferred();
+            } else if session.reclaim_policy == ReclaimPolicy::Background {
+                session.reclaimer.ring(&session);
             }
         }
     }
@@ -177,12 +184,11 @@ fn ask_to_let_go(core: &Arc<TrackerCore>) {
     for manager in session.managers(&core.dylib).iter().rev() {
         let asked = catch_unwind(AssertUnwindSafe(|| manager.release_pins(&dylib, core.key())));
         if let Err(panic) = asked {
-            session.unheard.report(panicked(&*panic));
+            session.unheard.report(panicked(MANAGER_PANICKED, &*panic));
         }
     }
 }
 
-/// As a loader unloads.
 pub(crate) fn newest_first(batch: &mut [Arc<TrackerCore>]) {
     batch.sort_by_key(|core| std::cmp::Reverse((core.dylib.serial, core.serial)));
 }
@@ -215,7 +221,7 @@ fn reclaim_batch(
             let dylib = JitDylib::from_inner(core.dylib.clone());
             // A manager that panics must not keep the others, or this removal, from coming to an end.
             let told = catch_unwind(AssertUnwindSafe(|| manager.remove_resources(&dylib, core.key())));
-            failed.extend(told.unwrap_or_else(|panic| Err(panicked(&*panic))).err());
+            failed.extend(told.unwrap_or_else(|panic| Err(panicked(MANAGER_PANICKED, &*panic))).err());
         }
     }
     let (mut freed, mut undecided) = (Vec::new(), Vec::new());
@@ -229,18 +235,27 @@ fn reclaim_batch(
         }
         let is_answered = failed.is_empty() || answered.iter().any(|(other, _)| other.key() == core.key());
         let unheard = if is_answered { Vec::new() } else { failed.clone() };
-        let failures = failed.len();
-        core.gate.finish_reclaim(failed);
+        let (failures, to_call) = (failed.len(), core.gate.finish_reclaim(failed));
         if let Some(held) = &held {
             tell_reclaimed(&core, held[number], failures);
         }
         unheard.into_iter().for_each(|error| session.unheard.report(error));
+        to_call.into_iter().for_each(|to_call| call(session, &core, to_call));
     }
     if !undecided.is_empty() {
         let mut claimed = freed.iter().map(|core| core.key()).collect();
         freed.extend(claim(session, undecided, &mut claimed));
     }
     freed
+}
+
+/// Calls what waits for the end of a removal. Its panic ends that call and nothing else.
+fn call(session: &SessionInner, core: &TrackerCore, to_call: OnReclaimed) {
+    let called = catch_unwind(AssertUnwindSafe(|| to_call(Error::join(core.gate.failures()))));
+    if let Err(panic) = called {
+        let what = format!("what was to be called after the removal of {} panicked", core.key());
+        session.unheard.report(panicked(&what, &*panic));
+    }
 }
 
 /// What the managers hold under each tracker's key.
@@ -258,7 +273,9 @@ fn tell_reclaimed(core: &TrackerCore, bytes: u64, failures: usize) {
     dylib.observers().tell(&Event::Reclaimed { dylib: &dylib, key, bytes, failures });
 }
 
-fn panicked(panic: &(dyn Any + Send)) -> Error {
+fn panicked(what: &str, panic: &(dyn Any + Send)) -> Error {
     let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    Error::other(format!("a resource manager panicked: {}", text.unwrap_or("it gave no reason")))
+    Error::other(format!("{what}: {}", text.unwrap_or("it gave no reason")))
 }
+
+const MANAGER_PANICKED: &str = "a resource manager panicked";

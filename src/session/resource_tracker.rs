@@ -13,10 +13,10 @@ use crate::session::dependants::PinGraph;
 use crate::session::jit_dylib::{DylibId, DylibInner, JitDylib};
 use crate::session::materialization::{self, MaterializationUnit};
 use crate::session::observer::Event;
-use crate::session::reclaim::{self, Removal};
+use crate::session::reclaim;
 use crate::session::standing_pins::StandingId;
 use crate::session::symbol::{SymbolFlags, SymbolRef};
-use crate::session::tracker_gate::{Defunct, Retire, TrackerGate};
+use crate::session::tracker_gate::{Defunct, TrackerGate};
 use crate::session::waiting;
 use crate::sync::{Arc, AtomicU64, Ordering};
 
@@ -66,6 +66,10 @@ impl ResourceTracker {
         // Pairs with the drop of a handle through the gate: see `drop`.
         core.handles.fetch_add(1, Ordering::Relaxed);
         ResourceTracker { core }
+    }
+
+    pub(crate) fn core(&self) -> &Arc<TrackerCore> {
+        &self.core
     }
 
     /// Whether the tracker was transferred.
@@ -131,37 +135,6 @@ impl ResourceTracker {
     /// As [`define`](Self::define).
     pub fn define_absolute(&self, symbols: impl IntoIterator<Item = (Name, ExecutorAddr, SymbolFlags)>) -> Result<()> {
         materialization::define_absolute(&self.core, symbols.into_iter().collect())
-    }
-
-    /// Takes back everything under this tracker. Always safe to call.
-    ///
-    /// At once: its symbols are gone, lookups of them fail, work in flight is told at its next step. Then, as soon as no
-    /// [`Pin`] and no live dependant holds it, the managers give its resources back; mostly before this returns. The
-    /// ticket says whether that has happened and who is in the way. A second removal gives the same ticket.
-    ///
-    /// # Errors
-    /// [`ErrorKind::TrackerDefunct`] for a tracker that was transferred away. What managers report is returned joined;
-    /// the removal is complete all the same.
-    pub fn remove(&self) -> Result<Removal> {
-        let core = &self.core;
-        let (unpublished, held) = {
-            // Seeded bug: a second remover finds it retired, and returns while its names are still there.
-            #[cfg(mutant = "retired_before_the_dylib_lock")]
-            let retire = core.gate.retire();
-            let mut dylib = core.dylib.state.lock();
-            // Under the dylib's lock (S2): whoever defines or emits next sees it.
-            #[cfg(not(mutant = "retired_before_the_dylib_lock"))]
-            let retire = core.gate.retire();
-            match retire {
-                Retire::Merged => return Err(core.defunct()),
-                Retire::AlreadyRetired => return Ok(Removal::new(core.clone())),
-                held => (dylib.unpublish(core), held),
-            }
-        };
-        unpublished.settle(|| core.defunct());
-        core.tell_retired();
-        reclaim::after_retire(&core.dylib.session, vec![(core.clone(), held)]);
-        Removal::finished_or_pending(core.clone())
     }
 
     /// Moves everything under this tracker to `destination`, work in flight included; this tracker is defunct then.
@@ -300,7 +273,7 @@ impl Pin {
 impl Pin {
     /// Makes this a *standing* pin: one that goes by itself some time, or when its maker, a
     /// [`ResourceManager`](crate::session::ResourceManager), is [asked](crate::session::ResourceManager::release_pins),
-    /// because nothing else holds the removed tracker. `reason` is what [`Removal::obstacles`] says of it; its clones are
+    /// because nothing else holds the removed tracker. `reason` is what [`Removal::obstacles`](crate::session::Removal::obstacles) says of it; its clones are
     /// ordinary pins.
     pub fn stand(mut self, reason: impl Into<Arc<str>>) -> Pin {
         if self.standing.is_none() {

@@ -2,10 +2,17 @@
 //!
 //! | from | event | to | who moves it |
 //! |---|---|---|---|
-//! | Live | `retire` | Retired, or Reclaiming when nothing pins | the remover, under the dylib's lock |
-//! | Live | `merge_into` | Merged | the transferrer, under the dylib's lock |
+//! | Live | `retire`, pinned | Guarded | the remover, under the dylib's lock |
+//! | Live | `retire`, not pinned | Reclaiming | the same |
+//! | Live | `merge` | Merged | the transferrer, under the dylib's lock |
+//! | Reclaiming | `guard`: somebody may be executing it | Guarded | the remover, before any manager was told |
+//! | Guarded | `settle`: no guard is in the way | Retired, or Reclaiming when nothing pins | the remover, or who left the last guard |
 //! | Retired | last pin goes (`unpin_handle`), or the pin graph finds a free ring (`claim_unpinned`) | Reclaiming | the thread that dropped it |
+//! | Live, Guarded, Retired | `seize`: whoever thinks what | Reclaiming | a remover who gave its word |
 //! | Reclaiming | managers were told | Reclaimed | the same thread |
+//!
+//! Guarded is how a remover keeps the tracker in hand until it has looked at the execution guards (`guards.rs`): pins may go
+//! meanwhile, and nobody reclaims.
 //!
 //! Some handles are *standing* pins: they say why they are held, and go by themselves, or when their makers are asked. When
 //! only such are left of a retired tracker's handles, the makers are asked (`reclaim.rs`). A retired tracker may get new
@@ -15,12 +22,13 @@
 //! did. That is the race of allocating against removing. Model: `loom_tests/loom_allocate_remove.rs`.
 
 use std::mem;
+use std::time::Instant;
 
 use crate::base::SlotNumber;
-use crate::error::Error;
+use crate::error::{Error, Result as ManagersResult};
 use crate::session::dependants::PinNode;
 use crate::session::resource_tracker::{ResourceKey, TrackerCore};
-use crate::sync::{Arc, Condvar, Mutex, Rank};
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard, Rank};
 
 pub(crate) struct TrackerGate {
     state: Mutex<GateState>,
@@ -29,9 +37,9 @@ pub(crate) struct TrackerGate {
 struct GateState {
     status: Status,
     /// Owned handles: `Pin`s, the standing ones included.
-    handle_pins: u32,
+    handle_pins: PinCount,
     /// How many of them are standing.
-    standing_pins: u32,
+    standing_pins: PinCount,
     /// Trackers whose code refers into this one; counted by the pin graph, whose numbers are no larger.
     dependant_pins: u32,
     /// Where the pin graph knows this tracker, if it does; changed under the graph's lock too.
@@ -41,8 +49,8 @@ struct GateState {
 enum Status {
     Live,
     Merged(Arc<TrackerCore>),
-    /// Removed; with what tells those who wait for the end, once somebody does.
-    Leaving(Stage, Option<Arc<Condvar>>),
+    /// Removed; with what is known of that, if it takes longer.
+    Leaving(Stage, Option<Arc<Departure>>),
     /// Reclaimed; with what the managers said.
     #[allow(clippy::box_collection)] // mostly none, and there is one of this for each tracker
     Reclaimed(Option<Box<Vec<Error>>>),
@@ -50,20 +58,58 @@ enum Status {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
+    Guarded,
     Retired,
     Reclaiming,
+}
+
+/// A removal that takes longer, and who waits for its end.
+struct Departure {
+    since: Instant,
+    reclaimed: Condvar,
+    to_call: Mutex<Vec<OnReclaimed>>,
+}
+
+/// Called once a tracker is reclaimed, with what the managers said.
+pub(crate) type OnReclaimed = Box<dyn FnOnce(ManagersResult<()>) + Send>;
+
+impl Departure {
+    fn now() -> Arc<Departure> {
+        Arc::new(Departure { since: Instant::now(), reclaimed: Condvar::new(), to_call: Mutex::new(Vec::new()) })
+    }
+}
+
+/// A number of pins. One that has ever been at its limit, by pins that were forgotten, stays there: what cannot be counted
+/// is held for ever.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct PinCount(u32);
+
+impl PinCount {
+    const NONE: PinCount = PinCount(0);
+
+    fn add(&mut self, more: PinCount) {
+        self.0 = self.0.saturating_add(more.0);
+    }
+
+    fn add_one(&mut self) {
+        self.add(PinCount(1));
+    }
+
+    fn take_one(&mut self) {
+        if self.0 != u32::MAX {
+            self.0 = self.0.saturating_sub(1);
+        }
+    }
 }
 
 /// What `retire` found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Retire {
-    /// Nothing pins it: the caller must reclaim.
+    /// Nothing pins it: the caller must reclaim it, unless it has it guarded.
     Free,
-    /// Handles hold it; whoever drops the last one reclaims.
+    /// Something pins it: the caller must settle it, or have that done by whoever leaves the guards in the way.
     Held,
-    /// Only dependants and standing pins hold it: the caller must ask the pin graph whether any of them still counts.
-    HeldWithoutHandles,
     /// It had been retired before.
     AlreadyRetired,
     /// It was merged into another tracker.
@@ -98,7 +144,13 @@ impl TrackerGate {
         TrackerGate {
             state: Mutex::ranked(
                 Rank::Gate,
-                GateState { status: Status::Live, handle_pins: 0, standing_pins: 0, dependant_pins: 0, node: None },
+                GateState {
+                    status: Status::Live,
+                    handle_pins: PinCount::NONE,
+                    standing_pins: PinCount::NONE,
+                    dependant_pins: 0,
+                    node: None,
+                },
             ),
         }
     }
@@ -119,28 +171,67 @@ impl TrackerGate {
     /// `(handles, dependants)` that hold the tracker.
     pub(crate) fn pins(&self) -> (usize, usize) {
         let state = self.state.lock();
-        (state.handle_pins as usize, state.dependant_pins as usize)
+        (state.handle_pins.0 as usize, state.dependant_pins as usize)
     }
 
     /// How many of the handles are standing pins.
     pub(crate) fn standing_pins(&self) -> usize {
-        self.state.lock().standing_pins as usize
+        self.state.lock().standing_pins.0 as usize
+    }
+
+    /// When the tracker was removed, if that has taken longer than the call.
+    pub(crate) fn leaving_since(&self) -> Option<Instant> {
+        match &self.state.lock().status {
+            Status::Leaving(_, Some(departure)) => Some(departure.since),
+            _ => None,
+        }
+    }
+
+    /// Whether it was removed, and is not being reclaimed yet.
+    pub(crate) fn is_waiting(&self) -> bool {
+        matches!(self.state.lock().status, Status::Leaving(Stage::Guarded | Stage::Retired, _))
     }
 
     pub(crate) fn retire(&self) -> Retire {
+        self.state.lock().retire()
+    }
+
+    /// As `retire`, unless something pins the tracker: `None` then, and nothing was done.
+    pub(crate) fn retire_unpinned(&self) -> Option<Retire> {
         let mut state = self.state.lock();
-        match state.status {
-            Status::Live => {}
-            Status::Merged(_) => return Retire::Merged,
-            _ => return Retire::AlreadyRetired,
+        let is_pinned = matches!(state.status, Status::Live) && !state.is_unpinned();
+        (!is_pinned).then(|| state.retire())
+    }
+
+    /// Retires it whoever holds it, or takes it out of the hands of who did. True for one caller, who must reclaim it.
+    pub(crate) fn seize(&self) -> bool {
+        let mut state = self.state.lock();
+        match &mut state.status {
+            Status::Live => state.status = Status::Leaving(Stage::Reclaiming, None),
+            Status::Leaving(stage @ (Stage::Guarded | Stage::Retired), _) => *stage = Stage::Reclaiming,
+            _ => return false,
         }
-        let (stage, held) = match (state.handle_pins, state.dependant_pins) {
-            (0, 0) => (Stage::Reclaiming, Retire::Free),
-            (handles, _) if handles == state.standing_pins => (Stage::Retired, Retire::HeldWithoutHandles),
-            _ => (Stage::Retired, Retire::Held),
-        };
-        state.status = Status::Leaving(stage, None);
-        held
+        true
+    }
+
+    /// Undoes the claim that `Retire::Free` was, before any manager was told: the tracker waits for guards.
+    pub(crate) fn guard(&self) {
+        let mut state = self.state.lock();
+        if let Status::Leaving(stage @ Stage::Reclaiming, departure) = &mut state.status {
+            *stage = Stage::Guarded;
+            departure.get_or_insert_with(Departure::now);
+        }
+    }
+
+    /// No guard is in the way any more; what that leaves to do.
+    pub(crate) fn settle(&self) -> Unpin {
+        let mut state = self.state.lock();
+        match &mut state.status {
+            Status::Leaving(stage @ Stage::Guarded, _) => *stage = Stage::Retired,
+            // Seized meanwhile.
+            _ => return Unpin::Nothing,
+        }
+        state.after_unpin(false)
     }
 
     /// Runs `body` at the source's and the destination's gate, then makes the source an alias of the destination.
@@ -157,9 +248,8 @@ impl TrackerGate {
         if !matches!(from.status, Status::Live) || !matches!(into.status, Status::Live) || !still_wanted() {
             return None;
         }
-        let handles = into.handle_pins.checked_add(mem::take(&mut from.handle_pins));
-        into.handle_pins = handles.expect("no tracker has four billion handles");
-        into.standing_pins += mem::take(&mut from.standing_pins);
+        into.handle_pins.add(mem::take(&mut from.handle_pins));
+        into.standing_pins.add(mem::take(&mut from.standing_pins));
         // Seeded bug: a pin that is made between here and the merge stays behind.
         #[cfg(mutant = "transfer_opens_the_source_gate")]
         let mut from = (drop(from), source.gate.state.lock()).1;
@@ -208,7 +298,7 @@ impl TrackerGate {
     pub(crate) fn hold(&self) -> Hold {
         let state = self.state.lock();
         match state.status {
-            Status::Leaving(Stage::Retired, _) if state.handle_pins == 0 => Hold::DependantsOnly,
+            Status::Leaving(Stage::Retired, _) if state.handle_pins == PinCount::NONE => Hold::DependantsOnly,
             Status::Leaving(Stage::Retired, _) if state.handle_pins == state.standing_pins => Hold::Standing,
             _ => Hold::Firm,
         }
@@ -221,16 +311,18 @@ impl TrackerGate {
         mem::replace(stage, Stage::Reclaiming) == Stage::Retired
     }
 
-    pub(crate) fn finish_reclaim(&self, failures: Vec<Error>) {
+    /// Every manager was told. Returns what is to be called now, with no lock held.
+    #[must_use]
+    pub(crate) fn finish_reclaim(&self, failures: Vec<Error>) -> Vec<OnReclaimed> {
         let failures = (!failures.is_empty()).then(|| Box::new(failures));
         let mut state = self.state.lock();
         debug_assert!(matches!(state.status, Status::Leaving(Stage::Reclaiming, _)));
         let before = mem::replace(&mut state.status, Status::Reclaimed(failures));
         // Members of a ring are reclaimed while they still pin each other.
         state.dependant_pins = 0;
-        if let Status::Leaving(_, Some(waited_for)) = before {
-            waited_for.notify_all();
-        }
+        let Status::Leaving(_, Some(departure)) = before else { return Vec::new() };
+        departure.reclaimed.notify_all();
+        mem::take(&mut *departure.to_call.lock())
     }
 
     /// What the managers said, once reclaimed.
@@ -241,49 +333,82 @@ impl TrackerGate {
         }
     }
 
-    pub(crate) fn wait_reclaimed(&self) {
+    /// Waits for the end of a removal; false when the deadline passes first.
+    pub(crate) fn wait_reclaimed(&self, deadline: Option<Instant>) -> bool {
         let mut state = self.state.lock();
-        while let Status::Leaving(_, waited_for) = &mut state.status {
-            let waited_for = waited_for.get_or_insert_with(|| Arc::new(Condvar::new())).clone();
-            waited_for.wait(&mut state);
+        while let Status::Leaving(_, departure) = &mut state.status {
+            let departure = departure.get_or_insert_with(Departure::now).clone();
+            match deadline {
+                None => departure.reclaimed.wait(&mut state),
+                Some(deadline) if Instant::now() >= deadline => return false,
+                Some(deadline) => departure.reclaimed.wait_until(&mut state, deadline),
+            }
+        }
+        true
+    }
+
+    /// Keeps `to_call` for the end of the removal, or gives it back if that is over.
+    pub(crate) fn when_reclaimed(&self, to_call: OnReclaimed) -> Option<OnReclaimed> {
+        match &mut self.state.lock().status {
+            Status::Leaving(_, departure) => {
+                departure.get_or_insert_with(Departure::now).to_call.lock().push(to_call);
+                None
+            }
+            _ => Some(to_call),
         }
     }
 }
 
 impl GateState {
+    fn is_unpinned(&self) -> bool {
+        (self.handle_pins, self.dependant_pins) == (PinCount::NONE, 0)
+    }
+
+    fn retire(&mut self) -> Retire {
+        match self.status {
+            Status::Live => {}
+            Status::Merged(_) => return Retire::Merged,
+            _ => return Retire::AlreadyRetired,
+        }
+        let is_free = self.is_unpinned();
+        self.status = match is_free {
+            true => Status::Leaving(Stage::Reclaiming, None),
+            false => Status::Leaving(Stage::Guarded, Some(Departure::now())),
+        };
+        if is_free { Retire::Free } else { Retire::Held }
+    }
+
     /// A standing pin that goes leaves nothing to do as long as there are others: their makers have been asked.
     fn after_unpin(&mut self, was_standing: bool) -> Unpin {
-        match (&mut self.status, self.handle_pins, self.dependant_pins) {
-            (Status::Leaving(stage @ Stage::Retired, _), 0, 0) => {
+        let Status::Leaving(stage @ Stage::Retired, _) = &mut self.status else { return Unpin::Nothing };
+        match (self.handle_pins, self.dependant_pins) {
+            (PinCount::NONE, 0) => {
                 *stage = Stage::Reclaiming;
                 Unpin::Reclaim
             }
-            (Status::Leaving(Stage::Retired, _), 0, _) => Unpin::AskGraph,
-            (Status::Leaving(Stage::Retired, _), handles, _) if handles == self.standing_pins && !was_standing => {
-                Unpin::AskGraph
-            }
+            (PinCount::NONE, _) => Unpin::AskGraph,
+            (handles, _) if handles == self.standing_pins && !was_standing => Unpin::AskGraph,
             _ => Unpin::Nothing,
         }
-    }
-
-    fn pin(&mut self) {
-        // A count that came round would free code under its holders.
-        self.handle_pins = self.handle_pins.checked_add(1).expect("no tracker has four billion handles");
     }
 }
 
 impl TrackerCore {
-    /// The tracker that this one has become, and itself if it was never merged.
-    pub(crate) fn current(self: &Arc<TrackerCore>) -> Arc<TrackerCore> {
+    /// Runs `body` at the gate of the tracker that this one has become: itself, if it was never merged.
+    fn at_gate<R>(self: &Arc<TrackerCore>, body: impl FnOnce(&Arc<TrackerCore>, MutexGuard<'_, GateState>) -> R) -> R {
         let mut core = self.clone();
         loop {
-            let next = match &core.gate.state.lock().status {
-                Status::Merged(next) => next.clone(),
-                _ => break,
-            };
+            let state = core.gate.state.lock();
+            let Status::Merged(next) = &state.status else { return body(&core, state) };
+            let next = next.clone();
+            drop(state);
             core = next;
         }
-        core
+    }
+
+    /// The tracker that this one has become, and itself if it was never merged.
+    pub(crate) fn current(self: &Arc<TrackerCore>) -> Arc<TrackerCore> {
+        self.at_gate(|core, _| core.clone())
     }
 
     /// Runs `body` with the key of the tracker that this one has become, unless that is defunct. No removal and no
@@ -292,41 +417,27 @@ impl TrackerCore {
         self: &Arc<TrackerCore>,
         body: impl FnOnce(ResourceKey) -> R,
     ) -> Result<R, Defunct> {
-        let mut core = self.clone();
-        loop {
-            let state = core.gate.state.lock();
-            let next = match &state.status {
-                Status::Live => {
-                    #[cfg(mutant = "record_outside_gate")]
-                    drop(state);
-                    return Ok(body(core.key()));
-                }
-                Status::Merged(next) => next.clone(),
-                _ => return Err(Defunct),
-            };
+        self.at_gate(|core, state| {
+            if !matches!(state.status, Status::Live) {
+                return Err(Defunct);
+            }
+            #[cfg(mutant = "record_outside_gate")]
             drop(state);
-            core = next;
-        }
+            Ok(body(core.key()))
+        })
     }
 
     /// Adds a handle's pin to the tracker that this one has become, unless that is defunct.
     pub(crate) fn pin_handle(self: &Arc<TrackerCore>) -> Result<(), Defunct> {
-        let mut core = self.clone();
-        loop {
-            let mut state = core.gate.state.lock();
-            let next = match &state.status {
-                Status::Live => {
-                    #[cfg(mutant = "pinned_after_the_gate_was_left")]
-                    let mut state = (drop(state), core.gate.state.lock()).1;
-                    state.pin();
-                    return Ok(());
-                }
-                Status::Merged(next) => next.clone(),
-                _ => return Err(Defunct),
-            };
-            drop(state);
-            core = next;
-        }
+        self.at_gate(|_core, mut state| {
+            if !matches!(state.status, Status::Live) {
+                return Err(Defunct);
+            }
+            #[cfg(mutant = "pinned_after_the_gate_was_left")]
+            let mut state = (drop(state), _core.gate.state.lock()).1;
+            state.handle_pins.add_one();
+            Ok(())
+        })
     }
 
     /// Adds a handle's pin, even when the tracker is retired, as long as nobody reclaims it: for code that runs, and so is
@@ -338,68 +449,34 @@ impl TrackerCore {
         // A ring is looked at member by member, and then claimed: not with a new pin in between.
         #[cfg(not(mutant = "pinned_while_a_ring_is_claimed"))]
         let _no_claim = self.dylib.session.pins.lock();
-        let mut core = self.clone();
-        loop {
-            let mut state = core.gate.state.lock();
-            let next = match &state.status {
-                Status::Live | Status::Leaving(Stage::Retired, _) => {
-                    state.pin();
-                    return Ok(());
-                }
-                Status::Merged(next) => next.clone(),
-                _ => return Err(Defunct),
-            };
-            drop(state);
-            core = next;
-        }
+        self.at_gate(|_, mut state| match state.status {
+            Status::Live | Status::Leaving(Stage::Guarded | Stage::Retired, _) => {
+                state.handle_pins.add_one();
+                Ok(())
+            }
+            _ => Err(Defunct),
+        })
     }
 
     /// Makes a pin that the caller holds a standing one.
     pub(crate) fn let_pin_stand(self: &Arc<TrackerCore>) {
-        let mut core = self.clone();
-        loop {
-            let mut state = core.gate.state.lock();
-            let Status::Merged(next) = &state.status else {
-                state.standing_pins += 1;
-                return;
-            };
-            let next = next.clone();
-            drop(state);
-            core = next;
-        }
+        self.at_gate(|_, mut state| state.standing_pins.add_one());
     }
 
     /// Adds a pin beside one that the caller holds: this cannot fail, even when the tracker is retired.
     pub(crate) fn pin_handle_again(self: &Arc<TrackerCore>) {
-        let mut core = self.clone();
-        loop {
-            let mut state = core.gate.state.lock();
-            let Status::Merged(next) = &state.status else {
-                state.pin();
-                return;
-            };
-            let next = next.clone();
-            drop(state);
-            core = next;
-        }
+        self.at_gate(|_, mut state| state.handle_pins.add_one());
     }
 
     /// Takes a handle's pin away from the tracker that this one has become.
     pub(crate) fn unpin_handle(self: &Arc<TrackerCore>, is_standing: bool) -> (Arc<TrackerCore>, Unpin) {
-        let mut core = self.clone();
-        loop {
-            let mut state = core.gate.state.lock();
-            let Status::Merged(next) = &state.status else {
-                state.handle_pins -= 1;
-                state.standing_pins -= u32::from(is_standing);
-                let left = state.after_unpin(is_standing);
-                drop(state);
-                return (core, left);
-            };
-            let next = next.clone();
-            drop(state);
-            core = next;
-        }
+        self.at_gate(|core, mut state| {
+            state.handle_pins.take_one();
+            if is_standing {
+                state.standing_pins.take_one();
+            }
+            (core.clone(), state.after_unpin(is_standing))
+        })
     }
 }
 
@@ -414,5 +491,17 @@ mod tests {
     #[test]
     fn a_gate_takes_few_bytes_since_there_is_one_for_each_tracker() {
         assert_eq!(size_of::<GateState>(), 32);
+    }
+
+    #[test]
+    fn pins_that_cannot_be_counted_hold_for_ever() {
+        let mut pins = PinCount(u32::MAX - 1);
+        pins.add_one();
+        pins.add_one();
+        pins.take_one();
+        assert_eq!(pins, PinCount(u32::MAX));
+        let mut none = PinCount::NONE;
+        none.take_one();
+        assert_eq!(none, PinCount::NONE);
     }
 }

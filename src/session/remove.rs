@@ -1,0 +1,219 @@
+//! The verbs of removal. Reads as a removal does: close the gates and take the names away, at once; tell those who waited for
+//! the names; then give back what nothing holds (`reclaim.rs`), and leave the rest to whoever lets go last.
+//!
+//! | verb | if something is in the way |
+//! |---|---|
+//! | `remove` | names go, resources stay as long as they are held |
+//! | `remove_all`, `JitDylib::clear` | the same, for many as one: all finalisers run before any memory goes |
+//! | `try_remove` | nothing is done, and the error says what it is |
+//! | `remove_cascade` | trackers whose code refers to it go too, before it |
+//! | `remove_now` | is not asked |
+
+use std::cmp::Reverse;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::session::execution_session::SessionInner;
+use crate::session::jit_dylib::{DylibInner, DylibState, JitDylib};
+use crate::session::reclaim::{self, Retired};
+use crate::session::removal::Removal;
+use crate::session::resource_tracker::{ResourceTracker, TrackerCore};
+use crate::session::tracker_gate::Retire;
+use crate::session::unpublish::Unpublished;
+use crate::sync::Arc;
+
+impl ResourceTracker {
+    /// Takes back everything under this tracker. Always safe to call.
+    ///
+    /// At once: its symbols are gone, lookups of them fail, work in flight is told at its next step. Then, as soon as no
+    /// [`Pin`](crate::session::Pin), no live dependant and no [`Guard`](crate::session::Guard) holds it, the managers give its
+    /// resources back; mostly before this returns. The ticket says whether that has happened and who is in the way. A
+    /// second removal gives the same ticket.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TrackerDefunct`] for a tracker that was transferred away. What managers report is returned joined;
+    /// the removal is complete all the same.
+    pub fn remove(&self) -> Result<Removal> {
+        let core = self.core();
+        match retire(core, |core| Some(core.gate.retire())) {
+            Some(Retire::Merged) => Err(core.defunct()),
+            Some(held @ (Retire::Free | Retire::Held)) => finish(core, held),
+            _ => Ok(Removal::new(core.clone())),
+        }
+    }
+
+    /// Takes back everything under this tracker, if all of it can go at once.
+    ///
+    /// Guards count, the caller's own too: whichever are entered when this is called. One that is entered while it runs may
+    /// have seen a name, and then keeps the resources until it is left, as the ticket says.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InUse`], which names the holders, and nothing was done; and as [`remove`](Self::remove).
+    pub fn try_remove(&self) -> Result<Removal> {
+        let core = self.core();
+        let entered = core.dylib.session.guards.entered();
+        if core.gate.is_live() && !entered.is_empty() {
+            return Err(in_use(core, entered.iter().map(|guard| format!("a guard of {}", guard.thread())).collect()));
+        }
+        match retire(core, |core| core.gate.retire_unpinned()) {
+            None => Err(in_use(core, Vec::new())),
+            Some(Retire::Merged) => Err(core.defunct()),
+            Some(Retire::AlreadyRetired) => Ok(Removal::new(core.clone())),
+            Some(held) => finish(core, held),
+        }
+    }
+
+    /// Takes back everything under this tracker, and under all trackers whose code refers to it, directly or through others:
+    /// those first, so that each finaliser finds what it uses. Returns the ticket of this tracker, which is complete when all
+    /// of them are.
+    ///
+    /// # Errors
+    /// As [`remove`](Self::remove).
+    pub fn remove_cascade(&self) -> Result<Removal> {
+        let core = self.core();
+        let mut batch = Batch::default();
+        match retire(core, |core| Some(core.gate.retire())) {
+            Some(Retire::Merged) => return Err(core.defunct()),
+            Some(held @ (Retire::Free | Retire::Held)) => batch.retired.push((core.clone(), held)),
+            _ => {}
+        }
+        // Nothing new can refer to what is retired; but to what refers to it, until that is retired too.
+        let session = &core.dylib.session;
+        loop {
+            let closure = session.pins.lock().leading_to(core);
+            let before = batch.retired.len();
+            closure.into_iter().for_each(|core| batch.retire(&core.dylib.clone(), [core]));
+            if batch.retired.len() == before {
+                break;
+            }
+        }
+        batch.finish(session)?;
+        Removal::finished_or_pending(core.clone())
+    }
+
+    /// Takes back everything under many trackers as one removal: all finalisers run before any memory goes, newest trackers
+    /// first, and trackers that refer to each other hold nothing up. Returns a ticket for each, in the order given.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TrackerDefunct`] for those that were transferred away, and what managers report, joined; all others are
+    /// removed all the same.
+    pub fn remove_all<'a>(trackers: impl IntoIterator<Item = &'a ResourceTracker>) -> Result<Vec<Removal>> {
+        let cores: Vec<_> = trackers.into_iter().map(|tracker| tracker.core().clone()).collect();
+        let mut failures: Vec<_> =
+            cores.iter().filter(|core| core.gate.is_merged()).map(|core| core.defunct()).collect();
+        let mut by_dylib = cores.clone();
+        // Newest first, as a loader unloads.
+        by_dylib
+            .sort_by_key(|core| Reverse((Arc::as_ptr(&core.dylib.session) as usize, core.dylib.serial, core.serial)));
+        for of_session in by_dylib.chunk_by(|a, b| Arc::ptr_eq(&a.dylib.session, &b.dylib.session)) {
+            let mut batch = Batch::default();
+            for of_dylib in of_session.chunk_by(|a, b| Arc::ptr_eq(&a.dylib, &b.dylib)) {
+                batch.retire(&of_dylib[0].dylib, of_dylib.iter().cloned());
+            }
+            failures.extend(batch.finish(&of_session[0].dylib.session).err());
+        }
+        Error::join(failures)?;
+        Ok(cores.into_iter().map(Removal::new).collect())
+    }
+}
+
+impl JitDylib {
+    /// Removes every tracker, the default one included, as one batch: all finalisers run before any memory goes.
+    /// Returns the removals that pins keep from being complete.
+    ///
+    /// # Errors
+    /// What managers report, joined.
+    pub fn clear(&self) -> Result<Vec<Removal>> {
+        let mut batch = Batch::default();
+        batch.retire_all(self.inner());
+        let cores: Vec<_> = batch.retired.iter().map(|(core, _)| core.clone()).collect();
+        batch.finish(&self.inner().session)?;
+        Ok(cores.into_iter().map(Removal::new).filter(|removal| !removal.is_complete()).collect())
+    }
+}
+
+/// Frees everything under a tracker, whoever is in it, refers to it or holds it. The ticket is complete unless another thread
+/// was at it already.
+///
+/// # Errors
+/// [`ErrorKind::TrackerDefunct`] for a tracker that was transferred away; what managers report, joined.
+pub(crate) fn remove_now(tracker: &ResourceTracker) -> Result<Removal> {
+    let core = tracker.core();
+    if core.gate.is_merged() {
+        return Err(core.defunct());
+    }
+    reclaim::seize(core);
+    Removal::finished_or_pending(core.clone())
+}
+
+/// Trackers that go together.
+#[derive(Default)]
+struct Batch {
+    retired: Retired,
+    unpublished: Vec<(Unpublished, Arc<TrackerCore>)>,
+}
+
+impl Batch {
+    /// Retires those of one dylib's trackers that are live, under its lock.
+    fn retire(&mut self, dylib: &Arc<DylibInner>, cores: impl IntoIterator<Item = Arc<TrackerCore>>) {
+        let mut state = dylib.state.lock();
+        self.retire_in(&mut state, cores);
+    }
+
+    /// Retires all of a dylib's live trackers, newest first, as a loader unloads.
+    fn retire_all(&mut self, dylib: &Arc<DylibInner>) {
+        let mut state = dylib.state.lock();
+        let mut cores = state.cores();
+        cores.sort_by_key(|core| Reverse(core.serial));
+        self.retire_in(&mut state, cores);
+    }
+
+    fn retire_in(&mut self, dylib: &mut DylibState, cores: impl IntoIterator<Item = Arc<TrackerCore>>) {
+        for core in cores {
+            let held = core.gate.retire();
+            if matches!(held, Retire::Free | Retire::Held) {
+                self.unpublished.push((dylib.unpublish(&core), core.clone()));
+                self.retired.push((core, held));
+            }
+        }
+    }
+
+    /// Tells those who waited, and reclaims what nothing holds. What managers report, joined.
+    fn finish(self, session: &Arc<SessionInner>) -> Result<()> {
+        for (unpublished, core) in self.unpublished {
+            unpublished.settle(|| core.defunct());
+        }
+        let cores: Vec<_> = self.retired.iter().map(|(core, _)| core.clone()).collect();
+        reclaim::after_retire(session, self.retired);
+        Error::join(cores.iter().flat_map(|core| core.gate.failures()).collect())
+    }
+}
+
+/// Closes a tracker's gate and takes its names away, if `close` does so; what `close` says.
+fn retire(core: &Arc<TrackerCore>, close: impl FnOnce(&TrackerCore) -> Option<Retire>) -> Option<Retire> {
+    // Seeded bug: a second remover finds it retired, and returns while its names are still there.
+    #[cfg(mutant = "retired_before_the_dylib_lock")]
+    let closed = close(core);
+    let mut dylib = core.dylib.state.lock();
+    // Under the dylib's lock (S2): whoever defines or emits next sees it.
+    #[cfg(not(mutant = "retired_before_the_dylib_lock"))]
+    let closed = close(core);
+    if matches!(closed, Some(Retire::Free | Retire::Held)) {
+        let unpublished = dylib.unpublish(core);
+        drop(dylib);
+        unpublished.settle(|| core.defunct());
+    }
+    closed
+}
+
+/// The names of a tracker that this thread has retired are gone: goes on with it.
+fn finish(core: &Arc<TrackerCore>, held: Retire) -> Result<Removal> {
+    reclaim::after_retire(&core.dylib.session, vec![(core.clone(), held)]);
+    Removal::finished_or_pending(core.clone())
+}
+
+/// Why `try_remove` has done nothing: the guards that it was told of, and whatever else is in the way.
+fn in_use(core: &Arc<TrackerCore>, guards: Vec<String>) -> Error {
+    let mut holders = Removal::new(core.clone()).obstacles();
+    holders.extend(guards);
+    ErrorKind::InUse { dylib: core.dylib.name.to_string(), tracker: core.key().to_string(), holders }.into()
+}

@@ -1,0 +1,186 @@
+//! Ten million calls, no trap, no wrong result.
+
+use std::env;
+use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use jittison::base::ExecutorAddr;
+use jittison::{Function, Jit, JitDylib, ResourceTracker, Symbol};
+
+use crate::support::*;
+
+/// Names the scene in the environment of the process that plays it.
+const SCENE: &str = "JITTISON_UNDER_FIRE";
+const SAFE: &str = "remove";
+const AT_ONCE: &str = "remove_now";
+
+/// What versions differ by: `version(x)` is `x` plus one of these, read from the version's own data, twice.
+const CONSTANTS: [i64; 8] = [1_000, 2_000, 3_000, 4_000, 5_000, 6_000, 7_000, 8_000];
+const CALLS: u64 = 10_000_000;
+const CALLERS: u64 = 2;
+
+type Version = extern "C" fn(i64) -> i64;
+
+struct Scene {
+    jit: Jit,
+    objects: Vec<Vec<u8>>,
+    is_over: AtomicBool,
+    versions: AtomicU64,
+}
+
+#[test]
+fn ten_million_calls_through_handles_guards_and_stubs_survive_removal_replacement_and_addition() {
+    let Some(objects) = objects() else { return };
+    if env::var_os(SCENE).is_some_and(|scene| scene == SAFE) {
+        return play(objects, |_, tracker| drop(tracker.remove().unwrap()));
+    }
+    let output =
+        played("ten_million_calls_through_handles_guards_and_stubs_survive_removal_replacement_and_addition", SAFE);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains("calls under fire: "), "{text}");
+}
+
+#[test]
+fn the_same_calls_trap_when_code_is_removed_whoever_is_in_it() {
+    let Some(objects) = objects() else { return };
+    if env::var_os(SCENE).is_some_and(|scene| scene == AT_ONCE) {
+        // SAFETY: none: threads are in that code. This process is there to show what comes of it.
+        return play(objects, |jit, tracker| drop(unsafe { jit.remove_now(tracker) }.unwrap()));
+    }
+    const SIGTRAP: i32 = 5;
+    // Where another version stands already in the freed place, it is a wrong result: then once more.
+    let ends: Vec<_> = (0..10)
+        .map(|_| played("the_same_calls_trap_when_code_is_removed_whoever_is_in_it", AT_ONCE).status)
+        .inspect(|status| assert!(!status.success(), "nothing was noticed"))
+        .take_while(|status| status.signal() != Some(SIGTRAP))
+        .collect();
+    assert!(ends.len() < 10, "no trap: {ends:?}");
+}
+
+fn objects() -> Option<Vec<Vec<u8>>> {
+    let source = |constant: &i64| {
+        format!(
+            "static volatile long a = {constant}, b = {constant};\n\
+             long version(long x) {{ long first = a; for (volatile int i = 0; i < 3; i++); return x + (first + b) / 2; }}"
+        )
+    };
+    CONSTANTS.iter().map(|constant| c(&source(constant))).collect()
+}
+
+/// Runs a test of this program in a process of its own, in which it plays its scene.
+fn played(test: &str, scene: &str) -> std::process::Output {
+    let test = format!("calls::{test}");
+    let mut command = Command::new(env::current_exe().unwrap());
+    command.args([test.as_str(), "--exact", "--nocapture", "--test-threads=1"]).env(SCENE, scene).output().unwrap()
+}
+
+fn play(objects: Vec<Vec<u8>>, remove: fn(&Jit, &ResourceTracker)) {
+    let jit = Jit::builder().trap_freed_code(true).build().unwrap();
+    let stubs = jit.main_dylib().create_tracker().unwrap();
+    let mut current = link(&jit, &objects[0]);
+    jit.create_stub(&stubs, "stub", target(&jit)).unwrap();
+    let scene = Scene { jit: jit.clone(), objects, is_over: AtomicBool::new(false), versions: AtomicU64::new(1) };
+    let calls: u64 = thread::scope(|threads| {
+        let callers: Vec<_> = (0..CALLERS).map(|_| threads.spawn(|| scene.call(CALLS / CALLERS))).collect();
+        let remover = threads.spawn(|| {
+            let mut round = 0;
+            while !scene.is_over.load(Ordering::Relaxed) {
+                round += 1;
+                current = scene.replace(&current, round, remove);
+            }
+        });
+        let ends: Vec<_> = callers.into_iter().map(|caller| caller.join()).collect();
+        // Also when a caller has panicked.
+        scene.is_over.store(true, Ordering::Relaxed);
+        remover.join().unwrap();
+        ends.into_iter().map(Result::unwrap).sum()
+    });
+    let versions = scene.versions.load(Ordering::Relaxed);
+    assert!(versions > 100, "{versions} versions only");
+    assert_eq!(jit.session().pending_removals().len(), 0, "nobody holds anything any more");
+    println!("calls under fire: {calls}, versions: {versions}");
+}
+
+/// A version in a dylib of its own, so that two have the same names.
+fn link(jit: &Jit, object: &[u8]) -> ResourceTracker {
+    let tracker = jit.main_dylib().create_tracker().unwrap();
+    jit.add_object(&tracker, "version.o", object.to_vec()).unwrap();
+    tracker
+}
+
+fn target(jit: &Jit) -> ExecutorAddr {
+    jit.address_of(jit.main_dylib(), "version").unwrap()
+}
+
+impl Scene {
+    /// Links another version beside, sends the stub there, and removes the one before.
+    fn replace(&self, old: &ResourceTracker, round: usize, remove: fn(&Jit, &ResourceTracker)) -> ResourceTracker {
+        let dylib = self.jit.create_dylib("aside").unwrap();
+        let aside = dylib.create_tracker().unwrap();
+        let object = self.objects[round % self.objects.len()].clone();
+        self.jit.add_object(&aside, "version.o", object.clone()).unwrap();
+        let address = self.jit.address_of(&dylib, "version").unwrap();
+        // SAFETY: of the same signature; it stays until the stub leads elsewhere.
+        unsafe { self.jit.redirect_stub(self.jit.main_dylib(), "stub", address) }.unwrap();
+        remove(&self.jit, old);
+        let new = link(&self.jit, &object);
+        // SAFETY: as above.
+        unsafe { self.jit.redirect_stub(self.jit.main_dylib(), "stub", target(&self.jit)) }.unwrap();
+        remove(&self.jit, &aside);
+        self.jit.session().remove_dylib(&dylib).unwrap();
+        self.versions.fetch_add(2, Ordering::Relaxed);
+        new
+    }
+
+    fn call(&self, calls: u64) -> u64 {
+        let mut made = 0;
+        let main = self.jit.main_dylib();
+        while made < calls {
+            made += self.through_the_stub(main, 64) + self.under_a_guard(main, 16) + self.by_handle(main, 64);
+        }
+        made
+    }
+
+    /// The stub leads to another version at any time; each call must be of one of them, whole.
+    fn through_the_stub(&self, main: &JitDylib, calls: i64) -> u64 {
+        let guard = self.jit.guard();
+        // SAFETY: the stub's signature, which is never removed here.
+        let stub = unsafe { self.jit.symbol::<Version>(&guard, main, "stub") }.unwrap();
+        for x in 0..calls {
+            check(x, stub.call(x));
+        }
+        calls as u64
+    }
+
+    fn under_a_guard(&self, main: &JitDylib, calls: i64) -> u64 {
+        let guard = self.jit.guard();
+        // SAFETY: the version's signature.
+        let found: Result<Symbol<'_, Version>, _> = unsafe { self.jit.symbol(&guard, main, "version") };
+        // Between two versions there is none.
+        let Ok(version) = found else { return 0 };
+        let first = version.call(0);
+        for x in 0..calls {
+            assert_eq!(version.call(x) - x, first, "one symbol is one version");
+        }
+        check(0, first);
+        calls as u64
+    }
+
+    fn by_handle(&self, main: &JitDylib, calls: i64) -> u64 {
+        let found: Result<Function<Version>, _> = try_function(&self.jit, main, "version");
+        let Ok(version) = found else { return 0 };
+        let first = version.call(0);
+        for x in 0..calls {
+            assert_eq!(version.call(x) - x, first, "one handle is one version");
+        }
+        check(0, first);
+        calls as u64
+    }
+}
+
+fn check(x: i64, result: i64) {
+    assert!(CONSTANTS.contains(&(result - x)), "version({x}) is {result}");
+}
