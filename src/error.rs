@@ -38,7 +38,7 @@ impl Error {
     /// The innermost cause: the failure that set all the others off.
     pub fn root_cause(&self) -> &Error {
         match self.kind() {
-            ErrorKind::FailedToMaterialize { cause, .. } => cause.root_cause(),
+            ErrorKind::FailedToMaterialize { cause, .. } | ErrorKind::PatchRefused { cause, .. } => cause.root_cause(),
             _ => self,
         }
     }
@@ -296,6 +296,101 @@ pub enum ErrorKind {
         dylib: String,
         /// The name.
         symbol: String,
+    },
+    /// A version of patched functions could not be linked or committed. It was taken back whole.
+    #[error(
+        "version {version} of {} in dylib `{dylib}` was refused: {cause}; it was taken back, and all callers are where they \
+         were before",
+        some_of(functions)
+    )]
+    PatchRefused {
+        /// The dylib whose functions were to be patched.
+        dylib: String,
+        /// The functions that may be patched together.
+        functions: Vec<String>,
+        /// The version.
+        version: u64,
+        /// Why.
+        #[source]
+        cause: Error,
+    },
+    /// A name cannot be patched, or not by this.
+    #[error("`{symbol}` of dylib `{dylib}` cannot be patched: {problem}")]
+    NotPatchable {
+        /// The dylib.
+        dylib: String,
+        /// The name.
+        symbol: String,
+        /// Why.
+        problem: &'static str,
+    },
+    /// A version says another signature of a function than its first version did.
+    #[error(
+        "`{function}` is `{expected}` since its first version, and now said to be `{found}`: its callers would not know; \
+         give the changed function another name"
+    )]
+    WrongSignature {
+        /// The function.
+        function: String,
+        /// What its first version said.
+        expected: String,
+        /// What this version says.
+        found: String,
+    },
+    /// A version defines a variable that is there already, and is smaller there.
+    #[error(
+        "variable `{symbol}` has {wanted} bytes in {object}, and {found} where it lives since an earlier version: \
+         variables stay when functions are patched; give the changed one another name"
+    )]
+    VariableChanged {
+        /// The variable.
+        symbol: String,
+        /// The object that defines it again.
+        object: String,
+        /// Bytes there.
+        wanted: u64,
+        /// Bytes that there are.
+        found: u64,
+    },
+    /// As many versions as are allowed have been replaced and are held all the same. Nothing was linked.
+    #[error(
+        "{held} replaced versions of {} in dylib `{dylib}` are still held, and {limit} may be: nothing was linked; {}",
+        some_of(functions),
+        obstacles.join("; ")
+    )]
+    TooManyVersions {
+        /// The dylib.
+        dylib: String,
+        /// The functions.
+        functions: Vec<String>,
+        /// How many versions were replaced and are still held.
+        held: usize,
+        /// How many may be.
+        limit: usize,
+        /// Who holds them, a line for each version.
+        obstacles: Vec<String>,
+    },
+    /// There is no commit to undo: none was made, or as many were undone as the history keeps.
+    #[error("nothing to roll back: {} in dylib `{dylib}` {problem}; nothing was done", some_of(functions))]
+    NothingToRollBack {
+        /// The dylib.
+        dylib: String,
+        /// The functions.
+        functions: Vec<String>,
+        /// What there is instead.
+        problem: &'static str,
+    },
+    /// The patched functions went with their dylib, which was cleared or removed.
+    #[error(
+        "{} of dylib `{dylib}` cannot be patched any more: the dylib was cleared or removed, and all versions went along; \
+         ask for them to be patchable again",
+        some_of(functions)
+    )]
+    PatchableGone {
+        /// The dylib.
+        dylib: String,
+        /// The functions.
+        functions: Vec<String>,
     },
     /// A file could not be read.
     #[error("{path}: {problem}")]

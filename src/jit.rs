@@ -5,6 +5,7 @@
 
 mod guarded;
 mod libraries;
+mod patching;
 mod program;
 mod symbolize;
 
@@ -33,6 +34,7 @@ use crate::session::{
 };
 use crate::sync::{Arc, Mutex, Weak};
 
+pub use patching::{Committed, Patch, PatchVersion, Patchable, PatchableBuilder, PreparedPatch, RolledBack};
 pub use program::{Program, ProgramEvent};
 pub use symbolize::CodeLocation;
 

@@ -20,7 +20,10 @@ mod sync;
 
 pub use error::{Error, ErrorKind};
 pub use host::{Function, Symbol};
-pub use jit::{CodeLocation, Jit, JitBuilder, Program, ProgramEvent};
+pub use jit::{
+    CodeLocation, Committed, Jit, JitBuilder, Patch, PatchVersion, Patchable, PatchableBuilder, PreparedPatch, Program,
+    ProgramEvent, RolledBack,
+};
 pub use memory::{MemoryMap, MemoryStatistics, MemoryUsage, PoolStatistics};
 pub use os::MappedFile;
 pub use session::{

@@ -85,8 +85,23 @@ impl ObjectLinkingLayer {
     /// When the bytes are no object that can be linked, a strong symbol of it is defined already, or the tracker is
     /// defunct; nothing was added then.
     pub fn add(self: &Arc<Self>, tracker: &ResourceTracker, name: &str, bytes: ObjectBuffer) -> Result<()> {
+        self.add_without(tracker, name, bytes, |_| false)
+    }
+
+    /// As [`add`](Self::add), without those of its definitions that are `left_out`: what the object refers to by these names
+    /// is looked up, as if it defined none.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add).
+    pub fn add_without(
+        self: &Arc<Self>,
+        tracker: &ResourceTracker,
+        name: &str,
+        bytes: ObjectBuffer,
+        left_out: impl Fn(&str) -> bool,
+    ) -> Result<()> {
         let sequence = self.objects_added.fetch_add(1, Ordering::Relaxed);
-        let promised = promised(name, &bytes, sequence);
+        let promised = promised(name, &bytes, sequence, left_out);
         if let Err(error) = &promised {
             let dylib = tracker.dylib();
             dylib.observers().tell_refused(dylib.inner(), name, error);
@@ -428,12 +443,20 @@ fn found_external((external, found): (ExternalSymbol<'_>, &LookupResult)) -> Fou
 /// What an object promises: its global definitions, and a symbol without address for its initialisers. An object that
 /// defines nothing gets that symbol too, so that it can be asked for.
 #[allow(clippy::type_complexity)]
-fn promised(object: &str, bytes: &[u8], sequence: u64) -> Result<(Kept<(Name, SymbolFlags)>, Kept<Origin>)> {
+fn promised(
+    object: &str,
+    bytes: &[u8],
+    sequence: u64,
+    left_out: impl Fn(&str) -> bool,
+) -> Result<(Kept<(Name, SymbolFlags)>, Kept<Origin>)> {
     let (mut symbols, mut origins) = (Kept::new(), Kept::new());
     let has_initializers = ObjectInterface::visit(object, bytes, |symbol, left| {
         if symbols.is_empty() {
             symbols.reserve_exact(left + 1);
             origins.reserve_exact(left);
+        }
+        if left_out(symbol.name.as_str()) {
+            return;
         }
         let flags = flags_of(&symbol);
         origins.push(Origin { size: symbol.size, index: symbol.index });

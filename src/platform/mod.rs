@@ -14,6 +14,7 @@ mod lazy;
 mod opened;
 mod process_symbols;
 mod profiler;
+mod program_symbols;
 mod static_libraries;
 mod stubs;
 #[cfg(feature = "tracing")]
@@ -25,6 +26,7 @@ pub(crate) use init_fini::dependencies_first;
 pub use lazy::LazyReexports;
 pub use process_symbols::ProcessSymbols;
 pub use profiler::{Profile, Profiler};
+pub use program_symbols::ProgramSymbols;
 pub use static_libraries::{StaticLibraries, add_whole_archive};
 pub use stubs::StubManager;
 #[cfg(feature = "tracing")]

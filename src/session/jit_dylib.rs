@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 
 use crate::base::{ExecutorAddr, Name};
 use crate::error::{Error, ErrorKind, Result};
+use crate::session::companion::Companion;
 use crate::session::execution_session::{ManagerList, SessionInner};
 use crate::session::generator::DefinitionGenerator;
 use crate::session::lookup::{self, LookupResult, RequiredState, SymbolRequest};
@@ -76,6 +77,8 @@ pub(crate) struct DylibState {
     generators_added: u64,
     default_tracker: Option<Arc<TrackerCore>>,
     trackers_created: u64,
+    /// What goes when this dylib is cleared. May point back here, until then.
+    pub(crate) companions: Vec<Arc<dyn Companion>>,
 }
 
 /// Dylibs to search, one after the other.
@@ -228,6 +231,35 @@ impl JitDylib {
         state.table.find(name).map(|id| SymbolWatch::new(&self.inner, id))
     }
 
+    /// Bytes of a symbol that is defined here; zero when unknown.
+    pub(crate) fn symbol_size(&self, name: &str) -> Option<u64> {
+        let state = self.inner.state.lock();
+        let symbol = state.table.symbol(state.table.find(name)?)?;
+        Some(state.table.size(symbol))
+    }
+
+    /// Has `companion` go when this dylib is cleared.
+    ///
+    /// # Errors
+    /// When the dylib was removed.
+    pub(crate) fn attach(&self, companion: Arc<dyn Companion>) -> Result<()> {
+        let mut state = self.inner.state.lock();
+        if !state.open {
+            return Err(self.inner.defunct());
+        }
+        state.companions.push(companion);
+        Ok(())
+    }
+
+    /// Has it not.
+    pub(crate) fn detach(&self, companion: &Arc<dyn Companion>) {
+        let detached: Vec<_> = {
+            let mut state = self.inner.state.lock();
+            state.companions.extract_if(.., |other| Arc::ptr_eq(other, companion)).collect()
+        };
+        drop(detached);
+    }
+
     /// How far a symbol that is defined here has come.
     pub fn symbol_state(&self, name: &str) -> Option<SymbolState> {
         let state = self.inner.state.lock();
@@ -377,6 +409,7 @@ impl DylibInner {
                     generators_added: 0,
                     default_tracker: None,
                     trackers_created: 0,
+                    companions: Vec::new(),
                 },
             ),
             ready,

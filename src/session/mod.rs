@@ -46,6 +46,7 @@
 
 mod aftermath;
 mod aliases;
+mod companion;
 mod dependants;
 mod dispatch;
 mod edges;
@@ -84,6 +85,7 @@ mod unpublish;
 mod waiting;
 
 pub use aliases::{Alias, ReexportsGenerator};
+pub(crate) use companion::Companion;
 pub use emission::DependencyGroup;
 pub use error_reporter::ErrorReporter;
 pub use execution_session::{ExecutionSession, ReclaimPolicy, SessionOptions};

@@ -117,16 +117,23 @@ impl ResourceTracker {
 }
 
 impl JitDylib {
-    /// Removes every tracker, the default one included, as one batch: all finalisers run before any memory goes.
+    /// Removes every tracker, the default one included, as one batch: all finalisers run before any memory goes. Versions of
+    /// functions that are [patched](crate::Patchable) here go along.
     /// Returns the removals that pins keep from being complete.
     ///
     /// # Errors
     /// What managers report, joined.
     pub fn clear(&self) -> Result<Vec<Removal>> {
+        let companions = std::mem::take(&mut self.inner().state.lock().companions);
+        let others: Vec<_> = companions.iter().flat_map(|companion| companion.leave()).collect();
         let mut batch = Batch::default();
         batch.retire_all(self.inner());
+        others.iter().for_each(|other| batch.retire(&other.core().dylib, [other.core().clone()]));
         let cores: Vec<_> = batch.retired.iter().map(|(core, _)| core.clone()).collect();
-        batch.finish(&self.inner().session)?;
+        let finished = batch.finish(&self.inner().session);
+        drop(others);
+        companions.iter().for_each(|companion| companion.left());
+        finished?;
         Ok(cores.into_iter().map(Removal::new).filter(|removal| !removal.is_complete()).collect())
     }
 }

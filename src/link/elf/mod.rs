@@ -1,11 +1,13 @@
-//! ELF64 objects for x86-64: what they define (`interface.rs`) and what they consist of (`read.rs`).
+//! ELF64 objects for x86-64: what they define (`interface.rs`, `data.rs`) and what they consist of (`read.rs`).
 //!
 //! Headers are read through `object`; everything that the gABI lets an object say wrong is checked here, so that
 //! nothing behind this door meets an index or a range that does not exist.
 
+mod data;
 mod interface;
 mod read;
 
+pub(crate) use data::{Variable, variables};
 pub(crate) use interface::defined_names;
 pub use interface::{InterfaceSymbol, ObjectInterface, required_names};
 pub(crate) use read::read_graph;

@@ -1,0 +1,51 @@
+//! The variables that an object defines for others: what a later version of the object may have to share with an earlier.
+
+use object::read::elf::{SectionHeader as _, Sym as _};
+
+use crate::error::Error;
+use crate::link::elf::{ElfObject, LE, shn, st};
+
+/// A variable with a global name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Variable<'a> {
+    pub(crate) name: &'a str,
+    /// Bytes.
+    pub(crate) size: u64,
+    pub(crate) is_thread_local: bool,
+}
+
+/// The global variables of an object, in the order of its symbol table: what stands in a writable section, or is common.
+/// Constants are none, nor is what is written by relocations only (`.data.rel.ro`: tables of virtual functions and the
+/// like), since it belongs to the code.
+///
+/// # Errors
+/// When the bytes are not a relocatable object of this machine.
+pub(crate) fn variables<'a>(name: &'a str, bytes: &'a [u8]) -> Result<Vec<Variable<'a>>, Error> {
+    let object = ElfObject::open(name, bytes)?;
+    let mut found = Vec::new();
+    for (index, symbol) in object.symbols.enumerate().skip(1) {
+        let (section, kind) = (symbol.st_shndx(LE).0, symbol.st_type().0);
+        let is_function = matches!(kind, st::TYPE_FUNC | st::TYPE_GNU_IFUNC);
+        if is_function || matches!(section, shn::UNDEF | shn::ABS) || symbol.st_bind().0 == st::BIND_LOCAL {
+            continue;
+        }
+        let is_variable = section == shn::COMMON || {
+            let section = object.symbols.symbol_section(LE, symbol, index).map_err(|error| object.malformed(error))?;
+            let section = section.and_then(|section| object.sections.section(section).ok());
+            match section {
+                Some(section) => {
+                    let is_writable = section.sh_flags(LE).0 & WRITE != 0;
+                    is_writable && !object.section_name_bytes(section)?.starts_with(b".data.rel.ro")
+                }
+                None => false,
+            }
+        };
+        if is_variable {
+            let (size, is_thread_local) = (symbol.st_size(LE), kind == st::TYPE_TLS);
+            found.push(Variable { name: object.symbol_name(symbol)?, size, is_thread_local });
+        }
+    }
+    Ok(found)
+}
+
+const WRITE: u64 = 1;

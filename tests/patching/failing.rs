@@ -1,0 +1,187 @@
+//! What may go wrong with a new version. Each leaves every caller on the old one, and nothing behind.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use jittison::{Error, ErrorKind, Jit, Patch, Patchable};
+
+use crate::support::*;
+use crate::*;
+
+/// A session with the first version committed, and its function.
+fn first(history: usize) -> Option<(Jit, Patchable, jittison::Function<Function>)> {
+    let object = functions(&[("gemm", "n + 1")])?;
+    let jit = new_jit();
+    let builder = jit.patchable_builder(jit.main_dylib(), &["gemm", "stencil"]);
+    let kernels = builder.history(history).max_versions(2).build().unwrap();
+    let mut patch = kernels.patch();
+    patch.add_object("first.o", object).unwrap().expect_signature("gemm", "i64(i64)");
+    // SAFETY: the test's own object.
+    drop(unsafe { patch.link() }.unwrap().commit().unwrap());
+    let gemm = find(&jit, "gemm");
+    Some((jit, kernels, gemm))
+}
+
+/// The error of a version that is prepared by `prepare`, having seen that it changed nothing.
+fn refused(object: Option<Vec<u8>>, prepare: impl FnOnce(&mut Patch)) -> Option<Error> {
+    let (jit, kernels, gemm) = first(1)?;
+    let before = everything(&jit);
+    let mut patch = kernels.patch();
+    patch.add_object("second.o", object?).unwrap();
+    prepare(&mut patch);
+    // SAFETY: the test's own object.
+    let error = unsafe { patch.link() }.unwrap_err();
+    assert_eq!((everything(&jit), gemm.call(0)), (before, 1), "after {error}");
+    assert_eq!(numbers(&kernels), (vec![1], vec![1]));
+    assert_says(&error, &["version 2 of `gemm`, `stencil` in dylib `main` was refused", "callers are where they were"]);
+    // The next one is none the worse for it.
+    assert_eq!(commit(&kernels, &functions(&[("gemm", "n + 3")])?).version, 3);
+    assert_eq!(gemm.call(0), 3);
+    Some(error)
+}
+
+#[test]
+fn a_missing_symbol_refuses_the_version() {
+    let object = c("extern long no_such(long); long gemm(long n) { return no_such(n); }");
+    let Some(error) = refused(object, |_| {}) else { return };
+    assert_says(&error, &["`no_such`"]);
+}
+
+#[test]
+fn a_version_without_any_of_the_functions_or_without_a_required_one_is_refused() {
+    let Some(error) = refused(c("long other(long n) { return n; }"), |_| {}) else { return };
+    assert!(matches!(error.root_cause().kind(), ErrorKind::SymbolsNotFound { .. }), "{error}");
+    let require = |patch: &mut Patch| {
+        patch.require("stencil");
+    };
+    let Some(error) = refused(functions(&[("gemm", "n")]), require) else { return };
+    assert_says(&error, &["symbols not found: `stencil`"]);
+    let require = |patch: &mut Patch| {
+        patch.require("typo");
+    };
+    let Some(error) = refused(functions(&[("gemm", "n")]), require) else { return };
+    assert!(matches!(error.root_cause().kind(), ErrorKind::NotPatchable { .. }), "{error}");
+}
+
+#[test]
+fn a_variable_where_a_function_should_be_is_refused() {
+    let Some(error) = refused(c("long gemm = 5;"), |_| {}) else { return };
+    assert_says(&error, &["defines no function by this name"]);
+}
+
+#[test]
+fn another_signature_than_the_first_version_s_is_refused() {
+    let wrong = |patch: &mut Patch| {
+        patch.expect_signature("gemm", "f64(f64)");
+    };
+    let Some(error) = refused(functions(&[("gemm", "n + 2")]), wrong) else { return };
+    assert!(matches!(error.root_cause().kind(), ErrorKind::WrongSignature { .. }), "{error}");
+    assert_says(&error, &["`i64(i64)`", "`f64(f64)`", "another name"]);
+}
+
+extern "C-unwind" fn panics() {
+    std::panic::panic_any(33i64)
+}
+
+#[test]
+fn an_initialiser_that_fails_takes_its_version_down() {
+    let failing = cpp("extern \"C\" void panics(); extern \"C\" long text(long n) { return n; }
+         struct Fails { Fails() { panics(); } }; static Fails fails;
+         extern \"C\" long gemm(long n) { return text(n) + 2; }");
+    let (Some(failing), Some((jit, kernels, gemm))) = (failing, first(1)) else { return };
+    define_absolute(jit.main_dylib(), "panics", panics as *const () as u64);
+    jit.patchable(jit.main_dylib(), &["other"]).unwrap();
+    let before = everything(&jit);
+    let caught = catch_unwind(AssertUnwindSafe(|| link(&kernels, &failing))).unwrap_err();
+    assert_eq!(caught.downcast_ref::<i64>(), Some(&33), "as it was thrown");
+    assert_eq!(gemm.call(0), 1);
+    // The exception has arrived: the next call gives back what it may have pointed to.
+    assert_eq!(numbers(&kernels), (vec![1], vec![1]));
+    assert_eq!(everything(&jit), before);
+    // The same, with nothing else called before the dylib goes.
+    assert!(catch_unwind(AssertUnwindSafe(|| link(&kernels, &failing))).is_err());
+    drop(gemm);
+    assert!(jit.main_dylib().clear().unwrap().is_empty());
+    assert_eq!(held(&jit), (0, 0, 0));
+}
+
+#[test]
+fn a_version_that_gives_wrong_answers_is_dropped_and_leaves_nothing() {
+    let (Some(wrong), Some((jit, kernels, gemm))) = (functions(&[("gemm", "n - 1"), ("stencil", "n")]), first(1))
+    else {
+        return;
+    };
+    let before = everything(&jit);
+    let prepared = link(&kernels, &wrong).unwrap();
+    // SAFETY: of that signature.
+    let tried = unsafe { prepared.lookup::<Function>("gemm") }.unwrap();
+    assert_ne!(tried.call(0), 1);
+    drop((tried, prepared));
+    assert_eq!((everything(&jit), gemm.call(0)), (before, 1));
+    assert!(jit.address_of(jit.main_dylib(), "stencil").is_err());
+}
+
+#[test]
+fn a_name_that_the_dylib_has_defined_meanwhile_refuses_the_commit() {
+    let (Some(both), Some((jit, kernels, gemm))) = (functions(&[("gemm", "n + 2"), ("stencil", "n")]), first(1)) else {
+        return;
+    };
+    let prepared = link(&kernels, &both).unwrap();
+    let tracker = add(&jit, jit.main_dylib(), "own.o", &functions(&[("stencil", "n + 100")]).unwrap());
+    assert_eq!(find(&jit, "stencil").call(0), 100);
+    let error = prepared.commit().unwrap_err();
+    assert!(matches!(error.root_cause().kind(), ErrorKind::DuplicateDefinition { .. }), "{error}");
+    assert_eq!((gemm.call(0), find(&jit, "stencil").call(0)), (1, 100));
+    assert_eq!(numbers(&kernels), (vec![1], vec![1]));
+    assert!(tracker.remove().unwrap().is_complete());
+    drop(commit(&kernels, &both));
+    assert_eq!((gemm.call(0), find(&jit, "stencil").call(0)), (2, 0));
+}
+
+#[test]
+fn a_first_version_that_is_refused_or_dropped_leaves_nothing_either() {
+    let (Some(good), Some(bad)) =
+        (functions(&[("gemm", "n")]), c("extern int no_such; int made = 3; long gemm(long n) { return no_such; }"))
+    else {
+        return;
+    };
+    let jit = new_jit();
+    let before = everything(&jit);
+    let kernels = jit.patchable(jit.main_dylib(), &["gemm"]).unwrap();
+    link(&kernels, &bad).unwrap_err();
+    assert_eq!(everything(&jit), before);
+    drop(link(&kernels, &good).unwrap());
+    assert_eq!(everything(&jit), before);
+    let prepared = link(&kernels, &good).unwrap();
+    let own = add(&jit, jit.main_dylib(), "own.o", &good);
+    prepared.commit().unwrap_err();
+    assert!(own.remove().unwrap().is_complete());
+    drop(kernels);
+    assert_eq!(everything(&jit), before);
+}
+
+#[test]
+fn too_many_replaced_versions_that_are_held_refuse_another_and_say_who_holds_them() {
+    let Some((jit, kernels, gemm)) = first(0) else { return };
+    let mut holders = Vec::new();
+    for k in 2..=4 {
+        let prepared = link(&kernels, &functions(&[("gemm", &format!("n + {k}"))]).unwrap()).unwrap();
+        // SAFETY: of that signature.
+        holders.push(unsafe { prepared.lookup::<Function>("gemm") }.unwrap());
+        drop(prepared.commit().unwrap());
+    }
+    assert_eq!(numbers(&kernels), (vec![2, 3, 4], vec![4]));
+    let retired: Vec<_> = kernels.versions().into_iter().filter(|version| version.is_retired).collect();
+    assert_eq!(retired[0].held_by, ["an owned handle"]);
+    let another = functions(&[("gemm", "n + 5")]).unwrap();
+    let error = link(&kernels, &another).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::TooManyVersions { held: 2, limit: 2, .. }), "{error}");
+    assert_says(&error, &["version 2 is held by an owned handle", "version 3"]);
+    assert_eq!((gemm.call(0), holders[0].call(0)), (4, 2));
+    holders.remove(0);
+    drop(commit(&kernels, &another));
+    assert_eq!(gemm.call(0), 5);
+    drop((holders, gemm));
+    drop(kernels);
+    assert!(jit.main_dylib().clear().unwrap().is_empty());
+    assert_eq!(held(&jit), (0, 0, 0));
+}

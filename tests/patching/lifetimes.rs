@@ -1,0 +1,148 @@
+//! Who keeps versions, and what goes with what.
+
+use jittison::ErrorKind;
+
+use crate::support::*;
+use crate::*;
+
+/// A dylib whose code and versions refer to each other: `helper` of the dylib calls `gemm`, whose versions call `helper` and
+/// `stencil`.
+fn entangled(jit: &Jit, dylib: &JitDylib) -> Option<Patchable> {
+    let helper = c("extern long gemm(long); long state; long helper(long n) { return n ? gemm(n - 1) : ++state; }")?;
+    let gemm = c(
+        "extern long helper(long); extern long stencil(long); long calls; long gemm(long n) { calls++; return helper(n) + stencil(n); }",
+    )?;
+    let stencil = c("extern long calls; long stencil(long n) { return calls * 0 + 1; }")?;
+    jit.add_object(&dylib.default_tracker().unwrap(), "helper.o", helper).unwrap();
+    let kernels = jit.patchable(dylib, &["gemm", "stencil"]).unwrap();
+    let first = c("long calls; long gemm(long n) { return n; } long stencil(long n) { return 100; }")?;
+    drop(commit(&kernels, &first));
+    drop(commit(&kernels, &gemm));
+    drop(commit(&kernels, &stencil));
+    assert_eq!(long_of(jit, dylib, "gemm", 3), 4 + 1);
+    Some(kernels)
+}
+
+fn long_of(jit: &Jit, dylib: &JitDylib, name: &str, n: i64) -> i64 {
+    try_function::<Function>(jit, dylib, name).unwrap().call(n)
+}
+
+#[test]
+fn clearing_or_removing_the_dylib_takes_all_versions_along() {
+    for is_removed in [false, true] {
+        for is_dropped in [false, true] {
+            let jit = new_jit();
+            let dylibs = jit.session().dylibs().len();
+            let dylib = jit.create_dylib("patched").unwrap();
+            let Some(kernels) = entangled(&jit, &dylib) else { return };
+            let left = match is_dropped {
+                true => (drop(kernels), None).1,
+                false => Some(kernels),
+            };
+            let pending = if is_removed { jit.session().remove_dylib(&dylib) } else { dylib.clear() };
+            assert!(pending.unwrap().is_empty());
+            assert_eq!((held(&jit), dylib.symbol_count()), ((0, 0, 0), 0));
+            assert_eq!(jit.session().dylibs().len(), dylibs + usize::from(!is_removed));
+            let Some(kernels) = left else { continue };
+            let error = link(&kernels, &functions(&[("gemm", "n")]).unwrap()).unwrap_err();
+            assert!(matches!(error.kind(), ErrorKind::PatchableGone { .. }), "{error}");
+            assert!(kernels.rollback().is_err() && kernels.versions().is_empty());
+            if !is_removed {
+                let again = jit.patchable(&dylib, &["gemm"]).unwrap();
+                drop(commit(&again, &functions(&[("gemm", "n")]).unwrap()));
+                assert_eq!(long_of(&jit, &dylib, "gemm", 3), 3);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_handle_keeps_the_function_that_callers_are_led_to_when_the_dylib_is_cleared() {
+    let jit = new_jit();
+    let dylib = jit.create_dylib("patched").unwrap();
+    let Some(kernels) = entangled(&jit, &dylib) else { return };
+    let gemm = try_function::<Function>(&jit, &dylib, "gemm").unwrap();
+    assert!(!dylib.clear().unwrap().is_empty());
+    assert_eq!(gemm.call(3), 4 + 2, "the other versions, the helper and the variables are there, too");
+    drop(kernels);
+    drop(gemm);
+    assert_eq!(held(&jit), (0, 0, 0));
+}
+
+#[test]
+fn a_handle_outlives_the_session() {
+    let jit = new_jit();
+    let Some(kernels) = entangled(&jit, jit.main_dylib()) else { return };
+    let gemm = find(&jit, "gemm");
+    drop(kernels);
+    let memory = jit.layer().memory().clone();
+    jit.session().end().unwrap();
+    drop(jit);
+    assert_eq!(gemm.call(3), 4 + 2);
+    drop(gemm);
+    assert_eq!(memory.statistics().allocations, 0);
+}
+
+#[test]
+fn a_handle_to_a_version_keeps_it_and_whatever_it_calls() {
+    let jit = new_jit();
+    let dylib = jit.create_dylib("patched").unwrap();
+    let Some(kernels) = entangled(&jit, &dylib) else { return };
+    let object =
+        c("extern long helper(long); extern long stencil(long); long gemm(long n) { return helper(n) * 10 + stencil(n); }").unwrap();
+    let prepared = link(&kernels, &object).unwrap();
+    // SAFETY: of that signature.
+    let direct = unsafe { prepared.lookup::<Function>("gemm") }.unwrap();
+    drop(prepared.commit().unwrap());
+    assert!(!dylib.clear().unwrap().is_empty());
+    assert_eq!(direct.call(0), 21);
+    drop(direct);
+    assert_eq!(held(&jit), (0, 0, 0));
+    drop(kernels);
+}
+
+#[test]
+fn versions_stay_when_the_patchable_is_dropped() {
+    let Some(first) = functions(&[("gemm", "n + 1")]) else { return };
+    let jit = new_jit();
+    drop(commit(&jit.patchable(jit.main_dylib(), &["gemm"]).unwrap(), &first));
+    assert_eq!(find(&jit, "gemm").call(0), 1);
+    // As part of the dylib, not of its default tracker.
+    assert!(jit.main_dylib().default_tracker().unwrap().remove().unwrap().is_complete());
+    assert_eq!(find(&jit, "gemm").call(0), 1);
+    assert!(jit.main_dylib().clear().unwrap().is_empty());
+    assert_eq!(held(&jit), (0, 0, 0));
+}
+
+#[test]
+fn whoever_removes_a_dylib_of_a_version_takes_the_whole_set() {
+    let (Some(first), Some(caller)) =
+        (functions(&[("gemm", "n + 1")]), c("extern long gemm(long); long test(void) { return gemm(1); }"))
+    else {
+        return;
+    };
+    let jit = new_jit();
+    let kernels = jit.patchable(jit.main_dylib(), &["gemm"]).unwrap();
+    drop(commit(&kernels, &first));
+    add(&jit, jit.main_dylib(), "caller.o", &caller);
+    let test = function::<extern "C" fn() -> i64>(&jit, "test");
+    let hidden = jit.session().dylibs().pop().unwrap();
+    assert_eq!(hidden.name(), "main patch 1");
+    assert!(!jit.session().remove_dylib(&hidden).unwrap().is_empty());
+    assert!(jit.address_of(jit.main_dylib(), "gemm").is_err());
+    assert_eq!(test.call(), 2, "who was linked against the stub holds all that it leads to");
+    drop(test);
+    assert!(jit.main_dylib().clear().unwrap().is_empty());
+    assert_eq!(held(&jit), (0, 0, 0));
+}
+
+#[test]
+fn clearing_takes_all_versions_along_when_only_the_session_is_left() {
+    let jit = new_jit();
+    let Some(kernels) = entangled(&jit, jit.main_dylib()) else { return };
+    let (session, main, memory) = (jit.session().clone(), jit.main_dylib().clone(), jit.layer().memory().clone());
+    drop((kernels, jit));
+    assert!(main.clear().unwrap().is_empty());
+    assert_eq!(memory.statistics().allocations, 0);
+    session.end().unwrap();
+}
