@@ -13,6 +13,9 @@
 //! as the unit, free ranges in a sorted list with best fit, and per object two `mprotect`s to make its pages writable,
 //! zeroing, the copy, and three more for the final protections. One lock around the lists.
 
+#[path = "../tests/support/dice.rs"]
+mod dice;
+
 use std::collections::BTreeSet;
 use std::hint::black_box;
 use std::process::Command;
@@ -25,6 +28,8 @@ use jittison::memory::{
     Finalized, Frame, MemoryManager, MemoryStatistics, SegmentPlan, SegmentRequest, SlabPool, SlabPoolOptions,
 };
 use jittison::{Function, Jit};
+
+use dice::Dice;
 
 fn main() {
     let asked: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
@@ -234,7 +239,7 @@ fn churn(live: usize, split: fn(u64) -> [u64; 3]) -> MemoryStatistics {
     let pool = new_pool(1);
     let mut dice = Dice(77);
     let allocate = |dice: &mut Dice| {
-        let sizes = split(dice.lognormal());
+        let sizes = split(lognormal(dice));
         let request = |size| SegmentRequest { size, align: 16, zero_fill: 0 };
         pool.allocate(&SegmentPlan { segments: sizes.map(request), ..SegmentPlan::default() }).unwrap()
     };
@@ -256,7 +261,7 @@ fn pages_only() -> f64 {
     let mut dice = Dice(77);
     let (mut asked, mut held) = (0, 0);
     for _ in 0..20_000 {
-        let size = dice.lognormal();
+        let size = lognormal(&mut dice);
         asked += size;
         held += size.next_multiple_of(4096);
     }
@@ -547,23 +552,11 @@ impl Missed {
     }
 }
 
-/// Numbers that are the same on every run.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, below: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % below as u64) as usize
-    }
-
-    /// A size with a median of 2 KiB, a sixth of them above 5.4 KiB; between 64 bytes and 1 MiB.
-    fn lognormal(&mut self) -> u64 {
-        let mut unit = || (self.roll(1 << 30) as f64 + 0.5) / (1u64 << 30) as f64;
-        let normal = (-2.0 * unit().ln()).sqrt() * (std::f64::consts::TAU * unit()).cos();
-        (2048.0 * normal.exp()).clamp(64.0, 1048576.0) as u64
-    }
+/// A size with a median of 2 KiB, a sixth of them above 5.4 KiB; between 64 bytes and 1 MiB.
+fn lognormal(dice: &mut Dice) -> u64 {
+    let mut unit = || (dice.roll(1 << 30) as f64 + 0.5) / (1u64 << 30) as f64;
+    let normal = (-2.0 * unit().ln()).sqrt() * (std::f64::consts::TAU * unit()).cos();
+    (2048.0 * normal.exp()).clamp(64.0, 1048576.0) as u64
 }
 
 const ROUNDS: usize = 15;

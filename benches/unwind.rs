@@ -15,6 +15,9 @@
 //! are those of the table, in that order: link, first throw through what was linked, remove another at random, first throw
 //! after that through one that was there from the beginning; then throws with no change between them.
 
+#[path = "../tests/support/dice.rs"]
+mod dice;
+
 use std::ffi::CString;
 use std::path::Path;
 use std::process::Command;
@@ -22,6 +25,8 @@ use std::time::{Duration, Instant};
 
 use jittison::link::ObjectBuffer;
 use jittison::{Function, Jit, ResourceTracker};
+
+use dice::Dice;
 
 const MODULE: &str = r#"
     struct Guard { long &n; ~Guard() { n++; } };
@@ -209,16 +214,4 @@ fn instance(module: &[u8], number: usize) -> ObjectBuffer {
         }
     }
     ObjectBuffer::from(bytes)
-}
-
-/// Numbers that are the same on every run.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, below: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % below as u64) as usize
-    }
 }

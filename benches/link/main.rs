@@ -8,15 +8,19 @@
 //!
 //! `-- --check` measures no time, but fails if a link or a removal allocates more often than it is known to.
 
+#[path = "../../tests/support/allocations.rs"]
+mod allocations;
+#[path = "../../tests/support/dice.rs"]
+mod dice;
 mod objects;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use jittison::session::{JitDylib, ResourceTracker};
 use jittison::{Jit, base::ExecutorAddr};
 
+use allocations::allocations;
+use dice::Dice;
 use objects::{Instance, Template};
 
 fn main() {
@@ -61,9 +65,9 @@ fn link_and_remove(what: &str, runtime: &[u8], template: &Template, modules: usi
         live.push(tracker);
     }
     let mut removals = Figures::default();
-    let mut random = Random(7);
+    let mut dice = Dice(7);
     while !live.is_empty() {
-        let tracker = live.swap_remove(random.below(live.len()));
+        let tracker = live.swap_remove(dice.roll(live.len()));
         removals.add(move || assert!(tracker.remove().unwrap().is_complete()));
     }
     let size = instances[0].bytes.len();
@@ -81,11 +85,11 @@ fn check_counts(runtime: &[u8], template: &Template) {
     let mut counts = [Vec::new(), Vec::new()];
     for number in 0..300 {
         let instance = template.instance(number);
-        let before = ALLOCATIONS.get();
+        let before = allocations();
         let (address, tracker) = link(&jit, &dylib, &instance);
-        let linked = ALLOCATIONS.get();
+        let linked = allocations();
         check(address, &instance);
-        let before_removal = ALLOCATIONS.get();
+        let before_removal = allocations();
         // Some live ones, so that no table is made anew each time.
         if number < 100 {
             std::mem::forget(tracker);
@@ -93,7 +97,7 @@ fn check_counts(runtime: &[u8], template: &Template) {
         }
         assert!(tracker.remove().unwrap().is_complete());
         counts[0].push(linked - before);
-        counts[1].push(ALLOCATIONS.get() - before_removal);
+        counts[1].push(allocations() - before_removal);
     }
     for (what, known, mut counts) in [("link", LINK, counts[0].clone()), ("removal", REMOVAL, counts[1].clone())] {
         counts.sort_unstable();
@@ -112,9 +116,9 @@ fn churn(runtime: &[u8], template: &Template, live: usize, operations: usize) {
         template.instance(number)
     };
     let mut trackers: Vec<ResourceTracker> = (0..live).map(|_| link(&jit, &dylib, &next()).1).collect();
-    let (mut figures, mut random) = (Figures::default(), Random(3));
+    let (mut figures, mut dice) = (Figures::default(), Dice(3));
     for _ in 0..operations {
-        let (instance, place) = (next(), random.below(live));
+        let (instance, place) = (next(), dice.roll(live));
         let removed = figures.add(|| {
             let (address, tracker) = link(&jit, &dylib, &instance);
             check(address, &instance);
@@ -147,10 +151,10 @@ struct Figures {
 
 impl Figures {
     fn add<R>(&mut self, operation: impl FnOnce() -> R) -> R {
-        let (allocations, start) = (ALLOCATIONS.get(), Instant::now());
+        let (before, start) = (allocations(), Instant::now());
         let result = operation();
         self.times.push(start.elapsed());
-        self.allocations += ALLOCATIONS.get() - allocations;
+        self.allocations += allocations() - before;
         result
     }
 
@@ -164,44 +168,3 @@ impl Figures {
         println!("{what:<44}{median:>9.2}{p99:>9.2}{mean:>9.2}{allocations:>9.1}");
     }
 }
-
-/// A xorshift generator: the same numbers in each run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % end as u64) as usize
-    }
-}
-
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: the system's allocator, with a count beside it that allocates nothing.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-        // SAFETY: passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
-        // SAFETY: passed on.
-        unsafe { System.dealloc(place, layout) }
-    }
-
-    unsafe fn realloc(&self, place: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-        // SAFETY: passed on.
-        unsafe { System.realloc(place, layout, size) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;

@@ -13,14 +13,17 @@
 //! while code is linked or removed here. (What no weak symbol helps against is another crate's definition in Rust under
 //! `lto = "fat"`, which compiles both as one text.)
 //!
+//! They are protected, too: a library never takes the list of the program, or of another library, for its own, be it
+//! exported for debuggers to find. It would come without its lock.
+//!
 //! Adding and taking out cost the same whatever the list holds; with no debugger attached, well under a microsecond. A
 //! debugger reads each symbol file as it comes, with the process stopped.
 //!
 //! - **Forks**: the child has the list, with the code. The lock says which process holds it, so one that another thread
 //!   of the parent held at the fork is free in the child; and the words of the list are written in an order in which it
 //!   can be read, and edited, after each of them.
-//! - **Unloading**: entries are on the heap. When the library that holds this code is closed while sessions live, what is
-//!   in a list elsewhere stays valid, as does the code.
+//! - **Unloading**: the list goes with the library that this code is in, and so does what is in it: entries are on the heap,
+//!   where nobody finds them then. Code that runs keeps the library loaded (`exit_hook.rs`).
 //! - **Exit**: entries that are in the list stay there. Nobody looks again.
 
 use std::ptr;
@@ -34,6 +37,7 @@ std::arch::global_asm!(
     ".ifndef __jit_debug_register_code",
     ".pushsection .text.__jit_debug_register_code,\"ax\",@progbits",
     ".weak __jit_debug_register_code",
+    ".protected __jit_debug_register_code",
     ".type __jit_debug_register_code,@function",
     ".p2align 4",
     "__jit_debug_register_code:",
@@ -44,6 +48,7 @@ std::arch::global_asm!(
     ".ifndef __jit_debug_descriptor",
     ".pushsection .data.__jit_debug_descriptor,\"aw\",@progbits",
     ".weak __jit_debug_descriptor",
+    ".protected __jit_debug_descriptor",
     ".type __jit_debug_descriptor,@object",
     ".p2align 3",
     "__jit_debug_descriptor:",
@@ -55,6 +60,7 @@ std::arch::global_asm!(
     ".ifndef __jittison_jit_debug_lock_v1",
     ".pushsection .data.__jittison_jit_debug_lock_v1,\"aw\",@progbits",
     ".weak __jittison_jit_debug_lock_v1",
+    ".protected __jittison_jit_debug_lock_v1",
     ".type __jittison_jit_debug_lock_v1,@object",
     ".p2align 2",
     "__jittison_jit_debug_lock_v1:",

@@ -3,7 +3,9 @@
 //! gimli reads the records and their pointers; the instructions are copied as they stand, since none that compilers write
 //! depends on its place.
 
-use gimli::{BaseAddresses, CieOrFde, EhFrame, LittleEndian, UnwindSection};
+use std::collections::BTreeMap;
+
+use gimli::{BaseAddresses, CieOrFde, EhFrame, EhFrameOffset, LittleEndian, UnwindSection};
 
 use crate::base::ExecutorAddr;
 use crate::link::frames::{Record, Records};
@@ -30,7 +32,7 @@ pub struct CallFrame {
 }
 
 /// All of a fixed-up `.eh_frame` that stands at `address`. What cannot be read is left out: the link has read the tables, too,
-/// and refuses those that are malformed.
+/// and refuses those that are malformed. Left out, too, is what begins with more than [`LONGEST_INITIAL`].
 pub(super) fn read(section: &[u8], address: ExecutorAddr) -> Vec<CallFrame> {
     let mut frames = Vec::new();
     let mut start = 0;
@@ -48,14 +50,22 @@ fn read_stretch(stretch: &[u8], address: ExecutorAddr, frames: &mut Vec<CallFram
     let bases = BaseAddresses::default().set_eh_frame(address.value());
     let eh_frame = EhFrame::new(stretch, LittleEndian);
     let mut entries = eh_frame.entries(&bases);
+    // Any number of small FDEs may name a CIE of any length: each of those is read once.
+    let mut cies = BTreeMap::new();
+    let mut initials = BTreeMap::new();
     while let Ok(Some(entry)) = entries.next() {
         let CieOrFde::Fde(partial) = entry else { continue };
-        let Ok(fde) = partial.parse(EhFrame::cie_from_offset) else { continue };
+        let cie = |section: &EhFrame<_>, bases: &BaseAddresses, at: EhFrameOffset| {
+            cies.entry(at.0).or_insert_with(|| section.cie_from_offset(bases, at)).clone()
+        };
+        let Ok(fde) = partial.parse(cie) else { continue };
         let cie = fde.cie();
         let is_augmented = cie.augmentation().is_some();
         let pointer_format = cie.fde_address_encoding().map_or(0, |encoding| encoding.0 & 0xf);
+        let read_initial = || Entry::at(stretch, cie.offset()).and_then(|entry| entry.cie_instructions(is_augmented));
+        let initial = initials.entry(cie.offset()).or_insert_with(read_initial).as_ref();
         let (Some(initial), Some(instructions)) = (
-            Entry::at(stretch, cie.offset()).and_then(|entry| entry.cie_instructions(is_augmented)),
+            initial.filter(|initial| initial.len() <= LONGEST_INITIAL),
             Entry::at(stretch, fde.offset()).and_then(|entry| entry.fde_instructions(is_augmented, pointer_format)),
         ) else {
             continue;
@@ -67,7 +77,7 @@ fn read_stretch(stretch: &[u8], address: ExecutorAddr, frames: &mut Vec<CallFram
             data_alignment: cie.data_alignment_factor(),
             return_register: cie.return_address_register().0,
             is_signal_frame: cie.is_signal_trampoline(),
-            initial,
+            initial: initial.clone(),
             instructions,
         });
     }
@@ -143,3 +153,6 @@ impl<'a> Entry<'a> {
         None
     }
 }
+
+/// Bytes of a CIE's instructions, of which each of its FDEs gets a copy. Compilers write ten.
+const LONGEST_INITIAL: usize = 512;

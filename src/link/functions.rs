@@ -3,6 +3,9 @@
 //! A function is a named place in code. It is as long as its symbol says; a symbol that does not say (assembly, mostly) is
 //! taken to reach to the next name, or to the end of its section. Of several names for one place the first that is
 //! visible to others is taken. Nothing here is needed to run anything.
+//!
+//! Functions may lie on each other, and share their unwind instructions and the names of their files; each is told with all
+//! of it, as long as that stays within a multiple of the object's size ([`Room`]). Compilers write nothing that comes near.
 
 use std::collections::BTreeMap;
 
@@ -27,6 +30,25 @@ pub struct LinkedFunction {
     pub lines: Vec<SourceLine>,
 }
 
+/// What may still be told more than once.
+pub(super) struct Room {
+    bytes: u64,
+}
+
+impl Room {
+    fn of(link: &FixedLink<'_>) -> Room {
+        Room { bytes: ROOM_PER_BYTE * link.graph().bytes.len() as u64 }
+    }
+
+    /// Whether so much fits, and then less does.
+    #[must_use]
+    pub(super) fn take(&mut self, bytes: usize) -> bool {
+        let left = self.bytes.checked_sub(bytes as u64);
+        self.bytes = left.unwrap_or(self.bytes);
+        left.is_some()
+    }
+}
+
 /// Lists them.
 pub(super) fn list(link: &mut FixedLink<'_>) -> Vec<LinkedFunction> {
     let mut by_block: BTreeMap<u32, Vec<Place>> = BTreeMap::new();
@@ -34,7 +56,8 @@ pub(super) fn list(link: &mut FixedLink<'_>) -> Vec<LinkedFunction> {
         by_block.entry(block.0).or_default().push(Place { symbol, offset, size });
     }
     let frames = call_frames(link);
-    let lines = lines::of(link);
+    let mut room = Room::of(link);
+    let lines = lines::of(link, &mut room);
     let mut functions = Vec::new();
     for (block, mut places) in by_block {
         let block = BlockId(block);
@@ -49,6 +72,8 @@ pub(super) fn list(link: &mut FixedLink<'_>) -> Vec<LinkedFunction> {
         for (place, next) in places.into_iter().zip(ends) {
             let size = if place.size == 0 { next.saturating_sub(place.offset) } else { place.size };
             let end = place.offset.saturating_add(size).min(bytes.len() as u64);
+            // Without room, as far as the next name.
+            let end = if room.take(end.saturating_sub(next) as usize) { end } else { next };
             let Some(code) = bytes.get(place.offset as usize..end as usize).filter(|code| !code.is_empty()) else {
                 continue;
             };
@@ -57,8 +82,8 @@ pub(super) fn list(link: &mut FixedLink<'_>) -> Vec<LinkedFunction> {
                 name: link.graph().symbol_name(place.symbol).to_string(),
                 address,
                 code: code.to_vec(),
-                frame: frame_at(&frames, address),
-                lines: lines::within(&lines, address, code.len() as u64),
+                frame: frame_at(&frames, address, &mut room),
+                lines: lines::within(&lines, address, code.len() as u64, &mut room),
             });
         }
     }
@@ -95,7 +120,11 @@ fn call_frames(link: &mut FixedLink<'_>) -> BTreeMap<u64, CallFrame> {
 }
 
 /// The frame of the code at an address.
-fn frame_at(frames: &BTreeMap<u64, CallFrame>, address: ExecutorAddr) -> Option<CallFrame> {
+fn frame_at(frames: &BTreeMap<u64, CallFrame>, address: ExecutorAddr, room: &mut Room) -> Option<CallFrame> {
     let (_, frame) = frames.range(..=address.value()).next_back()?;
-    (address.value() - frame.start.value() < frame.size).then(|| frame.clone())
+    let is_of_it = address.value() - frame.start.value() < frame.size;
+    (is_of_it && room.take(frame.initial.len() + frame.instructions.len())).then(|| frame.clone())
 }
+
+/// Much more than names and frames of honest objects take, which have little in common.
+const ROOM_PER_BYTE: u64 = 48;

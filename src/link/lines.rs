@@ -9,7 +9,8 @@ use gimli::{AttributeValue, DebugLine, DebugLineOffset, EndianSlice, Format, Lin
 use object::read::elf::{FileHeader as _, Rela as _, SectionHeader as _, SectionTable};
 
 use crate::base::ExecutorAddr;
-use crate::link::elf::{Header, LE};
+use crate::link::elf::{Header, LE, Rela};
+use crate::link::functions::Room;
 use crate::link::graph::{Definition, SymbolIndex};
 use crate::link::pipeline::FixedLink;
 use crate::sync::Arc;
@@ -28,8 +29,8 @@ pub struct SourceLine {
 /// By address: the file and line from there on; `None` where nobody knows.
 pub(super) type LineTable = BTreeMap<u64, Option<(Arc<str>, u32)>>;
 
-/// All that the object says.
-pub(super) fn of(link: &FixedLink<'_>) -> LineTable {
+/// All that the object says, in files of unknown names where there is no room for them.
+pub(super) fn of(link: &FixedLink<'_>, room: &mut Room) -> LineTable {
     let mut table = LineTable::new();
     let object = link.graph().bytes.clone();
     let sections = Header::parse(&*object).and_then(|header| header.sections(LE, &*object));
@@ -52,7 +53,7 @@ pub(super) fn of(link: &FixedLink<'_>) -> LineTable {
             if row.end_sequence() {
                 table.entry(row.address()).or_insert(None);
             } else if let Some(line) = row.line() {
-                let name = || strings.path(header, row.file_index()).into();
+                let name = || strings.path(header, row.file_index(), room).into();
                 let file = files.entry(row.file_index()).or_insert_with(name).clone();
                 table.insert(row.address(), Some((file, u32::try_from(line.get()).unwrap_or(u32::MAX))));
             }
@@ -62,8 +63,8 @@ pub(super) fn of(link: &FixedLink<'_>) -> LineTable {
     table
 }
 
-/// The lines of some code.
-pub(super) fn within(table: &LineTable, address: ExecutorAddr, size: u64) -> Vec<SourceLine> {
+/// The lines of some code; none if there is no room for the names of their files.
+pub(super) fn within(table: &LineTable, address: ExecutorAddr, size: u64, room: &mut Room) -> Vec<SourceLine> {
     let (start, end) = (address.value(), address.value().saturating_add(size));
     let before = table.range(..=start).next_back().filter(|(at, _)| **at < start).map(|(_, line)| (start, line));
     let rows = before.into_iter().chain(table.range(start..end).map(|(at, line)| (*at, line)));
@@ -71,7 +72,9 @@ pub(super) fn within(table: &LineTable, address: ExecutorAddr, size: u64) -> Vec
         let (file, line) = line.as_ref()?;
         Some(SourceLine { address: ExecutorAddr::new(at), file: file.clone(), line: *line })
     });
-    known.collect()
+    let known: Vec<SourceLine> = known.collect();
+    // Profilers write the name with each line.
+    if room.take(known.iter().map(|line| line.file.len()).sum()) { known } else { Vec::new() }
 }
 
 struct Strings {
@@ -82,13 +85,14 @@ struct Strings {
 type Slice<'a> = EndianSlice<'a, LittleEndian>;
 
 impl Strings {
-    fn path(&self, header: &LineProgramHeader<Slice<'_>>, file: u64) -> String {
-        let Some(entry) = header.file(file) else { return "?".to_string() };
+    fn path(&self, header: &LineProgramHeader<Slice<'_>>, file: u64, room: &mut Room) -> String {
+        let Some(entry) = header.file(file) else { return UNKNOWN.to_string() };
         let name = self.text(entry.path_name());
-        match entry.directory(header).map(|directory| self.text(directory)) {
+        let path = match entry.directory(header).map(|directory| self.text(directory)) {
             Some(directory) if !directory.is_empty() && !name.starts_with('/') => format!("{directory}/{name}"),
             _ => name,
-        }
+        };
+        if room.take(path.len()) { path } else { UNKNOWN.to_string() }
     }
 
     fn text(&self, value: AttributeValue<Slice<'_>>) -> String {
@@ -96,7 +100,7 @@ impl Strings {
             AttributeValue::String(text) => text.slice(),
             AttributeValue::DebugLineStrRef(at) => terminated(&self.line_strings, at.0),
             AttributeValue::DebugStrRef(at) => terminated(&self.strings, at.0),
-            _ => b"?",
+            _ => UNKNOWN.as_bytes(),
         };
         String::from_utf8_lossy(bytes).into_owned()
     }
@@ -114,8 +118,12 @@ fn relocated(link: &FixedLink<'_>, object: &[u8], sections: &SectionTable<'_, He
         return None;
     }
     let mut bytes = section.data(LE, object).ok()?.to_vec();
+    // Tables that lie on each other in the file would be read again and again.
+    let mut left = object.len() / size_of::<Rela>();
     for table in sections.iter().filter(|table| table.sh_info(LE) as usize == index.0) {
         let Ok(Some((relocations, _))) = table.rela(LE, object) else { continue };
+        let Some(rest) = left.checked_sub(relocations.len()) else { break };
+        left = rest;
         for relocation in relocations {
             let symbol = SymbolIndex(relocation.r_sym(LE, false));
             let definition = link.graph().symbols.get(symbol.index()).map(|symbol| symbol.definition);
@@ -139,6 +147,8 @@ fn relocated(link: &FixedLink<'_>, object: &[u8], sections: &SectionTable<'_, He
     Some(bytes)
 }
 
+/// What a file is called whose name nobody knows.
+const UNKNOWN: &str = "?";
 const SHF_COMPRESSED: u64 = 0x800;
 const R_X86_64_64: u32 = 1;
 const R_X86_64_32: u32 = 10;

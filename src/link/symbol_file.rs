@@ -95,6 +95,15 @@ impl Kept {
         name: impl Fn(&SectionHeader) -> &'a [u8],
     ) -> Vec<Kept> {
         let mut blocks = link.graph().blocks();
+        let mut left = link.graph().bytes.len() as u64;
+        // Sections that lie on each other in the file could ask for any amount of it.
+        let mut while_left = |kept, section: &SectionHeader| match left.checked_sub(section.sh_size(LE)) {
+            Some(rest) => {
+                left = rest;
+                kept
+            }
+            None => Kept::Nothing,
+        };
         let kept = |(index, section): (usize, &&SectionHeader)| {
             let kind = section.sh_type(LE).0;
             if index == 0 {
@@ -111,16 +120,16 @@ impl Kept {
                 };
             }
             match kind {
-                SHT_SYMTAB => Kept::Symbols,
-                SHT_STRTAB | SHT_SYMTAB_SHNDX => Kept::Bytes,
+                SHT_SYMTAB => while_left(Kept::Symbols, section),
+                SHT_STRTAB | SHT_SYMTAB_SHNDX => while_left(Kept::Bytes, section),
                 SHT_RELA => match headers.get(section.sh_info(LE) as usize) {
                     Some(target) if is_debug(name(target)) && target.sh_flags(LE).0 & SHF_ALLOC == 0 => {
                         let of_list = [&b".debug_ranges"[..], b".debug_loc"].contains(&name(target));
-                        Kept::Relocations { of_list }
+                        while_left(Kept::Relocations { of_list }, section)
                     }
                     _ => Kept::Nothing,
                 },
-                _ if is_debug(name(section)) => Kept::Bytes,
+                _ if is_debug(name(section)) => while_left(Kept::Bytes, section),
                 _ => Kept::Nothing,
             }
         };

@@ -118,6 +118,10 @@ impl Finalized for Sealed {
     fn store_word(&self, offset: u64, value: u64) -> bool {
         self.inner.as_ref().is_some_and(|inner| inner.store_word(offset, value))
     }
+
+    fn swap_word(&self, offset: u64, value: u64) -> Option<u64> {
+        self.inner.as_ref().and_then(|inner| inner.swap_word(offset, value))
+    }
 }
 
 impl Drop for Sealed {

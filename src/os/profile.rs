@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use crate::os::vm::check_file_size_limit;
@@ -24,7 +24,6 @@ pub(crate) fn thread_id() -> u32 {
 /// A file that is written at its end.
 pub(crate) struct GrowingFile {
     file: File,
-    size_bytes: u64,
     _shown: Option<memmap2::Mmap>,
 }
 
@@ -32,15 +31,22 @@ impl GrowingFile {
     /// Makes a file that was not there.
     pub(crate) fn create(path: &Path) -> io::Result<GrowingFile> {
         let file = OpenOptions::new().append(true).read(true).create_new(true).mode(0o600).open(path)?;
-        Ok(GrowingFile { file, size_bytes: 0, _shown: None })
+        Ok(GrowingFile { file, _shown: None })
     }
 
-    /// Goes on with a file that may be there; never through a symbolic link.
+    /// Goes on with a file that may be there, in a directory that others write to: never through a symbolic link, and with
+    /// no file of anybody else's, who would come to know where code is. A pipe is not waited for.
     pub(crate) fn open(path: &Path) -> io::Result<GrowingFile> {
         let mut options = OpenOptions::new();
-        let file = options.append(true).create(true).mode(0o600).custom_flags(libc::O_NOFOLLOW).open(path)?;
-        let size_bytes = file.metadata()?.len();
-        Ok(GrowingFile { file, size_bytes, _shown: None })
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        let file = options.append(true).create(true).mode(0o600).custom_flags(flags).open(path)?;
+        let found = file.metadata()?;
+        // SAFETY: O4 - takes nothing and cannot fail.
+        let is_own = found.uid() == unsafe { libc::geteuid() };
+        if !found.is_file() || !is_own {
+            return Err(io::Error::other("it is there already, and no file of this user"));
+        }
+        Ok(GrowingFile { file, _shown: None })
     }
 
     /// Has a page of the file mapped executable as long as this lives: the mapping is what a profiler sees of the file's
@@ -54,9 +60,8 @@ impl GrowingFile {
 
     /// Writes all of `bytes` behind what is there.
     pub(crate) fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        check_file_size_limit(self.size_bytes + bytes.len() as u64)?;
-        self.file.write_all(bytes)?;
-        self.size_bytes += bytes.len() as u64;
-        Ok(())
+        // Asked of the kernel: others may append to the same file.
+        check_file_size_limit(self.file.metadata()?.len() + bytes.len() as u64)?;
+        self.file.write_all(bytes)
     }
 }

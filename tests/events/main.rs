@@ -1,6 +1,8 @@
 //! The promises of observers: each thing that happens is told once, in order, under no lock; an observer may do what it likes;
 //! and where nobody listens nothing is paid. One file per theme.
 
+#[path = "../support/allocations.rs"]
+mod allocations;
 mod memory;
 mod modules;
 mod quiet;

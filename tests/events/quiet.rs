@@ -1,41 +1,17 @@
 //! Where nobody listens, nothing is put together to be told: a link with a listener allocates more.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::sync::Arc;
 
 use jittison::base::ExecutorAddr;
 use jittison::{Event, Jit};
 
+use crate::allocations::allocations;
 use crate::support::*;
 
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: the system's allocator, with a count beside it that allocates nothing.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-        // SAFETY: passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
-        // SAFETY: passed on.
-        unsafe { System.dealloc(place, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
-
-fn allocations(work: impl FnOnce()) -> u64 {
-    let before = ALLOCATIONS.get();
+fn allocations_of(work: impl FnOnce()) -> u64 {
+    let before = allocations();
     work();
-    ALLOCATIONS.get() - before
+    allocations() - before
 }
 
 /// Allocations of one warm link, redirect and removal, each.
@@ -43,15 +19,15 @@ fn of_each_step(jit: &Jit, object: &[u8]) -> [u64; 3] {
     let mut least = [u64::MAX; 3];
     for _ in 0..20 {
         let tracker = jit.main_dylib().create_tracker().unwrap();
-        let link = allocations(|| {
+        let link = allocations_of(|| {
             jit.add_object(&tracker, "module.o", object).unwrap();
             jit.address_of(jit.main_dylib(), "test").unwrap();
         });
         jit.create_stub(&tracker, "stub", ExecutorAddr::new(0x1000)).unwrap();
         // SAFETY: nobody calls it.
         let redirect = || unsafe { jit.redirect_stub(jit.main_dylib(), "stub", ExecutorAddr::new(0x2000)) }.unwrap();
-        let redirect = allocations(redirect);
-        let remove = allocations(|| drop(tracker.remove().unwrap()));
+        let redirect = allocations_of(redirect);
+        let remove = allocations_of(|| drop(tracker.remove().unwrap()));
         for (least, now) in least.iter_mut().zip([link, redirect, remove]) {
             *least = now.min(*least);
         }

@@ -38,6 +38,16 @@ fn a_redirect_is_told_with_where_the_stub_led_and_leads() {
     assert_eq!(redirects(&recorder), [(0x2000, 0x3000), (0x3000, 0x4000)]);
 }
 
+#[test]
+fn a_session_that_tells_debuggers_knows_where_its_stubs_led_as_well() {
+    let recorder = Arc::new(Recorder::default());
+    let jit = Jit::builder().observer(recorder.clone()).debugger(true).build().unwrap();
+    let tracker = jit.main_dylib().create_tracker().unwrap();
+    jit.create_stub(&tracker, "stub", ExecutorAddr::new(0x2000)).unwrap();
+    redirect(&jit, "stub", 0x3000).unwrap();
+    assert_eq!(redirects(&recorder), [(0x2000, 0x3000)]);
+}
+
 std::thread_local! {
     static OWN: RefCell<Vec<(u64, u64)>> = const { RefCell::new(Vec::new()) };
 }

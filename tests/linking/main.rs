@@ -26,3 +26,4 @@ mod second_opinion;
 mod support;
 mod symbols;
 mod thread_locals;
+mod told;

@@ -8,6 +8,8 @@ mod budget;
 mod dropping;
 mod environments;
 mod fork;
+#[path = "../support/frames.rs"]
+mod frames;
 mod giving_back;
 mod ladder;
 mod leaving;

@@ -6,29 +6,9 @@ use jittison::Jit;
 use jittison::base::Pool;
 use jittison::memory::{MemoryManager, SlabPool, SlabPoolOptions, WindowLayout};
 
+use crate::frames::frame_of;
 use crate::slab::plan;
 use crate::support::*;
-
-#[repr(C)]
-#[derive(Default)]
-struct Bases {
-    text: usize,
-    data: usize,
-    function: usize,
-}
-
-unsafe extern "C" {
-    /// libgcc's search for the frame description of an address.
-    fn _Unwind_Find_FDE(address: *const c_void, bases: *mut Bases) -> *const c_void;
-}
-
-/// The start of the function that the unwinder finds at an address.
-fn frame_of(address: u64) -> Option<u64> {
-    let mut bases = Bases::default();
-    // SAFETY: the unwinder only compares the address with what it knows, and writes the three words.
-    let found = unsafe { _Unwind_Find_FDE(address as *const c_void, &mut bases) };
-    (!found.is_null()).then_some(bases.function as u64)
-}
 
 #[test]
 fn no_mapping_is_writable_and_executable_and_code_cannot_be_made_writable() {

@@ -3,66 +3,23 @@
 
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 
 use jittison::layer::{LinkHooks, LinkOrigin, LinkPlugin};
 use jittison::link::FixedLink;
 use jittison::{Error, ErrorKind, Jit, JitDylib, ResourceTracker};
 
+use crate::debuggers::*;
 use crate::support::*;
 
-// ---- the list, as a debugger reads it ---------------------------------------
-
-#[repr(C)]
-struct Descriptor {
-    version: u32,
-    action: u32,
-    relevant: *const Entry,
-    first: *const Entry,
-}
-
-#[repr(C)]
-struct Entry {
-    next: *const Entry,
-    previous: *const Entry,
-    symbol_file: *const u8,
-    size_bytes: u64,
-}
-
-unsafe extern "C" {
-    static __jit_debug_descriptor: Descriptor;
-    static __jittison_jit_debug_lock_v1: AtomicU32;
-}
-
-/// All symbol files in the list, the newest first; having seen that it is whole in both directions.
+/// All symbol files in the list, the newest first.
 fn listed() -> Vec<Vec<u8>> {
-    // SAFETY: the list is only touched by who holds the lock, as this does.
-    unsafe {
-        let me = std::process::id();
-        while __jittison_jit_debug_lock_v1.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            std::thread::yield_now();
-        }
-        let descriptor = (&raw const __jit_debug_descriptor).read_volatile();
-        assert_eq!((descriptor.version, descriptor.action), (1, 0));
-        assert!(descriptor.relevant.is_null());
-        let mut files = Vec::new();
-        let (mut previous, mut at) = (std::ptr::null(), descriptor.first);
-        while !at.is_null() {
-            let entry = at.read_volatile();
-            assert_eq!(entry.previous, previous);
-            files.push(std::slice::from_raw_parts(entry.symbol_file, entry.size_bytes as usize).to_vec());
-            (previous, at) = (at, entry.next);
-        }
-        __jittison_jit_debug_lock_v1.store(0, Ordering::Release);
-        files
-    }
+    DebuggerList::own().files()
 }
 
 /// How many listed files have that name among their symbols.
 fn listed_with(name: &str) -> usize {
-    let name = format!("\0{name}\0");
-    let has = |file: &&Vec<u8>| file.windows(name.len()).any(|bytes| bytes == name.as_bytes());
-    listed().iter().filter(has).count()
+    DebuggerList::own().count_with(name)
 }
 
 fn told_jit() -> Jit {
@@ -152,6 +109,40 @@ fn the_end_of_a_session_takes_its_entries() {
 }
 
 #[test]
+fn a_session_that_ends_takes_its_entries_from_between_another_s_but_those_of_held_code() {
+    // Alone: what other tests list and unlist would stand in between.
+    const TEST: &str = "debugger::a_session_that_ends_takes_its_entries_from_between_another_s_but_those_of_held_code";
+    if !is_alone(TEST) {
+        return;
+    }
+    let (ends, stays) = (told_jit(), told_jit());
+    let names = ["ends_0", "stays_0", "ends_1", "ends_2", "stays_1", "ends_3"];
+    let mut trackers = Vec::new();
+    for name in names {
+        let jit = if name.starts_with("ends") { &ends } else { &stays };
+        let Some(tracker) = add_function(jit, jit.main_dylib(), name) else { return };
+        trackers.push(tracker);
+        assert_eq!(long(jit, name), 7);
+    }
+    let listed_names = || {
+        let name_of = |file: &Vec<u8>| names.into_iter().find(|name| has_symbol(file, name)).unwrap();
+        listed().iter().map(name_of).collect::<Vec<_>>()
+    };
+    assert_eq!(listed_names(), ["ends_3", "stays_1", "ends_2", "ends_1", "stays_0", "ends_0"]);
+    let held = function::<extern "C" fn() -> i64>(&ends, "ends_2");
+    let dylib = ends.main_dylib().clone();
+    drop(ends);
+    assert_eq!(listed_names(), ["stays_1", "ends_2", "stays_0"], "what is held is there, and code");
+    assert_eq!(held.call(), 7);
+    drop(held);
+    assert_eq!(listed_names(), ["stays_1", "stays_0"]);
+    drop((dylib, trackers));
+    assert_eq!(listed_names(), ["stays_1", "stays_0"]);
+    drop(stays);
+    assert_eq!(listed(), [[0; 0]; 0]);
+}
+
+#[test]
 fn the_list_is_whole_while_four_threads_of_two_sessions_add_and_remove() {
     let Some(object) = c("long churned_by_threads(void) { return 7; }") else { return };
     let jits = [told_jit(), told_jit()];
@@ -189,12 +180,8 @@ fn a_forked_child_has_the_list_and_edits_its_own_even_if_a_lost_thread_held_the_
     let Some(tracker) = add_function(&jit, jit.main_dylib(), "forked_with") else { return };
     long(&jit, "forked_with");
     // As if another thread were in the middle of an edit.
-    let me = std::process::id();
-    // SAFETY: one word, which is atomic.
-    let lock = unsafe { &__jittison_jit_debug_lock_v1 };
-    while lock.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_err() {
-        std::thread::yield_now();
-    }
+    let list = DebuggerList::own();
+    let lock = list.lock();
     // SAFETY: the child removes what it has, and ends without returning into the test harness.
     let child = unsafe { libc::fork() };
     if child == 0 {
@@ -213,6 +200,22 @@ fn a_forked_child_has_the_list_and_edits_its_own_even_if_a_lost_thread_held_the_
     assert_eq!(listed_with("forked_with"), 1);
 }
 
+#[test]
+fn no_other_module_s_list_is_taken_for_our_own() {
+    // A library that was linked in C took the list that the program exports, and kept a lock of its own for it.
+    let Ok(run) = Command::new("readelf").arg("-sW").arg(std::env::current_exe().unwrap()).output() else {
+        println!("skipped: needs readelf");
+        return;
+    };
+    let symbols = String::from_utf8_lossy(&run.stdout).into_owned();
+    for name in ["__jit_debug_descriptor", "__jit_debug_register_code", "__jittison_jit_debug_lock_v1"] {
+        let is_it = |line: &&str| line.split_whitespace().last() == Some(name);
+        let line = symbols.lines().find(is_it).unwrap();
+        let words: Vec<_> = line.split_whitespace().collect();
+        assert_eq!(words[4..6], ["WEAK", "PROTECTED"], "{line}");
+    }
+}
+
 // ---- the symbol file --------------------------------------------------------
 
 #[test]
@@ -228,8 +231,7 @@ fn a_symbol_file_has_addresses_and_no_more_than_a_debugger_needs() {
     let _tracker = add(&jit, jit.main_dylib(), "symbol_file.o", &object);
     let address = function::<extern "C" fn() -> i64>(&jit, "symbol_file_function").address();
     let common = jit.address_of(jit.main_dylib(), "symbol_file_common").unwrap();
-    let name = b"\0symbol_file_function\0";
-    let file = listed().into_iter().find(|file| file.windows(name.len()).any(|bytes| bytes == name)).unwrap();
+    let file = listed().into_iter().find(|file| has_symbol(file, "symbol_file_function")).unwrap();
     assert!(file.len() < 4000, "{} bytes of {}", file.len(), object.len());
     let dir = PrivateDir::new();
     std::fs::write(dir.path("file"), &file).unwrap();
@@ -250,9 +252,7 @@ fn a_symbol_file_has_addresses_and_no_more_than_a_debugger_needs() {
 
 /// Relocations of the file that is listed with `name`, as readelf tells them; `None` where there is no readelf.
 fn listed_relocations(name: &str) -> Option<String> {
-    let terminated = format!("\0{name}\0");
-    let file =
-        listed().into_iter().find(|file| file.windows(terminated.len()).any(|bytes| bytes == terminated.as_bytes()));
+    let file = listed().into_iter().find(|file| has_symbol(file, name));
     let dir = PrivateDir::new();
     std::fs::write(dir.path("file"), file.unwrap()).unwrap();
     let Ok(run) = Command::new("readelf").arg("-rW").arg(dir.path("file")).output() else {
@@ -281,41 +281,6 @@ fn debug_information_of_dropped_code_says_zero_or_in_lists_one() {
 }
 
 // ---- gdb --------------------------------------------------------------------
-
-/// Where gdb stops in the host.
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn jittison_test_checkpoint(number: i64) -> i64 {
-    std::hint::black_box(number)
-}
-
-/// What gdb says of this very test, run alone, when it is told `commands`; `None` where gdb is missing or may not trace.
-fn gdb(test: &str, commands: &str) -> Option<String> {
-    let preamble = "set pagination off\nset confirm off\nset breakpoint pending on\nset language c\n";
-    // One by one: a file of commands ends at the first error.
-    let run = Command::new("gdb")
-        .args(["-batch", "-nx"])
-        .args(preamble.lines().chain(commands.lines()).flat_map(|command| ["-ex", command]))
-        .arg("--args")
-        .arg(std::env::current_exe().unwrap())
-        .args(["--exact", test, "--test-threads=1", "--nocapture"])
-        .env("JITTISON_TEST_IN_GDB", "1")
-        .output();
-    let Ok(run) = run else {
-        println!("skipped: needs gdb");
-        return None;
-    };
-    let told = String::from_utf8_lossy(&run.stdout).into_owned() + &String::from_utf8_lossy(&run.stderr);
-    if told.contains("ptrace: Operation not permitted") || told.contains("Could not trace the inferior") {
-        println!("skipped: needs to be allowed to trace");
-        return None;
-    }
-    Some(told)
-}
-
-fn is_in_gdb() -> bool {
-    std::env::var_os("JITTISON_TEST_IN_GDB").is_some()
-}
 
 const DEBUGGED: &str = "\
 __attribute__((noinline)) long debugged_inner(long count) {

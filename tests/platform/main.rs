@@ -2,6 +2,8 @@
 //! panics, redirectable stubs, lazy functions, handles, forgetting, calling back, opening and closing dylibs, the end of the process. One file per theme; `recorder.rs` is the host that linked code reports to.
 
 mod debugger;
+#[path = "../support/debuggers.rs"]
+mod debuggers;
 mod evict;
 mod exceptions;
 mod exit_handlers;

@@ -260,7 +260,12 @@ fn sessions_and_forked_children_write_files_of_their_own_and_threads_whole_recor
 #[test]
 fn a_map_of_names_has_every_function() {
     const TEST: &str = "profiler::a_map_of_names_has_every_function";
-    let Some(object) = c("long mapped_name(void) { return 7; }") else { return };
+    // Longer than ten bytes, so that its size is told in another base than people count in.
+    let Some(object) =
+        asm(".globl mapped_name\nmapped_name: mov $7, %eax\n.fill 20, 1, 0x90\nret\n.size mapped_name, 26")
+    else {
+        return;
+    };
     if is_profiled() {
         let jit = Jit::new().unwrap();
         let _tracker = add(&jit, jit.main_dylib(), "mapped.o", &object);
@@ -268,7 +273,52 @@ fn a_map_of_names_has_every_function() {
         let path = format!("/tmp/perf-{}.map", std::process::id());
         let map = std::fs::read_to_string(&path).unwrap();
         std::fs::remove_file(path).unwrap();
-        assert_eq!(map, format!("{:x} 6 mapped_name\n", function.address().value()));
+        assert_eq!(map, format!("{:x} 1a mapped_name\n", function.address().value()));
+        return;
+    }
+    run_alone(TEST, &[("JITTISON_PERF", "map")]);
+}
+
+#[test]
+fn a_map_that_somebody_else_has_put_there_is_refused() {
+    // Waited for ever, until somebody would read the pipe.
+    const TEST: &str = "profiler::a_map_that_somebody_else_has_put_there_is_refused";
+    if is_profiled() {
+        let path = std::ffi::CString::new(format!("/tmp/perf-{}.map", std::process::id())).unwrap();
+        // SAFETY: a C string; and the process ends by itself if it comes to wait.
+        unsafe {
+            assert_eq!(libc::mkfifo(path.as_ptr(), 0o600), 0);
+            libc::alarm(20);
+        }
+        let refused = Jit::builder().profiler(Some(Profile::PerfMap)).build().map(drop);
+        std::fs::remove_file(path.to_str().unwrap()).unwrap();
+        assert_says(&refused.unwrap_err(), &["/tmp/perf-"]);
+        return;
+    }
+    run_alone(TEST, &[]);
+}
+
+#[test]
+fn sessions_that_share_a_map_stay_within_the_limit_of_its_size_together() {
+    // The kernel ended the process: each session knew of its own lines only.
+    const TEST: &str = "profiler::sessions_that_share_a_map_stay_within_the_limit_of_its_size_together";
+    let name = "n".repeat(1000);
+    let Some(object) = c(&format!("long {name}(void) {{ return 7; }}")) else { return };
+    if is_profiled() {
+        let jits = [Jit::new().unwrap(), Jit::new().unwrap()];
+        let limit = libc::rlimit { rlim_cur: 3500, rlim_max: libc::RLIM_INFINITY };
+        // SAFETY: a limit of this process, which ends soon.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &limit) }, 0);
+        for round in 0..6 {
+            let jit = &jits[round % 2];
+            let dylib = jit.create_dylib("one of many").unwrap();
+            let _tracker = add(jit, &dylib, "named.o", &object);
+            assert_eq!(long_in(jit, &dylib, &name), 7, "links go on");
+        }
+        let path = format!("/tmp/perf-{}.map", std::process::id());
+        let map = std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_file(path).unwrap();
+        assert_eq!(map.lines().count(), 3);
         return;
     }
     run_alone(TEST, &[("JITTISON_PERF", "map")]);
@@ -284,6 +334,21 @@ fn perf(args: &[&str], variables: &[(&str, &str)]) -> Option<(bool, String)> {
     };
     let told = String::from_utf8_lossy(&run.stdout).into_owned() + &String::from_utf8_lossy(&run.stderr);
     Some((run.status.success(), told))
+}
+
+/// Has perf record this very test, run alone, into `file`; what was said meanwhile. `None`, and a line that says so, where
+/// perf is missing or may not.
+fn record(test: &str, options: &[&str], file: &str, variables: &[(&str, &str)]) -> Option<String> {
+    let program = std::env::current_exe().unwrap().to_str().unwrap().to_string();
+    let alone = ["-o", file, "--", &program, "--exact", test, "--test-threads=1", "--nocapture"];
+    let variables = [variables, &[("JITTISON_TEST_PROFILED", "1")]].concat();
+    let (works, told) = perf(&[&["record", "-e", "cpu-clock"], options, &alone].concat(), &variables)?;
+    if works {
+        return Some(told);
+    }
+    assert!(!told.contains("panicked"), "{told}");
+    println!("skipped: needs perf events: {told}");
+    None
 }
 
 /// Two functions of one shape, so that the second comes to stand where the first was.
@@ -333,18 +398,9 @@ fn perf_gives_samples_to_the_function_that_was_there_at_their_time() {
     let dir = PrivateDir::new();
     let path = |name: &str| dir.path(name).to_str().unwrap().to_string();
     let (recorded, injected) = (path("perf.data"), path("perf.jit.data"));
-    let program = std::env::current_exe().unwrap().to_str().unwrap().to_string();
-    let variables =
-        [("JITTISON_PERF", "jitdump"), ("JITTISON_PERF_DIR", &path("dumps")), ("JITTISON_TEST_PROFILED", "1")];
-    let record = ["record", "-k", "mono", "-e", "cpu-clock", "--call-graph", "fp", "-F", "400", "-o", &recorded];
-    let Some((works, told)) =
-        perf(&[&record[..], &["--", &program, "--exact", TEST, "--test-threads=1"]].concat(), &variables)
-    else {
-        return;
-    };
-    if !works {
-        assert!(!told.contains("panicked"), "{told}");
-        println!("skipped: needs perf events: {told}");
+    let variables = [("JITTISON_PERF", "jitdump"), ("JITTISON_PERF_DIR", &path("dumps"))];
+    let options = ["-k", "mono", "--call-graph", "fp", "-F", "400"];
+    if record(TEST, &options, &recorded, &variables).is_none() {
         return;
     }
     let (works, told) = perf(&["inject", "--jit", "-i", &recorded, "-o", &injected], &[]).unwrap();
@@ -382,19 +438,7 @@ fn perf_finds_names_in_the_map() {
     }
     let dir = PrivateDir::new();
     let recorded = dir.path("perf.data").to_str().unwrap().to_string();
-    let program = std::env::current_exe().unwrap().to_str().unwrap().to_string();
-    let record = ["record", "-e", "cpu-clock", "-F", "200", "-o", &recorded, "--", &program];
-    let variables = [("JITTISON_PERF", "map"), ("JITTISON_TEST_PROFILED", "1")];
-    let Some((works, told)) =
-        perf(&[&record[..], &["--exact", TEST, "--test-threads=1", "--nocapture"]].concat(), &variables)
-    else {
-        return;
-    };
-    if !works {
-        assert!(!told.contains("panicked"), "{told}");
-        println!("skipped: needs perf events: {told}");
-        return;
-    }
+    let Some(told) = record(TEST, &["-F", "200"], &recorded, &[("JITTISON_PERF", "map")]) else { return };
     let (works, report) = perf(&["report", "--stdio", "-i", &recorded, "--sort", "symbol"], &[]).unwrap();
     let map = told.split(['[', ']']).find(|part| part.starts_with("/tmp/perf-")).unwrap();
     std::fs::remove_file(map).unwrap();

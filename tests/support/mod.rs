@@ -4,6 +4,8 @@
 //! A compiler that is not installed makes its tests print `skipped: needs …` and pass. Each target uses a part of this.
 #![allow(dead_code)]
 
+mod dice;
+
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
@@ -14,6 +16,9 @@ use jittison::base::{ExecutorAddr, Name};
 use jittison::host::FunctionPointer;
 use jittison::session::SymbolFlags;
 use jittison::{Error, Function, Jit, JitDylib, ResourceTracker};
+
+#[allow(unused_imports)]
+pub use dice::Dice;
 
 // ---- compilers --------------------------------------------------------------
 
@@ -256,16 +261,4 @@ pub fn mappings() -> Vec<Mapping> {
         Some(Mapping { start: address(start), end: address(end), protection, name })
     };
     text.lines().filter_map(parse).collect()
-}
-
-/// Numbers that are the same on every run.
-pub struct Dice(pub u64);
-
-impl Dice {
-    pub fn roll(&mut self, below: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % below as u64) as usize
-    }
 }

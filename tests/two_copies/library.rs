@@ -1,13 +1,66 @@
 //! A shared library with a copy of the crate inside, which a program that has one of its own opens and closes.
 
 use std::ffi::c_void;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use jittison::base::{ExecutorAddr, Name};
-use jittison::session::SymbolFlags;
-use jittison::{Jit, ResourceTracker};
+use jittison::layer::ObjectLinkingLayer;
+use jittison::memory::OfflineMemory;
+use jittison::platform::Debugger;
+use jittison::session::{RequiredState, SymbolFlags, SymbolRequest};
+use jittison::{ExecutionSession, Jit, ResourceTracker};
 
 static LIVE: Mutex<Option<(Jit, ResourceTracker)>> = Mutex::new(None);
+static LISTED: Mutex<Option<(ExecutionSession, Arc<ObjectLinkingLayer>)>> = Mutex::new(None);
+
+unsafe extern "C" {
+    static __jit_debug_descriptor: u8;
+    static __jittison_jit_debug_lock_v1: u8;
+}
+
+/// The debuggers' list that this copy edits.
+#[unsafe(no_mangle)]
+pub extern "C" fn copy_list() -> *const c_void {
+    (&raw const __jit_debug_descriptor).cast()
+}
+
+/// Its lock.
+#[unsafe(no_mangle)]
+pub extern "C" fn copy_list_lock() -> *const c_void {
+    (&raw const __jittison_jit_debug_lock_v1).cast()
+}
+
+/// Links an object for nobody to run, and tells debuggers of it: with neither a pool nor a hook at the process's end.
+///
+/// # Safety
+/// `object` points to `size` bytes, of an object that defines `name`; that points to `name_size` bytes of text.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn copy_list_only(object: *const u8, size: usize, name: *const u8, name_size: usize) {
+    // SAFETY: by contract.
+    let (bytes, name) =
+        unsafe { (std::slice::from_raw_parts(object, size), std::slice::from_raw_parts(name, name_size)) };
+    let name = std::str::from_utf8(name).unwrap();
+    let session = ExecutionSession::new();
+    let layer = ObjectLinkingLayer::new(Arc::new(OfflineMemory::new(ExecutorAddr::new(0x1000_0000))));
+    session.register_manager(layer.clone());
+    let debugger = Debugger::new();
+    layer.add_plugin(debugger.clone());
+    session.register_manager(debugger.clone());
+    let dylib = session.create_dylib("listed").unwrap();
+    let tracker = dylib.create_tracker().unwrap();
+    layer.add(&tracker, "listed.o", bytes.to_vec().into()).unwrap();
+    let order = dylib.search_order();
+    session.lookup(&order, &[SymbolRequest::required(name)], RequiredState::Ready).unwrap();
+    assert_eq!(debugger.key_count(), 1);
+    *LISTED.lock().unwrap() = Some((session, layer));
+}
+
+/// Ends the session of `copy_list_only`.
+#[unsafe(no_mangle)]
+pub extern "C" fn copy_unlist() {
+    let listed = LISTED.lock().unwrap().take();
+    drop(listed);
+}
 
 /// Links an object, with `say` and `helper` for it to call.
 ///

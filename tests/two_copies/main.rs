@@ -3,6 +3,9 @@
 //! Each scene runs in a process of its own, whose output says what was called. The library is built by a child cargo,
 //! from `library.rs`, with the dependencies that are there already.
 
+mod debugger;
+#[path = "../support/debuggers.rs"]
+mod debuggers;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -138,21 +141,33 @@ extern "C-unwind" fn helps_nobody(_: i64) -> i64 {
     0
 }
 
-/// What a scene said in a process of its own; `None` in that process, and where nothing can be built.
-fn said_alone(test: &str) -> Option<Vec<i64>> {
-    if std::env::var_os(CHILD).is_some() {
+/// The library, built once; `None` in a scene's own process, and where nothing can be built.
+fn built_library() -> Option<&'static Path> {
+    if is_child() {
         return None;
     }
     static LIBRARY: OnceLock<Option<PathBuf>> = OnceLock::new();
     object(0)?;
-    let library = LIBRARY.get_or_init(library).as_ref()?;
+    LIBRARY.get_or_init(library).as_deref()
+}
+
+/// What a scene said in a process of its own; `None` in that process, and where nothing can be built.
+fn said_alone(test: &str) -> Option<Vec<i64>> {
+    said_alone_with(test, &[])
+}
+
+/// As `said_alone`, in an environment with `variables`.
+fn said_alone_with(test: &str, variables: &[(&str, &str)]) -> Option<Vec<i64>> {
+    let library = built_library()?;
     let run = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--test-threads=1", "--nocapture"])
         .env(CHILD, library)
+        .envs(variables.iter().copied())
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&run.stdout).into_owned();
     assert_eq!(run.status.code(), Some(0), "{}: {said}{}", run.status, String::from_utf8_lossy(&run.stderr));
+    assert!(said.contains("1 passed"), "no test is called {test}: {said}");
     Some(said.lines().filter_map(|line| line.parse().ok()).collect())
 }
 
@@ -244,6 +259,9 @@ fn a_library_that_is_closed_when_its_sessions_have_ended_leaves_nothing_that_is_
         closed.wait();
         user.join().unwrap();
     }
+    // No thread owes it anything any more: what stays does so for the ends of threads and of the process.
+    Copy::open().close();
+    assert!(is_loaded(), "what sessions leave behind is with the loader");
     // A fork asks everybody who wants to know of it; this copy works on.
     // SAFETY: the child ends at once.
     let child = unsafe { libc::fork() };

@@ -1,7 +1,7 @@
 //! What the code of these tests is linked with: a function that throws or panics, and one that calls `outer`, catches
 //! what was thrown, and tells whether the registers that a function must preserve came back.
 
-use std::ffi::{CStr, c_void};
+use std::ffi::CStr;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::OnceLock;
 
@@ -62,27 +62,6 @@ pub fn passes_through_linked(jit: &Jit, dylib: &JitDylib, what: &str) {
         let caught = catch_unwind(AssertUnwindSafe(|| bridge.call(-x))).unwrap_err();
         assert_eq!(caught.downcast_ref::<i64>(), Some(&-x), "{what}");
     }
-}
-
-#[repr(C)]
-#[derive(Default)]
-struct Bases {
-    text: usize,
-    data: usize,
-    function: usize,
-}
-
-unsafe extern "C" {
-    /// libgcc's search for the frame description of an address.
-    fn _Unwind_Find_FDE(address: *const c_void, bases: *mut Bases) -> *const c_void;
-}
-
-/// The start of the function that the unwinder finds at an address.
-pub fn frame_of(address: u64) -> Option<u64> {
-    let mut bases = Bases::default();
-    // SAFETY: the unwinder only compares the address with what it knows, and writes the three words.
-    let found = unsafe { _Unwind_Find_FDE(address as *const c_void, &mut bases) };
-    (!found.is_null()).then_some(bases.function as u64)
 }
 
 /// Whether the process's unwinder is LLVM's.

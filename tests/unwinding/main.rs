@@ -5,6 +5,8 @@
 //! rung of mapping, in forked children and in every placement, `tests/memory`'s.
 
 mod forms;
+#[path = "../support/frames.rs"]
+mod frames;
 mod host;
 mod many;
 mod producers;

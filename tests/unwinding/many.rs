@@ -1,5 +1,6 @@
 //! More functions than granules of text: each has its entry, and nobody else's goes.
 
+use crate::frames::frame_of;
 use crate::host::*;
 use crate::support::*;
 

@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 
 use jittison::Jit;
 
+use crate::frames::frame_of;
 use crate::host::*;
 use crate::support::*;
 
