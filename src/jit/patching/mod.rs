@@ -40,9 +40,20 @@ pub use patch::{Patch, PreparedPatch};
 ///
 /// Variables stay: see [`Patch`].
 ///
-/// A version that was replaced is removed when it leaves the history. As with any removal, what is held stays: by a handle to the
-/// version itself, or by later versions that use its variables. A handle to a *stub* holds what the stub leads to at the end,
-/// not each version that its callers were led to: choose a history that outlasts their calls.
+/// A version that was replaced is removed when it leaves the history. As with any removal, what is held stays: by a
+/// [guard](Jit::guard) that was entered before, by a handle to the version itself, or by later versions that use its variables.
+/// A handle to a *stub* holds what the stub leads to at the end, not each version that its callers were led to. So callers that
+/// do not wait for each other call it under a guard:
+///
+/// ```no_run
+/// # let jit = jittison::Jit::new().unwrap();
+/// # let gemm = unsafe { jit.lookup::<extern "C" fn(i32) -> i32>("gemm").unwrap() };
+/// let guard = jit.guard();
+/// gemm.call(7); // whichever version that is, it stays until the guard is dropped
+/// # drop(guard);
+/// ```
+///
+/// or the history outlasts their calls.
 ///
 /// The stubs and the versions belong to the dylib, not to this handle: dropped, it leaves them where they are, and they go
 /// when the dylib is [cleared](JitDylib::clear) or removed.
