@@ -49,7 +49,8 @@ fn a_function_is_replaced_while_threads_call_it_and_no_call_goes_wrong() {
     }
     let jit = Jit::builder().trap_freed_code(true).build().unwrap();
     // Nothing is kept but what guards hold: a replaced version is freed as soon as no caller can be in it.
-    let kernels = jit.patchable_builder(jit.main_dylib(), &["gemm"]).history(0).build().unwrap();
+    let kernels =
+        jit.patchable_builder(jit.main_dylib(), &["gemm"]).history(0).max_versions(usize::MAX).build().unwrap();
     drop(commit(&kernels, &objects[0]));
     let calls = [AtomicU64::new(0), AtomicU64::new(0)];
     let (seen, wrong) = (AtomicU64::new(0), &AtomicU64::new(0));

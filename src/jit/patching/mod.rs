@@ -166,7 +166,7 @@ impl Jit {
     /// The same, with settings.
     pub fn patchable_builder(&self, dylib: &JitDylib, functions: &[&str]) -> PatchableBuilder<'_> {
         let names = functions.iter().map(|name| Name::new(name)).collect();
-        let limits = Limits { history: 1, max_versions: 8 };
+        let limits = Limits { history: 1, max_versions: 64 };
         PatchableBuilder { jit: self, dylib: dylib.clone(), names, limits }
     }
 
@@ -188,8 +188,8 @@ impl PatchableBuilder<'_> {
         self
     }
 
-    /// How many versions may be replaced for good and still held before [`Patch::link`] refuses to make another. Eight,
-    /// unless told otherwise.
+    /// How many versions may be replaced for good and still held before [`Patch::link`] refuses to make another. 64,
+    /// unless told otherwise: as many as come about while one caller is kept from running for a moment.
     pub fn max_versions(mut self, versions: usize) -> Self {
         self.limits.max_versions = versions;
         self
