@@ -5,6 +5,7 @@ mod committing;
 mod failing;
 mod lifetimes;
 mod program;
+mod rebinding;
 #[path = "../support/mod.rs"]
 mod support;
 mod variables;

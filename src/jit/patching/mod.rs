@@ -4,7 +4,7 @@
 //!   callers ─► stub `gemm` ─► slot ─┬─► version 3 (current)       dylib `main patch 3`
 //!              (dylib `main`)       ├┄► version 2 (history)       dylib `main patch 2`
 //!                                   ┆   version 1 (retired)       in no dylib; held by handles, or for its variables
-//!   versions ─► variables that version 1 brought                  dylib `main variables`
+//!   versions ─► variables that version 1 brought                  dylib `main`
 //! ```
 //!
 //! A version is linked aside, in a dylib of its own that nobody searches (`aside.rs`, `patch.rs`); what its commit, a rollback
@@ -15,6 +15,7 @@
 
 mod aside;
 mod patch;
+mod rebindable;
 mod turn;
 mod variables;
 mod versions;

@@ -114,10 +114,9 @@ impl Patch {
         versions.check_signatures(&self.signatures)?;
         let mut aside = Aside::new(versions, self.patchable.jit().session(), number)?;
         // Where the objects look for what they refer to.
-        let variables = versions.variables();
-        aside.code().dylib.set_link_order(&link_order(versions.dylib(), variables.as_ref()));
+        aside.code().dylib.set_link_order(&link_order(versions.dylib()));
         // Objects, without the variables that are there.
-        self.add_objects(&mut aside, versions.dylib(), variables.as_ref())?;
+        self.add_objects(&mut aside, versions.dylib())?;
         // The functions, linked, with all that they need.
         self.link_functions(&mut aside, versions)?;
         // Initialisers, on which nothing else runs yet.
@@ -129,12 +128,11 @@ impl Patch {
         Ok(aside)
     }
 
-    fn add_objects(&self, aside: &mut Aside, dylib: &JitDylib, variables: Option<&JitDylib>) -> Result<()> {
+    fn add_objects(&self, aside: &mut Aside, dylib: &JitDylib) -> Result<()> {
         let jit = self.patchable.jit();
-        let homes: Vec<_> = [Some(dylib), variables].into_iter().flatten().collect();
         for (name, bytes) in &self.objects {
             let defined = link::variables(name, bytes)?;
-            let is_there = variables::find_there(jit.session(), name, &defined, &homes)?;
+            let is_there = variables::find_there(jit.session(), name, &defined, dylib)?;
             let mut left_out = FxHashSet::default();
             for (variable, is_there) in defined.iter().zip(is_there) {
                 match is_there {
@@ -238,10 +236,9 @@ impl Drop for Linking<'_> {
     }
 }
 
-/// The dylib, hidden symbols included, ahead of what it links against itself; between them the variables of versions.
-fn link_order(dylib: &JitDylib, variables: Option<&JitDylib>) -> Vec<(JitDylib, Visibility)> {
-    let own = [Some(dylib), variables].into_iter().flatten().map(|dylib| (dylib.clone(), Visibility::All));
-    own.chain(dylib.link_order()).collect()
+/// The dylib, hidden symbols included, ahead of what it links against itself.
+fn link_order(dylib: &JitDylib) -> Vec<(JitDylib, Visibility)> {
+    [(dylib.clone(), Visibility::All)].into_iter().chain(dylib.link_order()).collect()
 }
 
 fn not_patchable(versions: &Versions, name: &Name, problem: &'static str) -> Error {

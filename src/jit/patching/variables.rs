@@ -2,13 +2,12 @@
 //!
 //! | the name is | then a version's own definition |
 //! |---|---|
-//! | a variable of the dylib itself (linked, or at a given address) | is left out; the link order leads to the dylib's |
-//! | a variable that a committed version brought | is left out; the dylib of variables leads to that version's |
+//! | a variable of the dylib (linked, at a given address, or brought by a version that was committed) | is left out; the link order leads to the dylib's |
 //! | anything else, or nothing | counts |
 //!
-//! The dylib of variables has a tracker for each version that brought any, whose symbols have their addresses and depend on
-//! that version. So later versions that use a variable keep it, by way of that tracker, and with it all of the version that
-//! brought it. A tracker that nobody uses goes once its version is retired.
+//! The dylib has a tracker for each version that brought any, whose symbols have their addresses and depend on that version. So
+//! later versions that use a variable keep it, by way of that tracker, and with it all of the version that brought it; and so
+//! does any other code of, or linked against, the dylib. A tracker that nobody uses goes once its version is retired.
 
 use rustc_hash::FxHashMap;
 
@@ -28,22 +27,20 @@ pub(super) fn find_there(
     session: &ExecutionSession,
     object: &str,
     variables: &[Variable<'_>],
-    homes: &[&JitDylib],
+    home: &JitDylib,
 ) -> Result<Vec<bool>> {
     let requests: Vec<_> = variables.iter().map(|variable| SymbolRequest::weak(variable.name)).collect();
+    let found = session.lookup_flags(&[(home.clone(), Visibility::All)], &requests)?;
     let mut is_there = vec![false; variables.len()];
-    for home in homes {
-        let found = session.lookup_flags(&[((*home).clone(), Visibility::All)], &requests)?;
-        for ((variable, flags), is_there) in variables.iter().zip(found).zip(&mut is_there) {
-            if *is_there || !flags.is_some_and(|flags| is_same_kind(variable, flags)) {
-                continue;
-            }
-            *is_there = true;
-            let (wanted, found) = (variable.size, home.symbol_size(variable.name).unwrap_or(0));
-            if found != 0 && wanted > found {
-                let (symbol, object) = (variable.name.to_string(), object.to_string());
-                return Err(ErrorKind::VariableChanged { symbol, object, wanted, found }.into());
-            }
+    for ((variable, flags), is_there) in variables.iter().zip(found).zip(&mut is_there) {
+        if !flags.is_some_and(|flags| is_same_kind(variable, flags)) {
+            continue;
+        }
+        *is_there = true;
+        let (wanted, found) = (variable.size, home.symbol_size(variable.name).unwrap_or(0));
+        if found != 0 && wanted > found {
+            let (symbol, object) = (variable.name.to_string(), object.to_string());
+            return Err(ErrorKind::VariableChanged { symbol, object, wanted, found }.into());
         }
     }
     Ok(is_there)
@@ -54,7 +51,7 @@ fn is_same_kind(variable: &Variable<'_>, flags: SymbolFlags) -> bool {
     is_variable && flags.contains(SymbolFlags::THREAD_LOCAL) == variable.is_thread_local
 }
 
-/// Has later versions find what a version brought, under a tracker of its own in the dylib of variables.
+/// Has later versions find what a version brought, and whoever links against the dylib, under a tracker of its own.
 pub(super) fn publish(home: &JitDylib, version: &JitDylib, brought: &Brought) -> Result<ResourceTracker> {
     let names: Vec<&Name> = brought.keys().collect();
     let requests: Vec<_> = names.iter().map(|name| SymbolRequest::required(name.as_str())).collect();

@@ -55,8 +55,6 @@ struct State {
     linking: usize,
     /// Of the stubs, from the first commit on.
     stubs: Option<ResourceTracker>,
-    /// Where variables of versions are found, from the first that brought any.
-    variables: Option<JitDylib>,
     /// Current ones, and those of the history.
     live: BTreeMap<u64, Version>,
     current: FxHashMap<Name, u64>,
@@ -118,23 +116,9 @@ impl Versions {
 
     /// Takes this from the dylib if nothing was ever committed.
     pub(super) fn leave_unused(self: &Arc<Self>) {
-        let state = self.state.lock();
-        if state.stubs.is_some() {
-            return;
+        if self.state.lock().stubs.is_none() {
+            self.dylib.detach(&(self.clone() as Arc<dyn Companion>));
         }
-        let home = state.variables.clone();
-        drop(state);
-        let me: Arc<dyn Companion> = self.clone();
-        self.dylib.detach(&me);
-        if let (Some(home), Some(jit)) = (home, self.jit.upgrade()) {
-            home.detach(&me);
-            drop(jit.session.remove_dylib(&home));
-        }
-    }
-
-    /// Where a link finds the variables of versions.
-    pub(super) fn variables(&self) -> Option<JitDylib> {
-        self.state.lock().variables.clone()
     }
 
     /// A link begins: the number of its version. Variables that are there stay so until it [ends](Self::end_link).
@@ -196,7 +180,7 @@ impl Versions {
         let (brought, version) = (&aside.code().brought, &aside.code().dylib);
         let variables = match brought.is_empty() {
             true => None,
-            false => Some(variables::publish(&self.variables_home(jit)?, version, brought)?),
+            false => Some(variables::publish(&self.dylib, version, brought)?),
         };
         let outcome = self.commit_functions(jit, aside, variables.clone(), signatures);
         match (&outcome, variables) {
@@ -321,15 +305,6 @@ impl Versions {
         Ok(())
     }
 
-    fn variables_home(self: &Arc<Self>, jit: &Jit) -> Result<JitDylib> {
-        if let Some(home) = self.variables() {
-            return Ok(home);
-        }
-        let home = jit.session().create_dylib(&format!("{} variables", self.dylib.name()))?;
-        home.attach(self.clone())?;
-        Ok(self.state.lock().variables.insert(home).clone())
-    }
-
     fn take_turn(&self) -> Result<Turn<'_>> {
         let reentered = || Error::other("a version of the same functions is being committed by this very thread");
         let turn = self.turns.take().ok_or_else(reentered)?;
@@ -431,7 +406,7 @@ impl Companion for Versions {
             }
         }
         let mut trackers: Vec<_> = state.stubs.into_iter().collect();
-        let mut leaving: Vec<_> = state.variables.into_iter().collect();
+        let mut leaving = Vec::new();
         for Version { code, variables } in state.live.into_values() {
             leaving.push(code.dylib);
             trackers.push(code.tracker);
