@@ -7,6 +7,7 @@ mod guarded;
 mod libraries;
 mod patching;
 mod program;
+mod stub;
 mod symbolize;
 
 use std::fmt;
@@ -36,6 +37,7 @@ use crate::sync::{Arc, Mutex, Weak};
 
 pub use patching::{Committed, Patch, PatchVersion, Patchable, PatchableBuilder, PreparedPatch, RolledBack};
 pub use program::{Program, ProgramEvent};
+pub use stub::Stub;
 pub use symbolize::CodeLocation;
 
 /// A session with everything that ordinary code needs (ORC: `LLJIT`). Cheap to clone; the last one ends the session.

@@ -22,7 +22,7 @@ pub use error::{Error, ErrorKind};
 pub use host::{Function, Symbol};
 pub use jit::{
     CodeLocation, Committed, Jit, JitBuilder, Patch, PatchVersion, Patchable, PatchableBuilder, PreparedPatch, Program,
-    ProgramEvent, RolledBack,
+    ProgramEvent, RolledBack, Stub,
 };
 pub use memory::{MemoryMap, MemoryStatistics, MemoryUsage, PoolStatistics};
 pub use os::MappedFile;

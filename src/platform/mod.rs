@@ -28,6 +28,7 @@ pub use process_symbols::ProcessSymbols;
 pub use profiler::{Profile, Profiler};
 pub use program_symbols::ProgramSymbols;
 pub use static_libraries::{StaticLibraries, add_whole_archive};
+pub(crate) use stubs::StubHandle;
 pub use stubs::StubManager;
 #[cfg(feature = "tracing")]
 pub use tracing_observer::TracingObserver;

@@ -13,12 +13,12 @@ use std::fmt;
 use rustc_hash::FxHashMap;
 
 use crate::base::{ExecutorAddr, Name, Pool};
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::layer::{MemoryLedger, Occupant};
 use crate::memory::{Finalized, MemoryManager, MemoryUsage, SegmentPlan, SegmentRequest, Tenant};
 use crate::session::{
-    Event, JitDylib, MaterializationResponsibility, MaterializationUnit, RequiredState, ResourceKey, ResourceManager,
-    ResourceTracker, SymbolFlags, SymbolRequest,
+    Event, JitDylib, MaterializationResponsibility, MaterializationUnit, Pin, RequiredState, ResourceKey,
+    ResourceManager, ResourceTracker, SymbolFlags, SymbolRequest,
 };
 use crate::sync::{Arc, Mutex};
 
@@ -83,15 +83,22 @@ impl StubManager {
     /// [`ErrorKind::NoSuchStub`].
     pub fn redirect(&self, dylib: &JitDylib, name: &str, target: ExecutorAddr) -> Result<()> {
         let stub = self.by_name.lock().get(&(dylib.id(), Name::new(name))).cloned();
-        let is_heard = dylib.observers().is_heard();
-        let stored = stub.is_some_and(|(block, index)| match is_heard {
-            false => block.memory.store_word(index * SLOT, target.value()),
-            true => redirect_and_tell(&block, index, dylib, name, target),
-        });
-        if stored {
+        if stub.is_some_and(|stub| redirect(&stub, dylib, name, target)) {
             return Ok(());
         }
-        Err(ErrorKind::NoSuchStub { dylib: dylib.name().to_string(), symbol: name.to_string() }.into())
+        Err(no_such_stub(dylib, name))
+    }
+
+    /// A stub, to be redirected often. Its tracker is held.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoSuchStub`].
+    pub(crate) fn find(&self, dylib: &JitDylib, name: &str) -> Result<StubHandle> {
+        // Pinned first: what is found then is of this tracker, or of one that was there before, and gone.
+        let pin = dylib.pin(name).map(|(_, pin)| pin);
+        let place = self.by_name.lock().get(&(dylib.id(), Name::new(name))).cloned();
+        let (Some(place), Some(pin)) = (place, pin) else { return Err(no_such_stub(dylib, name)) };
+        Ok(StubHandle { place, dylib: dylib.clone(), name: Name::new(name), _pin: pin })
     }
 
     /// What the stubs under a key hold, in constant time.
@@ -132,6 +139,41 @@ impl StubManager {
         }
         memory.finalize(Vec::new())
     }
+}
+
+/// One stub, with the pin that keeps it.
+pub(crate) struct StubHandle {
+    place: StubPlace,
+    dylib: JitDylib,
+    name: Name,
+    _pin: Pin,
+}
+
+impl StubHandle {
+    /// Sends callers to `target` from now on.
+    #[inline]
+    pub(crate) fn redirect(&self, target: ExecutorAddr) {
+        let stored = redirect(&self.place, &self.dylib, self.name.as_str(), target);
+        debug_assert!(stored, "the slot lies in the block");
+    }
+
+    pub(crate) fn name(&self) -> &Name {
+        &self.name
+    }
+}
+
+/// Whether the slot was there to be stored.
+#[inline]
+fn redirect((block, index): &StubPlace, dylib: &JitDylib, name: &str, target: ExecutorAddr) -> bool {
+    match dylib.observers().is_heard() {
+        false => block.memory.store_word(index * SLOT, target.value()),
+        true => redirect_and_tell(block, *index, dylib, name, target),
+    }
+}
+
+#[cold]
+fn no_such_stub(dylib: &JitDylib, name: &str) -> Error {
+    ErrorKind::NoSuchStub { dylib: dylib.name().to_string(), symbol: name.to_string() }.into()
 }
 
 /// Exchanges the slot's word, so that observers can be told where the stub led.

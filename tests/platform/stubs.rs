@@ -249,3 +249,25 @@ fn a_stub_is_redirected_under_its_callers() {
     assert!(tracker.remove().unwrap().is_complete());
     assert_eq!(held(&jit), (0, 0, 0));
 }
+
+#[test]
+fn a_stub_that_was_found_is_redirected_without_its_name_and_holds_its_tracker() {
+    let jit = new_jit();
+    let tracker = jit.main_dylib().create_tracker().unwrap();
+    jit.create_stubs(&tracker, &[("other", address(fifty_three)), ("stub", address(forty_two))]).unwrap();
+    let callers = function::<extern "C" fn() -> i64>(&jit, "stub");
+    let stub = jit.stub(jit.main_dylib(), "stub").unwrap();
+    // SAFETY: a function of this program, of the signature that the stub's callers use.
+    unsafe { stub.redirect(address(thirteen)) };
+    assert_eq!(callers.call(), 13);
+    assert_eq!(function::<extern "C" fn() -> i64>(&jit, "other").call(), 53, "the stub beside it stays");
+    let removal = tracker.remove().unwrap();
+    drop(callers);
+    assert_eq!(removal.blockers(), (1, 0));
+    // SAFETY: as above.
+    unsafe { stub.redirect(address(forty_two)) };
+    assert!(matches!(jit.stub(jit.main_dylib(), "stub").unwrap_err().kind(), ErrorKind::NoSuchStub { .. }));
+    drop(stub);
+    assert!(removal.is_complete());
+    assert_eq!(held(&jit), (0, 0, 0));
+}
