@@ -4,7 +4,7 @@
 //! Most queries are removed at once. Some stay open as cursors for a few
 //! hundred queries more and are run and checked again when they are closed;
 //! half of these have lost their tracker by then and live only because they
-//! are held. Clients share the linker and the table, and nothing else.
+//! are held. One in four is removed by another thread while it runs. Clients share the linker and the table, and nothing else.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,6 +27,8 @@ use crate::value::Answer;
 const WHOLE_TABLE_PERIOD: u64 = 500;
 /// One query in so many stays open.
 const CURSOR_PERIOD: u64 = 16;
+/// One query in so many is removed by another thread while it runs.
+const EVICTION_PERIOD: u64 = 4;
 /// The most cursors a client keeps open.
 const MOST_CURSORS: usize = 24;
 /// The rows that a random query runs over.
@@ -201,6 +203,10 @@ impl<'a> Client<'a> {
         let code_bytes = linked.code_bytes();
         workload.code.add(code_bytes);
 
+        let is_evicted = !workload.never_remove && random.one_in(EVICTION_PERIOD);
+        if is_evicted {
+            workload.engine.evict(&linked);
+        }
         // SAFETY: the function was compiled from this plan for this table.
         let run = || unsafe { execute(linked.function(), &plan, workload.table, rows.clone()) };
         let started = std::time::Instant::now();
@@ -216,7 +222,10 @@ impl<'a> Client<'a> {
         };
         check(&answer, &expected, workload.table, &sql, &rows)?;
 
-        if workload.never_remove {
+        if is_evicted {
+            linked.remove_evicted().map_err(|error| failed(error.to_string()))?;
+            workload.code.subtract(code_bytes);
+        } else if workload.never_remove {
             self.kept.push(linked);
         } else if self.cursors.len() < MOST_CURSORS && random.one_in(CURSOR_PERIOD) {
             let held = if random.one_in(2) {

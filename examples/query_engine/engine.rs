@@ -6,6 +6,8 @@
 
 use jittison::{Error, Function, Jit, MemoryUsage, ResourceTracker};
 
+use crate::evictor::Evictor;
+
 /// What a compiled query is; see [`crate::codegen`] for its parameters.
 pub type QueryFunction = unsafe extern "C" fn(*const *const u8, *mut RowRange, *mut u8, u64) -> u64;
 
@@ -21,6 +23,7 @@ pub struct RowRange {
 #[derive(Clone)]
 pub struct Engine {
     jit: Jit,
+    evictor: Evictor,
 }
 
 /// A query that is linked and can be called.
@@ -38,7 +41,8 @@ pub struct PinnedQuery {
 
 impl Engine {
     pub fn new() -> Result<Engine, Error> {
-        Ok(Engine { jit: Jit::new()? })
+        let evictor = Evictor::new().map_err(Error::other)?;
+        Ok(Engine { jit: Jit::new()?, evictor })
     }
 
     /// Links an object file that [`crate::codegen`] made, and finds its
@@ -60,6 +64,16 @@ impl Engine {
         let function = unsafe { self.jit.lookup::<QueryFunction>(symbol)? };
         let usage: MemoryUsage = self.jit.usage(tracker);
         Ok(LinkedQuery { tracker: tracker.clone(), function, code_bytes: usage.code, total_bytes: usage.total() })
+    }
+
+    /// Has a query removed by another thread, from now on, while this one runs it.
+    pub fn evict(&self, query: &LinkedQuery) {
+        self.evictor.evict(query.tracker.clone());
+    }
+
+    /// How many queries were removed so, and how many of them while they ran.
+    pub fn evictions(&self) -> (u64, u64) {
+        self.evictor.counts()
     }
 
     /// Bytes of linked code and data that are in use now.
@@ -87,6 +101,12 @@ impl LinkedQuery {
     pub fn remove(self) -> Result<bool, Error> {
         drop(self.function);
         Ok(self.tracker.remove()?.is_complete())
+    }
+
+    /// Removes a query that another thread may be removing just now.
+    pub fn remove_evicted(self) -> Result<(), Error> {
+        drop(self.function);
+        self.tracker.remove()?.wait()
     }
 
     /// Removes the query from the linker while keeping it callable.

@@ -19,6 +19,7 @@ mod codegen;
 mod data;
 mod date;
 mod engine;
+mod evictor;
 mod execute;
 mod expression;
 mod inspect;

@@ -29,6 +29,12 @@ pub fn table(summary: &mut Summary, never_remove: bool) -> String {
         if summary.clients == 1 { "" } else { "s" },
         summary.seconds
     ));
+    let (evicted, running) = summary.evictions;
+    if evicted > 0 {
+        lines.push(format!(
+            "{evicted} queries, of the warm-up too, removed by another thread: {running} while they ran"
+        ));
+    }
     lines.push(String::new());
     lines.push(format!("{:<12}{:>14}{:>14}", "step", "p50", "p99"));
     for step in Step::ALL {
@@ -105,6 +111,7 @@ pub fn json(summary: &mut Summary, scale: f64, seed: u64, never_remove: bool) ->
         "seed": seed,
         "queries": summary.queries,
         "clients": summary.clients,
+        "evictions": { "all": summary.evictions.0, "while_running": summary.evictions.1 },
         "never_remove": never_remove,
         "seconds": summary.seconds,
         "latency": latency,

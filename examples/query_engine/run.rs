@@ -23,6 +23,8 @@ const WARM_UP: u64 = 500;
 pub struct Summary {
     pub queries: u64,
     pub clients: usize,
+    /// Queries that another thread removed, and those of them that were running then.
+    pub evictions: (u64, u64),
     pub seconds: f64,
     pub latencies: Latencies,
     /// Latencies of queries 1 and 6 over the whole table.
@@ -125,6 +127,7 @@ pub fn run(workload: &Workload, queries: u64, clients: usize, bar: &ProgressBar)
         Ok(Summary {
             queries,
             clients,
+            evictions: workload.engine.evictions(),
             seconds,
             latencies,
             whole_table,
