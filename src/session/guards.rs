@@ -22,21 +22,21 @@
 //! Words count entries, so that a guard that was left and entered again is not taken for the old one: nothing waits for a guard
 //! that was entered after the names had gone. Model: `loom_tests/loom_guard_retire.rs`.
 //!
-//! A post is its thread's until that ends, and then another's. A guard that is forgotten keeps its post, and whatever is
-//! removed from then on, for ever.
+//! Posts are never freed, so that entering takes no count: they are *listed* by a session and *manned* by a thread, and when
+//! neither is so any more the next session or thread takes them. Their words count on all the while. A guard that is
+//! forgotten keeps its post manned, and whatever is removed from then on, for ever.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::marker::PhantomData;
-use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use crate::session::execution_session::ExecutionSession;
 use crate::session::reclaim;
 use crate::session::resource_tracker::TrackerCore;
 use crate::sync::{
-    Arc, AtomicBool, AtomicU64, Mutex, Ordering, ReadMostly, describe_thread, fence, heavy_barrier, light_barrier,
-    prepare_barriers, store_then_fence, thread_local, unique_number,
+    Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, ReadMostly, StaticMutex, describe_thread, fence,
+    heavy_barrier, light_barrier, prepare_barriers, store_then_fence, thread_local, unique_number,
 };
 
 /// While there is one, what its thread finds in the session stays in memory: code, data, stubs' targets. Entering and leaving
@@ -49,39 +49,43 @@ use crate::sync::{
 ///
 /// [`Removal::obstacles`]: crate::session::Removal::obstacles
 pub struct Guard<'s> {
-    berth: Rc<Berth>,
+    post: &'static Post,
+    /// What the post's word is, while any of the thread's guards is entered.
+    entries: u64,
     session: PhantomData<&'s ExecutionSession>,
-}
-
-/// A thread's own view of its post in one session.
-struct Berth {
-    post: Arc<Post>,
-    /// Guards that the thread has entered and not left.
-    depth: Cell<usize>,
-    /// What the post's word is; nobody else writes it.
-    entries: Cell<u64>,
+    /// The post is this thread's.
+    not_send: PhantomData<*const ()>,
 }
 
 /// One thread's place in one session.
 #[repr(align(64))]
 pub(crate) struct Post {
-    /// Which session's.
-    session: u64,
-    /// Odd while a guard is entered; counts on at each entry and each leaving.
+    /// Which session's. Read by whoever mans it.
+    session: AtomicU64,
+    /// Guards that its thread has entered inside another and not left. Only that thread's.
+    inner: AtomicU64,
+    /// Odd while a guard is entered; counts on at each entry and each leaving. Written by its thread only.
     entries: AtomicU64,
     /// Whether somebody may have left something in `waiting`.
     is_awaited: AtomicBool,
-    /// Whether a thread has it.
-    is_manned: AtomicBool,
+    /// Whether it is to be left with the guard, since its thread is ending.
+    is_passing: AtomicBool,
+    /// [`LISTED`], [`MANNED`].
+    users: AtomicUsize,
     /// What waits for the guard that is entered.
     waiting: Mutex<Vec<Custody>>,
     thread: Mutex<Arc<str>>,
 }
 
+/// A session has it in its list.
+const LISTED: usize = 1;
+/// A thread enters its guards there.
+const MANNED: usize = 2;
+
 /// A guard that somebody has seen entered.
-#[derive(Clone)]
+#[derive(Clone, Copy)]
 pub(crate) struct Entered {
-    post: Arc<Post>,
+    post: &'static Post,
     entries: u64,
 }
 
@@ -96,7 +100,7 @@ struct Custody {
 /// A session's posts.
 pub(crate) struct Guards {
     id: u64,
-    posts: ReadMostly<Vec<Arc<Post>>>,
+    posts: ReadMostly<Vec<&'static Post>>,
 }
 
 /// A guard that keeps something from being reclaimed.
@@ -109,29 +113,48 @@ pub struct BlockingGuard {
     pub blocking_for: Duration,
 }
 
-#[cfg(not(loom))]
 thread_local! {
-    static BERTHS: RefCell<Vec<Rc<Berth>>> = const { RefCell::new(Vec::new()) };
+    // loom's `thread_local` takes no `const` block.
+    #[allow(clippy::missing_const_for_thread_local)]
+    static MANNED_HERE: RefCell<Manned> = RefCell::new(Manned::default());
 }
 
-// loom's `thread_local` takes no `const` block.
+#[cfg(not(loom))]
+thread_local! {
+    /// The post that was used last. Has nothing to drop, so it costs no look at whether it was.
+    static LAST: Cell<Option<&'static Post>> = const { Cell::new(None) };
+}
+
 #[cfg(loom)]
 thread_local! {
-    static BERTHS: RefCell<Vec<Rc<Berth>>> = RefCell::new(Vec::new());
+    static LAST: Cell<Option<&'static Post>> = Cell::new(None);
 }
+
+/// The posts of one thread.
+#[derive(Default)]
+struct Manned(Vec<&'static Post>);
+
+/// Whether a guard is entered, by its post's word.
+#[inline]
+fn is_inside(entries: u64) -> bool {
+    entries % 2 == 1
+}
+
+/// Posts that no session lists and no thread mans.
+static UNUSED: StaticMutex<Vec<&'static Post>> = StaticMutex::new(Vec::new());
 
 impl ExecutionSession {
     /// Enters a guard: what this thread finds in the session from now on stays in memory until the guard is dropped.
     #[inline]
     pub fn guard(&self) -> Guard<'_> {
         let guards = &self.inner().guards;
-        let known = BERTHS.try_with(|berths| {
-            let berths = berths.borrow();
-            berths.iter().find(|berth| berth.post.session == guards.id).cloned()
-        });
-        let berth = known.ok().flatten().unwrap_or_else(|| guards.take_berth());
-        berth.enter();
-        Guard { berth, session: PhantomData }
+        let last = LAST.try_with(Cell::get).ok().flatten();
+        let post = match last {
+            Some(post) if post.session.load(Ordering::Relaxed) == guards.id => post,
+            _ => guards.post(),
+        };
+        let entries = post.enter();
+        Guard { post, entries, session: PhantomData, not_send: PhantomData }
     }
 }
 
@@ -140,78 +163,68 @@ impl Guard<'_> {
     /// guard of the same session it does nothing.
     #[inline]
     pub fn refresh(&mut self) {
-        self.berth.leave();
-        self.berth.enter();
+        self.post.leave(self.entries);
+        self.entries = self.post.enter();
     }
 
     /// Whether the guard is of this session.
     pub fn is_of(&self, session: &ExecutionSession) -> bool {
-        self.berth.post.session == session.inner().guards.id
+        self.post.session.load(Ordering::Relaxed) == session.inner().guards.id
     }
 }
 
 impl Drop for Guard<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.berth.leave();
+        self.post.leave(self.entries);
     }
 }
 
 impl fmt::Debug for Guard<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "guard of {}", self.berth.post.thread())
-    }
-}
-
-impl Berth {
-    #[inline]
-    fn enter(&self) {
-        let depth = self.depth.get();
-        self.depth.set(depth + 1);
-        if depth == 0 {
-            let entries = self.entries.get() + 1;
-            self.entries.set(entries);
-            #[cfg(not(mutant = "guard_entered_without_a_fence"))]
-            store_then_fence(&self.post.entries, entries);
-            #[cfg(mutant = "guard_entered_without_a_fence")]
-            self.post.entries.store(entries, Ordering::Release);
-        }
-    }
-
-    #[inline]
-    fn leave(&self) {
-        let depth = self.depth.get() - 1;
-        self.depth.set(depth);
-        if depth == 0 {
-            let entries = self.entries.get() + 1;
-            self.entries.set(entries);
-            // Release: what this thread did inside is done before what waits for it is freed.
-            self.post.entries.store(entries, Ordering::Release);
-            #[cfg(not(mutant = "guard_left_without_a_barrier"))]
-            light_barrier();
-            if self.post.is_awaited.load(Ordering::Relaxed) {
-                self.post.hand_on();
-            }
-        }
-    }
-}
-
-impl Drop for Berth {
-    /// The thread ends, or uses other sessions now. Never while a guard is entered, which holds the berth.
-    fn drop(&mut self) {
-        // Release: the next thread goes on counting where this one stopped.
-        self.post.is_manned.store(false, Ordering::Release);
+        write!(f, "guard of {}", self.post.thread())
     }
 }
 
 impl Post {
+    #[inline]
+    fn enter(&self) -> u64 {
+        let entries = self.entries.load(Ordering::Relaxed);
+        if is_inside(entries) {
+            self.inner.store(self.inner.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            return entries;
+        }
+        #[cfg(not(mutant = "guard_entered_without_a_fence"))]
+        store_then_fence(&self.entries, entries + 1);
+        #[cfg(mutant = "guard_entered_without_a_fence")]
+        self.entries.store(entries + 1, Ordering::Release);
+        entries + 1
+    }
+
+    /// `entries` is what the word is: told, since to read it here would have to wait for the fence.
+    #[inline]
+    fn leave(&'static self, entries: u64) {
+        // Whichever of the guards this is: the last one counts.
+        let inner = self.inner.load(Ordering::Relaxed);
+        if inner != 0 {
+            return self.inner.store(inner - 1, Ordering::Relaxed);
+        }
+        // Release: what this thread did inside is done before what waits for it is freed.
+        self.entries.store(entries + 1, Ordering::Release);
+        #[cfg(not(mutant = "guard_left_without_a_barrier"))]
+        light_barrier();
+        if self.is_awaited.load(Ordering::Relaxed) {
+            self.hand_on();
+        }
+    }
+
     fn thread(&self) -> Arc<str> {
         self.thread.lock().clone()
     }
 
     /// The guard was left: what waited for it goes on to the next guard in its way, or is settled.
     #[cold]
-    fn hand_on(&self) {
+    fn hand_on(&'static self) {
         let waited = {
             let mut waiting = self.waiting.lock();
             // Under the lock: whoever says so after this leaves nothing for a guard that was left.
@@ -222,6 +235,24 @@ impl Post {
         if let Some(core) = free.first() {
             let session = core.dylib.session.clone();
             reclaim::after_guards(&session, free);
+        }
+        if self.is_passing.swap(false, Ordering::Relaxed) {
+            self.let_go(MANNED);
+        }
+    }
+
+    /// Of a session that is no more, and without a guard that was forgotten.
+    fn is_forlorn(&self) -> bool {
+        self.users.load(Ordering::Relaxed) & LISTED == 0 && !is_inside(self.entries.load(Ordering::Relaxed))
+    }
+
+    /// The session, or the thread, uses it no more. The last of them leaves it to others.
+    fn let_go(&'static self, user: usize) {
+        // Release and acquire: the next thread goes on counting where this one stopped.
+        let before = self.users.fetch_and(!user, Ordering::AcqRel);
+        // Loom's atomics do not outlive one execution.
+        if before == user && cfg!(not(loom)) {
+            UNUSED.lock().push(self);
         }
     }
 
@@ -256,32 +287,60 @@ impl Guards {
         Guards { id: unique_number(), posts: ReadMostly::new() }
     }
 
-    /// A post for this thread, which has none in this session.
+    /// This thread's post in this session.
     #[cold]
-    fn take_berth(&self) -> Rc<Berth> {
+    fn post(&self) -> &'static Post {
+        let known = MANNED_HERE.try_with(|manned| {
+            let manned = manned.borrow();
+            manned.0.iter().find(|post| post.session.load(Ordering::Relaxed) == self.id).copied()
+        });
+        match known {
+            Ok(known) => {
+                let post = known.unwrap_or_else(|| self.man_for_the_thread());
+                let _ = LAST.try_with(|last| last.set(Some(post)));
+                post
+            }
+            // At the end of a thread there is no list any more: the post goes with the guard, which looks at this when it is left.
+            Err(_) => {
+                let post = self.man();
+                post.is_passing.store(true, Ordering::Relaxed);
+                post.is_awaited.store(true, Ordering::Relaxed);
+                post
+            }
+        }
+    }
+
+    fn man_for_the_thread(&self) -> &'static Post {
+        let post = self.man();
+        let _ = MANNED_HERE.try_with(|manned| {
+            let manned = &mut manned.borrow_mut().0;
+            // Of sessions that are no more.
+            for post in manned.extract_if(.., |post| post.is_forlorn()) {
+                post.let_go(MANNED);
+            }
+            manned.push(post);
+        });
+        post
+    }
+
+    /// A post that no other thread mans.
+    fn man(&self) -> &'static Post {
         prepare_barriers();
         let post = self.posts.write(|posts| {
-            // Acquire: see `Berth::drop`.
-            let free = posts.iter().find(|post| !post.is_manned.load(Ordering::Acquire)).cloned();
+            // Acquire: see `let_go`.
+            let free = posts.iter().find(|post| post.users.load(Ordering::Acquire) == LISTED).copied();
             let post = free.unwrap_or_else(|| {
-                let post = Arc::new(Post::new(self.id));
-                posts.push(post.clone());
+                let post = UNUSED.lock().pop().unwrap_or_else(|| Box::leak(Box::new(Post::new())));
+                post.session.store(self.id, Ordering::Relaxed);
+                posts.push(post);
                 post
             });
-            post.is_manned.store(true, Ordering::Relaxed);
+            // Nobody else does so: this list is locked.
+            post.users.store(LISTED | MANNED, Ordering::Relaxed);
             post
         });
         *post.thread.lock() = Arc::from(describe_thread());
-        let entries = Cell::new(post.entries.load(Ordering::Relaxed));
-        let berth = Rc::new(Berth { post, depth: Cell::new(0), entries });
-        // At the end of a thread there is no list any more: the berth goes with the guard.
-        let _ = BERTHS.try_with(|berths| {
-            let mut berths = berths.borrow_mut();
-            // Of sessions that are no more.
-            berths.retain(|berth| Rc::strong_count(berth) > 1 || Arc::strong_count(&berth.post) > 1);
-            berths.push(berth.clone());
-        });
-        berth
+        post
     }
 
     /// The guards that are entered, and may have seen what was there before this call.
@@ -291,8 +350,8 @@ impl Guards {
         fence(Ordering::SeqCst);
         let entered = self.posts.read(|posts| {
             let words = posts.iter().map(|post| (post, post.entries.load(Ordering::Acquire)));
-            let entered = words.filter(|(_, entries)| entries % 2 == 1);
-            entered.map(|(post, entries)| Entered { post: post.clone(), entries }).collect()
+            let entered = words.filter(|(_, entries)| is_inside(*entries));
+            entered.map(|(post, entries)| Entered { post, entries }).collect()
         });
         entered.unwrap_or_default()
     }
@@ -310,9 +369,9 @@ impl Guards {
             let mut with = Vec::new();
             for custody in post.waiting.lock().iter() {
                 if custody.cores.iter().any(|other| std::ptr::eq(&**other, core)) {
-                    with.push((post.clone(), custody.since));
+                    with.push((*post, custody.since));
                     let others = custody.others.iter().filter(|other| other.is_still_entered());
-                    with.extend(others.map(|other| (other.post.clone(), custody.since)));
+                    with.extend(others.map(|other| (other.post, custody.since)));
                 }
             }
             let guards = with
@@ -335,13 +394,31 @@ impl Entered {
     }
 }
 
+impl Drop for Guards {
+    fn drop(&mut self) {
+        let posts = self.posts.read(Vec::clone).unwrap_or_default();
+        posts.into_iter().for_each(|post| post.let_go(LISTED));
+    }
+}
+
+impl Drop for Manned {
+    /// The thread ends. A post whose guard was forgotten stays manned.
+    fn drop(&mut self) {
+        let _ = LAST.try_with(|last| last.set(None));
+        let left = self.0.drain(..).filter(|post| !is_inside(post.entries.load(Ordering::Relaxed)));
+        left.for_each(|post| post.let_go(MANNED));
+    }
+}
+
 impl Post {
-    fn new(session: u64) -> Post {
+    fn new() -> Post {
         Post {
-            session,
+            session: AtomicU64::new(0),
+            inner: AtomicU64::new(0),
             entries: AtomicU64::new(0),
             is_awaited: AtomicBool::new(false),
-            is_manned: AtomicBool::new(false),
+            is_passing: AtomicBool::new(false),
+            users: AtomicUsize::new(0),
             waiting: Mutex::new(Vec::new()),
             thread: Mutex::new(Arc::from("")),
         }

@@ -292,6 +292,75 @@ fn a_thread_that_ends_leaves_its_post_to_the_next() {
 }
 
 #[test]
+fn sessions_that_come_and_go_leave_their_posts_to_the_next_and_old_ones_hold_nothing() {
+    for round in 0..200 {
+        let (first, second) = (World::new(), World::new());
+        let guard = first.session.guard();
+        let other = Inside::enter(&second.session, "in the second");
+        let (of_first, of_second) = (first.loaded("foo", round), second.loaded("foo", round));
+        let of_first = of_first.remove().unwrap();
+        let of_second = of_second.remove().unwrap();
+        assert_eq!((of_first.guards().len(), of_second.guards().len()), (1, 1));
+        drop(guard);
+        assert!(of_first.is_complete() && !of_second.is_complete());
+        other.leave();
+        assert!(of_second.is_complete());
+    }
+}
+
+#[test]
+fn a_forgotten_guard_of_a_session_that_is_no_more_harms_no_other() {
+    for round in 0..50 {
+        let world = World::new();
+        std::mem::forget(world.session.guard());
+        assert!(!world.loaded("foo", round).remove().unwrap().is_complete());
+        drop(world);
+        let world = World::new();
+        let guard = world.session.guard();
+        let removal = world.loaded("foo", round).remove().unwrap();
+        assert_eq!(removal.guards().len(), 1);
+        drop(guard);
+        assert!(removal.is_complete());
+    }
+}
+
+#[test]
+fn a_guard_may_be_entered_while_a_thread_ends() {
+    struct AtTheEnd(ExecutionSession, ResourceTracker, Sender<bool>);
+    impl Drop for AtTheEnd {
+        fn drop(&mut self) {
+            let guard = self.0.guard();
+            let removal = self.1.remove().unwrap();
+            let was_held = !removal.is_complete();
+            drop(guard);
+            self.2.send(was_held && removal.is_complete()).unwrap();
+        }
+    }
+    thread_local! {
+        static KEPT: std::cell::RefCell<Vec<AtTheEnd>> = const { std::cell::RefCell::new(Vec::new()) };
+    }
+    let world = World::new();
+    for is_kept_first in [true, false] {
+        let (session, tracker, (tell, told)) = (world.session.clone(), world.loaded("foo", 7), channel());
+        let body = move || {
+            let keep =
+                || KEPT.with(|kept| kept.borrow_mut().push(AtTheEnd(session.clone(), tracker.clone(), tell.clone())));
+            // Dropped in the opposite order, by the C library.
+            if is_kept_first {
+                keep();
+            }
+            drop(session.guard());
+            if !is_kept_first {
+                keep();
+            }
+        };
+        thread::spawn(body).join().unwrap();
+        assert!(told.recv().unwrap());
+    }
+    assert_eq!(world.loaded("bar", 8).remove().unwrap().guards().len(), 0);
+}
+
+#[test]
 fn a_forgotten_guard_holds_what_is_removed_and_harms_nobody() {
     let world = World::new();
     let session = world.session.clone();
