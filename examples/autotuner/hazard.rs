@@ -1,0 +1,80 @@
+//! What happens without any of it: a version is freed at once when callers are led elsewhere, whoever is still inside.
+//!
+//! Stubs, dylibs and [`Jit::remove_now`], the removal that asks nobody, put together as one would without knowing better.
+//! Freed code is filled with traps, so the process ends by a signal within moments. If it does not, that is an error.
+
+use std::time::{Duration, Instant};
+
+use jittison::{Error, Jit, JitDylib, ResourceTracker};
+
+use crate::problem::{Kernel, KernelFn};
+use crate::suite::Variant;
+
+/// One version of one kernel.
+struct Version {
+    dylib: JitDylib,
+    tracker: ResourceTracker,
+}
+
+/// The version that callers are led to by a stub.
+pub struct Unguarded {
+    jit: Jit,
+    kernel: Kernel,
+    current: Version,
+    links: u64,
+}
+
+impl Unguarded {
+    /// Links the first version, and makes a stub that leads to it.
+    pub fn new(jit: &Jit, first: &Variant) -> Result<Unguarded, Error> {
+        let kernel = first.kernel;
+        let current = Version::new(jit, first, 0)?;
+        let stubs = jit.main_dylib().create_tracker()?;
+        jit.create_stub(&stubs, kernel.name(), jit.address_of(&current.dylib, kernel.name())?)?;
+        Ok(Unguarded { jit: jit.clone(), kernel, current, links: 0 })
+    }
+
+    pub fn stub(&self) -> Result<KernelFn, Error> {
+        // SAFETY: all variants of the kernel have this signature.
+        let stub = unsafe { self.jit.lookup::<KernelFn>(self.kernel.name())? };
+        // The stub is never removed.
+        Ok(stub.as_ptr())
+    }
+
+    /// Leads callers to another version, and frees the old one.
+    fn replace(&mut self, variant: &Variant) -> Result<(), Error> {
+        self.links += 1;
+        let new = Version::new(&self.jit, variant, self.links)?;
+        let address = self.jit.address_of(&new.dylib, self.kernel.name())?;
+        // SAFETY: of the same signature; it stays until the next call of this, which is where the hazard lies.
+        unsafe { self.jit.redirect_stub(self.jit.main_dylib(), self.kernel.name(), address)? };
+        let old = std::mem::replace(&mut self.current, new);
+        // SAFETY: none. Callers are inside; that is what this mode is there to show.
+        unsafe { self.jit.remove_now(&old.tracker)? };
+        self.jit.session().remove_dylib(&old.dylib)?;
+        Ok(())
+    }
+}
+
+impl Version {
+    fn new(jit: &Jit, variant: &Variant, number: u64) -> Result<Version, Error> {
+        let dylib = jit.create_dylib(&format!("{} version {number}", variant.kernel.name()))?;
+        let tracker = dylib.create_tracker()?;
+        jit.add_object(&tracker, &variant.name, variant.object.as_slice())?;
+        jit.address_of(&dylib, variant.kernel.name())?;
+        Ok(Version { dylib, tracker })
+    }
+}
+
+/// Replaces versions until the time is over; how many.
+pub fn run(kernels: &mut [Unguarded; 2], variants: &[Vec<Variant>; 2], time: Duration) -> Result<u64, Error> {
+    let deadline = Instant::now() + time;
+    let mut switches = 0;
+    while Instant::now() < deadline {
+        for (kernel, variants) in kernels.iter_mut().zip(variants) {
+            kernel.replace(&variants[switches as usize % variants.len()])?;
+        }
+        switches += 1;
+    }
+    Ok(2 * switches)
+}
