@@ -2,12 +2,20 @@
 //!
 //! A [`Library`] is closed when it is dropped. Searching the whole process needs no library.
 
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::NonNull;
 
 use crate::os::dynamic_symbols::exported_thread_local;
 use crate::os::neighbours::program_range;
 use crate::sync::StaticMutex;
+
+unsafe extern "C" {
+    /// Of glibc and musl; `libc` names it for the first only.
+    fn dlinfo(handle: *mut c_void, request: c_int, info: *mut c_void) -> c_int;
+}
+
+/// The same number in both.
+const RTLD_DI_LINKMAP: c_int = 2;
 
 /// A library that the loader has opened.
 pub(crate) struct Library {
@@ -58,7 +66,7 @@ impl Library {
     fn link_map(&self) -> Result<&LinkMap, String> {
         let mut map: *const LinkMap = std::ptr::null();
         // SAFETY: O3 - the handle is open; the loader writes one pointer into `map`.
-        let asked = unsafe { libc::dlinfo(self.handle.as_ptr(), libc::RTLD_DI_LINKMAP, (&raw mut map).cast()) };
+        let asked = unsafe { dlinfo(self.handle.as_ptr(), RTLD_DI_LINKMAP, (&raw mut map).cast()) };
         if asked != 0 || map.is_null() {
             return Err(loader_error());
         }

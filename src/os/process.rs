@@ -6,6 +6,11 @@ unsafe extern "C-unwind" {
     // Declared here and not taken from `libc`, because a handler may throw: that must reach the unwinder as an exception.
     fn exit(status: c_int) -> !;
     fn atexit(handler: extern "C-unwind" fn()) -> c_int;
+    fn __cxa_finalize(library: *const c_void);
+}
+
+#[cfg(target_env = "gnu")]
+unsafe extern "C-unwind" {
     fn __cxa_thread_atexit_impl(
         handler: extern "C-unwind" fn(*mut c_void),
         argument: *mut c_void,
@@ -18,8 +23,35 @@ unsafe extern "C-unwind" {
         library: *const c_void,
     ) -> c_int;
     fn __cxa_at_quick_exit(handler: *const c_void, library: *const c_void) -> c_int;
-    fn __cxa_finalize(library: *const c_void);
 }
+
+/// Other C libraries do not take handlers of code that may go: they have no room for any.
+#[cfg(not(target_env = "gnu"))]
+mod absent {
+    use std::ffi::{c_int, c_void};
+
+    const NO_ROOM: c_int = -1;
+
+    type Handler = *const c_void;
+
+    pub(super) unsafe fn __cxa_thread_atexit_impl(
+        _: extern "C-unwind" fn(*mut c_void),
+        _: *mut c_void,
+        _: *const c_void,
+    ) -> c_int {
+        NO_ROOM
+    }
+
+    pub(super) unsafe fn __register_atfork(_: Handler, _: Handler, _: Handler, _: *const c_void) -> c_int {
+        NO_ROOM
+    }
+
+    pub(super) unsafe fn __cxa_at_quick_exit(_: Handler, _: *const c_void) -> c_int {
+        NO_ROOM
+    }
+}
+#[cfg(not(target_env = "gnu"))]
+use absent::{__cxa_at_quick_exit, __cxa_thread_atexit_impl, __register_atfork};
 
 unsafe extern "C" {
     static environ: *mut *mut c_char;

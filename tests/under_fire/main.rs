@@ -4,5 +4,7 @@
 
 mod blocked;
 mod calls;
+#[cfg(not(debug_assertions))]
+mod overhead;
 #[path = "../support/mod.rs"]
 mod support;

@@ -267,25 +267,28 @@ impl Versions {
             edit(&mut state);
             state.take_unneeded()
         };
-        Ok(old.into_iter().map(|version| self.retire(jit, version)).collect())
+        Ok(old.into_iter().filter_map(|version| self.retire(jit, version)).collect())
     }
 
-    /// Removes a version that no slot leads to.
-    fn retire(self: &Arc<Self>, jit: &Jit, version: Version) -> Removal {
+    /// Removes a version that no slot leads to. No ticket if somebody has put its code under another tracker: then it goes with
+    /// its dylib.
+    fn retire(self: &Arc<Self>, jit: &Jit, version: Version) -> Option<Removal> {
         let Version { code: Code { number, dylib, tracker, functions, pin, .. }, variables } = version;
         dylib.detach(&(self.clone() as Arc<dyn Companion>));
         drop(pin);
-        let removal = tracker.remove().unwrap_or_else(|error| {
+        let removal = tracker.remove().or_else(|error| {
             jit.session().report_error(error);
-            tracker.remove().expect("a second removal gives the ticket of the first")
+            // A second removal gives the ticket of the first, which a manager had something to say of.
+            tracker.remove()
         });
         let removed = jit.session().remove_dylib(&dylib);
         removed.err().into_iter().for_each(|error| jit.session().report_error(error));
         let mut functions: Vec<_> = functions.keys().map(Name::to_string).collect();
         functions.sort();
+        let removal = removal.ok()?;
         let retired = Retired { number, functions, removal: removal.clone(), variables };
         self.state.lock().retired.push(retired);
-        removal
+        Some(removal)
     }
 
     /// Defines stubs under the tracker that has all of them, which the first commit makes.
