@@ -49,9 +49,9 @@ impl Observer for TracingObserver {
                 let dylib = dylib.name();
                 debug!(target: TARGET, event = "transferred", dylib, %source, %destination);
             }
-            Event::Retired { dylib, key, handles, dependants } => {
+            Event::Retired { dylib, key, handles, dependants, guards } => {
                 let dylib = dylib.name();
-                debug!(target: TARGET, event = "retired", dylib, %key, handles, dependants);
+                debug!(target: TARGET, event = "retired", dylib, %key, handles, dependants, guards);
             }
             Event::Reclaimed { dylib, key, bytes, failures } => {
                 let dylib = dylib.name();

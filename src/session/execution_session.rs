@@ -238,13 +238,13 @@ impl ExecutionSession {
     }
 
     /// What was removed and is not given back, the longest waiting first: the tickets say who is in the way, since when, and
-    /// of how many bytes.
+    /// of how many bytes. Nobody is in the way of what is being given back just now, or waits for [`reclaim`](Self::reclaim).
     pub fn pending_removals(&self) -> Vec<Removal> {
         let session = &self.0.0;
         let mut dylibs: Vec<_> = session.dylibs.lock().values().cloned().collect();
         dylibs.extend(session.removed_dylibs.lock().iter().filter_map(Weak::upgrade));
         let cores: Vec<_> = dylibs.iter().flat_map(|dylib| dylib.state.lock().cores()).collect();
-        let mut waiting: Vec<_> = cores.into_iter().filter(|core| core.gate.is_waiting()).collect();
+        let mut waiting: Vec<_> = cores.into_iter().filter(|core| core.gate.is_leaving()).collect();
         waiting.sort_by_cached_key(|core| (core.gate.leaving_since(), core.dylib.serial, core.serial));
         waiting.into_iter().map(Removal::new).collect()
     }

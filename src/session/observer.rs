@@ -127,6 +127,8 @@ pub enum Event<'a> {
         handles: usize,
         /// In the way: how many trackers' code refers into it, unless they go in the same step.
         dependants: usize,
+        /// In the way: how many guards were entered before its names had gone.
+        guards: usize,
     },
     /// A removed tracker's resources were given back.
     #[non_exhaustive]
@@ -182,9 +184,11 @@ impl fmt::Display for Event<'_> {
             Event::Transferred { dylib, source, destination } => {
                 write!(f, "transferred: {source} to {destination} of `{}`", dylib.name())
             }
-            Event::Retired { dylib, key, handles, dependants } => {
-                write!(f, "retired: {key} of `{}`, held by {handles} handles and {dependants} dependants", dylib.name())
-            }
+            Event::Retired { dylib, key, handles, dependants, guards } => write!(
+                f,
+                "retired: {key} of `{}`, held by {handles} handles, {dependants} dependants and {guards} guards",
+                dylib.name()
+            ),
             Event::Reclaimed { dylib, key, bytes, failures: 0 } => {
                 write!(f, "reclaimed: {key} of `{}`, {bytes} bytes", dylib.name())
             }

@@ -37,8 +37,8 @@ pub(crate) type Retired = Vec<(Arc<TrackerCore>, Retire)>;
 
 /// Reclaims those of the just retired trackers that nothing pins, and that no guard is in the way of. Their names are gone.
 pub(crate) fn after_retire(session: &Arc<SessionInner>, mut retired: Retired) {
-    retired.iter().for_each(|(core, _)| core.tell_retired());
     let entered = session.guards.entered();
+    retired.iter().for_each(|(core, _)| core.tell_retired(entered.len()));
     if !entered.is_empty() {
         for (core, held) in &mut retired {
             if *held == Retire::Free {
@@ -106,7 +106,7 @@ pub(crate) fn seize(core: &Arc<TrackerCore>) {
     };
     if let Some(unpublished) = unpublished {
         unpublished.settle(|| core.defunct());
-        core.tell_retired();
+        core.tell_retired(0);
     }
     if is_ours {
         let answered = [(core.clone(), Retire::Free)];

@@ -45,7 +45,8 @@ impl Removal {
     /// `(owned handles, dependent trackers)` that keep the resources; `(0, 0)` once complete. Handles are all
     /// [`Pin`](crate::session::Pin)s, the standing ones included.
     pub fn blockers(&self) -> (usize, usize) {
-        self.core.gate.pins()
+        // What is left of them after a removal that asked nobody is in nobody's way.
+        if self.is_complete() { (0, 0) } else { self.core.gate.pins() }
     }
 
     /// The execution guards that keep the resources: those that were entered before the names had gone, and are not left.
@@ -69,6 +70,9 @@ impl Removal {
     /// says, such as a thread that owes destructors; and which threads' guards. Empty once complete.
     pub fn obstacles(&self) -> Vec<String> {
         let gate = &self.core.gate;
+        if gate.is_reclaimed() {
+            return Vec::new();
+        }
         let mut obstacles = Vec::new();
         match gate.pins().0.saturating_sub(gate.standing_pins()) {
             0 => {}

@@ -50,15 +50,23 @@ impl ResourceTracker {
     /// [`ErrorKind::InUse`], which names the holders, and nothing was done; and as [`remove`](Self::remove).
     pub fn try_remove(&self) -> Result<Removal> {
         let core = self.core();
-        let entered = core.dylib.session.guards.entered();
-        if core.gate.is_live() && !entered.is_empty() {
-            return Err(in_use(core, entered.iter().map(|guard| format!("a guard of {}", guard.thread())).collect()));
-        }
-        match retire(core, |core| core.gate.retire_unpinned()) {
-            None => Err(in_use(core, Vec::new())),
-            Some(Retire::Merged) => Err(core.defunct()),
-            Some(Retire::AlreadyRetired) => Ok(Removal::new(core.clone())),
-            Some(held) => finish(core, held),
+        loop {
+            let entered = core.dylib.session.guards.entered();
+            let mut holders: Vec<_> = entered.iter().map(|guard| format!("a guard of {}", guard.thread())).collect();
+            if holders.is_empty() || !core.gate.is_live() {
+                match retire(core, |core| core.gate.retire_unpinned()) {
+                    None => {}
+                    Some(Retire::Merged) => return Err(core.defunct()),
+                    Some(Retire::AlreadyRetired) => return Ok(Removal::new(core.clone())),
+                    Some(held) => return finish(core, held),
+                }
+            }
+            holders.extend(Removal::new(core.clone()).obstacles());
+            // Again, if whoever was in the way has gone before it could be named.
+            if !holders.is_empty() {
+                let (dylib, tracker) = (core.dylib.name.to_string(), core.key().to_string());
+                return Err(ErrorKind::InUse { dylib, tracker, holders }.into());
+            }
         }
     }
 
@@ -216,11 +224,4 @@ fn retire(core: &Arc<TrackerCore>, close: impl FnOnce(&TrackerCore) -> Option<Re
 fn finish(core: &Arc<TrackerCore>, held: Retire) -> Result<Removal> {
     reclaim::after_retire(&core.dylib.session, vec![(core.clone(), held)]);
     Removal::finished_or_pending(core.clone())
-}
-
-/// Why `try_remove` has done nothing: the guards that it was told of, and whatever else is in the way.
-fn in_use(core: &Arc<TrackerCore>, guards: Vec<String>) -> Error {
-    let mut holders = Removal::new(core.clone()).obstacles();
-    holders.extend(guards);
-    ErrorKind::InUse { dylib: core.dylib.name.to_string(), tracker: core.key().to_string(), holders }.into()
 }

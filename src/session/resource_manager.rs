@@ -15,8 +15,8 @@ pub trait ResourceManager: Send + Sync {
     /// [error reporter](crate::session::SessionOptions::error_reporter).
     fn remove_resources(&self, dylib: &JitDylib, key: ResourceKey) -> Result<()>;
 
-    /// Bytes of code memory that stand under `key`, for [observers](crate::session::Observer) only: not asked when nobody
-    /// listens. Zero for managers that hold none.
+    /// Bytes of code memory that stand under `key`, for whoever wants to know: [tickets](crate::session::Removal::bytes), and
+    /// [observers](crate::session::Observer), where there are any. Zero for managers that hold none.
     fn held_bytes(&self, key: ResourceKey) -> u64 {
         let _ = key;
         0

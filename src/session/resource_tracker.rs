@@ -182,18 +182,18 @@ impl TrackerCore {
         ResourceKey { dylib: self.dylib.id, tracker: self.id }
     }
 
-    /// Called with no lock held, once the tracker's names are gone.
+    /// Called with no lock held, once the tracker's names are gone; `guards` are in the way.
     #[inline]
-    pub(crate) fn tell_retired(&self) {
+    pub(crate) fn tell_retired(&self, guards: usize) {
         if self.dylib.session.observers.is_heard() {
-            self.tell_retired_now();
+            self.tell_retired_now(guards);
         }
     }
 
     #[cold]
-    fn tell_retired_now(&self) {
+    fn tell_retired_now(&self, guards: usize) {
         let (dylib, (handles, dependants)) = (JitDylib::from_inner(self.dylib.clone()), self.gate.pins());
-        dylib.observers().tell(&Event::Retired { dylib: &dylib, key: self.key(), handles, dependants });
+        dylib.observers().tell(&Event::Retired { dylib: &dylib, key: self.key(), handles, dependants, guards });
     }
 
     pub(crate) fn defunct(&self) -> Error {

@@ -187,9 +187,9 @@ impl TrackerGate {
         }
     }
 
-    /// Whether it was removed, and is not being reclaimed yet.
-    pub(crate) fn is_waiting(&self) -> bool {
-        matches!(self.state.lock().status, Status::Leaving(Stage::Guarded | Stage::Retired, _))
+    /// Whether it was removed, and is not reclaimed yet.
+    pub(crate) fn is_leaving(&self) -> bool {
+        matches!(self.state.lock().status, Status::Leaving(..))
     }
 
     pub(crate) fn retire(&self) -> Retire {

@@ -44,7 +44,7 @@ fn a_module_s_way_is_told_step_by_step_once_each_and_in_order() {
     tracker.remove().unwrap();
     tracker.remove().unwrap();
     let reclaimed = Told::Reclaimed { key, bytes: usage.total(), failures: 0 };
-    assert_eq!(recorder.take_of_modules(), [Told::Retired { key, held: (0, 0) }, reclaimed]);
+    assert_eq!(recorder.take_of_modules(), [Told::Retired { key, held: (0, 0, 0) }, reclaimed]);
 }
 
 #[test]
@@ -60,9 +60,10 @@ fn a_tracker_that_is_held_is_told_as_retired_with_what_is_in_the_way_and_as_recl
     let handle = function::<extern "C" fn() -> i64>(&jit, "base");
     assert_eq!(long(&jit, "user"), 4);
     recorder.take();
+    let guard = jit.guard();
     let removal = of_base.remove().unwrap();
-    assert_eq!(recorder.take_of_modules(), [Told::Retired { key: of_base.key(), held: (1, 1) }]);
-    drop(handle);
+    assert_eq!(recorder.take_of_modules(), [Told::Retired { key: of_base.key(), held: (1, 1, 1) }]);
+    drop((handle, guard));
     assert_eq!(recorder.take_of_modules(), []);
     of_user.remove().unwrap();
     assert!(removal.is_complete());
@@ -106,11 +107,11 @@ fn a_dylib_that_goes_tells_of_each_of_its_trackers_and_so_does_the_end_of_the_se
     jit.session().remove_dylib(&dylibs[0]).unwrap();
     let told = recorder.take_of_modules();
     assert_eq!(kinds(&told), ["retired", "reclaimed"]);
-    assert_eq!(told[0], Told::Retired { key: trackers[0].key(), held: (0, 0) });
+    assert_eq!(told[0], Told::Retired { key: trackers[0].key(), held: (0, 0, 0) });
     let key = trackers[1].key();
     drop(jit);
     let told = recorder.take_of_modules();
-    assert!(told.contains(&Told::Retired { key, held: (0, 0) }), "{told:?}");
+    assert!(told.contains(&Told::Retired { key, held: (0, 0, 0) }), "{told:?}");
     assert!(told.iter().any(|told| matches!(told, Told::Reclaimed { key: other, .. } if *other == key)), "{told:?}");
 }
 

@@ -13,7 +13,7 @@ pub enum Told {
     Published { key: ResourceKey, symbols: Vec<String> },
     Redirected { stub: String, from: u64, to: u64 },
     Transferred { source: ResourceKey, destination: ResourceKey },
-    Retired { key: ResourceKey, held: (usize, usize) },
+    Retired { key: ResourceKey, held: (usize, usize, usize) },
     Reclaimed { key: ResourceKey, bytes: u64, failures: usize },
     Refused { unit: String, error: String },
     Memory(MemoryEvent),
@@ -72,7 +72,9 @@ impl Observer for Recorder {
                 Told::Redirected { stub: stub.to_string(), from: from.map_or(0, |from| from.value()), to: to.value() }
             }
             Event::Transferred { source, destination, .. } => Told::Transferred { source, destination },
-            Event::Retired { key, handles, dependants, .. } => Told::Retired { key, held: (handles, dependants) },
+            Event::Retired { key, handles, dependants, guards, .. } => {
+                Told::Retired { key, held: (handles, dependants, guards) }
+            }
             Event::Reclaimed { key, bytes, failures, .. } => Told::Reclaimed { key, bytes, failures },
             Event::Refused { unit, error, .. } => Told::Refused { unit: unit.to_string(), error: error.to_string() },
             Event::Memory(event) => Told::Memory(event),

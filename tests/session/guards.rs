@@ -194,12 +194,15 @@ fn a_guard_and_a_handle_hold_until_both_are_gone_whichever_goes_first() {
         let (_, pin) = world.main.pin("foo").unwrap();
         let guard = world.session.guard();
         let removal = tracker.remove().unwrap();
-        let (guard, pin) = match is_guard_first {
-            true => (drop(guard), Some(pin)).1.map_or((None, None), |pin| (None, Some(pin))),
-            false => (drop(pin), Some(guard)).1.map_or((None, None), |guard| (Some(guard), None)),
-        };
-        assert!(!removal.is_complete());
-        drop((guard, pin));
+        if is_guard_first {
+            drop(guard);
+            assert!(!removal.is_complete());
+            drop(pin);
+        } else {
+            drop(pin);
+            assert!(!removal.is_complete());
+            drop(guard);
+        }
         assert!(removal.is_complete());
         assert_eq!(world.books.take_given_back(), [7]);
     }
@@ -244,8 +247,11 @@ fn under_the_explicit_policy_leaving_the_last_guard_only_queues() {
     assert_eq!(world.session.reclaim(), 0);
     drop(guard);
     assert!(!removal.is_complete());
+    let pending: Vec<_> = world.session.pending_removals().iter().map(Removal::key).collect();
+    assert_eq!((pending, removal.obstacles()), (vec![tracker.key()], Vec::new()), "it waits for nobody but `reclaim`");
     assert_eq!(world.session.reclaim(), 1);
     assert!(removal.is_complete());
+    assert_eq!(world.session.pending_removals().len(), 0);
 }
 
 #[test]
