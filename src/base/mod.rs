@@ -10,6 +10,7 @@ mod name;
 mod pool;
 mod slots;
 mod thread_local;
+mod turns;
 
 pub use addr::ExecutorAddr;
 pub(crate) use kept::{Keep, Kept, keep};
@@ -19,6 +20,7 @@ pub(crate) use name::NameRef;
 pub use pool::Pool;
 pub(crate) use slots::{SlotNumber, Slots};
 pub use thread_local::ThreadLocal;
+pub(crate) use turns::{Turn, Turns};
 
 /// Rounds up to a multiple of `align`, a power of two; `None` when that does not fit.
 pub(crate) fn align_up(value: u64, align: u64) -> Option<u64> {

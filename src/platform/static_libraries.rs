@@ -20,18 +20,19 @@ use std::fmt;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::base::Turns;
 use crate::error::Result;
 use crate::layer::ObjectLinkingLayer;
 use crate::link::{Archive, ArchiveMember, ArchiveSet, Listing, MemberId, required_names};
 use crate::session::{DefinitionGenerator, JitDylib, ResourceTracker, SymbolRequest, SymbolWatch};
-use crate::sync::{Arc, Condvar, Mutex, ThreadId, current_thread};
+use crate::sync::{Arc, Mutex};
 
 /// Supplies definitions out of archives (ORC: `StaticLibraryDefinitionGenerator`, for any number of libraries at once).
 pub struct StaticLibraries {
     layer: Arc<ObjectLinkingLayer>,
     books: Mutex<Books>,
-    /// Signalled when `Books::adding` becomes `None`.
-    turned: Condvar,
+    /// Whoever adds members has the turn. One that is called back while it adds may do so again.
+    turns: Turns,
 }
 
 struct Books {
@@ -44,8 +45,6 @@ struct Books {
     sweep_at: usize,
     /// What members are called in errors, so that no two are called the same.
     names: FxHashMap<String, MemberId>,
-    /// Who adds members now.
-    adding: Option<ThreadId>,
 }
 
 impl StaticLibraries {
@@ -57,9 +56,8 @@ impl StaticLibraries {
             added: FxHashMap::default(),
             sweep_at: 1024,
             names: FxHashMap::default(),
-            adding: None,
         };
-        Arc::new(StaticLibraries { layer: layer.clone(), books: Mutex::new(books), turned: Condvar::new() })
+        Arc::new(StaticLibraries { layer: layer.clone(), books: Mutex::new(books), turns: Turns::new() })
     }
 
     /// Puts members that are added from now on under `tracker`, as long as that is live and of the dylib that asks; under
@@ -82,18 +80,6 @@ impl StaticLibraries {
     /// The archives as they are now.
     pub fn archives(&self) -> Arc<ArchiveSet> {
         self.books.lock().archives.clone()
-    }
-
-    /// Waits until no other thread adds members. One that is called back while it adds may do so again.
-    fn take_turn(&self) -> Turn<'_> {
-        let me = current_thread();
-        let mut books = self.books.lock();
-        while books.adding.is_some_and(|other| other != me) {
-            self.turned.wait(&mut books);
-        }
-        let is_nested = books.adding.replace(me).is_some();
-        drop(books);
-        Turn { libraries: self, is_nested }
     }
 
     /// Whether a member was added to a dylib and has not left it.
@@ -146,7 +132,7 @@ impl DefinitionGenerator for StaticLibraries {
         if listed.is_empty() {
             return Ok(());
         }
-        let _turn = self.take_turn();
+        let _turn = self.turns.take();
         let tracker = self.tracker_for(dylib)?;
         let adding = Adding { libraries: self, archives, dylib, tracker, added: FxHashSet::default() };
         adding.run(listed)
@@ -156,21 +142,6 @@ impl DefinitionGenerator for StaticLibraries {
 impl fmt::Debug for StaticLibraries {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "static libraries: {:?}", self.archives())
-    }
-}
-
-/// A thread's right to add members.
-struct Turn<'a> {
-    libraries: &'a StaticLibraries,
-    is_nested: bool,
-}
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        if !self.is_nested {
-            self.libraries.books.lock().adding = None;
-            self.libraries.turned.notify_all();
-        }
     }
 }
 

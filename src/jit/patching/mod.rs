@@ -16,7 +16,6 @@
 mod aside;
 mod patch;
 mod rebindable;
-mod turn;
 mod variables;
 mod versions;
 

@@ -4,10 +4,11 @@
 //! One slot for each exported function, not one in each importer: an importer costs nothing more, a function has one
 //! address for all of them, and a replacement takes as many stores as the exporter has functions.
 
+use crate::base::Name;
 use crate::error::Result;
 use crate::jit::Jit;
 use crate::jit::patching::{Committed, Patchable};
-use crate::link::{self, ObjectBuffer};
+use crate::link::{ObjectBuffer, ObjectInterface};
 use crate::session::JitDylib;
 
 impl Jit {
@@ -39,10 +40,14 @@ impl Jit {
         object: impl Into<ObjectBuffer>,
     ) -> Result<Patchable> {
         let object = object.into();
-        let patchable = {
-            let functions = link::functions(name, &object)?;
-            self.patchable_builder(dylib, &functions).history(0).build()?
-        };
+        let mut functions = Vec::new();
+        ObjectInterface::visit(name, &object, |symbol, _| {
+            if symbol.is_exported && symbol.is_callable {
+                functions.push(symbol.name);
+            }
+        })?;
+        let functions: Vec<_> = functions.iter().map(Name::as_str).collect();
+        let patchable = self.patchable_builder(dylib, &functions).history(0).build()?;
         // SAFETY: J1 - the caller's word, passed on.
         let committed = unsafe { patchable.replace(name, object)? };
         debug_assert!(committed.retired.is_empty(), "there was no version before");

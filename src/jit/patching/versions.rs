@@ -24,10 +24,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use rustc_hash::FxHashMap;
 
-use crate::base::{ExecutorAddr, Name};
+use crate::base::{ExecutorAddr, Name, Turn, Turns};
 use crate::error::{Error, ErrorKind, Result};
 use crate::jit::patching::aside::{Aside, Code};
-use crate::jit::patching::turn::{Turn, Turns};
 use crate::jit::patching::{Committed, Limits, PatchVersion, RolledBack, variables};
 use crate::jit::{Jit, Rooms};
 use crate::session::{Companion, JitDylib, Removal, ResourceTracker};
@@ -309,8 +308,11 @@ impl Versions {
     }
 
     fn take_turn(&self) -> Result<Turn<'_>> {
-        let reentered = || Error::other("a version of the same functions is being committed by this very thread");
-        let turn = self.turns.take().ok_or_else(reentered)?;
+        let turn = self.turns.take();
+        if turn.is_nested() {
+            // An observer that was told of a redirect has come back in.
+            return Err(Error::other("a version of the same functions is being committed by this very thread"));
+        }
         if self.state.lock().is_gone { Err(self.gone()) } else { Ok(turn) }
     }
 
@@ -395,7 +397,7 @@ impl State {
 
 impl Companion for Versions {
     fn leave(&self) -> Vec<ResourceTracker> {
-        // Without it only if this thread has it, and an observer that was told of a redirect clears the dylib.
+        // This thread may have it already, if an observer that was told of a redirect clears the dylib.
         let _turn = self.turns.take();
         let state = {
             let mut state = self.state.lock();

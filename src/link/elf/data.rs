@@ -1,10 +1,9 @@
-//! The variables and functions that an object defines for others: what a later version of the object may have to share with an
-//! earlier, and what callers may be led to anew.
+//! The variables that an object defines for others: what a later version of the object may have to share with an earlier.
 
 use object::read::elf::{SectionHeader as _, Sym as _};
 
 use crate::error::Error;
-use crate::link::elf::{ElfObject, ElfSymbol, LE, shn, st};
+use crate::link::elf::{ElfObject, LE, shn, st};
 
 /// A variable with a global name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,21 +46,6 @@ pub(crate) fn variables<'a>(name: &'a str, bytes: &'a [u8]) -> Result<Vec<Variab
         }
     }
     Ok(found)
-}
-
-/// The functions that an object exports, in the order of its symbol table: global, and visible to others.
-///
-/// # Errors
-/// When the bytes are not a relocatable object of this machine.
-pub(crate) fn functions<'a>(name: &'a str, bytes: &'a [u8]) -> Result<Vec<&'a str>, Error> {
-    let object = ElfObject::open(name, bytes)?;
-    let is_exported = |symbol: &&ElfSymbol| {
-        let is_function = matches!(symbol.st_type().0, st::TYPE_FUNC | st::TYPE_GNU_IFUNC);
-        let is_visible = !matches!(symbol.st_visibility().0, st::VISIBILITY_HIDDEN | st::VISIBILITY_INTERNAL);
-        let is_defined = !matches!(symbol.st_shndx(LE).0, shn::UNDEF | shn::ABS);
-        is_function && is_visible && is_defined && symbol.st_bind().0 != st::BIND_LOCAL
-    };
-    object.symbols.iter().filter(is_exported).map(|symbol| object.symbol_name(symbol)).collect()
 }
 
 const WRITE: u64 = 1;

@@ -7,7 +7,7 @@ mod data;
 mod interface;
 mod read;
 
-pub(crate) use data::{Variable, functions, variables};
+pub(crate) use data::{Variable, variables};
 pub(crate) use interface::defined_names;
 pub use interface::{InterfaceSymbol, ObjectInterface, required_names};
 pub(crate) use read::read_graph;

@@ -1,0 +1,49 @@
+//! [`Turns`]: one thread at a time does something that calls out, so that no lock may be held meanwhile.
+
+use crate::sync::{Condvar, Mutex, ThreadId, current_thread};
+
+/// Who does it now, and who waits for that.
+pub(crate) struct Turns {
+    holder: Mutex<Option<ThreadId>>,
+    ended: Condvar,
+}
+
+/// A thread's right to do it, until dropped.
+#[must_use]
+pub(crate) struct Turn<'a> {
+    turns: &'a Turns,
+    is_nested: bool,
+}
+
+impl Turns {
+    pub(crate) fn new() -> Turns {
+        Turns { holder: Mutex::new(None), ended: Condvar::new() }
+    }
+
+    /// Waits until no other thread has the turn. One that has it already, and was called back, gets it again.
+    pub(crate) fn take(&self) -> Turn<'_> {
+        let me = current_thread();
+        let mut holder = self.holder.lock();
+        while holder.is_some_and(|other| other != me) {
+            self.ended.wait(&mut holder);
+        }
+        let is_nested = holder.replace(me).is_some();
+        Turn { turns: self, is_nested }
+    }
+}
+
+impl Turn<'_> {
+    /// Whether the thread had it already.
+    pub(crate) fn is_nested(&self) -> bool {
+        self.is_nested
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if !self.is_nested {
+            *self.turns.holder.lock() = None;
+            self.turns.ended.notify_all();
+        }
+    }
+}
