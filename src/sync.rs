@@ -38,12 +38,16 @@ pub(crate) fn thread_number() -> usize {
     NUMBER.try_with(|number| *number).unwrap_or(0)
 }
 
+/// The kernel's number of the thread that asks.
+pub(crate) fn thread_id() -> u32 {
+    rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()
+}
+
 /// The thread that asks, in words.
 pub(crate) fn describe_thread() -> String {
-    let number = rustix::thread::gettid();
     match std::thread::current().name() {
-        Some(name) => format!("thread {} (`{name}`)", number.as_raw_nonzero()),
-        None => format!("thread {}", number.as_raw_nonzero()),
+        Some(name) => format!("thread {} (`{name}`)", thread_id()),
+        None => format!("thread {}", thread_id()),
     }
 }
 

@@ -35,10 +35,8 @@ impl Unguarded {
     }
 
     pub fn stub(&self) -> Result<KernelFn, Error> {
-        // SAFETY: all variants of the kernel have this signature.
-        let stub = unsafe { self.jit.lookup::<KernelFn>(self.kernel.name())? };
-        // The stub is never removed.
-        Ok(stub.as_ptr())
+        // SAFETY: all variants of the kernel have this signature, and the stub is never removed.
+        Ok(unsafe { self.jit.lookup::<KernelFn>(self.kernel.name())?.as_ptr() })
     }
 
     /// Leads callers to another version, and frees the old one.

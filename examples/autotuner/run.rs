@@ -224,7 +224,8 @@ pub fn crash(options: &Options, suite: &Suite) -> Result<String, String> {
 }
 
 fn pointers(functions: &[Function<KernelFn>; 2]) -> [KernelFn; 2] {
-    functions.each_ref().map(Function::as_ptr)
+    // SAFETY: those who are given the pointers hold these functions, or guards, while they call: `call_during` asks for it.
+    functions.each_ref().map(|function| unsafe { function.as_ptr() })
 }
 
 impl Memory {

@@ -38,8 +38,11 @@ impl<F: FunctionPointer> Function<F> {
         ExecutorAddr::new(self.pointer.to_address() as u64)
     }
 
-    /// The bare pointer. Nothing keeps its code in memory once the handle is gone.
-    pub fn as_ptr(&self) -> F {
+    /// The bare pointer.
+    ///
+    /// # Safety
+    /// Nothing keeps its code in memory once the handle is gone: it is not called from then on.
+    pub unsafe fn as_ptr(&self) -> F {
         self.pointer
     }
 }
@@ -102,8 +105,11 @@ impl<'g, F: FunctionPointer> Symbol<'g, F> {
         ExecutorAddr::new(self.pointer.to_address() as u64)
     }
 
-    /// The bare pointer. Nothing keeps its code in memory once the guard is left.
-    pub fn as_ptr(&self) -> F {
+    /// The bare pointer.
+    ///
+    /// # Safety
+    /// Nothing keeps its code in memory once the guard is left: it is not called from then on.
+    pub unsafe fn as_ptr(&self) -> F {
         self.pointer
     }
 }

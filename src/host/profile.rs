@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use crate::error::{ErrorKind, Result};
 use crate::host::fork_lock::ForkLock;
 use crate::os::{self, GrowingFile};
+use crate::sync::thread_id;
 
 /// A file `jit-PID.dump`, in a directory of its own. perf sees it by a page of it that is mapped executable.
 pub(crate) struct CodeDump {
@@ -38,7 +39,7 @@ pub(crate) struct Stamp {
 
 impl Stamp {
     fn now(process: u32) -> Stamp {
-        Stamp { process, thread: os::thread_id(), nanoseconds: os::monotonic_nanoseconds() }
+        Stamp { process, thread: thread_id(), nanoseconds: os::monotonic_nanoseconds() }
     }
 }
 

@@ -22,7 +22,7 @@ use std::ffi::{c_int, c_void};
 use crate::base::ExecutorAddr;
 use crate::host::exit_handlers::{ExitScope, hold_of, scope_number};
 use crate::os;
-use crate::sync::thread_local;
+use crate::sync::{thread_id, thread_local};
 
 type Destructor = extern "C-unwind" fn(*mut c_void);
 
@@ -85,7 +85,7 @@ extern "C" fn capture_thread_atexit(
     }
     if !DEBTS.with(|debts| debts.borrow_mut().owe_more(scope)) {
         // Under no borrow: locks of the session are taken.
-        let hold = hold_of(scope, &format!("thread {}", os::thread_id()));
+        let hold = hold_of(scope, &format!("thread {}", thread_id()));
         DEBTS.with(|debts| debts.borrow_mut().creditors.push(Creditor { scope, owed: 1, hold }));
     }
     0

@@ -52,7 +52,7 @@ impl Jit {
     ///
     /// # Safety
     /// No thread executes the tracker's code, or will: not through a handle or symbol that is left, not through a stub, not from
-    /// other code that refers to it. Nor does anybody touch its data.
+    /// other code that refers to it, not because it owes destructors to it. Nor does anybody touch its data.
     pub unsafe fn remove_now(&self, tracker: &ResourceTracker) -> Result<Removal> {
         remove_now(tracker)
     }

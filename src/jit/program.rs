@@ -88,7 +88,8 @@ impl Program {
         let pin = found.symbol.as_ref().and_then(|symbol| self.jit.session().pin(symbol)).ok_or_else(missing)?;
         // SAFETY: J1 - the caller's word; the code is held by the function, which `end` drops.
         let main = unsafe { Function::<MainFunction>::from_address(found.address, Some(Arc::new(pin))) };
-        let pointer = main.as_ptr();
+        // SAFETY: J1 - called while `Ending` holds the function.
+        let pointer = unsafe { main.as_ptr() };
 
         let ending = Arc::new(Ending {
             jit: self.jit.clone(),

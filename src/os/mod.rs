@@ -37,7 +37,7 @@ pub(crate) use process::{
     DefaultSignals, ProgramName, at_exit, at_thread_exit, clear_errno, environment, exit_process, forget_handlers,
     is_traced, register_at_fork, register_at_quick_exit,
 };
-pub(crate) use profile::{GrowingFile, monotonic_nanoseconds, thread_id};
+pub(crate) use profile::{GrowingFile, monotonic_nanoseconds};
 pub(crate) use vm::{
     FixedPages, PageKind, Protection, Reservation, SharedFile, give_back, is_free, map_fixed, protect,
 };

@@ -15,12 +15,6 @@ pub(crate) fn monotonic_nanoseconds() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// The kernel's number of the calling thread.
-pub(crate) fn thread_id() -> u32 {
-    // SAFETY: O4 - takes nothing and cannot fail.
-    unsafe { libc::gettid() as u32 }
-}
-
 /// A file that is written at its end.
 pub(crate) struct GrowingFile {
     file: File,

@@ -4,6 +4,8 @@
 
 use std::thread;
 
+use jittison::ResourceTracker;
+
 use crate::debuggers::*;
 use crate::support::*;
 use crate::{Call, Copy, is_child, is_loaded, said_alone_with};
@@ -61,6 +63,14 @@ impl Own {
         Own { jit }
     }
 
+    /// A session with a function that stays in its list, and what keeps that there.
+    fn with_own_kept(helper: Call) -> (Own, ResourceTracker) {
+        let own = Own::new(helper);
+        let kept = add(&own.jit, own.jit.main_dylib(), "kept.o", &calling("own_kept"));
+        assert_eq!(crate::own_function(&own.jit, "own_kept")(0), 1);
+        (own, kept)
+    }
+
     /// Links a function, calls it, and removes it again; having seen it in its list meanwhile, and only then.
     fn comes_and_goes(&self, name: &str) {
         let before = DebuggerList::own().files().len();
@@ -80,9 +90,7 @@ fn a_closed_library_s_list_has_what_lives_and_the_other_copy_s_list_goes_on() {
     if !is_child() {
         return;
     }
-    let own = Own::new(crate::helps_nobody);
-    let _kept = add(&own.jit, own.jit.main_dylib(), "kept.o", &calling("own_kept"));
-    assert_eq!(crate::own_function(&own.jit, "own_kept")(0), 1);
+    let (own, _kept) = Own::with_own_kept(crate::helps_nobody);
     for round in 0..2 {
         let copy = Copy::open();
         let list = copy.list();
@@ -115,9 +123,7 @@ fn a_library_that_is_unloaded_with_entries_takes_its_list_along_and_nobody_else_
     if !is_child() {
         return;
     }
-    let own = Own::new(crate::helps_nobody);
-    let _kept = add(&own.jit, own.jit.main_dylib(), "kept.o", &calling("own_kept"));
-    assert_eq!(crate::own_function(&own.jit, "own_kept")(0), 1);
+    let (own, _kept) = Own::with_own_kept(crate::helps_nobody);
     let object = c("long listed_only(void) { return 7; }").unwrap();
     for is_ended in [true, false, false] {
         let copy = Copy::open();

@@ -160,25 +160,23 @@ impl Scene {
         // SAFETY: the version's signature.
         let found: Result<Symbol<'_, Version>, _> = unsafe { self.jit.symbol(&guard, main, "version") };
         // Between two versions there is none.
-        let Ok(version) = found else { return 0 };
-        let first = version.call(0);
-        for x in 0..calls {
-            assert_eq!(version.call(x) - x, first, "one symbol is one version");
-        }
-        check(0, first);
-        calls as u64
+        found.map_or(0, |version| one_version(calls, |x| version.call(x)))
     }
 
     fn by_handle(&self, main: &JitDylib, calls: i64) -> u64 {
         let found: Result<Function<Version>, _> = try_function(&self.jit, main, "version");
-        let Ok(version) = found else { return 0 };
-        let first = version.call(0);
-        for x in 0..calls {
-            assert_eq!(version.call(x) - x, first, "one handle is one version");
-        }
-        check(0, first);
-        calls as u64
+        found.map_or(0, |version| one_version(calls, |x| version.call(x)))
     }
+}
+
+/// Calls what must be one version all the while.
+fn one_version(calls: i64, call: impl Fn(i64) -> i64) -> u64 {
+    let first = call(0);
+    check(0, first);
+    for x in 0..calls {
+        assert_eq!(call(x) - x, first, "it is another version now");
+    }
+    calls as u64
 }
 
 fn check(x: i64, result: i64) {
