@@ -12,6 +12,8 @@
 //! cargo run --release --example autotuner -- --mode free-at-once     # ends by a signal
 //! ```
 
+#[path = "../support/axis.rs"]
+mod axis;
 mod callers;
 mod compiler;
 mod cranelift;

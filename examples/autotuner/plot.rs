@@ -5,6 +5,7 @@
 
 use std::fmt::Write;
 
+use crate::axis::{escape, nice_step, ticks, trimmed};
 use crate::problem::Kernel;
 use crate::run::Summary;
 use crate::suite::Suite;
@@ -165,27 +166,4 @@ fn time_axis(out: &mut String, floor: f64, seconds: f64) {
 
 fn place(at: f64, seconds: f64) -> f64 {
     LEFT + at / seconds * (WIDTH - LEFT - RIGHT)
-}
-
-/// A step of 1, 2 or 5 times a power of ten that makes about `count` steps.
-fn nice_step(span: f64, count: f64) -> f64 {
-    let rough = span / count;
-    let power = 10_f64.powf(rough.log10().floor());
-    let step = [1.0, 2.0, 5.0].into_iter().find(|step| step * power >= rough);
-    step.unwrap_or(10.0) * power
-}
-
-fn ticks(span: f64, step: f64) -> impl Iterator<Item = f64> {
-    let last = (span / step + 1e-9).floor() as u32;
-    (0..=last).map(move |index| f64::from(index) * step)
-}
-
-/// A tick's label, with the decimals that its step needs.
-fn trimmed(value: f64, step: f64) -> String {
-    let decimals = (-step.log10().floor()).max(0.0) as usize;
-    format!("{value:.decimals$}")
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

@@ -14,6 +14,8 @@
 //! cargo run --release --example query_engine -- --sql "select count(*) from lineitem" --asm
 //! ```
 
+#[path = "../support/axis.rs"]
+mod axis;
 mod client;
 mod codegen;
 mod data;

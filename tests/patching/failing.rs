@@ -185,3 +185,36 @@ fn too_many_replaced_versions_that_are_held_refuse_another_and_say_who_holds_the
     assert!(jit.main_dylib().clear().unwrap().is_empty());
     assert_eq!(held(&jit), (0, 0, 0));
 }
+
+#[test]
+fn a_caller_that_does_not_return_bounds_the_versions_and_is_named_and_patching_goes_on_when_it_does() {
+    let Some((jit, kernels, gemm)) = first(0) else { return };
+    let version = |k: u64| functions(&[("gemm", &format!("n + {k}"))]).unwrap();
+    let (leave, told) = std::sync::mpsc::channel::<()>();
+    let (entered, is_in) = std::sync::mpsc::channel();
+    let inside = jit.clone();
+    let body = move || {
+        let _guard = inside.guard();
+        entered.send(()).unwrap();
+        told.recv().unwrap();
+    };
+    let caller = std::thread::Builder::new().name("no-way-back".to_string()).spawn(body).unwrap();
+    is_in.recv().unwrap();
+    for k in 2..=3 {
+        drop(commit(&kernels, &version(k)));
+    }
+    for _ in 0..10 {
+        let error = link(&kernels, &version(4)).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::TooManyVersions { held: 2, limit: 2, .. }), "{error}");
+        assert_says(&error, &["version 1 is held by a guard of thread", "`no-way-back`"]);
+    }
+    assert_eq!(
+        (gemm.call(0), kernels.versions().len()),
+        (3, 3),
+        "callers are where they were, and versions are bounded"
+    );
+    leave.send(()).unwrap();
+    caller.join().unwrap();
+    drop(commit(&kernels, &version(4)));
+    assert_eq!((gemm.call(0), kernels.versions().len()), (4, 1));
+}
