@@ -6,15 +6,17 @@
 //! - [`Arc`]: loom's cannot hold a trait object. A drop of the last handle takes a lock first thing, so loom still
 //!   sees every interleaving that matters.
 //! - [`plain_thread_local`]: room for arrays, which no thread sees of another.
-//! - [`StaticMutex`], [`ForkMutex`] and [`MappedU64`]: statics cannot hold loom types, and mapped memory is no loom
-//!   cell. They guard the C exit handlers, forks and the frame table, which no model drives.
+//! - [`StaticMutex`], [`ForkMutex`], [`StaticPtr`] and [`MappedU64`]: statics cannot hold loom types, and mapped memory is
+//!   no loom cell. They guard the C exit handlers, forks, the list of windows and the frame table, which no model drives.
 //!
 //! Two halves of a barrier are here, too: [`light_barrier`], which costs the threads that pass it often next to nothing, since
 //! [`heavy_barrier`] has all of them pass a whole one. Under loom both are whole.
 //!
 //! This file does not decide who locks what: each room's `mod.rs` does.
 
-pub(crate) use std::sync::atomic::{AtomicU32 as MappedU32, AtomicU64 as MappedU64, Ordering};
+pub(crate) use std::sync::atomic::{
+    AtomicPtr as StaticPtr, AtomicU32 as MappedU32, AtomicU64 as MappedU64, Ordering, fence as static_fence,
+};
 pub(crate) use std::sync::{Arc, Weak};
 
 /// What every thread has of its own, and no model looks at.

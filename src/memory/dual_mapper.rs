@@ -17,7 +17,7 @@ use crate::base::{ExecutorAddr, Pool};
 use crate::error::MemoryFault;
 use crate::memory::fork_guard::{ForkedView, register, unregister, wait_for_forks};
 use crate::memory::layout::{FRAME_HEADER_OFFSET, FRAME_TABLE_OFFSET, PAGE, WindowLayout};
-use crate::memory::loaded_window::{LoadedWindow, load_descriptor, load_named, new_nonce, place, reserve};
+use crate::memory::loaded_window::{LoadedWindow, list, load_descriptor, load_named, new_nonce, place, reserve};
 use crate::memory::mapper::{ForkPolicy, MappedWindow, MemoryMapper, Placement};
 use crate::memory::report::lasting;
 use crate::memory::window_image::{WindowImage, dynamic_address, has_room_for_dynamic, table_pages};
@@ -91,7 +91,7 @@ pub(super) fn map(
     let window = place(layout, placement, |preferred| {
         let image = |dynamic_offset| WindowImage::new(layout, preferred, dynamic_offset, nonce);
         write_image(&alias, &image(dynamic_offset), dynamic_offset);
-        match load_descriptor(&file, nonce) {
+        match load_descriptor(&file, nonce).or_else(|reason| list(layout, preferred, reason)) {
             Ok(window) => Ok(window),
             Err(reason) if is_read_only => {
                 Err(MemoryFault::Refused { step: "having the loader open the window".to_string(), problem: reason })
@@ -101,7 +101,7 @@ pub(super) fn map(
     })?;
     let view = ForkedView::new(window.base, layout, (alias.as_ptr(), alias.len()), file, is_read_only, fork_policy);
     cover(&view, layout)?;
-    if window.unknown_because().is_none() {
+    if window.is_loaded() {
         cover_rest(window.base.value(), layout)?;
     }
     let unknown = window.unknown_because().map(|reason| format!("; {UNKNOWN}: {reason}"));

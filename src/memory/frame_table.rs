@@ -16,7 +16,8 @@
 //!
 //! Text is opened from the end of the pool downwards. What is not open has slots of zero, which compare less than any
 //! address of text: so the table is sorted from the start, has a fixed length, and takes no memory for text that was never
-//! opened or is closed again. Encodings: LSB 5.0 "Exception Frame Header"; `DW_EH_PE_datarel | DW_EH_PE_sdata4` from the
+//! opened or is closed again. The last slot that is not open is a free one nevertheless: a bisection for code that stands
+//! lowest, before the first function with frames, ends there, and a slot of zero would name the header as an FDE. Encodings: LSB 5.0 "Exception Frame Header"; `DW_EH_PE_datarel | DW_EH_PE_sdata4` from the
 //! header's own address.
 
 use crate::base::ExecutorAddr;
@@ -66,18 +67,19 @@ impl FrameTable {
     }
 
     /// Gives the slots `[first, first + slots)`, right below those that were given entries before, entries of their own.
-    /// The last one first, so that the table is sorted at every moment.
+    /// The last one first, so that the table is sorted at every moment; and at last the one below.
     pub(crate) fn open(&self, first: u64, slots: u64) {
-        for (index, slot) in self.slots(first, slots).iter().enumerate().rev() {
-            slot.store(self.free_entry(first + index as u64), Ordering::Relaxed);
+        let below = first.saturating_sub(1);
+        for (index, slot) in self.slots(below, first + slots - below).iter().enumerate().rev() {
+            slot.store(self.free_entry(below + index as u64), Ordering::Relaxed);
         }
     }
 
     /// Gives the pages of slots below `slot` back to the kernel, where nothing is open any more: they read as zero, as
-    /// before they were opened.
+    /// before they were opened. The one right below stays what it is, free.
     pub(crate) fn close_below(&self, slot: u64) {
         // SAFETY: M5 - the caller serialises growth, and has closed the text below. Pages that are refused stay as they are.
-        let _ = unsafe { self.window.purge_table(slot.min(self.slot_count) * FRAME_SLOT) };
+        let _ = unsafe { self.window.purge_table(slot.min(self.slot_count).saturating_sub(1) * FRAME_SLOT) };
     }
 
     /// Fills the slots of the granules `[first, first + granules)` with the frames that lie in them, in order. There are

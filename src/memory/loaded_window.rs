@@ -1,8 +1,9 @@
 //! [`LoadedWindow`]: a window's address range, reserved by the loader, who tells every unwinder about it.
 //!
 //! The loader opens files by path. A file without a name has one under `/proc`; where that is not to be had, a small
-//! file with a name serves as well, since the loader takes nothing from it but two pages. Where the loader takes neither,
-//! the range is reserved without it, and no exception can cross what runs there: that is reported, and never silent.
+//! file with a name serves as well, since the loader takes nothing from it but two pages. A static program of musl has no
+//! loader: there the range is reserved, and the unwinder is told of it all the same (`os/static_loader.rs`). Where nobody
+//! tells it, no exception can cross what runs in the range: that is reported, and never silent.
 //! Registering each module with the unwinder instead was rejected: libgcc's function for it wants a section and LLVM's
 //! one entry, by the same name, and with both a removal costs more the more modules there are.
 //!
@@ -22,8 +23,11 @@ use crate::error::MemoryFault;
 use crate::memory::layout::{CHUNK, WindowLayout};
 use crate::memory::mapper::Placement;
 use crate::memory::placement::Host;
-use crate::memory::window_image::{NONCE_OFFSET, SMALL_FILE_DYNAMIC_OFFSET, WindowImage};
-use crate::os::{Library, NamedFile, Reservation, heap_end, is_free, library_range, occupants_below, program_range};
+use crate::memory::window_image::{NONCE_OFFSET, SMALL_FILE_DYNAMIC_OFFSET, WindowImage, frame_header};
+use crate::os::{
+    Library, Listed, ListedRange, NamedFile, Reservation, heap_end, is_free, library_range, occupants_below,
+    program_range,
+};
 
 /// A window's range. Nothing is mapped in it that may be relied on but the header's first page, and the dynamic section.
 pub(super) struct LoadedWindow {
@@ -34,15 +38,22 @@ pub(super) struct LoadedWindow {
 enum Holder {
     /// The loader has it. The file keeps its inode from being used again.
     Library(#[allow(dead_code)] Library, #[allow(dead_code)] Option<File>),
+    /// There is no loader; the unwinder is told by us. Off the list first, then unmapped.
+    Listed(#[allow(dead_code)] Listed, #[allow(dead_code)] Reservation),
     /// The loader would not have it, for this reason.
     Reserved(#[allow(dead_code)] Reservation, String),
 }
 
 impl LoadedWindow {
+    /// Whether the loader has mapped its pages of the window: the header, and the dynamic section.
+    pub(super) fn is_loaded(&self) -> bool {
+        matches!(self.holder, Holder::Library(..))
+    }
+
     /// Why the unwinder does not know the window, if so.
     pub(super) fn unknown_because(&self) -> Option<&str> {
         match &self.holder {
-            Holder::Library(..) => None,
+            Holder::Library(..) | Holder::Listed(..) => None,
             Holder::Reserved(_, reason) => Some(reason),
         }
     }
@@ -116,14 +127,28 @@ pub(super) fn load_named(image: impl FnOnce(u64) -> WindowImage, nonce: u64) -> 
     check(library, file.unlink(), nonce)
 }
 
+/// Reserves a range, and tells the unwinder of it where there is no loader that would; `reason` where there is one.
+pub(super) fn list(layout: &WindowLayout, preferred: u64, reason: String) -> Result<LoadedWindow, String> {
+    let (base, reservation) = reserve_range(layout, preferred).map_err(|fault| fault.to_string())?;
+    let (header, frame_header_bytes) = frame_header(layout);
+    let frame_header = base.value() + header;
+    let range = ListedRange { base: base.value(), size_bytes: layout.size, frame_header, frame_header_bytes };
+    let listed = Listed::new(range).ok_or(reason)?;
+    Ok(LoadedWindow { base, holder: Holder::Listed(listed, reservation) })
+}
+
 /// Reserves a range that the loader would not have.
 pub(super) fn reserve(layout: &WindowLayout, preferred: u64, reason: String) -> Result<LoadedWindow, MemoryFault> {
+    let (base, reservation) = reserve_range(layout, preferred)?;
+    Ok(LoadedWindow { base, holder: Holder::Reserved(reservation, reason) })
+}
+
+fn reserve_range(layout: &WindowLayout, preferred: u64) -> Result<(ExecutorAddr, Reservation), MemoryFault> {
     // Pools are aligned to chunks, and the kernel aligns to pages.
     let reservation = Reservation::new(preferred, (layout.size + CHUNK) as usize).map_err(|error| {
         MemoryFault::Refused { step: "reserving address space".to_string(), problem: error.to_string() }
     })?;
-    let base = ExecutorAddr::new(reservation.address().next_multiple_of(CHUNK));
-    Ok(LoadedWindow { base, holder: Holder::Reserved(reservation, reason) })
+    Ok((ExecutorAddr::new(reservation.address().next_multiple_of(CHUNK)), reservation))
 }
 
 fn open(path: &Path) -> Result<Library, String> {

@@ -12,7 +12,7 @@ use crate::base::{ExecutorAddr, Pool};
 use crate::error::MemoryFault;
 use crate::memory::dual_mapper::{UNKNOWN, cover_data, refused};
 use crate::memory::layout::{DATA_GRANULE, FRAME_HEADER_OFFSET, PAGE, WindowLayout};
-use crate::memory::loaded_window::{LoadedWindow, load_named, new_nonce, place, reserve};
+use crate::memory::loaded_window::{LoadedWindow, list, load_named, new_nonce, place, reserve};
 use crate::memory::mapper::{MappedWindow, MemoryMapper, Placement};
 use crate::memory::report::lasting;
 use crate::memory::window_image::{WindowImage, has_room_for_dynamic, table_pages};
@@ -52,7 +52,7 @@ pub(super) fn map(
         } else {
             Err("the layout has no guard before the data pool".to_string())
         };
-        loaded.or_else(|reason| reserve(layout, preferred, reason))
+        loaded.or_else(|reason| list(layout, preferred, reason)).or_else(|reason| reserve(layout, preferred, reason))
     };
     let window = place(layout, placement, make)?;
     let base = window.base.value();
@@ -61,8 +61,10 @@ pub(super) fn map(
     }
     cover_data(base, layout)?;
     if window.unknown_because().is_none() {
-        cover_table(base, layout)?;
-        write_frame_header(base, layout, nonce);
+        // The header's page stays as the loader mapped it.
+        let from = if window.is_loaded() { PAGE } else { 0 };
+        cover_table(base, layout, from)?;
+        write_header(base, layout, nonce, from);
     }
     let unknown = window.unknown_because().map(|reason| format!("; {UNKNOWN}: {reason}"));
     let description = lasting(SINGLE, &[unknown.as_deref().unwrap_or(""), remark]);
@@ -160,21 +162,21 @@ fn cover(base: u64, layout: &WindowLayout, pool: Pool) -> Result<(), MemoryFault
     })
 }
 
-/// Maps the frame table for good, all but the header's page, which stays as the loader mapped it.
-fn cover_table(base: u64, layout: &WindowLayout) -> Result<(), MemoryFault> {
-    let size = (table_pages(layout) - PAGE) as usize;
+/// Maps header and frame table for good, `from` a page on.
+fn cover_table(base: u64, layout: &WindowLayout, from: u64) -> Result<(), MemoryFault> {
+    let size = (table_pages(layout) - from) as usize;
     // SAFETY: M1 - the range was reserved for this window, and nothing has been allocated in it yet.
-    unsafe { map_fixed((base + PAGE) as *mut u8, size, FixedPages::PrivateZero) }
+    unsafe { map_fixed((base + from) as *mut u8, size, FixedPages::PrivateZero) }
         .map_err(refused("mapping the frame table"))
 }
 
-/// Writes what of the image's header is not in its first page: the unwind header.
-fn write_frame_header(base: u64, layout: &WindowLayout, nonce: u64) {
+/// Writes the image's header, `from` a page on: behind its first page, that is the unwind header.
+fn write_header(base: u64, layout: &WindowLayout, nonce: u64, from: u64) {
     let image = WindowImage::new(layout, 0, 0, nonce);
-    let bytes = &image.header[PAGE as usize..];
-    assert!(PAGE + bytes.len() as u64 <= table_pages(layout));
+    let bytes = &image.header[from as usize..];
+    assert!(from + bytes.len() as u64 <= table_pages(layout));
     // SAFETY: M1, M6 - inside the table by the line above, which was mapped just now and is nobody else's.
-    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), (base + PAGE) as *mut u8, bytes.len()) };
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), (base + from) as *mut u8, bytes.len()) };
 }
 
 const SINGLE: &str = "mapped once, by turns writable and executable";

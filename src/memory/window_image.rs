@@ -100,6 +100,11 @@ pub(super) fn table_pages(layout: &WindowLayout) -> u64 {
     (FRAME_TABLE_OFFSET + table_size(layout)).next_multiple_of(PAGE)
 }
 
+/// Where an unwinder's header and table stand, and how many bytes they have.
+pub(super) fn frame_header(layout: &WindowLayout) -> (u64, u64) {
+    (FRAME_HEADER_OFFSET, 12 + table_size(layout))
+}
+
 fn table_size(layout: &WindowLayout) -> u64 {
     layout.pool(Pool::Code).size / TEXT_GRANULE * FRAME_SLOT
 }
@@ -143,6 +148,7 @@ fn program_headers(layout: &WindowLayout, dynamic_offset: u64) -> Vec<ProgramHea
         align,
     };
     let pool = |pool: Pool| segment(PT_LOAD, R, layout.pool(pool).offset, 0, layout.pool(pool).size, CHUNK);
+    let (header, header_size) = frame_header(layout);
     let dynamic = |kind, size, align| ProgramHeader {
         offset: dynamic_offset,
         ..segment(kind, R | W, dynamic_address(layout), size, size, align)
@@ -154,7 +160,7 @@ fn program_headers(layout: &WindowLayout, dynamic_offset: u64) -> Vec<ProgramHea
         dynamic(PT_LOAD, PAGE, CHUNK),
         pool(Pool::Data),
         dynamic(PT_DYNAMIC, DYNAMIC_ENTRIES as u64 * 16, 8),
-        segment(PT_GNU_EH_FRAME, R, FRAME_HEADER_OFFSET, 12 + table_size(layout), 12 + table_size(layout), 4),
+        segment(PT_GNU_EH_FRAME, R, header, header_size, header_size, 4),
         segment(PT_GNU_STACK, R | W, 0, 0, 0, 16),
     ]
 }

@@ -11,7 +11,8 @@
 //! - **O4** Handlers handed to the C library are functions of this program. Words of the C library that describe the
 //!   process (name, signals) are changed only by a value that puts them back when it is dropped.
 //! - **O5** What the loader shows of a library (headers, dynamic section, symbol tables) is read only while the
-//!   library is sure to be there: inside the loader's callback, or while a `Library` holds it.
+//!   library is sure to be there: inside the loader's callback, or while a `Library` holds it. The program itself is always there.
+//! - **O6** Nodes of the list of windows stay for good once they are on it (`static_loader.rs`).
 //!
 //! This room does not allocate from what it maps, and keeps no books.
 
@@ -24,6 +25,7 @@ mod neighbours;
 mod pages;
 mod process;
 mod profile;
+mod static_loader;
 mod vm;
 
 pub(crate) use dynamic_symbols::{SymbolKind, symbol_kind};
@@ -38,6 +40,7 @@ pub(crate) use process::{
     is_traced, register_at_fork, register_at_quick_exit,
 };
 pub(crate) use profile::{GrowingFile, monotonic_nanoseconds};
+pub(crate) use static_loader::{Listed, ListedRange};
 pub(crate) use vm::{
     FixedPages, PageKind, Protection, Reservation, SharedFile, give_back, is_free, map_fixed, protect,
 };

@@ -2,26 +2,36 @@
 //! of it.
 
 use std::panic::{catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
-use jittison::Jit;
 use jittison::base::{ExecutorAddr, Name};
+use jittison::memory::{SingleMapper, SlabPool, SlabPoolOptions};
 use jittison::session::SymbolFlags;
+use jittison::{Function, Jit};
 
-/// Panics with positive numbers; prints a backtrace for minus one.
+/// Panics with positive numbers; for negative ones, prints how many linked frames a backtrace has.
 extern "C-unwind" fn panics(x: i64) -> i64 {
     if x > 0 {
         resume_unwind(Box::new(x));
     }
-    if x == -1 {
+    if x < 0 {
         let text = std::backtrace::Backtrace::force_capture().to_string();
         // Of linked frames, nobody knows the names.
-        println!("{} linked frames in a backtrace", text.matches("<unknown>").count());
+        let frames = text.matches("<unknown>").count();
+        println!("{x}: {frames} linked frames in a backtrace");
     }
     x
 }
 
-fn main() {
-    let jit = Jit::new().unwrap();
+/// A session that has linked the object, and the object's function.
+fn linked(pool: Option<SlabPool>) -> (Jit, Function<extern "C-unwind" fn(i64) -> i64>) {
+    let jit = match pool {
+        None => Jit::new(),
+        Some(pool) => Jit::builder().memory_manager(Arc::new(pool)).build(),
+    }
+    .unwrap();
     let flags = SymbolFlags::EXPORTED | SymbolFlags::ABSOLUTE;
     let address = ExecutorAddr::new(panics as *const () as u64);
     jit.main_dylib().define_absolute([(Name::new("panics"), address, flags)]).unwrap();
@@ -30,15 +40,57 @@ fn main() {
     // SAFETY: the test's own object, in which this is the function's signature.
     let outer = unsafe { jit.lookup::<extern "C-unwind" fn(i64) -> i64>("outer") }.unwrap();
     assert_eq!(outer.call(0), 10);
-    println!("code runs");
-    let description = jit.memory_map().unwrap().windows[0].description;
-    println!("{description}");
-    if description.contains("no exception can cross its code") {
-        return;
-    }
-    assert_eq!(outer.call(-1), 0);
+    println!("{}", jit.memory_map().unwrap().windows[0].description);
+    (jit, outer)
+}
+
+/// Unwinders end where a frame has no description, and go no further.
+fn ask_through_a_frame_without_description(jit: &Jit) {
+    // SAFETY: the test's own object, in which this is the function's signature.
+    let bare = unsafe { jit.lookup::<extern "C-unwind" fn(i64) -> i64>("bare") }.unwrap();
+    assert_eq!(bare.call(-2), -2);
+}
+
+/// How many of so many panics came through, each with what it was thrown with.
+fn caught(outer: &Function<extern "C-unwind" fn(i64) -> i64>, count: i64) -> usize {
     let is_caught = |x: &i64| catch_unwind(|| outer.call(*x)).unwrap_err().downcast_ref::<i64>() == Some(x);
-    println!("{} panics were caught", (1..=100).filter(is_caught).count());
-    drop(outer);
-    assert!(tracker.remove().unwrap().is_complete());
+    (1..=count).filter(is_caught).count()
+}
+
+fn main() {
+    let (jit, outer) = linked(None);
+    assert_eq!(outer.call(-1), 0);
+    ask_through_a_frame_without_description(&jit);
+    println!("{} panics were caught with the system mapper", caught(&outer, 100));
+    let pool = SlabPool::with_mapper(SingleMapper, SlabPoolOptions::default()).unwrap();
+    let (mapped_once, same) = linked(Some(pool));
+    ask_through_a_frame_without_description(&mapped_once);
+    println!("{} panics were caught with the single mapper", caught(&same, 100));
+
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let others = scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                assert_eq!(caught(&linked(None).1, 1), 1);
+            }
+        });
+        let throwers = [(); 2].map(|()| scope.spawn(|| caught(&outer, 1000)));
+        let count: usize = throwers.into_iter().map(|thrower| thrower.join().unwrap()).sum();
+        is_over.store(true, Ordering::Relaxed);
+        others.join().unwrap();
+        println!("{count} panics were caught while sessions came and went");
+    });
+
+    // SAFETY: the child does no more than the thread that forked it could.
+    match unsafe { libc::fork() } {
+        0 => {
+            println!("{} panics were caught in a forked child", caught(&outer, 100));
+            std::process::exit(0);
+        }
+        child => {
+            let mut status = 0;
+            // SAFETY: the child that was forked above; its status may be written.
+            assert_eq!((unsafe { libc::waitpid(child, &mut status, 0) }, status), (child, 0));
+        }
+    }
 }
