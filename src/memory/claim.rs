@@ -8,7 +8,7 @@ use crate::memory::manager::{Finalized, InFlight, MemoryUsage};
 use crate::memory::plan::{PoolPlan, SegmentPlan};
 use crate::memory::shard::{Dirt, Part, held_by};
 use crate::memory::window::Home;
-use crate::sync::{Arc, MappedU64, Ordering};
+use crate::sync::{Arc, MappedU64};
 
 pub(crate) struct Claim {
     /// Whose memory it is; keeps the window (M4).
@@ -103,19 +103,6 @@ impl Finalized for Claim {
         }
     }
 
-    fn store_word(&self, offset: u64, value: u64) -> bool {
-        // Pairs with the reader's load in machine code: whoever sees the new address sees the code behind it.
-        self.word(offset).map(|word| word.store(value, Ordering::Release)).is_some()
-    }
-
-    fn swap_word(&self, offset: u64, value: u64) -> Option<u64> {
-        // As above; and whoever is told the old address sees the code behind that.
-        self.word(offset).map(|word| word.swap(value, Ordering::AcqRel))
-    }
-}
-
-impl Claim {
-    /// A word of the data segment, if the code runs and `offset` is a multiple of eight inside.
     fn word(&self, offset: u64) -> Option<&MappedU64> {
         let fits =
             offset.is_multiple_of(8) && offset.checked_add(8).is_some_and(|end| end <= self.plan.size(Pool::Data));

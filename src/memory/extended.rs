@@ -10,7 +10,7 @@ use crate::memory::apart::{ApartBooks, ApartSection};
 use crate::memory::frame_table::Frame;
 use crate::memory::manager::{Finalized, InFlight, MemoryUsage};
 use crate::memory::plan::{SegmentPlan, SegmentRequest};
-use crate::sync::Arc;
+use crate::sync::{Arc, MappedU64};
 
 /// Allocates all that a plan asks for; `in_pools` allocates what it asks of the pools.
 ///
@@ -115,11 +115,7 @@ impl Finalized for ExtendedFinalized {
         [self.pools.usage(), own].into_iter().chain(self.apart.iter().map(ApartSection::usage)).sum()
     }
 
-    fn store_word(&self, offset: u64, value: u64) -> bool {
-        self.pools.store_word(offset, value)
-    }
-
-    fn swap_word(&self, offset: u64, value: u64) -> Option<u64> {
-        self.pools.swap_word(offset, value)
+    fn word(&self, offset: u64) -> Option<&MappedU64> {
+        self.pools.word(offset)
     }
 }

@@ -15,7 +15,7 @@ use crate::memory::manager::{Finalized, InFlight, MemoryManager, MemoryStatistic
 use crate::memory::memory_map::MemoryMap;
 use crate::memory::plan::SegmentPlan;
 use crate::os::is_traced;
-use crate::sync::{Arc, Mutex};
+use crate::sync::{Arc, MappedU64, Mutex};
 
 /// Another manager's memory.
 pub(crate) struct KeptWhileTraced<M> {
@@ -115,12 +115,8 @@ impl Finalized for Sealed {
         self.inner.as_ref().map_or(MemoryUsage::default(), |inner| inner.usage())
     }
 
-    fn store_word(&self, offset: u64, value: u64) -> bool {
-        self.inner.as_ref().is_some_and(|inner| inner.store_word(offset, value))
-    }
-
-    fn swap_word(&self, offset: u64, value: u64) -> Option<u64> {
-        self.inner.as_ref().and_then(|inner| inner.swap_word(offset, value))
+    fn word(&self, offset: u64) -> Option<&MappedU64> {
+        self.inner.as_ref().and_then(|inner| inner.word(offset))
     }
 }
 

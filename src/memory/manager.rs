@@ -7,6 +7,7 @@ use crate::error::Result;
 use crate::memory::frame_table::Frame;
 use crate::memory::memory_map::MemoryMap;
 use crate::memory::plan::SegmentPlan;
+use crate::sync::MappedU64;
 
 /// Gives code memory for links (ORC: `JITLinkMemoryManager`).
 pub trait MemoryManager: Send + Sync {
@@ -119,18 +120,10 @@ pub trait Finalized: Send + Sync {
     /// What it holds.
     fn usage(&self) -> MemoryUsage;
 
-    /// Stores a word in the data segment, atomically, for running code to read. False, and nothing stored, when
-    /// `offset` is not a multiple of eight inside the segment.
-    #[must_use]
-    fn store_word(&self, offset: u64, value: u64) -> bool;
-
-    /// As [`store_word`](Self::store_word), and the word that stood there. `None`, and nothing stored, when it does not fit,
-    /// or if this kind of memory cannot tell.
-    #[must_use]
-    fn swap_word(&self, offset: u64, value: u64) -> Option<u64> {
-        let _ = (offset, value);
-        None
-    }
+    /// A word of the data segment, which running code reads and this process may change meanwhile. `None` when `offset` is
+    /// not a multiple of eight inside the segment, or if nobody reads what is in this memory. It stands where it is for as
+    /// long as `self` lives.
+    fn word(&self, offset: u64) -> Option<&MappedU64>;
 }
 
 /// What something holds, in bytes.

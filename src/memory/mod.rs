@@ -32,7 +32,7 @@
 //! - **M1** A range has one owner: the free space, an allocation in flight, or a finalized one.
 //! - **M2** No view is writable and executable. Code and constants are written through the working view only.
 //! - **M3** The bytes of a finalized allocation are written by nobody but the running code, and by
-//!   [`Finalized::store_word`] and [`Finalized::swap_word`], which are atomic.
+//!   [`Finalized::word`], which is atomic.
 //! - **M4** A window outlives every allocation cut from it: each holds an `Arc` of it.
 //! - **M5** Slot *i* of the frame table belongs to the owner of text granule *i*.
 //! - **M6** Every raw access is to a range that was checked against the window's layout in the same function, or that
@@ -78,6 +78,7 @@ mod system_mapper;
 mod window;
 mod window_image;
 mod windows;
+mod word;
 
 pub use dual_mapper::{DualMapper, PlainDualMapper};
 pub use events::MemoryObserver;
@@ -93,3 +94,4 @@ pub use single_mapper::SingleMapper;
 pub use slab_pool::{OnFull, SlabPool, SlabPoolOptions};
 pub use stranding::Stranding;
 pub use system_mapper::SystemMapper;
+pub(crate) use word::Word;

@@ -9,7 +9,7 @@ use crate::error::{MemoryFault, Result};
 use crate::memory::frame_table::Frame;
 use crate::memory::manager::{Finalized, InFlight, MemoryManager, MemoryStatistics, MemoryUsage};
 use crate::memory::plan::SegmentPlan;
-use crate::sync::{Arc, Mutex, Rank};
+use crate::sync::{Arc, MappedU64, Mutex, Rank};
 
 /// Code memory that nothing can run.
 pub struct OfflineMemory {
@@ -148,8 +148,8 @@ impl Finalized for Offline {
         MemoryUsage { allocations: 1, code, read_only, data, reserved: self.size, metadata }
     }
 
-    fn store_word(&self, _: u64, _: u64) -> bool {
-        true // nobody reads it
+    fn word(&self, _offset: u64) -> Option<&MappedU64> {
+        None
     }
 }
 

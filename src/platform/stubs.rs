@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 use crate::base::{ExecutorAddr, Name, Pool};
 use crate::error::{Error, ErrorKind, Result};
 use crate::layer::{MemoryLedger, Occupant};
-use crate::memory::{Finalized, MemoryManager, MemoryUsage, SegmentPlan, SegmentRequest, Tenant};
+use crate::memory::{Finalized, MemoryManager, MemoryUsage, SegmentPlan, SegmentRequest, Tenant, Word};
 use crate::session::{
     Event, JitDylib, MaterializationResponsibility, MaterializationUnit, Pin, RequiredState, ResourceKey,
     ResourceManager, ResourceTracker, SymbolFlags, SymbolRequest,
@@ -35,7 +35,7 @@ pub struct StubManager {
 type StubPlace = (Arc<StubBlock>, u64);
 
 struct StubBlock {
-    memory: Box<dyn Finalized>,
+    memory: Arc<dyn Finalized>,
     dylib: u64,
     names: Vec<Name>,
 }
@@ -83,10 +83,9 @@ impl StubManager {
     /// [`ErrorKind::NoSuchStub`].
     pub fn redirect(&self, dylib: &JitDylib, name: &str, target: ExecutorAddr) -> Result<()> {
         let stub = self.by_name.lock().get(&(dylib.id(), Name::new(name))).cloned();
-        if stub.is_some_and(|stub| redirect(&stub, dylib, name, target)) {
-            return Ok(());
-        }
-        Err(no_such_stub(dylib, name))
+        let (block, index) = stub.ok_or_else(|| no_such_stub(dylib, name))?;
+        redirect(block.slot(index).as_ref(), dylib, name, target);
+        Ok(())
     }
 
     /// A stub, to be redirected often. Its tracker is held.
@@ -97,8 +96,8 @@ impl StubManager {
         // Pinned first: what is found then is of this tracker, or of one that was there before, and gone.
         let pin = dylib.pin(name).map(|(_, pin)| pin);
         let place = self.by_name.lock().get(&(dylib.id(), Name::new(name))).cloned();
-        let (Some(place), Some(pin)) = (place, pin) else { return Err(no_such_stub(dylib, name)) };
-        Ok(StubHandle { place, dylib: dylib.clone(), name: Name::new(name), _pin: pin })
+        let (Some((block, index)), Some(pin)) = (place, pin) else { return Err(no_such_stub(dylib, name)) };
+        Ok(StubHandle { slot: block.slot(index), dylib: dylib.clone(), name: Name::new(name), _pin: pin })
     }
 
     /// What the stubs under a key hold, in constant time.
@@ -121,7 +120,7 @@ impl StubManager {
         self.by_name.lock().len()
     }
 
-    fn allocate(&self, targets: &[ExecutorAddr]) -> Result<Box<dyn Finalized>> {
+    fn allocate(&self, targets: &[ExecutorAddr]) -> Result<Arc<dyn Finalized>> {
         let mut plan = SegmentPlan::default();
         let size = targets.len() as u64 * SLOT;
         plan.segments[Pool::Code.index()] = SegmentRequest { size, align: SLOT, zero_fill: 0 };
@@ -137,13 +136,20 @@ impl StubManager {
         for (slot, target) in memory.working(Pool::Data).chunks_exact_mut(SLOT as usize).zip(targets) {
             slot.copy_from_slice(&target.value().to_le_bytes());
         }
-        memory.finalize(Vec::new())
+        memory.finalize(Vec::new()).map(Arc::from)
+    }
+}
+
+impl StubBlock {
+    /// Where a stub's target stands; `None` in memory whose code nobody runs.
+    fn slot(&self, index: u64) -> Option<Word> {
+        Word::new(&self.memory, index * SLOT)
     }
 }
 
 /// One stub, with the pin that keeps it.
 pub(crate) struct StubHandle {
-    place: StubPlace,
+    slot: Option<Word>,
     dylib: JitDylib,
     name: Name,
     _pin: Pin,
@@ -153,8 +159,7 @@ impl StubHandle {
     /// Sends callers to `target` from now on.
     #[inline]
     pub(crate) fn redirect(&self, target: ExecutorAddr) {
-        let stored = redirect(&self.place, &self.dylib, self.name.as_str(), target);
-        debug_assert!(stored, "the slot lies in the block");
+        redirect(self.slot.as_ref(), &self.dylib, self.name.as_str(), target);
     }
 
     pub(crate) fn name(&self) -> &Name {
@@ -162,12 +167,12 @@ impl StubHandle {
     }
 }
 
-/// Whether the slot was there to be stored.
 #[inline]
-fn redirect((block, index): &StubPlace, dylib: &JitDylib, name: &str, target: ExecutorAddr) -> bool {
+fn redirect(slot: Option<&Word>, dylib: &JitDylib, name: &str, target: ExecutorAddr) {
+    let Some(slot) = slot else { return };
     match dylib.observers().is_heard() {
-        false => block.memory.store_word(index * SLOT, target.value()),
-        true => redirect_and_tell(block, *index, dylib, name, target),
+        false => slot.store(target.value()),
+        true => redirect_and_tell(slot, dylib, name, target),
     }
 }
 
@@ -178,14 +183,9 @@ fn no_such_stub(dylib: &JitDylib, name: &str) -> Error {
 
 /// Exchanges the slot's word, so that observers can be told where the stub led.
 #[cold]
-fn redirect_and_tell(block: &StubBlock, index: u64, dylib: &JitDylib, stub: &str, to: ExecutorAddr) -> bool {
-    let (offset, word) = (index * SLOT, to.value());
-    let from = block.memory.swap_word(offset, word).map(ExecutorAddr::new);
-    let stored = from.is_some() || block.memory.store_word(offset, word);
-    if stored {
-        dylib.observers().tell(&Event::Redirected { dylib, stub, from, to });
-    }
-    stored
+fn redirect_and_tell(slot: &Word, dylib: &JitDylib, stub: &str, to: ExecutorAddr) {
+    let from = ExecutorAddr::new(slot.swap(to.value()));
+    dylib.observers().tell(&Event::Redirected { dylib, stub, from, to });
 }
 
 impl ResourceManager for StubManager {

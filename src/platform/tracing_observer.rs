@@ -42,8 +42,8 @@ impl Observer for TracingObserver {
                 trace!(target: TARGET, event = "published", dylib, %key, ?symbols);
             }
             Event::Redirected { dylib, stub, from, to } => {
-                let (dylib, from) = (dylib.name(), from.map(tracing::field::display));
-                debug!(target: TARGET, event = "redirected", dylib, stub, from, %to);
+                let dylib = dylib.name();
+                debug!(target: TARGET, event = "redirected", dylib, stub, %from, %to);
             }
             Event::Transferred { dylib, source, destination } => {
                 let dylib = dylib.name();

@@ -101,8 +101,8 @@ pub enum Event<'a> {
         dylib: &'a JitDylib,
         /// The stub.
         stub: &'a str,
-        /// Where they went; `None` if the memory cannot tell. Of a stub's redirects, each starts where another ended.
-        from: Option<ExecutorAddr>,
+        /// Where they went. Of a stub's redirects, each starts where another ended.
+        from: ExecutorAddr,
         /// Where they go.
         to: ExecutorAddr,
     },
@@ -175,11 +175,8 @@ impl fmt::Display for Event<'_> {
                 let more = if symbols.len() > SHOWN { ", …" } else { "" };
                 write!(f, "published: {}{more}, {key} of `{}`", names.join(", "), dylib.name())
             }
-            Event::Redirected { dylib, stub, from: Some(from), to } => {
+            Event::Redirected { dylib, stub, from, to } => {
                 write!(f, "redirected: `{stub}` of `{}` from {from} to {to}", dylib.name())
-            }
-            Event::Redirected { dylib, stub, from: None, to } => {
-                write!(f, "redirected: `{stub}` of `{}` to {to}", dylib.name())
             }
             Event::Transferred { dylib, source, destination } => {
                 write!(f, "transferred: {source} to {destination} of `{}`", dylib.name())

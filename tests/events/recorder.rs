@@ -69,7 +69,7 @@ impl Observer for Recorder {
             }
             Event::Published { key, symbols, .. } => Told::Published { key, symbols: names(symbols) },
             Event::Redirected { stub, from, to, .. } => {
-                Told::Redirected { stub: stub.to_string(), from: from.map_or(0, |from| from.value()), to: to.value() }
+                Told::Redirected { stub: stub.to_string(), from: from.value(), to: to.value() }
             }
             Event::Transferred { source, destination, .. } => Told::Transferred { source, destination },
             Event::Retired { key, handles, dependants, guards, .. } => {

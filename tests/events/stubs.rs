@@ -54,7 +54,7 @@ std::thread_local! {
 
 /// Each thread keeps its own, so that nothing but the stub keeps the redirects apart.
 fn keep_own(event: &Event<'_>) {
-    if let Event::Redirected { from: Some(from), to, .. } = event {
+    if let Event::Redirected { from, to, .. } = event {
         OWN.with_borrow_mut(|own| own.push((from.value(), to.value())));
     }
 }

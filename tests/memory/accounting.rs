@@ -3,6 +3,7 @@
 use jittison::base::{ExecutorAddr, Pool};
 use jittison::link::{FoundExternal, ObjectBuffer, PlannedLink};
 use jittison::memory::{Frame, MemoryManager, MemoryUsage};
+use std::sync::atomic::Ordering;
 
 use crate::slab::{held as pool_held, make, plan, small_pool};
 use crate::support::*;
@@ -146,11 +147,11 @@ fn a_word_is_stored_inside_the_data_segment_only() {
     let memory = small_pool();
     let one = make(&memory, &plan(0, 0, (24, 24)));
     let place = one.address(Pool::Data).value();
-    assert!(one.store_word(8, 0x1234_5678_9abc_def0));
+    one.word(8).unwrap().store(0x1234_5678_9abc_def0, Ordering::Relaxed);
     assert_eq!(read(place + 8, 8), 0x1234_5678_9abc_def0u64.to_le_bytes());
-    assert!(one.store_word(16, u64::MAX));
+    one.word(16).unwrap().store(u64::MAX, Ordering::Relaxed);
     for offset in [1, 4, 17, 24, 32, 1 << 40, u64::MAX, u64::MAX - 7] {
-        assert!(!one.store_word(offset, 0), "{offset}");
+        assert!(one.word(offset).is_none(), "{offset}");
     }
     assert_eq!(read(place, 8), [0; 8]);
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::Mutex;
+use std::sync::atomic::Ordering;
 
 use jittison::base::{ExecutorAddr, Pool};
 use jittison::error::MemoryFault;
@@ -102,7 +103,7 @@ fn a_batch_is_what_its_members_would_be_alone_at_every_rung() {
         assert_eq!(held(&memory).0, 10);
         for (index, (one, place)) in sealed.iter().zip(places).enumerate() {
             assert_eq!(Pool::ALL.map(|pool| one.address(pool)), place);
-            assert!(one.store_word(8, 77), "it knows that it is sealed");
+            one.word(8).expect("it knows that it is sealed").store(77, Ordering::Relaxed);
             assert_eq!(one.usage().code, 100 + index as u64 * 3000);
             for pool in [Pool::Code, Pool::ReadOnly] {
                 assert_eq!(read(one.address(pool).value(), 100), [index as u8; 100]);
@@ -180,7 +181,7 @@ fn members_with_sections_apart_and_scratch_memory_are_sealed_with_the_others() {
     batch.push((one, Vec::new()));
     let sealed = memory.finalize_all(batch).unwrap();
     assert_eq!(read(sealed[2].apart_address(0).value(), 5000), [9; 5000]);
-    assert!(sealed[2].store_word(0, 5));
+    sealed[2].word(0).unwrap().store(5, Ordering::Relaxed);
     let code = seals.done.lock().unwrap().iter().filter(|(pool, ..)| *pool == Pool::Code).count();
     assert_eq!((code, held(&memory).0), (1, 3));
     drop(sealed);
