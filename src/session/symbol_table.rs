@@ -17,8 +17,8 @@ use std::hash::BuildHasher;
 
 use hashbrown::HashTable;
 use rustc_hash::FxBuildHasher;
-
 use slotmap::{Key, KeyData};
+use smallvec::SmallVec;
 
 use crate::base::{ExecutorAddr, Kept, Name, NameRef, SlotNumber, Slots, is_sparse, keep};
 use crate::session::jit_dylib::DylibInner;
@@ -54,6 +54,8 @@ pub(crate) struct Symbol {
     /// Where the name stands in the origin's text.
     start: u32,
     end: u32,
+    /// Of the name, which is somewhere else: what only has to find an entry, or move it, need not read that.
+    hash: NameHash,
     /// Its record is there as long as it owns a symbol.
     owner: SlotNumber<TrackerId>,
     previous: Option<SlotNumber<SymbolId>>,
@@ -116,10 +118,30 @@ impl Symbol {
     }
 }
 
+/// An entry, with its name's hash.
+struct Named {
+    slot: SlotNumber<SymbolId>,
+    hash: NameHash,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct NameHash(u32);
+
+impl NameHash {
+    fn of(name: &str) -> NameHash {
+        NameHash((FxBuildHasher.hash_one(name) >> 32) as u32)
+    }
+
+    /// For a table that wants bits at both ends.
+    fn spread(self) -> u64 {
+        u64::from(self.0).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+}
+
 /// What a search for a name came to.
 #[derive(Clone, Copy)]
 pub(crate) struct Probe {
-    hash: u64,
+    hash: NameHash,
     pub(crate) found: Option<SymbolId>,
 }
 
@@ -180,7 +202,7 @@ impl SymbolTable {
 
     /// Looks for a name that may be inserted next.
     pub(crate) fn probe(&self, name: &str) -> Probe {
-        self.probe_hashed(name, hash(name))
+        self.probe_hashed(name, NameHash::of(name))
     }
 
     /// The same once more, when the table may have changed since.
@@ -188,9 +210,12 @@ impl SymbolTable {
         self.probe_hashed(name, before.hash)
     }
 
-    fn probe_hashed(&self, name: &str, hash: u64) -> Probe {
-        let is_named = |slot: &SlotNumber<SymbolId>| text(&self.origins, &self.symbols[*slot]) == name;
-        let found = self.names.find(hash, is_named).and_then(|slot| self.symbols.key_at(*slot));
+    fn probe_hashed(&self, name: &str, hash: NameHash) -> Probe {
+        let is_named = |slot: &SlotNumber<SymbolId>| {
+            let symbol = &self.symbols[*slot];
+            symbol.hash == hash && text(&self.origins, symbol) == name
+        };
+        let found = self.names.find(hash.spread(), is_named).and_then(|slot| self.symbols.key_at(*slot));
         Probe { hash, found }
     }
 
@@ -298,7 +323,7 @@ impl SymbolTable {
     /// A record for a unit that is given to [`supply`](Self::supply) next: its names may be read meanwhile.
     pub(crate) fn reserve_unit(&mut self, symbol_count: usize) -> UnitId {
         // Once for all of them.
-        let hash_again = |slot: &SlotNumber<SymbolId>| hash(text(&self.origins, &self.symbols[*slot]));
+        let hash_again = |slot: &SlotNumber<SymbolId>| self.symbols[*slot].hash.spread();
         self.names.reserve(symbol_count, hash_again);
         let record = UnitRecord { unit: None, symbols: Kept::with_capacity(symbol_count), discarded: Vec::new() };
         self.units.insert(record)
@@ -363,13 +388,14 @@ impl SymbolTable {
     /// Adds a symbol whose name is free, as `probe` has seen. The owner must have a record.
     pub(crate) fn insert(&mut self, probe: Probe, new: NewSymbol<'_>) -> SymbolId {
         let NewSymbol { name, flags, size, owner, unit, state, address, place } = new;
-        debug_assert!(self.find(name).is_none() && probe.hash == hash(name));
+        debug_assert!(self.find(name).is_none() && probe.hash == NameHash::of(name));
         debug_assert_eq!(unit.is_some(), state == SymbolState::NeverSearched);
         let NameRef { text: shared, start, end } = name.borrowed();
         let mut symbol = Symbol {
             origin: self.origins.share(shared, place),
             start,
             end,
+            hash: probe.hash,
             owner: SlotNumber::of(owner),
             previous: None,
             next: None,
@@ -385,8 +411,8 @@ impl SymbolTable {
         let is_large = symbol.size == LARGE;
         let id = self.symbols.insert(symbol);
         let slot = SlotNumber::of(id);
-        let hash_again = |slot: &SlotNumber<SymbolId>| hash(text(&self.origins, &self.symbols[*slot]));
-        self.names.insert_unique(probe.hash, slot, hash_again);
+        let hash_again = |slot: &SlotNumber<SymbolId>| self.symbols[*slot].hash.spread();
+        self.names.insert_unique(probe.hash.spread(), slot, hash_again);
         if let Some(extra) = if is_large { self.extra_mut(id) } else { None } {
             extra.size = size;
         }
@@ -402,8 +428,10 @@ impl SymbolTable {
     pub(crate) fn remove(&mut self, id: SymbolId) -> Option<RemovedSymbol> {
         let symbol = self.symbols.get(id)?;
         let (name, is_indexed) = (self.name(symbol).to_name(), symbol.popularity == Popularity::Indexed);
-        self.unlink(SlotNumber::of(id));
-        let (symbol, extra) = self.take(SlotNumber::of(id))?;
+        let slot = SlotNumber::of(id);
+        self.unlink(slot);
+        self.take_names(&[self.named(slot)?]);
+        let (symbol, extra) = self.take(slot)?;
         if is_indexed {
             self.ready.remove(std::iter::once(&name));
         }
@@ -420,34 +448,58 @@ impl SymbolTable {
         let mut next = record.first.take();
         record.symbol_count = 0;
         let (mut unready, mut indexed, mut units) = (Vec::new(), Vec::new(), Vec::new());
-        while let Some(slot) = next {
-            let (Some(id), Some(symbol)) = (self.symbols.key_at(slot), self.symbols.at(slot)) else { break };
-            let is_ready = symbol.state == SymbolState::Ready;
-            if symbol.popularity == Popularity::Indexed {
-                indexed.push(self.name(symbol).to_name());
+        loop {
+            // Some at a time, and first the names of all of them: where many modules live, each name is in another line of
+            // memory that no cache holds, and a loop that does nothing else waits for many at once.
+            let mut some = SmallVec::<[Named; TAKEN_AT_ONCE]>::new();
+            while some.len() < TAKEN_AT_ONCE
+                && let Some(named) = next.and_then(|slot| self.named(slot))
+            {
+                next = self.symbols.at(named.slot).and_then(|symbol| symbol.next);
+                some.push(named);
             }
-            let name = (!is_ready).then(|| self.name(symbol).to_name());
-            let Some((symbol, extra)) = self.take(slot) else { break };
-            next = symbol.next;
-            units.extend(symbol.unit().and_then(|unit| self.units.remove(unit)));
-            unready.extend(name.map(|name| RemovedSymbol::new(id, name, &symbol, extra)));
+            if some.is_empty() {
+                break;
+            }
+            self.take_names(&some);
+            for Named { slot, .. } in some {
+                let (Some(id), Some(symbol)) = (self.symbols.key_at(slot), self.symbols.at(slot)) else { continue };
+                let is_ready = symbol.state == SymbolState::Ready;
+                if symbol.popularity == Popularity::Indexed {
+                    indexed.push(self.name(symbol).to_name());
+                }
+                let name = (!is_ready).then(|| self.name(symbol).to_name());
+                let Some((symbol, extra)) = self.take(slot) else { continue };
+                units.extend(symbol.unit().and_then(|unit| self.units.remove(unit)));
+                unready.extend(name.map(|name| RemovedSymbol::new(id, name, &symbol, extra)));
+            }
         }
         self.ready.remove(indexed.iter());
         (unready, units)
     }
 
-    /// Takes an entry out of the names, and out of the table.
-    fn take(&mut self, slot: SlotNumber<SymbolId>) -> Option<(Symbol, Extra)> {
-        let name_hash = hash(text(&self.origins, self.symbols.at(slot)?));
-        if let Ok(found) = self.names.find_entry(name_hash, |other| *other == slot) {
-            found.remove();
+    fn named(&self, slot: SlotNumber<SymbolId>) -> Option<Named> {
+        let symbol = self.symbols.at(slot)?;
+        Some(Named { slot, hash: symbol.hash })
+    }
+
+    /// Takes entries out of the names; they are still in the table.
+    fn take_names(&mut self, entries: &[Named]) {
+        for Named { slot, hash } in entries {
+            if let Ok(found) = self.names.find_entry(hash.spread(), |other| other == slot) {
+                found.remove();
+            }
         }
-        let symbol = self.symbols.remove_at(slot)?;
         // A table that was large once gives its memory back.
         if is_sparse(self.names.len(), self.names.capacity()) {
-            let hash_again = |slot: &SlotNumber<SymbolId>| hash(text(&self.origins, &self.symbols[*slot]));
+            let hash_again = |slot: &SlotNumber<SymbolId>| self.symbols[*slot].hash.spread();
             self.names.shrink_to(self.names.len() * 2, hash_again);
         }
+    }
+
+    /// Takes an entry out of the table that is not among the names any more.
+    fn take(&mut self, slot: SlotNumber<SymbolId>) -> Option<(Symbol, Extra)> {
+        let symbol = self.symbols.remove_at(slot)?;
         self.origins.let_go(symbol.origin);
         let extra = symbol.extra.and_then(|extra| self.extras.remove_at(extra)).unwrap_or_default();
         Some((symbol, extra))
@@ -552,15 +604,14 @@ fn text<'a>(origins: &'a Origins, symbol: &Symbol) -> &'a str {
     &origins.of(symbol.origin).text[symbol.start as usize..symbol.end as usize]
 }
 
-fn hash(name: &str) -> u64 {
-    FxBuildHasher.hash_one(name)
-}
-
 impl TrackerRecord {
     pub(crate) fn symbol_count(&self) -> usize {
         self.symbol_count as usize
     }
 }
+
+/// How many symbols of a tracker are taken out together.
+const TAKEN_AT_ONCE: usize = 16;
 
 /// Of a size that does not fit.
 const LARGE: u32 = u32::MAX;
@@ -571,8 +622,8 @@ mod tests {
 
     #[test]
     fn a_symbol_takes_few_bytes_since_there_are_many() {
-        // With its version, 48: the slot of a value that may be missing costs nothing beyond that.
-        assert_eq!((size_of::<Symbol>(), size_of::<Option<Symbol>>(), align_of::<Symbol>()), (44, 44, 4));
+        // With its version, 52: the slot of a value that may be missing costs nothing beyond that.
+        assert_eq!((size_of::<Symbol>(), size_of::<Option<Symbol>>(), align_of::<Symbol>()), (48, 48, 4));
         assert_eq!(size_of::<Option<TrackerRecord>>(), 16);
     }
 }
