@@ -80,7 +80,7 @@ fn link_and_remove(what: &str, runtime: &[u8], template: &Template, modules: usi
 /// depends on, frames, and the memory's handle.
 fn check_counts(runtime: &[u8], template: &Template) {
     const LINK: u64 = 11;
-    const REMOVAL: u64 = 4;
+    const REMOVAL: u64 = 1;
     let (jit, dylib) = session(runtime);
     let mut counts = [Vec::new(), Vec::new()];
     for number in 0..300 {

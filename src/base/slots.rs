@@ -110,9 +110,15 @@ impl<K: Key, V> Slots<K, V> {
 
     pub(crate) fn remove(&mut self, key: K) -> Option<V> {
         let (number, at, version) = parts(key);
+        self.remove_from(number, at, |found| found == version).map(|(_, value)| value)
+    }
+
+    /// Takes the value of a slot out if its version is as it should be, which is returned with it.
+    fn remove_from(&mut self, number: u32, at: usize, is_right: impl FnOnce(u32) -> bool) -> Option<(u32, V)> {
         let page = self.pages.get_mut(number as usize)?;
         let slot = page.slots.as_mut()?.get_mut(at)?;
-        if slot.version != version {
+        let version = slot.version;
+        if !is_right(version) {
             return None;
         }
         let value = slot.value.take()?;
@@ -125,7 +131,7 @@ impl<K: Key, V> Slots<K, V> {
         if page.occupied == 0 {
             self.retire(number);
         }
-        Some(value)
+        Some((version, value))
     }
 
     /// The value in a slot, whatever its version.
@@ -146,8 +152,11 @@ impl<K: Key, V> Slots<K, V> {
         held.value.as_ref().map(|_| key(slot.slot(), held.version))
     }
 
-    pub(crate) fn remove_at(&mut self, slot: SlotNumber<K>) -> Option<V> {
-        self.remove(self.key_at(slot)?)
+    /// Takes out the value in a slot, whatever its version; with the key that it had.
+    pub(crate) fn remove_at(&mut self, slot: SlotNumber<K>) -> Option<(K, V)> {
+        let (number, at) = place_of(slot.slot());
+        let (version, value) = self.remove_from(number, at, |_| true)?;
+        Some((key(slot.slot(), version), value))
     }
 
     pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
@@ -409,7 +418,7 @@ mod tests {
         let key = slots.insert("first".to_string());
         let number = SlotNumber::of(key);
         assert_eq!((slots.at(number).map(String::as_str), slots.key_at(number)), (Some("first"), Some(key)));
-        assert_eq!(slots.remove_at(number).as_deref(), Some("first"));
+        assert_eq!(slots.remove_at(number).map(|(_, value)| value).as_deref(), Some("first"));
         assert_eq!((slots.at(number), slots.key_at(number)), (None, None));
         assert_eq!(slots.remove_at(number), None);
         let later = slots.insert("second".to_string());

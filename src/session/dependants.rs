@@ -75,7 +75,7 @@ impl PinGraph {
         let Some(old) = source.gate.take_node() else { return };
         // Before the old number is free to be used again.
         let new = destination.gate.node_while_live(|| self.enter(destination));
-        let Some(moved) = self.nodes.remove_at(old) else { return };
+        let Some((_, moved)) = self.nodes.remove_at(old) else { return };
         debug_assert!(new.is_some(), "the destination is live: its dylib is locked");
         let Some(new) = new else { return };
         for to in moved.depends_on.nodes() {
@@ -104,7 +104,7 @@ impl PinGraph {
     pub(crate) fn release(&mut self, core: &TrackerCore) -> Released {
         let mut released = Released::default();
         let Some(node) = core.gate.take_node() else { return released };
-        let Some(gone) = self.nodes.remove_at(node) else { return released };
+        let Some((_, gone)) = self.nodes.remove_at(node) else { return released };
         for to in gone.depends_on.nodes() {
             let held = &mut self.nodes[to];
             held.dependants.remove(node);

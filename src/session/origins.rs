@@ -41,10 +41,10 @@ impl Origins {
         *self.latest.insert(SlotNumber::of(self.origins.insert(origin)))
     }
 
-    /// One symbol of it is gone.
-    pub(crate) fn let_go(&mut self, number: SlotNumber<OriginId>) {
+    /// So many symbols of it are gone.
+    pub(crate) fn let_go(&mut self, number: SlotNumber<OriginId>, symbols: u32) {
         let origin = &mut self.origins[number];
-        origin.users -= 1;
+        origin.users -= symbols;
         if origin.users == 0 {
             self.latest.take_if(|latest| *latest == number);
             self.origins.remove_at(number);
@@ -68,10 +68,10 @@ mod tests {
         assert_eq!(origins.share(&text, &place), first);
         let other = origins.share(&text, &elsewhere);
         assert_ne!(other, first);
-        origins.let_go(first);
+        origins.let_go(first, 1);
         assert_eq!(&*origins.of(first).text, "foobar");
-        origins.let_go(first);
-        origins.let_go(other);
+        origins.let_go(first, 1);
+        origins.let_go(other, 1);
         assert_eq!((Arc::strong_count(&text), Arc::strong_count(&place), Arc::strong_count(&elsewhere)), (1, 1, 1));
         // The slot of what was shared last is used again for something else.
         let reused = origins.share(&Arc::from("other"), &place);

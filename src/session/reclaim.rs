@@ -21,6 +21,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rustc_hash::FxHashSet;
+use smallvec::SmallVec;
 
 use crate::error::Error;
 use crate::session::dependants::Claim;
@@ -33,7 +34,7 @@ use crate::session::tracker_gate::{OnReclaimed, Retire, Unpin};
 use crate::sync::Arc;
 
 /// What was just retired, with what is known of the pins.
-pub(crate) type Retired = Vec<(Arc<TrackerCore>, Retire)>;
+pub(crate) type Retired = SmallVec<[(Arc<TrackerCore>, Retire); 1]>;
 
 /// Reclaims those of the just retired trackers that nothing pins, and that no guard is in the way of. Their names are gone.
 pub(crate) fn after_retire(session: &Arc<SessionInner>, mut retired: Retired) {
@@ -50,6 +51,10 @@ pub(crate) fn after_retire(session: &Arc<SessionInner>, mut retired: Retired) {
         if session.guards.entrust(cores, entered).is_empty() {
             return;
         }
+    }
+    // Mostly there is one, and nothing has to be asked.
+    if let [(core, Retire::Free)] = &retired[..] {
+        return reclaim(session, vec![core.clone()], &retired);
     }
     let left = |(core, held): &(Arc<TrackerCore>, Retire)| match held {
         Retire::Free => Unpin::Reclaim,
@@ -215,17 +220,17 @@ fn reclaim_batch(
     let Some(first) = batch.first() else { return Vec::new() };
     let managers = session.managers(&first.dylib);
     let held = session.observers.is_heard().then(|| held_bytes(&managers, &batch));
-    let mut failures: Vec<Vec<Error>> = batch.iter().map(|_| Vec::new()).collect();
+    let mut told_of: SmallVec<[(JitDylib, Vec<Error>); 1]> =
+        batch.iter().map(|core| (JitDylib::from_inner(core.dylib.clone()), Vec::new())).collect();
     for manager in managers.iter().rev() {
-        for (core, failed) in batch.iter().zip(&mut failures) {
-            let dylib = JitDylib::from_inner(core.dylib.clone());
+        for (core, (dylib, failed)) in batch.iter().zip(&mut told_of) {
             // A manager that panics must not keep the others, or this removal, from coming to an end.
-            let told = catch_unwind(AssertUnwindSafe(|| manager.remove_resources(&dylib, core.key())));
+            let told = catch_unwind(AssertUnwindSafe(|| manager.remove_resources(dylib, core.key())));
             failed.extend(told.unwrap_or_else(|panic| Err(panicked(MANAGER_PANICKED, &*panic))).err());
         }
     }
     let (mut freed, mut undecided) = (Vec::new(), Vec::new());
-    for (number, (core, failed)) in batch.into_iter().zip(failures).enumerate() {
+    for (number, (core, (_, failed))) in batch.into_iter().zip(told_of).enumerate() {
         let record = core.dylib.state.lock().forget_tracker(&core);
         drop(record);
         if core.gate.node().is_some() {

@@ -11,6 +11,8 @@
 
 use std::cmp::Reverse;
 
+use smallvec::smallvec;
+
 use crate::error::{Error, ErrorKind, Result};
 use crate::session::execution_session::SessionInner;
 use crate::session::jit_dylib::{DylibInner, DylibState, JitDylib};
@@ -222,6 +224,6 @@ fn retire(core: &Arc<TrackerCore>, close: impl FnOnce(&TrackerCore) -> Option<Re
 
 /// The names of a tracker that this thread has retired are gone: goes on with it.
 fn finish(core: &Arc<TrackerCore>, held: Retire) -> Result<Removal> {
-    reclaim::after_retire(&core.dylib.session, vec![(core.clone(), held)]);
+    reclaim::after_retire(&core.dylib.session, smallvec![(core.clone(), held)]);
     Removal::finished_or_pending(core.clone())
 }

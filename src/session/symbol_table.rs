@@ -367,7 +367,7 @@ impl SymbolTable {
                 symbol.make_lazy(id);
                 let text = self.origins.of(symbol.origin).text.clone();
                 let old = std::mem::replace(&mut symbol.origin, self.origins.share(&text, place));
-                self.origins.let_go(old);
+                self.origins.let_go(old, 1);
             }
         }
         self.units[id].symbols = symbols.into_iter().collect();
@@ -430,8 +430,10 @@ impl SymbolTable {
         let (name, is_indexed) = (self.name(symbol).to_name(), symbol.popularity == Popularity::Indexed);
         let slot = SlotNumber::of(id);
         self.unlink(slot);
-        self.take_names(&[self.named(slot)?]);
-        let (symbol, extra) = self.take(slot)?;
+        self.take_names(&[Named { slot, hash: self.symbols.at(slot)?.hash }]);
+        let (_, symbol) = self.symbols.remove_at(slot)?;
+        self.origins.let_go(symbol.origin, 1);
+        let extra = self.take_extra(&symbol);
         if is_indexed {
             self.ready.remove(std::iter::once(&name));
         }
@@ -448,39 +450,45 @@ impl SymbolTable {
         let mut next = record.first.take();
         record.symbol_count = 0;
         let (mut unready, mut indexed, mut units) = (Vec::new(), Vec::new(), Vec::new());
+        let mut left: Option<(SlotNumber<OriginId>, u32)> = None;
         loop {
             // Some at a time, and first the names of all of them: where many modules live, each name is in another line of
             // memory that no cache holds, and a loop that does nothing else waits for many at once.
             let mut some = SmallVec::<[Named; TAKEN_AT_ONCE]>::new();
             while some.len() < TAKEN_AT_ONCE
-                && let Some(named) = next.and_then(|slot| self.named(slot))
+                && let Some(slot) = next
+                && let Some(symbol) = self.symbols.at(slot)
             {
-                next = self.symbols.at(named.slot).and_then(|symbol| symbol.next);
-                some.push(named);
+                some.push(Named { slot, hash: symbol.hash });
+                next = symbol.next;
             }
             if some.is_empty() {
                 break;
             }
             self.take_names(&some);
             for Named { slot, .. } in some {
-                let (Some(id), Some(symbol)) = (self.symbols.key_at(slot), self.symbols.at(slot)) else { continue };
-                let is_ready = symbol.state == SymbolState::Ready;
+                let Some((id, symbol)) = self.symbols.remove_at(slot) else { continue };
                 if symbol.popularity == Popularity::Indexed {
-                    indexed.push(self.name(symbol).to_name());
+                    indexed.push(self.name(&symbol).to_name());
                 }
-                let name = (!is_ready).then(|| self.name(symbol).to_name());
-                let Some((symbol, extra)) = self.take(slot) else { continue };
-                units.extend(symbol.unit().and_then(|unit| self.units.remove(unit)));
-                unready.extend(name.map(|name| RemovedSymbol::new(id, name, &symbol, extra)));
+                let extra = self.take_extra(&symbol);
+                if symbol.state != SymbolState::Ready {
+                    units.extend(symbol.unit().and_then(|unit| self.units.remove(unit)));
+                    unready.push(RemovedSymbol::new(id, self.name(&symbol).to_name(), &symbol, extra));
+                }
+                // Most have their origin in common with the next one.
+                match &mut left {
+                    Some((origin, count)) if *origin == symbol.origin => *count += 1,
+                    _ => {
+                        let before = left.replace((symbol.origin, 1));
+                        before.into_iter().for_each(|(origin, count)| self.origins.let_go(origin, count));
+                    }
+                }
             }
         }
+        left.into_iter().for_each(|(origin, count)| self.origins.let_go(origin, count));
         self.ready.remove(indexed.iter());
         (unready, units)
-    }
-
-    fn named(&self, slot: SlotNumber<SymbolId>) -> Option<Named> {
-        let symbol = self.symbols.at(slot)?;
-        Some(Named { slot, hash: symbol.hash })
     }
 
     /// Takes entries out of the names; they are still in the table.
@@ -497,12 +505,9 @@ impl SymbolTable {
         }
     }
 
-    /// Takes an entry out of the table that is not among the names any more.
-    fn take(&mut self, slot: SlotNumber<SymbolId>) -> Option<(Symbol, Extra)> {
-        let symbol = self.symbols.remove_at(slot)?;
-        self.origins.let_go(symbol.origin);
-        let extra = symbol.extra.and_then(|extra| self.extras.remove_at(extra)).unwrap_or_default();
-        Some((symbol, extra))
+    /// What an entry that was taken out had of its own.
+    fn take_extra(&mut self, symbol: &Symbol) -> Extra {
+        symbol.extra.and_then(|extra| self.extras.remove_at(extra)).map(|(_, extra)| extra).unwrap_or_default()
     }
 
     /// Gives everything that `source` owns to `destination` and drops the source's record.
