@@ -1,0 +1,213 @@
+//! The system's own dynamic linker: each small module a shared object in a file of its own, opened and closed. Making the file
+//! is not counted, which is what a compiler that goes this way has to pay a linker for.
+
+use std::ffi::{CStr, CString, c_int, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::rc::Rc;
+
+use jittison::base::ExecutorAddr;
+
+use crate::dice::Dice;
+use crate::objects::Instance;
+use crate::ours::check;
+use crate::resident::Resident;
+use crate::rows;
+use crate::samples::{BATCH, Samples, single};
+use crate::scenario::{Measure, Scenario, Unit};
+use crate::scenarios::scenario;
+use crate::workload::Workload;
+
+type Measures = Result<Vec<Measure>, String>;
+
+pub const WHO: &str = "dlopen";
+
+/// It searches lists, so that more live ones take minutes.
+const MOST_LIVE: usize = 1_000;
+
+pub fn scenarios(workload: &Rc<Workload>) -> Vec<Box<dyn Scenario>> {
+    let of = |group, round: fn(&Workload) -> Measures| scenario(group, WHO, workload, round);
+    vec![of("link, small", links), of("remove", remove), of("churn", churn), of("memory, live", memory)]
+}
+
+/// Shared objects made from one, which differ in nothing but their files.
+struct Files<'a> {
+    directory: &'a Path,
+    bytes: Vec<u8>,
+    entry: CString,
+    instance: Instance,
+    number: usize,
+    // Of the library that they call. Last: closed when they are.
+    _library: Opened,
+}
+
+/// An open shared object.
+struct Opened(*mut c_void);
+
+impl<'a> Files<'a> {
+    fn new(workload: &'a Workload) -> Result<Files<'a>, String> {
+        let directory = workload.directory.as_path();
+        let library = share(directory, "runtime", &workload.objects.runtime)?;
+        let instance = workload.objects.small.instance(0);
+        let bytes = std::fs::read(share(directory, "module", &instance.bytes)?).map_err(|error| error.to_string())?;
+        let entry = CString::new(instance.entry.as_str()).map_err(|error| error.to_string())?;
+        let library = Opened::new(&c_path(&library), libc::RTLD_GLOBAL)?;
+        Ok(Files { directory, bytes, entry, instance, number: 0, _library: library })
+    }
+
+    /// A file that was never opened before.
+    fn next(&mut self) -> Result<PathBuf, String> {
+        self.number += 1;
+        let path = self.directory.join(format!("module-{}.so", self.number));
+        std::fs::write(&path, &self.bytes).map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok(path)
+    }
+
+    fn make_batch(&mut self) -> Result<Vec<PathBuf>, String> {
+        (0..BATCH).map(|_| self.next()).collect()
+    }
+
+    fn link(&self, path: &CStr) -> Result<(ExecutorAddr, Opened), String> {
+        let opened = Opened::new(path, libc::RTLD_LOCAL)?;
+        // SAFETY: an open handle, a string that ends.
+        let address = unsafe { libc::dlsym(opened.0, self.entry.as_ptr()) };
+        (!address.is_null()).then_some(()).ok_or("no entry")?;
+        Ok((ExecutorAddr::new(address as u64), opened))
+    }
+
+    fn link_checked(&self, path: &CStr) -> Result<Opened, String> {
+        let (address, opened) = self.link(path)?;
+        check(address, &self.instance)?;
+        Ok(opened)
+    }
+
+    fn fill(&mut self, count: usize) -> Result<Vec<Opened>, String> {
+        let mut open_next = || {
+            let path = self.next()?;
+            let opened = self.link_checked(&c_path(&path))?;
+            forget(&[path]);
+            Ok(opened)
+        };
+        (0..count).map(|_| open_next()).collect()
+    }
+}
+
+impl Opened {
+    fn new(path: &CStr, visibility: c_int) -> Result<Opened, String> {
+        // SAFETY: opens what was compiled here, whose initialisers do nothing.
+        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | visibility) };
+        (!handle.is_null()).then_some(Opened(handle)).ok_or_else(|| format!("{path:?} cannot be opened"))
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        // SAFETY: opened once, closed once; nobody calls into it after this.
+        unsafe { libc::dlclose(self.0) };
+    }
+}
+
+/// Has the compiler make a shared object of an object.
+fn share(directory: &Path, name: &str, object: &[u8]) -> Result<PathBuf, String> {
+    let (from, to) = (directory.join(format!("{name}.o")), directory.join(format!("{name}.so")));
+    std::fs::write(&from, object).map_err(|error| format!("{}: {error}", from.display()))?;
+    let status = Command::new("gcc").args(["-shared", "-o"]).arg(&to).arg(&from).status();
+    let is_made = status.is_ok_and(|status| status.success());
+    is_made.then_some(to).ok_or_else(|| format!("gcc makes no shared object of {name}"))
+}
+
+/// An open file needs no name.
+fn forget(paths: &[PathBuf]) {
+    paths.iter().for_each(|path| drop(std::fs::remove_file(path)));
+}
+
+/// The paths are ours, and have no zero in them.
+fn c_path(path: &Path) -> CString {
+    CString::new(path.as_os_str().as_bytes()).unwrap_or_default()
+}
+
+fn links(workload: &Workload) -> Measures {
+    let mut files = Files::new(workload)?;
+    let (mut links, mut live) = (Samples::default(), Vec::new());
+    while live.len() < workload.sizes.small_links.min(MOST_LIVE) {
+        let batch = files.make_batch()?;
+        let paths: Vec<CString> = batch.iter().map(|path| c_path(path)).collect();
+        let mut linked = Vec::with_capacity(BATCH);
+        links.batch(|links| paths.iter().for_each(|path| linked.push(links.one(|| files.link(path)))));
+        for linked in linked {
+            let (address, opened) = linked?;
+            check(address, &files.instance)?;
+            live.push(opened);
+        }
+        forget(&batch);
+    }
+    let (mut removals, mut dice) = (Samples::default(), Dice(7));
+    removals.batch(|removals| {
+        while !live.is_empty() {
+            let opened = live.swap_remove(dice.roll(live.len()));
+            removals.one(|| drop(opened));
+        }
+    });
+    Ok(vec![links.into_measure(rows::LINK_SMALL.by(WHO)), removals.into_measure(rows::REMOVE_SMALL.by(WHO))])
+}
+
+fn remove(workload: &Workload) -> Measures {
+    let counts = workload.sizes.removals_beside.iter().filter(|live| **live <= MOST_LIVE);
+    counts.map(|live| remove_beside(workload, *live)).collect()
+}
+
+fn remove_beside(workload: &Workload, count: usize) -> Result<Measure, String> {
+    let mut files = Files::new(workload)?;
+    let (mut live, mut removals, mut dice) = (files.fill(count)?, Samples::default(), Dice(3));
+    for _ in 0..workload.sizes.removals / BATCH {
+        let victims: Vec<Opened> = (0..BATCH).map(|_| live.swap_remove(dice.roll(live.len()))).collect();
+        removals.batch(|removals| victims.into_iter().for_each(|victim| removals.one(|| drop(victim))));
+        live.extend(files.fill(BATCH)?);
+    }
+    Ok(removals.into_measure(rows::REMOVE.at(count, WHO)))
+}
+
+fn churn(workload: &Workload) -> Measures {
+    let mut measures = Vec::new();
+    for live in workload.sizes.churns_of.iter().filter(|live| **live <= MOST_LIVE) {
+        let samples = churn_of(workload, *live)?;
+        measures.push(single(rows::CHURN_RATE.at(*live, WHO), Unit::PerSecond, samples.per_second()));
+        measures.push(samples.into_measure(rows::CHURN.at(*live, WHO)));
+    }
+    Ok(measures)
+}
+
+fn churn_of(workload: &Workload, count: usize) -> Result<Samples, String> {
+    let mut files = Files::new(workload)?;
+    let (mut live, mut samples, mut dice) = (files.fill(count)?, Samples::default(), Dice(3));
+    for _ in 0..workload.sizes.churns / BATCH {
+        let batch = files.make_batch()?;
+        let paths: Vec<CString> = batch.iter().map(|path| c_path(path)).collect();
+        samples.batch(|samples| {
+            paths.iter().try_for_each(|path| {
+                samples.one(|| {
+                    live[dice.roll(count)] = files.link_checked(path)?;
+                    Ok::<(), String>(())
+                })
+            })
+        })?;
+        forget(&batch);
+    }
+    Ok(samples)
+}
+
+fn memory(workload: &Workload) -> Measures {
+    let mut files = Files::new(workload)?;
+    let before = Resident::measure()?;
+    let live = files.fill(MOST_LIVE)?;
+    let full = Resident::measure()?;
+    drop(live);
+    let left = Resident::measure()?;
+    let each = |more: f64| more / MOST_LIVE as f64;
+    Ok(vec![
+        single(rows::RESIDENT.at(MOST_LIVE, WHO), Unit::Bytes, each(full.bytes - before.bytes)),
+        single(rows::LEFT.at(MOST_LIVE, WHO), Unit::Bytes, left.bytes - before.bytes),
+        single(rows::MAPPINGS.at(MOST_LIVE, WHO), Unit::Count, each(full.mappings - before.mappings)),
+    ])
+}

@@ -1,0 +1,86 @@
+//! What the kernel and the memory take, without any linker: a floor for those who map each module by itself, and the floor of
+//! all, one copy of a module's bytes.
+
+use std::ptr;
+use std::rc::Rc;
+
+use crate::dice::Dice;
+use crate::rows;
+use crate::samples::{BATCH, Samples, nanoseconds_each, single};
+use crate::scenario::{Measure, Scenario, Unit};
+use crate::scenarios::scenario;
+use crate::workload::Workload;
+
+type Measures = Result<Vec<Measure>, String>;
+
+pub const KERNEL: &str = "mmap alone";
+pub const COPY: &str = "one copy";
+
+pub fn scenarios(workload: &Rc<Workload>) -> Vec<Box<dyn Scenario>> {
+    vec![scenario("link, small", KERNEL, workload, mappings), scenario("link, small", COPY, workload, copies)]
+}
+
+/// A page each for code, constants and data, as JITLink has them.
+const PAGES: usize = 3;
+const PAGE: usize = 4096;
+/// So much is in a small module, in all.
+const CONTENT: usize = 2_048;
+const LIVE: usize = 1_000;
+
+fn mappings(workload: &Workload) -> Measures {
+    let content = [0x90; CONTENT / PAGES];
+    let mut live = (0..LIVE).map(|_| Mapping::new(&content)).collect::<Result<Vec<Mapping>, String>>()?;
+    let (mut links, mut removals, mut dice) = (Samples::default(), Samples::default(), Dice(3));
+    for _ in 0..workload.sizes.small_links / BATCH {
+        let mut made = Vec::with_capacity(BATCH);
+        links.batch(|links| (0..BATCH).for_each(|_| made.push(links.one(|| Mapping::new(&content)))));
+        let made = made.into_iter().collect::<Result<Vec<Mapping>, String>>()?;
+        let old: Vec<Mapping> = (0..BATCH).map(|_| live.swap_remove(dice.roll(live.len()))).collect();
+        removals.batch(|removals| old.into_iter().for_each(|old| removals.one(|| drop(old))));
+        live.extend(made);
+    }
+    Ok(vec![links.into_measure(rows::LINK_SMALL.by(KERNEL)), removals.into_measure(rows::REMOVE.at(LIVE, KERNEL))])
+}
+
+/// Pages with protections of their own.
+struct Mapping(*mut libc::c_void);
+
+impl Mapping {
+    fn new(content: &[u8]) -> Result<Mapping, String> {
+        let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a mapping of its own, wherever there is room.
+        let start = unsafe { libc::mmap(ptr::null_mut(), PAGES * PAGE, access, kind, -1, 0) };
+        if start == libc::MAP_FAILED {
+            return Err(format!("no mapping: {}", std::io::Error::last_os_error()));
+        }
+        let mapping = Mapping(start);
+        let protections = [libc::PROT_READ | libc::PROT_EXEC, libc::PROT_READ, libc::PROT_READ | libc::PROT_WRITE];
+        for (index, protection) in protections.into_iter().enumerate() {
+            let page = start.wrapping_byte_add(index * PAGE);
+            // SAFETY: the content is shorter than a page, and this one is ours and writable.
+            unsafe { ptr::copy_nonoverlapping(content.as_ptr(), page.cast(), content.len()) };
+            // SAFETY: a page of ours.
+            if unsafe { libc::mprotect(page, PAGE, protection) } != 0 {
+                return Err(format!("no protection: {}", std::io::Error::last_os_error()));
+            }
+        }
+        Ok(mapping)
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: made by `new`, and nobody has a pointer into it any more.
+        unsafe { libc::munmap(self.0, PAGES * PAGE) };
+    }
+}
+
+fn copies(workload: &Workload) -> Measures {
+    let object = &workload.objects.small.instance(0).bytes;
+    let mut copy = vec![0; object.len()];
+    let each = nanoseconds_each(1_000_000, |_| {
+        copy.copy_from_slice(object);
+        std::hint::black_box(&mut copy);
+    });
+    Ok(vec![single(rows::LINK_SMALL.by(COPY), Unit::Nanoseconds, each)])
+}

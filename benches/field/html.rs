@@ -1,0 +1,140 @@
+//! The report as one page that needs nothing else: tables, and plots of the rows.
+
+use std::fmt::Write as _;
+
+use crate::machine::{Machine, Peer};
+use crate::report::{Figure, Report, amount, grouped, row_text};
+use crate::scenario::Unit;
+use crate::svg::{self, Bar, Line, escaped};
+
+pub fn page(report: &Report, machine: &Machine, peers: &[Peer], rounds: usize) -> String {
+    let (machine, mut body) = (escaped(&machine.line()), String::new());
+    for group in report.groups() {
+        let _ = write!(body, "<h2>{}</h2>", escaped(group));
+        body.push_str(&table(report, group));
+        body.push_str(&plots(report, group, peers));
+    }
+    if !report.failures.is_empty() {
+        body.push_str("<h2>failed</h2><ul>");
+        for (title, error) in &report.failures {
+            let _ = write!(body, "<li>{}: {}</li>", escaped(title), escaped(error));
+        }
+        body.push_str("</ul>");
+    }
+    format!(
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>jittison in the field</title>\
+         <style>{STYLE}</style></head><body><h1>jittison in the field</h1><p>{machine}.</p>\
+         <p>Medians over {rounds} rounds, all competitors by turns; the least and the most in brackets. Less is better, but for \
+         what is counted in a second and for two threads' work. Scales are logarithmic.</p>{body}{}</body></html>\n",
+        configurations(peers)
+    )
+}
+
+fn configurations(peers: &[Peer]) -> String {
+    let row = |Peer { who, version, configuration }: &Peer| {
+        format!("<tr><td>{}</td><td>{}</td><td>{}</td></tr>", escaped(who), escaped(version), escaped(configuration))
+    };
+    let rows: String = peers.iter().map(row).collect();
+    format!("<h2>who</h2><table class=\"words\"><tr><th>who</th><th>version</th><th>set up as</th></tr>{rows}</table>")
+}
+
+fn table(report: &Report, group: &str) -> String {
+    let columns = report.columns(group);
+    let mut table = String::from("<table><tr><th>what</th>");
+    columns.iter().for_each(|who| table.push_str(&format!("<th>{}</th>", escaped(who))));
+    table.push_str("<th>goal</th></tr>");
+    for row in report.rows(group) {
+        let _ = write!(table, "<tr><td>{}</td>", escaped(&row_text(row)));
+        for who in &columns {
+            table.push_str(&report.figure(group, row, who).map_or_else(|| "<td>–</td>".to_string(), cell));
+        }
+        let _ = write!(table, "<td class=\"goal\">{}</td></tr>", escaped(&report.goal_text(group, row)));
+    }
+    table + "</table>"
+}
+
+/// A figure, with p99 and CPU time below it where there are any.
+fn cell(figure: &Figure) -> String {
+    let below = [("p99", figure.p99()), ("CPU", figure.cpu())].map(|(name, spread)| {
+        let median = spread.map(|spread| amount(Unit::Nanoseconds, spread.median));
+        median.map(|median| format!("{name} {median}"))
+    });
+    let below = below.into_iter().flatten().collect::<Vec<String>>().join(", ");
+    format!("<td>{}<small>{}</small></td>", escaped(&figure.text()), escaped(&below))
+}
+
+/// A plot for what has several competitors: lines where it has an axis, bars where it has none, or one place on it.
+fn plots(report: &Report, group: &str, peers: &[Peer]) -> String {
+    let mut whats: Vec<&str> = report.rows(group).into_iter().map(|(what, _)| what).collect();
+    whats.dedup();
+    let mut plots = String::new();
+    for what in whats {
+        let is_of_row = |figure: &&Figure| figure.key.group == group && figure.key.what == what;
+        let mut figures: Vec<&Figure> = report.figures.iter().filter(is_of_row).collect();
+        // As the columns of the tables.
+        figures.sort_by_key(|figure| colour(&figure.key.who, peers));
+        let Some(first) = figures.first().map(|figure| &figure.key) else { continue };
+        if figures.iter().all(|figure| figure.key.who == first.who) {
+            continue;
+        }
+        let is_of_one_place = figures.iter().all(|figure| figure.key.at == first.at);
+        let plot = if is_of_one_place { bars_of(&figures, peers) } else { lines_of(&figures, peers) };
+        if !plot.is_empty() {
+            let _ = write!(plots, "<figure><figcaption>{}</figcaption>{plot}</figure>", escaped(what));
+        }
+    }
+    plots
+}
+
+fn bars_of(figures: &[&Figure], peers: &[Peer]) -> String {
+    let unit = figures[0].unit;
+    let bar = |figure: &&Figure| Bar {
+        label: figure.key.who.clone(),
+        text: amount(unit, figure.value().median),
+        colour: colour(&figure.key.who, peers),
+        spread: figure.value(),
+    };
+    svg::bars(&figures.iter().map(bar).collect::<Vec<Bar>>(), |value| amount(unit, value))
+}
+
+fn lines_of(figures: &[&Figure], peers: &[Peer]) -> String {
+    let mut lines: Vec<Line> = Vec::new();
+    for figure in figures {
+        let point = (figure.key.at.unwrap_or(0) as f64, figure.value());
+        match lines.iter_mut().find(|line| line.label == figure.key.who) {
+            Some(line) => line.points.push(point),
+            None => {
+                let (label, colour) = (figure.key.who.clone(), colour(&figure.key.who, peers));
+                lines.push(Line { label, colour, points: vec![point] });
+            }
+        }
+    }
+    lines.iter_mut().for_each(|line| line.points.sort_by(|one, other| one.0.total_cmp(&other.0)));
+    svg::lines(&lines, |value| amount(figures[0].unit, value), grouped)
+}
+
+/// The same for one competitor in all plots; strangers share the last.
+fn colour(who: &str, peers: &[Peer]) -> usize {
+    peers.iter().position(|peer| peer.who == who).unwrap_or(COLOURS - 1).min(COLOURS - 1)
+}
+
+const COLOURS: usize = 7;
+
+const STYLE: &str = "
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 1200px; margin: 2em auto; padding: 0 1em; color: #222; background: #fff }
+table { border-collapse: collapse; margin: 1em 0; font-variant-numeric: tabular-nums }
+th, td { padding: .3em .8em; border-bottom: 1px solid #ddd; text-align: right; vertical-align: top }
+th:first-child, td:first-child, th:last-child, td.goal, .words th, .words td { text-align: left }
+small { display: block; color: #777 }
+figure { margin: 1.2em 0 } figcaption { font-weight: 600; margin-bottom: .3em }
+svg { max-width: 100%; height: auto; font-size: 13px } svg text { fill: #222 } svg .axis { fill: #777; font-size: 11px }
+.grid { stroke: #ddd } .whisker { stroke: #222; stroke-width: 2 } .stroke { fill: none; stroke-width: 2 }
+.fill.c0 { fill: #d55e00 } .stroke.c0 { stroke: #d55e00 } .fill.c1 { fill: #0072b2 } .stroke.c1 { stroke: #0072b2 }
+.fill.c2 { fill: #56b4e9 } .stroke.c2 { stroke: #56b4e9 } .fill.c3 { fill: #009e73 } .stroke.c3 { stroke: #009e73 }
+.fill.c4 { fill: #999 } .stroke.c4 { stroke: #999 } .fill.c5 { fill: #cc79a7 } .stroke.c5 { stroke: #cc79a7 }
+.fill.c6 { fill: #b8a000 } .stroke.c6 { stroke: #b8a000 }
+@media (prefers-color-scheme: dark) {
+  body { color: #ddd; background: #181818 } svg text { fill: #ddd } .whisker { stroke: #ddd }
+  th, td { border-color: #444 } .grid { stroke: #444 }
+}
+";

@@ -1,0 +1,191 @@
+//! LLVM 19's ORC, in a process of its own: `peers/orc.cpp`, in two set-ups. Runs the program once a figure and round, and puts
+//! what it prints into the rows.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::rc::Rc;
+
+use serde_json::Value;
+
+use crate::machine::Peer;
+use crate::ours::{LIVE_WHILE_GROWING, against_a_thousand};
+use crate::rows::{self, Row};
+use crate::scenario::{Key, Measure, Scenario, Unit};
+use crate::scenarios::scenario;
+use crate::workload::{MOST_MAPPED, Workload};
+
+type Measures = Result<Vec<Measure>, String>;
+
+pub const AS_LLJIT: &str = "ORC as LLJIT";
+pub const AT_ITS_BEST: &str = "ORC at its best";
+
+/// How it is set up: the program's word for it, its column.
+#[derive(Clone)]
+struct Orc {
+    program: PathBuf,
+    set_up: &'static str,
+    who: &'static str,
+}
+
+/// None, with a word about it, where the program was not built.
+pub fn scenarios(workload: &Rc<Workload>, peers: &Path) -> Vec<Box<dyn Scenario>> {
+    let program = peers.join("orc");
+    if !program.exists() {
+        eprintln!("skipped: ORC (run benches/field/peers/install and build)");
+        return Vec::new();
+    }
+    let set_ups = [("lljit", AS_LLJIT), ("best", AT_ITS_BEST)];
+    let of = |(set_up, who)| scenarios_of(workload, &Orc { program: program.clone(), set_up, who });
+    set_ups.into_iter().flat_map(of).collect()
+}
+
+fn scenarios_of(workload: &Rc<Workload>, orc: &Orc) -> Vec<Box<dyn Scenario>> {
+    let of = |group, round: fn(&Orc, &Workload) -> Measures| {
+        let orc = orc.clone();
+        scenario(group, orc.who, workload, move |workload| round(&orc, workload))
+    };
+    vec![
+        of("link, small", Orc::link_small),
+        of("link, medium", Orc::link_medium),
+        of("remove", Orc::remove),
+        of("churn", Orc::churn),
+        of("threads", Orc::threads),
+        of("lookup", Orc::lookups),
+        of("patch, swap", Orc::swaps),
+        of("dylib", Orc::dylibs),
+        of("memory, live", Orc::memory),
+        of("memory, growth", Orc::growth),
+    ]
+}
+
+/// What the report says of the two set-ups.
+pub fn described(peers: &Path) -> Vec<Peer> {
+    let Ok(output) = Command::new(peers.join("orc")).arg("version").output() else { return Vec::new() };
+    let version = format!("LLVM {}", String::from_utf8_lossy(&output.stdout).trim());
+    let of = |who, configuration| Peer { who, version: version.clone(), configuration };
+    vec![
+        of(
+            AS_LLJIT,
+            "InProcessMemoryManager, EHFrameRegistrationPlugin with EPCEHFrameRegistrar; no IR layer, no platform",
+        ),
+        of(
+            AT_ITS_BEST,
+            "MapperJITLinkMemoryManager with slabs of 64 MiB, .eh_frame thrown away (nothing can be thrown through the code), \
+             each object parsed once, glibc told to keep its memory, names interned ahead of lookups",
+        ),
+    ]
+}
+
+impl Orc {
+    fn link_small(&self, workload: &Workload) -> Measures {
+        let figures = self.run("link", workload.small_file()?, workload.sizes.small_links, 0)?;
+        Ok(vec![
+            nanoseconds(&figures, "add", self.row(&rows::LINK_SMALL))?,
+            nanoseconds(&figures, "remove", self.row(&rows::REMOVE_SMALL))?,
+            measure(&figures, "allocations", self.row(&rows::ALLOCATIONS), Unit::Count)?,
+        ])
+    }
+
+    fn link_medium(&self, workload: &Workload) -> Measures {
+        let figures = self.run("link", workload.medium_file()?, workload.sizes.medium_links, 0)?;
+        Ok(vec![
+            nanoseconds(&figures, "add", self.row(&rows::LINK_MEDIUM))?,
+            nanoseconds(&figures, "remove", self.row(&rows::REMOVE_MEDIUM))?,
+        ])
+    }
+
+    fn remove(&self, workload: &Workload) -> Measures {
+        let mut measures = Vec::new();
+        for live in workload.sizes.removals_beside.iter().filter(|live| **live <= MOST_MAPPED) {
+            let figures = self.run("remove", workload.small_file()?, workload.sizes.removals, *live)?;
+            measures.push(nanoseconds(&figures, "remove", rows::REMOVE.at(*live, self.who))?);
+        }
+        measures.extend(against_a_thousand(&measures, self.who));
+        Ok(measures)
+    }
+
+    fn churn(&self, workload: &Workload) -> Measures {
+        let mut measures = Vec::new();
+        for live in workload.sizes.churns_of {
+            let figures = self.run("churn", workload.small_file()?, workload.sizes.churns, *live)?;
+            measures.push(measure(&figures, "rate", rows::CHURN_RATE.at(*live, self.who), Unit::PerSecond)?);
+            measures.push(nanoseconds(&figures, "operation", rows::CHURN.at(*live, self.who))?);
+        }
+        Ok(measures)
+    }
+
+    fn threads(&self, workload: &Workload) -> Measures {
+        let figures = self.run("threads", workload.small_file()?, workload.sizes.thread_churns, 0)?;
+        Ok(vec![
+            measure(&figures, "one", self.row(&rows::ONE_THREAD), Unit::PerSecond)?,
+            measure(&figures, "two", self.row(&rows::TWO_THREADS), Unit::PerSecond)?,
+            measure(&figures, "ratio", self.row(&rows::THREADS), Unit::Ratio)?,
+        ])
+    }
+
+    fn lookups(&self, workload: &Workload) -> Measures {
+        let mut measures = Vec::new();
+        for symbols in workload.sizes.lookups_among {
+            let figures = self.run("lookup", workload.small_file()?, workload.sizes.lookups, *symbols)?;
+            measures.push(nanoseconds(&figures, "one", rows::LOOKUP.at(*symbols, self.who))?);
+            measures.push(nanoseconds(&figures, "two", rows::LOOKUP_TWO.at(*symbols, self.who))?);
+            measures.push(measure(&figures, "ratio", rows::LOOKUP_THREADS.at(*symbols, self.who), Unit::Ratio)?);
+        }
+        Ok(measures)
+    }
+
+    fn swaps(&self, workload: &Workload) -> Measures {
+        let figures = self.run("swap", workload.small_file()?, workload.sizes.swaps, 0)?;
+        Ok(vec![
+            nanoseconds(&figures, "redirect", self.row(&rows::REDIRECT))?,
+            nanoseconds(&figures, "swap", self.row(&rows::SWAP))?,
+        ])
+    }
+
+    fn dylibs(&self, workload: &Workload) -> Measures {
+        let figures = self.run("dylib", workload.small_file()?, workload.sizes.swaps, 0)?;
+        Ok(vec![nanoseconds(&figures, "dylib", self.row(&rows::DYLIB))?])
+    }
+
+    fn memory(&self, workload: &Workload) -> Measures {
+        let mut measures = Vec::new();
+        for live in workload.sizes.residents.iter().filter(|live| **live <= MOST_MAPPED) {
+            let figures = self.run("resident", workload.small_file()?, 0, *live)?;
+            measures.push(measure(&figures, "bytes", rows::RESIDENT.at(*live, self.who), Unit::Bytes)?);
+            measures.push(measure(&figures, "left", rows::LEFT.at(*live, self.who), Unit::Bytes)?);
+            measures.push(measure(&figures, "mappings", rows::MAPPINGS.at(*live, self.who), Unit::Count)?);
+        }
+        Ok(measures)
+    }
+
+    fn growth(&self, workload: &Workload) -> Measures {
+        let figures = self.run("growth", workload.small_file()?, workload.sizes.churns, LIVE_WHILE_GROWING)?;
+        Ok(vec![measure(&figures, "growth", self.row(&rows::GROWTH), Unit::Bytes)?])
+    }
+
+    fn row(&self, row: &Row) -> Key {
+        row.by(self.who)
+    }
+
+    fn run(&self, mode: &str, objects: &Path, operations: usize, live: usize) -> Result<Value, String> {
+        let mut command = Command::new(&self.program);
+        command.args([mode, "--set-up", self.set_up]).arg("--objects").arg(objects);
+        command.args(["--operations", &operations.to_string(), "--live", &live.to_string()]);
+        let output = command.output().map_err(|error| format!("{}: {error}", self.program.display()))?;
+        if !output.status.success() {
+            let words = String::from_utf8_lossy(&output.stderr);
+            return Err(format!("{mode} {live}: {}: {}", output.status, words.trim()));
+        }
+        serde_json::from_slice(&output.stdout).map_err(|error| format!("{mode}: not JSON: {error}"))
+    }
+}
+
+fn nanoseconds(figures: &Value, name: &str, key: Key) -> Result<Measure, String> {
+    measure(figures, name, key, Unit::Nanoseconds)
+}
+
+fn measure(figures: &Value, name: &str, key: Key, unit: Unit) -> Result<Measure, String> {
+    let figure = &figures[name];
+    let value = figure["value"].as_f64().ok_or_else(|| format!("no figure `{name}` in {figures}"))?;
+    Ok(Measure { key, unit, value, p99: figure["p99"].as_f64(), cpu: figure["cpu"].as_f64() })
+}

@@ -1,0 +1,314 @@
+// LLVM 19's ORC and JITLink, doing what `ours.rs` and `ours_calls.rs` do, with the same objects: one thing a run, told in one JSON
+// object. `orc.rs` runs it.
+#include "orc_scene.hpp"
+
+#include "llvm/Config/llvm-config.h"
+#include "llvm/ExecutionEngine/Orc/IndirectionUtils.h"
+
+#include <atomic>
+#include <thread>
+
+// Counts what this thread allocates; everything else goes to the C library as ever.
+static thread_local uint64_t allocations;
+extern "C" {
+void *__libc_malloc(size_t);
+void *__libc_calloc(size_t, size_t);
+void *__libc_realloc(void *, size_t);
+void *__libc_memalign(size_t, size_t);
+void *malloc(size_t size) { return allocations++, __libc_malloc(size); }
+void *calloc(size_t count, size_t size) { return allocations++, __libc_calloc(count, size); }
+void *realloc(void *old, size_t size) { return allocations++, __libc_realloc(old, size); }
+void *aligned_alloc(size_t alignment, size_t size) { return allocations++, __libc_memalign(alignment, size); }
+}
+
+static void link(Scene &scene, Figures &figures) {
+  Samples adds;
+  uint64_t addresses[BATCH], allocated = 0;
+  std::vector<ResourceTrackerSP> live;
+  size_t operations = scene.operations() / BATCH * BATCH;
+  live.reserve(operations);
+  while (live.size() < operations) {
+    scene.makeBatch();
+    uint64_t before = allocations;
+    adds.batch([&] {
+      for (size_t i = 0; i < BATCH; i++)
+        adds.one([&] {
+          auto [tracker, address] = scene.session.link(scene.dylib, scene.batch[i]);
+          live.push_back(std::move(tracker));
+          addresses[i] = address;
+        });
+    });
+    allocated += allocations - before;
+    for (size_t i = 0; i < BATCH; i++)
+      scene.batch[i].check(addresses[i]);
+  }
+  figures.add("add", adds);
+  figures.add("allocations", double(allocated) / operations);
+  Samples removals;
+  removals.batch([&] {
+    while (!live.empty()) {
+      ResourceTrackerSP tracker = takeAny(live, scene.dice);
+      removals.one([&] { check(tracker->remove()); tracker = nullptr; });
+    }
+  });
+  figures.add("remove", removals);
+}
+
+static void removal(Scene &scene, Figures &figures) {
+  std::vector<ResourceTrackerSP> live = scene.fill(scene.arguments.number("live"));
+  Samples removals;
+  for (size_t done = 0; done < scene.operations(); done += BATCH) {
+    ResourceTrackerSP victims[BATCH];
+    for (ResourceTrackerSP &victim : victims)
+      victim = takeAny(live, scene.dice);
+    removals.batch([&] {
+      for (ResourceTrackerSP &victim : victims)
+        removals.one([&] { check(victim->remove()); victim = nullptr; });
+    });
+    scene.makeBatch();
+    for (const Instance &instance : scene.batch)
+      live.push_back(scene.session.linkChecked(scene.dylib, instance));
+  }
+  figures.add("remove", removals);
+}
+
+// Links so many, all with names that were never used before, each in place of another.
+static Samples replace(Scene &scene, std::vector<ResourceTrackerSP> &live) {
+  Samples samples;
+  for (size_t done = 0; done < scene.operations(); done += BATCH) {
+    scene.makeBatch();
+    samples.batch([&] {
+      for (const Instance &instance : scene.batch)
+        samples.one([&] {
+          ResourceTrackerSP &place = live[scene.dice() % live.size()];
+          ResourceTrackerSP tracker = scene.session.linkChecked(scene.dylib, instance);
+          std::swap(place, tracker);
+          check(tracker->remove());
+        });
+    });
+  }
+  return samples;
+}
+
+static void churn(Scene &scene, Figures &figures) {
+  std::vector<ResourceTrackerSP> live = scene.fill(scene.arguments.number("live"));
+  Samples samples = replace(scene, live);
+  figures.add("rate", samples.perSecond());
+  figures.add("operation", samples);
+}
+
+// At its best, it is told now and then to forget names that nobody uses.
+static void growth(Scene &scene, Figures &figures) {
+  std::vector<ResourceTrackerSP> live = scene.fill(scene.arguments.number("live"));
+  auto measure = [&] {
+    replace(scene, live);
+    if (scene.session.best())
+      scene.session.inner().getSymbolStringPool()->clearDeadEntries();
+    return Resident::measure().bytes;
+  };
+  double before = measure();
+  figures.add("growth", (measure() - before) / scene.operations());
+}
+
+// So many in each thread's ring of instances, made ahead; so many of them live.
+constexpr size_t RING = 256, LIVE_IN_RING = 100;
+
+struct Worker {
+  Session &session;
+  JITDylib &dylib;
+  std::vector<Instance> ring{RING};
+  std::vector<ResourceTrackerSP> live{RING};
+  size_t at = 0;
+
+  Worker(Scene &scene, size_t number)
+      : session(scene.session), dylib(scene.session.dylib("thread " + std::to_string(number))) {
+    for (Instance &instance : ring)
+      scene.instances.next(instance);
+    run(RING);
+  }
+  void run(size_t operations) {
+    for (size_t end = at + operations; at < end; at++) {
+      live[at % RING] = session.linkChecked(dylib, ring[at % RING]);
+      ResourceTrackerSP oldest = std::move(live[(at + RING - LIVE_IN_RING) % RING]);
+      if (oldest)
+        check(oldest->remove());
+    }
+  }
+};
+
+// Work of so many threads at once, each on a processor of its own: operations a second, and which part of those processors the
+// process had.
+struct Window {
+  double rate, share;
+};
+
+template <class F> static Window together(size_t threads, size_t operations, F &&work) {
+  std::atomic<size_t> ready{0};
+  std::atomic<bool> isOn{false};
+  std::vector<std::thread> running;
+  for (size_t i = 0; i < threads; i++)
+    running.emplace_back([&, i] {
+      cpu_set_t processor;
+      CPU_ZERO(&processor);
+      CPU_SET(i, &processor);
+      pthread_setaffinity_np(pthread_self(), sizeof processor, &processor);
+      for (ready++; !isOn;)
+        ;
+      work(i);
+    });
+  while (ready != threads)
+    std::this_thread::yield();
+  uint64_t cpu = cpuTime(), start = now();
+  isOn = true;
+  for (std::thread &thread : running)
+    thread.join();
+  double time = now() - start;
+  return {threads * operations * 1e9 / time, (cpuTime() - cpu) / time / threads};
+}
+
+// Of several windows, that in which others took least of the machine; of more, if they take much.
+template <class F> static double undisturbed(size_t threads, size_t operations, F &&work) {
+  constexpr size_t WINDOWS = 5, MOST_WINDOWS = 10;
+  Window best{0, 0};
+  for (size_t i = 0; i < MOST_WINDOWS && (i < WINDOWS || best.share < 0.95); i++) {
+    Window window = together(threads, operations, work);
+    if (window.share > best.share)
+      best = window;
+  }
+  return best.rate;
+}
+
+static void threads(Scene &scene, Figures &figures) {
+  Worker workers[2] = {{scene, 0}, {scene, 1}};
+  size_t operations = scene.operations();
+  auto work = [&](size_t i) { workers[i].run(operations); };
+  double one = undisturbed(1, operations, work), two = undisturbed(2, operations, work);
+  figures.add("one", one);
+  figures.add("two", two);
+  figures.add("ratio", two / one);
+}
+
+static void lookup(Scene &scene, Figures &figures) {
+  size_t count = scene.arguments.number("live"), operations = scene.operations();
+  ExecutionSession &session = scene.session.inner();
+  std::vector<std::string> names;
+  std::vector<SymbolStringPtr> interned;
+  SymbolMap symbols;
+  for (size_t i = 0; i < count; i++) {
+    names.push_back("some_symbol_" + std::to_string(i));
+    interned.push_back(session.intern(names.back()));
+    symbols[interned.back()] = {ExecutorAddr(0x1000 + i), JITSymbolFlags::Exported};
+  }
+  JITDylib &dylib = session.createBareJITDylib("symbols");
+  check(dylib.define(absoluteSymbols(std::move(symbols))));
+  auto work = [&](size_t) {
+    for (size_t i = 0; i < operations; i++) {
+      size_t symbol = i * 7919 % count;
+      uint64_t address = scene.session.best()
+                             ? check(session.lookup({&dylib}, interned[symbol])).getAddress().getValue()
+                             : scene.session.address(dylib, names[symbol]);
+      if (address != 0x1000 + symbol)
+        die("wrong address of " + names[symbol]);
+    }
+  };
+  // The first lookup of each makes it ready.
+  for (size_t i = 0; i < count; i++)
+    scene.session.address(dylib, names[i]);
+  double one = undisturbed(1, operations, work), two = undisturbed(2, operations, work);
+  figures.add("one", 1e9 / one);
+  figures.add("two", 1e9 / two);
+  figures.add("ratio", two / one);
+}
+
+// ORC 19 has no redirectable symbols for JITLink; its stubs manager is what LLJIT's lazy functions use.
+static void swaps(Scene &scene, Figures &figures) {
+  constexpr size_t REDIRECTS = 1'000'000;
+  auto stubs = createLocalIndirectStubsManagerBuilder(scene.session.inner().getTargetTriple())();
+  Instance ends[2];
+  uint64_t addresses[2];
+  for (size_t i = 0; i < 2; i++) {
+    scene.instances.next(ends[i]);
+    auto [tracker, address] = scene.session.link(scene.dylib, ends[i]);
+    addresses[i] = address;
+  }
+  check(stubs->createStub("stub", ExecutorAddr(addresses[0]), JITSymbolFlags::Exported));
+  uint64_t stub = stubs->findStub("stub", false).getAddress().getValue(), start = now();
+  for (size_t i = 0; i < REDIRECTS; i++)
+    check(stubs->updatePointer("stub", ExecutorAddr(addresses[i & 1])));
+  figures.add("redirect", double(now() - start) / REDIRECTS);
+  ends[1].check(stub);
+  ResourceTrackerSP current;
+  Samples samples;
+  for (size_t done = 0; done < scene.operations(); done += BATCH) {
+    scene.makeBatch();
+    samples.batch([&] {
+      for (const Instance &instance : scene.batch)
+        samples.one([&] {
+          auto [tracker, address] = scene.session.link(scene.dylib, instance);
+          check(stubs->updatePointer("stub", ExecutorAddr(address)));
+          if (current)
+            check(current->remove());
+          current = std::move(tracker);
+        });
+    });
+    scene.batch[BATCH - 1].check(stub);
+  }
+  figures.add("swap", samples);
+}
+
+static void dylibs(Scene &scene, Figures &figures) {
+  Samples samples;
+  for (size_t done = 0; done < scene.operations();) {
+    scene.makeBatch();
+    samples.batch([&] {
+      for (const Instance &instance : scene.batch)
+        samples.one([&] {
+          JITDylib &dylib = scene.session.dylib("dylib " + std::to_string(done++));
+          scene.session.add(dylib.getDefaultResourceTracker(), instance);
+          instance.check(scene.session.address(dylib, instance.entry));
+          check(scene.session.inner().removeJITDylib(dylib));
+        });
+    });
+  }
+  figures.add("dylib", samples);
+}
+
+static void resident(Scene &scene, Figures &figures) {
+  size_t count = scene.arguments.number("live");
+  Resident before = Resident::measure();
+  std::vector<ResourceTrackerSP> live = scene.fill(count);
+  Resident full = Resident::measure();
+  figures.add("bytes", (full.bytes - before.bytes) / count);
+  figures.add("mappings", (full.mappings - before.mappings) / count);
+  for (ResourceTrackerSP &tracker : live)
+    check(tracker->remove());
+  live = {};
+  scene.session.inner().getSymbolStringPool()->clearDeadEntries();
+  figures.add("left", Resident::measure().bytes - before.bytes);
+}
+
+int main(int count, char **words) {
+  Arguments arguments(count, words);
+  const std::map<std::string, void (*)(Scene &, Figures &)> modes = {
+      {"link", link},     {"remove", removal}, {"churn", churn},   {"threads", threads},
+      {"lookup", lookup}, {"swap", swaps},     {"dylib", dylibs}, {"resident", resident},
+      {"growth", growth}};
+  if (arguments.mode == "version")
+    return puts(LLVM_VERSION_STRING), 0;
+  auto mode = modes.find(arguments.mode);
+  if (mode == modes.end())
+    die("what to do? link, remove, churn, threads, lookup, swap, dylib, resident or growth");
+  // Not where memory is measured: padding would count as the modules'.
+  bool isOfMemory = arguments.mode == "resident" || arguments.mode == "growth";
+  if (arguments.text("set-up") == "best" && !isOfMemory) {
+    mallopt(M_MMAP_THRESHOLD, 1 << 30);
+    mallopt(M_TRIM_THRESHOLD, 1 << 30);
+    mallopt(M_TOP_PAD, 4 << 20);
+  }
+  Figures figures;
+  {
+    Scene scene(arguments);
+    mode->second(scene, figures);
+  }
+  figures.print();
+}

@@ -1,0 +1,54 @@
+//! The rows of the tables, named once: a figure of ours and a peer's stand in one row if they have the same [`Row`] and place.
+
+use crate::scenario::Key;
+
+pub struct Row {
+    pub group: &'static str,
+    pub what: &'static str,
+}
+
+impl Row {
+    const fn new(group: &'static str, what: &'static str) -> Row {
+        Row { group, what }
+    }
+
+    pub fn by(&self, who: &str) -> Key {
+        Key { group: self.group, what: self.what.to_string(), at: None, who: who.to_string() }
+    }
+
+    pub fn at(&self, at: usize, who: &str) -> Key {
+        Key { at: Some(at as u64), ..self.by(who) }
+    }
+}
+
+pub const LINK_SMALL: Row = Row::new("link", "small object: add and look up");
+pub const LINK_MEDIUM: Row = Row::new("link", "medium object: add and look up");
+pub const REMOVE_SMALL: Row = Row::new("link", "small object: remove, until none is left");
+pub const REMOVE_MEDIUM: Row = Row::new("link", "medium object: remove, until none is left");
+pub const ALLOCATIONS: Row = Row::new("link", "small object: heap allocations of a link");
+
+pub const REMOVE: Row = Row::new("remove", "remove one at random, by live modules");
+pub const REMOVE_GROWTH: Row = Row::new("remove", "the same against 1,000 live, by live modules");
+
+pub const CHURN_RATE: Row = Row::new("churn", "link, call, remove another: in a second of CPU time, by live modules");
+pub const CHURN: Row = Row::new("churn", "link, call, remove another: each, by live modules");
+
+pub const ONE_THREAD: Row = Row::new("threads", "churn of one thread");
+pub const TWO_THREADS: Row = Row::new("threads", "churn of two threads, each in its dylib");
+pub const THREADS: Row = Row::new("threads", "two threads' work against one's");
+
+pub const LOOKUP: Row = Row::new("lookup", "address of a ready symbol, by symbols");
+pub const LOOKUP_TWO: Row = Row::new("lookup", "from two threads, per lookup, by symbols");
+pub const LOOKUP_THREADS: Row = Row::new("lookup", "two threads' work against one's, by symbols");
+
+pub const REDIRECT: Row = Row::new("patch", "redirect a stub");
+pub const SWAP: Row = Row::new("patch", "hot swap: link, redirect, remove the old one");
+pub const GUARD: Row = Row::new("patch", "enter and leave a guard");
+
+pub const DYLIB: Row = Row::new("dylib", "create one, link and call a module, remove it");
+
+pub const RESIDENT: Row = Row::new("memory", "resident for each small module, by live modules");
+pub const CONTENT: Row = Row::new("memory", "of that, its content, by live modules");
+pub const LEFT: Row = Row::new("memory", "still resident when all are gone, beyond the start, by modules");
+pub const MAPPINGS: Row = Row::new("memory", "mappings for each small module, by live modules");
+pub const GROWTH: Row = Row::new("memory", "growth with each module that came and went, all names fresh");

@@ -1,0 +1,53 @@
+//! The list of all that is measured, and [`scenario`], which makes one of a function.
+
+use std::path::Path;
+use std::rc::Rc;
+
+use crate::scenario::{Measure, Scenario};
+use crate::workload::Workload;
+use crate::{dlopen, floor, orc, ours, ours_calls};
+
+/// In the order of a round: what stands in one row follows each other closely, so that both have the same minute.
+pub fn scenarios(workload: &Rc<Workload>, peers: &Path) -> Vec<Box<dyn Scenario>> {
+    let mut all = ours::scenarios(workload);
+    all.extend(ours_calls::scenarios(workload));
+    all.extend(orc::scenarios(workload, peers));
+    all.extend(dlopen::scenarios(workload));
+    all.extend(floor::scenarios(workload));
+    // Stable: within a group they stay as they are.
+    all.sort_by_cached_key(|scenario| group_position(&scenario.title()));
+    all
+}
+
+const GROUPS: [&str; 8] = ["link", "remove", "churn", "threads", "lookup", "patch", "dylib", "memory"];
+
+/// Titles begin with their group; what has another comes last.
+fn group_position(title: &str) -> usize {
+    GROUPS.iter().position(|group| title.starts_with(group)).unwrap_or(GROUPS.len())
+}
+
+struct Function<F> {
+    title: String,
+    round: F,
+}
+
+impl<F: FnMut() -> Result<Vec<Measure>, String>> Scenario for Function<F> {
+    fn title(&self) -> String {
+        self.title.clone()
+    }
+
+    fn round(&mut self) -> Result<Vec<Measure>, String> {
+        (self.round)()
+    }
+}
+
+/// A scenario that is a function of the workload.
+pub fn scenario(
+    group: &str,
+    who: &str,
+    workload: &Rc<Workload>,
+    round: impl Fn(&Workload) -> Result<Vec<Measure>, String> + 'static,
+) -> Box<dyn Scenario> {
+    let workload = workload.clone();
+    Box::new(Function { title: format!("{group}: {who}"), round: move || round(&workload) })
+}
