@@ -9,7 +9,6 @@ use std::rc::Rc;
 
 use jittison::base::ExecutorAddr;
 
-use crate::dice::Dice;
 use crate::objects::Instance;
 use crate::ours::check;
 use crate::resident::Resident;
@@ -18,6 +17,7 @@ use crate::samples::{BATCH, Samples, single};
 use crate::scenario::{Measure, Scenario, Unit};
 use crate::scenarios::scenario;
 use crate::workload::Workload;
+use crate::workloads::dice::Dice;
 
 type Measures = Result<Vec<Measure>, String>;
 

@@ -8,8 +8,6 @@
 
 #[path = "../../tests/support/allocations.rs"]
 mod allocations;
-#[path = "../../tests/support/dice.rs"]
-mod dice;
 mod dlopen;
 mod floor;
 mod goals;
@@ -28,6 +26,7 @@ mod scenario;
 mod scenarios;
 mod svg;
 mod workload;
+mod workloads;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -85,7 +84,7 @@ fn run(arguments: &Arguments) -> Result<(), String> {
     let objects = objects::build().ok_or("gcc is needed to make objects; install it and try again")?;
     let workload = Workload::new(objects, arguments.quick).map_err(|error| format!("no room for files: {error}"))?;
     let peers = arguments.peers.clone().unwrap_or_else(built_peers);
-    let mut scenarios = scenarios::scenarios(&Rc::new(workload), &peers);
+    let mut scenarios = scenarios::scenarios(&Rc::new(workload), &peers, arguments.quick);
     scenarios.retain(|scenario| is_wanted(&scenario.title(), arguments.only.as_deref()));
     if arguments.list {
         scenarios.iter().for_each(|scenario| println!("{}", scenario.title()));

@@ -8,7 +8,6 @@ use jittison::session::{JitDylib, ResourceTracker, Visibility};
 use jittison::{Function, Jit};
 
 use crate::allocations::allocations;
-use crate::dice::Dice;
 use crate::objects::{Instance, Template};
 use crate::resident::Resident;
 use crate::rows::{self, Row};
@@ -16,6 +15,7 @@ use crate::samples::{BATCH, Samples, rate_together, single};
 use crate::scenario::{Measure, Scenario, Unit};
 use crate::scenarios::scenario;
 use crate::workload::{ARGUMENT, Workload};
+use crate::workloads::dice::Dice;
 
 pub const WHO: &str = "jittison";
 

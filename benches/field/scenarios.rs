@@ -5,21 +5,22 @@ use std::rc::Rc;
 
 use crate::scenario::{Measure, Scenario};
 use crate::workload::Workload;
-use crate::{dlopen, floor, orc, ours, ours_calls};
+use crate::{dlopen, floor, orc, ours, ours_calls, workloads};
 
 /// In the order of a round: what stands in one row follows each other closely, so that both have the same minute.
-pub fn scenarios(workload: &Rc<Workload>, peers: &Path) -> Vec<Box<dyn Scenario>> {
+pub fn scenarios(workload: &Rc<Workload>, peers: &Path, is_quick: bool) -> Vec<Box<dyn Scenario>> {
     let mut all = ours::scenarios(workload);
     all.extend(ours_calls::scenarios(workload));
     all.extend(orc::scenarios(workload, peers));
     all.extend(dlopen::scenarios(workload));
     all.extend(floor::scenarios(workload));
+    all.extend(workloads::scenarios(is_quick));
     // Stable: within a group they stay as they are.
     all.sort_by_cached_key(|scenario| group_position(&scenario.title()));
     all
 }
 
-const GROUPS: [&str; 8] = ["link", "remove", "churn", "threads", "lookup", "patch", "dylib", "memory"];
+const GROUPS: [&str; 9] = ["link", "remove", "churn", "threads", "lookup", "patch", "dylib", "memory", "workload"];
 
 /// Titles begin with their group; what has another comes last.
 fn group_position(title: &str) -> usize {
