@@ -304,7 +304,7 @@ impl JitDylib {
     /// # Errors
     /// As [`ExecutionSession::lookup_address`](crate::session::ExecutionSession::lookup_address).
     pub fn lookup_address(&self, name: &str) -> Result<ExecutorAddr> {
-        lookup::address(&self.inner.session, &[(self.clone(), Visibility::All)], name)
+        lookup::address_in(self, name)
     }
 
     /// Removes symbols by name, all or none. Lazy ones are discarded from their unit; the code of ready ones stays with

@@ -283,7 +283,7 @@ pub(crate) fn found_now(
         return None;
     }
     if let [request] = requests {
-        let found = find_now(order, request.name, state_of(required), |found, dylib| found.result(dylib))?;
+        let found = find_now(borrowed(order), request.name, state_of(required), |found, dylib| found.result(dylib))?;
         return Some(smallvec![found]);
     }
     let required = state_of(required);
@@ -329,8 +329,8 @@ pub(crate) fn found_now(
 }
 
 /// One name of a lookup that has nothing to wait for, passed to `take` where it stands.
-fn find_now<R>(
-    order: &[(JitDylib, Visibility)],
+fn find_now<'a, R>(
+    order: impl IntoIterator<Item = (&'a JitDylib, Visibility)>,
     name: &str,
     required: SymbolState,
     take: impl Fn(&Found<'_>, &Arc<DylibInner>) -> R,
@@ -349,7 +349,7 @@ fn find_now<R>(
         if !state.is_open() {
             return None;
         }
-        let Some(id) = state.find_visible(name, *visibility) else { continue };
+        let Some(id) = state.find_visible(name, visibility) else { continue };
         let symbol = state.table.symbol(id).filter(|symbol| symbol.state >= required)?;
         let found = take(&found_of(&state.table, id, symbol), dylib);
         if symbol.state == SymbolState::Ready {
@@ -409,9 +409,20 @@ pub(crate) fn address(
     order: &[(JitDylib, Visibility)],
     name: &str,
 ) -> Result<ExecutorAddr> {
-    let found = find_now(order, name, SymbolState::Ready, |found, _| found.address);
+    let found = find_now(borrowed(order), name, SymbolState::Ready, |found, _| found.address);
     let wait = || wait_for_query(session, order, &[SymbolRequest::required(name)], RequiredState::Ready);
     found.map_or_else(|| Ok(wait()?[0].address), Ok)
+}
+
+/// As [`address`], of a symbol of this dylib.
+pub(crate) fn address_in(dylib: &JitDylib, name: &str) -> Result<ExecutorAddr> {
+    // Nothing is counted on this way: threads that look things up do not take each other's lines.
+    let found = find_now([(dylib, Visibility::All)], name, SymbolState::Ready, |found, _| found.address);
+    found.map_or_else(|| address(&dylib.inner().session, &[(dylib.clone(), Visibility::All)], name), Ok)
+}
+
+fn borrowed(order: &[(JitDylib, Visibility)]) -> impl Iterator<Item = (&JitDylib, Visibility)> {
+    order.iter().map(|(dylib, visibility)| (dylib, *visibility))
 }
 
 /// Step 1 alone: the flags of what is found.
