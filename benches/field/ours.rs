@@ -344,7 +344,8 @@ fn memory_of(workload: &Workload, count: usize) -> Measures {
 fn growth(workload: &Workload) -> Measures {
     let mut scene = Scene::new(workload, &workload.objects.small)?;
     let (mut live, operations) = (scene.fill(LIVE_WHILE_GROWING)?, workload.sizes.churns);
-    // What is left free by the first is used by the rest.
+    // What is left free by the first is used by the rest; it takes two to find its balance.
+    replace(&mut scene, &mut live, operations)?;
     replace(&mut scene, &mut live, operations)?;
     let before = Resident::measure()?;
     replace(&mut scene, &mut live, operations)?;

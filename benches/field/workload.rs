@@ -86,7 +86,7 @@ impl Workload {
         let Sizes { removals_beside, removals, churns_of, churns, small_links, residents, .. } = self.sizes;
         let live = |counts: &[usize]| counts.iter().copied().filter(|count| *count <= MOST_MAPPED).max().unwrap_or(0);
         let most =
-            (live(removals_beside) + removals).max(live(churns_of) + 2 * churns).max(small_links).max(live(residents));
+            (live(removals_beside) + removals).max(live(churns_of) + 3 * churns).max(small_links).max(live(residents));
         self.file(&self.small_file, "small", &self.objects.small, most + SPARE)
     }
 
