@@ -34,17 +34,21 @@ impl Listed {
 
 impl Drop for Listed {
     fn drop(&mut self) {
-        self.0.write(None);
+        LIST.remove(self.0);
     }
 }
 
 /// Whether this is a static program of a C library that opens nothing in one.
 const HAS_NO_LOADER: bool = cfg!(all(target_env = "musl", target_feature = "crt-static"));
 
-static LIST: List = List { first: StaticPtr::new(std::ptr::null_mut()) };
+static LIST: List = List::new();
 
 struct List {
     first: StaticPtr<Node>,
+    /// How many windows were ever listed, and taken off again: by these an unwinder that remembers what it was told (libgcc's)
+    /// knows whether that still holds.
+    added: MappedU64,
+    removed: MappedU64,
 }
 
 /// Four words, read and written as one.
@@ -57,20 +61,35 @@ struct Node {
 }
 
 impl List {
+    const fn new() -> List {
+        List { first: StaticPtr::new(std::ptr::null_mut()), added: MappedU64::new(0), removed: MappedU64::new(0) }
+    }
+
     fn add(&self, range: ListedRange) -> &'static Node {
-        if let Some(free) = self.nodes().find(|node| node.write(Some(range))) {
-            return free;
-        }
-        let mut node =
-            Box::new(Node { version: MappedU64::new(0), words: range.words().map(MappedU64::new), next: self.first() });
+        let node = self.nodes().find(|node| node.write(Some(range))).unwrap_or_else(|| self.add_node(range));
+        self.added.fetch_add(1, Ordering::Release);
+        node
+    }
+
+    /// Ahead of the range's being given to anybody else.
+    fn remove(&self, node: &Node) {
+        node.write(None);
+        self.removed.fetch_add(1, Ordering::Release);
+    }
+
+    fn add_node(&self, range: ListedRange) -> &'static Node {
+        let words = range.words().map(MappedU64::new);
+        let node = Box::into_raw(Box::new(Node { version: MappedU64::new(0), words, next: None }));
         loop {
-            let expected = node.next.map_or(std::ptr::null_mut(), |next| std::ptr::from_ref(next).cast_mut());
-            let node_address = &raw mut *node;
+            let next = self.first();
+            // SAFETY: O6 - nobody else knows the node yet.
+            unsafe { (*node).next = next };
+            let expected = next.map_or(std::ptr::null_mut(), |next| std::ptr::from_ref(next).cast_mut());
             // Release: whoever finds the node finds what is in it.
-            if self.first.compare_exchange(expected, node_address, Ordering::Release, Ordering::Relaxed).is_ok() {
-                return Box::leak(node);
+            if self.first.compare_exchange(expected, node, Ordering::Release, Ordering::Relaxed).is_ok() {
+                // SAFETY: O6 - it stays for good, and is only shared from now on.
+                return unsafe { &*node };
             }
-            node.next = self.first();
         }
     }
 
@@ -135,6 +154,7 @@ mod phdr {
 
     use super::{LIST, ListedRange, Node};
     use crate::os::thread_local_address;
+    use crate::sync::Ordering;
 
     type Callback = unsafe extern "C" fn(*mut dl_phdr_info, usize, *mut c_void) -> c_int;
 
@@ -189,8 +209,9 @@ mod phdr {
             dlpi_name: name,
             dlpi_phdr: headers.as_ptr(),
             dlpi_phnum: headers.len() as u16,
-            dlpi_adds: 1,
-            dlpi_subs: 0,
+            // The program itself is one.
+            dlpi_adds: 1 + LIST.added.load(Ordering::Acquire),
+            dlpi_subs: LIST.removed.load(Ordering::Acquire),
             dlpi_tls_modid: 0,
             dlpi_tls_data: std::ptr::null_mut(),
         }
@@ -227,13 +248,13 @@ mod tests {
 
     #[test]
     fn whoever_reads_while_windows_come_and_go_finds_whole_ones_and_nodes_are_used_again() {
-        let list = List { first: StaticPtr::new(std::ptr::null_mut()) };
+        let list = List::new();
         let is_over = MappedU64::new(0);
         list.add(range(7));
         std::thread::scope(|scope| {
             let writer = |from: u64| {
                 let list = &list;
-                move || (from..from + 50_000).for_each(|base| assert!(list.add(range(base)).write(None)))
+                move || (from..from + 50_000).for_each(|base| list.remove(list.add(range(base))))
             };
             let writers = [scope.spawn(writer(1 << 30)), scope.spawn(writer(1 << 40))];
             let reader = scope.spawn(|| {
@@ -249,5 +270,7 @@ mod tests {
         });
         assert_eq!(list.nodes().filter_map(Node::read).collect::<Vec<_>>(), [range(7)]);
         assert!(list.nodes().count() <= 3, "as many as there were windows at a time");
+        let [added, removed] = [&list.added, &list.removed].map(|count| count.load(Ordering::Relaxed));
+        assert_eq!((added, removed), (100_001, 100_000));
     }
 }

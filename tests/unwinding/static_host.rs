@@ -51,6 +51,31 @@ fn ask_through_a_frame_without_description(jit: &Jit) {
     assert_eq!(bare.call(-2), -2);
 }
 
+/// How many objects the program was ever told that it has, and has no more.
+fn told_of_objects() -> (u64, u64) {
+    unsafe extern "C" fn note(info: *mut libc::dl_phdr_info, _: usize, told: *mut libc::c_void) -> libc::c_int {
+        // SAFETY: a record that is there during the call, and what was passed below.
+        unsafe { *told.cast::<(u64, u64)>() = ((*info).dlpi_adds, (*info).dlpi_subs) };
+        0
+    }
+    let mut told = (0, 0);
+    // SAFETY: `note` writes what it is passed, and keeps nothing.
+    unsafe { libc::dl_iterate_phdr(Some(note), (&raw mut told).cast()) };
+    told
+}
+
+/// Unwinders remember what they were told for as long as these counts stay.
+fn expect_counts_to_follow_sessions() {
+    let before = told_of_objects();
+    let session = linked(None);
+    let during = told_of_objects();
+    drop(session);
+    let after = told_of_objects();
+    assert!(during.0 > before.0 && during.1 == before.1, "{before:?}, then {during:?}");
+    assert!(after.0 == during.0 && after.1 > during.1, "{during:?}, then {after:?}");
+    println!("objects that come and go are counted");
+}
+
 /// How many of so many panics came through, each with what it was thrown with.
 fn caught(outer: &Function<extern "C-unwind" fn(i64) -> i64>, count: i64) -> usize {
     let is_caught = |x: &i64| catch_unwind(|| outer.call(*x)).unwrap_err().downcast_ref::<i64>() == Some(x);
@@ -66,6 +91,8 @@ fn main() {
     let (mapped_once, same) = linked(Some(pool));
     ask_through_a_frame_without_description(&mapped_once);
     println!("{} panics were caught with the single mapper", caught(&same, 100));
+
+    expect_counts_to_follow_sessions();
 
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {

@@ -73,6 +73,7 @@ fn assert_panics_pass(told: &str) {
         "-2: ",
         "2000 panics were caught while sessions came and went",
         "100 panics were caught in a forked child",
+        "objects that come and go are counted",
     ] {
         assert!(told.contains(line), "{told}");
     }
