@@ -118,6 +118,27 @@ fn backtraces_lead_through_linked_frames_to_whoever_called_them() {
     assert!(text.contains("backtraces_lead_through_linked_frames"), "{text}");
 }
 
+/// In the first slab of a fresh session; below it nothing is open.
+#[test]
+fn backtraces_end_in_code_without_frames_that_stands_lowest() {
+    // Assembled ahead of the function with frames, by which its granules' slots are filled.
+    let source = "long walked(long); long described(long x) { return walked(x) + 1; }
+        __asm__(\".text\\n.globl bare\\n.type bare, @function\\nbare: push %rbx; call *walked@GOTPCREL(%rip); pop %rbx; ret\");";
+    let Some(object) = gcc(&["-O2", "-fPIC", "-fexceptions"], source) else { return };
+    let jit = new_jit();
+    define_absolute(jit.main_dylib(), "walked", walk as *const () as u64);
+    add(&jit, jit.main_dylib(), "bare.o", &object);
+    let bare = function::<extern "C" fn(i64) -> i64>(&jit, "bare");
+    assert_eq!(bare.address().value() % (2 << 20), 0, "it stands at the start of a slab");
+    bare.call(5);
+    for (walker, frames) in SEEN.take() {
+        let linked =
+            frames.iter().filter(|ip| (bare.address().value()..bare.address().value() + 16).contains(ip)).count();
+        assert!(linked <= 1, "{walker}: {frames:x?}");
+    }
+    TEXT.take();
+}
+
 /// Where gdb stops, and perf looks.
 #[unsafe(no_mangle)]
 #[inline(never)]
