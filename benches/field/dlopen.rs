@@ -1,14 +1,14 @@
 //! The system's own dynamic linker: each small module a shared object in a file of its own, opened and closed. Making the file
 //! is not counted, which is what a compiler that goes this way has to pay a linker for.
 
-use std::ffi::{CStr, CString, c_int, c_void};
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::{CStr, CString};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::rc::Rc;
 
 use jittison::base::ExecutorAddr;
 
+use crate::dice::Dice;
 use crate::objects::Instance;
 use crate::ours::check;
 use crate::resident::Resident;
@@ -16,8 +16,8 @@ use crate::rows;
 use crate::samples::{BATCH, Samples, single};
 use crate::scenario::{Measure, Scenario, Unit};
 use crate::scenarios::scenario;
+use crate::system_library::{SystemLibrary, c_path};
 use crate::workload::Workload;
-use crate::workloads::dice::Dice;
 
 type Measures = Result<Vec<Measure>, String>;
 
@@ -39,20 +39,17 @@ struct Files<'a> {
     instance: Instance,
     number: usize,
     // Of the library that they call. Last: closed when they are.
-    _library: Opened,
+    _library: SystemLibrary,
 }
-
-/// An open shared object.
-struct Opened(*mut c_void);
 
 impl<'a> Files<'a> {
     fn new(workload: &'a Workload) -> Result<Files<'a>, String> {
-        let directory = workload.directory.as_path();
+        let directory = workload.scratch.directory();
         let library = share(directory, "runtime", &workload.objects.runtime)?;
         let instance = workload.objects.small.instance(0);
         let bytes = std::fs::read(share(directory, "module", &instance.bytes)?).map_err(|error| error.to_string())?;
         let entry = CString::new(instance.entry.as_str()).map_err(|error| error.to_string())?;
-        let library = Opened::new(&c_path(&library), libc::RTLD_GLOBAL)?;
+        let library = SystemLibrary::open(&c_path(&library)?, libc::RTLD_GLOBAL)?;
         Ok(Files { directory, bytes, entry, instance, number: 0, _library: library })
     }
 
@@ -68,43 +65,25 @@ impl<'a> Files<'a> {
         (0..BATCH).map(|_| self.next()).collect()
     }
 
-    fn link(&self, path: &CStr) -> Result<(ExecutorAddr, Opened), String> {
-        let opened = Opened::new(path, libc::RTLD_LOCAL)?;
-        // SAFETY: an open handle, a string that ends.
-        let address = unsafe { libc::dlsym(opened.0, self.entry.as_ptr()) };
-        (!address.is_null()).then_some(()).ok_or("no entry")?;
-        Ok((ExecutorAddr::new(address as u64), opened))
+    fn link(&self, path: &CStr) -> Result<(ExecutorAddr, SystemLibrary), String> {
+        let opened = SystemLibrary::open(path, libc::RTLD_LOCAL)?;
+        Ok((opened.symbol(&self.entry)?, opened))
     }
 
-    fn link_checked(&self, path: &CStr) -> Result<Opened, String> {
+    fn link_checked(&self, path: &CStr) -> Result<SystemLibrary, String> {
         let (address, opened) = self.link(path)?;
         check(address, &self.instance)?;
         Ok(opened)
     }
 
-    fn fill(&mut self, count: usize) -> Result<Vec<Opened>, String> {
+    fn fill(&mut self, count: usize) -> Result<Vec<SystemLibrary>, String> {
         let mut open_next = || {
             let path = self.next()?;
-            let opened = self.link_checked(&c_path(&path))?;
+            let opened = self.link_checked(&c_path(&path)?)?;
             forget(&[path]);
             Ok(opened)
         };
         (0..count).map(|_| open_next()).collect()
-    }
-}
-
-impl Opened {
-    fn new(path: &CStr, visibility: c_int) -> Result<Opened, String> {
-        // SAFETY: opens what was compiled here, whose initialisers do nothing.
-        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | visibility) };
-        (!handle.is_null()).then_some(Opened(handle)).ok_or_else(|| format!("{path:?} cannot be opened"))
-    }
-}
-
-impl Drop for Opened {
-    fn drop(&mut self) {
-        // SAFETY: opened once, closed once; nobody calls into it after this.
-        unsafe { libc::dlclose(self.0) };
     }
 }
 
@@ -122,17 +101,12 @@ fn forget(paths: &[PathBuf]) {
     paths.iter().for_each(|path| drop(std::fs::remove_file(path)));
 }
 
-/// The paths are ours, and have no zero in them.
-fn c_path(path: &Path) -> CString {
-    CString::new(path.as_os_str().as_bytes()).unwrap_or_default()
-}
-
 fn links(workload: &Workload) -> Measures {
     let mut files = Files::new(workload)?;
     let (mut links, mut live) = (Samples::default(), Vec::new());
     while live.len() < workload.sizes.small_links.min(MOST_LIVE) {
         let batch = files.make_batch()?;
-        let paths: Vec<CString> = batch.iter().map(|path| c_path(path)).collect();
+        let paths: Vec<CString> = batch.iter().map(|path| c_path(path)).collect::<Result<_, _>>()?;
         let mut linked = Vec::with_capacity(BATCH);
         links.batch(|links| paths.iter().for_each(|path| linked.push(links.one(|| files.link(path)))));
         for linked in linked {
@@ -161,7 +135,7 @@ fn remove_beside(workload: &Workload, count: usize) -> Result<Measure, String> {
     let mut files = Files::new(workload)?;
     let (mut live, mut removals, mut dice) = (files.fill(count)?, Samples::default(), Dice(3));
     for _ in 0..workload.sizes.removals / BATCH {
-        let victims: Vec<Opened> = (0..BATCH).map(|_| live.swap_remove(dice.roll(live.len()))).collect();
+        let victims: Vec<SystemLibrary> = (0..BATCH).map(|_| live.swap_remove(dice.roll(live.len()))).collect();
         removals.batch(|removals| victims.into_iter().for_each(|victim| removals.one(|| drop(victim))));
         live.extend(files.fill(BATCH)?);
     }
@@ -183,7 +157,7 @@ fn churn_of(workload: &Workload, count: usize) -> Result<Samples, String> {
     let (mut live, mut samples, mut dice) = (files.fill(count)?, Samples::default(), Dice(3));
     for _ in 0..workload.sizes.churns / BATCH {
         let batch = files.make_batch()?;
-        let paths: Vec<CString> = batch.iter().map(|path| c_path(path)).collect();
+        let paths: Vec<CString> = batch.iter().map(|path| c_path(path)).collect::<Result<_, _>>()?;
         samples.batch(|samples| {
             paths.iter().try_for_each(|path| {
                 samples.one(|| {

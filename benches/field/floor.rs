@@ -4,12 +4,12 @@
 use std::ptr;
 use std::rc::Rc;
 
+use crate::dice::Dice;
 use crate::rows;
 use crate::samples::{BATCH, Samples, nanoseconds_each, single};
 use crate::scenario::{Measure, Scenario, Unit};
 use crate::scenarios::scenario;
 use crate::workload::Workload;
-use crate::workloads::dice::Dice;
 
 type Measures = Result<Vec<Measure>, String>;
 

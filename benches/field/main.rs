@@ -8,6 +8,8 @@
 
 #[path = "../../tests/support/allocations.rs"]
 mod allocations;
+#[path = "../../tests/support/dice.rs"]
+mod dice;
 mod dlopen;
 mod floor;
 mod goals;
@@ -24,7 +26,9 @@ mod rows;
 mod samples;
 mod scenario;
 mod scenarios;
+mod scratch;
 mod svg;
+mod system_library;
 mod workload;
 mod workloads;
 
@@ -82,7 +86,7 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<(), String> {
     let objects = objects::build().ok_or("gcc is needed to make objects; install it and try again")?;
-    let workload = Workload::new(objects, arguments.quick).map_err(|error| format!("no room for files: {error}"))?;
+    let workload = Workload::new(objects, arguments.quick)?;
     let peers = arguments.peers.clone().unwrap_or_else(built_peers);
     let mut scenarios = scenarios::scenarios(&Rc::new(workload), &peers, arguments.quick);
     scenarios.retain(|scenario| is_wanted(&scenario.title(), arguments.only.as_deref()));

@@ -1,6 +1,5 @@
 //! jittison: linking, removing, and memory. Every linked function is called and its result compared.
 
-use std::fmt::Display;
 use std::rc::Rc;
 
 use jittison::base::ExecutorAddr;
@@ -8,14 +7,14 @@ use jittison::session::{JitDylib, ResourceTracker, Visibility};
 use jittison::{Function, Jit};
 
 use crate::allocations::allocations;
+use crate::dice::Dice;
 use crate::objects::{Instance, Template};
 use crate::resident::Resident;
 use crate::rows::{self, Row};
 use crate::samples::{BATCH, Samples, rate_together, single};
-use crate::scenario::{Measure, Scenario, Unit};
+use crate::scenario::{Measure, Scenario, Unit, words};
 use crate::scenarios::scenario;
 use crate::workload::{ARGUMENT, Workload};
-use crate::workloads::dice::Dice;
 
 pub const WHO: &str = "jittison";
 
@@ -34,10 +33,6 @@ pub fn scenarios(workload: &Rc<Workload>) -> Vec<Box<dyn Scenario>> {
         ours("memory, live", memory),
         ours("memory, growth", growth),
     ]
-}
-
-pub fn words(error: impl Display) -> String {
-    error.to_string()
 }
 
 /// A session as anybody would make it, with the runtime library in a dylib of its own.

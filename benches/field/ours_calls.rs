@@ -6,10 +6,10 @@ use std::rc::Rc;
 use jittison::base::{ExecutorAddr, Name};
 use jittison::session::{ExecutionSession, JitDylib, ResourceTracker, SymbolFlags};
 
-use crate::ours::{Run, Scene, WHO, check_function, remove_now, words};
+use crate::ours::{Run, Scene, WHO, check_function, remove_now};
 use crate::rows;
 use crate::samples::{BATCH, Samples, nanoseconds_each, rate_together, single};
-use crate::scenario::{Measure, Scenario, Unit};
+use crate::scenario::{Measure, Scenario, Unit, words};
 use crate::scenarios::scenario;
 use crate::workload::Workload;
 

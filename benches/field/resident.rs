@@ -2,6 +2,7 @@
 //!
 //! By `Pss`, not `VmRSS`: that counts a page twice that is mapped twice, once to be written and once to be executed.
 
+#[derive(Clone, Copy)]
 pub struct Resident {
     pub bytes: f64,
     pub mappings: f64,
@@ -18,5 +19,10 @@ impl Resident {
         let kilobytes = sums.lines().find_map(|line| line.strip_prefix("Pss:")?.trim().strip_suffix("kB"));
         let kilobytes: f64 = kilobytes.and_then(|text| text.trim().parse().ok()).ok_or("no Pss")?;
         Ok(Resident { bytes: kilobytes * 1024.0, mappings })
+    }
+
+    /// How much more there is now, in bytes; less than zero if there is less.
+    pub fn grown(&self) -> Result<f64, String> {
+        Ok(Resident::measure()?.bytes - self.bytes)
     }
 }

@@ -45,3 +45,8 @@ pub trait Scenario {
     /// Does it once more, from the start. An error in words ends this scenario, is printed, and stops nobody else.
     fn round(&mut self) -> Result<Vec<Measure>, String>;
 }
+
+/// An error as a scenario gives it.
+pub fn words(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}

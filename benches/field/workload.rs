@@ -9,6 +9,7 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use crate::objects::{Instance, Objects, Template};
+use crate::scratch::Scratch;
 
 /// What every entry is called with.
 pub const ARGUMENT: u64 = 7;
@@ -17,7 +18,7 @@ pub struct Workload {
     pub objects: Objects,
     pub sizes: Sizes,
     /// Scratch space, deleted at the end.
-    pub directory: PathBuf,
+    pub scratch: Scratch,
     small_file: OnceCell<PathBuf>,
     medium_file: OnceCell<PathBuf>,
 }
@@ -74,11 +75,10 @@ const QUICK: Sizes = Sizes {
 pub const MOST_MAPPED: usize = 20_000;
 
 impl Workload {
-    pub fn new(objects: Objects, is_quick: bool) -> std::io::Result<Workload> {
-        let directory = std::env::temp_dir().join(format!("jittison-field-{}", std::process::id()));
-        std::fs::create_dir_all(&directory)?;
+    pub fn new(objects: Objects, is_quick: bool) -> Result<Workload, String> {
+        let scratch = Scratch::new()?;
         let sizes = if is_quick { QUICK } else { FULL };
-        Ok(Workload { objects, sizes, directory, small_file: OnceCell::new(), medium_file: OnceCell::new() })
+        Ok(Workload { objects, sizes, scratch, small_file: OnceCell::new(), medium_file: OnceCell::new() })
     }
 
     /// Small instances for a peer's program, written when first asked for: as many as are live at most, and replaced beside.
@@ -104,16 +104,10 @@ impl Workload {
         if let Some(path) = place.get() {
             return Ok(path);
         }
-        let path = self.directory.join(name);
+        let path = self.scratch.path(name);
         let written = write_instances(&path, &self.objects.runtime, template, count);
         written.map_err(|error| format!("{} cannot be written: {error}", path.display()))?;
         Ok(place.get_or_init(|| path))
-    }
-}
-
-impl Drop for Workload {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Numbers of the distributions that lifetimes, sizes and keys have.
 
-use super::dice::Dice;
+use crate::dice::Dice;
 
 /// From 0 to 1, neither included.
 pub fn share(dice: &mut Dice) -> f64 {

@@ -6,15 +6,15 @@
 //! which are of fixed width, and a value in an instruction of its entry; it has no writable data.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
 use jittison::link::ObjectBuffer;
 
-use super::dice::Dice;
-use super::host::{self, words};
+use super::host;
+use crate::dice::Dice;
+use crate::scenario::words;
+use crate::scratch::Scratch;
 
 /// What the entries are called with.
 pub const ARGUMENT: u64 = 7;
@@ -272,31 +272,7 @@ fn link(scratch: &Scratch, file: &str) -> Result<Vec<u8>, String> {
 
 fn gcc(scratch: &Scratch, options: &[&str], files: impl Iterator<Item = String>) -> Result<(), String> {
     let mut command = Command::new("gcc");
-    command.args(options).args(["-fcf-protection=none", "-w"]).args(files).current_dir(&scratch.0);
+    command.args(options).args(["-fcf-protection=none", "-w"]).args(files).current_dir(scratch.directory());
     let status = command.stdin(Stdio::null()).status().map_err(|error| format!("gcc is needed: {error}"))?;
     status.success().then_some(()).ok_or_else(|| format!("gcc: {status}"))
-}
-
-/// A directory of its own, removed with the value.
-pub struct Scratch(PathBuf);
-
-impl Scratch {
-    pub fn new() -> Result<Scratch, String> {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("jittison-field-{}-{number}", std::process::id()));
-        std::fs::create_dir_all(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-        Ok(Scratch(path))
-    }
-
-    pub fn path(&self, file: &str) -> PathBuf {
-        self.0.join(file)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // What cannot be removed is for the system to tidy up.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }

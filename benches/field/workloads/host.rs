@@ -5,6 +5,7 @@ use jittison::session::SymbolFlags;
 use jittison::{Jit, JitDylib, ResourceTracker};
 
 use super::corpus::{ARGUMENT, Instance};
+use crate::scenario::words;
 
 /// What each of [`FUNCTIONS`] adds, after a turn to the left by one more than its number.
 pub const ADDEND: u64 = 0x2545_f491_4f6c_dd1d;
@@ -80,9 +81,4 @@ pub unsafe fn call(address: ExecutorAddr, expected: u64) -> Result<(), String> {
 
 pub fn compare(result: u64, expected: u64) -> Result<(), String> {
     (result == expected).then_some(()).ok_or_else(|| format!("a wrong result: {result:#x}, not {expected:#x}"))
-}
-
-/// An error as a scenario gives it.
-pub fn words(error: impl std::fmt::Display) -> String {
-    error.to_string()
 }

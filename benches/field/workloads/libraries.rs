@@ -6,14 +6,16 @@ use std::sync::OnceLock;
 use jittison::base::ExecutorAddr;
 
 use super::corpus::Template;
-use super::dlopen::{Library, SystemLoader, WHO};
+use super::dlopen::SystemLoader;
 use super::host;
 use super::loader::Loader;
-use super::process;
 use super::resident::{Plan, templates, variant};
 use super::rows::Rows;
 use super::times::Times;
+use crate::dlopen::WHO;
+use crate::resident::Resident;
 use crate::scenario::{Measure, Scenario, Unit};
+use crate::system_library::SystemLibrary;
 
 /// One cycle of add-all and remove-all.
 pub struct Libraries {
@@ -21,7 +23,7 @@ pub struct Libraries {
 }
 
 struct Module {
-    library: Library,
+    library: SystemLibrary,
     address: ExecutorAddr,
     expected: u64,
 }
@@ -34,11 +36,11 @@ impl Scenario for Libraries {
     fn round(&mut self) -> Result<Vec<Measure>, String> {
         let (loader, mut plan) = (SystemLoader::new()?, Plan::new(libraries()?));
         let mut rows = Rows::new("workload d", WHO, variant(self.live, 1));
-        let before = process::resident_bytes();
+        let before = Resident::measure()?;
         let (mut links, mut removals) = (Times::new(), Times::new());
         let modules: Vec<Module> =
             (0..self.live).map(|_| add(&loader, plan.next(), &mut links)).collect::<Result<_, _>>()?;
-        rows.value("resident memory of a module", Unit::Bytes, process::grown_since(before) / self.live as f64);
+        rows.value("resident memory of a module", Unit::Bytes, before.grown()? / self.live as f64);
         // SAFETY: open.
         modules.iter().try_for_each(|module| unsafe { host::call(module.address, module.expected) })?;
         for module in modules {
@@ -48,7 +50,7 @@ impl Scenario for Libraries {
         rows.times_and_tail("remove one", &removals);
         rows.value("remove all at once", Unit::Nanoseconds, removals.sum().as_nanos() as f64);
         rows.value("modules added, by all threads", Unit::PerSecond, self.live as f64 / links.sum().as_secs_f64());
-        rows.value("resident memory left at the end", Unit::Bytes, process::grown_since(before));
+        rows.value("resident memory left at the end", Unit::Bytes, before.grown()?);
         Ok(rows.finish())
     }
 }

@@ -8,7 +8,8 @@ use jittison::{ErrorKind, ResourceTracker};
 
 use super::cancel::Cancel;
 use super::corpus::Instance;
-use super::host::{House, words};
+use super::host::House;
+use crate::scenario::words;
 
 pub trait Loader: Sync {
     /// What a compiler leaves: made when nobody measures.

@@ -14,23 +14,17 @@ mod autotuner;
 mod cancel;
 mod chance;
 mod corpus;
-#[path = "../../../tests/support/dice.rs"]
-pub mod dice;
 mod dlopen;
 mod host;
 mod libraries;
 mod loader;
 mod lru;
 mod postgres;
-mod process;
 mod resident;
 mod rows;
 mod times;
 
 use crate::scenario::Scenario;
-
-/// The column of the tables that our figures stand in.
-const WHO: &str = "jittison";
 
 /// All of them; `quick` ones are over in a few seconds each.
 pub fn scenarios(quick: bool) -> Vec<Box<dyn Scenario>> {

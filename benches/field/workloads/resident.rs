@@ -13,13 +13,15 @@ use jittison::{Function, ResourceTracker};
 
 use super::chance::log_normal;
 use super::corpus::{self, Instance, Shape, Template};
-use super::dice::Dice;
-use super::host::{self, House, Run, words};
+use super::host::{self, House, Run};
 use super::libraries::Libraries;
-use super::process;
+use super::processors;
 use super::rows::Rows;
 use super::times::Times;
-use super::{WHO, processors};
+use crate::dice::Dice;
+use crate::ours::WHO;
+use crate::resident::Resident;
+use crate::scenario::words;
 use crate::scenario::{Measure, Scenario, Unit};
 
 /// Bytes of code in a module: the median of CPython's, and the deviation that gives their mean of 5.2 KB.
@@ -39,7 +41,7 @@ const SWEPT_OF_100: usize = 20;
 /// One module in so many is held for ever.
 const HELD_ONE_IN: usize = 200;
 
-struct Resident {
+struct ResidentCache {
     live: usize,
     cycles: u32,
     /// Threads that add.
@@ -78,7 +80,7 @@ struct Round<'a> {
 
 pub fn scenarios(quick: bool) -> Vec<Box<dyn Scenario>> {
     let (live, cycles) = if quick { (QUICK_LIVE, QUICK_CYCLES) } else { (LIVE, CYCLES) };
-    let ours = |threads| -> Box<dyn Scenario> { Box::new(Resident { live, cycles, threads }) };
+    let ours = |threads| -> Box<dyn Scenario> { Box::new(ResidentCache { live, cycles, threads }) };
     vec![ours(1), Box::new(Libraries { live }), ours(processors())]
 }
 
@@ -87,7 +89,7 @@ pub fn variant(live: usize, threads: usize) -> String {
     format!("{live} modules, added by {threads}")
 }
 
-impl Scenario for Resident {
+impl Scenario for ResidentCache {
     fn title(&self) -> String {
         format!("workload d, resident cache, {}, {WHO}", variant(self.live, self.threads))
     }
@@ -95,7 +97,7 @@ impl Scenario for Resident {
     fn round(&mut self) -> Result<Vec<Measure>, String> {
         let mut round = Round::new(templates()?)?;
         let mut rows = Rows::new("workload d", WHO, variant(self.live, self.threads));
-        let before = process::resident_bytes();
+        let before = Resident::measure()?;
         self.cycles(&mut round, &mut rows, before)?;
         round.add(self.live, self.threads)?;
         (0..SWEEPS).try_for_each(|_| round.sweep())?;
@@ -104,28 +106,28 @@ impl Scenario for Resident {
         round.hold_some(&mut rows)?;
         round.house.check_empty()?;
         round.house.jit.release_free();
-        rows.value("resident memory left at the end", Unit::Bytes, process::grown_since(before));
+        rows.value("resident memory left at the end", Unit::Bytes, before.grown()?);
         Ok(rows.finish())
     }
 }
 
-impl Resident {
+impl ResidentCache {
     /// Adds all and removes all, again and again.
-    fn cycles(&self, round: &mut Round, rows: &mut Rows, before: u64) -> Result<(), String> {
+    fn cycles(&self, round: &mut Round, rows: &mut Rows, before: Resident) -> Result<(), String> {
         let mut warm = before;
         for cycle in 1..=self.cycles {
             round.add(self.live, self.threads)?;
             if cycle == 1 {
-                round.report_memory(rows, before);
+                round.report_memory(rows, before)?;
             }
             round.check_all()?;
             round.remove_all()?;
             round.house.jit.release_free();
             if cycle == WARM_UP {
-                warm = process::resident_bytes();
+                warm = Resident::measure()?;
             }
         }
-        rows.value("resident memory, grown from the first cycle to the last", Unit::Bytes, process::grown_since(warm));
+        rows.value("resident memory, grown from the first cycle to the last", Unit::Bytes, warm.grown()?);
         round.house.check_empty()
     }
 }
@@ -196,11 +198,12 @@ impl<'a> Round<'a> {
         self.live.swap_remove(self.dice.roll(self.live.len()))
     }
 
-    fn report_memory(&self, rows: &mut Rows, before: u64) {
+    fn report_memory(&self, rows: &mut Rows, before: Resident) -> Result<(), String> {
         let (count, statistics) = (self.live.len() as f64, self.house.jit.memory_statistics());
         let each = |bytes: f64| bytes / count;
         rows.value("content of a module, on average", Unit::Bytes, each(statistics.live_bytes as f64));
-        rows.value("resident memory of a module", Unit::Bytes, each(process::grown_since(before)));
+        rows.value("resident memory of a module", Unit::Bytes, each(before.grown()?));
+        Ok(())
     }
 
     fn report(&self, rows: &mut Rows) {

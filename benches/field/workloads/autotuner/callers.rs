@@ -9,9 +9,10 @@ use jittison::Function;
 
 use super::FUNCTIONS;
 use super::tuner::template;
+use crate::dice::Dice;
+use crate::scenario::words;
 use crate::workloads::corpus::{ARGUMENT, Template, entry};
-use crate::workloads::dice::Dice;
-use crate::workloads::host::{House, Run, words};
+use crate::workloads::host::{House, Run};
 use crate::workloads::times::Times;
 
 /// Calls under one guard.

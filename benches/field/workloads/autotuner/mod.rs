@@ -17,10 +17,12 @@ use std::time::{Duration, Instant};
 use self::callers::Calls;
 use self::tuner::Tuner;
 use super::corpus::{self, Shape, Template};
-use super::host::{House, words};
+use super::host::House;
+use super::processors;
 use super::rows::Rows;
 use super::times::Times;
-use super::{WHO, processors};
+use crate::ours::WHO;
+use crate::scenario::words;
 use crate::scenario::{Measure, Scenario, Unit};
 
 /// Micro-kernels, from the least to the largest.

@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 use jittison::{ErrorKind, Function, Patchable, Removal};
 
 use super::callers::News;
+use crate::dice::Dice;
 use crate::scenario::Unit;
+use crate::scenario::words;
 use crate::workloads::corpus::{ARGUMENT, Template, entry};
-use crate::workloads::dice::Dice;
-use crate::workloads::host::{self, House, Run, words};
+use crate::workloads::host::{self, House, Run};
 use crate::workloads::rows::Rows;
 use crate::workloads::times::Times;
 

@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 use jittison::{Function, ResourceTracker};
 
 use super::MIX;
+use crate::dice::Dice;
+use crate::scenario::words;
 use crate::workloads::chance::weighted;
 use crate::workloads::corpus::Template;
-use crate::workloads::dice::Dice;
-use crate::workloads::host::{House, Run, words};
+use crate::workloads::host::{House, Run};
 use crate::workloads::times::Times;
 
 pub struct Cache<'a> {

@@ -16,11 +16,12 @@ use self::cache::{Cache, Evictions};
 use self::reader::{Reader, Readings};
 use super::chance::Zipf;
 use super::corpus::{self, Shape, Template};
-use super::host::words;
-use super::process;
+use super::processors;
 use super::rows::Rows;
 use super::times::Times;
-use super::{WHO, processors};
+use crate::ours::WHO;
+use crate::resident::Resident;
+use crate::scenario::words;
 use crate::scenario::{Measure, Scenario, Unit};
 
 /// ClickHouse's expressions: the tenth, the middle, the ninth of ten and the largest, and what lies between.
@@ -89,9 +90,9 @@ impl Scenario for Lru {
         let (templates, keys) = (templates()?, Zipf::new(self.keys, EXPONENT));
         let cache = Cache::new(templates, self.keys, self.entries, self.misses)?;
         let mut rows = Rows::new("workload b", WHO, self.name);
-        let before = process::resident_bytes();
+        let before = Resident::measure()?;
         let mut evictions = cache.fill()?;
-        rows.value("resident memory of the full cache", Unit::Bytes, process::grown_since(before));
+        rows.value("resident memory of the full cache", Unit::Bytes, before.grown()?);
         rows.value("of that code memory and its records", Unit::Bytes, cache.backed_bytes() as f64);
         rows.value("reported by the linker as the entries' own", Unit::Bytes, cache.reported_bytes() as f64);
         self.phases(&cache, &keys, &mut evictions, &mut rows)?;
@@ -99,7 +100,7 @@ impl Scenario for Lru {
         rows.value("clear all that is left", Unit::Nanoseconds, cleared.as_nanos() as f64);
         cache.check_empty()?;
         cache.release_free();
-        rows.value("resident memory left after clear-all", Unit::Bytes, process::grown_since(before));
+        rows.value("resident memory left after clear-all", Unit::Bytes, before.grown()?);
         Ok(rows.finish())
     }
 }

@@ -6,10 +6,10 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use super::cache::{Cache, Held};
+use crate::dice::Dice;
 use crate::scenario::Unit;
 use crate::workloads::chance::{Zipf, log_uniform};
 use crate::workloads::corpus::ARGUMENT;
-use crate::workloads::dice::Dice;
 use crate::workloads::host;
 use crate::workloads::rows::Rows;
 use crate::workloads::times::Times;

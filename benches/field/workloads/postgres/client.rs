@@ -6,13 +6,13 @@ use jittison::base::ExecutorAddr;
 
 use super::MIX;
 use super::lifetimes::{Calendar, Event, Load};
+use crate::dice::Dice;
+use crate::resident::Resident;
 use crate::scenario::Unit;
 use crate::workloads::chance::weighted;
 use crate::workloads::corpus::Template;
-use crate::workloads::dice::Dice;
 use crate::workloads::host;
 use crate::workloads::loader::Loader;
-use crate::workloads::process;
 use crate::workloads::rows::Rows;
 use crate::workloads::times::Times;
 
@@ -79,10 +79,10 @@ impl<'a, L: Loader> Client<'a, L> {
                 Event::End(id) => self.end(id)?,
             }
             if alone && begun == queries / WARM_UP && warm.is_none() {
-                warm = Some(process::resident_bytes());
+                warm = Some(Resident::measure()?);
             }
         }
-        self.figures.growth = warm.map(process::grown_since);
+        self.figures.growth = warm.map(|warm| warm.grown()).transpose()?;
         while let Some(id) = self.calendar.close() {
             self.end(id)?;
         }

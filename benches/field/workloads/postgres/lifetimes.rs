@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::dice::Dice;
 use crate::workloads::chance::{exponential, log_normal, pareto, weighted};
-use crate::workloads::dice::Dice;
 
 /// Of 1,000 queries: interactive ones; reports; what stays for minutes and hours; what stays as long as the session. The shape is
 /// that of PostgreSQL's maintainers' words, the long tail that of studies of warehouse fleets.

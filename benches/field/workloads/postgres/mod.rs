@@ -14,12 +14,14 @@ use self::client::{Client, Figures};
 use self::lifetimes::Load;
 use super::cancel::Cancel;
 use super::corpus::{self, Shape, Template};
-use super::dlopen::{self, SystemLoader};
-use super::host::{House, words};
+use super::dlopen::SystemLoader;
+use super::host::House;
 use super::loader::Loader;
-use super::process;
+use super::processors;
 use super::rows::Rows;
-use super::{WHO, processors};
+use crate::ours::WHO;
+use crate::resident::Resident;
+use crate::scenario::words;
 use crate::scenario::{Measure, Scenario, Unit};
 
 /// PostgreSQL's modules by class: a filter; a small join; a larger one; a join of eight tables; hundreds of aggregates.
@@ -94,27 +96,27 @@ impl Scenario for Postgres {
 
 impl Postgres {
     fn who(&self) -> &'static str {
-        if self.by_dlopen { dlopen::WHO } else { WHO }
+        if self.by_dlopen { crate::dlopen::WHO } else { WHO }
     }
 
     fn round_of_ours(&self, rows: &mut Rows) -> Result<(), String> {
         let (templates, house) = (templates()?, House::new()?);
         house.jit.layer().add_plugin(Cancel::plugin());
-        let before = process::resident_bytes();
+        let before = Resident::measure()?;
         self.run(&house, templates, rows)?;
         let held = house.jit.memory_statistics().resident_bytes;
         rows.value("code memory held at the end, all removed", Unit::Bytes, held as f64);
         house.check_empty()?;
         house.jit.release_free();
-        rows.value("resident memory left, free memory released", Unit::Bytes, process::grown_since(before));
+        rows.value("resident memory left, free memory released", Unit::Bytes, before.grown()?);
         house.jit.session().end().map_err(words)
     }
 
     fn round_of_dlopen(&self, rows: &mut Rows) -> Result<(), String> {
         let (templates, loader) = (libraries()?, SystemLoader::new()?);
-        let before = process::resident_bytes();
+        let before = Resident::measure()?;
         self.run(&loader, templates, rows)?;
-        rows.value("resident memory left, free memory released", Unit::Bytes, process::grown_since(before));
+        rows.value("resident memory left, free memory released", Unit::Bytes, before.grown()?);
         Ok(())
     }
 
