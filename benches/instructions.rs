@@ -4,8 +4,8 @@
 //! a tenth more than `benches/instructions.txt` says, or a tenth less: then the record is out of date. `-- --record` writes
 //! it anew. A record holds for the compilers that it names, and nothing is compared under others. Needs gcc and valgrind.
 
-// It makes more than this needs.
-#[allow(dead_code)]
+#[path = "link/bed.rs"]
+mod bed;
 #[path = "link/objects.rs"]
 mod objects;
 
@@ -16,10 +16,10 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use jittison::Jit;
-use jittison::base::ExecutorAddr;
-use jittison::session::{JitDylib, RequiredState, ResourceTracker, SymbolRequest, Visibility};
+use jittison::session::{JitDylib, RequiredState, SymbolRequest, Visibility};
 
-use objects::{Instance, Objects, Template};
+use bed::{check, link, session};
+use objects::{Objects, Template};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();
@@ -255,27 +255,6 @@ fn dylibs(jit: &Jit, template: &Template, runtime: &[u8]) {
             jit.session().remove_dylib(&dylib).unwrap();
         });
     }
-}
-
-fn session(runtime: &[u8]) -> Jit {
-    let jit = Jit::new().unwrap();
-    let library = jit.create_dylib("runtime").unwrap();
-    jit.add_object(&library.default_tracker().unwrap(), "runtime.o", runtime).unwrap();
-    let order = [vec![(library, Visibility::ExportedOnly)], jit.main_dylib().link_order()].concat();
-    jit.main_dylib().set_link_order(&order);
-    jit
-}
-
-fn link(jit: &Jit, dylib: &JitDylib, instance: &Instance) -> (ExecutorAddr, ResourceTracker) {
-    let tracker = dylib.create_tracker().unwrap();
-    jit.add_object(&tracker, &instance.entry, instance.bytes.clone()).unwrap();
-    (dylib.lookup_address(&instance.entry).unwrap(), tracker)
-}
-
-fn check(address: ExecutorAddr, instance: &Instance) {
-    // SAFETY: the address of a function of this signature, under a tracker that is live.
-    let run: extern "C" fn(u64) -> u64 = unsafe { std::mem::transmute(address.value() as usize) };
-    assert_eq!(run(7), instance.expected, "{}", instance.entry);
 }
 
 /// The argument by which this program is told that it is being counted.

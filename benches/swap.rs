@@ -4,6 +4,8 @@
 //! again: with nobody calling, with guards in use, with a caller that never stops. Then a caller's throughput, alone and
 //! beside a thousand replacements a second; and the removal of one of 1,000 and of 100,000 live modules. Needs gcc.
 
+#[path = "link/bed.rs"]
+mod bed;
 #[path = "../tests/support/dice.rs"]
 mod dice;
 // It makes more than this needs.
@@ -16,10 +18,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use jittison::base::ExecutorAddr;
-use jittison::session::{JitDylib, ResourceTracker, Visibility};
+use jittison::session::{JitDylib, ResourceTracker};
 use jittison::{Function, Jit, Stub};
 
+use bed::{check, link, session};
 use dice::Dice;
 use objects::{Instance, Objects, Template};
 
@@ -82,21 +84,6 @@ impl<'a> Scene<'a> {
     }
 }
 
-fn session(runtime: &[u8]) -> Jit {
-    let jit = Jit::new().unwrap();
-    let library = jit.create_dylib("runtime").unwrap();
-    jit.add_object(&library.default_tracker().unwrap(), "runtime.o", runtime).unwrap();
-    let order = [vec![(library, Visibility::ExportedOnly)], jit.main_dylib().link_order()].concat();
-    jit.main_dylib().set_link_order(&order);
-    jit
-}
-
-fn link(jit: &Jit, dylib: &JitDylib, instance: &Instance) -> (ExecutorAddr, ResourceTracker) {
-    let tracker = dylib.create_tracker().unwrap();
-    jit.add_object(&tracker, &instance.entry, instance.bytes.clone()).unwrap();
-    (dylib.lookup_address(&instance.entry).unwrap(), tracker)
-}
-
 fn redirects(objects: &Objects) {
     const ROUND: u32 = 2_000_000;
     let scene = Scene::new(objects);
@@ -153,7 +140,10 @@ fn removals(template: &Template, runtime: &[u8], live: usize) {
     let mut number = 0;
     let mut next = || {
         number += 1;
-        link(&jit, dylib, &template.instance(number)).1
+        let instance = template.instance(number);
+        let (address, tracker) = link(&jit, dylib, &instance);
+        check(address, &instance);
+        tracker
     };
     let mut trackers: Vec<_> = (0..live).map(|_| next()).collect();
     let (mut times, mut dice) = (Vec::new(), Dice(3));

@@ -10,16 +10,17 @@
 
 #[path = "../../tests/support/allocations.rs"]
 mod allocations;
+mod bed;
 #[path = "../../tests/support/dice.rs"]
 mod dice;
 mod objects;
 
 use std::time::{Duration, Instant};
 
-use jittison::session::{JitDylib, ResourceTracker};
-use jittison::{Jit, base::ExecutorAddr};
+use jittison::session::ResourceTracker;
 
 use allocations::allocations;
+use bed::{check, link, session};
 use dice::Dice;
 use objects::{Instance, Template};
 
@@ -42,25 +43,15 @@ fn main() {
     }
 }
 
-/// A session as anybody would make it, with the runtime library in a dylib of its own.
-fn session(runtime: &[u8]) -> (Jit, JitDylib) {
-    let jit = Jit::new().unwrap();
-    let library = jit.create_dylib("runtime").unwrap();
-    jit.add_object(&library.default_tracker().unwrap(), "runtime.o", runtime).unwrap();
-    let main = jit.main_dylib().clone();
-    let process = main.link_order();
-    main.set_link_order(&[vec![(library, jittison::session::Visibility::ExportedOnly)], process].concat());
-    (jit, main)
-}
-
 fn link_and_remove(what: &str, runtime: &[u8], template: &Template, modules: usize) {
-    let (jit, dylib) = session(runtime);
-    link(&jit, &dylib, &template.instance(u32::MAX)).1.remove().unwrap();
+    let jit = session(runtime);
+    let dylib = jit.main_dylib();
+    link(&jit, dylib, &template.instance(u32::MAX)).1.remove().unwrap();
     let instances: Vec<Instance> = (0..modules as u32).map(|number| template.instance(number)).collect();
     let mut links = Figures::default();
     let mut live: Vec<ResourceTracker> = Vec::with_capacity(modules);
     for instance in &instances {
-        let (address, tracker) = links.add(|| link(&jit, &dylib, instance));
+        let (address, tracker) = links.add(|| link(&jit, dylib, instance));
         check(address, instance);
         live.push(tracker);
     }
@@ -81,12 +72,13 @@ fn link_and_remove(what: &str, runtime: &[u8], template: &Template, modules: usi
 fn check_counts(runtime: &[u8], template: &Template) {
     const LINK: u64 = 11;
     const REMOVAL: u64 = 1;
-    let (jit, dylib) = session(runtime);
+    let jit = session(runtime);
+    let dylib = jit.main_dylib();
     let mut counts = [Vec::new(), Vec::new()];
     for number in 0..300 {
         let instance = template.instance(number);
         let before = allocations();
-        let (address, tracker) = link(&jit, &dylib, &instance);
+        let (address, tracker) = link(&jit, dylib, &instance);
         let linked = allocations();
         check(address, &instance);
         let before_removal = allocations();
@@ -109,37 +101,25 @@ fn check_counts(runtime: &[u8], template: &Template) {
 }
 
 fn churn(runtime: &[u8], template: &Template, live: usize, operations: usize) {
-    let (jit, dylib) = session(runtime);
+    let jit = session(runtime);
+    let dylib = jit.main_dylib();
     let mut number = 0;
     let mut next = || {
         number += 1;
         template.instance(number)
     };
-    let mut trackers: Vec<ResourceTracker> = (0..live).map(|_| link(&jit, &dylib, &next()).1).collect();
+    let mut trackers: Vec<ResourceTracker> = (0..live).map(|_| link(&jit, dylib, &next()).1).collect();
     let (mut figures, mut dice) = (Figures::default(), Dice(3));
     for _ in 0..operations {
         let (instance, place) = (next(), dice.roll(live));
         let removed = figures.add(|| {
-            let (address, tracker) = link(&jit, &dylib, &instance);
+            let (address, tracker) = link(&jit, dylib, &instance);
             check(address, &instance);
             std::mem::replace(&mut trackers[place], tracker).remove().unwrap()
         });
         assert!(removed.is_complete());
     }
     figures.print(&format!("small: link, call, remove another of {live}"));
-}
-
-fn link(jit: &Jit, dylib: &JitDylib, instance: &Instance) -> (ExecutorAddr, ResourceTracker) {
-    let tracker = dylib.create_tracker().unwrap();
-    // A name that no other object has, as errors would show it.
-    jit.add_object(&tracker, &instance.entry, instance.bytes.clone()).unwrap();
-    (dylib.lookup_address(&instance.entry).unwrap(), tracker)
-}
-
-fn check(address: ExecutorAddr, instance: &Instance) {
-    // SAFETY: the address of a function of this signature, under a tracker that is live.
-    let run: extern "C" fn(u64) -> u64 = unsafe { std::mem::transmute(address.value() as usize) };
-    assert_eq!(run(7), instance.expected, "{}", instance.entry);
 }
 
 /// Times and allocations of one operation, done many times.
