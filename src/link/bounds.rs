@@ -19,6 +19,9 @@ pub(crate) struct Bounded {
 
 /// The names that the object asks the bounds of, and has sections of.
 pub(crate) fn find(graph: &LinkGraph) -> Result<Vec<Bounded>, Error> {
+    if !graph.may_have_external("__st") {
+        return Ok(Vec::new());
+    }
     let mut found: Vec<(&str, Bounded)> = Vec::new();
     let mut number_of: BTreeMap<&str, usize> = BTreeMap::new();
     for (index, name) in graph.named_externals() {

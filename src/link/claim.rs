@@ -26,9 +26,7 @@ pub(crate) fn claim(graph: &mut LinkGraph, is_owned: impl Fn(&LinkGraph, SymbolI
             // A common symbol's room is its own; no section's bytes go with it.
             let room = &mut graph.blocks[block.0 as usize];
             room.is_dropped = matches!(room.name, Text::Fixed(_));
-            let symbol = &mut graph.symbols[index];
-            symbol.definition = Definition::External;
-            symbol.binding = Binding::Global;
+            graph.disown(SymbolIndex(index as u32));
         }
     }
     let is_lost = |group: u32| matches!(defined[group as usize], (1.., 0));

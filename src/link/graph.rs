@@ -37,6 +37,8 @@ pub struct LinkGraph {
     pub(crate) indirect: Vec<SymbolIndex>,
     /// The first symbol that is not local; the linker's own stand behind all of the object's.
     pub(crate) first_global: u32,
+    /// How the names of its externals begin, for those who look for one that few objects have.
+    pub(crate) beginnings: Beginnings,
     /// Every kind of edge that the object has, or was given.
     pub(crate) kinds: KindSet,
     /// The function behind the descriptors of thread-local variables, if there are any.
@@ -172,6 +174,29 @@ pub struct Edge {
     pub addend: i64,
 }
 
+/// A set of beginnings of names, four bytes each, that may say of others, too, that it has them.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Beginnings([u64; 4]);
+
+impl Beginnings {
+    pub(crate) fn add(&mut self, name: &[u8]) {
+        let bit = Beginnings::bit(name);
+        self.0[bit / 64] |= 1 << (bit % 64);
+    }
+
+    fn has(&self, name: &[u8]) -> bool {
+        let bit = Beginnings::bit(name);
+        self.0[bit / 64] & 1 << (bit % 64) != 0
+    }
+
+    fn bit(name: &[u8]) -> usize {
+        let mut first = [0; 4];
+        first.iter_mut().zip(name).for_each(|(to, from)| *to = *from);
+        // Knuth's multiplier: the upper bits depend on all of the lower.
+        (u32::from_le_bytes(first).wrapping_mul(0x9e37_79b1) >> 24) as usize
+    }
+}
+
 impl BlockId {
     /// Position among the graph's blocks.
     pub fn index(self) -> usize {
@@ -289,6 +314,9 @@ impl LinkGraph {
 
     /// The external of this name, if the object has one.
     pub fn find_external(&self, name: &str) -> Option<SymbolIndex> {
+        if !self.may_have_external(name) {
+            return None;
+        }
         self.named_externals().find(|(_, other)| *other == name.as_bytes()).map(|(index, _)| index)
     }
 
@@ -297,6 +325,11 @@ impl LinkGraph {
         // Asking a holder for its bytes is done once.
         let object: &[u8] = &self.bytes;
         self.externals().map(|index| (index, self.name_bytes_in(object, index)))
+    }
+
+    /// False when no external's name begins as this one does, or as this beginning of four bytes or more.
+    pub(crate) fn may_have_external(&self, name: &str) -> bool {
+        self.beginnings.has(name.as_bytes())
     }
 
     /// All symbols that are looked up, if anything uses them.
@@ -347,6 +380,7 @@ impl LinkGraph {
 
     /// Adds an external that the object itself does not name.
     pub fn add_external(&mut self, name: &str) -> SymbolIndex {
+        self.beginnings.add(name.as_bytes());
         self.push_symbol(Symbol {
             name: Text::Made(Arc::from(name)),
             definition: Definition::External,
@@ -405,6 +439,9 @@ impl LinkGraph {
 
     /// Somebody else's definition counts.
     pub(crate) fn disown(&mut self, symbol: SymbolIndex) {
+        let mut beginnings = self.beginnings;
+        beginnings.add(self.name_bytes(symbol));
+        self.beginnings = beginnings;
         let symbol = &mut self.symbols[symbol.0 as usize];
         symbol.definition = Definition::External;
         symbol.binding = Binding::Global;

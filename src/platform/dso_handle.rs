@@ -91,6 +91,9 @@ const WANTED: [&str; 8] = [
 /// The externals of these names, in one walk over all of them.
 fn find_externals<const N: usize>(graph: &LinkGraph, names: [&str; N]) -> [Option<SymbolIndex>; N] {
     let mut found = [None; N];
+    if !names.iter().any(|name| graph.may_have_external(name)) {
+        return found;
+    }
     for (index, name) in graph.named_externals() {
         if let Some(at) = names.iter().position(|wanted| wanted.as_bytes() == name) {
             found[at].get_or_insert(index);

@@ -37,6 +37,8 @@ pub(crate) struct ElfObject<'a> {
     names_range: Option<Range<usize>>,
     /// All names of symbols, if all of it is text, as it nearly always is: then no name has to be looked at again.
     names: Option<&'a str>,
+    /// The same of sections.
+    section_names: Option<&'a str>,
     /// Bytes of names that may still be read.
     names_left: Cell<u64>,
 }
@@ -68,10 +70,13 @@ impl<'a> ElfObject<'a> {
         let malformed = |error: object::read::Error| fault(LinkFault::Malformed(error.to_string()));
         let sections = header.sections(LE, bytes).map_err(malformed)?;
         let symbols = sections.symbols(LE, bytes, object::elf::SHT_SYMTAB).map_err(malformed)?;
-        let names_range = names_range(&sections, &symbols, bytes);
+        let names_range = range_of(&sections, symbols.string_section(), bytes);
         let names = names_range.clone().and_then(|range| std::str::from_utf8(&bytes[range]).ok());
+        let section_names = header.shstrndx(LE, bytes).ok().map(|index| object::SectionIndex(index as usize));
+        let section_names = section_names.and_then(|index| range_of(&sections, index, bytes));
+        let section_names = section_names.and_then(|range| std::str::from_utf8(&bytes[range]).ok());
         let names_left = Cell::new(NAMES_PER_BYTE * bytes.len() as u64);
-        Ok(ElfObject { name, bytes, sections, symbols, names_range, names, names_left })
+        Ok(ElfObject { name, bytes, sections, symbols, names_range, names, section_names, names_left })
     }
 
     pub(crate) fn fault(&self, fault: LinkFault) -> Error {
@@ -97,6 +102,9 @@ impl<'a> ElfObject<'a> {
     }
 
     pub(crate) fn section_name(&self, section: &SectionHeader) -> Result<&'a str, Error> {
+        if let Some(name) = self.section_names.and_then(|names| name_at(names, section.sh_name.get(LE))) {
+            return self.count_name(name.as_bytes()).map(|()| name);
+        }
         let name = self.section_name_bytes(section)?;
         self.count_name(name)?;
         std::str::from_utf8(name).map_err(|_| self.malformed("a section's name is not UTF-8"))
@@ -132,13 +140,9 @@ fn what_else(bytes: &[u8]) -> String {
     format!("{known}it begins with {found:02x?}, not with \\x7fELF")
 }
 
-/// Where the names of symbols stand in the file.
-fn names_range(
-    sections: &SectionTable<'_, Header>,
-    symbols: &SymbolTable<'_, Header>,
-    bytes: &[u8],
-) -> Option<Range<usize>> {
-    let (start, size) = sections.section(symbols.string_section()).ok()?.file_range(LE)?;
+/// Where a section stands in the file.
+fn range_of(sections: &SectionTable<'_, Header>, index: object::SectionIndex, bytes: &[u8]) -> Option<Range<usize>> {
+    let (start, size) = sections.section(index).ok()?.file_range(LE)?;
     let end = start.checked_add(size).filter(|end| *end <= bytes.len() as u64)?;
     Some(start as usize..end as usize)
 }

@@ -12,7 +12,7 @@ use crate::error::{Error, LinkFault};
 use crate::link::buffer::ObjectBuffer;
 use crate::link::elf::{ElfObject, ElfSymbol, LE, Rela, SectionHeader, shn, st};
 use crate::link::graph::{
-    Binding, Block, BlockId, Content, Definition, Edge, LinkGraph, Role, Symbol, SymbolIndex, Text,
+    Beginnings, Binding, Block, BlockId, Content, Definition, Edge, LinkGraph, Role, Symbol, SymbolIndex, Text,
 };
 use crate::link::initializers::{self, Direction};
 use crate::link::x86_64::{self, EdgeKind, KindSet};
@@ -32,6 +32,7 @@ pub(crate) fn read_graph(name: Arc<str>, bytes: ObjectBuffer) -> Result<LinkGrap
         indirect: Vec::new(),
         first_global: 0,
         kinds: KindSet::default(),
+        beginnings: Beginnings::default(),
         descriptor_function: None,
     };
     let mut reader = Reader {
@@ -195,7 +196,13 @@ impl Reader<'_, '_> {
             };
             let name = match (binding, names_at) {
                 (Binding::Local, Some(at)) => Text::Terminated(at.saturating_add(symbol.st_name(LE))),
-                _ => text(self.object, self.object.symbol_name(symbol)?),
+                _ => {
+                    let name = self.object.symbol_name(symbol)?;
+                    if symbol.st_shndx(LE).0 == shn::UNDEF {
+                        self.graph.beginnings.add(name.as_bytes());
+                    }
+                    text(self.object, name)
+                }
             };
             if binding != Binding::Local {
                 self.graph.first_global = self.graph.first_global.min(index.0 as u32);
