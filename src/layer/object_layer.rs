@@ -5,20 +5,20 @@ use std::time::Instant;
 
 use smallvec::SmallVec;
 
-use crate::base::{Kept, Name, ThreadLocal, keep};
+use crate::base::{ExecutorAddr, Kept, Name, ThreadLocal, keep};
 use crate::error::Result;
 use crate::host;
 use crate::layer::memory_ledger::{MemoryLedger, Occupant};
 use crate::layer::plugin::{LinkHooks, LinkOrigin, LinkPlugin};
 use crate::layer::thread_locals::ThreadLocals;
 use crate::link::{
-    ExternalSymbol, FoundExternal, InterfaceSymbol, LinkGraph, ObjectBuffer, ObjectInterface, PlacedLink, PlanStage,
-    PlannedLink, SymbolIndex,
+    ExternalNames, ExternalSymbol, FoundExternal, InterfaceSymbol, LinkGraph, ObjectBuffer, ObjectInterface,
+    PlacedLink, PlanStage, PlannedLink, SymbolIndex,
 };
 use crate::memory::{Finalized, MemoryManager, MemoryUsage, Tenant};
 use crate::session::{
     Event, FoundNow, JitDylib, LookupResult, MaterializationResponsibility, MaterializationUnit, OwedSymbol,
-    RequiredState, ResourceKey, ResourceManager, ResourceTracker, SymbolFlags, SymbolRef, SymbolRequest,
+    RequiredState, ResourceKey, ResourceManager, ResourceTracker, SymbolFlags, SymbolRequest,
 };
 use crate::sync::{Arc, AtomicU64, Mutex, Ordering};
 
@@ -194,22 +194,24 @@ impl MaterializationUnit for ObjectUnit {
         self.origins.get(index).map_or(0, |origin| origin.size)
     }
 
+    fn give_names(&mut self, take: &mut dyn FnMut(Name)) {
+        self.symbols.drain(..).for_each(|(name, _)| take(name));
+    }
+
     fn materialize(self: Box<Self>, mut responsibility: MaterializationResponsibility) {
-        // Nobody can ask for a unit without symbols, and every object has one (`promised`).
-        let Some(watch) = responsibility.watch() else { return };
-        let origin = LinkOrigin {
-            object: self.name.clone(),
-            sequence: self.sequence,
-            dylib: responsibility.dylib(),
-            watch,
-            tracker: responsibility.watch_tracker(),
+        let (sequence, report) = (self.sequence, responsibility.observers().is_heard().then(Report::begin));
+        let mut hooks: Hooks = {
+            let plugins = self.layer.plugins.lock().clone();
+            let origin = LinkOrigin::new(&self.name, sequence, &responsibility);
+            plugins.iter().map(|plugin| plugin.begin(&origin)).collect()
         };
-        let report = responsibility.observers().is_heard().then(Report::begin);
-        let plugins = self.layer.plugins.lock().clone();
-        let mut hooks: Hooks = plugins.iter().map(|plugin| plugin.begin(&origin)).collect();
         match self.place(&mut responsibility, &mut hooks) {
             Ok((placed, thread_locals)) => {
-                look_up_externals(self.layer, responsibility, Pending { placed, thread_locals, hooks, report });
+                look_up_externals(
+                    self.layer,
+                    responsibility,
+                    Pending { sequence, placed, thread_locals, hooks, report },
+                );
             }
             Err(error) => responsibility.fail(error),
         }
@@ -256,22 +258,18 @@ impl ObjectUnit {
 }
 
 impl ObjectUnit {
-    /// Which of the object's symbols are owed, in the order of those that have addresses. The names of both stand in one
-    /// order, as long as nobody has shuffled them.
+    /// Which of the object's symbols are owed, in the order of those that have addresses.
     fn owed(&self, symbols: &[OwedSymbol]) -> Kept<Option<SymbolIndex>> {
-        let mut promised = self.symbols.iter().zip(&self.origins);
         let with_address = symbols.iter().filter(|owed| !owed.flags.contains(SymbolFlags::SIDE_EFFECTS_ONLY));
-        let found = with_address.map(|owed| {
-            let is_it = |((name, _), _): &(&(Name, SymbolFlags), &Origin)| *name == owed.name;
-            let next = promised.find(is_it).or_else(|| self.symbols.iter().zip(&self.origins).find(is_it));
-            next.map(|(_, origin)| origin.index)
-        });
-        found.collect()
+        let origin = |owed: &OwedSymbol| self.origins.get(owed.position? as usize).map(|origin| origin.index);
+        with_address.map(origin).collect()
     }
 }
 
 /// A link whose externals are being looked up.
 struct Pending {
+    /// Of the object.
+    sequence: u64,
     placed: PlacedLink,
     thread_locals: Option<Box<ThreadLocals>>,
     hooks: Hooks,
@@ -305,15 +303,45 @@ fn look_up_externals(layer: Arc<ObjectLinkingLayer>, responsibility: Materializa
         responsibility.lookup_now(&requests, RequiredState::Resolved)
     };
     if let Some(found) = found {
-        return emit(&layer, responsibility, pending, Ok(found));
+        return emit(&layer, responsibility, pending, Ok(Found::AtOnce(found)));
     }
     // The names are in the graph, which goes along into the continuation: the lookup is done with them when it returns.
     let names: Vec<(String, bool)> =
         pending.placed.externals().map(|external| (external.name.to_string(), external.required)).collect();
     let requests: Vec<_> = names.iter().map(|(name, required)| SymbolRequest { name, required: *required }).collect();
     responsibility.lookup(&requests, RequiredState::Resolved, move |responsibility, found| {
-        emit(&layer, responsibility, pending, found.map(SmallVec::from_vec))
+        emit(&layer, responsibility, pending, found.map(Found::ByLookup));
     });
+}
+
+/// What was found for the externals, in their order.
+#[allow(clippy::large_enum_variant)] // made once in a link, and mostly the large one
+enum Found {
+    AtOnce(FoundNow),
+    ByLookup(Vec<LookupResult>),
+}
+
+impl Found {
+    fn externals(&self, placed: &PlacedLink) -> Kept<FoundExternal> {
+        match self {
+            Found::AtOnce(found) => {
+                found_externals(placed, found.symbols.iter().map(|symbol| (symbol.address, symbol.flags)))
+            }
+            Found::ByLookup(found) => {
+                found_externals(placed, found.iter().map(|result| (result.address, result.flags)))
+            }
+        }
+    }
+
+    /// The code is in place, and refers to this.
+    fn notify_emitted(self, responsibility: MaterializationResponsibility, names: &ExternalNames) -> Result<()> {
+        match self {
+            Found::AtOnce(found) => responsibility.notify_emitted_now(&found, names.iter()),
+            Found::ByLookup(found) => {
+                responsibility.notify_emitted(found.into_iter().filter_map(|result| result.symbol).collect())
+            }
+        }
+    }
 }
 
 fn request_for(external: ExternalSymbol<'_>) -> SymbolRequest<'_> {
@@ -324,35 +352,32 @@ fn emit(
     layer: &ObjectLinkingLayer,
     responsibility: MaterializationResponsibility,
     pending: Pending,
-    found: Result<FoundNow>,
+    found: Result<Found>,
 ) {
-    let finished = match found {
-        Ok(found) => finish(layer, &responsibility, pending, found),
-        Err(error) => Err(error),
-    };
+    let finished = found.and_then(|found| Ok((finish(layer, &responsibility, pending, &found)?, found)));
     match finished {
         // A failure to emit has failed the symbols; the memory is the tracker's, and goes with it.
-        Ok(dependencies) => drop(responsibility.notify_emitted(dependencies)),
+        Ok((names, found)) => drop(found.notify_emitted(responsibility, &names)),
         Err(error) => responsibility.fail(error),
     }
 }
 
-/// Fixes up, seals, and records everything under the key. Returns what the code refers to.
+/// Fixes up, seals, and records everything under the key.
 fn finish(
     layer: &ObjectLinkingLayer,
     responsibility: &MaterializationResponsibility,
     pending: Pending,
-    found: FoundNow,
-) -> Result<Vec<SymbolRef>> {
-    let Pending { placed, mut thread_locals, mut hooks, mut report } = pending;
+    found: &Found,
+) -> Result<ExternalNames> {
+    let Pending { sequence, placed, mut thread_locals, mut hooks, mut report } = pending;
     if let Some(report) = &mut report {
         report.count(&placed);
     }
-    let mut externals = found_externals(&placed, &found);
+    let mut externals = found.externals(&placed);
     hooks.iter_mut().try_for_each(|hook| hook.bind(&placed, &mut externals))?;
     let image = thread_locals.as_mut().and_then(|thread_locals| thread_locals.unfinished_image());
-    let (linked, memory) =
-        placed.finish_in_passes(&externals, image, |link| hooks.iter_mut().try_for_each(|hook| hook.fixed_up(link)))?;
+    let (linked, memory, names) =
+        placed.seal(&externals, image, |link| hooks.iter_mut().try_for_each(|hook| hook.fixed_up(link)))?;
     let dylib = responsibility.dylib();
     if let Some(report) = &mut report {
         report.usage = memory.usage();
@@ -360,15 +385,16 @@ fn finish(
     // If the tracker is defunct, the closure is dropped unrun, and with it the memory.
     let key = responsibility.with_resource_key(move |key| {
         layer.held.record(&dylib, key, Module { memory, _thread_locals: thread_locals, name: linked.name.clone() });
+        let origin = LinkOrigin::new(&linked.name, sequence, responsibility);
         for hook in hooks {
-            hook.record(key, &linked);
+            hook.record(key, &origin, &linked);
         }
         key
     })?;
     if let Some(report) = report {
         report.tell(responsibility, key);
     }
-    Ok(found.into_iter().filter_map(|result| result.symbol).collect())
+    Ok(names)
 }
 
 /// What observers are told of a link. Made when it begins, and only if anybody listens.
@@ -415,27 +441,30 @@ impl Report {
 
 keep!(FoundExternal, Origin, (Name, SymbolFlags));
 
-fn found_externals(placed: &PlacedLink, found: &[LookupResult]) -> Kept<FoundExternal> {
-    if found.iter().any(|found| found.flags.contains(SymbolFlags::THREAD_LOCAL)) {
+fn found_externals(
+    placed: &PlacedLink,
+    found: impl Iterator<Item = (ExecutorAddr, SymbolFlags)> + Clone,
+) -> Kept<FoundExternal> {
+    if found.clone().any(|(_, flags)| flags.contains(SymbolFlags::THREAD_LOCAL)) {
         return placed.externals().zip(found).map(found_external).collect();
     }
-    let plain = |found: &LookupResult| FoundExternal {
-        address: found.address,
-        is_callable: found.flags.contains(SymbolFlags::CALLABLE),
+    let plain = |(address, flags): (_, SymbolFlags)| FoundExternal {
+        address,
+        is_callable: flags.contains(SymbolFlags::CALLABLE),
         thread_local: None,
     };
-    found.iter().map(plain).collect()
+    found.map(plain).collect()
 }
 
-fn found_external((external, found): (ExternalSymbol<'_>, &LookupResult)) -> FoundExternal {
-    let is_thread_local = found.flags.contains(SymbolFlags::THREAD_LOCAL);
+fn found_external((external, (address, flags)): (ExternalSymbol<'_>, (ExecutorAddr, SymbolFlags))) -> FoundExternal {
+    let is_thread_local = flags.contains(SymbolFlags::THREAD_LOCAL);
     let static_offset = || {
-        let variable = ThreadLocal::from_address(found.address);
+        let variable = ThreadLocal::from_address(address);
         if external.needs_static_place { host::static_offset(variable, external.name) } else { None }
     };
     FoundExternal {
-        address: found.address,
-        is_callable: found.flags.contains(SymbolFlags::CALLABLE),
+        address,
+        is_callable: flags.contains(SymbolFlags::CALLABLE),
         thread_local: is_thread_local.then(static_offset),
     }
 }

@@ -1,14 +1,16 @@
 //! [`LinkPlugin`]: the seam by which services see every link.
 
+use std::fmt;
+
 use crate::error::Result;
 use crate::link::{FixedLink, FoundExternal, LinkGraph, LinkedObject, PlacedLink};
-use crate::session::{JitDylib, ResourceKey, SymbolWatch, TrackerWatch};
+use crate::session::{JitDylib, MaterializationResponsibility, ResourceKey, SymbolWatch, TrackerWatch};
 use crate::sync::Arc;
 
 /// A service that takes part in links (ORC: `ObjectLinkingLayer::Plugin`).
 pub trait LinkPlugin: Send + Sync {
     /// A link begins. The hooks are dropped if it fails.
-    fn begin(&self, origin: &LinkOrigin) -> Box<dyn LinkHooks>;
+    fn begin(&self, origin: &LinkOrigin<'_>) -> Box<dyn LinkHooks>;
 }
 
 /// What a plugin does in one link, in the order of its phases (ORC: the passes of a `PassConfiguration`; the names there are,
@@ -64,22 +66,56 @@ pub trait LinkHooks: Send {
     /// The code is in place and about to be emitted: record what belongs to `key`.
     ///
     /// Called inside `with_resource_key`: keep books only, and do not call back into the session.
-    fn record(self: Box<Self>, key: ResourceKey, linked: &LinkedObject) {
-        let _ = (key, linked);
+    fn record(self: Box<Self>, key: ResourceKey, origin: &LinkOrigin<'_>, linked: &LinkedObject) {
+        let _ = (key, origin, linked);
     }
 }
 
-/// Which object is linked, and into what.
-#[derive(Debug)]
-pub struct LinkOrigin {
+/// Which object is linked, and into what. It is asked, as most plugins need little of it in most links, and what outlives the
+/// link has to be counted.
+pub struct LinkOrigin<'a> {
+    object: &'a Arc<str>,
+    sequence: u64,
+    responsibility: &'a MaterializationResponsibility,
+}
+
+impl<'a> LinkOrigin<'a> {
+    pub(crate) fn new(
+        object: &'a Arc<str>,
+        sequence: u64,
+        responsibility: &'a MaterializationResponsibility,
+    ) -> LinkOrigin<'a> {
+        LinkOrigin { object, sequence, responsibility }
+    }
+
     /// What the object is called.
-    pub object: Arc<str>,
+    pub fn object(&self) -> &'a Arc<str> {
+        self.object
+    }
+
     /// Position of the object among all that were added.
-    pub sequence: u64,
+    pub fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
     /// The dylib.
-    pub dylib: JitDylib,
-    /// Tells later whether the object's code is ready; keeps nothing alive.
-    pub watch: SymbolWatch,
+    pub fn dylib(&self) -> JitDylib {
+        self.responsibility.dylib()
+    }
+
+    /// Tells later whether the object's code is ready; keeps nothing alive. `None` if nothing of the object is owed.
+    pub fn watch(&self) -> Option<SymbolWatch> {
+        self.responsibility.watch()
+    }
+
     /// Leads to the tracker that the object stands under; keeps nothing alive.
-    pub tracker: TrackerWatch,
+    pub fn tracker(&self) -> TrackerWatch {
+        self.responsibility.watch_tracker()
+    }
+}
+
+impl fmt::Debug for LinkOrigin<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "object {} `{}`, into `{}`", self.sequence, self.object, self.dylib().name())
+    }
 }

@@ -68,6 +68,7 @@ pub use functions::LinkedFunction;
 pub use graph::{Block, BlockId, Definition, Edge, LinkGraph, Symbol, SymbolIndex};
 pub use initializers::{Initializer, InitializerKind};
 pub use lines::SourceLine;
+pub(crate) use pipeline::ExternalNames;
 pub use pipeline::{ExternalSymbol, FixedLink, LinkedObject, PlacedLink, PlanStage, PlannedLink};
 pub use thread_locals::{ThreadLocalPlace, ThreadLocalPlan};
 pub use x86_64::EdgeKind;

@@ -275,11 +275,21 @@ impl PlacedLink {
     /// # Errors
     /// As [`finish`](Self::finish); what `pass` returns.
     pub fn finish_in_passes(
+        self,
+        found: &[FoundExternal],
+        image: Option<&mut [u8]>,
+        pass: impl FnOnce(&mut FixedLink<'_>) -> Result<()>,
+    ) -> Result<(LinkedObject, Box<dyn Finalized>)> {
+        self.seal(found, image, pass).map(|(linked, memory, _)| (linked, memory))
+    }
+
+    /// As [`finish_in_passes`](Self::finish_in_passes), with the names of what was looked up.
+    pub(crate) fn seal(
         mut self,
         found: &[FoundExternal],
         mut image: Option<&mut [u8]>,
         pass: impl FnOnce(&mut FixedLink<'_>) -> Result<()>,
-    ) -> Result<(LinkedObject, Box<dyn Finalized>)> {
+    ) -> Result<(LinkedObject, Box<dyn Finalized>, ExternalNames)> {
         let externals = self.externals.iter().map(|external| external.symbol);
         let fixup = Fixup::new(&self.graph, &self.tables, &self.places, externals, found);
         // Bytes in place, every edge applied.
@@ -293,7 +303,8 @@ impl PlacedLink {
         let (frames, initializers) = self.collect()?;
         // From here on the memory is nobody's to write.
         let sealed = self.memory.finalize(frames)?;
-        Ok((LinkedObject { name: self.graph.name.clone(), initializers }, sealed))
+        let names = ExternalNames { graph: self.graph, externals: self.externals };
+        Ok((LinkedObject { name: names.graph.name.clone(), initializers }, sealed, names))
     }
 
     fn collect(&mut self) -> Result<(Vec<crate::memory::Frame>, Vec<Initializer>)> {
@@ -333,6 +344,18 @@ impl PlacedLink {
             }
         }
         Ok((found, initializers))
+    }
+}
+
+/// What is left of a link: the names of what it looked up, in the order of [`PlacedLink::externals`].
+pub(crate) struct ExternalNames {
+    graph: LinkGraph,
+    externals: Kept<External>,
+}
+
+impl ExternalNames {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        self.externals.iter().map(|external| self.graph.name_bytes(external.symbol))
     }
 }
 

@@ -54,7 +54,7 @@ impl Debugger {
 }
 
 impl LinkPlugin for Debugger {
-    fn begin(&self, _origin: &LinkOrigin) -> Box<dyn LinkHooks> {
+    fn begin(&self, _origin: &LinkOrigin<'_>) -> Box<dyn LinkHooks> {
         Box::new(ObjectHooks { entries: self.entries.clone(), symbol_file: Vec::new() })
     }
 }
@@ -71,7 +71,7 @@ impl LinkHooks for ObjectHooks {
     }
 
     /// The code is sealed: a debugger that is told now can set its breakpoints.
-    fn record(self: Box<Self>, key: ResourceKey, _linked: &LinkedObject) {
+    fn record(self: Box<Self>, key: ResourceKey, _origin: &LinkOrigin<'_>, _linked: &LinkedObject) {
         self.entries.record(key, DebuggerEntry::new(self.symbol_file));
     }
 }

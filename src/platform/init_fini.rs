@@ -497,26 +497,13 @@ impl ResourceManager for InitFiniRegistry {
 }
 
 impl LinkPlugin for InitFiniRegistry {
-    fn begin(&self, origin: &LinkOrigin) -> Box<dyn LinkHooks> {
-        Box::new(ObjectHooks {
-            books: self.books.clone(),
-            dylib: origin.dylib.id(),
-            sequence: origin.sequence,
-            object: origin.object.clone(),
-            watch: origin.watch.clone(),
-            tracker: origin.tracker.clone(),
-            exit_scope: None,
-        })
+    fn begin(&self, _origin: &LinkOrigin<'_>) -> Box<dyn LinkHooks> {
+        Box::new(ObjectHooks { books: self.books.clone(), exit_scope: None })
     }
 }
 
 struct ObjectHooks {
     books: Arc<Books>,
-    dylib: u64,
-    sequence: u64,
-    object: Arc<str>,
-    watch: SymbolWatch,
-    tracker: TrackerWatch,
     /// Made when the object has a `__dso_handle`.
     exit_scope: Option<ExitScope>,
 }
@@ -528,22 +515,24 @@ impl LinkHooks for ObjectHooks {
         Ok(())
     }
 
-    fn record(self: Box<Self>, key: ResourceKey, linked: &LinkedObject) {
+    fn record(self: Box<Self>, key: ResourceKey, origin: &LinkOrigin<'_>, linked: &LinkedObject) {
         if linked.initializers.is_empty() && self.exit_scope.is_none() {
             return;
         }
+        // Nobody can have asked for an object of which nothing is owed.
+        let Some(watch) = origin.watch() else { return };
         let exit_scope = self.exit_scope.unwrap_or_else(ExitScope::new);
-        let (tracker, object) = (self.tracker.clone(), self.object.clone());
+        let (tracker, object) = (origin.tracker(), origin.object().clone());
         exit_scope.set_hold(move |who| {
             let pin = tracker.pin()?;
             Some(Box::new(pin.stand(format!("{who} owes destructors to {object}"))))
         });
         let record = Arc::new(ObjectRecord {
-            dylib: self.dylib,
-            sequence: self.sequence,
-            object: self.object,
-            watch: self.watch,
-            tracker: self.tracker,
+            dylib: origin.dylib().id(),
+            sequence: origin.sequence(),
+            object: origin.object().clone(),
+            watch,
+            tracker: origin.tracker(),
             initializers: linked.initializers.clone(),
             exit_scope,
             state: Mutex::new(InitState { phase: Phase::Waiting, turn: 0, called: 0 }),

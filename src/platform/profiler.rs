@@ -112,7 +112,7 @@ impl ProfileFile {
 }
 
 impl LinkPlugin for Profiler {
-    fn begin(&self, _origin: &LinkOrigin) -> Box<dyn LinkHooks> {
+    fn begin(&self, _origin: &LinkOrigin<'_>) -> Box<dyn LinkHooks> {
         Box::new(ObjectHooks { file: self.file.clone() })
     }
 }

@@ -15,7 +15,7 @@ use crate::base::{SlotNumber, Slots};
 use crate::session::edges::Edges;
 use crate::session::reclaim::newest_first;
 use crate::session::resource_tracker::{ResourceKey, TrackerCore};
-use crate::session::tracker_gate::{Hold, Unpin};
+use crate::session::tracker_gate::{Edge, Hold, Unpin};
 use crate::sync::Arc;
 
 slotmap::new_key_type! {
@@ -56,18 +56,21 @@ pub(crate) struct Released {
 }
 
 impl PinGraph {
-    /// Pins `to` for `from`. False, and nothing pinned, when either is defunct.
+    /// Pins what `to` has become for what `from` has become. False, and nothing pinned, when either is defunct.
     pub(crate) fn add(&mut self, from: &Arc<TrackerCore>, to: &Arc<TrackerCore>) -> bool {
-        if Arc::ptr_eq(from, to) || self.has_edge(from.gate.node(), to.gate.node()) {
-            return true;
+        let Some((from_node, is_from_live)) = from.node_or_enter(|from| self.enter(from)) else { return false };
+        let edge = to.pin_dependant(|to, known, is_live| match known {
+            // Code that refers to its own tracker's holds nothing.
+            Some(node) if node == from_node || self.has_edge(from_node, node) => Some(Edge::Known),
+            _ if !is_from_live || !is_live => None,
+            Some(node) => Some(Edge::New(node)),
+            None => Some(Edge::New(self.enter(to))),
+        });
+        match edge {
+            Some(Edge::New(to_node)) => self.connect(from_node, to_node),
+            Some(Edge::Known) | None => self.forget_if_bare(from_node),
         }
-        let Some(from_node) = from.gate.node_while_live(|| self.enter(from)) else { return false };
-        let Some(to_node) = to.gate.pin_dependant(|| self.enter(to)) else {
-            self.forget_if_bare(from_node);
-            return false;
-        };
-        self.connect(from_node, to_node);
-        true
+        edge.is_some()
     }
 
     /// `source` has become `destination`: its edges too. Edges between the two vanish.
@@ -90,7 +93,7 @@ impl PinGraph {
     }
 
     fn reattach(&mut self, from: SlotNumber<PinNode>, to: SlotNumber<PinNode>) {
-        if from == to || self.has_edge(Some(from), Some(to)) {
+        if from == to || self.has_edge(from, to) {
             // An edge inside the merged tracker, or one that it has already: this pin is one too many. The other end is
             // live, or still pinned by the destination, so nothing is left to do.
             let left = self.nodes[to].core.gate.unpin_dependant();
@@ -195,8 +198,7 @@ impl PinGraph {
         others.map(|node| node.core.clone()).collect()
     }
 
-    fn has_edge(&self, from: Option<SlotNumber<PinNode>>, to: Option<SlotNumber<PinNode>>) -> bool {
-        let (Some(from), Some(to)) = (from, to) else { return false };
+    fn has_edge(&self, from: SlotNumber<PinNode>, to: SlotNumber<PinNode>) -> bool {
         self.nodes.at(from).is_some_and(|node| node.depends_on.contains(to))
     }
 

@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 use crate::base::Name;
 use crate::error::{ErrorKind, Result};
 use crate::session::aftermath::Aftermath;
+use crate::session::found::{FoundNow, Need};
 use crate::session::resource_tracker::TrackerCore;
 use crate::session::responsibility::{MaterializationResponsibility, OwedSymbol};
 use crate::session::symbol::{SymbolFlags, SymbolRef, SymbolState};
@@ -32,12 +33,31 @@ impl MaterializationResponsibility {
     ///
     /// # Errors
     /// When the tracker or a dependency was removed; the symbols have failed then.
-    pub fn notify_emitted(mut self, dependencies: Vec<SymbolRef>) -> Result<()> {
+    pub fn notify_emitted(self, dependencies: Vec<SymbolRef>) -> Result<()> {
+        self.end(|responsibility, own, aftermath| responsibility.emit(own, dependencies, aftermath))
+    }
+
+    /// As [`notify_emitted`](Self::notify_emitted), of what was [found at once](Self::lookup_now) by these names.
+    pub(crate) fn notify_emitted_now<'a>(self, found: &FoundNow, names: impl Iterator<Item = &'a [u8]>) -> Result<()> {
+        self.end(|responsibility, own, aftermath| {
+            responsibility.check_resolved(own)?;
+            let needs = found.needs(&responsibility.core.dylib, names);
+            if responsibility.pin_dependencies(own, &needs)? && responsibility.ready_at_once(own, aftermath)? {
+                return Ok(());
+            }
+            let dependencies =
+                waiting::distinct(needs.into_iter().map(Need::to_ref).collect(), responsibility.core.dylib.id, own);
+            responsibility.wait_for(own, &dependencies, aftermath)
+        })
+    }
+
+    fn end(mut self, emit: impl FnOnce(&Self, &[OwedSymbol], &mut Aftermath) -> Result<()>) -> Result<()> {
         let own = std::mem::take(&mut self.owed);
         let mut aftermath = Aftermath::new(self.observers());
-        let outcome = self.emit(&own, dependencies, &mut aftermath);
+        let outcome = emit(&self, &own, &mut aftermath);
         aftermath.settle(self.observers());
         if let Err(error) = &outcome {
+            // Those too that were emitted and wait.
             self.fail_symbols(&own, error);
         }
         outcome
@@ -49,16 +69,8 @@ impl MaterializationResponsibility {
     /// # Errors
     /// As [`notify_emitted`](Self::notify_emitted), and [`ErrorKind::NotOwed`] when a symbol stands in two groups or is
     /// not owed; those symbols have failed then that had not become ready.
-    pub fn notify_emitted_groups(mut self, groups: Vec<DependencyGroup>) -> Result<()> {
-        let own = std::mem::take(&mut self.owed);
-        let mut aftermath = Aftermath::new(self.observers());
-        let outcome = self.emit_groups(&own, groups, &mut aftermath);
-        aftermath.settle(self.observers());
-        if let Err(error) = &outcome {
-            // Those too that were emitted and wait.
-            self.fail_symbols(&own, error);
-        }
-        outcome
+    pub fn notify_emitted_groups(self, groups: Vec<DependencyGroup>) -> Result<()> {
+        self.end(|responsibility, own, aftermath| responsibility.emit_groups(own, groups, aftermath))
     }
 
     fn emit_groups(&self, own: &[OwedSymbol], groups: Vec<DependencyGroup>, aftermath: &mut Aftermath) -> Result<()> {
@@ -83,12 +95,16 @@ impl MaterializationResponsibility {
     fn emit(&self, own: &[OwedSymbol], dependencies: Vec<SymbolRef>, aftermath: &mut Aftermath) -> Result<()> {
         self.check_resolved(own)?;
         let dependencies = waiting::distinct(dependencies, self.core.dylib.id, own);
-        let all_ready = self.pin_dependencies(own, &dependencies)?;
-        if all_ready && self.ready_at_once(own, aftermath)? {
+        let needs: SmallVec<[Need<'_>; 8]> = dependencies.iter().map(Need::of).collect();
+        if self.pin_dependencies(own, &needs)? && self.ready_at_once(own, aftermath)? {
             return Ok(());
         }
+        self.wait_for(own, &dependencies, aftermath)
+    }
+
+    fn wait_for(&self, own: &[OwedSymbol], dependencies: &[SymbolRef], aftermath: &mut Aftermath) -> Result<()> {
         let own = own.iter().map(|owed| self.reference_to(owed)).collect();
-        self.session().waiting.lock().emit(&self.core.current(), own, &dependencies, aftermath)
+        self.session().waiting.lock().emit(&self.core.current(), own, dependencies, aftermath)
     }
 
     /// Code without an address cannot be used, so it cannot become ready.
@@ -104,36 +120,35 @@ impl MaterializationResponsibility {
         Ok(())
     }
 
-    /// Pins the trackers that own the dependencies; whether all dependencies are ready.
-    fn pin_dependencies(&self, own: &[OwedSymbol], dependencies: &[SymbolRef]) -> Result<bool> {
-        let mut owners: SmallVec<[(Arc<TrackerCore>, &SymbolRef); 4]> = SmallVec::new();
+    /// Pins the trackers that own the dependencies, which come dylib by dylib; whether all dependencies are ready.
+    fn pin_dependencies(&self, own: &[OwedSymbol], needs: &[Need<'_>]) -> Result<bool> {
+        let mut owners: SmallVec<[(Arc<TrackerCore>, &Need<'_>); 4]> = SmallVec::new();
         let mut all_ready = true;
-        for group in dependencies.chunk_by(|a, b| a.dylib.id == b.dylib.id) {
+        for group in needs.chunk_by(|a, b| a.dylib.id == b.dylib.id) {
             let state = group[0].dylib.state.lock();
-            for dependency in group {
-                let symbol =
-                    state.table.symbol(dependency.id).ok_or_else(|| waiting::removed(dependency, first_of(own)))?;
+            for need in group {
+                let gone = || waiting::removed(need, first_of(own));
+                let symbol = state.table.symbol(need.id).ok_or_else(gone)?;
                 all_ready &= symbol.state == SymbolState::Ready;
-                let owner = state.table.owner(symbol).ok_or_else(|| waiting::removed(dependency, first_of(own)))?;
-                if !owners.iter().any(|(known, _)| known.key() == owner.key()) {
-                    owners.push((owner.clone(), dependency));
+                let owner = state.table.owner(symbol).ok_or_else(gone)?;
+                // The one that this was before a transfer, too, pins nothing.
+                if !Arc::ptr_eq(owner, &self.core) && !owners.iter().any(|(known, _)| Arc::ptr_eq(known, owner)) {
+                    owners.push((owner.clone(), need));
                 }
             }
         }
-        let core = self.core.current();
-        owners.retain(|(owner, _)| owner.key() != core.key());
         if owners.is_empty() {
             return Ok(all_ready);
         }
         let mut pins = self.session().pins.lock();
         // Merges hold the pin graph, so what a tracker has become cannot change from here on.
-        let core = core.current();
-        for (owner, dependency) in owners {
-            if !pins.add(&core, &owner.current()) {
-                return Err(if core.gate.is_live() {
-                    waiting::removed(dependency, first_of(own))
+        for (owner, need) in owners {
+            if !pins.add(&self.core, &owner) {
+                let is_live = self.core.is_now_live();
+                return Err(if is_live {
+                    waiting::removed(need, first_of(own))
                 } else {
-                    core.defunct()
+                    self.core.current().defunct()
                 });
             }
         }
@@ -143,7 +158,7 @@ impl MaterializationResponsibility {
     /// Makes the symbols ready without the waiting graph, unless somebody in there waits for one of them.
     fn ready_at_once(&self, own: &[OwedSymbol], aftermath: &mut Aftermath) -> Result<bool> {
         let mut state = self.core.dylib.state.lock();
-        state.check_live(&self.core.current())?;
+        state.check_now_live(&self.core)?;
         for symbol in own {
             let symbol = state.table.symbol(symbol.id).ok_or_else(|| self.core.defunct())?;
             if symbol.has_dependants {

@@ -84,6 +84,9 @@ pub(crate) struct DylibState {
 /// Dylibs to search, one after the other.
 pub(crate) type SearchOrder = SmallVec<[(JitDylib, Visibility); 4]>;
 
+/// What a link searches behind its own dylib.
+pub(crate) type Linked = SmallVec<[(Arc<DylibInner>, Visibility); 4]>;
+
 /// Weak, so that a removed dylib is forgotten.
 pub(crate) type LinkOrder = Vec<(Weak<DylibInner>, Visibility)>;
 
@@ -491,6 +494,20 @@ impl DylibState {
             return Err(core.dylib.defunct());
         }
         if core.gate.is_live() { Ok(()) } else { Err(core.defunct()) }
+    }
+
+    /// As [`check_live`](Self::check_live), of the tracker that this one has become.
+    pub(crate) fn check_now_live(&self, core: &Arc<TrackerCore>) -> Result<()> {
+        if !self.open {
+            return Err(core.dylib.defunct());
+        }
+        if core.is_now_live() { Ok(()) } else { Err(core.current().defunct()) }
+    }
+
+    /// What a link into this dylib, which is `own`, searches behind it, whether still open or not.
+    pub(crate) fn linked(&self, own: &DylibInner) -> Linked {
+        let others = self.link_order.iter().filter(|(dylib, _)| !std::ptr::eq(dylib.as_ptr(), own));
+        others.filter_map(|(dylib, visibility)| Some((dylib.upgrade()?, *visibility))).collect()
     }
 
     /// The trackers that are neither merged nor reclaimed, in no particular order.

@@ -18,8 +18,8 @@ use crate::base::{ExecutorAddr, NameRef};
 use crate::error::{Error, ErrorKind, Result};
 use crate::session::dispatch::{self, Answer, Task, dispatch};
 use crate::session::execution_session::SessionInner;
+use crate::session::found;
 use crate::session::jit_dylib::{DylibInner, JitDylib, Visibility};
-use crate::session::ready_index::ReadySymbol;
 use crate::session::responsibility::MaterializationResponsibility;
 use crate::session::search::{Match, Progress, Search};
 use crate::session::symbol::{SymbolFlags, SymbolId, SymbolRef, SymbolState};
@@ -69,13 +69,11 @@ pub struct LookupResult {
 }
 
 impl LookupResult {
-    const MISSING: LookupResult = LookupResult { address: ExecutorAddr::NULL, flags: SymbolFlags::NONE, symbol: None };
+    pub(crate) const MISSING: LookupResult =
+        LookupResult { address: ExecutorAddr::NULL, flags: SymbolFlags::NONE, symbol: None };
 }
 
 pub(crate) type LookupResults = Vec<LookupResult>;
-
-/// What a few names were found to be at once.
-pub(crate) type FoundNow = SmallVec<[LookupResult; 8]>;
 
 /// Most lookups that wait ask for one name.
 type Results = SmallVec<[LookupResult; 1]>;
@@ -84,6 +82,8 @@ type Results = SmallVec<[LookupResult; 1]>;
 pub(crate) enum OnComplete {
     /// A thread that waits.
     Tell(Arc<Answer<Result<Results>>>),
+    /// The same, of one that wants addresses and nothing else.
+    TellAddresses(Arc<Answer<Result<Results>>>),
     Call(Box<dyn FnOnce(Result<LookupResults>) + Send>),
 }
 
@@ -96,6 +96,7 @@ impl OnComplete {
 /// A lookup under way.
 pub(crate) struct Query {
     required: SymbolState,
+    wants_definitions: bool,
     state: Mutex<QueryState>,
 }
 
@@ -111,7 +112,8 @@ struct QueryState {
 pub(crate) struct Waiter {
     pub(crate) query: Arc<Query>,
     pub(crate) index: usize,
-    pub(crate) dylib: Arc<DylibInner>,
+    /// The symbol's, if the query wants to know the definition itself.
+    pub(crate) dylib: Option<Arc<DylibInner>>,
 }
 
 /// A symbol as its table knows it.
@@ -122,18 +124,20 @@ pub(crate) struct Found<'a> {
     pub(crate) name: NameRef<'a>,
 }
 
-fn found_of<'a>(table: &'a SymbolTable, id: SymbolId, symbol: &Symbol) -> Found<'a> {
+pub(crate) fn found_of<'a>(table: &'a SymbolTable, id: SymbolId, symbol: &Symbol) -> Found<'a> {
     Found { address: symbol.address(), flags: symbol.flags, id, name: table.name(symbol) }
 }
 
 impl Found<'_> {
-    fn result(&self, dylib: &Arc<DylibInner>) -> LookupResult {
+    pub(crate) fn result(&self, dylib: &Arc<DylibInner>) -> LookupResult {
+        self.result_in(Some(dylib))
+    }
+
+    /// Without the definition, if there is no dylib.
+    fn result_in(&self, dylib: Option<&Arc<DylibInner>>) -> LookupResult {
         // Nothing can be taken away from under an absolute symbol, so there is nothing to refer to.
-        let symbol = (!self.flags.contains(SymbolFlags::ABSOLUTE)).then(|| SymbolRef {
-            dylib: dylib.clone(),
-            id: self.id,
-            name: self.name.to_name(),
-        });
+        let dylib = dylib.filter(|_| !self.flags.contains(SymbolFlags::ABSOLUTE));
+        let symbol = dylib.map(|dylib| SymbolRef { dylib: dylib.clone(), id: self.id, name: self.name.to_name() });
         LookupResult { address: self.address, flags: self.flags, symbol }
     }
 }
@@ -154,7 +158,7 @@ impl Completion {
     /// Tells who waits; what is called becomes a task.
     fn tell(self) -> Option<Task> {
         match self.on_complete {
-            OnComplete::Tell(answer) => {
+            OnComplete::Tell(answer) | OnComplete::TellAddresses(answer) => {
                 answer.tell(self.outcome);
                 None
             }
@@ -202,7 +206,7 @@ impl Query {
 
 impl Waiter {
     pub(crate) fn satisfy(self, found: &Found<'_>) -> Option<Completion> {
-        let result = found.result(&self.dylib);
+        let result = found.result_in(self.dylib.as_ref());
         self.query.arrive(Some((self.index, result)))
     }
 }
@@ -251,6 +255,7 @@ pub(crate) fn finish(
     };
     let query = Arc::new(Query {
         required,
+        wants_definitions: !matches!(on_complete, OnComplete::TellAddresses(_)),
         state: Mutex::ranked(
             Rank::Query,
             QueryState {
@@ -272,111 +277,12 @@ pub(crate) fn finish(
     complete(arrived.into_iter().collect());
 }
 
-/// The answer of a lookup that has nothing to wait for: a few names, each far enough along. Asks no generator and makes
-/// no query; `None` sends the caller the long way round.
-pub(crate) fn found_now(
-    order: &[(JitDylib, Visibility)],
-    requests: &[SymbolRequest<'_>],
-    required: RequiredState,
-) -> Option<FoundNow> {
-    if requests.len() > FEW {
-        return None;
-    }
-    if let [request] = requests {
-        let found = find_now(borrowed(order), request.name, state_of(required), |found, dylib| found.result(dylib))?;
-        return Some(smallvec![found]);
-    }
-    let required = state_of(required);
-    let mut found: FoundNow = smallvec![LookupResult::MISSING; requests.len()];
-    let mut missing: SmallVec<[usize; FEW]> = (0..requests.len()).collect();
-    for (dylib, visibility) in order {
-        if missing.is_empty() {
-            break;
-        }
-        let dylib = dylib.inner();
-        dylib.ready.find_each(requests, &mut missing, |index, name, ReadySymbol { address, flags, id }| {
-            let is_visible = visibility.sees(flags);
-            if is_visible {
-                found[index] = Found { address, flags, id, name: name.borrowed() }.result(dylib);
-            }
-            is_visible
-        });
-        if missing.is_empty() {
-            break;
-        }
-        let mut state = dylib.state.lock();
-        if !state.is_open() {
-            return None;
-        }
-        let mut is_far_enough = true;
-        missing.retain(|index| {
-            let Some(id) = state.find_visible(requests[*index].name, *visibility) else { return true };
-            let Some(symbol) = state.table.symbol(id).filter(|symbol| symbol.state >= required) else {
-                is_far_enough = false;
-                return true;
-            };
-            found[*index] = found_of(&state.table, id, symbol).result(dylib);
-            if symbol.state == SymbolState::Ready {
-                state.table.note_ready_lookup(id);
-            }
-            false
-        });
-        if !is_far_enough {
-            return None;
-        }
-    }
-    missing.is_empty().then_some(found)
-}
-
-/// One name of a lookup that has nothing to wait for, passed to `take` where it stands.
-fn find_now<'a, R>(
-    order: impl IntoIterator<Item = (&'a JitDylib, Visibility)>,
-    name: &str,
-    required: SymbolState,
-    take: impl Fn(&Found<'_>, &Arc<DylibInner>) -> R,
-) -> Option<R> {
-    for (dylib, visibility) in order {
-        let dylib = dylib.inner();
-        let indexed = dylib.ready.find(name, |name, ReadySymbol { address, flags, id }| {
-            visibility.sees(flags).then(|| take(&Found { address, flags, id, name: name.borrowed() }, dylib))
-        });
-        match indexed {
-            Some(Some(found)) => return Some(found),
-            Some(None) => continue,
-            None => {}
-        }
-        let mut state = dylib.state.lock();
-        if !state.is_open() {
-            return None;
-        }
-        let Some(id) = state.find_visible(name, visibility) else { continue };
-        let symbol = state.table.symbol(id).filter(|symbol| symbol.state >= required)?;
-        let found = take(&found_of(&state.table, id, symbol), dylib);
-        if symbol.state == SymbolState::Ready {
-            #[cfg(mutant = "indexed_without_the_dylib_lock")]
-            let late = (
-                state.table.name(symbol).to_name(),
-                ReadySymbol { address: symbol.address(), flags: symbol.flags, id },
-            );
-            state.table.note_ready_lookup(id);
-            // Seeded bug: a removal in between does not see it.
-            #[cfg(mutant = "indexed_without_the_dylib_lock")]
-            (drop(state), dylib.ready.insert(late.0, late.1));
-        }
-        return Some(found);
-    }
-    None
-}
-
-fn state_of(required: RequiredState) -> SymbolState {
+pub(crate) fn state_of(required: RequiredState) -> SymbolState {
     match required {
         RequiredState::Resolved => SymbolState::Resolved,
         RequiredState::Ready => SymbolState::Ready,
     }
 }
-
-/// Up to so many names are worth a look before the real lookup.
-const FEW: usize = 32;
 
 /// Looks `requests` up and waits, running what that sets off meanwhile.
 pub(crate) fn wait(
@@ -385,10 +291,10 @@ pub(crate) fn wait(
     requests: &[SymbolRequest<'_>],
     required: RequiredState,
 ) -> Result<LookupResults> {
-    if let Some(found) = found_now(order, requests, required) {
+    if let Some(found) = found::results_now(order, requests, required) {
         return Ok(found.into_vec());
     }
-    wait_for_query(session, order, requests, required).map(SmallVec::into_vec)
+    wait_for_query(session, order, requests, required, OnComplete::Tell).map(SmallVec::into_vec)
 }
 
 fn wait_for_query(
@@ -396,10 +302,11 @@ fn wait_for_query(
     order: &[(JitDylib, Visibility)],
     requests: &[SymbolRequest<'_>],
     required: RequiredState,
+    tell: impl FnOnce(Arc<Answer<Result<Results>>>) -> OnComplete,
 ) -> Result<Results> {
     let answer = Arc::new(Answer::new());
     let older = dispatch::queued();
-    start(session, order, requests, required, None, OnComplete::Tell(answer.clone()));
+    start(session, order, requests, required, None, tell(answer.clone()));
     session.dispatcher.wait(&answer, older)
 }
 
@@ -409,20 +316,19 @@ pub(crate) fn address(
     order: &[(JitDylib, Visibility)],
     name: &str,
 ) -> Result<ExecutorAddr> {
-    let found = find_now(borrowed(order), name, SymbolState::Ready, |found, _| found.address);
-    let wait = || wait_for_query(session, order, &[SymbolRequest::required(name)], RequiredState::Ready);
+    let found = found::find_now(found::walk(order), name, SymbolState::Ready, |found, _| found.address);
+    let wait = || {
+        let requests = [SymbolRequest::required(name)];
+        wait_for_query(session, order, &requests, RequiredState::Ready, OnComplete::TellAddresses)
+    };
     found.map_or_else(|| Ok(wait()?[0].address), Ok)
 }
 
 /// As [`address`], of a symbol of this dylib.
 pub(crate) fn address_in(dylib: &JitDylib, name: &str) -> Result<ExecutorAddr> {
     // Nothing is counted on this way: threads that look things up do not take each other's lines.
-    let found = find_now([(dylib, Visibility::All)], name, SymbolState::Ready, |found, _| found.address);
+    let found = found::find_now([(dylib.inner(), Visibility::All)], name, SymbolState::Ready, |found, _| found.address);
     found.map_or_else(|| address(&dylib.inner().session, &[(dylib.clone(), Visibility::All)], name), Ok)
-}
-
-fn borrowed(order: &[(JitDylib, Visibility)]) -> impl Iterator<Item = (&JitDylib, Visibility)> {
-    order.iter().map(|(dylib, visibility)| (dylib, *visibility))
 }
 
 /// Step 1 alone: the flags of what is found.
@@ -486,14 +392,15 @@ fn attach(
             }
             .into());
         };
+        let wanted_in = Some(dylib.inner()).filter(|_| query.wants_definitions);
         if query.is_served_by(symbol.state) {
             let found = found_of(&state.table, id, symbol);
-            let done = query.arrive(Some((*request, found.result(dylib.inner()))));
+            let done = query.arrive(Some((*request, found.result_in(wanted_in))));
             debug_assert!(done.is_none(), "the attaching thread counts too");
             continue;
         }
         let unit = symbol.unit();
-        state.table.add_waiter(id, Waiter { query: query.clone(), index: *request, dylib: dylib.inner().clone() });
+        state.table.add_waiter(id, Waiter { query: query.clone(), index: *request, dylib: wanted_in.cloned() });
         if let Some(unit) = unit {
             tasks.extend(MaterializationResponsibility::begin(&mut state, unit));
         }

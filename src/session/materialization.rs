@@ -35,6 +35,13 @@ pub trait MaterializationUnit: Send {
         0
     }
 
+    /// Gives the names of all its symbols away, in order, just ahead of [`materialize`](Self::materialize), if it has no more
+    /// use for them: then they need not be copied. Called under the dylib's lock.
+    #[doc(hidden)]
+    fn give_names(&mut self, take: &mut dyn FnMut(Name)) {
+        let _ = take;
+    }
+
     /// One of the symbols was looked for: make all those in `responsibility` real. Called with no lock held.
     fn materialize(self: Box<Self>, responsibility: MaterializationResponsibility);
 

@@ -10,6 +10,7 @@ use std::fmt;
 use crate::base::{ExecutorAddr, Name};
 use crate::error::{Error, ErrorKind, Result};
 use crate::session::dependants::PinGraph;
+use crate::session::found::Need;
 use crate::session::jit_dylib::{DylibId, DylibInner, JitDylib};
 use crate::session::materialization::{self, MaterializationUnit};
 use crate::session::observer::Event;
@@ -292,16 +293,15 @@ impl Pin {
         let owner = {
             let state = symbol.dylib.state.lock();
             let found = state.table.symbol(symbol.id).and_then(|found| state.table.owner(found));
-            found.cloned().ok_or_else(|| waiting::removed(symbol, None))?
+            found.cloned().ok_or_else(|| waiting::removed(&Need::of(symbol), None))?
         };
         let mut pins = self.core.dylib.session.pins.lock();
-        let from = self.core.current();
-        let added = pins.add(&from, &owner.current());
+        let added = pins.add(&self.core, &owner);
         drop(pins);
         match added {
             true => Ok(()),
-            false if from.gate.is_live() => Err(waiting::removed(symbol, None)),
-            false => Err(from.defunct()),
+            false if self.core.is_now_live() => Err(waiting::removed(&Need::of(symbol), None)),
+            false => Err(self.core.current().defunct()),
         }
     }
 }

@@ -13,13 +13,14 @@ use crate::base::{ExecutorAddr, Kept, Name, keep};
 use crate::error::{Error, ErrorKind, Result};
 use crate::session::dispatch::Task;
 use crate::session::execution_session::SessionInner;
+use crate::session::found::{self, FoundNow};
 use crate::session::jit_dylib::{DylibState, JitDylib, Visibility};
-use crate::session::lookup::{self, Completions, FoundNow, LookupResults, OnComplete, RequiredState, SymbolRequest};
+use crate::session::lookup::{self, Completions, LookupResults, OnComplete, RequiredState, SymbolRequest};
 use crate::session::materialization::{Definition, Displaced, MaterializationUnit, Start, check_definable, place};
 use crate::session::observer::{Event, Observers};
 use crate::session::resource_tracker::{self, ResourceKey, ResourceTracker, TrackerCore};
 use crate::session::symbol::{SymbolFlags, SymbolId, SymbolRef, SymbolState};
-use crate::session::symbol_table::{RemovedSymbol, UnitId, UnitRecord};
+use crate::session::symbol_table::{RemovedSymbol, SymbolTable, UnitId, UnitRecord};
 use crate::session::symbol_watch::SymbolWatch;
 use crate::session::tracker_watch::TrackerWatch;
 use crate::session::unpublish::Unpublished;
@@ -43,6 +44,38 @@ pub struct OwedSymbol {
     /// The flags it was promised with.
     pub flags: SymbolFlags,
     pub(crate) id: SymbolId,
+    /// Its position in its unit's symbols, if it is known.
+    pub(crate) position: Option<u32>,
+}
+
+/// What a unit owes that was taken out of the table.
+fn owed_by(
+    unit: &mut dyn MaterializationUnit,
+    symbols: &[SymbolId],
+    is_whole: bool,
+    table: &mut SymbolTable,
+) -> Kept<OwedSymbol> {
+    let mut owed = Kept::with_capacity(symbols.len());
+    let (mut given, mut next, mut others) = (0, 0, Vec::new());
+    unit.give_names(&mut |name| {
+        let position = Some(given);
+        given += 1;
+        // Both are in one order, but for what other definitions took.
+        match symbols.get(next).copied().filter(|id| is_whole || table.is_named(*id, &name)) {
+            Some(id) => {
+                next += 1;
+                owed.extend(table.begin(id).map(|flags| OwedSymbol { name, flags, id, position }));
+            }
+            None => others.push((name, position)),
+        }
+    });
+    for id in symbols[next..].iter().copied() {
+        let (Some(flags), Some(symbol)) = (table.begin(id), table.symbol(id)) else { continue };
+        let name = table.name(symbol).to_name();
+        let position = others.iter().find(|(other, _)| *other == name).and_then(|(_, position)| *position);
+        owed.push(OwedSymbol { name, flags, id, position });
+    }
+    owed
 }
 
 /// A unit that somebody has looked for, and what it has to supply.
@@ -66,17 +99,13 @@ impl Materialization {
 impl MaterializationResponsibility {
     /// Takes a lazy unit out of the table; the task makes it real. Called under the dylib's lock.
     pub(crate) fn begin(state: &mut DylibState, unit: UnitId) -> Option<Task> {
-        let UnitRecord { unit, symbols, discarded } = state.table.take_unit(unit)?;
-        let unit = unit?;
-        let core = state.table.owner(state.table.symbol(*symbols.first()?)?)?.clone();
-        let mut unit_name = None;
-        let mut owed = Kept::with_capacity(symbols.len());
-        owed.extend(symbols.iter().filter_map(|id| {
-            let symbol = state.table.symbol(*id)?;
-            unit_name.get_or_insert_with(|| state.table.place(symbol).clone());
-            Some(OwedSymbol { name: state.table.name(symbol).to_name(), flags: symbol.flags, id: *id })
-        }));
-        let unit_name = unit_name?;
+        let record = state.table.take_unit(unit)?;
+        let is_whole = record.is_whole();
+        let UnitRecord { unit, symbols, discarded, .. } = record;
+        let mut unit = unit?;
+        let first = state.table.symbol(*symbols.first()?)?;
+        let (core, unit_name) = (state.table.owner(first)?.clone(), state.table.place(first).clone());
+        let owed = owed_by(&mut *unit, &symbols, is_whole, &mut state.table);
         let responsibility = MaterializationResponsibility { core, unit_name, owed };
         Some(Task::Materialize(Materialization { unit, discarded, responsibility }))
     }
@@ -169,7 +198,7 @@ impl MaterializationResponsibility {
         let unit_name: Arc<str> = Arc::from(unit.name());
         let task = {
             let mut state = self.core.dylib.state.lock();
-            state.check_live(&self.core.current())?;
+            state.check_now_live(&self.core)?;
             let owed: FxHashMap<&Name, SymbolId> = self.owed.iter().map(|owed| (&owed.name, owed.id)).collect();
             let mut ids = Vec::with_capacity(names.len());
             for name in &names {
@@ -217,7 +246,7 @@ impl MaterializationResponsibility {
     /// What [`lookup`](Self::lookup) would find, if all of it is there already and the requests are few; otherwise `None`.
     /// Materialises nothing, and asks no generator.
     pub(crate) fn lookup_now(&self, requests: &[SymbolRequest<'_>], required: RequiredState) -> Option<FoundNow> {
-        lookup::found_now(&self.dylib().whole_order(), requests, required)
+        found::found_now(&self.core.dylib, requests, required)
     }
 
     /// As [`lookup`](Self::lookup), in an order of the caller's.
@@ -229,7 +258,7 @@ impl MaterializationResponsibility {
         on_complete: impl FnOnce(Self, Result<LookupResults>) + Send + 'static,
     ) {
         // What is there already needs no query.
-        if let Some(found) = lookup::found_now(order, requests, required) {
+        if let Some(found) = found::results_now(order, requests, required) {
             return on_complete(self, Ok(found.into_vec()));
         }
         let (dylib, unit_name) = (self.core.dylib.clone(), self.unit_name.clone());
@@ -267,7 +296,7 @@ impl MaterializationResponsibility {
                 let (new, unit) = (Definition::of(symbol), &self.unit_name);
                 let probe = state.table.probe(new.name);
                 let id = place(&mut state, &core, new, probe, Start::Materializing, unit, &mut displaced)?;
-                Some(OwedSymbol { name: symbol.0.clone(), flags: symbol.1, id })
+                Some(OwedSymbol { name: symbol.0.clone(), flags: symbol.1, id, position: None })
             };
             symbols.iter().map(&mut claim).collect::<Vec<_>>()
         };
@@ -296,7 +325,7 @@ impl MaterializationResponsibility {
         {
             let mut state = self.core.dylib.state.lock();
             // All refusals first: a completion that was taken out of the table must be told.
-            state.check_live(&self.core.current())?;
+            state.check_now_live(&self.core)?;
             if resolved.iter().any(|(id, _)| state.table.symbol(*id).is_none()) {
                 return Err(self.core.defunct());
             }

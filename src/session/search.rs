@@ -94,7 +94,7 @@ pub(crate) struct SuspendedSlot {
 
 enum SlotState {
     Empty,
-    Parked(ParkedSearch),
+    Parked(Box<ParkedSearch>),
     Resumed(Result<()>),
     Done,
 }
@@ -305,7 +305,7 @@ impl SuspendedSlot {
                 drop(state);
                 self.go_on(search, word);
             }
-            _ => *state = SlotState::Parked(search),
+            _ => *state = SlotState::Parked(Box::new(search)),
         }
     }
 
@@ -316,7 +316,7 @@ impl SuspendedSlot {
         match std::mem::replace(&mut *state, SlotState::Done) {
             SlotState::Parked(search) => {
                 drop(state);
-                self.go_on(search, word);
+                self.go_on(*search, word);
             }
             SlotState::Empty => *state = SlotState::Resumed(word),
             already @ (SlotState::Resumed(_) | SlotState::Done) => *state = already,

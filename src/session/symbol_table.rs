@@ -162,6 +162,8 @@ pub(crate) struct UnitRecord {
     /// `None` only while its symbols are put into the table.
     pub(crate) unit: Option<Box<dyn MaterializationUnit>>,
     pub(crate) symbols: Kept<SymbolId>,
+    /// How many it promised; `None` when nobody counted.
+    promised: Option<usize>,
     /// Names that other definitions took; told to the unit before it materialises, outside the lock.
     pub(crate) discarded: Vec<Name>,
 }
@@ -325,8 +327,8 @@ impl SymbolTable {
         // Once for all of them.
         let hash_again = |slot: &SlotNumber<SymbolId>| self.symbols[*slot].hash.spread();
         self.names.reserve(symbol_count, hash_again);
-        let record = UnitRecord { unit: None, symbols: Kept::with_capacity(symbol_count), discarded: Vec::new() };
-        self.units.insert(record)
+        let (symbols, promised) = (Kept::with_capacity(symbol_count), Some(symbol_count));
+        self.units.insert(UnitRecord { unit: None, symbols, promised, discarded: Vec::new() })
     }
 
     /// Puts the unit into its record.
@@ -338,16 +340,22 @@ impl SymbolTable {
         self.units.get_mut(id)
     }
 
-    /// Takes a lazy unit out to be materialised: its symbols turn from lazy to Materializing.
+    /// Takes a lazy unit out to be materialised: the caller [begins](Self::begin) its symbols.
     pub(crate) fn take_unit(&mut self, id: UnitId) -> Option<UnitRecord> {
-        let record = self.units.remove(id)?;
-        for symbol in &record.symbols {
-            if let Some(symbol) = self.symbols.get_mut(*symbol) {
-                symbol.state = SymbolState::Materializing;
-                symbol.set_address(ExecutorAddr::NULL);
-            }
-        }
-        Some(record)
+        self.units.remove(id)
+    }
+
+    /// Whether a symbol goes by a name.
+    pub(crate) fn is_named(&self, id: SymbolId, name: &str) -> bool {
+        self.symbols.get(id).is_some_and(|symbol| text(&self.origins, symbol) == name)
+    }
+
+    /// A symbol turns from lazy to Materializing. Its flags.
+    pub(crate) fn begin(&mut self, id: SymbolId) -> Option<SymbolFlags> {
+        let symbol = self.symbols.get_mut(id)?;
+        symbol.state = SymbolState::Materializing;
+        symbol.set_address(ExecutorAddr::NULL);
+        Some(symbol.flags)
     }
 
     /// Makes symbols that were being materialised lazy again, with `unit` behind them. `None` when there are none.
@@ -370,7 +378,8 @@ impl SymbolTable {
                 self.origins.let_go(old, 1);
             }
         }
-        self.units[id].symbols = symbols.into_iter().collect();
+        let record = &mut self.units[id];
+        (record.symbols, record.promised) = (symbols.into_iter().collect(), None);
         Some(id)
     }
 
@@ -595,6 +604,13 @@ impl Extra {
             std::mem::take(&mut self.waiters).into_iter().partition(|waiter| waiter.query.is_served_by(state));
         self.waiters = left;
         served
+    }
+}
+
+impl UnitRecord {
+    /// Whether its symbols are all that it promised, in that order.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.promised == Some(self.symbols.len())
     }
 }
 

@@ -128,6 +128,15 @@ pub(crate) enum Unpin {
     AskGraph,
 }
 
+/// What a tracker's pin on another is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Edge {
+    /// There before, and counted.
+    Known,
+    /// One more, on the tracker that has this node.
+    New(SlotNumber<PinNode>),
+}
+
 /// What a tracker's gate says to the pin graph, which looks for what may go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Hold {
@@ -259,17 +268,6 @@ impl TrackerGate {
         Some(())
     }
 
-    /// For the pin graph: adds a dependant's pin. Where the graph knows the tracker, which it may be told now; `None` when
-    /// the tracker is not live.
-    pub(crate) fn pin_dependant(&self, enter: impl FnOnce() -> SlotNumber<PinNode>) -> Option<SlotNumber<PinNode>> {
-        let mut state = self.state.lock();
-        let live = matches!(state.status, Status::Live);
-        #[cfg(mutant = "dependant_pinned_after_the_gate_was_left")]
-        let mut state = (drop(state), self.state.lock()).1;
-        state.dependant_pins += u32::from(live);
-        live.then(|| *state.node.get_or_insert_with(enter))
-    }
-
     /// For the pin graph: where it knows the tracker, which it may be told now. `None` when the tracker is not live: then
     /// there may be no edges from it, as its reclaim may have looked for them already.
     pub(crate) fn node_while_live(&self, enter: impl FnOnce() -> SlotNumber<PinNode>) -> Option<SlotNumber<PinNode>> {
@@ -396,19 +394,60 @@ impl GateState {
 impl TrackerCore {
     /// Runs `body` at the gate of the tracker that this one has become: itself, if it was never merged.
     fn at_gate<R>(self: &Arc<TrackerCore>, body: impl FnOnce(&Arc<TrackerCore>, MutexGuard<'_, GateState>) -> R) -> R {
-        let mut core = self.clone();
+        let mut merged = None;
         loop {
+            let core = merged.as_ref().unwrap_or(self);
             let state = core.gate.state.lock();
-            let Status::Merged(next) = &state.status else { return body(&core, state) };
+            let Status::Merged(next) = &state.status else { return body(core, state) };
             let next = next.clone();
             drop(state);
-            core = next;
+            merged = Some(next);
         }
+    }
+
+    /// Whether the tracker that this one has become is live.
+    pub(crate) fn is_now_live(self: &Arc<TrackerCore>) -> bool {
+        self.at_gate(|_, state| matches!(state.status, Status::Live))
     }
 
     /// The tracker that this one has become, and itself if it was never merged.
     pub(crate) fn current(self: &Arc<TrackerCore>) -> Arc<TrackerCore> {
         self.at_gate(|core, _| core.clone())
+    }
+
+    /// For the pin graph: adds a dependant's pin to the tracker that this one has become, unless `choose` finds that it is
+    /// there already, or that it may not be. It is told where the graph knows the tracker, and whether the tracker is live.
+    pub(crate) fn pin_dependant(
+        self: &Arc<TrackerCore>,
+        choose: impl FnOnce(&Arc<TrackerCore>, Option<SlotNumber<PinNode>>, bool) -> Option<Edge>,
+    ) -> Option<Edge> {
+        self.at_gate(|core, mut state| {
+            let is_live = matches!(state.status, Status::Live);
+            #[cfg(mutant = "dependant_pinned_after_the_gate_was_left")]
+            let mut state = (drop(state), core.gate.state.lock()).1;
+            let edge = choose(core, state.node, is_live)?;
+            if let Edge::New(node) = edge {
+                state.dependant_pins += 1;
+                state.node = Some(node);
+            }
+            Some(edge)
+        })
+    }
+
+    /// For the pin graph: where it knows the tracker that this one has become, and whether that is live. If it does not know
+    /// it, it is told now, unless the tracker is not live: then there may be no edges from it, as its reclaim may have looked
+    /// for them already.
+    pub(crate) fn node_or_enter(
+        self: &Arc<TrackerCore>,
+        enter: impl FnOnce(&Arc<TrackerCore>) -> SlotNumber<PinNode>,
+    ) -> Option<(SlotNumber<PinNode>, bool)> {
+        self.at_gate(|core, mut state| {
+            let is_live = matches!(state.status, Status::Live);
+            if state.node.is_none() && is_live {
+                state.node = Some(enter(core));
+            }
+            Some((state.node?, is_live))
+        })
     }
 
     /// Runs `body` with the key of the tracker that this one has become, unless that is defunct. No removal and no

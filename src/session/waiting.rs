@@ -16,6 +16,7 @@ use slotmap::SlotMap;
 use crate::base::Name;
 use crate::error::{ErrorKind, Result};
 use crate::session::aftermath::{Aftermath, Published};
+use crate::session::found::Need;
 use crate::session::jit_dylib::{DylibId, DylibState};
 use crate::session::resource_tracker::TrackerCore;
 use crate::session::responsibility::OwedSymbol;
@@ -65,7 +66,7 @@ impl WaitingGraph {
         for dependency in dependencies {
             let mut state = dependency.dylib.state.lock();
             let Some(symbol) = state.table.symbol_mut(dependency.id) else {
-                return Err(removed(dependency, own.first().map(|symbol| &symbol.name)));
+                return Err(removed(&Need::of(dependency), own.first().map(|symbol| &symbol.name)));
             };
             match symbol.state {
                 SymbolState::Ready => {}
@@ -74,7 +75,7 @@ impl WaitingGraph {
                     let waits_with = self
                         .group_of
                         .get(&dependency.order())
-                        .ok_or_else(|| removed(dependency, own.first().map(|symbol| &symbol.name)))?;
+                        .ok_or_else(|| removed(&Need::of(dependency), own.first().map(|symbol| &symbol.name)))?;
                     group.emitted.insert(*waits_with);
                 }
                 _ => {
@@ -247,11 +248,11 @@ fn published(state: &DylibState, symbol: &SymbolRef) -> Option<Published> {
 }
 
 /// The error of code that refers to a symbol that is gone.
-pub(crate) fn removed(dependency: &SymbolRef, dependant: Option<&Name>) -> crate::error::Error {
+pub(crate) fn removed(dependency: &Need<'_>, dependant: Option<&Name>) -> crate::error::Error {
     let dependant = dependant.map_or_else(|| "an object".to_string(), |name| format!("`{name}`"));
     ErrorKind::DependencyRemoved {
         dylib: dependency.dylib.name.to_string(),
-        symbol: dependency.name.to_string(),
+        symbol: dependency.name().into_owned(),
         dependant,
     }
     .into()

@@ -36,8 +36,8 @@ impl Observer {
 }
 
 impl LinkPlugin for Observer {
-    fn begin(&self, origin: &LinkOrigin) -> Box<dyn LinkHooks> {
-        Box::new(Hooks { object: origin.object.to_string(), log: self.log.clone(), prepare: self.prepare.clone() })
+    fn begin(&self, origin: &LinkOrigin<'_>) -> Box<dyn LinkHooks> {
+        Box::new(Hooks { object: origin.object().to_string(), log: self.log.clone(), prepare: self.prepare.clone() })
     }
 }
 
@@ -47,8 +47,8 @@ impl LinkHooks for Hooks {
         (self.prepare)(graph)
     }
 
-    fn record(self: Box<Self>, _: ResourceKey, linked: &LinkedObject) {
-        assert_eq!(&*linked.name, self.object);
+    fn record(self: Box<Self>, _: ResourceKey, origin: &LinkOrigin<'_>, linked: &LinkedObject) {
+        assert_eq!((&*linked.name, &**origin.object()), (&*self.object, &*self.object));
         self.log.lock().unwrap().push(format!("record {}", self.object));
     }
 }

@@ -66,7 +66,7 @@ fn what_compilers_write_is_linked_to_the_byte() {
 struct Traps;
 
 impl LinkPlugin for Traps {
-    fn begin(&self, _: &LinkOrigin) -> Box<dyn LinkHooks> {
+    fn begin(&self, _: &LinkOrigin<'_>) -> Box<dyn LinkHooks> {
         Box::new(Traps)
     }
 }

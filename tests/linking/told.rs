@@ -15,7 +15,7 @@ use crate::support::*;
 struct Curious(Arc<Mutex<(Vec<u8>, Vec<LinkedFunction>)>>);
 
 impl LinkPlugin for Curious {
-    fn begin(&self, _origin: &LinkOrigin) -> Box<dyn LinkHooks> {
+    fn begin(&self, _origin: &LinkOrigin<'_>) -> Box<dyn LinkHooks> {
         Box::new(self.clone())
     }
 }

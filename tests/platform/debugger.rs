@@ -74,7 +74,7 @@ fn a_failed_link_is_not_listed() {
 struct Refusing;
 
 impl LinkPlugin for Refusing {
-    fn begin(&self, _origin: &LinkOrigin) -> Box<dyn LinkHooks> {
+    fn begin(&self, _origin: &LinkOrigin<'_>) -> Box<dyn LinkHooks> {
         Box::new(Refusing)
     }
 }

@@ -27,7 +27,7 @@ impl Cancel {
 }
 
 impl LinkPlugin for Cancel {
-    fn begin(&self, _: &LinkOrigin) -> Box<dyn LinkHooks> {
+    fn begin(&self, _: &LinkOrigin<'_>) -> Box<dyn LinkHooks> {
         Box::new(Cancel)
     }
 }

@@ -54,9 +54,9 @@ impl Totals {
 pub struct Observer(pub Arc<Totals>);
 
 impl LinkPlugin for Observer {
-    fn begin(&self, origin: &LinkOrigin) -> Box<dyn LinkHooks> {
+    fn begin(&self, origin: &LinkOrigin<'_>) -> Box<dyn LinkHooks> {
         // Members are called `libx.a(member.o)`.
-        let members = u64::from(origin.object.ends_with(')'));
+        let members = u64::from(origin.object().ends_with(')'));
         let own = Counts { objects: 1, members, ..Counts::default() };
         Box::new(Hooks { totals: self.0.clone(), own, phase: 0, since: Instant::now() })
     }
@@ -112,7 +112,7 @@ impl LinkHooks for Hooks {
         Ok(())
     }
 
-    fn record(mut self: Box<Self>, _: ResourceKey, _: &LinkedObject) {
+    fn record(mut self: Box<Self>, _: ResourceKey, _: &LinkOrigin<'_>, _: &LinkedObject) {
         self.step();
         self.totals.linked.fetch_add(1, Relaxed);
         let mut totals = self.totals.counts.lock().unwrap_or_else(PoisonError::into_inner);

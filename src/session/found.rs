@@ -1,0 +1,246 @@
+//! Lookups that have nothing to wait for: a few names, each far enough along. They ask no generator and make no query; one
+//! that comes to nothing sends its caller the long way round (`lookup.rs`).
+//!
+//! Every link asks so for its externals, from many threads, and mostly for the same few names of the same dylibs. So what a
+//! link is told, [`FoundNow`], counts on the dylibs that it walked, once each, and on nothing else: threads that link take
+//! few of each other's lines.
+
+use std::borrow::Cow;
+
+use smallvec::{SmallVec, smallvec};
+
+use crate::base::{ExecutorAddr, Name};
+use crate::session::jit_dylib::{DylibInner, DylibState, JitDylib, Linked, Visibility};
+use crate::session::lookup::{Found, LookupResult, RequiredState, SymbolRequest, found_of, state_of};
+use crate::session::ready_index::ReadySymbol;
+use crate::session::symbol::{SymbolFlags, SymbolId, SymbolRef, SymbolState};
+use crate::sync::Arc;
+
+/// What the names of a link were found to be, in the order of the requests.
+pub(crate) struct FoundNow {
+    /// The dylibs behind the link's own.
+    linked: Linked,
+    pub(crate) symbols: SmallVec<[FoundSymbol; 8]>,
+}
+
+/// One of them.
+#[derive(Clone, Copy)]
+pub(crate) struct FoundSymbol {
+    pub(crate) address: ExecutorAddr,
+    pub(crate) flags: SymbolFlags,
+    /// Its dylib, counted from the link's own, and its entry there. `None` for what nothing can be taken away from under.
+    definition: Option<(u32, SymbolId)>,
+}
+
+/// A definition that emitted code refers to.
+#[derive(Clone, Copy)]
+pub(crate) struct Need<'a> {
+    pub(crate) dylib: &'a Arc<DylibInner>,
+    pub(crate) id: SymbolId,
+    /// For errors.
+    name: &'a [u8],
+}
+
+impl<'a> Need<'a> {
+    pub(crate) fn of(symbol: &'a SymbolRef) -> Need<'a> {
+        Need { dylib: &symbol.dylib, id: symbol.id, name: symbol.name.as_bytes() }
+    }
+
+    pub(crate) fn name(self) -> Cow<'a, str> {
+        String::from_utf8_lossy(self.name)
+    }
+
+    pub(crate) fn to_ref(self) -> SymbolRef {
+        SymbolRef { dylib: self.dylib.clone(), id: self.id, name: Name::new(&self.name()) }
+    }
+}
+
+impl FoundSymbol {
+    const MISSING: FoundSymbol =
+        FoundSymbol { address: ExecutorAddr::NULL, flags: SymbolFlags::NONE, definition: None };
+}
+
+impl FoundNow {
+    /// The definitions, dylib by dylib; `own` is the link's, and `names` those of the requests.
+    pub(crate) fn needs<'a, 'n: 'a>(
+        &'a self,
+        own: &'a Arc<DylibInner>,
+        names: impl Iterator<Item = &'n [u8]>,
+    ) -> SmallVec<[Need<'a>; 8]> {
+        let mut found: SmallVec<[_; 8]> =
+            self.symbols.iter().zip(names).filter_map(|(symbol, name)| Some((symbol.definition?, name))).collect();
+        found.sort_unstable_by_key(|((dylib, id), _)| (*dylib, *id));
+        let dylib = |number: u32| number.checked_sub(1).map_or(own, |linked| &self.linked[linked as usize].0);
+        found.into_iter().map(|((number, id), name)| Need { dylib: dylib(number), id, name }).collect()
+    }
+}
+
+/// What a link into `own` finds.
+pub(crate) fn found_now(
+    own: &Arc<DylibInner>,
+    requests: &[SymbolRequest<'_>],
+    required: RequiredState,
+) -> Option<FoundNow> {
+    if requests.len() > FEW {
+        return None;
+    }
+    let mut search = SearchNow::new(requests, required, FoundSymbol::MISSING, |dylib, _, found| {
+        let is_absolute = found.flags.contains(SymbolFlags::ABSOLUTE);
+        let definition = (!is_absolute).then_some((dylib as u32, found.id));
+        FoundSymbol { address: found.address, flags: found.flags, definition }
+    });
+    search.look_into_index(0, own, Visibility::All);
+    let mut linked = Linked::new();
+    if !search.is_over() {
+        let mut state = own.state.lock();
+        search.look_into_table(0, own, Visibility::All, &mut state)?;
+        if !search.is_over() {
+            linked = state.linked(own);
+        }
+    }
+    for (position, (dylib, visibility)) in linked.iter().enumerate() {
+        search.look_into(position + 1, dylib, *visibility)?;
+    }
+    Some(FoundNow { symbols: search.end()?, linked })
+}
+
+/// As a lookup would say it.
+pub(crate) fn results_now(
+    order: &[(JitDylib, Visibility)],
+    requests: &[SymbolRequest<'_>],
+    required: RequiredState,
+) -> Option<SmallVec<[LookupResult; 8]>> {
+    if requests.len() > FEW {
+        return None;
+    }
+    if let [request] = requests {
+        let found = find_now(walk(order), request.name, state_of(required), |found, dylib| found.result(dylib))?;
+        return Some(smallvec![found]);
+    }
+    let mut search = SearchNow::new(requests, required, LookupResult::MISSING, |_, dylib, found| found.result(dylib));
+    for (dylib, visibility) in walk(order) {
+        search.look_into(0, dylib, visibility)?;
+    }
+    search.end()
+}
+
+/// A walk through dylibs that waits for nothing.
+struct SearchNow<'a, R, F> {
+    requests: &'a [SymbolRequest<'a>],
+    required: SymbolState,
+    results: SmallVec<[R; 8]>,
+    /// Requests that have no result yet.
+    missing: SmallVec<[usize; FEW]>,
+    /// Makes a result of what was found, and of the place of its dylib in the walk.
+    take: F,
+}
+
+impl<'a, R: Clone, F: Fn(usize, &Arc<DylibInner>, &Found<'_>) -> R> SearchNow<'a, R, F> {
+    fn new(requests: &'a [SymbolRequest<'a>], required: RequiredState, absent: R, take: F) -> SearchNow<'a, R, F> {
+        let results = SmallVec::from_elem(absent, requests.len());
+        SearchNow { requests, required: state_of(required), results, missing: (0..requests.len()).collect(), take }
+    }
+
+    fn is_over(&self) -> bool {
+        self.missing.is_empty()
+    }
+
+    fn end(self) -> Option<SmallVec<[R; 8]>> {
+        self.missing.is_empty().then_some(self.results)
+    }
+
+    /// `None` when something was found that is not far enough along, or the dylib is closed.
+    fn look_into(&mut self, position: usize, dylib: &Arc<DylibInner>, visibility: Visibility) -> Option<()> {
+        if !self.is_over() {
+            self.look_into_index(position, dylib, visibility);
+        }
+        if self.is_over() {
+            return Some(());
+        }
+        self.look_into_table(position, dylib, visibility, &mut dylib.state.lock())
+    }
+
+    fn look_into_index(&mut self, position: usize, dylib: &Arc<DylibInner>, visibility: Visibility) {
+        let SearchNow { requests, results, missing, take, .. } = self;
+        dylib.ready.find_each(requests, missing, |index, name, ReadySymbol { address, flags, id }| {
+            let is_visible = visibility.sees(flags);
+            if is_visible {
+                results[index] = take(position, dylib, &Found { address, flags, id, name: name.borrowed() });
+            }
+            is_visible
+        });
+    }
+
+    fn look_into_table(
+        &mut self,
+        position: usize,
+        dylib: &Arc<DylibInner>,
+        visibility: Visibility,
+        state: &mut DylibState,
+    ) -> Option<()> {
+        if !state.is_open() {
+            return None;
+        }
+        let SearchNow { requests, required, results, missing, take } = self;
+        let mut is_far_enough = true;
+        missing.retain(|index| {
+            let Some(id) = state.find_visible(requests[*index].name, visibility) else { return true };
+            let Some(symbol) = state.table.symbol(id).filter(|symbol| symbol.state >= *required) else {
+                is_far_enough = false;
+                return true;
+            };
+            results[*index] = take(position, dylib, &found_of(&state.table, id, symbol));
+            if symbol.state == SymbolState::Ready {
+                state.table.note_ready_lookup(id);
+            }
+            false
+        });
+        is_far_enough.then_some(())
+    }
+}
+
+/// One name, passed to `take` where it stands.
+pub(crate) fn find_now<'a, R>(
+    order: impl IntoIterator<Item = (&'a Arc<DylibInner>, Visibility)>,
+    name: &str,
+    required: SymbolState,
+    take: impl Fn(&Found<'_>, &Arc<DylibInner>) -> R,
+) -> Option<R> {
+    for (dylib, visibility) in order {
+        let indexed = dylib.ready.find(name, |name, ReadySymbol { address, flags, id }| {
+            visibility.sees(flags).then(|| take(&Found { address, flags, id, name: name.borrowed() }, dylib))
+        });
+        match indexed {
+            Some(Some(found)) => return Some(found),
+            Some(None) => continue,
+            None => {}
+        }
+        let mut state = dylib.state.lock();
+        if !state.is_open() {
+            return None;
+        }
+        let Some(id) = state.find_visible(name, visibility) else { continue };
+        let symbol = state.table.symbol(id).filter(|symbol| symbol.state >= required)?;
+        let found = take(&found_of(&state.table, id, symbol), dylib);
+        if symbol.state == SymbolState::Ready {
+            #[cfg(mutant = "indexed_without_the_dylib_lock")]
+            let late = (
+                state.table.name(symbol).to_name(),
+                ReadySymbol { address: symbol.address(), flags: symbol.flags, id },
+            );
+            state.table.note_ready_lookup(id);
+            // Seeded bug: a removal in between does not see it.
+            #[cfg(mutant = "indexed_without_the_dylib_lock")]
+            (drop(state), dylib.ready.insert(late.0, late.1));
+        }
+        return Some(found);
+    }
+    None
+}
+
+pub(crate) fn walk(order: &[(JitDylib, Visibility)]) -> impl Iterator<Item = (&Arc<DylibInner>, Visibility)> {
+    order.iter().map(|(dylib, visibility)| (dylib.inner(), *visibility))
+}
+
+/// Up to so many names are worth a look before the real lookup.
+const FEW: usize = 32;
