@@ -6,8 +6,7 @@
 //! rounds that nothing interrupted.
 //! `cargo bench --bench memory -- million` links a million tiny objects, calls some, and removes them all.
 //!
-//! An object here is 2 KiB of code, 0.5 KiB of constants and 0.5 KiB of data, with four functions that the unwinder knows.
-//! To install it is: allocate, write all of it, finalize. Nothing is linked or run but in `million`.
+//! What an object is here, and to install one, is told in `field/installed.rs`. Nothing is linked or run but in `million`.
 //!
 //! The peer is written from a description of tvm-ffi's slab pool: one reservation of 64 MiB, a third of it for code, pages
 //! as the unit, free ranges in a sorted list with best fit, and per object two `mprotect`s to make its pages writable,
@@ -15,21 +14,23 @@
 
 #[path = "../tests/support/dice.rs"]
 mod dice;
+#[path = "field/installed.rs"]
+mod installed;
+#[path = "field/resident.rs"]
+mod resident;
 
 use std::collections::BTreeSet;
-use std::hint::black_box;
 use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use jittison::base::Pool;
-use jittison::memory::{
-    Finalized, Frame, MemoryManager, MemoryStatistics, SegmentPlan, SegmentRequest, SlabPool, SlabPoolOptions,
-};
+use jittison::memory::{MemoryManager, MemoryStatistics, SegmentPlan, SegmentRequest, SlabPool, SlabPoolOptions};
 use jittison::{Function, Jit};
 
 use dice::Dice;
+use installed::{CODE, CONSTANTS, copy, install, plan};
+use resident::Resident;
 
 fn main() {
     let asked: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
@@ -63,11 +64,11 @@ fn warm(missed: &mut Missed) {
     let one = report("install and remove, warm", || install_and_remove(&pool, WARM));
     missed.check("warm, one thread: 300 ns", one, 300.0);
     report("    of that, copying 3 KiB", || {
-        let mut into = [[0u8; 2048]; 2];
+        let mut into = [[0u8; CODE]; 2];
         timed(WARM, |_| {
-            copy(&mut into[0][..], 2048);
-            copy(&mut into[1][..512], 512);
-            copy(&mut into[1][512..1024], 512);
+            copy(&mut into[0]);
+            copy(&mut into[1][..CONSTANTS]);
+            copy(&mut into[1][CONSTANTS..2 * CONSTANTS]);
         })
     });
     report("    without writing", || {
@@ -144,18 +145,6 @@ fn install_and_remove(pool: &SlabPool, count: usize) -> f64 {
     timed(count, |_| drop(install(pool)))
 }
 
-fn install(pool: &SlabPool) -> Box<dyn Finalized> {
-    let mut memory = pool.allocate(&plan()).unwrap();
-    for pool in Pool::ALL {
-        let bytes = memory.working(pool);
-        let length = bytes.len();
-        copy(bytes, length);
-    }
-    let (code, table) = (memory.address(Pool::Code), memory.address(Pool::ReadOnly));
-    let frames = (0..4).map(|index| Frame { start: code.offset(index * 512), fde: table.offset(index * 32) });
-    memory.finalize(frames.collect()).unwrap()
-}
-
 /// Installs many in memory that was not in a cache, and removes them untimed.
 fn installs(pool: &SlabPool) -> f64 {
     let mut live = Vec::with_capacity(COLD);
@@ -195,21 +184,10 @@ fn on_two_threads(work: impl Fn() -> f64 + Sync) -> f64 {
     })
 }
 
-fn plan() -> SegmentPlan {
-    let request = |size| SegmentRequest { size, align: 16, zero_fill: 0 };
-    SegmentPlan { segments: [request(2048), request(512), request(512)], frame_count: 4, ..SegmentPlan::default() }
-}
-
 /// 0 shards for one per processor. No thread of its own, and no traps, which are for tests.
 fn new_pool(shards: usize) -> SlabPool {
     let options = SlabPoolOptions { shards, returns_memory: false, trap_freed_code: false, ..Default::default() };
     SlabPool::new(options).unwrap()
-}
-
-fn copy(into: &mut [u8], length: usize) {
-    static CODE: [u8; 2048] = [0xc3; 2048];
-    into.copy_from_slice(black_box(&CODE[..length]));
-    black_box(into);
 }
 
 // ---- space and mappings -----------------------------------------------------
@@ -287,7 +265,7 @@ fn mappings(missed: &mut Missed) {
 }
 
 fn mapped() -> usize {
-    std::fs::read_to_string("/proc/self/maps").unwrap().lines().count()
+    Resident::measure().unwrap().mappings as usize
 }
 
 /// Mappings in the window, and the working view of its file.
@@ -341,11 +319,11 @@ impl Peer {
         // Pages come as somebody left them: two resets, whatever they were.
         self.commit(0, code, 1);
         self.commit(1, rest, 2);
-        for (page, count, length) in [(code, 1, 2048), (rest, 1, 512), (rest + 1, 1, 512)] {
+        for (page, count, length) in [(code, 1, CODE), (rest, 1, CONSTANTS), (rest + 1, 1, CONSTANTS)] {
             // SAFETY: pages of this object alone, made writable above.
             let bytes = unsafe { std::slice::from_raw_parts_mut((self.base + page * PAGE) as *mut u8, count * PAGE) };
             bytes.fill(0);
-            copy(&mut bytes[..length], length);
+            copy(&mut bytes[..length]);
         }
         self.protect(code, 1, libc::PROT_READ | libc::PROT_EXEC);
         self.protect(rest, 1, libc::PROT_READ);
@@ -426,13 +404,13 @@ fn million() {
         println!(
             "{what:<28}{:>8.2} s   resident {:>7.1} MiB   code memory {:>6.1} MiB   mappings {}",
             start.elapsed().as_secs_f64(),
-            resident_bytes() as f64 / 1048576.0,
+            Resident::measure().unwrap().bytes / 1048576.0,
             (statistics.resident_bytes + statistics.frame_table_bytes) as f64 / 1048576.0,
             mapped()
         );
     };
     tell("empty", Instant::now());
-    let before = resident_bytes();
+    let before = Resident::measure().unwrap();
 
     let start = Instant::now();
     let mut trackers = Vec::with_capacity(MODULES);
@@ -444,7 +422,7 @@ fn million() {
         trackers.push(tracker);
     }
     tell("linked a million", start);
-    println!("    per module {} B of everything resident", (resident_bytes() - before) / MODULES as u64);
+    println!("    per module {:.0} B of everything resident", before.grown().unwrap() / MODULES as f64);
 
     let start = Instant::now();
     let mut dice = Dice(3);
@@ -465,10 +443,6 @@ fn million() {
     let start = Instant::now();
     jit.release_free();
     tell("gave free memory back", start);
-    let start = Instant::now();
-    // SAFETY: has the allocator give back what it keeps; takes no part in anybody's memory.
-    unsafe { libc::malloc_trim(0) };
-    tell("the allocator, too", start);
 }
 
 struct Tiny {
@@ -498,12 +472,6 @@ fn tiny_object() -> Option<Tiny> {
     let (Ok(_), Ok(bytes)) = (ran, bytes) else { return None };
     let places = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(b"f00000000")).collect();
     Some(Tiny { bytes, places })
-}
-
-fn resident_bytes() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
 }
 
 // ---- measuring and telling --------------------------------------------------

@@ -4,9 +4,13 @@
 //! into one dylib, each under a tracker of its own and with names of its own, all calling into one runtime library. Needs
 //! gcc.
 
+#[path = "field/resident.rs"]
+mod resident;
+
 use std::process::Command;
 
 use jittison::Jit;
+use resident::Resident;
 
 /// Functions of the size that a query compiler makes: five, a table, a variable, two callees elsewhere.
 const MODULE: &str = r#"
@@ -65,22 +69,24 @@ fn main() {
     };
     link(0).remove().unwrap();
     jit.release_free();
-    let before = resident_bytes();
+    let before = Resident::measure().unwrap();
     let trackers: Vec<_> = (0..count).map(link).collect();
-    let full = resident_bytes();
+    let full = Resident::measure().unwrap();
     let statistics = jit.memory_statistics();
     let each = |bytes: u64| bytes / count as u64;
+    let more = (full.bytes - before.bytes).max(0.0) as u64;
     println!("{count} modules of {} bytes, {} of content", module.len(), each(statistics.live_bytes));
-    println!("  resident, everything included   {:>6} bytes each", each(full - before));
-    let beside = each(full - before).saturating_sub(each(statistics.live_bytes));
+    println!("  resident, everything included   {:>6} bytes each", each(more));
+    let beside = each(more).saturating_sub(each(statistics.live_bytes));
     println!("  beside the content              {beside:>6} (target {TARGET}: 1.9 KB of content in 3.2 KB)");
     println!("  of that code memory             {:>6}", each(statistics.resident_bytes + statistics.frame_table_bytes));
+    println!("  mappings, of all                {:>6}", full.mappings - before.mappings);
     for tracker in &trackers {
         assert!(tracker.remove().unwrap().is_complete());
     }
     drop(trackers);
     jit.release_free();
-    println!("after removing all: {:+} KiB", (resident_bytes() as i64 - before as i64) >> 10);
+    println!("after removing all: {:+} KiB", before.grown().unwrap() as i64 >> 10);
 }
 
 fn compile(source: &str) -> Option<Vec<u8>> {
@@ -103,13 +109,4 @@ fn instance(module: &[u8], number: usize) -> Vec<u8> {
         bytes[at..at + old.len()].copy_from_slice(new.as_bytes());
     }
     bytes
-}
-
-/// What the kernel backs, after the allocator has returned what it can.
-fn resident_bytes() -> u64 {
-    // SAFETY: gives free memory of the C library's heap back.
-    unsafe { libc::malloc_trim(0) };
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
 }

@@ -88,7 +88,7 @@ impl<'a> Files<'a> {
 }
 
 /// Has the compiler make a shared object of an object.
-fn share(directory: &Path, name: &str, object: &[u8]) -> Result<PathBuf, String> {
+pub fn share(directory: &Path, name: &str, object: &[u8]) -> Result<PathBuf, String> {
     let (from, to) = (directory.join(format!("{name}.o")), directory.join(format!("{name}.so")));
     std::fs::write(&from, object).map_err(|error| format!("{}: {error}", from.display()))?;
     let status = Command::new("gcc").args(["-shared", "-o"]).arg(&to).arg(&from).status();

@@ -5,6 +5,7 @@ use std::ptr;
 use std::rc::Rc;
 
 use crate::dice::Dice;
+use crate::installed;
 use crate::rows;
 use crate::samples::{BATCH, Samples, nanoseconds_each, single};
 use crate::scenario::{Measure, Scenario, Unit};
@@ -17,7 +18,13 @@ pub const KERNEL: &str = "mmap alone";
 pub const COPY: &str = "one copy";
 
 pub fn scenarios(workload: &Rc<Workload>) -> Vec<Box<dyn Scenario>> {
-    vec![scenario("link, small", KERNEL, workload, mappings), scenario("link, small", COPY, workload, copies)]
+    let of = |group, who, round: fn(&Workload) -> Measures| scenario(group, who, workload, round);
+    vec![
+        of("link, small", KERNEL, mappings),
+        of("link, small", COPY, copies),
+        of("memory manager", KERNEL, mapping_alone),
+        of("memory manager", COPY, copy_alone),
+    ]
 }
 
 /// A page each for code, constants and data, as JITLink has them.
@@ -76,11 +83,31 @@ impl Drop for Mapping {
 }
 
 fn copies(workload: &Workload) -> Measures {
-    let object = &workload.objects.small.instance(0).bytes;
-    let mut copy = vec![0; object.len()];
-    let each = nanoseconds_each(1_000_000, |_| {
-        copy.copy_from_slice(object);
-        std::hint::black_box(&mut copy);
-    });
+    let each = copied(&workload.objects.small.instance(0).bytes);
     Ok(vec![single(rows::LINK_SMALL.by(COPY), Unit::Nanoseconds, each)])
+}
+
+/// As much as the memory managers are given to write.
+const INSTALLED: usize = installed::CODE + 2 * installed::CONSTANTS;
+
+fn copy_alone(_: &Workload) -> Measures {
+    let each = copied(&[0xc3; INSTALLED]);
+    Ok(vec![single(rows::MANAGER.by(COPY), Unit::Nanoseconds, each)])
+}
+
+fn mapping_alone(workload: &Workload) -> Measures {
+    let (content, mut samples) = ([0xc3; INSTALLED / PAGES], Samples::default());
+    for _ in 0..workload.sizes.swaps / BATCH {
+        samples.batch(|samples| (0..BATCH).try_for_each(|_| samples.one(|| Mapping::new(&content).map(drop))))?;
+    }
+    Ok(vec![samples.into_measure(rows::MANAGER.by(KERNEL))])
+}
+
+/// Nanoseconds of one copy, from cache to cache.
+fn copied(bytes: &[u8]) -> f64 {
+    let mut copy = vec![0; bytes.len()];
+    nanoseconds_each(1_000_000, |_| {
+        copy.copy_from_slice(std::hint::black_box(bytes));
+        std::hint::black_box(&mut copy);
+    })
 }

@@ -118,7 +118,7 @@ fn colour(who: &str, peers: &[Peer]) -> usize {
     peers.iter().position(|peer| peer.who == who).unwrap_or(COLOURS - 1).min(COLOURS - 1)
 }
 
-const COLOURS: usize = 7;
+const COLOURS: usize = 12;
 
 const STYLE: &str = "
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 1200px; margin: 2em auto; padding: 0 1em; color: #222; background: #fff }
@@ -133,6 +133,9 @@ svg { max-width: 100%; height: auto; font-size: 13px } svg text { fill: #222 } s
 .fill.c2 { fill: #56b4e9 } .stroke.c2 { stroke: #56b4e9 } .fill.c3 { fill: #009e73 } .stroke.c3 { stroke: #009e73 }
 .fill.c4 { fill: #999 } .stroke.c4 { stroke: #999 } .fill.c5 { fill: #cc79a7 } .stroke.c5 { stroke: #cc79a7 }
 .fill.c6 { fill: #b8a000 } .stroke.c6 { stroke: #b8a000 }
+.fill.c7 { fill: #7a4fbf } .stroke.c7 { stroke: #7a4fbf } .fill.c8 { fill: #8c564b } .stroke.c8 { stroke: #8c564b }
+.fill.c9 { fill: #2ca0a0 } .stroke.c9 { stroke: #2ca0a0 } .fill.c10 { fill: #e69f00 } .stroke.c10 { stroke: #e69f00 }
+.fill.c11 { fill: #6b8e23 } .stroke.c11 { stroke: #6b8e23 }
 @media (prefers-color-scheme: dark) {
   body { color: #ddd; background: #181818 } svg text { fill: #ddd } .whisker { stroke: #ddd }
   th, td { border-color: #444 } .grid { stroke: #444 }

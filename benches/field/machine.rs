@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::{dlopen, floor, orc, ours, ours_calls};
+use crate::{cranelift, dlopen, elf_load, floor, handles, orc, ours, ours_calls};
 
 pub struct Machine {
     pub processor: String,
@@ -64,7 +64,7 @@ pub fn peers(directory: &Path) -> Vec<Peer> {
     let mut all = vec![of(
         ours::WHO,
         env!("CARGO_PKG_VERSION"),
-        "Jit::new(): unwind tables registered, each module under a tracker of its own",
+        "Jit::new(): unwind tables registered, each module under a tracker of its own; among a million OnFull::OpenAnother",
     )];
     all.extend(orc::described(directory));
     all.push(of(
@@ -72,13 +72,26 @@ pub fn peers(directory: &Path) -> Vec<Peer> {
         &glibc,
         "a shared object a module, made ahead, each in a file of its own; dlopen, dlsym, dlclose",
     ));
+    all.push(of(
+        cranelift::WHO,
+        cranelift_jit::VERSION,
+        "the small object's machine code by define_function_bytes, nothing compiled in the time; a JITModule a module in an arena, \
+         free_memory; no unwind tables",
+    ));
+    all.push(of(
+        elf_load::WHO,
+        "see Cargo.lock",
+        "the same objects from memory, with relaxable loads from the GOT said as plain ones; dropped; no unwind tables",
+    ));
     all.push(of(floor::KERNEL, "the kernel's", "three pages mapped, written, protected, unmapped: no linker at all"));
     all.push(of(ours_calls::EPOCH, "see Cargo.lock", "a handle of a collector of its own, pinned and unpinned"));
-    all.push(of(floor::COPY, &glibc, "memcpy of the small object, from cache to cache"));
+    all.push(of(handles::POINTER, "-", "a call through the function's address, which keeps nobody from freeing it"));
+    all.push(of(floor::COPY, &glibc, "memcpy of as many bytes, from cache to cache"));
     all
 }
 
-fn said_by(program: &str, arguments: &[&str]) -> String {
+/// What a program prints, or nothing.
+pub fn said_by(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output();
     output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_string()).unwrap_or_default()
 }

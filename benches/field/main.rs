@@ -1,25 +1,44 @@
 //! jittison beside its peers: the same objects, the same checks, by turns on the same machine.
 //!
-//! `cargo bench --bench field -- [--rounds N] [--quick] [--only WORDS] [--json FILE] [--html FILE] [--list] [--peers DIRECTORY]`
+//! ```text
+//! cargo bench --bench field -- [--rounds N] [--quick] [--only WORDS] [--programs [NAMES]] [--json FILE] [--html FILE]
+//!                              [--svg FILE] [--list] [--peers DIRECTORY]
+//! ```
 //!
 //! Everything is done in rounds, all competitors by turns, so that a noisy minute hits everybody; figures are medians over the
 //! rounds, with the least and the most. Peers that are not there are skipped: `benches/field/peers/install` and `build` make the
-//! LLVM one. Needs gcc, which compiles what is linked.
+//! LLVM one. cranelift-jit and elf_loader are libraries of this program. Whole programs, by linkers that are programs, come with
+//! `--programs`. Needs gcc, which compiles what is linked; strace, which counts system calls; and for a million live modules,
+//! which `--quick` leaves out, 5 GB of free memory. What is missing is said, and left out.
+//!
+//! Tables go to the terminal, all figures of all rounds to `--json`, tables and plots to `--html`, and one picture of the main
+//! rows to `--svg`. `benches/field/reproduce` does all that, with the peers.
 
 #[path = "../../tests/support/allocations.rs"]
 mod allocations;
+mod cranelift;
+mod cranelift_pieces;
 #[path = "../../tests/support/dice.rs"]
 mod dice;
 mod dlopen;
+mod elf_load;
 mod floor;
 mod goals;
+mod handles;
+mod host_functions;
 mod html;
+mod installed;
+mod linker;
 mod machine;
+mod memory_manager;
+mod million;
 #[path = "../link/objects.rs"]
 mod objects;
 mod orc;
 mod ours;
 mod ours_calls;
+mod picture;
+mod programs;
 mod report;
 mod resident;
 mod rows;
@@ -27,7 +46,9 @@ mod samples;
 mod scenario;
 mod scenarios;
 mod scratch;
+mod sizes;
 mod svg;
+mod system_calls;
 mod system_library;
 mod workload;
 mod workloads;
@@ -56,18 +77,27 @@ struct Arguments {
     /// Only scenarios whose titles contain one of these words, with `|` between them.
     #[arg(long)]
     only: Option<String>,
+    /// Also links and runs whole programs: all, or those of these names (sqlite, cpython, cc1, …), with `|` between them.
+    #[arg(long, value_name = "NAMES", num_args = 0..=1, default_missing_value = "")]
+    programs: Option<String>,
     /// Where all figures of all rounds go.
     #[arg(long)]
     json: Option<PathBuf>,
     /// Where tables and plots go.
     #[arg(long)]
     html: Option<PathBuf>,
+    /// Where one picture goes, of how many times better than the peers the main rows are.
+    #[arg(long)]
+    svg: Option<PathBuf>,
     /// Names the scenarios, and measures nothing.
     #[arg(long)]
     list: bool,
     /// Where the peers' programs are, if not in target/peers.
     #[arg(long)]
     peers: Option<PathBuf>,
+    /// Does what system calls are counted of, and nothing else: for strace.
+    #[arg(long, hide = true)]
+    counted: bool,
     /// What cargo passes to every benchmark.
     #[arg(long, hide = true)]
     bench: bool,
@@ -87,14 +117,23 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<(), String> {
     let objects = objects::build().ok_or("gcc is needed to make objects; install it and try again")?;
     let workload = Workload::new(objects, arguments.quick)?;
+    if arguments.counted {
+        return system_calls::be_counted(&workload);
+    }
     let peers = arguments.peers.clone().unwrap_or_else(built_peers);
     let mut scenarios = scenarios::scenarios(&Rc::new(workload), &peers, arguments.quick);
+    if let Some(words) = &arguments.programs {
+        scenarios.extend(programs::scenarios(words)?);
+    }
     scenarios.retain(|scenario| is_wanted(&scenario.title(), arguments.only.as_deref()));
     if arguments.list {
         scenarios.iter().for_each(|scenario| println!("{}", scenario.title()));
         return Ok(());
     }
-    let (machine, peers) = (Machine::this(), machine::peers(&peers));
+    let (machine, mut peers) = (Machine::this(), machine::peers(&peers));
+    if arguments.programs.is_some() {
+        peers.extend(programs::described());
+    }
     let mut report = Report::new(&peers);
     measure(scenarios, arguments.rounds, &mut report);
     println!("{}", machine.line());
@@ -105,6 +144,12 @@ fn run(arguments: &Arguments) -> Result<(), String> {
     }
     if let Some(path) = &arguments.html {
         write(path, &html::page(&report, &machine, &peers, arguments.rounds))?;
+    }
+    if let Some(path) = &arguments.svg {
+        match picture::picture(&report, &machine, arguments.rounds) {
+            Some(picture) => write(path, &picture)?,
+            None => eprintln!("no picture: a main row with a figure of ours and a peer's is wanted"),
+        }
     }
     Ok(())
 }

@@ -21,22 +21,26 @@ pub const AT_ITS_BEST: &str = "ORC at its best";
 
 /// How it is set up: the program's word for it, its column.
 #[derive(Clone)]
-struct Orc {
+pub struct Orc {
     program: PathBuf,
     set_up: &'static str,
-    who: &'static str,
+    pub who: &'static str,
+}
+
+/// Both; none where the program was not built.
+pub fn set_ups(peers: &Path) -> Vec<Orc> {
+    let program = peers.join("orc");
+    let of = |(set_up, who)| Orc { program: program.clone(), set_up, who };
+    if program.exists() { [("lljit", AS_LLJIT), ("best", AT_ITS_BEST)].map(of).into() } else { Vec::new() }
 }
 
 /// None, with a word about it, where the program was not built.
 pub fn scenarios(workload: &Rc<Workload>, peers: &Path) -> Vec<Box<dyn Scenario>> {
-    let program = peers.join("orc");
-    if !program.exists() {
+    let set_ups = set_ups(peers);
+    if set_ups.is_empty() {
         eprintln!("skipped: ORC (run benches/field/peers/install and build)");
-        return Vec::new();
     }
-    let set_ups = [("lljit", AS_LLJIT), ("best", AT_ITS_BEST)];
-    let of = |(set_up, who)| scenarios_of(workload, &Orc { program: program.clone(), set_up, who });
-    set_ups.into_iter().flat_map(of).collect()
+    set_ups.iter().flat_map(|orc| scenarios_of(workload, orc)).collect()
 }
 
 fn scenarios_of(workload: &Rc<Workload>, orc: &Orc) -> Vec<Box<dyn Scenario>> {
@@ -53,6 +57,7 @@ fn scenarios_of(workload: &Rc<Workload>, orc: &Orc) -> Vec<Box<dyn Scenario>> {
         of("lookup", Orc::lookups),
         of("patch, swap", Orc::swaps),
         of("dylib", Orc::dylibs),
+        of("memory manager", Orc::memory_manager),
         of("memory, live", Orc::memory),
         of("memory, growth", Orc::growth),
     ]
@@ -87,11 +92,14 @@ impl Orc {
     }
 
     fn link_medium(&self, workload: &Workload) -> Measures {
-        let figures = self.run("link", workload.medium_file()?, workload.sizes.medium_links, 0)?;
-        Ok(vec![
-            nanoseconds(&figures, "add", self.row(&rows::LINK_MEDIUM))?,
-            nanoseconds(&figures, "remove", self.row(&rows::REMOVE_MEDIUM))?,
-        ])
+        let keys = [self.row(&rows::LINK_MEDIUM), self.row(&rows::REMOVE_MEDIUM)];
+        self.links(workload.medium_file()?, workload.sizes.medium_links, keys)
+    }
+
+    /// Links of the objects in a file, and their removals.
+    pub fn links(&self, objects: &Path, count: usize, [link, remove]: [Key; 2]) -> Measures {
+        let figures = self.run("link", objects, count, 0)?;
+        Ok(vec![nanoseconds(&figures, "add", link)?, nanoseconds(&figures, "remove", remove)?])
     }
 
     fn remove(&self, workload: &Workload) -> Measures {
@@ -99,6 +107,7 @@ impl Orc {
         for live in workload.sizes.removals_beside.iter().filter(|live| **live <= MOST_MAPPED) {
             let figures = self.run("remove", workload.small_file()?, workload.sizes.removals, *live)?;
             measures.push(nanoseconds(&figures, "remove", rows::REMOVE.at(*live, self.who))?);
+            measures.push(nanoseconds(&figures, "link", rows::LINK_BESIDE.at(*live, self.who))?);
         }
         measures.extend(against_a_thousand(&measures, self.who));
         Ok(measures)
@@ -144,7 +153,15 @@ impl Orc {
 
     fn dylibs(&self, workload: &Workload) -> Measures {
         let figures = self.run("dylib", workload.small_file()?, workload.sizes.swaps, 0)?;
-        Ok(vec![nanoseconds(&figures, "dylib", self.row(&rows::DYLIB))?])
+        Ok(vec![
+            nanoseconds(&figures, "dylib", self.row(&rows::DYLIB))?,
+            nanoseconds(&figures, "tracker", self.row(&rows::TRACKER))?,
+        ])
+    }
+
+    fn memory_manager(&self, workload: &Workload) -> Measures {
+        let figures = self.run("manager", workload.small_file()?, workload.sizes.swaps, 0)?;
+        Ok(vec![nanoseconds(&figures, "manager", self.row(&rows::MANAGER))?])
     }
 
     fn memory(&self, workload: &Workload) -> Measures {
@@ -167,11 +184,19 @@ impl Orc {
         row.by(self.who)
     }
 
-    fn run(&self, mode: &str, objects: &Path, operations: usize, live: usize) -> Result<Value, String> {
+    /// How its program is told what to do.
+    pub fn command(&self, mode: &str, objects: &Path, operations: usize, live: usize) -> Command {
         let mut command = Command::new(&self.program);
         command.args([mode, "--set-up", self.set_up]).arg("--objects").arg(objects);
         command.args(["--operations", &operations.to_string(), "--live", &live.to_string()]);
-        let output = command.output().map_err(|error| format!("{}: {error}", self.program.display()))?;
+        command
+    }
+
+    fn run(&self, mode: &str, objects: &Path, operations: usize, live: usize) -> Result<Value, String> {
+        let output = self
+            .command(mode, objects, operations, live)
+            .output()
+            .map_err(|error| format!("{}: {error}", self.program.display()))?;
         if !output.status.success() {
             let words = String::from_utf8_lossy(&output.stderr);
             return Err(format!("{mode} {live}: {}: {}", output.status, words.trim()));

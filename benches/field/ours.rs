@@ -10,9 +10,9 @@ use crate::allocations::allocations;
 use crate::dice::Dice;
 use crate::objects::{Instance, Template};
 use crate::resident::Resident;
-use crate::rows::{self, Row};
+use crate::rows;
 use crate::samples::{BATCH, Samples, rate_together, single};
-use crate::scenario::{Measure, Scenario, Unit, words};
+use crate::scenario::{Key, Measure, Scenario, Unit, words};
 use crate::scenarios::scenario;
 use crate::workload::{ARGUMENT, Workload};
 
@@ -45,9 +45,12 @@ pub struct Scene<'a> {
 }
 
 impl<'a> Scene<'a> {
-    /// Links a first module, which pays for what is done once a session.
     pub fn new(workload: &Workload, template: &'a Template) -> Result<Scene<'a>, String> {
-        let jit = Jit::new().map_err(words)?;
+        Scene::of(Jit::new().map_err(words)?, workload, template)
+    }
+
+    /// In a session that somebody has made. Links a first module, which pays for what is done once a session.
+    pub fn of(jit: Jit, workload: &Workload, template: &'a Template) -> Result<Scene<'a>, String> {
         let library = jit.create_dylib("runtime").map_err(words)?;
         let tracker = library.default_tracker().map_err(words)?;
         jit.add_object(&tracker, "runtime.o", workload.objects.runtime.as_slice()).map_err(words)?;
@@ -87,7 +90,7 @@ impl<'a> Scene<'a> {
         link_checked(&self.jit, &self.dylib, instance)
     }
 
-    fn fill(&mut self, count: usize) -> Result<Vec<ResourceTracker>, String> {
+    pub fn fill(&mut self, count: usize) -> Result<Vec<ResourceTracker>, String> {
         (0..count)
             .map(|_| {
                 let instance = self.next();
@@ -133,40 +136,31 @@ pub fn remove_now(tracker: ResourceTracker) -> Result<(), String> {
 
 fn link_small(workload: &Workload) -> Measures {
     let mut measures = Vec::new();
-    let rows = [&rows::LINK_SMALL, &rows::REMOVE_SMALL];
-    let allocated = links(workload, &workload.objects.small, workload.sizes.small_links, rows, &mut measures)?;
+    let keys = [rows::LINK_SMALL.by(WHO), rows::REMOVE_SMALL.by(WHO)];
+    let allocated = links(workload, &workload.objects.small, workload.sizes.small_links, keys, &mut measures)?;
     measures.push(single(rows::ALLOCATIONS.by(WHO), Unit::Count, allocated));
     Ok(measures)
 }
 
 fn link_medium(workload: &Workload) -> Measures {
     let mut measures = Vec::new();
-    let rows = [&rows::LINK_MEDIUM, &rows::REMOVE_MEDIUM];
-    links(workload, &workload.objects.medium, workload.sizes.medium_links, rows, &mut measures)?;
+    let keys = [rows::LINK_MEDIUM.by(WHO), rows::REMOVE_MEDIUM.by(WHO)];
+    links(workload, &workload.objects.medium, workload.sizes.medium_links, keys, &mut measures)?;
     Ok(measures)
 }
 
 /// Links many, all live at once, then removes them in random order. Tells the heap allocations of a link.
-fn links(
+pub fn links(
     workload: &Workload,
     template: &Template,
     count: usize,
-    [link_row, remove_row]: [&Row; 2],
+    [link_key, remove_key]: [Key; 2],
     measures: &mut Vec<Measure>,
 ) -> Result<f64, String> {
     let mut scene = Scene::new(workload, template)?;
     let (mut links, mut live, mut allocated) = (Samples::default(), Vec::with_capacity(count), 0);
     while live.len() < count {
-        let batch = scene.make_batch();
-        let mut linked = Vec::with_capacity(BATCH);
-        let before = allocations();
-        links.batch(|links| batch.iter().for_each(|instance| linked.push(links.one(|| scene.link(instance)))));
-        allocated += allocations() - before;
-        for (instance, linked) in batch.iter().zip(linked) {
-            let (address, tracker) = linked?;
-            check(address, instance)?;
-            live.push(tracker);
-        }
+        allocated += link_batch(&mut scene, &mut links, &mut live)?;
     }
     let (linked, mut removals, mut dice) = (live.len(), Samples::default(), Dice(7));
     removals.batch(|removals| {
@@ -176,15 +170,29 @@ fn links(
         }
         Ok::<(), String>(())
     })?;
-    measures.extend([links.into_measure(link_row.by(WHO)), removals.into_measure(remove_row.by(WHO))]);
+    measures.extend([links.into_measure(link_key), removals.into_measure(remove_key)]);
     // The samples' vector grows a few times in all.
     Ok((allocated as f64 / linked as f64).floor())
+}
+
+/// Times the links of a batch, then calls what was linked. Tells the heap allocations of all.
+fn link_batch(scene: &mut Scene, links: &mut Samples, live: &mut Vec<ResourceTracker>) -> Result<u64, String> {
+    let (batch, mut linked) = (scene.make_batch(), Vec::with_capacity(BATCH));
+    let before = allocations();
+    links.batch(|links| batch.iter().for_each(|instance| linked.push(links.one(|| scene.link(instance)))));
+    let allocated = allocations() - before;
+    for (instance, linked) in batch.iter().zip(linked) {
+        let (address, tracker) = linked?;
+        check(address, instance)?;
+        live.push(tracker);
+    }
+    Ok(allocated)
 }
 
 fn remove(workload: &Workload) -> Measures {
     let mut measures = Vec::new();
     for live in workload.sizes.removals_beside {
-        measures.push(remove_beside(workload, *live)?);
+        measures.extend(remove_beside(workload, *live)?);
     }
     measures.extend(against_a_thousand(&measures, WHO));
     Ok(measures)
@@ -192,8 +200,9 @@ fn remove(workload: &Workload) -> Measures {
 
 /// What it costs beside more live modules, against 1,000.
 pub fn against_a_thousand(removals: &[Measure], who: &str) -> Vec<Measure> {
-    let Some(base) = removals.iter().find(|measure| measure.key.at == Some(1_000)) else { return Vec::new() };
-    let more = removals.iter().filter(|measure| measure.key.at > Some(1_000));
+    let removals = || removals.iter().filter(|measure| measure.key.what == rows::REMOVE.what);
+    let Some(base) = removals().find(|measure| measure.key.at == Some(1_000)) else { return Vec::new() };
+    let more = removals().filter(|measure| measure.key.at > Some(1_000));
     let ratio = |measure: &Measure| {
         let at = measure.key.at.unwrap_or(0) as usize;
         single(rows::REMOVE_GROWTH.at(at, who), Unit::Ratio, measure.value / base.value)
@@ -201,31 +210,39 @@ pub fn against_a_thousand(removals: &[Measure], who: &str) -> Vec<Measure> {
     more.map(ratio).collect()
 }
 
-fn remove_beside(workload: &Workload, count: usize) -> Result<Measure, String> {
+/// What a removal costs and what a link costs, with so many live.
+fn remove_beside(workload: &Workload, count: usize) -> Measures {
     let mut scene = Scene::new(workload, &workload.objects.small)?;
-    let (mut live, mut removals, mut dice) = (scene.fill(count)?, Samples::default(), Dice(3));
-    for _ in 0..workload.sizes.removals / BATCH {
+    let mut live = scene.fill(count)?;
+    remove_and_link(&mut scene, &mut live, workload.sizes.removals)
+}
+
+/// Removes some at random and links as many in their place, again and again.
+pub fn remove_and_link(scene: &mut Scene, live: &mut Vec<ResourceTracker>, operations: usize) -> Measures {
+    let (count, mut dice) = (live.len(), Dice(3));
+    let (mut removals, mut links) = (Samples::default(), Samples::default());
+    for _ in 0..operations / BATCH {
         let victims: Vec<ResourceTracker> = (0..BATCH).map(|_| live.swap_remove(dice.roll(live.len()))).collect();
         removals.batch(|removals| victims.into_iter().try_for_each(|victim| removals.one(|| remove_now(victim))))?;
-        live.extend(scene.fill(BATCH)?);
+        link_batch(scene, &mut links, live)?;
     }
-    Ok(removals.into_measure(rows::REMOVE.at(count, WHO)))
+    Ok(vec![removals.into_measure(rows::REMOVE.at(count, WHO)), links.into_measure(rows::LINK_BESIDE.at(count, WHO))])
 }
 
 fn churn(workload: &Workload) -> Measures {
     let mut measures = Vec::new();
     for live in workload.sizes.churns_of {
-        let samples = churn_of(workload, *live)?;
-        measures.push(single(rows::CHURN_RATE.at(*live, WHO), Unit::PerSecond, samples.per_second()));
-        measures.push(samples.into_measure(rows::CHURN.at(*live, WHO)));
+        let mut scene = Scene::new(workload, &workload.objects.small)?;
+        let mut modules = scene.fill(*live)?;
+        measures.extend(churn_of(&mut scene, &mut modules, workload.sizes.churns)?);
     }
     Ok(measures)
 }
 
-fn churn_of(workload: &Workload, count: usize) -> Result<Samples, String> {
-    let mut scene = Scene::new(workload, &workload.objects.small)?;
-    let mut live = scene.fill(count)?;
-    replace(&mut scene, &mut live, workload.sizes.churns)
+pub fn churn_of(scene: &mut Scene, live: &mut [ResourceTracker], operations: usize) -> Measures {
+    let samples = replace(scene, live, operations)?;
+    let rate = single(rows::CHURN_RATE.at(live.len(), WHO), Unit::PerSecond, samples.per_second());
+    Ok(vec![rate, samples.into_measure(rows::CHURN.at(live.len(), WHO))])
 }
 
 /// Links so many, all with names that were never used before, each in place of another.

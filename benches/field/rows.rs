@@ -26,9 +26,19 @@ pub const LINK_MEDIUM: Row = Row::new("link", "medium object: add and look up");
 pub const REMOVE_SMALL: Row = Row::new("link", "small object: remove, until none is left");
 pub const REMOVE_MEDIUM: Row = Row::new("link", "medium object: remove, until none is left");
 pub const ALLOCATIONS: Row = Row::new("link", "small object: heap allocations of a link");
+pub const LINK_CALLS: Row = Row::new("link", "small object: system calls of a warm link");
 
 pub const REMOVE: Row = Row::new("remove", "remove one at random, by live modules");
 pub const REMOVE_GROWTH: Row = Row::new("remove", "the same against 1,000 live, by live modules");
+pub const REMOVE_CALLS: Row = Row::new("remove", "system calls of a removal");
+
+pub const SIZE_LINK: Row = Row::new("size", "link an object, by its functions");
+pub const SIZE_LINK_EACH: Row = Row::new("size", "a link, for each relocation, by functions");
+pub const SIZE_REMOVE: Row = Row::new("size", "remove an object, by its functions");
+pub const SIZE_REMOVE_EACH: Row = Row::new("size", "a removal, for each KB of the object, by functions");
+pub const SIZE_RELOCATIONS: Row = Row::new("size", "relocations of an object, by functions");
+pub const SIZE_BYTES: Row = Row::new("size", "bytes of an object, by functions");
+pub const LINK_BESIDE: Row = Row::new("size", "link a small object, by live modules");
 
 pub const CHURN_RATE: Row = Row::new("churn", "link, call, remove another: in a second of CPU time, by live modules");
 pub const CHURN: Row = Row::new("churn", "link, call, remove another: each, by live modules");
@@ -44,11 +54,16 @@ pub const LOOKUP_THREADS: Row = Row::new("lookup", "two threads' work against on
 pub const REDIRECT: Row = Row::new("patch", "redirect a stub");
 pub const SWAP: Row = Row::new("patch", "hot swap: link, redirect, remove the old one");
 pub const GUARD: Row = Row::new("patch", "enter and leave a guard");
+pub const CALL: Row = Row::new("patch", "call a linked function of a few instructions");
+pub const CALL_OVERHEAD: Row = Row::new("patch", "the same by an owned handle, beyond a plain pointer");
 
 pub const DYLIB: Row = Row::new("dylib", "create one, link and call a module, remove it");
+pub const TRACKER: Row = Row::new("dylib", "create a tracker and remove it, empty");
 
 pub const RESIDENT: Row = Row::new("memory", "resident for each small module, by live modules");
 pub const CONTENT: Row = Row::new("memory", "of that, its content, by live modules");
 pub const LEFT: Row = Row::new("memory", "still resident when all are gone, beyond the start, by modules");
 pub const MAPPINGS: Row = Row::new("memory", "mappings for each small module, by live modules");
 pub const GROWTH: Row = Row::new("memory", "growth with each module that came and went, all names fresh");
+
+pub const MANAGER: Row = Row::new("memory manager", "3 KiB, warm: allocate, write, finalize, free");

@@ -67,6 +67,15 @@ pub fn nanoseconds_each(operations: usize, mut operation: impl FnMut(usize)) -> 
     start.elapsed().as_secs_f64() * 1e9 / operations as f64
 }
 
+/// The median of such figures of many short windows, most of which are undisturbed even on a machine that others use.
+pub fn nanoseconds_mostly(operations: usize, mut operation: impl FnMut(usize)) -> f64 {
+    const WINDOWS: usize = 101;
+    let window = operations / WINDOWS;
+    let mut windows: Vec<f64> = (0..WINDOWS).map(|_| nanoseconds_each(window, &mut operation)).collect();
+    windows.sort_by(f64::total_cmp);
+    windows[WINDOWS / 2]
+}
+
 /// How often all threads together do something in a second, each on a processor of its own. Of several windows, that counts in
 /// which others took least of the machine.
 pub fn rate_together<T: Send>(

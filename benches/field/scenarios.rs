@@ -3,9 +3,13 @@
 use std::path::Path;
 use std::rc::Rc;
 
+use crate::cranelift::Cranelift;
+use crate::elf_load::ElfLoader;
 use crate::scenario::{Measure, Scenario};
 use crate::workload::Workload;
-use crate::{dlopen, floor, orc, ours, ours_calls, workloads};
+use crate::{
+    dlopen, floor, handles, linker, memory_manager, million, orc, ours, ours_calls, sizes, system_calls, workloads,
+};
 
 /// In the order of a round: what stands in one row follows each other closely, so that both have the same minute.
 pub fn scenarios(workload: &Rc<Workload>, peers: &Path, is_quick: bool) -> Vec<Box<dyn Scenario>> {
@@ -13,16 +17,24 @@ pub fn scenarios(workload: &Rc<Workload>, peers: &Path, is_quick: bool) -> Vec<B
     all.extend(ours_calls::scenarios(workload));
     all.extend(orc::scenarios(workload, peers));
     all.extend(dlopen::scenarios(workload));
+    all.extend(linker::scenarios::<Cranelift>(workload));
+    all.extend(linker::scenarios::<ElfLoader>(workload));
     all.extend(floor::scenarios(workload));
+    all.extend(handles::scenarios(workload));
+    all.extend(memory_manager::scenarios(workload));
+    all.extend(million::scenarios(workload, is_quick));
+    all.extend(sizes::scenarios(workload, peers, is_quick));
+    all.extend(system_calls::scenarios(workload, peers));
     all.extend(workloads::scenarios(is_quick));
     // Stable: within a group they stay as they are.
     all.sort_by_cached_key(|scenario| group_position(&scenario.title()));
     all
 }
 
-const GROUPS: [&str; 9] = ["link", "remove", "churn", "threads", "lookup", "patch", "dylib", "memory", "workload"];
+const GROUPS: [&str; 11] =
+    ["link", "remove", "size", "churn", "threads", "lookup", "patch", "dylib", "memory manager", "memory", "workload"];
 
-/// Titles begin with their group; what has another comes last.
+/// Titles begin with their group, the first that fits; what has another comes last.
 fn group_position(title: &str) -> usize {
     GROUPS.iter().position(|group| title.starts_with(group)).unwrap_or(GROUPS.len())
 }

@@ -25,9 +25,13 @@ const BAR_HEIGHT: f64 = 26.0;
 /// Left of the bars, where their labels stand, and right of them, for the figures.
 const LABELS: f64 = 130.0;
 const TEXTS: f64 = 170.0;
+/// The names above a plot of lines, some beside each other.
+const LEGEND_COLUMNS: usize = 4;
+const LEGEND_WIDTH: f64 = 160.0;
+const LEGEND_HEIGHT: f64 = 18.0;
 
 /// A logarithmic scale between whole decades, or their halves and fifths where it is short.
-struct Scale {
+pub struct Scale {
     from: f64,
     to: f64,
     start: f64,
@@ -36,7 +40,7 @@ struct Scale {
 
 impl Scale {
     /// `None` if there is nothing above zero to show.
-    fn of(values: impl Iterator<Item = f64> + Clone, [start, end]: [f64; 2]) -> Option<Scale> {
+    pub fn of(values: impl Iterator<Item = f64> + Clone, [start, end]: [f64; 2]) -> Option<Scale> {
         let values = values.filter(|value| value.is_finite() && *value > 0.0);
         let least = values.clone().reduce(f64::min)?;
         let most = values.reduce(f64::max)?;
@@ -45,13 +49,13 @@ impl Scale {
         Some(Scale { from, to, start, end })
     }
 
-    fn place(&self, value: f64) -> f64 {
+    pub fn place(&self, value: f64) -> f64 {
         let part = (value.clamp(self.from, self.to) / self.from).ln() / (self.to / self.from).ln();
         self.start + part * (self.end - self.start)
     }
 
     /// Where lines of the grid are: decades, and steps between them where there are few.
-    fn marks(&self) -> Vec<f64> {
+    pub fn marks(&self) -> Vec<f64> {
         let is_long = self.to / self.from > 150.0;
         let decades = self.from.log10().floor() as i32..=self.to.log10().ceil() as i32;
         let steps = decades.flat_map(|decade| STEPS.map(|step| (step, step * 10f64.powi(decade))));
@@ -116,9 +120,10 @@ fn draw_bar(svg: &mut String, bar: &Bar, top: f64, scale: &Scale) {
 /// One line a competitor, along an axis that is logarithmic too.
 pub fn lines(lines: &[Line], amount: impl Fn(f64) -> String, place: impl Fn(f64) -> String) -> String {
     const HEIGHT: f64 = 260.0;
+    let top = 12.0 + LEGEND_HEIGHT * lines.len().div_ceil(LEGEND_COLUMNS) as f64;
     let points = || lines.iter().flat_map(|line| &line.points);
     let across = Scale::of(points().map(|(at, _)| *at), [70.0, WIDTH - 20.0]);
-    let up = Scale::of(points().flat_map(|(_, spread)| [spread.least, spread.most]), [HEIGHT, 30.0]);
+    let up = Scale::of(points().flat_map(|(_, spread)| [spread.least, spread.most]), [HEIGHT, top]);
     let (Some(across), Some(up)) = (across, up) else { return String::new() };
     let mut svg = opened(HEIGHT + 24.0);
     for mark in up.marks() {
@@ -128,15 +133,17 @@ pub fn lines(lines: &[Line], amount: impl Fn(f64) -> String, place: impl Fn(f64)
     }
     for mark in across.marks() {
         let (x, text) = (across.place(mark), escaped(&place(mark)));
-        let _ = write!(svg, r#"<line class="grid" x1="{x:.1}" y1="30" x2="{x:.1}" y2="{HEIGHT}"/>"#);
+        let _ = write!(svg, r#"<line class="grid" x1="{x:.1}" y1="{top}" x2="{x:.1}" y2="{HEIGHT}"/>"#);
         let y = HEIGHT + 16.0;
         let _ = write!(svg, r#"<text class="axis" x="{x:.1}" y="{y}" text-anchor="middle">{text}</text>"#);
     }
     for (index, line) in lines.iter().enumerate() {
         draw_line(&mut svg, line, [&across, &up]);
-        let (x, colour, label) = (70.0 + 150.0 * index as f64, line.colour, escaped(&line.label));
-        let _ = write!(svg, r#"<rect class="fill c{colour}" x="{x}" y="6" width="12" height="12" rx="2"/>"#);
-        let _ = write!(svg, r#"<text x="{}" y="16">{label}</text>"#, x + 18.0);
+        let (colour, label) = (line.colour, escaped(&line.label));
+        let x = 70.0 + LEGEND_WIDTH * (index % LEGEND_COLUMNS) as f64;
+        let y = 6.0 + LEGEND_HEIGHT * (index / LEGEND_COLUMNS) as f64;
+        let _ = write!(svg, r#"<rect class="fill c{colour}" x="{x}" y="{y}" width="12" height="12" rx="2"/>"#);
+        let _ = write!(svg, r#"<text x="{}" y="{}">{label}</text>"#, x + 18.0, y + 10.0);
     }
     svg + "</svg>"
 }

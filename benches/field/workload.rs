@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use crate::objects::{Instance, Objects, Template};
+use crate::objects::{self, Instance, Objects, Template};
 use crate::scratch::Scratch;
 
 /// What every entry is called with.
@@ -21,6 +21,7 @@ pub struct Workload {
     pub scratch: Scratch,
     small_file: OnceCell<PathBuf>,
     medium_file: OnceCell<PathBuf>,
+    by_function: OnceCell<Objects>,
 }
 
 /// How much is done in a round.
@@ -78,7 +79,17 @@ impl Workload {
     pub fn new(objects: Objects, is_quick: bool) -> Result<Workload, String> {
         let scratch = Scratch::new()?;
         let sizes = if is_quick { QUICK } else { FULL };
-        Ok(Workload { objects, sizes, scratch, small_file: OnceCell::new(), medium_file: OnceCell::new() })
+        let (small_file, medium_file, by_function) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
+        Ok(Workload { objects, sizes, scratch, small_file, medium_file, by_function })
+    }
+
+    /// The same code with a section for each function, compiled when first asked for.
+    pub fn by_function(&self) -> Result<&Objects, String> {
+        if let Some(objects) = self.by_function.get() {
+            return Ok(objects);
+        }
+        let built = objects::build_by_function().ok_or("gcc does not make a section for each function")?;
+        Ok(self.by_function.get_or_init(|| built))
     }
 
     /// Small instances for a peer's program, written when first asked for: as many as are live at most, and replaced beside.
@@ -94,7 +105,8 @@ impl Workload {
         self.file(&self.medium_file, "medium", &self.objects.medium, self.sizes.medium_links + SPARE)
     }
 
-    fn file<'a>(
+    /// So many instances for a peer's program, written when first asked for.
+    pub fn file<'a>(
         &self,
         place: &'a OnceCell<PathBuf>,
         name: &str,

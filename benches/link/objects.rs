@@ -1,5 +1,5 @@
 //! Objects to link: what a query compiler makes (small: five functions, some fifty relocations) and a file of 500
-//! functions (medium). Each instance has names and a value of its own.
+//! functions (medium), or of as many as somebody wants. Each instance has names and a value of its own.
 
 use std::fmt::Write as _;
 use std::process::Command;
@@ -33,11 +33,28 @@ pub struct Instance {
 
 /// `None` without a compiler.
 pub fn build() -> Option<Objects> {
+    build_with(&[])
+}
+
+/// The same code with a section for each function: for those who take functions, not objects.
+#[allow(dead_code)] // Not all who include this file have such.
+pub fn build_by_function() -> Option<Objects> {
+    build_with(&["-ffunction-sections"])
+}
+
+fn build_with(flags: &[&str]) -> Option<Objects> {
     Some(Objects {
-        runtime: compile(RUNTIME)?,
-        small: Template::new(compile(SMALL)?),
-        medium: Template::new(compile(&medium())?),
+        runtime: compile(RUNTIME, flags)?,
+        small: Template::new(compile(SMALL, flags)?),
+        medium: Template::new(compile(&functions(500), flags)?),
     })
+}
+
+/// Like the medium one, of another size: functions that call each other, a library and the C library, each with some six
+/// relocations. `None` without a compiler.
+#[allow(dead_code)] // As above.
+pub fn of_functions(count: u32) -> Option<Template> {
+    Some(Template::new(compile(&functions(count), &[])?))
 }
 
 impl Template {
@@ -57,7 +74,7 @@ impl Template {
         let jit = jittison::Jit::new().unwrap();
         let tracker = jit.main_dylib().create_tracker().unwrap();
         let instance = self.instance(0);
-        jit.add_object(&tracker, "runtime.o", compile(RUNTIME).unwrap()).unwrap();
+        jit.add_object(&tracker, "runtime.o", compile(RUNTIME, &[]).unwrap()).unwrap();
         jit.add_object(&tracker, "first.o", instance.bytes).unwrap();
         // SAFETY: that is its signature.
         let run = unsafe { jit.lookup::<extern "C" fn(u64) -> u64>(&instance.entry) }.unwrap();
@@ -75,24 +92,25 @@ impl Template {
     }
 }
 
-fn compile(source: &str) -> Option<Vec<u8>> {
+fn compile(source: &str, flags: &[&str]) -> Option<Vec<u8>> {
     let base = std::env::temp_dir().join(format!("jittison-link-bench-{}", std::process::id()));
     let (input, output) = (base.with_extension("c"), base.with_extension("o"));
     std::fs::write(&input, source).ok()?;
-    let status = Command::new("gcc").args(["-O2", "-fPIC", "-c", "-o"]).arg(&output).arg(&input).status();
+    let status =
+        Command::new("gcc").args(["-O2", "-fPIC"]).args(flags).args(["-c", "-o"]).arg(&output).arg(&input).status();
     let bytes = status.ok().filter(|status| status.success()).and_then(|_| std::fs::read(&output).ok());
     let _ = (std::fs::remove_file(&input), std::fs::remove_file(&output));
     bytes
 }
 
-fn medium() -> String {
+fn functions(count: u32) -> String {
     let mut text = String::from(
         "#include <stdint.h>\n#include <string.h>\n\
          extern uint64_t rt_hash(uint64_t); extern void rt_emit(uint64_t *, uint64_t);\n\
          uint64_t M00000000_seed = 0x7a51b3c9d2e4f680ull; uint64_t M00000000_shared[64];\n\
          static uint64_t own[256]; static const uint64_t table[8] = { 3, 1, 4, 1, 5, 9, 2, 6 };\n",
     );
-    for number in 0..500u32 {
+    for number in 0..count {
         let (shared, slot, factor) = (number * 7 % 64, number * 13 % 256, number % 241 + 3);
         let callee = number.saturating_sub(1 + number * 5 % 37);
         let call = if number < 2 {
@@ -116,7 +134,7 @@ fn medium() -> String {
         );
     }
     text.push_str("static uint64_t (*const all[16])(uint64_t, uint64_t *) = {");
-    (0..16).for_each(|number| text.push_str(&format!("M00000000_f{},", number * 31 + 2)));
+    (0..16).for_each(|number| text.push_str(&format!("M00000000_f{},", (number * 31 + 2) % count)));
     text.push_str(
         "};\nuint64_t M00000000_run(uint64_t x) { uint64_t sum = 0; memset(own, 0, sizeof own);\n\
          for (int i = 0; i < 16; i++) x += all[i](x + i, &sum); return x ^ sum ^ M00000000_seed; }\n",

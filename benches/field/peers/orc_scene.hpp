@@ -54,17 +54,16 @@ class Session {
   JITDylib *process, *library;
   bool isBest;
 
-  std::unique_ptr<jitlink::JITLinkMemoryManager> memory() const {
+public:
+  static std::unique_ptr<jitlink::JITLinkMemoryManager> memory(bool isBest) {
     constexpr size_t SLAB = 64 << 20;
     if (isBest)
       return check(MapperJITLinkMemoryManager::CreateWithMapper<InProcessMemoryMapper>(SLAB));
     return check(jitlink::InProcessMemoryManager::Create());
   }
-
-public:
   Session(const Arguments &arguments, const Instances &instances) : isBest(arguments.text("set-up") == "best") {
     session = std::make_unique<ExecutionSession>(check(SelfExecutorProcessControl::Create(
-        std::make_shared<SymbolStringPool>(), std::make_unique<InPlaceTaskDispatcher>(), memory())));
+        std::make_shared<SymbolStringPool>(), std::make_unique<InPlaceTaskDispatcher>(), memory(isBest))));
     layer = std::make_unique<ObjectLinkingLayer>(*session);
     if (isBest)
       layer->addPlugin(std::make_shared<DropFrames>());
