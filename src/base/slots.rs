@@ -89,7 +89,7 @@ impl<K: Key, V> Slots<K, V> {
         let key = key(first_slot(number) + at, slot.version);
         slot.value = Some(make(key));
         page.occupied |= 1 << at;
-        if page.occupied.count_ones() == capacity(number) {
+        if page.occupied == full(number) {
             self.with_room.pop();
         }
         self.count += 1;
@@ -115,15 +115,29 @@ impl<K: Key, V> Slots<K, V> {
 
     /// Takes the value of a slot out if its version is as it should be, which is returned with it.
     fn remove_from(&mut self, number: u32, at: usize, is_right: impl FnOnce(u32) -> bool) -> Option<(u32, V)> {
+        self.take_from(
+            number,
+            at,
+            |version, value| {
+                if is_right(version) { value.take().map(|value| (version, value)) } else { None }
+            },
+        )
+    }
+
+    /// Has `take` empty a slot, or leave it as it is and return nothing.
+    #[inline]
+    fn take_from<R>(
+        &mut self,
+        number: u32,
+        at: usize,
+        take: impl FnOnce(u32, &mut Option<V>) -> Option<R>,
+    ) -> Option<R> {
         let page = self.pages.get_mut(number as usize)?;
         let slot = page.slots.as_mut()?.get_mut(at)?;
-        let version = slot.version;
-        if !is_right(version) {
-            return None;
-        }
-        let value = slot.value.take()?;
-        slot.version = next(version);
-        if page.occupied.count_ones() == capacity(number) {
+        slot.value.as_ref()?;
+        let taken = take(slot.version, &mut slot.value)?;
+        slot.version = next(slot.version);
+        if page.occupied == full(number) {
             self.with_room.push(number);
         }
         page.occupied &= !(1 << at);
@@ -131,7 +145,7 @@ impl<K: Key, V> Slots<K, V> {
         if page.occupied == 0 {
             self.retire(number);
         }
-        Some((version, value))
+        Some(taken)
     }
 
     /// The value in a slot, whatever its version.
@@ -157,6 +171,18 @@ impl<K: Key, V> Slots<K, V> {
         let (number, at) = place_of(slot.slot());
         let (version, value) = self.remove_from(number, at, |_| true)?;
         Some((key(slot.slot(), version), value))
+    }
+
+    /// Drops the value in a slot, whatever its version, when `see` has seen it where it stands.
+    pub(crate) fn drop_at(&mut self, slot: SlotNumber<K>, see: impl FnOnce(K, &V)) {
+        let (number, at) = place_of(slot.slot());
+        self.take_from(number, at, |version, value| {
+            if let Some(value) = &*value {
+                see(key(slot.slot(), version), value);
+            }
+            *value = None;
+            Some(())
+        });
     }
 
     pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
@@ -226,6 +252,11 @@ fn capacity(page: u32) -> u32 {
     }
 }
 
+/// Which slots of a page are occupied when all are.
+fn full(page: u32) -> u64 {
+    u64::MAX >> (u64::BITS - capacity(page))
+}
+
 fn first_slot(page: u32) -> u32 {
     match page {
         0 => 0,
@@ -236,11 +267,11 @@ fn first_slot(page: u32) -> u32 {
 
 /// The page of a slot, and its place there.
 fn place_of(slot: u32) -> (u32, usize) {
-    let page = match slot {
-        0..SMALLEST => 0,
-        SMALLEST..LARGEST => (slot / SMALLEST).ilog2() + 1,
-        _ => slot / LARGEST + 4,
-    };
+    // Most are of a large table.
+    if slot >= LARGEST {
+        return (slot / LARGEST + 4, (slot % LARGEST) as usize);
+    }
+    let page = if slot < SMALLEST { 0 } else { (slot / SMALLEST).ilog2() + 1 };
     (page, (slot - first_slot(page)) as usize)
 }
 

@@ -18,7 +18,6 @@ use std::hash::BuildHasher;
 use hashbrown::HashTable;
 use rustc_hash::FxBuildHasher;
 use slotmap::{Key, KeyData};
-use smallvec::SmallVec;
 
 use crate::base::{ExecutorAddr, Kept, Name, NameRef, SlotNumber, Slots, is_sparse, keep};
 use crate::session::jit_dylib::DylibInner;
@@ -119,6 +118,7 @@ impl Symbol {
 }
 
 /// An entry, with its name's hash.
+#[derive(Clone, Copy)]
 struct Named {
     slot: SlotNumber<SymbolId>,
     hash: NameHash,
@@ -222,7 +222,7 @@ impl SymbolTable {
     }
 
     pub(crate) fn name(&self, symbol: &Symbol) -> NameRef<'_> {
-        NameRef { text: &self.origins.of(symbol.origin).text, start: symbol.start, end: symbol.end }
+        name(&self.origins, symbol)
     }
 
     /// Where a symbol is defined, for errors.
@@ -439,17 +439,17 @@ impl SymbolTable {
         let (name, is_indexed) = (self.name(symbol).to_name(), symbol.popularity == Popularity::Indexed);
         let slot = SlotNumber::of(id);
         self.unlink(slot);
-        self.take_names(&[Named { slot, hash: self.symbols.at(slot)?.hash }]);
+        self.take_names(&[Some(Named { slot, hash: self.symbols.at(slot)?.hash })]);
         let (_, symbol) = self.symbols.remove_at(slot)?;
         self.origins.let_go(symbol.origin, 1);
-        let extra = self.take_extra(&symbol);
+        let extra = symbol.extra.and_then(|extra| self.extras.remove_at(extra)).map(|(_, extra)| extra);
         if is_indexed {
             self.ready.remove(std::iter::once(&name));
         }
         if let Some(record) = symbol.unit().and_then(|unit| self.units.get_mut(unit)) {
             record.symbols.retain(|other| *other != id);
         }
-        Some(RemovedSymbol::new(id, name, &symbol, extra))
+        Some(RemovedSymbol::new(id, name, &symbol, extra.unwrap_or_default()))
     }
 
     /// Takes out everything that a tracker owns: its symbols, and the lazy units behind them. Of symbols that are ready
@@ -463,36 +463,37 @@ impl SymbolTable {
         loop {
             // Some at a time, and first the names of all of them: where many modules live, each name is in another line of
             // memory that no cache holds, and a loop that does nothing else waits for many at once.
-            let mut some = SmallVec::<[Named; TAKEN_AT_ONCE]>::new();
-            while some.len() < TAKEN_AT_ONCE
-                && let Some(slot) = next
-                && let Some(symbol) = self.symbols.at(slot)
-            {
-                some.push(Named { slot, hash: symbol.hash });
+            let mut some = [None; TAKEN_AT_ONCE];
+            for named in &mut some {
+                let Some((slot, symbol)) = next.and_then(|slot| Some((slot, self.symbols.at(slot)?))) else { break };
+                *named = Some(Named { slot, hash: symbol.hash });
                 next = symbol.next;
             }
-            if some.is_empty() {
+            if some[0].is_none() {
                 break;
             }
             self.take_names(&some);
-            for Named { slot, .. } in some {
-                let Some((id, symbol)) = self.symbols.remove_at(slot) else { continue };
-                if symbol.popularity == Popularity::Indexed {
-                    indexed.push(self.name(&symbol).to_name());
-                }
-                let extra = self.take_extra(&symbol);
-                if symbol.state != SymbolState::Ready {
-                    units.extend(symbol.unit().and_then(|unit| self.units.remove(unit)));
-                    unready.push(RemovedSymbol::new(id, self.name(&symbol).to_name(), &symbol, extra));
-                }
-                // Most have their origin in common with the next one.
-                match &mut left {
-                    Some((origin, count)) if *origin == symbol.origin => *count += 1,
-                    _ => {
-                        let before = left.replace((symbol.origin, 1));
-                        before.into_iter().for_each(|(origin, count)| self.origins.let_go(origin, count));
+            let SymbolTable { symbols, origins, extras, units: all_units, .. } = self;
+            for Named { slot, .. } in some.into_iter().map_while(|named| named) {
+                symbols.drop_at(slot, |id, symbol| {
+                    if symbol.popularity == Popularity::Indexed {
+                        indexed.push(name(origins, symbol).to_name());
                     }
-                }
+                    let extra = symbol.extra.and_then(|extra| extras.remove_at(extra)).map(|(_, extra)| extra);
+                    if symbol.state != SymbolState::Ready {
+                        units.extend(symbol.unit().and_then(|unit| all_units.remove(unit)));
+                        let name = name(origins, symbol).to_name();
+                        unready.push(RemovedSymbol::new(id, name, symbol, extra.unwrap_or_default()));
+                    }
+                    // Most have their origin in common with the next one.
+                    match &mut left {
+                        Some((origin, count)) if *origin == symbol.origin => *count += 1,
+                        _ => {
+                            let before = left.replace((symbol.origin, 1));
+                            before.into_iter().for_each(|(origin, count)| origins.let_go(origin, count));
+                        }
+                    }
+                });
             }
         }
         left.into_iter().for_each(|(origin, count)| self.origins.let_go(origin, count));
@@ -501,8 +502,8 @@ impl SymbolTable {
     }
 
     /// Takes entries out of the names; they are still in the table.
-    fn take_names(&mut self, entries: &[Named]) {
-        for Named { slot, hash } in entries {
+    fn take_names(&mut self, entries: &[Option<Named>]) {
+        for Named { slot, hash } in entries.iter().flatten() {
             if let Ok(found) = self.names.find_entry(hash.spread(), |other| other == slot) {
                 found.remove();
             }
@@ -512,11 +513,6 @@ impl SymbolTable {
             let hash_again = |slot: &SlotNumber<SymbolId>| self.symbols[*slot].hash.spread();
             self.names.shrink_to(self.names.len() * 2, hash_again);
         }
-    }
-
-    /// What an entry that was taken out had of its own.
-    fn take_extra(&mut self, symbol: &Symbol) -> Extra {
-        symbol.extra.and_then(|extra| self.extras.remove_at(extra)).map(|(_, extra)| extra).unwrap_or_default()
     }
 
     /// Gives everything that `source` owns to `destination` and drops the source's record.
@@ -619,6 +615,10 @@ impl RemovedSymbol {
         let Symbol { state, has_dependants, .. } = *symbol;
         RemovedSymbol { id, name, state, unit: symbol.unit(), has_dependants, waiters: extra.waiters }
     }
+}
+
+fn name<'a>(origins: &'a Origins, symbol: &Symbol) -> NameRef<'a> {
+    NameRef { text: &origins.of(symbol.origin).text, start: symbol.start, end: symbol.end }
 }
 
 fn text<'a>(origins: &'a Origins, symbol: &Symbol) -> &'a str {

@@ -70,6 +70,23 @@ fn failing_the_end_of_a_long_chain_fails_all_of_it() {
 }
 
 /// Defines and removes `count` names that were never seen before, a hundred to a tracker.
+#[test]
+fn removing_a_tracker_takes_every_one_of_its_names_however_many() {
+    let world = World::new();
+    for count in [1, 15, 16, 17, 32, 33, 1_000] {
+        let names: Vec<String> = (0..count).map(|i| format!("f{i}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let tracker = world.tracker();
+        // Half of them are ready, and half have never been looked for.
+        let (ready, lazy) = names.split_at(count / 2);
+        tracker.define(Unit::ready(ready, 1)).unwrap();
+        tracker.define(Unit::ready(lazy, 1)).unwrap();
+        ready.iter().for_each(|name| assert_eq!(world.find(name).unwrap(), 1));
+        tracker.remove().unwrap();
+        names.iter().for_each(|name| assert!(world.find(name).is_err(), "{name} of {count}"));
+    }
+}
+
 fn churn(world: &World, first: usize, count: usize) {
     for batch in (first..first + count).step_by(100) {
         let tracker = world.tracker();
