@@ -200,6 +200,7 @@ impl<'a, R: Clone, F: Fn(usize, &Arc<DylibInner>, &Found<'_>) -> R> SearchNow<'a
 }
 
 /// One name, passed to `take` where it stands.
+#[inline]
 pub(crate) fn find_now<'a, R>(
     order: impl IntoIterator<Item = (&'a Arc<DylibInner>, Visibility)>,
     name: &str,
