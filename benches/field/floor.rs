@@ -1,5 +1,5 @@
-//! What the kernel and the memory take, without any linker: a floor for those who map each module by itself, and the floor of
-//! all, one copy of a module's bytes.
+//! What the kernel, the memory and the processors take, without any linker: a floor for those who map each module by itself, and
+//! the floor of all: one copy of a module's bytes, and two threads that have nothing in common.
 
 use std::ptr;
 use std::rc::Rc;
@@ -7,7 +7,7 @@ use std::rc::Rc;
 use crate::dice::Dice;
 use crate::installed;
 use crate::rows;
-use crate::samples::{BATCH, Samples, nanoseconds_each, single};
+use crate::samples::{BATCH, Samples, nanoseconds_each, rate_together, single};
 use crate::scenario::{Measure, Scenario, Unit};
 use crate::scenarios::scenario;
 use crate::workload::Workload;
@@ -16,6 +16,7 @@ type Measures = Result<Vec<Measure>, String>;
 
 pub const KERNEL: &str = "mmap alone";
 pub const COPY: &str = "one copy";
+pub const COMPUTING: &str = "computing alone";
 
 pub fn scenarios(workload: &Rc<Workload>) -> Vec<Box<dyn Scenario>> {
     let of = |group, who, round: fn(&Workload) -> Measures| scenario(group, who, workload, round);
@@ -24,6 +25,7 @@ pub fn scenarios(workload: &Rc<Workload>) -> Vec<Box<dyn Scenario>> {
         of("link, small", COPY, copies),
         of("memory manager", KERNEL, mapping_alone),
         of("memory manager", COPY, copy_alone),
+        of("threads", COMPUTING, computing),
     ]
 }
 
@@ -102,6 +104,28 @@ fn mapping_alone(workload: &Workload) -> Measures {
     }
     Ok(vec![samples.into_measure(rows::MANAGER.by(KERNEL))])
 }
+
+/// Two threads that have nothing in common: more than this the processors do not give.
+fn computing(workload: &Workload) -> Measures {
+    let (mut workers, operations) = ([Chains([1, 2, 3, 4]), Chains([5, 6, 7, 8])], workload.sizes.thread_churns);
+    let work = |state: &mut Chains| {
+        for _ in 0..operations * STEPS {
+            state.0.iter_mut().for_each(|word| *word = word.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17));
+            std::hint::black_box(&mut *state);
+        }
+        Ok(())
+    };
+    let one = rate_together(&mut workers[..1], operations, work)?;
+    let two = rate_together(&mut workers, operations, work)?;
+    Ok(vec![single(rows::THREADS.by(COMPUTING), Unit::Ratio, two / one)])
+}
+
+/// Four chains, which keep a processor as busy as code does that was compiled well. In a line of its own.
+#[repr(align(128))]
+struct Chains([u64; 4]);
+
+/// In one operation, which then takes about as long as a small link.
+const STEPS: usize = 2_000;
 
 /// Nanoseconds of one copy, from cache to cache.
 fn copied(bytes: &[u8]) -> f64 {

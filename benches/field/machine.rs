@@ -86,6 +86,7 @@ pub fn peers(directory: &Path) -> Vec<Peer> {
     all.push(of(floor::KERNEL, "the kernel's", "three pages mapped, written, protected, unmapped: no linker at all"));
     all.push(of(ours_calls::EPOCH, "see Cargo.lock", "a handle of a collector of its own, pinned and unpinned"));
     all.push(of(handles::POINTER, "-", "a call through the function's address, which keeps nobody from freeing it"));
+    all.push(of(floor::COMPUTING, "-", "multiplications in registers: two threads that have nothing in common"));
     all.push(of(floor::COPY, &glibc, "memcpy of as many bytes, from cache to cache"));
     all
 }
