@@ -190,13 +190,17 @@ impl<K: Key, V> Slots<K, V> {
     }
 
     fn page_with_room(&mut self) -> u32 {
-        if let Some(top) = self.with_room.last() {
-            // Rather the empty page that has memory than one that would have to get some.
-            let at = self.spare.filter(|_| self.pages[*top as usize].slots.is_none());
-            let at = at.and_then(|spare| self.with_room.iter().rposition(|number| *number == spare));
-            let last = self.with_room.len() - 1;
-            self.with_room.swap(at.unwrap_or(last), last);
-            return self.with_room[last];
+        if let Some(top) = self.with_room.last_mut() {
+            if let Some(spare) = self.spare
+                && self.pages[*top as usize].slots.is_none()
+            {
+                // Rather the empty page that has memory than one that would have to get some.
+                let at = self.with_room.iter().rposition(|number| *number == spare);
+                let last = self.with_room.len() - 1;
+                self.with_room.swap(at.unwrap_or(last), last);
+                return self.with_room[last];
+            }
+            return *top;
         }
         let number = self.pages.len() as u32;
         self.pages.push(Page { occupied: 0, slots: None, first_version: self.first_version });

@@ -225,12 +225,7 @@ impl ObjectUnit {
         responsibility: &mut MaterializationResponsibility,
         hooks: &mut Hooks,
     ) -> Result<(PlacedLink, Option<Box<ThreadLocals>>)> {
-        let owed = self.owed(responsibility.symbols());
-        let mut is_owned =
-            Kept::repeat(false, owed.iter().flatten().map(|symbol| symbol.index() + 1).max().unwrap_or(0));
-        for symbol in owed.iter().flatten() {
-            is_owned[symbol.index()] = true;
-        }
+        let is_owned = self.is_owned(responsibility.symbols());
         let planned = PlannedLink::plan_in_passes(
             self.name.clone(),
             self.bytes.clone(),
@@ -246,23 +241,30 @@ impl ObjectUnit {
         let mut placed = planned.in_group(group_of(&responsibility.dylib())).allocate(&*self.layer.memory)?;
         let thread_locals = ThreadLocals::place(&mut placed)?;
         hooks.iter_mut().try_for_each(|hook| hook.placed(&placed))?;
-        let mut owed = owed.iter().copied();
         responsibility.notify_resolved(|symbol| {
             // What plugins have added is behind what the object has, and is known by its name.
             let added =
                 || placed.definitions().find(|(name, _)| *name == symbol.name.as_str()).map(|(_, address)| address);
-            owed.next().flatten().map_or_else(added, |index| placed.definition_address(index))
+            self.index_of(symbol).map_or_else(added, |index| placed.definition_address(index))
         })?;
         Ok((placed, thread_locals))
     }
 }
 
 impl ObjectUnit {
-    /// Which of the object's symbols are owed, in the order of those that have addresses.
-    fn owed(&self, symbols: &[OwedSymbol]) -> Kept<Option<SymbolIndex>> {
-        let with_address = symbols.iter().filter(|owed| !owed.flags.contains(SymbolFlags::SIDE_EFFECTS_ONLY));
-        let origin = |owed: &OwedSymbol| self.origins.get(owed.position? as usize).map(|origin| origin.index);
-        with_address.map(origin).collect()
+    /// Which of the object's symbols are owed, by their numbers there.
+    fn is_owned(&self, symbols: &[OwedSymbol]) -> Kept<bool> {
+        // They are in the order of the object's symbol table.
+        let mut is_owned = Kept::repeat(false, self.origins.last().map_or(0, |last| last.index.index() + 1));
+        for index in symbols.iter().filter_map(|owed| self.index_of(owed)) {
+            is_owned[index.index()] = true;
+        }
+        is_owned
+    }
+
+    /// The number of an owed symbol in the object's symbol table, if it has an address there.
+    fn index_of(&self, owed: &OwedSymbol) -> Option<SymbolIndex> {
+        self.origins.get(owed.position? as usize).map(|origin| origin.index)
     }
 }
 

@@ -1,8 +1,8 @@
 //! [`Aftermath`]: what an emission brought about under locks, to be told when they are free.
 
 use crate::session::jit_dylib::{DylibId, JitDylib};
-use crate::session::lookup::{self, Completions};
 use crate::session::observer::{Event, Observers};
+use crate::session::query::{Completions, complete};
 use crate::session::resource_tracker::TrackerCore;
 use crate::session::symbol::SymbolRef;
 use crate::sync::Arc;
@@ -39,7 +39,7 @@ impl Aftermath {
         if let Some(published) = self.published {
             tell(observers, *published);
         }
-        lookup::complete(self.completions);
+        complete(self.completions);
     }
 }
 

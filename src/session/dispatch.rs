@@ -15,9 +15,11 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
+use crate::error::Result;
 use crate::session::pool::{Blocked, Pool};
+use crate::session::query::{Query, Results};
 use crate::session::responsibility::Materialization;
-use crate::sync::{Arc, Condvar, Mutex, spawn_detached, thread_local};
+use crate::sync::{Arc, Mutex, spawn_detached, thread_local};
 
 /// Something to run.
 pub(crate) enum Task {
@@ -50,19 +52,20 @@ thread_local! {
 /// Runs `tasks` on this thread: now, or after the task that is running on it. A panic of one is passed on when all
 /// have run.
 pub(crate) fn dispatch(tasks: impl IntoIterator<Item = Task>) {
-    let mut tasks = Some(tasks);
-    let queued = TASKS.try_with(|queue| queue.borrow_mut().extend(tasks.take().into_iter().flatten()));
-    if queued.is_err() {
+    let mut tasks = tasks.into_iter();
+    let Some(first) = tasks.next() else { return };
+    if TASKS.try_with(|_| ()).is_err() {
         // The thread is ending and has no queue any more.
-        tasks.into_iter().flatten().for_each(Task::run);
-        return;
+        return [first].into_iter().chain(tasks).for_each(Task::run);
     }
     if RUNNING.with(|running| running.replace(true)) {
-        return;
+        return queue([first].into_iter().chain(tasks));
     }
+    queue(tasks);
     let reset = ResetRunning;
     let mut panicked = None;
-    while let Some(task) = next() {
+    let mut following = Some(first);
+    while let Some(task) = following.take().or_else(next) {
         // Whoever waits for the tasks behind one that panics must not wait for ever.
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| task.run())) {
             panicked.get_or_insert(panic);
@@ -71,6 +74,13 @@ pub(crate) fn dispatch(tasks: impl IntoIterator<Item = Task>) {
     drop(reset);
     if let Some(panic) = panicked {
         resume_unwind(panic);
+    }
+}
+
+fn queue(tasks: impl Iterator<Item = Task>) {
+    let mut tasks = tasks.peekable();
+    if tasks.peek().is_some() {
+        TASKS.with(|queue| queue.borrow_mut().extend(tasks));
     }
 }
 
@@ -106,12 +116,6 @@ pub(crate) enum Dispatcher {
     Pool(Arc<Pool>),
 }
 
-/// An answer that one thread waits for and another brings.
-pub(crate) struct Answer<T> {
-    slot: Mutex<Option<T>>,
-    told: Condvar,
-}
-
 impl Dispatcher {
     /// In place for no workers, else on as many threads, started as there is work for them.
     pub(crate) fn new(workers: usize) -> Dispatcher {
@@ -124,22 +128,17 @@ impl Dispatcher {
     /// Has materialisation tasks run.
     pub(crate) fn start(&self, tasks: impl IntoIterator<Item = Task>) {
         match self {
-            Dispatcher::InPlace => {
-                let mut tasks = tasks.into_iter().peekable();
-                if tasks.peek().is_some() {
-                    dispatch(tasks);
-                }
-            }
+            Dispatcher::InPlace => dispatch(tasks),
             Dispatcher::Pool(pool) => tasks.into_iter().for_each(|task| pool.push(task)),
         }
     }
 
-    /// Waits for an answer. `older` is what the thread had [`queued`] before it asked; what it has queued since is run
+    /// Waits for a query's outcome. `older` is what the thread had [`queued`] before it asked; what it has queued since is run
     /// meanwhile.
-    pub(crate) fn wait<T>(&self, answer: &Answer<T>, older: usize) -> T {
+    pub(crate) fn wait(&self, query: &Query, older: usize) -> Result<Results> {
         let mut panicked = None;
         let value = loop {
-            if let Some(value) = answer.slot.lock().take() {
+            if let Some(value) = query.take() {
                 break value;
             }
             // Inside a task, dispatch only queues: what this thread waits for may be in its own queue.
@@ -151,7 +150,7 @@ impl Dispatcher {
             }
             hand_over_queued();
             let _blocked = Blocked::this_worker();
-            break answer.sleep();
+            break query.sleep();
         };
         if let Some(panic) = panicked {
             // Not the waiting task's: passed on by the loop that runs it.
@@ -190,28 +189,6 @@ fn hand_over_queued() {
 /// The panic was reported as it began, and the task's responsibility has failed its symbols.
 pub(super) fn run_caught(task: Task) {
     let _ = catch_unwind(AssertUnwindSafe(|| dispatch([task])));
-}
-
-impl<T> Answer<T> {
-    pub(crate) fn new() -> Answer<T> {
-        Answer { slot: Mutex::new(None), told: Condvar::new() }
-    }
-
-    /// Gives the answer to whoever waits for it.
-    pub(crate) fn tell(&self, value: T) {
-        *self.slot.lock() = Some(value);
-        self.told.notify_all();
-    }
-
-    fn sleep(&self) -> T {
-        let mut slot = self.slot.lock();
-        loop {
-            if let Some(value) = slot.take() {
-                return value;
-            }
-            self.told.wait(&mut slot);
-        }
-    }
 }
 
 #[cfg(all(test, not(loom)))]

@@ -11,9 +11,11 @@ use crate::base::Name;
 use crate::error::{ErrorKind, Result};
 use crate::session::aftermath::Aftermath;
 use crate::session::found::{FoundNow, Need};
+use crate::session::jit_dylib::DylibState;
 use crate::session::resource_tracker::TrackerCore;
 use crate::session::responsibility::{MaterializationResponsibility, OwedSymbol};
 use crate::session::symbol::{SymbolFlags, SymbolRef, SymbolState};
+use crate::session::symbol_table::Symbol;
 use crate::session::waiting;
 use crate::sync::Arc;
 
@@ -40,11 +42,11 @@ impl MaterializationResponsibility {
     /// As [`notify_emitted`](Self::notify_emitted), of what was [found at once](Self::lookup_now) by these names.
     pub(crate) fn notify_emitted_now<'a>(self, found: &FoundNow, names: impl Iterator<Item = &'a [u8]>) -> Result<()> {
         self.end(|responsibility, own, aftermath| {
-            responsibility.check_resolved(own)?;
             let needs = found.needs(&responsibility.core.dylib, names);
             if responsibility.pin_dependencies(own, &needs)? && responsibility.ready_at_once(own, aftermath)? {
                 return Ok(());
             }
+            responsibility.check_resolved(own)?;
             let dependencies =
                 waiting::distinct(needs.into_iter().map(Need::to_ref).collect(), responsibility.core.dylib.id, own);
             responsibility.wait_for(own, &dependencies, aftermath)
@@ -93,12 +95,12 @@ impl MaterializationResponsibility {
     }
 
     fn emit(&self, own: &[OwedSymbol], dependencies: Vec<SymbolRef>, aftermath: &mut Aftermath) -> Result<()> {
-        self.check_resolved(own)?;
         let dependencies = waiting::distinct(dependencies, self.core.dylib.id, own);
         let needs: SmallVec<[Need<'_>; 8]> = dependencies.iter().map(Need::of).collect();
         if self.pin_dependencies(own, &needs)? && self.ready_at_once(own, aftermath)? {
             return Ok(());
         }
+        self.check_resolved(own)?;
         self.wait_for(own, &dependencies, aftermath)
     }
 
@@ -107,17 +109,20 @@ impl MaterializationResponsibility {
         self.session().waiting.lock().emit(&self.core.current(), own, dependencies, aftermath)
     }
 
-    /// Code without an address cannot be used, so it cannot become ready.
     fn check_resolved(&self, own: &[OwedSymbol]) -> Result<()> {
         let state = self.core.dylib.state.lock();
-        for owed in own {
-            let symbol = state.table.symbol(owed.id).ok_or_else(|| self.core.defunct())?;
-            if symbol.state < SymbolState::Resolved && !symbol.flags.contains(SymbolFlags::SIDE_EFFECTS_ONLY) {
-                let (unit, symbol) = (self.unit_name.to_string(), owed.name.to_string());
-                return Err(ErrorKind::InterfaceMismatch { unit, problem: "emits without an address", symbol }.into());
-            }
+        own.iter().try_for_each(|owed| self.resolved(&state, owed).map(drop))
+    }
+
+    /// Code without an address cannot be used, so it cannot become ready.
+    #[inline(always)]
+    fn resolved<'a>(&self, state: &'a DylibState, owed: &OwedSymbol) -> Result<&'a Symbol> {
+        let symbol = state.table.symbol(owed.id).ok_or_else(|| self.core.defunct())?;
+        if symbol.state < SymbolState::Resolved && !symbol.flags.contains(SymbolFlags::SIDE_EFFECTS_ONLY) {
+            let (unit, symbol) = (self.unit_name.to_string(), owed.name.to_string());
+            return Err(ErrorKind::InterfaceMismatch { unit, problem: "emits without an address", symbol }.into());
         }
-        Ok(())
+        Ok(symbol)
     }
 
     /// Pins the trackers that own the dependencies, which come dylib by dylib; whether all dependencies are ready.
@@ -159,9 +164,8 @@ impl MaterializationResponsibility {
     fn ready_at_once(&self, own: &[OwedSymbol], aftermath: &mut Aftermath) -> Result<bool> {
         let mut state = self.core.dylib.state.lock();
         state.check_now_live(&self.core)?;
-        for symbol in own {
-            let symbol = state.table.symbol(symbol.id).ok_or_else(|| self.core.defunct())?;
-            if symbol.has_dependants {
+        for owed in own {
+            if self.resolved(&state, owed)?.has_dependants {
                 return Ok(false);
             }
         }

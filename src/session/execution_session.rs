@@ -13,8 +13,9 @@ use crate::session::dispatch::Dispatcher;
 use crate::session::error_reporter::{ErrorReporter, Unheard};
 use crate::session::guards::Guards;
 use crate::session::jit_dylib::{DylibId, DylibInner, JitDylib, Visibility};
-use crate::session::lookup::{self, LookupResult, OnComplete, RequiredState, SymbolRequest};
+use crate::session::lookup::{self, LookupResult, RequiredState, SymbolRequest};
 use crate::session::observer::{Observer, Observers};
+use crate::session::query::Query;
 use crate::session::reclaim;
 use crate::session::reclaimer::Reclaimer;
 use crate::session::removal::Removal;
@@ -226,7 +227,7 @@ impl ExecutionSession {
         required: RequiredState,
         on_complete: impl FnOnce(Result<Vec<LookupResult>>) + Send + 'static,
     ) {
-        lookup::start(&self.0.0, order, requests, required, None, OnComplete::call(on_complete));
+        lookup::start(&self.0.0, order, requests, None, Query::calling(required, on_complete));
     }
 
     /// Pins the tracker of a definition that [`lookup`](Self::lookup) found ready. `None` when it was removed since.

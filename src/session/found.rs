@@ -114,8 +114,8 @@ pub(crate) fn results_now(
         return None;
     }
     if let [request] = requests {
-        let found = find_now(walk(order), request.name, state_of(required), |found, dylib| found.result(dylib))?;
-        return Some(smallvec![found]);
+        let found = find_now(walk(order), request.name, state_of(required), |found, dylib| found.result(dylib));
+        return if let Now::Found(found) = found { Some(smallvec![found]) } else { None };
     }
     let mut search = SearchNow::new(requests, required, LookupResult::MISSING, |_, dylib, found| found.result(dylib));
     for (dylib, visibility) in walk(order) {
@@ -195,8 +195,23 @@ impl<'a, R: Clone, F: Fn(usize, &Arc<DylibInner>, &Found<'_>) -> R> SearchNow<'a
             }
             false
         });
-        is_far_enough.then_some(())
+        // The dylibs behind are searched for what the generators of this one do not know.
+        let may_be_generated = !missing.is_empty() && state.has_generators();
+        (is_far_enough && !may_be_generated).then_some(())
     }
+}
+
+/// What there is to say of one name without waiting.
+pub(crate) enum Now<'a, R> {
+    Found(R),
+    /// It is here, but not far enough along.
+    Pending {
+        dylib: &'a Arc<DylibInner>,
+        visibility: Visibility,
+        id: SymbolId,
+    },
+    /// Nothing: generators were not asked.
+    Unknown,
 }
 
 /// One name, passed to `take` where it stands.
@@ -206,22 +221,29 @@ pub(crate) fn find_now<'a, R>(
     name: &str,
     required: SymbolState,
     take: impl Fn(&Found<'_>, &Arc<DylibInner>) -> R,
-) -> Option<R> {
+) -> Now<'a, R> {
     for (dylib, visibility) in order {
         let indexed = dylib.ready.find(name, |name, ReadySymbol { address, flags, id }| {
             visibility.sees(flags).then(|| take(&Found { address, flags, id, name: name.borrowed() }, dylib))
         });
         match indexed {
-            Some(Some(found)) => return Some(found),
+            Some(Some(found)) => return Now::Found(found),
             Some(None) => continue,
             None => {}
         }
         let mut state = dylib.state.lock();
         if !state.is_open() {
-            return None;
+            return Now::Unknown;
         }
-        let Some(id) = state.find_visible(name, visibility) else { continue };
-        let symbol = state.table.symbol(id).filter(|symbol| symbol.state >= required)?;
+        let Some(id) = state.find_visible(name, visibility) else {
+            // The dylibs behind are searched for what the generators of this one do not know.
+            if state.has_generators() {
+                return Now::Unknown;
+            }
+            continue;
+        };
+        let symbol = state.table.symbol(id).filter(|symbol| symbol.state >= required);
+        let Some(symbol) = symbol else { return Now::Pending { dylib, visibility, id } };
         let found = take(&found_of(&state.table, id, symbol), dylib);
         if symbol.state == SymbolState::Ready {
             #[cfg(mutant = "indexed_without_the_dylib_lock")]
@@ -234,9 +256,9 @@ pub(crate) fn find_now<'a, R>(
             #[cfg(mutant = "indexed_without_the_dylib_lock")]
             (drop(state), dylib.ready.insert(late.0, late.1));
         }
-        return Some(found);
+        return Now::Found(found);
     }
-    None
+    Now::Unknown
 }
 
 pub(crate) fn walk(order: &[(JitDylib, Visibility)]) -> impl Iterator<Item = (&Arc<DylibInner>, Visibility)> {

@@ -488,6 +488,11 @@ impl DylibState {
         self.open
     }
 
+    /// Whether what is not in the table may still be found here.
+    pub(crate) fn has_generators(&self) -> bool {
+        !self.generators.is_empty()
+    }
+
     /// Refuses a definition under a tracker that is not live in an open dylib.
     pub(crate) fn check_live(&self, core: &TrackerCore) -> Result<()> {
         if !self.open {

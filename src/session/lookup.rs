@@ -10,21 +10,20 @@
 //! A symbol that is removed between 1 and 2, and not defined again, is not found; one removed after 2 fails the query
 //! with the cause.
 
-use std::fmt;
-
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
 use crate::base::{ExecutorAddr, NameRef};
-use crate::error::{Error, ErrorKind, Result};
-use crate::session::dispatch::{self, Answer, Task, dispatch};
+use crate::error::{ErrorKind, Result};
+use crate::session::dispatch::{self, Task};
 use crate::session::execution_session::SessionInner;
-use crate::session::found;
+use crate::session::found::{self, Now};
 use crate::session::jit_dylib::{DylibInner, JitDylib, Visibility};
+use crate::session::query::{Query, Results, Waiter, complete};
 use crate::session::responsibility::MaterializationResponsibility;
 use crate::session::search::{Match, Progress, Search};
 use crate::session::symbol::{SymbolFlags, SymbolId, SymbolRef, SymbolState};
 use crate::session::symbol_table::{Symbol, SymbolTable};
-use crate::sync::{Arc, Mutex, Rank};
+use crate::sync::Arc;
 
 /// One name that a lookup asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,47 +74,6 @@ impl LookupResult {
 
 pub(crate) type LookupResults = Vec<LookupResult>;
 
-/// Most lookups that wait ask for one name.
-type Results = SmallVec<[LookupResult; 1]>;
-
-/// Who is told of a lookup's outcome.
-pub(crate) enum OnComplete {
-    /// A thread that waits.
-    Tell(Arc<Answer<Result<Results>>>),
-    /// The same, of one that wants addresses and nothing else.
-    TellAddresses(Arc<Answer<Result<Results>>>),
-    Call(Box<dyn FnOnce(Result<LookupResults>) + Send>),
-}
-
-impl OnComplete {
-    pub(crate) fn call(body: impl FnOnce(Result<LookupResults>) + Send + 'static) -> OnComplete {
-        OnComplete::Call(Box::new(body))
-    }
-}
-
-/// A lookup under way.
-pub(crate) struct Query {
-    required: SymbolState,
-    wants_definitions: bool,
-    state: Mutex<QueryState>,
-}
-
-struct QueryState {
-    /// Symbols still to come, and one for the thread that is attaching the query.
-    outstanding: usize,
-    results: Results,
-    /// Gone once the query is complete or failed.
-    on_complete: Option<OnComplete>,
-}
-
-/// A query's place in a symbol's list.
-pub(crate) struct Waiter {
-    pub(crate) query: Arc<Query>,
-    pub(crate) index: usize,
-    /// The symbol's, if the query wants to know the definition itself.
-    pub(crate) dylib: Option<Arc<DylibInner>>,
-}
-
 /// A symbol as its table knows it.
 pub(crate) struct Found<'a> {
     pub(crate) address: ExecutorAddr,
@@ -134,7 +92,7 @@ impl Found<'_> {
     }
 
     /// Without the definition, if there is no dylib.
-    fn result_in(&self, dylib: Option<&Arc<DylibInner>>) -> LookupResult {
+    pub(crate) fn result_in(&self, dylib: Option<&Arc<DylibInner>>) -> LookupResult {
         // Nothing can be taken away from under an absolute symbol, so there is nothing to refer to.
         let dylib = dylib.filter(|_| !self.flags.contains(SymbolFlags::ABSOLUTE));
         let symbol = dylib.map(|dylib| SymbolRef { dylib: dylib.clone(), id: self.id, name: self.name.to_name() });
@@ -142,139 +100,50 @@ impl Found<'_> {
     }
 }
 
-/// A query that has its answer: to be told outside all locks.
-pub(crate) struct Completion {
-    on_complete: OnComplete,
-    outcome: Result<Results>,
-}
-
-/// Those of one step.
-pub(crate) type Completions = SmallVec<[Completion; 2]>;
-
-/// Those of one symbol: mostly one.
-pub(crate) type Waiters = SmallVec<[Waiter; 1]>;
-
-impl Completion {
-    /// Tells who waits; what is called becomes a task.
-    fn tell(self) -> Option<Task> {
-        match self.on_complete {
-            OnComplete::Tell(answer) | OnComplete::TellAddresses(answer) => {
-                answer.tell(self.outcome);
-                None
-            }
-            OnComplete::Call(body) => Some(Task::call(move || body(self.outcome.map(SmallVec::into_vec)))),
-        }
-    }
-}
-
-/// Tells a lookup that it failed.
-pub(crate) fn fail(on_complete: OnComplete, error: Error) {
-    complete(smallvec![Completion { on_complete, outcome: Err(error) }]);
-}
-
-/// Tells finished queries, on this thread.
-pub(crate) fn complete(completions: Completions) {
-    let calls: SmallVec<[Task; 2]> = completions.into_iter().filter_map(Completion::tell).collect();
-    if !calls.is_empty() {
-        dispatch(calls);
-    }
-}
-
-impl Query {
-    pub(crate) fn is_served_by(&self, state: SymbolState) -> bool {
-        state >= self.required
-    }
-
-    fn arrive(&self, index: Option<(usize, LookupResult)>) -> Option<Completion> {
-        let mut state = self.state.lock();
-        if let Some((index, result)) = index {
-            state.results[index] = result;
-        }
-        state.outstanding -= 1;
-        if state.outstanding > 0 {
-            return None;
-        }
-        let outcome = Ok(std::mem::take(&mut state.results));
-        state.on_complete.take().map(|on_complete| Completion { on_complete, outcome })
-    }
-
-    pub(crate) fn fail(&self, error: &Error) -> Option<Completion> {
-        let on_complete = self.state.lock().on_complete.take()?;
-        Some(Completion { on_complete, outcome: Err(error.clone()) })
-    }
-}
-
-impl Waiter {
-    pub(crate) fn satisfy(self, found: &Found<'_>) -> Option<Completion> {
-        let result = found.result_in(self.dylib.as_ref());
-        self.query.arrive(Some((self.index, result)))
-    }
-}
-
-/// Looks `requests` up and calls `on_complete` on whichever thread has the answer.
+/// Looks `requests` up; whichever thread has the answer tells it.
 pub(crate) fn start(
     session: &Arc<SessionInner>,
     order: &[(JitDylib, Visibility)],
     requests: &[SymbolRequest<'_>],
-    required: RequiredState,
     needed_by: Option<&str>,
-    on_complete: OnComplete,
+    query: Arc<Query>,
 ) {
     let mut search = Search::new(order, requests);
     match search.run() {
-        Ok(Progress::Found) => finish(session, search, required, needed_by, on_complete),
+        Ok(Progress::Found) => finish(session, search, needed_by, query),
         Ok(Progress::Suspended(place)) => {
-            let goal =
-                Goal { session: session.clone(), required, needed_by: needed_by.map(str::to_string), on_complete };
+            let goal = Goal { session: session.clone(), needed_by: needed_by.map(str::to_string), query };
             place.park(search.into_parked(goal));
         }
-        Err(error) => fail(on_complete, error),
+        Err(error) => complete(query.fail(&error)),
     }
 }
 
 /// What a lookup is for, kept while its search is suspended.
 pub(crate) struct Goal {
     pub(crate) session: Arc<SessionInner>,
-    pub(crate) required: RequiredState,
     pub(crate) needed_by: Option<String>,
-    pub(crate) on_complete: OnComplete,
+    pub(crate) query: Arc<Query>,
 }
 
 /// Steps 2 and 3, after a search that ran to its end.
-pub(crate) fn finish(
-    session: &Arc<SessionInner>,
-    search: Search<'_>,
-    required: RequiredState,
-    needed_by: Option<&str>,
-    on_complete: OnComplete,
-) {
-    let required = state_of(required);
+pub(crate) fn finish(session: &SessionInner, search: Search<'_>, needed_by: Option<&str>, query: Arc<Query>) {
     let (order, requests, matches) = match search.matches(needed_by) {
         Ok(found) => found,
-        Err(error) => return fail(on_complete, error),
+        Err(error) => return complete(query.fail(&error)),
     };
-    let query = Arc::new(Query {
-        required,
-        wants_definitions: !matches!(on_complete, OnComplete::TellAddresses(_)),
-        state: Mutex::ranked(
-            Rank::Query,
-            QueryState {
-                outstanding: matches.len() + 1,
-                results: smallvec![LookupResult::MISSING; requests.len()],
-                on_complete: Some(on_complete),
-            },
-        ),
-    });
+    query.expect(requests.len(), matches.len());
     let mut tasks: SmallVec<[Task; 2]> = SmallVec::new();
     for group in matches.chunk_by(|a, b| a.dylib == b.dylib) {
-        if let Err(error) = attach(&order[group[0].dylib], group, &requests, &query, &mut tasks) {
-            complete(query.fail(&error).into_iter().collect());
+        let (dylib, visibility) = &order[group[0].dylib];
+        if let Err(error) = attach(dylib.inner(), *visibility, group, &requests, &query, |task| tasks.push(task)) {
+            complete(query.fail(&error));
             break;
         }
     }
-    let arrived = query.arrive(None);
+    let arrived = query.attached();
     session.dispatcher.start(tasks);
-    complete(arrived.into_iter().collect());
+    complete(arrived);
 }
 
 pub(crate) fn state_of(required: RequiredState) -> SymbolState {
@@ -294,20 +163,15 @@ pub(crate) fn wait(
     if let Some(found) = found::results_now(order, requests, required) {
         return Ok(found.into_vec());
     }
-    wait_for_query(session, order, requests, required, OnComplete::Tell).map(SmallVec::into_vec)
+    let query = Query::waking(required);
+    wait_for(session, &query, || start(session, order, requests, None, query.clone())).map(SmallVec::into_vec)
 }
 
-fn wait_for_query(
-    session: &Arc<SessionInner>,
-    order: &[(JitDylib, Visibility)],
-    requests: &[SymbolRequest<'_>],
-    required: RequiredState,
-    tell: impl FnOnce(Arc<Answer<Result<Results>>>) -> OnComplete,
-) -> Result<Results> {
-    let answer = Arc::new(Answer::new());
+/// Waits for a query that `begin` sets going.
+fn wait_for(session: &SessionInner, query: &Arc<Query>, begin: impl FnOnce()) -> Result<Results> {
     let older = dispatch::queued();
-    start(session, order, requests, required, None, tell(answer.clone()));
-    session.dispatcher.wait(&answer, older)
+    begin();
+    session.dispatcher.wait(query, older)
 }
 
 /// Looks one name up and waits for its address.
@@ -316,19 +180,57 @@ pub(crate) fn address(
     order: &[(JitDylib, Visibility)],
     name: &str,
 ) -> Result<ExecutorAddr> {
-    let found = found::find_now(found::walk(order), name, SymbolState::Ready, |found, _| found.address);
-    let wait = || {
-        let requests = [SymbolRequest::required(name)];
-        wait_for_query(session, order, &requests, RequiredState::Ready, OnComplete::TellAddresses)
-    };
-    found.map_or_else(|| Ok(wait()?[0].address), Ok)
+    let now = found::find_now(found::walk(order), name, SymbolState::Ready, |found, _| found.address);
+    address_from(session, now, name, |requests, query| start(session, order, requests, None, query))
 }
 
 /// As [`address`], of a symbol of this dylib.
 pub(crate) fn address_in(dylib: &JitDylib, name: &str) -> Result<ExecutorAddr> {
     // Nothing is counted on this way: threads that look things up do not take each other's lines.
-    let found = found::find_now([(dylib.inner(), Visibility::All)], name, SymbolState::Ready, |found, _| found.address);
-    found.map_or_else(|| address(&dylib.inner().session, &[(dylib.clone(), Visibility::All)], name), Ok)
+    let order = [(dylib.inner(), Visibility::All)];
+    let (session, now) =
+        (&dylib.inner().session, found::find_now(order, name, SymbolState::Ready, |found, _| found.address));
+    address_from(session, now, name, |requests, query| {
+        start(session, &[(dylib.clone(), Visibility::All)], requests, None, query);
+    })
+}
+
+/// What was found, or what comes of waiting for it; `search` is for what was not.
+#[inline]
+fn address_from(
+    session: &Arc<SessionInner>,
+    now: Now<'_, ExecutorAddr>,
+    name: &str,
+    search: impl FnOnce(&[SymbolRequest<'_>; 1], Arc<Query>),
+) -> Result<ExecutorAddr> {
+    if let Now::Found(address) = now {
+        return Ok(address);
+    }
+    let (requests, query) = ([SymbolRequest::required(name)], Query::waking_with_addresses(RequiredState::Ready));
+    let found = wait_for(session, &query, || match now {
+        Now::Pending { dylib, visibility, id } => finish_one(dylib, visibility, id, &requests, query.clone()),
+        Now::Found(_) | Now::Unknown => search(&requests, query.clone()),
+    });
+    Ok(found?[0].address)
+}
+
+/// As [`finish`], of one definition.
+fn finish_one(
+    dylib: &Arc<DylibInner>,
+    visibility: Visibility,
+    id: SymbolId,
+    requests: &[SymbolRequest<'_>; 1],
+    query: Arc<Query>,
+) {
+    query.expect(1, 1);
+    let (found, mut task) = ([Match { request: 0, dylib: 0, id }], None);
+    let attached = attach(dylib, visibility, &found, requests, &query, |begun| task = Some(begun));
+    if let Err(error) = attached {
+        complete(query.fail(&error));
+    }
+    let arrived = query.attached();
+    dylib.session.dispatcher.start(task);
+    complete(arrived);
 }
 
 /// Step 1 alone: the flags of what is found.
@@ -368,48 +270,41 @@ fn flags_of(
 
 /// Step 2 for the matches of one dylib.
 fn attach(
-    (dylib, visibility): &(JitDylib, Visibility),
+    dylib: &Arc<DylibInner>,
+    visibility: Visibility,
     matches: &[Match],
     requests: &[SymbolRequest<'_>],
     query: &Arc<Query>,
-    tasks: &mut SmallVec<[Task; 2]>,
+    mut start: impl FnMut(Task),
 ) -> Result<()> {
-    let mut state = dylib.inner().state.lock();
+    let mut state = dylib.state.lock();
     for Match { request, id, .. } in matches {
         // Defined anew since step 1 (a weak symbol was overridden, a module replaced): the new definition counts.
-        let again = || state.find_visible(requests[*request].name, *visibility);
+        let again = || state.find_visible(requests[*request].name, visibility);
         let id = if state.table.symbol(*id).is_some() { Some(*id) } else { again() };
         let Some((id, symbol)) = id.and_then(|id| Some((id, state.table.symbol(id)?))) else {
             if !requests[*request].required {
-                let done = query.arrive(None);
-                debug_assert!(done.is_none(), "the attaching thread counts too");
+                query.serve(None);
                 continue;
             }
             return Err(ErrorKind::SymbolsNotFound {
                 symbols: vec![requests[*request].name.to_string()],
                 needed_by: None,
-                searched: vec![dylib.name().to_string()],
+                searched: vec![dylib.name.to_string()],
             }
             .into());
         };
-        let wanted_in = Some(dylib.inner()).filter(|_| query.wants_definitions);
+        let wanted_in = Some(dylib).filter(|_| query.wants_definitions());
         if query.is_served_by(symbol.state) {
             let found = found_of(&state.table, id, symbol);
-            let done = query.arrive(Some((*request, found.result_in(wanted_in))));
-            debug_assert!(done.is_none(), "the attaching thread counts too");
+            query.serve(Some((*request, found.result_in(wanted_in))));
             continue;
         }
         let unit = symbol.unit();
         state.table.add_waiter(id, Waiter { query: query.clone(), index: *request, dylib: wanted_in.cloned() });
         if let Some(unit) = unit {
-            tasks.extend(MaterializationResponsibility::begin(&mut state, unit));
+            MaterializationResponsibility::begin(&mut state, unit).map(&mut start);
         }
     }
     Ok(())
-}
-
-impl fmt::Debug for Query {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Query({:?}, {} outstanding)", self.required, self.state.lock().outstanding)
-    }
 }

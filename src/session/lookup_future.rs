@@ -11,7 +11,8 @@ use std::task::{Context, Poll, Waker};
 use crate::error::Result;
 use crate::session::execution_session::{ExecutionSession, SessionInner};
 use crate::session::jit_dylib::{JitDylib, Visibility};
-use crate::session::lookup::{self, LookupResults, OnComplete, RequiredState, SymbolRequest};
+use crate::session::lookup::{self, LookupResults, RequiredState, SymbolRequest};
+use crate::session::query::Query;
 use crate::sync::{Arc, Mutex};
 
 /// The answer of a lookup, to come.
@@ -48,7 +49,7 @@ impl LookupFuture {
     ) -> LookupFuture {
         let answer = Arc::new(Mutex::new(Answer::default()));
         let told = answer.clone();
-        let on_complete = OnComplete::call(move |outcome| {
+        let query = Query::calling(required, move |outcome| {
             let waker = {
                 let mut answer = told.lock();
                 answer.outcome = Some(outcome);
@@ -59,7 +60,7 @@ impl LookupFuture {
                 waker.wake();
             }
         });
-        lookup::start(session, order, requests, required, None, on_complete);
+        lookup::start(session, order, requests, None, query);
         LookupFuture { answer }
     }
 }

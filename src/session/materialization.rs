@@ -71,32 +71,52 @@ fn try_define(core: &Arc<TrackerCore>, unit: Box<dyn MaterializationUnit>, unit_
             || symbols.iter().zip(&sizes).map(|((name, flags), size)| Definition { name, flags: *flags, size: *size });
         let mut state = core.dylib.state.lock();
         state.check_live(core)?;
-        let mut hashes: SmallVec<[_; 16]> = SmallVec::new();
+        let mut probes: SmallVec<[_; 16]> = SmallVec::with_capacity(symbols.len());
+        let mut are_all_free = true;
         for new in definitions() {
             let probe = state.table.probe(new.name);
-            check_one(&state, core, &new, probe, unit_name)?;
-            hashes.push(probe);
+            if probe.found.is_some() {
+                are_all_free = false;
+                check_one(&state, core, &new, probe, unit_name)?;
+            }
+            probes.push(probe);
         }
         let id = state.table.reserve_unit(symbols.len());
-        for (new, probe) in definitions().zip(hashes) {
-            // Again: the one before may have been of the same name.
-            let (name, probe) = (new.name, state.table.probe_again(new.name, probe));
-            // A name that one unit promises twice is one symbol.
-            let existing = probe.found.and_then(|existing| state.table.symbol(existing));
-            if existing.is_some_and(|existing| existing.unit() == Some(id)) {
-                continue;
-            }
-            if place(&mut state, core, new, probe, Start::Lazy(id), unit_name, &mut displaced).is_none()
-                && let Some(record) = state.table.unit_mut(id)
-            {
-                record.discarded.push(name.clone());
-            }
+        if are_all_free {
+            state.table.insert_lazy(id, core.id, unit_name, definitions().zip(probes));
+        } else {
+            place_among_others(&mut state, core, id, definitions().zip(probes), unit_name, &mut displaced);
         }
         state.table.supply(id, unit);
         displaced.units.extend(state.table.drop_unit_if_empty(id));
     }
     drop(displaced);
     Ok(())
+}
+
+/// Defines what a unit promises, one name after the other, as some of them are taken.
+fn place_among_others<'a>(
+    state: &mut DylibState,
+    core: &TrackerCore,
+    id: UnitId,
+    definitions: impl Iterator<Item = (Definition<'a>, Probe)>,
+    unit_name: &Arc<str>,
+    displaced: &mut Displaced,
+) {
+    for (new, probe) in definitions {
+        // Again: the one before may have been of the same name.
+        let (name, probe) = (new.name, state.table.probe_again(new.name, probe));
+        // A name that one unit promises twice is one symbol.
+        let existing = probe.found.and_then(|existing| state.table.symbol(existing));
+        if existing.is_some_and(|existing| existing.unit() == Some(id)) {
+            continue;
+        }
+        if place(state, core, new, probe, Start::Lazy(id), unit_name, displaced).is_none()
+            && let Some(record) = state.table.unit_mut(id)
+        {
+            record.discarded.push(name.clone());
+        }
+    }
 }
 
 /// Adds symbols that are ready at once.

@@ -66,6 +66,7 @@ mod materialization;
 mod observer;
 mod origins;
 mod pool;
+mod query;
 mod ready_index;
 mod reclaim;
 mod reclaimer;

@@ -28,6 +28,7 @@ impl Origins {
     }
 
     /// The origin of one more symbol.
+    #[inline]
     pub(crate) fn share(&mut self, text: &Arc<str>, place: &Arc<str>) -> SlotNumber<OriginId> {
         if let Some(latest) = self.latest
             && let Some(origin) = self.origins.at_mut(latest)
@@ -37,6 +38,11 @@ impl Origins {
             origin.users += 1;
             return latest;
         }
+        self.add(text, place)
+    }
+
+    #[inline(never)]
+    fn add(&mut self, text: &Arc<str>, place: &Arc<str>) -> SlotNumber<OriginId> {
         let origin = Origin { text: text.clone(), place: place.clone(), users: 1 };
         *self.latest.insert(SlotNumber::of(self.origins.insert(origin)))
     }

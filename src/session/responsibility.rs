@@ -15,9 +15,10 @@ use crate::session::dispatch::Task;
 use crate::session::execution_session::SessionInner;
 use crate::session::found::{self, FoundNow};
 use crate::session::jit_dylib::{DylibState, JitDylib, Visibility};
-use crate::session::lookup::{self, Completions, LookupResults, OnComplete, RequiredState, SymbolRequest};
+use crate::session::lookup::{self, LookupResults, RequiredState, SymbolRequest};
 use crate::session::materialization::{Definition, Displaced, MaterializationUnit, Start, check_definable, place};
 use crate::session::observer::{Event, Observers};
+use crate::session::query::{Completions, Query, complete};
 use crate::session::resource_tracker::{self, ResourceKey, ResourceTracker, TrackerCore};
 use crate::session::symbol::{SymbolFlags, SymbolId, SymbolRef, SymbolState};
 use crate::session::symbol_table::{RemovedSymbol, SymbolTable, UnitId, UnitRecord};
@@ -61,12 +62,14 @@ fn owed_by(
         let position = Some(given);
         given += 1;
         // Both are in one order, but for what other definitions took.
-        match symbols.get(next).copied().filter(|id| is_whole || table.is_named(*id, &name)) {
-            Some(id) => {
+        match symbols.get(next) {
+            Some(id) if is_whole || table.is_named(*id, &name) => {
                 next += 1;
-                owed.extend(table.begin(id).map(|flags| OwedSymbol { name, flags, id, position }));
+                if let Some(flags) = table.begin(*id) {
+                    owed.push(OwedSymbol { name, flags, id: *id, position });
+                }
             }
-            None => others.push((name, position)),
+            _ => others.push((name, position)),
         }
     });
     for id in symbols[next..].iter().copied() {
@@ -262,8 +265,8 @@ impl MaterializationResponsibility {
             return on_complete(self, Ok(found.into_vec()));
         }
         let (dylib, unit_name) = (self.core.dylib.clone(), self.unit_name.clone());
-        let on_complete = OnComplete::call(move |outcome| on_complete(self, outcome));
-        lookup::start(&dylib.session, order, requests, required, Some(&unit_name), on_complete);
+        let query = Query::calling(required, move |outcome| on_complete(self, outcome));
+        lookup::start(&dylib.session, order, requests, Some(&unit_name), query);
     }
 
     /// Tells later how the owed symbols have come on, without keeping anything alive. `None` when none is owed.
@@ -330,15 +333,13 @@ impl MaterializationResponsibility {
                 return Err(self.core.defunct());
             }
             for (id, address) in resolved {
-                let Some(symbol) = state.table.symbol_mut(id) else { continue };
-                symbol.set_address(address);
-                state.table.advance(id, SymbolState::Resolved, &mut completions);
+                state.table.resolve(id, address, &mut completions);
             }
         }
         if self.observers().is_heard() {
             self.tell_resolved();
         }
-        lookup::complete(completions);
+        complete(completions);
         Ok(())
     }
 

@@ -18,6 +18,7 @@ use crate::session::dispatch::{Task, dispatch};
 use crate::session::generator::{DefinitionGenerator, Suspension};
 use crate::session::jit_dylib::{JitDylib, Visibility};
 use crate::session::lookup::{self, Goal, SymbolRequest};
+use crate::session::query::complete;
 use crate::session::symbol::SymbolId;
 use crate::sync::{Arc, Mutex};
 
@@ -346,9 +347,9 @@ impl ParkedSearch {
     /// Goes on where the search was suspended, or fails it.
     fn go_on(mut self, word: Result<()>) {
         let Some(goal) = self.goal.take() else { return };
-        let Goal { session, required, needed_by, on_complete } = goal;
+        let Goal { session, needed_by, query } = goal;
         if let Err(error) = word {
-            return lookup::fail(on_complete, error);
+            return complete(query.fail(&error));
         }
         let mut search = Search {
             order: Cow::Borrowed(&self.order),
@@ -360,11 +361,11 @@ impl ParkedSearch {
         };
         // What the generator has defined meanwhile counts first.
         match search.match_names().and_then(|()| search.run()) {
-            Ok(Progress::Found) => lookup::finish(&session, search, required, needed_by.as_deref(), on_complete),
+            Ok(Progress::Found) => lookup::finish(&session, search, needed_by.as_deref(), query),
             Ok(Progress::Suspended(place)) => {
-                place.park(search.into_parked(Goal { session, required, needed_by, on_complete }));
+                place.park(search.into_parked(Goal { session, needed_by, query }));
             }
-            Err(error) => lookup::fail(on_complete, error),
+            Err(error) => complete(query.fail(&error)),
         }
     }
 }
@@ -373,6 +374,6 @@ impl Drop for ParkedSearch {
     fn drop(&mut self) {
         let Some(goal) = self.goal.take() else { return };
         let dylib = self.order.get(self.dylib).map(|(dylib, _)| dylib.name().to_string()).unwrap_or_default();
-        lookup::fail(goal.on_complete, ErrorKind::LookupAbandoned { dylib }.into());
+        complete(goal.query.fail(&ErrorKind::LookupAbandoned { dylib }.into()));
     }
 }

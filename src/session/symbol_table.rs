@@ -16,14 +16,16 @@
 use std::hash::BuildHasher;
 
 use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 use rustc_hash::FxBuildHasher;
 use slotmap::{Key, KeyData};
 
 use crate::base::{ExecutorAddr, Kept, Name, NameRef, SlotNumber, Slots, is_sparse, keep};
 use crate::session::jit_dylib::DylibInner;
-use crate::session::lookup::{Completions, Found, Waiter, Waiters};
-use crate::session::materialization::MaterializationUnit;
+use crate::session::lookup::Found;
+use crate::session::materialization::{Definition, MaterializationUnit};
 use crate::session::origins::{OriginId, Origins};
+use crate::session::query::{Completions, Waiter, Waiters};
 use crate::session::ready_index::{Popularity, ReadyIndex, ReadySymbol};
 use crate::session::resource_tracker::{TrackerCore, TrackerId};
 use crate::session::symbol::{SymbolFlags, SymbolId, SymbolState};
@@ -113,8 +115,12 @@ impl Symbol {
     }
 
     fn set_value(&mut self, value: u64) {
-        self.value = [(value >> 32) as u32, value as u32];
+        self.value = halves(value);
     }
+}
+
+fn halves(value: u64) -> [u32; 2] {
+    [(value >> 32) as u32, value as u32]
 }
 
 /// An entry, with its name's hash.
@@ -433,6 +439,54 @@ impl SymbolTable {
         id
     }
 
+    /// Adds the symbols of a unit, whose names `probe` has seen to be free. A name that comes twice is one symbol.
+    pub(crate) fn insert_lazy<'a>(
+        &mut self,
+        unit: UnitId,
+        owner: TrackerId,
+        place: &Arc<str>,
+        definitions: impl Iterator<Item = (Definition<'a>, Probe)>,
+    ) {
+        let SymbolTable { names, symbols, origins, extras, units, trackers, .. } = self;
+        let (promised, record) = (&mut units[unit].symbols, &mut trackers[owner]);
+        let (owner, value) = (SlotNumber::of(owner), halves(unit.data().as_ffi()));
+        for (Definition { name, flags, size }, Probe { hash, .. }) in definitions {
+            let is_named =
+                |slot: &SlotNumber<SymbolId>| symbols[*slot].hash == hash && text(origins, &symbols[*slot]) == &**name;
+            let entry = names.entry(hash.spread(), is_named, |slot| symbols[*slot].hash.spread());
+            let Entry::Vacant(free) = entry else { continue };
+            let NameRef { text, start, end } = name.borrowed();
+            let mut symbol = Symbol {
+                origin: origins.share(text, place),
+                start,
+                end,
+                hash,
+                owner,
+                previous: None,
+                next: record.first,
+                size: u32::try_from(size).unwrap_or(LARGE),
+                value,
+                extra: None,
+                flags,
+                state: SymbolState::NeverSearched,
+                has_dependants: false,
+                popularity: Popularity::Never,
+            };
+            if symbol.size == LARGE {
+                symbol.extra = Some(SlotNumber::of(extras.insert(Extra { size, ..Extra::default() })));
+            }
+            let id = symbols.insert(symbol);
+            let slot = SlotNumber::of(id);
+            free.insert(slot);
+            // The owner's list goes through the entries themselves (S1).
+            if let Some(next) = record.first.replace(slot) {
+                symbols[next].previous = Some(slot);
+            }
+            record.symbol_count += 1;
+            promised.push(id);
+        }
+    }
+
     /// Takes one symbol out: of the names, of its owner's list, of its lazy unit's symbols.
     pub(crate) fn remove(&mut self, id: SymbolId) -> Option<RemovedSymbol> {
         let symbol = self.symbols.get(id)?;
@@ -527,12 +581,31 @@ impl SymbolTable {
     }
 
     /// Moves a symbol on and completes the lookups that waited for that.
+    #[inline]
     pub(crate) fn advance(&mut self, id: SymbolId, state: SymbolState, completions: &mut Completions) {
         let Some(symbol) = self.symbols.get_mut(id) else { return };
         debug_assert!(symbol.state <= state, "symbols only move on");
         symbol.state = state;
-        let Some(number) = symbol.extra else { return };
-        let Some(extra) = self.extras.at_mut(number) else { return };
+        if let Some(extra) = symbol.extra {
+            self.serve(id, extra, state, completions);
+        }
+    }
+
+    /// As [`advance`](Self::advance) to the state in which its address is known.
+    #[inline]
+    pub(crate) fn resolve(&mut self, id: SymbolId, address: ExecutorAddr, completions: &mut Completions) {
+        let Some(symbol) = self.symbols.get_mut(id) else { return };
+        debug_assert!(symbol.state == SymbolState::Materializing);
+        symbol.state = SymbolState::Resolved;
+        symbol.set_address(address);
+        if let Some(extra) = symbol.extra {
+            self.serve(id, extra, SymbolState::Resolved, completions);
+        }
+    }
+
+    #[inline(never)]
+    fn serve(&mut self, id: SymbolId, number: SlotNumber<ExtraId>, state: SymbolState, completions: &mut Completions) {
+        let (Some(symbol), Some(extra)) = (self.symbols.get_mut(id), self.extras.at_mut(number)) else { return };
         let served = extra.take_served(state);
         if extra.waiters.is_empty() && state >= SymbolState::Resolved && symbol.size != LARGE {
             symbol.extra = None;
@@ -593,7 +666,11 @@ impl SymbolTable {
 impl Extra {
     /// Takes out the lookups that `state` is enough for, in the order in which they came.
     fn take_served(&mut self, state: SymbolState) -> Waiters {
-        if self.waiters.iter().all(|waiter| waiter.query.is_served_by(state)) {
+        let served = self.waiters.iter().filter(|waiter| waiter.query.is_served_by(state)).count();
+        if served == 0 {
+            return Waiters::new();
+        }
+        if served == self.waiters.len() {
             return std::mem::take(&mut self.waiters);
         }
         let (served, left) =

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use crate::error::{Error, ErrorKind};
 use crate::session::jit_dylib::DylibInner;
-use crate::session::lookup::{self, Completions, Waiter};
+use crate::session::query::{Completions, Waiter, complete};
 use crate::session::symbol::{SymbolRef, SymbolState};
 use crate::session::symbol_table::{RemovedSymbol, UnitRecord};
 use crate::sync::Arc;
@@ -75,6 +75,6 @@ fn fail_waiters(dylib: &Arc<DylibInner>, symbols: Vec<RemovedSymbol>, cause: &Er
         ErrorKind::FailedToMaterialize { dylib: dylib.name.to_string(), symbols: names, cause: cause.clone() }.into();
     let completions: Completions = waiters.into_iter().filter_map(|waiter| waiter.query.fail(&error)).collect();
     let is_heard = !completions.is_empty();
-    lookup::complete(completions);
+    complete(completions);
     is_heard
 }

@@ -76,6 +76,24 @@ fn generators_are_asked_in_order_and_the_rest_goes_on_to_the_next_and_to_the_nex
 }
 
 #[test]
+fn a_generator_is_asked_ahead_of_what_dylibs_behind_it_have_ready() {
+    // What was ready in the dylib behind was found without a question to the generator in front.
+    let world = World::new();
+    let behind = world.session.create_dylib("behind").unwrap();
+    behind.define(Unit::ready(&["one", "two", "three", "four"], 2)).unwrap();
+    let order = [(world.main.clone(), Visibility::All), (behind.clone(), Visibility::All)];
+    let address = |name| world.session.lookup_address(&order, name).unwrap().value();
+    assert_eq!([address("one"), address("two")], [2, 2], "ready from here on");
+    world.main.add_generator(Knows::new(&["one", "two", "three"], 1));
+    assert_eq!(address("one"), 1);
+    let requests = ["one", "two", "three"].map(SymbolRequest::required);
+    let found = world.session.lookup(&order, &requests, RequiredState::Ready).unwrap();
+    assert_eq!(found.iter().map(|result| result.address.value()).collect::<Vec<_>>(), [1; 3]);
+    assert_eq!(address("four"), 2);
+    assert_eq!(address("four"), 2, "the generator was asked, and did not know");
+}
+
+#[test]
 fn a_generator_is_asked_for_weakly_requested_names_too() {
     let world = World::new();
     world.main.add_generator(Knows::new(&["foo"], 1));
