@@ -4,7 +4,7 @@
 //! link a quarter of its time. So what is dropped is put aside, up to [`LARGEST`] bytes and [`MOST`] of a kind, and taken
 //! again; it goes when its thread ends.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::mem;
 use std::ops::{Deref, DerefMut};
 
@@ -13,16 +13,55 @@ use crate::sync::LocalKey;
 /// What arrays are kept of.
 pub(crate) trait Keep: Sized + 'static {
     /// This thread's.
-    fn aside() -> &'static LocalKey<RefCell<Vec<Vec<Self>>>>;
+    fn aside() -> &'static LocalKey<Aside<Self>>;
+}
+
+/// What a thread has put aside.
+pub(crate) struct Aside<T> {
+    /// From `count` on they are empty.
+    rooms: [Cell<Vec<T>>; MOST],
+    count: Cell<usize>,
+}
+
+impl<T> Aside<T> {
+    pub(crate) const fn new() -> Aside<T> {
+        Aside { rooms: [const { Cell::new(Vec::new()) }; MOST], count: Cell::new(0) }
+    }
+
+    #[inline]
+    fn take(&self) -> Option<Vec<T>> {
+        let last = self.count.get().checked_sub(1)?;
+        let room = self.rooms.get(last)?.take();
+        self.count.set(last);
+        Some(room)
+    }
+
+    #[inline]
+    fn put(&self, room: Vec<T>) {
+        match self.rooms.get(self.count.get()) {
+            Some(place) => {
+                self.count.set(self.count.get() + 1);
+                // It is empty, and need not be looked at.
+                mem::forget(place.replace(room));
+            }
+            None => let_go(room),
+        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn let_go<T>(room: Vec<T>) {
+    drop(room);
 }
 
 /// Lets arrays of a type be kept.
 macro_rules! keep {
     ($($kind:ty),+ $(,)?) => {$(
         impl $crate::base::Keep for $kind {
-            fn aside() -> &'static $crate::sync::LocalKey<std::cell::RefCell<Vec<Vec<Self>>>> {
+            fn aside() -> &'static $crate::sync::LocalKey<$crate::base::Aside<Self>> {
                 $crate::sync::plain_thread_local! {
-                    static ASIDE: std::cell::RefCell<Vec<Vec<$kind>>> = const { std::cell::RefCell::new(Vec::new()) };
+                    static ASIDE: $crate::base::Aside<$kind> = const { $crate::base::Aside::new() };
                 }
                 &ASIDE
             }
@@ -38,7 +77,7 @@ impl<T: Keep> Kept<T> {
     /// An empty one, with what room there is.
     pub(crate) fn new() -> Kept<T> {
         // A thread that is ending has none.
-        Kept(T::aside().try_with(|aside| aside.borrow_mut().pop()).ok().flatten().unwrap_or_default())
+        Kept(T::aside().try_with(Aside::take).ok().flatten().unwrap_or_default())
     }
 
     pub(crate) fn with_capacity(capacity: usize) -> Kept<T> {
@@ -48,6 +87,11 @@ impl<T: Keep> Kept<T> {
         let mut kept = Kept::new();
         kept.0.reserve(capacity);
         kept
+    }
+
+    /// The vector itself, for who takes nothing else; it comes back as [`From`] makes it one of these.
+    pub(crate) fn into_vec(mut self) -> Vec<T> {
+        mem::take(&mut self.0)
     }
 
     /// So many times the same.
@@ -64,17 +108,22 @@ impl<T: Keep> Kept<T> {
 impl<T: Keep> Drop for Kept<T> {
     fn drop(&mut self) {
         let mut room = mem::take(&mut self.0);
-        if room.capacity() == 0 || room.capacity() * size_of::<T>() > LARGEST {
+        let bytes = room.capacity() * size_of::<T>();
+        if bytes == 0 {
             return;
+        }
+        if bytes > LARGEST {
+            return let_go(room);
         }
         // What is dropped here may want to be put aside itself.
         room.clear();
-        let _ = T::aside().try_with(|aside| {
-            let mut aside = aside.borrow_mut();
-            if aside.len() < MOST {
-                aside.push(room);
-            }
-        });
+        let _ = T::aside().try_with(|aside| aside.put(room));
+    }
+}
+
+impl<T: Keep> From<Vec<T>> for Kept<T> {
+    fn from(items: Vec<T>) -> Kept<T> {
+        Kept(items)
     }
 }
 
@@ -145,6 +194,6 @@ mod tests {
         assert_eq!(held.iter().filter(|kept| kept.as_ptr() == place).count(), 1);
         assert!(held.iter().all(|kept| kept.is_empty() && kept.capacity() * size_of::<Item>() <= LARGEST));
         drop(held);
-        assert_eq!(Item::aside().with(|aside| aside.borrow().len()), MOST);
+        assert_eq!(Item::aside().with(|aside| aside.count.get()), MOST);
     }
 }

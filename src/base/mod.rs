@@ -13,10 +13,10 @@ mod thread_local;
 mod turns;
 
 pub use addr::ExecutorAddr;
-pub(crate) use kept::{Keep, Kept, keep};
+pub(crate) use kept::{Aside, Keep, Kept, keep};
 pub use memory_event::MemoryEvent;
 pub use name::Name;
-pub(crate) use name::NameRef;
+pub(crate) use name::{NameRef, ahead_of_null};
 pub use pool::Pool;
 pub(crate) use slots::{SlotNumber, Slots};
 pub use thread_local::ThreadLocal;

@@ -32,7 +32,8 @@ pub(crate) struct NameRef<'a> {
 
 impl<'a> NameRef<'a> {
     pub(crate) fn as_str(self) -> &'a str {
-        &self.text[self.start as usize..self.end as usize]
+        // Always there; without a way to panic, a text that nobody looks at costs nothing.
+        self.text.get(self.start as usize..self.end as usize).unwrap_or_default()
     }
 
     pub(crate) fn to_name(self) -> Name {
@@ -48,19 +49,31 @@ impl Name {
 
     /// Names that share one allocation, which lives as long as any of them.
     pub fn all_of<'a>(texts: impl Iterator<Item = &'a str> + Clone) -> impl Iterator<Item = Name> {
-        // Mostly few and short: then the one allocation is that of the shared text.
-        let mut text: SmallVec<[u8; 512]> = SmallVec::with_capacity(texts.clone().map(str::len).sum());
-        texts.clone().for_each(|part| text.extend_from_slice(part.as_bytes()));
-        let text: Arc<str> = Arc::from(std::str::from_utf8(&text).unwrap_or_default());
+        let text = Name::joined(texts.clone());
         let mut start = 0;
         texts.map(move |part| {
-            let range = start..start + part.len();
-            start = range.end;
-            match (u32::try_from(range.start), u32::try_from(range.end)) {
-                (Ok(start), Ok(end)) => Name { text: text.clone(), start, end },
-                _ => Name::new(&text[range]),
-            }
+            let begin = start;
+            start += part.len();
+            Name::part_of(&text, begin, part)
         })
+    }
+
+    /// Texts one behind the other, for [`part_of`](Self::part_of).
+    pub(crate) fn joined<'a>(texts: impl Iterator<Item = &'a str> + Clone) -> Arc<str> {
+        // Mostly few and short: then the one allocation is that of the shared text.
+        let mut text: SmallVec<[u8; 512]> = SmallVec::with_capacity(texts.clone().map(str::len).sum());
+        texts.for_each(|part| text.extend_from_slice(part.as_bytes()));
+        Arc::from(std::str::from_utf8(&text).unwrap_or_default())
+    }
+
+    /// A part of a shared text: `part`, which stands at `start` there. One that does not has a text of its own.
+    #[inline]
+    pub(crate) fn part_of(text: &Arc<str>, start: usize, part: &str) -> Name {
+        let end = start.wrapping_add(part.len());
+        if start <= end && end <= text.len() && u32::try_from(end).is_ok() {
+            return Name { text: text.clone(), start: start as u32, end: end as u32 };
+        }
+        Name::new(part)
     }
 
     fn whole(text: Arc<str>) -> Name {
@@ -77,6 +90,24 @@ impl Name {
     pub(crate) fn borrowed(&self) -> NameRef<'_> {
         NameRef { text: &self.text, start: self.start, end: self.end }
     }
+}
+
+/// What stands ahead of the first null byte; `None` without one. Names are short: to go by words is over before a search
+/// made for long texts has begun.
+#[inline]
+pub(crate) fn ahead_of_null(bytes: &[u8]) -> Option<&[u8]> {
+    const ONES: u64 = u64::MAX / 255;
+    let (words, rest) = bytes.as_chunks::<8>();
+    for (number, word) in words.iter().enumerate() {
+        let word = u64::from_le_bytes(*word);
+        // Borrows run upwards: the lowest bit that is left is that of the first null byte.
+        let nulls = word.wrapping_sub(ONES) & !word & (ONES << 7);
+        if nulls != 0 {
+            return bytes.get(..number * 8 + nulls.trailing_zeros() as usize / 8);
+        }
+    }
+    let end = words.len() * 8 + rest.iter().position(|byte| *byte == 0)?;
+    bytes.get(..end)
 }
 
 impl Deref for Name {
@@ -148,6 +179,31 @@ mod tests {
     use std::collections::HashMap;
 
     use super::*;
+
+    #[test]
+    fn the_first_null_byte_is_found_wherever_it_stands() {
+        for length in 0..40 {
+            for first in 0..length {
+                let mut bytes = vec![0x80u8; length];
+                bytes[first] = 0;
+                bytes[first + 1..].iter_mut().step_by(3).for_each(|byte| *byte = 0);
+                bytes[first + 1..].iter_mut().skip(1).step_by(3).for_each(|byte| *byte = 1);
+                assert_eq!(ahead_of_null(&bytes), Some(&bytes[..first]), "{bytes:?}");
+            }
+            for byte in [1, 0x7f, 0x80, 0xff] {
+                assert_eq!(ahead_of_null(&vec![byte; length]), None);
+            }
+        }
+    }
+
+    #[test]
+    fn parts_of_a_text_share_it_and_others_have_their_own() {
+        let text: Arc<str> = Arc::from("schön\0fo\0");
+        let names = [(0, "schön"), (7, "fo"), (10, ""), (9, "fo"), (usize::MAX, "fo"), (usize::MAX, "")]
+            .map(|(start, part)| (Name::part_of(&text, start, part), part));
+        assert!(names.iter().all(|(name, part)| name.as_str() == *part));
+        assert_eq!(names.map(|(name, _)| Arc::ptr_eq(&name.text, &text)), [true, true, true, false, false, false]);
+    }
 
     #[test]
     fn names_that_share_a_text_are_their_own_and_equal_names_with_texts_of_their_own() {

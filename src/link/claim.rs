@@ -9,15 +9,21 @@ use crate::link::graph::{Binding, Definition, LinkGraph, SymbolIndex, Text};
 
 /// Turns global definitions that `is_owned` denies into externals, and drops groups that have lost all of theirs.
 pub(crate) fn claim(graph: &mut LinkGraph, is_owned: impl Fn(&LinkGraph, SymbolIndex) -> bool) {
+    let mut has_dropped = false;
     let mut defined = vec![(0u32, 0u32); graph.group_count as usize];
     for index in graph.first_global as usize..graph.symbols.len() {
         let symbol = &graph.symbols[index];
         let Definition::Block(block, _) = symbol.definition else { continue };
-        if symbol.binding == Binding::Local || is_private(graph.name_bytes(SymbolIndex(index as u32))) {
+        if symbol.binding == Binding::Local {
             continue;
         }
         let owned = is_owned(graph, SymbolIndex(index as u32));
-        if let Some(group) = graph.blocks[block.0 as usize].group {
+        let group = graph.blocks[block.0 as usize].group;
+        // Of what is owned and in no group, nothing changes, whatever its name.
+        if (!owned || group.is_some()) && is_private(graph.name_bytes(SymbolIndex(index as u32))) {
+            continue;
+        }
+        if let Some(group) = group {
             let (all, kept) = &mut defined[group as usize];
             *all += 1;
             *kept += u32::from(owned);
@@ -32,8 +38,11 @@ pub(crate) fn claim(graph: &mut LinkGraph, is_owned: impl Fn(&LinkGraph, SymbolI
     let is_lost = |group: u32| matches!(defined[group as usize], (1.., 0));
     for block in graph.blocks.iter_mut() {
         block.is_dropped |= block.group.is_some_and(is_lost);
+        has_dropped |= block.is_dropped;
     }
-    graph.forget_dropped();
+    if has_dropped {
+        graph.forget_dropped();
+    }
 }
 
 /// Whether a global symbol is nobody else's business.

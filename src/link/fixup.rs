@@ -4,12 +4,13 @@
 //! straight where the displacement allows and through their stub where not; GOT loads likewise are rewritten or left. What is
 //! still too short for its target goes to `far_data`, a block at a time.
 
-use crate::base::{ExecutorAddr, Kept, Pool, ThreadLocal, keep};
+use crate::base::{ExecutorAddr, Pool, ThreadLocal};
 use crate::error::{Error, LinkFault};
 use crate::link::far_data::Redirects;
 use crate::link::graph::{Block, BlockId, Definition, Edge, LinkGraph, Places, Role, SymbolIndex};
 use crate::link::tables::{SLOT, Tables};
-use crate::link::x86_64::{self, EdgeKind, STUB, STUB_FIELD, ThreadLocalEntry};
+use crate::link::targets::{Target, Targets, is_near_zero};
+use crate::link::x86_64::{self, EdgeKind, KindSet, STUB, STUB_FIELD, ThreadLocalEntry};
 use crate::memory::InFlight;
 
 /// A graph whose every address is known.
@@ -17,21 +18,10 @@ pub(crate) struct Fixup<'a> {
     pub(crate) graph: &'a LinkGraph,
     pub(crate) tables: &'a Tables,
     pub(crate) places: &'a Places,
-    /// By symbol.
-    targets: Kept<Target>,
+    targets: &'a Targets,
     found: &'a [FoundExternal],
-}
-
-keep!(Target);
-
-/// Where a symbol is, worked out once for all edges that refer to it.
-#[derive(Clone, Copy, Default)]
-struct Target {
-    address: u64,
-    /// One more than the position among the externals; zero for the object's own.
-    external: u32,
-    /// Whether the address is all there is to it: it is somewhere, and no thread-local variable.
-    is_plain: bool,
+    /// Where the stubs are, if there are any.
+    stubs: Option<ExecutorAddr>,
 }
 
 /// What was found for an external.
@@ -47,24 +37,16 @@ pub struct FoundExternal {
 }
 
 impl<'a> Fixup<'a> {
-    /// `found` is what was found for `externals`, in order; those that are not there are null.
+    /// `found` is what was found for the externals, in order; `targets` were told of it.
     pub(crate) fn new(
         graph: &'a LinkGraph,
         tables: &'a Tables,
         places: &'a Places,
-        externals: impl Iterator<Item = SymbolIndex>,
+        targets: &'a Targets,
         found: &'a [FoundExternal],
     ) -> Fixup<'a> {
-        let mut fixup = Fixup { graph, tables, places, targets: Kept::with_capacity(graph.symbols.len()), found };
-        fixup.targets.extend(graph.symbols.iter().map(|symbol| own_target(graph, places, symbol.definition)));
-        for (number, (symbol, found)) in externals.zip(found).enumerate() {
-            fixup.targets[symbol.index()] = Target {
-                address: found.address.value(),
-                external: number as u32 + 1,
-                is_plain: found.thread_local.is_none(),
-            };
-        }
-        fixup
+        let stubs = tables.stubs().map(|stubs| graph.block_address(stubs, places));
+        Fixup { graph, tables, places, targets, found, stubs }
     }
 
     /// Writes everything into `memory`.
@@ -75,42 +57,65 @@ impl<'a> Fixup<'a> {
         image: Option<&mut [u8]>,
     ) -> Result<(), Error> {
         let mut redirects = Redirects::new();
-        // Held apart from the graph's own handle, so that asking a holder for its bytes is done once per link.
-        let object = self.graph.bytes.clone();
-        let object: &[u8] = &object;
+        // Asking a holder for its bytes is done once per link.
+        let object: &[u8] = &self.graph.bytes;
         for pool in Pool::ALL {
             let segment = memory.working(pool);
-            let mut written = 0;
-            for id in order.iter().copied() {
-                let block = &self.graph.blocks[id.index()];
-                if block.pool != pool || !is_in_segment(block) {
-                    continue;
+            if !segment.is_empty() {
+                self.apply_segment(pool, object, segment, order, &mut redirects)?;
+                match pool {
+                    Pool::Code => self.fill_stubs(segment),
+                    Pool::ReadOnly => self.fill_slots(segment),
+                    Pool::Data => {}
                 }
-                let Some(content) = self.graph.content_in(object, block) else { continue };
-                let (start, end) = (block.offset as usize, block.offset as usize + content.len());
-                // Gaps hold whatever was there before; code gets traps, so that nothing runs into it.
-                segment[written..start].fill(if pool == Pool::Code { TRAP } else { 0 });
-                let bytes = &mut segment[start..end];
-                bytes.copy_from_slice(content);
-                self.block(id, block, bytes, &mut redirects)?;
-                written = end;
             }
         }
-        self.apply_apart(object, memory, &mut redirects)?;
+        if !self.places.apart.is_empty() {
+            self.apply_apart(object, memory, &mut redirects)?;
+        }
         if let Some(image) = image {
             self.apply_thread_locals(object, image, |_| true)?;
         }
-        self.fill_tables(memory)?;
+        self.fill_thread_locals(memory)?;
         redirects.write(self, memory);
+        Ok(())
+    }
+
+    fn apply_segment(
+        &self,
+        pool: Pool,
+        object: &[u8],
+        segment: &mut [u8],
+        order: &[BlockId],
+        redirects: &mut Redirects,
+    ) -> Result<(), Error> {
+        let mut written = 0;
+        for id in order.iter().copied() {
+            let block = &self.graph.blocks[id.index()];
+            if block.pool != pool || !is_in_segment(block) {
+                continue;
+            }
+            let Some(content) = self.graph.content_in(object, block) else { continue };
+            let (start, end) = (block.offset as usize, block.offset as usize + content.len());
+            // Gaps hold whatever was there before; code gets traps, so that nothing runs into it.
+            if written < start {
+                segment[written..start].fill(if pool == Pool::Code { TRAP } else { 0 });
+            }
+            let bytes = &mut segment[start..end];
+            bytes.copy_from_slice(content);
+            if !block.edges.is_empty() {
+                self.block(id, block, self.places.segments[pool.index()].offset(block.offset), bytes, redirects)?;
+            }
+            written = end;
+        }
         Ok(())
     }
 
     /// What every thread's copy begins as, as far as it is known before externals are: with the edges to the object's own
     /// definitions. The first edge to another, if there is one.
     pub(crate) fn own_image(&self, image: &mut [u8]) -> Result<Option<Edge>, Error> {
-        let object = self.graph.bytes.clone();
         let mut left = None;
-        self.apply_thread_locals(&object, image, |edge| {
+        self.apply_thread_locals(&self.graph.bytes, image, |edge| {
             let is_known = self.graph.definition(edge.symbol) != Definition::External;
             if !is_known {
                 left.get_or_insert(*edge);
@@ -149,61 +154,78 @@ impl<'a> Fixup<'a> {
         Ok(())
     }
 
-    /// As above, for what is in no segment.
+    /// As [`apply_segment`](Self::apply_segment), for what is in no segment.
     fn apply_apart(&self, object: &[u8], memory: &mut dyn InFlight, redirects: &mut Redirects) -> Result<(), Error> {
         for (id, block) in self.graph.blocks() {
-            let (Some(number), Some(content)) = (block.apart, self.graph.content_in(object, block)) else { continue };
+            let Some(number) = block.apart else { continue };
+            let Some(content) = self.graph.content_in(object, block) else { continue };
             let bytes = memory.apart(number as usize);
             bytes.copy_from_slice(content);
-            self.block(id, block, bytes, redirects)?;
+            self.block(id, block, self.places.apart[number as usize], bytes, redirects)?;
         }
         Ok(())
     }
 
-    fn block(&self, id: BlockId, block: &Block, bytes: &mut [u8], redirects: &mut Redirects) -> Result<(), Error> {
-        let address = self.graph.block_address(id, self.places);
+    fn block(
+        &self,
+        id: BlockId,
+        block: &Block,
+        address: ExecutorAddr,
+        bytes: &mut [u8],
+        redirects: &mut Redirects,
+    ) -> Result<(), Error> {
+        let mut left = &self.graph.edges[block.edges.start as usize..block.edges.end as usize];
+        // No place in the block, then, is anywhere else.
+        let is_near = is_near_zero(address.value().saturating_add(u64::from(u32::MAX)));
         let mut far = Vec::new();
-        for edge in self.graph.edges(id) {
-            if !self.simple_edge(edge, address, bytes)
-                && let Outcome::OutOfReach(value) = self.edge(id, block, edge, address, bytes)?
-            {
-                if !self.tables.far.covers(self.graph, id, edge) {
-                    return Err(self.out_of_range(id, edge, value));
-                }
-                far.push(*edge);
+        loop {
+            if is_near {
+                left = simple_edges(left, self.targets.all(), address.value(), bytes);
+            }
+            let Some((edge, rest)) = left.split_first() else { break };
+            left = rest;
+            if !(is_near && self.branch_by_stub(edge, address, bytes)) {
+                self.unusual_edge(id, block, edge, address, bytes, &mut far)?;
             }
         }
         // They may share instructions and tables with what was fixed up, and change those.
-        if far.is_empty() { Ok(()) } else { redirects.block(self, id, bytes, far) }
+        if far.is_empty() { Ok(()) } else { self.redirect(id, bytes, far, redirects) }
     }
 
-    /// Nearly all edges are one of three kinds, refer to something plain, and fit: those are done here, with the same outcome
-    /// as in [`edge`](Self::edge). False for the others.
-    #[inline]
-    fn simple_edge(&self, edge: &Edge, block_address: ExecutorAddr, bytes: &mut [u8]) -> bool {
-        let (target, offset) = (self.targets[edge.symbol.index()], edge.offset as usize);
-        if !target.is_plain {
+    #[cold]
+    fn redirect(&self, id: BlockId, bytes: &mut [u8], far: Vec<Edge>, redirects: &mut Redirects) -> Result<(), Error> {
+        redirects.block(self, id, bytes, far)
+    }
+
+    #[inline(never)]
+    fn unusual_edge(
+        &self,
+        id: BlockId,
+        block: &Block,
+        edge: &Edge,
+        address: ExecutorAddr,
+        bytes: &mut [u8],
+        far: &mut Vec<Edge>,
+    ) -> Result<(), Error> {
+        if let Outcome::OutOfReach(value) = self.edge(id, block, edge, address, bytes)? {
+            if !self.tables.far.covers(self.graph, id, edge) {
+                return Err(self.out_of_range(id, edge, value));
+            }
+            far.push(*edge);
+        }
+        Ok(())
+    }
+
+    /// A branch to what is out of reach goes to the stub that stands for it, which is in reach; in a block near zero, too.
+    fn branch_by_stub(&self, edge: &Edge, block_address: ExecutorAddr, bytes: &mut [u8]) -> bool {
+        let (EdgeKind::Branch32, Some(stubs)) = (edge.kind, self.stubs) else { return false };
+        let (Some(_), Some(offset)) = (self.targets.plain(edge.symbol), self.tables.stub(edge.symbol)) else {
             return false;
-        }
-        match edge.kind {
-            EdgeKind::Pointer64 => {
-                let value = target.address.wrapping_add_signed(edge.addend);
-                bytes[offset..offset + 8].copy_from_slice(&value.to_le_bytes());
-                true
-            }
-            EdgeKind::Delta32 | EdgeKind::Branch32 => {
-                let place = block_address.value() + u64::from(edge.offset);
-                // Addresses of user space, whose differences cannot overflow.
-                if (target.address | place) >> 62 != 0 || edge.addend.unsigned_abs() >> 32 != 0 {
-                    return false;
-                }
-                let value = target.address as i64 + edge.addend - place as i64;
-                let Ok(value) = i32::try_from(value) else { return false };
-                bytes[offset..offset + 4].copy_from_slice(&value.to_le_bytes());
-                true
-            }
-            _ => false,
-        }
+        };
+        let (stub, place) = (stubs.offset(offset), block_address.offset(edge.offset.into()));
+        let distance = stub.value().wrapping_add_signed(edge.addend).wrapping_sub(place.value()) as i64;
+        is_near_zero(stub.value())
+            && i32::try_from(distance).is_ok_and(|value| put(bytes, edge.offset as usize, value.to_le_bytes()))
     }
 
     fn edge(
@@ -215,8 +237,8 @@ impl<'a> Fixup<'a> {
         bytes: &mut [u8],
     ) -> Result<Outcome, Error> {
         let place = block_address.offset(edge.offset.into());
-        let (before, rest) = bytes.split_at_mut(edge.offset as usize);
-        let field = &mut rest[..edge.kind.width()];
+        let (start, end) = (edge.offset as usize, edge.offset as usize + edge.kind.width());
+        let field = &mut bytes[start..end];
         if self.graph.definition(edge.symbol) == Definition::Nowhere {
             self.refer_nowhere(id, block, edge, field)?;
             return Ok(Outcome::Applied);
@@ -224,9 +246,11 @@ impl<'a> Fixup<'a> {
         let target = self.address(edge.symbol);
         self.check_kind(id, edge)?;
         let to_target = wide(target) + i128::from(edge.addend) - wide(place);
-        if let (Ok(displacement), Ok(word)) = (i64::try_from(to_target), <&mut [u8; 4]>::try_from(&mut *field))
+        if let Ok(displacement) = i64::try_from(to_target)
             && edge.addend == -4
-            && x86_64::relax_got_load(edge.kind, before, word, displacement)
+            && start >= 2
+            && let Ok(code) = <&mut [u8; 6]>::try_from(&mut bytes[start - 2..end])
+            && x86_64::relax_got_load(edge.kind, code, displacement)
         {
             return Ok(Outcome::Applied);
         }
@@ -238,7 +262,7 @@ impl<'a> Fixup<'a> {
             let Some(stub) = stub else { return Ok(Outcome::OutOfReach(value)) };
             value = stub;
         }
-        field.copy_from_slice(&value.to_le_bytes()[..edge.kind.width()]);
+        bytes[start..end].copy_from_slice(&value.to_le_bytes()[..edge.kind.width()]);
         Ok(Outcome::Applied)
     }
 
@@ -382,8 +406,12 @@ impl<'a> Fixup<'a> {
     }
 
     /// What thread-local variables have in the GOT.
-    fn fill_thread_locals(&self, got: ExecutorAddr, bytes: &mut [u8]) -> Result<(), Error> {
-        for (symbol, entry, offset) in self.tables.thread_locals() {
+    fn fill_thread_locals(&self, memory: &mut dyn InFlight) -> Result<(), Error> {
+        let mut entries = self.tables.thread_locals().peekable();
+        let (Some(block), Some(_)) = (self.tables.got(), entries.peek()) else { return Ok(()) };
+        let got = self.graph.block_address(block, self.places);
+        let bytes = &mut memory.working(Pool::ReadOnly)[self.graph.blocks[block.index()].offset as usize..];
+        for (symbol, entry, offset) in entries {
             let at = offset as usize;
             let mut put = |index: usize, word: u64| {
                 bytes[at + index * SLOT..at + (index + 1) * SLOT].copy_from_slice(&word.to_le_bytes());
@@ -420,39 +448,41 @@ impl<'a> Fixup<'a> {
         }
     }
 
-    /// GOT slots hold addresses; stubs jump through their slot.
-    fn fill_tables(&self, memory: &mut dyn InFlight) -> Result<(), Error> {
-        let Some(got) = self.tables.got() else { return Ok(()) };
-        let start = self.graph.blocks[got.0 as usize].offset as usize;
-        let segment = memory.working(Pool::ReadOnly);
-        for (symbol, slot) in self.tables.slots.iter().zip(segment[start..].chunks_exact_mut(SLOT)) {
-            slot.copy_from_slice(&self.address(*symbol).value().to_le_bytes());
+    /// GOT slots hold addresses.
+    fn fill_slots(&self, segment: &mut [u8]) {
+        let Some(got) = self.tables.got() else { return };
+        let start = self.graph.blocks[got.index()].offset as usize;
+        let (slots, _) = segment[start..].as_chunks_mut::<SLOT>();
+        for (symbol, slot) in self.tables.slots.iter().zip(slots) {
+            *slot = self.address(*symbol).value().to_le_bytes();
         }
-        self.fill_thread_locals(self.graph.block_address(got, self.places), &mut segment[start..])?;
-        let Some(stubs) = self.tables.stubs() else { return Ok(()) };
-        let start = self.graph.blocks[stubs.0 as usize].offset as usize;
-        let (got, stubs) = (self.graph.block_address(got, self.places), self.graph.block_address(stubs, self.places));
-        let segment = memory.working(Pool::Code);
-        for (index, (symbol, stub)) in
-            self.tables.stub_targets.iter().zip(segment[start..].chunks_exact_mut(STUB.len())).enumerate()
-        {
+    }
+
+    /// Stubs jump through their slot.
+    fn fill_stubs(&self, segment: &mut [u8]) {
+        let (Some(block), Some(got), Some(address)) = (self.tables.stubs(), self.tables.got(), self.stubs) else {
+            return;
+        };
+        let got = self.graph.block_address(got, self.places);
+        let mut field = address.offset(STUB_FIELD.into());
+        let start = self.graph.blocks[block.index()].offset as usize;
+        let (stubs, _) = segment[start..].as_chunks_mut::<{ STUB.len() }>();
+        for (symbol, stub) in self.tables.stub_targets.iter().zip(stubs) {
             let slot = got.offset(self.tables.slot(*symbol).unwrap_or(0));
-            let field = stubs.offset((index * STUB.len()) as u64 + u64::from(STUB_FIELD));
             // One window: any of its addresses reaches any other.
             let displacement = slot.distance_from(field.offset(4)) as i32;
             stub[STUB_FIELD as usize..STUB_FIELD as usize + 4].copy_from_slice(&displacement.to_le_bytes());
+            field = field.offset(STUB.len() as u64);
         }
-        Ok(())
     }
 
     pub(crate) fn address(&self, symbol: SymbolIndex) -> ExecutorAddr {
-        self.targets.get(symbol.index()).map_or(ExecutorAddr::NULL, |target| ExecutorAddr::new(target.address))
+        self.targets.address(symbol)
     }
 
     /// What was found for an external.
     pub(super) fn found(&self, symbol: SymbolIndex) -> Option<&FoundExternal> {
-        let target = self.targets.get(symbol.index())?;
-        self.found.get(target.external.checked_sub(1)? as usize)
+        self.found.get(self.targets.external(symbol)?)
     }
 
     fn out_of_range(&self, id: BlockId, edge: &Edge, value: i128) -> Error {
@@ -478,16 +508,44 @@ impl<'a> Fixup<'a> {
     }
 }
 
-fn own_target(graph: &LinkGraph, places: &Places, definition: Definition) -> Target {
-    let plain = |address: ExecutorAddr| Target { address: address.value(), external: 0, is_plain: true };
-    match definition {
-        Definition::Block(block, offset) => {
-            let is_plain = graph.blocks[block.index()].role != Role::ThreadLocal;
-            Target { is_plain, ..plain(graph.block_address(block, places).offset(offset)) }
+/// Nearly all edges are of a few kinds, refer to something plain, and fit: those are done here, with the same outcome as in
+/// [`Fixup::edge`]; of a block that starts [near zero](is_near_zero), and ends there. What is left, from the first on that is
+/// otherwise: of that one nothing is written.
+#[inline(never)] // a loop that has the registers to itself
+fn simple_edges<'e>(mut edges: &'e [Edge], targets: &[Target], start: u64, bytes: &mut [u8]) -> &'e [Edge] {
+    while let Some((edge, rest)) = edges.split_first() {
+        let Some(target) = targets.get(edge.symbol.index()).and_then(Target::plain) else { break };
+        if !simple_edge(edge, target, start, bytes) {
+            break;
         }
-        Definition::Absolute(value) => plain(ExecutorAddr::new(value)),
-        Definition::External | Definition::Nowhere => Target::default(),
+        edges = rest;
     }
+    edges
+}
+
+#[inline(always)]
+fn simple_edge(edge: &Edge, target: u64, start: u64, bytes: &mut [u8]) -> bool {
+    let (value, offset) = (target.wrapping_add_signed(edge.addend), edge.offset as usize);
+    // Right whenever it fits into four bytes: see `is_near_zero`.
+    let distance = value.wrapping_sub(start).wrapping_sub(u64::from(edge.offset)) as i64;
+    if KindSet::DISTANCE.contains(edge.kind) {
+        let short = distance as i32;
+        i64::from(short) == distance && put(bytes, offset, short.to_le_bytes())
+    } else if edge.kind == EdgeKind::Pointer64 {
+        put(bytes, offset, value.to_le_bytes())
+    } else if x86_64::is_relaxable(edge.kind) && edge.addend == -4 {
+        let code = bytes.get_mut(offset.wrapping_sub(2)..offset + 4).and_then(|code| code.try_into().ok());
+        code.is_some_and(|code| x86_64::relax_got_load(edge.kind, code, distance))
+    } else {
+        false
+    }
+}
+
+/// Stores a field; false if it does not lie within the block.
+#[inline]
+fn put<const WIDTH: usize>(bytes: &mut [u8], offset: usize, value: [u8; WIDTH]) -> bool {
+    let field = bytes.get_mut(offset..offset + WIDTH);
+    field.map(|field| field.copy_from_slice(&value)).is_some()
 }
 
 /// Whether a block has bytes in its pool's segment. Those without any have no place among the others.
@@ -519,3 +577,32 @@ fn signed_low(target: ExecutorAddr, kind: EdgeKind) -> i128 {
 }
 
 const TRAP: u8 = 0xcc;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
+
+        /// Addresses and addends that miss each other by about as much as four bytes hold, and any others.
+        #[test]
+        fn a_distance_is_written_the_short_way_when_it_fits_and_only_then(
+            (target, start) in (0..1u64 << 62, 0..1u64 << 61),
+            addend in any::<Option<i64>>(),
+            (miss, offset) in (-5_000_000_000..5_000_000_000i64, 0..64u32),
+        ) {
+            let addend = addend.unwrap_or_else(|| (start as i64).wrapping_sub(target as i64).wrapping_add(miss));
+            let exact = i128::from(target) + i128::from(addend) - i128::from(start) - i128::from(offset);
+            let edge = Edge { offset, kind: EdgeKind::Delta32, symbol: SymbolIndex(0), addend };
+            let (mut bytes, mut expected) = ([0xaa; 68], [0xaa; 68]);
+            let fits = i32::try_from(exact).ok();
+            if let Some(value) = fits {
+                expected[offset as usize..offset as usize + 4].copy_from_slice(&value.to_le_bytes());
+            }
+            prop_assert_eq!(simple_edge(&edge, target, start, &mut bytes), fits.is_some());
+            prop_assert_eq!(bytes, expected);
+        }
+    }
+}

@@ -28,60 +28,110 @@ pub(crate) fn count_records(section: &[u8]) -> u64 {
 
 /// The frames of a fixed-up `.eh_frame` that stands at `address`; an error in the words of DWARF.
 pub(crate) fn find_frames(section: &[u8], address: ExecutorAddr, frames: &mut Vec<Frame>) -> Result<(), String> {
-    // A terminator may stand in the middle, where sections were merged: gimli would stop at it, so it is given the
-    // stretches between.
-    let mut start = 0;
-    for record in (Records { section, at: 0 }) {
-        match record {
-            Record::Entry { at, is_long: true, .. } => {
-                return Err(format!("the record at {at:#x} is in the 64-bit format, which unwinders misread"));
-            }
-            Record::Entry { .. } => {}
-            Record::Terminator { at } => {
-                find_in_stretch(&section[start..at], address.offset(start as u64), frames)?;
-                start = at + 4;
-            }
-        }
-    }
-    find_in_stretch(&section[start..], address.offset(start as u64), frames)
-}
-
-fn find_in_stretch(stretch: &[u8], address: ExecutorAddr, frames: &mut Vec<Frame>) -> Result<(), String> {
     let known = frames.len();
-    if find_usual(stretch, address, frames).is_some() {
+    if find_usual(section, address, frames).is_some() {
         return Ok(());
     }
     frames.truncate(known);
-    find_any(stretch, address, frames)
+    find_any(section, address, frames)
 }
 
 /// As compilers write them: with one to a few CIEs, that say that addresses are four bytes, relative to where they stand.
 /// `None` for what is not so, or not well-formed. Whatever it takes, [`find_any`] takes, with the same outcome.
-fn find_usual(stretch: &[u8], address: ExecutorAddr, frames: &mut Vec<Frame>) -> Option<()> {
-    let word = |at: usize| Some(u32::from_le_bytes(*stretch.get(at..)?.first_chunk::<4>()?));
-    let (mut usual_cies, mut at) = ([None; 4], 0);
-    while at < stretch.len() {
-        let (length, id) = (word(at)? as usize, word(at + 4)?);
-        let end = at.checked_add(4)?.checked_add(length).filter(|end| *end <= stretch.len())?;
-        if id == 0 {
-            let fde_data = fde_data_of_usual_cie(stretch.get(at + 8..end)?)?;
-            *usual_cies.iter_mut().find(|slot| slot.is_none())? = Some((at, fde_data));
+fn find_usual(section: &[u8], address: ExecutorAddr, frames: &mut Vec<Frame>) -> Option<()> {
+    // Then no length that fits means the 64-bit format.
+    if section.len() > u32::MAX as usize {
+        return None;
+    }
+    let (mut cies, mut at) = (UsualCies::default(), 0);
+    loop {
+        if let (cie, Some(fde_data)) = cies.last {
+            at = find_usual_fdes(section, at, (cie, fde_data), address, frames);
+        }
+        let rest = &section[at..];
+        let Some(head) = rest.first_chunk::<8>() else { return is_terminated(rest).then_some(()) };
+        let (length, id) = (word(head, 0) as usize, word(head, 4) as usize);
+        let size = length.checked_add(4).filter(|size| *size <= rest.len())?;
+        if length == 0 {
+            // What stands behind a terminator knows no CIE before it.
+            cies = UsualCies::default();
+            at += size;
+        } else if id == 0 {
+            cies.add(at, fde_data_of_usual_cie(rest.get(8..size)?)?)?;
+            at += size;
         } else {
-            let cie = (at + 4).checked_sub(id as usize)?;
-            // The augmentation data has to hold what the CIE says, and to lie within its record.
-            let augmentation = usize::from(*stretch[..end].get(at + 16)?);
-            let (_, fde_data) = usual_cies.iter().flatten().find(|(at, _)| *at == cie)?;
-            if augmentation < *fde_data || augmentation > 0x7f || at + 17 + augmentation > end {
-                return None;
-            }
-            if word(at + 12)? > 0 {
-                let start = address.offset(at as u64 + 8).value().wrapping_add_signed(i64::from(word(at + 8)? as i32));
-                frames.push(Frame { start: ExecutorAddr::new(start), fde: address.offset(at as u64) });
-            }
+            cies.turn_to((at + 4).checked_sub(id)?)?;
+        }
+    }
+}
+
+/// Walks over FDEs of one CIE, that have at least so many bytes of augmentation data; where the first record is that is
+/// something else, or not well-formed.
+#[inline(never)] // a loop that has the registers to itself
+fn find_usual_fdes(
+    section: &[u8],
+    mut at: usize,
+    (cie, fde_data): (usize, usize),
+    address: ExecutorAddr,
+    frames: &mut Vec<Frame>,
+) -> usize {
+    // Length, distance from the CIE, start, size, and how long the augmentation data is.
+    while let Some(head) = section.get(at..).and_then(|rest| rest.first_chunk::<17>()) {
+        let (end, distance) = (at + 4 + word(head, 0) as usize, word(head, 4) as usize);
+        let augmentation = usize::from(head[16]);
+        // That has to hold what the CIE says, and to lie within its record.
+        let is_usual = cie + distance == at + 4
+            && (fde_data..=0x7f).contains(&augmentation)
+            && at + 17 + augmentation <= end
+            && end <= section.len();
+        if !is_usual {
+            break;
+        }
+        if word(head, 12) > 0 {
+            let fde = address.offset(at as u64);
+            let start = fde.offset(8).value().wrapping_add_signed(i64::from(word(head, 8) as i32));
+            frames.push(Frame { start: ExecutorAddr::new(start), fde });
         }
         at = end;
     }
-    Some(())
+    at
+}
+
+#[inline(always)]
+fn word<const N: usize>(head: &[u8; N], at: usize) -> u32 {
+    u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]])
+}
+
+/// Whether there are only terminators.
+fn is_terminated(rest: &[u8]) -> bool {
+    rest.len().is_multiple_of(4) && rest.iter().all(|byte| *byte == 0)
+}
+
+/// A few CIEs by their places, with how many bytes of augmentation data their FDEs have at least; `None` where there is no
+/// CIE.
+#[derive(Default)]
+struct UsualCies {
+    /// The one whose FDEs are looked at.
+    last: (usize, Option<usize>),
+    others: [(usize, Option<usize>); 3],
+}
+
+impl UsualCies {
+    /// `None` when there is no room for it.
+    fn add(&mut self, at: usize, fde_data: usize) -> Option<()> {
+        let before = std::mem::replace(&mut self.last, (at, Some(fde_data)));
+        if before.1.is_some() {
+            *self.others.iter_mut().find(|(_, fde_data)| fde_data.is_none())? = before;
+        }
+        Some(())
+    }
+
+    /// `None` when it is not known, or was the last already.
+    fn turn_to(&mut self, at: usize) -> Option<()> {
+        let other = self.others.iter_mut().find(|(other, fde_data)| fde_data.is_some() && *other == at)?;
+        std::mem::swap(other, &mut self.last);
+        Some(())
+    }
 }
 
 /// How many bytes of augmentation data the FDEs of a CIE have at least; the CIE is given from its version on. `None` unless
@@ -120,7 +170,26 @@ fn fde_data_of_usual_cie(body: &[u8]) -> Option<usize> {
 const PCREL_SDATA4: u8 = 0x1b;
 
 /// Whatever DWARF allows.
-fn find_any(stretch: &[u8], address: ExecutorAddr, frames: &mut Vec<Frame>) -> Result<(), String> {
+fn find_any(section: &[u8], address: ExecutorAddr, frames: &mut Vec<Frame>) -> Result<(), String> {
+    // A terminator may stand in the middle, where sections were merged: gimli would stop at it, so it is given the
+    // stretches between.
+    let mut start = 0;
+    for record in (Records { section, at: 0 }) {
+        match record {
+            Record::Entry { at, is_long: true, .. } => {
+                return Err(format!("the record at {at:#x} is in the 64-bit format, which unwinders misread"));
+            }
+            Record::Entry { .. } => {}
+            Record::Terminator { at } => {
+                find_in_stretch(&section[start..at], address.offset(start as u64), frames)?;
+                start = at + 4;
+            }
+        }
+    }
+    find_in_stretch(&section[start..], address.offset(start as u64), frames)
+}
+
+fn find_in_stretch(stretch: &[u8], address: ExecutorAddr, frames: &mut Vec<Frame>) -> Result<(), String> {
     let stretch = without_version_4(stretch)?;
     let bases = BaseAddresses::default().set_eh_frame(address.value());
     let eh_frame = EhFrame::new(&stretch, LittleEndian);

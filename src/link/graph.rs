@@ -12,13 +12,13 @@
 //! Names and contents are ranges of the object's bytes: nothing is copied before there is memory to copy it to. The
 //! graph has no lifetime, so a link can wait for its externals without holding a stack.
 
-use std::ffi::CStr;
 use std::ops::Range;
 
-use crate::base::{ExecutorAddr, Kept, Pool, keep};
+use crate::base::{ExecutorAddr, Kept, Pool, ahead_of_null, keep};
 use crate::error::{Error, ErrorKind, LinkFault};
 use crate::link::buffer::ObjectBuffer;
 use crate::link::thread_locals::ThreadLocalPlace;
+use crate::link::uses::{self, Source, Uses};
 use crate::link::x86_64::{EdgeKind, KindSet};
 use crate::sync::Arc;
 
@@ -37,10 +37,14 @@ pub struct LinkGraph {
     pub(crate) indirect: Vec<SymbolIndex>,
     /// The first symbol that is not local; the linker's own stand behind all of the object's.
     pub(crate) first_global: u32,
+    /// How many symbols the object has itself; what was added stands behind them.
+    pub(crate) own_symbol_count: u32,
     /// How the names of its externals begin, for those who look for one that few objects have.
     pub(crate) beginnings: Beginnings,
     /// Every kind of edge that the object has, or was given.
     pub(crate) kinds: KindSet,
+    /// What the edges use symbols for.
+    pub(crate) uses: Uses,
     /// The function behind the descriptors of thread-local variables, if there are any.
     pub(crate) descriptor_function: Option<SymbolIndex>,
 }
@@ -65,6 +69,8 @@ pub struct Block {
     /// Alignment in bytes, a power of two.
     pub align: u64,
     pub(crate) edges: Range<u32>,
+    /// Which source these are, if there are any.
+    pub(crate) source: Source,
     pub(crate) role: Role,
     /// The section group that it belongs to.
     pub(crate) group: Option<u32>,
@@ -74,6 +80,8 @@ pub struct Block {
     pub(crate) is_retained: bool,
     /// The block that must stand behind it: of the same name, when somebody asks for that name's bounds.
     pub(crate) followed_by: Option<BlockId>,
+    /// Something leads to it: known when the graph is pruned.
+    pub(crate) is_live: bool,
     /// Dropped with its group, or because nothing leads to it: not laid out, not copied.
     pub(crate) is_dropped: bool,
     /// Offset in its pool's segment, from layout on.
@@ -190,8 +198,11 @@ impl Beginnings {
     }
 
     fn bit(name: &[u8]) -> usize {
-        let mut first = [0; 4];
-        first.iter_mut().zip(name).for_each(|(to, from)| *to = *from);
+        let first = name.first_chunk().copied().unwrap_or_else(|| {
+            let mut first = [0; 4];
+            first.iter_mut().zip(name).for_each(|(to, from)| *to = *from);
+            first
+        });
         // Knuth's multiplier: the upper bits depend on all of the lower.
         (u32::from_le_bytes(first).wrapping_mul(0x9e37_79b1) >> 24) as usize
     }
@@ -246,6 +257,17 @@ impl Block {
     }
 }
 
+impl Text {
+    fn bytes_in<'a>(&'a self, object: &'a [u8]) -> &'a [u8] {
+        match self {
+            Text::Object(range) => object.get(range.start as usize..range.end as usize).unwrap_or(&[]),
+            Text::Terminated(start) => object.get(*start as usize..).and_then(ahead_of_null).unwrap_or(&[]),
+            Text::Fixed(text) => text.as_bytes(),
+            Text::Made(text) => text.as_bytes(),
+        }
+    }
+}
+
 impl Symbol {
     /// Whether only its own object sees it.
     pub fn is_local(&self) -> bool {
@@ -290,15 +312,7 @@ impl LinkGraph {
     }
 
     fn name_bytes_in<'a>(&'a self, object: &'a [u8], symbol: SymbolIndex) -> &'a [u8] {
-        match &self.symbols[symbol.0 as usize].name {
-            Text::Object(range) => object.get(range.start as usize..range.end as usize).unwrap_or(&[]),
-            Text::Terminated(start) => {
-                let rest = object.get(*start as usize..).unwrap_or(&[]);
-                memchr::memchr(0, rest).map_or(&[], |end| &rest[..end])
-            }
-            Text::Fixed(text) => text.as_bytes(),
-            Text::Made(text) => text.as_bytes(),
-        }
+        self.symbols[symbol.0 as usize].name.bytes_in(object)
     }
 
     /// A symbol's definition.
@@ -340,31 +354,36 @@ impl LinkGraph {
 
     /// Adds a block that the linker makes.
     pub fn add_block(&mut self, name: &str, pool: Pool, content: Vec<u8>, align: u64, edges: &[Edge]) -> BlockId {
-        let first = self.push_edges(edges);
         let size = content.len() as u64;
-        self.push_block(
-            Text::Made(Arc::from(name)),
-            pool,
-            Content::Made(content.into_iter().collect()),
-            size,
-            align,
-            first..self.edges.len() as u32,
-        )
+        let content = Content::Made(content.into_iter().collect());
+        let id = self.push_block(Text::Made(Arc::from(name)), pool, content, size, align);
+        self.push_edges(id, edges);
+        id
     }
 
     /// Gives a block that was added empty its bytes and edges: for bytes that refer to themselves.
     pub(crate) fn fill_block(&mut self, id: BlockId, content: Vec<u8>, edges: &[Edge]) {
-        let first = self.push_edges(edges);
         let block = &mut self.blocks[id.index()];
         block.size = content.len() as u64;
         block.content = Content::Made(content.into_iter().collect());
-        block.edges = first..first + edges.len() as u32;
+        self.push_edges(id, edges);
     }
 
-    fn push_edges(&mut self, edges: &[Edge]) -> u32 {
-        edges.iter().for_each(|edge| self.kinds.insert(edge.kind));
+    /// Gives a block that has no edges its own.
+    fn push_edges(&mut self, id: BlockId, edges: &[Edge]) {
+        let first = self.edges.len() as u32;
         self.edges.extend_from_slice(edges);
-        (self.edges.len() - edges.len()) as u32
+        self.blocks[id.index()].edges = first..self.edges.len() as u32;
+        if edges.is_empty() {
+            return;
+        }
+        let source = self.uses.begin_source();
+        self.blocks[id.index()].source = source;
+        self.uses.cover(self.symbols.len());
+        for edge in edges {
+            self.kinds.insert(edge.kind);
+            self.uses.words()[edge.symbol.index()] |= uses::uses(edge.kind) | source.bit();
+        }
     }
 
     /// Symbols of dropped blocks are nowhere.
@@ -428,7 +447,8 @@ impl LinkGraph {
     /// What was added with [`add_weak`](Self::add_weak), and whether it is code.
     pub(crate) fn added_weak(&self) -> Vec<(SymbolIndex, bool)> {
         let code = |block: BlockId| self.blocks[block.index()].pool == Pool::Code;
-        let added = self.symbols().filter_map(|(index, symbol)| match (&symbol.name, symbol.definition) {
+        let symbols = self.symbols().skip(self.own_symbol_count as usize);
+        let added = symbols.filter_map(|(index, symbol)| match (&symbol.name, symbol.definition) {
             (Text::Made(_), Definition::Block(block, _)) if symbol.binding == Binding::Weak => {
                 Some((index, code(block)))
             }
@@ -459,27 +479,21 @@ impl LinkGraph {
         SymbolIndex(self.symbols.len() as u32 - 1)
     }
 
-    pub(crate) fn push_block(
-        &mut self,
-        name: Text,
-        pool: Pool,
-        content: Content,
-        size: u64,
-        align: u64,
-        edges: Range<u32>,
-    ) -> BlockId {
+    pub(crate) fn push_block(&mut self, name: Text, pool: Pool, content: Content, size: u64, align: u64) -> BlockId {
         self.blocks.push(Block {
             name,
             pool,
             content,
             size,
             align: align.max(1),
-            edges,
+            edges: 0..0,
+            source: Source::FIRST,
             role: Role::Plain,
             group: None,
             linked_to: None,
             is_retained: false,
             followed_by: None,
+            is_live: false,
             is_dropped: false,
             offset: 0,
             apart: None,
@@ -503,18 +517,10 @@ impl LinkGraph {
 
     pub(crate) fn text<'a>(&'a self, text: &'a Text) -> &'a str {
         match text {
-            // The reader made ranges only of what it had seen to be UTF-8.
-            Text::Object(range) => self
-                .bytes
-                .get(range.start as usize..range.end as usize)
-                .and_then(|bytes| std::str::from_utf8(bytes).ok())
-                .unwrap_or(""),
-            Text::Terminated(start) => {
-                let rest = self.bytes.get(*start as usize..).unwrap_or(&[]);
-                CStr::from_bytes_until_nul(rest).ok().and_then(|name| name.to_str().ok()).unwrap_or("")
-            }
             Text::Fixed(text) => text,
             Text::Made(text) => text,
+            // The reader made ranges only of what it had seen to be UTF-8.
+            _ => std::str::from_utf8(text.bytes_in(&self.bytes)).unwrap_or(""),
         }
     }
 

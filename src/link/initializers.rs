@@ -36,26 +36,32 @@ impl Initializer {
 
 /// Whether [`classify`] may know a section by this name: cheap, and right when it says no.
 pub(crate) fn may_list(section: &[u8]) -> bool {
-    matches!(section, [b'.', b'i' | b'f' | b'c' | b'd' | b'p', ..])
+    matches!(
+        section,
+        [b'.', b'i', b'n', ..] | [b'.', b'f', b'i', ..] | [b'.', b'c' | b'd', b't', ..] | [b'.', b'p', b'r', ..]
+    )
 }
 
 /// How a section lists initialisers, by its name; `None` when it does not.
-pub(crate) fn classify(section: &str) -> Option<(InitializerKind, u32, Direction)> {
-    let lists = [
-        (".init_array", InitializerKind::Init, Direction::Forward),
-        (".fini_array", InitializerKind::Fini, Direction::Forward),
-        (".ctors", InitializerKind::Init, Direction::Backward),
-        (".dtors", InitializerKind::Fini, Direction::Backward),
+pub(crate) fn classify(section: &[u8]) -> Option<(InitializerKind, u32, Direction)> {
+    if !may_list(section) {
+        return None;
+    }
+    let lists: [(&[u8], _, _); 4] = [
+        (b".init_array", InitializerKind::Init, Direction::Forward),
+        (b".fini_array", InitializerKind::Fini, Direction::Forward),
+        (b".ctors", InitializerKind::Init, Direction::Backward),
+        (b".dtors", InitializerKind::Fini, Direction::Backward),
     ];
-    if section == ".preinit_array" {
+    if section == b".preinit_array" {
         return Some((InitializerKind::Init, 0, Direction::Forward)); // ahead of all others of its module
     }
     for (name, kind, direction) in lists {
         let Some(suffix) = section.strip_prefix(name) else { continue };
-        let number = match suffix.strip_prefix('.') {
+        let number = match suffix.strip_prefix(b".") {
             None if suffix.is_empty() => None,
             None => continue, // another section whose name begins alike
-            Some(digits) => digits.parse::<u32>().ok(),
+            Some(digits) => std::str::from_utf8(digits).ok().and_then(|digits| digits.parse::<u32>().ok()),
         };
         let priority = match (number, direction) {
             (None, _) => LAST,
@@ -84,12 +90,12 @@ mod tests {
     fn old_and_new_lists_come_to_one_order() {
         use Direction::*;
         use InitializerKind::*;
-        assert_eq!(classify(".init_array"), Some((Init, 65535, Forward)));
-        assert_eq!(classify(".init_array.00101"), Some((Init, 101, Forward)));
-        assert_eq!(classify(".ctors.65434"), Some((Init, 101, Backward)));
-        assert_eq!(classify(".dtors"), Some((Fini, 65535, Backward)));
-        assert_eq!(classify(".fini_array.7"), Some((Fini, 7, Forward)));
-        assert_eq!(classify(".init_arrays"), None);
-        assert_eq!(classify(".init_array.x"), Some((Init, 65535, Forward)), "no number: as without one");
+        assert_eq!(classify(b".init_array"), Some((Init, 65535, Forward)));
+        assert_eq!(classify(b".init_array.00101"), Some((Init, 101, Forward)));
+        assert_eq!(classify(b".ctors.65434"), Some((Init, 101, Backward)));
+        assert_eq!(classify(b".dtors"), Some((Fini, 65535, Backward)));
+        assert_eq!(classify(b".fini_array.7"), Some((Fini, 7, Forward)));
+        assert_eq!(classify(b".init_arrays"), None);
+        assert_eq!(classify(b".init_array.x"), Some((Init, 65535, Forward)), "no number: as without one");
     }
 }

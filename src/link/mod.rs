@@ -4,14 +4,14 @@
 //!
 //! | phase | file | afterwards |
 //! |---|---|---|
-//! | read | `elf/read.rs` | blocks, symbols and edges stand in arrays; names and contents are ranges of the object |
+//! | read | `elf/read.rs`, `elf/relocations.rs`, `uses.rs` | blocks, symbols and edges stand in arrays; names and contents are ranges of the object |
 //! | claim | `claim.rs` | definitions that others made are externals; section groups without a claimed symbol are gone |
 //! | services of a linker | `indirect.rs`, `bounds.rs` | indirect functions have stubs, bounds of sections are defined |
 //! | *plugins may add blocks and define externals* | | *no new symbols after this* |
 //! | prune | `prune.rs` | what nothing leads to is gone |
 //! | tables | `survey.rs`, `tables.rs`, `thread_locals.rs`, `far_data/` | every GOT slot, stub and thunk that an edge may need has a place |
 //! | layout | `layout.rs`, `apart.rs`, `thread_locals.rs` | every block has an offset in its pool's segment or the thread-local block, or a place apart; the plan is known |
-//! | *memory is allocated; addresses of definitions are final* | | |
+//! | *memory is allocated; addresses of definitions are final* | `targets.rs` | |
 //! | *externals are looked up* | | |
 //! | fix up | `fixup.rs`, `x86_64.rs`, `far_data/` | contents copied, edges applied, branches and GOT loads relaxed by displacement, what is too short redirected |
 //! | *debug builds: a second opinion* | `second_opinion.rs` | every byte was derived again from the object, by the psABI's formulas |
@@ -54,7 +54,9 @@ mod second_opinion;
 mod survey;
 mod symbol_file;
 mod tables;
+mod targets;
 mod thread_locals;
+mod uses;
 mod x86_64;
 
 pub use apart::APART_THRESHOLD;

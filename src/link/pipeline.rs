@@ -24,8 +24,9 @@ use crate::link::second_opinion;
 use crate::link::survey::Survey;
 use crate::link::symbol_file;
 use crate::link::tables::Tables;
+use crate::link::targets::Targets;
 use crate::link::thread_locals::{self, ThreadLocalPlace, ThreadLocalPlan};
-use crate::memory::{ApartRequest, Finalized, InFlight, MemoryManager, SegmentPlan};
+use crate::memory::{ApartRequest, Finalized, Frame, InFlight, MemoryManager, SegmentPlan};
 use crate::sync::Arc;
 
 /// Where in a plan a pass stands.
@@ -39,25 +40,28 @@ pub enum PlanStage {
 
 /// A link whose needs are known.
 pub struct PlannedLink {
-    graph: LinkGraph,
+    link: Box<Link>,
+}
+
+/// A link whose own addresses are known.
+pub struct PlacedLink {
+    pub(super) link: Box<Link>,
+    memory: Box<dyn InFlight>,
+}
+
+/// What a link knows. Some 700 bytes, that the states hand on without moving them.
+pub(super) struct Link {
+    pub(super) graph: LinkGraph,
     tables: Tables,
     plan: SegmentPlan,
     /// All blocks, as they stand in their segments.
     order: Kept<BlockId>,
     externals: Kept<External>,
     thread_locals: Option<ThreadLocalPlan>,
-}
-
-/// A link whose own addresses are known.
-pub struct PlacedLink {
-    pub(super) graph: LinkGraph,
-    tables: Tables,
+    /// Nowhere, until memory is allocated.
     places: Places,
-    memory: Box<dyn InFlight>,
-    frame_count: u64,
-    order: Kept<BlockId>,
-    externals: Kept<External>,
-    thread_locals: Option<ThreadLocalPlan>,
+    /// None, until memory is allocated; externals are nowhere, until they are found.
+    targets: Targets,
 }
 
 /// A symbol that the link needs from elsewhere.
@@ -126,44 +130,47 @@ impl PlannedLink {
         pass(PlanStage::Pruned, &mut graph)?;
         // Room for every slot and stub that an edge may need.
         thread_locals::add_descriptor_function(&mut graph);
-        let survey = Survey::of(&graph);
+        let survey = Survey::of(&mut graph);
         let tables = Tables::build(&mut graph, &survey);
         // Offsets, and what to ask of memory and of the C library.
         let thread_locals = thread_locals::assign(&mut graph)?;
         let (plan, order) = layout::assign(&mut graph)?;
         let externals = externals(&graph, &survey);
-        Ok(PlannedLink { graph, tables, plan, order, externals, thread_locals })
+        let places = Places { segments: [ExecutorAddr::NULL; 3], apart: Vec::new(), thread_locals: None };
+        let targets = Targets::default();
+        let link = Link { graph, tables, plan, order, externals, thread_locals, places, targets };
+        Ok(PlannedLink { link: Box::new(link) })
     }
 
     /// The same link, as one of those that belong together: see [`SegmentPlan::group`].
     pub fn in_group(mut self, group: u64) -> PlannedLink {
-        self.plan.group = group;
+        self.link.plan.group = group;
         self
     }
 
     /// What the link needs.
     pub fn segment_plan(&self) -> &SegmentPlan {
-        &self.plan
+        &self.link.plan
     }
 
     /// Number of GOT slots.
     pub fn got_slot_count(&self) -> usize {
-        self.tables.slots.len()
+        self.link.tables.slots.len()
     }
 
     /// Number of stubs for branches that may be out of reach.
     pub fn stub_count(&self) -> usize {
-        self.tables.stub_targets.len()
+        self.link.tables.stub_targets.len()
     }
 
     /// What has to be looked up.
     pub fn externals(&self) -> impl Iterator<Item = ExternalSymbol<'_>> {
-        external_symbols(&self.graph, self.externals.iter().copied())
+        self.link.externals()
     }
 
     /// The graph.
     pub fn graph(&self) -> &LinkGraph {
-        &self.graph
+        &self.link.graph
     }
 
     /// Takes memory: the addresses of all definitions are final.
@@ -171,31 +178,30 @@ impl PlannedLink {
     /// # Errors
     /// [`MemoryFault`].
     pub fn allocate(self, memory: &dyn MemoryManager) -> Result<PlacedLink> {
-        let mut memory = memory.allocate(&self.plan)?;
-        let segments = Pool::ALL.map(|pool| memory.address(pool));
-        let apart = places_apart(&self.plan, &mut *memory)?;
-        let places = Places { segments, apart, thread_locals: None };
-        let PlannedLink { graph, tables, plan, order, externals, thread_locals } = self;
-        let frame_count = plan.frame_count;
-        Ok(PlacedLink { graph, tables, places, memory, frame_count, order, externals, thread_locals })
+        let mut link = self.link;
+        let mut memory = memory.allocate(&link.plan)?;
+        link.places.segments = Pool::ALL.map(|pool| memory.address(pool));
+        link.places.apart = places_apart(&link.plan, &mut *memory)?;
+        link.targets = Targets::own(&link.graph, &link.places);
+        Ok(PlacedLink { link, memory })
     }
 }
 
 impl PlacedLink {
     /// The graph.
     pub fn graph(&self) -> &LinkGraph {
-        &self.graph
+        &self.link.graph
     }
 
     /// Where a block will run; of a thread-local one, its offset.
     pub fn block_address(&self, block: BlockId) -> ExecutorAddr {
-        self.graph.block_address(block, &self.places)
+        self.link.graph.block_address(block, &self.link.places)
     }
 
     /// What the thread-local block needs, if there is one: [`place_thread_locals`](Self::place_thread_locals) says what it
     /// got, before the definitions are asked for.
     pub fn thread_local_plan(&self) -> Option<&ThreadLocalPlan> {
-        self.thread_locals.as_ref()
+        self.link.thread_locals.as_ref()
     }
 
     /// What every thread's copy of the block begins as, without what depends on externals; and whether nothing does. The
@@ -204,22 +210,23 @@ impl PlacedLink {
     /// # Errors
     /// A relocation that cannot stand there.
     pub fn thread_local_image(&self) -> Result<(Vec<u8>, bool)> {
-        let mut image = vec![0; self.thread_locals.map_or(0, |plan| plan.image_size as usize)];
-        let fixup = Fixup::new(&self.graph, &self.tables, &self.places, std::iter::empty(), &[]);
+        let link = &*self.link;
+        let mut image = vec![0; link.thread_locals.map_or(0, |plan| plan.image_size as usize)];
+        let fixup = link.fixup(&[]);
         let left = fixup.own_image(&mut image)?;
         if cfg!(debug_assertions) {
             second_opinion::check_own_image(&fixup, &image)?;
         }
         // The C library fills such a block in for all threads when it is loaded: before externals are known.
-        if let (Some(edge), true) = (left, self.thread_locals.is_some_and(|plan| plan.is_static)) {
-            return Err(self.graph.fault(LinkFault::Unsupported {
+        if let (Some(edge), true) = (left, link.thread_locals.is_some_and(|plan| plan.is_static)) {
+            return Err(link.graph.fault(LinkFault::Unsupported {
                 what: format!(
                     "{} to another object's symbol in a thread-local variable of a static model; compile with -fPIC",
                     edge.kind.name()
                 ),
                 section: ".tdata".to_string(),
                 offset: edge.offset.into(),
-                symbol: self.graph.symbol_name(edge.symbol).to_string(),
+                symbol: link.graph.symbol_name(edge.symbol).to_string(),
             }));
         }
         let is_whole = left.is_none();
@@ -228,33 +235,38 @@ impl PlacedLink {
 
     /// Where the thread-local block is.
     pub fn place_thread_locals(&mut self, place: ThreadLocalPlace) {
-        self.places.thread_locals = Some(place);
+        self.link.places.thread_locals = Some(place);
     }
 
     /// The global definitions and their addresses; of thread-local ones, what they have for an address.
     pub fn definitions(&self) -> impl Iterator<Item = (&str, ExecutorAddr)> {
-        self.graph
-            .symbols()
-            .filter(|(_, symbol)| symbol.binding != Binding::Local)
-            .filter_map(|(index, _)| Some((self.graph.symbol_name(index), self.definition_address(index)?)))
+        let graph = &self.link.graph;
+        let named = graph.symbols().filter(|(_, symbol)| symbol.binding != Binding::Local);
+        named.filter_map(|(index, _)| Some((graph.symbol_name(index), self.definition_address(index)?)))
     }
 
     /// The address of a definition, or what it has for one if it is thread-local; `None` for what is elsewhere.
+    #[inline]
     pub fn definition_address(&self, symbol: SymbolIndex) -> Option<ExecutorAddr> {
-        match self.graph.symbols.get(symbol.index())?.definition {
-            Definition::Block(block, offset) if self.graph.blocks[block.index()].role == Role::ThreadLocal => {
-                let offset = (self.graph.blocks[block.index()].offset + offset) as u32;
-                Some(ThreadLocal { module: self.places.thread_locals?.module, offset }.to_address())
+        // Externals are nowhere yet.
+        self.link.targets.plain(symbol).or_else(|| self.unusual_address(symbol))
+    }
+
+    fn unusual_address(&self, symbol: SymbolIndex) -> Option<ExecutorAddr> {
+        let Link { graph, places, targets, .. } = &*self.link;
+        match graph.symbols.get(symbol.index())?.definition {
+            Definition::Block(block, offset) if graph.blocks[block.index()].role == Role::ThreadLocal => {
+                let offset = (graph.blocks[block.index()].offset + offset) as u32;
+                Some(ThreadLocal { module: places.thread_locals?.module, offset }.to_address())
             }
-            Definition::Block(block, offset) => Some(self.graph.block_address(block, &self.places).offset(offset)),
-            Definition::Absolute(value) => Some(ExecutorAddr::new(value)),
+            Definition::Block(..) | Definition::Absolute(_) => Some(targets.address(symbol)),
             Definition::External | Definition::Nowhere => None,
         }
     }
 
     /// What has to be looked up.
     pub fn externals(&self) -> impl Iterator<Item = ExternalSymbol<'_>> {
-        external_symbols(&self.graph, self.externals.iter().copied())
+        self.link.externals()
     }
 
     /// Fixes everything up with what was found for the externals, in their order, and seals the memory. `image` is the
@@ -290,41 +302,56 @@ impl PlacedLink {
         mut image: Option<&mut [u8]>,
         pass: impl FnOnce(&mut FixedLink<'_>) -> Result<()>,
     ) -> Result<(LinkedObject, Box<dyn Finalized>, ExternalNames)> {
-        let externals = self.externals.iter().map(|external| external.symbol);
-        let fixup = Fixup::new(&self.graph, &self.tables, &self.places, externals, found);
+        let link = &mut *self.link;
+        link.targets.bind(link.externals.iter().map(|external| external.symbol), found);
+        let fixup = link.fixup(found);
         // Bytes in place, every edge applied.
-        fixup.apply(&mut *self.memory, &self.order, image.as_deref_mut())?;
+        fixup.apply(&mut *self.memory, &link.order, image.as_deref_mut())?;
         if cfg!(debug_assertions) {
             second_opinion::check(&fixup, &mut *self.memory, image.as_deref())?;
         }
         // Plugins: the last chance to see and change bytes.
         pass(&mut FixedLink { fixup, memory: &mut *self.memory })?;
         // What the unwinder and the registry of initialisers must know.
-        let (frames, initializers) = self.collect()?;
+        let (frames, initializers) = self.link.collect(&mut *self.memory)?;
         // From here on the memory is nobody's to write.
         let sealed = self.memory.finalize(frames)?;
-        let names = ExternalNames { graph: self.graph, externals: self.externals };
-        Ok((LinkedObject { name: names.graph.name.clone(), initializers }, sealed, names))
+        let names = ExternalNames { link: self.link };
+        Ok((LinkedObject { name: names.link.graph.name.clone(), initializers }, sealed, names))
+    }
+}
+
+impl Link {
+    fn externals(&self) -> impl Iterator<Item = ExternalSymbol<'_>> {
+        let graph = &self.graph;
+        self.externals.iter().map(|External { symbol, needs_static_place }| ExternalSymbol {
+            name: graph.symbol_name(*symbol),
+            required: graph.symbols[symbol.index()].binding != Binding::Weak,
+            needs_static_place: *needs_static_place,
+        })
     }
 
-    fn collect(&mut self) -> Result<(Vec<crate::memory::Frame>, Vec<Initializer>)> {
+    fn fixup<'a>(&'a self, found: &'a [FoundExternal]) -> Fixup<'a> {
+        Fixup::new(&self.graph, &self.tables, &self.places, &self.targets, found)
+    }
+
+    fn collect(&self, memory: &mut dyn InFlight) -> Result<(Vec<Frame>, Vec<Initializer>)> {
         // Counted when the link was planned.
-        let mut found = Vec::with_capacity(self.frame_count as usize);
+        let mut found = Kept::with_capacity(self.plan.frame_count as usize).into_vec();
         let mut initializers = Vec::new();
         // Zero-fill says nothing, and looking for it would make memory of it.
         let has_bytes = |block: &Block| !block.is_dropped && block.size > 0 && !block.is_zero_fill();
-        for (id, block) in self.graph.blocks().filter(|(_, block)| has_bytes(block)) {
-            let (start, end) = (block.offset as usize, (block.offset + block.size) as usize);
+        for (id, block) in self.graph.blocks() {
             match block.role {
                 Role::Plain | Role::ThreadLocal => {}
+                _ if !has_bytes(block) => {}
                 Role::EhFrame => {
-                    let section = &self.memory.working(block.pool)[start..end];
                     let address = self.graph.block_address(id, &self.places);
-                    frames::find_frames(section, address, &mut found)
+                    frames::find_frames(bytes_of(block, memory), address, &mut found)
                         .map_err(|error| self.graph.fault(LinkFault::Malformed(format!(".eh_frame: {error}"))))?;
                 }
                 Role::Initializers { kind, priority, backward } => {
-                    let words = self.memory.working(block.pool)[start..end].chunks_exact(8);
+                    let words = bytes_of(block, memory).chunks_exact(8);
                     let mut listed: Vec<u64> =
                         words.map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default())).collect();
                     if backward {
@@ -349,13 +376,12 @@ impl PlacedLink {
 
 /// What is left of a link: the names of what it looked up, in the order of [`PlacedLink::externals`].
 pub(crate) struct ExternalNames {
-    graph: LinkGraph,
-    externals: Kept<External>,
+    link: Box<Link>,
 }
 
 impl ExternalNames {
     pub(crate) fn iter(&self) -> impl Iterator<Item = &[u8]> {
-        self.externals.iter().map(|external| self.graph.name_bytes(external.symbol))
+        self.link.externals.iter().map(|external| self.link.graph.name_bytes(external.symbol))
     }
 }
 
@@ -416,7 +442,7 @@ impl FixedLink<'_> {
         }
         match block.apart {
             Some(number) => self.memory.apart(number as usize),
-            None => &mut self.memory.working(block.pool)[block.offset as usize..(block.offset + block.size) as usize],
+            None => bytes_of(block, self.memory),
         }
     }
 }
@@ -434,15 +460,9 @@ fn places_apart(plan: &SegmentPlan, memory: &mut dyn InFlight) -> Result<Vec<Exe
     plan.apart.iter().enumerate().map(place).collect()
 }
 
-fn external_symbols(
-    graph: &LinkGraph,
-    externals: impl IntoIterator<Item = External>,
-) -> impl Iterator<Item = ExternalSymbol<'_>> {
-    externals.into_iter().map(|External { symbol, needs_static_place }| ExternalSymbol {
-        name: graph.symbol_name(symbol),
-        required: graph.symbols[symbol.index()].binding != Binding::Weak,
-        needs_static_place,
-    })
+/// The bytes of a block that is in a segment.
+fn bytes_of<'a>(block: &Block, memory: &'a mut dyn InFlight) -> &'a mut [u8] {
+    &mut memory.working(block.pool)[block.offset as usize..(block.offset + block.size) as usize]
 }
 
 keep!(External);

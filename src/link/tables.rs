@@ -47,15 +47,11 @@ impl Tables {
             thread_locals_size: 0,
             far: FarData::default(),
         };
-        for (number, symbol) in graph.symbols.iter().enumerate() {
-            let index = SymbolIndex(number as u32);
-            let may_need_stub = survey.may_need_stub(index, symbol.definition);
-            if may_need_stub || survey.needs_slot(index) {
-                tables.slot_of[number] = tables.slots.len() as u32;
-                tables.slots.push(index);
-            }
+        for (index, may_need_stub) in survey.with_slots(graph) {
+            tables.slot_of[index.index()] = tables.slots.len() as u32;
+            tables.slots.push(index);
             if may_need_stub {
-                tables.stub_of[number] = tables.stub_targets.len() as u32;
+                tables.stub_of[index.index()] = tables.stub_targets.len() as u32;
                 tables.stub_targets.push(index);
             }
         }
@@ -70,7 +66,7 @@ impl Tables {
         if needs_got || !tables.slots.is_empty() || !tables.thread_locals.is_empty() {
             let size = (tables.slots.len() * SLOT) as u64 + tables.thread_locals_size;
             let content = Content::Made(Kept::repeat(0, size as usize));
-            tables.got = Some(graph.push_block(Text::Fixed(".got"), Pool::ReadOnly, content, size, SLOT as u64, 0..0));
+            tables.got = Some(graph.push_block(Text::Fixed(".got"), Pool::ReadOnly, content, size, SLOT as u64));
         }
         // An object's own GOT goes by this name, whatever kind of edge refers to it.
         if let (true, Some(got), Some(symbol)) = (needs_got, tables.got, graph.find_external("_GLOBAL_OFFSET_TABLE_")) {
@@ -79,7 +75,7 @@ impl Tables {
         if !tables.stub_targets.is_empty() {
             let code: Kept<u8> = std::iter::repeat_n(STUB, tables.stub_targets.len()).flatten().collect();
             let size = code.len() as u64;
-            tables.stubs = Some(graph.push_block(Text::Fixed(".plt"), Pool::Code, Content::Made(code), size, 16, 0..0));
+            tables.stubs = Some(graph.push_block(Text::Fixed(".plt"), Pool::Code, Content::Made(code), size, 16));
         }
         tables.far = FarData::reserve(graph, survey);
         tables

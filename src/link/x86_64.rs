@@ -109,23 +109,6 @@ impl EdgeKind {
         })
     }
 
-    /// As [`from_relocation`](Self::from_relocation), with the bytes stored: for many at a time.
-    #[inline]
-    pub(crate) fn decode(r_type: u32) -> Option<(EdgeKind, u64)> {
-        static KNOWN: [Option<(EdgeKind, u64)>; 52] = {
-            let mut known = [None; 52];
-            let mut r_type = 0;
-            while r_type < known.len() {
-                if let Some(kind) = EdgeKind::from_relocation(r_type as u32) {
-                    known[r_type] = Some((kind, kind.width() as u64));
-                }
-                r_type += 1;
-            }
-            known
-        };
-        *KNOWN.get(r_type as usize)?
-    }
-
     /// The psABI's name of the relocation.
     pub fn name(self) -> &'static str {
         match self {
@@ -163,7 +146,7 @@ impl EdgeKind {
     }
 
     /// Whether it reads the symbol's GOT slot.
-    pub(crate) fn needs_got_slot(self) -> bool {
+    pub(crate) const fn needs_got_slot(self) -> bool {
         use EdgeKind::*;
         matches!(
             self,
@@ -209,12 +192,12 @@ impl EdgeKind {
     }
 
     /// Whether the variable must be at one distance from every thread's pointer.
-    pub(crate) fn needs_static_place(self) -> bool {
+    pub(crate) const fn needs_static_place(self) -> bool {
         matches!(self, EdgeKind::StaticLoad32 | EdgeKind::StaticOffset32 | EdgeKind::StaticOffset64)
     }
 
     /// Whether it is an offset in the object's own block: what is not there must be at a fixed distance from it.
-    pub(crate) fn is_block_offset(self) -> bool {
+    pub(crate) const fn is_block_offset(self) -> bool {
         matches!(self, EdgeKind::ThreadLocalOffset32 | EdgeKind::ThreadLocalOffset64)
     }
 
@@ -262,6 +245,8 @@ impl KindSet {
         use EdgeKind::*;
         KindSet::of(&[ThreadLocalPair32, ThreadLocalBlock32, StaticLoad32, ThreadLocalDescriptor32])
     };
+    /// Those that store the distance to the symbol in four bytes.
+    pub(crate) const DISTANCE: KindSet = KindSet::of(&[EdgeKind::Delta32, EdgeKind::Branch32]);
     /// Those with a descriptor.
     pub(crate) const DESCRIPTOR: KindSet = KindSet::of(&[EdgeKind::ThreadLocalDescriptor32]);
     /// Those that store a size.
@@ -332,40 +317,45 @@ pub(crate) fn relocation_name(r_type: u32) -> String {
     }
 }
 
-/// Rewrites a GOT load so that it reaches the symbol itself, if the displacement allows. `before` is the code up to the
-/// place, `field` the four bytes there; `displacement` is `S + A - P`, with the addend −4 that such loads carry.
+/// Rewrites a GOT load so that it reaches the symbol itself, if the displacement allows. `code` is the four bytes at the
+/// place, and the two before; `displacement` is `S + A - P`, with the addend −4 that such loads carry.
 ///
 /// The test is of the *displacement*: that the target is low says nothing (a known defect of other linkers).
-pub(crate) fn relax_got_load(kind: EdgeKind, before: &mut [u8], field: &mut [u8; 4], displacement: i64) -> bool {
-    let length = before.len();
-    let fits = |displacement: i64| i32::try_from(displacement).ok();
-    match (kind, before.last_chunk::<2>()) {
+#[inline]
+pub(crate) fn relax_got_load(kind: EdgeKind, code: &mut [u8; 6], displacement: i64) -> bool {
+    let fits = |displacement: i64| i32::try_from(displacement).ok().map(i32::to_le_bytes);
+    let has_no_prefix = kind == EdgeKind::GotLoad32Relaxable;
+    let [first, second, field @ ..] = code;
+    match (*first, *second) {
         // mov slot(%rip), %reg → lea symbol(%rip), %reg
-        (EdgeKind::GotLoad32Relaxable | EdgeKind::GotLoad32RexRelaxable, Some([0x8b, modrm]))
-            if is_rip_relative(*modrm) =>
-        {
+        (0x8b, modrm) if is_rip_relative(modrm) && is_relaxable(kind) => {
             let Some(displacement) = fits(displacement) else { return false };
-            before[length - 2] = 0x8d;
-            *field = displacement.to_le_bytes();
+            *first = 0x8d;
+            *field = displacement;
             true
         }
         // call *slot(%rip) → addr32 call symbol
-        (EdgeKind::GotLoad32Relaxable, Some([0xff, 0x15])) => {
+        (0xff, 0x15) if has_no_prefix => {
             let Some(displacement) = fits(displacement) else { return false };
-            before[length - 2..].copy_from_slice(&[0x67, 0xe8]);
-            *field = displacement.to_le_bytes();
+            (*first, *second) = (0x67, 0xe8);
+            *field = displacement;
             true
         }
         // jmp *slot(%rip) → jmp symbol; nop. The field moves one byte down, so the displacement grows by one.
-        (EdgeKind::GotLoad32Relaxable, Some([0xff, 0x25])) => {
-            let Some(displacement) = displacement.checked_add(1).and_then(fits) else { return false };
-            let [a, b, c, d] = displacement.to_le_bytes();
-            before[length - 2..].copy_from_slice(&[0xe9, a]);
+        (0xff, 0x25) if has_no_prefix => {
+            let Some([a, b, c, d]) = displacement.checked_add(1).and_then(fits) else { return false };
+            (*first, *second) = (0xe9, a);
             *field = [b, c, d, 0x90];
             true
         }
         _ => false,
     }
+}
+
+/// Whether it may be rewritten.
+#[inline]
+pub(crate) fn is_relaxable(kind: EdgeKind) -> bool {
+    matches!(kind, EdgeKind::GotLoad32Relaxable | EdgeKind::GotLoad32RexRelaxable)
 }
 
 fn is_rip_relative(modrm: u8) -> bool {
@@ -389,39 +379,33 @@ mod tests {
         }
     }
 
+    /// Whether it is rewritten, and what is there then.
+    fn relaxed(kind: EdgeKind, instruction: [u8; 2], displacement: i64) -> (bool, [u8; 6]) {
+        let mut code = [instruction[0], instruction[1], 0, 0, 0, 0];
+        (relax_got_load(kind, &mut code, displacement), code)
+    }
+
     #[test]
     fn a_got_load_is_relaxed_by_displacement_and_not_by_how_low_the_target_is() {
-        let mut code = [0x48, 0x8b, 0x05];
-        let mut field = [0; 4];
-        assert!(
-            !relax_got_load(EdgeKind::GotLoad32RexRelaxable, &mut code, &mut field, -(1 << 40)),
-            "far slab, low target"
-        );
-        assert_eq!(code, [0x48, 0x8b, 0x05]);
-        assert!(relax_got_load(EdgeKind::GotLoad32RexRelaxable, &mut code, &mut field, -5));
-        assert_eq!((code, field), ([0x48, 0x8d, 0x05], (-5i32).to_le_bytes()));
+        let load = |displacement| relaxed(EdgeKind::GotLoad32RexRelaxable, [0x8b, 0x05], displacement);
+        assert_eq!(load(-(1 << 40)), (false, [0x8b, 0x05, 0, 0, 0, 0]), "far slab, low target");
+        assert_eq!(load(-5), (true, [0x8d, 0x05, 0xfb, 0xff, 0xff, 0xff]));
     }
 
     #[test]
     fn calls_and_jumps_through_the_got_become_direct() {
-        let (mut code, mut field) = ([0xff, 0x15], [0; 4]);
-        assert!(relax_got_load(EdgeKind::GotLoad32Relaxable, &mut code, &mut field, 0x1000));
-        assert_eq!((code, field), ([0x67, 0xe8], 0x1000i32.to_le_bytes()));
-        let (mut code, mut field) = ([0xff, 0x25], [0; 4]);
-        assert!(relax_got_load(EdgeKind::GotLoad32Relaxable, &mut code, &mut field, 0x1000));
-        assert_eq!((code, field), ([0xe9, 0x01], [0x10, 0, 0, 0x90]));
-        let (mut code, mut field) = ([0xff, 0x25], [0; 4]);
-        assert!(
-            !relax_got_load(EdgeKind::GotLoad32Relaxable, &mut code, &mut field, i64::from(i32::MAX)),
-            "one more does not fit"
-        );
+        let branch = |instruction, displacement| relaxed(EdgeKind::GotLoad32Relaxable, instruction, displacement);
+        assert_eq!(branch([0xff, 0x15], 0x1000), (true, [0x67, 0xe8, 0, 0x10, 0, 0]));
+        assert_eq!(branch([0xff, 0x25], 0x1000), (true, [0xe9, 0x01, 0x10, 0, 0, 0x90]));
+        let (is_relaxed, code) = branch([0xff, 0x25], i64::from(i32::MAX));
+        assert_eq!((is_relaxed, code), (false, [0xff, 0x25, 0, 0, 0, 0]), "one more does not fit");
     }
 
     #[test]
     fn plain_got_loads_and_unknown_instructions_are_left_alone() {
-        let (mut code, mut field) = ([0x48, 0x8b, 0x05], [0; 4]);
-        assert!(!relax_got_load(EdgeKind::GotLoad32, &mut code, &mut field, 0));
-        let (mut code, mut field) = ([0x48, 0x03, 0x05], [0; 4]); // add
-        assert!(!relax_got_load(EdgeKind::GotLoad32RexRelaxable, &mut code, &mut field, 0));
+        assert!(!relaxed(EdgeKind::GotLoad32, [0x8b, 0x05], 0).0);
+        assert!(!relaxed(EdgeKind::GotLoad32Apx, [0xff, 0x15], 0).0);
+        assert!(!relaxed(EdgeKind::GotLoad32RexRelaxable, [0xff, 0x15], 0).0, "behind a prefix");
+        assert!(!relaxed(EdgeKind::GotLoad32RexRelaxable, [0x03, 0x05], 0).0, "add");
     }
 }

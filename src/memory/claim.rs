@@ -1,6 +1,6 @@
 //! [`Claim`]: one allocation, in flight until it is sealed, then finalized. Its drop gives everything back.
 
-use crate::base::{ExecutorAddr, Pool};
+use crate::base::{ExecutorAddr, Kept, Pool};
 use crate::error::{MemoryFault, Result};
 use crate::memory::frame_table::Frame;
 use crate::memory::layout::{DATA_GRANULE, TEXT_GRANULE};
@@ -38,13 +38,16 @@ impl Claim {
     ///
     /// # Errors
     /// When there are more of them than were planned.
-    pub(crate) fn enter_frames(&mut self, mut frames: Vec<Frame>) -> Result<()> {
+    pub(crate) fn enter_frames(&mut self, frames: Vec<Frame>) -> Result<()> {
+        let mut frames = Kept::from(frames);
         let code = &self.parts[Pool::Code.index()];
         let start = self.home.window.address(Pool::Code, code);
         let end = start.offset(self.plan.size(Pool::Code));
-        frames.retain(|frame| (start..end).contains(&frame.start));
-        frames.sort_unstable();
-        frames.dedup_by_key(|frame| frame.start);
+        if !are_in_order(&frames, start, end) {
+            frames.retain(|frame| (start..end).contains(&frame.start));
+            frames.sort_unstable();
+            frames.dedup_by_key(|frame| frame.start);
+        }
         if frames.len() as u64 > u64::from(code.granules) {
             return Err(MemoryFault::BadPlan {
                 pool: Pool::Code.name(),
@@ -65,6 +68,12 @@ impl Claim {
         self.home.window.mapped.settle();
         self.sealed = true;
     }
+}
+
+/// Whether every frame starts in the range, and behind the one before: as compilers write them.
+fn are_in_order(frames: &[Frame], start: ExecutorAddr, end: ExecutorAddr) -> bool {
+    let (Some(first), Some(last)) = (frames.first(), frames.last()) else { return true };
+    first.start >= start && last.start < end && frames.windows(2).all(|pair| pair[0].start < pair[1].start)
 }
 
 impl InFlight for Claim {

@@ -20,7 +20,7 @@
 //! lowest, before the first function with frames, ends there, and a slot of zero would name the header as an FDE. Encodings: LSB 5.0 "Exception Frame Header"; `DW_EH_PE_datarel | DW_EH_PE_sdata4` from the
 //! header's own address.
 
-use crate::base::ExecutorAddr;
+use crate::base::{ExecutorAddr, keep};
 use crate::memory::layout::{FRAME_HEADER_OFFSET, FRAME_SLOT, TEXT_GRANULE};
 use crate::memory::mapper::MappedWindow;
 use crate::sync::{Arc, MappedU32, MappedU64, Ordering};
@@ -33,6 +33,8 @@ pub struct Frame {
     /// Its frame description entry.
     pub fde: ExecutorAddr,
 }
+
+keep!(Frame);
 
 pub(crate) struct FrameTable {
     /// Keeps the memory behind the pointers below (M4).
@@ -86,13 +88,14 @@ impl FrameTable {
     /// no more frames than granules: the plan reserved for that.
     pub(crate) fn fill(&self, first: u64, granules: u64, frames: &[Frame]) {
         debug_assert!(frames.len() as u64 <= granules && frames.is_sorted());
-        let mut entries = frames.iter().map(|frame| self.entry(frame.start, frame.fde));
-        let Some(mut entry) = entries.next() else { return };
-        for slot in self.slots(first, granules) {
-            slot.store(entry, Ordering::Relaxed);
-            // The last one again, as often as there is room.
-            entry = entries.next().unwrap_or(entry);
+        let Some(last) = frames.last() else { return };
+        let slots = self.slots(first, granules);
+        for (slot, frame) in slots.iter().zip(frames) {
+            slot.store(self.entry(frame.start, frame.fde), Ordering::Relaxed);
         }
+        // The last one again, as often as there is room.
+        let again = self.entry(last.start, last.fde);
+        slots.iter().skip(frames.len()).for_each(|slot| slot.store(again, Ordering::Relaxed));
     }
 
     /// Makes the slots of the granules `[first, first + granules)` free again.

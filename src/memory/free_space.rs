@@ -157,8 +157,7 @@ impl FreeSpace {
         let Some((index, ..)) = self.long_ranges(granules).find(holds) else { return false };
         let index = self.carve(index, offset, granules).index();
         let Node { before, after, .. } = *self.node(index);
-        self.join(before, after);
-        self.nodes.remove(index);
+        self.forget(index, before, after);
         self.granules -= granules;
         self.start = if self.first == NONE { u32::MAX } else { self.node(self.first).offset };
         true
@@ -227,24 +226,23 @@ impl FreeSpace {
             return;
         };
         let Node { offset, granules, before, after, .. } = *node;
-        let merges_before = self.is_free(before) && self.end_of(before) == offset;
-        let merges_after = self.is_free(after) && self.node(after).offset == offset + granules;
-        match (merges_before, merges_after) {
-            (false, false) => self.enter_bin(index),
-            (true, false) => {
-                self.forget(index);
-                self.resize_free(before, self.node(before).offset, self.node(before).granules + granules);
+        let front = self.free_range(before).filter(|(from, length)| from + length == offset);
+        let back = self.free_range(after).filter(|(from, _)| *from == offset + granules);
+        match (front, back) {
+            (None, None) => self.enter_bin(index),
+            (Some((from, length)), None) => {
+                self.forget(index, before, after);
+                self.resize_free(before, from, length + granules);
             }
-            (false, true) => {
-                self.forget(index);
-                self.resize_free(after, offset, self.node(after).granules + granules);
+            (None, Some((_, length))) => {
+                self.forget(index, before, after);
+                self.resize_free(after, offset, granules + length);
             }
-            (true, true) => {
-                let last = self.node(after).granules;
+            (Some((from, length)), Some((_, last))) => {
                 self.leave_bin(after);
-                self.forget(index);
-                self.forget(after);
-                self.resize_free(before, self.node(before).offset, self.node(before).granules + granules + last);
+                self.forget(index, before, after);
+                self.forget(after, before, self.node(after).after);
+                self.resize_free(before, from, length + granules + last);
             }
         }
     }
@@ -364,15 +362,14 @@ impl FreeSpace {
     }
 
     fn enter_bin(&mut self, index: u32) {
-        let granules = self.node(index).granules;
+        let node = self.nodes.at_mut(index);
+        let granules = node.granules;
         let bin = bin_of(granules);
         let head = std::mem::replace(&mut self.heads[bin as usize], index);
+        (node.bin_before, node.bin_after) = (NONE, head);
         if head != NONE {
             self.node_mut(head).bin_before = index;
         }
-        let node = self.node_mut(index);
-        node.bin_before = NONE;
-        node.bin_after = head;
         self.tops |= 1 << (bin >> MANTISSA_BITS);
         self.subs[(bin >> MANTISSA_BITS) as usize] |= 1 << (bin & (SUB_BINS - 1));
         self.free_granules += granules;
@@ -403,19 +400,17 @@ impl FreeSpace {
 
     /// Gives a free range another place and length. Most often it stays in its bin, and then no list is touched.
     fn resize_free(&mut self, index: u32, offset: u32, granules: u32) {
-        let old = self.node(index).granules;
-        let stays = bin_of(old) == bin_of(granules);
-        if !stays {
-            self.leave_bin(index);
-        }
-        let node = self.node_mut(index);
+        let node = self.nodes.at_mut(index);
+        let old = node.granules;
         node.offset = offset;
-        node.granules = granules;
-        if stays {
+        if bin_of(old) == bin_of(granules) {
+            node.granules = granules;
             self.free_granules = self.free_granules - old + granules;
-        } else {
-            self.enter_bin(index);
+            return;
         }
+        self.leave_bin(index);
+        self.node_mut(index).granules = granules;
+        self.enter_bin(index);
     }
 
     /// Puts a free range into the row, between two that are neighbours now (or at
@@ -427,9 +422,15 @@ impl FreeSpace {
 
     /// Puts a range in use into the row, in the same way.
     fn insert(&mut self, before: u32, after: u32, offset: u32, granules: u32) -> u32 {
+        // Its own side of both links it brings along.
         let index = self.nodes.insert(Node::used(offset, granules, before, after));
-        self.join(before, index);
-        self.join(index, after);
+        match before {
+            NONE => self.first = index,
+            _ => self.node_mut(before).after = index,
+        }
+        if after != NONE {
+            self.node_mut(after).before = index;
+        }
         index
     }
 
@@ -445,9 +446,8 @@ impl FreeSpace {
         }
     }
 
-    /// Takes a range, which is in no bin, out of the row.
-    fn forget(&mut self, index: u32) {
-        let Node { before, after, .. } = *self.node(index);
+    /// Takes a range, which is in no bin, out of the row, where it stands between these two.
+    fn forget(&mut self, index: u32, before: u32, after: u32) {
         self.join(before, after);
         self.nodes.remove(index);
     }
@@ -459,7 +459,16 @@ impl FreeSpace {
     }
 
     fn is_free(&self, index: u32) -> bool {
-        self.nodes.get(index).is_some_and(|node| !node.is_used())
+        index != NONE && !self.node(index).is_used()
+    }
+
+    /// Offset and length of a range of the row, if it is free.
+    fn free_range(&self, index: u32) -> Option<(u32, u32)> {
+        if index == NONE {
+            return None;
+        }
+        let node = self.node(index);
+        (!node.is_used()).then_some((node.offset, node.granules))
     }
 
     fn used(&self, id: RangeId) -> Option<&Node> {
@@ -467,11 +476,11 @@ impl FreeSpace {
     }
 
     fn node(&self, index: u32) -> &Node {
-        self.nodes.get(index).expect("numbers in the row and in the bins are of records")
+        self.nodes.at(index)
     }
 
     fn node_mut(&mut self, index: u32) -> &mut Node {
-        self.nodes.get_mut(index).expect("numbers in the row and in the bins are of records")
+        self.nodes.at_mut(index)
     }
 }
 

@@ -15,6 +15,16 @@ pub(crate) struct PageSet {
 impl PageSet {
     /// Adds pages; how many are new.
     pub(crate) fn insert(&mut self, pages: Range<u32>) -> u32 {
+        // Most often a few pages that are in already.
+        if let Some((index, mask)) = one_mask(&pages)
+            && self.words.get(index).is_some_and(|word| word & mask == mask)
+        {
+            return 0;
+        }
+        self.insert_new(pages)
+    }
+
+    fn insert_new(&mut self, pages: Range<u32>) -> u32 {
         let words_needed = pages.end.div_ceil(WORD) as usize;
         if words_needed > self.words.len() {
             self.words.resize(words_needed, 0);
@@ -41,6 +51,9 @@ impl PageSet {
     }
 
     pub(crate) fn contains_any(&self, pages: Range<u32>) -> bool {
+        if let Some((index, mask)) = one_mask(&pages) {
+            return self.words.get(index).is_some_and(|word| word & mask != 0);
+        }
         masks(pages).any(|(index, mask)| self.words.get(index).is_some_and(|word| word & mask != 0))
     }
 
@@ -84,6 +97,14 @@ impl PageSet {
     pub(crate) fn heap_bytes(&self) -> u64 {
         (self.words.capacity() * size_of::<u64>()) as u64
     }
+}
+
+/// The word that holds all of `pages`, with the bits that stand for them; `None` if it takes more than one, or none.
+#[inline]
+fn one_mask(pages: &Range<u32>) -> Option<(usize, u64)> {
+    let (index, count) = (pages.start / WORD, pages.end.checked_sub(pages.start)?);
+    let is_one = count > 0 && (pages.end - 1) / WORD == index;
+    is_one.then(|| (index as usize, u64::MAX >> (WORD - count) << (pages.start % WORD)))
 }
 
 /// The words that hold `pages`, with the bits that stand for them.

@@ -6,6 +6,8 @@
 
 use std::ops::Range;
 
+use smallvec::SmallVec;
+
 use crate::base::Pool;
 use crate::memory::free_space::{FreeSpace, RangeId};
 use crate::memory::layout::{DATA_GRANULE, FRAME_SLOT, PAGE, TEXT_GRANULE};
@@ -46,7 +48,7 @@ pub(crate) struct Part {
 pub(crate) type Wanted = [(u32, u32); 3];
 
 /// What has to be zeroed of new memory, in bytes from the start of the pool's part.
-pub(crate) type Dirt = Vec<(Pool, Range<u64>)>;
+pub(crate) type Dirt = SmallVec<[(Pool, Range<u64>); 1]>;
 
 impl Shard {
     pub(crate) fn new() -> Shard {

@@ -24,6 +24,9 @@ use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, Rank, thread_numb
 pub(crate) struct Window {
     pub(crate) mapped: Arc<dyn MappedWindow>,
     pub(crate) layout: WindowLayout,
+    /// What the mapping says of each pool, once and for all: where it starts, and in what units it is given out.
+    starts: [ExecutorAddr; 3],
+    units: [u64; 3],
     pub(crate) frames: Option<FrameTable>,
     pub(crate) slab_size: u64,
     trap_freed_code: bool,
@@ -71,9 +74,12 @@ impl Window {
         budget: Arc<Budget>,
         teller: Teller,
     ) -> Window {
-        let text_start = layout.pool_start(mapped.base(), Pool::Code);
-        let frames = FrameTable::new(&mapped, text_start, layout.pool(Pool::Code).size);
+        let starts = Pool::ALL.map(|pool| layout.pool_start(mapped.base(), pool));
+        let frames = FrameTable::new(&mapped, starts[Pool::Code.index()], layout.pool(Pool::Code).size);
         Window {
+            starts,
+            // More than one granule of ours at a time where the mapping cannot tell smaller owners apart.
+            units: Pool::ALL.map(|pool| mapped.granule(pool).max(granule(pool))),
             frames,
             mapped,
             layout,
@@ -200,7 +206,7 @@ impl Window {
         }
         opened[pool.index()] += added;
         self.shards[shard].0.lock().spaces[pool.index()].free.add((start / granule) as u32, (added / granule) as u32);
-        let address = self.layout.pool_start(self.mapped.base(), pool).offset(start);
+        let address = self.starts[pool.index()].offset(start);
         self.teller.note(happened, MemoryEvent::SlabOpened { pool, address, bytes: added });
         Ok(())
     }
@@ -222,7 +228,7 @@ impl Window {
             }
             let closed = self.layout.pool(pool).size - opened[pool.index()] - lowest;
             if closed > 0 {
-                let address = self.layout.pool_start(self.mapped.base(), pool).offset(lowest);
+                let address = self.starts[pool.index()].offset(lowest);
                 self.teller.note(happened, MemoryEvent::SlabClosed { pool, address, bytes: closed });
             }
         }
@@ -249,7 +255,7 @@ impl Window {
         if zero_fill > size {
             return Err(bad("more zero-fill than segment").into());
         }
-        let start = self.layout.pool_start(self.mapped.base(), pool).value();
+        let start = self.starts[pool.index()].value();
         if start & (align - 1) != 0 {
             return Err(bad("no pool is aligned to that").into());
         }
@@ -258,8 +264,7 @@ impl Window {
             return Err(self.exhausted(pool, size).into());
         }
         let frames = if pool == Pool::Code { plan.frame_count } else { 0 };
-        // More than one granule of ours at a time where the mapping cannot tell smaller owners apart.
-        let unit = self.mapped.granule(pool).max(granule(pool));
+        let unit = self.units[pool.index()];
         let held = align_up(size.max(frames.saturating_mul(granule(pool))), unit).unwrap_or(u64::MAX);
         if held > capacity {
             return Err(self.exhausted(pool, held).into());
@@ -335,7 +340,7 @@ impl Window {
     }
 
     pub(crate) fn address(&self, pool: Pool, part: &Part) -> ExecutorAddr {
-        self.layout.pool_start(self.mapped.base(), pool).offset(extent(pool, part).0)
+        self.starts[pool.index()].offset(extent(pool, part).0)
     }
 }
 

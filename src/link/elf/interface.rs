@@ -5,11 +5,14 @@
 use crate::base::Name;
 use crate::error::Error;
 use crate::link::claim::is_private;
+use crate::link::elf::names::name_at;
 use crate::link::elf::{ElfObject, ElfSymbol, LE, shn, st};
 use crate::link::graph::SymbolIndex;
 use crate::link::initializers;
 use object::read::elf::{SectionHeader as _, Sym as _};
 use smallvec::SmallVec;
+
+use crate::sync::Arc;
 
 /// What an object defines.
 #[derive(Debug, Default)]
@@ -65,32 +68,82 @@ impl ObjectInterface {
         mut visit: impl FnMut(InterfaceSymbol, usize),
     ) -> Result<bool, Error> {
         let object = ElfObject::open(name, bytes)?;
-        let mut has_initializers = false;
-        for section in object.sections.iter().filter(|section| section.sh_flags(LE).0 & ALLOC != 0) {
-            if initializers::may_list(object.section_name_bytes(section)?) {
-                has_initializers |= initializers::classify(object.section_name(section)?).is_some();
-            }
-        }
-        let mut defined: SmallVec<[_; 16]> = SmallVec::new();
-        for (index, symbol) in object.symbols.enumerate().skip(1) {
-            if symbol.st_shndx(LE).0 == shn::UNDEF || symbol.st_bind().0 == st::BIND_LOCAL {
-                continue;
-            }
-            let name = object.symbol_name(symbol)?;
-            if name.is_empty() {
-                return Err(object.malformed("a global symbol without a name"));
-            }
-            if !is_private(name.as_bytes()) {
-                defined.push((name, SymbolIndex(index.0 as u32), symbol));
-            }
-        }
-        // One text for all names.
-        let names = Name::all_of(defined.iter().map(|(name, ..)| *name));
-        for (number, (name, (_, index, symbol))) in names.zip(&defined).enumerate() {
-            visit(interface_symbol(name, *index, symbol), defined.len() - number);
+        let has_initializers = has_initializers(&object)?;
+        let defined = definitions(&object)?;
+        let mut text = SharedText::of(&object, &defined);
+        for (number, (name, index, symbol)) in defined.iter().enumerate() {
+            visit(interface_symbol(text.name(name), *index, symbol), defined.len() - number);
         }
         Ok(has_initializers)
     }
+}
+
+fn has_initializers(object: &ElfObject<'_>) -> Result<bool, Error> {
+    let mut found = false;
+    for section in object.sections.iter().filter(|section| section.sh_flags(LE).0 & ALLOC != 0) {
+        if initializers::may_list(object.section_name_onwards(section)?) {
+            found |= initializers::classify(object.section_name(section)?.as_bytes()).is_some();
+        }
+    }
+    Ok(found)
+}
+
+/// A global definition: its name, and where in the symbol table it stands.
+type Defined<'a> = (&'a str, SymbolIndex, &'a ElfSymbol);
+
+/// One text for the names of all definitions.
+struct SharedText {
+    text: Arc<str>,
+    /// Where the text begins that it is a copy of; otherwise it has the names one behind the other.
+    original: Option<usize>,
+    /// Where the last name ends.
+    end: usize,
+}
+
+impl SharedText {
+    /// That of the object, unless most of it is other names.
+    fn of(object: &ElfObject<'_>, defined: &[Defined<'_>]) -> SharedText {
+        let names = defined.iter().map(|(name, ..)| *name);
+        let length: usize = names.clone().map(str::len).sum();
+        match object.names_text().filter(|text| text.len() <= 2 * length + 64) {
+            Some(text) => SharedText { text: Arc::from(text), original: Some(text.as_ptr() as usize), end: 0 },
+            None => SharedText { text: Name::joined(names), original: None, end: 0 },
+        }
+    }
+
+    /// The next definition's name.
+    fn name(&mut self, name: &str) -> Name {
+        let start = self.original.map_or(self.end, |original| (name.as_ptr() as usize).wrapping_sub(original));
+        self.end = start.wrapping_add(name.len());
+        Name::part_of(&self.text, start, name)
+    }
+}
+
+fn definitions<'a>(object: &ElfObject<'a>) -> Result<SmallVec<[Defined<'a>; 16]>, Error> {
+    let symbols = object.symbols.symbols();
+    let plain = object.names_text().filter(|_| object.has_few_names);
+    let mut defined = SmallVec::new();
+    for (before, symbol) in symbols.get(1..).unwrap_or_default().iter().enumerate() {
+        if symbol.st_shndx(LE).0 == shn::UNDEF || symbol.st_bind().0 == st::BIND_LOCAL {
+            continue;
+        }
+        let name = match plain.and_then(|text| name_at(text, symbol.st_name(LE))) {
+            Some(name) => name,
+            None => object.symbol_name(symbol)?,
+        };
+        if name.is_empty() {
+            return Err(object.malformed("a global symbol without a name"));
+        }
+        if is_private(name.as_bytes()) {
+            continue;
+        }
+        if defined.is_empty() {
+            // Behind the first that is not local there are no local ones.
+            defined.reserve(symbols.len() - before);
+        }
+        defined.push((name, SymbolIndex(before as u32 + 1), symbol));
+    }
+    Ok(defined)
 }
 
 fn interface_symbol(name: Name, index: SymbolIndex, symbol: &ElfSymbol) -> InterfaceSymbol {

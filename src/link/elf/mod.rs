@@ -1,11 +1,14 @@
-//! ELF64 objects for x86-64: what they define (`interface.rs`, `data.rs`) and what they consist of (`read.rs`).
+//! ELF64 objects for x86-64: what they define (`interface.rs`, `data.rs`) and what they consist of (`read.rs`,
+//! `relocations.rs`).
 //!
 //! Headers are read through `object`; everything that the gABI lets an object say wrong is checked here, so that
 //! nothing behind this door meets an index or a range that does not exist.
 
 mod data;
 mod interface;
+mod names;
 mod read;
+mod relocations;
 
 pub(crate) use data::{Variable, variables};
 pub(crate) use interface::defined_names;
@@ -19,7 +22,9 @@ use object::LittleEndian;
 use object::elf::{FileHeader64, Rela64, SectionHeader64, Sym64};
 use object::read::elf::{FileHeader, SectionHeader as _, SectionTable, Sym as _, SymbolTable};
 
+use crate::base::ahead_of_null;
 use crate::error::{Error, ErrorKind, LinkFault};
+use crate::link::elf::names::Names;
 
 pub(crate) type Header = FileHeader64<LittleEndian>;
 pub(crate) type SectionHeader = SectionHeader64<LittleEndian>;
@@ -33,12 +38,12 @@ pub(crate) struct ElfObject<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) sections: SectionTable<'a, Header>,
     pub(crate) symbols: SymbolTable<'a, Header>,
-    /// Where the names of symbols stand.
-    names_range: Option<Range<usize>>,
-    /// All names of symbols, if all of it is text, as it nearly always is: then no name has to be looked at again.
-    names: Option<&'a str>,
-    /// The same of sections.
-    section_names: Option<&'a str>,
+    /// The names of symbols.
+    names: Option<Names<'a>>,
+    /// The names of sections.
+    section_names: Option<Names<'a>>,
+    /// There are so few names that they cannot add up to more than may be read: none has to be counted.
+    has_few_names: bool,
     /// Bytes of names that may still be read.
     names_left: Cell<u64>,
 }
@@ -70,13 +75,16 @@ impl<'a> ElfObject<'a> {
         let malformed = |error: object::read::Error| fault(LinkFault::Malformed(error.to_string()));
         let sections = header.sections(LE, bytes).map_err(malformed)?;
         let symbols = sections.symbols(LE, bytes, object::elf::SHT_SYMTAB).map_err(malformed)?;
-        let names_range = range_of(&sections, symbols.string_section(), bytes);
-        let names = names_range.clone().and_then(|range| std::str::from_utf8(&bytes[range]).ok());
+        let names_of = |index| range_of(&sections, index, bytes).map(|range| Names::new(bytes, range));
+        let names = names_of(symbols.string_section());
         let section_names = header.shstrndx(LE, bytes).ok().map(|index| object::SectionIndex(index as usize));
-        let section_names = section_names.and_then(|index| range_of(&sections, index, bytes));
-        let section_names = section_names.and_then(|range| std::str::from_utf8(&bytes[range]).ok());
-        let names_left = Cell::new(NAMES_PER_BYTE * bytes.len() as u64);
-        Ok(ElfObject { name, bytes, sections, symbols, names_range, names, section_names, names_left })
+        let section_names = section_names.and_then(names_of);
+        // A name is no longer than its table.
+        let all_of = |count: usize, names: &Option<Names>| count as u64 * names.as_ref().map_or(0, Names::len) as u64;
+        let most = all_of(symbols.len(), &names).saturating_add(all_of(sections.len(), &section_names));
+        let names_left = NAMES_PER_BYTE * bytes.len() as u64;
+        let (has_few_names, names_left) = (most <= names_left, Cell::new(names_left));
+        Ok(ElfObject { name, bytes, sections, symbols, names, section_names, has_few_names, names_left })
     }
 
     pub(crate) fn fault(&self, fault: LinkFault) -> Error {
@@ -101,17 +109,33 @@ impl<'a> ElfObject<'a> {
         self.sections.section_name(LE, section).map_err(|error| self.malformed(error))
     }
 
+    /// As [`section_name_bytes`](Self::section_name_bytes), and what else may stand behind it: for a look at how it begins.
+    pub(crate) fn section_name_onwards(&self, section: &SectionHeader) -> Result<&'a [u8], Error> {
+        let plain = self.section_names.as_ref().and_then(|names| names.onwards(section.sh_name.get(LE)));
+        plain.map_or_else(|| self.section_name_bytes(section), Ok)
+    }
+
     pub(crate) fn section_name(&self, section: &SectionHeader) -> Result<&'a str, Error> {
-        if let Some(name) = self.section_names.and_then(|names| name_at(names, section.sh_name.get(LE))) {
-            return self.count_name(name.as_bytes()).map(|()| name);
-        }
         let name = self.section_name_bytes(section)?;
         self.count_name(name)?;
         std::str::from_utf8(name).map_err(|_| self.malformed("a section's name is not UTF-8"))
     }
 
+    /// A section's name, which is text: cheaper to compare than [`section_name`](Self::section_name).
+    pub(crate) fn section_name_text(&self, section: &SectionHeader) -> Result<&'a [u8], Error> {
+        match self
+            .section_names
+            .as_ref()
+            .and_then(|names| names.onwards(section.sh_name.get(LE)))
+            .and_then(ahead_of_null)
+        {
+            Some(name) => self.count_name(name).map(|()| name),
+            None => self.section_name(section).map(str::as_bytes),
+        }
+    }
+
     pub(crate) fn symbol_name(&self, symbol: &ElfSymbol) -> Result<&'a str, Error> {
-        if let Some(name) = self.names.and_then(|names| name_at(names, symbol.st_name(LE))) {
+        if let Some(name) = self.names.as_ref().and_then(|names| names.text_at(symbol.st_name(LE))) {
             return self.count_name(name.as_bytes()).map(|()| name);
         }
         let name = self.symbols.symbol_name(LE, symbol).map_err(|error| self.malformed(error))?;
@@ -119,8 +143,35 @@ impl<'a> ElfObject<'a> {
         std::str::from_utf8(name).map_err(|_| self.malformed("a symbol's name is not UTF-8"))
     }
 
+    /// A symbol's name, which is text: cheaper for a few than [`symbol_name`](Self::symbol_name).
+    pub(crate) fn symbol_name_text(&self, symbol: &ElfSymbol) -> Result<&'a [u8], Error> {
+        match self.names.as_ref().and_then(|names| names.onwards(symbol.st_name(LE))).and_then(ahead_of_null) {
+            Some(name) => self.count_name(name).map(|()| name),
+            None => self.symbol_name(symbol).map(str::as_bytes),
+        }
+    }
+
+    /// Where in the object names of symbols may begin such that there is a name without doubt, and no need to count it.
+    pub(crate) fn plain_names(&self) -> Range<u32> {
+        let names = self.names.as_ref().filter(|names| self.has_few_names && names.is_plain());
+        names.map_or(0..0, |names| names.start()..names.start() + names.len() as u32)
+    }
+
+    /// Where all names of symbols stand in the object, if there are any.
+    pub(crate) fn names_start(&self) -> Option<u32> {
+        self.names.as_ref().map(Names::start)
+    }
+
+    /// All names of symbols, if all of it is text.
+    pub(crate) fn names_text(&self) -> Option<&'a str> {
+        self.names.as_ref().and_then(Names::text)
+    }
+
     /// Names may share their bytes, and linkers make them: a long one with many symbols would be the square of the object.
     fn count_name(&self, name: &[u8]) -> Result<(), Error> {
+        if self.has_few_names {
+            return Ok(());
+        }
         let left = self.names_left.get().checked_sub(name.len() as u64);
         self.names_left.set(left.ok_or_else(|| {
             self.malformed(format!("its names overlap: they are more than {NAMES_PER_BYTE} times its size"))
@@ -145,12 +196,6 @@ fn range_of(sections: &SectionTable<'_, Header>, index: object::SectionIndex, by
     let (start, size) = sections.section(index).ok()?.file_range(LE)?;
     let end = start.checked_add(size).filter(|end| *end <= bytes.len() as u64)?;
     Some(start as usize..end as usize)
-}
-
-fn name_at(names: &str, start: u32) -> Option<&str> {
-    let rest = names.get(start as usize..)?;
-    let end = memchr::memchr(0, rest.as_bytes())?;
-    rest.get(..end)
 }
 
 /// Bytes of names that are read for each byte of the object, at most. Names that share nothing are less than one.
@@ -192,6 +237,8 @@ pub(crate) mod st {
 /// Special section indices.
 pub(crate) mod shn {
     pub(crate) const UNDEF: u16 = 0;
+    /// From here on no section is meant.
+    pub(crate) const RESERVED: u16 = 0xff00;
     pub(crate) const ABS: u16 = 0xfff1;
     pub(crate) const COMMON: u16 = 0xfff2;
 }

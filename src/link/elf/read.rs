@@ -1,21 +1,25 @@
-//! Reads an object into a [`LinkGraph`]: sections become blocks, symbols keep their order, relocations become edges.
+//! Reads an object into a [`LinkGraph`]: sections become blocks, symbols keep their order, relocations become edges
+//! (`relocations.rs`).
 //!
 //! Sections that are not in memory (debug information, symbol tables) are left out. Whatever refers into them from
 //! memory is refused.
 
 use std::ops::Range;
 
-use object::read::elf::{Rela as _, SectionHeader as _, Sym as _};
+use object::read::elf::{SectionHeader as _, Sym as _};
+use smallvec::SmallVec;
 
 use crate::base::{Kept, Pool};
-use crate::error::{Error, LinkFault};
+use crate::error::Error;
 use crate::link::buffer::ObjectBuffer;
-use crate::link::elf::{ElfObject, ElfSymbol, LE, Rela, SectionHeader, shn, st};
+use crate::link::elf::relocations::sht;
+use crate::link::elf::{ElfObject, ElfSymbol, LE, SectionHeader, shn, st};
 use crate::link::graph::{
-    Beginnings, Binding, Block, BlockId, Content, Definition, Edge, LinkGraph, Role, Symbol, SymbolIndex, Text,
+    Beginnings, Binding, BlockId, Content, Definition, LinkGraph, Role, Symbol, SymbolIndex, Text,
 };
 use crate::link::initializers::{self, Direction};
-use crate::link::x86_64::{self, EdgeKind, KindSet};
+use crate::link::uses::Uses;
+use crate::link::x86_64::KindSet;
 use crate::sync::Arc;
 
 /// Reads `bytes`.
@@ -31,13 +35,17 @@ pub(crate) fn read_graph(name: Arc<str>, bytes: ObjectBuffer) -> Result<LinkGrap
         group_count: 0,
         indirect: Vec::new(),
         first_global: 0,
+        own_symbol_count: object.symbols.len() as u32,
         kinds: KindSet::default(),
+        uses: Uses::default(),
         beginnings: Beginnings::default(),
         descriptor_function: None,
     };
     let mut reader = Reader {
         block_of: Kept::repeat(None, object.sections.len()),
+        relocations: SmallVec::new(),
         has_groups: false,
+        file_end: Some(0),
         object: &object,
         graph: &mut graph,
     };
@@ -48,27 +56,38 @@ pub(crate) fn read_graph(name: Arc<str>, bytes: ObjectBuffer) -> Result<LinkGrap
     Ok(graph)
 }
 
-struct Reader<'a, 'data> {
-    object: &'a ElfObject<'data>,
-    graph: &'a mut LinkGraph,
+pub(super) struct Reader<'a, 'data> {
+    pub(super) object: &'a ElfObject<'data>,
+    pub(super) graph: &'a mut LinkGraph,
     /// By section index.
-    block_of: Kept<Option<BlockId>>,
+    pub(super) block_of: Kept<Option<BlockId>>,
+    /// Those that hold relocations.
+    pub(super) relocations: SmallVec<[&'data SectionHeader; 8]>,
     has_groups: bool,
+    /// Where the last section with bytes ends in the file, as long as they come in the order in which they stand there.
+    file_end: Option<usize>,
 }
 
-impl Reader<'_, '_> {
+impl<'data> Reader<'_, 'data> {
     fn sections(&mut self) -> Result<(), Error> {
         let mut has_links = false;
-        for (index, section) in self.object.sections.enumerate() {
+        for (index, section) in self.object.sections.iter().enumerate() {
             let flags = section.sh_flags(LE).0;
             if flags & shf::ALLOC != 0 {
-                self.block_of[index.0] = self.section(section)?;
+                self.block_of[index] = self.section(section)?;
             }
             has_links |= flags & shf::LINK_ORDER != 0;
-            self.has_groups |= section.sh_type(LE).0 == sht::GROUP;
+            match section.sh_type(LE).0 {
+                sht::RELA | sht::REL | sht::CREL => self.relocations.push(section),
+                sht::GROUP => self.has_groups = true,
+                _ => {}
+            }
         }
         if has_links {
             self.links();
+        }
+        if self.file_end.is_some() {
+            return Ok(());
         }
         self.check_apart(self.graph.blocks.iter().filter_map(|block| match &block.content {
             Content::Object(range) => Some(range.clone()),
@@ -88,7 +107,7 @@ impl Reader<'_, '_> {
     }
 
     /// Refuses sections that lie on each other in the file: a small file could ask for any amount of memory by them.
-    fn check_apart(&self, ranges: impl Iterator<Item = Range<usize>> + Clone) -> Result<(), Error> {
+    pub(super) fn check_apart(&self, ranges: impl Iterator<Item = Range<usize>> + Clone) -> Result<(), Error> {
         let ranges = ranges.filter(|range| !range.is_empty());
         let mut end = 0;
         // In the order in which compilers write them, mostly.
@@ -107,9 +126,10 @@ impl Reader<'_, '_> {
 
     fn section(&mut self, section: &SectionHeader) -> Result<Option<BlockId>, Error> {
         let object = self.object;
-        let name = object.section_name(section)?;
+        let name_bytes = object.section_name_text(section)?;
+        let name = || std::str::from_utf8(name_bytes).unwrap_or("");
         let (kind, flags) = (section.sh_type(LE).0, section.sh_flags(LE).0);
-        let refuse = |what: &str| Err(object.unsupported(what, name, 0, ""));
+        let refuse = |what: &str| Err(object.unsupported(what, name(), 0, ""));
         if flags & shf::COMPRESSED != 0 {
             return refuse("compressed section in memory (SHF_COMPRESSED)");
         }
@@ -125,7 +145,8 @@ impl Reader<'_, '_> {
         }
         let (size, align) = (section.sh_size(LE), section.sh_addralign(LE).max(1));
         if !align.is_power_of_two() {
-            return Err(object.malformed(format!("section `{name}` is aligned to {align}, which is no power of two")));
+            let problem = format!("section `{}` is aligned to {align}, which is no power of two", name());
+            return Err(object.malformed(problem));
         }
         if size > u64::from(u32::MAX) {
             return refuse("section larger than 4 GiB");
@@ -134,18 +155,22 @@ impl Reader<'_, '_> {
             None => Content::Zero,
             Some((start, size)) => {
                 let end = start.checked_add(size).filter(|end| *end <= object.bytes.len() as u64);
-                let end =
-                    end.ok_or_else(|| object.malformed(format!("section `{name}` reaches past the end of the file")))?;
-                Content::Object(start as usize..end as usize)
+                let end = end.ok_or_else(|| {
+                    object.malformed(format!("section `{}` reaches past the end of the file", name()))
+                })?;
+                let range = start as usize..end as usize;
+                if !range.is_empty() {
+                    self.file_end = self.file_end.filter(|before| *before <= range.start).map(|_| range.end);
+                }
+                Content::Object(range)
             }
         };
-        let id = self.graph.push_block(text(object, name), pool_of(name, flags), content, size, align, 0..0);
-        let role = if flags & shf::TLS != 0 { Role::ThreadLocal } else { role_of(name) };
+        let role = if flags & shf::TLS != 0 { Role::ThreadLocal } else { role_of(name_bytes) };
         if matches!(role, Role::Initializers { .. }) && size % 8 != 0 {
-            return Err(
-                object.malformed(format!("section `{name}` has {size} bytes, which is no whole number of addresses"))
-            );
+            let problem = format!("section `{}` has {size} bytes, which is no whole number of addresses", name());
+            return Err(object.malformed(problem));
         }
+        let id = self.graph.push_block(text(object, name_bytes), pool_of(name_bytes, flags), content, size, align);
         let block = &mut self.graph.blocks[id.0 as usize];
         block.role = role;
         block.is_retained = flags & shf::GNU_RETAIN != 0;
@@ -184,37 +209,18 @@ impl Reader<'_, '_> {
     }
 
     fn symbols(&mut self) -> Result<(), Error> {
-        // Whole objects are smaller than 4 GiB.
-        let names_at = self.object.names_range.as_ref().map(|range| range.start as u32);
-        let count = self.object.symbols.len() as u32;
-        self.graph.first_global = count;
-        for (index, symbol) in self.object.symbols.enumerate() {
-            let binding = match symbol.st_bind().0 {
-                st::BIND_LOCAL => Binding::Local,
-                st::BIND_WEAK | st::BIND_GNU_UNIQUE => Binding::Weak,
-                _ => Binding::Global,
-            };
-            let name = match (binding, names_at) {
-                (Binding::Local, Some(at)) => Text::Terminated(at.saturating_add(symbol.st_name(LE))),
-                _ => {
-                    let name = self.object.symbol_name(symbol)?;
-                    if symbol.st_shndx(LE).0 == shn::UNDEF {
-                        self.graph.beginnings.add(name.as_bytes());
-                    }
-                    text(self.object, name)
-                }
-            };
-            if binding != Binding::Local {
-                self.graph.first_global = self.graph.first_global.min(index.0 as u32);
+        let symbols = self.object.symbols.symbols();
+        let names = self.object.plain_names();
+        for (index, symbol) in symbols.iter().enumerate() {
+            if let Some(symbol) = self.plain_symbol(symbol, names.clone()) {
+                self.graph.symbols.push(symbol);
+                continue;
             }
-            let definition = self.definition(index, symbol)?;
-            let is_hidden = symbol.st_visibility().0 != st::VISIBILITY_DEFAULT;
-            let size = symbol.st_size(LE);
-            let id = self.graph.push_symbol(Symbol { name, definition, size, binding, is_hidden });
-            if symbol.st_type().0 == st::TYPE_GNU_IFUNC && matches!(definition, Definition::Block(..)) {
-                self.graph.indirect.push(id);
-            }
+            let symbol = self.symbol(index, symbol)?;
+            self.graph.symbols.push(symbol);
         }
+        let first_global = self.graph.symbols.iter().position(|symbol| symbol.binding != Binding::Local);
+        self.graph.first_global = first_global.unwrap_or(symbols.len()) as u32;
         if self.graph.symbols.is_empty() {
             // Without a symbol table, relocations against symbol 0 still mean the value 0.
             let name = Text::Fixed("");
@@ -229,183 +235,124 @@ impl Reader<'_, '_> {
         Ok(())
     }
 
-    fn definition(&mut self, index: object::SymbolIndex, symbol: &ElfSymbol) -> Result<Definition, Error> {
+    /// A symbol as most are: code or data in a section, with nothing wrong about it. `names` are as
+    /// [`ElfObject::plain_names`] says.
+    #[inline]
+    fn plain_symbol(&self, symbol: &ElfSymbol, names: Range<u32>) -> Option<Symbol> {
+        let (place, value, size) = (symbol.st_shndx(LE).0, symbol.st_value(LE), symbol.st_size(LE));
+        if place == shn::UNDEF || place >= shn::RESERVED || symbol.st_type().0 > st::TYPE_FUNC {
+            return None;
+        }
+        let id = (*self.block_of.get(usize::from(place))?)?;
+        let block = self.graph.blocks.get(id.index())?;
+        let name = names.start.checked_add(symbol.st_name(LE)).filter(|name| *name < names.end)?;
+        if value > block.size || block.role == Role::ThreadLocal {
+            return None;
+        }
+        let is_hidden = symbol.st_visibility().0 != st::VISIBILITY_DEFAULT;
+        let (name, definition) = (Text::Terminated(name), Definition::Block(id, value));
+        Some(Symbol { name, definition, size, binding: binding(symbol), is_hidden })
+    }
+
+    fn symbol(&mut self, index: usize, symbol: &ElfSymbol) -> Result<Symbol, Error> {
+        let binding = binding(symbol);
+        let name = self.name(symbol, binding)?;
+        let definition = self.definition(index, symbol)?;
+        let is_hidden = symbol.st_visibility().0 != st::VISIBILITY_DEFAULT;
+        if symbol.st_type().0 == st::TYPE_GNU_IFUNC && matches!(definition, Definition::Block(..)) {
+            self.graph.indirect.push(SymbolIndex(index as u32));
+        }
+        Ok(Symbol { name, definition, size: symbol.st_size(LE), binding, is_hidden })
+    }
+
+    /// A symbol's name. Only those of externals are sure to be asked for.
+    fn name(&mut self, symbol: &ElfSymbol, binding: Binding) -> Result<Text, Error> {
+        if let (Some(start), Binding::Local) = (self.object.names_start(), binding) {
+            return Ok(Text::Terminated(start.saturating_add(symbol.st_name(LE))));
+        }
+        let name = self.object.symbol_name_text(symbol)?;
+        if symbol.st_shndx(LE).0 == shn::UNDEF {
+            self.graph.beginnings.add(name);
+        }
+        Ok(text(self.object, name))
+    }
+
+    fn definition(&mut self, index: usize, symbol: &ElfSymbol) -> Result<Definition, Error> {
         let object = self.object;
         // Asked for only where there is something to complain of.
         let name = || object.symbol_name(symbol).unwrap_or("");
-        let value = symbol.st_value(LE);
-        let kind = symbol.st_type().0;
-        if index.0 == 0 {
+        let (value, kind, place) = (symbol.st_value(LE), symbol.st_type().0, symbol.st_shndx(LE).0);
+        if index == 0 {
             return Ok(Definition::Absolute(0));
         }
         if kind == st::TYPE_FILE {
             return Ok(Definition::Nowhere);
         }
-        match symbol.st_shndx(LE).0 {
+        let section = match place {
             // Nobody else could define it.
             shn::UNDEF if symbol.st_bind().0 == st::BIND_LOCAL => return Ok(Definition::Nowhere),
             shn::UNDEF => return Ok(Definition::External),
             shn::ABS => return Ok(Definition::Absolute(value)),
-            shn::COMMON => {
-                let align = value.max(1);
-                if !align.is_power_of_two() || symbol.st_size(LE) > u64::from(u32::MAX) {
-                    return Err(object.malformed(format!(
-                        "common symbol `{}` has alignment {value} and size {}",
-                        name(),
-                        symbol.st_size(LE)
-                    )));
-                }
-                let block = self.graph.push_block(
-                    Text::Fixed("COMMON"),
-                    Pool::Data,
-                    Content::Zero,
-                    symbol.st_size(LE),
-                    align,
-                    0..0,
-                );
-                return Ok(Definition::Block(block, 0));
-            }
-            _ => {}
-        }
-        let section = object.symbols.symbol_section(LE, symbol, index).map_err(|error| object.malformed(error))?;
-        let Some(section) = section else {
-            return Err(object.unsupported("special section index", ".symtab", index.0 as u64, name()));
+            shn::COMMON => return self.common(symbol),
+            _ if place < shn::RESERVED => usize::from(place),
+            _ => self.distant_section(index, symbol)?,
         };
-        let block = self.block_of.get(section.0).ok_or_else(|| {
-            object.malformed(format!("symbol `{}` is in section {}, which does not exist", name(), section.0))
+        let block = self.block_of.get(section).ok_or_else(|| {
+            object.malformed(format!("symbol `{}` is in section {section}, which does not exist", name()))
         })?;
-        let Some(block) = *block else { return Ok(Definition::Nowhere) };
-        let is_thread_local = self.graph.blocks[block.0 as usize].role == Role::ThreadLocal;
-        if kind != st::TYPE_SECTION && (kind == st::TYPE_TLS) != is_thread_local {
+        let Some(id) = *block else { return Ok(Definition::Nowhere) };
+        let block = &self.graph.blocks[id.index()];
+        let is_thread_local = block.role == Role::ThreadLocal;
+        if (kind == st::TYPE_TLS) != is_thread_local && kind != st::TYPE_SECTION {
             let found = if is_thread_local { "is not" } else { "is" };
             return Err(object.malformed(format!("symbol `{}` {found} of type STT_TLS, unlike its section", name())));
         }
-        let size = self.graph.blocks[block.0 as usize].size;
-        if value > size {
+        if value > block.size {
+            let size = block.size;
             return Err(object
                 .malformed(format!("symbol `{}` is at {value:#x}, past the end ({size:#x}) of its section", name())));
         }
-        Ok(Definition::Block(block, value))
+        Ok(Definition::Block(id, value))
     }
 
-    fn relocations(&mut self) -> Result<(), Error> {
+    /// A common symbol gets room of its own.
+    fn common(&mut self, symbol: &ElfSymbol) -> Result<Definition, Error> {
+        let (value, size) = (symbol.st_value(LE), symbol.st_size(LE));
+        let align = value.max(1);
+        if !align.is_power_of_two() || size > u64::from(u32::MAX) {
+            let name = self.object.symbol_name(symbol).unwrap_or("");
+            let problem = format!("common symbol `{name}` has alignment {value} and size {size}");
+            return Err(self.object.malformed(problem));
+        }
+        let block = self.graph.push_block(Text::Fixed("COMMON"), Pool::Data, Content::Zero, size, align);
+        Ok(Definition::Block(block, 0))
+    }
+
+    /// A symbol's section, whose number is in a table of its own.
+    #[cold]
+    fn distant_section(&self, index: usize, symbol: &ElfSymbol) -> Result<usize, Error> {
         let object = self.object;
-        self.check_apart(object.sections.iter().filter_map(|section| {
-            let is_read = self.block_of.get(section.sh_info(LE) as usize).is_some_and(Option::is_some);
-            let (start, size) = section.file_range(LE).filter(|_| is_read && section.sh_type(LE).0 == sht::RELA)?;
-            // One that reaches past the end of the file is refused when it is read.
-            Some(start as usize..start.saturating_add(size) as usize)
-        }))?;
-        for section in object.sections.iter() {
-            let target = section.sh_info(LE) as usize;
-            match section.sh_type(LE).0 {
-                sht::RELA => {}
-                kind @ (sht::REL | sht::CREL) => {
-                    if self.block_of.get(target).is_some_and(Option::is_some) {
-                        let name = object.section_name(section)?;
-                        let what = if kind == sht::REL {
-                            "relocations without addends (SHT_REL)"
-                        } else {
-                            "compact relocations (SHT_CREL)"
-                        };
-                        return Err(object.unsupported(what, name, 0, ""));
-                    }
-                    continue;
-                }
-                _ => continue,
-            }
-            let block = self
-                .block_of
-                .get(target)
-                .ok_or_else(|| object.malformed("relocations for a section that does not exist"))?;
-            if let Some(block) = *block {
-                self.edges(section, block)?;
-            }
-        }
-        Ok(())
+        let section = object.symbols.symbol_section(LE, symbol, object::SymbolIndex(index));
+        let section = section.map_err(|error| object.malformed(error))?;
+        section.map(|section| section.0).ok_or_else(|| {
+            let name = object.symbol_name(symbol).unwrap_or("");
+            object.unsupported("special section index", ".symtab", index as u64, name)
+        })
     }
+}
 
-    fn edges(&mut self, section: &SectionHeader, block: BlockId) -> Result<(), Error> {
-        let object = self.object;
-        let Some((relocations, _)) = section.rela(LE, object.bytes).map_err(|error| object.malformed(error))? else {
-            return Ok(());
-        };
-        let block_size = self.check_relocatable(block, relocations.is_empty())?;
-        let first = self.graph.edges.len() as u32;
-        let symbols = self.graph.symbols.len();
-        let (edges, mut kinds) = (&mut *self.graph.edges, self.graph.kinds);
-        edges.reserve(relocations.len());
-        for relocation in relocations {
-            let (offset, r_type) = (relocation.r_offset(LE), relocation.r_type(LE, false).0);
-            let symbol = relocation.r_sym(LE, false);
-            let Some((kind, width)) = EdgeKind::decode(r_type).filter(|_| (symbol as usize) < symbols) else {
-                if x86_64::is_mark(r_type) {
-                    continue;
-                }
-                return Err(self.unknown(block, relocation));
-            };
-            // Blocks are smaller than 4 GiB.
-            if offset > block_size || block_size - offset < width {
-                let name = self.graph.block_name(block);
-                return Err(object.malformed(format!(
-                    "relocation in `{name}` at {offset:#x} reaches past its end ({block_size:#x})"
-                )));
-            }
-            kinds.insert(kind);
-            let (symbol, addend) = (SymbolIndex(symbol), relocation.r_addend(LE));
-            edges.push(Edge { offset: offset as u32, kind, symbol, addend });
-        }
-        self.graph.kinds = kinds;
-        self.graph.blocks[block.0 as usize].edges = first..self.graph.edges.len() as u32;
-        if kinds.has_any_of(KindSet::SIZE) { self.check_sizes(block) } else { Ok(()) }
-    }
-
-    /// The size of a block that may have relocations.
-    fn check_relocatable(&self, block: BlockId, has_none: bool) -> Result<u64, Error> {
-        let (object, name) = (self.object, || self.graph.block_name(block));
-        let Block { size, content, edges, .. } = &self.graph.blocks[block.0 as usize];
-        if !edges.is_empty() {
-            return Err(object.unsupported("second relocation section for one section", name(), 0, ""));
-        }
-        if matches!(content, Content::Zero) && !has_none {
-            return Err(object.malformed(format!("relocations in `{}`, which has no bytes", name())));
-        }
-        Ok(*size)
-    }
-
-    /// What is wrong with a relocation whose symbol or type is not known.
-    fn unknown(&self, block: BlockId, relocation: &Rela) -> Error {
-        let (section, offset) = (self.graph.block_name(block).to_string(), relocation.r_offset(LE));
-        let symbol = relocation.r_sym(LE, false);
-        if symbol as usize >= self.graph.symbols.len() {
-            return self.object.malformed(format!(
-                "relocation in `{section}` at {offset:#x} names symbol {symbol}, which does not exist"
-            ));
-        }
-        let what = x86_64::relocation_name(relocation.r_type(LE, false).0);
-        let symbol = self.graph.symbol_name(SymbolIndex(symbol)).to_string();
-        self.object.fault(LinkFault::Unsupported { what, section, offset, symbol })
-    }
-
-    /// Only the object that defines a symbol knows its size.
-    fn check_sizes(&self, block: BlockId) -> Result<(), Error> {
-        let is_elsewhere = |edge: &&Edge| self.graph.definition(edge.symbol) == Definition::External;
-        let Some(edge) = self.graph.edges(block).iter().filter(|edge| edge.kind.is_size()).find(is_elsewhere) else {
-            return Ok(());
-        };
-        Err(self.object.fault(LinkFault::Unsupported {
-            what: format!("relocation {} to another object's symbol", edge.kind.name()),
-            section: self.graph.block_name(block).to_string(),
-            offset: edge.offset.into(),
-            symbol: self.graph.symbol_name(edge.symbol).to_string(),
-        }))
+fn binding(symbol: &ElfSymbol) -> Binding {
+    match symbol.st_bind().0 {
+        st::BIND_LOCAL => Binding::Local,
+        st::BIND_WEAK | st::BIND_GNU_UNIQUE => Binding::Weak,
+        _ => Binding::Global,
     }
 }
 
 /// The pool for a section. What only relocation writes goes where running code cannot write it.
-fn pool_of(name: &str, flags: u64) -> Pool {
-    const RELRO: [&str; 7] =
-        [".data.rel.ro", ".preinit_array", ".init_array", ".fini_array", ".ctors", ".dtors", ".eh_frame"];
+fn pool_of(name: &[u8], flags: u64) -> Pool {
+    const RELRO: [&[u8]; 7] =
+        [b".data.rel.ro", b".preinit_array", b".init_array", b".fini_array", b".ctors", b".dtors", b".eh_frame"];
     if flags & shf::EXECINSTR != 0 {
         Pool::Code
     } else if flags & shf::WRITE == 0 || RELRO.iter().any(|relro| name.starts_with(relro)) {
@@ -415,8 +362,8 @@ fn pool_of(name: &str, flags: u64) -> Pool {
     }
 }
 
-fn role_of(name: &str) -> Role {
-    if name == ".eh_frame" {
+fn role_of(name: &[u8]) -> Role {
+    if name == b".eh_frame" {
         return Role::EhFrame;
     }
     match initializers::classify(name) {
@@ -428,30 +375,16 @@ fn role_of(name: &str) -> Role {
 }
 
 /// A name as a range of the object, of which it is a part.
-fn text(object: &ElfObject<'_>, name: &str) -> Text {
+#[inline]
+fn text(object: &ElfObject<'_>, name: &[u8]) -> Text {
     let start = (name.as_ptr() as usize).wrapping_sub(object.bytes.as_ptr() as usize);
     match start.checked_add(name.len()) {
         Some(end) if end <= object.bytes.len() => Text::Object(start as u32..end as u32),
-        _ => Text::Made(Arc::from(name)),
+        _ => Text::Made(Arc::from(std::str::from_utf8(name).unwrap_or(""))),
     }
 }
 
 const GRP_COMDAT: u32 = 1;
-
-/// Section types.
-mod sht {
-    pub(super) const PROGBITS: u32 = 1;
-    pub(super) const RELA: u32 = 4;
-    pub(super) const NOTE: u32 = 7;
-    pub(super) const NOBITS: u32 = 8;
-    pub(super) const REL: u32 = 9;
-    pub(super) const INIT_ARRAY: u32 = 14;
-    pub(super) const FINI_ARRAY: u32 = 15;
-    pub(super) const PREINIT_ARRAY: u32 = 16;
-    pub(super) const GROUP: u32 = 17;
-    pub(super) const CREL: u32 = 0x4000_0014;
-    pub(super) const X86_64_UNWIND: u32 = 0x7000_0001;
-}
 
 /// Section flags.
 mod shf {

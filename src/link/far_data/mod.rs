@@ -269,7 +269,7 @@ pub(crate) fn is_exception_table_name(name: &str) -> bool {
 
 fn add(graph: &mut LinkGraph, name: &'static str, pool: Pool, content: Kept<u8>, align: u64) -> BlockId {
     let size = content.len() as u64;
-    graph.push_block(Text::Fixed(name), pool, Content::Made(content), size, align, 0..0)
+    graph.push_block(Text::Fixed(name), pool, Content::Made(content), size, align)
 }
 
 fn refusal(fixup: &Fixup<'_>, id: BlockId, edge: &Edge, instruction: &[u8], problem: &str) -> Error {

@@ -88,10 +88,21 @@ impl Nodes {
         if page.occupied & (1 << at) == 0 { None } else { page.nodes.as_ref().map(|nodes| &nodes[at]) }
     }
 
-    pub(super) fn get_mut(&mut self, index: u32) -> Option<&mut Node> {
+    /// The record with a number that stands in the row or in a bin: there is one.
+    #[inline]
+    pub(super) fn at(&self, index: u32) -> &Node {
         let (number, at) = place(index);
-        let page = self.pages.get_mut(number)?;
-        if page.occupied & (1 << at) == 0 { None } else { page.nodes.as_mut().map(|nodes| &mut nodes[at]) }
+        let page = &self.pages[number];
+        debug_assert!(page.occupied & (1 << at) != 0, "{LINKED}");
+        &page.nodes.as_ref().expect(LINKED)[at]
+    }
+
+    #[inline]
+    pub(super) fn at_mut(&mut self, index: u32) -> &mut Node {
+        let (number, at) = place(index);
+        let page = &mut self.pages[number];
+        debug_assert!(page.occupied & (1 << at) != 0, "{LINKED}");
+        &mut page.nodes.as_mut().expect(LINKED)[at]
     }
 
     /// Bytes of memory that the records take.
@@ -110,9 +121,11 @@ impl Nodes {
 
     fn page_with_room(&mut self) -> u32 {
         if let Some(top) = self.with_room.last() {
+            if self.spare.is_none() || self.pages[*top as usize].nodes.is_some() {
+                return *top;
+            }
             // Rather the empty page that has memory than one that would have to get some.
-            let at = self.spare.filter(|_| self.pages[*top as usize].nodes.is_none());
-            let at = at.and_then(|spare| self.with_room.iter().rposition(|number| *number == spare));
+            let at = self.spare.and_then(|spare| self.with_room.iter().rposition(|number| *number == spare));
             let last = self.with_room.len() - 1;
             self.with_room.swap(at.unwrap_or(last), last);
             return self.with_room[last];
@@ -128,6 +141,8 @@ impl Nodes {
 fn place(index: u32) -> (usize, usize) {
     (index as usize / PER_PAGE, index as usize % PER_PAGE)
 }
+
+const LINKED: &str = "numbers in the row and in the bins are of records";
 
 /// As many as a word has bits.
 const PER_PAGE: usize = 64;

@@ -1,0 +1,200 @@
+//! Relocations become edges.
+//!
+//! Objects have more of them than of anything else, so a section's are turned in one go first, which only notes that there
+//! is something to look at: a type that makes no edge, or a fault. Then all are gone through again one by one.
+
+use object::read::elf::{Rela as _, SectionHeader as _};
+
+use crate::error::{Error, LinkFault};
+use crate::link::elf::read::Reader;
+use crate::link::elf::{LE, Rela, SectionHeader};
+use crate::link::graph::{Block, BlockId, Content, Definition, Edge, SymbolIndex};
+use crate::link::uses::{self, Source, Uses};
+use crate::link::x86_64::{self, EdgeKind, KindSet};
+
+impl Reader<'_, '_> {
+    pub(super) fn relocations(&mut self) -> Result<(), Error> {
+        let object = self.object;
+        self.graph.uses = Uses::of_symbols(self.graph.symbols.len());
+        self.check_apart(self.relocations.iter().filter_map(|section| {
+            let is_read = self.block_of.get(section.sh_info(LE) as usize).is_some_and(Option::is_some);
+            let (start, size) = section.file_range(LE).filter(|_| is_read && section.sh_type(LE).0 == sht::RELA)?;
+            // One that reaches past the end of the file is refused when it is read.
+            Some(start as usize..start.saturating_add(size) as usize)
+        }))?;
+        for section in std::mem::take(&mut self.relocations) {
+            let block = self.block_of.get(section.sh_info(LE) as usize);
+            match (section.sh_type(LE).0, block) {
+                (sht::RELA, Some(Some(block))) => self.edges(section, *block)?,
+                (sht::RELA, None) => return Err(object.malformed("relocations for a section that does not exist")),
+                (kind, Some(Some(_))) => {
+                    let name = object.section_name(section)?;
+                    let what = if kind == sht::REL {
+                        "relocations without addends (SHT_REL)"
+                    } else {
+                        "compact relocations (SHT_CREL)"
+                    };
+                    return Err(object.unsupported(what, name, 0, ""));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn edges(&mut self, section: &SectionHeader, block: BlockId) -> Result<(), Error> {
+        let object = self.object;
+        let Some((relocations, _)) = section.rela(LE, object.bytes).map_err(|error| object.malformed(error))? else {
+            return Ok(());
+        };
+        let block_size = self.check_relocatable(block, relocations.is_empty())?;
+        if relocations.is_empty() {
+            return Ok(());
+        }
+        let (first, source) = (self.graph.edges.len(), self.graph.uses.begin_source());
+        if !self.plain_edges(relocations, block_size, source) {
+            self.graph.edges.truncate(first);
+            self.edges_one_by_one(relocations, block, source)?;
+        }
+        let end = self.graph.edges.len() as u32;
+        let block_to_fill = &mut self.graph.blocks[block.index()];
+        (block_to_fill.edges, block_to_fill.source) = (first as u32..end, source);
+        if self.graph.kinds.has_any_of(KindSet::SIZE) { self.check_sizes(block) } else { Ok(()) }
+    }
+
+    /// False when one of them is no edge, or not as it should be: then the edges are not to be used.
+    fn plain_edges(&mut self, relocations: &[Rela], block_size: u64, source: Source) -> bool {
+        let (words, mut kinds) = (self.graph.uses.words(), self.graph.kinds);
+        let source = source.bit();
+        // All bits of all offsets and types: what is too large shows in them.
+        let (mut offsets, mut types) = (0, 0);
+        self.graph.edges.extend(relocations.iter().map(|relocation| {
+            let (offset, place) = (relocation.r_offset.get(LE), relocation.r_info.get(LE));
+            let (r_type, symbol) = (place as u32, (place >> 32) as u32);
+            let known = &KNOWN[r_type as usize % KNOWN.len()];
+            (offsets, types) = (offsets | offset, types | r_type);
+            match words.get_mut(symbol as usize) {
+                Some(word) if offset.wrapping_add(known.width) <= block_size => *word |= known.uses | source,
+                _ => types = u32::MAX,
+            }
+            kinds.insert(known.kind);
+            let (offset, addend) = (offset as u32, relocation.r_addend.get(LE));
+            Edge { offset, kind: known.kind, symbol: SymbolIndex(symbol), addend }
+        }));
+        // Blocks are smaller than 4 GiB.
+        let are_plain = offsets <= u64::from(u32::MAX) && (types as usize) < KNOWN.len();
+        if are_plain {
+            self.graph.kinds = kinds;
+        }
+        are_plain
+    }
+
+    #[cold]
+    fn edges_one_by_one(&mut self, relocations: &[Rela], block: BlockId, source: Source) -> Result<(), Error> {
+        let block_size = self.graph.blocks[block.index()].size;
+        for relocation in relocations {
+            let (offset, r_type) = (relocation.r_offset(LE), relocation.r_type(LE, false).0);
+            let symbol = SymbolIndex(relocation.r_sym(LE, false));
+            let Some(kind) = EdgeKind::from_relocation(r_type).filter(|_| symbol.index() < self.graph.symbols.len())
+            else {
+                if x86_64::is_mark(r_type) {
+                    continue;
+                }
+                return Err(self.unknown(block, relocation));
+            };
+            if offset > block_size || block_size - offset < kind.width() as u64 {
+                let name = self.graph.block_name(block);
+                return Err(self.object.malformed(format!(
+                    "relocation in `{name}` at {offset:#x} reaches past its end ({block_size:#x})"
+                )));
+            }
+            self.graph.kinds.insert(kind);
+            self.graph.uses.words()[symbol.index()] |= uses::uses(kind) | source.bit();
+            let (offset, addend) = (offset as u32, relocation.r_addend(LE));
+            self.graph.edges.push(Edge { offset, kind, symbol, addend });
+        }
+        Ok(())
+    }
+
+    /// The size of a block that may have relocations.
+    fn check_relocatable(&self, block: BlockId, has_none: bool) -> Result<u64, Error> {
+        let (object, name) = (self.object, || self.graph.block_name(block));
+        let Block { size, content, edges, .. } = &self.graph.blocks[block.0 as usize];
+        if !edges.is_empty() {
+            return Err(object.unsupported("second relocation section for one section", name(), 0, ""));
+        }
+        if matches!(content, Content::Zero) && !has_none {
+            return Err(object.malformed(format!("relocations in `{}`, which has no bytes", name())));
+        }
+        Ok(*size)
+    }
+
+    /// What is wrong with a relocation whose symbol or type is not known.
+    fn unknown(&self, block: BlockId, relocation: &Rela) -> Error {
+        let (section, offset) = (self.graph.block_name(block).to_string(), relocation.r_offset(LE));
+        let symbol = relocation.r_sym(LE, false);
+        if symbol as usize >= self.graph.symbols.len() {
+            return self.object.malformed(format!(
+                "relocation in `{section}` at {offset:#x} names symbol {symbol}, which does not exist"
+            ));
+        }
+        let what = x86_64::relocation_name(relocation.r_type(LE, false).0);
+        let symbol = self.graph.symbol_name(SymbolIndex(symbol)).to_string();
+        self.object.fault(LinkFault::Unsupported { what, section, offset, symbol })
+    }
+
+    /// Only the object that defines a symbol knows its size.
+    fn check_sizes(&self, block: BlockId) -> Result<(), Error> {
+        let is_elsewhere = |edge: &&Edge| self.graph.definition(edge.symbol) == Definition::External;
+        let Some(edge) = self.graph.edges(block).iter().filter(|edge| edge.kind.is_size()).find(is_elsewhere) else {
+            return Ok(());
+        };
+        Err(self.object.fault(LinkFault::Unsupported {
+            what: format!("relocation {} to another object's symbol", edge.kind.name()),
+            section: self.graph.block_name(block).to_string(),
+            offset: edge.offset.into(),
+            symbol: self.graph.symbol_name(edge.symbol).to_string(),
+        }))
+    }
+}
+
+/// What a type of relocations means.
+#[derive(Clone, Copy)]
+struct Known {
+    /// Bytes stored.
+    width: u64,
+    /// What for, as [`uses::uses`] says.
+    uses: u32,
+    kind: EdgeKind,
+}
+
+/// A type that makes no edge: no block is as large, and an offset in one may be added to it.
+const UNKNOWN: Known = Known { width: 1 << 40, uses: 0, kind: EdgeKind::Pointer64 };
+
+/// By type.
+static KNOWN: [Known; 64] = {
+    let mut known = [UNKNOWN; 64];
+    let mut r_type = 0;
+    while r_type < known.len() {
+        if let Some(kind) = EdgeKind::from_relocation(r_type as u32) {
+            known[r_type] = Known { width: kind.width() as u64, uses: uses::uses(kind), kind };
+        }
+        r_type += 1;
+    }
+    known
+};
+
+/// Section types.
+pub(super) mod sht {
+    pub(crate) const PROGBITS: u32 = 1;
+    pub(crate) const RELA: u32 = 4;
+    pub(crate) const NOTE: u32 = 7;
+    pub(crate) const NOBITS: u32 = 8;
+    pub(crate) const REL: u32 = 9;
+    pub(crate) const INIT_ARRAY: u32 = 14;
+    pub(crate) const FINI_ARRAY: u32 = 15;
+    pub(crate) const PREINIT_ARRAY: u32 = 16;
+    pub(crate) const GROUP: u32 = 17;
+    pub(crate) const CREL: u32 = 0x4000_0014;
+    pub(crate) const X86_64_UNWIND: u32 = 0x7000_0001;
+}
