@@ -71,22 +71,14 @@ fn try_define(core: &Arc<TrackerCore>, unit: Box<dyn MaterializationUnit>, unit_
             || symbols.iter().zip(&sizes).map(|((name, flags), size)| Definition { name, flags: *flags, size: *size });
         let mut state = core.dylib.state.lock();
         state.check_live(core)?;
-        let mut probes: SmallVec<[_; 16]> = SmallVec::with_capacity(symbols.len());
-        let mut are_all_free = true;
-        for new in definitions() {
-            let probe = state.table.probe(new.name);
-            if probe.found.is_some() {
-                are_all_free = false;
-                check_one(&state, core, &new, probe, unit_name)?;
-            }
-            probes.push(probe);
-        }
-        let id = state.table.reserve_unit(symbols.len());
-        if are_all_free {
-            state.table.insert_lazy(id, core.id, unit_name, definitions().zip(probes));
-        } else {
-            place_among_others(&mut state, core, id, definitions().zip(probes), unit_name, &mut displaced);
-        }
+        // What cannot give way is rarely there already: it is put in at once, and taken out again if one name is not free.
+        let is_strong = symbols.iter().all(|(_, flags)| !flags.is_weak());
+        let unprobed = definitions().map(|new| (new, Probe::unfound(new.name)));
+        let inserted = if is_strong { state.table.insert_unit(core.id, unit_name, unprobed) } else { None };
+        let id = match inserted {
+            Some(id) => id,
+            None => define_among_others(&mut state, core, definitions, unit_name, &mut displaced)?,
+        };
         state.table.supply(id, unit);
         displaced.units.extend(state.table.drop_unit_if_empty(id));
     }
@@ -94,16 +86,31 @@ fn try_define(core: &Arc<TrackerCore>, unit: Box<dyn MaterializationUnit>, unit_
     Ok(())
 }
 
-/// Defines what a unit promises, one name after the other, as some of them are taken.
-fn place_among_others<'a>(
+/// Defines what a unit promises, some of which may be there already: all of it is judged before the first is placed.
+fn define_among_others<'a, I: ExactSizeIterator<Item = Definition<'a>>>(
     state: &mut DylibState,
     core: &TrackerCore,
-    id: UnitId,
-    definitions: impl Iterator<Item = (Definition<'a>, Probe)>,
+    definitions: impl Fn() -> I,
     unit_name: &Arc<str>,
     displaced: &mut Displaced,
-) {
-    for (new, probe) in definitions {
+) -> Result<UnitId> {
+    let mut probes: SmallVec<[_; 16]> = SmallVec::with_capacity(definitions().len());
+    let mut are_all_free = true;
+    for new in definitions() {
+        let probe = state.table.probe(new.name);
+        if probe.found.is_some() {
+            are_all_free = false;
+            check_one(state, core, &new, probe, unit_name)?;
+        }
+        probes.push(probe);
+    }
+    if are_all_free
+        && let Some(id) = state.table.insert_unit(core.id, unit_name, definitions().zip(probes.iter().copied()))
+    {
+        return Ok(id);
+    }
+    let id = state.table.reserve_unit(probes.len());
+    for (new, probe) in definitions().zip(probes) {
         // Again: the one before may have been of the same name.
         let (name, probe) = (new.name, state.table.probe_again(new.name, probe));
         // A name that one unit promises twice is one symbol.
@@ -117,6 +124,7 @@ fn place_among_others<'a>(
             record.discarded.push(name.clone());
         }
     }
+    Ok(id)
 }
 
 /// Adds symbols that are ready at once.
@@ -173,6 +181,7 @@ pub(crate) enum Start {
 }
 
 /// A definition on its way into a table.
+#[derive(Clone, Copy)]
 pub(crate) struct Definition<'a> {
     pub(crate) name: &'a Name,
     pub(crate) flags: SymbolFlags,

@@ -16,20 +16,23 @@
 use std::hash::BuildHasher;
 
 use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
 use rustc_hash::FxBuildHasher;
 use slotmap::{Key, KeyData};
 
 use crate::base::{ExecutorAddr, Kept, Name, NameRef, SlotNumber, Slots, is_sparse, keep};
 use crate::session::jit_dylib::DylibInner;
 use crate::session::lookup::Found;
-use crate::session::materialization::{Definition, MaterializationUnit};
+use crate::session::materialization::MaterializationUnit;
 use crate::session::origins::{OriginId, Origins};
 use crate::session::query::{Completions, Waiter, Waiters};
 use crate::session::ready_index::{Popularity, ReadyIndex, ReadySymbol};
 use crate::session::resource_tracker::{TrackerCore, TrackerId};
 use crate::session::symbol::{SymbolFlags, SymbolId, SymbolState};
 use crate::sync::{Arc, Weak};
+
+mod insert;
+
+pub(crate) use insert::NewSymbol;
 
 slotmap::new_key_type! {
     pub(crate) struct UnitId;
@@ -151,18 +154,6 @@ pub(crate) struct Probe {
     pub(crate) found: Option<SymbolId>,
 }
 
-/// What `insert` is told of a symbol.
-pub(crate) struct NewSymbol<'a> {
-    pub(crate) name: &'a Name,
-    pub(crate) flags: SymbolFlags,
-    pub(crate) size: u64,
-    pub(crate) owner: TrackerId,
-    pub(crate) unit: Option<UnitId>,
-    pub(crate) state: SymbolState,
-    pub(crate) address: ExecutorAddr,
-    pub(crate) place: &'a Arc<str>,
-}
-
 /// A lazy unit and what is left of its symbols.
 pub(crate) struct UnitRecord {
     /// `None` only while its symbols are put into the table.
@@ -188,6 +179,14 @@ pub(crate) struct RemovedSymbol {
     pub(crate) unit: Option<UnitId>,
     pub(crate) has_dependants: bool,
     pub(crate) waiters: Waiters,
+}
+
+impl Probe {
+    /// What a search would have come to that found nothing.
+    #[inline]
+    pub(crate) fn unfound(name: &str) -> Probe {
+        Probe { hash: NameHash::of(name), found: None }
+    }
 }
 
 impl SymbolTable {
@@ -398,93 +397,6 @@ impl SymbolTable {
     pub(crate) fn drop_unit_if_empty(&mut self, id: UnitId) -> Option<UnitRecord> {
         let empty = self.units.get(id).is_some_and(|record| record.symbols.is_empty());
         if empty { self.units.remove(id) } else { None }
-    }
-
-    /// Adds a symbol whose name is free, as `probe` has seen. The owner must have a record.
-    pub(crate) fn insert(&mut self, probe: Probe, new: NewSymbol<'_>) -> SymbolId {
-        let NewSymbol { name, flags, size, owner, unit, state, address, place } = new;
-        debug_assert!(self.find(name).is_none() && probe.hash == NameHash::of(name));
-        debug_assert_eq!(unit.is_some(), state == SymbolState::NeverSearched);
-        let NameRef { text: shared, start, end } = name.borrowed();
-        let mut symbol = Symbol {
-            origin: self.origins.share(shared, place),
-            start,
-            end,
-            hash: probe.hash,
-            owner: SlotNumber::of(owner),
-            previous: None,
-            next: None,
-            size: u32::try_from(size).unwrap_or(LARGE),
-            value: [0; 2],
-            extra: None,
-            flags,
-            state,
-            has_dependants: false,
-            popularity: Popularity::Never,
-        };
-        symbol.set_value(unit.map_or(address.value(), |unit| unit.data().as_ffi()));
-        let is_large = symbol.size == LARGE;
-        let id = self.symbols.insert(symbol);
-        let slot = SlotNumber::of(id);
-        let hash_again = |slot: &SlotNumber<SymbolId>| self.symbols[*slot].hash.spread();
-        self.names.insert_unique(probe.hash.spread(), slot, hash_again);
-        if let Some(extra) = if is_large { self.extra_mut(id) } else { None } {
-            extra.size = size;
-        }
-        // The owner's list goes through the entry itself (S1).
-        self.link(slot, SlotNumber::of(owner));
-        if let Some(record) = unit.and_then(|unit| self.units.get_mut(unit)) {
-            record.symbols.push(id);
-        }
-        id
-    }
-
-    /// Adds the symbols of a unit, whose names `probe` has seen to be free. A name that comes twice is one symbol.
-    pub(crate) fn insert_lazy<'a>(
-        &mut self,
-        unit: UnitId,
-        owner: TrackerId,
-        place: &Arc<str>,
-        definitions: impl Iterator<Item = (Definition<'a>, Probe)>,
-    ) {
-        let SymbolTable { names, symbols, origins, extras, units, trackers, .. } = self;
-        let (promised, record) = (&mut units[unit].symbols, &mut trackers[owner]);
-        let (owner, value) = (SlotNumber::of(owner), halves(unit.data().as_ffi()));
-        for (Definition { name, flags, size }, Probe { hash, .. }) in definitions {
-            let is_named =
-                |slot: &SlotNumber<SymbolId>| symbols[*slot].hash == hash && text(origins, &symbols[*slot]) == &**name;
-            let entry = names.entry(hash.spread(), is_named, |slot| symbols[*slot].hash.spread());
-            let Entry::Vacant(free) = entry else { continue };
-            let NameRef { text, start, end } = name.borrowed();
-            let mut symbol = Symbol {
-                origin: origins.share(text, place),
-                start,
-                end,
-                hash,
-                owner,
-                previous: None,
-                next: record.first,
-                size: u32::try_from(size).unwrap_or(LARGE),
-                value,
-                extra: None,
-                flags,
-                state: SymbolState::NeverSearched,
-                has_dependants: false,
-                popularity: Popularity::Never,
-            };
-            if symbol.size == LARGE {
-                symbol.extra = Some(SlotNumber::of(extras.insert(Extra { size, ..Extra::default() })));
-            }
-            let id = symbols.insert(symbol);
-            let slot = SlotNumber::of(id);
-            free.insert(slot);
-            // The owner's list goes through the entries themselves (S1).
-            if let Some(next) = record.first.replace(slot) {
-                symbols[next].previous = Some(slot);
-            }
-            record.symbol_count += 1;
-            promised.push(id);
-        }
     }
 
     /// Takes one symbol out: of the names, of its owner's list, of its lazy unit's symbols.
