@@ -17,7 +17,7 @@ use crate::error::{ErrorKind, Result};
 use crate::session::dispatch::{self, Task};
 use crate::session::execution_session::SessionInner;
 use crate::session::found::{self, Now};
-use crate::session::jit_dylib::{DylibInner, JitDylib, Visibility};
+use crate::session::jit_dylib::{DylibInner, DylibState, JitDylib, Visibility};
 use crate::session::query::{Query, Results, Waiter, complete};
 use crate::session::responsibility::MaterializationResponsibility;
 use crate::session::search::{Match, Progress, Search};
@@ -136,12 +136,21 @@ pub(crate) fn finish(session: &SessionInner, search: Search<'_>, needed_by: Opti
     let mut tasks: SmallVec<[Task; 2]> = SmallVec::new();
     for group in matches.chunk_by(|a, b| a.dylib == b.dylib) {
         let (dylib, visibility) = &order[group[0].dylib];
-        if let Err(error) = attach(dylib.inner(), *visibility, group, &requests, &query, |task| tasks.push(task)) {
+        let mut state = dylib.inner().state.lock();
+        let attached = group.iter().try_for_each(|Match { request, id, .. }| {
+            match attach(&mut state, dylib.inner(), *visibility, *id, &requests[*request], *request, &query)? {
+                Attached::Waits(task) => tasks.extend(task),
+                Attached::Has(result) => query.serve(result.map(|result| (*request, result))),
+            }
+            Ok(())
+        });
+        drop(state);
+        if let Err(error) = attached {
             complete(query.fail(&error));
             break;
         }
     }
-    let arrived = query.attached();
+    let arrived = query.arrived(None);
     session.dispatcher.start(tasks);
     complete(arrived);
 }
@@ -206,31 +215,28 @@ fn address_from(
     if let Now::Found(address) = now {
         return Ok(address);
     }
-    let (requests, query) = ([SymbolRequest::required(name)], Query::waking_with_addresses(RequiredState::Ready));
+    let (requests, query) = ([SymbolRequest::required(name)], Query::waking_with_address(RequiredState::Ready));
     let found = wait_for(session, &query, || match now {
-        Now::Pending { dylib, visibility, id } => finish_one(dylib, visibility, id, &requests, query.clone()),
+        Now::Pending { dylib, visibility, id } => finish_one(dylib, visibility, id, &requests[0], query.clone()),
         Now::Found(_) | Now::Unknown => search(&requests, query.clone()),
     });
     Ok(found?[0].address)
 }
 
-/// As [`finish`], of one definition.
+/// As [`finish`], of one definition, which is all that the query waits for.
 fn finish_one(
     dylib: &Arc<DylibInner>,
     visibility: Visibility,
     id: SymbolId,
-    requests: &[SymbolRequest<'_>; 1],
+    request: &SymbolRequest<'_>,
     query: Arc<Query>,
 ) {
-    query.expect(1, 1);
-    let (found, mut task) = ([Match { request: 0, dylib: 0, id }], None);
-    let attached = attach(dylib, visibility, &found, requests, &query, |begun| task = Some(begun));
-    if let Err(error) = attached {
-        complete(query.fail(&error));
+    let attached = attach(&mut dylib.state.lock(), dylib, visibility, id, request, 0, &query);
+    match attached {
+        Ok(Attached::Waits(task)) => dylib.session.dispatcher.start(task),
+        Ok(Attached::Has(result)) => complete(query.arrived(result.map(|result| (0, result)))),
+        Err(error) => complete(query.fail(&error)),
     }
-    let arrived = query.attached();
-    dylib.session.dispatcher.start(task);
-    complete(arrived);
 }
 
 /// Step 1 alone: the flags of what is found.
@@ -268,43 +274,43 @@ fn flags_of(
     flags
 }
 
-/// Step 2 for the matches of one dylib.
+/// What comes of asking for a symbol that was found.
+enum Attached {
+    /// The query is told when it is far enough along; the task is to see to that.
+    Waits(Option<Task>),
+    /// It is far enough along, or gone and not required.
+    Has(Option<LookupResult>),
+}
+
+/// Step 2 for one symbol.
 fn attach(
+    state: &mut DylibState,
     dylib: &Arc<DylibInner>,
     visibility: Visibility,
-    matches: &[Match],
-    requests: &[SymbolRequest<'_>],
+    id: SymbolId,
+    request: &SymbolRequest<'_>,
+    index: usize,
     query: &Arc<Query>,
-    mut start: impl FnMut(Task),
-) -> Result<()> {
-    let mut state = dylib.state.lock();
-    for Match { request, id, .. } in matches {
-        // Defined anew since step 1 (a weak symbol was overridden, a module replaced): the new definition counts.
-        let again = || state.find_visible(requests[*request].name, visibility);
-        let id = if state.table.symbol(*id).is_some() { Some(*id) } else { again() };
-        let Some((id, symbol)) = id.and_then(|id| Some((id, state.table.symbol(id)?))) else {
-            if !requests[*request].required {
-                query.serve(None);
-                continue;
-            }
-            return Err(ErrorKind::SymbolsNotFound {
-                symbols: vec![requests[*request].name.to_string()],
-                needed_by: None,
-                searched: vec![dylib.name.to_string()],
-            }
-            .into());
-        };
-        let wanted_in = Some(dylib).filter(|_| query.wants_definitions());
-        if query.is_served_by(symbol.state) {
-            let found = found_of(&state.table, id, symbol);
-            query.serve(Some((*request, found.result_in(wanted_in))));
-            continue;
+) -> Result<Attached> {
+    // Defined anew since step 1 (a weak symbol was overridden, a module replaced): the new definition counts.
+    let again = || state.find_visible(request.name, visibility);
+    let id = if state.table.symbol(id).is_some() { Some(id) } else { again() };
+    let Some((id, symbol)) = id.and_then(|id| Some((id, state.table.symbol(id)?))) else {
+        if !request.required {
+            return Ok(Attached::Has(None));
         }
-        let unit = symbol.unit();
-        state.table.add_waiter(id, Waiter { query: query.clone(), index: *request, dylib: wanted_in.cloned() });
-        if let Some(unit) = unit {
-            MaterializationResponsibility::begin(&mut state, unit).map(&mut start);
+        return Err(ErrorKind::SymbolsNotFound {
+            symbols: vec![request.name.to_string()],
+            needed_by: None,
+            searched: vec![dylib.name.to_string()],
         }
+        .into());
+    };
+    let wanted_in = Some(dylib).filter(|_| query.wants_definitions());
+    if query.is_served_by(symbol.state) {
+        return Ok(Attached::Has(Some(found_of(&state.table, id, symbol).result_in(wanted_in))));
     }
-    Ok(())
+    let unit = symbol.unit();
+    state.table.add_waiter(id, Waiter { query: query.clone(), index, dylib: wanted_in.cloned() });
+    Ok(Attached::Waits(unit.and_then(|unit| MaterializationResponsibility::begin(state, unit))))
 }

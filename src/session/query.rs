@@ -30,7 +30,7 @@ pub(crate) struct Query {
 }
 
 struct QueryState {
-    /// Symbols still to come, and one for the thread that is attaching the query.
+    /// Symbols still to come, and, of a query that may wait for several, one for the thread that is attaching it.
     outstanding: usize,
     results: Results,
     failure: Option<Error>,
@@ -90,14 +90,18 @@ impl Query {
         Query::new(required, true, OnComplete::Wake)
     }
 
-    /// The same, for addresses and nothing else.
-    pub(crate) fn waking_with_addresses(required: RequiredState) -> Arc<Query> {
+    /// The same, for the address of one symbol and nothing else.
+    pub(crate) fn waking_with_address(required: RequiredState) -> Arc<Query> {
         Query::new(required, false, OnComplete::Wake)
     }
 
     fn new(required: RequiredState, wants_definitions: bool, on_complete: OnComplete) -> Arc<Query> {
-        let state =
-            QueryState { outstanding: 1, results: Results::new(), failure: None, stage: Stage::Open(on_complete) };
+        let state = QueryState {
+            outstanding: 1,
+            results: smallvec![LookupResult::MISSING],
+            failure: None,
+            stage: Stage::Open(on_complete),
+        };
         Arc::new(Query {
             required: state_of(required),
             wants_definitions,
@@ -106,7 +110,7 @@ impl Query {
         })
     }
 
-    /// So many names were asked for, and so many of them have a definition to wait for.
+    /// So many names were asked for, and so many of them have a definition to wait for; otherwise it is one of one.
     pub(crate) fn expect(&self, requests: usize, matches: usize) {
         let mut state = self.state.lock();
         state.results = smallvec![LookupResult::MISSING; requests];
@@ -121,9 +125,9 @@ impl Query {
         self.wants_definitions
     }
 
-    /// The thread that attached the query is done with that.
-    pub(crate) fn attached(self: Arc<Query>) -> Option<Completion> {
-        let on_complete = self.arrive(None)?;
+    /// A symbol is there, or the thread that attached the query is done with that.
+    pub(crate) fn arrived(self: Arc<Query>, result: Option<(usize, LookupResult)>) -> Option<Completion> {
+        let on_complete = self.arrive(result)?;
         Some(Completion { query: self, on_complete })
     }
 
@@ -192,8 +196,7 @@ impl QueryState {
 impl Waiter {
     pub(crate) fn satisfy(self, found: &Found<'_>) -> Option<Completion> {
         let result = found.result_in(self.dylib.as_ref());
-        let on_complete = self.query.arrive(Some((self.index, result)))?;
-        Some(Completion { query: self.query, on_complete })
+        self.query.arrived(Some((self.index, result)))
     }
 }
 
