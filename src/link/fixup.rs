@@ -8,6 +8,7 @@ use crate::base::{ExecutorAddr, Pool, ThreadLocal};
 use crate::error::{Error, LinkFault};
 use crate::link::far_data::Redirects;
 use crate::link::graph::{Block, BlockId, Definition, Edge, LinkGraph, Places, Role, SymbolIndex};
+use crate::link::layout::Contents;
 use crate::link::tables::{SLOT, Tables};
 use crate::link::targets::{Target, Targets, is_near_zero};
 use crate::link::x86_64::{self, EdgeKind, KindSet, STUB, STUB_FIELD, ThreadLocalEntry};
@@ -53,7 +54,7 @@ impl<'a> Fixup<'a> {
     pub(crate) fn apply(
         &self,
         memory: &mut dyn InFlight,
-        order: &[BlockId],
+        contents: &Contents,
         image: Option<&mut [u8]>,
     ) -> Result<(), Error> {
         let mut redirects = Redirects::new();
@@ -62,7 +63,7 @@ impl<'a> Fixup<'a> {
         for pool in Pool::ALL {
             let segment = memory.working(pool);
             if !segment.is_empty() {
-                self.apply_segment(pool, object, segment, order, &mut redirects)?;
+                self.apply_segment(pool, object, segment, contents, &mut redirects)?;
                 match pool {
                     Pool::Code => self.fill_stubs(segment),
                     Pool::ReadOnly => self.fill_slots(segment),
@@ -86,15 +87,11 @@ impl<'a> Fixup<'a> {
         pool: Pool,
         object: &[u8],
         segment: &mut [u8],
-        order: &[BlockId],
+        contents: &Contents,
         redirects: &mut Redirects,
     ) -> Result<(), Error> {
         let mut written = 0;
-        for id in order.iter().copied() {
-            let block = &self.graph.blocks[id.index()];
-            if block.pool != pool || !is_in_segment(block) {
-                continue;
-            }
+        for (id, block) in contents.of(self.graph, pool) {
             let Some(content) = self.graph.content_in(object, block) else { continue };
             let (start, end) = (block.offset as usize, block.offset as usize + content.len());
             // Gaps hold whatever was there before; code gets traps, so that nothing runs into it.
@@ -546,11 +543,6 @@ fn simple_edge(edge: &Edge, target: u64, start: u64, bytes: &mut [u8]) -> bool {
 fn put<const WIDTH: usize>(bytes: &mut [u8], offset: usize, value: [u8; WIDTH]) -> bool {
     let field = bytes.get_mut(offset..offset + WIDTH);
     field.map(|field| field.copy_from_slice(&value)).is_some()
-}
-
-/// Whether a block has bytes in its pool's segment. Those without any have no place among the others.
-fn is_in_segment(block: &Block) -> bool {
-    !block.is_dropped && !block.is_apart() && block.role != Role::ThreadLocal && block.size > 0
 }
 
 /// What became of an edge.

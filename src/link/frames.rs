@@ -23,7 +23,19 @@ use crate::memory::Frame;
 
 /// How many FDEs a section has: its records by their lengths, without those whose identifier says CIE.
 pub(crate) fn count_records(section: &[u8]) -> u64 {
-    Records { section, at: 0 }.filter(|record| matches!(record, Record::Entry { is_cie: false, .. })).count() as u64
+    let (mut at, mut count) = (0, 0);
+    // As they mostly are, up to the first that is empty, too short for an identifier, cut off, or in the 64-bit format.
+    while let Some(head) = section.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
+        let (length, id) = (word(head, 0), word(head, 4));
+        let end = at + 4 + length as usize;
+        if length < 4 || length == u32::MAX || end > section.len() {
+            break;
+        }
+        count += u64::from(id != 0);
+        at = end;
+    }
+    let rest = Records { section, at }.filter(|record| matches!(record, Record::Entry { is_cie: false, .. }));
+    count + rest.count() as u64
 }
 
 /// The frames of a fixed-up `.eh_frame` that stands at `address`; an error in the words of DWARF.
@@ -290,6 +302,8 @@ mod tests {
         assert_eq!(count_records(&words(&[&cie[..], &fde, &[0], &fde].concat())), 2, "a terminator in the middle");
         assert_eq!(count_records(&words(&[&cie[..], &fde, &[u32::MAX, 4, 0, 9]].concat())), 2, "a long record");
         assert_eq!(count_records(&words(&[&fde[..], &[400, 1]].concat())), 1, "cut off");
+        let short = [words(&[&cie[..], &fde].concat()), vec![2, 0, 0, 0, 9, 9], words(&fde)].concat();
+        assert_eq!(count_records(&short), 3, "a record without room for an identifier");
         assert_eq!(count_records(&[1, 2, 3]), 0);
     }
 

@@ -78,7 +78,8 @@ pub struct Block {
     pub(crate) linked_to: Option<BlockId>,
     /// Kept, whoever refers to it.
     pub(crate) is_retained: bool,
-    /// The block that must stand behind it: of the same name, when somebody asks for that name's bounds.
+    /// The block that must stand behind it: of the same name, when somebody asks for that name's bounds. From layout on, the
+    /// one that does: the next with bytes in its segment.
     pub(crate) followed_by: Option<BlockId>,
     /// Something leads to it: known when the graph is pruned.
     pub(crate) is_live: bool,
@@ -266,6 +267,14 @@ impl Text {
             Text::Made(text) => text.as_bytes(),
         }
     }
+
+    /// Whether it is this one. Mostly the length says that it is not.
+    fn is(&self, other: &[u8], object: &[u8]) -> bool {
+        match self {
+            Text::Object(range) if range.len() != other.len() => false,
+            _ => self.bytes_in(object) == other,
+        }
+    }
 }
 
 impl Symbol {
@@ -331,7 +340,8 @@ impl LinkGraph {
         if !self.may_have_external(name) {
             return None;
         }
-        self.named_externals().find(|(_, other)| *other == name.as_bytes()).map(|(index, _)| index)
+        let object: &[u8] = &self.bytes;
+        self.externals().find(|index| self.symbols[index.index()].name.is(name.as_bytes(), object))
     }
 
     /// As [`externals`](Self::externals), with their names: cheaper than to ask for each.

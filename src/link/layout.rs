@@ -5,46 +5,47 @@
 
 use std::iter;
 
+use smallvec::SmallVec;
+
 use crate::base::{Kept, Pool, align_up};
 use crate::error::{Error, LinkFault};
 use crate::link::apart;
 use crate::link::frames;
-use crate::link::graph::{BlockId, Content, Definition, LinkGraph, Role};
+use crate::link::graph::{Block, BlockId, Definition, LinkGraph, Role};
 use crate::link::thread_locals;
 use crate::link::x86_64::KindSet;
 use crate::memory::{ApartRequest, SegmentPlan, SegmentRequest};
 
-/// Gives every block its offset; what to ask of memory, and the order in which blocks with bytes stand in each segment.
-pub(crate) fn assign(graph: &mut LinkGraph) -> Result<(SegmentPlan, Kept<BlockId>), Error> {
+/// Gives every block its offset; what to ask of memory, and which blocks with bytes stand in each segment.
+pub(crate) fn assign(graph: &mut LinkGraph) -> Result<(SegmentPlan, Contents), Error> {
     let mut plan = SegmentPlan { apart: set_apart(graph), ..SegmentPlan::default() };
-    let order = order(graph);
+    let (mut contents, mut zero_fill) = (Contents::default(), SmallVec::<[BlockId; 8]>::new());
     let mut padding = 0;
-    for is_zero in [false, true] {
-        for id in order.iter() {
-            let block = &mut graph.blocks[id.index()];
-            let is_elsewhere = block.is_apart() || block.role == Role::ThreadLocal;
-            if block.is_dropped || is_elsewhere || matches!(block.content, Content::Zero) != is_zero {
-                continue;
-            }
-            let segment = &mut plan.segments[block.pool.index()];
-            let Some((offset, end)) = place(segment, block.size, block.align) else {
-                let pool = block.pool.name();
-                return Err(graph
-                    .fault(LinkFault::Malformed(format!("its {pool} sections add up to more than an address space"))));
-            };
-            let gap = offset - segment.size;
-            block.offset = offset;
-            if is_zero {
-                segment.zero_fill += end - segment.size;
-            } else {
-                padding += gap;
-            }
-            segment.size = end;
-            segment.align = segment.align.max(block.align);
-            if padding > MAX_PADDING {
-                return Err(too_sparse(graph, *id, gap));
-            }
+    for id in order(graph).iter().copied() {
+        let block = &mut graph.blocks[id.index()];
+        if block.is_dropped || block.is_apart() || block.role == Role::ThreadLocal {
+            continue;
         }
+        if block.is_zero_fill() {
+            zero_fill.push(id);
+            continue;
+        }
+        let segment = &mut plan.segments[block.pool.index()];
+        let Some(gap) = put(block, segment) else { return Err(too_large(graph, id)) };
+        padding += gap;
+        if padding > MAX_PADDING {
+            return Err(too_sparse(graph, id, gap));
+        }
+        contents.append(graph, id);
+    }
+    for id in zero_fill {
+        let block = &mut graph.blocks[id.index()];
+        let segment = &mut plan.segments[block.pool.index()];
+        let start = segment.size;
+        if put(block, segment).is_none() {
+            return Err(too_large(graph, id));
+        }
+        segment.zero_fill += segment.size - start;
     }
     let eh_frames = graph.blocks.iter().filter(|block| block.role == Role::EhFrame && !block.is_dropped);
     plan.frame_count = eh_frames.filter_map(|block| graph.content(block)).map(frames::count_records).sum();
@@ -54,7 +55,48 @@ pub(crate) fn assign(graph: &mut LinkGraph) -> Result<(SegmentPlan, Kept<BlockId
     if plan.segment(Pool::Code).size == 0 {
         plan.frame_count = 0;
     }
-    Ok((plan, order))
+    Ok((plan, contents))
+}
+
+/// The blocks with bytes of each segment, in the order in which they stand there: the first of each, which name the next.
+#[derive(Default)]
+pub(crate) struct Contents {
+    first: [Option<BlockId>; 3],
+    last: [Option<BlockId>; 3],
+}
+
+impl Contents {
+    /// Those without any bytes have no place among the others.
+    #[inline]
+    fn append(&mut self, graph: &mut LinkGraph, id: BlockId) {
+        let block = &mut graph.blocks[id.index()];
+        block.followed_by = None;
+        if block.size == 0 {
+            return;
+        }
+        let pool = block.pool.index();
+        match self.last[pool].replace(id) {
+            Some(last) => graph.blocks[last.index()].followed_by = Some(id),
+            None => self.first[pool] = Some(id),
+        }
+    }
+
+    /// Those of one segment.
+    pub(crate) fn of<'a>(&self, graph: &'a LinkGraph, pool: Pool) -> impl Iterator<Item = (BlockId, &'a Block)> {
+        let named = |id: BlockId| (id, &graph.blocks[id.index()]);
+        iter::successors(self.first[pool.index()].map(named), move |(_, block)| block.followed_by.map(named))
+    }
+}
+
+/// Places a block at the end of its segment; how many bytes are left ahead of it.
+#[inline]
+fn put(block: &mut Block, segment: &mut SegmentRequest) -> Option<u64> {
+    let (offset, end) = place(segment, block.size, block.align)?;
+    let gap = offset - segment.size;
+    block.offset = offset;
+    segment.size = end;
+    segment.align = segment.align.max(block.align);
+    Some(gap)
 }
 
 /// The object's order, but for those that must follow another.
@@ -90,6 +132,13 @@ fn has_address(definition: Definition) -> bool {
 fn place(segment: &SegmentRequest, size: u64, align: u64) -> Option<(u64, u64)> {
     let offset = align_up(segment.size, align)?;
     Some((offset, offset.checked_add(size)?))
+}
+
+#[cold]
+fn too_large(graph: &LinkGraph, block: BlockId) -> Error {
+    let pool = graph.blocks[block.index()].pool.name();
+    let problem = format!("its {pool} sections add up to more than an address space");
+    graph.fault(LinkFault::Malformed(problem))
 }
 
 /// A section leaves so many bytes of nothing ahead of it that they add up to more than is written for any object.

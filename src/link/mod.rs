@@ -48,6 +48,7 @@ mod indirect;
 mod initializers;
 mod layout;
 mod lines;
+mod nearby_names;
 mod pipeline;
 mod prune;
 mod second_opinion;

@@ -18,7 +18,8 @@ use crate::link::functions::{self, LinkedFunction};
 use crate::link::graph::{Binding, Block, BlockId, Definition, LinkGraph, Places, Role, SymbolIndex};
 use crate::link::indirect;
 use crate::link::initializers::Initializer;
-use crate::link::layout;
+use crate::link::layout::{self, Contents};
+use crate::link::nearby_names::NearbyNames;
 use crate::link::prune;
 use crate::link::second_opinion;
 use crate::link::survey::Survey;
@@ -54,8 +55,8 @@ pub(super) struct Link {
     pub(super) graph: LinkGraph,
     tables: Tables,
     plan: SegmentPlan,
-    /// All blocks, as they stand in their segments.
-    order: Kept<BlockId>,
+    /// What stands in its segments.
+    contents: Contents,
     externals: Kept<External>,
     thread_locals: Option<ThreadLocalPlan>,
     /// Nowhere, until memory is allocated.
@@ -134,11 +135,11 @@ impl PlannedLink {
         let tables = Tables::build(&mut graph, &survey);
         // Offsets, and what to ask of memory and of the C library.
         let thread_locals = thread_locals::assign(&mut graph)?;
-        let (plan, order) = layout::assign(&mut graph)?;
+        let (plan, contents) = layout::assign(&mut graph)?;
         let externals = externals(&graph, &survey);
         let places = Places { segments: [ExecutorAddr::NULL; 3], apart: Vec::new(), thread_locals: None };
         let targets = Targets::default();
-        let link = Link { graph, tables, plan, order, externals, thread_locals, places, targets };
+        let link = Link { graph, tables, plan, contents, externals, thread_locals, places, targets };
         Ok(PlannedLink { link: Box::new(link) })
     }
 
@@ -306,7 +307,7 @@ impl PlacedLink {
         link.targets.bind(link.externals.iter().map(|external| external.symbol), found);
         let fixup = link.fixup(found);
         // Bytes in place, every edge applied.
-        fixup.apply(&mut *self.memory, &link.order, image.as_deref_mut())?;
+        fixup.apply(&mut *self.memory, &link.contents, image.as_deref_mut())?;
         if cfg!(debug_assertions) {
             second_opinion::check(&fixup, &mut *self.memory, image.as_deref())?;
         }
@@ -324,8 +325,9 @@ impl PlacedLink {
 impl Link {
     fn externals(&self) -> impl Iterator<Item = ExternalSymbol<'_>> {
         let graph = &self.graph;
-        self.externals.iter().map(|External { symbol, needs_static_place }| ExternalSymbol {
-            name: graph.symbol_name(*symbol),
+        let names = NearbyNames::of(graph, self.externals.iter().map(|external| external.symbol));
+        self.externals.iter().map(move |External { symbol, needs_static_place }| ExternalSymbol {
+            name: names.name(*symbol),
             required: graph.symbols[symbol.index()].binding != Binding::Weak,
             needs_static_place: *needs_static_place,
         })

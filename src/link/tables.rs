@@ -6,21 +6,28 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::base::{Kept, Pool};
+use crate::base::{Kept, Pool, keep};
 use crate::link::far_data::FarData;
 use crate::link::graph::{BlockId, Content, Definition, LinkGraph, SymbolIndex, Text};
 use crate::link::survey::Survey;
 use crate::link::thread_locals::live_edges;
 use crate::link::x86_64::{KindSet, STUB, ThreadLocalEntry};
 
+keep!(Numbers);
+
+/// Which slot and which stub are a symbol's; [`NONE`], if it has none.
+#[derive(Clone, Copy)]
+struct Numbers {
+    slot: u32,
+    stub: u32,
+}
+
 /// Where slots and stubs stand.
 pub(crate) struct Tables {
     got: Option<BlockId>,
     stubs: Option<BlockId>,
-    /// By symbol: number of its slot.
-    slot_of: Kept<u32>,
-    /// By symbol: number of its stub.
-    stub_of: Kept<u32>,
+    /// By symbol.
+    numbers: Kept<Numbers>,
     /// By slot: the symbol.
     pub(crate) slots: Kept<SymbolIndex>,
     /// By stub: the symbol.
@@ -39,8 +46,7 @@ impl Tables {
         let mut tables = Tables {
             got: None,
             stubs: None,
-            slot_of: Kept::repeat(NONE, count),
-            stub_of: Kept::repeat(NONE, count),
+            numbers: Kept::repeat(Numbers { slot: NONE, stub: NONE }, count),
             slots: Kept::new(),
             stub_targets: Kept::new(),
             thread_locals: FxHashMap::default(),
@@ -48,10 +54,11 @@ impl Tables {
             far: FarData::default(),
         };
         for (index, may_need_stub) in survey.with_slots(graph) {
-            tables.slot_of[index.index()] = tables.slots.len() as u32;
+            let numbers = &mut tables.numbers[index.index()];
+            numbers.slot = tables.slots.len() as u32;
             tables.slots.push(index);
             if may_need_stub {
-                tables.stub_of[index.index()] = tables.stub_targets.len() as u32;
+                numbers.stub = tables.stub_targets.len() as u32;
                 tables.stub_targets.push(index);
             }
         }
@@ -93,15 +100,14 @@ impl Tables {
 
     /// Offset of a symbol's slot in the GOT.
     pub(crate) fn slot(&self, symbol: SymbolIndex) -> Option<u64> {
-        self.slot_of.get(symbol.0 as usize).filter(|slot| **slot != NONE).map(|slot| u64::from(*slot) * SLOT as u64)
+        let number = self.numbers.get(symbol.index())?.slot;
+        (number != NONE).then_some(u64::from(number) * SLOT as u64)
     }
 
     /// Offset of a symbol's stub in the block of stubs.
     pub(crate) fn stub(&self, symbol: SymbolIndex) -> Option<u64> {
-        self.stub_of
-            .get(symbol.0 as usize)
-            .filter(|stub| **stub != NONE)
-            .map(|stub| u64::from(*stub) * STUB.len() as u64)
+        let number = self.numbers.get(symbol.index())?.stub;
+        (number != NONE).then_some(u64::from(number) * STUB.len() as u64)
     }
 
     /// Offset in the GOT of what a thread-local variable has there.

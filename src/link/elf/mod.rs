@@ -115,6 +115,15 @@ impl<'a> ElfObject<'a> {
         plain.map_or_else(|| self.section_name_bytes(section), Ok)
     }
 
+    /// Where in the object a section's name begins, and what stands from there on, if there is a name without doubt, and no
+    /// need to count it.
+    pub(crate) fn plain_section_name(&self, section: &SectionHeader) -> Option<(u32, &'a [u8])> {
+        let names = self.section_names.as_ref().filter(|_| self.has_few_names)?;
+        let at = section.sh_name.get(LE);
+        let onwards = names.onwards(at)?;
+        Some((names.start() + at, onwards))
+    }
+
     pub(crate) fn section_name(&self, section: &SectionHeader) -> Result<&'a str, Error> {
         let name = self.section_name_bytes(section)?;
         self.count_name(name)?;

@@ -9,7 +9,7 @@ use std::ops::Range;
 use object::read::elf::{SectionHeader as _, Sym as _};
 use smallvec::SmallVec;
 
-use crate::base::{Kept, Pool};
+use crate::base::{Kept, Pool, ahead_of_null};
 use crate::error::Error;
 use crate::link::buffer::ObjectBuffer;
 use crate::link::elf::relocations::sht;
@@ -126,8 +126,8 @@ impl<'data> Reader<'_, 'data> {
 
     fn section(&mut self, section: &SectionHeader) -> Result<Option<BlockId>, Error> {
         let object = self.object;
-        let name_bytes = object.section_name_text(section)?;
-        let name = || std::str::from_utf8(name_bytes).unwrap_or("");
+        let (text, onwards) = self.section_name(section)?;
+        let name = || std::str::from_utf8(only_name(onwards)).unwrap_or("");
         let (kind, flags) = (section.sh_type(LE).0, section.sh_flags(LE).0);
         let refuse = |what: &str| Err(object.unsupported(what, name(), 0, ""));
         if flags & shf::COMPRESSED != 0 {
@@ -165,16 +165,26 @@ impl<'data> Reader<'_, 'data> {
                 Content::Object(range)
             }
         };
-        let role = if flags & shf::TLS != 0 { Role::ThreadLocal } else { role_of(name_bytes) };
+        let role = if flags & shf::TLS != 0 { Role::ThreadLocal } else { role_of(onwards) };
         if matches!(role, Role::Initializers { .. }) && size % 8 != 0 {
             let problem = format!("section `{}` has {size} bytes, which is no whole number of addresses", name());
             return Err(object.malformed(problem));
         }
-        let id = self.graph.push_block(text(object, name_bytes), pool_of(name_bytes, flags), content, size, align);
+        let id = self.graph.push_block(text, pool_of(onwards, flags), content, size, align);
         let block = &mut self.graph.blocks[id.0 as usize];
         block.role = role;
         block.is_retained = flags & shf::GNU_RETAIN != 0;
         Ok(Some(id))
+    }
+
+    /// A section's name, and how it begins: what else may stand behind it, as
+    /// [`section_name_onwards`](ElfObject::section_name_onwards) says.
+    fn section_name(&self, section: &SectionHeader) -> Result<(Text, &'data [u8]), Error> {
+        if let Some((start, onwards)) = self.object.plain_section_name(section) {
+            return Ok((Text::Terminated(start), onwards));
+        }
+        let name = self.object.section_name_text(section)?;
+        Ok((text(self.object, name), name))
     }
 
     fn groups(&mut self) -> Result<(), Error> {
@@ -216,7 +226,10 @@ impl<'data> Reader<'_, 'data> {
                 self.graph.symbols.push(symbol);
                 continue;
             }
-            let symbol = self.symbol(index, symbol)?;
+            let symbol = match self.plain_external(index, symbol, names.clone()) {
+                Some(symbol) => symbol,
+                None => self.symbol(index, symbol)?,
+            };
             self.graph.symbols.push(symbol);
         }
         let first_global = self.graph.symbols.iter().position(|symbol| symbol.binding != Binding::Local);
@@ -235,12 +248,12 @@ impl<'data> Reader<'_, 'data> {
         Ok(())
     }
 
-    /// A symbol as most are: code or data in a section, with nothing wrong about it. `names` are as
+    /// A symbol as most are: code or data in a section, or all of it, with nothing wrong about it. `names` are as
     /// [`ElfObject::plain_names`] says.
     #[inline]
     fn plain_symbol(&self, symbol: &ElfSymbol, names: Range<u32>) -> Option<Symbol> {
         let (place, value, size) = (symbol.st_shndx(LE).0, symbol.st_value(LE), symbol.st_size(LE));
-        if place == shn::UNDEF || place >= shn::RESERVED || symbol.st_type().0 > st::TYPE_FUNC {
+        if place == shn::UNDEF || place >= shn::RESERVED || symbol.st_type().0 > st::TYPE_SECTION {
             return None;
         }
         let id = (*self.block_of.get(usize::from(place))?)?;
@@ -252,6 +265,21 @@ impl<'data> Reader<'_, 'data> {
         let is_hidden = symbol.st_visibility().0 != st::VISIBILITY_DEFAULT;
         let (name, definition) = (Text::Terminated(name), Definition::Block(id, value));
         Some(Symbol { name, definition, size, binding: binding(symbol), is_hidden })
+    }
+
+    /// As [`plain_symbol`](Self::plain_symbol), for what others define.
+    #[inline]
+    fn plain_external(&mut self, index: usize, symbol: &ElfSymbol, names: Range<u32>) -> Option<Symbol> {
+        let (bind, kind) = (symbol.st_bind().0, symbol.st_type().0);
+        if symbol.st_shndx(LE).0 != shn::UNDEF || bind == st::BIND_LOCAL || kind == st::TYPE_FILE || index == 0 {
+            return None;
+        }
+        let start = names.start.checked_add(symbol.st_name(LE)).filter(|name| *name < names.end)?;
+        let name = ahead_of_null(self.object.bytes.get(start as usize..names.end as usize)?)?;
+        self.graph.beginnings.add(name);
+        let is_hidden = symbol.st_visibility().0 != st::VISIBILITY_DEFAULT;
+        let (name, definition) = (Text::Object(start..start + name.len() as u32), Definition::External);
+        Some(Symbol { name, definition, size: symbol.st_size(LE), binding: binding(symbol), is_hidden })
     }
 
     fn symbol(&mut self, index: usize, symbol: &ElfSymbol) -> Result<Symbol, Error> {
@@ -349,7 +377,12 @@ fn binding(symbol: &ElfSymbol) -> Binding {
     }
 }
 
-/// The pool for a section. What only relocation writes goes where running code cannot write it.
+/// A name, without what may stand behind it.
+fn only_name(onwards: &[u8]) -> &[u8] {
+    ahead_of_null(onwards).unwrap_or(onwards)
+}
+
+/// The pool for a section, by how its name begins. What only relocation writes goes where running code cannot write it.
 fn pool_of(name: &[u8], flags: u64) -> Pool {
     const RELRO: [&[u8]; 7] =
         [b".data.rel.ro", b".preinit_array", b".init_array", b".fini_array", b".ctors", b".dtors", b".eh_frame"];
@@ -362,11 +395,15 @@ fn pool_of(name: &[u8], flags: u64) -> Pool {
     }
 }
 
-fn role_of(name: &[u8]) -> Role {
-    if name == b".eh_frame" {
+/// What is in a section whose name begins here.
+fn role_of(onwards: &[u8]) -> Role {
+    if onwards.starts_with(EH_FRAME) && only_name(onwards) == EH_FRAME {
         return Role::EhFrame;
     }
-    match initializers::classify(name) {
+    if !initializers::may_list(onwards) {
+        return Role::Plain;
+    }
+    match initializers::classify(only_name(onwards)) {
         Some((kind, priority, direction)) => {
             Role::Initializers { kind, priority, backward: direction == Direction::Backward }
         }
@@ -384,6 +421,7 @@ fn text(object: &ElfObject<'_>, name: &[u8]) -> Text {
     }
 }
 
+const EH_FRAME: &[u8] = b".eh_frame";
 const GRP_COMDAT: u32 = 1;
 
 /// Section flags.
