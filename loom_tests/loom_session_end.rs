@@ -50,7 +50,7 @@ fn work_in_flight_versus_ending_the_session() {
         (true, ok, ok, 0, (1, 0)),
         (true, ok, dylib, 0, (1, 0)),
         (true, ok, tracker, 0, (1, 0)),
-        (true, dylib, "no address", 0, (1, 0)),
+        (true, dylib, dylib, 0, (1, 0)),
         (true, dylib, tracker, 0, (1, 0)),
         (false, dylib, tracker, 0, (0, 0)),
     ];
