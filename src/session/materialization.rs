@@ -282,7 +282,6 @@ pub(crate) fn place(
             displaced.units.extend(state.table.drop_unit_if_empty(old_unit));
         }
     }
-    let Definition { name, flags, size } = new;
     let (symbol_state, unit, address) = match start {
         Start::Lazy(unit) => (SymbolState::NeverSearched, Some(unit), ExecutorAddr::NULL),
         Start::Materializing => (SymbolState::Materializing, None, ExecutorAddr::NULL),
@@ -291,6 +290,6 @@ pub(crate) fn place(
     Some(
         state
             .table
-            .insert(probe, NewSymbol { name, flags, size, owner: core.id, unit, state: symbol_state, address, place }),
+            .insert(probe, NewSymbol { definition: new, owner: core.id, unit, state: symbol_state, address, place }),
     )
 }

@@ -33,6 +33,7 @@ use crate::sync::{Arc, Weak};
 mod insert;
 
 pub(crate) use insert::NewSymbol;
+use insert::link;
 
 slotmap::new_key_type! {
     pub(crate) struct UnitId;
@@ -484,10 +485,11 @@ impl SymbolTable {
     /// Gives everything that `source` owns to `destination` and drops the source's record.
     pub(crate) fn merge_tracker(&mut self, source: TrackerId, destination: TrackerId) -> Option<TrackerRecord> {
         let record = self.trackers.remove(source)?;
-        let mut next = record.first;
+        let (mut next, destination) = (record.first, SlotNumber::of(destination));
         while let Some(slot) = next {
             next = self.symbols[slot].next;
-            self.link(slot, SlotNumber::of(destination));
+            self.symbols[slot].owner = destination;
+            link(&mut self.symbols, &mut self.trackers[destination], slot);
         }
         Some(record)
     }
@@ -495,23 +497,23 @@ impl SymbolTable {
     /// Moves a symbol on and completes the lookups that waited for that.
     #[inline]
     pub(crate) fn advance(&mut self, id: SymbolId, state: SymbolState, completions: &mut Completions) {
-        let Some(symbol) = self.symbols.get_mut(id) else { return };
-        debug_assert!(symbol.state <= state, "symbols only move on");
-        symbol.state = state;
-        if let Some(extra) = symbol.extra {
-            self.serve(id, extra, state, completions);
-        }
+        self.move_on(id, state, |_| {}, completions);
     }
 
     /// As [`advance`](Self::advance) to the state in which its address is known.
     #[inline]
     pub(crate) fn resolve(&mut self, id: SymbolId, address: ExecutorAddr, completions: &mut Completions) {
+        self.move_on(id, SymbolState::Resolved, |symbol| symbol.set_address(address), completions);
+    }
+
+    #[inline]
+    fn move_on(&mut self, id: SymbolId, to: SymbolState, set: impl FnOnce(&mut Symbol), completions: &mut Completions) {
         let Some(symbol) = self.symbols.get_mut(id) else { return };
-        debug_assert!(symbol.state == SymbolState::Materializing);
-        symbol.state = SymbolState::Resolved;
-        symbol.set_address(address);
+        debug_assert!(symbol.state <= to, "symbols only move on");
+        symbol.state = to;
+        set(symbol);
         if let Some(extra) = symbol.extra {
-            self.serve(id, extra, SymbolState::Resolved, completions);
+            self.serve(id, extra, to, completions);
         }
     }
 
@@ -542,19 +544,6 @@ impl SymbolTable {
             }
             Popularity::Indexed => {}
         }
-    }
-
-    fn link(&mut self, slot: SlotNumber<SymbolId>, owner: SlotNumber<TrackerId>) {
-        let record = &mut self.trackers[owner];
-        let old_first = record.first.replace(slot);
-        record.symbol_count += 1;
-        if let Some(old_first) = old_first {
-            self.symbols[old_first].previous = Some(slot);
-        }
-        let symbol = &mut self.symbols[slot];
-        symbol.owner = owner;
-        symbol.previous = None;
-        symbol.next = old_first;
     }
 
     fn unlink(&mut self, slot: SlotNumber<SymbolId>) {

@@ -306,3 +306,43 @@ fn the_global_offset_table_s_own_symbol_is_its_address_in_every_relocation() {
     assert_eq!(long(&jit, "test"), 0);
     assert_says(&refused(&both.0, "test"), &["symbols not found", "`_GLOBAL_OFFSET_TABLE_`", "bad.o"]);
 }
+
+#[test]
+fn the_null_symbol_means_zero_whatever_section_it_says_it_is_in() {
+    let Some(object) = asm("
+        .data
+        .globl value
+        value: .quad value
+        .section .note.GNU-stack\n")
+    else {
+        return;
+    };
+    let mut elf = Elf(object);
+    let (relocation, null, data) = (elf.start(".rela.data"), elf.start(".symtab"), elf.index(".data") as u64);
+    elf.store(relocation + 12, 4, 0);
+    elf.store(relocation + 16, 8, 42);
+    elf.store(null + 6, 2, data);
+
+    let (jit, _trackers) = linked(&[&elf.0]);
+    assert_eq!(read(jit.address_of(jit.main_dylib(), "value").unwrap().value(), 8), 42u64.to_le_bytes());
+}
+
+#[test]
+fn names_are_found_however_far_apart_they_stand_and_whatever_is_between_them() {
+    let others: String = (0..100).map(|n| format!(".globl another_name_{n}\nanother_name_{n}: nop\n")).collect();
+    for between in ["", ".globl gap\ngap: nop\n", &others] {
+        let source = format!(
+            ".text\n.globl test\ntest: movq first(%rip), %rax\nret\n{between}movq last(%rip), %rax\n.section .note.GNU-stack\n"
+        );
+        let Some(object) = asm(&source) else { return };
+        let mut elf = Elf(object);
+        if between.contains("gap") {
+            // A name that nobody reads, and that is no text.
+            let (gap, test) = (elf.symbol("gap"), elf.load(elf.symbol("test"), 4));
+            let name = elf.start(".strtab") + elf.load(gap, 4) as usize;
+            elf.store(gap, 4, test + 1);
+            elf.store(name, 1, 0xff);
+        }
+        assert_says(&refused(&elf.0, "test"), &["symbols not found", "`first`", "`last`"]);
+    }
+}

@@ -22,7 +22,6 @@ use object::LittleEndian;
 use object::elf::{FileHeader64, Rela64, SectionHeader64, Sym64};
 use object::read::elf::{FileHeader, SectionHeader as _, SectionTable, Sym as _, SymbolTable};
 
-use crate::base::ahead_of_null;
 use crate::error::{Error, ErrorKind, LinkFault};
 use crate::link::elf::names::Names;
 
@@ -130,19 +129,6 @@ impl<'a> ElfObject<'a> {
         std::str::from_utf8(name).map_err(|_| self.malformed("a section's name is not UTF-8"))
     }
 
-    /// A section's name, which is text: cheaper to compare than [`section_name`](Self::section_name).
-    pub(crate) fn section_name_text(&self, section: &SectionHeader) -> Result<&'a [u8], Error> {
-        match self
-            .section_names
-            .as_ref()
-            .and_then(|names| names.onwards(section.sh_name.get(LE)))
-            .and_then(ahead_of_null)
-        {
-            Some(name) => self.count_name(name).map(|()| name),
-            None => self.section_name(section).map(str::as_bytes),
-        }
-    }
-
     pub(crate) fn symbol_name(&self, symbol: &ElfSymbol) -> Result<&'a str, Error> {
         if let Some(name) = self.names.as_ref().and_then(|names| names.text_at(symbol.st_name(LE))) {
             return self.count_name(name.as_bytes()).map(|()| name);
@@ -150,14 +136,6 @@ impl<'a> ElfObject<'a> {
         let name = self.symbols.symbol_name(LE, symbol).map_err(|error| self.malformed(error))?;
         self.count_name(name)?;
         std::str::from_utf8(name).map_err(|_| self.malformed("a symbol's name is not UTF-8"))
-    }
-
-    /// A symbol's name, which is text: cheaper for a few than [`symbol_name`](Self::symbol_name).
-    pub(crate) fn symbol_name_text(&self, symbol: &ElfSymbol) -> Result<&'a [u8], Error> {
-        match self.names.as_ref().and_then(|names| names.onwards(symbol.st_name(LE))).and_then(ahead_of_null) {
-            Some(name) => self.count_name(name).map(|()| name),
-            None => self.symbol_name(symbol).map(str::as_bytes),
-        }
     }
 
     /// Where in the object names of symbols may begin such that there is a name without doubt, and no need to count it.
@@ -250,4 +228,19 @@ pub(crate) mod shn {
     pub(crate) const RESERVED: u16 = 0xff00;
     pub(crate) const ABS: u16 = 0xfff1;
     pub(crate) const COMMON: u16 = 0xfff2;
+}
+
+/// Section types.
+pub(crate) mod sht {
+    pub(crate) const PROGBITS: u32 = 1;
+    pub(crate) const RELA: u32 = 4;
+    pub(crate) const NOTE: u32 = 7;
+    pub(crate) const NOBITS: u32 = 8;
+    pub(crate) const REL: u32 = 9;
+    pub(crate) const INIT_ARRAY: u32 = 14;
+    pub(crate) const FINI_ARRAY: u32 = 15;
+    pub(crate) const PREINIT_ARRAY: u32 = 16;
+    pub(crate) const GROUP: u32 = 17;
+    pub(crate) const CREL: u32 = 0x4000_0014;
+    pub(crate) const X86_64_UNWIND: u32 = 0x7000_0001;
 }

@@ -12,8 +12,7 @@ use smallvec::SmallVec;
 use crate::base::{Kept, Pool, ahead_of_null};
 use crate::error::Error;
 use crate::link::buffer::ObjectBuffer;
-use crate::link::elf::relocations::sht;
-use crate::link::elf::{ElfObject, ElfSymbol, LE, SectionHeader, shn, st};
+use crate::link::elf::{ElfObject, ElfSymbol, LE, SectionHeader, shn, sht, st};
 use crate::link::graph::{
     Beginnings, Binding, BlockId, Content, Definition, LinkGraph, Role, Symbol, SymbolIndex, Text,
 };
@@ -183,8 +182,8 @@ impl<'data> Reader<'_, 'data> {
         if let Some((start, onwards)) = self.object.plain_section_name(section) {
             return Ok((Text::Terminated(start), onwards));
         }
-        let name = self.object.section_name_text(section)?;
-        Ok((text(self.object, name), name))
+        let name = self.object.section_name(section)?;
+        Ok((text(self.object, name), name.as_bytes()))
     }
 
     fn groups(&mut self) -> Result<(), Error> {
@@ -222,7 +221,7 @@ impl<'data> Reader<'_, 'data> {
         let symbols = self.object.symbols.symbols();
         let names = self.object.plain_names();
         for (index, symbol) in symbols.iter().enumerate() {
-            if let Some(symbol) = self.plain_symbol(symbol, names.clone()) {
+            if let Some(symbol) = self.plain_symbol(index, symbol, names.clone()) {
                 self.graph.symbols.push(symbol);
                 continue;
             }
@@ -251,9 +250,10 @@ impl<'data> Reader<'_, 'data> {
     /// A symbol as most are: code or data in a section, or all of it, with nothing wrong about it. `names` are as
     /// [`ElfObject::plain_names`] says.
     #[inline]
-    fn plain_symbol(&self, symbol: &ElfSymbol, names: Range<u32>) -> Option<Symbol> {
+    fn plain_symbol(&self, index: usize, symbol: &ElfSymbol, names: Range<u32>) -> Option<Symbol> {
         let (place, value, size) = (symbol.st_shndx(LE).0, symbol.st_value(LE), symbol.st_size(LE));
-        if place == shn::UNDEF || place >= shn::RESERVED || symbol.st_type().0 > st::TYPE_SECTION {
+        let is_special = place == shn::UNDEF || place >= shn::RESERVED || index == 0;
+        if is_special || symbol.st_type().0 > st::TYPE_SECTION {
             return None;
         }
         let id = (*self.block_of.get(usize::from(place))?)?;
@@ -298,9 +298,9 @@ impl<'data> Reader<'_, 'data> {
         if let (Some(start), Binding::Local) = (self.object.names_start(), binding) {
             return Ok(Text::Terminated(start.saturating_add(symbol.st_name(LE))));
         }
-        let name = self.object.symbol_name_text(symbol)?;
+        let name = self.object.symbol_name(symbol)?;
         if symbol.st_shndx(LE).0 == shn::UNDEF {
-            self.graph.beginnings.add(name);
+            self.graph.beginnings.add(name.as_bytes());
         }
         Ok(text(self.object, name))
     }
@@ -413,11 +413,11 @@ fn role_of(onwards: &[u8]) -> Role {
 
 /// A name as a range of the object, of which it is a part.
 #[inline]
-fn text(object: &ElfObject<'_>, name: &[u8]) -> Text {
+fn text(object: &ElfObject<'_>, name: &str) -> Text {
     let start = (name.as_ptr() as usize).wrapping_sub(object.bytes.as_ptr() as usize);
     match start.checked_add(name.len()) {
         Some(end) if end <= object.bytes.len() => Text::Object(start as u32..end as u32),
-        _ => Text::Made(Arc::from(std::str::from_utf8(name).unwrap_or(""))),
+        _ => Text::Made(Arc::from(name)),
     }
 }
 

@@ -7,7 +7,7 @@ use object::read::elf::{Rela as _, SectionHeader as _};
 
 use crate::error::{Error, LinkFault};
 use crate::link::elf::read::Reader;
-use crate::link::elf::{LE, Rela, SectionHeader};
+use crate::link::elf::{LE, Rela, SectionHeader, sht};
 use crate::link::graph::{Block, BlockId, Content, Definition, Edge, SymbolIndex};
 use crate::link::uses::{self, Source, Uses};
 use crate::link::x86_64::{self, EdgeKind, KindSet};
@@ -183,18 +183,3 @@ static KNOWN: [Known; 64] = {
     }
     known
 };
-
-/// Section types.
-pub(super) mod sht {
-    pub(crate) const PROGBITS: u32 = 1;
-    pub(crate) const RELA: u32 = 4;
-    pub(crate) const NOTE: u32 = 7;
-    pub(crate) const NOBITS: u32 = 8;
-    pub(crate) const REL: u32 = 9;
-    pub(crate) const INIT_ARRAY: u32 = 14;
-    pub(crate) const FINI_ARRAY: u32 = 15;
-    pub(crate) const PREINIT_ARRAY: u32 = 16;
-    pub(crate) const GROUP: u32 = 17;
-    pub(crate) const CREL: u32 = 0x4000_0014;
-    pub(crate) const X86_64_UNWIND: u32 = 0x7000_0001;
-}

@@ -3,18 +3,19 @@
 use hashbrown::hash_table::Entry;
 use slotmap::Key;
 
-use super::{Extra, LARGE, NameHash, Popularity, Probe, Symbol, SymbolTable, UnitId, halves, text};
-use crate::base::{ExecutorAddr, Name, NameRef, SlotNumber};
+use super::{
+    Extra, ExtraId, LARGE, NameHash, Popularity, Probe, Symbol, SymbolTable, TrackerRecord, UnitId, halves, text,
+};
+use crate::base::{ExecutorAddr, NameRef, SlotNumber, Slots};
 use crate::session::materialization::Definition;
+use crate::session::origins::Origins;
 use crate::session::resource_tracker::TrackerId;
-use crate::session::symbol::{SymbolFlags, SymbolId, SymbolState};
+use crate::session::symbol::{SymbolId, SymbolState};
 use crate::sync::Arc;
 
 /// What `insert` is told of a symbol.
 pub(crate) struct NewSymbol<'a> {
-    pub(crate) name: &'a Name,
-    pub(crate) flags: SymbolFlags,
-    pub(crate) size: u64,
+    pub(crate) definition: Definition<'a>,
     pub(crate) owner: TrackerId,
     pub(crate) unit: Option<UnitId>,
     pub(crate) state: SymbolState,
@@ -25,37 +26,18 @@ pub(crate) struct NewSymbol<'a> {
 impl SymbolTable {
     /// Adds a symbol whose name is free, as `probe` has seen. The owner must have a record.
     pub(crate) fn insert(&mut self, probe: Probe, new: NewSymbol<'_>) -> SymbolId {
-        let NewSymbol { name, flags, size, owner, unit, state, address, place } = new;
-        debug_assert!(self.find(name).is_none() && probe.hash == NameHash::of(name));
+        let NewSymbol { definition, owner, unit, state, address, place } = new;
+        debug_assert!(self.find(definition.name).is_none() && probe.hash == NameHash::of(definition.name));
         debug_assert_eq!(unit.is_some(), state == SymbolState::NeverSearched);
-        let NameRef { text: shared, start, end } = name.borrowed();
-        let mut symbol = Symbol {
-            origin: self.origins.share(shared, place),
-            start,
-            end,
-            hash: probe.hash,
-            owner: SlotNumber::of(owner),
-            previous: None,
-            next: None,
-            size: u32::try_from(size).unwrap_or(LARGE),
-            value: [0; 2],
-            extra: None,
-            flags,
-            state,
-            has_dependants: false,
-            popularity: Popularity::Never,
-        };
+        let mut symbol =
+            new_symbol(&mut self.origins, &mut self.extras, definition, probe.hash, SlotNumber::of(owner), place);
+        symbol.state = state;
         symbol.set_value(unit.map_or(address.value(), |unit| unit.data().as_ffi()));
-        let is_large = symbol.size == LARGE;
         let id = self.symbols.insert(symbol);
         let slot = SlotNumber::of(id);
         let hash_again = |slot: &SlotNumber<SymbolId>| self.symbols[*slot].hash.spread();
         self.names.insert_unique(probe.hash.spread(), slot, hash_again);
-        if let Some(extra) = if is_large { self.extra_mut(id) } else { None } {
-            extra.size = size;
-        }
-        // The owner's list goes through the entry itself (S1).
-        self.link(slot, SlotNumber::of(owner));
+        link(&mut self.symbols, &mut self.trackers[owner], slot);
         if let Some(record) = unit.and_then(|unit| self.units.get_mut(unit)) {
             record.symbols.push(id);
         }
@@ -74,9 +56,10 @@ impl SymbolTable {
         let SymbolTable { names, symbols, origins, extras, units, trackers, .. } = self;
         let (promised, record) = (&mut units[id].symbols, &mut trackers[owner]);
         let (owner, value) = (SlotNumber::of(owner), halves(id.data().as_ffi()));
-        for (Definition { name, flags, size }, Probe { hash, .. }) in definitions {
-            let is_named =
-                |slot: &SlotNumber<SymbolId>| symbols[*slot].hash == hash && text(origins, &symbols[*slot]) == &**name;
+        for (definition, Probe { hash, .. }) in definitions {
+            let is_named = |slot: &SlotNumber<SymbolId>| {
+                symbols[*slot].hash == hash && text(origins, &symbols[*slot]) == &**definition.name
+            };
             let entry = names.entry(hash.spread(), is_named, |slot| symbols[*slot].hash.spread());
             let free = match entry {
                 Entry::Vacant(free) => free,
@@ -86,34 +69,12 @@ impl SymbolTable {
                     return None;
                 }
             };
-            let NameRef { text, start, end } = name.borrowed();
-            let mut symbol = Symbol {
-                origin: origins.share(text, place),
-                start,
-                end,
-                hash,
-                owner,
-                previous: None,
-                next: record.first,
-                size: u32::try_from(size).unwrap_or(LARGE),
-                value,
-                extra: None,
-                flags,
-                state: SymbolState::NeverSearched,
-                has_dependants: false,
-                popularity: Popularity::Never,
-            };
-            if symbol.size == LARGE {
-                symbol.extra = Some(SlotNumber::of(extras.insert(Extra { size, ..Extra::default() })));
-            }
+            let mut symbol = new_symbol(origins, extras, definition, hash, owner, place);
+            symbol.value = value;
             let symbol = symbols.insert(symbol);
             let slot = SlotNumber::of(symbol);
             free.insert(slot);
-            // The owner's list goes through the entries themselves (S1).
-            if let Some(next) = record.first.replace(slot) {
-                symbols[next].previous = Some(slot);
-            }
-            record.symbol_count += 1;
+            link(symbols, record, slot);
             promised.push(symbol);
         }
         Some(id)
@@ -125,4 +86,47 @@ impl SymbolTable {
         let put_in = self.units.remove(id).map(|record| record.symbols);
         put_in.iter().flatten().for_each(|symbol| drop(self.remove(*symbol)));
     }
+}
+
+/// An entry for a symbol that nobody has looked for, in nobody's list yet.
+#[inline(always)]
+fn new_symbol(
+    origins: &mut Origins,
+    extras: &mut Slots<ExtraId, Extra>,
+    Definition { name, flags, size }: Definition<'_>,
+    hash: NameHash,
+    owner: SlotNumber<TrackerId>,
+    place: &Arc<str>,
+) -> Symbol {
+    let NameRef { text, start, end } = name.borrowed();
+    let short = u32::try_from(size).unwrap_or(LARGE);
+    let large = || SlotNumber::of(extras.insert(Extra { size, ..Extra::default() }));
+    Symbol {
+        origin: origins.share(text, place),
+        start,
+        end,
+        hash,
+        owner,
+        previous: None,
+        next: None,
+        size: short,
+        value: [0; 2],
+        extra: (short == LARGE).then(large),
+        flags,
+        state: SymbolState::NeverSearched,
+        has_dependants: false,
+        popularity: Popularity::Never,
+    }
+}
+
+/// Puts an entry at the head of its owner's list, which goes through the entries themselves (S1).
+#[inline(always)]
+pub(super) fn link(symbols: &mut Slots<SymbolId, Symbol>, owner: &mut TrackerRecord, slot: SlotNumber<SymbolId>) {
+    let next = owner.first.replace(slot);
+    owner.symbol_count += 1;
+    if let Some(next) = next {
+        symbols[next].previous = Some(slot);
+    }
+    let symbol = &mut symbols[slot];
+    (symbol.previous, symbol.next) = (None, next);
 }
