@@ -115,6 +115,28 @@ fn relaxed_calls_loads_and_jumps_run() {
 }
 
 #[test]
+fn loads_with_no_instruction_ahead_or_an_addend_of_their_own_go_through_the_slot() {
+    let Some(object) = asm("
+        .text
+        start: .long 0
+        .reloc start, R_X86_64_GOTPCRELX, test - 4
+        .globl test
+        test: .byte 0x48, 0x8b, 0x05
+        field: .long 0
+        .reloc field, R_X86_64_REX_GOTPCRELX, test + 4
+        .section .note.GNU-stack")
+    else {
+        return;
+    };
+    let (jit, _trackers) = linked(&[&object]);
+    let address = jit.address_of(jit.main_dylib(), "test").unwrap().value();
+    let code = Code { address: address - 4, bytes: read(address - 4, 11) };
+    let slot = code.leads(0);
+    assert_eq!((word(slot), &code.bytes[4..7]), (address, &[0x48, 0x8b, 0x05][..]));
+    assert_eq!(code.leads(7), slot + 8);
+}
+
+#[test]
 fn absolute_symbols_of_an_object_are_what_they_say_and_bind_nobody() {
     let Some(object) = asm("
         .globl fixed, test

@@ -194,6 +194,14 @@ fn names_that_are_no_text_are_refused() {
         },
         &["not UTF-8"],
     );
+    // And of one that it needs.
+    refuses(
+        |elf| {
+            let name = elf.0.windows(10).position(|bytes| bytes == b"\0imported\0").unwrap();
+            elf.0[name + 2] = 0xff;
+        },
+        &["not UTF-8"],
+    );
     refuses(
         |elf| {
             let at = elf.name_at(elf.header(".text"));
@@ -201,6 +209,23 @@ fn names_that_are_no_text_are_refused() {
         },
         &["not UTF-8"],
     );
+}
+
+#[test]
+fn names_with_what_is_no_text_between_them_are_found() {
+    let Some(object) = asm(".globl test\ntest: mov $first, %eax\nadd $between, %eax\nadd $last, %eax\nret") else {
+        return;
+    };
+    let mut elf = Elf(object);
+    let name = elf.load(elf.symbol("first"), 4);
+    elf.store(elf.symbol("between"), 4, name);
+    let between = elf.0.windows(9).position(|bytes| bytes == b"\0between\0").unwrap();
+    elf.0[between + 1] = 0xff;
+    let jit = new_jit();
+    define_absolute(jit.main_dylib(), "first", 5);
+    define_absolute(jit.main_dylib(), "last", 7);
+    let _tracker = add(&jit, jit.main_dylib(), "object.o", &elf.0);
+    assert_eq!(long(&jit, "test"), 5 + 5 + 7);
 }
 
 #[test]

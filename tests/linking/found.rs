@@ -126,6 +126,32 @@ fn names_that_overlap_more_than_linkers_make_them_are_refused() {
 }
 
 #[test]
+fn names_of_externals_and_of_sections_that_overlap_are_refused() {
+    let long = "n".repeat(100_000);
+    let externals = lines(2000, |number| format!(".quad a{number}"));
+    let sections = lines(2000, |number| format!(".section a{number},\"a\"\n.byte 1"));
+    let (Some(externals), Some(sections)) = (
+        asm(&format!(".data\n{externals}.quad {long}\n{TEST}")),
+        asm(&format!("{sections}.section {long},\"a\"\n.byte 1\n{TEST}")),
+    ) else {
+        return;
+    };
+    let (mut externals, mut sections) = (Elf(externals), Elf(sections));
+    let (table, name) = (externals.start(".symtab"), externals.load(externals.symbol(&long), 4));
+    for index in 1..externals.field(".symtab", SIZE) as usize / 24 {
+        externals.store(table + index * 24, 4, name);
+    }
+    let name = sections.load(sections.header_at(sections.index(&long)), 4);
+    for index in 1..sections.load(60, 2) as usize {
+        sections.store(sections.header_at(index), 4, name);
+    }
+    for Elf(object) in [externals, sections] {
+        let planned = PlannedLink::plan(Arc::from("bad.o"), ObjectBuffer::from(object), |_| true, |_| Ok(()));
+        assert_says(&planned.map(drop).unwrap_err(), &["bad.o", "names overlap"]);
+    }
+}
+
+#[test]
 fn groups_that_overlap_in_the_file_are_refused() {
     // Each was read in full: the number of groups times their members.
     let Some(object) =

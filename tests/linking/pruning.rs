@@ -1,13 +1,23 @@
 //! Dead-stripping: what nothing leads to takes no memory, and what only it needs is not looked for.
 
-use jittison::link::{ObjectBuffer, PlannedLink};
+use jittison::base::Pool;
+use jittison::link::{Edge, EdgeKind, LinkGraph, ObjectBuffer, PlannedLink};
 
 use crate::support::*;
 
 const SECTIONS: [&str; 4] = ["-O1", "-fPIC", "-ffunction-sections", "-fdata-sections"];
 
 fn kept(object: &[u8]) -> Vec<String> {
-    let planned = PlannedLink::plan("o".into(), ObjectBuffer::from(object), |_| true, |_| Ok(())).unwrap();
+    kept_with(object, |_| {})
+}
+
+/// Of an object that a plugin has changed.
+fn kept_with(object: &[u8], change: impl FnOnce(&mut LinkGraph)) -> Vec<String> {
+    let prepare = |graph: &mut LinkGraph| {
+        change(graph);
+        Ok(())
+    };
+    let planned = PlannedLink::plan("o".into(), ObjectBuffer::from(object), |_| true, prepare).unwrap();
     let graph = planned.graph();
     let live = graph.blocks().filter(|(_, block)| !block.is_dropped() && block.size > 0);
     live.map(|(id, _)| graph.block_name(id).to_string()).collect()
@@ -71,4 +81,39 @@ fn unwind_tables_keep_nobody_s_code_and_still_unwind_what_lives() {
     assert!(!kept(&object).iter().any(|name| name.contains("dead")));
     let (jit, _trackers) = linked(&[&object]);
     assert_eq!(long(&jit, "test"), 6);
+}
+
+#[test]
+fn a_table_that_only_unwind_tables_refer_to_is_kept() {
+    let source = r#"
+        .section .text.test,"ax",@progbits; .globl test
+        test: .cfi_startproc; .cfi_lsda 0x1b, table; mov $1, %eax; ret; .cfi_endproc
+        .section .text.dead,"ax",@progbits
+        dead: .cfi_startproc; ret; .cfi_endproc
+        .section .gcc_except_table,"a",@progbits
+        table: .byte 0xff, 0xff, 1, 0
+        .section .note.GNU-stack,"",@progbits
+    "#;
+    let Some(object) = asm(source) else { return };
+    assert_eq!(kept(&object), [".text.test", ".gcc_except_table", ".eh_frame"]);
+}
+
+#[test]
+fn what_only_a_plugin_s_block_refers_to_is_kept() {
+    let source = r#"
+        .section .text.test,"ax",@progbits; .globl test
+        test: ret
+        .section .data.local,"aw",@progbits
+        local: .quad 1
+        .section .data.dead,"aw",@progbits
+        dead: .quad 2
+        .section .note.GNU-stack,"",@progbits
+    "#;
+    let Some(object) = asm(source) else { return };
+    let kept = kept_with(&object, |graph| {
+        let (symbol, _) = graph.symbols().find(|(index, _)| graph.symbol_name(*index) == "local").unwrap();
+        let edge = Edge { offset: 0, kind: EdgeKind::Pointer64, symbol, addend: 0 };
+        graph.add_block("made", Pool::Data, vec![0; 8], 8, &[edge]);
+    });
+    assert_eq!(kept, [".text.test", ".data.local", "made"]);
 }

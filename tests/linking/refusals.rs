@@ -1,8 +1,14 @@
 //! What cannot be linked is refused by name and place; nothing of the attempt stays, and the session links on.
 
-use jittison::Error;
-use jittison::error::{ErrorKind, LinkFault};
+use std::sync::Arc;
 
+use jittison::Error;
+use jittison::base::ExecutorAddr;
+use jittison::error::{ErrorKind, LinkFault};
+use jittison::link::{FoundExternal, ObjectBuffer, PlannedLink};
+use jittison::memory::OfflineMemory;
+
+use crate::crafted::Elf;
 use crate::support::*;
 
 /// `(value, smallest, largest)` of a relocation out of range.
@@ -59,6 +65,47 @@ fn a_32_bit_distance_out_of_range_is_an_error_with_value_and_interval() {
     let (value, min, max) = out_of_range(&error);
     assert_eq!((min, max), (-0x8000_0000, 0x7fff_ffff));
     assert!(value < min);
+}
+
+#[test]
+fn a_branch_whose_addend_leads_too_far_is_an_error_though_there_is_a_stub() {
+    let Some(object) = asm("
+        .text\n.globl test\ntest: .byte 0xe8\nfield: .long 0
+        .reloc field, R_X86_64_PLT32, far + 0x100000000\n.section .note.GNU-stack\n")
+    else {
+        return;
+    };
+    let jit = new_jit();
+    define_absolute(jit.main_dylib(), "far", 0x1000);
+    assert_says(&refused_in(&jit, &object, "test"), &["bad.o", "offset 0x1", "R_X86_64_PLT32", "is not in ["]);
+}
+
+#[test]
+fn a_distance_that_fits_only_once_around_the_address_space_is_an_error() {
+    for (base, symbol, addend) in
+        [(0x1_0000, "high", i64::MAX), (0x1_0000, "own", i64::MAX), (3 << 62, "low", -(1 << 62))]
+    {
+        let Some(object) = asm(&format!(
+            ".data\n.globl test\ntest: .long 0
+            .reloc test, R_X86_64_PC32, {symbol} + ({addend})\n.section .note.GNU-stack\n"
+        )) else {
+            return;
+        };
+        let mut elf = Elf(object);
+        if symbol == "own" {
+            // Assemblers fold absolute symbols of the object itself.
+            let at = elf.symbol(symbol);
+            elf.store(at + 6, 2, 0xfff1);
+            elf.store(at + 8, 8, 1 << 63);
+        }
+        let planned = PlannedLink::plan(Arc::from("bad.o"), ObjectBuffer::from(elf.0), |_| true, |_| Ok(())).unwrap();
+        let placed = planned.allocate(&OfflineMemory::new(ExecutorAddr::new(base))).unwrap();
+        let address = ExecutorAddr::new(if symbol == "low" { 0x1000 } else { 1 << 63 });
+        let found = [FoundExternal { address, ..FoundExternal::default() }];
+        let externals = placed.externals().count();
+        let error = placed.finish(&found[..externals], None).map(drop).expect_err(symbol);
+        assert_says(&error, &["bad.o", "R_X86_64_PC32", "is not in ["]);
+    }
 }
 
 #[test]

@@ -192,6 +192,25 @@ fn hidden_symbols_are_seen_inside_their_dylib_and_not_outside() {
 }
 
 #[test]
+fn a_hidden_symbol_of_its_own_dylib_counts_for_an_object_ahead_of_a_library_s() {
+    let (Some(hidden), Some(exported), Some(user)) = (
+        c("__attribute__((visibility(\"hidden\"))) long value(void) { return 1; }
+           long first(void) { return value(); }"),
+        c("long value(void) { return 2; }"),
+        c("extern long value(void); long test(void) { return value(); }"),
+    ) else {
+        return;
+    };
+    let jit = new_jit();
+    let [library, dylib] = ["library", "user"].map(|name| jit.create_dylib(name).unwrap());
+    dylib.set_link_order(&[(library.clone(), Visibility::ExportedOnly)]);
+    let _trackers = [(&library, &exported), (&dylib, &hidden), (&dylib, &user)]
+        .map(|(dylib, object)| add(&jit, dylib, "object.o", object));
+    assert_eq!((long_in(&jit, &library, "value"), long_in(&jit, &dylib, "first")), (2, 1), "both are ready");
+    assert_eq!(long_in(&jit, &dylib, "test"), 1);
+}
+
+#[test]
 fn the_same_name_in_two_dylibs_is_two_functions() {
     let (Some(one), Some(two)) = (c("long test(void) { return 1; }"), c("long test(void) { return 2; }")) else {
         return;

@@ -169,6 +169,18 @@ fn an_ordinary_reference_to_a_thread_local_variable_is_refused() {
 }
 
 #[test]
+fn no_short_way_of_writing_an_address_takes_a_thread_local_variable_for_one() {
+    let Some(object) = c(SOURCE) else { return };
+    for reference in [".quad counter", "call counter@PLT"] {
+        let source = format!(".globl test\ntest: {reference}\n.section .note.GNU-stack\n");
+        let Some(user) = asm(&source) else { return };
+        let (jit, _trackers) = linked(&[&user, &object]);
+        let error = jit.address_of(jit.main_dylib(), "test").unwrap_err();
+        assert_says(&error, &["to a thread-local variable", "counter"]);
+    }
+}
+
+#[test]
 fn blocks_come_and_go_without_leaving_anything() {
     let Some(object) = c(SOURCE) else { return };
     let jit = new_jit();

@@ -186,8 +186,23 @@ fn a_removed_dylib_in_a_search_order_is_an_error_even_where_another_has_the_symb
     let removed = world.session.create_dylib("removed").unwrap();
     world.session.remove_dylib(&removed).unwrap();
     let order = [(removed, Visibility::All), (world.main.clone(), Visibility::All)];
-    let error = world.session.lookup(&order, &[SymbolRequest::required("foo")], RequiredState::Ready).unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::DylibDefunct { .. }), "{error}");
+    for requests in [&[SymbolRequest::required("foo"); 2][..1], &[SymbolRequest::required("foo"); 2]] {
+        let error = world.session.lookup(&order, requests, RequiredState::Ready).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::DylibDefunct { .. }), "{error}");
+    }
+}
+
+#[test]
+fn a_removed_dylib_behind_the_one_that_has_everything_is_not_looked_at() {
+    let world = World::new();
+    world.main.define(Unit::ready(&["foo"], 7)).unwrap();
+    let removed = world.session.create_dylib("removed").unwrap();
+    world.session.remove_dylib(&removed).unwrap();
+    let order = [(world.main.clone(), Visibility::All), (removed, Visibility::All)];
+    for _ in ["before it is ready", "after"] {
+        let found = world.session.lookup(&order, &[SymbolRequest::required("foo")], RequiredState::Ready).unwrap();
+        assert_eq!(found[0].address.value(), 7);
+    }
 }
 
 #[test]

@@ -53,6 +53,23 @@ fn a_query_over_one_good_and_one_failing_symbol_fails_once() {
 }
 
 #[test]
+fn a_thread_that_waits_for_two_symbols_is_told_of_the_first_failure_though_the_other_fails_too() {
+    let world = World::new();
+    let (foo, held) = Unit::held(&["foo"]);
+    world.main.define(foo).unwrap();
+    let answer = world.ask(&["foo"], RequiredState::Ready);
+    let fail_both = move |r: MaterializationResponsibility| {
+        r.fail(Error::other("no"));
+        held.take().fail(Error::other("no either"));
+    };
+    world.main.define(Unit::exported(&["bar"], fail_both)).unwrap();
+    let requests = ["foo", "bar"].map(SymbolRequest::required);
+    let error = world.main.lookup(&requests, RequiredState::Ready).unwrap_err();
+    assert_eq!(failed_symbols(&error), ["bar"]);
+    assert_eq!(failed_symbols(&answer.error()), ["foo"]);
+}
+
+#[test]
 fn a_failing_dependency_fails_only_its_own_query_before_anyone_depends_on_it() {
     let world = World::new();
     let (foo, held_foo) = Unit::held(&["foo"]);

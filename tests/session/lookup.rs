@@ -78,6 +78,55 @@ fn the_first_dylib_in_the_order_wins() {
 }
 
 #[test]
+fn what_is_not_ready_yet_counts_ahead_of_what_is_in_a_dylib_behind() {
+    let world = World::new();
+    let behind = world.session.create_dylib("behind").unwrap();
+    behind.define(Unit::ready(&["foo", "bar"], 2)).unwrap();
+    assert_eq!(find_in(&world.session, &[&behind], "foo").unwrap(), 2);
+    world.main.define(Unit::ready(&["foo"], 1)).unwrap();
+    let order = [&world.main, &behind].map(|dylib| (dylib.clone(), Visibility::All));
+    let requests = ["foo", "bar"].map(SymbolRequest::required);
+    let found = world.session.lookup(&order, &requests, RequiredState::Ready).unwrap();
+    assert_eq!(found.iter().map(|result| result.address.value()).collect::<Vec<_>>(), [1, 2]);
+}
+
+/// A unit of one symbol, of 5 GiB.
+struct Huge([(Name, SymbolFlags); 1]);
+
+impl MaterializationUnit for Huge {
+    fn name(&self) -> &str {
+        "huge"
+    }
+
+    fn symbols(&self) -> &[(Name, SymbolFlags)] {
+        &self.0
+    }
+
+    fn size_bytes(&self, _: usize) -> u64 {
+        5 << 30
+    }
+
+    fn materialize(self: Box<Self>, responsibility: MaterializationResponsibility) {
+        finish(responsibility, 0x1000);
+    }
+
+    fn discard(&mut self, _: &str) {}
+}
+
+#[test]
+fn a_symbol_of_more_than_4_gib_is_found_by_its_last_byte() {
+    for flags in [EXPORTED, weak()] {
+        let world = World::new();
+        world.main.define(Huge([(Name::new("foo"), flags)])).unwrap();
+        assert_eq!(world.find("foo").unwrap(), 0x1000);
+        let end = 0x1000 + (5 << 30);
+        let found = world.session.symbols_at(&[address(end - 1), address(end)]);
+        assert_eq!(found[0].as_ref().map(|found| found.offset), Some((5 << 30) - 1));
+        assert!(found[1].is_none());
+    }
+}
+
+#[test]
 fn asking_for_flags_materialises_nothing() {
     let world = World::new();
     world.main.define(Unit::never(&["foo"])).unwrap();

@@ -85,6 +85,9 @@ fn a_hidden_symbol_that_was_looked_up_often_stays_hidden_from_other_dylibs() {
     for _ in 0..5 {
         assert_eq!(world.main.lookup_address("foo").unwrap(), address(0x10));
         assert_eq!(world.session.lookup_address(&seen_from_outside, "foo").unwrap(), address(0x20));
+        let twice = [SymbolRequest::required("foo"); 2];
+        let found = world.session.lookup(&seen_from_outside, &twice, RequiredState::Ready).unwrap();
+        assert!(found.iter().all(|result| result.address == address(0x20)), "{found:?}");
     }
 }
 
