@@ -6,6 +6,7 @@
 mod memory_ledger;
 mod object_layer;
 mod plugin;
+mod plugins;
 mod thread_locals;
 
 pub use memory_ledger::{MemoryLedger, Occupant};

@@ -10,6 +10,7 @@ use crate::error::Result;
 use crate::host;
 use crate::layer::memory_ledger::{MemoryLedger, Occupant};
 use crate::layer::plugin::{LinkHooks, LinkOrigin, LinkPlugin};
+use crate::layer::plugins::Plugins;
 use crate::layer::thread_locals::ThreadLocals;
 use crate::link::{
     ExternalNames, ExternalSymbol, FoundExternal, InterfaceSymbol, LinkGraph, ObjectBuffer, ObjectInterface,
@@ -20,13 +21,13 @@ use crate::session::{
     Event, FoundNow, JitDylib, LookupResult, MaterializationResponsibility, MaterializationUnit, OwedSymbol,
     RequiredState, ResourceKey, ResourceManager, ResourceTracker, SymbolFlags, SymbolRequest,
 };
-use crate::sync::{Arc, AtomicU64, Mutex, Ordering};
+use crate::sync::{Arc, AtomicU64, Ordering};
 
 /// Links objects into dylibs (ORC: `ObjectLinkingLayer`). Register it with the session as a [`ResourceManager`], before
 /// anything that is built upon it.
 pub struct ObjectLinkingLayer {
     memory: Arc<dyn MemoryManager>,
-    plugins: Mutex<Arc<[Arc<dyn LinkPlugin>]>>,
+    plugins: Plugins,
     held: MemoryLedger<Module>,
     objects_added: AtomicU64,
 }
@@ -55,7 +56,7 @@ impl ObjectLinkingLayer {
     pub fn new(memory: Arc<dyn MemoryManager>) -> Arc<ObjectLinkingLayer> {
         Arc::new(ObjectLinkingLayer {
             memory,
-            plugins: Mutex::new(Arc::from([])),
+            plugins: Plugins::new(),
             held: MemoryLedger::new(),
             objects_added: AtomicU64::new(0),
         })
@@ -63,20 +64,12 @@ impl ObjectLinkingLayer {
 
     /// Has `plugin` take part in all links that begin from now on.
     pub fn add_plugin(&self, plugin: Arc<dyn LinkPlugin>) {
-        let mut plugins = self.plugins.lock();
-        *plugins = plugins.iter().cloned().chain([plugin]).collect();
+        self.plugins.add(plugin);
     }
 
     /// Takes a plugin out again: links that begin from now on do not see it. False when it is not there.
     pub fn remove_plugin(&self, plugin: &Arc<dyn LinkPlugin>) -> bool {
-        let mut plugins = self.plugins.lock();
-        let left: Arc<[_]> = plugins.iter().filter(|other| !Arc::ptr_eq(other, plugin)).cloned().collect();
-        let was_there = left.len() < plugins.len();
-        // Dropped outside the lock: it may be the last to hold the plugin.
-        let old = std::mem::replace(&mut *plugins, left);
-        drop(plugins);
-        drop(old);
-        was_there
+        self.plugins.remove(plugin)
     }
 
     /// Adds an object under a tracker. It is linked when one of its symbols is looked for.
@@ -201,7 +194,7 @@ impl MaterializationUnit for ObjectUnit {
     fn materialize(self: Box<Self>, mut responsibility: MaterializationResponsibility) {
         let (sequence, report) = (self.sequence, responsibility.observers().is_heard().then(Report::begin));
         let mut hooks: Hooks = {
-            let plugins = self.layer.plugins.lock().clone();
+            let plugins = self.layer.plugins.now();
             let origin = LinkOrigin::new(&self.name, sequence, &responsibility);
             plugins.iter().map(|plugin| plugin.begin(&origin)).collect()
         };

@@ -111,11 +111,10 @@ impl PinGraph {
         for to in gone.depends_on.nodes() {
             let held = &mut self.nodes[to];
             held.dependants.remove(node);
-            let held = held.core.clone();
-            match held.gate.unpin_dependant() {
+            match held.core.gate.unpin_dependant() {
                 Unpin::Nothing => {}
-                Unpin::Reclaim => released.freed.push(held),
-                Unpin::AskGraph => released.undecided.push(held),
+                Unpin::Reclaim => released.freed.push(held.core.clone()),
+                Unpin::AskGraph => released.undecided.push(held.core.clone()),
             }
             self.forget_if_bare(to);
         }

@@ -84,6 +84,27 @@ fn a_plugin_sees_the_links_between_its_adding_and_its_removal() {
 }
 
 #[test]
+fn a_plugin_sees_the_links_of_every_thread_until_it_is_removed() {
+    let Some(object) = c("long test(void) { return 1; }") else { return };
+    let jit = new_jit();
+    let observer = Observer::new(|_| Ok(()));
+    let plugin: Arc<dyn LinkPlugin> = observer.clone();
+    let link_in_threads = |name: &str| {
+        for number in 0..20 {
+            let dylib = jit.create_dylib(&format!("{name}{number}")).unwrap();
+            let link = || (add(&jit, &dylib, "test.o", &object), long_in(&jit, &dylib, "test"));
+            std::thread::scope(|scope| scope.spawn(link).join().unwrap());
+        }
+        observer.take().len()
+    };
+    assert_eq!(link_in_threads("before"), 0);
+    jit.layer().add_plugin(plugin.clone());
+    assert_eq!(link_in_threads("during"), 20 * 3);
+    assert!(jit.layer().remove_plugin(&plugin));
+    assert_eq!(link_in_threads("after"), 0);
+}
+
+#[test]
 fn a_link_that_fails_before_and_after_it_has_memory_leaves_none_and_drops_the_plugin_s_hooks() {
     let Some(object) = c("extern long missing(void); long test(void) { return missing(); }") else { return };
     for refuses in [true, false] {
