@@ -11,20 +11,15 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::base::{SlotNumber, Slots};
 use crate::session::edges::Edges;
+use crate::session::pin_nodes::{PinNode, PinNodes};
 use crate::session::reclaim::newest_first;
 use crate::session::resource_tracker::{ResourceKey, TrackerCore};
 use crate::session::tracker_gate::{Edge, Hold, Unpin};
 use crate::sync::Arc;
 
-slotmap::new_key_type! {
-    /// A tracker that pins another, or is pinned by another. Its gate knows the number.
-    pub(crate) struct PinNode;
-}
-
 pub(crate) struct PinGraph {
-    nodes: Slots<PinNode, Node>,
+    nodes: PinNodes<Node>,
 }
 
 struct Node {
@@ -78,7 +73,7 @@ impl PinGraph {
         let Some(old) = source.gate.take_node() else { return };
         // Before the old number is free to be used again.
         let new = destination.gate.node_while_live(|| self.enter(destination));
-        let Some((_, moved)) = self.nodes.remove_at(old) else { return };
+        let Some(moved) = self.nodes.remove(old) else { return };
         debug_assert!(new.is_some(), "the destination is live: its dylib is locked");
         let Some(new) = new else { return };
         for to in moved.depends_on.nodes() {
@@ -92,7 +87,7 @@ impl PinGraph {
         self.forget_if_bare(new);
     }
 
-    fn reattach(&mut self, from: SlotNumber<PinNode>, to: SlotNumber<PinNode>) {
+    fn reattach(&mut self, from: PinNode, to: PinNode) {
         if from == to || self.has_edge(from, to) {
             // An edge inside the merged tracker, or one that it has already: this pin is one too many. The other end is
             // live, or still pinned by the destination, so nothing is left to do.
@@ -107,7 +102,7 @@ impl PinGraph {
     pub(crate) fn release(&mut self, core: &TrackerCore) -> Released {
         let mut released = Released::default();
         let Some(node) = core.gate.take_node() else { return released };
-        let Some((_, gone)) = self.nodes.remove_at(node) else { return released };
+        let Some(gone) = self.nodes.remove(node) else { return released };
         for to in gone.depends_on.nodes() {
             let held = &mut self.nodes[to];
             held.dependants.remove(node);
@@ -197,26 +192,26 @@ impl PinGraph {
         others.map(|node| node.core.clone()).collect()
     }
 
-    fn has_edge(&self, from: SlotNumber<PinNode>, to: SlotNumber<PinNode>) -> bool {
+    fn has_edge(&self, from: PinNode, to: PinNode) -> bool {
         self.nodes.at(from).is_some_and(|node| node.depends_on.contains(to))
     }
 
-    fn connect(&mut self, from: SlotNumber<PinNode>, to: SlotNumber<PinNode>) {
+    fn connect(&mut self, from: PinNode, to: PinNode) {
         self.nodes[from].depends_on.add(to);
         self.nodes[to].dependants.add(from);
     }
 
     /// A node for a tracker; its gate is to keep the number.
-    fn enter(&mut self, core: &Arc<TrackerCore>) -> SlotNumber<PinNode> {
+    fn enter(&mut self, core: &Arc<TrackerCore>) -> PinNode {
         let node = Node { core: core.clone(), dependants: Edges::default(), depends_on: Edges::default() };
-        SlotNumber::of(self.nodes.insert(node))
+        self.nodes.insert(core.dylib.serial, node)
     }
 
-    fn forget_if_bare(&mut self, number: SlotNumber<PinNode>) {
+    fn forget_if_bare(&mut self, number: PinNode) {
         let Some(node) = self.nodes.at(number) else { return };
         if node.dependants.is_empty() && node.depends_on.is_empty() {
             node.core.gate.take_node();
-            self.nodes.remove_at(number);
+            self.nodes.remove(number);
         }
     }
 }
@@ -246,7 +241,7 @@ fn trees(
 
 impl Default for PinGraph {
     fn default() -> PinGraph {
-        PinGraph { nodes: Slots::new() }
+        PinGraph { nodes: PinNodes::new() }
     }
 }
 

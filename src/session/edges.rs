@@ -3,20 +3,20 @@
 
 use rustc_hash::FxHashSet;
 
-use crate::base::{SlotNumber, is_sparse};
-use crate::session::dependants::PinNode;
+use crate::base::is_sparse;
+use crate::session::pin_nodes::PinNode;
 
 #[derive(Default)]
 pub(crate) enum Edges {
     #[default]
     None,
-    One(SlotNumber<PinNode>),
+    One(PinNode),
     #[allow(clippy::box_collection)] // rare, and there are two of this for each tracker
-    Many(Box<FxHashSet<SlotNumber<PinNode>>>),
+    Many(Box<FxHashSet<PinNode>>),
 }
 
 impl Edges {
-    pub(crate) fn contains(&self, node: SlotNumber<PinNode>) -> bool {
+    pub(crate) fn contains(&self, node: PinNode) -> bool {
         match self {
             Edges::None => false,
             Edges::One(other) => *other == node,
@@ -32,7 +32,7 @@ impl Edges {
         }
     }
 
-    pub(crate) fn add(&mut self, node: SlotNumber<PinNode>) {
+    pub(crate) fn add(&mut self, node: PinNode) {
         match self {
             Edges::None => *self = Edges::One(node),
             Edges::One(other) => *self = Edges::Many(Box::new([*other, node].into_iter().collect())),
@@ -40,7 +40,7 @@ impl Edges {
         }
     }
 
-    pub(crate) fn remove(&mut self, node: SlotNumber<PinNode>) {
+    pub(crate) fn remove(&mut self, node: PinNode) {
         match self {
             Edges::One(other) if *other == node => *self = Edges::None,
             Edges::None | Edges::One(_) => {}
@@ -53,7 +53,7 @@ impl Edges {
         }
     }
 
-    pub(crate) fn nodes(&self) -> impl Iterator<Item = SlotNumber<PinNode>> {
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = PinNode> {
         let (one, many) = match self {
             Edges::None => (None, None),
             Edges::One(one) => (Some(*one), None),

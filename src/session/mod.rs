@@ -65,6 +65,7 @@ mod lookup_future;
 mod materialization;
 mod observer;
 mod origins;
+mod pin_nodes;
 mod pool;
 mod query;
 mod ready_index;

@@ -24,9 +24,8 @@
 use std::mem;
 use std::time::Instant;
 
-use crate::base::SlotNumber;
 use crate::error::{Error, Result as ManagersResult};
-use crate::session::dependants::PinNode;
+use crate::session::pin_nodes::PinNode;
 use crate::session::resource_tracker::{ResourceKey, TrackerCore};
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard, Rank};
 
@@ -43,7 +42,7 @@ struct GateState {
     /// Trackers whose code refers into this one; counted by the pin graph, whose numbers are no larger.
     dependant_pins: u32,
     /// Where the pin graph knows this tracker, if it does; changed under the graph's lock too.
-    node: Option<SlotNumber<PinNode>>,
+    node: Option<PinNode>,
 }
 
 enum Status {
@@ -134,7 +133,7 @@ pub(crate) enum Edge {
     /// There before, and counted.
     Known,
     /// One more, on the tracker that has this node.
-    New(SlotNumber<PinNode>),
+    New(PinNode),
 }
 
 /// What a tracker's gate says to the pin graph, which looks for what may go.
@@ -270,18 +269,18 @@ impl TrackerGate {
 
     /// For the pin graph: where it knows the tracker, which it may be told now. `None` when the tracker is not live: then
     /// there may be no edges from it, as its reclaim may have looked for them already.
-    pub(crate) fn node_while_live(&self, enter: impl FnOnce() -> SlotNumber<PinNode>) -> Option<SlotNumber<PinNode>> {
+    pub(crate) fn node_while_live(&self, enter: impl FnOnce() -> PinNode) -> Option<PinNode> {
         let mut state = self.state.lock();
         matches!(state.status, Status::Live).then(|| *state.node.get_or_insert_with(enter))
     }
 
     /// Where the pin graph knows the tracker, if it does.
-    pub(crate) fn node(&self) -> Option<SlotNumber<PinNode>> {
+    pub(crate) fn node(&self) -> Option<PinNode> {
         self.state.lock().node
     }
 
     /// For the pin graph, which forgets the tracker.
-    pub(crate) fn take_node(&self) -> Option<SlotNumber<PinNode>> {
+    pub(crate) fn take_node(&self) -> Option<PinNode> {
         self.state.lock().node.take()
     }
 
@@ -419,7 +418,7 @@ impl TrackerCore {
     /// there already, or that it may not be. It is told where the graph knows the tracker, and whether the tracker is live.
     pub(crate) fn pin_dependant(
         self: &Arc<TrackerCore>,
-        choose: impl FnOnce(&Arc<TrackerCore>, Option<SlotNumber<PinNode>>, bool) -> Option<Edge>,
+        choose: impl FnOnce(&Arc<TrackerCore>, Option<PinNode>, bool) -> Option<Edge>,
     ) -> Option<Edge> {
         self.at_gate(|core, mut state| {
             let is_live = matches!(state.status, Status::Live);
@@ -439,8 +438,8 @@ impl TrackerCore {
     /// for them already.
     pub(crate) fn node_or_enter(
         self: &Arc<TrackerCore>,
-        enter: impl FnOnce(&Arc<TrackerCore>) -> SlotNumber<PinNode>,
-    ) -> Option<(SlotNumber<PinNode>, bool)> {
+        enter: impl FnOnce(&Arc<TrackerCore>) -> PinNode,
+    ) -> Option<(PinNode, bool)> {
         self.at_gate(|core, mut state| {
             let is_live = matches!(state.status, Status::Live);
             if state.node.is_none() && is_live {
