@@ -147,6 +147,7 @@ pub fn word(kind: &ErrorKind) -> &'static str {
         ErrorKind::DuplicateDefinition { .. } => "duplicate",
         ErrorKind::DependencyRemoved { .. } => "dependency removed",
         ErrorKind::InterfaceMismatch { .. } => "no address",
+        ErrorKind::LookupAbandoned { .. } => "abandoned",
         _ => "another error",
     }
 }

@@ -69,6 +69,7 @@ pub enum ForkPolicy {
 /// - [`frame_header`](Self::frame_header), if any, points to writable bytes for the unwind header and a slot per granule
 ///   of the code pool, aligned to 4 with the table behind it aligned to 8.
 /// - Fresh memory of the data pool is zero.
+/// - [`base`](Self::base) and [`granule`](Self::granule) are always the same.
 pub unsafe trait MappedWindow: Send + Sync {
     /// The address of the window's first byte, where the code runs.
     fn base(&self) -> ExecutorAddr;

@@ -34,11 +34,10 @@
 //! # Locks, outermost first
 //!
 //! waiting graph (`waiting.rs`) → one dylib's state → pin graph (`dependants.rs`) → tracker gates, source before
-//! destination → a manager's own (ledgers) → one query. Two dylibs' states are never held together. The lists of
-//! dylibs and managers are leaves, and so are what standing pins say (`standing_pins.rs`), what waits for a guard
-//! (`guards.rs`) and
-//! each dylib's index of ready symbols (`ready_index.rs`), which lookups of
-//! symbols that are looked up often take instead of the dylib's.
+//! destination → a manager's own (ledgers) → one query (`query.rs`). Two dylibs' states are never held together. The lists
+//! of dylibs and managers are leaves, and so are what standing pins say (`standing_pins.rs`), what waits for a guard
+//! (`guards.rs`) and each dylib's index of ready symbols (`ready_index.rs`), which lookups of symbols that are looked up
+//! often take instead of the dylib's.
 //!
 //! Observers (`observer.rs`) hear what happens, under none of these.
 //!

@@ -268,7 +268,8 @@ impl GeneratorEntry {
 
     fn enqueue(&self, search: ParkedSearch) {
         let mut queue = self.queue.lock();
-        if queue.captured > 0 {
+        // Seeded bug: what came too late waits for nobody.
+        if cfg!(mutant = "queued_behind_a_lookup_that_has_gone_on") || queue.captured > 0 {
             queue.waiting.push_back(search);
             return;
         }
@@ -320,7 +321,11 @@ impl SuspendedSlot {
                 self.go_on(*search, word);
             }
             SlotState::Empty => *state = SlotState::Resumed(word),
+            // Seeded bug: the failure is forgotten, and the lookup with it.
+            #[cfg(not(mutant = "resumed_over_a_failure"))]
             already @ (SlotState::Resumed(_) | SlotState::Done) => *state = already,
+            #[cfg(mutant = "resumed_over_a_failure")]
+            SlotState::Resumed(_) | SlotState::Done => {}
         }
     }
 
