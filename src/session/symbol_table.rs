@@ -503,15 +503,19 @@ impl SymbolTable {
     /// As [`advance`](Self::advance) to the state in which its address is known.
     #[inline]
     pub(crate) fn resolve(&mut self, id: SymbolId, address: ExecutorAddr, completions: &mut Completions) {
-        self.move_on(id, SymbolState::Resolved, |symbol| symbol.set_address(address), completions);
+        let set_address = |symbol: &mut Symbol| {
+            debug_assert!(symbol.state == SymbolState::Materializing);
+            symbol.set_address(address);
+        };
+        self.move_on(id, SymbolState::Resolved, set_address, completions);
     }
 
     #[inline]
     fn move_on(&mut self, id: SymbolId, to: SymbolState, set: impl FnOnce(&mut Symbol), completions: &mut Completions) {
         let Some(symbol) = self.symbols.get_mut(id) else { return };
         debug_assert!(symbol.state <= to, "symbols only move on");
-        symbol.state = to;
         set(symbol);
+        symbol.state = to;
         if let Some(extra) = symbol.extra {
             self.serve(id, extra, to, completions);
         }
