@@ -25,7 +25,8 @@ pub(crate) struct PinNodes<N> {
 struct Table<N>(Slots<NodeKey, N>);
 
 impl PinNode {
-    /// Of the slot's number in its table, and the table's.
+    /// Of the slot's number in its table, and the table's. A table has numbers for half a billion trackers: their code alone
+    /// would be more than a terabyte.
     fn new(slot: SlotNumber<NodeKey>, table: usize) -> PinNode {
         PinNode(slot.number().saturating_mul(TABLE_COUNT).saturating_add(table as u32))
     }
@@ -88,6 +89,7 @@ mod tests {
         let mut nodes = PinNodes::new();
         let numbers: Vec<_> = (0..200).map(|serial| nodes.insert(serial, serial)).collect();
         assert!(numbers.iter().zip(0..).all(|(number, serial)| nodes[*number] == serial));
+        assert!(numbers.array_windows().all(|[one, next]| one.table() != next.table()), "one after the other, apart");
         for (number, serial) in numbers.iter().zip(0..) {
             assert_eq!((nodes.remove(*number), nodes.at(*number)), (Some(serial), None));
         }
