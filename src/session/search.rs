@@ -268,7 +268,7 @@ impl GeneratorEntry {
 
     fn enqueue(&self, search: ParkedSearch) {
         let mut queue = self.queue.lock();
-        // Seeded bug: what came too late waits for nobody.
+        // Seeded bug: queued, though nobody is left to let it go on.
         if cfg!(mutant = "queued_behind_a_lookup_that_has_gone_on") || queue.captured > 0 {
             queue.waiting.push_back(search);
             return;
