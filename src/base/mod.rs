@@ -9,6 +9,7 @@ mod memory_event;
 mod name;
 mod pool;
 mod slots;
+mod spread;
 mod thread_local;
 mod turns;
 
@@ -19,6 +20,7 @@ pub use name::Name;
 pub(crate) use name::{NameRef, ahead_of_null};
 pub use pool::Pool;
 pub(crate) use slots::{SlotNumber, Slots};
+pub(crate) use spread::{Share, Spread};
 pub use thread_local::ThreadLocal;
 pub(crate) use turns::{Turn, Turns};
 

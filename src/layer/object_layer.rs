@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use smallvec::SmallVec;
 
-use crate::base::{ExecutorAddr, Kept, Name, ThreadLocal, keep};
+use crate::base::{ExecutorAddr, Kept, Name, Share, Spread, ThreadLocal, keep};
 use crate::error::Result;
 use crate::host;
 use crate::layer::memory_ledger::{MemoryLedger, Occupant};
@@ -21,15 +21,19 @@ use crate::session::{
     Event, FoundNow, JitDylib, LookupResult, MaterializationResponsibility, MaterializationUnit, OwedSymbol,
     RequiredState, ResourceKey, ResourceManager, ResourceTracker, SymbolFlags, SymbolRequest,
 };
-use crate::sync::{Arc, AtomicU64, Ordering};
+use crate::sync::Arc;
 
 /// Links objects into dylibs (ORC: `ObjectLinkingLayer`). Register it with the session as a [`ResourceManager`], before
 /// anything that is built upon it.
 pub struct ObjectLinkingLayer {
+    /// Each link holds it, from when its object is added until its end.
+    inner: Spread<LayerInner>,
+}
+
+struct LayerInner {
     memory: Arc<dyn MemoryManager>,
     plugins: Plugins,
     held: MemoryLedger<Module>,
-    objects_added: AtomicU64,
 }
 
 /// A linked object: 40 bytes that are held for each.
@@ -54,22 +58,18 @@ impl Occupant for Module {
 impl ObjectLinkingLayer {
     /// A layer that takes its memory from `memory`.
     pub fn new(memory: Arc<dyn MemoryManager>) -> Arc<ObjectLinkingLayer> {
-        Arc::new(ObjectLinkingLayer {
-            memory,
-            plugins: Plugins::new(),
-            held: MemoryLedger::new(),
-            objects_added: AtomicU64::new(0),
-        })
+        let inner = LayerInner { memory, plugins: Plugins::new(), held: MemoryLedger::new() };
+        Arc::new(ObjectLinkingLayer { inner: Spread::new(inner) })
     }
 
     /// Has `plugin` take part in all links that begin from now on.
     pub fn add_plugin(&self, plugin: Arc<dyn LinkPlugin>) {
-        self.plugins.add(plugin);
+        self.inner.plugins.add(plugin);
     }
 
     /// Takes a plugin out again: links that begin from now on do not see it. False when it is not there.
     pub fn remove_plugin(&self, plugin: &Arc<dyn LinkPlugin>) -> bool {
-        self.plugins.remove(plugin)
+        self.inner.plugins.remove(plugin)
     }
 
     /// Adds an object under a tracker. It is linked when one of its symbols is looked for.
@@ -77,7 +77,7 @@ impl ObjectLinkingLayer {
     /// # Errors
     /// When the bytes are no object that can be linked, a strong symbol of it is defined already, or the tracker is
     /// defunct; nothing was added then.
-    pub fn add(self: &Arc<Self>, tracker: &ResourceTracker, name: &str, bytes: ObjectBuffer) -> Result<()> {
+    pub fn add(&self, tracker: &ResourceTracker, name: &str, bytes: ObjectBuffer) -> Result<()> {
         self.add_without(tracker, name, bytes, |_| false)
     }
 
@@ -87,57 +87,64 @@ impl ObjectLinkingLayer {
     /// # Errors
     /// As [`add`](Self::add).
     pub fn add_without(
-        self: &Arc<Self>,
+        &self,
         tracker: &ResourceTracker,
         name: &str,
         bytes: ObjectBuffer,
         left_out: impl Fn(&str) -> bool,
     ) -> Result<()> {
-        let sequence = self.objects_added.fetch_add(1, Ordering::Relaxed);
+        let sequence = tracker.number_object();
         let promised = promised(name, &bytes, sequence, left_out);
         if let Err(error) = &promised {
             let dylib = tracker.dylib();
             dylib.observers().tell_refused(dylib.inner(), name, error);
         }
         let (symbols, origins) = promised?;
-        tracker.define(ObjectUnit { layer: self.clone(), name: Arc::from(name), bytes, symbols, origins, sequence })
+        tracker.define(ObjectUnit {
+            layer: self.inner.share(),
+            name: Arc::from(name),
+            bytes,
+            symbols,
+            origins,
+            sequence,
+        })
     }
 
     /// What the code under a key holds, in constant time.
     pub fn usage(&self, key: ResourceKey) -> MemoryUsage {
-        self.held.usage(key)
+        self.inner.held.usage(key)
     }
 
     /// What the code of a dylib holds, in constant time.
     pub fn usage_of_dylib(&self, dylib: &JitDylib) -> MemoryUsage {
-        self.held.usage_of_dylib(dylib)
+        self.inner.held.usage_of_dylib(dylib)
     }
 
     /// Which modules live where, for a picture of the memory.
     pub fn tenants(&self) -> Vec<Tenant> {
-        self.held.tenants()
+        self.inner.held.tenants()
     }
 
     /// The memory manager.
     pub fn memory(&self) -> &Arc<dyn MemoryManager> {
-        &self.memory
+        &self.inner.memory
     }
 
     /// Number of keys under which memory is held.
     pub fn key_count(&self) -> usize {
-        self.held.key_count()
+        self.inner.held.key_count()
     }
 }
 
 impl ResourceManager for ObjectLinkingLayer {
     fn remove_resources(&self, _dylib: &JitDylib, key: ResourceKey) -> Result<()> {
         // Dropping gives the memory back, the last linked first.
-        self.held.take(key).rev().for_each(drop);
+        self.inner.held.take(key).rev().for_each(drop);
         Ok(())
     }
 
     fn transfer_resources(&self, _dylib: &JitDylib, destination: ResourceKey, source: ResourceKey) {
-        self.held.transfer(destination, source);
+        self.inner.held.transfer(destination, source);
     }
 
     fn held_bytes(&self, key: ResourceKey) -> u64 {
@@ -153,7 +160,7 @@ impl fmt::Debug for ObjectLinkingLayer {
 
 /// An object that nobody has looked into yet.
 struct ObjectUnit {
-    layer: Arc<ObjectLinkingLayer>,
+    layer: Arc<Share<LayerInner>>,
     name: Arc<str>,
     bytes: ObjectBuffer,
     symbols: Kept<(Name, SymbolFlags)>,
@@ -292,7 +299,7 @@ fn claim_added(graph: &mut LinkGraph, responsibility: &mut MaterializationRespon
     Ok(())
 }
 
-fn look_up_externals(layer: Arc<ObjectLinkingLayer>, responsibility: MaterializationResponsibility, pending: Pending) {
+fn look_up_externals(layer: Arc<Share<LayerInner>>, responsibility: MaterializationResponsibility, pending: Pending) {
     let found = {
         let requests: SmallVec<[SymbolRequest<'_>; 16]> = pending.placed.externals().map(request_for).collect();
         responsibility.lookup_now(&requests, RequiredState::Resolved)
@@ -343,12 +350,7 @@ fn request_for(external: ExternalSymbol<'_>) -> SymbolRequest<'_> {
     SymbolRequest { name: external.name, required: external.required }
 }
 
-fn emit(
-    layer: &ObjectLinkingLayer,
-    responsibility: MaterializationResponsibility,
-    pending: Pending,
-    found: Result<Found>,
-) {
+fn emit(layer: &LayerInner, responsibility: MaterializationResponsibility, pending: Pending, found: Result<Found>) {
     let finished = found.and_then(|found| Ok((finish(layer, &responsibility, pending, &found)?, found)));
     match finished {
         // A failure to emit has failed the symbols; the memory is the tracker's, and goes with it.
@@ -359,7 +361,7 @@ fn emit(
 
 /// Fixes up, seals, and records everything under the key.
 fn finish(
-    layer: &ObjectLinkingLayer,
+    layer: &LayerInner,
     responsibility: &MaterializationResponsibility,
     pending: Pending,
     found: &Found,

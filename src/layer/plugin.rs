@@ -93,7 +93,7 @@ impl<'a> LinkOrigin<'a> {
         self.object
     }
 
-    /// Position of the object among all that were added.
+    /// Orders the object among all that were added to its dylib.
     pub fn sequence(&self) -> u64 {
         self.sequence
     }

@@ -33,7 +33,7 @@ use std::fmt;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::base::{ExecutorAddr, is_sparse};
+use crate::base::{ExecutorAddr, Share, Spread, is_sparse};
 use crate::error::{Error, Result};
 use crate::host::{self, ExitHook, ExitScope};
 use crate::layer::{LinkHooks, LinkOrigin, LinkPlugin};
@@ -46,7 +46,7 @@ use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Order
 /// Runs initialisers and finalisers. Add it to the layer as a plugin, and register it with the session as a
 /// [`ResourceManager`] after the layer.
 pub struct InitFiniRegistry {
-    books: Arc<Books>,
+    books: Spread<Books>,
     /// Runs what is owed when the process exits.
     exit_hook: ExitHook,
 }
@@ -109,7 +109,7 @@ type Order = (u64, u32, u64, u32);
 impl InitFiniRegistry {
     /// An empty registry.
     pub fn new() -> Arc<InitFiniRegistry> {
-        let books = Arc::new(Books {
+        let books = Spread::new(Books {
             records: Ledger::new(),
             queue: Mutex::new(Queue { pending: Vec::new(), runner: None }),
             unfinished: AtomicUsize::new(0),
@@ -121,7 +121,7 @@ impl InitFiniRegistry {
             has_opened: AtomicBool::new(false),
         });
         // Weak: the list of hooks is the process's.
-        let known = Arc::downgrade(&books);
+        let known = Arc::downgrade(books.whole());
         let exit_hook = ExitHook::new(move |status| {
             if let Some(books) = known.upgrade() {
                 books.finalize_all(status);
@@ -498,12 +498,12 @@ impl ResourceManager for InitFiniRegistry {
 
 impl LinkPlugin for InitFiniRegistry {
     fn begin(&self, _origin: &LinkOrigin<'_>) -> Box<dyn LinkHooks> {
-        Box::new(ObjectHooks { books: self.books.clone(), exit_scope: None })
+        Box::new(ObjectHooks { books: self.books.share(), exit_scope: None })
     }
 }
 
 struct ObjectHooks {
-    books: Arc<Books>,
+    books: Arc<Share<Books>>,
     /// Made when the object has a `__dso_handle`.
     exit_scope: Option<ExitScope>,
 }

@@ -18,8 +18,8 @@ use crate::sync::Arc;
 
 /// What the names of a link were found to be, in the order of the requests.
 pub(crate) struct FoundNow {
-    /// The dylibs behind the link's own.
-    linked: Linked,
+    /// The dylibs behind the link's own, if one of them was asked.
+    linked: Option<Linked>,
     pub(crate) symbols: SmallVec<[FoundSymbol; 8]>,
 }
 
@@ -70,7 +70,8 @@ impl FoundNow {
         let mut found: SmallVec<[_; 8]> =
             self.symbols.iter().zip(names).filter_map(|(symbol, name)| Some((symbol.definition?, name))).collect();
         found.sort_unstable_by_key(|((dylib, id), _)| (*dylib, *id));
-        let dylib = |number: u32| number.checked_sub(1).map_or(own, |linked| &self.linked[linked as usize].0);
+        let linked = self.linked.as_deref().unwrap_or_default();
+        let dylib = |number: u32| number.checked_sub(1).map_or(own, |number| &linked[number as usize].0);
         found.into_iter().map(|((number, id), name)| Need { dylib: dylib(number), id, name }).collect()
     }
 }
@@ -90,16 +91,19 @@ pub(crate) fn found_now(
         FoundSymbol { address: found.address, flags: found.flags, definition }
     });
     search.look_into_index(0, own, Visibility::All);
-    let mut linked = Linked::new();
+    let mut linked = None;
     if !search.is_over() {
         let mut state = own.state.lock();
         search.look_into_table(0, own, Visibility::All, &mut state)?;
         if !search.is_over() {
-            linked = state.linked(own);
+            linked = Some(state.linked(own));
         }
     }
-    for (position, (dylib, visibility)) in linked.iter().enumerate() {
-        search.look_into(position + 1, dylib, *visibility)?;
+    for (position, (dylib, visibility)) in linked.iter().flat_map(|linked| linked.iter()).enumerate() {
+        if search.look_into(position + 1, dylib, *visibility).is_none() {
+            own.forget_linked_if_closed(dylib);
+            return None;
+        }
     }
     Some(FoundNow { symbols: search.end()?, linked })
 }
@@ -267,3 +271,29 @@ pub(crate) fn walk(order: &[(JitDylib, Visibility)]) -> impl Iterator<Item = (&A
 
 /// Up to so many names are worth a look before the real lookup.
 const FEW: usize = 32;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::session::ExecutionSession;
+
+    #[test]
+    fn a_removed_dylib_of_a_link_order_is_let_go_of_by_the_next_link() {
+        let session = ExecutionSession::new();
+        let [user, library, other] = ["user", "library", "other"].map(|name| session.create_dylib(name).unwrap());
+        let name = Name::new("present");
+        other.define_absolute([(name, ExecutorAddr::new(8), SymbolFlags::EXPORTED)]).unwrap();
+        let known = library.downgrade();
+        user.set_link_order(&[(library.clone(), Visibility::All), (other, Visibility::All)]);
+        let link = || {
+            let requests = [SymbolRequest { name: "present", required: true }];
+            found_now(user.inner(), &requests, RequiredState::Resolved)
+        };
+        assert_eq!(link().unwrap().symbols[0].address, ExecutorAddr::new(8));
+        assert!(session.remove_dylib(&library).unwrap().is_empty());
+        drop(library);
+        assert!(link().is_none(), "what is closed is not passed by unseen");
+        assert!(known.upgrade().is_none());
+        assert!(link().is_some());
+    }
+}

@@ -63,6 +63,8 @@ pub(crate) struct DylibInner {
     pub(crate) state: Mutex<DylibState>,
     /// What is looked up often, for lookups that take no lock of this dylib.
     pub(crate) ready: Arc<ReadyIndex>,
+    /// How many objects were added, by whatever layer.
+    pub(crate) objects_added: AtomicU64,
     /// The session's managers, with the version that the list is of.
     pub(crate) managers: Mutex<(u64, ManagerList)>,
 }
@@ -72,6 +74,9 @@ pub(crate) struct DylibState {
     pub(crate) table: SymbolTable,
     /// Weak, so that a removed dylib is forgotten by the link orders that named it.
     link_order: LinkOrder,
+    /// Those of them that were there when a link first asked: until the order changes, or one is found to be closed, which is
+    /// held until then, empty.
+    linked: Option<Linked>,
     /// In the order of their serials.
     generators: Vec<Arc<GeneratorEntry>>,
     generators_added: u64,
@@ -84,8 +89,8 @@ pub(crate) struct DylibState {
 /// Dylibs to search, one after the other.
 pub(crate) type SearchOrder = SmallVec<[(JitDylib, Visibility); 4]>;
 
-/// What a link searches behind its own dylib.
-pub(crate) type Linked = SmallVec<[(Arc<DylibInner>, Visibility); 4]>;
+/// What a link searches behind its own dylib. All links into that dylib share it, and write no count of the others.
+pub(crate) type Linked = Arc<[(Arc<DylibInner>, Visibility)]>;
 
 /// Weak, so that a removed dylib is forgotten.
 pub(crate) type LinkOrder = Vec<(Weak<DylibInner>, Visibility)>;
@@ -151,7 +156,7 @@ impl JitDylib {
     /// Sets the dylibs that are searched after this one, in order, by links that start from now on.
     pub fn set_link_order(&self, order: &[(JitDylib, Visibility)]) {
         let order = order.iter().map(|(dylib, visibility)| (Arc::downgrade(&dylib.inner), *visibility)).collect();
-        self.inner.state.lock().link_order = order;
+        self.edit_link_order(|old| *old = order);
     }
 
     /// The dylibs that are searched after this one; removed ones are not among them.
@@ -190,7 +195,13 @@ impl JitDylib {
 
     /// Changes the link order by `edit`, at once.
     pub(crate) fn edit_link_order<R>(&self, edit: impl FnOnce(&mut LinkOrder) -> R) -> R {
-        edit(&mut self.inner.state.lock().link_order)
+        let mut state = self.inner.state.lock();
+        let outcome = edit(&mut state.link_order);
+        // Dropped outside the lock: it may be the last to hold another dylib.
+        let linked = state.linked.take();
+        drop(state);
+        drop(linked);
+        outcome
     }
 
     pub(crate) fn downgrade(&self) -> Weak<DylibInner> {
@@ -354,8 +365,9 @@ impl JitDylib {
         let mut state = self.inner.state.lock();
         state.open = false;
         state.link_order.clear();
-        let generators = std::mem::take(&mut state.generators);
+        let (generators, linked) = (std::mem::take(&mut state.generators), state.linked.take());
         drop(state);
+        drop(linked);
         generators.iter().for_each(|entry| entry.abandon());
     }
 
@@ -401,6 +413,7 @@ impl DylibInner {
             id,
             name: Arc::from(name),
             serial,
+            objects_added: AtomicU64::new(0),
             managers: Mutex::ranked(Rank::Growth, (0, Arc::from([]))),
             state: Mutex::ranked(
                 Rank::Dylib,
@@ -408,6 +421,7 @@ impl DylibInner {
                     open: true,
                     table: SymbolTable::new(ready.clone()),
                     link_order: Vec::new(),
+                    linked: None,
                     generators: Vec::new(),
                     generators_added: 0,
                     default_tracker: None,
@@ -416,6 +430,14 @@ impl DylibInner {
                 },
             ),
             ready,
+        }
+    }
+
+    /// If a dylib behind this one is closed, the next link asks again which there are.
+    pub(crate) fn forget_linked_if_closed(&self, other: &DylibInner) {
+        if !other.state.lock().open {
+            let linked = self.state.lock().linked.take();
+            drop(linked);
         }
     }
 
@@ -510,9 +532,11 @@ impl DylibState {
     }
 
     /// What a link into this dylib, which is `own`, searches behind it, whether still open or not.
-    pub(crate) fn linked(&self, own: &DylibInner) -> Linked {
-        let others = self.link_order.iter().filter(|(dylib, _)| !std::ptr::eq(dylib.as_ptr(), own));
-        others.filter_map(|(dylib, visibility)| Some((dylib.upgrade()?, *visibility))).collect()
+    pub(crate) fn linked(&mut self, own: &DylibInner) -> Linked {
+        let order = &self.link_order;
+        let others = || order.iter().filter(|(dylib, _)| !std::ptr::eq(dylib.as_ptr(), own));
+        let known = || others().filter_map(|(dylib, visibility)| Some((dylib.upgrade()?, *visibility))).collect();
+        self.linked.get_or_insert_with(known).clone()
     }
 
     /// The trackers that are neither merged nor reclaimed, in no particular order.

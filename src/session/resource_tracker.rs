@@ -90,6 +90,11 @@ impl ResourceTracker {
         JitDylib::from_inner(self.core.dylib.clone())
     }
 
+    /// A number for an object that is added: higher than those of all that were added to the dylib before.
+    pub(crate) fn number_object(&self) -> u64 {
+        self.core.dylib.objects_added.fetch_add(1, Ordering::Relaxed)
+    }
+
     /// Whether the tracker was removed or transferred.
     pub fn is_defunct(&self) -> bool {
         !self.core.gate.is_live()

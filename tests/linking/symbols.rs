@@ -1,7 +1,8 @@
 //! Which of several definitions counts: common, weak, COMDAT, hidden, duplicate.
 
+use jittison::Jit;
 use jittison::error::ErrorKind;
-use jittison::session::Visibility;
+use jittison::session::{JitDylib, Visibility};
 
 use crate::support::*;
 
@@ -285,4 +286,44 @@ fn initialisers_of_libraries_found_through_a_library_run_before_their_code_is_ca
     b.set_link_order(&[(a, Visibility::ExportedOnly)]);
     c.set_link_order(&[(b, Visibility::ExportedOnly)]);
     assert_eq!(long_in(&jit, &c, "top"), 51);
+}
+
+/// Links objects one by one, each of which asks for `value` under a name of its own, and tells what the next one is told.
+fn askers(jit: &Jit, dylib: &JitDylib) -> Option<impl FnMut() -> i64> {
+    let template = c("extern long value(void); long ask0000(void) { return value(); }")?;
+    let at: Vec<_> = (0..template.len() - 7).filter(|at| template[*at..].starts_with(b"ask0000")).collect();
+    let (jit, dylib, mut number) = (jit.clone(), dylib.clone(), 0);
+    Some(move || {
+        number += 1;
+        let (name, mut object) = (format!("ask{number:04}"), template.clone());
+        at.iter().for_each(|at| object[*at..at + 7].copy_from_slice(name.as_bytes()));
+        let tracker = add(&jit, &dylib, &name, &object);
+        let told = long_in(&jit, &dylib, &name);
+        tracker.remove().unwrap();
+        told
+    })
+}
+
+#[test]
+fn a_link_searches_the_link_order_as_it_is_when_it_begins() {
+    let (Some(one), Some(two)) = (c("long value(void) { return 1; }"), c("long value(void) { return 2; }")) else {
+        return;
+    };
+    let jit = new_jit();
+    let [a, b, user] = ["a", "b", "user"].map(|name| jit.create_dylib(name).unwrap());
+    let _held = [add(&jit, &a, "one.o", &one), add(&jit, &b, "two.o", &two)];
+    let Some(mut ask) = askers(&jit, &user) else { return };
+    let all = Visibility::All;
+    user.set_link_order(&[(a.clone(), all)]);
+    assert_eq!((ask(), ask()), (1, 1));
+    user.set_link_order(&[(b.clone(), all), (a.clone(), all)]);
+    assert_eq!((ask(), ask()), (2, 2));
+    user.remove_from_link_order(&b);
+    assert_eq!((ask(), ask()), (1, 1));
+    user.replace_in_link_order(&a, &b, all);
+    assert_eq!((ask(), ask()), (2, 2));
+    user.add_to_link_order(&[(a.clone(), all)]);
+    assert_eq!(ask(), 2);
+    jit.session().remove_dylib(&b).unwrap();
+    assert_eq!((ask(), ask()), (1, 1), "the removed one is not asked");
 }
