@@ -105,13 +105,15 @@ impl PinGraph {
         let Some(gone) = self.nodes.remove(node) else { return released };
         for to in gone.depends_on.nodes() {
             let held = &mut self.nodes[to];
-            held.dependants.remove(node);
+            let may_be_bare = held.dependants.remove(node);
             match held.core.gate.unpin_dependant() {
                 Unpin::Nothing => {}
                 Unpin::Reclaim => released.freed.push(held.core.clone()),
                 Unpin::AskGraph => released.undecided.push(held.core.clone()),
             }
-            self.forget_if_bare(to);
+            if may_be_bare {
+                self.forget_if_bare(to);
+            }
         }
         // Those of a ring that are reclaimed after this one must not look for it.
         for from in gone.dependants.nodes() {

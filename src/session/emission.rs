@@ -12,7 +12,6 @@ use crate::error::{ErrorKind, Result};
 use crate::session::aftermath::Aftermath;
 use crate::session::found::{FoundNow, Need};
 use crate::session::jit_dylib::DylibState;
-use crate::session::resource_tracker::TrackerCore;
 use crate::session::responsibility::{MaterializationResponsibility, OwedSymbol};
 use crate::session::symbol::{SymbolFlags, SymbolRef, SymbolState};
 use crate::session::symbol_table::Symbol;
@@ -127,34 +126,31 @@ impl MaterializationResponsibility {
 
     /// Pins the trackers that own the dependencies, which come dylib by dylib; whether all dependencies are ready.
     fn pin_dependencies(&self, own: &[OwedSymbol], needs: &[Need<'_>]) -> Result<bool> {
-        let mut owners: SmallVec<[(Arc<TrackerCore>, &Need<'_>); 4]> = SmallVec::new();
         let mut all_ready = true;
         for group in needs.chunk_by(|a, b| a.dylib.id == b.dylib.id) {
             let state = group[0].dylib.state.lock();
-            for need in group {
-                let gone = || waiting::removed(need, first_of(own));
-                let symbol = state.table.symbol(need.id).ok_or_else(gone)?;
-                all_ready &= symbol.state == SymbolState::Ready;
-                let owner = state.table.owner(symbol).ok_or_else(gone)?;
-                // The one that this was before a transfer, too, pins nothing.
-                if !Arc::ptr_eq(owner, &self.core) && !owners.iter().any(|(known, _)| Arc::ptr_eq(known, owner)) {
-                    owners.push((owner.clone(), need));
-                }
+            all_ready &= self.pin_owners(&state, group, own)?;
+        }
+        Ok(all_ready)
+    }
+
+    /// As `pin_dependencies`, of those that are in one dylib. Under its lock: so their owners are live, and need not be counted
+    /// to be pinned afterwards.
+    fn pin_owners(&self, state: &DylibState, needs: &[Need<'_>], own: &[OwedSymbol]) -> Result<bool> {
+        let (mut all_ready, mut last_owner, mut pins) = (true, &self.core, None);
+        for need in needs {
+            let gone = || waiting::removed(need, first_of(own));
+            let symbol = state.table.symbol(need.id).ok_or_else(gone)?;
+            all_ready &= symbol.state == SymbolState::Ready;
+            let owner = state.table.owner(symbol).ok_or_else(gone)?;
+            // The tracker that this one was before a transfer, too, pins nothing.
+            if Arc::ptr_eq(owner, &self.core) || Arc::ptr_eq(owner, last_owner) {
+                continue;
             }
-        }
-        if owners.is_empty() {
-            return Ok(all_ready);
-        }
-        let mut pins = self.session().pins.lock();
-        // Merges hold the pin graph, so what a tracker has become cannot change from here on.
-        for (owner, need) in owners {
-            if !pins.add(&self.core, &owner) {
-                let is_live = self.core.is_now_live();
-                return Err(if is_live {
-                    waiting::removed(need, first_of(own))
-                } else {
-                    self.core.current().defunct()
-                });
+            last_owner = owner;
+            let pins = pins.get_or_insert_with(|| self.session().pins.lock());
+            if !pins.add(&self.core, owner) {
+                return Err(if self.core.is_now_live() { gone() } else { self.core.current().defunct() });
             }
         }
         Ok(all_ready)

@@ -31,7 +31,8 @@ impl PinNode {
         PinNode(slot.number().saturating_mul(TABLE_COUNT).saturating_add(table as u32))
     }
 
-    fn table(self) -> usize {
+    /// Trackers of one dylib are in one, and few other dylibs' are.
+    pub(crate) fn table(self) -> usize {
         self.0.get() as usize % TABLES
     }
 
@@ -77,7 +78,7 @@ impl<N> IndexMut<PinNode> for PinNodes<N> {
     }
 }
 
-const TABLES: usize = 8;
+pub(crate) const TABLES: usize = 8;
 const TABLE_COUNT: NonZeroU32 = NonZeroU32::new(TABLES as u32).unwrap();
 
 #[cfg(test)]
