@@ -9,7 +9,7 @@ use std::rc::Rc;
 use jittison::base::ExecutorAddr;
 
 use crate::dice::Dice;
-use crate::objects::Instance;
+use crate::objects::{Instance, Template};
 use crate::ours::check;
 use crate::resident::Resident;
 use crate::rows;
@@ -43,10 +43,10 @@ struct Files<'a> {
 }
 
 impl<'a> Files<'a> {
-    fn new(workload: &'a Workload) -> Result<Files<'a>, String> {
+    fn new(workload: &'a Workload, template: &Template) -> Result<Files<'a>, String> {
         let directory = workload.scratch.directory();
         let library = share(directory, "runtime", &workload.objects.runtime)?;
-        let instance = workload.objects.small.instance(0);
+        let instance = template.instance(0);
         let bytes = std::fs::read(share(directory, "module", &instance.bytes)?).map_err(|error| error.to_string())?;
         let entry = CString::new(instance.entry.as_str()).map_err(|error| error.to_string())?;
         let library = SystemLibrary::open(&c_path(&library)?, libc::RTLD_GLOBAL)?;
@@ -102,7 +102,7 @@ fn forget(paths: &[PathBuf]) {
 }
 
 fn links(workload: &Workload) -> Measures {
-    let mut files = Files::new(workload)?;
+    let mut files = Files::new(workload, &workload.objects.small)?;
     let (mut links, mut live) = (Samples::default(), Vec::new());
     while live.len() < workload.sizes.small_links.min(MOST_LIVE) {
         let batch = files.make_batch()?;
@@ -127,12 +127,17 @@ fn links(workload: &Workload) -> Measures {
 }
 
 fn remove(workload: &Workload) -> Measures {
-    let counts = workload.sizes.removals_beside.iter().filter(|live| **live <= MOST_LIVE);
-    counts.map(|live| remove_beside(workload, *live)).collect()
+    removals(workload, &workload.objects.small)
 }
 
-fn remove_beside(workload: &Workload, count: usize) -> Result<Measure, String> {
-    let mut files = Files::new(workload)?;
+/// As of jittison, and so are [`churns`].
+pub fn removals(workload: &Workload, template: &Template) -> Measures {
+    let counts = workload.sizes.removals_beside.iter().filter(|live| **live <= MOST_LIVE);
+    counts.map(|live| remove_beside(workload, template, *live)).collect()
+}
+
+fn remove_beside(workload: &Workload, template: &Template, count: usize) -> Result<Measure, String> {
+    let mut files = Files::new(workload, template)?;
     let (mut live, mut removals, mut dice) = (files.fill(count)?, Samples::default(), Dice(3));
     for _ in 0..workload.sizes.removals / BATCH {
         let victims: Vec<SystemLibrary> = (0..BATCH).map(|_| live.swap_remove(dice.roll(live.len()))).collect();
@@ -143,17 +148,21 @@ fn remove_beside(workload: &Workload, count: usize) -> Result<Measure, String> {
 }
 
 fn churn(workload: &Workload) -> Measures {
+    churns(workload, &workload.objects.small)
+}
+
+pub fn churns(workload: &Workload, template: &Template) -> Measures {
     let mut measures = Vec::new();
     for live in workload.sizes.churns_of.iter().filter(|live| **live <= MOST_LIVE) {
-        let samples = churn_of(workload, *live)?;
+        let samples = churn_of(workload, template, *live)?;
         measures.push(single(rows::CHURN_RATE.at(*live, WHO), Unit::PerSecond, samples.per_second()));
         measures.push(samples.into_measure(rows::CHURN.at(*live, WHO)));
     }
     Ok(measures)
 }
 
-fn churn_of(workload: &Workload, count: usize) -> Result<Samples, String> {
-    let mut files = Files::new(workload)?;
+fn churn_of(workload: &Workload, template: &Template, count: usize) -> Result<Samples, String> {
+    let mut files = Files::new(workload, template)?;
     let (mut live, mut samples, mut dice) = (files.fill(count)?, Samples::default(), Dice(3));
     for _ in 0..workload.sizes.churns / BATCH {
         let batch = files.make_batch()?;
@@ -172,7 +181,7 @@ fn churn_of(workload: &Workload, count: usize) -> Result<Samples, String> {
 }
 
 fn memory(workload: &Workload) -> Measures {
-    let mut files = Files::new(workload)?;
+    let mut files = Files::new(workload, &workload.objects.small)?;
     let before = Resident::measure()?;
     let live = files.fill(MOST_LIVE)?;
     let full = Resident::measure()?;

@@ -148,14 +148,20 @@ fn links<L: Linker>(
 }
 
 fn remove<L: Linker>(workload: &Workload) -> Measures {
+    removals::<L>(workload, &L::objects(workload)?.small)
+}
+
+/// As of jittison, and so are [`churns`].
+pub fn removals<L: Linker>(workload: &Workload, template: &Template) -> Measures {
     let counts = workload.sizes.removals_beside.iter().filter(|live| **live <= MOST_MAPPED);
-    let mut measures = counts.map(|live| remove_beside::<L>(workload, *live)).collect::<Result<Vec<_>, String>>()?;
+    let by_count = counts.map(|live| remove_beside::<L>(workload, template, *live));
+    let mut measures = by_count.collect::<Result<Vec<_>, String>>()?;
     measures.extend(against_a_thousand(&measures, L::WHO));
     Ok(measures)
 }
 
-fn remove_beside<L: Linker>(workload: &Workload, count: usize) -> Result<Measure, String> {
-    let mut scene = Scene::<L>::small(workload)?;
+fn remove_beside<L: Linker>(workload: &Workload, template: &Template, count: usize) -> Result<Measure, String> {
+    let mut scene = Scene::<L>::new(workload, template)?;
     let (mut live, mut removals, mut dice) = (scene.fill(count)?, Samples::default(), Dice(3));
     for _ in 0..workload.sizes.removals / BATCH {
         let victims: Vec<L::Live> = (0..BATCH).map(|_| live.swap_remove(dice.roll(live.len()))).collect();
@@ -166,17 +172,21 @@ fn remove_beside<L: Linker>(workload: &Workload, count: usize) -> Result<Measure
 }
 
 fn churn<L: Linker>(workload: &Workload) -> Measures {
+    churns::<L>(workload, &L::objects(workload)?.small)
+}
+
+pub fn churns<L: Linker>(workload: &Workload, template: &Template) -> Measures {
     let mut measures = Vec::new();
     for live in workload.sizes.churns_of.iter().filter(|live| **live <= MOST_MAPPED) {
-        let samples = churn_of::<L>(workload, *live)?;
+        let samples = churn_of::<L>(workload, template, *live)?;
         measures.push(single(rows::CHURN_RATE.at(*live, L::WHO), Unit::PerSecond, samples.per_second()));
         measures.push(samples.into_measure(rows::CHURN.at(*live, L::WHO)));
     }
     Ok(measures)
 }
 
-fn churn_of<L: Linker>(workload: &Workload, count: usize) -> Result<Samples, String> {
-    let mut scene = Scene::<L>::small(workload)?;
+fn churn_of<L: Linker>(workload: &Workload, template: &Template, count: usize) -> Result<Samples, String> {
+    let mut scene = Scene::<L>::new(workload, template)?;
     let mut live = scene.fill(count)?;
     replace(&mut scene, &mut live, workload.sizes.churns)
 }

@@ -76,12 +76,12 @@ pub fn peers(directory: &Path) -> Vec<Peer> {
         cranelift::WHO,
         cranelift_jit::VERSION,
         "the small object's machine code by define_function_bytes, nothing compiled in the time; a JITModule a module in an arena, \
-         free_memory; no unwind tables",
+         free_memory; no unwind tables in any row, so that what it does without them is in the others",
     ));
     all.push(of(
         elf_load::WHO,
         "see Cargo.lock",
-        "the same objects from memory, with relaxable loads from the GOT said as plain ones; dropped; no unwind tables",
+        "the same objects from memory, with relaxable loads from the GOT said as plain ones; dropped; registers no unwind tables",
     ));
     all.push(of(floor::KERNEL, "the kernel's", "three pages mapped, written, protected, unmapped: no linker at all"));
     all.push(of(ours_calls::EPOCH, "see Cargo.lock", "a handle of a collector of its own, pinned and unpinned"));

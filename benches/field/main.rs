@@ -50,6 +50,7 @@ mod sizes;
 mod svg;
 mod system_calls;
 mod system_library;
+mod tableless;
 mod workload;
 mod workloads;
 
@@ -122,16 +123,16 @@ fn run(arguments: &Arguments) -> Result<(), String> {
     }
     let peers = arguments.peers.clone().unwrap_or_else(built_peers);
     let mut scenarios = scenarios::scenarios(&Rc::new(workload), &peers, arguments.quick);
-    if let Some(words) = &arguments.programs {
-        scenarios.extend(programs::scenarios(words)?);
-    }
     scenarios.retain(|scenario| is_wanted(&scenario.title(), arguments.only.as_deref()));
+    let programs = programs(arguments)?;
+    let has_programs = !programs.is_empty();
+    scenarios.extend(programs);
     if arguments.list {
         scenarios.iter().for_each(|scenario| println!("{}", scenario.title()));
         return Ok(());
     }
     let (machine, mut peers) = (Machine::this(), machine::peers(&peers));
-    if arguments.programs.is_some() {
+    if has_programs {
         peers.extend(programs::described());
     }
     let mut report = Report::new(&peers);
@@ -152,6 +153,17 @@ fn run(arguments: &Arguments) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Those whole programs that are asked for, and of these, unless they are listed only, those for which everything is there.
+fn programs(arguments: &Arguments) -> Result<Vec<Box<dyn Scenario>>, String> {
+    let Some(names) = &arguments.programs else { return Ok(Vec::new()) };
+    let mut programs = programs::programs(names)?;
+    programs.retain(|program| is_wanted(&program.title(), arguments.only.as_deref()));
+    if !arguments.list {
+        programs::prepare(&mut programs);
+    }
+    Ok(programs.into_iter().map(|program| Box::new(program) as Box<dyn Scenario>).collect())
 }
 
 /// `peers` in the target directory: where cargo puts everything that it builds.

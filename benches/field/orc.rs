@@ -103,9 +103,14 @@ impl Orc {
     }
 
     fn remove(&self, workload: &Workload) -> Measures {
+        self.removals(workload, workload.small_file()?)
+    }
+
+    /// Of the objects in a file.
+    pub fn removals(&self, workload: &Workload, objects: &Path) -> Measures {
         let mut measures = Vec::new();
         for live in workload.sizes.removals_beside.iter().filter(|live| **live <= MOST_MAPPED) {
-            let figures = self.run("remove", workload.small_file()?, workload.sizes.removals, *live)?;
+            let figures = self.run("remove", objects, workload.sizes.removals, *live)?;
             measures.push(nanoseconds(&figures, "remove", rows::REMOVE.at(*live, self.who))?);
             measures.push(nanoseconds(&figures, "link", rows::LINK_BESIDE.at(*live, self.who))?);
         }
@@ -114,9 +119,14 @@ impl Orc {
     }
 
     fn churn(&self, workload: &Workload) -> Measures {
+        self.churns(workload, workload.small_file()?)
+    }
+
+    /// As removals are.
+    pub fn churns(&self, workload: &Workload, objects: &Path) -> Measures {
         let mut measures = Vec::new();
         for live in workload.sizes.churns_of {
-            let figures = self.run("churn", workload.small_file()?, workload.sizes.churns, *live)?;
+            let figures = self.run("churn", objects, workload.sizes.churns, *live)?;
             measures.push(measure(&figures, "rate", rows::CHURN_RATE.at(*live, self.who), Unit::PerSecond)?);
             measures.push(nanoseconds(&figures, "operation", rows::CHURN.at(*live, self.who))?);
         }

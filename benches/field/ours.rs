@@ -190,9 +190,14 @@ fn link_batch(scene: &mut Scene, links: &mut Samples, live: &mut Vec<ResourceTra
 }
 
 fn remove(workload: &Workload) -> Measures {
+    removals(workload, &workload.objects.small)
+}
+
+/// What a removal costs, beside more and more live instances of the same object.
+pub fn removals(workload: &Workload, template: &Template) -> Measures {
     let mut measures = Vec::new();
     for live in workload.sizes.removals_beside {
-        measures.extend(remove_beside(workload, *live)?);
+        measures.extend(remove_beside(workload, template, *live)?);
     }
     measures.extend(against_a_thousand(&measures, WHO));
     Ok(measures)
@@ -211,8 +216,8 @@ pub fn against_a_thousand(removals: &[Measure], who: &str) -> Vec<Measure> {
 }
 
 /// What a removal costs and what a link costs, with so many live.
-fn remove_beside(workload: &Workload, count: usize) -> Measures {
-    let mut scene = Scene::new(workload, &workload.objects.small)?;
+fn remove_beside(workload: &Workload, template: &Template, count: usize) -> Measures {
+    let mut scene = Scene::new(workload, template)?;
     let mut live = scene.fill(count)?;
     remove_and_link(&mut scene, &mut live, workload.sizes.removals)
 }
@@ -230,9 +235,14 @@ pub fn remove_and_link(scene: &mut Scene, live: &mut Vec<ResourceTracker>, opera
 }
 
 fn churn(workload: &Workload) -> Measures {
+    churns(workload, &workload.objects.small, workload.sizes.churns_of)
+}
+
+/// What a replacement costs, among so many live instances of the same object.
+pub fn churns(workload: &Workload, template: &Template, counts: &[usize]) -> Measures {
     let mut measures = Vec::new();
-    for live in workload.sizes.churns_of {
-        let mut scene = Scene::new(workload, &workload.objects.small)?;
+    for live in counts {
+        let mut scene = Scene::new(workload, template)?;
         let mut modules = scene.fill(*live)?;
         measures.extend(churn_of(&mut scene, &mut modules, workload.sizes.churns)?);
     }

@@ -6,6 +6,7 @@
 //! linker that writes a file. `link and run` is wall time with that of the program, and user time below it. A tool whose program
 //! prints anything else than it should has no figure but a failure, with the script's words.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -46,19 +47,26 @@ const TOOLS: [Tool; 4] = [
 
 /// Programs of these names, with `|` between them, one's variants all by the name before their slash; without names all but the
 /// variants.
-pub fn scenarios(wanted: &str) -> Result<Vec<Box<dyn Scenario>>, String> {
+pub fn programs(wanted: &str) -> Result<Vec<Program>, String> {
     let programs = names()?.into_iter().filter(|name| is_wanted(name, wanted)).collect::<Vec<String>>();
     if programs.is_empty() {
         return Err(format!("no program is called {wanted}; benches/real_programs/run --list names them"));
     }
     let tools = TOOLS.iter().filter(|tool| is_there(tool)).collect::<Vec<&'static Tool>>();
-    let mut all: Vec<Box<dyn Scenario>> = Vec::new();
+    let mut all = Vec::new();
     for program in &programs {
         for tool in &tools {
-            all.push(Box::new(Program { name: program.clone(), tool, scratch: Scratch::new()?, is_slow: false }));
+            all.push(Program { name: program.clone(), tool, scratch: Scratch::new()?, is_slow: false });
         }
     }
     Ok(all)
+}
+
+/// Has the script make what the programs are linked of. Leaves out those for which something is missing, and says what: ahead of the
+/// first round, when there is still time to install it.
+pub fn prepare(programs: &mut Vec<Program>) {
+    let mut are_there = HashMap::new();
+    programs.retain(|program| *are_there.entry(program.name.clone()).or_insert_with(|| program.has_inputs()));
 }
 
 /// What the report says of the tools that are peers.
@@ -100,7 +108,7 @@ fn script() -> PathBuf {
 }
 
 /// One program with one tool.
-struct Program {
+pub struct Program {
     name: String,
     tool: &'static Tool,
     scratch: Scratch,
@@ -128,7 +136,32 @@ impl Scenario for Program {
 
 const SLOW_US: f64 = 10e6;
 
+/// Of the script's words when it fails: what is missing and what to install, or a compiler's last word and the program's name.
+const TOLD_LINES: usize = 2;
+
 impl Program {
+    fn has_inputs(&self) -> bool {
+        eprintln!("preparing {}", self.name);
+        let built = self.build_inputs();
+        if let Err(reason) = &built {
+            eprintln!("skipped: {} ({reason})", self.name);
+        }
+        built.is_ok()
+    }
+
+    /// An error is what is missing, and what to install.
+    fn build_inputs(&self) -> Result<(), String> {
+        let mut command = Command::new(script());
+        let output = command.args(["--only", &self.name, "--tools", self.tool.name, "--build-only"]).output();
+        let output = output.map_err(words)?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&output.stderr);
+        let lines = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<&str>>();
+        Err(lines[lines.len().saturating_sub(TOLD_LINES)..].join("; "))
+    }
+
     /// The script's sample of one run.
     fn run(&self) -> Result<Value, String> {
         let path = self.scratch.path("samples.json");

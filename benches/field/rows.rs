@@ -21,6 +21,18 @@ impl Row {
     }
 }
 
+/// What a row says if the small object in it has none.
+pub const WITHOUT_UNWIND_TABLES: &str = "without unwind tables";
+const BY_LIVE: &str = ", by live modules";
+
+/// The row that says so, beside one that has them.
+pub fn without_unwind_tables(what: &str) -> String {
+    match what.strip_suffix(BY_LIVE) {
+        Some(what) => format!("{what}, {WITHOUT_UNWIND_TABLES}{BY_LIVE}"),
+        None => format!("{what}, {WITHOUT_UNWIND_TABLES}"),
+    }
+}
+
 pub const LINK_SMALL: Row = Row::new("link", "small object: add and look up");
 pub const LINK_MEDIUM: Row = Row::new("link", "medium object: add and look up");
 pub const REMOVE_SMALL: Row = Row::new("link", "small object: remove, until none is left");

@@ -8,7 +8,8 @@ use crate::elf_load::ElfLoader;
 use crate::scenario::{Measure, Scenario};
 use crate::workload::Workload;
 use crate::{
-    dlopen, floor, handles, linker, memory_manager, million, orc, ours, ours_calls, sizes, system_calls, workloads,
+    dlopen, floor, handles, linker, memory_manager, million, orc, ours, ours_calls, sizes, system_calls, tableless,
+    workloads,
 };
 
 /// In the order of a round: what stands in one row follows each other closely, so that both have the same minute.
@@ -19,6 +20,7 @@ pub fn scenarios(workload: &Rc<Workload>, peers: &Path, is_quick: bool) -> Vec<B
     all.extend(dlopen::scenarios(workload));
     all.extend(linker::scenarios::<Cranelift>(workload));
     all.extend(linker::scenarios::<ElfLoader>(workload));
+    all.extend(tableless::scenarios(workload, peers, is_quick));
     all.extend(floor::scenarios(workload));
     all.extend(handles::scenarios(workload));
     all.extend(memory_manager::scenarios(workload));

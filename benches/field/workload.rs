@@ -94,11 +94,27 @@ impl Workload {
 
     /// Small instances for a peer's program, written when first asked for: as many as are live at most, and replaced beside.
     pub fn small_file(&self) -> Result<&Path, String> {
-        let Sizes { removals_beside, removals, churns_of, churns, small_links, residents, .. } = self.sizes;
-        let live = |counts: &[usize]| counts.iter().copied().filter(|count| *count <= MOST_MAPPED).max().unwrap_or(0);
-        let most =
-            (live(removals_beside) + removals).max(live(churns_of) + 3 * churns).max(small_links).max(live(residents));
+        let Sizes { churns_of, churns, small_links, residents, .. } = self.sizes;
+        // Growth is seen over three churns.
+        let most = self.replaced_instances().max(most_live(churns_of) + 3 * churns);
+        let most = most.max(small_links).max(most_live(residents));
         self.file(&self.small_file, "small", &self.objects.small, most + SPARE)
+    }
+
+    /// How many a peer's program needs for removals and churns: as many as are live at most, and those in their places.
+    pub fn replaced_instances(&self) -> usize {
+        let Sizes { removals_beside, removals, churns_of, churns, .. } = self.sizes;
+        (most_live(removals_beside) + removals).max(most_live(churns_of) + churns)
+    }
+
+    /// A file of as many instances of another small object.
+    pub fn replaced_file<'a>(
+        &self,
+        place: &'a OnceCell<PathBuf>,
+        name: &str,
+        template: &Template,
+    ) -> Result<&'a Path, String> {
+        self.file(place, name, template, self.replaced_instances() + SPARE)
     }
 
     pub fn medium_file(&self) -> Result<&Path, String> {
@@ -121,6 +137,11 @@ impl Workload {
         written.map_err(|error| format!("{} cannot be written: {error}", path.display()))?;
         Ok(place.get_or_init(|| path))
     }
+}
+
+/// Of these counts, that which peers reach.
+fn most_live(counts: &[usize]) -> usize {
+    counts.iter().copied().filter(|count| *count <= MOST_MAPPED).max().unwrap_or(0)
 }
 
 /// Beyond those that are counted: the first of each run, and the last batch's.

@@ -57,6 +57,12 @@ pub fn of_functions(count: u32) -> Option<Template> {
     Some(Template::new(compile(&functions(count), &[])?))
 }
 
+/// The small object without `.eh_frame`: nothing can be thrown through its code. `None` without a compiler.
+#[allow(dead_code)] // As above.
+pub fn small_without_unwind_tables() -> Option<Template> {
+    Some(Template::new(compile(SMALL, &["-fno-asynchronous-unwind-tables", "-fno-unwind-tables"])?))
+}
+
 impl Template {
     fn new(bytes: Vec<u8>) -> Template {
         let positions = |pattern: &[u8]| -> Vec<usize> {
