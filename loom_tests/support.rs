@@ -43,6 +43,10 @@ impl ResourceManager for Bank {
         Ok(())
     }
 
+    fn skips_unused_keys(&self) -> bool {
+        true
+    }
+
     fn transfer_resources(&self, _: &JitDylib, destination: ResourceKey, source: ResourceKey) {
         self.ledger.transfer(destination, source);
     }

@@ -112,7 +112,7 @@ mod imp {
     use super::{Ordering, Rank};
 
     pub(crate) use crossbeam::queue::SegQueue as Queue;
-    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, fence};
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, fence};
     pub(crate) use std::thread_local;
 
     /// Stores, and has the store be seen by every thread ahead of whatever this thread does next: `fence(SeqCst)` after it.
@@ -376,7 +376,7 @@ mod imp {
 
     use super::Ordering;
 
-    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, fence};
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, fence};
     pub(crate) use loom::thread_local;
 
     pub(crate) fn store_then_fence(word: &AtomicU64, value: u64) {

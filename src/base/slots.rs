@@ -81,10 +81,11 @@ impl<K: Key, V> Slots<K, V> {
     }
 
     pub(crate) fn insert(&mut self, value: V) -> K {
-        self.insert_with_key(|_| value)
+        self.insert_with_key(|_| value).0
     }
 
-    pub(crate) fn insert_with_key(&mut self, make: impl FnOnce(K) -> V) -> K {
+    /// Inserts what `make` makes of the key; with where it stands.
+    pub(crate) fn insert_with_key(&mut self, make: impl FnOnce(K) -> V) -> (K, &mut V) {
         let number = self.page_with_room();
         if self.spare == Some(number) {
             self.spare = None;
@@ -97,13 +98,13 @@ impl<K: Key, V> Slots<K, V> {
         let at = page.occupied.trailing_ones();
         let slot = &mut slots[at as usize];
         let key = key(first_slot(number) + at, slot.version);
-        slot.value = Some(make(key));
+        let value = slot.value.insert(make(key));
         page.occupied |= 1 << at;
         if page.occupied == full(number) {
             self.with_room.pop();
         }
         self.count += 1;
-        key
+        (key, value)
     }
 
     pub(crate) fn get(&self, key: K) -> Option<&V> {
@@ -366,7 +367,7 @@ mod tests {
             for (kind, pick) in steps {
                 // Phases of growth and of shrinking, so that pages come and go.
                 if (kind < 3) == (pick % 7 < 5) || live.is_empty() {
-                    let key = slots.insert_with_key(|key| format!("{key:?} {pick}"));
+                    let (key, _) = slots.insert_with_key(|key| format!("{key:?} {pick}"));
                     prop_assert!(!gone.contains(&key));
                     prop_assert_eq!(live.insert(key, format!("{key:?} {pick}")), None);
                 } else {

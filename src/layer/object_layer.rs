@@ -143,6 +143,10 @@ impl ResourceManager for ObjectLinkingLayer {
         Ok(())
     }
 
+    fn skips_unused_keys(&self) -> bool {
+        true
+    }
+
     fn transfer_resources(&self, _dylib: &JitDylib, destination: ResourceKey, source: ResourceKey) {
         self.inner.held.transfer(destination, source);
     }

@@ -83,6 +83,10 @@ impl ResourceManager for Debugger {
         Ok(())
     }
 
+    fn skips_unused_keys(&self) -> bool {
+        true
+    }
+
     fn transfer_resources(&self, _dylib: &JitDylib, destination: ResourceKey, source: ResourceKey) {
         self.entries.transfer(destination, source);
     }

@@ -484,6 +484,11 @@ impl ResourceManager for InitFiniRegistry {
         Ok(())
     }
 
+    /// As long as no dylib was opened: one that was is forgotten when its last tracker goes, whatever that holds.
+    fn skips_unused_keys(&self) -> bool {
+        !self.books.has_opened.load(Ordering::Relaxed)
+    }
+
     /// Destroys what the calling thread owes to the objects under the key: the thread holds them for that.
     fn release_pins(&self, _dylib: &JitDylib, key: ResourceKey) {
         let records = self.books.records.inspect(key, |records| records.to_vec());

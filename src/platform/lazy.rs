@@ -154,6 +154,10 @@ impl ResourceManager for LazyReexports {
         Ok(())
     }
 
+    fn skips_unused_keys(&self) -> bool {
+        true
+    }
+
     fn transfer_resources(&self, _dylib: &JitDylib, destination: ResourceKey, source: ResourceKey) {
         self.held.transfer(destination, source);
     }

@@ -202,6 +202,10 @@ impl ResourceManager for StubManager {
         Ok(())
     }
 
+    fn skips_unused_keys(&self) -> bool {
+        true
+    }
+
     fn transfer_resources(&self, _dylib: &JitDylib, destination: ResourceKey, source: ResourceKey) {
         self.held.transfer(destination, source);
     }

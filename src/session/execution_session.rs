@@ -139,8 +139,8 @@ impl ExecutionSession {
         #[cfg(mutant = "dylib_added_under_a_later_lock")]
         let mut dylibs = (drop(dylibs), session.dylibs.lock()).1;
         let serial = session.dylibs_created.fetch_add(1, Ordering::Relaxed);
-        let id = dylibs.insert_with_key(|id| Arc::new(DylibInner::new(session.clone(), id, name, serial)));
-        Ok(JitDylib::from_inner(dylibs[id].clone()))
+        let (_, dylib) = dylibs.insert_with_key(|id| Arc::new(DylibInner::new(session.clone(), id, name, serial)));
+        Ok(JitDylib::from_inner(dylib.clone()))
     }
 
     pub(crate) fn inner(&self) -> &Arc<SessionInner> {
@@ -372,7 +372,7 @@ impl SessionInner {
                 return count;
             }
             count += batch.len();
-            reclaim::reclaim(self, reclaim::in_order(self, batch), &[]);
+            reclaim::reclaim(self, &reclaim::in_order(self, batch), &[]);
         }
     }
 }

@@ -125,8 +125,7 @@ impl JitDylib {
     /// # Errors
     /// When the dylib was removed.
     pub fn create_tracker(&self) -> Result<ResourceTracker> {
-        let core = self.inner.new_core()?;
-        Ok(ResourceTracker::from_core(core))
+        Ok(ResourceTracker::first(self.inner.new_core()?))
     }
 
     /// The tracker that owns what was added under no other, and what other trackers owned whose handles were dropped.
@@ -468,15 +467,9 @@ impl DylibState {
         }
         self.trackers_created += 1;
         let serial = self.trackers_created;
-        Ok(self.table.add_tracker(|id| {
-            Arc::new(TrackerCore {
-                id,
-                dylib: dylib.clone(),
-                serial,
-                handles: AtomicU64::new(0),
-                gate: TrackerGate::new(),
-            })
-        }))
+        Ok(self
+            .table
+            .add_tracker(|id| Arc::new(TrackerCore { id, dylib: dylib.clone(), serial, gate: TrackerGate::new() })))
     }
 
     /// The definition of `name`, if a search sees it.
@@ -544,11 +537,11 @@ impl DylibState {
         self.table.trackers().cloned().collect()
     }
 
-    /// Takes out everything that a just retired tracker owns.
-    pub(crate) fn unpublish(&mut self, core: &Arc<TrackerCore>) -> Unpublished {
+    /// Takes out everything that a just retired tracker owns; `None` if that is nothing.
+    pub(crate) fn unpublish(&mut self, core: &TrackerCore) -> Option<Unpublished> {
         self.forget_default(core);
-        let (symbols, units) = self.table.remove_owned(core.id);
-        Unpublished { dylib: core.dylib.clone(), symbols, units }
+        let (symbols, units) = self.table.remove_owned(core.id)?;
+        Some(Unpublished { symbols, units })
     }
 
     /// Moves what `source` owns to `destination`.

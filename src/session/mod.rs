@@ -26,6 +26,7 @@
 //!   of the two, a live tracker stays live.
 //! - **S3** A resource is recorded under a key only inside the gate of a live tracker
 //!   ([`MaterializationResponsibility::with_resource_key`]); managers learn of a removal only after the gate has closed.
+//!   So a key that was never given out there has nothing under it, and managers that say so are not told of it.
 //! - **S4** Managers are told to give a key's resources back at most once: exactly one thread moves its tracker to
 //!   Reclaiming. Between Retired and that they may be asked to let go of their standing pins, and never after it.
 //! - **S5** Nothing of the embedder's is called under a lock, with two documented exceptions: the body of
@@ -53,6 +54,7 @@ mod emission;
 mod error_reporter;
 mod execution_session;
 mod found;
+mod gate_sign;
 mod generator;
 mod guards;
 mod jit_dylib;

@@ -19,14 +19,15 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::slice;
 
 use rustc_hash::FxHashSet;
-use smallvec::SmallVec;
 
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::session::dependants::Claim;
 use crate::session::execution_session::{ReclaimPolicy, SessionInner};
-use crate::session::jit_dylib::JitDylib;
+use crate::session::guards::Entered;
+use crate::session::jit_dylib::{DylibInner, JitDylib};
 use crate::session::observer::Event;
 use crate::session::resource_manager::ResourceManager;
 use crate::session::resource_tracker::{ResourceKey, TrackerCore};
@@ -34,48 +35,51 @@ use crate::session::tracker_gate::{OnReclaimed, Retire, Unpin};
 use crate::sync::Arc;
 
 /// What was just retired, with what is known of the pins.
-pub(crate) type Retired = SmallVec<[(Arc<TrackerCore>, Retire); 1]>;
+pub(crate) type Retired = [(Arc<TrackerCore>, Retire)];
 
 /// Reclaims those of the just retired trackers that nothing pins, and that no guard is in the way of. Their names are gone.
-pub(crate) fn after_retire(session: &Arc<SessionInner>, mut retired: Retired) {
+pub(crate) fn after_retire(session: &Arc<SessionInner>, retired: &Retired) {
     let entered = session.guards.entered();
     retired.iter().for_each(|(core, _)| core.tell_retired(entered.len()));
     if !entered.is_empty() {
-        for (core, held) in &mut retired {
-            if *held == Retire::Free {
-                core.gate.guard();
-                *held = Retire::Held;
-            }
-        }
-        let cores = retired.iter().map(|(core, _)| core.clone()).collect();
-        if session.guards.entrust(cores, entered).is_empty() {
-            return;
-        }
+        return after_retire_guarded(session, retired, entered);
     }
     // Mostly there is one, and nothing has to be asked.
-    if let [(core, Retire::Free)] = &retired[..] {
-        return reclaim(session, vec![core.clone()], &retired);
+    if let [(core, Retire::Free)] = retired {
+        return reclaim(session, slice::from_ref(core), retired);
     }
     let left = |(core, held): &(Arc<TrackerCore>, Retire)| match held {
         Retire::Free => Unpin::Reclaim,
         _ => core.gate.settle(),
     };
     let free = free_of(session, retired.iter().map(|entry| (entry.0.clone(), left(entry))).collect());
-    reclaim(session, free, &retired);
+    reclaim(session, &free, retired);
+}
+
+/// The same, if guards are in the way: leaves the trackers with them, or goes on when they were left meanwhile.
+#[cold]
+fn after_retire_guarded(session: &Arc<SessionInner>, retired: &Retired, entered: Vec<Entered>) {
+    retired.iter().filter(|(_, held)| *held == Retire::Free).for_each(|(core, _)| core.gate.guard());
+    let cores = session.guards.entrust(retired.iter().map(|(core, _)| core.clone()).collect(), entered);
+    reclaim(session, &free_of(session, settled(cores)), retired);
 }
 
 /// Settles trackers that waited for guards, all of which were left; here or, by policy and while the session is open, at the
 /// next `ExecutionSession::reclaim`.
 pub(crate) fn after_guards(session: &Arc<SessionInner>, cores: Vec<Arc<TrackerCore>>) {
+    match session.reclaim_policy {
+        ReclaimPolicy::OnDrop => reclaim(session, &free_of(session, settled(cores)), &[]),
+        _ => settled(cores).into_iter().for_each(|(core, left)| after_unpin(core, left)),
+    }
+}
+
+/// No guard is in the way of them any more; what that leaves to do, for each.
+fn settled(cores: Vec<Arc<TrackerCore>>) -> Vec<(Arc<TrackerCore>, Unpin)> {
     let settle = |core: Arc<TrackerCore>| {
         let left = core.gate.settle();
         (core, left)
     };
-    let settled: Vec<_> = cores.into_iter().map(settle).collect();
-    match session.reclaim_policy {
-        ReclaimPolicy::OnDrop => reclaim(session, free_of(session, settled), &[]),
-        _ => settled.into_iter().for_each(|(core, left)| after_unpin(core, left)),
-    }
+    cores.into_iter().map(settle).collect()
 }
 
 /// Claims what may go of settled trackers, dependants that go together included.
@@ -103,19 +107,20 @@ pub(crate) fn in_order(session: &SessionInner, mut batch: Vec<Arc<TrackerCore>>)
 /// Gives back everything under a tracker, whoever holds it: handles, guards, dependants. Unless somebody does so already, or has
 /// done.
 pub(crate) fn seize(core: &Arc<TrackerCore>) {
-    let (unpublished, is_ours) = {
+    let (was_live, is_ours, unpublished) = {
         let mut dylib = core.dylib.state.lock();
         let was_live = core.gate.is_live();
         let is_ours = core.gate.seize();
-        (was_live.then(|| dylib.unpublish(core)), is_ours)
+        (was_live, is_ours, if was_live { dylib.unpublish(core) } else { None })
     };
     if let Some(unpublished) = unpublished {
-        unpublished.settle(|| core.defunct());
+        unpublished.settle(&core.dylib, || core.defunct());
+    }
+    if was_live {
         core.tell_retired(0);
     }
     if is_ours {
-        let answered = [(core.clone(), Retire::Free)];
-        reclaim(&core.dylib.session, vec![core.clone()], &answered);
+        reclaim(&core.dylib.session, slice::from_ref(core), &[(core.clone(), Retire::Free)]);
     }
 }
 
@@ -128,10 +133,10 @@ pub(crate) fn after_unpin(core: Arc<TrackerCore>, left: Unpin) {
     let session = core.dylib.session.clone();
     match (session.reclaim_policy, left) {
         (_, Unpin::Nothing) => {}
-        (ReclaimPolicy::OnDrop, Unpin::Reclaim) => reclaim(&session, vec![core], &[]),
+        (ReclaimPolicy::OnDrop, Unpin::Reclaim) => reclaim(&session, &[core], &[]),
         (ReclaimPolicy::OnDrop, Unpin::AskGraph) => {
             let free = claim(&session, vec![core], &mut FxHashSet::default());
-            reclaim(&session, free, &[]);
+            reclaim(&session, &free, &[]);
         }
         (ReclaimPolicy::Explicit | ReclaimPolicy::Background, left) => {
             let claimed = match left {
@@ -200,52 +205,39 @@ pub(crate) fn newest_first(batch: &mut [Arc<TrackerCore>]) {
 
 /// Gives everything of `free` back, and of whatever becomes free by that. All are in Reclaiming, claimed by the caller.
 /// What managers say of the `answered` ones is the caller's to return; what they say of others is reported.
-pub(crate) fn reclaim(
-    session: &Arc<SessionInner>,
-    mut free: Vec<Arc<TrackerCore>>,
-    answered: &[(Arc<TrackerCore>, Retire)],
-) {
-    while !free.is_empty() {
-        free = reclaim_batch(session, free, answered);
+pub(crate) fn reclaim(session: &Arc<SessionInner>, free: &[Arc<TrackerCore>], answered: &Retired) {
+    let mut freed = reclaim_batch(session, free, answered);
+    while !freed.is_empty() {
+        freed = reclaim_batch(session, &freed, answered);
     }
 }
 
 /// One batch; returns the trackers that it was the last to hold.
-fn reclaim_batch(
-    session: &Arc<SessionInner>,
-    batch: Vec<Arc<TrackerCore>>,
-    answered: &[(Arc<TrackerCore>, Retire)],
-) -> Vec<Arc<TrackerCore>> {
+fn reclaim_batch(session: &Arc<SessionInner>, batch: &[Arc<TrackerCore>], answered: &Retired) -> Vec<Arc<TrackerCore>> {
     // No lock is held from here on (S5), and nobody else reclaims these (S4).
     let Some(first) = batch.first() else { return Vec::new() };
     let managers = session.managers(&first.dylib);
-    let held = session.observers.is_heard().then(|| held_bytes(&managers, &batch));
-    let mut told_of: SmallVec<[(JitDylib, Vec<Error>); 1]> =
-        batch.iter().map(|core| (JitDylib::from_inner(core.dylib.clone()), Vec::new())).collect();
-    for manager in managers.iter().rev() {
-        for (core, (dylib, failed)) in batch.iter().zip(&mut told_of) {
-            // A manager that panics must not keep the others, or this removal, from coming to an end.
-            let told = catch_unwind(AssertUnwindSafe(|| manager.remove_resources(dylib, core.key())));
-            failed.extend(told.unwrap_or_else(|panic| Err(panicked(MANAGER_PANICKED, &*panic))).err());
-        }
-    }
+    let held = session.observers.is_heard().then(|| held_bytes(&managers, batch));
+    let failures = tell_managers(&managers, batch);
     let (mut freed, mut undecided) = (Vec::new(), Vec::new());
-    for (number, (core, (_, failed))) in batch.into_iter().zip(told_of).enumerate() {
-        let record = core.dylib.state.lock().forget_tracker(&core);
+    for (number, core) in batch.iter().enumerate() {
+        let record = core.dylib.state.lock().forget_tracker(core);
         drop(record);
         if core.gate.node().is_some() {
-            let released = session.pins.lock().release(&core);
+            let released = session.pins.lock().release(core);
             freed.extend(released.freed);
             undecided.extend(released.undecided);
         }
-        let is_answered = failed.is_empty() || answered.iter().any(|(other, _)| other.key() == core.key());
-        let unheard = if is_answered { Vec::new() } else { failed.clone() };
-        let (failures, to_call) = (failed.len(), core.gate.finish_reclaim(failed));
+        let failed = || failures.iter().filter(|(key, _)| *key == core.key()).map(|(_, error)| error.clone());
+        let to_call = core.gate.finish_reclaim(failed().collect());
         if let Some(held) = &held {
-            tell_reclaimed(&core, held[number], failures);
+            tell_reclaimed(core, held[number], failed().count());
         }
-        unheard.into_iter().for_each(|error| session.unheard.report(error));
-        to_call.into_iter().for_each(|to_call| call(session, &core, to_call));
+        let is_answered = || answered.iter().any(|(other, _)| other.key() == core.key());
+        failed().filter(|_| !is_answered()).for_each(|error| session.unheard.report(error));
+        if let Some(to_call) = to_call {
+            to_call.into_iter().for_each(|to_call| call(session, core, to_call));
+        }
     }
     if !undecided.is_empty() {
         let mut claimed = freed.iter().map(|core| core.key()).collect();
@@ -254,9 +246,37 @@ fn reclaim_batch(
     freed
 }
 
+/// Has the managers give everything of the batch back. What they report, and of whom.
+fn tell_managers(managers: &[Arc<dyn ResourceManager>], batch: &[Arc<TrackerCore>]) -> Vec<(ResourceKey, Error)> {
+    let (mut failures, mut dylib) = (Vec::new(), None);
+    for manager in managers.iter().rev() {
+        for core in batch {
+            // A manager that panics must not keep the others, or this removal, from coming to an end.
+            let told = catch_unwind(AssertUnwindSafe(|| tell(&**manager, core, &mut dylib)));
+            if let Err(error) = told.unwrap_or_else(|panic| Err(panicked(MANAGER_PANICKED, &*panic))) {
+                failures.push((core.key(), error));
+            }
+        }
+    }
+    failures
+}
+
+fn tell(manager: &dyn ResourceManager, core: &TrackerCore, dylib: &mut Option<JitDylib>) -> Result<()> {
+    if !core.gate.has_given_key() && manager.skips_unused_keys() {
+        return Ok(());
+    }
+    manager.remove_resources(handle(dylib, &core.dylib), core.key())
+}
+
+/// A handle to `dylib`: the last one, if it is of the same.
+fn handle<'a>(last: &'a mut Option<JitDylib>, dylib: &Arc<DylibInner>) -> &'a JitDylib {
+    last.take_if(|last| !Arc::ptr_eq(last.inner(), dylib));
+    last.get_or_insert_with(|| JitDylib::from_inner(dylib.clone()))
+}
+
 /// Calls what waits for the end of a removal. Its panic ends that call and nothing else.
 fn call(session: &SessionInner, core: &TrackerCore, to_call: OnReclaimed) {
-    let called = catch_unwind(AssertUnwindSafe(|| to_call(Error::join(core.gate.failures()))));
+    let called = catch_unwind(AssertUnwindSafe(|| to_call(core.gate.outcome())));
     if let Err(panic) = called {
         let what = format!("what was to be called after the removal of {} panicked", core.key());
         session.unheard.report(panicked(&what, &*panic));

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::session::guards::BlockingGuard;
 use crate::session::jit_dylib::JitDylib;
 use crate::session::reclaim::newest_first;
@@ -23,7 +23,7 @@ impl Removal {
 
     /// The ticket, or what the managers reported if the removal is complete and some failed.
     pub(crate) fn finished_or_pending(core: Arc<TrackerCore>) -> Result<Removal> {
-        Error::join(core.gate.failures())?;
+        core.gate.outcome()?;
         Ok(Removal { core })
     }
 
@@ -99,7 +99,7 @@ impl Removal {
     /// What managers reported, joined.
     pub fn wait(&self) -> Result<()> {
         self.core.gate.wait_reclaimed(None);
-        Error::join(self.core.gate.failures())
+        self.core.gate.outcome()
     }
 
     /// As [`wait`](Self::wait), until `deadline` at the latest. False when something was still in the way then.
@@ -108,7 +108,7 @@ impl Removal {
     /// What managers reported, joined.
     pub fn wait_until(&self, deadline: Instant) -> Result<bool> {
         let is_complete = self.core.gate.wait_reclaimed(Some(deadline));
-        Error::join(self.core.gate.failures())?;
+        self.core.gate.outcome()?;
         Ok(is_complete)
     }
 
@@ -117,7 +117,7 @@ impl Removal {
     /// [error reporter](crate::session::SessionOptions::error_reporter) then.
     pub fn on_complete(&self, body: impl FnOnce(Result<()>) + Send + 'static) {
         if let Some(body) = self.core.gate.when_reclaimed(Box::new(body)) {
-            body(Error::join(self.core.gate.failures()));
+            body(self.core.gate.outcome());
         }
     }
 }

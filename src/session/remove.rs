@@ -11,12 +11,10 @@
 
 use std::cmp::Reverse;
 
-use smallvec::smallvec;
-
 use crate::error::{Error, ErrorKind, Result};
 use crate::session::execution_session::SessionInner;
 use crate::session::jit_dylib::{DylibInner, DylibState, JitDylib};
-use crate::session::reclaim::{self, Retired};
+use crate::session::reclaim;
 use crate::session::removal::Removal;
 use crate::session::resource_tracker::{ResourceTracker, TrackerCore};
 use crate::session::tracker_gate::Retire;
@@ -165,7 +163,7 @@ pub(crate) fn remove_now(tracker: &ResourceTracker) -> Result<Removal> {
 /// Trackers that go together.
 #[derive(Default)]
 struct Batch {
-    retired: Retired,
+    retired: Vec<(Arc<TrackerCore>, Retire)>,
     unpublished: Vec<(Unpublished, Arc<TrackerCore>)>,
 }
 
@@ -188,7 +186,7 @@ impl Batch {
         for core in cores {
             let held = core.gate.retire();
             if matches!(held, Retire::Free | Retire::Held) {
-                self.unpublished.push((dylib.unpublish(&core), core.clone()));
+                self.unpublished.extend(dylib.unpublish(&core).map(|unpublished| (unpublished, core.clone())));
                 self.retired.push((core, held));
             }
         }
@@ -197,10 +195,10 @@ impl Batch {
     /// Tells those who waited, and reclaims what nothing holds. What managers report, joined.
     fn finish(self, session: &Arc<SessionInner>) -> Result<()> {
         for (unpublished, core) in self.unpublished {
-            unpublished.settle(|| core.defunct());
+            unpublished.settle(&core.dylib, || core.defunct());
         }
         let cores: Vec<_> = self.retired.iter().map(|(core, _)| core.clone()).collect();
-        reclaim::after_retire(session, self.retired);
+        reclaim::after_retire(session, &self.retired);
         Error::join(cores.iter().flat_map(|core| core.gate.failures()).collect())
     }
 }
@@ -217,13 +215,17 @@ fn retire(core: &Arc<TrackerCore>, close: impl FnOnce(&TrackerCore) -> Option<Re
     if matches!(closed, Some(Retire::Free | Retire::Held)) {
         let unpublished = dylib.unpublish(core);
         drop(dylib);
-        unpublished.settle(|| core.defunct());
+        if let Some(unpublished) = unpublished {
+            unpublished.settle(&core.dylib, || core.defunct());
+        }
     }
     closed
 }
 
 /// The names of a tracker that this thread has retired are gone: goes on with it.
 fn finish(core: &Arc<TrackerCore>, held: Retire) -> Result<Removal> {
-    reclaim::after_retire(&core.dylib.session, smallvec![(core.clone(), held)]);
-    Removal::finished_or_pending(core.clone())
+    let retired = [(core.clone(), held)];
+    reclaim::after_retire(&core.dylib.session, &retired);
+    let [(core, _)] = retired;
+    Removal::finished_or_pending(core)
 }

@@ -15,6 +15,16 @@ pub trait ResourceManager: Send + Sync {
     /// [error reporter](crate::session::SessionOptions::error_reporter).
     fn remove_resources(&self, dylib: &JitDylib, key: ResourceKey) -> Result<()>;
 
+    /// Whether the session may leave out [`remove_resources`](Self::remove_resources) for a key that nobody was given to record
+    /// under: by
+    /// [`MaterializationResponsibility::with_resource_key`](crate::session::MaterializationResponsibility::with_resource_key) or
+    /// [`ResourceTracker::with_resource_key`](crate::session::ResourceTracker::with_resource_key), for the key's own tracker or
+    /// one that was transferred to it. True of whoever records nowhere else, and has nothing to do for what it holds nothing
+    /// under. Called at such a key's removal, with no lock held.
+    fn skips_unused_keys(&self) -> bool {
+        false
+    }
+
     /// Bytes of code memory that stand under `key`, for whoever wants to know: [tickets](crate::session::Removal::bytes), and
     /// [observers](crate::session::Observer), where there are any. Zero for managers that hold none.
     fn held_bytes(&self, key: ResourceKey) -> u64 {

@@ -19,7 +19,7 @@ use crate::session::standing_pins::StandingId;
 use crate::session::symbol::{SymbolFlags, SymbolRef};
 use crate::session::tracker_gate::{Defunct, TrackerGate};
 use crate::session::waiting;
-use crate::sync::{Arc, AtomicU64, Ordering};
+use crate::sync::{Arc, Ordering};
 
 slotmap::new_key_type! {
     pub(crate) struct TrackerId;
@@ -51,8 +51,6 @@ pub(crate) struct TrackerCore {
     pub(crate) dylib: Arc<DylibInner>,
     /// Position in its dylib's creation order.
     pub(crate) serial: u64,
-    /// Handles that share this core. Counted here and not by an `Arc`, since a responsibility can make one from the core.
-    pub(crate) handles: AtomicU64,
     pub(crate) gate: TrackerGate,
 }
 
@@ -63,9 +61,15 @@ pub struct ResourceTracker {
 }
 
 impl ResourceTracker {
+    /// The handle of a tracker that was just made. Nobody else can have made one: it owns nothing by which to be found.
+    pub(crate) fn first(core: Arc<TrackerCore>) -> ResourceTracker {
+        core.gate.handles.store(1, Ordering::Relaxed);
+        ResourceTracker { core }
+    }
+
     pub(crate) fn from_core(core: Arc<TrackerCore>) -> ResourceTracker {
         // Pairs with the drop of a handle through the gate: see `drop`.
-        core.handles.fetch_add(1, Ordering::Relaxed);
+        core.gate.handles.fetch_add(1, Ordering::Relaxed);
         ResourceTracker { core }
     }
 
@@ -167,11 +171,12 @@ impl Clone for ResourceTracker {
 
 impl Drop for ResourceTracker {
     fn drop(&mut self) {
-        if self.core.handles.fetch_sub(1, Ordering::Relaxed) > 1 {
+        // Nobody counts the handles of what is defunct.
+        if !self.core.gate.is_live() || self.core.gate.handles.fetch_sub(1, Ordering::Relaxed) > 1 {
             return;
         }
         // Asked again under the gates, where a handle made meanwhile either is seen or sees the merge.
-        let is_forgotten = || self.core.handles.load(Ordering::Relaxed) == 0;
+        let is_forgotten = || self.core.gate.handles.load(Ordering::Relaxed) == 0;
         // Repeats only when the default tracker was itself removed in between: there is a new one then.
         while is_forgotten() && self.core.gate.is_live() {
             let Ok(default) = self.core.dylib.default_core() else { return };

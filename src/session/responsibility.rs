@@ -371,8 +371,8 @@ impl MaterializationResponsibility {
             return;
         }
         let names = symbols.iter().map(|removed| removed.name.to_string()).collect();
-        let unpublished = Unpublished { dylib: self.core.dylib.clone(), symbols, units: Vec::new() };
-        if !unpublished.settle(|| error.clone()) {
+        let unpublished = Unpublished { symbols, units: Vec::new() };
+        if !unpublished.settle(&self.core.dylib, || error.clone()) {
             let (dylib, cause) = (self.core.dylib.name.to_string(), error.clone());
             self.session().unheard.report(ErrorKind::FailedToMaterialize { dylib, symbols: names, cause }.into());
         }

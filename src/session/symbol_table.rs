@@ -319,8 +319,8 @@ impl SymbolTable {
     }
 
     pub(crate) fn add_tracker(&mut self, make: impl FnOnce(TrackerId) -> Arc<TrackerCore>) -> Arc<TrackerCore> {
-        let id = self.trackers.insert_with_key(|id| TrackerRecord { core: make(id), first: None, symbol_count: 0 });
-        self.trackers[id].core.clone()
+        let make = |id| TrackerRecord { core: make(id), first: None, symbol_count: 0 };
+        self.trackers.insert_with_key(make).1.core.clone()
     }
 
     /// Drops a tracker's record, if it is still there.
@@ -420,10 +420,10 @@ impl SymbolTable {
     }
 
     /// Takes out everything that a tracker owns: its symbols, and the lazy units behind them. Of symbols that are ready
-    /// nobody needs to hear: they are not among those that are returned.
-    pub(crate) fn remove_owned(&mut self, owner: TrackerId) -> (Vec<RemovedSymbol>, Vec<UnitRecord>) {
-        let Some(record) = self.trackers.get_mut(owner) else { return Default::default() };
-        let mut next = record.first.take();
+    /// nobody needs to hear: they are not among those that are returned. `None` if it owns nothing.
+    pub(crate) fn remove_owned(&mut self, owner: TrackerId) -> Option<(Vec<RemovedSymbol>, Vec<UnitRecord>)> {
+        let record = self.trackers.get_mut(owner)?;
+        let mut next = Some(record.first.take()?);
         record.symbol_count = 0;
         let (mut unready, mut indexed, mut units) = (Vec::new(), Vec::new(), Vec::new());
         let mut left: Option<(SlotNumber<OriginId>, u32)> = None;
@@ -465,7 +465,7 @@ impl SymbolTable {
         }
         left.into_iter().for_each(|(origin, count)| self.origins.let_go(origin, count));
         self.ready.remove(indexed.iter());
-        (unready, units)
+        Some((unready, units))
     }
 
     /// Takes entries out of the names; they are still in the table.

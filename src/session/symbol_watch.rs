@@ -53,7 +53,7 @@ impl SymbolWatch {
             mates.into_iter().filter_map(|id| state.table.remove(id)).collect()
         };
         let is_there = !symbols.is_empty();
-        Unpublished { dylib, symbols, units: Vec::new() }.settle(cause);
+        Unpublished { symbols, units: Vec::new() }.settle(&dylib, cause);
         is_there
     }
 

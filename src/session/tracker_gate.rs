@@ -25,11 +25,17 @@ use std::mem;
 use std::time::Instant;
 
 use crate::error::{Error, Result as ManagersResult};
+use crate::session::gate_sign::{GateSign, Mark};
 use crate::session::pin_nodes::PinNode;
 use crate::session::resource_tracker::{ResourceKey, TrackerCore};
-use crate::sync::{Arc, Condvar, Mutex, MutexGuard, Rank};
+use crate::sync::{Arc, AtomicU32, Condvar, Mutex, MutexGuard, Rank};
 
 pub(crate) struct TrackerGate {
+    /// Handles that share the tracker. Counted here and not by an `Arc`, since a responsibility can make one from the core.
+    /// Were it to wrap, by handles that were forgotten, the tracker would be transferred too early: nothing is freed by that.
+    pub(crate) handles: AtomicU32,
+    /// What is in the state, for those who only ask.
+    sign: GateSign,
     state: Mutex<GateState>,
 }
 
@@ -150,6 +156,8 @@ pub(crate) enum Hold {
 impl TrackerGate {
     pub(crate) fn new() -> TrackerGate {
         TrackerGate {
+            handles: AtomicU32::new(0),
+            sign: GateSign::new(),
             state: Mutex::ranked(
                 Rank::Gate,
                 GateState {
@@ -164,7 +172,7 @@ impl TrackerGate {
     }
 
     pub(crate) fn is_live(&self) -> bool {
-        matches!(self.state.lock().status, Status::Live)
+        !self.sign.has(Mark::Defunct)
     }
 
     pub(crate) fn is_merged(&self) -> bool {
@@ -173,7 +181,12 @@ impl TrackerGate {
 
     /// Whether every resource has been given back.
     pub(crate) fn is_reclaimed(&self) -> bool {
-        matches!(self.state.lock().status, Status::Reclaimed(_))
+        self.sign.has(Mark::Reclaimed)
+    }
+
+    /// Whether anybody was given the key, and so may have recorded something under it.
+    pub(crate) fn has_given_key(&self) -> bool {
+        self.sign.has(Mark::KeyGiven)
     }
 
     /// `(handles, dependants)` that hold the tracker.
@@ -201,14 +214,20 @@ impl TrackerGate {
     }
 
     pub(crate) fn retire(&self) -> Retire {
-        self.state.lock().retire()
+        self.close(&mut self.state.lock())
     }
 
     /// As `retire`, unless something pins the tracker: `None` then, and nothing was done.
     pub(crate) fn retire_unpinned(&self) -> Option<Retire> {
         let mut state = self.state.lock();
         let is_pinned = matches!(state.status, Status::Live) && !state.is_unpinned();
-        (!is_pinned).then(|| state.retire())
+        (!is_pinned).then(|| self.close(&mut state))
+    }
+
+    fn close(&self, state: &mut GateState) -> Retire {
+        let found = state.retire();
+        self.sign.put(Mark::Defunct);
+        found
     }
 
     /// Retires it whoever holds it, or takes it out of the hands of who did. True for one caller, who must reclaim it.
@@ -219,6 +238,7 @@ impl TrackerGate {
             Status::Leaving(stage @ (Stage::Guarded | Stage::Retired), _) => *stage = Stage::Reclaiming,
             _ => return false,
         }
+        self.sign.put(Mark::Defunct);
         true
     }
 
@@ -263,6 +283,10 @@ impl TrackerGate {
         let mut from = (drop(from), source.gate.state.lock()).1;
         into.dependant_pins += mem::take(&mut from.dependant_pins);
         from.status = Status::Merged(destination.clone());
+        source.gate.sign.put(Mark::Defunct);
+        if source.gate.has_given_key() {
+            destination.gate.sign.put(Mark::KeyGiven);
+        }
         body();
         Some(())
     }
@@ -271,12 +295,15 @@ impl TrackerGate {
     /// there may be no edges from it, as its reclaim may have looked for them already.
     pub(crate) fn node_while_live(&self, enter: impl FnOnce() -> PinNode) -> Option<PinNode> {
         let mut state = self.state.lock();
-        matches!(state.status, Status::Live).then(|| *state.node.get_or_insert_with(enter))
+        matches!(state.status, Status::Live).then(|| {
+            self.sign.put(Mark::InGraph);
+            *state.node.get_or_insert_with(enter)
+        })
     }
 
     /// Where the pin graph knows the tracker, if it does.
     pub(crate) fn node(&self) -> Option<PinNode> {
-        self.state.lock().node
+        if self.sign.has(Mark::InGraph) { self.state.lock().node } else { None }
     }
 
     /// For the pin graph, which forgets the tracker.
@@ -308,21 +335,30 @@ impl TrackerGate {
         mem::replace(stage, Stage::Reclaiming) == Stage::Retired
     }
 
-    /// Every manager was told. Returns what is to be called now, with no lock held.
+    /// Every manager was told. Returns what is to be called now, with no lock held, if anything may be.
     #[must_use]
-    pub(crate) fn finish_reclaim(&self, failures: Vec<Error>) -> Vec<OnReclaimed> {
+    pub(crate) fn finish_reclaim(&self, failures: Vec<Error>) -> Option<Vec<OnReclaimed>> {
         let failures = (!failures.is_empty()).then(|| Box::new(failures));
         let mut state = self.state.lock();
         debug_assert!(matches!(state.status, Status::Leaving(Stage::Reclaiming, _)));
+        if failures.is_some() {
+            self.sign.put(Mark::Failed);
+        }
+        self.sign.put(Mark::Reclaimed);
         let before = mem::replace(&mut state.status, Status::Reclaimed(failures));
         // Members of a ring are reclaimed while they still pin each other.
         state.dependant_pins = 0;
-        let Status::Leaving(_, Some(departure)) = before else { return Vec::new() };
+        let Status::Leaving(_, Some(departure)) = before else { return None };
         departure.reclaimed.notify_all();
-        mem::take(&mut *departure.to_call.lock())
+        Some(mem::take(&mut *departure.to_call.lock()))
     }
 
     /// What the managers said, once reclaimed.
+    pub(crate) fn outcome(&self) -> ManagersResult<()> {
+        if self.sign.has(Mark::Failed) { Error::join(self.failures()) } else { Ok(()) }
+    }
+
+    /// The same, one by one.
     pub(crate) fn failures(&self) -> Vec<Error> {
         match &self.state.lock().status {
             Status::Reclaimed(Some(failures)) => failures.to_vec(),
@@ -428,6 +464,7 @@ impl TrackerCore {
             if let Edge::New(node) = edge {
                 state.dependant_pins += 1;
                 state.node = Some(node);
+                core.gate.sign.put(Mark::InGraph);
             }
             Some(edge)
         })
@@ -444,6 +481,7 @@ impl TrackerCore {
             let is_live = matches!(state.status, Status::Live);
             if state.node.is_none() && is_live {
                 state.node = Some(enter(core));
+                core.gate.sign.put(Mark::InGraph);
             }
             Some((state.node?, is_live))
         })
@@ -459,9 +497,15 @@ impl TrackerCore {
             if !matches!(state.status, Status::Live) {
                 return Err(Defunct);
             }
+            #[cfg(not(mutant = "key_marked_under_a_later_lock"))]
+            core.gate.sign.put(Mark::KeyGiven);
             #[cfg(mutant = "record_outside_gate")]
             drop(state);
-            Ok(body(core.key()))
+            let recorded = body(core.key());
+            // Seeded bug: a removal in between tells no manager that skips unused keys.
+            #[cfg(mutant = "key_marked_under_a_later_lock")]
+            let _state = (drop(state), core.gate.state.lock(), core.gate.sign.put(Mark::KeyGiven)).1;
+            Ok(recorded)
         })
     }
 
@@ -528,7 +572,10 @@ mod tests {
 
     #[test]
     fn a_gate_takes_few_bytes_since_there_is_one_for_each_tracker() {
-        assert_eq!(size_of::<GateState>(), 32);
+        assert_eq!(
+            (size_of::<GateState>(), size_of::<TrackerCore>()),
+            (32, if cfg!(debug_assertions) { 80 } else { 72 })
+        );
     }
 
     #[test]

@@ -15,17 +15,16 @@ use crate::sync::Arc;
 
 /// Symbols and lazy units that are no longer in their dylib's table.
 pub(crate) struct Unpublished {
-    pub(crate) dylib: Arc<DylibInner>,
     /// Those that are ready need not be among them: nobody waits for such.
     pub(crate) symbols: Vec<RemovedSymbol>,
     pub(crate) units: Vec<UnitRecord>,
 }
 
 impl Unpublished {
-    /// Fails whoever waits for these symbols, directly or through code that was linked against them. `cause` is asked
-    /// only if there may be somebody. Whether there was anybody to tell.
-    pub(crate) fn settle(self, cause: impl FnOnce() -> Error) -> bool {
-        let Unpublished { dylib, symbols, units } = self;
+    /// Fails whoever waits for these symbols of `dylib`, directly or through code that was linked against them. `cause` is
+    /// asked only if there may be somebody. Whether there was anybody to tell.
+    pub(crate) fn settle(self, dylib: &Arc<DylibInner>, cause: impl FnOnce() -> Error) -> bool {
+        let Unpublished { symbols, units } = self;
         drop(units);
         if symbols.iter().all(|removed| removed.state == SymbolState::Ready) {
             return false;
@@ -36,7 +35,7 @@ impl Unpublished {
             .filter(|removed| removed.has_dependants || removed.state == SymbolState::Emitted)
             .map(|removed| SymbolRef { dylib: dylib.clone(), id: removed.id, name: removed.name.clone() })
             .collect();
-        let mut is_heard = fail_waiters(&dylib, symbols, cause);
+        let mut is_heard = fail_waiters(dylib, symbols, cause);
         if awaited.is_empty() {
             return is_heard;
         }

@@ -1,6 +1,6 @@
 //! Resource managers: order, failures, transfers, calling back, coming and going.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use jittison::error::{ErrorKind, Result};
@@ -166,6 +166,62 @@ fn a_ledger_records_transfers_and_takes_in_order() {
     assert_eq!(ledger.key_count(), 0);
     ledger.transfer(a.key(), b.key());
     assert_eq!(ledger.key_count(), 0, "an empty transfer makes no entry");
+}
+
+/// Counts what it is told of.
+struct Counts {
+    skips: bool,
+    told: AtomicUsize,
+}
+
+impl Counts {
+    fn new(skips: bool) -> Arc<Counts> {
+        Arc::new(Counts { skips, told: AtomicUsize::new(0) })
+    }
+
+    fn take(&self) -> usize {
+        self.told.swap(0, Ordering::Relaxed)
+    }
+}
+
+impl ResourceManager for Counts {
+    fn remove_resources(&self, _: &JitDylib, _: ResourceKey) -> Result<()> {
+        self.told.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn skips_unused_keys(&self) -> bool {
+        self.skips
+    }
+
+    fn transfer_resources(&self, _: &JitDylib, _: ResourceKey, _: ResourceKey) {}
+}
+
+#[test]
+fn managers_are_told_of_trackers_that_never_owned_anything_unless_they_skip_such() {
+    let world = World::new();
+    let (all, used) = (Counts::new(false), Counts::new(true));
+    world.session.register_manager(all.clone());
+    world.session.register_manager(used.clone());
+    let told = || (all.take(), used.take());
+
+    world.tracker().remove().unwrap();
+    assert_eq!(told(), (1, 0), "its key was given to nobody");
+
+    let tracker = world.tracker();
+    tracker.with_resource_key(|_| ()).unwrap();
+    tracker.remove().unwrap();
+    assert_eq!(told(), (1, 1), "something may stand under its key");
+
+    let (source, destination) = (world.tracker(), world.tracker());
+    source.with_resource_key(|_| ()).unwrap();
+    source.transfer_to(&destination).unwrap();
+    destination.remove().unwrap();
+    assert_eq!(told(), (1, 1), "it has what the other had");
+
+    let trackers = [world.tracker(), world.loaded("foo", 1)];
+    ResourceTracker::remove_all(&trackers).unwrap();
+    assert_eq!(told(), (2, 1), "each for itself, where several go together");
 }
 
 /// A manager with a bug.
