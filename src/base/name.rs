@@ -31,6 +31,16 @@ pub(crate) struct NameRef<'a> {
 }
 
 impl<'a> NameRef<'a> {
+    /// Bytes, without a look at the text.
+    pub(crate) fn len(self) -> usize {
+        (self.end - self.start) as usize
+    }
+
+    /// As [`as_str`](Self::as_str), without a look at the text.
+    pub(crate) fn as_bytes(self) -> &'a [u8] {
+        self.text.as_bytes().get(self.start as usize..self.end as usize).unwrap_or_default()
+    }
+
     pub(crate) fn as_str(self) -> &'a str {
         // Always there; without a way to panic, a text that nobody looks at costs nothing.
         self.text.get(self.start as usize..self.end as usize).unwrap_or_default()

@@ -7,9 +7,7 @@
 //! A symbol comes in at its second lookup as a ready one. Code that is linked, looked up once and removed never does, and
 //! costs nothing here.
 
-use std::collections::HashMap;
-
-use rustc_hash::FxBuildHasher;
+use hashbrown::HashTable;
 use smallvec::SmallVec;
 
 use crate::base::{ExecutorAddr, Name, is_sparse};
@@ -17,7 +15,12 @@ use crate::session::lookup::SymbolRequest;
 use crate::session::symbol::{SymbolFlags, SymbolId};
 use crate::sync::ReadMostly;
 
-pub(crate) struct ReadyIndex(ReadMostly<HashMap<Name, ReadySymbol, FxBuildHasher>>);
+mod entry;
+
+use entry::{Entry, hash};
+
+/// By the names in the entries.
+pub(crate) struct ReadyIndex(ReadMostly<HashTable<Entry>>);
 
 /// What a lookup says of a ready symbol.
 #[derive(Clone, Copy)]
@@ -43,7 +46,7 @@ impl ReadyIndex {
 
     /// What is known of a name, passed to `take` where it stands.
     pub(crate) fn find<R>(&self, name: &str, take: impl FnOnce(&Name, ReadySymbol) -> R) -> Option<R> {
-        self.0.read(|symbols| symbols.get_key_value(name).map(|(name, symbol)| take(name, *symbol))).flatten()
+        self.0.read(|entries| find(entries, name).map(|entry| take(entry.name(), entry.symbol()))).flatten()
     }
 
     /// Of those of `requests` that are `missing`, what is known of each; those for which `take` returns true are missing no
@@ -56,33 +59,48 @@ impl ReadyIndex {
     ) where
         [usize; N]: smallvec::Array<Item = usize>,
     {
-        self.0.read(|symbols| {
+        self.0.read(|entries| {
             missing.retain(|index| {
-                let known = symbols.get_key_value(requests[*index].name);
-                !known.is_some_and(|(name, symbol)| take(*index, name, *symbol))
+                let known = find(entries, requests[*index].name);
+                !known.is_some_and(|entry| take(*index, entry.name(), entry.symbol()))
             });
         });
     }
 
     /// Puts a ready symbol in. Only under the dylib's lock.
     pub(crate) fn insert(&self, name: Name, symbol: ReadySymbol) {
-        self.0.write(|symbols| symbols.insert(name, symbol));
+        let (hash, entry) = (hash(name.as_bytes()), Entry::new(name, symbol));
+        self.0.write(|entries| {
+            debug_assert!(find(entries, entry.name()).is_none());
+            entries.insert_unique(hash, entry, Entry::hash);
+        });
     }
 
     /// Takes names out, a few at a time, so that readers are never kept waiting for long. Only under the dylib's lock.
     pub(crate) fn remove<'a>(&self, names: impl Iterator<Item = &'a Name>) {
         let mut names = names.peekable();
         while names.peek().is_some() {
-            self.0.write(|symbols| {
+            self.0.write(|entries| {
                 for name in names.by_ref().take(AT_A_TIME) {
-                    symbols.remove(name);
+                    remove(entries, name);
                 }
                 // An index that was large once gives its memory back.
-                if is_sparse(symbols.len(), symbols.capacity()) {
-                    symbols.shrink_to(symbols.len() * 2);
+                if is_sparse(entries.len(), entries.capacity()) {
+                    entries.shrink_to(entries.len() * 2, Entry::hash);
                 }
             });
         }
+    }
+}
+
+#[inline]
+fn find<'a>(entries: &'a HashTable<Entry>, name: &str) -> Option<&'a Entry> {
+    entries.find(hash(name.as_bytes()), |entry| entry.is_named(name))
+}
+
+fn remove(entries: &mut HashTable<Entry>, name: &str) {
+    if let Ok(found) = entries.find_entry(hash(name.as_bytes()), |entry| entry.is_named(name)) {
+        found.remove();
     }
 }
 
