@@ -1,8 +1,10 @@
 //! Which of several definitions counts: common, weak, COMDAT, hidden, duplicate.
 
 use jittison::Jit;
-use jittison::error::ErrorKind;
-use jittison::session::{JitDylib, Visibility};
+use std::sync::Arc;
+
+use jittison::error::{Error, ErrorKind};
+use jittison::session::{DefinitionGenerator, JitDylib, SymbolRequest, Visibility};
 
 use crate::support::*;
 
@@ -326,4 +328,39 @@ fn a_link_searches_the_link_order_as_it_is_when_it_begins() {
     assert_eq!(ask(), 2);
     jit.session().remove_dylib(&b).unwrap();
     assert_eq!((ask(), ask()), (1, 1), "the removed one is not asked");
+}
+
+/// Defines `value` once it is asked.
+struct Late(Vec<u8>, Jit);
+
+impl DefinitionGenerator for Late {
+    fn generate(&self, dylib: &JitDylib, missing: &[SymbolRequest<'_>]) -> Result<(), Error> {
+        let tracker = dylib.default_tracker()?;
+        let is_asked = missing.iter().any(|request| request.name == "value");
+        if is_asked { self.1.add_object(&tracker, "late.o", self.0.clone()) } else { Ok(()) }
+    }
+}
+
+#[test]
+fn what_a_library_did_not_define_when_links_looked_for_it_is_found_once_it_does() {
+    let (Some(two), Some(three)) = (c("long value(void) { return 2; }"), c("long value(void) { return 3; }")) else {
+        return;
+    };
+    let jit = new_jit();
+    let [behind, apart] = ["behind", "apart"].map(|name| jit.create_dylib(name).unwrap());
+    let _held = [add(&jit, &behind, "two.o", &two), add(&jit, &apart, "three.o", &three)];
+    let address = jit.address_of(&apart, "value").unwrap().value();
+    for way in ["object", "generator", "address"] {
+        let [ahead, user] = ["ahead", "user"].map(|name| jit.create_dylib(&format!("{name} {way}")).unwrap());
+        user.set_link_order(&[&ahead, &behind].map(|dylib| (dylib.clone(), Visibility::All)));
+        let Some(mut ask) = askers(&jit, &user) else { return };
+        assert_eq!((ask(), ask(), ask()), (2, 2, 2));
+        match way {
+            "object" => drop(add(&jit, &ahead, "three.o", &three)),
+            "generator" => ahead.add_generator(Arc::new(Late(three.clone(), jit.clone()))),
+            _ => define_absolute(&ahead, "value", address),
+        }
+        assert_eq!((ask(), ask()), (3, 3), "by {way}");
+        ahead.clear().unwrap();
+    }
 }
