@@ -39,6 +39,27 @@ fn emission_versus_removal_of_the_dependency() {
 }
 
 #[test]
+fn dependency_added_while_running_versus_its_removal() {
+    // As an emission, but that nothing else than the dependency's gate keeps it meanwhile.
+    let allowed = [("ok", false, (0, 1), vec![2, 1]), ("dependency removed", true, (0, 0), vec![1, 2])];
+    explore("dependency_added_while_running_versus_its_removal", None, 4, allowed, || {
+        let scene = Scene::new();
+        let base = scene.loaded("base", 1);
+        let reference = scene.reference("base");
+        let tracker = scene.loaded("f", 2);
+        let (_, pin) = scene.main.pin("f").unwrap();
+        let remover = thread::spawn(move || base.remove().unwrap());
+        let added = said(pin.add_dependency(&reference));
+        let removal = remover.join().unwrap();
+        let (complete, blockers) = (removal.is_complete(), removal.blockers());
+        drop(pin);
+        tracker.remove().unwrap();
+        assert!(removal.is_complete());
+        (added, complete, blockers, scene.bank.given_back())
+    });
+}
+
+#[test]
 fn emission_versus_removal_of_the_emitting_tracker() {
     // Symbols left of the two, and whether the dependency can go afterwards without anybody in the way.
     let allowed = [("ok", 1, true), ("tracker defunct", 1, true)];
