@@ -1,13 +1,19 @@
 //! What the kernel, the memory and the processors take, without any linker: a floor for those who map each module by itself, and
-//! the floor of all: one copy of a module's bytes, and two threads that have nothing in common.
+//! the floor of all: one copy of a module's bytes, a wait for a line of memory, and two threads that have nothing in common.
 
+use std::hash::BuildHasher;
 use std::ptr;
 use std::rc::Rc;
 
+use object::read::elf::ElfFile64;
+use object::{Endianness, Object, ObjectSection, ObjectSymbol, SectionKind};
+use rustc_hash::FxBuildHasher;
+
 use crate::dice::Dice;
 use crate::installed;
+use crate::objects::Template;
 use crate::rows;
-use crate::samples::{BATCH, Samples, nanoseconds_each, rate_together, single};
+use crate::samples::{BATCH, Samples, nanoseconds_each, nanoseconds_mostly, rate_together, single};
 use crate::scenario::{Measure, Scenario, Unit};
 use crate::scenarios::scenario;
 use crate::workload::Workload;
@@ -16,15 +22,20 @@ type Measures = Result<Vec<Measure>, String>;
 
 pub const KERNEL: &str = "mmap alone";
 pub const COPY: &str = "one copy";
+pub const READING: &str = "reading alone";
 pub const COMPUTING: &str = "computing alone";
+pub const MEMORY: &str = "memory alone";
 
 pub fn scenarios(workload: &Rc<Workload>) -> Vec<Box<dyn Scenario>> {
     let of = |group, who, round: fn(&Workload) -> Measures| scenario(group, who, workload, round);
     vec![
         of("link, small", KERNEL, mappings),
         of("link, small", COPY, copies),
+        of("link, small", READING, |workload| reading(rows::LINK_SMALL, &workload.objects.small)),
+        of("link, medium", READING, |workload| reading(rows::LINK_MEDIUM, &workload.objects.medium)),
         of("memory manager", KERNEL, mapping_alone),
         of("memory manager", COPY, copy_alone),
+        of("remove", MEMORY, waits),
         of("threads", COMPUTING, computing),
     ]
 }
@@ -89,6 +100,44 @@ fn copies(workload: &Workload) -> Measures {
     Ok(vec![single(rows::LINK_SMALL.by(COPY), Unit::Nanoseconds, each)])
 }
 
+/// What the objects' bytes ask of anybody who links them, and nothing of what a session is for: every section copied into memory
+/// that is warm, every symbol's name hashed, every relocation read and four bytes written at its place.
+fn reading(row: rows::Row, template: &Template) -> Measures {
+    const BYTES_IN_ALL: usize = 32 << 20;
+    let instances: Vec<_> = (0..BATCH as u32).map(|number| template.instance(number)).collect();
+    let mut memory = vec![0; instances[0].bytes.len()];
+    let mut samples = Samples::default();
+    for _ in 0..BYTES_IN_ALL / memory.len() / BATCH {
+        samples.batch(|samples| {
+            instances.iter().try_for_each(|instance| samples.one(|| read_through(&instance.bytes, &mut memory)))
+        })?;
+    }
+    std::hint::black_box(&memory);
+    Ok(vec![samples.into_measure(row.by(READING))])
+}
+
+fn read_through(bytes: &[u8], memory: &mut [u8]) -> Result<(), String> {
+    let object = ElfFile64::<Endianness>::parse(bytes).map_err(|error| error.to_string())?;
+    let mut hash = 0;
+    for symbol in object.symbols() {
+        hash ^= FxBuildHasher.hash_one(symbol.name_bytes().unwrap_or_default()) ^ symbol.address();
+    }
+    let mut end = 0;
+    for section in object.sections().filter(|section| section.kind() != SectionKind::Metadata) {
+        let content = section.data().unwrap_or_default();
+        let place = &mut memory[end..end + content.len()];
+        place.copy_from_slice(content);
+        for (offset, relocation) in section.relocations() {
+            let value = relocation.addend() as u32 ^ hash as u32;
+            let field =
+                place.get_mut(offset as usize..offset as usize + 4).ok_or("a relocation outside its section")?;
+            field.copy_from_slice(&value.to_le_bytes());
+        }
+        end += content.len();
+    }
+    Ok(())
+}
+
 /// As much as the memory managers are given to write.
 const INSTALLED: usize = installed::CODE + 2 * installed::CONSTANTS;
 
@@ -103,6 +152,35 @@ fn mapping_alone(workload: &Workload) -> Measures {
         samples.batch(|samples| (0..BATCH).try_for_each(|_| samples.one(|| Mapping::new(&content).map(drop))))?;
     }
     Ok(vec![samples.into_measure(rows::MANAGER.by(KERNEL))])
+}
+
+/// How long the processor waits for a line of memory somewhere in as much as so many small modules take, each said by the one
+/// before: a removal at random has to come from what it was told to what it takes back, and cannot do so in fewer steps than
+/// there are records between them.
+fn waits(workload: &Workload) -> Measures {
+    let wait =
+        |live: &usize| single(rows::WAIT.at(*live, MEMORY), Unit::Nanoseconds, waiting_among(*live * EACH / LINE));
+    Ok(workload.sizes.removals_beside.iter().map(wait).collect())
+}
+
+/// What a small module takes, in bytes: see `rows::RESIDENT`.
+const EACH: usize = 3_100;
+const LINE: usize = 64;
+
+#[repr(align(64))]
+#[derive(Clone, Copy)]
+struct Line {
+    next: u32,
+}
+
+/// Nanoseconds for each step through so many lines, in no order.
+fn waiting_among(lines: usize) -> f64 {
+    let (mut order, mut dice): (Vec<u32>, _) = ((0..lines as u32).collect(), Dice(11));
+    (1..lines).rev().for_each(|last| order.swap(last, dice.roll(last + 1)));
+    let mut memory = vec![Line { next: 0 }; lines];
+    order.iter().zip(order.iter().cycle().skip(1)).for_each(|(line, next)| memory[*line as usize].next = *next);
+    let mut at = 0;
+    nanoseconds_mostly(1_000_000, |_| at = memory[std::hint::black_box(at) as usize].next)
 }
 
 /// Two threads that have nothing in common: more than this the processors do not give.

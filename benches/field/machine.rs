@@ -87,6 +87,12 @@ pub fn peers(directory: &Path) -> Vec<Peer> {
     all.push(of(ours_calls::EPOCH, "see Cargo.lock", "a handle of a collector of its own, pinned and unpinned"));
     all.push(of(handles::POINTER, "-", "a call through the function's address, which keeps nobody from freeing it"));
     all.push(of(floor::COMPUTING, "-", "multiplications in registers: two threads that have nothing in common"));
+    all.push(of(floor::MEMORY, "-", "lines of memory at random, each of which says which is next"));
+    all.push(of(
+        floor::READING,
+        "the crate `object`, see Cargo.lock",
+        "sections copied, names hashed, relocations read and a word written for each; no session, no memory manager, nothing found",
+    ));
     all.push(of(floor::COPY, &glibc, "memcpy of as many bytes, from cache to cache"));
     all
 }

@@ -42,6 +42,7 @@ pub const LINK_CALLS: Row = Row::new("link", "small object: system calls of a wa
 
 pub const REMOVE: Row = Row::new("remove", "remove one at random, by live modules");
 pub const REMOVE_GROWTH: Row = Row::new("remove", "the same against 1,000 live, by live modules");
+pub const WAIT: Row = Row::new("remove", "one wait for memory, among as much as so many take, by live modules");
 pub const REMOVE_CALLS: Row = Row::new("remove", "system calls of a removal");
 
 pub const SIZE_LINK: Row = Row::new("size", "link an object, by its functions");
