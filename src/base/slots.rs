@@ -2,9 +2,11 @@
 //!
 //! A table that once held a million symbols and holds ten is as small as one that never held more: the records of pages go
 //! too, once nearly all is gone. Keys are `slotmap`'s, and mean what they mean there: a key of a value that is gone names
-//! nothing, even when its slot is used again. Inserting, finding and removing take constant time, and no value ever moves.
+//! nothing, even when its slot is used again. Inserting, finding and removing take constant time, but for the first page, which
+//! grows from a few slots, so that a table of a few values takes little.
 
 use std::marker::PhantomData;
+use std::mem;
 use std::num::NonZeroU32;
 use std::ops::{Index, IndexMut};
 
@@ -27,8 +29,8 @@ pub(crate) struct Slots<K: Key, V> {
 struct Page<V> {
     /// One bit for each slot that holds a value.
     occupied: u64,
-    /// `None` while the page holds nothing.
-    slots: Option<Box<[Slot<V>]>>,
+    /// None while the page holds nothing.
+    slots: Box<[Slot<V>]>,
     /// What versions of slots start from when the page is made anew: above all that were ever given out.
     first_version: u32,
 }
@@ -91,16 +93,16 @@ impl<K: Key, V> Slots<K, V> {
             self.spare = None;
         }
         let page = &mut self.pages[number as usize];
-        let slots = page.slots.get_or_insert_with(|| {
-            self.in_memory += 1;
-            (0..capacity(number)).map(|_| Slot { version: page.first_version, value: None }).collect()
-        });
         let at = page.occupied.trailing_ones();
-        let slot = &mut slots[at as usize];
-        let key = key(first_slot(number) + at, slot.version);
+        if page.slots.len() <= at as usize {
+            self.in_memory += u32::from(page.slots.is_empty());
+            page.grow(number);
+        }
+        let slot = &mut page.slots[at as usize];
+        let key = key(number * PAGE + at, slot.version);
         let value = slot.value.insert(make(key));
         page.occupied |= 1 << at;
-        if page.occupied == full(number) {
+        if page.occupied == FULL {
             self.with_room.pop();
         }
         self.count += 1;
@@ -109,13 +111,13 @@ impl<K: Key, V> Slots<K, V> {
 
     pub(crate) fn get(&self, key: K) -> Option<&V> {
         let (number, at, version) = parts(key);
-        let slot = self.pages.get(number as usize)?.slots.as_ref()?.get(at)?;
+        let slot = self.pages.get(number as usize)?.slots.get(at)?;
         if slot.version == version { slot.value.as_ref() } else { None }
     }
 
     pub(crate) fn get_mut(&mut self, key: K) -> Option<&mut V> {
         let (number, at, version) = parts(key);
-        let slot = self.pages.get_mut(number as usize)?.slots.as_mut()?.get_mut(at)?;
+        let slot = self.pages.get_mut(number as usize)?.slots.get_mut(at)?;
         if slot.version == version { slot.value.as_mut() } else { None }
     }
 
@@ -144,11 +146,11 @@ impl<K: Key, V> Slots<K, V> {
         take: impl FnOnce(u32, &mut Option<V>) -> Option<R>,
     ) -> Option<R> {
         let page = self.pages.get_mut(number as usize)?;
-        let slot = page.slots.as_mut()?.get_mut(at)?;
+        let slot = page.slots.get_mut(at)?;
         slot.value.as_ref()?;
         let taken = take(slot.version, &mut slot.value)?;
         slot.version = next(slot.version);
-        if page.occupied == full(number) {
+        if page.occupied == FULL {
             self.with_room.push(number);
         }
         page.occupied &= !(1 << at);
@@ -162,19 +164,26 @@ impl<K: Key, V> Slots<K, V> {
     /// The value in a slot, whatever its version.
     pub(crate) fn at(&self, slot: SlotNumber<K>) -> Option<&V> {
         let (number, at) = place_of(slot.slot());
-        self.pages.get(number as usize)?.slots.as_ref()?.get(at)?.value.as_ref()
+        self.pages.get(number as usize)?.slots.get(at)?.value.as_ref()
     }
 
     pub(crate) fn at_mut(&mut self, slot: SlotNumber<K>) -> Option<&mut V> {
         let (number, at) = place_of(slot.slot());
-        self.pages.get_mut(number as usize)?.slots.as_mut()?.get_mut(at)?.value.as_mut()
+        self.pages.get_mut(number as usize)?.slots.get_mut(at)?.value.as_mut()
     }
 
     /// The key of the value in a slot.
     pub(crate) fn key_at(&self, slot: SlotNumber<K>) -> Option<K> {
         let (number, at) = place_of(slot.slot());
-        let held = self.pages.get(number as usize)?.slots.as_ref()?.get(at)?;
+        let held = self.pages.get(number as usize)?.slots.get(at)?;
         held.value.as_ref().map(|_| key(slot.slot(), held.version))
+    }
+
+    /// The value in a slot, with its key.
+    pub(crate) fn entry_at(&self, slot: SlotNumber<K>) -> Option<(K, &V)> {
+        let (number, at) = place_of(slot.slot());
+        let held = self.pages.get(number as usize)?.slots.get(at)?;
+        held.value.as_ref().map(|value| (key(slot.slot(), held.version), value))
     }
 
     /// Takes out the value in a slot, whatever its version; with the key that it had.
@@ -197,13 +206,13 @@ impl<K: Key, V> Slots<K, V> {
     }
 
     pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
-        self.pages.iter().filter_map(|page| page.slots.as_ref()).flatten().filter_map(|slot| slot.value.as_ref())
+        self.pages.iter().flat_map(|page| &page.slots).filter_map(|slot| slot.value.as_ref())
     }
 
     fn page_with_room(&mut self) -> u32 {
         if let Some(top) = self.with_room.last_mut() {
             if let Some(spare) = self.spare
-                && self.pages[*top as usize].slots.is_none()
+                && self.pages[*top as usize].slots.is_empty()
             {
                 // Rather the empty page that has memory than one that would have to get some.
                 let at = self.with_room.iter().rposition(|number| *number == spare);
@@ -214,7 +223,7 @@ impl<K: Key, V> Slots<K, V> {
             return *top;
         }
         let number = self.pages.len() as u32;
-        self.pages.push(Page { occupied: 0, slots: None, first_version: self.first_version });
+        self.pages.push(Page { occupied: 0, slots: Box::default(), first_version: self.first_version });
         self.with_room.push(number);
         number
     }
@@ -235,7 +244,7 @@ impl<K: Key, V> Slots<K, V> {
     /// Forgets the last pages as far as they hold nothing, but for their versions.
     fn drop_last_pages(&mut self) {
         while let Some(mut last) = self.pages.pop_if(|page| page.occupied == 0) {
-            if last.slots.is_some() {
+            if !last.slots.is_empty() {
                 last.empty();
                 self.in_memory -= 1;
                 self.spare = None;
@@ -250,44 +259,27 @@ impl<K: Key, V> Slots<K, V> {
 }
 
 impl<V> Page<V> {
+    /// Gets memory, the first page more of it.
+    #[cold]
+    fn grow(&mut self, number: u32) {
+        let capacity = if number == 0 { (self.slots.len() * 2).max(SMALLEST) } else { PAGE as usize };
+        let mut slots = mem::take(&mut self.slots).into_vec();
+        slots.reserve_exact(capacity - slots.len());
+        slots.resize_with(capacity, || Slot { version: self.first_version, value: None });
+        self.slots = slots.into_boxed_slice();
+    }
+
     /// Gives the memory back; what it held is gone.
     fn empty(&mut self) {
-        if let Some(slots) = self.slots.take() {
-            self.first_version = slots.iter().map(|slot| slot.version).fold(self.first_version, u32::max);
-        }
-    }
-}
-
-/// Pages grow up to their full size, so that a table of a few values takes little: 4, 4, 8, 16, 32, 64, 64, …
-fn capacity(page: u32) -> u32 {
-    match page {
-        0 => SMALLEST,
-        1..=4 => SMALLEST << (page - 1),
-        _ => LARGEST,
-    }
-}
-
-/// Which slots of a page are occupied when all are.
-fn full(page: u32) -> u64 {
-    u64::MAX >> (u64::BITS - capacity(page))
-}
-
-fn first_slot(page: u32) -> u32 {
-    match page {
-        0 => 0,
-        1..=4 => SMALLEST << (page - 1),
-        _ => (page - 4) * LARGEST,
+        let slots = mem::take(&mut self.slots);
+        self.first_version = slots.iter().map(|slot| slot.version).fold(self.first_version, u32::max);
     }
 }
 
 /// The page of a slot, and its place there.
+#[inline]
 fn place_of(slot: u32) -> (u32, usize) {
-    // Most are of a large table.
-    if slot >= LARGEST {
-        return (slot / LARGEST + 4, (slot % LARGEST) as usize);
-    }
-    let page = if slot < SMALLEST { 0 } else { (slot / SMALLEST).ilog2() + 1 };
-    (page, (slot - first_slot(page)) as usize)
+    (slot / PAGE, (slot % PAGE) as usize)
 }
 
 impl<K: Key, V> Index<K> for Slots<K, V> {
@@ -337,10 +329,14 @@ const FIRST_VERSION: u32 = 1;
 /// Of so few pages the records are kept whatever happens.
 const FEW_PAGES: usize = 16;
 
-const SMALLEST: u32 = 4;
+/// Slots that the first page begins with.
+const SMALLEST: usize = 4;
 
-/// As many slots as a word has bits.
-const LARGEST: u32 = 64;
+/// Slots of a page: as many as a word has bits.
+const PAGE: u32 = u64::BITS;
+
+/// What is occupied when all slots of a page are.
+const FULL: u64 = u64::MAX;
 
 #[cfg(test)]
 mod tests {
@@ -353,7 +349,7 @@ mod tests {
     slotmap::new_key_type! { struct TestKey; }
 
     fn allocated_pages(slots: &Slots<TestKey, String>) -> usize {
-        slots.pages.iter().filter(|page| page.slots.is_some()).count()
+        slots.pages.iter().filter(|page| !page.slots.is_empty()).count()
     }
 
     proptest! {
@@ -394,8 +390,7 @@ mod tests {
 
     #[test]
     fn what_is_removed_leaves_one_page_at_most() {
-        // The first 64 slots are five pages.
-        const PAGES: usize = 5 + (10_000usize - 64).div_ceil(64);
+        const PAGES: usize = 10_000usize.div_ceil(PAGE as usize);
         let mut slots = Slots::<TestKey, String>::new();
         for _ in 0..3 {
             let keys: Vec<_> = (0..10_000).map(|number| slots.insert(number.to_string())).collect();
@@ -414,10 +409,10 @@ mod tests {
         let mut slots = Slots::<TestKey, String>::new();
         let first = slots.insert(String::new());
         slots.remove(first);
-        let page = slots.pages[0].slots.as_deref().map(<[_]>::as_ptr);
+        let page = slots.pages[0].slots.as_ptr();
         for _ in 0..100 {
             let key = slots.insert(String::new());
-            assert_eq!(slots.pages[0].slots.as_deref().map(<[_]>::as_ptr), page);
+            assert_eq!(slots.pages[0].slots.as_ptr(), page);
             slots.remove(key);
         }
     }
@@ -430,7 +425,7 @@ mod tests {
             slots.remove(key);
         }
         let memory = |slots: &Slots<TestKey, String>| {
-            slots.pages.iter().filter_map(|page| page.slots.as_deref().map(<[_]>::as_ptr)).collect::<Vec<_>>()
+            slots.pages.iter().filter(|page| !page.slots.is_empty()).map(|page| page.slots.as_ptr()).collect::<Vec<_>>()
         };
         let key = slots.insert(String::new());
         slots.remove(key);
@@ -473,13 +468,14 @@ mod tests {
     }
 
     #[test]
-    fn every_slot_has_one_place() {
-        let places: Vec<_> = (0..1000).map(place_of).collect();
-        for (slot, (page, at)) in places.iter().enumerate() {
-            assert_eq!(first_slot(*page) as usize + at, slot);
-            assert!(*at < capacity(*page) as usize);
+    fn a_table_of_a_few_values_takes_little_and_keeps_them_as_it_grows() {
+        let mut slots = Slots::<TestKey, String>::new();
+        let mut keys = Vec::new();
+        for (count, room) in [(1, 4), (4, 4), (5, 8), (9, 16), (33, 64), (64, 64), (65, 128)] {
+            keys.extend((keys.len()..count).map(|number| slots.insert(number.to_string())).collect::<Vec<_>>());
+            assert_eq!(slots.pages.iter().map(|page| page.slots.len()).sum::<usize>(), room);
+            assert!(keys.iter().zip(0..).all(|(key, number)| slots[*key] == number.to_string()));
         }
-        assert_eq!(place_of(u32::MAX).1, 63);
     }
 
     #[test]

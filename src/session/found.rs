@@ -9,9 +9,10 @@ use std::borrow::Cow;
 
 use smallvec::{SmallVec, smallvec};
 
-use crate::base::{ExecutorAddr, Name};
+use crate::base::{ExecutorAddr, Kept, Name, keep};
 use crate::session::jit_dylib::{DylibInner, DylibState, JitDylib, Linked, Visibility};
 use crate::session::lookup::{Found, LookupResult, RequiredState, SymbolRequest, found_of, state_of};
+use crate::session::name_hash::NameHash;
 use crate::session::ready_index::ReadySymbol;
 use crate::session::symbol::{SymbolFlags, SymbolId, SymbolRef, SymbolState};
 use crate::sync::Arc;
@@ -20,8 +21,10 @@ use crate::sync::Arc;
 pub(crate) struct FoundNow {
     /// The dylibs behind the link's own, if one of them was asked.
     linked: Option<Linked>,
-    pub(crate) symbols: SmallVec<[FoundSymbol; 8]>,
+    pub(crate) symbols: Kept<FoundSymbol>,
 }
+
+keep!(FoundSymbol);
 
 /// One of them.
 #[derive(Clone, Copy)]
@@ -39,11 +42,13 @@ pub(crate) struct Need<'a> {
     pub(crate) id: SymbolId,
     /// For errors.
     name: &'a [u8],
+    /// Of its dylib, as far as they are to be told apart.
+    number: u32,
 }
 
 impl<'a> Need<'a> {
     pub(crate) fn of(symbol: &'a SymbolRef) -> Need<'a> {
-        Need { dylib: &symbol.dylib, id: symbol.id, name: symbol.name.as_bytes() }
+        Need { dylib: &symbol.dylib, id: symbol.id, name: symbol.name.as_bytes(), number: 0 }
     }
 
     pub(crate) fn name(self) -> Cow<'a, str> {
@@ -67,12 +72,16 @@ impl FoundNow {
         own: &'a Arc<DylibInner>,
         names: impl Iterator<Item = &'n [u8]>,
     ) -> SmallVec<[Need<'a>; 8]> {
-        let mut found: SmallVec<[_; 8]> =
-            self.symbols.iter().zip(names).filter_map(|(symbol, name)| Some((symbol.definition?, name))).collect();
-        found.sort_unstable_by_key(|((dylib, id), _)| (*dylib, *id));
         let linked = self.linked.as_deref().unwrap_or_default();
         let dylib = |number: u32| number.checked_sub(1).map_or(own, |number| &linked[number as usize].0);
-        found.into_iter().map(|((number, id), name)| Need { dylib: dylib(number), id, name }).collect()
+        let mut needs = SmallVec::with_capacity(self.symbols.len());
+        for (symbol, name) in self.symbols.iter().zip(names) {
+            if let Some((number, id)) = symbol.definition {
+                needs.push(Need { dylib: dylib(number), id, name, number });
+            }
+        }
+        needs.sort_unstable_by_key(|need: &Need<'_>| (need.number, need.id));
+        needs
     }
 }
 
@@ -85,7 +94,8 @@ pub(crate) fn found_now(
     if requests.len() > FEW {
         return None;
     }
-    let mut search = SearchNow::new(requests, required, FoundSymbol::MISSING, |dylib, _, found| {
+    let mut symbols = Kept::repeat(FoundSymbol::MISSING, requests.len());
+    let mut search = SearchNow::new(requests, required, &mut symbols, |dylib, _, found| {
         let is_absolute = found.flags.contains(SymbolFlags::ABSOLUTE);
         let definition = (!is_absolute).then_some((dylib as u32, found.id));
         FoundSymbol { address: found.address, flags: found.flags, definition }
@@ -105,7 +115,8 @@ pub(crate) fn found_now(
             return None;
         }
     }
-    Some(FoundNow { symbols: search.end()?, linked })
+    search.is_over().then_some(())?;
+    Some(FoundNow { symbols, linked })
 }
 
 /// As a lookup would say it.
@@ -121,36 +132,68 @@ pub(crate) fn results_now(
         let found = find_now(walk(order), request.name, state_of(required), |found, dylib| found.result(dylib));
         return if let Now::Found(found) = found { Some(smallvec![found]) } else { None };
     }
-    let mut search = SearchNow::new(requests, required, LookupResult::MISSING, |_, dylib, found| found.result(dylib));
+    let mut results = smallvec![LookupResult::MISSING; requests.len()];
+    let mut search = SearchNow::new(requests, required, &mut results, |_, dylib, found| found.result(dylib));
     for (dylib, visibility) in walk(order) {
         search.look_into(0, dylib, visibility)?;
     }
-    search.end()
+    search.is_over().then_some(results)
 }
 
 /// A walk through dylibs that waits for nothing.
 struct SearchNow<'a, R, F> {
     requests: &'a [SymbolRequest<'a>],
+    hashes: SmallVec<[NameHash; 16]>,
     required: SymbolState,
-    results: SmallVec<[R; 8]>,
-    /// Requests that have no result yet.
-    missing: SmallVec<[usize; FEW]>,
+    results: &'a mut [R],
+    missing: Missing,
     /// Makes a result of what was found, and of the place of its dylib in the walk.
     take: F,
 }
 
-impl<'a, R: Clone, F: Fn(usize, &Arc<DylibInner>, &Found<'_>) -> R> SearchNow<'a, R, F> {
-    fn new(requests: &'a [SymbolRequest<'a>], required: RequiredState, absent: R, take: F) -> SearchNow<'a, R, F> {
-        let results = SmallVec::from_elem(absent, requests.len());
-        SearchNow { requests, required: state_of(required), results, missing: (0..requests.len()).collect(), take }
+/// Requests that have no result yet: a bit for each of up to [`FEW`].
+#[derive(Clone, Copy)]
+struct Missing(u32);
+
+impl Missing {
+    fn all(requests: usize) -> Missing {
+        Missing(((1_u64 << requests) - 1) as u32)
+    }
+
+    fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Keeps those that `is_missing` says are missing still.
+    #[inline(always)]
+    fn retain(&mut self, mut is_missing: impl FnMut(usize) -> bool) {
+        let mut unasked = self.0;
+        while unasked != 0 {
+            let index = unasked.trailing_zeros();
+            unasked &= unasked - 1;
+            if !is_missing(index as usize) {
+                self.0 &= !(1 << index);
+            }
+        }
+    }
+}
+
+impl<'a, R, F: Fn(usize, &Arc<DylibInner>, &Found<'_>) -> R> SearchNow<'a, R, F> {
+    /// Has as many `results` as `requests`, which are up to [`FEW`].
+    #[inline(always)]
+    fn new(
+        requests: &'a [SymbolRequest<'a>],
+        required: RequiredState,
+        results: &'a mut [R],
+        take: F,
+    ) -> SearchNow<'a, R, F> {
+        let hashes = requests.iter().map(|request| NameHash::of(request.name)).collect();
+        let missing = Missing::all(requests.len());
+        SearchNow { requests, hashes, required: state_of(required), results, missing, take }
     }
 
     fn is_over(&self) -> bool {
         self.missing.is_empty()
-    }
-
-    fn end(self) -> Option<SmallVec<[R; 8]>> {
-        self.missing.is_empty().then_some(self.results)
     }
 
     /// `None` when something was found that is not far enough along, or the dylib is closed.
@@ -165,13 +208,17 @@ impl<'a, R: Clone, F: Fn(usize, &Arc<DylibInner>, &Found<'_>) -> R> SearchNow<'a
     }
 
     fn look_into_index(&mut self, position: usize, dylib: &Arc<DylibInner>, visibility: Visibility) {
-        let SearchNow { requests, results, missing, take, .. } = self;
-        dylib.ready.find_each(requests, missing, |index, name, ReadySymbol { address, flags, id }| {
-            let is_visible = visibility.sees(flags);
-            if is_visible {
-                results[index] = take(position, dylib, &Found { address, flags, id, name: name.borrowed() });
-            }
-            is_visible
+        let SearchNow { requests, hashes, results, missing, take, .. } = self;
+        dylib.ready.read(|known| {
+            missing.retain(|index| {
+                let Some((name, symbol)) = known.find(requests[index].name, hashes[index]) else { return true };
+                let ReadySymbol { address, flags, id } = symbol;
+                let is_visible = visibility.sees(flags);
+                if is_visible {
+                    results[index] = take(position, dylib, &Found { address, flags, id, name: name.borrowed() });
+                }
+                !is_visible
+            });
         });
     }
 
@@ -185,16 +232,18 @@ impl<'a, R: Clone, F: Fn(usize, &Arc<DylibInner>, &Found<'_>) -> R> SearchNow<'a
         if !state.is_open() {
             return None;
         }
-        let SearchNow { requests, required, results, missing, take } = self;
+        let SearchNow { requests, hashes, required, results, missing, take } = self;
         let mut is_far_enough = true;
         missing.retain(|index| {
-            let Some(id) = state.find_visible(requests[*index].name, visibility) else { return true };
-            let Some(symbol) = state.table.symbol(id).filter(|symbol| symbol.state >= *required) else {
+            let found = state.find_visible_hashed(requests[index].name, hashes[index], visibility);
+            let Some((id, symbol)) = found else { return true };
+            if symbol.state < *required {
                 is_far_enough = false;
                 return true;
-            };
-            results[*index] = take(position, dylib, &found_of(&state.table, id, symbol));
-            if symbol.state == SymbolState::Ready {
+            }
+            let is_ready = symbol.state == SymbolState::Ready;
+            results[index] = take(position, dylib, &found_of(&state.table, id, symbol));
+            if is_ready {
                 state.table.note_ready_lookup(id);
             }
             false
@@ -226,8 +275,9 @@ pub(crate) fn find_now<'a, R>(
     required: SymbolState,
     take: impl Fn(&Found<'_>, &Arc<DylibInner>) -> R,
 ) -> Now<'a, R> {
+    let hash = NameHash::of(name);
     for (dylib, visibility) in order {
-        let indexed = dylib.ready.find(name, |name, ReadySymbol { address, flags, id }| {
+        let indexed = dylib.ready.find(name, hash, |name, ReadySymbol { address, flags, id }| {
             visibility.sees(flags).then(|| take(&Found { address, flags, id, name: name.borrowed() }, dylib))
         });
         match indexed {
@@ -239,15 +289,16 @@ pub(crate) fn find_now<'a, R>(
         if !state.is_open() {
             return Now::Unknown;
         }
-        let Some(id) = state.find_visible(name, visibility) else {
+        let Some((id, symbol)) = state.find_visible_hashed(name, hash, visibility) else {
             // The dylibs behind are searched for what the generators of this one do not know.
             if state.has_generators() {
                 return Now::Unknown;
             }
             continue;
         };
-        let symbol = state.table.symbol(id).filter(|symbol| symbol.state >= required);
-        let Some(symbol) = symbol else { return Now::Pending { dylib, visibility, id } };
+        if symbol.state < required {
+            return Now::Pending { dylib, visibility, id };
+        }
         let found = take(&found_of(&state.table, id, symbol), dylib);
         if symbol.state == SymbolState::Ready {
             #[cfg(mutant = "indexed_without_the_dylib_lock")]

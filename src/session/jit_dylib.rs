@@ -14,12 +14,13 @@ use crate::session::execution_session::{ManagerList, SessionInner};
 use crate::session::generator::DefinitionGenerator;
 use crate::session::lookup::{self, LookupResult, RequiredState, SymbolRequest};
 use crate::session::materialization::{self, MaterializationUnit};
+use crate::session::name_hash::NameHash;
 use crate::session::observer::Observers;
 use crate::session::ready_index::ReadyIndex;
 use crate::session::resource_tracker::{Pin, ResourceKey, ResourceTracker, TrackerCore};
 use crate::session::search::GeneratorEntry;
 use crate::session::symbol::{SymbolFlags, SymbolId, SymbolState};
-use crate::session::symbol_table::{SymbolTable, TrackerRecord};
+use crate::session::symbol_table::{Symbol, SymbolTable, TrackerRecord};
 use crate::session::symbol_watch::SymbolWatch;
 use crate::session::tracker_gate::TrackerGate;
 use crate::session::unpublish::Unpublished;
@@ -474,9 +475,18 @@ impl DylibState {
 
     /// The definition of `name`, if a search sees it.
     pub(crate) fn find_visible(&self, name: &str, visibility: Visibility) -> Option<SymbolId> {
-        let id = self.table.find(name)?;
-        let flags = self.table.symbol(id)?.flags;
-        visibility.sees(flags).then_some(id)
+        self.find_visible_hashed(name, NameHash::of(name), visibility).map(|(id, _)| id)
+    }
+
+    /// The same, of a name of this hash.
+    #[inline]
+    pub(crate) fn find_visible_hashed(
+        &self,
+        name: &str,
+        hash: NameHash,
+        visibility: Visibility,
+    ) -> Option<(SymbolId, &Symbol)> {
+        self.table.find_hashed(name, hash).filter(|(_, symbol)| visibility.sees(symbol.flags))
     }
 
     /// The entries of `names`, if each is there and none is being materialised.

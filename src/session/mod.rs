@@ -64,6 +64,7 @@ mod lookup;
 mod lookup_and_apply;
 mod lookup_future;
 mod materialization;
+mod name_hash;
 mod observer;
 mod origins;
 mod pin_nodes;

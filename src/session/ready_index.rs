@@ -8,10 +8,9 @@
 //! costs nothing here.
 
 use hashbrown::HashTable;
-use smallvec::SmallVec;
 
 use crate::base::{ExecutorAddr, Name, is_sparse};
-use crate::session::lookup::SymbolRequest;
+use crate::session::name_hash::NameHash;
 use crate::session::symbol::{SymbolFlags, SymbolId};
 use crate::sync::ReadMostly;
 
@@ -45,33 +44,21 @@ impl ReadyIndex {
     }
 
     /// What is known of a name, passed to `take` where it stands.
-    pub(crate) fn find<R>(&self, name: &str, take: impl FnOnce(&Name, ReadySymbol) -> R) -> Option<R> {
-        self.0.read(|entries| find(entries, name).map(|entry| take(entry.name(), entry.symbol()))).flatten()
+    pub(crate) fn find<R>(&self, name: &str, hash: NameHash, take: impl FnOnce(&Name, ReadySymbol) -> R) -> Option<R> {
+        self.read(|known| known.find(name, hash).map(|(name, symbol)| take(name, symbol))).flatten()
     }
 
-    /// Of those of `requests` that are `missing`, what is known of each; those for which `take` returns true are missing no
-    /// more.
-    pub(crate) fn find_each<const N: usize>(
-        &self,
-        requests: &[SymbolRequest<'_>],
-        missing: &mut SmallVec<[usize; N]>,
-        mut take: impl FnMut(usize, &Name, ReadySymbol) -> bool,
-    ) where
-        [usize; N]: smallvec::Array<Item = usize>,
-    {
-        self.0.read(|entries| {
-            missing.retain(|index| {
-                let known = find(entries, requests[*index].name);
-                !known.is_some_and(|entry| take(*index, entry.name(), entry.symbol()))
-            });
-        });
+    /// Has `look` look for several names at once. `None`, and nothing looked for, while there are none here.
+    #[inline]
+    pub(crate) fn read<R>(&self, look: impl FnOnce(Known<'_>) -> R) -> Option<R> {
+        self.0.read(|entries| look(Known(entries)))
     }
 
     /// Puts a ready symbol in. Only under the dylib's lock.
     pub(crate) fn insert(&self, name: Name, symbol: ReadySymbol) {
         let (hash, entry) = (hash(name.as_bytes()), Entry::new(name, symbol));
         self.0.write(|entries| {
-            debug_assert!(find(entries, entry.name()).is_none());
+            debug_assert!(Known(entries).find(entry.name(), NameHash::of(entry.name())).is_none());
             entries.insert_unique(hash, entry, Entry::hash);
         });
     }
@@ -93,9 +80,16 @@ impl ReadyIndex {
     }
 }
 
-#[inline]
-fn find<'a>(entries: &'a HashTable<Entry>, name: &str) -> Option<&'a Entry> {
-    entries.find(hash(name.as_bytes()), |entry| entry.is_named(name))
+/// What is in an index, for the time of a look.
+#[derive(Clone, Copy)]
+pub(crate) struct Known<'a>(&'a HashTable<Entry>);
+
+impl<'a> Known<'a> {
+    /// What is known of a name of this hash.
+    #[inline]
+    pub(crate) fn find(self, name: &str, hash: NameHash) -> Option<(&'a Name, ReadySymbol)> {
+        self.0.find(hash.spread(), |entry| entry.is_named(name)).map(|entry| (entry.name(), entry.symbol()))
+    }
 }
 
 fn remove(entries: &mut HashTable<Entry>, name: &str) {

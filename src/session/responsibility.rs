@@ -7,7 +7,6 @@
 use std::fmt;
 
 use rustc_hash::{FxHashMap, FxHashSet};
-use smallvec::SmallVec;
 
 use crate::base::{ExecutorAddr, Kept, Name, keep};
 use crate::error::{Error, ErrorKind, Result};
@@ -35,7 +34,7 @@ pub struct MaterializationResponsibility {
     pub(crate) owed: Kept<OwedSymbol>,
 }
 
-keep!(OwedSymbol);
+keep!(OwedSymbol, (SymbolId, ExecutorAddr));
 
 /// A symbol that a responsibility has to supply.
 #[derive(Debug, Clone)]
@@ -315,7 +314,7 @@ impl MaterializationResponsibility {
     /// [`ErrorKind::InterfaceMismatch`] when `address_of` does not know a promised symbol;
     /// [`ErrorKind::TrackerDefunct`] when the tracker was removed. Fail or drop the responsibility then.
     pub fn notify_resolved(&self, mut address_of: impl FnMut(&OwedSymbol) -> Option<ExecutorAddr>) -> Result<()> {
-        let mut resolved: SmallVec<[_; 16]> = SmallVec::with_capacity(self.owed.len());
+        let mut resolved = Kept::with_capacity(self.owed.len());
         for owed in self.owed.iter().filter(|owed| !owed.flags.contains(SymbolFlags::SIDE_EFFECTS_ONLY)) {
             let address = address_of(owed).ok_or_else(|| ErrorKind::InterfaceMismatch {
                 unit: self.unit_name.to_string(),
@@ -332,8 +331,8 @@ impl MaterializationResponsibility {
             if resolved.iter().any(|(id, _)| state.table.symbol(*id).is_none()) {
                 return Err(self.core.defunct());
             }
-            for (id, address) in resolved {
-                state.table.resolve(id, address, &mut completions);
+            for (id, address) in &resolved {
+                state.table.resolve(*id, *address, &mut completions);
             }
         }
         if self.observers().is_heard() {

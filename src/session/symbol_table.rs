@@ -13,16 +13,14 @@
 //! what they share, by slot number, and have what few of them need in [`Extra`]. Whoever outside may hold on to a symbol
 //! for longer than the lock has its id, which knows that the symbol is gone.
 
-use std::hash::BuildHasher;
-
 use hashbrown::HashTable;
-use rustc_hash::FxBuildHasher;
 use slotmap::{Key, KeyData};
 
 use crate::base::{ExecutorAddr, Kept, Name, NameRef, SlotNumber, Slots, is_sparse, keep};
 use crate::session::jit_dylib::DylibInner;
 use crate::session::lookup::Found;
 use crate::session::materialization::MaterializationUnit;
+use crate::session::name_hash::NameHash;
 use crate::session::origins::{OriginId, Origins};
 use crate::session::query::{Completions, Waiter, Waiters};
 use crate::session::ready_index::{Popularity, ReadyIndex, ReadySymbol};
@@ -134,20 +132,6 @@ struct Named {
     hash: NameHash,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct NameHash(u32);
-
-impl NameHash {
-    fn of(name: &str) -> NameHash {
-        NameHash((FxBuildHasher.hash_one(name) >> 32) as u32)
-    }
-
-    /// For a table that wants bits at both ends.
-    fn spread(self) -> u64 {
-        u64::from(self.0).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-    }
-}
-
 /// What a search for a name came to.
 #[derive(Clone, Copy)]
 pub(crate) struct Probe {
@@ -219,12 +203,18 @@ impl SymbolTable {
     }
 
     fn probe_hashed(&self, name: &str, hash: NameHash) -> Probe {
+        Probe { hash, found: self.find_hashed(name, hash).map(|(id, _)| id) }
+    }
+
+    /// The symbol that goes by a name of this hash.
+    #[inline]
+    pub(crate) fn find_hashed(&self, name: &str, hash: NameHash) -> Option<(SymbolId, &Symbol)> {
         let is_named = |slot: &SlotNumber<SymbolId>| {
             let symbol = &self.symbols[*slot];
             symbol.hash == hash && text(&self.origins, symbol) == name
         };
-        let found = self.names.find(hash.spread(), is_named).and_then(|slot| self.symbols.key_at(*slot));
-        Probe { hash, found }
+        let slot = self.names.find(hash.spread(), is_named)?;
+        self.symbols.entry_at(*slot)
     }
 
     pub(crate) fn name(&self, symbol: &Symbol) -> NameRef<'_> {
@@ -524,6 +514,9 @@ impl SymbolTable {
     #[inline(never)]
     fn serve(&mut self, id: SymbolId, number: SlotNumber<ExtraId>, state: SymbolState, completions: &mut Completions) {
         let (Some(symbol), Some(extra)) = (self.symbols.get_mut(id), self.extras.at_mut(number)) else { return };
+        if !extra.waiters.is_empty() && !extra.waiters.iter().any(|waiter| waiter.query.is_served_by(state)) {
+            return;
+        }
         let served = extra.take_served(state);
         if extra.waiters.is_empty() && state >= SymbolState::Resolved && symbol.size != LARGE {
             symbol.extra = None;

@@ -5,12 +5,9 @@
 //! the name stands here, for most names all of it; of a longer one, the front is compared in the text. The end, not the
 //! front: it is what tells mangled and numbered names apart.
 
-use std::hash::Hasher;
-
-use rustc_hash::FxHasher;
-
 use super::ReadySymbol;
 use crate::base::{ExecutorAddr, Name};
+use crate::session::name_hash::NameHash;
 use crate::session::symbol::{SymbolFlags, SymbolId};
 
 /// Never across two lines.
@@ -60,9 +57,7 @@ impl Entry {
 /// By which a table of entries is searched.
 #[inline]
 pub(super) fn hash(name: &[u8]) -> u64 {
-    let mut hasher = FxHasher::default();
-    hasher.write(name);
-    hasher.finish()
+    NameHash::of_bytes(name).spread()
 }
 
 /// A name's front, and its last bytes.

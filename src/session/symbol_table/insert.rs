@@ -3,11 +3,10 @@
 use hashbrown::hash_table::Entry;
 use slotmap::Key;
 
-use super::{
-    Extra, ExtraId, LARGE, NameHash, Popularity, Probe, Symbol, SymbolTable, TrackerRecord, UnitId, halves, text,
-};
+use super::{Extra, ExtraId, LARGE, Popularity, Probe, Symbol, SymbolTable, TrackerRecord, UnitId, halves, text};
 use crate::base::{ExecutorAddr, NameRef, SlotNumber, Slots};
 use crate::session::materialization::Definition;
+use crate::session::name_hash::NameHash;
 use crate::session::origins::Origins;
 use crate::session::resource_tracker::TrackerId;
 use crate::session::symbol::{SymbolId, SymbolState};
@@ -70,11 +69,11 @@ impl SymbolTable {
                 }
             };
             let mut symbol = new_symbol(origins, extras, definition, hash, owner, place);
-            symbol.value = value;
+            (symbol.value, symbol.next) = (value, record.first);
             let symbol = symbols.insert(symbol);
             let slot = SlotNumber::of(symbol);
             free.insert(slot);
-            link(symbols, record, slot);
+            lead(symbols, record, slot);
             promised.push(symbol);
         }
         Some(id)
@@ -122,11 +121,16 @@ fn new_symbol(
 /// Puts an entry at the head of its owner's list, which goes through the entries themselves (S1).
 #[inline(always)]
 pub(super) fn link(symbols: &mut Slots<SymbolId, Symbol>, owner: &mut TrackerRecord, slot: SlotNumber<SymbolId>) {
-    let next = owner.first.replace(slot);
+    let symbol = &mut symbols[slot];
+    (symbol.previous, symbol.next) = (None, owner.first);
+    lead(symbols, owner, slot);
+}
+
+/// Has the list begin with an entry that knows already what comes next.
+#[inline(always)]
+fn lead(symbols: &mut Slots<SymbolId, Symbol>, owner: &mut TrackerRecord, slot: SlotNumber<SymbolId>) {
     owner.symbol_count += 1;
-    if let Some(next) = next {
+    if let Some(next) = owner.first.replace(slot) {
         symbols[next].previous = Some(slot);
     }
-    let symbol = &mut symbols[slot];
-    (symbol.previous, symbol.next) = (None, next);
 }

@@ -1,0 +1,28 @@
+//! [`NameHash`]: what tables of names are searched by. A name that is looked for in several of them is hashed once.
+
+use std::hash::Hasher;
+
+use rustc_hash::FxHasher;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NameHash(u32);
+
+impl NameHash {
+    #[inline]
+    pub(crate) fn of(name: &str) -> NameHash {
+        NameHash::of_bytes(name.as_bytes())
+    }
+
+    #[inline]
+    pub(crate) fn of_bytes(name: &[u8]) -> NameHash {
+        let mut hasher = FxHasher::default();
+        hasher.write(name);
+        NameHash((hasher.finish() >> 32) as u32)
+    }
+
+    /// For a table that wants bits at both ends.
+    #[inline]
+    pub(crate) fn spread(self) -> u64 {
+        u64::from(self.0).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+}
