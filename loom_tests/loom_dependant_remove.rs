@@ -1,6 +1,6 @@
 //! Every interleaving of emitting code that refers to another tracker's with removing either.
 //!
-//! Checks `src/session/dependants.rs`, `src/session/emission.rs` and `src/session/waiting.rs`: an emission is refused, or
+//! Checks `src/session/dependants.rs`, `src/session/pin_table.rs`, `src/session/emission.rs` and `src/session/waiting.rs`: an emission is refused, or
 //! what it refers to stays until the emitted code goes; a ring goes once, whoever removes its members.
 
 #![cfg(loom)]
@@ -206,5 +206,81 @@ fn emission_versus_transfer_of_the_dependency() {
         let blockers = removal.blockers();
         tracker.remove().unwrap();
         (emitted, blockers, scene.bank.given_back())
+    });
+}
+
+/// The same session, seen from a dylib whose trackers are in another table of the pin graph.
+fn beside(scene: &Scene) -> Scene {
+    let main = scene.session.create_dylib("other").unwrap();
+    Scene { session: scene.session.clone(), main, bank: scene.bank.clone() }
+}
+
+/// Two trackers of two dylibs whose ready code refers to each other's: 1 and 2 on the books.
+fn ring_across(here: &Scene, there: &Scene) -> [ResourceTracker; 2] {
+    let ((f_tracker, f), (g_tracker, g)) = (resolved(here, "f", 1), resolved(there, "g", 2));
+    let (to_f, to_g) = (here.reference("f"), there.reference("g"));
+    f.notify_emitted(vec![to_g]).unwrap();
+    g.notify_emitted(vec![to_f]).unwrap();
+    [f_tracker, g_tracker]
+}
+
+#[test]
+fn dependency_on_a_ring_that_others_share_versus_its_removal() {
+    // Refused, and the ring goes at once; or all of it stays until the dependant goes.
+    let allowed = [("ok", vec![], vec![3, 2, 1]), ("dependency removed", vec![2, 1], vec![2, 1, 3])];
+    explore("dependency_on_a_ring_that_others_share_versus_its_removal", None, 4, allowed, || {
+        let here = Scene::new();
+        let there = beside(&here);
+        let ring = ring_across(&here, &there);
+        let late = there.loaded("late", 3);
+        let (reference, (_, pin)) = (here.reference("f"), there.main.pin("late").unwrap());
+        let remover = thread::spawn(move || ring.map(|tracker| tracker.remove().unwrap()));
+        let added = said(pin.add_dependency(&reference));
+        let removals = remover.join().unwrap();
+        let before = here.bank.given_back();
+        drop(pin);
+        late.remove().unwrap();
+        assert!(removals.iter().all(Removal::is_complete));
+        (added, before, here.bank.given_back())
+    });
+}
+
+#[test]
+fn dependant_of_a_ring_that_others_share_removed_versus_the_ring() {
+    // The dependant first, and then the ring, by whoever finds it free.
+    explore("dependant_of_a_ring_that_others_share_removed_versus_the_ring", None, 4, [vec![3, 2, 1]], || {
+        let here = Scene::new();
+        let there = beside(&here);
+        let [f, g] = ring_across(&here, &there);
+        let (user, responsibility) = resolved(&there, "user", 3);
+        responsibility.notify_emitted(vec![here.reference("f")]).unwrap();
+        f.remove().unwrap();
+        let remover = thread::spawn(move || drop(g.remove().unwrap()));
+        user.remove().unwrap();
+        remover.join().unwrap();
+        here.bank.given_back()
+    });
+}
+
+#[test]
+fn first_and_last_of_those_that_share_a_dependency() {
+    // The dependency is held by the one that comes, or has gone with the one that goes, and the one that comes is refused.
+    let allowed = [("ok", vec![2, 3, 1]), ("dependency removed", vec![2, 1, 3])];
+    explore("first_and_last_of_those_that_share_a_dependency", None, 4, allowed, || {
+        let here = Scene::new();
+        let there = beside(&here);
+        let base = here.loaded("base", 1);
+        let reference = here.reference("base");
+        let (first, responsibility) = resolved(&there, "first", 2);
+        responsibility.notify_emitted(vec![reference.clone()]).unwrap();
+        let second = there.loaded("second", 3);
+        let (_, pin) = there.main.pin("second").unwrap();
+        let remover = thread::spawn(move || (first.remove().unwrap(), base.remove().unwrap()));
+        let added = said(pin.add_dependency(&reference));
+        let (_, removal) = remover.join().unwrap();
+        drop(pin);
+        second.remove().unwrap();
+        assert!(removal.is_complete());
+        (added, here.bank.given_back())
     });
 }

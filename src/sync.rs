@@ -199,6 +199,11 @@ mod imp {
             MutexGuard { inner: self.inner.lock(), _held: held }
         }
 
+        /// Beside others of the same rank, in an order that the caller keeps.
+        pub(crate) fn lock_beside(&self) -> MutexGuard<'_, T> {
+            MutexGuard { inner: self.inner.lock(), _held: self.held_beside() }
+        }
+
         /// `None` while another thread has it.
         pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
             let inner = self.inner.try_lock()?;
@@ -210,9 +215,20 @@ mod imp {
             Held::take(self.rank)
         }
 
+        #[cfg(debug_assertions)]
+        fn held_beside(&self) -> Held {
+            Held::take_beside(self.rank)
+        }
+
         #[cfg(not(debug_assertions))]
         #[inline(always)]
         fn held(&self) -> Held {
+            Held {}
+        }
+
+        #[cfg(not(debug_assertions))]
+        #[inline(always)]
+        fn held_beside(&self) -> Held {
             Held {}
         }
     }
@@ -298,13 +314,28 @@ mod imp {
         fn take(rank: Rank) -> Held {
             // At the end of a thread there is no list any more, and nothing to check against.
             let _ = HELD.try_with(|held| {
-                let mut held = held.borrow_mut();
+                let held = held.borrow();
                 if let Some(last) = held.iter().max() {
                     let is_second_gate = rank == Rank::Gate && *last == Rank::Gate;
                     assert!(rank > *last || is_second_gate, "lock order: {rank:?} taken while {held:?} are held");
                 }
-                held.push(rank);
             });
+            Held::noted(rank)
+        }
+
+        #[cfg(debug_assertions)]
+        fn take_beside(rank: Rank) -> Held {
+            let _ = HELD.try_with(|held| {
+                let held = held.borrow();
+                let is_beside = held.iter().max() == Some(&rank);
+                assert!(is_beside, "lock order: another {rank:?} taken while {held:?} are held");
+            });
+            Held::noted(rank)
+        }
+
+        #[cfg(debug_assertions)]
+        fn noted(rank: Rank) -> Held {
+            let _ = HELD.try_with(|held| held.borrow_mut().push(rank));
             Held { rank }
         }
 
@@ -355,6 +386,15 @@ mod imp {
             let (dylib, gate) = (Mutex::ranked(Rank::Dylib, ()), Mutex::ranked(Rank::Gate, ()));
             let _gate = gate.lock();
             let _dylib = dylib.lock();
+        }
+
+        #[test]
+        #[should_panic(expected = "lock order")]
+        fn another_of_a_rank_is_taken_only_as_one_beside_the_first() {
+            let tables = [(); 3].map(|()| Mutex::ranked(Rank::Pins, ()));
+            let _first = tables[0].lock();
+            let _second = tables[1].lock_beside();
+            let _third = tables[2].lock();
         }
 
         #[test]
@@ -423,6 +463,10 @@ mod imp {
 
         pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
             MutexGuard(Some(self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())))
+        }
+
+        pub(crate) fn lock_beside(&self) -> MutexGuard<'_, T> {
+            self.lock()
         }
     }
 

@@ -50,16 +50,6 @@ impl<K: Key> SlotNumber<K> {
         SlotNumber(NonZeroU32::MIN.saturating_add(key.data().as_ffi() as u32), PhantomData)
     }
 
-    /// One that [`number`](Self::number) has told.
-    pub(crate) fn numbered(number: NonZeroU32) -> SlotNumber<K> {
-        SlotNumber(number, PhantomData)
-    }
-
-    /// As small as slots are few.
-    pub(crate) fn number(self) -> NonZeroU32 {
-        self.0
-    }
-
     fn slot(self) -> u32 {
         self.0.get() - 1
     }

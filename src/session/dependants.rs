@@ -1,36 +1,39 @@
 //! [`PinGraph`]: which tracker's code refers into which other tracker.
 //!
-//! An edge `from → to` is a pin on `to`, counted in its gate: while `from` is not reclaimed, its code may call or read
-//! what it was linked against. Trackers that refer to each other would hold each other for ever, so a retired tracker
-//! is reclaimed when *no live or handle-held tracker leads to it*, which is what [`PinGraph::claim_free`] finds: the
+//! An edge `from → to` holds `to` by a pin that is counted in its gate: while `from` is not reclaimed, its code may call or
+//! read what it was linked against. Trackers that refer to each other would hold each other for ever, so a retired tracker
+//! is reclaimed when *no live or handle-held tracker leads to it*, which is what [`WholeGraph::claim_free`] finds: the
 //! closure over dependants, claimed as a whole. A claim cannot be wrong later: a retired tracker gets no new dependants, and
-//! new handle pins only under this graph's lock, so a closure that is free stays free. A closure that only standing pins
+//! new handle pins only under the lock of its table, so a closure that is free stays free. A closure that only standing pins
 //! hold is not claimed: their makers have to be asked first, which is not done here.
 //!
-//! Guarded by one lock of the session; trackers without cross-tracker references never take it.
+//! The graph is locked in parts, by dylib (`pin_table.rs`): a link or a removal takes the table of its own. Whoever walks from
+//! tracker to tracker takes all of them, in their order, and so sees the graph as it is at one time. Trackers without
+//! cross-tracker references take none.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::session::edges::Edges;
-use crate::session::pin_nodes::{PinNode, PinNodes};
+use crate::session::jit_dylib::DylibInner;
+use crate::session::pin_table::{PinTable, Released, TABLES};
 use crate::session::reclaim::newest_first;
 use crate::session::resource_tracker::{ResourceKey, TrackerCore};
-use crate::session::tracker_gate::{Edge, Hold, Unpin};
-use crate::sync::Arc;
+use crate::session::tracker_gate::Hold;
+use crate::sync::{Arc, Mutex, MutexGuard, Rank};
 
 pub(crate) struct PinGraph {
-    nodes: PinNodes<Node>,
+    tables: [Lines; TABLES],
 }
 
-struct Node {
-    core: Arc<TrackerCore>,
-    /// Who pins this tracker: one pin for each.
-    dependants: Edges,
-    /// Whom this tracker pins.
-    depends_on: Edges,
+/// In lines of its own.
+#[repr(align(128))]
+struct Lines(Mutex<PinTable>);
+
+/// All tables, locked.
+pub(crate) struct WholeGraph<'a> {
+    tables: [MutexGuard<'a, PinTable>; TABLES],
 }
 
-/// What [`PinGraph::claim_free`] found.
+/// What [`WholeGraph::claim_free`] found.
 #[derive(Default)]
 #[must_use]
 pub(crate) struct Claim {
@@ -40,88 +43,50 @@ pub(crate) struct Claim {
     pub(crate) standing: Vec<Arc<TrackerCore>>,
 }
 
-/// What the pins of a reclaimed tracker leave behind.
-#[derive(Default)]
-#[must_use]
-pub(crate) struct Released {
-    /// Claimed: the caller must reclaim them.
-    pub(crate) freed: Vec<Arc<TrackerCore>>,
-    /// Those of which the graph must be asked whether they may go.
-    pub(crate) undecided: Vec<Arc<TrackerCore>>,
-}
-
 impl PinGraph {
-    /// Pins what `to` has become for what `from` has become. False, and nothing pinned, when either is defunct.
-    pub(crate) fn add(&mut self, from: &Arc<TrackerCore>, to: &Arc<TrackerCore>) -> bool {
-        let Some((from_node, is_from_live)) = from.node_or_enter(|from| self.enter(from)) else { return false };
-        let edge = to.pin_dependant(|to, known, is_live| match known {
-            // Code that refers to its own tracker's holds nothing.
-            Some(node) if node == from_node || self.has_edge(from_node, node) => Some(Edge::Known),
-            _ if !is_from_live || !is_live => None,
-            Some(node) => Some(Edge::New(node)),
-            None => Some(Edge::New(self.enter(to))),
-        });
-        match edge {
-            Some(Edge::New(to_node)) => self.connect(from_node, to_node),
-            Some(Edge::Known) | None => self.forget_if_bare(from_node),
-        }
-        edge.is_some()
+    pub(crate) fn new() -> PinGraph {
+        let table = |number| Lines(Mutex::ranked(Rank::Pins, PinTable::new(number)));
+        PinGraph { tables: std::array::from_fn(table) }
     }
 
-    /// `source` has become `destination`: its edges too. Edges between the two vanish.
-    pub(crate) fn merge(&mut self, source: &Arc<TrackerCore>, destination: &Arc<TrackerCore>) {
-        let Some(old) = source.gate.take_node() else { return };
-        // Before the old number is free to be used again.
-        let new = destination.gate.node_while_live(|| self.enter(destination));
-        let Some(moved) = self.nodes.remove(old) else { return };
-        debug_assert!(new.is_some(), "the destination is live: its dylib is locked");
-        let Some(new) = new else { return };
-        for to in moved.depends_on.nodes() {
-            self.nodes[to].dependants.remove(old);
-            self.reattach(new, to);
-        }
-        for from in moved.dependants.nodes() {
-            self.nodes[from].depends_on.remove(old);
-            self.reattach(from, new);
-        }
-        self.forget_if_bare(new);
+    /// Locks the table of a dylib's trackers. Meanwhile nobody claims one.
+    pub(crate) fn table_of(&self, dylib: &DylibInner) -> MutexGuard<'_, PinTable> {
+        self.tables[PinTable::of(dylib)].0.lock()
     }
 
-    fn reattach(&mut self, from: PinNode, to: PinNode) {
-        if from == to || self.has_edge(from, to) {
-            // An edge inside the merged tracker, or one that it has already: this pin is one too many. The other end is
-            // live, or still pinned by the destination, so nothing is left to do.
-            let left = self.nodes[to].core.gate.unpin_dependant();
-            debug_assert_ne!(left, Unpin::Reclaim);
-            return;
-        }
-        self.connect(from, to);
+    pub(crate) fn lock(&self) -> WholeGraph<'_> {
+        let lock = |number: usize| match number {
+            0 => self.tables[number].0.lock(),
+            _ => self.tables[number].0.lock_beside(),
+        };
+        WholeGraph { tables: std::array::from_fn(lock) }
     }
 
     /// `core` was reclaimed: drops the pins it holds.
-    pub(crate) fn release(&mut self, core: &TrackerCore) -> Released {
-        let mut released = Released::default();
-        let Some(node) = core.gate.take_node() else { return released };
-        let Some(gone) = self.nodes.remove(node) else { return released };
-        for to in gone.depends_on.nodes() {
-            let held = &mut self.nodes[to];
-            let may_be_bare = held.dependants.remove(node);
-            match held.core.gate.unpin_dependant() {
-                Unpin::Nothing => {}
-                Unpin::Reclaim => released.freed.push(held.core.clone()),
-                Unpin::AskGraph => released.undecided.push(held.core.clone()),
-            }
-            if may_be_bare {
-                self.forget_if_bare(to);
-            }
-        }
-        // Those of a ring that are reclaimed after this one must not look for it.
-        for from in gone.dependants.nodes() {
-            if let Some(dependant) = self.nodes.at_mut(from) {
-                dependant.depends_on.remove(node);
-            }
+    pub(crate) fn release(&self, core: &TrackerCore) -> Released {
+        let released = self.table_of(&core.dylib).release(core);
+        // Of a ring, or reclaimed whoever referred to it.
+        if core.gate.pins().1 > 0 {
+            self.lock().tables.iter_mut().for_each(|table| table.forget_proxy(core));
         }
         released
+    }
+
+    /// `(handles, dependants)` that hold `core`.
+    pub(crate) fn holders(&self, core: &TrackerCore) -> (usize, usize) {
+        match core.gate.pins() {
+            (handles, 0) => (handles, 0),
+            // Some of them share a pin.
+            (handles, _) => (handles, self.lock().tables.iter().map(|table| table.dependant_count(core)).sum()),
+        }
+    }
+}
+
+impl WholeGraph<'_> {
+    /// `source` has become `destination`, of the same dylib: its edges too.
+    pub(crate) fn merge(&mut self, source: &Arc<TrackerCore>, destination: &Arc<TrackerCore>) {
+        self.tables.iter_mut().for_each(|table| table.merge_proxies(source, destination));
+        self.tables[PinTable::of(&source.dylib)].merge(source, destination);
     }
 
     /// If no live and no handle-held tracker leads to `core`: claims it and everything that leads to it. Those of
@@ -180,41 +145,12 @@ impl PinGraph {
 
     /// The trackers that `core` holds.
     pub(crate) fn dependencies(&self, core: &TrackerCore) -> Vec<Arc<TrackerCore>> {
-        self.others(core, |node| &node.depends_on)
+        self.tables[PinTable::of(&core.dylib)].dependencies(core).cloned().collect()
     }
 
     /// The trackers that hold `core`.
     pub(crate) fn dependents(&self, core: &TrackerCore) -> Vec<Arc<TrackerCore>> {
-        self.others(core, |node| &node.dependants)
-    }
-
-    fn others(&self, core: &TrackerCore, edges: fn(&Node) -> &Edges) -> Vec<Arc<TrackerCore>> {
-        let node = core.gate.node().and_then(|node| self.nodes.at(node));
-        let others = node.into_iter().flat_map(|node| edges(node).nodes()).filter_map(|other| self.nodes.at(other));
-        others.map(|node| node.core.clone()).collect()
-    }
-
-    fn has_edge(&self, from: PinNode, to: PinNode) -> bool {
-        self.nodes.at(from).is_some_and(|node| node.depends_on.contains(to))
-    }
-
-    fn connect(&mut self, from: PinNode, to: PinNode) {
-        self.nodes[from].depends_on.add(to);
-        self.nodes[to].dependants.add(from);
-    }
-
-    /// A node for a tracker; its gate is to keep the number.
-    fn enter(&mut self, core: &Arc<TrackerCore>) -> PinNode {
-        let node = Node { core: core.clone(), dependants: Edges::default(), depends_on: Edges::default() };
-        self.nodes.insert(core.dylib.serial, node)
-    }
-
-    fn forget_if_bare(&mut self, number: PinNode) {
-        let Some(node) = self.nodes.at(number) else { return };
-        if node.dependants.is_empty() && node.depends_on.is_empty() {
-            node.core.gate.take_node();
-            self.nodes.remove(number);
-        }
+        self.tables.iter().flat_map(|table| table.dependents(core)).cloned().collect()
     }
 }
 
@@ -239,20 +175,4 @@ fn trees(
         }
     };
     roots.into_iter().map(&mut tree_of).filter(|tree: &Vec<_>| !tree.is_empty()).collect()
-}
-
-impl Default for PinGraph {
-    fn default() -> PinGraph {
-        PinGraph { nodes: PinNodes::new() }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_node_takes_few_bytes_since_there_is_one_for_each_module_that_calls_others() {
-        assert_eq!(size_of::<Node>(), 40);
-    }
 }

@@ -148,7 +148,7 @@ impl MaterializationResponsibility {
                 continue;
             }
             last_owner = owner;
-            let pins = pins.get_or_insert_with(|| self.session().pins.lock());
+            let pins = pins.get_or_insert_with(|| self.session().pins.table_of(&self.core.dylib));
             if !pins.add(&self.core, owner) {
                 return Err(if self.core.is_now_live() { gone() } else { self.core.current().defunct() });
             }

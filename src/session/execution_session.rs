@@ -72,7 +72,7 @@ pub(crate) struct SessionInner {
     /// Counts registrations; starts above what a new dylib's list says.
     managers_version: AtomicU64,
     ended: AtomicBool,
-    pub(crate) pins: Mutex<PinGraph>,
+    pub(crate) pins: PinGraph,
     pub(crate) waiting: Mutex<WaitingGraph>,
     pub(crate) reclaim_policy: ReclaimPolicy,
     pub(crate) dispatcher: Arc<Dispatcher>,
@@ -110,7 +110,7 @@ impl ExecutionSession {
             managers: Mutex::new(Vec::new()),
             managers_version: AtomicU64::new(1),
             ended: AtomicBool::new(false),
-            pins: Mutex::ranked(Rank::Pins, PinGraph::default()),
+            pins: PinGraph::new(),
             waiting: Mutex::ranked(Rank::Waiting, WaitingGraph::default()),
             reclaim_policy: options.reclaim,
             dispatcher: Arc::new(Dispatcher::new(options.worker_threads)),

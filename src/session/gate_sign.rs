@@ -18,7 +18,7 @@ pub(crate) enum Mark {
     Reclaimed = 4,
     /// The tracker's key, or that of one that it took over, was given out, to record something under it.
     KeyGiven = 8,
-    /// The pin graph has known the tracker.
+    /// The pin graph has known the tracker, or one that it took over.
     InGraph = 16,
 }
 

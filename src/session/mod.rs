@@ -34,7 +34,7 @@
 //!
 //! # Locks, outermost first
 //!
-//! waiting graph (`waiting.rs`) → one dylib's state → pin graph (`dependants.rs`) → tracker gates, source before
+//! waiting graph (`waiting.rs`) → one dylib's state → pin graph (`dependants.rs`: one table of it, or all in their order) → tracker gates, source before
 //! destination → a manager's own (ledgers) → one query (`query.rs`). Two dylibs' states are never held together. The lists
 //! of dylibs and managers are leaves, and so are what standing pins say (`standing_pins.rs`), what waits for a guard
 //! (`guards.rs`) and each dylib's index of ready symbols (`ready_index.rs`), which lookups of symbols that are looked up
@@ -68,6 +68,7 @@ mod name_hash;
 mod observer;
 mod origins;
 mod pin_nodes;
+mod pin_table;
 mod pool;
 mod query;
 mod ready_index;

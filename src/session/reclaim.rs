@@ -223,8 +223,8 @@ fn reclaim_batch(session: &Arc<SessionInner>, batch: &[Arc<TrackerCore>], answer
     for (number, core) in batch.iter().enumerate() {
         let record = core.dylib.state.lock().forget_tracker(core);
         drop(record);
-        if core.gate.node().is_some() {
-            let released = session.pins.lock().release(core);
+        if core.gate.was_in_graph() {
+            let released = session.pins.release(core);
             freed.extend(released.freed);
             undecided.extend(released.undecided);
         }

@@ -46,7 +46,7 @@ impl Removal {
     /// [`Pin`](crate::session::Pin)s, the standing ones included.
     pub fn blockers(&self) -> (usize, usize) {
         // What is left of them after a removal that asked nobody is in nobody's way.
-        if self.is_complete() { (0, 0) } else { self.core.gate.pins() }
+        if self.is_complete() { (0, 0) } else { self.core.dylib.session.pins.holders(&self.core) }
     }
 
     /// The execution guards that keep the resources: those that were entered before the names had gone, and are not left.

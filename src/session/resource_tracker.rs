@@ -9,7 +9,7 @@ use std::fmt;
 
 use crate::base::{ExecutorAddr, Name};
 use crate::error::{Error, ErrorKind, Result};
-use crate::session::dependants::PinGraph;
+use crate::session::dependants::WholeGraph;
 use crate::session::found::Need;
 use crate::session::jit_dylib::{DylibId, DylibInner, JitDylib};
 use crate::session::materialization::{self, MaterializationUnit};
@@ -118,15 +118,18 @@ impl ResourceTracker {
 
     /// The trackers that this one's code refers to, and so keeps, in no particular order.
     pub fn dependencies(&self) -> Vec<ResourceTracker> {
-        self.handles(PinGraph::dependencies)
+        self.handles(|pins, core| pins.dependencies(core))
     }
 
     /// The trackers whose code refers to this one's, and so keeps it, in no particular order.
     pub fn dependents(&self) -> Vec<ResourceTracker> {
-        self.handles(PinGraph::dependents)
+        self.handles(|pins, core| pins.dependents(core))
     }
 
-    fn handles(&self, ask: impl FnOnce(&PinGraph, &TrackerCore) -> Vec<Arc<TrackerCore>>) -> Vec<ResourceTracker> {
+    fn handles(
+        &self,
+        ask: impl FnOnce(&WholeGraph<'_>, &TrackerCore) -> Vec<Arc<TrackerCore>>,
+    ) -> Vec<ResourceTracker> {
         let cores = ask(&self.core.dylib.session.pins.lock(), &self.core.current());
         cores.into_iter().map(ResourceTracker::from_core).collect()
     }
@@ -203,7 +206,8 @@ impl TrackerCore {
 
     #[cold]
     fn tell_retired_now(&self, guards: usize) {
-        let (dylib, (handles, dependants)) = (JitDylib::from_inner(self.dylib.clone()), self.gate.pins());
+        let (dylib, (handles, dependants)) =
+            (JitDylib::from_inner(self.dylib.clone()), self.dylib.session.pins.holders(self));
         dylib.observers().tell(&Event::Retired { dylib: &dylib, key: self.key(), handles, dependants, guards });
     }
 
@@ -305,9 +309,7 @@ impl Pin {
             let found = state.table.symbol(symbol.id).and_then(|found| state.table.owner(found));
             found.cloned().ok_or_else(|| waiting::removed(&Need::of(symbol), None))?
         };
-        let mut pins = self.core.dylib.session.pins.lock();
-        let added = pins.add(&self.core, &owner);
-        drop(pins);
+        let added = self.core.dylib.session.pins.table_of(&self.core.dylib).add(&self.core, &owner);
         match added {
             true => Ok(()),
             false if self.core.is_now_live() => Err(waiting::removed(&Need::of(symbol), None)),

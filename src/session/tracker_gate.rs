@@ -45,7 +45,7 @@ struct GateState {
     handle_pins: PinCount,
     /// How many of them are standing.
     standing_pins: PinCount,
-    /// Trackers whose code refers into this one; counted by the pin graph, whose numbers are no larger.
+    /// Pins of trackers whose code refers into this one; counted by the pin graph, whose numbers are no larger.
     dependant_pins: u32,
     /// Where the pin graph knows this tracker, if it does; changed under the graph's lock too.
     node: Option<PinNode>,
@@ -138,8 +138,12 @@ pub(crate) enum Unpin {
 pub(crate) enum Edge {
     /// There before, and counted.
     Known,
-    /// One more, on the tracker that has this node.
-    New(PinNode),
+    /// One more, counted, on the tracker that has this node.
+    Own(PinNode),
+    /// One more, counted, on the tracker that has this proxy, which it is the first to lead to.
+    First(PinNode),
+    /// One more that leads to this proxy, and is not counted.
+    Shared(PinNode),
 }
 
 /// What a tracker's gate says to the pin graph, which looks for what may go.
@@ -189,7 +193,12 @@ impl TrackerGate {
         self.sign.has(Mark::KeyGiven)
     }
 
-    /// `(handles, dependants)` that hold the tracker.
+    /// Whether the pin graph has ever known the tracker.
+    pub(crate) fn was_in_graph(&self) -> bool {
+        self.sign.has(Mark::InGraph)
+    }
+
+    /// `(handles, pins of dependants)` that hold the tracker; one of the latter may be shared.
     pub(crate) fn pins(&self) -> (usize, usize) {
         let state = self.state.lock();
         (state.handle_pins.0 as usize, state.dependant_pins as usize)
@@ -287,6 +296,9 @@ impl TrackerGate {
         if source.gate.has_given_key() {
             destination.gate.sign.put(Mark::KeyGiven);
         }
+        if source.gate.was_in_graph() {
+            destination.gate.sign.put(Mark::InGraph);
+        }
         body();
         Some(())
     }
@@ -303,7 +315,7 @@ impl TrackerGate {
 
     /// Where the pin graph knows the tracker, if it does.
     pub(crate) fn node(&self) -> Option<PinNode> {
-        if self.sign.has(Mark::InGraph) { self.state.lock().node } else { None }
+        if self.was_in_graph() { self.state.lock().node } else { None }
     }
 
     /// For the pin graph, which forgets the tracker.
@@ -316,6 +328,11 @@ impl TrackerGate {
         let mut state = self.state.lock();
         state.dependant_pins = state.dependant_pins.saturating_sub(1);
         state.after_unpin(false)
+    }
+
+    /// For the pin graph: one of the dependants that share a pin has gone, and others stay; what that leaves to do.
+    pub(crate) fn left_by_sharer(&self) -> Unpin {
+        if self.is_live() { Unpin::Nothing } else { self.state.lock().after_unpin(false) }
     }
 
     /// For the pin graph: who holds the tracker, beside dependants.
@@ -461,10 +478,12 @@ impl TrackerCore {
             #[cfg(mutant = "dependant_pinned_after_the_gate_was_left")]
             let mut state = (drop(state), core.gate.state.lock()).1;
             let edge = choose(core, state.node, is_live)?;
-            if let Edge::New(node) = edge {
+            if let Edge::Own(_) | Edge::First(_) = edge {
                 state.dependant_pins += 1;
-                state.node = Some(node);
                 core.gate.sign.put(Mark::InGraph);
+            }
+            if let Edge::Own(node) = edge {
+                state.node = Some(node);
             }
             Some(edge)
         })
@@ -530,7 +549,7 @@ impl TrackerCore {
         }
         // A ring is looked at member by member, and then claimed: not with a new pin in between.
         #[cfg(not(mutant = "pinned_while_a_ring_is_claimed"))]
-        let _no_claim = self.dylib.session.pins.lock();
+        let _no_claim = self.dylib.session.pins.table_of(&self.dylib);
         self.at_gate(|_, mut state| match state.status {
             Status::Live | Status::Leaving(Stage::Guarded | Stage::Retired, _) => {
                 state.handle_pins.add_one();

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use jittison::error::ErrorKind;
 use jittison::session::*;
 
 use crate::support::*;
@@ -288,5 +289,114 @@ fn a_long_ring_is_found_from_any_member() {
         assert!(removals.iter().all(Removal::is_complete));
         assert_eq!(world.books.take_given_back().len(), LENGTH);
         assert!(Arc::strong_count(&world.books) < LENGTH, "no unit is left over");
+    }
+}
+
+/// A tracker of `dylib` that is linked against others of the world's main dylib.
+fn user_in(world: &World, dylib: &JitDylib, name: &str, calls: &[&str], resource: u64) -> ResourceTracker {
+    dylib.set_link_order(&[(world.main.clone(), Visibility::ExportedOnly)]);
+    let tracker = dylib.create_tracker().unwrap();
+    tracker.define(Unit::depending(name, calls, &world.books, resource)).unwrap();
+    find_in(&world.session, &[dylib], name).unwrap();
+    tracker
+}
+
+#[test]
+fn modules_of_another_dylib_hold_what_they_share_until_the_last_of_them_goes() {
+    let world = World::new();
+    let other = world.session.create_dylib("other").unwrap();
+    let library = world.loaded("library", 1);
+    let users = [2, 3, 4].map(|number| user_in(&world, &other, &format!("user{number}"), &["library"], number));
+    assert_eq!(library.dependents().len(), 3);
+
+    let Err(refused) = library.try_remove() else { panic!("it is in use") };
+    let ErrorKind::InUse { holders, .. } = refused.kind() else { panic!("{refused}") };
+    assert_eq!(holders.len(), 3, "each is named");
+    let removal = library.remove().unwrap();
+    for (left, user) in [3, 2, 1].into_iter().zip(&users) {
+        assert_eq!((removal.blockers(), removal.obstacles().len()), ((0, left), left));
+        assert!(!removal.is_complete());
+        assert!(user.remove().unwrap().is_complete());
+    }
+    assert!(removal.is_complete());
+    assert_eq!(world.books.take_given_back(), [2, 3, 4, 1]);
+}
+
+#[test]
+fn a_library_is_held_by_modules_of_more_dylibs_than_the_graph_has_tables() {
+    let world = World::new();
+    let library = world.loaded("library", 1);
+    let user = |number: u64| {
+        let dylib = world.session.create_dylib(&format!("dylib{number}")).unwrap();
+        user_in(&world, &dylib, &format!("user{number}"), &["library"], number)
+    };
+    let users: Vec<_> = (2..22).map(user).collect();
+    let removal = library.remove().unwrap();
+    for (left, user) in (1..=20).rev().zip(&users) {
+        assert_eq!(removal.blockers(), (0, left));
+        user.remove().unwrap();
+    }
+    assert!(removal.is_complete());
+}
+
+#[test]
+fn a_module_of_another_dylib_is_not_linked_against_what_others_of_it_hold_removed() {
+    let world = World::new();
+    let other = world.session.create_dylib("other").unwrap();
+    let library = world.loaded("library", 1);
+    let symbol = world.session.lookup(
+        &[(world.main.clone(), Visibility::All)],
+        &[SymbolRequest::required("library")],
+        RequiredState::Ready,
+    );
+    let symbol = symbol.unwrap()[0].symbol.clone().unwrap();
+    let user = user_in(&world, &other, "user", &["library"], 2);
+    let late = user_in(&world, &other, "late", &[], 3);
+    let (_, pin) = other.pin("late").unwrap();
+    let removal = library.remove().unwrap();
+    assert!(pin.add_dependency(&symbol).is_err());
+    assert_eq!(removal.blockers(), (0, 1));
+    assert!(late.dependencies().is_empty());
+    user.remove().unwrap();
+    assert!(removal.is_complete());
+}
+
+#[test]
+fn a_ring_across_dylibs_goes_with_the_last_that_shared_one_of_it() {
+    let world = World::new();
+    let other = world.session.create_dylib("other").unwrap();
+    world.main.set_link_order(&[(other.clone(), Visibility::ExportedOnly)]);
+    let a = world.tracker();
+    a.define(Unit::depending("a", &["b"], &world.books, 1)).unwrap();
+    let b = user_in(&world, &other, "b", &["a"], 2);
+    let user = user_in(&world, &other, "user", &["a"], 3);
+    let (of_a, of_b) = (a.remove().unwrap(), b.remove().unwrap());
+    assert_eq!((of_a.blockers(), of_b.blockers()), ((0, 2), (0, 1)));
+    user.remove().unwrap();
+    assert!(of_a.is_complete() && of_b.is_complete());
+    assert_eq!(world.books.take_given_back(), [3, 2, 1]);
+}
+
+#[test]
+fn a_transfer_takes_along_what_modules_of_other_dylibs_share() {
+    // Whether some of them refer to both already, or none does.
+    for calls in [&["a"][..], &["a", "b"], &["b"]] {
+        let world = World::new();
+        let other = world.session.create_dylib("other").unwrap();
+        let (a, b) = (world.loaded("a", 1), world.loaded("b", 2));
+        let first = user_in(&world, &other, "first", calls, 3);
+        let second = user_in(&world, &other, "second", &["a"], 4);
+        a.transfer_to(&b).unwrap();
+        assert_eq!(b.dependents().len(), 2);
+        assert_eq!(first.dependencies().iter().map(ResourceTracker::key).collect::<Vec<_>>(), [b.key()]);
+        let third = user_in(&world, &other, "third", &["a", "b"], 5);
+        let removal = b.remove().unwrap();
+        assert_eq!(removal.blockers(), (0, 3));
+        for user in [second, third, first] {
+            assert!(!removal.is_complete());
+            user.remove().unwrap();
+        }
+        assert!(removal.is_complete());
+        assert_eq!(world.books.take_given_back(), [4, 5, 3, 2, 1]);
     }
 }

@@ -1,0 +1,286 @@
+//! [`PinTable`]: a part of the pin graph: the edges from the trackers of some dylibs.
+//!
+//! All edges from a tracker stand in the table of its dylib, and so do the nodes at both ends of them. A tracker of another
+//! table, which is referred to from here, has a *proxy* here: a node that stands for it, and pins it once for all that lead to
+//! the proxy. So threads that link into dylibs of different tables against one library write nothing in common; but for the
+//! first module of a table that comes to the library, and the last that goes.
+//!
+//! | what | pins in the gate of T | comes | goes |
+//! |---|---|---|---|
+//! | edge to T's own node | one | `add`, under T's gate | `release` of the tracker that it is from, or of T |
+//! | first edge to a proxy of T | one, the proxy's | `add`, under T's gate | with the last edge to the proxy; or `forget_proxy`, when T is reclaimed ahead of them |
+//! | further edge to it | none | `add`, if T's sign says that it is live | `release` of the tracker that it is from |
+//!
+//! That the last of these is not added under T's gate does no harm. The proxy's pin keeps T; T's sign goes up ahead of
+//! whatever its remover asks the graph, for which it locks this table: so it finds the edge, or whoever would add one finds
+//! the sign. For the same reason an edge that goes has the graph asked for T if the sign is up, though the proxy stays: it
+//! may have been the last one from a live tracker.
+
+use rustc_hash::FxHashMap;
+
+use crate::base::is_sparse;
+use crate::session::edges::Edges;
+use crate::session::jit_dylib::DylibInner;
+use crate::session::pin_nodes::{PinNode, PinNodes};
+use crate::session::resource_tracker::{ResourceKey, TrackerCore};
+use crate::session::tracker_gate::{Edge, Unpin};
+use crate::sync::Arc;
+
+pub(crate) struct PinTable {
+    /// Position among the graph's.
+    number: usize,
+    nodes: PinNodes<Node>,
+    /// The nodes of trackers of other tables. Nothing leads from one, and something to it.
+    proxies: FxHashMap<ResourceKey, PinNode>,
+}
+
+struct Node {
+    /// Not a merged one.
+    core: Arc<TrackerCore>,
+    /// Who pins this tracker.
+    dependants: Edges,
+    /// Whom this tracker pins.
+    depends_on: Edges,
+}
+
+/// What the pins of a reclaimed tracker leave behind.
+#[derive(Default)]
+#[must_use]
+pub(crate) struct Released {
+    /// Claimed: the caller must reclaim them.
+    pub(crate) freed: Vec<Arc<TrackerCore>>,
+    /// Those of which the graph must be asked whether they may go.
+    pub(crate) undecided: Vec<Arc<TrackerCore>>,
+}
+
+impl PinTable {
+    pub(crate) fn new(number: usize) -> PinTable {
+        PinTable { number, nodes: PinNodes::new(), proxies: FxHashMap::default() }
+    }
+
+    /// Where the trackers of a dylib are: with those of few other dylibs.
+    pub(crate) fn of(dylib: &DylibInner) -> usize {
+        dylib.serial as usize % TABLES
+    }
+
+    /// Pins what `to` has become for what `from` has become, which is of this table. False, and nothing pinned, when either
+    /// is defunct.
+    pub(crate) fn add(&mut self, from: &Arc<TrackerCore>, to: &Arc<TrackerCore>) -> bool {
+        let Some((node, is_live)) = from.node_or_enter(|from| self.enter(from)) else { return false };
+        let edge = match self.proxy_of_live(to).filter(|_| is_live) {
+            Some(proxy) => Some(Edge::Shared(proxy)),
+            None => self.edge_at_gate(node, is_live, to),
+        };
+        match edge {
+            Some(Edge::Shared(to) | Edge::First(to) | Edge::Own(to)) if !self.has_edge(node, to) => {
+                self.connect(node, to);
+            }
+            _ => self.forget_if_bare(node),
+        }
+        edge.is_some()
+    }
+
+    /// The proxy of a tracker that is live: so that was not merged.
+    fn proxy_of_live(&self, core: &TrackerCore) -> Option<PinNode> {
+        let proxy = *self.proxies.get(&core.key())?;
+        // Seeded bug: one that was removed gets dependants, of which those who claim it know nothing.
+        let is_live = cfg!(mutant = "removed_tracker_shared") || core.gate.is_live();
+        is_live.then_some(proxy)
+    }
+
+    /// The edge from `from`, if there is one or may be: `to` is pinned for it.
+    fn edge_at_gate(&mut self, from: PinNode, is_from_live: bool, to: &Arc<TrackerCore>) -> Option<Edge> {
+        to.pin_dependant(|to, own_node, is_live| {
+            let is_foreign = self.is_foreign(to);
+            let known = if is_foreign { self.proxies.get(&to.key()).copied() } else { own_node };
+            match known {
+                // Code that refers to its own tracker's holds nothing.
+                Some(node) if node == from || self.has_edge(from, node) => Some(Edge::Known),
+                _ if !is_from_live || !is_live => None,
+                Some(proxy) if is_foreign => Some(Edge::Shared(proxy)),
+                Some(node) => Some(Edge::Own(node)),
+                None if is_foreign => Some(Edge::First(self.enter(to))),
+                None => Some(Edge::Own(self.enter(to))),
+            }
+        })
+    }
+
+    /// `source` has become `destination`, both of this table: its edges too. Edges between the two vanish.
+    pub(crate) fn merge(&mut self, source: &Arc<TrackerCore>, destination: &Arc<TrackerCore>) {
+        let Some(old) = source.gate.take_node() else { return };
+        // Before the old number is free to be used again.
+        let new = destination.gate.node_while_live(|| self.enter(destination));
+        let Some(moved) = self.nodes.remove(old) else { return };
+        debug_assert!(new.is_some(), "the destination is live: its dylib is locked");
+        let Some(new) = new else { return };
+        for to in moved.depends_on.nodes() {
+            self.nodes[to].dependants.remove(old);
+            self.reattach(new, to);
+        }
+        for from in moved.dependants.nodes() {
+            self.nodes[from].depends_on.remove(old);
+            self.reattach(from, new);
+        }
+        self.forget_if_bare(new);
+    }
+
+    fn reattach(&mut self, from: PinNode, to: PinNode) {
+        if from != to && !self.has_edge(from, to) {
+            return self.connect(from, to);
+        }
+        if !self.is_foreign(&self.nodes[to].core) {
+            // An edge inside the merged tracker, or one that it has already: this pin is one too many. The other end is
+            // live, or still pinned by the destination, so nothing is left to do.
+            let left = self.nodes[to].core.gate.unpin_dependant();
+            debug_assert_ne!(left, Unpin::Reclaim);
+        }
+    }
+
+    /// `source` has become `destination`, both of another table: its proxy too.
+    pub(crate) fn merge_proxies(&mut self, source: &TrackerCore, destination: &Arc<TrackerCore>) {
+        let Some(old) = self.take_proxy(source) else { return };
+        let Some(new) = self.proxies.get(&destination.key()).copied() else {
+            self.nodes[old].core = destination.clone();
+            self.proxies.insert(destination.key(), old);
+            return;
+        };
+        for from in self.take_out(old) {
+            if !self.has_edge(from, new) {
+                self.connect(from, new);
+            }
+        }
+        // Two pins have become the destination's, and one stands for them.
+        let left = destination.gate.unpin_dependant();
+        debug_assert_eq!(left, Unpin::Nothing, "the destination is live: its dylib is locked");
+    }
+
+    /// A tracker of another table was reclaimed, whoever referred to it.
+    pub(crate) fn forget_proxy(&mut self, core: &TrackerCore) {
+        if let Some(proxy) = self.take_proxy(core) {
+            self.take_out(proxy);
+        }
+    }
+
+    fn take_proxy(&mut self, core: &TrackerCore) -> Option<PinNode> {
+        let proxy = self.proxies.remove(&core.key())?;
+        if is_sparse(self.proxies.len(), self.proxies.capacity()) {
+            self.proxies.shrink_to(self.proxies.len() * 2);
+        }
+        Some(proxy)
+    }
+
+    /// Removes a node from which nothing leads; who led to it.
+    fn take_out(&mut self, node: PinNode) -> Vec<PinNode> {
+        let dependants: Vec<_> = self.nodes.remove(node).iter().flat_map(|gone| gone.dependants.nodes()).collect();
+        for from in &dependants {
+            self.nodes[*from].depends_on.remove(node);
+        }
+        dependants
+    }
+
+    /// `core`, which is of this table, was reclaimed: drops the pins it holds.
+    pub(crate) fn release(&mut self, core: &TrackerCore) -> Released {
+        let mut released = Released::default();
+        let Some(node) = core.gate.take_node() else { return released };
+        let Some(gone) = self.nodes.remove(node) else { return released };
+        for to in gone.depends_on.nodes() {
+            self.nodes[to].dependants.remove(node);
+            match self.left_by_one(to) {
+                Unpin::Nothing => {}
+                Unpin::Reclaim => released.freed.push(self.nodes[to].core.clone()),
+                Unpin::AskGraph => released.undecided.push(self.nodes[to].core.clone()),
+            }
+            self.forget_if_bare(to);
+        }
+        // Those of a ring that are reclaimed after this one must not look for it.
+        for from in gone.dependants.nodes() {
+            if let Some(dependant) = self.nodes.at_mut(from) {
+                dependant.depends_on.remove(node);
+            }
+        }
+        released
+    }
+
+    /// An edge to a node has gone; what that leaves to do.
+    fn left_by_one(&self, node: PinNode) -> Unpin {
+        let Node { core, dependants, .. } = &self.nodes[node];
+        if dependants.is_empty() || !self.is_foreign(core) {
+            return core.gate.unpin_dependant();
+        }
+        // Seeded bug: nobody asks again for a ring that only this one held.
+        if cfg!(mutant = "shared_pin_left_unsaid") { Unpin::Nothing } else { core.gate.left_by_sharer() }
+    }
+
+    /// The trackers that `core`, which is of this table, holds.
+    pub(crate) fn dependencies(&self, core: &TrackerCore) -> impl Iterator<Item = &Arc<TrackerCore>> {
+        self.others(core.gate.node(), |node| &node.depends_on)
+    }
+
+    /// The trackers of this table that hold `core`, of whichever it is.
+    pub(crate) fn dependents(&self, core: &TrackerCore) -> impl Iterator<Item = &Arc<TrackerCore>> {
+        self.others(self.node_of(core), |node| &node.dependants)
+    }
+
+    fn others(&self, node: Option<PinNode>, edges: fn(&Node) -> &Edges) -> impl Iterator<Item = &Arc<TrackerCore>> {
+        let node = node.and_then(|node| self.nodes.at(node));
+        let others = node.into_iter().flat_map(move |node| edges(node).nodes());
+        others.filter_map(|other| self.nodes.at(other)).map(|node| &node.core)
+    }
+
+    /// How many trackers of this table hold `core`.
+    pub(crate) fn dependant_count(&self, core: &TrackerCore) -> usize {
+        self.node_of(core).and_then(|node| self.nodes.at(node)).map_or(0, |node| node.dependants.len())
+    }
+
+    fn node_of(&self, core: &TrackerCore) -> Option<PinNode> {
+        if self.is_foreign(core) { self.proxies.get(&core.key()).copied() } else { core.gate.node() }
+    }
+
+    fn is_foreign(&self, core: &TrackerCore) -> bool {
+        PinTable::of(&core.dylib) != self.number
+    }
+
+    fn has_edge(&self, from: PinNode, to: PinNode) -> bool {
+        self.nodes.at(from).is_some_and(|node| node.depends_on.contains(to))
+    }
+
+    fn connect(&mut self, from: PinNode, to: PinNode) {
+        self.nodes[from].depends_on.add(to);
+        self.nodes[to].dependants.add(from);
+    }
+
+    /// A node for a tracker. Its gate is to keep the number, if it is of this table.
+    fn enter(&mut self, core: &Arc<TrackerCore>) -> PinNode {
+        let node = Node { core: core.clone(), dependants: Edges::default(), depends_on: Edges::default() };
+        let number = self.nodes.insert(node);
+        if self.is_foreign(core) {
+            self.proxies.insert(core.key(), number);
+        }
+        number
+    }
+
+    fn forget_if_bare(&mut self, number: PinNode) {
+        let Some(Node { core, dependants, depends_on }) = self.nodes.at(number) else { return };
+        if !dependants.is_empty() || !depends_on.is_empty() {
+            return;
+        }
+        match self.is_foreign(core) {
+            true => _ = self.take_proxy(&core.clone()),
+            false => _ = core.gate.take_node(),
+        }
+        self.nodes.remove(number);
+    }
+}
+
+/// So many dylibs do not meet; few, under loom, where each lock multiplies the schedules.
+pub(crate) const TABLES: usize = if cfg!(loom) { 2 } else { 8 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_takes_few_bytes_since_there_is_one_for_each_module_that_calls_others() {
+        assert_eq!(size_of::<Node>(), 40);
+    }
+}
