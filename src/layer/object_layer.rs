@@ -13,8 +13,8 @@ use crate::layer::plugin::{LinkHooks, LinkOrigin, LinkPlugin};
 use crate::layer::plugins::Plugins;
 use crate::layer::thread_locals::ThreadLocals;
 use crate::link::{
-    ExternalNames, ExternalSymbol, FoundExternal, InterfaceSymbol, LinkGraph, ObjectBuffer, ObjectInterface,
-    PlacedLink, PlanStage, PlannedLink, SymbolIndex,
+    ExternalNames, ExternalSymbol, FoundExternal, InterfaceSymbol, LinkGraph, ObjectBuffer, ObjectInterface, Outline,
+    PlacedLink, PlanStage, PlannedLink, Seen, SymbolIndex,
 };
 use crate::memory::{Finalized, MemoryManager, MemoryUsage, Tenant};
 use crate::session::{
@@ -99,11 +99,12 @@ impl ObjectLinkingLayer {
             let dylib = tracker.dylib();
             dylib.observers().tell_refused(dylib.inner(), name, error);
         }
-        let (symbols, origins) = promised?;
+        let Promised { symbols, origins, outline } = promised?;
         tracker.define(ObjectUnit {
             layer: self.inner.share(),
             name: Arc::from(name),
             bytes,
+            outline,
             symbols,
             origins,
             sequence,
@@ -167,6 +168,8 @@ struct ObjectUnit {
     layer: Arc<Share<LayerInner>>,
     name: Arc<str>,
     bytes: ObjectBuffer,
+    /// What is known of the bytes already.
+    outline: Option<Outline>,
     symbols: Kept<(Name, SymbolFlags)>,
     /// By position in `symbols`; shorter, as the symbol for initialisers has none.
     origins: Kept<Origin>,
@@ -230,9 +233,10 @@ impl ObjectUnit {
         hooks: &mut Hooks,
     ) -> Result<(PlacedLink, Option<Box<ThreadLocals>>)> {
         let is_owned = self.is_owned(responsibility.symbols());
-        let planned = PlannedLink::plan_in_passes(
+        let planned = PlannedLink::plan_outlined(
             self.name.clone(),
             self.bytes.clone(),
+            self.outline.as_ref(),
             |_, symbol| is_owned.get(symbol.index()) == Some(&true),
             |stage, graph| match stage {
                 PlanStage::Claimed => {
@@ -470,32 +474,36 @@ fn found_external((external, (address, flags)): (ExternalSymbol<'_>, (ExecutorAd
     }
 }
 
+/// What is known of an object when it is added.
+struct Promised {
+    symbols: Kept<(Name, SymbolFlags)>,
+    /// Of all symbols that the object itself has.
+    origins: Kept<Origin>,
+    outline: Option<Outline>,
+}
+
 /// What an object promises: its global definitions, and a symbol without address for its initialisers. An object that
 /// defines nothing gets that symbol too, so that it can be asked for.
-#[allow(clippy::type_complexity)]
-fn promised(
-    object: &str,
-    bytes: &[u8],
-    sequence: u64,
-    left_out: impl Fn(&str) -> bool,
-) -> Result<(Kept<(Name, SymbolFlags)>, Kept<Origin>)> {
+fn promised(object: &str, bytes: &[u8], sequence: u64, left_out: impl Fn(&str) -> bool) -> Result<Promised> {
     let (mut symbols, mut origins) = (Kept::new(), Kept::new());
-    let has_initializers = ObjectInterface::visit(object, bytes, |symbol, left| {
+    let Seen { has_initializers, outline } = ObjectInterface::visit(object, bytes, |symbol, left| {
+        // Taken apart ahead of all else: then nothing of it has to stand in memory but the name.
+        let (flags, origin) = (flags_of(&symbol), Origin { size: symbol.size, index: symbol.index });
+        let name = symbol.name;
+        if left_out(name.as_str()) {
+            return;
+        }
         if symbols.is_empty() {
             symbols.reserve_exact(left + 1);
             origins.reserve_exact(left);
         }
-        if left_out(symbol.name.as_str()) {
-            return;
-        }
-        let flags = flags_of(&symbol);
-        origins.push(Origin { size: symbol.size, index: symbol.index });
-        symbols.push((symbol.name, flags));
+        origins.push(origin);
+        symbols.push((name, flags));
     })?;
     if has_initializers || symbols.is_empty() {
         symbols.push((Name::from(format!("{object}#{sequence}.initializers")), SymbolFlags::SIDE_EFFECTS_ONLY));
     }
-    Ok((symbols, origins))
+    Ok(Promised { symbols, origins, outline })
 }
 
 fn flags_of(symbol: &InterfaceSymbol) -> SymbolFlags {

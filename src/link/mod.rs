@@ -65,7 +65,7 @@ pub use archive::{Archive, ArchiveMember, ArchiveSet, Listing, MemberId, OpenFil
 pub use buffer::ObjectBuffer;
 pub use call_frames::CallFrame;
 pub use elf::{InterfaceSymbol, ObjectInterface, required_names};
-pub(crate) use elf::{Variable, variables};
+pub(crate) use elf::{Outline, Seen, Variable, variables};
 pub use fixup::FoundExternal;
 pub use functions::LinkedFunction;
 pub use graph::{Block, BlockId, Definition, Edge, LinkGraph, Symbol, SymbolIndex};

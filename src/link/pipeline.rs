@@ -11,7 +11,7 @@ use crate::error::{LinkFault, MemoryFault, Result};
 use crate::link::bounds;
 use crate::link::buffer::ObjectBuffer;
 use crate::link::claim;
-use crate::link::elf;
+use crate::link::elf::{self, Outline};
 use crate::link::fixup::{Fixup, FoundExternal};
 use crate::link::frames;
 use crate::link::functions::{self, LinkedFunction};
@@ -113,10 +113,21 @@ impl PlannedLink {
         name: Arc<str>,
         bytes: ObjectBuffer,
         is_owned: impl Fn(&LinkGraph, SymbolIndex) -> bool,
+        pass: impl FnMut(PlanStage, &mut LinkGraph) -> Result<()>,
+    ) -> Result<PlannedLink> {
+        PlannedLink::plan_outlined(name, bytes, None, is_owned, pass)
+    }
+
+    /// As [`plan_in_passes`](Self::plan_in_passes), of an object whose outline may be known.
+    pub(crate) fn plan_outlined(
+        name: Arc<str>,
+        bytes: ObjectBuffer,
+        outline: Option<&Outline>,
+        is_owned: impl Fn(&LinkGraph, SymbolIndex) -> bool,
         mut pass: impl FnMut(PlanStage, &mut LinkGraph) -> Result<()>,
     ) -> Result<PlannedLink> {
         // Bytes to arrays.
-        let mut graph = elf::read_graph(name, bytes)?;
+        let mut graph = elf::read_graph(name, bytes, outline)?;
         // Definitions that others made become externals.
         claim::claim(&mut graph, is_owned);
         // What the object asks of the linker itself: stubs of indirect functions, bounds of its sections.

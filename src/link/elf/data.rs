@@ -23,15 +23,15 @@ pub(crate) struct Variable<'a> {
 pub(crate) fn variables<'a>(name: &'a str, bytes: &'a [u8]) -> Result<Vec<Variable<'a>>, Error> {
     let object = ElfObject::open(name, bytes)?;
     let mut found = Vec::new();
-    for (index, symbol) in object.symbols.enumerate().skip(1) {
+    for (index, symbol) in object.symbols.all.iter().enumerate().skip(1) {
         let (section, kind) = (symbol.st_shndx(LE).0, symbol.st_type().0);
         let is_function = matches!(kind, st::TYPE_FUNC | st::TYPE_GNU_IFUNC);
         if is_function || matches!(section, shn::UNDEF | shn::ABS) || symbol.st_bind().0 == st::BIND_LOCAL {
             continue;
         }
         let is_variable = section == shn::COMMON || {
-            let section = object.symbols.symbol_section(LE, symbol, index).map_err(|error| object.malformed(error))?;
-            let section = section.and_then(|section| object.sections.section(section).ok());
+            let section = object.symbols.section(symbol, index).map_err(|error| object.malformed(error))?;
+            let section = section.and_then(|section| object.sections.section(object::SectionIndex(section)).ok());
             match section {
                 Some(section) => {
                     let is_writable = section.sh_flags(LE).0 & WRITE != 0;

@@ -6,7 +6,7 @@ use crate::base::Name;
 use crate::error::Error;
 use crate::link::claim::is_private;
 use crate::link::elf::names::name_at;
-use crate::link::elf::{ElfObject, ElfSymbol, LE, shn, st};
+use crate::link::elf::{ElfObject, ElfSymbol, LE, Outline, shn, st};
 use crate::link::graph::SymbolIndex;
 use crate::link::initializers;
 use object::read::elf::{SectionHeader as _, Sym as _};
@@ -53,29 +53,37 @@ impl ObjectInterface {
     /// When the bytes are not a relocatable object of this machine.
     pub fn scan(name: &str, bytes: &[u8]) -> Result<ObjectInterface, Error> {
         let mut symbols = Vec::new();
-        let has_initializers = ObjectInterface::visit(name, bytes, |symbol, left| {
+        let seen = ObjectInterface::visit(name, bytes, |symbol, left| {
             symbols.reserve(left);
             symbols.push(symbol);
         })?;
-        Ok(ObjectInterface { symbols, has_initializers })
+        Ok(ObjectInterface { symbols, has_initializers: seen.has_initializers })
     }
 
-    /// As [`scan`](Self::scan), one definition at a time, with how many are left, itself included. Whether there are
-    /// initialisers.
+    /// As [`scan`](Self::scan), one definition at a time, with how many are left, itself included.
     pub(crate) fn visit(
         name: &str,
         bytes: &[u8],
         mut visit: impl FnMut(InterfaceSymbol, usize),
-    ) -> Result<bool, Error> {
+    ) -> Result<Seen, Error> {
         let object = ElfObject::open(name, bytes)?;
         let has_initializers = has_initializers(&object)?;
-        let defined = definitions(&object)?;
+        let mut defined = SmallVec::new();
+        definitions(&object, &mut defined)?;
         let mut text = SharedText::of(&object, &defined);
         for (number, (name, index, symbol)) in defined.iter().enumerate() {
             visit(interface_symbol(text.name(name), *index, symbol), defined.len() - number);
         }
-        Ok(has_initializers)
+        Ok(Seen { has_initializers, outline: Outline::of(&object) })
     }
+}
+
+/// What was seen of an object beside its definitions.
+pub(crate) struct Seen {
+    /// As [`ObjectInterface::has_initializers`].
+    pub(crate) has_initializers: bool,
+    /// For who opens it again.
+    pub(crate) outline: Option<Outline>,
 }
 
 fn has_initializers(object: &ElfObject<'_>) -> Result<bool, Error> {
@@ -119,10 +127,10 @@ impl SharedText {
     }
 }
 
-fn definitions<'a>(object: &ElfObject<'a>) -> Result<SmallVec<[Defined<'a>; 16]>, Error> {
-    let symbols = object.symbols.symbols();
+/// Fills `defined`, which is too large to be handed on.
+fn definitions<'a>(object: &ElfObject<'a>, defined: &mut SmallVec<[Defined<'a>; 16]>) -> Result<(), Error> {
+    let symbols = object.symbols.all;
     let plain = object.names_text().filter(|_| object.has_few_names);
-    let mut defined = SmallVec::new();
     for (before, symbol) in symbols.get(1..).unwrap_or_default().iter().enumerate() {
         if symbol.st_shndx(LE).0 == shn::UNDEF || symbol.st_bind().0 == st::BIND_LOCAL {
             continue;
@@ -143,7 +151,7 @@ fn definitions<'a>(object: &ElfObject<'a>) -> Result<SmallVec<[Defined<'a>; 16]>
         }
         defined.push((name, SymbolIndex(before as u32 + 1), symbol));
     }
-    Ok(defined)
+    Ok(())
 }
 
 fn interface_symbol(name: Name, index: SymbolIndex, symbol: &ElfSymbol) -> InterfaceSymbol {
@@ -173,12 +181,12 @@ pub fn required_names<'a>(name: &'a str, bytes: &'a [u8]) -> Result<Vec<&'a str>
     let is_required = |symbol: &&ElfSymbol| {
         symbol.st_shndx(LE).0 == shn::UNDEF && !matches!(symbol.st_bind().0, st::BIND_LOCAL | st::BIND_WEAK)
     };
-    object.symbols.iter().skip(1).filter(is_required).map(|symbol| object.symbol_name(symbol)).collect()
+    object.symbols.all.iter().skip(1).filter(is_required).map(|symbol| object.symbol_name(symbol)).collect()
 }
 
 /// The names that an object defines for others, those included that cannot be linked: what an archive's index lists.
 pub(crate) fn defined_names<'a>(name: &'a str, bytes: &'a [u8]) -> Result<Vec<&'a str>, Error> {
     let object = ElfObject::open(name, bytes)?;
     let is_defined = |symbol: &&ElfSymbol| symbol.st_shndx(LE).0 != shn::UNDEF && symbol.st_bind().0 != st::BIND_LOCAL;
-    object.symbols.iter().skip(1).filter(is_defined).map(|symbol| object.symbol_name(symbol)).collect()
+    object.symbols.all.iter().skip(1).filter(is_defined).map(|symbol| object.symbol_name(symbol)).collect()
 }

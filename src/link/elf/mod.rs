@@ -7,20 +7,23 @@
 mod data;
 mod interface;
 mod names;
+mod outline;
 mod read;
 mod relocations;
 
 pub(crate) use data::{Variable, variables};
-pub(crate) use interface::defined_names;
 pub use interface::{InterfaceSymbol, ObjectInterface, required_names};
+pub(crate) use interface::{Seen, defined_names};
+pub(crate) use outline::Outline;
 pub(crate) use read::read_graph;
 
 use std::cell::Cell;
 use std::ops::Range;
 
-use object::LittleEndian;
 use object::elf::{FileHeader64, Rela64, SectionHeader64, Sym64};
+use object::read::StringTable;
 use object::read::elf::{FileHeader, SectionHeader as _, SectionTable, Sym as _, SymbolTable};
+use object::{LittleEndian, U32};
 
 use crate::error::{Error, ErrorKind, LinkFault};
 use crate::link::elf::names::Names;
@@ -36,7 +39,7 @@ pub(crate) struct ElfObject<'a> {
     pub(crate) name: &'a str,
     pub(crate) bytes: &'a [u8],
     pub(crate) sections: SectionTable<'a, Header>,
-    pub(crate) symbols: SymbolTable<'a, Header>,
+    pub(crate) symbols: Symbols<'a>,
     /// The names of symbols.
     names: Option<Names<'a>>,
     /// The names of sections.
@@ -45,6 +48,41 @@ pub(crate) struct ElfObject<'a> {
     has_few_names: bool,
     /// Bytes of names that may still be read.
     names_left: Cell<u64>,
+}
+
+/// A symbol table.
+pub(crate) struct Symbols<'a> {
+    /// All of them, the null symbol first.
+    pub(crate) all: &'a [ElfSymbol],
+    /// Numbers of sections that are too large to stand in the symbols themselves, if there are any.
+    extended: &'a [U32<LittleEndian>],
+    strings: StringTable<'a>,
+}
+
+impl<'a> Symbols<'a> {
+    fn of(
+        table: &SymbolTable<'a, Header>,
+        sections: &SectionTable<'a, Header>,
+        bytes: &'a [u8],
+    ) -> object::read::Result<Symbols<'a>> {
+        let extended = match table.shndx_section() {
+            object::SectionIndex(0) => &[],
+            index => sections.section(index)?.data_as_array(LE, bytes)?,
+        };
+        Ok(Symbols { all: table.symbols(), extended, strings: table.strings() })
+    }
+
+    /// The section that a symbol is in, if it is in one.
+    pub(crate) fn section(&self, symbol: &ElfSymbol, index: usize) -> Result<Option<usize>, &'static str> {
+        match symbol.st_shndx(LE).0 {
+            shn::EXTENDED => {
+                let section = self.extended.get(index).ok_or("Missing ELF symbol extended index")?;
+                Ok(Some(section.get(LE) as usize).filter(|section| *section != 0))
+            }
+            shn::UNDEF | shn::RESERVED.. => Ok(None),
+            section => Ok(Some(section.into())),
+        }
+    }
 }
 
 impl<'a> ElfObject<'a> {
@@ -73,14 +111,15 @@ impl<'a> ElfObject<'a> {
         }
         let malformed = |error: object::read::Error| fault(LinkFault::Malformed(error.to_string()));
         let sections = header.sections(LE, bytes).map_err(malformed)?;
-        let symbols = sections.symbols(LE, bytes, object::elf::SHT_SYMTAB).map_err(malformed)?;
+        let table = sections.symbols(LE, bytes, object::elf::SHT_SYMTAB).map_err(malformed)?;
         let names_of = |index| range_of(&sections, index, bytes).map(|range| Names::new(bytes, range));
-        let names = names_of(symbols.string_section());
+        let names = names_of(table.string_section());
+        let symbols = Symbols::of(&table, &sections, bytes).map_err(malformed)?;
         let section_names = header.shstrndx(LE, bytes).ok().map(|index| object::SectionIndex(index as usize));
         let section_names = section_names.and_then(names_of);
         // A name is no longer than its table.
         let all_of = |count: usize, names: &Option<Names>| count as u64 * names.as_ref().map_or(0, Names::len) as u64;
-        let most = all_of(symbols.len(), &names).saturating_add(all_of(sections.len(), &section_names));
+        let most = all_of(symbols.all.len(), &names).saturating_add(all_of(sections.len(), &section_names));
         let names_left = NAMES_PER_BYTE * bytes.len() as u64;
         let (has_few_names, names_left) = (most <= names_left, Cell::new(names_left));
         Ok(ElfObject { name, bytes, sections, symbols, names, section_names, has_few_names, names_left })
@@ -133,7 +172,7 @@ impl<'a> ElfObject<'a> {
         if let Some(name) = self.names.as_ref().and_then(|names| names.text_at(symbol.st_name(LE))) {
             return self.count_name(name.as_bytes()).map(|()| name);
         }
-        let name = self.symbols.symbol_name(LE, symbol).map_err(|error| self.malformed(error))?;
+        let name = symbol.name(LE, self.symbols.strings).map_err(|error| self.malformed(error))?;
         self.count_name(name)?;
         std::str::from_utf8(name).map_err(|_| self.malformed("a symbol's name is not UTF-8"))
     }
@@ -228,6 +267,8 @@ pub(crate) mod shn {
     pub(crate) const RESERVED: u16 = 0xff00;
     pub(crate) const ABS: u16 = 0xfff1;
     pub(crate) const COMMON: u16 = 0xfff2;
+    /// Its number stands in a table of its own.
+    pub(crate) const EXTENDED: u16 = 0xffff;
 }
 
 /// Section types.

@@ -23,6 +23,11 @@ impl<'a> Names<'a> {
         Names { bytes, start, is_plain, text: OnceCell::new() }
     }
 
+    /// One that has been seen to be plain.
+    pub(super) fn plain(bytes: &'a [u8], start: u32) -> Names<'a> {
+        Names { bytes, start, is_plain: true, text: OnceCell::new() }
+    }
+
     pub(super) fn start(&self) -> u32 {
         self.start
     }

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use crate::base::{Kept, Pool, ahead_of_null};
 use crate::error::Error;
 use crate::link::buffer::ObjectBuffer;
-use crate::link::elf::{ElfObject, ElfSymbol, LE, SectionHeader, shn, sht, st};
+use crate::link::elf::{ElfObject, ElfSymbol, LE, Outline, SectionHeader, shn, sht, st};
 use crate::link::graph::{
     Beginnings, Binding, BlockId, Content, Definition, LinkGraph, Role, Symbol, SymbolIndex, Text,
 };
@@ -21,27 +21,33 @@ use crate::link::uses::Uses;
 use crate::link::x86_64::KindSet;
 use crate::sync::Arc;
 
-/// Reads `bytes`.
-pub(crate) fn read_graph(name: Arc<str>, bytes: ObjectBuffer) -> Result<LinkGraph, Error> {
-    let content = bytes.clone();
-    let object = ElfObject::open(&name, &content)?;
+/// Reads `bytes`, of which somebody who has seen them before may know the outline.
+pub(crate) fn read_graph(name: Arc<str>, bytes: ObjectBuffer, outline: Option<&Outline>) -> Result<LinkGraph, Error> {
+    let (title, holder) = (name.clone(), bytes.clone());
+    let content: &[u8] = &holder;
+    let object = match outline.and_then(|outline| outline.open(&title, content)) {
+        Some(object) => object,
+        None => ElfObject::open(&title, content)?,
+    };
+    let symbol_count = object.symbols.all.len();
     let mut graph = LinkGraph {
-        name: name.clone(),
+        name,
         bytes,
         blocks: Kept::with_capacity(object.sections.len()),
-        symbols: Kept::with_capacity(object.symbols.len() + 4),
+        symbols: Kept::with_capacity(symbol_count + 4),
         edges: Kept::new(),
         group_count: 0,
         indirect: Vec::new(),
         first_global: 0,
-        own_symbol_count: object.symbols.len() as u32,
+        own_symbol_count: symbol_count as u32,
         kinds: KindSet::default(),
-        uses: Uses::default(),
+        // Without a symbol table, there is still the null symbol.
+        uses: Uses::of_symbols(symbol_count.max(1)),
         beginnings: Beginnings::default(),
         descriptor_function: None,
     };
     let mut reader = Reader {
-        block_of: Kept::repeat(None, object.sections.len()),
+        block_of: Kept::with_capacity(object.sections.len()),
         relocations: SmallVec::new(),
         has_groups: false,
         file_end: Some(0),
@@ -70,11 +76,10 @@ pub(super) struct Reader<'a, 'data> {
 impl<'data> Reader<'_, 'data> {
     fn sections(&mut self) -> Result<(), Error> {
         let mut has_links = false;
-        for (index, section) in self.object.sections.iter().enumerate() {
+        for section in self.object.sections.iter() {
             let flags = section.sh_flags(LE).0;
-            if flags & shf::ALLOC != 0 {
-                self.block_of[index] = self.section(section)?;
-            }
+            let block = if flags & shf::ALLOC != 0 { self.section(section)? } else { None };
+            self.block_of.push(block);
             has_links |= flags & shf::LINK_ORDER != 0;
             match section.sh_type(LE).0 {
                 sht::RELA | sht::REL | sht::CREL => self.relocations.push(section),
@@ -218,7 +223,7 @@ impl<'data> Reader<'_, 'data> {
     }
 
     fn symbols(&mut self) -> Result<(), Error> {
-        let symbols = self.object.symbols.symbols();
+        let symbols = self.object.symbols.all;
         let names = self.object.plain_names();
         for (index, symbol) in symbols.iter().enumerate() {
             if let Some(symbol) = self.plain_symbol(index, symbol, names.clone()) {
@@ -360,9 +365,8 @@ impl<'data> Reader<'_, 'data> {
     #[cold]
     fn distant_section(&self, index: usize, symbol: &ElfSymbol) -> Result<usize, Error> {
         let object = self.object;
-        let section = object.symbols.symbol_section(LE, symbol, object::SymbolIndex(index));
-        let section = section.map_err(|error| object.malformed(error))?;
-        section.map(|section| section.0).ok_or_else(|| {
+        let section = object.symbols.section(symbol, index).map_err(|error| object.malformed(error))?;
+        section.ok_or_else(|| {
             let name = object.symbol_name(symbol).unwrap_or("");
             object.unsupported("special section index", ".symtab", index as u64, name)
         })

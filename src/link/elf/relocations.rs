@@ -8,21 +8,21 @@ use object::read::elf::{Rela as _, SectionHeader as _};
 use crate::error::{Error, LinkFault};
 use crate::link::elf::read::Reader;
 use crate::link::elf::{LE, Rela, SectionHeader, sht};
-use crate::link::graph::{Block, BlockId, Content, Definition, Edge, SymbolIndex};
-use crate::link::uses::{self, Source, Uses};
+use crate::link::graph::{Block, BlockId, Content, Definition, Edge, LinkGraph, SymbolIndex};
+use crate::link::uses::{self, Source};
 use crate::link::x86_64::{self, EdgeKind, KindSet};
 
 impl Reader<'_, '_> {
     pub(super) fn relocations(&mut self) -> Result<(), Error> {
         let object = self.object;
-        self.graph.uses = Uses::of_symbols(self.graph.symbols.len());
         self.check_apart(self.relocations.iter().filter_map(|section| {
             let is_read = self.block_of.get(section.sh_info(LE) as usize).is_some_and(Option::is_some);
             let (start, size) = section.file_range(LE).filter(|_| is_read && section.sh_type(LE).0 == sht::RELA)?;
             // One that reaches past the end of the file is refused when it is read.
             Some(start as usize..start.saturating_add(size) as usize)
         }))?;
-        for section in std::mem::take(&mut self.relocations) {
+        let relocations = std::mem::take(&mut self.relocations);
+        for section in &relocations {
             let block = self.block_of.get(section.sh_info(LE) as usize);
             match (section.sh_type(LE).0, block) {
                 (sht::RELA, Some(Some(block))) => self.edges(section, *block)?,
@@ -64,29 +64,33 @@ impl Reader<'_, '_> {
 
     /// False when one of them is no edge, or not as it should be: then the edges are not to be used.
     fn plain_edges(&mut self, relocations: &[Rela], block_size: u64, source: Source) -> bool {
-        let (words, mut kinds) = (self.graph.uses.words(), self.graph.kinds);
-        let source = source.bit();
-        // All bits of all offsets and types: what is too large shows in them.
-        let (mut offsets, mut types) = (0, 0);
-        self.graph.edges.extend(relocations.iter().map(|relocation| {
+        let LinkGraph { edges, uses, kinds, .. } = &mut *self.graph;
+        let (first, words, source) = (edges.len(), uses.words(), source.bit());
+        // Made first and filled in then: what is found out on the way stays in registers.
+        edges.resize(first + relocations.len(), NO_EDGE);
+        // All types, all bits of all offsets and types, and the last end: what is not as it should be shows in them.
+        let (mut seen, mut offsets, mut types, mut last_end) = (0, 0, 0, 0);
+        for (relocation, edge) in relocations.iter().zip(&mut edges[first..]) {
             let (offset, place) = (relocation.r_offset.get(LE), relocation.r_info.get(LE));
             let (r_type, symbol) = (place as u32, (place >> 32) as u32);
             let known = &KNOWN[r_type as usize % KNOWN.len()];
-            (offsets, types) = (offsets | offset, types | r_type);
-            match words.get_mut(symbol as usize) {
-                Some(word) if offset.wrapping_add(known.width) <= block_size => *word |= known.uses | source,
-                _ => types = u32::MAX,
-            }
-            kinds.insert(known.kind);
+            (seen, offsets, types) = (seen | 1 << (r_type % u64::BITS), offsets | offset, types | r_type);
+            last_end = u64::max(last_end, offset.wrapping_add(known.width.into()));
+            let Some(word) = words.get_mut(symbol as usize) else { return false };
+            *word |= known.uses | source;
             let (offset, addend) = (offset as u32, relocation.r_addend.get(LE));
-            Edge { offset, kind: known.kind, symbol: SymbolIndex(symbol), addend }
-        }));
-        // Blocks are smaller than 4 GiB.
-        let are_plain = offsets <= u64::from(u32::MAX) && (types as usize) < KNOWN.len();
-        if are_plain {
-            self.graph.kinds = kinds;
+            *edge = Edge { offset, kind: known.kind, symbol: SymbolIndex(symbol), addend };
         }
-        are_plain
+        // Blocks are smaller than 4 GiB.
+        let are_in_reach = offsets <= u64::from(u32::MAX) && last_end <= block_size;
+        if !are_in_reach || types as usize >= KNOWN.len() || seen & !KNOWN_TYPES != 0 {
+            return false;
+        }
+        while seen != 0 {
+            kinds.insert(KNOWN[seen.trailing_zeros() as usize].kind);
+            seen &= seen - 1;
+        }
+        true
     }
 
     #[cold]
@@ -161,25 +165,37 @@ impl Reader<'_, '_> {
 /// What a type of relocations means.
 #[derive(Clone, Copy)]
 struct Known {
-    /// Bytes stored.
-    width: u64,
     /// What for, as [`uses::uses`] says.
     uses: u32,
     kind: EdgeKind,
+    /// Bytes stored.
+    width: u8,
 }
 
-/// A type that makes no edge: no block is as large, and an offset in one may be added to it.
-const UNKNOWN: Known = Known { width: 1 << 40, uses: 0, kind: EdgeKind::Pointer64 };
-
-/// By type.
-static KNOWN: [Known; 64] = {
-    let mut known = [UNKNOWN; 64];
+/// By type; of those that make no edge, it means nothing.
+static KNOWN: [Known; u64::BITS as usize] = {
+    let mut known = [Known { uses: 0, kind: EdgeKind::Pointer64, width: 0 }; u64::BITS as usize];
     let mut r_type = 0;
     while r_type < known.len() {
         if let Some(kind) = EdgeKind::from_relocation(r_type as u32) {
-            known[r_type] = Known { width: kind.width() as u64, uses: uses::uses(kind), kind };
+            known[r_type] = Known { uses: uses::uses(kind), kind, width: kind.width() as u8 };
         }
         r_type += 1;
     }
     known
 };
+
+/// The types that make edges, a bit for each.
+const KNOWN_TYPES: u64 = {
+    let (mut known, mut r_type) = (0, 0);
+    while r_type < u64::BITS {
+        if EdgeKind::from_relocation(r_type).is_some() {
+            known |= 1 << r_type;
+        }
+        r_type += 1;
+    }
+    known
+};
+
+/// What stands where an edge will be.
+const NO_EDGE: Edge = Edge { offset: 0, kind: EdgeKind::Pointer64, symbol: SymbolIndex(0), addend: 0 };
