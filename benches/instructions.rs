@@ -146,6 +146,7 @@ macro_rules! operations {
 
 operations! {
     link_small = "link_small", 200, "link a small object, and look it up";
+    link_lazily = "link_lazily", 200, "the same, linked by the lookup";
     remove_small = "remove_small", 200, "remove it";
     link_medium = "link_medium", 10, "link a medium object, and look it up";
     remove_medium = "remove_medium", 10, "remove it, of medium size";
@@ -167,6 +168,18 @@ fn run(objects: &Objects) {
     let jit = session(&objects.runtime);
     let dylib = jit.main_dylib().clone();
     link_and_remove(&jit, &dylib, &objects.small, [link_small, remove_small], times("link_small"), LIVE);
+    for number in 0..times("link_lazily") {
+        let instance = objects.small.instance(4_000_000 + number as u32);
+        let mut linked = None;
+        link_lazily(&mut || {
+            let tracker = dylib.create_tracker().unwrap();
+            jit.add_object(&tracker, &instance.entry, instance.bytes.clone()).unwrap();
+            linked = Some((dylib.lookup_address(&instance.entry).unwrap(), tracker));
+        });
+        let (address, tracker) = linked.unwrap();
+        check(address, &instance);
+        assert!(tracker.remove().unwrap().is_complete());
+    }
     link_and_remove(&jit, &dylib, &objects.medium, [link_medium, remove_medium], times("link_medium"), 4);
     replacements(&jit, &dylib, &objects.small);
     dylibs(&jit, &objects.small, &objects.runtime);

@@ -131,6 +131,17 @@ impl Jit {
         self.0.layer.add(tracker, &path.display().to_string(), bytes)
     }
 
+    /// Adds an object under a tracker and links it at once, on this thread: when this returns, all that it defines is ready to
+    /// be looked up, and what it refers to is linked, too. The short way for code that is about to run; as with
+    /// [`add_object`](Self::add_object) and a lookup, its initialisers are run by [`initialize`](Self::initialize).
+    ///
+    /// # Errors
+    /// As [`add_object`](Self::add_object); and as a lookup, when the object or what it refers to cannot be linked. Then its
+    /// names are free again, and its memory is given back, now or with the tracker.
+    pub fn link_object(&self, tracker: &ResourceTracker, name: &str, bytes: impl Into<ObjectBuffer>) -> Result<()> {
+        self.0.layer.link(tracker, name, bytes.into())
+    }
+
     /// Looks a function up in the main dylib and what it links against; see [`lookup_in`](Self::lookup_in).
     ///
     /// # Errors

@@ -17,6 +17,8 @@ use crate::scenarios::scenario;
 use crate::workload::{ARGUMENT, Workload};
 
 pub const WHO: &str = "jittison";
+/// Of an object that is added, and linked when its function is looked up.
+const LAZILY: &str = "jittison, lazily";
 
 pub type Run = extern "C" fn(u64) -> u64;
 type Measures = Result<Vec<Measure>, String>;
@@ -25,6 +27,7 @@ pub fn scenarios(workload: &Rc<Workload>) -> Vec<Box<dyn Scenario>> {
     let ours = |group, round: fn(&Workload) -> Measures| scenario(group, WHO, workload, round);
     vec![
         ours("link, small", link_small),
+        scenario("link, small", LAZILY, workload, link_small_lazily),
         ours("link, medium", link_medium),
         ours("remove", remove),
         ours("churn", churn),
@@ -42,6 +45,7 @@ pub struct Scene<'a> {
     library: JitDylib,
     template: &'a Template,
     number: u32,
+    is_lazy: bool,
 }
 
 impl<'a> Scene<'a> {
@@ -55,7 +59,7 @@ impl<'a> Scene<'a> {
         let tracker = library.default_tracker().map_err(words)?;
         jit.add_object(&tracker, "runtime.o", workload.objects.runtime.as_slice()).map_err(words)?;
         let dylib = jit.main_dylib().clone();
-        let mut scene = Scene { jit, dylib, library, template, number: 0 };
+        let mut scene = Scene { jit, dylib, library, template, number: 0, is_lazy: false };
         scene.link_to_library(&scene.dylib);
         let first = scene.next();
         remove_now(scene.link_checked(&first)?)?;
@@ -83,7 +87,11 @@ impl<'a> Scene<'a> {
     }
 
     pub fn link(&self, instance: &Instance) -> Result<(ExecutorAddr, ResourceTracker), String> {
-        link(&self.jit, &self.dylib, instance)
+        if self.is_lazy {
+            link_lazily(&self.jit, &self.dylib, instance)
+        } else {
+            link(&self.jit, &self.dylib, instance)
+        }
     }
 
     fn link_checked(&self, instance: &Instance) -> Result<ResourceTracker, String> {
@@ -101,6 +109,12 @@ impl<'a> Scene<'a> {
 }
 
 fn link(jit: &Jit, dylib: &JitDylib, instance: &Instance) -> Result<(ExecutorAddr, ResourceTracker), String> {
+    let tracker = dylib.create_tracker().map_err(words)?;
+    jit.link_object(&tracker, &instance.entry, instance.bytes.clone()).map_err(words)?;
+    Ok((dylib.lookup_address(&instance.entry).map_err(words)?, tracker))
+}
+
+fn link_lazily(jit: &Jit, dylib: &JitDylib, instance: &Instance) -> Result<(ExecutorAddr, ResourceTracker), String> {
     let tracker = dylib.create_tracker().map_err(words)?;
     jit.add_object(&tracker, &instance.entry, instance.bytes.clone()).map_err(words)?;
     Ok((dylib.lookup_address(&instance.entry).map_err(words)?, tracker))
@@ -135,32 +149,40 @@ pub fn remove_now(tracker: ResourceTracker) -> Result<(), String> {
 }
 
 fn link_small(workload: &Workload) -> Measures {
-    let mut measures = Vec::new();
-    let keys = [rows::LINK_SMALL.by(WHO), rows::REMOVE_SMALL.by(WHO)];
-    let allocated = links(workload, &workload.objects.small, workload.sizes.small_links, keys, &mut measures)?;
-    measures.push(single(rows::ALLOCATIONS.by(WHO), Unit::Count, allocated));
+    link_small_by(workload, WHO)
+}
+
+fn link_small_lazily(workload: &Workload) -> Measures {
+    link_small_by(workload, LAZILY)
+}
+
+fn link_small_by(workload: &Workload, who: &str) -> Measures {
+    let mut scene = Scene::new(workload, &workload.objects.small)?;
+    scene.is_lazy = who == LAZILY;
+    let (mut measures, keys) = (Vec::new(), [rows::LINK_SMALL.by(who), rows::REMOVE_SMALL.by(who)]);
+    let allocated = links(&mut scene, workload.sizes.small_links, keys, &mut measures)?;
+    measures.push(single(rows::ALLOCATIONS.by(who), Unit::Count, allocated));
     Ok(measures)
 }
 
 fn link_medium(workload: &Workload) -> Measures {
     let mut measures = Vec::new();
     let keys = [rows::LINK_MEDIUM.by(WHO), rows::REMOVE_MEDIUM.by(WHO)];
-    links(workload, &workload.objects.medium, workload.sizes.medium_links, keys, &mut measures)?;
+    let mut scene = Scene::new(workload, &workload.objects.medium)?;
+    links(&mut scene, workload.sizes.medium_links, keys, &mut measures)?;
     Ok(measures)
 }
 
 /// Links many, all live at once, then removes them in random order. Tells the heap allocations of a link.
 pub fn links(
-    workload: &Workload,
-    template: &Template,
+    scene: &mut Scene,
     count: usize,
     [link_key, remove_key]: [Key; 2],
     measures: &mut Vec<Measure>,
 ) -> Result<f64, String> {
-    let mut scene = Scene::new(workload, template)?;
     let (mut links, mut live, mut allocated) = (Samples::default(), Vec::with_capacity(count), 0);
     while live.len() < count {
-        allocated += link_batch(&mut scene, &mut links, &mut live)?;
+        allocated += link_batch(scene, &mut links, &mut live)?;
     }
     let (linked, mut removals, mut dice) = (live.len(), Samples::default(), Dice(7));
     removals.batch(|removals| {
@@ -335,7 +357,7 @@ fn dylibs(workload: &Workload) -> Measures {
 fn dylib_of_a_module(scene: &Scene, name: &str, instance: &Instance) -> Result<(), String> {
     let dylib = scene.create_dylib(name)?;
     let tracker = dylib.default_tracker().map_err(words)?;
-    scene.jit.add_object(&tracker, &instance.entry, instance.bytes.clone()).map_err(words)?;
+    scene.jit.link_object(&tracker, &instance.entry, instance.bytes.clone()).map_err(words)?;
     check(dylib.lookup_address(&instance.entry).map_err(words)?, instance)?;
     let removals = scene.jit.session().remove_dylib(&dylib).map_err(words)?;
     removals.iter().all(|removal| removal.is_complete()).then_some(()).ok_or_else(|| "a removal waits".to_string())

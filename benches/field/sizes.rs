@@ -88,7 +88,8 @@ impl SizedObject {
     fn by_us(&self, workload: &Workload) -> Measures {
         let mut measures = Vec::new();
         let keys = [rows::SIZE_LINK, rows::SIZE_REMOVE].map(|row| row.at(self.functions, WHO));
-        ours::links(workload, &self.template, self.count, keys, &mut measures)?;
+        let mut scene = ours::Scene::new(workload, &self.template)?;
+        ours::links(&mut scene, self.count, keys, &mut measures)?;
         let of_object =
             [(rows::SIZE_RELOCATIONS, Unit::Count, self.relocations), (rows::SIZE_BYTES, Unit::Bytes, self.bytes)];
         let mut measures = self.with_shares(measures, WHO);

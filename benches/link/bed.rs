@@ -16,10 +16,11 @@ pub fn session(runtime: &[u8]) -> Jit {
     jit
 }
 
+/// Links it at once.
 pub fn link(jit: &Jit, dylib: &JitDylib, instance: &Instance) -> (ExecutorAddr, ResourceTracker) {
     let tracker = dylib.create_tracker().unwrap();
     // A name that no other object has, as errors would show it.
-    jit.add_object(&tracker, &instance.entry, instance.bytes.clone()).unwrap();
+    jit.link_object(&tracker, &instance.entry, instance.bytes.clone()).unwrap();
     (dylib.lookup_address(&instance.entry).unwrap(), tracker)
 }
 

@@ -5,6 +5,7 @@
 
 mod memory_ledger;
 mod object_layer;
+mod object_link;
 mod plugin;
 mod plugins;
 mod thread_locals;

@@ -7,9 +7,10 @@
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::base::Name;
+use crate::base::{ExecutorAddr, Name};
 use crate::error::{ErrorKind, Result};
 use crate::session::aftermath::Aftermath;
+use crate::session::awaited::Awaited;
 use crate::session::found::{FoundNow, Need};
 use crate::session::jit_dylib::DylibState;
 use crate::session::responsibility::{MaterializationResponsibility, OwedSymbol};
@@ -38,21 +39,35 @@ impl MaterializationResponsibility {
         self.end(|responsibility, own, aftermath| responsibility.emit(own, dependencies, aftermath))
     }
 
-    /// As [`notify_emitted`](Self::notify_emitted), of what was [found at once](Self::lookup_now) by these names.
-    pub(crate) fn notify_emitted_now<'a>(self, found: &FoundNow, names: impl Iterator<Item = &'a [u8]>) -> Result<()> {
+    /// As [`notify_emitted`](Self::notify_emitted), of what was [found at once](Self::lookup_now) by these names. `unresolved`
+    /// has the addresses of the owed symbols if nobody was told of them yet. Whoever is to be told of the end, and has to
+    /// wait for it, gets what to wait for.
+    pub(crate) fn notify_emitted_now<'a>(
+        self,
+        found: &FoundNow,
+        names: impl Iterator<Item = &'a [u8]>,
+        unresolved: Option<&[ExecutorAddr]>,
+    ) -> Result<Option<Awaited>> {
         self.end(|responsibility, own, aftermath| {
             let needs = found.needs(&responsibility.core.dylib, names);
-            if responsibility.pin_dependencies(own, &needs)? && responsibility.ready_at_once(own, aftermath)? {
-                return Ok(());
+            if responsibility.pin_dependencies(own, &needs)?
+                && responsibility.ready_at_once(own, unresolved, aftermath)?
+            {
+                return Ok(None);
             }
-            responsibility.check_resolved(own)?;
+            match unresolved {
+                Some(addresses) => responsibility.resolve(own, addresses)?,
+                None => responsibility.check_resolved(own)?,
+            }
+            let awaited = responsibility.await_end(own)?;
             let dependencies =
                 waiting::distinct(needs.into_iter().map(Need::to_ref).collect(), responsibility.core.dylib.id, own);
-            responsibility.wait_for(own, &dependencies, aftermath)
+            responsibility.wait_for(own, &dependencies, aftermath)?;
+            Ok(awaited)
         })
     }
 
-    fn end(mut self, emit: impl FnOnce(&Self, &[OwedSymbol], &mut Aftermath) -> Result<()>) -> Result<()> {
+    fn end<R>(mut self, emit: impl FnOnce(&Self, &[OwedSymbol], &mut Aftermath) -> Result<R>) -> Result<R> {
         let own = std::mem::take(&mut self.owed);
         let mut aftermath = Aftermath::new(self.observers());
         let outcome = emit(&self, &own, &mut aftermath);
@@ -96,7 +111,7 @@ impl MaterializationResponsibility {
     fn emit(&self, own: &[OwedSymbol], dependencies: Vec<SymbolRef>, aftermath: &mut Aftermath) -> Result<()> {
         let dependencies = waiting::distinct(dependencies, self.core.dylib.id, own);
         let needs: SmallVec<[Need<'_>; 8]> = dependencies.iter().map(Need::of).collect();
-        if self.pin_dependencies(own, &needs)? && self.ready_at_once(own, aftermath)? {
+        if self.pin_dependencies(own, &needs)? && self.ready_at_once(own, None, aftermath)? {
             return Ok(());
         }
         self.check_resolved(own)?;
@@ -156,17 +171,32 @@ impl MaterializationResponsibility {
         Ok(all_ready)
     }
 
-    /// Makes the symbols ready without the waiting graph, unless somebody in there waits for one of them.
-    fn ready_at_once(&self, own: &[OwedSymbol], aftermath: &mut Aftermath) -> Result<bool> {
+    /// Makes the symbols ready without the waiting graph, unless somebody in there waits for one of them; at the addresses that
+    /// nobody was told of yet, if there are any.
+    fn ready_at_once(
+        &self,
+        own: &[OwedSymbol],
+        unresolved: Option<&[ExecutorAddr]>,
+        aftermath: &mut Aftermath,
+    ) -> Result<bool> {
         let mut state = self.core.dylib.state.lock();
         state.check_now_live(&self.core)?;
         for owed in own {
-            if self.resolved(&state, owed)?.has_dependants {
+            let symbol = match unresolved {
+                Some(_) => state.table.symbol(owed.id).ok_or_else(|| self.core.defunct())?,
+                None => self.resolved(&state, owed)?,
+            };
+            if symbol.has_dependants {
                 return Ok(false);
             }
         }
-        for symbol in own {
-            state.table.advance(symbol.id, SymbolState::Ready, &mut aftermath.completions);
+        let completions = &mut aftermath.completions;
+        match unresolved {
+            Some(addresses) => {
+                let located = own.iter().zip(addresses);
+                located.for_each(|(owed, address)| state.table.finish(owed.id, *address, completions));
+            }
+            None => own.iter().for_each(|owed| state.table.advance(owed.id, SymbolState::Ready, completions)),
         }
         aftermath.publish(|| {
             own.iter().filter_map(|owed| {

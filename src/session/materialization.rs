@@ -6,12 +6,12 @@
 
 use smallvec::SmallVec;
 
-use crate::base::{ExecutorAddr, Name};
+use crate::base::{ExecutorAddr, Kept, Name};
 use crate::error::{ErrorKind, Result};
 use crate::session::jit_dylib::{DylibState, JitDylib};
 use crate::session::observer::Event;
 use crate::session::resource_tracker::TrackerCore;
-use crate::session::responsibility::MaterializationResponsibility;
+use crate::session::responsibility::{MaterializationResponsibility, OwedSymbol};
 use crate::session::symbol::{SymbolFlags, SymbolId, SymbolState};
 use crate::session::symbol_table::{NewSymbol, Probe, Symbol, SymbolTable, UnitId, UnitRecord};
 use crate::sync::Arc;
@@ -84,6 +84,77 @@ fn try_define(core: &Arc<TrackerCore>, unit: Box<dyn MaterializationUnit>, unit_
     }
     drop(displaced);
     Ok(())
+}
+
+/// Adds symbols that are being materialised from the start, by whoever holds the responsibility. Weak ones whose names are
+/// taken are none of it.
+pub(crate) fn begin(
+    core: &Arc<TrackerCore>,
+    unit_name: Arc<str>,
+    symbols: Kept<(Name, SymbolFlags)>,
+    size_of: impl Fn(usize) -> u64,
+) -> Result<MaterializationResponsibility> {
+    let mut displaced = Displaced::default();
+    let outcome = try_begin(core, &unit_name, symbols, size_of, &mut displaced);
+    drop(displaced);
+    if let Err(error) = &outcome {
+        core.dylib.session.observers.tell_refused(&core.dylib, &unit_name, error);
+    }
+    Ok(MaterializationResponsibility::new(core.clone(), unit_name, outcome?))
+}
+
+fn try_begin(
+    core: &Arc<TrackerCore>,
+    unit_name: &Arc<str>,
+    mut symbols: Kept<(Name, SymbolFlags)>,
+    size_of: impl Fn(usize) -> u64,
+    displaced: &mut Displaced,
+) -> Result<Kept<OwedSymbol>> {
+    let sized = symbols.iter().enumerate();
+    let definitions = sized.map(|(index, (name, flags))| Definition { name, flags: *flags, size: size_of(index) });
+    let mut state = core.dylib.state.lock();
+    state.check_live(core)?;
+    let unprobed = definitions.clone().map(|new| (new, Probe::unfound(new.name)));
+    let is_strong = symbols.iter().all(|(_, flags)| !flags.is_weak());
+    let inserted = if is_strong { state.table.insert_begun(core.id, unit_name, unprobed) } else { None };
+    let mut owed = Kept::with_capacity(symbols.len());
+    let mut owe = |id, (name, flags), position: usize| {
+        owed.push(OwedSymbol { name, flags, id, position: u32::try_from(position).ok() });
+    };
+    match inserted {
+        Some(ids) => {
+            drop(state);
+            for (position, (symbol, id)) in symbols.drain(..).zip(&ids).enumerate() {
+                owe(*id, symbol, position);
+            }
+        }
+        None => {
+            let claimed = claim(&mut state, core, definitions, unit_name, displaced)?;
+            drop(state);
+            for (position, (symbol, id)) in symbols.drain(..).zip(claimed).enumerate() {
+                if let Some(id) = id {
+                    owe(id, symbol, position);
+                }
+            }
+        }
+    }
+    Ok(owed)
+}
+
+/// Puts definitions into the table that are being materialised already; for each its entry, or `None` if an existing one counts.
+pub(crate) fn claim<'a>(
+    state: &mut DylibState,
+    core: &TrackerCore,
+    definitions: impl Iterator<Item = Definition<'a>> + Clone,
+    unit_name: &Arc<str>,
+    displaced: &mut Displaced,
+) -> Result<Vec<Option<SymbolId>>> {
+    check_definable(state, core, definitions.clone(), unit_name)?;
+    let mut claim = |new: Definition<'_>| {
+        let probe = state.table.probe(new.name);
+        place(state, core, new, probe, Start::Materializing, unit_name, displaced)
+    };
+    Ok(definitions.map(&mut claim).collect())
 }
 
 /// Defines what a unit promises, some of which may be there already: all of it is judged before the first is placed.
@@ -173,7 +244,7 @@ pub(crate) struct Displaced {
     units: Vec<UnitRecord>,
 }
 
-pub(crate) enum Start {
+enum Start {
     /// When somebody looks for it, by this unit.
     Lazy(UnitId),
     Materializing,
@@ -232,7 +303,7 @@ impl Contest {
 }
 
 /// Whether every one of `definitions` can be defined, before any is: definitions are all or nothing.
-pub(crate) fn check_definable<'a>(
+fn check_definable<'a>(
     state: &DylibState,
     core: &TrackerCore,
     definitions: impl IntoIterator<Item = Definition<'a>>,
@@ -259,7 +330,7 @@ fn check_one(state: &DylibState, core: &TrackerCore, new: &Definition<'_>, probe
 }
 
 /// Defines one name, which `probe` has just looked for; `None` when an existing definition counts.
-pub(crate) fn place(
+fn place(
     state: &mut DylibState,
     core: &TrackerCore,
     new: Definition<'_>,

@@ -9,7 +9,8 @@
 //!        └──────────────────┴───── remove, fail: the entry leaves the table ──────────┘
 //! ```
 //!
-//! A symbol has no error state: a failed symbol is gone, and may be defined again.
+//! A link that finds all that it refers to ready goes from Materializing to Ready in one step. A symbol has no error state: a
+//! failed symbol is gone, and may be defined again.
 //!
 //! # Tracker states (`tracker_gate.rs`)
 //!
@@ -46,6 +47,7 @@
 
 mod aftermath;
 mod aliases;
+mod awaited;
 mod companion;
 mod dependants;
 mod dispatch;
@@ -91,6 +93,7 @@ mod unpublish;
 mod waiting;
 
 pub use aliases::{Alias, ReexportsGenerator};
+pub(crate) use awaited::Awaited;
 pub(crate) use companion::Companion;
 pub use emission::DependencyGroup;
 pub use error_reporter::ErrorReporter;

@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use crate::base::{ExecutorAddr, Name};
+use crate::base::{ExecutorAddr, Kept, Name};
 use crate::error::{Error, ErrorKind, Result};
 use crate::session::dependants::WholeGraph;
 use crate::session::found::Need;
@@ -15,6 +15,7 @@ use crate::session::jit_dylib::{DylibId, DylibInner, JitDylib};
 use crate::session::materialization::{self, MaterializationUnit};
 use crate::session::observer::Event;
 use crate::session::reclaim;
+use crate::session::responsibility::MaterializationResponsibility;
 use crate::session::standing_pins::StandingId;
 use crate::session::symbol::{SymbolFlags, SymbolRef};
 use crate::session::tracker_gate::{Defunct, TrackerGate};
@@ -140,6 +141,30 @@ impl ResourceTracker {
     /// Duplicate strong definitions, a defunct tracker or dylib; the table is unchanged then.
     pub fn define(&self, unit: impl MaterializationUnit + 'static) -> Result<()> {
         materialization::define(&self.core, Box::new(unit))
+    }
+
+    /// Adds symbols that are being materialised from now on, by the caller: for who has the code at hand, and need not be
+    /// [called](Self::define) for it. Of the weak ones those are left out whose names are taken. `name` is what errors call
+    /// them by.
+    ///
+    /// # Errors
+    /// As [`define`](Self::define).
+    pub fn define_materializing(
+        &self,
+        name: &str,
+        symbols: impl IntoIterator<Item = (Name, SymbolFlags)>,
+    ) -> Result<MaterializationResponsibility> {
+        materialization::begin(&self.core, Arc::from(name), symbols.into_iter().collect(), |_| 0)
+    }
+
+    /// The same, of symbols whose sizes are known, by their positions; for a caller that hears how it ends.
+    pub(crate) fn begin(
+        &self,
+        name: Arc<str>,
+        symbols: Kept<(Name, SymbolFlags)>,
+        size_of: impl Fn(usize) -> u64,
+    ) -> Result<MaterializationResponsibility> {
+        materialization::begin(&self.core, name, symbols, size_of).map(MaterializationResponsibility::awaited)
     }
 
     /// Adds symbols that have an address already, ready at once.

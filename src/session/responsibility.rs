@@ -15,7 +15,7 @@ use crate::session::execution_session::SessionInner;
 use crate::session::found::{self, FoundNow};
 use crate::session::jit_dylib::{DylibState, JitDylib, Visibility};
 use crate::session::lookup::{self, LookupResults, RequiredState, SymbolRequest};
-use crate::session::materialization::{Definition, Displaced, MaterializationUnit, Start, check_definable, place};
+use crate::session::materialization::{self, Definition, Displaced, MaterializationUnit};
 use crate::session::observer::{Event, Observers};
 use crate::session::query::{Completions, Query, complete};
 use crate::session::resource_tracker::{self, ResourceKey, ResourceTracker, TrackerCore};
@@ -32,9 +32,11 @@ pub struct MaterializationResponsibility {
     pub(crate) core: Arc<TrackerCore>,
     pub(crate) unit_name: Arc<str>,
     pub(crate) owed: Kept<OwedSymbol>,
+    /// Whether whoever began it hears how it ends, so that a failure is told even if nobody has looked for a symbol.
+    pub(crate) is_awaited: bool,
 }
 
-keep!(OwedSymbol, (SymbolId, ExecutorAddr));
+keep!(OwedSymbol, ExecutorAddr);
 
 /// A symbol that a responsibility has to supply.
 #[derive(Debug, Clone)]
@@ -46,6 +48,12 @@ pub struct OwedSymbol {
     pub(crate) id: SymbolId,
     /// Its position in its unit's symbols, if it is known.
     pub(crate) position: Option<u32>,
+}
+
+impl OwedSymbol {
+    fn has_address(&self) -> bool {
+        !self.flags.contains(SymbolFlags::SIDE_EFFECTS_ONLY)
+    }
 }
 
 /// What a unit owes that was taken out of the table.
@@ -99,6 +107,17 @@ impl Materialization {
 }
 
 impl MaterializationResponsibility {
+    pub(crate) fn new(core: Arc<TrackerCore>, unit_name: Arc<str>, owed: Kept<OwedSymbol>) -> Self {
+        MaterializationResponsibility { core, unit_name, owed, is_awaited: false }
+    }
+
+    /// The same, of which the caller sees to it that it hears how it ends.
+    pub(crate) fn awaited(self) -> Self {
+        let mut awaited = self;
+        awaited.is_awaited = true;
+        awaited
+    }
+
     /// Takes a lazy unit out of the table; the task makes it real. Called under the dylib's lock.
     pub(crate) fn begin(state: &mut DylibState, unit: UnitId) -> Option<Task> {
         let record = state.table.take_unit(unit)?;
@@ -108,7 +127,7 @@ impl MaterializationResponsibility {
         let first = state.table.symbol(*symbols.first()?)?;
         let (core, unit_name) = (state.table.owner(first)?.clone(), state.table.place(first).clone());
         let owed = owed_by(&mut *unit, &symbols, is_whole, &mut state.table);
-        let responsibility = MaterializationResponsibility { core, unit_name, owed };
+        let responsibility = MaterializationResponsibility::new(core, unit_name, owed);
         Some(Task::Materialize(Materialization { unit, discarded, responsibility }))
     }
 
@@ -180,6 +199,7 @@ impl MaterializationResponsibility {
             core: self.core.clone(),
             unit_name: self.unit_name.clone(),
             owed: delegated,
+            is_awaited: self.is_awaited,
         })
     }
 
@@ -293,18 +313,15 @@ impl MaterializationResponsibility {
             state.check_live(&core)?;
             #[cfg(mutant = "claimed_under_a_later_lock")]
             let mut state = (drop(state), self.core.dylib.state.lock()).1;
-            check_definable(&state, &core, symbols.iter().map(Definition::of), &self.unit_name)?;
-            let mut claim = |symbol: &(Name, SymbolFlags)| {
-                let (new, unit) = (Definition::of(symbol), &self.unit_name);
-                let probe = state.table.probe(new.name);
-                let id = place(&mut state, &core, new, probe, Start::Materializing, unit, &mut displaced)?;
-                Some(OwedSymbol { name: symbol.0.clone(), flags: symbol.1, id, position: None })
-            };
-            symbols.iter().map(&mut claim).collect::<Vec<_>>()
+            let definitions = symbols.iter().map(Definition::of);
+            materialization::claim(&mut state, &core, definitions, &self.unit_name, &mut displaced)?
         };
         drop(displaced);
         let outcome = claimed.iter().map(Option::is_some).collect();
-        self.owed.extend(claimed.into_iter().flatten());
+        let claimed = symbols.iter().zip(claimed).filter_map(|((name, flags), id)| {
+            Some(OwedSymbol { name: name.clone(), flags: *flags, id: id?, position: None })
+        });
+        self.owed.extend(claimed);
         Ok(outcome)
     }
 
@@ -313,39 +330,56 @@ impl MaterializationResponsibility {
     /// # Errors
     /// [`ErrorKind::InterfaceMismatch`] when `address_of` does not know a promised symbol;
     /// [`ErrorKind::TrackerDefunct`] when the tracker was removed. Fail or drop the responsibility then.
-    pub fn notify_resolved(&self, mut address_of: impl FnMut(&OwedSymbol) -> Option<ExecutorAddr>) -> Result<()> {
-        let mut resolved = Kept::with_capacity(self.owed.len());
-        for owed in self.owed.iter().filter(|owed| !owed.flags.contains(SymbolFlags::SIDE_EFFECTS_ONLY)) {
-            let address = address_of(owed).ok_or_else(|| ErrorKind::InterfaceMismatch {
+    pub fn notify_resolved(&self, address_of: impl FnMut(&OwedSymbol) -> Option<ExecutorAddr>) -> Result<()> {
+        self.resolve(&self.owed, &self.addresses(address_of)?)
+    }
+
+    /// Asks for the addresses of all owed symbols, in order; those that have none are null.
+    ///
+    /// # Errors
+    /// As [`notify_resolved`](Self::notify_resolved), when one is not known.
+    pub(crate) fn addresses(
+        &self,
+        mut address_of: impl FnMut(&OwedSymbol) -> Option<ExecutorAddr>,
+    ) -> Result<Kept<ExecutorAddr>> {
+        let mut addresses = Kept::with_capacity(self.owed.len());
+        for owed in &self.owed {
+            let address = if owed.has_address() { address_of(owed) } else { Some(ExecutorAddr::NULL) };
+            addresses.push(address.ok_or_else(|| ErrorKind::InterfaceMismatch {
                 unit: self.unit_name.to_string(),
                 problem: "does not define",
                 symbol: owed.name.to_string(),
-            })?;
-            resolved.push((owed.id, address));
+            })?);
         }
+        Ok(addresses)
+    }
+
+    /// As [`notify_resolved`](Self::notify_resolved), of all that are owed, with their addresses in order.
+    pub(crate) fn resolve(&self, own: &[OwedSymbol], addresses: &[ExecutorAddr]) -> Result<()> {
         let mut completions = Completions::new();
         {
+            let resolved = own.iter().zip(addresses).filter(|(owed, _)| owed.has_address());
             let mut state = self.core.dylib.state.lock();
             // All refusals first: a completion that was taken out of the table must be told.
             state.check_now_live(&self.core)?;
-            if resolved.iter().any(|(id, _)| state.table.symbol(*id).is_none()) {
+            if resolved.clone().any(|(owed, _)| state.table.symbol(owed.id).is_none()) {
                 return Err(self.core.defunct());
             }
-            for (id, address) in &resolved {
-                state.table.resolve(*id, *address, &mut completions);
+            for (owed, address) in resolved {
+                state.table.resolve(owed.id, *address, &mut completions);
             }
         }
         if self.observers().is_heard() {
-            self.tell_resolved();
+            self.tell_resolved(own);
         }
         complete(completions);
         Ok(())
     }
 
     #[cold]
-    fn tell_resolved(&self) {
+    fn tell_resolved(&self, symbols: &[OwedSymbol]) {
         let (dylib, key, unit) = (self.dylib(), self.core.current().key(), self.unit_name());
-        self.observers().tell(&Event::Resolved { dylib: &dylib, key, unit, symbols: &self.owed });
+        self.observers().tell(&Event::Resolved { dylib: &dylib, key, unit, symbols });
     }
 
     /// Gives up: the symbols leave the table, and whoever waits for them is told why; if nobody does, the session's
@@ -371,7 +405,7 @@ impl MaterializationResponsibility {
         }
         let names = symbols.iter().map(|removed| removed.name.to_string()).collect();
         let unpublished = Unpublished { symbols, units: Vec::new() };
-        if !unpublished.settle(&self.core.dylib, || error.clone()) {
+        if !unpublished.settle(&self.core.dylib, || error.clone()) && !self.is_awaited {
             let (dylib, cause) = (self.core.dylib.name.to_string(), error.clone());
             self.session().unheard.report(ErrorKind::FailedToMaterialize { dylib, symbols: names, cause }.into());
         }

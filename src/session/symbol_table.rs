@@ -320,11 +320,15 @@ impl SymbolTable {
 
     /// A record for a unit that is given to [`supply`](Self::supply) next: its names may be read meanwhile.
     pub(crate) fn reserve_unit(&mut self, symbol_count: usize) -> UnitId {
-        // Once for all of them.
-        let hash_again = |slot: &SlotNumber<SymbolId>| self.symbols[*slot].hash.spread();
-        self.names.reserve(symbol_count, hash_again);
+        self.reserve_names(symbol_count);
         let (symbols, promised) = (Kept::with_capacity(symbol_count), Some(symbol_count));
         self.units.insert(UnitRecord { unit: None, symbols, promised, discarded: Vec::new() })
+    }
+
+    /// Makes room, once for all of them.
+    fn reserve_names(&mut self, count: usize) {
+        let hash_again = |slot: &SlotNumber<SymbolId>| self.symbols[*slot].hash.spread();
+        self.names.reserve(count, hash_again);
     }
 
     /// Puts the unit into its record.
@@ -498,6 +502,12 @@ impl SymbolTable {
             symbol.set_address(address);
         };
         self.move_on(id, SymbolState::Resolved, set_address, completions);
+    }
+
+    /// As [`advance`](Self::advance) to the state in which its code may run, of one whose address was not known so far.
+    #[inline]
+    pub(crate) fn finish(&mut self, id: SymbolId, address: ExecutorAddr, completions: &mut Completions) {
+        self.move_on(id, SymbolState::Ready, |symbol| symbol.set_address(address), completions);
     }
 
     #[inline]

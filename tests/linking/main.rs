@@ -7,6 +7,7 @@ mod absolute;
 mod apart;
 mod archive_bytes;
 mod archives;
+mod at_once;
 mod bad_archives;
 mod bad_input;
 mod bounds;

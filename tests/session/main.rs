@@ -4,6 +4,7 @@
 //! No machine code is made here: units give themselves addresses, and resources are numbers in a ledger.
 
 mod aliases;
+mod begun;
 mod defects;
 mod dependants;
 mod dylib;

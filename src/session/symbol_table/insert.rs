@@ -3,8 +3,10 @@
 use hashbrown::hash_table::Entry;
 use slotmap::Key;
 
-use super::{Extra, ExtraId, LARGE, Popularity, Probe, Symbol, SymbolTable, TrackerRecord, UnitId, halves, text};
-use crate::base::{ExecutorAddr, NameRef, SlotNumber, Slots};
+use super::{
+    Extra, ExtraId, LARGE, Popularity, Probe, Symbol, SymbolTable, TrackerRecord, UnitId, UnitRecord, halves, text,
+};
+use crate::base::{ExecutorAddr, Kept, NameRef, SlotNumber, Slots};
 use crate::session::materialization::Definition;
 use crate::session::name_hash::NameHash;
 use crate::session::origins::Origins;
@@ -51,10 +53,46 @@ impl SymbolTable {
         place: &Arc<str>,
         definitions: impl ExactSizeIterator<Item = (Definition<'a>, Probe)>,
     ) -> Option<UnitId> {
-        let id = self.reserve_unit(definitions.len());
-        let SymbolTable { names, symbols, origins, extras, units, trackers, .. } = self;
-        let (promised, record) = (&mut units[id].symbols, &mut trackers[owner]);
-        let (owner, value) = (SlotNumber::of(owner), halves(id.data().as_ffi()));
+        let (symbols, promised) = (Kept::default(), Some(definitions.len()));
+        let id = self.units.insert(UnitRecord { unit: None, symbols, promised, discarded: Vec::new() });
+        let start = Start { state: SymbolState::NeverSearched, value: halves(id.data().as_ffi()) };
+        let Some(symbols) = self.insert_all(owner, place, definitions, start) else {
+            self.units.remove(id);
+            return None;
+        };
+        self.units[id].symbols = symbols;
+        Some(id)
+    }
+
+    /// Adds symbols that are being materialised already, if all their names are free, and each comes once; otherwise none.
+    pub(crate) fn insert_begun<'a>(
+        &mut self,
+        owner: TrackerId,
+        place: &Arc<str>,
+        definitions: impl ExactSizeIterator<Item = (Definition<'a>, Probe)>,
+    ) -> Option<Kept<SymbolId>> {
+        let (count, start) = (definitions.len(), Start { state: SymbolState::Materializing, value: [0; 2] });
+        let symbols = self.insert_all(owner, place, definitions, start)?;
+        if symbols.len() < count {
+            self.take_back(&symbols);
+            return None;
+        }
+        Some(symbols)
+    }
+
+    /// Adds symbols if all their names are free; otherwise none. A name that comes twice is one symbol.
+    #[inline(always)]
+    fn insert_all<'a>(
+        &mut self,
+        owner: TrackerId,
+        place: &Arc<str>,
+        definitions: impl ExactSizeIterator<Item = (Definition<'a>, Probe)>,
+        start: Start,
+    ) -> Option<Kept<SymbolId>> {
+        self.reserve_names(definitions.len());
+        let SymbolTable { names, symbols, origins, extras, trackers, .. } = self;
+        let (mut inserted, record) = (Kept::with_capacity(definitions.len()), &mut trackers[owner]);
+        let owner = SlotNumber::of(owner);
         for (definition, Probe { hash, .. }) in definitions {
             let is_named = |slot: &SlotNumber<SymbolId>| {
                 symbols[*slot].hash == hash && text(origins, &symbols[*slot]) == &**definition.name
@@ -62,29 +100,36 @@ impl SymbolTable {
             let entry = names.entry(hash.spread(), is_named, |slot| symbols[*slot].hash.spread());
             let free = match entry {
                 Entry::Vacant(free) => free,
-                Entry::Occupied(taken) if symbols[*taken.get()].unit() == Some(id) => continue,
+                Entry::Occupied(taken) if inserted.iter().any(|id| SlotNumber::of(*id) == *taken.get()) => continue,
                 Entry::Occupied(_) => {
-                    self.take_back(id);
+                    self.take_back(&inserted);
                     return None;
                 }
             };
             let mut symbol = new_symbol(origins, extras, definition, hash, owner, place);
-            (symbol.value, symbol.next) = (value, record.first);
+            (symbol.state, symbol.value, symbol.next) = (start.state, start.value, record.first);
             let symbol = symbols.insert(symbol);
             let slot = SlotNumber::of(symbol);
             free.insert(slot);
             lead(symbols, record, slot);
-            promised.push(symbol);
+            inserted.push(symbol);
         }
-        Some(id)
+        Some(inserted)
     }
 
-    /// Takes a unit out again whose names were not all free.
+    /// Takes symbols out again when others that were to come with them were not free.
     #[cold]
-    fn take_back(&mut self, id: UnitId) {
-        let put_in = self.units.remove(id).map(|record| record.symbols);
-        put_in.iter().flatten().for_each(|symbol| drop(self.remove(*symbol)));
+    fn take_back(&mut self, symbols: &[SymbolId]) {
+        symbols.iter().for_each(|symbol| drop(self.remove(*symbol)));
     }
+}
+
+/// How symbols begin.
+#[derive(Clone, Copy)]
+struct Start {
+    state: SymbolState,
+    /// As [`Symbol`]'s.
+    value: [u32; 2],
 }
 
 /// An entry for a symbol that nobody has looked for, in nobody's list yet.
