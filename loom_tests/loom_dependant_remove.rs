@@ -246,6 +246,29 @@ fn dependency_on_a_ring_that_others_share_versus_its_removal() {
 }
 
 #[test]
+fn emission_against_what_others_of_its_dylib_came_to_versus_its_removal() {
+    // As above. Whose the definition is, the emission hears without the definition's dylib.
+    let allowed = [("ok", vec![4], vec![4, 3, 2, 1]), ("dependency removed", vec![4, 2, 1], vec![4, 2, 1, 3])];
+    explore("emission_against_what_others_of_its_dylib_came_to_versus_its_removal", None, 4, allowed, || {
+        let here = Scene::new();
+        let there = beside(&here);
+        let ring = ring_across(&here, &there);
+        let (user, responsibility) = resolved(&there, "user", 4);
+        responsibility.notify_emitted(vec![here.reference("f")]).unwrap();
+        user.remove().unwrap();
+        let reference = here.reference("f");
+        let (late, responsibility) = resolved(&there, "late", 3);
+        let remover = thread::spawn(move || ring.map(|tracker| tracker.remove().unwrap()));
+        let emitted = said(responsibility.notify_emitted(vec![reference]));
+        let removals = remover.join().unwrap();
+        let before = here.bank.given_back();
+        late.remove().unwrap();
+        assert!(removals.iter().all(Removal::is_complete));
+        (emitted, before, here.bank.given_back())
+    });
+}
+
+#[test]
 fn dependant_of_a_ring_that_others_share_removed_versus_the_ring() {
     // The dependant first, and then the ring, by whoever finds it free.
     explore("dependant_of_a_ring_that_others_share_removed_versus_the_ring", None, 4, [vec![3, 2, 1]], || {

@@ -143,10 +143,24 @@ impl MaterializationResponsibility {
     fn pin_dependencies(&self, own: &[OwedSymbol], needs: &[Need<'_>]) -> Result<bool> {
         let mut all_ready = true;
         for group in needs.chunk_by(|a, b| a.dylib.id == b.dylib.id) {
+            if self.pin_known(group) {
+                continue;
+            }
             let state = group[0].dylib.state.lock();
             all_ready &= self.pin_owners(&state, group, own)?;
         }
         Ok(all_ready)
+    }
+
+    /// Pins the owners of definitions of another dylib, if others have come to each of them before. They are ready then; one
+    /// that was taken out of its dylib since it was found still stands in memory as long as its owner does.
+    fn pin_known(&self, needs: &[Need<'_>]) -> bool {
+        let Some(dylib) = needs.first().map(|need| need.dylib) else { return true };
+        if Arc::ptr_eq(dylib, &self.core.dylib) {
+            return false;
+        }
+        let definitions = needs.iter().map(|need| (dylib.serial, need.id));
+        self.session().pins.table_of(&self.core.dylib).add_known(&self.core, definitions)
     }
 
     /// As `pin_dependencies`, of those that are in one dylib. Under its lock: so their owners are live, and need not be counted
@@ -159,13 +173,18 @@ impl MaterializationResponsibility {
             all_ready &= symbol.state == SymbolState::Ready;
             let owner = state.table.owner(symbol).ok_or_else(gone)?;
             // The tracker that this one was before a transfer, too, pins nothing.
-            if Arc::ptr_eq(owner, &self.core) || Arc::ptr_eq(owner, last_owner) {
+            if Arc::ptr_eq(owner, &self.core) {
                 continue;
             }
-            last_owner = owner;
             let pins = pins.get_or_insert_with(|| self.session().pins.table_of(&self.core.dylib));
-            if !pins.add(&self.core, owner) {
-                return Err(if self.core.is_now_live() { gone() } else { self.core.current().defunct() });
+            if !Arc::ptr_eq(owner, last_owner) {
+                last_owner = owner;
+                if !pins.add(&self.core, owner) {
+                    return Err(if self.core.is_now_live() { gone() } else { self.core.current().defunct() });
+                }
+            }
+            if symbol.state == SymbolState::Ready {
+                pins.know(owner, (need.dylib.serial, need.id));
             }
         }
         Ok(all_ready)
@@ -211,4 +230,44 @@ impl MaterializationResponsibility {
 /// What an error calls the code by.
 fn first_of(own: &[OwedSymbol]) -> Option<&Name> {
     own.first().map(|owed| &owed.name)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::session::{ExecutionSession, JitDylib, RequiredState, SymbolRequest};
+
+    fn begun(dylib: &JitDylib, name: &str) -> MaterializationResponsibility {
+        let tracker = dylib.create_tracker().unwrap();
+        let r = tracker.define_materializing(name, [(Name::new(name), SymbolFlags::EXPORTED)]).unwrap();
+        r.notify_resolved(|_| Some(ExecutorAddr::new(8))).unwrap();
+        std::mem::forget(tracker);
+        r
+    }
+
+    #[test]
+    fn what_two_modules_refer_to_is_pinned_for_the_third_without_a_look_at_its_dylib() {
+        let session = ExecutionSession::new();
+        let [library, user] = ["library", "user"].map(|name| session.create_dylib(name).unwrap());
+        begun(&library, "used").notify_emitted(Vec::new()).unwrap();
+        let found = library.lookup(&[SymbolRequest::required("used")], RequiredState::Ready).unwrap();
+        let used = found[0].symbol.clone().unwrap();
+        for name in ["first", "second"] {
+            begun(&user, name).notify_emitted(vec![used.clone()]).unwrap();
+        }
+        let third = begun(&user, "third");
+        let tracker = third.tracker();
+        let (tell, told) = mpsc::channel();
+        let locked = library.inner().state.lock();
+        let emission = thread::spawn(move || tell.send(third.notify_emitted(vec![used])).unwrap());
+        let emitted = told.recv_timeout(Duration::from_secs(60));
+        drop(locked);
+        emission.join().unwrap();
+        emitted.expect("it waits for nothing").unwrap();
+        assert_eq!(tracker.dependencies().len(), 1);
+    }
 }

@@ -9,7 +9,10 @@
 //! |---|---|---|---|
 //! | edge to T's own node | one | `add`, under T's gate | `release` of the tracker that it is from, or of T |
 //! | first edge to a proxy of T | one, the proxy's | `add`, under T's gate | with the last edge to the proxy; or `forget_proxy`, when T is reclaimed ahead of them |
-//! | further edge to it | none | `add`, if T's sign says that it is live | `release` of the tracker that it is from |
+//! | further edge to it | none | `add`, `add_known`, if T's sign says that it is live | `release` of the tracker that it is from |
+//!
+//! Definitions of T that a second tracker of the table comes to are known here by T's proxy, from then on as long as that is
+//! there: who refers to nothing else of T's dylib need not lock that, to hear that T is their owner.
 //!
 //! That the last of these is not added under T's gate does no harm. The proxy's pin keeps T; T's sign goes up ahead of
 //! whatever its remover asks the graph, for which it locks this table: so it finds the edge, or whoever would add one finds
@@ -17,12 +20,14 @@
 //! may have been the last one from a live tracker.
 
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 use crate::base::is_sparse;
 use crate::session::edges::Edges;
 use crate::session::jit_dylib::DylibInner;
 use crate::session::pin_nodes::{PinNode, PinNodes};
 use crate::session::resource_tracker::{ResourceKey, TrackerCore};
+use crate::session::symbol::SymbolId;
 use crate::session::tracker_gate::{Edge, Unpin};
 use crate::sync::Arc;
 
@@ -31,8 +36,19 @@ pub(crate) struct PinTable {
     number: usize,
     nodes: PinNodes<Node>,
     /// The nodes of trackers of other tables. Nothing leads from one, and something to it.
-    proxies: FxHashMap<ResourceKey, PinNode>,
+    proxies: FxHashMap<ResourceKey, Proxy>,
+    /// By ready definitions, the proxies of their owners.
+    known: FxHashMap<Definition, PinNode>,
 }
+
+struct Proxy {
+    node: PinNode,
+    /// The tracker's definitions that are known by it.
+    definitions: Vec<Definition>,
+}
+
+/// A symbol, and the serial number of its dylib.
+pub(crate) type Definition = (u64, SymbolId);
 
 struct Node {
     /// Not a merged one.
@@ -55,7 +71,7 @@ pub(crate) struct Released {
 
 impl PinTable {
     pub(crate) fn new(number: usize) -> PinTable {
-        PinTable { number, nodes: PinNodes::new(), proxies: FxHashMap::default() }
+        PinTable { number, nodes: PinNodes::new(), proxies: FxHashMap::default(), known: FxHashMap::default() }
     }
 
     /// Where the trackers of a dylib are: with those of few other dylibs.
@@ -80,19 +96,52 @@ impl PinTable {
         edge.is_some()
     }
 
+    /// Pins the owners of `definitions` for what `from` has become, which is of this table, if all of them are known here and
+    /// live; otherwise, or if `from` is defunct, false.
+    pub(crate) fn add_known(&mut self, from: &Arc<TrackerCore>, definitions: impl Iterator<Item = Definition>) -> bool {
+        let mut proxies: SmallVec<[PinNode; 4]> = SmallVec::new();
+        for definition in definitions {
+            let Some(proxy) = self.known.get(&definition) else { return false };
+            if proxies.contains(proxy) {
+                continue;
+            }
+            if !is_shareable(&self.nodes[*proxy].core) {
+                return false;
+            }
+            proxies.push(*proxy);
+        }
+        let Some((node, is_live)) = from.node_or_enter(|from| self.enter(from)) else { return false };
+        for proxy in proxies.into_iter().filter(|_| is_live) {
+            if !self.has_edge(node, proxy) {
+                self.connect(node, proxy);
+            }
+        }
+        self.forget_if_bare(node);
+        is_live
+    }
+
+    /// Has a ready definition of `owner`'s known by its proxy, if more than one tracker leads to that.
+    pub(crate) fn know(&mut self, owner: &TrackerCore, definition: Definition) {
+        if !self.is_foreign(owner) {
+            return;
+        }
+        let Some(Proxy { node, definitions }) = self.proxies.get_mut(&owner.key()) else { return };
+        if self.nodes[*node].dependants.len() > 1 && self.known.insert(definition, *node).is_none() {
+            definitions.push(definition);
+        }
+    }
+
     /// The proxy of a tracker that is live: so that was not merged.
     fn proxy_of_live(&self, core: &TrackerCore) -> Option<PinNode> {
-        let proxy = *self.proxies.get(&core.key())?;
-        // Seeded bug: one that was removed gets dependants, of which those who claim it know nothing.
-        let is_live = cfg!(mutant = "removed_tracker_shared") || core.gate.is_live();
-        is_live.then_some(proxy)
+        let proxy = self.proxies.get(&core.key())?;
+        is_shareable(core).then_some(proxy.node)
     }
 
     /// The edge from `from`, if there is one or may be: `to` is pinned for it.
     fn edge_at_gate(&mut self, from: PinNode, is_from_live: bool, to: &Arc<TrackerCore>) -> Option<Edge> {
         to.pin_dependant(|to, own_node, is_live| {
             let is_foreign = self.is_foreign(to);
-            let known = if is_foreign { self.proxies.get(&to.key()).copied() } else { own_node };
+            let known = if is_foreign { self.proxy_of(to) } else { own_node };
             match known {
                 // Code that refers to its own tracker's holds nothing.
                 Some(node) if node == from || self.has_edge(from, node) => Some(Edge::Known),
@@ -139,9 +188,9 @@ impl PinTable {
     /// `source` has become `destination`, both of another table: its proxy too.
     pub(crate) fn merge_proxies(&mut self, source: &TrackerCore, destination: &Arc<TrackerCore>) {
         let Some(old) = self.take_proxy(source) else { return };
-        let Some(new) = self.proxies.get(&destination.key()).copied() else {
+        let Some(new) = self.proxy_of(destination) else {
             self.nodes[old].core = destination.clone();
-            self.proxies.insert(destination.key(), old);
+            self.proxies.insert(destination.key(), Proxy { node: old, definitions: Vec::new() });
             return;
         };
         for from in self.take_out(old) {
@@ -162,11 +211,21 @@ impl PinTable {
     }
 
     fn take_proxy(&mut self, core: &TrackerCore) -> Option<PinNode> {
-        let proxy = self.proxies.remove(&core.key())?;
+        let Proxy { node, definitions } = self.proxies.remove(&core.key())?;
         if is_sparse(self.proxies.len(), self.proxies.capacity()) {
             self.proxies.shrink_to(self.proxies.len() * 2);
         }
-        Some(proxy)
+        for definition in &definitions {
+            self.known.remove(definition);
+        }
+        if is_sparse(self.known.len(), self.known.capacity()) {
+            self.known.shrink_to(self.known.len() * 2);
+        }
+        Some(node)
+    }
+
+    fn proxy_of(&self, core: &TrackerCore) -> Option<PinNode> {
+        self.proxies.get(&core.key()).map(|proxy| proxy.node)
     }
 
     /// Removes a node from which nothing leads; who led to it.
@@ -233,7 +292,7 @@ impl PinTable {
     }
 
     fn node_of(&self, core: &TrackerCore) -> Option<PinNode> {
-        if self.is_foreign(core) { self.proxies.get(&core.key()).copied() } else { core.gate.node() }
+        if self.is_foreign(core) { self.proxy_of(core) } else { core.gate.node() }
     }
 
     fn is_foreign(&self, core: &TrackerCore) -> bool {
@@ -254,7 +313,7 @@ impl PinTable {
         let node = Node { core: core.clone(), dependants: Edges::default(), depends_on: Edges::default() };
         let number = self.nodes.insert(node);
         if self.is_foreign(core) {
-            self.proxies.insert(core.key(), number);
+            self.proxies.insert(core.key(), Proxy { node: number, definitions: Vec::new() });
         }
         number
     }
@@ -270,6 +329,12 @@ impl PinTable {
         }
         self.nodes.remove(number);
     }
+}
+
+/// Whether a tracker that its proxy pins may get another edge without its gate.
+fn is_shareable(core: &TrackerCore) -> bool {
+    // Seeded bug: one that was removed gets dependants, of which those who claim it know nothing.
+    cfg!(mutant = "removed_tracker_shared") || core.gate.is_live()
 }
 
 /// So many dylibs do not meet; few, under loom, where each lock multiplies the schedules.

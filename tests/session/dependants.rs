@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use jittison::base::Name;
 use jittison::error::ErrorKind;
 use jittison::session::*;
 
@@ -362,6 +363,37 @@ fn a_module_of_another_dylib_is_not_linked_against_what_others_of_it_hold_remove
 }
 
 #[test]
+fn a_module_is_refused_what_others_of_its_dylib_had_come_to_once_that_is_removed() {
+    let world = World::new();
+    let other = world.session.create_dylib("other").unwrap();
+    for (round, is_held) in [(1, true), (2, false), (3, true)] {
+        let library = world.loaded("library", round);
+        let references = world.references(&["library"]);
+        let users = [4, 5, 6].map(|number| user_in(&world, &other, &format!("user{number}"), &["library"], number));
+        let late = other.create_tracker().unwrap();
+        let r = late.define_materializing("late", [(Name::new("late"), EXPORTED)]).unwrap();
+        r.notify_resolved(|_| Some(address(1))).unwrap();
+        let go = |users: [ResourceTracker; 3]| users.map(|user| assert!(user.remove().unwrap().is_complete()));
+        if is_held {
+            let removal = library.remove().unwrap();
+            r.notify_emitted(references).unwrap_err();
+            assert_eq!(removal.blockers(), (0, 3));
+            go(users);
+            assert!(removal.is_complete());
+        } else {
+            go(users);
+            assert!(library.remove().unwrap().is_complete());
+            let _next = [7, 8].map(|number| {
+                world.loaded(&format!("library{number}"), number);
+                user_in(&world, &other, &format!("user{number}"), &[&format!("library{number}")], number)
+            });
+            r.notify_emitted(references).unwrap_err();
+        }
+        assert!(late.dependencies().is_empty(), "the next library of this name is another");
+    }
+}
+
+#[test]
 fn a_ring_across_dylibs_goes_with_the_last_that_shared_one_of_it() {
     let world = World::new();
     let other = world.session.create_dylib("other").unwrap();
@@ -390,6 +422,10 @@ fn a_transfer_takes_along_what_modules_of_other_dylibs_share() {
         assert_eq!(b.dependents().len(), 2);
         assert_eq!(first.dependencies().iter().map(ResourceTracker::key).collect::<Vec<_>>(), [b.key()]);
         let third = user_in(&world, &other, "third", &["a", "b"], 5);
+        let fourth = user_in(&world, &other, "fourth", &["a", "b"], 6);
+        assert_eq!(b.dependents().len(), 4);
+        fourth.remove().unwrap();
+        assert_eq!(world.books.take_given_back(), [6]);
         let removal = b.remove().unwrap();
         assert_eq!(removal.blockers(), (0, 3));
         for user in [second, third, first] {
