@@ -58,7 +58,7 @@ impl Engine {
     }
 
     fn finish_link(&self, symbol: &str, object: Vec<u8>, tracker: &ResourceTracker) -> Result<LinkedQuery, Error> {
-        self.jit.add_object(tracker, symbol, object)?;
+        self.jit.link_object(tracker, symbol, object)?;
         // SAFETY: the object was compiled by `codegen`, which gives the
         // function it exports under this symbol exactly this signature.
         let function = unsafe { self.jit.lookup::<QueryFunction>(symbol)? };

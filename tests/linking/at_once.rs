@@ -61,6 +61,21 @@ fn a_missing_symbol_is_told_to_the_caller_alone_and_leaves_nothing() {
 }
 
 #[test]
+fn what_fails_in_the_link_itself_is_told_to_the_caller_alone_and_leaves_nothing() {
+    let Some(far) = asm(".data\n.globl f\nf: .long 0\n.long far - .\n.section .note.GNU-stack\n") else { return };
+    let Some(unknown) = asm(".text\n.globl f\nf: ret\nplace: .quad 0\n.reloc place, R_X86_64_RELATIVE, f\n") else {
+        return;
+    };
+    let (jit, told) = reporting();
+    define_absolute(jit.main_dylib(), "far", 0x7fff_0000_0000);
+    let tracker = jit.main_dylib().create_tracker().unwrap();
+    for (object, problem) in [(far, "is not in ["), (unknown, "R_X86_64_RELATIVE")] {
+        assert_says(&jit.link_object(&tracker, "bad.o", object).unwrap_err(), &["bad.o", problem]);
+        assert_eq!((held(&jit), jit.main_dylib().symbol_count(), told.try_iter().count()), ((0, 0, 0), 1, 0));
+    }
+}
+
+#[test]
 fn names_that_are_taken_are_refused_or_left_out_as_when_an_object_is_added() {
     let (Some(first), Some(weak)) = (
         c("long f(void) { return 1; }"),

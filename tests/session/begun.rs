@@ -73,7 +73,7 @@ fn weak_ones_whose_names_are_taken_are_not_owed() {
 fn a_name_that_is_given_twice_is_one_symbol() {
     let world = World::new();
     let tracker = world.tracker();
-    let r = begin(&tracker, &[("foo", EXPORTED), ("bar", EXPORTED), ("foo", EXPORTED)]).unwrap();
+    let r = begin(&tracker, &[("foo", EXPORTED), ("foo", EXPORTED), ("bar", EXPORTED)]).unwrap();
     assert_eq!((owed(&r), world.main.symbol_count()), (vec!["foo", "bar"], 2));
     finish(r, 5);
     assert_eq!((world.find("foo").unwrap(), world.find("bar").unwrap()), (5, 5));

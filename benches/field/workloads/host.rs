@@ -54,7 +54,8 @@ impl House {
 
     /// Links an object under a tracker of its own.
     pub fn link(&self, instance: &Instance) -> jittison::error::Result<(ExecutorAddr, ResourceTracker)> {
-        let tracker = self.add(instance)?;
+        let tracker = self.dylib.create_tracker()?;
+        self.jit.link_object(&tracker, &instance.entry, instance.bytes.clone())?;
         Ok((self.dylib.lookup_address(&instance.entry)?, tracker))
     }
 
