@@ -15,7 +15,7 @@ use std::path::Path;
 
 use rustc_hash::FxHashMap;
 
-use crate::base::{ExecutorAddr, ThreadLocal};
+use crate::base::{ExecutorAddr, ThreadLocal, let_go_of_large_rooms};
 use crate::error::{ErrorKind, Result};
 use crate::host::{self, Function, FunctionPointer};
 use crate::layer::ObjectLinkingLayer;
@@ -299,8 +299,10 @@ impl Jit {
     }
 
     /// Gives the kernel every page of code memory that nothing lives in: for quiet moments, and when memory is short.
-    /// Links, calls and removals may go on meanwhile.
+    /// Links, calls and removals may go on meanwhile. The calling thread's room for arrays of large links, of which each
+    /// thread keeps at most 2 MiB for its next, goes back to the allocator.
     pub fn release_free(&self) -> Released {
+        let_go_of_large_rooms();
         self.0.layer.memory().release_free()
     }
 

@@ -2,12 +2,13 @@
 //!
 //! A link makes some twenty arrays, and gives all of them up when it ends. Asking the allocator for each would cost a small
 //! link a quarter of its time. So what is dropped is put aside, up to [`LARGEST`] bytes and [`MOST`] of a kind, and taken
-//! again; it goes when its thread ends.
+//! again; it goes when its thread ends. Of what is larger, a thread keeps a little, too (`large_rooms.rs`).
 
 use std::cell::Cell;
 use std::mem;
 use std::ops::{Deref, DerefMut};
 
+use crate::base::large_rooms;
 use crate::sync::LocalKey;
 
 /// What arrays are kept of.
@@ -55,6 +56,13 @@ fn let_go<T>(room: Vec<T>) {
     drop(room);
 }
 
+#[cold]
+#[inline(never)]
+fn put_large<T: 'static>(mut room: Vec<T>) {
+    room.clear();
+    large_rooms::put(room);
+}
+
 /// Lets arrays of a type be kept.
 macro_rules! keep {
     ($($kind:ty),+ $(,)?) => {$(
@@ -82,11 +90,16 @@ impl<T: Keep> Kept<T> {
 
     pub(crate) fn with_capacity(capacity: usize) -> Kept<T> {
         if capacity.saturating_mul(size_of::<T>()) > LARGEST {
-            return Kept(Vec::with_capacity(capacity));
+            return Kept::large(capacity);
         }
         let mut kept = Kept::new();
         kept.0.reserve(capacity);
         kept
+    }
+
+    #[cold]
+    fn large(capacity: usize) -> Kept<T> {
+        Kept(large_rooms::take(capacity).unwrap_or_else(|| Vec::with_capacity(capacity)))
     }
 
     /// The vector itself, for who takes nothing else; it comes back as [`From`] makes it one of these.
@@ -113,7 +126,7 @@ impl<T: Keep> Drop for Kept<T> {
             return;
         }
         if bytes > LARGEST {
-            return let_go(room);
+            return put_large(room);
         }
         // What is dropped here may want to be put aside itself.
         room.clear();
@@ -169,7 +182,7 @@ impl<T: Keep + std::fmt::Debug> std::fmt::Debug for Kept<T> {
     }
 }
 
-/// Bytes of one array that is put aside, at most.
+/// Bytes of one array that is put aside here, at most.
 const LARGEST: usize = 128 << 10;
 /// Arrays of one kind that are put aside, at most.
 const MOST: usize = 4;
@@ -182,18 +195,29 @@ mod tests {
     keep!(Item);
 
     #[test]
-    fn room_is_used_again_and_large_or_many_arrays_are_not_kept() {
+    fn room_is_used_again_and_many_arrays_are_not_kept() {
         let first: Kept<Item> = Kept::with_capacity(100);
         let place = first.as_ptr();
         drop(first);
         let again: Kept<Item> = (0..100).map(Item).collect();
         assert_eq!(again.as_ptr(), place);
         drop(again);
-        drop(Kept::<Item>::with_capacity(LARGEST / size_of::<Item>() + 1));
         let held: Vec<Kept<Item>> = (0..MOST + 3).map(|_| Kept::with_capacity(10)).collect();
         assert_eq!(held.iter().filter(|kept| kept.as_ptr() == place).count(), 1);
         assert!(held.iter().all(|kept| kept.is_empty() && kept.capacity() * size_of::<Item>() <= LARGEST));
         drop(held);
         assert_eq!(Item::aside().with(|aside| aside.count.get()), MOST);
+    }
+
+    #[test]
+    fn a_large_room_is_used_again_and_is_not_among_the_others() {
+        let count = LARGEST / size_of::<Item>() + 1;
+        let mut first: Kept<Item> = Kept::with_capacity(count);
+        first.push(Item(1));
+        let place = first.as_ptr();
+        drop(first);
+        assert_ne!(Kept::<Item>::with_capacity(10).as_ptr(), place);
+        let again: Kept<Item> = Kept::with_capacity(count);
+        assert_eq!((again.as_ptr(), again.len()), (place, 0));
     }
 }

@@ -5,6 +5,7 @@
 
 mod addr;
 mod kept;
+mod large_rooms;
 mod memory_event;
 mod name;
 mod pool;
@@ -15,6 +16,7 @@ mod turns;
 
 pub use addr::ExecutorAddr;
 pub(crate) use kept::{Aside, Keep, Kept, keep};
+pub(crate) use large_rooms::let_go as let_go_of_large_rooms;
 pub use memory_event::MemoryEvent;
 pub use name::Name;
 pub(crate) use name::{NameRef, ahead_of_null};

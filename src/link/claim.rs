@@ -32,13 +32,16 @@ pub(crate) fn claim(graph: &mut LinkGraph, is_owned: impl Fn(&LinkGraph, SymbolI
             // A common symbol's room is its own; no section's bytes go with it.
             let room = &mut graph.blocks[block.0 as usize];
             room.is_dropped = matches!(room.name, Text::Fixed(_));
+            has_dropped |= room.is_dropped;
             graph.disown(SymbolIndex(index as u32));
         }
     }
     let is_lost = |group: u32| matches!(defined[group as usize], (1.., 0));
-    for block in graph.blocks.iter_mut() {
-        block.is_dropped |= block.group.is_some_and(is_lost);
-        has_dropped |= block.is_dropped;
+    if graph.group_count > 0 {
+        for block in graph.blocks.iter_mut() {
+            block.is_dropped |= block.group.is_some_and(is_lost);
+            has_dropped |= block.is_dropped;
+        }
     }
     if has_dropped {
         graph.forget_dropped();

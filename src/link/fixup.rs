@@ -128,7 +128,7 @@ impl<'a> Fixup<'a> {
         image: &mut [u8],
         mut is_known: impl FnMut(&Edge) -> bool,
     ) -> Result<(), Error> {
-        let blocks = self.graph.blocks().filter(|(_, block)| block.role == Role::ThreadLocal && !block.is_dropped);
+        let blocks = self.graph.special().filter(|(_, block)| block.role == Role::ThreadLocal && !block.is_dropped);
         for (id, block) in blocks {
             let Some(content) = self.graph.content_in(object, block) else { continue };
             let bytes = &mut image[block.offset as usize..block.offset as usize + content.len()];

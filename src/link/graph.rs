@@ -14,6 +14,8 @@
 
 use std::ops::Range;
 
+use smallvec::SmallVec;
+
 use crate::base::{ExecutorAddr, Kept, Pool, ahead_of_null, keep};
 use crate::error::{Error, ErrorKind, LinkFault};
 use crate::link::buffer::ObjectBuffer;
@@ -31,6 +33,11 @@ pub struct LinkGraph {
     pub(crate) blocks: Kept<Block>,
     pub(crate) symbols: Kept<Symbol>,
     pub(crate) edges: Kept<Edge>,
+    /// Blocks whose role is not plain, in order.
+    pub(crate) special: SmallVec<[BlockId; 4]>,
+    /// Bytes and names that did not come with the object. Blocks and symbols say which are theirs, and own nothing: so many
+    /// of them need not be looked at when the link ends.
+    pub(crate) made: Made,
     /// Number of section groups; blocks name theirs.
     pub(crate) group_count: u32,
     /// Symbols whose definition is the resolver of an indirect function, until they have stubs.
@@ -120,8 +127,8 @@ pub(crate) enum Role {
 pub(crate) enum Content {
     /// A range of the object.
     Object(Range<usize>),
-    /// Bytes that the linker made.
-    Made(Kept<u8>),
+    /// Bytes that the linker made, by their number.
+    Made(u32),
     /// Zeroes.
     Zero,
 }
@@ -134,7 +141,28 @@ pub(crate) enum Text {
     Terminated(u32),
     /// Of the linker itself.
     Fixed(&'static str),
-    Made(Arc<str>),
+    /// By its number.
+    Made(u32),
+}
+
+/// What others than the object brought.
+#[derive(Default)]
+pub(crate) struct Made {
+    /// Mostly the GOT's and the stubs'.
+    contents: SmallVec<[Kept<u8>; 2]>,
+    names: Vec<Box<str>>,
+}
+
+impl Made {
+    pub(crate) fn content(&mut self, content: Kept<u8>) -> Content {
+        self.contents.push(content);
+        Content::Made(self.contents.len() as u32 - 1)
+    }
+
+    pub(crate) fn name(&mut self, name: &str) -> Text {
+        self.names.push(Box::from(name));
+        Text::Made(self.names.len() as u32 - 1)
+    }
 }
 
 /// A symbol of the object.
@@ -258,25 +286,6 @@ impl Block {
     }
 }
 
-impl Text {
-    fn bytes_in<'a>(&'a self, object: &'a [u8]) -> &'a [u8] {
-        match self {
-            Text::Object(range) => object.get(range.start as usize..range.end as usize).unwrap_or(&[]),
-            Text::Terminated(start) => object.get(*start as usize..).and_then(ahead_of_null).unwrap_or(&[]),
-            Text::Fixed(text) => text.as_bytes(),
-            Text::Made(text) => text.as_bytes(),
-        }
-    }
-
-    /// Whether it is this one. Mostly the length says that it is not.
-    fn is(&self, other: &[u8], object: &[u8]) -> bool {
-        match self {
-            Text::Object(range) if range.len() != other.len() => false,
-            _ => self.bytes_in(object) == other,
-        }
-    }
-}
-
 impl Symbol {
     /// Whether only its own object sees it.
     pub fn is_local(&self) -> bool {
@@ -300,6 +309,11 @@ impl LinkGraph {
         self.blocks.iter().enumerate().map(|(index, block)| (BlockId(index as u32), block))
     }
 
+    /// Blocks whose role is not plain.
+    pub(crate) fn special(&self) -> impl Iterator<Item = (BlockId, &Block)> {
+        self.special.iter().map(|id| (*id, &self.blocks[id.index()]))
+    }
+
     /// All symbols.
     pub fn symbols(&self) -> impl Iterator<Item = (SymbolIndex, &Symbol)> {
         self.symbols.iter().enumerate().map(|(index, symbol)| (SymbolIndex(index as u32), symbol))
@@ -321,7 +335,16 @@ impl LinkGraph {
     }
 
     fn name_bytes_in<'a>(&'a self, object: &'a [u8], symbol: SymbolIndex) -> &'a [u8] {
-        self.symbols[symbol.0 as usize].name.bytes_in(object)
+        self.text_in(object, &self.symbols[symbol.0 as usize].name)
+    }
+
+    fn text_in<'a>(&'a self, object: &'a [u8], text: &Text) -> &'a [u8] {
+        match text {
+            Text::Object(range) => object.get(range.start as usize..range.end as usize).unwrap_or(&[]),
+            Text::Terminated(start) => object.get(*start as usize..).and_then(ahead_of_null).unwrap_or(&[]),
+            Text::Fixed(text) => text.as_bytes(),
+            Text::Made(number) => self.made.names[*number as usize].as_bytes(),
+        }
     }
 
     /// A symbol's definition.
@@ -341,7 +364,11 @@ impl LinkGraph {
             return None;
         }
         let object: &[u8] = &self.bytes;
-        self.externals().find(|index| self.symbols[index.index()].name.is(name.as_bytes(), object))
+        self.externals().find(|index| match &self.symbols[index.index()].name {
+            // Mostly the length says that it is not.
+            Text::Object(range) if range.len() != name.len() => false,
+            text => self.text_in(object, text) == name.as_bytes(),
+        })
     }
 
     /// As [`externals`](Self::externals), with their names: cheaper than to ask for each.
@@ -365,8 +392,8 @@ impl LinkGraph {
     /// Adds a block that the linker makes.
     pub fn add_block(&mut self, name: &str, pool: Pool, content: Vec<u8>, align: u64, edges: &[Edge]) -> BlockId {
         let size = content.len() as u64;
-        let content = Content::Made(content.into_iter().collect());
-        let id = self.push_block(Text::Made(Arc::from(name)), pool, content, size, align);
+        let (name, content) = (self.made.name(name), self.made.content(content.into_iter().collect()));
+        let id = self.push_block(name, pool, content, size, align);
         self.push_edges(id, edges);
         id
     }
@@ -375,7 +402,7 @@ impl LinkGraph {
     pub(crate) fn fill_block(&mut self, id: BlockId, content: Vec<u8>, edges: &[Edge]) {
         let block = &mut self.blocks[id.index()];
         block.size = content.len() as u64;
-        block.content = Content::Made(content.into_iter().collect());
+        block.content = self.made.content(content.into_iter().collect());
         self.push_edges(id, edges);
     }
 
@@ -410,8 +437,9 @@ impl LinkGraph {
     /// Adds an external that the object itself does not name.
     pub fn add_external(&mut self, name: &str) -> SymbolIndex {
         self.beginnings.add(name.as_bytes());
+        let name = self.made.name(name);
         self.push_symbol(Symbol {
-            name: Text::Made(Arc::from(name)),
+            name,
             definition: Definition::External,
             size: 0,
             binding: Binding::Global,
@@ -421,8 +449,9 @@ impl LinkGraph {
 
     /// Adds a local symbol.
     pub fn add_local(&mut self, name: &str, block: BlockId, offset: u64) -> SymbolIndex {
+        let name = self.made.name(name);
         self.push_symbol(Symbol {
-            name: Text::Made(Arc::from(name)),
+            name,
             definition: Definition::Block(block, offset),
             size: 0,
             binding: Binding::Local,
@@ -433,20 +462,16 @@ impl LinkGraph {
     /// Adds a local symbol with a fixed address.
     pub fn add_local_absolute(&mut self, name: &str, address: ExecutorAddr) -> SymbolIndex {
         let definition = Definition::Absolute(address.value());
-        self.push_symbol(Symbol {
-            name: Text::Made(Arc::from(name)),
-            definition,
-            size: 0,
-            binding: Binding::Local,
-            is_hidden: true,
-        })
+        let name = self.made.name(name);
+        self.push_symbol(Symbol { name, definition, size: 0, binding: Binding::Local, is_hidden: true })
     }
 
     /// Adds a weak definition that others see. If the name is taken when the plugins are done, it becomes an external, as
     /// the object's own weak definitions do.
     pub fn add_weak(&mut self, name: &str, block: BlockId, offset: u64) -> SymbolIndex {
+        let name = self.made.name(name);
         self.push_symbol(Symbol {
-            name: Text::Made(Arc::from(name)),
+            name,
             definition: Definition::Block(block, offset),
             size: 0,
             binding: Binding::Weak,
@@ -520,17 +545,17 @@ impl LinkGraph {
     pub(crate) fn content_in<'a>(&'a self, bytes: &'a [u8], block: &'a Block) -> Option<&'a [u8]> {
         match &block.content {
             Content::Object(range) => Some(&bytes[range.clone()]),
-            Content::Made(bytes) => Some(bytes),
+            Content::Made(number) => Some(&self.made.contents[*number as usize]),
             Content::Zero => None,
         }
     }
 
-    pub(crate) fn text<'a>(&'a self, text: &'a Text) -> &'a str {
+    pub(crate) fn text<'a>(&'a self, text: &Text) -> &'a str {
         match text {
             Text::Fixed(text) => text,
-            Text::Made(text) => text,
+            Text::Made(number) => &self.made.names[*number as usize],
             // The reader made ranges only of what it had seen to be UTF-8.
-            _ => std::str::from_utf8(text.bytes_in(&self.bytes)).unwrap_or(""),
+            _ => std::str::from_utf8(self.text_in(&self.bytes, text)).unwrap_or(""),
         }
     }
 

@@ -7,7 +7,7 @@ use std::iter;
 
 use smallvec::SmallVec;
 
-use crate::base::{Kept, Pool, align_up};
+use crate::base::{Pool, align_up};
 use crate::error::{Error, LinkFault};
 use crate::link::apart;
 use crate::link::frames;
@@ -21,7 +21,9 @@ pub(crate) fn assign(graph: &mut LinkGraph) -> Result<(SegmentPlan, Contents), E
     let mut plan = SegmentPlan { apart: set_apart(graph), ..SegmentPlan::default() };
     let (mut contents, mut zero_fill) = (Contents::default(), SmallVec::<[BlockId; 8]>::new());
     let mut padding = 0;
-    for id in order(graph).iter().copied() {
+    let order = order(graph);
+    for number in 0..graph.blocks.len() {
+        let id = order.as_ref().map_or(BlockId(number as u32), |order| order[number]);
         let block = &mut graph.blocks[id.index()];
         if block.is_dropped || block.is_apart() || block.role == Role::ThreadLocal {
             continue;
@@ -47,8 +49,8 @@ pub(crate) fn assign(graph: &mut LinkGraph) -> Result<(SegmentPlan, Contents), E
         }
         segment.zero_fill += segment.size - start;
     }
-    let eh_frames = graph.blocks.iter().filter(|block| block.role == Role::EhFrame && !block.is_dropped);
-    plan.frame_count = eh_frames.filter_map(|block| graph.content(block)).map(frames::count_records).sum();
+    let eh_frames = graph.special().filter(|(_, block)| block.role == Role::EhFrame && !block.is_dropped);
+    plan.frame_count = eh_frames.filter_map(|(_, block)| graph.content(block)).map(frames::count_records).sum();
     plan.low = graph.kinds.has_any_of(KindSet::LOW)
         && thread_locals::live_edges(graph)
             .any(|edge| KindSet::LOW.contains(edge.kind) && has_address(graph.definition(edge.symbol)));
@@ -99,18 +101,18 @@ fn put(block: &mut Block, segment: &mut SegmentRequest) -> Option<u64> {
     Some(gap)
 }
 
-/// The object's order, but for those that must follow another.
-fn order(graph: &LinkGraph) -> Kept<BlockId> {
-    let ids = || graph.blocks().map(|(id, _)| id);
+/// The object's order, but for those that must follow another; `None` if there are no such.
+fn order(graph: &LinkGraph) -> Option<Vec<BlockId>> {
     if graph.blocks.iter().all(|block| block.followed_by.is_none()) {
-        return ids().collect();
+        return None;
     }
+    let ids = || graph.blocks().map(|(id, _)| id);
     let mut is_follower = vec![false; graph.blocks.len()];
     for follower in graph.blocks.iter().filter_map(|block| block.followed_by) {
         is_follower[follower.index()] = true;
     }
     let heads = ids().filter(|id| !is_follower[id.index()]);
-    heads.flat_map(|head| iter::successors(Some(head), |id| graph.blocks[id.index()].followed_by)).collect()
+    Some(heads.flat_map(|head| iter::successors(Some(head), |id| graph.blocks[id.index()].followed_by)).collect())
 }
 
 /// Numbers the blocks that live apart; what to ask for them.

@@ -354,7 +354,7 @@ impl Link {
         let mut initializers = Vec::new();
         // Zero-fill says nothing, and looking for it would make memory of it.
         let has_bytes = |block: &Block| !block.is_dropped && block.size > 0 && !block.is_zero_fill();
-        for (id, block) in self.graph.blocks() {
+        for (id, block) in self.graph.special() {
             match block.role {
                 Role::Plain | Role::ThreadLocal => {}
                 _ if !has_bytes(block) => {}

@@ -10,8 +10,8 @@
 
 use smallvec::SmallVec;
 
-use crate::base::{Kept, Pool};
-use crate::link::graph::{Binding, Block, BlockId, Definition, LinkGraph, Role};
+use crate::base::{Kept, Pool, keep};
+use crate::link::graph::{Binding, Block, BlockId, Definition, LinkGraph, Role, Symbol};
 use crate::link::uses;
 
 /// Drops what no root leads to.
@@ -19,18 +19,14 @@ pub(crate) fn prune(graph: &mut LinkGraph) {
     let mut walk = Walk { in_doubt: 0, has_companions: false };
     walk.mark_roots(graph);
     if walk.in_doubt > 0 {
-        let referrers = referrers(graph);
-        walk.mark_visible(graph, &referrers);
         if graph.uses.tell_sources_apart() && !walk.has_companions {
+            let referrers = referrers(graph);
+            walk.mark_visible(graph, &referrers);
             walk.follow_sources(graph, &referrers);
-            debug_assert!(is_complete(graph), "nothing that is live leads to what is not");
+            walk.drop_others(graph);
         } else {
             walk.follow_edges(graph);
         }
-    }
-    if walk.in_doubt > 0 {
-        graph.blocks.iter_mut().for_each(|block| block.is_dropped |= !block.is_live);
-        graph.forget_dropped();
     }
 }
 
@@ -115,36 +111,111 @@ impl Walk {
         }
     }
 
+    fn drop_others(&self, graph: &mut LinkGraph) {
+        debug_assert!(is_complete(graph), "nothing that is live leads to what is not");
+        if self.in_doubt > 0 {
+            graph.blocks.iter_mut().for_each(|block| block.is_dropped |= !block.is_live);
+            graph.forget_dropped();
+        }
+    }
+
+    /// Marks what others can see. By symbol: the block that it is in, or one more than there are.
+    fn mark_definers(&mut self, graph: &mut LinkGraph) -> Kept<BlockId> {
+        let LinkGraph { blocks, symbols, .. } = graph;
+        let nowhere = BlockId(blocks.len() as u32);
+        let definer = |symbol: &Symbol| {
+            let Definition::Block(block, _) = symbol.definition else { return nowhere };
+            if symbol.binding != Binding::Local {
+                self.mark(&mut blocks[block.index()]);
+            }
+            block
+        };
+        symbols.iter().map(definer).collect()
+    }
+
+    /// From block to block, by each of their edges. There are more of those than of anything else: what is asked for each
+    /// stands close together, apart from blocks and symbols.
     fn follow_edges(&mut self, graph: &mut LinkGraph) {
-        let companions = Companions::of(graph);
+        let definers = self.mark_definers(graph);
+        let companions = self.has_companions.then(|| Companions::of(graph));
         let mut is_group_live: Kept<bool> = Kept::repeat(false, graph.group_count as usize);
-        let mut unvisited: Kept<BlockId> =
-            graph.blocks().filter(|(_, block)| block.is_live).map(|(id, _)| id).collect();
-        let LinkGraph { blocks, symbols, edges, .. } = graph;
-        while let (true, Some(id)) = (self.in_doubt > 0, unvisited.pop()) {
+        let mut frontier = Frontier::of(graph);
+        let LinkGraph { blocks, edges, .. } = &mut *graph;
+        while let (true, Some(id)) = (self.in_doubt > 0, frontier.unvisited.pop()) {
             let Block { role, group, edges: range, .. } = &blocks[id.index()];
-            let (is_unwind, group, edges) =
-                (*role == Role::EhFrame, *group, &edges[range.start as usize..range.end as usize]);
-            let mut reach = |walk: &mut Walk, target: BlockId, is_spared: fn(&Block) -> bool| {
+            let (spares_code, group) = (*role == Role::EhFrame, *group);
+            for edge in &edges[range.start as usize..range.end as usize] {
+                let target = definers[edge.symbol.index()];
+                if frontier.fates[target.index()] != Fate::InDoubt {
+                    continue;
+                }
                 let block = &mut blocks[target.index()];
-                if !block.is_live && !block.is_dropped && !is_spared(block) {
-                    walk.mark(block);
-                    unvisited.push(target);
-                }
-            };
-            let is_spared: fn(&Block) -> bool = if is_unwind { |block| block.pool == Pool::Code } else { |_| false };
-            for edge in edges {
-                if self.in_doubt == 0 {
-                    return;
-                }
-                if let Definition::Block(target, _) = symbols[edge.symbol.index()].definition {
-                    reach(self, target, is_spared);
+                if !(spares_code && block.pool == Pool::Code) {
+                    self.mark(block);
+                    frontier.add(target);
                 }
             }
+            let Some(companions) = &companions else { continue };
             // The first member of a group brings all of them.
             let group = group.filter(|group| !std::mem::replace(&mut is_group_live[*group as usize], true));
             for companion in companions.with(group, id) {
-                reach(self, companion, |_| false);
+                if frontier.fates[companion.index()] == Fate::InDoubt {
+                    self.mark(&mut blocks[companion.index()]);
+                    frontier.add(companion);
+                }
+            }
+        }
+        debug_assert!(is_complete(graph), "nothing that is live leads to what is not");
+        if self.in_doubt > 0 {
+            frontier.drop_others(graph, &definers);
+        }
+    }
+}
+
+keep!(Fate);
+
+/// What is known of a block.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    InDoubt,
+    Live,
+    Dropped,
+}
+
+/// How far the walk has come.
+struct Frontier {
+    /// By block, and of what stands for none: that is live.
+    fates: Kept<Fate>,
+    /// Live blocks whose edges were not followed yet.
+    unvisited: Kept<BlockId>,
+}
+
+impl Frontier {
+    fn of(graph: &LinkGraph) -> Frontier {
+        let fate = |block: &Block| match (block.is_live, block.is_dropped) {
+            (true, _) => Fate::Live,
+            (false, true) => Fate::Dropped,
+            (false, false) => Fate::InDoubt,
+        };
+        let fates: Kept<Fate> = graph.blocks.iter().map(fate).chain([Fate::Live]).collect();
+        let live = graph.blocks().zip(&fates).filter(|(_, fate)| **fate == Fate::Live);
+        let unvisited = live.map(|((id, _), _)| id).collect();
+        Frontier { fates, unvisited }
+    }
+
+    fn add(&mut self, id: BlockId) {
+        self.fates[id.index()] = Fate::Live;
+        self.unvisited.push(id);
+    }
+
+    /// Drops what was not reached; its symbols are nowhere.
+    fn drop_others(&self, graph: &mut LinkGraph, definers: &[BlockId]) {
+        for (id, _) in self.fates.iter().enumerate().filter(|(_, fate)| **fate == Fate::InDoubt) {
+            graph.blocks[id].is_dropped = true;
+        }
+        for (symbol, definer) in definers.iter().enumerate() {
+            if self.fates[definer.index()] != Fate::Live {
+                graph.symbols[symbol].definition = Definition::Nowhere;
             }
         }
     }

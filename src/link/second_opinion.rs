@@ -162,7 +162,7 @@ impl<'a> Opinion<'a> {
         if block.apart.is_none() && block.offset + block.size > self.seen.sizes[block.pool.index()] {
             return Err(Finding::new(0, "place", "past the end of its segment", "inside"));
         }
-        let Some(content) = self.reread.content(id, block) else { return Ok(()) }; // zero-fill: seen with the gaps
+        let Some(content) = self.reread.content(self.fixup.graph, id, block) else { return Ok(()) }; // zero-fill: seen with the gaps
         let Some(memory) = self.seen.bytes(block) else {
             return Err(Finding::new(0, "place", "outside of what has content", "inside"));
         };
@@ -282,7 +282,7 @@ impl<'a> Opinion<'a> {
         let mut gaps = image.to_vec();
         let blocks = self.fixup.graph.blocks();
         for (id, block) in blocks.filter(|(_, block)| block.role == Role::ThreadLocal && !block.is_dropped) {
-            let Some(content) = self.reread.content(id, block) else { continue };
+            let Some(content) = self.reread.content(self.fixup.graph, id, block) else { continue };
             let name = self.fixup.graph.block_name(id);
             let range = block.offset as usize..(block.offset + block.size) as usize;
             let Some(memory) = image.get(range.clone()) else {

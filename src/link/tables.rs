@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 
 use crate::base::{Kept, Pool, keep};
 use crate::link::far_data::FarData;
-use crate::link::graph::{BlockId, Content, Definition, LinkGraph, SymbolIndex, Text};
+use crate::link::graph::{BlockId, Definition, LinkGraph, SymbolIndex, Text};
 use crate::link::survey::Survey;
 use crate::link::thread_locals::live_edges;
 use crate::link::x86_64::{KindSet, STUB, ThreadLocalEntry};
@@ -72,7 +72,7 @@ impl Tables {
         let needs_got = survey.kinds.has_any_of(KindSet::GOT);
         if needs_got || !tables.slots.is_empty() || !tables.thread_locals.is_empty() {
             let size = (tables.slots.len() * SLOT) as u64 + tables.thread_locals_size;
-            let content = Content::Made(Kept::repeat(0, size as usize));
+            let content = graph.made.content(Kept::repeat(0, size as usize));
             tables.got = Some(graph.push_block(Text::Fixed(".got"), Pool::ReadOnly, content, size, SLOT as u64));
         }
         // An object's own GOT goes by this name, whatever kind of edge refers to it.
@@ -81,8 +81,8 @@ impl Tables {
         }
         if !tables.stub_targets.is_empty() {
             let code: Kept<u8> = std::iter::repeat_n(STUB, tables.stub_targets.len()).flatten().collect();
-            let size = code.len() as u64;
-            tables.stubs = Some(graph.push_block(Text::Fixed(".plt"), Pool::Code, Content::Made(code), size, 16));
+            let (size, content) = (code.len() as u64, graph.made.content(code));
+            tables.stubs = Some(graph.push_block(Text::Fixed(".plt"), Pool::Code, content, size, 16));
         }
         tables.far = FarData::reserve(graph, survey);
         tables

@@ -15,7 +15,6 @@ use crate::error::{Error, LinkFault};
 use crate::link::graph::{Binding, BlockId, Definition, Edge, LinkGraph, Role, Symbol, SymbolIndex, Text};
 use crate::link::layout;
 use crate::link::x86_64::{EdgeKind, KindSet};
-use crate::sync::Arc;
 
 /// What an object's thread-local block needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +44,7 @@ pub struct ThreadLocalPlace {
 /// Gives every thread-local block of the graph its offset; what is needed for them, if there are any.
 pub(crate) fn assign(graph: &mut LinkGraph) -> Result<Option<ThreadLocalPlan>, Error> {
     let is_thread_local = |role| role == Role::ThreadLocal;
-    if !graph.blocks.iter().any(|block| is_thread_local(block.role) && !block.is_dropped) {
+    if !graph.special().any(|(_, block)| is_thread_local(block.role) && !block.is_dropped) {
         return Ok(None);
     }
     let mut plan = ThreadLocalPlan { size: 0, align: 1, image_size: 0, is_static: false, is_shared: false };
@@ -102,7 +101,7 @@ pub(crate) fn assign(graph: &mut LinkGraph) -> Result<Option<ThreadLocalPlan>, E
 /// Access").
 pub(crate) fn define_module_base(graph: &mut LinkGraph) {
     let Some(base) = graph.find_external("_TLS_MODULE_BASE_") else { return };
-    let own = || graph.blocks().filter(|(_, block)| block.role == Role::ThreadLocal && !block.is_dropped);
+    let own = || graph.special().filter(|(_, block)| block.role == Role::ThreadLocal && !block.is_dropped);
     // The first in the layout is the one at the start.
     let first = own().find(|(_, block)| !block.is_zero_fill()).or_else(|| own().next()).map(|(id, _)| id);
     if let Some(first) = first {
@@ -121,7 +120,7 @@ pub(crate) fn add_descriptor_function(graph: &mut LinkGraph) {
     let call = Edge { offset: DESCRIPTOR_CALL, kind: EdgeKind::Branch32, symbol: get_address, addend: -4 };
     let block = graph.add_block(".tlsdesc", Pool::Code, DESCRIPTOR.to_vec(), 16, &[call]);
     let function = graph.push_symbol(Symbol {
-        name: Text::Made(Arc::from("")),
+        name: Text::Fixed(""),
         definition: Definition::Block(block, 0),
         size: 0,
         binding: Binding::Local,

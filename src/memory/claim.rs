@@ -45,6 +45,12 @@ impl Claim {
         let end = start.offset(self.plan.size(Pool::Code));
         if !are_in_order(&frames, start, end) {
             frames.retain(|frame| (start..end).contains(&frame.start));
+            // Mostly a function stands behind its own unlikely parts, whose frames are behind its.
+            for at in 1..frames.len() {
+                if frames[at] < frames[at - 1] {
+                    frames.swap(at, at - 1);
+                }
+            }
             frames.sort_unstable();
             frames.dedup_by_key(|frame| frame.start);
         }

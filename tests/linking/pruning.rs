@@ -1,7 +1,7 @@
 //! Dead-stripping: what nothing leads to takes no memory, and what only it needs is not looked for.
 
 use jittison::base::Pool;
-use jittison::link::{Edge, EdgeKind, LinkGraph, ObjectBuffer, PlannedLink};
+use jittison::link::{Definition, Edge, EdgeKind, LinkGraph, ObjectBuffer, PlannedLink};
 
 use crate::support::*;
 
@@ -116,4 +116,28 @@ fn what_only_a_plugin_s_block_refers_to_is_kept() {
         graph.add_block("made", Pool::Data, vec![0; 8], 8, &[edge]);
     });
     assert_eq!(kept, [".text.test", ".data.local", "made"]);
+}
+
+#[test]
+fn what_lives_is_told_from_what_does_not_among_any_number_of_sections_that_lead_somewhere() {
+    let ring = |name: &str, last: &str| -> String {
+        let section = |number: usize| {
+            let next = (number + 1) % 50;
+            format!(".section .text.{name}{number},\"ax\",@progbits\n{name}{number}: call {name}{next}\n")
+        };
+        (0..50).map(section).collect::<String>() + last
+    };
+    let (live, dead) = (ring("live", "ret\n"), ring("dead", "call missing\n"));
+    let Some(object) = asm(&format!("{dead}{live}.text\n.globl test\ntest: call live20\n")) else { return };
+    let kept = kept(&object);
+    let count = |name: &str| kept.iter().filter(|kept| kept.starts_with(name)).count();
+    assert_eq!((count(".text.live"), count(".text.dead")), (50, 0), "{kept:?}");
+    let planned = PlannedLink::plan("o".into(), ObjectBuffer::from(object), |_| true, |_| Ok(())).unwrap();
+    assert_eq!(planned.externals().count(), 0);
+    let graph = planned.graph();
+    let is_nowhere = |name: &str| {
+        let symbol = graph.symbols().find(|(index, _)| graph.symbol_name(*index) == name);
+        symbol.unwrap().1.definition == Definition::Nowhere
+    };
+    assert!(is_nowhere("dead7") && !is_nowhere("live7"));
 }

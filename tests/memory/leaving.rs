@@ -104,3 +104,29 @@ fn a_dylib_is_as_small_after_many_names_as_before() {
     // Where pages of the table stood is kept: a word or two for 64 symbols.
     assert!(after <= before + 512, "{before} -> {full} -> {after} KiB");
 }
+
+#[test]
+fn a_thread_keeps_some_room_for_arrays_of_large_objects_until_it_is_told_to_let_go() {
+    if !is_alone("leaving::a_thread_keeps_some_room_for_arrays_of_large_objects_until_it_is_told_to_let_go") {
+        return;
+    }
+    let pointers = |count| asm(&format!(".globl test\n.data\ntest:\n.rept {count}\n.quad test\n.endr\n"));
+    let (Some(small), Some(large), Some(huge)) = (pointers(10), pointers(40_000), pointers(200_000)) else { return };
+    let jit = new_jit();
+    let heap_kib_after = |object: &[u8]| {
+        let tracker = add(&jit, jit.main_dylib(), "pointers.o", object);
+        jit.address_of(jit.main_dylib(), "test").unwrap();
+        assert!(tracker.remove().unwrap().is_complete());
+        heap_kib()
+    };
+    let start = heap_kib_after(&small);
+    for _ in 0..3 {
+        let kept = heap_kib_after(&large) - start;
+        assert!((900..1100).contains(&kept), "{kept} KiB, of which 937 for 40,000 edges");
+    }
+    let kept = heap_kib_after(&huge) - start;
+    assert!(kept <= 2048 + 64, "{kept} KiB");
+    jit.release_free();
+    let left = heap_kib().saturating_sub(start);
+    assert!(left < 64, "{left} KiB");
+}

@@ -44,7 +44,7 @@ pub(crate) struct ElfObject<'a> {
     names: Option<Names<'a>>,
     /// The names of sections.
     section_names: Option<Names<'a>>,
-    /// There are so few names that they cannot add up to more than may be read: none has to be counted.
+    /// The names are so few, or so short, that they cannot add up to more than may be read: none has to be counted.
     has_few_names: bool,
     /// Bytes of names that may still be read.
     names_left: Cell<u64>,
@@ -121,7 +121,12 @@ impl<'a> ElfObject<'a> {
         let all_of = |count: usize, names: &Option<Names>| count as u64 * names.as_ref().map_or(0, Names::len) as u64;
         let most = all_of(symbols.all.len(), &names).saturating_add(all_of(sections.len(), &section_names));
         let names_left = NAMES_PER_BYTE * bytes.len() as u64;
-        let (has_few_names, names_left) = (most <= names_left, Cell::new(names_left));
+        let name_count = (symbols.all.len() + sections.len()) as u64;
+        let has_few_names = most <= names_left || {
+            let longest = (names_left / name_count) as usize;
+            [&names, &section_names].into_iter().flatten().all(|names| names.are_within(longest))
+        };
+        let names_left = Cell::new(names_left);
         Ok(ElfObject { name, bytes, sections, symbols, names, section_names, has_few_names, names_left })
     }
 

@@ -42,6 +42,17 @@ impl<'a> Names<'a> {
         self.is_plain
     }
 
+    /// Whether no name in it has more than so many bytes. Few of the table's are looked at: the last null byte of every so
+    /// many.
+    pub(super) fn are_within(&self, longest: usize) -> bool {
+        let mut rest = self.bytes;
+        while let Some(ahead) = rest.get(..=longest) {
+            let Some(end) = ahead.iter().rposition(|byte| *byte == 0) else { return false };
+            rest = &rest[end + 1..];
+        }
+        true
+    }
+
     /// From the beginning of a name to the end of the table, if there is a name at this place without doubt.
     pub(super) fn onwards(&self, at: u32) -> Option<&'a [u8]> {
         if self.is_plain { self.bytes.get(at as usize..).filter(|rest| !rest.is_empty()) } else { None }
@@ -89,5 +100,16 @@ mod tests {
         }
         assert_eq!(names("\0schön\0".as_bytes()).text_at(1), Some("schön"));
         assert_eq!(names("\0schön\0".as_bytes()).text_at(5), None, "within a character");
+    }
+
+    #[test]
+    fn names_are_within_the_length_of_the_longest_and_of_nothing_less() {
+        for (bytes, longest) in [(&b""[..], 0), (b"\0", 0), (b"\0a\0four\0ab\0", 4), (b"no end", 6), (b"\0ab\0abc", 3)]
+        {
+            let names = Names::new(bytes, 0..bytes.len());
+            for limit in 0..10 {
+                assert_eq!(names.are_within(limit), limit >= longest, "{bytes:?}, {limit}");
+            }
+        }
     }
 }

@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::link::buffer::ObjectBuffer;
 use crate::link::elf::{ElfObject, ElfSymbol, LE, Outline, SectionHeader, shn, sht, st};
 use crate::link::graph::{
-    Beginnings, Binding, BlockId, Content, Definition, LinkGraph, Role, Symbol, SymbolIndex, Text,
+    Beginnings, Binding, Block, BlockId, Content, Definition, LinkGraph, Made, Role, Symbol, SymbolIndex, Text,
 };
 use crate::link::initializers::{self, Direction};
 use crate::link::uses::Uses;
@@ -35,7 +35,10 @@ pub(crate) fn read_graph(name: Arc<str>, bytes: ObjectBuffer, outline: Option<&O
         bytes,
         blocks: Kept::with_capacity(object.sections.len()),
         symbols: Kept::with_capacity(symbol_count + 4),
-        edges: Kept::new(),
+        // Room comes with the relocations, which say how many there will be.
+        edges: Kept::default(),
+        special: SmallVec::new(),
+        made: Made::default(),
         group_count: 0,
         indirect: Vec::new(),
         first_global: 0,
@@ -50,7 +53,9 @@ pub(crate) fn read_graph(name: Arc<str>, bytes: ObjectBuffer, outline: Option<&O
         block_of: Kept::with_capacity(object.sections.len()),
         relocations: SmallVec::new(),
         has_groups: false,
-        file_end: Some(0),
+        contents: InOrder::default(),
+        tables: InOrder::default(),
+        relocation_bytes: 0,
         object: &object,
         graph: &mut graph,
     };
@@ -69,8 +74,34 @@ pub(super) struct Reader<'a, 'data> {
     /// Those that hold relocations.
     pub(super) relocations: SmallVec<[&'data SectionHeader; 8]>,
     has_groups: bool,
-    /// Where the last section with bytes ends in the file, as long as they come in the order in which they stand there.
-    file_end: Option<usize>,
+    /// The sections with bytes.
+    contents: InOrder,
+    /// The sections with relocations, debug information's included.
+    pub(super) tables: InOrder,
+    /// Of those whose sections were there before them.
+    pub(super) relocation_bytes: u64,
+}
+
+/// Whether ranges of the file come in the order in which they stand there, as compilers write them: then none of them lies
+/// on another.
+#[derive(Default)]
+pub(super) struct InOrder {
+    end: usize,
+    is_broken: bool,
+}
+
+impl InOrder {
+    #[inline]
+    pub(super) fn add(&mut self, range: &Range<usize>) {
+        if !range.is_empty() {
+            self.is_broken |= range.start < self.end;
+            self.end = range.end;
+        }
+    }
+
+    pub(super) fn is_kept(&self) -> bool {
+        !self.is_broken
+    }
 }
 
 impl<'data> Reader<'_, 'data> {
@@ -82,7 +113,7 @@ impl<'data> Reader<'_, 'data> {
             self.block_of.push(block);
             has_links |= flags & shf::LINK_ORDER != 0;
             match section.sh_type(LE).0 {
-                sht::RELA | sht::REL | sht::CREL => self.relocations.push(section),
+                sht::RELA | sht::REL | sht::CREL => self.table(section),
                 sht::GROUP => self.has_groups = true,
                 _ => {}
             }
@@ -90,7 +121,7 @@ impl<'data> Reader<'_, 'data> {
         if has_links {
             self.links();
         }
-        if self.file_end.is_some() {
+        if self.contents.is_kept() {
             return Ok(());
         }
         self.check_apart(self.graph.blocks.iter().filter_map(|block| match &block.content {
@@ -112,13 +143,12 @@ impl<'data> Reader<'_, 'data> {
 
     /// Refuses sections that lie on each other in the file: a small file could ask for any amount of memory by them.
     pub(super) fn check_apart(&self, ranges: impl Iterator<Item = Range<usize>> + Clone) -> Result<(), Error> {
-        let ranges = ranges.filter(|range| !range.is_empty());
-        let mut end = 0;
-        // In the order in which compilers write them, mostly.
-        if ranges.clone().all(|range| std::mem::replace(&mut end, range.end) <= range.start) {
+        let mut in_order = InOrder::default();
+        ranges.clone().for_each(|range| in_order.add(&range));
+        if in_order.is_kept() {
             return Ok(());
         }
-        let mut sorted: Vec<_> = ranges.collect();
+        let mut sorted: Vec<_> = ranges.filter(|range| !range.is_empty()).collect();
         sorted.sort_unstable_by_key(|range| range.start);
         match sorted.array_windows().find(|[before, after]| after.start < before.end) {
             None => Ok(()),
@@ -163,9 +193,7 @@ impl<'data> Reader<'_, 'data> {
                     object.malformed(format!("section `{}` reaches past the end of the file", name()))
                 })?;
                 let range = start as usize..end as usize;
-                if !range.is_empty() {
-                    self.file_end = self.file_end.filter(|before| *before <= range.start).map(|_| range.end);
-                }
+                self.contents.add(&range);
                 Content::Object(range)
             }
         };
@@ -178,17 +206,30 @@ impl<'data> Reader<'_, 'data> {
         let block = &mut self.graph.blocks[id.0 as usize];
         block.role = role;
         block.is_retained = flags & shf::GNU_RETAIN != 0;
+        if role != Role::Plain {
+            self.graph.special.push(id);
+        }
         Ok(Some(id))
     }
 
     /// A section's name, and how it begins: what else may stand behind it, as
     /// [`section_name_onwards`](ElfObject::section_name_onwards) says.
-    fn section_name(&self, section: &SectionHeader) -> Result<(Text, &'data [u8]), Error> {
+    fn section_name(&mut self, section: &SectionHeader) -> Result<(Text, &'data [u8]), Error> {
         if let Some((start, onwards)) = self.object.plain_section_name(section) {
             return Ok((Text::Terminated(start), onwards));
         }
         let name = self.object.section_name(section)?;
-        Ok((text(self.object, name), name.as_bytes()))
+        Ok((self.text(name), name.as_bytes()))
+    }
+
+    /// A name as a range of the object, of which it is a part.
+    #[inline]
+    fn text(&mut self, name: &str) -> Text {
+        let start = (name.as_ptr() as usize).wrapping_sub(self.object.bytes.as_ptr() as usize);
+        match start.checked_add(name.len()) {
+            Some(end) if end <= self.object.bytes.len() => Text::Object(start as u32..end as u32),
+            _ => self.graph.made.name(name),
+        }
     }
 
     fn groups(&mut self) -> Result<(), Error> {
@@ -225,18 +266,23 @@ impl<'data> Reader<'_, 'data> {
     fn symbols(&mut self) -> Result<(), Error> {
         let symbols = self.object.symbols.all;
         let names = self.object.plain_names();
-        for (index, symbol) in symbols.iter().enumerate() {
-            if let Some(symbol) = self.plain_symbol(index, symbol, names.clone()) {
-                self.graph.symbols.push(symbol);
-                continue;
+        let mut left = symbols;
+        loop {
+            // The null symbol is what it is, whatever it says.
+            if left.len() < symbols.len() {
+                let LinkGraph { symbols, blocks, .. } = &mut *self.graph;
+                left = plain_symbols(left, &names, &self.block_of, blocks, symbols);
             }
+            let Some((symbol, rest)) = left.split_first() else { break };
+            let index = symbols.len() - left.len();
+            left = rest;
             let symbol = match self.plain_external(index, symbol, names.clone()) {
                 Some(symbol) => symbol,
                 None => self.symbol(index, symbol)?,
             };
             self.graph.symbols.push(symbol);
         }
-        let first_global = self.graph.symbols.iter().position(|symbol| symbol.binding != Binding::Local);
+        let first_global = symbols.iter().position(|symbol| symbol.st_bind().0 != st::BIND_LOCAL);
         self.graph.first_global = first_global.unwrap_or(symbols.len()) as u32;
         if self.graph.symbols.is_empty() {
             // Without a symbol table, relocations against symbol 0 still mean the value 0.
@@ -252,27 +298,7 @@ impl<'data> Reader<'_, 'data> {
         Ok(())
     }
 
-    /// A symbol as most are: code or data in a section, or all of it, with nothing wrong about it. `names` are as
-    /// [`ElfObject::plain_names`] says.
-    #[inline]
-    fn plain_symbol(&self, index: usize, symbol: &ElfSymbol, names: Range<u32>) -> Option<Symbol> {
-        let (place, value, size) = (symbol.st_shndx(LE).0, symbol.st_value(LE), symbol.st_size(LE));
-        let is_special = place == shn::UNDEF || place >= shn::RESERVED || index == 0;
-        if is_special || symbol.st_type().0 > st::TYPE_SECTION {
-            return None;
-        }
-        let id = (*self.block_of.get(usize::from(place))?)?;
-        let block = self.graph.blocks.get(id.index())?;
-        let name = names.start.checked_add(symbol.st_name(LE)).filter(|name| *name < names.end)?;
-        if value > block.size || block.role == Role::ThreadLocal {
-            return None;
-        }
-        let is_hidden = symbol.st_visibility().0 != st::VISIBILITY_DEFAULT;
-        let (name, definition) = (Text::Terminated(name), Definition::Block(id, value));
-        Some(Symbol { name, definition, size, binding: binding(symbol), is_hidden })
-    }
-
-    /// As [`plain_symbol`](Self::plain_symbol), for what others define.
+    /// As [`plain_symbol`], for what others define.
     #[inline]
     fn plain_external(&mut self, index: usize, symbol: &ElfSymbol, names: Range<u32>) -> Option<Symbol> {
         let (bind, kind) = (symbol.st_bind().0, symbol.st_type().0);
@@ -307,7 +333,7 @@ impl<'data> Reader<'_, 'data> {
         if symbol.st_shndx(LE).0 == shn::UNDEF {
             self.graph.beginnings.add(name.as_bytes());
         }
-        Ok(text(self.object, name))
+        Ok(self.text(name))
     }
 
     fn definition(&mut self, index: usize, symbol: &ElfSymbol) -> Result<Definition, Error> {
@@ -373,6 +399,47 @@ impl<'data> Reader<'_, 'data> {
     }
 }
 
+/// Reads symbols up to the first that is not [plain](plain_symbol); what is left from there on.
+#[inline(never)] // a loop that has the registers to itself
+fn plain_symbols<'a>(
+    mut symbols: &'a [ElfSymbol],
+    names: &Range<u32>,
+    block_of: &[Option<BlockId>],
+    blocks: &[Block],
+    read: &mut Vec<Symbol>,
+) -> &'a [ElfSymbol] {
+    while let Some((symbol, rest)) = symbols.split_first() {
+        let Some(symbol) = plain_symbol(symbol, names, block_of, blocks) else { break };
+        read.push(symbol);
+        symbols = rest;
+    }
+    symbols
+}
+
+/// A symbol as most are: code or data in a section, or all of it, with nothing wrong about it. `names` are as
+/// [`ElfObject::plain_names`] says.
+#[inline(always)]
+fn plain_symbol(
+    symbol: &ElfSymbol,
+    names: &Range<u32>,
+    block_of: &[Option<BlockId>],
+    blocks: &[Block],
+) -> Option<Symbol> {
+    let (place, value, size) = (symbol.st_shndx(LE).0, symbol.st_value(LE), symbol.st_size(LE));
+    if place == shn::UNDEF || place >= shn::RESERVED || symbol.st_type().0 > st::TYPE_SECTION {
+        return None;
+    }
+    let id = (*block_of.get(usize::from(place))?)?;
+    let block = blocks.get(id.index())?;
+    let name = names.start.checked_add(symbol.st_name(LE)).filter(|name| *name < names.end)?;
+    if value > block.size || block.role == Role::ThreadLocal {
+        return None;
+    }
+    let is_hidden = symbol.st_visibility().0 != st::VISIBILITY_DEFAULT;
+    let (name, definition) = (Text::Terminated(name), Definition::Block(id, value));
+    Some(Symbol { name, definition, size, binding: binding(symbol), is_hidden })
+}
+
 fn binding(symbol: &ElfSymbol) -> Binding {
     match symbol.st_bind().0 {
         st::BIND_LOCAL => Binding::Local,
@@ -412,16 +479,6 @@ fn role_of(onwards: &[u8]) -> Role {
             Role::Initializers { kind, priority, backward: direction == Direction::Backward }
         }
         None => Role::Plain,
-    }
-}
-
-/// A name as a range of the object, of which it is a part.
-#[inline]
-fn text(object: &ElfObject<'_>, name: &str) -> Text {
-    let start = (name.as_ptr() as usize).wrapping_sub(object.bytes.as_ptr() as usize);
-    match start.checked_add(name.len()) {
-        Some(end) if end <= object.bytes.len() => Text::Object(start as u32..end as u32),
-        _ => Text::Made(Arc::from(name)),
     }
 }
 

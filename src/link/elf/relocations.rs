@@ -3,8 +3,11 @@
 //! Objects have more of them than of anything else, so a section's are turned in one go first, which only notes that there
 //! is something to look at: a type that makes no edge, or a fault. Then all are gone through again one by one.
 
+use std::ops::Range;
+
 use object::read::elf::{Rela as _, SectionHeader as _};
 
+use crate::base::Kept;
 use crate::error::{Error, LinkFault};
 use crate::link::elf::read::Reader;
 use crate::link::elf::{LE, Rela, SectionHeader, sht};
@@ -12,15 +15,13 @@ use crate::link::graph::{Block, BlockId, Content, Definition, Edge, LinkGraph, S
 use crate::link::uses::{self, Source};
 use crate::link::x86_64::{self, EdgeKind, KindSet};
 
-impl Reader<'_, '_> {
+impl<'data> Reader<'_, 'data> {
     pub(super) fn relocations(&mut self) -> Result<(), Error> {
         let object = self.object;
-        self.check_apart(self.relocations.iter().filter_map(|section| {
-            let is_read = self.block_of.get(section.sh_info(LE) as usize).is_some_and(Option::is_some);
-            let (start, size) = section.file_range(LE).filter(|_| is_read && section.sh_type(LE).0 == sht::RELA)?;
-            // One that reaches past the end of the file is refused when it is read.
-            Some(start as usize..start.saturating_add(size) as usize)
-        }))?;
+        if !self.tables.is_kept() {
+            self.check_apart(self.tables_read())?;
+        }
+        self.graph.edges = Kept::with_capacity(self.edge_count());
         let relocations = std::mem::take(&mut self.relocations);
         for section in &relocations {
             let block = self.block_of.get(section.sh_info(LE) as usize);
@@ -40,6 +41,31 @@ impl Reader<'_, '_> {
             }
         }
         Ok(())
+    }
+
+    /// Takes note of a table, which is read when there are symbols.
+    #[inline]
+    pub(super) fn table(&mut self, section: &'data SectionHeader) {
+        self.relocations.push(section);
+        let (start, size) = section.file_range(LE).unwrap_or_default();
+        self.tables.add(&(start as usize..start.saturating_add(size) as usize));
+        if matches!(self.block_of.get(section.sh_info(LE) as usize), Some(Some(_))) {
+            self.relocation_bytes = self.relocation_bytes.saturating_add(size);
+        }
+    }
+
+    /// Where the tables that are read stand in the file. One that reaches past its end is refused when it is read.
+    fn tables_read(&self) -> impl Iterator<Item = Range<usize>> + Clone {
+        self.relocations.iter().filter_map(|section| {
+            let is_read = self.block_of.get(section.sh_info(LE) as usize).is_some_and(Option::is_some);
+            let (start, size) = section.file_range(LE).filter(|_| is_read && section.sh_type(LE).0 == sht::RELA)?;
+            Some(start as usize..start.saturating_add(size) as usize)
+        })
+    }
+
+    /// About how many edges there will be. The tables are apart, and so no larger than the object.
+    fn edge_count(&self) -> usize {
+        self.relocation_bytes.min(self.object.bytes.len() as u64) as usize / size_of::<Rela>()
     }
 
     fn edges(&mut self, section: &SectionHeader, block: BlockId) -> Result<(), Error> {

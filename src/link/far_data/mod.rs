@@ -33,7 +33,7 @@ mod type_tables;
 use crate::base::{ExecutorAddr, Kept, Pool};
 use crate::error::{Error, LinkFault};
 use crate::link::fixup::Fixup;
-use crate::link::graph::{Block, BlockId, Content, Definition, Edge, LinkGraph, Role, Text};
+use crate::link::graph::{Block, BlockId, Definition, Edge, LinkGraph, Role, Text};
 use crate::link::survey::Survey;
 use crate::link::x86_64::{EdgeKind, KindSet};
 use crate::memory::InFlight;
@@ -269,7 +269,8 @@ pub(crate) fn is_exception_table_name(name: &str) -> bool {
 
 fn add(graph: &mut LinkGraph, name: &'static str, pool: Pool, content: Kept<u8>, align: u64) -> BlockId {
     let size = content.len() as u64;
-    graph.push_block(Text::Fixed(name), pool, Content::Made(content), size, align)
+    let content = graph.made.content(content);
+    graph.push_block(Text::Fixed(name), pool, content, size, align)
 }
 
 fn refusal(fixup: &Fixup<'_>, id: BlockId, edge: &Edge, instruction: &[u8], problem: &str) -> Error {

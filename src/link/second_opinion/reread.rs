@@ -154,14 +154,14 @@ impl<'a> Reread<'a> {
     }
 
     /// What a block is before anything is fixed up; `None` for zero-fill.
-    pub(super) fn content<'b>(&'b self, id: BlockId, block: &'b Block) -> Option<&'b [u8]> {
+    pub(super) fn content<'b>(&'b self, graph: &'b LinkGraph, id: BlockId, block: &'b Block) -> Option<&'b [u8]> {
         match self.section(id) {
             Some(section) => {
                 let (start, size) = section.file_range(LE)?;
                 self.bytes.get(start as usize..start.checked_add(size)? as usize)
             }
             None => match &block.content {
-                Content::Made(bytes) => Some(bytes),
+                Content::Made(_) => graph.content(block),
                 Content::Object(_) | Content::Zero => None,
             },
         }
