@@ -15,6 +15,8 @@ pub mod memory;
 #[allow(unsafe_code)]
 mod os;
 pub mod platform;
+#[allow(unsafe_code)]
+mod prefetch;
 pub mod session;
 mod sync;
 

@@ -6,6 +6,7 @@
 //! - [`Arc`]: loom's cannot hold a trait object. A drop of the last handle takes a lock first thing, so loom still
 //!   sees every interleaving that matters.
 //! - [`plain_thread_local`]: room for arrays, which no thread sees of another.
+//! - [`GuardedU32`]: data of some lock, which the models see.
 //! - [`StaticMutex`], [`ForkMutex`], [`StaticPtr`] and [`MappedU64`]: statics cannot hold loom types, and mapped memory is
 //!   no loom cell. They guard the C exit handlers, forks, the list of windows and the frame table, which no model drives.
 //!
@@ -18,6 +19,9 @@ pub(crate) use std::sync::atomic::{
     AtomicPtr as StaticPtr, AtomicU32 as MappedU32, AtomicU64 as MappedU64, Ordering, fence as static_fence,
 };
 pub(crate) use std::sync::{Arc, Weak};
+
+/// A word that a lock guards which stands elsewhere: read and written only under it, and so always relaxed.
+pub(crate) use std::sync::atomic::AtomicU32 as GuardedU32;
 
 /// What every thread has of its own, and no model looks at.
 pub(crate) use std::{thread::LocalKey, thread_local as plain_thread_local};

@@ -12,6 +12,8 @@ use std::ops::{Index, IndexMut};
 
 use slotmap::{Key, KeyData};
 
+use crate::prefetch::prefetch;
+
 pub(crate) struct Slots<K: Key, V> {
     pages: Vec<Page<V>>,
     /// Pages with room, those without memory among them; the last one is filled next.
@@ -48,6 +50,16 @@ pub(crate) struct SlotNumber<K: Key>(NonZeroU32, PhantomData<fn(K) -> K>);
 impl<K: Key> SlotNumber<K> {
     pub(crate) fn of(key: K) -> SlotNumber<K> {
         SlotNumber(NonZeroU32::MIN.saturating_add(key.data().as_ffi() as u32), PhantomData)
+    }
+
+    /// Never zero.
+    pub(crate) fn number(self) -> u32 {
+        self.0.get()
+    }
+
+    /// The one that has a number, which none has if it is zero.
+    pub(crate) fn numbered(number: u32) -> Option<SlotNumber<K>> {
+        NonZeroU32::new(number).map(|number| SlotNumber(number, PhantomData))
     }
 
     fn slot(self) -> u32 {
@@ -174,6 +186,25 @@ impl<K: Key, V> Slots<K, V> {
         let (number, at) = place_of(slot.slot());
         let held = self.pages.get(number as usize)?.slots.get(at)?;
         held.value.as_ref().map(|value| (key(slot.slot(), held.version), value))
+    }
+
+    /// Asks for a slot ahead of its use.
+    #[inline]
+    pub(crate) fn prefetch(&self, slot: SlotNumber<K>) {
+        let (number, at) = place_of(slot.slot());
+        if let Some(slot) = self.pages.get(number as usize).and_then(|page| page.slots.get(at)) {
+            prefetch(slot);
+        }
+    }
+
+    /// Asks for so many slots up to this one, as far as they are of its page.
+    #[inline]
+    pub(crate) fn prefetch_up_to(&self, last: SlotNumber<K>, count: u32) {
+        let (number, at) = place_of(last.slot());
+        let Some(page) = self.pages.get(number as usize) else { return };
+        if let Some(wanted) = page.slots.get((at + 1).saturating_sub(count as usize)..=at) {
+            prefetch(wanted);
+        }
     }
 
     /// Takes out the value in a slot, whatever its version; with the key that it had.

@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher, Hash};
-use std::mem;
+use std::{mem, vec};
 
 use rustc_hash::FxBuildHasher;
 use slotmap::Key as _;
@@ -46,6 +46,12 @@ struct Shard<R> {
 enum Held<R> {
     One(R),
     Many(Box<Many<R>>),
+}
+
+/// What one key owned.
+enum Taken<R> {
+    One(Option<R>),
+    Many(vec::IntoIter<R>),
 }
 
 /// Two or more, and what they hold together.
@@ -93,19 +99,19 @@ impl<R: Occupant> MemoryLedger<R> {
     pub fn take(&self, key: ResourceKey) -> impl DoubleEndedIterator<Item = R> + use<R> {
         let taken = {
             let mut shard = self.shard(DylibNumber::of(key)).lock();
-            let taken = shard.held.remove(&key);
+            // A ledger that holds nothing is asked as often as one that does.
+            let taken = if shard.held.is_empty() { None } else { shard.held.remove(&key) };
             if let Some(held) = &taken {
                 shard.give_up(DylibNumber::of(key), held.usage());
                 shrink(&mut shard.held);
             }
             taken
         };
-        let (one, many) = match taken {
-            None => (None, Vec::new()),
-            Some(Held::One(resource)) => (Some(resource), Vec::new()),
-            Some(Held::Many(many)) => (None, many.resources),
-        };
-        one.into_iter().chain(many)
+        match taken {
+            None => Taken::One(None),
+            Some(Held::One(resource)) => Taken::One(Some(resource)),
+            Some(Held::Many(many)) => Taken::Many(many.resources.into_iter()),
+        }
     }
 
     /// What is held under `key`, in constant time.
@@ -172,6 +178,26 @@ impl<R: Occupant> Shard<R> {
             tenants.extend(held.resources().iter().map(tenant));
         }
         tenants
+    }
+}
+
+impl<R> Iterator for Taken<R> {
+    type Item = R;
+
+    fn next(&mut self) -> Option<R> {
+        match self {
+            Taken::One(one) => one.take(),
+            Taken::Many(many) => many.next(),
+        }
+    }
+}
+
+impl<R> DoubleEndedIterator for Taken<R> {
+    fn next_back(&mut self) -> Option<R> {
+        match self {
+            Taken::One(one) => one.take(),
+            Taken::Many(many) => many.next_back(),
+        }
     }
 }
 

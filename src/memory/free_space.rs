@@ -217,6 +217,11 @@ impl FreeSpace {
             .map(|(index, node)| (index, node.offset, node.granules))
     }
 
+    /// Asks for the record of a range that is given back soon.
+    pub(crate) fn prefetch(&self, id: RangeId) {
+        self.nodes.prefetch(id.index());
+    }
+
     /// Gives a range back; it merges with a free neighbour on either side. An id
     /// that names no used range changes nothing (and stops a debug build).
     pub(crate) fn free(&mut self, id: RangeId) {

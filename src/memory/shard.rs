@@ -97,6 +97,13 @@ impl Shard {
         self.freed_bytes += held_by(parts);
     }
 
+    /// Asks for the records of an allocation that is given back next.
+    pub(crate) fn prefetch(&self, parts: &[Part; 3]) {
+        for (part, space) in parts.iter().zip(&self.spaces) {
+            part.id.into_iter().for_each(|id| space.free.prefetch(id));
+        }
+    }
+
     fn put_back(&mut self, parts: &[Part; 3]) {
         for (part, space) in parts.iter().zip(&mut self.spaces) {
             if let Some(id) = part.id {

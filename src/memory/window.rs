@@ -288,6 +288,8 @@ impl Window {
     }
 
     pub(crate) fn release(self: &Arc<Window>, shard: usize, parts: &[Part; 3], plan: &PoolPlan) {
+        // The books are waited for at the same time as the frame table, and those of all pools at once.
+        self.shards[shard].0.lock().prefetch(parts);
         let code = &parts[Pool::Code.index()];
         if code.id.is_some() {
             if let Some(frames) = &self.frames {

@@ -62,6 +62,13 @@ impl PinGraph {
         WholeGraph { tables: std::array::from_fn(lock) }
     }
 
+    /// `core` is removed next: asks for what its release will need.
+    pub(crate) fn prefetch(&self, core: &TrackerCore) {
+        if let Some(node) = core.gate.node() {
+            self.table_of(&core.dylib).prefetch(node);
+        }
+    }
+
     /// `core` was reclaimed: drops the pins it holds.
     pub(crate) fn release(&self, core: &TrackerCore) -> Released {
         let released = self.table_of(&core.dylib).release(core);

@@ -1,6 +1,6 @@
 //! [`Edges`]: the nodes at the other ends of one node's edges. Most have one, which stands here itself.
 
-use rustc_hash::FxHashSet;
+use rustc_hash::FxHashMap;
 
 use crate::base::is_sparse;
 use crate::session::pin_nodes::PinNode;
@@ -11,7 +11,45 @@ pub(crate) enum Edges {
     None,
     One(PinNode),
     #[allow(clippy::box_collection)] // rare, and there are two of this for each tracker
-    Many(Box<FxHashSet<PinNode>>),
+    Many(Box<Many>),
+}
+
+/// Nodes by number, as many to an entry as a word has bits.
+#[derive(Default)]
+pub(crate) struct Many {
+    words: FxHashMap<u32, u64>,
+    count: usize,
+}
+
+impl Many {
+    fn contains(&self, node: PinNode) -> bool {
+        let (word, bit) = node.word();
+        self.words.get(&word).is_some_and(|word| word & bit != 0)
+    }
+
+    fn insert(&mut self, node: PinNode) {
+        let (word, bit) = node.word();
+        let word = self.words.entry(word).or_default();
+        self.count += usize::from(*word & bit == 0);
+        *word |= bit;
+    }
+
+    fn remove(&mut self, node: PinNode) {
+        let (number, bit) = node.word();
+        let Some(word) = self.words.get_mut(&number) else { return };
+        self.count -= usize::from(*word & bit != 0);
+        *word &= !bit;
+        if *word == 0 {
+            self.words.remove(&number);
+            if is_sparse(self.words.len(), self.words.capacity()) {
+                self.words.shrink_to(self.words.len() * 2);
+            }
+        }
+    }
+
+    fn nodes(&self) -> impl Iterator<Item = PinNode> {
+        self.words.iter().flat_map(|(number, word)| PinNode::of_word(*number, *word))
+    }
 }
 
 impl Edges {
@@ -19,7 +57,7 @@ impl Edges {
         match self {
             Edges::None => false,
             Edges::One(other) => *other == node,
-            Edges::Many(many) => many.contains(&node),
+            Edges::Many(many) => many.contains(node),
         }
     }
 
@@ -27,7 +65,7 @@ impl Edges {
         match self {
             Edges::None => 0,
             Edges::One(_) => 1,
-            Edges::Many(many) => many.len(),
+            Edges::Many(many) => many.count,
         }
     }
 
@@ -38,8 +76,13 @@ impl Edges {
     pub(crate) fn add(&mut self, node: PinNode) {
         match self {
             Edges::None => *self = Edges::One(node),
-            Edges::One(other) => *self = Edges::Many(Box::new([*other, node].into_iter().collect())),
-            Edges::Many(many) => _ = many.insert(node),
+            Edges::One(other) => {
+                let mut many = Many::default();
+                many.insert(*other);
+                many.insert(node);
+                *self = Edges::Many(Box::new(many));
+            }
+            Edges::Many(many) => many.insert(node),
         }
     }
 
@@ -47,22 +90,36 @@ impl Edges {
         match self {
             Edges::One(other) if *other == node => *self = Edges::None,
             Edges::None | Edges::One(_) => {}
-            Edges::Many(many) => {
-                many.remove(&node);
-                if is_sparse(many.len(), many.capacity()) {
-                    many.shrink_to(many.len() * 2);
-                }
-            }
+            Edges::Many(many) => many.remove(node),
         }
     }
 
+    #[inline]
     pub(crate) fn nodes(&self) -> impl Iterator<Item = PinNode> {
-        let (one, many) = match self {
-            Edges::None => (None, None),
-            Edges::One(one) => (Some(*one), None),
-            Edges::Many(many) => (None, Some(many.iter().copied())),
-        };
-        one.into_iter().chain(many.into_iter().flatten())
+        match self {
+            Edges::None => Ends::One(None),
+            Edges::One(one) => Ends::One(Some(*one)),
+            Edges::Many(many) => Ends::Many(Box::new(many.nodes())),
+        }
+    }
+}
+
+/// The nodes at the ends of a node's edges, one after the other.
+enum Ends<'a> {
+    One(Option<PinNode>),
+    /// Boxed, so that one carries none of its state.
+    Many(Box<dyn Iterator<Item = PinNode> + 'a>),
+}
+
+impl Iterator for Ends<'_> {
+    type Item = PinNode;
+
+    #[inline]
+    fn next(&mut self) -> Option<PinNode> {
+        match self {
+            Ends::One(one) => one.take(),
+            Ends::Many(many) => many.next(),
+        }
     }
 }
 

@@ -20,7 +20,7 @@ use crate::session::ready_index::ReadyIndex;
 use crate::session::resource_tracker::{Pin, ResourceKey, ResourceTracker, TrackerCore};
 use crate::session::search::GeneratorEntry;
 use crate::session::symbol::{SymbolFlags, SymbolId, SymbolState};
-use crate::session::symbol_table::{Symbol, SymbolTable, TrackerRecord};
+use crate::session::symbol_table::{OwnedSymbols, Symbol, SymbolTable, TrackerRecord};
 use crate::session::symbol_watch::SymbolWatch;
 use crate::session::tracker_gate::TrackerGate;
 use crate::session::unpublish::Unpublished;
@@ -468,9 +468,15 @@ impl DylibState {
         }
         self.trackers_created += 1;
         let serial = self.trackers_created;
-        Ok(self
-            .table
-            .add_tracker(|id| Arc::new(TrackerCore { id, dylib: dylib.clone(), serial, gate: TrackerGate::new() })))
+        Ok(self.table.add_tracker(|id| {
+            Arc::new(TrackerCore {
+                id,
+                dylib: dylib.clone(),
+                serial,
+                owned: OwnedSymbols::default(),
+                gate: TrackerGate::new(),
+            })
+        }))
     }
 
     /// The definition of `name`, if a search sees it.
@@ -550,7 +556,7 @@ impl DylibState {
     /// Takes out everything that a just retired tracker owns; `None` if that is nothing.
     pub(crate) fn unpublish(&mut self, core: &TrackerCore) -> Option<Unpublished> {
         self.forget_default(core);
-        let (symbols, units) = self.table.remove_owned(core.id)?;
+        let (symbols, units) = self.table.remove_owned(core)?;
         Some(Unpublished { symbols, units })
     }
 

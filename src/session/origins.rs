@@ -47,6 +47,11 @@ impl Origins {
         *self.latest.insert(SlotNumber::of(self.origins.insert(origin)))
     }
 
+    /// Asks for an origin ahead of its use.
+    pub(crate) fn prefetch(&self, number: SlotNumber<OriginId>) {
+        self.origins.prefetch(number);
+    }
+
     /// So many symbols of it are gone.
     pub(crate) fn let_go(&mut self, number: SlotNumber<OriginId>, symbols: u32) {
         let origin = &mut self.origins[number];

@@ -12,6 +12,19 @@ slotmap::new_key_type! {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct PinNode(SlotNumber<NodeKey>);
 
+impl PinNode {
+    /// The word that has a bit for this node, in a set of nodes, and the bit.
+    pub(crate) fn word(self) -> (u32, u64) {
+        (self.0.number() / u64::BITS, 1 << (self.0.number() % u64::BITS))
+    }
+
+    /// The nodes of which a word has the bits.
+    pub(crate) fn of_word(number: u32, word: u64) -> impl Iterator<Item = PinNode> {
+        let set = (0..u64::BITS).filter(move |bit| word & 1 << bit != 0);
+        set.filter_map(move |bit| SlotNumber::numbered(number * u64::BITS + bit)).map(PinNode)
+    }
+}
+
 pub(crate) struct PinNodes<N>(Slots<NodeKey, N>);
 
 impl<N> PinNodes<N> {
@@ -25,6 +38,11 @@ impl<N> PinNodes<N> {
 
     pub(crate) fn remove(&mut self, node: PinNode) -> Option<N> {
         Some(self.0.remove_at(node.0)?.1)
+    }
+
+    /// Asks for a node ahead of its use.
+    pub(crate) fn prefetch(&self, node: PinNode) {
+        self.0.prefetch(node.0);
     }
 
     pub(crate) fn at(&self, node: PinNode) -> Option<&N> {

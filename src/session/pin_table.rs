@@ -237,6 +237,11 @@ impl PinTable {
         dependants
     }
 
+    /// Asks for a tracker's node ahead of its use.
+    pub(crate) fn prefetch(&self, node: PinNode) {
+        self.nodes.prefetch(node);
+    }
+
     /// `core`, which is of this table, was reclaimed: drops the pins it holds.
     pub(crate) fn release(&mut self, core: &TrackerCore) -> Released {
         let mut released = Released::default();

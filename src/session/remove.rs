@@ -12,6 +12,7 @@
 use std::cmp::Reverse;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::prefetch::prefetch;
 use crate::session::execution_session::SessionInner;
 use crate::session::jit_dylib::{DylibInner, DylibState, JitDylib};
 use crate::session::reclaim;
@@ -205,6 +206,9 @@ impl Batch {
 
 /// Closes a tracker's gate and takes its names away, if `close` does so; what `close` says.
 fn retire(core: &Arc<TrackerCore>, close: impl FnOnce(&TrackerCore) -> Option<Retire>) -> Option<Retire> {
+    // All of it at once, and what the end of the removal needs comes meanwhile.
+    prefetch(&**core);
+    core.dylib.session.pins.prefetch(core);
     // Seeded bug: a second remover finds it retired, and returns while its names are still there.
     #[cfg(mutant = "retired_before_the_dylib_lock")]
     let closed = close(core);

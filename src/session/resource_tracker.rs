@@ -18,6 +18,7 @@ use crate::session::reclaim;
 use crate::session::responsibility::MaterializationResponsibility;
 use crate::session::standing_pins::StandingId;
 use crate::session::symbol::{SymbolFlags, SymbolRef};
+use crate::session::symbol_table::OwnedSymbols;
 use crate::session::tracker_gate::{Defunct, TrackerGate};
 use crate::session::waiting;
 use crate::sync::{Arc, Ordering};
@@ -52,6 +53,7 @@ pub(crate) struct TrackerCore {
     pub(crate) dylib: Arc<DylibInner>,
     /// Position in its dylib's creation order.
     pub(crate) serial: u64,
+    pub(crate) owned: OwnedSymbols,
     pub(crate) gate: TrackerGate,
 }
 

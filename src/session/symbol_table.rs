@@ -29,9 +29,11 @@ use crate::session::symbol::{SymbolFlags, SymbolId, SymbolState};
 use crate::sync::{Arc, Weak};
 
 mod insert;
+mod owned;
 
 pub(crate) use insert::NewSymbol;
 use insert::link;
+pub(crate) use owned::OwnedSymbols;
 
 slotmap::new_key_type! {
     pub(crate) struct UnitId;
@@ -152,8 +154,6 @@ pub(crate) struct UnitRecord {
 
 pub(crate) struct TrackerRecord {
     pub(crate) core: Arc<TrackerCore>,
-    first: Option<SlotNumber<SymbolId>>,
-    symbol_count: u32,
 }
 
 /// A symbol that is no longer in the table.
@@ -280,7 +280,7 @@ impl SymbolTable {
     /// A symbol and all of its owner's that were defined in the same place as it.
     pub(crate) fn mates(&self, id: SymbolId) -> Vec<SymbolId> {
         let Some(symbol) = self.symbols.get(id) else { return Vec::new() };
-        let (place, mut next) = (self.place(symbol), self.trackers.at(symbol.owner).and_then(|record| record.first));
+        let (place, mut next) = (self.place(symbol), self.owner(symbol).and_then(|core| core.owned.first()));
         let mut mates = Vec::new();
         while let Some(slot) = next {
             let Some(other) = self.symbols.at(slot) else { break };
@@ -309,7 +309,7 @@ impl SymbolTable {
     }
 
     pub(crate) fn add_tracker(&mut self, make: impl FnOnce(TrackerId) -> Arc<TrackerCore>) -> Arc<TrackerCore> {
-        let make = |id| TrackerRecord { core: make(id), first: None, symbol_count: 0 };
+        let make = |id| TrackerRecord { core: make(id) };
         self.trackers.insert_with_key(make).1.core.clone()
     }
 
@@ -415,10 +415,13 @@ impl SymbolTable {
 
     /// Takes out everything that a tracker owns: its symbols, and the lazy units behind them. Of symbols that are ready
     /// nobody needs to hear: they are not among those that are returned. `None` if it owns nothing.
-    pub(crate) fn remove_owned(&mut self, owner: TrackerId) -> Option<(Vec<RemovedSymbol>, Vec<UnitRecord>)> {
-        let record = self.trackers.get_mut(owner)?;
-        let mut next = Some(record.first.take()?);
-        record.symbol_count = 0;
+    pub(crate) fn remove_owned(&mut self, owner: &TrackerCore) -> Option<(Vec<RemovedSymbol>, Vec<UnitRecord>)> {
+        let (first, count) = (owner.owned.first()?, owner.owned.count());
+        // Those of a unit were put in one after the other, and the last one comes first.
+        self.symbols.prefetch_up_to(first, count.min(TAKEN_AT_ONCE as u32));
+        self.trackers.prefetch(SlotNumber::of(owner.id));
+        self.origins.prefetch(self.symbols[first].origin);
+        let mut next = owner.owned.take();
         let (mut unready, mut indexed, mut units) = (Vec::new(), Vec::new(), Vec::new());
         let mut left: Option<(SlotNumber<OriginId>, u32)> = None;
         loop {
@@ -479,11 +482,11 @@ impl SymbolTable {
     /// Gives everything that `source` owns to `destination` and drops the source's record.
     pub(crate) fn merge_tracker(&mut self, source: TrackerId, destination: TrackerId) -> Option<TrackerRecord> {
         let record = self.trackers.remove(source)?;
-        let (mut next, destination) = (record.first, SlotNumber::of(destination));
+        let (mut next, destination) = (record.core.owned.take(), SlotNumber::of(destination));
         while let Some(slot) = next {
             next = self.symbols[slot].next;
             self.symbols[slot].owner = destination;
-            link(&mut self.symbols, &mut self.trackers[destination], slot);
+            link(&mut self.symbols, &self.trackers[destination].core.owned, slot);
         }
         Some(record)
     }
@@ -562,11 +565,8 @@ impl SymbolTable {
         if let Some(next) = next {
             self.symbols[next].previous = previous;
         }
-        if let Some(record) = self.trackers.at_mut(owner) {
-            record.symbol_count -= 1;
-            if previous.is_none() {
-                record.first = next;
-            }
+        if let Some(record) = self.trackers.at(owner) {
+            record.core.owned.remove(previous.is_none().then_some(next));
         }
     }
 }
@@ -612,7 +612,7 @@ fn text<'a>(origins: &'a Origins, symbol: &Symbol) -> &'a str {
 
 impl TrackerRecord {
     pub(crate) fn symbol_count(&self) -> usize {
-        self.symbol_count as usize
+        self.core.owned.count() as usize
     }
 }
 
@@ -630,6 +630,6 @@ mod tests {
     fn a_symbol_takes_few_bytes_since_there_are_many() {
         // With its version, 52: the slot of a value that may be missing costs nothing beyond that.
         assert_eq!((size_of::<Symbol>(), size_of::<Option<Symbol>>(), align_of::<Symbol>()), (48, 48, 4));
-        assert_eq!(size_of::<Option<TrackerRecord>>(), 16);
+        assert_eq!(size_of::<Option<TrackerRecord>>(), 8);
     }
 }

@@ -3,6 +3,8 @@
 //! A record keeps its number, and numbers are used again. Numbers say nothing of who had them before: that a range is
 //! given back once is the caller's care.
 
+use crate::prefetch::prefetch;
+
 /// "No node": the end of every list.
 pub(super) const NONE: u32 = u32::MAX;
 
@@ -86,6 +88,15 @@ impl Nodes {
         let (number, at) = place(index);
         let page = self.pages.get(number)?;
         if page.occupied & (1 << at) == 0 { None } else { page.nodes.as_ref().map(|nodes| &nodes[at]) }
+    }
+
+    /// Asks for a record ahead of its use, if there is one.
+    #[inline]
+    pub(super) fn prefetch(&self, index: u32) {
+        let (number, at) = place(index);
+        if let Some(nodes) = self.pages.get(number).and_then(|page| page.nodes.as_ref()) {
+            prefetch(&nodes[at]);
+        }
     }
 
     /// The record with a number that stands in the row or in a bin: there is one.

@@ -4,7 +4,7 @@ use hashbrown::hash_table::Entry;
 use slotmap::Key;
 
 use super::{
-    Extra, ExtraId, LARGE, Popularity, Probe, Symbol, SymbolTable, TrackerRecord, UnitId, UnitRecord, halves, text,
+    Extra, ExtraId, LARGE, OwnedSymbols, Popularity, Probe, Symbol, SymbolTable, UnitId, UnitRecord, halves, text,
 };
 use crate::base::{ExecutorAddr, Kept, NameRef, SlotNumber, Slots};
 use crate::session::materialization::Definition;
@@ -38,7 +38,7 @@ impl SymbolTable {
         let slot = SlotNumber::of(id);
         let hash_again = |slot: &SlotNumber<SymbolId>| self.symbols[*slot].hash.spread();
         self.names.insert_unique(probe.hash.spread(), slot, hash_again);
-        link(&mut self.symbols, &mut self.trackers[owner], slot);
+        link(&mut self.symbols, &self.trackers[owner].core.owned, slot);
         if let Some(record) = unit.and_then(|unit| self.units.get_mut(unit)) {
             record.symbols.push(id);
         }
@@ -91,7 +91,7 @@ impl SymbolTable {
     ) -> Option<Kept<SymbolId>> {
         self.reserve_names(definitions.len());
         let SymbolTable { names, symbols, origins, extras, trackers, .. } = self;
-        let (mut inserted, record) = (Kept::with_capacity(definitions.len()), &mut trackers[owner]);
+        let (mut inserted, owned) = (Kept::with_capacity(definitions.len()), &trackers[owner].core.owned);
         let owner = SlotNumber::of(owner);
         for (definition, Probe { hash, .. }) in definitions {
             let is_named = |slot: &SlotNumber<SymbolId>| {
@@ -107,11 +107,11 @@ impl SymbolTable {
                 }
             };
             let mut symbol = new_symbol(origins, extras, definition, hash, owner, place);
-            (symbol.state, symbol.value, symbol.next) = (start.state, start.value, record.first);
+            (symbol.state, symbol.value, symbol.next) = (start.state, start.value, owned.first());
             let symbol = symbols.insert(symbol);
             let slot = SlotNumber::of(symbol);
             free.insert(slot);
-            lead(symbols, record, slot);
+            lead(symbols, owned, slot);
             inserted.push(symbol);
         }
         Some(inserted)
@@ -165,17 +165,17 @@ fn new_symbol(
 
 /// Puts an entry at the head of its owner's list, which goes through the entries themselves (S1).
 #[inline(always)]
-pub(super) fn link(symbols: &mut Slots<SymbolId, Symbol>, owner: &mut TrackerRecord, slot: SlotNumber<SymbolId>) {
+pub(super) fn link(symbols: &mut Slots<SymbolId, Symbol>, owned: &OwnedSymbols, slot: SlotNumber<SymbolId>) {
     let symbol = &mut symbols[slot];
-    (symbol.previous, symbol.next) = (None, owner.first);
-    lead(symbols, owner, slot);
+    (symbol.previous, symbol.next) = (None, owned.first());
+    lead(symbols, owned, slot);
 }
 
 /// Has the list begin with an entry that knows already what comes next.
 #[inline(always)]
-fn lead(symbols: &mut Slots<SymbolId, Symbol>, owner: &mut TrackerRecord, slot: SlotNumber<SymbolId>) {
-    owner.symbol_count += 1;
-    if let Some(next) = owner.first.replace(slot) {
+fn lead(symbols: &mut Slots<SymbolId, Symbol>, owned: &OwnedSymbols, slot: SlotNumber<SymbolId>) {
+    if let Some(next) = owned.first() {
         symbols[next].previous = Some(slot);
     }
+    owned.add(slot);
 }

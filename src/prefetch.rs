@@ -1,0 +1,38 @@
+//! [`prefetch`]: asks the processor for memory that is needed soon.
+//!
+//! Where many modules live, what one of them left in the books is in no cache, and where it stands is known only once
+//! something else has come that is in none either. Waiting for each in turn takes most of a removal. So whoever knows
+//! several places asks for all of them, and waits once. A load whose value nobody needs would ask as well, but a lock that
+//! is taken next would wait for it; what is asked for here, nothing waits for.
+//!
+//! # Invariants
+//!
+//! - **P1** A request changes nothing that a program can see, and never faults, whatever address it names.
+
+/// Asks for all lines that a value has a part of.
+#[inline(always)]
+pub(crate) fn prefetch<T: ?Sized>(value: &T) {
+    let start = std::ptr::from_ref(value).cast::<u8>();
+    let (mut line, last) = (start, start.wrapping_add(size_of_val(value).saturating_sub(1)));
+    while line < last {
+        request(line);
+        line = line.wrapping_add(LINE);
+    }
+    // Whatever the alignment.
+    request(last);
+}
+
+#[inline(always)]
+fn request(place: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: P1 - a request, which the processor may also ignore.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(place.cast());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = place;
+}
+
+/// Bytes of a line of memory.
+const LINE: usize = 64;
