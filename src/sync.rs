@@ -208,6 +208,11 @@ mod imp {
             MutexGuard { inner: self.inner.lock(), _held: self.held_beside() }
         }
 
+        /// For who shares it with nobody.
+        pub(crate) fn get_mut(&mut self) -> &mut T {
+            self.inner.get_mut()
+        }
+
         /// `None` while another thread has it.
         pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
             let inner = self.inner.try_lock()?;
@@ -459,6 +464,10 @@ mod imp {
 
         pub(crate) fn ranked(_rank: super::Rank, value: T) -> Self {
             Mutex::new(value)
+        }
+
+        pub(crate) fn get_mut(&mut self) -> &mut T {
+            self.0.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner())
         }
 
         pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {

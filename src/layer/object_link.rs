@@ -121,10 +121,11 @@ impl Object {
                 Some(awaited) => awaited.wait(),
                 None => Ok(()),
             },
-            Ok(None) => match responsibility.await_end(responsibility.symbols())? {
-                Some(awaited) => awaited.wait_after(|| pending.look_up_externals(responsibility)),
-                None => Ok(pending.look_up_externals(responsibility)),
-            },
+            Ok(None) => {
+                let awaited = responsibility.await_end(responsibility.symbols())?;
+                let begin = || pending.look_up_externals(responsibility);
+                awaited.map_or(Ok(()), |awaited| awaited.wait_after(begin))
+            }
             Err(error) => Err(failed(responsibility, error)),
         }
     }

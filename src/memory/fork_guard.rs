@@ -29,7 +29,9 @@ use crate::memory::layout::WindowLayout;
 use crate::memory::mapper::ForkPolicy;
 use crate::memory::window_image::table_pages;
 use crate::os::{FileCopy, Protection, Shown, at_fork, sever};
-use crate::sync::{Arc, ForkGuard, ForkMutex, MappedU32, Ordering, fence, thread_local};
+use crate::sync::{
+    Arc, ForkGuard, ForkMutex, MappedU32, Ordering, heavy_barrier, light_barrier, prepare_barriers, thread_local,
+};
 
 /// A window whose pages a child would share.
 pub(super) struct ForkedView {
@@ -154,6 +156,8 @@ pub(super) fn register(view: &Arc<ForkedView>) -> Result<(), MemoryFault> {
         let problem = "the C library has no room for handlers".to_string();
         return Err(MemoryFault::Refused { step: "pthread_atfork".to_string(), problem });
     }
+    // Ahead of the first allocation in the view.
+    prepare_barriers();
     registry.views.push(view.clone());
     Ok(())
 }
@@ -164,8 +168,9 @@ pub(super) fn unregister(view: &Arc<ForkedView>) {
 
 /// Waits until no fork is under way. What this thread wrote before is in the copy of every fork that begins after it.
 pub(super) fn wait_for_forks() {
-    // Pairs with the fence in `prepare`: either this thread sees the fork and waits, or the copy sees what it wrote.
-    fence(Ordering::SeqCst);
+    // Pairs with the heavy barrier in `prepare`: either this thread sees the fork and waits, or the copy sees what it wrote.
+    // Every link passes here, and few processes ever fork.
+    light_barrier();
     if FORKING.load(Ordering::Relaxed) != 0 {
         drop(lock());
     }
@@ -178,7 +183,7 @@ fn lock() -> ForkGuard<'static, Registry> {
 extern "C" fn prepare() {
     let mut registry = lock();
     FORKING.store(1, Ordering::Relaxed);
-    fence(Ordering::SeqCst);
+    heavy_barrier();
     let now = &mut *registry;
     now.copies.clear();
     now.copies.extend(now.views.iter().map(|view| view.copy()));

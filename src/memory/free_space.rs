@@ -179,17 +179,25 @@ impl FreeSpace {
 
     /// Takes a part of a free range, named as [`long_ranges`](Self::long_ranges) does.
     /// The part must lie in the range.
+    #[inline]
     pub(crate) fn carve(&mut self, index: u32, at: u32, granules: u32) -> RangeId {
+        let Node { offset, granules: length, before, .. } = *self.node(index);
+        if at != offset || length == granules {
+            return self.carve_within(index, at, granules);
+        }
+        // The common case: the free range goes on behind what is taken.
+        let used = self.insert(before, index, at, granules);
+        self.resize_free(index, at + granules, length - granules);
+        RangeId::of(used)
+    }
+
+    /// The same where the free range does not go on behind what is taken, or begins in front of it.
+    #[inline(never)]
+    fn carve_within(&mut self, index: u32, at: u32, granules: u32) -> RangeId {
         let node = *self.node(index);
         // What alignment skips in front and what is left over behind stay free.
         let head = at - node.offset;
         let tail = node.granules - head - granules;
-        if head == 0 && tail > 0 {
-            // The common case: the free range goes on behind what is taken.
-            let used = self.insert(node.before, index, at, granules);
-            self.resize_free(index, at + granules, tail);
-            return RangeId::of(used);
-        }
         self.leave_bin(index);
         if head > 0 {
             self.insert_free(node.before, index, node.offset, head);
@@ -315,29 +323,38 @@ impl FreeSpace {
     }
 
     /// A free range for the request, and the offset in it where it would lie.
+    #[inline]
     fn find(&self, granules: u32, alignment: u32) -> Option<(u32, u32)> {
         if !alignment.is_power_of_two() || granules > self.free_granules {
             return None;
         }
-        // Where in a free range the request would lie, if there is room for it.
-        let fit = |index: u32| {
-            let node = self.node(index);
-            let at = align_up(node.offset, alignment)?;
-            let room = node.granules.checked_sub(at - node.offset)?;
-            (room >= granules).then_some((index, at))
-        };
-        let own = bin_of(granules);
-        if let Some(found) = self.bin(own).take(NEAR_LOOKS).find_map(fit) {
-            return Some(found);
+        let mut near = self.heads[bin_of(granules) as usize];
+        for _ in 0..NEAR_LOOKS {
+            if near == NONE {
+                break;
+            }
+            if let Some(at) = self.fit(near, granules, alignment) {
+                return Some((near, at));
+            }
+            near = self.node(near).bin_after;
         }
         // A range this long has room wherever the alignment falls in it.
         let padded = granules.checked_add(alignment - 1);
-        let ample = padded.and_then(|padded| self.occupied_from(bin_at_least(padded)));
-        if let Some(found) = ample.and_then(|bin| self.bin(bin).find_map(fit)) {
-            return Some(found);
+        if let Some(bin) = padded.and_then(|padded| self.occupied_from(bin_at_least(padded))) {
+            let ample = self.heads[bin as usize];
+            if let Some(at) = self.fit(ample, granules, alignment) {
+                return Some((ample, at));
+            }
         }
-        let mut next = self.occupied_from(own);
+        self.find_anywhere(granules, alignment)
+    }
+
+    /// The same among all free ranges.
+    #[cold]
+    fn find_anywhere(&self, granules: u32, alignment: u32) -> Option<(u32, u32)> {
+        let mut next = self.occupied_from(bin_of(granules));
         while let Some(bin) = next {
+            let fit = |index: u32| Some((index, self.fit(index, granules, alignment)?));
             if let Some(found) = self.bin(bin).find_map(fit) {
                 return Some(found);
             }
@@ -346,7 +363,17 @@ impl FreeSpace {
         None
     }
 
+    /// Where in a free range a request would lie, if there is room for it.
+    #[inline]
+    fn fit(&self, index: u32, granules: u32, alignment: u32) -> Option<u32> {
+        let node = self.node(index);
+        let at = align_up(node.offset, alignment)?;
+        let room = node.granules.checked_sub(at - node.offset)?;
+        (room >= granules).then_some(at)
+    }
+
     /// The first bin that holds a range, from `bin` on (at most one past the last).
+    #[inline]
     fn occupied_from(&self, bin: u32) -> Option<u32> {
         let (top, sub) = (bin >> MANTISSA_BITS, bin & (SUB_BINS - 1));
         let here = self.subs[top as usize] & (u32::MAX << sub);
@@ -367,55 +394,65 @@ impl FreeSpace {
     }
 
     fn enter_bin(&mut self, index: u32) {
-        let node = self.nodes.at_mut(index);
-        let granules = node.granules;
-        let bin = bin_of(granules);
-        let head = std::mem::replace(&mut self.heads[bin as usize], index);
-        (node.bin_before, node.bin_after) = (NONE, head);
-        if head != NONE {
-            self.node_mut(head).bin_before = index;
-        }
-        self.tops |= 1 << (bin >> MANTISSA_BITS);
-        self.subs[(bin >> MANTISSA_BITS) as usize] |= 1 << (bin & (SUB_BINS - 1));
+        let granules = self.node(index).granules;
         self.free_granules += granules;
         self.free_ranges += 1;
+        self.lead_bin(bin_of(granules), index);
     }
 
     fn leave_bin(&mut self, index: u32) {
         let node = *self.node(index);
-        if node.bin_after != NONE {
-            self.node_mut(node.bin_after).bin_before = node.bin_before;
-        }
-        if node.bin_before != NONE {
-            self.node_mut(node.bin_before).bin_after = node.bin_after;
-        } else {
-            let bin = bin_of(node.granules);
-            self.heads[bin as usize] = node.bin_after;
-            if node.bin_after == NONE {
-                let top = bin >> MANTISSA_BITS;
-                self.subs[top as usize] &= !(1 << (bin & (SUB_BINS - 1)));
-                if self.subs[top as usize] == 0 {
-                    self.tops &= !(1 << top);
-                }
-            }
-        }
         self.free_granules -= node.granules;
         self.free_ranges -= 1;
+        self.unlink(bin_of(node.granules), node.bin_before, node.bin_after);
     }
 
     /// Gives a free range another place and length. Most often it stays in its bin, and then no list is touched.
+    #[inline]
     fn resize_free(&mut self, index: u32, offset: u32, granules: u32) {
         let node = self.nodes.at_mut(index);
-        let old = node.granules;
-        node.offset = offset;
-        if bin_of(old) == bin_of(granules) {
-            node.granules = granules;
-            self.free_granules = self.free_granules - old + granules;
+        let (old, new) = (bin_of(node.granules), bin_of(granules));
+        let (before, after) = (node.bin_before, node.bin_after);
+        self.free_granules = self.free_granules - node.granules + granules;
+        (node.offset, node.granules) = (offset, granules);
+        if old != new {
+            self.unlink(old, before, after);
+            self.lead_bin(new, index);
+        }
+    }
+
+    /// Puts a free range at the head of a bin.
+    #[inline]
+    fn lead_bin(&mut self, bin: u32, index: u32) {
+        let head = std::mem::replace(&mut self.heads[bin as usize], index);
+        let node = self.nodes.at_mut(index);
+        (node.bin_before, node.bin_after) = (NONE, head);
+        if head != NONE {
+            self.node_mut(head).bin_before = index;
+        }
+        let (top, sub) = (bin >> MANTISSA_BITS, bin & (SUB_BINS - 1));
+        self.tops |= 1 << top;
+        self.subs[top as usize] |= 1 << sub;
+    }
+
+    /// Makes two free ranges neighbours in a bin, between which one stood; `NONE` for an end of the bin.
+    #[inline]
+    fn unlink(&mut self, bin: u32, before: u32, after: u32) {
+        if after != NONE {
+            self.node_mut(after).bin_before = before;
+        }
+        if before != NONE {
+            self.node_mut(before).bin_after = after;
             return;
         }
-        self.leave_bin(index);
-        self.node_mut(index).granules = granules;
-        self.enter_bin(index);
+        self.heads[bin as usize] = after;
+        if after == NONE {
+            let (top, sub) = (bin >> MANTISSA_BITS, bin & (SUB_BINS - 1));
+            self.subs[top as usize] &= !(1 << sub);
+            if self.subs[top as usize] == 0 {
+                self.tops &= !(1 << top);
+            }
+        }
     }
 
     /// Puts a free range into the row, between two that are neighbours now (or at
@@ -426,6 +463,7 @@ impl FreeSpace {
     }
 
     /// Puts a range in use into the row, in the same way.
+    #[inline]
     fn insert(&mut self, before: u32, after: u32, offset: u32, granules: u32) -> u32 {
         // Its own side of both links it brings along.
         let index = self.nodes.insert(Node::used(offset, granules, before, after));
@@ -452,6 +490,7 @@ impl FreeSpace {
     }
 
     /// Takes a range, which is in no bin, out of the row, where it stands between these two.
+    #[inline]
     fn forget(&mut self, index: u32, before: u32, after: u32) {
         self.join(before, after);
         self.nodes.remove(index);

@@ -90,9 +90,11 @@ impl PinGraph {
 }
 
 impl WholeGraph<'_> {
-    /// `source` has become `destination`, of the same dylib: its edges too.
-    pub(crate) fn merge(&mut self, source: &Arc<TrackerCore>, destination: &Arc<TrackerCore>) {
-        self.tables.iter_mut().for_each(|table| table.merge_proxies(source, destination));
+    /// `source` has become `destination`, of the same dylib: its edges too. Without dependants it has no proxy anywhere.
+    pub(crate) fn merge(&mut self, source: &Arc<TrackerCore>, destination: &Arc<TrackerCore>, had_dependants: bool) {
+        if had_dependants {
+            self.tables.iter_mut().for_each(|table| table.merge_proxies(source, destination));
+        }
         self.tables[PinTable::of(&source.dylib)].merge(source, destination);
     }
 

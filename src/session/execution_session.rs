@@ -6,13 +6,14 @@
 
 use std::fmt;
 
-use crate::base::{ExecutorAddr, Slots};
+use crate::base::ExecutorAddr;
 use crate::error::{Error, ErrorKind, Result};
 use crate::session::dependants::PinGraph;
 use crate::session::dispatch::Dispatcher;
+use crate::session::dylibs::Dylibs;
 use crate::session::error_reporter::{ErrorReporter, Unheard};
 use crate::session::guards::Guards;
-use crate::session::jit_dylib::{DylibId, DylibInner, JitDylib, Visibility};
+use crate::session::jit_dylib::{DylibInner, JitDylib, Visibility};
 use crate::session::lookup::{self, LookupResult, RequiredState, SymbolRequest};
 use crate::session::observer::{Observer, Observers};
 use crate::session::query::Query;
@@ -66,8 +67,7 @@ pub(crate) type ManagerList = Arc<[Arc<dyn ResourceManager>]>;
 struct SessionOwner(Arc<SessionInner>);
 
 pub(crate) struct SessionInner {
-    dylibs: Mutex<Slots<DylibId, Arc<DylibInner>>>,
-    dylibs_created: AtomicU64,
+    dylibs: Mutex<Dylibs>,
     managers: Mutex<Vec<Arc<dyn ResourceManager>>>,
     /// Counts registrations; starts above what a new dylib's list says.
     managers_version: AtomicU64,
@@ -105,8 +105,7 @@ impl ExecutionSession {
     /// A session with settings.
     pub fn with_options(options: SessionOptions) -> ExecutionSession {
         ExecutionSession(Arc::new(SessionOwner(Arc::new(SessionInner {
-            dylibs: Mutex::new(Slots::new()),
-            dylibs_created: AtomicU64::new(0),
+            dylibs: Mutex::new(Dylibs::new()),
             managers: Mutex::new(Vec::new()),
             managers_version: AtomicU64::new(1),
             ended: AtomicBool::new(false),
@@ -138,9 +137,7 @@ impl ExecutionSession {
         }
         #[cfg(mutant = "dylib_added_under_a_later_lock")]
         let mut dylibs = (drop(dylibs), session.dylibs.lock()).1;
-        let serial = session.dylibs_created.fetch_add(1, Ordering::Relaxed);
-        let (_, dylib) = dylibs.insert_with_key(|id| Arc::new(DylibInner::new(session.clone(), id, name, serial)));
-        Ok(JitDylib::from_inner(dylib.clone()))
+        Ok(JitDylib::from_inner(dylibs.add(session, name)))
     }
 
     pub(crate) fn inner(&self) -> &Arc<SessionInner> {
@@ -167,7 +164,7 @@ impl ExecutionSession {
 
     /// The dylibs, in creation order.
     pub fn dylibs(&self) -> Vec<JitDylib> {
-        self.0.0.dylibs_in_order()
+        self.0.0.dylibs.lock().in_order()
     }
 
     /// Clears a dylib and closes it: everything under it goes, nothing new comes in. Returns the removals that pins keep
@@ -191,6 +188,9 @@ impl ExecutionSession {
         for dylib in self.dylibs() {
             self.0.0.managers(dylib.inner());
         }
+        // After the list: what is removed from now on has been seen there.
+        let aside = self.0.0.dylibs.lock().take_aside();
+        drop(aside);
     }
 
     /// Looks `requests` up in `order` and waits for them. Results are in the order of the requests.
@@ -242,7 +242,7 @@ impl ExecutionSession {
     /// of how many bytes. Nobody is in the way of what is being given back just now, or waits for [`reclaim`](Self::reclaim).
     pub fn pending_removals(&self) -> Vec<Removal> {
         let session = &self.0.0;
-        let mut dylibs: Vec<_> = session.dylibs.lock().values().cloned().collect();
+        let mut dylibs: Vec<_> = session.dylibs.lock().iter().cloned().collect();
         dylibs.extend(session.removed_dylibs.lock().iter().filter_map(Weak::upgrade));
         let cores: Vec<_> = dylibs.iter().flat_map(|dylib| dylib.state.lock().cores()).collect();
         let mut waiting: Vec<_> = cores.into_iter().filter(|core| core.gate.is_leaving()).collect();
@@ -322,23 +322,31 @@ impl SessionInner {
         self.managers_version.fetch_add(1, Ordering::AcqRel);
     }
 
-    fn dylibs_in_order(self: &Arc<SessionInner>) -> Vec<JitDylib> {
-        let mut dylibs: Vec<_> = self.dylibs.lock().values().cloned().collect();
-        dylibs.sort_by_key(|dylib| dylib.serial);
-        dylibs.into_iter().map(JitDylib::from_inner).collect()
-    }
-
     fn remove_dylib(self: &Arc<SessionInner>, dylib: &JitDylib) -> Result<Vec<Removal>> {
         dylib.close();
         let pending = dylib.clear();
-        let record = self.dylibs.lock().remove(dylib.inner().id);
-        if let (Some(record), false) = (&record, matches!(pending.as_deref(), Ok([]))) {
+        let is_empty = matches!(pending.as_deref(), Ok([]));
+        if let Some(waiting) = self.unlist(dylib, is_empty) {
             let mut removed = self.removed_dylibs.lock();
             removed.retain(|dylib| dylib.strong_count() > 0);
-            removed.push(Arc::downgrade(record));
+            removed.push(Arc::downgrade(&waiting));
         }
-        drop(record);
         pending
+    }
+
+    /// Takes a removed dylib off the list, and puts it aside if it `is_empty`; returns it if not.
+    fn unlist(&self, dylib: &JitDylib, is_empty: bool) -> Option<Arc<DylibInner>> {
+        let mut dylibs = self.dylibs.lock();
+        let removed = dylibs.remove(dylib.inner().id)?;
+        if !is_empty {
+            return Some(removed);
+        }
+        // Asked under the lock that `end` takes between setting this and its one look at what is put aside.
+        let has_ended = self.ended.load(Ordering::Relaxed);
+        let dropped = if has_ended { Some(removed) } else { dylibs.put_aside(removed) };
+        drop(dylibs);
+        drop(dropped);
+        None
     }
 
     /// Asked under the lock that `end` takes between setting this and its last look at the queue: who is told no has
@@ -351,7 +359,12 @@ impl SessionInner {
     fn end(self: &Arc<SessionInner>) -> Result<()> {
         self.ended.store(true, Ordering::Release);
         let mut failures = Vec::new();
-        for dylib in self.dylibs_in_order().iter().rev() {
+        let (aside, listed) = {
+            let mut dylibs = self.dylibs.lock();
+            (dylibs.take_aside(), dylibs.in_order())
+        };
+        drop(aside);
+        for dylib in listed.iter().rev() {
             failures.extend(self.remove_dylib(dylib).err());
         }
         self.reclaim_deferred();

@@ -72,7 +72,7 @@ impl FoundNow {
         own: &'a Arc<DylibInner>,
         names: impl Iterator<Item = &'n [u8]>,
     ) -> SmallVec<[Need<'a>; 8]> {
-        let linked = self.linked.as_deref().unwrap_or_default();
+        let linked = self.linked.as_deref().map_or(&[][..], |linked| linked);
         let dylib = |number: u32| number.checked_sub(1).map_or(own, |number| &linked[number as usize].0);
         let mut needs = SmallVec::with_capacity(self.symbols.len());
         for (symbol, name) in self.symbols.iter().zip(names) {

@@ -91,7 +91,7 @@ pub(crate) struct DylibState {
 pub(crate) type SearchOrder = SmallVec<[(JitDylib, Visibility); 4]>;
 
 /// What a link searches behind its own dylib. All links into that dylib share it, and write no count of the others.
-pub(crate) type Linked = Arc<[(Arc<DylibInner>, Visibility)]>;
+pub(crate) type Linked = Arc<SmallVec<[(Arc<DylibInner>, Visibility); 4]>>;
 
 /// Weak, so that a removed dylib is forgotten.
 pub(crate) type LinkOrder = Vec<(Weak<DylibInner>, Visibility)>;
@@ -155,8 +155,11 @@ impl JitDylib {
 
     /// Sets the dylibs that are searched after this one, in order, by links that start from now on.
     pub fn set_link_order(&self, order: &[(JitDylib, Visibility)]) {
-        let order = order.iter().map(|(dylib, visibility)| (Arc::downgrade(&dylib.inner), *visibility)).collect();
-        self.edit_link_order(|old| *old = order);
+        self.edit_link_order(|old| {
+            // Into its room. What goes from it is weak, and may be dropped under the lock.
+            old.clear();
+            old.extend(order.iter().map(|(dylib, visibility)| (dylib.downgrade(), *visibility)));
+        });
     }
 
     /// The dylibs that are searched after this one; removed ones are not among them.
@@ -208,9 +211,12 @@ impl JitDylib {
         Arc::downgrade(&self.inner)
     }
 
-    /// Adds a generator, to be asked after those that are there.
+    /// Adds a generator, to be asked after those that are there. A removed dylib asks none, and takes none.
     pub fn add_generator(&self, generator: Arc<dyn DefinitionGenerator>) {
         let mut state = self.inner.state.lock();
+        if !state.open {
+            return;
+        }
         let serial = state.generators_added;
         state.generators_added += 1;
         state.generators.push(GeneratorEntry::new(generator, serial));
@@ -433,6 +439,17 @@ impl DylibInner {
         }
     }
 
+    /// Makes a new dylib of this removed one, which nobody else holds: what memory its tables have stays. False, and nothing
+    /// done, if something is in it.
+    pub(crate) fn renew(&mut self, id: DylibId, name: &str, serial: u64) -> bool {
+        if !self.state.get_mut().renew() {
+            return false;
+        }
+        (self.id, self.name, self.serial) = (id, Arc::from(name), serial);
+        self.objects_added = AtomicU64::new(0);
+        true
+    }
+
     /// If a dylib behind this one is closed, the next link asks again which there are.
     pub(crate) fn forget_linked_if_closed(&self, other: &DylibInner) {
         if !other.state.lock().open {
@@ -462,6 +479,19 @@ impl DylibInner {
 }
 
 impl DylibState {
+    /// Opens a removed dylib as a new one; see [`DylibInner::renew`].
+    fn renew(&mut self) -> bool {
+        let DylibState { open, table, link_order, linked, generators, generators_added, default_tracker, .. } = self;
+        let is_empty = table.is_empty() && default_tracker.is_none() && self.companions.is_empty();
+        // What a link that came too late has put in holds other dylibs, and is not for us to drop here.
+        if *open || !is_empty || linked.is_some() || !generators.is_empty() {
+            return false;
+        }
+        link_order.clear();
+        (*open, *generators_added, self.trackers_created) = (true, 0, 0);
+        true
+    }
+
     fn new_core(&mut self, dylib: &Arc<DylibInner>) -> Result<Arc<TrackerCore>> {
         if !self.open {
             return Err(dylib.defunct());
@@ -545,19 +575,20 @@ impl DylibState {
         let order = &self.link_order;
         let others = || order.iter().filter(|(dylib, _)| !std::ptr::eq(dylib.as_ptr(), own));
         let known = || others().filter_map(|(dylib, visibility)| Some((dylib.upgrade()?, *visibility))).collect();
-        self.linked.get_or_insert_with(known).clone()
+        self.linked.get_or_insert_with(|| Arc::new(known())).clone()
     }
 
     /// The trackers that are neither merged nor reclaimed, in no particular order.
-    pub(crate) fn cores(&self) -> Vec<Arc<TrackerCore>> {
+    pub(crate) fn cores(&self) -> SmallVec<[Arc<TrackerCore>; 4]> {
         self.table.trackers().cloned().collect()
     }
 
-    /// Takes out everything that a just retired tracker owns; `None` if that is nothing.
+    /// Takes out everything that a just retired tracker owns; `None` if nobody needs to hear of that.
     pub(crate) fn unpublish(&mut self, core: &TrackerCore) -> Option<Unpublished> {
         self.forget_default(core);
         let (symbols, units) = self.table.remove_owned(core)?;
-        Some(Unpublished { symbols, units })
+        let is_heard = !symbols.is_empty() || !units.is_empty();
+        is_heard.then_some(Unpublished { symbols, units })
     }
 
     /// Moves what `source` owns to `destination`.

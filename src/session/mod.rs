@@ -51,6 +51,7 @@ mod awaited;
 mod companion;
 mod dependants;
 mod dispatch;
+mod dylibs;
 mod edges;
 mod emission;
 mod error_reporter;

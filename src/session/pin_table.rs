@@ -324,15 +324,15 @@ impl PinTable {
     }
 
     fn forget_if_bare(&mut self, number: PinNode) {
-        let Some(Node { core, dependants, depends_on }) = self.nodes.at(number) else { return };
-        if !dependants.is_empty() || !depends_on.is_empty() {
+        let is_bare = |node: &Node| node.dependants.is_empty() && node.depends_on.is_empty();
+        if !self.nodes.at(number).is_some_and(is_bare) {
             return;
         }
-        match self.is_foreign(core) {
-            true => _ = self.take_proxy(&core.clone()),
+        let Some(Node { core, .. }) = self.nodes.remove(number) else { return };
+        match self.is_foreign(&core) {
+            true => _ = self.take_proxy(&core),
             false => _ = core.gate.take_node(),
         }
-        self.nodes.remove(number);
     }
 }
 

@@ -11,6 +11,8 @@
 
 use std::cmp::Reverse;
 
+use smallvec::SmallVec;
+
 use crate::error::{Error, ErrorKind, Result};
 use crate::prefetch::prefetch;
 use crate::session::execution_session::SessionInner;
@@ -134,16 +136,17 @@ impl JitDylib {
     /// What managers report, joined.
     pub fn clear(&self) -> Result<Vec<Removal>> {
         let companions = std::mem::take(&mut self.inner().state.lock().companions);
-        let others: Vec<_> = companions.iter().flat_map(|companion| companion.leave()).collect();
+        let mut others = Vec::new();
+        companions.iter().for_each(|companion| others.extend(companion.leave()));
         let mut batch = Batch::default();
         batch.retire_all(self.inner());
         others.iter().for_each(|other| batch.retire(&other.core().dylib, [other.core().clone()]));
-        let cores: Vec<_> = batch.retired.iter().map(|(core, _)| core.clone()).collect();
         let finished = batch.finish(&self.inner().session);
         drop(others);
         companions.iter().for_each(|companion| companion.left());
         finished?;
-        Ok(cores.into_iter().map(Removal::new).filter(|removal| !removal.is_complete()).collect())
+        let removals = batch.retired.into_iter().map(|(core, _)| Removal::new(core));
+        Ok(removals.filter(|removal| !removal.is_complete()).collect())
     }
 }
 
@@ -164,7 +167,7 @@ pub(crate) fn remove_now(tracker: &ResourceTracker) -> Result<Removal> {
 /// Trackers that go together.
 #[derive(Default)]
 struct Batch {
-    retired: Vec<(Arc<TrackerCore>, Retire)>,
+    retired: SmallVec<[(Arc<TrackerCore>, Retire); 4]>,
     unpublished: Vec<(Unpublished, Arc<TrackerCore>)>,
 }
 
@@ -194,13 +197,14 @@ impl Batch {
     }
 
     /// Tells those who waited, and reclaims what nothing holds. What managers report, joined.
-    fn finish(self, session: &Arc<SessionInner>) -> Result<()> {
-        for (unpublished, core) in self.unpublished {
+    fn finish(&mut self, session: &Arc<SessionInner>) -> Result<()> {
+        for (unpublished, core) in std::mem::take(&mut self.unpublished) {
             unpublished.settle(&core.dylib, || core.defunct());
         }
-        let cores: Vec<_> = self.retired.iter().map(|(core, _)| core.clone()).collect();
         reclaim::after_retire(session, &self.retired);
-        Error::join(cores.iter().flat_map(|core| core.gate.failures()).collect())
+        let mut failures = Vec::new();
+        self.retired.iter().for_each(|(core, _)| failures.extend(core.gate.failures()));
+        Error::join(failures)
     }
 }
 

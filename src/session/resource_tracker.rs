@@ -275,10 +275,10 @@ fn transfer(
                 manager.transfer_resources(&dylib, destination.key(), source.key());
             }
         });
-        if merged.is_none() {
+        let Some(had_dependants) = merged else {
             return Err(if source.gate.is_live() { destination.defunct() } else { source.defunct() });
-        }
-        pins.merge(source, destination);
+        };
+        pins.merge(source, destination, had_dependants);
         state.merge_tracker(source, destination)
     };
     drop(retired_record);

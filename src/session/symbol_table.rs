@@ -300,6 +300,11 @@ impl SymbolTable {
         self.symbols.len()
     }
 
+    /// Whether it holds nothing: no symbol, no unit, no tracker.
+    pub(crate) fn is_empty(&self) -> bool {
+        (self.symbols.len(), self.units.len(), self.trackers.len()) == (0, 0, 0)
+    }
+
     pub(crate) fn tracker(&self, id: TrackerId) -> Option<&TrackerRecord> {
         self.trackers.get(id)
     }

@@ -272,13 +272,13 @@ impl TrackerGate {
     }
 
     /// Runs `body` at the source's and the destination's gate, then makes the source an alias of the destination.
-    /// `None`, and nothing done, unless both are live and `still_wanted` agrees.
+    /// `None`, and nothing done, unless both are live and `still_wanted` agrees; else whether dependants pinned the source.
     pub(crate) fn merge(
         source: &Arc<TrackerCore>,
         destination: &Arc<TrackerCore>,
         still_wanted: impl FnOnce() -> bool,
         body: impl FnOnce(),
-    ) -> Option<()> {
+    ) -> Option<bool> {
         // One dylib's trackers merge under that dylib's lock, so no second merge can take the gates the other way round.
         let mut from = source.gate.state.lock();
         let mut into = destination.gate.state.lock();
@@ -290,7 +290,8 @@ impl TrackerGate {
         // Seeded bug: a pin that is made between here and the merge stays behind.
         #[cfg(mutant = "transfer_opens_the_source_gate")]
         let mut from = (drop(from), source.gate.state.lock()).1;
-        into.dependant_pins += mem::take(&mut from.dependant_pins);
+        let dependant_pins = mem::take(&mut from.dependant_pins);
+        into.dependant_pins += dependant_pins;
         from.status = Status::Merged(destination.clone());
         source.gate.sign.put(Mark::Defunct);
         if source.gate.has_given_key() {
@@ -300,7 +301,7 @@ impl TrackerGate {
             destination.gate.sign.put(Mark::InGraph);
         }
         body();
-        Some(())
+        Some(dependant_pins > 0)
     }
 
     /// For the pin graph: where it knows the tracker, which it may be told now. `None` when the tracker is not live: then
@@ -377,6 +378,9 @@ impl TrackerGate {
 
     /// The same, one by one.
     pub(crate) fn failures(&self) -> Vec<Error> {
+        if !self.sign.has(Mark::Failed) {
+            return Vec::new();
+        }
         match &self.state.lock().status {
             Status::Reclaimed(Some(failures)) => failures.to_vec(),
             _ => Vec::new(),

@@ -55,6 +55,7 @@ struct Page {
 }
 
 impl Nodes {
+    #[inline]
     pub(super) fn insert(&mut self, node: Node) -> u32 {
         let number = self.page_with_room();
         if self.spare == Some(number) {
@@ -71,6 +72,7 @@ impl Nodes {
         number * PER_PAGE as u32 + at
     }
 
+    #[inline]
     pub(super) fn remove(&mut self, index: u32) {
         let (number, at) = place(index);
         let page = &mut self.pages[number];
