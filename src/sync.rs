@@ -34,14 +34,39 @@ pub(crate) fn current_thread() -> ThreadId {
     std::thread::current().id()
 }
 
-/// A number that tells threads apart: small, and no two threads that live at once are likely to share it modulo a small
-/// power of two.
+/// A number that tells threads apart: the least that no other had when it asked first. So as many threads as there are
+/// parts of something each have their own, while no more than that live.
 pub(crate) fn thread_number() -> usize {
-    static THREADS: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
     std::thread_local! {
-        static NUMBER: usize = THREADS.fetch_add(1, Ordering::Relaxed);
+        static NUMBER: ThreadNumber = ThreadNumber::take();
     }
-    NUMBER.try_with(|number| *number).unwrap_or(0)
+    NUMBER.try_with(|number| number.0).unwrap_or(0)
+}
+
+/// Free again when its thread ends. Without a lock, which a fork could leave locked.
+struct ThreadNumber(usize);
+
+/// A bit for each number. Threads beyond get numbers that nobody gets again.
+static TAKEN: [std::sync::atomic::AtomicU64; 4] = [const { std::sync::atomic::AtomicU64::new(0) }; 4];
+
+impl ThreadNumber {
+    fn take() -> ThreadNumber {
+        static BEYOND: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(64 * TAKEN.len());
+        let with_lowest = |taken: u64| (taken != u64::MAX).then(|| taken | (taken + 1));
+        let free = TAKEN.iter().enumerate().find_map(|(index, word)| {
+            let before = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with_lowest).ok()?;
+            Some(64 * index + before.trailing_ones() as usize)
+        });
+        ThreadNumber(free.unwrap_or_else(|| BEYOND.fetch_add(1, Ordering::Relaxed)))
+    }
+}
+
+impl Drop for ThreadNumber {
+    fn drop(&mut self) {
+        if let Some(word) = TAKEN.get(self.0 / 64) {
+            word.fetch_and(!(1 << (self.0 % 64)), Ordering::Relaxed);
+        }
+    }
 }
 
 /// The kernel's number of the thread that asks.
@@ -380,6 +405,21 @@ mod imp {
     #[cfg(all(test, debug_assertions))]
     mod tests {
         use super::*;
+
+        #[test]
+        fn threads_that_live_have_numbers_of_their_own_and_those_of_the_ended_are_given_again() {
+            let numbers = |threads: usize| -> Vec<usize> {
+                let all_here = std::sync::Barrier::new(threads);
+                let number = || (crate::sync::thread_number(), all_here.wait()).0;
+                std::thread::scope(|scope| {
+                    let spawned: Vec<_> = (0..threads).map(|_| scope.spawn(number)).collect();
+                    spawned.into_iter().map(|thread| thread.join().expect("it does not panic")).collect()
+                })
+            };
+            let several: std::collections::HashSet<_> = numbers(20).into_iter().collect();
+            assert_eq!(several.len(), 20);
+            assert!((0..300).all(|_| numbers(1)[0] < 200));
+        }
 
         #[test]
         #[should_panic(expected = "is called while")]

@@ -54,6 +54,11 @@ impl PinGraph {
         self.tables[PinTable::of(dylib)].0.lock()
     }
 
+    /// Ready definitions have left a dylib one by one, while their trackers stay: nobody is to come to them any more.
+    pub(crate) fn forget_known(&self, dylib: &DylibInner) {
+        self.tables.iter().for_each(|table| table.0.lock().forget_known(dylib.serial));
+    }
+
     pub(crate) fn lock(&self) -> WholeGraph<'_> {
         let lock = |number: usize| match number {
             0 => self.tables[number].0.lock(),

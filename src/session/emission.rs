@@ -152,8 +152,7 @@ impl MaterializationResponsibility {
         Ok(all_ready)
     }
 
-    /// Pins the owners of definitions of another dylib, if others have come to each of them before. They are ready then; one
-    /// that was taken out of its dylib since it was found still stands in memory as long as its owner does.
+    /// Pins the owners of definitions of another dylib, if others have come to each of them before. They are ready then.
     fn pin_known(&self, needs: &[Need<'_>]) -> bool {
         let Some(dylib) = needs.first().map(|need| need.dylib) else { return true };
         if Arc::ptr_eq(dylib, &self.core.dylib) {

@@ -13,7 +13,7 @@ use crate::base::{ExecutorAddr, Kept, Name, keep};
 use crate::session::jit_dylib::{DylibInner, DylibState, JitDylib, Linked, Visibility};
 use crate::session::lookup::{Found, LookupResult, RequiredState, SymbolRequest, found_of, state_of};
 use crate::session::name_hash::NameHash;
-use crate::session::ready_index::ReadySymbol;
+use crate::session::ready_index::{Indexed, ReadySymbol};
 use crate::session::symbol::{SymbolFlags, SymbolId, SymbolRef, SymbolState};
 use crate::sync::Arc;
 
@@ -164,6 +164,13 @@ impl Missing {
         self.0 == 0
     }
 
+    fn for_each(mut self, mut body: impl FnMut(usize)) {
+        self.retain(|index| {
+            body(index);
+            true
+        });
+    }
+
     /// Keeps those that `is_missing` says are missing still.
     #[inline(always)]
     fn retain(&mut self, mut is_missing: impl FnMut(usize) -> bool) {
@@ -198,20 +205,30 @@ impl<'a, R, F: Fn(usize, &Arc<DylibInner>, &Found<'_>) -> R> SearchNow<'a, R, F>
 
     /// `None` when something was found that is not far enough along, or the dylib is closed.
     fn look_into(&mut self, position: usize, dylib: &Arc<DylibInner>, visibility: Visibility) -> Option<()> {
-        if !self.is_over() {
-            self.look_into_index(position, dylib, visibility);
-        }
-        if self.is_over() {
+        if self.is_over() || self.look_into_index(position, dylib, visibility) {
             return Some(());
         }
-        self.look_into_table(position, dylib, visibility, &mut dylib.state.lock())
+        let mut state = dylib.state.lock();
+        self.look_into_table(position, dylib, visibility, &mut state)?;
+        // Whoever links against a dylib and others behind it asks it for the same few names each time.
+        self.missing.for_each(|index| state.table.note_absent(self.requests[index].name, self.hashes[index]));
+        Some(())
     }
 
-    fn look_into_index(&mut self, position: usize, dylib: &Arc<DylibInner>, visibility: Visibility) {
+    /// Whether the index has an answer to all that was missing: that it is here, or that it is not.
+    fn look_into_index(&mut self, position: usize, dylib: &Arc<DylibInner>, visibility: Visibility) -> bool {
         let SearchNow { requests, hashes, results, missing, take, .. } = self;
-        dylib.ready.read(|known| {
+        let mut is_answered = true;
+        let was_read = dylib.ready.read(|known| {
             missing.retain(|index| {
-                let Some((name, symbol)) = known.find(requests[index].name, hashes[index]) else { return true };
+                let (name, symbol) = match known.find(requests[index].name, hashes[index]) {
+                    Some(Indexed::Ready(name, symbol)) => (name, symbol),
+                    Some(Indexed::Absent) => return true,
+                    None => {
+                        is_answered = false;
+                        return true;
+                    }
+                };
                 let ReadySymbol { address, flags, id } = symbol;
                 let is_visible = visibility.sees(flags);
                 if is_visible {
@@ -220,6 +237,7 @@ impl<'a, R, F: Fn(usize, &Arc<DylibInner>, &Found<'_>) -> R> SearchNow<'a, R, F>
                 !is_visible
             });
         });
+        is_answered && was_read.is_some()
     }
 
     fn look_into_table(
@@ -277,7 +295,8 @@ pub(crate) fn find_now<'a, R>(
 ) -> Now<'a, R> {
     let hash = NameHash::of(name);
     for (dylib, visibility) in order {
-        let indexed = dylib.ready.find(name, hash, |name, ReadySymbol { address, flags, id }| {
+        let indexed = dylib.ready.find(name, hash, |indexed| {
+            let Indexed::Ready(name, ReadySymbol { address, flags, id }) = indexed else { return None };
             visibility.sees(flags).then(|| take(&Found { address, flags, id, name: name.borrowed() }, dylib))
         });
         match indexed {
@@ -346,5 +365,29 @@ mod tests {
         assert!(link().is_none(), "what is closed is not passed by unseen");
         assert!(known.upgrade().is_none());
         assert!(link().is_some());
+    }
+
+    #[test]
+    fn a_dylib_is_passed_by_without_its_lock_with_names_that_it_was_passed_by_with_before() {
+        let session = ExecutionSession::new();
+        let [front, library] = ["front", "library"].map(|name| session.create_dylib(name).unwrap());
+        let names = ["one", "two"];
+        library
+            .define_absolute(names.map(|name| (Name::new(name), ExecutorAddr::new(8), SymbolFlags::EXPORTED)))
+            .unwrap();
+        let order = [(front.clone(), Visibility::All), (library, Visibility::All)];
+        let found = || {
+            let requests = names.map(SymbolRequest::required);
+            results_now(&order, &requests, RequiredState::Ready).map(|found| found.len())
+        };
+        assert_eq!([found(), found(), found()], [Some(2); 3]);
+        let locked = front.inner().state.lock();
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::scope(|threads| {
+            threads.spawn(|| tell.send(found()).unwrap());
+            let told = told.recv_timeout(std::time::Duration::from_secs(60));
+            drop(locked);
+            assert_eq!(told, Ok(Some(2)));
+        });
     }
 }

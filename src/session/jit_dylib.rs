@@ -217,6 +217,7 @@ impl JitDylib {
         if !state.open {
             return;
         }
+        state.table.forget_absents();
         let serial = state.generators_added;
         state.generators_added += 1;
         state.generators.push(GeneratorEntry::new(generator, serial));
@@ -348,6 +349,7 @@ impl JitDylib {
             }
             removed
         };
+        self.inner.session.pins.forget_known(&self.inner);
         drop((removed, units));
         Ok(())
     }
@@ -370,6 +372,7 @@ impl JitDylib {
     pub(crate) fn close(&self) {
         let mut state = self.inner.state.lock();
         state.open = false;
+        state.table.forget_absents();
         state.link_order.clear();
         let (generators, linked) = (std::mem::take(&mut state.generators), state.linked.take());
         drop(state);

@@ -131,6 +131,11 @@ impl PinTable {
         }
     }
 
+    /// Definitions have left the dylib of this serial number while their trackers stay.
+    pub(crate) fn forget_known(&mut self, serial: u64) {
+        self.known.retain(|(dylib, _), _| *dylib != serial);
+    }
+
     /// The proxy of a tracker that is live: so that was not merged.
     fn proxy_of_live(&self, core: &TrackerCore) -> Option<PinNode> {
         let proxy = self.proxies.get(&core.key())?;

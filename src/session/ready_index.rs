@@ -6,6 +6,10 @@
 //!
 //! A symbol comes in at its second lookup as a ready one. Code that is linked, looked up once and removed never does, and
 //! costs nothing here.
+//!
+//! A name that lookups pass the dylib by with again and again, since others behind it define it, comes in as *absent*; they
+//! need not lock the dylib then to hear that once more. It goes when the name is defined, and when the dylib gets a generator
+//! or is closed.
 
 use hashbrown::HashTable;
 
@@ -44,8 +48,8 @@ impl ReadyIndex {
     }
 
     /// What is known of a name, passed to `take` where it stands.
-    pub(crate) fn find<R>(&self, name: &str, hash: NameHash, take: impl FnOnce(&Name, ReadySymbol) -> R) -> Option<R> {
-        self.read(|known| known.find(name, hash).map(|(name, symbol)| take(name, symbol))).flatten()
+    pub(crate) fn find<R>(&self, name: &str, hash: NameHash, take: impl FnOnce(Indexed<'_>) -> R) -> Option<R> {
+        self.read(|known| known.find(name, hash).map(take)).flatten()
     }
 
     /// Has `look` look for several names at once. `None`, and nothing looked for, while there are none here.
@@ -61,6 +65,17 @@ impl ReadyIndex {
             debug_assert!(Known(entries).find(entry.name(), NameHash::of(entry.name())).is_none());
             entries.insert_unique(hash, entry, Entry::hash);
         });
+    }
+
+    /// Puts a name in that the dylib does not define. Only under its lock.
+    pub(crate) fn insert_absent(&self, name: &str) {
+        let entry = Entry::absent(Name::new(name));
+        self.0.write(|entries| _ = entries.insert_unique(hash(name.as_bytes()), entry, Entry::hash));
+    }
+
+    /// Takes all absent names out. Only under the dylib's lock.
+    pub(crate) fn forget_absents(&self) {
+        self.0.write(|entries| entries.retain(|entry| !entry.is_absent()));
     }
 
     /// Takes names out, a few at a time, so that readers are never kept waiting for long. Only under the dylib's lock.
@@ -84,11 +99,19 @@ impl ReadyIndex {
 #[derive(Clone, Copy)]
 pub(crate) struct Known<'a>(&'a HashTable<Entry>);
 
+/// What an index says of a name.
+pub(crate) enum Indexed<'a> {
+    Ready(&'a Name, ReadySymbol),
+    /// The dylib does not define it.
+    Absent,
+}
+
 impl<'a> Known<'a> {
     /// What is known of a name of this hash.
     #[inline]
-    pub(crate) fn find(self, name: &str, hash: NameHash) -> Option<(&'a Name, ReadySymbol)> {
-        self.0.find(hash.spread(), |entry| entry.is_named(name)).map(|entry| (entry.name(), entry.symbol()))
+    pub(crate) fn find(self, name: &str, hash: NameHash) -> Option<Indexed<'a>> {
+        let entry = self.0.find(hash.spread(), |entry| entry.is_named(name))?;
+        Some(if entry.is_absent() { Indexed::Absent } else { Indexed::Ready(entry.name(), entry.symbol()) })
     }
 }
 

@@ -28,9 +28,11 @@ use crate::session::resource_tracker::{TrackerCore, TrackerId};
 use crate::session::symbol::{SymbolFlags, SymbolId, SymbolState};
 use crate::sync::{Arc, Weak};
 
+mod absents;
 mod insert;
 mod owned;
 
+use absents::Absents;
 pub(crate) use insert::NewSymbol;
 use insert::link;
 pub(crate) use owned::OwnedSymbols;
@@ -52,6 +54,7 @@ pub(crate) struct SymbolTable {
     extras: Slots<ExtraId, Extra>,
     units: Slots<UnitId, UnitRecord>,
     trackers: Slots<TrackerId, TrackerRecord>,
+    absents: Absents,
 }
 
 pub(crate) struct Symbol {
@@ -185,6 +188,7 @@ impl SymbolTable {
             extras: Slots::new(),
             units: Slots::new(),
             trackers: Slots::new(),
+            absents: Absents::default(),
         }
     }
 

@@ -52,6 +52,7 @@ impl SymbolWatch {
             let mates = state.table.mates(self.id);
             mates.into_iter().filter_map(|id| state.table.remove(id)).collect()
         };
+        dylib.session.pins.forget_known(&dylib);
         let is_there = !symbols.is_empty();
         Unpublished { symbols, units: Vec::new() }.settle(&dylib, cause);
         is_there

@@ -394,6 +394,24 @@ fn a_module_is_refused_what_others_of_its_dylib_had_come_to_once_that_is_removed
 }
 
 #[test]
+fn a_module_is_refused_what_others_of_its_dylib_had_come_to_once_its_name_is_removed() {
+    let world = World::new();
+    let other = world.session.create_dylib("other").unwrap();
+    let library = world.loaded("library", 1);
+    let references = world.references(&["library"]);
+    let users = [2, 3, 4].map(|number| user_in(&world, &other, &format!("user{number}"), &["library"], number));
+    world.main.remove_symbols(&["library"]).unwrap();
+    let late = other.create_tracker().unwrap();
+    let r = late.define_materializing("late", [(Name::new("late"), EXPORTED)]).unwrap();
+    r.notify_resolved(|_| Some(address(1))).unwrap();
+    r.notify_emitted(references).unwrap_err();
+    let removal = library.remove().unwrap();
+    assert_eq!(removal.blockers(), (0, 3));
+    users.iter().for_each(|user| drop(user.remove().unwrap()));
+    assert!(removal.is_complete());
+}
+
+#[test]
 fn a_ring_across_dylibs_goes_with_the_last_that_shared_one_of_it() {
     let world = World::new();
     let other = world.session.create_dylib("other").unwrap();

@@ -150,3 +150,109 @@ impl Drop for StoreOnDrop<'_> {
         self.0.store(true, Ordering::Relaxed);
     }
 }
+
+// ---- names that a dylib is passed by with ---------------------------------------------------------------
+
+/// A session with `front` ahead of `main` in an order; `name` and `other` are in `main`, and were looked for through `front` until
+/// that is not locked any more.
+fn passed_by(world: &World) -> (JitDylib, Vec<(JitDylib, Visibility)>) {
+    world.main.define_absolute(["name", "other"].map(|name| (Name::new(name), address(1), EXPORTED))).unwrap();
+    let front = world.session.create_dylib("front").unwrap();
+    let order = vec![(front.clone(), Visibility::All), (world.main.clone(), Visibility::All)];
+    for _ in 0..4 {
+        assert_eq!(both(world, &order), [1, 1]);
+    }
+    (front, order)
+}
+
+fn both(world: &World, order: &[(JitDylib, Visibility)]) -> Vec<u64> {
+    let requests = ["name", "other"].map(SymbolRequest::required);
+    let found = world.session.lookup(order, &requests, RequiredState::Ready).unwrap();
+    found.iter().map(|result| result.address.value()).collect()
+}
+
+#[test]
+fn a_name_that_a_dylib_was_passed_by_with_is_found_in_it_once_it_is_defined() {
+    type Define = fn(&ResourceTracker);
+    let defines: [Define; 4] = [
+        |tracker| tracker.define_absolute([(Name::new("name"), address(2), EXPORTED)]).unwrap(),
+        |tracker| tracker.define(Unit::ready(&["name"], 2)).unwrap(),
+        |tracker| finish(tracker.define_materializing("at hand", [(Name::new("name"), EXPORTED)]).unwrap(), 2),
+        |tracker| tracker.define(Unit::new(&[("name", weak())], |r| finish(r, 2))).unwrap(),
+    ];
+    for define in defines {
+        let world = World::new();
+        let (front, order) = passed_by(&world);
+        for _ in 0..2 {
+            let tracker = front.create_tracker().unwrap();
+            define(&tracker);
+            for _ in 0..3 {
+                assert_eq!(both(&world, &order), [2, 1]);
+                let one = world.session.lookup_address(&order, "name").unwrap();
+                assert_eq!(one, address(2));
+            }
+            tracker.remove().unwrap();
+            for _ in 0..3 {
+                assert_eq!(both(&world, &order), [1, 1]);
+            }
+        }
+    }
+}
+
+struct Generates;
+
+impl DefinitionGenerator for Generates {
+    fn generate(&self, dylib: &JitDylib, missing: &[SymbolRequest<'_>]) -> Result<(), jittison::Error> {
+        if names_of(missing).contains(&"name") {
+            dylib.define_absolute([(Name::new("name"), address(3), EXPORTED)])?;
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_name_that_a_dylib_was_passed_by_with_is_asked_of_its_generators_once_it_has_one() {
+    let world = World::new();
+    let (front, order) = passed_by(&world);
+    front.add_generator(std::sync::Arc::new(Generates));
+    assert_eq!(both(&world, &order), [3, 1]);
+}
+
+#[test]
+fn a_dylib_that_was_passed_by_is_passed_by_removed_too() {
+    let world = World::new();
+    let (front, order) = passed_by(&world);
+    let user = world.session.create_dylib("user").unwrap();
+    user.set_link_order(&order);
+    world.session.remove_dylib(&front).unwrap();
+    drop((front, order));
+    let next = world.session.create_dylib("front").unwrap();
+    let order = [(next.clone(), Visibility::All), (world.main.clone(), Visibility::All)];
+    next.define_absolute([(Name::new("name"), address(4), EXPORTED)]).unwrap();
+    assert_eq!(both(&world, &order), [4, 1]);
+    assert_eq!(both(&world, &[vec![(user.clone(), Visibility::All)], user.link_order()].concat()), [1, 1]);
+}
+
+#[test]
+fn thousands_of_names_that_a_dylib_is_passed_by_with_are_found_behind_it_and_defined_in_it() {
+    let world = World::new();
+    let front = world.session.create_dylib("front").unwrap();
+    let order = [(front.clone(), Visibility::All), (world.main.clone(), Visibility::All)];
+    let names: Vec<String> = (0..5_000).map(|index| format!("symbol_{index}")).collect();
+    world.main.define_absolute(names.iter().map(|name| (Name::new(name), address(1), EXPORTED))).unwrap();
+    let look = |expected: u64| {
+        for pair in names.chunks(2) {
+            let requests = [&pair[0], &pair[1]].map(|name| SymbolRequest::required(name));
+            for _ in 0..3 {
+                let found = world.session.lookup(&order, &requests, RequiredState::Ready).unwrap();
+                assert!(found.iter().all(|result| result.address == address(expected)));
+            }
+        }
+    };
+    look(1);
+    let tracker = front.create_tracker().unwrap();
+    tracker.define_absolute(names.iter().map(|name| (Name::new(name), address(2), EXPORTED))).unwrap();
+    look(2);
+    tracker.remove().unwrap();
+    look(1);
+}

@@ -30,6 +30,7 @@ impl SymbolTable {
         let NewSymbol { definition, owner, unit, state, address, place } = new;
         debug_assert!(self.find(definition.name).is_none() && probe.hash == NameHash::of(definition.name));
         debug_assert_eq!(unit.is_some(), state == SymbolState::NeverSearched);
+        self.absents.forget(&self.ready, definition.name, probe.hash);
         let mut symbol =
             new_symbol(&mut self.origins, &mut self.extras, definition, probe.hash, SlotNumber::of(owner), place);
         symbol.state = state;
@@ -90,7 +91,7 @@ impl SymbolTable {
         start: Start,
     ) -> Option<Kept<SymbolId>> {
         self.reserve_names(definitions.len());
-        let SymbolTable { names, symbols, origins, extras, trackers, .. } = self;
+        let SymbolTable { ready, names, symbols, origins, extras, trackers, absents, .. } = self;
         let (mut inserted, owned) = (Kept::with_capacity(definitions.len()), &trackers[owner].core.owned);
         let owner = SlotNumber::of(owner);
         for (definition, Probe { hash, .. }) in definitions {
@@ -106,6 +107,7 @@ impl SymbolTable {
                     return None;
                 }
             };
+            absents.forget(ready, definition.name, hash);
             let mut symbol = new_symbol(origins, extras, definition, hash, owner, place);
             (symbol.state, symbol.value, symbol.next) = (start.state, start.value, owned.first());
             let symbol = symbols.insert(symbol);

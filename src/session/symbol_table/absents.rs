@@ -1,0 +1,55 @@
+//! [`Absents`]: the names that a dylib is asked for again and again, and does not define.
+//!
+//! They stand in the index of what is ready, for readers without the dylib's lock. Everything here happens under that lock.
+
+use super::SymbolTable;
+use crate::base::Name;
+use crate::session::name_hash::NameHash;
+use crate::session::ready_index::{Indexed, ReadyIndex};
+
+#[derive(Default)]
+pub(super) struct Absents {
+    /// How many are in the index.
+    count: u32,
+    /// Hashes of names that were asked for once, each at a place of its own, until another comes there.
+    asked: [u32; 16],
+}
+
+impl Absents {
+    /// A name is about to be defined.
+    #[inline]
+    pub(super) fn forget(&mut self, ready: &ReadyIndex, name: &Name, hash: NameHash) {
+        if self.count > 0 && ready.find(name, hash, |indexed| matches!(indexed, Indexed::Absent)) == Some(true) {
+            ready.remove(std::iter::once(name));
+            self.count -= 1;
+        }
+    }
+}
+
+impl SymbolTable {
+    /// Takes note that a name was looked for that is not here, and that no generator would add; at the second time it comes
+    /// into the index.
+    pub(crate) fn note_absent(&mut self, name: &str, hash: NameHash) {
+        let short = hash.spread() as u32 | 1;
+        let asked = std::mem::replace(&mut self.absents.asked[(short >> 28) as usize], short);
+        let is_known = || self.ready.find(name, hash, |_| ()).is_some() || self.find_hashed(name, hash).is_some();
+        if asked != short || is_known() {
+            return;
+        }
+        if self.absents.count == MOST {
+            self.forget_absents();
+        }
+        self.absents.count += 1;
+        self.ready.insert_absent(name);
+    }
+
+    /// Names that are not here may be from now on, whether defined or not.
+    pub(crate) fn forget_absents(&mut self) {
+        if std::mem::take(&mut self.absents.count) > 0 {
+            self.ready.forget_absents();
+        }
+    }
+}
+
+/// Names at once: who asks for more begins anew.
+const MOST: u32 = 1024;
