@@ -359,7 +359,10 @@ mod tests {
             let requests = [SymbolRequest { name: "present", required: true }];
             found_now(user.inner(), &requests, RequiredState::Resolved)
         };
-        assert_eq!(link().unwrap().symbols[0].address, ExecutorAddr::new(8));
+        // Often enough for the library to be passed by without its lock.
+        for _ in 0..4 {
+            assert_eq!(link().unwrap().symbols[0].address, ExecutorAddr::new(8));
+        }
         assert!(session.remove_dylib(&library).unwrap().is_empty());
         drop(library);
         assert!(link().is_none(), "what is closed is not passed by unseen");
