@@ -291,6 +291,7 @@ mod imp {
         }
 
         /// `None` when it was never written.
+        #[inline(always)] // on the way of every lookup
         pub(crate) fn read<R>(&self, look: impl FnOnce(&T) -> R) -> Option<R> {
             let lock = self.0.get()?;
             let _held = Held::take(Rank::Leaf);

@@ -13,7 +13,7 @@ use crate::base::{ExecutorAddr, Kept, Name, keep};
 use crate::session::jit_dylib::{DylibInner, DylibState, JitDylib, Linked, Visibility};
 use crate::session::lookup::{Found, LookupResult, RequiredState, SymbolRequest, found_of, state_of};
 use crate::session::name_hash::NameHash;
-use crate::session::ready_index::{Indexed, ReadySymbol};
+use crate::session::ready_index::ReadySymbol;
 use crate::session::symbol::{SymbolFlags, SymbolId, SymbolRef, SymbolState};
 use crate::sync::Arc;
 
@@ -221,16 +221,12 @@ impl<'a, R, F: Fn(usize, &Arc<DylibInner>, &Found<'_>) -> R> SearchNow<'a, R, F>
         let mut is_answered = true;
         let was_read = dylib.ready.read(|known| {
             missing.retain(|index| {
-                let (name, symbol) = match known.find(requests[index].name, hashes[index]) {
-                    Some(Indexed::Ready(name, symbol)) => (name, symbol),
-                    Some(Indexed::Absent) => return true,
-                    None => {
-                        is_answered = false;
-                        return true;
-                    }
+                let Some((name, symbol)) = known.find(requests[index].name, hashes[index]) else {
+                    is_answered = false;
+                    return true;
                 };
                 let ReadySymbol { address, flags, id } = symbol;
-                let is_visible = visibility.sees(flags);
+                let is_visible = visibility.sees(flags) && !symbol.is_absent();
                 if is_visible {
                     results[index] = take(position, dylib, &Found { address, flags, id, name: name.borrowed() });
                 }
@@ -295,9 +291,10 @@ pub(crate) fn find_now<'a, R>(
 ) -> Now<'a, R> {
     let hash = NameHash::of(name);
     for (dylib, visibility) in order {
-        let indexed = dylib.ready.find(name, hash, |indexed| {
-            let Indexed::Ready(name, ReadySymbol { address, flags, id }) = indexed else { return None };
-            visibility.sees(flags).then(|| take(&Found { address, flags, id, name: name.borrowed() }, dylib))
+        let indexed = dylib.ready.find(name, hash, |name, symbol| {
+            let ReadySymbol { address, flags, id } = symbol;
+            let is_visible = visibility.sees(flags) && !symbol.is_absent();
+            is_visible.then(|| take(&Found { address, flags, id, name: name.borrowed() }, dylib))
         });
         match indexed {
             Some(Some(found)) => return Now::Found(found),

@@ -12,6 +12,7 @@
 //! or is closed.
 
 use hashbrown::HashTable;
+use slotmap::Key;
 
 use crate::base::{ExecutorAddr, Name, is_sparse};
 use crate::session::name_hash::NameHash;
@@ -33,6 +34,18 @@ pub(crate) struct ReadySymbol {
     pub(crate) id: SymbolId,
 }
 
+impl ReadySymbol {
+    /// Of a name that the dylib does not define.
+    fn absent() -> ReadySymbol {
+        ReadySymbol { address: ExecutorAddr::NULL, flags: SymbolFlags::NONE, id: SymbolId::null() }
+    }
+
+    /// Whether the dylib does not define the name.
+    pub(crate) fn is_absent(self) -> bool {
+        self.id.is_null()
+    }
+}
+
 /// How often a ready symbol was looked up.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Popularity {
@@ -48,8 +61,8 @@ impl ReadyIndex {
     }
 
     /// What is known of a name, passed to `take` where it stands.
-    pub(crate) fn find<R>(&self, name: &str, hash: NameHash, take: impl FnOnce(Indexed<'_>) -> R) -> Option<R> {
-        self.read(|known| known.find(name, hash).map(take)).flatten()
+    pub(crate) fn find<R>(&self, name: &str, hash: NameHash, take: impl FnOnce(&Name, ReadySymbol) -> R) -> Option<R> {
+        self.read(|known| known.find(name, hash).map(|(name, symbol)| take(name, symbol))).flatten()
     }
 
     /// Has `look` look for several names at once. `None`, and nothing looked for, while there are none here.
@@ -69,13 +82,13 @@ impl ReadyIndex {
 
     /// Puts a name in that the dylib does not define. Only under its lock.
     pub(crate) fn insert_absent(&self, name: &str) {
-        let entry = Entry::absent(Name::new(name));
+        let entry = Entry::new(Name::new(name), ReadySymbol::absent());
         self.0.write(|entries| _ = entries.insert_unique(hash(name.as_bytes()), entry, Entry::hash));
     }
 
     /// Takes all absent names out. Only under the dylib's lock.
     pub(crate) fn forget_absents(&self) {
-        self.0.write(|entries| entries.retain(|entry| !entry.is_absent()));
+        self.0.write(|entries| entries.retain(|entry| !entry.symbol().is_absent()));
     }
 
     /// Takes names out, a few at a time, so that readers are never kept waiting for long. Only under the dylib's lock.
@@ -99,19 +112,11 @@ impl ReadyIndex {
 #[derive(Clone, Copy)]
 pub(crate) struct Known<'a>(&'a HashTable<Entry>);
 
-/// What an index says of a name.
-pub(crate) enum Indexed<'a> {
-    Ready(&'a Name, ReadySymbol),
-    /// The dylib does not define it.
-    Absent,
-}
-
 impl<'a> Known<'a> {
     /// What is known of a name of this hash.
     #[inline]
-    pub(crate) fn find(self, name: &str, hash: NameHash) -> Option<Indexed<'a>> {
-        let entry = self.0.find(hash.spread(), |entry| entry.is_named(name))?;
-        Some(if entry.is_absent() { Indexed::Absent } else { Indexed::Ready(entry.name(), entry.symbol()) })
+    pub(crate) fn find(self, name: &str, hash: NameHash) -> Option<(&'a Name, ReadySymbol)> {
+        self.0.find(hash.spread(), |entry| entry.is_named(name)).map(|entry| (entry.name(), entry.symbol()))
     }
 }
 

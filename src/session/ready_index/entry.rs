@@ -5,8 +5,6 @@
 //! the name stands here, for most names all of it; of a longer one, the front is compared in the text. The end, not the
 //! front: it is what tells mangled and numbered names apart.
 
-use slotmap::Key;
-
 use super::ReadySymbol;
 use crate::base::{ExecutorAddr, Name};
 use crate::session::name_hash::NameHash;
@@ -30,16 +28,6 @@ impl Entry {
         let mut tail = [0; TAIL];
         tail[..end.len()].copy_from_slice(end);
         Entry { name, address, id, flags, tail }
-    }
-
-    /// Of a name that the dylib does not define.
-    pub(super) fn absent(name: Name) -> Entry {
-        let (address, flags, id) = (ExecutorAddr::NULL, SymbolFlags::NONE, SymbolId::null());
-        Entry::new(name, ReadySymbol { address, flags, id })
-    }
-
-    pub(super) fn is_absent(&self) -> bool {
-        self.id.is_null()
     }
 
     pub(super) fn name(&self) -> &Name {

@@ -5,7 +5,7 @@
 use super::SymbolTable;
 use crate::base::Name;
 use crate::session::name_hash::NameHash;
-use crate::session::ready_index::{Indexed, ReadyIndex};
+use crate::session::ready_index::ReadyIndex;
 
 #[derive(Default)]
 pub(super) struct Absents {
@@ -19,7 +19,7 @@ impl Absents {
     /// A name is about to be defined.
     #[inline]
     pub(super) fn forget(&mut self, ready: &ReadyIndex, name: &Name, hash: NameHash) {
-        if self.count > 0 && ready.find(name, hash, |indexed| matches!(indexed, Indexed::Absent)) == Some(true) {
+        if self.count > 0 && ready.find(name, hash, |_, symbol| symbol.is_absent()) == Some(true) {
             ready.remove(std::iter::once(name));
             self.count -= 1;
         }
@@ -32,7 +32,7 @@ impl SymbolTable {
     pub(crate) fn note_absent(&mut self, name: &str, hash: NameHash) {
         let short = hash.spread() as u32 | 1;
         let asked = std::mem::replace(&mut self.absents.asked[(short >> 28) as usize], short);
-        let is_known = || self.ready.find(name, hash, |_| ()).is_some() || self.find_hashed(name, hash).is_some();
+        let is_known = || self.ready.find(name, hash, |_, _| ()).is_some() || self.find_hashed(name, hash).is_some();
         if asked != short || is_known() {
             return;
         }
