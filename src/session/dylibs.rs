@@ -5,7 +5,7 @@
 //! any more, the next dylib is made of it. Until then it is what every removed dylib is: closed, and empty, for a tracker or a
 //! symbol would hold it. One that a link order names is let go instead, so that the order forgets it.
 //!
-//! What is put aside holds the session, so [`take_aside`](Dylibs::take_aside) empties this when the session ends.
+//! What is put aside holds the session, so nothing is once the session [ends](Dylibs::end).
 
 use crate::base::Slots;
 use crate::session::execution_session::SessionInner;
@@ -17,11 +17,13 @@ pub(crate) struct Dylibs {
     /// The longest there first.
     aside: Vec<Arc<DylibInner>>,
     created: u64,
+    /// Whether the session has ended: then nothing is put aside any more.
+    has_ended: bool,
 }
 
 impl Dylibs {
     pub(crate) fn new() -> Dylibs {
-        Dylibs { listed: Slots::new(), aside: Vec::new(), created: 0 }
+        Dylibs { listed: Slots::new(), aside: Vec::new(), created: 0, has_ended: false }
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<DylibInner>> {
@@ -37,7 +39,7 @@ impl Dylibs {
 
     /// A new, empty one, made of one that was put aside, if one of them is held by nobody.
     pub(crate) fn add(&mut self, session: &Arc<SessionInner>, name: &str) -> Arc<DylibInner> {
-        let Dylibs { listed, aside, created } = self;
+        let Dylibs { listed, aside, created, .. } = self;
         let serial = *created;
         *created += 1;
         let (_, dylib) = listed.insert_with_key(|id| {
@@ -59,12 +61,19 @@ impl Dylibs {
     /// Puts one aside that was taken off the list; returns what has to go for that, or instead. To be dropped with no lock held.
     #[must_use]
     pub(crate) fn put_aside(&mut self, dylib: Arc<DylibInner>) -> Option<Arc<DylibInner>> {
-        if Arc::weak_count(&dylib) > 0 {
+        if self.has_ended || Arc::weak_count(&dylib) > 0 {
             return Some(dylib);
         }
         let displaced = (self.aside.len() == MOST).then(|| self.aside.remove(0));
         self.aside.push(dylib);
         displaced
+    }
+
+    /// As [`take_aside`](Self::take_aside), from now on.
+    #[must_use]
+    pub(crate) fn end(&mut self) -> Vec<Arc<DylibInner>> {
+        self.has_ended = true;
+        self.take_aside()
     }
 
     /// Has nothing put aside. To be dropped with no lock held.

@@ -341,9 +341,7 @@ impl SessionInner {
         if !is_empty {
             return Some(removed);
         }
-        // Asked under the lock that `end` takes between setting this and its one look at what is put aside.
-        let has_ended = self.ended.load(Ordering::Relaxed);
-        let dropped = if has_ended { Some(removed) } else { dylibs.put_aside(removed) };
+        let dropped = dylibs.put_aside(removed);
         drop(dylibs);
         drop(dropped);
         None
@@ -361,7 +359,7 @@ impl SessionInner {
         let mut failures = Vec::new();
         let (aside, listed) = {
             let mut dylibs = self.dylibs.lock();
-            (dylibs.take_aside(), dylibs.in_order())
+            (dylibs.end(), dylibs.in_order())
         };
         drop(aside);
         for dylib in listed.iter().rev() {
