@@ -17,6 +17,7 @@ use crate::session::jit_dylib::DylibInner;
 use crate::session::pin_table::{PinTable, Released, TABLES};
 use crate::session::reclaim::newest_first;
 use crate::session::resource_tracker::{ResourceKey, TrackerCore};
+use crate::session::symbol::SymbolId;
 use crate::session::tracker_gate::Hold;
 use crate::sync::{Arc, Mutex, MutexGuard, Rank};
 
@@ -54,9 +55,12 @@ impl PinGraph {
         self.tables[PinTable::of(dylib)].0.lock()
     }
 
-    /// Ready definitions have left a dylib one by one, while their trackers stay: nobody is to come to them any more.
-    pub(crate) fn forget_known(&self, dylib: &DylibInner) {
-        self.tables.iter().for_each(|table| table.0.lock().forget_known(dylib.serial));
+    /// Definitions have left a dylib one by one, while their trackers stay: nobody is to come to them any more.
+    pub(crate) fn forget_known(&self, dylib: &DylibInner, definitions: impl Iterator<Item = SymbolId> + Clone) {
+        for table in &self.tables {
+            let mut table = table.0.lock();
+            definitions.clone().for_each(|id| table.forget_known((dylib.serial, id)));
+        }
     }
 
     pub(crate) fn lock(&self) -> WholeGraph<'_> {

@@ -349,7 +349,7 @@ impl JitDylib {
             }
             removed
         };
-        self.inner.session.pins.forget_known(&self.inner);
+        self.inner.session.pins.forget_known(&self.inner, removed.iter().map(|removed| removed.id));
         drop((removed, units));
         Ok(())
     }

@@ -117,29 +117,22 @@ fn try_begin(
     let unprobed = definitions.clone().map(|new| (new, Probe::unfound(new.name)));
     let is_strong = symbols.iter().all(|(_, flags)| !flags.is_weak());
     let inserted = if is_strong { state.table.insert_begun(core.id, unit_name, unprobed) } else { None };
-    let mut owed = Kept::with_capacity(symbols.len());
-    let mut owe = |id, (name, flags), position: usize| {
-        owed.push(OwedSymbol { name, flags, id, position: u32::try_from(position).ok() });
+    let claimed = match inserted {
+        Some(ids) => ids.iter().map(|id| Some(*id)).collect(),
+        None => claim(&mut state, core, definitions, unit_name, displaced)?,
     };
-    match inserted {
-        Some(ids) => {
-            drop(state);
-            for (position, (symbol, id)) in symbols.drain(..).zip(&ids).enumerate() {
-                owe(*id, symbol, position);
-            }
-        }
-        None => {
-            let claimed = claim(&mut state, core, definitions, unit_name, displaced)?;
-            drop(state);
-            for (position, (symbol, id)) in symbols.drain(..).zip(claimed).enumerate() {
-                if let Some(id) = id {
-                    owe(id, symbol, position);
-                }
-            }
+    drop(state);
+    let mut owed = Kept::with_capacity(symbols.len());
+    for (position, ((name, flags), id)) in symbols.drain(..).zip(claimed).enumerate() {
+        if let Some(id) = id {
+            owed.push(OwedSymbol { name, flags, id, position: u32::try_from(position).ok() });
         }
     }
     Ok(owed)
 }
+
+/// For each of some definitions its entry, or `None` if an existing one counts.
+pub(crate) type Claimed = SmallVec<[Option<SymbolId>; 16]>;
 
 /// Puts definitions into the table that are being materialised already; for each its entry, or `None` if an existing one counts.
 pub(crate) fn claim<'a>(
@@ -148,7 +141,7 @@ pub(crate) fn claim<'a>(
     definitions: impl Iterator<Item = Definition<'a>> + Clone,
     unit_name: &Arc<str>,
     displaced: &mut Displaced,
-) -> Result<Vec<Option<SymbolId>>> {
+) -> Result<Claimed> {
     check_definable(state, core, definitions.clone(), unit_name)?;
     let mut claim = |new: Definition<'_>| {
         let probe = state.table.probe(new.name);

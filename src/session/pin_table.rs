@@ -19,7 +19,7 @@
 //! the sign. For the same reason an edge that goes has the graph asked for T if the sign is up, though the proxy stays: it
 //! may have been the last one from a live tracker.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use crate::base::is_sparse;
@@ -44,7 +44,7 @@ pub(crate) struct PinTable {
 struct Proxy {
     node: PinNode,
     /// The tracker's definitions that are known by it.
-    definitions: Vec<Definition>,
+    definitions: FxHashSet<Definition>,
 }
 
 /// A symbol, and the serial number of its dylib.
@@ -127,13 +127,17 @@ impl PinTable {
         }
         let Some(Proxy { node, definitions }) = self.proxies.get_mut(&owner.key()) else { return };
         if self.nodes[*node].dependants.len() > 1 && self.known.insert(definition, *node).is_none() {
-            definitions.push(definition);
+            definitions.insert(definition);
         }
     }
 
-    /// Definitions have left the dylib of this serial number while their trackers stay.
-    pub(crate) fn forget_known(&mut self, serial: u64) {
-        self.known.retain(|(dylib, _), _| *dylib != serial);
+    /// A definition has left its dylib while its tracker stays.
+    pub(crate) fn forget_known(&mut self, definition: Definition) {
+        let Some(node) = self.known.remove(&definition) else { return };
+        let owner = self.nodes[node].core.key();
+        if let Some(proxy) = self.proxies.get_mut(&owner) {
+            proxy.definitions.remove(&definition);
+        }
     }
 
     /// The proxy of a tracker that is live: so that was not merged.
@@ -195,7 +199,7 @@ impl PinTable {
         let Some(old) = self.take_proxy(source) else { return };
         let Some(new) = self.proxy_of(destination) else {
             self.nodes[old].core = destination.clone();
-            self.proxies.insert(destination.key(), Proxy { node: old, definitions: Vec::new() });
+            self.proxies.insert(destination.key(), Proxy { node: old, definitions: FxHashSet::default() });
             return;
         };
         for from in self.take_out(old) {
@@ -323,7 +327,7 @@ impl PinTable {
         let node = Node { core: core.clone(), dependants: Edges::default(), depends_on: Edges::default() };
         let number = self.nodes.insert(node);
         if self.is_foreign(core) {
-            self.proxies.insert(core.key(), Proxy { node: number, definitions: Vec::new() });
+            self.proxies.insert(core.key(), Proxy { node: number, definitions: FxHashSet::default() });
         }
         number
     }
@@ -350,9 +354,47 @@ fn is_shareable(core: &TrackerCore) -> bool {
 /// So many dylibs do not meet; few, under loom, where each lock multiplies the schedules.
 pub(crate) const TABLES: usize = if cfg!(loom) { 2 } else { 8 };
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::base::{ExecutorAddr, Name};
+    use crate::session::{
+        ExecutionSession, JitDylib, RequiredState, ResourceTracker, SymbolFlags, SymbolRef, SymbolRequest,
+    };
+
+    /// A ready definition in `dylib` that refers to others.
+    fn define(dylib: &JitDylib, tracker: &ResourceTracker, name: &str, refers_to: Vec<SymbolRef>) -> SymbolRef {
+        let r = tracker.define_materializing(name, [(Name::new(name), SymbolFlags::EXPORTED)]).unwrap();
+        r.notify_resolved(|_| Some(ExecutorAddr::new(8))).unwrap();
+        r.notify_emitted(refers_to).unwrap();
+        let found = dylib.lookup(&[SymbolRequest::required(name)], RequiredState::Ready).unwrap();
+        found[0].symbol.clone().unwrap()
+    }
+
+    #[test]
+    fn what_is_known_of_definitions_goes_with_them_one_by_one_and_with_their_tracker() {
+        let session = ExecutionSession::new();
+        let [library, user] = ["library", "user"].map(|name| session.create_dylib(name).unwrap());
+        let held = || {
+            let table = session.inner().pins.table_of(user.inner());
+            (table.known.len(), table.proxies.values().map(|proxy| proxy.definitions.len()).sum::<usize>())
+        };
+        let long_lived = library.create_tracker().unwrap();
+        let stays = define(&library, &long_lived, "stays", Vec::new());
+        let users = [(); 2].map(|()| user.create_tracker().unwrap());
+        for round in 0..20 {
+            let comes = define(&library, &long_lived, "comes", Vec::new());
+            for (number, tracker) in users.iter().enumerate() {
+                let refers_to = vec![stays.clone(), comes.clone()];
+                define(&user, tracker, &format!("user {number} {round}"), refers_to);
+            }
+            assert_eq!(held(), (2, 2));
+            library.remove_symbols(&["comes"]).unwrap();
+            assert_eq!(held(), (1, 1));
+        }
+        assert!(users.into_iter().all(|tracker| tracker.remove().unwrap().is_complete()));
+        assert_eq!(held(), (0, 0));
+    }
 
     #[test]
     fn a_node_takes_few_bytes_since_there_is_one_for_each_module_that_calls_others() {

@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::session::jit_dylib::DylibInner;
 use crate::session::resource_tracker::Pin;
 use crate::session::symbol::{SymbolId, SymbolRef, SymbolState};
+use crate::session::symbol_table::RemovedSymbol;
 use crate::session::unpublish::Unpublished;
 use crate::sync::{Arc, Weak};
 
@@ -47,12 +48,12 @@ impl SymbolWatch {
     /// gone already. `cause` is what those are told who still wait for any of it.
     pub(crate) fn take_back_unit(&self, cause: impl FnOnce() -> Error) -> bool {
         let Some(dylib) = self.dylib.upgrade() else { return false };
-        let symbols: Vec<_> = {
+        let symbols: Vec<RemovedSymbol> = {
             let mut state = dylib.state.lock();
             let mates = state.table.mates(self.id);
             mates.into_iter().filter_map(|id| state.table.remove(id)).collect()
         };
-        dylib.session.pins.forget_known(&dylib);
+        dylib.session.pins.forget_known(&dylib, symbols.iter().map(|symbol| symbol.id));
         let is_there = !symbols.is_empty();
         Unpublished { symbols, units: Vec::new() }.settle(&dylib, cause);
         is_there

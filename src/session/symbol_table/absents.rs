@@ -53,3 +53,30 @@ impl SymbolTable {
 
 /// Names at once: who asks for more begins anew.
 const MOST: u32 = 1024;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::sync::Arc;
+
+    #[test]
+    fn names_that_are_asked_for_again_and_again_are_known_and_never_more_than_so_many() {
+        let ready = Arc::new(ReadyIndex::new());
+        let mut table = SymbolTable::new(ready.clone());
+        let is_known = |name: &str| {
+            let is_absent = ready.find(name, NameHash::of(name), |_, symbol| symbol.is_absent());
+            is_absent == Some(true)
+        };
+        let names: Vec<String> = (0..5 * MOST).map(|number| format!("name {number}")).collect();
+        for name in &names {
+            table.note_absent(name, NameHash::of(name));
+            assert!(!is_known(name), "it was asked for once");
+            table.note_absent(name, NameHash::of(name));
+            assert!(is_known(name) && table.absents.count <= MOST);
+        }
+        let known = names.iter().filter(|name| is_known(name)).count();
+        assert_eq!(known, table.absents.count as usize);
+        table.forget_absents();
+        assert!(table.absents.count == 0 && !names.iter().any(|name| is_known(name)));
+    }
+}
