@@ -21,7 +21,7 @@ use crate::memory::loaded_window::{LoadedWindow, list, load_descriptor, load_nam
 use crate::memory::mapper::{ForkPolicy, MappedWindow, MemoryMapper, Placement};
 use crate::memory::report::lasting;
 use crate::memory::window_image::{WindowImage, dynamic_address, has_room_for_dynamic, table_pages};
-use crate::os::{FixedPages, PageKind, PrivatePages, Protection, SharedFile, give_back, map_fixed};
+use crate::os::{FixedPages, PageKind, PrivatePages, Protection, SharedFile, back, give_back, map_fixed};
 use crate::sync::Arc;
 
 /// Maps windows of this process: code and constants twice, the running view from a read-only descriptor; data once.
@@ -146,6 +146,18 @@ unsafe impl MappedWindow for DualWindow {
         Ok(())
     }
 
+    fn pages_at_once(&self, pool: Pool) -> u32 {
+        if pool == Pool::Data { 0 } else { PAGES_AT_ONCE }
+    }
+
+    fn back(&self, pool: Pool, offset: u64, size: u64) {
+        let range = self.layout.pool(pool);
+        assert!(offset.checked_add(size).is_some_and(|end| end <= range.size), "backed pages lie in the pool");
+        if pool != Pool::Data {
+            back(&self.alias, (range.offset + offset) as usize, size as usize);
+        }
+    }
+
     fn settle(&self) {
         wait_for_forks();
     }
@@ -186,6 +198,10 @@ impl Drop for DualWindow {
         unregister(&self.view);
     }
 }
+
+/// The first write to a page of a shared file takes 3.2 µs, of one among as many that are backed at once 2.2; and code that
+/// is called for the first time finds its neighbours there.
+const PAGES_AT_ONCE: u32 = 8;
 
 /// Maps header, table and pools for good.
 fn cover(view: &ForkedView, layout: &WindowLayout) -> Result<(), MemoryFault> {

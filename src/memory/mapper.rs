@@ -116,6 +116,19 @@ pub unsafe trait MappedWindow: Send + Sync {
     /// Whatever is done by then is in the copy that a fork makes from here on; while one is being made, this waits.
     fn settle(&self) {}
 
+    /// How many pages of a pool are worth backing at one go, when the first of them is written. None, where that takes no
+    /// less than a page fault for each.
+    fn pages_at_once(&self, pool: Pool) -> u32 {
+        let _ = pool;
+        0
+    }
+
+    /// Has the kernel back whole pages of a pool that will be written, the first time for some of them. A wish: what is in
+    /// them stays, whoever uses them.
+    fn back(&self, pool: Pool, offset: u64, size: u64) {
+        let _ = (pool, offset, size);
+    }
+
     /// How memory is mapped, in a few words for reports; and why it is not mapped in a better way.
     fn description(&self) -> &'static str {
         "custom"

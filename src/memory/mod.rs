@@ -17,6 +17,8 @@
 //!
 //! Pools are opened by slabs, from the end downwards, each slab for one of the window's shards (`shard.rs`), so that
 //! threads link side by side. Pages that nothing lives in go back to the kernel late, or when asked (`giving_back.rs`).
+//! Fresh pages are backed some at a time, as far as a shard has use for so many ([`MappedWindow::pages_at_once`]): the
+//! first write to each would cost a page fault.
 //!
 //! # Plan → in flight → finalized
 //!

@@ -1,6 +1,7 @@
 //! [`PageSet`]: which pages of a pool hold, or may hold, something: the pages that the kernel may have backed.
 //!
-//! What is not in the set reads as zero. A page comes in when any part of it is handed out, and goes when it is given back
+//! What is not in the set reads as zero. A page comes in when any part of it is handed out, or when it is backed ahead of
+//! that, and goes when it is given back
 //! to the kernel. Counted, so that what a pool may cost in memory is known without asking the kernel.
 
 use std::ops::Range;

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 use crate::base::Pool;
 use crate::memory::free_space::{FreeSpace, RangeId};
-use crate::memory::layout::{DATA_GRANULE, FRAME_SLOT, PAGE, TEXT_GRANULE};
+use crate::memory::layout::{CHUNK, DATA_GRANULE, FRAME_SLOT, PAGE, TEXT_GRANULE};
 use crate::memory::manager::PoolStatistics;
 use crate::memory::page_set::PageSet;
 use crate::memory::plan::{PoolPlan, SegmentPlan};
@@ -32,6 +32,8 @@ pub(crate) struct PoolSpace {
     pub(crate) pages: PageSet,
     /// Granules in a page.
     pub(crate) per_page: u32,
+    /// Pages, as the mapping says.
+    at_once: u32,
 }
 
 /// What an allocation has of one pool.
@@ -50,18 +52,30 @@ pub(crate) type Wanted = [(u32, u32); 3];
 /// What has to be zeroed of new memory, in bytes from the start of the pool's part.
 pub(crate) type Dirt = SmallVec<[(Pool, Range<u64>); 1]>;
 
+/// Pages of a pool that hold nothing yet, and are to be backed at one go; some that hold something may be among them.
+pub(crate) type Fresh = SmallVec<[(Pool, Range<u32>); 1]>;
+
+/// What is taken out of a shard's books.
+pub(crate) struct Claimed {
+    pub(crate) parts: [Part; 3],
+    pub(crate) dirt: Dirt,
+    pub(crate) fresh: Fresh,
+}
+
 impl Shard {
-    pub(crate) fn new() -> Shard {
+    /// `at_once` is how many pages of a pool are worth backing at one go.
+    pub(crate) fn new(at_once: [u32; 3]) -> Shard {
         let space = |pool| PoolSpace {
             free: FreeSpace::new(),
             pages: PageSet::default(),
             per_page: (PAGE / granule(pool)) as u32,
+            at_once: at_once[pool.index()],
         };
         Shard { spaces: Pool::ALL.map(space), allocations: 0, requested: [0; 3], freed_bytes: 0, returned_bytes: 0 }
     }
 
     /// All pools or nothing; otherwise the first pool that is short.
-    pub(crate) fn claim(&mut self, wanted: &Wanted, plan: &SegmentPlan) -> Result<([Part; 3], Dirt), Pool> {
+    pub(crate) fn claim(&mut self, wanted: &Wanted, plan: &SegmentPlan) -> Result<Claimed, Pool> {
         let mut parts = [Part::default(); 3];
         for pool in Pool::ALL {
             let (granules, align) = wanted[pool.index()];
@@ -74,17 +88,19 @@ impl Shard {
             };
             parts[pool.index()] = Part { id: Some(id), offset, granules };
         }
-        let mut dirt = Dirt::new();
+        let (mut dirt, mut fresh) = (Dirt::new(), Fresh::new());
         for pool in Pool::ALL {
             let segment = plan.segment(pool);
             let zero = segment.size - segment.zero_fill..segment.size;
-            self.spaces[pool.index()].note_use(pool, &parts[pool.index()], zero, &mut dirt);
+            let space = &mut self.spaces[pool.index()];
+            let pages = space.note_use(pool, &parts[pool.index()], zero, &mut dirt);
+            fresh.extend(pages.map(|pages| (pool, pages)));
         }
         self.allocations += 1;
         for (sum, segment) in self.requested.iter_mut().zip(&plan.segments) {
             *sum += segment.size;
         }
-        Ok((parts, dirt))
+        Ok(Claimed { parts, dirt, fresh })
     }
 
     /// Takes an allocation's memory back.
@@ -146,10 +162,11 @@ impl Shard {
 }
 
 impl PoolSpace {
-    /// Takes note that a part will be written, and says which bytes of `zero` are not zero now.
-    fn note_use(&mut self, pool: Pool, part: &Part, zero: Range<u64>, dirt: &mut Dirt) {
+    /// Takes note that a part will be written, and says which bytes of `zero` are not zero now, and which pages are worth
+    /// backing.
+    fn note_use(&mut self, pool: Pool, part: &Part, zero: Range<u64>, dirt: &mut Dirt) -> Option<Range<u32>> {
         if part.granules == 0 {
-            return;
+            return None;
         }
         let granule = granule(pool);
         let start = u64::from(part.offset) * granule;
@@ -166,7 +183,21 @@ impl PoolSpace {
                 dirt.extend(runs.into_iter().map(|run| (pool, in_part(run.start)..in_part(run.end))));
             }
         }
-        self.pages.insert(pages(&(0..u64::from(part.granules) * granule)));
+        let used = pages(&(0..u64::from(part.granules) * granule));
+        let is_fresh = self.pages.insert(used.clone()) > 0 && self.at_once > 0;
+        is_fresh.then(|| self.with_next(used))
+    }
+
+    /// Pages that are used, and those behind them that will be next: no more than a share of all that are in use, in the
+    /// same slab, and up to where something was.
+    fn with_next(&mut self, used: Range<u32>) -> Range<u32> {
+        let most = self.at_once.saturating_sub(used.len() as u32).min(self.pages.count() / AHEAD_SHARE);
+        let slab_end = used.end.next_multiple_of((CHUNK / PAGE) as u32);
+        let is_next = |page: &u32| !self.pages.contains_any(*page..page + 1);
+        let next = (used.end..slab_end).take(most as usize).take_while(is_next).count() as u32;
+        let pages = used.start..used.end + next;
+        self.pages.insert(pages.clone());
+        pages
     }
 
     /// Takes a stretch out of the space, if all of it is free and nothing is in its pages: whoever gets it next takes them
@@ -195,5 +226,65 @@ pub(crate) fn held_bytes(pool: Pool) -> u64 {
     granule(pool) + if pool == Pool::Code { FRAME_SLOT } else { 0 }
 }
 
+/// What is backed ahead of its use is this share of what is used, at the most.
+const AHEAD_SHARE: u32 = 4;
+
 /// Up to so many pages are zeroed without asking which of them are zero.
 const FEW_PAGES: usize = 8;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::memory::plan::SegmentRequest;
+
+    const SLAB_PAGES: u32 = (CHUNK / PAGE) as u32;
+
+    /// Takes whole pages of the code pool; which pages are to be backed.
+    fn fresh_of(shard: &mut Shard, pages: u32) -> Option<Range<u32>> {
+        let per_page = shard.spaces[Pool::Code.index()].per_page;
+        let size = u64::from(pages) * PAGE;
+        let plan = SegmentPlan { segments: [SegmentRequest { size, align: 1, zero_fill: 0 }; 3], ..Default::default() };
+        let claimed = shard.claim(&[(pages * per_page, 1), (0, 1), (0, 1)], &plan).ok().unwrap();
+        claimed.fresh.into_iter().map(|(_, pages)| pages).next()
+    }
+
+    fn shard_of(slabs: u32, at_once: u32) -> Shard {
+        let mut shard = Shard::new([at_once, 0, 0]);
+        let space = &mut shard.spaces[Pool::Code.index()];
+        space.free.add(0, slabs * SLAB_PAGES * space.per_page);
+        shard
+    }
+
+    #[test]
+    fn fresh_pages_are_backed_a_few_at_a_time_and_never_more_than_a_share_of_those_in_use() {
+        let mut shard = shard_of(1, 8);
+        let runs: Vec<_> = (0..60).map(|_| fresh_of(&mut shard, 1)).collect();
+        for (page, run) in (0..).zip(&runs) {
+            let Some(run) = run else { continue };
+            assert!(
+                run.start == page && run.len() as u32 <= 8 && run.end - page <= 1 + (page + 1) / AHEAD_SHARE,
+                "{run:?}"
+            );
+        }
+        let backed: Vec<u32> = runs.iter().flatten().cloned().flatten().collect();
+        assert!(backed.iter().copied().eq(0..backed.len() as u32), "each page once, in order: {backed:?}");
+        assert!(runs.iter().filter(|run| run.is_none()).count() > 40);
+        assert_eq!(shard.spaces[Pool::Code.index()].pages.count(), backed.len() as u32);
+    }
+
+    #[test]
+    fn what_is_large_is_backed_as_a_whole_and_nothing_is_behind_a_slab_or_where_something_was() {
+        let mut shard = shard_of(2, 8);
+        assert_eq!(fresh_of(&mut shard, SLAB_PAGES - 2), Some(0..SLAB_PAGES - 2));
+        assert_eq!(fresh_of(&mut shard, 1), Some(SLAB_PAGES - 2..SLAB_PAGES));
+        shard.spaces[Pool::Code.index()].pages.insert(SLAB_PAGES + 3..SLAB_PAGES + 4);
+        assert_eq!(fresh_of(&mut shard, 2), Some(SLAB_PAGES - 1..SLAB_PAGES + 3));
+    }
+
+    #[test]
+    fn where_it_gains_nothing_no_page_is_backed_ahead() {
+        let mut shard = shard_of(1, 0);
+        assert!((0..20).all(|_| fresh_of(&mut shard, 1).is_none()));
+        assert_eq!(shard.spaces[Pool::Code.index()].pages.count(), 20);
+    }
+}

@@ -17,7 +17,7 @@ use crate::memory::frame_table::FrameTable;
 use crate::memory::layout::{CHUNK, FRAME_SLOT, FRAME_TABLE_OFFSET, MAX_WINDOW, PAGE, TEXT_GRANULE, WindowLayout};
 use crate::memory::mapper::MappedWindow;
 use crate::memory::plan::{PoolPlan, SegmentPlan, SegmentRequest};
-use crate::memory::shard::{Dirt, Part, Shard, Wanted, granule, held_by, held_bytes};
+use crate::memory::shard::{Claimed, Part, Shard, Wanted, granule, held_by, held_bytes};
 use crate::memory::slab_pool::{OnFull, SlabPoolOptions};
 use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, Rank, thread_number};
 
@@ -62,8 +62,7 @@ pub(crate) struct Home {
 /// What was taken out of a shard's books, and is to become an allocation.
 pub(crate) struct Taken {
     pub(crate) shard: usize,
-    pub(crate) parts: [Part; 3],
-    pub(crate) dirt: Dirt,
+    pub(crate) claimed: Claimed,
 }
 
 impl Window {
@@ -75,6 +74,8 @@ impl Window {
         teller: Teller,
     ) -> Window {
         let starts = Pool::ALL.map(|pool| layout.pool_start(mapped.base(), pool));
+        let at_once = Pool::ALL.map(|pool| mapped.pages_at_once(pool));
+        let shard = |_| ShardLock(Mutex::new(Shard::new(at_once)));
         let frames = FrameTable::new(&mapped, starts[Pool::Code.index()], layout.pool(Pool::Code).size);
         Window {
             starts,
@@ -88,7 +89,7 @@ impl Window {
             returns_memory: options.returns_memory,
             budget,
             growth: Mutex::ranked(Rank::Growth, [0; 3]),
-            shards: (0..options.shard_count()).map(|_| ShardLock(Mutex::new(Shard::new()))).collect(),
+            shards: (0..options.shard_count()).map(shard).collect(),
             groups: (options.on_full == OnFull::OpenAnother).then(|| Mutex::new(FxHashMap::default())),
             watched_in: AtomicU64::new(0),
             teller,
@@ -143,23 +144,30 @@ impl Window {
         let home = thread_number() % self.shards.len();
         loop {
             let short = match self.try_take(home, &wanted, plan) {
-                Ok(taken) => {
-                    self.count_in(plan.group);
-                    return Ok(taken);
-                }
+                Ok(taken) => return Ok(self.settled(taken, plan)),
                 Err(short) => short,
             };
             let grown = self.grow(home, short, wanted[short.index()], happened);
             // Room that other threads keep is better than none.
             if let Err(full) = grown {
                 let found = (0..self.shards.len()).find_map(|other| self.take_from(other, &wanted, plan).ok());
-                match &found {
-                    Some(_) => self.count_in(plan.group),
-                    None => self.budget.give_back(bytes),
-                }
-                return found.ok_or(full);
+                let Some(taken) = found else {
+                    self.budget.give_back(bytes);
+                    return Err(full);
+                };
+                return Ok(self.settled(taken, plan));
             }
         }
+    }
+
+    /// What was taken, counted; fresh pages of it are backed, under no lock. Who gives free pages back meanwhile may miss
+    /// a few that are backed just then: they are zero, and come back into the books when something comes into them.
+    fn settled(&self, taken: Taken, plan: &SegmentPlan) -> Taken {
+        self.count_in(plan.group);
+        for (pool, pages) in &taken.claimed.fresh {
+            self.mapped.back(*pool, u64::from(pages.start) * PAGE, pages.len() as u64 * PAGE);
+        }
+        taken
     }
 
     /// From the home shard or, while that is locked, from another that has room.
@@ -170,7 +178,7 @@ impl Window {
             let claimed = books.claim(wanted, plan);
             drop(books);
             match claimed {
-                Ok((parts, dirt)) => return Ok(Taken { shard, parts, dirt }),
+                Ok(claimed) => return Ok(Taken { shard, claimed }),
                 Err(short) if shard == home => return Err(short),
                 Err(_) => {}
             }
@@ -179,8 +187,8 @@ impl Window {
     }
 
     fn take_from(&self, shard: usize, wanted: &Wanted, plan: &SegmentPlan) -> std::result::Result<Taken, Pool> {
-        let (parts, dirt) = self.shards[shard].0.lock().claim(wanted, plan)?;
-        Ok(Taken { shard, parts, dirt })
+        let claimed = self.shards[shard].0.lock().claim(wanted, plan)?;
+        Ok(Taken { shard, claimed })
     }
 
     /// Opens slabs of a pool for a shard, as many as the request needs, below those that are open.

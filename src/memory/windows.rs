@@ -52,8 +52,8 @@ impl OpenWindow {
     }
 
     fn allocate(&self, plan: &SegmentPlan, happened: &mut Happened) -> Result<Claim> {
-        let Taken { shard, parts, dirt } = self.window.take(plan, happened)?;
-        Claim::new(&self.homes[shard], plan, parts, &dirt)
+        let Taken { shard, claimed } = self.window.take(plan, happened)?;
+        Claim::new(&self.homes[shard], plan, claimed.parts, &claimed.dirt)
     }
 }
 

@@ -42,5 +42,5 @@ pub(crate) use process::{
 pub(crate) use profile::{GrowingFile, monotonic_nanoseconds};
 pub(crate) use static_loader::{Listed, ListedRange};
 pub(crate) use vm::{
-    FixedPages, PageKind, Protection, Reservation, SharedFile, give_back, is_free, map_fixed, protect,
+    FixedPages, PageKind, Protection, Reservation, SharedFile, back, give_back, is_free, map_fixed, protect,
 };

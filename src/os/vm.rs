@@ -191,6 +191,12 @@ pub(crate) unsafe fn give_back(address: *mut u8, size_bytes: usize, kind: PageKi
     if advised == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Has the kernel back pages at one go that are about to be written; what is in them stays. A wish, which older kernels do
+/// not know, and which takes the place of a page fault for each of them.
+pub(crate) fn back(pages: &MmapRaw, offset: usize, size_bytes: usize) {
+    let _ = pages.advise_range(Advice::PopulateWrite, offset, size_bytes);
+}
+
 /// Newer kernels want to be told that a memfd may be executed; older ones refuse the flag. Where none may be
 /// (`vm.memfd_noexec`), it may be mapped executable all the same: it is not run as a program.
 fn memfd(name: &CStr) -> io::Result<File> {
