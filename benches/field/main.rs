@@ -28,6 +28,7 @@ mod handles;
 mod host_functions;
 mod html;
 mod installed;
+mod large;
 mod linker;
 mod machine;
 mod memory_manager;
@@ -62,6 +63,7 @@ use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use machine::Machine;
+use programs::Program;
 use report::Report;
 use scenario::Scenario;
 use workload::Workload;
@@ -99,6 +101,9 @@ struct Arguments {
     /// Does what system calls are counted of, and nothing else: for strace.
     #[arg(long, hide = true)]
     counted: bool,
+    /// Links this object, for the first time and then again, and tells how long it took.
+    #[arg(long, hide = true)]
+    first: Option<PathBuf>,
     /// What cargo passes to every benchmark.
     #[arg(long, hide = true)]
     bench: bool,
@@ -121,12 +126,15 @@ fn run(arguments: &Arguments) -> Result<(), String> {
     if arguments.counted {
         return system_calls::be_counted(&workload);
     }
+    if let Some(object) = &arguments.first {
+        return large::be_first(&workload, object);
+    }
     let peers = arguments.peers.clone().unwrap_or_else(built_peers);
-    let mut scenarios = scenarios::scenarios(&Rc::new(workload), &peers, arguments.quick);
-    scenarios.retain(|scenario| is_wanted(&scenario.title(), arguments.only.as_deref()));
     let programs = programs(arguments)?;
-    let has_programs = !programs.is_empty();
-    scenarios.extend(programs);
+    let (has_programs, has_sqlite) = (!programs.is_empty(), programs.iter().any(|program| program.name() == "sqlite"));
+    let mut scenarios = scenarios::scenarios(&Rc::new(workload), &peers, arguments.quick, has_sqlite);
+    scenarios.extend(programs.into_iter().map(|program| Box::new(program) as Box<dyn Scenario>));
+    scenarios.retain(|scenario| is_wanted(&scenario.title(), arguments.only.as_deref()));
     if arguments.list {
         scenarios.iter().for_each(|scenario| println!("{}", scenario.title()));
         return Ok(());
@@ -156,14 +164,14 @@ fn run(arguments: &Arguments) -> Result<(), String> {
 }
 
 /// Those whole programs that are asked for, and of these, unless they are listed only, those for which everything is there.
-fn programs(arguments: &Arguments) -> Result<Vec<Box<dyn Scenario>>, String> {
+fn programs(arguments: &Arguments) -> Result<Vec<Program>, String> {
     let Some(names) = &arguments.programs else { return Ok(Vec::new()) };
     let mut programs = programs::programs(names)?;
     programs.retain(|program| is_wanted(&program.title(), arguments.only.as_deref()));
     if !arguments.list {
         programs::prepare(&mut programs);
     }
-    Ok(programs.into_iter().map(|program| Box::new(program) as Box<dyn Scenario>).collect())
+    Ok(programs)
 }
 
 /// `peers` in the target directory: where cargo puts everything that it builds.

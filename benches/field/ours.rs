@@ -55,14 +55,21 @@ impl<'a> Scene<'a> {
 
     /// In a session that somebody has made. Links a first module, which pays for what is done once a session.
     pub fn of(jit: Jit, workload: &Workload, template: &'a Template) -> Result<Scene<'a>, String> {
+        let mut scene = Scene::unused(jit, workload, template)?;
+        let first = scene.next();
+        remove_now(scene.link_checked(&first)?)?;
+        Ok(scene)
+    }
+
+    /// Of a session in which only the library has been linked.
+    pub fn unused(jit: Jit, workload: &Workload, template: &'a Template) -> Result<Scene<'a>, String> {
         let library = jit.create_dylib("runtime").map_err(words)?;
         let tracker = library.default_tracker().map_err(words)?;
         jit.add_object(&tracker, "runtime.o", workload.objects.runtime.as_slice()).map_err(words)?;
         let dylib = jit.main_dylib().clone();
-        let mut scene = Scene { jit, dylib, library, template, number: 0, is_lazy: false };
+        let scene = Scene { jit, dylib, library, template, number: 0, is_lazy: false };
         scene.link_to_library(&scene.dylib);
-        let first = scene.next();
-        remove_now(scene.link_checked(&first)?)?;
+        scene.library.lookup_address("rt_hash").map_err(words)?;
         Ok(scene)
     }
 
@@ -128,9 +135,13 @@ fn link_checked(jit: &Jit, dylib: &JitDylib, instance: &Instance) -> Result<Reso
 
 /// Calls a function that was linked.
 pub fn check(address: ExecutorAddr, instance: &Instance) -> Result<(), String> {
+    check_with(address, instance, ARGUMENT)
+}
+
+pub fn check_with(address: ExecutorAddr, instance: &Instance, argument: u64) -> Result<(), String> {
     // SAFETY: the address of a function of this signature, under a tracker that is live.
     let run: Run = unsafe { std::mem::transmute(address.value() as usize) };
-    check_result(run(ARGUMENT), instance)
+    check_result(run(argument), instance)
 }
 
 pub fn check_function(function: &Function<Run>, instance: &Instance) -> Result<(), String> {

@@ -107,6 +107,11 @@ fn script() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/real_programs/run")
 }
 
+/// One of the files that the script makes.
+pub fn input(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("target/real_programs").join(name)
+}
+
 /// One program with one tool.
 pub struct Program {
     name: String,
@@ -140,6 +145,10 @@ const SLOW_US: f64 = 10e6;
 const TOLD_LINES: usize = 2;
 
 impl Program {
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     fn has_inputs(&self) -> bool {
         eprintln!("preparing {}", self.name);
         let built = self.build_inputs();

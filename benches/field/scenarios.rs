@@ -8,18 +8,22 @@ use crate::elf_load::ElfLoader;
 use crate::scenario::{Measure, Scenario};
 use crate::workload::Workload;
 use crate::{
-    dlopen, floor, handles, linker, memory_manager, million, orc, ours, ours_calls, sizes, system_calls, tableless,
-    workloads,
+    dlopen, floor, handles, large, linker, memory_manager, million, orc, ours, ours_calls, sizes, system_calls,
+    tableless, workloads,
 };
 
-/// In the order of a round: what stands in one row follows each other closely, so that both have the same minute.
-pub fn scenarios(workload: &Rc<Workload>, peers: &Path, is_quick: bool) -> Vec<Box<dyn Scenario>> {
+/// In the order of a round: what stands in one row follows each other closely, so that both have the same minute. SQLite takes
+/// part if it is among the programs, which make its object.
+pub fn scenarios(workload: &Rc<Workload>, peers: &Path, is_quick: bool, has_sqlite: bool) -> Vec<Box<dyn Scenario>> {
     let mut all = ours::scenarios(workload);
     all.extend(ours_calls::scenarios(workload));
     all.extend(orc::scenarios(workload, peers));
     all.extend(dlopen::scenarios(workload));
     all.extend(linker::scenarios::<Cranelift>(workload));
     all.extend(linker::scenarios::<ElfLoader>(workload));
+    if has_sqlite {
+        all.extend(large::scenarios(workload, peers));
+    }
     all.extend(tableless::scenarios(workload, peers, is_quick));
     all.extend(floor::scenarios(workload));
     all.extend(handles::scenarios(workload));

@@ -147,6 +147,14 @@ fn most_live(counts: &[usize]) -> usize {
 /// Beyond those that are counted: the first of each run, and the last batch's.
 const SPARE: usize = 100;
 
+/// A file of one object and the library.
+pub fn write_one(path: &Path, library: &[u8], object: &Instance, argument: u64) -> std::io::Result<()> {
+    let mut file = BufWriter::new(File::create(path)?);
+    write_object(&mut file, "", 0, 0, library)?;
+    write_object(&mut file, &object.entry, argument, object.expected, &object.bytes)?;
+    file.flush()
+}
+
 fn write_instances(path: &Path, runtime: &[u8], template: &Template, count: usize) -> std::io::Result<()> {
     let mut file = BufWriter::new(File::create(path)?);
     write_object(&mut file, "", 0, 0, runtime)?;

@@ -328,6 +328,25 @@ static void resident(Scene &scene, Figures &figures) {
   figures.add("left", Resident::measure().bytes - before.bytes);
 }
 
+// The first link of this process, and the same object again where memory is warm.
+static void large(const Arguments &arguments, Figures &figures) {
+  Instances instances(arguments.text("objects"));
+  Session session(arguments, instances);
+  JITDylib &dylib = session.dylib("main");
+  Instance object;
+  instances.next(object);
+  Samples first, again;
+  for (size_t i = 0; i <= arguments.number("operations"); i++) {
+    std::pair<ResourceTrackerSP, uint64_t> linked;
+    Samples &samples = i == 0 ? first : again;
+    samples.batch([&] { samples.one([&] { linked = session.link(dylib, object); }); });
+    object.check(linked.second);
+    check(linked.first->remove());
+  }
+  figures.add("first", first);
+  figures.add("again", again);
+}
+
 int main(int count, char **words) {
   Arguments arguments(count, words);
   const std::map<std::string, void (*)(Scene &, Figures &)> modes = {
@@ -337,8 +356,8 @@ int main(int count, char **words) {
   if (arguments.mode == "version")
     return puts(LLVM_VERSION_STRING), 0;
   auto mode = modes.find(arguments.mode);
-  if (mode == modes.end())
-    die("what to do? link, remove, churn, threads, lookup, swap, dylib, resident, growth or manager");
+  if (mode == modes.end() && arguments.mode != "large")
+    die("what to do? link, remove, churn, threads, lookup, swap, dylib, resident, growth, manager or large");
   // Not where memory is measured: padding would count as the modules'.
   bool isOfMemory = arguments.mode == "resident" || arguments.mode == "growth";
   if (arguments.text("set-up") == "best" && !isOfMemory) {
@@ -347,7 +366,9 @@ int main(int count, char **words) {
     mallopt(M_TOP_PAD, 4 << 20);
   }
   Figures figures;
-  {
+  if (arguments.mode == "large") {
+    large(arguments, figures);
+  } else {
     Scene scene(arguments);
     mode->second(scene, figures);
   }
