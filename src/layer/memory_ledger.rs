@@ -3,7 +3,7 @@
 //! The same three verbs, and the same rule: `record` is called inside `with_resource_key`. What a tracker and what a dylib
 //! holds is known at any time without looking at what they hold, as each verb moves the totals along. Sharded by dylib,
 //! so that one lock covers a key, its dylib, and both keys of a transfer, which are always of one dylib: totals and
-//! contents never disagree.
+//! contents never disagree. Whether a shard holds anything is known without its lock, as in a `Ledger`.
 //!
 //! Most trackers own one thing. That one stands in the table itself; a second one moves them into a list.
 
@@ -18,7 +18,7 @@ use slotmap::Key as _;
 use crate::base::is_sparse;
 use crate::memory::{Finalized, MemoryUsage, Tenant};
 use crate::session::{JitDylib, ResourceKey};
-use crate::sync::{Arc, Mutex, Rank};
+use crate::sync::{Arc, AtomicUsize, Mutex, Ordering, Rank};
 
 /// Something that lives in code memory.
 pub trait Occupant {
@@ -31,7 +31,14 @@ pub trait Occupant {
 
 /// What is owned per key, and what that holds.
 pub struct MemoryLedger<R> {
-    shards: Box<[Mutex<Shard<R>>]>,
+    shards: Box<[Drawer<R>]>,
+}
+
+struct Drawer<R> {
+    shard: Mutex<Shard<R>>,
+    /// How many keys the shard has: written under its lock. Who looks for what was recorded under a key has passed the gate
+    /// of the key's tracker since, and reads it without.
+    key_count: AtomicUsize,
 }
 
 type Map<K, V> = HashMap<K, V, FxBuildHasher>;
@@ -74,40 +81,43 @@ impl<R: Occupant> MemoryLedger<R> {
     /// An empty ledger.
     pub fn new() -> MemoryLedger<R> {
         let shard = || Shard { held: Map::default(), dylibs: Map::default() };
-        MemoryLedger { shards: (0..SHARDS).map(|_| Mutex::ranked(Rank::Manager, shard())).collect() }
+        let drawer = |_| Drawer { shard: Mutex::ranked(Rank::Manager, shard()), key_count: AtomicUsize::new(0) };
+        MemoryLedger { shards: (0..SHARDS).map(drawer).collect() }
     }
 
     /// Adds `resource` under `key`, which is of `dylib`.
     pub fn record(&self, dylib: &JitDylib, key: ResourceKey, resource: R) {
         let usage = resource.memory().usage();
         let number = DylibNumber::of(key);
-        let mut shard = self.shard(number).lock();
-        let account = || Account { usage: MemoryUsage::default(), name: dylib.inner().name.clone() };
-        shard.dylibs.entry(number).or_insert_with(account).usage += usage;
+        let drawer = self.drawer(number);
+        let mut shard = drawer.shard.lock();
+        // Looked for first: a place for a new one is looked for at length, and is seldom needed.
+        match shard.dylibs.get_mut(&number) {
+            Some(account) => account.usage += usage,
+            None => {
+                shard.dylibs.insert(number, Account { usage, name: dylib.inner().name.clone() });
+            }
+        }
         shard.put(key, Held::One(resource));
+        drawer.key_count.store(shard.held.len(), Ordering::Relaxed);
     }
 
     /// Puts everything of `source` under `destination`, behind what is there. Both are of one dylib.
     pub fn transfer(&self, destination: ResourceKey, source: ResourceKey) {
-        let mut shard = self.shard(DylibNumber::of(source)).lock();
+        let drawer = self.drawer(DylibNumber::of(source));
+        let mut shard = drawer.shard.lock();
         if let Some(moved) = shard.held.remove(&source) {
             shard.put(destination, moved);
+            drawer.key_count.store(shard.held.len(), Ordering::Relaxed);
         }
     }
 
     /// Everything under `key`, in the order it was recorded. The key is empty afterwards.
     pub fn take(&self, key: ResourceKey) -> impl DoubleEndedIterator<Item = R> + use<R> {
-        let taken = {
-            let mut shard = self.shard(DylibNumber::of(key)).lock();
-            // A ledger that holds nothing is asked as often as one that does.
-            let taken = if shard.held.is_empty() { None } else { shard.held.remove(&key) };
-            if let Some(held) = &taken {
-                shard.give_up(DylibNumber::of(key), held.usage());
-                shrink(&mut shard.held);
-            }
-            taken
-        };
-        match taken {
+        let drawer = self.drawer(DylibNumber::of(key));
+        // A ledger that holds nothing is asked as often as one that does.
+        let is_empty = drawer.key_count.load(Ordering::Relaxed) == 0;
+        match if is_empty { None } else { drawer.take(key) } {
             None => Taken::One(None),
             Some(Held::One(resource)) => Taken::One(Some(resource)),
             Some(Held::Many(many)) => Taken::Many(many.resources.into_iter()),
@@ -116,28 +126,28 @@ impl<R: Occupant> MemoryLedger<R> {
 
     /// What is held under `key`, in constant time.
     pub fn usage(&self, key: ResourceKey) -> MemoryUsage {
-        let shard = self.shard(DylibNumber::of(key)).lock();
+        let shard = self.drawer(DylibNumber::of(key)).shard.lock();
         shard.held.get(&key).map_or(MemoryUsage::default(), Held::usage)
     }
 
     /// What is held under all keys of `dylib`, those that were removed and are pinned included; in constant time.
     pub fn usage_of_dylib(&self, dylib: &JitDylib) -> MemoryUsage {
         let number = DylibNumber(dylib.inner().id.data().as_ffi());
-        let shard = self.shard(number).lock();
+        let shard = self.drawer(number).shard.lock();
         shard.dylibs.get(&number).map_or(MemoryUsage::default(), |account| account.usage)
     }
 
     /// Number of keys that own something.
     pub fn key_count(&self) -> usize {
-        self.shards.iter().map(|shard| shard.lock().held.len()).sum()
+        self.shards.iter().map(|drawer| drawer.shard.lock().held.len()).sum()
     }
 
     /// Who lives where, for a picture of the memory: in no particular order, and as of slightly different moments.
     pub fn tenants(&self) -> Vec<Tenant> {
-        self.shards.iter().flat_map(|shard| shard.lock().tenants()).collect()
+        self.shards.iter().flat_map(|drawer| drawer.shard.lock().tenants()).collect()
     }
 
-    fn shard(&self, number: DylibNumber) -> &Mutex<Shard<R>> {
+    fn drawer(&self, number: DylibNumber) -> &Drawer<R> {
         &self.shards[FxBuildHasher.hash_one(number) as usize % SHARDS]
     }
 }
@@ -145,6 +155,17 @@ impl<R: Occupant> MemoryLedger<R> {
 impl<R: Occupant> Default for MemoryLedger<R> {
     fn default() -> Self {
         MemoryLedger::new()
+    }
+}
+
+impl<R: Occupant> Drawer<R> {
+    fn take(&self, key: ResourceKey) -> Option<Held<R>> {
+        let mut shard = self.shard.lock();
+        let taken = shard.held.remove(&key)?;
+        shard.give_up(DylibNumber::of(key), taken.usage());
+        shrink(&mut shard.held);
+        self.key_count.store(shard.held.len(), Ordering::Relaxed);
+        Some(taken)
     }
 }
 
@@ -161,10 +182,10 @@ impl<R: Occupant> Shard<R> {
 
     /// Takes what a dylib holds no more out of its account.
     fn give_up(&mut self, number: DylibNumber, usage: MemoryUsage) {
-        let Entry::Occupied(mut account) = self.dylibs.entry(number) else { return };
-        account.get_mut().usage -= usage;
-        if account.get().usage.allocations == 0 {
-            account.remove();
+        let Some(account) = self.dylibs.get_mut(&number) else { return };
+        account.usage -= usage;
+        if account.usage.allocations == 0 {
+            self.dylibs.remove(&number);
             shrink(&mut self.dylibs);
         }
     }

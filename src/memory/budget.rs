@@ -19,8 +19,12 @@ impl Budget {
     ///
     /// # Errors
     /// [`MemoryFault::BudgetExceeded`]; nothing was taken then.
+    #[inline]
     pub(crate) fn take(&self, bytes: u64) -> Result<()> {
-        let Some(limit) = self.limit else { return Ok(()) };
+        self.limit.map_or(Ok(()), |limit| self.take_within(limit, bytes))
+    }
+
+    fn take_within(&self, limit: u64, bytes: u64) -> Result<()> {
         // One word that says how much is left: no other memory is read because of what it says.
         let taken = self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |held| {
             held.checked_add(bytes).filter(|held| *held <= limit)
@@ -32,6 +36,7 @@ impl Budget {
     }
 
     /// Puts bytes that were taken back.
+    #[inline]
     pub(crate) fn give_back(&self, bytes: u64) {
         if self.limit.is_some() {
             self.held.fetch_sub(bytes, Ordering::Relaxed);

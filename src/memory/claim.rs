@@ -6,8 +6,8 @@ use crate::memory::frame_table::Frame;
 use crate::memory::layout::{DATA_GRANULE, TEXT_GRANULE};
 use crate::memory::manager::{Finalized, InFlight, MemoryUsage};
 use crate::memory::plan::{PoolPlan, SegmentPlan};
-use crate::memory::shard::{Dirt, Part, held_by};
-use crate::memory::window::Home;
+use crate::memory::shard::{Claimed, Part, held_by};
+use crate::memory::window::{Home, only};
 use crate::sync::{Arc, MappedU64};
 
 pub(crate) struct Claim {
@@ -20,12 +20,10 @@ pub(crate) struct Claim {
 
 impl Claim {
     /// Makes what was taken out of a shard's books an allocation: writable, and zero where the plan says so.
-    pub(crate) fn new(home: &Arc<Home>, plan: &SegmentPlan, parts: [Part; 3], dirt: &Dirt) -> Result<Claim> {
-        let mut claim = Claim { home: home.clone(), plan: plan.pools(), parts, sealed: false };
-        for pool in Pool::ALL {
-            home.window.open_part(pool, &claim.parts[pool.index()])?;
-        }
-        for (pool, range) in dirt {
+    pub(crate) fn new(home: &Arc<Home>, plan: &SegmentPlan, claimed: &Claimed) -> Result<Box<Claim>> {
+        let mut claim = Box::new(Claim { home: home.clone(), plan: plan.pools(), parts: claimed.parts, sealed: false });
+        home.window.open_parts(&claim.parts)?;
+        for (pool, range) in &claimed.dirt {
             claim.working(*pool)[range.start as usize..range.end as usize].fill(0);
         }
         Ok(claim)
@@ -93,9 +91,7 @@ impl InFlight for Claim {
 
     fn finalize(mut self: Box<Self>, frames: Vec<Frame>) -> Result<Box<dyn Finalized>> {
         self.enter_frames(frames)?;
-        for pool in Pool::ALL {
-            self.home.window.seal_part(pool, &self.parts[pool.index()])?;
-        }
+        self.home.window.seal_parts(&self.parts)?;
         self.mark_sealed();
         Ok(self)
     }
@@ -137,7 +133,7 @@ impl Drop for Claim {
         if !self.sealed {
             for pool in Pool::ALL {
                 // What cannot be sealed stays writable, and is not executable.
-                let _ = self.home.window.seal_part(pool, &self.parts[pool.index()]);
+                let _ = self.home.window.seal_parts(&only(pool, &self.parts[pool.index()]));
             }
         }
         self.home.window.release(self.home.shard, &self.parts, &self.plan);

@@ -134,16 +134,9 @@ unsafe impl MappedWindow for DualWindow {
         is_known.then(|| self.alias.as_mut_ptr().wrapping_add(FRAME_HEADER_OFFSET as usize))
     }
 
+    #[inline] // into `open_all`
     unsafe fn open(&self, _pool: Pool, _offset: u64, _size: u64) -> Result<(), MemoryFault> {
-        if self.view.is_severed() {
-            return Err(MemoryFault::Refused {
-                step: "linking in a forked child".to_string(),
-                problem: "the code memory is the parent's, by ForkPolicy::Share or because the kernel refused a copy; \
-                          make a session in the child"
-                    .to_string(),
-            });
-        }
-        Ok(())
+        if self.view.is_severed() { Err(is_the_parents()) } else { Ok(()) }
     }
 
     fn pages_at_once(&self, pool: Pool) -> u32 {
@@ -250,6 +243,16 @@ pub(super) fn cover_data(base: u64, layout: &WindowLayout) -> Result<(), MemoryF
     // SAFETY: M1 - the range was reserved for this window, and nothing has been allocated in it yet.
     unsafe { map_fixed((base + range.offset) as *mut u8, range.size as usize, FixedPages::PrivateZero) }
         .map_err(refused("mapping the data pool"))
+}
+
+#[cold]
+fn is_the_parents() -> MemoryFault {
+    MemoryFault::Refused {
+        step: "linking in a forked child".to_string(),
+        problem: "the code memory is the parent's, by ForkPolicy::Share or because the kernel refused a copy; make a \
+                  session in the child"
+            .to_string(),
+    }
 }
 
 pub(super) fn refused(step: &str) -> impl FnOnce(std::io::Error) -> MemoryFault + use<> {

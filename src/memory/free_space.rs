@@ -56,6 +56,9 @@ const TOP_BINS: u32 = 32;
 /// How many ranges of its own bin a request looks at before it rounds up.
 const NEAR_LOOKS: usize = 8;
 
+/// Records of fewer ranges take no more than 192 KiB in each pool, which a processor's own caches hold.
+const MANY: u32 = 8192;
+
 /// Names an allocated range; must be given back to the `FreeSpace` that made it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RangeId(NonZeroU32);
@@ -67,6 +70,11 @@ impl RangeId {
 
     fn index(self) -> u32 {
         self.0.get() - 1
+    }
+
+    /// Whether the range came when there were many others, so that its record may be in no cache that is near.
+    pub(crate) fn is_of_many(self) -> bool {
+        self.index() >= MANY
     }
 }
 
@@ -90,22 +98,27 @@ pub(crate) struct FreeSpace {
     free_ranges: usize,
 }
 
+/// How many bits of a length its size class drops.
+#[inline]
+fn dropped_bits(granules: u32) -> u32 {
+    // Lengths below twice as many as there are mantissas have a bin each.
+    (granules | SUB_BINS).ilog2() - MANTISSA_BITS
+}
+
 /// The bin a free range of this length lies in: its size class rounded down.
+#[inline]
 fn bin_of(granules: u32) -> u32 {
-    if granules < SUB_BINS {
-        return granules;
-    }
-    let exponent = granules.ilog2() - MANTISSA_BITS;
-    ((exponent + 1) << MANTISSA_BITS) | ((granules >> exponent) & (SUB_BINS - 1))
+    let dropped = dropped_bits(granules);
+    // What is left of a length that drops bits is a mantissa and the bit above it, which adds one to the exponent.
+    (dropped << MANTISSA_BITS) + (granules >> dropped)
 }
 
 /// The first bin in which every range has at least this length. May be one past
 /// the last bin that any length lies in.
+#[inline]
 fn bin_at_least(granules: u32) -> u32 {
-    let bin = bin_of(granules);
-    let dropped_bits = (bin >> MANTISSA_BITS).saturating_sub(1);
-    let dropped = granules & ((1 << dropped_bits) - 1);
-    bin + u32::from(dropped != 0)
+    let dropped = granules & ((1 << dropped_bits(granules)) - 1);
+    bin_of(granules) + u32::from(dropped != 0)
 }
 
 /// The first multiple of `alignment`, a power of two, at or after `offset`.
@@ -186,8 +199,11 @@ impl FreeSpace {
             return self.carve_within(index, at, granules);
         }
         // The common case: the free range goes on behind what is taken.
-        let used = self.insert(before, index, at, granules);
-        self.resize_free(index, at + granules, length - granules);
+        let used = self.nodes.insert(Node::used(at, granules, before, index));
+        self.lead_on(before, used);
+        self.resize_free(index, |rest| {
+            (rest.offset, rest.granules, rest.before) = (at + granules, length - granules, used);
+        });
         RangeId::of(used)
     }
 
@@ -195,6 +211,11 @@ impl FreeSpace {
     #[inline(never)]
     fn carve_within(&mut self, index: u32, at: u32, granules: u32) -> RangeId {
         let node = *self.node(index);
+        if node.granules == granules {
+            self.leave_bin(index);
+            self.node_mut(index).mark_used();
+            return RangeId::of(index);
+        }
         // What alignment skips in front and what is left over behind stay free.
         let head = at - node.offset;
         let tail = node.granules - head - granules;
@@ -243,19 +264,23 @@ impl FreeSpace {
         let back = self.free_range(after).filter(|(from, _)| *from == offset + granules);
         match (front, back) {
             (None, None) => self.enter_bin(index),
-            (Some((from, length)), None) => {
+            (Some(_), None) => {
                 self.forget(index, before, after);
-                self.resize_free(before, from, length + granules);
+                self.resize_free(before, |front| front.granules += granules);
             }
-            (None, Some((_, length))) => {
-                self.forget(index, before, after);
-                self.resize_free(after, offset, granules + length);
+            (None, Some(_)) => {
+                self.lead_on(before, after);
+                self.nodes.remove(index);
+                self.resize_free(after, |back| {
+                    (back.offset, back.granules, back.before) = (offset, granules + back.granules, before);
+                });
             }
-            (Some((from, length)), Some((_, last))) => {
+            (Some(_), Some((_, last))) => {
                 self.leave_bin(after);
-                self.forget(index, before, after);
-                self.forget(after, before, self.node(after).after);
-                self.resize_free(before, from, length + granules + last);
+                let behind = self.node(after).after;
+                self.nodes.remove(index);
+                self.forget(after, before, behind);
+                self.resize_free(before, |front| front.granules += granules + last);
             }
         }
     }
@@ -323,7 +348,7 @@ impl FreeSpace {
     }
 
     /// A free range for the request, and the offset in it where it would lie.
-    #[inline]
+    #[inline(always)] // into `allocate`: on the way of every link
     fn find(&self, granules: u32, alignment: u32) -> Option<(u32, u32)> {
         if !alignment.is_power_of_two() || granules > self.free_granules {
             return None;
@@ -401,22 +426,23 @@ impl FreeSpace {
     }
 
     fn leave_bin(&mut self, index: u32) {
-        let node = *self.node(index);
-        self.free_granules -= node.granules;
+        let Node { granules, bin_before, bin_after, .. } = *self.node(index);
+        self.free_granules -= granules;
         self.free_ranges -= 1;
-        self.unlink(bin_of(node.granules), node.bin_before, node.bin_after);
+        self.unlink(bin_of(granules), bin_before, bin_after);
     }
 
     /// Gives a free range another place and length. Most often it stays in its bin, and then no list is touched.
     #[inline]
-    fn resize_free(&mut self, index: u32, offset: u32, granules: u32) {
+    fn resize_free(&mut self, index: u32, resize: impl FnOnce(&mut Node)) {
         let node = self.nodes.at_mut(index);
-        let (old, new) = (bin_of(node.granules), bin_of(granules));
-        let (before, after) = (node.bin_before, node.bin_after);
-        self.free_granules = self.free_granules - node.granules + granules;
-        (node.offset, node.granules) = (offset, granules);
+        let before = node.granules;
+        resize(node);
+        let Node { granules, bin_before, bin_after, .. } = *node;
+        self.free_granules = self.free_granules - before + granules;
+        let (old, new) = (bin_of(before), bin_of(granules));
         if old != new {
-            self.unlink(old, before, after);
+            self.unlink(old, bin_before, bin_after);
             self.lead_bin(new, index);
         }
     }
@@ -467,23 +493,30 @@ impl FreeSpace {
     fn insert(&mut self, before: u32, after: u32, offset: u32, granules: u32) -> u32 {
         // Its own side of both links it brings along.
         let index = self.nodes.insert(Node::used(offset, granules, before, after));
-        match before {
-            NONE => self.first = index,
-            _ => self.node_mut(before).after = index,
-        }
-        if after != NONE {
-            self.node_mut(after).before = index;
-        }
+        self.lead_on(before, index);
+        self.follow(after, index);
         index
     }
 
     /// Makes two nodes neighbours in the row; `NONE` for an end of the row.
+    #[inline]
     fn join(&mut self, before: u32, after: u32) {
-        if before != NONE {
-            self.node_mut(before).after = after;
-        } else {
-            self.first = after;
+        self.lead_on(before, after);
+        self.follow(after, before);
+    }
+
+    /// Has a range, or the beginning of the row, lead on to another.
+    #[inline]
+    fn lead_on(&mut self, before: u32, after: u32) {
+        match before {
+            NONE => self.first = after,
+            _ => self.node_mut(before).after = after,
         }
+    }
+
+    /// Has a range, if it is not the end of the row, stand behind another.
+    #[inline]
+    fn follow(&mut self, after: u32, before: u32) {
         if after != NONE {
             self.node_mut(after).before = before;
         }

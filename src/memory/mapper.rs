@@ -5,7 +5,7 @@
 
 use crate::base::{ExecutorAddr, Pool};
 use crate::error::MemoryFault;
-use crate::memory::layout::{DATA_GRANULE, TEXT_GRANULE, WindowLayout};
+use crate::memory::layout::{DATA_GRANULE, PoolRange, TEXT_GRANULE, WindowLayout};
 use crate::sync::Arc;
 
 /// Makes windows.
@@ -109,6 +109,42 @@ pub unsafe trait MappedWindow: Send + Sync {
     /// As for [`open`](Self::open), which was called.
     unsafe fn seal(&self, pool: Pool, offset: u64, size: u64) -> Result<(), MemoryFault> {
         let _ = (pool, offset, size);
+        Ok(())
+    }
+
+    /// As [`open`](Self::open), a range of each pool, in [`Pool::ALL`] order; those that are empty need nothing.
+    ///
+    /// # Errors
+    /// The first refusal; nothing may be written then.
+    ///
+    /// # Safety
+    /// As for [`open`](Self::open), for each of them.
+    unsafe fn open_all(&self, ranges: &[PoolRange; 3]) -> Result<(), MemoryFault> {
+        for pool in Pool::ALL {
+            let PoolRange { offset, size } = ranges[pool.index()];
+            if size > 0 {
+                // SAFETY: M1, M6 - by contract.
+                unsafe { self.open(pool, offset, size) }?;
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`seal`](Self::seal), a range of each pool, in [`Pool::ALL`] order; those that are empty need nothing.
+    ///
+    /// # Errors
+    /// The first refusal; nothing may be run then.
+    ///
+    /// # Safety
+    /// As for [`seal`](Self::seal), for each of them.
+    unsafe fn seal_all(&self, ranges: &[PoolRange; 3]) -> Result<(), MemoryFault> {
+        for pool in Pool::ALL {
+            let PoolRange { offset, size } = ranges[pool.index()];
+            if size > 0 {
+                // SAFETY: M1, M6 - by contract.
+                unsafe { self.seal(pool, offset, size) }?;
+            }
+        }
         Ok(())
     }
 

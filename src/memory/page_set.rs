@@ -15,6 +15,7 @@ pub(crate) struct PageSet {
 
 impl PageSet {
     /// Adds pages; how many are new.
+    #[inline]
     pub(crate) fn insert(&mut self, pages: Range<u32>) -> u32 {
         // Most often a few pages that are in already.
         if let Some((index, mask)) = one_mask(&pages)
@@ -25,6 +26,7 @@ impl PageSet {
         self.insert_new(pages)
     }
 
+    #[inline(never)]
     fn insert_new(&mut self, pages: Range<u32>) -> u32 {
         let words_needed = pages.end.div_ceil(WORD) as usize;
         if words_needed > self.words.len() {

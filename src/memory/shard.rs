@@ -13,7 +13,7 @@ use crate::memory::free_space::{FreeSpace, RangeId};
 use crate::memory::layout::{CHUNK, DATA_GRANULE, FRAME_SLOT, PAGE, TEXT_GRANULE};
 use crate::memory::manager::PoolStatistics;
 use crate::memory::page_set::PageSet;
-use crate::memory::plan::{PoolPlan, SegmentPlan};
+use crate::memory::plan::{PoolPlan, SegmentPlan, SegmentRequest};
 
 pub(crate) struct Shard {
     pub(crate) spaces: [PoolSpace; 3],
@@ -90,16 +90,20 @@ impl Shard {
         }
         let (mut dirt, mut fresh) = (Dirt::new(), Fresh::new());
         for pool in Pool::ALL {
-            let segment = plan.segment(pool);
-            let zero = segment.size - segment.zero_fill..segment.size;
+            let (part, SegmentRequest { size, zero_fill, .. }) = (&parts[pool.index()], *plan.segment(pool));
+            if part.granules == 0 {
+                continue;
+            }
+            self.requested[pool.index()] += size;
             let space = &mut self.spaces[pool.index()];
-            let pages = space.note_use(pool, &parts[pool.index()], zero, &mut dirt);
-            fresh.extend(pages.map(|pages| (pool, pages)));
+            if zero_fill > 0 {
+                space.note_dirt(pool, part, size - zero_fill..size, &mut dirt);
+            }
+            if let Some(pages) = space.note_use(pool, part) {
+                fresh.push((pool, pages));
+            }
         }
         self.allocations += 1;
-        for (sum, segment) in self.requested.iter_mut().zip(&plan.segments) {
-            *sum += segment.size;
-        }
         Ok(Claimed { parts, dirt, fresh })
     }
 
@@ -162,28 +166,28 @@ impl Shard {
 }
 
 impl PoolSpace {
-    /// Takes note that a part will be written, and says which bytes of `zero` are not zero now, and which pages are worth
-    /// backing.
-    fn note_use(&mut self, pool: Pool, part: &Part, zero: Range<u64>, dirt: &mut Dirt) -> Option<Range<u32>> {
-        if part.granules == 0 {
-            return None;
+    /// Says which bytes of `zero`, of a part that was not written yet, are not zero now.
+    fn note_dirt(&self, pool: Pool, part: &Part, zero: Range<u64>, dirt: &mut Dirt) {
+        let start = u64::from(part.offset) * granule(pool);
+        let zero_pages = pages_of(start + zero.start, start + zero.end);
+        if !self.pages.contains_any(zero_pages.clone()) {
+            return;
         }
+        if zero_pages.len() <= FEW_PAGES {
+            dirt.push((pool, zero));
+        } else {
+            // Of a large stretch only what was used before: a fresh `.bss` costs no pages.
+            let in_part = |page: u32| (u64::from(page) * PAGE).saturating_sub(start).clamp(zero.start, zero.end);
+            let runs = self.pages.runs_in(zero_pages);
+            dirt.extend(runs.into_iter().map(|run| (pool, in_part(run.start)..in_part(run.end))));
+        }
+    }
+
+    /// Takes note that a part will be written, and says which pages are worth backing.
+    #[inline]
+    fn note_use(&mut self, pool: Pool, part: &Part) -> Option<Range<u32>> {
         let granule = granule(pool);
-        let start = u64::from(part.offset) * granule;
-        let page_of = |byte: u64| ((start + byte) / PAGE) as u32;
-        let pages = |bytes: &Range<u64>| page_of(bytes.start)..page_of(bytes.end - 1) + 1;
-        if !zero.is_empty() && self.pages.contains_any(pages(&zero)) {
-            let zero_pages = pages(&zero);
-            if zero_pages.len() <= FEW_PAGES {
-                dirt.push((pool, zero));
-            } else {
-                // Of a large stretch only what was used before: a fresh `.bss` costs no pages.
-                let in_part = |page: u32| (u64::from(page) * PAGE).saturating_sub(start).clamp(zero.start, zero.end);
-                let runs = self.pages.runs_in(zero_pages);
-                dirt.extend(runs.into_iter().map(|run| (pool, in_part(run.start)..in_part(run.end))));
-            }
-        }
-        let used = pages(&(0..u64::from(part.granules) * granule));
+        let used = pages_of(u64::from(part.offset) * granule, u64::from(part.offset + part.granules) * granule);
         let is_fresh = self.pages.insert(used.clone()) > 0 && self.at_once > 0;
         is_fresh.then(|| self.with_next(used))
     }
@@ -212,9 +216,20 @@ impl PoolSpace {
     }
 }
 
+/// The pages that bytes of a pool stand in.
+#[inline]
+fn pages_of(start: u64, end: u64) -> Range<u32> {
+    (start / PAGE) as u32..((end - 1) / PAGE) as u32 + 1
+}
+
 /// Bytes that an allocation holds in all pools, with the slots of the frame table.
 pub(crate) fn held_by(parts: &[Part; 3]) -> u64 {
     Pool::ALL.iter().map(|pool| u64::from(parts[pool.index()].granules) * held_bytes(*pool)).sum()
+}
+
+/// Whether an allocation's records are some of so many that they may be in no cache that is near.
+pub(crate) fn are_of_many(parts: &[Part; 3]) -> bool {
+    parts.iter().any(|part| part.id.is_some_and(RangeId::is_of_many))
 }
 
 pub(crate) fn granule(pool: Pool) -> u64 {

@@ -143,7 +143,7 @@ impl SlabPool {
 
 impl MemoryManager for SlabPool {
     fn allocate(&self, plan: &SegmentPlan) -> Result<Box<dyn InFlight>> {
-        extended::allocate(plan, &self.apart, |plan| Ok(Box::new(self.windows.allocate(plan)?)))
+        extended::allocate(plan, &self.apart, |plan| Ok(self.windows.allocate(plan)?))
     }
 
     fn finalize_all(&self, batch: Vec<(Box<dyn InFlight>, Vec<Frame>)>) -> Result<Vec<Box<dyn Finalized>>> {

@@ -14,10 +14,11 @@ use crate::memory::budget::Budget;
 use crate::memory::events::{Happened, Teller};
 use crate::memory::fork_guard::generation;
 use crate::memory::frame_table::FrameTable;
-use crate::memory::layout::{CHUNK, FRAME_SLOT, FRAME_TABLE_OFFSET, MAX_WINDOW, PAGE, TEXT_GRANULE, WindowLayout};
+use crate::memory::layout::{CHUNK, FRAME_SLOT, FRAME_TABLE_OFFSET, MAX_WINDOW, PAGE, TEXT_GRANULE};
+use crate::memory::layout::{PoolRange, WindowLayout};
 use crate::memory::mapper::MappedWindow;
 use crate::memory::plan::{PoolPlan, SegmentPlan, SegmentRequest};
-use crate::memory::shard::{Claimed, Part, Shard, Wanted, granule, held_by, held_bytes};
+use crate::memory::shard::{Claimed, Part, Shard, Wanted, are_of_many, granule, held_by, held_bytes};
 use crate::memory::slab_pool::{OnFull, SlabPoolOptions};
 use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, Rank, thread_number};
 
@@ -116,6 +117,7 @@ impl Window {
         self.shards.iter().all(|shard| shard.0.lock().allocations == 0)
     }
 
+    #[inline]
     fn count_in(&self, group: u64) {
         if let Some(groups) = self.groups.as_ref().filter(|_| group != 0) {
             *groups.lock().entry(group).or_default() += 1;
@@ -132,8 +134,8 @@ impl Window {
         }
     }
 
-    /// Takes everything that a plan asks for out of one shard's books, growing pools as needed.
-    /// The caller tells what happened meanwhile.
+    /// Takes everything that a plan asks for out of one shard's books, growing pools as needed. The caller has it counted
+    /// and backed, and tells what happened meanwhile.
     pub(crate) fn take(&self, plan: &SegmentPlan, happened: &mut Happened) -> Result<Taken> {
         let mut wanted = [(0, 1); 3];
         for pool in Pool::ALL {
@@ -141,46 +143,70 @@ impl Window {
         }
         let bytes = Pool::ALL.iter().map(|pool| u64::from(wanted[pool.index()].0) * held_bytes(*pool)).sum();
         self.budget.take(bytes)?;
-        let home = thread_number() % self.shards.len();
-        loop {
-            let short = match self.try_take(home, &wanted, plan) {
-                Ok(taken) => return Ok(self.settled(taken, plan)),
-                Err(short) => short,
-            };
-            let grown = self.grow(home, short, wanted[short.index()], happened);
-            // Room that other threads keep is better than none.
-            if let Err(full) = grown {
-                let found = (0..self.shards.len()).find_map(|other| self.take_from(other, &wanted, plan).ok());
-                let Some(taken) = found else {
-                    self.budget.give_back(bytes);
-                    return Err(full);
-                };
-                return Ok(self.settled(taken, plan));
+        let home = self.home();
+        match self.try_take(home, &wanted, plan) {
+            Ok(taken) => Ok(taken),
+            Err(short) => {
+                self.take_grown(home, short, &wanted, plan, happened).inspect_err(|_| self.budget.give_back(bytes))
             }
         }
     }
 
-    /// What was taken, counted; fresh pages of it are backed, under no lock. Who gives free pages back meanwhile may miss
+    /// The same where the home shard is short of a pool.
+    #[cold]
+    fn take_grown(
+        &self,
+        home: usize,
+        mut short: Pool,
+        wanted: &Wanted,
+        plan: &SegmentPlan,
+        happened: &mut Happened,
+    ) -> Result<Taken> {
+        loop {
+            if let Err(full) = self.grow(home, short, wanted[short.index()], happened) {
+                // Room that other threads keep is better than none.
+                let found = (0..self.shards.len()).find_map(|other| self.take_from(other, wanted, plan).ok());
+                return found.ok_or(full);
+            }
+            short = match self.try_take(home, wanted, plan) {
+                Ok(taken) => return Ok(taken),
+                Err(short) => short,
+            };
+        }
+    }
+
+    /// Counts what was taken, and has fresh pages of it backed, under no lock. Who gives free pages back meanwhile may miss
     /// a few that are backed just then: they are zero, and come back into the books when something comes into them.
-    fn settled(&self, taken: Taken, plan: &SegmentPlan) -> Taken {
+    pub(crate) fn count_and_back(&self, taken: &Taken, plan: &SegmentPlan) {
         self.count_in(plan.group);
         for (pool, pages) in &taken.claimed.fresh {
             self.mapped.back(*pool, u64::from(pages.start) * PAGE, pages.len() as u64 * PAGE);
         }
-        taken
+    }
+
+    /// The shard of the thread that asks.
+    fn home(&self) -> usize {
+        let (thread, count) = (thread_number(), self.shards.len());
+        // Mostly there are as many as threads, and a division costs more than to look.
+        if thread < count { thread } else { thread % count }
     }
 
     /// From the home shard or, while that is locked, from another that has room.
+    #[inline(always)] // into `take`
     fn try_take(&self, home: usize, wanted: &Wanted, plan: &SegmentPlan) -> std::result::Result<Taken, Pool> {
+        let Some(mut books) = self.shards[home].0.try_lock() else { return self.take_beside(home, wanted, plan) };
+        let claimed = books.claim(wanted, plan)?;
+        Ok(Taken { shard: home, claimed })
+    }
+
+    /// From any shard but one, which is locked; from that one if there is no other way.
+    #[cold]
+    fn take_beside(&self, home: usize, wanted: &Wanted, plan: &SegmentPlan) -> std::result::Result<Taken, Pool> {
         let count = self.shards.len();
-        for shard in (0..count).map(|step| (home + step) % count) {
+        for shard in (1..count).map(|step| (home + step) % count) {
             let Some(mut books) = self.shards[shard].0.try_lock() else { continue };
-            let claimed = books.claim(wanted, plan);
-            drop(books);
-            match claimed {
-                Ok(claimed) => return Ok(Taken { shard, claimed }),
-                Err(short) if shard == home => return Err(short),
-                Err(_) => {}
+            if let Ok(claimed) = books.claim(wanted, plan) {
+                return Ok(Taken { shard, claimed });
             }
         }
         self.take_from(home, wanted, plan)
@@ -295,18 +321,19 @@ impl Window {
         MemoryFault::PoolExhausted { pool: pool.name(), requested, available: unopened + free, capacity, largest }
     }
 
+    /// Takes an allocation's memory back.
     pub(crate) fn release(self: &Arc<Window>, shard: usize, parts: &[Part; 3], plan: &PoolPlan) {
-        // The books are waited for at the same time as the frame table, and those of all pools at once.
-        self.shards[shard].0.lock().prefetch(parts);
+        if are_of_many(parts) {
+            // The books are waited for at the same time as the frame table, and those of all pools at once.
+            self.shards[shard].0.lock().prefetch(parts);
+        }
         let code = &parts[Pool::Code.index()];
         if code.id.is_some() {
             if let Some(frames) = &self.frames {
                 frames.clear(u64::from(code.offset), u64::from(code.granules));
             }
-            if self.trap_freed_code && self.open_part(Pool::Code, code).is_ok() {
-                self.bytes(Pool::Code, code, u64::from(code.granules) * TEXT_GRANULE).fill(TRAP);
-                // A range that cannot be sealed again stays writable, and is not executable.
-                let _ = self.seal_part(Pool::Code, code);
+            if self.trap_freed_code {
+                self.trap(code);
             }
         }
         let freed_bytes = {
@@ -323,21 +350,31 @@ impl Window {
         }
     }
 
+    /// Fills freed code with traps.
+    fn trap(&self, code: &Part) {
+        let alone = only(Pool::Code, code);
+        if self.open_parts(&alone).is_ok() {
+            self.bytes(Pool::Code, code, u64::from(code.granules) * TEXT_GRANULE).fill(TRAP);
+            // A range that cannot be sealed again stays writable, and is not executable.
+            let _ = self.seal_parts(&alone);
+        }
+    }
+
     /// Whether pages of a pool may go back to the kernel: trapped code would not trap any more.
     pub(crate) fn may_return(&self, pool: Pool) -> bool {
         pool != Pool::Code || !self.trap_freed_code
     }
 
-    pub(crate) fn open_part(&self, pool: Pool, part: &Part) -> Result<()> {
-        let (offset, size) = extent(pool, part);
-        // SAFETY: M1, M6 - the free space gave the part out, and its one owner is the caller.
-        if size > 0 { Ok(unsafe { self.mapped.open(pool, offset, size) }?) } else { Ok(()) }
+    /// Lets an allocation's parts be written; stops at the first refusal.
+    pub(crate) fn open_parts(&self, parts: &[Part; 3]) -> Result<()> {
+        // SAFETY: M1, M6 - the free space gave the parts out, and their one owner is the caller.
+        Ok(unsafe { self.mapped.open_all(&extents(parts)) }?)
     }
 
-    pub(crate) fn seal_part(&self, pool: Pool, part: &Part) -> Result<()> {
-        let (offset, size) = extent(pool, part);
-        // SAFETY: M1, M6 - as in `open_part`, which was called.
-        if size > 0 { Ok(unsafe { self.mapped.seal(pool, offset, size) }?) } else { Ok(()) }
+    /// Gives an allocation's parts their final protection; stops at the first refusal.
+    pub(crate) fn seal_parts(&self, parts: &[Part; 3]) -> Result<()> {
+        // SAFETY: M1, M6 - as in `open_parts`, which was called.
+        Ok(unsafe { self.mapped.seal_all(&extents(parts)) }?)
     }
 
     /// The first `size` writable bytes of a part.
@@ -366,6 +403,21 @@ impl Drop for Window {
 /// `(offset in the pool, size)` of a part, in bytes.
 fn extent(pool: Pool, part: &Part) -> (u64, u64) {
     (u64::from(part.offset) * granule(pool), u64::from(part.granules) * granule(pool))
+}
+
+/// What an allocation has of all pools, in bytes.
+fn extents(parts: &[Part; 3]) -> [PoolRange; 3] {
+    Pool::ALL.map(|pool| {
+        let (offset, size) = extent(pool, &parts[pool.index()]);
+        PoolRange { offset, size }
+    })
+}
+
+/// An allocation's part of one pool, without the others.
+pub(crate) fn only(pool: Pool, part: &Part) -> [Part; 3] {
+    let mut parts = [Part::default(); 3];
+    parts[pool.index()] = *part;
+    parts
 }
 
 /// `int3`: a call into freed code stops at once.

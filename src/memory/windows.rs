@@ -18,7 +18,7 @@ use crate::memory::manager::{MemoryStatistics, Released};
 use crate::memory::mapper::{MemoryMapper, Placement};
 use crate::memory::plan::SegmentPlan;
 use crate::memory::slab_pool::{OnFull, SlabPoolOptions};
-use crate::memory::window::{Home, Taken, Window};
+use crate::memory::window::{Home, Window};
 use crate::sync::{Arc, AtomicBool, Mutex, Ordering, Rank, Weak};
 
 pub(crate) struct Windows {
@@ -51,9 +51,10 @@ impl OpenWindow {
         OpenWindow { homes: (0..window.shards.len()).map(home).collect(), window }
     }
 
-    fn allocate(&self, plan: &SegmentPlan, happened: &mut Happened) -> Result<Claim> {
-        let Taken { shard, claimed } = self.window.take(plan, happened)?;
-        Claim::new(&self.homes[shard], plan, claimed.parts, &claimed.dirt)
+    fn allocate(&self, plan: &SegmentPlan, happened: &mut Happened) -> Result<Box<Claim>> {
+        let taken = self.window.take(plan, happened)?;
+        self.window.count_and_back(&taken, plan);
+        Claim::new(&self.homes[taken.shard], plan, &taken.claimed)
     }
 }
 
@@ -88,13 +89,13 @@ impl Windows {
         &self.first.window
     }
 
-    pub(crate) fn allocate(&self, plan: &SegmentPlan) -> Result<Claim> {
+    pub(crate) fn allocate(&self, plan: &SegmentPlan) -> Result<Box<Claim>> {
         let mut telling = self.teller.telling();
         self.find_room(plan, &mut telling.happened)
     }
 
     /// What happened meanwhile is to be told when no lock is held.
-    fn find_room(&self, plan: &SegmentPlan, happened: &mut Happened) -> Result<Claim> {
+    fn find_room(&self, plan: &SegmentPlan, happened: &mut Happened) -> Result<Box<Claim>> {
         if !self.options.is_pooled {
             return self.allocate_alone(plan, happened);
         }
@@ -130,7 +131,7 @@ impl Windows {
         plan.low || groups.contains(&plan.group)
     }
 
-    fn allocate_beside_its_kind(&self, plan: &SegmentPlan, happened: &mut Happened) -> Option<Result<Claim>> {
+    fn allocate_beside_its_kind(&self, plan: &SegmentPlan, happened: &mut Happened) -> Option<Result<Box<Claim>>> {
         let more = self.more.lock();
         let (_, window) = more.iter().find(|(_, open)| open.window.houses(plan.group))?;
         let claim = window.allocate(plan, happened);
@@ -138,7 +139,12 @@ impl Windows {
     }
 
     /// From any further window that has room, or from a new one.
-    fn allocate_in_another(&self, plan: &SegmentPlan, placement: Placement, happened: &mut Happened) -> Result<Claim> {
+    fn allocate_in_another(
+        &self,
+        plan: &SegmentPlan,
+        placement: Placement,
+        happened: &mut Happened,
+    ) -> Result<Box<Claim>> {
         let mut more = self.more.lock();
         for (_, window) in more.iter().filter(|(place, _)| *place == placement) {
             match window.allocate(plan, happened) {
@@ -160,7 +166,7 @@ impl Windows {
     }
 
     /// A window of its own, no larger than need be.
-    fn allocate_alone(&self, plan: &SegmentPlan, happened: &mut Happened) -> Result<Claim> {
+    fn allocate_alone(&self, plan: &SegmentPlan, happened: &mut Happened) -> Result<Box<Claim>> {
         let window_size = smallest_for(plan);
         let placement = if plan.low { Placement::Low2GiB } else { self.options.placement };
         let options = SlabPoolOptions { window_size, shards: 1, returns_memory: false, ..self.options };
@@ -232,7 +238,7 @@ impl Windows {
 }
 
 /// The first allocation in a window that nobody has heard of.
-fn allocate_in_new(window: &OpenWindow, plan: &SegmentPlan, happened: &mut Happened) -> Result<Claim> {
+fn allocate_in_new(window: &OpenWindow, plan: &SegmentPlan, happened: &mut Happened) -> Result<Box<Claim>> {
     let mut grown = Happened::new();
     let claim = window.allocate(plan, &mut grown)?;
     window.window.announce(happened);
