@@ -107,6 +107,35 @@ impl<T: Keep> Kept<T> {
         mem::take(&mut self.0)
     }
 
+    /// Room for so many, where nothing is yet.
+    pub(crate) fn make_room(&mut self, count: usize) {
+        debug_assert!(self.0.is_empty(), "the room that there is goes elsewhere");
+        if self.0.capacity() < count {
+            *self = Kept::with_capacity(count);
+        }
+    }
+
+    /// Nothing is left but room, and of that no more than may be put aside here.
+    pub(crate) fn empty(&mut self) {
+        if self.0.capacity() * size_of::<T>() > LARGEST {
+            return drop(mem::take(self));
+        }
+        self.0.clear();
+    }
+
+    /// Adds so many of what is the same all over `some`: to copy many at a time is less than to write each.
+    pub(crate) fn push_copies(&mut self, count: usize, some: &[T])
+    where
+        T: Copy,
+    {
+        let mut left = count;
+        while left > 0 {
+            let next = &some[..left.min(some.len())];
+            self.0.extend_from_slice(next);
+            left -= next.len();
+        }
+    }
+
     /// So many times the same.
     pub(crate) fn repeat(value: T, count: usize) -> Kept<T>
     where

@@ -138,12 +138,12 @@ impl Object {
             let origin = LinkOrigin::new(&self.name, self.sequence, responsibility);
             plugins.iter().map(|plugin| plugin.begin(&origin)).collect()
         };
-        let is_owned = self.is_owned(responsibility.symbols());
+        let owned = self.owned(responsibility.symbols());
         let planned = PlannedLink::plan_outlined(
-            self.name.clone(),
-            self.bytes.clone(),
+            &self.name,
+            &self.bytes,
             self.outline.as_ref(),
-            |_, symbol| is_owned.get(symbol.index()) == Some(&true),
+            |_, symbol| owned.has(symbol),
             |stage, graph| match stage {
                 PlanStage::Claimed => {
                     hooks.iter_mut().try_for_each(|hook| hook.prepare(graph))?;
@@ -166,18 +166,40 @@ impl Object {
     }
 
     /// Which of the object's symbols are owed, by their numbers there.
-    fn is_owned(&self, symbols: &[OwedSymbol]) -> Kept<bool> {
+    fn owned(&self, symbols: &[OwedSymbol]) -> SymbolSet {
         // They are in the order of the object's symbol table.
-        let mut is_owned = Kept::repeat(false, self.origins.last().map_or(0, |last| last.index.index() + 1));
-        for index in symbols.iter().filter_map(|owed| self.index_of(owed)) {
-            is_owned[index.index()] = true;
-        }
-        is_owned
+        let mut owned = SymbolSet::up_to(self.origins.last().map(|last| last.index));
+        owned.add(symbols.iter().filter_map(|owed| self.index_of(owed)));
+        owned
     }
 
     /// The number of an owed symbol in the object's symbol table, if it has an address there.
     fn index_of(&self, owed: &OwedSymbol) -> Option<SymbolIndex> {
         self.origins.get(owed.position? as usize).map(|origin| origin.index)
+    }
+}
+
+/// Some of an object's symbols: a bit for each.
+struct SymbolSet(SmallVec<[u64; 8]>);
+
+impl SymbolSet {
+    /// None, of those up to `last`.
+    fn up_to(last: Option<SymbolIndex>) -> SymbolSet {
+        // Mostly they fit in.
+        let (mut words, count) = (SmallVec::from([0; 8]), last.map_or(0, |last| last.index() / 64 + 1));
+        if count > words.len() {
+            words.resize(count, 0);
+        }
+        SymbolSet(words)
+    }
+
+    fn add(&mut self, symbols: impl Iterator<Item = SymbolIndex>) {
+        let words = &mut self.0[..];
+        symbols.for_each(|symbol| words[symbol.index() / 64] |= 1 << (symbol.index() % 64));
+    }
+
+    fn has(&self, symbol: SymbolIndex) -> bool {
+        self.0.get(symbol.index() / 64).is_some_and(|word| word >> (symbol.index() % 64) & 1 == 1)
     }
 }
 
@@ -227,7 +249,8 @@ impl Pending {
     /// told, as what it refers to may refer to it.
     fn find_now(&mut self, responsibility: &MaterializationResponsibility) -> Result<Option<FoundNow>> {
         let found = {
-            let requests: SmallVec<[SymbolRequest<'_>; 16]> = self.placed.externals().map(request_for).collect();
+            let mut requests = SmallVec::<[SymbolRequest<'_>; 16]>::new();
+            requests.extend(self.placed.externals().map(request_for));
             responsibility.lookup_now(&requests, RequiredState::Resolved)
         };
         let is_told = found.is_none() || responsibility.observers().is_heard();

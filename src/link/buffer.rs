@@ -6,9 +6,10 @@ use std::ops::{Deref, Range};
 use crate::sync::Arc;
 
 /// Shared, read-only bytes: all that a holder has, or a part of it. Cheap to clone.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct ObjectBuffer {
-    holder: Arc<dyn AsRef<[u8]> + Send + Sync>,
+    /// None, if there are no bytes.
+    holder: Option<Arc<dyn AsRef<[u8]> + Send + Sync>>,
     range: Range<usize>,
 }
 
@@ -16,7 +17,7 @@ impl ObjectBuffer {
     /// Bytes of any holder: a vector, a mapped file, a static array. Must give the same bytes each time.
     pub fn new(bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> ObjectBuffer {
         let range = 0..bytes.as_ref().len();
-        ObjectBuffer { holder: Arc::new(bytes), range }
+        ObjectBuffer { holder: Some(Arc::new(bytes)), range }
     }
 
     /// A part of these bytes, which shares their holder: nothing is copied, and the holder lives as long as any part.
@@ -32,7 +33,7 @@ impl Deref for ObjectBuffer {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
         // A holder that gives fewer bytes than before breaks its promise, and an object of no bytes is refused by name.
-        (*self.holder).as_ref().get(self.range.clone()).unwrap_or(&[])
+        self.holder.as_deref().and_then(|holder| holder.as_ref().get(self.range.clone())).unwrap_or(&[])
     }
 }
 

@@ -92,18 +92,19 @@ impl<'a> Fixup<'a> {
     ) -> Result<(), Error> {
         let mut written = 0;
         for (id, block) in contents.of(self.graph, pool) {
-            let Some(content) = self.graph.content_in(object, block) else { continue };
-            let (start, end) = (block.offset as usize, block.offset as usize + content.len());
+            let (start, end) = (block.offset as usize, (block.offset + block.size) as usize);
             // Gaps hold whatever was there before; code gets traps, so that nothing runs into it.
             if written < start {
                 segment[written..start].fill(if pool == Pool::Code { TRAP } else { 0 });
             }
+            written = end;
+            // Tables are filled in when their segment is done.
+            let Some(content) = self.graph.content_in(object, block) else { continue };
             let bytes = &mut segment[start..end];
             bytes.copy_from_slice(content);
             if !block.edges.is_empty() {
                 self.block(id, block, self.places.segments[pool.index()].offset(block.offset), bytes, redirects)?;
             }
-            written = end;
         }
         Ok(())
     }
@@ -419,7 +420,10 @@ impl<'a> Fixup<'a> {
                     put(0, variable.at.module.into());
                     put(1, variable.at.offset.into());
                 }
-                ThreadLocalEntry::Block => put(0, self.places.thread_locals.map_or(0, |own| own.module.into())),
+                ThreadLocalEntry::Block => {
+                    put(0, self.places.thread_locals.map_or(0, |own| own.module.into()));
+                    put(1, 0);
+                }
                 ThreadLocalEntry::StaticOffset => {
                     put(0, variable.static_offset.ok_or_else(|| self.not_static_slot(symbol))? as u64);
                 }
@@ -468,6 +472,7 @@ impl<'a> Fixup<'a> {
             let slot = got.offset(self.tables.slot(*symbol).unwrap_or(0));
             // One window: any of its addresses reaches any other.
             let displacement = slot.distance_from(field.offset(4)) as i32;
+            *stub = STUB;
             stub[STUB_FIELD as usize..STUB_FIELD as usize + 4].copy_from_slice(&displacement.to_le_bytes());
             field = field.offset(STUB.len() as u64);
         }

@@ -24,15 +24,19 @@ use crate::link::uses::{self, Source, Uses};
 use crate::link::x86_64::{EdgeKind, KindSet};
 use crate::sync::Arc;
 
-keep!(Block, Symbol, Edge, BlockId, SymbolIndex, Option<BlockId>, Option<SymbolIndex>, u8, u32, bool);
+keep!(Block, Symbol, Edge, BlockId, SymbolIndex, Option<BlockId>, u8, u32, bool);
 
 /// An object being linked.
+#[derive(Default)]
 pub struct LinkGraph {
-    pub(crate) name: Arc<str>,
+    /// None, if there is no object yet.
+    pub(crate) name: Option<Arc<str>>,
     pub(crate) bytes: ObjectBuffer,
     pub(crate) blocks: Kept<Block>,
     pub(crate) symbols: Kept<Symbol>,
     pub(crate) edges: Kept<Edge>,
+    /// By section of the object.
+    pub(crate) block_of: Kept<Option<BlockId>>,
     /// Blocks whose role is not plain, in order.
     pub(crate) special: SmallVec<[BlockId; 4]>,
     /// Bytes and names that did not come with the object. Blocks and symbols say which are theirs, and own nothing: so many
@@ -99,6 +103,7 @@ pub struct Block {
 }
 
 /// Where a link's memory stands.
+#[derive(Default)]
 pub(crate) struct Places {
     /// Its segments, by pool.
     pub(crate) segments: [ExecutorAddr; 3],
@@ -129,6 +134,8 @@ pub(crate) enum Content {
     Object(Range<usize>),
     /// Bytes that the linker made, by their number.
     Made(u32),
+    /// A table of the linker's, all of which is written when everything is fixed up.
+    Table,
     /// Zeroes.
     Zero,
 }
@@ -148,8 +155,7 @@ pub(crate) enum Text {
 /// What others than the object brought.
 #[derive(Default)]
 pub(crate) struct Made {
-    /// Mostly the GOT's and the stubs'.
-    contents: SmallVec<[Kept<u8>; 2]>,
+    contents: Vec<Kept<u8>>,
     names: Vec<Box<str>>,
 }
 
@@ -269,7 +275,7 @@ impl Block {
 
     /// Whether the linker made it.
     pub fn is_made(&self) -> bool {
-        matches!(self.content, Content::Made(_))
+        matches!(self.content, Content::Made(_) | Content::Table)
     }
 
     /// Whether it was dropped with its section group, or because nothing leads to it: then it takes no memory.
@@ -299,9 +305,42 @@ impl Symbol {
 }
 
 impl LinkGraph {
+    /// Lets go of the object, and of everything but room for the next.
+    pub(crate) fn empty(&mut self) {
+        // All of them, so that none is forgotten.
+        let LinkGraph {
+            name,
+            bytes,
+            blocks,
+            symbols,
+            edges,
+            block_of,
+            special,
+            made,
+            group_count,
+            indirect,
+            first_global,
+            own_symbol_count,
+            beginnings,
+            kinds,
+            uses,
+            descriptor_function,
+        } = self;
+        (*name, *bytes) = (None, ObjectBuffer::default());
+        blocks.empty();
+        symbols.empty();
+        edges.empty();
+        block_of.empty();
+        uses.empty();
+        // Mostly there are none, or few: their room is not worth keeping, whatever it was.
+        (*special, *made, *indirect) = (SmallVec::new(), Made::default(), Vec::new());
+        (*group_count, *first_global, *own_symbol_count) = (0, 0, 0);
+        (*beginnings, *kinds, *descriptor_function) = (Beginnings::default(), KindSet::default(), None);
+    }
+
     /// What the object is called in errors.
     pub fn name(&self) -> &str {
-        &self.name
+        self.name.as_deref().unwrap_or_default()
     }
 
     /// All blocks.
@@ -482,10 +521,14 @@ impl LinkGraph {
     /// What was added with [`add_weak`](Self::add_weak), and whether it is code.
     pub(crate) fn added_weak(&self) -> Vec<(SymbolIndex, bool)> {
         let code = |block: BlockId| self.blocks[block.index()].pool == Pool::Code;
-        let symbols = self.symbols().skip(self.own_symbol_count as usize);
-        let added = symbols.filter_map(|(index, symbol)| match (&symbol.name, symbol.definition) {
+        let own = self.own_symbol_count as usize;
+        let (first, symbols) = (self.own_symbol_count, self.symbols.get(own..).unwrap_or_default());
+        if symbols.is_empty() {
+            return Vec::new();
+        }
+        let added = (first..).zip(symbols).filter_map(|(index, symbol)| match (&symbol.name, symbol.definition) {
             (Text::Made(_), Definition::Block(block, _)) if symbol.binding == Binding::Weak => {
-                Some((index, code(block)))
+                Some((SymbolIndex(index), code(block)))
             }
             _ => None,
         });
@@ -536,7 +579,7 @@ impl LinkGraph {
         BlockId(self.blocks.len() as u32 - 1)
     }
 
-    /// A block's bytes; `None` for zero-fill.
+    /// A block's bytes; `None` for zero-fill, and for what is written later.
     pub(crate) fn content<'a>(&'a self, block: &'a Block) -> Option<&'a [u8]> {
         // The reader checked every range against the object's length.
         self.content_in(&self.bytes, block)
@@ -546,7 +589,7 @@ impl LinkGraph {
         match &block.content {
             Content::Object(range) => Some(&bytes[range.clone()]),
             Content::Made(number) => Some(&self.made.contents[*number as usize]),
-            Content::Zero => None,
+            Content::Table | Content::Zero => None,
         }
     }
 
@@ -569,6 +612,6 @@ impl LinkGraph {
     }
 
     pub(crate) fn fault(&self, fault: LinkFault) -> Error {
-        ErrorKind::Link { object: self.name.to_string(), fault }.into()
+        ErrorKind::Link { object: self.name().to_string(), fault }.into()
     }
 }

@@ -17,9 +17,10 @@ use crate::link::x86_64::KindSet;
 use crate::memory::{ApartRequest, SegmentPlan, SegmentRequest};
 
 /// Gives every block its offset; what to ask of memory, and which blocks with bytes stand in each segment.
-pub(crate) fn assign(graph: &mut LinkGraph) -> Result<(SegmentPlan, Contents), Error> {
-    let mut plan = SegmentPlan { apart: set_apart(graph), ..SegmentPlan::default() };
-    let (mut contents, mut zero_fill) = (Contents::default(), SmallVec::<[BlockId; 8]>::new());
+pub(crate) fn assign(graph: &mut LinkGraph, plan: &mut SegmentPlan, contents: &mut Contents) -> Result<(), Error> {
+    *plan = SegmentPlan { apart: set_apart(graph), ..SegmentPlan::default() };
+    *contents = Contents::default();
+    let mut zero_fill = SmallVec::<[BlockId; 8]>::new();
     let mut padding = 0;
     let order = order(graph);
     for number in 0..graph.blocks.len() {
@@ -57,7 +58,7 @@ pub(crate) fn assign(graph: &mut LinkGraph) -> Result<(SegmentPlan, Contents), E
     if plan.segment(Pool::Code).size == 0 {
         plan.frame_count = 0;
     }
-    Ok((plan, contents))
+    Ok(())
 }
 
 /// The blocks with bytes of each segment, in the order in which they stand there: the first of each, which name the next.
@@ -118,6 +119,9 @@ fn order(graph: &LinkGraph) -> Option<Vec<BlockId>> {
 /// Numbers the blocks that live apart; what to ask for them.
 fn set_apart(graph: &mut LinkGraph) -> Vec<ApartRequest> {
     let chosen = apart::choose(graph);
+    if chosen.is_empty() {
+        return Vec::new();
+    }
     let request = |(number, id): (usize, BlockId)| {
         let block = &mut graph.blocks[id.index()];
         block.apart = Some(number as u32);

@@ -6,7 +6,9 @@
 //!
 //! Each state consumes the one before. Dropping any of them abandons the link and gives its memory back.
 
-use crate::base::{ExecutorAddr, Kept, Pool, ThreadLocal, keep};
+use std::cell::Cell;
+
+use crate::base::{ExecutorAddr, Kept, Pool, Reuse, Reused, ThreadLocal, keep};
 use crate::error::{LinkFault, MemoryFault, Result};
 use crate::link::bounds;
 use crate::link::buffer::ObjectBuffer;
@@ -28,7 +30,7 @@ use crate::link::tables::Tables;
 use crate::link::targets::Targets;
 use crate::link::thread_locals::{self, ThreadLocalPlace, ThreadLocalPlan};
 use crate::memory::{ApartRequest, Finalized, Frame, InFlight, MemoryManager, SegmentPlan};
-use crate::sync::Arc;
+use crate::sync::{Arc, LocalKey, plain_thread_local};
 
 /// Where in a plan a pass stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,22 +43,25 @@ pub enum PlanStage {
 
 /// A link whose needs are known.
 pub struct PlannedLink {
-    link: Box<Link>,
+    link: Reused<Link>,
 }
 
 /// A link whose own addresses are known.
 pub struct PlacedLink {
-    pub(super) link: Box<Link>,
+    pub(super) link: Reused<Link>,
     memory: Box<dyn InFlight>,
 }
 
-/// What a link knows. Some 700 bytes, that the states hand on without moving them.
+/// What a link knows: made where it stands, and handed on from state to state without being moved.
+#[derive(Default)]
 pub(super) struct Link {
     pub(super) graph: LinkGraph,
+    survey: Survey,
     tables: Tables,
     plan: SegmentPlan,
     /// What stands in its segments.
     contents: Contents,
+    /// Those that some edge refers to, in the order of the symbols.
     externals: Kept<External>,
     thread_locals: Option<ThreadLocalPlan>,
     /// Nowhere, until memory is allocated.
@@ -115,43 +120,44 @@ impl PlannedLink {
         is_owned: impl Fn(&LinkGraph, SymbolIndex) -> bool,
         pass: impl FnMut(PlanStage, &mut LinkGraph) -> Result<()>,
     ) -> Result<PlannedLink> {
-        PlannedLink::plan_outlined(name, bytes, None, is_owned, pass)
+        PlannedLink::plan_outlined(&name, &bytes, None, is_owned, pass)
     }
 
     /// As [`plan_in_passes`](Self::plan_in_passes), of an object whose outline may be known.
     pub(crate) fn plan_outlined(
-        name: Arc<str>,
-        bytes: ObjectBuffer,
+        name: &Arc<str>,
+        bytes: &ObjectBuffer,
         outline: Option<&Outline>,
         is_owned: impl Fn(&LinkGraph, SymbolIndex) -> bool,
         mut pass: impl FnMut(PlanStage, &mut LinkGraph) -> Result<()>,
     ) -> Result<PlannedLink> {
+        let mut link = Reused::<Link>::take();
+        let Link { graph, survey, tables, plan, contents, externals, .. } = &mut *link;
         // Bytes to arrays.
-        let mut graph = elf::read_graph(name, bytes, outline)?;
+        elf::read_graph(graph, name, bytes, outline)?;
         // Definitions that others made become externals.
-        claim::claim(&mut graph, is_owned);
+        claim::claim(graph, is_owned);
         // What the object asks of the linker itself: stubs of indirect functions, bounds of its sections.
-        indirect::build_stubs(&mut graph);
-        let bounded = bounds::find(&graph)?;
-        bounds::define(&mut graph, &bounded);
-        thread_locals::define_module_base(&mut graph);
+        indirect::build_stubs(graph);
+        let bounded = bounds::find(graph)?;
+        bounds::define(graph, &bounded);
+        thread_locals::define_module_base(graph);
         // Plugins: the last chance to add blocks and symbols.
-        pass(PlanStage::Claimed, &mut graph)?;
+        pass(PlanStage::Claimed, graph)?;
         // What nothing leads to is gone.
-        prune::prune(&mut graph);
-        pass(PlanStage::Pruned, &mut graph)?;
+        prune::prune(graph);
+        pass(PlanStage::Pruned, graph)?;
         // Room for every slot and stub that an edge may need.
-        thread_locals::add_descriptor_function(&mut graph);
-        let survey = Survey::of(&mut graph);
-        let tables = Tables::build(&mut graph, &survey);
+        thread_locals::add_descriptor_function(graph);
+        survey.take(graph);
+        tables.build(graph, survey);
         // Offsets, and what to ask of memory and of the C library.
-        let thread_locals = thread_locals::assign(&mut graph)?;
-        let (plan, contents) = layout::assign(&mut graph)?;
-        let externals = externals(&graph, &survey);
-        let places = Places { segments: [ExecutorAddr::NULL; 3], apart: Vec::new(), thread_locals: None };
-        let targets = Targets::default();
-        let link = Link { graph, tables, plan, contents, externals, thread_locals, places, targets };
-        Ok(PlannedLink { link: Box::new(link) })
+        let thread_locals = thread_locals::assign(graph)?;
+        layout::assign(graph, plan, contents)?;
+        let used = survey.used_externals(graph);
+        externals.extend(used.map(|(symbol, needs_static_place)| External { symbol, needs_static_place }));
+        link.thread_locals = thread_locals;
+        Ok(PlannedLink { link })
     }
 
     /// The same link, as one of those that belong together: see [`SegmentPlan::group`].
@@ -191,10 +197,11 @@ impl PlannedLink {
     /// [`MemoryFault`].
     pub fn allocate(self, memory: &dyn MemoryManager) -> Result<PlacedLink> {
         let mut link = self.link;
-        let mut memory = memory.allocate(&link.plan)?;
-        link.places.segments = Pool::ALL.map(|pool| memory.address(pool));
-        link.places.apart = places_apart(&link.plan, &mut *memory)?;
-        link.targets = Targets::own(&link.graph, &link.places);
+        let Link { graph, plan, places, targets, .. } = &mut *link;
+        let mut memory = memory.allocate(plan)?;
+        places.segments = Pool::ALL.map(|pool| memory.address(pool));
+        places.apart = places_apart(plan, &mut *memory)?;
+        targets.enter_own(graph, places);
         Ok(PlacedLink { link, memory })
     }
 }
@@ -315,7 +322,8 @@ impl PlacedLink {
         pass: impl FnOnce(&mut FixedLink<'_>) -> Result<()>,
     ) -> Result<(LinkedObject, Box<dyn Finalized>, ExternalNames)> {
         let link = &mut *self.link;
-        link.targets.bind(link.externals.iter().map(|external| external.symbol), found);
+        let Link { targets, externals, .. } = link;
+        targets.bind(externals.iter().map(|external| external.symbol), found);
         let fixup = link.fixup(found);
         // Bytes in place, every edge applied.
         fixup.apply(&mut *self.memory, &link.contents, image.as_deref_mut())?;
@@ -328,8 +336,26 @@ impl PlacedLink {
         let (frames, initializers) = self.link.collect(&mut *self.memory)?;
         // From here on the memory is nobody's to write.
         let sealed = self.memory.finalize(frames)?;
-        let names = ExternalNames { link: self.link };
-        Ok((LinkedObject { name: names.link.graph.name.clone(), initializers }, sealed, names))
+        let name = self.link.graph.name.take().unwrap_or_default();
+        Ok((LinkedObject { name, initializers }, sealed, ExternalNames { link: self.link }))
+    }
+}
+
+impl Reuse for Link {
+    fn aside() -> &'static LocalKey<Cell<Option<Box<Link>>>> {
+        plain_thread_local! { static ASIDE: Cell<Option<Box<Link>>> = const { Cell::new(None) }; }
+        &ASIDE
+    }
+
+    fn empty(&mut self) {
+        // A plan says itself what it consists of.
+        let Link { graph, survey, tables, plan: _, contents: _, externals, thread_locals, places, targets } = self;
+        graph.empty();
+        survey.empty();
+        tables.empty();
+        externals.empty();
+        targets.empty();
+        (*thread_locals, *places) = (None, Places::default());
     }
 }
 
@@ -389,7 +415,7 @@ impl Link {
 
 /// What is left of a link: the names of what it looked up, in the order of [`PlacedLink::externals`].
 pub(crate) struct ExternalNames {
-    link: Box<Link>,
+    link: Reused<Link>,
 }
 
 impl ExternalNames {
@@ -485,10 +511,4 @@ keep!(External);
 struct External {
     symbol: SymbolIndex,
     needs_static_place: bool,
-}
-
-/// The externals that some edge refers to, in the order of the symbols.
-fn externals(graph: &LinkGraph, survey: &Survey) -> Kept<External> {
-    let used = graph.externals().filter(|symbol| survey.is_used(*symbol));
-    used.map(|symbol| External { symbol, needs_static_place: survey.needs_static_place(symbol) }).collect()
 }

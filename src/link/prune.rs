@@ -93,8 +93,8 @@ impl Walk {
 
     /// As [`follow_edges`](Self::follow_edges), where each block with edges has a bit of its own.
     fn follow_sources(&mut self, graph: &mut LinkGraph, referrers: &[u32]) {
-        let mut has_found_source = self.in_doubt > 0;
-        while has_found_source {
+        let mut has_found_source = true;
+        while has_found_source && self.in_doubt > 0 {
             let (mut live, mut live_tables) = (0, 0);
             for block in graph.blocks.iter().filter(|block| block.is_live && !block.edges.is_empty()) {
                 let is_unwind = block.role == Role::EhFrame;

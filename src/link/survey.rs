@@ -1,11 +1,12 @@
 //! [`Survey`]: what each symbol is used for by what is left.
 
 use crate::base::Kept;
-use crate::link::graph::{Definition, LinkGraph, Symbol, SymbolIndex};
+use crate::link::graph::{Block, Definition, LinkGraph, Symbol, SymbolIndex};
 use crate::link::uses::{self, BRANCH, NEAR, SLOT, STATIC, USED};
 use crate::link::x86_64::KindSet;
 
 /// What the symbols of a graph are used for.
+#[derive(Default)]
 pub(crate) struct Survey {
     /// By symbol.
     uses: Kept<u32>,
@@ -15,15 +16,26 @@ pub(crate) struct Survey {
 
 impl Survey {
     /// Takes what was noted when the edges were made, if all of it still counts.
-    pub(crate) fn of(graph: &mut LinkGraph) -> Survey {
-        let mut noted = std::mem::take(&mut graph.uses);
-        if noted.are_exact() && !graph.blocks.iter().any(|block| block.is_dropped && !block.edges.is_empty()) {
-            noted.cover(graph.symbols.len());
-            let noted = Survey { uses: noted.into_words(), kinds: graph.kinds };
-            debug_assert!(noted.says_the_same_as(&Survey::walk(graph)), "what was noted is what there is");
-            return noted;
+    pub(crate) fn take(&mut self, graph: &mut LinkGraph) {
+        let counts = |block: &Block| !block.is_dropped || block.edges.is_empty();
+        if !graph.uses.are_exact() || !graph.blocks.iter().all(counts) {
+            return self.walk(graph);
         }
-        Survey::walk(graph)
+        graph.uses.cover(graph.symbols.len());
+        graph.uses.give_words(&mut self.uses);
+        self.kinds = graph.kinds;
+        debug_assert!(self.says_the_same_as(&Survey::of(graph)), "what was noted is what there is");
+    }
+
+    /// Forgets all of it.
+    pub(crate) fn empty(&mut self) {
+        self.uses.empty();
+    }
+
+    fn of(graph: &LinkGraph) -> Survey {
+        let mut survey = Survey::default();
+        survey.walk(graph);
+        survey
     }
 
     fn says_the_same_as(&self, other: &Survey) -> bool {
@@ -32,20 +44,26 @@ impl Survey {
     }
 
     /// One walk over the edges of what is left.
-    fn walk(graph: &LinkGraph) -> Survey {
-        let mut survey = Survey { uses: Kept::repeat(0, graph.symbols.len()), kinds: KindSet::default() };
+    fn walk(&mut self, graph: &LinkGraph) {
+        self.kinds = KindSet::default();
+        self.uses.make_room(graph.symbols.len());
+        self.uses.resize(graph.symbols.len(), 0);
         for block in graph.blocks.iter().filter(|block| !block.is_dropped) {
             for edge in &graph.edges[block.edges.start as usize..block.edges.end as usize] {
-                survey.kinds.insert(edge.kind);
-                survey.uses[edge.symbol.index()] |= uses::uses(edge.kind);
+                self.kinds.insert(edge.kind);
+                self.uses[edge.symbol.index()] |= uses::uses(edge.kind);
             }
         }
-        survey
     }
 
-    /// Whether some edge refers to it.
-    pub(crate) fn is_used(&self, symbol: SymbolIndex) -> bool {
-        self.uses[symbol.index()] & USED != 0
+    /// The externals that some edge refers to, and whether their distance from the thread pointer is asked for.
+    pub(crate) fn used_externals(&self, graph: &LinkGraph) -> impl Iterator<Item = (SymbolIndex, bool)> {
+        let first = graph.first_global as usize;
+        let (symbols, uses) = (graph.symbols.get(first..), self.uses.get(first..));
+        let globals = symbols.unwrap_or_default().iter().zip(uses.unwrap_or_default()).zip(graph.first_global..);
+        globals
+            .filter(|((symbol, uses), _)| **uses & USED != 0 && symbol.definition == Definition::External)
+            .map(|((_, uses), index)| (SymbolIndex(index), uses & STATIC != 0))
     }
 
     /// The symbols that take a slot, and whether a stub, too: it may have to stand for them.
@@ -60,11 +78,6 @@ impl Survey {
     /// Whether code names it by less than an address, and it may be a shared library's.
     pub(crate) fn may_be_far(&self, index: SymbolIndex, symbol: &Symbol) -> bool {
         self.uses[index.index()] & NEAR != 0 && symbol.definition == Definition::External && !symbol.is_hidden
-    }
-
-    /// Whether its distance from the thread pointer is asked for.
-    pub(crate) fn needs_static_place(&self, symbol: SymbolIndex) -> bool {
-        self.uses[symbol.index()] & STATIC != 0
     }
 }
 

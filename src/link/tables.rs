@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 
 use crate::base::{Kept, Pool, keep};
 use crate::link::far_data::FarData;
-use crate::link::graph::{BlockId, Definition, LinkGraph, SymbolIndex, Text};
+use crate::link::graph::{BlockId, Content, Definition, LinkGraph, SymbolIndex, Text};
 use crate::link::survey::Survey;
 use crate::link::thread_locals::live_edges;
 use crate::link::x86_64::{KindSet, STUB, ThreadLocalEntry};
@@ -23,6 +23,7 @@ struct Numbers {
 }
 
 /// Where slots and stubs stand.
+#[derive(Default)]
 pub(crate) struct Tables {
     got: Option<BlockId>,
     stubs: Option<BlockId>,
@@ -41,51 +42,62 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    pub(crate) fn build(graph: &mut LinkGraph, survey: &Survey) -> Tables {
-        let count = graph.symbols.len();
-        let mut tables = Tables {
-            got: None,
-            stubs: None,
-            numbers: Kept::repeat(Numbers { slot: NONE, stub: NONE }, count),
-            slots: Kept::new(),
-            stub_targets: Kept::new(),
-            thread_locals: FxHashMap::default(),
-            thread_locals_size: 0,
-            far: FarData::default(),
-        };
-        for (index, may_need_stub) in survey.with_slots(graph) {
-            let numbers = &mut tables.numbers[index.index()];
-            numbers.slot = tables.slots.len() as u32;
-            tables.slots.push(index);
-            if may_need_stub {
-                numbers.stub = tables.stub_targets.len() as u32;
-                tables.stub_targets.push(index);
-            }
-        }
+    /// Makes room for all of them, where there are none yet.
+    pub(crate) fn build(&mut self, graph: &mut LinkGraph, survey: &Survey) {
+        let may_be_far = self.number(graph, survey);
         if survey.kinds.has_any_of(KindSet::THREAD_LOCAL_ENTRY) {
             for edge in live_edges(graph) {
                 if let Some(entry) = edge.kind.thread_local_entry() {
-                    tables.want_thread_local(edge.symbol, entry);
+                    self.want_thread_local(edge.symbol, entry);
                 }
             }
         }
         let needs_got = survey.kinds.has_any_of(KindSet::GOT);
-        if needs_got || !tables.slots.is_empty() || !tables.thread_locals.is_empty() {
-            let size = (tables.slots.len() * SLOT) as u64 + tables.thread_locals_size;
-            let content = graph.made.content(Kept::repeat(0, size as usize));
-            tables.got = Some(graph.push_block(Text::Fixed(".got"), Pool::ReadOnly, content, size, SLOT as u64));
+        if needs_got || !self.slots.is_empty() || !self.thread_locals.is_empty() {
+            let size = (self.slots.len() * SLOT) as u64 + self.thread_locals_size;
+            self.got = Some(graph.push_block(Text::Fixed(".got"), Pool::ReadOnly, Content::Table, size, SLOT as u64));
         }
         // An object's own GOT goes by this name, whatever kind of edge refers to it.
-        if let (true, Some(got), Some(symbol)) = (needs_got, tables.got, graph.find_external("_GLOBAL_OFFSET_TABLE_")) {
+        if let (true, Some(got)) = (needs_got, self.got)
+            && let Some(symbol) = graph.find_external("_GLOBAL_OFFSET_TABLE_")
+        {
             graph.define(symbol, Definition::Block(got, 0));
         }
-        if !tables.stub_targets.is_empty() {
-            let code: Kept<u8> = std::iter::repeat_n(STUB, tables.stub_targets.len()).flatten().collect();
-            let (size, content) = (code.len() as u64, graph.made.content(code));
-            tables.stubs = Some(graph.push_block(Text::Fixed(".plt"), Pool::Code, content, size, 16));
+        if !self.stub_targets.is_empty() {
+            let size = (self.stub_targets.len() * STUB.len()) as u64;
+            self.stubs = Some(graph.push_block(Text::Fixed(".plt"), Pool::Code, Content::Table, size, 16));
         }
-        tables.far = FarData::reserve(graph, survey);
-        tables
+        if may_be_far {
+            self.far = FarData::reserve(graph);
+        }
+    }
+
+    /// Numbers slots and stubs; whether something that takes one may turn out to be too far away for data.
+    fn number(&mut self, graph: &LinkGraph, survey: &Survey) -> bool {
+        let (count, mut may_be_far) = (graph.symbols.len(), false);
+        self.numbers.make_room(count);
+        self.numbers.push_copies(count, &BLANKS);
+        for (index, may_need_stub) in survey.with_slots(graph) {
+            let numbers = &mut self.numbers[index.index()];
+            numbers.slot = self.slots.len() as u32;
+            self.slots.push(index);
+            if may_need_stub {
+                numbers.stub = self.stub_targets.len() as u32;
+                self.stub_targets.push(index);
+            }
+            may_be_far |= survey.may_be_far(index, &graph.symbols[index.index()]);
+        }
+        may_be_far
+    }
+
+    /// Forgets all of them.
+    pub(crate) fn empty(&mut self) {
+        let Tables { got, stubs, numbers, slots, stub_targets, thread_locals, thread_locals_size, far } = self;
+        (*got, *stubs, *thread_locals_size) = (None, None, 0);
+        numbers.empty();
+        slots.empty();
+        stub_targets.empty();
+        (*thread_locals, *far) = (FxHashMap::default(), FarData::default());
     }
 
     /// The GOT, if any edge refers to it.
@@ -143,4 +155,6 @@ fn key(symbol: SymbolIndex, entry: ThreadLocalEntry) -> (SymbolIndex, ThreadLoca
 }
 
 const NONE: u32 = u32::MAX;
+/// What stands where numbers may be.
+static BLANKS: [Numbers; 64] = [Numbers { slot: NONE, stub: NONE }; 64];
 pub(crate) const SLOT: usize = 8;

@@ -23,23 +23,30 @@ pub(crate) struct Target {
 }
 
 impl Targets {
-    /// Those of the object's own definitions. Externals are nowhere yet.
-    pub(crate) fn own(graph: &LinkGraph, places: &Places) -> Targets {
-        let mut targets = Kept::with_capacity(graph.symbols.len());
+    /// Enters the object's own definitions. Externals are nowhere yet.
+    #[inline(never)] // a loop that has the registers to itself
+    pub(crate) fn enter_own(&mut self, graph: &LinkGraph, places: &Places) {
+        self.0.make_room(graph.symbols.len());
+        self.0.push_copies(graph.symbols.len(), &NOWHERE);
         // Symbols that follow each other are mostly in the same block.
-        let mut last = (BlockId(u32::MAX), ExecutorAddr::NULL, false);
-        targets.extend(graph.symbols.iter().map(|symbol| match symbol.definition {
-            Definition::Block(block, offset) => {
-                if last.0 != block {
-                    last = find(graph, places, block);
+        let mut last = Place { block: BlockId(u32::MAX), start: 0, is_variable: false };
+        for (target, symbol) in self.0.iter_mut().zip(&graph.symbols) {
+            match symbol.definition {
+                Definition::Block(block, offset) => {
+                    if last.block != block {
+                        last = find(graph, places, block);
+                    }
+                    *target = Target::own(last.start.wrapping_add(offset), last.is_variable);
                 }
-                let (_, start, is_variable) = last;
-                Target::own(start.offset(offset).value(), is_variable)
+                Definition::Absolute(value) => *target = Target::own(value, false),
+                Definition::External | Definition::Nowhere => {}
             }
-            Definition::Absolute(value) => Target::own(value, false),
-            Definition::External | Definition::Nowhere => Target::default(),
-        }));
-        Targets(targets)
+        }
+    }
+
+    /// Forgets all of them.
+    pub(crate) fn empty(&mut self) {
+        self.0.empty();
     }
 
     /// Enters what was found for `externals`, in order; those that are not there are null.
@@ -91,8 +98,18 @@ impl Target {
     }
 }
 
-/// A block, its address, and whether it is thread-local.
+/// What is not entered yet.
+static NOWHERE: [Target; 64] = [Target { address: 0, external: 0, is_plain: false }; 64];
+
+/// Where a block is.
+struct Place {
+    block: BlockId,
+    start: u64,
+    is_variable: bool,
+}
+
 #[inline(never)]
-fn find(graph: &LinkGraph, places: &Places, id: BlockId) -> (BlockId, ExecutorAddr, bool) {
-    (id, graph.block_address(id, places), graph.blocks[id.index()].role == Role::ThreadLocal)
+fn find(graph: &LinkGraph, places: &Places, block: BlockId) -> Place {
+    let start = graph.block_address(block, places).value();
+    Place { block, start, is_variable: graph.blocks[block.index()].role == Role::ThreadLocal }
 }

@@ -24,8 +24,16 @@ pub(crate) struct Uses {
 pub(crate) struct Source(u8);
 
 impl Uses {
-    pub(crate) fn of_symbols(count: usize) -> Uses {
-        Uses { of: Kept::repeat(0, count), ..Uses::default() }
+    /// Room for those of so many symbols.
+    pub(crate) fn make_room(&mut self, count: usize) {
+        self.of.make_room(count);
+        self.cover(count);
+    }
+
+    /// Forgets all of them.
+    pub(crate) fn empty(&mut self) {
+        self.of.empty();
+        (self.source_count, self.is_stale) = (0, false);
     }
 
     /// The next block that is given edges.
@@ -51,8 +59,10 @@ impl Uses {
         &self.of
     }
 
-    pub(crate) fn into_words(self) -> Kept<u32> {
-        self.of
+    /// Hands all words over, for room.
+    pub(crate) fn give_words(&mut self, to: &mut Kept<u32>) {
+        std::mem::swap(&mut self.of, to);
+        self.of.clear();
     }
 
     /// Whether each block with edges has a bit of its own.
@@ -116,7 +126,7 @@ mod tests {
 
     #[test]
     fn sources_beyond_the_last_bit_share_it_and_are_not_told_apart() {
-        let mut uses = Uses::of_symbols(1);
+        let mut uses = Uses::default();
         let bits: Vec<u32> = (0..=LAST_SOURCE).map(|_| uses.begin_source().bit()).collect();
         assert!(uses.tell_sources_apart() && bits.iter().all(|bit| bit.count_ones() == 1 && *bit > STATIC));
         assert_eq!(bits.iter().fold(0, |all, bit| all | bit).count_ones() as usize, bits.len());

@@ -153,6 +153,7 @@ impl<'a> ElfObject<'a> {
     }
 
     /// As [`section_name_bytes`](Self::section_name_bytes), and what else may stand behind it: for a look at how it begins.
+    #[inline]
     pub(crate) fn section_name_onwards(&self, section: &SectionHeader) -> Result<&'a [u8], Error> {
         let plain = self.section_names.as_ref().and_then(|names| names.onwards(section.sh_name.get(LE)));
         plain.map_or_else(|| self.section_name_bytes(section), Ok)

@@ -54,6 +54,7 @@ impl<'a> Names<'a> {
     }
 
     /// From the beginning of a name to the end of the table, if there is a name at this place without doubt.
+    #[inline]
     pub(super) fn onwards(&self, at: u32) -> Option<&'a [u8]> {
         if self.is_plain { self.bytes.get(at as usize..).filter(|rest| !rest.is_empty()) } else { None }
     }

@@ -14,56 +14,49 @@ use crate::error::Error;
 use crate::link::buffer::ObjectBuffer;
 use crate::link::elf::{ElfObject, ElfSymbol, LE, Outline, SectionHeader, shn, sht, st};
 use crate::link::graph::{
-    Beginnings, Binding, Block, BlockId, Content, Definition, LinkGraph, Made, Role, Symbol, SymbolIndex, Text,
+    Beginnings, Binding, Block, BlockId, Content, Definition, LinkGraph, Role, Symbol, SymbolIndex, Text,
 };
 use crate::link::initializers::{self, Direction};
-use crate::link::uses::Uses;
-use crate::link::x86_64::KindSet;
 use crate::sync::Arc;
 
-/// Reads `bytes`, of which somebody who has seen them before may know the outline.
-pub(crate) fn read_graph(name: Arc<str>, bytes: ObjectBuffer, outline: Option<&Outline>) -> Result<LinkGraph, Error> {
-    let (title, holder) = (name.clone(), bytes.clone());
-    let content: &[u8] = &holder;
-    let object = match outline.and_then(|outline| outline.open(&title, content)) {
+/// Reads `bytes` into an empty graph; somebody who has seen them before may know the outline.
+pub(crate) fn read_graph(
+    graph: &mut LinkGraph,
+    name: &Arc<str>,
+    bytes: &ObjectBuffer,
+    outline: Option<&Outline>,
+) -> Result<(), Error> {
+    let content: &[u8] = bytes;
+    let object = match outline.and_then(|outline| outline.open(name, content)) {
         Some(object) => object,
-        None => ElfObject::open(&title, content)?,
+        None => ElfObject::open(name, content)?,
     };
     let symbol_count = object.symbols.all.len();
-    let mut graph = LinkGraph {
-        name,
-        bytes,
-        blocks: Kept::with_capacity(object.sections.len()),
-        symbols: Kept::with_capacity(symbol_count + 4),
-        // Room comes with the relocations, which say how many there will be.
-        edges: Kept::default(),
-        special: SmallVec::new(),
-        made: Made::default(),
-        group_count: 0,
-        indirect: Vec::new(),
-        first_global: 0,
-        own_symbol_count: symbol_count as u32,
-        kinds: KindSet::default(),
-        // Without a symbol table, there is still the null symbol.
-        uses: Uses::of_symbols(symbol_count.max(1)),
-        beginnings: Beginnings::default(),
-        descriptor_function: None,
-    };
+    (graph.name, graph.bytes) = (Some(name.clone()), bytes.clone());
+    // Room for edges comes with the relocations, which say how many there will be.
+    graph.blocks.make_room(object.sections.len());
+    graph.block_of.make_room(object.sections.len());
+    graph.symbols.make_room(symbol_count + 4);
+    graph.own_symbol_count = symbol_count as u32;
+    // Without a symbol table, there is still the null symbol.
+    graph.uses.make_room(symbol_count.max(1));
     let mut reader = Reader {
-        block_of: Kept::with_capacity(object.sections.len()),
+        block_of: std::mem::take(&mut graph.block_of),
         relocations: SmallVec::new(),
         has_groups: false,
         contents: InOrder::default(),
         tables: InOrder::default(),
         relocation_bytes: 0,
         object: &object,
-        graph: &mut graph,
+        graph,
     };
     reader.sections()?;
     reader.groups()?;
     reader.symbols()?;
     reader.relocations()?;
-    Ok(graph)
+    let Reader { block_of, graph, .. } = reader;
+    graph.block_of = block_of;
+    Ok(())
 }
 
 pub(super) struct Reader<'a, 'data> {
@@ -264,23 +257,21 @@ impl<'data> Reader<'_, 'data> {
     }
 
     fn symbols(&mut self) -> Result<(), Error> {
-        let symbols = self.object.symbols.all;
-        let names = self.object.plain_names();
-        let mut left = symbols;
+        let object = self.object;
+        let symbols = object.symbols.all;
+        let (names, mut left) = (object.plain_names(), symbols);
         loop {
             // The null symbol is what it is, whatever it says.
             if left.len() < symbols.len() {
-                let LinkGraph { symbols, blocks, .. } = &mut *self.graph;
-                left = plain_symbols(left, &names, &self.block_of, blocks, symbols);
+                let LinkGraph { symbols, blocks, beginnings, .. } = &mut *self.graph;
+                let surroundings =
+                    Surroundings { bytes: object.bytes, names: &names, block_of: &self.block_of, blocks };
+                left = plain_symbols(left, &surroundings, symbols, beginnings);
             }
             let Some((symbol, rest)) = left.split_first() else { break };
-            let index = symbols.len() - left.len();
-            left = rest;
-            let symbol = match self.plain_external(index, symbol, names.clone()) {
-                Some(symbol) => symbol,
-                None => self.symbol(index, symbol)?,
-            };
+            let symbol = self.symbol(symbols.len() - left.len(), symbol)?;
             self.graph.symbols.push(symbol);
+            left = rest;
         }
         let first_global = symbols.iter().position(|symbol| symbol.st_bind().0 != st::BIND_LOCAL);
         self.graph.first_global = first_global.unwrap_or(symbols.len()) as u32;
@@ -298,30 +289,14 @@ impl<'data> Reader<'_, 'data> {
         Ok(())
     }
 
-    /// As [`plain_symbol`], for what others define.
-    #[inline]
-    fn plain_external(&mut self, index: usize, symbol: &ElfSymbol, names: Range<u32>) -> Option<Symbol> {
-        let (bind, kind) = (symbol.st_bind().0, symbol.st_type().0);
-        if symbol.st_shndx(LE).0 != shn::UNDEF || bind == st::BIND_LOCAL || kind == st::TYPE_FILE || index == 0 {
-            return None;
-        }
-        let start = names.start.checked_add(symbol.st_name(LE)).filter(|name| *name < names.end)?;
-        let name = ahead_of_null(self.object.bytes.get(start as usize..names.end as usize)?)?;
-        self.graph.beginnings.add(name);
-        let is_hidden = symbol.st_visibility().0 != st::VISIBILITY_DEFAULT;
-        let (name, definition) = (Text::Object(start..start + name.len() as u32), Definition::External);
-        Some(Symbol { name, definition, size: symbol.st_size(LE), binding: binding(symbol), is_hidden })
-    }
-
     fn symbol(&mut self, index: usize, symbol: &ElfSymbol) -> Result<Symbol, Error> {
         let binding = binding(symbol);
         let name = self.name(symbol, binding)?;
         let definition = self.definition(index, symbol)?;
-        let is_hidden = symbol.st_visibility().0 != st::VISIBILITY_DEFAULT;
         if symbol.st_type().0 == st::TYPE_GNU_IFUNC && matches!(definition, Definition::Block(..)) {
             self.graph.indirect.push(SymbolIndex(index as u32));
         }
-        Ok(Symbol { name, definition, size: symbol.st_size(LE), binding, is_hidden })
+        Ok(Symbol { name, definition, size: symbol.st_size(LE), binding, is_hidden: is_hidden(symbol) })
     }
 
     /// A symbol's name. Only those of externals are sure to be asked for.
@@ -399,25 +374,39 @@ impl<'data> Reader<'_, 'data> {
     }
 }
 
-/// Reads symbols up to the first that is not [plain](plain_symbol); what is left from there on.
+/// What symbols are seen in.
+struct Surroundings<'a> {
+    /// Of the object.
+    bytes: &'a [u8],
+    /// As [`ElfObject::plain_names`] says.
+    names: &'a Range<u32>,
+    /// By section.
+    block_of: &'a [Option<BlockId>],
+    blocks: &'a [Block],
+}
+
+/// Reads symbols up to the first that is plain neither [here](plain_symbol) nor [elsewhere](plain_external); what is left from
+/// there on.
 #[inline(never)] // a loop that has the registers to itself
 fn plain_symbols<'a>(
     mut symbols: &'a [ElfSymbol],
-    names: &Range<u32>,
-    block_of: &[Option<BlockId>],
-    blocks: &[Block],
+    surroundings: &Surroundings<'_>,
     read: &mut Vec<Symbol>,
+    beginnings: &mut Beginnings,
 ) -> &'a [ElfSymbol] {
+    let Surroundings { bytes, names, block_of, blocks } = *surroundings;
     while let Some((symbol, rest)) = symbols.split_first() {
-        let Some(symbol) = plain_symbol(symbol, names, block_of, blocks) else { break };
-        read.push(symbol);
+        if let Some(symbol) = plain_symbol(symbol, names, block_of, blocks) {
+            read.push(symbol);
+        } else if !plain_external(symbol, names, bytes, beginnings, read) {
+            break;
+        }
         symbols = rest;
     }
     symbols
 }
 
-/// A symbol as most are: code or data in a section, or all of it, with nothing wrong about it. `names` are as
-/// [`ElfObject::plain_names`] says.
+/// A symbol as most are: code or data in a section, or all of it, with nothing wrong about it.
 #[inline(always)]
 fn plain_symbol(
     symbol: &ElfSymbol,
@@ -431,22 +420,59 @@ fn plain_symbol(
     }
     let id = (*block_of.get(usize::from(place))?)?;
     let block = blocks.get(id.index())?;
-    let name = names.start.checked_add(symbol.st_name(LE)).filter(|name| *name < names.end)?;
+    let name = plain_name(symbol, names)?;
     if value > block.size || block.role == Role::ThreadLocal {
         return None;
     }
-    let is_hidden = symbol.st_visibility().0 != st::VISIBILITY_DEFAULT;
     let (name, definition) = (Text::Terminated(name), Definition::Block(id, value));
-    Some(Symbol { name, definition, size, binding: binding(symbol), is_hidden })
+    Some(Symbol { name, definition, size, binding: binding(symbol), is_hidden: is_hidden(symbol) })
+}
+
+/// Reads a symbol that others define, if it is as most of those are; false if it is not.
+#[inline(never)]
+fn plain_external(
+    symbol: &ElfSymbol,
+    names: &Range<u32>,
+    bytes: &[u8],
+    beginnings: &mut Beginnings,
+    read: &mut Vec<Symbol>,
+) -> bool {
+    let (binding, kind) = (binding(symbol), symbol.st_type().0);
+    if symbol.st_shndx(LE).0 != shn::UNDEF || binding == Binding::Local || kind == st::TYPE_FILE {
+        return false;
+    }
+    let Some(start) = plain_name(symbol, names) else { return false };
+    let onwards = bytes.get(start as usize..names.end as usize);
+    let Some(name) = onwards.and_then(ahead_of_null) else { return false };
+    beginnings.add(name);
+    let (name, definition) = (Text::Object(start..start + name.len() as u32), Definition::External);
+    read.push(Symbol { name, definition, size: symbol.st_size(LE), binding, is_hidden: is_hidden(symbol) });
+    true
+}
+
+/// Where in the object a symbol's name begins, if that is where names may begin.
+#[inline(always)]
+fn plain_name(symbol: &ElfSymbol, names: &Range<u32>) -> Option<u32> {
+    let (at, length) = (symbol.st_name(LE), names.end - names.start);
+    (at < length).then(|| names.start + at)
 }
 
 fn binding(symbol: &ElfSymbol) -> Binding {
-    match symbol.st_bind().0 {
-        st::BIND_LOCAL => Binding::Local,
-        st::BIND_WEAK | st::BIND_GNU_UNIQUE => Binding::Weak,
-        _ => Binding::Global,
-    }
+    BINDINGS[usize::from(symbol.st_bind().0) % BINDINGS.len()]
 }
+
+fn is_hidden(symbol: &ElfSymbol) -> bool {
+    symbol.st_visibility().0 != st::VISIBILITY_DEFAULT
+}
+
+/// By what the gABI has for them.
+static BINDINGS: [Binding; 16] = {
+    let mut bindings = [Binding::Global; 16];
+    bindings[st::BIND_LOCAL as usize] = Binding::Local;
+    bindings[st::BIND_WEAK as usize] = Binding::Weak;
+    bindings[st::BIND_GNU_UNIQUE as usize] = Binding::Weak;
+    bindings
+};
 
 /// A name, without what may stand behind it.
 fn only_name(onwards: &[u8]) -> &[u8] {

@@ -7,7 +7,6 @@ use std::ops::Range;
 
 use object::read::elf::{Rela as _, SectionHeader as _};
 
-use crate::base::Kept;
 use crate::error::{Error, LinkFault};
 use crate::link::elf::read::Reader;
 use crate::link::elf::{LE, Rela, SectionHeader, sht};
@@ -21,7 +20,8 @@ impl<'data> Reader<'_, 'data> {
         if !self.tables.is_kept() {
             self.check_apart(self.tables_read())?;
         }
-        self.graph.edges = Kept::with_capacity(self.edge_count());
+        let edge_count = self.edge_count();
+        self.graph.edges.make_room(edge_count);
         let relocations = std::mem::take(&mut self.relocations);
         for section in &relocations {
             let block = self.block_of.get(section.sh_info(LE) as usize);
@@ -91,27 +91,16 @@ impl<'data> Reader<'_, 'data> {
     /// False when one of them is no edge, or not as it should be: then the edges are not to be used.
     fn plain_edges(&mut self, relocations: &[Rela], block_size: u64, source: Source) -> bool {
         let LinkGraph { edges, uses, kinds, .. } = &mut *self.graph;
-        let (first, words, source) = (edges.len(), uses.words(), source.bit());
+        let first = edges.len();
         // Made first and filled in then: what is found out on the way stays in registers.
-        edges.resize(first + relocations.len(), NO_EDGE);
-        // All types, all bits of all offsets and types, and the last end: what is not as it should be shows in them.
-        let (mut seen, mut offsets, mut types, mut last_end) = (0, 0, 0, 0);
-        for (relocation, edge) in relocations.iter().zip(&mut edges[first..]) {
-            let (offset, place) = (relocation.r_offset.get(LE), relocation.r_info.get(LE));
-            let (r_type, symbol) = (place as u32, (place >> 32) as u32);
-            let known = &KNOWN[r_type as usize % KNOWN.len()];
-            (seen, offsets, types) = (seen | 1 << (r_type % u64::BITS), offsets | offset, types | r_type);
-            last_end = u64::max(last_end, offset.wrapping_add(known.width.into()));
-            let Some(word) = words.get_mut(symbol as usize) else { return false };
-            *word |= known.uses | source;
-            let (offset, addend) = (offset as u32, relocation.r_addend.get(LE));
-            *edge = Edge { offset, kind: known.kind, symbol: SymbolIndex(symbol), addend };
-        }
+        edges.push_copies(relocations.len(), &BLANKS);
+        let Some(all) = fill_in(&mut edges[first..], relocations, uses.words(), source.bit()) else { return false };
         // Blocks are smaller than 4 GiB.
-        let are_in_reach = offsets <= u64::from(u32::MAX) && last_end <= block_size;
-        if !are_in_reach || types as usize >= KNOWN.len() || seen & !KNOWN_TYPES != 0 {
+        let are_in_reach = all.offsets <= u64::from(u32::MAX) && all.last_end <= block_size;
+        if !are_in_reach || all.types as usize >= KNOWN.len() || all.seen & !KNOWN_TYPES != 0 {
             return false;
         }
+        let mut seen = all.seen;
         while seen != 0 {
             kinds.insert(KNOWN[seen.trailing_zeros() as usize].kind);
             seen &= seen - 1;
@@ -188,6 +177,35 @@ impl<'data> Reader<'_, 'data> {
     }
 }
 
+/// What is found out of relocations on the way: what is not as it should be shows in it.
+struct Together {
+    /// All types below 64, a bit for each.
+    seen: u64,
+    /// All bits of all offsets, and of all types.
+    offsets: u64,
+    types: u32,
+    /// Of the field that reaches farthest.
+    last_end: u64,
+}
+
+/// Makes edges of relocations, and notes what they use symbols for, by symbol, and from which source. `None` when one of them
+/// names a symbol that there is not.
+#[inline(never)] // a loop that has the registers to itself
+fn fill_in(edges: &mut [Edge], relocations: &[Rela], words: &mut [u32], source: u32) -> Option<Together> {
+    let (mut seen, mut offsets, mut types, mut last_end) = (0, 0, 0, 0);
+    for (relocation, edge) in relocations.iter().zip(edges) {
+        let (offset, place) = (relocation.r_offset.get(LE), relocation.r_info.get(LE));
+        let (r_type, symbol) = (place as u32, (place >> 32) as u32);
+        let known = &KNOWN[r_type as usize % KNOWN.len()];
+        (seen, offsets, types) = (seen | 1 << (r_type % u64::BITS), offsets | offset, types | r_type);
+        last_end = u64::max(last_end, offset.wrapping_add(known.width.into()));
+        *words.get_mut(symbol as usize)? |= known.uses | source;
+        let (offset, addend) = (offset as u32, relocation.r_addend.get(LE));
+        *edge = Edge { offset, kind: known.kind, symbol: SymbolIndex(symbol), addend };
+    }
+    Some(Together { seen, offsets, types, last_end })
+}
+
 /// What a type of relocations means.
 #[derive(Clone, Copy)]
 struct Known {
@@ -223,5 +241,5 @@ const KNOWN_TYPES: u64 = {
     known
 };
 
-/// What stands where an edge will be.
-const NO_EDGE: Edge = Edge { offset: 0, kind: EdgeKind::Pointer64, symbol: SymbolIndex(0), addend: 0 };
+/// What stands where edges will be.
+static BLANKS: [Edge; 64] = [Edge { offset: 0, kind: EdgeKind::Pointer64, symbol: SymbolIndex(0), addend: 0 }; 64];

@@ -34,7 +34,6 @@ use crate::base::{ExecutorAddr, Kept, Pool};
 use crate::error::{Error, LinkFault};
 use crate::link::fixup::Fixup;
 use crate::link::graph::{Block, BlockId, Definition, Edge, LinkGraph, Role, Text};
-use crate::link::survey::Survey;
 use crate::link::x86_64::{EdgeKind, KindSet};
 use crate::memory::InFlight;
 use sites::{Field, Site, Sweep};
@@ -50,12 +49,10 @@ pub(crate) struct FarData {
 }
 
 impl FarData {
-    /// Makes room for every reference that might be too short.
-    pub(crate) fn reserve(graph: &mut LinkGraph, survey: &Survey) -> FarData {
+    /// Makes room for every reference that might be too short, if [any may be](crate::link::survey::Survey::may_be_far).
+    #[cold]
+    pub(crate) fn reserve(graph: &mut LinkGraph) -> FarData {
         let mut far = FarData::default();
-        if !graph.externals().any(|symbol| survey.may_be_far(symbol, &graph.symbols[symbol.index()])) {
-            return far;
-        }
         let (mut thunk_count, mut slot_count) = (0, 0);
         for (id, block) in graph.blocks().filter(|(_, block)| !block.is_dropped && !block.is_zero_fill()) {
             let references = graph.edges(id).iter().filter(|edge| may_be_far(graph, edge)).count();
