@@ -108,9 +108,7 @@ impl Jit {
     /// # Errors
     /// When the session has ended.
     pub fn create_dylib(&self, name: &str) -> Result<JitDylib> {
-        let dylib = self.0.session.create_dylib(name)?;
-        dylib.set_link_order(&[(self.0.process.clone(), Visibility::ExportedOnly)]);
-        Ok(dylib)
+        self.0.session.create_dylib_ahead_of(&[(&self.0.process, Visibility::ExportedOnly)], name)
     }
 
     /// Adds an object under a tracker. It is linked when one of its symbols is looked up.

@@ -84,22 +84,17 @@ impl<K: Key, V> Slots<K, V> {
         self.count
     }
 
+    #[inline(always)]
     pub(crate) fn insert(&mut self, value: V) -> K {
         self.insert_with_key(|_| value).0
     }
 
     /// Inserts what `make` makes of the key; with where it stands.
+    #[inline(always)]
     pub(crate) fn insert_with_key(&mut self, make: impl FnOnce(K) -> V) -> (K, &mut V) {
-        let number = self.page_with_room();
-        if self.spare == Some(number) {
-            self.spare = None;
-        }
+        let number = self.page_in_use().unwrap_or_else(|| self.page_with_memory());
         let page = &mut self.pages[number as usize];
         let at = page.occupied.trailing_ones();
-        if page.slots.len() <= at as usize {
-            self.in_memory += u32::from(page.slots.is_empty());
-            page.grow(number);
-        }
         let slot = &mut page.slots[at as usize];
         let key = key(number * PAGE + at, slot.version);
         let value = slot.value.insert(make(key));
@@ -215,6 +210,7 @@ impl<K: Key, V> Slots<K, V> {
     }
 
     /// Drops the value in a slot, whatever its version, when `see` has seen it where it stands.
+    #[inline(always)]
     pub(crate) fn drop_at(&mut self, slot: SlotNumber<K>, see: impl FnOnce(K, &V)) {
         let (number, at) = place_of(slot.slot());
         self.take_from(number, at, |version, value| {
@@ -228,6 +224,27 @@ impl<K: Key, V> Slots<K, V> {
 
     pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
         self.pages.iter().flat_map(|page| &page.slots).filter_map(|slot| slot.value.as_ref())
+    }
+
+    /// The page that is filled next, if it holds something already and need not grow.
+    #[inline(always)]
+    fn page_in_use(&self) -> Option<u32> {
+        let number = *self.with_room.last()?;
+        let Page { occupied, slots, .. } = &self.pages[number as usize];
+        (*occupied != 0 && slots.len() > occupied.trailing_ones() as usize).then_some(number)
+    }
+
+    /// The page that is filled next, with memory for one more value.
+    #[inline(never)]
+    fn page_with_memory(&mut self) -> u32 {
+        let number = self.page_with_room();
+        self.spare.take_if(|spare| *spare == number);
+        let page = &mut self.pages[number as usize];
+        if page.slots.len() <= page.occupied.trailing_ones() as usize {
+            self.in_memory += u32::from(page.slots.is_empty());
+            page.grow(number);
+        }
+        number
     }
 
     fn page_with_room(&mut self) -> u32 {

@@ -152,7 +152,7 @@ impl Object {
                 PlanStage::Pruned => hooks.iter_mut().try_for_each(|hook| hook.pruned(graph)),
             },
         )?;
-        let mut placed = planned.in_group(group_of(&responsibility.dylib())).allocate(&*self.layer.memory)?;
+        let mut placed = planned.in_group(group_of(responsibility.dylib_handle())).allocate(&*self.layer.memory)?;
         let thread_locals = ThreadLocals::place(&mut placed)?;
         hooks.iter_mut().try_for_each(|hook| hook.placed(&placed))?;
         let addresses = responsibility.addresses(|symbol| {
@@ -314,13 +314,13 @@ impl Pending {
         let image = thread_locals.as_mut().and_then(|thread_locals| thread_locals.unfinished_image());
         let (linked, memory, names) =
             placed.seal(&externals, image, |link| hooks.iter_mut().try_for_each(|hook| hook.fixed_up(link)))?;
-        let dylib = responsibility.dylib();
+        let dylib = responsibility.dylib_handle();
         if let Some(report) = &mut report {
             report.usage = memory.usage();
         }
         // If the tracker is defunct, the closure is dropped unrun, and with it the memory.
         let key = responsibility.with_resource_key(|key| {
-            layer.held.record(&dylib, key, Module { memory, _thread_locals: thread_locals, name: linked.name.clone() });
+            layer.held.record(dylib, key, Module { memory, _thread_locals: thread_locals, name: linked.name.clone() });
             let origin = LinkOrigin::new(&linked.name, sequence, responsibility);
             for hook in hooks {
                 hook.record(key, &origin, &linked);
@@ -367,7 +367,7 @@ impl Report {
     fn tell(&self, responsibility: &MaterializationResponsibility, key: ResourceKey) {
         let Report { started, relocations, definitions, externals, usage } = self;
         responsibility.observers().tell(&Event::Linked {
-            dylib: &responsibility.dylib(),
+            dylib: responsibility.dylib_handle(),
             key,
             object: responsibility.unit_name(),
             bytes: [usage.code, usage.read_only, usage.data],

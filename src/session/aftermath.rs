@@ -1,6 +1,6 @@
 //! [`Aftermath`]: what an emission brought about under locks, to be told when they are free.
 
-use crate::session::jit_dylib::{DylibId, JitDylib};
+use crate::session::jit_dylib::DylibId;
 use crate::session::observer::{Event, Observers};
 use crate::session::query::{Completions, complete};
 use crate::session::resource_tracker::TrackerCore;
@@ -45,12 +45,11 @@ impl Aftermath {
 
 #[cold]
 fn tell(observers: &Observers, mut published: Vec<Published>) {
-    let of = |(core, _): &Published| -> (DylibId, _) { (core.dylib.id, core.key()) };
+    let of = |(core, _): &Published| -> (DylibId, _) { (core.dylib().id, core.key()) };
     published.sort_by_key(of);
     for group in published.chunk_by(|a, b| of(a) == of(b)) {
         let core = &group[0].0;
         let names: Vec<_> = group.iter().map(|(_, symbol)| symbol.name.clone()).collect();
-        let dylib = JitDylib::from_inner(core.dylib.clone());
-        observers.tell(&Event::Published { dylib: &dylib, key: core.key(), symbols: &names });
+        observers.tell(&Event::Published { dylib: &core.handle, key: core.key(), symbols: &names });
     }
 }

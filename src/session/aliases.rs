@@ -197,17 +197,17 @@ impl MaterializationResponsibility {
     /// Notes what an alias stands for, unless that leads back to it.
     fn mark_alias(&self, alias: &Name, source: &Arc<DylibInner>, aliasee: &Name) -> Result<()> {
         if let Some(owed) = self.symbol(alias) {
-            let mut state = self.core.dylib.state.lock();
+            let mut state = self.core.dylib().state.lock();
             state.table.set_alias(owed.id, (Arc::downgrade(source), aliasee.clone()));
         }
         // Every alias on the way was marked before its own walk, so of those that close a ring one sees all of it.
         let (mut dylib, mut name) = (source.clone(), aliasee.clone());
         let mut seen = FxHashSet::default();
         loop {
-            let is_start = Arc::ptr_eq(&dylib, &self.core.dylib) && name == *alias;
+            let is_start = Arc::ptr_eq(&dylib, self.core.dylib()) && name == *alias;
             if is_start || !seen.insert((dylib.id, name.clone())) {
                 return Err(ErrorKind::AliasCycle {
-                    dylib: self.core.dylib.name.to_string(),
+                    dylib: self.core.dylib().name.to_string(),
                     symbol: alias.to_string(),
                 }
                 .into());

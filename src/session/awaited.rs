@@ -41,7 +41,7 @@ impl MaterializationResponsibility {
         let Some(first) = own.first().filter(|_| self.is_awaited) else { return Ok(None) };
         let query = Query::waking_with_address(RequiredState::Ready);
         let waiter = Waiter { query: query.clone(), index: 0, dylib: None };
-        let mut state = self.core.dylib.state.lock();
+        let mut state = self.core.dylib().state.lock();
         state.table.symbol(first.id).ok_or_else(|| self.core.defunct())?;
         state.table.add_waiter(first.id, waiter);
         Ok(Some(Awaited { query, session: self.session().clone() }))

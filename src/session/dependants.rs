@@ -74,15 +74,15 @@ impl PinGraph {
     /// `core` is removed next: asks for what its release will need.
     pub(crate) fn prefetch(&self, core: &TrackerCore) {
         if let Some(node) = core.gate.node() {
-            self.table_of(&core.dylib).prefetch(node);
+            self.table_of(core.dylib()).prefetch(node);
         }
     }
 
     /// `core` was reclaimed: drops the pins it holds.
     pub(crate) fn release(&self, core: &TrackerCore) -> Released {
-        let released = self.table_of(&core.dylib).release(core);
+        let released = self.table_of(core.dylib()).release(core);
         // Of a ring, or reclaimed whoever referred to it.
-        if core.gate.pins().1 > 0 {
+        if core.gate.has_dependants() {
             self.lock().tables.iter_mut().for_each(|table| table.forget_proxy(core));
         }
         released
@@ -104,7 +104,7 @@ impl WholeGraph<'_> {
         if had_dependants {
             self.tables.iter_mut().for_each(|table| table.merge_proxies(source, destination));
         }
-        self.tables[PinTable::of(&source.dylib)].merge(source, destination);
+        self.tables[PinTable::of(source.dylib())].merge(source, destination);
     }
 
     /// If no live and no handle-held tracker leads to `core`: claims it and everything that leads to it. Those of
@@ -163,7 +163,7 @@ impl WholeGraph<'_> {
 
     /// The trackers that `core` holds.
     pub(crate) fn dependencies(&self, core: &TrackerCore) -> Vec<Arc<TrackerCore>> {
-        self.tables[PinTable::of(&core.dylib)].dependencies(core).cloned().collect()
+        self.tables[PinTable::of(core.dylib())].dependencies(core).cloned().collect()
     }
 
     /// The trackers that hold `core`.

@@ -9,7 +9,7 @@
 
 use crate::base::Slots;
 use crate::session::execution_session::SessionInner;
-use crate::session::jit_dylib::{DylibId, DylibInner, JitDylib};
+use crate::session::jit_dylib::{DylibId, DylibInner, JitDylib, Visibility};
 use crate::sync::Arc;
 
 pub(crate) struct Dylibs {
@@ -37,17 +37,22 @@ impl Dylibs {
         dylibs.into_iter().map(JitDylib::from_inner).collect()
     }
 
-    /// A new, empty one, made of one that was put aside, if one of them is held by nobody.
-    pub(crate) fn add(&mut self, session: &Arc<SessionInner>, name: &str) -> Arc<DylibInner> {
+    /// A new, empty one with these `others` in its link order, made of one that was put aside, if one of them is held by nobody.
+    pub(crate) fn add(
+        &mut self,
+        session: &Arc<SessionInner>,
+        name: &str,
+        others: &[(&JitDylib, Visibility)],
+    ) -> Arc<DylibInner> {
         let Dylibs { listed, aside, created, .. } = self;
         let serial = *created;
         *created += 1;
         let (_, dylib) = listed.insert_with_key(|id| {
             let mut is_made_of =
-                |old: &mut Arc<DylibInner>| Arc::get_mut(old).is_some_and(|old| old.renew(id, name, serial));
+                |old: &mut Arc<DylibInner>| Arc::get_mut(old).is_some_and(|old| old.renew(id, name, serial, others));
             match aside.iter_mut().rposition(&mut is_made_of) {
                 Some(position) => aside.remove(position),
-                None => Arc::new(DylibInner::new(session.clone(), id, name, serial)),
+                None => Arc::new(DylibInner::new(session.clone(), id, name, serial, others)),
             }
         });
         dylib.clone()
@@ -90,7 +95,7 @@ const MOST: usize = 4;
 mod tests {
     use super::*;
     use crate::base::{ExecutorAddr, Name};
-    use crate::session::{DefinitionGenerator, ExecutionSession, SymbolFlags, Visibility};
+    use crate::session::{DefinitionGenerator, ExecutionSession, SymbolFlags};
 
     struct Nothing;
 

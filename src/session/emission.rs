@@ -49,7 +49,8 @@ impl MaterializationResponsibility {
         unresolved: Option<&[ExecutorAddr]>,
     ) -> Result<Option<Awaited>> {
         self.end(|responsibility, own, aftermath| {
-            let needs = found.needs(&responsibility.core.dylib, names);
+            let mut needs = SmallVec::new();
+            found.needs(responsibility.core.dylib(), names, &mut needs);
             if responsibility.pin_dependencies(own, &needs)?
                 && responsibility.ready_at_once(own, unresolved, aftermath)?
             {
@@ -61,7 +62,7 @@ impl MaterializationResponsibility {
             }
             let awaited = responsibility.await_end(own)?;
             let dependencies =
-                waiting::distinct(needs.into_iter().map(Need::to_ref).collect(), responsibility.core.dylib.id, own);
+                waiting::distinct(needs.into_iter().map(Need::to_ref).collect(), responsibility.core.dylib().id, own);
             responsibility.wait_for(own, &dependencies, aftermath)?;
             Ok(awaited)
         })
@@ -109,7 +110,7 @@ impl MaterializationResponsibility {
     }
 
     fn emit(&self, own: &[OwedSymbol], dependencies: Vec<SymbolRef>, aftermath: &mut Aftermath) -> Result<()> {
-        let dependencies = waiting::distinct(dependencies, self.core.dylib.id, own);
+        let dependencies = waiting::distinct(dependencies, self.core.dylib().id, own);
         let needs: SmallVec<[Need<'_>; 8]> = dependencies.iter().map(Need::of).collect();
         if self.pin_dependencies(own, &needs)? && self.ready_at_once(own, None, aftermath)? {
             return Ok(());
@@ -124,7 +125,7 @@ impl MaterializationResponsibility {
     }
 
     fn check_resolved(&self, own: &[OwedSymbol]) -> Result<()> {
-        let state = self.core.dylib.state.lock();
+        let state = self.core.dylib().state.lock();
         own.iter().try_for_each(|owed| self.resolved(&state, owed).map(drop))
     }
 
@@ -155,11 +156,11 @@ impl MaterializationResponsibility {
     /// Pins the owners of definitions of another dylib, if others have come to each of them before. They are ready then.
     fn pin_known(&self, needs: &[Need<'_>]) -> bool {
         let Some(dylib) = needs.first().map(|need| need.dylib) else { return true };
-        if Arc::ptr_eq(dylib, &self.core.dylib) {
+        if Arc::ptr_eq(dylib, self.core.dylib()) {
             return false;
         }
         let definitions = needs.iter().map(|need| (dylib.serial, need.id));
-        self.session().pins.table_of(&self.core.dylib).add_known(&self.core, definitions)
+        self.session().pins.table_of(self.core.dylib()).add_known(&self.core, definitions)
     }
 
     /// As `pin_dependencies`, of those that are in one dylib. Under its lock: so their owners are live, and need not be counted
@@ -175,7 +176,7 @@ impl MaterializationResponsibility {
             if Arc::ptr_eq(owner, &self.core) {
                 continue;
             }
-            let pins = pins.get_or_insert_with(|| self.session().pins.table_of(&self.core.dylib));
+            let pins = pins.get_or_insert_with(|| self.session().pins.table_of(self.core.dylib()));
             if !Arc::ptr_eq(owner, last_owner) {
                 last_owner = owner;
                 if !pins.add(&self.core, owner) {
@@ -197,7 +198,7 @@ impl MaterializationResponsibility {
         unresolved: Option<&[ExecutorAddr]>,
         aftermath: &mut Aftermath,
     ) -> Result<bool> {
-        let mut state = self.core.dylib.state.lock();
+        let mut state = self.core.dylib().state.lock();
         state.check_now_live(&self.core)?;
         for owed in own {
             let symbol = match unresolved {

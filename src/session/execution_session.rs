@@ -129,6 +129,11 @@ impl ExecutionSession {
     /// # Errors
     /// When the session has ended.
     pub fn create_dylib(&self, name: &str) -> Result<JitDylib> {
+        self.create_dylib_ahead_of(&[], name)
+    }
+
+    /// The same, with a link order.
+    pub(crate) fn create_dylib_ahead_of(&self, others: &[(&JitDylib, Visibility)], name: &str) -> Result<JitDylib> {
         let session = &self.0.0;
         let mut dylibs = session.dylibs.lock();
         // Asked under the lock: `end` sets this before it takes the lock to list the dylibs.
@@ -137,7 +142,7 @@ impl ExecutionSession {
         }
         #[cfg(mutant = "dylib_added_under_a_later_lock")]
         let mut dylibs = (drop(dylibs), session.dylibs.lock()).1;
-        Ok(JitDylib::from_inner(dylibs.add(session, name)))
+        Ok(JitDylib::from_inner(dylibs.add(session, name, others)))
     }
 
     pub(crate) fn inner(&self) -> &Arc<SessionInner> {
@@ -246,7 +251,7 @@ impl ExecutionSession {
         dylibs.extend(session.removed_dylibs.lock().iter().filter_map(Weak::upgrade));
         let cores: Vec<_> = dylibs.iter().flat_map(|dylib| dylib.state.lock().cores()).collect();
         let mut waiting: Vec<_> = cores.into_iter().filter(|core| core.gate.is_leaving()).collect();
-        waiting.sort_by_cached_key(|core| (core.gate.leaving_since(), core.dylib.serial, core.serial));
+        waiting.sort_by_cached_key(|core| (core.gate.leaving_since(), core.dylib().serial, core.serial));
         waiting.into_iter().map(Removal::new).collect()
     }
 

@@ -66,22 +66,21 @@ impl FoundSymbol {
 }
 
 impl FoundNow {
-    /// The definitions, dylib by dylib; `own` is the link's, and `names` those of the requests.
+    /// The definitions, dylib by dylib, put into `needs`; `own` is the link's, and `names` those of the requests.
     pub(crate) fn needs<'a, 'n: 'a>(
         &'a self,
         own: &'a Arc<DylibInner>,
         names: impl Iterator<Item = &'n [u8]>,
-    ) -> SmallVec<[Need<'a>; 8]> {
+        needs: &mut SmallVec<[Need<'a>; 8]>,
+    ) {
         let linked = self.linked.as_deref().map_or(&[][..], |linked| linked);
         let dylib = |number: u32| number.checked_sub(1).map_or(own, |number| &linked[number as usize].0);
-        let mut needs = SmallVec::with_capacity(self.symbols.len());
         for (symbol, name) in self.symbols.iter().zip(names) {
             if let Some((number, id)) = symbol.definition {
                 needs.push(Need { dylib: dylib(number), id, name, number });
             }
         }
         needs.sort_unstable_by_key(|need: &Need<'_>| (need.number, need.id));
-        needs
     }
 }
 

@@ -20,6 +20,8 @@ pub(crate) enum Mark {
     KeyGiven = 8,
     /// The pin graph has known the tracker, or one that it took over.
     InGraph = 16,
+    /// Code of another tracker has referred to the tracker, or to one that it took over.
+    HadDependants = 32,
 }
 
 impl GateSign {

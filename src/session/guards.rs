@@ -233,7 +233,7 @@ impl Post {
         };
         let free: Vec<_> = waited.into_iter().flat_map(Custody::entrust).collect();
         if let Some(core) = free.first() {
-            let session = core.dylib.session.clone();
+            let session = core.dylib().session.clone();
             reclaim::after_guards(&session, free);
         }
         if self.is_passing.swap(false, Ordering::Relaxed) {

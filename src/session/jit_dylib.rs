@@ -400,6 +400,11 @@ impl JitDylib {
     }
 }
 
+/// As a link order has them.
+fn weak(others: &[(&JitDylib, Visibility)]) -> impl Iterator<Item = (Weak<DylibInner>, Visibility)> {
+    others.iter().map(|(dylib, visibility)| (dylib.downgrade(), *visibility))
+}
+
 impl PartialEq for JitDylib {
     fn eq(&self, other: &JitDylib) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
@@ -415,7 +420,13 @@ impl fmt::Debug for JitDylib {
 }
 
 impl DylibInner {
-    pub(crate) fn new(session: Arc<SessionInner>, id: DylibId, name: &str, serial: u64) -> DylibInner {
+    pub(crate) fn new(
+        session: Arc<SessionInner>,
+        id: DylibId,
+        name: &str,
+        serial: u64,
+        others: &[(&JitDylib, Visibility)],
+    ) -> DylibInner {
         let ready = Arc::new(ReadyIndex::new());
         DylibInner {
             session,
@@ -429,7 +440,7 @@ impl DylibInner {
                 DylibState {
                     open: true,
                     table: SymbolTable::new(ready.clone()),
-                    link_order: Vec::new(),
+                    link_order: weak(others).collect(),
                     linked: None,
                     generators: Vec::new(),
                     generators_added: 0,
@@ -444,10 +455,12 @@ impl DylibInner {
 
     /// Makes a new dylib of this removed one, which nobody else holds: what memory its tables have stays. False, and nothing
     /// done, if something is in it.
-    pub(crate) fn renew(&mut self, id: DylibId, name: &str, serial: u64) -> bool {
-        if !self.state.get_mut().renew() {
+    pub(crate) fn renew(&mut self, id: DylibId, name: &str, serial: u64, others: &[(&JitDylib, Visibility)]) -> bool {
+        let state = self.state.get_mut();
+        if !state.renew() {
             return false;
         }
+        state.link_order.extend(weak(others));
         (self.id, self.name, self.serial) = (id, Arc::from(name), serial);
         self.objects_added = AtomicU64::new(0);
         true
@@ -504,7 +517,7 @@ impl DylibState {
         Ok(self.table.add_tracker(|id| {
             Arc::new(TrackerCore {
                 id,
-                dylib: dylib.clone(),
+                handle: JitDylib::from_inner(dylib.clone()),
                 serial,
                 owned: OwnedSymbols::default(),
                 gate: TrackerGate::new(),
@@ -560,7 +573,7 @@ impl DylibState {
     /// Refuses a definition under a tracker that is not live in an open dylib.
     pub(crate) fn check_live(&self, core: &TrackerCore) -> Result<()> {
         if !self.open {
-            return Err(core.dylib.defunct());
+            return Err(core.dylib().defunct());
         }
         if core.gate.is_live() { Ok(()) } else { Err(core.defunct()) }
     }
@@ -568,9 +581,10 @@ impl DylibState {
     /// As [`check_live`](Self::check_live), of the tracker that this one has become.
     pub(crate) fn check_now_live(&self, core: &Arc<TrackerCore>) -> Result<()> {
         if !self.open {
-            return Err(core.dylib.defunct());
+            return Err(core.dylib().defunct());
         }
-        if core.is_now_live() { Ok(()) } else { Err(core.current().defunct()) }
+        // Under this dylib's lock a tracker that is live stays so (S2); only of one that is not, its gate is asked what it became.
+        if core.gate.is_live() || core.is_now_live() { Ok(()) } else { Err(core.current().defunct()) }
     }
 
     /// What a link into this dylib, which is `own`, searches behind it, whether still open or not.

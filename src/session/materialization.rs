@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use crate::base::{ExecutorAddr, Kept, Name};
 use crate::error::{ErrorKind, Result};
-use crate::session::jit_dylib::{DylibState, JitDylib};
+use crate::session::jit_dylib::DylibState;
 use crate::session::observer::Event;
 use crate::session::resource_tracker::TrackerCore;
 use crate::session::responsibility::{MaterializationResponsibility, OwedSymbol};
@@ -56,7 +56,7 @@ pub(crate) fn define(core: &Arc<TrackerCore>, unit: Box<dyn MaterializationUnit>
     let unit_name = unit.shared_name();
     let outcome = try_define(core, unit, &unit_name);
     if let Err(error) = &outcome {
-        core.dylib.session.observers.tell_refused(&core.dylib, &unit_name, error);
+        core.dylib().session.observers.tell_refused(core.dylib(), &unit_name, error);
     }
     outcome
 }
@@ -69,7 +69,7 @@ fn try_define(core: &Arc<TrackerCore>, unit: Box<dyn MaterializationUnit>, unit_
         let sizes: SmallVec<[u64; 16]> = (0..symbols.len()).map(|index| unit.size_bytes(index)).collect();
         let definitions =
             || symbols.iter().zip(&sizes).map(|((name, flags), size)| Definition { name, flags: *flags, size: *size });
-        let mut state = core.dylib.state.lock();
+        let mut state = core.dylib().state.lock();
         state.check_live(core)?;
         // What cannot give way is rarely there already: it is put in at once, and taken out again if one name is not free.
         let is_strong = symbols.iter().all(|(_, flags)| !flags.is_weak());
@@ -98,7 +98,7 @@ pub(crate) fn begin(
     let outcome = try_begin(core, &unit_name, symbols, size_of, &mut displaced);
     drop(displaced);
     if let Err(error) = &outcome {
-        core.dylib.session.observers.tell_refused(&core.dylib, &unit_name, error);
+        core.dylib().session.observers.tell_refused(core.dylib(), &unit_name, error);
     }
     Ok(MaterializationResponsibility::new(core.clone(), unit_name, outcome?))
 }
@@ -112,20 +112,23 @@ fn try_begin(
 ) -> Result<Kept<OwedSymbol>> {
     let sized = symbols.iter().enumerate();
     let definitions = sized.map(|(index, (name, flags))| Definition { name, flags: *flags, size: size_of(index) });
-    let mut state = core.dylib.state.lock();
+    let mut state = core.dylib().state.lock();
     state.check_live(core)?;
     let unprobed = definitions.clone().map(|new| (new, Probe::unfound(new.name)));
     let is_strong = symbols.iter().all(|(_, flags)| !flags.is_weak());
     let inserted = if is_strong { state.table.insert_begun(core.id, unit_name, unprobed) } else { None };
-    let claimed = match inserted {
-        Some(ids) => ids.iter().map(|id| Some(*id)).collect(),
-        None => claim(&mut state, core, definitions, unit_name, displaced)?,
-    };
-    drop(state);
     let mut owed = Kept::with_capacity(symbols.len());
-    for (position, ((name, flags), id)) in symbols.drain(..).zip(claimed).enumerate() {
-        if let Some(id) = id {
-            owed.push(OwedSymbol { name, flags, id, position: u32::try_from(position).ok() });
+    let owe = |(position, ((name, flags), id))| OwedSymbol { name, flags, id, position: u32::try_from(position).ok() };
+    match inserted {
+        Some(ids) => {
+            drop(state);
+            owed.extend(symbols.drain(..).zip(ids.iter().copied()).enumerate().map(owe));
+        }
+        None => {
+            let claimed = claim(&mut state, core, definitions, unit_name, displaced)?;
+            drop(state);
+            let claimed = symbols.drain(..).zip(claimed).enumerate();
+            owed.extend(claimed.filter_map(|(position, (symbol, id))| Some(owe((position, (symbol, id?))))));
         }
     }
     Ok(owed)
@@ -195,15 +198,15 @@ fn define_among_others<'a, I: ExactSizeIterator<Item = Definition<'a>>>(
 pub(crate) fn define_absolute(core: &Arc<TrackerCore>, symbols: Vec<(Name, ExecutorAddr, SymbolFlags)>) -> Result<()> {
     let place_name: Arc<str> = Arc::from("absolute symbols");
     let outcome = try_define_absolute(core, &symbols, &place_name);
-    let observers = &core.dylib.session.observers;
+    let observers = &core.dylib().session.observers;
     if observers.is_heard() {
         match &outcome {
             Ok(()) => {
-                let (dylib, key) = (JitDylib::from_inner(core.dylib.clone()), core.key());
+                let (dylib, key) = (&core.handle, core.key());
                 let names: Vec<_> = symbols.into_iter().map(|(name, ..)| name).collect();
-                observers.tell(&Event::Published { dylib: &dylib, key, symbols: &names });
+                observers.tell(&Event::Published { dylib, key, symbols: &names });
             }
-            Err(error) => observers.tell_refused(&core.dylib, &place_name, error),
+            Err(error) => observers.tell_refused(core.dylib(), &place_name, error),
         }
     }
     outcome
@@ -217,7 +220,7 @@ fn try_define_absolute(
     let promised: Vec<_> = symbols.iter().map(|(name, _, flags)| (name.clone(), *flags)).collect();
     let mut displaced = Displaced::default();
     {
-        let mut state = core.dylib.state.lock();
+        let mut state = core.dylib().state.lock();
         state.check_live(core)?;
         check_definable(&state, core, promised.iter().map(Definition::of), place_name)?;
         for (name, address, flags) in symbols {
@@ -311,7 +314,7 @@ fn check_one(state: &DylibState, core: &TrackerCore, new: &Definition<'_>, probe
     if matches!(contest, Contest::Keep | Contest::Replace) {
         return Ok(());
     }
-    let (symbol, dylib) = (new.name.to_string(), core.dylib.name.to_string());
+    let (symbol, dylib) = (new.name.to_string(), core.dylib().name.to_string());
     let (first, second) = (state.table.place(existing).to_string(), place.to_string());
     match contest {
         Contest::Keep | Contest::Replace => Ok(()),

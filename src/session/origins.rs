@@ -22,6 +22,43 @@ pub(crate) struct Origin {
     users: u32,
 }
 
+/// Symbols that come one after the other, and mostly have one origin: who of them share it is told to it once.
+#[derive(Default)]
+pub(crate) struct Run<'a> {
+    latest: Option<(&'a Arc<str>, SlotNumber<OriginId>)>,
+    /// Symbols of the latest that it has not been told of.
+    untold: u32,
+}
+
+impl<'a> Run<'a> {
+    /// The origin of one more symbol. All that come in one run are of one place.
+    #[inline(always)]
+    pub(crate) fn share(
+        &mut self,
+        origins: &mut Origins,
+        text: &'a Arc<str>,
+        place: &Arc<str>,
+    ) -> SlotNumber<OriginId> {
+        match self.latest {
+            Some((latest, number)) if Arc::ptr_eq(latest, text) => {
+                self.untold += 1;
+                number
+            }
+            _ => {
+                self.end(origins);
+                self.latest.insert((text, origins.share(text, place))).1
+            }
+        }
+    }
+
+    /// Before symbols of the run are taken out again, and when there are no more.
+    pub(crate) fn end(&mut self, origins: &mut Origins) {
+        if let Some((_, number)) = self.latest.take() {
+            origins.origins[number].users += std::mem::take(&mut self.untold);
+        }
+    }
+}
+
 impl Origins {
     pub(crate) fn new() -> Origins {
         Origins { origins: Slots::new(), latest: None }

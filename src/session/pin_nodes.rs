@@ -3,6 +3,7 @@
 use std::ops::{Index, IndexMut};
 
 use crate::base::{SlotNumber, Slots};
+use crate::sync::{GuardedU32, Ordering};
 
 slotmap::new_key_type! {
     struct NodeKey;
@@ -22,6 +23,28 @@ impl PinNode {
     pub(crate) fn of_word(number: u32, word: u64) -> impl Iterator<Item = PinNode> {
         let set = (0..u64::BITS).filter(move |bit| word & 1 << bit != 0);
         set.filter_map(move |bit| SlotNumber::numbered(number * u64::BITS + bit)).map(PinNode)
+    }
+}
+
+/// A place for a node's number, which the lock of the node's table guards: read and written only under that, but for those who
+/// ask of a tracker that gets no node any more, and for hints.
+#[derive(Default)]
+pub(crate) struct NodePlace(GuardedU32);
+
+impl NodePlace {
+    pub(crate) fn get(&self) -> Option<PinNode> {
+        SlotNumber::numbered(self.0.load(Ordering::Relaxed)).map(PinNode)
+    }
+
+    pub(crate) fn put(&self, node: PinNode) {
+        self.0.store(node.0.number(), Ordering::Relaxed);
+    }
+
+    /// Without a locked instruction: nobody else writes meanwhile.
+    pub(crate) fn take(&self) -> Option<PinNode> {
+        let node = self.get();
+        self.0.store(0, Ordering::Relaxed);
+        node
     }
 }
 

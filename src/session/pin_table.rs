@@ -310,7 +310,7 @@ impl PinTable {
     }
 
     fn is_foreign(&self, core: &TrackerCore) -> bool {
-        PinTable::of(&core.dylib) != self.number
+        PinTable::of(core.dylib()) != self.number
     }
 
     fn has_edge(&self, from: PinNode, to: PinNode) -> bool {

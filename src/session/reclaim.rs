@@ -27,7 +27,6 @@ use crate::error::{Error, Result};
 use crate::session::dependants::Claim;
 use crate::session::execution_session::{ReclaimPolicy, SessionInner};
 use crate::session::guards::Entered;
-use crate::session::jit_dylib::{DylibInner, JitDylib};
 use crate::session::observer::Event;
 use crate::session::resource_manager::ResourceManager;
 use crate::session::resource_tracker::{ResourceKey, TrackerCore};
@@ -108,19 +107,19 @@ pub(crate) fn in_order(session: &SessionInner, mut batch: Vec<Arc<TrackerCore>>)
 /// done.
 pub(crate) fn seize(core: &Arc<TrackerCore>) {
     let (was_live, is_ours, unpublished) = {
-        let mut dylib = core.dylib.state.lock();
+        let mut dylib = core.dylib().state.lock();
         let was_live = core.gate.is_live();
         let is_ours = core.gate.seize();
         (was_live, is_ours, if was_live { dylib.unpublish(core) } else { None })
     };
     if let Some(unpublished) = unpublished {
-        unpublished.settle(&core.dylib, || core.defunct());
+        unpublished.settle(core.dylib(), || core.defunct());
     }
     if was_live {
         core.tell_retired(0);
     }
     if is_ours {
-        reclaim(&core.dylib.session, slice::from_ref(core), &[(core.clone(), Retire::Free)]);
+        reclaim(&core.dylib().session, slice::from_ref(core), &[(core.clone(), Retire::Free)]);
     }
 }
 
@@ -130,7 +129,7 @@ pub(crate) fn after_unpin(core: Arc<TrackerCore>, left: Unpin) {
     if left == Unpin::Nothing {
         return;
     }
-    let session = core.dylib.session.clone();
+    let session = core.dylib().session.clone();
     match (session.reclaim_policy, left) {
         (_, Unpin::Nothing) => {}
         (ReclaimPolicy::OnDrop, Unpin::Reclaim) => reclaim(&session, &[core], &[]),
@@ -189,10 +188,9 @@ pub(crate) fn claim(
 
 /// Has the makers of a tracker's standing pins let go of those that the calling thread can let go of. No lock is held.
 fn ask_to_let_go(core: &Arc<TrackerCore>) {
-    let session = &core.dylib.session;
-    let dylib = JitDylib::from_inner(core.dylib.clone());
-    for manager in session.managers(&core.dylib).iter().rev() {
-        let asked = catch_unwind(AssertUnwindSafe(|| manager.release_pins(&dylib, core.key())));
+    let session = &core.dylib().session;
+    for manager in session.managers(core.dylib()).iter().rev() {
+        let asked = catch_unwind(AssertUnwindSafe(|| manager.release_pins(&core.handle, core.key())));
         if let Err(panic) = asked {
             session.unheard.report(panicked(MANAGER_PANICKED, &*panic));
         }
@@ -200,7 +198,7 @@ fn ask_to_let_go(core: &Arc<TrackerCore>) {
 }
 
 pub(crate) fn newest_first(batch: &mut [Arc<TrackerCore>]) {
-    batch.sort_by_key(|core| std::cmp::Reverse((core.dylib.serial, core.serial)));
+    batch.sort_by_key(|core| std::cmp::Reverse((core.dylib().serial, core.serial)));
 }
 
 /// Gives everything of `free` back, and of whatever becomes free by that. All are in Reclaiming, claimed by the caller.
@@ -216,12 +214,12 @@ pub(crate) fn reclaim(session: &Arc<SessionInner>, free: &[Arc<TrackerCore>], an
 fn reclaim_batch(session: &Arc<SessionInner>, batch: &[Arc<TrackerCore>], answered: &Retired) -> Vec<Arc<TrackerCore>> {
     // No lock is held from here on (S5), and nobody else reclaims these (S4).
     let Some(first) = batch.first() else { return Vec::new() };
-    let managers = session.managers(&first.dylib);
+    let managers = session.managers(first.dylib());
     let held = session.observers.is_heard().then(|| held_bytes(&managers, batch));
     let failures = tell_managers(&managers, batch);
     let (mut freed, mut undecided) = (Vec::new(), Vec::new());
     for (number, core) in batch.iter().enumerate() {
-        let record = core.dylib.state.lock().forget_tracker(core);
+        let record = core.dylib().state.lock().forget_tracker(core);
         drop(record);
         if core.gate.was_in_graph() {
             let released = session.pins.release(core);
@@ -248,11 +246,11 @@ fn reclaim_batch(session: &Arc<SessionInner>, batch: &[Arc<TrackerCore>], answer
 
 /// Has the managers give everything of the batch back. What they report, and of whom.
 fn tell_managers(managers: &[Arc<dyn ResourceManager>], batch: &[Arc<TrackerCore>]) -> Vec<(ResourceKey, Error)> {
-    let (mut failures, mut dylib) = (Vec::new(), None);
+    let mut failures = Vec::new();
     for manager in managers.iter().rev() {
         for core in batch {
             // A manager that panics must not keep the others, or this removal, from coming to an end.
-            let told = catch_unwind(AssertUnwindSafe(|| tell(&**manager, core, &mut dylib)));
+            let told = catch_unwind(AssertUnwindSafe(|| tell(&**manager, core)));
             if let Err(error) = told.unwrap_or_else(|panic| Err(panicked(MANAGER_PANICKED, &*panic))) {
                 failures.push((core.key(), error));
             }
@@ -261,17 +259,11 @@ fn tell_managers(managers: &[Arc<dyn ResourceManager>], batch: &[Arc<TrackerCore
     failures
 }
 
-fn tell(manager: &dyn ResourceManager, core: &TrackerCore, dylib: &mut Option<JitDylib>) -> Result<()> {
+fn tell(manager: &dyn ResourceManager, core: &TrackerCore) -> Result<()> {
     if !core.gate.has_given_key() && manager.skips_unused_keys() {
         return Ok(());
     }
-    manager.remove_resources(handle(dylib, &core.dylib), core.key())
-}
-
-/// A handle to `dylib`: the last one, if it is of the same.
-fn handle<'a>(last: &'a mut Option<JitDylib>, dylib: &Arc<DylibInner>) -> &'a JitDylib {
-    last.take_if(|last| !Arc::ptr_eq(last.inner(), dylib));
-    last.get_or_insert_with(|| JitDylib::from_inner(dylib.clone()))
+    manager.remove_resources(&core.handle, core.key())
 }
 
 /// Calls what waits for the end of a removal. Its panic ends that call and nothing else.
@@ -294,8 +286,8 @@ fn held_bytes(managers: &[Arc<dyn ResourceManager>], batch: &[Arc<TrackerCore>])
 
 #[cold]
 fn tell_reclaimed(core: &TrackerCore, bytes: u64, failures: usize) {
-    let (dylib, key) = (JitDylib::from_inner(core.dylib.clone()), core.key());
-    dylib.observers().tell(&Event::Reclaimed { dylib: &dylib, key, bytes, failures });
+    let (dylib, key) = (&core.handle, core.key());
+    dylib.observers().tell(&Event::Reclaimed { dylib, key, bytes, failures });
 }
 
 fn panicked(what: &str, panic: &(dyn Any + Send)) -> Error {

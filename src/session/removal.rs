@@ -34,7 +34,7 @@ impl Removal {
 
     /// The dylib that the tracker was of.
     pub fn dylib(&self) -> JitDylib {
-        JitDylib::from_inner(self.core.dylib.clone())
+        self.core.handle.clone()
     }
 
     /// The removed tracker's key.
@@ -46,18 +46,18 @@ impl Removal {
     /// [`Pin`](crate::session::Pin)s, the standing ones included.
     pub fn blockers(&self) -> (usize, usize) {
         // What is left of them after a removal that asked nobody is in nobody's way.
-        if self.is_complete() { (0, 0) } else { self.core.dylib.session.pins.holders(&self.core) }
+        if self.is_complete() { (0, 0) } else { self.core.dylib().session.pins.holders(&self.core) }
     }
 
     /// The execution guards that keep the resources: those that were entered before the names had gone, and are not left.
     pub fn guards(&self) -> Vec<BlockingGuard> {
-        self.core.dylib.session.guards.in_the_way_of(&self.core)
+        self.core.dylib().session.guards.in_the_way_of(&self.core)
     }
 
     /// How much code memory the removed tracker still holds, with padding and records, by the sum of what the managers
     /// [hold](crate::session::ResourceManager::held_bytes). Zero once complete.
     pub fn bytes(&self) -> u64 {
-        let managers = self.core.dylib.session.managers(&self.core.dylib);
+        let managers = self.core.dylib().session.managers(self.core.dylib());
         managers.iter().map(|manager| manager.held_bytes(self.core.key())).sum()
     }
 
@@ -79,11 +79,11 @@ impl Removal {
             1 => obstacles.push("an owned handle".to_string()),
             handles => obstacles.push(format!("{handles} owned handles")),
         }
-        let session = &self.core.dylib.session;
+        let session = &self.core.dylib().session;
         let mut dependants = session.pins.lock().dependents(&self.core);
         newest_first(&mut dependants);
         let name =
-            |core: &Arc<TrackerCore>| format!("{} of `{}`, whose code refers to it", core.key(), core.dylib.name);
+            |core: &Arc<TrackerCore>| format!("{} of `{}`, whose code refers to it", core.key(), core.dylib().name);
         obstacles.extend(dependants.iter().rev().map(name));
         obstacles.extend(session.standing.of(&self.core));
         obstacles.extend(self.guards().iter().map(BlockingGuard::to_string));

@@ -54,7 +54,7 @@ impl ResourceTracker {
     pub fn try_remove(&self) -> Result<Removal> {
         let core = self.core();
         loop {
-            let entered = core.dylib.session.guards.entered();
+            let entered = core.dylib().session.guards.entered();
             let mut holders: Vec<_> = entered.iter().map(|guard| format!("a guard of {}", guard.thread())).collect();
             if holders.is_empty() || !core.gate.is_live() {
                 match retire(core, |core| core.gate.retire_unpinned()) {
@@ -67,7 +67,7 @@ impl ResourceTracker {
             holders.extend(Removal::new(core.clone()).obstacles());
             // Again, if whoever was in the way has gone before it could be named.
             if !holders.is_empty() {
-                let (dylib, tracker) = (core.dylib.name.to_string(), core.key().to_string());
+                let (dylib, tracker) = (core.dylib().name.to_string(), core.key().to_string());
                 return Err(ErrorKind::InUse { dylib, tracker, holders }.into());
             }
         }
@@ -88,11 +88,11 @@ impl ResourceTracker {
             _ => {}
         }
         // Nothing new can refer to what is retired; but to what refers to it, until that is retired too.
-        let session = &core.dylib.session;
+        let session = &core.dylib().session;
         loop {
             let closure = session.pins.lock().leading_to(core);
             let before = batch.retired.len();
-            closure.into_iter().for_each(|core| batch.retire(&core.dylib.clone(), [core]));
+            closure.into_iter().for_each(|core| batch.retire(&core.dylib().clone(), [core]));
             if batch.retired.len() == before {
                 break;
             }
@@ -113,14 +113,15 @@ impl ResourceTracker {
             cores.iter().filter(|core| core.gate.is_merged()).map(|core| core.defunct()).collect();
         let mut by_dylib = cores.clone();
         // Newest first, as a loader unloads.
-        by_dylib
-            .sort_by_key(|core| Reverse((Arc::as_ptr(&core.dylib.session) as usize, core.dylib.serial, core.serial)));
-        for of_session in by_dylib.chunk_by(|a, b| Arc::ptr_eq(&a.dylib.session, &b.dylib.session)) {
+        by_dylib.sort_by_key(|core| {
+            Reverse((Arc::as_ptr(&core.dylib().session) as usize, core.dylib().serial, core.serial))
+        });
+        for of_session in by_dylib.chunk_by(|a, b| Arc::ptr_eq(&a.dylib().session, &b.dylib().session)) {
             let mut batch = Batch::default();
-            for of_dylib in of_session.chunk_by(|a, b| Arc::ptr_eq(&a.dylib, &b.dylib)) {
-                batch.retire(&of_dylib[0].dylib, of_dylib.iter().cloned());
+            for of_dylib in of_session.chunk_by(|a, b| Arc::ptr_eq(a.dylib(), b.dylib())) {
+                batch.retire(of_dylib[0].dylib(), of_dylib.iter().cloned());
             }
-            failures.extend(batch.finish(&of_session[0].dylib.session).err());
+            failures.extend(batch.finish(&of_session[0].dylib().session).err());
         }
         Error::join(failures)?;
         Ok(cores.into_iter().map(Removal::new).collect())
@@ -135,12 +136,21 @@ impl JitDylib {
     /// # Errors
     /// What managers report, joined.
     pub fn clear(&self) -> Result<Vec<Removal>> {
-        let companions = std::mem::take(&mut self.inner().state.lock().companions);
-        let mut others = Vec::new();
-        companions.iter().for_each(|companion| others.extend(companion.leave()));
-        let mut batch = Batch::default();
-        batch.retire_all(self.inner());
-        others.iter().for_each(|other| batch.retire(&other.core().dylib, [other.core().clone()]));
+        let (mut batch, mut others) = (Batch::default(), Vec::new());
+        let companions = {
+            let mut state = self.inner().state.lock();
+            let companions = std::mem::take(&mut state.companions);
+            // Mostly there are none, who would have to leave first.
+            if companions.is_empty() {
+                batch.retire_all(&mut state);
+            }
+            companions
+        };
+        if !companions.is_empty() {
+            companions.iter().for_each(|companion| others.extend(companion.leave()));
+            batch.retire_all(&mut self.inner().state.lock());
+        }
+        others.iter().for_each(|other| batch.retire(other.core().dylib(), [other.core().clone()]));
         let finished = batch.finish(&self.inner().session);
         drop(others);
         companions.iter().for_each(|companion| companion.left());
@@ -179,11 +189,10 @@ impl Batch {
     }
 
     /// Retires all of a dylib's live trackers, newest first, as a loader unloads.
-    fn retire_all(&mut self, dylib: &Arc<DylibInner>) {
-        let mut state = dylib.state.lock();
-        let mut cores = state.cores();
+    fn retire_all(&mut self, dylib: &mut DylibState) {
+        let mut cores = dylib.cores();
         cores.sort_by_key(|core| Reverse(core.serial));
-        self.retire_in(&mut state, cores);
+        self.retire_in(dylib, cores);
     }
 
     fn retire_in(&mut self, dylib: &mut DylibState, cores: impl IntoIterator<Item = Arc<TrackerCore>>) {
@@ -199,7 +208,7 @@ impl Batch {
     /// Tells those who waited, and reclaims what nothing holds. What managers report, joined.
     fn finish(&mut self, session: &Arc<SessionInner>) -> Result<()> {
         for (unpublished, core) in std::mem::take(&mut self.unpublished) {
-            unpublished.settle(&core.dylib, || core.defunct());
+            unpublished.settle(core.dylib(), || core.defunct());
         }
         reclaim::after_retire(session, &self.retired);
         let mut failures = Vec::new();
@@ -212,11 +221,11 @@ impl Batch {
 fn retire(core: &Arc<TrackerCore>, close: impl FnOnce(&TrackerCore) -> Option<Retire>) -> Option<Retire> {
     // All of it at once, and what the end of the removal needs comes meanwhile.
     prefetch(&**core);
-    core.dylib.session.pins.prefetch(core);
+    core.dylib().session.pins.prefetch(core);
     // Seeded bug: a second remover finds it retired, and returns while its names are still there.
     #[cfg(mutant = "retired_before_the_dylib_lock")]
     let closed = close(core);
-    let mut dylib = core.dylib.state.lock();
+    let mut dylib = core.dylib().state.lock();
     // Under the dylib's lock (S2): whoever defines or emits next sees it.
     #[cfg(not(mutant = "retired_before_the_dylib_lock"))]
     let closed = close(core);
@@ -224,7 +233,7 @@ fn retire(core: &Arc<TrackerCore>, close: impl FnOnce(&TrackerCore) -> Option<Re
         let unpublished = dylib.unpublish(core);
         drop(dylib);
         if let Some(unpublished) = unpublished {
-            unpublished.settle(&core.dylib, || core.defunct());
+            unpublished.settle(core.dylib(), || core.defunct());
         }
     }
     closed
@@ -233,7 +242,7 @@ fn retire(core: &Arc<TrackerCore>, close: impl FnOnce(&TrackerCore) -> Option<Re
 /// The names of a tracker that this thread has retired are gone: goes on with it.
 fn finish(core: &Arc<TrackerCore>, held: Retire) -> Result<Removal> {
     let retired = [(core.clone(), held)];
-    reclaim::after_retire(&core.dylib.session, &retired);
+    reclaim::after_retire(&core.dylib().session, &retired);
     let [(core, _)] = retired;
     Removal::finished_or_pending(core)
 }

@@ -49,8 +49,9 @@ impl fmt::Debug for ResourceKey {
 /// What all handles of one tracker share.
 pub(crate) struct TrackerCore {
     pub(crate) id: TrackerId,
-    /// The dylib's table points back here until the tracker is reclaimed or merged; that breaks the cycle.
-    pub(crate) dylib: Arc<DylibInner>,
+    /// The dylib's table points back here until the tracker is reclaimed or merged; that breaks the cycle. A handle, so that
+    /// who is to be given one need not count it.
+    pub(crate) handle: JitDylib,
     /// Position in its dylib's creation order.
     pub(crate) serial: u64,
     pub(crate) owned: OwnedSymbols,
@@ -94,12 +95,12 @@ impl ResourceTracker {
 
     /// The dylib that the tracker belongs to.
     pub fn dylib(&self) -> JitDylib {
-        JitDylib::from_inner(self.core.dylib.clone())
+        self.core.handle.clone()
     }
 
     /// A number for an object that is added: higher than those of all that were added to the dylib before.
     pub(crate) fn number_object(&self) -> u64 {
-        self.core.dylib.objects_added.fetch_add(1, Ordering::Relaxed)
+        self.core.dylib().objects_added.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Whether the tracker was removed or transferred.
@@ -133,7 +134,7 @@ impl ResourceTracker {
         &self,
         ask: impl FnOnce(&WholeGraph<'_>, &TrackerCore) -> Vec<Arc<TrackerCore>>,
     ) -> Vec<ResourceTracker> {
-        let cores = ask(&self.core.dylib.session.pins.lock(), &self.core.current());
+        let cores = ask(&self.core.dylib().session.pins.lock(), &self.core.current());
         cores.into_iter().map(ResourceTracker::from_core).collect()
     }
 
@@ -189,7 +190,7 @@ impl ResourceTracker {
 
 impl fmt::Debug for ResourceTracker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of `{}`", self.core.key(), self.core.dylib.name)
+        write!(f, "{} of `{}`", self.core.key(), self.core.dylib().name)
     }
 }
 
@@ -209,7 +210,7 @@ impl Drop for ResourceTracker {
         let is_forgotten = || self.core.gate.handles.load(Ordering::Relaxed) == 0;
         // Repeats only when the default tracker was itself removed in between: there is a new one then.
         while is_forgotten() && self.core.gate.is_live() {
-            let Ok(default) = self.core.dylib.default_core() else { return };
+            let Ok(default) = self.core.dylib().default_core() else { return };
             if Arc::ptr_eq(&default, &self.core) {
                 return;
             }
@@ -219,27 +220,30 @@ impl Drop for ResourceTracker {
 }
 
 impl TrackerCore {
+    pub(crate) fn dylib(&self) -> &Arc<DylibInner> {
+        self.handle.inner()
+    }
+
     pub(crate) fn key(&self) -> ResourceKey {
-        ResourceKey { dylib: self.dylib.id, tracker: self.id }
+        ResourceKey { dylib: self.dylib().id, tracker: self.id }
     }
 
     /// Called with no lock held, once the tracker's names are gone; `guards` are in the way.
     #[inline]
     pub(crate) fn tell_retired(&self, guards: usize) {
-        if self.dylib.session.observers.is_heard() {
+        if self.dylib().session.observers.is_heard() {
             self.tell_retired_now(guards);
         }
     }
 
     #[cold]
     fn tell_retired_now(&self, guards: usize) {
-        let (dylib, (handles, dependants)) =
-            (JitDylib::from_inner(self.dylib.clone()), self.dylib.session.pins.holders(self));
-        dylib.observers().tell(&Event::Retired { dylib: &dylib, key: self.key(), handles, dependants, guards });
+        let (dylib, (handles, dependants)) = (&self.handle, self.dylib().session.pins.holders(self));
+        dylib.observers().tell(&Event::Retired { dylib, key: self.key(), handles, dependants, guards });
     }
 
     pub(crate) fn defunct(&self) -> Error {
-        ErrorKind::TrackerDefunct { dylib: self.dylib.name.to_string(), tracker: self.key().to_string() }.into()
+        ErrorKind::TrackerDefunct { dylib: self.dylib().name.to_string(), tracker: self.key().to_string() }.into()
     }
 }
 
@@ -252,27 +256,27 @@ fn transfer(
     if Arc::ptr_eq(source, destination) {
         return if source.gate.is_live() { Ok(()) } else { Err(source.defunct()) };
     }
-    if !Arc::ptr_eq(&source.dylib, &destination.dylib) {
+    if !Arc::ptr_eq(source.dylib(), destination.dylib()) {
         return Err(ErrorKind::ForeignTracker {
             tracker: destination.key().to_string(),
-            owner: destination.dylib.name.to_string(),
-            dylib: source.dylib.name.to_string(),
+            owner: destination.dylib().name.to_string(),
+            dylib: source.dylib().name.to_string(),
         }
         .into());
     }
-    let session = &source.dylib.session;
+    let session = &source.dylib().session;
     // Outlives the locks: it may be the last to hold a manager.
-    let mut managers = cfg!(mutant = "managers_listed_before_the_gates").then(|| session.managers(&source.dylib));
-    let dylib = JitDylib::from_inner(source.dylib.clone());
+    let mut managers = cfg!(mutant = "managers_listed_before_the_gates").then(|| session.managers(source.dylib()));
+    let dylib = &source.handle;
     let retired_record = {
-        let mut state = source.dylib.state.lock();
+        let mut state = source.dylib().state.lock();
         let mut pins = session.pins.lock();
         let merged = TrackerGate::merge(source, destination, still_wanted, || {
             // Under the gates, so that nothing is recorded under either key meanwhile (S3). Listed here too: whoever
             // registers and then records has recorded before, and is listed, or records under the destination.
-            let managers = managers.get_or_insert_with(|| session.managers(&source.dylib));
+            let managers = managers.get_or_insert_with(|| session.managers(source.dylib()));
             for manager in managers.iter().rev() {
-                manager.transfer_resources(&dylib, destination.key(), source.key());
+                manager.transfer_resources(dylib, destination.key(), source.key());
             }
         });
         let Some(had_dependants) = merged else {
@@ -284,7 +288,7 @@ fn transfer(
     drop(retired_record);
     if session.observers.is_heard() {
         let (source, destination) = (source.key(), destination.key());
-        session.observers.tell(&Event::Transferred { dylib: &dylib, source, destination });
+        session.observers.tell(&Event::Transferred { dylib, source, destination });
     }
     Ok(())
 }
@@ -319,7 +323,7 @@ impl Pin {
     /// ordinary pins.
     pub fn stand(mut self, reason: impl Into<Arc<str>>) -> Pin {
         if self.standing.is_none() {
-            self.standing = Some(self.core.dylib.session.standing.add(&self.core, reason.into()));
+            self.standing = Some(self.core.dylib().session.standing.add(&self.core, reason.into()));
             self.core.let_pin_stand();
         }
         self
@@ -336,7 +340,7 @@ impl Pin {
             let found = state.table.symbol(symbol.id).and_then(|found| state.table.owner(found));
             found.cloned().ok_or_else(|| waiting::removed(&Need::of(symbol), None))?
         };
-        let added = self.core.dylib.session.pins.table_of(&self.core.dylib).add(&self.core, &owner);
+        let added = self.core.dylib().session.pins.table_of(self.core.dylib()).add(&self.core, &owner);
         match added {
             true => Ok(()),
             false if self.core.is_now_live() => Err(waiting::removed(&Need::of(symbol), None)),
@@ -355,7 +359,7 @@ impl Clone for Pin {
 impl Drop for Pin {
     fn drop(&mut self) {
         if let Some(standing) = self.standing {
-            self.core.dylib.session.standing.remove(standing);
+            self.core.dylib().session.standing.remove(standing);
         }
         let (core, left) = self.core.unpin_handle(self.standing.is_some());
         reclaim::after_unpin(core, left);

@@ -132,7 +132,7 @@ impl MaterializationResponsibility {
     }
 
     pub(crate) fn session(&self) -> &Arc<SessionInner> {
-        &self.core.dylib.session
+        &self.core.dylib().session
     }
 
     /// Who listens to the session.
@@ -143,7 +143,12 @@ impl MaterializationResponsibility {
 
     /// The dylib that the symbols belong to.
     pub fn dylib(&self) -> JitDylib {
-        JitDylib::from_inner(self.core.dylib.clone())
+        self.dylib_handle().clone()
+    }
+
+    /// The same, not counted.
+    pub(crate) fn dylib_handle(&self) -> &JitDylib {
+        &self.core.handle
     }
 
     /// The tracker that the symbols belong to, after transfers.
@@ -174,13 +179,13 @@ impl MaterializationResponsibility {
     }
 
     pub(crate) fn reference_to(&self, owed: &OwedSymbol) -> SymbolRef {
-        SymbolRef { dylib: self.core.dylib.clone(), id: owed.id, name: owed.name.clone() }
+        SymbolRef { dylib: self.core.dylib().clone(), id: owed.id, name: owed.name.clone() }
     }
 
     /// The owed symbols that somebody waits for now. Others may be looked for at any time: they are part of the duty all
     /// the same, unless they are [given back](Self::replace).
     pub fn requested_symbols(&self) -> Vec<Name> {
-        let state = self.core.dylib.state.lock();
+        let state = self.core.dylib().state.lock();
         self.owed.iter().filter(|owed| state.table.is_wanted(owed.id)).map(|owed| owed.name.clone()).collect()
     }
 
@@ -219,7 +224,7 @@ impl MaterializationResponsibility {
         }
         let unit_name: Arc<str> = Arc::from(unit.name());
         let task = {
-            let mut state = self.core.dylib.state.lock();
+            let mut state = self.core.dylib().state.lock();
             state.check_now_live(&self.core)?;
             let owed: FxHashMap<&Name, SymbolId> = self.owed.iter().map(|owed| (&owed.name, owed.id)).collect();
             let mut ids = Vec::with_capacity(names.len());
@@ -268,7 +273,7 @@ impl MaterializationResponsibility {
     /// What [`lookup`](Self::lookup) would find, if all of it is there already and the requests are few; otherwise `None`.
     /// Materialises nothing, and asks no generator.
     pub(crate) fn lookup_now(&self, requests: &[SymbolRequest<'_>], required: RequiredState) -> Option<FoundNow> {
-        found::found_now(&self.core.dylib, requests, required)
+        found::found_now(self.core.dylib(), requests, required)
     }
 
     /// As [`lookup`](Self::lookup), in an order of the caller's.
@@ -283,7 +288,7 @@ impl MaterializationResponsibility {
         if let Some(found) = found::results_now(order, requests, required) {
             return on_complete(self, Ok(found.into_vec()));
         }
-        let (dylib, unit_name) = (self.core.dylib.clone(), self.unit_name.clone());
+        let (dylib, unit_name) = (self.core.dylib().clone(), self.unit_name.clone());
         let query = Query::calling(required, move |outcome| on_complete(self, outcome));
         lookup::start(&dylib.session, order, requests, Some(&unit_name), query);
     }
@@ -291,7 +296,7 @@ impl MaterializationResponsibility {
     /// Tells later how the owed symbols have come on, without keeping anything alive. `None` when none is owed.
     pub fn watch(&self) -> Option<SymbolWatch> {
         let owed = self.owed.first()?;
-        Some(SymbolWatch::new(&self.core.dylib, owed.id))
+        Some(SymbolWatch::new(self.core.dylib(), owed.id))
     }
 
     /// Leads back to the tracker later, wherever it is transferred, without keeping anything alive.
@@ -307,12 +312,12 @@ impl MaterializationResponsibility {
     pub fn define_materializing(&mut self, symbols: &[(Name, SymbolFlags)]) -> Result<Vec<bool>> {
         let mut displaced = Displaced::default();
         let claimed = {
-            let mut state = self.core.dylib.state.lock();
+            let mut state = self.core.dylib().state.lock();
             // Asked under the dylib's lock: the tracker cannot be transferred from here on.
             let core = self.core.current();
             state.check_live(&core)?;
             #[cfg(mutant = "claimed_under_a_later_lock")]
-            let mut state = (drop(state), self.core.dylib.state.lock()).1;
+            let mut state = (drop(state), self.core.dylib().state.lock()).1;
             let definitions = symbols.iter().map(Definition::of);
             materialization::claim(&mut state, &core, definitions, &self.unit_name, &mut displaced)?
         };
@@ -359,7 +364,7 @@ impl MaterializationResponsibility {
         let mut completions = Completions::new();
         {
             let resolved = own.iter().zip(addresses).filter(|(owed, _)| owed.has_address());
-            let mut state = self.core.dylib.state.lock();
+            let mut state = self.core.dylib().state.lock();
             // All refusals first: a completion that was taken out of the table must be told.
             state.check_now_live(&self.core)?;
             if resolved.clone().any(|(owed, _)| state.table.symbol(owed.id).is_none()) {
@@ -391,22 +396,22 @@ impl MaterializationResponsibility {
 
     pub(crate) fn fail_symbols(&self, own: &[OwedSymbol], error: &Error) {
         let symbols: Vec<RemovedSymbol> = {
-            let mut state = self.core.dylib.state.lock();
+            let mut state = self.core.dylib().state.lock();
             // What is ready may be in use, and does not fail any more.
             let is_ready = |id| state.table.symbol(id).is_some_and(|symbol| symbol.state == SymbolState::Ready);
             let failed: Vec<_> = own.iter().map(|symbol| symbol.id).filter(|id| !is_ready(*id)).collect();
             failed.into_iter().filter_map(|id| state.table.remove(id)).collect()
         };
         if !own.is_empty() {
-            self.observers().tell_refused(&self.core.dylib, &self.unit_name, error);
+            self.observers().tell_refused(self.core.dylib(), &self.unit_name, error);
         }
         if symbols.is_empty() {
             return;
         }
         let names = symbols.iter().map(|removed| removed.name.to_string()).collect();
         let unpublished = Unpublished { symbols, units: Vec::new() };
-        if !unpublished.settle(&self.core.dylib, || error.clone()) && !self.is_awaited {
-            let (dylib, cause) = (self.core.dylib.name.to_string(), error.clone());
+        if !unpublished.settle(self.core.dylib(), || error.clone()) && !self.is_awaited {
+            let (dylib, cause) = (self.core.dylib().name.to_string(), error.clone());
             self.session().unheard.report(ErrorKind::FailedToMaterialize { dylib, symbols: names, cause }.into());
         }
     }

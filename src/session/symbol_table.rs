@@ -172,8 +172,8 @@ pub(crate) struct RemovedSymbol {
 impl Probe {
     /// What a search would have come to that found nothing.
     #[inline]
-    pub(crate) fn unfound(name: &str) -> Probe {
-        Probe { hash: NameHash::of(name), found: None }
+    pub(crate) fn unfound(name: &Name) -> Probe {
+        Probe { hash: NameHash::of_bytes(name.borrowed().as_bytes()), found: None }
     }
 }
 

@@ -26,7 +26,7 @@ use std::time::Instant;
 
 use crate::error::{Error, Result as ManagersResult};
 use crate::session::gate_sign::{GateSign, Mark};
-use crate::session::pin_nodes::PinNode;
+use crate::session::pin_nodes::{NodePlace, PinNode};
 use crate::session::resource_tracker::{ResourceKey, TrackerCore};
 use crate::sync::{Arc, AtomicU32, Condvar, Mutex, MutexGuard, Rank};
 
@@ -36,6 +36,8 @@ pub(crate) struct TrackerGate {
     pub(crate) handles: AtomicU32,
     /// What is in the state, for those who only ask.
     sign: GateSign,
+    /// Where the pin graph knows this tracker, if it does. Put here under the gate too: a tracker that is not live gets none.
+    node: NodePlace,
     state: Mutex<GateState>,
 }
 
@@ -47,8 +49,6 @@ struct GateState {
     standing_pins: PinCount,
     /// Pins of trackers whose code refers into this one; counted by the pin graph, whose numbers are no larger.
     dependant_pins: u32,
-    /// Where the pin graph knows this tracker, if it does; changed under the graph's lock too.
-    node: Option<PinNode>,
 }
 
 enum Status {
@@ -162,6 +162,7 @@ impl TrackerGate {
         TrackerGate {
             handles: AtomicU32::new(0),
             sign: GateSign::new(),
+            node: NodePlace::default(),
             state: Mutex::ranked(
                 Rank::Gate,
                 GateState {
@@ -169,7 +170,6 @@ impl TrackerGate {
                     handle_pins: PinCount::NONE,
                     standing_pins: PinCount::NONE,
                     dependant_pins: 0,
-                    node: None,
                 },
             ),
         }
@@ -196,6 +196,11 @@ impl TrackerGate {
     /// Whether the pin graph has ever known the tracker.
     pub(crate) fn was_in_graph(&self) -> bool {
         self.sign.has(Mark::InGraph)
+    }
+
+    /// Whether dependants pin the tracker still.
+    pub(crate) fn has_dependants(&self) -> bool {
+        self.sign.has(Mark::HadDependants) && self.state.lock().dependant_pins > 0
     }
 
     /// `(handles, pins of dependants)` that hold the tracker; one of the latter may be shared.
@@ -294,11 +299,10 @@ impl TrackerGate {
         into.dependant_pins += dependant_pins;
         from.status = Status::Merged(destination.clone());
         source.gate.sign.put(Mark::Defunct);
-        if source.gate.has_given_key() {
-            destination.gate.sign.put(Mark::KeyGiven);
-        }
-        if source.gate.was_in_graph() {
-            destination.gate.sign.put(Mark::InGraph);
+        for inherited in [Mark::KeyGiven, Mark::InGraph, Mark::HadDependants] {
+            if source.gate.sign.has(inherited) {
+                destination.gate.sign.put(inherited);
+            }
         }
         body();
         Some(dependant_pins > 0)
@@ -307,21 +311,34 @@ impl TrackerGate {
     /// For the pin graph: where it knows the tracker, which it may be told now. `None` when the tracker is not live: then
     /// there may be no edges from it, as its reclaim may have looked for them already.
     pub(crate) fn node_while_live(&self, enter: impl FnOnce() -> PinNode) -> Option<PinNode> {
-        let mut state = self.state.lock();
-        matches!(state.status, Status::Live).then(|| {
-            self.sign.put(Mark::InGraph);
-            *state.node.get_or_insert_with(enter)
-        })
+        let state = self.state.lock();
+        matches!(state.status, Status::Live).then(|| self.enter_graph(enter))
     }
 
-    /// Where the pin graph knows the tracker, if it does.
+    /// The gate is locked, of a live tracker.
+    fn enter_graph(&self, enter: impl FnOnce() -> PinNode) -> PinNode {
+        if let Some(node) = self.node.get() {
+            return node;
+        }
+        let node = enter();
+        self.put_node(node);
+        node
+    }
+
+    fn put_node(&self, node: PinNode) {
+        self.node.put(node);
+        self.sign.put(Mark::InGraph);
+    }
+
+    /// Where the pin graph knows the tracker, if it does. Under the lock of the tracker's table, or of one that is not live: such
+    /// a tracker gets no node any more. To others it is a hint.
     pub(crate) fn node(&self) -> Option<PinNode> {
-        if self.was_in_graph() { self.state.lock().node } else { None }
+        self.node.get()
     }
 
     /// For the pin graph, which forgets the tracker.
     pub(crate) fn take_node(&self) -> Option<PinNode> {
-        self.state.lock().node.take()
+        self.node.take()
     }
 
     /// For the pin graph: takes a dependant's pin away; what that leaves to do.
@@ -481,13 +498,14 @@ impl TrackerCore {
             let is_live = matches!(state.status, Status::Live);
             #[cfg(mutant = "dependant_pinned_after_the_gate_was_left")]
             let mut state = (drop(state), core.gate.state.lock()).1;
-            let edge = choose(core, state.node, is_live)?;
+            let edge = choose(core, core.gate.node(), is_live)?;
             if let Edge::Own(_) | Edge::First(_) = edge {
                 state.dependant_pins += 1;
                 core.gate.sign.put(Mark::InGraph);
+                core.gate.sign.put(Mark::HadDependants);
             }
             if let Edge::Own(node) = edge {
-                state.node = Some(node);
+                core.gate.node.put(node);
             }
             Some(edge)
         })
@@ -500,13 +518,10 @@ impl TrackerCore {
         self: &Arc<TrackerCore>,
         enter: impl FnOnce(&Arc<TrackerCore>) -> PinNode,
     ) -> Option<(PinNode, bool)> {
-        self.at_gate(|core, mut state| {
+        self.at_gate(|core, state| {
             let is_live = matches!(state.status, Status::Live);
-            if state.node.is_none() && is_live {
-                state.node = Some(enter(core));
-                core.gate.sign.put(Mark::InGraph);
-            }
-            Some((state.node?, is_live))
+            let node = if is_live { core.gate.enter_graph(|| enter(core)) } else { core.gate.node()? };
+            Some((node, is_live))
         })
     }
 
@@ -553,7 +568,7 @@ impl TrackerCore {
         }
         // A ring is looked at member by member, and then claimed: not with a new pin in between.
         #[cfg(not(mutant = "pinned_while_a_ring_is_claimed"))]
-        let _no_claim = self.dylib.session.pins.table_of(&self.dylib);
+        let _no_claim = self.dylib().session.pins.table_of(self.dylib());
         self.at_gate(|_, mut state| match state.status {
             Status::Live | Status::Leaving(Stage::Guarded | Stage::Retired, _) => {
                 state.handle_pins.add_one();
@@ -597,7 +612,7 @@ mod tests {
     fn a_gate_takes_few_bytes_since_there_is_one_for_each_tracker() {
         assert_eq!(
             (size_of::<GateState>(), size_of::<TrackerCore>()),
-            (32, if cfg!(debug_assertions) { 88 } else { 80 })
+            (32, if cfg!(debug_assertions) { 96 } else { 88 })
         );
     }
 

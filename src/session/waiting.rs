@@ -86,7 +86,7 @@ impl WaitingGraph {
         }
         let waits = !group.emitted.is_empty() || !group.unemitted.is_empty();
         {
-            let mut state = core.dylib.state.lock();
+            let mut state = core.dylib().state.lock();
             if own.iter().any(|symbol| state.table.symbol(symbol.id).is_none()) {
                 return Err(core.defunct());
             }

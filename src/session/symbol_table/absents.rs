@@ -17,9 +17,15 @@ pub(super) struct Absents {
 
 impl Absents {
     /// A name is about to be defined.
-    #[inline]
+    #[inline(always)]
     pub(super) fn forget(&mut self, ready: &ReadyIndex, name: &Name, hash: NameHash) {
-        if self.count > 0 && ready.find(name, hash, |_, symbol| symbol.is_absent()) == Some(true) {
+        if self.count > 0 {
+            self.forget_one(ready, name, hash);
+        }
+    }
+
+    fn forget_one(&mut self, ready: &ReadyIndex, name: &Name, hash: NameHash) {
+        if ready.find(name, hash, |_, symbol| symbol.is_absent()) == Some(true) {
             ready.remove(std::iter::once(name));
             self.count -= 1;
         }

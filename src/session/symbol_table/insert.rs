@@ -9,7 +9,7 @@ use super::{
 use crate::base::{ExecutorAddr, Kept, NameRef, SlotNumber, Slots};
 use crate::session::materialization::Definition;
 use crate::session::name_hash::NameHash;
-use crate::session::origins::Origins;
+use crate::session::origins::{OriginId, Run};
 use crate::session::resource_tracker::TrackerId;
 use crate::session::symbol::{SymbolId, SymbolState};
 use crate::sync::Arc;
@@ -31,8 +31,8 @@ impl SymbolTable {
         debug_assert!(self.find(definition.name).is_none() && probe.hash == NameHash::of(definition.name));
         debug_assert_eq!(unit.is_some(), state == SymbolState::NeverSearched);
         self.absents.forget(&self.ready, definition.name, probe.hash);
-        let mut symbol =
-            new_symbol(&mut self.origins, &mut self.extras, definition, probe.hash, SlotNumber::of(owner), place);
+        let origin = self.origins.share(definition.name.borrowed().text, place);
+        let mut symbol = new_symbol(origin, &mut self.extras, definition, probe.hash, SlotNumber::of(owner));
         symbol.state = state;
         symbol.set_value(unit.map_or(address.value(), |unit| unit.data().as_ffi()));
         let id = self.symbols.insert(symbol);
@@ -93,7 +93,8 @@ impl SymbolTable {
         self.reserve_names(definitions.len());
         let SymbolTable { ready, names, symbols, origins, extras, trackers, absents, .. } = self;
         let (mut inserted, owned) = (Kept::with_capacity(definitions.len()), &trackers[owner].core.owned);
-        let owner = SlotNumber::of(owner);
+        let (owner, mut first) = (SlotNumber::of(owner), owned.first());
+        let mut run = Run::default();
         for (definition, Probe { hash, .. }) in definitions {
             let is_named = |slot: &SlotNumber<SymbolId>| {
                 symbols[*slot].hash == hash && text(origins, &symbols[*slot]) == &**definition.name
@@ -103,19 +104,25 @@ impl SymbolTable {
                 Entry::Vacant(free) => free,
                 Entry::Occupied(taken) if inserted.iter().any(|id| SlotNumber::of(*id) == *taken.get()) => continue,
                 Entry::Occupied(_) => {
+                    run.end(origins);
+                    owned.add_all(first, inserted.len());
                     self.take_back(&inserted);
                     return None;
                 }
             };
             absents.forget(ready, definition.name, hash);
-            let mut symbol = new_symbol(origins, extras, definition, hash, owner, place);
-            (symbol.state, symbol.value, symbol.next) = (start.state, start.value, owned.first());
+            let origin = run.share(origins, definition.name.borrowed().text, place);
+            let mut symbol = new_symbol(origin, extras, definition, hash, owner);
+            (symbol.state, symbol.value, symbol.next) = (start.state, start.value, first);
             let symbol = symbols.insert(symbol);
             let slot = SlotNumber::of(symbol);
             free.insert(slot);
-            lead(symbols, owned, slot);
+            lead(symbols, first, slot);
+            first = Some(slot);
             inserted.push(symbol);
         }
+        run.end(origins);
+        owned.add_all(first, inserted.len());
         Some(inserted)
     }
 
@@ -137,18 +144,17 @@ struct Start {
 /// An entry for a symbol that nobody has looked for, in nobody's list yet.
 #[inline(always)]
 fn new_symbol(
-    origins: &mut Origins,
+    origin: SlotNumber<OriginId>,
     extras: &mut Slots<ExtraId, Extra>,
     Definition { name, flags, size }: Definition<'_>,
     hash: NameHash,
     owner: SlotNumber<TrackerId>,
-    place: &Arc<str>,
 ) -> Symbol {
-    let NameRef { text, start, end } = name.borrowed();
+    let NameRef { start, end, .. } = name.borrowed();
     let short = u32::try_from(size).unwrap_or(LARGE);
     let large = || SlotNumber::of(extras.insert(Extra { size, ..Extra::default() }));
     Symbol {
-        origin: origins.share(text, place),
+        origin,
         start,
         end,
         hash,
@@ -170,14 +176,14 @@ fn new_symbol(
 pub(super) fn link(symbols: &mut Slots<SymbolId, Symbol>, owned: &OwnedSymbols, slot: SlotNumber<SymbolId>) {
     let symbol = &mut symbols[slot];
     (symbol.previous, symbol.next) = (None, owned.first());
-    lead(symbols, owned, slot);
+    lead(symbols, owned.first(), slot);
+    owned.add(slot);
 }
 
-/// Has the list begin with an entry that knows already what comes next.
+/// Has what came `first` in a list so far know the entry that is ahead of it now.
 #[inline(always)]
-fn lead(symbols: &mut Slots<SymbolId, Symbol>, owned: &OwnedSymbols, slot: SlotNumber<SymbolId>) {
-    if let Some(next) = owned.first() {
-        symbols[next].previous = Some(slot);
+fn lead(symbols: &mut Slots<SymbolId, Symbol>, first: Option<SlotNumber<SymbolId>>, slot: SlotNumber<SymbolId>) {
+    if let Some(first) = first {
+        symbols[first].previous = Some(slot);
     }
-    owned.add(slot);
 }

@@ -26,7 +26,12 @@ impl OwnedSymbols {
 
     /// Another head, ahead of the one there was.
     pub(super) fn add(&self, first: SlotNumber<SymbolId>) {
-        self.set(Some(first), self.count() + 1);
+        self.add_all(Some(first), 1);
+    }
+
+    /// So many more, which lead from another head to the one there was.
+    pub(super) fn add_all(&self, first: Option<SlotNumber<SymbolId>>, count: usize) {
+        self.set(first, self.count() + count as u32);
     }
 
     /// One less, and what the list begins with then, if that has changed.
