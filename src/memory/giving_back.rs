@@ -110,7 +110,9 @@ impl Window {
             let found: Vec<_> =
                 space.free.long_ranges(least.saturating_mul(per_page)).filter_map(wanted).take(MOST_RANGES).collect();
             for (index, pages) in found {
-                let id = space.free.carve(index, pages.start * per_page, pages.len() as u32 * per_page);
+                let granules = pages.len() as u32 * per_page;
+                let id = space.free.carve(index, pages.start * per_page, granules);
+                space.returning += granules;
                 held.push(Held { pool, id, pages });
             }
         }
@@ -136,6 +138,7 @@ impl Window {
                 released.slabs += whole_slabs(&pages, (self.slab_size / PAGE) as u32);
                 books.returned_bytes += bytes;
             }
+            space.returning -= pages.len() as u32 * space.per_page;
             if cfg!(not(mutant = "free_while_it_goes_back")) {
                 space.free.free(id);
             }

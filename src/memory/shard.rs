@@ -30,6 +30,8 @@ pub(crate) struct Shard {
 pub(crate) struct PoolSpace {
     pub(crate) free: FreeSpace,
     pub(crate) pages: PageSet,
+    /// Granules that are going back to the kernel: out of the free space meanwhile, and nobody's.
+    pub(crate) returning: u32,
     /// Granules in a page.
     pub(crate) per_page: u32,
     /// Pages, as the mapping says.
@@ -68,6 +70,7 @@ impl Shard {
         let space = |pool| PoolSpace {
             free: FreeSpace::new(),
             pages: PageSet::default(),
+            returning: 0,
             per_page: (PAGE / granule(pool)) as u32,
             at_once: at_once[pool.index()],
         };
@@ -138,20 +141,20 @@ impl Shard {
     }
 
     /// Bytes of all pools, with the slots of the frame table.
-    pub(crate) fn bytes(&self, granules: impl Fn(&FreeSpace) -> u32) -> u64 {
-        Pool::ALL.iter().map(|pool| u64::from(granules(&self.spaces[pool.index()].free)) * held_bytes(*pool)).sum()
+    pub(crate) fn bytes(&self, granules: impl Fn(&PoolSpace) -> u32) -> u64 {
+        Pool::ALL.iter().map(|pool| u64::from(granules(&self.spaces[pool.index()])) * held_bytes(*pool)).sum()
     }
 
     /// Adds what is held of one pool to its statistics.
     pub(crate) fn add_to(&self, pool: Pool, sum: &mut PoolStatistics) {
-        let PoolSpace { free, pages, .. } = &self.spaces[pool.index()];
+        let space = &self.spaces[pool.index()];
         let bytes = |granules: u32| u64::from(granules) * granule(pool);
         sum.requested += self.requested[pool.index()];
-        sum.reserved += bytes(free.used_granules());
-        sum.opened += bytes(free.granules());
-        sum.free += bytes(free.free_granules());
-        sum.largest_free = sum.largest_free.max(bytes(free.largest_free()));
-        sum.resident += u64::from(pages.count()) * PAGE;
+        sum.reserved += bytes(space.used_granules());
+        sum.opened += bytes(space.granules());
+        sum.free += bytes(space.free_granules());
+        sum.largest_free = sum.largest_free.max(bytes(space.free.largest_free()));
+        sum.resident += u64::from(space.pages.count()) * PAGE;
     }
 
     /// Bytes of pages that the kernel may have backed.
@@ -166,6 +169,20 @@ impl Shard {
 }
 
 impl PoolSpace {
+    pub(crate) fn granules(&self) -> u32 {
+        self.free.granules()
+    }
+
+    /// Of allocations.
+    pub(crate) fn used_granules(&self) -> u32 {
+        self.free.used_granules() - self.returning
+    }
+
+    /// Of no allocation.
+    pub(crate) fn free_granules(&self) -> u32 {
+        self.free.free_granules() + self.returning
+    }
+
     /// Says which bytes of `zero`, of a part that was not written yet, are not zero now.
     fn note_dirt(&self, pool: Pool, part: &Part, zero: Range<u64>, dirt: &mut Dirt) {
         let start = u64::from(part.offset) * granule(pool);
