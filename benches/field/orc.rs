@@ -93,7 +93,11 @@ impl Orc {
 
     fn link_medium(&self, workload: &Workload) -> Measures {
         let keys = [self.row(&rows::LINK_MEDIUM), self.row(&rows::REMOVE_MEDIUM)];
-        self.links(workload.medium_file()?, workload.sizes.medium_links, keys)
+        let mut measures = self.links(workload.medium_file()?, workload.sizes.medium_links, keys)?;
+        let (live, replaced) = workload.sizes.medium_replaced();
+        let figures = self.run("remove", workload.medium_file()?, replaced, live)?;
+        measures.push(nanoseconds(&figures, "link", self.row(&rows::MEDIUM_AGAIN))?);
+        Ok(measures)
     }
 
     /// Links of the objects in a file, and their removals.

@@ -35,6 +35,7 @@ pub fn without_unwind_tables(what: &str) -> String {
 
 pub const LINK_SMALL: Row = Row::new("link", "small object: add and look up");
 pub const LINK_MEDIUM: Row = Row::new("link", "medium object: add and look up");
+pub const MEDIUM_AGAIN: Row = Row::new("link", "medium object: into memory that is warm, in place of another");
 pub const SQLITE_FIRST: Row = Row::new("link", "SQLite, an object of 1.7 MB: first link of a process");
 pub const SQLITE_AGAIN: Row = Row::new("link", "SQLite: into memory that is warm");
 pub const REMOVE_SMALL: Row = Row::new("link", "small object: remove, until none is left");

@@ -9,6 +9,7 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use crate::objects::{self, Instance, Objects, Template};
+use crate::samples::BATCH;
 use crate::scratch::Scratch;
 
 /// What every entry is called with.
@@ -44,6 +45,14 @@ pub struct Sizes {
     pub residents: &'static [usize],
 }
 
+impl Sizes {
+    /// How many medium modules are live while others take their places, and how many do: all of them have names of their own.
+    pub fn medium_replaced(&self) -> (usize, usize) {
+        let live = self.medium_links / 3 / BATCH * BATCH;
+        (live, self.medium_links - live)
+    }
+}
+
 const FULL: Sizes = Sizes {
     small_links: 4_096,
     medium_links: 192,
@@ -60,7 +69,7 @@ const FULL: Sizes = Sizes {
 
 const QUICK: Sizes = Sizes {
     small_links: 1_024,
-    medium_links: 64,
+    medium_links: 96,
     removals_beside: &[100, 1_000, 5_000],
     removals: 1_024,
     churns_of: &[100, 1_000],
