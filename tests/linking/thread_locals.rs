@@ -73,6 +73,23 @@ fn every_model_gives_every_thread_its_own() {
 }
 
 #[test]
+fn a_block_s_slots_are_right_where_constants_of_another_object_stood() {
+    let filler = "const unsigned char filler[65536] = {[0 ... 65535] = 0xff};";
+    let (Some(filler), Some(object)) = (c(filler), gcc(&["-fPIC", "-O2", "-ftls-model=local-dynamic"], SOURCE)) else {
+        return;
+    };
+    let jit = new_jit();
+    for round in 0..3 {
+        let tracker = jit.main_dylib().create_tracker().unwrap();
+        jit.link_object(&tracker, "filler.o", filler.as_slice()).unwrap();
+        assert!(tracker.remove().unwrap().is_complete());
+        let tracker = add(&jit, jit.main_dylib(), "block.o", &object);
+        assert_eq!(long_in(&jit, jit.main_dylib(), "get"), BEFORE, "{round}");
+        assert!(tracker.remove().unwrap().is_complete());
+    }
+}
+
+#[test]
 fn a_variable_of_another_object_is_the_same_variable() {
     let user = "extern _Thread_local long counter; static _Thread_local char own[3];
         long read_it(void) { own[1]++; return ++counter; }";
