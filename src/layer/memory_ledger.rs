@@ -3,7 +3,7 @@
 //! The same three verbs, and the same rule: `record` is called inside `with_resource_key`. What a tracker and what a dylib
 //! holds is known at any time without looking at what they hold, as each verb moves the totals along. Sharded by dylib,
 //! so that one lock covers a key, its dylib, and both keys of a transfer, which are always of one dylib: totals and
-//! contents never disagree. Whether a shard holds anything is known without its lock, as in a `Ledger`.
+//! contents never disagree.
 //!
 //! Most trackers own one thing. That one stands in the table itself; a second one moves them into a list.
 
@@ -17,8 +17,8 @@ use slotmap::Key as _;
 
 use crate::base::is_sparse;
 use crate::memory::{Finalized, MemoryUsage, Tenant};
-use crate::session::{JitDylib, ResourceKey};
-use crate::sync::{Arc, AtomicUsize, Mutex, Ordering, Rank};
+use crate::session::{Drawer, JitDylib, Keyed, ResourceKey};
+use crate::sync::Arc;
 
 /// Something that lives in code memory.
 pub trait Occupant {
@@ -31,14 +31,7 @@ pub trait Occupant {
 
 /// What is owned per key, and what that holds.
 pub struct MemoryLedger<R> {
-    shards: Box<[Drawer<R>]>,
-}
-
-struct Drawer<R> {
-    shard: Mutex<Shard<R>>,
-    /// How many keys the shard has: written under its lock. Who looks for what was recorded under a key has passed the gate
-    /// of the key's tracker since, and reads it without.
-    key_count: AtomicUsize,
+    shards: Box<[Drawer<Shard<R>>]>,
 }
 
 type Map<K, V> = HashMap<K, V, FxBuildHasher>;
@@ -81,43 +74,35 @@ impl<R: Occupant> MemoryLedger<R> {
     /// An empty ledger.
     pub fn new() -> MemoryLedger<R> {
         let shard = || Shard { held: Map::default(), dylibs: Map::default() };
-        let drawer = |_| Drawer { shard: Mutex::ranked(Rank::Manager, shard()), key_count: AtomicUsize::new(0) };
-        MemoryLedger { shards: (0..SHARDS).map(drawer).collect() }
+        MemoryLedger { shards: (0..SHARDS).map(|_| Drawer::new(shard())).collect() }
     }
 
     /// Adds `resource` under `key`, which is of `dylib`.
     pub fn record(&self, dylib: &JitDylib, key: ResourceKey, resource: R) {
         let usage = resource.memory().usage();
         let number = DylibNumber::of(key);
-        let drawer = self.drawer(number);
-        let mut shard = drawer.shard.lock();
-        // Looked for first: a place for a new one is looked for at length, and is seldom needed.
-        match shard.dylibs.get_mut(&number) {
-            Some(account) => account.usage += usage,
-            None => {
-                shard.dylibs.insert(number, Account { usage, name: dylib.inner().name.clone() });
+        self.shard(number).change(|shard| {
+            // Looked for first: a place for a new one is looked for at length, and is seldom needed.
+            match shard.dylibs.get_mut(&number) {
+                Some(account) => account.usage += usage,
+                None => _ = shard.dylibs.insert(number, Account { usage, name: dylib.inner().name.clone() }),
             }
-        }
-        shard.put(key, Held::One(resource));
-        drawer.key_count.store(shard.held.len(), Ordering::Relaxed);
+            shard.put(key, Held::One(resource));
+        });
     }
 
     /// Puts everything of `source` under `destination`, behind what is there. Both are of one dylib.
     pub fn transfer(&self, destination: ResourceKey, source: ResourceKey) {
-        let drawer = self.drawer(DylibNumber::of(source));
-        let mut shard = drawer.shard.lock();
-        if let Some(moved) = shard.held.remove(&source) {
-            shard.put(destination, moved);
-            drawer.key_count.store(shard.held.len(), Ordering::Relaxed);
-        }
+        self.shard(DylibNumber::of(source)).change(|shard| {
+            if let Some(moved) = shard.held.remove(&source) {
+                shard.put(destination, moved);
+            }
+        });
     }
 
     /// Everything under `key`, in the order it was recorded. The key is empty afterwards.
     pub fn take(&self, key: ResourceKey) -> impl DoubleEndedIterator<Item = R> + use<R> {
-        let drawer = self.drawer(DylibNumber::of(key));
-        // A ledger that holds nothing is asked as often as one that does.
-        let is_empty = drawer.key_count.load(Ordering::Relaxed) == 0;
-        match if is_empty { None } else { drawer.take(key) } {
+        match self.shard(DylibNumber::of(key)).take(|shard| shard.take(key)) {
             None => Taken::One(None),
             Some(Held::One(resource)) => Taken::One(Some(resource)),
             Some(Held::Many(many)) => Taken::Many(many.resources.into_iter()),
@@ -126,28 +111,28 @@ impl<R: Occupant> MemoryLedger<R> {
 
     /// What is held under `key`, in constant time.
     pub fn usage(&self, key: ResourceKey) -> MemoryUsage {
-        let shard = self.drawer(DylibNumber::of(key)).shard.lock();
-        shard.held.get(&key).map_or(MemoryUsage::default(), Held::usage)
+        let usage = |shard: &Shard<R>| shard.held.get(&key).map_or(MemoryUsage::default(), Held::usage);
+        self.shard(DylibNumber::of(key)).look(usage)
     }
 
     /// What is held under all keys of `dylib`, those that were removed and are pinned included; in constant time.
     pub fn usage_of_dylib(&self, dylib: &JitDylib) -> MemoryUsage {
         let number = DylibNumber(dylib.inner().id.data().as_ffi());
-        let shard = self.drawer(number).shard.lock();
-        shard.dylibs.get(&number).map_or(MemoryUsage::default(), |account| account.usage)
+        let usage = |account: &Account| account.usage;
+        self.shard(number).look(|shard| shard.dylibs.get(&number).map_or(MemoryUsage::default(), usage))
     }
 
     /// Number of keys that own something.
     pub fn key_count(&self) -> usize {
-        self.shards.iter().map(|drawer| drawer.shard.lock().held.len()).sum()
+        self.shards.iter().map(|shard| shard.look(Keyed::key_count)).sum()
     }
 
     /// Who lives where, for a picture of the memory: in no particular order, and as of slightly different moments.
     pub fn tenants(&self) -> Vec<Tenant> {
-        self.shards.iter().flat_map(|drawer| drawer.shard.lock().tenants()).collect()
+        self.shards.iter().flat_map(|shard| shard.look(Shard::tenants)).collect()
     }
 
-    fn drawer(&self, number: DylibNumber) -> &Drawer<R> {
+    fn shard(&self, number: DylibNumber) -> &Drawer<Shard<R>> {
         &self.shards[FxBuildHasher.hash_one(number) as usize % SHARDS]
     }
 }
@@ -158,14 +143,9 @@ impl<R: Occupant> Default for MemoryLedger<R> {
     }
 }
 
-impl<R: Occupant> Drawer<R> {
-    fn take(&self, key: ResourceKey) -> Option<Held<R>> {
-        let mut shard = self.shard.lock();
-        let taken = shard.held.remove(&key)?;
-        shard.give_up(DylibNumber::of(key), taken.usage());
-        shrink(&mut shard.held);
-        self.key_count.store(shard.held.len(), Ordering::Relaxed);
-        Some(taken)
+impl<R> Keyed for Shard<R> {
+    fn key_count(&self) -> usize {
+        self.held.len()
     }
 }
 
@@ -178,6 +158,13 @@ impl<R: Occupant> Shard<R> {
             }
             Entry::Occupied(place) => place.into_mut().append(added),
         }
+    }
+
+    fn take(&mut self, key: ResourceKey) -> Option<Held<R>> {
+        let taken = self.held.remove(&key)?;
+        self.give_up(DylibNumber::of(key), taken.usage());
+        shrink(&mut self.held);
+        Some(taken)
     }
 
     /// Takes what a dylib holds no more out of its account.
