@@ -7,71 +7,34 @@ use std::sync::atomic::Ordering;
 use jittison::base::{ExecutorAddr, Pool};
 use jittison::error::MemoryFault;
 use jittison::memory::{
-    ApartRequest, DualMapper, Frame, InFlight, MappedWindow, MemoryManager, MemoryMapper, Placement, SegmentPlan,
-    SingleMapper, SlabPool, SlabPoolOptions, WindowLayout,
+    ApartRequest, DualMapper, Frame, InFlight, MemoryManager, MemoryMapper, SegmentPlan, SingleMapper, SlabPool,
+    SlabPoolOptions, WindowLayout,
 };
 
 use crate::ladder::rungs;
+use crate::overheard::{Call, Listener, Overheard, Range};
 use crate::slab::{held, plan};
 use crate::support::*;
 
-/// Passes windows on; remembers what was sealed, and refuses from the given seal on.
-struct Watching<'a> {
-    inner: &'a dyn MemoryMapper,
-    seals: Arc<Seals>,
-}
-
+/// What was sealed.
 #[derive(Default)]
 struct Seals {
-    done: Mutex<Vec<(Pool, u64, u64)>>,
+    done: Mutex<Vec<Range>>,
     /// How many are still allowed; none is refused while it is `None`.
     allowed: Mutex<Option<usize>>,
 }
 
-struct Watched {
-    window: Arc<dyn MappedWindow>,
-    seals: Arc<Seals>,
-}
-
-impl MemoryMapper for Watching<'_> {
-    fn map_window(&self, layout: &WindowLayout, placement: Placement) -> Result<Arc<dyn MappedWindow>, MemoryFault> {
-        let window = self.inner.map_window(layout, placement)?;
-        Ok(Arc::new(Watched { window, seals: self.seals.clone() }))
-    }
-}
-
-// SAFETY: all of it is the inner window's word.
-unsafe impl MappedWindow for Watched {
-    fn base(&self) -> ExecutorAddr {
-        self.window.base()
-    }
-    fn working_view(&self, pool: Pool) -> *mut u8 {
-        self.window.working_view(pool)
-    }
-    fn frame_header(&self) -> Option<*mut u8> {
-        self.window.frame_header()
-    }
-    fn granule(&self, pool: Pool) -> u64 {
-        self.window.granule(pool)
-    }
-    unsafe fn open(&self, pool: Pool, offset: u64, size: u64) -> Result<(), MemoryFault> {
-        // SAFETY: the caller's word, passed on.
-        unsafe { self.window.open(pool, offset, size) }
-    }
-    unsafe fn seal(&self, pool: Pool, offset: u64, size: u64) -> Result<(), MemoryFault> {
-        if let Some(allowed) = &mut *self.seals.allowed.lock().unwrap() {
+impl Listener for Seals {
+    fn hear(&self, call: Call, range: Option<Range>) -> Result<(), MemoryFault> {
+        let (Call::Seal, Some(sealed)) = (call, range) else { return Ok(()) };
+        if let Some(allowed) = &mut *self.allowed.lock().unwrap() {
             if *allowed == 0 {
                 return Err(MemoryFault::Refused { step: "sealing".into(), problem: "not this one".into() });
             }
             *allowed -= 1;
         }
-        self.seals.done.lock().unwrap().push((pool, offset, size));
-        // SAFETY: the caller's word, passed on.
-        unsafe { self.window.seal(pool, offset, size) }
-    }
-    unsafe fn purge(&self, pool: Pool, offset: u64, size: u64) -> Result<(), MemoryFault> {
-        // SAFETY: the caller's word, passed on.
-        unsafe { self.window.purge(pool, offset, size) }
+        self.done.lock().unwrap().push(sealed);
+        Ok(())
     }
 }
 
@@ -79,7 +42,7 @@ fn watched(inner: &'static dyn MemoryMapper) -> (SlabPool, Arc<Seals>) {
     let seals = Arc::new(Seals::default());
     let options =
         SlabPoolOptions { window_size: 64 << 20, trap_freed_code: false, shards: 1, ..SlabPoolOptions::default() };
-    (SlabPool::with_mapper(Watching { inner, seals: seals.clone() }, options).unwrap(), seals)
+    (SlabPool::with_mapper(Overheard { inner, listener: seals.clone() }, options).unwrap(), seals)
 }
 
 fn batch(memory: &SlabPool, count: usize) -> Vec<(Box<dyn InFlight>, Vec<Frame>)> {

@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use jittison::base::{ExecutorAddr, Pool};
+use jittison::base::Pool;
 use jittison::error::MemoryFault;
 use jittison::memory::*;
 
+use crate::overheard::{Call, Listener, Overheard, Range};
 use crate::slab::{make, plan};
 use crate::support::*;
 
@@ -222,66 +223,34 @@ fn freed_code_goes_on_trapping_when_that_is_asked_for() {
     drop(make(&memory, &plan(64, 16, (16, 0))));
 }
 
-/// Says what a pool tells of itself while pages of it go back.
-struct Telling {
-    window: Arc<dyn MappedWindow>,
-    pool: Arc<OnceLock<Weak<SlabPool>>>,
-    told: Arc<Mutex<Vec<MemoryStatistics>>>,
+/// What a pool tells of itself while pages of it go back.
+#[derive(Default)]
+struct Meanwhile {
+    pool: OnceLock<Weak<SlabPool>>,
+    told: Mutex<Vec<MemoryStatistics>>,
 }
 
-struct TellingMapper(Arc<OnceLock<Weak<SlabPool>>>, Arc<Mutex<Vec<MemoryStatistics>>>);
-
-impl MemoryMapper for TellingMapper {
-    fn map_window(&self, layout: &WindowLayout, placement: Placement) -> Result<Arc<dyn MappedWindow>, MemoryFault> {
-        let window = SystemMapper::default().map_window(layout, placement)?;
-        Ok(Arc::new(Telling { window, pool: self.0.clone(), told: self.1.clone() }))
-    }
-}
-
-// SAFETY: all is the inner window's.
-unsafe impl MappedWindow for Telling {
-    fn base(&self) -> ExecutorAddr {
-        self.window.base()
-    }
-    fn working_view(&self, pool: Pool) -> *mut u8 {
-        self.window.working_view(pool)
-    }
-    fn frame_header(&self) -> Option<*mut u8> {
-        self.window.frame_header()
-    }
-    fn granule(&self, pool: Pool) -> u64 {
-        self.window.granule(pool)
-    }
-    unsafe fn open(&self, pool: Pool, offset: u64, size: u64) -> Result<(), MemoryFault> {
-        // SAFETY: the caller's word, passed on.
-        unsafe { self.window.open(pool, offset, size) }
-    }
-    unsafe fn seal(&self, pool: Pool, offset: u64, size: u64) -> Result<(), MemoryFault> {
-        // SAFETY: the caller's word, passed on.
-        unsafe { self.window.seal(pool, offset, size) }
-    }
-    unsafe fn purge(&self, pool: Pool, offset: u64, size: u64) -> Result<(), MemoryFault> {
+impl Listener for Meanwhile {
+    fn hear(&self, call: Call, _: Option<Range>) -> Result<(), MemoryFault> {
+        let (Call::Purge, Some(pool)) = (call, self.pool.get().and_then(Weak::upgrade)) else { return Ok(()) };
         // By another thread, as it would be: this one is giving back.
-        let memory = self.pool.get().and_then(Weak::upgrade).unwrap();
-        let meanwhile = std::thread::spawn(move || memory.statistics()).join().unwrap();
-        self.told.lock().unwrap().push(meanwhile);
-        // SAFETY: the caller's word, passed on.
-        unsafe { self.window.purge(pool, offset, size) }
+        self.told.lock().unwrap().push(std::thread::spawn(move || pool.statistics()).join().unwrap());
+        Ok(())
     }
 }
 
 #[test]
 fn what_is_on_its_way_back_counts_as_free_and_as_nobodys() {
-    let (place, told) = (Arc::new(OnceLock::new()), Arc::<Mutex<Vec<MemoryStatistics>>>::default());
+    let meanwhile = Arc::<Meanwhile>::default();
     let options = SlabPoolOptions { returns_memory: false, trap_freed_code: false, ..Default::default() };
-    let mapper = TellingMapper(place.clone(), told.clone());
+    let mapper = Overheard { inner: SystemMapper::default(), listener: meanwhile.clone() };
     let memory = Arc::new(SlabPool::with_mapper(mapper, options).unwrap());
-    assert!(place.set(Arc::downgrade(&memory)).is_ok());
+    assert!(meanwhile.pool.set(Arc::downgrade(&memory)).is_ok());
     drop(written(&memory, [MIB, MIB, MIB]));
     let before = memory.statistics();
     assert!(before.reserved_bytes == 0 && before.free_bytes > 3 * MIB);
     assert!(memory.release_free().bytes >= 3 * MIB);
-    let told = told.lock().unwrap();
+    let told = meanwhile.told.lock().unwrap();
     assert!(!told.is_empty());
     for meanwhile in told.iter() {
         assert_eq!((meanwhile.reserved_bytes, meanwhile.free_bytes), (0, before.free_bytes));

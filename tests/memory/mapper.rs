@@ -10,6 +10,7 @@ use jittison::memory::{
     DualMapper, MappedWindow, MemoryManager, MemoryMapper, Placement, SlabPool, SlabPoolOptions, WindowLayout,
 };
 
+use crate::overheard::{Call, Listener, Overheard, Range};
 use crate::slab::{held, make, plan};
 use crate::support::*;
 
@@ -76,48 +77,27 @@ struct Counts {
     drops: AtomicUsize,
 }
 
-struct Counting(Arc<Counts>);
-
-struct Counted {
-    window: Arc<dyn MappedWindow>,
-    counts: Arc<Counts>,
-}
-
-impl MemoryMapper for Counting {
-    fn map_window(&self, layout: &WindowLayout, placement: Placement) -> Result<Arc<dyn MappedWindow>, MemoryFault> {
-        self.0.maps.fetch_add(1, Ordering::Relaxed);
-        Ok(Arc::new(Counted { window: DualMapper::default().map_window(layout, placement)?, counts: self.0.clone() }))
+impl Listener for Counts {
+    fn hear(&self, call: Call, _: Option<Range>) -> Result<(), MemoryFault> {
+        match call {
+            Call::Map => self.maps.fetch_add(1, Ordering::Relaxed),
+            Call::Unmap => self.drops.fetch_add(1, Ordering::Relaxed),
+            _ => 0,
+        };
+        Ok(())
     }
 }
 
-// SAFETY: all of it is the inner window's word.
-unsafe impl MappedWindow for Counted {
-    fn base(&self) -> ExecutorAddr {
-        self.window.base()
-    }
-    fn working_view(&self, pool: Pool) -> *mut u8 {
-        self.window.working_view(pool)
-    }
-    fn frame_header(&self) -> Option<*mut u8> {
-        self.window.frame_header()
-    }
-    unsafe fn purge(&self, pool: Pool, offset: u64, size: u64) -> Result<(), MemoryFault> {
-        // SAFETY: the caller's word, passed on.
-        unsafe { self.window.purge(pool, offset, size) }
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.counts.drops.fetch_add(1, Ordering::Relaxed);
-    }
+fn counted(counts: &Arc<Counts>) -> SlabPool {
+    let mapper = Overheard { inner: DualMapper::default(), listener: counts.clone() };
+    SlabPool::with_mapper(mapper, SlabPoolOptions::default()).unwrap()
 }
 
 #[test]
 fn the_mapper_is_asked_for_one_window_whatever_is_linked_and_removed() {
     let Some(object) = c("static char zero[100000]; long test(void) { return zero[5]; }") else { return };
     let counts = Arc::new(Counts::default());
-    let pool = SlabPool::with_mapper(Counting(counts.clone()), SlabPoolOptions::default()).unwrap();
+    let pool = counted(&counts);
     let jit = Jit::builder().memory_manager(Arc::new(pool)).build().unwrap();
     let told = || (counts.maps.load(Ordering::Relaxed), counts.drops.load(Ordering::Relaxed));
     let mut trackers = Vec::new();
@@ -142,7 +122,7 @@ fn the_mapper_is_asked_for_one_window_whatever_is_linked_and_removed() {
 fn a_handle_keeps_the_window_after_its_session() {
     let Some(object) = c("long test(void) { return 77; }") else { return };
     let counts = Arc::new(Counts::default());
-    let pool = SlabPool::with_mapper(Counting(counts.clone()), SlabPoolOptions::default()).unwrap();
+    let pool = counted(&counts);
     let jit = Jit::builder().memory_manager(Arc::new(pool)).build().unwrap();
     let tracker = add(&jit, jit.main_dylib(), "object.o", &object);
     let test = function::<extern "C" fn() -> i64>(&jit, "test");

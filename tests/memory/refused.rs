@@ -4,25 +4,15 @@
 use std::sync::Arc;
 use std::sync::Mutex;
 
-use jittison::base::{ExecutorAddr, Pool};
+use jittison::base::Pool;
 use jittison::error::{ErrorKind, MemoryFault};
-use jittison::memory::{
-    MappedWindow, MemoryManager, MemoryMapper, Placement, Released, SlabPool, SlabPoolOptions, WindowLayout,
-};
+use jittison::memory::{MemoryManager, MemoryMapper, Released, SlabPool, SlabPoolOptions};
 
 use crate::environments::deny;
 use crate::ladder::{jit_over, rungs};
+use crate::overheard::{Call, Listener, Overheard, Range};
 use crate::slab::{make, plan};
 use crate::support::*;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Call {
-    Map,
-    Open,
-    Seal,
-    Purge,
-    PurgeTable,
-}
 
 /// Which call is refused: the first of its kind after so many.
 #[derive(Default)]
@@ -41,8 +31,10 @@ impl Refusal {
     fn has_refused(&self) -> bool {
         self.0.lock().unwrap().is_none()
     }
+}
 
-    fn ask(&self, call: Call) -> Result<(), MemoryFault> {
+impl Listener for Refusal {
+    fn hear(&self, call: Call, _: Option<Range>) -> Result<(), MemoryFault> {
         let mut next = self.0.lock().unwrap();
         match &mut *next {
             Some((armed, after)) if *armed == call && *after > 0 => *after -= 1,
@@ -56,63 +48,9 @@ impl Refusal {
     }
 }
 
-struct Refusing<'a> {
-    inner: &'a dyn MemoryMapper,
-    refusal: Arc<Refusal>,
-}
-
-struct RefusingWindow {
-    window: Arc<dyn MappedWindow>,
-    refusal: Arc<Refusal>,
-}
-
-impl MemoryMapper for Refusing<'_> {
-    fn map_window(&self, layout: &WindowLayout, placement: Placement) -> Result<Arc<dyn MappedWindow>, MemoryFault> {
-        self.refusal.ask(Call::Map)?;
-        let window = self.inner.map_window(layout, placement)?;
-        Ok(Arc::new(RefusingWindow { window, refusal: self.refusal.clone() }))
-    }
-}
-
-// SAFETY: all of it is the inner window's word, or a refusal.
-unsafe impl MappedWindow for RefusingWindow {
-    fn base(&self) -> ExecutorAddr {
-        self.window.base()
-    }
-    fn working_view(&self, pool: Pool) -> *mut u8 {
-        self.window.working_view(pool)
-    }
-    fn frame_header(&self) -> Option<*mut u8> {
-        self.window.frame_header()
-    }
-    fn granule(&self, pool: Pool) -> u64 {
-        self.window.granule(pool)
-    }
-    unsafe fn open(&self, pool: Pool, offset: u64, size: u64) -> Result<(), MemoryFault> {
-        self.refusal.ask(Call::Open)?;
-        // SAFETY: the caller's word, passed on.
-        unsafe { self.window.open(pool, offset, size) }
-    }
-    unsafe fn seal(&self, pool: Pool, offset: u64, size: u64) -> Result<(), MemoryFault> {
-        self.refusal.ask(Call::Seal)?;
-        // SAFETY: as above.
-        unsafe { self.window.seal(pool, offset, size) }
-    }
-    unsafe fn purge(&self, pool: Pool, offset: u64, size: u64) -> Result<(), MemoryFault> {
-        self.refusal.ask(Call::Purge)?;
-        // SAFETY: as above.
-        unsafe { self.window.purge(pool, offset, size) }
-    }
-    unsafe fn purge_table(&self, size: u64) -> Result<(), MemoryFault> {
-        self.refusal.ask(Call::PurgeTable)?;
-        // SAFETY: as above.
-        unsafe { self.window.purge_table(size) }
-    }
-}
-
 fn refusing(inner: &'static dyn MemoryMapper, options: SlabPoolOptions) -> (Arc<SlabPool>, Arc<Refusal>) {
     let refusal = Arc::new(Refusal::default());
-    let pool = SlabPool::with_mapper(Refusing { inner, refusal: refusal.clone() }, options).unwrap();
+    let pool = SlabPool::with_mapper(Overheard { inner, listener: refusal.clone() }, options).unwrap();
     (Arc::new(pool), refusal)
 }
 
@@ -173,7 +111,7 @@ fn a_window_that_is_refused_leaves_no_mapping_and_the_next_is_asked_for() {
         let before = mappings().len();
         let refusal = Arc::new(Refusal::default());
         refusal.arm(Call::Map, 0);
-        let asking = Refusing { inner: mapper, refusal: refusal.clone() };
+        let asking = Overheard { inner: mapper, listener: refusal.clone() };
         let memory = SlabPool::with_mapper(asking, SlabPoolOptions::default()).unwrap();
         assert!(refusal.disarm() && memory.window().1 < 1 << 30, "it was halved");
         drop(make(&memory, &plan(100, 100, (100, 0))));
