@@ -56,9 +56,6 @@ const TOP_BINS: u32 = 32;
 /// How many ranges of its own bin a request looks at before it rounds up.
 const NEAR_LOOKS: usize = 8;
 
-/// Records of fewer ranges take no more than 192 KiB in each pool, which a processor's own caches hold.
-const MANY: u32 = 8192;
-
 /// Names an allocated range; must be given back to the `FreeSpace` that made it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RangeId(NonZeroU32);
@@ -70,11 +67,6 @@ impl RangeId {
 
     fn index(self) -> u32 {
         self.0.get() - 1
-    }
-
-    /// Whether the range came when there were many others, so that its record may be in no cache that is near.
-    pub(crate) fn is_of_many(self) -> bool {
-        self.index() >= MANY
     }
 }
 

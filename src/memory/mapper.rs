@@ -120,14 +120,8 @@ pub unsafe trait MappedWindow: Send + Sync {
     /// # Safety
     /// As for [`open`](Self::open), for each of them.
     unsafe fn open_all(&self, ranges: &[PoolRange; 3]) -> Result<(), MemoryFault> {
-        for pool in Pool::ALL {
-            let PoolRange { offset, size } = ranges[pool.index()];
-            if size > 0 {
-                // SAFETY: M1, M6 - by contract.
-                unsafe { self.open(pool, offset, size) }?;
-            }
-        }
-        Ok(())
+        // SAFETY: M1, M6 - by contract.
+        used(ranges).try_for_each(|(pool, PoolRange { offset, size })| unsafe { self.open(pool, offset, size) })
     }
 
     /// As [`seal`](Self::seal), a range of each pool, in [`Pool::ALL`] order; those that are empty need nothing.
@@ -138,14 +132,8 @@ pub unsafe trait MappedWindow: Send + Sync {
     /// # Safety
     /// As for [`seal`](Self::seal), for each of them.
     unsafe fn seal_all(&self, ranges: &[PoolRange; 3]) -> Result<(), MemoryFault> {
-        for pool in Pool::ALL {
-            let PoolRange { offset, size } = ranges[pool.index()];
-            if size > 0 {
-                // SAFETY: M1, M6 - by contract.
-                unsafe { self.seal(pool, offset, size) }?;
-            }
-        }
-        Ok(())
+        // SAFETY: M1, M6 - by contract.
+        used(ranges).try_for_each(|(pool, PoolRange { offset, size })| unsafe { self.seal(pool, offset, size) })
     }
 
     /// Called by the thread that wrote an allocation, after its last range was sealed and before anybody else learns of it.
@@ -191,4 +179,9 @@ pub unsafe trait MappedWindow: Send + Sync {
         let _ = size;
         Ok(())
     }
+}
+
+/// Those of the pools' ranges that are not empty.
+fn used(ranges: &[PoolRange; 3]) -> impl Iterator<Item = (Pool, PoolRange)> {
+    Pool::ALL.into_iter().map(|pool| (pool, ranges[pool.index()])).filter(|(_, range)| range.size > 0)
 }

@@ -244,11 +244,6 @@ pub(crate) fn held_by(parts: &[Part; 3]) -> u64 {
     Pool::ALL.iter().map(|pool| u64::from(parts[pool.index()].granules) * held_bytes(*pool)).sum()
 }
 
-/// Whether an allocation's records are some of so many that they may be in no cache that is near.
-pub(crate) fn are_of_many(parts: &[Part; 3]) -> bool {
-    parts.iter().any(|part| part.id.is_some_and(RangeId::is_of_many))
-}
-
 pub(crate) fn granule(pool: Pool) -> u64 {
     if pool == Pool::Code { TEXT_GRANULE } else { DATA_GRANULE }
 }

@@ -18,7 +18,7 @@ use crate::memory::layout::{CHUNK, FRAME_SLOT, FRAME_TABLE_OFFSET, MAX_WINDOW, P
 use crate::memory::layout::{PoolRange, WindowLayout};
 use crate::memory::mapper::MappedWindow;
 use crate::memory::plan::{PoolPlan, SegmentPlan, SegmentRequest};
-use crate::memory::shard::{Claimed, Part, Shard, Wanted, are_of_many, granule, held_by, held_bytes};
+use crate::memory::shard::{Claimed, Part, Shard, Wanted, granule, held_by, held_bytes};
 use crate::memory::slab_pool::{OnFull, SlabPoolOptions};
 use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, Rank, thread_number};
 
@@ -323,10 +323,8 @@ impl Window {
 
     /// Takes an allocation's memory back.
     pub(crate) fn release(self: &Arc<Window>, shard: usize, parts: &[Part; 3], plan: &PoolPlan) {
-        if are_of_many(parts) {
-            // The books are waited for at the same time as the frame table, and those of all pools at once.
-            self.shards[shard].0.lock().prefetch(parts);
-        }
+        // The books are waited for at the same time as the frame table, and those of all pools at once.
+        self.shards[shard].0.lock().prefetch(parts);
         let code = &parts[Pool::Code.index()];
         if code.id.is_some() {
             if let Some(frames) = &self.frames {
