@@ -335,12 +335,14 @@ impl<K: Key, V> IndexMut<K> for Slots<K, V> {
 
 impl<K: Key, V> Index<SlotNumber<K>> for Slots<K, V> {
     type Output = V;
+    #[inline(always)]
     fn index(&self, slot: SlotNumber<K>) -> &V {
         self.at(slot).expect("the slot holds a value")
     }
 }
 
 impl<K: Key, V> IndexMut<SlotNumber<K>> for Slots<K, V> {
+    #[inline(always)]
     fn index_mut(&mut self, slot: SlotNumber<K>) -> &mut V {
         self.at_mut(slot).expect("the slot holds a value")
     }

@@ -3,6 +3,7 @@
 //!
 //! Things that are not about marrying the three belong elsewhere. This room runs no code, and knows no services.
 
+mod hooks;
 mod memory_ledger;
 mod object_layer;
 mod object_link;

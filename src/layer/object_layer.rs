@@ -17,7 +17,7 @@ use crate::sync::Arc;
 /// Links objects into dylibs (ORC: `ObjectLinkingLayer`). Register it with the session as a [`ResourceManager`], before
 /// anything that is built upon it.
 pub struct ObjectLinkingLayer {
-    /// Each link holds it, from when its object is added until its end.
+    /// Held by each object that is added, until it is linked, and by each link that waits.
     inner: Spread<LayerInner>,
 }
 
@@ -85,7 +85,7 @@ impl ObjectLinkingLayer {
         left_out: impl Fn(&str) -> bool,
     ) -> Result<()> {
         let (object, symbols) = self.read(tracker, name, bytes, left_out)?;
-        tracker.define(ObjectUnit { object, symbols })
+        tracker.define(ObjectUnit { layer: self.inner.share(), name: Arc::from(name), object, symbols })
     }
 
     /// Adds an object under a tracker and links it at once, on this thread: when this returns, all that it defines is ready.
@@ -96,8 +96,8 @@ impl ObjectLinkingLayer {
     /// then, and its memory is given back, now or with the tracker.
     pub fn link(&self, tracker: &ResourceTracker, name: &str, bytes: ObjectBuffer) -> Result<()> {
         let (object, symbols) = self.read(tracker, name, bytes, |_| false)?;
-        let responsibility = tracker.begin(object.name.clone(), symbols, |index| object.size_bytes(index))?;
-        object.link(responsibility)
+        let responsibility = tracker.begin(Arc::from(name), symbols, |index| object.size_bytes(index))?;
+        object.link(&self.inner, responsibility)
     }
 
     /// Reads what an object promises.
@@ -109,7 +109,7 @@ impl ObjectLinkingLayer {
         left_out: impl Fn(&str) -> bool,
     ) -> Result<(Object, Kept<(Name, SymbolFlags)>)> {
         let sequence = tracker.number_object();
-        let read = Object::read(self.inner.share(), sequence, name, bytes, left_out);
+        let read = Object::read(sequence, name, bytes, left_out);
         if let Err(error) = &read {
             let dylib = tracker.dylib();
             dylib.observers().tell_refused(dylib.inner(), name, error);

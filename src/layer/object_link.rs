@@ -7,11 +7,12 @@ use std::time::Instant;
 
 use smallvec::SmallVec;
 
-use crate::base::{ExecutorAddr, Kept, Name, Share, ThreadLocal, keep};
+use crate::base::{ExecutorAddr, Kept, Name, Share, Spread, ThreadLocal, keep};
 use crate::error::{Error, Result};
 use crate::host;
+use crate::layer::hooks::Hooks;
 use crate::layer::object_layer::{LayerInner, Module};
-use crate::layer::plugin::{LinkHooks, LinkOrigin};
+use crate::layer::plugin::LinkOrigin;
 use crate::layer::thread_locals::ThreadLocals;
 use crate::link::{
     ExternalNames, ExternalSymbol, FoundExternal, InterfaceSymbol, LinkGraph, ObjectBuffer, ObjectInterface, Outline,
@@ -26,20 +27,27 @@ use crate::sync::Arc;
 
 /// An object that nobody has looked into yet.
 pub(super) struct ObjectUnit {
+    pub(super) layer: Arc<Share<LayerInner>>,
+    pub(super) name: Arc<str>,
     pub(super) object: Object,
     pub(super) symbols: Kept<(Name, SymbolFlags)>,
 }
 
 /// An object to be linked.
 pub(super) struct Object {
-    layer: Arc<Share<LayerInner>>,
-    pub(super) name: Arc<str>,
     bytes: ObjectBuffer,
     /// What is known of the bytes already.
     outline: Option<Outline>,
-    /// By position in what it promises; shorter, as the symbol for initialisers has none.
-    origins: Kept<Origin>,
+    origins: Origins,
     sequence: u64,
+}
+
+/// Where what is promised stands in the object.
+struct Origins {
+    /// By position in what is promised; shorter, as the symbol for initialisers has none.
+    list: Kept<Origin>,
+    /// Whether none of its definitions was left out.
+    is_whole: bool,
 }
 
 /// What the object itself says of a symbol.
@@ -52,11 +60,11 @@ struct Origin {
 
 impl MaterializationUnit for ObjectUnit {
     fn name(&self) -> &str {
-        &self.object.name
+        &self.name
     }
 
     fn shared_name(&self) -> Arc<str> {
-        self.object.name.clone()
+        self.name.clone()
     }
 
     fn symbols(&self) -> &[(Name, SymbolFlags)] {
@@ -72,58 +80,62 @@ impl MaterializationUnit for ObjectUnit {
     }
 
     fn materialize(self: Box<Self>, responsibility: MaterializationResponsibility) {
-        self.object.materialize(responsibility);
+        let ObjectUnit { layer, object, .. } = *self;
+        object.materialize(layer, responsibility);
     }
 }
 
 impl Object {
     /// Reads what an object promises, but for what is `left_out`.
     pub(super) fn read(
-        layer: Arc<Share<LayerInner>>,
         sequence: u64,
         name: &str,
         bytes: ObjectBuffer,
         left_out: impl Fn(&str) -> bool,
     ) -> Result<(Object, Kept<(Name, SymbolFlags)>)> {
         let Promised { symbols, origins, outline } = promised(name, &bytes, sequence, left_out)?;
-        Ok((Object { layer, name: Arc::from(name), bytes, outline, origins, sequence }, symbols))
+        Ok((Object { bytes, outline, origins, sequence }, symbols))
     }
 
     /// Bytes of the symbol at a position of what it promises.
     pub(super) fn size_bytes(&self, index: usize) -> u64 {
-        self.origins.get(index).map_or(0, |origin| origin.size)
+        self.origins.list.get(index).map_or(0, |origin| origin.size)
     }
 
     /// Links it for who has looked for one of its symbols, and hears from that how it ends.
-    fn materialize(self, mut responsibility: MaterializationResponsibility) {
-        let mut pending = match self.place(&mut responsibility) {
+    fn materialize(self, layer: Arc<Share<LayerInner>>, mut responsibility: MaterializationResponsibility) {
+        let mut pending = match self.place(&layer, &mut responsibility) {
             Ok(pending) => pending,
             Err(error) => return responsibility.fail(error),
         };
         match pending.find_now(&responsibility) {
-            Ok(Some(found)) => drop(pending.emit_now(responsibility, &found)),
-            Ok(None) => pending.look_up_externals(responsibility),
+            Ok(Some(found)) => drop(pending.emit_now(&layer, responsibility, &found)),
+            Ok(None) => pending.look_up_externals(layer, responsibility),
             Err(error) => responsibility.fail(error),
         }
     }
 
     /// Links it, and waits for what it needs.
-    pub(super) fn link(self, mut responsibility: MaterializationResponsibility) -> Result<()> {
+    pub(super) fn link(
+        self,
+        layer: &Spread<LayerInner>,
+        mut responsibility: MaterializationResponsibility,
+    ) -> Result<()> {
         if responsibility.symbols().is_empty() {
             return Ok(());
         }
-        let mut pending = match self.place(&mut responsibility) {
+        let mut pending = match self.place(layer, &mut responsibility) {
             Ok(pending) => pending,
             Err(error) => return Err(failed(responsibility, error)),
         };
         match pending.find_now(&responsibility) {
-            Ok(Some(found)) => match pending.emit_now(responsibility, &found)? {
+            Ok(Some(found)) => match pending.emit_now(layer, responsibility, &found)? {
                 Some(awaited) => awaited.wait(),
                 None => Ok(()),
             },
             Ok(None) => {
                 let awaited = responsibility.await_end(responsibility.symbols())?;
-                let begin = || pending.look_up_externals(responsibility);
+                let begin = || pending.look_up_externals(layer.share(), responsibility);
                 awaited.map_or(Ok(()), |awaited| awaited.wait_after(begin))
             }
             Err(error) => Err(failed(responsibility, error)),
@@ -131,51 +143,54 @@ impl Object {
     }
 
     /// Plans, takes memory, and works out the addresses.
-    fn place(self, responsibility: &mut MaterializationResponsibility) -> Result<Pending> {
+    fn place(self, layer: &LayerInner, responsibility: &mut MaterializationResponsibility) -> Result<Pending> {
         let report = responsibility.observers().is_heard().then(Report::begin);
-        let mut hooks: Hooks = {
-            let plugins = self.layer.plugins.now();
-            let origin = LinkOrigin::new(&self.name, self.sequence, responsibility);
-            plugins.iter().map(|plugin| plugin.begin(&origin)).collect()
-        };
-        let owned = self.owned(responsibility.symbols());
+        let Object { bytes, outline, origins, sequence } = self;
+        let owned = origins.owned(responsibility.symbols());
+        let is_owned = |_: &LinkGraph, symbol| owned.as_ref().is_none_or(|owned| owned.has(symbol));
+        let mut hooks = Hooks::begin(layer.plugins.now(), &LinkOrigin::new(sequence, responsibility));
         let planned = PlannedLink::plan_outlined(
-            &self.name,
-            &self.bytes,
-            self.outline.as_ref(),
-            |_, symbol| owned.has(symbol),
+            responsibility.unit_name.clone(),
+            bytes,
+            outline.as_ref(),
+            owned.is_some().then_some(&is_owned),
             |stage, graph| match stage {
                 PlanStage::Claimed => {
-                    hooks.iter_mut().try_for_each(|hook| hook.prepare(graph))?;
+                    hooks.prepare(&LinkOrigin::new(sequence, responsibility), graph)?;
                     claim_added(graph, responsibility)
                 }
-                PlanStage::Pruned => hooks.iter_mut().try_for_each(|hook| hook.pruned(graph)),
+                PlanStage::Pruned => hooks.pruned(graph),
             },
         )?;
-        let mut placed = planned.in_group(group_of(responsibility.dylib_handle())).allocate(&*self.layer.memory)?;
+        let mut placed = planned.in_group(group_of(responsibility.dylib_handle())).allocate(&*layer.memory)?;
         let thread_locals = ThreadLocals::place(&mut placed)?;
-        hooks.iter_mut().try_for_each(|hook| hook.placed(&placed))?;
+        hooks.placed(&placed)?;
         let addresses = responsibility.addresses(|symbol| {
             // What plugins have added is behind what the object has, and is known by its name.
             let added =
                 || placed.definitions().find(|(name, _)| *name == symbol.name.as_str()).map(|(_, address)| address);
-            self.index_of(symbol).map_or_else(added, |index| placed.definition_address(index))
+            origins.index_of(symbol).map_or_else(added, |index| placed.definition_address(index))
         })?;
-        let Object { layer, sequence, .. } = self;
-        Ok(Pending { layer, sequence, placed, unresolved: Some(addresses), thread_locals, hooks, report })
+        Ok(Pending { sequence, placed, unresolved: Some(addresses), thread_locals, hooks, report })
     }
+}
 
-    /// Which of the object's symbols are owed, by their numbers there.
-    fn owned(&self, symbols: &[OwedSymbol]) -> SymbolSet {
+impl Origins {
+    /// Which of the object's symbols are owed, by their numbers there; `None` if all of them are.
+    fn owned(&self, symbols: &[OwedSymbol]) -> Option<SymbolSet> {
+        let owed = || symbols.iter().filter_map(|owed| self.index_of(owed));
+        if self.is_whole && owed().count() == self.list.len() {
+            return None;
+        }
         // They are in the order of the object's symbol table.
-        let mut owned = SymbolSet::up_to(self.origins.last().map(|last| last.index));
-        owned.add(symbols.iter().filter_map(|owed| self.index_of(owed)));
-        owned
+        let mut owned = SymbolSet::up_to(self.list.last().map(|last| last.index));
+        owned.add(owed());
+        Some(owned)
     }
 
     /// The number of an owed symbol in the object's symbol table, if it has an address there.
     fn index_of(&self, owed: &OwedSymbol) -> Option<SymbolIndex> {
-        self.origins.get(owed.position? as usize).map(|origin| origin.index)
+        self.list.get(owed.position? as usize).map(|origin| origin.index)
     }
 }
 
@@ -212,7 +227,6 @@ fn failed(responsibility: MaterializationResponsibility, error: Error) -> Error 
 
 /// A link whose externals are being looked up.
 struct Pending {
-    layer: Arc<Share<LayerInner>>,
     /// Of the object.
     sequence: u64,
     placed: PlacedLink,
@@ -223,9 +237,6 @@ struct Pending {
     /// If anybody listens.
     report: Option<Box<Report>>,
 }
-
-/// What plugins do in one link, in the order in which they were added.
-type Hooks = SmallVec<[Box<dyn LinkHooks>; 4]>;
 
 /// Claims what plugins have added for others to see. What somebody else defined first becomes an external.
 fn claim_added(graph: &mut LinkGraph, responsibility: &mut MaterializationResponsibility) -> Result<()> {
@@ -260,14 +271,14 @@ impl Pending {
         Ok(found)
     }
 
-    fn look_up_externals(self, responsibility: MaterializationResponsibility) {
+    fn look_up_externals(self, layer: Arc<Share<LayerInner>>, responsibility: MaterializationResponsibility) {
         // The names are in the graph, which goes along into the continuation: the lookup is done with them when it returns.
         let names: Vec<(String, bool)> =
             self.placed.externals().map(|external| (external.name.to_string(), external.required)).collect();
         let requests: Vec<_> =
             names.iter().map(|(name, required)| SymbolRequest { name, required: *required }).collect();
         responsibility.lookup(&requests, RequiredState::Resolved, move |responsibility, found| {
-            match found.and_then(|found| self.finish_found(&responsibility, found)) {
+            match found.and_then(|found| self.finish_found(&layer, &responsibility, found)) {
                 // A failure has failed the symbols; the memory is the tracker's, and goes with it.
                 Ok(dependencies) => drop(responsibility.notify_emitted(dependencies)),
                 Err(error) => responsibility.fail(error),
@@ -276,11 +287,16 @@ impl Pending {
     }
 
     /// Ends the link with what was found at once; what is left to wait for, if somebody does.
-    fn emit_now(mut self, responsibility: MaterializationResponsibility, found: &FoundNow) -> Result<Option<Awaited>> {
+    fn emit_now(
+        mut self,
+        layer: &LayerInner,
+        responsibility: MaterializationResponsibility,
+        found: &FoundNow,
+    ) -> Result<Option<Awaited>> {
         let unresolved = self.unresolved.take();
         let found_symbols = found.symbols.iter().map(|symbol| (symbol.address, symbol.flags));
         let externals = found_externals(&self.placed, found_symbols);
-        match self.finish(&responsibility, externals) {
+        match self.finish(layer, &responsibility, externals) {
             Ok(names) => {
                 let unresolved = unresolved.as_ref().map(|addresses| addresses.as_slice());
                 responsibility.notify_emitted_now(found, names.iter(), unresolved)
@@ -292,39 +308,37 @@ impl Pending {
     /// Ends the link, but for what it depends on.
     fn finish_found(
         self,
+        layer: &LayerInner,
         responsibility: &MaterializationResponsibility,
         found: Vec<LookupResult>,
     ) -> Result<Vec<SymbolRef>> {
         let externals = found_externals(&self.placed, found.iter().map(|result| (result.address, result.flags)));
-        self.finish(responsibility, externals)?;
+        self.finish(layer, responsibility, externals)?;
         Ok(found.into_iter().filter_map(|result| result.symbol).collect())
     }
 
     /// Fixes up, seals, and records everything under the key.
     fn finish(
         self,
+        layer: &LayerInner,
         responsibility: &MaterializationResponsibility,
         mut externals: Kept<FoundExternal>,
     ) -> Result<ExternalNames> {
-        let Pending { layer, sequence, placed, mut thread_locals, mut hooks, mut report, .. } = self;
+        let Pending { sequence, placed, mut thread_locals, mut hooks, mut report, .. } = self;
         if let Some(report) = &mut report {
             report.count(&placed);
         }
-        hooks.iter_mut().try_for_each(|hook| hook.bind(&placed, &mut externals))?;
+        hooks.bind(&placed, &mut externals)?;
         let image = thread_locals.as_mut().and_then(|thread_locals| thread_locals.unfinished_image());
-        let (linked, memory, names) =
-            placed.seal(&externals, image, |link| hooks.iter_mut().try_for_each(|hook| hook.fixed_up(link)))?;
+        let (linked, memory, names) = placed.seal(&externals, image, |link| hooks.fixed_up(link))?;
         let dylib = responsibility.dylib_handle();
         if let Some(report) = &mut report {
             report.usage = memory.usage();
         }
         // If the tracker is defunct, the closure is dropped unrun, and with it the memory.
         let key = responsibility.with_resource_key(|key| {
-            layer.held.record(dylib, key, Module { memory, _thread_locals: thread_locals, name: linked.name.clone() });
-            let origin = LinkOrigin::new(&linked.name, sequence, responsibility);
-            for hook in hooks {
-                hook.record(key, &origin, &linked);
-            }
+            hooks.record(key, &LinkOrigin::new(sequence, responsibility), &linked);
+            layer.held.record(dylib, key, Module { memory, _thread_locals: thread_locals, name: linked.name });
             key
         })?;
         if let Some(report) = report {
@@ -413,27 +427,27 @@ fn found_external((external, (address, flags)): (ExternalSymbol<'_>, (ExecutorAd
 /// What is known of an object when it is added.
 struct Promised {
     symbols: Kept<(Name, SymbolFlags)>,
-    /// Of all symbols that the object itself has.
-    origins: Kept<Origin>,
+    origins: Origins,
     outline: Option<Outline>,
 }
 
 /// What an object promises: its global definitions, and a symbol without address for its initialisers. An object that
 /// defines nothing gets that symbol too, so that it can be asked for.
 fn promised(object: &str, bytes: &[u8], sequence: u64, left_out: impl Fn(&str) -> bool) -> Result<Promised> {
-    let (mut symbols, mut origins) = (Kept::new(), Kept::new());
+    let (mut symbols, mut origins) = (Kept::new(), Origins { list: Kept::new(), is_whole: true });
     let Seen { has_initializers, outline } = ObjectInterface::visit(object, bytes, |symbol, left| {
         // Taken apart ahead of all else: then nothing of it has to stand in memory but the name.
         let (flags, origin) = (flags_of(&symbol), Origin { size: symbol.size, index: symbol.index });
         let name = symbol.name;
         if left_out(name.as_str()) {
+            origins.is_whole = false;
             return;
         }
         if symbols.is_empty() {
             symbols.reserve_exact(left + 1);
-            origins.reserve_exact(left);
+            origins.list.reserve_exact(left);
         }
-        origins.push(origin);
+        origins.list.push(origin);
         symbols.push((name, flags));
     })?;
     if has_initializers || symbols.is_empty() {

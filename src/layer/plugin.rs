@@ -9,8 +9,22 @@ use crate::sync::Arc;
 
 /// A service that takes part in links (ORC: `ObjectLinkingLayer::Plugin`).
 pub trait LinkPlugin: Send + Sync {
-    /// A link begins. The hooks are dropped if it fails.
-    fn begin(&self, origin: &LinkOrigin<'_>) -> Box<dyn LinkHooks>;
+    /// A link begins: its object is about to be read. The hooks are dropped if it fails.
+    fn begin(&self, origin: &LinkOrigin<'_>) -> Option<Box<dyn LinkHooks>> {
+        let _ = origin;
+        None
+    }
+
+    /// The graph is read and claimed, as in [`LinkHooks::prepare`]: the time to take part for a plugin that did not
+    /// [begin](Self::begin) with the link, as what it does depends on what is in the object. What it does to the graph it
+    /// does here: its hooks are not asked to prepare. Links that do not concern it cost next to nothing.
+    ///
+    /// # Errors
+    /// Fails the link.
+    fn join(&self, origin: &LinkOrigin<'_>, graph: &mut LinkGraph) -> Result<Option<Box<dyn LinkHooks>>> {
+        let _ = (origin, graph);
+        Ok(None)
+    }
 }
 
 /// What a plugin does in one link, in the order of its phases (ORC: the passes of a `PassConfiguration`; the names there are,
@@ -74,23 +88,18 @@ pub trait LinkHooks: Send {
 /// Which object is linked, and into what. It is asked, as most plugins need little of it in most links, and what outlives the
 /// link has to be counted.
 pub struct LinkOrigin<'a> {
-    object: &'a Arc<str>,
     sequence: u64,
     responsibility: &'a MaterializationResponsibility,
 }
 
 impl<'a> LinkOrigin<'a> {
-    pub(crate) fn new(
-        object: &'a Arc<str>,
-        sequence: u64,
-        responsibility: &'a MaterializationResponsibility,
-    ) -> LinkOrigin<'a> {
-        LinkOrigin { object, sequence, responsibility }
+    pub(crate) fn new(sequence: u64, responsibility: &'a MaterializationResponsibility) -> LinkOrigin<'a> {
+        LinkOrigin { sequence, responsibility }
     }
 
     /// What the object is called.
     pub fn object(&self) -> &'a Arc<str> {
-        self.object
+        &self.responsibility.unit_name
     }
 
     /// Orders the object among all that were added to its dylib.
@@ -116,6 +125,6 @@ impl<'a> LinkOrigin<'a> {
 
 impl fmt::Debug for LinkOrigin<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "object {} `{}`, into `{}`", self.sequence, self.object, self.dylib().name())
+        write!(f, "object {} `{}`, into `{}`", self.sequence, self.object(), self.dylib().name())
     }
 }

@@ -4,7 +4,7 @@
 use crate::layer::plugin::LinkPlugin;
 use crate::sync::{Arc, Mutex, Rank, thread_number};
 
-type List = Arc<[Arc<dyn LinkPlugin>]>;
+pub(super) type List = Arc<[Arc<dyn LinkPlugin>]>;
 
 pub(super) struct Plugins {
     /// Held while the copies are changed one by one, so that all come to be the same.

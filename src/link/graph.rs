@@ -358,6 +358,11 @@ impl LinkGraph {
         self.symbols.iter().enumerate().map(|(index, symbol)| (SymbolIndex(index as u32), symbol))
     }
 
+    /// Whether it has sections that list initialisers or finalisers.
+    pub fn has_initializers(&self) -> bool {
+        self.special().any(|(_, block)| block.initializer_list().is_some())
+    }
+
     /// A block's section name.
     pub fn block_name(&self, block: BlockId) -> &str {
         self.text(&self.blocks[block.0 as usize].name)
@@ -594,11 +599,16 @@ impl LinkGraph {
     }
 
     pub(crate) fn text<'a>(&'a self, text: &Text) -> &'a str {
+        self.text_of(&self.bytes, text)
+    }
+
+    /// The same, of an object that is being read.
+    pub(crate) fn text_of<'a>(&'a self, object: &'a [u8], text: &Text) -> &'a str {
         match text {
             Text::Fixed(text) => text,
             Text::Made(number) => &self.made.names[*number as usize],
             // The reader made ranges only of what it had seen to be UTF-8.
-            _ => std::str::from_utf8(self.text_in(&self.bytes, text)).unwrap_or(""),
+            _ => std::str::from_utf8(self.text_in(object, text)).unwrap_or(""),
         }
     }
 

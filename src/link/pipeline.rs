@@ -32,6 +32,9 @@ use crate::link::thread_locals::{self, ThreadLocalPlace, ThreadLocalPlan};
 use crate::memory::{ApartRequest, Finalized, Frame, InFlight, MemoryManager, SegmentPlan};
 use crate::sync::{Arc, LocalKey, plain_thread_local};
 
+/// Whether a definition of the graph's own counts.
+pub(crate) type IsOwned<'a> = dyn Fn(&LinkGraph, SymbolIndex) -> bool + 'a;
+
 /// Where in a plan a pass stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PlanStage {
@@ -120,15 +123,16 @@ impl PlannedLink {
         is_owned: impl Fn(&LinkGraph, SymbolIndex) -> bool,
         pass: impl FnMut(PlanStage, &mut LinkGraph) -> Result<()>,
     ) -> Result<PlannedLink> {
-        PlannedLink::plan_outlined(&name, &bytes, None, is_owned, pass)
+        PlannedLink::plan_outlined(name, bytes, None, Some(&is_owned), pass)
     }
 
-    /// As [`plan_in_passes`](Self::plan_in_passes), of an object whose outline may be known.
+    /// As [`plan_in_passes`](Self::plan_in_passes), of an object whose outline may be known, and all of whose definitions
+    /// count without `is_owned`.
     pub(crate) fn plan_outlined(
-        name: &Arc<str>,
-        bytes: &ObjectBuffer,
+        name: Arc<str>,
+        bytes: ObjectBuffer,
         outline: Option<&Outline>,
-        is_owned: impl Fn(&LinkGraph, SymbolIndex) -> bool,
+        is_owned: Option<&IsOwned<'_>>,
         mut pass: impl FnMut(PlanStage, &mut LinkGraph) -> Result<()>,
     ) -> Result<PlannedLink> {
         let mut link = Reused::<Link>::take();
@@ -136,7 +140,9 @@ impl PlannedLink {
         // Bytes to arrays.
         elf::read_graph(graph, name, bytes, outline)?;
         // Definitions that others made become externals.
-        claim::claim(graph, is_owned);
+        if let Some(is_owned) = is_owned {
+            claim::claim(graph, is_owned);
+        }
         // What the object asks of the linker itself: stubs of indirect functions, bounds of its sections.
         indirect::build_stubs(graph);
         let bounded = bounds::find(graph)?;

@@ -54,8 +54,8 @@ impl Debugger {
 }
 
 impl LinkPlugin for Debugger {
-    fn begin(&self, _origin: &LinkOrigin<'_>) -> Box<dyn LinkHooks> {
-        Box::new(ObjectHooks { entries: self.entries.clone(), symbol_file: Vec::new() })
+    fn begin(&self, _origin: &LinkOrigin<'_>) -> Option<Box<dyn LinkHooks>> {
+        Some(Box::new(ObjectHooks { entries: self.entries.clone(), symbol_file: Vec::new() }))
     }
 }
 

@@ -12,15 +12,15 @@ use crate::base::{ExecutorAddr, Pool};
 use crate::host::{self, ExitScope};
 use crate::link::{Definition, Edge, EdgeKind, LinkGraph, SymbolIndex};
 
-/// If an object asks for any of it, gives it a `__dso_handle` of its own and has what it registers there led to `scope`,
-/// which is made then.
-pub(super) fn give_own_handle(graph: &mut LinkGraph, scope: &mut Option<ExitScope>) {
+/// If an object asks for any of it, gives it a `__dso_handle` of its own and has what it registers there led to a scope,
+/// which is made for it.
+pub(super) fn give_own_handle(graph: &mut LinkGraph) -> Option<ExitScope> {
     let wanted = find_externals(graph, WANTED);
     let [handle, cxa_atexit, atexit, on_exit, thread_atexit, thread_atexit_impl, atfork, at_quick_exit] = wanted;
     if wanted.iter().all(Option::is_none) {
-        return;
+        return None;
     }
-    let scope = scope.get_or_insert_with(ExitScope::new);
+    let scope = ExitScope::new();
     let word = scope.number().to_le_bytes().to_vec();
     let block = graph.add_block(".data.__dso_handle", Pool::Data, word, 8, &[]);
     let handle = match handle {
@@ -69,6 +69,7 @@ pub(super) fn give_own_handle(graph: &mut LinkGraph, scope: &mut Option<ExitScop
         let block = graph.add_block(&format!(".text.{name}"), Pool::Code, code, 16, &edges);
         graph.define(wanted, Definition::Block(block, 0));
     }
+    Some(scope)
 }
 
 /// `lea …(%rip)`, into the register of the second, third and fourth argument.

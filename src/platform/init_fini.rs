@@ -502,8 +502,13 @@ impl ResourceManager for InitFiniRegistry {
 }
 
 impl LinkPlugin for InitFiniRegistry {
-    fn begin(&self, _origin: &LinkOrigin<'_>) -> Box<dyn LinkHooks> {
-        Box::new(ObjectHooks { books: self.books.share(), exit_scope: None })
+    /// Gives the object a `__dso_handle` of its own, if it asks for any, and has its exit handlers registered with it.
+    fn join(&self, _origin: &LinkOrigin<'_>, graph: &mut LinkGraph) -> Result<Option<Box<dyn LinkHooks>>> {
+        let exit_scope = give_own_handle(graph);
+        if exit_scope.is_none() && !graph.has_initializers() {
+            return Ok(None);
+        }
+        Ok(Some(Box::new(ObjectHooks { books: self.books.share(), exit_scope })))
     }
 }
 
@@ -514,12 +519,6 @@ struct ObjectHooks {
 }
 
 impl LinkHooks for ObjectHooks {
-    /// Gives the object a `__dso_handle` of its own, and has its exit handlers registered with it.
-    fn prepare(&mut self, graph: &mut LinkGraph) -> Result<()> {
-        give_own_handle(graph, &mut self.exit_scope);
-        Ok(())
-    }
-
     fn record(self: Box<Self>, key: ResourceKey, origin: &LinkOrigin<'_>, linked: &LinkedObject) {
         if linked.initializers.is_empty() && self.exit_scope.is_none() {
             return;

@@ -112,8 +112,8 @@ impl ProfileFile {
 }
 
 impl LinkPlugin for Profiler {
-    fn begin(&self, _origin: &LinkOrigin<'_>) -> Box<dyn LinkHooks> {
-        Box::new(ObjectHooks { file: self.file.clone() })
+    fn begin(&self, _origin: &LinkOrigin<'_>) -> Option<Box<dyn LinkHooks>> {
+        Some(Box::new(ObjectHooks { file: self.file.clone() }))
     }
 }
 

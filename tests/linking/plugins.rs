@@ -36,8 +36,12 @@ impl Observer {
 }
 
 impl LinkPlugin for Observer {
-    fn begin(&self, origin: &LinkOrigin<'_>) -> Box<dyn LinkHooks> {
-        Box::new(Hooks { object: origin.object().to_string(), log: self.log.clone(), prepare: self.prepare.clone() })
+    fn begin(&self, origin: &LinkOrigin<'_>) -> Option<Box<dyn LinkHooks>> {
+        Some(Box::new(Hooks {
+            object: origin.object().to_string(),
+            log: self.log.clone(),
+            prepare: self.prepare.clone(),
+        }))
     }
 }
 
@@ -119,6 +123,54 @@ fn a_link_that_fails_before_and_after_it_has_memory_leaves_none_and_drops_the_pl
         assert_eq!((held(&jit), jit.layer().key_count(), jit.main_dylib().symbol_count()), ((0, 0, 0), 0, 0));
         assert!(tracker.remove().unwrap().is_complete());
     }
+}
+
+/// Joins the links of objects that refer to a name.
+struct Joiner {
+    name: &'static str,
+    observer: Arc<Observer>,
+}
+
+impl LinkPlugin for Joiner {
+    fn join(&self, origin: &LinkOrigin<'_>, graph: &mut LinkGraph) -> Result<Option<Box<dyn LinkHooks>>, Error> {
+        (self.observer.prepare)(graph)?;
+        Ok(if graph.find_external(self.name).is_some() { self.observer.begin(origin) } else { None })
+    }
+}
+
+#[test]
+fn a_plugin_that_has_not_begun_with_a_link_may_join_it_once_the_graph_is_read_and_is_not_asked_to_prepare() {
+    let source = |used: &str| format!("extern long {used}(void); long test(void) {{ return {used}(); }}");
+    let (Some(concerned), Some(other)) = (c(&source("labs")), c(&source("getpid"))) else { return };
+    for (linked, log) in [(concerned, vec!["record test.o", "drop test.o"]), (other, vec![])] {
+        let jit = new_jit();
+        let seen = Arc::new(Mutex::new(0));
+        let count = seen.clone();
+        let observer = Observer::new(move |graph| {
+            *count.lock().unwrap() += usize::from(graph.externals().count() > 0);
+            Ok(())
+        });
+        jit.layer().add_plugin(Arc::new(Joiner { name: "labs", observer: observer.clone() }));
+        let lazily = add(&jit, jit.main_dylib(), "test.o", &linked);
+        jit.address_of(jit.main_dylib(), "test").unwrap();
+        assert_eq!((observer.take(), *seen.lock().unwrap()), (log.iter().map(|line| line.to_string()).collect(), 1));
+        lazily.remove().unwrap();
+        let at_once = jit.main_dylib().create_tracker().unwrap();
+        jit.link_object(&at_once, "test.o", linked.as_slice()).unwrap();
+        assert_eq!(observer.take(), log);
+    }
+}
+
+#[test]
+fn a_plugin_that_refuses_as_it_would_join_fails_the_link_which_leaves_nothing() {
+    let Some(object) = c("long test(void) { return 1; }") else { return };
+    let jit = new_jit();
+    let observer = Observer::new(|_| Err(Error::from(ErrorKind::Other("refused".into()))));
+    jit.layer().add_plugin(Arc::new(Joiner { name: "labs", observer }));
+    let tracker = add(&jit, jit.main_dylib(), "bad.o", &object);
+    assert_says(&jit.address_of(jit.main_dylib(), "test").unwrap_err(), &["`test`", "refused"]);
+    assert_eq!((held(&jit), jit.layer().key_count(), jit.main_dylib().symbol_count()), ((0, 0, 0), 0, 0));
+    assert!(tracker.remove().unwrap().is_complete());
 }
 
 /// `long added_function(void) { return added_data; }` and `long added_data = value;`, both weak.

@@ -66,8 +66,8 @@ fn what_compilers_write_is_linked_to_the_byte() {
 struct Traps;
 
 impl LinkPlugin for Traps {
-    fn begin(&self, _: &LinkOrigin<'_>) -> Box<dyn LinkHooks> {
-        Box::new(Traps)
+    fn begin(&self, _: &LinkOrigin<'_>) -> Option<Box<dyn LinkHooks>> {
+        Some(Box::new(Traps))
     }
 }
 

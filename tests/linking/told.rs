@@ -15,8 +15,8 @@ use crate::support::*;
 struct Curious(Arc<Mutex<(Vec<u8>, Vec<LinkedFunction>)>>);
 
 impl LinkPlugin for Curious {
-    fn begin(&self, _origin: &LinkOrigin<'_>) -> Box<dyn LinkHooks> {
-        Box::new(self.clone())
+    fn begin(&self, _origin: &LinkOrigin<'_>) -> Option<Box<dyn LinkHooks>> {
+        Some(Box::new(self.clone()))
     }
 }
 

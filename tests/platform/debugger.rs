@@ -74,8 +74,8 @@ fn a_failed_link_is_not_listed() {
 struct Refusing;
 
 impl LinkPlugin for Refusing {
-    fn begin(&self, _origin: &LinkOrigin<'_>) -> Box<dyn LinkHooks> {
-        Box::new(Refusing)
+    fn begin(&self, _origin: &LinkOrigin<'_>) -> Option<Box<dyn LinkHooks>> {
+        Some(Box::new(Refusing))
     }
 }
 

@@ -27,8 +27,8 @@ impl Cancel {
 }
 
 impl LinkPlugin for Cancel {
-    fn begin(&self, _: &LinkOrigin<'_>) -> Box<dyn LinkHooks> {
-        Box::new(Cancel)
+    fn begin(&self, _: &LinkOrigin<'_>) -> Option<Box<dyn LinkHooks>> {
+        Some(Box::new(Cancel))
     }
 }
 

@@ -54,11 +54,11 @@ impl Totals {
 pub struct Observer(pub Arc<Totals>);
 
 impl LinkPlugin for Observer {
-    fn begin(&self, origin: &LinkOrigin<'_>) -> Box<dyn LinkHooks> {
+    fn begin(&self, origin: &LinkOrigin<'_>) -> Option<Box<dyn LinkHooks>> {
         // Members are called `libx.a(member.o)`.
         let members = u64::from(origin.object().ends_with(')'));
         let own = Counts { objects: 1, members, ..Counts::default() };
-        Box::new(Hooks { totals: self.0.clone(), own, phase: 0, since: Instant::now() })
+        Some(Box::new(Hooks { totals: self.0.clone(), own, phase: 0, since: Instant::now() }))
     }
 }
 

@@ -131,8 +131,8 @@ impl Recorder {
 struct Handle(Arc<Recorder>);
 
 impl LinkPlugin for Handle {
-    fn begin(&self, origin: &LinkOrigin<'_>) -> Box<dyn LinkHooks> {
-        Box::new(Hooks { recorder: self.0.clone(), file: base_name(origin.object()).to_string() })
+    fn begin(&self, origin: &LinkOrigin<'_>) -> Option<Box<dyn LinkHooks>> {
+        Some(Box::new(Hooks { recorder: self.0.clone(), file: base_name(origin.object()).to_string() }))
     }
 }
 

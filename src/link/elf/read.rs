@@ -22,17 +22,21 @@ use crate::sync::Arc;
 /// Reads `bytes` into an empty graph; somebody who has seen them before may know the outline.
 pub(crate) fn read_graph(
     graph: &mut LinkGraph,
-    name: &Arc<str>,
-    bytes: &ObjectBuffer,
+    name: Arc<str>,
+    bytes: ObjectBuffer,
     outline: Option<&Outline>,
 ) -> Result<(), Error> {
-    let content: &[u8] = bytes;
-    let object = match outline.and_then(|outline| outline.open(name, content)) {
+    read_into(graph, &name, &bytes, outline)?;
+    (graph.name, graph.bytes) = (Some(name), bytes);
+    Ok(())
+}
+
+fn read_into(graph: &mut LinkGraph, name: &str, bytes: &[u8], outline: Option<&Outline>) -> Result<(), Error> {
+    let object = match outline.and_then(|outline| outline.open(name, bytes)) {
         Some(object) => object,
-        None => ElfObject::open(name, content)?,
+        None => ElfObject::open(name, bytes)?,
     };
     let symbol_count = object.symbols.all.len();
-    (graph.name, graph.bytes) = (Some(name.clone()), bytes.clone());
     // Room for edges comes with the relocations, which say how many there will be.
     graph.blocks.make_room(object.sections.len());
     graph.block_of.make_room(object.sections.len());

@@ -122,7 +122,7 @@ impl<'data> Reader<'_, 'data> {
                 return Err(self.unknown(block, relocation));
             };
             if offset > block_size || block_size - offset < kind.width() as u64 {
-                let name = self.graph.block_name(block);
+                let name = self.block_name(block);
                 return Err(self.object.malformed(format!(
                     "relocation in `{name}` at {offset:#x} reaches past its end ({block_size:#x})"
                 )));
@@ -137,7 +137,7 @@ impl<'data> Reader<'_, 'data> {
 
     /// The size of a block that may have relocations.
     fn check_relocatable(&self, block: BlockId, has_none: bool) -> Result<u64, Error> {
-        let (object, name) = (self.object, || self.graph.block_name(block));
+        let (object, name) = (self.object, || self.block_name(block));
         let Block { size, content, edges, .. } = &self.graph.blocks[block.0 as usize];
         if !edges.is_empty() {
             return Err(object.unsupported("second relocation section for one section", name(), 0, ""));
@@ -148,9 +148,17 @@ impl<'data> Reader<'_, 'data> {
         Ok(*size)
     }
 
+    fn block_name(&self, block: BlockId) -> &str {
+        self.graph.text_of(self.object.bytes, &self.graph.blocks[block.index()].name)
+    }
+
+    fn symbol_name(&self, symbol: SymbolIndex) -> &str {
+        self.graph.text_of(self.object.bytes, &self.graph.symbols[symbol.index()].name)
+    }
+
     /// What is wrong with a relocation whose symbol or type is not known.
     fn unknown(&self, block: BlockId, relocation: &Rela) -> Error {
-        let (section, offset) = (self.graph.block_name(block).to_string(), relocation.r_offset(LE));
+        let (section, offset) = (self.block_name(block).to_string(), relocation.r_offset(LE));
         let symbol = relocation.r_sym(LE, false);
         if symbol as usize >= self.graph.symbols.len() {
             return self.object.malformed(format!(
@@ -158,7 +166,7 @@ impl<'data> Reader<'_, 'data> {
             ));
         }
         let what = x86_64::relocation_name(relocation.r_type(LE, false).0);
-        let symbol = self.graph.symbol_name(SymbolIndex(symbol)).to_string();
+        let symbol = self.symbol_name(SymbolIndex(symbol)).to_string();
         self.object.fault(LinkFault::Unsupported { what, section, offset, symbol })
     }
 
@@ -170,9 +178,9 @@ impl<'data> Reader<'_, 'data> {
         };
         Err(self.object.fault(LinkFault::Unsupported {
             what: format!("relocation {} to another object's symbol", edge.kind.name()),
-            section: self.graph.block_name(block).to_string(),
+            section: self.block_name(block).to_string(),
             offset: edge.offset.into(),
-            symbol: self.graph.symbol_name(edge.symbol).to_string(),
+            symbol: self.symbol_name(edge.symbol).to_string(),
         }))
     }
 }
