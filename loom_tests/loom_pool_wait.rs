@@ -1,5 +1,5 @@
 //! Every interleaving of a worker on its way to sleep, work that is queued, a worker that waits in the middle of its
-//! work, and the end.
+//! work, the dismissal of workers, and the end.
 //!
 //! Checks `src/session/pool.rs` and `src/session/dispatch.rs`: no wake-up is lost, which loom would report as a deadlock;
 //! work runs once, on a worker; work that waits for other work gets it, though one thread only may be at work; workers
@@ -46,6 +46,23 @@ fn queueing_work_versus_going_to_sleep() {
         drop(scene);
         let ran = ran.lock().unwrap().clone();
         (found.0, found.1, ran)
+    });
+}
+
+#[test]
+fn queueing_work_versus_the_dismissal_of_workers() {
+    // The second is queued while the worker is anywhere between asleep and gone; whoever dismisses does not wait for ever.
+    let allowed = [("ready", "ready", vec!["f", "g"])];
+    explore("queueing_work_versus_the_dismissal_of_workers", Some(3), 10, allowed, || {
+        let (scene, ran) = scene(&["f", "g"]);
+        let first = find(&scene.main, "f");
+        let session = scene.session.clone();
+        let dismissal = loom::thread::spawn(move || session.dismiss_workers());
+        let second = find(&scene.main, "g");
+        dismissal.join().unwrap();
+        drop(scene);
+        let ran = ran.lock().unwrap().clone();
+        (first, second, ran)
     });
 }
 

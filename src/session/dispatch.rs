@@ -159,6 +159,13 @@ impl Dispatcher {
         value
     }
 
+    /// Has the workers end when there is nothing to do, and waits for that; there will be others.
+    pub(crate) fn dismiss_workers(&self) {
+        if let Dispatcher::Pool(pool) = self {
+            pool.dismiss();
+        }
+    }
+
     /// Lets the workers end when the queue is empty.
     pub(crate) fn stop(&self) {
         if let Dispatcher::Pool(pool) = self {

@@ -149,6 +149,14 @@ impl ExecutionSession {
         &self.0.0
     }
 
+    /// Waits until the worker threads have nothing to do, and ends them; others are started when there is work again. For who
+    /// links in threads, and wants the process to have no more of them than its own when the linked code runs: before it
+    /// forks, for one. When this returns they do no more for the session; the system may still be taking them apart. Asked by
+    /// a worker, it does nothing.
+    pub fn dismiss_workers(&self) {
+        self.0.0.dispatcher.dismiss_workers();
+    }
+
     /// The flags of symbols, by the order of `requests`, without materialising any. Generators are asked. `None` for
     /// those that are not required and not found.
     ///

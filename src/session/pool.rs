@@ -4,6 +4,10 @@
 //! there is more to do meanwhile, another thread takes its place, and one goes when it is back. So a task that waits
 //! never keeps the work that it waits for from being done, and no task is run on top of another.
 //!
+//! Workers stay, asleep, when there is nothing to do, until the pool is stopped or they are dismissed: then the last of them
+//! leaves with the queue empty under the lock by which it is filled, so that the next task finds nobody there and has a
+//! thread started.
+//!
 //! Everything is under one lock, so a sleeper cannot miss what it sleeps for. Whoever takes a wake-up and leaves passes
 //! it on. Model: `loom_tests/loom_pool_wait.rs`.
 
@@ -18,6 +22,8 @@ pub(crate) struct Pool {
     state: Mutex<PoolState>,
     /// There is a task, or the pool stops.
     changed: Condvar,
+    /// A worker has left while somebody waits for that.
+    left: Condvar,
     /// Threads that may be at work at once.
     limit: usize,
 }
@@ -32,6 +38,8 @@ struct PoolState {
     /// Of those, who wait for a task.
     idle: usize,
     workers_started: usize,
+    /// How many wait for all workers to leave.
+    dismissing: usize,
     is_stopping: bool,
 }
 
@@ -39,13 +47,27 @@ impl Pool {
     /// A pool of which `limit` threads may be at work at once.
     pub(super) fn new(limit: usize) -> Arc<Pool> {
         let state = Mutex::ranked(Rank::Sleep, PoolState::default());
-        Arc::new(Pool { state, changed: Condvar::new(), limit })
+        Arc::new(Pool { state, changed: Condvar::new(), left: Condvar::new(), limit })
     }
 
     /// Lets the workers end when the queue is empty.
     pub(super) fn stop(&self) {
         self.state.lock().is_stopping = true;
         self.changed.notify_all();
+    }
+
+    /// Has the workers leave when the queue is empty, and waits for that. A worker that asks is at work: it changes nothing.
+    pub(super) fn dismiss(self: &Arc<Pool>) {
+        if worker_of().is_some_and(|own| Arc::ptr_eq(&own, self)) {
+            return;
+        }
+        let mut state = self.state.lock();
+        state.dismissing += 1;
+        self.changed.notify_all();
+        while state.workers > 0 {
+            self.left.wait(&mut state);
+        }
+        state.dismissing -= 1;
     }
 
     /// Has a worker run a task. After the end it is dropped, and by that fails what it owes.
@@ -75,7 +97,7 @@ impl Pool {
         if spawn_detached(name, move || pool.work()).is_ok() {
             return;
         }
-        self.state.lock().workers -= 1;
+        self.leave(&mut self.state.lock());
         if at_work == 0 {
             while let Some(task) = self.pop() {
                 run_caught(task);
@@ -94,13 +116,27 @@ impl Pool {
         }
     }
 
-    /// Waits for a task. `None` when this thread is to end: the pool stops, or those that waited are at work again.
+    fn leave(&self, state: &mut PoolState) {
+        state.workers -= 1;
+        if state.dismissing > 0 {
+            self.left.notify_all();
+        }
+    }
+
+    /// Waits for a task. `None` when this thread is to end: the pool stops, workers are dismissed, or those that waited are
+    /// at work again.
     fn next_task(&self) -> Option<Task> {
         let mut state = self.state.lock();
         loop {
             let is_surplus = state.workers - state.blocked > self.limit;
-            if is_surplus || (state.is_stopping && state.tasks.is_empty()) {
-                state.workers -= 1;
+            let is_to_end = state.is_stopping || state.dismissing > 0;
+            if is_surplus || (is_to_end && state.tasks.is_empty()) {
+                #[cfg(mutant = "dismissed_under_a_later_lock")]
+                {
+                    drop(state);
+                    state = self.state.lock();
+                }
+                self.leave(&mut state);
                 if !state.tasks.is_empty() {
                     // It may have been this thread that was woken for it.
                     self.changed.notify_one();
@@ -129,13 +165,17 @@ thread_local! {
     static WORKER_OF: RefCell<Option<Arc<Pool>>> = RefCell::new(None);
 }
 
+fn worker_of() -> Option<Arc<Pool>> {
+    WORKER_OF.try_with(|pool| pool.borrow().clone()).ok().flatten()
+}
+
 /// While it lives, this worker does not count as being at work.
 pub(super) struct Blocked(Arc<Pool>);
 
 impl Blocked {
     /// `None` on a thread that is no worker.
     pub(super) fn this_worker() -> Option<Blocked> {
-        let pool = WORKER_OF.try_with(|pool| pool.borrow().clone()).ok().flatten()?;
+        let pool = worker_of()?;
         let mut state = pool.state.lock();
         state.blocked += 1;
         pool.provide_worker(state);

@@ -70,6 +70,46 @@ fn a_blocking_lookup_works_with_any_number_of_workers() {
 }
 
 #[test]
+fn dismissed_workers_end_once_there_is_nothing_to_do_and_others_come_when_there_is() {
+    let (session, main) = session(4);
+    session.dismiss_workers();
+    for round in 0..20 {
+        let names: Vec<String> = (0..10).map(|number| format!("f{round}_{number}")).collect();
+        let workers = Arc::new(Mutex::new(Vec::new()));
+        for name in &names {
+            let workers = workers.clone();
+            let work = move |r| {
+                workers.lock().unwrap().push(std::fs::read_link("/proc/thread-self").unwrap());
+                finish(r, 1);
+            };
+            main.define(Unit::exported(&[name], work)).unwrap();
+        }
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        assert_eq!(find_passively(&session, &main, &names).unwrap(), [1; 10]);
+        session.dismiss_workers();
+        let (workers, since) = (workers.lock().unwrap().clone(), Instant::now());
+        assert_eq!(workers.len(), 10);
+        // The system takes a moment to take them apart.
+        while workers.iter().any(|worker| PathBuf::from("/proc").join(worker).exists()) {
+            assert!(since.elapsed() < Duration::from_secs(60), "they have ended");
+        }
+    }
+}
+
+#[test]
+fn a_worker_that_dismisses_workers_does_not_wait_for_itself() {
+    let (session, main) = session(2);
+    let own = session.clone();
+    let work = move |r| {
+        own.dismiss_workers();
+        drop(own);
+        finish(r, 1);
+    };
+    main.define(Unit::exported(&["foo"], work)).unwrap();
+    assert_eq!(find_passively(&session, &main, &["foo"]).unwrap(), [1]);
+}
+
+#[test]
 fn many_threads_and_many_workers_materialise_each_unit_once() {
     for workers in [1, 2, 4] {
         let (session, main) = session(workers);
