@@ -140,6 +140,60 @@ fn worker_threads_link_the_same_program() {
     }
 }
 
+/// An object leads to many others at once, each of them to a member of its own, and initialisers in all of them say who they
+/// are.
+#[test]
+fn initialisers_run_in_one_order_however_many_threads_link() {
+    const COUNT: usize = 60;
+    let directory = directory("order");
+    let says = |name: String, text: String| {
+        let say = format!("__attribute__((constructor)) static void say(void) {{ puts(\"{name}\"); }}");
+        (name, format!("void puts(const char *); {say} {text}"))
+    };
+    let object = |number| {
+        let text = format!("int m{number}(void); int o{number}(void) {{ return m{number}(); }}");
+        says(format!("o{number}"), text)
+    };
+    let member = |number| says(format!("m{number}"), format!("int m{number}(void) {{ return {number}; }}"));
+    let each = |text: fn(usize) -> String| (0..COUNT).map(text).collect::<String>();
+    let (declared, called) = (each(|number| format!("int o{number}(void);")), each(|number| format!(" + o{number}()")));
+    let main = ("main".to_string(), format!("{declared} int main(void) {{ return (0{called}) / 100; }}"));
+    let sources: Vec<_> = (0..COUNT).flat_map(|number| [object(number), member(number)]).chain([main]).collect();
+    let sources: Vec<(&str, &str)> = sources.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
+    objects(&directory, &[], &sources);
+    let named = |kind: &str| (0..COUNT).map(|number| format!("{kind}{number}.o")).collect::<Vec<String>>();
+    let (typed, members) = (named("o"), named("m"));
+    archive(&directory, "rc", "libm.a", &members.iter().map(String::as_str).collect::<Vec<_>>());
+    let typed: Vec<&str> = ["main.o", "./libm.a"].into_iter().chain(typed.iter().map(String::as_str)).collect();
+    let print = |threads: &str| {
+        let output = run(&directory, &[&typed[..], &["--threads", threads]].concat());
+        assert_eq!(output.status.code(), Some(17), "{threads} threads: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let expected = print("0");
+    assert_eq!(expected.lines().count(), 2 * COUNT);
+    for threads in ["2", "4"].iter().cycle().take(12) {
+        assert_eq!(print(threads), expected, "{threads} threads");
+    }
+}
+
+#[test]
+fn threads_that_link_end_before_the_program_begins_and_all_of_it_is_returned() {
+    let directory = directory("threads-end");
+    let count = "#include <dirent.h>
+        int main(void) { int n = -3; DIR *tasks = opendir(\"/proc/self/task\"); for (; tasks; n++) if (!readdir(tasks)) return n; return 99; }";
+    objects(&directory, &[], &[("main", count), ("other", "int other(void) { return 1; }")]);
+    for threads in ["0", "1", "4"] {
+        let arguments = ["main.o", "other.o", "--threads", threads, "--report", "report.json"];
+        assert_eq!(status(&directory, &arguments), 0, "those beside the program's own, where {threads} linked");
+        let report: Value = serde_json::from_str(&fs::read_to_string(directory.join("report.json")).unwrap()).unwrap();
+        assert_eq!(
+            (&report["removal"]["everything_returned"], &report["removal"]["hindrance"]),
+            (&true.into(), &Value::Null)
+        );
+    }
+}
+
 #[test]
 fn a_link_that_is_not_run_needs_nothing_of_this_process_and_stands_where_it_is_told() {
     let directory = directory("not-run");

@@ -77,9 +77,12 @@ pub struct RunArgs {
     #[arg(long, value_name = "NAME=SYMBOL", value_parser = pair)]
     pub alias: Vec<(String, String)>,
 
-    /// Threads that link; none: the main thread links
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub threads: usize,
+    /// Threads that link, none for the main thread [default: as many as processors, if the files have a megabyte or more]
+    ///
+    /// They end before the program begins. However many there are, the same members of archives are linked, and initialisers
+    /// run in the same order.
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
 
     /// Link, and run nothing: not in this process's memory, and without its symbols
     #[arg(long)]

@@ -1,5 +1,6 @@
 //! What `run` was given, in its order: objects, archives, libraries, and the dylibs that they go to.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::ArgMatches;
@@ -53,7 +54,21 @@ pub fn gather(args: &RunArgs, matches: &ArgMatches) -> Result<Inputs, String> {
     Ok(inputs)
 }
 
+impl Group {
+    pub fn has_archives(&self) -> bool {
+        self.inputs.iter().any(|input| matches!(input, Input::Archive(_)))
+    }
+}
+
 impl Inputs {
+    /// Bytes of all files that are linked, or of which something may be.
+    pub fn size_bytes(&self) -> u64 {
+        let paths = self.groups.iter().flat_map(|group| &group.inputs).map(|input| match input {
+            Input::Object(path) | Input::Archive(path) | Input::WholeArchive(path) => path,
+        });
+        paths.filter_map(|path| fs::metadata(path).ok()).map(|file| file.len()).sum()
+    }
+
     fn enter(&mut self, name: &str) {
         let known = self.groups.iter().position(|group| group.name == name);
         self.current = known.unwrap_or(self.groups.len());

@@ -3,11 +3,15 @@
 //! A session links lazily: what nobody asks for stays unlinked, with its mistakes unseen. A native linker does not do
 //! that, so every object is asked for here, by its own names. The order does not matter to the program: initialisers run
 //! later, in the order in which objects were given.
+//!
+//! Threads may link in any order. So what archives supply is settled before, in the order in which objects were given.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use jittison::link::ObjectInterface;
-use jittison::session::{JitDylib, RequiredState, SymbolRequest};
+use jittison::platform::StaticLibraries;
+use jittison::session::{DefinitionGenerator, JitDylib, RequiredState, SymbolRequest};
 use jittison::{Error, ErrorKind};
 
 /// An object as it was given.
@@ -15,6 +19,26 @@ pub struct Object {
     pub path: String,
     pub size_bytes: u64,
     pub interface: ObjectInterface,
+    /// What it needs from elsewhere.
+    pub required: Vec<String>,
+}
+
+/// A dylib that has archives.
+pub type Supplier = (JitDylib, Arc<StaticLibraries>);
+
+/// Has archives supply what the objects of `dylib` need: its own ahead of the others'.
+pub fn pull(dylib: &JitDylib, objects: &[Object], suppliers: &[Supplier]) {
+    let (own, others): (Vec<_>, Vec<_>) = suppliers.iter().partition(|(supplier, _)| supplier == dylib);
+    for object in objects {
+        let mut missing: Vec<&str> = object.required.iter().map(String::as_str).collect();
+        missing.retain(|name| dylib.symbol_flags(name).is_none());
+        for (supplier, libraries) in own.iter().chain(&others) {
+            let requests: Vec<_> = missing.iter().map(|name| SymbolRequest::required(name)).collect();
+            // What is wrong with an archive is told by the links that need it.
+            let _ = libraries.generate(supplier, &requests);
+            missing.retain(|name| supplier.symbol_flags(name).is_none());
+        }
+    }
 }
 
 /// Links them all into `dylib`, to which they have been added.

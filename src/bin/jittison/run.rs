@@ -6,20 +6,22 @@
 use std::ffi::{CString, OsStr};
 use std::fs::File;
 use std::io::{IsTerminal as _, Write as _};
+use std::num::NonZeroUsize;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::Arc;
+use std::thread;
 
 use clap::ArgMatches;
 use jittison::base::{ExecutorAddr, Name};
-use jittison::link::{Archive, ObjectBuffer, ObjectInterface, OpenFile};
+use jittison::link::{Archive, ObjectBuffer, ObjectInterface, OpenFile, required_names};
 use jittison::memory::{OnFull, Placement};
 use jittison::session::{Alias, SymbolFlags, Visibility};
 use jittison::{Event, Jit, JitDylib, MappedFile, Program, ProgramEvent, ResourceTracker};
 
 use crate::args::RunArgs;
-use crate::inputs::{Group, Input, gather};
-use crate::link::{Failures, Object};
+use crate::inputs::{Group, Input, Inputs, gather};
+use crate::link::{Failures, Object, Supplier, pull};
 use crate::observer::{Observer, Totals};
 use crate::process::other_threads;
 use crate::progress::Progress;
@@ -33,7 +35,8 @@ pub fn run(args: &RunArgs, matches: &ArgMatches) -> Result<(), String> {
     let arguments = arguments(args)?;
     let inputs = gather(args, matches)?;
 
-    let jit = if args.no_exec { offline_session(args)? } else { session(args)? };
+    let threads = args.threads.unwrap_or_else(|| worth_threads(&inputs));
+    let jit = if args.no_exec { offline_session(args)? } else { session(args, threads)? };
     let totals = Arc::new(Totals::default());
     if report_file.is_some() || std::io::stderr().is_terminal() {
         jit.layer().add_plugin(Arc::new(Observer(totals.clone())));
@@ -54,9 +57,18 @@ pub fn run(args: &RunArgs, matches: &ArgMatches) -> Result<(), String> {
     if !args.no_exec {
         check_entry(objects.iter().flat_map(|(_, objects)| objects), &args.entry)?;
     }
+    let suppliers = suppliers(&jit, &inputs.groups, &dylibs)?;
+    for (dylib, objects) in &objects {
+        pull(dylib, objects, &suppliers);
+    }
     let mut failures = Failures::default();
     for (dylib, objects) in &objects {
         failures.link(dylib, objects);
+    }
+    if threads > 0 {
+        // The program has the process for itself.
+        jit.session().dismiss_workers();
+        other_threads();
     }
     failures.told(objects.iter().flat_map(|(_, objects)| objects))?;
     drop(progress);
@@ -80,14 +92,20 @@ pub fn run(args: &RunArgs, matches: &ArgMatches) -> Result<(), String> {
 }
 
 /// A session that finds what C and C++ programs are linked against without being asked.
-fn session(args: &RunArgs) -> Result<Jit, String> {
+fn session(args: &RunArgs, threads: usize) -> Result<Jit, String> {
     // Programs refer to data of the libraries, and mostly as if it were their own.
     let near = Jit::builder().placement(Placement::NearLibraries).window_size(1 << 30).on_full(OnFull::OpenAnother);
     let mut builder = FALLBACKS.iter().fold(near, |builder, name| builder.library(name));
     if args.trace {
         builder = builder.observer(Arc::new(|event: &Event<'_>| eprintln!("jittison: {event}")));
     }
-    builder.worker_threads(args.threads).build().map_err(told)
+    builder.worker_threads(threads).build().map_err(told)
+}
+
+/// Threads take a quarter of a millisecond to start and to end, in which a quarter of a megabyte is linked.
+fn worth_threads(inputs: &Inputs) -> usize {
+    let processors = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    if processors > 1 && inputs.size_bytes() >= 1 << 20 { processors } else { 0 }
 }
 
 fn offline_session(args: &RunArgs) -> Result<Jit, String> {
@@ -146,6 +164,14 @@ fn add_group(jit: &Jit, dylib: &JitDylib, tracker: &ResourceTracker, group: &Gro
         jit.link_static_libraries(dylib, archives).map_err(told)?;
     }
     Ok(objects)
+}
+
+/// The dylibs that have archives.
+fn suppliers(jit: &Jit, groups: &[Group], dylibs: &[(JitDylib, ResourceTracker)]) -> Result<Vec<Supplier>, String> {
+    let with_archives = groups.iter().zip(dylibs).filter(|(group, _)| group.has_archives());
+    let supplier =
+        |(_, (dylib, _)): (_, &(JitDylib, _))| Ok((dylib.clone(), jit.static_libraries(dylib).map_err(told)?));
+    with_archives.map(supplier).collect()
 }
 
 /// What is done when the program has come to its end.
@@ -220,6 +246,7 @@ fn add_bytes(jit: &Jit, tracker: &ResourceTracker, name: String, bytes: ObjectBu
     let object = Object {
         size_bytes: bytes.len() as u64,
         interface: ObjectInterface::scan(&name, &bytes).map_err(told)?,
+        required: required_names(&name, &bytes).map_err(told)?.into_iter().map(str::to_string).collect(),
         path: name,
     };
     jit.add_object(tracker, &object.path, bytes).map_err(told)?;
