@@ -94,7 +94,14 @@ fn run_models(files: &[PathBuf], mutant: Option<&str>) -> Option<Run> {
         command.arg("--test").arg(file.file_stem().expect("a file has a name"));
     }
     // The models are small and this crate is not: most of the time goes into building it, once for every seeded bug.
-    command.args(["--config", "profile.release.opt-level=0", "--config", "profile.release.package.'*'.opt-level=3"]);
+    command.args([
+        "--config",
+        "profile.release.opt-level=0",
+        "--config",
+        "profile.release.codegen-units=16",
+        "--config",
+        "profile.release.package.'*'.opt-level=3",
+    ]);
     // Each model on a thread that bears its name, for the panic messages, even on one core.
     command.args(["--", "--nocapture", "--test-threads=2"]);
     match mutant {
