@@ -202,6 +202,17 @@ impl<K: Key, V> Slots<K, V> {
         }
     }
 
+    /// Asks for the slots that are filled next, of the page in use.
+    #[inline]
+    pub(crate) fn prefetch_room(&self, count: usize) {
+        if let Some(page) = self.with_room.last().and_then(|number| self.pages.get(*number as usize)) {
+            let first = page.occupied.trailing_ones() as usize;
+            if let Some(wanted) = page.slots.get(first..).and_then(|room| room.get(..count.min(room.len()))) {
+                prefetch(wanted);
+            }
+        }
+    }
+
     /// Takes out the value in a slot, whatever its version; with the key that it had.
     pub(crate) fn remove_at(&mut self, slot: SlotNumber<K>) -> Option<(K, V)> {
         let (number, at) = place_of(slot.slot());

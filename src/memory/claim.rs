@@ -8,7 +8,11 @@ use crate::memory::manager::{Finalized, InFlight, MemoryUsage};
 use crate::memory::plan::{PoolPlan, SegmentPlan};
 use crate::memory::shard::{Claimed, Part, held_by};
 use crate::memory::window::{Home, only};
+use crate::prefetch::prefetch_to_write;
 use crate::sync::{Arc, MappedU64};
+
+/// Bytes of a segment that are asked for ahead: of more, a processor has asked itself when it comes to them.
+const AT_ONCE: usize = 2 << 10;
 
 pub(crate) struct Claim {
     /// Whose memory it is; keeps the window (M4).
@@ -23,6 +27,7 @@ impl Claim {
     pub(crate) fn new(home: &Arc<Home>, plan: &SegmentPlan, claimed: &Claimed) -> Result<Box<Claim>> {
         let mut claim = Box::new(Claim { home: home.clone(), plan: plan.pools(), parts: claimed.parts, sealed: false });
         home.window.open_parts(&claim.parts)?;
+        claim.prefetch();
         for (pool, range) in &claimed.dirt {
             claim.working(*pool)[range.start as usize..range.end as usize].fill(0);
         }
@@ -31,6 +36,15 @@ impl Claim {
 }
 
 impl Claim {
+    /// Asks for what is written soon. Memory that was used before is in no cache where much is alive, and whoever writes to it
+    /// waits at the next lock until all of it has come.
+    fn prefetch(&mut self) {
+        for pool in Pool::ALL {
+            let bytes = self.working(pool);
+            prefetch_to_write(&bytes[..bytes.len().min(AT_ONCE)]);
+        }
+    }
+
     /// Lets the unwinder know of the frames that start in this allocation's code: the last but one thing before it is
     /// sealed.
     ///

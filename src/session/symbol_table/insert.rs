@@ -73,6 +73,7 @@ impl SymbolTable {
         definitions: impl ExactSizeIterator<Item = (Definition<'a>, Probe)>,
     ) -> Option<Kept<SymbolId>> {
         let (count, start) = (definitions.len(), Start { state: SymbolState::Materializing, value: [0; 2] });
+        self.symbols.prefetch_room(count);
         let symbols = self.insert_all(owner, place, definitions, start)?;
         if symbols.len() < count {
             self.take_back(&symbols);
