@@ -27,7 +27,9 @@ impl Claim {
     pub(crate) fn new(home: &Arc<Home>, plan: &SegmentPlan, claimed: &Claimed) -> Result<Box<Claim>> {
         let mut claim = Box::new(Claim { home: home.clone(), plan: plan.pools(), parts: claimed.parts, sealed: false });
         home.window.open_parts(&claim.parts)?;
-        claim.prefetch();
+        if claimed.is_far {
+            claim.prefetch();
+        }
         for (pool, range) in &claimed.dirt {
             claim.working(*pool)[range.start as usize..range.end as usize].fill(0);
         }

@@ -62,7 +62,12 @@ pub(crate) struct Claimed {
     pub(crate) parts: [Part; 3],
     pub(crate) dirt: Dirt,
     pub(crate) fresh: Fresh,
+    /// Whether so much is alive that no near cache has what others left here.
+    pub(crate) is_far: bool,
 }
+
+/// Bytes that are alive in a shard: with fewer, what is allocated next is near still, and to ask for it takes longer than to wait.
+const NEAR: u64 = 256 << 10;
 
 impl Shard {
     /// `at_once` is how many pages of a pool are worth backing at one go.
@@ -107,7 +112,7 @@ impl Shard {
             }
         }
         self.allocations += 1;
-        Ok(Claimed { parts, dirt, fresh })
+        Ok(Claimed { parts, dirt, fresh, is_far: self.live_bytes() > NEAR })
     }
 
     /// Takes an allocation's memory back.
