@@ -2,16 +2,16 @@
 
 use std::fmt;
 
-use crate::base::{Kept, Name, Spread};
+use crate::base::Spread;
 use crate::error::Result;
 use crate::layer::memory_ledger::{MemoryLedger, Occupant};
-use crate::layer::object_link::{Object, ObjectUnit};
+use crate::layer::object_link::{Object, ObjectUnit, link_at_once};
 use crate::layer::plugin::LinkPlugin;
 use crate::layer::plugins::Plugins;
 use crate::layer::thread_locals::ThreadLocals;
 use crate::link::ObjectBuffer;
 use crate::memory::{Finalized, MemoryManager, MemoryUsage, Tenant};
-use crate::session::{JitDylib, ResourceKey, ResourceManager, ResourceTracker, SymbolFlags};
+use crate::session::{JitDylib, ResourceKey, ResourceManager, ResourceTracker};
 use crate::sync::Arc;
 
 /// Links objects into dylibs (ORC: `ObjectLinkingLayer`). Register it with the session as a [`ResourceManager`], before
@@ -84,7 +84,11 @@ impl ObjectLinkingLayer {
         bytes: ObjectBuffer,
         left_out: impl Fn(&str) -> bool,
     ) -> Result<()> {
-        let (object, symbols) = self.read(tracker, name, bytes, left_out)?;
+        let read = Object::read(tracker.number_object(), name, bytes, left_out);
+        let (object, symbols) = read.inspect_err(|error| {
+            let dylib = tracker.dylib();
+            dylib.observers().tell_refused(dylib.inner(), name, error);
+        })?;
         tracker.define(ObjectUnit { layer: self.inner.share(), name: Arc::from(name), object, symbols })
     }
 
@@ -95,26 +99,7 @@ impl ObjectLinkingLayer {
     /// As [`add`](Self::add); and what a lookup of its symbols would say, when it cannot be linked. Its names are free again
     /// then, and its memory is given back, now or with the tracker.
     pub fn link(&self, tracker: &ResourceTracker, name: &str, bytes: ObjectBuffer) -> Result<()> {
-        let (object, symbols) = self.read(tracker, name, bytes, |_| false)?;
-        let responsibility = tracker.begin(Arc::from(name), symbols, |index| object.size_bytes(index))?;
-        object.link(&self.inner, responsibility)
-    }
-
-    /// Reads what an object promises.
-    fn read(
-        &self,
-        tracker: &ResourceTracker,
-        name: &str,
-        bytes: ObjectBuffer,
-        left_out: impl Fn(&str) -> bool,
-    ) -> Result<(Object, Kept<(Name, SymbolFlags)>)> {
-        let sequence = tracker.number_object();
-        let read = Object::read(sequence, name, bytes, left_out);
-        if let Err(error) = &read {
-            let dylib = tracker.dylib();
-            dylib.observers().tell_refused(dylib.inner(), name, error);
-        }
-        read
+        link_at_once(&self.inner, tracker, name, bytes)
     }
 
     /// What the code under a key holds, in constant time.

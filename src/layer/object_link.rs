@@ -16,12 +16,12 @@ use crate::layer::plugin::LinkOrigin;
 use crate::layer::thread_locals::ThreadLocals;
 use crate::link::{
     ExternalNames, ExternalSymbol, FoundExternal, InterfaceSymbol, LinkGraph, ObjectBuffer, ObjectInterface, Outline,
-    PlacedLink, PlanStage, PlannedLink, Seen, SymbolIndex,
+    PlacedLink, PlanStage, ReadLink, Seen, SymbolIndex,
 };
 use crate::memory::MemoryUsage;
 use crate::session::{
-    Awaited, Event, FoundNow, JitDylib, LookupResult, MaterializationResponsibility, MaterializationUnit, OwedSymbol,
-    RequiredState, ResourceKey, SymbolFlags, SymbolRef, SymbolRequest,
+    Awaited, Event, FoundNow, JitDylib, LookupResult, MaterializationResponsibility, MaterializationUnit, Observers,
+    OwedSymbol, RequiredState, ResourceKey, ResourceTracker, SymbolFlags, SymbolRef, SymbolRequest,
 };
 use crate::sync::Arc;
 
@@ -33,12 +33,18 @@ pub(super) struct ObjectUnit {
     pub(super) symbols: Kept<(Name, SymbolFlags)>,
 }
 
-/// An object to be linked.
+/// An object to be linked later.
 pub(super) struct Object {
     bytes: ObjectBuffer,
     /// What is known of the bytes already.
     outline: Option<Outline>,
+    promise: Promise,
+}
+
+/// What is known of an object's promises when its symbols have gone into their table.
+struct Promise {
     origins: Origins,
+    /// Of the object.
     sequence: u64,
 }
 
@@ -72,7 +78,7 @@ impl MaterializationUnit for ObjectUnit {
     }
 
     fn size_bytes(&self, index: usize) -> u64 {
-        self.object.size_bytes(index)
+        self.object.promise.size_bytes(index)
     }
 
     fn give_names(&mut self, take: &mut dyn FnMut(Name)) {
@@ -93,18 +99,21 @@ impl Object {
         bytes: ObjectBuffer,
         left_out: impl Fn(&str) -> bool,
     ) -> Result<(Object, Kept<(Name, SymbolFlags)>)> {
-        let Promised { symbols, origins, outline } = promised(name, &bytes, sequence, left_out)?;
-        Ok((Object { bytes, outline, origins, sequence }, symbols))
-    }
-
-    /// Bytes of the symbol at a position of what it promises.
-    pub(super) fn size_bytes(&self, index: usize) -> u64 {
-        self.origins.list.get(index).map_or(0, |origin| origin.size)
+        let mut promised = Promised::new();
+        let Seen { has_initializers, outline } = ObjectInterface::visit(name, &bytes, |symbol, left| {
+            if left_out(symbol.name.as_str()) { promised.leave_out() } else { promised.add(symbol, left) }
+        })?;
+        let (promise, symbols) = promised.end(name, sequence, has_initializers);
+        Ok((Object { bytes, outline, promise }, symbols))
     }
 
     /// Links it for who has looked for one of its symbols, and hears from that how it ends.
     fn materialize(self, layer: Arc<Share<LayerInner>>, mut responsibility: MaterializationResponsibility) {
-        let mut pending = match self.place(&layer, &mut responsibility) {
+        let report = Report::begin(responsibility.observers());
+        let Object { bytes, outline, promise } = self;
+        let read = ReadLink::read(responsibility.unit_name.clone(), bytes, outline.as_ref());
+        let placed = read.and_then(|read| promise.place(read, &layer, &mut responsibility, report));
+        let mut pending = match placed {
             Ok(pending) => pending,
             Err(error) => return responsibility.fail(error),
         };
@@ -114,54 +123,69 @@ impl Object {
             Err(error) => responsibility.fail(error),
         }
     }
+}
 
-    /// Links it, and waits for what it needs.
-    pub(super) fn link(
-        self,
-        layer: &Spread<LayerInner>,
-        mut responsibility: MaterializationResponsibility,
-    ) -> Result<()> {
-        if responsibility.symbols().is_empty() {
-            return Ok(());
+/// Links an object that nobody has looked into yet, and waits for what it needs. It is read before its names are anybody's.
+pub(super) fn link_at_once(
+    layer: &Spread<LayerInner>,
+    tracker: &ResourceTracker,
+    name: &str,
+    bytes: ObjectBuffer,
+) -> Result<()> {
+    let dylib = tracker.dylib();
+    let (report, name) = (Report::begin(dylib.observers()), Arc::from(name));
+    let mut promised = Promised::new();
+    let read = ReadLink::read_all(Arc::clone(&name), bytes, |symbol, left| promised.add(symbol, left));
+    let (read, has_initializers) =
+        read.inspect_err(|error| dylib.observers().tell_refused(dylib.inner(), &name, error))?;
+    let (promise, symbols) = promised.end(&name, tracker.number_object(), has_initializers);
+    let mut responsibility = tracker.begin(name, symbols, |index| promise.size_bytes(index))?;
+    if responsibility.symbols().is_empty() {
+        return Ok(());
+    }
+    let mut pending = match promise.place(read, layer, &mut responsibility, report) {
+        Ok(pending) => pending,
+        Err(error) => return Err(failed(responsibility, error)),
+    };
+    match pending.find_now(&responsibility) {
+        Ok(Some(found)) => match pending.emit_now(layer, responsibility, &found)? {
+            Some(awaited) => awaited.wait(),
+            None => Ok(()),
+        },
+        Ok(None) => {
+            let awaited = responsibility.await_end(responsibility.symbols())?;
+            let begin = || pending.look_up_externals(layer.share(), responsibility);
+            awaited.map_or(Ok(()), |awaited| awaited.wait_after(begin))
         }
-        let mut pending = match self.place(layer, &mut responsibility) {
-            Ok(pending) => pending,
-            Err(error) => return Err(failed(responsibility, error)),
-        };
-        match pending.find_now(&responsibility) {
-            Ok(Some(found)) => match pending.emit_now(layer, responsibility, &found)? {
-                Some(awaited) => awaited.wait(),
-                None => Ok(()),
-            },
-            Ok(None) => {
-                let awaited = responsibility.await_end(responsibility.symbols())?;
-                let begin = || pending.look_up_externals(layer.share(), responsibility);
-                awaited.map_or(Ok(()), |awaited| awaited.wait_after(begin))
-            }
-            Err(error) => Err(failed(responsibility, error)),
-        }
+        Err(error) => Err(failed(responsibility, error)),
+    }
+}
+
+impl Promise {
+    /// Bytes of the symbol at a position of what is promised.
+    fn size_bytes(&self, index: usize) -> u64 {
+        self.origins.list.get(index).map_or(0, |origin| origin.size)
     }
 
     /// Plans, takes memory, and works out the addresses.
-    fn place(self, layer: &LayerInner, responsibility: &mut MaterializationResponsibility) -> Result<Pending> {
-        let report = responsibility.observers().is_heard().then(Report::begin);
-        let Object { bytes, outline, origins, sequence } = self;
+    fn place(
+        self,
+        read: ReadLink,
+        layer: &LayerInner,
+        responsibility: &mut MaterializationResponsibility,
+        report: Option<Box<Report>>,
+    ) -> Result<Pending> {
+        let Promise { origins, sequence } = self;
         let owned = origins.owned(responsibility.symbols());
         let is_owned = |_: &LinkGraph, symbol| owned.as_ref().is_none_or(|owned| owned.has(symbol));
         let mut hooks = Hooks::begin(layer.plugins.now(), &LinkOrigin::new(sequence, responsibility));
-        let planned = PlannedLink::plan_outlined(
-            responsibility.unit_name.clone(),
-            bytes,
-            outline.as_ref(),
-            owned.is_some().then_some(&is_owned),
-            |stage, graph| match stage {
-                PlanStage::Claimed => {
-                    hooks.prepare(&LinkOrigin::new(sequence, responsibility), graph)?;
-                    claim_added(graph, responsibility)
-                }
-                PlanStage::Pruned => hooks.pruned(graph),
-            },
-        )?;
+        let planned = read.plan(owned.is_some().then_some(&is_owned), |stage, graph| match stage {
+            PlanStage::Claimed => {
+                hooks.prepare(&LinkOrigin::new(sequence, responsibility), graph)?;
+                claim_added(graph, responsibility)
+            }
+            PlanStage::Pruned => hooks.pruned(graph),
+        })?;
         let mut placed = planned.in_group(group_of(responsibility.dylib_handle())).allocate(&*layer.memory)?;
         let thread_locals = ThreadLocals::place(&mut placed)?;
         hooks.placed(&placed)?;
@@ -260,9 +284,8 @@ impl Pending {
     /// told, as what it refers to may refer to it.
     fn find_now(&mut self, responsibility: &MaterializationResponsibility) -> Result<Option<FoundNow>> {
         let found = {
-            let mut requests = SmallVec::<[SymbolRequest<'_>; 16]>::new();
-            requests.extend(self.placed.externals().map(request_for));
-            responsibility.lookup_now(&requests, RequiredState::Resolved)
+            let names: SmallVec<[_; 16]> = self.placed.external_names().collect();
+            responsibility.lookup_now(&names, RequiredState::Resolved)
         };
         let is_told = found.is_none() || responsibility.observers().is_heard();
         if let Some(addresses) = self.unresolved.take_if(|_| is_told) {
@@ -348,10 +371,6 @@ impl Pending {
     }
 }
 
-fn request_for(external: ExternalSymbol<'_>) -> SymbolRequest<'_> {
-    SymbolRequest { name: external.name, required: external.required }
-}
-
 /// What observers are told of a link. Made when it begins, and only if anybody listens.
 struct Report {
     started: Instant,
@@ -362,8 +381,13 @@ struct Report {
 }
 
 impl Report {
+    /// If anybody listens.
+    fn begin(observers: &Observers) -> Option<Box<Report>> {
+        observers.is_heard().then(Report::made_now)
+    }
+
     #[cold]
-    fn begin() -> Box<Report> {
+    fn made_now() -> Box<Report> {
         let (started, usage) = (Instant::now(), MemoryUsage::default());
         Box::new(Report { started, relocations: 0, definitions: 0, externals: 0, usage })
     }
@@ -374,7 +398,7 @@ impl Report {
         let own = graph.blocks().filter(|(_, block)| !block.is_dropped() && !block.is_made());
         self.relocations = own.map(|(id, _)| graph.edges(id).len()).sum();
         self.definitions = placed.definitions().count();
-        self.externals = placed.externals().count();
+        self.externals = placed.external_names().count();
     }
 
     #[cold]
@@ -424,36 +448,41 @@ fn found_external((external, (address, flags)): (ExternalSymbol<'_>, (ExecutorAd
     }
 }
 
-/// What is known of an object when it is added.
+/// What an object promises: its global definitions, and a symbol without address for its initialisers. An object that
+/// defines nothing gets that symbol too, so that it can be asked for.
 struct Promised {
     symbols: Kept<(Name, SymbolFlags)>,
     origins: Origins,
-    outline: Option<Outline>,
 }
 
-/// What an object promises: its global definitions, and a symbol without address for its initialisers. An object that
-/// defines nothing gets that symbol too, so that it can be asked for.
-fn promised(object: &str, bytes: &[u8], sequence: u64, left_out: impl Fn(&str) -> bool) -> Result<Promised> {
-    let (mut symbols, mut origins) = (Kept::new(), Origins { list: Kept::new(), is_whole: true });
-    let Seen { has_initializers, outline } = ObjectInterface::visit(object, bytes, |symbol, left| {
-        // Taken apart ahead of all else: then nothing of it has to stand in memory but the name.
-        let (flags, origin) = (flags_of(&symbol), Origin { size: symbol.size, index: symbol.index });
-        let name = symbol.name;
-        if left_out(name.as_str()) {
-            origins.is_whole = false;
-            return;
-        }
-        if symbols.is_empty() {
-            symbols.reserve_exact(left + 1);
-            origins.list.reserve_exact(left);
-        }
-        origins.list.push(origin);
-        symbols.push((name, flags));
-    })?;
-    if has_initializers || symbols.is_empty() {
-        symbols.push((Name::from(format!("{object}#{sequence}.initializers")), SymbolFlags::SIDE_EFFECTS_ONLY));
+impl Promised {
+    fn new() -> Promised {
+        Promised { symbols: Kept::new(), origins: Origins { list: Kept::new(), is_whole: true } }
     }
-    Ok(Promised { symbols, origins, outline })
+
+    /// Adds a definition, with which so many are left.
+    #[inline(always)] // taken apart where it is made: then nothing of it has to stand in memory but the name
+    fn add(&mut self, symbol: InterfaceSymbol, left: usize) {
+        let (flags, origin) = (flags_of(&symbol), Origin { size: symbol.size, index: symbol.index });
+        if self.symbols.is_empty() {
+            self.symbols.reserve_exact(left + 1);
+            self.origins.list.reserve_exact(left);
+        }
+        self.origins.list.push(origin);
+        self.symbols.push((symbol.name, flags));
+    }
+
+    fn leave_out(&mut self) {
+        self.origins.is_whole = false;
+    }
+
+    fn end(self, object: &str, sequence: u64, has_initializers: bool) -> (Promise, Kept<(Name, SymbolFlags)>) {
+        let Promised { mut symbols, origins } = self;
+        if has_initializers || symbols.is_empty() {
+            symbols.push((Name::from(format!("{object}#{sequence}.initializers")), SymbolFlags::SIDE_EFFECTS_ONLY));
+        }
+        (Promise { origins, sequence }, symbols)
+    }
 }
 
 fn flags_of(symbol: &InterfaceSymbol) -> SymbolFlags {

@@ -417,9 +417,14 @@ impl LinkGraph {
 
     /// As [`externals`](Self::externals), with their names: cheaper than to ask for each.
     pub(crate) fn named_externals(&self) -> impl Iterator<Item = (SymbolIndex, &[u8])> {
+        self.externals().zip(self.names_of(self.externals()))
+    }
+
+    /// As [`name_bytes`](Self::name_bytes), of several.
+    pub(crate) fn names_of(&self, symbols: impl Iterator<Item = SymbolIndex>) -> impl Iterator<Item = &[u8]> {
         // Asking a holder for its bytes is done once.
         let object: &[u8] = &self.bytes;
-        self.externals().map(|index| (index, self.name_bytes_in(object, index)))
+        symbols.map(move |symbol| self.name_bytes_in(object, symbol))
     }
 
     /// False when no external's name begins as this one does, or as this beginning of four bytes or more.

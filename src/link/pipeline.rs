@@ -1,7 +1,7 @@
 //! The link, top to bottom.
 //!
 //! ```text
-//!   PlannedLink ── allocate ─► PlacedLink ── externals looked up ─► LinkedObject + Finalized memory
+//!   ReadLink ── plan ─► PlannedLink ── allocate ─► PlacedLink ── externals looked up ─► LinkedObject + Finalized memory
 //! ```
 //!
 //! Each state consumes the one before. Dropping any of them abandons the link and gives its memory back.
@@ -13,7 +13,7 @@ use crate::error::{LinkFault, MemoryFault, Result};
 use crate::link::bounds;
 use crate::link::buffer::ObjectBuffer;
 use crate::link::claim;
-use crate::link::elf::{self, Outline};
+use crate::link::elf::{self, InterfaceSymbol, Outline};
 use crate::link::fixup::{Fixup, FoundExternal};
 use crate::link::frames;
 use crate::link::functions::{self, LinkedFunction};
@@ -21,7 +21,6 @@ use crate::link::graph::{Binding, Block, BlockId, Definition, LinkGraph, Places,
 use crate::link::indirect;
 use crate::link::initializers::Initializer;
 use crate::link::layout::{self, Contents};
-use crate::link::nearby_names::NearbyNames;
 use crate::link::prune;
 use crate::link::second_opinion;
 use crate::link::survey::Survey;
@@ -42,6 +41,11 @@ pub enum PlanStage {
     Claimed,
     /// What nothing leads to is gone.
     Pruned,
+}
+
+/// A link whose object is read.
+pub(crate) struct ReadLink {
+    link: Reused<Link>,
 }
 
 /// A link whose needs are known.
@@ -93,6 +97,71 @@ pub struct LinkedObject {
     pub initializers: Vec<Initializer>,
 }
 
+impl ReadLink {
+    /// Reads an object, whose outline may be known.
+    ///
+    /// # Errors
+    /// [`LinkFault`] for what is malformed or not supported.
+    pub(crate) fn read(name: Arc<str>, bytes: ObjectBuffer, outline: Option<&Outline>) -> Result<ReadLink> {
+        let mut link = Reused::<Link>::take();
+        elf::read_graph(&mut link.graph, name, bytes, outline)?;
+        Ok(ReadLink { link })
+    }
+
+    /// As [`read`](Self::read), of an object that nobody has looked into yet: shows its definitions to `visit`, each with how
+    /// many are left, and tells whether it has initialisers.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub(crate) fn read_all(
+        name: Arc<str>,
+        bytes: ObjectBuffer,
+        visit: impl FnMut(InterfaceSymbol, usize),
+    ) -> Result<(ReadLink, bool)> {
+        let mut link = Reused::<Link>::take();
+        let has_initializers = elf::read_all(&mut link.graph, name, bytes, visit)?;
+        Ok((ReadLink { link }, has_initializers))
+    }
+
+    /// Leaves out what `is_owned` denies, and plans, with a pass at each stage; without `is_owned`, all definitions count.
+    ///
+    /// # Errors
+    /// [`LinkFault`] for what is not supported; whatever `pass` returns.
+    pub(crate) fn plan(
+        self,
+        is_owned: Option<&IsOwned<'_>>,
+        mut pass: impl FnMut(PlanStage, &mut LinkGraph) -> Result<()>,
+    ) -> Result<PlannedLink> {
+        let mut link = self.link;
+        let Link { graph, survey, tables, plan, contents, externals, .. } = &mut *link;
+        // Definitions that others made become externals.
+        if let Some(is_owned) = is_owned {
+            claim::claim(graph, is_owned);
+        }
+        // What the object asks of the linker itself: stubs of indirect functions, bounds of its sections.
+        indirect::build_stubs(graph);
+        let bounded = bounds::find(graph)?;
+        bounds::define(graph, &bounded);
+        thread_locals::define_module_base(graph);
+        // Plugins: the last chance to add blocks and symbols.
+        pass(PlanStage::Claimed, graph)?;
+        // What nothing leads to is gone.
+        prune::prune(graph);
+        pass(PlanStage::Pruned, graph)?;
+        // Room for every slot and stub that an edge may need.
+        thread_locals::add_descriptor_function(graph);
+        survey.take(graph);
+        tables.build(graph, survey);
+        // Offsets, and what to ask of memory and of the C library.
+        let thread_locals = thread_locals::assign(graph)?;
+        layout::assign(graph, plan, contents)?;
+        let used = survey.used_externals(graph);
+        externals.extend(used.map(|(symbol, needs_static_place)| External { symbol, needs_static_place }));
+        link.thread_locals = thread_locals;
+        Ok(PlannedLink { link })
+    }
+}
+
 impl PlannedLink {
     /// Reads an object, leaves out what `is_owned` denies, lets `prepare` change the graph, and plans.
     ///
@@ -123,47 +192,7 @@ impl PlannedLink {
         is_owned: impl Fn(&LinkGraph, SymbolIndex) -> bool,
         pass: impl FnMut(PlanStage, &mut LinkGraph) -> Result<()>,
     ) -> Result<PlannedLink> {
-        PlannedLink::plan_outlined(name, bytes, None, Some(&is_owned), pass)
-    }
-
-    /// As [`plan_in_passes`](Self::plan_in_passes), of an object whose outline may be known, and all of whose definitions
-    /// count without `is_owned`.
-    pub(crate) fn plan_outlined(
-        name: Arc<str>,
-        bytes: ObjectBuffer,
-        outline: Option<&Outline>,
-        is_owned: Option<&IsOwned<'_>>,
-        mut pass: impl FnMut(PlanStage, &mut LinkGraph) -> Result<()>,
-    ) -> Result<PlannedLink> {
-        let mut link = Reused::<Link>::take();
-        let Link { graph, survey, tables, plan, contents, externals, .. } = &mut *link;
-        // Bytes to arrays.
-        elf::read_graph(graph, name, bytes, outline)?;
-        // Definitions that others made become externals.
-        if let Some(is_owned) = is_owned {
-            claim::claim(graph, is_owned);
-        }
-        // What the object asks of the linker itself: stubs of indirect functions, bounds of its sections.
-        indirect::build_stubs(graph);
-        let bounded = bounds::find(graph)?;
-        bounds::define(graph, &bounded);
-        thread_locals::define_module_base(graph);
-        // Plugins: the last chance to add blocks and symbols.
-        pass(PlanStage::Claimed, graph)?;
-        // What nothing leads to is gone.
-        prune::prune(graph);
-        pass(PlanStage::Pruned, graph)?;
-        // Room for every slot and stub that an edge may need.
-        thread_locals::add_descriptor_function(graph);
-        survey.take(graph);
-        tables.build(graph, survey);
-        // Offsets, and what to ask of memory and of the C library.
-        let thread_locals = thread_locals::assign(graph)?;
-        layout::assign(graph, plan, contents)?;
-        let used = survey.used_externals(graph);
-        externals.extend(used.map(|(symbol, needs_static_place)| External { symbol, needs_static_place }));
-        link.thread_locals = thread_locals;
-        Ok(PlannedLink { link })
+        ReadLink::read(name, bytes, None)?.plan(Some(&is_owned), pass)
     }
 
     /// The same link, as one of those that belong together: see [`SegmentPlan::group`].
@@ -294,6 +323,11 @@ impl PlacedLink {
         self.link.externals()
     }
 
+    /// The names of those, cheaper than to ask for all of them.
+    pub(crate) fn external_names(&self) -> impl Iterator<Item = &[u8]> {
+        self.link.external_names()
+    }
+
     /// Fixes everything up with what was found for the externals, in their order, and seals the memory. `image` is the
     /// image of the thread-local block, if that is not whole yet.
     ///
@@ -368,12 +402,16 @@ impl Reuse for Link {
 impl Link {
     fn externals(&self) -> impl Iterator<Item = ExternalSymbol<'_>> {
         let graph = &self.graph;
-        let names = NearbyNames::of(graph, self.externals.iter().map(|external| external.symbol));
         self.externals.iter().map(move |External { symbol, needs_static_place }| ExternalSymbol {
-            name: names.name(*symbol),
+            name: graph.symbol_name(*symbol),
             required: graph.symbols[symbol.index()].binding != Binding::Weak,
             needs_static_place: *needs_static_place,
         })
+    }
+
+    /// Their names, before anybody has made sure that they are text.
+    fn external_names(&self) -> impl Iterator<Item = &[u8]> {
+        self.graph.names_of(self.externals.iter().map(|external| external.symbol))
     }
 
     fn fixup<'a>(&'a self, found: &'a [FoundExternal]) -> Fixup<'a> {
@@ -426,7 +464,7 @@ pub(crate) struct ExternalNames {
 
 impl ExternalNames {
     pub(crate) fn iter(&self) -> impl Iterator<Item = &[u8]> {
-        self.link.externals.iter().map(|external| self.link.graph.name_bytes(external.symbol))
+        self.link.external_names()
     }
 }
 

@@ -58,20 +58,18 @@ impl Survey {
 
     /// The externals that some edge refers to, and whether their distance from the thread pointer is asked for.
     pub(crate) fn used_externals(&self, graph: &LinkGraph) -> impl Iterator<Item = (SymbolIndex, bool)> {
-        let first = graph.first_global as usize;
-        let (symbols, uses) = (graph.symbols.get(first..), self.uses.get(first..));
-        let globals = symbols.unwrap_or_default().iter().zip(uses.unwrap_or_default()).zip(graph.first_global..);
-        globals
-            .filter(|((symbol, uses), _)| **uses & USED != 0 && symbol.definition == Definition::External)
-            .map(|((_, uses), index)| (SymbolIndex(index), uses & STATIC != 0))
+        let globals = self.uses.iter().zip(0..).skip(graph.first_global as usize);
+        let used = globals.filter(|(uses, _)| **uses & USED != 0).map(|(uses, index)| (*uses, SymbolIndex(index)));
+        used.filter(|(_, symbol)| graph.definition(*symbol) == Definition::External)
+            .map(|(uses, symbol)| (symbol, uses & STATIC != 0))
     }
 
     /// The symbols that take a slot, and whether a stub, too: it may have to stand for them.
     pub(crate) fn with_slots(&self, graph: &LinkGraph) -> impl Iterator<Item = (SymbolIndex, bool)> {
-        let symbols = graph.symbols.iter().zip(&self.uses).enumerate();
-        symbols.filter(|(_, (_, uses))| **uses & (SLOT | BRANCH | NEAR) != 0).filter_map(|(index, (symbol, uses))| {
-            let may_need_stub = may_need_stub(*uses, symbol.definition);
-            (may_need_stub || uses & SLOT != 0).then_some((SymbolIndex(index as u32), may_need_stub))
+        let used = self.uses.iter().zip(0..).filter(|(uses, _)| **uses & (SLOT | BRANCH | NEAR) != 0);
+        used.filter_map(|(uses, index)| {
+            let may_need_stub = may_need_stub(*uses, graph.definition(SymbolIndex(index)));
+            (may_need_stub || uses & SLOT != 0).then_some((SymbolIndex(index), may_need_stub))
         })
     }
 

@@ -17,7 +17,7 @@ use crate::session::ready_index::ReadySymbol;
 use crate::session::symbol::{SymbolFlags, SymbolId, SymbolRef, SymbolState};
 use crate::sync::Arc;
 
-/// What the names of a link were found to be, in the order of the requests.
+/// What the names of a link were found to be, in their order.
 pub(crate) struct FoundNow {
     /// The dylibs behind the link's own, if one of them was asked.
     linked: Option<Linked>,
@@ -66,7 +66,7 @@ impl FoundSymbol {
 }
 
 impl FoundNow {
-    /// The definitions, dylib by dylib, put into `needs`; `own` is the link's, and `names` those of the requests.
+    /// The definitions, dylib by dylib, put into `needs`; `own` is the link's, and `names` those that were looked for.
     pub(crate) fn needs<'a, 'n: 'a>(
         &'a self,
         own: &'a Arc<DylibInner>,
@@ -85,16 +85,12 @@ impl FoundNow {
 }
 
 /// What a link into `own` finds.
-pub(crate) fn found_now(
-    own: &Arc<DylibInner>,
-    requests: &[SymbolRequest<'_>],
-    required: RequiredState,
-) -> Option<FoundNow> {
-    if requests.len() > FEW {
+pub(crate) fn found_now(own: &Arc<DylibInner>, names: &[&[u8]], required: RequiredState) -> Option<FoundNow> {
+    if names.len() > FEW {
         return None;
     }
-    let mut symbols = Kept::repeat(FoundSymbol::MISSING, requests.len());
-    let mut search = SearchNow::new(requests, required, &mut symbols, |dylib, _, found| {
+    let mut symbols = Kept::repeat(FoundSymbol::MISSING, names.len());
+    let mut search = SearchNow::new(names, required, &mut symbols, |dylib, _, found| {
         let is_absolute = found.flags.contains(SymbolFlags::ABSOLUTE);
         let definition = (!is_absolute).then_some((dylib as u32, found.id));
         FoundSymbol { address: found.address, flags: found.flags, definition }
@@ -131,8 +127,9 @@ pub(crate) fn results_now(
         let found = find_now(walk(order), request.name, state_of(required), |found, dylib| found.result(dylib));
         return if let Now::Found(found) = found { Some(smallvec![found]) } else { None };
     }
+    let names: SmallVec<[&[u8]; 8]> = requests.iter().map(|request| request.name.as_bytes()).collect();
     let mut results = smallvec![LookupResult::MISSING; requests.len()];
-    let mut search = SearchNow::new(requests, required, &mut results, |_, dylib, found| found.result(dylib));
+    let mut search = SearchNow::new(&names, required, &mut results, |_, dylib, found| found.result(dylib));
     for (dylib, visibility) in walk(order) {
         search.look_into(0, dylib, visibility)?;
     }
@@ -141,7 +138,7 @@ pub(crate) fn results_now(
 
 /// A walk through dylibs that waits for nothing.
 struct SearchNow<'a, R, F> {
-    requests: &'a [SymbolRequest<'a>],
+    names: &'a [&'a [u8]],
     hashes: SmallVec<[NameHash; 16]>,
     required: SymbolState,
     results: &'a mut [R],
@@ -150,13 +147,13 @@ struct SearchNow<'a, R, F> {
     take: F,
 }
 
-/// Requests that have no result yet: a bit for each of up to [`FEW`].
+/// Names that have no result yet: a bit for each of up to [`FEW`].
 #[derive(Clone, Copy)]
 struct Missing(u32);
 
 impl Missing {
-    fn all(requests: usize) -> Missing {
-        Missing(((1_u64 << requests) - 1) as u32)
+    fn all(names: usize) -> Missing {
+        Missing(((1_u64 << names) - 1) as u32)
     }
 
     fn is_empty(self) -> bool {
@@ -185,17 +182,12 @@ impl Missing {
 }
 
 impl<'a, R, F: Fn(usize, &Arc<DylibInner>, &Found<'_>) -> R> SearchNow<'a, R, F> {
-    /// Has as many `results` as `requests`, which are up to [`FEW`].
+    /// Has as many `results` as `names`, which are up to [`FEW`].
     #[inline(always)]
-    fn new(
-        requests: &'a [SymbolRequest<'a>],
-        required: RequiredState,
-        results: &'a mut [R],
-        take: F,
-    ) -> SearchNow<'a, R, F> {
-        let hashes = requests.iter().map(|request| NameHash::of(request.name)).collect();
-        let missing = Missing::all(requests.len());
-        SearchNow { requests, hashes, required: state_of(required), results, missing, take }
+    fn new(names: &'a [&'a [u8]], required: RequiredState, results: &'a mut [R], take: F) -> SearchNow<'a, R, F> {
+        let hashes = names.iter().map(|name| NameHash::of_bytes(name)).collect();
+        let missing = Missing::all(names.len());
+        SearchNow { names, hashes, required: state_of(required), results, missing, take }
     }
 
     fn is_over(&self) -> bool {
@@ -210,17 +202,20 @@ impl<'a, R, F: Fn(usize, &Arc<DylibInner>, &Found<'_>) -> R> SearchNow<'a, R, F>
         let mut state = dylib.state.lock();
         self.look_into_table(position, dylib, visibility, &mut state)?;
         // Whoever links against a dylib and others behind it asks it for the same few names each time.
-        self.missing.for_each(|index| state.table.note_absent(self.requests[index].name, self.hashes[index]));
+        self.missing.for_each(|index| {
+            let name = String::from_utf8_lossy(self.names[index]);
+            state.table.note_absent(&name, self.hashes[index]);
+        });
         Some(())
     }
 
     /// Whether the index has an answer to all that was missing: that it is here, or that it is not.
     fn look_into_index(&mut self, position: usize, dylib: &Arc<DylibInner>, visibility: Visibility) -> bool {
-        let SearchNow { requests, hashes, results, missing, take, .. } = self;
+        let SearchNow { names, hashes, results, missing, take, .. } = self;
         let mut is_answered = true;
         let was_read = dylib.ready.read(|known| {
             missing.retain(|index| {
-                let Some((name, symbol)) = known.find(requests[index].name, hashes[index]) else {
+                let Some((name, symbol)) = known.find(names[index], hashes[index]) else {
                     is_answered = false;
                     return true;
                 };
@@ -245,10 +240,10 @@ impl<'a, R, F: Fn(usize, &Arc<DylibInner>, &Found<'_>) -> R> SearchNow<'a, R, F>
         if !state.is_open() {
             return None;
         }
-        let SearchNow { requests, hashes, required, results, missing, take } = self;
+        let SearchNow { names, hashes, required, results, missing, take } = self;
         let mut is_far_enough = true;
         missing.retain(|index| {
-            let found = state.find_visible_hashed(requests[index].name, hashes[index], visibility);
+            let found = state.find_visible_hashed(names[index], hashes[index], visibility);
             let Some((id, symbol)) = found else { return true };
             if symbol.state < *required {
                 is_far_enough = false;
@@ -304,7 +299,7 @@ pub(crate) fn find_now<'a, R>(
         if !state.is_open() {
             return Now::Unknown;
         }
-        let Some((id, symbol)) = state.find_visible_hashed(name, hash, visibility) else {
+        let Some((id, symbol)) = state.find_visible_hashed(name.as_bytes(), hash, visibility) else {
             // The dylibs behind are searched for what the generators of this one do not know.
             if state.has_generators() {
                 return Now::Unknown;
@@ -351,10 +346,7 @@ mod tests {
         other.define_absolute([(name, ExecutorAddr::new(8), SymbolFlags::EXPORTED)]).unwrap();
         let known = library.downgrade();
         user.set_link_order(&[(library.clone(), Visibility::All), (other, Visibility::All)]);
-        let link = || {
-            let requests = [SymbolRequest { name: "present", required: true }];
-            found_now(user.inner(), &requests, RequiredState::Resolved)
-        };
+        let link = || found_now(user.inner(), &[b"present"], RequiredState::Resolved);
         // Often enough for the library to be passed by without its lock.
         for _ in 0..4 {
             assert_eq!(link().unwrap().symbols[0].address, ExecutorAddr::new(8));

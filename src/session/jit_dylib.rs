@@ -527,14 +527,14 @@ impl DylibState {
 
     /// The definition of `name`, if a search sees it.
     pub(crate) fn find_visible(&self, name: &str, visibility: Visibility) -> Option<SymbolId> {
-        self.find_visible_hashed(name, NameHash::of(name), visibility).map(|(id, _)| id)
+        self.find_visible_hashed(name.as_bytes(), NameHash::of(name), visibility).map(|(id, _)| id)
     }
 
     /// The same, of a name of this hash.
     #[inline]
     pub(crate) fn find_visible_hashed(
         &self,
-        name: &str,
+        name: &[u8],
         hash: NameHash,
         visibility: Visibility,
     ) -> Option<(SymbolId, &Symbol)> {

@@ -62,7 +62,7 @@ impl ReadyIndex {
 
     /// What is known of a name, passed to `take` where it stands.
     pub(crate) fn find<R>(&self, name: &str, hash: NameHash, take: impl FnOnce(&Name, ReadySymbol) -> R) -> Option<R> {
-        self.read(|known| known.find(name, hash).map(|(name, symbol)| take(name, symbol))).flatten()
+        self.read(|known| known.find(name.as_bytes(), hash).map(|(name, symbol)| take(name, symbol))).flatten()
     }
 
     /// Has `look` look for several names at once. `None`, and nothing looked for, while there are none here.
@@ -75,7 +75,7 @@ impl ReadyIndex {
     pub(crate) fn insert(&self, name: Name, symbol: ReadySymbol) {
         let (hash, entry) = (hash(name.as_bytes()), Entry::new(name, symbol));
         self.0.write(|entries| {
-            debug_assert!(Known(entries).find(entry.name(), NameHash::of(entry.name())).is_none());
+            debug_assert!(Known(entries).find(entry.name().as_bytes(), NameHash::of(entry.name())).is_none());
             entries.insert_unique(hash, entry, Entry::hash);
         });
     }
@@ -115,13 +115,13 @@ pub(crate) struct Known<'a>(&'a HashTable<Entry>);
 impl<'a> Known<'a> {
     /// What is known of a name of this hash.
     #[inline]
-    pub(crate) fn find(self, name: &str, hash: NameHash) -> Option<(&'a Name, ReadySymbol)> {
+    pub(crate) fn find(self, name: &[u8], hash: NameHash) -> Option<(&'a Name, ReadySymbol)> {
         self.0.find(hash.spread(), |entry| entry.is_named(name)).map(|entry| (entry.name(), entry.symbol()))
     }
 }
 
 fn remove(entries: &mut HashTable<Entry>, name: &str) {
-    if let Ok(found) = entries.find_entry(hash(name.as_bytes()), |entry| entry.is_named(name)) {
+    if let Ok(found) = entries.find_entry(hash(name.as_bytes()), |entry| entry.is_named(name.as_bytes())) {
         found.remove();
     }
 }

@@ -270,10 +270,10 @@ impl MaterializationResponsibility {
         self.lookup_in(&order, requests, required, on_complete);
     }
 
-    /// What [`lookup`](Self::lookup) would find, if all of it is there already and the requests are few; otherwise `None`.
+    /// What [`lookup`](Self::lookup) would find of these names, if all of it is there already and they are few; otherwise `None`.
     /// Materialises nothing, and asks no generator.
-    pub(crate) fn lookup_now(&self, requests: &[SymbolRequest<'_>], required: RequiredState) -> Option<FoundNow> {
-        found::found_now(self.core.dylib(), requests, required)
+    pub(crate) fn lookup_now(&self, names: &[&[u8]], required: RequiredState) -> Option<FoundNow> {
+        found::found_now(self.core.dylib(), names, required)
     }
 
     /// As [`lookup`](Self::lookup), in an order of the caller's.

@@ -207,12 +207,12 @@ impl SymbolTable {
     }
 
     fn probe_hashed(&self, name: &str, hash: NameHash) -> Probe {
-        Probe { hash, found: self.find_hashed(name, hash).map(|(id, _)| id) }
+        Probe { hash, found: self.find_hashed(name.as_bytes(), hash).map(|(id, _)| id) }
     }
 
     /// The symbol that goes by a name of this hash.
     #[inline]
-    pub(crate) fn find_hashed(&self, name: &str, hash: NameHash) -> Option<(SymbolId, &Symbol)> {
+    pub(crate) fn find_hashed(&self, name: &[u8], hash: NameHash) -> Option<(SymbolId, &Symbol)> {
         let is_named = |slot: &SlotNumber<SymbolId>| {
             let symbol = &self.symbols[*slot];
             symbol.hash == hash && text(&self.origins, symbol) == name
@@ -356,7 +356,7 @@ impl SymbolTable {
 
     /// Whether a symbol goes by a name.
     pub(crate) fn is_named(&self, id: SymbolId, name: &str) -> bool {
-        self.symbols.get(id).is_some_and(|symbol| text(&self.origins, symbol) == name)
+        self.symbols.get(id).is_some_and(|symbol| text(&self.origins, symbol) == name.as_bytes())
     }
 
     /// A symbol turns from lazy to Materializing. Its flags.
@@ -615,8 +615,8 @@ fn name<'a>(origins: &'a Origins, symbol: &Symbol) -> NameRef<'a> {
     NameRef { text: &origins.of(symbol.origin).text, start: symbol.start, end: symbol.end }
 }
 
-fn text<'a>(origins: &'a Origins, symbol: &Symbol) -> &'a str {
-    &origins.of(symbol.origin).text[symbol.start as usize..symbol.end as usize]
+fn text<'a>(origins: &'a Origins, symbol: &Symbol) -> &'a [u8] {
+    &origins.of(symbol.origin).text.as_bytes()[symbol.start as usize..symbol.end as usize]
 }
 
 impl TrackerRecord {

@@ -68,14 +68,24 @@ impl ObjectInterface {
     ) -> Result<Seen, Error> {
         let object = ElfObject::open(name, bytes)?;
         let has_initializers = has_initializers(&object)?;
-        let mut defined = SmallVec::new();
-        definitions(&object, &mut defined)?;
-        let mut text = SharedText::of(&object, &defined);
-        for (number, (name, index, symbol)) in defined.iter().enumerate() {
-            visit(interface_symbol(text.name(name), *index, symbol), defined.len() - number);
-        }
+        visit_definitions(&object, &mut visit)?;
         Ok(Seen { has_initializers, outline: Outline::of(&object) })
     }
+}
+
+/// Shows every global definition to `visit`, with how many are left, itself included.
+#[inline(always)] // with what it is shown to
+pub(super) fn visit_definitions(
+    object: &ElfObject<'_>,
+    visit: &mut impl FnMut(InterfaceSymbol, usize),
+) -> Result<(), Error> {
+    let mut defined = SmallVec::new();
+    definitions(object, &mut defined)?;
+    let mut text = SharedText::of(object, &defined);
+    for (number, (name, index, symbol)) in defined.iter().enumerate() {
+        visit(interface_symbol(text.name(name), *index, symbol), defined.len() - number);
+    }
+    Ok(())
 }
 
 /// What was seen of an object beside its definitions.

@@ -15,7 +15,7 @@ pub(crate) use data::{Variable, variables};
 pub use interface::{InterfaceSymbol, ObjectInterface, required_names};
 pub(crate) use interface::{Seen, defined_names};
 pub(crate) use outline::Outline;
-pub(crate) use read::read_graph;
+pub(crate) use read::{read_all, read_graph};
 
 use std::cell::Cell;
 use std::ops::Range;

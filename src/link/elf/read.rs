@@ -12,7 +12,8 @@ use smallvec::SmallVec;
 use crate::base::{Kept, Pool, ahead_of_null};
 use crate::error::Error;
 use crate::link::buffer::ObjectBuffer;
-use crate::link::elf::{ElfObject, ElfSymbol, LE, Outline, SectionHeader, shn, sht, st};
+use crate::link::elf::interface::visit_definitions;
+use crate::link::elf::{ElfObject, ElfSymbol, InterfaceSymbol, LE, Outline, SectionHeader, shn, sht, st};
 use crate::link::graph::{
     Beginnings, Binding, Block, BlockId, Content, Definition, LinkGraph, Role, Symbol, SymbolIndex, Text,
 };
@@ -26,16 +27,33 @@ pub(crate) fn read_graph(
     bytes: ObjectBuffer,
     outline: Option<&Outline>,
 ) -> Result<(), Error> {
-    read_into(graph, &name, &bytes, outline)?;
+    let object = match outline.and_then(|outline| outline.open(&name, &bytes)) {
+        Some(object) => object,
+        None => ElfObject::open(&name, &bytes)?,
+    };
+    read_opened(graph, &object)?;
     (graph.name, graph.bytes) = (Some(name), bytes);
     Ok(())
 }
 
-fn read_into(graph: &mut LinkGraph, name: &str, bytes: &[u8], outline: Option<&Outline>) -> Result<(), Error> {
-    let object = match outline.and_then(|outline| outline.open(name, bytes)) {
-        Some(object) => object,
-        None => ElfObject::open(name, bytes)?,
-    };
+/// As [`read_graph`], of an object that nobody has looked into yet: shows its definitions to `visit`, as
+/// [`ObjectInterface::visit`] does, and tells whether it has initialisers.
+///
+/// [`ObjectInterface::visit`]: crate::link::ObjectInterface::visit
+pub(crate) fn read_all(
+    graph: &mut LinkGraph,
+    name: Arc<str>,
+    bytes: ObjectBuffer,
+    mut visit: impl FnMut(InterfaceSymbol, usize),
+) -> Result<bool, Error> {
+    let object = ElfObject::open(&name, &bytes)?;
+    visit_definitions(&object, &mut visit)?;
+    read_opened(graph, &object)?;
+    (graph.name, graph.bytes) = (Some(name), bytes);
+    Ok(graph.has_initializers())
+}
+
+fn read_opened(graph: &mut LinkGraph, object: &ElfObject<'_>) -> Result<(), Error> {
     let symbol_count = object.symbols.all.len();
     // Room for edges comes with the relocations, which say how many there will be.
     graph.blocks.make_room(object.sections.len());
@@ -51,7 +69,7 @@ fn read_into(graph: &mut LinkGraph, name: &str, bytes: &[u8], outline: Option<&O
         contents: InOrder::default(),
         tables: InOrder::default(),
         relocation_bytes: 0,
-        object: &object,
+        object,
         graph,
     };
     reader.sections()?;
@@ -104,10 +122,12 @@ impl InOrder {
 impl<'data> Reader<'_, 'data> {
     fn sections(&mut self) -> Result<(), Error> {
         let mut has_links = false;
-        for section in self.object.sections.iter() {
+        self.block_of.push_copies(self.object.sections.len(), &NO_BLOCKS);
+        for (index, section) in self.object.sections.iter().enumerate() {
             let flags = section.sh_flags(LE).0;
-            let block = if flags & shf::ALLOC != 0 { self.section(section)? } else { None };
-            self.block_of.push(block);
+            if flags & shf::ALLOC != 0 {
+                self.block_of[index] = self.section(section)?;
+            }
             has_links |= flags & shf::LINK_ORDER != 0;
             match section.sh_type(LE).0 {
                 sht::RELA | sht::REL | sht::CREL => self.table(section),
@@ -194,12 +214,14 @@ impl<'data> Reader<'_, 'data> {
                 Content::Object(range)
             }
         };
-        let role = if flags & shf::TLS != 0 { Role::ThreadLocal } else { role_of(onwards) };
+        let may_list = initializers::may_list(onwards);
+        let role = if flags & shf::TLS != 0 { Role::ThreadLocal } else { role_of(onwards, may_list) };
         if matches!(role, Role::Initializers { .. }) && size % 8 != 0 {
             let problem = format!("section `{}` has {size} bytes, which is no whole number of addresses", name());
             return Err(object.malformed(problem));
         }
-        let id = self.graph.push_block(text, pool_of(onwards, flags), content, size, align);
+        let pool = pool_of(onwards, flags, may_list);
+        let id = self.graph.push_block(text, pool, content, size, align);
         let block = &mut self.graph.blocks[id.0 as usize];
         block.role = role;
         block.is_retained = flags & shf::GNU_RETAIN != 0;
@@ -483,13 +505,15 @@ fn only_name(onwards: &[u8]) -> &[u8] {
     ahead_of_null(onwards).unwrap_or(onwards)
 }
 
-/// The pool for a section, by how its name begins. What only relocation writes goes where running code cannot write it.
-fn pool_of(name: &[u8], flags: u64) -> Pool {
-    const RELRO: [&[u8]; 7] =
-        [b".data.rel.ro", b".preinit_array", b".init_array", b".fini_array", b".ctors", b".dtors", b".eh_frame"];
+/// The pool for a section, by how its name begins, and whether it may list initialisers by that. What only relocation writes
+/// goes where running code cannot write it.
+fn pool_of(name: &[u8], flags: u64, may_list: bool) -> Pool {
+    const LISTS: [&[u8]; 5] = [b".preinit_array", b".init_array", b".fini_array", b".ctors", b".dtors"];
+    let is_list = || may_list && LISTS.iter().any(|list| name.starts_with(list));
+    let is_constant = || name.starts_with(b".data.rel.ro") || name.starts_with(EH_FRAME) || is_list();
     if flags & shf::EXECINSTR != 0 {
         Pool::Code
-    } else if flags & shf::WRITE == 0 || RELRO.iter().any(|relro| name.starts_with(relro)) {
+    } else if flags & shf::WRITE == 0 || is_constant() {
         Pool::ReadOnly
     } else {
         Pool::Data
@@ -497,11 +521,11 @@ fn pool_of(name: &[u8], flags: u64) -> Pool {
 }
 
 /// What is in a section whose name begins here.
-fn role_of(onwards: &[u8]) -> Role {
+fn role_of(onwards: &[u8], may_list: bool) -> Role {
     if onwards.starts_with(EH_FRAME) && only_name(onwards) == EH_FRAME {
         return Role::EhFrame;
     }
-    if !initializers::may_list(onwards) {
+    if !may_list {
         return Role::Plain;
     }
     match initializers::classify(only_name(onwards)) {
@@ -512,6 +536,8 @@ fn role_of(onwards: &[u8]) -> Role {
     }
 }
 
+/// Of sections that are no blocks.
+static NO_BLOCKS: [Option<BlockId>; 64] = [None; 64];
 const EH_FRAME: &[u8] = b".eh_frame";
 const GRP_COMDAT: u32 = 1;
 

@@ -38,7 +38,8 @@ impl SymbolTable {
     pub(crate) fn note_absent(&mut self, name: &str, hash: NameHash) {
         let short = hash.spread() as u32 | 1;
         let asked = std::mem::replace(&mut self.absents.asked[(short >> 28) as usize], short);
-        let is_known = || self.ready.find(name, hash, |_, _| ()).is_some() || self.find_hashed(name, hash).is_some();
+        let is_known =
+            || self.ready.find(name, hash, |_, _| ()).is_some() || self.find_hashed(name.as_bytes(), hash).is_some();
         if asked != short || is_known() {
             return;
         }

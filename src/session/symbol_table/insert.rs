@@ -98,7 +98,7 @@ impl SymbolTable {
         let mut run = Run::default();
         for (definition, Probe { hash, .. }) in definitions {
             let is_named = |slot: &SlotNumber<SymbolId>| {
-                symbols[*slot].hash == hash && text(origins, &symbols[*slot]) == &**definition.name
+                symbols[*slot].hash == hash && text(origins, &symbols[*slot]) == definition.name.borrowed().as_bytes()
             };
             let entry = names.entry(hash.spread(), is_named, |slot| symbols[*slot].hash.spread());
             let free = match entry {
