@@ -44,16 +44,20 @@ pub(super) struct Object {
 /// What is known of an object's promises when its symbols have gone into their table.
 struct Promise {
     origins: Origins,
+    /// How many are definitions.
+    definition_count: usize,
+    /// Whether none of its definitions was left out.
+    is_whole: bool,
     /// Of the object.
     sequence: u64,
 }
 
 /// Where what is promised stands in the object.
-struct Origins {
+enum Origins {
+    /// A promise's number is that in the object's symbol table.
+    Numbered,
     /// By position in what is promised; shorter, as the symbol for initialisers has none.
-    list: Kept<Origin>,
-    /// Whether none of its definitions was left out.
-    is_whole: bool,
+    Listed(Kept<Origin>),
 }
 
 /// What the object itself says of a symbol.
@@ -78,7 +82,7 @@ impl MaterializationUnit for ObjectUnit {
     }
 
     fn size_bytes(&self, index: usize) -> u64 {
-        self.object.promise.size_bytes(index)
+        self.object.size_bytes(index)
     }
 
     fn give_names(&mut self, take: &mut dyn FnMut(Name)) {
@@ -99,12 +103,31 @@ impl Object {
         bytes: ObjectBuffer,
         left_out: impl Fn(&str) -> bool,
     ) -> Result<(Object, Kept<(Name, SymbolFlags)>)> {
-        let mut promised = Promised::new();
+        let (mut symbols, mut origins, mut is_whole) = (Kept::new(), Kept::new(), true);
         let Seen { has_initializers, outline } = ObjectInterface::visit(name, &bytes, |symbol, left| {
-            if left_out(symbol.name.as_str()) { promised.leave_out() } else { promised.add(symbol, left) }
+            if left_out(symbol.name.as_str()) {
+                is_whole = false;
+                return;
+            }
+            if symbols.is_empty() {
+                symbols.reserve_exact(left + 1);
+                origins.reserve_exact(left);
+            }
+            origins.push(Origin { size: symbol.size, index: symbol.index });
+            symbols.push((symbol.name.clone(), flags_of(&symbol)));
         })?;
-        let (promise, symbols) = promised.end(name, sequence, has_initializers);
+        let promise =
+            Promise { definition_count: symbols.len(), origins: Origins::Listed(origins), is_whole, sequence };
+        symbols.extend(promise.of_initializers(name, has_initializers));
         Ok((Object { bytes, outline, promise }, symbols))
+    }
+
+    /// Bytes of the symbol at a position of what it promises.
+    fn size_bytes(&self, index: usize) -> u64 {
+        match &self.promise.origins {
+            Origins::Listed(origins) => origins.get(index).map_or(0, |origin| origin.size),
+            Origins::Numbered => 0,
+        }
     }
 
     /// Links it for who has looked for one of its symbols, and hears from that how it ends.
@@ -134,12 +157,21 @@ pub(super) fn link_at_once(
 ) -> Result<()> {
     let dylib = tracker.dylib();
     let (report, name) = (Report::begin(dylib.observers()), Arc::from(name));
-    let mut promised = Promised::new();
-    let read = ReadLink::read_all(Arc::clone(&name), bytes, |symbol, left| promised.add(symbol, left));
+    let mut symbols = Kept::new();
+    let read = ReadLink::read_all(Arc::clone(&name), bytes, |symbol, left| {
+        if symbols.is_empty() {
+            symbols.reserve_exact(left + 1);
+        }
+        let (flags, number) = (flags_of(&symbol), Some(symbol.index.index() as u32));
+        symbols.push(OwedSymbol::promised(symbol.name, flags, number, symbol.size));
+    });
     let (read, has_initializers) =
         read.inspect_err(|error| dylib.observers().tell_refused(dylib.inner(), &name, error))?;
-    let (promise, symbols) = promised.end(&name, tracker.number_object(), has_initializers);
-    let mut responsibility = tracker.begin(name, symbols, |index| promise.size_bytes(index))?;
+    let (definition_count, sequence) = (symbols.len(), tracker.number_object());
+    let promise = Promise { definition_count, origins: Origins::Numbered, is_whole: true, sequence };
+    let initializers = promise.of_initializers(&name, has_initializers);
+    symbols.extend(initializers.map(|(name, flags)| OwedSymbol::promised(name, flags, None, 0)));
+    let mut responsibility = tracker.begin(name, symbols)?;
     if responsibility.symbols().is_empty() {
         return Ok(());
     }
@@ -162,9 +194,12 @@ pub(super) fn link_at_once(
 }
 
 impl Promise {
-    /// Bytes of the symbol at a position of what is promised.
-    fn size_bytes(&self, index: usize) -> u64 {
-        self.origins.list.get(index).map_or(0, |origin| origin.size)
+    /// The symbol without address that stands for an object's initialisers. One that defines nothing has it too, so that it can
+    /// be asked for.
+    fn of_initializers(&self, object: &str, has_initializers: bool) -> Option<(Name, SymbolFlags)> {
+        let named = || Name::from(format!("{object}#{}.initializers", self.sequence));
+        let is_there = has_initializers || self.definition_count == 0;
+        is_there.then(|| (named(), SymbolFlags::SIDE_EFFECTS_ONLY))
     }
 
     /// Plans, takes memory, and works out the addresses.
@@ -175,8 +210,7 @@ impl Promise {
         responsibility: &mut MaterializationResponsibility,
         report: Option<Box<Report>>,
     ) -> Result<Pending> {
-        let Promise { origins, sequence } = self;
-        let owned = origins.owned(responsibility.symbols());
+        let (owned, sequence) = (self.owned(responsibility.symbols()), self.sequence);
         let is_owned = |_: &LinkGraph, symbol| owned.as_ref().is_none_or(|owned| owned.has(symbol));
         let mut hooks = Hooks::begin(layer.plugins.now(), &LinkOrigin::new(sequence, responsibility));
         let planned = read.plan(owned.is_some().then_some(&is_owned), |stage, graph| match stage {
@@ -189,32 +223,33 @@ impl Promise {
         let mut placed = planned.in_group(group_of(responsibility.dylib_handle())).allocate(&*layer.memory)?;
         let thread_locals = ThreadLocals::place(&mut placed)?;
         hooks.placed(&placed)?;
-        let addresses = responsibility.addresses(|symbol| {
+        responsibility.locate(|symbol| {
             // What plugins have added is behind what the object has, and is known by its name.
             let added =
                 || placed.definitions().find(|(name, _)| *name == symbol.name.as_str()).map(|(_, address)| address);
-            origins.index_of(symbol).map_or_else(added, |index| placed.definition_address(index))
+            self.index_of(symbol).map_or_else(added, |index| placed.definition_address(index))
         })?;
-        Ok(Pending { sequence, placed, unresolved: Some(addresses), thread_locals, hooks, report })
+        Ok(Pending { sequence, placed, is_untold: true, thread_locals, hooks, report })
     }
-}
 
-impl Origins {
     /// Which of the object's symbols are owed, by their numbers there; `None` if all of them are.
     fn owned(&self, symbols: &[OwedSymbol]) -> Option<SymbolSet> {
         let owed = || symbols.iter().filter_map(|owed| self.index_of(owed));
-        if self.is_whole && owed().count() == self.list.len() {
+        if self.is_whole && owed().count() == self.definition_count {
             return None;
         }
-        // They are in the order of the object's symbol table.
-        let mut owned = SymbolSet::up_to(self.list.last().map(|last| last.index));
+        let mut owned = SymbolSet::up_to(owed().max());
         owned.add(owed());
         Some(owned)
     }
 
     /// The number of an owed symbol in the object's symbol table, if it has an address there.
     fn index_of(&self, owed: &OwedSymbol) -> Option<SymbolIndex> {
-        self.list.get(owed.position? as usize).map(|origin| origin.index)
+        let number = owed.number?;
+        match &self.origins {
+            Origins::Numbered => Some(SymbolIndex(number)),
+            Origins::Listed(list) => list.get(number as usize).map(|origin| origin.index),
+        }
     }
 }
 
@@ -254,8 +289,8 @@ struct Pending {
     /// Of the object.
     sequence: u64,
     placed: PlacedLink,
-    /// The addresses of what is owed, until they are told.
-    unresolved: Option<Kept<ExecutorAddr>>,
+    /// Whether nobody knows yet where the symbols are.
+    is_untold: bool,
     thread_locals: Option<Box<ThreadLocals>>,
     hooks: Hooks,
     /// If anybody listens.
@@ -287,9 +322,9 @@ impl Pending {
             let names: SmallVec<[_; 16]> = self.placed.external_names().collect();
             responsibility.lookup_now(&names, RequiredState::Resolved)
         };
-        let is_told = found.is_none() || responsibility.observers().is_heard();
-        if let Some(addresses) = self.unresolved.take_if(|_| is_told) {
-            responsibility.resolve(responsibility.symbols(), &addresses)?;
+        if self.is_untold && (found.is_none() || responsibility.observers().is_heard()) {
+            responsibility.resolve_located(responsibility.symbols())?;
+            self.is_untold = false;
         }
         Ok(found)
     }
@@ -311,19 +346,16 @@ impl Pending {
 
     /// Ends the link with what was found at once; what is left to wait for, if somebody does.
     fn emit_now(
-        mut self,
+        self,
         layer: &LayerInner,
         responsibility: MaterializationResponsibility,
         found: &FoundNow,
     ) -> Result<Option<Awaited>> {
-        let unresolved = self.unresolved.take();
+        let is_untold = self.is_untold;
         let found_symbols = found.symbols.iter().map(|symbol| (symbol.address, symbol.flags));
         let externals = found_externals(&self.placed, found_symbols);
         match self.finish(layer, &responsibility, externals) {
-            Ok(names) => {
-                let unresolved = unresolved.as_ref().map(|addresses| addresses.as_slice());
-                responsibility.notify_emitted_now(found, names.iter(), unresolved)
-            }
+            Ok(names) => responsibility.notify_emitted_now(found, names.iter(), is_untold),
             Err(error) => Err(failed(responsibility, error)),
         }
     }
@@ -445,43 +477,6 @@ fn found_external((external, (address, flags)): (ExternalSymbol<'_>, (ExecutorAd
         address,
         is_callable: flags.contains(SymbolFlags::CALLABLE),
         thread_local: is_thread_local.then(static_offset),
-    }
-}
-
-/// What an object promises: its global definitions, and a symbol without address for its initialisers. An object that
-/// defines nothing gets that symbol too, so that it can be asked for.
-struct Promised {
-    symbols: Kept<(Name, SymbolFlags)>,
-    origins: Origins,
-}
-
-impl Promised {
-    fn new() -> Promised {
-        Promised { symbols: Kept::new(), origins: Origins { list: Kept::new(), is_whole: true } }
-    }
-
-    /// Adds a definition, with which so many are left.
-    #[inline(always)] // taken apart where it is made: then nothing of it has to stand in memory but the name
-    fn add(&mut self, symbol: InterfaceSymbol, left: usize) {
-        let (flags, origin) = (flags_of(&symbol), Origin { size: symbol.size, index: symbol.index });
-        if self.symbols.is_empty() {
-            self.symbols.reserve_exact(left + 1);
-            self.origins.list.reserve_exact(left);
-        }
-        self.origins.list.push(origin);
-        self.symbols.push((symbol.name, flags));
-    }
-
-    fn leave_out(&mut self) {
-        self.origins.is_whole = false;
-    }
-
-    fn end(self, object: &str, sequence: u64, has_initializers: bool) -> (Promise, Kept<(Name, SymbolFlags)>) {
-        let Promised { mut symbols, origins } = self;
-        if has_initializers || symbols.is_empty() {
-            symbols.push((Name::from(format!("{object}#{sequence}.initializers")), SymbolFlags::SIDE_EFFECTS_ONLY));
-        }
-        (Promise { origins, sequence }, symbols)
     }
 }
 

@@ -58,18 +58,20 @@ impl Survey {
 
     /// The externals that some edge refers to, and whether their distance from the thread pointer is asked for.
     pub(crate) fn used_externals(&self, graph: &LinkGraph) -> impl Iterator<Item = (SymbolIndex, bool)> {
-        let globals = self.uses.iter().zip(0..).skip(graph.first_global as usize);
-        let used = globals.filter(|(uses, _)| **uses & USED != 0).map(|(uses, index)| (*uses, SymbolIndex(index)));
-        used.filter(|(_, symbol)| graph.definition(*symbol) == Definition::External)
-            .map(|(uses, symbol)| (symbol, uses & STATIC != 0))
+        let first = graph.first_global as usize;
+        let globals = self.uses.get(first..).unwrap_or_default().iter().enumerate();
+        let used = globals.filter(|(_, uses)| **uses & USED != 0);
+        used.map(move |(number, uses)| (SymbolIndex((first + number) as u32), uses & STATIC != 0))
+            .filter(|(symbol, _)| graph.definition(*symbol) == Definition::External)
     }
 
     /// The symbols that take a slot, and whether a stub, too: it may have to stand for them.
     pub(crate) fn with_slots(&self, graph: &LinkGraph) -> impl Iterator<Item = (SymbolIndex, bool)> {
-        let used = self.uses.iter().zip(0..).filter(|(uses, _)| **uses & (SLOT | BRANCH | NEAR) != 0);
-        used.filter_map(|(uses, index)| {
-            let may_need_stub = may_need_stub(*uses, graph.definition(SymbolIndex(index)));
-            (may_need_stub || uses & SLOT != 0).then_some((SymbolIndex(index), may_need_stub))
+        let used = self.uses.iter().enumerate().filter(|(_, uses)| **uses & (SLOT | BRANCH | NEAR) != 0);
+        used.filter_map(|(number, uses)| {
+            let symbol = SymbolIndex(number as u32);
+            let may_need_stub = may_need_stub(*uses, graph.definition(symbol));
+            (may_need_stub || uses & SLOT != 0).then_some((symbol, may_need_stub))
         })
     }
 

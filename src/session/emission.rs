@@ -7,7 +7,7 @@
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::base::{ExecutorAddr, Name};
+use crate::base::Name;
 use crate::error::{ErrorKind, Result};
 use crate::session::aftermath::Aftermath;
 use crate::session::awaited::Awaited;
@@ -39,26 +39,27 @@ impl MaterializationResponsibility {
         self.end(|responsibility, own, aftermath| responsibility.emit(own, dependencies, aftermath))
     }
 
-    /// As [`notify_emitted`](Self::notify_emitted), of what was [found at once](Self::lookup_now) by these names. `unresolved`
-    /// has the addresses of the owed symbols if nobody was told of them yet. Whoever is to be told of the end, and has to
-    /// wait for it, gets what to wait for.
+    /// As [`notify_emitted`](Self::notify_emitted), of what was [found at once](Self::lookup_now) by these names. If `is_untold`,
+    /// nobody knows yet where the owed symbols are [located](Self::locate). Whoever is to be told of the end, and has to wait for
+    /// it, gets what to wait for.
     pub(crate) fn notify_emitted_now<'a>(
         self,
         found: &FoundNow,
         names: impl Iterator<Item = &'a [u8]>,
-        unresolved: Option<&[ExecutorAddr]>,
+        is_untold: bool,
     ) -> Result<Option<Awaited>> {
         self.end(|responsibility, own, aftermath| {
             let mut needs = SmallVec::new();
             found.needs(responsibility.core.dylib(), names, &mut needs);
             if responsibility.pin_dependencies(own, &needs)?
-                && responsibility.ready_at_once(own, unresolved, aftermath)?
+                && responsibility.ready_at_once(own, is_untold, aftermath)?
             {
                 return Ok(None);
             }
-            match unresolved {
-                Some(addresses) => responsibility.resolve(own, addresses)?,
-                None => responsibility.check_resolved(own)?,
+            if is_untold {
+                responsibility.resolve_located(own)?;
+            } else {
+                responsibility.check_resolved(own)?;
             }
             let awaited = responsibility.await_end(own)?;
             let dependencies =
@@ -112,7 +113,7 @@ impl MaterializationResponsibility {
     fn emit(&self, own: &[OwedSymbol], dependencies: Vec<SymbolRef>, aftermath: &mut Aftermath) -> Result<()> {
         let dependencies = waiting::distinct(dependencies, self.core.dylib().id, own);
         let needs: SmallVec<[Need<'_>; 8]> = dependencies.iter().map(Need::of).collect();
-        if self.pin_dependencies(own, &needs)? && self.ready_at_once(own, None, aftermath)? {
+        if self.pin_dependencies(own, &needs)? && self.ready_at_once(own, false, aftermath)? {
             return Ok(());
         }
         self.check_resolved(own)?;
@@ -191,31 +192,27 @@ impl MaterializationResponsibility {
     }
 
     /// Makes the symbols ready without the waiting graph, unless somebody in there waits for one of them; at the addresses that
-    /// nobody was told of yet, if there are any.
-    fn ready_at_once(
-        &self,
-        own: &[OwedSymbol],
-        unresolved: Option<&[ExecutorAddr]>,
-        aftermath: &mut Aftermath,
-    ) -> Result<bool> {
+    /// nobody was told of yet, if `is_untold`.
+    fn ready_at_once(&self, own: &[OwedSymbol], is_untold: bool, aftermath: &mut Aftermath) -> Result<bool> {
         let mut state = self.core.dylib().state.lock();
         state.check_now_live(&self.core)?;
         for owed in own {
-            let symbol = match unresolved {
-                Some(_) => state.table.symbol(owed.id).ok_or_else(|| self.core.defunct())?,
-                None => self.resolved(&state, owed)?,
+            let symbol = if is_untold {
+                state.table.symbol(owed.id).ok_or_else(|| self.core.defunct())?
+            } else {
+                self.resolved(&state, owed)?
             };
             if symbol.has_dependants {
                 return Ok(false);
             }
         }
         let completions = &mut aftermath.completions;
-        match unresolved {
-            Some(addresses) => {
-                let located = own.iter().zip(addresses);
-                located.for_each(|(owed, address)| state.table.finish(owed.id, *address, completions));
+        for owed in own {
+            if is_untold {
+                state.table.finish(owed.id, owed.address, completions);
+            } else {
+                state.table.advance(owed.id, SymbolState::Ready, completions);
             }
-            None => own.iter().for_each(|owed| state.table.advance(owed.id, SymbolState::Ready, completions)),
         }
         aftermath.publish(|| {
             own.iter().filter_map(|owed| {
@@ -239,6 +236,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::base::ExecutorAddr;
     use crate::session::{ExecutionSession, JitDylib, RequiredState, SymbolRequest};
 
     fn begun(dylib: &JitDylib, name: &str) -> MaterializationResponsibility {

@@ -91,47 +91,46 @@ fn try_define(core: &Arc<TrackerCore>, unit: Box<dyn MaterializationUnit>, unit_
 pub(crate) fn begin(
     core: &Arc<TrackerCore>,
     unit_name: Arc<str>,
-    symbols: Kept<(Name, SymbolFlags)>,
-    size_of: impl Fn(usize) -> u64,
+    mut symbols: Kept<OwedSymbol>,
 ) -> Result<MaterializationResponsibility> {
     let mut displaced = Displaced::default();
-    let outcome = try_begin(core, &unit_name, symbols, size_of, &mut displaced);
+    let outcome = try_begin(core, &unit_name, &mut symbols, &mut displaced);
     drop(displaced);
     if let Err(error) = &outcome {
         core.dylib().session.observers.tell_refused(core.dylib(), &unit_name, error);
     }
-    Ok(MaterializationResponsibility::new(core.clone(), unit_name, outcome?))
+    outcome.map(|()| MaterializationResponsibility::new(core.clone(), unit_name, symbols))
 }
 
+/// Those are left whose definitions count, and know their entries.
 fn try_begin(
     core: &Arc<TrackerCore>,
     unit_name: &Arc<str>,
-    mut symbols: Kept<(Name, SymbolFlags)>,
-    size_of: impl Fn(usize) -> u64,
+    symbols: &mut Kept<OwedSymbol>,
     displaced: &mut Displaced,
-) -> Result<Kept<OwedSymbol>> {
-    let sized = symbols.iter().enumerate();
-    let definitions = sized.map(|(index, (name, flags))| Definition { name, flags: *flags, size: size_of(index) });
+) -> Result<()> {
+    let definitions = symbols.iter().map(|OwedSymbol { name, flags, size, .. }| {
+        let (flags, size) = (*flags, *size);
+        Definition { name, flags, size }
+    });
     let mut state = core.dylib().state.lock();
     state.check_live(core)?;
     let unprobed = definitions.clone().map(|new| (new, Probe::unfound(new.name)));
-    let is_strong = symbols.iter().all(|(_, flags)| !flags.is_weak());
+    let is_strong = symbols.iter().all(|owed| !owed.flags.is_weak());
     let inserted = if is_strong { state.table.insert_begun(core.id, unit_name, unprobed) } else { None };
-    let mut owed = Kept::with_capacity(symbols.len());
-    let owe = |(position, ((name, flags), id))| OwedSymbol { name, flags, id, position: u32::try_from(position).ok() };
     match inserted {
         Some(ids) => {
             drop(state);
-            owed.extend(symbols.drain(..).zip(ids.iter().copied()).enumerate().map(owe));
+            symbols.iter_mut().zip(&ids).for_each(|(owed, id)| owed.id = *id);
         }
         None => {
             let claimed = claim(&mut state, core, definitions, unit_name, displaced)?;
             drop(state);
-            let claimed = symbols.drain(..).zip(claimed).enumerate();
-            owed.extend(claimed.filter_map(|(position, (symbol, id))| Some(owe((position, (symbol, id?))))));
+            let mut claimed = claimed.into_iter();
+            symbols.retain_mut(|owed| claimed.next().flatten().map(|id| owed.id = id).is_some());
         }
     }
-    Ok(owed)
+    Ok(())
 }
 
 /// For each of some definitions its entry, or `None` if an existing one counts.

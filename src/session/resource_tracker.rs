@@ -15,7 +15,7 @@ use crate::session::jit_dylib::{DylibId, DylibInner, JitDylib};
 use crate::session::materialization::{self, MaterializationUnit};
 use crate::session::observer::Event;
 use crate::session::reclaim;
-use crate::session::responsibility::MaterializationResponsibility;
+use crate::session::responsibility::{MaterializationResponsibility, OwedSymbol};
 use crate::session::standing_pins::StandingId;
 use crate::session::symbol::{SymbolFlags, SymbolRef};
 use crate::session::symbol_table::OwnedSymbols;
@@ -157,17 +157,14 @@ impl ResourceTracker {
         name: &str,
         symbols: impl IntoIterator<Item = (Name, SymbolFlags)>,
     ) -> Result<MaterializationResponsibility> {
-        materialization::begin(&self.core, Arc::from(name), symbols.into_iter().collect(), |_| 0)
+        let promise = |((name, flags), number)| OwedSymbol::promised(name, flags, Some(number), 0);
+        let symbols = symbols.into_iter().zip(0..).map(promise).collect();
+        materialization::begin(&self.core, Arc::from(name), symbols)
     }
 
-    /// The same, of symbols whose sizes are known, by their positions; for a caller that hears how it ends.
-    pub(crate) fn begin(
-        &self,
-        name: Arc<str>,
-        symbols: Kept<(Name, SymbolFlags)>,
-        size_of: impl Fn(usize) -> u64,
-    ) -> Result<MaterializationResponsibility> {
-        materialization::begin(&self.core, name, symbols, size_of).map(MaterializationResponsibility::awaited)
+    /// The same, of symbols with numbers and sizes, for a caller that hears how it ends.
+    pub(crate) fn begin(&self, name: Arc<str>, symbols: Kept<OwedSymbol>) -> Result<MaterializationResponsibility> {
+        materialization::begin(&self.core, name, symbols).map(MaterializationResponsibility::awaited)
     }
 
     /// Adds symbols that have an address already, ready at once.

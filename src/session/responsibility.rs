@@ -7,6 +7,7 @@
 use std::fmt;
 
 use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
 
 use crate::base::{ExecutorAddr, Kept, Name, keep};
 use crate::error::{Error, ErrorKind, Result};
@@ -36,7 +37,7 @@ pub struct MaterializationResponsibility {
     pub(crate) is_awaited: bool,
 }
 
-keep!(OwedSymbol, ExecutorAddr);
+keep!(OwedSymbol);
 
 /// A symbol that a responsibility has to supply.
 #[derive(Debug, Clone)]
@@ -46,11 +47,25 @@ pub struct OwedSymbol {
     /// The flags it was promised with.
     pub flags: SymbolFlags,
     pub(crate) id: SymbolId,
-    /// Its position in its unit's symbols, if it is known.
-    pub(crate) position: Option<u32>,
+    /// By which whoever supplies it knows it: its position in its unit's symbols, if nothing else was agreed upon.
+    pub(crate) number: Option<u32>,
+    /// Bytes; zero when unknown.
+    pub(crate) size: u64,
+    /// Null, until it is [located](MaterializationResponsibility::locate), and of what has none.
+    pub(crate) address: ExecutorAddr,
 }
 
 impl OwedSymbol {
+    pub(crate) fn new(name: Name, flags: SymbolFlags, id: SymbolId, number: Option<u32>) -> OwedSymbol {
+        OwedSymbol { name, flags, id, number, size: 0, address: ExecutorAddr::NULL }
+    }
+
+    /// One that is in no table yet.
+    #[inline(always)] // where it is put
+    pub(crate) fn promised(name: Name, flags: SymbolFlags, number: Option<u32>, size: u64) -> OwedSymbol {
+        OwedSymbol { name, flags, id: SymbolId::default(), number, size, address: ExecutorAddr::NULL }
+    }
+
     fn has_address(&self) -> bool {
         !self.flags.contains(SymbolFlags::SIDE_EFFECTS_ONLY)
     }
@@ -66,24 +81,24 @@ fn owed_by(
     let mut owed = Kept::with_capacity(symbols.len());
     let (mut given, mut next, mut others) = (0, 0, Vec::new());
     unit.give_names(&mut |name| {
-        let position = Some(given);
+        let number = Some(given);
         given += 1;
         // Both are in one order, but for what other definitions took.
         match symbols.get(next) {
             Some(id) if is_whole || table.is_named(*id, &name) => {
                 next += 1;
                 if let Some(flags) = table.begin(*id) {
-                    owed.push(OwedSymbol { name, flags, id: *id, position });
+                    owed.push(OwedSymbol::new(name, flags, *id, number));
                 }
             }
-            _ => others.push((name, position)),
+            _ => others.push((name, number)),
         }
     });
     for id in symbols[next..].iter().copied() {
         let (Some(flags), Some(symbol)) = (table.begin(id), table.symbol(id)) else { continue };
         let name = table.name(symbol).to_name();
-        let position = others.iter().find(|(other, _)| *other == name).and_then(|(_, position)| *position);
-        owed.push(OwedSymbol { name, flags, id, position });
+        let number = others.iter().find(|(other, _)| *other == name).and_then(|(_, number)| *number);
+        owed.push(OwedSymbol::new(name, flags, id, number));
     }
     owed
 }
@@ -323,9 +338,10 @@ impl MaterializationResponsibility {
         };
         drop(displaced);
         let outcome = claimed.iter().map(Option::is_some).collect();
-        let claimed = symbols.iter().zip(claimed).filter_map(|((name, flags), id)| {
-            Some(OwedSymbol { name: name.clone(), flags: *flags, id: id?, position: None })
-        });
+        let claimed = symbols
+            .iter()
+            .zip(claimed)
+            .filter_map(|((name, flags), id)| Some(OwedSymbol::new(name.clone(), *flags, id?, None)));
         self.owed.extend(claimed);
         Ok(outcome)
     }
@@ -335,35 +351,46 @@ impl MaterializationResponsibility {
     /// # Errors
     /// [`ErrorKind::InterfaceMismatch`] when `address_of` does not know a promised symbol;
     /// [`ErrorKind::TrackerDefunct`] when the tracker was removed. Fail or drop the responsibility then.
-    pub fn notify_resolved(&self, address_of: impl FnMut(&OwedSymbol) -> Option<ExecutorAddr>) -> Result<()> {
-        self.resolve(&self.owed, &self.addresses(address_of)?)
+    pub fn notify_resolved(&self, mut address_of: impl FnMut(&OwedSymbol) -> Option<ExecutorAddr>) -> Result<()> {
+        let address = |owed| self.address(owed, address_of(owed));
+        let addresses = self.owed.iter().filter(|owed| owed.has_address()).map(address);
+        self.resolve(&self.owed, &addresses.collect::<Result<Vec<_>>>()?)
     }
 
-    /// Asks for the addresses of all owed symbols, in order; those that have none are null.
+    /// Notes the addresses of all owed symbols, and tells nobody yet. `address_of` is asked once for each that has one.
     ///
     /// # Errors
     /// As [`notify_resolved`](Self::notify_resolved), when one is not known.
-    pub(crate) fn addresses(
-        &self,
-        mut address_of: impl FnMut(&OwedSymbol) -> Option<ExecutorAddr>,
-    ) -> Result<Kept<ExecutorAddr>> {
-        let mut addresses = Kept::with_capacity(self.owed.len());
-        for owed in &self.owed {
-            let address = if owed.has_address() { address_of(owed) } else { Some(ExecutorAddr::NULL) };
-            addresses.push(address.ok_or_else(|| ErrorKind::InterfaceMismatch {
-                unit: self.unit_name.to_string(),
-                problem: "does not define",
-                symbol: owed.name.to_string(),
-            })?);
-        }
-        Ok(addresses)
+    pub(crate) fn locate(&mut self, mut address_of: impl FnMut(&OwedSymbol) -> Option<ExecutorAddr>) -> Result<()> {
+        let mut owed = std::mem::take(&mut self.owed);
+        let located = owed.iter_mut().filter(|owed| owed.has_address()).try_for_each(|owed| {
+            owed.address = self.address(owed, address_of(owed))?;
+            Ok(())
+        });
+        self.owed = owed;
+        located
     }
 
-    /// As [`notify_resolved`](Self::notify_resolved), of all that are owed, with their addresses in order.
-    pub(crate) fn resolve(&self, own: &[OwedSymbol], addresses: &[ExecutorAddr]) -> Result<()> {
+    #[inline]
+    fn address(&self, owed: &OwedSymbol, address: Option<ExecutorAddr>) -> Result<ExecutorAddr> {
+        let not_defined = || {
+            let (unit, symbol) = (self.unit_name.to_string(), owed.name.to_string());
+            ErrorKind::InterfaceMismatch { unit, problem: "does not define", symbol }
+        };
+        address.ok_or_else(|| not_defined().into())
+    }
+
+    /// As [`notify_resolved`](Self::notify_resolved), of symbols that are [located](Self::locate).
+    pub(crate) fn resolve_located(&self, own: &[OwedSymbol]) -> Result<()> {
+        let addresses = own.iter().filter(|owed| owed.has_address()).map(|owed| owed.address);
+        self.resolve(own, &addresses.collect::<SmallVec<[_; 16]>>())
+    }
+
+    /// As [`notify_resolved`](Self::notify_resolved), with the addresses of those that have one, in order.
+    fn resolve(&self, own: &[OwedSymbol], addresses: &[ExecutorAddr]) -> Result<()> {
         let mut completions = Completions::new();
         {
-            let resolved = own.iter().zip(addresses).filter(|(owed, _)| owed.has_address());
+            let resolved = own.iter().filter(|owed| owed.has_address()).zip(addresses);
             let mut state = self.core.dylib().state.lock();
             // All refusals first: a completion that was taken out of the table must be told.
             state.check_now_live(&self.core)?;
