@@ -59,31 +59,36 @@ impl Name {
 
     /// Names that share one allocation, which lives as long as any of them.
     pub fn all_of<'a>(texts: impl Iterator<Item = &'a str> + Clone) -> impl Iterator<Item = Name> {
-        let text = Name::joined(texts.clone());
+        let text = Name::joined(texts.clone().map(str::as_bytes));
         let mut start = 0;
         texts.map(move |part| {
             let begin = start;
             start += part.len();
-            Name::part_of(&text, begin, part)
+            Name::part_of(&text, begin, part.as_bytes())
         })
     }
 
-    /// Texts one behind the other, for [`part_of`](Self::part_of).
-    pub(crate) fn joined<'a>(texts: impl Iterator<Item = &'a str> + Clone) -> Arc<str> {
+    /// Texts one behind the other, for [`part_of`](Self::part_of): bytes that are known to be text.
+    pub(crate) fn joined<'a>(texts: impl Iterator<Item = &'a [u8]> + Clone) -> Arc<str> {
         // Mostly few and short: then the one allocation is that of the shared text.
-        let mut text: SmallVec<[u8; 512]> = SmallVec::with_capacity(texts.clone().map(str::len).sum());
-        texts.for_each(|part| text.extend_from_slice(part.as_bytes()));
+        let mut text: SmallVec<[u8; 512]> = SmallVec::with_capacity(texts.clone().map(<[u8]>::len).sum());
+        texts.for_each(|part| text.extend_from_slice(part));
         Arc::from(std::str::from_utf8(&text).unwrap_or_default())
     }
 
     /// A part of a shared text: `part`, which stands at `start` there. One that does not has a text of its own.
     #[inline]
-    pub(crate) fn part_of(text: &Arc<str>, start: usize, part: &str) -> Name {
+    pub(crate) fn part_of(text: &Arc<str>, start: usize, part: &[u8]) -> Name {
         let end = start.wrapping_add(part.len());
         if start <= end && end <= text.len() && u32::try_from(end).is_ok() {
             return Name { text: text.clone(), start: start as u32, end: end as u32 };
         }
-        Name::new(part)
+        Name::apart(part)
+    }
+
+    #[cold]
+    fn apart(text: &[u8]) -> Name {
+        Name::new(&String::from_utf8_lossy(text))
     }
 
     fn whole(text: Arc<str>) -> Name {

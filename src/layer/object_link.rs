@@ -355,7 +355,7 @@ impl Pending {
         let found_symbols = found.symbols.iter().map(|symbol| (symbol.address, symbol.flags));
         let externals = found_externals(&self.placed, found_symbols);
         match self.finish(layer, &responsibility, externals) {
-            Ok(names) => responsibility.notify_emitted_now(found, names.iter(), is_untold),
+            Ok(names) => responsibility.notify_emitted_now(found, &|position| Name::new(names.at(position)), is_untold),
             Err(error) => Err(failed(responsibility, error)),
         }
     }

@@ -113,6 +113,17 @@ pub(crate) struct Places {
     pub(crate) thread_locals: Option<ThreadLocalPlace>,
 }
 
+impl Places {
+    /// A block's address, from layout on.
+    #[inline]
+    pub(crate) fn address(&self, block: &Block) -> ExecutorAddr {
+        match block.apart {
+            Some(index) => self.apart[index as usize],
+            None => self.segments[block.pool.index()].offset(block.offset),
+        }
+    }
+}
+
 /// What the linker must do with a block beyond copying it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
@@ -258,6 +269,28 @@ impl SymbolIndex {
 }
 
 impl Block {
+    #[inline]
+    pub(crate) fn new(name: Text, pool: Pool, content: Content, size: u64, align: u64) -> Block {
+        Block {
+            name,
+            pool,
+            content,
+            size,
+            align: align.max(1),
+            edges: 0..0,
+            source: Source::FIRST,
+            role: Role::Plain,
+            group: None,
+            linked_to: None,
+            is_retained: false,
+            followed_by: None,
+            is_live: false,
+            is_dropped: false,
+            offset: 0,
+            apart: None,
+        }
+    }
+
     /// Offset in its pool's segment; zero before layout, and for what was dropped or [is apart](Self::is_apart).
     pub fn offset(&self) -> u64 {
         self.offset
@@ -568,24 +601,11 @@ impl LinkGraph {
     }
 
     pub(crate) fn push_block(&mut self, name: Text, pool: Pool, content: Content, size: u64, align: u64) -> BlockId {
-        self.blocks.push(Block {
-            name,
-            pool,
-            content,
-            size,
-            align: align.max(1),
-            edges: 0..0,
-            source: Source::FIRST,
-            role: Role::Plain,
-            group: None,
-            linked_to: None,
-            is_retained: false,
-            followed_by: None,
-            is_live: false,
-            is_dropped: false,
-            offset: 0,
-            apart: None,
-        });
+        self.push(Block::new(name, pool, content, size, align))
+    }
+
+    pub(crate) fn push(&mut self, block: Block) -> BlockId {
+        self.blocks.push(block);
         BlockId(self.blocks.len() as u32 - 1)
     }
 
@@ -619,11 +639,7 @@ impl LinkGraph {
 
     /// A block's address, from layout on.
     pub(crate) fn block_address(&self, block: BlockId, places: &Places) -> ExecutorAddr {
-        let block = &self.blocks[block.0 as usize];
-        match block.apart {
-            Some(index) => places.apart[index as usize],
-            None => places.segments[block.pool.index()].offset(block.offset),
-        }
+        places.address(&self.blocks[block.0 as usize])
     }
 
     pub(crate) fn fault(&self, fault: LinkFault) -> Error {

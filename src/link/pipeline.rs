@@ -463,8 +463,8 @@ pub(crate) struct ExternalNames {
 }
 
 impl ExternalNames {
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &[u8]> {
-        self.link.external_names()
+    pub(crate) fn at(&self, position: usize) -> &str {
+        self.link.externals.get(position).map_or("", |external| self.link.graph.symbol_name(external.symbol))
     }
 }
 

@@ -3,15 +3,19 @@
 
 use crate::base::{ExecutorAddr, Kept, keep};
 use crate::link::fixup::FoundExternal;
-use crate::link::graph::{BlockId, Definition, LinkGraph, Places, Role, SymbolIndex};
+use crate::link::graph::{Block, Definition, LinkGraph, Places, Role, SymbolIndex};
 
-/// By symbol.
 #[derive(Default)]
-pub(crate) struct Targets(Kept<Target>);
+pub(crate) struct Targets {
+    /// By symbol.
+    all: Kept<Target>,
+    /// By block.
+    places: Kept<Place>,
+}
 
-keep!(Target);
+keep!(Target, Place);
 
-/// Where a symbol is.
+/// Where a symbol is: nowhere, to begin with.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Target {
     address: u64,
@@ -26,27 +30,24 @@ impl Targets {
     /// Enters the object's own definitions. Externals are nowhere yet.
     #[inline(never)] // a loop that has the registers to itself
     pub(crate) fn enter_own(&mut self, graph: &LinkGraph, places: &Places) {
-        self.0.make_room(graph.symbols.len());
-        self.0.push_copies(graph.symbols.len(), &NOWHERE);
-        // Symbols that follow each other are mostly in the same block.
-        let mut last = Place { block: BlockId(u32::MAX), start: 0, is_variable: false };
-        for (target, symbol) in self.0.iter_mut().zip(&graph.symbols) {
-            match symbol.definition {
-                Definition::Block(block, offset) => {
-                    if last.block != block {
-                        last = find(graph, places, block);
-                    }
-                    *target = Target::own(last.start.wrapping_add(offset), last.is_variable);
-                }
-                Definition::Absolute(value) => *target = Target::own(value, false),
-                Definition::External | Definition::Nowhere => {}
+        let Targets { all, places: by_block } = self;
+        by_block.make_room(graph.blocks.len());
+        by_block.extend(graph.blocks.iter().map(|block| Place::of(block, places)));
+        all.make_room(graph.symbols.len());
+        all.extend(graph.symbols.iter().map(|symbol| match symbol.definition {
+            Definition::Block(block, offset) => {
+                let Place { start, is_variable } = by_block[block.index()];
+                Target::own(start.wrapping_add(offset), is_variable)
             }
-        }
+            Definition::Absolute(value) => Target::own(value, false),
+            Definition::External | Definition::Nowhere => Target::default(),
+        }));
     }
 
     /// Forgets all of them.
     pub(crate) fn empty(&mut self) {
-        self.0.empty();
+        self.all.empty();
+        self.places.empty();
     }
 
     /// Enters what was found for `externals`, in order; those that are not there are null.
@@ -54,28 +55,28 @@ impl Targets {
         for (number, (symbol, found)) in externals.zip(found).enumerate() {
             let address = found.address.value();
             let is_plain = found.thread_local.is_none() && is_near_zero(address);
-            self.0[symbol.index()] = Target { address, external: number as u32 + 1, is_plain };
+            self.all[symbol.index()] = Target { address, external: number as u32 + 1, is_plain };
         }
     }
 
     /// The address of a symbol if that is all there is to it.
     #[inline]
     pub(crate) fn plain(&self, symbol: SymbolIndex) -> Option<ExecutorAddr> {
-        self.0.get(symbol.index())?.plain().map(ExecutorAddr::new)
+        self.all.get(symbol.index())?.plain().map(ExecutorAddr::new)
     }
 
     /// By symbol.
     pub(crate) fn all(&self) -> &[Target] {
-        &self.0
+        &self.all
     }
 
     pub(crate) fn address(&self, symbol: SymbolIndex) -> ExecutorAddr {
-        self.0.get(symbol.index()).map_or(ExecutorAddr::NULL, |target| ExecutorAddr::new(target.address))
+        self.all.get(symbol.index()).map_or(ExecutorAddr::NULL, |target| ExecutorAddr::new(target.address))
     }
 
     /// Which of the externals it is.
     pub(crate) fn external(&self, symbol: SymbolIndex) -> Option<usize> {
-        Some(self.0.get(symbol.index())?.external.checked_sub(1)? as usize)
+        Some(self.all.get(symbol.index())?.external.checked_sub(1)? as usize)
     }
 }
 
@@ -98,18 +99,16 @@ impl Target {
     }
 }
 
-/// What is not entered yet.
-static NOWHERE: [Target; 64] = [Target { address: 0, external: 0, is_plain: false }; 64];
-
 /// Where a block is.
+#[derive(Clone, Copy)]
 struct Place {
-    block: BlockId,
     start: u64,
     is_variable: bool,
 }
 
-#[inline(never)]
-fn find(graph: &LinkGraph, places: &Places, block: BlockId) -> Place {
-    let start = graph.block_address(block, places).value();
-    Place { block, start, is_variable: graph.blocks[block.index()].role == Role::ThreadLocal }
+impl Place {
+    #[inline]
+    fn of(block: &Block, places: &Places) -> Place {
+        Place { start: places.address(block).value(), is_variable: block.role == Role::ThreadLocal }
+    }
 }

@@ -11,7 +11,7 @@ use crate::base::Name;
 use crate::error::{ErrorKind, Result};
 use crate::session::aftermath::Aftermath;
 use crate::session::awaited::Awaited;
-use crate::session::found::{FoundNow, Need};
+use crate::session::found::{FoundNow, NameOf, Need};
 use crate::session::jit_dylib::DylibState;
 use crate::session::responsibility::{MaterializationResponsibility, OwedSymbol};
 use crate::session::symbol::{SymbolFlags, SymbolRef, SymbolState};
@@ -39,18 +39,18 @@ impl MaterializationResponsibility {
         self.end(|responsibility, own, aftermath| responsibility.emit(own, dependencies, aftermath))
     }
 
-    /// As [`notify_emitted`](Self::notify_emitted), of what was [found at once](Self::lookup_now) by these names. If `is_untold`,
+    /// As [`notify_emitted`](Self::notify_emitted), of what was [found at once](Self::lookup_now). If `is_untold`,
     /// nobody knows yet where the owed symbols are [located](Self::locate). Whoever is to be told of the end, and has to wait for
     /// it, gets what to wait for.
-    pub(crate) fn notify_emitted_now<'a>(
+    pub(crate) fn notify_emitted_now(
         self,
         found: &FoundNow,
-        names: impl Iterator<Item = &'a [u8]>,
+        name_of: &NameOf<'_>,
         is_untold: bool,
     ) -> Result<Option<Awaited>> {
         self.end(|responsibility, own, aftermath| {
             let mut needs = SmallVec::new();
-            found.needs(responsibility.core.dylib(), names, &mut needs);
+            found.needs(responsibility.core.dylib(), name_of, &mut needs);
             if responsibility.pin_dependencies(own, &needs)?
                 && responsibility.ready_at_once(own, is_untold, aftermath)?
             {

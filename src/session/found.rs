@@ -5,8 +5,6 @@
 //! link is told, [`FoundNow`], counts on the dylibs that it walked, once each, and on nothing else: threads that link take
 //! few of each other's lines.
 
-use std::borrow::Cow;
-
 use smallvec::{SmallVec, smallvec};
 
 use crate::base::{ExecutorAddr, Kept, Name, keep};
@@ -41,22 +39,35 @@ pub(crate) struct Need<'a> {
     pub(crate) dylib: &'a Arc<DylibInner>,
     pub(crate) id: SymbolId,
     /// For errors.
-    name: &'a [u8],
+    name: NeedName<'a>,
     /// Of its dylib, as far as they are to be told apart.
     number: u32,
 }
 
+#[derive(Clone, Copy)]
+enum NeedName<'a> {
+    Known(&'a Name),
+    /// By its position among what was looked for.
+    Asked(&'a NameOf<'a>, u32),
+}
+
+/// The names of what was looked for, by their positions.
+pub(crate) type NameOf<'a> = dyn Fn(usize) -> Name + 'a;
+
 impl<'a> Need<'a> {
     pub(crate) fn of(symbol: &'a SymbolRef) -> Need<'a> {
-        Need { dylib: &symbol.dylib, id: symbol.id, name: symbol.name.as_bytes(), number: 0 }
+        Need { dylib: &symbol.dylib, id: symbol.id, name: NeedName::Known(&symbol.name), number: 0 }
     }
 
-    pub(crate) fn name(self) -> Cow<'a, str> {
-        String::from_utf8_lossy(self.name)
+    pub(crate) fn name(self) -> Name {
+        match self.name {
+            NeedName::Known(name) => name.clone(),
+            NeedName::Asked(name_of, position) => name_of(position as usize),
+        }
     }
 
     pub(crate) fn to_ref(self) -> SymbolRef {
-        SymbolRef { dylib: self.dylib.clone(), id: self.id, name: Name::new(&self.name()) }
+        SymbolRef { dylib: self.dylib.clone(), id: self.id, name: self.name() }
     }
 }
 
@@ -66,21 +77,26 @@ impl FoundSymbol {
 }
 
 impl FoundNow {
-    /// The definitions, dylib by dylib, put into `needs`; `own` is the link's, and `names` those that were looked for.
-    pub(crate) fn needs<'a, 'n: 'a>(
+    /// The definitions, dylib by dylib, put into `needs`; `own` is the link's.
+    pub(crate) fn needs<'a>(
         &'a self,
         own: &'a Arc<DylibInner>,
-        names: impl Iterator<Item = &'n [u8]>,
+        name_of: &'a NameOf<'a>,
         needs: &mut SmallVec<[Need<'a>; 8]>,
     ) {
         let linked = self.linked.as_deref().map_or(&[][..], |linked| linked);
         let dylib = |number: u32| number.checked_sub(1).map_or(own, |number| &linked[number as usize].0);
-        for (symbol, name) in self.symbols.iter().zip(names) {
+        let mut is_sorted = true;
+        for (position, symbol) in self.symbols.iter().enumerate() {
             if let Some((number, id)) = symbol.definition {
+                is_sorted &= needs.last().is_none_or(|last: &Need<'_>| last.number <= number);
+                let name = NeedName::Asked(name_of, position as u32);
                 needs.push(Need { dylib: dylib(number), id, name, number });
             }
         }
-        needs.sort_unstable_by_key(|need: &Need<'_>| (need.number, need.id));
+        if !is_sorted {
+            needs.sort_unstable_by_key(|need: &Need<'_>| need.number);
+        }
     }
 }
 

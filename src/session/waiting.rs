@@ -252,7 +252,7 @@ pub(crate) fn removed(dependency: &Need<'_>, dependant: Option<&Name>) -> crate:
     let dependant = dependant.map_or_else(|| "an object".to_string(), |name| format!("`{name}`"));
     ErrorKind::DependencyRemoved {
         dylib: dependency.dylib.name.to_string(),
-        symbol: dependency.name().into_owned(),
+        symbol: dependency.name().to_string(),
         dependant,
     }
     .into()

@@ -5,7 +5,6 @@
 use crate::base::Name;
 use crate::error::Error;
 use crate::link::claim::is_private;
-use crate::link::elf::names::name_at;
 use crate::link::elf::{ElfObject, ElfSymbol, LE, Outline, shn, st};
 use crate::link::graph::SymbolIndex;
 use crate::link::initializers;
@@ -106,8 +105,8 @@ fn has_initializers(object: &ElfObject<'_>) -> Result<bool, Error> {
     Ok(found)
 }
 
-/// A global definition: its name, and where in the symbol table it stands.
-type Defined<'a> = (&'a str, SymbolIndex, &'a ElfSymbol);
+/// A global definition: its name, which is text, and where in the symbol table it stands.
+type Defined<'a> = (&'a [u8], SymbolIndex, &'a ElfSymbol);
 
 /// One text for the names of all definitions.
 struct SharedText {
@@ -122,7 +121,7 @@ impl SharedText {
     /// That of the object, unless most of it is other names.
     fn of(object: &ElfObject<'_>, defined: &[Defined<'_>]) -> SharedText {
         let names = defined.iter().map(|(name, ..)| *name);
-        let length: usize = names.clone().map(str::len).sum();
+        let length: usize = names.clone().map(<[u8]>::len).sum();
         match object.names_text().filter(|text| text.len() <= 2 * length + 64) {
             Some(text) => SharedText { text: Arc::from(text), original: Some(text.as_ptr() as usize), end: 0 },
             None => SharedText { text: Name::joined(names), original: None, end: 0 },
@@ -130,7 +129,8 @@ impl SharedText {
     }
 
     /// The next definition's name.
-    fn name(&mut self, name: &str) -> Name {
+    #[inline]
+    fn name(&mut self, name: &[u8]) -> Name {
         let start = self.original.map_or(self.end, |original| (name.as_ptr() as usize).wrapping_sub(original));
         self.end = start.wrapping_add(name.len());
         Name::part_of(&self.text, start, name)
@@ -140,19 +140,18 @@ impl SharedText {
 /// Fills `defined`, which is too large to be handed on.
 fn definitions<'a>(object: &ElfObject<'a>, defined: &mut SmallVec<[Defined<'a>; 16]>) -> Result<(), Error> {
     let symbols = object.symbols.all;
-    let plain = object.names_text().filter(|_| object.has_few_names);
     for (before, symbol) in symbols.get(1..).unwrap_or_default().iter().enumerate() {
         if symbol.st_shndx(LE).0 == shn::UNDEF || symbol.st_bind().0 == st::BIND_LOCAL {
             continue;
         }
-        let name = match plain.and_then(|text| name_at(text, symbol.st_name(LE))) {
+        let name = match object.plain_symbol_name(symbol) {
             Some(name) => name,
-            None => object.symbol_name(symbol)?,
+            None => object.symbol_name(symbol)?.as_bytes(),
         };
         if name.is_empty() {
             return Err(object.malformed("a global symbol without a name"));
         }
-        if is_private(name.as_bytes()) {
+        if is_private(name) {
             continue;
         }
         if defined.is_empty() {

@@ -25,6 +25,7 @@ use object::read::StringTable;
 use object::read::elf::{FileHeader, SectionHeader as _, SectionTable, Sym as _, SymbolTable};
 use object::{LittleEndian, U32};
 
+use crate::base::ahead_of_null;
 use crate::error::{Error, ErrorKind, LinkFault};
 use crate::link::elf::names::Names;
 
@@ -181,6 +182,13 @@ impl<'a> ElfObject<'a> {
         let name = symbol.name(LE, self.symbols.strings).map_err(|error| self.malformed(error))?;
         self.count_name(name)?;
         std::str::from_utf8(name).map_err(|_| self.malformed("a symbol's name is not UTF-8"))
+    }
+
+    /// A symbol's name, if there is one without doubt, and no need to count it: it is text.
+    #[inline]
+    pub(crate) fn plain_symbol_name(&self, symbol: &ElfSymbol) -> Option<&'a [u8]> {
+        let names = self.names.as_ref().filter(|_| self.has_few_names)?;
+        ahead_of_null(names.onwards(symbol.st_name(LE))?)
     }
 
     /// Where in the object names of symbols may begin such that there is a name without doubt, and no need to count it.

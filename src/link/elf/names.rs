@@ -65,15 +65,9 @@ impl<'a> Names<'a> {
 
     /// The name at this place, if all of the table is text.
     pub(super) fn text_at(&self, at: u32) -> Option<&'a str> {
-        name_at(self.text()?, at)
+        let rest = self.text()?.get(at as usize..)?;
+        rest.get(..ahead_of_null(rest.as_bytes())?.len())
     }
-}
-
-/// The name at a place of a string table.
-#[inline]
-pub(super) fn name_at(names: &str, at: u32) -> Option<&str> {
-    let rest = names.get(at as usize..)?;
-    rest.get(..ahead_of_null(rest.as_bytes())?.len())
 }
 
 /// Whether none of the bytes has its upper bit: for tables of some hundred bytes, whose ends other ways go over one by one.

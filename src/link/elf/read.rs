@@ -214,17 +214,25 @@ impl<'data> Reader<'_, 'data> {
                 Content::Object(range)
             }
         };
-        let may_list = initializers::may_list(onwards);
-        let role = if flags & shf::TLS != 0 { Role::ThreadLocal } else { role_of(onwards, may_list) };
+        let is_plain = !may_be_special(onwards);
+        let role = match flags & shf::TLS {
+            0 if is_plain => Role::Plain,
+            0 => role_of(onwards),
+            _ => Role::ThreadLocal,
+        };
         if matches!(role, Role::Initializers { .. }) && size % 8 != 0 {
             let problem = format!("section `{}` has {size} bytes, which is no whole number of addresses", name());
             return Err(object.malformed(problem));
         }
-        let pool = pool_of(onwards, flags, may_list);
-        let id = self.graph.push_block(text, pool, content, size, align);
-        let block = &mut self.graph.blocks[id.0 as usize];
-        block.role = role;
-        block.is_retained = flags & shf::GNU_RETAIN != 0;
+        let pool = match flags & (shf::EXECINSTR | shf::WRITE) {
+            0 => Pool::ReadOnly,
+            shf::WRITE if is_plain || !is_relocated_only(onwards) => Pool::Data,
+            shf::WRITE => Pool::ReadOnly,
+            _ => Pool::Code,
+        };
+        let is_retained = flags & shf::GNU_RETAIN != 0;
+        let block = Block { role, is_retained, ..Block::new(text, pool, content, size, align) };
+        let id = self.graph.push(block);
         if role != Role::Plain {
             self.graph.special.push(id);
         }
@@ -505,27 +513,24 @@ fn only_name(onwards: &[u8]) -> &[u8] {
     ahead_of_null(onwards).unwrap_or(onwards)
 }
 
-/// The pool for a section, by how its name begins, and whether it may list initialisers by that. What only relocation writes
-/// goes where running code cannot write it.
-fn pool_of(name: &[u8], flags: u64, may_list: bool) -> Pool {
-    const LISTS: [&[u8]; 5] = [b".preinit_array", b".init_array", b".fini_array", b".ctors", b".dtors"];
-    let is_list = || may_list && LISTS.iter().any(|list| name.starts_with(list));
-    let is_constant = || name.starts_with(b".data.rel.ro") || name.starts_with(EH_FRAME) || is_list();
-    if flags & shf::EXECINSTR != 0 {
-        Pool::Code
-    } else if flags & shf::WRITE == 0 || is_constant() {
-        Pool::ReadOnly
-    } else {
-        Pool::Data
-    }
+/// Whether a section whose name begins so may be more than code and data: cheap, and right when it says no.
+fn may_be_special(onwards: &[u8]) -> bool {
+    matches!(onwards.first_chunk(), Some(b".in" | b".fi" | b".ct" | b".dt" | b".pr" | b".eh" | b".da"))
+}
+
+/// Whether only relocation writes to a section, by how its name begins: then running code cannot.
+fn is_relocated_only(name: &[u8]) -> bool {
+    const RELRO: [&[u8]; 7] =
+        [b".data.rel.ro", b".preinit_array", b".init_array", b".fini_array", b".ctors", b".dtors", b".eh_frame"];
+    RELRO.iter().any(|relro| name.starts_with(relro))
 }
 
 /// What is in a section whose name begins here.
-fn role_of(onwards: &[u8], may_list: bool) -> Role {
+fn role_of(onwards: &[u8]) -> Role {
     if onwards.starts_with(EH_FRAME) && only_name(onwards) == EH_FRAME {
         return Role::EhFrame;
     }
-    if !may_list {
+    if !initializers::may_list(onwards) {
         return Role::Plain;
     }
     match initializers::classify(only_name(onwards)) {
