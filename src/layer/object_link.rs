@@ -44,8 +44,8 @@ pub(super) struct Object {
 /// What is known of an object's promises when its symbols have gone into their table.
 struct Promise {
     origins: Origins,
-    /// How many are definitions.
-    definition_count: usize,
+    /// How many symbols are promised.
+    count: usize,
     /// Whether none of its definitions was left out.
     is_whole: bool,
     /// Of the object.
@@ -114,11 +114,12 @@ impl Object {
                 origins.reserve_exact(left);
             }
             origins.push(Origin { size: symbol.size, index: symbol.index });
-            symbols.push((symbol.name.clone(), flags_of(&symbol)));
+            let flags = flags_of(&symbol);
+            symbols.push((symbol.name, flags));
         })?;
-        let promise =
-            Promise { definition_count: symbols.len(), origins: Origins::Listed(origins), is_whole, sequence };
-        symbols.extend(promise.of_initializers(name, has_initializers));
+        let is_asked_for = has_initializers || symbols.is_empty();
+        symbols.extend(initializers(name, sequence, is_asked_for));
+        let promise = Promise { origins: Origins::Listed(origins), count: symbols.len(), is_whole, sequence };
         Ok((Object { bytes, outline, promise }, symbols))
     }
 
@@ -167,10 +168,10 @@ pub(super) fn link_at_once(
     });
     let (read, has_initializers) =
         read.inspect_err(|error| dylib.observers().tell_refused(dylib.inner(), &name, error))?;
-    let (definition_count, sequence) = (symbols.len(), tracker.number_object());
-    let promise = Promise { definition_count, origins: Origins::Numbered, is_whole: true, sequence };
-    let initializers = promise.of_initializers(&name, has_initializers);
+    let sequence = tracker.number_object();
+    let initializers = initializers(&name, sequence, has_initializers || symbols.is_empty());
     symbols.extend(initializers.map(|(name, flags)| OwedSymbol::promised(name, flags, None, 0)));
+    let promise = Promise { origins: Origins::Numbered, count: symbols.len(), is_whole: true, sequence };
     let mut responsibility = tracker.begin(name, symbols)?;
     if responsibility.symbols().is_empty() {
         return Ok(());
@@ -193,15 +194,14 @@ pub(super) fn link_at_once(
     }
 }
 
-impl Promise {
-    /// The symbol without address that stands for an object's initialisers. One that defines nothing has it too, so that it can
-    /// be asked for.
-    fn of_initializers(&self, object: &str, has_initializers: bool) -> Option<(Name, SymbolFlags)> {
-        let named = || Name::from(format!("{object}#{}.initializers", self.sequence));
-        let is_there = has_initializers || self.definition_count == 0;
-        is_there.then(|| (named(), SymbolFlags::SIDE_EFFECTS_ONLY))
-    }
+/// The symbol without address that stands for an object's initialisers, if it `is_there`. An object that defines nothing has
+/// it too, so that it can be asked for.
+fn initializers(object: &str, sequence: u64, is_there: bool) -> Option<(Name, SymbolFlags)> {
+    let named = || Name::from(format!("{object}#{sequence}.initializers"));
+    is_there.then(|| (named(), SymbolFlags::SIDE_EFFECTS_ONLY))
+}
 
+impl Promise {
     /// Plans, takes memory, and works out the addresses.
     fn place(
         self,
@@ -234,10 +234,10 @@ impl Promise {
 
     /// Which of the object's symbols are owed, by their numbers there; `None` if all of them are.
     fn owned(&self, symbols: &[OwedSymbol]) -> Option<SymbolSet> {
-        let owed = || symbols.iter().filter_map(|owed| self.index_of(owed));
-        if self.is_whole && owed().count() == self.definition_count {
+        if self.is_whole && symbols.len() == self.count {
             return None;
         }
+        let owed = || symbols.iter().filter_map(|owed| self.index_of(owed));
         let mut owned = SymbolSet::up_to(owed().max());
         owned.add(owed());
         Some(owned)
