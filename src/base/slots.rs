@@ -92,9 +92,8 @@ impl<K: Key, V> Slots<K, V> {
     /// Inserts what `make` makes of the key; with where it stands.
     #[inline(always)]
     pub(crate) fn insert_with_key(&mut self, make: impl FnOnce(K) -> V) -> (K, &mut V) {
-        let number = self.page_in_use().unwrap_or_else(|| self.page_with_memory());
+        let (number, at) = self.slot_in_use().unwrap_or_else(|| self.slot_with_memory());
         let page = &mut self.pages[number as usize];
-        let at = page.occupied.trailing_ones();
         let slot = &mut page.slots[at as usize];
         let key = key(number * PAGE + at, slot.version);
         let value = slot.value.insert(make(key));
@@ -237,17 +236,18 @@ impl<K: Key, V> Slots<K, V> {
         self.pages.iter().flat_map(|page| &page.slots).filter_map(|slot| slot.value.as_ref())
     }
 
-    /// The page that is filled next, if it holds something already and need not grow.
+    /// The slot that is filled next, if its page holds something already and need not grow.
     #[inline(always)]
-    fn page_in_use(&self) -> Option<u32> {
+    fn slot_in_use(&self) -> Option<(u32, u32)> {
         let number = *self.with_room.last()?;
         let Page { occupied, slots, .. } = &self.pages[number as usize];
-        (*occupied != 0 && slots.len() > occupied.trailing_ones() as usize).then_some(number)
+        let at = occupied.trailing_ones();
+        (*occupied != 0 && slots.len() > at as usize).then_some((number, at))
     }
 
-    /// The page that is filled next, with memory for one more value.
+    /// The slot that is filled next, with memory for it.
     #[inline(never)]
-    fn page_with_memory(&mut self) -> u32 {
+    fn slot_with_memory(&mut self) -> (u32, u32) {
         let number = self.page_with_room();
         self.spare.take_if(|spare| *spare == number);
         let page = &mut self.pages[number as usize];
@@ -255,7 +255,7 @@ impl<K: Key, V> Slots<K, V> {
             self.in_memory += u32::from(page.slots.is_empty());
             page.grow(number);
         }
-        number
+        (number, page.occupied.trailing_ones())
     }
 
     fn page_with_room(&mut self) -> u32 {

@@ -140,7 +140,9 @@ impl SharedText {
 /// Fills `defined`, which is too large to be handed on.
 fn definitions<'a>(object: &ElfObject<'a>, defined: &mut SmallVec<[Defined<'a>; 16]>) -> Result<(), Error> {
     let symbols = object.symbols.all;
-    for (before, symbol) in symbols.get(1..).unwrap_or_default().iter().enumerate() {
+    // The null symbol is what it is, whatever it says.
+    let first = object.symbols.first_global.max(1);
+    for (behind, symbol) in symbols.get(first..).unwrap_or_default().iter().enumerate() {
         if symbol.st_shndx(LE).0 == shn::UNDEF || symbol.st_bind().0 == st::BIND_LOCAL {
             continue;
         }
@@ -155,10 +157,9 @@ fn definitions<'a>(object: &ElfObject<'a>, defined: &mut SmallVec<[Defined<'a>; 
             continue;
         }
         if defined.is_empty() {
-            // Behind the first that is not local there are no local ones.
-            defined.reserve(symbols.len() - before);
+            defined.reserve(symbols.len() - first);
         }
-        defined.push((name, SymbolIndex(before as u32 + 1), symbol));
+        defined.push((name, SymbolIndex((first + behind) as u32), symbol));
     }
     Ok(())
 }

@@ -58,6 +58,9 @@ pub(crate) struct Symbols<'a> {
     /// Numbers of sections that are too large to stand in the symbols themselves, if there are any.
     extended: &'a [U32<LittleEndian>],
     strings: StringTable<'a>,
+    /// The first that is not local; as many as there are, if all of them are. Behind it there are no local ones, as the gABI has
+    /// it, but nobody relies on that.
+    first_global: usize,
 }
 
 impl<'a> Symbols<'a> {
@@ -70,7 +73,12 @@ impl<'a> Symbols<'a> {
             object::SectionIndex(0) => &[],
             index => sections.section(index)?.data_as_array(LE, bytes)?,
         };
-        Ok(Symbols { all: table.symbols(), extended, strings: table.strings() })
+        Ok(Symbols::new(table.symbols(), extended, table.strings()))
+    }
+
+    fn new(all: &'a [ElfSymbol], extended: &'a [U32<LittleEndian>], strings: StringTable<'a>) -> Symbols<'a> {
+        let first_global = all.iter().position(|symbol| symbol.st_bind().0 != st::BIND_LOCAL).unwrap_or(all.len());
+        Symbols { all, extended, strings, first_global }
     }
 
     /// The section that a symbol is in, if it is in one.

@@ -52,7 +52,7 @@ impl Outline {
             name,
             bytes,
             sections: SectionTable::new(self.sections.items(bytes)?, self.section_names.strings(bytes)),
-            symbols: Symbols { all: symbols, extended: &[], strings: self.names.strings(bytes) },
+            symbols: Symbols::new(symbols, &[], self.names.strings(bytes)),
             names: Some(Names::plain(names, self.names.start)),
             section_names: Some(Names::plain(section_names, self.section_names.start)),
             has_few_names: true,

@@ -307,8 +307,7 @@ impl<'data> Reader<'_, 'data> {
             self.graph.symbols.push(symbol);
             left = rest;
         }
-        let first_global = symbols.iter().position(|symbol| symbol.st_bind().0 != st::BIND_LOCAL);
-        self.graph.first_global = first_global.unwrap_or(symbols.len()) as u32;
+        self.graph.first_global = object.symbols.first_global as u32;
         if self.graph.symbols.is_empty() {
             // Without a symbol table, relocations against symbol 0 still mean the value 0.
             let name = Text::Fixed("");
@@ -419,8 +418,8 @@ struct Surroundings<'a> {
     blocks: &'a [Block],
 }
 
-/// Reads symbols up to the first that is plain neither [here](plain_symbol) nor [elsewhere](plain_external); what is left from
-/// there on.
+/// Reads symbols up to the first that is plain neither [here](plain_symbol) nor [elsewhere](plain_external), and no
+/// [file](plain_file); what is left from there on.
 #[inline(never)] // a loop that has the registers to itself
 fn plain_symbols<'a>(
     mut symbols: &'a [ElfSymbol],
@@ -432,7 +431,7 @@ fn plain_symbols<'a>(
     while let Some((symbol, rest)) = symbols.split_first() {
         if let Some(symbol) = plain_symbol(symbol, names, block_of, blocks) {
             read.push(symbol);
-        } else if !plain_external(symbol, names, bytes, beginnings, read) {
+        } else if !plain_external(symbol, names, bytes, beginnings, read) && !plain_file(symbol, names, read) {
             break;
         }
         symbols = rest;
@@ -460,6 +459,18 @@ fn plain_symbol(
     }
     let (name, definition) = (Text::Terminated(name), Definition::Block(id, value));
     Some(Symbol { name, definition, size, binding: binding(symbol), is_hidden: is_hidden(symbol) })
+}
+
+/// Reads a symbol that says what the source is called, if it is one.
+#[inline(never)]
+fn plain_file(symbol: &ElfSymbol, names: &Range<u32>, read: &mut Vec<Symbol>) -> bool {
+    let Some(name) = plain_name(symbol, names) else { return false };
+    if symbol.st_type().0 != st::TYPE_FILE || binding(symbol) != Binding::Local {
+        return false;
+    }
+    let (name, definition, binding) = (Text::Terminated(name), Definition::Nowhere, Binding::Local);
+    read.push(Symbol { name, definition, size: symbol.st_size(LE), binding, is_hidden: is_hidden(symbol) });
+    true
 }
 
 /// Reads a symbol that others define, if it is as most of those are; false if it is not.
