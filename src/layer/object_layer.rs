@@ -86,7 +86,7 @@ impl ObjectLinkingLayer {
     ) -> Result<()> {
         let read = Object::read(tracker.number_object(), name, bytes, left_out);
         let (object, symbols) = read.inspect_err(|error| {
-            let dylib = tracker.dylib();
+            let dylib = tracker.dylib_handle();
             dylib.observers().tell_refused(dylib.inner(), name, error);
         })?;
         tracker.define(ObjectUnit { layer: self.inner.share(), name: Arc::from(name), object, symbols })

@@ -156,7 +156,7 @@ pub(super) fn link_at_once(
     name: &str,
     bytes: ObjectBuffer,
 ) -> Result<()> {
-    let dylib = tracker.dylib();
+    let dylib = tracker.dylib_handle();
     let (report, name) = (Report::begin(dylib.observers()), Arc::from(name));
     let mut symbols = Kept::new();
     let read = ReadLink::read_all(Arc::clone(&name), bytes, |symbol, left| {

@@ -95,7 +95,12 @@ impl ResourceTracker {
 
     /// The dylib that the tracker belongs to.
     pub fn dylib(&self) -> JitDylib {
-        self.core.handle.clone()
+        self.dylib_handle().clone()
+    }
+
+    /// The same, not counted.
+    pub(crate) fn dylib_handle(&self) -> &JitDylib {
+        &self.core.handle
     }
 
     /// A number for an object that is added: higher than those of all that were added to the dylib before.
