@@ -114,7 +114,7 @@ pub(crate) struct Known<'a>(&'a HashTable<Entry>);
 
 impl<'a> Known<'a> {
     /// What is known of a name of this hash.
-    #[inline]
+    #[inline(always)] // into a lookup of one name, which has little else to do
     pub(crate) fn find(self, name: &[u8], hash: NameHash) -> Option<(&'a Name, ReadySymbol)> {
         self.0.find(hash.spread(), |entry| entry.is_named(name)).map(|entry| (entry.name(), entry.symbol()))
     }
