@@ -52,6 +52,19 @@ fn an_object_that_is_none_and_a_name_that_is_taken_are_told_as_refused() {
 }
 
 #[test]
+fn an_object_that_is_linked_at_once_and_cannot_be_read_is_told_as_refused_once() {
+    let Some(bad) = asm(".text\n.globl f\nf: ret\nplace: .quad 0\n.reloc place, R_X86_64_RELATIVE, f\n") else {
+        return;
+    };
+    let (jit, recorder) = observed();
+    let tracker = jit.main_dylib().create_tracker().unwrap();
+    for (name, object) in [("none.o", b"no object at all".to_vec()), ("bad.o", bad)] {
+        jit.link_object(&tracker, name, object).unwrap_err();
+        assert_refused(&recorder, name, &[name]);
+    }
+}
+
+#[test]
 fn what_does_not_fit_into_the_budget_is_told_as_refused() {
     let Some(object) = c("char large[100000] = {1}; long test(void) { return large[0]; }") else { return };
     let recorder = Arc::new(Recorder::default());

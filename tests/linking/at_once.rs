@@ -76,6 +76,19 @@ fn what_fails_in_the_link_itself_is_told_to_the_caller_alone_and_leaves_nothing(
 }
 
 #[test]
+fn an_object_that_cannot_be_read_takes_no_name_from_a_weak_definition() {
+    let Some(weak) = c("__attribute__((weak)) long f(void) { return 1; }") else { return };
+    let Some(bad) = asm(".text\n.globl f\nf: ret\nplace: .quad 0\n.reloc place, R_X86_64_RELATIVE, f\n") else {
+        return;
+    };
+    let jit = new_jit();
+    let _lazy = add(&jit, jit.main_dylib(), "weak.o", &weak);
+    let tracker = jit.main_dylib().create_tracker().unwrap();
+    assert_says(&jit.link_object(&tracker, "bad.o", bad).unwrap_err(), &["bad.o", "R_X86_64_RELATIVE"]);
+    assert_eq!(long(&jit, "f"), 1, "it never gave way");
+}
+
+#[test]
 fn names_that_are_taken_are_refused_or_left_out_as_when_an_object_is_added() {
     let (Some(first), Some(weak)) = (
         c("long f(void) { return 1; }"),
