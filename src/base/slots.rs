@@ -359,12 +359,12 @@ impl<K: Key, V> IndexMut<SlotNumber<K>> for Slots<K, V> {
     }
 }
 
-fn key<K: Key>(slot: u32, version: u32) -> K {
+pub(super) fn key<K: Key>(slot: u32, version: u32) -> K {
     KeyData::from_ffi(u64::from(version) << 32 | u64::from(slot)).into()
 }
 
 /// The page, the place in it, and the version.
-fn parts<K: Key>(key: K) -> (u32, usize, u32) {
+pub(super) fn parts<K: Key>(key: K) -> (u32, usize, u32) {
     let data = key.data().as_ffi();
     let (page, at) = place_of(data as u32);
     (page, at, (data >> 32) as u32)
@@ -381,10 +381,10 @@ const FIRST_VERSION: u32 = 1;
 const FEW_PAGES: usize = 16;
 
 /// Slots that the first page begins with.
-const SMALLEST: usize = 4;
+pub(super) const SMALLEST: usize = 4;
 
 /// Slots of a page: as many as a word has bits.
-const PAGE: u32 = u64::BITS;
+pub(super) const PAGE: u32 = u64::BITS;
 
 /// What is occupied when all slots of a page are.
 const FULL: u64 = u64::MAX;

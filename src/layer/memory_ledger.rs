@@ -8,16 +8,15 @@
 //! Most trackers own one thing. That one stands in the table itself; a second one moves them into a list.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
-use std::hash::{BuildHasher, Hash};
+use std::hash::BuildHasher;
 use std::{mem, vec};
 
 use rustc_hash::FxBuildHasher;
-use slotmap::Key as _;
+use slotmap::{Key as _, KeyData};
 
-use crate::base::is_sparse;
+use crate::base::{SideTable, is_sparse};
 use crate::memory::{Finalized, MemoryUsage, Tenant};
-use crate::session::{Drawer, JitDylib, Keyed, ResourceKey};
+use crate::session::{Drawer, JitDylib, Keyed, ResourceKey, TrackerId};
 use crate::sync::Arc;
 
 /// Something that lives in code memory.
@@ -34,13 +33,17 @@ pub struct MemoryLedger<R> {
     shards: Box<[Drawer<Shard<R>>]>,
 }
 
-type Map<K, V> = HashMap<K, V, FxBuildHasher>;
-
 struct Shard<R> {
-    held: Map<ResourceKey, Held<R>>,
     /// There as long as the dylib holds something.
-    dylibs: Map<DylibNumber, Account>,
+    dylibs: HashMap<DylibNumber, Account<R>, FxBuildHasher>,
+    /// Room of a dylib that holds nothing any more, for the next one.
+    spare: Holdings<R>,
+    /// Of all dylibs here.
+    key_count: usize,
 }
+
+/// What trackers of one dylib own.
+type Holdings<R> = SideTable<TrackerId, Held<R>>;
 
 /// What one key owns.
 enum Held<R> {
@@ -61,9 +64,10 @@ struct Many<R> {
 }
 
 /// What one dylib owns.
-struct Account {
+struct Account<R> {
     usage: MemoryUsage,
     name: Arc<str>,
+    held: Holdings<R>,
 }
 
 /// Tells dylibs of a session apart.
@@ -73,7 +77,7 @@ struct DylibNumber(u64);
 impl<R: Occupant> MemoryLedger<R> {
     /// An empty ledger.
     pub fn new() -> MemoryLedger<R> {
-        let shard = || Shard { held: Map::default(), dylibs: Map::default() };
+        let shard = || Shard { dylibs: HashMap::default(), spare: Holdings::default(), key_count: 0 };
         MemoryLedger { shards: (0..SHARDS).map(|_| Drawer::new(shard())).collect() }
     }
 
@@ -83,19 +87,21 @@ impl<R: Occupant> MemoryLedger<R> {
         let number = DylibNumber::of(key);
         self.shard(number).change(|shard| {
             // Looked for first: a place for a new one is looked for at length, and is seldom needed.
-            match shard.dylibs.get_mut(&number) {
-                Some(account) => account.usage += usage,
-                None => _ = shard.dylibs.insert(number, Account { usage, name: dylib.inner().name.clone() }),
+            if shard.dylibs.get(&number).is_none() {
+                shard.open(number, dylib.inner().name.clone());
             }
-            shard.put(key, Held::One(resource));
+            let Some(account) = shard.dylibs.get_mut(&number) else { return };
+            account.usage += usage;
+            shard.key_count += account.put(key, Held::One(resource));
         });
     }
 
     /// Puts everything of `source` under `destination`, behind what is there. Both are of one dylib.
     pub fn transfer(&self, destination: ResourceKey, source: ResourceKey) {
         self.shard(DylibNumber::of(source)).change(|shard| {
-            if let Some(moved) = shard.held.remove(&source) {
-                shard.put(destination, moved);
+            let Some(account) = shard.dylibs.get_mut(&DylibNumber::of(source)) else { return };
+            if let Some(moved) = account.held.remove(source.tracker) {
+                shard.key_count = shard.key_count - 1 + account.put(destination, moved);
             }
         });
     }
@@ -111,14 +117,15 @@ impl<R: Occupant> MemoryLedger<R> {
 
     /// What is held under `key`, in constant time.
     pub fn usage(&self, key: ResourceKey) -> MemoryUsage {
-        let usage = |shard: &Shard<R>| shard.held.get(&key).map_or(MemoryUsage::default(), Held::usage);
-        self.shard(DylibNumber::of(key)).look(usage)
+        let number = DylibNumber::of(key);
+        let held = |account: &Account<R>| account.held.get(key.tracker).map(Held::usage);
+        self.shard(number).look(|shard| shard.dylibs.get(&number).and_then(held)).unwrap_or_default()
     }
 
     /// What is held under all keys of `dylib`, those that were removed and are pinned included; in constant time.
     pub fn usage_of_dylib(&self, dylib: &JitDylib) -> MemoryUsage {
         let number = DylibNumber(dylib.inner().id.data().as_ffi());
-        let usage = |account: &Account| account.usage;
+        let usage = |account: &Account<R>| account.usage;
         self.shard(number).look(|shard| shard.dylibs.get(&number).map_or(MemoryUsage::default(), usage))
     }
 
@@ -145,45 +152,57 @@ impl<R: Occupant> Default for MemoryLedger<R> {
 
 impl<R> Keyed for Shard<R> {
     fn key_count(&self) -> usize {
-        self.held.len()
+        self.key_count
+    }
+}
+
+impl<R: Occupant> Account<R> {
+    /// Puts something under a key, behind what is there; how many keys more own something then.
+    fn put(&mut self, key: ResourceKey, added: Held<R>) -> usize {
+        let before = self.held.len();
+        self.held.put(key.tracker, added, Held::append);
+        self.held.len() - before
     }
 }
 
 impl<R: Occupant> Shard<R> {
-    /// Puts something under a key, behind what is there.
-    fn put(&mut self, key: ResourceKey, added: Held<R>) {
-        match self.held.entry(key) {
-            Entry::Vacant(place) => {
-                place.insert(added);
-            }
-            Entry::Occupied(place) => place.into_mut().append(added),
-        }
+    #[cold]
+    fn open(&mut self, number: DylibNumber, name: Arc<str>) {
+        let (usage, held) = (MemoryUsage::default(), mem::take(&mut self.spare));
+        self.dylibs.insert(number, Account { usage, name, held });
     }
 
     fn take(&mut self, key: ResourceKey) -> Option<Held<R>> {
-        let taken = self.held.remove(&key)?;
-        self.give_up(DylibNumber::of(key), taken.usage());
-        shrink(&mut self.held);
+        let number = DylibNumber::of(key);
+        let account = self.dylibs.get_mut(&number)?;
+        let taken = account.held.remove(key.tracker)?;
+        account.usage -= taken.usage();
+        self.key_count -= 1;
+        if account.held.len() == 0 {
+            self.close(number);
+        }
         Some(taken)
     }
 
-    /// Takes what a dylib holds no more out of its account.
-    fn give_up(&mut self, number: DylibNumber, usage: MemoryUsage) {
-        let Some(account) = self.dylibs.get_mut(&number) else { return };
-        account.usage -= usage;
-        if account.usage.allocations == 0 {
-            self.dylibs.remove(&number);
-            shrink(&mut self.dylibs);
+    /// Takes a dylib out that holds nothing any more.
+    #[cold]
+    fn close(&mut self, number: DylibNumber) {
+        let Some(account) = self.dylibs.remove(&number) else { return };
+        self.spare = account.held;
+        // So rarely that it costs next to nothing per removal.
+        if is_sparse(self.dylibs.len(), self.dylibs.capacity()) {
+            self.dylibs.shrink_to(self.dylibs.len() * 2);
         }
     }
 
     fn tenants(&self) -> Vec<Tenant> {
-        let mut tenants = Vec::with_capacity(self.held.len());
-        for (key, held) in &self.held {
-            let Some(account) = self.dylibs.get(&DylibNumber::of(*key)) else { continue };
-            let owner: Arc<str> = key.to_string().into();
-            let tenant = |one: &R| Tenant::of(one.memory(), one.name(), account.name.clone(), owner.clone());
-            tenants.extend(held.resources().iter().map(tenant));
+        let mut tenants = Vec::with_capacity(self.key_count);
+        for (dylib, account) in &self.dylibs {
+            for (tracker, held) in account.held.iter() {
+                let owner: Arc<str> = dylib.key_of(tracker).to_string().into();
+                let tenant = |one: &R| Tenant::of(one.memory(), one.name(), account.name.clone(), owner.clone());
+                tenants.extend(held.resources().iter().map(tenant));
+            }
         }
         tenants
     }
@@ -253,12 +272,9 @@ impl DylibNumber {
     fn of(key: ResourceKey) -> DylibNumber {
         DylibNumber(key.dylib.data().as_ffi())
     }
-}
 
-/// Gives memory back when a table has become far too large, so rarely that it costs next to nothing per removal.
-fn shrink<K: Eq + Hash, V>(table: &mut Map<K, V>) {
-    if is_sparse(table.len(), table.capacity()) {
-        table.shrink_to(table.len() * 2);
+    fn key_of(self, tracker: TrackerId) -> ResourceKey {
+        ResourceKey { dylib: KeyData::from_ffi(self.0).into(), tracker }
     }
 }
 

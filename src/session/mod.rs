@@ -115,6 +115,7 @@ pub use observer::{Event, Observer};
 pub use removal::Removal;
 pub(crate) use remove::remove_now;
 pub use resource_manager::ResourceManager;
+pub(crate) use resource_tracker::TrackerId;
 pub use resource_tracker::{Pin, ResourceKey, ResourceTracker};
 pub use responsibility::{MaterializationResponsibility, OwedSymbol};
 pub use symbol::{SymbolFlags, SymbolRef, SymbolState};
