@@ -22,6 +22,8 @@ pub(crate) use std::sync::{Arc, Weak};
 
 /// A word that a lock guards which stands elsewhere: read and written only under it, and so always relaxed.
 pub(crate) use std::sync::atomic::AtomicU32 as GuardedU32;
+/// For hints: nothing that anybody does depends on the value.
+pub(crate) use std::sync::atomic::AtomicUsize as HintUsize;
 
 /// What every thread has of its own, and no model looks at.
 pub(crate) use std::{thread::LocalKey, thread_local as plain_thread_local};

@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 
 use crate::base::{ExecutorAddr, Name};
 use crate::error::{Error, ErrorKind, Result};
+use crate::prefetch::Whereabouts;
 use crate::session::companion::Companion;
 use crate::session::execution_session::{ManagerList, SessionInner};
 use crate::session::generator::DefinitionGenerator;
@@ -521,6 +522,7 @@ impl DylibState {
                 serial,
                 owned: OwnedSymbols::default(),
                 gate: TrackerGate::new(),
+                memory: Whereabouts::default(),
             })
         }))
     }

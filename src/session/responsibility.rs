@@ -273,6 +273,11 @@ impl MaterializationResponsibility {
         resource_tracker::with_resource_key(&self.core, record)
     }
 
+    /// Where the memory is that the removal of the symbols' tracker will come to.
+    pub(crate) fn note_memory<T: ?Sized>(&self, memory: &T) {
+        self.core.memory.note(memory);
+    }
+
     /// Looks names up in the dylib's [search order](JitDylib::search_order), then calls `on_complete` with this
     /// responsibility and the results, in the order of `requests`, on whichever thread has them.
     pub fn lookup(
