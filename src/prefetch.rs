@@ -1,4 +1,4 @@
-//! [`prefetch`], [`prefetch_to_write`]: ask the processor for memory that is needed soon.
+//! [`prefetch`], [`prefetch_at`], [`prefetch_to_write`]: ask the processor for memory that is needed soon.
 //!
 //! Where many modules live, what one of them left in the books is in no cache, and where it stands is known only once
 //! something else has come that is in none either. Waiting for each in turn takes most of a removal. So whoever knows
@@ -9,8 +9,6 @@
 //! # Invariants
 //!
 //! - **P1** A request changes nothing that a program can see, and never faults, whatever address it names.
-
-use crate::sync::{HintUsize, Ordering};
 
 /// Asks for all lines that a value has a part of.
 #[inline(always)]
@@ -24,28 +22,11 @@ pub(crate) fn prefetch_to_write(bytes: &[u8]) {
     each_line(bytes.as_ptr(), bytes.len(), request_to_write);
 }
 
-/// Where something stands that will be needed when it is removed, as far as is known: a hint, which may be of long ago.
-#[derive(Default)]
-pub(crate) struct Whereabouts(HintUsize);
-
-impl Whereabouts {
-    #[inline]
-    pub(crate) fn note<T: ?Sized>(&self, value: &T) {
-        self.0.store(std::ptr::from_ref(value).addr(), Ordering::Relaxed);
-    }
-
-    /// Asks for it.
-    #[inline]
-    pub(crate) fn prefetch(&self) {
-        let address = self.0.load(Ordering::Relaxed);
-        if address != 0 {
-            each_line(std::ptr::without_provenance(address), FORESEEN, request);
-        }
-    }
+/// As [`prefetch`], of what is known by its address alone, and may be long gone.
+#[inline(always)]
+pub(crate) fn prefetch_at(address: usize, size: usize) {
+    each_line(std::ptr::without_provenance(address), size, request);
 }
-
-/// Bytes of it.
-const FORESEEN: usize = 96;
 
 #[inline(always)]
 fn each_line(start: *const u8, size: usize, request: fn(*const u8)) {

@@ -15,6 +15,7 @@ mod slots;
 mod spread;
 mod thread_local;
 mod turns;
+mod whereabouts;
 
 pub use addr::ExecutorAddr;
 pub(crate) use kept::{Aside, Keep, Kept, keep};
@@ -29,6 +30,7 @@ pub(crate) use slots::{SlotNumber, Slots};
 pub(crate) use spread::{Share, Spread};
 pub use thread_local::ThreadLocal;
 pub(crate) use turns::{Turn, Turns};
+pub(crate) use whereabouts::Whereabouts;
 
 /// Rounds up to a multiple of `align`, a power of two; `None` when that does not fit.
 pub(crate) fn align_up(value: u64, align: u64) -> Option<u64> {

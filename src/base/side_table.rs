@@ -219,7 +219,8 @@ mod tests {
             }
             let mut all: Vec<_> = table.iter().map(|(key, value)| (key, value.clone())).collect();
             let mut expected: Vec<_> = model.into_iter().collect();
-            (all.sort(), expected.sort());
+            all.sort();
+            expected.sort();
             prop_assert_eq!(all, expected);
         }
     }

@@ -14,7 +14,7 @@ use std::{mem, vec};
 use rustc_hash::FxBuildHasher;
 use slotmap::{Key as _, KeyData};
 
-use crate::base::{SideTable, is_sparse};
+use crate::base::{SideTable, Whereabouts, is_sparse};
 use crate::memory::{Finalized, MemoryUsage, Tenant};
 use crate::session::{Drawer, JitDylib, Keyed, ResourceKey, TrackerId};
 use crate::sync::Arc;
@@ -83,16 +83,25 @@ impl<R: Occupant> MemoryLedger<R> {
 
     /// Adds `resource` under `key`, which is of `dylib`.
     pub fn record(&self, dylib: &JitDylib, key: ResourceKey, resource: R) {
+        self.record_noted(dylib, key, resource, &Whereabouts::default());
+    }
+
+    /// As [`record`](Self::record), and notes where that stands.
+    pub(crate) fn record_noted(&self, dylib: &JitDylib, key: ResourceKey, resource: R, whereabouts: &Whereabouts) {
         let usage = resource.memory().usage();
+        whereabouts.note_memory(resource.memory());
         let number = DylibNumber::of(key);
         self.shard(number).change(|shard| {
             // Looked for first: a place for a new one is looked for at length, and is seldom needed.
-            if shard.dylibs.get(&number).is_none() {
+            if !shard.dylibs.contains_key(&number) {
                 shard.open(number, dylib.inner().name.clone());
             }
             let Some(account) = shard.dylibs.get_mut(&number) else { return };
             account.usage += usage;
             shard.key_count += account.put(key, Held::One(resource));
+            if let Some(held) = account.held.get(key.tracker) {
+                whereabouts.note_record(held);
+            }
         });
     }
 

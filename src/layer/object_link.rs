@@ -393,8 +393,8 @@ impl Pending {
         // If the tracker is defunct, the closure is dropped unrun, and with it the memory.
         let key = responsibility.with_resource_key(|key| {
             hooks.record(key, &LinkOrigin::new(sequence, responsibility), &linked);
-            responsibility.note_memory(&*memory);
-            layer.held.record(dylib, key, Module { memory, _thread_locals: thread_locals, name: linked.name });
+            let module = Module { memory, _thread_locals: thread_locals, name: linked.name };
+            layer.held.record_noted(dylib, key, module, responsibility.whereabouts());
             key
         })?;
         if let Some(report) = report {

@@ -7,9 +7,8 @@ use std::fmt;
 
 use smallvec::SmallVec;
 
-use crate::base::{ExecutorAddr, Name};
+use crate::base::{ExecutorAddr, Name, Whereabouts};
 use crate::error::{Error, ErrorKind, Result};
-use crate::prefetch::Whereabouts;
 use crate::session::companion::Companion;
 use crate::session::execution_session::{ManagerList, SessionInner};
 use crate::session::generator::DefinitionGenerator;
@@ -522,7 +521,7 @@ impl DylibState {
                 serial,
                 owned: OwnedSymbols::default(),
                 gate: TrackerGate::new(),
-                memory: Whereabouts::default(),
+                whereabouts: Whereabouts::default(),
             })
         }))
     }

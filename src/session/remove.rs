@@ -221,7 +221,7 @@ impl Batch {
 fn retire(core: &Arc<TrackerCore>, close: impl FnOnce(&TrackerCore) -> Option<Retire>) -> Option<Retire> {
     // All of it at once, and what the end of the removal needs comes meanwhile.
     prefetch(&**core);
-    core.memory.prefetch();
+    core.whereabouts.prefetch();
     core.dylib().session.pins.prefetch(core);
     // Seeded bug: a second remover finds it retired, and returns while its names are still there.
     #[cfg(mutant = "retired_before_the_dylib_lock")]

@@ -7,9 +7,8 @@
 
 use std::fmt;
 
-use crate::base::{ExecutorAddr, Kept, Name};
+use crate::base::{ExecutorAddr, Kept, Name, Whereabouts};
 use crate::error::{Error, ErrorKind, Result};
-use crate::prefetch::Whereabouts;
 use crate::session::dependants::WholeGraph;
 use crate::session::found::Need;
 use crate::session::jit_dylib::{DylibId, DylibInner, JitDylib};
@@ -57,8 +56,8 @@ pub(crate) struct TrackerCore {
     pub(crate) serial: u64,
     pub(crate) owned: OwnedSymbols,
     pub(crate) gate: TrackerGate,
-    /// Of what its removal will come to last: the memory of what it owns.
-    pub(crate) memory: Whereabouts,
+    /// Of what it owns.
+    pub(crate) whereabouts: Whereabouts,
 }
 
 /// A handle to one tracker (ORC: `ResourceTracker`). Clones share it; when the last clone of a live tracker is dropped,

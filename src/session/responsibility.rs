@@ -9,7 +9,7 @@ use std::fmt;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-use crate::base::{ExecutorAddr, Kept, Name, keep};
+use crate::base::{ExecutorAddr, Kept, Name, Whereabouts, keep};
 use crate::error::{Error, ErrorKind, Result};
 use crate::session::dispatch::Task;
 use crate::session::execution_session::SessionInner;
@@ -273,9 +273,9 @@ impl MaterializationResponsibility {
         resource_tracker::with_resource_key(&self.core, record)
     }
 
-    /// Where the memory is that the removal of the symbols' tracker will come to.
-    pub(crate) fn note_memory<T: ?Sized>(&self, memory: &T) {
-        self.core.memory.note(memory);
+    /// For who records something under the key, and has the memory for it.
+    pub(crate) fn whereabouts(&self) -> &Whereabouts {
+        &self.core.whereabouts
     }
 
     /// Looks names up in the dylib's [search order](JitDylib::search_order), then calls `on_complete` with this

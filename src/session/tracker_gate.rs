@@ -612,7 +612,7 @@ mod tests {
     fn a_gate_takes_few_bytes_since_there_is_one_for_each_tracker() {
         assert_eq!(
             (size_of::<GateState>(), size_of::<TrackerCore>()),
-            (32, if cfg!(debug_assertions) { 96 } else { 88 })
+            (32, if cfg!(debug_assertions) { 112 } else { 104 })
         );
     }
 
