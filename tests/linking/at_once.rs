@@ -89,6 +89,22 @@ fn an_object_that_cannot_be_read_takes_no_name_from_a_weak_definition() {
 }
 
 #[test]
+fn a_common_symbol_needs_the_room_that_it_asks_for_as_when_an_object_is_added() {
+    let (Some(small), Some(large)) = (
+        asm(".data\n.globl room\nroom: .quad 7\n.size room, 8\n.section .note.GNU-stack\n"),
+        asm(".comm room,64,8\n.section .note.GNU-stack\n"),
+    ) else {
+        return;
+    };
+    let jit = new_jit();
+    let [first, second] = ["first", "second"].map(|_| jit.main_dylib().create_tracker().unwrap());
+    jit.link_object(&first, "small.o", small).unwrap();
+    let error = jit.link_object(&second, "large.o", large).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::CommonTooSmall { wanted: 64, found: 8, .. }), "{error}");
+    assert_says(&error, &["`room`", "small.o", "large.o"]);
+}
+
+#[test]
 fn names_that_are_taken_are_refused_or_left_out_as_when_an_object_is_added() {
     let (Some(first), Some(weak)) = (
         c("long f(void) { return 1; }"),

@@ -1,6 +1,34 @@
 //! Data: pointers in it, zero-fill on recycled memory, alignment, empty objects.
 
+use jittison::base::Pool;
+use jittison::link::PlannedLink;
+
 use crate::support::*;
+
+#[test]
+fn what_only_relocation_writes_is_put_where_running_code_cannot_write() {
+    let relocated = [
+        ".data.rel.ro",
+        ".data.rel.ro.local",
+        ".preinit_array",
+        ".init_array",
+        ".init_array.00100",
+        ".fini_array",
+        ".ctors",
+        ".dtors",
+    ];
+    let written = [".data", ".data.rel", ".data.x", ".init", ".initial", ".dat", ".profile", ".x"];
+    let section =
+        |name: &&str| format!(".section {name},\"aw\",@progbits\n.globl \"d_{name}\"\n\"d_{name}\": .quad there\n");
+    let source: String = relocated.iter().chain(&written).map(section).collect();
+    let Some(object) = asm(&format!("{source}.section .note.GNU-stack\n")) else { return };
+    let planned = PlannedLink::plan("pools.o".into(), object.into(), |_| true, |_| Ok(())).unwrap();
+    let graph = planned.graph();
+    let pool_of =
+        |name: &str| graph.blocks().find(|(id, _)| graph.block_name(*id) == name).map(|(_, block)| block.pool);
+    relocated.iter().for_each(|name| assert_eq!(pool_of(name), Some(Pool::ReadOnly), "{name}"));
+    written.iter().for_each(|name| assert_eq!(pool_of(name), Some(Pool::Data), "{name}"));
+}
 
 #[test]
 fn addresses_in_data_are_relocated_with_their_addends() {
