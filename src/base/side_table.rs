@@ -2,7 +2,7 @@
 //! hash.
 //!
 //! A slot that is used again is used here again, too, so that who comes in another's place finds its line of memory where that
-//! one has left it. Pages get their memory with the first value, and give it back with the last, but for one.
+//! one has left it. Pages get their memory with the first value, and give it back with the last, but for the first page and one to spare.
 //!
 //! Two keys may have one slot: the one that it was given to anew, and one before, of which something is left. The later of the
 //! two to come stands apart then, in a table that is mostly empty.
@@ -147,10 +147,7 @@ impl<K: Key, V> SideTable<K, V> {
         if number == 0 {
             return;
         }
-        let places = mem::take(&mut self.pages[number].places);
-        if self.spare.is_empty() {
-            self.spare = places;
-        }
+        self.spare = mem::take(&mut self.pages[number].places);
         while self.pages.len() > 1 && self.pages.last().is_some_and(|last| last.places.is_empty()) {
             self.pages.pop();
         }

@@ -164,13 +164,14 @@ pub(super) fn link_at_once(
             symbols.reserve_exact(left + 1);
         }
         let (flags, number) = (flags_of(&symbol), Some(symbol.index.index() as u32));
-        symbols.push(OwedSymbol::promised(symbol.name, flags, number, symbol.size));
+        let size = symbol.size;
+        symbols.push(OwedSymbol { size, ..OwedSymbol::promised(symbol.name, flags, number) });
     });
     let (read, has_initializers) =
         read.inspect_err(|error| dylib.observers().tell_refused(dylib.inner(), &name, error))?;
     let sequence = tracker.number_object();
     let initializers = initializers(&name, sequence, has_initializers || symbols.is_empty());
-    symbols.extend(initializers.map(|(name, flags)| OwedSymbol::promised(name, flags, None, 0)));
+    symbols.extend(initializers.map(|(name, flags)| OwedSymbol::promised(name, flags, None)));
     let promise = Promise { origins: Origins::Numbered, count: symbols.len(), is_whole: true, sequence };
     let mut responsibility = tracker.begin(name, symbols)?;
     if responsibility.symbols().is_empty() {

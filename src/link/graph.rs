@@ -450,7 +450,9 @@ impl LinkGraph {
 
     /// As [`externals`](Self::externals), with their names: cheaper than to ask for each.
     pub(crate) fn named_externals(&self) -> impl Iterator<Item = (SymbolIndex, &[u8])> {
-        self.externals().zip(self.names_of(self.externals()))
+        // Asking a holder for its bytes is done once.
+        let object: &[u8] = &self.bytes;
+        self.externals().map(|index| (index, self.name_bytes_in(object, index)))
     }
 
     /// As [`name_bytes`](Self::name_bytes), of several.

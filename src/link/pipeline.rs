@@ -323,7 +323,7 @@ impl PlacedLink {
         self.link.externals()
     }
 
-    /// The names of those, cheaper than to ask for all of them.
+    /// Their names alone, before anybody has made sure that they are text: cheaper than [`externals`](Self::externals).
     pub(crate) fn external_names(&self) -> impl Iterator<Item = &[u8]> {
         self.link.external_names()
     }

@@ -164,7 +164,7 @@ impl ResourceTracker {
         name: &str,
         symbols: impl IntoIterator<Item = (Name, SymbolFlags)>,
     ) -> Result<MaterializationResponsibility> {
-        let promise = |((name, flags), number)| OwedSymbol::promised(name, flags, Some(number), 0);
+        let promise = |((name, flags), number)| OwedSymbol::promised(name, flags, Some(number));
         let symbols = symbols.into_iter().zip(0..).map(promise).collect();
         materialization::begin(&self.core, Arc::from(name), symbols)
     }

@@ -56,19 +56,25 @@ pub struct OwedSymbol {
 }
 
 impl OwedSymbol {
-    pub(crate) fn new(name: Name, flags: SymbolFlags, id: SymbolId, number: Option<u32>) -> OwedSymbol {
-        OwedSymbol { name, flags, id, number, size: 0, address: ExecutorAddr::NULL }
-    }
-
-    /// One that is in no table yet.
+    /// One that is in no table yet, and of unknown size.
     #[inline(always)] // where it is put
-    pub(crate) fn promised(name: Name, flags: SymbolFlags, number: Option<u32>, size: u64) -> OwedSymbol {
-        OwedSymbol { name, flags, id: SymbolId::default(), number, size, address: ExecutorAddr::NULL }
+    pub(crate) fn promised(name: Name, flags: SymbolFlags, number: Option<u32>) -> OwedSymbol {
+        OwedSymbol { name, flags, id: SymbolId::default(), number, size: 0, address: ExecutorAddr::NULL }
     }
 
     fn has_address(&self) -> bool {
         !self.flags.contains(SymbolFlags::SIDE_EFFECTS_ONLY)
     }
+}
+
+/// The address that a unit has for what it owes, if it has one.
+#[inline]
+fn known(unit: &str, owed: &OwedSymbol, address: Option<ExecutorAddr>) -> Result<ExecutorAddr> {
+    let not_defined = || {
+        let (unit, symbol) = (unit.to_string(), owed.name.to_string());
+        ErrorKind::InterfaceMismatch { unit, problem: "does not define", symbol }
+    };
+    address.ok_or_else(|| not_defined().into())
 }
 
 /// What a unit owes that was taken out of the table.
@@ -88,7 +94,7 @@ fn owed_by(
             Some(id) if is_whole || table.is_named(*id, &name) => {
                 next += 1;
                 if let Some(flags) = table.begin(*id) {
-                    owed.push(OwedSymbol::new(name, flags, *id, number));
+                    owed.push(OwedSymbol { id: *id, ..OwedSymbol::promised(name, flags, number) });
                 }
             }
             _ => others.push((name, number)),
@@ -98,7 +104,7 @@ fn owed_by(
         let (Some(flags), Some(symbol)) = (table.begin(id), table.symbol(id)) else { continue };
         let name = table.name(symbol).to_name();
         let number = others.iter().find(|(other, _)| *other == name).and_then(|(_, number)| *number);
-        owed.push(OwedSymbol::new(name, flags, id, number));
+        owed.push(OwedSymbol { id, ..OwedSymbol::promised(name, flags, number) });
     }
     owed
 }
@@ -343,10 +349,9 @@ impl MaterializationResponsibility {
         };
         drop(displaced);
         let outcome = claimed.iter().map(Option::is_some).collect();
-        let claimed = symbols
-            .iter()
-            .zip(claimed)
-            .filter_map(|((name, flags), id)| Some(OwedSymbol::new(name.clone(), *flags, id?, None)));
+        let claimed = symbols.iter().zip(claimed).filter_map(|((name, flags), id)| {
+            Some(OwedSymbol { id: id?, ..OwedSymbol::promised(name.clone(), *flags, None) })
+        });
         self.owed.extend(claimed);
         Ok(outcome)
     }
@@ -357,7 +362,7 @@ impl MaterializationResponsibility {
     /// [`ErrorKind::InterfaceMismatch`] when `address_of` does not know a promised symbol;
     /// [`ErrorKind::TrackerDefunct`] when the tracker was removed. Fail or drop the responsibility then.
     pub fn notify_resolved(&self, mut address_of: impl FnMut(&OwedSymbol) -> Option<ExecutorAddr>) -> Result<()> {
-        let address = |owed| self.address(owed, address_of(owed));
+        let address = |owed| known(&self.unit_name, owed, address_of(owed));
         let addresses = self.owed.iter().filter(|owed| owed.has_address()).map(address);
         self.resolve(&self.owed, &addresses.collect::<Result<Vec<_>>>()?)
     }
@@ -367,22 +372,10 @@ impl MaterializationResponsibility {
     /// # Errors
     /// As [`notify_resolved`](Self::notify_resolved), when one is not known.
     pub(crate) fn locate(&mut self, mut address_of: impl FnMut(&OwedSymbol) -> Option<ExecutorAddr>) -> Result<()> {
-        let mut owed = std::mem::take(&mut self.owed);
-        let located = owed.iter_mut().filter(|owed| owed.has_address()).try_for_each(|owed| {
-            owed.address = self.address(owed, address_of(owed))?;
+        self.owed.iter_mut().filter(|owed| owed.has_address()).try_for_each(|owed| {
+            owed.address = known(&self.unit_name, owed, address_of(owed))?;
             Ok(())
-        });
-        self.owed = owed;
-        located
-    }
-
-    #[inline]
-    fn address(&self, owed: &OwedSymbol, address: Option<ExecutorAddr>) -> Result<ExecutorAddr> {
-        let not_defined = || {
-            let (unit, symbol) = (self.unit_name.to_string(), owed.name.to_string());
-            ErrorKind::InterfaceMismatch { unit, problem: "does not define", symbol }
-        };
-        address.ok_or_else(|| not_defined().into())
+        })
     }
 
     /// As [`notify_resolved`](Self::notify_resolved), of symbols that are [located](Self::locate).
