@@ -28,6 +28,21 @@ pub(crate) use std::sync::atomic::AtomicUsize as HintUsize;
 /// What every thread has of its own, and no model looks at.
 pub(crate) use std::{thread::LocalKey, thread_local as plain_thread_local};
 
+/// Whether the models run with the seeded bug `$name`: the environment variable `SEEDED_BUG` says so. Constant `false` outside
+/// of loom builds.
+macro_rules! seeded_bug {
+    ($name:literal) => {
+        cfg!(loom) && crate::sync::is_seeded($name)
+    };
+}
+pub(crate) use seeded_bug;
+
+/// Read once: a process runs its models with one seeded bug, or none.
+pub(crate) fn is_seeded(bug: &str) -> bool {
+    static SEEDED: std::sync::OnceLock<Option<std::ffi::OsString>> = std::sync::OnceLock::new();
+    SEEDED.get_or_init(|| std::env::var_os("SEEDED_BUG")).as_deref() == Some(bug.as_ref())
+}
+
 /// Names a thread.
 pub(crate) use std::thread::ThreadId;
 

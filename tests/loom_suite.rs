@@ -2,16 +2,13 @@
 //! every seeded bug: a model that cannot fail proves nothing.
 //!
 //! Nothing is listed here by hand. The models are the `#[test]` functions of `loom_tests/loom_*.rs`, each of which must
-//! have printed its number of executions; the seeded bugs are what `src/` names in `mutant = "..."`.
+//! have printed its number of executions; the seeded bugs are what `src/` names in `seeded_bug!("...")`.
 //!
-//! All variants share one target directory below the outer one, so the outer build lock is never asked for and the
-//! dependencies are built once. A seeded bug reaches this crate alone, through `RUSTC_WORKSPACE_WRAPPER`: a script that
-//! adds a `--cfg` named after itself. Cargo tells builds under different wrappers apart, so none is mistaken for another
-//! and a second run builds nothing.
+//! The models are built once, in a target directory below the outer one, so the outer build lock is never asked for. The
+//! environment variable `SEEDED_BUG` switches a seeded bug on (`seeded_bug!` in `src/sync.rs`).
 
 use std::collections::BTreeMap;
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
@@ -106,10 +103,8 @@ fn run_models(files: &[PathBuf], mutant: Option<&str>) -> Option<Run> {
     command.args(["--", "--nocapture", "--test-threads=2"]);
     match mutant {
         // A bug shows with few preemptions; that all is well, only with all of them.
-        Some(mutant) => {
-            command.env("RUSTC_WORKSPACE_WRAPPER", wrapper(&directory, mutant)).env("MODEL_PREEMPTIONS_AT_MOST", "3")
-        }
-        None => command.env_remove("RUSTC_WORKSPACE_WRAPPER").env_remove("MODEL_PREEMPTIONS_AT_MOST"),
+        Some(mutant) => command.env("SEEDED_BUG", mutant).env("MODEL_PREEMPTIONS_AT_MOST", "3"),
+        None => command.env_remove("SEEDED_BUG").env_remove("MODEL_PREEMPTIONS_AT_MOST"),
     };
     let output = command
         .current_dir(root())
@@ -155,16 +150,6 @@ fn has_found_a_fault(output: &str, model: &str) -> bool {
     false
 }
 
-/// The compiler with the seeded bug switched on: a script of that name.
-fn wrapper(directory: &Path, mutant: &str) -> PathBuf {
-    let script = "#!/bin/sh\nexec \"$@\" --cfg \"mutant=\\\"${0##*/}\\\"\"\n";
-    let path = directory.join("wrappers").join(mutant);
-    fs::create_dir_all(directory.join("wrappers")).expect("the target directory can be written to");
-    fs::write(&path, script).expect("the target directory can be written to");
-    fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("the script is ours");
-    path
-}
-
 fn model_files() -> Vec<PathBuf> {
     let entries = fs::read_dir(root().join("loom_tests")).expect("the directory can be read");
     let paths = entries.map(|entry| entry.expect("the entry can be read").path());
@@ -194,13 +179,13 @@ fn models() -> Vec<String> {
     models
 }
 
-/// Every name that a file below `src/` compares `mutant` with, and those files, as the models name them.
+/// Every name that a file below `src/` gives to `seeded_bug!`, and those files, as the models name them.
 fn mutants() -> BTreeMap<String, Vec<String>> {
     let mut mutants: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for path in sources(&root().join("src")) {
         let text = fs::read_to_string(&path).expect("the source can be read");
         let source = path.strip_prefix(root()).expect("it lies in here").to_string_lossy().into_owned();
-        for rest in text.split("mutant = \"").skip(1) {
+        for rest in text.split("seeded_bug!(\"").skip(1) {
             let name = rest.split('"').next().unwrap_or_default().to_string();
             mutants.entry(name).or_default().push(source.clone());
         }

@@ -20,7 +20,7 @@ use crate::memory::manager::Released;
 use crate::memory::page_set::PageSet;
 use crate::memory::shard::Shard;
 use crate::memory::window::Window;
-use crate::sync::{Arc, Ordering, Weak, sleep, spawn_detached};
+use crate::sync::{Arc, Ordering, Weak, seeded_bug, sleep, spawn_detached};
 
 /// Pages that are kept from being handed out.
 struct Held {
@@ -71,8 +71,9 @@ impl Window {
                     break;
                 }
                 // Seeded bug: somebody may take and fill what is about to be emptied.
-                #[cfg(mutant = "free_while_it_goes_back")]
-                held.iter().for_each(|held| shard.0.lock().spaces[held.pool.index()].free.free(held.id));
+                if seeded_bug!("free_while_it_goes_back") {
+                    held.iter().for_each(|held| shard.0.lock().spaces[held.pool.index()].free.free(held.id));
+                }
                 let refused = self.purge(&held);
                 self.free_again(&mut shard.0.lock(), held, &refused, &mut released);
                 if !refused.is_empty() {
@@ -139,7 +140,7 @@ impl Window {
                 books.returned_bytes += bytes;
             }
             space.returning -= pages.len() as u32 * space.per_page;
-            if cfg!(not(mutant = "free_while_it_goes_back")) {
+            if !seeded_bug!("free_while_it_goes_back") {
                 space.free.free(id);
             }
         }

@@ -27,7 +27,7 @@ use crate::session::symbol::{SymbolFlags, SymbolRef};
 use crate::session::symbol_at::{self, SymbolAt};
 use crate::session::symbol_watch::{SymbolWatch, Watched};
 use crate::session::waiting::WaitingGraph;
-use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, Queue, Rank, Weak};
+use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, Queue, Rank, Weak, seeded_bug};
 
 /// Who reclaims a removed tracker when its last pin goes, or the last guard in its way is left. What nothing holds is always
 /// reclaimed by the thread that removes it.
@@ -140,8 +140,10 @@ impl ExecutionSession {
         if session.ended.load(Ordering::Acquire) {
             return Err(ErrorKind::SessionEnded.into());
         }
-        #[cfg(mutant = "dylib_added_under_a_later_lock")]
-        let mut dylibs = (drop(dylibs), session.dylibs.lock()).1;
+        if seeded_bug!("dylib_added_under_a_later_lock") {
+            drop(dylibs);
+            dylibs = session.dylibs.lock();
+        }
         Ok(JitDylib::from_inner(dylibs.add(session, name, others)))
     }
 
@@ -364,7 +366,7 @@ impl SessionInner {
     /// queued in time.
     pub(crate) fn has_ended(&self) -> bool {
         let _dylibs = self.dylibs.lock();
-        cfg!(not(mutant = "queued_after_the_end")) && self.ended.load(Ordering::Relaxed)
+        !seeded_bug!("queued_after_the_end") && self.ended.load(Ordering::Relaxed)
     }
 
     fn end(self: &Arc<SessionInner>) -> Result<()> {

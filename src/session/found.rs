@@ -13,7 +13,7 @@ use crate::session::lookup::{Found, LookupResult, RequiredState, SymbolRequest, 
 use crate::session::name_hash::NameHash;
 use crate::session::ready_index::ReadySymbol;
 use crate::session::symbol::{SymbolFlags, SymbolId, SymbolRef, SymbolState};
-use crate::sync::Arc;
+use crate::sync::{Arc, seeded_bug};
 
 /// What the names of a link were found to be, in their order.
 pub(crate) struct FoundNow {
@@ -327,15 +327,16 @@ pub(crate) fn find_now<'a, R>(
         }
         let found = take(&found_of(&state.table, id, symbol), dylib);
         if symbol.state == SymbolState::Ready {
-            #[cfg(mutant = "indexed_without_the_dylib_lock")]
-            let late = (
-                state.table.name(symbol).to_name(),
-                ReadySymbol { address: symbol.address(), flags: symbol.flags, id },
-            );
-            state.table.note_ready_lookup(id);
             // Seeded bug: a removal in between does not see it.
-            #[cfg(mutant = "indexed_without_the_dylib_lock")]
-            (drop(state), dylib.ready.insert(late.0, late.1));
+            let late = seeded_bug!("indexed_without_the_dylib_lock").then(|| {
+                let ready = ReadySymbol { address: symbol.address(), flags: symbol.flags, id };
+                (state.table.name(symbol).to_name(), ready)
+            });
+            state.table.note_ready_lookup(id);
+            if let Some((name, ready)) = late {
+                drop(state);
+                dylib.ready.insert(name, ready);
+            }
         }
         return Now::Found(found);
     }

@@ -36,7 +36,7 @@ use crate::session::reclaim;
 use crate::session::resource_tracker::TrackerCore;
 use crate::sync::{
     Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, ReadMostly, StaticMutex, describe_thread, fence,
-    heavy_barrier, light_barrier, prepare_barriers, store_then_fence, thread_local, unique_number,
+    heavy_barrier, light_barrier, prepare_barriers, seeded_bug, store_then_fence, thread_local, unique_number,
 };
 
 /// While there is one, what its thread finds in the session stays in memory: code, data, stubs' targets. Entering and leaving
@@ -194,10 +194,11 @@ impl Post {
             self.inner.store(self.inner.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             return entries;
         }
-        #[cfg(not(mutant = "guard_entered_without_a_fence"))]
-        store_then_fence(&self.entries, entries + 1);
-        #[cfg(mutant = "guard_entered_without_a_fence")]
-        self.entries.store(entries + 1, Ordering::Release);
+        if seeded_bug!("guard_entered_without_a_fence") {
+            self.entries.store(entries + 1, Ordering::Release);
+        } else {
+            store_then_fence(&self.entries, entries + 1);
+        }
         entries + 1
     }
 
@@ -211,8 +212,9 @@ impl Post {
         }
         // Release: what this thread did inside is done before what waits for it is freed.
         self.entries.store(entries + 1, Ordering::Release);
-        #[cfg(not(mutant = "guard_left_without_a_barrier"))]
-        light_barrier();
+        if !seeded_bug!("guard_left_without_a_barrier") {
+            light_barrier();
+        }
         if self.is_awaited.load(Ordering::Relaxed) {
             self.hand_on();
         }
@@ -346,8 +348,9 @@ impl Guards {
     /// The guards that are entered, and may have seen what was there before this call.
     pub(crate) fn entered(&self) -> Vec<Entered> {
         // Pairs with the fence of whoever enters, and ahead of the look at whether there is any post: see above.
-        #[cfg(not(mutant = "guards_looked_at_without_a_fence"))]
-        fence(Ordering::SeqCst);
+        if !seeded_bug!("guards_looked_at_without_a_fence") {
+            fence(Ordering::SeqCst);
+        }
         let entered = self.posts.read(|posts| {
             let words = posts.iter().map(|post| (post, post.entries.load(Ordering::Acquire)));
             let entered = words.filter(|(_, entries)| is_inside(*entries));

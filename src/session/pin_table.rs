@@ -29,7 +29,7 @@ use crate::session::pin_nodes::{PinNode, PinNodes};
 use crate::session::resource_tracker::{ResourceKey, TrackerCore};
 use crate::session::symbol::SymbolId;
 use crate::session::tracker_gate::{Edge, Unpin};
-use crate::sync::Arc;
+use crate::sync::{Arc, seeded_bug};
 
 pub(crate) struct PinTable {
     /// Position among the graph's.
@@ -281,7 +281,7 @@ impl PinTable {
             return core.gate.unpin_dependant();
         }
         // Seeded bug: nobody asks again for a ring that only this one held.
-        if cfg!(mutant = "shared_pin_left_unsaid") { Unpin::Nothing } else { core.gate.left_by_sharer() }
+        if seeded_bug!("shared_pin_left_unsaid") { Unpin::Nothing } else { core.gate.left_by_sharer() }
     }
 
     /// The trackers that `core`, which is of this table, holds.
@@ -348,7 +348,7 @@ impl PinTable {
 /// Whether a tracker that its proxy pins may get another edge without its gate.
 fn is_shareable(core: &TrackerCore) -> bool {
     // Seeded bug: one that was removed gets dependants, of which those who claim it know nothing.
-    cfg!(mutant = "removed_tracker_shared") || core.gate.is_live()
+    seeded_bug!("removed_tracker_shared") || core.gate.is_live()
 }
 
 /// So many dylibs do not meet; few, under loom, where each lock multiplies the schedules.

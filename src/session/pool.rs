@@ -15,7 +15,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 
 use crate::session::dispatch::{Task, run_caught};
-use crate::sync::{Arc, Condvar, Mutex, MutexGuard, Rank, spawn_detached, thread_local};
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard, Rank, seeded_bug, spawn_detached, thread_local};
 
 /// Worker threads and what they have to do.
 pub(crate) struct Pool {
@@ -131,8 +131,7 @@ impl Pool {
             let is_surplus = state.workers - state.blocked > self.limit;
             let is_to_end = state.is_stopping || state.dismissing > 0;
             if is_surplus || (is_to_end && state.tasks.is_empty()) {
-                #[cfg(mutant = "dismissed_under_a_later_lock")]
-                {
+                if seeded_bug!("dismissed_under_a_later_lock") {
                     drop(state);
                     state = self.state.lock();
                 }
@@ -147,8 +146,7 @@ impl Pool {
                 return Some(task);
             }
             state.idle += 1;
-            #[cfg(mutant = "woken_without_the_lock")]
-            {
+            if seeded_bug!("woken_without_the_lock") {
                 drop(state);
                 state = self.state.lock();
             }

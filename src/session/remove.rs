@@ -22,7 +22,7 @@ use crate::session::removal::Removal;
 use crate::session::resource_tracker::{ResourceTracker, TrackerCore};
 use crate::session::tracker_gate::Retire;
 use crate::session::unpublish::Unpublished;
-use crate::sync::Arc;
+use crate::sync::{Arc, seeded_bug};
 
 impl ResourceTracker {
     /// Takes back everything under this tracker. Always safe to call.
@@ -223,13 +223,14 @@ fn retire(core: &Arc<TrackerCore>, close: impl FnOnce(&TrackerCore) -> Option<Re
     prefetch(&**core);
     core.whereabouts.prefetch();
     core.dylib().session.pins.prefetch(core);
-    // Seeded bug: a second remover finds it retired, and returns while its names are still there.
-    #[cfg(mutant = "retired_before_the_dylib_lock")]
-    let closed = close(core);
     let mut dylib = core.dylib().state.lock();
     // Under the dylib's lock (S2): whoever defines or emits next sees it.
-    #[cfg(not(mutant = "retired_before_the_dylib_lock"))]
     let closed = close(core);
+    // Seeded bug: a second remover finds it retired, and returns while its names are still there.
+    if seeded_bug!("retired_before_the_dylib_lock") {
+        drop(dylib);
+        dylib = core.dylib().state.lock();
+    }
     if matches!(closed, Some(Retire::Free | Retire::Held)) {
         let unpublished = dylib.unpublish(core);
         drop(dylib);

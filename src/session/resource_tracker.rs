@@ -21,7 +21,7 @@ use crate::session::symbol::{SymbolFlags, SymbolRef};
 use crate::session::symbol_table::OwnedSymbols;
 use crate::session::tracker_gate::{Defunct, TrackerGate};
 use crate::session::waiting;
-use crate::sync::{Arc, Ordering};
+use crate::sync::{Arc, Ordering, seeded_bug};
 
 slotmap::new_key_type! {
     pub(crate) struct TrackerId;
@@ -270,7 +270,7 @@ fn transfer(
     }
     let session = &source.dylib().session;
     // Outlives the locks: it may be the last to hold a manager.
-    let mut managers = cfg!(mutant = "managers_listed_before_the_gates").then(|| session.managers(source.dylib()));
+    let mut managers = seeded_bug!("managers_listed_before_the_gates").then(|| session.managers(source.dylib()));
     let dylib = &source.handle;
     let retired_record = {
         let mut state = source.dylib().state.lock();

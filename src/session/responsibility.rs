@@ -25,7 +25,7 @@ use crate::session::symbol_table::{RemovedSymbol, SymbolTable, UnitId, UnitRecor
 use crate::session::symbol_watch::SymbolWatch;
 use crate::session::tracker_watch::TrackerWatch;
 use crate::session::unpublish::Unpublished;
-use crate::sync::Arc;
+use crate::sync::{Arc, seeded_bug};
 
 /// The duty to resolve and emit, or to fail, some symbols (ORC: `MaterializationResponsibility`).
 #[must_use = "dropping a responsibility fails its symbols"]
@@ -342,8 +342,10 @@ impl MaterializationResponsibility {
             // Asked under the dylib's lock: the tracker cannot be transferred from here on.
             let core = self.core.current();
             state.check_live(&core)?;
-            #[cfg(mutant = "claimed_under_a_later_lock")]
-            let mut state = (drop(state), self.core.dylib().state.lock()).1;
+            if seeded_bug!("claimed_under_a_later_lock") {
+                drop(state);
+                state = self.core.dylib().state.lock();
+            }
             let definitions = symbols.iter().map(Definition::of);
             materialization::claim(&mut state, &core, definitions, &self.unit_name, &mut displaced)?
         };

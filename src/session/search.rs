@@ -20,7 +20,7 @@ use crate::session::jit_dylib::{JitDylib, Visibility};
 use crate::session::lookup::{self, Goal, SymbolRequest};
 use crate::session::query::complete;
 use crate::session::symbol::SymbolId;
-use crate::sync::{Arc, Mutex};
+use crate::sync::{Arc, Mutex, seeded_bug};
 
 /// A walk through dylibs and their generators.
 pub(crate) struct Search<'a> {
@@ -269,7 +269,7 @@ impl GeneratorEntry {
     fn enqueue(&self, search: ParkedSearch) {
         let mut queue = self.queue.lock();
         // Seeded bug: queued, though nobody is left to let it go on.
-        if cfg!(mutant = "queued_behind_a_lookup_that_has_gone_on") || queue.captured > 0 {
+        if seeded_bug!("queued_behind_a_lookup_that_has_gone_on") || queue.captured > 0 {
             queue.waiting.push_back(search);
             return;
         }
@@ -322,10 +322,8 @@ impl SuspendedSlot {
             }
             SlotState::Empty => *state = SlotState::Resumed(word),
             // Seeded bug: the failure is forgotten, and the lookup with it.
-            #[cfg(not(mutant = "resumed_over_a_failure"))]
+            SlotState::Resumed(_) | SlotState::Done if seeded_bug!("resumed_over_a_failure") => {}
             already @ (SlotState::Resumed(_) | SlotState::Done) => *state = already,
-            #[cfg(mutant = "resumed_over_a_failure")]
-            SlotState::Resumed(_) | SlotState::Done => {}
         }
     }
 

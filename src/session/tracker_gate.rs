@@ -28,7 +28,7 @@ use crate::error::{Error, Result as ManagersResult};
 use crate::session::gate_sign::{GateSign, Mark};
 use crate::session::pin_nodes::{NodePlace, PinNode};
 use crate::session::resource_tracker::{ResourceKey, TrackerCore};
-use crate::sync::{Arc, AtomicU32, Condvar, Mutex, MutexGuard, Rank};
+use crate::sync::{Arc, AtomicU32, Condvar, Mutex, MutexGuard, Rank, seeded_bug};
 
 pub(crate) struct TrackerGate {
     /// Handles that share the tracker. Counted here and not by an `Arc`, since a responsibility can make one from the core.
@@ -293,8 +293,10 @@ impl TrackerGate {
         into.handle_pins.add(mem::take(&mut from.handle_pins));
         into.standing_pins.add(mem::take(&mut from.standing_pins));
         // Seeded bug: a pin that is made between here and the merge stays behind.
-        #[cfg(mutant = "transfer_opens_the_source_gate")]
-        let mut from = (drop(from), source.gate.state.lock()).1;
+        if seeded_bug!("transfer_opens_the_source_gate") {
+            drop(from);
+            from = source.gate.state.lock();
+        }
         let dependant_pins = mem::take(&mut from.dependant_pins);
         into.dependant_pins += dependant_pins;
         from.status = Status::Merged(destination.clone());
@@ -466,7 +468,10 @@ impl GateState {
 
 impl TrackerCore {
     /// Runs `body` at the gate of the tracker that this one has become: itself, if it was never merged.
-    fn at_gate<R>(self: &Arc<TrackerCore>, body: impl FnOnce(&Arc<TrackerCore>, MutexGuard<'_, GateState>) -> R) -> R {
+    fn at_gate<R>(
+        self: &Arc<TrackerCore>,
+        body: impl for<'a> FnOnce(&'a Arc<TrackerCore>, MutexGuard<'a, GateState>) -> R,
+    ) -> R {
         let mut merged = None;
         loop {
             let core = merged.as_ref().unwrap_or(self);
@@ -496,8 +501,10 @@ impl TrackerCore {
     ) -> Option<Edge> {
         self.at_gate(|core, mut state| {
             let is_live = matches!(state.status, Status::Live);
-            #[cfg(mutant = "dependant_pinned_after_the_gate_was_left")]
-            let mut state = (drop(state), core.gate.state.lock()).1;
+            if seeded_bug!("dependant_pinned_after_the_gate_was_left") {
+                drop(state);
+                state = core.gate.state.lock();
+            }
             let edge = choose(core, core.gate.node(), is_live)?;
             if let Edge::Own(_) | Edge::First(_) = edge {
                 state.dependant_pins += 1;
@@ -535,26 +542,32 @@ impl TrackerCore {
             if !matches!(state.status, Status::Live) {
                 return Err(Defunct);
             }
-            #[cfg(not(mutant = "key_marked_under_a_later_lock"))]
-            core.gate.sign.put(Mark::KeyGiven);
-            #[cfg(mutant = "record_outside_gate")]
-            drop(state);
-            let recorded = body(core.key());
             // Seeded bug: a removal in between tells no manager that skips unused keys.
-            #[cfg(mutant = "key_marked_under_a_later_lock")]
-            let _state = (drop(state), core.gate.state.lock(), core.gate.sign.put(Mark::KeyGiven)).1;
+            let is_marked_late = seeded_bug!("key_marked_under_a_later_lock");
+            if !is_marked_late {
+                core.gate.sign.put(Mark::KeyGiven);
+            }
+            let held = (!seeded_bug!("record_outside_gate")).then_some(state);
+            let recorded = body(core.key());
+            drop(held);
+            if is_marked_late {
+                let _state = core.gate.state.lock();
+                core.gate.sign.put(Mark::KeyGiven);
+            }
             Ok(recorded)
         })
     }
 
     /// Adds a handle's pin to the tracker that this one has become, unless that is defunct.
     pub(crate) fn pin_handle(self: &Arc<TrackerCore>) -> Result<(), Defunct> {
-        self.at_gate(|_core, mut state| {
+        self.at_gate(|core, mut state| {
             if !matches!(state.status, Status::Live) {
                 return Err(Defunct);
             }
-            #[cfg(mutant = "pinned_after_the_gate_was_left")]
-            let mut state = (drop(state), _core.gate.state.lock()).1;
+            if seeded_bug!("pinned_after_the_gate_was_left") {
+                drop(state);
+                state = core.gate.state.lock();
+            }
             state.handle_pins.add_one();
             Ok(())
         })
@@ -567,8 +580,8 @@ impl TrackerCore {
             return Ok(());
         }
         // A ring is looked at member by member, and then claimed: not with a new pin in between.
-        #[cfg(not(mutant = "pinned_while_a_ring_is_claimed"))]
-        let _no_claim = self.dylib().session.pins.table_of(self.dylib());
+        let pins = &self.dylib().session.pins;
+        let _no_claim = (!seeded_bug!("pinned_while_a_ring_is_claimed")).then(|| pins.table_of(self.dylib()));
         self.at_gate(|_, mut state| match state.status {
             Status::Live | Status::Leaving(Stage::Guarded | Stage::Retired, _) => {
                 state.handle_pins.add_one();
