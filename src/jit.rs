@@ -15,7 +15,7 @@ use std::path::Path;
 
 use rustc_hash::FxHashMap;
 
-use crate::base::{ExecutorAddr, ThreadLocal, let_go_of_large_rooms};
+use crate::base::{CodeHold, ExecutorAddr, ThreadLocal, let_go_of_large_rooms};
 use crate::error::{ErrorKind, Result};
 use crate::host::{self, Function, FunctionPointer};
 use crate::layer::ObjectLinkingLayer;
@@ -164,9 +164,9 @@ impl Jit {
     /// - The objects added so far may run: their initialisers now, their finalisers and exit handlers when removed.
     pub unsafe fn lookup_in<F: FunctionPointer>(&self, dylib: &JitDylib, name: &str) -> Result<Function<F>> {
         let (address, pin) = self.find_initialized(dylib, name, |symbol| self.0.session.pin(symbol))?;
-        let keep_alive = pin.map(|pin| -> Arc<dyn Send + Sync> { Arc::new(pin) });
+        let hold = pin.map(|pin| -> Arc<dyn CodeHold> { Arc::new(pin) });
         // SAFETY: J1 - the caller's word for the signature; the pin holds the code.
-        Ok(unsafe { Function::from_address(address, keep_alive) })
+        Ok(unsafe { Function::with_hold(address, hold) })
     }
 
     /// The address of a symbol, once its code is ready. Nothing keeps it valid: the tracker may be removed at any time.

@@ -20,6 +20,8 @@ pub(crate) use std::sync::atomic::{
 };
 pub(crate) use std::sync::{Arc, Weak};
 
+/// A value of a static that is written once; never modelled.
+pub(crate) use std::sync::OnceLock as StaticCell;
 /// A word that a lock guards which stands elsewhere: read and written only under it, and so always relaxed.
 pub(crate) use std::sync::atomic::AtomicU32 as GuardedU32;
 /// For hints: nothing that anybody does depends on the value.
@@ -159,6 +161,7 @@ mod imp {
 
     pub(crate) use crossbeam::queue::SegQueue as Queue;
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, fence};
+    pub(crate) use std::thread::LocalKey as ThreadKey;
     pub(crate) use std::thread_local;
 
     /// Stores, and has the store be seen by every thread ahead of whatever this thread does next: `fence(SeqCst)` after it.
@@ -484,6 +487,7 @@ mod imp {
     use super::Ordering;
 
     pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, fence};
+    pub(crate) use loom::thread::LocalKey as ThreadKey;
     pub(crate) use loom::thread_local;
 
     pub(crate) fn store_then_fence(word: &AtomicU64, value: u64) {

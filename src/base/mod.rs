@@ -4,6 +4,7 @@
 //! memory and no machine code.
 
 mod addr;
+mod call_entry;
 mod kept;
 mod large_rooms;
 mod memory_event;
@@ -18,6 +19,10 @@ mod turns;
 mod whereabouts;
 
 pub use addr::ExecutorAddr;
+pub use call_entry::CallEntry;
+pub(crate) use call_entry::{
+    CallRecord, CodeHold, HostCalls, are_calls_entered, enter_calls_from_now_on, enter_host_call,
+};
 pub(crate) use kept::{Aside, Keep, Kept, keep};
 pub(crate) use large_rooms::let_go as let_go_of_large_rooms;
 pub use memory_event::MemoryEvent;

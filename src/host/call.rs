@@ -9,15 +9,30 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
-use crate::base::ExecutorAddr;
+use crate::base::{CallEntry, CodeHold, ExecutorAddr, are_calls_entered, enter_host_call};
 use crate::host::program;
 use crate::sync::Arc;
 
 /// A function in linked code, with the pin that keeps it there.
+///
+/// A call that may come to a [patched](crate::Patchable) function is entered: the version that it is inside of stays until the
+/// call returns. A process without patched functions pays one load for that.
 pub struct Function<F> {
     pointer: F,
     /// Dropped with the last clone, which lets the code go.
-    keep_alive: Option<Arc<dyn Send + Sync>>,
+    hold: Option<Arc<dyn CodeHold>>,
+}
+
+/// What an embedder keeps code in memory with.
+struct KeepAlive {
+    _kept: Arc<dyn Send + Sync>,
+}
+
+impl CodeHold for KeepAlive {
+    /// Code that is none of a session's.
+    fn enter_call(&self) -> Option<CallEntry> {
+        None
+    }
 }
 
 impl<F: FunctionPointer> Function<F> {
@@ -27,10 +42,28 @@ impl<F: FunctionPointer> Function<F> {
     /// - `address` is that of a function whose signature and ABI are those of `F`.
     /// - Its code stays in memory as long as `keep_alive` is held.
     /// - For an `F` that is safe to call, so is the function.
+    /// - If the function may come to a [patched](crate::Patchable) one, each call has a [guard](crate::Jit::guard) or an
+    ///   [entry](crate::ExecutionSession::enter_call) of that session around it.
     pub unsafe fn from_address(address: ExecutorAddr, keep_alive: Option<Arc<dyn Send + Sync>>) -> Function<F> {
+        let hold = keep_alive.map(|kept| -> Arc<dyn CodeHold> { Arc::new(KeepAlive { _kept: kept }) });
+        // SAFETY: H1 - the caller's word, passed on.
+        unsafe { Function::with_hold(address, hold) }
+    }
+
+    /// The same, with a hold that enters calls where that is needed.
+    ///
+    /// # Safety
+    /// As [`from_address`](Self::from_address).
+    pub(crate) unsafe fn with_hold(address: ExecutorAddr, hold: Option<Arc<dyn CodeHold>>) -> Function<F> {
         // SAFETY: H1 - the caller gave its word for address and signature.
         let pointer = unsafe { F::from_address(address.value() as usize) };
-        Function { pointer, keep_alive }
+        Function { pointer, hold }
+    }
+
+    /// Enters a call, where some session of the process has versions of functions.
+    #[inline(never)]
+    pub(crate) fn enter(&self) -> Option<CallEntry> {
+        self.hold.as_ref()?.enter_call()
     }
 
     /// Where the code is.
@@ -41,7 +74,9 @@ impl<F: FunctionPointer> Function<F> {
     /// The bare pointer.
     ///
     /// # Safety
-    /// Nothing keeps its code in memory once the handle is gone: it is not called from then on.
+    /// - Nothing keeps its code in memory once the handle is gone: it is not called from then on.
+    /// - Calls through it are not entered. If the function may come to a [patched](crate::Patchable) one, each call has a
+    ///   [guard](crate::Jit::guard) or an [entry](crate::ExecutionSession::enter_call) around it.
     pub unsafe fn as_ptr(&self) -> F {
         self.pointer
     }
@@ -49,7 +84,7 @@ impl<F: FunctionPointer> Function<F> {
 
 impl<F: FunctionPointer> Clone for Function<F> {
     fn clone(&self) -> Function<F> {
-        Function { pointer: self.pointer, keep_alive: self.keep_alive.clone() }
+        Function { pointer: self.pointer, hold: self.hold.clone() }
     }
 }
 
@@ -162,16 +197,24 @@ macro_rules! function_pointer {
         function_pointer!(@ extern $abi fn($($type),*) -> Ret; $($type),*);
         function_pointer!(@ unsafe extern $abi fn($($type),*) -> Ret; $($type),*);
 
-        function_pointer!(@call $abi; [Function<]; $($argument: $type),*);
-        function_pointer!(@call $abi; [Symbol<'_,]; $($argument: $type),*);
+        function_pointer!(@call $abi; [Function<]; enter; $($argument: $type),*);
+        function_pointer!(@call $abi; [Symbol<'_,]; none; $($argument: $type),*);
     };
-    (@call $abi:literal; [$($handle:tt)*]; $($argument:ident: $type:ident),*) => {
+    (@entered $self:ident; none; $call:expr) => { $call };
+    (@entered $self:ident; enter; $call:expr) => {{
+        if !are_calls_entered() {
+            return $call;
+        }
+        let _entry = $self.enter();
+        $call
+    }};
+    (@call $abi:literal; [$($handle:tt)*]; $entering:ident; $($argument:ident: $type:ident),*) => {
         impl<Ret, $($type),*> $($handle)* extern $abi fn($($type),*) -> Ret> {
             /// Calls the function.
             #[inline(always)]
             #[allow(clippy::too_many_arguments)]
             pub fn call(&self, $($argument: $type),*) -> Ret {
-                (self.pointer)($($argument),*)
+                function_pointer!(@entered self; $entering; (self.pointer)($($argument),*))
             }
         }
 
@@ -184,7 +227,7 @@ macro_rules! function_pointer {
             #[allow(clippy::too_many_arguments)]
             pub unsafe fn call(&self, $($argument: $type),*) -> Ret {
                 // SAFETY: H2 - the handle, or its guard, holds the code; the rest is the caller's word.
-                unsafe { (self.pointer)($($argument),*) }
+                function_pointer!(@entered self; $entering; unsafe { (self.pointer)($($argument),*) })
             }
         }
     };
@@ -226,5 +269,6 @@ pub(crate) fn run_initializer(address: ExecutorAddr) {
     let (argc, argv, envp) = program::vectors().unwrap_or((0, nothing.as_ptr(), nothing.as_ptr()));
     // SAFETY: H1, H2, H3 - the object lists this address as an initialiser, and the registry holds its memory.
     let initializer = unsafe { std::mem::transmute::<usize, Initializer>(address.value() as usize) };
+    let _entry = enter_host_call();
     initializer(argc, argv, envp);
 }

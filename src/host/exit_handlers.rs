@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 
-use crate::base::ExecutorAddr;
+use crate::base::{ExecutorAddr, enter_host_call};
 use crate::host::thread_exit_handlers::{Hold, run_in_this_thread};
 use crate::os;
 use crate::sync::{Arc, StaticMutex};
@@ -99,6 +99,7 @@ impl ExitScope {
         let mut count = Self::settle_thread(scopes);
         while let Some(handler) = take_last(scopes) {
             let argument = handler.argument as *mut c_void;
+            let _entry = enter_host_call();
             match handler.function {
                 HandlerFunction::Plain(function) => function(argument),
                 HandlerFunction::WithStatus(function) => {

@@ -19,7 +19,7 @@ use std::any::Any;
 use std::cell::RefCell;
 use std::ffi::{c_int, c_void};
 
-use crate::base::ExecutorAddr;
+use crate::base::{ExecutorAddr, enter_host_call};
 use crate::host::exit_handlers::{ExitScope, hold_of, scope_number};
 use crate::os;
 use crate::sync::{thread_id, thread_local};
@@ -30,6 +30,13 @@ struct Owed {
     scope: u64,
     destructor: Destructor,
     argument: *mut c_void,
+}
+
+impl Owed {
+    fn call(&self) {
+        let _entry = enter_host_call();
+        (self.destructor)(self.argument);
+    }
 }
 
 /// An object that this thread owes to.
@@ -96,7 +103,7 @@ pub(super) fn run_in_this_thread(scopes: &[&ExitScope]) -> usize {
     let mut count = 0;
     let is_wanted = |owed: &Owed| scopes.iter().any(|scope| scope.number() == owed.scope);
     while let Some((owed, hold)) = take_last(is_wanted) {
-        (owed.destructor)(owed.argument);
+        owed.call();
         drop(hold);
         count += 1;
     }
@@ -106,7 +113,7 @@ pub(super) fn run_in_this_thread(scopes: &[&ExitScope]) -> usize {
 extern "C-unwind" fn at_thread_end(_: *mut c_void) {
     while let Some((owed, last_hold)) = take_last(|_| true) {
         if last_hold.is_some() || DEBTS.with(|debts| debts.borrow().holds(owed.scope)) {
-            (owed.destructor)(owed.argument);
+            owed.call();
         }
         // After the call: it may be the last hold on the code, which goes here then.
         drop(last_hold);

@@ -44,6 +44,16 @@ impl Jit {
         Ok(unsafe { Symbol::from_address(address) })
     }
 
+    /// Says that the calling thread is inside of no [patched](crate::Patchable) function. Replaced versions that only its calls
+    /// hold are removed, and the calls go on. For a loop in linked code that calls patched functions and never returns to the
+    /// host: without this, its call holds every version that is replaced meanwhile.
+    ///
+    /// # Safety
+    /// No frame on the calling thread's stack is in a version of a patched function of this session.
+    pub unsafe fn pass_quiescent_state(&self) {
+        self.0.session.pass_quiescent_state();
+    }
+
     /// Frees everything under a tracker now, whoever is in it, refers to it or holds it: what ORC's `ResourceTracker::remove`
     /// does. [`ResourceTracker::remove`] is the safe one, and as fast where nobody is in the way.
     ///

@@ -87,8 +87,9 @@ impl Program {
         let found = dylib.lookup(&[SymbolRequest::required(entry)], RequiredState::Ready)?.pop().ok_or_else(missing)?;
         let pin = found.symbol.as_ref().and_then(|symbol| self.jit.session().pin(symbol)).ok_or_else(missing)?;
         // SAFETY: J1 - the caller's word; the code is held by the function, which `end` drops.
-        let main = unsafe { Function::<MainFunction>::from_address(found.address, Some(Arc::new(pin))) };
-        // SAFETY: J1 - called while `Ending` holds the function.
+        let main = unsafe { Function::<MainFunction>::with_hold(found.address, Some(Arc::new(pin))) };
+        let entry = main.enter();
+        // SAFETY: J1 - called while `Ending` holds the function, and entered.
         let pointer = unsafe { main.as_ptr() };
 
         let ending = Arc::new(Ending {
@@ -112,7 +113,7 @@ impl Program {
             ending.end(Some(status), true);
             status
         });
-        drop(hook);
+        drop((hook, entry));
         Ok(status)
     }
 }

@@ -51,6 +51,8 @@ struct Binding {
     dylib: JitDylib,
     source: JitDylib,
     alias: Alias,
+    /// Whether it was made before the session's first version of a patched function: then its callers may not be entered.
+    precedes_versions: bool,
     /// The stub's own symbol; filled in once the stub is there.
     stub: Mutex<Option<SymbolWatch>>,
 }
@@ -73,6 +75,7 @@ impl LazyReexports {
                 dylib: tracker.dylib(),
                 source: source.clone(),
                 alias: alias.clone(),
+                precedes_versions: !tracker.dylib().are_calls_entered(),
                 stub: Mutex::new(None),
             })
         };
@@ -138,6 +141,10 @@ impl Binding {
         let found = self.source.lookup(&requests, RequiredState::Ready)?.pop();
         let found = found.ok_or_else(|| Error::other("a lookup lost its only result"))?;
         let stub = self.stub.lock().clone();
+        if self.precedes_versions && self.dylib.are_calls_entered() {
+            // Before the call goes on: it may come into a version.
+            stub.iter().for_each(|stub| self.dylib.note_late_binding(stub.clone()));
+        }
         if let (Some(symbol), Some(stub)) = (&found.symbol, stub)
             && let Watched::Ready(pin) = stub.pin()
         {

@@ -96,6 +96,7 @@ mod tests {
     use super::*;
     use crate::base::{ExecutorAddr, Name};
     use crate::session::{DefinitionGenerator, ExecutionSession, SymbolFlags};
+    use crate::sync::Ordering;
 
     struct Nothing;
 
@@ -113,7 +114,7 @@ mod tests {
     #[test]
     fn a_dylib_that_is_made_of_a_removed_one_has_nothing_of_it() {
         let session = ExecutionSession::new();
-        let [first, other] = ["first", "other"].map(|name| session.create_dylib(name).unwrap());
+        let (first, other) = (session.create_version_dylib("first").unwrap(), session.create_dylib("other").unwrap());
         define(&first, "symbol");
         first.set_link_order(&[(other, Visibility::All)]);
         first.add_generator(Arc::new(Nothing));
@@ -122,6 +123,7 @@ mod tests {
         drop(first);
         let second = session.create_dylib("second").unwrap();
         assert_eq!((place(&second), second.name()), (old_place, "second"));
+        assert!(!second.inner().has_versions.load(Ordering::Relaxed));
         assert!(!second.is_defunct() && second.link_order().is_empty() && second.generator_from(0).is_none());
         assert!(second.symbol_count() == 0 && second.id() != old_id && second.symbol_count_of(old_key) == 0);
         assert_ne!(second.default_tracker().unwrap().key(), old_key);

@@ -8,6 +8,7 @@ use std::fmt;
 
 use crate::base::ExecutorAddr;
 use crate::error::{Error, ErrorKind, Result};
+use crate::session::calls::Calls;
 use crate::session::dependants::PinGraph;
 use crate::session::dispatch::Dispatcher;
 use crate::session::dylibs::Dylibs;
@@ -87,6 +88,8 @@ pub(crate) struct SessionInner {
     pub(crate) standing: StandingPins,
     /// Which threads may be executing what is removed.
     pub(crate) guards: Guards,
+    /// Which threads may be inside versions that are replaced.
+    pub(crate) calls: Calls,
     pub(crate) unheard: Unheard,
     pub(crate) observers: Observers,
 }
@@ -119,6 +122,7 @@ impl ExecutionSession {
             undecided: Queue::new(),
             standing: StandingPins::new(),
             guards: Guards::new(),
+            calls: Calls::new(),
             unheard: Unheard::new(options.error_reporter),
             observers: Observers::new(options.observers),
         }))))

@@ -31,12 +31,13 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
-use crate::session::execution_session::ExecutionSession;
+use crate::session::calls;
+use crate::session::execution_session::{ExecutionSession, SessionInner};
 use crate::session::reclaim;
 use crate::session::resource_tracker::TrackerCore;
 use crate::sync::{
-    Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, ReadMostly, StaticMutex, describe_thread, fence,
-    heavy_barrier, light_barrier, prepare_barriers, seeded_bug, store_then_fence, thread_local, unique_number,
+    Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, ReadMostly, StaticMutex, ThreadKey, describe_thread,
+    fence, heavy_barrier, light_barrier, prepare_barriers, seeded_bug, store_then_fence, thread_local, unique_number,
 };
 
 /// While there is one, what its thread finds in the session stays in memory: code, data, stubs' targets. Entering and leaving
@@ -107,6 +108,8 @@ pub(crate) struct Guards {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BlockingGuard {
+    /// Whether it is a call of linked code, which is in the way of replaced versions only.
+    pub is_call: bool,
     /// The thread that has entered it, by its system's number and its name.
     pub thread: Arc<str>,
     /// How long what asked for it has been waiting for it.
@@ -119,15 +122,24 @@ thread_local! {
     static MANNED_HERE: RefCell<Manned> = RefCell::new(Manned::default());
 }
 
+/// The post that a thread used last in domains of one kind.
+pub(crate) type LastPost = ThreadKey<Cell<Option<&'static Post>>>;
+
 #[cfg(not(loom))]
 thread_local! {
-    /// The post that was used last. Has nothing to drop, so it costs no look at whether it was.
+    /// For guards. Has nothing to drop, so it costs no look at whether it was.
     static LAST: Cell<Option<&'static Post>> = const { Cell::new(None) };
+    /// For calls of a session's code.
+    pub(crate) static LAST_CALL: Cell<Option<&'static Post>> = const { Cell::new(None) };
+    /// For calls that the host makes by itself.
+    pub(crate) static LAST_HOST_CALL: Cell<Option<&'static Post>> = const { Cell::new(None) };
 }
 
 #[cfg(loom)]
 thread_local! {
     static LAST: Cell<Option<&'static Post>> = Cell::new(None);
+    pub(crate) static LAST_CALL: Cell<Option<&'static Post>> = Cell::new(None);
+    pub(crate) static LAST_HOST_CALL: Cell<Option<&'static Post>> = Cell::new(None);
 }
 
 /// The posts of one thread.
@@ -147,12 +159,7 @@ impl ExecutionSession {
     /// Enters a guard: what this thread finds in the session from now on stays in memory until the guard is dropped.
     #[inline]
     pub fn guard(&self) -> Guard<'_> {
-        let guards = &self.inner().guards;
-        let last = LAST.try_with(Cell::get).ok().flatten();
-        let post = match last {
-            Some(post) if post.session.load(Ordering::Relaxed) == guards.id => post,
-            _ => guards.post(),
-        };
+        let post = self.inner().guards.post_of_this_thread(&LAST);
         let entries = post.enter();
         Guard { post, entries, session: PhantomData, not_send: PhantomData }
     }
@@ -188,7 +195,7 @@ impl fmt::Debug for Guard<'_> {
 
 impl Post {
     #[inline]
-    fn enter(&self) -> u64 {
+    pub(crate) fn enter(&self) -> u64 {
         let entries = self.entries.load(Ordering::Relaxed);
         if is_inside(entries) {
             self.inner.store(self.inner.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
@@ -204,7 +211,7 @@ impl Post {
 
     /// `entries` is what the word is: told, since to read it here would have to wait for the fence.
     #[inline]
-    fn leave(&'static self, entries: u64) {
+    pub(crate) fn leave(&'static self, entries: u64) {
         // Whichever of the guards this is: the last one counts.
         let inner = self.inner.load(Ordering::Relaxed);
         if inner != 0 {
@@ -217,6 +224,22 @@ impl Post {
         }
         if self.is_awaited.load(Ordering::Relaxed) {
             self.hand_on();
+        }
+    }
+
+    /// What the word is.
+    #[inline]
+    pub(crate) fn entries(&self) -> u64 {
+        self.entries.load(Ordering::Relaxed)
+    }
+
+    /// Leaves all that the thread has entered here, and enters as much anew: what waited may go.
+    pub(crate) fn enter_anew(&'static self) {
+        if is_inside(self.entries()) {
+            let inner = self.inner.swap(0, Ordering::Relaxed);
+            self.leave(self.entries());
+            self.enter();
+            self.inner.store(inner, Ordering::Relaxed);
         }
     }
 
@@ -271,6 +294,14 @@ impl Post {
     }
 }
 
+/// Has `cores`, which are guarded, wait until the guards and calls of `entered` are left. Returns them if they are already.
+pub(crate) fn entrust(cores: Vec<Arc<TrackerCore>>, entered: Vec<Entered>) -> Vec<Arc<TrackerCore>> {
+    match cores.is_empty() {
+        true => cores,
+        false => Custody { cores, since: Instant::now(), others: entered }.entrust(),
+    }
+}
+
 impl Custody {
     /// Leaves the trackers with one of the guards in their way. If none is left, returns them: they are to be settled.
     fn entrust(mut self) -> Vec<Arc<TrackerCore>> {
@@ -289,9 +320,17 @@ impl Guards {
         Guards { id: unique_number(), posts: ReadMostly::new() }
     }
 
-    /// This thread's post in this session.
+    /// This thread's post in this domain.
+    #[inline]
+    pub(crate) fn post_of_this_thread(&self, last: &'static LastPost) -> &'static Post {
+        match last.try_with(Cell::get).ok().flatten() {
+            Some(post) if post.session.load(Ordering::Relaxed) == self.id => post,
+            _ => self.post(last),
+        }
+    }
+
     #[cold]
-    fn post(&self) -> &'static Post {
+    fn post(&self, last: &'static LastPost) -> &'static Post {
         let known = MANNED_HERE.try_with(|manned| {
             let manned = manned.borrow();
             manned.0.iter().find(|post| post.session.load(Ordering::Relaxed) == self.id).copied()
@@ -299,7 +338,7 @@ impl Guards {
         match known {
             Ok(known) => {
                 let post = known.unwrap_or_else(|| self.man_for_the_thread());
-                let _ = LAST.try_with(|last| last.set(Some(post)));
+                let _ = last.try_with(|last| last.set(Some(post)));
                 post
             }
             // At the end of a thread there is no list any more: the post goes with the guard, which looks at this when it is left.
@@ -359,29 +398,40 @@ impl Guards {
         entered.unwrap_or_default()
     }
 
-    /// Has `cores`, which are guarded, wait until the guards of `entered` are left. Returns them if they are already.
-    pub(crate) fn entrust(&self, cores: Vec<Arc<TrackerCore>>, entered: Vec<Entered>) -> Vec<Arc<TrackerCore>> {
-        Custody { cores, since: Instant::now(), others: entered }.entrust()
-    }
-
-    /// The guards that a tracker waits for, by thread.
-    pub(crate) fn in_the_way_of(&self, core: &TrackerCore) -> Vec<BlockingGuard> {
+    /// Those that `core` waits for, of all domains, if one of this domain is the one that it waits for next: the posts, and
+    /// since when.
+    pub(crate) fn awaited_by(&self, core: &TrackerCore) -> Vec<(&'static Post, Instant)> {
         let posts = self.posts.read(|posts| posts.clone()).unwrap_or_default();
         let mut found = Vec::new();
         for post in &posts {
-            let mut with = Vec::new();
             for custody in post.waiting.lock().iter() {
                 if custody.cores.iter().any(|other| std::ptr::eq(&**other, core)) {
-                    with.push((*post, custody.since));
+                    found.push((*post, custody.since));
                     let others = custody.others.iter().filter(|other| other.is_still_entered());
-                    with.extend(others.map(|other| (other.post, custody.since)));
+                    found.extend(others.map(|other| (other.post, custody.since)));
                 }
             }
-            let guards = with
-                .into_iter()
-                .map(|(post, since)| BlockingGuard { thread: post.thread(), blocking_for: since.elapsed() });
-            found.extend(guards);
         }
+        found
+    }
+
+    /// Whether a post is one of this domain.
+    pub(crate) fn has(&self, post: &Post) -> bool {
+        post.session.load(Ordering::Relaxed) == self.id
+    }
+}
+
+impl SessionInner {
+    /// The guards and calls that a tracker waits for, by thread.
+    pub(crate) fn in_the_way_of(&self, core: &TrackerCore) -> Vec<BlockingGuard> {
+        let domains = [Some(&self.guards), Some(&self.calls.entries), calls::host_calls()];
+        let awaited = domains.into_iter().flatten().flat_map(|domain| domain.awaited_by(core));
+        let blocking = |(post, since): (&'static Post, Instant)| BlockingGuard {
+            is_call: !self.guards.has(post),
+            thread: post.thread(),
+            blocking_for: since.elapsed(),
+        };
+        let mut found: Vec<_> = awaited.map(blocking).collect();
         found.sort_by(|a, b| a.thread.cmp(&b.thread));
         found
     }
@@ -392,8 +442,10 @@ impl Entered {
         self.post.entries.load(Ordering::Acquire) == self.entries
     }
 
-    pub(crate) fn thread(&self) -> Arc<str> {
-        self.post.thread()
+    /// Which thread, and what it has entered.
+    pub(crate) fn describe(&self, guards: &Guards) -> String {
+        let what = if guards.has(self.post) { "a guard" } else { "a call" };
+        format!("{what} of {}", self.post.thread())
     }
 }
 
@@ -407,7 +459,9 @@ impl Drop for Guards {
 impl Drop for Manned {
     /// The thread ends. A post whose guard was forgotten stays manned.
     fn drop(&mut self) {
-        let _ = LAST.try_with(|last| last.set(None));
+        for last in [&LAST, &LAST_CALL, &LAST_HOST_CALL] {
+            let _ = last.try_with(|last| last.set(None));
+        }
         let left = self.0.drain(..).filter(|post| !is_inside(post.entries.load(Ordering::Relaxed)));
         left.for_each(|post| post.let_go(MANNED));
     }
@@ -430,6 +484,7 @@ impl Post {
 
 impl fmt::Display for BlockingGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a guard of {}, for {:.1?}", self.thread, self.blocking_for)
+        let what = if self.is_call { "a call" } else { "a guard" };
+        write!(f, "{what} of {}, for {:.1?}", self.thread, self.blocking_for)
     }
 }

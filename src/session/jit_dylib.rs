@@ -24,7 +24,7 @@ use crate::session::symbol_table::{OwnedSymbols, Symbol, SymbolTable, TrackerRec
 use crate::session::symbol_watch::SymbolWatch;
 use crate::session::tracker_gate::TrackerGate;
 use crate::session::unpublish::Unpublished;
-use crate::sync::{Arc, AtomicU64, Mutex, Rank, Weak};
+use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Rank, Weak};
 
 slotmap::new_key_type! {
     pub(crate) struct DylibId;
@@ -66,6 +66,8 @@ pub(crate) struct DylibInner {
     pub(crate) ready: Arc<ReadyIndex>,
     /// How many objects were added, by whatever layer.
     pub(crate) objects_added: AtomicU64,
+    /// Whether its trackers are versions of functions that are reached through stubs. Set before the first tracker is made.
+    pub(crate) has_versions: AtomicBool,
     /// The session's managers, with the version that the list is of.
     pub(crate) managers: Mutex<(u64, ManagerList)>,
 }
@@ -434,6 +436,7 @@ impl DylibInner {
             name: Arc::from(name),
             serial,
             objects_added: AtomicU64::new(0),
+            has_versions: AtomicBool::new(false),
             managers: Mutex::ranked(Rank::Growth, (0, Arc::from([]))),
             state: Mutex::ranked(
                 Rank::Dylib,
@@ -462,7 +465,7 @@ impl DylibInner {
         }
         state.link_order.extend(weak(others));
         (self.id, self.name, self.serial) = (id, Arc::from(name), serial);
-        self.objects_added = AtomicU64::new(0);
+        (self.objects_added, self.has_versions) = (AtomicU64::new(0), AtomicBool::new(false));
         true
     }
 

@@ -48,6 +48,7 @@
 mod aftermath;
 mod aliases;
 mod awaited;
+mod calls;
 mod companion;
 mod dependants;
 mod dispatch;

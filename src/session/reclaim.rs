@@ -26,7 +26,7 @@ use rustc_hash::FxHashSet;
 use crate::error::{Error, Result};
 use crate::session::dependants::Claim;
 use crate::session::execution_session::{ReclaimPolicy, SessionInner};
-use crate::session::guards::Entered;
+use crate::session::guards::{self, Entered};
 use crate::session::observer::Event;
 use crate::session::resource_manager::ResourceManager;
 use crate::session::resource_tracker::{ResourceKey, TrackerCore};
@@ -38,10 +38,13 @@ pub(crate) type Retired = [(Arc<TrackerCore>, Retire)];
 
 /// Reclaims those of the just retired trackers that nothing pins, and that no guard is in the way of. Their names are gone.
 pub(crate) fn after_retire(session: &Arc<SessionInner>, retired: &Retired) {
-    let entered = session.guards.entered();
-    retired.iter().for_each(|(core, _)| core.tell_retired(entered.len()));
-    if !entered.is_empty() {
-        return after_retire_guarded(session, retired, entered);
+    let guards = session.guards.entered();
+    let calls = session.entered_calls(retired.iter().map(|(core, _)| core));
+    for (core, _) in retired {
+        core.tell_retired(guards.len() + if core.is_version() { calls.len() } else { 0 });
+    }
+    if !guards.is_empty() || !calls.is_empty() {
+        return after_retire_guarded(session, retired, guards, calls);
     }
     // Mostly there is one, and nothing has to be asked.
     if let [(core, Retire::Free)] = retired {
@@ -55,12 +58,16 @@ pub(crate) fn after_retire(session: &Arc<SessionInner>, retired: &Retired) {
     reclaim(session, &free, retired);
 }
 
-/// The same, if guards are in the way: leaves the trackers with them, or goes on when they were left meanwhile.
+/// The same, if guards or calls are in the way: leaves the trackers with them, or goes on when they were left meanwhile. Calls
+/// hold versions only.
 #[cold]
-fn after_retire_guarded(session: &Arc<SessionInner>, retired: &Retired, entered: Vec<Entered>) {
+fn after_retire_guarded(session: &Arc<SessionInner>, retired: &Retired, guards: Vec<Entered>, calls: Vec<Entered>) {
     retired.iter().filter(|(_, held)| *held == Retire::Free).for_each(|(core, _)| core.gate.guard());
-    let cores = session.guards.entrust(retired.iter().map(|(core, _)| core.clone()).collect(), entered);
-    reclaim(session, &free_of(session, settled(cores)), retired);
+    let cores = retired.iter().map(|(core, _)| core.clone());
+    let (versions, others): (Vec<_>, Vec<_>) = cores.partition(|core| core.is_version());
+    let mut free = guards::entrust(others, guards.clone());
+    free.extend(guards::entrust(versions, [guards, calls].concat()));
+    reclaim(session, &free_of(session, settled(free)), retired);
 }
 
 /// Settles trackers that waited for guards, all of which were left; here or, by policy and while the session is open, at the

@@ -49,9 +49,10 @@ impl Removal {
         if self.is_complete() { (0, 0) } else { self.core.dylib().session.pins.holders(&self.core) }
     }
 
-    /// The execution guards that keep the resources: those that were entered before the names had gone, and are not left.
+    /// The execution guards that keep the resources: those that were entered before the names had gone, and are not left. Of a
+    /// replaced version also the calls that were entered before it was replaced.
     pub fn guards(&self) -> Vec<BlockingGuard> {
-        self.core.dylib().session.guards.in_the_way_of(&self.core)
+        self.core.dylib().session.in_the_way_of(&self.core)
     }
 
     /// How much code memory the removed tracker still holds, with padding and records, by the sum of what the managers

@@ -54,8 +54,9 @@ impl ResourceTracker {
     pub fn try_remove(&self) -> Result<Removal> {
         let core = self.core();
         loop {
-            let entered = core.dylib().session.guards.entered();
-            let mut holders: Vec<_> = entered.iter().map(|guard| format!("a guard of {}", guard.thread())).collect();
+            let session = &core.dylib().session;
+            let entered = session.guards.entered().into_iter().chain(session.entered_calls([core]));
+            let mut holders: Vec<_> = entered.map(|entered| entered.describe(&session.guards)).collect();
             if holders.is_empty() || !core.gate.is_live() {
                 match retire(core, |core| core.gate.retire_unpinned()) {
                     None => {}

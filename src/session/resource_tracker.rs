@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use crate::base::{ExecutorAddr, Kept, Name, Whereabouts};
+use crate::base::{CallEntry, CodeHold, ExecutorAddr, Kept, Name, Whereabouts};
 use crate::error::{Error, ErrorKind, Result};
 use crate::session::dependants::WholeGraph;
 use crate::session::found::Need;
@@ -350,6 +350,12 @@ impl Pin {
             false if self.core.is_now_live() => Err(waiting::removed(&Need::of(symbol), None)),
             false => Err(self.core.current().defunct()),
         }
+    }
+}
+
+impl CodeHold for Pin {
+    fn enter_call(&self) -> Option<CallEntry> {
+        self.core.dylib().session.enter_call()
     }
 }
 

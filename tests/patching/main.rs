@@ -3,6 +3,7 @@
 
 mod committing;
 mod failing;
+mod inside;
 mod lifetimes;
 mod program;
 mod rebinding;

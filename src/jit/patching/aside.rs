@@ -38,7 +38,7 @@ pub(super) struct Aside {
 
 impl Aside {
     pub(super) fn new(versions: &Arc<Versions>, session: &ExecutionSession, number: u64) -> Result<Aside> {
-        let dylib = session.create_dylib(&format!("{} patch {number}", versions.dylib().name()))?;
+        let dylib = session.create_version_dylib(&format!("{} patch {number}", versions.dylib().name()))?;
         let tracker = dylib.create_tracker()?;
         let (functions, brought) = (FxHashMap::default(), Brought::default());
         let code = Code { number, dylib, tracker, functions, brought, pin: None };

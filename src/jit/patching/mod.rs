@@ -40,20 +40,18 @@ pub use patch::{Patch, PreparedPatch};
 ///
 /// Variables stay: see [`Patch`].
 ///
-/// A version that was replaced is removed when it leaves the history. As with any removal, what is held stays: by a
-/// [guard](Jit::guard) that was entered before, by a handle to the version itself, or by later versions that use its variables.
-/// A handle to a *stub* holds what the stub leads to at the end, not each version that its callers were led to. So callers that
-/// do not wait for each other call it under a guard:
+/// A version that was replaced is removed when it leaves the history. A version that is in use stays until it is not:
+/// - A thread is inside of it. Each call through a [`Function`](crate::Function) of the session is entered, and holds the
+///   versions that were replaced since it began. So do initialisers, finalisers, exit handlers and destructors of thread-local
+///   variables. [`Removal::obstacles`] names the threads.
+/// - A [guard](Jit::guard) was entered before it was replaced.
+/// - A handle refers to the version itself ([`PreparedPatch::lookup`]), or a later version uses its variables.
 ///
-/// ```no_run
-/// # let jit = jittison::Jit::new().unwrap();
-/// # let gemm = unsafe { jit.lookup::<extern "C" fn(i32) -> i32>("gemm").unwrap() };
-/// let guard = jit.guard();
-/// gemm.call(7); // whichever version that is, it stays until the guard is dropped
-/// # drop(guard);
-/// ```
-///
-/// or the history outlasts their calls.
+/// A call that never returns holds all versions that are replaced meanwhile, until [`Patch::link`] refuses more
+/// ([`max_versions`](PatchableBuilder::max_versions)). Such a loop says now and then that it is inside of none:
+/// [`Jit::pass_quiescent_state`]. Whoever calls through a bare pointer enters the call with
+/// [`enter_call`](crate::ExecutionSession::enter_call). A thread that linked code starts is not seen: what it runs is entered by
+/// its start function, or the patched functions that it calls are not replaced meanwhile.
 ///
 /// The stubs and the versions belong to the dylib, not to this handle: dropped, it leaves them where they are, and they go
 /// when the dylib is [cleared](JitDylib::clear) or removed.

@@ -208,7 +208,7 @@ impl PreparedPatch {
         let pin = found.as_ref().and_then(|found| self.patchable.jit().session().pin(found.symbol.as_ref()?));
         let (Some(found), Some(pin)) = (found, pin) else { return Err(taken_back(dylib, name)) };
         // SAFETY: J1 - the caller's word for the signature; the pin holds the code.
-        Ok(unsafe { Function::from_address(found.address, Some(Arc::new(pin))) })
+        Ok(unsafe { Function::with_hold(found.address, Some(Arc::new(pin))) })
     }
 
     /// Leads all callers to this version, by one store for each function, one right after the other. Versions that are neither

@@ -29,7 +29,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::jit::patching::aside::{Aside, Code};
 use crate::jit::patching::{Committed, Limits, PatchVersion, RolledBack, variables};
 use crate::jit::{Jit, Rooms};
-use crate::session::{Companion, JitDylib, Removal, ResourceTracker};
+use crate::session::{Companion, ExecutionSession, JitDylib, Removal, ResourceTracker, Watched};
 use crate::sync::{Arc, Mutex, Weak};
 
 /// The versions of one set of functions.
@@ -272,6 +272,7 @@ impl Versions {
     /// Removes a version that no slot leads to. No ticket if somebody has put its code under another tracker: then it goes with
     /// its dylib.
     fn retire(self: &Arc<Self>, jit: &Jit, version: Version) -> Option<Removal> {
+        hold_for_late_bindings(jit.session(), &version.code);
         let Version { code: Code { number, dylib, tracker, functions, pin, .. }, variables } = version;
         dylib.detach(&(self.clone() as Arc<dyn Companion>));
         drop(pin);
@@ -372,6 +373,22 @@ impl Versions {
     }
 }
 
+/// Has a version that is about to be removed stay as long as a caller that was not entered may be inside of it: one that came
+/// through a lazy re-export from before the session's first version.
+fn hold_for_late_bindings(session: &ExecutionSession, code: &Code) {
+    for stub in session.late_bindings() {
+        let Watched::Ready(pin) = stub.pin() else {
+            // Removed, and maybe held by the very call. It can have no edges any more, so the version stays for good.
+            std::mem::forget(code.pin.clone());
+            continue;
+        };
+        for entry in code.functions.values() {
+            // Refused when one of the two was removed behind our back: the version is held by whatever held it then.
+            let _ = pin.add_dependency(&entry.symbol);
+        }
+    }
+}
+
 impl State {
     /// Takes out the versions that are neither current nor led back to.
     fn take_unneeded(&mut self) -> Vec<Version> {
@@ -413,6 +430,9 @@ impl Companion for Versions {
         let mut trackers: Vec<_> = state.stubs.into_iter().collect();
         let mut leaving = Vec::new();
         for Version { code, variables } in state.live.into_values() {
+            if let Some(jit) = self.jit.upgrade() {
+                hold_for_late_bindings(&jit.session, &code);
+            }
             leaving.push(code.dylib);
             trackers.push(code.tracker);
             trackers.extend(variables);
