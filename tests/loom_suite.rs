@@ -1,126 +1,195 @@
-//! Runs the models of `loom_tests/` as a child cargo, so that plain `cargo test` covers them, and then once more for
-//! every seeded bug: a model that cannot fail proves nothing.
+//! Runs the loom models of `loom_tests/`, so that plain `cargo test` covers them: first without a seeded bug, every
+//! schedule, and then once for each seeded bug. A model that cannot fail proves nothing.
 //!
-//! Nothing is listed here by hand. The models are the `#[test]` functions of `loom_tests/loom_*.rs`, each of which must
-//! have printed its number of executions; the seeded bugs are what `src/` names in `seeded_bug!("...")`.
+//! A child cargo builds the models once, in a target directory of their own, so it never waits for the outer build's lock.
+//! The environment variable `SEEDED_BUG` switches a seeded bug on (`seeded_bug!` in `src/sync.rs`).
 //!
-//! The models are built once, in a target directory below the outer one, so the outer build lock is never asked for. The
-//! environment variable `SEEDED_BUG` switches a seeded bug on (`seeded_bug!` in `src/sync.rs`).
+//! Three lists come from the sources, none from here:
+//!
+//! - The models are the `#[test]` functions of `loom_tests/loom_*.rs`. Each must print its number of executions.
+//! - The seeded bugs are the names that `src/` gives to `seeded_bug!`. A model must catch each.
+//! - The table in `loom_tests/README.md` names a model for each seeded bug. That model must catch it. A bug without a row is
+//!   searched for: first in the model files that name the bug's source, then in the others.
+//!
+//! Each run is a process with one model. Two run at a time.
+#![cfg(not(loom))]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
-
-/// One child build at a time: each wants the whole machine.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 #[test]
 fn every_model_passes_and_says_how_many_schedules_it_tried() {
-    let Some(run) = run_models(&model_files(), None) else { return };
-    assert!(run.succeeded, "a model failed\n{}", run.output);
     let models = models();
     assert!(!models.is_empty(), "loom_tests/ holds no model");
-    for model in models {
-        let executions = executions(&run.output, &model);
-        assert!(executions > 0, "`{model}` has not printed its executions\n{}", run.output);
-        println!("{model}: executions: {executions}");
-    }
+    for_each_in_parallel(&models, |model| {
+        let run = model.run(None);
+        assert!(run.succeeded, "{} failed\n{}", model.name, run.output);
+        let executions = executions(&run.output, &model.name);
+        assert!(executions > 0, "`{}` has not printed its executions\n{}", model.name, run.output);
+        format!("{}: executions: {executions}", model.name)
+    });
 }
 
 #[test]
 fn every_seeded_bug_is_caught_by_an_assertion_of_a_model() {
-    let mutants = mutants();
-    assert!(!mutants.is_empty(), "src/ names no seeded bug");
     let models = models();
-    for (mutant, sources) in mutants {
-        // Those that name the source which it is in come first: mostly one of them has it, and the others need not be run.
-        let (near, far): (Vec<_>, Vec<_>) = model_files().into_iter().partition(|file| names_any(file, &sources));
-        let (mut caught, begun) = (None, Instant::now());
-        for files in [near, far] {
-            if files.is_empty() || caught.is_some() {
-                continue;
-            }
-            let Some(run) = run_models(&files, Some(&mutant)) else { return };
-            // Without a line of this, it did not build.
-            let caught_by: Vec<_> = models.iter().filter(|model| has_found_a_fault(&run.output, model)).collect();
-            if !run.succeeded && caught_by.is_empty() {
-                panic!("`{mutant}` made a model fail, and not by an assertion\n{}", run.output);
-            }
-            caught = (!run.succeeded).then(|| format!("{caught_by:?}"));
+    let documented = documented();
+    let bugs: Vec<_> = seeded_bugs().into_iter().collect();
+    assert!(!bugs.is_empty(), "src/ names no seeded bug");
+    for_each_in_parallel(&bugs, |(bug, sources)| {
+        if let Some(name) = documented.get(bug) {
+            let model = models.iter().find(|model| model.name == *name).expect("checked by another test");
+            assert!(model.catches(bug), "{README} says that `{name}` catches `{bug}`, and it does not");
+            return format!("{bug}: caught by {name}");
         }
-        let caught = caught.unwrap_or_else(|| panic!("`{mutant}` was not caught"));
-        println!("{mutant}: caught by {caught}, in {} s with its build", begun.elapsed().as_secs());
+        // A model mostly catches the bugs of the sources that its file names.
+        let (near, far): (Vec<_>, Vec<_>) = models.iter().partition(|model| model.names_any(sources));
+        let caught = near.into_iter().chain(far).find(|model| model.catches(bug));
+        let name = &caught.unwrap_or_else(|| panic!("no model catches `{bug}`")).name;
+        format!("{bug}: caught by {name}; {README} has no row that says so")
+    });
+}
+
+#[test]
+fn the_table_of_seeded_bugs_names_bugs_and_models_that_exist() {
+    let (bugs, models) = (seeded_bugs(), models());
+    for (bug, model) in documented() {
+        assert!(bugs.contains_key(&bug), "{README} has a row for `{bug}`, which no `seeded_bug!` in src/ has");
+        assert!(models.iter().any(|one| one.name == model), "{README} names the model `{model}`, which there is not");
     }
 }
 
-/// Whether a model says of one of `sources` that it checks it.
-fn names_any(file: &Path, sources: &[String]) -> bool {
-    let text = fs::read_to_string(file).expect("the source can be read");
-    sources.iter().any(|source| text.contains(source.as_str()))
-}
-
+/// What [`Model::run`] came to.
 struct Run {
     succeeded: bool,
     output: String,
 }
 
-/// Builds and runs the models of some files: all of them, or, with a seeded bug, up to the first that fails. `None` where
-/// that is not possible.
-fn run_models(files: &[PathBuf], mutant: Option<&str>) -> Option<Run> {
-    if cfg!(loom) {
-        eprintln!("skipped: this is the models' own build");
-        return None;
+/// A `#[test]` function of a model file.
+struct Model {
+    name: String,
+    file: PathBuf,
+}
+
+impl Model {
+    /// Runs this model alone: every schedule, or with a seeded bug, those with few preemptions. Each bug shows with few.
+    fn run(&self, bug: Option<&str>) -> Run {
+        let binaries = built();
+        let target = self.file.file_stem().expect("a file has a name").to_string_lossy();
+        let binary = binaries.get(&*target).unwrap_or_else(|| panic!("Cargo.toml has no `[[test]]` named {target}"));
+        let mut command = Command::new(binary);
+        // With two threads the harness gives the test a thread of its name, which the panic message has.
+        command.args(["--exact", &self.name, "--nocapture", "--test-threads=2"]).current_dir(root());
+        for variable in ["SEEDED_BUG", "MODEL_PREEMPTIONS_AT_MOST", "LOOM_CHECKPOINT_FILE", "LOOM_LOG"] {
+            command.env_remove(variable);
+        }
+        if let Some(bug) = bug {
+            command.env("SEEDED_BUG", bug).env("MODEL_PREEMPTIONS_AT_MOST", "3");
+        }
+        let output = command.env("RUST_BACKTRACE", "0").output().expect("a model can be started");
+        let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+        let is_run = text.contains("running 1 test");
+        assert!(is_run, "{target} has no test `{}`\n{text}", self.name);
+        Run { succeeded: output.status.success(), output: text }
     }
-    let cargo = Path::new(env!("CARGO"));
-    if !cargo.exists() {
-        eprintln!("skipped: {} is missing", cargo.display());
-        return None;
+
+    /// Whether this model fails with a seeded bug, by an assertion or by what loom finds. Another failure panics.
+    fn catches(&self, bug: &str) -> bool {
+        let run = self.run(Some(bug));
+        if !run.succeeded && !self.has_found_a_fault(&run.output) {
+            panic!("`{bug}` made {} fail, and not by an assertion\n{}", self.name, run.output);
+        }
+        !run.succeeded
     }
-    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+
+    /// Whether the file of this model names one of `sources`.
+    fn names_any(&self, sources: &[String]) -> bool {
+        let text = fs::read_to_string(&self.file).expect("the source can be read");
+        sources.iter().any(|source| text.contains(source.as_str()))
+    }
+
+    /// Whether this model stopped at an assertion of its own, came to a deadlock, wrote memory that loom watches with
+    /// nothing to order it, or drove the session into a state that the session itself takes for impossible.
+    fn has_found_a_fault(&self, output: &str) -> bool {
+        let thread = format!("thread '{}' ", self.name);
+        let mut lines = output.lines();
+        while let Some(line) = lines.next() {
+            let Some((_, place)) = line.split_once(&thread) else { continue };
+            let found_by_loom = ["deadlock; threads = ", "Causality violation: "];
+            let message = lines.clone().next().unwrap_or_default();
+            let is_loom_s = found_by_loom.iter().any(|found| message.starts_with(found));
+            let is_assertion =
+                ["panicked at loom_tests/", "panicked at src/session/"].iter().any(|at| place.contains(at));
+            if is_assertion || is_loom_s {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+/// Calls `action` on each item, two at a time, and prints what it returns. Every failure is told before the test fails.
+fn for_each_in_parallel<T: Sync>(items: &[T], action: impl Fn(&T) -> String + Sync) {
+    built();
+    let next = AtomicUsize::new(0);
+    let failed = AtomicUsize::new(0);
+    let work = || {
+        while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let begun = Instant::now();
+            match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| action(item))) {
+                Ok(line) => println!("{line}, {:.1} s", begun.elapsed().as_secs_f64()),
+                Err(_) => _ = failed.fetch_add(1, Ordering::Relaxed),
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(work);
+        scope.spawn(work);
+    });
+    assert_eq!(failed.into_inner(), 0, "so many of {} failed; the reasons stand above", items.len());
+}
+
+/// The programs of the model files, by target name. Built once.
+fn built() -> &'static BTreeMap<String, PathBuf> {
+    static BUILT: OnceLock<BTreeMap<String, PathBuf>> = OnceLock::new();
+    BUILT.get_or_init(build)
+}
+
+fn build() -> BTreeMap<String, PathBuf> {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("the directory lies in the target directory");
-    let directory = target.join("loom");
-    let mut command = Command::new(cargo);
-    command.args(["test", "--release"]);
-    if mutant.is_none() {
-        command.arg("--no-fail-fast");
-    }
-    for file in files {
+    let mut command = Command::new(env!("CARGO"));
+    command.args(["test", "--no-run", "--release", "--message-format=json-render-diagnostics"]);
+    for file in model_files() {
         command.arg("--test").arg(file.file_stem().expect("a file has a name"));
     }
-    // The models are small and this crate is not: most of the time goes into building it, once for every seeded bug.
-    command.args([
-        "--config",
-        "profile.release.opt-level=0",
-        "--config",
-        "profile.release.codegen-units=16",
-        "--config",
-        "profile.release.package.'*'.opt-level=3",
-    ]);
-    // Each model on a thread that bears its name, for the panic messages, even on one core.
-    command.args(["--", "--nocapture", "--test-threads=2"]);
-    match mutant {
-        // A bug shows with few preemptions; that all is well, only with all of them.
-        Some(mutant) => command.env("SEEDED_BUG", mutant).env("MODEL_PREEMPTIONS_AT_MOST", "3"),
-        None => command.env_remove("SEEDED_BUG").env_remove("MODEL_PREEMPTIONS_AT_MOST"),
-    };
+    // The models run for seconds, and this crate is large: to build it without optimisation is the shortest in sum.
+    for option in
+        ["profile.release.opt-level=0", "profile.release.codegen-units=16", "profile.release.package.'*'.opt-level=3"]
+    {
+        command.args(["--config", option]);
+    }
     let output = command
         .current_dir(root())
-        .env("CARGO_TARGET_DIR", directory)
+        .env("CARGO_TARGET_DIR", target.join("loom"))
         .env("RUSTFLAGS", "--cfg loom -A warnings")
-        .env("RUST_BACKTRACE", "0")
         .env("CARGO_TERM_COLOR", "never")
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .env_remove("CARGO_BUILD_TARGET")
-        .env_remove("RUST_TEST_THREADS")
-        .env_remove("LOOM_CHECKPOINT_FILE")
-        .env_remove("LOOM_LOG")
         .output()
         .expect("cargo can be started");
-    let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-    Some(Run { succeeded: output.status.success(), output: text.concat() })
+    assert!(output.status.success(), "the models do not build\n{}", String::from_utf8_lossy(&output.stderr));
+    let messages = String::from_utf8(output.stdout).expect("cargo writes UTF-8");
+    let programs = messages.lines().filter_map(|line| {
+        let message: serde_json::Value = serde_json::from_str(line).ok()?;
+        let program = message["executable"].as_str()?;
+        Some((message["target"]["name"].as_str()?.to_string(), PathBuf::from(program)))
+    });
+    programs.collect()
 }
 
 /// The number that `model` printed, zero if none.
@@ -129,25 +198,6 @@ fn executions(output: &str, model: &str) -> u64 {
     let after = output.match_indices(&label).map(|(at, _)| &output[at + label.len()..]);
     let digits = after.map(|rest| rest.chars().take_while(char::is_ascii_digit).collect::<String>());
     digits.filter_map(|digits| digits.parse().ok()).max().unwrap_or(0)
-}
-
-/// Whether `model` stopped at an assertion of its own, came to a deadlock, wrote memory that loom watches with nothing to
-/// order it, or drove the session into a state that the session itself takes for impossible. The last aborts the process, so
-/// other models of its file may not get to speak.
-fn has_found_a_fault(output: &str, model: &str) -> bool {
-    let thread = format!("thread '{model}' ");
-    let mut lines = output.lines();
-    while let Some(line) = lines.next() {
-        let Some((_, place)) = line.split_once(&thread) else { continue };
-        let found_by_loom = ["deadlock; threads = ", "Causality violation: "];
-        let message = lines.clone().next().unwrap_or_default();
-        let is_loom_s = found_by_loom.iter().any(|found| message.starts_with(found));
-        let is_assertion = ["panicked at loom_tests/", "panicked at src/session/"].iter().any(|at| place.contains(at));
-        if is_assertion || is_loom_s {
-            return true;
-        }
-    }
-    false
 }
 
 fn model_files() -> Vec<PathBuf> {
@@ -162,35 +212,55 @@ fn model_files() -> Vec<PathBuf> {
     files
 }
 
-/// The names of the `#[test]` functions of all model files.
-fn models() -> Vec<String> {
+/// The `#[test]` functions of all model files. Two of one name could not be told apart.
+fn models() -> Vec<Model> {
     let mut models = Vec::new();
     for file in model_files() {
-        let text = fs::read_to_string(file).expect("the source can be read");
+        let text = fs::read_to_string(&file).expect("the source can be read");
         let mut lines = text.lines();
         while let Some(line) = lines.next() {
             if line.trim() == "#[test]" {
                 let function = lines.by_ref().find_map(|line| line.trim().strip_prefix("fn "));
                 let name = function.and_then(|function| function.split('(').next());
-                models.push(name.expect("a function follows its attribute").to_string());
+                let name = name.expect("a function follows its attribute").to_string();
+                models.push(Model { name, file: file.clone() });
             }
         }
     }
+    let names: BTreeSet<_> = models.iter().map(|model| &model.name).collect();
+    assert_eq!(names.len(), models.len(), "two models have one name");
     models
 }
 
+const README: &str = "loom_tests/README.md";
+
+/// Which model the table of seeded bugs names for a bug: the first word of the last column.
+fn documented() -> BTreeMap<String, String> {
+    let text = fs::read_to_string(root().join(README)).expect("the file can be read");
+    let (_, table) = text.split_once("| seeded bug |").expect("the file has the table of seeded bugs");
+    let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
+    let in_backticks = |cell: &str| cell.split('`').nth(1).map(str::to_string);
+    rows.map(|row| {
+        let cells: Vec<_> = row.trim_matches('|').split('|').collect();
+        let pair = in_backticks(cells[0]).zip(in_backticks(cells.last().expect("a row has cells")));
+        pair.unwrap_or_else(|| panic!("{README}: `{row}` needs a bug and a model in backticks"))
+    })
+    .collect()
+}
+
 /// Every name that a file below `src/` gives to `seeded_bug!`, and those files, as the models name them.
-fn mutants() -> BTreeMap<String, Vec<String>> {
-    let mut mutants: BTreeMap<String, Vec<String>> = BTreeMap::new();
+fn seeded_bugs() -> BTreeMap<String, Vec<String>> {
+    let mut bugs: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for path in sources(&root().join("src")) {
         let text = fs::read_to_string(&path).expect("the source can be read");
         let source = path.strip_prefix(root()).expect("it lies in here").to_string_lossy().into_owned();
-        for rest in text.split("seeded_bug!(\"").skip(1) {
+        for rest in text.split("seeded_bug!(").skip(1) {
+            let Some(rest) = rest.trim_start().strip_prefix('"') else { continue };
             let name = rest.split('"').next().unwrap_or_default().to_string();
-            mutants.entry(name).or_default().push(source.clone());
+            bugs.entry(name).or_default().push(source.clone());
         }
     }
-    mutants
+    bugs
 }
 
 /// Every `.rs` file at or below `directory`.
