@@ -7,5 +7,8 @@ mod inputs;
 mod inspect;
 mod map;
 mod native;
+#[path = "../support/process.rs"]
+#[allow(dead_code)]
+mod process;
 mod programs;
 mod run;

@@ -25,7 +25,7 @@ pub fn toolchains() -> Vec<Toolchain> {
     if is_here(CLANG.c) && is_here(CLANG.cpp) {
         return vec![GNU, CLANG];
     }
-    println!("skipped: needs clang-19");
+    crate::process::skip("clang-19");
     vec![GNU]
 }
 

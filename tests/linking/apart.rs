@@ -47,10 +47,8 @@ fn mapping_at(address: u64) -> Option<Mapping> {
 
 #[test]
 fn a_fat_binary_lives_outside_the_window_is_counted_and_goes_with_its_object() {
+    own_process!();
     let Some(object) = fat_binary("a", 4 << 20, "") else { return };
-    if !is_alone("apart::a_fat_binary_lives_outside_the_window_is_counted_and_goes_with_its_object") {
-        return;
-    }
     let mappers: [&dyn jittison::memory::MemoryMapper; 3] = [
         &SystemMapper { fork_policy: ForkPolicy::Snapshot },
         &PlainDualMapper { fork_policy: ForkPolicy::Snapshot },

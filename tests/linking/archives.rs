@@ -37,7 +37,7 @@ impl Folder {
         }
         match command.output() {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                println!("skipped: needs {tool}");
+                skip(tool);
                 None
             }
             run => {

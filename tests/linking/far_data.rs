@@ -177,6 +177,7 @@ const VARIABLES: &str = "
 
 #[test]
 fn code_for_fixed_addresses_shares_the_variables_of_the_c_library() {
+    own_process!();
     for level in ["-O0", "-O1", "-O2", "-O3", "-Os"] {
         for compile in [gcc, clang] {
             let Some(object) = compile(&["-fno-pic", "-fno-pie", level], VARIABLES) else { return };
@@ -187,6 +188,7 @@ fn code_for_fixed_addresses_shares_the_variables_of_the_c_library() {
 
 #[test]
 fn code_of_an_executable_needs_no_window_near_the_libraries() {
+    own_process!();
     for level in ["-O0", "-O2"] {
         for compile in [gcc, clang] {
             let Some(object) = compile(&["-fPIE", level], VARIABLES) else { return };

@@ -133,9 +133,7 @@ fn numbered(number: usize) -> Option<ObjectBuffer> {
 
 #[test]
 fn a_hundred_thousand_allocations_take_no_more_mappings_than_one() {
-    if !is_alone("dropping::a_hundred_thousand_allocations_take_no_more_mappings_than_one") {
-        return;
-    }
+    own_process!();
     let memory = SlabPool::new(SlabPoolOptions::default()).unwrap();
     let (base, size) = memory.window();
     let within = base.value()..base.value() + size;

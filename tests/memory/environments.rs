@@ -44,16 +44,10 @@ fn works(jit: &Jit, objects: &[Vec<u8>; 2]) {
     assert!(writable_and_executable().is_empty());
 }
 
-fn alone(test: &str) -> bool {
-    is_alone(&format!("environments::{test}"))
-}
-
 #[test]
 fn with_little_address_space_the_window_is_smaller_or_the_error_says_so() {
+    own_process!();
     let Some(objects) = throwing() else { return };
-    if !alone("with_little_address_space_the_window_is_smaller_or_the_error_says_so") {
-        return;
-    }
     // The C++ runtime is opened before, and stays.
     let first = jit_of(&DualMapper { fork_policy: ForkPolicy::Snapshot });
     works(&first, &objects);
@@ -84,10 +78,8 @@ fn with_little_address_space_the_window_is_smaller_or_the_error_says_so() {
 
 #[test]
 fn a_file_size_limit_kills_nobody_and_leads_to_a_single_mapping() {
+    own_process!();
     let Some(objects) = throwing() else { return };
-    if !alone("a_file_size_limit_kills_nobody_and_leads_to_a_single_mapping") {
-        return;
-    }
     limit(libc::RLIMIT_FSIZE, 1 << 20);
     let description = told(&SystemMapper { fork_policy: ForkPolicy::Snapshot }).unwrap();
     assert!(description.starts_with("mapped once"), "{description}");
@@ -103,10 +95,8 @@ fn a_file_size_limit_kills_nobody_and_leads_to_a_single_mapping() {
 
 #[test]
 fn without_any_file_code_runs_and_the_report_says_that_nothing_can_be_thrown_across_it() {
+    own_process!();
     let Some(object) = c("long test(void) { return 7; }") else { return };
-    if !alone("without_any_file_code_runs_and_the_report_says_that_nothing_can_be_thrown_across_it") {
-        return;
-    }
     limit(libc::RLIMIT_FSIZE, 0);
     let description = told(&SystemMapper { fork_policy: ForkPolicy::Snapshot }).unwrap();
     assert!(
@@ -127,15 +117,16 @@ fn deny_write_execute() -> bool {
     let denied =
         unsafe { libc::prctl(libc::PR_SET_MDWE, libc::PR_MDWE_REFUSE_EXEC_GAIN as libc::c_ulong, 0, 0, 0) } == 0;
     if !denied {
-        println!("skipped: needs PR_SET_MDWE");
+        skip("a kernel with PR_SET_MDWE");
     }
     denied
 }
 
 #[test]
 fn where_the_kernel_denies_write_then_execute_code_is_mapped_twice() {
+    own_process!();
     let Some(objects) = throwing() else { return };
-    if !alone("where_the_kernel_denies_write_then_execute_code_is_mapped_twice") || !deny_write_execute() {
+    if !deny_write_execute() {
         return;
     }
     works(&jit_of(&DualMapper { fork_policy: ForkPolicy::Snapshot }), &objects);
@@ -166,10 +157,8 @@ pub fn deny(call: libc::c_long) {
 
 #[test]
 fn without_memfd_code_is_mapped_once_and_throws() {
+    own_process!();
     let Some(objects) = throwing() else { return };
-    if !alone("without_memfd_code_is_mapped_once_and_throws") {
-        return;
-    }
     deny(libc::SYS_memfd_create);
     let description = told(&SystemMapper { fork_policy: ForkPolicy::Snapshot }).unwrap();
     assert!(description.starts_with("mapped once, by turns writable and executable; refused was"), "{description}");
@@ -180,7 +169,8 @@ fn without_memfd_code_is_mapped_once_and_throws() {
 
 #[test]
 fn where_everything_is_refused_one_error_says_what_and_what_to_do() {
-    if !alone("where_everything_is_refused_one_error_says_what_and_what_to_do") || !deny_write_execute() {
+    own_process!();
+    if !deny_write_execute() {
         return;
     }
     deny(libc::SYS_memfd_create);
@@ -224,17 +214,15 @@ fn without(hidden: &[&CStr], body: impl FnOnce()) {
     })
     .status();
     match status {
-        NO_NAMESPACES => println!("skipped: needs mount namespaces"),
+        NO_NAMESPACES => skip("the right to make mount namespaces"),
         status => assert_eq!(status, 0),
     }
 }
 
 #[test]
 fn without_proc_code_is_mapped_twice_and_throws() {
+    own_process!();
     let Some(objects) = throwing() else { return };
-    if !alone("without_proc_code_is_mapped_twice_and_throws") {
-        return;
-    }
     without(&[c"/proc"], || {
         let description = told(&SystemMapper { fork_policy: ForkPolicy::Snapshot }).unwrap();
         assert!(description.starts_with("mapped twice, the running view from a writable descriptor; refused was"));
@@ -250,10 +238,8 @@ fn without_proc_code_is_mapped_twice_and_throws() {
 
 #[test]
 fn without_proc_and_without_a_temporary_directory_code_runs_and_the_report_says_what_it_lacks() {
+    own_process!();
     let Some(object) = c("long test(void) { return 7; }") else { return };
-    if !alone("without_proc_and_without_a_temporary_directory_code_runs_and_the_report_says_what_it_lacks") {
-        return;
-    }
     without(&[c"/proc", c"/dev/shm", c"/tmp", c"/var/tmp"], || {
         let description = told(&SystemMapper { fork_policy: ForkPolicy::Snapshot }).unwrap();
         assert!(description.contains("no exception can cross its code"), "{description}");
@@ -287,13 +273,11 @@ fn use_up_mappings() -> Vec<usize> {
 
 #[test]
 fn with_mappings_nearly_used_up_sessions_go_on_and_new_ones_work_or_say_why_not() {
+    own_process!();
     let Some(objects) = throwing() else { return };
-    if !alone("with_mappings_nearly_used_up_sessions_go_on_and_new_ones_work_or_say_why_not") {
-        return;
-    }
     let most: usize = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap().trim().parse().unwrap();
     if most > 300_000 {
-        println!("skipped: vm.max_map_count is {most}");
+        skip("vm.max_map_count of at most 300000");
         return;
     }
     let sessions = [
@@ -358,10 +342,8 @@ fn a_program_that_is_started_gets_no_descriptor_of_code_memory() {
 
 #[test]
 fn a_process_that_becomes_another_program_does_so_with_code_alive() {
+    own_process!();
     let Some(object) = c("long test(void) { return 7; }") else { return };
-    if !alone("a_process_that_becomes_another_program_does_so_with_code_alive") {
-        return;
-    }
     let jit = jit_of(&SystemMapper { fork_policy: ForkPolicy::Snapshot });
     let _tracker = add(&jit, jit.main_dylib(), "object.o", &object);
     let test = function::<extern "C" fn() -> i64>(&jit, "test");
@@ -399,17 +381,12 @@ fn code_outlives_the_thread_that_linked_it() {
     }
 }
 
-const EXITS: &str = "JITTISON_TEST_EXITS";
-
 #[test]
 fn a_process_ends_in_order_with_code_alive_and_running() {
     let Some(object) = c("long test(volatile long *flag) { while (!*flag); return 7; }") else { return };
-    if std::env::var_os(EXITS).is_none() {
-        let run = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "environments::a_process_ends_in_order_with_code_alive_and_running", "--nocapture"])
-            .env(EXITS, "1")
-            .output()
-            .unwrap();
+    let test = this_test!();
+    if !is_rerun(test) {
+        let run = rerun(test).output().unwrap();
         assert_eq!(run.status.code(), Some(41), "{run:?}");
         return;
     }

@@ -91,15 +91,9 @@ fn value_of(jit: &Jit) -> Function<extern "C" fn(i64) -> i64> {
     function::<extern "C" fn(i64) -> i64>(jit, "value")
 }
 
-fn alone(test: &str) -> bool {
-    is_alone(&format!("fork::{test}"))
-}
-
 #[test]
 fn a_child_runs_what_was_linked_whatever_its_parent_removes_and_links_there() {
-    if !alone("a_child_runs_what_was_linked_whatever_its_parent_removes_and_links_there") {
-        return;
-    }
+    own_process!();
     let (Some(old), Some(new)) = (module(5), module(60)) else { return };
     for (mapper, _) in rungs() {
         let jit = jit_of(mapper);
@@ -149,9 +143,7 @@ fn works(jit: &Jit, object: &[u8], throwing: &[Vec<u8>; 2]) {
 
 #[test]
 fn a_child_links_throws_catches_and_removes_in_its_parent_s_session_and_the_parent_is_not_touched() {
-    if !alone("a_child_links_throws_catches_and_removes_in_its_parent_s_session_and_the_parent_is_not_touched") {
-        return;
-    }
+    own_process!();
     let (Some(old), Some(new), Some(throwing)) = (module(5), module(60), throwing()) else { return };
     for (mapper, _) in rungs() {
         let jit = jit_of(mapper);
@@ -187,9 +179,7 @@ fn a_child_links_throws_catches_and_removes_in_its_parent_s_session_and_the_pare
 
 #[test]
 fn a_grandchild_has_what_its_parent_linked_after_the_first_fork() {
-    if !alone("a_grandchild_has_what_its_parent_linked_after_the_first_fork") {
-        return;
-    }
+    own_process!();
     let (Some(old), Some(new), Some(throwing)) = (module(5), module(60), throwing()) else { return };
     for (mapper, _) in rungs() {
         let jit = jit_of(mapper);
@@ -220,9 +210,7 @@ fn a_grandchild_has_what_its_parent_linked_after_the_first_fork() {
 
 #[test]
 fn a_child_forked_while_other_threads_link_runs_every_module_that_was_published() {
-    if !alone("a_child_forked_while_other_threads_link_runs_every_module_that_was_published") {
-        return;
-    }
+    own_process!();
     const KEPT: usize = 40;
     let Some(object) = module(5) else { return };
     for (mapper, _) in rungs() {
@@ -278,9 +266,7 @@ fn a_child_forked_while_other_threads_link_runs_every_module_that_was_published(
 
 #[test]
 fn a_child_by_the_sharing_policy_runs_what_is_there_and_is_refused_to_link() {
-    if !alone("a_child_by_the_sharing_policy_runs_what_is_there_and_is_refused_to_link") {
-        return;
-    }
+    own_process!();
     let (Some(old), Some(new), Some(throwing)) = (module(5), module(60), throwing()) else { return };
     let mappers: [&'static dyn MemoryMapper; 3] = [
         &DualMapper { fork_policy: ForkPolicy::Share },
@@ -310,9 +296,7 @@ fn a_child_by_the_sharing_policy_runs_what_is_there_and_is_refused_to_link() {
 
 #[test]
 fn a_child_keeps_no_page_and_no_descriptor_of_its_parent() {
-    if !alone("a_child_keeps_no_page_and_no_descriptor_of_its_parent") {
-        return;
-    }
+    own_process!();
     let Some(object) = module(5) else { return };
     // Of files that are mapped, and of files that are open.
     let inodes = || {
@@ -348,9 +332,7 @@ fn a_child_keeps_no_page_and_no_descriptor_of_its_parent() {
 
 #[test]
 fn starting_programs_is_no_fork_and_copies_nothing() {
-    if !alone("starting_programs_is_no_fork_and_copies_nothing") {
-        return;
-    }
+    own_process!();
     static FORKS: AtomicUsize = AtomicUsize::new(0);
     extern "C" fn count() {
         FORKS.fetch_add(1, Ordering::Relaxed);
@@ -379,9 +361,7 @@ fn starting_programs_is_no_fork_and_copies_nothing() {
 
 #[test]
 fn memory_goes_back_by_itself_in_a_child_too_though_its_parent_s_thread_stayed_behind() {
-    if !alone("memory_goes_back_by_itself_in_a_child_too_though_its_parent_s_thread_stayed_behind") {
-        return;
-    }
+    own_process!();
     let options = SlabPoolOptions { trap_freed_code: false, ..Default::default() };
     let memory = SlabPool::with_mapper(DualMapper::default(), options).unwrap();
     let come_and_go = || {

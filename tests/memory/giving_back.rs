@@ -75,9 +75,7 @@ fn giving_slabs_back_leaves_what_lives_as_it_is() {
 
 #[test]
 fn what_was_given_back_is_really_gone_and_reads_as_zero_when_it_comes_again() {
-    if !is_alone("giving_back::what_was_given_back_is_really_gone_and_reads_as_zero_when_it_comes_again") {
-        return;
-    }
+    own_process!();
     let memory = on_request();
     let before = resident_kib();
     let one = written(&memory, [20 * MIB, 20 * MIB, 20 * MIB]);

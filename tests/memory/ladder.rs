@@ -176,11 +176,9 @@ fn nothing_is_writable_and_executable_at_any_moment_while_threads_link_and_remov
 
 #[test]
 fn the_kernel_refuses_to_make_the_best_rung_s_code_writable() {
+    own_process!();
     let Some(object) = object() else { return };
     // Alone: what the kernel grants here, others must never see.
-    if !is_alone("ladder::the_kernel_refuses_to_make_the_best_rung_s_code_writable") {
-        return;
-    }
     for (rung, (mapper, _)) in rungs().into_iter().enumerate() {
         let jit = jit_of(mapper);
         let _tracker = add(&jit, jit.main_dylib(), "object.o", &object);
@@ -236,10 +234,8 @@ fn what_is_mapped_once_is_protected_by_pages_that_no_two_allocations_share() {
 
 #[test]
 fn a_session_leaves_no_mapping_and_no_descriptor_at_any_rung() {
+    own_process!();
     let Some(object) = object() else { return };
-    if !is_alone("ladder::a_session_leaves_no_mapping_and_no_descriptor_at_any_rung") {
-        return;
-    }
     let left = || {
         let ours = |mapping: &Mapping| mapping.name.contains("jittison-") || mapping.name.contains("memfd:");
         let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().count();

@@ -49,10 +49,8 @@ fn come_and_go(jit: &jittison::Jit, object: &ObjectBuffer, modules: usize) {
 
 #[test]
 fn a_session_is_as_small_after_forty_thousand_modules_as_before() {
+    own_process!();
     let Some(object) = module() else { return };
-    if !is_alone("leaving::a_session_is_as_small_after_forty_thousand_modules_as_before") {
-        return;
-    }
     let jit = jittison::Jit::builder().trap_freed_code(false).build().unwrap();
     come_and_go(&jit, &object, 100);
     jit.release_free();
@@ -73,9 +71,7 @@ fn a_session_is_as_small_after_forty_thousand_modules_as_before() {
 
 #[test]
 fn a_dylib_is_as_small_after_many_names_as_before() {
-    if !is_alone("leaving::a_dylib_is_as_small_after_many_names_as_before") {
-        return;
-    }
+    own_process!();
     const SYMBOLS: usize = 500_000;
     let jit = jittison::Jit::new().unwrap();
     let dylib = jit.main_dylib();
@@ -107,9 +103,7 @@ fn a_dylib_is_as_small_after_many_names_as_before() {
 
 #[test]
 fn a_thread_keeps_some_room_for_arrays_of_large_objects_until_it_is_told_to_let_go() {
-    if !is_alone("leaving::a_thread_keeps_some_room_for_arrays_of_large_objects_until_it_is_told_to_let_go") {
-        return;
-    }
+    own_process!();
     let pointers = |count| asm(&format!(".globl test\n.data\ntest:\n.rept {count}\n.quad test\n.endr\n"));
     let (Some(small), Some(large), Some(huge)) = (pointers(10), pointers(40_000), pointers(200_000)) else { return };
     let jit = new_jit();

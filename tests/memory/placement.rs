@@ -59,9 +59,7 @@ fn a_low_window_of_the_default_size_is_halved_until_it_fits() {
 
 #[test]
 fn a_low_window_that_has_no_room_is_refused_by_the_name_of_what_is_there() {
-    if !is_alone("placement::a_low_window_that_has_no_room_is_refused_by_the_name_of_what_is_there") {
-        return;
-    }
+    own_process!();
     for start in (1 << 20..REACH).step_by(16 << 20) {
         // SAFETY: maps only where nothing is, and nothing uses it.
         unsafe {
@@ -86,10 +84,8 @@ fn program() -> std::ops::Range<u64> {
 
 #[test]
 fn code_reaches_the_program_in_32_bits_where_the_kernel_lets_it() {
+    own_process!();
     // Alone, so that nobody else's windows are in the way.
-    if !is_alone("placement::code_reaches_the_program_in_32_bits_where_the_kernel_lets_it") {
-        return;
-    }
     let program = program();
     let reaches = |start: u64, end: u64| end.max(program.end) - start.min(program.start) <= REACH;
     for (mapper, _) in rungs() {
@@ -110,9 +106,7 @@ fn code_reaches_the_program_in_32_bits_where_the_kernel_lets_it() {
 
 #[test]
 fn a_window_that_finds_no_room_near_the_program_is_put_elsewhere() {
-    if !is_alone("placement::a_window_that_finds_no_room_near_the_program_is_put_elsewhere") {
-        return;
-    }
+    own_process!();
     let Some(throwing) = throwing() else { return };
     let sessions: Vec<_> = (0..5)
         .map(|_| placed(&SystemMapper { fork_policy: ForkPolicy::Snapshot }, Placement::NearHost, u64::MAX))
@@ -124,9 +118,7 @@ fn a_window_that_finds_no_room_near_the_program_is_put_elsewhere() {
 
 #[test]
 fn the_heap_goes_on_growing_beside_a_window() {
-    if !is_alone("placement::the_heap_goes_on_growing_beside_a_window") {
-        return;
-    }
+    own_process!();
     let _windows: Vec<_> = (0..3)
         .map(|_| placed(&SystemMapper { fork_policy: ForkPolicy::Snapshot }, Placement::NearHost, u64::MAX))
         .collect();
@@ -137,11 +129,10 @@ fn the_heap_goes_on_growing_beside_a_window() {
     }
 }
 
-const TELL: &str = "JITTISON_TEST_TELL";
-
 #[test]
 fn nobody_can_tell_beforehand_where_code_is_written() {
-    if std::env::var_os(TELL).is_some() {
+    let test = this_test!();
+    if is_rerun(test) {
         let _memory = placed(&SystemMapper { fork_policy: ForkPolicy::Snapshot }, Placement::NearHost, 64 << 20);
         let views = mappings().into_iter().filter(|mapping| mapping.name.contains("memfd:jittison"));
         let writable: Vec<_> = views.filter(|view| view.protection == "rw-s").collect();
@@ -150,11 +141,7 @@ fn nobody_can_tell_beforehand_where_code_is_written() {
         return;
     }
     let told = |_| {
-        let run = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "placement::nobody_can_tell_beforehand_where_code_is_written", "--nocapture"])
-            .env(TELL, "1")
-            .output()
-            .unwrap();
+        let run = rerun(test).output().unwrap();
         let text = String::from_utf8_lossy(&run.stdout).into_owned();
         let (_, address) = text.split_once("alias ").expect("the child tells");
         address.split_once('.').unwrap().0.to_string()

@@ -13,13 +13,11 @@ fn window_mappings() -> usize {
 
 #[test]
 fn the_number_of_mappings_is_the_same_with_ten_thousand_modules_as_with_none() {
+    own_process!();
     let Some(object) = c("static long state = 3; static char zero[100]; long test(void) { return state++ + zero[4]; }")
     else {
         return;
     };
-    if !is_alone("process::the_number_of_mappings_is_the_same_with_ten_thousand_modules_as_with_none") {
-        return;
-    }
     let object = ObjectBuffer::new(Arc::<[u8]>::from(object));
     let jit = new_jit();
     let (before, all_before) = ((window_mappings(), held(&jit)), mappings().len());
@@ -50,10 +48,8 @@ fn the_number_of_mappings_is_the_same_with_ten_thousand_modules_as_with_none() {
 
 #[test]
 fn a_hundred_sessions_come_and_go_without_a_mapping_or_a_descriptor_left() {
+    own_process!();
     let Some(object) = c("long test(void) { return 5; }") else { return };
-    if !is_alone("process::a_hundred_sessions_come_and_go_without_a_mapping_or_a_descriptor_left") {
-        return;
-    }
     let round = || {
         let (jit, _trackers) = linked(&[&object]);
         assert_eq!(long(&jit, "test"), 5);

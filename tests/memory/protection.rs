@@ -49,10 +49,8 @@ fn no_mapping_is_writable_and_executable_and_code_cannot_be_made_writable() {
 
 #[test]
 fn the_writable_view_of_code_is_elsewhere_and_never_executable() {
+    own_process!();
     let Some(object) = c("long test(void) { return 0x1122334455667788; }") else { return };
-    if !is_alone("protection::the_writable_view_of_code_is_elsewhere_and_never_executable") {
-        return;
-    }
     let (jit, _trackers) = linked(&[&object]);
     let code = jit.address_of(jit.main_dylib(), "test").unwrap().value();
     let views: Vec<_> = mappings().into_iter().filter(|mapping| mapping.name.contains("memfd:jittison")).collect();

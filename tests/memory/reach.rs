@@ -44,11 +44,8 @@ fn hidden_pair() -> Option<[Vec<u8>; 2]> {
 
 #[test]
 fn two_objects_lie_within_a_slab_and_call_each_other_though_the_space_around_the_first_is_taken() {
+    own_process!();
     let Some([hidden, caller]) = hidden_pair() else { return };
-    if !is_alone("reach::two_objects_lie_within_a_slab_and_call_each_other_though_the_space_around_the_first_is_taken")
-    {
-        return;
-    }
     let jit = jit_with(8 * MIB);
     let _hidden = add(&jit, jit.main_dylib(), "hidden.o", &hidden);
     let first = jit.address_of(jit.main_dylib(), "callee").unwrap().value();
@@ -62,6 +59,7 @@ fn two_objects_lie_within_a_slab_and_call_each_other_though_the_space_around_the
 
 #[test]
 fn position_independent_executables_of_cpp_find_their_dso_handle_though_three_gibibytes_around_it_are_taken() {
+    own_process!();
     let class = |name: &str| {
         format!(
             "extern \"C\" long drops; struct {name} {{ long value; {name}() : value(5) {{}} ~{name}() {{ drops++; }} }};
@@ -74,11 +72,6 @@ fn position_independent_executables_of_cpp_find_their_dso_handle_though_three_gi
     else {
         return;
     };
-    if !is_alone(
-        "reach::position_independent_executables_of_cpp_find_their_dso_handle_though_three_gibibytes_around_it_are_taken",
-    ) {
-        return;
-    }
     let jit = jit_with(0);
     let _counter = add(&jit, jit.main_dylib(), "counter.o", &counter);
     let early = add(&jit, jit.main_dylib(), "first.o", &first);

@@ -104,9 +104,7 @@ fn a_link_or_a_removal_that_a_window_refuses_at_any_call_leaks_nothing() {
 
 #[test]
 fn a_window_that_is_refused_leaves_no_mapping_and_the_next_is_asked_for() {
-    if !is_alone("refused::a_window_that_is_refused_leaves_no_mapping_and_the_next_is_asked_for") {
-        return;
-    }
+    own_process!();
     for (mapper, _) in rungs() {
         let before = mappings().len();
         let refusal = Arc::new(Refusal::default());
@@ -152,9 +150,7 @@ fn pages_that_the_kernel_will_not_take_back_are_kept_counted_and_offered_again()
 
 #[test]
 fn without_a_thread_memory_stays_until_somebody_asks() {
-    if !is_alone("refused::without_a_thread_memory_stays_until_somebody_asks") {
-        return;
-    }
+    own_process!();
     let memory = SlabPool::new(SlabPoolOptions { trap_freed_code: false, ..Default::default() }).unwrap();
     deny(libc::SYS_clone3);
     deny(libc::SYS_clone);

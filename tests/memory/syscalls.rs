@@ -8,21 +8,21 @@ use jittison::link::ObjectBuffer;
 use crate::support::*;
 
 const ROUNDS: &str = "JITTISON_TEST_ROUNDS";
-const TEST: &str = "syscalls::a_thousand_more_links_and_removals_make_no_more_system_calls";
 
 #[test]
 fn a_thousand_more_links_and_removals_make_no_more_system_calls() {
-    if let Ok(rounds) = std::env::var(ROUNDS) {
-        return work(rounds.parse().unwrap());
+    let test = this_test!();
+    if is_rerun(test) {
+        return work(std::env::var(ROUNDS).unwrap().parse().unwrap());
     }
-    if Command::new("strace").arg("-V").output().is_err() || c("").is_none() {
-        println!("skipped: needs strace");
+    if !has_tool("strace") {
         return;
     }
+    let Some(object) = object() else { return };
     let dir = PrivateDir::new();
-    std::fs::write(dir.path("object.o"), object().unwrap()).unwrap();
-    let few = count(&dir, 200);
-    let many = count(&dir, 1200);
+    std::fs::write(dir.path("object.o"), object).unwrap();
+    let few = count(test, &dir, 200);
+    let many = count(test, &dir, 1200);
     println!("{few} and {many} system calls");
     assert!(many.abs_diff(few) < 10, "{few} system calls for 200 links and removals, {many} for 1200");
 }
@@ -36,19 +36,16 @@ fn object() -> Option<Vec<u8>> {
 }
 
 /// Runs this test under strace; how many system calls it made in all.
-fn count(dir: &PrivateDir, rounds: usize) -> u64 {
+fn count(test: &str, dir: &PrivateDir, rounds: usize) -> u64 {
     let report = dir.path("report");
-    let run = Command::new("strace")
-        .args(["-f", "-c", "-o"])
-        .arg(&report)
-        .arg(std::env::current_exe().unwrap())
-        .args(["--exact", TEST, "--test-threads=1", "--nocapture"])
+    let mut strace = Command::new("strace");
+    strace.args(["-f", "-c", "-o"]).arg(&report);
+    let run = rerun_below(strace, test)
         .env(ROUNDS, rounds.to_string())
         .env("JITTISON_TEST_OBJECT", dir.path("object.o"))
         .output()
         .unwrap();
-    let told = String::from_utf8_lossy(&run.stdout);
-    assert!(run.status.success() && told.contains("1 passed"), "{told}{}", String::from_utf8_lossy(&run.stderr));
+    assert_passed(test, &run);
     let report = std::fs::read_to_string(&report).unwrap();
     let total = report.lines().find(|line| line.ends_with(" total")).unwrap();
     // `100.00  seconds  usecs/call  calls  [errors]  total`

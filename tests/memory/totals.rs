@@ -186,12 +186,10 @@ fn assert_close(said: u64, is: u64, percent: u64, what: &str) {
 /// (private). The session's heap is not in it.
 #[test]
 fn with_a_hundred_thousand_modules_the_sums_are_exact_and_the_kernel_agrees_within_a_tenth() {
+    own_process!();
     let Some(mut object) = Numbered::new("USED long data = 3; USED const long text = 4;") else {
         return;
     };
-    if !is_alone("totals::with_a_hundred_thousand_modules_the_sums_are_exact_and_the_kernel_agrees_within_a_tenth") {
-        return;
-    }
     const PER_DYLIB: usize = 1_000;
     let memory = std::sync::Arc::new(SlabPool::new(SlabPoolOptions::default()).unwrap());
     let (base, size) = memory.window();
@@ -228,9 +226,7 @@ fn with_a_hundred_thousand_modules_the_sums_are_exact_and_the_kernel_agrees_with
 
 #[test]
 fn what_the_books_say_they_take_is_what_the_heap_grows_by() {
-    if !is_alone("totals::what_the_books_say_they_take_is_what_the_heap_grows_by") {
-        return;
-    }
+    own_process!();
     const COUNT: usize = 200_000;
     let options = SlabPoolOptions { shards: 1, returns_memory: false, ..Default::default() };
     let memory = SlabPool::new(options).unwrap();

@@ -181,9 +181,7 @@ fn what_must_lie_low_does_so_beside_a_window_that_does_not() {
 
 #[test]
 fn with_pooling_switched_off_every_allocation_is_alone_and_leaves_nothing() {
-    if !is_alone("windows::with_pooling_switched_off_every_allocation_is_alone_and_leaves_nothing") {
-        return;
-    }
+    own_process!();
     let Some(object) = c("static long state = 3; long zero[50000]; long test(void) { return state++ + zero[7]; }")
     else {
         return;

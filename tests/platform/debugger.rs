@@ -110,11 +110,7 @@ fn the_end_of_a_session_takes_its_entries() {
 
 #[test]
 fn a_session_that_ends_takes_its_entries_from_between_another_s_but_those_of_held_code() {
-    // Alone: what other tests list and unlist would stand in between.
-    const TEST: &str = "debugger::a_session_that_ends_takes_its_entries_from_between_another_s_but_those_of_held_code";
-    if !is_alone(TEST) {
-        return;
-    }
+    own_process!();
     let (ends, stays) = (told_jit(), told_jit());
     let names = ["ends_0", "stays_0", "ends_1", "ends_2", "stays_1", "ends_3"];
     let mut trackers = Vec::new();
@@ -204,7 +200,7 @@ fn a_forked_child_has_the_list_and_edits_its_own_even_if_a_lost_thread_held_the_
 fn no_other_module_s_list_is_taken_for_our_own() {
     // A library that was linked in C took the list that the program exports, and kept a lock of its own for it.
     let Ok(run) = Command::new("readelf").arg("-sW").arg(std::env::current_exe().unwrap()).output() else {
-        println!("skipped: needs readelf");
+        skip("readelf");
         return;
     };
     let symbols = String::from_utf8_lossy(&run.stdout).into_owned();
@@ -236,7 +232,7 @@ fn a_symbol_file_has_addresses_and_no_more_than_a_debugger_needs() {
     let dir = PrivateDir::new();
     std::fs::write(dir.path("file"), &file).unwrap();
     let Ok(run) = Command::new("readelf").args(["-SsW"]).arg(dir.path("file")).output() else {
-        println!("skipped: needs readelf");
+        skip("readelf");
         return;
     };
     let (told, complaints) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
@@ -256,7 +252,7 @@ fn listed_relocations(name: &str) -> Option<String> {
     let dir = PrivateDir::new();
     std::fs::write(dir.path("file"), file.unwrap()).unwrap();
     let Ok(run) = Command::new("readelf").arg("-rW").arg(dir.path("file")).output() else {
-        println!("skipped: needs readelf");
+        skip("readelf");
         return None;
     };
     assert!(run.stderr.is_empty(), "{}", String::from_utf8_lossy(&run.stderr));
@@ -294,8 +290,8 @@ long debugged_outer(long count) {
 
 #[test]
 fn gdb_breaks_on_linked_functions_by_name_shows_lines_and_forgets_them_at_removal() {
-    const TEST: &str = "debugger::gdb_breaks_on_linked_functions_by_name_shows_lines_and_forgets_them_at_removal";
-    if is_in_gdb() {
+    let test = this_test!();
+    if is_rerun(test) {
         let jit = told_jit();
         let object = gcc(&["-g", "-O0", "-fPIC", "-ffunction-sections"], DEBUGGED).unwrap();
         for number in 0..2 {
@@ -318,7 +314,7 @@ fn gdb_breaks_on_linked_functions_by_name_shows_lines_and_forgets_them_at_remova
                     echo [removed]\\n\ninfo symbol $where\nbreak debugged_inner\ncontinue\n\
                     echo [again]\\n\nbacktrace 2\ndelete 3\ncontinue\n\
                     echo [removed again]\\n\ninfo symbol $where\ncontinue\n";
-    let Some(told) = gdb(TEST, commands) else { return };
+    let Some(told) = gdb(test, commands) else { return };
     let mut rest = &told[..];
     let mut part = |mark: &str| {
         let (part, behind) = rest.split_once(mark).unwrap_or_else(|| panic!("no {mark}: {told}"));
@@ -346,8 +342,8 @@ fn gdb_breaks_on_linked_functions_by_name_shows_lines_and_forgets_them_at_remova
 
 #[test]
 fn a_breakpoint_that_gdb_leaves_in_removed_code_does_not_end_up_in_what_is_linked_next() {
-    const TEST: &str = "debugger::a_breakpoint_that_gdb_leaves_in_removed_code_does_not_end_up_in_what_is_linked_next";
-    if is_in_gdb() {
+    let test = this_test!();
+    if is_rerun(test) {
         let jit = told_jit();
         let object = |name: &str, value: u64| {
             asm(&format!(".globl {name}\n.byte 0, 0, 0\n{name}: movabs $0x{value:016x}, %rax\nret\n")).unwrap()
@@ -373,7 +369,7 @@ fn a_breakpoint_that_gdb_leaves_in_removed_code_does_not_end_up_in_what_is_linke
     }
     let commands = "break stopped_in\nbreak jittison_test_checkpoint\nrun\necho [first]\\n\ncontinue\ncontinue\n\
                     echo [second]\\n\ncontinue\necho [enabled]\\n\nenable 1\ncontinue\n";
-    let Some(told) = gdb(TEST, commands) else { return };
+    let Some(told) = gdb(test, commands) else { return };
     let hits = told.matches("hit Breakpoint 1, ").count();
     assert_eq!(hits, 2, "the breakpoint goes where its function goes: {told}");
     assert!(told.contains("exited normally"), "{told}");
@@ -381,8 +377,8 @@ fn a_breakpoint_that_gdb_leaves_in_removed_code_does_not_end_up_in_what_is_linke
 
 #[test]
 fn gdb_unwinds_through_linked_code_without_debug_information_or_frame_pointers() {
-    const TEST: &str = "debugger::gdb_unwinds_through_linked_code_without_debug_information_or_frame_pointers";
-    if is_in_gdb() {
+    let test = this_test!();
+    if is_rerun(test) {
         let jit = told_jit();
         let source = "extern long jittison_test_checkpoint(long); long frameless_second(long number) {
                           volatile char room[200]; room[7] = 1; return jittison_test_checkpoint(number) + room[7]; }
@@ -397,7 +393,7 @@ fn gdb_unwinds_through_linked_code_without_debug_information_or_frame_pointers()
     if c("").is_none() {
         return;
     }
-    let Some(told) = gdb(TEST, "break jittison_test_checkpoint\nrun\nbacktrace 4\ncontinue\n") else { return };
+    let Some(told) = gdb(test, "break jittison_test_checkpoint\nrun\nbacktrace 4\ncontinue\n") else { return };
     for expected in [" in frameless_second ()", " in frameless_first ()", "jittison::host::call::", "exited normally"] {
         assert!(told.contains(expected), "{expected}: {told}");
     }

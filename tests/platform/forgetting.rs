@@ -4,11 +4,10 @@
 use std::any::Any;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Barrier, OnceLock};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use jittison::memory::{MemoryManager, SlabPool, SlabPoolOptions};
 use jittison::{Function, Jit, ResourceTracker};
@@ -200,30 +199,12 @@ fn keep_live_code() {
     seen.wait();
 }
 
-const CHILD: &str = "JITTISON_TEST_ENDS";
-
-/// Runs the calling test again in a process of its own, and sees it end well, and soon. True in that process.
+/// Runs the calling test again in a process of its own, and sees it end well. True in that process.
 fn ends_well(test: &str) -> bool {
-    if std::env::var_os(CHILD).is_some() {
+    if is_rerun(test) {
         return true;
     }
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", test, "--test-threads=1", "--nocapture"])
-        .env(CHILD, "1")
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
-    let patience = Instant::now() + Duration::from_secs(60);
-    let status = loop {
-        match child.try_wait().unwrap() {
-            Some(status) => break status,
-            None if Instant::now() > patience => {
-                child.kill().unwrap();
-                panic!("the process does not end");
-            }
-            None => thread::sleep(Duration::from_millis(5)),
-        }
-    };
+    let status = rerun(test).stdout(Stdio::null()).status().unwrap();
     // A signal has no code, and a panic has another.
     assert_eq!(status.code(), Some(0), "{status}");
     false
@@ -231,14 +212,14 @@ fn ends_well(test: &str) -> bool {
 
 #[test]
 fn a_process_that_returns_from_main_with_live_code_ends_well() {
-    if ends_well("forgetting::a_process_that_returns_from_main_with_live_code_ends_well") {
+    if ends_well(this_test!()) {
         keep_live_code();
     }
 }
 
 #[test]
 fn a_process_that_exits_with_live_code_ends_well() {
-    if ends_well("forgetting::a_process_that_exits_with_live_code_ends_well") {
+    if ends_well(this_test!()) {
         keep_live_code();
         std::process::exit(0);
     }
@@ -246,7 +227,7 @@ fn a_process_that_exits_with_live_code_ends_well() {
 
 #[test]
 fn a_process_that_is_exited_by_linked_code_ends_well() {
-    if ends_well("forgetting::a_process_that_is_exited_by_linked_code_ends_well") {
+    if ends_well(this_test!()) {
         keep_live_code();
         let Some(object) = c("extern void exit(int); long leave(void) { exit(0); return 1; }") else { return };
         let jit = new_jit();
@@ -258,7 +239,7 @@ fn a_process_that_is_exited_by_linked_code_ends_well() {
 
 #[test]
 fn a_process_that_exits_while_another_thread_removes_and_adds_ends_well() {
-    if ends_well("forgetting::a_process_that_exits_while_another_thread_removes_and_adds_ends_well") {
+    if ends_well(this_test!()) {
         keep_live_code();
         let Some(object) = c("long churned(void) { return 3; }") else { return };
         let (jit, _, _) = KEPT_FOR_EVER.get().expect("kept");

@@ -1,14 +1,11 @@
 //! The process exits with live code: exit handlers and finalisers run once, in exact reverse, whatever other threads do.
 
-use std::process::Command;
 use std::sync::{Arc, Barrier, OnceLock};
 use std::thread;
 
 use jittison::Jit;
 
 use crate::support::*;
-
-const CHILD: &str = "JITTISON_TEST_EXITS";
 
 extern "C" fn say(event: i64) {
     // On a line of its own, whatever was printed before.
@@ -37,14 +34,10 @@ fn object(base: i64) -> Option<Vec<u8>> {
 
 /// What the calling test says in a process of its own; `None` in that process.
 fn said_alone(test: &str) -> Option<Vec<i64>> {
-    if std::env::var_os(CHILD).is_some() {
+    if is_rerun(test) {
         return None;
     }
-    let run = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", test, "--test-threads=1", "--nocapture"])
-        .env(CHILD, "1")
-        .output()
-        .unwrap();
+    let run = rerun(test).output().unwrap();
     let said = String::from_utf8_lossy(&run.stdout).into_owned();
     assert_eq!(run.status.code(), Some(0), "{said}{}", String::from_utf8_lossy(&run.stderr));
     Some(said.lines().filter_map(|line| line.parse().ok()).collect())
@@ -108,7 +101,7 @@ fn assert_said(said: &[i64]) {
 
 #[test]
 fn finalisers_run_once_and_in_order_when_a_process_returns_from_main() {
-    match said_alone("process_exit::finalisers_run_once_and_in_order_when_a_process_returns_from_main") {
+    match said_alone(this_test!()) {
         Some(said) => assert_said(&said),
         None => keep_live_code(),
     }
@@ -116,7 +109,7 @@ fn finalisers_run_once_and_in_order_when_a_process_returns_from_main() {
 
 #[test]
 fn finalisers_run_once_and_in_order_when_a_process_exits() {
-    match said_alone("process_exit::finalisers_run_once_and_in_order_when_a_process_exits") {
+    match said_alone(this_test!()) {
         Some(said) => assert_said(&said),
         None => {
             keep_live_code();
@@ -127,15 +120,13 @@ fn finalisers_run_once_and_in_order_when_a_process_exits() {
 
 #[test]
 fn finalisers_run_once_and_in_order_when_linked_code_exits_the_process_from_an_exit_handler() {
-    const TEST: &str =
-        "process_exit::finalisers_run_once_and_in_order_when_linked_code_exits_the_process_from_an_exit_handler";
     let exits = "#include <stdlib.h>
         extern void say(long);
         static void handler(void) { say(1); exit(0); }
         static void next(void) { say(2); }
         __attribute__((destructor)) static void gone(void) { say(3); }
         long test(void) { return atexit(next) + atexit(handler); }";
-    match said_alone(TEST) {
+    match said_alone(this_test!()) {
         Some(said) => assert!(said.is_empty() || said == [1, 2, 3], "{said:?}"),
         None => {
             let Some(object) = c(exits) else { return };
@@ -149,7 +140,7 @@ fn finalisers_run_once_and_in_order_when_linked_code_exits_the_process_from_an_e
 
 #[test]
 fn what_was_removed_and_is_held_at_the_exit_is_finalised_too() {
-    match said_alone("process_exit::what_was_removed_and_is_held_at_the_exit_is_finalised_too") {
+    match said_alone(this_test!()) {
         Some(said) => assert!(said.is_empty() || said == [101, 102, 107, -102, -101, 109], "{said:?}"),
         None => {
             let Some(object) = object(100) else { return };

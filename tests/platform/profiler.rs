@@ -103,24 +103,18 @@ fn dumps(base: &Path) -> Vec<PathBuf> {
 
 /// Runs a test again, alone, with the environment variables set.
 fn run_alone(test: &str, variables: &[(&str, &str)]) -> std::process::Output {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", test, "--test-threads=1", "--nocapture"]).env("JITTISON_TEST_PROFILED", "1");
-    let run = command.envs(variables.iter().copied()).output().unwrap();
-    assert!(run.status.success(), "{}{}", String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+    let run = rerun(test).envs(variables.iter().copied()).output().unwrap();
+    assert_passed(test, &run);
     run
-}
-
-fn is_profiled() -> bool {
-    std::env::var_os("JITTISON_TEST_PROFILED").is_some()
 }
 
 #[test]
 fn a_dump_has_every_function_with_its_bytes_its_frames_and_its_lines() {
-    const TEST: &str = "profiler::a_dump_has_every_function_with_its_bytes_its_frames_and_its_lines";
+    let test = this_test!();
     let source = "static __attribute__((noinline)) long dumped_local(long a) {\n return a * 3;\n}\n\
                   long dumped(long a) {\n return dumped_local(a) + 1;\n}\n";
     let assembly = ".text\n.globl unsized_first, unsized_second\nunsized_first: nop; nop; ret\nunsized_second: ret\n";
-    if is_profiled() {
+    if is_rerun(test) {
         let jit = Jit::new().unwrap();
         let object = gcc(&["-g", "-O1", "-fPIC", "-fno-ipa-ra"], source).unwrap();
         let _tracker = add(&jit, jit.main_dylib(), "dumped.o", &object);
@@ -140,7 +134,7 @@ fn a_dump_has_every_function_with_its_bytes_its_frames_and_its_lines() {
     }
     let dir = PrivateDir::new();
     let base = dir.path("dumps");
-    let run = run_alone(TEST, &[("JITTISON_PERF", "jitdump"), ("JITTISON_PERF_DIR", base.to_str().unwrap())]);
+    let run = run_alone(test, &[("JITTISON_PERF", "jitdump"), ("JITTISON_PERF_DIR", base.to_str().unwrap())]);
     let told = String::from_utf8_lossy(&run.stdout).into_owned();
     let said: Vec<&str> = told.split(['[', ']']).skip(1).step_by(2).collect();
     let [dump] = &dumps(&base)[..] else { panic!("one dump") };
@@ -189,9 +183,9 @@ fn check_unwinding(load: &Load) {
 
 #[test]
 fn nothing_is_dumped_unless_it_was_asked_for_and_the_builder_has_the_last_word() {
-    const TEST: &str = "profiler::nothing_is_dumped_unless_it_was_asked_for_and_the_builder_has_the_last_word";
+    let test = this_test!();
     let Some(object) = c("long undumped(void) { return 7; }") else { return };
-    if is_profiled() {
+    if is_rerun(test) {
         let jit = Jit::builder().profiler(None).build().unwrap();
         let _tracker = add(&jit, jit.main_dylib(), "undumped.o", &object);
         assert_eq!(long(&jit, "undumped"), 7);
@@ -199,27 +193,27 @@ fn nothing_is_dumped_unless_it_was_asked_for_and_the_builder_has_the_last_word()
     }
     let dir = PrivateDir::new();
     let directory = dir.path("").to_str().unwrap().to_string();
-    run_alone(TEST, &[("JITTISON_PERF", "jitdump"), ("JITTISON_PERF_DIR", &directory)]);
-    run_alone(TEST, &[("JITTISON_PERF", "something else"), ("JITTISON_PERF_DIR", &directory)]);
+    run_alone(test, &[("JITTISON_PERF", "jitdump"), ("JITTISON_PERF_DIR", &directory)]);
+    run_alone(test, &[("JITTISON_PERF", "something else"), ("JITTISON_PERF_DIR", &directory)]);
     assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);
 }
 
 #[test]
 fn a_profile_that_cannot_be_written_is_an_error_of_the_builder() {
-    const TEST: &str = "profiler::a_profile_that_cannot_be_written_is_an_error_of_the_builder";
-    if is_profiled() {
+    let test = this_test!();
+    if is_rerun(test) {
         let error = Jit::builder().profiler(Some(Profile::JitDump)).build().unwrap_err();
         assert_says(&error, &["/dev/null"]);
         return;
     }
-    run_alone(TEST, &[("JITTISON_PERF_DIR", "/dev/null")]);
+    run_alone(test, &[("JITTISON_PERF_DIR", "/dev/null")]);
 }
 
 #[test]
 fn sessions_and_forked_children_write_files_of_their_own_and_threads_whole_records() {
-    const TEST: &str = "profiler::sessions_and_forked_children_write_files_of_their_own_and_threads_whole_records";
+    let test = this_test!();
     let Some(object) = c("long shared_name(void) { return 7; }") else { return };
-    if is_profiled() {
+    if is_rerun(test) {
         let jits = [Jit::new().unwrap(), Jit::new().unwrap()];
         let link = |jit: &Jit, times: usize| {
             for _ in 0..times {
@@ -251,7 +245,7 @@ fn sessions_and_forked_children_write_files_of_their_own_and_threads_whole_recor
     }
     let dir = PrivateDir::new();
     let directory = dir.path("").to_str().unwrap().to_string();
-    run_alone(TEST, &[("JITTISON_PERF", "jitdump"), ("JITTISON_PERF_DIR", &directory)]);
+    run_alone(test, &[("JITTISON_PERF", "jitdump"), ("JITTISON_PERF_DIR", &directory)]);
     let mut counts: Vec<usize> = dumps(Path::new(&directory)).iter().map(|dump| loads(dump).len()).collect();
     counts.sort_unstable();
     assert_eq!(counts, [3, 100, 101]);
@@ -259,14 +253,14 @@ fn sessions_and_forked_children_write_files_of_their_own_and_threads_whole_recor
 
 #[test]
 fn a_map_of_names_has_every_function() {
-    const TEST: &str = "profiler::a_map_of_names_has_every_function";
+    let test = this_test!();
     // Longer than ten bytes, so that its size is told in another base than people count in.
     let Some(object) =
         asm(".globl mapped_name\nmapped_name: mov $7, %eax\n.fill 20, 1, 0x90\nret\n.size mapped_name, 26")
     else {
         return;
     };
-    if is_profiled() {
+    if is_rerun(test) {
         let jit = Jit::new().unwrap();
         let _tracker = add(&jit, jit.main_dylib(), "mapped.o", &object);
         let function = function::<extern "C" fn() -> i64>(&jit, "mapped_name");
@@ -276,14 +270,14 @@ fn a_map_of_names_has_every_function() {
         assert_eq!(map, format!("{:x} 1a mapped_name\n", function.address().value()));
         return;
     }
-    run_alone(TEST, &[("JITTISON_PERF", "map")]);
+    run_alone(test, &[("JITTISON_PERF", "map")]);
 }
 
 #[test]
 fn a_map_that_somebody_else_has_put_there_is_refused() {
     // Waited for ever, until somebody would read the pipe.
-    const TEST: &str = "profiler::a_map_that_somebody_else_has_put_there_is_refused";
-    if is_profiled() {
+    let test = this_test!();
+    if is_rerun(test) {
         let path = std::ffi::CString::new(format!("/tmp/perf-{}.map", std::process::id())).unwrap();
         // SAFETY: a C string; and the process ends by itself if it comes to wait.
         unsafe {
@@ -295,16 +289,16 @@ fn a_map_that_somebody_else_has_put_there_is_refused() {
         assert_says(&refused.unwrap_err(), &["/tmp/perf-"]);
         return;
     }
-    run_alone(TEST, &[]);
+    run_alone(test, &[]);
 }
 
 #[test]
 fn sessions_that_share_a_map_stay_within_the_limit_of_its_size_together() {
     // The kernel ended the process: each session knew of its own lines only.
-    const TEST: &str = "profiler::sessions_that_share_a_map_stay_within_the_limit_of_its_size_together";
+    let test = this_test!();
     let name = "n".repeat(1000);
     let Some(object) = c(&format!("long {name}(void) {{ return 7; }}")) else { return };
-    if is_profiled() {
+    if is_rerun(test) {
         let jits = [Jit::new().unwrap(), Jit::new().unwrap()];
         let limit = libc::rlimit { rlim_cur: 3500, rlim_max: libc::RLIM_INFINITY };
         // SAFETY: a limit of this process, which ends soon.
@@ -321,7 +315,7 @@ fn sessions_that_share_a_map_stay_within_the_limit_of_its_size_together() {
         assert_eq!(map.lines().count(), 3);
         return;
     }
-    run_alone(TEST, &[("JITTISON_PERF", "map")]);
+    run_alone(test, &[("JITTISON_PERF", "map")]);
 }
 
 // ---- perf -------------------------------------------------------------------
@@ -329,7 +323,7 @@ fn sessions_that_share_a_map_stay_within_the_limit_of_its_size_together() {
 /// Runs perf; `None`, and a line that says so, where it is missing.
 fn perf(args: &[&str], variables: &[(&str, &str)]) -> Option<(bool, String)> {
     let Ok(run) = Command::new("perf").args(args).envs(variables.iter().copied()).output() else {
-        println!("skipped: needs perf");
+        skip("perf");
         return None;
     };
     let told = String::from_utf8_lossy(&run.stdout).into_owned() + &String::from_utf8_lossy(&run.stderr);
@@ -340,14 +334,15 @@ fn perf(args: &[&str], variables: &[(&str, &str)]) -> Option<(bool, String)> {
 /// perf is missing or may not.
 fn record(test: &str, options: &[&str], file: &str, variables: &[(&str, &str)]) -> Option<String> {
     let program = std::env::current_exe().unwrap().to_str().unwrap().to_string();
-    let alone = ["-o", file, "--", &program, "--exact", test, "--test-threads=1", "--nocapture"];
-    let variables = [variables, &[("JITTISON_TEST_PROFILED", "1")]].concat();
-    let (works, told) = perf(&[&["record", "-e", "cpu-clock"], options, &alone].concat(), &variables)?;
+    let behind = ["-o", file, "--", &program];
+    let variables = [variables, &[(OWN_PROCESS, test)]].concat();
+    let (works, told) =
+        perf(&[&["record", "-e", "cpu-clock"], options, &behind, &arguments(test)].concat(), &variables)?;
     if works {
         return Some(told);
     }
     assert!(!told.contains("panicked"), "{told}");
-    println!("skipped: needs perf events: {told}");
+    skip(&format!("the right to use perf events: {}", told.trim().replace('\n', " ")));
     None
 }
 
@@ -414,8 +409,8 @@ impl<'a> Sample<'a> {
 
 #[test]
 fn perf_gives_samples_to_the_function_that_was_there_at_their_time() {
-    const TEST: &str = "profiler::perf_gives_samples_to_the_function_that_was_there_at_their_time";
-    if is_profiled() {
+    let test = this_test!();
+    if is_rerun(test) {
         return spin_one_after_the_other();
     }
     if c("").is_none() {
@@ -426,7 +421,7 @@ fn perf_gives_samples_to_the_function_that_was_there_at_their_time() {
     let (recorded, injected) = (path("perf.data"), path("perf.jit.data"));
     let variables = [("JITTISON_PERF", "jitdump"), ("JITTISON_PERF_DIR", &path("dumps"))];
     let options = ["-k", "mono", "--call-graph", "fp", "-F", "400"];
-    let Some(told) = record(TEST, &options, &recorded, &variables) else { return };
+    let Some(told) = record(test, &options, &recorded, &variables) else { return };
     let moments: Vec<f64> = told.split(['[', ']']).filter_map(|part| part.parse().ok()).collect();
     let &[early_called, early_removed, late_called, late_removed] = moments.as_slice() else { panic!("{told}") };
     let (works, told) = perf(&["inject", "--jit", "-i", &recorded, "-o", &injected], &[]).unwrap();
@@ -453,8 +448,8 @@ fn perf_gives_samples_to_the_function_that_was_there_at_their_time() {
 
 #[test]
 fn perf_finds_names_in_the_map() {
-    const TEST: &str = "profiler::perf_finds_names_in_the_map";
-    if is_profiled() {
+    let test = this_test!();
+    if is_rerun(test) {
         println!("[/tmp/perf-{}.map]", std::process::id());
         return spin_one_after_the_other();
     }
@@ -463,7 +458,7 @@ fn perf_finds_names_in_the_map() {
     }
     let dir = PrivateDir::new();
     let recorded = dir.path("perf.data").to_str().unwrap().to_string();
-    let Some(told) = record(TEST, &["-F", "200"], &recorded, &[("JITTISON_PERF", "map")]) else { return };
+    let Some(told) = record(test, &["-F", "200"], &recorded, &[("JITTISON_PERF", "map")]) else { return };
     let (works, report) = perf(&["report", "--stdio", "-i", &recorded, "--sort", "symbol"], &[]).unwrap();
     let map = told.split(['[', ']']).find(|part| part.starts_with("/tmp/perf-")).unwrap();
     std::fs::remove_file(map).unwrap();

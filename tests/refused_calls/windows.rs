@@ -60,9 +60,7 @@ fn refuse_each(mapper: &'static dyn MemoryMapper, call: Call) -> usize {
 
 #[test]
 fn a_window_is_mapped_otherwise_or_refused_clearly_whichever_call_fails() {
-    if !is_alone("windows::a_window_is_mapped_otherwise_or_refused_clearly_whichever_call_fails") {
-        return;
-    }
+    own_process!();
     links_on(
         &Jit::builder()
             .memory_manager(pool_of(&SystemMapper { fork_policy: jittison::memory::ForkPolicy::Snapshot }).unwrap())
@@ -90,9 +88,7 @@ fn a_window_is_mapped_otherwise_or_refused_clearly_whichever_call_fails() {
 
 #[test]
 fn where_no_file_may_be_executable_code_is_mapped_in_the_best_way_all_the_same() {
-    if !is_alone("windows::where_no_file_may_be_executable_code_is_mapped_in_the_best_way_all_the_same") {
-        return;
-    }
+    own_process!();
     let pool = || pool_of(&SystemMapper { fork_policy: jittison::memory::ForkPolicy::Snapshot }).unwrap();
     let (memory, _) = refusing(Call::ExecutableMemfd, 0, pool);
     assert_eq!(memory.description(), "mapped twice, the running view from a read-only descriptor");

@@ -11,7 +11,7 @@ use jittison::base::Name;
 use jittison::error::Result;
 use jittison::session::*;
 
-use crate::support::{EXPORTED, address, is_alone, resident_bytes};
+use crate::support::{EXPORTED, address, own_process, resident_bytes};
 
 /// A session with a dylib for all threads, and a manager that only counts.
 struct World {
@@ -139,11 +139,9 @@ fn churn(world: &World, is_shared: bool, eviction: Eviction, rounds: u64) {
 
 #[test]
 fn a_million_modules_evicted_by_two_threads_when_their_lookups_return_leave_nothing() {
+    own_process!();
     const ROUNDS: u64 = 1_000_000 / (2 * 2 * EVICTIONS.len() as u64);
     // Measures the whole process.
-    if !is_alone("evict::a_million_modules_evicted_by_two_threads_when_their_lookups_return_leave_nothing") {
-        return;
-    }
     let session = ExecutionSession::new();
     let main = session.create_dylib("main").unwrap();
     let world = World { session, main, vault: Arc::default(), witness: Arc::default() };

@@ -2,12 +2,18 @@
 //!
 //! Everything writes what happens to it into a shared [`Log`], so that a test can state an order of events.
 
+#[path = "../support/process.rs"]
+#[allow(dead_code)]
+pub mod process;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use jittison::base::{ExecutorAddr, Name};
 use jittison::error::{Error, ErrorKind, Result};
 use jittison::session::*;
+
+pub(crate) use process::own_process;
 
 pub const EXPORTED: SymbolFlags = SymbolFlags::EXPORTED;
 
@@ -333,24 +339,6 @@ pub fn assert_tracker_defunct<T: std::fmt::Debug>(outcome: Result<T>) {
 pub fn assert_not_found<T: std::fmt::Debug>(outcome: Result<T>) {
     let error = outcome.expect_err("the symbol is not there");
     assert!(matches!(error.kind(), ErrorKind::SymbolsNotFound { .. }), "{error}");
-}
-
-/// Runs the calling test again, in a process with nothing else in it. True in that process; false, once it has passed,
-/// in the first.
-pub fn is_alone(test: &str) -> bool {
-    const ALONE: &str = "JITTISON_TEST_ALONE";
-    if std::env::var_os(ALONE).is_some() {
-        return true;
-    }
-    let this = std::env::current_exe().unwrap();
-    let output = std::process::Command::new(this)
-        .args(["--exact", test, "--nocapture"])
-        .env(ALONE, "1")
-        .output()
-        .expect("this program can be run again");
-    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && text.contains("1 passed"), "{text}");
-    false
 }
 
 /// Resident pages of this process, in bytes.

@@ -1,5 +1,6 @@
 //! The list of generated code that debuggers read, as they read it; and gdb.
 
+use crate::support::{rerun_below, skip};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -105,26 +106,18 @@ pub extern "C" fn jittison_test_checkpoint(number: i64) -> i64 {
 pub fn gdb(test: &str, commands: &str) -> Option<String> {
     let preamble = "set pagination off\nset confirm off\nset breakpoint pending on\nset language c\n";
     // One by one: a file of commands ends at the first error.
-    let run = Command::new("gdb")
-        .args(["-batch", "-nx"])
+    let mut gdb = Command::new("gdb");
+    gdb.args(["-batch", "-nx"])
         .args(preamble.lines().chain(commands.lines()).flat_map(|command| ["-ex", command]))
-        .arg("--args")
-        .arg(std::env::current_exe().unwrap())
-        .args(["--exact", test, "--test-threads=1", "--nocapture"])
-        .env("JITTISON_TEST_IN_GDB", "1")
-        .output();
-    let Ok(run) = run else {
-        println!("skipped: needs gdb");
+        .arg("--args");
+    let Ok(run) = rerun_below(gdb, test).output() else {
+        skip("gdb");
         return None;
     };
     let told = String::from_utf8_lossy(&run.stdout).into_owned() + &String::from_utf8_lossy(&run.stderr);
     if told.contains("ptrace: Operation not permitted") || told.contains("Could not trace the inferior") {
-        println!("skipped: needs to be allowed to trace");
+        skip("the right to trace processes");
         return None;
     }
     Some(told)
-}
-
-pub fn is_in_gdb() -> bool {
-    std::env::var_os("JITTISON_TEST_IN_GDB").is_some()
 }

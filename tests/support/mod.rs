@@ -1,10 +1,11 @@
 //! Helpers of the integration tests: source text becomes object bytes, objects become running code, and what is held
 //! before can be compared with what is held after.
 //!
-//! A compiler that is not installed makes its tests print `skipped: needs …` and pass. Each target uses a part of this.
+//! A test whose compiler is not installed is skipped (`process::skip`). Each target uses a part of this.
 #![allow(dead_code)]
 
 mod dice;
+pub mod process;
 
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
@@ -19,6 +20,10 @@ use jittison::{Error, Function, Jit, JitDylib, ResourceTracker};
 
 #[allow(unused_imports)]
 pub use dice::Dice;
+#[allow(unused_imports)]
+pub use process::*;
+#[allow(unused_imports)]
+pub(crate) use process::{own_process, this_test};
 
 // ---- compilers --------------------------------------------------------------
 
@@ -66,7 +71,7 @@ fn compile(tool: &str, language: &str, flags: &[&str], source: &str) -> Option<V
 pub const INPUT: &str = "<input>";
 pub const OUTPUT: &str = "<output>";
 
-/// Runs a tool on `input` and gives what it wrote; `None`, and a line that says so, when there is no such tool.
+/// Runs a tool on `input` and gives what it wrote; `None` without the tool: the test is skipped.
 pub fn build(tool: &str, input: &[u8], args: &[&str]) -> Option<Vec<u8>> {
     let dir = PrivateDir::new();
     let (from, to) = (dir.path("input"), dir.path("output"));
@@ -81,7 +86,7 @@ pub fn build(tool: &str, input: &[u8], args: &[&str]) -> Option<Vec<u8>> {
     }
     let run = match command.output() {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            println!("skipped: needs {tool}");
+            skip(tool);
             return None;
         }
         run => run.unwrap(),
@@ -224,24 +229,6 @@ pub fn assert_says(error: &Error, parts: &[&str]) {
 }
 
 // ---- the process ------------------------------------------------------------
-
-/// Runs the calling test again, in a process with nothing else in it. True in that process; false, once it has passed,
-/// in the first.
-pub fn is_alone(test: &str) -> bool {
-    const ALONE: &str = "JITTISON_TEST_ALONE";
-    if std::env::var_os(ALONE).is_some() {
-        return true;
-    }
-    let run = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", test, "--test-threads=1", "--nocapture"])
-        .env(ALONE, "1")
-        .output()
-        .unwrap();
-    let told = String::from_utf8_lossy(&run.stdout).into_owned();
-    assert!(run.status.success(), "{told}\n{}", String::from_utf8_lossy(&run.stderr));
-    assert!(told.contains("1 passed"), "no test is called {test}: {told}");
-    false
-}
 
 /// One line of the process's map.
 #[derive(Debug, Clone)]

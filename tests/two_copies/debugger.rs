@@ -144,8 +144,8 @@ fn a_library_that_is_unloaded_with_entries_takes_its_list_along_and_nobody_else_
 
 #[test]
 fn gdb_knows_the_code_of_both_copies_when_the_library_is_closed_and_when_it_is_gone() {
-    const TEST: &str = "debugger::gdb_knows_the_code_of_both_copies_when_the_library_is_closed_and_when_it_is_gone";
-    if is_in_gdb() {
+    let test = this_test!();
+    if is_rerun(test) {
         let own = Own::new(stops);
         let _kept = add(&own.jit, own.jit.main_dylib(), "kept.o", &calling("own_kept"));
         let own_kept = crate::own_function(&own.jit, "own_kept");
@@ -172,7 +172,7 @@ fn gdb_knows_the_code_of_both_copies_when_the_library_is_closed_and_when_it_is_g
         crate::CHILD,
         library.display()
     );
-    let Some(told) = gdb(TEST, &commands) else { return };
+    let Some(told) = gdb(test, &commands) else { return };
     let part = |from: &str| told.split_once(from).unwrap_or_else(|| panic!("no {from}: {told}")).1;
     for (mark, name) in [("[unloaded]\n", "own_kept"), ("[closed]\n", "of_library"), ("[own]\n", "own_kept")] {
         let part = part(mark).split("Continuing").next().unwrap();

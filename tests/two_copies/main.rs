@@ -48,15 +48,10 @@ fn object(base: i64) -> Option<Vec<u8>> {
 
 /// The library, built; `None` where that is not possible.
 fn library() -> Option<PathBuf> {
-    let cargo = Path::new(env!("CARGO"));
-    if !cargo.exists() {
-        println!("skipped: {} is missing", cargo.display());
-        return None;
-    }
     // `<target directory>/<profile>/deps/<this program>`
     let program = std::env::current_exe().unwrap();
     let profile = program.ancestors().nth(2).unwrap();
-    let mut command = Command::new(cargo);
+    let mut command = Command::new(env!("CARGO"));
     command.args(["build", "--offline", "--example", "two_copies_library", "--target-dir"]);
     command.arg(profile.parent().unwrap()).current_dir(env!("CARGO_MANIFEST_DIR"));
     if profile.ends_with("release") {
@@ -160,15 +155,8 @@ fn said_alone(test: &str) -> Option<Vec<i64>> {
 /// As `said_alone`, in an environment with `variables`.
 fn said_alone_with(test: &str, variables: &[(&str, &str)]) -> Option<Vec<i64>> {
     let library = built_library()?;
-    let run = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", test, "--test-threads=1", "--nocapture"])
-        .env(CHILD, library)
-        .envs(variables.iter().copied())
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&run.stdout).into_owned();
-    assert_eq!(run.status.code(), Some(0), "{}: {said}{}", run.status, String::from_utf8_lossy(&run.stderr));
-    assert!(said.contains("1 passed"), "no test is called {test}: {said}");
+    let run = rerun(test).env(CHILD, library).envs(variables.iter().copied()).output().unwrap();
+    let said = assert_passed(test, &run);
     Some(said.lines().filter_map(|line| line.parse().ok()).collect())
 }
 
@@ -193,7 +181,7 @@ extern "C-unwind" fn calls_the_other(n: i64) -> i64 {
 
 #[test]
 fn exceptions_are_thrown_and_caught_within_and_between_two_copies() {
-    if let Some(said) = said_alone("exceptions_are_thrown_and_caught_within_and_between_two_copies") {
+    if let Some(said) = said_alone(this_test!()) {
         assert_eq!(said, [201, 101, -101, 109, -201, 209]);
     }
     if !is_child() {
@@ -223,9 +211,7 @@ fn exceptions_are_thrown_and_caught_within_and_between_two_copies() {
 
 #[test]
 fn a_library_that_is_closed_when_its_sessions_have_ended_leaves_nothing_that_is_called() {
-    if let Some(said) =
-        said_alone("a_library_that_is_closed_when_its_sessions_have_ended_leaves_nothing_that_is_called")
-    {
+    if let Some(said) = said_alone(this_test!()) {
         assert_eq!(said, [101, 105, -101, 109, 101, 105, -101, 109, 201, -201, 209]);
     }
     if !is_child() {
@@ -280,9 +266,7 @@ fn a_library_that_is_closed_when_its_sessions_have_ended_leaves_nothing_that_is_
 
 #[test]
 fn a_library_that_is_closed_with_a_live_session_runs_what_it_owes_at_the_process_s_end() {
-    if let Some(said) =
-        said_alone("a_library_that_is_closed_with_a_live_session_runs_what_it_owes_at_the_process_s_end")
-    {
+    if let Some(said) = said_alone(this_test!()) {
         // Each copy its own, once; the one that the C library heard of last comes first.
         assert_eq!(said, [201, 101, 7, -101, 109, -201, 209]);
     }

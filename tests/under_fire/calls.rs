@@ -1,8 +1,6 @@
 //! Ten million calls, no trap, no wrong result.
 
-use std::env;
 use std::os::unix::process::ExitStatusExt;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
@@ -10,11 +8,6 @@ use jittison::base::ExecutorAddr;
 use jittison::{Function, Jit, JitDylib, ResourceTracker, Symbol};
 
 use crate::support::*;
-
-/// Names the scene in the environment of the process that plays it.
-const SCENE: &str = "JITTISON_UNDER_FIRE";
-const SAFE: &str = "remove";
-const AT_ONCE: &str = "remove_now";
 
 /// What versions differ by: `version(x)` is `x` plus one of these, read from the version's own data, twice.
 const CONSTANTS: [i64; 8] = [1_000, 2_000, 3_000, 4_000, 5_000, 6_000, 7_000, 8_000];
@@ -33,27 +26,26 @@ struct Scene {
 #[test]
 fn ten_million_calls_through_handles_guards_and_stubs_survive_removal_replacement_and_addition() {
     let Some(objects) = objects() else { return };
-    if env::var_os(SCENE).is_some_and(|scene| scene == SAFE) {
+    let test = this_test!();
+    if is_rerun(test) {
         return play(objects, |_, tracker| drop(tracker.remove().unwrap()));
     }
-    let output =
-        played("ten_million_calls_through_handles_guards_and_stubs_survive_removal_replacement_and_addition", SAFE);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let text = assert_passed(test, &rerun(test).output().unwrap());
     assert!(text.contains("calls under fire: "), "{text}");
 }
 
 #[test]
 fn the_same_calls_trap_when_code_is_removed_whoever_is_in_it() {
     let Some(objects) = objects() else { return };
-    if env::var_os(SCENE).is_some_and(|scene| scene == AT_ONCE) {
+    let test = this_test!();
+    if is_rerun(test) {
         // SAFETY: none: threads are in that code. This process is there to show what comes of it.
         return play(objects, |jit, tracker| drop(unsafe { jit.remove_now(tracker) }.unwrap()));
     }
     const SIGTRAP: i32 = 5;
     // Where another version stands already in the freed place, it is a wrong result: then once more.
     let ends: Vec<_> = (0..10)
-        .map(|_| played("the_same_calls_trap_when_code_is_removed_whoever_is_in_it", AT_ONCE).status)
+        .map(|_| rerun(test).output().unwrap().status)
         .inspect(|status| assert!(!status.success(), "nothing was noticed"))
         .take_while(|status| status.signal() != Some(SIGTRAP))
         .collect();
@@ -68,13 +60,6 @@ fn objects() -> Option<Vec<Vec<u8>>> {
         )
     };
     CONSTANTS.iter().map(|constant| c(&source(constant))).collect()
-}
-
-/// Runs a test of this program in a process of its own, in which it plays its scene.
-fn played(test: &str, scene: &str) -> std::process::Output {
-    let test = format!("calls::{test}");
-    let mut command = Command::new(env::current_exe().unwrap());
-    command.args([test.as_str(), "--exact", "--nocapture", "--test-threads=1"]).env(SCENE, scene).output().unwrap()
 }
 
 fn play(objects: Vec<Vec<u8>>, remove: fn(&Jit, &ResourceTracker)) {

@@ -117,7 +117,7 @@ fn a_section_of_clang_s_own_type_is_read_and_so_is_one_of_the_common_type() {
 fn a_rust_object_catches_what_it_panics_with_in_frames_of_its_own() {
     let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".to_string());
     let Ok(told) = Command::new(rustc).args(["--print", "target-libdir"]).output() else {
-        return println!("skipped: needs rustc");
+        return skip("rustc");
     };
     let directory = String::from_utf8(told.stdout).unwrap();
     let is_std = |path: &std::path::PathBuf| {
@@ -126,7 +126,7 @@ fn a_rust_object_catches_what_it_panics_with_in_frames_of_its_own() {
     };
     let entries = std::fs::read_dir(directory.trim()).unwrap();
     let Some(library) = entries.map(|entry| entry.unwrap().path()).find(is_std) else {
-        return println!("skipped: needs the standard library as a shared one");
+        return skip("the standard library of Rust as a shared library");
     };
     let Some(object) = rust(
         &["-C", "panic=unwind", "-C", "prefer-dynamic"],

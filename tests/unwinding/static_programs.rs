@@ -13,7 +13,7 @@ fn run_static(target: &str, object: &[u8]) -> Option<String> {
     let libraries = Command::new(rustc).args(["--print", "target-libdir", "--target", target]).output();
     let is_there = |directory: &str| std::fs::read_dir(directory.trim()).is_ok_and(|entries| entries.count() > 10);
     if !libraries.is_ok_and(|told| is_there(&String::from_utf8_lossy(&told.stdout))) {
-        println!("skipped: needs the target {target}");
+        skip(&format!("the Rust target {target}"));
         return None;
     }
     let here = env!("CARGO_MANIFEST_DIR");

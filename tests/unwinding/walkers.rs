@@ -21,7 +21,7 @@ fn llvm_unwinder() -> Option<&'static str> {
     ];
     let found = PLACES.into_iter().find(|place| Path::new(place).exists());
     if found.is_none() {
-        println!("skipped: needs LLVM's libunwind.so.1 (libunwind-19)");
+        skip("LLVM's libunwind.so.1 (libunwind-19)");
     }
     found
 }
@@ -39,6 +39,7 @@ fn all_that_crosses_under_libgcc_crosses_under_llvm_s_unwinder() {
         .unwrap();
     let told = String::from_utf8_lossy(&run.stdout);
     assert!(run.status.success(), "{told}\n{}", String::from_utf8_lossy(&run.stderr));
+    pass_skips_on(&String::from_utf8_lossy(&run.stderr));
     assert!(told.contains("the unwinder is") && told.contains("libunwind.so.1"), "{told}");
 }
 
@@ -153,25 +154,14 @@ pub fn jittison_test_calls_from_here(jit: &Jit, x: i64) -> i64 {
     std::hint::black_box(function::<extern "C" fn(i64) -> i64>(jit, "outer").call(x))
 }
 
-/// Runs the calling test under a tool: true in the process that the tool runs.
-fn is_watched() -> bool {
-    std::env::var_os("JITTISON_TEST_WATCHED").is_some()
-}
-
 /// What a tool says of this program running one test; `None` without the tool.
 fn watched(tool: &str, args: &[&str], test: &str) -> Option<String> {
-    let exe = std::env::current_exe().unwrap();
-    let run = Command::new(tool)
-        .args(args)
-        .arg(exe)
-        .args(["--exact", test, "--test-threads=1", "--nocapture"])
-        .env("JITTISON_TEST_WATCHED", "1")
-        .env_remove("DEBUGINFOD_URLS")
-        .stdin(Stdio::null())
-        .output();
+    let mut command = Command::new(tool);
+    command.args(args);
+    let run = rerun_below(command, test).env_remove("DEBUGINFOD_URLS").stdin(Stdio::null()).output();
     match run {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            println!("skipped: needs {tool}");
+            skip(tool);
             None
         }
         run => {
@@ -185,7 +175,8 @@ fn watched(tool: &str, args: &[&str], test: &str) -> Option<String> {
 
 #[test]
 fn gdb_finds_its_way_past_linked_frames_and_has_no_complaint_about_a_window() {
-    if is_watched() {
+    let test = this_test!();
+    if is_rerun(test) {
         let Some(jit) = chain(jittison_test_stops_here, "-fno-omit-frame-pointer") else { return };
         println!("linked at {:x?}", starts(&jit));
         assert_eq!(jittison_test_calls_from_here(&jit, 5), 17);
@@ -203,7 +194,6 @@ fn gdb_finds_its_way_past_linked_frames_and_has_no_complaint_about_a_window() {
     let mut args = vec!["-nx", "-batch", "-iex", "set auto-load off"];
     args.extend(commands.iter().flat_map(|command| ["-ex", command]));
     args.push("--args");
-    let test = "walkers::gdb_finds_its_way_past_linked_frames_and_has_no_complaint_about_a_window";
     let Some(told) = watched("gdb", &args, test) else { return };
     assert!(told.contains("all is well") && told.contains("exited normally"), "{told}");
     let lower = told.to_lowercase();
@@ -229,7 +219,8 @@ fn gdb_finds_its_way_past_linked_frames_and_has_no_complaint_about_a_window() {
 #[test]
 fn perf_samples_linked_code_and_reads_its_record_without_complaint() {
     let spinner = "long spin(long rounds) { volatile long n = 0; while (n < rounds) n++; return n; }";
-    if is_watched() {
+    let test = this_test!();
+    if is_rerun(test) {
         let Some(object) = c(spinner) else { return };
         let (jit, _trackers) = linked(&[&object]);
         let spin = function::<extern "C" fn(i64) -> i64>(&jit, "spin");
@@ -243,9 +234,8 @@ fn perf_samples_linked_code_and_reads_its_record_without_complaint() {
     let args = ["record", "-q", "-e", "cpu-clock", "-g", "-o", record, "--"];
     // Where the kernel forbids it, there is nothing to see.
     if !Command::new("perf").args(args).arg("true").output().is_ok_and(|run| run.status.success()) {
-        return println!("skipped: needs perf, and the right to use it");
+        return skip("perf, and the right to use it");
     }
-    let test = "walkers::perf_samples_linked_code_and_reads_its_record_without_complaint";
     let Some(told) = watched("perf", &args, test) else { return };
     assert!(told.contains("all is well"), "{told}");
     let read = Command::new("perf").args(["script", "-G", "-F", "ip,sym,dso", "-i", record]).output().unwrap();

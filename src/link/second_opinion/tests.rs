@@ -1,5 +1,9 @@
 //! What the second opinion would see: links that are tampered with after fix-up, and graphs that are not their object.
 
+#[path = "../../../tests/support/process.rs"]
+#[allow(dead_code)]
+mod process;
+
 use std::process::Command;
 
 use super::*;
@@ -85,7 +89,7 @@ fn assembled(test: &str, source: &str) -> Option<Vec<u8>> {
     match object {
         Ok(object) => Some(object.expect("it assembles")),
         Err(_) => {
-            println!("skipped: needs gcc");
+            process::skip("gcc");
             None
         }
     }
