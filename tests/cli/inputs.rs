@@ -179,6 +179,7 @@ fn initialisers_run_in_one_order_however_many_threads_link() {
 
 #[test]
 fn threads_that_link_end_before_the_program_begins_and_all_of_it_is_returned() {
+    // Shares the process: the count is made in the program that `jittison run` runs.
     let directory = directory("threads-end");
     let count = "#include <dirent.h>
         int main(void) { int n = -3; DIR *tasks = opendir(\"/proc/self/task\"); for (; tasks; n++) if (!readdir(tasks)) return n; return 99; }";

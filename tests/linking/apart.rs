@@ -42,6 +42,7 @@ fn is_inside(memory: &SlabPool, address: u64) -> bool {
 }
 
 fn mapping_at(address: u64) -> Option<Mapping> {
+    // Shares the process: the caller owns what is mapped there.
     mappings().into_iter().find(|mapping| (mapping.start..mapping.end).contains(&address))
 }
 

@@ -265,6 +265,7 @@ fn cpp_for_fixed_addresses_throws_the_library_s_types_and_writes_to_its_streams(
 
 #[test]
 fn only_code_that_may_need_it_gets_room() {
+    // Shares the process: the code is planned, and never runs.
     let hidden = "extern long own __attribute__((visibility(\"hidden\"))); long f(void) { return own; }";
     for (flags, source, has_room) in [
         ("-fPIC", VARIABLES, false),

@@ -49,6 +49,7 @@ const FLAGS: [&[&str]; 12] = [
 
 #[test]
 fn what_compilers_write_is_linked_to_the_byte() {
+    own_process!();
     for flags in FLAGS {
         // clang 19 has no thread-local variables in the large model.
         let with_clang = !flags.contains(&"-mcmodel=large");

@@ -325,6 +325,7 @@ fn with_mappings_nearly_used_up_sessions_go_on_and_new_ones_work_or_say_why_not(
 
 #[test]
 fn a_program_that_is_started_gets_no_descriptor_of_code_memory() {
+    own_process!();
     let Some(object) = c("long test(void) { return 7; }") else { return };
     for mapper in [
         &DualMapper { fork_policy: ForkPolicy::Snapshot } as &'static dyn MemoryMapper,

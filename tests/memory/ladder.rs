@@ -65,6 +65,7 @@ pub fn writable_and_executable() -> Vec<Mapping> {
 }
 
 fn protection_at(address: u64) -> String {
+    // Shares the process: the caller owns what is mapped there.
     let holds = |mapping: &Mapping| (mapping.start..mapping.end).contains(&address);
     mappings().into_iter().find(holds).unwrap().protection
 }
@@ -110,6 +111,7 @@ fn a_rung_says_what_it_is_and_the_best_has_no_excuse() {
 
 #[test]
 fn nothing_is_writable_and_executable_at_any_rung_at_rest_or_in_flight() {
+    own_process!();
     let (Some(object), Some(other)) = (object(), c("long other(void) { return 8; }")) else { return };
     for (mapper, [code, constants]) in rungs() {
         let memory = pool_of(mapper, Placement::Anywhere);
@@ -151,6 +153,7 @@ fn nothing_is_writable_and_executable_at_any_rung_at_rest_or_in_flight() {
 
 #[test]
 fn nothing_is_writable_and_executable_at_any_moment_while_threads_link_and_remove() {
+    own_process!();
     let Some(object) = object() else { return };
     for (mapper, _) in rungs() {
         let (jit, is_done) = (jit_of(mapper), AtomicBool::new(false));
@@ -265,6 +268,7 @@ fn ranges_opened_apart_are_one_mapping_again_when_they_are_sealed() {
     let code = window.base().value() + layout.pool(Pool::Code).offset;
     // The page before the pool is mapped with it.
     let within = code - 4096..code + layout.pool(Pool::Code).size;
+    // Shares the process: the window is this test's.
     let pieces = || mappings().iter().filter(|mapping| within.contains(&mapping.start)).count();
     assert_eq!(pieces(), 1);
     let ranges = (1..40).map(|index| index * 5 * 4096);

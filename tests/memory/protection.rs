@@ -12,6 +12,7 @@ use crate::support::*;
 
 #[test]
 fn no_mapping_is_writable_and_executable_and_code_cannot_be_made_writable() {
+    own_process!();
     let Some(object) =
         c("static const long constant[3] = { 5 }; static long data; long test(void) { return constant[0] + data++; }
                           const void *constant_at(void) { return constant; } void *data_at(void) { return &data; }")

@@ -172,6 +172,7 @@ fn the_list_is_whole_while_four_threads_of_two_sessions_add_and_remove() {
 
 #[test]
 fn a_forked_child_has_the_list_and_edits_its_own_even_if_a_lost_thread_held_the_lock() {
+    own_process!();
     let jit = told_jit();
     let Some(tracker) = add_function(&jit, jit.main_dylib(), "forked_with") else { return };
     long(&jit, "forked_with");
@@ -198,6 +199,7 @@ fn a_forked_child_has_the_list_and_edits_its_own_even_if_a_lost_thread_held_the_
 
 #[test]
 fn no_other_module_s_list_is_taken_for_our_own() {
+    // Shares the process: the symbols are read from the program's file.
     // A library that was linked in C took the list that the program exports, and kept a lock of its own for it.
     let Ok(run) = Command::new("readelf").arg("-sW").arg(std::env::current_exe().unwrap()).output() else {
         skip("readelf");

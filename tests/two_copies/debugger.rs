@@ -85,8 +85,7 @@ impl Own {
 
 #[test]
 fn a_closed_library_s_list_has_what_lives_and_the_other_copy_s_list_goes_on() {
-    const TEST: &str = "debugger::a_closed_library_s_list_has_what_lives_and_the_other_copy_s_list_goes_on";
-    said_alone_with(TEST, &TOLD);
+    said_alone_with(this_test!(), &TOLD);
     if !is_child() {
         return;
     }
@@ -118,8 +117,7 @@ fn a_closed_library_s_list_has_what_lives_and_the_other_copy_s_list_goes_on() {
 
 #[test]
 fn a_library_that_is_unloaded_with_entries_takes_its_list_along_and_nobody_else_s() {
-    const TEST: &str = "debugger::a_library_that_is_unloaded_with_entries_takes_its_list_along_and_nobody_else_s";
-    said_alone_with(TEST, &TOLD);
+    said_alone_with(this_test!(), &TOLD);
     if !is_child() {
         return;
     }
