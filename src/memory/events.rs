@@ -4,11 +4,10 @@
 //! happened. Where nobody listens, nothing is noted.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use smallvec::SmallVec;
 
-use crate::base::MemoryEvent;
+use crate::base::{MemoryEvent, catch};
 use crate::sync::{Arc, assert_unlocked};
 
 /// Hears what becomes of code memory.
@@ -68,7 +67,7 @@ impl Teller {
         assert_unlocked();
         for event in happened {
             // Events come out of drops too, which can take no panic.
-            let _ = catch_unwind(AssertUnwindSafe(|| observer(event)));
+            let _ = catch(|| observer(event));
         }
     }
 

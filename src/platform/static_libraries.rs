@@ -203,7 +203,7 @@ pub fn add_whole_archive(
     archive: &Archive,
 ) -> Result<usize> {
     let own = tracker.dylib().create_tracker()?;
-    let added = add_members(layer, &own, archive).and_then(|count| own.transfer_to(tracker).map(|()| count));
+    let added = add_members(layer, &own, archive).and_then(|count| own.transfer_and_report(tracker).map(|()| count));
     if added.is_err() {
         // Nothing of it has run, so nobody has anything to report.
         let _ = own.remove();

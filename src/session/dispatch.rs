@@ -15,6 +15,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
+use crate::base::{Payload, catch, discard};
 use crate::error::Result;
 use crate::session::pool::{Blocked, Pool};
 use crate::session::query::{Query, Results};
@@ -68,12 +69,20 @@ pub(crate) fn dispatch(tasks: impl IntoIterator<Item = Task>) {
     while let Some(task) = following.take().or_else(next) {
         // Whoever waits for the tasks behind one that panics must not wait for ever.
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| task.run())) {
-            panicked.get_or_insert(panic);
+            keep_first(&mut panicked, panic);
         }
     }
     drop(reset);
     if let Some(panic) = panicked {
         resume_unwind(panic);
+    }
+}
+
+/// Of several panics the first goes on.
+fn keep_first(first: &mut Option<Payload>, panic: Payload) {
+    match first {
+        None => *first = Some(panic),
+        Some(_) => discard(panic),
     }
 }
 
@@ -144,7 +153,7 @@ impl Dispatcher {
             // Inside a task, dispatch only queues: what this thread waits for may be in its own queue.
             if let Some(task) = next_behind(older) {
                 if let Err(panic) = catch_unwind(AssertUnwindSafe(|| task.run())) {
-                    panicked.get_or_insert(panic);
+                    keep_first(&mut panicked, panic);
                 }
                 continue;
             }
@@ -195,7 +204,7 @@ fn hand_over_queued() {
 
 /// The panic was reported as it began, and the task's responsibility has failed its symbols.
 pub(super) fn run_caught(task: Task) {
-    let _ = catch_unwind(AssertUnwindSafe(|| dispatch([task])));
+    let _ = catch(|| dispatch([task]));
 }
 
 #[cfg(all(test, not(loom)))]

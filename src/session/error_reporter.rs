@@ -7,8 +7,7 @@
 //! Without a reporter they are dropped, not printed: the standard error of a process is not a library's to write to, and
 //! every failure that somebody waits for is an `Err` there. (ORC prints unless told otherwise.)
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
+use crate::base::catch;
 use crate::error::Error;
 use crate::sync::Arc;
 
@@ -30,7 +29,7 @@ impl Unheard {
     pub(crate) fn report(&self, error: Error) {
         if let Some(reporter) = &self.0 {
             // Reports come out of drops too, and from the middle of removals: neither can take a panic.
-            let _ = catch_unwind(AssertUnwindSafe(|| reporter(error)));
+            let _ = catch(|| reporter(error));
         }
     }
 }

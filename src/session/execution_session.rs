@@ -27,6 +27,7 @@ use crate::session::standing_pins::StandingPins;
 use crate::session::symbol::{SymbolFlags, SymbolRef};
 use crate::session::symbol_at::{self, SymbolAt};
 use crate::session::symbol_watch::{SymbolWatch, Watched};
+use crate::session::unmoved::Unmoved;
 use crate::session::waiting::WaitingGraph;
 use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, Queue, Rank, Weak, seeded_bug};
 
@@ -90,6 +91,8 @@ pub(crate) struct SessionInner {
     pub(crate) guards: Guards,
     /// Which threads may be inside versions that are replaced.
     pub(crate) calls: Calls,
+    /// What managers may still hold under the keys of merged trackers.
+    pub(crate) unmoved: Unmoved,
     pub(crate) unheard: Unheard,
     pub(crate) observers: Observers,
 }
@@ -123,6 +126,7 @@ impl ExecutionSession {
             standing: StandingPins::new(),
             guards: Guards::new(),
             calls: Calls::new(),
+            unmoved: Unmoved::new(),
             unheard: Unheard::new(options.error_reporter),
             observers: Observers::new(options.observers),
         }))))
@@ -329,9 +333,12 @@ impl SessionInner {
     pub(crate) fn managers(&self, dylib: &DylibInner) -> ManagerList {
         // Acquire pairs with the release of a registration: whoever sees its version sees its list.
         let version = self.managers_version.load(Ordering::Acquire);
+        // Outlives the lock: it may be the last to hold a manager that was taken out.
+        let mut _old = None;
         let mut cached = dylib.managers.lock();
         if cached.0 != version {
-            *cached = (version, self.managers.lock().iter().cloned().collect());
+            let managers = self.managers.lock().iter().cloned().collect();
+            _old = Some(std::mem::replace(&mut *cached, (version, managers)));
         }
         cached.1.clone()
     }

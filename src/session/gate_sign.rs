@@ -22,6 +22,8 @@ pub(crate) enum Mark {
     InGraph = 16,
     /// Code of another tracker has referred to the tracker, or to one that it took over.
     HadDependants = 32,
+    /// A manager may hold things under the key of a tracker that it took over (`unmoved.rs`).
+    Unmoved = 64,
 }
 
 impl GateSign {

@@ -92,6 +92,7 @@ mod symbol_table;
 mod symbol_watch;
 mod tracker_gate;
 mod tracker_watch;
+mod unmoved;
 mod unpublish;
 mod waiting;
 

@@ -4,10 +4,9 @@
 //! each place costs one look at a length that is zero: no clock is read, and nothing is allocated or counted.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use crate::base::{ExecutorAddr, MemoryEvent, Name};
+use crate::base::{ExecutorAddr, MemoryEvent, Name, catch};
 use crate::error::Error;
 use crate::session::jit_dylib::{DylibInner, JitDylib};
 use crate::session::resource_tracker::ResourceKey;
@@ -219,7 +218,7 @@ impl Observers {
         assert_unlocked();
         for observer in self.0.iter() {
             // Events come out of drops, and from the middle of links and removals: neither can take a panic.
-            let _ = catch_unwind(AssertUnwindSafe(|| observer.observe(event)));
+            let _ = catch(|| observer.observe(event));
         }
     }
 

@@ -17,12 +17,11 @@
 //! [`ResourceManager::release_pins`]: crate::session::ResourceManager::release_pins
 //! [`Pin::stand`]: crate::session::Pin::stand
 
-use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::slice;
 
 use rustc_hash::FxHashSet;
 
+use crate::base::catch;
 use crate::error::{Error, Result};
 use crate::session::dependants::Claim;
 use crate::session::execution_session::{ReclaimPolicy, SessionInner};
@@ -31,6 +30,7 @@ use crate::session::observer::Event;
 use crate::session::resource_manager::ResourceManager;
 use crate::session::resource_tracker::{ResourceKey, TrackerCore};
 use crate::session::tracker_gate::{OnReclaimed, Retire, Unpin};
+use crate::session::unmoved::UnmovedKey;
 use crate::sync::Arc;
 
 /// What was just retired, with what is known of the pins.
@@ -196,12 +196,24 @@ pub(crate) fn claim(
 /// Has the makers of a tracker's standing pins let go of those that the calling thread can let go of. No lock is held.
 fn ask_to_let_go(core: &Arc<TrackerCore>) {
     let session = &core.dylib().session;
+    let unmoved = if core.gate.has_unmoved() { session.unmoved.of(core.key()) } else { Vec::new() };
     for manager in session.managers(core.dylib()).iter().rev() {
-        let asked = catch_unwind(AssertUnwindSafe(|| manager.release_pins(&core.handle, core.key())));
-        if let Err(panic) = asked {
-            session.unheard.report(panicked(MANAGER_PANICKED, &*panic));
+        for key in keys_of(core, &unmoved, manager) {
+            if let Err(panic) = catch(|| manager.release_pins(&core.handle, key)) {
+                session.unheard.report(panicked(MANAGER_PANICKED, &panic));
+            }
         }
     }
+}
+
+/// The keys under which a manager may hold what a tracker owns.
+fn keys_of<'a>(
+    core: &TrackerCore,
+    unmoved: &'a [UnmovedKey],
+    manager: &'a Arc<dyn ResourceManager>,
+) -> impl Iterator<Item = ResourceKey> + use<'a> {
+    let others = unmoved.iter().filter(move |unmoved| unmoved.is_of(manager)).map(|unmoved| unmoved.key);
+    std::iter::once(core.key()).chain(others)
 }
 
 pub(crate) fn newest_first(batch: &mut [Arc<TrackerCore>]) {
@@ -222,7 +234,8 @@ fn reclaim_batch(session: &Arc<SessionInner>, batch: &[Arc<TrackerCore>], answer
     // No lock is held from here on (S5), and nobody else reclaims these (S4).
     let Some(first) = batch.first() else { return Vec::new() };
     let managers = session.managers(first.dylib());
-    let held = session.observers.is_heard().then(|| held_bytes(&managers, batch));
+    let held_by = |core: &Arc<TrackerCore>| held_bytes(&managers, core);
+    let held = session.observers.is_heard().then(|| batch.iter().map(held_by).collect::<Box<[u64]>>());
     let failures = tell_managers(&managers, batch);
     let (mut freed, mut undecided) = (Vec::new(), Vec::new());
     for (number, core) in batch.iter().enumerate() {
@@ -254,41 +267,56 @@ fn reclaim_batch(session: &Arc<SessionInner>, batch: &[Arc<TrackerCore>], answer
 /// Has the managers give everything of the batch back. What they report, and of whom.
 fn tell_managers(managers: &[Arc<dyn ResourceManager>], batch: &[Arc<TrackerCore>]) -> Vec<(ResourceKey, Error)> {
     let mut failures = Vec::new();
+    let with_unmoved = |core: &&Arc<TrackerCore>| core.gate.has_unmoved();
+    let mut unmoved = Vec::new();
+    for core in batch.iter().filter(with_unmoved) {
+        unmoved.push((core.key(), core.dylib().session.unmoved.take(core.key())));
+    }
     for manager in managers.iter().rev() {
         for core in batch {
             // A manager that panics must not keep the others, or this removal, from coming to an end.
-            let told = catch_unwind(AssertUnwindSafe(|| tell(&**manager, core)));
-            if let Err(error) = told.unwrap_or_else(|panic| Err(panicked(MANAGER_PANICKED, &*panic))) {
-                failures.push((core.key(), error));
-            }
+            let mut told = |key| {
+                let told = catch(|| tell(&**manager, core, key));
+                if let Err(error) = told.unwrap_or_else(|panic| Err(panicked(MANAGER_PANICKED, &panic))) {
+                    failures.push((core.key(), error));
+                }
+            };
+            told(core.key());
+            let others = unmoved.iter().filter(|(owner, _)| *owner == core.key()).flat_map(|(_, keys)| keys);
+            others.filter(|unmoved| unmoved.is_of(manager)).for_each(|unmoved| told(unmoved.key));
         }
     }
     failures
 }
 
-fn tell(manager: &dyn ResourceManager, core: &TrackerCore) -> Result<()> {
+fn tell(manager: &dyn ResourceManager, core: &TrackerCore, key: ResourceKey) -> Result<()> {
     if !core.gate.has_given_key() && manager.skips_unused_keys() {
         return Ok(());
     }
-    manager.remove_resources(&core.handle, core.key())
+    manager.remove_resources(&core.handle, key)
 }
 
 /// Calls what waits for the end of a removal. Its panic ends that call and nothing else.
 fn call(session: &SessionInner, core: &TrackerCore, to_call: OnReclaimed) {
-    let called = catch_unwind(AssertUnwindSafe(|| to_call(core.gate.outcome())));
-    if let Err(panic) = called {
+    if let Err(panic) = catch(|| to_call(core.gate.outcome())) {
         let what = format!("what was to be called after the removal of {} panicked", core.key());
-        session.unheard.report(panicked(&what, &*panic));
+        session.unheard.report(panicked(&what, &panic));
     }
 }
 
-/// What the managers hold under each tracker's key.
+/// What the managers hold of a tracker's. One that panics is reported, and counts for nothing.
 #[cold]
-fn held_bytes(managers: &[Arc<dyn ResourceManager>], batch: &[Arc<TrackerCore>]) -> Box<[u64]> {
-    let held = |manager: &Arc<dyn ResourceManager>, core: &TrackerCore| {
-        catch_unwind(AssertUnwindSafe(|| manager.held_bytes(core.key()))).unwrap_or(0)
+pub(crate) fn held_bytes(managers: &[Arc<dyn ResourceManager>], core: &TrackerCore) -> u64 {
+    let session = &core.dylib().session;
+    let unmoved = if core.gate.has_unmoved() { session.unmoved.of(core.key()) } else { Vec::new() };
+    let held = |manager: &dyn ResourceManager, key| {
+        catch(|| manager.held_bytes(key)).unwrap_or_else(|panic| {
+            session.unheard.report(panicked(MANAGER_PANICKED, &panic));
+            0
+        })
     };
-    batch.iter().map(|core| managers.iter().map(|manager| held(manager, core)).sum()).collect()
+    let of = |manager| keys_of(core, &unmoved, manager).map(|key| held(&**manager, key)).sum::<u64>();
+    managers.iter().map(of).sum()
 }
 
 #[cold]
@@ -297,9 +325,8 @@ fn tell_reclaimed(core: &TrackerCore, bytes: u64, failures: usize) {
     dylib.observers().tell(&Event::Reclaimed { dylib, key, bytes, failures });
 }
 
-fn panicked(what: &str, panic: &(dyn Any + Send)) -> Error {
-    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    Error::other(format!("{what}: {}", text.unwrap_or("it gave no reason")))
+fn panicked(what: &str, panic: &str) -> Error {
+    Error::other(format!("{what}: {panic}"))
 }
 
 const MANAGER_PANICKED: &str = "a resource manager panicked";

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::error::Result;
 use crate::session::guards::BlockingGuard;
 use crate::session::jit_dylib::JitDylib;
-use crate::session::reclaim::newest_first;
+use crate::session::reclaim::{self, newest_first};
 use crate::session::resource_tracker::{ResourceKey, TrackerCore};
 use crate::sync::Arc;
 
@@ -56,10 +56,11 @@ impl Removal {
     }
 
     /// How much code memory the removed tracker still holds, with padding and records, by the sum of what the managers
-    /// [hold](crate::session::ResourceManager::held_bytes). Zero once complete.
+    /// [hold](crate::session::ResourceManager::held_bytes). Zero once complete. A manager that panics counts for nothing, and the
+    /// error reporter is told.
     pub fn bytes(&self) -> u64 {
         let managers = self.core.dylib().session.managers(self.core.dylib());
-        managers.iter().map(|manager| manager.held_bytes(self.core.key())).sum()
+        reclaim::held_bytes(&managers, &self.core)
     }
 
     /// How long ago the tracker was removed; `None` once complete, or if nothing was in the way.

@@ -10,7 +10,7 @@ use crate::session::{JitDylib, ResourceKey};
 pub trait ResourceManager: Send + Sync {
     /// The key's tracker was removed and nothing pins it: give back everything under `key`.
     ///
-    /// Called once per key, with no lock held; may call back into the session. A failure stops no other manager; it is
+    /// Called once per key, with no lock held; may call back into the session. A failure, or a panic, stops no other manager; it is
     /// returned by the call that completes the removal, or else told to the session's
     /// [error reporter](crate::session::SessionOptions::error_reporter).
     fn remove_resources(&self, dylib: &JitDylib, key: ResourceKey) -> Result<()>;
@@ -45,5 +45,12 @@ pub trait ResourceManager: Send + Sync {
     ///
     /// Called under locks of the session, so that no resource can be recorded under either key meanwhile. Move
     /// bookkeeping only ([`Ledger::transfer`](crate::session::Ledger::transfer)); do not call back into the session.
+    ///
+    /// A panic does not undo the transfer. The session and the other managers complete it, the panic is an error of
+    /// [`transfer_to`](crate::session::ResourceTracker::transfer_to) or goes to the error reporter, and the session takes it that
+    /// this manager holds things under both keys. So when the tracker of `destination`, or one that it is transferred to, is
+    /// reclaimed, this manager is called for `source` too: by [`remove_resources`](Self::remove_resources), once, after the
+    /// call for the tracker's own key; by [`release_pins`](Self::release_pins); by [`held_bytes`](Self::held_bytes).
+    /// It is not asked again to transfer `source`.
     fn transfer_resources(&self, dylib: &JitDylib, destination: ResourceKey, source: ResourceKey);
 }

@@ -6,8 +6,9 @@
 //! it transfers what the tracker owns to the dylib's default tracker, so that forgetting never frees running code.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::base::{CallEntry, CodeHold, ExecutorAddr, Kept, Name, Whereabouts};
+use crate::base::{CallEntry, CodeHold, ExecutorAddr, Kept, Name, Payload, Whereabouts, text_of};
 use crate::error::{Error, ErrorKind, Result};
 use crate::session::dependants::WholeGraph;
 use crate::session::found::Need;
@@ -20,6 +21,7 @@ use crate::session::standing_pins::StandingId;
 use crate::session::symbol::{SymbolFlags, SymbolRef};
 use crate::session::symbol_table::OwnedSymbols;
 use crate::session::tracker_gate::{Defunct, TrackerGate};
+use crate::session::unmoved::UnmovedKey;
 use crate::session::waiting;
 use crate::sync::{Arc, Ordering, seeded_bug};
 
@@ -186,9 +188,18 @@ impl ResourceTracker {
     /// Transferring a tracker to itself does nothing.
     ///
     /// # Errors
-    /// When either is defunct, or they are of different dylibs; nothing was moved then.
+    /// When either is defunct, or they are of different dylibs; nothing was moved then. What is said of
+    /// [managers that panic](crate::session::ResourceManager::transfer_resources), joined; everything was moved then, and this
+    /// tracker is defunct.
     pub fn transfer_to(&self, destination: &ResourceTracker) -> Result<()> {
-        transfer(&self.core, &destination.core, || true)
+        transfer(&self.core, &destination.core, || true).and_then(Error::join)
+    }
+
+    /// The same; managers that panic are the error reporter's.
+    pub(crate) fn transfer_and_report(&self, destination: &ResourceTracker) -> Result<()> {
+        let failures = transfer(&self.core, &destination.core, || true)?;
+        failures.into_iter().for_each(|failure| self.core.dylib().session.unheard.report(failure));
+        Ok(())
     }
 }
 
@@ -218,7 +229,8 @@ impl Drop for ResourceTracker {
             if Arc::ptr_eq(&default, &self.core) {
                 return;
             }
-            let _ = transfer(&self.core, &default, is_forgotten);
+            let failures = transfer(&self.core, &default, is_forgotten).unwrap_or_default();
+            failures.into_iter().for_each(|failure| self.core.dylib().session.unheard.report(failure));
         }
     }
 }
@@ -251,14 +263,15 @@ impl TrackerCore {
     }
 }
 
-/// Merges `source` into `destination`, if `still_wanted` says so at the gates.
+/// Merges `source` into `destination`, if `still_wanted` says so at the gates. Managers that panic meanwhile do not hold it up;
+/// returns what there is to say of them.
 fn transfer(
     source: &Arc<TrackerCore>,
     destination: &Arc<TrackerCore>,
     still_wanted: impl FnOnce() -> bool,
-) -> Result<()> {
+) -> Result<Vec<Error>> {
     if Arc::ptr_eq(source, destination) {
-        return if source.gate.is_live() { Ok(()) } else { Err(source.defunct()) };
+        return if source.gate.is_live() { Ok(Vec::new()) } else { Err(source.defunct()) };
     }
     if !Arc::ptr_eq(source.dylib(), destination.dylib()) {
         return Err(ErrorKind::ForeignTracker {
@@ -271,6 +284,8 @@ fn transfer(
     let session = &source.dylib().session;
     // Outlives the locks: it may be the last to hold a manager.
     let mut managers = seeded_bug!("managers_listed_before_the_gates").then(|| session.managers(source.dylib()));
+    // So do these: what a panic carries is the embedder's.
+    let mut panics = Vec::new();
     let dylib = &source.handle;
     let retired_record = {
         let mut state = source.dylib().state.lock();
@@ -279,8 +294,18 @@ fn transfer(
             // Under the gates, so that nothing is recorded under either key meanwhile (S3). Listed here too: whoever
             // registers and then records has recorded before, and is listed, or records under the destination.
             let managers = managers.get_or_insert_with(|| session.managers(source.dylib()));
+            let mut unmoved = Vec::new();
             for manager in managers.iter().rev() {
-                manager.transfer_resources(dylib, destination.key(), source.key());
+                // One that panics may hold things under either key now. So the others go on, and it is told of both at reclaim.
+                let told = || manager.transfer_resources(dylib, destination.key(), source.key());
+                if let Err(panic) = catch_unwind(AssertUnwindSafe(told)) {
+                    panics.push(panic);
+                    unmoved.push(UnmovedKey::new(source.key(), manager));
+                }
+            }
+            if !unmoved.is_empty() || source.gate.has_unmoved() {
+                session.unmoved.merge(destination.key(), source.key(), unmoved);
+                destination.gate.mark_unmoved();
             }
         });
         let Some(had_dependants) = merged else {
@@ -294,7 +319,19 @@ fn transfer(
         let (source, destination) = (source.key(), destination.key());
         session.observers.tell(&Event::Transferred { dylib, source, destination });
     }
-    Ok(())
+    Ok(panics.into_iter().map(|panic| panicked_in_transfer(source, destination, panic)).collect())
+}
+
+#[cold]
+fn panicked_in_transfer(source: &TrackerCore, destination: &TrackerCore, panic: Payload) -> Error {
+    Error::other(format!(
+        "a resource manager panicked while {} of `{}` was transferred to {}; the transfer is complete, and what the manager left \
+         under the first key goes with the second: {}",
+        source.key(),
+        source.dylib().name,
+        destination.key(),
+        text_of(panic)
+    ))
 }
 
 /// Keeps a tracker's resources from being reclaimed, as an `Arc` would. Owned function handles are made of it.

@@ -8,11 +8,11 @@
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
+use crate::base::catch;
 use crate::error::{ErrorKind, Result};
 use crate::session::dispatch::{Task, dispatch};
 use crate::session::generator::{DefinitionGenerator, Suspension};
@@ -337,7 +337,7 @@ impl SuspendedSlot {
         *self.state.lock() = SlotState::Done;
         let entry = self.entry.clone();
         // The thread is unwinding already: it cannot take another panic.
-        let _ = catch_unwind(AssertUnwindSafe(|| dispatch([Task::call(move || entry.pass_on())])));
+        let _ = catch(|| dispatch([Task::call(move || entry.pass_on())]));
     }
 
     fn go_on(self: &Arc<SuspendedSlot>, search: ParkedSearch, word: Result<()>) {

@@ -198,6 +198,16 @@ impl TrackerGate {
         self.sign.has(Mark::InGraph)
     }
 
+    /// Whether managers may hold things under other keys besides (`unmoved.rs`).
+    pub(crate) fn has_unmoved(&self) -> bool {
+        self.sign.has(Mark::Unmoved)
+    }
+
+    /// For a transfer, whose gates are both locked.
+    pub(crate) fn mark_unmoved(&self) {
+        self.sign.put(Mark::Unmoved);
+    }
+
     /// Whether dependants pin the tracker still.
     pub(crate) fn has_dependants(&self) -> bool {
         self.sign.has(Mark::HadDependants) && self.state.lock().dependant_pins > 0

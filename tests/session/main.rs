@@ -24,6 +24,7 @@ mod managers;
 mod many;
 mod names;
 mod often_looked_up;
+mod panicking_managers;
 mod pins;
 mod reentry;
 mod removal_stages;

@@ -14,16 +14,10 @@ use crate::support::*;
 fn reporting(reclaim: ReclaimPolicy) -> (World, Receiver<Error>) {
     let (send, receive) = channel();
     let reporter: ErrorReporter = Arc::new(move |error| send.send(error).unwrap());
-    (world_with(SessionOptions { reclaim, error_reporter: Some(reporter), ..SessionOptions::default() }), receive)
-}
-
-fn world_with(options: SessionOptions) -> World {
-    let session = ExecutionSession::with_options(options);
-    let main = session.create_dylib("main").unwrap();
-    let log = Log::default();
-    let books = Books::new("books", &log);
-    session.register_manager(books.clone());
-    World { session, main, books, log }
+    (
+        World::with_options(SessionOptions { reclaim, error_reporter: Some(reporter), ..SessionOptions::default() }),
+        receive,
+    )
 }
 
 fn told(reports: &Receiver<Error>) -> Vec<String> {
@@ -218,7 +212,7 @@ fn a_reporter_is_called_with_no_lock_held_and_may_call_back_into_the_session() {
         assert!(tracker.remove().unwrap().is_complete());
         heard.push("done");
     });
-    let world = world_with(SessionOptions { error_reporter: Some(reporter), ..SessionOptions::default() });
+    let world = World::with_options(SessionOptions { error_reporter: Some(reporter), ..SessionOptions::default() });
     dylib.set(world.main.clone()).unwrap();
     let (unit, held) = Unit::held(&["foo"]);
     world.main.define(unit).unwrap();
@@ -237,7 +231,7 @@ fn a_reporter_is_called_with_no_lock_held_and_may_call_back_into_the_session() {
 #[test]
 fn a_reporter_that_panics_harms_nobody() {
     let reporter: ErrorReporter = Arc::new(|_| panic!("reporter"));
-    let world = world_with(SessionOptions { error_reporter: Some(reporter), ..SessionOptions::default() });
+    let world = World::with_options(SessionOptions { error_reporter: Some(reporter), ..SessionOptions::default() });
     world.session.report_error(Error::other("heard by nobody"));
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let (unit, held) = Unit::held_with(&[("foo", EXPORTED)]);

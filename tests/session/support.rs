@@ -229,7 +229,11 @@ impl World {
     }
 
     pub fn with_policy(policy: ReclaimPolicy) -> World {
-        let session = ExecutionSession::with_policy(policy);
+        World::with_options(SessionOptions { reclaim: policy, ..SessionOptions::default() })
+    }
+
+    pub fn with_options(options: SessionOptions) -> World {
+        let session = ExecutionSession::with_options(options);
         let main = session.create_dylib("main").unwrap();
         let log = Log::default();
         let books = Books::new("books", &log);
