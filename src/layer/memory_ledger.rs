@@ -19,7 +19,7 @@ use crate::memory::{Finalized, MemoryUsage, Tenant};
 use crate::session::{Drawer, JitDylib, Keyed, ResourceKey, TrackerId};
 use crate::sync::Arc;
 
-/// Something that lives in code memory.
+/// Something that lives in code memory. Asked under locks of the session: it answers from what it knows.
 pub trait Occupant {
     /// The memory.
     fn memory(&self) -> &dyn Finalized;

@@ -20,8 +20,8 @@ use crate::link::{
 };
 use crate::memory::MemoryUsage;
 use crate::session::{
-    Awaited, Event, FoundNow, JitDylib, LookupResult, MaterializationResponsibility, MaterializationUnit, Observers,
-    OwedSymbol, RequiredState, ResourceKey, ResourceTracker, SymbolFlags, SymbolRef, SymbolRequest,
+    Awaited, Event, FoundNow, JitDylib, LookupResult, MaterializationResponsibility, MaterializationUnit, NameSink,
+    Observers, OwedSymbol, RequiredState, ResourceKey, ResourceTracker, SymbolFlags, SymbolRef, SymbolRequest,
 };
 use crate::sync::Arc;
 
@@ -85,8 +85,8 @@ impl MaterializationUnit for ObjectUnit {
         self.object.size_bytes(index)
     }
 
-    fn give_names(&mut self, take: &mut dyn FnMut(Name)) {
-        self.symbols.drain(..).for_each(|(name, _)| take(name));
+    fn give_names(&mut self, sink: &mut NameSink<'_>) {
+        self.symbols.drain(..).for_each(|(name, _)| sink.take(name));
     }
 
     fn materialize(self: Box<Self>, responsibility: MaterializationResponsibility) {

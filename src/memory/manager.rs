@@ -106,6 +106,9 @@ pub trait InFlight: Send + Any {
 }
 
 /// Memory that code lives in. Dropping it frees it: only when nothing runs it, or points into it, any more.
+///
+/// Its methods may be called under locks of the session: they answer from what they know, and call nothing of the session. It is
+/// dropped with no lock held.
 #[must_use = "dropping a finalized allocation frees it"]
 pub trait Finalized: Send + Sync {
     /// Where a pool's segment stands.

@@ -566,6 +566,8 @@ pub(crate) fn dependencies_first(dylib: &JitDylib) -> Vec<JitDylib> {
 
 impl fmt::Debug for InitFiniRegistry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "init/fini registry, {} objects to initialise", self.books.queue.lock().pending.len())
+        // Outside the lock: the formatter may be the embedder's.
+        let count = self.books.queue.lock().pending.len();
+        write!(f, "init/fini registry, {count} objects to initialise")
     }
 }

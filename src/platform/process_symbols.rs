@@ -72,7 +72,11 @@ fn definition(name: &str, symbol: ProcessSymbol) -> (Name, ExecutorAddr, SymbolF
 
 impl fmt::Debug for ProcessSymbols {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let fallbacks = self.fallbacks.lock();
-        write!(f, "process symbols, with {:?}, not yet {:?}", fallbacks.opened, fallbacks.unopened)
+        // Outside the lock: the formatter may be the embedder's.
+        let (opened, unopened) = {
+            let fallbacks = self.fallbacks.lock();
+            (format!("{:?}", fallbacks.opened), fallbacks.unopened.clone())
+        };
+        write!(f, "process symbols, with {opened}, not yet {unopened:?}")
     }
 }

@@ -36,10 +36,23 @@ pub trait MaterializationUnit: Send {
     }
 
     /// Gives the names of all its symbols away, in order, just ahead of [`materialize`](Self::materialize), if it has no more
-    /// use for them: then they need not be copied. Called under the dylib's lock.
+    /// use for them: then they need not be copied. Called under the dylib's lock, and so only this crate's units can have it:
+    /// the type of its argument has no public name.
+    ///
+    /// ```compile_fail,E0053
+    /// # use jittison::base::Name;
+    /// # use jittison::session::{MaterializationResponsibility, MaterializationUnit, SymbolFlags};
+    /// # struct Unit;
+    /// impl MaterializationUnit for Unit {
+    ///     fn give_names(&mut self, _: &mut dyn FnMut(Name)) {}
+    /// #   fn name(&self) -> &str { "" }
+    /// #   fn symbols(&self) -> &[(Name, SymbolFlags)] { &[] }
+    /// #   fn materialize(self: Box<Self>, _: MaterializationResponsibility) {}
+    /// }
+    /// ```
     #[doc(hidden)]
-    fn give_names(&mut self, take: &mut dyn FnMut(Name)) {
-        let _ = take;
+    fn give_names(&mut self, sink: &mut NameSink<'_>) {
+        let _ = sink;
     }
 
     /// One of the symbols was looked for: make all those in `responsibility` real. Called with no lock held.
@@ -48,6 +61,19 @@ pub trait MaterializationUnit: Send {
     /// Another definition of `name` counts. Called before [`materialize`](Self::materialize), with no lock held.
     fn discard(&mut self, name: &str) {
         let _ = name;
+    }
+}
+
+/// Takes the names that a unit gives away. Not public, so that no unit of an embedder's runs under the dylib's lock.
+pub struct NameSink<'a>(&'a mut dyn FnMut(Name));
+
+impl<'a> NameSink<'a> {
+    pub(crate) fn new(take: &'a mut dyn FnMut(Name)) -> NameSink<'a> {
+        NameSink(take)
+    }
+
+    pub(crate) fn take(&mut self, name: Name) {
+        (self.0)(name);
     }
 }
 

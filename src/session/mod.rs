@@ -30,7 +30,7 @@
 //!   So a key that was never given out there has nothing under it, and managers that say so are not told of it.
 //! - **S4** Managers are told to give a key's resources back at most once: exactly one thread moves its tracker to
 //!   Reclaiming. Between Retired and that they may be asked to let go of their standing pins, and never after it.
-//! - **S5** Nothing of the embedder's is called under a lock, with two documented exceptions: the body of
+//! - **S5** Nothing of the embedder's is called or dropped under a lock, with two documented exceptions: the body of
 //!   `with_resource_key`, and [`ResourceManager::transfer_resources`].
 //!
 //! # Locks, outermost first
@@ -112,6 +112,7 @@ pub use lookup::{LookupResult, RequiredState, SymbolRequest};
 pub use lookup_and_apply::LookupAndApply;
 pub use lookup_future::LookupFuture;
 pub use materialization::MaterializationUnit;
+pub(crate) use materialization::NameSink;
 pub(crate) use observer::Observers;
 pub use observer::{Event, Observer};
 pub use removal::Removal;

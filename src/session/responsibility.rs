@@ -16,7 +16,7 @@ use crate::session::execution_session::SessionInner;
 use crate::session::found::{self, FoundNow};
 use crate::session::jit_dylib::{DylibState, JitDylib, Visibility};
 use crate::session::lookup::{self, LookupResults, RequiredState, SymbolRequest};
-use crate::session::materialization::{self, Definition, Displaced, MaterializationUnit};
+use crate::session::materialization::{self, Definition, Displaced, MaterializationUnit, NameSink};
 use crate::session::observer::{Event, Observers};
 use crate::session::query::{Completions, Query, complete};
 use crate::session::resource_tracker::{self, ResourceKey, ResourceTracker, TrackerCore};
@@ -86,7 +86,7 @@ fn owed_by(
 ) -> Kept<OwedSymbol> {
     let mut owed = Kept::with_capacity(symbols.len());
     let (mut given, mut next, mut others) = (0, 0, Vec::new());
-    unit.give_names(&mut |name| {
+    let mut take = |name: Name| {
         let number = Some(given);
         given += 1;
         // Both are in one order, but for what other definitions took.
@@ -99,7 +99,8 @@ fn owed_by(
             }
             _ => others.push((name, number)),
         }
-    });
+    };
+    unit.give_names(&mut NameSink::new(&mut take));
     for id in symbols[next..].iter().copied() {
         let (Some(flags), Some(symbol)) = (table.begin(id), table.symbol(id)) else { continue };
         let name = table.name(symbol).to_name();

@@ -98,3 +98,27 @@ fn an_exit_handler_may_call_back() {
 fn linked_code_may_call_back_while_it_runs() {
     calls_back_once("extern void call_back(void); long test(void) { call_back(); return 1; }");
 }
+
+/// A formatter is the embedder's, and so may ask the session what it is told of.
+#[test]
+fn what_shows_a_generator_may_look_something_up() {
+    use std::fmt::Write as _;
+    use std::sync::Arc;
+
+    use jittison::platform::ProcessSymbols;
+
+    struct Looks(Jit, String);
+    impl std::fmt::Write for Looks {
+        fn write_str(&mut self, text: &str) -> std::fmt::Result {
+            self.1 += text;
+            assert!(self.0.address_of(self.0.main_dylib(), "nowhere_at_all").is_err());
+            Ok(())
+        }
+    }
+    let jit = new_jit();
+    let process = Arc::new(ProcessSymbols::new(["no-such-library.so".to_string()]));
+    jit.main_dylib().add_generator(process.clone());
+    let mut shown = Looks(jit, String::new());
+    write!(shown, "{process:?}").unwrap();
+    assert!(shown.1.starts_with("process symbols"), "{}", shown.1);
+}

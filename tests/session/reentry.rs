@@ -254,3 +254,64 @@ fn a_unit_may_call_back_when_other_definitions_have_or_take_all_of_its_names() {
         assert_eq!((world.find("foo").unwrap(), world.find("bar").unwrap()), (9, 9));
     }
 }
+
+/// Calls back when it is dropped.
+struct Carried(Inside);
+
+impl Drop for Carried {
+    fn drop(&mut self) {
+        self.0.call_back();
+    }
+}
+
+#[test]
+fn what_a_refused_record_carries_may_call_back_when_it_is_dropped() {
+    let (world, inside) = inside();
+    let tracker = world.tracker();
+    let (unit, held) = Unit::held(&["foo"]);
+    tracker.define(unit).unwrap();
+    let _answer = world.ask(&["foo"], RequiredState::Ready);
+    let responsibility = held.take();
+    assert!(tracker.remove().unwrap().is_complete());
+    let carried = Carried(inside.clone());
+    assert_tracker_defunct(responsibility.with_resource_key(move |_| drop(carried)));
+    inside.assert_called_back(&world);
+}
+
+#[test]
+fn what_a_refused_unit_carries_may_call_back_when_it_is_dropped() {
+    let (world, inside) = inside();
+    let tracker = world.tracker();
+    let carried = Carried(inside.clone());
+    let unit = Unit::exported(&["known"], move |_| drop(carried));
+    assert!(tracker.define(unit).is_err(), "it is defined already");
+    inside.assert_called_back(&world);
+}
+
+#[test]
+fn what_a_unit_carries_that_cannot_be_given_back_may_call_back_when_it_is_dropped() {
+    let (world, inside) = inside();
+    let tracker = world.tracker();
+    let (unit, held) = Unit::held(&["foo"]);
+    tracker.define(unit).unwrap();
+    let _answer = world.ask(&["foo"], RequiredState::Ready);
+    let carried = Carried(inside.clone());
+    let unit = Unit::exported(&["other"], move |_| drop(carried));
+    assert!(held.take().replace(unit).is_err(), "it is not owed");
+    inside.assert_called_back(&world);
+}
+
+#[test]
+fn the_callback_of_a_removal_may_call_back() {
+    let (world, inside) = inside();
+    let tracker = world.loaded("foo", 1);
+    let pin = world.main.pin("foo").unwrap().1;
+    let removal = tracker.remove().unwrap();
+    let caller = inside.clone();
+    removal.on_complete(move |outcome| {
+        outcome.unwrap();
+        caller.call_back();
+    });
+    drop(pin);
+    inside.assert_called_back(&world);
+}
