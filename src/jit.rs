@@ -17,7 +17,7 @@ use rustc_hash::FxHashMap;
 
 use crate::base::{CodeHold, ExecutorAddr, ThreadLocal, let_go_of_large_rooms};
 use crate::error::{ErrorKind, Result};
-use crate::host::{self, Function, FunctionPointer};
+use crate::host::{self, Function, FunctionPointer, LazyFailureHandler};
 use crate::layer::ObjectLinkingLayer;
 use crate::link::ObjectBuffer;
 use crate::memory::{
@@ -257,6 +257,10 @@ impl Jit {
 
     /// Defines names under a tracker that stand for functions of `source`, which are linked when they are first called.
     ///
+    /// Once called, a lazy function keeps its function's tracker, as code that refers to it would: as long as its own tracker is
+    /// there, removed or not. Where a call goes on whose function is gone, or cannot be linked, the
+    /// [handler](JitBuilder::lazy_failure_handler) says.
+    ///
     /// # Errors
     /// As [`LazyReexports::define`].
     pub fn lazy_reexport(&self, tracker: &ResourceTracker, source: &JitDylib, aliases: &[Alias]) -> Result<()> {
@@ -363,6 +367,7 @@ pub struct JitBuilder {
     reclaim: ReclaimPolicy,
     worker_threads: usize,
     error_reporter: Option<ErrorReporter>,
+    lazy_failure_handler: LazyFailureHandler,
     debugger: Option<bool>,
     profiler: Option<Option<Profile>>,
     observers: Vec<Arc<dyn Observer>>,
@@ -449,6 +454,14 @@ impl JitBuilder {
         self
     }
 
+    /// Says where the call of a [lazy function](Jit::lazy_reexport) goes on whose function is not found or cannot be linked: its
+    /// dylib was removed, the session has ended, the link failed. Without it such a call says on the standard error which function
+    /// it was, and why, and aborts the process.
+    pub fn lazy_failure_handler(mut self, handler: LazyFailureHandler) -> JitBuilder {
+        self.lazy_failure_handler = handler;
+        self
+    }
+
     /// Whether debuggers are told of linked objects, for breakpoints by name, backtraces and source lines ([`Debugger`]).
     /// Without this call the environment decides: they are if `JITTISON_GDB` is `1`.
     ///
@@ -498,7 +511,7 @@ impl JitBuilder {
         });
         let layer = ObjectLinkingLayer::new(memory.clone());
         let stubs = StubManager::new(memory.clone());
-        let lazy = LazyReexports::new(memory, stubs.clone());
+        let lazy = LazyReexports::with_handler(memory, stubs.clone(), self.lazy_failure_handler);
         let initializers = InitFiniRegistry::new();
         layer.add_plugin(initializers.clone());
         // Told of removals in reverse: finalisers run, then stubs go, then debuggers forget, then code goes.

@@ -2,36 +2,47 @@
 //!
 //! An entry in linked memory puts its number into `r11` and jumps to [`call_through_address`]. There the argument
 //! registers are saved (integer and 128-bit vector ones, as the psABI passes them; the upper halves of wider vectors are
-//! not), the number's resolver is asked for an address, the registers are restored, and the call goes on as if it had
-//! been made there. What the resolver cannot find ends the process with a message: there is nobody to return to.
+//! not), the number's target is asked for an address, the registers are restored, and the call goes on as if it had
+//! been made there. Where the target cannot be found there is nobody to return an error to: the embedder's handler says where the
+//! call goes on (`lazy_failure.rs`), or ends the process.
 
 use std::collections::HashMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::base::ExecutorAddr;
-use crate::error::Result;
+use crate::base::{ExecutorAddr, catch};
+use crate::error::{Error, Result};
+use crate::host::lazy_failure::{LazyFailure, LazyFailureHandler, abort};
 use crate::sync::{Arc, StaticMutex};
 
-type Resolver = Arc<dyn Fn() -> Result<ExecutorAddr> + Send + Sync>;
+/// What an entry leads to, once it is found.
+pub(crate) trait LazyTarget: Send + Sync {
+    /// Finds the code, and sees to it that it stays as long as the caller may be in it. Called with no lock held.
+    fn find(&self) -> Result<ExecutorAddr>;
 
-/// A resolver and its number. Dropping it forgets the resolver: only when nobody can enter its code any more.
+    /// The failure of that, in words.
+    fn failure<'a>(&'a self, error: &'a Error) -> LazyFailure<'a>;
+
+    /// Who says where the call goes on then.
+    fn handler(&self) -> &LazyFailureHandler;
+}
+
+/// A target and its number. Dropping it forgets the target: only when nobody can enter its code any more.
 pub(crate) struct CallThrough {
     number: u64,
 }
 
-struct Resolvers {
+struct Targets {
     next: u64,
-    by_number: Option<HashMap<u64, Resolver>>,
+    by_number: Option<HashMap<u64, Arc<dyn LazyTarget>>>,
 }
 
-static RESOLVERS: StaticMutex<Resolvers> = StaticMutex::new(Resolvers { next: 1, by_number: None });
+static TARGETS: StaticMutex<Targets> = StaticMutex::new(Targets { next: 1, by_number: None });
 
 impl CallThrough {
-    pub(crate) fn new(resolve: impl Fn() -> Result<ExecutorAddr> + Send + Sync + 'static) -> CallThrough {
-        let mut resolvers = RESOLVERS.lock();
-        let number = resolvers.next;
-        resolvers.next += 1;
-        resolvers.by_number.get_or_insert_default().insert(number, Arc::new(resolve));
+    pub(crate) fn new(target: Arc<dyn LazyTarget>) -> CallThrough {
+        let mut targets = TARGETS.lock();
+        let number = targets.next;
+        targets.next += 1;
+        targets.by_number.get_or_insert_default().insert(number, target);
         CallThrough { number }
     }
 
@@ -47,8 +58,9 @@ impl CallThrough {
 
 impl Drop for CallThrough {
     fn drop(&mut self) {
-        let resolver = RESOLVERS.lock().by_number.as_mut().and_then(|resolvers| resolvers.remove(&self.number));
-        drop(resolver);
+        // Dropped outside the lock: it may be the last to hold a session.
+        let target = TARGETS.lock().by_number.as_mut().and_then(|targets| targets.remove(&self.number));
+        drop(target);
     }
 }
 
@@ -60,23 +72,15 @@ pub(crate) fn call_through_address() -> ExecutorAddr {
     ExecutorAddr::new(call_through as *const () as u64)
 }
 
-/// Finds the code behind an entry.
+/// Finds the code behind an entry, or another place for the call to go on.
 extern "C" fn resolve(number: u64) -> u64 {
-    let resolver = RESOLVERS.lock().by_number.as_ref().and_then(|resolvers| resolvers.get(&number).cloned());
-    let outcome = match resolver {
-        Some(resolver) => catch_unwind(AssertUnwindSafe(|| resolver())),
-        None => die("a lazy function was called after its removal"),
-    };
-    match outcome {
-        Ok(Ok(address)) => address.value(),
-        Ok(Err(error)) => die(&error.to_string()),
-        Err(_) => die("looking the function up panicked"),
-    }
-}
-
-fn die(problem: &str) -> ! {
-    eprintln!("jittison: a lazy function cannot be called: {problem}");
-    std::process::abort()
+    let target = TARGETS.lock().by_number.as_ref().and_then(|targets| targets.get(&number).cloned());
+    // Who enters an entry holds it, so its target is there.
+    let Some(target) = target else { abort("a lazy function was called after its code was freed") };
+    let found = catch(|| target.find());
+    let found = found.unwrap_or_else(|panic| Err(Error::other(format!("looking it up panicked: {panic}"))));
+    let address = found.unwrap_or_else(|error| target.handler().redirect(&target.failure(&error)));
+    address.value()
 }
 
 macro_rules! symbol {

@@ -23,6 +23,7 @@ mod debugger_list;
 mod exit_handlers;
 mod exit_hook;
 mod fork_lock;
+mod lazy_failure;
 mod process;
 mod profile;
 mod program;
@@ -34,13 +35,14 @@ mod thread_locals;
 
 pub(crate) use call::run_initializer;
 pub use call::{Function, FunctionPointer, Symbol};
-pub(crate) use call_through::{CallThrough, ENTRY_SIZE, call_through_address};
+pub(crate) use call_through::{CallThrough, ENTRY_SIZE, LazyTarget, call_through_address};
 pub(crate) use debugger_list::DebuggerEntry;
 pub(crate) use exit_handlers::{
     ExitScope, at_quick_exit_capture_address, atexit_capture_address, atfork_capture_address, on_exit_capture_address,
     set_exit_status,
 };
 pub(crate) use exit_hook::{ExitHook, exit_address};
+pub use lazy_failure::{LazyFailure, LazyFailureHandler};
 pub use process::LoadedLibrary;
 pub(crate) use process::{ProcessSymbol, find_symbol};
 pub(crate) use profile::{CodeDump, NameMap, Stamp};

@@ -32,6 +32,13 @@ impl Word {
         unsafe { self.word.as_ref() }.store(value, Ordering::Release);
     }
 
+    /// As [`store`](Self::store), if `expected` stands there. Whether that was so.
+    pub(crate) fn replace(&self, expected: u64, value: u64) -> bool {
+        // SAFETY: M4 - as above.
+        let word = unsafe { self.word.as_ref() };
+        word.compare_exchange(expected, value, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
     /// As [`store`](Self::store), and the value that stood there; the calling thread sees what was done before that was stored.
     pub(crate) fn swap(&self, value: u64) -> u64 {
         // SAFETY: M4 - as above.

@@ -64,6 +64,21 @@ impl StubManager {
     /// # Errors
     /// A name that is defined already, a defunct tracker, no memory; no stub is made then.
     pub fn create(self: &Arc<Self>, tracker: &ResourceTracker, stubs: &[(&str, ExecutorAddr)]) -> Result<()> {
+        self.create_with(tracker, stubs, |_, _| {})
+    }
+
+    /// The same. `record` is called with the key, while the tracker can be neither removed nor transferred, and with the new
+    /// stubs, which nobody can have called yet: to put what they lead to under the same key. It must only keep books. If no stub is
+    /// made it is dropped.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub(crate) fn create_with(
+        self: &Arc<Self>,
+        tracker: &ResourceTracker,
+        stubs: &[(&str, ExecutorAddr)],
+        record: impl FnOnce(ResourceKey, &NewStubs<'_>) + Send + 'static,
+    ) -> Result<()> {
         if stubs.is_empty() {
             return Ok(());
         }
@@ -72,6 +87,7 @@ impl StubManager {
             manager: self.clone(),
             symbols: stubs.iter().map(|(name, _)| (Name::new(name), flags)).collect(),
             targets: stubs.iter().map(|(_, target)| *target).collect(),
+            record: Some(Box::new(record)),
         })?;
         let requests: Vec<_> = stubs.iter().map(|(name, _)| SymbolRequest::required(name)).collect();
         tracker.dylib().lookup(&requests, RequiredState::Ready).map(drop)
@@ -147,6 +163,16 @@ impl StubBlock {
     }
 }
 
+/// Stubs that are being made.
+pub(crate) struct NewStubs<'a>(&'a StubBlock);
+
+impl NewStubs<'_> {
+    /// The slot of the stub at a position; `None` in memory whose code nobody runs.
+    pub(crate) fn slot(&self, index: usize) -> Option<Word> {
+        self.0.slot(index as u64)
+    }
+}
+
 /// One stub, with the pin that keeps it.
 pub(crate) struct StubHandle {
     slot: Option<Word>,
@@ -173,6 +199,13 @@ fn redirect(slot: Option<&Word>, dylib: &JitDylib, name: &str, target: ExecutorA
     match dylib.observers().is_heard() {
         false => slot.store(target.value()),
         true => redirect_and_tell(slot, dylib, name, target),
+    }
+}
+
+/// Sends callers of a stub from its first target to another, unless it was redirected already.
+pub(crate) fn bind(slot: &Word, dylib: &JitDylib, stub: &str, first: ExecutorAddr, target: ExecutorAddr) {
+    if slot.replace(first.value(), target.value()) && dylib.observers().is_heard() {
+        dylib.observers().tell(&Event::Redirected { dylib, stub, from: first, to: target });
     }
 }
 
@@ -225,10 +258,14 @@ struct StubUnit {
     manager: Arc<StubManager>,
     symbols: Vec<(Name, SymbolFlags)>,
     targets: Vec<ExecutorAddr>,
+    record: Option<Record>,
 }
 
+/// What else goes under the stubs' key.
+type Record = Box<dyn FnOnce(ResourceKey, &NewStubs<'_>) + Send>;
+
 impl StubUnit {
-    fn make(&self, responsibility: &MaterializationResponsibility) -> Result<()> {
+    fn make(&mut self, responsibility: &MaterializationResponsibility) -> Result<()> {
         let memory = self.manager.allocate(&self.targets)?;
         let start = memory.address(Pool::Code);
         let names: Vec<Name> = self.symbols.iter().map(|(name, _)| name.clone()).collect();
@@ -236,7 +273,11 @@ impl StubUnit {
         let block = Arc::new(StubBlock { memory, dylib: dylib.id(), names });
         let index_of = |wanted: &Name| block.names.iter().position(|name| name == wanted).map(|index| index as u64);
         responsibility.notify_resolved(|owed| Some(start.offset(index_of(&owed.name)? * SLOT)))?;
+        let record = self.record.take();
         responsibility.with_resource_key(|key| {
+            if let Some(record) = record {
+                record(key, &NewStubs(&block));
+            }
             self.manager.held.record(&dylib, key, block.clone());
             let mut by_name = self.manager.by_name.lock();
             for owed in responsibility.symbols() {
@@ -257,7 +298,7 @@ impl MaterializationUnit for StubUnit {
         &self.symbols
     }
 
-    fn materialize(self: Box<Self>, responsibility: MaterializationResponsibility) {
+    fn materialize(mut self: Box<Self>, responsibility: MaterializationResponsibility) {
         match self.make(&responsibility) {
             Ok(()) => drop(responsibility.notify_emitted(Vec::new())),
             Err(error) => responsibility.fail(error),

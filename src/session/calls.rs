@@ -27,7 +27,7 @@ use crate::session::execution_session::{ExecutionSession, SessionInner};
 use crate::session::guards::{Entered, Guards, LAST_CALL, LAST_HOST_CALL, Post};
 use crate::session::jit_dylib::JitDylib;
 use crate::session::resource_tracker::TrackerCore;
-use crate::session::symbol_watch::SymbolWatch;
+use crate::session::tracker_watch::TrackerWatch;
 use crate::sync::{Arc, AtomicBool, Mutex, Ordering, StaticCell, fence, seeded_bug};
 
 /// The calls of one session.
@@ -35,8 +35,8 @@ pub(crate) struct Calls {
     pub(crate) entries: Guards,
     /// Whether the session has made a dylib of versions.
     are_entered: AtomicBool,
-    /// Stubs of lazy re-exports that were made before `are_entered`, and bound after it. A leaf lock.
-    late: Mutex<Vec<SymbolWatch>>,
+    /// Trackers of lazy re-exports that were made before `are_entered`, and bound after it. A leaf lock.
+    late: Mutex<Vec<TrackerWatch>>,
 }
 
 impl Calls {
@@ -91,8 +91,8 @@ impl ExecutionSession {
         Ok(dylib)
     }
 
-    /// The stubs of lazy re-exports whose trackers may have callers that were not entered.
-    pub(crate) fn late_bindings(&self) -> Vec<SymbolWatch> {
+    /// The trackers of lazy re-exports whose callers may not be entered.
+    pub(crate) fn late_bindings(&self) -> Vec<TrackerWatch> {
         // Pairs with the fence of `note_late_binding`: a caller that loaded the old target has noted its binding before.
         fence(Ordering::SeqCst);
         self.inner().calls.late.lock().clone()
@@ -106,8 +106,8 @@ impl JitDylib {
     }
 
     /// A lazy re-export that was made before the session's first version is about to be bound: its callers may not be entered.
-    pub(crate) fn note_late_binding(&self, stub: SymbolWatch) {
-        self.inner().session.calls.late.lock().push(stub);
+    pub(crate) fn note_late_binding(&self, tracker: TrackerWatch) {
+        self.inner().session.calls.late.lock().push(tracker);
         fence(Ordering::SeqCst);
     }
 }

@@ -82,7 +82,17 @@ impl PinTable {
     /// Pins what `to` has become for what `from` has become, which is of this table. False, and nothing pinned, when either
     /// is defunct.
     pub(crate) fn add(&mut self, from: &Arc<TrackerCore>, to: &Arc<TrackerCore>) -> bool {
-        let Some((node, is_live)) = from.node_or_enter(|from| self.enter(from)) else { return false };
+        self.add_from(from, false, to)
+    }
+
+    /// As [`add`](Self::add), for a caller that has a pin of `from`: that may be retired. The pin keeps it from being reclaimed, so
+    /// its reclaim finds the edge.
+    pub(crate) fn add_for_pinned(&mut self, from: &Arc<TrackerCore>, to: &Arc<TrackerCore>) -> bool {
+        self.add_from(from, true, to)
+    }
+
+    fn add_from(&mut self, from: &Arc<TrackerCore>, is_pinned: bool, to: &Arc<TrackerCore>) -> bool {
+        let Some((node, is_live)) = from.node_or_enter(is_pinned, |from| self.enter(from)) else { return false };
         let edge = match self.proxy_of_live(to).filter(|_| is_live) {
             Some(proxy) => Some(Edge::Shared(proxy)),
             None => self.edge_at_gate(node, is_live, to),
@@ -110,7 +120,7 @@ impl PinTable {
             }
             proxies.push(*proxy);
         }
-        let Some((node, is_live)) = from.node_or_enter(|from| self.enter(from)) else { return false };
+        let Some((node, is_live)) = from.node_or_enter(false, |from| self.enter(from)) else { return false };
         for proxy in proxies.into_iter().filter(|_| is_live) {
             if !self.has_edge(node, proxy) {
                 self.connect(node, proxy);

@@ -21,6 +21,7 @@ use crate::session::standing_pins::StandingId;
 use crate::session::symbol::{SymbolFlags, SymbolRef};
 use crate::session::symbol_table::OwnedSymbols;
 use crate::session::tracker_gate::{Defunct, TrackerGate};
+use crate::session::tracker_watch::TrackerWatch;
 use crate::session::unmoved::UnmovedKey;
 use crate::session::waiting;
 use crate::sync::{Arc, Ordering, seeded_bug};
@@ -83,6 +84,11 @@ impl ResourceTracker {
 
     pub(crate) fn core(&self) -> &Arc<TrackerCore> {
         &self.core
+    }
+
+    /// Leads back to the tracker later, wherever it is transferred, without keeping anything alive.
+    pub fn watch(&self) -> TrackerWatch {
+        TrackerWatch::new(self.core.clone())
     }
 
     /// Whether the tracker was transferred.
@@ -371,21 +377,22 @@ impl Pin {
     }
 
     /// The pinned tracker's code refers to `symbol` from now on, and keeps that symbol's tracker: for references that no
-    /// link made, such as a function that was found while running.
+    /// link made, such as a function that was found while running. The pinned tracker may have been removed: its code runs as
+    /// long as somebody holds it.
     ///
     /// # Errors
-    /// When the symbol, or the pinned tracker, was removed.
+    /// When the symbol was removed, or the pinned tracker's resources are being given back all the same.
     pub fn add_dependency(&self, symbol: &SymbolRef) -> Result<()> {
         let owner = {
             let state = symbol.dylib.state.lock();
             let found = state.table.symbol(symbol.id).and_then(|found| state.table.owner(found));
             found.cloned().ok_or_else(|| waiting::removed(&Need::of(symbol), None))?
         };
-        let added = self.core.dylib().session.pins.table_of(self.core.dylib()).add(&self.core, &owner);
+        let added = self.core.dylib().session.pins.table_of(self.core.dylib()).add_for_pinned(&self.core, &owner);
         match added {
             true => Ok(()),
-            false if self.core.is_now_live() => Err(waiting::removed(&Need::of(symbol), None)),
-            false => Err(self.core.current().defunct()),
+            false if owner.is_now_live() => Err(self.core.current().defunct()),
+            false => Err(waiting::removed(&Need::of(symbol), None)),
         }
     }
 }

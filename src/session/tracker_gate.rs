@@ -528,17 +528,22 @@ impl TrackerCore {
         })
     }
 
-    /// For the pin graph: where it knows the tracker that this one has become, and whether that is live. If it does not know
-    /// it, it is told now, unless the tracker is not live: then there may be no edges from it, as its reclaim may have looked
-    /// for them already.
+    /// For the pin graph: where it knows the tracker that this one has become, and whether there may be new edges from it: if it
+    /// is live, or if the caller has a pin of it and nobody reclaims it. If the graph does not know the tracker, it is told
+    /// now, unless there may be no edges: its reclaim may have looked for them already.
     pub(crate) fn node_or_enter(
         self: &Arc<TrackerCore>,
+        is_pinned: bool,
         enter: impl FnOnce(&Arc<TrackerCore>) -> PinNode,
     ) -> Option<(PinNode, bool)> {
         self.at_gate(|core, state| {
-            let is_live = matches!(state.status, Status::Live);
-            let node = if is_live { core.gate.enter_graph(|| enter(core)) } else { core.gate.node()? };
-            Some((node, is_live))
+            let may_refer = match state.status {
+                Status::Live => true,
+                Status::Leaving(Stage::Guarded | Stage::Retired, _) => is_pinned,
+                _ => false,
+            };
+            let node = if may_refer { core.gate.enter_graph(|| enter(core)) } else { core.gate.node()? };
+            Some((node, may_refer))
         })
     }
 

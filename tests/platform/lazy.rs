@@ -1,8 +1,11 @@
 //! Lazy re-exports: functions that are linked when they are first called.
 
-use jittison::base::Name;
-use jittison::session::{Alias, SymbolFlags, SymbolState};
-use jittison::{Jit, JitDylib, ResourceTracker};
+use std::sync::{Arc, Mutex};
+
+use jittison::base::{ExecutorAddr, Name};
+use jittison::error::Result;
+use jittison::session::{Alias, DefinitionGenerator, Event, Observer, SymbolFlags, SymbolRequest, SymbolState};
+use jittison::{Function, Jit, JitDylib, ResourceTracker};
 
 use crate::support::*;
 
@@ -103,4 +106,158 @@ fn many_lazy_functions_share_their_memory_and_all_of_it_goes_with_their_key() {
     }
     assert!(code.remove().unwrap().is_complete());
     assert_eq!(held(&jit), (0, 0, 0));
+}
+
+type Twice = extern "C" fn(i64) -> i64;
+
+#[test]
+fn a_lazy_function_that_was_removed_and_is_held_keeps_what_its_first_call_binds() {
+    let Some((jit, _library, code, names)) = lazy() else { return };
+    let twice = function::<Twice>(&jit, "lazy_twice");
+    let removals = [&names, &code].map(|tracker| {
+        let removal = tracker.remove().unwrap();
+        if tracker.key() == names.key() {
+            assert_eq!(twice.call(21), 42, "the first call, after the removal of its own tracker");
+        }
+        removal
+    });
+    assert_eq!([removals[0].is_complete(), removals[1].is_complete()], [false, false]);
+    assert_eq!(removals[1].blockers(), (0, 1));
+    assert_eq!(twice.call(4), 8);
+    drop(twice);
+    assert!(removals.iter().all(|removal| removal.is_complete()));
+    assert_eq!(held(&jit), (0, 0, 0));
+}
+
+#[test]
+fn a_ring_that_the_first_call_of_a_removed_function_closes_goes_once_nobody_holds_it() {
+    let source = "extern long lazy_back(long); long back(long x) { return x + 1; }
+                  long there(long x) { return x ? lazy_back(x) : 0; }";
+    let Some(object) = c(source) else { return };
+    let jit = new_jit();
+    let library = jit.create_dylib("library").unwrap();
+    library.set_link_order(&[(jit.main_dylib().clone(), jittison::session::Visibility::All)]);
+    let names = jit.main_dylib().create_tracker().unwrap();
+    jit.lazy_reexport(&names, &library, &[alias("lazy_back", "back"), alias("lazy_there", "there")]).unwrap();
+    let code = add(&jit, &library, "library.o", &object);
+    let [there, back] = ["lazy_there", "lazy_back"].map(|name| function::<Twice>(&jit, name));
+    jit.address_of(&library, "there").unwrap();
+    let removal = names.remove().unwrap();
+    assert_eq!((there.call(0), back.call(1), there.call(5)), (0, 2, 6));
+    let code_removal = code.remove().unwrap();
+    assert!(!removal.is_complete() && !code_removal.is_complete());
+    drop(there);
+    assert!(!removal.is_complete() && !code_removal.is_complete());
+    drop(back);
+    assert!(removal.is_complete() && code_removal.is_complete());
+    assert_eq!(held(&jit), (0, 0, 0));
+}
+
+#[test]
+fn the_first_call_of_a_removed_function_leaves_the_next_one_of_its_name_alone() {
+    let Some((jit, library, _code, names)) = lazy() else { return };
+    let old = function::<Twice>(&jit, "lazy_twice");
+    let removal = names.remove().unwrap();
+    let other = add(&jit, &library, "other.o", &c("long thrice(long x) { return 3 * x; }").unwrap());
+    let again = jit.main_dylib().create_tracker().unwrap();
+    jit.lazy_reexport(&again, &library, &[alias("lazy_twice", "thrice")]).unwrap();
+    let new = function::<Twice>(&jit, "lazy_twice");
+    assert_eq!(old.call(7), 14);
+    assert_eq!((new.call(7), new.call(8), old.call(8)), (21, 24, 16));
+    drop(old);
+    assert!(removal.is_complete());
+    assert_eq!(new.call(9), 27);
+    drop((new, other));
+}
+
+#[test]
+fn a_redirect_that_comes_while_a_lazy_function_is_bound_stays() {
+    /// Adds the object when it is asked, and redirects the stub.
+    struct Library(Jit, Vec<u8>);
+    extern "C" fn elsewhere(x: i64) -> i64 {
+        -x
+    }
+    impl DefinitionGenerator for Library {
+        fn generate(&self, dylib: &JitDylib, missing: &[SymbolRequest<'_>]) -> Result<()> {
+            if missing.iter().any(|request| request.name == "twice") {
+                self.0.add_object(&dylib.default_tracker()?, "library.o", self.1.clone())?;
+                let target = ExecutorAddr::new(elsewhere as *const () as u64);
+                // SAFETY: a function of that signature, which is never removed.
+                unsafe { self.0.redirect_stub(self.0.main_dylib(), "lazy_twice", target) }?;
+            }
+            Ok(())
+        }
+    }
+    let Some(object) = c("long twice(long x) { return 2 * x; }") else { return };
+    let jit = new_jit();
+    let library = jit.create_dylib("library").unwrap();
+    library.add_generator(Arc::new(Library(jit.clone(), object)));
+    let names = jit.main_dylib().create_tracker().unwrap();
+    jit.lazy_reexport(&names, &library, &[alias("lazy_twice", "twice")]).unwrap();
+    let twice = function::<Twice>(&jit, "lazy_twice");
+    assert_eq!((twice.call(5), twice.call(5)), (10, -5));
+    drop(twice);
+    jit.session().end().unwrap();
+}
+
+#[test]
+fn a_finaliser_may_make_the_first_call_of_a_lazy_function_of_its_own_tracker() {
+    let source = "extern long lazy_twice(long); extern void say(long);
+                  __attribute__((destructor)) static void gone(void) { say(lazy_twice(21)); say(lazy_twice(4)); }
+                  long live(void) { return 1; }";
+    let (Some(object), Some((jit, _library, code, names))) = (c(source), lazy()) else { return };
+    static SAID: Mutex<Vec<i64>> = Mutex::new(Vec::new());
+    extern "C" fn say(value: i64) {
+        SAID.lock().unwrap().push(value);
+    }
+    define_absolute(jit.main_dylib(), "say", say as *const () as u64);
+    jit.add_object(&names, "user.o", object).unwrap();
+    assert_eq!(long(&jit, "live"), 1);
+    assert!(names.remove().unwrap().is_complete());
+    assert_eq!(*SAID.lock().unwrap(), [42, 8]);
+    assert!(code.remove().unwrap().is_complete());
+    assert_eq!(held(&jit), (0, 0, 0));
+}
+
+#[test]
+fn lazy_functions_that_cannot_be_defined_leave_nothing_behind() {
+    let Some((jit, library, _code, names)) = lazy() else { return };
+    let before = held(&jit);
+    let tracker = jit.main_dylib().create_tracker().unwrap();
+    let taken = [alias("free", "twice"), alias("lazy_mix", "mix")];
+    assert!(jit.lazy_reexport(&tracker, &library, &taken).is_err());
+    assert_eq!((held(&jit), jit.main_dylib().symbol_state("free")), (before, None));
+    names.remove().unwrap();
+    assert!(jit.lazy_reexport(&names, &library, &[alias("free", "twice")]).is_err(), "its tracker was removed");
+    assert_eq!(held(&jit), (0, 0, 0));
+}
+
+/// The entries are there before anybody can hold the stubs: who does holds both.
+#[test]
+fn a_lazy_function_that_is_removed_as_soon_as_it_is_there_is_held_with_its_entry() {
+    struct Remover {
+        at_once: Mutex<Option<(Jit, ResourceTracker)>>,
+        held: Mutex<Option<Function<Twice>>>,
+    }
+    impl Observer for Remover {
+        fn observe(&self, event: &Event<'_>) {
+            if !matches!(event, Event::Published { symbols, .. } if symbols.iter().any(|name| name.as_str() == "lazy_twice"))
+            {
+                return;
+            }
+            let Some((jit, names)) = self.at_once.lock().unwrap().take() else { return };
+            *self.held.lock().unwrap() = Some(function(&jit, "lazy_twice"));
+            assert!(!names.remove().unwrap().is_complete());
+        }
+    }
+    let Some(object) = c("long twice(long x) { return 2 * x; }") else { return };
+    let remover = Arc::new(Remover { at_once: Mutex::default(), held: Mutex::default() });
+    let jit = Jit::builder().trap_freed_code(true).observer(remover.clone()).build().unwrap();
+    let library = jit.create_dylib("library").unwrap();
+    let _code = add(&jit, &library, "library.o", &object);
+    let names = jit.main_dylib().create_tracker().unwrap();
+    *remover.at_once.lock().unwrap() = Some((jit.clone(), names.clone()));
+    let _ = jit.lazy_reexport(&names, &library, &[alias("lazy_twice", "twice")]);
+    let twice = remover.held.lock().unwrap().take().expect("it was published");
+    assert_eq!((twice.call(3), twice.call(4)), (6, 8));
 }

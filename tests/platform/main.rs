@@ -12,6 +12,7 @@ mod forgetting;
 mod handles;
 mod init_fini;
 mod lazy;
+mod lazy_failures;
 mod locate;
 mod opening;
 mod process_exit;

@@ -29,7 +29,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::jit::patching::aside::{Aside, Code};
 use crate::jit::patching::{Committed, Limits, PatchVersion, RolledBack, variables};
 use crate::jit::{Jit, Rooms};
-use crate::session::{Companion, ExecutionSession, JitDylib, Removal, ResourceTracker, Watched};
+use crate::session::{Companion, ExecutionSession, JitDylib, Removal, ResourceTracker};
 use crate::sync::{Arc, Mutex, Weak};
 
 /// The versions of one set of functions.
@@ -376,15 +376,12 @@ impl Versions {
 /// Has a version that is about to be removed stay as long as a caller that was not entered may be inside of it: one that came
 /// through a lazy re-export from before the session's first version.
 fn hold_for_late_bindings(session: &ExecutionSession, code: &Code) {
-    for stub in session.late_bindings() {
-        let Watched::Ready(pin) = stub.pin() else {
-            // Removed, and maybe held by the very call. It can have no edges any more, so the version stays for good.
+    for tracker in session.late_bindings() {
+        // None when it is gone: then the call has returned.
+        let Some(pin) = tracker.pin() else { continue };
+        if code.functions.values().any(|entry| pin.add_dependency(&entry.symbol).is_err()) {
+            // Nothing can refer to the version any more, so it stays for good.
             std::mem::forget(code.pin.clone());
-            continue;
-        };
-        for entry in code.functions.values() {
-            // Refused when one of the two was removed behind our back: the version is held by whatever held it then.
-            let _ = pin.add_dependency(&entry.symbol);
         }
     }
 }
