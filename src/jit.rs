@@ -3,6 +3,7 @@
 //! - **J1** The caller's word, for a signature and for the code's right to run, is asked for here, where the caller
 //!   stands, and passed on unchanged to `host`.
 
+mod files;
 mod guarded;
 mod libraries;
 mod patching;
@@ -24,7 +25,6 @@ use crate::memory::{
     KeptWhileTraced, MemoryManager, MemoryMap, MemoryMapper, MemoryStatistics, MemoryUsage, OnFull, Placement,
     Released, SingleMapper, SlabPool, SlabPoolOptions, SystemMapper,
 };
-use crate::os::MappedFile;
 use crate::platform::{
     Debugger, InitFiniRegistry, LazyReexports, ProcessSymbols, Profile, Profiler, StaticLibraries, StubManager,
     dependencies_first,
@@ -119,14 +119,13 @@ impl Jit {
         self.0.layer.add(tracker, name, bytes.into())
     }
 
-    /// Adds an object file under a tracker. The file is mapped, not read; do not shorten it before it is linked.
+    /// Adds an object file under a tracker. The file is read here, and may be changed afterwards.
     ///
     /// # Errors
-    /// As [`add_object`](Self::add_object), or when the file cannot be mapped.
+    /// As [`add_object`](Self::add_object), or when the file cannot be read ([`InputFile`](crate::InputFile)).
     pub fn add_object_file(&self, tracker: &ResourceTracker, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
-        let bytes = ObjectBuffer::new(MappedFile::open(path)?);
-        self.0.layer.add(tracker, &path.display().to_string(), bytes)
+        self.0.layer.add(tracker, &path.display().to_string(), files::read_object(path)?)
     }
 
     /// Adds an object under a tracker and links it at once, on this thread: when this returns, all that it defines is ready to

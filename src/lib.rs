@@ -27,7 +27,7 @@ pub use jit::{
     ProgramEvent, RolledBack, Stub,
 };
 pub use memory::{MemoryMap, MemoryStatistics, MemoryUsage, PoolStatistics};
-pub use os::MappedFile;
+pub use os::{InputFile, MappedFile};
 pub use session::{
     Event, ExecutionSession, Guard, JitDylib, Observer, ReclaimPolicy, Removal, ResourceKey, ResourceManager,
     ResourceTracker,

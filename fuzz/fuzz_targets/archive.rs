@@ -24,7 +24,7 @@ fuzz_target!(|bytes: &[u8]| {
 fn search(bytes: &[u8]) -> Result<(), Error> {
     let whole = ObjectBuffer::from(bytes);
     let open_file: Arc<OpenFile> = Arc::new(move |path: &Path| match path == Path::new(ARCHIVE) {
-        true => Ok(whole.clone()),
+        true => Ok(whole.clone().into()),
         false => Err(Error::other("no such file")),
     });
     let open = || Archive::open(Path::new(ARCHIVE), open_file.clone());

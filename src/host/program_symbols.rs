@@ -1,14 +1,18 @@
 //! The symbols that the running program's own file names, and where they are.
 
-use std::path::Path;
+use std::fmt::Display;
+use std::marker::PhantomData;
+use std::ops::Range;
 
 use object::LittleEndian as LE;
-use object::elf::{FileHeader64, PT_LOAD, SHT_SYMTAB};
-use object::read::elf::{FileHeader as _, ProgramHeader as _, Sym as _};
+use object::elf::{FileHeader64, PT_LOAD, ProgramHeader64, SHT_SYMTAB, SectionHeader64, Sym64};
+use object::pod::{Pod, slice_from_bytes};
+use object::read::StringTable;
+use object::read::elf::{FileHeader as _, ProgramHeader as _, SectionHeader as _, Sym as _};
 
 use crate::base::ExecutorAddr;
 use crate::error::{Error, ErrorKind};
-use crate::os::{self, MappedFile};
+use crate::os::{self, InputFile};
 
 /// A global symbol of the program.
 #[derive(Debug)]
@@ -22,39 +26,88 @@ pub(crate) struct ProgramSymbol {
 /// thread-local ones, whose places only the compiler's code knows, and those that are chosen when the program runs.
 ///
 /// # Errors
-/// When the file cannot be mapped, is no ELF file, or has no symbol table.
+/// When the file cannot be read, is no ELF file, or has no symbol table.
 pub(crate) fn program_symbols() -> Result<Vec<ProgramSymbol>, Error> {
     // The file that runs, even if another has its name by now.
-    let file = MappedFile::open(Path::new(PROGRAM))?;
-    let fail = |problem: String| Error::from(ErrorKind::File { path: PROGRAM.to_string(), problem });
-    let mut symbols = read(file.as_ref(), os::program_range().start).map_err(|error| fail(error.to_string()))?;
+    let file = InputFile::open(PROGRAM)?;
+    let mut symbols = read(&file, os::program_range().start)?;
     if symbols.is_empty() {
-        return Err(fail("the program has no symbol table: it was stripped".to_string()));
+        return Err(fault("the program has no symbol table: it was stripped"));
     }
     symbols.sort_unstable_by(|a, b| a.name.cmp(&b.name));
     Ok(symbols)
 }
 
-/// `start` is where the first of the program's segments is.
-fn read(file: &[u8], start: u64) -> object::Result<Vec<ProgramSymbol>> {
-    let header = FileHeader64::<LE>::parse(file)?;
-    let segments = header.program_headers(LE, file)?.iter().filter(|segment| segment.p_type(LE) == PT_LOAD);
+/// Reads the tables and nothing else: programs are large. `start` is where the first of the program's segments is.
+fn read(file: &InputFile, start: u64) -> Result<Vec<ProgramSymbol>, Error> {
+    let header = file.read_at(0..size_of::<FileHeader64<LE>>() as u64)?;
+    let header = FileHeader64::<LE>::parse(&*header).map_err(fault)?;
+    let segments = Table::<ProgramHeader64<LE>>::read(file, header.e_phoff(LE), header.e_phnum(LE).into())?;
+    let segments = segments.entries()?.iter().filter(|segment| segment.p_type(LE) == PT_LOAD);
     let first = segments.map(|segment| segment.p_vaddr(LE)).min().unwrap_or(0);
     let moved_by = start.wrapping_sub(first);
-    let table = header.sections(LE, file)?.symbols(LE, file, SHT_SYMTAB)?;
+
+    let table_at = header.e_shoff(LE);
+    let count = match u64::from(header.e_shnum(LE)) {
+        // As many as the first entry says, where they are too many for the header.
+        0 => Table::<SectionHeader64<LE>>::read(file, table_at, 1)?
+            .entries()?
+            .first()
+            .map_or(0, |first| first.sh_size(LE)),
+        count => count,
+    };
+    let sections = Table::<SectionHeader64<LE>>::read(file, table_at, count)?;
+    let sections = sections.entries()?;
+    let Some(table) = sections.iter().find(|section| section.sh_type(LE) == SHT_SYMTAB) else { return Ok(Vec::new()) };
+    let names = sections.get(table.sh_link(LE) as usize).ok_or_else(|| fault("its symbol table has no names"))?;
+    let count = table.sh_size(LE) / size_of::<Sym64<LE>>() as u64;
+    let symbols = Table::<Sym64<LE>>::read(file, table.sh_offset(LE), count)?;
+    let names = file.read_at(range(names.sh_offset(LE), names.sh_size(LE))?)?;
+    let names = StringTable::new(&*names, 0, names.len() as u64);
+
     let mut found = Vec::new();
-    for symbol in table.iter() {
+    for symbol in symbols.entries()? {
         let is_function = symbol.st_type().0 == FUNCTION;
         let is_global =
             matches!(symbol.st_bind().0, GLOBAL | WEAK) && !matches!(symbol.st_shndx(LE).0, UNDEFINED | ABSOLUTE);
         let is_placed = is_function || matches!(symbol.st_type().0, UNTYPED | VARIABLE);
-        let name = std::str::from_utf8(table.symbol_name(LE, symbol)?).unwrap_or_default();
+        let name = symbol.name(LE, names).map_err(fault)?;
+        let name = std::str::from_utf8(name).unwrap_or_default();
         if is_global && is_placed && !name.is_empty() {
             let address = ExecutorAddr::new(symbol.st_value(LE).wrapping_add(moved_by));
             found.push(ProgramSymbol { name: name.into(), address, is_function });
         }
     }
     Ok(found)
+}
+
+/// An array in the file.
+struct Table<T> {
+    bytes: Vec<u8>,
+    count: usize,
+    of: PhantomData<T>,
+}
+
+impl<T: Pod> Table<T> {
+    fn read(file: &InputFile, offset: u64, count: u64) -> Result<Table<T>, Error> {
+        let size = count.checked_mul(size_of::<T>() as u64).ok_or_else(|| fault("a table in it is too large"))?;
+        let bytes = file.read_at(range(offset, size)?)?;
+        Ok(Table { bytes, count: count as usize, of: PhantomData })
+    }
+
+    fn entries(&self) -> Result<&[T], Error> {
+        let entries = slice_from_bytes(&self.bytes, self.count);
+        entries.map(|(entries, _)| entries).map_err(|()| fault("a table in it is incomplete"))
+    }
+}
+
+fn range(offset: u64, size: u64) -> Result<Range<u64>, Error> {
+    let end = offset.checked_add(size).ok_or_else(|| fault("a table in it is too large"))?;
+    Ok(offset..end)
+}
+
+fn fault(problem: impl Display) -> Error {
+    ErrorKind::File { path: PROGRAM.to_string(), problem: problem.to_string() }.into()
 }
 
 const PROGRAM: &str = "/proc/self/exe";

@@ -6,15 +6,17 @@ use std::path::Path;
 
 use crate::error::{ErrorKind, Result};
 use crate::jit::Jit;
-use crate::link::{Archive, ObjectBuffer, OpenFile};
-use crate::os::MappedFile;
+use crate::jit::files::open_archive;
 use crate::platform::{StaticLibraries, add_whole_archive};
 use crate::session::{DefinitionGenerator, JitDylib, ResourceTracker};
 use crate::sync::Arc;
 
 impl Jit {
     /// Lets links and lookups in a dylib use the members of an archive: those that are required, and what these require in
-    /// turn, by the rules of [`StaticLibraries`]. The archive is mapped, not read; do not change it meanwhile.
+    /// turn, by the rules of [`StaticLibraries`]. The archive's list of symbols is read here, and a
+    /// member when it is needed; a small archive, and one that was written in the last two seconds, is read here as a whole.
+    /// The file stays open meanwhile. Another file may take its name; if it is changed itself, links that need another member
+    /// fail and say so.
     ///
     /// Members go under the dylib's default tracker, or under another:
     /// [`static_libraries`](Self::static_libraries)`(dylib).`[`set_tracker`](StaticLibraries::set_tracker).
@@ -35,7 +37,7 @@ impl Jit {
     /// ```
     ///
     /// # Errors
-    /// When the file cannot be mapped, or is no archive; [`ErrorKind::Archive`](crate::ErrorKind::Archive) names the place.
+    /// When the file cannot be read, or is no archive; [`ErrorKind::Archive`](crate::ErrorKind::Archive) names the place.
     pub fn link_static_library(&self, dylib: &JitDylib, path: impl AsRef<Path>) -> Result<()> {
         self.link_static_libraries(dylib, [path])
     }
@@ -50,7 +52,7 @@ impl Jit {
         dylib: &JitDylib,
         paths: impl IntoIterator<Item = impl AsRef<Path>>,
     ) -> Result<()> {
-        let archives = paths.into_iter().map(|path| open(path.as_ref())).collect::<Result<_>>()?;
+        let archives = paths.into_iter().map(|path| open_archive(path.as_ref())).collect::<Result<_>>()?;
         self.static_libraries(dylib)?.add(archives)
     }
 
@@ -96,11 +98,6 @@ impl Jit {
     /// As [`link_static_library`](Self::link_static_library); when a member is no object that can be linked, or defines what
     /// is defined already. What was added of the archive is taken back then.
     pub fn add_archive_whole(&self, tracker: &ResourceTracker, path: impl AsRef<Path>) -> Result<usize> {
-        add_whole_archive(self.layer(), tracker, &open(path.as_ref())?)
+        add_whole_archive(self.layer(), tracker, &open_archive(path.as_ref())?)
     }
-}
-
-fn open(path: &Path) -> Result<Archive> {
-    let open_file: Arc<OpenFile> = Arc::new(|path| Ok(ObjectBuffer::new(MappedFile::open(path)?)));
-    Archive::open(path, open_file)
 }

@@ -60,7 +60,7 @@ mod uses;
 mod x86_64;
 
 pub use apart::APART_THRESHOLD;
-pub use archive::{Archive, ArchiveMember, ArchiveSet, Listing, MemberId, OpenFile};
+pub use archive::{Archive, ArchiveMember, ArchiveSet, FileBytes, Listing, MemberId, OpenFile, ReadAt};
 pub use buffer::ObjectBuffer;
 pub use call_frames::CallFrame;
 pub use elf::{InterfaceSymbol, ObjectInterface, required_names};

@@ -30,7 +30,7 @@ mod vm;
 
 pub(crate) use dynamic_symbols::{SymbolKind, symbol_kind};
 pub(crate) use dynlib::{Library, process_symbol, stay_loaded, thread_local_address};
-pub use file::MappedFile;
+pub use file::{InputFile, MappedFile};
 pub(crate) use fork::{FileCopy, Shown, at_fork, sever};
 pub(crate) use named_file::NamedFile;
 pub(crate) use neighbours::{heap_end, library_range, occupants_below, program_range};

@@ -13,7 +13,7 @@ pub type List = Vec<(String, usize)>;
 pub fn open(path: &str, bytes: Vec<u8>) -> Result<Archive, Error> {
     let (own, bytes) = (path.to_string(), ObjectBuffer::from(bytes));
     let open_file: Arc<OpenFile> = Arc::new(move |path: &Path| match path.to_str() == Some(&own) {
-        true => Ok(bytes.clone()),
+        true => Ok(bytes.clone().into()),
         false => Err(Error::other(format!("{}: no such file", path.display()))),
     });
     Archive::open(Path::new(path), open_file)

@@ -174,7 +174,7 @@ fn a_thin_archive_may_contain_itself_and_ends() {
     let thin = |list: &[u8]| [&b"!<thin>\n"[..], list, &header("libself.a/", 999), &header("libself.a/", 0)].concat();
     let archive = |bytes: Vec<u8>| {
         let bytes = ObjectBuffer::from(bytes);
-        let open_file: Arc<OpenFile> = Arc::new(move |_: &Path| Ok(bytes.clone()));
+        let open_file: Arc<OpenFile> = Arc::new(move |_: &Path| Ok(bytes.clone().into()));
         Archive::open(Path::new("libself.a"), open_file).unwrap()
     };
     // Without a list every member is looked into.

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::ArgMatches;
+use jittison::InputFile;
 use jittison::host::LoadedLibrary;
 
 use crate::args::RunArgs;
@@ -105,10 +106,8 @@ fn words<'a>(args: &'a RunArgs, matches: &ArgMatches) -> Vec<Word<'a>> {
 
 /// By what the file begins with: names tell nothing.
 fn is_archive(path: &Path) -> bool {
-    use std::io::Read as _;
-    let mut magic = [0; 8];
-    let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic));
-    read.is_ok() && (&magic == b"!<arch>\n" || &magic == b"!<thin>\n")
+    let read = InputFile::open(path).and_then(|file| file.read_at(0..8));
+    read.is_ok_and(|magic| magic == b"!<arch>\n" || magic == b"!<thin>\n")
 }
 
 /// The file that `-l NAME` means, if it is in one of the directories, or an archive in one of the system's. Shared libraries

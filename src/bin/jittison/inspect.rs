@@ -4,9 +4,9 @@
 //! shown is what a link would do, and what is refused is what a link would refuse.
 
 use std::collections::HashMap;
-use std::fs;
 use std::io::{self, Write as _};
 
+use jittison::InputFile;
 use jittison::base::Pool;
 use jittison::link::{
     Block, BlockId, Definition, InitializerKind, LinkGraph, ObjectBuffer, ObjectInterface, PlannedLink, Symbol,
@@ -15,12 +15,13 @@ use jittison::link::{
 use serde_json::{Value, json};
 
 use crate::args::InspectArgs;
+use crate::run::told;
 use crate::table::{Table, shown};
 
 /// Shows one object.
 pub fn inspect(args: &InspectArgs) -> Result<(), String> {
     let name = args.object.display().to_string();
-    let bytes = fs::read(&args.object).map_err(|problem| format!("{name}: {problem}"))?;
+    let bytes = InputFile::open(&args.object).and_then(|file| file.read()).map_err(told)?;
     let size_bytes = bytes.len();
     let interface = ObjectInterface::scan(&name, &bytes).map_err(|error| error.to_string())?;
     // As if everything that it defines were its own to define.

@@ -14,10 +14,10 @@ use std::thread;
 
 use clap::ArgMatches;
 use jittison::base::{ExecutorAddr, Name};
-use jittison::link::{Archive, ObjectBuffer, ObjectInterface, OpenFile, required_names};
+use jittison::link::{Archive, FileBytes, ObjectBuffer, ObjectInterface, OpenFile, required_names};
 use jittison::memory::{OnFull, Placement};
 use jittison::session::{Alias, SymbolFlags, Visibility};
-use jittison::{Event, Jit, JitDylib, MappedFile, Program, ProgramEvent, ResourceTracker};
+use jittison::{Event, InputFile, Jit, JitDylib, Program, ProgramEvent, ResourceTracker};
 
 use crate::args::RunArgs;
 use crate::inputs::{Group, Input, Inputs, gather};
@@ -226,7 +226,7 @@ impl Ending {
 
 /// Adds every member of an archive, as if each had been typed.
 fn add_members(jit: &Jit, tracker: &ResourceTracker, path: &Path) -> Result<Vec<Object>, String> {
-    let open_file: Arc<OpenFile> = Arc::new(|path| Ok(ObjectBuffer::new(MappedFile::open(path)?)));
+    let open_file: Arc<OpenFile> = Arc::new(|path| FileBytes::open(path));
     let archive = Archive::open(path, open_file).map_err(told)?;
     let add_one = |offset: u64| {
         let member = archive.member(offset).map_err(told)?;
@@ -238,7 +238,7 @@ fn add_members(jit: &Jit, tracker: &ResourceTracker, path: &Path) -> Result<Vec<
 /// Adds an object; what it defines is kept for errors and the report.
 pub fn add(jit: &Jit, tracker: &ResourceTracker, path: &Path) -> Result<Object, String> {
     let name = path.display().to_string();
-    let bytes = ObjectBuffer::new(MappedFile::open(path).map_err(told)?);
+    let bytes = InputFile::open(path).and_then(|file| file.read()).map_err(told)?.into();
     add_bytes(jit, tracker, name, bytes)
 }
 

@@ -16,12 +16,12 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::base::Name;
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::{Function, FunctionPointer};
+use crate::jit::files;
 use crate::jit::patching::aside::{Aside, Entry};
 use crate::jit::patching::variables;
 use crate::jit::patching::versions::Versions;
 use crate::jit::patching::{Committed, Patchable};
 use crate::link::{self, ObjectBuffer};
-use crate::os::MappedFile;
 use crate::session::{JitDylib, RequiredState, SymbolFlags, SymbolRequest, SymbolWatch, Visibility};
 use crate::sync::Arc;
 
@@ -65,13 +65,13 @@ impl Patch {
         Ok(self)
     }
 
-    /// Adds an object file. The file is mapped, not read; do not change it before the patch is linked.
+    /// Adds an object file. The file is read here, and may be changed afterwards.
     ///
     /// # Errors
-    /// As [`add_object`](Self::add_object), or when the file cannot be mapped.
+    /// As [`add_object`](Self::add_object), or when the file cannot be read ([`InputFile`](crate::InputFile)).
     pub fn add_object_file(&mut self, path: impl AsRef<Path>) -> Result<&mut Patch> {
         let path = path.as_ref();
-        self.add_object(&path.display().to_string(), ObjectBuffer::new(MappedFile::open(path)?))
+        self.add_object(&path.display().to_string(), files::read_object(path)?)
     }
 
     /// Has the link fail if no object defines this function.

@@ -1,0 +1,129 @@
+//! Paths that lead to no regular file, and regular files that are none of a disk: each is an error that says what it is, or
+//! is read to its end. None of them keeps the caller waiting.
+
+use std::io::Write as _;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::Command;
+
+use jittison::{Error, InputFile, Jit};
+
+use crate::support::*;
+
+/// What each safe method that takes a path says of it.
+fn refusals(path: &Path) -> Vec<Error> {
+    let jit = Jit::new().unwrap();
+    let main = jit.main_dylib();
+    let tracker = main.create_tracker().unwrap();
+    let patchable = jit.patchable(main, &["answer"]).unwrap();
+    vec![
+        jit.add_object_file(&tracker, path).unwrap_err(),
+        jit.link_static_library(main, path).unwrap_err(),
+        jit.add_archive_whole(&tracker, path).unwrap_err(),
+        patchable.patch().add_object_file(path).map(|_| ()).unwrap_err(),
+        InputFile::open(path).unwrap_err(),
+    ]
+}
+
+fn assert_refused(path: &Path, what: &str) {
+    for error in refusals(path) {
+        assert_says(&error, &[path.to_str().unwrap(), what]);
+    }
+}
+
+/// Makes a FIFO, and says so where there is no tool for it.
+fn fifo(dir: &PrivateDir) -> Option<std::path::PathBuf> {
+    let path = dir.path("fifo.o");
+    match Command::new("mkfifo").arg(&path).status() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            println!("skipped: needs mkfifo");
+            None
+        }
+        status => {
+            assert!(status.unwrap().success());
+            Some(path)
+        }
+    }
+}
+
+#[test]
+fn a_fifo_without_a_writer_is_refused_at_once() {
+    let dir = PrivateDir::new();
+    let Some(path) = fifo(&dir) else { return };
+    assert_refused(&path, "it is a FIFO, and only regular files are read");
+}
+
+#[test]
+fn a_socket_a_directory_and_a_device_are_refused_by_their_kind() {
+    let dir = PrivateDir::new();
+    let socket = dir.path("socket");
+    let _listener = UnixListener::bind(&socket).unwrap();
+    assert_refused(&socket, "it is a socket, and only regular files are read");
+    assert_refused(&dir.path(""), "it is a directory, and only regular files are read");
+    assert_refused(Path::new("/dev/zero"), "it is a character device, and only regular files are read");
+}
+
+#[test]
+fn a_symbolic_link_counts_as_what_it_leads_to() {
+    let dir = PrivateDir::new();
+    let (to_device, to_nothing) = (dir.path("device.o"), dir.path("nothing.o"));
+    std::os::unix::fs::symlink("/dev/zero", &to_device).unwrap();
+    std::os::unix::fs::symlink("missing", &to_nothing).unwrap();
+    assert_refused(&to_device, "it is a character device");
+    assert_refused(&to_nothing, "No such file");
+}
+
+#[test]
+fn a_file_without_a_size_is_read_to_its_end() {
+    let file = InputFile::open("/proc/self/status").unwrap();
+    assert_eq!(file.size_bytes(), 0);
+    let text = String::from_utf8(file.read().unwrap()).unwrap();
+    assert!(text.starts_with("Name:") && text.ends_with('\n'), "{text}");
+    // Bytes that are no object are refused as such, by name.
+    let jit = Jit::new().unwrap();
+    let tracker = jit.main_dylib().create_tracker().unwrap();
+    assert_says(&jit.add_object_file(&tracker, "/proc/self/status").unwrap_err(), &["/proc/self/status"]);
+}
+
+#[test]
+fn an_empty_file_is_refused_by_name() {
+    let dir = PrivateDir::new();
+    let path = dir.path("empty.o");
+    std::fs::write(&path, b"").unwrap();
+    for error in &refusals_of_contents(&path) {
+        assert_says(error, &["empty.o"]);
+    }
+}
+
+#[test]
+fn an_object_of_more_than_4_gib_is_refused_before_it_is_read() {
+    let dir = PrivateDir::new();
+    let path = dir.path("huge.o");
+    let file = std::fs::File::create(&path).unwrap();
+    file.set_len((4 << 30) + 1).unwrap();
+    let jit = Jit::new().unwrap();
+    let tracker = jit.main_dylib().create_tracker().unwrap();
+    let error = jit.add_object_file(&tracker, &path).unwrap_err();
+    assert_says(&error, &["huge.o", "4294967297 bytes", "more than 4 GiB"]);
+}
+
+#[test]
+fn a_range_beyond_the_end_is_an_error_that_says_where_the_end_is() {
+    let dir = PrivateDir::new();
+    let path = dir.path("short");
+    std::fs::File::create(&path).unwrap().write_all(b"twelve bytes").unwrap();
+    let file = InputFile::open(&path).unwrap();
+    assert_eq!(file.read_at(7..12).unwrap(), b"bytes");
+    for range in [7..13, 13..13, u64::MAX..u64::MAX, 0..u64::MAX] {
+        assert_says(&file.read_at(range).unwrap_err(), &["short", "do not lie within its 12"]);
+    }
+    #[allow(clippy::reversed_empty_ranges)]
+    let reversed = file.read_at(5..4);
+    assert_says(&reversed.unwrap_err(), &["short", "do not lie within its 12"]);
+}
+
+fn refusals_of_contents(path: &Path) -> [Error; 2] {
+    let jit = Jit::new().unwrap();
+    let tracker = jit.main_dylib().create_tracker().unwrap();
+    [jit.add_object_file(&tracker, path).unwrap_err(), jit.link_static_library(jit.main_dylib(), path).unwrap_err()]
+}
