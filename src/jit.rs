@@ -17,7 +17,7 @@ use std::path::Path;
 use rustc_hash::FxHashMap;
 
 use crate::base::{CodeHold, ExecutorAddr, ThreadLocal, let_go_of_large_rooms};
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::host::{self, Function, FunctionPointer, LazyFailureHandler};
 use crate::layer::ObjectLinkingLayer;
 use crate::link::ObjectBuffer;
@@ -176,7 +176,15 @@ impl Jit {
     pub fn address_of(&self, dylib: &JitDylib, name: &str) -> Result<ExecutorAddr> {
         let found = self.find(dylib, name)?;
         if found.flags.contains(SymbolFlags::THREAD_LOCAL) {
-            return Ok(host::address_in_this_thread(ThreadLocal::from_address(found.address)));
+            let variable = ThreadLocal::from_address(found.address);
+            let problem = || {
+                Error::other(format!(
+                    "thread-local variable `{name}` has no address: no library of this process has the module {} with a byte at \
+                     offset {:#x}; it was removed, or defined with another value than `ThreadLocal::to_address` gives",
+                    variable.module, variable.offset
+                ))
+            };
+            return host::address_in_this_thread(variable).ok_or_else(problem);
         }
         Ok(found.address)
     }

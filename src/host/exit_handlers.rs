@@ -89,7 +89,8 @@ impl ExitScope {
         let handle = scope.and_then(|scope| scope.known_to_libc.take());
         drop(scopes);
         if let Some(handle) = handle {
-            os::forget_handlers(handle);
+            // SAFETY: H2 - the `__dso_handle` of linked code, under which exit handlers are kept here and not by libc.
+            unsafe { os::forget_handlers(handle) };
         }
     }
 
@@ -117,7 +118,8 @@ impl Drop for ExitScope {
     fn drop(&mut self) {
         let scope = SCOPES.lock().by_number.as_mut().and_then(|scopes| scopes.remove(&self.number));
         if let Some(handle) = scope.as_ref().and_then(|scope| scope.known_to_libc) {
-            os::forget_handlers(handle);
+            // SAFETY: H2 - as in `forget_at_libc`.
+            unsafe { os::forget_handlers(handle) };
         }
         drop(scope);
     }
@@ -137,13 +139,17 @@ pub(crate) fn atexit_capture_address() -> ExecutorAddr {
 }
 
 /// `int __cxa_atexit(void (*f)(void *), void *p, void *d)`: zero when the handler was taken.
-extern "C" fn capture_cxa_atexit(
+///
+/// # Safety
+/// Only linked code calls this, with its own handler and the address of its own `__dso_handle`.
+unsafe extern "C" fn capture_cxa_atexit(
     function: Option<extern "C-unwind" fn(*mut c_void)>,
     argument: *mut c_void,
     dso_handle: *const u64,
 ) -> c_int {
     let Some(function) = function else { return -1 };
-    register(HandlerFunction::Plain(function), argument, dso_handle)
+    // SAFETY: H2 - by contract.
+    unsafe { register(HandlerFunction::Plain(function), argument, dso_handle) }
 }
 
 /// The address of what linked code's `on_exit` leads to.
@@ -152,13 +158,17 @@ pub(crate) fn on_exit_capture_address() -> ExecutorAddr {
 }
 
 /// As `__cxa_atexit`, for handlers that are told the exit status (`on_exit` of the GNU C library).
-extern "C" fn capture_on_exit(
+///
+/// # Safety
+/// As for [`capture_cxa_atexit`].
+unsafe extern "C" fn capture_on_exit(
     function: Option<extern "C-unwind" fn(c_int, *mut c_void)>,
     argument: *mut c_void,
     dso_handle: *const u64,
 ) -> c_int {
     let Some(function) = function else { return -1 };
-    register(HandlerFunction::WithStatus(function), argument, dso_handle)
+    // SAFETY: H2 - by contract.
+    unsafe { register(HandlerFunction::WithStatus(function), argument, dso_handle) }
 }
 
 /// The address of what linked code's `pthread_atfork` leads to.
@@ -167,13 +177,21 @@ pub(crate) fn atfork_capture_address() -> ExecutorAddr {
 }
 
 /// As `pthread_atfork`, with the object's handle: the C library runs the handlers, until the object goes.
-extern "C" fn capture_atfork(
+///
+/// # Safety
+/// As for [`capture_cxa_atexit`].
+unsafe extern "C" fn capture_atfork(
     prepare: *const c_void,
     parent: *const c_void,
     child: *const c_void,
     dso_handle: *const u64,
 ) -> c_int {
-    if note_handlers(dso_handle) { os::register_at_fork([prepare, parent, child], dso_handle as u64) } else { -1 }
+    // SAFETY: H2 - by contract.
+    if !unsafe { note_handlers(dso_handle) } {
+        return -1;
+    }
+    // SAFETY: H2 - linked code's own handlers; its scope has the C library forget them before the code goes.
+    unsafe { os::register_at_fork([prepare, parent, child], dso_handle as u64) }
 }
 
 /// The address of what linked code's `at_quick_exit` leads to.
@@ -182,13 +200,25 @@ pub(crate) fn at_quick_exit_capture_address() -> ExecutorAddr {
 }
 
 /// As `at_quick_exit`, with the object's handle.
-extern "C" fn capture_at_quick_exit(function: *const c_void, dso_handle: *const u64) -> c_int {
-    if note_handlers(dso_handle) { os::register_at_quick_exit(function, dso_handle as u64) } else { -1 }
+///
+/// # Safety
+/// As for [`capture_cxa_atexit`].
+unsafe extern "C" fn capture_at_quick_exit(function: *const c_void, dso_handle: *const u64) -> c_int {
+    // SAFETY: H2 - by contract.
+    if !unsafe { note_handlers(dso_handle) } {
+        return -1;
+    }
+    // SAFETY: H2 - as in `capture_atfork`.
+    unsafe { os::register_at_quick_exit(function, dso_handle as u64) }
 }
 
 /// Takes note that the C library is about to have handlers of an object; false when that is not known.
-fn note_handlers(dso_handle: *const u64) -> bool {
-    let Some(number) = scope_number(dso_handle) else { return false };
+///
+/// # Safety
+/// As for [`scope_number`].
+unsafe fn note_handlers(dso_handle: *const u64) -> bool {
+    // SAFETY: H2 - by contract.
+    let Some(number) = (unsafe { scope_number(dso_handle) }) else { return false };
     let mut scopes = SCOPES.lock();
     let scope = scopes.by_number.as_mut().and_then(|scopes| scopes.get_mut(&number));
     scope.map(|scope| scope.known_to_libc = Some(dso_handle as u64)).is_some()
@@ -199,8 +229,11 @@ pub(crate) fn set_exit_status(status: c_int) {
     SCOPES.lock().status = status;
 }
 
-fn register(function: HandlerFunction, argument: *mut c_void, dso_handle: *const u64) -> c_int {
-    let Some(number) = scope_number(dso_handle) else { return -1 };
+/// # Safety
+/// As for [`scope_number`].
+unsafe fn register(function: HandlerFunction, argument: *mut c_void, dso_handle: *const u64) -> c_int {
+    // SAFETY: H2 - by contract.
+    let Some(number) = (unsafe { scope_number(dso_handle) }) else { return -1 };
     let mut scopes = SCOPES.lock();
     let serial = scopes.next_serial;
     scopes.next_serial += 1;
@@ -214,12 +247,14 @@ fn register(function: HandlerFunction, argument: *mut c_void, dso_handle: *const
 }
 
 /// The scope whose number stands in a `__dso_handle`.
-pub(super) fn scope_number(dso_handle: *const u64) -> Option<u64> {
+///
+/// # Safety
+/// `dso_handle` is null, or the address of a `__dso_handle` of linked code that is held meanwhile.
+pub(super) unsafe fn scope_number(dso_handle: *const u64) -> Option<u64> {
     if dso_handle.is_null() {
         return None;
     }
-    // SAFETY: H2 - only linked code calls this, with the address of its own `__dso_handle`, whose memory is held while
-    // the code runs.
+    // SAFETY: H2 - by contract.
     Some(unsafe { dso_handle.read() })
 }
 

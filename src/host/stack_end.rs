@@ -20,7 +20,9 @@ struct Call<F, R> {
     result: Option<R>,
 }
 
-extern "C-unwind" fn enter<F: FnOnce() -> R, R>(call: *mut c_void) {
+/// # Safety
+/// `call` is the `Call<F, R>` of the [`at_stack_end`] that waits for this.
+unsafe extern "C-unwind" fn enter<F: FnOnce() -> R, R>(call: *mut c_void) {
     // SAFETY: H4 - `at_stack_end` has it on its stack, and waits.
     let call = unsafe { &mut *call.cast::<Call<F, R>>() };
     call.result = call.body.take().map(|body| body());
@@ -36,7 +38,7 @@ macro_rules! symbol {
 unsafe extern "C-unwind" {
     /// Calls `function(argument)`.
     #[link_name = concat!("jittison_stack_end_", env!("CARGO_PKG_VERSION"))]
-    fn stack_end(function: extern "C-unwind" fn(*mut c_void), argument: *mut c_void);
+    fn stack_end(function: unsafe extern "C-unwind" fn(*mut c_void), argument: *mut c_void);
 }
 
 // A naked function would do, if it could carry unwind directives of its own.

@@ -73,12 +73,16 @@ pub(crate) fn thread_atexit_capture_address() -> ExecutorAddr {
 }
 
 /// `int __cxa_thread_atexit(void (*f)(void *), void *p, void *d)`: zero when the destructor was taken.
-extern "C" fn capture_thread_atexit(
+///
+/// # Safety
+/// Only linked code calls this, with its own destructor and the address of its own `__dso_handle`.
+unsafe extern "C" fn capture_thread_atexit(
     destructor: Option<Destructor>,
     argument: *mut c_void,
     dso_handle: *const u64,
 ) -> c_int {
-    let (Some(destructor), Some(scope)) = (destructor, scope_number(dso_handle)) else { return -1 };
+    // SAFETY: H2 - by contract.
+    let (Some(destructor), Some(scope)) = (destructor, unsafe { scope_number(dso_handle) }) else { return -1 };
     let is_taken = DEBTS.with(|debts| {
         let mut debts = debts.borrow_mut();
         debts.is_known = debts.is_known || os::at_thread_exit(at_thread_end);

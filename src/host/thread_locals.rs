@@ -43,8 +43,15 @@ impl ThreadLocalModule {
     /// Has the C library keep a block of `size` bytes that begins as `image`, with zeroes behind.
     ///
     /// # Errors
-    /// In the loader's own words.
+    /// In the loader's own words; when the image is larger than the block, or `align` is no power of two up to 2 MiB.
     pub fn load(image: &[u8], size: u64, align: u64, place: StaticPlace) -> Result<ThreadLocalModule, Error> {
+        // The C library copies what it is told to, wherever that ends.
+        if image.len() as u64 > size || size > MAX_SIZE {
+            return Err(refused(size, &format!("it cannot hold an image of {} bytes", image.len())));
+        }
+        if !align.is_power_of_two() || align > MAX_ALIGN {
+            return Err(refused(size, &format!("it cannot be aligned to {align}")));
+        }
         let load = |is_static| -> Result<ThreadLocalModule, String> {
             let file = ThreadLocalImage { image, size, align, variable: None, is_static };
             let library = load(&file.bytes())?;
@@ -123,9 +130,9 @@ pub(crate) fn static_offset(variable: ThreadLocal, name: &str) -> Option<i64> {
     (words.variable == variable).then_some(words.static_offset)
 }
 
-/// Where a variable is in the calling thread.
-pub(crate) fn address_in_this_thread(variable: ThreadLocal) -> ExecutorAddr {
-    ExecutorAddr::new(crate::os::thread_local_address(variable.module.into(), variable.offset.into()))
+/// Where a variable is in the calling thread; `None` when no library that is loaded has it.
+pub(crate) fn address_in_this_thread(variable: ThreadLocal) -> Option<ExecutorAddr> {
+    crate::os::thread_local_address(variable.module.into(), variable.offset.into()).map(ExecutorAddr::new)
 }
 
 /// Blocks of linked code at a fixed distance from the thread pointer, by number. Numbers are the process's, so this is too.
@@ -174,6 +181,10 @@ fn load(bytes: &[u8]) -> Result<Library, String> {
         CString::new(format!("/proc/self/fd/{detours}{}", file.as_raw_fd())).map_err(|error| error.to_string())?;
     Library::open(&path, false)
 }
+
+/// A block has offsets of 31 bits, and its alignment is at most that of a huge page (`link` refuses more).
+const MAX_SIZE: u64 = 1 << 31;
+const MAX_ALIGN: u64 = 2 << 20;
 
 fn refused(size: u64, problem: &str) -> Error {
     let what = format!("thread-local block of {size} bytes: {problem}");

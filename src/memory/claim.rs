@@ -26,7 +26,8 @@ impl Claim {
     /// Makes what was taken out of a shard's books an allocation: writable, and zero where the plan says so.
     pub(crate) fn new(home: &Arc<Home>, plan: &SegmentPlan, claimed: &Claimed) -> Result<Box<Claim>> {
         let mut claim = Box::new(Claim { home: home.clone(), plan: plan.pools(), parts: claimed.parts, sealed: false });
-        home.window.open_parts(&claim.parts)?;
+        // SAFETY: M1 - taken out of the books for this allocation.
+        unsafe { home.window.open_parts(&claim.parts) }?;
         if claimed.is_far {
             claim.prefetch();
         }
@@ -102,12 +103,14 @@ impl InFlight for Claim {
     }
 
     fn working(&mut self, pool: Pool) -> &mut [u8] {
-        self.home.window.bytes(pool, &self.parts[pool.index()], self.plan.size(pool))
+        // SAFETY: M1 - this allocation's part, opened by `new` and borrowed with `self`.
+        unsafe { self.home.window.bytes(pool, &self.parts[pool.index()], self.plan.size(pool)) }
     }
 
     fn finalize(mut self: Box<Self>, frames: Vec<Frame>) -> Result<Box<dyn Finalized>> {
         self.enter_frames(frames)?;
-        self.home.window.seal_parts(&self.parts)?;
+        // SAFETY: M1 - this allocation's parts, opened by `new`.
+        unsafe { self.home.window.seal_parts(&self.parts) }?;
         self.mark_sealed();
         Ok(self)
     }
@@ -149,7 +152,8 @@ impl Drop for Claim {
         if !self.sealed {
             for pool in Pool::ALL {
                 // What cannot be sealed stays writable, and is not executable.
-                let _ = self.home.window.seal_parts(&only(pool, &self.parts[pool.index()]));
+                // SAFETY: M1 - as in `finalize`.
+                let _ = unsafe { self.home.window.seal_parts(&only(pool, &self.parts[pool.index()])) };
             }
         }
         self.home.window.release(self.home.shard, &self.parts, &self.plan);

@@ -99,10 +99,14 @@ pub(super) fn map(
             Err(_) => load_named(image, nonce).or_else(|reason| reserve(layout, preferred, reason)),
         }
     })?;
-    let view = ForkedView::new(window.base, layout, (alias.as_ptr(), alias.len()), file, is_read_only, fork_policy);
-    cover(&view, layout)?;
+    // SAFETY: M4, M7 - the window holds both as long as it holds the view, and its drop unregisters the view first.
+    let view =
+        unsafe { ForkedView::new(window.base, layout, (alias.as_ptr(), alias.len()), file, is_read_only, fork_policy) };
+    // SAFETY: M1 - the window was placed just now, and nobody knows it yet.
+    unsafe { cover(&view, layout) }?;
     if window.is_loaded() {
-        cover_rest(window.base.value(), layout)?;
+        // SAFETY: M1, M4 - as above; the loader mapped it.
+        unsafe { cover_rest(window.base.value(), layout) }?;
     }
     let unknown = window.unknown_because().map(|reason| format!("; {UNKNOWN}: {reason}"));
     let description = lasting(description, &[unknown.as_deref().unwrap_or(""), remark]);
@@ -197,7 +201,10 @@ impl Drop for DualWindow {
 const PAGES_AT_ONCE: u32 = 8;
 
 /// Maps header, table and pools for good.
-fn cover(view: &ForkedView, layout: &WindowLayout) -> Result<(), MemoryFault> {
+///
+/// # Safety
+/// The range of the view's window is reserved, and nothing has been allocated in it yet (M1).
+unsafe fn cover(view: &ForkedView, layout: &WindowLayout) -> Result<(), MemoryFault> {
     let (parts, file) = view.shown();
     for part in parts {
         let executable = part.protection == Protection::ReadExecute;
@@ -210,12 +217,16 @@ fn cover(view: &ForkedView, layout: &WindowLayout) -> Result<(), MemoryFault> {
             "mapping constants and the frame table"
         }))?;
     }
-    cover_data(parts[0].address, layout)
+    // SAFETY: M1 - by contract; the window begins where its header is shown.
+    unsafe { cover_data(parts[0].address, layout) }
 }
 
 /// Gives what is left of the loader's mapping memory that is no page of the file, by which a forked child would keep its
 /// parent's: the guards, and the dynamic section, which the loader has written into.
-fn cover_rest(base: u64, layout: &WindowLayout) -> Result<(), MemoryFault> {
+///
+/// # Safety
+/// The loader mapped the window of this layout at `base`, and nothing has been allocated in it yet (M1, M4).
+unsafe fn cover_rest(base: u64, layout: &WindowLayout) -> Result<(), MemoryFault> {
     let dynamic = dynamic_address(layout);
     let ends = Pool::ALL.map(|pool| layout.pool(pool)).map(|range| (range.offset, range.offset + range.size));
     let code = (layout.readable_code().offset, ends[0].1);
@@ -238,7 +249,10 @@ fn cover_rest(base: u64, layout: &WindowLayout) -> Result<(), MemoryFault> {
 }
 
 /// Maps the data pool for good.
-pub(super) fn cover_data(base: u64, layout: &WindowLayout) -> Result<(), MemoryFault> {
+///
+/// # Safety
+/// The range of the layout at `base` is reserved for this window, and nothing has been allocated in it yet (M1).
+pub(super) unsafe fn cover_data(base: u64, layout: &WindowLayout) -> Result<(), MemoryFault> {
     let range = layout.pool(Pool::Data);
     // SAFETY: M1 - the range was reserved for this window, and nothing has been allocated in it yet.
     unsafe { map_fixed((base + range.offset) as *mut u8, range.size as usize, FixedPages::PrivateZero) }

@@ -47,7 +47,11 @@ pub(super) struct ForkedView {
 
 impl ForkedView {
     /// Of a window at `base`, of which `alias` shows the file's first `alias_size` bytes.
-    pub(super) fn new(
+    ///
+    /// # Safety
+    /// - The address space of the window's layout at `base`, and of `alias`, is the window's as long as the value lives (M7).
+    /// - `alias` shows that much of `file`, writable, as long as the value lives (M4).
+    pub(super) unsafe fn new(
         base: ExecutorAddr,
         layout: &WindowLayout,
         (alias, alias_size): (*const u8, usize),
@@ -206,10 +210,11 @@ fn end(mut registry: ForkGuard<'static, Registry>) {
 
 extern "C" fn child() {
     FORKS.fetch_add(1, Ordering::Relaxed);
-    if let Some(registry) = HELD.try_with(|held| held.borrow_mut().take()).ok().flatten() {
+    if let Some(mut registry) = HELD.try_with(|held| held.borrow_mut().take()).ok().flatten() {
         // The list of copies is emptied by the next fork: giving memory back is not safe here.
-        for (view, copy) in registry.views.iter().zip(&registry.copies) {
-            view.adopt(*copy);
+        let now = &mut *registry;
+        for (view, copy) in now.views.iter().zip(&mut now.copies) {
+            view.adopt(copy.take());
         }
         FORKING.store(0, Ordering::Relaxed);
     }

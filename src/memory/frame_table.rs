@@ -53,7 +53,14 @@ unsafe impl Sync for FrameTable {}
 
 impl FrameTable {
     /// The table of a window that the unwinder knows, for `text_size` bytes of code pool at `text_start`.
-    pub(crate) fn new(window: &Arc<dyn MappedWindow>, text_start: ExecutorAddr, text_size: u64) -> Option<FrameTable> {
+    ///
+    /// # Safety
+    /// The window's code pool is of that size at least, and no other table of the window was made.
+    pub(crate) unsafe fn new(
+        window: &Arc<dyn MappedWindow>,
+        text_start: ExecutorAddr,
+        text_size: u64,
+    ) -> Option<FrameTable> {
         let header = window.frame_header()?;
         // SAFETY: M6 - the window promises a header of 12 bytes and the table behind it.
         let (count, slots) = unsafe { (header.add(8).cast::<MappedU32>(), header.add(12).cast()) };
@@ -79,8 +86,11 @@ impl FrameTable {
 
     /// Gives the pages of slots below `slot` back to the kernel, where nothing is open any more: they read as zero, as
     /// before they were opened. The one right below stays what it is, free.
-    pub(crate) fn close_below(&self, slot: u64) {
-        // SAFETY: M5 - the caller serialises growth, and has closed the text below. Pages that are refused stay as they are.
+    ///
+    /// # Safety
+    /// No text below the slot's granule is open, or is opened meanwhile.
+    pub(crate) unsafe fn close_below(&self, slot: u64) {
+        // SAFETY: M5 - by contract. Pages that are refused stay as they are.
         let _ = unsafe { self.window.purge_table(slot.min(self.slot_count).saturating_sub(1) * FRAME_SLOT) };
     }
 

@@ -57,14 +57,18 @@ pub(super) fn map(
     let window = place(layout, placement, make)?;
     let base = window.base.value();
     for pool in [Pool::Code, Pool::ReadOnly] {
-        cover(base, layout, pool)?;
+        // SAFETY: M1 - the window was placed just now, and nobody knows it yet.
+        unsafe { cover(base, layout, pool) }?;
     }
-    cover_data(base, layout)?;
+    // SAFETY: M1 - as above.
+    unsafe { cover_data(base, layout) }?;
     if window.unknown_because().is_none() {
         // The header's page stays as the loader mapped it.
         let from = if window.is_loaded() { PAGE } else { 0 };
-        cover_table(base, layout, from)?;
-        write_header(base, layout, nonce, from);
+        // SAFETY: M1 - as above.
+        unsafe { cover_table(base, layout, from) }?;
+        // SAFETY: M1, M6 - the table was mapped by the line above.
+        unsafe { write_header(base, layout, nonce, from) };
     }
     let unknown = window.unknown_because().map(|reason| format!("; {UNKNOWN}: {reason}"));
     let description = lasting(SINGLE, &[unknown.as_deref().unwrap_or(""), remark]);
@@ -145,7 +149,10 @@ fn final_protection(pool: Pool) -> Protection {
 }
 
 /// Maps a pool as it is when nothing of it is open.
-fn cover(base: u64, layout: &WindowLayout, pool: Pool) -> Result<(), MemoryFault> {
+///
+/// # Safety
+/// The range of the layout at `base` is reserved for this window, and nothing has been allocated in it yet (M1).
+unsafe fn cover(base: u64, layout: &WindowLayout, pool: Pool) -> Result<(), MemoryFault> {
     let range = if pool == Pool::Code { layout.readable_code() } else { layout.pool(pool) };
     let (pages, size) = ((base + range.offset) as *mut u8, range.size as usize);
     // SAFETY: M1 - the range was reserved for this window, and nothing has been allocated in it yet.
@@ -163,7 +170,10 @@ fn cover(base: u64, layout: &WindowLayout, pool: Pool) -> Result<(), MemoryFault
 }
 
 /// Maps header and frame table for good, `from` a page on.
-fn cover_table(base: u64, layout: &WindowLayout, from: u64) -> Result<(), MemoryFault> {
+///
+/// # Safety
+/// The range of the layout at `base` is reserved for this window, and nothing has been allocated in it yet (M1).
+unsafe fn cover_table(base: u64, layout: &WindowLayout, from: u64) -> Result<(), MemoryFault> {
     let size = (table_pages(layout) - from) as usize;
     // SAFETY: M1 - the range was reserved for this window, and nothing has been allocated in it yet.
     unsafe { map_fixed((base + from) as *mut u8, size, FixedPages::PrivateZero) }
@@ -171,7 +181,10 @@ fn cover_table(base: u64, layout: &WindowLayout, from: u64) -> Result<(), Memory
 }
 
 /// Writes the image's header, `from` a page on: behind its first page, that is the unwind header.
-fn write_header(base: u64, layout: &WindowLayout, nonce: u64, from: u64) {
+///
+/// # Safety
+/// [`cover_table`] was called with the same, and nobody knows the window yet.
+unsafe fn write_header(base: u64, layout: &WindowLayout, nonce: u64, from: u64) {
     let image = WindowImage::new(layout, 0, 0, nonce);
     let bytes = &image.header[from as usize..];
     assert!(from + bytes.len() as u64 <= table_pages(layout));

@@ -77,7 +77,8 @@ impl Window {
         let starts = Pool::ALL.map(|pool| layout.pool_start(mapped.base(), pool));
         let at_once = Pool::ALL.map(|pool| mapped.pages_at_once(pool));
         let shard = |_| ShardLock(Mutex::new(Shard::new(at_once)));
-        let frames = FrameTable::new(&mapped, starts[Pool::Code.index()], layout.pool(Pool::Code).size);
+        // SAFETY: M5, M6 - the pool of the layout that the window was mapped with, and the window is new.
+        let frames = unsafe { FrameTable::new(&mapped, starts[Pool::Code.index()], layout.pool(Pool::Code).size) };
         Window {
             starts,
             // More than one granule of ours at a time where the mapping cannot tell smaller owners apart.
@@ -268,7 +269,8 @@ impl Window {
         }
         if let Some(frames) = &self.frames {
             let closed_text = self.layout.pool(Pool::Code).size - opened[Pool::Code.index()];
-            frames.close_below(closed_text / TEXT_GRANULE);
+            // SAFETY: M5 - growth is locked, and no text below is open.
+            unsafe { frames.close_below(closed_text / TEXT_GRANULE) };
         }
     }
 
@@ -331,7 +333,8 @@ impl Window {
                 frames.clear(u64::from(code.offset), u64::from(code.granules));
             }
             if self.trap_freed_code {
-                self.trap(code);
+                // SAFETY: M1 - released by their owner, and in nobody's books until they are freed below.
+                unsafe { self.trap(code) };
             }
         }
         let freed_bytes = {
@@ -349,12 +352,18 @@ impl Window {
     }
 
     /// Fills freed code with traps.
-    fn trap(&self, code: &Part) {
+    ///
+    /// # Safety
+    /// As for [`open_parts`](Self::open_parts), and nobody runs the code.
+    unsafe fn trap(&self, code: &Part) {
         let alone = only(Pool::Code, code);
-        if self.open_parts(&alone).is_ok() {
-            self.bytes(Pool::Code, code, u64::from(code.granules) * TEXT_GRANULE).fill(TRAP);
+        // SAFETY: M1 - by contract.
+        if unsafe { self.open_parts(&alone) }.is_ok() {
+            // SAFETY: M1 - by contract, and opened by the line above.
+            unsafe { self.bytes(Pool::Code, code, u64::from(code.granules) * TEXT_GRANULE) }.fill(TRAP);
             // A range that cannot be sealed again stays writable, and is not executable.
-            let _ = self.seal_parts(&alone);
+            // SAFETY: M1 - by contract, and opened above.
+            let _ = unsafe { self.seal_parts(&alone) };
         }
     }
 
@@ -364,20 +373,30 @@ impl Window {
     }
 
     /// Lets an allocation's parts be written; stops at the first refusal.
-    pub(crate) fn open_parts(&self, parts: &[Part; 3]) -> Result<()> {
-        // SAFETY: M1, M6 - the free space gave the parts out, and their one owner is the caller.
+    ///
+    /// # Safety
+    /// The parts were given out by this window's free space, and belong to the caller alone (M1).
+    pub(crate) unsafe fn open_parts(&self, parts: &[Part; 3]) -> Result<()> {
+        // SAFETY: M1, M6 - by contract.
         Ok(unsafe { self.mapped.open_all(&extents(parts)) }?)
     }
 
     /// Gives an allocation's parts their final protection; stops at the first refusal.
-    pub(crate) fn seal_parts(&self, parts: &[Part; 3]) -> Result<()> {
-        // SAFETY: M1, M6 - as in `open_parts`, which was called.
+    ///
+    /// # Safety
+    /// As for [`open_parts`](Self::open_parts), which was called.
+    pub(crate) unsafe fn seal_parts(&self, parts: &[Part; 3]) -> Result<()> {
+        // SAFETY: M1, M6 - by contract.
         Ok(unsafe { self.mapped.seal_all(&extents(parts)) }?)
     }
 
     /// The first `size` writable bytes of a part.
-    #[allow(clippy::mut_from_ref)] // exclusive by M1: only the part's owner calls this
-    pub(crate) fn bytes(&self, pool: Pool, part: &Part, size: u64) -> &mut [u8] {
+    ///
+    /// # Safety
+    /// - As for [`open_parts`](Self::open_parts), which was called.
+    /// - No other reference to the bytes lives as long as this one.
+    #[allow(clippy::mut_from_ref)] // by contract
+    pub(crate) unsafe fn bytes(&self, pool: Pool, part: &Part, size: u64) -> &mut [u8] {
         let (start, held) = extent(pool, part);
         assert!(start + size <= self.layout.pool(pool).size && size <= held);
         // SAFETY: M1, M6 - inside the pool by the line above, and the part has one owner, which is the caller.

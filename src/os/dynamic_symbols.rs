@@ -25,9 +25,13 @@ pub(crate) fn symbol_kind(name: &str, address: u64) -> SymbolKind {
 }
 
 /// The name of a thread-local variable that a library exports, if it exports any. `dynamic` is the library's dynamic
-/// section, `base` where it was loaded; it stays loaded meanwhile.
-pub(super) fn exported_thread_local(base: u64, dynamic: *const c_void) -> Option<String> {
-    Tables::at(base, dynamic.cast())?.exported_thread_local()
+/// section, `base` where it was loaded.
+///
+/// # Safety
+/// Both are the loader's own words for one library, which stays loaded meanwhile.
+pub(super) unsafe fn exported_thread_local(base: u64, dynamic: *const c_void) -> Option<String> {
+    // SAFETY: O5 - by contract.
+    unsafe { Tables::at(base, dynamic.cast()) }?.exported_thread_local()
 }
 
 struct Search<'a> {
@@ -54,13 +58,14 @@ impl Search<'_> {
 unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _: usize, search: *mut c_void) -> c_int {
     // SAFETY: O5 - what `symbol_kind` passed, and what the loader passes: valid for this call.
     let (info, search) = unsafe { (&*info, &mut *search.cast::<Search>()) };
-    if let Some(tables) = Tables::of(info) {
+    // SAFETY: O5 - the record of a library that is loaded during the call.
+    if let Some(tables) = unsafe { Tables::of(info) } {
         tables.find(search);
     }
     search.at_address.is_some().into()
 }
 
-/// A library's tables, where it has them mapped.
+/// A library's tables, where it has them mapped. The library stays loaded as long as the value lives.
 struct Tables {
     base: u64,
     symbols: *const libc::Elf64_Sym,
@@ -69,15 +74,21 @@ struct Tables {
 }
 
 impl Tables {
-    fn of(info: &libc::dl_phdr_info) -> Option<Tables> {
+    /// # Safety
+    /// The loader's record of a library that stays loaded while the tables are used.
+    unsafe fn of(info: &libc::dl_phdr_info) -> Option<Tables> {
         const PT_DYNAMIC: u32 = 2;
         // SAFETY: O5 - the loader's array of program headers, of the length that it says.
         let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
         let dynamic = headers.iter().find(|header| header.p_type == PT_DYNAMIC)?;
-        Tables::at(info.dlpi_addr, (info.dlpi_addr + dynamic.p_vaddr) as *const [u64; 2])
+        // SAFETY: O5 - the dynamic section that the library's own headers name.
+        unsafe { Tables::at(info.dlpi_addr, (info.dlpi_addr + dynamic.p_vaddr) as *const [u64; 2]) }
     }
 
-    fn at(base: u64, mut entry: *const [u64; 2]) -> Option<Tables> {
+    /// # Safety
+    /// `entry` is the first of the dynamic section of a library that was loaded at `base`, and stays loaded while the tables
+    /// are used.
+    unsafe fn at(base: u64, mut entry: *const [u64; 2]) -> Option<Tables> {
         let (mut symbols, mut strings, mut gnu_hash) = (0, 0, 0);
         loop {
             // SAFETY: O5 - the dynamic section of a loaded library is mapped, and ends with a null entry.

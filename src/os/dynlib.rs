@@ -2,7 +2,7 @@
 //!
 //! A [`Library`] is closed when it is dropped. Searching the whole process needs no library.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::NonNull;
 
 use crate::os::dynamic_symbols::exported_thread_local;
@@ -42,7 +42,8 @@ impl Library {
     /// The name of a thread-local variable that the library exports, if it exports any.
     pub(crate) fn exported_thread_local(&self) -> Option<String> {
         let map = self.link_map().ok()?;
-        exported_thread_local(map.load_bias, map.dynamic)
+        // SAFETY: O5 - the loader's record of this library, which is open.
+        unsafe { exported_thread_local(map.load_bias, map.dynamic) }
     }
 
     /// The first byte that the loader mapped of the library: of its first segment.
@@ -62,6 +63,13 @@ impl Library {
 }
 
 impl Library {
+    /// A further handle to a library that is loaded.
+    fn hold(path: &CStr) -> Option<Library> {
+        // SAFETY: O2 - `path` is a C string; nothing is loaded that was not.
+        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) };
+        NonNull::new(handle).map(|handle| Library { handle })
+    }
+
     /// The loader's record of the library.
     fn link_map(&self) -> Result<&LinkMap, String> {
         let mut map: *const LinkMap = std::ptr::null();
@@ -112,14 +120,74 @@ pub(crate) fn process_symbol(name: &CStr) -> Option<u64> {
     NonNull::new(address).map(|address| address.as_ptr() as u64)
 }
 
-/// The address of a thread-local variable in the calling thread: `module` is a number that the loader gave to a library
-/// that is still loaded, `offset` is inside that library's block.
-pub(crate) fn thread_local_address(module: u64, offset: u64) -> u64 {
+/// The address of a thread-local variable in the calling thread. `None` if no library that is loaded has that module number,
+/// or its block does not reach as far as `offset`.
+pub(crate) fn thread_local_address(module: u64, offset: u64) -> Option<u64> {
+    let first = ThreadLocalBlock::of(module)?;
+    // The program stays loaded. Of a library, a handle keeps the loader from giving the number to another one.
+    let _held = match first.is_program {
+        true => None,
+        false => Some(Library::hold(&first.library)?),
+    };
+    let held = ThreadLocalBlock::of(module).filter(|block| block.library == first.library)?;
+    // SAFETY: O3, O5 - the number of a library that is held, and an offset in its block.
+    (offset < held.size_bytes).then(|| unsafe { thread_local_address_in(module, offset) })
+}
+
+/// As [`thread_local_address`], without asking.
+///
+/// # Safety
+/// - `module` is the number that the loader gave to a library that stays loaded meanwhile.
+/// - `offset` lies in that library's block, or is zero.
+pub(crate) unsafe fn thread_local_address_in(module: u64, offset: u64) -> u64 {
     unsafe extern "C" {
         fn __tls_get_addr(variable: *const [u64; 2]) -> *mut c_void;
     }
-    // SAFETY: O3 - a pair as the psABI describes it, of a module that is loaded.
+    // SAFETY: O5 - a pair as the psABI describes it, of a module that is loaded, by contract.
     unsafe { __tls_get_addr(&[module, offset]) as u64 }
+}
+
+/// What the loader says of a thread-local block.
+struct ThreadLocalBlock {
+    size_bytes: u64,
+    /// The path by which the loader knows the library.
+    library: CString,
+    /// The first that the loader names.
+    is_program: bool,
+}
+
+impl ThreadLocalBlock {
+    fn of(module: u64) -> Option<ThreadLocalBlock> {
+        let mut search = Search { module, seen: 0, found: None };
+        // SAFETY: O2, O5 - the loader calls `visit` with `search`, which outlives the call, and keeps neither.
+        unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut search).cast()) };
+        search.found
+    }
+}
+
+struct Search {
+    module: u64,
+    seen: usize,
+    found: Option<ThreadLocalBlock>,
+}
+
+/// # Safety
+/// The loader calls this, with its own record and with what [`ThreadLocalBlock::of`] passed.
+unsafe extern "C" fn visit(library: *mut libc::dl_phdr_info, _size: usize, search: *mut c_void) -> c_int {
+    // SAFETY: O5 - the loader's record is readable during the call; `search` is what `of` passed.
+    let (library, search) = unsafe { (&*library, &mut *search.cast::<Search>()) };
+    search.seen += 1;
+    if library.dlpi_tls_modid as u64 != search.module || search.module == 0 {
+        return 0;
+    }
+    // SAFETY: O5 - the loader's record counts its program headers.
+    let headers = unsafe { std::slice::from_raw_parts(library.dlpi_phdr, usize::from(library.dlpi_phnum)) };
+    let size_bytes = headers.iter().find(|header| header.p_type == libc::PT_TLS).map_or(0, |block| block.p_memsz);
+    // SAFETY: O5 - the loader's own C string, or none.
+    let name = unsafe { (!library.dlpi_name.is_null()).then(|| CStr::from_ptr(library.dlpi_name).to_owned()) };
+    search.found =
+        Some(ThreadLocalBlock { size_bytes, library: name.unwrap_or_default(), is_program: search.seen == 1 });
+    1
 }
 
 /// The head of the loader's `struct link_map`, which is public and stable (`<link.h>`).

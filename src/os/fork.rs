@@ -40,8 +40,9 @@ pub(crate) struct Shown {
     pub(crate) protection: Protection,
 }
 
-/// A copy of a shared file, on its way to a child. Two descriptors, which nobody closes but the methods below.
-#[derive(Debug, Clone, Copy)]
+/// A copy of a shared file, on its way to a child. Two descriptors, which nobody closes but the methods below. No copy can be
+/// made of the value, so that each is closed once.
+#[derive(Debug)]
 pub(crate) struct FileCopy {
     writable: RawFd,
     /// What the running view is mapped from; −1 when that is `writable`.

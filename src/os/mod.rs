@@ -8,7 +8,8 @@
 //! - **O1** A fixed mapping replaces only address space that the caller says, by contract, is its own.
 //! - **O2** Text handed to the C library is NUL-terminated and lives through the call.
 //! - **O3** A handle from the loader is closed exactly once, by the `Library` that holds it.
-//! - **O4** Handlers handed to the C library are functions of this program. Words of the C library that describe the
+//! - **O4** Handlers handed to the C library are functions of this program, or of linked code that stays until they are
+//!   forgotten. Words of the C library that describe the
 //!   process (name, signals) are changed only by a value that puts them back when it is dropped.
 //! - **O5** What the loader shows of a library (headers, dynamic section, symbol tables) is read only while the
 //!   library is sure to be there: inside the loader's callback, or while a `Library` holds it. The program itself is always there.
@@ -29,6 +30,8 @@ mod static_loader;
 mod vm;
 
 pub(crate) use dynamic_symbols::{SymbolKind, symbol_kind};
+#[cfg(all(target_env = "musl", target_feature = "crt-static"))]
+use dynlib::thread_local_address_in;
 pub(crate) use dynlib::{Library, process_symbol, stay_loaded, thread_local_address};
 pub use file::{InputFile, MappedFile};
 pub(crate) use fork::{FileCopy, Shown, at_fork, sever};

@@ -26,10 +26,12 @@ fn loaded_ranges() -> Vec<Range<u64>> {
     ranges
 }
 
-extern "C" fn add_range(library: *mut libc::dl_phdr_info, _size: usize, ranges: *mut c_void) -> c_int {
-    // SAFETY: O3 - the loader's record is readable during the call; `ranges` is what `loaded_ranges` passed.
+/// # Safety
+/// The loader calls this, with its own record and with what `loaded_ranges` passed.
+unsafe extern "C" fn add_range(library: *mut libc::dl_phdr_info, _size: usize, ranges: *mut c_void) -> c_int {
+    // SAFETY: O5 - the loader's record is readable during the call; `ranges` is what `loaded_ranges` passed.
     let (library, ranges) = unsafe { (&*library, &mut *ranges.cast::<Vec<Range<u64>>>()) };
-    // SAFETY: O3 - the loader's record counts its program headers.
+    // SAFETY: O5 - the loader's record counts its program headers.
     let headers = unsafe { std::slice::from_raw_parts(library.dlpi_phdr, usize::from(library.dlpi_phnum)) };
     let loads = headers.iter().filter(|header| header.p_type == libc::PT_LOAD);
     let ends = loads.map(|load| {

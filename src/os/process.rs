@@ -91,21 +91,33 @@ pub(crate) fn at_thread_exit(handler: extern "C-unwind" fn(*mut c_void)) -> bool
 
 /// Has the C library call linked code's handlers when the process forks: before, and after in the parent and in the child.
 /// `library` is an address of that code's own, by which they are [forgotten](forget_handlers). Zero when they were taken.
-pub(crate) fn register_at_fork(handlers: [*const c_void; 3], library: u64) -> c_int {
+///
+/// # Safety
+/// - Each handler is null or a function `void (*)(void)` that may be called at a fork.
+/// - Its code stays until [`forget_handlers`] was called with `library`.
+pub(crate) unsafe fn register_at_fork(handlers: [*const c_void; 3], library: u64) -> c_int {
     let [prepare, parent, child] = handlers;
-    // SAFETY: O4 - handlers of linked code, which asks for this itself; the library only compares the address.
+    // SAFETY: O4 - handlers that outlive their registration, by contract; the library only compares the address.
     unsafe { __register_atfork(prepare, parent, child, library as *const c_void) }
 }
 
 /// The same for `quick_exit`.
-pub(crate) fn register_at_quick_exit(handler: *const c_void, library: u64) -> c_int {
+///
+/// # Safety
+/// - The handler is a function `void (*)(void *)` that may be called by `quick_exit`.
+/// - Its code stays until [`forget_handlers`] was called with `library`.
+pub(crate) unsafe fn register_at_quick_exit(handler: *const c_void, library: u64) -> c_int {
     // SAFETY: O4 - as above.
     unsafe { __cxa_at_quick_exit(handler, library as *const c_void) }
 }
 
 /// Has the C library forget all handlers that were registered under an address.
-pub(crate) fn forget_handlers(library: u64) {
-    // SAFETY: O4 - what it is asked to call is nothing: exit handlers of linked code are never registered with it.
+///
+/// # Safety
+/// `library` is an address that only [`register_at_fork`] and [`register_at_quick_exit`] were told. Of a library's own
+/// `__dso_handle`, and of zero, the C library would call the exit handlers.
+pub(crate) unsafe fn forget_handlers(library: u64) {
+    // SAFETY: O4 - by contract no exit handler is registered under the address, so nothing is called.
     unsafe { __cxa_finalize(library as *const c_void) }
 }
 

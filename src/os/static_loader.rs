@@ -153,7 +153,7 @@ mod phdr {
     use libc::{Elf64_Ehdr, Elf64_Phdr, dl_phdr_info};
 
     use super::{LIST, ListedRange, Node};
-    use crate::os::thread_local_address;
+    use crate::os::thread_local_address_in;
     use crate::sync::Ordering;
 
     type Callback = unsafe extern "C" fn(*mut dl_phdr_info, usize, *mut c_void) -> c_int;
@@ -198,7 +198,8 @@ mod phdr {
         let mut info = record(bias, c"/proc/self/exe".as_ptr(), headers);
         if headers.iter().any(|header| header.p_type == libc::PT_TLS) {
             info.dlpi_tls_modid = 1;
-            info.dlpi_tls_data = thread_local_address(1, 0) as *mut c_void;
+            // SAFETY: O5 - the program's own block, which is the first.
+            info.dlpi_tls_data = unsafe { thread_local_address_in(1, 0) } as *mut c_void;
         }
         info
     }

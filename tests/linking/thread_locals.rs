@@ -1,6 +1,9 @@
 //! Thread-local variables under every model that gcc and clang have: each thread has its own, begun as the object says.
 
 use jittison::ErrorKind;
+use jittison::base::{Name, ThreadLocal};
+use jittison::host::{StaticPlace, ThreadLocalModule};
+use jittison::session::SymbolFlags;
 
 use crate::support::*;
 
@@ -217,4 +220,38 @@ fn blocks_come_and_go_without_leaving_anything() {
         }
     }
     assert_eq!((maps(), descriptors()), before);
+}
+
+/// `address_of` asked the C library for whatever module a symbol named: a program without `unsafe` read past its tables.
+#[test]
+fn a_thread_local_symbol_of_no_module_has_no_address() {
+    if !is_alone("thread_locals::a_thread_local_symbol_of_no_module_has_no_address") {
+        return;
+    }
+    let jit = new_jit();
+    let main = jit.main_dylib();
+    let flags = SymbolFlags::EXPORTED | SymbolFlags::THREAD_LOCAL;
+    // A number that was never given, one that is none, and offsets beyond the block of the program.
+    for (index, (module, offset)) in
+        [(0x7fff_0000, 8), (0, 0), (u32::MAX, u32::MAX), (1, 0x7fff_fff8)].into_iter().enumerate()
+    {
+        let name = format!("nowhere{index}");
+        let value = ThreadLocal { module, offset }.to_address();
+        main.define_absolute([(Name::new(&name), value, flags)]).unwrap();
+        let error = jit.address_of(main, &name).unwrap_err();
+        assert_says(&error, &[&name, "has no address", &module.to_string(), &format!("{offset:#x}")]);
+    }
+}
+
+#[test]
+fn a_block_smaller_than_its_image_or_of_an_odd_alignment_is_refused() {
+    for place in [StaticPlace::Required, StaticPlace::Wanted, StaticPlace::NotNeeded] {
+        let error = ThreadLocalModule::load(&[7; 4096], 8, 8, place).unwrap_err();
+        assert_says(&error, &["8 bytes", "cannot hold an image of 4096 bytes"]);
+        assert_says(&ThreadLocalModule::load(&[], 1 << 40, 8, place).unwrap_err(), &["1099511627776 bytes"]);
+        for align in [0, 3, 4 << 20, 1 << 63] {
+            let error = ThreadLocalModule::load(&[], 8, align, place).unwrap_err();
+            assert_says(&error, &["8 bytes", &format!("cannot be aligned to {align}")]);
+        }
+    }
 }
