@@ -12,6 +12,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use jittison::base::{ExecutorAddr, Name};
 use jittison::host::FunctionPointer;
@@ -225,6 +226,23 @@ pub fn assert_says(error: &Error, parts: &[&str]) {
     let text = error.to_string();
     for part in parts {
         assert!(text.contains(part), "`{part}` is not in: {text}");
+    }
+}
+
+// ---- time -------------------------------------------------------------------
+
+/// What the calling thread has used of a processor. Other threads and processes do not add to it.
+pub fn processor_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes the one record that it is given.
+    assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) }, 0);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// Waits for what another thread does in its own time. Without a deadline: the machine may be busy.
+pub fn wait_until(mut is_so: impl FnMut() -> bool) {
+    while !is_so() {
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
