@@ -79,7 +79,7 @@ fn damage(rounds: usize, seed: u64, change: impl Fn(&mut Dice, &mut Vec<u8>)) {
 
 #[test]
 fn archives_with_flipped_bits_neither_panic_nor_hang_nor_leak() {
-    damage(2000, 0x9e37_79b9, |dice, bytes| {
+    damage(rounds(2000), 0x9e37_79b9, |dice, bytes| {
         for _ in 0..1 + dice.roll(4) {
             let at = dice.roll(bytes.len());
             bytes[at] ^= 1 << dice.roll(8);
@@ -89,7 +89,7 @@ fn archives_with_flipped_bits_neither_panic_nor_hang_nor_leak() {
 
 #[test]
 fn damage_to_the_headers_and_the_list_neither_panics_nor_hangs_nor_leaks() {
-    damage(2000, 0x0bad_cafe, |dice, bytes| {
+    damage(rounds(2000), 0x0bad_cafe, |dice, bytes| {
         let at = dice.roll(240);
         let values = [b' ', b'/', b'#', b'0', b'1', b'9', b'`', b'\n', 0, 0x7f, 0x80, 0xff];
         for at in at..(at + 1 + dice.roll(10)).min(bytes.len()) {

@@ -106,7 +106,7 @@ fn damage(rounds: usize, seed: u64, change: impl Fn(&mut Dice, &mut Vec<u8>)) {
 
 #[test]
 fn objects_with_flipped_bits_neither_panic_nor_hang_nor_leak() {
-    damage(4000, 0x9e37_79b9, |dice, bytes| {
+    damage(rounds(4000), 0x9e37_79b9, |dice, bytes| {
         for _ in 0..1 + dice.roll(4) {
             let at = dice.roll(bytes.len());
             bytes[at] ^= 1 << dice.roll(8);
@@ -117,7 +117,7 @@ fn objects_with_flipped_bits_neither_panic_nor_hang_nor_leak() {
 #[test]
 fn objects_with_overwritten_fields_neither_panic_nor_hang_nor_leak() {
     const VALUES: [u64; 10] = [0, 1, 7, 0xff, 0xffff, 0x7fff_ffff, 0xffff_ffff, 1 << 40, i64::MAX as u64, u64::MAX];
-    damage(4000, 0x1234_5678, |dice, bytes| {
+    damage(rounds(4000), 0x1234_5678, |dice, bytes| {
         let width = [1, 2, 4, 8][dice.roll(4)];
         let at = dice.roll(bytes.len() - width) & !(width - 1);
         bytes[at..at + width].copy_from_slice(&VALUES[dice.roll(VALUES.len())].to_le_bytes()[..width]);
@@ -127,7 +127,7 @@ fn objects_with_overwritten_fields_neither_panic_nor_hang_nor_leak() {
 #[test]
 fn damage_to_the_headers_neither_panics_nor_hangs_nor_leaks() {
     // The file header, and the table of section headers that stands at the end.
-    damage(4000, 0x0bad_cafe, |dice, bytes| {
+    damage(rounds(4000), 0x0bad_cafe, |dice, bytes| {
         let table = u64::from_le_bytes(bytes[40..48].try_into().unwrap()) as usize;
         let range = if dice.roll(5) == 0 { 0..64 } else { table..bytes.len() };
         let at = range.start + dice.roll(range.len());

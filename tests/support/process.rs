@@ -1,4 +1,4 @@
-//! Processes of a test's own, and tests that are skipped.
+//! Processes of a test's own, tests that are skipped, and how deep a test goes.
 //!
 //! The tests of one file share a process and run at the same time. Some things exist once in a process: the environment, the
 //! current directory, limits, signal handlers, variables of the C library, at-fork handlers, the heap, the lists of mappings
@@ -146,4 +146,12 @@ fn test_of_backtrace(frames: &str) -> Option<String> {
     let names = frames.lines().filter_map(|line| line.split_once(": ").map(|(_, name)| name.trim()));
     let of_program = names.filter_map(|name| name.strip_prefix(program));
     of_program.last().map(|name| name.trim_end_matches("::{{closure}}").to_string())
+}
+
+// ---- depth ------------------------------------------------------------------
+
+/// How many rounds a test of random input runs: `full` of them if `JITTISON_FULL` is set, as in `.ci/run`, else an eighth.
+pub fn rounds(full: usize) -> usize {
+    let is_full = std::env::var_os("JITTISON_FULL").is_some_and(|value| !value.is_empty());
+    if is_full { full } else { full.div_ceil(8) }
 }

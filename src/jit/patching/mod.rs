@@ -62,7 +62,7 @@ pub use patch::{Patch, PreparedPatch};
 /// #     let dir = std::env::temp_dir().join(format!("jittison-doc-{}", std::process::id()));
 /// #     std::fs::create_dir_all(&dir).ok()?;
 /// #     let file = dir.join("object.o");
-/// #     let mut gcc = Command::new("gcc").args(["-x", "c", "-O2", "-fPIC", "-c", "-", "-o"]).arg(&file).stdin(Stdio::piped()).spawn().ok()?;
+/// #     let mut gcc = Command::new("gcc").args(["-x", "c", "-O2", "-fPIC", "-c", "-", "-o"]).arg(&file).stdin(Stdio::piped()).spawn().expect("this example needs gcc");
 /// #     gcc.stdin.take()?.write_all(source.as_bytes()).ok()?;
 /// #     gcc.wait().ok()?;
 /// #     let bytes = std::fs::read(&file).ok();
