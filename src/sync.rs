@@ -7,11 +7,32 @@
 //!   sees every interleaving that matters.
 //! - [`plain_thread_local`]: room for arrays, which no thread sees of another.
 //! - [`GuardedU32`]: data of some lock, which the models see.
-//! - [`StaticMutex`], [`ForkMutex`], [`StaticPtr`] and [`MappedU64`]: statics cannot hold loom types, and mapped memory is
-//!   no loom cell. They guard the C exit handlers, forks, the list of windows and the frame table, which no model drives.
+//! - [`StaticMutex`], [`StaticPtr`] and [`MappedU64`]: statics cannot hold loom types, and mapped memory is no loom cell. They
+//!   guard the C exit handlers, the list of windows and the frame table, which no model drives. A static that a model drives
+//!   is made by [`per_process!`]: under loom there is one for each execution.
 //!
-//! Two halves of a barrier are here, too: [`light_barrier`], which costs the threads that pass it often next to nothing, since
-//! [`heavy_barrier`] has all of them pass a whole one. Under loom both are whole.
+//! # The asymmetric barrier
+//!
+//! [`light_barrier`] costs the threads that pass it often next to nothing. [`heavy_barrier`] is a system call (`membarrier`):
+//! the kernel has every other running thread of the process execute a full fence between the call's start and its end, and a
+//! thread that does not run has executed one when it was switched out. This is all that we assume:
+//!
+//! > For each light barrier L and each heavy barrier H of two threads, one of two holds. What L's thread did before L is
+//! > visible to H's thread after H; or what H's thread did before H is visible to L's thread after L.
+//!
+//! Why: the kernel's fence stands before L or after L in L's thread. Before: it comes after H began, so L's thread sees all
+//! that precedes H. After: it comes before H ends, so H's thread sees all that precedes L. A light barrier is a compiler fence,
+//! which keeps the compiler from moving either side across L. **Two light barriers order nothing.** Where the kernel has no
+//! `membarrier`, both are full fences, which satisfy the same sentence.
+//!
+//! Under loom a light barrier is a read-modify-write of a word that its thread alone has, and a heavy one such a
+//! read-modify-write of every thread's word: of two on one word one is first, and the second acquires what the first
+//! released. That is the sentence above and no more, since light barriers of two threads meet at no word.
+//!
+//! | pair | light | heavy | model | litmus test |
+//! |---|---|---|---|---|
+//! | leaving a guard | `Post::leave` | `Post::accept` | `loom_tests/loom_guard_retire.rs` | `tests/barriers.rs` |
+//! | settling an allocation | `ForkGate::pass` | `ForkGate::close` | `loom_tests/loom_fork_gate.rs` | `tests/barriers.rs` |
 //!
 //! This file does not decide who locks what: each room's `mod.rs` does.
 
@@ -45,16 +66,22 @@ pub(crate) fn is_seeded(bug: &str) -> bool {
     SEEDED.get_or_init(|| std::env::var_os("SEEDED_BUG")).as_deref() == Some(bug.as_ref())
 }
 
-/// Names a thread.
-pub(crate) use std::thread::ThreadId;
+/// Names a thread while it lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ThreadId(usize);
 
-/// The thread that asks.
+/// The thread that asks, which may be ending: `std::thread::current` panics once the thread's own record is destroyed.
 pub(crate) fn current_thread() -> ThreadId {
-    std::thread::current().id()
+    std::thread_local! {
+        // Without a destructor it is there to the end of the thread.
+        static HERE: std::cell::Cell<u8> = const { std::cell::Cell::new(0) };
+    }
+    HERE.with(|here| ThreadId(std::ptr::from_ref(here).addr()))
 }
 
 /// A number that tells threads apart: the least that no other had when it asked first. So as many threads as there are
-/// parts of something each have their own, while no more than that live.
+/// parts of something each have their own, while no more than that live. A hint: threads whose number is given back already,
+/// because they are ending, all have 0.
 pub(crate) fn thread_number() -> usize {
     std::thread_local! {
         static NUMBER: ThreadNumber = ThreadNumber::take();
@@ -93,9 +120,10 @@ pub(crate) fn thread_id() -> u32 {
     rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()
 }
 
-/// The thread that asks, in words.
+/// The thread that asks, in words: the system's number and the system's name (at most 15 bytes). Rust's own name cannot be
+/// read while a thread ends.
 pub(crate) fn describe_thread() -> String {
-    match std::thread::current().name() {
+    match rustix::thread::name().ok().and_then(|name| name.into_string().ok()) {
         Some(name) => format!("thread {} (`{name}`)", thread_id()),
         None => format!("thread {}", thread_id()),
     }
@@ -122,9 +150,17 @@ pub(crate) fn sleep(time: std::time::Duration) {
 /// A lock that may stand in a `static`; never modelled.
 pub(crate) type StaticMutex<T> = parking_lot::Mutex<T>;
 
-/// A lock that may be held by a thread that forks, and be let go in both processes: one word, which knows nothing of
-/// those who wait for it.
-pub(crate) use std::sync::{Mutex as ForkMutex, MutexGuard as ForkGuard};
+/// Declares a static of the process. Its value is made by a constant expression; under loom, once for each execution.
+macro_rules! per_process {
+    ($(#[$attribute:meta])* static $name:ident: $kind:ty = $value:expr;) => {
+        #[cfg(not(loom))]
+        $(#[$attribute])*
+        static $name: $kind = $value;
+        #[cfg(loom)]
+        loom::lazy_static! { $(#[$attribute])* static ref $name: $kind = $value; }
+    };
+}
+pub(crate) use per_process;
 
 /// Where a lock stands in the order of `session/mod.rs`: while one is held, only later ones may be taken. Builds with
 /// debug assertions check every lock that is taken.
@@ -210,6 +246,32 @@ mod imp {
     /// Starts a thread that nobody joins.
     pub(crate) fn spawn_detached(name: String, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
         std::thread::Builder::new().name(name).spawn(body).map(drop)
+    }
+
+    /// A lock that may be held by a thread that forks, and be let go in both processes: one word, which knows nothing of
+    /// those who wait for it.
+    #[derive(Debug)]
+    pub(crate) struct ForkMutex<T>(std::sync::Mutex<T>);
+
+    pub(crate) use std::sync::MutexGuard as ForkGuard;
+
+    /// A lock in a [`per_process!`] static.
+    pub(crate) type ProcessMutex<T> = parking_lot::Mutex<T>;
+
+    /// Whether what is [`per_process!`] is destroyed: an execution of a model ends.
+    #[inline(always)]
+    pub(crate) fn is_process_over() -> bool {
+        false
+    }
+
+    impl<T> ForkMutex<T> {
+        pub(crate) const fn new(value: T) -> Self {
+            ForkMutex(std::sync::Mutex::new(value))
+        }
+
+        pub(crate) fn lock(&self) -> ForkGuard<'_, T> {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        }
     }
 
     /// `parking_lot`'s lock with its place in the lock order.
@@ -495,15 +557,72 @@ mod imp {
         fence(Ordering::SeqCst);
     }
 
-    pub(crate) fn prepare_barriers() {}
+    /// Notes when the statics of an execution are destroyed.
+    struct Life;
+
+    std::thread_local! {
+        static IS_OVER: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+    }
+
+    impl Drop for Life {
+        fn drop(&mut self) {
+            IS_OVER.set(true);
+        }
+    }
+
+    loom::lazy_static! {
+        static ref LIFE: Life = Life;
+    }
+
+    /// Threads of a model may end after the statics.
+    pub(crate) fn is_process_over() -> bool {
+        IS_OVER.get()
+    }
+
+    pub(crate) type ProcessMutex<T> = Mutex<T>;
+
+    pub(crate) fn prepare_barriers() {
+        IS_OVER.set(false);
+        let _ = &*LIFE;
+    }
+
+    /// Most threads of one execution.
+    const THREADS: usize = 5;
+
+    /// A word for each thread of an execution: see "The asymmetric barrier".
+    struct BarrierWords {
+        words: [AtomicUsize; THREADS],
+        taken: super::HintUsize,
+    }
+
+    loom::lazy_static! {
+        static ref BARRIER_WORDS: BarrierWords = BarrierWords {
+            words: std::array::from_fn(|_| AtomicUsize::new(0)),
+            taken: super::HintUsize::new(0),
+        };
+    }
+
+    thread_local! {
+        static BARRIER_WORD: usize = BARRIER_WORDS.taken.fetch_add(1, Ordering::Relaxed);
+    }
 
     pub(crate) fn light_barrier() {
-        fence(Ordering::SeqCst);
+        let word = BARRIER_WORD.with(|word| *word);
+        BARRIER_WORDS.words[word].fetch_add(1, Ordering::AcqRel);
     }
 
     pub(crate) fn heavy_barrier() {
-        fence(Ordering::SeqCst);
+        // Seeded bug: only this thread passes a fence.
+        if super::seeded_bug!("heavy_barrier_without_the_others") {
+            return fence(Ordering::SeqCst);
+        }
+        for word in &BARRIER_WORDS.words {
+            word.fetch_add(1, Ordering::AcqRel);
+        }
     }
+
+    pub(crate) type ForkMutex<T> = Mutex<T>;
+    pub(crate) type ForkGuard<'a, T> = MutexGuard<'a, T>;
 
     pub(crate) fn assert_unlocked() {}
 

@@ -182,8 +182,6 @@ unsafe impl MappedWindow for DualWindow {
         assert!(offset.checked_add(size).is_some_and(|end| end <= range.size), "purged pages lie in the pool");
         let pages = self.working_view(pool).wrapping_add(offset as usize);
         let kind = if pool == Pool::Data || self.view.is_severed() { PageKind::Private } else { PageKind::Shared };
-        // A child must not find pages that its books take for zero with what was in them before.
-        wait_for_forks();
         // SAFETY: M1, M6 - inside the pool by the assertion; nobody uses it, by contract.
         let purged = unsafe { give_back(pages, size as usize, kind) };
         purged.map_err(refused(&format!("giving pages of the {} pool back", pool.name())))

@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use crate::base::{MemoryEvent, Pool};
-use crate::memory::fork_guard::generation;
+use crate::memory::fork_guard::{before_writing, generation, is_past_forks, wait_for_forks};
 use crate::memory::free_space::RangeId;
 use crate::memory::layout::PAGE;
 use crate::memory::manager::Released;
@@ -59,13 +59,14 @@ impl Window {
 
     /// Gives back what is free in pieces of at least `least` pages and, if that is given, was so before.
     fn give_back(&self, least: u32, before: Option<&Look>) -> Released {
+        before_writing();
         let mut released = Released::default();
         for (index, shard) in self.shards.iter().enumerate() {
             let before = before.map(|before| &before.free[index]);
             // Bounded, should others free as fast as this gives back.
             for _ in 0..MOST_TURNS {
                 // A link that wants a slab waits for one turn at most, and then looks again what is free.
-                let _growth = self.growth.lock();
+                let growth = self.growth.lock();
                 let held = self.hold(&mut shard.0.lock(), least, before);
                 if held.is_empty() {
                     break;
@@ -75,6 +76,15 @@ impl Window {
                     held.iter().for_each(|held| shard.0.lock().spaces[held.pool.index()].free.free(held.id));
                 }
                 let refused = self.purge(&held);
+                // A child must not find pages that its books take for zero with what was in them before. Whoever forks may
+                // link in a handler, and must not wait for a lock of a thread that waits for the fork.
+                let _growth = if is_past_forks() {
+                    Some(growth)
+                } else {
+                    drop(growth);
+                    wait_for_forks();
+                    None
+                };
                 self.free_again(&mut shard.0.lock(), held, &refused, &mut released);
                 if !refused.is_empty() {
                     break; // the kernel will not like it better the next time

@@ -55,6 +55,7 @@ mod claim;
 mod dual_mapper;
 mod events;
 mod extended;
+mod fork_gate;
 mod fork_guard;
 mod frame_table;
 mod free_space;
@@ -84,6 +85,8 @@ mod word;
 
 pub use dual_mapper::{DualMapper, PlainDualMapper};
 pub use events::MemoryObserver;
+#[cfg(loom)]
+pub use fork_gate::{Closed, ForkGate};
 pub use frame_table::Frame;
 pub(crate) use kept_while_traced::KeptWhileTraced;
 pub use layout::{PoolRange, WindowLayout};

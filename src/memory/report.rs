@@ -12,7 +12,7 @@ pub(super) fn lasting(text: &'static str, more: &[&str]) -> &'static str {
         return text;
     }
     let whole: String = std::iter::once(&text).chain(more).flat_map(|part| part.chars()).collect();
-    let mut known = KNOWN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let mut known = KNOWN.lock();
     if let Some(same) = known.iter().find(|same| **same == whole) {
         return same;
     }

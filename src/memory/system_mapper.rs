@@ -41,7 +41,7 @@ static REFUSED: ForkMutex<Vec<String>> = ForkMutex::new(Vec::new());
 
 /// Not to be held while anything is mapped: a child forked meanwhile would wait for it for ever.
 fn remembered() -> ForkGuard<'static, Vec<String>> {
-    REFUSED.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    REFUSED.lock()
 }
 
 impl MemoryMapper for SystemMapper {

@@ -12,7 +12,7 @@ use crate::base::{ExecutorAddr, MemoryEvent, Pool, align_up};
 use crate::error::{MemoryFault, Result};
 use crate::memory::budget::Budget;
 use crate::memory::events::{Happened, Teller};
-use crate::memory::fork_guard::generation;
+use crate::memory::fork_guard::{after_writing, before_writing, generation};
 use crate::memory::frame_table::FrameTable;
 use crate::memory::layout::{CHUNK, FRAME_SLOT, FRAME_TABLE_OFFSET, MAX_WINDOW, PAGE, TEXT_GRANULE};
 use crate::memory::layout::{PoolRange, WindowLayout};
@@ -329,6 +329,7 @@ impl Window {
         self.shards[shard].0.lock().prefetch(parts);
         let code = &parts[Pool::Code.index()];
         if code.id.is_some() {
+            before_writing();
             if let Some(frames) = &self.frames {
                 frames.clear(u64::from(code.offset), u64::from(code.granules));
             }
@@ -336,6 +337,7 @@ impl Window {
                 // SAFETY: M1 - released by their owner, and in nobody's books until they are freed below.
                 unsafe { self.trap(code) };
             }
+            after_writing();
         }
         let freed_bytes = {
             let mut books = self.shards[shard].0.lock();

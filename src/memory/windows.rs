@@ -12,6 +12,7 @@ use crate::error::{ErrorKind, MemoryFault, Result};
 use crate::memory::budget::Budget;
 use crate::memory::claim::Claim;
 use crate::memory::events::{Happened, Teller};
+use crate::memory::fork_guard::before_writing;
 use crate::memory::layout::{CHUNK, MAX_WINDOW, WindowLayout};
 use crate::memory::manager::{MemoryStatistics, Released};
 use crate::memory::mapper::{MemoryMapper, Placement};
@@ -90,6 +91,7 @@ impl Windows {
     }
 
     pub(crate) fn allocate(&self, plan: &SegmentPlan) -> Result<Box<Claim>> {
+        before_writing();
         let mut telling = self.teller.telling();
         self.find_room(plan, &mut telling.happened)
     }

@@ -54,7 +54,7 @@ impl Calls {
 impl CallRecord for Post {
     #[inline]
     fn leave(&'static self) {
-        Post::leave(self, self.entries());
+        self.leave_for_good(self.entries());
     }
 }
 

@@ -25,6 +25,18 @@
 //! Posts are never freed, so that entering takes no count: they are *listed* by a session and *manned* by a thread, and when
 //! neither is so any more the next session or thread takes them. Their words count on all the while. A guard that is
 //! forgotten keeps its post manned, and whatever is removed from then on, for ever.
+//!
+//! # The end of a thread
+//! A thread keeps a list of its posts. The list is destroyed when the thread ends, and other destructors may run later. So a
+//! post has one of two owners: the list, or its guards.
+//!
+//! | when | who owns the post | who gives it up |
+//! |---|---|---|
+//! | the list is there | the list | the destructor of the list, if no guard is entered |
+//! | the list is destroyed, and guards are entered | those guards | the drop of the last of them |
+//! | a guard is entered later | that guard | its drop |
+//!
+//! Only the drop of a guard gives a post up, after which no code can enter it: [`Guard::refresh`] cannot.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -36,8 +48,9 @@ use crate::session::execution_session::{ExecutionSession, SessionInner};
 use crate::session::reclaim;
 use crate::session::resource_tracker::TrackerCore;
 use crate::sync::{
-    Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, ReadMostly, StaticMutex, ThreadKey, describe_thread,
-    fence, heavy_barrier, light_barrier, prepare_barriers, seeded_bug, store_then_fence, thread_local, unique_number,
+    Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, ProcessMutex, ReadMostly, ThreadKey, describe_thread,
+    fence, heavy_barrier, is_process_over, light_barrier, per_process, prepare_barriers, seeded_bug, store_then_fence,
+    thread_local, unique_number,
 };
 
 /// While there is one, what its thread finds in the session stays in memory: code, data, stubs' targets. Entering and leaving
@@ -69,8 +82,8 @@ pub(crate) struct Post {
     entries: AtomicU64,
     /// Whether somebody may have left something in `waiting`.
     is_awaited: AtomicBool,
-    /// Whether it is to be left with the guard, since its thread is ending.
-    is_passing: AtomicBool,
+    /// Whether its guards own it: the thread's list is destroyed. Only that thread's. While it is set, `is_awaited` is.
+    is_owned_by_guards: AtomicBool,
     /// [`LISTED`], [`MANNED`].
     users: AtomicUsize,
     /// What waits for the guard that is entered.
@@ -110,7 +123,7 @@ pub(crate) struct Guards {
 pub struct BlockingGuard {
     /// Whether it is a call of linked code, which is in the way of replaced versions only.
     pub is_call: bool,
-    /// The thread that has entered it, by its system's number and its name.
+    /// The thread that has entered it, by the system's number and the system's name, which has at most 15 bytes.
     pub thread: Arc<str>,
     /// How long what asked for it has been waiting for it.
     pub blocking_for: Duration,
@@ -152,8 +165,10 @@ fn is_inside(entries: u64) -> bool {
     entries % 2 == 1
 }
 
-/// Posts that no session lists and no thread mans.
-static UNUSED: StaticMutex<Vec<&'static Post>> = StaticMutex::new(Vec::new());
+per_process! {
+    /// Posts that no session lists and no thread mans.
+    static UNUSED: ProcessMutex<Vec<&'static Post>> = ProcessMutex::new(Vec::new());
+}
 
 impl ExecutionSession {
     /// Enters a guard: what this thread finds in the session from now on stays in memory until the guard is dropped.
@@ -170,7 +185,9 @@ impl Guard<'_> {
     /// guard of the same session it does nothing.
     #[inline]
     pub fn refresh(&mut self) {
-        self.post.leave(self.entries);
+        if self.post.leave(self.entries) {
+            self.post.hand_on();
+        }
         self.entries = self.post.enter();
     }
 
@@ -183,7 +200,7 @@ impl Guard<'_> {
 impl Drop for Guard<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.post.leave(self.entries);
+        self.post.leave_for_good(self.entries);
     }
 }
 
@@ -209,21 +226,30 @@ impl Post {
         entries + 1
     }
 
-    /// `entries` is what the word is: told, since to read it here would have to wait for the fence.
+    /// Whether the caller must [hand on](Self::hand_on) what may wait. `entries` is what the word is: told, since to read it
+    /// here would have to wait for the fence.
     #[inline]
-    pub(crate) fn leave(&'static self, entries: u64) {
+    fn leave(&self, entries: u64) -> bool {
         // Whichever of the guards this is: the last one counts.
         let inner = self.inner.load(Ordering::Relaxed);
         if inner != 0 {
-            return self.inner.store(inner - 1, Ordering::Relaxed);
+            self.inner.store(inner - 1, Ordering::Relaxed);
+            return false;
         }
         // Release: what this thread did inside is done before what waits for it is freed.
         self.entries.store(entries + 1, Ordering::Release);
         if !seeded_bug!("guard_left_without_a_barrier") {
             light_barrier();
         }
-        if self.is_awaited.load(Ordering::Relaxed) {
+        self.is_awaited.load(Ordering::Relaxed)
+    }
+
+    /// As [`leave`](Self::leave), for who does not enter anew: hands on what waits, and gives up a post that the guards own.
+    #[inline]
+    pub(crate) fn leave_for_good(&'static self, entries: u64) {
+        if self.leave(entries) {
             self.hand_on();
+            self.give_up_if_owned_by_guards();
         }
     }
 
@@ -237,9 +263,13 @@ impl Post {
     pub(crate) fn enter_anew(&'static self) {
         if is_inside(self.entries()) {
             let inner = self.inner.swap(0, Ordering::Relaxed);
-            self.leave(self.entries());
+            if self.leave(self.entries()) {
+                self.hand_on();
+            }
             self.enter();
             self.inner.store(inner, Ordering::Relaxed);
+        } else {
+            self.give_up_if_owned_by_guards();
         }
     }
 
@@ -253,7 +283,7 @@ impl Post {
         let waited = {
             let mut waiting = self.waiting.lock();
             // Under the lock: whoever says so after this leaves nothing for a guard that was left.
-            self.is_awaited.store(false, Ordering::Relaxed);
+            self.is_awaited.store(self.is_owned_by_guards.load(Ordering::Relaxed), Ordering::Relaxed);
             std::mem::take(&mut *waiting)
         };
         let free: Vec<_> = waited.into_iter().flat_map(Custody::entrust).collect();
@@ -261,7 +291,20 @@ impl Post {
             let session = core.dylib().session.clone();
             reclaim::after_guards(&session, free);
         }
-        if self.is_passing.swap(false, Ordering::Relaxed) {
+    }
+
+    /// The thread's list is destroyed: from now on the guards own the post.
+    fn pass_to_guards(&self) {
+        self.is_owned_by_guards.store(true, Ordering::Relaxed);
+        // So the last guard looks, whether or not anybody waits.
+        self.is_awaited.store(true, Ordering::Relaxed);
+    }
+
+    /// Called by the drop of the last guard. No guard is entered here after it.
+    #[cold]
+    fn give_up_if_owned_by_guards(&'static self) {
+        if self.is_owned_by_guards.swap(false, Ordering::Relaxed) {
+            self.is_awaited.store(false, Ordering::Relaxed);
             self.let_go(MANNED);
         }
     }
@@ -275,8 +318,7 @@ impl Post {
     fn let_go(&'static self, user: usize) {
         // Release and acquire: the next thread goes on counting where this one stopped.
         let before = self.users.fetch_and(!user, Ordering::AcqRel);
-        // Loom's atomics do not outlive one execution.
-        if before == user && cfg!(not(loom)) {
+        if before == user && !is_process_over() {
             UNUSED.lock().push(self);
         }
     }
@@ -341,11 +383,9 @@ impl Guards {
                 let _ = last.try_with(|last| last.set(Some(post)));
                 post
             }
-            // At the end of a thread there is no list any more: the post goes with the guard, which looks at this when it is left.
             Err(_) => {
                 let post = self.man();
-                post.is_passing.store(true, Ordering::Relaxed);
-                post.is_awaited.store(true, Ordering::Relaxed);
+                post.pass_to_guards();
                 post
             }
         }
@@ -462,8 +502,12 @@ impl Drop for Manned {
         for last in [&LAST, &LAST_CALL, &LAST_HOST_CALL] {
             let _ = last.try_with(|last| last.set(None));
         }
-        let left = self.0.drain(..).filter(|post| !is_inside(post.entries.load(Ordering::Relaxed)));
-        left.for_each(|post| post.let_go(MANNED));
+        for post in self.0.drain(..) {
+            match is_inside(post.entries.load(Ordering::Relaxed)) {
+                true => post.pass_to_guards(),
+                false => post.let_go(MANNED),
+            }
+        }
     }
 }
 
@@ -474,7 +518,7 @@ impl Post {
             inner: AtomicU64::new(0),
             entries: AtomicU64::new(0),
             is_awaited: AtomicBool::new(false),
-            is_passing: AtomicBool::new(false),
+            is_owned_by_guards: AtomicBool::new(false),
             users: AtomicUsize::new(0),
             waiting: Mutex::new(Vec::new()),
             thread: Mutex::new(Arc::from("")),
@@ -486,5 +530,63 @@ impl fmt::Display for BlockingGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = if self.is_call { "a call" } else { "a guard" };
         write!(f, "{what} of {}, for {:.1?}", self.thread, self.blocking_for)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    struct AtThreadEnd(Cell<Option<Box<dyn FnOnce()>>>);
+
+    impl Drop for AtThreadEnd {
+        fn drop(&mut self) {
+            if let Some(body) = self.0.take() {
+                body();
+            }
+        }
+    }
+
+    std::thread_local! {
+        static AT_THREAD_END: AtThreadEnd = const { AtThreadEnd(Cell::new(None)) };
+    }
+
+    /// Threads one after the other; each enters guards and ends. How many posts the session has then.
+    fn posts_after(threads: usize, body: impl Fn(&'static ExecutionSession) + Copy + Send + Sync + 'static) -> usize {
+        let session: &'static ExecutionSession = Box::leak(Box::new(ExecutionSession::new()));
+        for _ in 0..threads {
+            std::thread::spawn(move || body(session)).join().expect("it does not panic");
+        }
+        let posts = session.inner().guards.posts.read(Vec::clone).unwrap_or_default();
+        assert!(posts.iter().all(|post| post.users.load(Ordering::Relaxed) == LISTED), "no thread is left");
+        posts.len()
+    }
+
+    #[test]
+    fn threads_leave_their_posts_to_the_next_whenever_their_guards_are_dropped() {
+        // Registered ahead of the list of posts, so run after it is destroyed.
+        let at_end = |body: Box<dyn FnOnce()>| AT_THREAD_END.with(|end| end.0.set(Some(body)));
+        assert_eq!(posts_after(20, |session| drop(session.guard())), 1);
+        let kept = move |session: &'static ExecutionSession| {
+            let place = std::rc::Rc::new(Cell::new(None));
+            let late = place.clone();
+            at_end(Box::new(move || drop(late.take())));
+            place.set(Some([session.guard(), session.guard()]));
+        };
+        assert_eq!(posts_after(20, kept), 1);
+        let entered_late = move |session: &'static ExecutionSession| {
+            at_end(Box::new(move || {
+                let mut outer = session.guard();
+                let mut inner = session.guard();
+                inner.refresh();
+                outer.refresh();
+                drop(outer);
+                inner.refresh();
+            }));
+            drop(session.guard());
+        };
+        assert_eq!(posts_after(20, entered_late), 2);
     }
 }

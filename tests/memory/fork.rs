@@ -337,20 +337,13 @@ fn starting_programs_is_no_fork_and_copies_nothing() {
     extern "C" fn count() {
         FORKS.fetch_add(1, Ordering::Relaxed);
     }
-    unsafe extern "C" {
-        fn pthread_atfork(
-            before: extern "C" fn(),
-            parent: Option<extern "C" fn()>,
-            child: Option<extern "C" fn()>,
-        ) -> i32;
-    }
     let Some(object) = module(5) else { return };
     let jit = jit_of(&SystemMapper { fork_policy: ForkPolicy::Snapshot });
     let _tracker = add(&jit, jit.main_dylib(), "object.o", &object);
     assert_eq!(value_of(&jit).call(1), 6002);
     // SAFETY: a function of this program, which only counts. It stands for the library's own handlers: the C library
     // calls all of them or none.
-    assert_eq!(unsafe { pthread_atfork(count, None, None) }, 0);
+    assert_eq!(unsafe { pthread_atfork(Some(count), None, None) }, 0);
     for _ in 0..3 {
         assert!(Command::new("true").status().unwrap().success());
     }
@@ -375,4 +368,222 @@ fn memory_goes_back_by_itself_in_a_child_too_though_its_parent_s_thread_stayed_b
         wait_until(|| memory.statistics().returned_bytes >= 30 << 20);
     });
     child.succeeds();
+}
+
+/// Forks when its thread's variables are destroyed.
+struct ForksAtThreadEnd(std::cell::RefCell<Option<Box<dyn FnOnce()>>>);
+
+impl Drop for ForksAtThreadEnd {
+    fn drop(&mut self) {
+        if let Some(body) = self.0.take() {
+            body();
+        }
+    }
+}
+
+thread_local! {
+    static AT_THREAD_END: ForksAtThreadEnd = const { ForksAtThreadEnd(std::cell::RefCell::new(None)) };
+}
+
+#[test]
+fn a_child_of_a_thread_that_ends_runs_what_was_linked_whatever_its_parent_removes_and_links_there() {
+    if !alone("a_child_of_a_thread_that_ends_runs_what_was_linked_whatever_its_parent_removes_and_links_there") {
+        return;
+    }
+    let (Some(old), Some(new)) = (module(5), module(60)) else { return };
+    for (mapper, _) in rungs() {
+        let jit = jit_of(mapper);
+        let tracker = add(&jit, jit.main_dylib(), "old.o", &old);
+        let value = value_of(&jit);
+        let place = jit.address_of(jit.main_dylib(), "value").unwrap();
+        let (started, changed) = (Signal::new(), Signal::new());
+        let (forked, has_forked) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            let (started, changed, value, jit, new) = (&started, &changed, &value, &jit, &new);
+            let ending = scope.spawn(move || {
+                let fork = move || {
+                    let child = Child::start(|| {
+                        started.send();
+                        changed.wait();
+                        for x in 0..1000 {
+                            assert_eq!(value.call(x), (x + 5) * 1000 + x * 2);
+                        }
+                        let dylib = jit.create_dylib("child").unwrap();
+                        let _new = add(jit, &dylib, "new.o", new);
+                        let own = try_function::<extern "C" fn(i64) -> i64>(jit, &dylib, "value").unwrap();
+                        assert_eq!(own.call(1), 61_002);
+                    });
+                    let _ = forked.send(child);
+                };
+                let fork: Box<dyn FnOnce()> = Box::new(fork);
+                // SAFETY: the thread ends, and runs it, inside the scope.
+                let fork = unsafe { std::mem::transmute::<Box<dyn FnOnce()>, Box<dyn FnOnce() + 'static>>(fork) };
+                // Registered first, so destroyed after whatever the crate has.
+                AT_THREAD_END.with(|end| *end.0.borrow_mut() = Some(fork));
+                Child::start(|| {}).succeeds();
+                assert_eq!(value.call(1), 6002);
+            });
+            ending.join().unwrap();
+        });
+        let child = has_forked.recv().unwrap();
+        started.wait();
+        drop(value);
+        assert!(tracker.remove().unwrap().is_complete());
+        let again = jit.create_dylib("new").unwrap();
+        let _new = add(&jit, &again, "new.o", &new);
+        assert_eq!(jit.address_of(&again, "value").unwrap(), place, "it takes the old one's place");
+        changed.send();
+        child.succeeds();
+    }
+}
+
+/// What handlers of the program do with a session.
+struct Handled {
+    jit: Jit,
+    objects: [Vec<u8>; 2],
+    /// Of the module that is removed by the next handler.
+    old: std::sync::Mutex<Option<ResourceTracker>>,
+    /// Numbers of modules that handlers have linked, and their functions.
+    linked: std::sync::Mutex<Vec<(i64, ResourceTracker, Function<extern "C" fn(i64) -> i64>)>>,
+}
+
+static HANDLED: std::sync::OnceLock<Handled> = std::sync::OnceLock::new();
+
+impl Handled {
+    /// Removes what is there, links into its place and elsewhere, calls what was linked, gives memory back.
+    fn work(&self, number: usize) {
+        if let Some(old) = self.old.lock().unwrap().take() {
+            assert!(old.remove().unwrap().is_complete());
+        }
+        for (index, value) in [5, 60].into_iter().enumerate() {
+            let dylib = self.jit.create_dylib(&format!("handler {number}")).unwrap();
+            let tracker = add(&self.jit, &dylib, "handled.o", &self.objects[index]);
+            let function = try_function::<extern "C" fn(i64) -> i64>(&self.jit, &dylib, "value").unwrap();
+            self.linked.lock().unwrap().push((value, tracker, function));
+        }
+        self.check();
+        let gone = self.linked.lock().unwrap().remove(0);
+        drop(gone.2);
+        assert!(gone.1.remove().unwrap().is_complete());
+        self.jit.release_free();
+        // A window that comes and goes.
+        let other = jit_of(&SystemMapper { fork_policy: ForkPolicy::Snapshot });
+        let _tracker = add(&other, other.main_dylib(), "other.o", &self.objects[0]);
+        assert_eq!(value_of(&other).call(1), 6002);
+        self.check();
+    }
+
+    fn check(&self) {
+        for (number, _, function) in self.linked.lock().unwrap().iter() {
+            assert_eq!(function.call(1), (number + 1) * 1000 + 2);
+        }
+    }
+}
+
+unsafe extern "C" {
+    fn pthread_atfork(
+        prepare: Option<extern "C" fn()>,
+        parent: Option<extern "C" fn()>,
+        child: Option<extern "C" fn()>,
+    ) -> i32;
+}
+
+extern "C" fn work_in_handler() {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    if let Some(handled) = HANDLED.get() {
+        handled.work(COUNT.fetch_add(1, Ordering::Relaxed));
+    }
+}
+
+/// Forks with a handler that works, which is registered before the crate's own or after it.
+fn works_in_handlers(is_first: bool, handlers: [bool; 3]) {
+    let handler = |index: usize| handlers[index].then_some(work_in_handler as extern "C" fn());
+    let arm = || {
+        // SAFETY: functions of this program, which do not unwind: a panic aborts.
+        assert_eq!(unsafe { pthread_atfork(handler(0), handler(1), handler(2)) }, 0);
+    };
+    let (Some(old), Some(new)) = (module(5), module(60)) else { return };
+    if is_first {
+        arm();
+    }
+    let jit = Jit::builder().trap_freed_code(true).build().unwrap();
+    let tracker = add(&jit, jit.main_dylib(), "old.o", &old);
+    assert_eq!(value_of(&jit).call(1), 6002);
+    if !is_first {
+        arm();
+    }
+    let handled = Handled {
+        jit,
+        objects: [old, new],
+        old: std::sync::Mutex::new(Some(tracker)),
+        linked: std::sync::Mutex::new(Vec::new()),
+    };
+    assert!(HANDLED.set(handled).is_ok());
+    let handled = HANDLED.get().unwrap();
+    for round in 0..5 {
+        let (started, changed) = (Signal::new(), Signal::new());
+        let child = Child::start(|| {
+            handled.check();
+            started.send();
+            changed.wait();
+            handled.check();
+            handled.work(1000 + round);
+            Child::start(|| handled.check()).succeeds();
+        });
+        started.wait();
+        // What the child runs goes, and other code comes there.
+        for (_, tracker, function) in handled.linked.lock().unwrap().drain(..) {
+            drop(function);
+            assert!(tracker.remove().unwrap().is_complete());
+        }
+        handled.work(2000 + round);
+        changed.send();
+        child.succeeds();
+        handled.check();
+    }
+}
+
+macro_rules! handlers {
+    ($($test:ident: $is_first:expr, $handlers:expr;)*) => {$(
+        #[test]
+        fn $test() {
+            if alone(stringify!($test)) {
+                works_in_handlers($is_first, $handlers);
+            }
+        }
+    )*};
+}
+
+handlers! {
+    a_prepare_handler_that_was_registered_first_may_link_and_remove: true, [true, false, false];
+    a_parent_handler_that_was_registered_first_may_link_and_remove: true, [false, true, false];
+    a_child_handler_that_was_registered_first_may_link_and_remove: true, [false, false, true];
+    all_handlers_that_were_registered_first_may_link_and_remove: true, [true, true, true];
+    a_prepare_handler_that_was_registered_later_may_link_and_remove: false, [true, false, false];
+    a_parent_handler_that_was_registered_later_may_link_and_remove: false, [false, true, false];
+    a_child_handler_that_was_registered_later_may_link_and_remove: false, [false, false, true];
+    all_handlers_that_were_registered_later_may_link_and_remove: false, [true, true, true];
+}
+
+#[test]
+fn a_prepare_handler_may_fork() {
+    extern "C" fn fork_in_handler() {
+        static IS_INNER: AtomicBool = AtomicBool::new(false);
+        let Some(handled) = HANDLED.get() else { return };
+        if !IS_INNER.swap(true, Ordering::Relaxed) {
+            Child::start(|| {
+                handled.check();
+                handled.work(3000);
+            })
+            .succeeds();
+            handled.work(4000);
+            IS_INNER.store(false, Ordering::Relaxed);
+        }
+    }
+    if !alone("a_prepare_handler_may_fork") {
+        return;
+    }
+    // SAFETY: a function of this program, which does not unwind: a panic aborts.
+    assert_eq!(unsafe { pthread_atfork(Some(fork_in_handler), None, None) }, 0);
+    works_in_handlers(true, [false, false, false]);
 }

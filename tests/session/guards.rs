@@ -442,3 +442,174 @@ fn threads_that_come_and_go_inside_guards_never_see_what_was_given_back() {
     assert_eq!(world.session.pending_removals().len(), 0);
     assert_eq!(world.books.given_back.lock().unwrap().len(), 3_000);
 }
+
+/// Runs what it was given when its thread's variables are destroyed.
+#[derive(Default)]
+struct AtThreadEnd(std::cell::RefCell<Option<Box<dyn FnOnce()>>>);
+
+impl Drop for AtThreadEnd {
+    fn drop(&mut self) {
+        if let Some(body) = self.0.take() {
+            body();
+        }
+    }
+}
+
+thread_local! {
+    static AT_THREAD_END: AtThreadEnd = AtThreadEnd::default();
+}
+
+/// A thread that ends, and does something after its own record of guards is gone.
+struct Ending(JoinHandle<()>, Receiver<thread::Result<()>>);
+
+impl Ending {
+    /// `early` runs first, and enters a guard at least. Its value goes to `late`.
+    fn start<T: 'static>(early: impl FnOnce() -> T + Send + 'static, late: impl FnOnce(T) + Send + 'static) -> Ending {
+        let (tell, told) = channel();
+        let thread = thread::spawn(move || {
+            let value = std::rc::Rc::new(std::cell::Cell::new(None));
+            let early_value = value.clone();
+            // A panic in a destructor would abort the process.
+            let body = move || {
+                let late = move || late(value.take().expect("it was put there"));
+                let _ = tell.send(std::panic::catch_unwind(std::panic::AssertUnwindSafe(late)));
+            };
+            // Registered ahead of the crate's own variables, so destroyed after them.
+            AT_THREAD_END.with(|end| *end.0.borrow_mut() = Some(Box::new(body)));
+            early_value.set(Some(early()));
+        });
+        Ending(thread, told)
+    }
+
+    /// Both in one session, of which `early` enters one guard.
+    fn in_session(session: &ExecutionSession, late: impl FnOnce(&ExecutionSession) + Send + 'static) -> Ending {
+        let (early, late_session) = (session.clone(), session.clone());
+        Ending::start(move || drop(early.guard()), move |()| late(&late_session))
+    }
+
+    fn join(self) {
+        self.0.join().unwrap();
+        if let Err(panic) = self.1.recv().unwrap() {
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+#[test]
+fn a_guard_that_is_refreshed_while_its_thread_ends_is_no_other_threads() {
+    let world = World::new();
+    let (refreshed, is_refreshed) = channel();
+    let (leave, told): (_, Receiver<()>) = channel();
+    let ending = Ending::in_session(&world.session, move |session| {
+        let mut guard = session.guard();
+        guard.refresh();
+        refreshed.send(()).unwrap();
+        told.recv().unwrap();
+        guard.refresh();
+        drop(guard);
+    });
+    is_refreshed.recv().unwrap();
+    let other = Inside::enter(&world.session, "other");
+    let removal = world.loaded("foo", 7).remove().unwrap();
+    assert_eq!(removal.guards().len(), 2, "{:?}", removal.guards());
+    leave.send(()).unwrap();
+    ending.join();
+    assert!(!removal.is_complete());
+    let [left] = &removal.guards()[..] else { panic!("{:?}", removal.guards()) };
+    assert!(left.thread.contains("`other`"), "{left}");
+    other.leave();
+    assert!(removal.is_complete());
+}
+
+#[test]
+fn what_a_guard_finds_stays_although_the_guard_is_refreshed_while_its_thread_ends() {
+    // What is given back is counted; what a guard has found must not be among it.
+    const ROUNDS: u64 = 300;
+    let world = World::new();
+    for round in 0..ROUNDS {
+        let tracker = world.loaded("foo", round);
+        let start = Arc::new(std::sync::Barrier::new(3));
+        let looks = |world: &World| {
+            let (main, books, start) = (world.main.clone(), world.books.clone(), start.clone());
+            move |session: &ExecutionSession| {
+                start.wait();
+                let mut guard = session.guard();
+                for _ in 0..20 {
+                    guard.refresh();
+                    let request = [SymbolRequest::required("foo")];
+                    if main.lookup(&request, RequiredState::Ready).is_ok() {
+                        assert!(!books.given_back.lock().unwrap().contains(&round), "given back under a guard");
+                    }
+                }
+            }
+        };
+        let late = Ending::in_session(&world.session, looks(&world));
+        let (session, look) = (world.session.clone(), looks(&world));
+        let early = thread::spawn(move || look(&session));
+        start.wait();
+        let removal = tracker.remove().unwrap();
+        late.join();
+        early.join().unwrap();
+        assert!(removal.is_complete(), "{:?}", removal.obstacles());
+        assert_eq!(world.books.take_given_back(), [round]);
+    }
+}
+
+#[test]
+fn guards_inside_each_other_and_of_two_sessions_work_while_their_thread_ends() {
+    let (world, other) = (World::new(), World::new());
+    let (first, second) = (world.loaded("foo", 1), other.loaded("foo", 2));
+    let second_session = other.session.clone();
+    Ending::in_session(&world.session, move |session| {
+        let outer = session.guard();
+        let of_other = second_session.guard();
+        let mut inner = session.guard();
+        let (first, second) = (first.remove().unwrap(), second.remove().unwrap());
+        inner.refresh();
+        drop(inner);
+        assert!(!first.is_complete() && !second.is_complete());
+        drop(outer);
+        assert!(first.is_complete() && !second.is_complete());
+        drop(of_other);
+        assert!(second.is_complete());
+    })
+    .join();
+    for world in [&world, &other] {
+        assert!(world.loaded("bar", 3).remove().unwrap().is_complete());
+    }
+}
+
+#[test]
+fn guards_that_outlive_their_threads_record_hold_until_the_last_is_left() {
+    let world = World::new();
+    // Leaked, so that a guard may stand in a variable of a thread.
+    let session: &'static ExecutionSession = Box::leak(Box::new(world.session.clone()));
+    for round in 0..50 {
+        let tracker = world.loaded("foo", round);
+        let late = move |mut guards: [Option<Guard<'static>>; 2]| {
+            let removal = tracker.remove().unwrap();
+            assert_eq!(removal.guards().len(), 1, "two guards of one thread are one");
+            guards[1] = None;
+            assert!(!removal.is_complete());
+            guards[0].as_mut().unwrap().refresh();
+            assert!(removal.is_complete());
+        };
+        Ending::start(move || [Some(session.guard()), Some(session.guard())], late).join();
+        assert!(world.loaded("bar", round).remove().unwrap().is_complete());
+    }
+}
+
+#[test]
+fn a_guard_that_is_forgotten_while_its_thread_ends_holds_what_is_removed_and_harms_nobody() {
+    let world = World::new();
+    Ending::in_session(&world.session, |session| {
+        let mut guard = session.guard();
+        guard.refresh();
+        std::mem::forget(guard);
+    })
+    .join();
+    let removal = world.loaded("foo", 7).remove().unwrap();
+    drop(world.session.guard());
+    assert!(!removal.is_complete());
+    assert_eq!(removal.guards().len(), 1);
+}

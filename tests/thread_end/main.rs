@@ -1,0 +1,318 @@
+//! Every public call works while a thread or the process ends: from destructors of thread-local variables, registered before
+//! or after the crate's own, from those of `pthread_key_create`, and from `atexit` handlers.
+//!
+//! Each test runs in a process of its own. A step that fails aborts it, as a panic cannot leave a destructor.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::cell::RefCell;
+use std::ffi::c_void;
+use std::process::Command;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use jittison::base::Name;
+use jittison::session::{Alias, ReclaimPolicy, RequiredState, SymbolFlags, SymbolRequest, Visibility};
+use jittison::{Function, Jit, ResourceTracker};
+
+use crate::support::*;
+
+type Add = extern "C" fn(i64) -> i64;
+
+/// A function that adds a constant, with a constructor, a destructor and a variable of each thread.
+fn adds(number: i64) -> Option<Vec<u8>> {
+    cpp(&format!(
+        "struct Local {{ long n = {number}; ~Local() {{ n = 0; }} }}; static thread_local Local local;
+         static long made; struct Made {{ Made() {{ made = {number}; }} ~Made() {{ made = 0; }} }}; static Made one;
+         extern \"C\" long add(long x) {{ return x + made + local.n - {number}; }}"
+    ))
+}
+
+fn plain(number: i64) -> Option<Vec<u8>> {
+    c(&format!("long plain(long x) {{ return x + {number}; }} long caller(long x) {{ return plain(x) * 2; }}"))
+}
+
+/// Objects are compiled ahead.
+struct Objects {
+    adds: Vec<u8>,
+    plain: [Vec<u8>; 2],
+}
+
+/// What outlives the threads.
+struct World {
+    jit: Jit,
+    objects: Objects,
+    kept: ResourceTracker,
+    /// Steps that ran to their end.
+    steps: AtomicU64,
+}
+
+static WORLD: OnceLock<World> = OnceLock::new();
+
+/// `None` without a compiler.
+fn world() -> Option<&'static World> {
+    if WORLD.get().is_none() {
+        let objects = Objects { adds: adds(5)?, plain: [plain(1)?, plain(2)?] };
+        let jit = new_jit();
+        let kept = add(&jit, jit.main_dylib(), "plain.o", &objects.plain[0]);
+        let _ = WORLD.set(World { jit, objects, kept, steps: AtomicU64::new(0) });
+    }
+    WORLD.get()
+}
+
+impl World {
+    /// Calls everything, in the shared session and in sessions that are made here.
+    fn everything(&self) {
+        self.guards();
+        for (workers, policy) in
+            [(0, ReclaimPolicy::OnDrop), (2, ReclaimPolicy::Background), (0, ReclaimPolicy::Explicit)]
+        {
+            let builder = Jit::builder().library("libstdc++.so.6").trap_freed_code(true).window_size(64 << 20);
+            let jit = builder.worker_threads(workers).reclaim_policy(policy).build().unwrap();
+            self.links(&jit);
+            self.looks_up(&jit);
+            self.patches(&jit);
+            let _ = (jit.memory_statistics(), jit.memory_map(), jit.release_free(), jit.release_free_slabs());
+            jit.session().reclaim();
+            jit.session().end().unwrap();
+        }
+        self.forks();
+        self.steps.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn guards(&self) {
+        let mut guard = self.jit.guard();
+        // SAFETY: of that signature.
+        let symbol = unsafe { self.jit.symbol::<Add>(&guard, self.jit.main_dylib(), "caller") }.unwrap();
+        assert_eq!(symbol.call(3), 8);
+        guard.refresh();
+        let dylib = self.jit.create_dylib("late").unwrap();
+        let tracker = add(&self.jit, &dylib, "late.o", &self.objects.plain[1]);
+        let held = try_function::<Add>(&self.jit, &dylib, "plain").unwrap();
+        let removal = tracker.remove().unwrap();
+        let inner = self.jit.guard();
+        assert!(!removal.is_complete() && removal.obstacles().len() > 1, "{:?}", removal.obstacles());
+        drop((inner, held));
+        assert!(!removal.is_complete());
+        guard.refresh();
+        assert!(removal.is_complete(), "{:?}", removal.obstacles());
+        drop(guard);
+        assert!(self.jit.session().remove_dylib(&dylib).unwrap().is_empty());
+        let _ = self.jit.usage(&self.kept);
+    }
+
+    fn links(&self, jit: &Jit) {
+        let dylib = jit.create_dylib("links").unwrap();
+        let tracker = add(jit, &dylib, "adds.o", &self.objects.adds);
+        assert!(initialize(jit, &dylib) > 0);
+        let function = try_function::<Add>(jit, &dylib, "add").unwrap();
+        assert_eq!(function.call(10), 15);
+        let address = jit.address_of(&dylib, "add").unwrap();
+        assert!(jit.locate(&[address])[0].is_some());
+        jit.deinitialize(&dylib).unwrap();
+        drop(function);
+        let removal = tracker.remove().unwrap();
+        jit.session().reclaim();
+        assert!(removal.wait().is_ok(), "{:?}", removal.obstacles());
+        let at_once = dylib.create_tracker().unwrap();
+        jit.link_object(&at_once, "plain.o", &self.objects.plain[0][..]).unwrap();
+        let other = dylib.create_tracker().unwrap();
+        at_once.transfer_to(&other).unwrap();
+        let stubs = dylib.create_tracker().unwrap();
+        jit.create_stub(&stubs, "stub", jit.address_of(&dylib, "plain").unwrap()).unwrap();
+        let stub = try_function::<Add>(jit, &dylib, "stub").unwrap();
+        assert_eq!(stub.call(1), 2);
+        // SAFETY: of the same signature, and held by its tracker.
+        unsafe { jit.redirect_stub(&dylib, "stub", jit.address_of(&dylib, "caller").unwrap()) }.unwrap();
+        assert_eq!(stub.call(1), 4);
+        drop(stub);
+        // SAFETY: nobody is in the code, or comes to it.
+        drop(unsafe { jit.remove_now(&stubs) }.unwrap());
+        drop(dylib.clear().unwrap());
+    }
+
+    fn looks_up(&self, jit: &Jit) {
+        let source = jit.create_dylib("source").unwrap();
+        let _code = add(jit, &source, "plain.o", &self.objects.plain[1]);
+        let names = jit.main_dylib().create_tracker().unwrap();
+        let alias = |name: &str, aliasee: &str| Alias {
+            name: Name::new(name),
+            aliasee: Name::new(aliasee),
+            flags: SymbolFlags::EXPORTED,
+        };
+        jit.lazy_reexport(&names, &source, &[alias("lazy", "plain")]).unwrap();
+        assert_eq!(function::<Add>(jit, "lazy").call(1), 3);
+        names.reexport(&source, &[alias("other", "plain")]).unwrap();
+        let order = [(jit.main_dylib().clone(), Visibility::All)];
+        let request = [SymbolRequest::required("other")];
+        let mut future = Box::pin(jit.session().lookup_async(&order, &request, RequiredState::Ready));
+        while let Poll::Pending = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            std::thread::yield_now();
+        }
+        let _ = jit.session().pending_removals();
+        let (_, pin) = jit.main_dylib().pin("other").unwrap();
+        drop(pin);
+        let missing = jit.address_of(jit.main_dylib(), "missing").unwrap_err();
+        assert_says(&missing, &["missing"]);
+    }
+
+    fn patches(&self, jit: &Jit) {
+        let dylib = jit.create_dylib("patched").unwrap();
+        let patched = jit.patchable_builder(&dylib, &["plain"]).history(1).build().unwrap();
+        for object in self.objects.plain.iter().chain(&self.objects.plain) {
+            let mut patch = patched.patch();
+            patch.add_object("patch.o", &object[..]).unwrap();
+            // SAFETY: versions of one signature.
+            drop(unsafe { patch.link() }.unwrap().commit().unwrap());
+        }
+        let function: Function<Add> = try_function(jit, &dylib, "plain").unwrap();
+        assert_eq!(function.call(1), 3);
+        drop(patched.rollback().unwrap());
+        assert_eq!(function.call(1), 2);
+    }
+
+    /// A child calls, links and removes, too.
+    fn forks(&self) {
+        // SAFETY: the child goes on in this thread alone, and ends here.
+        match unsafe { libc::fork() } {
+            0 => {
+                self.guards();
+                // SAFETY: ends the child.
+                unsafe { libc::_exit(0) }
+            }
+            child => {
+                let mut status = 0;
+                // SAFETY: the kernel writes the word.
+                assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+                assert_eq!(status, 0, "the child has failed");
+            }
+        }
+    }
+}
+
+/// Calls everything when its thread's variables are destroyed.
+struct AtThreadEnd(RefCell<bool>);
+
+impl Drop for AtThreadEnd {
+    fn drop(&mut self) {
+        if self.0.take() {
+            WORLD.get().unwrap().everything();
+        }
+    }
+}
+
+thread_local! {
+    static FIRST: AtThreadEnd = const { AtThreadEnd(RefCell::new(false)) };
+    static LAST: AtThreadEnd = const { AtThreadEnd(RefCell::new(false)) };
+}
+
+fn arm(variable: &'static std::thread::LocalKey<AtThreadEnd>) {
+    variable.with(|variable| *variable.0.borrow_mut() = true);
+}
+
+fn alone(test: &str) -> Option<&'static World> {
+    if is_alone(test) { world() } else { None }
+}
+
+#[test]
+fn every_call_works_in_destructors_of_thread_locals_of_any_order() {
+    let Some(world) = alone("every_call_works_in_destructors_of_thread_locals_of_any_order") else { return };
+    let body = move |early: bool, late: bool, uses: bool| {
+        std::thread::spawn(move || {
+            // Destroyed in the opposite order.
+            if early {
+                arm(&FIRST);
+            }
+            if uses {
+                world.everything();
+            }
+            if late {
+                arm(&LAST);
+            }
+        })
+        .join()
+        .unwrap();
+    };
+    for (count, (early, late, uses)) in
+        [(true, false, true), (false, true, true), (true, true, true), (true, false, false)].into_iter().enumerate()
+    {
+        let before = world.steps.load(Ordering::SeqCst);
+        body(early, late, uses);
+        let ran = world.steps.load(Ordering::SeqCst) - before;
+        assert_eq!(ran, u64::from(early) + u64::from(late) + u64::from(uses), "case {count}");
+    }
+    assert!(world.kept.remove().unwrap().is_complete(), "no thread has left a guard or a handle behind");
+}
+
+/// How often the C library calls a destructor again that sets its variable again.
+const ROUNDS: usize = 4;
+
+#[test]
+fn every_call_works_in_destructors_of_pthread_keys_to_the_last_round() {
+    static KEY: AtomicU64 = AtomicU64::new(0);
+    extern "C" fn destroyed(left: *mut c_void) {
+        WORLD.get().unwrap().everything();
+        let left = left.addr() - 1;
+        if left > 0 {
+            // SAFETY: the key is there; the value is only a number.
+            unsafe { libc::pthread_setspecific(KEY.load(Ordering::SeqCst) as u32, left as *const c_void) };
+        }
+    }
+    let Some(world) = alone("every_call_works_in_destructors_of_pthread_keys_to_the_last_round") else { return };
+    let mut key = 0;
+    // SAFETY: the C library writes the key; the destructor takes any value.
+    assert_eq!(unsafe { libc::pthread_key_create(&mut key, Some(destroyed)) }, 0);
+    KEY.store(u64::from(key), Ordering::SeqCst);
+    for uses in [true, false] {
+        let before = world.steps.load(Ordering::SeqCst);
+        std::thread::spawn(move || {
+            if uses {
+                world.everything();
+            }
+            // SAFETY: as above.
+            unsafe { libc::pthread_setspecific(key, ROUNDS as *const c_void) };
+        })
+        .join()
+        .unwrap();
+        assert_eq!(world.steps.load(Ordering::SeqCst) - before, ROUNDS as u64 + u64::from(uses));
+    }
+    assert!(world.kept.remove().unwrap().is_complete(), "no thread has left a guard or a handle behind");
+}
+
+const EXITS: &str = "JITTISON_TEST_EXITS_LATE";
+
+#[test]
+fn every_call_works_while_the_process_exits() {
+    extern "C" fn at_exit() {
+        WORLD.get().unwrap().everything();
+        let line = "\nexit handler done\n";
+        // SAFETY: the line is that long.
+        unsafe { libc::write(1, line.as_ptr().cast(), line.len()) };
+    }
+    let test = "every_call_works_while_the_process_exits";
+    if std::env::var_os(EXITS).is_some() {
+        // SAFETY: a function of this program.
+        unsafe { libc::atexit(at_exit) };
+        arm(&FIRST);
+        let Some(world) = world() else { std::process::exit(3) };
+        world.everything();
+        arm(&LAST);
+        // SAFETY: as above; called ahead of the crate's own handlers.
+        unsafe { libc::atexit(at_exit) };
+        // Runs the destructors of this thread's variables first.
+        std::process::exit(0);
+    }
+    let run = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--test-threads=1", "--nocapture"])
+        .env(EXITS, "1")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&run.stdout).into_owned();
+    if run.status.code() == Some(3) {
+        return println!("skipped: needs gcc and g++");
+    }
+    assert_eq!(run.status.code(), Some(0), "{said}{}", String::from_utf8_lossy(&run.stderr));
+    assert_eq!(said.matches("exit handler done").count(), 2, "{said}");
+}
