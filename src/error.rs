@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+use crate::base::is_linker_made;
 use crate::sync::Arc;
 
 /// What every fallible operation of the crate returns.
@@ -150,7 +151,13 @@ pub enum ErrorKind {
     #[error("the session has ended")]
     SessionEnded,
     /// Some required symbols have no definition in the search order. All of them are listed.
-    #[error("symbols not found: {}{}; searched: {}", quoted(symbols), needed(needed_by), searched.join(", "))]
+    #[error(
+        "symbols not found: {}{}; searched: {}{}",
+        quoted(symbols),
+        needed(needed_by),
+        searched.join(", "),
+        linker_made(symbols)
+    )]
     SymbolsNotFound {
         /// Every missing name.
         symbols: Vec<String>,
@@ -438,6 +445,19 @@ pub enum LinkFault {
         /// The symbol concerned, or empty.
         symbol: String,
     },
+    /// An object asks for the bounds of a section of which another object has a part.
+    #[error(
+        "section `{section}` is in {bringing}, and {asking} asks for its bounds (`__start_{section}`, `__stop_{section}`), which \
+         would be those of its own part only; make one object of both with `ld -r`, or add them to dylibs of their own"
+    )]
+    BoundsAcrossObjects {
+        /// The section.
+        section: String,
+        /// The object that asks for the bounds.
+        asking: String,
+        /// The other object that has such a section.
+        bringing: String,
+    },
     /// A relocation's value does not fit its field.
     #[error(
         "relocation {kind} out of range (section `{section}`, offset {offset:#x}, symbol `{symbol}` at {target:#x}): \
@@ -547,6 +567,17 @@ impl From<MemoryFault> for Error {
 fn signed(value: &i128) -> String {
     let sign = if *value < 0 { "-" } else { "" };
     format!("{sign}{:#x}", value.unsigned_abs())
+}
+
+/// What is to be said of names that a native linker makes.
+fn linker_made(symbols: &[String]) -> String {
+    let made: Vec<String> = symbols.iter().filter(|name| is_linker_made(name.as_bytes())).cloned().collect();
+    match made.is_empty() {
+        true => String::new(),
+        false => {
+            format!("; a native linker makes {} for a whole program: define what it is to mean here", quoted(&made))
+        }
+    }
 }
 
 fn quoted(names: &[String]) -> String {

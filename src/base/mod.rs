@@ -7,6 +7,7 @@ mod addr;
 mod call_entry;
 mod kept;
 mod large_rooms;
+mod linker_names;
 mod memory_event;
 mod name;
 mod panics;
@@ -26,6 +27,7 @@ pub(crate) use call_entry::{
 };
 pub(crate) use kept::{Aside, Keep, Kept, keep};
 pub(crate) use large_rooms::let_go as let_go_of_large_rooms;
+pub(crate) use linker_names::{LINKER_MADE, is_linker_made};
 pub use memory_event::MemoryEvent;
 pub use name::Name;
 pub(crate) use name::{NameRef, ahead_of_null};

@@ -9,6 +9,7 @@ mod object_layer;
 mod object_link;
 mod plugin;
 mod plugins;
+mod section_bounds;
 mod thread_locals;
 
 pub use memory_ledger::{MemoryLedger, Occupant};

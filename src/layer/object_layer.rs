@@ -8,6 +8,7 @@ use crate::layer::memory_ledger::{MemoryLedger, Occupant};
 use crate::layer::object_link::{Object, ObjectUnit, link_at_once};
 use crate::layer::plugin::LinkPlugin;
 use crate::layer::plugins::Plugins;
+use crate::layer::section_bounds::{Registration, SectionBounds};
 use crate::layer::thread_locals::ThreadLocals;
 use crate::link::ObjectBuffer;
 use crate::memory::{Finalized, MemoryManager, MemoryUsage, Tenant};
@@ -25,15 +26,24 @@ pub(super) struct LayerInner {
     pub(super) memory: Arc<dyn MemoryManager>,
     pub(super) plugins: Plugins,
     pub(super) held: MemoryLedger<Module>,
+    pub(super) section_bounds: Arc<SectionBounds>,
 }
 
 /// A linked object: 40 bytes that are held for each.
 pub(super) struct Module {
     pub(super) memory: Box<dyn Finalized>,
-    /// Its block of thread-local variables, if it has one.
-    pub(super) _thread_locals: Option<Box<ThreadLocals>>,
+    /// What few objects have.
+    pub(super) _extras: Option<Box<Extras>>,
     /// The object's, shared with whoever else knows it.
     pub(super) name: Arc<str>,
+}
+
+/// What few linked objects have.
+pub(super) struct Extras {
+    /// The block of thread-local variables.
+    pub(super) _thread_locals: Option<Box<ThreadLocals>>,
+    /// Sections that may be asked for their bounds.
+    pub(super) _section_bounds: Option<Box<Registration>>,
 }
 
 impl Occupant for Module {
@@ -49,7 +59,12 @@ impl Occupant for Module {
 impl ObjectLinkingLayer {
     /// A layer that takes its memory from `memory`.
     pub fn new(memory: Arc<dyn MemoryManager>) -> Arc<ObjectLinkingLayer> {
-        let inner = LayerInner { memory, plugins: Plugins::new(), held: MemoryLedger::new() };
+        let inner = LayerInner {
+            memory,
+            plugins: Plugins::new(),
+            held: MemoryLedger::new(),
+            section_bounds: SectionBounds::new(),
+        };
         Arc::new(ObjectLinkingLayer { inner: Spread::new(inner) })
     }
 
@@ -84,12 +99,13 @@ impl ObjectLinkingLayer {
         bytes: ObjectBuffer,
         left_out: impl Fn(&str) -> bool,
     ) -> Result<()> {
-        let read = Object::read(tracker.number_object(), name, bytes, left_out);
+        let name = Arc::from(name);
+        let read = Object::read(tracker, &name, &self.inner.section_bounds, bytes, left_out);
         let (object, symbols) = read.inspect_err(|error| {
             let dylib = tracker.dylib_handle();
-            dylib.observers().tell_refused(dylib.inner(), name, error);
+            dylib.observers().tell_refused(dylib.inner(), &name, error);
         })?;
-        tracker.define(ObjectUnit { layer: self.inner.share(), name: Arc::from(name), object, symbols })
+        tracker.define(ObjectUnit { layer: self.inner.share(), name, object, symbols })
     }
 
     /// Adds an object under a tracker and links it at once, on this thread: when this returns, all that it defines is ready.

@@ -11,8 +11,9 @@ use crate::base::{ExecutorAddr, Kept, Name, Share, Spread, ThreadLocal, keep};
 use crate::error::{Error, Result};
 use crate::host;
 use crate::layer::hooks::Hooks;
-use crate::layer::object_layer::{LayerInner, Module};
+use crate::layer::object_layer::{Extras, LayerInner, Module};
 use crate::layer::plugin::LinkOrigin;
+use crate::layer::section_bounds::{Registration, SectionBounds};
 use crate::layer::thread_locals::ThreadLocals;
 use crate::link::{
     ExternalNames, ExternalSymbol, FoundExternal, InterfaceSymbol, LinkGraph, ObjectBuffer, ObjectInterface, Outline,
@@ -50,6 +51,8 @@ struct Promise {
     is_whole: bool,
     /// Of the object.
     sequence: u64,
+    /// What the object has to do with sections that may be asked for their bounds.
+    section_bounds: Option<Box<Registration>>,
 }
 
 /// Where what is promised stands in the object.
@@ -98,28 +101,36 @@ impl MaterializationUnit for ObjectUnit {
 impl Object {
     /// Reads what an object promises, but for what is `left_out`.
     pub(super) fn read(
-        sequence: u64,
-        name: &str,
+        tracker: &ResourceTracker,
+        name: &Arc<str>,
+        section_bounds: &Arc<SectionBounds>,
         bytes: ObjectBuffer,
         left_out: impl Fn(&str) -> bool,
     ) -> Result<(Object, Kept<(Name, SymbolFlags)>)> {
+        let sequence = tracker.number_object();
         let (mut symbols, mut origins, mut is_whole) = (Kept::new(), Kept::new(), true);
-        let Seen { has_initializers, outline } = ObjectInterface::visit(name, &bytes, |symbol, left| {
-            if left_out(symbol.name.as_str()) {
-                is_whole = false;
-                return;
-            }
-            if symbols.is_empty() {
-                symbols.reserve_exact(left + 1);
-                origins.reserve_exact(left);
-            }
-            origins.push(Origin { size: symbol.size, index: symbol.index });
-            let flags = flags_of(&symbol);
-            symbols.push((symbol.name, flags));
-        })?;
+        let Seen { has_initializers, named_sections, outline } =
+            ObjectInterface::visit(name, &bytes, |symbol, left| {
+                if left_out(symbol.name.as_str()) {
+                    is_whole = false;
+                    return;
+                }
+                if symbols.is_empty() {
+                    symbols.reserve_exact(left + 1);
+                    origins.reserve_exact(left);
+                }
+                origins.push(Origin { size: symbol.size, index: symbol.index });
+                let flags = flags_of(&symbol);
+                symbols.push((symbol.name, flags));
+            })?;
         let is_asked_for = has_initializers || symbols.is_empty();
         symbols.extend(initializers(name, sequence, is_asked_for));
-        let promise = Promise { origins: Origins::Listed(origins), count: symbols.len(), is_whole, sequence };
+        let section_bounds = match named_sections.is_empty() {
+            true => None,
+            false => section_bounds.add(tracker.dylib_handle(), tracker.watch(), name, named_sections)?,
+        };
+        let (origins, count) = (Origins::Listed(origins), symbols.len());
+        let promise = Promise { origins, count, is_whole, sequence, section_bounds };
         Ok((Object { bytes, outline, promise }, symbols))
     }
 
@@ -172,7 +183,8 @@ pub(super) fn link_at_once(
     let sequence = tracker.number_object();
     let initializers = initializers(&name, sequence, has_initializers || symbols.is_empty());
     symbols.extend(initializers.map(|(name, flags)| OwedSymbol::promised(name, flags, None)));
-    let promise = Promise { origins: Origins::Numbered, count: symbols.len(), is_whole: true, sequence };
+    let (origins, count) = (Origins::Numbered, symbols.len());
+    let promise = Promise { origins, count, is_whole: true, sequence, section_bounds: None };
     let mut responsibility = tracker.begin(name, symbols)?;
     if responsibility.symbols().is_empty() {
         return Ok(());
@@ -205,7 +217,7 @@ fn initializers(object: &str, sequence: u64, is_there: bool) -> Option<(Name, Sy
 impl Promise {
     /// Plans, takes memory, and works out the addresses.
     fn place(
-        self,
+        mut self,
         read: ReadLink,
         layer: &LayerInner,
         responsibility: &mut MaterializationResponsibility,
@@ -214,8 +226,10 @@ impl Promise {
         let (owned, sequence) = (self.owned(responsibility.symbols()), self.sequence);
         let is_owned = |_: &LinkGraph, symbol| owned.as_ref().is_none_or(|owned| owned.has(symbol));
         let mut hooks = Hooks::begin(layer.plugins.now(), &LinkOrigin::new(sequence, responsibility));
+        let mut section_bounds = self.section_bounds.take();
         let planned = read.plan(owned.is_some().then_some(&is_owned), |stage, graph| match stage {
             PlanStage::Claimed => {
+                section_bounds = layer.section_bounds.link(graph, responsibility, section_bounds.take())?;
                 hooks.prepare(&LinkOrigin::new(sequence, responsibility), graph)?;
                 claim_added(graph, responsibility)
             }
@@ -230,7 +244,7 @@ impl Promise {
                 || placed.definitions().find(|(name, _)| *name == symbol.name.as_str()).map(|(_, address)| address);
             self.index_of(symbol).map_or_else(added, |index| placed.definition_address(index))
         })?;
-        Ok(Pending { sequence, placed, is_untold: true, thread_locals, hooks, report })
+        Ok(Pending { sequence, placed, is_untold: true, thread_locals, section_bounds, hooks, report })
     }
 
     /// Which of the object's symbols are owed, by their numbers there; `None` if all of them are.
@@ -293,6 +307,7 @@ struct Pending {
     /// Whether nobody knows yet where the symbols are.
     is_untold: bool,
     thread_locals: Option<Box<ThreadLocals>>,
+    section_bounds: Option<Box<Registration>>,
     hooks: Hooks,
     /// If anybody listens.
     report: Option<Box<Report>>,
@@ -380,7 +395,7 @@ impl Pending {
         responsibility: &MaterializationResponsibility,
         mut externals: Kept<FoundExternal>,
     ) -> Result<ExternalNames> {
-        let Pending { sequence, placed, mut thread_locals, mut hooks, mut report, .. } = self;
+        let Pending { sequence, placed, mut thread_locals, section_bounds, mut hooks, mut report, .. } = self;
         if let Some(report) = &mut report {
             report.count(&placed);
         }
@@ -391,10 +406,12 @@ impl Pending {
         if let Some(report) = &mut report {
             report.usage = memory.usage();
         }
+        let extras = (thread_locals.is_some() || section_bounds.is_some())
+            .then(|| Box::new(Extras { _thread_locals: thread_locals, _section_bounds: section_bounds }));
         // If the tracker is defunct, the closure is dropped unrun, and with it the memory.
         let key = responsibility.with_resource_key(|key| {
             hooks.record(key, &LinkOrigin::new(sequence, responsibility), &linked);
-            let module = Module { memory, _thread_locals: thread_locals, name: linked.name };
+            let module = Module { memory, _extras: extras, name: linked.name };
             layer.held.record_noted(dylib, key, module, responsibility.whereabouts());
             key
         })?;

@@ -1,14 +1,16 @@
 //! Section bounds: `__start_NAME` and `__stop_NAME`, for sections whose name is a C identifier (gABI has no word of them;
 //! every ELF linker since binutils 2.2 does it).
 //!
-//! They mean the sections of that name of the object itself, which is a module of its own here, as a shared object is
-//! for the system's linker. Sections of one name stand side by side in the object's order, so that one loop goes over all
-//! of them. An object that asks for the bounds of a section that it has not got is looked up, and told what is missing.
+//! They mean the sections of that name of the object itself. Sections of one name stand side by side in the object's order,
+//! so that one loop goes over all of them. Bounds of a section that the object does not have are looked up like any symbol.
+//!
+//! Bounds do not span objects: the layer refuses an object that asks for the bounds of a section, if another object of the
+//! same dylib has a section of that name (`src/layer/section_bounds.rs`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::{Error, LinkFault};
-use crate::link::graph::{BlockId, Definition, LinkGraph, SymbolIndex};
+use crate::link::graph::{AskedBounds, Block, BlockId, Definition, LinkGraph, SymbolIndex, Text};
 
 /// One name whose bounds the object asks for.
 pub(crate) struct Bounded {
@@ -17,11 +19,18 @@ pub(crate) struct Bounded {
     stop: Vec<SymbolIndex>,
 }
 
-/// The names that the object asks the bounds of, and has sections of.
-pub(crate) fn find(graph: &LinkGraph) -> Result<Vec<Bounded>, Error> {
+/// The names that the object asks the bounds of, and has sections of. Notes all that it asks for in the graph.
+pub(crate) fn find(graph: &mut LinkGraph) -> Result<Vec<Bounded>, Error> {
     if !graph.may_have_external("__st") {
         return Ok(Vec::new());
     }
+    let mut asked = Vec::new();
+    let bounded = find_asked(graph, &mut asked)?;
+    graph.asked_bounds = asked;
+    Ok(bounded)
+}
+
+fn find_asked(graph: &LinkGraph, asked: &mut Vec<AskedBounds>) -> Result<Vec<Bounded>, Error> {
     let mut found: Vec<(&str, Bounded)> = Vec::new();
     let mut number_of: BTreeMap<&str, usize> = BTreeMap::new();
     for (index, name) in graph.named_externals() {
@@ -40,11 +49,16 @@ pub(crate) fn find(graph: &LinkGraph) -> Result<Vec<Bounded>, Error> {
     if found.is_empty() {
         return Ok(Vec::new());
     }
-    for (id, _) in graph.blocks().filter(|(_, block)| !block.is_dropped) {
+    for (id, _) in graph.blocks().filter(|(_, block)| !block.is_dropped && !matches!(block.name, Text::Fixed(_))) {
         if let Some(number) = number_of.get(graph.block_name(id)) {
             found[*number].1.blocks.push(id);
         }
     }
+    let ask = |(section, bounded): &(&str, Bounded)| AskedBounds {
+        section: Box::from(*section),
+        has_own: !bounded.blocks.is_empty(),
+    };
+    asked.extend(found.iter().map(ask));
     found.retain(|(_, bounded)| !bounded.blocks.is_empty());
     for (name, bounded) in &found {
         let kind = |id: &BlockId| (graph.blocks[id.index()].pool, graph.blocks[id.index()].is_zero_fill());
@@ -79,6 +93,17 @@ pub(crate) fn define(graph: &mut LinkGraph, bounded: &[Bounded]) {
     }
 }
 
+/// The names of sections with bytes that may be asked for their bounds, each once.
+pub(crate) fn named_sections(graph: &LinkGraph) -> Vec<Box<str>> {
+    if !graph.has_named_sections {
+        return Vec::new();
+    }
+    let is_there = |block: &Block| !block.is_dropped && block.size > 0 && !matches!(block.name, Text::Fixed(_));
+    let blocks = graph.blocks().filter(|(_, block)| is_there(block));
+    let names: BTreeSet<&str> = blocks.map(|(id, _)| graph.block_name(id)).filter(|name| is_identifier(name)).collect();
+    names.into_iter().map(Box::from).collect()
+}
+
 /// The section that a symbol is a bound of, and whether of its start.
 fn section_of(symbol: &str) -> Option<(&str, bool)> {
     let start = symbol.strip_prefix("__start_").map(|section| (section, true));
@@ -86,7 +111,7 @@ fn section_of(symbol: &str) -> Option<(&str, bool)> {
     is_identifier(section).then_some((section, is_start))
 }
 
-fn is_identifier(name: &str) -> bool {
+pub(crate) fn is_identifier(name: &str) -> bool {
     let mut bytes = name.bytes();
     bytes.next().is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_')
         && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')

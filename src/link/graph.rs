@@ -58,6 +58,18 @@ pub struct LinkGraph {
     pub(crate) uses: Uses,
     /// The function behind the descriptors of thread-local variables, if there are any.
     pub(crate) descriptor_function: Option<SymbolIndex>,
+    /// Whether it has a section with bytes whose name is a C identifier: one that may be asked for its bounds.
+    pub(crate) has_named_sections: bool,
+    /// The sections that it asks for the bounds of.
+    pub(crate) asked_bounds: Vec<AskedBounds>,
+}
+
+/// A section whose bounds an object asks for.
+#[derive(Debug)]
+pub(crate) struct AskedBounds {
+    pub(crate) section: Box<str>,
+    /// Whether the object has a section of that name itself.
+    pub(crate) has_own: bool,
 }
 
 /// Position of a block.
@@ -131,6 +143,8 @@ pub(crate) enum Role {
     EhFrame,
     /// Part of what every thread gets a copy of.
     ThreadLocal,
+    /// A part of `_init` or `_fini`.
+    InitFragment,
     Initializers {
         kind: super::InitializerKind,
         priority: u32,
@@ -243,12 +257,30 @@ impl Beginnings {
         self.0[bit / 64] & 1 << (bit % 64) != 0
     }
 
-    fn bit(name: &[u8]) -> usize {
-        let first = name.first_chunk().copied().unwrap_or_else(|| {
-            let mut first = [0; 4];
-            first.iter_mut().zip(name).for_each(|(to, from)| *to = *from);
-            first
-        });
+    /// Those of some names.
+    pub(crate) const fn of(names: &[&str]) -> Beginnings {
+        let (mut words, mut number) = ([0; 4], 0);
+        while number < names.len() {
+            let bit = Beginnings::bit(names[number].as_bytes());
+            words[bit / 64] |= 1 << (bit % 64);
+            number += 1;
+        }
+        Beginnings(words)
+    }
+
+    /// Whether some name of the one may be a name of the other.
+    pub(crate) fn has_any_of(&self, other: &Beginnings) -> bool {
+        self.0.iter().zip(&other.0).fold(0, |both, (own, others)| both | own & others) != 0
+    }
+
+    const fn bit(name: &[u8]) -> usize {
+        let first = match *name {
+            [a, b, c, d, ..] => [a, b, c, d],
+            [a, b, c] => [a, b, c, 0],
+            [a, b] => [a, b, 0, 0],
+            [a] => [a, 0, 0, 0],
+            [] => [0; 4],
+        };
         // Knuth's multiplier: the upper bits depend on all of the lower.
         (u32::from_le_bytes(first).wrapping_mul(0x9e37_79b1) >> 24) as usize
     }
@@ -320,7 +352,7 @@ impl Block {
     pub fn initializer_list(&self) -> Option<(super::InitializerKind, u32)> {
         match self.role {
             Role::Initializers { kind, priority, .. } => Some((kind, priority)),
-            Role::Plain | Role::EhFrame | Role::ThreadLocal => None,
+            Role::Plain | Role::EhFrame | Role::ThreadLocal | Role::InitFragment => None,
         }
     }
 }
@@ -358,6 +390,8 @@ impl LinkGraph {
             kinds,
             uses,
             descriptor_function,
+            has_named_sections,
+            asked_bounds,
         } = self;
         (*name, *bytes) = (None, ObjectBuffer::default());
         blocks.empty();
@@ -369,6 +403,7 @@ impl LinkGraph {
         (*special, *made, *indirect) = (SmallVec::new(), Made::default(), Vec::new());
         (*group_count, *first_global, *own_symbol_count) = (0, 0, 0);
         (*beginnings, *kinds, *descriptor_function) = (Beginnings::default(), KindSet::default(), None);
+        (*has_named_sections, *asked_bounds) = (false, Vec::new());
     }
 
     /// What the object is called in errors.

@@ -19,8 +19,10 @@ use crate::link::frames;
 use crate::link::functions::{self, LinkedFunction};
 use crate::link::graph::{Binding, Block, BlockId, Definition, LinkGraph, Places, Role, SymbolIndex};
 use crate::link::indirect;
+use crate::link::init_fragments;
 use crate::link::initializers::Initializer;
 use crate::link::layout::{self, Contents};
+use crate::link::linker_names;
 use crate::link::prune;
 use crate::link::second_opinion;
 use crate::link::survey::Survey;
@@ -138,6 +140,8 @@ impl ReadLink {
         if let Some(is_owned) = is_owned {
             claim::claim(graph, is_owned);
         }
+        init_fragments::check(graph)?;
+        linker_names::require(graph);
         // What the object asks of the linker itself: stubs of indirect functions, bounds of its sections.
         indirect::build_stubs(graph);
         let bounded = bounds::find(graph)?;
@@ -426,7 +430,7 @@ impl Link {
         let has_bytes = |block: &Block| !block.is_dropped && block.size > 0 && !block.is_zero_fill();
         for (id, block) in self.graph.special() {
             match block.role {
-                Role::Plain | Role::ThreadLocal => {}
+                Role::Plain | Role::ThreadLocal | Role::InitFragment => {}
                 _ if !has_bytes(block) => {}
                 Role::EhFrame => {
                     let address = self.graph.block_address(id, &self.places);

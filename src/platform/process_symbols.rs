@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use crate::base::{ExecutorAddr, Name};
+use crate::base::{ExecutorAddr, Name, is_linker_made};
 use crate::error::Result;
 use crate::host::{self, LoadedLibrary, ProcessSymbol};
 use crate::session::{DefinitionGenerator, JitDylib, SymbolFlags, SymbolRequest};
@@ -44,7 +44,9 @@ impl ProcessSymbols {
 
 impl DefinitionGenerator for ProcessSymbols {
     fn generate(&self, dylib: &JitDylib, missing: &[SymbolRequest<'_>]) -> Result<()> {
-        let mut missing: Vec<&str> = missing.iter().map(|request| request.name).collect();
+        // Those of the process are about the host program or one of its libraries.
+        let is_sought = |name: &&str| !is_linker_made(name.as_bytes());
+        let mut missing: Vec<&str> = missing.iter().map(|request| request.name).filter(is_sought).collect();
         loop {
             let mut found = Vec::new();
             missing.retain(|name| {

@@ -20,6 +20,11 @@ impl TrackerWatch {
         TrackerWatch { core }
     }
 
+    /// Whether the tracker was not removed.
+    pub(crate) fn is_live(&self) -> bool {
+        self.core.current().gate.is_live()
+    }
+
     /// Pins the tracker, even when it was removed, as long as its resources are all there: `None` once they are being
     /// given back.
     pub fn pin(&self) -> Option<Pin> {

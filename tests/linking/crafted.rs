@@ -59,7 +59,7 @@ impl Elf {
         })
     }
 
-    fn header(&self, name: &str) -> usize {
+    pub(crate) fn header(&self, name: &str) -> usize {
         self.header_at(self.index(name))
     }
 

@@ -17,10 +17,12 @@ mod data;
 mod far_data;
 mod found;
 mod indirect;
+mod init_fragments;
 mod languages;
 mod models;
 mod plugins;
 mod pruning;
+mod read_over;
 mod refusals;
 mod second_opinion;
 #[path = "../support/mod.rs"]

@@ -3,10 +3,12 @@
 //! This is what a materialisation unit promises when an object is added.
 
 use crate::base::Name;
-use crate::error::Error;
+use crate::error::{Error, LinkFault};
+use crate::link::bounds;
 use crate::link::claim::is_private;
 use crate::link::elf::{ElfObject, ElfSymbol, LE, Outline, shn, st};
 use crate::link::graph::SymbolIndex;
+use crate::link::init_fragments;
 use crate::link::initializers;
 use object::read::elf::{SectionHeader as _, Sym as _};
 use smallvec::SmallVec;
@@ -66,9 +68,9 @@ impl ObjectInterface {
         mut visit: impl FnMut(InterfaceSymbol, usize),
     ) -> Result<Seen, Error> {
         let object = ElfObject::open(name, bytes)?;
-        let has_initializers = has_initializers(&object)?;
+        let (has_initializers, named_sections) = look_at_sections(&object)?;
         visit_definitions(&object, &mut visit)?;
-        Ok(Seen { has_initializers, outline: Outline::of(&object) })
+        Ok(Seen { has_initializers, named_sections, outline: Outline::of(&object) })
     }
 }
 
@@ -91,18 +93,29 @@ pub(super) fn visit_definitions(
 pub(crate) struct Seen {
     /// As [`ObjectInterface::has_initializers`].
     pub(crate) has_initializers: bool,
+    /// Sections in memory that may be asked for their bounds: C identifiers. Without those of section groups, which may be
+    /// another object's in the end.
+    pub(crate) named_sections: Vec<Box<str>>,
     /// For who opens it again.
     pub(crate) outline: Option<Outline>,
 }
 
-fn has_initializers(object: &ElfObject<'_>) -> Result<bool, Error> {
-    let mut found = false;
+/// Whether it has initialisers, and [`Seen::named_sections`].
+fn look_at_sections(object: &ElfObject<'_>) -> Result<(bool, Vec<Box<str>>), Error> {
+    let (mut has_initializers, mut named) = (false, Vec::new());
     for section in object.sections.iter().filter(|section| section.sh_flags(LE).0 & ALLOC != 0) {
-        if initializers::may_list(object.section_name_onwards(section)?) {
-            found |= initializers::classify(object.section_name(section)?.as_bytes()).is_some();
+        let onwards = object.section_name_onwards(section)?;
+        if initializers::may_list(onwards) {
+            let name = object.section_name(section)?.as_bytes();
+            has_initializers |= initializers::classify(name).is_some() || init_fragments::has_fragment(name);
+        } else if onwards.first() != Some(&b'.') && section.sh_flags(LE).0 & GROUP == 0 && section.sh_size(LE) > 0 {
+            let name = object.section_name(section)?;
+            if bounds::is_identifier(name) && !named.iter().any(|other: &Box<str>| **other == *name) {
+                named.push(Box::from(name));
+            }
         }
     }
-    Ok(found)
+    Ok((has_initializers, named))
 }
 
 /// A global definition: its name, which is text, and where in the symbol table it stands.
@@ -156,6 +169,11 @@ fn definitions<'a>(object: &ElfObject<'a>, defined: &mut SmallVec<[Defined<'a>; 
         if is_private(name) {
             continue;
         }
+        if symbol.st_shndx(LE).0 == shn::COMMON && name == SLIM_LTO {
+            let problem =
+                "it has the compiler's intermediate code (LTO) and no machine code: compile with -ffat-lto-objects";
+            return Err(object.fault(LinkFault::NotAnObject(problem.to_string())));
+        }
         if defined.is_empty() {
             defined.reserve(symbols.len() - first);
         }
@@ -179,7 +197,11 @@ fn interface_symbol(name: Name, index: SymbolIndex, symbol: &ElfSymbol) -> Inter
     }
 }
 
+/// What gcc defines in an object without machine code.
+const SLIM_LTO: &[u8] = b"__gnu_lto_slim";
+/// Section flags.
 const ALLOC: u64 = 2;
+const GROUP: u64 = 0x200;
 
 /// The names that an object needs from elsewhere, in the order of its symbol table. Those that it can do without (weak
 /// undefined) are not among them.

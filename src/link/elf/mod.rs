@@ -296,6 +296,7 @@ pub(crate) mod shn {
 /// Section types.
 pub(crate) mod sht {
     pub(crate) const PROGBITS: u32 = 1;
+    pub(crate) const SYMTAB: u32 = 2;
     pub(crate) const RELA: u32 = 4;
     pub(crate) const NOTE: u32 = 7;
     pub(crate) const NOBITS: u32 = 8;

@@ -17,6 +17,7 @@ use crate::link::elf::{ElfObject, ElfSymbol, InterfaceSymbol, LE, Outline, Secti
 use crate::link::graph::{
     Beginnings, Binding, Block, BlockId, Content, Definition, LinkGraph, Role, Symbol, SymbolIndex, Text,
 };
+use crate::link::init_fragments;
 use crate::link::initializers::{self, Direction};
 use crate::sync::Arc;
 
@@ -121,19 +122,25 @@ impl InOrder {
 
 impl<'data> Reader<'_, 'data> {
     fn sections(&mut self) -> Result<(), Error> {
-        let mut has_links = false;
+        let (mut has_links, mut symbol_tables) = (false, 0);
         self.block_of.push_copies(self.object.sections.len(), &NO_BLOCKS);
         for (index, section) in self.object.sections.iter().enumerate() {
             let flags = section.sh_flags(LE).0;
             if flags & shf::ALLOC != 0 {
                 self.block_of[index] = self.section(section)?;
+            } else if flags & shf::EXECINSTR != 0 {
+                self.check_stack(section)?;
             }
             has_links |= flags & shf::LINK_ORDER != 0;
             match section.sh_type(LE).0 {
                 sht::RELA | sht::REL | sht::CREL => self.table(section),
                 sht::GROUP => self.has_groups = true,
+                sht::SYMTAB => symbol_tables += 1,
                 _ => {}
             }
+        }
+        if symbol_tables > 1 {
+            return Err(self.object.unsupported("second symbol table", ".symtab", 0, ""));
         }
         if has_links {
             self.links();
@@ -145,6 +152,18 @@ impl<'data> Reader<'_, 'data> {
             Content::Object(range) => Some(range.clone()),
             _ => None,
         }))
+    }
+
+    /// A section that is not in memory, and executable: the mark of code that wants an executable stack.
+    #[cold]
+    fn check_stack(&self, section: &SectionHeader) -> Result<(), Error> {
+        let name = self.object.section_name(section)?;
+        if name != ".note.GNU-stack" {
+            return Ok(());
+        }
+        let what =
+            "executable stack: the threads of this process have none; compile without pointers to nested functions";
+        Err(self.object.unsupported(what, name, 0, ""))
     }
 
     /// Which section each is about, for those that say so.
@@ -181,8 +200,14 @@ impl<'data> Reader<'_, 'data> {
         let name = || std::str::from_utf8(only_name(onwards)).unwrap_or("");
         let (kind, flags) = (section.sh_type(LE).0, section.sh_flags(LE).0);
         let refuse = |what: &str| Err(object.unsupported(what, name(), 0, ""));
-        if flags & shf::COMPRESSED != 0 {
-            return refuse("compressed section in memory (SHF_COMPRESSED)");
+        if flags & (shf::COMPRESSED | shf::OS_NONCONFORMING | shf::EXCLUDE) != 0 {
+            return match flags {
+                _ if flags & shf::COMPRESSED != 0 => refuse("compressed section in memory (SHF_COMPRESSED)"),
+                _ if flags & shf::OS_NONCONFORMING != 0 => {
+                    refuse("section that only another system's linker understands (SHF_OS_NONCONFORMING)")
+                }
+                _ => Ok(None), // no linker takes it into memory
+            };
         }
         if flags & (shf::EXECINSTR | shf::WRITE) == shf::EXECINSTR | shf::WRITE {
             return refuse("section that is both writable and executable");
@@ -215,6 +240,7 @@ impl<'data> Reader<'_, 'data> {
             }
         };
         let is_plain = !may_be_special(onwards);
+        self.graph.has_named_sections |= onwards.first() != Some(&b'.');
         let role = match flags & shf::TLS {
             0 if is_plain => Role::Plain,
             0 => role_of(onwards),
@@ -273,6 +299,10 @@ impl<'data> Reader<'_, 'data> {
             else {
                 continue;
             };
+            if flags.0 & !GRP_COMDAT != 0 {
+                let name = self.object.section_name(section)?;
+                return Err(self.object.unsupported(&format!("section group flags {:#x}", flags.0), name, 0, ""));
+            }
             if flags.0 & GRP_COMDAT == 0 {
                 continue; // its members stay together anyhow: all of them are kept
             }
@@ -326,10 +356,25 @@ impl<'data> Reader<'_, 'data> {
         let binding = binding(symbol);
         let name = self.name(symbol, binding)?;
         let definition = self.definition(index, symbol)?;
-        if symbol.st_type().0 == st::TYPE_GNU_IFUNC && matches!(definition, Definition::Block(..)) {
-            self.graph.indirect.push(SymbolIndex(index as u32));
+        match (symbol.st_type().0, definition) {
+            (_, Definition::External | Definition::Nowhere) => {}
+            (st::TYPE_GNU_IFUNC, Definition::Block(..)) => self.graph.indirect.push(SymbolIndex(index as u32)),
+            (kind, Definition::Absolute(_)) if matches!(kind, st::TYPE_GNU_IFUNC | st::TYPE_TLS) => {
+                return Err(self.unsupported_symbol("absolute value of a symbol of type", kind, symbol));
+            }
+            (kind, _) if kind > st::TYPE_TLS => return Err(self.unsupported_symbol("symbol type", kind, symbol)),
+            _ => {}
+        }
+        if symbol.st_bind().0 > st::BIND_WEAK && symbol.st_bind().0 != st::BIND_GNU_UNIQUE {
+            return Err(self.unsupported_symbol("symbol binding", symbol.st_bind().0, symbol));
         }
         Ok(Symbol { name, definition, size: symbol.st_size(LE), binding, is_hidden: is_hidden(symbol) })
+    }
+
+    #[cold]
+    fn unsupported_symbol(&self, what: &str, number: u8, symbol: &ElfSymbol) -> Error {
+        let name = self.object.symbol_name(symbol).unwrap_or("");
+        self.object.unsupported(&format!("{what} {number}"), ".symtab", 0, name)
     }
 
     /// A symbol's name. Only those of externals are sure to be asked for.
@@ -386,6 +431,9 @@ impl<'data> Reader<'_, 'data> {
     fn common(&mut self, symbol: &ElfSymbol) -> Result<Definition, Error> {
         let (value, size) = (symbol.st_value(LE), symbol.st_size(LE));
         let align = value.max(1);
+        if symbol.st_type().0 == st::TYPE_TLS {
+            return Err(self.unsupported_symbol("common symbol of type", st::TYPE_TLS, symbol));
+        }
         if !align.is_power_of_two() || size > u64::from(u32::MAX) {
             let name = self.object.symbol_name(symbol).unwrap_or("");
             let problem = format!("common symbol `{name}` has alignment {value} and size {size}");
@@ -448,7 +496,7 @@ fn plain_symbol(
     blocks: &[Block],
 ) -> Option<Symbol> {
     let (place, value, size) = (symbol.st_shndx(LE).0, symbol.st_value(LE), symbol.st_size(LE));
-    if place == shn::UNDEF || place >= shn::RESERVED || symbol.st_type().0 > st::TYPE_SECTION {
+    if place == shn::UNDEF || place >= shn::RESERVED || !IS_PLAIN[usize::from(symbol.st_info.0)] {
         return None;
     }
     let id = (*block_of.get(usize::from(place))?)?;
@@ -519,6 +567,19 @@ static BINDINGS: [Binding; 16] = {
     bindings
 };
 
+/// Whether a definition with this `st_info` may be [plain](plain_symbol): by its type and its binding.
+static IS_PLAIN: [bool; 256] = {
+    let mut plain = [false; 256];
+    let mut kind = 0;
+    while kind <= st::TYPE_SECTION as usize {
+        let (weak, unique) = (st::BIND_WEAK as usize, st::BIND_GNU_UNIQUE as usize);
+        (plain[kind], plain[1 << 4 | kind], plain[weak << 4 | kind], plain[unique << 4 | kind]) =
+            (true, true, true, true);
+        kind += 1;
+    }
+    plain
+};
+
 /// A name, without what may stand behind it.
 fn only_name(onwards: &[u8]) -> &[u8] {
     ahead_of_null(onwards).unwrap_or(onwards)
@@ -544,6 +605,9 @@ fn role_of(onwards: &[u8]) -> Role {
     if !initializers::may_list(onwards) {
         return Role::Plain;
     }
+    if init_fragments::has_fragment(only_name(onwards)) {
+        return Role::InitFragment;
+    }
     match initializers::classify(only_name(onwards)) {
         Some((kind, priority, direction)) => {
             Role::Initializers { kind, priority, backward: direction == Direction::Backward }
@@ -563,7 +627,9 @@ mod shf {
     pub(super) const ALLOC: u64 = 2;
     pub(super) const EXECINSTR: u64 = 4;
     pub(super) const LINK_ORDER: u64 = 0x80;
+    pub(super) const OS_NONCONFORMING: u64 = 0x100;
     pub(super) const TLS: u64 = 0x400;
     pub(super) const COMPRESSED: u64 = 0x800;
     pub(super) const GNU_RETAIN: u64 = 0x20_0000;
+    pub(super) const EXCLUDE: u64 = 0x8000_0000;
 }

@@ -1,0 +1,60 @@
+//! `.init` and `.fini` sections: fragments of code, which a native linker joins to the functions `_init` and `_fini` (System V
+//! ABI, "Special Sections").
+//!
+//! `crti.o` brings the beginning of both functions, `crtn.o` the end. Objects that are given between them bring calls, without
+//! a return. There are no such functions here, so a fragment would never run: an object with one is refused. Those of `crti.o`
+//! and `crtn.o` do nothing by themselves, and are let be.
+
+use crate::base::Pool;
+use crate::error::{Error, LinkFault};
+use crate::link::graph::{Block, BlockId, LinkGraph, Role};
+
+/// Whether a section of this name has fragments.
+pub(crate) fn has_fragment(section: &[u8]) -> bool {
+    matches!(section, b".init" | b".fini")
+}
+
+/// Refuses fragments that do something.
+pub(crate) fn check(graph: &LinkGraph) -> Result<(), Error> {
+    let has_bytes = |block: &Block| !block.is_dropped && block.size > 0;
+    let is_fragment = |block: &Block| block.role == Role::InitFragment && block.pool == Pool::Code && has_bytes(block);
+    for (id, block) in graph.special().filter(|(_, block)| is_fragment(block)) {
+        if !is_of_c_library(graph, id, graph.content(block).unwrap_or_default()) {
+            let section = graph.block_name(id).to_string();
+            let attribute = if section == ".init" { "constructor" } else { "destructor" };
+            let what = format!(
+                "fragment of the function that crti.o begins and crtn.o ends, which would never run; use \
+                 `__attribute__(({attribute}))` or a section `{section}_array`"
+            );
+            return Err(graph.fault(LinkFault::Unsupported { what, section, offset: 0, symbol: String::new() }));
+        }
+    }
+    Ok(())
+}
+
+/// Whether it is the beginning or the end of the two functions as glibc and musl have them. That of glibc's `_init` calls
+/// `__gmon_start__`, if there is one: profiling of a whole program is not ours.
+fn is_of_c_library(graph: &LinkGraph, id: BlockId, code: &[u8]) -> bool {
+    let code = code.strip_prefix(&ENDBR64).unwrap_or(code);
+    let calls_gmon_start = |rest: &[u8]| {
+        let mut edges = graph.edges(id).iter();
+        let is_alone = edges.next().is_some_and(|edge| graph.symbol_name(edge.symbol) == "__gmon_start__");
+        let (load, call) = rest.split_at_checked(7).unwrap_or_default();
+        is_alone && edges.next().is_none() && load == LOAD_RAX && call == CALL_IF_THERE
+    };
+    let beginning = [&SUB_8_RSP[..], &PUSH_RAX].into_iter().find_map(|begin| code.strip_prefix(begin));
+    match beginning {
+        Some(rest) => rest.is_empty() && graph.edges(id).is_empty() || calls_gmon_start(rest),
+        None => [&ADD_8_RSP_RET[..], &POP_RAX_RET].contains(&code),
+    }
+}
+
+const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
+const SUB_8_RSP: [u8; 4] = [0x48, 0x83, 0xec, 0x08];
+const ADD_8_RSP_RET: [u8; 5] = [0x48, 0x83, 0xc4, 0x08, 0xc3];
+const PUSH_RAX: [u8; 1] = [0x50];
+const POP_RAX_RET: [u8; 2] = [0x58, 0xc3];
+/// `mov …(%rip),%rax`
+const LOAD_RAX: [u8; 7] = [0x48, 0x8b, 0x05, 0, 0, 0, 0];
+/// `test %rax,%rax; je behind; call *%rax`
+const CALL_IF_THERE: [u8; 7] = [0x48, 0x85, 0xc0, 0x74, 0x02, 0xff, 0xd0];
