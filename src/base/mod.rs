@@ -41,6 +41,12 @@ pub use thread_local::ThreadLocal;
 pub(crate) use turns::{Turn, Turns};
 pub(crate) use whereabouts::Whereabouts;
 
+/// How many of something a test does: few where Miri interprets it.
+#[cfg(test)]
+pub(crate) const fn sized(usual: usize, under_miri: usize) -> usize {
+    if cfg!(miri) { under_miri } else { usual }
+}
+
 /// Rounds up to a multiple of `align`, a power of two; `None` when that does not fit.
 pub(crate) fn align_up(value: u64, align: u64) -> Option<u64> {
     debug_assert!(align.is_power_of_two());

@@ -194,10 +194,11 @@ mod tests {
     use std::collections::HashMap;
 
     use super::*;
+    use crate::base::sized;
 
     #[test]
     fn the_first_null_byte_is_found_wherever_it_stands() {
-        for length in 0..40 {
+        for length in 0..sized(40, 20) {
             for first in 0..length {
                 let mut bytes = vec![0x80u8; length];
                 bytes[first] = 0;

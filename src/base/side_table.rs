@@ -162,7 +162,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::base::Slots;
+    use crate::base::{Slots, sized};
 
     slotmap::new_key_type! { struct TestKey; }
 
@@ -190,9 +190,11 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
+
         #[test]
         fn values_are_found_under_their_keys_whatever_else_has_their_slots(
-            steps in proptest::collection::vec(step(), 1..600),
+            steps in proptest::collection::vec(step(), 1..sized(600, 60)),
         ) {
             let (mut slots, mut keys) = (Slots::<TestKey, ()>::new(), Vec::new());
             let (mut table, mut model) = (SideTable::<TestKey, Vec<u32>>::default(), HashMap::<TestKey, Vec<u32>>::new());
@@ -224,11 +226,12 @@ mod tests {
 
     #[test]
     fn pages_that_are_empty_give_their_memory_back_but_for_two() {
+        const PAGES: u32 = sized(100, 4) as u32;
         let (mut slots, mut table) = (Slots::<TestKey, ()>::new(), SideTable::<TestKey, u32>::default());
-        let keys: Vec<_> = (0..100 * PAGE).map(|_| slots.insert(())).collect();
+        let keys: Vec<_> = (0..PAGES * PAGE).map(|_| slots.insert(())).collect();
         keys.iter().for_each(|key| table.put(*key, 1, |_, _| unreachable!()));
         let held = |table: &SideTable<TestKey, u32>| table.pages.iter().filter(|page| !page.places.is_empty()).count();
-        assert_eq!((table.len(), held(&table)), (100 * PAGE as usize, 100));
+        assert_eq!((table.len(), held(&table)), ((PAGES * PAGE) as usize, PAGES as usize));
         for key in &keys {
             assert_eq!(table.remove(*key), Some(1));
         }

@@ -396,6 +396,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::base::sized;
 
     slotmap::new_key_type! { struct TestKey; }
 
@@ -408,7 +409,7 @@ mod tests {
 
         #[test]
         fn it_agrees_with_a_map_and_no_old_key_ever_names_a_new_value(
-            steps in prop::collection::vec((0..5u8, any::<usize>()), 1..1500),
+            steps in prop::collection::vec((0..5u8, any::<usize>()), 1..sized(1500, 60)),
         ) {
             let (mut slots, mut live, mut gone) = (Slots::<TestKey, String>::new(), HashMap::new(), Vec::new());
             for (kind, pick) in steps {
@@ -441,10 +442,11 @@ mod tests {
 
     #[test]
     fn what_is_removed_leaves_one_page_at_most() {
-        const PAGES: usize = 10_000usize.div_ceil(PAGE as usize);
+        const VALUES: usize = sized(10_000, 300);
+        const PAGES: usize = VALUES.div_ceil(PAGE as usize);
         let mut slots = Slots::<TestKey, String>::new();
         for _ in 0..3 {
-            let keys: Vec<_> = (0..10_000).map(|number| slots.insert(number.to_string())).collect();
+            let keys: Vec<_> = (0..VALUES).map(|number| slots.insert(number.to_string())).collect();
             assert_eq!(allocated_pages(&slots), PAGES);
             let (odd, even): (Vec<_>, Vec<_>) = keys.into_iter().enumerate().partition(|(index, _)| index % 2 == 1);
             for (_, key) in odd.into_iter().chain(even) {
@@ -461,7 +463,7 @@ mod tests {
         let first = slots.insert(String::new());
         slots.remove(first);
         let page = slots.pages[0].slots.as_ptr();
-        for _ in 0..100 {
+        for _ in 0..sized(100, 10) {
             let key = slots.insert(String::new());
             assert_eq!(slots.pages[0].slots.as_ptr(), page);
             slots.remove(key);
@@ -471,7 +473,7 @@ mod tests {
     #[test]
     fn a_value_that_comes_and_goes_beside_a_table_that_was_large_allocates_no_page_anew() {
         let mut slots = Slots::<TestKey, String>::new();
-        let keys: Vec<_> = (0..1_000).map(|number| slots.insert(number.to_string())).collect();
+        let keys: Vec<_> = (0..sized(1_000, 200)).map(|number| slots.insert(number.to_string())).collect();
         for key in keys {
             slots.remove(key);
         }
@@ -481,7 +483,7 @@ mod tests {
         let key = slots.insert(String::new());
         slots.remove(key);
         let kept = memory(&slots);
-        for _ in 0..100 {
+        for _ in 0..sized(100, 10) {
             let key = slots.insert(String::new());
             assert_eq!(memory(&slots), kept);
             slots.remove(key);
@@ -490,17 +492,19 @@ mod tests {
 
     #[test]
     fn the_records_of_pages_go_too_and_old_keys_still_name_nothing() {
+        const COUNT: usize = sized(100_000, 1_000);
+        const LATE: usize = COUNT / 10 * 7;
         let mut slots = Slots::<TestKey, String>::new();
         let keep = slots.insert("kept".to_string());
-        let keys: Vec<_> = (0..100_000).map(|number| slots.insert(number.to_string())).collect();
+        let keys: Vec<_> = (0..COUNT).map(|number| slots.insert(number.to_string())).collect();
         for key in keys.iter().rev() {
             slots.remove(*key);
         }
         assert!(slots.pages.len() <= FEW_PAGES && slots.pages.capacity() <= 2 * FEW_PAGES, "{}", slots.pages.len());
         assert!(slots.with_room.capacity() <= 2 * FEW_PAGES);
-        let again: Vec<_> = (0..100_000).map(|number| slots.insert(number.to_string())).collect();
+        let again: Vec<_> = (0..COUNT).map(|number| slots.insert(number.to_string())).collect();
         assert!(keys.iter().all(|key| slots.get(*key).is_none()));
-        assert_eq!(slots.get(again[70_000]).map(String::as_str), Some("70000"));
+        assert_eq!(slots.get(again[LATE]), Some(&LATE.to_string()));
         assert_eq!(slots.get(keep).map(String::as_str), Some("kept"));
     }
 

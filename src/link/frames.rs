@@ -412,7 +412,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, cases: 4000, ..Default::default() })]
+        #![proptest_config(ProptestConfig { failure_persistence: None, cases: crate::base::sized(4000, 4) as u32, ..Default::default() })]
 
         #[test]
         fn what_the_quick_reader_takes_the_thorough_one_takes_with_the_same_outcome(section in changed_sections()) {

@@ -367,7 +367,7 @@ pub(crate) const TABLES: usize = if cfg!(loom) { 2 } else { 8 };
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::base::{ExecutorAddr, Name};
+    use crate::base::{ExecutorAddr, Name, sized};
     use crate::session::{
         ExecutionSession, JitDylib, RequiredState, ResourceTracker, SymbolFlags, SymbolRef, SymbolRequest,
     };
@@ -392,7 +392,7 @@ mod tests {
         let long_lived = library.create_tracker().unwrap();
         let stays = define(&library, &long_lived, "stays", Vec::new());
         let users = [(); 2].map(|()| user.create_tracker().unwrap());
-        for round in 0..20 {
+        for round in 0..sized(20, 3) {
             let comes = define(&library, &long_lived, "comes", Vec::new());
             for (number, tracker) in users.iter().enumerate() {
                 let refers_to = vec![stays.clone(), comes.clone()];

@@ -138,7 +138,8 @@ fn a_removed_dylib_is_forgotten_by_the_link_orders_that_named_it() {
 #[test]
 fn twenty_thousand_names_defined_and_removed_leave_nothing_behind() {
     let world = World::new();
-    for i in 0..20_000u64 {
+    let count = sized(20_000, 100);
+    for i in 0..count {
         let tracker = world.tracker();
         let name = format!("unique{i}");
         tracker.define(Unit::recording(&[&name], &world.books, i)).unwrap();
@@ -150,7 +151,7 @@ fn twenty_thousand_names_defined_and_removed_leave_nothing_behind() {
     }
     assert_eq!(world.main.symbol_count(), 0);
     assert_eq!(world.books.ledger.key_count(), 0);
-    assert_eq!(world.books.take_given_back().len(), 10_000);
+    assert_eq!(world.books.take_given_back().len() as u64, count / 2);
 }
 
 #[test]

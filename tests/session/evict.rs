@@ -138,6 +138,7 @@ fn churn(world: &World, is_shared: bool, eviction: Eviction, rounds: u64) {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "measures the resident memory of a process of its own")]
 fn a_million_modules_evicted_by_two_threads_when_their_lookups_return_leave_nothing() {
     own_process!();
     const ROUNDS: u64 = 1_000_000 / (2 * 2 * EVICTIONS.len() as u64);

@@ -288,7 +288,7 @@ fn under_the_background_policy_what_is_held_past_the_sessions_end_goes_with_the_
 #[test]
 fn a_thread_that_ends_leaves_its_post_to_the_next() {
     let world = World::new();
-    for round in 0..100 {
+    for round in 0..sized(100, 5) {
         let inside = Inside::enter(&world.session, "short-lived");
         let removal = world.loaded("foo", round).remove().unwrap();
         assert_eq!(removal.guards().len(), 1);
@@ -299,7 +299,7 @@ fn a_thread_that_ends_leaves_its_post_to_the_next() {
 
 #[test]
 fn sessions_that_come_and_go_leave_their_posts_to_the_next_and_old_ones_hold_nothing() {
-    for round in 0..200 {
+    for round in 0..sized(200, 5) {
         let (first, second) = (World::new(), World::new());
         let guard = first.session.guard();
         let other = Inside::enter(&second.session, "in the second");
@@ -430,7 +430,8 @@ fn threads_that_come_and_go_inside_guards_never_see_what_was_given_back() {
             })
         })
         .collect();
-    for round in 0..3_000 {
+    let rounds = sized(3_000, 20);
+    for round in 0..rounds {
         let tracker = world.tracker();
         tracker.define(Unit::recording(&["foo"], &world.books, round)).unwrap();
         world.find("foo").unwrap();
@@ -440,7 +441,7 @@ fn threads_that_come_and_go_inside_guards_never_see_what_was_given_back() {
     let seen: u64 = readers.into_iter().map(|reader| reader.join().unwrap()).sum();
     assert!(seen > 0);
     assert_eq!(world.session.pending_removals().len(), 0);
-    assert_eq!(world.books.given_back.lock().unwrap().len(), 3_000);
+    assert_eq!(world.books.given_back.lock().unwrap().len() as u64, rounds);
 }
 
 /// Runs what it was given when its thread's variables are destroyed.

@@ -4,6 +4,8 @@ use jittison::session::*;
 
 use crate::support::*;
 
+const LENGTH: usize = sized(3_000, 30) as usize;
+
 /// Units `f0`, `f1`, ..., run and resolved, each with a query.
 fn resolved(world: &World, count: usize) -> (Vec<MaterializationResponsibility>, Vec<SymbolRef>, Vec<Answer>) {
     let names: Vec<String> = (0..count).map(|i| format!("f{i}")).collect();
@@ -46,20 +48,20 @@ fn emit_chain(count: usize, is_ring: bool, backward: bool) {
 
 #[test]
 fn a_chain_of_three_thousand_waiting_units_is_ready_when_the_last_is_emitted() {
-    emit_chain(3_000, false, false);
-    emit_chain(3_000, false, true);
+    emit_chain(LENGTH, false, false);
+    emit_chain(LENGTH, false, true);
 }
 
 #[test]
 fn a_ring_of_three_thousand_waiting_units_is_ready_when_it_closes() {
-    emit_chain(3_000, true, false);
-    emit_chain(3_000, true, true);
+    emit_chain(LENGTH, true, false);
+    emit_chain(LENGTH, true, true);
 }
 
 #[test]
 fn failing_the_end_of_a_long_chain_fails_all_of_it() {
     let world = World::new();
-    let (mut r, references, answers) = resolved(&world, 3_000);
+    let (mut r, references, answers) = resolved(&world, LENGTH);
     let end = r.pop().unwrap();
     for (i, r) in r.into_iter().enumerate() {
         r.notify_emitted(vec![references[i + 1].clone()]).unwrap();
@@ -73,7 +75,7 @@ fn failing_the_end_of_a_long_chain_fails_all_of_it() {
 #[test]
 fn removing_a_tracker_takes_every_one_of_its_names_however_many() {
     let world = World::new();
-    for count in [1, 15, 16, 17, 32, 33, 1_000] {
+    for count in [1, 15, 16, 17, 32, 33, sized(1_000, 40) as usize] {
         let names: Vec<String> = (0..count).map(|i| format!("f{i}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let tracker = world.tracker();
@@ -101,6 +103,7 @@ fn churn(world: &World, first: usize, count: usize) {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "measures the resident memory of a process of its own")]
 fn a_million_names_defined_and_removed_leave_no_memory_behind() {
     own_process!();
     // Measures the whole process.

@@ -48,7 +48,7 @@ fn a_symbol_that_was_looked_up_often_goes_by_name() {
 #[test]
 fn hundreds_of_symbols_that_were_looked_up_often_go_with_one_removal() {
     let world = World::new();
-    let names: Vec<String> = (0..1_000).map(|index| format!("symbol_{index}")).collect();
+    let names: Vec<String> = (0..sized(1_000, 40)).map(|index| format!("symbol_{index}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let tracker = popular(&world, &names, 0x10);
     tracker.remove().unwrap();
@@ -116,7 +116,7 @@ fn the_definition_behind_a_symbol_that_was_looked_up_often_is_the_one_in_the_tab
 
 #[test]
 fn a_reader_beside_redefinitions_sees_an_address_that_was_current() {
-    const ROUNDS: u64 = 20_000;
+    const ROUNDS: u64 = sized(20_000, 50);
     let world = World::new();
     let (start, done) = (Barrier::new(3), AtomicBool::new(false));
     thread::scope(|scope| {
@@ -238,7 +238,7 @@ fn thousands_of_names_that_a_dylib_is_passed_by_with_are_found_behind_it_and_def
     let world = World::new();
     let front = world.session.create_dylib("front").unwrap();
     let order = [(front.clone(), Visibility::All), (world.main.clone(), Visibility::All)];
-    let names: Vec<String> = (0..5_000).map(|index| format!("symbol_{index}")).collect();
+    let names: Vec<String> = (0..sized(5_000, 40)).map(|index| format!("symbol_{index}")).collect();
     world.main.define_absolute(names.iter().map(|name| (Name::new(name), address(1), EXPORTED))).unwrap();
     let look = |expected: u64| {
         for pair in names.chunks(2) {

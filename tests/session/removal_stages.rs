@@ -162,7 +162,7 @@ fn after_removal_at_any_stage_the_name_can_be_defined_and_used_again() {
 
 #[test]
 fn removal_from_any_stage_on_races_with_the_work_and_loses_nothing() {
-    const ROUNDS: usize = 100;
+    const ROUNDS: u64 = sized(100, 2);
     for stage in &STAGES[..5] {
         for is_queried in QUERIED {
             for _ in 0..ROUNDS {
@@ -323,7 +323,7 @@ fn the_waiting_query_is_told_before_the_managers_are() {
 
 #[test]
 fn removing_on_one_thread_while_another_materialises_has_two_outcomes_only() {
-    for round in 0..200 {
+    for round in 0..sized(200, 4) {
         let world = World::new();
         let tracker = world.tracker();
         tracker

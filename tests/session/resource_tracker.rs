@@ -184,7 +184,7 @@ fn a_chain_of_transfers_ends_at_the_last_destination() {
 fn keys_are_never_used_twice() {
     let world = World::new();
     let mut seen = std::collections::HashSet::new();
-    for _ in 0..1_000 {
+    for _ in 0..sized(1_000, 50) {
         let tracker = world.tracker();
         assert!(seen.insert(tracker.key()), "{} came back", tracker.key());
         tracker.remove().unwrap();

@@ -12,7 +12,7 @@ use jittison::session::*;
 use crate::support::*;
 
 const THREADS: u64 = 4;
-const STEPS: u64 = 8_000;
+const STEPS: u64 = sized(8_000, 120);
 const NAMES: u64 = 64;
 
 /// xorshift: small, seeded, good enough to mix choices.
@@ -130,7 +130,7 @@ fn four_threads_leave_exact_books() {
         assert_eq!(books.ledger.key_count(), 0, "nothing stands under a dead key");
         let mut balance: HashMap<u64, i64> = HashMap::new();
         let recorded = accounts.recorded.lock().unwrap();
-        assert!(recorded.len() > 1_000, "only {} resources: the test has lost its teeth", recorded.len());
+        assert!(recorded.len() as u64 > STEPS / 8, "only {} resources: the test has lost its teeth", recorded.len());
         recorded.iter().for_each(|resource| *balance.entry(*resource).or_default() += 1);
         books.take_given_back().iter().for_each(|resource| *balance.entry(*resource).or_default() -= 1);
         balance.retain(|_, left| *left != 0);
@@ -140,7 +140,7 @@ fn four_threads_leave_exact_books() {
 
 #[test]
 fn removing_a_module_the_moment_its_lookup_returns_leaks_nothing() {
-    const ROUNDS: u64 = 5_000;
+    const ROUNDS: u64 = sized(5_000, 20);
     let world = World::new();
     thread::scope(|scope| {
         for thread in 0..2 {

@@ -15,6 +15,11 @@ use jittison::session::*;
 
 pub(crate) use process::own_process;
 
+/// How many of something a test does: few where Miri interprets it.
+pub const fn sized(usual: u64, under_miri: u64) -> u64 {
+    if cfg!(miri) { under_miri } else { usual }
+}
+
 pub const EXPORTED: SymbolFlags = SymbolFlags::EXPORTED;
 
 pub fn weak() -> SymbolFlags {

@@ -163,7 +163,7 @@ fn a_lookup_may_be_resumed_before_its_generator_returns() {
     }
     let world = World::new();
     world.main.add_generator(Arc::new(AtOnce));
-    for i in 0..100 {
+    for i in 0..sized(100, 5) {
         assert_eq!(world.find(&format!("foo{i}")).unwrap(), 1);
     }
 }
@@ -283,7 +283,7 @@ fn lookups_from_many_threads_all_come_to_an_end_behind_one_slow_generator() {
         for thread in 0..4 {
             let (world, done) = (&world, &done);
             scope.spawn(move || {
-                for i in 0..200 {
+                for i in 0..sized(200, 5) {
                     assert_not_found(world.find(&format!("name{thread}.{i}")));
                 }
                 done.fetch_add(1, std::sync::atomic::Ordering::SeqCst);

@@ -113,8 +113,8 @@ fn a_worker_that_dismisses_workers_does_not_wait_for_itself() {
 fn many_threads_and_many_workers_materialise_each_unit_once() {
     for workers in [1, 2, 4] {
         let (session, main) = session(workers);
-        let runs = Arc::new(AtomicUsize::new(0));
-        for i in 0..200 {
+        let (runs, count) = (Arc::new(AtomicUsize::new(0)), sized(200, 8));
+        for i in 0..count {
             let runs = runs.clone();
             main.define(Unit::exported(&[&format!("f{i}")], move |r| {
                 runs.fetch_add(1, Ordering::SeqCst);
@@ -126,13 +126,13 @@ fn many_threads_and_many_workers_materialise_each_unit_once() {
             for start in 0..4 {
                 let (session, main) = (&session, &main);
                 scope.spawn(move || {
-                    for i in (0..200).map(|i| (i * 7 + start * 50) % 200) {
+                    for i in (0..count).map(|i| (i * 7 + start * 50) % count) {
                         assert_eq!(find_in(session, &[main], &format!("f{i}")).unwrap(), i + 1);
                     }
                 });
             }
         });
-        assert_eq!(runs.load(Ordering::SeqCst), 200);
+        assert_eq!(runs.load(Ordering::SeqCst) as u64, count);
     }
 }
 
@@ -140,12 +140,13 @@ fn many_threads_and_many_workers_materialise_each_unit_once() {
 fn a_chain_of_two_thousand_units_that_look_for_the_next_needs_no_deep_stack() {
     for workers in [1, 4] {
         let (session, main) = session(workers);
-        for i in 0..2_000 {
+        let length = sized(2_000, 50);
+        for i in 0..length {
             main.define(link(&format!("f{i}"), &format!("f{}", i + 1))).unwrap();
         }
-        main.define(Unit::ready(&["f2000"], 7)).unwrap();
+        main.define(Unit::ready(&[&format!("f{length}")], 7)).unwrap();
         assert_eq!(find_passively(&session, &main, &["f0"]).unwrap(), [1]);
-        assert_eq!(find_in(&session, &[&main], "f1999").unwrap(), 1);
+        assert_eq!(find_in(&session, &[&main], &format!("f{}", length - 1)).unwrap(), 1);
     }
 }
 
@@ -207,7 +208,7 @@ fn a_unit_that_panics_on_a_worker_fails_its_symbols_and_the_worker_lives_on() {
 fn a_panic_does_not_reach_a_thread_that_waits_for_something_else() {
     // Who waited ran whatever was queued, and unwound with it.
     let (session, main) = session(1);
-    for i in 0..200 {
+    for i in 0..sized(200, 5) {
         let (good, bad) = (format!("good{i}"), format!("bad{i}"));
         main.define(Unit::exported(&[&bad], |_| panic!("unit"))).unwrap();
         main.define(Unit::ready(&[&good], 1)).unwrap();

@@ -7,11 +7,10 @@ use jittison::base::{ExecutorAddr, Name};
 use jittison::error::ErrorKind;
 use jittison::session::*;
 
-use crate::Choices;
 use crate::model::{self, Model, Promise, Status};
 use crate::unit::{Books, Unit, address};
+use crate::{Choices, STEPS};
 
-const STEPS: usize = 10_000;
 const SLOTS: usize = 2;
 /// Names that only one dylib defines, and that units may depend on; behind them come the shared ones.
 const PRIVATE: usize = 7;
@@ -65,7 +64,7 @@ pub fn run(seed: u64) {
     // How often a session is told to queue differs from seed to seed.
     let often =
         [ran / 10, failed, transfers, edges, held_by_pins, held_by_dependants, queued + 20, duplicates, forgotten];
-    assert!(often.iter().all(|count| *count >= 20), "the test has lost its teeth: {seen:?}");
+    assert!(often.iter().all(|count| *count >= STEPS / 500), "the test has lost its teeth: {seen:?}");
 }
 
 impl World {

@@ -9,10 +9,9 @@ use std::time::Duration;
 use jittison::base::{ExecutorAddr, Name};
 use jittison::session::*;
 
-use crate::Choices;
 use crate::unit::{Books, Unit};
+use crate::{Choices, STEPS};
 
-const STEPS: usize = 10_000;
 const NAMES: usize = 24;
 const SHARED_TRACKERS: usize = 4;
 

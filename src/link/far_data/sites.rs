@@ -147,6 +147,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes minutes: the decoder of instructions unpacks its tables")]
     fn a_field_is_found_in_its_instruction_whatever_stands_before_its_function() {
         // A byte of data that would swallow what follows, then mov $0,%edi; cmpq $1,0(%rip).
         let code = [0x48, 0xbf, 0, 0, 0, 0, 0x48, 0x83, 0x3d, 0, 0, 0, 0, 1];
@@ -159,6 +160,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes minutes: the decoder of instructions unpacks its tables")]
     fn where_a_relocated_field_is_no_operand_nothing_is_guessed() {
         // Read from its first byte this is one movabs, whose operand begins elsewhere.
         let code = [0x48, 0xbf, 0, 0, 0, 0, 0x90, 0x90, 0x90, 0x90];

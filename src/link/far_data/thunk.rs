@@ -289,6 +289,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes minutes: the decoder of instructions unpacks its tables")]
     fn the_longest_thunks_have_room() {
         // lock addq $0x1000000, far(%rsp, %r13, 8)
         let longest = [0xf0, 0x4a, 0x81, 0x84, 0xec, 0, 0, 0, 0, 0, 0, 0, 1];
@@ -301,6 +302,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes minutes: the decoder of instructions unpacks its tables")]
     fn an_address_that_goes_into_a_register_is_one_instruction_and_the_way_back() {
         // mov $stdout, %edi
         let far = Far { displacement: None, immediate: Some(0x7fff_1234_5678) };

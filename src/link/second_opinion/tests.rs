@@ -152,6 +152,7 @@ fn opinion_after(link: &mut FixedLink<'_>, block: BlockId, offset: usize, bytes:
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "starts an assembler")]
 fn no_byte_of_a_link_can_be_changed_unseen() {
     let Some(object) = assembled("bytes", EVERYTHING) else { return };
     linked(&object, |link| {
@@ -169,6 +170,7 @@ fn no_byte_of_a_link_can_be_changed_unseen() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "starts an assembler")]
 fn a_section_apart_is_looked_at_as_the_others_are() {
     let Some(object) = assembled("apart", FAT) else { return };
     linked(&object, |link| {
@@ -183,6 +185,7 @@ fn a_section_apart_is_looked_at_as_the_others_are() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "starts an assembler")]
 fn no_byte_of_a_thread_local_image_can_be_changed_unseen() {
     let Some(object) = assembled("image", EVERYTHING) else { return };
     let (mut image, is_whole) = placed(planned(&object, |_| Ok(())).unwrap()).unwrap().thread_local_image().unwrap();
@@ -199,6 +202,7 @@ fn no_byte_of_a_thread_local_image_can_be_changed_unseen() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "starts an assembler")]
 fn fields_slots_stubs_and_gaps_that_lead_elsewhere_are_told_with_their_place() {
     let Some(object) = assembled("kinds", EVERYTHING) else { return };
     linked(&object, |link| {
@@ -251,6 +255,7 @@ fn edge_at(graph: &mut LinkGraph, offset: u32) -> &mut Edge {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "starts an assembler")]
 fn a_graph_that_was_misread_is_found_out() {
     let Some(object) = assembled("graph", EVERYTHING) else { return };
     type Change = fn(&mut LinkGraph);
@@ -285,6 +290,7 @@ fn a_graph_that_was_misread_is_found_out() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "starts an assembler")]
 fn blocks_that_lie_on_each_other_are_found_out() {
     let Some(object) = assembled("overlap", EVERYTHING) else { return };
     let planned = planned(&object, |_| Ok(())).unwrap();
@@ -295,6 +301,7 @@ fn blocks_that_lie_on_each_other_are_found_out() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "starts an assembler")]
 fn relocations_that_lie_on_each_other_are_counted_and_not_judged() {
     let source = ".data\n.globl test\ntest: .quad 0, 0\n.reloc test, R_X86_64_64, test\n
         .reloc test + 4, R_X86_64_32, 5\n.reloc test + 12, R_X86_64_PC32, test\n.section .note.GNU-stack\n";

@@ -244,6 +244,7 @@ fn a_part_of_a_long_range_can_be_taken_and_merges_again() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes, and the same steps as shorter tests")]
 fn records_of_what_is_gone_are_given_back() {
     let mut space = FreeSpace::new();
     space.add(200_000, 50_000);

@@ -67,6 +67,7 @@ mod tests {
     use crate::sync::Arc;
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes minutes, and the same steps as shorter tests")]
     fn names_that_are_asked_for_again_and_again_are_known_and_never_more_than_so_many() {
         let ready = Arc::new(ReadyIndex::new());
         let mut table = SymbolTable::new(ready.clone());
