@@ -10,7 +10,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::base::{CallEntry, CodeHold, ExecutorAddr, Kept, Name, Payload, Whereabouts, text_of};
 use crate::error::{Error, ErrorKind, Result};
-use crate::session::TrackerWatch;
 use crate::session::dependants::WholeGraph;
 use crate::session::found::Need;
 use crate::session::jit_dylib::{DylibId, DylibInner, JitDylib};
@@ -117,11 +116,6 @@ impl ResourceTracker {
     /// A number for an object that is added: higher than those of all that were added to the dylib before.
     pub(crate) fn number_object(&self) -> u64 {
         self.core.dylib().objects_added.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// Leads back to the tracker later, wherever it is transferred.
-    pub(crate) fn watch(&self) -> TrackerWatch {
-        TrackerWatch::new(self.core.clone())
     }
 
     /// Whether the tracker was removed or transferred.
