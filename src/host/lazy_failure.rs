@@ -40,7 +40,7 @@ pub struct LazyFailure<'a> {
 ///
 /// extern "C" fn minus_one() -> i64 { -1 }
 ///
-/// // SAFETY: all lazy functions of this program are called as `extern "C" fn() -> i64`, which `minus_one` is.
+/// // SAFETY: H1 - all lazy functions of this program are called as `extern "C" fn() -> i64`, which `minus_one` is.
 /// let handler = unsafe {
 ///     LazyFailureHandler::new(|failure| {
 ///         eprintln!("{failure}");
@@ -51,7 +51,9 @@ pub struct LazyFailure<'a> {
 /// # Ok::<(), jittison::Error>(())
 /// ```
 #[derive(Clone)]
-pub struct LazyFailureHandler(Arc<dyn Fn(&LazyFailure<'_>) -> Option<ExecutorAddr> + Send + Sync>);
+pub struct LazyFailureHandler(Arc<Handler>);
+
+type Handler = dyn Fn(&LazyFailure<'_>) -> Option<ExecutorAddr> + Send + Sync;
 
 impl LazyFailureHandler {
     /// A handler that returns the address of the function that is called instead; `None` ends the process as the default does. It

@@ -13,10 +13,9 @@ pub(crate) fn require(graph: &mut LinkGraph) {
     }
     for index in graph.first_global as usize..graph.symbols.len() {
         let symbol = &graph.symbols[index];
-        if symbol.definition == Definition::External && symbol.binding == Binding::Weak {
-            if is_linker_made(graph.name_bytes(SymbolIndex(index as u32))) {
-                graph.symbols[index].binding = Binding::Global;
-            }
+        let is_weak_external = symbol.definition == Definition::External && symbol.binding == Binding::Weak;
+        if is_weak_external && is_linker_made(graph.name_bytes(SymbolIndex(index as u32))) {
+            graph.symbols[index].binding = Binding::Global;
         }
     }
 }

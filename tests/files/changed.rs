@@ -51,9 +51,7 @@ fn archive(dir: &PrivateDir, name: &str, members: &[(&str, &[u8])]) -> Option<Pa
 
 #[test]
 fn an_object_file_that_is_shortened_after_it_was_added_is_linked_as_it_was() {
-    if !is_alone("changed::an_object_file_that_is_shortened_after_it_was_added_is_linked_as_it_was") {
-        return;
-    }
+    own_process!();
     let Some(object) = c(&format!("{FILL} int answer(void) {{ return 42; }}")) else { return };
     let dir = PrivateDir::new();
     let path = write(&dir, "answer.o", &object);
@@ -67,9 +65,7 @@ fn an_object_file_that_is_shortened_after_it_was_added_is_linked_as_it_was() {
 
 #[test]
 fn an_archive_that_is_shortened_before_a_member_is_pulled_is_an_error() {
-    if !is_alone("changed::an_archive_that_is_shortened_before_a_member_is_pulled_is_an_error") {
-        return;
-    }
+    own_process!();
     let Some(object) = c(&format!("{FILL} int answer(void) {{ return 42; }}")) else { return };
     let dir = PrivateDir::new();
     let Some(path) = archive(&dir, "libanswer.a", &[("answer.o", &object)]) else { return };
@@ -82,9 +78,7 @@ fn an_archive_that_is_shortened_before_a_member_is_pulled_is_an_error() {
 
 #[test]
 fn a_whole_archive_is_linked_as_it_was_when_it_was_added() {
-    if !is_alone("changed::a_whole_archive_is_linked_as_it_was_when_it_was_added") {
-        return;
-    }
+    own_process!();
     let Some(object) = c(&format!("{FILL} int answer(void) {{ return 42; }}")) else { return };
     let dir = PrivateDir::new();
     let Some(path) = archive(&dir, "libanswer.a", &[("answer.o", &object)]) else { return };
@@ -98,9 +92,7 @@ fn a_whole_archive_is_linked_as_it_was_when_it_was_added() {
 
 #[test]
 fn a_member_file_of_a_thin_archive_that_is_shortened_after_it_was_added_is_linked_as_it_was() {
-    if !is_alone("changed::a_member_file_of_a_thin_archive_that_is_shortened_after_it_was_added_is_linked_as_it_was") {
-        return;
-    }
+    own_process!();
     let Some(object) = c(&format!("{FILL} int answer(void) {{ return 42; }}")) else { return };
     let dir = PrivateDir::new();
     let member = write(&dir, "answer.o", &object);
@@ -116,9 +108,7 @@ fn a_member_file_of_a_thin_archive_that_is_shortened_after_it_was_added_is_linke
 
 #[test]
 fn a_patch_object_that_is_shortened_after_it_was_added_is_linked_as_it_was() {
-    if !is_alone("changed::a_patch_object_that_is_shortened_after_it_was_added_is_linked_as_it_was") {
-        return;
-    }
+    own_process!();
     let Some(first) = c("int answer(void) { return 1; }") else { return };
     let Some(second) = c(&format!("{FILL} int answer(void) {{ return 2; }}")) else { return };
     let dir = PrivateDir::new();

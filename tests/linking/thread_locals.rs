@@ -225,9 +225,7 @@ fn blocks_come_and_go_without_leaving_anything() {
 /// `address_of` asked the C library for whatever module a symbol named: a program without `unsafe` read past its tables.
 #[test]
 fn a_thread_local_symbol_of_no_module_has_no_address() {
-    if !is_alone("thread_locals::a_thread_local_symbol_of_no_module_has_no_address") {
-        return;
-    }
+    own_process!();
     let jit = new_jit();
     let main = jit.main_dylib();
     let flags = SymbolFlags::EXPORTED | SymbolFlags::THREAD_LOCAL;

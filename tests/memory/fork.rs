@@ -387,9 +387,7 @@ thread_local! {
 
 #[test]
 fn a_child_of_a_thread_that_ends_runs_what_was_linked_whatever_its_parent_removes_and_links_there() {
-    if !alone("a_child_of_a_thread_that_ends_runs_what_was_linked_whatever_its_parent_removes_and_links_there") {
-        return;
-    }
+    own_process!();
     let (Some(old), Some(new)) = (module(5), module(60)) else { return };
     for (mapper, _) in rungs() {
         let jit = jit_of(mapper);
@@ -437,14 +435,17 @@ fn a_child_of_a_thread_that_ends_runs_what_was_linked_whatever_its_parent_remove
     }
 }
 
+/// A module's number, its tracker and its function.
+type Linked = (i64, ResourceTracker, Function<extern "C" fn(i64) -> i64>);
+
 /// What handlers of the program do with a session.
 struct Handled {
     jit: Jit,
     objects: [Vec<u8>; 2],
     /// Of the module that is removed by the next handler.
     old: std::sync::Mutex<Option<ResourceTracker>>,
-    /// Numbers of modules that handlers have linked, and their functions.
-    linked: std::sync::Mutex<Vec<(i64, ResourceTracker, Function<extern "C" fn(i64) -> i64>)>>,
+    /// The modules that handlers have linked.
+    linked: std::sync::Mutex<Vec<Linked>>,
 }
 
 static HANDLED: std::sync::OnceLock<Handled> = std::sync::OnceLock::new();
@@ -547,9 +548,8 @@ macro_rules! handlers {
     ($($test:ident: $is_first:expr, $handlers:expr;)*) => {$(
         #[test]
         fn $test() {
-            if alone(stringify!($test)) {
-                works_in_handlers($is_first, $handlers);
-            }
+            own_process!();
+            works_in_handlers($is_first, $handlers);
         }
     )*};
 }
@@ -580,9 +580,7 @@ fn a_prepare_handler_may_fork() {
             IS_INNER.store(false, Ordering::Relaxed);
         }
     }
-    if !alone("a_prepare_handler_may_fork") {
-        return;
-    }
+    own_process!();
     // SAFETY: a function of this program, which does not unwind: a panic aborts.
     assert_eq!(unsafe { pthread_atfork(Some(fork_in_handler), None, None) }, 0);
     works_in_handlers(true, [false, false, false]);

@@ -102,8 +102,11 @@ fn world_with_reports() -> (World, Arc<Mutex<Vec<String>>>) {
     (World::with_options(options), reports)
 }
 
+/// What the error reporter has heard.
+type Reports = Arc<Mutex<Vec<String>>>;
+
 /// Three managers, of which the second panics in `transfer_resources`, and two trackers with resources of all of them.
-fn second_of_three() -> (World, Arc<Mutex<Vec<String>>>, Arc<Faulty>, Arc<Books>, [ResourceTracker; 2]) {
+fn second_of_three() -> (World, Reports, Arc<Faulty>, Arc<Books>, [ResourceTracker; 2]) {
     let (world, reports) = world_with_reports();
     let faulty = Faulty::of(&world, &["transfer_resources"]);
     let third = Books::new("third", &world.log);

@@ -144,8 +144,8 @@ fn calling_test() -> String {
 fn test_of_backtrace(frames: &str) -> Option<String> {
     let program = concat!(env!("CARGO_CRATE_NAME"), "::");
     let names = frames.lines().filter_map(|line| line.split_once(": ").map(|(_, name)| name.trim()));
-    let of_program = names.filter_map(|name| name.strip_prefix(program));
-    of_program.last().map(|name| name.trim_end_matches("::{{closure}}").to_string())
+    let mut of_program = names.filter_map(|name| name.strip_prefix(program));
+    of_program.next_back().map(|name| name.trim_end_matches("::{{closure}}").to_string())
 }
 
 // ---- depth ------------------------------------------------------------------
