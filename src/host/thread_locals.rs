@@ -45,12 +45,22 @@ impl ThreadLocalModule {
     /// # Errors
     /// In the loader's own words; when the image is larger than the block, or `align` is no power of two up to 2 MiB.
     pub fn load(image: &[u8], size: u64, align: u64, place: StaticPlace) -> Result<ThreadLocalModule, Error> {
+        Self::try_load(image, size, align, place).map_err(|problem| refused(size, &problem))
+    }
+
+    /// As [`load`](Self::load), with the reason of a refusal alone.
+    pub(crate) fn try_load(
+        image: &[u8],
+        size: u64,
+        align: u64,
+        place: StaticPlace,
+    ) -> Result<ThreadLocalModule, String> {
         // The C library copies what it is told to, wherever that ends.
         if image.len() as u64 > size || size > MAX_SIZE {
-            return Err(refused(size, &format!("it cannot hold an image of {} bytes", image.len())));
+            return Err(format!("it cannot hold an image of {} bytes", image.len()));
         }
         if !align.is_power_of_two() || align > MAX_ALIGN {
-            return Err(refused(size, &format!("it cannot be aligned to {align}")));
+            return Err(format!("it cannot be aligned to {align}"));
         }
         let load = |is_static| -> Result<ThreadLocalModule, String> {
             let file = ThreadLocalImage { image, size, align, variable: None, is_static };
@@ -64,12 +74,11 @@ impl ThreadLocalModule {
             let image_at = library.first_byte()? + file.offset();
             Ok(ThreadLocalModule { _library: library, image: image_at, image_size: image.len(), number, static_offset })
         };
-        let loaded = match place {
+        match place {
             StaticPlace::Required => load(true),
             StaticPlace::Wanted => load(true).or_else(|_| load(false)),
             StaticPlace::NotNeeded => load(false),
-        };
-        loaded.map_err(|problem| refused(size, &problem))
+        }
     }
 
     /// The number that the C library gave to it.

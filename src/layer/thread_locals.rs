@@ -15,7 +15,7 @@ impl ThreadLocals {
     /// Has the C library keep the block of a link, if it has one, and lets the link know where.
     ///
     /// # Errors
-    /// When the library refuses, in its words.
+    /// When the library refuses: in its words, and with the first reference that made it necessary to ask.
     pub(super) fn place(placed: &mut PlacedLink) -> Result<Option<Box<ThreadLocals>>> {
         let Some(plan) = placed.thread_local_plan().copied() else { return Ok(None) };
         let (image, is_whole) = placed.thread_local_image()?;
@@ -25,7 +25,8 @@ impl ThreadLocals {
             (false, true) => StaticPlace::Wanted,
             (false, false) => StaticPlace::NotNeeded,
         };
-        let module = ThreadLocalModule::load(&image, plan.size, plan.align, place)?;
+        let module = ThreadLocalModule::try_load(&image, plan.size, plan.align, place);
+        let module = module.map_err(|problem| placed.thread_local_block_refused(&problem))?;
         placed.place_thread_locals(ThreadLocalPlace { module: module.number(), static_offset: module.static_offset() });
         Ok(Some(Box::new(ThreadLocals { module, is_whole })))
     }

@@ -11,6 +11,7 @@ use crate::link::graph::{Block, BlockId, Definition, Edge, LinkGraph, Places, Ro
 use crate::link::layout::Contents;
 use crate::link::tables::{SLOT, Tables};
 use crate::link::targets::{Target, Targets, is_near_zero};
+use crate::link::thread_locals;
 use crate::link::x86_64::{self, EdgeKind, KindSet, STUB, STUB_FIELD, ThreadLocalEntry};
 use crate::memory::InFlight;
 
@@ -75,7 +76,7 @@ impl<'a> Fixup<'a> {
             self.apply_apart(object, memory, &mut redirects)?;
         }
         if let Some(image) = image {
-            self.apply_thread_locals(object, image, |_| true)?;
+            self.apply_thread_locals(object, image, |_, _| true)?;
         }
         self.fill_thread_locals(memory)?;
         redirects.write(self, memory);
@@ -111,12 +112,12 @@ impl<'a> Fixup<'a> {
 
     /// What every thread's copy begins as, as far as it is known before externals are: with the edges to the object's own
     /// definitions. The first edge to another, if there is one.
-    pub(crate) fn own_image(&self, image: &mut [u8]) -> Result<Option<Edge>, Error> {
+    pub(crate) fn own_image(&self, image: &mut [u8]) -> Result<Option<(BlockId, Edge)>, Error> {
         let mut left = None;
-        self.apply_thread_locals(&self.graph.bytes, image, |edge| {
+        self.apply_thread_locals(&self.graph.bytes, image, |id, edge| {
             let is_known = self.graph.definition(edge.symbol) != Definition::External;
             if !is_known {
-                left.get_or_insert(*edge);
+                left.get_or_insert((id, *edge));
             }
             is_known
         })?;
@@ -127,7 +128,7 @@ impl<'a> Fixup<'a> {
         &self,
         object: &[u8],
         image: &mut [u8],
-        mut is_known: impl FnMut(&Edge) -> bool,
+        mut is_known: impl FnMut(BlockId, &Edge) -> bool,
     ) -> Result<(), Error> {
         let blocks = self.graph.special().filter(|(_, block)| block.role == Role::ThreadLocal && !block.is_dropped);
         for (id, block) in blocks {
@@ -142,7 +143,7 @@ impl<'a> Fixup<'a> {
                         format!("{} in what every thread has a copy of", edge.kind.name()),
                     ));
                 }
-                if is_known(edge)
+                if is_known(id, edge)
                     && let Outcome::OutOfReach(value) = self.edge(id, block, edge, ExecutorAddr::NULL, bytes)?
                 {
                     return Err(self.out_of_range(id, edge, value));
@@ -349,12 +350,7 @@ impl<'a> Fixup<'a> {
         {
             return Ok(());
         }
-        let what = match (asks_for_block, is_variable) {
-            (true, _) => "{} in an object without thread-local sections",
-            (false, true) => "{} to a thread-local variable",
-            (false, false) => "{} to a symbol that is no thread-local variable",
-        };
-        Err(self.refuse(id, edge, what.replace("{}", edge.kind.name())))
+        Err(thread_locals::wrong_kind(self.graph, id, edge, is_variable))
     }
 
     /// Where a thread-local variable is.
@@ -386,12 +382,7 @@ impl<'a> Fixup<'a> {
     }
 
     fn not_static(&self, id: BlockId, edge: &Edge) -> Error {
-        let what = format!(
-            "{} to a variable without a place at a fixed distance from the thread pointer: the C library has no room left \
-             for it there; compile with -fPIC and without -ftls-model",
-            edge.kind.name()
-        );
-        self.refuse(id, edge, what)
+        thread_locals::not_static(self.graph, id, edge)
     }
 
     fn refuse(&self, id: BlockId, edge: &Edge, what: String) -> Error {

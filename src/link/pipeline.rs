@@ -9,7 +9,7 @@
 use std::cell::Cell;
 
 use crate::base::{ExecutorAddr, Kept, Pool, Reuse, Reused, ThreadLocal, keep};
-use crate::error::{LinkFault, MemoryFault, Result};
+use crate::error::{Error, LinkFault, MemoryFault, Result};
 use crate::link::bounds;
 use crate::link::buffer::ObjectBuffer;
 use crate::link::claim;
@@ -276,19 +276,17 @@ impl PlacedLink {
             second_opinion::check_own_image(&fixup, &image)?;
         }
         // The C library fills such a block in for all threads when it is loaded: before externals are known.
-        if let (Some(edge), true) = (left, link.thread_locals.is_some_and(|plan| plan.is_static)) {
-            return Err(link.graph.fault(LinkFault::Unsupported {
-                what: format!(
-                    "{} to another object's symbol in a thread-local variable of a static model; compile with -fPIC",
-                    edge.kind.name()
-                ),
-                section: ".tdata".to_string(),
-                offset: edge.offset.into(),
-                symbol: link.graph.symbol_name(edge.symbol).to_string(),
-            }));
+        if let (Some((id, edge)), true) = (&left, link.thread_locals.is_some_and(|plan| plan.is_static)) {
+            return Err(thread_locals::unfinished_static_image(&link.graph, *id, edge));
         }
         let is_whole = left.is_none();
         Ok((image, is_whole))
+    }
+
+    /// The error of a link whose thread-local block the C library refused, with `problem` for its reason.
+    pub(crate) fn thread_local_block_refused(&self, problem: &str) -> Error {
+        let size = self.link.thread_locals.map_or(0, |plan| plan.size);
+        thread_locals::block_refused(&self.link.graph, size, problem)
     }
 
     /// Where the thread-local block is.

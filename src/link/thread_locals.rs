@@ -86,10 +86,7 @@ pub(crate) fn assign(graph: &mut LinkGraph) -> Result<Option<ThreadLocalPlan>, E
     }
     // Code of the local-dynamic model may reach other objects' variables from its own block: that works where both blocks are
     // at fixed distances from the thread pointer, and so from each other.
-    plan.is_static = live_edges(graph).any(|edge| match is_own(graph, edge.symbol) {
-        true => edge.kind.needs_static_place(),
-        false => edge.kind.is_block_offset(),
-    });
+    plan.is_static = live_edges(graph).any(|edge| wants_static_block(graph, edge));
     plan.is_shared = live_edges(graph).any(|edge| {
         let is_local = graph.symbols[edge.symbol.index()].binding == Binding::Local;
         edge.kind.is_block_offset() && !is_local && is_own(graph, edge.symbol)
@@ -129,6 +126,11 @@ pub(crate) fn add_descriptor_function(graph: &mut LinkGraph) {
     graph.descriptor_function = Some(function);
 }
 
+/// Whether it works only if the object's own block is at one distance from every thread's pointer.
+fn wants_static_block(graph: &LinkGraph, edge: &Edge) -> bool {
+    if is_own(graph, edge.symbol) { edge.kind.needs_static_place() } else { edge.kind.is_block_offset() }
+}
+
 fn is_own(graph: &LinkGraph, symbol: SymbolIndex) -> bool {
     matches!(graph.definition(symbol), Definition::Block(..))
 }
@@ -136,6 +138,137 @@ fn is_own(graph: &LinkGraph, symbol: SymbolIndex) -> bool {
 pub(crate) fn live_edges(graph: &LinkGraph) -> impl Iterator<Item = &Edge> {
     let blocks = graph.blocks().filter(|(_, block)| !block.is_dropped);
     blocks.flat_map(|(id, _): (BlockId, _)| graph.edges(id))
+}
+
+// ---- refusals ----
+
+/// An ordinary reference to a thread-local variable, or one of thread-local storage to what is none.
+#[cold]
+pub(crate) fn wrong_kind(graph: &LinkGraph, id: BlockId, edge: &Edge, is_variable: bool) -> Error {
+    let (kind, variable) = (edge.kind.name(), variable_name(graph, edge));
+    let what = match edge.kind.thread_local_model() {
+        None => format!(
+            "{kind} to a thread-local variable: the code takes `{variable}` for an ordinary variable, and it lives in the \
+             thread-local storage of {}, where only code of a thread-local model reaches it; declare it `_Thread_local` (C) or \
+             `thread_local` (C++) where it is used",
+            place_of(graph, edge)
+        ),
+        Some(model) if !is_variable && edge.kind != EdgeKind::ThreadLocalBlock32 => format!(
+            "{kind} to a symbol that is no thread-local variable: the code uses the {model} model, and `{variable}` is defined as \
+             an ordinary variable or function; declare it alike where it is used and where it is defined"
+        ),
+        Some(model) => format!(
+            "{kind} in an object without thread-local sections: the code uses the {model} model, which reaches the object's own \
+             thread-local variables only, and there are none; compile the code with -ftls-model=global-dynamic"
+        ),
+    };
+    refuse(graph, id, edge, variable, what)
+}
+
+/// A variable that has no distance from the thread pointer, or from the object's own block, that is the same in every thread.
+#[cold]
+pub(crate) fn not_static(graph: &LinkGraph, id: BlockId, edge: &Edge) -> Error {
+    let variable = variable_name(graph, edge);
+    let what = format!(
+        "{} of the {} model: it needs `{variable}` at a fixed distance from {}, and the variable lives in {}, to which the C library \
+         gave no such place, so only the global-dynamic model reaches it; compile the code with -fPIC and \
+         -ftls-model=global-dynamic",
+        edge.kind.name(),
+        edge.kind.thread_local_model().unwrap_or("static"),
+        if edge.kind.is_block_offset() { "the object's own block" } else { "the thread pointer" },
+        place_of(graph, edge)
+    );
+    refuse(graph, id, edge, variable, what)
+}
+
+/// A block that must be at a fixed place, and whose first bytes depend on another object: the C library copies them for all
+/// threads before the other object is known.
+#[cold]
+pub(crate) fn unfinished_static_image(graph: &LinkGraph, id: BlockId, edge: &Edge) -> Error {
+    let holder = symbol_at(graph, id, edge.offset.into()).unwrap_or("a thread-local variable");
+    let what = format!(
+        "{} to another object's symbol in a thread-local variable of a static model: `{holder}` begins as an address of \
+         another object, which the global-dynamic model allows, and {}; compile the object with -fPIC and \
+         -ftls-model=global-dynamic",
+        edge.kind.name(),
+        static_use(graph)
+            .map_or_else(|| "the object uses a static model".to_string(), |(id, edge)| used_at(graph, id, edge))
+    );
+    refuse(graph, id, edge, variable_name(graph, edge), what)
+}
+
+/// A block that the C library would not keep.
+#[cold]
+pub(crate) fn block_refused(graph: &LinkGraph, size: u64, problem: &str) -> Error {
+    match static_use(graph) {
+        Some((id, edge)) => {
+            let what = format!(
+                "thread-local block of {size} bytes at a fixed distance from the thread pointer: {}, which needs such a place, and \
+                 the C library has none ({problem}), so only the global-dynamic model works; compile the object with -fPIC and \
+                 -ftls-model=global-dynamic",
+                used_at(graph, id, edge)
+            );
+            refuse(graph, id, edge, variable_name(graph, edge), what)
+        }
+        None => {
+            let own = graph.special().find(|(_, block)| block.role == Role::ThreadLocal && !block.is_dropped);
+            let section = own.map_or("", |(id, _)| graph.block_name(id)).to_string();
+            let symbol = own.and_then(|(id, _)| symbol_at(graph, id, 0)).unwrap_or_default().to_string();
+            let what = format!("thread-local block of {size} bytes, of the global-dynamic model: {problem}");
+            graph.fault(LinkFault::Unsupported { what, section, offset: 0, symbol })
+        }
+    }
+}
+
+/// The first reference that needs the object's own block at a fixed place.
+fn static_use(graph: &LinkGraph) -> Option<(BlockId, &Edge)> {
+    let blocks = graph.blocks().filter(|(_, block)| !block.is_dropped);
+    let mut edges = blocks.flat_map(|(id, _)| graph.edges(id).iter().map(move |edge| (id, edge)));
+    edges.find(|(_, edge)| wants_static_block(graph, edge))
+}
+
+fn used_at(graph: &LinkGraph, id: BlockId, edge: &Edge) -> String {
+    format!(
+        "the code at `{}`+{:#x} uses the {} model for `{}` ({})",
+        graph.block_name(id),
+        edge.offset,
+        edge.kind.thread_local_model().unwrap_or("static"),
+        variable_name(graph, edge),
+        edge.kind.name()
+    )
+}
+
+/// Whose storage a variable is part of.
+fn place_of(graph: &LinkGraph, edge: &Edge) -> &'static str {
+    if is_own(graph, edge.symbol) { "this object" } else { "another object or library" }
+}
+
+/// Compilers name the section and a distance for variables that are local to the object.
+fn variable_name<'a>(graph: &'a LinkGraph, edge: &Edge) -> &'a str {
+    let name = graph.symbol_name(edge.symbol);
+    let Definition::Block(block, start) = graph.definition(edge.symbol) else { return name };
+    if !name.is_empty() {
+        return name;
+    }
+    // What is relative to the field's place is so to the end of its instruction, mostly.
+    let from_end = if edge.kind.depends_on_place() { 4 } else { 0 };
+    let offset = start.wrapping_add_signed(edge.addend + from_end);
+    symbol_at(graph, block, offset).unwrap_or_else(|| graph.block_name(block))
+}
+
+/// The name of what stands at an offset of a block.
+fn symbol_at(graph: &LinkGraph, block: BlockId, offset: u64) -> Option<&str> {
+    let holds = |symbol: &Symbol| match symbol.definition {
+        Definition::Block(other, start) => other == block && start <= offset && offset - start < symbol.size.max(1),
+        _ => false,
+    };
+    let named = graph.symbols().filter(|(_, symbol)| holds(symbol)).map(|(index, _)| graph.symbol_name(index));
+    named.filter(|name| !name.is_empty()).next()
+}
+
+fn refuse(graph: &LinkGraph, id: BlockId, edge: &Edge, variable: &str, what: String) -> Error {
+    let section = graph.block_name(id).to_string();
+    graph.fault(LinkFault::Unsupported { what, section, offset: edge.offset.into(), symbol: variable.to_string() })
 }
 
 /// `%rax` is the descriptor's address, and becomes the variable's distance from the thread pointer. The second word of the

@@ -184,6 +184,18 @@ impl EdgeKind {
         }
     }
 
+    /// The model of thread-local storage that code with such a reference uses, as `-ftls-model` of gcc and clang names it.
+    pub(crate) const fn thread_local_model(self) -> Option<&'static str> {
+        use EdgeKind::*;
+        match self {
+            ThreadLocalPair32 | ThreadLocalDescriptor32 => Some("global-dynamic"),
+            ThreadLocalBlock32 | ThreadLocalOffset32 | ThreadLocalOffset64 => Some("local-dynamic"),
+            StaticLoad32 => Some("initial-exec"),
+            StaticOffset32 | StaticOffset64 => Some("local-exec"),
+            _ => None,
+        }
+    }
+
     /// Whether its symbol is a thread-local variable.
     pub(crate) fn is_thread_local(self) -> bool {
         use EdgeKind::*;

@@ -1,9 +1,9 @@
 //! Thread-local variables under every model that gcc and clang have: each thread has its own, begun as the object says.
 
-use jittison::ErrorKind;
 use jittison::base::{Name, ThreadLocal};
 use jittison::host::{StaticPlace, ThreadLocalModule};
 use jittison::session::SymbolFlags;
+use jittison::{Error, ErrorKind};
 
 use crate::support::*;
 
@@ -252,4 +252,138 @@ fn a_block_smaller_than_its_image_or_of_an_odd_alignment_is_refused() {
             assert_says(&error, &["8 bytes", &format!("cannot be aligned to {align}")]);
         }
     }
+}
+
+/// What every refusal of a reference says: object, section, offset, symbol, the model of the code, where the variable lives
+/// and what to do.
+fn assert_refuses(error: &Error, relocation: &str, object: &str, symbol: &str, more: &[&str]) {
+    assert_says(error, &[relocation, object, "section `.t", "offset 0x", &format!("symbol `{symbol}`")]);
+    assert_says(error, more);
+}
+
+#[test]
+fn an_ordinary_reference_names_the_variable_and_where_it_lives() {
+    let Some(object) = c(SOURCE) else { return };
+    let Some(user) = c("extern long counter; long test(void) { return counter; }") else { return };
+    let (jit, _trackers) = linked(&[&user, &object]);
+    let error = jit.address_of(jit.main_dylib(), "test").unwrap_err();
+    let more = [
+        "takes `counter` for an ordinary variable",
+        "thread-local storage of another object or library",
+        "declare it `_Thread_local` (C) or `thread_local` (C++)",
+    ];
+    assert_refuses(&error, "GOTPCREL", "object0.o", "counter", &more);
+}
+
+#[test]
+fn a_thread_local_reference_to_an_ordinary_variable_names_the_model() {
+    let Some(object) = c("long counter = 3;") else { return };
+    for (model, relocation) in [("global-dynamic", "R_X86_64_TLSGD"), ("initial-exec", "R_X86_64_GOTTPOFF")] {
+        let source = "extern _Thread_local long counter; long test(void) { return counter; }";
+        let Some(user) = gcc(&["-O2", "-fPIC", &format!("-ftls-model={model}")], source) else { return };
+        let (jit, _trackers) = linked(&[&user, &object]);
+        let error = jit.address_of(jit.main_dylib(), "test").unwrap_err();
+        let more = [
+            &format!("the code uses the {model} model"),
+            "`counter` is defined as an ordinary variable or function",
+            "declare it alike where it is used and where it is defined",
+        ];
+        assert_refuses(&error, relocation, "object0.o", "counter", &more);
+    }
+}
+
+/// The C library has given the variable's block to a place of its own when the user asks.
+#[test]
+fn a_variable_without_a_fixed_place_is_refused_with_both_models() {
+    let definition = "_Thread_local char big[1 << 20]; long first(void) { return big[0]; }";
+    let Some(object) = gcc(&["-O2", "-fPIC"], definition) else { return };
+    for (model, relocation) in [("initial-exec", "R_X86_64_GOTTPOFF"), ("local-exec", "R_X86_64_TPOFF32")] {
+        let source = "extern _Thread_local char big[]; long test(void) { return big[5]; }";
+        let Some(user) = gcc(&["-O2", "-fPIE", &format!("-ftls-model={model}")], source) else { return };
+        let (jit, _trackers) = linked(&[&user, &object]);
+        let error = jit.address_of(jit.main_dylib(), "test").unwrap_err();
+        let more = [
+            &format!("{relocation} of the {model} model"),
+            "it needs `big` at a fixed distance from the thread pointer",
+            "the variable lives in another object or library",
+            "only the global-dynamic model reaches it",
+            "compile the code with -fPIC and -ftls-model=global-dynamic",
+        ];
+        assert_refuses(&error, relocation, "object0.o", "big", &more);
+    }
+}
+
+#[test]
+fn the_local_dynamic_model_is_refused_for_a_far_variable_and_without_a_block() {
+    let definition = "_Thread_local char big[1 << 20]; long first(void) { return big[0]; }";
+    let Some(object) = gcc(&["-O2", "-fPIC"], definition) else { return };
+    let source = "extern _Thread_local char big[]; static _Thread_local long own[1 << 18]; \
+                  long test(void) { return big[5] + own[5]++; }";
+    let Some(user) = gcc(&["-O2", "-fPIC", "-ftls-model=local-dynamic"], source) else { return };
+    let (jit, _trackers) = linked(&[&user, &object]);
+    let error = jit.address_of(jit.main_dylib(), "test").unwrap_err();
+    assert_refuses(
+        &error,
+        "R_X86_64_DTPOFF32",
+        "object0.o",
+        "big",
+        &["uses the local-dynamic model for `big`", "-fPIC"],
+    );
+
+    // Its own block has a fixed place, and the variable's has none.
+    let source = "extern _Thread_local char big[]; static _Thread_local long own; \
+                  long test(void) { return big[5] + own++; }";
+    let Some(user) = gcc(&["-O2", "-fPIC", "-ftls-model=local-dynamic"], source) else { return };
+    let (jit, _trackers) = linked(&[&user, &object]);
+    let error = jit.address_of(jit.main_dylib(), "test").unwrap_err();
+    let more = [
+        "R_X86_64_DTPOFF32 of the local-dynamic model",
+        "it needs `big` at a fixed distance from the object's own block",
+        "the variable lives in another object or library",
+        "only the global-dynamic model reaches it",
+    ];
+    assert_refuses(&error, "R_X86_64_DTPOFF32", "object0.o", "big", &more);
+
+    let source = "extern _Thread_local char big[]; long test(void) { return big[5]; }";
+    let Some(user) = gcc(&["-O2", "-fPIC", "-ftls-model=local-dynamic"], source) else { return };
+    let (jit, _trackers) = linked(&[&user, &object]);
+    let error = jit.address_of(jit.main_dylib(), "test").unwrap_err();
+    let more = [
+        "the code uses the local-dynamic model",
+        "reaches the object's own thread-local variables only",
+        "compile the code with -ftls-model=global-dynamic",
+    ];
+    assert_refuses(&error, "R_X86_64_TLSLD", "object0.o", "big", &more);
+}
+
+#[test]
+fn a_block_without_room_at_a_fixed_place_names_the_code_that_needs_it() {
+    let source = "static _Thread_local char big[1 << 20]; long test(void) { return (long)++big[5]; }";
+    let Some(object) = gcc(&["-O2", "-fPIC", "-ftls-model=initial-exec"], source) else { return };
+    let (jit, _trackers) = linked(&[&object]);
+    let error = jit.address_of(jit.main_dylib(), "test").unwrap_err();
+    let more = [
+        "thread-local block of 1048576 bytes at a fixed distance from the thread pointer",
+        "the code at `.text`+0x",
+        "uses the initial-exec model for `big` (R_X86_64_GOTTPOFF)",
+        "the C library has none (",
+        "static TLS",
+        "compile the object with -fPIC and -ftls-model=global-dynamic",
+    ];
+    assert_refuses(&error, "R_X86_64_GOTTPOFF", "object0.o", "big", &more);
+}
+
+#[test]
+fn an_image_that_depends_on_another_object_at_a_fixed_place_names_both() {
+    let source = "extern long other; _Thread_local long *to = &other; long test(void) { return *to; }";
+    let Some(object) = gcc(&["-O2", "-fPIC", "-ftls-model=initial-exec"], source) else { return };
+    let Some(other) = c("long other = 77;") else { return };
+    let (jit, _trackers) = linked(&[&object, &other]);
+    let error = jit.address_of(jit.main_dylib(), "test").unwrap_err();
+    let more = [
+        "`to` begins as an address of another object, which the global-dynamic model allows",
+        "uses the initial-exec model for `to` (R_X86_64_GOTTPOFF)",
+        "compile the object with -fPIC and -ftls-model=global-dynamic",
+    ];
+    assert_refuses(&error, "R_X86_64_64", "object0.o", "other", &more);
 }
