@@ -262,8 +262,8 @@ fn symbol_at(graph: &LinkGraph, block: BlockId, offset: u64) -> Option<&str> {
         Definition::Block(other, start) => other == block && start <= offset && offset - start < symbol.size.max(1),
         _ => false,
     };
-    let named = graph.symbols().filter(|(_, symbol)| holds(symbol)).map(|(index, _)| graph.symbol_name(index));
-    named.filter(|name| !name.is_empty()).next()
+    let mut names = graph.symbols().filter(|(_, symbol)| holds(symbol)).map(|(index, _)| graph.symbol_name(index));
+    names.find(|name| !name.is_empty())
 }
 
 fn refuse(graph: &LinkGraph, id: BlockId, edge: &Edge, variable: &str, what: String) -> Error {

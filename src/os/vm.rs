@@ -4,9 +4,10 @@
 //! called while code is linked or removed, but [`protect`] where pages have to change their protection for it.
 
 use std::ffi::CStr;
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt as _;
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
 
@@ -24,9 +25,14 @@ impl SharedFile {
         Ok(SharedFile { file })
     }
 
-    /// A second descriptor that can only read: a mapping made from it can never be made writable.
+    /// A second descriptor that can only read: a mapping made from it can never be made writable. Whoever opens the file
+    /// again by that descriptor (`/proc/self/fd`) can only read, too, unless he changes the file's mode first or has the
+    /// right to pass over it (`CAP_DAC_OVERRIDE`).
     pub(crate) fn reopen_read_only(&self) -> io::Result<File> {
-        File::open(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
+        let read_only = File::open(format!("/proc/self/fd/{}", self.file.as_raw_fd()))?;
+        // Some sandboxes forbid it. The running view is read-only all the same.
+        let _ = self.file.set_permissions(Permissions::from_mode(0o444));
+        Ok(read_only)
     }
 
     /// The whole file, writable, wherever the kernel likes. A forked child does not get it.

@@ -62,6 +62,49 @@ fn the_writable_view_of_code_is_elsewhere_and_never_executable() {
     }
 }
 
+/// What is open of a window's file can only read, goes to no program that is started, and cannot be opened again for writing
+/// by an ordinary user.
+#[test]
+fn the_descriptor_of_a_window_cannot_write_and_cannot_be_reopened_to_write() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let Some(object) = c("long test(void) { return 7; }") else { return };
+    if !is_alone("protection::the_descriptor_of_a_window_cannot_write_and_cannot_be_reopened_to_write") {
+        return;
+    }
+    // SAFETY: the process is this test's own; an ordinary user stays who he is.
+    unsafe { libc::setresuid(65534, 65534, 65534) };
+    let (jit, _trackers) = linked(&[&object]);
+    assert_eq!(long(&jit, "test"), 7);
+    let mut found = 0;
+    for entry in std::fs::read_dir("/proc/self/fd").unwrap().flatten() {
+        let path = entry.path();
+        let leads_to_window = |to: std::path::PathBuf| to.to_string_lossy().contains("memfd:jittison");
+        if !std::fs::read_link(&path).is_ok_and(leads_to_window) {
+            continue;
+        }
+        found += 1;
+        let number: i32 = entry.file_name().to_str().unwrap().parse().unwrap();
+        // SAFETY: asks about a descriptor.
+        let (status, flags) = unsafe { (libc::fcntl(number, libc::F_GETFL), libc::fcntl(number, libc::F_GETFD)) };
+        assert_eq!(status & libc::O_ACCMODE, libc::O_RDONLY);
+        assert_eq!(flags & libc::FD_CLOEXEC, libc::FD_CLOEXEC);
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o444);
+        for reads in [false, true] {
+            let refused = std::fs::OpenOptions::new().read(reads).write(true).open(&path).unwrap_err();
+            assert_eq!(refused.kind(), std::io::ErrorKind::PermissionDenied, "{refused}");
+        }
+    }
+    assert_eq!(found, 1, "one descriptor for one window");
+    // A debugger's way of writing does not reach the code either.
+    let code = jit.address_of(jit.main_dylib(), "test").unwrap().value();
+    let memory = std::fs::OpenOptions::new().write(true).open("/proc/self/mem");
+    if let Ok(memory) = memory {
+        use std::os::unix::fs::FileExt as _;
+        assert!(memory.write_at(&[0xcc], code).is_err());
+    }
+    assert_eq!(long(&jit, "test"), 7);
+}
+
 #[test]
 fn freed_code_is_filled_with_traps_when_asked_for() {
     let Some(object) = c("long test(void) { return 4; }") else { return };

@@ -38,7 +38,7 @@ pub struct RunArgs {
     /// Object files and archives (libx.a); of archives, the members that something needs
     ///
     /// Archives satisfy each other's references and those of objects behind them, in any order. Where several define a name,
-    /// the first one counts.
+    /// the first one counts. Archives are mapped: do not change them while they are linked.
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
 

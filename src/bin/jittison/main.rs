@@ -16,7 +16,8 @@
 //!
 //! - **B1** Whoever types `jittison run` gives the word that a library asks of its caller: the objects may run in this
 //!   process, and the entry is a `main`. The tool checks what can be checked, that one of the objects defines the entry as
-//!   a function, and passes the word on in one place, `run.rs`.
+//!   a function, and passes the word on in one place, `run.rs`. Nobody changes the archives while they are linked: they are
+//!   mapped. Objects are read, and may be changed.
 
 mod args;
 mod check;
