@@ -146,6 +146,7 @@ pub fn word(kind: &ErrorKind) -> &'static str {
         ErrorKind::FailedToMaterialize { .. } => "failed",
         ErrorKind::TrackerDefunct { .. } => "tracker defunct",
         ErrorKind::DylibDefunct { .. } => "dylib defunct",
+        ErrorKind::InUse { .. } => "in use",
         ErrorKind::SessionEnded => "session ended",
         ErrorKind::SymbolsCouldNotBeRemoved { .. } => "could not be removed",
         ErrorKind::DuplicateDefinition { .. } => "duplicate",

@@ -35,6 +35,8 @@ mod thread_locals;
 
 pub(crate) use call::run_initializer;
 pub use call::{Function, FunctionPointer, Symbol};
+#[cfg(loom)]
+pub use call_through::enter_for_models;
 pub(crate) use call_through::{CallThrough, ENTRY_SIZE, LazyTarget, call_through_address};
 pub(crate) use debugger_list::DebuggerEntry;
 pub(crate) use exit_handlers::{

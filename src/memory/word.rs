@@ -32,6 +32,12 @@ impl Word {
         unsafe { self.word.as_ref() }.store(value, Ordering::Release);
     }
 
+    /// What stands there; the calling thread sees what was done before that was stored.
+    pub(crate) fn load(&self) -> u64 {
+        // SAFETY: M4 - as above.
+        unsafe { self.word.as_ref() }.load(Ordering::Acquire)
+    }
+
     /// As [`store`](Self::store), if `expected` stands there. Whether that was so.
     pub(crate) fn replace(&self, expected: u64, value: u64) -> bool {
         // SAFETY: M4 - as above.

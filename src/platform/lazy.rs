@@ -31,7 +31,7 @@ use crate::session::{
     Alias, JitDylib, Pin, RequiredState, ResourceKey, ResourceManager, ResourceTracker, SymbolRef, SymbolRequest,
     SymbolWatch, TrackerWatch, Watched,
 };
-use crate::sync::{Arc, Mutex};
+use crate::sync::{Arc, Mutex, seeded_bug};
 
 /// Makes lazy re-exports (ORC: `lazyReexports`). Register it with the session as a [`ResourceManager`], before the
 /// stub manager that it uses.
@@ -172,10 +172,16 @@ impl LazyReexports {
 impl LazyTarget for Binding {
     /// Called by the first caller, and by those that come before it is done: each binds to the same function.
     fn find(&self) -> Result<ExecutorAddr> {
-        let has_ended = |error: &Error| {
-            matches!(error.kind(), ErrorKind::DylibDefunct { .. }) && self.source.inner().session.has_ended()
-        };
-        self.bind().map_err(|error| if has_ended(&error) { ErrorKind::SessionEnded.into() } else { error })
+        self.bind().or_else(|error| {
+            let (slot, entry) = self.slot();
+            // Another caller has bound it meanwhile, or the embedder redirected it: one that came now would go there.
+            if let Some(target) = slot.map(|slot| slot.load()).filter(|target| *target != entry.value()) {
+                return Ok(ExecutorAddr::new(target));
+            }
+            let is_closed = matches!(error.kind(), ErrorKind::DylibDefunct { .. });
+            let has_ended = is_closed && self.source.inner().session.has_ended();
+            Err(if has_ended { ErrorKind::SessionEnded.into() } else { error })
+        })
     }
 
     fn failure<'a>(&'a self, error: &'a Error) -> LazyFailure<'a> {
@@ -199,6 +205,9 @@ impl Binding {
         loop {
             let found = self.source.lookup(&requests, RequiredState::Ready)?.pop();
             let found = found.ok_or_else(|| Error::other("a lookup lost its only result"))?;
+            if seeded_bug!("stub_bound_ahead_of_the_dependency") {
+                self.redirect(found.address);
+            }
             if let Some(symbol) = &found.symbol
                 && let Err(error) = self.keep(symbol)
             {
@@ -212,15 +221,22 @@ impl Binding {
                 // Before the call goes on: it may come into a version.
                 self.dylib.note_late_binding(self.tracker.clone());
             }
-            let (slot, entry) = {
-                let stub = self.stub.lock();
-                (stub.slot.clone(), stub.entry)
-            };
-            if let Some(slot) = slot {
-                stubs::bind(&slot, &self.dylib, &self.alias.name, entry, found.address);
-            }
+            self.redirect(found.address);
             return Ok(found.address);
         }
+    }
+
+    fn redirect(&self, target: ExecutorAddr) {
+        let (slot, entry) = self.slot();
+        if let Some(slot) = slot {
+            stubs::bind(&slot, &self.dylib, &self.alias.name, entry, target);
+        }
+    }
+
+    /// The stub's slot, and what stands there before the name is bound.
+    fn slot(&self) -> (Option<Arc<Word>>, ExecutorAddr) {
+        let stub = self.stub.lock();
+        (stub.slot.clone(), stub.entry)
     }
 
     /// Has the function stay as long as the stub does.

@@ -116,7 +116,10 @@ pub(crate) use materialization::NameSink;
 pub(crate) use observer::Observers;
 pub use observer::{Event, Observer};
 pub use removal::Removal;
+#[cfg(not(loom))]
 pub(crate) use remove::remove_now;
+#[cfg(loom)]
+pub use remove::remove_now;
 pub use resource_manager::ResourceManager;
 pub(crate) use resource_tracker::TrackerId;
 pub use resource_tracker::{Pin, ResourceKey, ResourceTracker};

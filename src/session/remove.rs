@@ -166,7 +166,7 @@ impl JitDylib {
 ///
 /// # Errors
 /// [`ErrorKind::TrackerDefunct`] for a tracker that was transferred away; what managers report, joined.
-pub(crate) fn remove_now(tracker: &ResourceTracker) -> Result<Removal> {
+pub fn remove_now(tracker: &ResourceTracker) -> Result<Removal> {
     let core = tracker.core();
     if core.gate.is_merged() {
         return Err(core.defunct());

@@ -292,6 +292,7 @@ fn transfer(
     let mut managers = seeded_bug!("managers_listed_before_the_gates").then(|| session.managers(source.dylib()));
     // So do these: what a panic carries is the embedder's.
     let mut panics = Vec::new();
+    let mut late = Vec::new();
     let dylib = &source.handle;
     let retired_record = {
         let mut state = source.dylib().state.lock();
@@ -309,7 +310,9 @@ fn transfer(
                     unmoved.push(UnmovedKey::new(source.key(), manager));
                 }
             }
-            if !unmoved.is_empty() || source.gate.has_unmoved() {
+            if seeded_bug!("unmoved_noted_after_the_gates") {
+                late = unmoved;
+            } else if !unmoved.is_empty() || source.gate.has_unmoved() {
                 session.unmoved.merge(destination.key(), source.key(), unmoved);
                 destination.gate.mark_unmoved();
             }
@@ -321,6 +324,11 @@ fn transfer(
         state.merge_tracker(source, destination)
     };
     drop(retired_record);
+    // Seeded bug: the destination may have been reclaimed meanwhile.
+    if !late.is_empty() {
+        session.unmoved.merge(destination.key(), source.key(), late);
+        destination.gate.mark_unmoved();
+    }
     if session.observers.is_heard() {
         let (source, destination) = (source.key(), destination.key());
         session.observers.tell(&Event::Transferred { dylib, source, destination });

@@ -245,6 +245,10 @@ impl TrackerGate {
     pub(crate) fn retire_unpinned(&self) -> Option<Retire> {
         let mut state = self.state.lock();
         let is_pinned = matches!(state.status, Status::Live) && !state.is_unpinned();
+        if seeded_bug!("asked_for_pins_under_an_earlier_lock") {
+            drop(state);
+            state = self.state.lock();
+        }
         (!is_pinned).then(|| self.close(&mut state))
     }
 
@@ -260,6 +264,8 @@ impl TrackerGate {
         match &mut state.status {
             Status::Live => state.status = Status::Leaving(Stage::Reclaiming, None),
             Status::Leaving(stage @ (Stage::Guarded | Stage::Retired), _) => *stage = Stage::Reclaiming,
+            // Seeded bug: two threads tell the managers.
+            Status::Leaving(..) if seeded_bug!("seized_while_it_is_reclaimed") => {}
             _ => return false,
         }
         self.sign.put(Mark::Defunct);
@@ -432,13 +438,14 @@ impl TrackerGate {
 
     /// Keeps `to_call` for the end of the removal, or gives it back if that is over.
     pub(crate) fn when_reclaimed(&self, to_call: OnReclaimed) -> Option<OnReclaimed> {
-        match &mut self.state.lock().status {
-            Status::Leaving(_, departure) => {
-                departure.get_or_insert_with(Departure::now).to_call.lock().push(to_call);
-                None
-            }
-            _ => Some(to_call),
-        }
+        let mut state = self.state.lock();
+        let Status::Leaving(_, departure) = &mut state.status else { return Some(to_call) };
+        let departure = departure.get_or_insert_with(Departure::now).clone();
+        // Seeded bug: who ends the removal in between has called everybody.
+        let held = (!seeded_bug!("callback_left_under_a_later_lock")).then_some(state);
+        departure.to_call.lock().push(to_call);
+        drop(held);
+        None
     }
 }
 
@@ -540,6 +547,8 @@ impl TrackerCore {
             let may_refer = match state.status {
                 Status::Live => true,
                 Status::Leaving(Stage::Guarded | Stage::Retired, _) => is_pinned,
+                // Seeded bug: nobody looks for the edge any more.
+                _ if seeded_bug!("edge_from_a_tracker_that_is_reclaimed") => is_pinned,
                 _ => false,
             };
             let node = if may_refer { core.gate.enter_graph(|| enter(core)) } else { core.gate.node()? };
