@@ -180,3 +180,29 @@ fn a_watch_of_a_tracker_pins_it_after_its_removal_until_it_is_reclaimed() {
     drop(second);
     assert!(removal.is_complete() && watch.pin().is_none());
 }
+
+#[test]
+fn a_standing_pin_that_went_ahead_of_the_removal_does_not_count() {
+    let world = World::new();
+    let lender = Lender::of(&world);
+    let tracker = world.loaded("foo", 1);
+    lender.lend(&world, "foo");
+    drop(standing(&world, "foo", "gone"));
+    let removal = tracker.remove().unwrap();
+    assert_eq!(lender.asked(), 1);
+    assert!(removal.is_complete());
+}
+
+#[test]
+fn what_waits_for_a_guard_may_be_pinned_by_code_that_runs() {
+    let world = World::new();
+    let tracker = world.loaded("foo", 1);
+    let (watch, guard) = (tracker.watch(), world.session.guard());
+    let removal = tracker.remove().unwrap();
+    let pin = watch.pin().expect("the guard keeps it");
+    drop(guard);
+    assert!(!removal.is_complete());
+    drop(pin);
+    assert!(removal.is_complete());
+    assert!(watch.pin().is_none());
+}
