@@ -99,6 +99,36 @@ fn a_test_that_touches_what_a_process_has_once_runs_in_a_process_of_its_own() {
     );
 }
 
+/// Text that goes round the helpers, and the helper that does the same.
+const BY_HAND: [(&str, &str); 4] = [
+    ("Command::new(std::env::current_exe", "rerun(this_test!())"),
+    ("Command::new(env::current_exe", "rerun(this_test!())"),
+    ("println!(\"skipped", "skip(what it needs)"),
+    ("is_alone(", "own_process!()"),
+];
+
+#[test]
+fn tests_are_skipped_and_run_again_by_the_helpers_alone() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let files = rust_files(root, "tests").into_iter().chain(rust_files(root, "src"));
+    let checked = files.filter(|(file, _)| !LEFT_OUT.contains(&file.as_str()) && !file.starts_with("src/bin"));
+    let faults: Vec<_> = checked.flat_map(|(file, text)| by_hand(&file, &text)).collect();
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+fn by_hand(file: &str, text: &str) -> Vec<String> {
+    let mut faults = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        let found =
+            BY_HAND.iter().filter(|(what, _)| line.match_indices(what).any(|(at, _)| starts_word(line, at, &[])));
+        faults
+            .extend(found.map(|(what, helper)| {
+                format!("{file}:{number}: `{what}`: use `{helper}` of tests/support/process.rs")
+            }));
+    }
+    faults
+}
+
 /// A function, constant or static, with its text.
 struct Item {
     file: String,

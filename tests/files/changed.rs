@@ -41,7 +41,7 @@ fn archive(dir: &PrivateDir, name: &str, members: &[(&str, &[u8])]) -> Option<Pa
     }
     let run = command.output();
     if run.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
-        println!("skipped: needs ar");
+        skip("ar");
         return None;
     }
     assert!(run.unwrap().status.success());

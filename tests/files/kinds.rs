@@ -36,7 +36,7 @@ fn fifo(dir: &PrivateDir) -> Option<std::path::PathBuf> {
     let path = dir.path("fifo.o");
     match Command::new("mkfifo").arg(&path).status() {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            println!("skipped: needs mkfifo");
+            skip("mkfifo");
             None
         }
         status => {

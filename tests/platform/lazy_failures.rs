@@ -169,19 +169,13 @@ fn threads_may_make_first_calls_while_the_session_ends_or_the_functions_are_remo
     }
 }
 
-const CHILD: &str = "JITTISON_TEST_ENDS";
-
 /// What the calling test says on the standard error before it aborts in a process of its own; `None` in that process.
 fn last_words(test: &str) -> Option<String> {
-    if std::env::var_os(CHILD).is_some() {
+    if is_rerun(test) {
         return None;
     }
-    let run = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", &format!("lazy_failures::{test}"), "--test-threads=1", "--nocapture"])
-        .env(CHILD, "1")
-        .env("RUST_BACKTRACE", "0")
-        .output()
-        .unwrap();
+    let run = rerun(test).env("RUST_BACKTRACE", "0").output().unwrap();
+    pass_skips_on(&String::from_utf8_lossy(&run.stderr));
     let said = String::from_utf8_lossy(&run.stderr).into_owned();
     if c(TWICE).is_none() {
         return Some(said);
@@ -202,7 +196,7 @@ fn call_what_is_gone(handler: LazyFailureHandler) {
 
 #[test]
 fn without_a_handler_the_process_says_which_function_was_gone_and_aborts() {
-    match last_words("without_a_handler_the_process_says_which_function_was_gone_and_aborts") {
+    match last_words(this_test!()) {
         None => call_what_is_gone(LazyFailureHandler::default()),
         Some(said) => assert!(said.contains("not found"), "{said}"),
     }
@@ -211,7 +205,7 @@ fn without_a_handler_the_process_says_which_function_was_gone_and_aborts() {
 #[test]
 fn without_a_handler_the_process_says_why_the_link_failed_and_aborts() {
     let source = "extern long nowhere_to_be_found(long); long twice(long x) { return nowhere_to_be_found(x); }";
-    match last_words("without_a_handler_the_process_says_why_the_link_failed_and_aborts") {
+    match last_words(this_test!()) {
         None => {
             let Some((jit, ..)) = build(LazyFailureHandler::default(), source) else { return };
             function::<Twice>(&jit, "lazy_twice").call(3);
@@ -222,7 +216,7 @@ fn without_a_handler_the_process_says_why_the_link_failed_and_aborts() {
 
 #[test]
 fn without_a_handler_the_process_says_that_the_session_has_ended_and_aborts() {
-    match last_words("without_a_handler_the_process_says_that_the_session_has_ended_and_aborts") {
+    match last_words(this_test!()) {
         None => {
             let Some((jit, ..)) = build(LazyFailureHandler::default(), TWICE) else { return };
             let twice = function::<Twice>(&jit, "lazy_twice");
@@ -235,7 +229,7 @@ fn without_a_handler_the_process_says_that_the_session_has_ended_and_aborts() {
 
 #[test]
 fn a_handler_without_an_address_ends_the_process_as_the_default_does() {
-    match last_words("a_handler_without_an_address_ends_the_process_as_the_default_does") {
+    match last_words(this_test!()) {
         None => call_what_is_gone(handler(|_| Some(ExecutorAddr::NULL))),
         Some(said) => assert!(said.contains("not found"), "{said}"),
     }
@@ -243,7 +237,7 @@ fn a_handler_without_an_address_ends_the_process_as_the_default_does() {
 
 #[test]
 fn a_handler_that_panics_ends_the_process_which_says_both() {
-    match last_words("a_handler_that_panics_ends_the_process_which_says_both") {
+    match last_words(this_test!()) {
         None => call_what_is_gone(handler(|_| panic!("no idea"))),
         Some(said) => assert!(said.contains("not found") && said.contains("no idea"), "{said}"),
     }
@@ -251,14 +245,10 @@ fn a_handler_that_panics_ends_the_process_which_says_both() {
 
 #[test]
 fn a_handler_may_end_the_process_in_its_own_way() {
-    const TEST: &str = "lazy_failures::a_handler_may_end_the_process_in_its_own_way";
-    if std::env::var_os(CHILD).is_some() {
+    let test = this_test!();
+    if is_rerun(test) {
         return call_what_is_gone(handler(|_| std::process::exit(7)));
     }
-    let run = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", TEST, "--test-threads=1", "--nocapture"])
-        .env(CHILD, "1")
-        .output()
-        .unwrap();
+    let run = rerun(test).output().unwrap();
     assert_eq!(run.status.code(), Some(if c(TWICE).is_some() { 7 } else { 0 }));
 }

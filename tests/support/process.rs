@@ -66,9 +66,14 @@ pub fn is_rerun(test: &str) -> bool {
     std::env::var_os(OWN_PROCESS).is_some_and(|name| name == test)
 }
 
+/// A command that runs this program: all of its tests, unless the caller says which.
+pub fn this_program() -> Command {
+    Command::new(std::env::current_exe().unwrap())
+}
+
 /// A command that runs `test` in a process of its own.
 pub fn rerun(test: &str) -> Command {
-    let mut command = Command::new(std::env::current_exe().unwrap());
+    let mut command = this_program();
     command.args(arguments(test)).env(OWN_PROCESS, test);
     command
 }

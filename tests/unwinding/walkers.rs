@@ -32,7 +32,7 @@ fn all_that_crosses_under_libgcc_crosses_under_llvm_s_unwinder() {
         return;
     }
     let Some(library) = llvm_unwinder() else { return };
-    let run = Command::new(std::env::current_exe().unwrap())
+    let run = this_program()
         .args(["--skip", "gdb", "--skip", "perf", "--skip", "static_programs", "--nocapture"])
         .env("LD_PRELOAD", library)
         .output()
