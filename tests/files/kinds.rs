@@ -75,6 +75,7 @@ fn a_symbolic_link_counts_as_what_it_leads_to() {
 
 #[test]
 fn a_file_without_a_size_is_read_to_its_end() {
+    // Shares the process: any file of the kernel would do.
     let file = InputFile::open("/proc/self/status").unwrap();
     assert_eq!(file.size_bytes(), 0);
     let text = String::from_utf8(file.read().unwrap()).unwrap();

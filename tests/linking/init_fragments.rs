@@ -56,7 +56,7 @@ fn empty_fragments_and_those_of_the_c_library_s_own_files_are_let_be() {
     }
     for file in ["crti.o", "crtn.o", "crt1.o"] {
         let path = std::process::Command::new("gcc").arg(format!("-print-file-name={file}")).output();
-        let Ok(path) = path else { return println!("skipped: needs gcc") };
+        let Ok(path) = path else { return skip("gcc") };
         let bytes = std::fs::read(String::from_utf8(path.stdout).unwrap().trim()).unwrap();
         let main = c("int main(void) { return 0; } long test(void) { return 6; }").unwrap();
         let (jit, trackers) = linked(&[&main]);

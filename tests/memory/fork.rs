@@ -567,6 +567,7 @@ handlers! {
 
 #[test]
 fn a_prepare_handler_may_fork() {
+    own_process!();
     extern "C" fn fork_in_handler() {
         static IS_INNER: AtomicBool = AtomicBool::new(false);
         let Some(handled) = HANDLED.get() else { return };
@@ -580,7 +581,6 @@ fn a_prepare_handler_may_fork() {
             IS_INNER.store(false, Ordering::Relaxed);
         }
     }
-    own_process!();
     // SAFETY: a function of this program, which does not unwind: a panic aborts.
     assert_eq!(unsafe { pthread_atfork(Some(fork_in_handler), None, None) }, 0);
     works_in_handlers(true, [false, false, false]);

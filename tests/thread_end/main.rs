@@ -8,7 +8,6 @@ mod support;
 
 use std::cell::RefCell;
 use std::ffi::c_void;
-use std::process::Command;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Waker};
@@ -279,8 +278,6 @@ fn every_call_works_in_destructors_of_pthread_keys_to_the_last_round() {
     assert!(world.kept.remove().unwrap().is_complete(), "no thread has left a guard or a handle behind");
 }
 
-const EXITS: &str = "JITTISON_TEST_EXITS_LATE";
-
 #[test]
 fn every_call_works_while_the_process_exits() {
     extern "C" fn at_exit() {
@@ -289,8 +286,8 @@ fn every_call_works_while_the_process_exits() {
         // SAFETY: the line is that long.
         unsafe { libc::write(1, line.as_ptr().cast(), line.len()) };
     }
-    let test = "every_call_works_while_the_process_exits";
-    if std::env::var_os(EXITS).is_some() {
+    let test = this_test!();
+    if is_rerun(test) {
         // SAFETY: a function of this program.
         unsafe { libc::atexit(at_exit) };
         arm(&FIRST);
@@ -302,15 +299,11 @@ fn every_call_works_while_the_process_exits() {
         // Runs the destructors of this thread's variables first.
         std::process::exit(0);
     }
-    let run = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", test, "--test-threads=1", "--nocapture"])
-        .env(EXITS, "1")
-        .output()
-        .unwrap();
+    let run = rerun(test).output().unwrap();
+    pass_skips_on(&String::from_utf8_lossy(&run.stderr));
     let said = String::from_utf8_lossy(&run.stdout).into_owned();
     if run.status.code() == Some(3) {
-        // What it lacks, it has said.
-        return print!("{said}");
+        return;
     }
     assert_eq!(run.status.code(), Some(0), "{said}{}", String::from_utf8_lossy(&run.stderr));
     assert_eq!(said.matches("exit handler done").count(), 2, "{said}");
