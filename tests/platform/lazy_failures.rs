@@ -2,7 +2,6 @@
 //! says which function it was and why.
 
 use std::os::unix::process::ExitStatusExt as _;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 

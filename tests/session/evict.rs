@@ -11,6 +11,7 @@ use jittison::base::Name;
 use jittison::error::Result;
 use jittison::session::*;
 
+use crate::support::process::rounds;
 use crate::support::{EXPORTED, address, own_process, resident_bytes};
 
 /// A session with a dylib for all threads, and a manager that only counts.
@@ -139,16 +140,16 @@ fn churn(world: &World, is_shared: bool, eviction: Eviction, rounds: u64) {
 
 #[test]
 #[cfg_attr(miri, ignore = "measures the resident memory of a process of its own")]
-fn a_million_modules_evicted_by_two_threads_when_their_lookups_return_leave_nothing() {
+fn modules_evicted_by_two_threads_when_their_lookups_return_leave_nothing() {
     own_process!();
-    const ROUNDS: u64 = 1_000_000 / (2 * 2 * EVICTIONS.len() as u64);
-    // Measures the whole process.
+    // A million modules at full depth.
+    let most = rounds(1_000_000) as u64 / (2 * 2 * EVICTIONS.len() as u64);
     let session = ExecutionSession::new();
     let main = session.create_dylib("main").unwrap();
     let world = World { session, main, vault: Arc::default(), witness: Arc::default() };
     world.session.register_manager(world.vault.clone());
     let mut before = None;
-    for rounds in [ROUNDS / 100, ROUNDS] {
+    for rounds in [most / 100, most] {
         for eviction in EVICTIONS {
             for is_shared in [true, false] {
                 churn(&world, is_shared, eviction, rounds);
