@@ -150,6 +150,16 @@ pub(crate) fn sleep(time: std::time::Duration) {
 /// A lock that may stand in a `static`; never modelled.
 pub(crate) type StaticMutex<T> = parking_lot::Mutex<T>;
 
+/// A [`ForkMutex`] in a static, which no model watches.
+#[cfg(not(loom))]
+pub(crate) type StaticForkMutex<T> = ForkMutex<T>;
+#[cfg(loom)]
+pub(crate) type StaticForkMutex<T> = StaticMutex<T>;
+#[cfg(not(loom))]
+pub(crate) type StaticForkGuard<'a, T> = ForkGuard<'a, T>;
+#[cfg(loom)]
+pub(crate) type StaticForkGuard<'a, T> = parking_lot::MutexGuard<'a, T>;
+
 /// Declares a static of the process. Its value is made by a constant expression; under loom, once for each execution.
 macro_rules! per_process {
     ($(#[$attribute:meta])* static $name:ident: $kind:ty = $value:expr;) => {

@@ -3,11 +3,11 @@
 //! Which way of mapping was taken, and why no better one was, seldom has more than one answer in a process. So each
 //! distinct answer is kept for ever, once, and whoever reports it copies a reference.
 
-use crate::sync::ForkMutex;
+use crate::sync::StaticForkMutex;
 
 /// The parts as one text, for ever.
 pub(super) fn lasting(text: &'static str, more: &[&str]) -> &'static str {
-    static KNOWN: ForkMutex<Vec<&'static str>> = ForkMutex::new(Vec::new());
+    static KNOWN: StaticForkMutex<Vec<&'static str>> = StaticForkMutex::new(Vec::new());
     if more.iter().all(|part| part.is_empty()) {
         return text;
     }

@@ -19,7 +19,7 @@ use crate::memory::mapper::{ForkPolicy, MappedWindow, MemoryMapper, Placement};
 use crate::memory::single_mapper;
 #[cfg(doc)]
 use crate::memory::single_mapper::SingleMapper;
-use crate::sync::{Arc, ForkGuard, ForkMutex};
+use crate::sync::{Arc, StaticForkGuard, StaticForkMutex};
 
 /// Maps windows of this process in the best way that the system allows. [`MappedWindow::description`] says which that is,
 /// and what was wrong with the better ones.
@@ -37,10 +37,10 @@ enum Rung {
 }
 
 /// The rungs that do not work in this process, each with the reason, best first.
-static REFUSED: ForkMutex<Vec<String>> = ForkMutex::new(Vec::new());
+static REFUSED: StaticForkMutex<Vec<String>> = StaticForkMutex::new(Vec::new());
 
 /// Not to be held while anything is mapped: a child forked meanwhile would wait for it for ever.
-fn remembered() -> ForkGuard<'static, Vec<String>> {
+fn remembered() -> StaticForkGuard<'static, Vec<String>> {
     REFUSED.lock()
 }
 
