@@ -181,8 +181,8 @@ mod tests {
 
     use super::*;
 
-    #[test]
     #[cfg_attr(miri, ignore = "maps memory and asks the loader")]
+    #[test]
     fn a_window_that_stands_elsewhere_is_gone_before_the_next_is_described() {
         let layout = WindowLayout::divide(64 << 20).unwrap();
         let (last, tries) = (Cell::new(None), Cell::new(0));

@@ -391,6 +391,7 @@ fn resident_in(pages: &PageSet, from: u64, to: u64) -> u64 {
 mod tests {
     use super::*;
 
+    #[cfg_attr(miri, ignore = "takes minutes, and the same steps as shorter tests")]
     #[test]
     fn resident_bytes_of_a_range_are_those_on_pages_of_the_set() {
         let mut pages = PageSet::default();

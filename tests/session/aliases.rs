@@ -70,7 +70,7 @@ fn an_alias_of_an_alias_resolves_within_one_map_and_across_maps() {
 fn a_long_chain_of_aliases_is_walked_without_recursion() {
     let world = World::new();
     world.main.define(Unit::ready(&["a0"], 1)).unwrap();
-    let length = sized(2_000, 100);
+    let length = sized(2_000, 20);
     for i in 1..length {
         define(&world.main, &[(&format!("a{i}"), &format!("a{}", i - 1))]);
     }

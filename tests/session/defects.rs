@@ -138,7 +138,7 @@ fn a_removed_dylib_is_forgotten_by_the_link_orders_that_named_it() {
 #[test]
 fn twenty_thousand_names_defined_and_removed_leave_nothing_behind() {
     let world = World::new();
-    let count = sized(20_000, 100);
+    let count = sized(20_000, 10);
     for i in 0..count {
         let tracker = world.tracker();
         let name = format!("unique{i}");

@@ -138,8 +138,8 @@ fn churn(world: &World, is_shared: bool, eviction: Eviction, rounds: u64) {
     });
 }
 
-#[test]
 #[cfg_attr(miri, ignore = "measures the resident memory of a process of its own")]
+#[test]
 fn modules_evicted_by_two_threads_when_their_lookups_return_leave_nothing() {
     own_process!();
     // A million modules at full depth.

@@ -430,7 +430,7 @@ fn threads_that_come_and_go_inside_guards_never_see_what_was_given_back() {
             })
         })
         .collect();
-    let rounds = sized(3_000, 20);
+    let rounds = sized(3_000, 3);
     for round in 0..rounds {
         let tracker = world.tracker();
         tracker.define(Unit::recording(&["foo"], &world.books, round)).unwrap();

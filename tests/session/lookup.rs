@@ -259,7 +259,7 @@ fn a_lookup_from_inside_a_materialisation_does_not_deadlock() {
 
 #[test]
 fn a_chain_of_ten_thousand_units_is_walked_without_recursion() {
-    const LENGTH: u64 = sized(10_000, 50);
+    const LENGTH: u64 = sized(10_000, 10);
     let world = World::new();
     for i in 0..LENGTH {
         let next = format!("f{}", i + 1);

@@ -116,7 +116,7 @@ fn the_definition_behind_a_symbol_that_was_looked_up_often_is_the_one_in_the_tab
 
 #[test]
 fn a_reader_beside_redefinitions_sees_an_address_that_was_current() {
-    const ROUNDS: u64 = sized(20_000, 50);
+    const ROUNDS: u64 = sized(20_000, 6);
     let world = World::new();
     let (start, done) = (Barrier::new(3), AtomicBool::new(false));
     thread::scope(|scope| {

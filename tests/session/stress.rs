@@ -12,7 +12,7 @@ use jittison::session::*;
 use crate::support::*;
 
 const THREADS: u64 = 4;
-const STEPS: u64 = sized(8_000, 120);
+const STEPS: u64 = sized(8_000, 40);
 const NAMES: u64 = 64;
 
 /// xorshift: small, seeded, good enough to mix choices.
@@ -140,7 +140,7 @@ fn four_threads_leave_exact_books() {
 
 #[test]
 fn removing_a_module_the_moment_its_lookup_returns_leaks_nothing() {
-    const ROUNDS: u64 = sized(5_000, 20);
+    const ROUNDS: u64 = sized(5_000, 4);
     let world = World::new();
     thread::scope(|scope| {
         for thread in 0..2 {

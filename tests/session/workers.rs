@@ -140,7 +140,7 @@ fn many_threads_and_many_workers_materialise_each_unit_once() {
 fn a_chain_of_two_thousand_units_that_look_for_the_next_needs_no_deep_stack() {
     for workers in [1, 4] {
         let (session, main) = session(workers);
-        let length = sized(2_000, 50);
+        let length = sized(2_000, 10);
         for i in 0..length {
             main.define(link(&format!("f{i}"), &format!("f{}", i + 1))).unwrap();
         }

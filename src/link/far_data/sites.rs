@@ -146,8 +146,8 @@ mod tests {
         Edge { offset, kind: EdgeKind::Pointer32, symbol: SymbolIndex(0), addend: 0 }
     }
 
-    #[test]
     #[cfg_attr(miri, ignore = "takes minutes: the decoder of instructions unpacks its tables")]
+    #[test]
     fn a_field_is_found_in_its_instruction_whatever_stands_before_its_function() {
         // A byte of data that would swallow what follows, then mov $0,%edi; cmpq $1,0(%rip).
         let code = [0x48, 0xbf, 0, 0, 0, 0, 0x48, 0x83, 0x3d, 0, 0, 0, 0, 1];
@@ -159,8 +159,8 @@ mod tests {
         assert_eq!((site.start, site.end, site.field(9)), (6, 14, Some(Field::Displacement { is_relative: true })));
     }
 
-    #[test]
     #[cfg_attr(miri, ignore = "takes minutes: the decoder of instructions unpacks its tables")]
+    #[test]
     fn where_a_relocated_field_is_no_operand_nothing_is_guessed() {
         // Read from its first byte this is one movabs, whose operand begins elsewhere.
         let code = [0x48, 0xbf, 0, 0, 0, 0, 0x90, 0x90, 0x90, 0x90];

@@ -288,8 +288,8 @@ const NOP: u8 = 0x90;
 mod tests {
     use super::*;
 
-    #[test]
     #[cfg_attr(miri, ignore = "takes minutes: the decoder of instructions unpacks its tables")]
+    #[test]
     fn the_longest_thunks_have_room() {
         // lock addq $0x1000000, far(%rsp, %r13, 8)
         let longest = [0xf0, 0x4a, 0x81, 0x84, 0xec, 0, 0, 0, 0, 0, 0, 0, 1];
@@ -301,8 +301,8 @@ mod tests {
         assert!(build(&both, 0x1000, &far, 0x2000).is_ok_and(|moved| moved.code.len() <= 2 * ROOM));
     }
 
-    #[test]
     #[cfg_attr(miri, ignore = "takes minutes: the decoder of instructions unpacks its tables")]
+    #[test]
     fn an_address_that_goes_into_a_register_is_one_instruction_and_the_way_back() {
         // mov $stdout, %edi
         let far = Far { displacement: None, immediate: Some(0x7fff_1234_5678) };

@@ -151,8 +151,8 @@ fn opinion_after(link: &mut FixedLink<'_>, block: BlockId, offset: usize, bytes:
     opinion
 }
 
-#[test]
 #[cfg_attr(miri, ignore = "starts an assembler")]
+#[test]
 fn no_byte_of_a_link_can_be_changed_unseen() {
     let Some(object) = assembled("bytes", EVERYTHING) else { return };
     linked(&object, |link| {
@@ -169,8 +169,8 @@ fn no_byte_of_a_link_can_be_changed_unseen() {
     });
 }
 
-#[test]
 #[cfg_attr(miri, ignore = "starts an assembler")]
+#[test]
 fn a_section_apart_is_looked_at_as_the_others_are() {
     let Some(object) = assembled("apart", FAT) else { return };
     linked(&object, |link| {
@@ -184,8 +184,8 @@ fn a_section_apart_is_looked_at_as_the_others_are() {
     });
 }
 
-#[test]
 #[cfg_attr(miri, ignore = "starts an assembler")]
+#[test]
 fn no_byte_of_a_thread_local_image_can_be_changed_unseen() {
     let Some(object) = assembled("image", EVERYTHING) else { return };
     let (mut image, is_whole) = placed(planned(&object, |_| Ok(())).unwrap()).unwrap().thread_local_image().unwrap();
@@ -201,8 +201,8 @@ fn no_byte_of_a_thread_local_image_can_be_changed_unseen() {
     });
 }
 
-#[test]
 #[cfg_attr(miri, ignore = "starts an assembler")]
+#[test]
 fn fields_slots_stubs_and_gaps_that_lead_elsewhere_are_told_with_their_place() {
     let Some(object) = assembled("kinds", EVERYTHING) else { return };
     linked(&object, |link| {
@@ -254,8 +254,8 @@ fn edge_at(graph: &mut LinkGraph, offset: u32) -> &mut Edge {
     graph.edges.iter_mut().find(|edge| edge.offset == offset).unwrap()
 }
 
-#[test]
 #[cfg_attr(miri, ignore = "starts an assembler")]
+#[test]
 fn a_graph_that_was_misread_is_found_out() {
     let Some(object) = assembled("graph", EVERYTHING) else { return };
     type Change = fn(&mut LinkGraph);
@@ -289,8 +289,8 @@ fn a_graph_that_was_misread_is_found_out() {
     }
 }
 
-#[test]
 #[cfg_attr(miri, ignore = "starts an assembler")]
+#[test]
 fn blocks_that_lie_on_each_other_are_found_out() {
     let Some(object) = assembled("overlap", EVERYTHING) else { return };
     let planned = planned(&object, |_| Ok(())).unwrap();
@@ -300,8 +300,8 @@ fn blocks_that_lie_on_each_other_are_found_out() {
     assert_eq!(told(finish(placed, |link| check(&link.fixup, link.memory, None))).unwrap(), "data+24: zero-fill");
 }
 
-#[test]
 #[cfg_attr(miri, ignore = "starts an assembler")]
+#[test]
 fn relocations_that_lie_on_each_other_are_counted_and_not_judged() {
     let source = ".data\n.globl test\ntest: .quad 0, 0\n.reloc test, R_X86_64_64, test\n
         .reloc test + 4, R_X86_64_32, 5\n.reloc test + 12, R_X86_64_PC32, test\n.section .note.GNU-stack\n";

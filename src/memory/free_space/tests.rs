@@ -1,6 +1,7 @@
 //! The free space against a naive model, and the cases that a model would not find.
 
 use super::*;
+use crate::base::sized;
 use proptest::prelude::*;
 
 /// Random numbers that are the same on every run.
@@ -93,7 +94,7 @@ impl Model {
 fn steps() -> impl Strategy<Value = Vec<(u8, u32, u32, usize)>> {
     let size = prop_oneof![4 => 0..40u32, 3 => 0..700u32, 1 => 0..9000u32];
     let step = (0..10u8, size, 0..20u32, any::<usize>());
-    prop::collection::vec(step, 1..200)
+    prop::collection::vec(step, 1..sized(200, 30))
 }
 
 proptest! {
@@ -243,8 +244,8 @@ fn a_part_of_a_long_range_can_be_taken_and_merges_again() {
     assert_eq!((space.free_ranges(), space.largest_free()), (1, 90));
 }
 
-#[test]
 #[cfg_attr(miri, ignore = "takes minutes, and the same steps as shorter tests")]
+#[test]
 fn records_of_what_is_gone_are_given_back() {
     let mut space = FreeSpace::new();
     space.add(200_000, 50_000);
@@ -262,12 +263,12 @@ fn records_of_what_is_gone_are_given_back() {
 #[test]
 fn a_range_that_comes_and_goes_after_many_did_makes_no_page_of_records() {
     let mut space = space_of(100_000);
-    let ids: Vec<_> = (0..1_000).map(|_| space.allocate(1, 1).unwrap().0).collect();
+    let ids: Vec<_> = (0..sized(1_000, 100)).map(|_| space.allocate(1, 1).unwrap().0).collect();
     ids.into_iter().for_each(|id| space.free(id));
     let (id, _) = space.allocate(1, 1).unwrap();
     space.free(id);
     let pages = space.nodes.page_addresses();
-    for _ in 0..100 {
+    for _ in 0..sized(100, 5) {
         let (id, _) = space.allocate(1, 1).unwrap();
         assert_eq!(space.nodes.page_addresses(), pages);
         space.free(id);
@@ -332,7 +333,7 @@ fn steady_churn_makes_no_new_nodes() {
     };
     round(&mut space);
     let nodes = space.nodes.heap_bytes();
-    for _ in 0..20 {
+    for _ in 0..sized(20, 1) {
         round(&mut space);
     }
     assert_eq!(space.nodes.heap_bytes(), nodes);
@@ -349,6 +350,7 @@ fn a_debug_build_stops_at_a_double_free() {
     space.free(id);
 }
 
+#[cfg_attr(miri, ignore = "takes minutes, and the same steps as shorter tests")]
 #[test]
 fn churn_wastes_less_than_a_fifth() {
     // The heavier the tail, the bigger the pool that evens it out.

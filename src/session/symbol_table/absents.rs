@@ -66,8 +66,8 @@ mod tests {
     use super::*;
     use crate::sync::Arc;
 
-    #[test]
     #[cfg_attr(miri, ignore = "takes minutes, and the same steps as shorter tests")]
+    #[test]
     fn names_that_are_asked_for_again_and_again_are_known_and_never_more_than_so_many() {
         let ready = Arc::new(ReadyIndex::new());
         let mut table = SymbolTable::new(ready.clone());

@@ -1,6 +1,6 @@
 //! Counts the steps of the waiting graph on long chains and rings.
 
-use crate::base::{ExecutorAddr, Name};
+use crate::base::{ExecutorAddr, Name, sized};
 use crate::session::*;
 use crate::sync::{Arc, Mutex};
 
@@ -49,9 +49,11 @@ fn steps(count: usize, is_ring: bool, backward: bool) -> usize {
 
 #[test]
 fn chains_and_rings_cost_a_few_steps_for_each_group_in_either_order() {
+    const FEW: usize = sized(1_000, 4);
+    const MANY: usize = sized(10_000, 12);
     for (is_ring, backward) in [(false, false), (false, true), (true, false), (true, true)] {
-        let (short, long) = (steps(1_000, is_ring, backward), steps(10_000, is_ring, backward));
-        println!("ring: {is_ring}, backward: {backward}: {short} steps for 1000 groups, {long} for 10000");
-        assert!(long < 10 * 10_000, "{long} steps (ring: {is_ring}, backward: {backward})");
+        let (short, long) = (steps(FEW, is_ring, backward), steps(MANY, is_ring, backward));
+        println!("ring: {is_ring}, backward: {backward}: {short} steps for {FEW} groups, {long} for {MANY}");
+        assert!(long < 10 * MANY, "{long} steps (ring: {is_ring}, backward: {backward})");
     }
 }
