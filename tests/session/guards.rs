@@ -316,7 +316,7 @@ fn sessions_that_come_and_go_leave_their_posts_to_the_next_and_old_ones_hold_not
 
 #[test]
 fn a_forgotten_guard_of_a_session_that_is_no_more_harms_no_other() {
-    for round in 0..50 {
+    for round in 0..sized(50, 2) {
         let world = World::new();
         std::mem::forget(world.session.guard());
         assert!(!world.loaded("foo", round).remove().unwrap().is_complete());
