@@ -76,9 +76,7 @@ fn the_writable_view_of_code_is_elsewhere_and_never_executable() {
 fn the_descriptor_of_a_window_cannot_write_and_cannot_be_reopened_to_write() {
     use std::os::unix::fs::PermissionsExt as _;
     let Some(object) = c("long test(void) { return 7; }") else { return };
-    if !is_alone("protection::the_descriptor_of_a_window_cannot_write_and_cannot_be_reopened_to_write") {
-        return;
-    }
+    own_process!();
     // SAFETY: the process is this test's own; an ordinary user stays who he is.
     unsafe { libc::setresuid(65534, 65534, 65534) };
     let (jit, _trackers) = linked(&[&object]);
