@@ -20,6 +20,7 @@ const LE: LittleEndian = LittleEndian;
 // Of the gABI.
 const SHF_WRITE: u64 = 1;
 const SHF_ALLOC: u64 = 2;
+const SHF_EXCLUDE: u64 = 0x8000_0000;
 const SHF_EXECINSTR: u64 = 4;
 const SHT_RELA: u32 = 4;
 const SHT_NOTE: u32 = 7;
@@ -95,7 +96,8 @@ impl<'a> Reread<'a> {
             if let (SHT_RELA, Some(tables)) = (kind, reread.tables_of.get_mut(section.sh_info(LE) as usize)) {
                 tables.push(index.0);
             }
-            if flags & SHF_ALLOC == 0 || matches!(kind, SHT_NOTE | SHT_RELA | SHT_REL | SHT_GROUP) {
+            let is_in_memory = flags & (SHF_ALLOC | SHF_EXCLUDE) == SHF_ALLOC;
+            if !is_in_memory || matches!(kind, SHT_NOTE | SHT_RELA | SHT_REL | SHT_GROUP) {
                 continue;
             }
             match reread.section_of.get_mut(next) {
