@@ -7,6 +7,7 @@
 
 mod support;
 
+use jittison::session::{ExecutionSession, end_of_thread};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
@@ -104,5 +105,110 @@ fn a_handle_dropped_versus_the_guard_left() {
         drop(guard);
         other.join().unwrap();
         (removal.is_complete(), scene.bank.given_back())
+    });
+}
+
+#[test]
+fn a_post_that_another_thread_takes_over_versus_a_removal() {
+    // The first thread ends, and the second may get its post: what the second finds stays as well.
+    let allowed = [("ready", true), ("not found", true)];
+    explore("a_post_that_another_thread_takes_over_versus_a_removal", Some(2), 4, allowed, || {
+        let scene = Scene::new();
+        let tracker = scene.loaded("f", 1);
+        let session = scene.session.clone();
+        let first = thread::spawn(move || {
+            drop(session.guard());
+            end_of_thread();
+        });
+        let (session, main, bank) = (scene.session.clone(), scene.main.clone(), scene.bank.clone());
+        let second = thread::spawn(move || {
+            let _guard = session.guard();
+            let found = find(&main, "f");
+            assert!(found == "not found" || bank.given_back().is_empty(), "given back under the guard");
+            found
+        });
+        let removal = tracker.remove().unwrap();
+        first.join().unwrap();
+        let found = second.join().unwrap();
+        let complete = removal.is_complete();
+        assert_eq!(scene.bank.given_back(), [1]);
+        (found, complete)
+    });
+}
+
+#[test]
+fn a_post_of_an_ended_session_in_another_session_versus_a_removal() {
+    // The other session's thread gets the post of the first one's, which counts on.
+    let allowed = [("ready", true), ("not found", true)];
+    explore("a_post_of_an_ended_session_in_another_session_versus_a_removal", None, 4, allowed, || {
+        let ended = ExecutionSession::new();
+        drop(ended.guard());
+        drop(ended);
+        end_of_thread();
+        let scene = Scene::new();
+        let tracker = scene.loaded("f", 1);
+        let (session, main, bank) = (scene.session.clone(), scene.main.clone(), scene.bank.clone());
+        let caller = thread::spawn(move || {
+            let _guard = session.guard();
+            let found = find(&main, "f");
+            assert!(found == "not found" || bank.given_back().is_empty(), "given back under the guard");
+            found
+        });
+        let removal = tracker.remove().unwrap();
+        let found = caller.join().unwrap();
+        let complete = removal.is_complete();
+        assert_eq!(scene.bank.given_back(), [1]);
+        (found, complete)
+    });
+}
+
+#[test]
+fn a_guard_refreshed_while_its_thread_ends_versus_a_guard_and_a_removal() {
+    // Each thread is inside its own guard, whichever post it has.
+    explore("a_guard_refreshed_while_its_thread_ends_versus_a_guard_and_a_removal", Some(2), 4, [(true, true)], || {
+        let scene = Scene::new();
+        let tracker = scene.loaded("f", 1);
+        let looks = |is_late: bool| {
+            let (session, main, bank) = (scene.session.clone(), scene.main.clone(), scene.bank.clone());
+            move || {
+                if is_late {
+                    end_of_thread();
+                }
+                let mut guard = session.guard();
+                guard.refresh();
+                let found = find(&main, "f");
+                assert!(found == "not found" || bank.given_back().is_empty(), "given back under the guard");
+            }
+        };
+        let (late, other) = (thread::spawn(looks(true)), thread::spawn(looks(false)));
+        let removal = tracker.remove().unwrap();
+        late.join().unwrap();
+        other.join().unwrap();
+        (removal.is_complete(), scene.bank.given_back() == [1])
+    });
+}
+
+#[test]
+fn a_guard_that_outlives_its_threads_list_versus_a_guard_and_a_removal() {
+    explore("a_guard_that_outlives_its_threads_list_versus_a_guard_and_a_removal", Some(2), 4, [(true, true)], || {
+        let scene = Scene::new();
+        let tracker = scene.loaded("f", 1);
+        let looks = |is_late: bool| {
+            let (session, main, bank) = (scene.session.clone(), scene.main.clone(), scene.bank.clone());
+            move || {
+                let guard = session.guard();
+                if is_late {
+                    end_of_thread();
+                }
+                let found = find(&main, "f");
+                assert!(found == "not found" || bank.given_back().is_empty(), "given back under the guard");
+                drop(guard);
+            }
+        };
+        let (late, other) = (thread::spawn(looks(true)), thread::spawn(looks(false)));
+        let removal = tracker.remove().unwrap();
+        late.join().unwrap();
+        other.join().unwrap();
+        (removal.is_complete(), scene.bank.given_back() == [1])
     });
 }

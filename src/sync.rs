@@ -11,31 +11,13 @@
 //!   guard the C exit handlers, the list of windows and the frame table, which no model drives. A static that a model drives
 //!   is made by [`per_process!`]: under loom there is one for each execution.
 //!
-//! # The asymmetric barrier
-//!
-//! [`light_barrier`] costs the threads that pass it often next to nothing. [`heavy_barrier`] is a system call (`membarrier`):
-//! the kernel has every other running thread of the process execute a full fence between the call's start and its end, and a
-//! thread that does not run has executed one when it was switched out. This is all that we assume:
-//!
-//! > For each light barrier L and each heavy barrier H of two threads, one of two holds. What L's thread did before L is
-//! > visible to H's thread after H; or what H's thread did before H is visible to L's thread after L.
-//!
-//! Why: the kernel's fence stands before L or after L in L's thread. Before: it comes after H began, so L's thread sees all
-//! that precedes H. After: it comes before H ends, so H's thread sees all that precedes L. A light barrier is a compiler fence,
-//! which keeps the compiler from moving either side across L. **Two light barriers order nothing.** Where the kernel has no
-//! `membarrier`, both are full fences, which satisfy the same sentence.
-//!
-//! Under loom a light barrier is a read-modify-write of a word that its thread alone has, and a heavy one such a
-//! read-modify-write of every thread's word: of two on one word one is first, and the second acquires what the first
-//! released. That is the sentence above and no more, since light barriers of two threads meet at no word.
-//!
-//! | pair | light | heavy | model | litmus test |
-//! |---|---|---|---|---|
-//! | leaving a guard | `Post::leave` | `Post::accept` | `loom_tests/loom_guard_retire.rs` | `tests/barriers.rs` |
-//! | settling an allocation | `ForkGate::pass` | `ForkGate::close` | `loom_tests/loom_fork_gate.rs` | `tests/barriers.rs` |
+//! A barrier of which one half costs next to nothing is in `sync/barriers.rs`.
 //!
 //! This file does not decide who locks what: each room's `mod.rs` does.
 
+mod barriers;
+
+pub(crate) use barriers::{heavy_barrier, is_process_over, light_barrier, prepare_barriers};
 pub(crate) use std::sync::atomic::{
     AtomicPtr as StaticPtr, AtomicU32 as MappedU32, AtomicU64 as MappedU64, Ordering, fence as static_fence,
 };
@@ -200,10 +182,8 @@ mod imp {
     use std::sync::{OnceLock, PoisonError};
     use std::time::Instant;
 
-    use crossbeam::sync::ShardedLock;
-    use rustix::thread::{MembarrierCommand, membarrier};
-
     use super::{Ordering, Rank};
+    use crossbeam::sync::ShardedLock;
 
     pub(crate) use crossbeam::queue::SegQueue as Queue;
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, fence};
@@ -223,40 +203,6 @@ mod imp {
         }
     }
 
-    /// Whether the kernel makes [`heavy_barrier`]s for this process.
-    static KERNEL_MAKES_BARRIERS: AtomicBool = AtomicBool::new(false);
-
-    /// Called by whoever will pass light barriers, ahead of the first.
-    pub(crate) fn prepare_barriers() {
-        // Miri has no such system call: there every barrier is whole.
-        let is_ready = !cfg!(miri) && membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok();
-        KERNEL_MAKES_BARRIERS.store(is_ready, Ordering::Release);
-    }
-
-    /// Whole where the kernel makes no heavy ones.
-    #[inline(always)]
-    pub(crate) fn light_barrier() {
-        match KERNEL_MAKES_BARRIERS.load(Ordering::Relaxed) {
-            true => compiler_fence(Ordering::SeqCst),
-            false => fence(Ordering::SeqCst),
-        }
-    }
-
-    /// A fence in this thread, and in each other one at some place where it is now: of two threads, one at a light barrier and
-    /// one here, the later sees what the earlier wrote. A system call.
-    pub(crate) fn heavy_barrier() {
-        fence(Ordering::SeqCst);
-        if cfg!(miri) {
-            return;
-        }
-        // The child of a fork may have to ask anew.
-        if membarrier(MembarrierCommand::PrivateExpedited).is_err() {
-            prepare_barriers();
-            let _ = membarrier(MembarrierCommand::PrivateExpedited);
-        }
-        fence(Ordering::SeqCst);
-    }
-
     /// Starts a thread that nobody joins.
     pub(crate) fn spawn_detached(name: String, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
         std::thread::Builder::new().name(name).spawn(body).map(drop)
@@ -269,15 +215,6 @@ mod imp {
 
     pub(crate) use std::sync::MutexGuard as ForkGuard;
 
-    /// A lock in a [`per_process!`] static.
-    pub(crate) type ProcessMutex<T> = parking_lot::Mutex<T>;
-
-    /// Whether what is [`per_process!`] is destroyed: an execution of a model ends.
-    #[inline(always)]
-    pub(crate) fn is_process_over() -> bool {
-        false
-    }
-
     impl<T> ForkMutex<T> {
         pub(crate) const fn new(value: T) -> Self {
             ForkMutex(std::sync::Mutex::new(value))
@@ -287,6 +224,9 @@ mod imp {
             self.0.lock().unwrap_or_else(PoisonError::into_inner)
         }
     }
+
+    /// A lock in a [`per_process!`] static.
+    pub(crate) type ProcessMutex<T> = parking_lot::Mutex<T>;
 
     /// `parking_lot`'s lock with its place in the lock order.
     #[derive(Debug)]
@@ -571,69 +511,7 @@ mod imp {
         fence(Ordering::SeqCst);
     }
 
-    /// Notes when the statics of an execution are destroyed.
-    struct Life;
-
-    std::thread_local! {
-        static IS_OVER: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
-    }
-
-    impl Drop for Life {
-        fn drop(&mut self) {
-            IS_OVER.set(true);
-        }
-    }
-
-    loom::lazy_static! {
-        static ref LIFE: Life = Life;
-    }
-
-    /// Threads of a model may end after the statics.
-    pub(crate) fn is_process_over() -> bool {
-        IS_OVER.get()
-    }
-
     pub(crate) type ProcessMutex<T> = Mutex<T>;
-
-    pub(crate) fn prepare_barriers() {
-        IS_OVER.set(false);
-        let _ = &*LIFE;
-    }
-
-    /// Most threads of one execution.
-    const THREADS: usize = 5;
-
-    /// A word for each thread of an execution: see "The asymmetric barrier".
-    struct BarrierWords {
-        words: [AtomicUsize; THREADS],
-        taken: super::HintUsize,
-    }
-
-    loom::lazy_static! {
-        static ref BARRIER_WORDS: BarrierWords = BarrierWords {
-            words: std::array::from_fn(|_| AtomicUsize::new(0)),
-            taken: super::HintUsize::new(0),
-        };
-    }
-
-    thread_local! {
-        static BARRIER_WORD: usize = BARRIER_WORDS.taken.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn light_barrier() {
-        let word = BARRIER_WORD.with(|word| *word);
-        BARRIER_WORDS.words[word].fetch_add(1, Ordering::AcqRel);
-    }
-
-    pub(crate) fn heavy_barrier() {
-        // Seeded bug: only this thread passes a fence.
-        if super::seeded_bug!("heavy_barrier_without_the_others") {
-            return fence(Ordering::SeqCst);
-        }
-        for word in &BARRIER_WORDS.words {
-            word.fetch_add(1, Ordering::AcqRel);
-        }
-    }
 
     pub(crate) type ForkMutex<T> = Mutex<T>;
     pub(crate) type ForkGuard<'a, T> = MutexGuard<'a, T>;

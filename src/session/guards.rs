@@ -157,7 +157,11 @@ thread_local! {
 
 /// The posts of one thread.
 #[derive(Default)]
-struct Manned(Vec<&'static Post>);
+struct Manned {
+    posts: Vec<&'static Post>,
+    /// For models: a destructor may have run although the list is there.
+    is_destroyed: bool,
+}
 
 /// Whether a guard is entered, by its post's word.
 #[inline]
@@ -187,6 +191,10 @@ impl Guard<'_> {
     pub fn refresh(&mut self) {
         if self.post.leave(self.entries) {
             self.post.hand_on();
+            // Seeded bug: another thread may take the post.
+            if seeded_bug!("post_given_up_by_a_refresh") {
+                self.post.give_up_if_owned_by_guards();
+            }
         }
         self.entries = self.post.enter();
     }
@@ -375,15 +383,16 @@ impl Guards {
     fn post(&self, last: &'static LastPost) -> &'static Post {
         let known = MANNED_HERE.try_with(|manned| {
             let manned = manned.borrow();
-            manned.0.iter().find(|post| post.session.load(Ordering::Relaxed) == self.id).copied()
+            let known = manned.posts.iter().find(|post| post.session.load(Ordering::Relaxed) == self.id).copied();
+            (!manned.is_destroyed).then_some(known)
         });
-        match known {
-            Ok(known) => {
+        match known.ok().flatten() {
+            Some(known) => {
                 let post = known.unwrap_or_else(|| self.man_for_the_thread());
                 let _ = last.try_with(|last| last.set(Some(post)));
                 post
             }
-            Err(_) => {
+            None => {
                 let post = self.man();
                 post.pass_to_guards();
                 post
@@ -394,7 +403,7 @@ impl Guards {
     fn man_for_the_thread(&self) -> &'static Post {
         let post = self.man();
         let _ = MANNED_HERE.try_with(|manned| {
-            let manned = &mut manned.borrow_mut().0;
+            let manned = &mut manned.borrow_mut().posts;
             // Of sessions that are no more.
             for post in manned.extract_if(.., |post| post.is_forlorn()) {
                 post.let_go(MANNED);
@@ -497,18 +506,33 @@ impl Drop for Guards {
 }
 
 impl Drop for Manned {
-    /// The thread ends. A post whose guard was forgotten stays manned.
     fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Manned {
+    /// The thread ends. A post whose guard was forgotten stays manned.
+    fn end(&mut self) {
         for last in [&LAST, &LAST_CALL, &LAST_HOST_CALL] {
             let _ = last.try_with(|last| last.set(None));
         }
-        for post in self.0.drain(..) {
-            match is_inside(post.entries.load(Ordering::Relaxed)) {
+        for post in self.posts.drain(..) {
+            let is_entered = is_inside(post.entries.load(Ordering::Relaxed));
+            match is_entered && !seeded_bug!("entered_post_given_up") {
                 true => post.pass_to_guards(),
                 false => post.let_go(MANNED),
             }
         }
+        self.is_destroyed = true;
     }
+}
+
+/// For models: does what happens when this thread's list is destroyed. Loom destroys a thread's variables in any order.
+#[cfg(loom)]
+#[doc(hidden)]
+pub fn end_of_thread() {
+    MANNED_HERE.with(|manned| manned.borrow_mut().end());
 }
 
 impl Post {

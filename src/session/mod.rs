@@ -105,6 +105,9 @@ pub use error_reporter::ErrorReporter;
 pub use execution_session::{ExecutionSession, ReclaimPolicy, SessionOptions};
 pub(crate) use found::FoundNow;
 pub use generator::{DefinitionGenerator, SuspendedLookup, Suspension};
+#[cfg(loom)]
+#[doc(hidden)]
+pub use guards::end_of_thread;
 pub use guards::{BlockingGuard, Guard};
 pub use jit_dylib::{JitDylib, Visibility};
 pub use ledger::Ledger;

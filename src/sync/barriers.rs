@@ -1,0 +1,140 @@
+//! A barrier of two halves, for protocols in which one side runs often and the other seldom.
+//!
+//! [`light_barrier`] costs the threads that pass it often next to nothing. [`heavy_barrier`] is a system call (`membarrier`):
+//! the kernel has every other running thread of the process execute a full fence between the call's start and its end, and a
+//! thread that does not run has executed one when it was switched out. This is all that we assume:
+//!
+//! > For each light barrier L and each heavy barrier H of two threads, one of two holds. What L's thread did before L is
+//! > visible to H's thread after H; or what H's thread did before H is visible to L's thread after L.
+//!
+//! Why: the kernel's fence stands before L or after L in L's thread. Before: it comes after H began, so L's thread sees all
+//! that precedes H. After: it comes before H ends, so H's thread sees all that precedes L. A light barrier is a compiler fence,
+//! which keeps the compiler from moving either side across L. **Two light barriers order nothing.** Where the kernel has no
+//! `membarrier`, both are full fences, which satisfy the same sentence.
+//!
+//! Under loom a light barrier is a read-modify-write of a word that its thread alone has, and a heavy one such a
+//! read-modify-write of every thread's word: of two on one word one is first, and the second acquires what the first
+//! released. That is the sentence above and no more, since light barriers of two threads meet at no word.
+//!
+//! | pair | light | heavy | model | litmus test |
+//! |---|---|---|---|---|
+//! | leaving a guard | `Post::leave` | `Post::accept` | `loom_tests/loom_guard_retire.rs` | `tests/barriers.rs` |
+//! | settling an allocation | `ForkGate::pass` | `ForkGate::close` | `loom_tests/loom_fork_gate.rs` | `tests/barriers.rs` |
+
+pub(crate) use imp::*;
+
+#[cfg(not(loom))]
+mod imp {
+    use std::sync::atomic::{AtomicBool, Ordering, compiler_fence, fence};
+
+    use rustix::thread::{MembarrierCommand, membarrier};
+
+    /// Whether the kernel makes [`heavy_barrier`]s for this process.
+    static KERNEL_MAKES_BARRIERS: AtomicBool = AtomicBool::new(false);
+
+    /// Called by whoever will pass light barriers, ahead of the first.
+    pub(crate) fn prepare_barriers() {
+        // Miri has no such system call: there every barrier is whole.
+        let is_ready = !cfg!(miri) && membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok();
+        KERNEL_MAKES_BARRIERS.store(is_ready, Ordering::Release);
+    }
+
+    /// Whole where the kernel makes no heavy ones.
+    #[inline(always)]
+    pub(crate) fn light_barrier() {
+        match KERNEL_MAKES_BARRIERS.load(Ordering::Relaxed) {
+            true => compiler_fence(Ordering::SeqCst),
+            false => fence(Ordering::SeqCst),
+        }
+    }
+
+    /// A fence in this thread, and in each other one at some place where it is now: of two threads, one at a light barrier and
+    /// one here, the later sees what the earlier wrote. A system call.
+    pub(crate) fn heavy_barrier() {
+        fence(Ordering::SeqCst);
+        if cfg!(miri) {
+            return;
+        }
+        // The child of a fork may have to ask anew.
+        if membarrier(MembarrierCommand::PrivateExpedited).is_err() {
+            prepare_barriers();
+            let _ = membarrier(MembarrierCommand::PrivateExpedited);
+        }
+        fence(Ordering::SeqCst);
+    }
+
+    /// Whether what is [`per_process!`] is destroyed: an execution of a model ends.
+    #[inline(always)]
+    pub(crate) fn is_process_over() -> bool {
+        false
+    }
+}
+
+#[cfg(loom)]
+mod imp {
+    use loom::sync::atomic::{AtomicUsize, Ordering, fence};
+
+    use crate::sync::{HintUsize, seeded_bug};
+
+    /// Notes when the statics of an execution are destroyed.
+    struct Life;
+
+    std::thread_local! {
+        static IS_OVER: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+    }
+
+    impl Drop for Life {
+        fn drop(&mut self) {
+            IS_OVER.set(true);
+        }
+    }
+
+    loom::lazy_static! {
+        static ref LIFE: Life = Life;
+    }
+
+    /// Threads of a model may end after the statics.
+    pub(crate) fn is_process_over() -> bool {
+        IS_OVER.get()
+    }
+
+    pub(crate) fn prepare_barriers() {
+        IS_OVER.set(false);
+        let _ = &*LIFE;
+    }
+
+    /// Most threads of one execution.
+    const THREADS: usize = 5;
+
+    /// A word for each thread of an execution: see "The asymmetric barrier".
+    struct BarrierWords {
+        words: [AtomicUsize; THREADS],
+        taken: HintUsize,
+    }
+
+    loom::lazy_static! {
+        static ref BARRIER_WORDS: BarrierWords = BarrierWords {
+            words: std::array::from_fn(|_| AtomicUsize::new(0)),
+            taken: HintUsize::new(0),
+        };
+    }
+
+    loom::thread_local! {
+        static BARRIER_WORD: usize = BARRIER_WORDS.taken.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn light_barrier() {
+        let word = BARRIER_WORD.with(|word| *word);
+        BARRIER_WORDS.words[word].fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(crate) fn heavy_barrier() {
+        // Seeded bug: only this thread passes a fence.
+        if seeded_bug!("heavy_barrier_without_the_others") {
+            return fence(Ordering::SeqCst);
+        }
+        for word in &BARRIER_WORDS.words {
+            word.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+}
