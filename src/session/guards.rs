@@ -256,8 +256,7 @@ impl Post {
     #[inline]
     pub(crate) fn leave_for_good(&'static self, entries: u64) {
         if self.leave(entries) {
-            self.hand_on();
-            self.give_up_if_owned_by_guards();
+            self.hand_on_and_give_up();
         }
     }
 
@@ -308,8 +307,14 @@ impl Post {
         self.is_awaited.store(true, Ordering::Relaxed);
     }
 
-    /// Called by the drop of the last guard. No guard is entered here after it.
+    /// One call, so that the common way has to keep nothing for a second.
     #[cold]
+    fn hand_on_and_give_up(&'static self) {
+        self.hand_on();
+        self.give_up_if_owned_by_guards();
+    }
+
+    /// No guard is entered here after it, if the guards own the post.
     fn give_up_if_owned_by_guards(&'static self) {
         if self.is_owned_by_guards.swap(false, Ordering::Relaxed) {
             self.is_awaited.store(false, Ordering::Relaxed);
