@@ -171,12 +171,14 @@ mod tests {
     fn lost_rounds(heavy: fn()) -> usize {
         let words: [Word; 3] = Default::default();
         let [left, awaited, arrived] = words.each_ref().map(|word| &word.0);
+        // Stores ahead of the one that counts, to lines that the other thread has: so that one waits longer.
+        let ahead: &[Word; 24] = &Default::default();
         prepare_barriers();
         std::thread::scope(|scope| {
             let leaving = scope.spawn(|| {
                 let round = |round: usize| {
-                    let _ = awaited.load(Ordering::Relaxed);
                     meet(arrived, round);
+                    ahead.iter().for_each(|word| word.0.store(round, Ordering::Relaxed));
                     left.store(round, Ordering::Release);
                     light_barrier();
                     awaited.load(Ordering::Relaxed)
@@ -184,9 +186,11 @@ mod tests {
                 (1..=ROUNDS).map(round).collect::<Vec<_>>()
             });
             let waiting = |round: usize| {
-                let _ = left.load(Ordering::Relaxed);
+                ahead.iter().for_each(|word| word.0.store(0, Ordering::Relaxed));
                 meet(arrived, round);
-                (0..round % 16).for_each(|_| std::hint::spin_loop());
+                (0..round % 24).for_each(|step| {
+                    std::hint::black_box(step);
+                });
                 awaited.store(round, Ordering::Relaxed);
                 heavy();
                 left.load(Ordering::Acquire)
