@@ -47,11 +47,13 @@ impl CallThrough {
     }
 
     /// The entry's code, which finds the address to jump to in the word `slot_distance` bytes behind its own end:
-    /// `movabs $number, %r11; jmp *slot(%rip)`.
+    /// `endbr64; movabs $number, %r11; jmp *slot(%rip)`.
     pub(crate) fn entry(&self, slot_distance: i32) -> [u8; ENTRY_SIZE] {
-        let mut code = [0x49, 0xbb, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0x25, 0, 0, 0, 0];
-        code[2..10].copy_from_slice(&self.number.to_le_bytes());
-        code[12..].copy_from_slice(&slot_distance.to_le_bytes());
+        let mut code = [0; ENTRY_SIZE];
+        code[..6].copy_from_slice(&[0xf3, 0x0f, 0x1e, 0xfa, 0x49, 0xbb]);
+        code[6..14].copy_from_slice(&self.number.to_le_bytes());
+        code[14..16].copy_from_slice(&[0xff, 0x25]);
+        code[16..].copy_from_slice(&slot_distance.to_le_bytes());
         code
     }
 }
@@ -65,7 +67,7 @@ impl Drop for CallThrough {
 }
 
 /// Bytes of an entry.
-pub(crate) const ENTRY_SIZE: usize = 16;
+pub(crate) const ENTRY_SIZE: usize = 20;
 
 /// Where entries jump to.
 pub(crate) fn call_through_address() -> ExecutorAddr {
@@ -110,6 +112,7 @@ std::arch::global_asm!(
     concat!(".type ", symbol!("call_through"), ",@function"),
     concat!(symbol!("call_through"), ":"),
     ".cfi_startproc",
+    "endbr64",
     "push rbp",
     ".cfi_def_cfa_offset 16",
     ".cfi_offset rbp, -16",

@@ -50,6 +50,7 @@ std::arch::global_asm!(
     concat!(symbol!(), ":"),
     ".cfi_startproc",
     ".cfi_undefined rip",
+    "endbr64",
     "push rbp",
     ".cfi_def_cfa_offset 16",
     ".cfi_offset rbp, -16",

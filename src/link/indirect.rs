@@ -6,8 +6,8 @@
 //! several threads may run it at once, and store the same answer.
 //!
 //! ```text
-//!   stub:    jmp *slot(%rip)                          slot: .quad entry, later the answer
-//!   entry:   push resolver; push &slot; jmp common
+//!   stub:    endbr64; jmp *slot(%rip)                 slot: .quad entry, later the answer
+//!   entry:   endbr64; push resolver; push &slot; jmp common
 //!   common:  save argument registers; call resolver; store; restore; jmp answer
 //! ```
 //!
@@ -78,15 +78,17 @@ const COMMON: [u8; 76] = [
     0xcc, 0xcc, 0xcc, 0xcc, 0xcc,
 ];
 
-/// `jmp *slot(%rip)`, padded; then the entry: `lea resolver(%rip),%r11; push %r11; lea slot(%rip),%r11; push %r11; jmp common`.
-const STUB_AND_ENTRY: [u8; 31] = [
-    0xff, 0x25, 0, 0, 0, 0, TRAP, TRAP, // stub
+/// `endbr64; jmp *slot(%rip)`, padded; then the entry:
+/// `endbr64; lea resolver(%rip),%r11; push %r11; lea slot(%rip),%r11; push %r11; jmp common`.
+const STUB_AND_ENTRY: [u8; 43] = [
+    0xf3, 0x0f, 0x1e, 0xfa, 0xff, 0x25, 0, 0, 0, 0, TRAP, TRAP, TRAP, TRAP, TRAP, TRAP, // stub
+    0xf3, 0x0f, 0x1e, 0xfa, // entry
     0x4c, 0x8d, 0x1d, 0, 0, 0, 0, 0x41, 0x53, // resolver
     0x4c, 0x8d, 0x1d, 0, 0, 0, 0, 0x41, 0x53, // slot
     0xe9, 0, 0, 0, 0, // back to the common part, which is where the block begins
 ];
-const STUB_SLOT: u64 = 2;
-const ENTRY: u64 = 8;
-const ENTRY_RESOLVER: u64 = 11;
-const ENTRY_SLOT: u64 = 20;
+const STUB_SLOT: u64 = 6;
+const ENTRY: u64 = 16;
+const ENTRY_RESOLVER: u64 = 23;
+const ENTRY_SLOT: u64 = 32;
 const TRAP: u8 = 0xcc;

@@ -8,6 +8,7 @@
 use crate::base::Pool;
 use crate::error::{Error, LinkFault};
 use crate::link::graph::{Block, BlockId, LinkGraph, Role};
+use crate::link::x86_64::ENDBR64;
 
 /// Whether a section of this name has fragments.
 pub(crate) fn has_fragment(section: &[u8]) -> bool {
@@ -49,7 +50,6 @@ fn is_of_c_library(graph: &LinkGraph, id: BlockId, code: &[u8]) -> bool {
     }
 }
 
-const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 const SUB_8_RSP: [u8; 4] = [0x48, 0x83, 0xec, 0x08];
 const ADD_8_RSP_RET: [u8; 5] = [0x48, 0x83, 0xc4, 0x08, 0xc3];
 const PUSH_RAX: [u8; 1] = [0x50];

@@ -76,4 +76,5 @@ pub use lines::SourceLine;
 pub(crate) use pipeline::{ExternalNames, ReadLink};
 pub use pipeline::{ExternalSymbol, FixedLink, LinkedObject, PlacedLink, PlanStage, PlannedLink};
 pub use thread_locals::{ThreadLocalPlace, ThreadLocalPlan};
+pub(crate) use x86_64::ENDBR64;
 pub use x86_64::EdgeKind;

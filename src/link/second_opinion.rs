@@ -245,8 +245,8 @@ impl<'a> Opinion<'a> {
         let judge = self.judge_of_tables(address, &[]);
         for (number, symbol) in (0..).zip(self.fixup.tables.stub_targets.iter()) {
             let target = judge.symbol_address(symbol.0);
-            if !judge.is_stub_for(address + number * 8, target) {
-                return Err(Finding::new(number * 8, "stub", "no way there", format!("a way to {target:#x}")));
+            if !judge.is_stub_for(address + number * 16, target) {
+                return Err(Finding::new(number * 16, "stub", "no way there", format!("a way to {target:#x}")));
             }
         }
         Ok(())

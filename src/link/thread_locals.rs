@@ -273,7 +273,8 @@ fn refuse(graph: &LinkGraph, id: BlockId, edge: &Edge, variable: &str, what: Str
 
 /// `%rax` is the descriptor's address, and becomes the variable's distance from the thread pointer. The second word of the
 /// descriptor is the address of the pair that `__tls_get_addr` takes.
-const DESCRIPTOR: [u8; 77] = [
+const DESCRIPTOR: [u8; 81] = [
+    0xf3, 0x0f, 0x1e, 0xfa, // endbr64
     0x55, 0x48, 0x89, 0xe5, // push %rbp; mov %rsp,%rbp
     0x57, 0x56, 0x52, 0x51, // push %rdi, %rsi, %rdx, %rcx
     0x41, 0x50, 0x41, 0x51, 0x41, 0x52, 0x41, 0x53, // push %r8, %r9, %r10, %r11
@@ -290,7 +291,7 @@ const DESCRIPTOR: [u8; 77] = [
     0x5d, 0xc3, // pop %rbp; ret
     0xcc, 0xcc, 0xcc, 0xcc,
 ];
-const DESCRIPTOR_CALL: u32 = 37;
+const DESCRIPTOR_CALL: u32 = 41;
 /// Alignment of a thread-local section, at most: a huge page. The image is handed to the C library in a file that is larger
 /// than this.
 const MAX_ALIGN: u64 = 2 << 20;

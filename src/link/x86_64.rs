@@ -374,10 +374,12 @@ fn is_rip_relative(modrm: u8) -> bool {
     modrm & 0xc7 == 0x05
 }
 
-/// A stub: `jmp *slot(%rip)`, padded to 8 bytes with traps. The slot's displacement is at byte 2.
-pub(crate) const STUB: [u8; 8] = [0xff, 0x25, 0, 0, 0, 0, 0xcc, 0xcc];
+/// Marks an entry that indirect branches may reach (Intel CET, indirect branch tracking); does nothing otherwise.
+pub(crate) const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
+/// A stub: `endbr64; jmp *slot(%rip)`, padded to 16 bytes with traps. Its address may be a function pointer.
+pub(crate) const STUB: [u8; 16] = [0xf3, 0x0f, 0x1e, 0xfa, 0xff, 0x25, 0, 0, 0, 0, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc];
 /// Where in a stub the displacement stands.
-pub(crate) const STUB_FIELD: u32 = 2;
+pub(crate) const STUB_FIELD: u32 = 6;
 
 #[cfg(test)]
 mod tests {

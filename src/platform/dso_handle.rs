@@ -10,7 +10,7 @@
 
 use crate::base::{ExecutorAddr, Pool};
 use crate::host::{self, ExitScope};
-use crate::link::{Definition, Edge, EdgeKind, LinkGraph, SymbolIndex};
+use crate::link::{Definition, ENDBR64, Edge, EdgeKind, LinkGraph, SymbolIndex};
 
 /// If an object asks for any of it, gives it a `__dso_handle` of its own and has what it registers there led to a scope,
 /// which is made for it.
@@ -41,11 +41,11 @@ pub(super) fn give_own_handle(graph: &mut LinkGraph) -> Option<ExitScope> {
         let cxa_atexit =
             cxa_atexit.unwrap_or_else(|| graph.add_local_absolute("__cxa_atexit", host::atexit_capture_address()));
         // atexit(f) is __cxa_atexit(f, 0, &__dso_handle):
-        //   xor %esi,%esi; lea __dso_handle(%rip),%rdx; jmp __cxa_atexit
-        let code = vec![0x31, 0xf6, 0x48, 0x8d, 0x15, 0, 0, 0, 0, 0xe9, 0, 0, 0, 0];
+        //   endbr64; xor %esi,%esi; lea __dso_handle(%rip),%rdx; jmp __cxa_atexit
+        let code = [&ENDBR64[..], &[0x31, 0xf6], &LEA_RDX, &[0, 0, 0, 0, 0xe9, 0, 0, 0, 0]].concat();
         let edges = [
-            Edge { offset: 5, kind: EdgeKind::Delta32, symbol: handle, addend: -4 },
-            Edge { offset: 10, kind: EdgeKind::Branch32, symbol: cxa_atexit, addend: -4 },
+            Edge { offset: 9, kind: EdgeKind::Delta32, symbol: handle, addend: -4 },
+            Edge { offset: 14, kind: EdgeKind::Branch32, symbol: cxa_atexit, addend: -4 },
         ];
         let block = graph.add_block(".text.atexit", Pool::Code, code, 16, &edges);
         graph.define(atexit, Definition::Block(block, 0));
@@ -60,11 +60,11 @@ pub(super) fn give_own_handle(graph: &mut LinkGraph) -> Option<ExitScope> {
     for (wanted, name, lea, capture) in with_handle {
         let Some(wanted) = wanted else { continue };
         let capture = graph.add_local_absolute(name, capture);
-        // lea __dso_handle(%rip),…; jmp (what captures it)
-        let code = [lea, &[0, 0, 0, 0, 0xe9, 0, 0, 0, 0]].concat();
+        // endbr64; lea __dso_handle(%rip),…; jmp (what captures it)
+        let code = [&ENDBR64, lea, &[0, 0, 0, 0, 0xe9, 0, 0, 0, 0]].concat();
         let edges = [
-            Edge { offset: 3, kind: EdgeKind::Delta32, symbol: handle, addend: -4 },
-            Edge { offset: 8, kind: EdgeKind::Branch32, symbol: capture, addend: -4 },
+            Edge { offset: 7, kind: EdgeKind::Delta32, symbol: handle, addend: -4 },
+            Edge { offset: 12, kind: EdgeKind::Branch32, symbol: capture, addend: -4 },
         ];
         let block = graph.add_block(&format!(".text.{name}"), Pool::Code, code, 16, &edges);
         graph.define(wanted, Definition::Block(block, 0));

@@ -1,8 +1,10 @@
 //! [`StubManager`]: named functions whose target can be changed while threads call them.
 //!
 //! ```text
-//!   code:  stub i:  jmp *slot i(%rip)          data:  slot i: address of the target
+//!   code:  stub i:  endbr64; jmp *slot i(%rip)          data:  slot i: address of the target
 //! ```
+//!
+//! `endbr64` marks the stub as a target of indirect calls, for processors that track those.
 //!
 //! A redirect is one atomic store into the slot (an exchange, where observers are told): a caller sees the old target or the
 //! new one. Stubs and slots made together are one allocation, owned by a key; they go with their tracker, and a stub of the
@@ -138,16 +140,18 @@ impl StubManager {
 
     fn allocate(&self, targets: &[ExecutorAddr]) -> Result<Arc<dyn Finalized>> {
         let mut plan = SegmentPlan::default();
-        let size = targets.len() as u64 * SLOT;
-        plan.segments[Pool::Code.index()] = SegmentRequest { size, align: SLOT, zero_fill: 0 };
-        plan.segments[Pool::Data.index()] = SegmentRequest { size, align: SLOT, zero_fill: 0 };
+        let count = targets.len() as u64;
+        plan.segments[Pool::Code.index()] = SegmentRequest { size: count * STUB, align: STUB, zero_fill: 0 };
+        plan.segments[Pool::Data.index()] = SegmentRequest { size: count * SLOT, align: SLOT, zero_fill: 0 };
         let mut memory = self.memory.allocate(&plan)?;
-        // Stub and slot stand at the same offset of their segments, so one displacement serves all.
-        let displacement =
-            memory.address(Pool::Data).distance_from(memory.address(Pool::Code).offset(JUMP_LENGTH)) as i32;
-        for stub in memory.working(Pool::Code).chunks_exact_mut(SLOT as usize) {
+        // One window: any of its addresses reaches any other. A slot is half as large as a stub.
+        let mut displacement =
+            memory.address(Pool::Data).distance_from(memory.address(Pool::Code).offset(JUMP_END)) as i32;
+        for stub in memory.working(Pool::Code).chunks_exact_mut(STUB as usize) {
             let [a, b, c, d] = displacement.to_le_bytes();
-            stub.copy_from_slice(&[0xff, 0x25, a, b, c, d, 0xcc, 0xcc]);
+            let code = [0xf3, 0x0f, 0x1e, 0xfa, 0xff, 0x25, a, b, c, d, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc];
+            stub.copy_from_slice(&code);
+            displacement = displacement.wrapping_sub((STUB - SLOT) as i32);
         }
         for (slot, target) in memory.working(Pool::Data).chunks_exact_mut(SLOT as usize).zip(targets) {
             slot.copy_from_slice(&target.value().to_le_bytes());
@@ -272,7 +276,7 @@ impl StubUnit {
         let dylib = responsibility.dylib();
         let block = Arc::new(StubBlock { memory, dylib: dylib.id(), names });
         let index_of = |wanted: &Name| block.names.iter().position(|name| name == wanted).map(|index| index as u64);
-        responsibility.notify_resolved(|owed| Some(start.offset(index_of(&owed.name)? * SLOT)))?;
+        responsibility.notify_resolved(|owed| Some(start.offset(index_of(&owed.name)? * STUB)))?;
         let record = self.record.take();
         responsibility.with_resource_key(|key| {
             if let Some(record) = record {
@@ -306,7 +310,9 @@ impl MaterializationUnit for StubUnit {
     }
 }
 
-/// Bytes of a stub, and of a slot.
+/// Bytes of a stub.
+const STUB: u64 = 16;
+/// Bytes of a slot.
 const SLOT: u64 = 8;
 /// `jmp *slot(%rip)` counts from its end.
-const JUMP_LENGTH: u64 = 6;
+const JUMP_END: u64 = 10;

@@ -17,6 +17,7 @@ mod data;
 mod far_data;
 mod found;
 mod indirect;
+mod indirect_branches;
 mod init_fragments;
 mod languages;
 mod models;

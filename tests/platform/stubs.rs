@@ -164,19 +164,19 @@ fn many_stubs_of_one_tracker_are_each_their_own() {
 }
 
 #[test]
-fn stubs_made_together_are_packed_at_eight_bytes_of_code_and_eight_of_data_each() {
+fn stubs_made_together_are_packed_at_sixteen_bytes_of_code_and_eight_of_data_each() {
     let jit = new_jit();
     let names: Vec<String> = (0..512).map(|i| format!("stub{i}")).collect();
     let stubs: Vec<_> = names.iter().map(|name| (&name[..], address(forty_two))).collect();
     let tracker = jit.main_dylib().create_tracker().unwrap();
     jit.create_stubs(&tracker, &stubs).unwrap();
     let usage = jit.usage(&tracker);
-    assert_eq!((usage.allocations, usage.code, usage.data), (1, 512 * 8, 512 * 8));
+    assert_eq!((usage.allocations, usage.code, usage.data), (1, 512 * 16, 512 * 8));
     // The frame table has a slot for each 64 bytes of code besides.
-    assert_eq!(usage.reserved, 512 * 16 + 512);
+    assert_eq!(usage.reserved, 512 * 24 + 512 * 2);
     let at = |name: &str| jit.address_of(jit.main_dylib(), name).unwrap().value();
     let start = at("stub0");
-    names.iter().enumerate().for_each(|(i, name)| assert_eq!(at(name), start + 8 * i as u64));
+    names.iter().enumerate().for_each(|(i, name)| assert_eq!(at(name), start + 16 * i as u64));
     // A stub by itself shares its page too: it takes a granule of code and one of data.
     let alone = jit.main_dylib().create_tracker().unwrap();
     jit.create_stub(&alone, "alone", address(thirteen)).unwrap();

@@ -303,6 +303,18 @@ mod tests {
 
     #[cfg_attr(miri, ignore = "takes minutes: the decoder of instructions unpacks its tables")]
     #[test]
+    fn a_jump_that_is_not_tracked_stays_so() {
+        // notrack jmp *far(%rip); notrack call *far(%rip)
+        for old in [[0x3e, 0xff, 0x25, 0, 0, 0, 0], [0x3e, 0xff, 0x15, 0, 0, 0, 0]] {
+            let far = Far { displacement: Some(0x7fff_1234_5678), immediate: None };
+            let moved = build(&old, 0x1000, &far, 0x2000).unwrap();
+            // movabs $…,%r11; notrack jmp *(%r11)
+            assert_eq!(moved.code[10..14], [0x3e, 0x41, 0xff, 0x23], "{:02x?}", moved.code);
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "takes minutes: the decoder of instructions unpacks its tables")]
     fn an_address_that_goes_into_a_register_is_one_instruction_and_the_way_back() {
         // mov $stdout, %edi
         let far = Far { displacement: None, immediate: Some(0x7fff_1234_5678) };

@@ -154,10 +154,13 @@ impl Judge<'_> {
     pub(super) fn is_stub_for(&self, stub: u64, target: u64) -> bool {
         let Some((start, bytes)) = self.block(self.fixup.tables.stubs()) else { return false };
         let offset = stub.wrapping_sub(start);
-        let stub_bytes = usize::try_from(offset).ok().and_then(|offset| bytes.get(offset..offset.checked_add(8)?));
+        let stub_bytes = usize::try_from(offset).ok().and_then(|offset| bytes.get(offset..offset.checked_add(16)?));
         match stub_bytes {
-            Some([0xff, 0x25, a, b, c, d, 0xcc, 0xcc]) if offset.is_multiple_of(8) => {
-                let slot = stub.wrapping_add(6).wrapping_add(Value::of(&[*a, *b, *c, *d]).signed);
+            // endbr64; jmp *slot(%rip)
+            Some([0xf3, 0x0f, 0x1e, 0xfa, 0xff, 0x25, a, b, c, d, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc])
+                if offset.is_multiple_of(16) =>
+            {
+                let slot = stub.wrapping_add(10).wrapping_add(Value::of(&[*a, *b, *c, *d]).signed);
                 self.got_word(slot) == Some(target)
             }
             _ => false,

@@ -222,7 +222,7 @@ fn fields_slots_stubs_and_gaps_that_lead_elsewhere_are_told_with_their_place() {
         assert!(opinion_after(link, text, 17, &[0x8b]).unwrap().starts_with(".text+19: GOT entry"));
         // A branch to the wrong stub, or into the middle of one.
         let stub = i32::from_le_bytes(field(link, 1).try_into().unwrap());
-        for wrong in [stub + 8, stub + 2, stub - 8] {
+        for wrong in [stub + 16, stub + 8, stub + 4, stub + 2, stub - 16] {
             let told = opinion_after(link, text, 1, &wrong.to_le_bytes()).unwrap();
             assert_eq!(told, ".text+1: R_X86_64_PLT32");
         }

@@ -1,0 +1,198 @@
+//! Control-flow enforcement (Intel CET): each entry of the linker's own code that indirect branches may reach begins with
+//! `endbr64`, and nothing of it returns to where no call came from. This machine need not enforce either: the code is read.
+
+use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic};
+use jittison::Jit;
+use jittison::base::Name;
+use jittison::link::PlannedLink;
+use jittison::memory::Placement;
+use jittison::session::{Alias, SymbolFlags};
+
+use crate::support::*;
+
+const STACK: &str = "\n.section .note.GNU-stack,\"\",@progbits\n";
+const FULL: [&str; 3] = ["-O2", "-fPIC", "-fcf-protection=full"];
+
+/// The instructions from `address` up to the first branch that does not come back, which is included.
+fn code_at(address: u64) -> Vec<Instruction> {
+    let bytes = read(address, 128);
+    let mut decoder = Decoder::with_ip(64, &bytes, address, DecoderOptions::NONE);
+    let mut code = Vec::new();
+    loop {
+        let instruction = decoder.decode();
+        code.push(instruction);
+        if matches!(instruction.mnemonic(), Mnemonic::Jmp | Mnemonic::Ret | Mnemonic::INVALID) {
+            return code;
+        }
+    }
+}
+
+fn assert_marked(address: u64, what: &str) {
+    assert_eq!(code_at(address)[0].code(), Code::Endbr64, "{what} at {address:#x}");
+}
+
+/// What is in the word that the jump at the end of a stub goes through.
+fn behind_stub(stub: u64) -> u64 {
+    let jump = *code_at(stub).last().unwrap();
+    assert_eq!(jump.code(), Code::Jmp_rm64, "the end of a stub");
+    u64::from_le_bytes(read(jump.ip_rel_memory_address(), 8).try_into().unwrap())
+}
+
+#[test]
+fn stubs_for_functions_that_are_out_of_reach_are_marked() {
+    let source = format!(
+        ".text\n.globl test, pointer\ntest: endbr64; call far@PLT; ret
+        pointer: endbr64; lea far@PLT(%rip), %rax; ret{STACK}"
+    );
+    let Some(object) = asm(&source) else { return };
+    extern "C" fn far() -> i64 {
+        77
+    }
+    let jit = new_jit();
+    define_absolute(jit.main_dylib(), "far", far as *const () as u64);
+    let _object = add(&jit, jit.main_dylib(), "object.o", &object);
+    assert_eq!(long(&jit, "test"), 77);
+    let stub = long(&jit, "pointer") as u64;
+    assert_marked(stub, "stub");
+    assert_eq!(behind_stub(stub), far as *const () as u64);
+}
+
+#[test]
+fn stubs_and_entries_of_indirect_functions_are_marked() {
+    let source = "
+        static long one(void) { return 1; }
+        static long (*resolve(void))(void) { return one; }
+        long chosen(void) __attribute__((ifunc(\"resolve\")));
+        long test(void) { return chosen(); }
+        long pointer(void) { return (long)&chosen; }";
+    let Some(object) = gcc(&FULL, source) else { return };
+    let (jit, _trackers) = linked(&[&object]);
+    let stub = long(&jit, "pointer") as u64;
+    assert_eq!(jit.address_of(jit.main_dylib(), "chosen").unwrap().value(), stub);
+    assert_marked(stub, "stub");
+    assert_marked(behind_stub(stub), "entry, which the stub jumps to before the first call");
+    assert_eq!(long(&jit, "test"), 1);
+    assert_marked(behind_stub(stub), "function, as the compiler wrote it");
+}
+
+#[test]
+fn redirectable_stubs_and_what_lazy_ones_lead_to_are_marked() {
+    let Some(object) = gcc(&FULL, "long twice(long x) { return 2 * x; }") else { return };
+    let jit = new_jit();
+    let library = jit.create_dylib("library").unwrap();
+    let _code = add(&jit, &library, "library.o", &object);
+    let names = jit.main_dylib().create_tracker().unwrap();
+    let alias = |name: &str| Alias { name: Name::new(name), aliasee: Name::new("twice"), flags: SymbolFlags::EXPORTED };
+    jit.lazy_reexport(&names, &library, &[alias("first"), alias("second")]).unwrap();
+    for name in ["first", "second"] {
+        let stub = jit.address_of(jit.main_dylib(), name).unwrap().value();
+        assert_marked(stub, name);
+        let entry = behind_stub(stub);
+        assert_marked(entry, "entry");
+        assert_marked(behind_stub(entry), "what looks the function up");
+        assert_eq!(function::<extern "C" fn(i64) -> i64>(&jit, name).call(21), 42);
+        assert_eq!(behind_stub(stub), jit.address_of(&library, "twice").unwrap().value());
+    }
+}
+
+#[test]
+fn what_stands_for_functions_of_the_c_library_is_marked() {
+    let source = "
+        #include <stdlib.h>
+        #include <pthread.h>
+        extern int on_exit(void (*)(int, void *), void *);
+        long pointer0(void) { return (long)&atexit; }
+        long pointer1(void) { return (long)&on_exit; }
+        long pointer2(void) { return (long)&at_quick_exit; }
+        long pointer3(void) { return (long)&pthread_atfork; }";
+    let Some(object) = gcc(&FULL, source) else { return };
+    let (jit, _trackers) = linked(&[&object]);
+    for number in 0..4 {
+        assert_marked(long(&jit, &format!("pointer{number}")) as u64, &format!("function {number}"));
+    }
+}
+
+#[test]
+fn the_function_behind_descriptors_of_thread_local_variables_is_marked_and_returns_once() {
+    let source = format!(
+        ".text\n.globl test\ntest: endbr64; lea x@tlsdesc(%rip), %rax; mov (%rax), %rax; ret
+        .section .tbss,\"awT\",@nobits\n.globl x\n.type x, @object\nx: .zero 8{STACK}"
+    );
+    let Some(object) = asm(&source) else { return };
+    let (jit, _trackers) = linked(&[&object]);
+    let function = long(&jit, "test") as u64;
+    assert_marked(function, "descriptor function");
+    let code = code_at(function);
+    assert_eq!(code.last().unwrap().mnemonic(), Mnemonic::Ret, "to its caller");
+    // It returns from the frame that it made itself.
+    let count = |mnemonic| code.iter().filter(|instruction| instruction.mnemonic() == mnemonic).count();
+    assert_eq!(count(Mnemonic::Push), count(Mnemonic::Pop));
+}
+
+/// A return that no call was made for would fail on a shadow stack.
+#[test]
+fn code_that_the_linker_makes_returns_only_from_functions() {
+    let source = "
+        static long one(void) { return 1; }
+        static long (*resolve(void))(void) { return one; }
+        long chosen(void) __attribute__((ifunc(\"resolve\")));
+        extern long outer(void);
+        long test(void) { return chosen() + outer(); }";
+    let Some(object) = gcc(&["-O2", "-fPIC", "-fcf-protection=full"], source) else { return };
+    let planned = PlannedLink::plan("object.o".into(), object.into(), |_| true, |_| Ok(())).unwrap();
+    let made: Vec<_> = planned.graph().blocks().filter(|(_, block)| block.is_made()).map(|(id, _)| id).collect();
+    assert!(made.len() >= 3, "{made:?}");
+    let jit = new_jit();
+    define_absolute(jit.main_dylib(), "outer", 0x1000);
+    let Some(object) = gcc(&["-O2", "-fPIC", "-fcf-protection=full"], source) else { return };
+    let _object = add(&jit, jit.main_dylib(), "object.o", &object);
+    let stub = jit.address_of(jit.main_dylib(), "chosen").unwrap().value();
+    let entry = code_at(behind_stub(stub));
+    let common = code_at(entry.last().unwrap().near_branch_target());
+    for instruction in entry.iter().chain(&common) {
+        assert_ne!(instruction.mnemonic(), Mnemonic::Ret, "{instruction:?}");
+    }
+}
+
+#[test]
+fn a_function_keeps_its_mark_when_its_first_instruction_is_moved() {
+    let words = Box::leak(Box::new([11u64, 22]));
+    let source =
+        format!(".text\n.globl test, low\ntest: endbr64; mov far(%rip), %rax; ret\nlow: mov $low, %eax; ret{STACK}");
+    let Some(object) = asm(&source) else { return };
+    let jit = Jit::builder().placement(Placement::Low2GiB).build().unwrap();
+    define_absolute(jit.main_dylib(), "far", words.as_ptr() as u64);
+    let _object = add(&jit, jit.main_dylib(), "object.o", &object);
+    let address = jit.address_of(jit.main_dylib(), "test").unwrap().value();
+    assert_marked(address, "function");
+    assert_eq!(code_at(address)[1].code(), Code::Jmp_rel32_64, "to where the instruction is now");
+    assert_eq!(long(&jit, "test"), 11);
+}
+
+#[test]
+fn objects_compiled_for_enforcement_link_and_run() {
+    let c_source = "
+        #include <setjmp.h>
+        #include <stdlib.h>
+        static jmp_buf back;
+        static int compare(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
+        static __thread long per_thread = 5;
+        static long leave(long x) { longjmp(back, (int)x); }
+        long choose(int n) { switch (n) { case 0: return 3; case 1: return 9; case 2: return 27; case 3: return 1; default: return 0; } }
+        long test(void) {
+            int numbers[4] = { 4, 1, 3, 2 };
+            qsort(numbers, 4, sizeof *numbers, compare);
+            int jumped = setjmp(back);
+            if (jumped == 0) leave(7);
+            return numbers[0] * 1000 + numbers[3] * 100 + jumped * 10 + per_thread + choose(numbers[1]) * 10000;
+        }";
+    let cpp_source = "
+        #include <stdexcept>
+        extern \"C\" long test2() { try { throw std::runtime_error(\"x\"); } catch (const std::exception &) { return 8; } }";
+    for flags in [&FULL[..], &["-O0", "-fno-pie", "-fcf-protection=full"], &["-O2", "-fPIC", "-fcf-protection=branch"]]
+    {
+        let (Some(object), Some(cpp)) = (gcc(flags, c_source), gxx(flags, cpp_source)) else { return };
+        let (jit, _trackers) = linked(&[&object, &cpp]);
+        assert_eq!((long(&jit, "test"), long(&jit, "test2")), (271475, 8), "{flags:?}");
+    }
+}
