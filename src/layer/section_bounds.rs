@@ -95,12 +95,14 @@ impl SectionBounds {
             ["__start_", "__stop_"].iter().any(|bound| dylib.symbol_flags(&format!("{bound}{section}")).is_some())
         };
         let mut uses: Vec<Use> = named_sections(graph).into_iter().map(|section| (section, true, false)).collect();
+        // Sorted by name; there may be very many.
+        let own_count = uses.len();
         for asked in &graph.asked_bounds {
-            match uses.iter_mut().find(|(section, ..)| *section == asked.section) {
-                Some((_, _, asks)) => *asks = true,
+            match uses[..own_count].binary_search_by(|(section, ..)| section.cmp(&asked.section)) {
+                Ok(at) => uses[at].2 = true,
                 // Somebody defined the symbols themselves: they mean that.
-                None if !asked.has_own && is_defined(&asked.section) => {}
-                None => uses.push((asked.section.clone(), false, true)),
+                Err(_) if !asked.has_own && is_defined(&asked.section) => {}
+                Err(_) => uses.push((asked.section.clone(), false, true)),
             }
         }
         self.note(dylib, responsibility.watch_tracker(), &responsibility.unit_name, uses)

@@ -2,6 +2,8 @@
 //!
 //! This is what a materialisation unit promises when an object is added.
 
+use std::collections::BTreeSet;
+
 use crate::base::Name;
 use crate::error::{Error, LinkFault};
 use crate::link::bounds;
@@ -102,7 +104,7 @@ pub(crate) struct Seen {
 
 /// Whether it has initialisers, and [`Seen::named_sections`].
 fn look_at_sections(object: &ElfObject<'_>) -> Result<(bool, Vec<Box<str>>), Error> {
-    let (mut has_initializers, mut named) = (false, Vec::<Box<str>>::new());
+    let (mut has_initializers, mut named) = (false, BTreeSet::new());
     for section in object.sections.iter().filter(|section| section.sh_flags(LE).0 & ALLOC != 0) {
         let onwards = object.section_name_onwards(section)?;
         if initializers::may_list(onwards) {
@@ -110,12 +112,12 @@ fn look_at_sections(object: &ElfObject<'_>) -> Result<(bool, Vec<Box<str>>), Err
             has_initializers |= initializers::classify(name).is_some() || init_fragments::has_fragment(name);
         } else if onwards.first() != Some(&b'.') && section.sh_flags(LE).0 & GROUP == 0 && section.sh_size(LE) > 0 {
             let name = object.section_name(section)?;
-            if bounds::is_identifier(name) && named.iter().all(|other| **other != *name) {
-                named.push(Box::from(name));
+            if bounds::is_identifier(name) {
+                named.insert(name);
             }
         }
     }
-    Ok((has_initializers, named))
+    Ok((has_initializers, named.into_iter().map(Box::from).collect()))
 }
 
 /// A global definition: its name, which is text, and where in the symbol table it stands.

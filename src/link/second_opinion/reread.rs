@@ -96,8 +96,9 @@ impl<'a> Reread<'a> {
             if let (SHT_RELA, Some(tables)) = (kind, reread.tables_of.get_mut(section.sh_info(LE) as usize)) {
                 tables.push(index.0);
             }
-            let is_in_memory = flags & (SHF_ALLOC | SHF_EXCLUDE) == SHF_ALLOC;
-            if !is_in_memory || matches!(kind, SHT_NOTE | SHT_RELA | SHT_REL | SHT_GROUP) {
+            if flags & (SHF_ALLOC | SHF_EXCLUDE) != SHF_ALLOC
+                || matches!(kind, SHT_NOTE | SHT_RELA | SHT_REL | SHT_GROUP)
+            {
                 continue;
             }
             match reread.section_of.get_mut(next) {
