@@ -358,6 +358,7 @@ fn the_local_dynamic_model_is_refused_for_a_far_variable_and_without_a_block() {
 
 #[test]
 fn a_block_without_room_at_a_fixed_place_names_the_code_that_needs_it() {
+    own_process!();
     let source = "static _Thread_local char big[1 << 20]; long test(void) { return (long)++big[5]; }";
     let Some(object) = gcc(&["-O2", "-fPIC", "-ftls-model=initial-exec"], source) else { return };
     let (jit, _trackers) = linked(&[&object]);
@@ -375,6 +376,7 @@ fn a_block_without_room_at_a_fixed_place_names_the_code_that_needs_it() {
 
 #[test]
 fn an_image_that_depends_on_another_object_at_a_fixed_place_names_both() {
+    own_process!();
     let source = "extern long other; _Thread_local long *to = &other; long test(void) { return *to; }";
     let Some(object) = gcc(&["-O2", "-fPIC", "-ftls-model=initial-exec"], source) else { return };
     let Some(other) = c("long other = 77;") else { return };
