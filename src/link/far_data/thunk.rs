@@ -313,8 +313,8 @@ mod tests {
         }
     }
 
-    #[test]
     #[cfg_attr(miri, ignore = "takes minutes: the decoder of instructions unpacks its tables")]
+    #[test]
     fn an_address_that_goes_into_a_register_is_one_instruction_and_the_way_back() {
         // mov $stdout, %edi
         let far = Far { displacement: None, immediate: Some(0x7fff_1234_5678) };
