@@ -127,8 +127,9 @@ impl Memory {
             return target;
         }
         let entry = self.at(target);
-        assert_eq!(entry.code[..2], [0x49, 0xbb], "the entry of a lazy function");
-        enter_for_models(u64::from_le_bytes(entry.code[2..10].try_into().unwrap())).value()
+        // endbr64; movabs $number, %r11
+        assert_eq!(entry.code[..6], [0xf3, 0x0f, 0x1e, 0xfa, 0x49, 0xbb], "the entry of a lazy function");
+        enter_for_models(u64::from_le_bytes(entry.code[6..14].try_into().unwrap())).value()
     }
 }
 
