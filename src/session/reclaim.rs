@@ -39,13 +39,10 @@ pub(crate) type Retired = [(Arc<TrackerCore>, Retire)];
 /// Reclaims those of the just retired trackers that nothing pins, and that no guard is in the way of. Their names are gone.
 pub(crate) fn after_retire(session: &Arc<SessionInner>, retired: &Retired) {
     let guards = session.guards.entered();
-    let calls = session.entered_calls(retired.iter().map(|(core, _)| core));
-    for (core, _) in retired {
-        core.tell_retired(guards.len() + if core.is_version() { calls.len() } else { 0 });
+    if !guards.is_empty() || retired.iter().any(|(core, _)| core.is_version()) {
+        return after_retire_guarded(session, retired, guards);
     }
-    if !guards.is_empty() || !calls.is_empty() {
-        return after_retire_guarded(session, retired, guards, calls);
-    }
+    retired.iter().for_each(|(core, _)| core.tell_retired(0));
     // Mostly there is one, and nothing has to be asked.
     if let [(core, Retire::Free)] = retired {
         return reclaim(session, slice::from_ref(core), retired);
@@ -58,10 +55,14 @@ pub(crate) fn after_retire(session: &Arc<SessionInner>, retired: &Retired) {
     reclaim(session, &free, retired);
 }
 
-/// The same, if guards or calls are in the way: leaves the trackers with them, or goes on when they were left meanwhile. Calls
-/// hold versions only.
+/// The same, if guards or calls may be in the way: leaves the trackers with them, or goes on when they were left meanwhile.
+/// Calls hold versions only.
 #[cold]
-fn after_retire_guarded(session: &Arc<SessionInner>, retired: &Retired, guards: Vec<Entered>, calls: Vec<Entered>) {
+fn after_retire_guarded(session: &Arc<SessionInner>, retired: &Retired, guards: Vec<Entered>) {
+    let calls = session.entered_calls(retired.iter().map(|(core, _)| core));
+    for (core, _) in retired {
+        core.tell_retired(guards.len() + if core.is_version() { calls.len() } else { 0 });
+    }
     retired.iter().filter(|(_, held)| *held == Retire::Free).for_each(|(core, _)| core.gate.guard());
     let cores = retired.iter().map(|(core, _)| core.clone());
     let (versions, others): (Vec<_>, Vec<_>) = cores.partition(|core| core.is_version());
@@ -267,33 +268,45 @@ fn reclaim_batch(session: &Arc<SessionInner>, batch: &[Arc<TrackerCore>], answer
 /// Has the managers give everything of the batch back. What they report, and of whom.
 fn tell_managers(managers: &[Arc<dyn ResourceManager>], batch: &[Arc<TrackerCore>]) -> Vec<(ResourceKey, Error)> {
     let mut failures = Vec::new();
-    let with_unmoved = |core: &&Arc<TrackerCore>| core.gate.has_unmoved();
-    let mut unmoved = Vec::new();
-    for core in batch.iter().filter(with_unmoved) {
-        unmoved.push((core.key(), core.dylib().session.unmoved.take(core.key())));
-    }
     for manager in managers.iter().rev() {
         for core in batch {
-            // A manager that panics must not keep the others, or this removal, from coming to an end.
-            let mut told = |key| {
-                let told = catch(|| tell(&**manager, core, key));
-                if let Err(error) = told.unwrap_or_else(|panic| Err(panicked(MANAGER_PANICKED, &panic))) {
-                    failures.push((core.key(), error));
-                }
-            };
-            told(core.key());
-            let others = unmoved.iter().filter(|(owner, _)| *owner == core.key()).flat_map(|(_, keys)| keys);
-            others.filter(|unmoved| unmoved.is_of(manager)).for_each(|unmoved| told(unmoved.key));
+            if let Err(error) = tell(&**manager, core, core.key()) {
+                failures.push((core.key(), error));
+            }
+            if core.gate.has_unmoved() {
+                tell_of_unmoved(manager, core, &mut failures);
+            }
+        }
+    }
+    for core in batch {
+        if core.gate.has_unmoved() {
+            drop(core.dylib().session.unmoved.take(core.key()));
         }
     }
     failures
 }
 
-fn tell(manager: &dyn ResourceManager, core: &TrackerCore, key: ResourceKey) -> Result<()> {
-    if !core.gate.has_given_key() && manager.skips_unused_keys() {
-        return Ok(());
+/// The same, of keys of merged trackers under which this manager may hold things still.
+#[cold]
+fn tell_of_unmoved(
+    manager: &Arc<dyn ResourceManager>,
+    core: &Arc<TrackerCore>,
+    failures: &mut Vec<(ResourceKey, Error)>,
+) {
+    let unmoved = core.dylib().session.unmoved.of(core.key());
+    for unmoved in unmoved.iter().filter(|unmoved| unmoved.is_of(manager)) {
+        failures.extend(tell(&**manager, core, unmoved.key).err().map(|error| (core.key(), error)));
     }
-    manager.remove_resources(&core.handle, key)
+}
+
+/// A manager that panics must not keep the others, or the removal, from coming to an end.
+#[inline]
+fn tell(manager: &dyn ResourceManager, core: &TrackerCore, key: ResourceKey) -> Result<()> {
+    let told = catch(|| match !core.gate.has_given_key() && manager.skips_unused_keys() {
+        true => Ok(()),
+        false => manager.remove_resources(&core.handle, key),
+    });
+    told.unwrap_or_else(|panic| Err(panicked(MANAGER_PANICKED, &panic)))
 }
 
 /// Calls what waits for the end of a removal. Its panic ends that call and nothing else.
