@@ -242,7 +242,7 @@ impl Jit {
         self.0.stubs.create(tracker, &[(name, target)])
     }
 
-    /// As [`create_stub`](Self::create_stub), for many `(name, target)` at once: all, or none. They stand side by side, at eight
+    /// As [`create_stub`](Self::create_stub), for many `(name, target)` at once: all, or none. They stand side by side, at sixteen
     /// bytes of code and eight of data each.
     ///
     /// # Errors
