@@ -161,6 +161,8 @@ impl Jit {
     /// # Safety
     /// - `name` is a function of the signature and ABI `F`; if `F` is safe to call, so is the function.
     /// - The objects added so far may run: their initialisers now, their finalisers and exit handlers when removed.
+    /// - What they have the C library call by itself (threads, signal handlers, handlers of `fork` and `quick_exit`) ends before
+    ///   its code is removed, and is in no [patched](Patchable) function that is replaced meanwhile.
     pub unsafe fn lookup_in<F: FunctionPointer>(&self, dylib: &JitDylib, name: &str) -> Result<Function<F>> {
         let (address, pin) = self.find_initialized(dylib, name, |symbol| self.0.session.pin(symbol))?;
         let hold = pin.map(|pin| -> Arc<dyn CodeHold> { Arc::new(pin) });

@@ -50,8 +50,11 @@ pub use patch::{Patch, PreparedPatch};
 /// A call that never returns holds all versions that are replaced meanwhile, until [`Patch::link`] refuses more
 /// ([`max_versions`](PatchableBuilder::max_versions)). Such a loop says now and then that it is inside of none:
 /// [`Jit::pass_quiescent_state`]. Whoever calls through a bare pointer enters the call with
-/// [`enter_call`](crate::ExecutionSession::enter_call). A thread that linked code starts is not seen: what it runs is entered by
-/// its start function, or the patched functions that it calls are not replaced meanwhile.
+/// [`enter_call`](crate::ExecutionSession::enter_call).
+///
+/// What the C library calls by itself is not entered: threads that linked code starts, its signal handlers, and its handlers of
+/// `fork` and `quick_exit`. Whoever lets such code run (see the `# Safety` of [`Jit::lookup_in`]) gives the word that it
+/// is in no patched function that is replaced meanwhile, or enters the call there.
 ///
 /// The stubs and the versions belong to the dylib, not to this handle: dropped, it leaves them where they are, and they go
 /// when the dylib is [cleared](JitDylib::clear) or removed.
