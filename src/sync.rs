@@ -49,16 +49,27 @@ pub(crate) fn is_seeded(bug: &str) -> bool {
 }
 
 /// Names a thread while it lives.
+#[cfg(not(loom))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ThreadId(usize);
 
 /// The thread that asks, which may be ending: `std::thread::current` panics once the thread's own record is destroyed.
+#[cfg(not(loom))]
 pub(crate) fn current_thread() -> ThreadId {
     std::thread_local! {
         // Without a destructor it is there to the end of the thread.
         static HERE: std::cell::Cell<u8> = const { std::cell::Cell::new(0) };
     }
     HERE.with(|here| ThreadId(std::ptr::from_ref(here).addr()))
+}
+
+/// All threads of a model run on one thread of the system.
+#[cfg(loom)]
+pub(crate) use loom::thread::ThreadId;
+
+#[cfg(loom)]
+pub(crate) fn current_thread() -> ThreadId {
+    loom::thread::current().id()
 }
 
 /// A number that tells threads apart: the least that no other had when it asked first. So as many threads as there are

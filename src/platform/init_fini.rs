@@ -26,7 +26,7 @@
 //! there. Other objects of the turn go on where they were left, at the next one.
 //!
 //! One thread initialises at a time, and may do so again from inside an initialiser; others wait for the dylib that they
-//! need. No lock is held while anything runs, and each object's tracker is pinned meanwhile.
+//! need (`init_queue.rs`). No lock is held while anything runs, and each object's tracker is pinned meanwhile.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -39,9 +39,10 @@ use crate::host::{self, ExitHook, ExitScope};
 use crate::layer::{LinkHooks, LinkOrigin, LinkPlugin};
 use crate::link::{Initializer, InitializerKind, LinkGraph, LinkedObject};
 use crate::platform::dso_handle::give_own_handle;
+use crate::platform::init_queue::{InitQueue, InitTurn, Waiting};
 use crate::platform::opened::{Closed, OpenDylibs};
 use crate::session::{JitDylib, Ledger, Pin, ResourceKey, ResourceManager, SymbolWatch, TrackerWatch, Watched};
-use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering, ThreadId, current_thread};
+use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering};
 
 /// Runs initialisers and finalisers. Add it to the layer as a plugin, and register it with the session as a
 /// [`ResourceManager`] after the layer.
@@ -53,10 +54,7 @@ pub struct InitFiniRegistry {
 
 struct Books {
     records: Ledger<Arc<ObjectRecord>>,
-    queue: Mutex<Queue>,
-    /// Records that wait or are being run, and turns in which something is finalised: the hot path reads only this.
-    unfinished: AtomicUsize,
-    turned: Condvar,
+    queue: InitQueue<Arc<ObjectRecord>>,
     turns: AtomicU64,
     /// How many objects were taken back because an initialiser failed.
     failures: AtomicUsize,
@@ -65,12 +63,6 @@ struct Books {
     opened: OpenDylibs,
     /// Whether any dylib was ever opened.
     has_opened: AtomicBool,
-}
-
-struct Queue {
-    pending: Vec<Arc<ObjectRecord>>,
-    /// Who initialises now, and which dylibs.
-    runner: Option<(ThreadId, Vec<u64>)>,
 }
 
 /// What one object wants called.
@@ -111,9 +103,7 @@ impl InitFiniRegistry {
     pub fn new() -> Arc<InitFiniRegistry> {
         let books = Spread::new(Books {
             records: Ledger::new(),
-            queue: Mutex::new(Queue { pending: Vec::new(), runner: None }),
-            unfinished: AtomicUsize::new(0),
-            turned: Condvar::new(),
+            queue: InitQueue::new(),
             turns: AtomicU64::new(0),
             failures: AtomicUsize::new(0),
             begun: Mutex::new(FxHashMap::default()),
@@ -136,8 +126,7 @@ impl InitFiniRegistry {
     /// This runs linked code: the caller has its user's word that it may (H3). An exception or panic of an initialiser
     /// passes through here.
     pub(crate) fn run_pending(&self, dylib: &JitDylib) -> usize {
-        // Acquire pairs with the release of a runner that has finished: what it initialised is seen.
-        if self.books.unfinished.load(Ordering::Acquire) == 0 {
+        if self.books.queue.is_finished() {
             return 0;
         }
         dependencies_first(dylib).iter().map(|dylib| self.run_pending_of(dylib)).sum()
@@ -245,33 +234,19 @@ fn finalize(records: &[Arc<ObjectRecord>]) -> usize {
 /// A thread's right to initialise and finalise, with the objects that it took to initialise and their pins.
 struct Turn<'a> {
     books: &'a Books,
-    /// What the queue's runner was before: this thread itself, one level up.
-    outer: Option<(ThreadId, Vec<u64>)>,
+    /// `None` once it has ended.
+    turn: Option<InitTurn>,
     taken: Vec<(Arc<ObjectRecord>, Pin)>,
     /// Which of these has an initialiser running.
     running: Option<usize>,
-    /// What the turn itself counts for among the unfinished.
-    weight: usize,
 }
 
 impl<'a> Turn<'a> {
     /// Takes the ready ones of a dylib's waiting objects; `None` when there are none and nobody is running any.
     fn take(books: &'a Books, dylib: u64) -> Option<Turn<'a>> {
-        let me = current_thread();
-        let mut queue = books.queue.lock();
-        while queue.must_wait(me, dylib) {
-            books.turned.wait(&mut queue);
-        }
-        let (mine, others): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut queue.pending).into_iter().partition(|record| record.dylib == dylib);
-        queue.pending = others;
-        if mine.is_empty() {
-            return None;
-        }
-        let outer = queue.start(me, &[dylib]);
-        drop(queue);
+        let (turn, mine) = books.queue.take(dylib)?;
         // Asked outside the lock: the session's locks are not ours to nest in.
-        let mut turn = Turn { books, outer, taken: Vec::new(), running: None, weight: 0 };
+        let mut turn = Turn { books, turn: Some(turn), taken: Vec::new(), running: None };
         let mut unready = Vec::new();
         let mut gone = 0;
         for record in mine {
@@ -281,23 +256,13 @@ impl<'a> Turn<'a> {
                 Watched::Gone => gone += 1,
             }
         }
-        books.queue.lock().pending.extend(unready);
-        books.unfinished.fetch_sub(gone, Ordering::Release);
+        books.queue.sort_out(unready, gone);
         Some(turn)
     }
 
     /// Has every other thread wait that initialises any of `dylibs`.
     fn enter(books: &'a Books, dylibs: &[u64]) -> Turn<'a> {
-        let me = current_thread();
-        // Whoever comes from now on looks for a runner.
-        books.unfinished.fetch_add(1, Ordering::Release);
-        let mut queue = books.queue.lock();
-        while queue.runner.as_ref().is_some_and(|(runner, _)| *runner != me) {
-            books.turned.wait(&mut queue);
-        }
-        let outer = queue.start(me, dylibs);
-        drop(queue);
-        Turn { books, outer, taken: Vec::new(), running: None, weight: 1 }
+        Turn { books, turn: Some(books.queue.enter(dylibs)), taken: Vec::new(), running: None }
     }
 
     /// What to call, in order, each with the number of its object among those that were taken.
@@ -333,29 +298,16 @@ impl Drop for Turn<'_> {
             let others = self.taken.iter().map(|(record, _)| record).filter(|record| !Arc::ptr_eq(record, failed));
             unfinished.extend(others.filter(|record| self.books.put_off(record)).cloned());
         }
-        let done = self.taken.len() - unfinished.len() + self.weight;
-        let mut queue = self.books.queue.lock();
-        queue.pending.extend(unfinished);
-        queue.runner = self.outer.take();
-        self.books.unfinished.fetch_sub(done, Ordering::Release);
-        self.books.turned.notify_all();
+        let done = self.taken.len() - unfinished.len();
+        if let Some(turn) = self.turn.take() {
+            self.books.queue.end(turn, done, unfinished);
+        }
     }
 }
 
-impl Queue {
-    /// Whether another thread initialises, and this dylib is concerned.
-    fn must_wait(&self, me: ThreadId, dylib: u64) -> bool {
-        let Some((runner, dylibs)) = &self.runner else { return false };
-        *runner != me && (dylibs.contains(&dylib) || self.pending.iter().any(|record| record.dylib == dylib))
-    }
-
-    /// Makes `me` the runner; what was there before.
-    fn start(&mut self, me: ThreadId, dylibs: &[u64]) -> Option<(ThreadId, Vec<u64>)> {
-        let outer = self.runner.take();
-        let mut all = outer.as_ref().map_or_else(Vec::new, |(_, dylibs)| dylibs.clone());
-        all.extend(dylibs);
-        self.runner = Some((me, all));
-        outer
+impl Waiting for Arc<ObjectRecord> {
+    fn dylib(&self) -> u64 {
+        self.dylib
     }
 }
 
@@ -428,8 +380,7 @@ impl Books {
             record.exit_scope.forget_at_libc();
             if record.change(Phase::Finalized, Phase::Waiting) {
                 self.begun.lock().remove(&(Arc::as_ptr(&record) as usize));
-                self.unfinished.fetch_add(1, Ordering::Release);
-                self.queue.lock().pending.push(record);
+                self.queue.add(record);
             }
         }
         // Whoever was removed meanwhile goes now, and is taken out of the queue again.
@@ -463,10 +414,7 @@ impl Books {
             begun.shrink_to(kept);
         }
         drop(begun);
-        let mut queue = self.queue.lock();
-        let before = queue.pending.len();
-        queue.pending.retain(|record| !gone.iter().any(|other| Arc::ptr_eq(record, other)));
-        self.unfinished.fetch_sub(before - queue.pending.len(), Ordering::Release);
+        self.queue.remove(|record| gone.iter().any(|other| Arc::ptr_eq(record, other)));
     }
 }
 
@@ -542,8 +490,7 @@ impl LinkHooks for ObjectHooks {
             state: Mutex::new(InitState { phase: Phase::Waiting, turn: 0, called: 0 }),
         });
         self.books.records.record(key, record.clone());
-        self.books.unfinished.fetch_add(1, Ordering::Release);
-        self.books.queue.lock().pending.push(record);
+        self.books.queue.add(record);
     }
 }
 
@@ -567,7 +514,7 @@ pub(crate) fn dependencies_first(dylib: &JitDylib) -> Vec<JitDylib> {
 impl fmt::Debug for InitFiniRegistry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Outside the lock: the formatter may be the embedder's.
-        let count = self.books.queue.lock().pending.len();
+        let count = self.books.queue.len();
         write!(f, "init/fini registry, {count} objects to initialise")
     }
 }

@@ -9,6 +9,7 @@
 mod debugger;
 mod dso_handle;
 mod init_fini;
+mod init_queue;
 mod jit_dump;
 mod lazy;
 mod opened;
@@ -23,6 +24,8 @@ mod tracing_observer;
 pub use debugger::Debugger;
 pub use init_fini::InitFiniRegistry;
 pub(crate) use init_fini::dependencies_first;
+#[cfg(loom)]
+pub use init_queue::{InitQueue, InitTurn, Waiting};
 pub use lazy::LazyReexports;
 pub use process_symbols::ProcessSymbols;
 pub use profiler::{Profile, Profiler};
