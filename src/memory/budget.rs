@@ -1,9 +1,14 @@
 //! [`Budget`]: a limit in bytes on what allocations hold, which refuses before the kernel does.
 //!
 //! Without a limit nothing is counted, so that threads share no word. Removal works at the limit, as it only gives back.
+//!
+//! An allocation takes its bytes before it takes memory, and gives them back after the memory. So memory that is held never
+//! exceeds what is counted, and that never exceeds the limit. An allocation that is refused for another reason is counted
+//! until it is refused: meanwhile it may take the last bytes from another one.
+//! Model: `loom_tests/loom_budget.rs`.
 
 use crate::error::{MemoryFault, Result};
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering, seeded_bug};
 
 pub(crate) struct Budget {
     limit: Option<u64>,
@@ -25,6 +30,10 @@ impl Budget {
     }
 
     fn take_within(&self, limit: u64, bytes: u64) -> Result<()> {
+        if seeded_bug!("budget_looked_at_before_it_is_taken") && self.held.load(Ordering::Relaxed) + bytes <= limit {
+            self.held.fetch_add(bytes, Ordering::Relaxed);
+            return Ok(());
+        }
         // One word that says how much is left: no other memory is read because of what it says.
         let taken = self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |held| {
             held.checked_add(bytes).filter(|held| *held <= limit)

@@ -20,7 +20,7 @@ use crate::memory::mapper::MappedWindow;
 use crate::memory::plan::{PoolPlan, SegmentPlan, SegmentRequest};
 use crate::memory::shard::{Claimed, Part, Shard, Wanted, granule, held_by, held_bytes};
 use crate::memory::slab_pool::{OnFull, SlabPoolOptions};
-use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, Rank, thread_number};
+use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, Rank, seeded_bug, thread_number};
 
 pub(crate) struct Window {
     pub(crate) mapped: Arc<dyn MappedWindow>,
@@ -148,6 +148,7 @@ impl Window {
         match self.try_take(home, &wanted, plan) {
             Ok(taken) => Ok(taken),
             Err(short) => {
+                let bytes = if seeded_bug!("refused_bytes_left_counted") { 0 } else { bytes };
                 self.take_grown(home, short, &wanted, plan, happened).inspect_err(|_| self.budget.give_back(bytes))
             }
         }
@@ -228,6 +229,10 @@ impl Window {
         if shortfall == 0 {
             return Ok(()); // another thread gave something back
         }
+        if seeded_bug!("grown_under_a_later_lock") {
+            drop(opened);
+            opened = self.growth.lock();
+        }
         let needed = u64::from(shortfall) * granule;
         let rounded = [self.slab_size, CHUNK].map(|unit| align_up(needed, unit).unwrap_or(u64::MAX));
         let added = rounded.into_iter().chain([unopened]).find(|added| *added <= unopened);
@@ -240,6 +245,12 @@ impl Window {
             frames.open(start / TEXT_GRANULE, added / TEXT_GRANULE);
         }
         opened[pool.index()] += added;
+        let _opened = if seeded_bug!("slab_added_under_a_later_lock") {
+            drop(opened);
+            self.growth.lock()
+        } else {
+            opened
+        };
         self.shards[shard].0.lock().spaces[pool.index()].free.add((start / granule) as u32, (added / granule) as u32);
         let address = self.starts[pool.index()].offset(start);
         self.teller.note(happened, MemoryEvent::SlabOpened { pool, address, bytes: added });
@@ -339,12 +350,18 @@ impl Window {
             }
             after_writing();
         }
+        let is_early = seeded_bug!("budget_given_back_before_the_memory");
+        if is_early {
+            self.budget.give_back(held_by(parts));
+        }
         let freed_bytes = {
             let mut books = self.shards[shard].0.lock();
             books.release(parts, plan);
             books.freed_bytes
         };
-        self.budget.give_back(held_by(parts));
+        if !is_early {
+            self.budget.give_back(held_by(parts));
+        }
         self.count_out(plan.group);
         // Asked first: a word that is only read is shared for nothing.
         if freed_bytes > WORTH_A_LOOK && self.returns_memory && self.watched_in.load(Ordering::Relaxed) != generation()

@@ -20,7 +20,7 @@ use crate::memory::plan::SegmentPlan;
 use crate::memory::shard::PoolSpace;
 use crate::memory::slab_pool::{OnFull, SlabPoolOptions};
 use crate::memory::window::{Home, Window};
-use crate::sync::{Arc, AtomicBool, Mutex, Ordering, Rank, Weak};
+use crate::sync::{Arc, AtomicBool, Mutex, Ordering, Rank, Weak, seeded_bug};
 
 pub(crate) struct Windows {
     mapper: Box<dyn MemoryMapper>,
@@ -154,6 +154,10 @@ impl Windows {
                 done => return done,
             }
         }
+        if seeded_bug!("window_opened_under_a_later_lock") {
+            drop(more);
+            more = self.more.lock();
+        }
         let mut options = self.options;
         if placement != self.options.placement {
             // There is little room below 2 GiB, for every session of the process.
@@ -227,6 +231,10 @@ impl Windows {
             // Nobody allocates from one of them without this lock. They are unmapped when it is released.
             let mut more = self.more.lock();
             let (empty, kept) = std::mem::take(&mut *more).into_iter().partition(|(_, open)| open.window.is_empty());
+            if seeded_bug!("windows_kept_under_a_later_lock") {
+                drop(more);
+                more = self.more.lock();
+            }
             *more = kept;
             self.has_more.store(!more.is_empty(), Ordering::Relaxed);
             empty

@@ -1,0 +1,112 @@
+//! Every interleaving of allocations that share one budget, with each other and with freeing.
+//!
+//! Checks `src/memory/budget.rs` and its use in `src/memory/window.rs`: what is held never exceeds the budget, and what was
+//! refused or freed leaves nothing counted.
+
+#![cfg(loom)]
+
+mod plain_memory;
+mod support;
+
+use std::sync::Arc;
+
+use jittison::base::Pool;
+use jittison::error::{Error, ErrorKind, MemoryFault};
+use jittison::memory::*;
+use loom::thread;
+use plain_memory::{Cells, PlainMapper};
+use support::explore;
+
+fn pool_with(budget: u64) -> Arc<SlabPool> {
+    let options = SlabPoolOptions {
+        window_size: 0,
+        budget: Some(budget),
+        returns_memory: false,
+        trap_freed_code: false,
+        ..Default::default()
+    };
+    Arc::new(SlabPool::with_mapper(PlainMapper(Cells::new()), options).unwrap())
+}
+
+/// Bytes of a pool without an alignment, nothing of the others.
+fn plan(pool: Pool, size: u64) -> SegmentPlan {
+    let mut plan = SegmentPlan::default();
+    plan.segments[pool.index()] = SegmentRequest { size, align: 1, zero_fill: 0 };
+    plan
+}
+
+type Outcome = Result<Box<dyn InFlight>, Error>;
+
+fn said(outcome: &Outcome) -> &'static str {
+    match outcome.as_ref().map_err(Error::kind) {
+        Ok(_) => "allocated",
+        Err(ErrorKind::Memory(MemoryFault::BudgetExceeded { .. })) => "beyond the budget",
+        Err(ErrorKind::Memory(MemoryFault::PoolExhausted { .. })) => "no room",
+        Err(_) => "another error",
+    }
+}
+
+/// The pool holds `bytes`, no more are counted, and no more can be had than the budget says.
+fn assert_counted(memory: &SlabPool, bytes: u64, budget: u64) {
+    assert_eq!(memory.statistics().reserved_bytes, bytes);
+    let rest = memory.allocate(&plan(Pool::ReadOnly, budget - bytes));
+    assert_eq!(said(&rest), "allocated", "what was refused or freed leaves nothing counted");
+    assert_eq!(said(&memory.allocate(&plan(Pool::ReadOnly, 64))), "beyond the budget");
+}
+
+#[test]
+fn two_allocations_versus_one_budget() {
+    let outcomes = [("allocated", "beyond the budget"), ("beyond the budget", "allocated")];
+    explore("two_allocations_versus_one_budget", None, 4, outcomes, || {
+        let memory = pool_with(PAGE + PAGE / 2);
+        let other = memory.clone();
+        let there = thread::spawn(move || other.allocate(&plan(Pool::Data, PAGE)));
+        let here = memory.allocate(&plan(Pool::Data, PAGE));
+        let there = there.join().unwrap();
+        let outcome = (said(&here), said(&there));
+        assert_eq!(memory.statistics().reserved_bytes, PAGE);
+        drop((here, there));
+        assert_counted(&memory, 0, PAGE + PAGE / 2);
+        outcome
+    });
+}
+
+#[test]
+fn freeing_versus_allocating_at_the_limit() {
+    let outcomes = ["allocated", "beyond the budget"];
+    explore("freeing_versus_allocating_at_the_limit", None, 4, outcomes, || {
+        let memory = pool_with(PAGE);
+        let held = memory.allocate(&plan(Pool::Data, PAGE)).unwrap();
+        let freeing = thread::spawn(move || drop(held));
+        let here = memory.allocate(&plan(Pool::Data, PAGE));
+        assert!(memory.statistics().reserved_bytes <= PAGE, "more is held than the budget allows");
+        freeing.join().unwrap();
+        let outcome = said(&here);
+        drop(here);
+        assert_counted(&memory, 0, PAGE);
+        outcome
+    });
+}
+
+#[test]
+fn refusal_for_want_of_room_versus_allocating() {
+    // One page of data is free; the budget allows two, and not three. The one that is refused may take the other's part of
+    // the budget until it is.
+    let outcomes = [("no room", "allocated"), ("beyond the budget", "allocated"), ("no room", "beyond the budget")];
+    explore("refusal_for_want_of_room_versus_allocating", None, 4, outcomes, || {
+        let data = WindowLayout::divide(32 << 20).unwrap().pool(Pool::Data).size;
+        let budget = data + PAGE;
+        let memory = pool_with(budget);
+        let _filling = memory.allocate(&plan(Pool::Data, data - PAGE)).unwrap();
+        let other = memory.clone();
+        let there = thread::spawn(move || other.allocate(&plan(Pool::Data, PAGE)));
+        let here = memory.allocate(&plan(Pool::Data, 2 * PAGE));
+        let there = there.join().unwrap();
+        let outcome = (said(&here), said(&there));
+        drop((here, there));
+        assert_counted(&memory, data - PAGE, budget);
+        outcome
+    });
+}
+
+const PAGE: u64 = 4096;

@@ -1,0 +1,153 @@
+//! Every interleaving of growing pools and opening windows, with each other and with giving back.
+//!
+//! Checks `src/memory/window.rs`, `src/memory/shard.rs` and `src/memory/windows.rs`: no two allocations get the same memory,
+//! one slab or window is opened where one is enough, and none that holds something is closed or forgotten.
+
+#![cfg(loom)]
+
+mod plain_memory;
+mod support;
+
+use std::sync::Arc;
+
+use jittison::base::Pool;
+use jittison::memory::*;
+use loom::thread;
+use plain_memory::{Cells, PlainMapper};
+use support::explore;
+
+fn pool_with(on_full: OnFull) -> Arc<SlabPool> {
+    let options = SlabPoolOptions {
+        window_size: 0,
+        on_full,
+        returns_memory: false,
+        trap_freed_code: false,
+        ..Default::default()
+    };
+    Arc::new(SlabPool::with_mapper(PlainMapper(Cells::new()), options).unwrap())
+}
+
+/// Bytes of the data pool.
+fn plan(size: u64) -> SegmentPlan {
+    let mut plan = SegmentPlan::default();
+    plan.segments[Pool::Data.index()] = SegmentRequest { size, align: 4096, zero_fill: 0 };
+    plan
+}
+
+/// What an allocation covers.
+fn bytes_of(allocation: &dyn InFlight, size: u64) -> std::ops::Range<u64> {
+    let start = allocation.address(Pool::Data).value();
+    start..start + size
+}
+
+fn assert_apart(first: &dyn InFlight, second: &dyn InFlight, size: u64) {
+    let (first, second) = (bytes_of(first, size), bytes_of(second, size));
+    assert!(first.end <= second.start || second.end <= first.start, "two allocations got the same memory");
+}
+
+/// Every slab belongs to somebody: once all is free, one allocation can have the whole pool.
+fn assert_no_slab_is_lost(memory: &SlabPool) {
+    let data = WindowLayout::divide(32 << 20).unwrap().pool(Pool::Data).size;
+    assert!(memory.allocate(&plan(data)).is_ok(), "a slab was opened and belongs to nobody");
+}
+
+#[test]
+fn two_threads_that_grow_a_pool_at_once() {
+    // A slab has room for both.
+    explore("two_threads_that_grow_a_pool_at_once", None, 4, [SLAB], || {
+        let memory = pool_with(OnFull::Refuse);
+        let other = memory.clone();
+        let there = thread::spawn(move || other.allocate(&plan(PAGE)).unwrap());
+        let here = memory.allocate(&plan(PAGE)).unwrap();
+        let there = there.join().unwrap();
+        assert_apart(&*here, &*there, PAGE);
+        let statistics = memory.statistics();
+        assert_eq!((statistics.allocations, statistics.reserved_bytes), (2, 2 * PAGE));
+        assert_eq!(statistics.free_bytes, statistics.opened_bytes - 2 * PAGE);
+        drop((here, there));
+        assert_no_slab_is_lost(&memory);
+        statistics.opened_bytes
+    });
+}
+
+#[test]
+fn two_threads_that_need_a_slab_each() {
+    explore("two_threads_that_need_a_slab_each", None, 4, [2 * SLAB], || {
+        let memory = pool_with(OnFull::Refuse);
+        let other = memory.clone();
+        let there = thread::spawn(move || other.allocate(&plan(SLAB)).unwrap());
+        let here = memory.allocate(&plan(SLAB)).unwrap();
+        let there = there.join().unwrap();
+        assert_apart(&*here, &*there, SLAB);
+        let statistics = memory.statistics();
+        assert_eq!((statistics.allocations, statistics.free_bytes), (2, 0));
+        drop((here, there));
+        assert_no_slab_is_lost(&memory);
+        statistics.opened_bytes
+    });
+}
+
+#[test]
+fn growing_versus_closing_slabs() {
+    // An allocation finds the empty slab open, or opens it again: open slabs, and how many went back before.
+    let outcomes = [(SLAB, 0), (SLAB, 1)];
+    explore("growing_versus_closing_slabs", None, 4, outcomes, || {
+        let memory = pool_with(OnFull::Refuse);
+        drop(memory.allocate(&plan(PAGE)).unwrap());
+        let other = memory.clone();
+        let there = thread::spawn(move || other.allocate(&plan(PAGE)).unwrap());
+        let closed = memory.release_free_slabs();
+        let there = there.join().unwrap();
+        let more = memory.allocate(&plan(PAGE)).unwrap();
+        assert_apart(&*there, &*more, PAGE);
+        let statistics = memory.statistics();
+        assert_eq!((statistics.allocations, statistics.reserved_bytes), (2, 2 * PAGE));
+        assert_eq!(statistics.free_bytes, statistics.opened_bytes - 2 * PAGE);
+        drop((there, more));
+        assert_no_slab_is_lost(&memory);
+        (statistics.opened_bytes, closed)
+    });
+}
+
+/// A pool whose first window has no room for two pages of data.
+fn full() -> (Arc<SlabPool>, Box<dyn InFlight>) {
+    let memory = pool_with(OnFull::OpenAnother);
+    let data = WindowLayout::divide(32 << 20).unwrap().pool(Pool::Data).size;
+    let filling = memory.allocate(&plan(data - PAGE)).unwrap();
+    (memory, filling)
+}
+
+#[test]
+fn two_threads_that_open_a_window_at_once() {
+    // A window has room for both.
+    explore("two_threads_that_open_a_window_at_once", Some(2), 4, [2], || {
+        let (memory, _filling) = full();
+        let other = memory.clone();
+        let there = thread::spawn(move || other.allocate(&plan(2 * PAGE)).unwrap());
+        let here = memory.allocate(&plan(2 * PAGE)).unwrap();
+        let there = there.join().unwrap();
+        assert_apart(&*here, &*there, 2 * PAGE);
+        memory.statistics().windows
+    });
+}
+
+#[test]
+fn allocating_versus_closing_an_empty_window() {
+    // It stays where it is, or goes and another one is opened; what was allocated lies in a window that is known.
+    let outcomes = [(2, 3)];
+    explore("allocating_versus_closing_an_empty_window", Some(2), 4, outcomes, || {
+        let (memory, _filling) = full();
+        drop(memory.allocate(&plan(2 * PAGE)).unwrap());
+        let other = memory.clone();
+        let there = thread::spawn(move || other.allocate(&plan(2 * PAGE)).unwrap());
+        memory.release_free();
+        let _there = there.join().unwrap();
+        let before = memory.statistics();
+        let _more = memory.allocate(&plan(2 * PAGE)).unwrap();
+        assert_eq!(before.allocations, 2, "an allocation lies in a window that nobody knows");
+        (before.windows, memory.statistics().allocations)
+    });
+}
+
+const PAGE: u64 = 4096;
+const SLAB: u64 = 2 << 20;
