@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
+use jittison::base::{ExecutorAddr, Name};
+use jittison::session::SymbolFlags;
 use jittison::{Event, Jit, Observer, ResourceKey};
 
 use crate::recorder::{Told, kinds, observed};
@@ -159,4 +161,31 @@ fn modules_of_threads_side_by_side_are_each_told_once_and_in_order() {
     let steps = steps.0.lock().unwrap();
     assert_eq!(steps.values().filter(|step| **step == 5).count(), 1000);
     assert_eq!(steps.values().filter(|step| **step > 5).count(), 0);
+}
+
+/// Keeps the text of each event that tells of published symbols of `main`.
+#[derive(Default)]
+struct Published(Mutex<Vec<String>>);
+
+impl Observer for Published {
+    fn observe(&self, event: &Event<'_>) {
+        if matches!(event, Event::Published { dylib, .. } if dylib.name() == "main") {
+            self.0.lock().unwrap().push(event.to_string());
+        }
+    }
+}
+
+#[test]
+fn the_text_of_an_event_names_eight_symbols_and_says_when_there_are_more() {
+    let told = Arc::new(Published::default());
+    let jit = Jit::builder().observer(told.clone()).build().unwrap();
+    for (count, end) in [(7, "n7_7, "), (8, "n8_8, "), (9, "n9_8, …, ")] {
+        let flags = SymbolFlags::EXPORTED | SymbolFlags::ABSOLUTE;
+        let symbols = (1..=count).map(|number| (format!("n{count}_{number}"), number));
+        let symbols = symbols.map(|(name, at)| (Name::new(&name), ExecutorAddr::new(at), flags));
+        jit.main_dylib().define_absolute(symbols.collect::<Vec<_>>()).unwrap();
+        let text = std::mem::take(&mut *told.0.lock().unwrap()).join("\n");
+        assert!(text.starts_with(&format!("published: n{count}_1, n{count}_2, ")), "{text}");
+        assert_eq!(text.split_once(end).map(|(_, key)| key.matches(", ").count()), Some(0), "{text}");
+    }
 }

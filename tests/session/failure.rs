@@ -198,3 +198,23 @@ fn code_without_an_address_never_becomes_ready() {
     );
     assert_not_found(world.find("foo"));
 }
+
+#[test]
+fn code_without_an_address_is_refused_before_it_waits_for_other_code() {
+    let world = World::new();
+    let (base, held_base) = Unit::held(&["base"]);
+    let (unit, held) = Unit::held(&["foo"]);
+    world.main.define(base).unwrap();
+    world.main.define(unit).unwrap();
+    let (of_base, of_foo) = (world.ask(&["base"], RequiredState::Ready), world.ask(&["foo"], RequiredState::Ready));
+    let base = held_base.take();
+    base.notify_resolved(|_| Some(address(1))).unwrap();
+
+    let refused = held.take().notify_emitted(world.references(&["base"])).unwrap_err();
+
+    assert!(matches!(refused.kind(), ErrorKind::InterfaceMismatch { symbol, .. } if symbol == "foo"), "{refused}");
+    assert_eq!(failed_symbols(&of_foo.error()), ["foo"]);
+    base.notify_emitted(Vec::new()).unwrap();
+    assert_eq!(of_base.addresses(), [1]);
+    assert_not_found(world.find("foo"));
+}

@@ -90,8 +90,8 @@ fn what_is_not_ready_yet_counts_ahead_of_what_is_in_a_dylib_behind() {
     assert_eq!(found.iter().map(|result| result.address.value()).collect::<Vec<_>>(), [1, 2]);
 }
 
-/// A unit of one symbol, of 5 GiB.
-struct Huge([(Name, SymbolFlags); 1]);
+/// A unit of one symbol, of 5 GiB, at an address.
+struct Huge([(Name, SymbolFlags); 1], u64);
 
 impl MaterializationUnit for Huge {
     fn name(&self) -> &str {
@@ -107,7 +107,7 @@ impl MaterializationUnit for Huge {
     }
 
     fn materialize(self: Box<Self>, responsibility: MaterializationResponsibility) {
-        finish(responsibility, 0x1000);
+        finish(responsibility, self.1);
     }
 
     fn discard(&mut self, _: &str) {}
@@ -117,12 +117,27 @@ impl MaterializationUnit for Huge {
 fn a_symbol_of_more_than_4_gib_is_found_by_its_last_byte() {
     for flags in [EXPORTED, weak()] {
         let world = World::new();
-        world.main.define(Huge([(Name::new("foo"), flags)])).unwrap();
+        world.main.define(Huge([(Name::new("foo"), flags)], 0x1000)).unwrap();
         assert_eq!(world.find("foo").unwrap(), 0x1000);
         let end = 0x1000 + (5 << 30);
         let found = world.session.symbols_at(&[address(end - 1), address(end)]);
         assert_eq!(found[0].as_ref().map(|found| found.offset), Some((5 << 30) - 1));
         assert!(found[1].is_none());
+    }
+}
+
+#[test]
+fn of_two_symbols_that_hold_an_address_the_one_that_begins_last_is_found() {
+    for order in [["outer", "inner"], ["inner", "outer"]] {
+        let world = World::new();
+        for name in order {
+            let start = if name == "outer" { 0x1000 } else { 0x2000 };
+            world.main.define(Huge([(Name::new(name), EXPORTED)], start)).unwrap();
+            world.find(name).unwrap();
+        }
+        let found = world.session.symbols_at(&[address(0x1fff), address(0x2000)]);
+        let found: Vec<_> = found.iter().flatten().map(|found| (found.name.as_str(), found.offset)).collect();
+        assert_eq!(found, [("outer", 0xfff), ("inner", 0)]);
     }
 }
 
