@@ -11,8 +11,8 @@
 //!
 //! Whatever stands in an owner's slots has keys inside the owner's text, so a bisection for any other address compares
 //! the same way before, during and after a change. Adding and removing are therefore plain 8-byte stores, made before
-//! the code is published and after its last pin is gone; nobody waits for anybody, and the cost is that of the functions
-//! added. A free slot holds its own granule and an FDE of length zero.
+//! the code is published and after its last pin is gone (`frame_slots.rs` has the reasons and the stores); nobody waits for
+//! anybody, and the cost is that of the functions added. A free slot holds its own granule and an FDE of length zero.
 //!
 //! Text is opened from the end of the pool downwards. What is not open has slots of zero, which compare less than any
 //! address of text: so the table is sorted from the start, has a fixed length, and takes no memory for text that was never
@@ -21,6 +21,7 @@
 //! header's own address.
 
 use crate::base::{ExecutorAddr, keep};
+use crate::memory::frame_slots::FrameSlots;
 use crate::memory::layout::{FRAME_HEADER_OFFSET, FRAME_SLOT, TEXT_GRANULE};
 use crate::memory::mapper::MappedWindow;
 use crate::sync::{Arc, MappedU32, MappedU64, Ordering};
@@ -41,9 +42,7 @@ pub(crate) struct FrameTable {
     window: Arc<dyn MappedWindow>,
     slots: *const MappedU64,
     slot_count: u64,
-    /// What entries are relative to.
-    header_addr: ExecutorAddr,
-    text_start: ExecutorAddr,
+    entries: FrameSlots,
 }
 
 // SAFETY: M5 - the pointers lead to atomics, and who may store into which slot is decided by who owns the granule.
@@ -70,8 +69,7 @@ impl FrameTable {
             window: window.clone(),
             slots,
             slot_count: text_size / TEXT_GRANULE,
-            header_addr: window.base().offset(FRAME_HEADER_OFFSET),
-            text_start,
+            entries: FrameSlots { header_addr: window.base().offset(FRAME_HEADER_OFFSET), text_start },
         })
     }
 
@@ -79,9 +77,7 @@ impl FrameTable {
     /// The last one first, so that the table is sorted at every moment; and at last the one below.
     pub(crate) fn open(&self, first: u64, slots: u64) {
         let below = first.saturating_sub(1);
-        for (index, slot) in self.slots(below, first + slots - below).iter().enumerate().rev() {
-            slot.store(self.free_entry(below + index as u64), Ordering::Relaxed);
-        }
+        self.entries.open(self.slots(below, first + slots - below), below);
     }
 
     /// Gives the pages of slots below `slot` back to the kernel, where nothing is open any more: they read as zero, as
@@ -97,35 +93,14 @@ impl FrameTable {
     /// Fills the slots of the granules `[first, first + granules)` with the frames that lie in them, in order. There are
     /// no more frames than granules: the plan reserved for that.
     pub(crate) fn fill(&self, first: u64, granules: u64, frames: &[Frame]) {
-        debug_assert!(frames.len() as u64 <= granules && frames.is_sorted());
-        let Some(last) = frames.last() else { return };
-        let slots = self.slots(first, granules);
-        for (slot, frame) in slots.iter().zip(frames) {
-            slot.store(self.entry(frame.start, frame.fde), Ordering::Relaxed);
+        if !frames.is_empty() {
+            self.entries.fill(self.slots(first, granules), frames);
         }
-        // The last one again, as often as there is room.
-        let again = self.entry(last.start, last.fde);
-        slots.iter().skip(frames.len()).for_each(|slot| slot.store(again, Ordering::Relaxed));
     }
 
     /// Makes the slots of the granules `[first, first + granules)` free again.
     pub(crate) fn clear(&self, first: u64, granules: u64) {
-        let mut entry = self.free_entry(first);
-        for slot in self.slots(first, granules) {
-            slot.store(entry, Ordering::Relaxed);
-            // The next granule's: starts stand in the lower half, and never reach the upper.
-            entry += TEXT_GRANULE;
-        }
-    }
-
-    fn free_entry(&self, slot: u64) -> u64 {
-        self.entry(self.text_start.offset(slot * TEXT_GRANULE), self.header_addr.offset(EMPTY_FDE_FROM_HEADER))
-    }
-
-    fn entry(&self, start: ExecutorAddr, fde: ExecutorAddr) -> u64 {
-        let start = start.distance_from(self.header_addr) as i32 as u32;
-        let fde = fde.distance_from(self.header_addr) as i32 as u32;
-        u64::from(start) | u64::from(fde) << 32
+        self.entries.clear(self.slots(first, granules), first);
     }
 
     fn slots(&self, first: u64, count: u64) -> &[MappedU64] {
@@ -138,4 +113,4 @@ impl FrameTable {
 /// The FDE that free slots name stands in the header page (`dual_mapper.rs` writes it), before the unwind header.
 pub(crate) const EMPTY_CIE_OFFSET: u64 = 0xa00;
 pub(crate) const EMPTY_FDE_OFFSET: u64 = EMPTY_CIE_OFFSET + 24;
-const EMPTY_FDE_FROM_HEADER: u64 = EMPTY_FDE_OFFSET.wrapping_sub(FRAME_HEADER_OFFSET);
+pub(crate) const EMPTY_FDE_FROM_HEADER: u64 = EMPTY_FDE_OFFSET.wrapping_sub(FRAME_HEADER_OFFSET);

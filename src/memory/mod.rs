@@ -57,6 +57,7 @@ mod events;
 mod extended;
 mod fork_gate;
 mod fork_guard;
+mod frame_slots;
 mod frame_table;
 mod free_space;
 mod giving_back;
@@ -87,6 +88,8 @@ pub use dual_mapper::{DualMapper, PlainDualMapper};
 pub use events::MemoryObserver;
 #[cfg(loom)]
 pub use fork_gate::{Closed, ForkGate};
+#[cfg(loom)]
+pub use frame_slots::{FrameSlots, Slot};
 pub use frame_table::Frame;
 pub(crate) use kept_while_traced::KeptWhileTraced;
 pub use layout::{PoolRange, WindowLayout};
