@@ -128,3 +128,21 @@ fn remove(entries: &mut HashTable<Entry>, name: &str) {
 
 /// About 10 µs of work.
 const AT_A_TIME: usize = 128;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_in_the_index_from_when_it_is_put_in_until_it_is_taken_out() {
+        let (index, name) = (ReadyIndex::new(), Name::new("often"));
+        let find = || index.find("often", NameHash::of("often"), |_, symbol| symbol.address.value());
+        let symbol =
+            ReadySymbol { address: ExecutorAddr::new(8), flags: SymbolFlags::EXPORTED, id: SymbolId::default() };
+        assert_eq!(find(), None);
+        index.insert(name.clone(), symbol);
+        assert_eq!(find(), Some(8));
+        index.remove([&name].into_iter());
+        assert_eq!(find(), None);
+    }
+}

@@ -61,3 +61,33 @@ impl Unmoved {
         self.by_owner.lock().remove(&owner).unwrap_or_default()
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::error::Result;
+    use crate::session::{ExecutionSession, JitDylib};
+
+    struct Manager;
+
+    impl ResourceManager for Manager {
+        fn remove_resources(&self, _: &JitDylib, _: ResourceKey) -> Result<()> {
+            Ok(())
+        }
+
+        fn transfer_resources(&self, _: &JitDylib, _: ResourceKey, _: ResourceKey) {}
+    }
+
+    #[test]
+    fn what_was_taken_to_be_given_back_is_not_kept() {
+        let session = ExecutionSession::new();
+        let dylib = session.create_dylib("main").unwrap();
+        let [first, second] = [(); 2].map(|()| dylib.create_tracker().unwrap().key());
+        let manager: Arc<dyn ResourceManager> = Arc::new(Manager);
+        let unmoved = Unmoved::new();
+        unmoved.merge(second, first, vec![UnmovedKey::new(first, &manager)]);
+        assert_eq!(unmoved.of(second).len(), 1);
+        assert_eq!(unmoved.take(second).len(), 1);
+        assert_eq!(unmoved.of(second).len(), 0);
+    }
+}

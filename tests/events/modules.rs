@@ -76,6 +76,18 @@ fn a_tracker_that_is_held_is_told_as_retired_with_what_is_in_the_way_and_as_recl
 }
 
 #[test]
+fn a_tracker_that_is_removed_and_asks_nobody_is_told_as_retired_and_then_as_reclaimed() {
+    let Some(object) = c("long test(void) { return 1; }") else { return };
+    let (jit, recorder) = observed();
+    let tracker = add(&jit, jit.main_dylib(), "module.o", &object);
+    assert_eq!(long(&jit, "test"), 1);
+    recorder.take();
+    // SAFETY: nobody calls that code, here or later.
+    unsafe { jit.remove_now(&tracker) }.unwrap();
+    assert_eq!(kinds(&recorder.take_of_modules()), ["retired", "reclaimed"]);
+}
+
+#[test]
 fn symbols_that_wait_for_others_are_told_as_published_when_those_are() {
     // Each refers to the other, so neither is ready before both are.
     let (Some(one), Some(two)) = (

@@ -2,6 +2,7 @@
 
 use std::sync::mpsc::channel;
 
+use jittison::session::{RequiredState, SymbolRequest, Visibility};
 use jittison::{ErrorKind, Jit, Removal, ResourceTracker};
 
 use crate::support::*;
@@ -67,4 +68,17 @@ fn a_tracker_that_was_transferred_is_refused() {
     base.transfer_to(&jit.main_dylib().default_tracker().unwrap()).unwrap();
     assert!(matches!(remove_now(&jit, &base).unwrap_err().kind(), ErrorKind::TrackerDefunct { .. }));
     assert_eq!(long(&jit, "base"), 4);
+}
+
+#[test]
+fn a_pin_of_freed_code_is_told_that_its_own_tracker_is_gone_when_it_is_to_hold_another() {
+    let Some((jit, _base, user)) = scene() else { return };
+    let (_, pin) = jit.main_dylib().pin("user").unwrap();
+    let order = [(jit.main_dylib().clone(), Visibility::All)];
+    let found = jit.session().lookup(&order, &[SymbolRequest::required("base")], RequiredState::Ready).unwrap();
+    let base = found[0].symbol.clone().unwrap();
+    pin.add_dependency(&base).unwrap();
+    remove_now(&jit, &user).unwrap();
+    let refused = pin.add_dependency(&base).unwrap_err();
+    assert!(matches!(refused.kind(), ErrorKind::TrackerDefunct { .. }), "{refused}");
 }
