@@ -248,6 +248,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "forgets its trackers on purpose")]
     fn what_two_modules_refer_to_is_pinned_for_the_third_without_a_look_at_its_dylib() {
         let session = ExecutionSession::new();
         let [library, user] = ["library", "user"].map(|name| session.create_dylib(name).unwrap());

@@ -594,6 +594,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "leaks its sessions on purpose")]
     fn threads_leave_their_posts_to_the_next_whenever_their_guards_are_dropped() {
         // Registered ahead of the list of posts, so run after it is destroyed.
         let at_end = |body: Box<dyn FnOnce()>| AT_THREAD_END.with(|end| end.0.set(Some(body)));
