@@ -241,6 +241,8 @@ fn a_call_is_in_the_way_of_versions_only_and_of_its_own_session_only() {
 
 #[test]
 fn initialisers_and_finalisers_and_exit_handlers_hold_the_versions_that_they_call() {
+    // Calls that the host makes by itself hold versions of all sessions of the process.
+    own_process!();
     let at_init =
         "__attribute__((constructor)) static void f(void) { gemm((long)&gate); } long anchor(long n) { return n; }";
     let at_fini =
@@ -274,6 +276,8 @@ fn initialisers_and_finalisers_and_exit_handlers_hold_the_versions_that_they_cal
 
 #[test]
 fn a_destructor_of_a_thread_s_variable_holds_the_version_that_it_calls() {
+    // Calls that the host makes by itself hold versions of all sessions of the process.
+    own_process!();
     let jit = new_jit();
     let Some(kernels) = patchable(&jit) else { return };
     let keeper = Keeper::new();
