@@ -197,24 +197,48 @@ macro_rules! function_pointer {
         function_pointer!(@ extern $abi fn($($type),*) -> Ret; $($type),*);
         function_pointer!(@ unsafe extern $abi fn($($type),*) -> Ret; $($type),*);
 
-        function_pointer!(@call $abi; [Function<]; enter; $($argument: $type),*);
-        function_pointer!(@call $abi; [Symbol<'_,]; none; $($argument: $type),*);
-    };
-    (@entered $self:ident; none; $call:expr) => { $call };
-    (@entered $self:ident; enter; $call:expr) => {{
-        if !are_calls_entered() {
-            return $call;
+        function_pointer!(@call $abi; [Function<]; entered; $($argument: $type),*);
+        function_pointer!(@call $abi; [Symbol<'_,]; plain; $($argument: $type),*);
+
+        impl<Ret, $($type),*> Function<extern $abi fn($($type),*) -> Ret> {
+            /// Out of the way of the other calls.
+            #[cold]
+            #[inline(never)]
+            #[allow(clippy::too_many_arguments)]
+            fn call_entered(&self, $($argument: $type),*) -> Ret {
+                let _entry = self.enter();
+                (self.pointer)($($argument),*)
+            }
         }
-        let _entry = $self.enter();
-        $call
-    }};
-    (@call $abi:literal; [$($handle:tt)*]; $entering:ident; $($argument:ident: $type:ident),*) => {
+
+        impl<Ret, $($type),*> Function<unsafe extern $abi fn($($type),*) -> Ret> {
+            /// # Safety
+            /// As `call`.
+            #[cold]
+            #[inline(never)]
+            #[allow(clippy::too_many_arguments)]
+            unsafe fn call_entered(&self, $($argument: $type),*) -> Ret {
+                let _entry = self.enter();
+                // SAFETY: H2 - the handle holds the code; the rest is the caller's word.
+                unsafe { (self.pointer)($($argument),*) }
+            }
+        }
+    };
+    // A symbol's guard holds what a call may come to; a handle's call is entered.
+    (@or_entered $self:ident; plain; $entered:expr) => {};
+    (@or_entered $self:ident; entered; $entered:expr) => {
+        if are_calls_entered() {
+            return $entered;
+        }
+    };
+    (@call $abi:literal; [$($handle:tt)*]; $kind:ident; $($argument:ident: $type:ident),*) => {
         impl<Ret, $($type),*> $($handle)* extern $abi fn($($type),*) -> Ret> {
             /// Calls the function.
             #[inline(always)]
             #[allow(clippy::too_many_arguments)]
             pub fn call(&self, $($argument: $type),*) -> Ret {
-                function_pointer!(@entered self; $entering; (self.pointer)($($argument),*))
+                function_pointer!(@or_entered self; $kind; self.call_entered($($argument),*));
+                (self.pointer)($($argument),*)
             }
         }
 
@@ -226,8 +250,10 @@ macro_rules! function_pointer {
             #[inline(always)]
             #[allow(clippy::too_many_arguments)]
             pub unsafe fn call(&self, $($argument: $type),*) -> Ret {
+                // SAFETY: H2 - as below.
+                function_pointer!(@or_entered self; $kind; unsafe { self.call_entered($($argument),*) });
                 // SAFETY: H2 - the handle, or its guard, holds the code; the rest is the caller's word.
-                function_pointer!(@entered self; $entering; unsafe { (self.pointer)($($argument),*) })
+                unsafe { (self.pointer)($($argument),*) }
             }
         }
     };
