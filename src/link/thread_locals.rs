@@ -252,7 +252,7 @@ fn variable_name<'a>(graph: &'a LinkGraph, edge: &Edge) -> &'a str {
     }
     // What is relative to the field's place is so to the end of its instruction, mostly.
     let from_end = if edge.kind.depends_on_place() { 4 } else { 0 };
-    let offset = start.wrapping_add_signed(edge.addend + from_end);
+    let offset = start.wrapping_add_signed(edge.addend.wrapping_add(from_end));
     symbol_at(graph, block, offset).unwrap_or_else(|| graph.block_name(block))
 }
 
