@@ -68,7 +68,7 @@ impl MemoryManager for Memory {
     }
 
     fn statistics(&self) -> MemoryStatistics {
-        unimplemented!("nobody asks")
+        unreachable!("no model asks for it")
     }
 }
 
