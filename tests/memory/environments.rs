@@ -423,7 +423,7 @@ fn symbols_of_the_process_are_found_while_other_threads_open_and_close_windows()
                 }
             });
         }
-        for _ in 0..2_000 {
+        for _ in 0..rounds(2_000) {
             drop(SlabPool::new(SlabPoolOptions { window_size: 32 << 20, ..SlabPoolOptions::default() }).unwrap());
         }
         over.store(true, std::sync::atomic::Ordering::Relaxed);

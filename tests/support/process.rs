@@ -155,7 +155,7 @@ fn test_of_backtrace(frames: &str) -> Option<String> {
 
 // ---- depth ------------------------------------------------------------------
 
-/// How many rounds a test of random input runs: `full` of them if `JITTISON_FULL` is set, as in `.ci/run`, else an eighth.
+/// How many rounds a long test runs: `full` of them if `JITTISON_FULL` is set, as in `.ci/run`, else an eighth.
 pub fn rounds(full: usize) -> usize {
     let is_full = std::env::var_os("JITTISON_FULL").is_some_and(|value| !value.is_empty());
     if is_full { full } else { full.div_ceil(8) }
