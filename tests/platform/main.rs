@@ -15,6 +15,7 @@ mod lazy;
 mod lazy_failures;
 mod locate;
 mod opening;
+mod printed;
 mod process_exit;
 mod profiler;
 mod recorder;

@@ -26,6 +26,7 @@ mod names;
 mod often_looked_up;
 mod panicking_managers;
 mod pins;
+mod printed;
 mod reentry;
 mod removal_stages;
 mod reporter;
