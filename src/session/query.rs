@@ -10,8 +10,6 @@
 //! A query is decided once: what comes later changes nothing. That it is told later than it is decided is for those who
 //! have to hear before whoever has looked something up (observers).
 
-use std::fmt;
-
 use smallvec::{SmallVec, smallvec};
 
 use crate::error::{Error, Result};
@@ -226,11 +224,5 @@ pub(crate) fn complete(completions: impl IntoIterator<Item = Completion>) {
     }
     if !calls.is_empty() {
         dispatch(calls);
-    }
-}
-
-impl fmt::Debug for Query {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Query({:?}, {} outstanding)", self.required, self.state.lock().outstanding)
     }
 }
