@@ -525,9 +525,8 @@ fn a_guard_that_is_refreshed_while_its_thread_ends_is_no_other_threads() {
 #[test]
 fn what_a_guard_finds_stays_although_the_guard_is_refreshed_while_its_thread_ends() {
     // What is given back is counted; what a guard has found must not be among it.
-    const ROUNDS: u64 = 300;
     let world = World::new();
-    for round in 0..ROUNDS {
+    for round in 0..sized(300, 3) {
         let tracker = world.loaded("foo", round);
         let start = Arc::new(std::sync::Barrier::new(3));
         let looks = |world: &World| {
