@@ -53,8 +53,21 @@ pub(crate) fn align_up(value: u64, align: u64) -> Option<u64> {
     Some(value.checked_add(align - 1)? & !(align - 1))
 }
 
-/// Whether a table of this length and capacity holds so little that it should be made smaller, to twice its length: rarely
-/// enough that it costs nothing to speak of.
-pub(crate) fn is_sparse(length: usize, capacity: usize) -> bool {
-    capacity > 64 && length < capacity / 8
+/// The capacity to which a table is shrunk: twice its length, once it fills less than an eighth of a capacity above 64.
+/// `None` when it stays as it is. So a table that was large once gives its memory back, and rarely pays for it.
+pub(crate) fn capacity_to_keep(length: usize, capacity: usize) -> Option<usize> {
+    (capacity > 64 && length < capacity / 8).then_some(length * 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::capacity_to_keep;
+
+    #[test]
+    fn a_table_is_shrunk_to_twice_its_length_when_it_fills_less_than_an_eighth() {
+        assert_eq!(capacity_to_keep(0, 64), None);
+        assert_eq!(capacity_to_keep(0, 65), Some(0));
+        assert_eq!(capacity_to_keep(99, 800), Some(198));
+        assert_eq!(capacity_to_keep(100, 800), None);
+    }
 }

@@ -13,7 +13,7 @@ use std::mem;
 use rustc_hash::FxBuildHasher;
 use slotmap::Key;
 
-use super::is_sparse;
+use super::capacity_to_keep;
 use super::slots::{PAGE, SMALLEST, key, parts};
 
 pub(crate) struct SideTable<K: Key, V> {
@@ -108,8 +108,8 @@ impl<K: Key, V> SideTable<K, V> {
     fn remove_apart(&mut self, key: K) -> Option<V> {
         let value = self.crowded.remove(&key)?;
         self.count -= 1;
-        if is_sparse(self.crowded.len(), self.crowded.capacity()) {
-            self.crowded.shrink_to(self.crowded.len() * 2);
+        if let Some(kept) = capacity_to_keep(self.crowded.len(), self.crowded.capacity()) {
+            self.crowded.shrink_to(kept);
         }
         Some(value)
     }
@@ -151,8 +151,8 @@ impl<K: Key, V> SideTable<K, V> {
         while self.pages.len() > 1 && self.pages.last().is_some_and(|last| last.places.is_empty()) {
             self.pages.pop();
         }
-        if is_sparse(self.pages.len(), self.pages.capacity()) {
-            self.pages.shrink_to(self.pages.len() * 2);
+        if let Some(kept) = capacity_to_keep(self.pages.len(), self.pages.capacity()) {
+            self.pages.shrink_to(kept);
         }
     }
 }

@@ -14,7 +14,7 @@ use std::{mem, vec};
 use rustc_hash::FxBuildHasher;
 use slotmap::{Key as _, KeyData};
 
-use crate::base::{SideTable, Whereabouts, is_sparse};
+use crate::base::{SideTable, Whereabouts, capacity_to_keep};
 use crate::memory::{Finalized, MemoryUsage, Tenant};
 use crate::session::{Drawer, JitDylib, Keyed, ResourceKey, TrackerId};
 use crate::sync::Arc;
@@ -199,8 +199,8 @@ impl<R: Occupant> Shard<R> {
         let Some(account) = self.dylibs.remove(&number) else { return };
         self.spare = account.held;
         // So rarely that it costs next to nothing per removal.
-        if is_sparse(self.dylibs.len(), self.dylibs.capacity()) {
-            self.dylibs.shrink_to(self.dylibs.len() * 2);
+        if let Some(kept) = capacity_to_keep(self.dylibs.len(), self.dylibs.capacity()) {
+            self.dylibs.shrink_to(kept);
         }
     }
 

@@ -33,7 +33,7 @@ use std::fmt;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::base::{ExecutorAddr, Share, Spread, is_sparse};
+use crate::base::{ExecutorAddr, Share, Spread, capacity_to_keep};
 use crate::error::{Error, Result};
 use crate::host::{self, ExitHook, ExitScope};
 use crate::layer::{LinkHooks, LinkOrigin, LinkPlugin};
@@ -409,8 +409,7 @@ impl Books {
     fn forget(&self, gone: &[Arc<ObjectRecord>]) {
         let mut begun = self.begun.lock();
         gone.iter().for_each(|record| drop(begun.remove(&(Arc::as_ptr(record) as usize))));
-        if is_sparse(begun.len(), begun.capacity()) {
-            let kept = begun.len() * 2;
+        if let Some(kept) = capacity_to_keep(begun.len(), begun.capacity()) {
             begun.shrink_to(kept);
         }
         drop(begun);

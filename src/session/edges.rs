@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::base::is_sparse;
+use crate::base::capacity_to_keep;
 use crate::session::pin_nodes::PinNode;
 
 #[derive(Default)]
@@ -41,8 +41,8 @@ impl Many {
         *word &= !bit;
         if *word == 0 {
             self.words.remove(&number);
-            if is_sparse(self.words.len(), self.words.capacity()) {
-                self.words.shrink_to(self.words.len() * 2);
+            if let Some(kept) = capacity_to_keep(self.words.len(), self.words.capacity()) {
+                self.words.shrink_to(kept);
             }
         }
     }

@@ -10,7 +10,7 @@ use std::hash::BuildHasher;
 
 use rustc_hash::FxBuildHasher;
 
-use crate::base::is_sparse;
+use crate::base::capacity_to_keep;
 use crate::session::drawer::{Drawer, Keyed};
 use crate::session::resource_tracker::ResourceKey;
 
@@ -60,8 +60,7 @@ impl<R> Ledger<R> {
         let taken = self.shard(key).take(|held| {
             let taken = held.remove(&key);
             // A ledger that was large once gives its memory back.
-            if is_sparse(held.len(), held.capacity()) {
-                let kept = held.len() * 2;
+            if let Some(kept) = capacity_to_keep(held.len(), held.capacity()) {
                 held.shrink_to(kept);
             }
             taken

@@ -22,7 +22,7 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-use crate::base::is_sparse;
+use crate::base::capacity_to_keep;
 use crate::session::edges::Edges;
 use crate::session::jit_dylib::DylibInner;
 use crate::session::pin_nodes::{PinNode, PinNodes};
@@ -231,14 +231,14 @@ impl PinTable {
 
     fn take_proxy(&mut self, core: &TrackerCore) -> Option<PinNode> {
         let Proxy { node, definitions } = self.proxies.remove(&core.key())?;
-        if is_sparse(self.proxies.len(), self.proxies.capacity()) {
-            self.proxies.shrink_to(self.proxies.len() * 2);
+        if let Some(kept) = capacity_to_keep(self.proxies.len(), self.proxies.capacity()) {
+            self.proxies.shrink_to(kept);
         }
         for definition in &definitions {
             self.known.remove(definition);
         }
-        if is_sparse(self.known.len(), self.known.capacity()) {
-            self.known.shrink_to(self.known.len() * 2);
+        if let Some(kept) = capacity_to_keep(self.known.len(), self.known.capacity()) {
+            self.known.shrink_to(kept);
         }
         Some(node)
     }

@@ -14,7 +14,7 @@
 use hashbrown::HashTable;
 use slotmap::Key;
 
-use crate::base::{ExecutorAddr, Name, is_sparse};
+use crate::base::{ExecutorAddr, Name, capacity_to_keep};
 use crate::session::name_hash::NameHash;
 use crate::session::symbol::{SymbolFlags, SymbolId};
 use crate::sync::ReadMostly;
@@ -100,8 +100,8 @@ impl ReadyIndex {
                     remove(entries, name);
                 }
                 // An index that was large once gives its memory back.
-                if is_sparse(entries.len(), entries.capacity()) {
-                    entries.shrink_to(entries.len() * 2, Entry::hash);
+                if let Some(kept) = capacity_to_keep(entries.len(), entries.capacity()) {
+                    entries.shrink_to(kept, Entry::hash);
                 }
             });
         }

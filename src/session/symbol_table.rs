@@ -16,7 +16,7 @@
 use hashbrown::HashTable;
 use slotmap::{Key, KeyData};
 
-use crate::base::{ExecutorAddr, Kept, Name, NameRef, SlotNumber, Slots, is_sparse, keep};
+use crate::base::{ExecutorAddr, Kept, Name, NameRef, SlotNumber, Slots, capacity_to_keep, keep};
 use crate::session::jit_dylib::DylibInner;
 use crate::session::lookup::Found;
 use crate::session::materialization::MaterializationUnit;
@@ -482,9 +482,9 @@ impl SymbolTable {
             }
         }
         // A table that was large once gives its memory back.
-        if is_sparse(self.names.len(), self.names.capacity()) {
+        if let Some(kept) = capacity_to_keep(self.names.len(), self.names.capacity()) {
             let hash_again = |slot: &SlotNumber<SymbolId>| self.symbols[*slot].hash.spread();
-            self.names.shrink_to(self.names.len() * 2, hash_again);
+            self.names.shrink_to(kept, hash_again);
         }
     }
 
