@@ -22,6 +22,7 @@ mod call_through;
 mod debugger_list;
 mod exit_handlers;
 mod exit_hook;
+mod exit_scopes;
 mod fork_lock;
 mod lazy_failure;
 mod process;
@@ -44,6 +45,8 @@ pub(crate) use exit_handlers::{
     set_exit_status,
 };
 pub(crate) use exit_hook::{ExitHook, exit_address};
+#[cfg(loom)]
+pub use exit_scopes::ExitScopes;
 pub use lazy_failure::{LazyFailure, LazyFailureHandler};
 pub use process::LoadedLibrary;
 pub(crate) use process::{ProcessSymbol, find_symbol};

@@ -15,12 +15,12 @@
 //! The list of a thread is that thread's own, and so are its holds. The C library knows of one entry for all of it. Holds
 //! are taken and dropped, and destructors called, while nothing of this is borrowed or locked.
 
-use std::any::Any;
 use std::cell::RefCell;
 use std::ffi::{c_int, c_void};
 
 use crate::base::{ExecutorAddr, enter_host_call};
 use crate::host::exit_handlers::{ExitScope, hold_of, scope_number};
+use crate::host::exit_scopes::Hold;
 use crate::os;
 use crate::sync::{thread_id, thread_local};
 
@@ -63,9 +63,6 @@ thread_local! {
     static DEBTS: std::mem::ManuallyDrop<RefCell<Debts>> =
         std::mem::ManuallyDrop::new(RefCell::new(Debts { list: Vec::new(), creditors: Vec::new(), is_known: false }));
 }
-
-/// A hold on code while it is called.
-pub(crate) type Hold = Box<dyn Any + Send>;
 
 /// The address of the `__cxa_thread_atexit` that linked code calls.
 pub(crate) fn thread_atexit_capture_address() -> ExecutorAddr {
