@@ -8,7 +8,7 @@
 //! | `register` | the handler gets the next serial, and joins its scope; refused if that is closed | |
 //! | `run` | of the scopes asked for, the handler with the highest serial leaves its scope | it is called; then the next one is taken |
 //! | `register_at_libc` | the scope notes its handle; refused if it is closed | the C library takes the handler |
-//! | `forget_at_libc` | the handle is taken | the C library forgets the handlers of the handle |
+//! | `forget_at_libc` | the handle is read, and stays noted | the C library forgets the handlers of the handle |
 //! | `hold` | the hold is cloned | it is asked |
 //! | `close` | the scope leaves | the C library forgets; handlers and hold are dropped |
 //!
@@ -16,6 +16,9 @@
 //! registration, because a serial and the place in the scope are given under one lock, and a handler is chosen and leaves under
 //! one lock. Threads that run handlers of one scope at the same time share them. None waits for a handler that another thread
 //! has taken.
+//!
+//! The handle is noted before the C library takes a handler, and stays noted until the scope is closed. A thread may note it,
+//! be overtaken by `forget_at_libc`, and have its handler taken only then: `close` has the C library forget that one.
 //!
 //! Whoever calls `run`, `register_at_libc` or `forget_at_libc` holds the object's code meanwhile, so the scope is not closed under
 //! them. The scopes of the process are a static of `exit_handlers.rs`. Its one lock guards everything here. Under it nothing is
@@ -119,7 +122,7 @@ impl<H> ExitScopes<H> {
 
     /// Has the C library forget the handlers of an object that stays, by `forget`, which is given the handle.
     pub fn forget_at_libc(&self, number: u64, forget: impl FnOnce(u64)) {
-        let handle = self.books.lock().scope(number).and_then(|scope| scope.known_to_libc.take());
+        let handle = self.books.lock().scope(number).and_then(|scope| scope.known_to_libc);
         if let Some(handle) = handle {
             forget(handle);
         }
