@@ -8,8 +8,8 @@
 //! - [`plain_thread_local`]: room for arrays, which no thread sees of another.
 //! - [`GuardedU32`]: data of some lock, which the models see.
 //! - [`StaticMutex`], [`StaticPtr`] and [`MappedU64`]: statics cannot hold loom types, and mapped memory is no loom cell. They
-//!   guard the C exit handlers, the list of windows and the frame table, which no model drives. A static that a model drives
-//!   is made by [`per_process!`]: under loom there is one for each execution.
+//!   guard the exit hooks, the targets of calls, the list of windows and the frame table, which no model drives. A static that a
+//!   model drives, as that of the C exit handlers, is made by [`per_process!`]: under loom there is one for each execution.
 //!
 //! A barrier of which one half costs next to nothing is in `sync/barriers.rs`.
 //!

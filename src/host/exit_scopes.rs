@@ -23,12 +23,13 @@
 //! Whoever calls `run`, `register_at_libc` or `forget_at_libc` holds the object's code meanwhile, so the scope is not closed under
 //! them. The scopes of the process are a static of `exit_handlers.rs`. Its one lock guards everything here. Under it nothing is
 //! called or dropped that is not this file's: no handler, no hold, no function of the C library.
+//! Model: `loom_tests/loom_exit_handlers.rs`.
 
 use std::any::Any;
 use std::collections::HashMap;
 use std::ffi::c_int;
 
-use crate::sync::{Arc, ProcessMutex};
+use crate::sync::{Arc, ProcessMutex, seeded_bug};
 
 /// The scopes of a process. Their handlers are `H`.
 pub struct ExitScopes<H> {
@@ -72,6 +73,10 @@ impl<H> ExitScopes<H> {
     pub fn open(&self) -> u64 {
         let mut books = self.books.lock();
         let number = books.next_number;
+        if seeded_bug!("number_read_under_an_earlier_lock") {
+            drop(books);
+            books = self.books.lock();
+        }
         books.next_number = number + 1;
         books.by_number.get_or_insert_default().insert(number, Scope::new());
         number
@@ -90,6 +95,13 @@ impl<H> ExitScopes<H> {
         let mut books = self.books.lock();
         let serial = books.next_serial;
         books.next_serial += 1;
+        if seeded_bug!("serial_taken_under_an_earlier_lock") {
+            drop(books);
+            books = self.books.lock();
+        }
+        if seeded_bug!("closed_scope_opened_again") {
+            books.by_number.get_or_insert_default().entry(number).or_insert_with(Scope::new);
+        }
         let Some(scope) = books.scope(number) else { return false };
         scope.handlers.push((serial, handler));
         true
@@ -110,6 +122,10 @@ impl<H> ExitScopes<H> {
         let by_number = books.by_number.as_ref()?;
         let last_serial = |number: u64| Some(by_number.get(&number)?.handlers.last()?.0);
         let (_, number) = scopes.filter_map(|number| Some((last_serial(number)?, number))).max()?;
+        if seeded_bug!("handler_chosen_under_an_earlier_lock") {
+            drop(books);
+            books = self.books.lock();
+        }
         books.scope(number)?.handlers.pop().map(|(_, handler)| handler)
     }
 
@@ -122,7 +138,11 @@ impl<H> ExitScopes<H> {
 
     /// Has the C library forget the handlers of an object that stays, by `forget`, which is given the handle.
     pub fn forget_at_libc(&self, number: u64, forget: impl FnOnce(u64)) {
-        let handle = self.books.lock().scope(number).and_then(|scope| scope.known_to_libc);
+        let noted = |scope: &mut Scope<H>| {
+            let handle = &mut scope.known_to_libc;
+            if seeded_bug!("handle_forgotten_while_the_object_stays") { handle.take() } else { *handle }
+        };
+        let handle = self.books.lock().scope(number).and_then(noted);
         if let Some(handle) = handle {
             forget(handle);
         }
