@@ -96,7 +96,13 @@ impl Window {
             let Released { bytes, slabs } = released;
             self.teller.note(&mut telling.happened, MemoryEvent::Returned { window: self.mapped.base(), bytes, slabs });
         }
-        self.close_slabs(&mut self.growth.lock(), &mut telling.happened);
+        if seeded_bug!("slabs_closed_under_no_lock") {
+            let mut opened = *self.growth.lock();
+            self.close_slabs(&mut opened, &mut telling.happened);
+            *self.growth.lock() = opened;
+        } else {
+            self.close_slabs(&mut self.growth.lock(), &mut telling.happened);
+        }
         released
     }
 
