@@ -275,6 +275,21 @@ fn an_ordinary_reference_names_the_variable_and_where_it_lives() {
     assert_refuses(&error, "GOTPCREL", "object0.o", "counter", &more);
 }
 
+/// The addend is the largest that there is. Four bytes are added to it to find the variable that the code means.
+#[test]
+fn a_refused_reference_far_beyond_the_variables_names_their_section() {
+    let Some(user) = asm(&format!(
+        ".globl test\ntest: .long 0\n.reloc test, R_X86_64_PC32, .tdata + {}
+        .section .tdata, \"awT\", @progbits\ncounter: .long 3\n.section .note.GNU-stack\n",
+        i64::MAX
+    )) else {
+        return;
+    };
+    let error = refused_in(&new_jit(), &user, "test");
+    let more = ["takes `.tdata` for an ordinary variable", "thread-local storage of this object"];
+    assert_refuses(&error, "R_X86_64_PC32", "bad.o", ".tdata", &more);
+}
+
 #[test]
 fn a_thread_local_reference_to_an_ordinary_variable_names_the_model() {
     let Some(object) = c("long counter = 3;") else { return };
