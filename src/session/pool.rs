@@ -188,3 +188,67 @@ impl Drop for Blocked {
         self.0.changed.notify_one();
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::mpsc::{Receiver, channel};
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    /// A pool that is stopped when its test ends, however that ends.
+    struct Stopped(Arc<Pool>);
+
+    impl Drop for Stopped {
+        fn drop(&mut self) {
+            self.0.stop();
+        }
+    }
+
+    fn pool(limit: usize) -> Stopped {
+        Stopped(Pool::new(limit))
+    }
+
+    /// Queues a task that says that it has begun, and ends when the second channel is closed.
+    fn push_task(pool: &Stopped, ends: Receiver<()>) -> Receiver<()> {
+        let (tell, told) = channel();
+        let task = move || {
+            tell.send(()).unwrap();
+            let _ = ends.recv();
+        };
+        pool.0.push(Task::call(task));
+        told
+    }
+
+    fn wait_until_idle(pool: &Stopped, count: usize) {
+        let begun = Instant::now();
+        while pool.0.state.lock().idle != count {
+            assert!(begun.elapsed() < Duration::from_secs(60), "no thread goes to sleep");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn an_idle_thread_takes_the_next_task_and_none_is_started_for_it() {
+        let pool = pool(4);
+        for _ in 0..3 {
+            let (_, ends) = channel();
+            push_task(&pool, ends).recv().unwrap();
+            wait_until_idle(&pool, 1);
+        }
+        assert_eq!(pool.0.state.lock().workers_started, 1);
+    }
+
+    #[test]
+    fn no_thread_is_started_beyond_those_that_may_be_at_work() {
+        let pool = pool(1);
+        let (end, ends) = channel();
+        push_task(&pool, ends).recv().unwrap();
+        let (_, ends) = channel();
+        let second = push_task(&pool, ends);
+        assert_eq!(pool.0.state.lock().workers_started, 1);
+        drop(end);
+        second.recv().unwrap();
+        assert_eq!(pool.0.state.lock().workers_started, 1);
+    }
+}

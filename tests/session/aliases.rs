@@ -179,6 +179,16 @@ fn generators_that_reexport_from_each_other_find_what_is_there_and_nothing_else(
 }
 
 #[test]
+fn a_name_that_was_absent_is_reexported_once_its_source_has_it() {
+    let world = World::new();
+    let other = world.session.create_dylib("other").unwrap();
+    other.add_generator(Arc::new(ReexportsGenerator::new(&world.main, |_| true)));
+    assert_not_found(find_in(&world.session, &[&other], "foo"));
+    world.main.define(Unit::ready(&["foo"], 1)).unwrap();
+    assert_eq!(find_in(&world.session, &[&other], "foo").unwrap(), 1);
+}
+
+#[test]
 fn a_ring_of_aliases_is_an_error_within_one_map() {
     for names in [&["a"][..], &["a", "b"], &["b", "a", "c"], &["a", "b", "c"]] {
         let world = World::new();

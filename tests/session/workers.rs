@@ -166,6 +166,56 @@ fn blocking_lookups_nest_with_one_worker() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "lowers a limit of the process")]
+fn work_is_done_by_the_thread_that_brings_it_where_the_system_gives_no_other() {
+    own_process!();
+    let (session, main) = session(2);
+    let done_by = Arc::new(Mutex::new(None));
+    let tell = done_by.clone();
+    main.define(Unit::exported(&["foo"], move |r| {
+        *tell.lock().unwrap() = Some(thread::current().id());
+        finish(r, 1);
+    }))
+    .unwrap();
+    // Less room than the stack of a thread.
+    let mapped = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = mapped.split_whitespace().next().unwrap().parse().unwrap();
+    let limit = libc::rlimit { rlim_cur: (pages << 12) + (512 << 10), rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: lowers a limit of this process, which is this test's own.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) }, 0);
+    assert!(thread::Builder::new().spawn(|| ()).is_err(), "the limit holds");
+    let found = find_passively(&session, &main, &["foo"]);
+    // SAFETY: as above; sets it back.
+    unsafe { libc::setrlimit(libc::RLIMIT_AS, &libc::rlimit { rlim_cur: libc::RLIM_INFINITY, ..limit }) };
+    assert_eq!(found.unwrap(), [1]);
+    assert_eq!(*done_by.lock().unwrap(), Some(thread::current().id()));
+}
+
+#[test]
+fn a_worker_that_has_waited_counts_as_one_at_work_again() {
+    let (session, main) = session(1);
+    main.define(Unit::ready(&["leaf"], 1)).unwrap();
+    main.define(blocking(&session, &main, "waits", "leaf")).unwrap();
+    assert_eq!(find_passively(&session, &main, &["waits"]).unwrap(), [2]);
+    // Of those that come now, one is at work at a time.
+    let (at_work, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let names: Vec<String> = (0..6).map(|number| format!("f{number}")).collect();
+    for name in &names {
+        let (at_work, most) = (at_work.clone(), most.clone());
+        let unit = Unit::exported(&[name], move |r| {
+            most.fetch_max(at_work.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            thread::sleep(Duration::from_millis(sized(10, 1)));
+            at_work.fetch_sub(1, Ordering::SeqCst);
+            finish(r, 1);
+        });
+        main.define(unit).unwrap();
+    }
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    find_passively(&session, &main, &names).unwrap();
+    assert_eq!(most.load(Ordering::SeqCst), 1);
+}
+
+#[test]
 fn a_unit_that_waits_is_not_buried_under_one_that_waits_for_it() {
     // user blocks in a lookup of low, top in one of user. Whoever waited for low ran top, on top of user: neither could
     // go on. Every order of asking, and units that are asked for before and after.
