@@ -4,6 +4,7 @@
 //! A test whose compiler is not installed is skipped (`process::skip`). Each target uses a part of this.
 #![allow(dead_code)]
 
+mod compiled;
 mod dice;
 pub mod process;
 
@@ -65,7 +66,14 @@ pub fn rust(flags: &[&str], source: &str) -> Option<Vec<u8>> {
 }
 
 fn compile(tool: &str, language: &str, flags: &[&str], source: &str) -> Option<Vec<u8>> {
-    build(tool, source.as_bytes(), &[&["-x", language, "-c"], flags, &["-o", OUTPUT, INPUT]].concat())
+    let args = [&["-x", language, "-c"], flags, &["-o", OUTPUT, INPUT]].concat();
+    let place = compiled::place(tool, &args, source);
+    if let Some(object) = place.as_ref().and_then(|place| fs::read(place).ok()) {
+        return Some(object);
+    }
+    let object = build(tool, source.as_bytes(), &args)?;
+    place.iter().for_each(|place| compiled::keep(place, &object));
+    Some(object)
 }
 
 /// Stand for the two files in the arguments of [`build`].
