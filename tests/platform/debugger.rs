@@ -396,7 +396,8 @@ fn gdb_unwinds_through_linked_code_without_debug_information_or_frame_pointers()
         return;
     }
     let Some(told) = gdb(test, "break jittison_test_checkpoint\nrun\nbacktrace 4\ncontinue\n") else { return };
-    for expected in [" in frameless_second ()", " in frameless_first ()", "jittison::host::call::", "exited normally"] {
+    // The last frame is the host's: with line tables only, its name has no path.
+    for expected in [" in frameless_second ()", " in frameless_first ()", "call<", "exited normally"] {
         assert!(told.contains(expected), "{expected}: {told}");
     }
 }
