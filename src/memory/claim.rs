@@ -159,3 +159,21 @@ impl Drop for Claim {
         self.home.window.release(self.home.shard, &self.parts, &self.plan);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_in_order_that_ascend_within_the_code() {
+        let frame = |start| Frame { start: ExecutorAddr::new(start), fde: ExecutorAddr::new(1) };
+        let is_so = |starts: &[u64]| {
+            let frames: Vec<_> = starts.iter().copied().map(frame).collect();
+            are_in_order(&frames, ExecutorAddr::new(10), ExecutorAddr::new(20))
+        };
+        assert!(is_so(&[]) && is_so(&[10]) && is_so(&[19]) && is_so(&[10, 11, 19]));
+        assert!(!is_so(&[9]) && !is_so(&[9, 11]), "before the code");
+        assert!(!is_so(&[20]) && !is_so(&[11, 20]), "behind the code");
+        assert!(!is_so(&[11, 10]) && !is_so(&[11, 11]), "not ascending");
+    }
+}
