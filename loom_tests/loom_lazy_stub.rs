@@ -296,3 +296,25 @@ fn a_pinned_stub_given_back_versus_a_new_stub_of_the_name() {
         (redirected, memory.call(scene.main.lookup_address("stub").unwrap()), stubs.stub_count())
     });
 }
+
+#[test]
+fn a_stub_that_is_found_versus_removal_and_a_new_stub_of_the_name() {
+    // Whether it was found, whether the old one has gone, where the new one leads: a handle is to the stub that it holds.
+    let allowed = [(true, false, 5), (true, true, 9), (false, true, 5)];
+    explore("a_stub_that_is_found_versus_removal_and_a_new_stub_of_the_name", None, 4, allowed, || {
+        let scene = Scene::new();
+        let memory = Memory::default();
+        let stubs = StubManager::new(Arc::new(memory.clone()));
+        scene.session.register_manager(stubs.clone());
+        let (old, new) = (scene.main.create_tracker().unwrap(), scene.main.create_tracker().unwrap());
+        stubs.create(&old, &[("stub", ExecutorAddr::new(3))]).unwrap();
+        let (main, finder) = (scene.main.clone(), stubs.clone());
+        let finding = thread::spawn(move || finder.found_for_models(&main, "stub").ok());
+        let removal = old.remove().unwrap();
+        stubs.create(&new, &[("stub", ExecutorAddr::new(5))]).unwrap();
+        let found = finding.join().unwrap();
+        let has_gone = removal.is_complete();
+        found.iter().for_each(|redirect| redirect(ExecutorAddr::new(9)));
+        (found.is_some(), has_gone, memory.call(scene.main.lookup_address("stub").unwrap()))
+    });
+}

@@ -111,11 +111,34 @@ impl StubManager {
     /// # Errors
     /// [`ErrorKind::NoSuchStub`].
     pub(crate) fn find(&self, dylib: &JitDylib, name: &str) -> Result<StubHandle> {
-        // Pinned first: what is found then is of this tracker, or of one that was there before, and gone.
-        let pin = dylib.pin(name).map(|(_, pin)| pin);
-        let place = self.by_name.lock().get(&(dylib.id(), Name::new(name))).cloned();
-        let (Some((block, index)), Some(pin)) = (place, pin) else { return Err(no_such_stub(dylib, name)) };
-        Ok(StubHandle { slot: block.slot(index), dylib: dylib.clone(), name: Name::new(name), _pin: pin })
+        loop {
+            let pinned = dylib.pin(name);
+            let place = self.by_name.lock().get(&(dylib.id(), Name::new(name))).cloned();
+            let (Some((block, index)), Some((address, pin))) = (place, pinned) else {
+                return Err(no_such_stub(dylib, name));
+            };
+            if block.address(index) == address {
+                return Ok(StubHandle {
+                    slot: block.slot(index),
+                    dylib: dylib.clone(),
+                    name: Name::new(name),
+                    _pin: pin,
+                });
+            }
+            // The place of a stub that was made since, after the removal of what is pinned. Or of one that was removed, and is
+            // held: then the name is no stub's any more.
+            if pin.is_live() {
+                return Err(no_such_stub(dylib, name));
+            }
+        }
+    }
+
+    /// For models: what a stub's handle does, once it is found.
+    #[cfg(loom)]
+    #[doc(hidden)]
+    pub fn found_for_models(&self, dylib: &JitDylib, name: &str) -> Result<impl Fn(ExecutorAddr) + Send + use<>> {
+        let stub = self.find(dylib, name)?;
+        Ok(move |target| stub.redirect(target))
     }
 
     /// What the stubs under a key hold, in constant time.
@@ -161,6 +184,10 @@ impl StubManager {
 }
 
 impl StubBlock {
+    fn address(&self, index: u64) -> ExecutorAddr {
+        self.memory.address(Pool::Code).offset(index * STUB)
+    }
+
     /// Where a stub's target stands; `None` in memory whose code nobody runs.
     fn slot(&self, index: u64) -> Option<Word> {
         Word::new(&self.memory, index * SLOT)

@@ -369,6 +369,11 @@ impl Pin {
         core.pin_until_reclaimed().ok()?;
         Some(Pin { core, standing: None })
     }
+
+    /// Whether the tracker was not removed.
+    pub(crate) fn is_live(&self) -> bool {
+        self.core.is_now_live()
+    }
 }
 
 impl Pin {
