@@ -113,6 +113,56 @@ fn two_emissions_that_wait_for_each_other() {
     });
 }
 
+#[test]
+fn emission_versus_the_emission_of_what_it_refers_to() {
+    // Whoever comes second makes both ready: loom finds a lookup that nobody answers.
+    explore("emission_versus_the_emission_of_what_it_refers_to", None, 4, [("ok", "ok", "ready", "ready")], || {
+        let scene = Scene::new();
+        let ((_f, f), (_g, g)) = (resolved(&scene, "f", 1), resolved(&scene, "g", 2));
+        let to_g = scene.reference("g");
+        let other = thread::spawn(move || said(f.notify_emitted(vec![to_g])));
+        let here = said(g.notify_emitted(Vec::new()));
+        let there = other.join().unwrap();
+        (here, there, find(&scene.main, "f"), find(&scene.main, "g"))
+    });
+}
+
+#[test]
+fn waiting_for_the_end_of_a_dependant_versus_its_last_pin() {
+    // Once the dependant's removal is complete, it holds nothing.
+    explore("waiting_for_the_end_of_a_dependant_versus_its_last_pin", None, 2, [(true, vec![2, 1])], || {
+        let scene = Scene::new();
+        let base = scene.loaded("base", 1);
+        let (tracker, responsibility) = resolved(&scene, "f", 2);
+        responsibility.notify_emitted(vec![scene.reference("base")]).unwrap();
+        let (_, pin) = scene.main.pin("f").unwrap();
+        let removal = tracker.remove().unwrap();
+        let dropper = thread::spawn(move || drop(pin));
+        removal.wait().unwrap();
+        let is_complete = base.remove().unwrap().is_complete();
+        dropper.join().unwrap();
+        (is_complete, scene.bank.given_back())
+    });
+}
+
+#[test]
+fn transfer_of_the_dependency_versus_removal_of_the_dependant() {
+    // The dependant's pin goes, wherever it was put.
+    explore("transfer_of_the_dependency_versus_removal_of_the_dependant", None, 4, [(true, vec![2, 1])], || {
+        let scene = Scene::new();
+        let base = scene.loaded("base", 1);
+        let (tracker, responsibility) = resolved(&scene, "f", 2);
+        responsibility.notify_emitted(vec![scene.reference("base")]).unwrap();
+        let heir = scene.main.create_tracker().unwrap();
+        let into = heir.clone();
+        let other = thread::spawn(move || base.transfer_to(&into).unwrap());
+        tracker.remove().unwrap().wait().unwrap();
+        other.join().unwrap();
+        // Refused, if the pin were counted still.
+        (heir.try_remove().unwrap().is_complete(), scene.bank.given_back())
+    });
+}
+
 /// Two trackers whose ready code refers to each other's.
 fn ring(scene: &Scene) -> [ResourceTracker; 2] {
     let ((f_tracker, f), (g_tracker, g)) = (resolved(scene, "f", 1), resolved(scene, "g", 2));
@@ -146,6 +196,25 @@ fn pin_of_a_ring_dropped_versus_removal_of_its_last_member() {
         let second = g.remove().unwrap();
         holder.join().unwrap();
         (scene.bank.given_back(), first.is_complete() && second.is_complete())
+    });
+}
+
+#[test]
+fn pin_of_a_ring_dropped_versus_forced_removal_of_a_member() {
+    // Each once: whoever claims a member first gives it back.
+    explore("pin_of_a_ring_dropped_versus_forced_removal_of_a_member", Some(3), 4, [(vec![1, 2], 2)], || {
+        let scene = Scene::new();
+        let told = Told::of(&scene.session);
+        let [f, g] = ring(&scene);
+        let (_, pin) = scene.main.pin("f").unwrap();
+        f.remove().unwrap();
+        g.remove().unwrap();
+        let holder = thread::spawn(move || drop(pin));
+        remove_now(&g).unwrap();
+        holder.join().unwrap();
+        let mut given_back = scene.bank.given_back();
+        given_back.sort_unstable();
+        (given_back, told.count())
     });
 }
 

@@ -89,3 +89,22 @@ fn two_threads_settling_versus_a_fork() {
         (child[0], child[1])
     });
 }
+
+#[test]
+fn settling_versus_forks_of_two_threads() {
+    // One opens the gate while the other closes it.
+    let pairs =
+        SOUND.into_iter().enumerate().flat_map(|(at, first)| SOUND[at..].iter().map(move |then| [first, *then]));
+    explore("settling_versus_forks_of_two_threads", Some(2), 3, pairs, || {
+        let process = Process::new();
+        let other = process.clone();
+        let linker = thread::spawn(move || other.settles(0));
+        let other = process.clone();
+        let forker = thread::spawn(move || other.forks()[0]);
+        let child = process.forks()[0];
+        linker.join().unwrap();
+        let mut children = [child, forker.join().unwrap()];
+        children.sort_unstable();
+        children
+    });
+}

@@ -1,7 +1,8 @@
 //! Every interleaving of growing pools and opening windows, with each other and with giving back.
 //!
 //! Checks `src/memory/window.rs`, `src/memory/shard.rs` and `src/memory/windows.rs`: no two allocations get the same memory,
-//! one slab or window is opened where one is enough, and none that holds something is closed or forgotten.
+//! one slab or window is opened where one is enough, and none that holds something is closed or forgotten. What an allocation
+//! enters into the frame table stays there as long as it lives, whoever opens text or frees it meanwhile.
 
 #![cfg(loom)]
 
@@ -10,10 +11,10 @@ mod support;
 
 use std::sync::Arc;
 
-use jittison::base::Pool;
+use jittison::base::{ExecutorAddr, Pool};
 use jittison::memory::*;
 use loom::thread;
-use plain_memory::{Cells, PlainMapper};
+use plain_memory::{Cells, FramedMapper, PlainMapper};
 use support::explore;
 
 fn pool_with(on_full: OnFull) -> Arc<SlabPool> {
@@ -151,3 +152,50 @@ fn allocating_versus_closing_an_empty_window() {
 
 const PAGE: u64 = 4096;
 const SLAB: u64 = 2 << 20;
+
+/// A pool whose windows an unwinder knows.
+fn framed() -> (Arc<SlabPool>, FramedMapper) {
+    let options =
+        SlabPoolOptions { window_size: 0, returns_memory: false, trap_freed_code: false, ..Default::default() };
+    let mapper = FramedMapper::default();
+    (Arc::new(SlabPool::with_mapper(mapper.clone(), options).unwrap()), mapper)
+}
+
+/// A function in a granule of its own, known to the unwinder.
+fn link(memory: &SlabPool) -> (Box<dyn Finalized>, Frame) {
+    let mut plan = SegmentPlan { frame_count: 1, ..SegmentPlan::default() };
+    plan.segments[Pool::Code.index()] = SegmentRequest { size: 64, align: 64, zero_fill: 0 };
+    let code = memory.allocate(&plan).unwrap();
+    let start = code.address(Pool::Code);
+    let frame = Frame { start, fde: ExecutorAddr::new(start.value() + 32) };
+    (code.finalize(vec![frame]).unwrap(), frame)
+}
+
+fn is_known(mapper: &FramedMapper, frame: Frame) -> bool {
+    mapper.frame_of(frame.start) == (frame.start, frame.fde)
+}
+
+#[test]
+fn frames_of_two_threads_that_grow_the_code_pool_at_once() {
+    explore("frames_of_two_threads_that_grow_the_code_pool_at_once", None, 4, [[true, true]], || {
+        let (memory, mapper) = framed();
+        let other = memory.clone();
+        let there = thread::spawn(move || link(&other));
+        let here = link(&memory);
+        let there = there.join().unwrap();
+        [here.1, there.1].map(|frame| is_known(&mapper, frame))
+    });
+}
+
+#[test]
+fn frames_of_new_code_versus_the_end_of_code_in_its_place() {
+    // In the old one's place, or in another.
+    explore("frames_of_new_code_versus_the_end_of_code_in_its_place", None, 3, [(false, true), (true, true)], || {
+        let (memory, mapper) = framed();
+        let (old, frame) = link(&memory);
+        let freer = thread::spawn(move || drop(old));
+        let (_new, new_frame) = link(&memory);
+        freer.join().unwrap();
+        (new_frame.start == frame.start, is_known(&mapper, new_frame))
+    });
+}

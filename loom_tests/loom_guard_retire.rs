@@ -19,12 +19,13 @@ fn retire_versus_call_entry_by_name() {
     let allowed = [("ready", true), ("not found", true)];
     explore("retire_versus_call_entry_by_name", None, 4, allowed, || {
         let scene = Scene::new();
+        let code = Code::managed_in(&scene.session);
         let tracker = scene.loaded("f", 1);
-        let (session, main, bank) = (scene.session.clone(), scene.main.clone(), scene.bank.clone());
+        let (session, main, code) = (scene.session.clone(), scene.main.clone(), code.clone());
         let caller = thread::spawn(move || {
             let _guard = session.guard();
             let found = find(&main, "f");
-            assert!(found == "not found" || bank.given_back().is_empty(), "given back under the guard");
+            assert!(found == "not found" || !code.is_freed(), "given back under the guard");
             found
         });
         let removal = tracker.remove().unwrap();
@@ -114,17 +115,18 @@ fn a_post_that_another_thread_takes_over_versus_a_removal() {
     let allowed = [("ready", true), ("not found", true)];
     explore("a_post_that_another_thread_takes_over_versus_a_removal", Some(2), 4, allowed, || {
         let scene = Scene::new();
+        let code = Code::managed_in(&scene.session);
         let tracker = scene.loaded("f", 1);
         let session = scene.session.clone();
         let first = thread::spawn(move || {
             drop(session.guard());
             end_of_thread();
         });
-        let (session, main, bank) = (scene.session.clone(), scene.main.clone(), scene.bank.clone());
+        let (session, main, code) = (scene.session.clone(), scene.main.clone(), code.clone());
         let second = thread::spawn(move || {
             let _guard = session.guard();
             let found = find(&main, "f");
-            assert!(found == "not found" || bank.given_back().is_empty(), "given back under the guard");
+            assert!(found == "not found" || !code.is_freed(), "given back under the guard");
             found
         });
         let removal = tracker.remove().unwrap();
@@ -146,12 +148,13 @@ fn a_post_of_an_ended_session_in_another_session_versus_a_removal() {
         drop(ended);
         end_of_thread();
         let scene = Scene::new();
+        let code = Code::managed_in(&scene.session);
         let tracker = scene.loaded("f", 1);
-        let (session, main, bank) = (scene.session.clone(), scene.main.clone(), scene.bank.clone());
+        let (session, main, code) = (scene.session.clone(), scene.main.clone(), code.clone());
         let caller = thread::spawn(move || {
             let _guard = session.guard();
             let found = find(&main, "f");
-            assert!(found == "not found" || bank.given_back().is_empty(), "given back under the guard");
+            assert!(found == "not found" || !code.is_freed(), "given back under the guard");
             found
         });
         let removal = tracker.remove().unwrap();
@@ -167,9 +170,10 @@ fn a_guard_refreshed_while_its_thread_ends_versus_a_guard_and_a_removal() {
     // Each thread is inside its own guard, whichever post it has.
     explore("a_guard_refreshed_while_its_thread_ends_versus_a_guard_and_a_removal", Some(2), 4, [(true, true)], || {
         let scene = Scene::new();
+        let code = Code::managed_in(&scene.session);
         let tracker = scene.loaded("f", 1);
         let looks = |is_late: bool| {
-            let (session, main, bank) = (scene.session.clone(), scene.main.clone(), scene.bank.clone());
+            let (session, main, code) = (scene.session.clone(), scene.main.clone(), code.clone());
             move || {
                 if is_late {
                     end_of_thread();
@@ -177,7 +181,7 @@ fn a_guard_refreshed_while_its_thread_ends_versus_a_guard_and_a_removal() {
                 let mut guard = session.guard();
                 guard.refresh();
                 let found = find(&main, "f");
-                assert!(found == "not found" || bank.given_back().is_empty(), "given back under the guard");
+                assert!(found == "not found" || !code.is_freed(), "given back under the guard");
             }
         };
         let (late, other) = (thread::spawn(looks(true)), thread::spawn(looks(false)));
@@ -192,16 +196,17 @@ fn a_guard_refreshed_while_its_thread_ends_versus_a_guard_and_a_removal() {
 fn a_guard_that_outlives_its_threads_list_versus_a_guard_and_a_removal() {
     explore("a_guard_that_outlives_its_threads_list_versus_a_guard_and_a_removal", Some(2), 4, [(true, true)], || {
         let scene = Scene::new();
+        let code = Code::managed_in(&scene.session);
         let tracker = scene.loaded("f", 1);
         let looks = |is_late: bool| {
-            let (session, main, bank) = (scene.session.clone(), scene.main.clone(), scene.bank.clone());
+            let (session, main, code) = (scene.session.clone(), scene.main.clone(), code.clone());
             move || {
                 let guard = session.guard();
                 if is_late {
                     end_of_thread();
                 }
                 let found = find(&main, "f");
-                assert!(found == "not found" || bank.given_back().is_empty(), "given back under the guard");
+                assert!(found == "not found" || !code.is_freed(), "given back under the guard");
                 drop(guard);
             }
         };

@@ -179,6 +179,23 @@ fn object_that_becomes_ready_versus_a_lookup() {
 }
 
 #[test]
+fn object_that_is_added_versus_lookups() {
+    // The new object is found, or waits; what waits beside it is initialised by whoever looks it up.
+    let outcomes = [(0, 1), (1, 1)];
+    explore("object_that_is_added_versus_lookups", None, 3, outcomes, || {
+        let (queue, [beside]) = queue_of([Object::new(2)]);
+        let added = Arc::new(Object::new(1));
+        let (other_queue, new) = (queue.clone(), added.clone());
+        let adder = thread::spawn(move || other_queue.add(Queued(new)));
+        let ran = (initialise(&queue, 1), initialise(&queue, 2));
+        assert_eq!(beside.read(), 1, "a lookup returned before its object was initialised");
+        adder.join().unwrap();
+        assert_eq!((queue.is_finished(), queue.len()), (ran.0 == 1, 1 - ran.0));
+        ran
+    });
+}
+
+#[test]
 fn closing_versus_a_lookup() {
     // What closing finalises waits again. A lookup comes before that, or initialises it once more: `(ran, waits)`.
     let outcomes = [(0, 1), (1, 0)];

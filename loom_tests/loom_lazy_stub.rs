@@ -120,9 +120,19 @@ impl Memory {
 
     /// Where a call through a stub comes to: what the stub's jump and, if it leads there, the entry's code do.
     fn call(&self, stub: ExecutorAddr) -> u64 {
+        let target = self.target(stub);
+        self.go_on(target)
+    }
+
+    /// Where a stub leads.
+    fn target(&self, stub: ExecutorAddr) -> u64 {
         // The slot is no loom word.
         self.1.0.fetch_add(1, Ordering::Relaxed);
-        let target = self.at(stub.value()).data[0].load(Ordering::Acquire);
+        self.at(stub.value()).data[0].load(Ordering::Acquire)
+    }
+
+    /// Where a call comes to that a stub has led to a target.
+    fn go_on(&self, target: u64) -> u64 {
         if target < SPAN {
             return target;
         }
@@ -239,6 +249,22 @@ fn two_first_calls_versus_removal_of_their_function() {
 }
 
 #[test]
+fn two_first_calls_one_behind_the_other_versus_removal_of_their_function() {
+    // The second has read the slot before the first was bound. It comes to where the first came.
+    let allowed = [(FUNCTION, FUNCTION), (ELSEWHERE, ELSEWHERE)];
+    explore("two_first_calls_one_behind_the_other_versus_removal_of_their_function", None, 4, allowed, || {
+        let lazy = lazy();
+        let (stub, _pin) = lazy.handle();
+        let entry = lazy.memory.target(stub);
+        let code = lazy.code.clone();
+        let remover = thread::spawn(move || drop(code.remove().unwrap()));
+        let came_to = (lazy.memory.call(stub), lazy.memory.go_on(entry));
+        remover.join().unwrap();
+        came_to
+    });
+}
+
+#[test]
 fn first_call_versus_the_end_of_the_session() {
     let allowed = [(FUNCTION, true, true), (ELSEWHERE, false, true)];
     explore("first_call_versus_the_end_of_the_session", Some(2), 4, allowed, || {
@@ -298,6 +324,25 @@ fn a_pinned_stub_given_back_versus_a_new_stub_of_the_name() {
 }
 
 #[test]
+fn making_a_stub_versus_removal_of_its_tracker() {
+    // Made and gone, or refused: nothing is left of it.
+    let allowed = [("ok", 0, true), ("tracker defunct", 0, true), ("failed", 0, true), ("not found", 0, true)];
+    explore("making_a_stub_versus_removal_of_its_tracker", None, 4, allowed, || {
+        let scene = Scene::new();
+        let memory = Memory::default();
+        let stubs = StubManager::new(Arc::new(memory.clone()));
+        scene.session.register_manager(stubs.clone());
+        let tracker = scene.main.create_tracker().unwrap();
+        let removed = tracker.clone();
+        let remover = thread::spawn(move || drop(removed.remove().unwrap()));
+        let made = said(stubs.create(&tracker, &[("stub", ExecutorAddr::new(3))]));
+        remover.join().unwrap();
+        let is_given_back = memory.0.lock().unwrap().is_empty();
+        (made, stubs.stub_count(), is_given_back)
+    });
+}
+
+#[test]
 fn a_stub_that_is_found_versus_removal_and_a_new_stub_of_the_name() {
     // Whether it was found, whether the old one has gone, where the new one leads: a handle is to the stub that it holds.
     let allowed = [(true, false, 5), (true, true, 9), (false, true, 5)];
@@ -316,5 +361,22 @@ fn a_stub_that_is_found_versus_removal_and_a_new_stub_of_the_name() {
         let has_gone = removal.is_complete();
         found.iter().for_each(|redirect| redirect(ExecutorAddr::new(9)));
         (found.is_some(), has_gone, memory.call(scene.main.lookup_address("stub").unwrap()))
+    });
+}
+
+#[test]
+fn first_call_versus_a_look_at_the_late_bindings() {
+    // Who finds the stub bound finds the binding noted: its callers are not entered. Bound, noted.
+    let allowed = [(false, 0), (false, 1), (true, 1)];
+    explore("first_call_versus_a_look_at_the_late_bindings", None, 3, allowed, || {
+        let lazy = lazy();
+        let (stub, _pin) = lazy.handle();
+        lazy.scene.session.create_version_dylib("versions").unwrap();
+        let memory = lazy.memory.clone();
+        let caller = thread::spawn(move || memory.call(stub));
+        let is_bound = lazy.memory.target(stub) == FUNCTION;
+        let noted = late_binding_count(&lazy.scene.session);
+        assert_eq!(caller.join().unwrap(), FUNCTION);
+        (is_bound, noted)
     });
 }

@@ -9,34 +9,9 @@ mod support;
 
 use std::sync::{Arc, Mutex};
 
-use jittison::error::Result;
 use jittison::session::*;
-use loom::cell::UnsafeCell;
 use loom::thread;
 use support::*;
-
-/// A manager of one piece of code. loom reports code that is used while it is freed, or afterwards.
-struct Code(UnsafeCell<bool>);
-
-impl Code {
-    fn is_freed(&self) -> bool {
-        // SAFETY: loom checks that nobody writes meanwhile, which is what the models are for.
-        self.0.with(|freed| unsafe { *freed })
-    }
-}
-
-// SAFETY: as above; the cell is shared on purpose.
-unsafe impl Sync for Code {}
-
-impl ResourceManager for Code {
-    fn remove_resources(&self, _: &JitDylib, _: ResourceKey) -> Result<()> {
-        // SAFETY: loom checks that nobody else has access.
-        self.0.with_mut(|freed| unsafe { *freed = true });
-        Ok(())
-    }
-
-    fn transfer_resources(&self, _: &JitDylib, _: ResourceKey, _: ResourceKey) {}
-}
 
 #[test]
 fn materialising_versus_remove() {
@@ -117,8 +92,7 @@ fn pinning_what_a_lookup_found_versus_remove() {
     let allowed = [("not found", None, true), ("found", None, true), ("found", Some(false), true)];
     explore("pinning_what_a_lookup_found_versus_remove", None, 10, allowed, || {
         let scene = Scene::new();
-        let code = Arc::new(Code(UnsafeCell::new(false)));
-        scene.session.register_manager(code.clone());
+        let code = Code::managed_in(&scene.session);
         let tracker = scene.loaded("f", 1);
         let remover = thread::spawn(move || tracker.remove().unwrap());
         let found = scene.main.lookup(&[SymbolRequest::required("f")], RequiredState::Ready);
@@ -135,8 +109,7 @@ fn pinning_what_a_lookup_found_versus_remove() {
 fn pinning_a_name_versus_remove() {
     explore("pinning_a_name_versus_remove", None, 4, [(None, true), (Some(false), true)], || {
         let scene = Scene::new();
-        let code = Arc::new(Code(UnsafeCell::new(false)));
-        scene.session.register_manager(code.clone());
+        let code = Code::managed_in(&scene.session);
         let tracker = scene.loaded("f", 1);
         let remover = thread::spawn(move || tracker.remove().unwrap());
         let pin = scene.main.pin("f");
@@ -161,5 +134,23 @@ fn materialising_versus_removing_the_name() {
         let remover = thread::spawn(move || said(main.remove_symbols(&["f"])));
         let found = find(&scene.main, "f");
         (found, remover.join().unwrap(), scene.main.symbol_count())
+    });
+}
+
+#[test]
+fn looking_a_weak_name_up_versus_the_definition_that_overrides_it() {
+    // Defined throughout: it is found, whichever of the two it is.
+    let allowed = [("ready", "ok"), ("ready", "duplicate")];
+    explore("looking_a_weak_name_up_versus_the_definition_that_overrides_it", None, 4, allowed, || {
+        let scene = Scene::new();
+        let ready = |r: MaterializationResponsibility| {
+            resolve(&r).unwrap();
+            r.notify_emitted(Vec::new()).unwrap();
+        };
+        scene.main.define(Unit::weak("f", ready)).unwrap();
+        let main = scene.main.clone();
+        let definer = thread::spawn(move || said(main.define(Unit::new("f", ready))));
+        let found = find(&scene.main, "f");
+        (found, definer.join().unwrap())
     });
 }

@@ -103,3 +103,17 @@ fn work_that_waits_for_other_work() {
         (found, ran)
     });
 }
+
+#[test]
+fn two_that_dismiss_the_workers_at_once() {
+    // Neither waits for ever.
+    explore("two_that_dismiss_the_workers_at_once", Some(2), 4, ["ready"], || {
+        let (scene, _) = scene(&["f"]);
+        let found = find(&scene.main, "f");
+        let session = scene.session.clone();
+        let other = loom::thread::spawn(move || session.dismiss_workers());
+        scene.session.dismiss_workers();
+        other.join().unwrap();
+        found
+    });
+}

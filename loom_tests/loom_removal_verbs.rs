@@ -12,7 +12,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use jittison::base::{ExecutorAddr, Name};
-use jittison::error::Result;
 use jittison::session::*;
 use loom::thread;
 use support::*;
@@ -75,6 +74,61 @@ fn waiting_for_the_end_versus_the_last_pin() {
 }
 
 #[test]
+fn two_that_wait_for_the_end_versus_the_last_pin() {
+    explore("two_that_wait_for_the_end_versus_the_last_pin", Some(2), 4, [("ok", "ok")], || {
+        let scene = Scene::new();
+        let tracker = scene.loaded("f", 1);
+        let (_, pin) = scene.main.pin("f").unwrap();
+        let removal = tracker.remove().unwrap();
+        let also = removal.clone();
+        let other = thread::spawn(move || said(also.wait()));
+        let dropper = thread::spawn(move || drop(pin));
+        let waited = said(removal.wait());
+        dropper.join().unwrap();
+        (waited, other.join().unwrap())
+    });
+}
+
+#[test]
+fn asking_whether_a_removal_is_complete_versus_the_last_pin() {
+    // Whoever is told so sees what the managers did.
+    let allowed = [None, Some(true)];
+    explore("asking_whether_a_removal_is_complete_versus_the_last_pin", None, 2, allowed, || {
+        let scene = Scene::new();
+        let code = Code::managed_in(&scene.session);
+        let tracker = scene.loaded("f", 1);
+        let (_, pin) = scene.main.pin("f").unwrap();
+        let removal = tracker.remove().unwrap();
+        let other = thread::spawn(move || drop(pin));
+        // Loom may run the other here.
+        thread::yield_now();
+        let seen = removal.is_complete().then(|| code.is_freed());
+        other.join().unwrap();
+        seen
+    });
+}
+
+#[test]
+fn cascade_versus_an_emission_that_refers_to_a_dependant() {
+    // Whatever came to refer to something of the cascade goes with it, or was refused.
+    let allowed = [("ok", true, 0), ("dependency removed", true, 0), ("tracker defunct", true, 0)];
+    explore("cascade_versus_an_emission_that_refers_to_a_dependant", None, 4, allowed, || {
+        let scene = Scene::new();
+        let base = scene.loaded("base", 1);
+        let (_dependant, responsibility) = scene.at_work("f");
+        resolve(&responsibility).unwrap();
+        responsibility.notify_emitted(vec![scene.reference("base")]).unwrap();
+        let reference = scene.reference("f");
+        let (_late, responsibility) = scene.at_work("late");
+        resolve(&responsibility).unwrap();
+        let other = thread::spawn(move || base.remove_cascade().unwrap().is_complete());
+        let emitted = said(responsibility.notify_emitted(vec![reference]));
+        let is_complete = other.join().unwrap();
+        (emitted, is_complete, scene.main.symbol_count())
+    });
+}
+
+#[test]
 fn try_remove_versus_pin() {
     // Removed at once and not pinned, or pinned and all of it there.
     let allowed = [("ok", true, false, 0, vec![1]), ("in use", false, true, 1, vec![])];
@@ -96,12 +150,13 @@ fn try_remove_versus_guard() {
     let allowed = [("ok", true, false, vec![1]), ("ok", false, false, vec![1]), ("in use", true, true, vec![])];
     explore("try_remove_versus_guard", None, 4, allowed, || {
         let scene = Scene::new();
+        let code = Code::managed_in(&scene.session);
         let tracker = scene.loaded("f", 1);
-        let (session, main, bank) = (scene.session.clone(), scene.main.clone(), scene.bank.clone());
+        let (session, main) = (scene.session.clone(), scene.main.clone());
         let guarded = thread::spawn(move || {
             let guard = session.guard();
             let found = main.lookup_address("f").is_ok();
-            assert!(!found || bank.given_back().is_empty(), "under the guard it stays");
+            assert!(!found || !code.is_freed(), "under the guard it stays");
             drop(guard);
             found
         });
@@ -128,34 +183,59 @@ fn try_remove_versus_definition() {
     });
 }
 
-/// Counts how often it is told of a key.
-struct Told {
-    count: AtomicUsize,
-    /// Written where others may come in.
-    step: loom::sync::atomic::AtomicUsize,
+#[test]
+fn forced_removal_versus_removal_before_an_observer() {
+    // One of the two has retired it, and says so.
+    explore("forced_removal_versus_removal_before_an_observer", None, 2, [("ok", "ok", 1, 1)], || {
+        let told = Arc::new(Told::default());
+        let observers: Vec<Arc<dyn Observer>> = vec![told.clone()];
+        let scene = Scene::with_options(SessionOptions { observers, ..SessionOptions::default() });
+        scene.session.register_manager(told.clone());
+        let tracker = scene.loaded("f", 1);
+        let other = {
+            let tracker = tracker.clone();
+            thread::spawn(move || said(tracker.remove()))
+        };
+        let forced = said(remove_now(&tracker));
+        let removed = other.join().unwrap();
+        (forced, removed, told.retired(), told.count())
+    });
 }
 
-impl ResourceManager for Told {
-    fn remove_resources(&self, _: &JitDylib, _: ResourceKey) -> Result<()> {
-        self.step.fetch_add(1, Ordering::Relaxed);
-        self.count.fetch_add(1, Ordering::Relaxed);
-        Ok(())
-    }
-
-    fn transfer_resources(&self, _: &JitDylib, _: ResourceKey, _: ResourceKey) {}
+#[test]
+fn forced_removal_versus_the_guard_left() {
+    // At once, whoever is inside; and once, though the guard is left meanwhile.
+    explore("forced_removal_versus_the_guard_left", None, 2, [("ok", true, 1, vec![1])], || {
+        let scene = Scene::new();
+        let told = Told::of(&scene.session);
+        let tracker = scene.loaded("f", 1);
+        let guard = scene.session.guard();
+        let removal = tracker.remove().unwrap();
+        let other = thread::spawn(move || said(remove_now(&tracker)));
+        drop(guard);
+        let forced = other.join().unwrap();
+        (forced, removal.is_complete(), told.count(), scene.bank.given_back())
+    });
 }
 
-fn told(scene: &Scene) -> Arc<Told> {
-    let told = Arc::new(Told { count: AtomicUsize::new(0), step: loom::sync::atomic::AtomicUsize::new(0) });
-    scene.session.register_manager(told.clone());
-    told
+#[test]
+fn forced_removal_under_a_guard() {
+    // No other thread, and no schedule: the guard is not left.
+    explore("forced_removal_under_a_guard", None, 1, [(true, vec![1])], || {
+        let scene = Scene::new();
+        let tracker = scene.loaded("f", 1);
+        let _guard = scene.session.guard();
+        let removal = tracker.remove().unwrap();
+        remove_now(&tracker).unwrap();
+        (removal.is_complete(), scene.bank.given_back())
+    });
 }
 
 #[test]
 fn forced_removal_versus_removal() {
     explore("forced_removal_versus_removal", None, 2, [("ok", "ok", 1, vec![1], 0)], || {
         let scene = Scene::new();
-        let told = told(&scene);
+        let told = Told::of(&scene.session);
         let tracker = scene.loaded("f", 1);
         let other = {
             let tracker = tracker.clone();
@@ -164,7 +244,7 @@ fn forced_removal_versus_removal() {
         let forced = said(remove_now(&tracker));
         let removed = other.join().unwrap();
         assert!(tracker.remove().unwrap().is_complete());
-        (forced, removed, told.count.load(Ordering::Relaxed), scene.bank.given_back(), scene.main.symbol_count())
+        (forced, removed, told.count(), scene.bank.given_back(), scene.main.symbol_count())
     });
 }
 
@@ -172,7 +252,7 @@ fn forced_removal_versus_removal() {
 fn forced_removal_versus_the_last_pin() {
     explore("forced_removal_versus_the_last_pin", None, 2, [("ok", 1, vec![1])], || {
         let scene = Scene::new();
-        let told = told(&scene);
+        let told = Told::of(&scene.session);
         let tracker = scene.loaded("f", 1);
         let (_, pin) = scene.main.pin("f").unwrap();
         let removal = tracker.remove().unwrap();
@@ -180,7 +260,7 @@ fn forced_removal_versus_the_last_pin() {
         let forced = said(remove_now(&tracker));
         other.join().unwrap();
         assert!(removal.is_complete());
-        (forced, told.count.load(Ordering::Relaxed), scene.bank.given_back())
+        (forced, told.count(), scene.bank.given_back())
     });
 }
 
@@ -189,12 +269,12 @@ fn forced_removal_versus_recording() {
     let allowed = [(true, (1, 0), 1), (false, (0, 0), 1)];
     explore("forced_removal_versus_recording", None, 2, allowed, || {
         let scene = Scene::new();
-        let told = told(&scene);
+        let told = Told::of(&scene.session);
         let (tracker, responsibility) = scene.at_work("f");
         let other = thread::spawn(move || drop(remove_now(&tracker).unwrap()));
         let accepted = scene.bank.record(&responsibility, 1);
         other.join().unwrap();
-        (accepted, scene.bank.books(), told.count.load(Ordering::Relaxed))
+        (accepted, scene.bank.books(), told.count())
     });
 }
 

@@ -1,6 +1,9 @@
 //! Windows of plain memory, for models of the memory manager.
 
-use std::sync::Arc;
+#![allow(dead_code)]
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use jittison::base::{ExecutorAddr, Pool};
 use jittison::error::MemoryFault;
@@ -28,20 +31,57 @@ unsafe impl Sync for Cells {}
 unsafe impl Send for Cells {}
 
 /// A window of plain memory, whose pages are emptied by writing zeroes.
-struct Plain {
+pub struct Plain {
     bytes: Vec<u64>,
     layout: WindowLayout,
     cells: Arc<Cells>,
+    has_frames: bool,
+}
+
+impl Plain {
+    fn of(layout: &WindowLayout, cells: &Arc<Cells>, has_frames: bool) -> Plain {
+        let bytes = vec![0; layout.size as usize / 8 + 512];
+        Plain { bytes, layout: *layout, cells: cells.clone(), has_frames }
+    }
 }
 
 pub struct PlainMapper(pub Arc<Cells>);
 
 impl MemoryMapper for PlainMapper {
     fn map_window(&self, layout: &WindowLayout, _: Placement) -> Result<Arc<dyn MappedWindow>, MemoryFault> {
-        let bytes = vec![0; layout.size as usize / 8 + 512];
-        Ok(Arc::new(Plain { bytes, layout: *layout, cells: self.0.clone() }))
+        Ok(Arc::new(Plain::of(layout, &self.0, false)))
     }
 }
+
+/// Windows that an unwinder knows, of which the last one can be asked what stands in its frame table.
+#[derive(Clone, Default)]
+pub struct FramedMapper(Arc<Mutex<Option<Arc<Plain>>>>);
+
+impl MemoryMapper for FramedMapper {
+    fn map_window(&self, layout: &WindowLayout, _: Placement) -> Result<Arc<dyn MappedWindow>, MemoryFault> {
+        let window = Arc::new(Plain::of(layout, &Cells::new(), true));
+        *self.0.lock().unwrap() = Some(window.clone());
+        Ok(window)
+    }
+}
+
+impl FramedMapper {
+    /// `(start, FDE)` of the slot that code at an address owns.
+    pub fn frame_of(&self, code: ExecutorAddr) -> (ExecutorAddr, ExecutorAddr) {
+        let window = self.0.lock().unwrap().clone().expect("a window is mapped");
+        let header = window.base().offset(FRAME_HEADER);
+        let granule = code.distance_from(window.base().offset(window.layout.pool(Pool::Code).offset)) as u64 / 64;
+        let slot = (header.value() + 12 + granule * 8) as *const AtomicU64;
+        // SAFETY: inside the window, and written by atomic stores only.
+        let entry = unsafe { &*slot }.load(Ordering::Relaxed);
+        let at =
+            |distance: u64| ExecutorAddr::new(header.value().wrapping_add_signed(i64::from(distance as u32 as i32)));
+        (at(entry), at(entry >> 32))
+    }
+}
+
+/// Where the unwind header of a window stands.
+const FRAME_HEADER: u64 = 0x1004;
 
 // SAFETY: the vector is longer than the layout, is never resized, and nobody else writes it.
 unsafe impl MappedWindow for Plain {
@@ -52,7 +92,7 @@ unsafe impl MappedWindow for Plain {
         (self.base().value() + self.layout.pool(pool).offset) as *mut u8
     }
     fn frame_header(&self) -> Option<*mut u8> {
-        None
+        self.has_frames.then(|| (self.base().value() + FRAME_HEADER) as *mut u8)
     }
     unsafe fn purge(&self, pool: Pool, offset: u64, size: u64) -> Result<(), MemoryFault> {
         let pages = self.working_view(pool).wrapping_add(offset as usize);

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use jittison::base::{ExecutorAddr, Name};
 use jittison::error::{ErrorKind, Result};
 use jittison::session::*;
+use loom::cell::UnsafeCell;
 
 /// A manager of numbered resources.
 #[derive(Default)]
@@ -52,6 +53,79 @@ impl ResourceManager for Bank {
     }
 }
 
+/// A manager of one piece of code. loom reports code that is used while it is freed, or afterwards, or without anything that
+/// orders the two.
+pub struct Code(UnsafeCell<bool>);
+
+impl Code {
+    pub fn managed_in(session: &ExecutionSession) -> Arc<Code> {
+        let code = Arc::new(Code(UnsafeCell::new(false)));
+        session.register_manager(code.clone());
+        code
+    }
+
+    pub fn is_freed(&self) -> bool {
+        // SAFETY: loom checks that nobody writes meanwhile, which is what the models are for.
+        self.0.with(|freed| unsafe { *freed })
+    }
+}
+
+// SAFETY: as above; the cell is shared on purpose.
+unsafe impl Sync for Code {}
+
+impl ResourceManager for Code {
+    fn remove_resources(&self, _: &JitDylib, _: ResourceKey) -> Result<()> {
+        // SAFETY: loom checks that nobody else has access.
+        self.0.with_mut(|freed| unsafe { *freed = true });
+        Ok(())
+    }
+
+    fn transfer_resources(&self, _: &JitDylib, _: ResourceKey, _: ResourceKey) {}
+}
+
+/// Counts how often it is told of a key, and of a tracker that was removed.
+#[derive(Default)]
+pub struct Told {
+    removed: AtomicUsize,
+    retired: AtomicUsize,
+    /// Written where others may come in.
+    step: loom::sync::atomic::AtomicUsize,
+}
+
+impl Told {
+    pub fn of(session: &ExecutionSession) -> Arc<Told> {
+        let told = Arc::new(Told::default());
+        session.register_manager(told.clone());
+        told
+    }
+
+    pub fn count(&self) -> usize {
+        self.removed.load(Ordering::Relaxed)
+    }
+
+    pub fn retired(&self) -> usize {
+        self.retired.load(Ordering::Relaxed)
+    }
+}
+
+impl ResourceManager for Told {
+    fn remove_resources(&self, _: &JitDylib, _: ResourceKey) -> Result<()> {
+        self.step.fetch_add(1, Ordering::Relaxed);
+        self.removed.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn transfer_resources(&self, _: &JitDylib, _: ResourceKey, _: ResourceKey) {}
+}
+
+impl Observer for Told {
+    fn observe(&self, event: &Event<'_>) {
+        if matches!(event, Event::Retired { .. }) {
+            self.retired.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
 type Work = Box<dyn FnOnce(MaterializationResponsibility) + Send>;
 
 /// One exported symbol, and what is done to make it real.
@@ -60,6 +134,10 @@ pub struct Unit([(Name, SymbolFlags); 1], Work);
 impl Unit {
     pub fn new(name: &str, work: impl FnOnce(MaterializationResponsibility) + Send + 'static) -> Unit {
         Unit([(Name::new(name), SymbolFlags::EXPORTED)], Box::new(work))
+    }
+
+    pub fn weak(name: &str, work: impl FnOnce(MaterializationResponsibility) + Send + 'static) -> Unit {
+        Unit([(Name::new(name), SymbolFlags::EXPORTED | SymbolFlags::WEAK)], Box::new(work))
     }
 }
 

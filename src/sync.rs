@@ -442,6 +442,10 @@ mod imp {
         }
     }
 
+    /// For models.
+    #[inline(always)]
+    pub(crate) fn others_may_come() {}
+
     /// Fails, in builds with debug assertions, if this thread holds a lock: whoever calls what is not ours asks first.
     #[inline(always)]
     pub(crate) fn assert_unlocked() {
@@ -530,6 +534,15 @@ mod imp {
     pub(crate) type ForkGuard<'a, T> = MutexGuard<'a, T>;
 
     pub(crate) fn assert_unlocked() {}
+
+    loom::lazy_static! {
+        static ref STEPS: AtomicUsize = AtomicUsize::new(0);
+    }
+
+    /// Other threads may come in here: ahead of stores to memory that loom does not know.
+    pub(crate) fn others_may_come() {
+        STEPS.fetch_add(1, Ordering::Relaxed);
+    }
 
     pub(crate) fn spawn_detached(name: String, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
         loom::thread::Builder::new().name(name).spawn(body).map(drop)

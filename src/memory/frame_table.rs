@@ -24,7 +24,7 @@ use crate::base::{ExecutorAddr, keep};
 use crate::memory::frame_slots::FrameSlots;
 use crate::memory::layout::{FRAME_HEADER_OFFSET, FRAME_SLOT, TEXT_GRANULE};
 use crate::memory::mapper::MappedWindow;
-use crate::sync::{Arc, MappedU32, MappedU64, Ordering};
+use crate::sync::{Arc, MappedU32, MappedU64, Ordering, others_may_come};
 
 /// A function with unwind information.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -77,6 +77,7 @@ impl FrameTable {
     /// The last one first, so that the table is sorted at every moment; and at last the one below.
     pub(crate) fn open(&self, first: u64, slots: u64) {
         let below = first.saturating_sub(1);
+        others_may_come();
         self.entries.open(self.slots(below, first + slots - below), below);
     }
 
@@ -94,12 +95,14 @@ impl FrameTable {
     /// no more frames than granules: the plan reserved for that.
     pub(crate) fn fill(&self, first: u64, granules: u64, frames: &[Frame]) {
         if !frames.is_empty() {
+            others_may_come();
             self.entries.fill(self.slots(first, granules), frames);
         }
     }
 
     /// Makes the slots of the granules `[first, first + granules)` free again.
     pub(crate) fn clear(&self, first: u64, granules: u64) {
+        others_may_come();
         self.entries.clear(self.slots(first, granules), first);
     }
 

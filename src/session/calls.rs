@@ -99,6 +99,13 @@ impl ExecutionSession {
     }
 }
 
+/// For models: how many bindings are noted whose callers may not be entered.
+#[cfg(loom)]
+#[doc(hidden)]
+pub fn late_binding_count(session: &ExecutionSession) -> usize {
+    session.late_bindings().len()
+}
+
 impl JitDylib {
     /// Whether calls through handles of this session are entered.
     pub(crate) fn are_calls_entered(&self) -> bool {

@@ -17,7 +17,7 @@ use crate::session::responsibility::{MaterializationResponsibility, OwedSymbol};
 use crate::session::symbol::{SymbolFlags, SymbolRef, SymbolState};
 use crate::session::symbol_table::Symbol;
 use crate::session::waiting;
-use crate::sync::Arc;
+use crate::sync::{Arc, seeded_bug};
 
 /// Symbols that were emitted together, and what they refer to (ORC: `SymbolDependenceGroup`).
 #[derive(Debug, Clone, Default)]
@@ -205,6 +205,11 @@ impl MaterializationResponsibility {
             if symbol.has_dependants {
                 return Ok(false);
             }
+        }
+        // Seeded bug: whoever comes to wait in between is told by nobody.
+        if seeded_bug!("dependants_asked_for_under_an_earlier_lock") {
+            drop(state);
+            state = self.core.dylib().state.lock();
         }
         let completions = &mut aftermath.completions;
         for owed in own {

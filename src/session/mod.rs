@@ -98,6 +98,9 @@ mod waiting;
 
 pub use aliases::{Alias, ReexportsGenerator};
 pub(crate) use awaited::Awaited;
+#[cfg(loom)]
+#[doc(hidden)]
+pub use calls::late_binding_count;
 pub(crate) use companion::Companion;
 pub(crate) use drawer::{Drawer, Keyed};
 pub use emission::DependencyGroup;
