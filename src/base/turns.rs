@@ -47,3 +47,32 @@ impl Drop for Turn<'_> {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_turn_inside_a_turn_ends_only_itself() {
+        let (turns, is_over) = (Turns::new(), AtomicBool::new(false));
+        let outer = turns.take();
+        std::thread::scope(|scope| {
+            let inner = turns.take();
+            assert!(inner.is_nested() && !outer.is_nested());
+            drop(inner);
+            let other = scope.spawn(|| {
+                let turn = turns.take();
+                assert!(is_over.load(Ordering::SeqCst), "two threads have the turn");
+                assert!(!turn.is_nested());
+            });
+            // Time for the other to come.
+            std::thread::sleep(Duration::from_millis(50));
+            is_over.store(true, Ordering::SeqCst);
+            drop(outer);
+            other.join().expect("it does not panic");
+        });
+    }
+}

@@ -204,3 +204,27 @@ pub(super) unsafe fn scope_number(dso_handle: *const u64) -> Option<u64> {
 pub(super) fn hold_of(number: u64, who: &str) -> Option<Hold> {
     SCOPES.hold(number, who)
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hold_is_asked_for_under_no_lock() {
+        // It takes locks of the session, under which others call in here.
+        let scope = ExitScope::new();
+        let (tell, told) = std::sync::mpsc::channel();
+        scope.set_hold(move |who| {
+            let (name, tell) = (who.to_string(), tell.clone());
+            let other = std::thread::spawn(move || drop(ExitScope::new()));
+            let begun = std::time::Instant::now();
+            while !other.is_finished() && begun.elapsed() < std::time::Duration::from_secs(20) {
+                std::thread::yield_now();
+            }
+            tell.send((name, other.is_finished())).expect("somebody listens");
+            Some(Box::new(()))
+        });
+        assert!(hold_of(scope.number(), "thread 1").is_some());
+        assert_eq!(told.recv(), Ok(("thread 1".to_string(), true)));
+    }
+}

@@ -407,6 +407,33 @@ mod tests {
     }
 
     #[test]
+    fn a_tracker_that_was_freed_under_its_dependants_is_no_dependency_of_theirs_any_more() {
+        for is_transferred in [false, true] {
+            let session = ExecutionSession::new();
+            let [library, user] = ["library", "user"].map(|name| session.create_dylib(name).unwrap());
+            let mut used = library.create_tracker().unwrap();
+            let f = define(&library, &used, "f", Vec::new());
+            // The library's own users have it known to the graph in any case.
+            let third = if is_transferred { &user } else { &library };
+            let users = [(&user, "one"), (&user, "two"), (third, "three")].map(|(dylib, name)| {
+                let tracker = dylib.create_tracker().unwrap();
+                define(dylib, &tracker, name, vec![f.clone()]);
+                tracker
+            });
+            if is_transferred {
+                let heir = library.create_tracker().unwrap();
+                used.transfer_to(&heir).unwrap();
+                used = heir;
+            }
+            let dependencies = || users.each_ref().map(|user| user.dependencies().len());
+            assert_eq!(dependencies(), [1, 1, 1]);
+            assert!(crate::session::remove_now(&used).unwrap().is_complete());
+            assert_eq!(dependencies(), [0, 0, 0]);
+            assert!(users.iter().all(|user| user.remove().unwrap().is_complete()));
+        }
+    }
+
+    #[test]
     fn a_node_takes_few_bytes_since_there_is_one_for_each_module_that_calls_others() {
         assert_eq!(size_of::<Node>(), 40);
     }

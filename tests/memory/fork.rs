@@ -585,3 +585,65 @@ fn a_prepare_handler_may_fork() {
     assert_eq!(unsafe { pthread_atfork(Some(fork_in_handler), None, None) }, 0);
     works_in_handlers(true, [false, false, false]);
 }
+
+type Work = Box<dyn Fn() + Send + Sync>;
+
+/// What the handler below does, once: between the copy of the code memory and the fork.
+static BEFORE_THE_FORK: std::sync::Mutex<Option<Work>> = std::sync::Mutex::new(None);
+
+/// Registered ahead of the crate's own handlers, and so called behind its `prepare`.
+fn arm_before_the_fork() {
+    extern "C" fn prepare() {
+        let work = BEFORE_THE_FORK.lock().unwrap().take();
+        work.into_iter().for_each(|work| work());
+    }
+    // SAFETY: a function of this program, which does not unwind: a panic aborts.
+    assert_eq!(unsafe { pthread_atfork(Some(prepare), None, None) }, 0);
+}
+
+#[test]
+fn code_that_a_prepare_handler_has_removed_is_trapped_in_the_child_too() {
+    own_process!();
+    let Some(object) = module(5) else { return };
+    arm_before_the_fork();
+    let jit = jit_of(&SystemMapper { fork_policy: ForkPolicy::Snapshot });
+    let tracker = add(&jit, jit.main_dylib(), "o.o", &object);
+    let address = jit.main_dylib().lookup_address("value").unwrap().value();
+    *BEFORE_THE_FORK.lock().unwrap() = Some(Box::new(move || assert!(tracker.remove().unwrap().is_complete())));
+    assert_ne!(read(address, 1), [0xcc]);
+    Child::start(|| assert_eq!(read(address, 1), [0xcc])).succeeds();
+    assert_eq!(read(address, 1), [0xcc]);
+}
+
+#[test]
+fn pages_that_another_thread_gives_back_during_a_fork_are_not_taken_for_zero_by_the_child() {
+    own_process!();
+    const SIZE: u64 = 4 << 20;
+    arm_before_the_fork();
+    let options = SlabPoolOptions { returns_memory: false, trap_freed_code: false, ..Default::default() };
+    let mapper = SystemMapper { fork_policy: ForkPolicy::Snapshot };
+    let memory = std::sync::Arc::new(SlabPool::with_mapper(mapper, options).unwrap());
+    let mut zeroed = plan(0, SIZE, (0, 0));
+    zeroed.segments[Pool::ReadOnly.index()].zero_fill = SIZE;
+    let mut old = memory.allocate(&zeroed).unwrap();
+    old.working(Pool::ReadOnly).fill(0xc3);
+    drop(old.finalize(Vec::new()).unwrap());
+    let (go_on, may_begin) = std::sync::mpsc::channel();
+    let other = memory.clone();
+    let releasing = std::thread::spawn(move || {
+        may_begin.recv().unwrap();
+        other.release_free()
+    });
+    let go_on = std::sync::Mutex::new(go_on);
+    *BEFORE_THE_FORK.lock().unwrap() = Some(Box::new(move || {
+        go_on.lock().unwrap().send(()).unwrap();
+        // Time for the other thread to empty the pages. It waits for the fork then; if it has not come so far, that is as good.
+        std::thread::sleep(std::time::Duration::from_millis(300));
+    }));
+    let child = Child::start(|| {
+        let mut new = memory.allocate(&zeroed).unwrap();
+        assert!(new.working(Pool::ReadOnly).iter().all(|byte| *byte == 0));
+    });
+    child.succeeds();
+    assert!(releasing.join().unwrap().bytes >= SIZE);
+}

@@ -135,11 +135,15 @@ fn one_tiny_survivor_in_every_slab_strands_a_page_and_no_more() {
 #[test]
 fn memory_goes_back_by_itself_when_much_of_it_is_free_for_a_while() {
     let memory = pool(SlabPoolOptions { window_size: 256 * MIB, ..Default::default() });
-    let one = written(&memory, [20 * MIB, 20 * MIB, 20 * MIB]);
-    let start = Instant::now();
-    drop(one);
-    wait_until(|| memory.statistics().returned_bytes >= 50 * MIB);
-    assert!(start.elapsed() > Duration::from_millis(900), "not at once: {:?}", start.elapsed());
+    for round in 1..=2 {
+        let one = written(&memory, [20 * MIB, 20 * MIB, 20 * MIB]);
+        let start = Instant::now();
+        drop(one);
+        wait_until(|| memory.statistics().returned_bytes >= round * 50 * MIB);
+        assert!(start.elapsed() > Duration::from_millis(900), "not at once: {:?}", start.elapsed());
+        // The thread finds nothing left to do, and ends. Another begins when it is needed.
+        std::thread::sleep(Duration::from_millis(2500));
+    }
 }
 
 #[test]

@@ -4,9 +4,10 @@
 use std::sync::Arc;
 use std::sync::Mutex;
 
-use jittison::base::Pool;
+use jittison::base::{ExecutorAddr, Pool};
 use jittison::error::{ErrorKind, MemoryFault};
 use jittison::memory::{MemoryManager, MemoryMapper, Released, SlabPool, SlabPoolOptions};
+use jittison::session::{ExecutionSession, ReclaimPolicy, SymbolFlags};
 
 use crate::environments::deny;
 use crate::ladder::{jit_over, rungs};
@@ -163,4 +164,23 @@ fn without_a_thread_memory_stays_until_somebody_asks() {
     std::thread::sleep(std::time::Duration::from_millis(2200));
     assert_eq!(memory.statistics().returned_bytes, 0);
     assert!(memory.release_free().bytes >= 20 << 20);
+}
+
+#[test]
+fn without_a_thread_whoever_lets_go_of_what_is_removed_gives_it_back_by_the_background_policy_too() {
+    own_process!();
+    let session = ExecutionSession::with_policy(ReclaimPolicy::Background);
+    let main = session.create_dylib("main").unwrap();
+    deny(libc::SYS_clone3);
+    deny(libc::SYS_clone);
+    // Each time anew: that no thread could be had once does not mean that one is there.
+    for _ in 0..3 {
+        let tracker = main.create_tracker().unwrap();
+        tracker.define_absolute([("f".into(), ExecutorAddr::new(8), SymbolFlags::EXPORTED)]).unwrap();
+        let (_, pin) = main.pin("f").unwrap();
+        let removal = tracker.remove().unwrap();
+        assert!(!removal.is_complete());
+        drop(pin);
+        assert!(removal.is_complete());
+    }
 }

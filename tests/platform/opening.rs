@@ -194,3 +194,45 @@ fn threads_that_open_and_close_a_dylib_at_once_find_it_initialised_between_the_t
     });
     assert_eq!(is_initialised.call(), 0);
 }
+
+static INITIALISES: std::sync::Barrier = std::sync::Barrier::new(2);
+
+extern "C" fn initialises_slowly() {
+    INITIALISES.wait();
+    INITIALISES.wait();
+}
+
+#[test]
+fn a_dylib_that_is_opened_while_its_last_closing_waits_is_not_finalised_under_it() {
+    let objects = [
+        c("static long depth;
+           __attribute__((constructor)) static void set(void) { depth++; }
+           __attribute__((destructor)) static void unset(void) { depth--; }
+           long is_initialised(void) { return depth == 1; }"),
+        c("extern void initialises_slowly(void);
+           __attribute__((constructor)) static void set(void) { initialises_slowly(); }
+           long slow(void) { return 1; }"),
+    ];
+    let [Some(object), Some(slow)] = objects else { return };
+    let jit = new_jit();
+    let main = jit.main_dylib();
+    define_absolute(main, "initialises_slowly", initialises_slowly as *const () as u64);
+    let _object = add(&jit, main, "o.o", &object);
+    initialize(&jit, main);
+    let is_initialised = function::<extern "C" fn() -> i64>(&jit, "is_initialised");
+    let _slow = add(&jit, main, "slow.o", &slow);
+    std::thread::scope(|scope| {
+        // Has the turn until it is told to go on.
+        let looking_up = scope.spawn(|| long(&jit, "slow"));
+        INITIALISES.wait();
+        let (closing, pause) = (scope.spawn(|| jit.deinitialize(main).unwrap()), std::time::Duration::from_millis(100));
+        std::thread::sleep(pause);
+        let opening = scope.spawn(|| initialize(&jit, main));
+        std::thread::sleep(pause);
+        INITIALISES.wait();
+        assert_eq!((looking_up.join().unwrap(), opening.join().unwrap()), (1, 0));
+        assert_eq!(closing.join().unwrap(), 0, "it is open still");
+        assert_eq!(is_initialised.call(), 1);
+    });
+    assert_eq!(jit.deinitialize(main).unwrap(), 1);
+}

@@ -454,3 +454,14 @@ fn a_transfer_takes_along_what_modules_of_other_dylibs_share() {
         assert_eq!(world.books.take_given_back(), [4, 5, 3, 2, 1]);
     }
 }
+
+#[test]
+fn a_tracker_can_be_tried_once_its_merged_dependants_have_gone() {
+    // A pin that is counted twice would refuse it, and nobody could be named.
+    let world = World::new();
+    let base = world.loaded("base", 1);
+    let users = [world.linked("a", &["base"], 2), world.linked("b", &["base"], 3)];
+    users[0].transfer_to(&users[1]).unwrap();
+    assert!(users[1].remove().unwrap().is_complete());
+    assert!(base.try_remove().unwrap().is_complete());
+}

@@ -298,3 +298,28 @@ fn lookups_from_many_threads_all_come_to_an_end_behind_one_slow_generator() {
         }
     });
 }
+
+#[test]
+fn whoever_is_told_that_its_generator_was_removed_may_call_the_session() {
+    // Called under no lock, whether the generator goes alone or with its dylib.
+    for is_alone in [true, false] {
+        let world = World::new();
+        let generator = Captures::on(&world.main);
+        let _captured = world.ask(&["captured"], RequiredState::Ready);
+        let (told, main) = (Arc::new(Mutex::new(None)), world.main.clone());
+        let tell = told.clone();
+        let order = [(world.main.clone(), Visibility::All)];
+        let requests = [SymbolRequest::required("queued")];
+        world.session.lookup_then(&order, &requests, RequiredState::Ready, move |found| {
+            assert_abandoned(&found.unwrap_err());
+            *tell.lock().unwrap() = Some(main.symbol_count());
+        });
+        if is_alone {
+            let generator: Arc<dyn DefinitionGenerator> = generator.clone();
+            assert!(world.main.remove_generator(&generator));
+        } else {
+            world.session.remove_dylib(&world.main).unwrap();
+        }
+        assert_eq!(*told.lock().unwrap(), Some(0));
+    }
+}

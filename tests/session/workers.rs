@@ -364,3 +364,33 @@ fn a_unit_that_is_queued_when_its_session_ends_is_dropped_and_its_lookup_told() 
     gate.send(()).unwrap();
     wait_for(|| log.take().contains(&"drop unit of queued".to_string()).then_some(()));
 }
+
+#[test]
+fn a_worker_that_took_anothers_place_goes_when_that_is_back() {
+    let (session, main) = session(1);
+    let (tell, told) = mpsc::channel();
+    main.define(Unit::exported(&["waited for"], move |r| {
+        tell.send((std::fs::read_link("/proc/thread-self").unwrap(), r)).unwrap();
+    }))
+    .unwrap();
+    let (go_on, is_over) = mpsc::channel::<()>();
+    let (inner, dylib) = (session.clone(), main.clone());
+    main.define(Unit::exported(&["waits"], move |r| {
+        find_in(&inner, &[&dylib], "waited for").unwrap();
+        drop((inner, dylib));
+        // At work until the other has gone.
+        is_over.recv().unwrap();
+        finish(r, 2);
+    }))
+    .unwrap();
+    let answer = Answer::of(&session, &main, &["waits"], RequiredState::Ready);
+    let (other, waited_for) = told.recv_timeout(Duration::from_secs(60)).unwrap();
+    // Time for the other to fall asleep. If it has not by then, it goes by itself, which is as good.
+    thread::sleep(Duration::from_millis(100));
+    finish(waited_for, 1);
+    let other = PathBuf::from("/proc").join(other);
+    wait_for(|| (!other.exists()).then_some(()));
+    assert!(answer.is_pending());
+    go_on.send(()).unwrap();
+    wait_for(|| (!answer.is_pending()).then_some(()));
+}
