@@ -131,3 +131,55 @@ impl Drop for Sealed {
         drop(kept);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::plan::{SegmentPlan, SegmentRequest};
+    use crate::memory::{OfflineMemory, SlabPool, SlabPoolOptions};
+
+    /// Whose answers nobody else gives.
+    struct Other(OfflineMemory);
+
+    impl MemoryManager for Other {
+        fn allocate(&self, plan: &SegmentPlan) -> Result<Box<dyn InFlight>> {
+            self.0.allocate(plan)
+        }
+
+        fn can_run(&self) -> bool {
+            false
+        }
+
+        fn statistics(&self) -> MemoryStatistics {
+            MemoryStatistics { allocations: 3, ..MemoryStatistics::default() }
+        }
+
+        fn release_free_slabs(&self) -> usize {
+            7
+        }
+
+        fn memory_map(&self) -> Option<MemoryMap> {
+            Some(MemoryMap::default())
+        }
+    }
+
+    #[test]
+    fn every_question_is_the_other_managers() {
+        let memory = KeptWhileTraced::new(Other(OfflineMemory::new(ExecutorAddr::new(0x1000))));
+        assert!(!memory.can_run());
+        assert_eq!((memory.statistics().allocations, memory.release_free_slabs()), (3, 7));
+        assert!(memory.memory_map().is_some());
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "maps memory")]
+    fn room_for_the_time_of_the_link_is_the_other_managers() {
+        let memory = KeptWhileTraced::new(SlabPool::new(SlabPoolOptions::default()).unwrap());
+        let mut plan =
+            SegmentPlan { scratch: SegmentRequest { size: 64, align: 8, zero_fill: 0 }, ..SegmentPlan::default() };
+        plan.segments[Pool::Code.index()] = SegmentRequest { size: 16, align: 16, zero_fill: 0 };
+        let mut placed = memory.allocate(&plan).unwrap();
+        assert_eq!(placed.scratch().len(), 64);
+        assert_ne!(placed.scratch_address(), ExecutorAddr::NULL);
+    }
+}

@@ -15,6 +15,7 @@ mod ladder;
 mod leaving;
 mod map;
 mod mapper;
+mod offline;
 mod overheard;
 mod placement;
 mod process;
