@@ -184,3 +184,22 @@ const DYNAMIC_ENTRIES: usize = 7;
 /// pcrel sdata4; CFA = rsp + 8, return address at CFA - 8. 24 bytes with its length.
 const EMPTY_CIE: [u8; 24] =
     [20, 0, 0, 0, 0, 0, 0, 0, 1, b'z', b'R', 0, 1, 0x78, 16, 1, 0x1b, 0x0c, 7, 8, 0x90, 1, 0, 0];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_dynamic_section_stands_between_guard_pages_ahead_of_the_data_or_nowhere() {
+        let mut layout = WindowLayout::divide(64 << 20).unwrap();
+        assert!(has_room_for_dynamic(&layout));
+        let data = Pool::Data.index();
+        layout.pools[data].offset = layout.file_size + 3 * PAGE;
+        assert!(has_room_for_dynamic(&layout), "a guard page, its own, a guard page");
+        layout.pools[data].offset -= PAGE;
+        assert!(!has_room_for_dynamic(&layout), "no guard page behind it");
+        layout = WindowLayout::divide(64 << 20).unwrap();
+        layout.file_size += PAGE;
+        assert!(!has_room_for_dynamic(&layout), "the file is no whole chunks");
+    }
+}

@@ -180,6 +180,7 @@ fn any_memory_can_be_a_window_even_one_that_no_unwinder_knows() {
     let code = jit.address_of(jit.main_dylib(), "test").unwrap().value();
     assert!((base.value()..base.value() + size).contains(&code));
     assert_eq!(jit.memory_statistics(), pool.statistics());
+    assert_eq!(pool.description(), "custom");
     assert!(tracker.remove().unwrap().is_complete());
     assert_eq!(held(&pool), (0, 0, 0));
 }

@@ -168,6 +168,13 @@ fn what_must_lie_low_does_so_beside_a_window_that_does_not() {
         assert!(high.address(pool).value() >= 1 << 31);
         assert!(low.iter().all(|one| one.address(pool).value() < 1 << 31));
     }
+    // Of one group, all of it lies low; another group, or none, is not drawn along.
+    let of_group = |low, group| make(&memory, &SegmentPlan { low, group, ..plan(64, 16, (16, 0)) });
+    let together = [of_group(true, 5), of_group(false, 5)];
+    let others = [of_group(false, 7), of_group(false, 0), of_group(false, 7)];
+    assert!(together.iter().all(|one| one.address(Pool::Code).value() < 1 << 31));
+    assert!(others.iter().all(|one| one.address(Pool::Code).value() >= 1 << 31));
+    drop((together, others));
     assert_eq!(memory.statistics().windows, 2);
     drop(low);
     memory.release_free();

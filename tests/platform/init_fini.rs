@@ -296,3 +296,47 @@ fn eight_threads_that_race_for_one_object_see_it_initialised_once() {
         });
     }
 }
+
+/// The channels between an initialiser that waits and the test that it waits for.
+static BEGUN: std::sync::Mutex<Option<std::sync::mpsc::Sender<()>>> = std::sync::Mutex::new(None);
+static MAY_END: std::sync::Mutex<Option<std::sync::mpsc::Receiver<()>>> = std::sync::Mutex::new(None);
+
+extern "C" fn wait_for_the_test() -> i64 {
+    let may_end = MAY_END.lock().unwrap().take().unwrap();
+    BEGUN.lock().unwrap().take().unwrap().send(()).unwrap();
+    may_end.recv_timeout(std::time::Duration::from_secs(60)).is_ok().into()
+}
+
+#[test]
+fn an_initialiser_of_one_dylib_keeps_nobody_from_another_in_which_nothing_waits() {
+    let (Some(slow), Some(plain), Some(waiting)) = (
+        c("extern long wait_for_the_test(void); static long came;
+           __attribute__((constructor)) static void set(void) { came = wait_for_the_test(); }
+           long test(void) { return came; }"),
+        c("long plain(void) { return 5; }"),
+        c(
+            "static long state; __attribute__((constructor)) static void set(void) { state = 1; } long other(void) { return state; }",
+        ),
+    ) else {
+        return;
+    };
+    let (tell_begun, begun) = std::sync::mpsc::channel();
+    let (end, may_end) = std::sync::mpsc::channel();
+    (*BEGUN.lock().unwrap(), *MAY_END.lock().unwrap()) = (Some(tell_begun), Some(may_end));
+    let jit = new_jit();
+    define_absolute(jit.main_dylib(), "wait_for_the_test", wait_for_the_test as *const () as u64);
+    let _slow = add(&jit, jit.main_dylib(), "slow.o", &slow);
+    let [second, third] = ["second", "third"].map(|name| jit.create_dylib(name).unwrap());
+    let _plain = add(&jit, &second, "plain.o", &plain);
+    let _waiting = add(&jit, &third, "waiting.o", &waiting);
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| long(&jit, "test"));
+        begun.recv().unwrap();
+        // Linked, and not initialised.
+        jit.address_of(&third, "other").unwrap();
+        assert_eq!(long_in(&jit, &second, "plain"), 5);
+        end.send(()).unwrap();
+        assert_eq!(first.join().unwrap(), 1, "it waited until the other dylib was entered");
+    });
+    assert_eq!(long_in(&jit, &third, "other"), 1);
+}
