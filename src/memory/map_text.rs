@@ -260,4 +260,10 @@ mod tests {
             ["0 B", "999 B", "1.0 KiB", "1.0 KiB", "12.3 KiB", "100 KiB", "2.0 MiB", "1.0 GiB", "3.0 GiB"]
         );
     }
+
+    #[test]
+    fn there_are_no_digits_behind_the_point_from_a_hundred_and_no_units_behind_tebibytes() {
+        let told: Vec<String> = [102_348, 102_349, 7 << 40, 5000 << 40].into_iter().map(bytes_text).collect();
+        assert_eq!(told, ["99.9 KiB", "100 KiB", "7.0 TiB", "5000 TiB"]);
+    }
 }
