@@ -14,6 +14,7 @@ mod giving_back;
 mod ladder;
 mod leaving;
 mod map;
+mod map_pictures;
 mod mapper;
 mod offline;
 mod overheard;
