@@ -27,7 +27,8 @@ impl MemoryMap {
     fn worst_strandings(&self, text: &mut String) {
         let worst = self.stranded_by().into_iter().filter(|stranding| stranding.stranded_bytes > stranding.live_bytes);
         for stranding in worst.take(WORST) {
-            let names: Vec<&str> = stranding.by.iter().take(WORST).map(|tenant| &*self.tenants[*tenant].name).collect();
+            let tenants = stranding.by.iter().take(WORST).filter_map(|tenant| self.tenants.get(*tenant));
+            let names: Vec<&str> = tenants.map(|tenant| &*tenant.name).collect();
             let others = match stranding.by.len().saturating_sub(WORST) {
                 0 => String::new(),
                 others => format!(" and {others} others"),

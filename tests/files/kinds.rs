@@ -15,6 +15,7 @@ fn refusals(path: &Path) -> Vec<Error> {
     let jit = Jit::new().unwrap();
     let main = jit.main_dylib();
     let tracker = main.create_tracker().unwrap();
+    // Shares the process: no version is replaced.
     let patchable = jit.patchable(main, &["answer"]).unwrap();
     vec![
         jit.add_object_file(&tracker, path).unwrap_err(),

@@ -11,6 +11,7 @@ use crate::*;
 
 #[test]
 fn a_commit_leads_callers_to_the_new_version_and_the_first_one_defines_the_names() {
+    own_process!();
     let (Some(first), Some(second), Some(caller)) = (
         functions(&[("gemm", "n + 1")]),
         functions(&[("gemm", "n + 2")]),
@@ -40,6 +41,7 @@ fn a_commit_leads_callers_to_the_new_version_and_the_first_one_defines_the_names
 
 #[test]
 fn a_function_is_replaced_while_threads_call_it_and_no_call_goes_wrong() {
+    own_process!();
     const CALLS: u64 = 5_000;
     // Each version says of its result which one it is, twice; and takes its time, so that it is removed under its callers.
     let body = |k| format!("({{ for (volatile int i = 0; i < 50000; i++); n * 1000 + {k} * 10 + {k}; }})");
@@ -88,6 +90,7 @@ fn a_function_is_replaced_while_threads_call_it_and_no_call_goes_wrong() {
 
 #[test]
 fn many_functions_are_redirected_in_one_commit() {
+    own_process!();
     let names: Vec<String> = (0..200).map(|number| format!("f{number}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let version = |k: usize| {
@@ -108,6 +111,7 @@ fn many_functions_are_redirected_in_one_commit() {
 
 #[test]
 fn rollback_returns_without_linking_and_what_it_undid_is_gone() {
+    own_process!();
     let (Some(first), Some(second)) = (functions(&[("gemm", "n + 1")]), functions(&[("gemm", "n + 2")])) else {
         return;
     };
@@ -130,6 +134,7 @@ fn rollback_returns_without_linking_and_what_it_undid_is_gone() {
 
 #[test]
 fn the_history_is_as_long_as_it_was_said_to_be() {
+    own_process!();
     let objects: Vec<_> = (1..=6).filter_map(|k| functions(&[("gemm", &format!("n + {k}"))])).collect();
     if objects.is_empty() {
         return;
@@ -152,6 +157,7 @@ fn the_history_is_as_long_as_it_was_said_to_be() {
 
 #[test]
 fn a_version_may_define_some_functions_only_and_its_rollback_returns_those() {
+    own_process!();
     let (Some(both), Some(one), Some(other)) = (
         functions(&[("gemm", "n + 1"), ("stencil", "n + 10")]),
         functions(&[("gemm", "n + 2")]),
@@ -174,6 +180,7 @@ fn a_version_may_define_some_functions_only_and_its_rollback_returns_those() {
 
 #[test]
 fn a_version_calls_functions_of_other_versions_through_their_stubs() {
+    own_process!();
     let (Some(gemm), Some(stencil), Some(better)) = (
         c("extern long stencil(long); long gemm(long n) { return stencil(n) * 10; }"),
         functions(&[("stencil", "n + 1")]),
@@ -194,6 +201,7 @@ fn a_version_calls_functions_of_other_versions_through_their_stubs() {
 
 #[test]
 fn commits_of_several_threads_take_turns_and_none_is_lost() {
+    own_process!();
     const EACH: i64 = 20;
     let names: Vec<String> = (0..3).map(|number| format!("f{number}")).collect();
     let object = |name: &str, k: i64| functions(&[(name, &format!("n + {k}"))]);

@@ -41,6 +41,7 @@ fn refused(object: Option<Vec<u8>>, prepare: impl FnOnce(&mut Patch)) -> Option<
 
 #[test]
 fn a_missing_symbol_refuses_the_version() {
+    own_process!();
     let object = c("extern long no_such(long); long gemm(long n) { return no_such(n); }");
     let Some(error) = refused(object, |_| {}) else { return };
     assert_says(&error, &["`no_such`"]);
@@ -48,6 +49,7 @@ fn a_missing_symbol_refuses_the_version() {
 
 #[test]
 fn a_version_without_any_of_the_functions_or_without_a_required_one_is_refused() {
+    own_process!();
     let Some(error) = refused(c("long other(long n) { return n; }"), |_| {}) else { return };
     assert!(matches!(error.root_cause().kind(), ErrorKind::SymbolsNotFound { .. }), "{error}");
     let require = |patch: &mut Patch| {
@@ -64,12 +66,14 @@ fn a_version_without_any_of_the_functions_or_without_a_required_one_is_refused()
 
 #[test]
 fn a_variable_where_a_function_should_be_is_refused() {
+    own_process!();
     let Some(error) = refused(c("long gemm = 5;"), |_| {}) else { return };
     assert_says(&error, &["defines no function by this name"]);
 }
 
 #[test]
 fn another_signature_than_the_first_version_s_is_refused() {
+    own_process!();
     let wrong = |patch: &mut Patch| {
         patch.expect_signature("gemm", "f64(f64)");
     };
@@ -84,6 +88,7 @@ extern "C-unwind" fn panics() {
 
 #[test]
 fn an_initialiser_that_fails_takes_its_version_down() {
+    own_process!();
     let failing = cpp("extern \"C\" void panics(); extern \"C\" long text(long n) { return n; }
          struct Fails { Fails() { panics(); } }; static Fails fails;
          extern \"C\" long gemm(long n) { return text(n) + 2; }");
@@ -106,6 +111,7 @@ fn an_initialiser_that_fails_takes_its_version_down() {
 
 #[test]
 fn a_version_that_gives_wrong_answers_is_dropped_and_leaves_nothing() {
+    own_process!();
     let (Some(wrong), Some((jit, kernels, gemm))) = (functions(&[("gemm", "n - 1"), ("stencil", "n")]), first(1))
     else {
         return;
@@ -122,6 +128,7 @@ fn a_version_that_gives_wrong_answers_is_dropped_and_leaves_nothing() {
 
 #[test]
 fn a_name_that_the_dylib_has_defined_meanwhile_refuses_the_commit() {
+    own_process!();
     let (Some(both), Some((jit, kernels, gemm))) = (functions(&[("gemm", "n + 2"), ("stencil", "n")]), first(1)) else {
         return;
     };
@@ -139,6 +146,7 @@ fn a_name_that_the_dylib_has_defined_meanwhile_refuses_the_commit() {
 
 #[test]
 fn a_first_version_that_is_refused_or_dropped_leaves_nothing_either() {
+    own_process!();
     let (Some(good), Some(bad)) =
         (functions(&[("gemm", "n")]), c("extern int no_such; int made = 3; long gemm(long n) { return no_such; }"))
     else {
@@ -161,6 +169,7 @@ fn a_first_version_that_is_refused_or_dropped_leaves_nothing_either() {
 
 #[test]
 fn too_many_replaced_versions_that_are_held_refuse_another_and_say_who_holds_them() {
+    own_process!();
     let Some((jit, kernels, gemm)) = first(0) else { return };
     let mut holders = Vec::new();
     for k in 2..=4 {
@@ -188,6 +197,7 @@ fn too_many_replaced_versions_that_are_held_refuse_another_and_say_who_holds_the
 
 #[test]
 fn a_caller_that_does_not_return_bounds_the_versions_and_is_named_and_patching_goes_on_when_it_does() {
+    own_process!();
     let Some((jit, kernels, gemm)) = first(0) else { return };
     let version = |k: u64| functions(&[("gemm", &format!("n + {k}"))]).unwrap();
     let (leave, told) = std::sync::mpsc::channel::<()>();

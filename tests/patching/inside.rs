@@ -103,6 +103,7 @@ fn commit_under_a_caller<R>(next: PreparedPatch, keeper: &Keeper, joined: impl F
 
 #[test]
 fn a_version_that_a_call_through_a_handle_is_inside_of_stays_until_the_call_returns() {
+    own_process!();
     let jit = new_jit();
     let Some(kernels) = patchable(&jit) else { return };
     let (keeper, gemm) = (Keeper::new(), find(&jit, "gemm"));
@@ -115,6 +116,7 @@ fn a_version_that_a_call_through_a_handle_is_inside_of_stays_until_the_call_retu
 
 #[test]
 fn a_version_that_is_rolled_back_under_a_caller_stays_until_the_call_returns() {
+    own_process!();
     let jit = new_jit();
     let Some(second) = waiting(2) else { return };
     let kernels = jit.patchable(jit.main_dylib(), &["gemm"]).unwrap();
@@ -136,6 +138,7 @@ fn a_version_that_is_rolled_back_under_a_caller_stays_until_the_call_returns() {
 
 #[test]
 fn a_version_that_linked_code_calls_stays_until_the_outer_call_returns() {
+    own_process!();
     let jit = new_jit();
     let Some(kernels) = patchable(&jit) else { return };
     let outer = c("extern long gemm(long); long outer(long n) { return gemm(n) * 10; }").unwrap();
@@ -149,6 +152,7 @@ fn a_version_that_linked_code_calls_stays_until_the_outer_call_returns() {
 
 #[test]
 fn a_version_that_a_call_through_a_bare_pointer_is_inside_of_stays_as_long_as_the_call_is_entered() {
+    own_process!();
     let jit = new_jit();
     let Some(kernels) = patchable(&jit) else { return };
     let (keeper, gemm, session) = (Keeper::new(), find(&jit, "gemm"), jit.session().clone());
@@ -165,6 +169,7 @@ fn a_version_that_a_call_through_a_bare_pointer_is_inside_of_stays_as_long_as_th
 
 #[test]
 fn a_call_that_never_returns_lets_replaced_versions_go_when_it_passes_a_quiescent_state() {
+    own_process!();
     let jit = new_jit();
     let Some(first) = functions(&[("gemm", "n")]) else { return };
     let kernels = jit.patchable_builder(jit.main_dylib(), &["gemm"]).history(0).build().unwrap();
@@ -200,6 +205,7 @@ fn a_call_that_never_returns_lets_replaced_versions_go_when_it_passes_a_quiescen
 
 #[test]
 fn a_version_of_the_history_stays_under_a_caller_when_the_dylib_is_cleared() {
+    own_process!();
     let jit = new_jit();
     let Some(first) = waiting(1) else { return };
     let kernels = jit.patchable(jit.main_dylib(), &["gemm"]).unwrap();
@@ -225,6 +231,7 @@ fn a_version_of_the_history_stays_under_a_caller_when_the_dylib_is_cleared() {
 
 #[test]
 fn a_call_is_in_the_way_of_versions_only_and_of_its_own_session_only() {
+    own_process!();
     let (jit, other) = (new_jit(), new_jit());
     let (Some(kernels), Some(others)) = (patchable(&jit), patchable(&other)) else { return };
     let bystander = jit.main_dylib().create_tracker().unwrap();
@@ -296,6 +303,7 @@ fn a_destructor_of_a_thread_s_variable_holds_the_version_that_it_calls() {
 
 #[test]
 fn a_call_from_before_the_first_version_that_a_lazy_re_export_leads_into_one_keeps_it() {
+    own_process!();
     for is_removed in [false, true] {
         let jit = new_jit();
         let lazy = jit.main_dylib().create_tracker().unwrap();
@@ -336,6 +344,7 @@ fn a_call_from_before_the_first_version_that_a_lazy_re_export_leads_into_one_kee
 
 #[test]
 fn a_program_s_main_holds_the_versions_that_it_calls() {
+    own_process!();
     let jit = new_jit();
     let Some(kernels) = patchable(&jit) else { return };
     let keeper = Keeper::new();

@@ -29,6 +29,7 @@ fn long_of(jit: &Jit, dylib: &JitDylib, name: &str, n: i64) -> i64 {
 
 #[test]
 fn clearing_or_removing_the_dylib_takes_all_versions_along() {
+    own_process!();
     for is_removed in [false, true] {
         for is_dropped in [false, true] {
             let jit = new_jit();
@@ -58,6 +59,7 @@ fn clearing_or_removing_the_dylib_takes_all_versions_along() {
 
 #[test]
 fn a_handle_keeps_the_function_that_callers_are_led_to_when_the_dylib_is_cleared() {
+    own_process!();
     let jit = new_jit();
     let dylib = jit.create_dylib("patched").unwrap();
     let Some(kernels) = entangled(&jit, &dylib) else { return };
@@ -71,6 +73,7 @@ fn a_handle_keeps_the_function_that_callers_are_led_to_when_the_dylib_is_cleared
 
 #[test]
 fn a_handle_outlives_the_session() {
+    own_process!();
     let jit = new_jit();
     let Some(kernels) = entangled(&jit, jit.main_dylib()) else { return };
     let gemm = find(&jit, "gemm");
@@ -85,6 +88,7 @@ fn a_handle_outlives_the_session() {
 
 #[test]
 fn a_handle_to_a_version_keeps_it_and_whatever_it_calls() {
+    own_process!();
     let jit = new_jit();
     let dylib = jit.create_dylib("patched").unwrap();
     let Some(kernels) = entangled(&jit, &dylib) else { return };
@@ -103,6 +107,7 @@ fn a_handle_to_a_version_keeps_it_and_whatever_it_calls() {
 
 #[test]
 fn versions_stay_when_the_patchable_is_dropped() {
+    own_process!();
     let Some(first) = functions(&[("gemm", "n + 1")]) else { return };
     let jit = new_jit();
     drop(commit(&jit.patchable(jit.main_dylib(), &["gemm"]).unwrap(), &first));
@@ -116,6 +121,7 @@ fn versions_stay_when_the_patchable_is_dropped() {
 
 #[test]
 fn whoever_removes_a_dylib_of_a_version_takes_the_whole_set() {
+    own_process!();
     let (Some(first), Some(caller)) =
         (functions(&[("gemm", "n + 1")]), c("extern long gemm(long); long test(void) { return gemm(1); }"))
     else {
@@ -138,6 +144,7 @@ fn whoever_removes_a_dylib_of_a_version_takes_the_whole_set() {
 
 #[test]
 fn clearing_takes_all_versions_along_when_only_the_session_is_left() {
+    own_process!();
     let jit = new_jit();
     let Some(kernels) = entangled(&jit, jit.main_dylib()) else { return };
     let (session, main, memory) = (jit.session().clone(), jit.main_dylib().clone(), jit.layer().memory().clone());

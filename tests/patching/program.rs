@@ -23,6 +23,7 @@ const SOURCE: &str = "long JITTISON_TEST_COUNTER; extern long jittison_test_twic
 
 #[test]
 fn a_version_shares_the_program_s_variables_by_a_side_table_of_addresses() {
+    own_process!();
     let Some(object) = c(SOURCE) else { return };
     let jit = new_jit();
     let table = jit.main_dylib().create_tracker().unwrap();
@@ -42,6 +43,7 @@ fn a_version_shares_the_program_s_variables_by_a_side_table_of_addresses() {
 
 #[test]
 fn a_version_shares_the_program_s_variables_that_only_its_symbol_table_names() {
+    own_process!();
     let Some(object) = c(SOURCE) else { return };
     let jit = new_jit();
     assert!(jit.address_of(jit.main_dylib(), "JITTISON_TEST_COUNTER").is_err(), "the loader does not know it");
@@ -56,6 +58,7 @@ fn a_version_shares_the_program_s_variables_that_only_its_symbol_table_names() {
 
 #[test]
 fn names_that_are_local_to_an_object_file_are_not_the_program_s() {
+    own_process!();
     let symbols = ProgramSymbols::new().unwrap();
     assert!(symbols.symbol_count() > 100);
     let jit = new_jit();

@@ -37,6 +37,7 @@ type OfOne = extern "C" fn(i64) -> i64;
 
 #[test]
 fn importers_follow_a_replacement_wherever_they_were_linked() {
+    own_process!();
     let (Some(first), Some(second), Some(importer)) = (codec(10), codec(200), c(IMPORTER)) else { return };
     let jit = new_jit();
     let codec = add_rebindable(&jit, &first).unwrap();
@@ -63,6 +64,7 @@ fn importers_follow_a_replacement_wherever_they_were_linked() {
 
 #[test]
 fn a_replaced_exporter_is_freed_under_its_importers() {
+    own_process!();
     // No variable that later versions would use.
     let version = |k: i64| c(&format!("long encode(long n) {{ return n + {k}; }}"));
     let user = c("long encode(long); long there(long n) { return encode(n); }");
@@ -84,6 +86,7 @@ fn a_replaced_exporter_is_freed_under_its_importers() {
 
 #[test]
 fn a_replacement_that_lacks_a_function_is_refused_and_importers_stay() {
+    own_process!();
     let (Some(first), Some(importer)) = (codec(10), c(IMPORTER)) else { return };
     let Some(lacking) = c("long encode(long n) { return -1; }") else { return };
     let jit = new_jit();
@@ -97,6 +100,7 @@ fn a_replacement_that_lacks_a_function_is_refused_and_importers_stay() {
 
 #[test]
 fn what_exports_no_function_or_one_that_is_there_cannot_be_rebound_and_leaves_nothing() {
+    own_process!();
     let (Some(variable), Some(first)) = (c("long only = 7;"), codec(10)) else { return };
     let jit = new_jit();
     let before = (held(&jit), jit.main_dylib().symbol_count(), jit.session().dylibs().len());
@@ -108,6 +112,7 @@ fn what_exports_no_function_or_one_that_is_there_cannot_be_rebound_and_leaves_no
 
 #[test]
 fn importers_call_on_while_their_exporter_is_replaced() {
+    own_process!();
     let (Some(first), Some(second), Some(importer)) = (codec(10), codec(200), c(IMPORTER)) else { return };
     let jit = new_jit();
     let codec = add_rebindable(&jit, &first).unwrap();

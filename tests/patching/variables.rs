@@ -14,6 +14,7 @@ fn bump(step: i64) -> Option<Vec<u8>> {
 
 #[test]
 fn a_variable_that_the_first_version_brought_goes_on_from_its_value() {
+    own_process!();
     let (Some(first), Some(second), Some(third), Some(reader)) =
         (bump(1), bump(10), bump(100), c("extern long counter; long bump(long n) { return counter; }"))
     else {
@@ -46,6 +47,7 @@ fn a_variable_that_the_first_version_brought_goes_on_from_its_value() {
 
 #[test]
 fn variables_of_the_dylib_and_common_hidden_and_thread_local_ones_are_shared() {
+    own_process!();
     let version = |step: i64| {
         gcc(
             &["-O2", "-fPIC", "-fcommon"],
@@ -74,6 +76,7 @@ fn variables_of_the_dylib_and_common_hidden_and_thread_local_ones_are_shared() {
 
 #[test]
 fn what_a_class_of_a_new_version_does_is_the_new_version_s() {
+    own_process!();
     let version = |k: i64| {
         cpp(&format!(
             "struct Shape {{ virtual long area(long n); virtual ~Shape(); }};
@@ -93,6 +96,7 @@ fn what_a_class_of_a_new_version_does_is_the_new_version_s() {
 
 #[test]
 fn a_variable_that_has_grown_is_refused() {
+    own_process!();
     let table = |size: i64| c(&format!("long table[{size}]; long bump(long n) {{ return table[n]++; }}"));
     let (Some(small), Some(large)) = (table(4), table(8)) else { return };
     let jit = new_jit();
@@ -106,6 +110,7 @@ fn a_variable_that_has_grown_is_refused() {
 
 #[test]
 fn a_version_that_was_undone_takes_the_variables_along_that_it_brought() {
+    own_process!();
     let (Some(first), Some(second)) = (functions(&[("bump", "n")]), bump(1)) else { return };
     let jit = new_jit();
     let kernels = jit.patchable(jit.main_dylib(), &["bump"]).unwrap();

@@ -396,8 +396,9 @@ fn gdb_unwinds_through_linked_code_without_debug_information_or_frame_pointers()
         return;
     }
     let Some(told) = gdb(test, "break jittison_test_checkpoint\nrun\nbacktrace 4\ncontinue\n") else { return };
-    // The last frame is the host's: with line tables only, its name has no path.
-    for expected in [" in frameless_second ()", " in frameless_first ()", "call<", "exited normally"] {
+    for expected in [" in frameless_second ()", " in frameless_first ()", "exited normally"] {
         assert!(told.contains(expected), "{expected}: {told}");
     }
+    // The last frame is the host's. Its name has a path or type arguments, as the debug information of this build has it.
+    assert!(["jittison::host::call::", "call<"].iter().any(|name| told.contains(name)), "{told}");
 }
