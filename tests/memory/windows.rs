@@ -68,6 +68,33 @@ fn what_fits_into_no_window_is_refused_and_leaves_none_behind() {
 }
 
 #[test]
+fn a_window_that_is_mapped_for_one_allocation_is_as_large_as_that_takes() {
+    // Larger than the smallest window, and than what low code has at first.
+    let large = plan(80 * MIB, 16, (16, 0));
+    let alone = SlabPool::new(SlabPoolOptions { is_pooled: false, ..Default::default() }).unwrap();
+    assert_eq!(make(&alone, &large).usage().code, 80 * MIB);
+    let pooled = SlabPool::new(SlabPoolOptions::default()).unwrap();
+    let low = make(&pooled, &SegmentPlan { low: true, ..large });
+    assert!(low.address(Pool::Code).value() + 80 * MIB < 1 << 31);
+}
+
+#[test]
+fn a_group_is_at_home_where_some_of_it_lives_and_nowhere_once_all_of_it_is_gone() {
+    let (memory, capacity) = opening();
+    let mut windows = Vec::new();
+    let filler = make(&memory, &plan(capacity - MIB, 16, (16, 0)));
+    assert_eq!(window_of(&*filler, &mut windows), 0);
+    let (first, second) = (make(&memory, &of_group(5, 2 * MIB)), make(&memory, &of_group(5, 64)));
+    assert_eq!([&first, &second].map(|one| window_of(&**one, &mut windows)), [1, 1]);
+    // Now there is room in the first window as well.
+    drop((filler, first));
+    let third = make(&memory, &of_group(5, 64));
+    assert_eq!(window_of(&*third, &mut windows), 1, "beside the second");
+    drop((second, third));
+    assert_eq!(window_of(&*make(&memory, &of_group(5, 64)), &mut windows), 0);
+}
+
+#[test]
 fn what_belongs_together_stays_in_one_window_while_it_has_room() {
     let (memory, capacity) = opening();
     let mut windows = Vec::new();
