@@ -162,3 +162,30 @@ const UNWINDING_INFO: u32 = 4;
 const PCREL_SDATA4: u8 = 0x1b;
 const UDATA4: u8 = 0x03;
 const DATAREL_SDATA4: u8 = 0x3b;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_written_seven_bits_a_byte() {
+        let unsigned = |value| std::mem::take(&mut Bytes::default().leb(value).0);
+        assert_eq!(unsigned(0x7f), [0x7f]);
+        assert_eq!(unsigned(0x80), [0x80, 0x01]);
+        assert_eq!(unsigned(300), [0xac, 0x02]);
+        let signed = |value| std::mem::take(&mut Bytes::default().signed_leb(value).0);
+        assert_eq!((signed(-1), signed(63), signed(-64)), (vec![0x7f], vec![0x3f], vec![0x40]));
+        assert_eq!((signed(64), signed(-65)), (vec![0xc0, 0x00], vec![0xbf, 0x7f]));
+    }
+
+    #[test]
+    fn a_frame_record_says_its_own_length_wherever_it_stands() {
+        let mut bytes = Bytes::default();
+        for _ in 0..2 {
+            bytes.frame_record(|record| Some(_ = record.u32(7).u8(9))).unwrap();
+        }
+        let record = [12, 0, 0, 0, 7, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(bytes.0, [record, record].concat());
+        assert_eq!(bytes.frame_record(|_| None), None);
+    }
+}

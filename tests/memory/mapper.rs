@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use jittison::Jit;
 use jittison::base::{ExecutorAddr, Pool};
-use jittison::error::MemoryFault;
+use jittison::error::{ErrorKind, MemoryFault};
 use jittison::memory::{
-    DualMapper, MappedWindow, MemoryManager, MemoryMapper, Placement, SlabPool, SlabPoolOptions, WindowLayout,
+    DualMapper, MappedWindow, MemoryManager, MemoryMapper, OnFull, Placement, SlabPool, SlabPoolOptions, WindowLayout,
 };
 
 use crate::overheard::{Call, Listener, Overheard, Range};
@@ -165,6 +165,18 @@ unsafe impl MappedWindow for Heap {
         unsafe { self.working_view(pool).add(offset as usize).write_bytes(0, size as usize) };
         Ok(())
     }
+}
+
+#[test]
+fn a_plan_that_no_window_can_have_asks_for_no_other_window() {
+    let mapper = Arc::new(Refusing { refusals: 0, asked: Default::default() });
+    let options = SlabPoolOptions { window_size: 64 << 20, on_full: OnFull::OpenAnother, ..Default::default() };
+    let pool = SlabPool::with_mapper(mapper.clone(), options).unwrap();
+    let mut misaligned = plan(64, 16, (16, 0));
+    misaligned.segments[0].align = 3;
+    let refused = pool.allocate(&misaligned).err().unwrap();
+    assert!(matches!(refused.kind(), ErrorKind::Memory(MemoryFault::BadPlan { .. })), "{refused}");
+    assert_eq!(mapper.asked.lock().unwrap().len(), 1);
 }
 
 #[test]
