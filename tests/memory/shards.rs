@@ -7,6 +7,7 @@ use jittison::base::Pool;
 use jittison::memory::{Finalized, MemoryManager, SlabPool, SlabPoolOptions};
 
 use crate::slab::{held, make, plan};
+use crate::support::own_process;
 
 fn sharded(shards: usize) -> SlabPool {
     SlabPool::new(SlabPoolOptions { window_size: 64 << 20, shards, returns_memory: false, ..Default::default() })
@@ -35,16 +36,17 @@ fn slab_of(one: &dyn Finalized) -> u64 {
 
 #[test]
 fn threads_that_live_at_once_take_from_slabs_of_their_own() {
+    // Threads are numbered by the process.
+    own_process!();
     let memory = sharded(8);
     let all_have_theirs = Barrier::new(8);
-    // Living threads have different numbers; some of the least may be those of other tests.
     let slabs = together(8, |_| {
         let one = make(&memory, &plan(64, 16, (16, 0)));
         all_have_theirs.wait();
         slab_of(&*one)
     });
     let distinct: std::collections::BTreeSet<_> = slabs.iter().collect();
-    assert!(distinct.len() >= 4, "{slabs:?}");
+    assert_eq!(distinct.len(), 8, "{slabs:?}");
 }
 
 #[test]
