@@ -1,7 +1,7 @@
 //! Shards: threads that link side by side take from slabs of their own; what belongs to one can be used by all before
 //! anybody is told that there is no more.
 
-use std::sync::Barrier;
+use std::sync::{Barrier, Mutex};
 
 use jittison::base::Pool;
 use jittison::memory::{Finalized, MemoryManager, SlabPool, SlabPoolOptions};
@@ -40,8 +40,13 @@ fn threads_that_live_at_once_take_from_slabs_of_their_own() {
     own_process!();
     let memory = sharded(8);
     let all_have_theirs = Barrier::new(8);
+    // One after the other: a thread whose shard is locked takes from another.
+    let turn = Mutex::new(());
     let slabs = together(8, |_| {
-        let one = make(&memory, &plan(64, 16, (16, 0)));
+        let one = {
+            let _turn = turn.lock().unwrap();
+            make(&memory, &plan(64, 16, (16, 0)))
+        };
         all_have_theirs.wait();
         slab_of(&*one)
     });
