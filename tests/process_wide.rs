@@ -14,7 +14,7 @@ use std::fs;
 use std::path::Path;
 
 /// Text that touches what a process has once, in Rust or in the C of an object.
-const PROCESS_WIDE: [&str; 45] = [
+const PROCESS_WIDE: [&str; 44] = [
     // Variables and state of the C library.
     "optopt",
     "optind",
@@ -63,8 +63,6 @@ const PROCESS_WIDE: [&str; 45] = [
     "mincore(",
     // Replaced versions: a call of the host into linked code holds them, whichever session it is of.
     ".patchable(",
-    // Numbers of threads, which choose their slabs.
-    "sharded(8)",
     // Lists for debuggers and profilers.
     "__jit_debug_descriptor",
     "/tmp/perf-",

@@ -38,7 +38,9 @@ fn slab_of(one: &dyn Finalized) -> u64 {
 fn threads_that_live_at_once_take_from_slabs_of_their_own() {
     // Threads are numbered by the process.
     own_process!();
-    let memory = sharded(8);
+    // A slab of each pool for every shard.
+    let options = SlabPoolOptions { window_size: 256 << 20, shards: 8, returns_memory: false, ..Default::default() };
+    let memory = SlabPool::new(options).unwrap();
     let all_have_theirs = Barrier::new(8);
     // One after the other: a thread whose shard is locked takes from another.
     let turn = Mutex::new(());
