@@ -247,9 +247,8 @@ impl<'a> Fixup<'a> {
         let to_target = wide(target) + i128::from(edge.addend) - wide(place);
         if let Ok(displacement) = i64::try_from(to_target)
             && edge.addend == -4
-            && start >= 2
-            && let Ok(code) = <&mut [u8; 6]>::try_from(&mut bytes[start - 2..end])
-            && x86_64::relax_got_load(edge.kind, code, displacement)
+            && let Some((before, code)) = instruction_at(bytes, start)
+            && x86_64::relax_got_load(edge.kind, before, code, displacement)
         {
             return Ok(Outcome::Applied);
         }
@@ -516,6 +515,13 @@ fn simple_edges<'e>(mut edges: &'e [Edge], targets: &[Target], start: u64, bytes
     edges
 }
 
+/// A field of four bytes with the two bytes ahead of it, and the byte ahead of those.
+#[inline(always)]
+fn instruction_at(bytes: &mut [u8], field: usize) -> Option<(Option<u8>, &mut [u8; 6])> {
+    let (ahead, code) = bytes.split_at_mut_checked(field.checked_sub(2)?)?;
+    Some((ahead.last().copied(), code.first_chunk_mut()?))
+}
+
 #[inline(always)]
 fn simple_edge(edge: &Edge, target: u64, start: u64, bytes: &mut [u8]) -> bool {
     let (value, offset) = (target.wrapping_add_signed(edge.addend), edge.offset as usize);
@@ -527,8 +533,8 @@ fn simple_edge(edge: &Edge, target: u64, start: u64, bytes: &mut [u8]) -> bool {
     } else if edge.kind == EdgeKind::Pointer64 {
         put(bytes, offset, value.to_le_bytes())
     } else if x86_64::is_relaxable(edge.kind) && edge.addend == -4 {
-        let code = bytes.get_mut(offset.wrapping_sub(2)..offset + 4).and_then(|code| code.try_into().ok());
-        code.is_some_and(|code| x86_64::relax_got_load(edge.kind, code, distance))
+        let code = instruction_at(bytes, offset);
+        code.is_some_and(|(before, code)| x86_64::relax_got_load(edge.kind, before, code, distance))
     } else {
         false
     }

@@ -333,8 +333,12 @@ pub(crate) fn relocation_name(r_type: u32) -> String {
 /// place, and the two before; `displacement` is `S + A - P`, with the addend −4 that such loads carry.
 ///
 /// The test is of the *displacement*: that the target is low says nothing (a known defect of other linkers).
+///
+/// `before` is the byte ahead of `code`. Behind a `rex.W` a call stays as it is: in `data16 rex.W call *__tls_get_addr` (psABI,
+/// general dynamic without PLT) another prefix would take the place of `rex.W`, and processors by AMD read `data16 call` as a
+/// call of 16 bits.
 #[inline]
-pub(crate) fn relax_got_load(kind: EdgeKind, code: &mut [u8; 6], displacement: i64) -> bool {
+pub(crate) fn relax_got_load(kind: EdgeKind, before: Option<u8>, code: &mut [u8; 6], displacement: i64) -> bool {
     let fits = |displacement: i64| i32::try_from(displacement).ok().map(i32::to_le_bytes);
     let has_no_prefix = kind == EdgeKind::GotLoad32Relaxable;
     let [first, second, field @ ..] = code;
@@ -347,7 +351,7 @@ pub(crate) fn relax_got_load(kind: EdgeKind, code: &mut [u8; 6], displacement: i
             true
         }
         // call *slot(%rip) → addr32 call symbol
-        (0xff, 0x15) if has_no_prefix => {
+        (0xff, 0x15) if has_no_prefix && before != Some(0x48) => {
             let Some(displacement) = fits(displacement) else { return false };
             (*first, *second) = (0x67, 0xe8);
             *field = displacement;
@@ -396,7 +400,7 @@ mod tests {
     /// Whether it is rewritten, and what is there then.
     fn relaxed(kind: EdgeKind, instruction: [u8; 2], displacement: i64) -> (bool, [u8; 6]) {
         let mut code = [instruction[0], instruction[1], 0, 0, 0, 0];
-        (relax_got_load(kind, &mut code, displacement), code)
+        (relax_got_load(kind, Some(0x66), &mut code, displacement), code)
     }
 
     #[test]
@@ -413,6 +417,14 @@ mod tests {
         assert_eq!(branch([0xff, 0x25], 0x1000), (true, [0xe9, 0x01, 0x10, 0, 0, 0x90]));
         let (is_relaxed, code) = branch([0xff, 0x25], i64::from(i32::MAX));
         assert_eq!((is_relaxed, code), (false, [0xff, 0x25, 0, 0, 0, 0]), "one more does not fit");
+    }
+
+    #[test]
+    fn a_call_behind_rex_w_stays_a_call_through_the_got() {
+        let mut code = [0xff, 0x15, 0, 0, 0, 0];
+        assert!(!relax_got_load(EdgeKind::GotLoad32Relaxable, Some(0x48), &mut code, 0x1000));
+        assert_eq!(code, [0xff, 0x15, 0, 0, 0, 0]);
+        assert!(relax_got_load(EdgeKind::GotLoad32Relaxable, None, &mut code, 0x1000), "nothing is ahead of it");
     }
 
     #[test]

@@ -186,3 +186,25 @@ fn an_object_added_after_lookups_is_found_by_those_linked_later() {
     assert!(base.remove().unwrap().is_complete());
     assert_eq!(held(&jit), (0, 0, 0));
 }
+
+#[test]
+fn a_call_with_an_operand_size_prefix_is_as_the_thread_local_sequence_has_it() {
+    // As compilers call `__tls_get_addr` without a PLT. Made a direct call behind its prefixes, it was one of 16 bits.
+    let Some(object) = asm("
+        .globl test
+        .type test, @function
+        test: sub $8, %rsp
+        .byte 0x66
+        rex.W call *seven@GOTPCREL(%rip)
+        add $8, %rsp
+        ret
+        .type seven, @function
+        .globl seven
+        seven: mov $7, %eax
+        ret")
+    else {
+        return;
+    };
+    let (jit, _trackers) = linked(&[&object]);
+    assert_eq!(long(&jit, "test"), 7);
+}
