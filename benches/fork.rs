@@ -4,7 +4,7 @@
 
 use std::time::Instant;
 
-use jittison::base::Pool;
+use jittison::base::SegmentKind;
 use jittison::memory::{DualMapper, ForkPolicy, MemoryManager, SegmentPlan, SegmentRequest, SlabPool, SlabPoolOptions};
 
 fn main() {
@@ -17,7 +17,7 @@ fn main() {
                 let plan =
                     SegmentPlan { segments: [code, Default::default(), Default::default()], ..SegmentPlan::default() };
                 let mut one = memory.allocate(&plan).unwrap();
-                one.working(Pool::Code).fill(0x90);
+                one.working(SegmentKind::Code).fill(0x90);
                 held.push(one.finalize(Vec::new()).unwrap());
             }
             let mut milliseconds: Vec<f64> = (0..15).map(|_| fork_once()).collect();

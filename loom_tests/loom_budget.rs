@@ -10,7 +10,7 @@ mod support;
 
 use std::sync::Arc;
 
-use jittison::base::Pool;
+use jittison::base::SegmentKind;
 use jittison::error::{Error, ErrorKind, MemoryFault};
 use jittison::memory::*;
 use loom::thread;
@@ -29,7 +29,7 @@ fn pool_with(budget: u64) -> Arc<SlabPool> {
 }
 
 /// Bytes of a pool without an alignment, nothing of the others.
-fn plan(pool: Pool, size: u64) -> SegmentPlan {
+fn plan(pool: SegmentKind, size: u64) -> SegmentPlan {
     let mut plan = SegmentPlan::default();
     plan.segments[pool.index()] = SegmentRequest { size, align: 1, zero_fill: 0 };
     plan
@@ -49,9 +49,9 @@ fn said(outcome: &Outcome) -> &'static str {
 /// The pool holds `bytes`, no more are counted, and no more can be had than the budget says.
 fn assert_counted(memory: &SlabPool, bytes: u64, budget: u64) {
     assert_eq!(memory.statistics().reserved_bytes, bytes);
-    let rest = memory.allocate(&plan(Pool::ReadOnly, budget - bytes));
+    let rest = memory.allocate(&plan(SegmentKind::ReadOnly, budget - bytes));
     assert_eq!(said(&rest), "allocated", "what was refused or freed leaves nothing counted");
-    assert_eq!(said(&memory.allocate(&plan(Pool::ReadOnly, 64))), "beyond the budget");
+    assert_eq!(said(&memory.allocate(&plan(SegmentKind::ReadOnly, 64))), "beyond the budget");
 }
 
 #[test]
@@ -60,8 +60,8 @@ fn two_allocations_versus_one_budget() {
     explore("two_allocations_versus_one_budget", None, 4, outcomes, || {
         let memory = pool_with(PAGE + PAGE / 2);
         let other = memory.clone();
-        let there = thread::spawn(move || other.allocate(&plan(Pool::Data, PAGE)));
-        let here = memory.allocate(&plan(Pool::Data, PAGE));
+        let there = thread::spawn(move || other.allocate(&plan(SegmentKind::Data, PAGE)));
+        let here = memory.allocate(&plan(SegmentKind::Data, PAGE));
         let there = there.join().unwrap();
         let outcome = (said(&here), said(&there));
         assert_eq!(memory.statistics().reserved_bytes, PAGE);
@@ -76,9 +76,9 @@ fn freeing_versus_allocating_at_the_limit() {
     let outcomes = ["allocated", "beyond the budget"];
     explore("freeing_versus_allocating_at_the_limit", None, 4, outcomes, || {
         let memory = pool_with(PAGE);
-        let held = memory.allocate(&plan(Pool::Data, PAGE)).unwrap();
+        let held = memory.allocate(&plan(SegmentKind::Data, PAGE)).unwrap();
         let freeing = thread::spawn(move || drop(held));
-        let here = memory.allocate(&plan(Pool::Data, PAGE));
+        let here = memory.allocate(&plan(SegmentKind::Data, PAGE));
         assert!(memory.statistics().reserved_bytes <= PAGE, "more is held than the budget allows");
         freeing.join().unwrap();
         let outcome = said(&here);
@@ -94,13 +94,13 @@ fn refusal_for_want_of_room_versus_allocating() {
     // the budget until it is.
     let outcomes = [("no room", "allocated"), ("beyond the budget", "allocated"), ("no room", "beyond the budget")];
     explore("refusal_for_want_of_room_versus_allocating", None, 4, outcomes, || {
-        let data = WindowLayout::divide(32 << 20).unwrap().pool(Pool::Data).size;
+        let data = WindowLayout::divide(32 << 20).unwrap().pool(SegmentKind::Data).size;
         let budget = data + PAGE;
         let memory = pool_with(budget);
-        let _filling = memory.allocate(&plan(Pool::Data, data - PAGE)).unwrap();
+        let _filling = memory.allocate(&plan(SegmentKind::Data, data - PAGE)).unwrap();
         let other = memory.clone();
-        let there = thread::spawn(move || other.allocate(&plan(Pool::Data, PAGE)));
-        let here = memory.allocate(&plan(Pool::Data, 2 * PAGE));
+        let there = thread::spawn(move || other.allocate(&plan(SegmentKind::Data, PAGE)));
+        let here = memory.allocate(&plan(SegmentKind::Data, 2 * PAGE));
         let there = there.join().unwrap();
         let outcome = (said(&here), said(&there));
         drop((here, there));

@@ -1,6 +1,6 @@
 //! Every interleaving of giving pages back to the kernel with allocating and freeing.
 //!
-//! Checks `src/memory/giving_back.rs` and `src/memory/window.rs`: nobody is given pages that are about to be emptied,
+//! Checks `src/memory/purge.rs` and `src/memory/window.rs`: nobody is given pages that are about to be emptied,
 //! what is given out is zero where the plan says so, and nothing is lost.
 
 #![cfg(loom)]
@@ -10,7 +10,7 @@ mod support;
 
 use std::sync::Arc;
 
-use jittison::base::Pool;
+use jittison::base::SegmentKind;
 use jittison::memory::*;
 use loom::thread;
 use plain_memory::{Cells, PlainMapper};
@@ -37,9 +37,9 @@ fn plan() -> SegmentPlan {
 /// Allocates a page and fills it; whether it was zero.
 fn use_a_page(Scene { pool, cells }: &Scene, mark: u8) -> bool {
     let mut page = pool.allocate(&plan()).unwrap();
-    cells.write(page.address(Pool::Data).value(), 1);
-    let was_zero = page.working(Pool::Data).iter().all(|byte| *byte == 0);
-    page.working(Pool::Data).fill(mark);
+    cells.write(page.address(SegmentKind::Data).value(), 1);
+    let was_zero = page.working(SegmentKind::Data).iter().all(|byte| *byte == 0);
+    page.working(SegmentKind::Data).fill(mark);
     was_zero
 }
 

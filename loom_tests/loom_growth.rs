@@ -11,7 +11,7 @@ mod support;
 
 use std::sync::Arc;
 
-use jittison::base::{ExecutorAddr, Pool};
+use jittison::base::{ExecutorAddr, SegmentKind};
 use jittison::memory::*;
 use loom::thread;
 use plain_memory::{Cells, FramedMapper, PlainMapper};
@@ -31,13 +31,13 @@ fn pool_with(on_full: OnFull) -> Arc<SlabPool> {
 /// Bytes of the data pool.
 fn plan(size: u64) -> SegmentPlan {
     let mut plan = SegmentPlan::default();
-    plan.segments[Pool::Data.index()] = SegmentRequest { size, align: 4096, zero_fill: 0 };
+    plan.segments[SegmentKind::Data.index()] = SegmentRequest { size, align: 4096, zero_fill: 0 };
     plan
 }
 
 /// What an allocation covers.
 fn bytes_of(allocation: &dyn InFlight, size: u64) -> std::ops::Range<u64> {
-    let start = allocation.address(Pool::Data).value();
+    let start = allocation.address(SegmentKind::Data).value();
     start..start + size
 }
 
@@ -48,7 +48,7 @@ fn assert_apart(first: &dyn InFlight, second: &dyn InFlight, size: u64) {
 
 /// Every slab belongs to somebody: once all is free, one allocation can have the whole pool.
 fn assert_no_slab_is_lost(memory: &SlabPool) {
-    let data = WindowLayout::divide(32 << 20).unwrap().pool(Pool::Data).size;
+    let data = WindowLayout::divide(32 << 20).unwrap().pool(SegmentKind::Data).size;
     assert!(memory.allocate(&plan(data)).is_ok(), "a slab was opened and belongs to nobody");
 }
 
@@ -113,7 +113,7 @@ fn growing_versus_closing_slabs() {
 /// A pool whose first window has no room for two pages of data.
 fn full() -> (Arc<SlabPool>, Box<dyn InFlight>) {
     let memory = pool_with(OnFull::OpenAnother);
-    let data = WindowLayout::divide(32 << 20).unwrap().pool(Pool::Data).size;
+    let data = WindowLayout::divide(32 << 20).unwrap().pool(SegmentKind::Data).size;
     let filling = memory.allocate(&plan(data - PAGE)).unwrap();
     (memory, filling)
 }
@@ -164,9 +164,9 @@ fn framed() -> (Arc<SlabPool>, FramedMapper) {
 /// A function in a granule of its own, known to the unwinder.
 fn link(memory: &SlabPool) -> (Box<dyn Finalized>, Frame) {
     let mut plan = SegmentPlan { frame_count: 1, ..SegmentPlan::default() };
-    plan.segments[Pool::Code.index()] = SegmentRequest { size: 64, align: 64, zero_fill: 0 };
+    plan.segments[SegmentKind::Code.index()] = SegmentRequest { size: 64, align: 64, zero_fill: 0 };
     let code = memory.allocate(&plan).unwrap();
-    let start = code.address(Pool::Code);
+    let start = code.address(SegmentKind::Code);
     let frame = Frame { start, fde: ExecutorAddr::new(start.value() + 32) };
     (code.finalize(vec![frame]).unwrap(), frame)
 }

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use jittison::base::{ExecutorAddr, Name, Pool};
+use jittison::base::{ExecutorAddr, Name, SegmentKind};
 use jittison::error::Result;
 use jittison::host::{LazyFailureHandler, enter_for_models};
 use jittison::memory::*;
@@ -54,7 +54,7 @@ struct Written {
 
 const SPAN: u64 = 0x1_0000;
 
-fn segment(base: u64, pool: Pool) -> ExecutorAddr {
+fn segment(base: u64, pool: SegmentKind) -> ExecutorAddr {
     ExecutorAddr::new(base + pool.index() as u64 * 0x1000)
 }
 
@@ -63,7 +63,7 @@ impl MemoryManager for Memory {
         let base = self.0.lock().unwrap().keys().next_back().map_or(SPAN, |last| last + SPAN);
         // Taken at once, so that no other gets it.
         self.0.lock().unwrap().insert(base, Arc::new(Bytes { code: Vec::new(), data: Vec::new() }));
-        let segments = Pool::ALL.map(|pool| vec![0; plan.segments[pool.index()].size as usize]);
+        let segments = SegmentKind::ALL.map(|pool| vec![0; plan.segments[pool.index()].size as usize]);
         Ok(Box::new(Writing { base, segments, memory: self.clone() }))
     }
 
@@ -73,26 +73,26 @@ impl MemoryManager for Memory {
 }
 
 impl InFlight for Writing {
-    fn address(&self, pool: Pool) -> ExecutorAddr {
+    fn address(&self, pool: SegmentKind) -> ExecutorAddr {
         segment(self.base, pool)
     }
 
-    fn working(&mut self, pool: Pool) -> &mut [u8] {
+    fn working(&mut self, pool: SegmentKind) -> &mut [u8] {
         &mut self.segments[pool.index()]
     }
 
     fn finalize(self: Box<Self>, _: Vec<Frame>) -> Result<Box<dyn Finalized>> {
         let Writing { base, mut segments, memory } = *self;
         let word = |bytes: &[u8]| AtomicU64::new(u64::from_le_bytes(bytes.try_into().unwrap()));
-        let data = segments[Pool::Data.index()].chunks_exact(8).map(word).collect();
-        let bytes = Arc::new(Bytes { code: std::mem::take(&mut segments[Pool::Code.index()]), data });
+        let data = segments[SegmentKind::Data.index()].chunks_exact(8).map(word).collect();
+        let bytes = Arc::new(Bytes { code: std::mem::take(&mut segments[SegmentKind::Code.index()]), data });
         memory.0.lock().unwrap().insert(base, bytes.clone());
         Ok(Box::new(Written { base, bytes, memory }))
     }
 }
 
 impl Finalized for Written {
-    fn address(&self, pool: Pool) -> ExecutorAddr {
+    fn address(&self, pool: SegmentKind) -> ExecutorAddr {
         segment(self.base, pool)
     }
 

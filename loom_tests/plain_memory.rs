@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use jittison::base::{ExecutorAddr, Pool};
+use jittison::base::{ExecutorAddr, SegmentKind};
 use jittison::error::MemoryFault;
 use jittison::memory::*;
 use loom::cell::UnsafeCell;
@@ -70,7 +70,8 @@ impl FramedMapper {
     pub fn frame_of(&self, code: ExecutorAddr) -> (ExecutorAddr, ExecutorAddr) {
         let window = self.0.lock().unwrap().clone().expect("a window is mapped");
         let header = window.base().offset(FRAME_HEADER);
-        let granule = code.distance_from(window.base().offset(window.layout.pool(Pool::Code).offset)) as u64 / 64;
+        let granule =
+            code.distance_from(window.base().offset(window.layout.pool(SegmentKind::Code).offset)) as u64 / 64;
         let slot = (header.value() + 12 + granule * 8) as *const AtomicU64;
         // SAFETY: inside the window, and written by atomic stores only.
         let entry = unsafe { &*slot }.load(Ordering::Relaxed);
@@ -88,13 +89,13 @@ unsafe impl MappedWindow for Plain {
     fn base(&self) -> ExecutorAddr {
         ExecutorAddr::new((self.bytes.as_ptr() as u64).next_multiple_of(4096))
     }
-    fn working_view(&self, pool: Pool) -> *mut u8 {
+    fn working_view(&self, pool: SegmentKind) -> *mut u8 {
         (self.base().value() + self.layout.pool(pool).offset) as *mut u8
     }
     fn frame_header(&self) -> Option<*mut u8> {
         self.has_frames.then(|| (self.base().value() + FRAME_HEADER) as *mut u8)
     }
-    unsafe fn purge(&self, pool: Pool, offset: u64, size: u64) -> Result<(), MemoryFault> {
+    unsafe fn purge(&self, pool: SegmentKind, offset: u64, size: u64) -> Result<(), MemoryFault> {
         let pages = self.working_view(pool).wrapping_add(offset as usize);
         self.cells.write(pages as u64, size / 4096);
         // SAFETY: the caller's word.

@@ -16,13 +16,13 @@ use std::path::Path;
 
 use rustc_hash::FxHashMap;
 
-use crate::base::{CodeHold, ExecutorAddr, ThreadLocal, let_go_of_large_rooms};
+use crate::base::{CodeHold, ExecutorAddr, TlsIndex, clear_thread_cache};
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::{self, Function, FunctionPointer, LazyFailureHandler};
 use crate::layer::ObjectLinkingLayer;
 use crate::link::ObjectBuffer;
 use crate::memory::{
-    KeptWhileTraced, MemoryManager, MemoryMap, MemoryMapper, MemoryStatistics, MemoryUsage, OnFull, Placement,
+    MemoryManager, MemoryMap, MemoryMapper, MemoryStatistics, MemoryUsage, OnFull, Placement, QuarantineManager,
     Released, SingleMapper, SlabPool, SlabPoolOptions, SystemMapper,
 };
 use crate::platform::{
@@ -55,9 +55,9 @@ pub use symbolize::CodeLocation;
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
-pub struct Jit(Arc<Rooms>);
+pub struct Jit(Arc<JitInner>);
 
-struct Rooms {
+struct JitInner {
     session: ExecutionSession,
     main: JitDylib,
     process: JitDylib,
@@ -178,11 +178,11 @@ impl Jit {
     pub fn address_of(&self, dylib: &JitDylib, name: &str) -> Result<ExecutorAddr> {
         let found = self.find(dylib, name)?;
         if found.flags.contains(SymbolFlags::THREAD_LOCAL) {
-            let variable = ThreadLocal::from_address(found.address);
+            let variable = TlsIndex::from_address(found.address);
             let problem = || {
                 Error::other(format!(
                     "thread-local variable `{name}` has no address: no library of this process has the module {} with a byte at \
-                     offset {:#x}; it was removed, or defined with another value than `ThreadLocal::to_address` gives",
+                     offset {:#x}; it was removed, or defined with another value than `TlsIndex::to_address` gives",
                     variable.module, variable.offset
                 ))
             };
@@ -313,7 +313,7 @@ impl Jit {
     /// Links, calls and removals may go on meanwhile. The calling thread's room for arrays of large links, of which each
     /// thread keeps at most 2 MiB for its next, goes back to the allocator.
     pub fn release_free(&self) -> Released {
-        let_go_of_large_rooms();
+        clear_thread_cache();
         self.0.layer.memory().release_free()
     }
 
@@ -507,7 +507,7 @@ impl JitBuilder {
         let memory: Arc<dyn MemoryManager> = match self.memory {
             Some(memory) => memory,
             // Debuggers write breakpoints into private memory only, and leave them there.
-            None if is_debugged => Arc::new(KeptWhileTraced::new(pool(SingleMapper, self.pool, &self.observers)?)),
+            None if is_debugged => Arc::new(QuarantineManager::new(pool(SingleMapper, self.pool, &self.observers)?)),
             // perf looks for names in anonymous memory only.
             None if profile == Some(Profile::PerfMap) => Arc::new(pool(SingleMapper, self.pool, &self.observers)?),
             None => Arc::new(pool(SystemMapper::default(), self.pool, &self.observers)?),
@@ -542,7 +542,7 @@ impl JitBuilder {
         let main = session.create_dylib("main")?;
         main.set_link_order(&[(process.clone(), Visibility::ExportedOnly)]);
         let libraries = Mutex::new(FxHashMap::default());
-        Ok(Jit(Arc::new(Rooms { session, main, process, layer, stubs, lazy, initializers, libraries })))
+        Ok(Jit(Arc::new(JitInner { session, main, process, layer, stubs, lazy, initializers, libraries })))
     }
 }
 

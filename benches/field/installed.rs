@@ -3,7 +3,7 @@
 
 use std::hint::black_box;
 
-use jittison::base::Pool;
+use jittison::base::SegmentKind;
 use jittison::memory::{Finalized, Frame, MemoryManager, SegmentPlan, SegmentRequest, SlabPool};
 
 pub const CODE: usize = 2_048;
@@ -17,10 +17,10 @@ pub fn plan() -> SegmentPlan {
 
 pub fn install(pool: &SlabPool) -> Box<dyn Finalized> {
     let mut memory = pool.allocate(&plan()).unwrap();
-    for pool in Pool::ALL {
+    for pool in SegmentKind::ALL {
         copy(memory.working(pool));
     }
-    let (code, table) = (memory.address(Pool::Code), memory.address(Pool::ReadOnly));
+    let (code, table) = (memory.address(SegmentKind::Code), memory.address(SegmentKind::ReadOnly));
     let frames = (0..4).map(|index| Frame { start: code.offset(index * 512), fde: table.offset(index * 32) });
     memory.finalize(frames.collect()).unwrap()
 }

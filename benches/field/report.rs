@@ -25,39 +25,39 @@ pub struct Figure {
 
 /// What rounds are joined to.
 #[derive(Clone, Copy)]
-pub struct Spread {
+pub struct ShardedArc {
     pub median: f64,
     pub least: f64,
     pub most: f64,
 }
 
-impl Spread {
+impl ShardedArc {
     /// `None` of nothing.
-    fn of(mut values: Vec<f64>) -> Option<Spread> {
+    fn of(mut values: Vec<f64>) -> Option<ShardedArc> {
         values.sort_by(f64::total_cmp);
         let (least, most) = (*values.first()?, *values.last()?);
         let middle = values.len() / 2;
         let median = if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 };
-        Some(Spread { median, least, most })
+        Some(ShardedArc { median, least, most })
     }
 }
 
 impl Figure {
-    pub fn value(&self) -> Spread {
-        let only = Spread { median: f64::NAN, least: f64::NAN, most: f64::NAN };
+    pub fn value(&self) -> ShardedArc {
+        let only = ShardedArc { median: f64::NAN, least: f64::NAN, most: f64::NAN };
         self.spread(|measure| Some(measure.value)).unwrap_or(only)
     }
 
-    pub fn p99(&self) -> Option<Spread> {
+    pub fn p99(&self) -> Option<ShardedArc> {
         self.spread(|measure| measure.p99)
     }
 
-    pub fn cpu(&self) -> Option<Spread> {
+    pub fn cpu(&self) -> Option<ShardedArc> {
         self.spread(|measure| measure.cpu)
     }
 
-    fn spread(&self, of: impl Fn(&Measure) -> Option<f64>) -> Option<Spread> {
-        Spread::of(self.rounds.iter().filter_map(of).collect())
+    fn spread(&self, of: impl Fn(&Measure) -> Option<f64>) -> Option<ShardedArc> {
+        ShardedArc::of(self.rounds.iter().filter_map(of).collect())
     }
 
     /// `7.90 (7.51–8.33) µs`.
@@ -66,7 +66,7 @@ impl Figure {
     }
 
     fn json(&self) -> Value {
-        let Spread { median, least, most } = self.value();
+        let ShardedArc { median, least, most } = self.value();
         let rounds = self.rounds.iter().map(|round| json!({"value": round.value, "p99": round.p99, "cpu": round.cpu}));
         json!({
             "group": self.key.group, "what": self.key.what, "at": self.key.at, "who": self.key.who,
@@ -160,7 +160,7 @@ impl Report {
                 [what].into_iter().chain(cells).chain([goal]).collect::<Vec<String>>()
             };
             lines.push(line(row_text(row), &|figure| Some(figure.text()), self.goal_text(group, row)));
-            type Part = fn(&Figure) -> Option<Spread>;
+            type Part = fn(&Figure) -> Option<ShardedArc>;
             for (name, part) in [("p99", Figure::p99 as Part), ("CPU", Figure::cpu as Part)] {
                 let cell = |figure: &Figure| part(figure).map(|spread| amount(Unit::Nanoseconds, spread.median));
                 if figures.iter().flatten().any(|figure| part(figure).is_some()) {
@@ -224,7 +224,7 @@ fn print_table(group: &str, lines: &[Vec<String>]) {
 }
 
 /// All three in the median's unit: `7.90 (7.51–8.33) µs`.
-fn spread_text(unit: Unit, spread: Spread) -> String {
+fn spread_text(unit: Unit, spread: ShardedArc) -> String {
     let (size, name) = scale(unit, spread.median);
     let [median, least, most] = [spread.median, spread.least, spread.most].map(|value| number(unit, value / size));
     if least == most { format!("{median}{name}") } else { format!("{median} ({least}–{most}){name}") }

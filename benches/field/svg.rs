@@ -3,21 +3,21 @@
 
 use std::fmt::Write as _;
 
-use crate::report::Spread;
+use crate::report::ShardedArc;
 
 pub struct Bar {
     pub label: String,
     /// What stands beside it.
     pub text: String,
     pub colour: usize,
-    pub spread: Spread,
+    pub spread: ShardedArc,
 }
 
 pub struct Line {
     pub label: String,
     pub colour: usize,
     /// By place on the axis.
-    pub points: Vec<(f64, Spread)>,
+    pub points: Vec<(f64, ShardedArc)>,
 }
 
 const WIDTH: f64 = 720.0;

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use crate::base::{ExecutorAddr, Pool};
+use crate::base::{ExecutorAddr, SegmentKind};
 
 /// What became of code memory. Sizes are in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub enum MemoryEvent {
     #[non_exhaustive]
     SlabOpened {
         /// The pool.
-        pool: Pool,
+        pool: SegmentKind,
         /// Where they start.
         address: ExecutorAddr,
         /// How long they are.
@@ -55,7 +55,7 @@ pub enum MemoryEvent {
     #[non_exhaustive]
     SlabClosed {
         /// The pool.
-        pool: Pool,
+        pool: SegmentKind,
         /// Where they start.
         address: ExecutorAddr,
         /// How long they are.

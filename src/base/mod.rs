@@ -5,41 +5,41 @@
 
 mod addr;
 mod call_entry;
-mod kept;
-mod large_rooms;
+mod large_buffer_cache;
 mod linker_names;
 mod memory_event;
 mod name;
+mod paged_arena;
 mod panics;
-mod pool;
-mod reused;
-mod side_table;
-mod slots;
-mod spread;
-mod thread_local;
-mod turns;
-mod whereabouts;
+mod pooled_box;
+mod prefetch_hints;
+mod recycled_vec;
+mod reentrant_lock;
+mod secondary_map;
+mod segment_kind;
+mod sharded_arc;
+mod tls_index;
 
 pub use addr::ExecutorAddr;
 pub use call_entry::CallEntry;
 pub(crate) use call_entry::{
     CallRecord, CodeHold, HostCalls, are_calls_entered, enter_calls_from_now_on, enter_host_call,
 };
-pub(crate) use kept::{Aside, Keep, Kept, keep};
-pub(crate) use large_rooms::let_go as let_go_of_large_rooms;
+pub(crate) use large_buffer_cache::clear_thread_cache;
 pub(crate) use linker_names::{LINKER_MADE, is_linker_made};
 pub use memory_event::MemoryEvent;
 pub use name::Name;
 pub(crate) use name::{NameRef, ahead_of_null};
+pub(crate) use paged_arena::{PagedArena, SlotNumber};
 pub(crate) use panics::{Payload, catch, discard, text_of};
-pub use pool::Pool;
-pub(crate) use reused::{Reuse, Reused};
-pub(crate) use side_table::SideTable;
-pub(crate) use slots::{SlotNumber, Slots};
-pub(crate) use spread::{Share, Spread};
-pub use thread_local::ThreadLocal;
-pub(crate) use turns::{Turn, Turns};
-pub(crate) use whereabouts::Whereabouts;
+pub(crate) use pooled_box::{Pooled, PooledBox};
+pub(crate) use prefetch_hints::PrefetchHints;
+pub(crate) use recycled_vec::{FreeList, Recycle, RecycledVec, impl_recycle};
+pub(crate) use reentrant_lock::{ReentrantGuard, ReentrantLock};
+pub(crate) use secondary_map::SecondaryMap;
+pub use segment_kind::SegmentKind;
+pub(crate) use sharded_arc::{ArcShard, ShardedArc};
+pub use tls_index::TlsIndex;
 
 /// How many of something a test does: few where Miri interprets it.
 #[cfg(test)]

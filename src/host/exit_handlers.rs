@@ -10,7 +10,7 @@
 use std::ffi::{c_int, c_void};
 
 use crate::base::{ExecutorAddr, enter_host_call};
-use crate::host::exit_scopes::{ExitScopes, Hold};
+use crate::host::exit_scopes::{CodeKeepAlive, ExitScopes};
 use crate::host::thread_exit_handlers::run_in_this_thread;
 use crate::os;
 use crate::sync::{StaticMutex, per_process};
@@ -51,7 +51,7 @@ impl ExitScope {
     }
 
     /// How to hold the object's code as long as a thread, which is named, owes something to it.
-    pub(crate) fn set_hold(&self, hold: impl Fn(&str) -> Option<Hold> + Send + Sync + 'static) {
+    pub(crate) fn set_hold(&self, hold: impl Fn(&str) -> Option<CodeKeepAlive> + Send + Sync + 'static) {
         SCOPES.set_hold(self.number, hold);
     }
 
@@ -201,7 +201,7 @@ pub(super) unsafe fn scope_number(dso_handle: *const u64) -> Option<u64> {
 }
 
 /// A hold on the code of a scope's object for `who`; `None` when that is gone, or about to.
-pub(super) fn hold_of(number: u64, who: &str) -> Option<Hold> {
+pub(super) fn hold_of(number: u64, who: &str) -> Option<CodeKeepAlive> {
     SCOPES.hold(number, who)
 }
 

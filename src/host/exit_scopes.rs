@@ -47,15 +47,15 @@ struct Scope<H> {
     /// Each with its serial: the position among all registrations of the process. The last registered stands last.
     handlers: Vec<(u64, H)>,
     /// Holds the object's code for somebody, who is named; `None` from it when that is gone, or about to.
-    hold: Option<Arc<HoldCode>>,
+    hold: Option<Arc<KeepAliveFn>>,
     /// The object's `__dso_handle`, if the C library may have handlers under that address: for forks, and for `quick_exit`.
     known_to_libc: Option<u64>,
 }
 
 /// A hold on code while it is called.
-pub(crate) type Hold = Box<dyn Any + Send>;
+pub(crate) type CodeKeepAlive = Box<dyn Any + Send>;
 
-type HoldCode = dyn Fn(&str) -> Option<Hold> + Send + Sync;
+type KeepAliveFn = dyn Fn(&str) -> Option<CodeKeepAlive> + Send + Sync;
 
 impl<H> ExitScopes<H> {
     #[cfg(not(loom))]
@@ -149,15 +149,15 @@ impl<H> ExitScopes<H> {
     }
 
     /// Says how to hold the object's code.
-    pub fn set_hold(&self, number: u64, hold: impl Fn(&str) -> Option<Hold> + Send + Sync + 'static) {
-        let mut hold: Option<Arc<HoldCode>> = Some(Arc::new(hold));
+    pub fn set_hold(&self, number: u64, hold: impl Fn(&str) -> Option<CodeKeepAlive> + Send + Sync + 'static) {
+        let mut hold: Option<Arc<KeepAliveFn>> = Some(Arc::new(hold));
         if let Some(scope) = self.books.lock().scope(number) {
             std::mem::swap(&mut scope.hold, &mut hold);
         }
     }
 
     /// A hold on the object's code for `who`; `None` when that is gone, or about to.
-    pub fn hold(&self, number: u64, who: &str) -> Option<Hold> {
+    pub fn hold(&self, number: u64, who: &str) -> Option<CodeKeepAlive> {
         let hold = self.books.lock().scope(number)?.hold.clone()?;
         hold(who)
     }

@@ -55,5 +55,5 @@ pub(crate) use program::{MainFunction, ProgramStart};
 pub(crate) use program_symbols::{ProgramSymbol, program_symbols};
 pub(crate) use stack_end::at_stack_end;
 pub(crate) use thread_exit_handlers::thread_atexit_capture_address;
-pub use thread_locals::{StaticPlace, ThreadLocalModule};
+pub use thread_locals::{StaticTls, ThreadLocalModule};
 pub(crate) use thread_locals::{address_in_this_thread, static_offset};

@@ -3,7 +3,7 @@
 use std::ffi::CString;
 use std::fmt;
 
-use crate::base::{ExecutorAddr, ThreadLocal};
+use crate::base::{ExecutorAddr, TlsIndex};
 use crate::error::{Error, ErrorKind};
 use crate::host::thread_locals::{find_variable, prefer_static_place};
 use crate::os::{self, SymbolKind};
@@ -42,23 +42,23 @@ pub(crate) enum ProcessSymbol {
     /// Something else with an address.
     Data(ExecutorAddr),
     /// A thread-local variable.
-    ThreadLocal(ThreadLocal),
+    TlsIndex(TlsIndex),
 }
 
 /// A symbol that the program, or a library that it has loaded, exports.
 pub(crate) fn find_symbol(name: &str) -> Option<ProcessSymbol> {
     let c_name = CString::new(name).ok()?;
     // Asked by name, a thread-local variable would be the calling thread's, and its library's block would be settled.
-    if os::symbol_kind(name, NOWHERE) == SymbolKind::ThreadLocal
+    if os::symbol_kind(name, NOWHERE) == SymbolKind::TlsIndex
         && let Ok(variable) = find_variable(name)
     {
-        return Some(ProcessSymbol::ThreadLocal(variable));
+        return Some(ProcessSymbol::TlsIndex(variable));
     }
     let address = os::process_symbol(&c_name)?;
     match os::symbol_kind(name, address) {
         SymbolKind::Function => Some(ProcessSymbol::Function(ExecutorAddr::new(address))),
         SymbolKind::Data => Some(ProcessSymbol::Data(ExecutorAddr::new(address))),
-        SymbolKind::ThreadLocal => None,
+        SymbolKind::TlsIndex => None,
     }
 }
 

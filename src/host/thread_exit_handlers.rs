@@ -20,19 +20,19 @@ use std::ffi::{c_int, c_void};
 
 use crate::base::{ExecutorAddr, enter_host_call};
 use crate::host::exit_handlers::{ExitScope, hold_of, scope_number};
-use crate::host::exit_scopes::Hold;
+use crate::host::exit_scopes::CodeKeepAlive;
 use crate::os;
 use crate::sync::{thread_id, thread_local};
 
 type Destructor = extern "C-unwind" fn(*mut c_void);
 
-struct Owed {
+struct Dtor {
     scope: u64,
     destructor: Destructor,
     argument: *mut c_void,
 }
 
-impl Owed {
+impl Dtor {
     fn call(&self) {
         let _entry = enter_host_call();
         (self.destructor)(self.argument);
@@ -40,19 +40,19 @@ impl Owed {
 }
 
 /// An object that this thread owes to.
-struct Creditor {
+struct ObjectDtors {
     scope: u64,
     /// How many entries of the list are about it.
     owed: usize,
     /// `None` when the code was about to go at the time.
-    hold: Option<Hold>,
+    hold: Option<CodeKeepAlive>,
 }
 
 /// What this thread owes.
-struct Debts {
-    list: Vec<Owed>,
+struct ThreadDtors {
+    list: Vec<Dtor>,
     /// One for each object that the list is about.
-    creditors: Vec<Creditor>,
+    creditors: Vec<ObjectDtors>,
     /// Whether the C library will call [`at_thread_end`].
     is_known: bool,
 }
@@ -60,8 +60,8 @@ struct Debts {
 thread_local! {
     // Nothing is dropped when the thread ends, so that the list is there as long as any destructor runs: it is empty then.
     #[allow(clippy::missing_const_for_thread_local)]
-    static DEBTS: std::mem::ManuallyDrop<RefCell<Debts>> =
-        std::mem::ManuallyDrop::new(RefCell::new(Debts { list: Vec::new(), creditors: Vec::new(), is_known: false }));
+    static DEBTS: std::mem::ManuallyDrop<RefCell<ThreadDtors>> =
+        std::mem::ManuallyDrop::new(RefCell::new(ThreadDtors { list: Vec::new(), creditors: Vec::new(), is_known: false }));
 }
 
 /// The address of the `__cxa_thread_atexit` that linked code calls.
@@ -84,7 +84,7 @@ unsafe extern "C" fn capture_thread_atexit(
         let mut debts = debts.borrow_mut();
         debts.is_known = debts.is_known || os::at_thread_exit(at_thread_end);
         if debts.is_known {
-            debts.list.push(Owed { scope, destructor, argument });
+            debts.list.push(Dtor { scope, destructor, argument });
         }
         debts.is_known
     });
@@ -94,7 +94,7 @@ unsafe extern "C" fn capture_thread_atexit(
     if !DEBTS.with(|debts| debts.borrow_mut().owe_more(scope)) {
         // Under no borrow: locks of the session are taken.
         let hold = hold_of(scope, &format!("thread {}", thread_id()));
-        DEBTS.with(|debts| debts.borrow_mut().creditors.push(Creditor { scope, owed: 1, hold }));
+        DEBTS.with(|debts| debts.borrow_mut().creditors.push(ObjectDtors { scope, owed: 1, hold }));
     }
     0
 }
@@ -102,7 +102,7 @@ unsafe extern "C" fn capture_thread_atexit(
 /// Calls what the calling thread owes to `scopes`, the last registered first; what comes up meanwhile, too; how many.
 pub(super) fn run_in_this_thread(scopes: &[&ExitScope]) -> usize {
     let mut count = 0;
-    let is_wanted = |owed: &Owed| scopes.iter().any(|scope| scope.number() == owed.scope);
+    let is_wanted = |owed: &Dtor| scopes.iter().any(|scope| scope.number() == owed.scope);
     while let Some((owed, hold)) = take_last(is_wanted) {
         owed.call();
         drop(hold);
@@ -129,7 +129,7 @@ extern "C-unwind" fn at_thread_end(_: *mut c_void) {
 
 /// Takes the last one off the list, and the hold on its code if it is the only one that is left of its object's. Nothing is
 /// borrowed while a destructor runs.
-fn take_last(is_wanted: impl Fn(&Owed) -> bool) -> Option<(Owed, Option<Hold>)> {
+fn take_last(is_wanted: impl Fn(&Dtor) -> bool) -> Option<(Dtor, Option<CodeKeepAlive>)> {
     DEBTS.with(|debts| {
         let mut debts = debts.borrow_mut();
         let at = debts.list.iter().rposition(is_wanted)?;
@@ -139,7 +139,7 @@ fn take_last(is_wanted: impl Fn(&Owed) -> bool) -> Option<(Owed, Option<Hold>)> 
     })
 }
 
-impl Debts {
+impl ThreadDtors {
     /// Counts one more; false when the object is none of the creditors.
     fn owe_more(&mut self, scope: u64) -> bool {
         let creditor = self.creditors.iter_mut().find(|creditor| creditor.scope == scope);
@@ -147,7 +147,7 @@ impl Debts {
     }
 
     /// Counts one less; gives the hold back with the last.
-    fn owe_less(&mut self, scope: u64) -> Option<Hold> {
+    fn owe_less(&mut self, scope: u64) -> Option<CodeKeepAlive> {
         let at = self.creditors.iter().position(|creditor| creditor.scope == scope)?;
         self.creditors[at].owed -= 1;
         if self.creditors[at].owed > 0 { None } else { self.creditors.swap_remove(at).hold }

@@ -12,7 +12,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::io::Write as _;
 use std::os::fd::AsRawFd as _;
 
-use crate::base::{ExecutorAddr, ThreadLocal};
+use crate::base::{ExecutorAddr, TlsIndex};
 use crate::error::{Error, ErrorKind, LinkFault};
 use crate::host::thread_local_image::{MAX_NAME, MODULE_WORD, OFFSET_WORD, STATIC_WORD, ThreadLocalImage};
 use crate::os::{Library, SharedFile};
@@ -30,7 +30,7 @@ pub struct ThreadLocalModule {
 
 /// How near to the thread pointer a block must be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StaticPlace {
+pub enum StaticTls {
     /// At one distance in every thread.
     Required,
     /// The same, if there is room.
@@ -44,17 +44,12 @@ impl ThreadLocalModule {
     ///
     /// # Errors
     /// In the loader's own words; when the image is larger than the block, or `align` is no power of two up to 2 MiB.
-    pub fn load(image: &[u8], size: u64, align: u64, place: StaticPlace) -> Result<ThreadLocalModule, Error> {
+    pub fn load(image: &[u8], size: u64, align: u64, place: StaticTls) -> Result<ThreadLocalModule, Error> {
         Self::try_load(image, size, align, place).map_err(|problem| refused(size, &problem))
     }
 
     /// As [`load`](Self::load), with the reason of a refusal alone.
-    pub(crate) fn try_load(
-        image: &[u8],
-        size: u64,
-        align: u64,
-        place: StaticPlace,
-    ) -> Result<ThreadLocalModule, String> {
+    pub(crate) fn try_load(image: &[u8], size: u64, align: u64, place: StaticTls) -> Result<ThreadLocalModule, String> {
         // The C library copies what it is told to, wherever that ends.
         if image.len() as u64 > size || size > MAX_SIZE {
             return Err(format!("it cannot hold an image of {} bytes", image.len()));
@@ -75,9 +70,9 @@ impl ThreadLocalModule {
             Ok(ThreadLocalModule { _library: library, image: image_at, image_size: image.len(), number, static_offset })
         };
         match place {
-            StaticPlace::Required => load(true),
-            StaticPlace::Wanted => load(true).or_else(|_| load(false)),
-            StaticPlace::NotNeeded => load(false),
+            StaticTls::Required => load(true),
+            StaticTls::Wanted => load(true).or_else(|_| load(false)),
+            StaticTls::NotNeeded => load(false),
         }
     }
 
@@ -116,7 +111,7 @@ impl std::fmt::Debug for ThreadLocalModule {
 ///
 /// # Errors
 /// In the loader's own words.
-pub(crate) fn find_variable(name: &str) -> Result<ThreadLocal, String> {
+pub(crate) fn find_variable(name: &str) -> Result<TlsIndex, String> {
     ask_for(name, false).map(|words| words.variable)
 }
 
@@ -131,7 +126,7 @@ pub(crate) fn prefer_static_place(library: &Library) {
 
 /// A variable's distance from the thread pointer, if that is the same in every thread. `name` is what libraries know it
 /// by, for variables that are not linked code's.
-pub(crate) fn static_offset(variable: ThreadLocal, name: &str) -> Option<i64> {
+pub(crate) fn static_offset(variable: TlsIndex, name: &str) -> Option<i64> {
     if let Some(start) = STATIC_MODULES.lock().get(&variable.module) {
         return Some(start + i64::from(variable.offset));
     }
@@ -140,7 +135,7 @@ pub(crate) fn static_offset(variable: ThreadLocal, name: &str) -> Option<i64> {
 }
 
 /// Where a variable is in the calling thread; `None` when no library that is loaded has it.
-pub(crate) fn address_in_this_thread(variable: ThreadLocal) -> Option<ExecutorAddr> {
+pub(crate) fn address_in_this_thread(variable: TlsIndex) -> Option<ExecutorAddr> {
     crate::os::thread_local_address(variable.module.into(), variable.offset.into()).map(ExecutorAddr::new)
 }
 
@@ -149,7 +144,7 @@ static STATIC_MODULES: StaticMutex<BTreeMap<u32, i64>> = StaticMutex::new(BTreeM
 
 /// What the loader filled in.
 struct Words {
-    variable: ThreadLocal,
+    variable: TlsIndex,
     static_offset: i64,
 }
 
@@ -163,7 +158,7 @@ impl Words {
         let (module, offset) = (word(MODULE_WORD), word(OFFSET_WORD));
         match (u32::try_from(module), u32::try_from(offset)) {
             (Ok(module @ 1..), Ok(offset)) => {
-                Ok(Words { variable: ThreadLocal { module, offset }, static_offset: word(STATIC_WORD) as i64 })
+                Ok(Words { variable: TlsIndex { module, offset }, static_offset: word(STATIC_WORD) as i64 })
             }
             _ => Err(format!("the loader says module {module}, offset {offset:#x}")),
         }

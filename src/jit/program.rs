@@ -89,10 +89,10 @@ impl Program {
         // SAFETY: J1 - the caller's word; the code is held by the function, which `end` drops.
         let main = unsafe { Function::<MainFunction>::with_hold(found.address, Some(Arc::new(pin))) };
         let entry = main.enter();
-        // SAFETY: J1 - called while `Ending` holds the function, and entered.
+        // SAFETY: J1 - called while `Shutdown` holds the function, and entered.
         let pointer = unsafe { main.as_ptr() };
 
-        let ending = Arc::new(Ending {
+        let ending = Arc::new(Shutdown {
             jit: self.jit.clone(),
             tracker: self.tracker,
             main: Mutex::new(Some(main)),
@@ -127,7 +127,7 @@ impl fmt::Debug for Program {
 type Observer = Box<dyn FnMut(ProgramEvent) + Send>;
 
 /// What is left to do when a program ends. May be started over from within: each step is done once.
-struct Ending {
+struct Shutdown {
     jit: Jit,
     tracker: ResourceTracker,
     main: Mutex<Option<Function<MainFunction>>>,
@@ -136,7 +136,7 @@ struct Ending {
     observe: Mutex<Option<Observer>>,
 }
 
-impl Ending {
+impl Shutdown {
     fn end(&self, status: Option<c_int>, has_returned: bool) {
         if self.is_over.load(Ordering::Acquire) {
             return;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::base::{ExecutorAddr, Name, Pool};
+use crate::base::{ExecutorAddr, Name, SegmentKind};
 use crate::jit::Jit;
 use crate::sync::Arc;
 
@@ -31,11 +31,11 @@ impl Jit {
         let rooms = &*self.0;
         let functions = rooms.session.symbols_at(addresses);
         let mut tenants = [rooms.layer.tenants(), rooms.stubs.tenants(), rooms.lazy.tenants()].concat();
-        tenants.sort_by_key(|tenant| tenant.segments[Pool::Code.index()].0);
+        tenants.sort_by_key(|tenant| tenant.segments[SegmentKind::Code.index()].0);
         let locate = |(address, function): (&ExecutorAddr, Option<crate::session::SymbolAt>)| {
-            let behind = tenants.partition_point(|tenant| tenant.segments[Pool::Code.index()].0 <= *address);
+            let behind = tenants.partition_point(|tenant| tenant.segments[SegmentKind::Code.index()].0 <= *address);
             let tenant = tenants.get(behind.checked_sub(1)?)?;
-            let (start, size) = tenant.segments[Pool::Code.index()];
+            let (start, size) = tenant.segments[SegmentKind::Code.index()];
             let offset = address.value() - start.value();
             let function = function.map(|found| (found.name, found.offset));
             let (object, dylib) = (tenant.name.clone(), tenant.group.clone());

@@ -14,13 +14,13 @@ use std::{mem, vec};
 use rustc_hash::FxBuildHasher;
 use slotmap::{Key as _, KeyData};
 
-use crate::base::{SideTable, Whereabouts, capacity_to_keep};
+use crate::base::{PrefetchHints, SecondaryMap, capacity_to_keep};
 use crate::memory::{Finalized, MemoryUsage, Tenant};
-use crate::session::{Drawer, JitDylib, Keyed, ResourceKey, TrackerId};
+use crate::session::{CountedMutex, JitDylib, KeyCount, ResourceKey, TrackerId};
 use crate::sync::Arc;
 
 /// Something that lives in code memory. Asked under locks of the session: it answers from what it knows.
-pub trait Occupant {
+pub trait HasMemory {
     /// The memory.
     fn memory(&self) -> &dyn Finalized;
 
@@ -30,20 +30,20 @@ pub trait Occupant {
 
 /// What is owned per key, and what that holds.
 pub struct MemoryLedger<R> {
-    shards: Box<[Drawer<Shard<R>>]>,
+    shards: Box<[CountedMutex<Shard<R>>]>,
 }
 
 struct Shard<R> {
     /// There as long as the dylib holds something.
-    dylibs: HashMap<DylibNumber, Account<R>, FxBuildHasher>,
+    dylibs: HashMap<DylibNumber, DylibUsage<R>, FxBuildHasher>,
     /// Room of a dylib that holds nothing any more, for the next one.
-    spare: Holdings<R>,
+    spare: KeyRecords<R>,
     /// Of all dylibs here.
     key_count: usize,
 }
 
 /// What trackers of one dylib own.
-type Holdings<R> = SideTable<TrackerId, Held<R>>;
+type KeyRecords<R> = SecondaryMap<TrackerId, Held<R>>;
 
 /// What one key owns.
 enum Held<R> {
@@ -52,7 +52,7 @@ enum Held<R> {
 }
 
 /// What one key owned.
-enum Taken<R> {
+enum RemovedRecords<R> {
     One(Option<R>),
     Many(vec::IntoIter<R>),
 }
@@ -64,30 +64,30 @@ struct Many<R> {
 }
 
 /// What one dylib owns.
-struct Account<R> {
+struct DylibUsage<R> {
     usage: MemoryUsage,
     name: Arc<str>,
-    held: Holdings<R>,
+    held: KeyRecords<R>,
 }
 
 /// Tells dylibs of a session apart.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct DylibNumber(u64);
 
-impl<R: Occupant> MemoryLedger<R> {
+impl<R: HasMemory> MemoryLedger<R> {
     /// An empty ledger.
     pub fn new() -> MemoryLedger<R> {
-        let shard = || Shard { dylibs: HashMap::default(), spare: Holdings::default(), key_count: 0 };
-        MemoryLedger { shards: (0..SHARDS).map(|_| Drawer::new(shard())).collect() }
+        let shard = || Shard { dylibs: HashMap::default(), spare: KeyRecords::default(), key_count: 0 };
+        MemoryLedger { shards: (0..SHARDS).map(|_| CountedMutex::new(shard())).collect() }
     }
 
     /// Adds `resource` under `key`, which is of `dylib`.
     pub fn record(&self, dylib: &JitDylib, key: ResourceKey, resource: R) {
-        self.record_noted(dylib, key, resource, &Whereabouts::default());
+        self.record_noted(dylib, key, resource, &PrefetchHints::default());
     }
 
     /// As [`record`](Self::record), and notes where that stands.
-    pub(crate) fn record_noted(&self, dylib: &JitDylib, key: ResourceKey, resource: R, whereabouts: &Whereabouts) {
+    pub(crate) fn record_noted(&self, dylib: &JitDylib, key: ResourceKey, resource: R, whereabouts: &PrefetchHints) {
         let usage = resource.memory().usage();
         whereabouts.note_memory(resource.memory());
         let number = DylibNumber::of(key);
@@ -118,29 +118,29 @@ impl<R: Occupant> MemoryLedger<R> {
     /// Everything under `key`, in the order it was recorded. The key is empty afterwards.
     pub fn take(&self, key: ResourceKey) -> impl DoubleEndedIterator<Item = R> + use<R> {
         match self.shard(DylibNumber::of(key)).take(|shard| shard.take(key)) {
-            None => Taken::One(None),
-            Some(Held::One(resource)) => Taken::One(Some(resource)),
-            Some(Held::Many(many)) => Taken::Many(many.resources.into_iter()),
+            None => RemovedRecords::One(None),
+            Some(Held::One(resource)) => RemovedRecords::One(Some(resource)),
+            Some(Held::Many(many)) => RemovedRecords::Many(many.resources.into_iter()),
         }
     }
 
     /// What is held under `key`, in constant time.
     pub fn usage(&self, key: ResourceKey) -> MemoryUsage {
         let number = DylibNumber::of(key);
-        let held = |account: &Account<R>| account.held.get(key.tracker).map(Held::usage);
+        let held = |account: &DylibUsage<R>| account.held.get(key.tracker).map(Held::usage);
         self.shard(number).look(|shard| shard.dylibs.get(&number).and_then(held)).unwrap_or_default()
     }
 
     /// What is held under all keys of `dylib`, those that were removed and are pinned included; in constant time.
     pub fn usage_of_dylib(&self, dylib: &JitDylib) -> MemoryUsage {
         let number = DylibNumber(dylib.inner().id.data().as_ffi());
-        let usage = |account: &Account<R>| account.usage;
+        let usage = |account: &DylibUsage<R>| account.usage;
         self.shard(number).look(|shard| shard.dylibs.get(&number).map_or(MemoryUsage::default(), usage))
     }
 
     /// Number of keys that own something.
     pub fn key_count(&self) -> usize {
-        self.shards.iter().map(|shard| shard.look(Keyed::key_count)).sum()
+        self.shards.iter().map(|shard| shard.look(KeyCount::key_count)).sum()
     }
 
     /// Who lives where, for a picture of the memory: in no particular order, and as of slightly different moments.
@@ -148,24 +148,24 @@ impl<R: Occupant> MemoryLedger<R> {
         self.shards.iter().flat_map(|shard| shard.look(Shard::tenants)).collect()
     }
 
-    fn shard(&self, number: DylibNumber) -> &Drawer<Shard<R>> {
+    fn shard(&self, number: DylibNumber) -> &CountedMutex<Shard<R>> {
         &self.shards[FxBuildHasher.hash_one(number) as usize % SHARDS]
     }
 }
 
-impl<R: Occupant> Default for MemoryLedger<R> {
+impl<R: HasMemory> Default for MemoryLedger<R> {
     fn default() -> Self {
         MemoryLedger::new()
     }
 }
 
-impl<R> Keyed for Shard<R> {
+impl<R> KeyCount for Shard<R> {
     fn key_count(&self) -> usize {
         self.key_count
     }
 }
 
-impl<R: Occupant> Account<R> {
+impl<R: HasMemory> DylibUsage<R> {
     /// Puts something under a key, behind what is there; how many keys more own something then.
     fn put(&mut self, key: ResourceKey, added: Held<R>) -> usize {
         let before = self.held.len();
@@ -174,11 +174,11 @@ impl<R: Occupant> Account<R> {
     }
 }
 
-impl<R: Occupant> Shard<R> {
+impl<R: HasMemory> Shard<R> {
     #[cold]
     fn open(&mut self, number: DylibNumber, name: Arc<str>) {
         let (usage, held) = (MemoryUsage::default(), mem::take(&mut self.spare));
-        self.dylibs.insert(number, Account { usage, name, held });
+        self.dylibs.insert(number, DylibUsage { usage, name, held });
     }
 
     fn take(&mut self, key: ResourceKey) -> Option<Held<R>> {
@@ -217,27 +217,27 @@ impl<R: Occupant> Shard<R> {
     }
 }
 
-impl<R> Iterator for Taken<R> {
+impl<R> Iterator for RemovedRecords<R> {
     type Item = R;
 
     fn next(&mut self) -> Option<R> {
         match self {
-            Taken::One(one) => one.take(),
-            Taken::Many(many) => many.next(),
+            RemovedRecords::One(one) => one.take(),
+            RemovedRecords::Many(many) => many.next(),
         }
     }
 }
 
-impl<R> DoubleEndedIterator for Taken<R> {
+impl<R> DoubleEndedIterator for RemovedRecords<R> {
     fn next_back(&mut self) -> Option<R> {
         match self {
-            Taken::One(one) => one.take(),
-            Taken::Many(many) => many.next_back(),
+            RemovedRecords::One(one) => one.take(),
+            RemovedRecords::Many(many) => many.next_back(),
         }
     }
 }
 
-impl<R: Occupant> Held<R> {
+impl<R: HasMemory> Held<R> {
     fn usage(&self) -> MemoryUsage {
         match self {
             Held::One(resource) => resource.memory().usage(),
@@ -267,7 +267,7 @@ impl<R: Occupant> Held<R> {
     }
 }
 
-impl<R: Occupant> Many<R> {
+impl<R: HasMemory> Many<R> {
     fn take_over(&mut self, added: Held<R>) {
         self.usage += added.usage();
         match added {

@@ -12,6 +12,6 @@ mod plugins;
 mod section_bounds;
 mod thread_locals;
 
-pub use memory_ledger::{MemoryLedger, Occupant};
+pub use memory_ledger::{HasMemory, MemoryLedger};
 pub use object_layer::ObjectLinkingLayer;
 pub use plugin::{LinkHooks, LinkOrigin, LinkPlugin};

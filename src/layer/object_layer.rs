@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use crate::base::Spread;
+use crate::base::ShardedArc;
 use crate::error::Result;
-use crate::layer::memory_ledger::{MemoryLedger, Occupant};
+use crate::layer::memory_ledger::{HasMemory, MemoryLedger};
 use crate::layer::object_link::{Object, ObjectUnit, link_at_once};
 use crate::layer::plugin::LinkPlugin;
 use crate::layer::plugins::Plugins;
@@ -19,7 +19,7 @@ use crate::sync::Arc;
 /// anything that is built upon it.
 pub struct ObjectLinkingLayer {
     /// Held by each object that is added, until it is linked, and by each link that waits.
-    inner: Spread<LayerInner>,
+    inner: ShardedArc<LayerInner>,
 }
 
 pub(super) struct LayerInner {
@@ -46,7 +46,7 @@ pub(super) struct Extras {
     pub(super) _section_bounds: Option<Box<Registration>>,
 }
 
-impl Occupant for Module {
+impl HasMemory for Module {
     fn memory(&self) -> &dyn Finalized {
         &*self.memory
     }
@@ -65,7 +65,7 @@ impl ObjectLinkingLayer {
             held: MemoryLedger::new(),
             section_bounds: SectionBounds::new(),
         };
-        Arc::new(ObjectLinkingLayer { inner: Spread::new(inner) })
+        Arc::new(ObjectLinkingLayer { inner: ShardedArc::new(inner) })
     }
 
     /// Has `plugin` take part in all links that begin from now on.

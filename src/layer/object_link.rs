@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use smallvec::SmallVec;
 
-use crate::base::{ExecutorAddr, Kept, Name, Share, Spread, ThreadLocal, keep};
+use crate::base::{ArcShard, ExecutorAddr, Name, RecycledVec, ShardedArc, TlsIndex, impl_recycle};
 use crate::error::{Error, Result};
 use crate::host;
 use crate::layer::hooks::Hooks;
@@ -21,17 +21,18 @@ use crate::link::{
 };
 use crate::memory::MemoryUsage;
 use crate::session::{
-    Awaited, Event, FoundNow, JitDylib, LookupResult, MaterializationResponsibility, MaterializationUnit, NameSink,
-    Observers, OwedSymbol, RequiredState, ResourceKey, ResourceTracker, SymbolFlags, SymbolRef, SymbolRequest,
+    ClaimedSymbol, Event, JitDylib, LookupResult, MaterializationResponsibility, MaterializationUnit,
+    MaterializationWait, NameSink, Observers, ReadyLookup, RequiredState, ResourceKey, ResourceTracker, SymbolFlags,
+    SymbolRef, SymbolRequest,
 };
 use crate::sync::Arc;
 
 /// An object that nobody has looked into yet.
 pub(super) struct ObjectUnit {
-    pub(super) layer: Arc<Share<LayerInner>>,
+    pub(super) layer: Arc<ArcShard<LayerInner>>,
     pub(super) name: Arc<str>,
     pub(super) object: Object,
-    pub(super) symbols: Kept<(Name, SymbolFlags)>,
+    pub(super) symbols: RecycledVec<(Name, SymbolFlags)>,
 }
 
 /// An object to be linked later.
@@ -39,12 +40,12 @@ pub(super) struct Object {
     bytes: ObjectBuffer,
     /// What is known of the bytes already.
     outline: Option<Outline>,
-    promise: Promise,
+    promise: ClaimMap,
 }
 
 /// What is known of an object's promises when its symbols have gone into their table.
-struct Promise {
-    origins: Origins,
+struct ClaimMap {
+    origins: SymbolSource,
     /// How many symbols are promised.
     count: usize,
     /// Whether none of its definitions was left out.
@@ -56,16 +57,16 @@ struct Promise {
 }
 
 /// Where what is promised stands in the object.
-enum Origins {
+enum SymbolSource {
     /// A promise's number is that in the object's symbol table.
     Numbered,
     /// By position in what is promised; shorter, as the symbol for initialisers has none.
-    Listed(Kept<Origin>),
+    Listed(RecycledVec<SourceSymbol>),
 }
 
 /// What the object itself says of a symbol.
 #[derive(Clone, Copy)]
-struct Origin {
+struct SourceSymbol {
     /// Bytes.
     size: u64,
     index: SymbolIndex,
@@ -106,9 +107,9 @@ impl Object {
         section_bounds: &Arc<SectionBounds>,
         bytes: ObjectBuffer,
         left_out: impl Fn(&str) -> bool,
-    ) -> Result<(Object, Kept<(Name, SymbolFlags)>)> {
+    ) -> Result<(Object, RecycledVec<(Name, SymbolFlags)>)> {
         let sequence = tracker.number_object();
-        let (mut symbols, mut origins, mut is_whole) = (Kept::new(), Kept::new(), true);
+        let (mut symbols, mut origins, mut is_whole) = (RecycledVec::new(), RecycledVec::new(), true);
         let Seen { has_initializers, named_sections, outline } =
             ObjectInterface::visit(name, &bytes, |symbol, left| {
                 if left_out(symbol.name.as_str()) {
@@ -119,7 +120,7 @@ impl Object {
                     symbols.reserve_exact(left + 1);
                     origins.reserve_exact(left);
                 }
-                origins.push(Origin { size: symbol.size, index: symbol.index });
+                origins.push(SourceSymbol { size: symbol.size, index: symbol.index });
                 let flags = flags_of(&symbol);
                 symbols.push((symbol.name, flags));
             })?;
@@ -129,21 +130,21 @@ impl Object {
             true => None,
             false => section_bounds.add(tracker.dylib_handle(), tracker.watch(), name, named_sections)?,
         };
-        let (origins, count) = (Origins::Listed(origins), symbols.len());
-        let promise = Promise { origins, count, is_whole, sequence, section_bounds };
+        let (origins, count) = (SymbolSource::Listed(origins), symbols.len());
+        let promise = ClaimMap { origins, count, is_whole, sequence, section_bounds };
         Ok((Object { bytes, outline, promise }, symbols))
     }
 
     /// Bytes of the symbol at a position of what it promises.
     fn size_bytes(&self, index: usize) -> u64 {
         match &self.promise.origins {
-            Origins::Listed(origins) => origins.get(index).map_or(0, |origin| origin.size),
-            Origins::Numbered => 0,
+            SymbolSource::Listed(origins) => origins.get(index).map_or(0, |origin| origin.size),
+            SymbolSource::Numbered => 0,
         }
     }
 
     /// Links it for who has looked for one of its symbols, and hears from that how it ends.
-    fn materialize(self, layer: Arc<Share<LayerInner>>, mut responsibility: MaterializationResponsibility) {
+    fn materialize(self, layer: Arc<ArcShard<LayerInner>>, mut responsibility: MaterializationResponsibility) {
         let report = Report::begin(responsibility.observers());
         let Object { bytes, outline, promise } = self;
         let read = ReadLink::read(responsibility.unit_name.clone(), bytes, outline.as_ref());
@@ -162,29 +163,29 @@ impl Object {
 
 /// Links an object that nobody has looked into yet, and waits for what it needs. It is read before its names are anybody's.
 pub(super) fn link_at_once(
-    layer: &Spread<LayerInner>,
+    layer: &ShardedArc<LayerInner>,
     tracker: &ResourceTracker,
     name: &str,
     bytes: ObjectBuffer,
 ) -> Result<()> {
     let dylib = tracker.dylib_handle();
     let (report, name) = (Report::begin(dylib.observers()), Arc::from(name));
-    let mut symbols = Kept::new();
+    let mut symbols = RecycledVec::new();
     let read = ReadLink::read_all(Arc::clone(&name), bytes, |symbol, left| {
         if symbols.is_empty() {
             symbols.reserve_exact(left + 1);
         }
         let (flags, number) = (flags_of(&symbol), Some(symbol.index.index() as u32));
         let size = symbol.size;
-        symbols.push(OwedSymbol { size, ..OwedSymbol::promised(symbol.name, flags, number) });
+        symbols.push(ClaimedSymbol { size, ..ClaimedSymbol::promised(symbol.name, flags, number) });
     });
     let (read, has_initializers) =
         read.inspect_err(|error| dylib.observers().tell_refused(dylib.inner(), &name, error))?;
     let sequence = tracker.number_object();
     let initializers = initializers(&name, sequence, has_initializers || symbols.is_empty());
-    symbols.extend(initializers.map(|(name, flags)| OwedSymbol::promised(name, flags, None)));
-    let (origins, count) = (Origins::Numbered, symbols.len());
-    let promise = Promise { origins, count, is_whole: true, sequence, section_bounds: None };
+    symbols.extend(initializers.map(|(name, flags)| ClaimedSymbol::promised(name, flags, None)));
+    let (origins, count) = (SymbolSource::Numbered, symbols.len());
+    let promise = ClaimMap { origins, count, is_whole: true, sequence, section_bounds: None };
     let mut responsibility = tracker.begin(name, symbols)?;
     if responsibility.symbols().is_empty() {
         return Ok(());
@@ -214,7 +215,7 @@ fn initializers(object: &str, sequence: u64, is_there: bool) -> Option<(Name, Sy
     is_there.then(|| (named(), SymbolFlags::SIDE_EFFECTS_ONLY))
 }
 
-impl Promise {
+impl ClaimMap {
     /// Plans, takes memory, and works out the addresses.
     fn place(
         mut self,
@@ -248,7 +249,7 @@ impl Promise {
     }
 
     /// Which of the object's symbols are owed, by their numbers there; `None` if all of them are.
-    fn owned(&self, symbols: &[OwedSymbol]) -> Option<SymbolSet> {
+    fn owned(&self, symbols: &[ClaimedSymbol]) -> Option<SymbolSet> {
         if self.is_whole && symbols.len() == self.count {
             return None;
         }
@@ -259,11 +260,11 @@ impl Promise {
     }
 
     /// The number of an owed symbol in the object's symbol table, if it has an address there.
-    fn index_of(&self, owed: &OwedSymbol) -> Option<SymbolIndex> {
+    fn index_of(&self, owed: &ClaimedSymbol) -> Option<SymbolIndex> {
         let number = owed.number?;
         match &self.origins {
-            Origins::Numbered => Some(SymbolIndex(number)),
-            Origins::Listed(list) => list.get(number as usize).map(|origin| origin.index),
+            SymbolSource::Numbered => Some(SymbolIndex(number)),
+            SymbolSource::Listed(list) => list.get(number as usize).map(|origin| origin.index),
         }
     }
 }
@@ -333,7 +334,7 @@ fn claim_added(graph: &mut LinkGraph, responsibility: &mut MaterializationRespon
 impl Pending {
     /// What it refers to, if that is all there. Nobody need know the addresses before the code can run then; otherwise they are
     /// told, as what it refers to may refer to it.
-    fn find_now(&mut self, responsibility: &MaterializationResponsibility) -> Result<Option<FoundNow>> {
+    fn find_now(&mut self, responsibility: &MaterializationResponsibility) -> Result<Option<ReadyLookup>> {
         let found = {
             let names: SmallVec<[_; 16]> = self.placed.external_names().collect();
             responsibility.lookup_now(&names, RequiredState::Resolved)
@@ -345,7 +346,7 @@ impl Pending {
         Ok(found)
     }
 
-    fn look_up_externals(self, layer: Arc<Share<LayerInner>>, responsibility: MaterializationResponsibility) {
+    fn look_up_externals(self, layer: Arc<ArcShard<LayerInner>>, responsibility: MaterializationResponsibility) {
         // The names are in the graph, which goes along into the continuation: the lookup is done with them when it returns.
         let names: Vec<(String, bool)> =
             self.placed.externals().map(|external| (external.name.to_string(), external.required)).collect();
@@ -365,8 +366,8 @@ impl Pending {
         self,
         layer: &LayerInner,
         responsibility: MaterializationResponsibility,
-        found: &FoundNow,
-    ) -> Result<Option<Awaited>> {
+        found: &ReadyLookup,
+    ) -> Result<Option<MaterializationWait>> {
         let is_untold = self.is_untold;
         let found_symbols = found.symbols.iter().map(|symbol| (symbol.address, symbol.flags));
         let externals = found_externals(&self.placed, found_symbols);
@@ -393,7 +394,7 @@ impl Pending {
         self,
         layer: &LayerInner,
         responsibility: &MaterializationResponsibility,
-        mut externals: Kept<FoundExternal>,
+        mut externals: RecycledVec<FoundExternal>,
     ) -> Result<ExternalNames> {
         let Pending { sequence, placed, mut thread_locals, section_bounds, mut hooks, mut report, .. } = self;
         if let Some(report) = &mut report {
@@ -469,12 +470,12 @@ impl Report {
     }
 }
 
-keep!(FoundExternal, Origin, (Name, SymbolFlags));
+impl_recycle!(FoundExternal, SourceSymbol, (Name, SymbolFlags));
 
 fn found_externals(
     placed: &PlacedLink,
     found: impl Iterator<Item = (ExecutorAddr, SymbolFlags)> + Clone,
-) -> Kept<FoundExternal> {
+) -> RecycledVec<FoundExternal> {
     if found.clone().any(|(_, flags)| flags.contains(SymbolFlags::THREAD_LOCAL)) {
         return placed.externals().zip(found).map(found_external).collect();
     }
@@ -489,7 +490,7 @@ fn found_externals(
 fn found_external((external, (address, flags)): (ExternalSymbol<'_>, (ExecutorAddr, SymbolFlags))) -> FoundExternal {
     let is_thread_local = flags.contains(SymbolFlags::THREAD_LOCAL);
     let static_offset = || {
-        let variable = ThreadLocal::from_address(address);
+        let variable = TlsIndex::from_address(address);
         if external.needs_static_place { host::static_offset(variable, external.name) } else { None }
     };
     FoundExternal {

@@ -2,7 +2,7 @@
 //! library that keeps it.
 
 use crate::error::Result;
-use crate::host::{StaticPlace, ThreadLocalModule};
+use crate::host::{StaticTls, ThreadLocalModule};
 use crate::link::{PlacedLink, ThreadLocalPlace};
 
 pub(super) struct ThreadLocals {
@@ -21,9 +21,9 @@ impl ThreadLocals {
         let (image, is_whole) = placed.thread_local_image()?;
         // There is little room beside the thread pointers, and the C library does not use all of it again.
         let place = match (plan.is_static, plan.is_shared && is_whole) {
-            (true, _) => StaticPlace::Required,
-            (false, true) => StaticPlace::Wanted,
-            (false, false) => StaticPlace::NotNeeded,
+            (true, _) => StaticTls::Required,
+            (false, true) => StaticTls::Wanted,
+            (false, false) => StaticTls::NotNeeded,
         };
         let module = ThreadLocalModule::try_load(&image, plan.size, plan.align, place);
         let module = module.map_err(|problem| placed.thread_local_block_refused(&problem))?;

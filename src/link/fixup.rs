@@ -4,11 +4,11 @@
 //! straight where the displacement allows and through their stub where not; GOT loads likewise are rewritten or left. What is
 //! still too short for its target goes to `far_data`, a block at a time.
 
-use crate::base::{ExecutorAddr, Pool, ThreadLocal};
+use crate::base::{ExecutorAddr, SegmentKind, TlsIndex};
 use crate::error::{Error, LinkFault};
-use crate::link::far_data::Redirects;
 use crate::link::graph::{Block, BlockId, Definition, Edge, LinkGraph, Places, Role, SymbolIndex};
 use crate::link::layout::Contents;
+use crate::link::range_extension::Redirects;
 use crate::link::tables::{SLOT, Tables};
 use crate::link::targets::{Target, Targets, is_near_zero};
 use crate::link::thread_locals;
@@ -34,7 +34,7 @@ pub struct FoundExternal {
     /// Whether it is known to be a function: then a stub may stand for it where it is out of reach.
     pub is_callable: bool,
     /// If it is thread-local: its distance from the thread pointer where that was asked for and can be had. Its address is a
-    /// [`ThreadLocal`](crate::base::ThreadLocal) then.
+    /// [`TlsIndex`](crate::base::ThreadLocal) then.
     pub thread_local: Option<Option<i64>>,
 }
 
@@ -61,14 +61,14 @@ impl<'a> Fixup<'a> {
         let mut redirects = Redirects::new();
         // Asking a holder for its bytes is done once per link.
         let object: &[u8] = &self.graph.bytes;
-        for pool in Pool::ALL {
+        for pool in SegmentKind::ALL {
             let segment = memory.working(pool);
             if !segment.is_empty() {
                 self.apply_segment(pool, object, segment, contents, &mut redirects)?;
                 match pool {
-                    Pool::Code => self.fill_stubs(segment),
-                    Pool::ReadOnly => self.fill_slots(segment),
-                    Pool::Data => {}
+                    SegmentKind::Code => self.fill_stubs(segment),
+                    SegmentKind::ReadOnly => self.fill_slots(segment),
+                    SegmentKind::Data => {}
                 }
             }
         }
@@ -85,7 +85,7 @@ impl<'a> Fixup<'a> {
 
     fn apply_segment(
         &self,
-        pool: Pool,
+        pool: SegmentKind,
         object: &[u8],
         segment: &mut [u8],
         contents: &Contents,
@@ -96,7 +96,7 @@ impl<'a> Fixup<'a> {
             let (start, end) = (block.offset as usize, (block.offset + block.size) as usize);
             // Gaps hold whatever was there before; code gets traps, so that nothing runs into it.
             if written < start {
-                segment[written..start].fill(if pool == Pool::Code { TRAP } else { 0 });
+                segment[written..start].fill(if pool == SegmentKind::Code { TRAP } else { 0 });
             }
             written = end;
             // Tables are filled in when their segment is done.
@@ -130,7 +130,7 @@ impl<'a> Fixup<'a> {
         image: &mut [u8],
         mut is_known: impl FnMut(BlockId, &Edge) -> bool,
     ) -> Result<(), Error> {
-        let blocks = self.graph.special().filter(|(_, block)| block.role == Role::ThreadLocal && !block.is_dropped);
+        let blocks = self.graph.special().filter(|(_, block)| block.role == Role::TlsIndex && !block.is_dropped);
         for (id, block) in blocks {
             let Some(content) = self.graph.content_in(object, block) else { continue };
             let bytes = &mut image[block.offset as usize..block.offset as usize + content.len()];
@@ -339,7 +339,7 @@ impl<'a> Fixup<'a> {
     /// Thread-local variables are referred to as such, and nothing else is.
     fn check_kind(&self, id: BlockId, edge: &Edge) -> Result<(), Error> {
         let is_variable = match self.graph.definition(edge.symbol) {
-            Definition::Block(block, _) => self.graph.blocks[block.index()].role == Role::ThreadLocal,
+            Definition::Block(block, _) => self.graph.blocks[block.index()].role == Role::TlsIndex,
             Definition::External => self.found(edge.symbol).is_some_and(|found| found.thread_local.is_some()),
             Definition::Absolute(_) | Definition::Nowhere => false,
         };
@@ -359,13 +359,13 @@ impl<'a> Fixup<'a> {
             Definition::Block(block, offset) => {
                 // Its offset is known before its module is: the image, which may hold it, is made first.
                 let offset = self.graph.blocks[block.index()].offset + offset;
-                let at = ThreadLocal { module: own.map_or(0, |own| own.module), offset: offset as u32 };
+                let at = TlsIndex { module: own.map_or(0, |own| own.module), offset: offset as u32 };
                 let start = own.and_then(|own| own.static_offset);
                 Variable { at, static_offset: start.map(|start| start + offset as i64) }
             }
             _ => {
                 let found = self.found(symbol).copied().unwrap_or_default();
-                let at = ThreadLocal::from_address(found.address);
+                let at = TlsIndex::from_address(found.address);
                 Variable { at, static_offset: found.thread_local.flatten() }
             }
         }
@@ -398,7 +398,7 @@ impl<'a> Fixup<'a> {
         let mut entries = self.tables.thread_locals().peekable();
         let (Some(block), Some(_)) = (self.tables.got(), entries.peek()) else { return Ok(()) };
         let got = self.graph.block_address(block, self.places);
-        let bytes = &mut memory.working(Pool::ReadOnly)[self.graph.blocks[block.index()].offset as usize..];
+        let bytes = &mut memory.working(SegmentKind::ReadOnly)[self.graph.blocks[block.index()].offset as usize..];
         for (symbol, entry, offset) in entries {
             let at = offset as usize;
             let mut put = |index: usize, word: u64| {
@@ -556,7 +556,7 @@ enum Outcome {
 
 /// A thread-local variable.
 struct Variable {
-    at: ThreadLocal,
+    at: TlsIndex,
     /// From the thread pointer.
     static_offset: Option<i64>,
 }

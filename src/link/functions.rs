@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::base::{ExecutorAddr, Pool};
+use crate::base::{ExecutorAddr, SegmentKind};
 use crate::link::call_frames::{self, CallFrame};
 use crate::link::graph::{Block, BlockId, Definition, LinkGraph, Role, SymbolIndex};
 use crate::link::lines::{self, SourceLine};
@@ -101,7 +101,7 @@ fn named_code(graph: &LinkGraph) -> impl Iterator<Item = (SymbolIndex, BlockId, 
     graph.symbols().filter_map(|(index, symbol)| {
         let Definition::Block(id, offset) = symbol.definition else { return None };
         let block = &graph.blocks[id.index()];
-        let is_code = block.pool == Pool::Code && !block.is_dropped && block.role == Role::Plain;
+        let is_code = block.pool == SegmentKind::Code && !block.is_dropped && block.role == Role::Plain;
         (is_code && !graph.name_bytes(index).is_empty()).then_some((index, id, offset, symbol.size))
     })
 }

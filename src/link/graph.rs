@@ -16,15 +16,15 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use crate::base::{ExecutorAddr, Kept, Pool, ahead_of_null, keep};
+use crate::base::{ExecutorAddr, RecycledVec, SegmentKind, ahead_of_null, impl_recycle};
 use crate::error::{Error, ErrorKind, LinkFault};
 use crate::link::buffer::ObjectBuffer;
 use crate::link::thread_locals::ThreadLocalPlace;
-use crate::link::uses::{self, Source, Uses};
+use crate::link::use_recorder::{self, ReferrerBit, UseRecorder};
 use crate::link::x86_64::{EdgeKind, KindSet};
 use crate::sync::Arc;
 
-keep!(Block, Symbol, Edge, BlockId, SymbolIndex, Option<BlockId>, u8, u32, bool);
+impl_recycle!(Block, Symbol, Edge, BlockId, SymbolIndex, Option<BlockId>, u8, u32, bool);
 
 /// An object being linked.
 #[derive(Default)]
@@ -32,16 +32,16 @@ pub struct LinkGraph {
     /// None, if there is no object yet.
     pub(crate) name: Option<Arc<str>>,
     pub(crate) bytes: ObjectBuffer,
-    pub(crate) blocks: Kept<Block>,
-    pub(crate) symbols: Kept<Symbol>,
-    pub(crate) edges: Kept<Edge>,
+    pub(crate) blocks: RecycledVec<Block>,
+    pub(crate) symbols: RecycledVec<Symbol>,
+    pub(crate) edges: RecycledVec<Edge>,
     /// By section of the object.
-    pub(crate) block_of: Kept<Option<BlockId>>,
+    pub(crate) block_of: RecycledVec<Option<BlockId>>,
     /// Blocks whose role is not plain, in order.
     pub(crate) special: SmallVec<[BlockId; 4]>,
     /// Bytes and names that did not come with the object. Blocks and symbols say which are theirs, and own nothing: so many
     /// of them need not be looked at when the link ends.
-    pub(crate) made: Made,
+    pub(crate) made: SyntheticData,
     /// Number of section groups; blocks name theirs.
     pub(crate) group_count: u32,
     /// Symbols whose definition is the resolver of an indirect function, until they have stubs.
@@ -51,11 +51,11 @@ pub struct LinkGraph {
     /// How many symbols the object has itself; what was added stands behind them.
     pub(crate) own_symbol_count: u32,
     /// How the names of its externals begin, for those who look for one that few objects have.
-    pub(crate) beginnings: Beginnings,
+    pub(crate) beginnings: PrefixFilter,
     /// Every kind of edge that the object has, or was given.
     pub(crate) kinds: KindSet,
     /// What the edges use symbols for.
-    pub(crate) uses: Uses,
+    pub(crate) uses: UseRecorder,
     /// The function behind the descriptors of thread-local variables, if there are any.
     pub(crate) descriptor_function: Option<SymbolIndex>,
     /// Whether it has a section with bytes whose name is a C identifier: one that may be asked for its bounds.
@@ -85,7 +85,7 @@ pub struct SymbolIndex(pub(crate) u32);
 pub struct Block {
     pub(crate) name: Text,
     /// The pool it goes to.
-    pub pool: Pool,
+    pub pool: SegmentKind,
     pub(crate) content: Content,
     /// Bytes.
     pub size: u64,
@@ -93,7 +93,7 @@ pub struct Block {
     pub align: u64,
     pub(crate) edges: Range<u32>,
     /// Which source these are, if there are any.
-    pub(crate) source: Source,
+    pub(crate) source: ReferrerBit,
     pub(crate) role: Role,
     /// The section group that it belongs to.
     pub(crate) group: Option<u32>,
@@ -142,7 +142,7 @@ pub(crate) enum Role {
     Plain,
     EhFrame,
     /// Part of what every thread gets a copy of.
-    ThreadLocal,
+    TlsIndex,
     /// A part of `_init` or `_fini`.
     InitFragment,
     Initializers {
@@ -158,7 +158,7 @@ pub(crate) enum Content {
     /// A range of the object.
     Object(Range<usize>),
     /// Bytes that the linker made, by their number.
-    Made(u32),
+    SyntheticData(u32),
     /// A table of the linker's, all of which is written when everything is fixed up.
     Table,
     /// Zeroes.
@@ -174,25 +174,25 @@ pub(crate) enum Text {
     /// Of the linker itself.
     Fixed(&'static str),
     /// By its number.
-    Made(u32),
+    SyntheticData(u32),
 }
 
 /// What others than the object brought.
 #[derive(Default)]
-pub(crate) struct Made {
-    contents: Vec<Kept<u8>>,
+pub(crate) struct SyntheticData {
+    contents: Vec<RecycledVec<u8>>,
     names: Vec<Box<str>>,
 }
 
-impl Made {
-    pub(crate) fn content(&mut self, content: Kept<u8>) -> Content {
+impl SyntheticData {
+    pub(crate) fn content(&mut self, content: RecycledVec<u8>) -> Content {
         self.contents.push(content);
-        Content::Made(self.contents.len() as u32 - 1)
+        Content::SyntheticData(self.contents.len() as u32 - 1)
     }
 
     pub(crate) fn name(&mut self, name: &str) -> Text {
         self.names.push(Box::from(name));
-        Text::Made(self.names.len() as u32 - 1)
+        Text::SyntheticData(self.names.len() as u32 - 1)
     }
 }
 
@@ -244,32 +244,32 @@ pub struct Edge {
 
 /// A set of beginnings of names, four bytes each, that may say of others, too, that it has them.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Beginnings([u64; 4]);
+pub(crate) struct PrefixFilter([u64; 4]);
 
-impl Beginnings {
+impl PrefixFilter {
     pub(crate) fn add(&mut self, name: &[u8]) {
-        let bit = Beginnings::bit(name);
+        let bit = PrefixFilter::bit(name);
         self.0[bit / 64] |= 1 << (bit % 64);
     }
 
     fn has(&self, name: &[u8]) -> bool {
-        let bit = Beginnings::bit(name);
+        let bit = PrefixFilter::bit(name);
         self.0[bit / 64] & 1 << (bit % 64) != 0
     }
 
     /// Those of some names.
-    pub(crate) const fn of(names: &[&str]) -> Beginnings {
+    pub(crate) const fn of(names: &[&str]) -> PrefixFilter {
         let (mut words, mut number) = ([0; 4], 0);
         while number < names.len() {
-            let bit = Beginnings::bit(names[number].as_bytes());
+            let bit = PrefixFilter::bit(names[number].as_bytes());
             words[bit / 64] |= 1 << (bit % 64);
             number += 1;
         }
-        Beginnings(words)
+        PrefixFilter(words)
     }
 
     /// Whether some name of the one may be a name of the other.
-    pub(crate) fn has_any_of(&self, other: &Beginnings) -> bool {
+    pub(crate) fn has_any_of(&self, other: &PrefixFilter) -> bool {
         self.0.iter().zip(&other.0).fold(0, |both, (own, others)| both | own & others) != 0
     }
 
@@ -302,7 +302,7 @@ impl SymbolIndex {
 
 impl Block {
     #[inline]
-    pub(crate) fn new(name: Text, pool: Pool, content: Content, size: u64, align: u64) -> Block {
+    pub(crate) fn new(name: Text, pool: SegmentKind, content: Content, size: u64, align: u64) -> Block {
         Block {
             name,
             pool,
@@ -310,7 +310,7 @@ impl Block {
             size,
             align: align.max(1),
             edges: 0..0,
-            source: Source::FIRST,
+            source: ReferrerBit::FIRST,
             role: Role::Plain,
             group: None,
             linked_to: None,
@@ -340,7 +340,7 @@ impl Block {
 
     /// Whether the linker made it.
     pub fn is_made(&self) -> bool {
-        matches!(self.content, Content::Made(_) | Content::Table)
+        matches!(self.content, Content::SyntheticData(_) | Content::Table)
     }
 
     /// Whether it was dropped with its section group, or because nothing leads to it: then it takes no memory.
@@ -352,7 +352,7 @@ impl Block {
     pub fn initializer_list(&self) -> Option<(super::InitializerKind, u32)> {
         match self.role {
             Role::Initializers { kind, priority, .. } => Some((kind, priority)),
-            Role::Plain | Role::EhFrame | Role::ThreadLocal | Role::InitFragment => None,
+            Role::Plain | Role::EhFrame | Role::TlsIndex | Role::InitFragment => None,
         }
     }
 }
@@ -400,9 +400,9 @@ impl LinkGraph {
         block_of.empty();
         uses.empty();
         // Mostly there are none, or few: their room is not worth keeping, whatever it was.
-        (*special, *made, *indirect) = (SmallVec::new(), Made::default(), Vec::new());
+        (*special, *made, *indirect) = (SmallVec::new(), SyntheticData::default(), Vec::new());
         (*group_count, *first_global, *own_symbol_count) = (0, 0, 0);
-        (*beginnings, *kinds, *descriptor_function) = (Beginnings::default(), KindSet::default(), None);
+        (*beginnings, *kinds, *descriptor_function) = (PrefixFilter::default(), KindSet::default(), None);
         (*has_named_sections, *asked_bounds) = (false, Vec::new());
     }
 
@@ -455,7 +455,7 @@ impl LinkGraph {
             Text::Object(range) => object.get(range.start as usize..range.end as usize).unwrap_or(&[]),
             Text::Terminated(start) => object.get(*start as usize..).and_then(ahead_of_null).unwrap_or(&[]),
             Text::Fixed(text) => text.as_bytes(),
-            Text::Made(number) => self.made.names[*number as usize].as_bytes(),
+            Text::SyntheticData(number) => self.made.names[*number as usize].as_bytes(),
         }
     }
 
@@ -509,7 +509,14 @@ impl LinkGraph {
     }
 
     /// Adds a block that the linker makes.
-    pub fn add_block(&mut self, name: &str, pool: Pool, content: Vec<u8>, align: u64, edges: &[Edge]) -> BlockId {
+    pub fn add_block(
+        &mut self,
+        name: &str,
+        pool: SegmentKind,
+        content: Vec<u8>,
+        align: u64,
+        edges: &[Edge],
+    ) -> BlockId {
         let size = content.len() as u64;
         let (name, content) = (self.made.name(name), self.made.content(content.into_iter().collect()));
         let id = self.push_block(name, pool, content, size, align);
@@ -538,7 +545,7 @@ impl LinkGraph {
         self.uses.cover(self.symbols.len());
         for edge in edges {
             self.kinds.insert(edge.kind);
-            self.uses.words()[edge.symbol.index()] |= uses::uses(edge.kind) | source.bit();
+            self.uses.words()[edge.symbol.index()] |= use_recorder::uses(edge.kind) | source.bit();
         }
     }
 
@@ -600,14 +607,14 @@ impl LinkGraph {
 
     /// What was added with [`add_weak`](Self::add_weak), and whether it is code.
     pub(crate) fn added_weak(&self) -> Vec<(SymbolIndex, bool)> {
-        let code = |block: BlockId| self.blocks[block.index()].pool == Pool::Code;
+        let code = |block: BlockId| self.blocks[block.index()].pool == SegmentKind::Code;
         let own = self.own_symbol_count as usize;
         let (first, symbols) = (self.own_symbol_count, self.symbols.get(own..).unwrap_or_default());
         if symbols.is_empty() {
             return Vec::new();
         }
         let added = (first..).zip(symbols).filter_map(|(index, symbol)| match (&symbol.name, symbol.definition) {
-            (Text::Made(_), Definition::Block(block, _)) if symbol.binding == Binding::Weak => {
+            (Text::SyntheticData(_), Definition::Block(block, _)) if symbol.binding == Binding::Weak => {
                 Some((SymbolIndex(index), code(block)))
             }
             _ => None,
@@ -637,7 +644,14 @@ impl LinkGraph {
         SymbolIndex(self.symbols.len() as u32 - 1)
     }
 
-    pub(crate) fn push_block(&mut self, name: Text, pool: Pool, content: Content, size: u64, align: u64) -> BlockId {
+    pub(crate) fn push_block(
+        &mut self,
+        name: Text,
+        pool: SegmentKind,
+        content: Content,
+        size: u64,
+        align: u64,
+    ) -> BlockId {
         self.push(Block::new(name, pool, content, size, align))
     }
 
@@ -655,7 +669,7 @@ impl LinkGraph {
     pub(crate) fn content_in<'a>(&'a self, bytes: &'a [u8], block: &'a Block) -> Option<&'a [u8]> {
         match &block.content {
             Content::Object(range) => Some(&bytes[range.clone()]),
-            Content::Made(number) => Some(&self.made.contents[*number as usize]),
+            Content::SyntheticData(number) => Some(&self.made.contents[*number as usize]),
             Content::Table | Content::Zero => None,
         }
     }
@@ -668,7 +682,7 @@ impl LinkGraph {
     pub(crate) fn text_of<'a>(&'a self, object: &'a [u8], text: &Text) -> &'a str {
         match text {
             Text::Fixed(text) => text,
-            Text::Made(number) => &self.made.names[*number as usize],
+            Text::SyntheticData(number) => &self.made.names[*number as usize],
             // The reader made ranges only of what it had seen to be UTF-8.
             _ => std::str::from_utf8(self.text_in(object, text)).unwrap_or(""),
         }

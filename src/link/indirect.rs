@@ -15,7 +15,7 @@
 //! (static chain), and all that `fxsave` covers. The upper halves of 256-bit arguments are not: a resolver that uses
 //! such registers would clobber them.
 
-use crate::base::Pool;
+use crate::base::SegmentKind;
 use crate::link::graph::{BlockId, Definition, Edge, LinkGraph, SymbolIndex};
 use crate::link::x86_64::EdgeKind;
 
@@ -32,8 +32,8 @@ pub(crate) fn build_stubs(graph: &mut LinkGraph) {
     if defined.is_empty() {
         return;
     }
-    let slots = graph.add_block(".igot", Pool::Data, vec![0; defined.len() * 8], 8, &[]);
-    let code = graph.add_block(".iplt", Pool::Code, Vec::new(), 16, &[]);
+    let slots = graph.add_block(".igot", SegmentKind::Data, vec![0; defined.len() * 8], 8, &[]);
+    let code = graph.add_block(".iplt", SegmentKind::Code, Vec::new(), 16, &[]);
     let mut bytes = COMMON.to_vec();
     let (mut code_edges, mut slot_edges) = (Vec::new(), Vec::new());
     for (number, (symbol, block, offset)) in defined.into_iter().enumerate() {

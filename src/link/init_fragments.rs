@@ -5,7 +5,7 @@
 //! a return. There are no such functions here, so a fragment would never run: an object with one is refused. Those of `crti.o`
 //! and `crtn.o` do nothing by themselves, and are let be.
 
-use crate::base::Pool;
+use crate::base::SegmentKind;
 use crate::error::{Error, LinkFault};
 use crate::link::graph::{Block, BlockId, LinkGraph, Role};
 use crate::link::x86_64::ENDBR64;
@@ -18,7 +18,8 @@ pub(crate) fn has_fragment(section: &[u8]) -> bool {
 /// Refuses fragments that do something.
 pub(crate) fn check(graph: &LinkGraph) -> Result<(), Error> {
     let has_bytes = |block: &Block| !block.is_dropped && block.size > 0;
-    let is_fragment = |block: &Block| block.role == Role::InitFragment && block.pool == Pool::Code && has_bytes(block);
+    let is_fragment =
+        |block: &Block| block.role == Role::InitFragment && block.pool == SegmentKind::Code && has_bytes(block);
     for (id, block) in graph.special().filter(|(_, block)| is_fragment(block)) {
         if !is_of_c_library(graph, id, graph.content(block).unwrap_or_default()) {
             let section = graph.block_name(id).to_string();

@@ -7,14 +7,14 @@ use std::iter;
 
 use smallvec::SmallVec;
 
-use crate::base::{Pool, align_up};
+use crate::base::{SegmentKind, align_up};
 use crate::error::{Error, LinkFault};
-use crate::link::apart;
 use crate::link::frames;
 use crate::link::graph::{Block, BlockId, Definition, LinkGraph, Role};
+use crate::link::large_sections;
 use crate::link::thread_locals;
 use crate::link::x86_64::KindSet;
-use crate::memory::{ApartRequest, SegmentPlan, SegmentRequest};
+use crate::memory::{LargeRequest, SegmentPlan, SegmentRequest};
 
 /// Gives every block its offset; what to ask of memory, and which blocks with bytes stand in each segment.
 pub(crate) fn assign(graph: &mut LinkGraph, plan: &mut SegmentPlan, contents: &mut Contents) -> Result<(), Error> {
@@ -26,7 +26,7 @@ pub(crate) fn assign(graph: &mut LinkGraph, plan: &mut SegmentPlan, contents: &m
     for number in 0..graph.blocks.len() {
         let id = order.as_ref().map_or(BlockId(number as u32), |order| order[number]);
         let block = &mut graph.blocks[id.index()];
-        if block.is_dropped || block.is_apart() || block.role == Role::ThreadLocal {
+        if block.is_dropped || block.is_apart() || block.role == Role::TlsIndex {
             continue;
         }
         if block.is_zero_fill() {
@@ -55,7 +55,7 @@ pub(crate) fn assign(graph: &mut LinkGraph, plan: &mut SegmentPlan, contents: &m
     plan.low = graph.kinds.has_any_of(KindSet::LOW)
         && thread_locals::live_edges(graph)
             .any(|edge| KindSet::LOW.contains(edge.kind) && has_address(graph.definition(edge.symbol)));
-    if plan.segment(Pool::Code).size == 0 {
+    if plan.segment(SegmentKind::Code).size == 0 {
         plan.frame_count = 0;
     }
     Ok(())
@@ -85,7 +85,7 @@ impl Contents {
     }
 
     /// Those of one segment.
-    pub(crate) fn of<'a>(&self, graph: &'a LinkGraph, pool: Pool) -> impl Iterator<Item = (BlockId, &'a Block)> {
+    pub(crate) fn of<'a>(&self, graph: &'a LinkGraph, pool: SegmentKind) -> impl Iterator<Item = (BlockId, &'a Block)> {
         let named = |id: BlockId| (id, &graph.blocks[id.index()]);
         iter::successors(self.first[pool.index()].map(named), move |(_, block)| block.followed_by.map(named))
     }
@@ -117,15 +117,15 @@ fn order(graph: &LinkGraph) -> Option<Vec<BlockId>> {
 }
 
 /// Numbers the blocks that live apart; what to ask for them.
-fn set_apart(graph: &mut LinkGraph) -> Vec<ApartRequest> {
-    let chosen = apart::choose(graph);
+fn set_apart(graph: &mut LinkGraph) -> Vec<LargeRequest> {
+    let chosen = large_sections::choose(graph);
     if chosen.is_empty() {
         return Vec::new();
     }
     let request = |(number, id): (usize, BlockId)| {
         let block = &mut graph.blocks[id.index()];
         block.apart = Some(number as u32);
-        ApartRequest { size: block.size, align: block.align, is_read_only: block.pool == Pool::ReadOnly }
+        LargeRequest { size: block.size, align: block.align, is_read_only: block.pool == SegmentKind::ReadOnly }
     };
     chosen.into_iter().enumerate().map(request).collect()
 }

@@ -4,7 +4,7 @@
 //! would be wrong in silence.
 
 use crate::base::{LINKER_MADE, is_linker_made};
-use crate::link::graph::{Beginnings, Binding, Definition, LinkGraph, SymbolIndex};
+use crate::link::graph::{Binding, Definition, LinkGraph, PrefixFilter, SymbolIndex};
 
 /// Has the link fail if one of these names is not defined.
 pub(crate) fn require(graph: &mut LinkGraph) {
@@ -20,4 +20,4 @@ pub(crate) fn require(graph: &mut LinkGraph) {
     }
 }
 
-static BEGINNINGS: Beginnings = Beginnings::of(&LINKER_MADE);
+static BEGINNINGS: PrefixFilter = PrefixFilter::of(&LINKER_MADE);

@@ -8,7 +8,7 @@
 
 use std::cell::Cell;
 
-use crate::base::{ExecutorAddr, Kept, Pool, Reuse, Reused, ThreadLocal, keep};
+use crate::base::{ExecutorAddr, Pooled, PooledBox, RecycledVec, SegmentKind, TlsIndex, impl_recycle};
 use crate::error::{Error, LinkFault, MemoryFault, Result};
 use crate::link::bounds;
 use crate::link::buffer::ObjectBuffer;
@@ -24,13 +24,13 @@ use crate::link::initializers::Initializer;
 use crate::link::layout::{self, Contents};
 use crate::link::linker_names;
 use crate::link::prune;
-use crate::link::second_opinion;
-use crate::link::survey::Survey;
 use crate::link::symbol_file;
+use crate::link::symbol_uses::SymbolUses;
 use crate::link::tables::Tables;
 use crate::link::targets::Targets;
 use crate::link::thread_locals::{self, ThreadLocalPlace, ThreadLocalPlan};
-use crate::memory::{ApartRequest, Finalized, Frame, InFlight, MemoryManager, SegmentPlan};
+use crate::link::verify;
+use crate::memory::{Finalized, Frame, InFlight, LargeRequest, MemoryManager, SegmentPlan};
 use crate::sync::{Arc, LocalKey, plain_thread_local};
 
 /// Whether a definition of the graph's own counts.
@@ -47,17 +47,17 @@ pub enum PlanStage {
 
 /// A link whose object is read.
 pub(crate) struct ReadLink {
-    link: Reused<Link>,
+    link: PooledBox<Link>,
 }
 
 /// A link whose needs are known.
 pub struct PlannedLink {
-    link: Reused<Link>,
+    link: PooledBox<Link>,
 }
 
 /// A link whose own addresses are known.
 pub struct PlacedLink {
-    pub(super) link: Reused<Link>,
+    pub(super) link: PooledBox<Link>,
     memory: Box<dyn InFlight>,
 }
 
@@ -65,13 +65,13 @@ pub struct PlacedLink {
 #[derive(Default)]
 pub(super) struct Link {
     pub(super) graph: LinkGraph,
-    survey: Survey,
+    survey: SymbolUses,
     tables: Tables,
     plan: SegmentPlan,
     /// What stands in its segments.
     contents: Contents,
     /// Those that some edge refers to, in the order of the symbols.
-    externals: Kept<External>,
+    externals: RecycledVec<External>,
     thread_locals: Option<ThreadLocalPlan>,
     /// Nowhere, until memory is allocated.
     places: Places,
@@ -105,7 +105,7 @@ impl ReadLink {
     /// # Errors
     /// [`LinkFault`] for what is malformed or not supported.
     pub(crate) fn read(name: Arc<str>, bytes: ObjectBuffer, outline: Option<&Outline>) -> Result<ReadLink> {
-        let mut link = Reused::<Link>::take();
+        let mut link = PooledBox::<Link>::take();
         elf::read_graph(&mut link.graph, name, bytes, outline)?;
         Ok(ReadLink { link })
     }
@@ -120,7 +120,7 @@ impl ReadLink {
         bytes: ObjectBuffer,
         visit: impl FnMut(InterfaceSymbol, usize),
     ) -> Result<(ReadLink, bool)> {
-        let mut link = Reused::<Link>::take();
+        let mut link = PooledBox::<Link>::take();
         let has_initializers = elf::read_all(&mut link.graph, name, bytes, visit)?;
         Ok((ReadLink { link }, has_initializers))
     }
@@ -238,7 +238,7 @@ impl PlannedLink {
         let mut link = self.link;
         let Link { graph, plan, places, targets, .. } = &mut *link;
         let mut memory = memory.allocate(plan)?;
-        places.segments = Pool::ALL.map(|pool| memory.address(pool));
+        places.segments = SegmentKind::ALL.map(|pool| memory.address(pool));
         places.apart = places_apart(plan, &mut *memory)?;
         targets.enter_own(graph, places);
         Ok(PlacedLink { link, memory })
@@ -273,7 +273,7 @@ impl PlacedLink {
         let fixup = link.fixup(&[]);
         let left = fixup.own_image(&mut image)?;
         if cfg!(debug_assertions) {
-            second_opinion::check_own_image(&fixup, &image)?;
+            verify::check_own_image(&fixup, &image)?;
         }
         // The C library fills such a block in for all threads when it is loaded: before externals are known.
         if let (Some((id, edge)), true) = (&left, link.thread_locals.is_some_and(|plan| plan.is_static)) {
@@ -311,9 +311,9 @@ impl PlacedLink {
     fn unusual_address(&self, symbol: SymbolIndex) -> Option<ExecutorAddr> {
         let Link { graph, places, targets, .. } = &*self.link;
         match graph.symbols.get(symbol.index())?.definition {
-            Definition::Block(block, offset) if graph.blocks[block.index()].role == Role::ThreadLocal => {
+            Definition::Block(block, offset) if graph.blocks[block.index()].role == Role::TlsIndex => {
                 let offset = (graph.blocks[block.index()].offset + offset) as u32;
-                Some(ThreadLocal { module: places.thread_locals?.module, offset }.to_address())
+                Some(TlsIndex { module: places.thread_locals?.module, offset }.to_address())
             }
             Definition::Block(..) | Definition::Absolute(_) => Some(targets.address(symbol)),
             Definition::External | Definition::Nowhere => None,
@@ -370,7 +370,7 @@ impl PlacedLink {
         // Bytes in place, every edge applied.
         fixup.apply(&mut *self.memory, &link.contents, image.as_deref_mut())?;
         if cfg!(debug_assertions) {
-            second_opinion::check(&fixup, &mut *self.memory, image.as_deref())?;
+            verify::check(&fixup, &mut *self.memory, image.as_deref())?;
         }
         // Plugins: the last chance to see and change bytes.
         pass(&mut FixedLink { fixup, memory: &mut *self.memory })?;
@@ -383,7 +383,7 @@ impl PlacedLink {
     }
 }
 
-impl Reuse for Link {
+impl Pooled for Link {
     fn aside() -> &'static LocalKey<Cell<Option<Box<Link>>>> {
         plain_thread_local! { static ASIDE: Cell<Option<Box<Link>>> = const { Cell::new(None) }; }
         &ASIDE
@@ -422,13 +422,13 @@ impl Link {
 
     fn collect(&self, memory: &mut dyn InFlight) -> Result<(Vec<Frame>, Vec<Initializer>)> {
         // Counted when the link was planned.
-        let mut found = Kept::with_capacity(self.plan.frame_count as usize).into_vec();
+        let mut found = RecycledVec::with_capacity(self.plan.frame_count as usize).into_vec();
         let mut initializers = Vec::new();
         // Zero-fill says nothing, and looking for it would make memory of it.
         let has_bytes = |block: &Block| !block.is_dropped && block.size > 0 && !block.is_zero_fill();
         for (id, block) in self.graph.special() {
             match block.role {
-                Role::Plain | Role::ThreadLocal | Role::InitFragment => {}
+                Role::Plain | Role::TlsIndex | Role::InitFragment => {}
                 _ if !has_bytes(block) => {}
                 Role::EhFrame => {
                     let address = self.graph.block_address(id, &self.places);
@@ -461,7 +461,7 @@ impl Link {
 
 /// What is left of a link: the names of what it looked up, in the order of [`PlacedLink::externals`].
 pub(crate) struct ExternalNames {
-    link: Reused<Link>,
+    link: PooledBox<Link>,
 }
 
 impl ExternalNames {
@@ -522,7 +522,7 @@ impl FixedLink<'_> {
     /// A block's bytes; empty for those that are dropped or thread-local.
     pub fn bytes(&mut self, block: BlockId) -> &mut [u8] {
         let block = &self.fixup.graph.blocks[block.index()];
-        if block.is_dropped || block.role == Role::ThreadLocal {
+        if block.is_dropped || block.role == Role::TlsIndex {
             return &mut [];
         }
         match block.apart {
@@ -534,9 +534,9 @@ impl FixedLink<'_> {
 
 /// Where the sections apart stand.
 fn places_apart(plan: &SegmentPlan, memory: &mut dyn InFlight) -> Result<Vec<ExecutorAddr>> {
-    let place = |(index, request): (usize, &ApartRequest)| {
+    let place = |(index, request): (usize, &LargeRequest)| {
         if memory.apart(index).len() as u64 != request.size {
-            let ApartRequest { size, align, .. } = *request;
+            let LargeRequest { size, align, .. } = *request;
             let problem = "this memory manager places no section apart from the pools";
             return Err(MemoryFault::BadPlan { pool: "apart", size, align, problem }.into());
         }
@@ -550,7 +550,7 @@ fn bytes_of<'a>(block: &Block, memory: &'a mut dyn InFlight) -> &'a mut [u8] {
     &mut memory.working(block.pool)[block.offset as usize..(block.offset + block.size) as usize]
 }
 
-keep!(External);
+impl_recycle!(External);
 
 /// An external that some edge refers to.
 #[derive(Clone, Copy)]

@@ -10,15 +10,15 @@
 
 use smallvec::SmallVec;
 
-use crate::base::{Kept, Pool, keep};
+use crate::base::{RecycledVec, SegmentKind, impl_recycle};
 use crate::link::graph::{Binding, Block, BlockId, Definition, LinkGraph, Role, Symbol};
-use crate::link::uses;
+use crate::link::use_recorder;
 
 /// Drops what no root leads to.
 pub(crate) fn prune(graph: &mut LinkGraph) {
-    let mut walk = Walk { in_doubt: 0, has_companions: false };
+    let mut walk = Walk { unmarked: 0, has_companions: false };
     walk.mark_roots(graph);
-    if walk.in_doubt > 0 {
+    if walk.unmarked > 0 {
         if graph.uses.tell_sources_apart() && !walk.has_companions {
             let referrers = referrers(graph);
             walk.mark_visible(graph, &referrers);
@@ -37,7 +37,7 @@ fn is_complete(graph: &LinkGraph) -> bool {
         graph.edges(id).iter().all(|edge| match graph.definition(edge.symbol) {
             Definition::Block(target, _) => {
                 let block = &graph.blocks[target.index()];
-                block.is_live || block.is_dropped || by.role == Role::EhFrame && block.pool == Pool::Code
+                block.is_live || block.is_dropped || by.role == Role::EhFrame && block.pool == SegmentKind::Code
             }
             _ => true,
         })
@@ -51,7 +51,7 @@ fn referrers(graph: &mut LinkGraph) -> SmallVec<[u32; 32]> {
     graph.uses.cover(graph.symbols.len());
     for (symbol, uses) in graph.symbols.iter().zip(graph.uses.of()) {
         if let Definition::Block(block, _) = symbol.definition {
-            by_block[block.index()] |= uses::sources(*uses) | u32::from(symbol.binding != Binding::Local);
+            by_block[block.index()] |= use_recorder::sources(*uses) | u32::from(symbol.binding != Binding::Local);
         }
     }
     referrers
@@ -62,7 +62,7 @@ const VISIBLE: u32 = 1;
 
 struct Walk {
     /// Blocks that are neither live nor dropped.
-    in_doubt: usize,
+    unmarked: usize,
     /// Whether some live and die together.
     has_companions: bool,
 }
@@ -71,16 +71,15 @@ impl Walk {
     fn mark(&mut self, block: &mut Block) {
         if !block.is_live && !block.is_dropped {
             block.is_live = true;
-            self.in_doubt -= 1;
+            self.unmarked -= 1;
         }
     }
 
     /// Roots that are so by what they are themselves.
     fn mark_roots(&mut self, graph: &mut LinkGraph) {
         for block in graph.blocks.iter_mut().filter(|block| !block.is_dropped) {
-            block.is_live =
-                block.is_retained || block.is_made() || !matches!(block.role, Role::Plain | Role::ThreadLocal);
-            self.in_doubt += usize::from(!block.is_live);
+            block.is_live = block.is_retained || block.is_made() || !matches!(block.role, Role::Plain | Role::TlsIndex);
+            self.unmarked += usize::from(!block.is_live);
             self.has_companions |= block.group.is_some() || block.linked_to.is_some();
         }
     }
@@ -94,7 +93,7 @@ impl Walk {
     /// As [`follow_edges`](Self::follow_edges), where each block with edges has a bit of its own.
     fn follow_sources(&mut self, graph: &mut LinkGraph, referrers: &[u32]) {
         let mut has_found_source = true;
-        while has_found_source && self.in_doubt > 0 {
+        while has_found_source && self.unmarked > 0 {
             let (mut live, mut live_tables) = (0, 0);
             for block in graph.blocks.iter().filter(|block| block.is_live && !block.edges.is_empty()) {
                 let is_unwind = block.role == Role::EhFrame;
@@ -102,7 +101,7 @@ impl Walk {
             }
             has_found_source = false;
             for (block, by) in graph.blocks.iter_mut().zip(referrers).filter(|(block, _)| !block.is_live) {
-                let leads = if block.pool == Pool::Code { live } else { live | live_tables };
+                let leads = if block.pool == SegmentKind::Code { live } else { live | live_tables };
                 if by & leads != 0 && !block.is_dropped {
                     self.mark(block);
                     has_found_source |= !block.edges.is_empty();
@@ -113,14 +112,14 @@ impl Walk {
 
     fn drop_others(&self, graph: &mut LinkGraph) {
         debug_assert!(is_complete(graph), "nothing that is live leads to what is not");
-        if self.in_doubt > 0 {
+        if self.unmarked > 0 {
             graph.blocks.iter_mut().for_each(|block| block.is_dropped |= !block.is_live);
             graph.forget_dropped();
         }
     }
 
     /// Marks what others can see. By symbol: the block that it is in, or one more than there are.
-    fn mark_definers(&mut self, graph: &mut LinkGraph) -> Kept<BlockId> {
+    fn mark_definers(&mut self, graph: &mut LinkGraph) -> RecycledVec<BlockId> {
         let LinkGraph { blocks, symbols, .. } = graph;
         let nowhere = BlockId(blocks.len() as u32);
         let definer = |symbol: &Symbol| {
@@ -137,20 +136,20 @@ impl Walk {
     /// stands close together, apart from blocks and symbols.
     fn follow_edges(&mut self, graph: &mut LinkGraph) {
         let definers = self.mark_definers(graph);
-        let companions = self.has_companions.then(|| Companions::of(graph));
-        let mut is_group_live: Kept<bool> = Kept::repeat(false, graph.group_count as usize);
-        let mut frontier = Frontier::of(graph);
+        let companions = self.has_companions.then(|| Groups::of(graph));
+        let mut is_group_live: RecycledVec<bool> = RecycledVec::repeat(false, graph.group_count as usize);
+        let mut frontier = Worklist::of(graph);
         let LinkGraph { blocks, edges, .. } = &mut *graph;
-        while let (true, Some(id)) = (self.in_doubt > 0, frontier.unvisited.pop()) {
+        while let (true, Some(id)) = (self.unmarked > 0, frontier.unvisited.pop()) {
             let Block { role, group, edges: range, .. } = &blocks[id.index()];
             let (spares_code, group) = (*role == Role::EhFrame, *group);
             for edge in &edges[range.start as usize..range.end as usize] {
                 let target = definers[edge.symbol.index()];
-                if frontier.fates[target.index()] != Fate::InDoubt {
+                if frontier.fates[target.index()] != Mark::InDoubt {
                     continue;
                 }
                 let block = &mut blocks[target.index()];
-                if !(spares_code && block.pool == Pool::Code) {
+                if !(spares_code && block.pool == SegmentKind::Code) {
                     self.mark(block);
                     frontier.add(target);
                 }
@@ -159,62 +158,62 @@ impl Walk {
             // The first member of a group brings all of them.
             let group = group.filter(|group| !std::mem::replace(&mut is_group_live[*group as usize], true));
             for companion in companions.with(group, id) {
-                if frontier.fates[companion.index()] == Fate::InDoubt {
+                if frontier.fates[companion.index()] == Mark::InDoubt {
                     self.mark(&mut blocks[companion.index()]);
                     frontier.add(companion);
                 }
             }
         }
         debug_assert!(is_complete(graph), "nothing that is live leads to what is not");
-        if self.in_doubt > 0 {
+        if self.unmarked > 0 {
             frontier.drop_others(graph, &definers);
         }
     }
 }
 
-keep!(Fate);
+impl_recycle!(Mark);
 
 /// What is known of a block.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum Mark {
     InDoubt,
     Live,
     Dropped,
 }
 
 /// How far the walk has come.
-struct Frontier {
+struct Worklist {
     /// By block, and of what stands for none: that is live.
-    fates: Kept<Fate>,
+    fates: RecycledVec<Mark>,
     /// Live blocks whose edges were not followed yet.
-    unvisited: Kept<BlockId>,
+    unvisited: RecycledVec<BlockId>,
 }
 
-impl Frontier {
-    fn of(graph: &LinkGraph) -> Frontier {
+impl Worklist {
+    fn of(graph: &LinkGraph) -> Worklist {
         let fate = |block: &Block| match (block.is_live, block.is_dropped) {
-            (true, _) => Fate::Live,
-            (false, true) => Fate::Dropped,
-            (false, false) => Fate::InDoubt,
+            (true, _) => Mark::Live,
+            (false, true) => Mark::Dropped,
+            (false, false) => Mark::InDoubt,
         };
-        let fates: Kept<Fate> = graph.blocks.iter().map(fate).chain([Fate::Live]).collect();
-        let live = graph.blocks().zip(&fates).filter(|(_, fate)| **fate == Fate::Live);
+        let fates: RecycledVec<Mark> = graph.blocks.iter().map(fate).chain([Mark::Live]).collect();
+        let live = graph.blocks().zip(&fates).filter(|(_, fate)| **fate == Mark::Live);
         let unvisited = live.map(|((id, _), _)| id).collect();
-        Frontier { fates, unvisited }
+        Worklist { fates, unvisited }
     }
 
     fn add(&mut self, id: BlockId) {
-        self.fates[id.index()] = Fate::Live;
+        self.fates[id.index()] = Mark::Live;
         self.unvisited.push(id);
     }
 
     /// Drops what was not reached; its symbols are nowhere.
     fn drop_others(&self, graph: &mut LinkGraph, definers: &[BlockId]) {
-        for (id, _) in self.fates.iter().enumerate().filter(|(_, fate)| **fate == Fate::InDoubt) {
+        for (id, _) in self.fates.iter().enumerate().filter(|(_, fate)| **fate == Mark::InDoubt) {
             graph.blocks[id].is_dropped = true;
         }
         for (symbol, definer) in definers.iter().enumerate() {
-            if self.fates[definer.index()] != Fate::Live {
+            if self.fates[definer.index()] != Mark::Live {
                 graph.symbols[symbol].definition = Definition::Nowhere;
             }
         }
@@ -222,20 +221,20 @@ impl Frontier {
 }
 
 /// What lives and dies together: the members of a group, and what is linked to a section.
-struct Companions {
+struct Groups {
     /// `(group or linked section, member)`, sorted.
     by_group: Vec<(u32, BlockId)>,
     by_section: Vec<(BlockId, BlockId)>,
 }
 
-impl Companions {
-    fn of(graph: &LinkGraph) -> Companions {
+impl Groups {
+    fn of(graph: &LinkGraph) -> Groups {
         let blocks = || graph.blocks().filter(|(_, block)| !block.is_dropped);
         let mut by_group: Vec<_> = blocks().filter_map(|(id, block)| Some((block.group?, id))).collect();
         let mut by_section: Vec<_> = blocks().filter_map(|(id, block)| Some((block.linked_to?, id))).collect();
         by_group.sort_unstable();
         by_section.sort_unstable();
-        Companions { by_group, by_section }
+        Groups { by_group, by_section }
     }
 
     fn with(&self, group: Option<u32>, id: BlockId) -> impl Iterator<Item = BlockId> {

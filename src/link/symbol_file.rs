@@ -113,7 +113,7 @@ impl Kept {
                 // Blocks stand in the order of the sections that are in memory (`elf/read.rs`).
                 let is_read = !matches!(kind, SHT_NOTE | SHT_RELA | SHT_REL | SHT_GROUP);
                 return match is_read.then(|| blocks.next()).flatten() {
-                    Some((_, block)) if block.is_dropped || block.role == Role::ThreadLocal => Kept::Nothing,
+                    Some((_, block)) if block.is_dropped || block.role == Role::TlsIndex => Kept::Nothing,
                     Some((id, block)) if block.role == Role::EhFrame => Kept::Frames(id),
                     Some((id, _)) => Kept::Address(id),
                     None => Kept::Nothing,

@@ -6,14 +6,14 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::base::{Kept, Pool, keep};
-use crate::link::far_data::FarData;
+use crate::base::{RecycledVec, SegmentKind, impl_recycle};
 use crate::link::graph::{BlockId, Content, Definition, LinkGraph, SymbolIndex, Text};
-use crate::link::survey::Survey;
+use crate::link::range_extension::RangeExtension;
+use crate::link::symbol_uses::SymbolUses;
 use crate::link::thread_locals::live_edges;
 use crate::link::x86_64::{KindSet, STUB, ThreadLocalEntry};
 
-keep!(Numbers);
+impl_recycle!(Numbers);
 
 /// Which slot and which stub are a symbol's; [`NONE`], if it has none.
 #[derive(Clone, Copy)]
@@ -28,22 +28,22 @@ pub(crate) struct Tables {
     got: Option<BlockId>,
     stubs: Option<BlockId>,
     /// By symbol.
-    numbers: Kept<Numbers>,
+    numbers: RecycledVec<Numbers>,
     /// By slot: the symbol.
-    pub(crate) slots: Kept<SymbolIndex>,
+    pub(crate) slots: RecycledVec<SymbolIndex>,
     /// By stub: the symbol.
-    pub(crate) stub_targets: Kept<SymbolIndex>,
+    pub(crate) stub_targets: RecycledVec<SymbolIndex>,
     /// What thread-local variables have in the GOT, behind the slots: offset there.
     thread_locals: FxHashMap<(SymbolIndex, ThreadLocalEntry), u64>,
     /// Bytes of those.
     thread_locals_size: u64,
     /// Room for references that may turn out to be too short.
-    pub(crate) far: FarData,
+    pub(crate) far: RangeExtension,
 }
 
 impl Tables {
     /// Makes room for all of them, where there are none yet.
-    pub(crate) fn build(&mut self, graph: &mut LinkGraph, survey: &Survey) {
+    pub(crate) fn build(&mut self, graph: &mut LinkGraph, survey: &SymbolUses) {
         let may_be_far = self.number(graph, survey);
         if survey.kinds.has_any_of(KindSet::THREAD_LOCAL_ENTRY) {
             for edge in live_edges(graph) {
@@ -55,7 +55,8 @@ impl Tables {
         let needs_got = survey.kinds.has_any_of(KindSet::GOT);
         if needs_got || !self.slots.is_empty() || !self.thread_locals.is_empty() {
             let size = (self.slots.len() * SLOT) as u64 + self.thread_locals_size;
-            self.got = Some(graph.push_block(Text::Fixed(".got"), Pool::ReadOnly, Content::Table, size, SLOT as u64));
+            self.got =
+                Some(graph.push_block(Text::Fixed(".got"), SegmentKind::ReadOnly, Content::Table, size, SLOT as u64));
         }
         // An object's own GOT goes by this name, whatever kind of edge refers to it.
         if let (true, Some(got)) = (needs_got, self.got)
@@ -65,15 +66,15 @@ impl Tables {
         }
         if !self.stub_targets.is_empty() {
             let size = (self.stub_targets.len() * STUB.len()) as u64;
-            self.stubs = Some(graph.push_block(Text::Fixed(".plt"), Pool::Code, Content::Table, size, 16));
+            self.stubs = Some(graph.push_block(Text::Fixed(".plt"), SegmentKind::Code, Content::Table, size, 16));
         }
         if may_be_far {
-            self.far = FarData::reserve(graph);
+            self.far = RangeExtension::reserve(graph);
         }
     }
 
     /// Numbers slots and stubs; whether something that takes one may turn out to be too far away for data.
-    fn number(&mut self, graph: &LinkGraph, survey: &Survey) -> bool {
+    fn number(&mut self, graph: &LinkGraph, survey: &SymbolUses) -> bool {
         let (count, mut may_be_far) = (graph.symbols.len(), false);
         self.numbers.make_room(count);
         self.numbers.push_copies(count, &BLANKS);
@@ -97,7 +98,7 @@ impl Tables {
         numbers.empty();
         slots.empty();
         stub_targets.empty();
-        (*thread_locals, *far) = (FxHashMap::default(), FarData::default());
+        (*thread_locals, *far) = (FxHashMap::default(), RangeExtension::default());
     }
 
     /// The GOT, if any edge refers to it.

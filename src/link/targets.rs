@@ -1,19 +1,19 @@
 //! [`Targets`]: where every symbol of a link is, worked out once for all who ask: whoever makes its definitions known, and
 //! every edge that refers to it.
 
-use crate::base::{ExecutorAddr, Kept, keep};
+use crate::base::{ExecutorAddr, RecycledVec, impl_recycle};
 use crate::link::fixup::FoundExternal;
 use crate::link::graph::{Block, Definition, LinkGraph, Places, Role, SymbolIndex};
 
 #[derive(Default)]
 pub(crate) struct Targets {
     /// By symbol.
-    all: Kept<Target>,
+    all: RecycledVec<Target>,
     /// By block.
-    places: Kept<Place>,
+    places: RecycledVec<Place>,
 }
 
-keep!(Target, Place);
+impl_recycle!(Target, Place);
 
 /// Where a symbol is: nowhere, to begin with.
 #[derive(Clone, Copy, Default)]
@@ -109,6 +109,6 @@ struct Place {
 impl Place {
     #[inline]
     fn of(block: &Block, places: &Places) -> Place {
-        Place { start: places.address(block).value(), is_variable: block.role == Role::ThreadLocal }
+        Place { start: places.address(block).value(), is_variable: block.role == Role::TlsIndex }
     }
 }

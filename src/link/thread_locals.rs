@@ -10,7 +10,7 @@
 //! Code that uses descriptors gets a function of its own for them, which keeps all registers but `%rax`, as the psABI
 //! asks, and calls `__tls_get_addr`. The upper halves of 256-bit registers are the exception, when that call allocates.
 
-use crate::base::{Pool, align_up};
+use crate::base::{SegmentKind, align_up};
 use crate::error::{Error, LinkFault};
 use crate::link::graph::{Binding, BlockId, Definition, Edge, LinkGraph, Role, Symbol, SymbolIndex, Text};
 use crate::link::layout;
@@ -43,7 +43,7 @@ pub struct ThreadLocalPlace {
 
 /// Gives every thread-local block of the graph its offset; what is needed for them, if there are any.
 pub(crate) fn assign(graph: &mut LinkGraph) -> Result<Option<ThreadLocalPlan>, Error> {
-    let is_thread_local = |role| role == Role::ThreadLocal;
+    let is_thread_local = |role| role == Role::TlsIndex;
     if !graph.special().any(|(_, block)| is_thread_local(block.role) && !block.is_dropped) {
         return Ok(None);
     }
@@ -98,7 +98,7 @@ pub(crate) fn assign(graph: &mut LinkGraph) -> Result<Option<ThreadLocalPlan>, E
 /// Access").
 pub(crate) fn define_module_base(graph: &mut LinkGraph) {
     let Some(base) = graph.find_external("_TLS_MODULE_BASE_") else { return };
-    let own = || graph.special().filter(|(_, block)| block.role == Role::ThreadLocal && !block.is_dropped);
+    let own = || graph.special().filter(|(_, block)| block.role == Role::TlsIndex && !block.is_dropped);
     // The first in the layout is the one at the start.
     let first = own().find(|(_, block)| !block.is_zero_fill()).or_else(|| own().next()).map(|(id, _)| id);
     if let Some(first) = first {
@@ -115,7 +115,7 @@ pub(crate) fn add_descriptor_function(graph: &mut LinkGraph) {
     let name = "__tls_get_addr";
     let get_address = graph.find_external(name).unwrap_or_else(|| graph.add_external(name));
     let call = Edge { offset: DESCRIPTOR_CALL, kind: EdgeKind::Branch32, symbol: get_address, addend: -4 };
-    let block = graph.add_block(".tlsdesc", Pool::Code, DESCRIPTOR.to_vec(), 16, &[call]);
+    let block = graph.add_block(".tlsdesc", SegmentKind::Code, DESCRIPTOR.to_vec(), 16, &[call]);
     let function = graph.push_symbol(Symbol {
         name: Text::Fixed(""),
         definition: Definition::Block(block, 0),
@@ -211,7 +211,7 @@ pub(crate) fn block_refused(graph: &LinkGraph, size: u64, problem: &str) -> Erro
             refuse(graph, id, edge, variable_name(graph, edge), what)
         }
         None => {
-            let own = graph.special().find(|(_, block)| block.role == Role::ThreadLocal && !block.is_dropped);
+            let own = graph.special().find(|(_, block)| block.role == Role::TlsIndex && !block.is_dropped);
             let section = own.map_or("", |(id, _)| graph.block_name(id)).to_string();
             let symbol = own.and_then(|(id, _)| symbol_at(graph, id, 0)).unwrap_or_default().to_string();
             let what = format!("thread-local block of {size} bytes, of the global-dynamic model: {problem}");

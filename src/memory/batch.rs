@@ -7,23 +7,23 @@
 use std::any::Any;
 use std::ops::Range;
 
-use crate::base::Pool;
+use crate::base::SegmentKind;
 use crate::error::Result;
-use crate::memory::apart::ApartSection;
-use crate::memory::claim::Claim;
 use crate::memory::extended::{Extended, with_apart};
 use crate::memory::frame_table::Frame;
+use crate::memory::large_sections::LargeSection;
 use crate::memory::manager::{Finalized, InFlight};
 use crate::memory::shard::granule;
+use crate::memory::slab_allocation::SlabAllocation;
 use crate::memory::window::Window;
 use crate::sync::Arc;
 
 /// One of a batch.
 enum Member {
     /// Cut from a window, its frames entered: its parts are sealed with the others'.
-    Cut(Box<Claim>, Vec<ApartSection>),
+    Cut(Box<SlabAllocation>, Vec<LargeSection>),
     /// Some other kind of memory, which seals itself.
-    Other(Box<dyn InFlight>, Vec<Frame>, Vec<ApartSection>),
+    Other(Box<dyn InFlight>, Vec<Frame>, Vec<LargeSection>),
 }
 
 /// Seals a batch; what it becomes, in order.
@@ -47,7 +47,7 @@ impl Member {
             Ok(extended) => extended.seal_apart()?,
             Err(one) => (one, Vec::new()),
         };
-        Ok(match downcast::<Claim>(pools) {
+        Ok(match downcast::<SlabAllocation>(pools) {
             Ok(mut claim) => {
                 claim.enter_frames(frames)?;
                 Member::Cut(claim, apart)
@@ -77,12 +77,12 @@ fn seal_together(members: &[Member]) -> Result<()> {
         Member::Cut(claim, _) => Some(claim),
         Member::Other(..) => None,
     });
-    let mut parts: Vec<(&Arc<Window>, Pool, Range<u64>)> = claims
-        .flat_map(|claim| Pool::ALL.map(|pool| (&claim.home.window, pool, extent(claim, pool))))
+    let mut parts: Vec<(&Arc<Window>, SegmentKind, Range<u64>)> = claims
+        .flat_map(|claim| SegmentKind::ALL.map(|pool| (&claim.home.window, pool, extent(claim, pool))))
         .filter(|(_, _, range)| !range.is_empty())
         .collect();
     parts.sort_unstable_by_key(|(window, pool, range)| (Arc::as_ptr(window) as usize, pool.index(), range.start));
-    let mut runs: Vec<(&Arc<Window>, Pool, Range<u64>)> = Vec::new();
+    let mut runs: Vec<(&Arc<Window>, SegmentKind, Range<u64>)> = Vec::new();
     for (window, pool, range) in parts {
         match runs.last_mut() {
             Some((before, same, run)) if Arc::ptr_eq(before, window) && *same == pool && run.end == range.start => {
@@ -99,7 +99,7 @@ fn seal_together(members: &[Member]) -> Result<()> {
 }
 
 /// Bytes of a claim's part, from the start of the pool.
-fn extent(claim: &Claim, pool: Pool) -> Range<u64> {
+fn extent(claim: &SlabAllocation, pool: SegmentKind) -> Range<u64> {
     let part = &claim.parts[pool.index()];
     let start = u64::from(part.offset) * granule(pool);
     start..start + u64::from(part.granules) * granule(pool)

@@ -13,7 +13,7 @@
 
 use memmap2::MmapRaw;
 
-use crate::base::{ExecutorAddr, Pool};
+use crate::base::{ExecutorAddr, SegmentKind};
 use crate::error::MemoryFault;
 use crate::memory::fork_guard::{ForkedView, register, unregister, wait_for_forks};
 use crate::memory::layout::{FRAME_HEADER_OFFSET, FRAME_TABLE_OFFSET, PAGE, WindowLayout};
@@ -122,11 +122,11 @@ unsafe impl MappedWindow for DualWindow {
         self.window.base
     }
 
-    fn working_view(&self, pool: Pool) -> *mut u8 {
+    fn working_view(&self, pool: SegmentKind) -> *mut u8 {
         let offset = self.layout.pool(pool).offset as usize;
         match pool {
-            Pool::Data => (self.window.base.value() as usize + offset) as *mut u8,
-            Pool::Code | Pool::ReadOnly => {
+            SegmentKind::Data => (self.window.base.value() as usize + offset) as *mut u8,
+            SegmentKind::Code | SegmentKind::ReadOnly => {
                 assert!(offset < self.alias.len());
                 self.alias.as_mut_ptr().wrapping_add(offset)
             }
@@ -139,18 +139,18 @@ unsafe impl MappedWindow for DualWindow {
     }
 
     #[inline] // into `open_all`
-    unsafe fn open(&self, _pool: Pool, _offset: u64, _size: u64) -> Result<(), MemoryFault> {
+    unsafe fn open(&self, _pool: SegmentKind, _offset: u64, _size: u64) -> Result<(), MemoryFault> {
         if self.view.is_severed() { Err(is_the_parents()) } else { Ok(()) }
     }
 
-    fn pages_at_once(&self, pool: Pool) -> u32 {
-        if pool == Pool::Data { 0 } else { PAGES_AT_ONCE }
+    fn pages_at_once(&self, pool: SegmentKind) -> u32 {
+        if pool == SegmentKind::Data { 0 } else { PAGES_AT_ONCE }
     }
 
-    fn back(&self, pool: Pool, offset: u64, size: u64) {
+    fn back(&self, pool: SegmentKind, offset: u64, size: u64) {
         let range = self.layout.pool(pool);
         assert!(offset.checked_add(size).is_some_and(|end| end <= range.size), "backed pages lie in the pool");
-        if pool != Pool::Data {
+        if pool != SegmentKind::Data {
             back(&self.alias, (range.offset + offset) as usize, size as usize);
         }
     }
@@ -177,11 +177,12 @@ unsafe impl MappedWindow for DualWindow {
         purged.map_err(refused("giving pages of the frame table back"))
     }
 
-    unsafe fn purge(&self, pool: Pool, offset: u64, size: u64) -> Result<(), MemoryFault> {
+    unsafe fn purge(&self, pool: SegmentKind, offset: u64, size: u64) -> Result<(), MemoryFault> {
         let range = self.layout.pool(pool);
         assert!(offset.checked_add(size).is_some_and(|end| end <= range.size), "purged pages lie in the pool");
         let pages = self.working_view(pool).wrapping_add(offset as usize);
-        let kind = if pool == Pool::Data || self.view.is_severed() { PageKind::Private } else { PageKind::Shared };
+        let kind =
+            if pool == SegmentKind::Data || self.view.is_severed() { PageKind::Private } else { PageKind::Shared };
         // SAFETY: M1, M6 - inside the pool by the assertion; nobody uses it, by contract.
         let purged = unsafe { give_back(pages, size as usize, kind) };
         purged.map_err(refused(&format!("giving pages of the {} pool back", pool.name())))
@@ -226,7 +227,7 @@ unsafe fn cover(view: &ForkedView, layout: &WindowLayout) -> Result<(), MemoryFa
 /// The loader mapped the window of this layout at `base`, and nothing has been allocated in it yet (M1, M4).
 unsafe fn cover_rest(base: u64, layout: &WindowLayout) -> Result<(), MemoryFault> {
     let dynamic = dynamic_address(layout);
-    let ends = Pool::ALL.map(|pool| layout.pool(pool)).map(|range| (range.offset, range.offset + range.size));
+    let ends = SegmentKind::ALL.map(|pool| layout.pool(pool)).map(|range| (range.offset, range.offset + range.size));
     let code = (layout.readable_code().offset, ends[0].1);
     let mut used = [(0, table_pages(layout)), code, ends[1], (dynamic, dynamic + PAGE), ends[2]];
     used.sort_unstable();
@@ -251,7 +252,7 @@ unsafe fn cover_rest(base: u64, layout: &WindowLayout) -> Result<(), MemoryFault
 /// # Safety
 /// The range of the layout at `base` is reserved for this window, and nothing has been allocated in it yet (M1).
 pub(super) unsafe fn cover_data(base: u64, layout: &WindowLayout) -> Result<(), MemoryFault> {
-    let range = layout.pool(Pool::Data);
+    let range = layout.pool(SegmentKind::Data);
     // SAFETY: M1 - the range was reserved for this window, and nothing has been allocated in it yet.
     unsafe { map_fixed((base + range.offset) as *mut u8, range.size as usize, FixedPages::PrivateZero) }
         .map_err(refused("mapping the data pool"))

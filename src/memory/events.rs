@@ -18,15 +18,15 @@ use crate::sync::{Arc, assert_unlocked};
 pub type MemoryObserver = Arc<dyn Fn(MemoryEvent) + Send + Sync>;
 
 /// What happened and is not told yet: mostly nothing.
-pub(crate) type Happened = SmallVec<[MemoryEvent; 1]>;
+pub(crate) type EventBuf = SmallVec<[MemoryEvent; 1]>;
 
 /// What happens during an operation of the pool, told when this is dropped: when the operation has let go of all locks.
-pub(crate) struct Telling<'a> {
-    teller: &'a Teller,
-    pub(crate) happened: Happened,
+pub(crate) struct FlushOnDrop<'a> {
+    teller: &'a EventSink,
+    pub(crate) happened: EventBuf,
 }
 
-impl Drop for Telling<'_> {
+impl Drop for FlushOnDrop<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         if !self.happened.is_empty() {
@@ -37,11 +37,11 @@ impl Drop for Telling<'_> {
 
 /// Where a pool's events go.
 #[derive(Clone, Default)]
-pub(crate) struct Teller(Option<MemoryObserver>);
+pub(crate) struct EventSink(Option<MemoryObserver>);
 
-impl Teller {
-    pub(crate) fn new(observer: MemoryObserver) -> Teller {
-        Teller(Some(observer))
+impl EventSink {
+    pub(crate) fn new(observer: MemoryObserver) -> EventSink {
+        EventSink(Some(observer))
     }
 
     pub(crate) fn is_heard(&self) -> bool {
@@ -49,12 +49,12 @@ impl Teller {
     }
 
     #[inline(always)]
-    pub(crate) fn telling(&self) -> Telling<'_> {
-        Telling { teller: self, happened: Happened::new() }
+    pub(crate) fn telling(&self) -> FlushOnDrop<'_> {
+        FlushOnDrop { teller: self, happened: EventBuf::new() }
     }
 
     /// Takes note, if anybody listens.
-    pub(crate) fn note(&self, happened: &mut Happened, event: MemoryEvent) {
+    pub(crate) fn note(&self, happened: &mut EventBuf, event: MemoryEvent) {
         if self.is_heard() {
             happened.push(event);
         }
@@ -62,7 +62,7 @@ impl Teller {
 
     /// Called with no lock held.
     #[cold]
-    fn tell(&self, happened: Happened) {
+    fn tell(&self, happened: EventBuf) {
         let Some(observer) = &self.0 else { return };
         assert_unlocked();
         for event in happened {
@@ -76,7 +76,7 @@ impl Teller {
     }
 }
 
-impl fmt::Debug for Teller {
+impl fmt::Debug for EventSink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.is_heard() { "somebody listens" } else { "nobody listens" })
     }

@@ -4,10 +4,10 @@
 //! is an allocation of its own, of the data pool, which is abandoned when the link is finalized: so it makes no system call,
 //! and no error path can leak it.
 
-use crate::base::{ExecutorAddr, Pool};
+use crate::base::{ExecutorAddr, SegmentKind};
 use crate::error::Result;
-use crate::memory::apart::{ApartBooks, ApartSection};
 use crate::memory::frame_table::Frame;
+use crate::memory::large_sections::{ApartBooks, LargeSection};
 use crate::memory::manager::{Finalized, InFlight, MemoryUsage};
 use crate::memory::plan::{SegmentPlan, SegmentRequest};
 use crate::sync::{Arc, MappedU64};
@@ -29,20 +29,20 @@ pub(crate) fn allocate(
         0 => None,
         _ => Some(in_pools(&scratch_plan(plan.scratch))?),
     };
-    let apart = plan.apart.iter().map(|request| ApartSection::map(books, request)).collect::<Result<Vec<_>>>()?;
+    let apart = plan.apart.iter().map(|request| LargeSection::map(books, request)).collect::<Result<Vec<_>>>()?;
     Ok(Box::new(Extended { pools, apart, scratch }))
 }
 
 fn scratch_plan(scratch: SegmentRequest) -> SegmentPlan {
     let mut plan = SegmentPlan::default();
-    plan.segments[Pool::Data.index()] = scratch;
+    plan.segments[SegmentKind::Data.index()] = scratch;
     plan
 }
 
 /// In flight. Fields drop in order.
 pub(crate) struct Extended {
     pools: Box<dyn InFlight>,
-    apart: Vec<ApartSection>,
+    apart: Vec<LargeSection>,
     scratch: Option<Box<dyn InFlight>>,
 }
 
@@ -51,7 +51,7 @@ impl Extended {
     ///
     /// # Errors
     /// What the kernel refused; everything is given back.
-    pub(crate) fn seal_apart(mut self) -> Result<(Box<dyn InFlight>, Vec<ApartSection>)> {
+    pub(crate) fn seal_apart(mut self) -> Result<(Box<dyn InFlight>, Vec<LargeSection>)> {
         for section in &mut self.apart {
             section.seal()?;
         }
@@ -60,28 +60,28 @@ impl Extended {
 }
 
 impl InFlight for Extended {
-    fn address(&self, pool: Pool) -> ExecutorAddr {
+    fn address(&self, pool: SegmentKind) -> ExecutorAddr {
         self.pools.address(pool)
     }
 
-    fn working(&mut self, pool: Pool) -> &mut [u8] {
+    fn working(&mut self, pool: SegmentKind) -> &mut [u8] {
         self.pools.working(pool)
     }
 
     fn apart_address(&self, index: usize) -> ExecutorAddr {
-        self.apart.get(index).map_or(ExecutorAddr::NULL, ApartSection::address)
+        self.apart.get(index).map_or(ExecutorAddr::NULL, LargeSection::address)
     }
 
     fn apart(&mut self, index: usize) -> &mut [u8] {
-        self.apart.get_mut(index).map_or(&mut [], ApartSection::bytes)
+        self.apart.get_mut(index).map_or(&mut [], LargeSection::bytes)
     }
 
     fn scratch_address(&self) -> ExecutorAddr {
-        self.scratch.as_ref().map_or(ExecutorAddr::NULL, |scratch| scratch.address(Pool::Data))
+        self.scratch.as_ref().map_or(ExecutorAddr::NULL, |scratch| scratch.address(SegmentKind::Data))
     }
 
     fn scratch(&mut self) -> &mut [u8] {
-        self.scratch.as_mut().map_or(&mut [], |scratch| scratch.working(Pool::Data))
+        self.scratch.as_mut().map_or(&mut [], |scratch| scratch.working(SegmentKind::Data))
     }
 
     fn finalize(self: Box<Self>, frames: Vec<Frame>) -> Result<Box<dyn Finalized>> {
@@ -91,28 +91,28 @@ impl InFlight for Extended {
 }
 
 /// A finalized allocation, with its sections apart.
-pub(crate) fn with_apart(pools: Box<dyn Finalized>, apart: Vec<ApartSection>) -> Box<dyn Finalized> {
+pub(crate) fn with_apart(pools: Box<dyn Finalized>, apart: Vec<LargeSection>) -> Box<dyn Finalized> {
     if apart.is_empty() { pools } else { Box::new(ExtendedFinalized { pools, apart: apart.into() }) }
 }
 
 /// Fields drop in order: the code before what it refers to.
 struct ExtendedFinalized {
     pools: Box<dyn Finalized>,
-    apart: Box<[ApartSection]>,
+    apart: Box<[LargeSection]>,
 }
 
 impl Finalized for ExtendedFinalized {
-    fn address(&self, pool: Pool) -> ExecutorAddr {
+    fn address(&self, pool: SegmentKind) -> ExecutorAddr {
         self.pools.address(pool)
     }
 
     fn apart_address(&self, index: usize) -> ExecutorAddr {
-        self.apart.get(index).map_or(ExecutorAddr::NULL, ApartSection::address)
+        self.apart.get(index).map_or(ExecutorAddr::NULL, LargeSection::address)
     }
 
     fn usage(&self) -> MemoryUsage {
         let own = MemoryUsage { metadata: size_of::<Self>() as u64, ..MemoryUsage::default() };
-        [self.pools.usage(), own].into_iter().chain(self.apart.iter().map(ApartSection::usage)).sum()
+        [self.pools.usage(), own].into_iter().chain(self.apart.iter().map(LargeSection::usage)).sum()
     }
 
     fn word(&self, offset: u64) -> Option<&MappedU64> {

@@ -41,18 +41,18 @@ use std::fs::File;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd};
 
-use crate::base::{ExecutorAddr, Pool};
+use crate::base::{ExecutorAddr, SegmentKind};
 use crate::error::MemoryFault;
 use crate::memory::fork_gate::{Closed, ForkGate};
 use crate::memory::layout::WindowLayout;
 use crate::memory::mapper::ForkPolicy;
 use crate::memory::window_image::table_pages;
-use crate::os::{FileCopy, Protection, Shown, at_fork, sever};
+use crate::os::{FileCopy, FileView, Protection, at_fork, map_zeroes};
 use crate::sync::{Arc, MappedU32, Ordering, per_process, prepare_barriers, thread_local};
 
 /// A window whose pages a child would share.
 pub(super) struct ForkedView {
-    parts: [Shown; 3],
+    parts: [FileView; 3],
     alias: u64,
     alias_size: usize,
     /// Opened read-only, or as the running view is mapped from it. A child's is its copy.
@@ -76,13 +76,13 @@ impl ForkedView {
         is_read_only: bool,
         policy: ForkPolicy,
     ) -> ForkedView {
-        let shown = |offset: u64, size: u64, protection| Shown {
+        let shown = |offset: u64, size: u64, protection| FileView {
             address: base.offset(offset).value(),
             offset,
             size_bytes: size as usize,
             protection,
         };
-        let (code, constants) = (layout.readable_code(), layout.pool(Pool::ReadOnly));
+        let (code, constants) = (layout.readable_code(), layout.pool(SegmentKind::ReadOnly));
         ForkedView {
             parts: [
                 shown(0, table_pages(layout), Protection::Read),
@@ -99,7 +99,7 @@ impl ForkedView {
     }
 
     /// What the running view shows, and the file that it is mapped from.
-    pub(super) fn shown(&self) -> (&[Shown], &File) {
+    pub(super) fn shown(&self) -> (&[FileView], &File) {
         (&self.parts, &self.file)
     }
 
@@ -124,12 +124,13 @@ impl ForkedView {
     fn adopt(&self, copy: Option<FileCopy>) {
         // SAFETY: M4, M7 - the window is registered, so that its range and its descriptor are its own, and the alias did
         // not come along; the copy was made of it.
-        let is_whole = copy
-            .is_some_and(|copy| unsafe { copy.adopt(&self.parts, self.alias, self.alias_size, self.file.as_raw_fd()) });
+        let is_whole = copy.is_some_and(|copy| unsafe {
+            copy.remap_in_child(&self.parts, self.alias, self.alias_size, self.file.as_raw_fd())
+        });
         if !is_whole {
             self.is_severed.store(1, Ordering::Relaxed);
             // SAFETY: M4, M7 - as above. Refused, the address space stays empty, and removals in the child fault.
-            unsafe { sever(self.alias, self.alias_size) };
+            unsafe { map_zeroes(self.alias, self.alias_size) };
         }
     }
 }

@@ -20,7 +20,7 @@
 //! lowest, before the first function with frames, ends there, and a slot of zero would name the header as an FDE. Encodings: LSB 5.0 "Exception Frame Header"; `DW_EH_PE_datarel | DW_EH_PE_sdata4` from the
 //! header's own address.
 
-use crate::base::{ExecutorAddr, keep};
+use crate::base::{ExecutorAddr, impl_recycle};
 use crate::memory::frame_slots::FrameSlots;
 use crate::memory::layout::{FRAME_HEADER_OFFSET, FRAME_SLOT, TEXT_GRANULE};
 use crate::memory::mapper::MappedWindow;
@@ -35,7 +35,7 @@ pub struct Frame {
     pub fde: ExecutorAddr,
 }
 
-keep!(Frame);
+impl_recycle!(Frame);
 
 pub(crate) struct FrameTable {
     /// Keeps the memory behind the pointers below (M4).

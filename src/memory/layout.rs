@@ -1,6 +1,6 @@
 //! [`WindowLayout`]: where in a window everything stands. Arithmetic only.
 
-use crate::base::{ExecutorAddr, Pool, align_up};
+use crate::base::{ExecutorAddr, SegmentKind, align_up};
 
 /// Where one pool stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub struct PoolRange {
 pub struct WindowLayout {
     /// The window's size in bytes.
     pub size: u64,
-    /// The pools, in [`Pool::ALL`] order.
+    /// The pools, in [`SegmentKind::ALL`] order.
     pub pools: [PoolRange; 3],
     /// Bytes from the base that are backed by the shared file: everything before the data pool.
     pub file_size: u64,
@@ -53,20 +53,20 @@ impl WindowLayout {
     }
 
     /// Where a pool stands.
-    pub fn pool(&self, pool: Pool) -> PoolRange {
+    pub fn pool(&self, pool: SegmentKind) -> PoolRange {
         self.pools[pool.index()]
     }
 
     /// The code pool and the page before it, which is mapped with it: instrumented code looks at the 8 bytes before any
     /// function that it calls (UBSan, `-fsanitize=function`).
     pub(crate) fn readable_code(&self) -> PoolRange {
-        let code = self.pool(Pool::Code);
+        let code = self.pool(SegmentKind::Code);
         let offset = code.offset.saturating_sub(PAGE);
         PoolRange { offset, size: code.offset + code.size - offset }
     }
 
     /// Where a pool starts in a window at `base`.
-    pub fn pool_start(&self, base: ExecutorAddr, pool: Pool) -> ExecutorAddr {
+    pub fn pool_start(&self, base: ExecutorAddr, pool: SegmentKind) -> ExecutorAddr {
         base.offset(self.pool(pool).offset)
     }
 }

@@ -32,10 +32,10 @@ use crate::os::{
 /// A window's range. Nothing is mapped in it that may be relied on but the header's first page, and the dynamic section.
 pub(super) struct LoadedWindow {
     pub(super) base: ExecutorAddr,
-    holder: Holder,
+    holder: Registration,
 }
 
-enum Holder {
+enum Registration {
     /// The loader has it. The file keeps its inode from being used again.
     Library(#[allow(dead_code)] Library, #[allow(dead_code)] Option<File>),
     /// There is no loader; the unwinder is told by us. Off the list first, then unmapped.
@@ -47,14 +47,14 @@ enum Holder {
 impl LoadedWindow {
     /// Whether the loader has mapped its pages of the window: the header, and the dynamic section.
     pub(super) fn is_loaded(&self) -> bool {
-        matches!(self.holder, Holder::Library(..))
+        matches!(self.holder, Registration::Library(..))
     }
 
     /// Why the unwinder does not know the window, if so.
     pub(super) fn unknown_because(&self) -> Option<&str> {
         match &self.holder {
-            Holder::Library(..) | Holder::Listed(..) => None,
-            Holder::Reserved(_, reason) => Some(reason),
+            Registration::Library(..) | Registration::Listed(..) => None,
+            Registration::Reserved(_, reason) => Some(reason),
         }
     }
 }
@@ -134,13 +134,13 @@ pub(super) fn list(layout: &WindowLayout, preferred: u64, reason: String) -> Res
     let frame_header = base.value() + header;
     let range = ListedRange { base: base.value(), size_bytes: layout.size, frame_header, frame_header_bytes };
     let listed = Listed::new(range).ok_or(reason)?;
-    Ok(LoadedWindow { base, holder: Holder::Listed(listed, reservation) })
+    Ok(LoadedWindow { base, holder: Registration::Listed(listed, reservation) })
 }
 
 /// Reserves a range that the loader would not have.
 pub(super) fn reserve(layout: &WindowLayout, preferred: u64, reason: String) -> Result<LoadedWindow, MemoryFault> {
     let (base, reservation) = reserve_range(layout, preferred)?;
-    Ok(LoadedWindow { base, holder: Holder::Reserved(reservation, reason) })
+    Ok(LoadedWindow { base, holder: Registration::Reserved(reservation, reason) })
 }
 
 fn reserve_range(layout: &WindowLayout, preferred: u64) -> Result<(ExecutorAddr, Reservation), MemoryFault> {
@@ -164,7 +164,7 @@ fn check(library: Library, file: Option<File>, nonce: u64) -> Result<LoadedWindo
     if found != nonce {
         return Err("the loader handed out another library".to_string());
     }
-    Ok(LoadedWindow { base: ExecutorAddr::new(base), holder: Holder::Library(library, file) })
+    Ok(LoadedWindow { base: ExecutorAddr::new(base), holder: Registration::Library(library, file) })
 }
 
 /// A number that no other window has.

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 
-use crate::base::{ExecutorAddr, Pool};
+use crate::base::{ExecutorAddr, SegmentKind};
 use crate::error::Result;
 use crate::memory::frame_table::Frame;
 use crate::memory::memory_map::MemoryMap;
@@ -67,10 +67,10 @@ pub struct Released {
 #[must_use = "dropping an allocation in flight abandons it"]
 pub trait InFlight: Send + Any {
     /// Where a pool's segment will run.
-    fn address(&self, pool: Pool) -> ExecutorAddr;
+    fn address(&self, pool: SegmentKind) -> ExecutorAddr;
 
     /// The segment's bytes, as long as the plan said.
-    fn working(&mut self, pool: Pool) -> &mut [u8];
+    fn working(&mut self, pool: SegmentKind) -> &mut [u8];
 
     /// Where a section of [`SegmentPlan::apart`] will stand; null for one that was not planned, or if this kind of memory
     /// places nothing apart.
@@ -112,7 +112,7 @@ pub trait InFlight: Send + Any {
 #[must_use = "dropping a finalized allocation frees it"]
 pub trait Finalized: Send + Sync {
     /// Where a pool's segment stands.
-    fn address(&self, pool: Pool) -> ExecutorAddr;
+    fn address(&self, pool: SegmentKind) -> ExecutorAddr;
 
     /// Where a section of [`SegmentPlan::apart`] stands; null for one that was not planned.
     fn apart_address(&self, index: usize) -> ExecutorAddr {
@@ -214,7 +214,7 @@ pub struct MemoryStatistics {
     pub frame_table_bytes: u64,
     /// Bytes of memory that the books themselves take, and the records of allocations.
     pub metadata_bytes: u64,
-    /// The same by pool, in [`Pool::ALL`] order.
+    /// The same by pool, in [`SegmentKind::ALL`] order.
     pub pools: [PoolStatistics; 3],
 }
 

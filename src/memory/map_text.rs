@@ -25,7 +25,8 @@ impl MemoryMap {
 
     /// Who keeps most memory from going back, if it is worth speaking of.
     fn worst_strandings(&self, text: &mut String) {
-        let worst = self.stranded_by().into_iter().filter(|stranding| stranding.stranded_bytes > stranding.live_bytes);
+        let worst =
+            self.fragmentation_by().into_iter().filter(|stranding| stranding.stranded_bytes > stranding.live_bytes);
         for stranding in worst.take(WORST) {
             let tenants = stranding.by.iter().take(WORST).filter_map(|tenant| self.tenants.get(*tenant));
             let names: Vec<&str> = tenants.map(|tenant| &*tenant.name).collect();

@@ -3,7 +3,7 @@
 //! ORC's `MemoryMapper` reserves, prepares, initialises and deinitialises ranges one by one. Here protections are final
 //! from the start, so one verb makes a window and everything else is arithmetic above it.
 
-use crate::base::{ExecutorAddr, Pool};
+use crate::base::{ExecutorAddr, SegmentKind};
 use crate::error::MemoryFault;
 use crate::memory::layout::{DATA_GRANULE, PoolRange, TEXT_GRANULE, WindowLayout};
 use crate::sync::Arc;
@@ -75,15 +75,15 @@ pub unsafe trait MappedWindow: Send + Sync {
     fn base(&self) -> ExecutorAddr;
 
     /// Where a pool's bytes are written: in this process, not necessarily where the code runs.
-    fn working_view(&self, pool: Pool) -> *mut u8;
+    fn working_view(&self, pool: SegmentKind) -> *mut u8;
 
     /// Where the unwind header is written; `None` when the unwinder does not know this window.
     fn frame_header(&self) -> Option<*mut u8>;
 
     /// What is allocated of a pool is aligned to this and a multiple of it, in bytes: a power of two, at least 64 for
     /// code and 16 for the others. More than that where protection has to change with every allocation.
-    fn granule(&self, pool: Pool) -> u64 {
-        if pool == Pool::Code { TEXT_GRANULE } else { DATA_GRANULE }
+    fn granule(&self, pool: SegmentKind) -> u64 {
+        if pool == SegmentKind::Code { TEXT_GRANULE } else { DATA_GRANULE }
     }
 
     /// Lets a range be written through the working view, before its first byte is. Nothing to do where the working view
@@ -94,7 +94,7 @@ pub unsafe trait MappedWindow: Send + Sync {
     ///
     /// # Safety
     /// The range lies in the pool, in whole granules, and is the caller's.
-    unsafe fn open(&self, pool: Pool, offset: u64, size: u64) -> Result<(), MemoryFault> {
+    unsafe fn open(&self, pool: SegmentKind, offset: u64, size: u64) -> Result<(), MemoryFault> {
         let _ = (pool, offset, size);
         Ok(())
     }
@@ -107,12 +107,12 @@ pub unsafe trait MappedWindow: Send + Sync {
     ///
     /// # Safety
     /// As for [`open`](Self::open), which was called.
-    unsafe fn seal(&self, pool: Pool, offset: u64, size: u64) -> Result<(), MemoryFault> {
+    unsafe fn seal(&self, pool: SegmentKind, offset: u64, size: u64) -> Result<(), MemoryFault> {
         let _ = (pool, offset, size);
         Ok(())
     }
 
-    /// As [`open`](Self::open), a range of each pool, in [`Pool::ALL`] order; those that are empty need nothing.
+    /// As [`open`](Self::open), a range of each pool, in [`SegmentKind::ALL`] order; those that are empty need nothing.
     ///
     /// # Errors
     /// The first refusal; nothing may be written then.
@@ -124,7 +124,7 @@ pub unsafe trait MappedWindow: Send + Sync {
         used(ranges).try_for_each(|(pool, PoolRange { offset, size })| unsafe { self.open(pool, offset, size) })
     }
 
-    /// As [`seal`](Self::seal), a range of each pool, in [`Pool::ALL`] order; those that are empty need nothing.
+    /// As [`seal`](Self::seal), a range of each pool, in [`SegmentKind::ALL`] order; those that are empty need nothing.
     ///
     /// # Errors
     /// The first refusal; nothing may be run then.
@@ -142,14 +142,14 @@ pub unsafe trait MappedWindow: Send + Sync {
 
     /// How many pages of a pool are worth backing at one go, when the first of them is written. None, where that takes no
     /// less than a page fault for each.
-    fn pages_at_once(&self, pool: Pool) -> u32 {
+    fn pages_at_once(&self, pool: SegmentKind) -> u32 {
         let _ = pool;
         0
     }
 
     /// Has the kernel back whole pages of a pool that will be written, the first time for some of them. A wish: what is in
     /// them stays, whoever uses them.
-    fn back(&self, pool: Pool, offset: u64, size: u64) {
+    fn back(&self, pool: SegmentKind, offset: u64, size: u64) {
         let _ = (pool, offset, size);
     }
 
@@ -165,7 +165,7 @@ pub unsafe trait MappedWindow: Send + Sync {
     ///
     /// # Safety
     /// `[offset, offset + size)` lies in the pool, in whole pages, and nobody uses it meanwhile.
-    unsafe fn purge(&self, pool: Pool, offset: u64, size: u64) -> Result<(), MemoryFault>;
+    unsafe fn purge(&self, pool: SegmentKind, offset: u64, size: u64) -> Result<(), MemoryFault>;
 
     /// Gives the pages of the first `size` bytes of the frame table back to the kernel, as far as they are whole; they read
     /// as zero from then on. Nothing to do where there is no table.
@@ -182,6 +182,6 @@ pub unsafe trait MappedWindow: Send + Sync {
 }
 
 /// Those of the pools' ranges that are not empty.
-fn used(ranges: &[PoolRange; 3]) -> impl Iterator<Item = (Pool, PoolRange)> {
-    Pool::ALL.into_iter().map(|pool| (pool, ranges[pool.index()])).filter(|(_, range)| range.size > 0)
+fn used(ranges: &[PoolRange; 3]) -> impl Iterator<Item = (SegmentKind, PoolRange)> {
+    SegmentKind::ALL.into_iter().map(|pool| (pool, ranges[pool.index()])).filter(|(_, range)| range.size > 0)
 }

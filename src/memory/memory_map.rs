@@ -15,7 +15,7 @@
 //!
 //! Drawn by `map_text.rs` and `map_svg.rs`.
 
-use crate::base::{ExecutorAddr, Pool};
+use crate::base::{ExecutorAddr, SegmentKind};
 use crate::memory::layout::{CHUNK, PAGE};
 use crate::memory::manager::{Finalized, fragmentation};
 use crate::memory::page_set::PageSet;
@@ -43,7 +43,7 @@ pub struct WindowMap {
     pub description: &'static str,
     /// Bytes of its header and frame table that hold something.
     pub frame_table_bytes: u64,
-    /// Its pools, in [`Pool::ALL`] order.
+    /// Its pools, in [`SegmentKind::ALL`] order.
     pub pools: [PoolMap; 3],
 }
 
@@ -51,7 +51,7 @@ pub struct WindowMap {
 #[derive(Debug, Clone)]
 pub struct PoolMap {
     /// Which.
-    pub pool: Pool,
+    pub pool: SegmentKind,
     /// Its first byte.
     pub start: ExecutorAddr,
     /// Its size in bytes.
@@ -115,7 +115,7 @@ pub struct Tenant {
     pub group: Arc<str>,
     /// By whose removal it goes: a tracker's key.
     pub owner: Arc<str>,
-    /// Where its segments start and how many bytes it asked for, in [`Pool::ALL`] order.
+    /// Where its segments start and how many bytes it asked for, in [`SegmentKind::ALL`] order.
     pub segments: [(ExecutorAddr, u64); 3],
 }
 
@@ -124,7 +124,12 @@ impl Tenant {
     pub fn of(memory: &dyn Finalized, name: Arc<str>, group: Arc<str>, owner: Arc<str>) -> Tenant {
         let usage = memory.usage();
         let sizes = [usage.code, usage.read_only, usage.data];
-        Tenant { name, group, owner, segments: Pool::ALL.map(|pool| (memory.address(pool), sizes[pool.index()])) }
+        Tenant {
+            name,
+            group,
+            owner,
+            segments: SegmentKind::ALL.map(|pool| (memory.address(pool), sizes[pool.index()])),
+        }
     }
 
     /// Bytes asked for in all pools.
@@ -294,7 +299,7 @@ impl Window {
                 copies.push(Books { shard, ranges: space.free.ranges(), pages: space.pages.clone() });
             }
         }
-        let pools = Pool::ALL.map(|pool| {
+        let pools = SegmentKind::ALL.map(|pool| {
             let start = self.layout.pool_start(self.mapped.base(), pool);
             survey_pool(pool, start, self.layout.pool(pool).size, &books[pool.index()])
         });
@@ -302,13 +307,13 @@ impl Window {
             base: self.mapped.base(),
             size: self.layout.size,
             description: self.mapped.description(),
-            frame_table_bytes: self.frame_table_bytes(pools[Pool::Code.index()].opened_bytes()),
+            frame_table_bytes: self.frame_table_bytes(pools[SegmentKind::Code.index()].opened_bytes()),
             pools,
         }
     }
 }
 
-fn survey_pool(pool: Pool, start: ExecutorAddr, size: u64, books: &[Books]) -> PoolMap {
+fn survey_pool(pool: SegmentKind, start: ExecutorAddr, size: u64, books: &[Books]) -> PoolMap {
     let mut ranges = Vec::with_capacity(books.iter().map(|books| books.ranges.len()).sum());
     let mut slabs: Vec<SlabMap> = Vec::new();
     let mut resident = Vec::new();

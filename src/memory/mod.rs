@@ -16,7 +16,7 @@
 //! way of mapping is taken (`system_mapper.rs`).
 //!
 //! Pools are opened by slabs, from the end downwards, each slab for one of the window's shards (`shard.rs`), so that
-//! threads link side by side. Pages that nothing lives in go back to the kernel late, or when asked (`giving_back.rs`).
+//! threads link side by side. Pages that nothing lives in go back to the kernel late, or when asked (`purge.rs`).
 //! Fresh pages are backed some at a time, as far as a shard has use for so many ([`MappedWindow::pages_at_once`]): the
 //! first write to each would cost a page fault.
 //!
@@ -26,7 +26,7 @@
 //! addresses and a writable view. [`InFlight::finalize`] seals it into a [`Finalized`] one. Dropping either gives the
 //! memory back, so no error path can leak.
 //!
-//! Beside its places in the pools a plan may ask for sections that live apart, outside the window (`apart.rs`), and for
+//! Beside its places in the pools a plan may ask for sections that live apart, outside the window (`large_sections.rs`), and for
 //! scratch memory until the link is finalized (`extended.rs`). Many allocations can be sealed as one batch (`batch.rs`).
 //!
 //! # Invariants
@@ -48,20 +48,18 @@
 //! This room does not know what it stores, and calls nothing that it stores. Who listens (`events.rs`) is told what becomes
 //! of memory, under no lock.
 
-mod apart;
 mod batch;
 mod budget;
-mod claim;
 mod dual_mapper;
 mod events;
 mod extended;
 mod fork_gate;
 mod fork_guard;
+mod fragmentation;
 mod frame_slots;
 mod frame_table;
 mod free_space;
-mod giving_back;
-mod kept_while_traced;
+mod large_sections;
 mod layout;
 mod loaded_window;
 mod manager;
@@ -73,11 +71,13 @@ mod offline;
 mod page_set;
 mod placement;
 mod plan;
+mod purge;
+mod quarantine;
 mod report;
 mod shard;
 mod single_mapper;
+mod slab_allocation;
 mod slab_pool;
-mod stranding;
 mod system_mapper;
 mod window;
 mod window_image;
@@ -88,18 +88,18 @@ pub use dual_mapper::{DualMapper, PlainDualMapper};
 pub use events::MemoryObserver;
 #[cfg(loom)]
 pub use fork_gate::{Closed, ForkGate};
+pub use fragmentation::SlabFragmentation;
 #[cfg(loom)]
 pub use frame_slots::{FrameSlots, Slot};
 pub use frame_table::Frame;
-pub(crate) use kept_while_traced::KeptWhileTraced;
 pub use layout::{PoolRange, WindowLayout};
 pub use manager::{Finalized, InFlight, MemoryManager, MemoryStatistics, MemoryUsage, PoolStatistics, Released};
 pub use mapper::{ForkPolicy, MappedWindow, MemoryMapper, Placement};
 pub use memory_map::{MemoryMap, MemoryRange, PoolMap, SlabMap, Tenant, WindowMap};
 pub use offline::OfflineMemory;
-pub use plan::{ApartRequest, SegmentPlan, SegmentRequest};
+pub use plan::{LargeRequest, SegmentPlan, SegmentRequest};
+pub(crate) use quarantine::QuarantineManager;
 pub use single_mapper::SingleMapper;
 pub use slab_pool::{OnFull, SlabPool, SlabPoolOptions};
-pub use stranding::Stranding;
 pub use system_mapper::SystemMapper;
 pub(crate) use word::Word;

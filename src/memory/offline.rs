@@ -4,7 +4,7 @@
 //! nothing is used twice, so that an address means one thing as long as the memory lives. The bytes stand on the heap.
 //! This is what checks a relocation at its limits, and what links for a place where this process has nothing mapped.
 
-use crate::base::{ExecutorAddr, Pool, align_up};
+use crate::base::{ExecutorAddr, SegmentKind, align_up};
 use crate::error::{MemoryFault, Result};
 use crate::memory::frame_table::Frame;
 use crate::memory::manager::{Finalized, InFlight, MemoryManager, MemoryStatistics, MemoryUsage};
@@ -33,14 +33,14 @@ impl OfflineMemory {
 impl MemoryManager for OfflineMemory {
     fn allocate(&self, plan: &SegmentPlan) -> Result<Box<dyn InFlight>> {
         if plan.requested_bytes() > LARGEST {
-            let pool = Pool::Data.name();
+            let pool = SegmentKind::Data.name();
             let problem = "memory that is only looked at gives no link more than 1 GiB";
             return Err(MemoryFault::BadPlan { pool, size: plan.requested_bytes(), align: 1, problem }.into());
         }
         let mut books = self.books.lock();
         let mut next = books.next;
         let mut addresses = [ExecutorAddr::NULL; 3];
-        for pool in Pool::ALL {
+        for pool in SegmentKind::ALL {
             let segment = plan.segment(pool);
             let place = align_up(next, segment.align.max(GRANULE))
                 .filter(|_| segment.align.is_power_of_two() || segment.align == 0);
@@ -60,8 +60,8 @@ impl MemoryManager for OfflineMemory {
         let size = plan.requested_bytes() + plan.apart.iter().map(|request| request.size).sum::<u64>();
         books.live_bytes += size;
         drop(books);
-        let segments = Pool::ALL.map(|pool| vec![0; plan.segment(pool).size as usize]);
-        let sizes = Pool::ALL.map(|pool| plan.segment(pool).size);
+        let segments = SegmentKind::ALL.map(|pool| vec![0; plan.segment(pool).size as usize]);
+        let sizes = SegmentKind::ALL.map(|pool| plan.segment(pool).size);
         Ok(Box::new(Offline { books: self.books.clone(), addresses, segments, apart, sizes, size }))
     }
 
@@ -83,7 +83,7 @@ impl MemoryManager for OfflineMemory {
 type Apart = Vec<(ExecutorAddr, Vec<u8>)>;
 
 fn place_apart(plan: &SegmentPlan, next: &mut u64) -> Result<Apart> {
-    let place = |request: &crate::memory::plan::ApartRequest| {
+    let place = |request: &crate::memory::plan::LargeRequest| {
         let (size, align) = (request.size, request.align.max(1));
         let start = if align.is_power_of_two() && size <= LARGEST { align_up(*next, align) } else { None };
         let end = start.and_then(|start| start.checked_add(size));
@@ -108,11 +108,11 @@ struct Offline {
 }
 
 impl InFlight for Offline {
-    fn address(&self, pool: Pool) -> ExecutorAddr {
+    fn address(&self, pool: SegmentKind) -> ExecutorAddr {
         self.addresses[pool.index()]
     }
 
-    fn working(&mut self, pool: Pool) -> &mut [u8] {
+    fn working(&mut self, pool: SegmentKind) -> &mut [u8] {
         &mut self.segments[pool.index()]
     }
 
@@ -134,7 +134,7 @@ impl InFlight for Offline {
 }
 
 impl Finalized for Offline {
-    fn address(&self, pool: Pool) -> ExecutorAddr {
+    fn address(&self, pool: SegmentKind) -> ExecutorAddr {
         self.addresses[pool.index()]
     }
 

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use crate::base::{Pool, align_up};
+use crate::base::{SegmentKind, align_up};
 use crate::memory::layout::{CHUNK, WindowLayout};
 use crate::memory::mapper::Placement;
 
@@ -41,7 +41,7 @@ impl Placement {
         match self {
             Placement::Anywhere => true,
             Placement::NearHost => {
-                let code = layout.pool(Pool::Code);
+                let code = layout.pool(SegmentKind::Code);
                 let start = base.saturating_add(code.offset);
                 reach_each_other(&(start..start.saturating_add(code.size)), &host.program)
             }

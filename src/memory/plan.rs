@@ -1,6 +1,6 @@
 //! [`SegmentPlan`]: what one link needs of memory, as plain data.
 
-use crate::base::Pool;
+use crate::base::SegmentKind;
 
 /// What one allocation needs of one pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -16,7 +16,7 @@ pub struct SegmentRequest {
 /// A section that needs no place in a window: it gets a mapping of its own, which is never executable. All of it is zero
 /// when it is handed out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ApartRequest {
+pub struct LargeRequest {
     /// Bytes. Zero is refused.
     pub size: u64,
     /// Alignment in bytes: a power of two, or zero for none.
@@ -28,7 +28,7 @@ pub struct ApartRequest {
 /// What one link needs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SegmentPlan {
-    /// Requests, in [`Pool::ALL`] order.
+    /// Requests, in [`SegmentKind::ALL`] order.
     pub segments: [SegmentRequest; 3],
     /// How many functions with unwind information the code has, at most.
     pub frame_count: u64,
@@ -38,7 +38,7 @@ pub struct SegmentPlan {
     /// Whether all of it has to lie below 2 GiB: for code that holds addresses in 32 bits.
     pub low: bool,
     /// Sections that may live anywhere in the address space, each by itself.
-    pub apart: Vec<ApartRequest>,
+    pub apart: Vec<LargeRequest>,
     /// Memory for the time until the link is finalized or abandoned (ORC: finalize lifetime). Readable and writable, in
     /// this process; not necessarily in reach of the segments.
     pub scratch: SegmentRequest,
@@ -46,7 +46,7 @@ pub struct SegmentPlan {
 
 impl SegmentPlan {
     /// The request for one pool.
-    pub fn segment(&self, pool: Pool) -> &SegmentRequest {
+    pub fn segment(&self, pool: SegmentKind) -> &SegmentRequest {
         &self.segments[pool.index()]
     }
 
@@ -71,7 +71,7 @@ pub(crate) struct PoolPlan {
 
 impl PoolPlan {
     /// Bytes of one pool.
-    pub(crate) fn size(&self, pool: Pool) -> u64 {
+    pub(crate) fn size(&self, pool: SegmentKind) -> u64 {
         u64::from(self.sizes[pool.index()])
     }
 }

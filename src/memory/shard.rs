@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use crate::base::Pool;
+use crate::base::SegmentKind;
 use crate::memory::free_space::{FreeSpace, RangeId};
 use crate::memory::layout::{CHUNK, DATA_GRANULE, FRAME_SLOT, PAGE, TEXT_GRANULE};
 use crate::memory::manager::PoolStatistics;
@@ -40,7 +40,7 @@ pub(crate) struct PoolSpace {
 
 /// What an allocation has of one pool.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Part {
+pub(crate) struct PoolSpan {
     /// `None` when it has nothing.
     pub(crate) id: Option<RangeId>,
     /// In granules from the start of the pool.
@@ -49,19 +49,19 @@ pub(crate) struct Part {
 }
 
 /// `(granules, alignment in granules)` by pool.
-pub(crate) type Wanted = [(u32, u32); 3];
+pub(crate) type Request = [(u32, u32); 3];
 
 /// What has to be zeroed of new memory, in bytes from the start of the pool's part.
-pub(crate) type Dirt = SmallVec<[(Pool, Range<u64>); 1]>;
+pub(crate) type ToZero = SmallVec<[(SegmentKind, Range<u64>); 1]>;
 
 /// Pages of a pool that hold nothing yet, and are to be backed at one go; some that hold something may be among them.
-pub(crate) type Fresh = SmallVec<[(Pool, Range<u32>); 1]>;
+pub(crate) type ToPopulate = SmallVec<[(SegmentKind, Range<u32>); 1]>;
 
 /// What is taken out of a shard's books.
-pub(crate) struct Claimed {
-    pub(crate) parts: [Part; 3],
-    pub(crate) dirt: Dirt,
-    pub(crate) fresh: Fresh,
+pub(crate) struct Reservation {
+    pub(crate) parts: [PoolSpan; 3],
+    pub(crate) dirt: ToZero,
+    pub(crate) fresh: ToPopulate,
     /// Whether so much is alive that no near cache has what others left here.
     pub(crate) is_far: bool,
 }
@@ -79,13 +79,19 @@ impl Shard {
             per_page: (PAGE / granule(pool)) as u32,
             at_once: at_once[pool.index()],
         };
-        Shard { spaces: Pool::ALL.map(space), allocations: 0, requested: [0; 3], freed_bytes: 0, returned_bytes: 0 }
+        Shard {
+            spaces: SegmentKind::ALL.map(space),
+            allocations: 0,
+            requested: [0; 3],
+            freed_bytes: 0,
+            returned_bytes: 0,
+        }
     }
 
     /// All pools or nothing; otherwise the first pool that is short.
-    pub(crate) fn claim(&mut self, wanted: &Wanted, plan: &SegmentPlan) -> Result<Claimed, Pool> {
-        let mut parts = [Part::default(); 3];
-        for pool in Pool::ALL {
+    pub(crate) fn claim(&mut self, wanted: &Request, plan: &SegmentPlan) -> Result<Reservation, SegmentKind> {
+        let mut parts = [PoolSpan::default(); 3];
+        for pool in SegmentKind::ALL {
             let (granules, align) = wanted[pool.index()];
             if granules == 0 {
                 continue;
@@ -94,10 +100,10 @@ impl Shard {
                 self.put_back(&parts);
                 return Err(pool);
             };
-            parts[pool.index()] = Part { id: Some(id), offset, granules };
+            parts[pool.index()] = PoolSpan { id: Some(id), offset, granules };
         }
-        let (mut dirt, mut fresh) = (Dirt::new(), Fresh::new());
-        for pool in Pool::ALL {
+        let (mut dirt, mut fresh) = (ToZero::new(), ToPopulate::new());
+        for pool in SegmentKind::ALL {
             let (part, SegmentRequest { size, zero_fill, .. }) = (&parts[pool.index()], *plan.segment(pool));
             if part.granules == 0 {
                 continue;
@@ -112,27 +118,27 @@ impl Shard {
             }
         }
         self.allocations += 1;
-        Ok(Claimed { parts, dirt, fresh, is_far: self.live_bytes() > NEAR })
+        Ok(Reservation { parts, dirt, fresh, is_far: self.live_bytes() > NEAR })
     }
 
     /// Takes an allocation's memory back.
-    pub(crate) fn release(&mut self, parts: &[Part; 3], plan: &PoolPlan) {
+    pub(crate) fn release(&mut self, parts: &[PoolSpan; 3], plan: &PoolPlan) {
         self.put_back(parts);
         self.allocations -= 1;
-        for pool in Pool::ALL {
+        for pool in SegmentKind::ALL {
             self.requested[pool.index()] -= plan.size(pool);
         }
         self.freed_bytes += held_by(parts);
     }
 
     /// Asks for the records of an allocation that is given back next.
-    pub(crate) fn prefetch(&self, parts: &[Part; 3]) {
+    pub(crate) fn prefetch(&self, parts: &[PoolSpan; 3]) {
         for (part, space) in parts.iter().zip(&self.spaces) {
             part.id.into_iter().for_each(|id| space.free.prefetch(id));
         }
     }
 
-    fn put_back(&mut self, parts: &[Part; 3]) {
+    fn put_back(&mut self, parts: &[PoolSpan; 3]) {
         for (part, space) in parts.iter().zip(&mut self.spaces) {
             if let Some(id) = part.id {
                 space.free.free(id);
@@ -147,11 +153,11 @@ impl Shard {
 
     /// Bytes of all pools, with the slots of the frame table.
     pub(crate) fn bytes(&self, granules: impl Fn(&PoolSpace) -> u32) -> u64 {
-        Pool::ALL.iter().map(|pool| u64::from(granules(&self.spaces[pool.index()])) * held_bytes(*pool)).sum()
+        SegmentKind::ALL.iter().map(|pool| u64::from(granules(&self.spaces[pool.index()])) * held_bytes(*pool)).sum()
     }
 
     /// Adds what is held of one pool to its statistics.
-    pub(crate) fn add_to(&self, pool: Pool, sum: &mut PoolStatistics) {
+    pub(crate) fn add_to(&self, pool: SegmentKind, sum: &mut PoolStatistics) {
         let space = &self.spaces[pool.index()];
         let bytes = |granules: u32| u64::from(granules) * granule(pool);
         sum.requested += self.requested[pool.index()];
@@ -189,7 +195,7 @@ impl PoolSpace {
     }
 
     /// Says which bytes of `zero`, of a part that was not written yet, are not zero now.
-    fn note_dirt(&self, pool: Pool, part: &Part, zero: Range<u64>, dirt: &mut Dirt) {
+    fn note_dirt(&self, pool: SegmentKind, part: &PoolSpan, zero: Range<u64>, dirt: &mut ToZero) {
         let start = u64::from(part.offset) * granule(pool);
         let zero_pages = pages_of(start + zero.start, start + zero.end);
         if !self.pages.contains_any(zero_pages.clone()) {
@@ -207,7 +213,7 @@ impl PoolSpace {
 
     /// Takes note that a part will be written, and says which pages are worth backing.
     #[inline]
-    fn note_use(&mut self, pool: Pool, part: &Part) -> Option<Range<u32>> {
+    fn note_use(&mut self, pool: SegmentKind, part: &PoolSpan) -> Option<Range<u32>> {
         let granule = granule(pool);
         let used = pages_of(u64::from(part.offset) * granule, u64::from(part.offset + part.granules) * granule);
         let is_fresh = self.pages.insert(used.clone()) > 0 && self.at_once > 0;
@@ -245,17 +251,17 @@ fn pages_of(start: u64, end: u64) -> Range<u32> {
 }
 
 /// Bytes that an allocation holds in all pools, with the slots of the frame table.
-pub(crate) fn held_by(parts: &[Part; 3]) -> u64 {
-    Pool::ALL.iter().map(|pool| u64::from(parts[pool.index()].granules) * held_bytes(*pool)).sum()
+pub(crate) fn held_by(parts: &[PoolSpan; 3]) -> u64 {
+    SegmentKind::ALL.iter().map(|pool| u64::from(parts[pool.index()].granules) * held_bytes(*pool)).sum()
 }
 
-pub(crate) fn granule(pool: Pool) -> u64 {
-    if pool == Pool::Code { TEXT_GRANULE } else { DATA_GRANULE }
+pub(crate) fn granule(pool: SegmentKind) -> u64 {
+    if pool == SegmentKind::Code { TEXT_GRANULE } else { DATA_GRANULE }
 }
 
 /// Bytes that one granule of a pool holds, with its slot of the frame table.
-pub(crate) fn held_bytes(pool: Pool) -> u64 {
-    granule(pool) + if pool == Pool::Code { FRAME_SLOT } else { 0 }
+pub(crate) fn held_bytes(pool: SegmentKind) -> u64 {
+    granule(pool) + if pool == SegmentKind::Code { FRAME_SLOT } else { 0 }
 }
 
 /// What is backed ahead of its use is this share of what is used, at the most.
@@ -273,7 +279,7 @@ mod tests {
 
     /// Takes whole pages of the code pool; which pages are to be backed.
     fn fresh_of(shard: &mut Shard, pages: u32) -> Option<Range<u32>> {
-        let per_page = shard.spaces[Pool::Code.index()].per_page;
+        let per_page = shard.spaces[SegmentKind::Code.index()].per_page;
         let size = u64::from(pages) * PAGE;
         let plan = SegmentPlan { segments: [SegmentRequest { size, align: 1, zero_fill: 0 }; 3], ..Default::default() };
         let claimed = shard.claim(&[(pages * per_page, 1), (0, 1), (0, 1)], &plan).ok().unwrap();
@@ -282,7 +288,7 @@ mod tests {
 
     fn shard_of(slabs: u32, at_once: u32) -> Shard {
         let mut shard = Shard::new([at_once, 0, 0]);
-        let space = &mut shard.spaces[Pool::Code.index()];
+        let space = &mut shard.spaces[SegmentKind::Code.index()];
         space.free.add(0, slabs * SLAB_PAGES * space.per_page);
         shard
     }
@@ -301,7 +307,7 @@ mod tests {
         let backed: Vec<u32> = runs.iter().flatten().cloned().flatten().collect();
         assert!(backed.iter().copied().eq(0..backed.len() as u32), "each page once, in order: {backed:?}");
         assert!(runs.iter().filter(|run| run.is_none()).count() > 40);
-        assert_eq!(shard.spaces[Pool::Code.index()].pages.count(), backed.len() as u32);
+        assert_eq!(shard.spaces[SegmentKind::Code.index()].pages.count(), backed.len() as u32);
     }
 
     #[test]
@@ -309,7 +315,7 @@ mod tests {
         let mut shard = shard_of(2, 8);
         assert_eq!(fresh_of(&mut shard, SLAB_PAGES - 2), Some(0..SLAB_PAGES - 2));
         assert_eq!(fresh_of(&mut shard, 1), Some(SLAB_PAGES - 2..SLAB_PAGES));
-        shard.spaces[Pool::Code.index()].pages.insert(SLAB_PAGES + 3..SLAB_PAGES + 4);
+        shard.spaces[SegmentKind::Code.index()].pages.insert(SLAB_PAGES + 3..SLAB_PAGES + 4);
         assert_eq!(fresh_of(&mut shard, 2), Some(SLAB_PAGES - 1..SLAB_PAGES + 3));
     }
 
@@ -317,6 +323,6 @@ mod tests {
     fn where_it_gains_nothing_no_page_is_backed_ahead() {
         let mut shard = shard_of(1, 0);
         assert!((0..20).all(|_| fresh_of(&mut shard, 1).is_none()));
-        assert_eq!(shard.spaces[Pool::Code.index()].pages.count(), 20);
+        assert_eq!(shard.spaces[SegmentKind::Code.index()].pages.count(), 20);
     }
 }

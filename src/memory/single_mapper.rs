@@ -8,7 +8,7 @@
 //! neighbours are one mapping again. The frame table is writable throughout: it is data, beside the code. A forked child
 //! has everything as it was, by copy on write, without anybody's doing.
 
-use crate::base::{ExecutorAddr, Pool};
+use crate::base::{ExecutorAddr, SegmentKind};
 use crate::error::MemoryFault;
 use crate::memory::dual_mapper::{UNKNOWN, cover_data, refused};
 use crate::memory::layout::{DATA_GRANULE, FRAME_HEADER_OFFSET, PAGE, WindowLayout};
@@ -56,7 +56,7 @@ pub(super) fn map(
     };
     let window = place(layout, placement, make)?;
     let base = window.base.value();
-    for pool in [Pool::Code, Pool::ReadOnly] {
+    for pool in [SegmentKind::Code, SegmentKind::ReadOnly] {
         // SAFETY: M1 - the window was placed just now, and nobody knows it yet.
         unsafe { cover(base, layout, pool) }?;
     }
@@ -78,10 +78,16 @@ pub(super) fn map(
 impl SingleWindow {
     /// # Safety
     /// The range is the caller's, in whole pages, and nobody uses it in a way that `protection` forbids.
-    unsafe fn protect(&self, pool: Pool, offset: u64, size: u64, protection: Protection) -> Result<(), MemoryFault> {
+    unsafe fn protect(
+        &self,
+        pool: SegmentKind,
+        offset: u64,
+        size: u64,
+        protection: Protection,
+    ) -> Result<(), MemoryFault> {
         let range = self.layout.pool(pool);
         assert!(offset.checked_add(size).is_some_and(|end| end <= range.size), "the range lies in the pool");
-        if pool == Pool::Data || size == 0 {
+        if pool == SegmentKind::Data || size == 0 {
             return Ok(());
         }
         let pages = self.working_view(pool).wrapping_add(offset as usize);
@@ -103,7 +109,7 @@ unsafe impl MappedWindow for SingleWindow {
         self.window.base
     }
 
-    fn working_view(&self, pool: Pool) -> *mut u8 {
+    fn working_view(&self, pool: SegmentKind) -> *mut u8 {
         (self.window.base.value() + self.layout.pool(pool).offset) as *mut u8
     }
 
@@ -112,16 +118,16 @@ unsafe impl MappedWindow for SingleWindow {
         is_known.then(|| (self.window.base.value() + FRAME_HEADER_OFFSET) as *mut u8)
     }
 
-    fn granule(&self, pool: Pool) -> u64 {
-        if pool == Pool::Data { DATA_GRANULE } else { PAGE }
+    fn granule(&self, pool: SegmentKind) -> u64 {
+        if pool == SegmentKind::Data { DATA_GRANULE } else { PAGE }
     }
 
-    unsafe fn open(&self, pool: Pool, offset: u64, size: u64) -> Result<(), MemoryFault> {
+    unsafe fn open(&self, pool: SegmentKind, offset: u64, size: u64) -> Result<(), MemoryFault> {
         // SAFETY: M1 - the caller's range, by contract; it is not published, so that nobody runs it.
         unsafe { self.protect(pool, offset, size, Protection::ReadWrite) }
     }
 
-    unsafe fn seal(&self, pool: Pool, offset: u64, size: u64) -> Result<(), MemoryFault> {
+    unsafe fn seal(&self, pool: SegmentKind, offset: u64, size: u64) -> Result<(), MemoryFault> {
         // SAFETY: M1 - the caller's range, by contract, which has been written.
         unsafe { self.protect(pool, offset, size, final_protection(pool)) }
     }
@@ -130,7 +136,7 @@ unsafe impl MappedWindow for SingleWindow {
         self.description
     }
 
-    unsafe fn purge(&self, pool: Pool, offset: u64, size: u64) -> Result<(), MemoryFault> {
+    unsafe fn purge(&self, pool: SegmentKind, offset: u64, size: u64) -> Result<(), MemoryFault> {
         let range = self.layout.pool(pool);
         assert!(offset.checked_add(size).is_some_and(|end| end <= range.size), "purged pages lie in the pool");
         let pages = self.working_view(pool).wrapping_add(offset as usize);
@@ -140,11 +146,11 @@ unsafe impl MappedWindow for SingleWindow {
     }
 }
 
-fn final_protection(pool: Pool) -> Protection {
+fn final_protection(pool: SegmentKind) -> Protection {
     match pool {
-        Pool::Code => Protection::ReadExecute,
-        Pool::ReadOnly => Protection::Read,
-        Pool::Data => Protection::ReadWrite,
+        SegmentKind::Code => Protection::ReadExecute,
+        SegmentKind::ReadOnly => Protection::Read,
+        SegmentKind::Data => Protection::ReadWrite,
     }
 }
 
@@ -152,8 +158,8 @@ fn final_protection(pool: Pool) -> Protection {
 ///
 /// # Safety
 /// The range of the layout at `base` is reserved for this window, and nothing has been allocated in it yet (M1).
-unsafe fn cover(base: u64, layout: &WindowLayout, pool: Pool) -> Result<(), MemoryFault> {
-    let range = if pool == Pool::Code { layout.readable_code() } else { layout.pool(pool) };
+unsafe fn cover(base: u64, layout: &WindowLayout, pool: SegmentKind) -> Result<(), MemoryFault> {
+    let range = if pool == SegmentKind::Code { layout.readable_code() } else { layout.pool(pool) };
     let (pages, size) = ((base + range.offset) as *mut u8, range.size as usize);
     // SAFETY: M1 - the range was reserved for this window, and nothing has been allocated in it yet.
     unsafe { map_fixed(pages, size, FixedPages::PrivateZero) }

@@ -9,11 +9,11 @@
 
 use crate::base::ExecutorAddr;
 use crate::error::Result;
-use crate::memory::apart::ApartBooks;
 use crate::memory::batch;
-use crate::memory::events::{MemoryObserver, Teller};
+use crate::memory::events::{EventSink, MemoryObserver};
 use crate::memory::extended;
 use crate::memory::frame_table::Frame;
+use crate::memory::large_sections::ApartBooks;
 use crate::memory::layout::{CHUNK, MAX_WINDOW};
 use crate::memory::manager::{Finalized, InFlight, MemoryManager, MemoryStatistics, Released};
 use crate::memory::mapper::{MemoryMapper, Placement};
@@ -107,7 +107,7 @@ impl SlabPool {
     /// # Errors
     /// When even the smallest window is refused: the refusal of that one.
     pub fn with_mapper(mapper: impl MemoryMapper + 'static, options: SlabPoolOptions) -> Result<SlabPool> {
-        SlabPool::open(mapper, options, Teller::default())
+        SlabPool::open(mapper, options, EventSink::default())
     }
 
     /// As [`with_mapper`](Self::with_mapper), with `observer` hearing what becomes of the memory, from the first window on.
@@ -119,10 +119,10 @@ impl SlabPool {
         options: SlabPoolOptions,
         observer: MemoryObserver,
     ) -> Result<SlabPool> {
-        SlabPool::open(mapper, options, Teller::new(observer))
+        SlabPool::open(mapper, options, EventSink::new(observer))
     }
 
-    fn open(mapper: impl MemoryMapper + 'static, options: SlabPoolOptions, teller: Teller) -> Result<SlabPool> {
+    fn open(mapper: impl MemoryMapper + 'static, options: SlabPoolOptions, teller: EventSink) -> Result<SlabPool> {
         // The loader, forks and the thread that gives pages back come back here whatever the holder of the library thinks.
         stay_loaded();
         let windows = Windows::open(Box::new(mapper), options, teller.clone())?;

@@ -30,7 +30,7 @@ pub struct SystemMapper {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Rung {
+enum MappingMode {
     ReadOnlyView,
     PlainView,
     Single,
@@ -70,31 +70,31 @@ impl MemoryMapper for SystemMapper {
 impl SystemMapper {
     fn map_at(
         &self,
-        rung: Rung,
+        rung: MappingMode,
         layout: &WindowLayout,
         placement: Placement,
         remark: &str,
     ) -> Result<Arc<dyn MappedWindow>, MemoryFault> {
         match rung {
-            Rung::ReadOnlyView => dual_mapper::map(layout, placement, true, self.fork_policy, remark),
-            Rung::PlainView => dual_mapper::map(layout, placement, false, self.fork_policy, remark),
-            Rung::Single => single_mapper::map(layout, placement, remark),
+            MappingMode::ReadOnlyView => dual_mapper::map(layout, placement, true, self.fork_policy, remark),
+            MappingMode::PlainView => dual_mapper::map(layout, placement, false, self.fork_policy, remark),
+            MappingMode::Single => single_mapper::map(layout, placement, remark),
         }
     }
 
     /// Whether a rung works for the smallest window, anywhere.
-    fn probe(&self, rung: Rung) -> Result<(), MemoryFault> {
+    fn probe(&self, rung: MappingMode) -> Result<(), MemoryFault> {
         let Some(smallest) = WindowLayout::divide(PROBE_WINDOW) else { return Ok(()) };
         self.map_at(rung, &smallest, Placement::Anywhere, "").map(drop)
     }
 }
 
-impl Rung {
+impl MappingMode {
     fn name(self) -> &'static str {
         match self {
-            Rung::ReadOnlyView => "a running view from a read-only descriptor",
-            Rung::PlainView => "a running view from a writable descriptor",
-            Rung::Single => "a single mapping",
+            MappingMode::ReadOnlyView => "a running view from a read-only descriptor",
+            MappingMode::PlainView => "a running view from a writable descriptor",
+            MappingMode::Single => "a single mapping",
         }
     }
 }
@@ -110,7 +110,7 @@ fn text(fault: &MemoryFault) -> String {
     }
 }
 
-const RUNGS: [Rung; 3] = [Rung::ReadOnlyView, Rung::PlainView, Rung::Single];
+const RUNGS: [MappingMode; 3] = [MappingMode::ReadOnlyView, MappingMode::PlainView, MappingMode::Single];
 
 /// The smallest window that a pool asks for.
 const PROBE_WINDOW: u64 = 32 << 20;

@@ -8,17 +8,17 @@ use std::collections::hash_map::Entry;
 
 use rustc_hash::FxHashMap;
 
-use crate::base::{ExecutorAddr, MemoryEvent, Pool, align_up};
+use crate::base::{ExecutorAddr, MemoryEvent, SegmentKind, align_up};
 use crate::error::{MemoryFault, Result};
 use crate::memory::budget::Budget;
-use crate::memory::events::{Happened, Teller};
+use crate::memory::events::{EventBuf, EventSink};
 use crate::memory::fork_guard::{after_writing, before_writing, generation};
 use crate::memory::frame_table::FrameTable;
 use crate::memory::layout::{CHUNK, FRAME_SLOT, FRAME_TABLE_OFFSET, MAX_WINDOW, PAGE, TEXT_GRANULE};
 use crate::memory::layout::{PoolRange, WindowLayout};
 use crate::memory::mapper::MappedWindow;
 use crate::memory::plan::{PoolPlan, SegmentPlan, SegmentRequest};
-use crate::memory::shard::{Claimed, Part, Shard, Wanted, granule, held_by, held_bytes};
+use crate::memory::shard::{PoolSpan, Request, Reservation, Shard, granule, held_by, held_bytes};
 use crate::memory::slab_pool::{OnFull, SlabPoolOptions};
 use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, Rank, seeded_bug, thread_number};
 
@@ -43,7 +43,7 @@ pub(crate) struct Window {
     /// In which generation of forks a thread was started that gives memory back, and is at work; zero for none. A child's
     /// parent's thread is not its own.
     pub(crate) watched_in: AtomicU64,
-    pub(crate) teller: Teller,
+    pub(crate) teller: EventSink,
     /// Whether anybody was told that the window is there, and is to be told when it goes.
     is_announced: AtomicBool,
 }
@@ -55,7 +55,7 @@ pub(crate) struct ShardLock(pub(crate) Mutex<Shard>);
 /// What allocations hold of their window: one for each shard, so that threads that link side by side do not count on one
 /// word.
 #[repr(align(128))]
-pub(crate) struct Home {
+pub(crate) struct ShardRef {
     pub(crate) window: Arc<Window>,
     pub(crate) shard: usize,
 }
@@ -63,7 +63,7 @@ pub(crate) struct Home {
 /// What was taken out of a shard's books, and is to become an allocation.
 pub(crate) struct Taken {
     pub(crate) shard: usize,
-    pub(crate) claimed: Claimed,
+    pub(crate) claimed: Reservation,
 }
 
 impl Window {
@@ -72,17 +72,18 @@ impl Window {
         layout: WindowLayout,
         options: &SlabPoolOptions,
         budget: Arc<Budget>,
-        teller: Teller,
+        teller: EventSink,
     ) -> Window {
-        let starts = Pool::ALL.map(|pool| layout.pool_start(mapped.base(), pool));
-        let at_once = Pool::ALL.map(|pool| mapped.pages_at_once(pool));
+        let starts = SegmentKind::ALL.map(|pool| layout.pool_start(mapped.base(), pool));
+        let at_once = SegmentKind::ALL.map(|pool| mapped.pages_at_once(pool));
         let shard = |_| ShardLock(Mutex::new(Shard::new(at_once)));
         // SAFETY: M5, M6 - the pool of the layout that the window was mapped with, and the window is new.
-        let frames = unsafe { FrameTable::new(&mapped, starts[Pool::Code.index()], layout.pool(Pool::Code).size) };
+        let frames =
+            unsafe { FrameTable::new(&mapped, starts[SegmentKind::Code.index()], layout.pool(SegmentKind::Code).size) };
         Window {
             starts,
             // More than one granule of ours at a time where the mapping cannot tell smaller owners apart.
-            units: Pool::ALL.map(|pool| mapped.granule(pool).max(granule(pool))),
+            units: SegmentKind::ALL.map(|pool| mapped.granule(pool).max(granule(pool))),
             frames,
             mapped,
             layout,
@@ -100,7 +101,7 @@ impl Window {
     }
 
     /// Takes note that the window is there to stay.
-    pub(crate) fn announce(&self, happened: &mut Happened) {
+    pub(crate) fn announce(&self, happened: &mut EventBuf) {
         if self.teller.is_heard() {
             self.is_announced.store(true, Ordering::Relaxed);
             happened.push(MemoryEvent::WindowMapped { address: self.mapped.base(), bytes: self.layout.size });
@@ -137,12 +138,12 @@ impl Window {
 
     /// Takes everything that a plan asks for out of one shard's books, growing pools as needed. The caller has it counted
     /// and backed, and tells what happened meanwhile.
-    pub(crate) fn take(&self, plan: &SegmentPlan, happened: &mut Happened) -> Result<Taken> {
+    pub(crate) fn take(&self, plan: &SegmentPlan, happened: &mut EventBuf) -> Result<Taken> {
         let mut wanted = [(0, 1); 3];
-        for pool in Pool::ALL {
+        for pool in SegmentKind::ALL {
             wanted[pool.index()] = self.granules_for(pool, plan)?;
         }
-        let bytes = Pool::ALL.iter().map(|pool| u64::from(wanted[pool.index()].0) * held_bytes(*pool)).sum();
+        let bytes = SegmentKind::ALL.iter().map(|pool| u64::from(wanted[pool.index()].0) * held_bytes(*pool)).sum();
         self.budget.take(bytes)?;
         let home = self.home();
         match self.try_take(home, &wanted, plan) {
@@ -159,10 +160,10 @@ impl Window {
     fn take_grown(
         &self,
         home: usize,
-        mut short: Pool,
-        wanted: &Wanted,
+        mut short: SegmentKind,
+        wanted: &Request,
         plan: &SegmentPlan,
-        happened: &mut Happened,
+        happened: &mut EventBuf,
     ) -> Result<Taken> {
         loop {
             if let Err(full) = self.grow(home, short, wanted[short.index()], happened) {
@@ -195,7 +196,7 @@ impl Window {
 
     /// From the home shard or, while that is locked, from another that has room.
     #[inline(always)] // into `take`
-    fn try_take(&self, home: usize, wanted: &Wanted, plan: &SegmentPlan) -> std::result::Result<Taken, Pool> {
+    fn try_take(&self, home: usize, wanted: &Request, plan: &SegmentPlan) -> std::result::Result<Taken, SegmentKind> {
         let Some(mut books) = self.shards[home].0.try_lock() else { return self.take_beside(home, wanted, plan) };
         let claimed = books.claim(wanted, plan)?;
         Ok(Taken { shard: home, claimed })
@@ -203,7 +204,12 @@ impl Window {
 
     /// From any shard but one, which is locked; from that one if there is no other way.
     #[cold]
-    fn take_beside(&self, home: usize, wanted: &Wanted, plan: &SegmentPlan) -> std::result::Result<Taken, Pool> {
+    fn take_beside(
+        &self,
+        home: usize,
+        wanted: &Request,
+        plan: &SegmentPlan,
+    ) -> std::result::Result<Taken, SegmentKind> {
         let count = self.shards.len();
         for shard in (1..count).map(|step| (home + step) % count) {
             let Some(mut books) = self.shards[shard].0.try_lock() else { continue };
@@ -214,13 +220,13 @@ impl Window {
         self.take_from(home, wanted, plan)
     }
 
-    fn take_from(&self, shard: usize, wanted: &Wanted, plan: &SegmentPlan) -> std::result::Result<Taken, Pool> {
+    fn take_from(&self, shard: usize, wanted: &Request, plan: &SegmentPlan) -> std::result::Result<Taken, SegmentKind> {
         let claimed = self.shards[shard].0.lock().claim(wanted, plan)?;
         Ok(Taken { shard, claimed })
     }
 
     /// Opens slabs of a pool for a shard, as many as the request needs, below those that are open.
-    fn grow(&self, shard: usize, pool: Pool, wanted: (u32, u32), happened: &mut Happened) -> Result<()> {
+    fn grow(&self, shard: usize, pool: SegmentKind, wanted: (u32, u32), happened: &mut EventBuf) -> Result<()> {
         let mut opened = self.growth.lock();
         let granule = granule(pool);
         let unopened = self.layout.pool(pool).size - opened[pool.index()];
@@ -241,7 +247,7 @@ impl Window {
             return Err(self.exhausted(pool, u64::from(wanted.0) * granule).into());
         };
         let start = unopened - added;
-        if let (Pool::Code, Some(frames)) = (pool, &self.frames) {
+        if let (SegmentKind::Code, Some(frames)) = (pool, &self.frames) {
             frames.open(start / TEXT_GRANULE, added / TEXT_GRANULE);
         }
         opened[pool.index()] += added;
@@ -259,8 +265,8 @@ impl Window {
 
     /// Takes the lowest slabs that nothing lives in out of use again, so that any shard may open them, and the pages of
     /// the frame table that were theirs go back. `opened` is what `growth` guards.
-    pub(crate) fn close_slabs(&self, opened: &mut [u64; 3], happened: &mut Happened) {
-        for pool in Pool::ALL.into_iter().filter(|pool| self.may_return(*pool)) {
+    pub(crate) fn close_slabs(&self, opened: &mut [u64; 3], happened: &mut EventBuf) {
+        for pool in SegmentKind::ALL.into_iter().filter(|pool| self.may_return(*pool)) {
             let granules = (CHUNK / granule(pool)) as u32;
             let lowest = self.layout.pool(pool).size - opened[pool.index()];
             while opened[pool.index()] >= CHUNK {
@@ -279,7 +285,7 @@ impl Window {
             }
         }
         if let Some(frames) = &self.frames {
-            let closed_text = self.layout.pool(Pool::Code).size - opened[Pool::Code.index()];
+            let closed_text = self.layout.pool(SegmentKind::Code).size - opened[SegmentKind::Code.index()];
             // SAFETY: M5 - growth is locked, and no text below is open.
             unsafe { frames.close_below(closed_text / TEXT_GRANULE) };
         }
@@ -292,7 +298,7 @@ impl Window {
     }
 
     /// `(granules, alignment in granules)` of a plan's segment.
-    fn granules_for(&self, pool: Pool, plan: &SegmentPlan) -> Result<(u32, u32)> {
+    fn granules_for(&self, pool: SegmentKind, plan: &SegmentPlan) -> Result<(u32, u32)> {
         let SegmentRequest { size, align, zero_fill } = *plan.segment(pool);
         let bad = |problem| MemoryFault::BadPlan { pool: pool.name(), size, align, problem };
         let align = align.max(1);
@@ -310,7 +316,7 @@ impl Window {
         if size > capacity {
             return Err(self.exhausted(pool, size).into());
         }
-        let frames = if pool == Pool::Code { plan.frame_count } else { 0 };
+        let frames = if pool == SegmentKind::Code { plan.frame_count } else { 0 };
         let unit = self.units[pool.index()];
         let held = align_up(size.max(frames.saturating_mul(granule(pool))), unit).unwrap_or(u64::MAX);
         if held > capacity {
@@ -321,7 +327,7 @@ impl Window {
         Ok(((held >> bits) as u32, (align.max(unit) >> bits) as u32))
     }
 
-    fn exhausted(&self, pool: Pool, requested: u64) -> MemoryFault {
+    fn exhausted(&self, pool: SegmentKind, requested: u64) -> MemoryFault {
         let capacity = self.layout.pool(pool).size;
         let unopened = capacity - self.growth.lock()[pool.index()];
         let (mut free, mut largest) = (0, unopened);
@@ -335,10 +341,10 @@ impl Window {
     }
 
     /// Takes an allocation's memory back.
-    pub(crate) fn release(self: &Arc<Window>, shard: usize, parts: &[Part; 3], plan: &PoolPlan) {
+    pub(crate) fn release(self: &Arc<Window>, shard: usize, parts: &[PoolSpan; 3], plan: &PoolPlan) {
         // The books are waited for at the same time as the frame table, and those of all pools at once.
         self.shards[shard].0.lock().prefetch(parts);
-        let code = &parts[Pool::Code.index()];
+        let code = &parts[SegmentKind::Code.index()];
         if code.id.is_some() {
             before_writing();
             if let Some(frames) = &self.frames {
@@ -374,12 +380,12 @@ impl Window {
     ///
     /// # Safety
     /// As for [`open_parts`](Self::open_parts), and nobody runs the code.
-    unsafe fn trap(&self, code: &Part) {
-        let alone = only(Pool::Code, code);
+    unsafe fn trap(&self, code: &PoolSpan) {
+        let alone = only(SegmentKind::Code, code);
         // SAFETY: M1 - by contract.
         if unsafe { self.open_parts(&alone) }.is_ok() {
             // SAFETY: M1 - by contract, and opened by the line above.
-            unsafe { self.bytes(Pool::Code, code, u64::from(code.granules) * TEXT_GRANULE) }.fill(TRAP);
+            unsafe { self.bytes(SegmentKind::Code, code, u64::from(code.granules) * TEXT_GRANULE) }.fill(TRAP);
             // A range that cannot be sealed again stays writable, and is not executable.
             // SAFETY: M1 - by contract, and opened above.
             let _ = unsafe { self.seal_parts(&alone) };
@@ -387,15 +393,15 @@ impl Window {
     }
 
     /// Whether pages of a pool may go back to the kernel: trapped code would not trap any more.
-    pub(crate) fn may_return(&self, pool: Pool) -> bool {
-        pool != Pool::Code || !self.trap_freed_code
+    pub(crate) fn may_return(&self, pool: SegmentKind) -> bool {
+        pool != SegmentKind::Code || !self.trap_freed_code
     }
 
     /// Lets an allocation's parts be written; stops at the first refusal.
     ///
     /// # Safety
     /// The parts were given out by this window's free space, and belong to the caller alone (M1).
-    pub(crate) unsafe fn open_parts(&self, parts: &[Part; 3]) -> Result<()> {
+    pub(crate) unsafe fn open_parts(&self, parts: &[PoolSpan; 3]) -> Result<()> {
         // SAFETY: M1, M6 - by contract.
         Ok(unsafe { self.mapped.open_all(&extents(parts)) }?)
     }
@@ -404,7 +410,7 @@ impl Window {
     ///
     /// # Safety
     /// As for [`open_parts`](Self::open_parts), which was called.
-    pub(crate) unsafe fn seal_parts(&self, parts: &[Part; 3]) -> Result<()> {
+    pub(crate) unsafe fn seal_parts(&self, parts: &[PoolSpan; 3]) -> Result<()> {
         // SAFETY: M1, M6 - by contract.
         Ok(unsafe { self.mapped.seal_all(&extents(parts)) }?)
     }
@@ -415,14 +421,14 @@ impl Window {
     /// - As for [`open_parts`](Self::open_parts), which was called.
     /// - No other reference to the bytes lives as long as this one.
     #[allow(clippy::mut_from_ref)] // by contract
-    pub(crate) unsafe fn bytes(&self, pool: Pool, part: &Part, size: u64) -> &mut [u8] {
+    pub(crate) unsafe fn bytes(&self, pool: SegmentKind, part: &PoolSpan, size: u64) -> &mut [u8] {
         let (start, held) = extent(pool, part);
         assert!(start + size <= self.layout.pool(pool).size && size <= held);
         // SAFETY: M1, M6 - inside the pool by the line above, and the part has one owner, which is the caller.
         unsafe { std::slice::from_raw_parts_mut(self.mapped.working_view(pool).add(start as usize), size as usize) }
     }
 
-    pub(crate) fn address(&self, pool: Pool, part: &Part) -> ExecutorAddr {
+    pub(crate) fn address(&self, pool: SegmentKind, part: &PoolSpan) -> ExecutorAddr {
         self.starts[pool.index()].offset(extent(pool, part).0)
     }
 }
@@ -437,21 +443,21 @@ impl Drop for Window {
 }
 
 /// `(offset in the pool, size)` of a part, in bytes.
-fn extent(pool: Pool, part: &Part) -> (u64, u64) {
+fn extent(pool: SegmentKind, part: &PoolSpan) -> (u64, u64) {
     (u64::from(part.offset) * granule(pool), u64::from(part.granules) * granule(pool))
 }
 
 /// What an allocation has of all pools, in bytes.
-fn extents(parts: &[Part; 3]) -> [PoolRange; 3] {
-    Pool::ALL.map(|pool| {
+fn extents(parts: &[PoolSpan; 3]) -> [PoolRange; 3] {
+    SegmentKind::ALL.map(|pool| {
         let (offset, size) = extent(pool, &parts[pool.index()]);
         PoolRange { offset, size }
     })
 }
 
 /// An allocation's part of one pool, without the others.
-pub(crate) fn only(pool: Pool, part: &Part) -> [Part; 3] {
-    let mut parts = [Part::default(); 3];
+pub(crate) fn only(pool: SegmentKind, part: &PoolSpan) -> [PoolSpan; 3] {
+    let mut parts = [PoolSpan::default(); 3];
     parts[pool.index()] = *part;
     parts
 }

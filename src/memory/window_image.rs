@@ -11,7 +11,7 @@
 //!
 //! This file maps nothing. Field names as in the ELF gABI.
 
-use crate::base::Pool;
+use crate::base::SegmentKind;
 use crate::memory::frame_table::{EMPTY_CIE_OFFSET, EMPTY_FDE_OFFSET};
 use crate::memory::layout::{
     CHUNK, FRAME_HEADER_OFFSET, FRAME_SLOT, FRAME_TABLE_OFFSET, PAGE, TEXT_GRANULE, WindowLayout,
@@ -87,7 +87,8 @@ impl WindowImage {
 
 /// Whether the guard before the data pool has room for the dynamic section's page between two guard pages.
 pub(super) fn has_room_for_dynamic(layout: &WindowLayout) -> bool {
-    dynamic_address(layout) + 2 * PAGE <= layout.pool(Pool::Data).offset && layout.file_size.is_multiple_of(CHUNK)
+    dynamic_address(layout) + 2 * PAGE <= layout.pool(SegmentKind::Data).offset
+        && layout.file_size.is_multiple_of(CHUNK)
 }
 
 /// Where the dynamic section's page stands in the window.
@@ -106,7 +107,7 @@ pub(super) fn frame_header(layout: &WindowLayout) -> (u64, u64) {
 }
 
 fn table_size(layout: &WindowLayout) -> u64 {
-    layout.pool(Pool::Code).size / TEXT_GRANULE * FRAME_SLOT
+    layout.pool(SegmentKind::Code).size / TEXT_GRANULE * FRAME_SLOT
 }
 
 struct ProgramHeader {
@@ -147,7 +148,7 @@ fn program_headers(layout: &WindowLayout, dynamic_offset: u64) -> Vec<ProgramHea
         memory_size,
         align,
     };
-    let pool = |pool: Pool| segment(PT_LOAD, R, layout.pool(pool).offset, 0, layout.pool(pool).size, CHUNK);
+    let pool = |pool: SegmentKind| segment(PT_LOAD, R, layout.pool(pool).offset, 0, layout.pool(pool).size, CHUNK);
     let (header, header_size) = frame_header(layout);
     let dynamic = |kind, size, align| ProgramHeader {
         offset: dynamic_offset,
@@ -155,10 +156,10 @@ fn program_headers(layout: &WindowLayout, dynamic_offset: u64) -> Vec<ProgramHea
     };
     vec![
         segment(PT_LOAD, R, 0, PAGE, table_pages(layout), CHUNK),
-        pool(Pool::Code),
-        pool(Pool::ReadOnly),
+        pool(SegmentKind::Code),
+        pool(SegmentKind::ReadOnly),
         dynamic(PT_LOAD, PAGE, CHUNK),
-        pool(Pool::Data),
+        pool(SegmentKind::Data),
         dynamic(PT_DYNAMIC, DYNAMIC_ENTRIES as u64 * 16, 8),
         segment(PT_GNU_EH_FRAME, R, header, header_size, header_size, 4),
         segment(PT_GNU_STACK, R | W, 0, 0, 0, 16),
@@ -193,7 +194,7 @@ mod tests {
     fn the_dynamic_section_stands_between_guard_pages_ahead_of_the_data_or_nowhere() {
         let mut layout = WindowLayout::divide(64 << 20).unwrap();
         assert!(has_room_for_dynamic(&layout));
-        let data = Pool::Data.index();
+        let data = SegmentKind::Data.index();
         layout.pools[data].offset = layout.file_size + 3 * PAGE;
         assert!(has_room_for_dynamic(&layout), "a guard page, its own, a guard page");
         layout.pools[data].offset -= PAGE;

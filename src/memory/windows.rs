@@ -7,26 +7,26 @@
 //!
 //! The common way takes no lock here: the first window is known. The list of the others is locked while one is opened.
 
-use crate::base::Pool;
+use crate::base::SegmentKind;
 use crate::error::{ErrorKind, MemoryFault, Result};
 use crate::memory::budget::Budget;
-use crate::memory::claim::Claim;
-use crate::memory::events::{Happened, Teller};
+use crate::memory::events::{EventBuf, EventSink};
 use crate::memory::fork_guard::before_writing;
 use crate::memory::layout::{CHUNK, MAX_WINDOW, WindowLayout};
 use crate::memory::manager::{MemoryStatistics, Released};
 use crate::memory::mapper::{MemoryMapper, Placement};
 use crate::memory::plan::SegmentPlan;
 use crate::memory::shard::PoolSpace;
+use crate::memory::slab_allocation::SlabAllocation;
 use crate::memory::slab_pool::{OnFull, SlabPoolOptions};
-use crate::memory::window::{Home, Window};
+use crate::memory::window::{ShardRef, Window};
 use crate::sync::{Arc, AtomicBool, Mutex, Ordering, Rank, Weak, seeded_bug};
 
 pub(crate) struct Windows {
     mapper: Box<dyn MemoryMapper>,
     options: SlabPoolOptions,
     budget: Arc<Budget>,
-    teller: Teller,
+    teller: EventSink,
     first: OpenWindow,
     more: Mutex<Vec<(Placement, OpenWindow)>>,
     /// Whether `more` holds any: asked without its lock.
@@ -42,20 +42,20 @@ pub(crate) struct Windows {
 struct OpenWindow {
     window: Arc<Window>,
     /// By shard.
-    homes: Box<[Arc<Home>]>,
+    homes: Box<[Arc<ShardRef>]>,
 }
 
 impl OpenWindow {
     fn new(window: Window) -> OpenWindow {
         let window = Arc::new(window);
-        let home = |shard| Arc::new(Home { window: window.clone(), shard });
+        let home = |shard| Arc::new(ShardRef { window: window.clone(), shard });
         OpenWindow { homes: (0..window.shards.len()).map(home).collect(), window }
     }
 
-    fn allocate(&self, plan: &SegmentPlan, happened: &mut Happened) -> Result<Box<Claim>> {
+    fn allocate(&self, plan: &SegmentPlan, happened: &mut EventBuf) -> Result<Box<SlabAllocation>> {
         let taken = self.window.take(plan, happened)?;
         self.window.count_and_back(&taken, plan);
-        Claim::new(&self.homes[taken.shard], plan, &taken.claimed)
+        SlabAllocation::new(&self.homes[taken.shard], plan, &taken.claimed)
     }
 }
 
@@ -64,7 +64,7 @@ impl Windows {
     ///
     /// # Errors
     /// When even the smallest is refused: the refusal of that one.
-    pub(crate) fn open(mapper: Box<dyn MemoryMapper>, options: SlabPoolOptions, teller: Teller) -> Result<Windows> {
+    pub(crate) fn open(mapper: Box<dyn MemoryMapper>, options: SlabPoolOptions, teller: EventSink) -> Result<Windows> {
         let budget = Arc::new(Budget::new(options.budget));
         let first = OpenWindow::new(map(&*mapper, &options, options.placement, &budget, &teller)?);
         first.window.announce(&mut teller.telling().happened);
@@ -90,14 +90,14 @@ impl Windows {
         &self.first.window
     }
 
-    pub(crate) fn allocate(&self, plan: &SegmentPlan) -> Result<Box<Claim>> {
+    pub(crate) fn allocate(&self, plan: &SegmentPlan) -> Result<Box<SlabAllocation>> {
         before_writing();
         let mut telling = self.teller.telling();
         self.find_room(plan, &mut telling.happened)
     }
 
     /// What happened meanwhile is to be told when no lock is held.
-    fn find_room(&self, plan: &SegmentPlan, happened: &mut Happened) -> Result<Box<Claim>> {
+    fn find_room(&self, plan: &SegmentPlan, happened: &mut EventBuf) -> Result<Box<SlabAllocation>> {
         if !self.options.is_pooled {
             return self.allocate_alone(plan, happened);
         }
@@ -133,7 +133,11 @@ impl Windows {
         plan.low || groups.contains(&plan.group)
     }
 
-    fn allocate_beside_its_kind(&self, plan: &SegmentPlan, happened: &mut Happened) -> Option<Result<Box<Claim>>> {
+    fn allocate_beside_its_kind(
+        &self,
+        plan: &SegmentPlan,
+        happened: &mut EventBuf,
+    ) -> Option<Result<Box<SlabAllocation>>> {
         let more = self.more.lock();
         let (_, window) = more.iter().find(|(_, open)| open.window.houses(plan.group))?;
         let claim = window.allocate(plan, happened);
@@ -145,8 +149,8 @@ impl Windows {
         &self,
         plan: &SegmentPlan,
         placement: Placement,
-        happened: &mut Happened,
-    ) -> Result<Box<Claim>> {
+        happened: &mut EventBuf,
+    ) -> Result<Box<SlabAllocation>> {
         let mut more = self.more.lock();
         for (_, window) in more.iter().filter(|(place, _)| *place == placement) {
             match window.allocate(plan, happened) {
@@ -172,7 +176,7 @@ impl Windows {
     }
 
     /// A window of its own, no larger than need be.
-    fn allocate_alone(&self, plan: &SegmentPlan, happened: &mut Happened) -> Result<Box<Claim>> {
+    fn allocate_alone(&self, plan: &SegmentPlan, happened: &mut EventBuf) -> Result<Box<SlabAllocation>> {
         let window_size = smallest_for(plan);
         let placement = if plan.low { Placement::Low2GiB } else { self.options.placement };
         let options = SlabPoolOptions { window_size, shards: 1, returns_memory: false, ..self.options };
@@ -207,12 +211,12 @@ impl Windows {
                 sum.free_ranges += books.spaces.iter().map(|space| space.free.free_ranges()).sum::<usize>();
                 sum.resident_bytes += books.resident_bytes();
                 sum.returned_bytes += books.returned_bytes;
-                sum.metadata_bytes += books.heap_bytes() + (books.allocations * size_of::<Claim>()) as u64;
-                let before = sum.pools[Pool::Code.index()].opened;
-                for (pool, sum) in Pool::ALL.into_iter().zip(&mut sum.pools) {
+                sum.metadata_bytes += books.heap_bytes() + (books.allocations * size_of::<SlabAllocation>()) as u64;
+                let before = sum.pools[SegmentKind::Code.index()].opened;
+                for (pool, sum) in SegmentKind::ALL.into_iter().zip(&mut sum.pools) {
                     books.add_to(pool, sum);
                 }
-                opened_code += sum.pools[Pool::Code.index()].opened - before;
+                opened_code += sum.pools[SegmentKind::Code.index()].opened - before;
             }
             sum.frame_table_bytes += window.frame_table_bytes(opened_code);
         }
@@ -248,8 +252,8 @@ impl Windows {
 }
 
 /// The first allocation in a window that nobody has heard of.
-fn allocate_in_new(window: &OpenWindow, plan: &SegmentPlan, happened: &mut Happened) -> Result<Box<Claim>> {
-    let mut grown = Happened::new();
+fn allocate_in_new(window: &OpenWindow, plan: &SegmentPlan, happened: &mut EventBuf) -> Result<Box<SlabAllocation>> {
+    let mut grown = EventBuf::new();
     let claim = window.allocate(plan, &mut grown)?;
     window.window.announce(happened);
     happened.extend(grown);
@@ -262,7 +266,7 @@ fn map(
     options: &SlabPoolOptions,
     placement: Placement,
     budget: &Arc<Budget>,
-    teller: &Teller,
+    teller: &EventSink,
 ) -> Result<Window> {
     let mut size = options.window_size.clamp(SMALLEST_WINDOW, MAX_WINDOW);
     loop {
@@ -279,7 +283,9 @@ fn map(
 fn smallest_for(plan: &SegmentPlan) -> u64 {
     let fits = |size: &u64| {
         let layout = WindowLayout::divide(*size);
-        layout.is_some_and(|layout| Pool::ALL.iter().all(|pool| plan.segment(*pool).size <= layout.pool(*pool).size))
+        layout.is_some_and(|layout| {
+            SegmentKind::ALL.iter().all(|pool| plan.segment(*pool).size <= layout.pool(*pool).size)
+        })
     };
     let sizes = std::iter::successors(Some(SMALLEST_WINDOW), |size| Some((size * 2).min(MAX_WINDOW)));
     sizes.take(SIZES).find(fits).unwrap_or(MAX_WINDOW)

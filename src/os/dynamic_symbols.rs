@@ -11,7 +11,7 @@ use std::ffi::{CStr, c_int, c_void};
 pub(crate) enum SymbolKind {
     Function,
     Data,
-    ThreadLocal,
+    TlsIndex,
 }
 
 /// What the loader's answer for `name` stands for: the symbol of that name at `address`, whichever library defines it. One
@@ -47,7 +47,7 @@ impl Search<'_> {
     fn note(&mut self, base: u64, symbol: &libc::Elf64_Sym) {
         const STT_GNU_IFUNC: u8 = 10;
         let kind = kind(symbol);
-        if kind == SymbolKind::ThreadLocal || symbol.st_info & 15 == STT_GNU_IFUNC {
+        if kind == SymbolKind::TlsIndex || symbol.st_info & 15 == STT_GNU_IFUNC {
             self.elsewhere.get_or_insert(kind);
         } else if base.wrapping_add(symbol.st_value) == self.address {
             self.at_address = Some(kind);
@@ -155,7 +155,7 @@ impl Tables {
                 let mut index = bucket.add(number as usize).read_unaligned();
                 while index >= first_symbol {
                     let symbol = self.symbols.add(index as usize).read_unaligned();
-                    if symbol.st_shndx != 0 && kind(&symbol) == SymbolKind::ThreadLocal {
+                    if symbol.st_shndx != 0 && kind(&symbol) == SymbolKind::TlsIndex {
                         let name = CStr::from_ptr(self.strings.add(symbol.st_name as usize).cast());
                         return name.to_str().ok().map(str::to_string);
                     }
@@ -185,7 +185,7 @@ fn kind(symbol: &libc::Elf64_Sym) -> SymbolKind {
     const STT_GNU_IFUNC: u8 = 10;
     match symbol.st_info & 15 {
         STT_FUNC | STT_GNU_IFUNC => SymbolKind::Function,
-        STT_TLS => SymbolKind::ThreadLocal,
+        STT_TLS => SymbolKind::TlsIndex,
         _ => SymbolKind::Data,
     }
 }
@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(kind(c"printf"), SymbolKind::Function);
         assert_eq!(kind(c"memcpy"), SymbolKind::Function, "chosen when the program runs");
         assert_eq!(kind(c"stdout"), SymbolKind::Data);
-        assert_eq!(kind(c"errno"), SymbolKind::ThreadLocal);
+        assert_eq!(kind(c"errno"), SymbolKind::TlsIndex);
         assert_eq!(symbol_kind("printf", 0x1234), SymbolKind::Data, "another of that name, of which nothing is known");
         assert_eq!(symbol_kind("no such symbol, anywhere", 0), SymbolKind::Data);
     }

@@ -5,8 +5,8 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::NonNull;
 
+use crate::os::address_space::program_range;
 use crate::os::dynamic_symbols::exported_thread_local;
-use crate::os::neighbours::program_range;
 use crate::sync::StaticMutex;
 
 unsafe extern "C" {

@@ -1,6 +1,6 @@
 //! Forking: what is done before it, and in both processes after it.
 //!
-//! [`FileCopy::take`] runs before a fork, where anything may be done. [`FileCopy::adopt`] and [`sever`] run in the child
+//! [`FileCopy::take`] runs before a fork, where anything may be done. [`FileCopy::remap_in_child`] and [`map_zeroes`] run in the child
 //! of what may be a process of many threads, where only calls may be made that are safe in a signal handler: they make
 //! system calls and do nothing else.
 
@@ -29,7 +29,7 @@ pub(crate) fn at_fork(prepare: extern "C" fn(), parent: extern "C" fn(), child: 
 
 /// A part of a file that is shown at a fixed address.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Shown {
+pub(crate) struct FileView {
     /// Where.
     pub(crate) address: u64,
     /// From where in the file.
@@ -78,7 +78,7 @@ impl FileCopy {
     /// In the parent: the copy is the child's.
     pub(crate) fn close(self) {
         for descriptor in [self.writable, self.read_only] {
-            // SAFETY: O3 - opened by `take`, and closed once in each process: here, or in `adopt`. No file has number −1.
+            // SAFETY: O3 - opened by `take`, and closed once in each process: here, or in `remap_in_child`. No file has number −1.
             unsafe { libc::close(descriptor) };
         }
     }
@@ -89,7 +89,13 @@ impl FileCopy {
     /// # Safety
     /// The parts show the file that was copied, with the same bytes, and belong to the caller, as does the address space
     /// of the alias and `descriptor`.
-    pub(crate) unsafe fn adopt(self, parts: &[Shown], alias: u64, size_bytes: usize, descriptor: RawFd) -> bool {
+    pub(crate) unsafe fn remap_in_child(
+        self,
+        parts: &[FileView],
+        alias: u64,
+        size_bytes: usize,
+        descriptor: RawFd,
+    ) -> bool {
         let mapped = if self.read_only < 0 { self.writable } else { self.read_only };
         let mut is_whole = true;
         for part in parts {
@@ -122,8 +128,8 @@ impl FileCopy {
 /// when the kernel refuses.
 ///
 /// # Safety
-/// The address space belongs to the caller, and nothing is mapped there but by an [`FileCopy::adopt`] that failed.
-pub(crate) unsafe fn sever(alias: u64, size_bytes: usize) -> bool {
+/// The address space belongs to the caller, and nothing is mapped there but by an [`FileCopy::remap_in_child`] that failed.
+pub(crate) unsafe fn map_zeroes(alias: u64, size_bytes: usize) -> bool {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
     // SAFETY: O1 - by contract, and the flag lets the kernel replace nothing.
     let scratch = unsafe { libc::mmap(alias as *mut _, size_bytes, Protection::ReadWrite.bits(), flags, -1, 0) };

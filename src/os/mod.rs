@@ -17,26 +17,26 @@
 //!
 //! This room does not allocate from what it maps, and keeps no books.
 
+mod address_space;
 mod dynamic_symbols;
 mod dynlib;
 mod file;
 mod fork;
 mod named_file;
-mod neighbours;
 mod pages;
 mod process;
 mod profile;
 mod static_loader;
 mod vm;
 
+pub(crate) use address_space::{heap_end, library_range, occupants_below, program_range};
 pub(crate) use dynamic_symbols::{SymbolKind, symbol_kind};
 #[cfg(all(target_env = "musl", target_feature = "crt-static"))]
 use dynlib::thread_local_address_in;
 pub(crate) use dynlib::{Library, process_symbol, stay_loaded, thread_local_address};
 pub use file::{InputFile, MappedFile};
-pub(crate) use fork::{FileCopy, Shown, at_fork, sever};
+pub(crate) use fork::{FileCopy, FileView, at_fork, map_zeroes};
 pub(crate) use named_file::NamedFile;
-pub(crate) use neighbours::{heap_end, library_range, occupants_below, program_range};
 pub(crate) use pages::PrivatePages;
 pub(crate) use process::{
     DefaultSignals, ProgramName, at_exit, at_thread_exit, clear_errno, environment, exit_process, forget_handlers,

@@ -8,7 +8,7 @@
 //! dylib, handlers of the trackers of a dylib could not be told apart. No code can tell that there are more: all that the ABI
 //! lets it do with the address is to pass it on.
 
-use crate::base::{ExecutorAddr, Pool};
+use crate::base::{ExecutorAddr, SegmentKind};
 use crate::host::{self, ExitScope};
 use crate::link::{Definition, ENDBR64, Edge, EdgeKind, LinkGraph, SymbolIndex};
 
@@ -22,7 +22,7 @@ pub(super) fn give_own_handle(graph: &mut LinkGraph) -> Option<ExitScope> {
     }
     let scope = ExitScope::new();
     let word = scope.number().to_le_bytes().to_vec();
-    let block = graph.add_block(".data.__dso_handle", Pool::Data, word, 8, &[]);
+    let block = graph.add_block(".data.__dso_handle", SegmentKind::Data, word, 8, &[]);
     let handle = match handle {
         Some(handle) => {
             graph.define(handle, Definition::Block(block, 0));
@@ -47,7 +47,7 @@ pub(super) fn give_own_handle(graph: &mut LinkGraph) -> Option<ExitScope> {
             Edge { offset: 9, kind: EdgeKind::Delta32, symbol: handle, addend: -4 },
             Edge { offset: 14, kind: EdgeKind::Branch32, symbol: cxa_atexit, addend: -4 },
         ];
-        let block = graph.add_block(".text.atexit", Pool::Code, code, 16, &edges);
+        let block = graph.add_block(".text.atexit", SegmentKind::Code, code, 16, &edges);
         graph.define(atexit, Definition::Block(block, 0));
     }
     // The C library has these in the part of it that is linked into each program, with that program's own handle:
@@ -66,7 +66,7 @@ pub(super) fn give_own_handle(graph: &mut LinkGraph) -> Option<ExitScope> {
             Edge { offset: 7, kind: EdgeKind::Delta32, symbol: handle, addend: -4 },
             Edge { offset: 12, kind: EdgeKind::Branch32, symbol: capture, addend: -4 },
         ];
-        let block = graph.add_block(&format!(".text.{name}"), Pool::Code, code, 16, &edges);
+        let block = graph.add_block(&format!(".text.{name}"), SegmentKind::Code, code, 16, &edges);
         graph.define(wanted, Definition::Block(block, 0));
     }
     Some(scope)

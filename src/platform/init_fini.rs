@@ -33,7 +33,7 @@ use std::fmt;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::base::{ExecutorAddr, Share, Spread, capacity_to_keep};
+use crate::base::{ArcShard, ExecutorAddr, ShardedArc, capacity_to_keep};
 use crate::error::{Error, Result};
 use crate::host::{self, ExitHook, ExitScope};
 use crate::layer::{LinkHooks, LinkOrigin, LinkPlugin};
@@ -47,7 +47,7 @@ use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering};
 /// Runs initialisers and finalisers. Add it to the layer as a plugin, and register it with the session as a
 /// [`ResourceManager`] after the layer.
 pub struct InitFiniRegistry {
-    books: Spread<Books>,
+    books: ShardedArc<Books>,
     /// Runs what is owed when the process exits.
     exit_hook: ExitHook,
 }
@@ -101,7 +101,7 @@ type Order = (u64, u32, u64, u32);
 impl InitFiniRegistry {
     /// An empty registry.
     pub fn new() -> Arc<InitFiniRegistry> {
-        let books = Spread::new(Books {
+        let books = ShardedArc::new(Books {
             records: Ledger::new(),
             queue: InitQueue::new(),
             turns: AtomicU64::new(0),
@@ -460,7 +460,7 @@ impl LinkPlugin for InitFiniRegistry {
 }
 
 struct ObjectHooks {
-    books: Arc<Share<Books>>,
+    books: Arc<ArcShard<Books>>,
     /// Made when the object has a `__dso_handle`.
     exit_scope: Option<ExitScope>,
 }

@@ -21,10 +21,10 @@
 
 use std::fmt;
 
-use crate::base::{ExecutorAddr, Pool};
+use crate::base::{ExecutorAddr, SegmentKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::{self, CallThrough, LazyFailure, LazyFailureHandler, LazyTarget};
-use crate::layer::{MemoryLedger, Occupant};
+use crate::layer::{HasMemory, MemoryLedger};
 use crate::memory::{Finalized, MemoryManager, MemoryUsage, SegmentPlan, SegmentRequest, Tenant, Word};
 use crate::platform::stubs::{self, StubManager};
 use crate::session::{
@@ -48,7 +48,7 @@ struct Entries {
     memory: Box<dyn Finalized>,
 }
 
-impl Occupant for Entries {
+impl HasMemory for Entries {
     fn memory(&self) -> &dyn Finalized {
         &*self.memory
     }
@@ -119,7 +119,7 @@ impl LazyReexports {
         };
         let bindings: Vec<_> = aliases.iter().map(bind).collect();
         let entries = self.make_entries(&bindings)?;
-        let start = entries.memory.address(Pool::Code);
+        let start = entries.memory.address(SegmentKind::Code);
         let entry_of = move |index: usize| start.offset((index * host::ENTRY_SIZE) as u64);
         let names: Vec<_> =
             aliases.iter().enumerate().map(|(index, alias)| (alias.name.as_str(), entry_of(index))).collect();
@@ -151,15 +151,15 @@ impl LazyReexports {
     fn make_entries(&self, bindings: &[Arc<Binding>]) -> Result<Entries> {
         let mut plan = SegmentPlan::default();
         let code = (bindings.len() * host::ENTRY_SIZE) as u64;
-        plan.segments[Pool::Code.index()] = SegmentRequest { size: code, align: 16, zero_fill: 0 };
-        plan.segments[Pool::ReadOnly.index()] = SegmentRequest { size: 8, align: 8, zero_fill: 0 };
+        plan.segments[SegmentKind::Code.index()] = SegmentRequest { size: code, align: 16, zero_fill: 0 };
+        plan.segments[SegmentKind::ReadOnly.index()] = SegmentRequest { size: 8, align: 8, zero_fill: 0 };
         let mut memory = self.memory.allocate(&plan)?;
-        let slot = memory.address(Pool::ReadOnly);
-        let start = memory.address(Pool::Code);
-        memory.working(Pool::ReadOnly).copy_from_slice(&host::call_through_address().value().to_le_bytes());
+        let slot = memory.address(SegmentKind::ReadOnly);
+        let start = memory.address(SegmentKind::Code);
+        memory.working(SegmentKind::ReadOnly).copy_from_slice(&host::call_through_address().value().to_le_bytes());
         let call_through = |binding: &Arc<Binding>| CallThrough::new(binding.clone());
         let call_throughs: Vec<CallThrough> = bindings.iter().map(call_through).collect();
-        let code = memory.working(Pool::Code).chunks_exact_mut(host::ENTRY_SIZE);
+        let code = memory.working(SegmentKind::Code).chunks_exact_mut(host::ENTRY_SIZE);
         for (index, (call_through, entry)) in call_throughs.iter().zip(code).enumerate() {
             let end = start.offset(((index + 1) * host::ENTRY_SIZE) as u64);
             // One window: any of its addresses reaches any other.

@@ -66,7 +66,7 @@ fn definition(name: &str, symbol: ProcessSymbol) -> (Name, ExecutorAddr, SymbolF
     let (address, flag) = match symbol {
         ProcessSymbol::Function(address) => (address, SymbolFlags::CALLABLE),
         ProcessSymbol::Data(address) => (address, SymbolFlags::NONE),
-        ProcessSymbol::ThreadLocal(variable) => (variable.to_address(), SymbolFlags::THREAD_LOCAL),
+        ProcessSymbol::TlsIndex(variable) => (variable.to_address(), SymbolFlags::THREAD_LOCAL),
     };
     // Weak, because another thread may be defining the same name now.
     (Name::new(name), address, SymbolFlags::EXPORTED | SymbolFlags::WEAK | flag)

@@ -20,7 +20,7 @@ use std::fmt;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::base::Turns;
+use crate::base::ReentrantLock;
 use crate::error::Result;
 use crate::layer::ObjectLinkingLayer;
 use crate::link::{Archive, ArchiveMember, ArchiveSet, Listing, MemberId, required_names};
@@ -32,7 +32,7 @@ pub struct StaticLibraries {
     layer: Arc<ObjectLinkingLayer>,
     books: Mutex<Books>,
     /// Whoever adds members has the turn. One that is called back while it adds may do so again.
-    turns: Turns,
+    turns: ReentrantLock,
 }
 
 struct Books {
@@ -57,7 +57,7 @@ impl StaticLibraries {
             sweep_at: 1024,
             names: FxHashMap::default(),
         };
-        Arc::new(StaticLibraries { layer: layer.clone(), books: Mutex::new(books), turns: Turns::new() })
+        Arc::new(StaticLibraries { layer: layer.clone(), books: Mutex::new(books), turns: ReentrantLock::new() })
     }
 
     /// Puts members that are added from now on under `tracker`, as long as that is live and of the dylib that asks; under

@@ -14,9 +14,9 @@ use std::fmt;
 
 use rustc_hash::FxHashMap;
 
-use crate::base::{ExecutorAddr, Name, Pool};
+use crate::base::{ExecutorAddr, Name, SegmentKind};
 use crate::error::{Error, ErrorKind, Result};
-use crate::layer::{MemoryLedger, Occupant};
+use crate::layer::{HasMemory, MemoryLedger};
 use crate::memory::{Finalized, MemoryManager, MemoryUsage, SegmentPlan, SegmentRequest, Tenant, Word};
 use crate::session::{
     Event, JitDylib, MaterializationResponsibility, MaterializationUnit, Pin, RequiredState, ResourceKey,
@@ -42,7 +42,7 @@ struct StubBlock {
     names: Vec<Name>,
 }
 
-impl Occupant for Arc<StubBlock> {
+impl HasMemory for Arc<StubBlock> {
     fn memory(&self) -> &dyn Finalized {
         &*self.memory
     }
@@ -164,19 +164,19 @@ impl StubManager {
     fn allocate(&self, targets: &[ExecutorAddr]) -> Result<Arc<dyn Finalized>> {
         let mut plan = SegmentPlan::default();
         let count = targets.len() as u64;
-        plan.segments[Pool::Code.index()] = SegmentRequest { size: count * STUB, align: STUB, zero_fill: 0 };
-        plan.segments[Pool::Data.index()] = SegmentRequest { size: count * SLOT, align: SLOT, zero_fill: 0 };
+        plan.segments[SegmentKind::Code.index()] = SegmentRequest { size: count * STUB, align: STUB, zero_fill: 0 };
+        plan.segments[SegmentKind::Data.index()] = SegmentRequest { size: count * SLOT, align: SLOT, zero_fill: 0 };
         let mut memory = self.memory.allocate(&plan)?;
         // One window: any of its addresses reaches any other. A slot is half as large as a stub.
         let mut displacement =
-            memory.address(Pool::Data).distance_from(memory.address(Pool::Code).offset(JUMP_END)) as i32;
-        for stub in memory.working(Pool::Code).chunks_exact_mut(STUB as usize) {
+            memory.address(SegmentKind::Data).distance_from(memory.address(SegmentKind::Code).offset(JUMP_END)) as i32;
+        for stub in memory.working(SegmentKind::Code).chunks_exact_mut(STUB as usize) {
             let [a, b, c, d] = displacement.to_le_bytes();
             let code = [0xf3, 0x0f, 0x1e, 0xfa, 0xff, 0x25, a, b, c, d, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc];
             stub.copy_from_slice(&code);
             displacement = displacement.wrapping_sub((STUB - SLOT) as i32);
         }
-        for (slot, target) in memory.working(Pool::Data).chunks_exact_mut(SLOT as usize).zip(targets) {
+        for (slot, target) in memory.working(SegmentKind::Data).chunks_exact_mut(SLOT as usize).zip(targets) {
             slot.copy_from_slice(&target.value().to_le_bytes());
         }
         memory.finalize(Vec::new()).map(Arc::from)
@@ -185,7 +185,7 @@ impl StubManager {
 
 impl StubBlock {
     fn address(&self, index: u64) -> ExecutorAddr {
-        self.memory.address(Pool::Code).offset(index * STUB)
+        self.memory.address(SegmentKind::Code).offset(index * STUB)
     }
 
     /// Where a stub's target stands; `None` in memory whose code nobody runs.
@@ -298,7 +298,7 @@ type Record = Box<dyn FnOnce(ResourceKey, &NewStubs<'_>) + Send>;
 impl StubUnit {
     fn make(&mut self, responsibility: &MaterializationResponsibility) -> Result<()> {
         let memory = self.manager.allocate(&self.targets)?;
-        let start = memory.address(Pool::Code);
+        let start = memory.address(SegmentKind::Code);
         let names: Vec<Name> = self.symbols.iter().map(|(name, _)| name.clone()).collect();
         let dylib = responsibility.dylib();
         let block = Arc::new(StubBlock { memory, dylib: dylib.id(), names });

@@ -5,7 +5,7 @@
 
 use tracing::{debug, trace, warn};
 
-use crate::base::{MemoryEvent, Pool};
+use crate::base::{MemoryEvent, SegmentKind};
 use crate::session::{Event, JitDylib, Observer};
 
 /// Hands what happens on to whoever subscribes to `tracing` events in the thread that it happens in.
@@ -30,7 +30,7 @@ impl Observer for TracingObserver {
                 trace!(target: TARGET, event = "resolved", dylib, %key, unit, symbols = symbols.len());
             }
             Event::Linked { dylib, key, object, bytes, reserved, relocations, definitions, externals, elapsed } => {
-                let [code, read_only, data] = Pool::ALL.map(|pool| bytes[pool.index()]);
+                let [code, read_only, data] = SegmentKind::ALL.map(|pool| bytes[pool.index()]);
                 let (dylib, elapsed_us) = (dylib.name(), elapsed.as_micros() as u64);
                 debug!(
                     target: TARGET, event = "linked", dylib, %key, object, code, read_only, data, reserved, relocations,

@@ -65,7 +65,7 @@ impl ReexportsGenerator {
 impl DefinitionGenerator for ReexportsGenerator {
     fn generate(&self, dylib: &JitDylib, missing: &[SymbolRequest<'_>]) -> Result<()> {
         let mut wanted: Vec<_> = missing.iter().copied().filter(|request| (self.filter)(request.name)).collect();
-        let _asking = Asking::start(self, &mut wanted);
+        let _asking = RecursionGuard::start(self, &mut wanted);
         if wanted.is_empty() {
             return Ok(());
         }
@@ -91,11 +91,11 @@ thread_local! {
 }
 
 /// Dylibs may re-export from each other: a generator that is asked for a name while it asks for it has nothing to add.
-struct Asking(usize);
+struct RecursionGuard(usize);
 
-impl Asking {
+impl RecursionGuard {
     /// Notes that `generator` asks for `wanted`, except for those that it asks for already, which it drops.
-    fn start(generator: &ReexportsGenerator, wanted: &mut Vec<SymbolRequest<'_>>) -> Asking {
+    fn start(generator: &ReexportsGenerator, wanted: &mut Vec<SymbolRequest<'_>>) -> RecursionGuard {
         let generator = std::ptr::from_ref(generator).addr();
         ASKING.with(|asking| {
             let mut asking = asking.borrow_mut();
@@ -103,12 +103,12 @@ impl Asking {
             let is_asked = |name: &str, (other, asked): &(usize, Name)| *other == generator && asked.as_str() == name;
             wanted.retain(|request| !asking.iter().any(|asked| is_asked(request.name, asked)));
             asking.extend(wanted.iter().map(|request| (generator, Name::new(request.name))));
-            Asking(before)
+            RecursionGuard(before)
         })
     }
 }
 
-impl Drop for Asking {
+impl Drop for RecursionGuard {
     fn drop(&mut self) {
         ASKING.with(|asking| asking.borrow_mut().truncate(self.0));
     }

@@ -24,7 +24,7 @@
 use crate::base::{CallEntry, CallRecord, HostCalls, enter_calls_from_now_on};
 use crate::error::Result;
 use crate::session::execution_session::{ExecutionSession, SessionInner};
-use crate::session::guards::{Entered, Guards, LAST_CALL, LAST_HOST_CALL, Post};
+use crate::session::guards::{ActiveGuard, EpochRecord, Guards, LAST_CALL, LAST_HOST_CALL};
 use crate::session::jit_dylib::JitDylib;
 use crate::session::resource_tracker::TrackerCore;
 use crate::session::tracker_watch::TrackerWatch;
@@ -51,7 +51,7 @@ impl Calls {
     }
 }
 
-impl CallRecord for Post {
+impl CallRecord for EpochRecord {
     #[inline]
     fn leave(&'static self) {
         self.leave_for_good(self.entries());
@@ -126,7 +126,7 @@ impl SessionInner {
     }
 
     /// The calls that were entered and may be inside of `core`, if that is a version.
-    pub(crate) fn entered_calls<'a>(&self, cores: impl IntoIterator<Item = &'a Arc<TrackerCore>>) -> Vec<Entered> {
+    pub(crate) fn entered_calls<'a>(&self, cores: impl IntoIterator<Item = &'a Arc<TrackerCore>>) -> Vec<ActiveGuard> {
         let are_versions = cores.into_iter().any(|core| core.is_version());
         if !are_versions || seeded_bug!("version_freed_under_a_call") {
             return Vec::new();

@@ -18,7 +18,7 @@ use crate::session::pin_table::{PinTable, Released, TABLES};
 use crate::session::reclaim::newest_first;
 use crate::session::resource_tracker::{ResourceKey, TrackerCore};
 use crate::session::symbol::SymbolId;
-use crate::session::tracker_gate::Hold;
+use crate::session::tracker_state::PinState;
 use crate::sync::{Arc, Mutex, MutexGuard, Rank};
 
 pub(crate) struct PinGraph {
@@ -37,7 +37,7 @@ pub(crate) struct WholeGraph<'a> {
 /// What [`WholeGraph::claim_free`] found.
 #[derive(Default)]
 #[must_use]
-pub(crate) struct Claim {
+pub(crate) struct ReclaimSet {
     /// Claimed: the caller must reclaim them.
     pub(crate) free: Vec<Arc<TrackerCore>>,
     /// Held by standing pins, and by nothing else that counts: nothing was claimed, and their makers may be asked.
@@ -109,7 +109,7 @@ impl WholeGraph<'_> {
 
     /// If no live and no handle-held tracker leads to `core`: claims it and everything that leads to it. Those of
     /// `claimed_before` are the caller's already, to be reclaimed with what this returns.
-    pub(crate) fn claim_free(&self, core: &Arc<TrackerCore>, claimed_before: &FxHashSet<ResourceKey>) -> Claim {
+    pub(crate) fn claim_free(&self, core: &Arc<TrackerCore>, claimed_before: &FxHashSet<ResourceKey>) -> ReclaimSet {
         let mut standing = Vec::new();
         let mut closure: FxHashMap<ResourceKey, Arc<TrackerCore>> = FxHashMap::default();
         let mut unvisited = vec![core.clone()];
@@ -118,24 +118,24 @@ impl WholeGraph<'_> {
                 continue;
             }
             let hold = next.gate.hold();
-            if hold == Hold::Firm {
-                return Claim::default();
+            if hold == PinState::Firm {
+                return ReclaimSet::default();
             }
             if closure.insert(next.key(), next.clone()).is_some() {
                 continue;
             }
-            if hold == Hold::Standing {
+            if hold == PinState::Standing {
                 standing.push(next.clone());
             }
             unvisited.extend(self.dependents(&next));
         }
         if !standing.is_empty() {
             newest_first(&mut standing);
-            return Claim { free: Vec::new(), standing };
+            return ReclaimSet { free: Vec::new(), standing };
         }
         let mut free: Vec<_> = closure.into_values().filter(|core| core.gate.claim_unpinned()).collect();
         newest_first(&mut free);
-        Claim { free, standing }
+        ReclaimSet { free, standing }
     }
 
     /// `core` and all trackers that lead to it.

@@ -4,7 +4,7 @@
 //! a task only adds to it. So a chain of ten thousand modules, each found while linking the one before, is walked
 //! by a loop and not by recursion.
 //!
-//! A [`Dispatcher`] decides where materialisation runs: in place as above, or on worker threads (`pool.rs`). Completions
+//! A [`Dispatcher`] decides where materialisation runs: in place as above, or on worker threads (`worker_pool.rs`). Completions
 //! always run in place.
 //!
 //! A task may wait for a lookup. What that lookup set off is run on top of it; but what was queued before must not be:
@@ -17,9 +17,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use crate::base::{Payload, catch, discard};
 use crate::error::Result;
-use crate::session::pool::{Blocked, Pool};
 use crate::session::query::{Query, Results};
 use crate::session::responsibility::Materialization;
+use crate::session::worker_pool::{Blocked, WorkerPool};
 use crate::sync::{Arc, Mutex, spawn_detached, thread_local};
 
 /// Something to run.
@@ -122,7 +122,7 @@ pub(crate) enum Dispatcher {
     /// On the thread that looked something up.
     InPlace,
     /// On worker threads.
-    Pool(Arc<Pool>),
+    WorkerPool(Arc<WorkerPool>),
 }
 
 impl Dispatcher {
@@ -131,14 +131,14 @@ impl Dispatcher {
         if workers == 0 {
             return Dispatcher::InPlace;
         }
-        Dispatcher::Pool(Pool::new(workers))
+        Dispatcher::WorkerPool(WorkerPool::new(workers))
     }
 
     /// Has materialisation tasks run.
     pub(crate) fn start(&self, tasks: impl IntoIterator<Item = Task>) {
         match self {
             Dispatcher::InPlace => dispatch(tasks),
-            Dispatcher::Pool(pool) => tasks.into_iter().for_each(|task| pool.push(task)),
+            Dispatcher::WorkerPool(pool) => tasks.into_iter().for_each(|task| pool.push(task)),
         }
     }
 
@@ -170,14 +170,14 @@ impl Dispatcher {
 
     /// Has the workers end when there is nothing to do, and waits for that; there will be others.
     pub(crate) fn dismiss_workers(&self) {
-        if let Dispatcher::Pool(pool) = self {
+        if let Dispatcher::WorkerPool(pool) = self {
             pool.dismiss();
         }
     }
 
     /// Lets the workers end when the queue is empty.
     pub(crate) fn stop(&self) {
-        if let Dispatcher::Pool(pool) = self {
+        if let Dispatcher::WorkerPool(pool) = self {
             pool.stop();
         }
     }

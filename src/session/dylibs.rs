@@ -7,13 +7,13 @@
 //!
 //! What is put aside holds the session, so nothing is once the session [ends](Dylibs::end).
 
-use crate::base::Slots;
+use crate::base::PagedArena;
 use crate::session::execution_session::SessionInner;
 use crate::session::jit_dylib::{DylibId, DylibInner, JitDylib, Visibility};
 use crate::sync::Arc;
 
 pub(crate) struct Dylibs {
-    listed: Slots<DylibId, Arc<DylibInner>>,
+    listed: PagedArena<DylibId, Arc<DylibInner>>,
     /// The longest there first.
     aside: Vec<Arc<DylibInner>>,
     created: u64,
@@ -23,7 +23,7 @@ pub(crate) struct Dylibs {
 
 impl Dylibs {
     pub(crate) fn new() -> Dylibs {
-        Dylibs { listed: Slots::new(), aside: Vec::new(), created: 0, has_ended: false }
+        Dylibs { listed: PagedArena::new(), aside: Vec::new(), created: 0, has_ended: false }
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<DylibInner>> {

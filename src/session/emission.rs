@@ -9,11 +9,11 @@ use smallvec::SmallVec;
 
 use crate::base::Name;
 use crate::error::{ErrorKind, Result};
-use crate::session::aftermath::Aftermath;
-use crate::session::awaited::Awaited;
-use crate::session::found::{FoundNow, NameOf, Need};
+use crate::session::deferred_notifications::DeferredNotifications;
 use crate::session::jit_dylib::DylibState;
-use crate::session::responsibility::{MaterializationResponsibility, OwedSymbol};
+use crate::session::materialization_wait::MaterializationWait;
+use crate::session::ready_lookup::{DependencyRef, NameOf, ReadyLookup};
+use crate::session::responsibility::{ClaimedSymbol, MaterializationResponsibility};
 use crate::session::symbol::{SymbolFlags, SymbolRef, SymbolState};
 use crate::session::symbol_table::Symbol;
 use crate::session::waiting;
@@ -44,10 +44,10 @@ impl MaterializationResponsibility {
     /// it, gets what to wait for.
     pub(crate) fn notify_emitted_now(
         self,
-        found: &FoundNow,
+        found: &ReadyLookup,
         name_of: &NameOf<'_>,
         is_untold: bool,
-    ) -> Result<Option<Awaited>> {
+    ) -> Result<Option<MaterializationWait>> {
         self.end(|responsibility, own, aftermath| {
             let mut needs = SmallVec::new();
             found.needs(responsibility.core.dylib(), name_of, &mut needs);
@@ -62,16 +62,22 @@ impl MaterializationResponsibility {
                 responsibility.check_resolved(own)?;
             }
             let awaited = responsibility.await_end(own)?;
-            let dependencies =
-                waiting::distinct(needs.into_iter().map(Need::to_ref).collect(), responsibility.core.dylib().id, own);
+            let dependencies = waiting::distinct(
+                needs.into_iter().map(DependencyRef::to_ref).collect(),
+                responsibility.core.dylib().id,
+                own,
+            );
             responsibility.wait_for(own, &dependencies, aftermath)?;
             Ok(awaited)
         })
     }
 
-    fn end<R>(mut self, emit: impl FnOnce(&Self, &[OwedSymbol], &mut Aftermath) -> Result<R>) -> Result<R> {
+    fn end<R>(
+        mut self,
+        emit: impl FnOnce(&Self, &[ClaimedSymbol], &mut DeferredNotifications) -> Result<R>,
+    ) -> Result<R> {
         let own = std::mem::take(&mut self.owed);
-        let mut aftermath = Aftermath::new(self.observers());
+        let mut aftermath = DeferredNotifications::new(self.observers());
         let outcome = emit(&self, &own, &mut aftermath);
         aftermath.settle(self.observers());
         if let Err(error) = &outcome {
@@ -91,8 +97,13 @@ impl MaterializationResponsibility {
         self.end(|responsibility, own, aftermath| responsibility.emit_groups(own, groups, aftermath))
     }
 
-    fn emit_groups(&self, own: &[OwedSymbol], groups: Vec<DependencyGroup>, aftermath: &mut Aftermath) -> Result<()> {
-        let mut ungrouped: FxHashMap<&Name, &OwedSymbol> = own.iter().map(|symbol| (&symbol.name, symbol)).collect();
+    fn emit_groups(
+        &self,
+        own: &[ClaimedSymbol],
+        groups: Vec<DependencyGroup>,
+        aftermath: &mut DeferredNotifications,
+    ) -> Result<()> {
+        let mut ungrouped: FxHashMap<&Name, &ClaimedSymbol> = own.iter().map(|symbol| (&symbol.name, symbol)).collect();
         let mut emitted = Vec::with_capacity(groups.len() + 1);
         for DependencyGroup { symbols, dependencies } in groups {
             let mut members = Vec::with_capacity(symbols.len());
@@ -110,9 +121,14 @@ impl MaterializationResponsibility {
         Ok(())
     }
 
-    fn emit(&self, own: &[OwedSymbol], dependencies: Vec<SymbolRef>, aftermath: &mut Aftermath) -> Result<()> {
+    fn emit(
+        &self,
+        own: &[ClaimedSymbol],
+        dependencies: Vec<SymbolRef>,
+        aftermath: &mut DeferredNotifications,
+    ) -> Result<()> {
         let dependencies = waiting::distinct(dependencies, self.core.dylib().id, own);
-        let needs: SmallVec<[Need<'_>; 8]> = dependencies.iter().map(Need::of).collect();
+        let needs: SmallVec<[DependencyRef<'_>; 8]> = dependencies.iter().map(DependencyRef::of).collect();
         if self.pin_dependencies(own, &needs)? && self.ready_at_once(own, false, aftermath)? {
             return Ok(());
         }
@@ -120,19 +136,24 @@ impl MaterializationResponsibility {
         self.wait_for(own, &dependencies, aftermath)
     }
 
-    fn wait_for(&self, own: &[OwedSymbol], dependencies: &[SymbolRef], aftermath: &mut Aftermath) -> Result<()> {
+    fn wait_for(
+        &self,
+        own: &[ClaimedSymbol],
+        dependencies: &[SymbolRef],
+        aftermath: &mut DeferredNotifications,
+    ) -> Result<()> {
         let own = own.iter().map(|owed| self.reference_to(owed)).collect();
         self.session().waiting.lock().emit(&self.core.current(), own, dependencies, aftermath)
     }
 
-    fn check_resolved(&self, own: &[OwedSymbol]) -> Result<()> {
+    fn check_resolved(&self, own: &[ClaimedSymbol]) -> Result<()> {
         let state = self.core.dylib().state.lock();
         own.iter().try_for_each(|owed| self.resolved(&state, owed).map(drop))
     }
 
     /// Code without an address cannot be used, so it cannot become ready.
     #[inline(always)]
-    fn resolved<'a>(&self, state: &'a DylibState, owed: &OwedSymbol) -> Result<&'a Symbol> {
+    fn resolved<'a>(&self, state: &'a DylibState, owed: &ClaimedSymbol) -> Result<&'a Symbol> {
         let symbol = state.table.symbol(owed.id).ok_or_else(|| self.core.defunct())?;
         if symbol.state < SymbolState::Resolved && !symbol.flags.contains(SymbolFlags::SIDE_EFFECTS_ONLY) {
             let (unit, symbol) = (self.unit_name.to_string(), owed.name.to_string());
@@ -142,7 +163,7 @@ impl MaterializationResponsibility {
     }
 
     /// Pins the trackers that own the dependencies, which come dylib by dylib; whether all dependencies are ready.
-    fn pin_dependencies(&self, own: &[OwedSymbol], needs: &[Need<'_>]) -> Result<bool> {
+    fn pin_dependencies(&self, own: &[ClaimedSymbol], needs: &[DependencyRef<'_>]) -> Result<bool> {
         let mut all_ready = true;
         for group in needs.chunk_by(|a, b| a.dylib.id == b.dylib.id) {
             if self.pin_known(group) {
@@ -155,7 +176,7 @@ impl MaterializationResponsibility {
     }
 
     /// Pins the owners of definitions of another dylib, if others have come to each of them before. They are ready then.
-    fn pin_known(&self, needs: &[Need<'_>]) -> bool {
+    fn pin_known(&self, needs: &[DependencyRef<'_>]) -> bool {
         let Some(dylib) = needs.first().map(|need| need.dylib) else { return true };
         if Arc::ptr_eq(dylib, self.core.dylib()) {
             return false;
@@ -166,7 +187,7 @@ impl MaterializationResponsibility {
 
     /// As `pin_dependencies`, of those that are in one dylib. Under its lock: so their owners are live, and need not be counted
     /// to be pinned afterwards.
-    fn pin_owners(&self, state: &DylibState, needs: &[Need<'_>], own: &[OwedSymbol]) -> Result<bool> {
+    fn pin_owners(&self, state: &DylibState, needs: &[DependencyRef<'_>], own: &[ClaimedSymbol]) -> Result<bool> {
         let (mut all_ready, mut last_owner, mut pins) = (true, &self.core, None);
         for need in needs {
             let gone = || waiting::removed(need, first_of(own));
@@ -193,7 +214,12 @@ impl MaterializationResponsibility {
 
     /// Makes the symbols ready without the waiting graph, unless somebody in there waits for one of them; at the addresses that
     /// nobody was told of yet, if `is_untold`.
-    fn ready_at_once(&self, own: &[OwedSymbol], is_untold: bool, aftermath: &mut Aftermath) -> Result<bool> {
+    fn ready_at_once(
+        &self,
+        own: &[ClaimedSymbol],
+        is_untold: bool,
+        aftermath: &mut DeferredNotifications,
+    ) -> Result<bool> {
         let mut state = self.core.dylib().state.lock();
         state.check_now_live(&self.core)?;
         for owed in own {
@@ -230,7 +256,7 @@ impl MaterializationResponsibility {
 }
 
 /// What an error calls the code by.
-fn first_of(own: &[OwedSymbol]) -> Option<&Name> {
+fn first_of(own: &[ClaimedSymbol]) -> Option<&Name> {
     own.first().map(|owed| &owed.name)
 }
 

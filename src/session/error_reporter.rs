@@ -18,11 +18,11 @@ use crate::sync::Arc;
 pub type ErrorReporter = Arc<dyn Fn(Error) + Send + Sync>;
 
 /// Where a session's unheard errors go.
-pub(crate) struct Unheard(Option<ErrorReporter>);
+pub(crate) struct ReporterHandle(Option<ErrorReporter>);
 
-impl Unheard {
-    pub(crate) fn new(reporter: Option<ErrorReporter>) -> Unheard {
-        Unheard(reporter)
+impl ReporterHandle {
+    pub(crate) fn new(reporter: Option<ErrorReporter>) -> ReporterHandle {
+        ReporterHandle(reporter)
     }
 
     /// Called with no lock held (S5).

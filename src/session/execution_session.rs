@@ -12,7 +12,7 @@ use crate::session::calls::Calls;
 use crate::session::dependants::PinGraph;
 use crate::session::dispatch::Dispatcher;
 use crate::session::dylibs::Dylibs;
-use crate::session::error_reporter::{ErrorReporter, Unheard};
+use crate::session::error_reporter::{ErrorReporter, ReporterHandle};
 use crate::session::guards::Guards;
 use crate::session::jit_dylib::{DylibInner, JitDylib, Visibility};
 use crate::session::lookup::{self, LookupResult, RequiredState, SymbolRequest};
@@ -23,7 +23,7 @@ use crate::session::reclaimer::Reclaimer;
 use crate::session::removal::Removal;
 use crate::session::resource_manager::ResourceManager;
 use crate::session::resource_tracker::{Pin, TrackerCore};
-use crate::session::standing_pins::StandingPins;
+use crate::session::revocable_pins::RevocablePins;
 use crate::session::symbol::{SymbolFlags, SymbolRef};
 use crate::session::symbol_at::{self, SymbolAt};
 use crate::session::symbol_watch::{SymbolWatch, Watched};
@@ -86,14 +86,14 @@ pub(crate) struct SessionInner {
     /// Retired trackers that only standing pins hold, whose makers `reclaim` asks.
     pub(crate) undecided: Queue<Arc<TrackerCore>>,
     /// What standing pins say.
-    pub(crate) standing: StandingPins,
+    pub(crate) standing: RevocablePins,
     /// Which threads may be executing what is removed.
     pub(crate) guards: Guards,
     /// Which threads may be inside versions that are replaced.
     pub(crate) calls: Calls,
     /// What managers may still hold under the keys of merged trackers.
     pub(crate) unmoved: Unmoved,
-    pub(crate) unheard: Unheard,
+    pub(crate) unheard: ReporterHandle,
     pub(crate) observers: Observers,
 }
 
@@ -123,11 +123,11 @@ impl ExecutionSession {
             removed_dylibs: Mutex::new(Vec::new()),
             deferred: Queue::new(),
             undecided: Queue::new(),
-            standing: StandingPins::new(),
+            standing: RevocablePins::new(),
             guards: Guards::new(),
             calls: Calls::new(),
             unmoved: Unmoved::new(),
-            unheard: Unheard::new(options.error_reporter),
+            unheard: ReporterHandle::new(options.error_reporter),
             observers: Observers::new(options.observers),
         }))))
     }

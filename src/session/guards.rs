@@ -4,7 +4,7 @@
 //! Each thread that uses guards has a *post* in the session: a word that is odd while it is inside one. A remover takes the
 //! names away first and then looks at the posts. The guards that it finds entered may have seen the names: the trackers wait
 //! for exactly those, in the *custody* of one of them after the other. Whoever leaves a guard hands what waits for it on to the
-//! next that is still in the way, or, after the last, settles it (`tracker_gate.rs`) on its own thread.
+//! next that is still in the way, or, after the last, settles it (`tracker_state.rs`) on its own thread.
 //!
 //! | thread inside | remover |
 //! |---|---|
@@ -63,7 +63,7 @@ use crate::sync::{
 ///
 /// [`Removal::obstacles`]: crate::session::Removal::obstacles
 pub struct Guard<'s> {
-    post: &'static Post,
+    post: &'static EpochRecord,
     /// What the post's word is, while any of the thread's guards is entered.
     entries: u64,
     session: PhantomData<&'s ExecutionSession>,
@@ -73,7 +73,7 @@ pub struct Guard<'s> {
 
 /// One thread's place in one session.
 #[repr(align(64))]
-pub(crate) struct Post {
+pub(crate) struct EpochRecord {
     /// Which session's. Read by whoever mans it.
     session: AtomicU64,
     /// Guards that its thread has entered inside another and not left. Only that thread's.
@@ -87,7 +87,7 @@ pub(crate) struct Post {
     /// [`LISTED`], [`MANNED`].
     users: AtomicUsize,
     /// What waits for the guard that is entered.
-    waiting: Mutex<Vec<Custody>>,
+    waiting: Mutex<Vec<DeferredBatch>>,
     thread: Mutex<Arc<str>>,
 }
 
@@ -98,23 +98,23 @@ const MANNED: usize = 2;
 
 /// A guard that somebody has seen entered.
 #[derive(Clone, Copy)]
-pub(crate) struct Entered {
-    post: &'static Post,
+pub(crate) struct ActiveGuard {
+    post: &'static EpochRecord,
     entries: u64,
 }
 
 /// Trackers that were removed together, and wait for guards.
-struct Custody {
+struct DeferredBatch {
     cores: Vec<Arc<TrackerCore>>,
     since: Instant,
     /// Who else may be in the way.
-    others: Vec<Entered>,
+    others: Vec<ActiveGuard>,
 }
 
 /// A session's posts.
 pub(crate) struct Guards {
     id: u64,
-    posts: ReadMostly<Vec<&'static Post>>,
+    posts: ReadMostly<Vec<&'static EpochRecord>>,
 }
 
 /// A guard that keeps something from being reclaimed.
@@ -132,33 +132,33 @@ pub struct BlockingGuard {
 thread_local! {
     // loom's `thread_local` takes no `const` block.
     #[allow(clippy::missing_const_for_thread_local)]
-    static MANNED_HERE: RefCell<Manned> = RefCell::new(Manned::default());
+    static MANNED_HERE: RefCell<ThreadRecords> = RefCell::new(ThreadRecords::default());
 }
 
 /// The post that a thread used last in domains of one kind.
-pub(crate) type LastPost = ThreadKey<Cell<Option<&'static Post>>>;
+pub(crate) type LastPost = ThreadKey<Cell<Option<&'static EpochRecord>>>;
 
 #[cfg(not(loom))]
 thread_local! {
     /// For guards. Has nothing to drop, so it costs no look at whether it was.
-    static LAST: Cell<Option<&'static Post>> = const { Cell::new(None) };
+    static LAST: Cell<Option<&'static EpochRecord>> = const { Cell::new(None) };
     /// For calls of a session's code.
-    pub(crate) static LAST_CALL: Cell<Option<&'static Post>> = const { Cell::new(None) };
+    pub(crate) static LAST_CALL: Cell<Option<&'static EpochRecord>> = const { Cell::new(None) };
     /// For calls that the host makes by itself.
-    pub(crate) static LAST_HOST_CALL: Cell<Option<&'static Post>> = const { Cell::new(None) };
+    pub(crate) static LAST_HOST_CALL: Cell<Option<&'static EpochRecord>> = const { Cell::new(None) };
 }
 
 #[cfg(loom)]
 thread_local! {
-    static LAST: Cell<Option<&'static Post>> = Cell::new(None);
-    pub(crate) static LAST_CALL: Cell<Option<&'static Post>> = Cell::new(None);
-    pub(crate) static LAST_HOST_CALL: Cell<Option<&'static Post>> = Cell::new(None);
+    static LAST: Cell<Option<&'static EpochRecord>> = Cell::new(None);
+    pub(crate) static LAST_CALL: Cell<Option<&'static EpochRecord>> = Cell::new(None);
+    pub(crate) static LAST_HOST_CALL: Cell<Option<&'static EpochRecord>> = Cell::new(None);
 }
 
 /// The posts of one thread.
 #[derive(Default)]
-struct Manned {
-    posts: Vec<&'static Post>,
+struct ThreadRecords {
+    posts: Vec<&'static EpochRecord>,
     /// For models: a destructor may have run although the list is there.
     is_destroyed: bool,
 }
@@ -171,7 +171,7 @@ fn is_inside(entries: u64) -> bool {
 
 per_process! {
     /// Posts that no session lists and no thread mans.
-    static UNUSED: ProcessMutex<Vec<&'static Post>> = ProcessMutex::new(Vec::new());
+    static UNUSED: ProcessMutex<Vec<&'static EpochRecord>> = ProcessMutex::new(Vec::new());
 }
 
 impl ExecutionSession {
@@ -218,7 +218,7 @@ impl fmt::Debug for Guard<'_> {
     }
 }
 
-impl Post {
+impl EpochRecord {
     #[inline]
     pub(crate) fn enter(&self) -> u64 {
         let entries = self.entries.load(Ordering::Relaxed);
@@ -293,7 +293,7 @@ impl Post {
             self.is_awaited.store(self.is_owned_by_guards.load(Ordering::Relaxed), Ordering::Relaxed);
             std::mem::take(&mut *waiting)
         };
-        let free: Vec<_> = waited.into_iter().flat_map(Custody::entrust).collect();
+        let free: Vec<_> = waited.into_iter().flat_map(DeferredBatch::entrust).collect();
         if let Some(core) = free.first() {
             let session = core.dylib().session.clone();
             reclaim::after_guards(&session, free);
@@ -323,7 +323,7 @@ impl Post {
     }
 
     /// Of a session that is no more, and without a guard that was forgotten.
-    fn is_forlorn(&self) -> bool {
+    fn is_orphaned(&self) -> bool {
         self.users.load(Ordering::Relaxed) & LISTED == 0 && !is_inside(self.entries.load(Ordering::Relaxed))
     }
 
@@ -337,7 +337,7 @@ impl Post {
     }
 
     /// Leaves `custody` with the guard, if that is still entered.
-    fn accept(&self, seen: u64, custody: Custody) -> Option<Custody> {
+    fn accept(&self, seen: u64, custody: DeferredBatch) -> Option<DeferredBatch> {
         let mut waiting = self.waiting.lock();
         self.is_awaited.store(true, Ordering::Relaxed);
         heavy_barrier();
@@ -350,17 +350,17 @@ impl Post {
 }
 
 /// Has `cores`, which are guarded, wait until the guards and calls of `entered` are left. Returns them if they are already.
-pub(crate) fn entrust(cores: Vec<Arc<TrackerCore>>, entered: Vec<Entered>) -> Vec<Arc<TrackerCore>> {
+pub(crate) fn entrust(cores: Vec<Arc<TrackerCore>>, entered: Vec<ActiveGuard>) -> Vec<Arc<TrackerCore>> {
     match cores.is_empty() {
         true => cores,
-        false => Custody { cores, since: Instant::now(), others: entered }.entrust(),
+        false => DeferredBatch { cores, since: Instant::now(), others: entered }.entrust(),
     }
 }
 
-impl Custody {
+impl DeferredBatch {
     /// Leaves the trackers with one of the guards in their way. If none is left, returns them: they are to be settled.
     fn entrust(mut self) -> Vec<Arc<TrackerCore>> {
-        while let Some(Entered { post, entries }) = self.others.pop() {
+        while let Some(ActiveGuard { post, entries }) = self.others.pop() {
             match post.accept(entries, self) {
                 Some(back) => self = back,
                 None => return Vec::new(),
@@ -377,7 +377,7 @@ impl Guards {
 
     /// This thread's post in this domain.
     #[inline]
-    pub(crate) fn post_of_this_thread(&self, last: &'static LastPost) -> &'static Post {
+    pub(crate) fn post_of_this_thread(&self, last: &'static LastPost) -> &'static EpochRecord {
         match last.try_with(Cell::get).ok().flatten() {
             Some(post) if post.session.load(Ordering::Relaxed) == self.id => post,
             _ => self.post(last),
@@ -385,7 +385,7 @@ impl Guards {
     }
 
     #[cold]
-    fn post(&self, last: &'static LastPost) -> &'static Post {
+    fn post(&self, last: &'static LastPost) -> &'static EpochRecord {
         let known = MANNED_HERE.try_with(|manned| {
             let manned = manned.borrow();
             let known = manned.posts.iter().find(|post| post.session.load(Ordering::Relaxed) == self.id).copied();
@@ -405,12 +405,12 @@ impl Guards {
         }
     }
 
-    fn man_for_the_thread(&self) -> &'static Post {
+    fn man_for_the_thread(&self) -> &'static EpochRecord {
         let post = self.man();
         let _ = MANNED_HERE.try_with(|manned| {
             let manned = &mut manned.borrow_mut().posts;
             // Of sessions that are no more.
-            for post in manned.extract_if(.., |post| post.is_forlorn()) {
+            for post in manned.extract_if(.., |post| post.is_orphaned()) {
                 post.let_go(MANNED);
             }
             manned.push(post);
@@ -419,13 +419,13 @@ impl Guards {
     }
 
     /// A post that no other thread mans.
-    fn man(&self) -> &'static Post {
+    fn man(&self) -> &'static EpochRecord {
         prepare_barriers();
         let post = self.posts.write(|posts| {
             // Acquire: see `let_go`.
             let free = posts.iter().find(|post| post.users.load(Ordering::Acquire) == LISTED).copied();
             let post = free.unwrap_or_else(|| {
-                let post = UNUSED.lock().pop().unwrap_or_else(|| Box::leak(Box::new(Post::new())));
+                let post = UNUSED.lock().pop().unwrap_or_else(|| Box::leak(Box::new(EpochRecord::new())));
                 post.session.store(self.id, Ordering::Relaxed);
                 posts.push(post);
                 post
@@ -439,7 +439,7 @@ impl Guards {
     }
 
     /// The guards that are entered, and may have seen what was there before this call.
-    pub(crate) fn entered(&self) -> Vec<Entered> {
+    pub(crate) fn entered(&self) -> Vec<ActiveGuard> {
         // Pairs with the fence of whoever enters, and ahead of the look at whether there is any post: see above.
         if !seeded_bug!("guards_looked_at_without_a_fence") {
             fence(Ordering::SeqCst);
@@ -447,14 +447,14 @@ impl Guards {
         let entered = self.posts.read(|posts| {
             let words = posts.iter().map(|post| (post, post.entries.load(Ordering::Acquire)));
             let entered = words.filter(|(_, entries)| is_inside(*entries));
-            entered.map(|(post, entries)| Entered { post, entries }).collect()
+            entered.map(|(post, entries)| ActiveGuard { post, entries }).collect()
         });
         entered.unwrap_or_default()
     }
 
     /// Those that `core` waits for, of all domains, if one of this domain is the one that it waits for next: the posts, and
     /// since when.
-    pub(crate) fn awaited_by(&self, core: &TrackerCore) -> Vec<(&'static Post, Instant)> {
+    pub(crate) fn awaited_by(&self, core: &TrackerCore) -> Vec<(&'static EpochRecord, Instant)> {
         let posts = self.posts.read(|posts| posts.clone()).unwrap_or_default();
         let mut found = Vec::new();
         for post in &posts {
@@ -470,7 +470,7 @@ impl Guards {
     }
 
     /// Whether a post is one of this domain.
-    pub(crate) fn has(&self, post: &Post) -> bool {
+    pub(crate) fn has(&self, post: &EpochRecord) -> bool {
         post.session.load(Ordering::Relaxed) == self.id
     }
 }
@@ -480,7 +480,7 @@ impl SessionInner {
     pub(crate) fn in_the_way_of(&self, core: &TrackerCore) -> Vec<BlockingGuard> {
         let domains = [Some(&self.guards), Some(&self.calls.entries), calls::host_calls()];
         let awaited = domains.into_iter().flatten().flat_map(|domain| domain.awaited_by(core));
-        let blocking = |(post, since): (&'static Post, Instant)| BlockingGuard {
+        let blocking = |(post, since): (&'static EpochRecord, Instant)| BlockingGuard {
             is_call: !self.guards.has(post),
             thread: post.thread(),
             blocking_for: since.elapsed(),
@@ -491,7 +491,7 @@ impl SessionInner {
     }
 }
 
-impl Entered {
+impl ActiveGuard {
     fn is_still_entered(&self) -> bool {
         self.post.entries.load(Ordering::Acquire) == self.entries
     }
@@ -510,13 +510,13 @@ impl Drop for Guards {
     }
 }
 
-impl Drop for Manned {
+impl Drop for ThreadRecords {
     fn drop(&mut self) {
         self.end();
     }
 }
 
-impl Manned {
+impl ThreadRecords {
     /// The thread ends. A post whose guard was forgotten stays manned.
     fn end(&mut self) {
         for last in [&LAST, &LAST_CALL, &LAST_HOST_CALL] {
@@ -540,9 +540,9 @@ pub fn end_of_thread() {
     MANNED_HERE.with(|manned| manned.borrow_mut().end());
 }
 
-impl Post {
-    fn new() -> Post {
-        Post {
+impl EpochRecord {
+    fn new() -> EpochRecord {
+        EpochRecord {
             session: AtomicU64::new(0),
             inner: AtomicU64::new(0),
             entries: AtomicU64::new(0),

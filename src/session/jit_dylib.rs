@@ -7,9 +7,9 @@ use std::fmt;
 
 use smallvec::SmallVec;
 
-use crate::base::{ExecutorAddr, Name, Whereabouts};
+use crate::base::{ExecutorAddr, Name, PrefetchHints};
 use crate::error::{Error, ErrorKind, Result};
-use crate::session::companion::Companion;
+use crate::session::clear_hook::ClearHook;
 use crate::session::execution_session::{ManagerList, SessionInner};
 use crate::session::generator::DefinitionGenerator;
 use crate::session::lookup::{self, LookupResult, RequiredState, SymbolRequest};
@@ -22,8 +22,8 @@ use crate::session::search::GeneratorEntry;
 use crate::session::symbol::{SymbolFlags, SymbolId, SymbolState};
 use crate::session::symbol_table::{OwnedSymbols, Symbol, SymbolTable, TrackerRecord};
 use crate::session::symbol_watch::SymbolWatch;
-use crate::session::tracker_gate::TrackerGate;
-use crate::session::unpublish::Unpublished;
+use crate::session::tracker_state::TrackerState;
+use crate::session::unpublish::RemovedDefinitions;
 use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Rank, Weak};
 
 slotmap::new_key_type! {
@@ -86,7 +86,7 @@ pub(crate) struct DylibState {
     default_tracker: Option<Arc<TrackerCore>>,
     trackers_created: u64,
     /// What goes when this dylib is cleared. May point back here, until then.
-    pub(crate) companions: Vec<Arc<dyn Companion>>,
+    pub(crate) companions: Vec<Arc<dyn ClearHook>>,
 }
 
 /// Dylibs to search, one after the other.
@@ -265,7 +265,7 @@ impl JitDylib {
     ///
     /// # Errors
     /// When the dylib was removed.
-    pub(crate) fn attach(&self, companion: Arc<dyn Companion>) -> Result<()> {
+    pub(crate) fn attach(&self, companion: Arc<dyn ClearHook>) -> Result<()> {
         let mut state = self.inner.state.lock();
         if !state.open {
             return Err(self.inner.defunct());
@@ -275,7 +275,7 @@ impl JitDylib {
     }
 
     /// Has it not.
-    pub(crate) fn detach(&self, companion: &Arc<dyn Companion>) {
+    pub(crate) fn detach(&self, companion: &Arc<dyn ClearHook>) {
         let detached: Vec<_> = {
             let mut state = self.inner.state.lock();
             state.companions.extract_if(.., |other| Arc::ptr_eq(other, companion)).collect()
@@ -523,8 +523,8 @@ impl DylibState {
                 handle: JitDylib::from_inner(dylib.clone()),
                 serial,
                 owned: OwnedSymbols::default(),
-                gate: TrackerGate::new(),
-                whereabouts: Whereabouts::default(),
+                gate: TrackerState::new(),
+                whereabouts: PrefetchHints::default(),
             })
         }))
     }
@@ -605,11 +605,11 @@ impl DylibState {
     }
 
     /// Takes out everything that a just retired tracker owns; `None` if nobody needs to hear of that.
-    pub(crate) fn unpublish(&mut self, core: &TrackerCore) -> Option<Unpublished> {
+    pub(crate) fn unpublish(&mut self, core: &TrackerCore) -> Option<RemovedDefinitions> {
         self.forget_default(core);
         let (symbols, units) = self.table.remove_owned(core)?;
         let is_heard = !symbols.is_empty() || !units.is_empty();
-        is_heard.then_some(Unpublished { symbols, units })
+        is_heard.then_some(RemovedDefinitions { symbols, units })
     }
 
     /// Moves what `source` owns to `destination`.

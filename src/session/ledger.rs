@@ -11,17 +11,17 @@ use std::hash::BuildHasher;
 use rustc_hash::FxBuildHasher;
 
 use crate::base::capacity_to_keep;
-use crate::session::drawer::{Drawer, Keyed};
+use crate::session::counted_mutex::{CountedMutex, KeyCount};
 use crate::session::resource_tracker::ResourceKey;
 
 /// What is owned per key.
 pub struct Ledger<R> {
-    shards: Box<[Drawer<Held<R>>]>,
+    shards: Box<[CountedMutex<Held<R>>]>,
 }
 
 type Held<R> = HashMap<ResourceKey, Vec<R>, FxBuildHasher>;
 
-impl<R> Keyed for Held<R> {
+impl<R> KeyCount for Held<R> {
     fn key_count(&self) -> usize {
         self.len()
     }
@@ -30,7 +30,7 @@ impl<R> Keyed for Held<R> {
 impl<R> Ledger<R> {
     /// An empty ledger.
     pub fn new() -> Ledger<R> {
-        Ledger { shards: (0..SHARDS).map(|_| Drawer::new(HashMap::default())).collect() }
+        Ledger { shards: (0..SHARDS).map(|_| CountedMutex::new(HashMap::default())).collect() }
     }
 
     /// Adds `resource` under `key`.
@@ -78,10 +78,10 @@ impl<R> Ledger<R> {
 
     /// Number of keys that own something.
     pub fn key_count(&self) -> usize {
-        self.shards.iter().map(|shard| shard.look(Keyed::key_count)).sum()
+        self.shards.iter().map(|shard| shard.look(KeyCount::key_count)).sum()
     }
 
-    fn shard(&self, key: ResourceKey) -> &Drawer<Held<R>> {
+    fn shard(&self, key: ResourceKey) -> &CountedMutex<Held<R>> {
         &self.shards[FxBuildHasher.hash_one(key) as usize % SHARDS]
     }
 }

@@ -16,9 +16,9 @@ use crate::base::{ExecutorAddr, NameRef};
 use crate::error::{ErrorKind, Result};
 use crate::session::dispatch::{self, Task};
 use crate::session::execution_session::SessionInner;
-use crate::session::found::{self, Now};
 use crate::session::jit_dylib::{DylibInner, DylibState, JitDylib, Visibility};
 use crate::session::query::{Query, Results, Waiter, complete};
+use crate::session::ready_lookup::{self, TryFind};
 use crate::session::responsibility::MaterializationResponsibility;
 use crate::session::search::{Match, Progress, Search};
 use crate::session::symbol::{SymbolFlags, SymbolId, SymbolRef, SymbolState};
@@ -169,7 +169,7 @@ pub(crate) fn wait(
     requests: &[SymbolRequest<'_>],
     required: RequiredState,
 ) -> Result<LookupResults> {
-    if let Some(found) = found::results_now(order, requests, required) {
+    if let Some(found) = ready_lookup::results_now(order, requests, required) {
         return Ok(found.into_vec());
     }
     let query = Query::waking(required);
@@ -189,7 +189,7 @@ pub(crate) fn address(
     order: &[(JitDylib, Visibility)],
     name: &str,
 ) -> Result<ExecutorAddr> {
-    let now = found::find_now(found::walk(order), name, SymbolState::Ready, |found, _| found.address);
+    let now = ready_lookup::find_now(ready_lookup::walk(order), name, SymbolState::Ready, |found, _| found.address);
     address_from(session, now, name, |requests, query| start(session, order, requests, None, query))
 }
 
@@ -198,7 +198,7 @@ pub(crate) fn address_in(dylib: &JitDylib, name: &str) -> Result<ExecutorAddr> {
     // Nothing is counted on this way: threads that look things up do not take each other's lines.
     let order = [(dylib.inner(), Visibility::All)];
     let (session, now) =
-        (&dylib.inner().session, found::find_now(order, name, SymbolState::Ready, |found, _| found.address));
+        (&dylib.inner().session, ready_lookup::find_now(order, name, SymbolState::Ready, |found, _| found.address));
     address_from(session, now, name, |requests, query| {
         start(session, &[(dylib.clone(), Visibility::All)], requests, None, query);
     })
@@ -208,17 +208,17 @@ pub(crate) fn address_in(dylib: &JitDylib, name: &str) -> Result<ExecutorAddr> {
 #[inline]
 fn address_from(
     session: &Arc<SessionInner>,
-    now: Now<'_, ExecutorAddr>,
+    now: TryFind<'_, ExecutorAddr>,
     name: &str,
     search: impl FnOnce(&[SymbolRequest<'_>; 1], Arc<Query>),
 ) -> Result<ExecutorAddr> {
-    if let Now::Found(address) = now {
+    if let TryFind::Found(address) = now {
         return Ok(address);
     }
     let (requests, query) = ([SymbolRequest::required(name)], Query::waking_with_address(RequiredState::Ready));
     let found = wait_for(session, &query, || match now {
-        Now::Pending { dylib, visibility, id } => finish_one(dylib, visibility, id, &requests[0], query.clone()),
-        Now::Found(_) | Now::Unknown => search(&requests, query.clone()),
+        TryFind::Pending { dylib, visibility, id } => finish_one(dylib, visibility, id, &requests[0], query.clone()),
+        TryFind::Found(_) | TryFind::Unknown => search(&requests, query.clone()),
     });
     Ok(found?[0].address)
 }

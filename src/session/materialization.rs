@@ -6,12 +6,12 @@
 
 use smallvec::SmallVec;
 
-use crate::base::{ExecutorAddr, Kept, Name};
+use crate::base::{ExecutorAddr, Name, RecycledVec};
 use crate::error::{ErrorKind, Result};
 use crate::session::jit_dylib::DylibState;
 use crate::session::observer::Event;
 use crate::session::resource_tracker::TrackerCore;
-use crate::session::responsibility::{MaterializationResponsibility, OwedSymbol};
+use crate::session::responsibility::{ClaimedSymbol, MaterializationResponsibility};
 use crate::session::symbol::{SymbolFlags, SymbolId, SymbolState};
 use crate::session::symbol_table::{NewSymbol, Probe, Symbol, SymbolTable, UnitId, UnitRecord};
 use crate::sync::Arc;
@@ -88,7 +88,7 @@ pub(crate) fn define(core: &Arc<TrackerCore>, unit: Box<dyn MaterializationUnit>
 }
 
 fn try_define(core: &Arc<TrackerCore>, unit: Box<dyn MaterializationUnit>, unit_name: &Arc<str>) -> Result<()> {
-    let mut displaced = Displaced::default();
+    let mut displaced = ReplacedUnits::default();
     {
         // Asked before anything is locked: the unit is the embedder's.
         let symbols = unit.symbols();
@@ -117,9 +117,9 @@ fn try_define(core: &Arc<TrackerCore>, unit: Box<dyn MaterializationUnit>, unit_
 pub(crate) fn begin(
     core: &Arc<TrackerCore>,
     unit_name: Arc<str>,
-    mut symbols: Kept<OwedSymbol>,
+    mut symbols: RecycledVec<ClaimedSymbol>,
 ) -> Result<MaterializationResponsibility> {
-    let mut displaced = Displaced::default();
+    let mut displaced = ReplacedUnits::default();
     let outcome = try_begin(core, &unit_name, &mut symbols, &mut displaced);
     drop(displaced);
     if let Err(error) = &outcome {
@@ -132,10 +132,10 @@ pub(crate) fn begin(
 fn try_begin(
     core: &Arc<TrackerCore>,
     unit_name: &Arc<str>,
-    symbols: &mut Kept<OwedSymbol>,
-    displaced: &mut Displaced,
+    symbols: &mut RecycledVec<ClaimedSymbol>,
+    displaced: &mut ReplacedUnits,
 ) -> Result<()> {
-    let definitions = symbols.iter().map(|OwedSymbol { name, flags, size, .. }| {
+    let definitions = symbols.iter().map(|ClaimedSymbol { name, flags, size, .. }| {
         let (flags, size) = (*flags, *size);
         Definition { name, flags, size }
     });
@@ -168,7 +168,7 @@ pub(crate) fn claim<'a>(
     core: &TrackerCore,
     definitions: impl Iterator<Item = Definition<'a>> + Clone,
     unit_name: &Arc<str>,
-    displaced: &mut Displaced,
+    displaced: &mut ReplacedUnits,
 ) -> Result<Claimed> {
     check_definable(state, core, definitions.clone(), unit_name)?;
     let mut claim = |new: Definition<'_>| {
@@ -184,7 +184,7 @@ fn define_among_others<'a, I: ExactSizeIterator<Item = Definition<'a>>>(
     core: &TrackerCore,
     definitions: impl Fn() -> I,
     unit_name: &Arc<str>,
-    displaced: &mut Displaced,
+    displaced: &mut ReplacedUnits,
 ) -> Result<UnitId> {
     let mut probes: SmallVec<[_; 16]> = SmallVec::with_capacity(definitions().len());
     let mut are_all_free = true;
@@ -243,7 +243,7 @@ fn try_define_absolute(
     place_name: &Arc<str>,
 ) -> Result<()> {
     let promised: Vec<_> = symbols.iter().map(|(name, _, flags)| (name.clone(), *flags)).collect();
-    let mut displaced = Displaced::default();
+    let mut displaced = ReplacedUnits::default();
     {
         let mut state = core.dylib().state.lock();
         state.check_live(core)?;
@@ -261,7 +261,7 @@ fn try_define_absolute(
 
 /// What definitions pushed out of the table: dropped after the lock is released.
 #[derive(Default)]
-pub(crate) struct Displaced {
+pub(crate) struct ReplacedUnits {
     units: Vec<UnitRecord>,
 }
 
@@ -289,9 +289,9 @@ impl<'a> Definition<'a> {
 
 /// What becomes of a definition whose name is taken.
 #[derive(Debug, PartialEq, Eq)]
-enum Contest {
+enum SymbolResolution {
     /// The one that is there counts.
-    Keep,
+    Recycle,
     /// The new one counts.
     Replace,
     /// Neither gives way.
@@ -300,25 +300,25 @@ enum Contest {
     TooSmall { wanted: u64, found: u64 },
 }
 
-impl Contest {
+impl SymbolResolution {
     /// ELF's rules, with one of ours: what has been looked for stays. Of common symbols the largest counts; a
     /// definition stands in for a common symbol if it is large enough.
-    fn judge(table: &SymbolTable, existing: &Symbol, new: &Definition<'_>) -> Contest {
+    fn judge(table: &SymbolTable, existing: &Symbol, new: &Definition<'_>) -> SymbolResolution {
         let there = table.size(existing);
         let is_untouched = existing.state == SymbolState::NeverSearched;
         let is_common = |flags: SymbolFlags| flags.contains(SymbolFlags::COMMON);
         let lacks_room = |wanted: u64, found: u64| found != 0 && wanted > found;
         match (is_common(existing.flags), is_common(new.flags)) {
-            (true, true) if is_untouched && lacks_room(new.size, there) => Contest::Replace,
-            (_, true) if lacks_room(new.size, there) => Contest::TooSmall { wanted: new.size, found: there },
-            (_, true) => Contest::Keep,
-            (true, false) if new.flags.is_weak() => Contest::Keep,
+            (true, true) if is_untouched && lacks_room(new.size, there) => SymbolResolution::Replace,
+            (_, true) if lacks_room(new.size, there) => SymbolResolution::TooSmall { wanted: new.size, found: there },
+            (_, true) => SymbolResolution::Recycle,
+            (true, false) if new.flags.is_weak() => SymbolResolution::Recycle,
             (true, false) if is_untouched && lacks_room(there, new.size) => {
-                Contest::TooSmall { wanted: there, found: new.size }
+                SymbolResolution::TooSmall { wanted: there, found: new.size }
             }
-            _ if new.flags.is_weak() => Contest::Keep,
-            _ if existing.flags.is_weak() && is_untouched => Contest::Replace,
-            _ => Contest::Duplicate,
+            _ if new.flags.is_weak() => SymbolResolution::Recycle,
+            _ if existing.flags.is_weak() && is_untouched => SymbolResolution::Replace,
+            _ => SymbolResolution::Duplicate,
         }
     }
 }
@@ -335,16 +335,16 @@ fn check_definable<'a>(
 
 fn check_one(state: &DylibState, core: &TrackerCore, new: &Definition<'_>, probe: Probe, place: &str) -> Result<()> {
     let Some(existing) = probe.found.and_then(|id| state.table.symbol(id)) else { return Ok(()) };
-    let contest = Contest::judge(&state.table, existing, new);
-    if matches!(contest, Contest::Keep | Contest::Replace) {
+    let contest = SymbolResolution::judge(&state.table, existing, new);
+    if matches!(contest, SymbolResolution::Recycle | SymbolResolution::Replace) {
         return Ok(());
     }
     let (symbol, dylib) = (new.name.to_string(), core.dylib().name.to_string());
     let (first, second) = (state.table.place(existing).to_string(), place.to_string());
     match contest {
-        Contest::Keep | Contest::Replace => Ok(()),
-        Contest::Duplicate => Err(ErrorKind::DuplicateDefinition { symbol, dylib, first, second }.into()),
-        Contest::TooSmall { wanted, found } => {
+        SymbolResolution::Recycle | SymbolResolution::Replace => Ok(()),
+        SymbolResolution::Duplicate => Err(ErrorKind::DuplicateDefinition { symbol, dylib, first, second }.into()),
+        SymbolResolution::TooSmall { wanted, found } => {
             Err(ErrorKind::CommonTooSmall { symbol, dylib, first, second, wanted, found }.into())
         }
     }
@@ -358,12 +358,12 @@ fn place(
     probe: Probe,
     start: Start,
     place: &Arc<str>,
-    displaced: &mut Displaced,
+    displaced: &mut ReplacedUnits,
 ) -> Option<SymbolId> {
     if let Some(existing) = probe.found {
         // Every name was judged before the first was placed; what cannot give way now was defined by this very call: a
         // name given twice is one symbol.
-        if Contest::judge(&state.table, state.table.symbol(existing)?, &new) != Contest::Replace {
+        if SymbolResolution::judge(&state.table, state.table.symbol(existing)?, &new) != SymbolResolution::Replace {
             return None;
         }
         let old = state.table.remove(existing)?;

@@ -12,7 +12,7 @@
 //! A link that finds all that it refers to ready goes from Materializing to Ready in one step. A symbol has no error state: a
 //! failed symbol is gone, and may be defined again.
 //!
-//! # Tracker states (`tracker_gate.rs`)
+//! # Tracker states (`tracker_state.rs`)
 //!
 //! ```text
 //!           remove             no guard in the way         nothing pins           managers told
@@ -37,7 +37,7 @@
 //!
 //! waiting graph (`waiting.rs`) → one dylib's state → pin graph (`dependants.rs`: one table of it, or all in their order) → tracker gates, source before
 //! destination → a manager's own (ledgers) → one query (`query.rs`). Two dylibs' states are never held together. The lists
-//! of dylibs and managers are leaves, and so are what standing pins say (`standing_pins.rs`), what waits for a guard
+//! of dylibs and managers are leaves, and so are what standing pins say (`revocable_pins.rs`), what waits for a guard
 //! (`guards.rs`) and each dylib's index of ready symbols (`ready_index.rs`), which lookups of symbols that are looked up
 //! often take instead of the dylib's.
 //!
@@ -45,21 +45,18 @@
 //!
 //! This room does not link, does not allocate code memory, does not call code.
 
-mod aftermath;
+mod adjacency_set;
 mod aliases;
-mod awaited;
 mod calls;
-mod companion;
+mod clear_hook;
+mod counted_mutex;
+mod deferred_notifications;
 mod dependants;
 mod dispatch;
-mod drawer;
 mod dylibs;
-mod edges;
 mod emission;
 mod error_reporter;
 mod execution_session;
-mod found;
-mod gate_sign;
 mod generator;
 mod guards;
 mod jit_dylib;
@@ -69,14 +66,15 @@ mod lookup;
 mod lookup_and_apply;
 mod lookup_future;
 mod materialization;
+mod materialization_wait;
 mod name_hash;
+mod name_sources;
 mod observer;
-mod origins;
 mod pin_nodes;
 mod pin_table;
-mod pool;
 mod query;
 mod ready_index;
+mod ready_lookup;
 mod reclaim;
 mod reclaimer;
 mod removal;
@@ -84,29 +82,29 @@ mod remove;
 mod resource_manager;
 mod resource_tracker;
 mod responsibility;
+mod revocable_pins;
 mod search;
-mod standing_pins;
 mod symbol;
 mod symbol_at;
 mod symbol_table;
 mod symbol_watch;
-mod tracker_gate;
+mod tracker_flags;
+mod tracker_state;
 mod tracker_watch;
 mod unmoved;
 mod unpublish;
 mod waiting;
+mod worker_pool;
 
 pub use aliases::{Alias, ReexportsGenerator};
-pub(crate) use awaited::Awaited;
 #[cfg(loom)]
 #[doc(hidden)]
 pub use calls::late_binding_count;
-pub(crate) use companion::Companion;
-pub(crate) use drawer::{Drawer, Keyed};
+pub(crate) use clear_hook::ClearHook;
+pub(crate) use counted_mutex::{CountedMutex, KeyCount};
 pub use emission::DependencyGroup;
 pub use error_reporter::ErrorReporter;
 pub use execution_session::{ExecutionSession, ReclaimPolicy, SessionOptions};
-pub(crate) use found::FoundNow;
 pub use generator::{DefinitionGenerator, SuspendedLookup, Suspension};
 #[cfg(loom)]
 #[doc(hidden)]
@@ -119,8 +117,10 @@ pub use lookup_and_apply::LookupAndApply;
 pub use lookup_future::LookupFuture;
 pub use materialization::MaterializationUnit;
 pub(crate) use materialization::NameSink;
+pub(crate) use materialization_wait::MaterializationWait;
 pub(crate) use observer::Observers;
 pub use observer::{Event, Observer};
+pub(crate) use ready_lookup::ReadyLookup;
 pub use removal::Removal;
 #[cfg(not(loom))]
 pub(crate) use remove::remove_now;
@@ -129,7 +129,7 @@ pub use remove::remove_now;
 pub use resource_manager::ResourceManager;
 pub(crate) use resource_tracker::TrackerId;
 pub use resource_tracker::{Pin, ResourceKey, ResourceTracker};
-pub use responsibility::{MaterializationResponsibility, OwedSymbol};
+pub use responsibility::{ClaimedSymbol, MaterializationResponsibility};
 pub use symbol::{SymbolFlags, SymbolRef, SymbolState};
 pub use symbol_at::SymbolAt;
 pub use symbol_watch::{SymbolWatch, Watched};

@@ -10,7 +10,7 @@ use crate::base::{ExecutorAddr, MemoryEvent, Name, catch};
 use crate::error::Error;
 use crate::session::jit_dylib::{DylibInner, JitDylib};
 use crate::session::resource_tracker::ResourceKey;
-use crate::session::responsibility::OwedSymbol;
+use crate::session::responsibility::ClaimedSymbol;
 use crate::sync::{Arc, assert_unlocked};
 
 /// Hears what happens in a session. A closure that takes an [`Event`] is one.
@@ -57,7 +57,7 @@ pub enum Event<'a> {
         /// What supplies them: an object, by its name, or another unit.
         unit: &'a str,
         /// The symbols, and those beside them that have no address.
-        symbols: &'a [OwedSymbol],
+        symbols: &'a [ClaimedSymbol],
     },
     /// An object is linked: its bytes are in place and sealed, and stand under the key. Only if what it refers to was
     /// removed just then, or its tracker, is it [refused](Event::Refused) after all.
@@ -69,7 +69,7 @@ pub enum Event<'a> {
         key: ResourceKey,
         /// What the object is called.
         object: &'a str,
-        /// Bytes asked for: code, read-only, data, by [`Pool::index`](crate::base::Pool::index).
+        /// Bytes asked for: code, read-only, data, by [`WorkerPool::index`](crate::base::Pool::index).
         bytes: [u64; 3],
         /// Bytes that are really held for them.
         reserved: u64,

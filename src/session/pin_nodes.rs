@@ -2,7 +2,7 @@
 
 use std::ops::{Index, IndexMut};
 
-use crate::base::{SlotNumber, Slots};
+use crate::base::{PagedArena, SlotNumber};
 use crate::sync::{GuardedU32, Ordering};
 
 slotmap::new_key_type! {
@@ -48,11 +48,11 @@ impl NodePlace {
     }
 }
 
-pub(crate) struct PinNodes<N>(Slots<NodeKey, N>);
+pub(crate) struct PinNodes<N>(PagedArena<NodeKey, N>);
 
 impl<N> PinNodes<N> {
     pub(crate) fn new() -> PinNodes<N> {
-        PinNodes(Slots::new())
+        PinNodes(PagedArena::new())
     }
 
     pub(crate) fn insert(&mut self, node: N) -> PinNode {

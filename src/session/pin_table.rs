@@ -23,12 +23,12 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use crate::base::capacity_to_keep;
-use crate::session::edges::Edges;
+use crate::session::adjacency_set::AdjacencySet;
 use crate::session::jit_dylib::DylibInner;
 use crate::session::pin_nodes::{PinNode, PinNodes};
 use crate::session::resource_tracker::{ResourceKey, TrackerCore};
 use crate::session::symbol::SymbolId;
-use crate::session::tracker_gate::{Edge, Unpin};
+use crate::session::tracker_state::{AfterUnpin, EdgeAdded};
 use crate::sync::{Arc, seeded_bug};
 
 pub(crate) struct PinTable {
@@ -36,12 +36,12 @@ pub(crate) struct PinTable {
     number: usize,
     nodes: PinNodes<Node>,
     /// The nodes of trackers of other tables. Nothing leads from one, and something to it.
-    proxies: FxHashMap<ResourceKey, Proxy>,
+    proxies: FxHashMap<ResourceKey, RemoteNode>,
     /// By ready definitions, the proxies of their owners.
     known: FxHashMap<Definition, PinNode>,
 }
 
-struct Proxy {
+struct RemoteNode {
     node: PinNode,
     /// The tracker's definitions that are known by it.
     definitions: FxHashSet<Definition>,
@@ -54,9 +54,9 @@ struct Node {
     /// Not a merged one.
     core: Arc<TrackerCore>,
     /// Who pins this tracker.
-    dependants: Edges,
+    dependants: AdjacencySet,
     /// Whom this tracker pins.
-    depends_on: Edges,
+    depends_on: AdjacencySet,
 }
 
 /// What the pins of a reclaimed tracker leave behind.
@@ -94,11 +94,11 @@ impl PinTable {
     fn add_from(&mut self, from: &Arc<TrackerCore>, is_pinned: bool, to: &Arc<TrackerCore>) -> bool {
         let Some((node, is_live)) = from.node_or_enter(is_pinned, |from| self.enter(from)) else { return false };
         let edge = match self.proxy_of_live(to).filter(|_| is_live) {
-            Some(proxy) => Some(Edge::Shared(proxy)),
+            Some(proxy) => Some(EdgeAdded::Shared(proxy)),
             None => self.edge_at_gate(node, is_live, to),
         };
         match edge {
-            Some(Edge::Shared(to) | Edge::First(to) | Edge::Own(to)) if !self.has_edge(node, to) => {
+            Some(EdgeAdded::Shared(to) | EdgeAdded::First(to) | EdgeAdded::Own(to)) if !self.has_edge(node, to) => {
                 self.connect(node, to);
             }
             _ => self.forget_if_bare(node),
@@ -135,7 +135,7 @@ impl PinTable {
         if !self.is_foreign(owner) {
             return;
         }
-        let Some(Proxy { node, definitions }) = self.proxies.get_mut(&owner.key()) else { return };
+        let Some(RemoteNode { node, definitions }) = self.proxies.get_mut(&owner.key()) else { return };
         if self.nodes[*node].dependants.len() > 1 && self.known.insert(definition, *node).is_none() {
             definitions.insert(definition);
         }
@@ -157,18 +157,18 @@ impl PinTable {
     }
 
     /// The edge from `from`, if there is one or may be: `to` is pinned for it.
-    fn edge_at_gate(&mut self, from: PinNode, is_from_live: bool, to: &Arc<TrackerCore>) -> Option<Edge> {
+    fn edge_at_gate(&mut self, from: PinNode, is_from_live: bool, to: &Arc<TrackerCore>) -> Option<EdgeAdded> {
         to.pin_dependant(|to, own_node, is_live| {
             let is_foreign = self.is_foreign(to);
             let known = if is_foreign { self.proxy_of(to) } else { own_node };
             match known {
                 // Code that refers to its own tracker's holds nothing.
-                Some(node) if node == from || self.has_edge(from, node) => Some(Edge::Known),
+                Some(node) if node == from || self.has_edge(from, node) => Some(EdgeAdded::Known),
                 _ if !is_from_live || !is_live => None,
-                Some(proxy) if is_foreign => Some(Edge::Shared(proxy)),
-                Some(node) => Some(Edge::Own(node)),
-                None if is_foreign => Some(Edge::First(self.enter(to))),
-                None => Some(Edge::Own(self.enter(to))),
+                Some(proxy) if is_foreign => Some(EdgeAdded::Shared(proxy)),
+                Some(node) => Some(EdgeAdded::Own(node)),
+                None if is_foreign => Some(EdgeAdded::First(self.enter(to))),
+                None => Some(EdgeAdded::Own(self.enter(to))),
             }
         })
     }
@@ -200,7 +200,7 @@ impl PinTable {
             // An edge inside the merged tracker, or one that it has already: this pin is one too many. The other end is
             // live, or still pinned by the destination, so nothing is left to do.
             let left = self.nodes[to].core.gate.unpin_dependant();
-            debug_assert_ne!(left, Unpin::Reclaim);
+            debug_assert_ne!(left, AfterUnpin::Reclaim);
         }
     }
 
@@ -209,7 +209,7 @@ impl PinTable {
         let Some(old) = self.take_proxy(source) else { return };
         let Some(new) = self.proxy_of(destination) else {
             self.nodes[old].core = destination.clone();
-            self.proxies.insert(destination.key(), Proxy { node: old, definitions: FxHashSet::default() });
+            self.proxies.insert(destination.key(), RemoteNode { node: old, definitions: FxHashSet::default() });
             return;
         };
         for from in self.take_out(old) {
@@ -219,7 +219,7 @@ impl PinTable {
         }
         // Two pins have become the destination's, and one stands for them.
         let left = destination.gate.unpin_dependant();
-        debug_assert_eq!(left, Unpin::Nothing, "the destination is live: its dylib is locked");
+        debug_assert_eq!(left, AfterUnpin::Nothing, "the destination is live: its dylib is locked");
     }
 
     /// A tracker of another table was reclaimed, whoever referred to it.
@@ -230,7 +230,7 @@ impl PinTable {
     }
 
     fn take_proxy(&mut self, core: &TrackerCore) -> Option<PinNode> {
-        let Proxy { node, definitions } = self.proxies.remove(&core.key())?;
+        let RemoteNode { node, definitions } = self.proxies.remove(&core.key())?;
         if let Some(kept) = capacity_to_keep(self.proxies.len(), self.proxies.capacity()) {
             self.proxies.shrink_to(kept);
         }
@@ -269,9 +269,9 @@ impl PinTable {
         for to in gone.depends_on.nodes() {
             self.nodes[to].dependants.remove(node);
             match self.left_by_one(to) {
-                Unpin::Nothing => {}
-                Unpin::Reclaim => released.freed.push(self.nodes[to].core.clone()),
-                Unpin::AskGraph => released.undecided.push(self.nodes[to].core.clone()),
+                AfterUnpin::Nothing => {}
+                AfterUnpin::Reclaim => released.freed.push(self.nodes[to].core.clone()),
+                AfterUnpin::AskGraph => released.undecided.push(self.nodes[to].core.clone()),
             }
             self.forget_if_bare(to);
         }
@@ -285,13 +285,13 @@ impl PinTable {
     }
 
     /// An edge to a node has gone; what that leaves to do.
-    fn left_by_one(&self, node: PinNode) -> Unpin {
+    fn left_by_one(&self, node: PinNode) -> AfterUnpin {
         let Node { core, dependants, .. } = &self.nodes[node];
         if dependants.is_empty() || !self.is_foreign(core) {
             return core.gate.unpin_dependant();
         }
         // Seeded bug: nobody asks again for a ring that only this one held.
-        if seeded_bug!("shared_pin_left_unsaid") { Unpin::Nothing } else { core.gate.left_by_sharer() }
+        if seeded_bug!("shared_pin_left_unsaid") { AfterUnpin::Nothing } else { core.gate.left_by_sharer() }
     }
 
     /// The trackers that `core`, which is of this table, holds.
@@ -304,7 +304,11 @@ impl PinTable {
         self.others(self.node_of(core), |node| &node.dependants)
     }
 
-    fn others(&self, node: Option<PinNode>, edges: fn(&Node) -> &Edges) -> impl Iterator<Item = &Arc<TrackerCore>> {
+    fn others(
+        &self,
+        node: Option<PinNode>,
+        edges: fn(&Node) -> &AdjacencySet,
+    ) -> impl Iterator<Item = &Arc<TrackerCore>> {
         let node = node.and_then(|node| self.nodes.at(node));
         let others = node.into_iter().flat_map(move |node| edges(node).nodes());
         others.filter_map(|other| self.nodes.at(other)).map(|node| &node.core)
@@ -334,10 +338,11 @@ impl PinTable {
 
     /// A node for a tracker. Its gate is to keep the number, if it is of this table.
     fn enter(&mut self, core: &Arc<TrackerCore>) -> PinNode {
-        let node = Node { core: core.clone(), dependants: Edges::default(), depends_on: Edges::default() };
+        let node =
+            Node { core: core.clone(), dependants: AdjacencySet::default(), depends_on: AdjacencySet::default() };
         let number = self.nodes.insert(node);
         if self.is_foreign(core) {
-            self.proxies.insert(core.key(), Proxy { node: number, definitions: FxHashSet::default() });
+            self.proxies.insert(core.key(), RemoteNode { node: number, definitions: FxHashSet::default() });
         }
         number
     }

@@ -48,7 +48,7 @@ impl ReadySymbol {
 
 /// How often a ready symbol was looked up.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Popularity {
+pub(crate) enum IndexState {
     Never,
     Once,
     /// More often: it is in the index.

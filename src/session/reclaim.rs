@@ -23,18 +23,18 @@ use rustc_hash::FxHashSet;
 
 use crate::base::catch;
 use crate::error::{Error, Result};
-use crate::session::dependants::Claim;
+use crate::session::dependants::ReclaimSet;
 use crate::session::execution_session::{ReclaimPolicy, SessionInner};
-use crate::session::guards::{self, Entered};
+use crate::session::guards::{self, ActiveGuard};
 use crate::session::observer::Event;
 use crate::session::resource_manager::ResourceManager;
 use crate::session::resource_tracker::{ResourceKey, TrackerCore};
-use crate::session::tracker_gate::{OnReclaimed, Retire, Unpin};
+use crate::session::tracker_state::{AfterUnpin, OnReclaimed, RetireOutcome};
 use crate::session::unmoved::UnmovedKey;
 use crate::sync::Arc;
 
 /// What was just retired, with what is known of the pins.
-pub(crate) type Retired = [(Arc<TrackerCore>, Retire)];
+pub(crate) type Retired = [(Arc<TrackerCore>, RetireOutcome)];
 
 /// Reclaims those of the just retired trackers that nothing pins, and that no guard is in the way of. Their names are gone.
 pub(crate) fn after_retire(session: &Arc<SessionInner>, retired: &Retired) {
@@ -44,11 +44,11 @@ pub(crate) fn after_retire(session: &Arc<SessionInner>, retired: &Retired) {
     }
     retired.iter().for_each(|(core, _)| core.tell_retired(0));
     // Mostly there is one, and nothing has to be asked.
-    if let [(core, Retire::Free)] = retired {
+    if let [(core, RetireOutcome::Free)] = retired {
         return reclaim(session, slice::from_ref(core), retired);
     }
-    let left = |(core, held): &(Arc<TrackerCore>, Retire)| match held {
-        Retire::Free => Unpin::Reclaim,
+    let left = |(core, held): &(Arc<TrackerCore>, RetireOutcome)| match held {
+        RetireOutcome::Free => AfterUnpin::Reclaim,
         _ => core.gate.settle(),
     };
     let free = free_of(session, retired.iter().map(|entry| (entry.0.clone(), left(entry))).collect());
@@ -58,12 +58,12 @@ pub(crate) fn after_retire(session: &Arc<SessionInner>, retired: &Retired) {
 /// The same, if guards or calls may be in the way: leaves the trackers with them, or goes on when they were left meanwhile.
 /// Calls hold versions only.
 #[cold]
-fn after_retire_guarded(session: &Arc<SessionInner>, retired: &Retired, guards: Vec<Entered>) {
+fn after_retire_guarded(session: &Arc<SessionInner>, retired: &Retired, guards: Vec<ActiveGuard>) {
     let calls = session.entered_calls(retired.iter().map(|(core, _)| core));
     for (core, _) in retired {
         core.tell_retired(guards.len() + if core.is_version() { calls.len() } else { 0 });
     }
-    retired.iter().filter(|(_, held)| *held == Retire::Free).for_each(|(core, _)| core.gate.guard());
+    retired.iter().filter(|(_, held)| *held == RetireOutcome::Free).for_each(|(core, _)| core.gate.guard());
     let cores = retired.iter().map(|(core, _)| core.clone());
     let (versions, others): (Vec<_>, Vec<_>) = cores.partition(|core| core.is_version());
     let mut free = guards::entrust(others, guards.clone());
@@ -81,7 +81,7 @@ pub(crate) fn after_guards(session: &Arc<SessionInner>, cores: Vec<Arc<TrackerCo
 }
 
 /// No guard is in the way of them any more; what that leaves to do, for each.
-fn settled(cores: Vec<Arc<TrackerCore>>) -> Vec<(Arc<TrackerCore>, Unpin)> {
+fn settled(cores: Vec<Arc<TrackerCore>>) -> Vec<(Arc<TrackerCore>, AfterUnpin)> {
     let settle = |core: Arc<TrackerCore>| {
         let left = core.gate.settle();
         (core, left)
@@ -90,10 +90,10 @@ fn settled(cores: Vec<Arc<TrackerCore>>) -> Vec<(Arc<TrackerCore>, Unpin)> {
 }
 
 /// Claims what may go of settled trackers, dependants that go together included.
-fn free_of(session: &Arc<SessionInner>, settled: Vec<(Arc<TrackerCore>, Unpin)>) -> Vec<Arc<TrackerCore>> {
+fn free_of(session: &Arc<SessionInner>, settled: Vec<(Arc<TrackerCore>, AfterUnpin)>) -> Vec<Arc<TrackerCore>> {
     let of = |wanted| settled.iter().filter(move |(_, left)| *left == wanted).map(|(core, _)| core.clone());
-    let mut free: Vec<_> = of(Unpin::Reclaim).collect();
-    let undecided: Vec<_> = of(Unpin::AskGraph).collect();
+    let mut free: Vec<_> = of(AfterUnpin::Reclaim).collect();
+    let undecided: Vec<_> = of(AfterUnpin::AskGraph).collect();
     if !undecided.is_empty() {
         // Dependants that go in this batch hold nothing back.
         let mut claimed = free.iter().map(|core| core.key()).collect();
@@ -113,11 +113,11 @@ pub(crate) fn in_order(session: &SessionInner, mut batch: Vec<Arc<TrackerCore>>)
 
 /// Gives back everything under a tracker, whoever holds it: handles, guards, dependants. Unless somebody does so already, or has
 /// done.
-pub(crate) fn seize(core: &Arc<TrackerCore>) {
+pub(crate) fn force_reclaim(core: &Arc<TrackerCore>) {
     let (was_live, is_ours, unpublished) = {
         let mut dylib = core.dylib().state.lock();
         let was_live = core.gate.is_live();
-        let is_ours = core.gate.seize();
+        let is_ours = core.gate.force_reclaim();
         (was_live, is_ours, if was_live { dylib.unpublish(core) } else { None })
     };
     if let Some(unpublished) = unpublished {
@@ -127,28 +127,28 @@ pub(crate) fn seize(core: &Arc<TrackerCore>) {
         core.tell_retired(0);
     }
     if is_ours {
-        reclaim(&core.dylib().session, slice::from_ref(core), &[(core.clone(), Retire::Free)]);
+        reclaim(&core.dylib().session, slice::from_ref(core), &[(core.clone(), RetireOutcome::Free)]);
     }
 }
 
 /// Does what the drop of a handle left to do, here or, by policy and while the session is open, at the next
 /// `ExecutionSession::reclaim`.
-pub(crate) fn after_unpin(core: Arc<TrackerCore>, left: Unpin) {
-    if left == Unpin::Nothing {
+pub(crate) fn after_unpin(core: Arc<TrackerCore>, left: AfterUnpin) {
+    if left == AfterUnpin::Nothing {
         return;
     }
     let session = core.dylib().session.clone();
     match (session.reclaim_policy, left) {
-        (_, Unpin::Nothing) => {}
-        (ReclaimPolicy::OnDrop, Unpin::Reclaim) => reclaim(&session, &[core], &[]),
-        (ReclaimPolicy::OnDrop, Unpin::AskGraph) => {
+        (_, AfterUnpin::Nothing) => {}
+        (ReclaimPolicy::OnDrop, AfterUnpin::Reclaim) => reclaim(&session, &[core], &[]),
+        (ReclaimPolicy::OnDrop, AfterUnpin::AskGraph) => {
             let free = claim(&session, vec![core], &mut FxHashSet::default());
             reclaim(&session, &free, &[]);
         }
         (ReclaimPolicy::Explicit | ReclaimPolicy::Background, left) => {
             let claimed = match left {
-                Unpin::AskGraph => session.pins.lock().claim_free(&core, &FxHashSet::default()),
-                _ => Claim { free: vec![core], standing: Vec::new() },
+                AfterUnpin::AskGraph => session.pins.lock().claim_free(&core, &FxHashSet::default()),
+                _ => ReclaimSet { free: vec![core], standing: Vec::new() },
             };
             claimed.standing.into_iter().for_each(|core| session.undecided.push(core));
             claimed.free.into_iter().for_each(|core| session.deferred.push(core));
@@ -183,10 +183,10 @@ pub(crate) fn claim(
     for core in asked {
         let (core, left) = core.unpin_handle(false);
         let more = match left {
-            Unpin::Nothing => Vec::new(),
-            Unpin::Reclaim => vec![core],
+            AfterUnpin::Nothing => Vec::new(),
+            AfterUnpin::Reclaim => vec![core],
             // What stands now does so for others: it was asked.
-            Unpin::AskGraph => session.pins.lock().claim_free(&core, claimed).free,
+            AfterUnpin::AskGraph => session.pins.lock().claim_free(&core, claimed).free,
         };
         claimed.extend(more.iter().map(|core| core.key()));
         free.extend(more);

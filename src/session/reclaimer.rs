@@ -8,20 +8,20 @@ use crate::session::execution_session::SessionInner;
 use crate::sync::{Arc, Condvar, Mutex, Rank, Weak, seeded_bug, spawn_detached};
 
 #[derive(Default)]
-struct Bell {
+struct WakeState {
     is_rung: bool,
     is_answered: bool,
     is_stopping: bool,
 }
 
 pub(crate) struct Reclaimer {
-    bell: Mutex<Bell>,
+    bell: Mutex<WakeState>,
     changed: Condvar,
 }
 
 impl Reclaimer {
     pub(crate) fn new() -> Arc<Reclaimer> {
-        Arc::new(Reclaimer { bell: Mutex::ranked(Rank::Sleep, Bell::default()), changed: Condvar::new() })
+        Arc::new(Reclaimer { bell: Mutex::ranked(Rank::Sleep, WakeState::default()), changed: Condvar::new() })
     }
 
     /// Has the thread look at what is queued. If the system refuses a thread, this one does the work.

@@ -20,8 +20,8 @@ use crate::session::jit_dylib::{DylibInner, DylibState, JitDylib};
 use crate::session::reclaim;
 use crate::session::removal::Removal;
 use crate::session::resource_tracker::{ResourceTracker, TrackerCore};
-use crate::session::tracker_gate::Retire;
-use crate::session::unpublish::Unpublished;
+use crate::session::tracker_state::RetireOutcome;
+use crate::session::unpublish::RemovedDefinitions;
 use crate::sync::{Arc, seeded_bug};
 
 impl ResourceTracker {
@@ -38,8 +38,8 @@ impl ResourceTracker {
     pub fn remove(&self) -> Result<Removal> {
         let core = self.core();
         match retire(core, |core| Some(core.gate.retire())) {
-            Some(Retire::Merged) => Err(core.defunct()),
-            Some(held @ (Retire::Free | Retire::Held)) => finish(core, held),
+            Some(RetireOutcome::Merged) => Err(core.defunct()),
+            Some(held @ (RetireOutcome::Free | RetireOutcome::Held)) => finish(core, held),
             _ => Ok(Removal::new(core.clone())),
         }
     }
@@ -60,8 +60,8 @@ impl ResourceTracker {
             if holders.is_empty() || !core.gate.is_live() {
                 match retire(core, |core| core.gate.retire_unpinned()) {
                     None => {}
-                    Some(Retire::Merged) => return Err(core.defunct()),
-                    Some(Retire::AlreadyRetired) => return Ok(Removal::new(core.clone())),
+                    Some(RetireOutcome::Merged) => return Err(core.defunct()),
+                    Some(RetireOutcome::AlreadyRetired) => return Ok(Removal::new(core.clone())),
                     Some(held) => return finish(core, held),
                 }
             }
@@ -84,8 +84,8 @@ impl ResourceTracker {
         let core = self.core();
         let mut batch = Batch::default();
         match retire(core, |core| Some(core.gate.retire())) {
-            Some(Retire::Merged) => return Err(core.defunct()),
-            Some(held @ (Retire::Free | Retire::Held)) => batch.retired.push((core.clone(), held)),
+            Some(RetireOutcome::Merged) => return Err(core.defunct()),
+            Some(held @ (RetireOutcome::Free | RetireOutcome::Held)) => batch.retired.push((core.clone(), held)),
             _ => {}
         }
         // Nothing new can refer to what is retired; but to what refers to it, until that is retired too.
@@ -172,15 +172,15 @@ pub fn remove_now(tracker: &ResourceTracker) -> Result<Removal> {
     if core.gate.is_merged() {
         return Err(core.defunct());
     }
-    reclaim::seize(core);
+    reclaim::force_reclaim(core);
     Removal::finished_or_pending(core.clone())
 }
 
 /// Trackers that go together.
 #[derive(Default)]
 struct Batch {
-    retired: SmallVec<[(Arc<TrackerCore>, Retire); 4]>,
-    unpublished: Vec<(Unpublished, Arc<TrackerCore>)>,
+    retired: SmallVec<[(Arc<TrackerCore>, RetireOutcome); 4]>,
+    unpublished: Vec<(RemovedDefinitions, Arc<TrackerCore>)>,
 }
 
 impl Batch {
@@ -200,7 +200,7 @@ impl Batch {
     fn retire_in(&mut self, dylib: &mut DylibState, cores: impl IntoIterator<Item = Arc<TrackerCore>>) {
         for core in cores {
             let held = core.gate.retire();
-            if matches!(held, Retire::Free | Retire::Held) {
+            if matches!(held, RetireOutcome::Free | RetireOutcome::Held) {
                 self.unpublished.extend(dylib.unpublish(&core).map(|unpublished| (unpublished, core.clone())));
                 self.retired.push((core, held));
             }
@@ -220,7 +220,7 @@ impl Batch {
 }
 
 /// Closes a tracker's gate and takes its names away, if `close` does so; what `close` says.
-fn retire(core: &Arc<TrackerCore>, close: impl FnOnce(&TrackerCore) -> Option<Retire>) -> Option<Retire> {
+fn retire(core: &Arc<TrackerCore>, close: impl FnOnce(&TrackerCore) -> Option<RetireOutcome>) -> Option<RetireOutcome> {
     // All of it at once, and what the end of the removal needs comes meanwhile.
     prefetch(&**core);
     core.whereabouts.prefetch();
@@ -233,7 +233,7 @@ fn retire(core: &Arc<TrackerCore>, close: impl FnOnce(&TrackerCore) -> Option<Re
         drop(dylib);
         dylib = core.dylib().state.lock();
     }
-    if matches!(closed, Some(Retire::Free | Retire::Held)) {
+    if matches!(closed, Some(RetireOutcome::Free | RetireOutcome::Held)) {
         let unpublished = dylib.unpublish(core);
         drop(dylib);
         if let Some(unpublished) = unpublished {
@@ -244,7 +244,7 @@ fn retire(core: &Arc<TrackerCore>, close: impl FnOnce(&TrackerCore) -> Option<Re
 }
 
 /// The names of a tracker that this thread has retired are gone: goes on with it.
-fn finish(core: &Arc<TrackerCore>, held: Retire) -> Result<Removal> {
+fn finish(core: &Arc<TrackerCore>, held: RetireOutcome) -> Result<Removal> {
     let retired = [(core.clone(), held)];
     reclaim::after_retire(&core.dylib().session, &retired);
     let [(core, _)] = retired;

@@ -8,19 +8,19 @@
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::base::{CallEntry, CodeHold, ExecutorAddr, Kept, Name, Payload, Whereabouts, text_of};
+use crate::base::{CallEntry, CodeHold, ExecutorAddr, Name, Payload, PrefetchHints, RecycledVec, text_of};
 use crate::error::{Error, ErrorKind, Result};
 use crate::session::dependants::WholeGraph;
-use crate::session::found::Need;
 use crate::session::jit_dylib::{DylibId, DylibInner, JitDylib};
 use crate::session::materialization::{self, MaterializationUnit};
 use crate::session::observer::Event;
+use crate::session::ready_lookup::DependencyRef;
 use crate::session::reclaim;
-use crate::session::responsibility::{MaterializationResponsibility, OwedSymbol};
-use crate::session::standing_pins::StandingId;
+use crate::session::responsibility::{ClaimedSymbol, MaterializationResponsibility};
+use crate::session::revocable_pins::StandingId;
 use crate::session::symbol::{SymbolFlags, SymbolRef};
 use crate::session::symbol_table::OwnedSymbols;
-use crate::session::tracker_gate::{Defunct, TrackerGate};
+use crate::session::tracker_state::{Defunct, TrackerState};
 use crate::session::tracker_watch::TrackerWatch;
 use crate::session::unmoved::UnmovedKey;
 use crate::session::waiting;
@@ -58,9 +58,9 @@ pub(crate) struct TrackerCore {
     /// Position in its dylib's creation order.
     pub(crate) serial: u64,
     pub(crate) owned: OwnedSymbols,
-    pub(crate) gate: TrackerGate,
+    pub(crate) gate: TrackerState,
     /// Of what it owns.
-    pub(crate) whereabouts: Whereabouts,
+    pub(crate) whereabouts: PrefetchHints,
 }
 
 /// A handle to one tracker (ORC: `ResourceTracker`). Clones share it; when the last clone of a live tracker is dropped,
@@ -172,13 +172,17 @@ impl ResourceTracker {
         name: &str,
         symbols: impl IntoIterator<Item = (Name, SymbolFlags)>,
     ) -> Result<MaterializationResponsibility> {
-        let promise = |((name, flags), number)| OwedSymbol::promised(name, flags, Some(number));
+        let promise = |((name, flags), number)| ClaimedSymbol::promised(name, flags, Some(number));
         let symbols = symbols.into_iter().zip(0..).map(promise).collect();
         materialization::begin(&self.core, Arc::from(name), symbols)
     }
 
     /// The same, of symbols with numbers and sizes, for a caller that hears how it ends.
-    pub(crate) fn begin(&self, name: Arc<str>, symbols: Kept<OwedSymbol>) -> Result<MaterializationResponsibility> {
+    pub(crate) fn begin(
+        &self,
+        name: Arc<str>,
+        symbols: RecycledVec<ClaimedSymbol>,
+    ) -> Result<MaterializationResponsibility> {
         materialization::begin(&self.core, name, symbols).map(MaterializationResponsibility::awaited)
     }
 
@@ -297,7 +301,7 @@ fn transfer(
     let retired_record = {
         let mut state = source.dylib().state.lock();
         let mut pins = session.pins.lock();
-        let merged = TrackerGate::merge(source, destination, still_wanted, || {
+        let merged = TrackerState::merge(source, destination, still_wanted, || {
             // Under the gates, so that nothing is recorded under either key meanwhile (S3). Listed here too: whoever
             // registers and then records has recorded before, and is listed, or records under the destination.
             let managers = managers.get_or_insert_with(|| session.managers(source.dylib()));
@@ -399,13 +403,13 @@ impl Pin {
         let owner = {
             let state = symbol.dylib.state.lock();
             let found = state.table.symbol(symbol.id).and_then(|found| state.table.owner(found));
-            found.cloned().ok_or_else(|| waiting::removed(&Need::of(symbol), None))?
+            found.cloned().ok_or_else(|| waiting::removed(&DependencyRef::of(symbol), None))?
         };
         let added = self.core.dylib().session.pins.table_of(self.core.dylib()).add_for_pinned(&self.core, &owner);
         match added {
             true => Ok(()),
             false if owner.is_now_live() => Err(self.core.current().defunct()),
-            false => Err(waiting::removed(&Need::of(symbol), None)),
+            false => Err(waiting::removed(&DependencyRef::of(symbol), None)),
         }
     }
 }

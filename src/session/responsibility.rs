@@ -9,22 +9,22 @@ use std::fmt;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-use crate::base::{ExecutorAddr, Kept, Name, Whereabouts, keep};
+use crate::base::{ExecutorAddr, Name, PrefetchHints, RecycledVec, impl_recycle};
 use crate::error::{Error, ErrorKind, Result};
 use crate::session::dispatch::Task;
 use crate::session::execution_session::SessionInner;
-use crate::session::found::{self, FoundNow};
 use crate::session::jit_dylib::{DylibState, JitDylib, Visibility};
 use crate::session::lookup::{self, LookupResults, RequiredState, SymbolRequest};
-use crate::session::materialization::{self, Definition, Displaced, MaterializationUnit, NameSink};
+use crate::session::materialization::{self, Definition, MaterializationUnit, NameSink, ReplacedUnits};
 use crate::session::observer::{Event, Observers};
 use crate::session::query::{Completions, Query, complete};
+use crate::session::ready_lookup::{self, ReadyLookup};
 use crate::session::resource_tracker::{self, ResourceKey, ResourceTracker, TrackerCore};
 use crate::session::symbol::{SymbolFlags, SymbolId, SymbolRef, SymbolState};
 use crate::session::symbol_table::{RemovedSymbol, SymbolTable, UnitId, UnitRecord};
 use crate::session::symbol_watch::SymbolWatch;
 use crate::session::tracker_watch::TrackerWatch;
-use crate::session::unpublish::Unpublished;
+use crate::session::unpublish::RemovedDefinitions;
 use crate::sync::{Arc, seeded_bug};
 
 /// The duty to resolve and emit, or to fail, some symbols (ORC: `MaterializationResponsibility`).
@@ -32,16 +32,16 @@ use crate::sync::{Arc, seeded_bug};
 pub struct MaterializationResponsibility {
     pub(crate) core: Arc<TrackerCore>,
     pub(crate) unit_name: Arc<str>,
-    pub(crate) owed: Kept<OwedSymbol>,
+    pub(crate) owed: RecycledVec<ClaimedSymbol>,
     /// Whether whoever began it hears how it ends, so that a failure is told even if nobody has looked for a symbol.
     pub(crate) is_awaited: bool,
 }
 
-keep!(OwedSymbol);
+impl_recycle!(ClaimedSymbol);
 
 /// A symbol that a responsibility has to supply.
 #[derive(Debug, Clone)]
-pub struct OwedSymbol {
+pub struct ClaimedSymbol {
     /// The name.
     pub name: Name,
     /// The flags it was promised with.
@@ -55,11 +55,11 @@ pub struct OwedSymbol {
     pub(crate) address: ExecutorAddr,
 }
 
-impl OwedSymbol {
+impl ClaimedSymbol {
     /// One that is in no table yet, and of unknown size.
     #[inline(always)] // where it is put
-    pub(crate) fn promised(name: Name, flags: SymbolFlags, number: Option<u32>) -> OwedSymbol {
-        OwedSymbol { name, flags, id: SymbolId::default(), number, size: 0, address: ExecutorAddr::NULL }
+    pub(crate) fn promised(name: Name, flags: SymbolFlags, number: Option<u32>) -> ClaimedSymbol {
+        ClaimedSymbol { name, flags, id: SymbolId::default(), number, size: 0, address: ExecutorAddr::NULL }
     }
 
     fn has_address(&self) -> bool {
@@ -69,7 +69,7 @@ impl OwedSymbol {
 
 /// The address that a unit has for what it owes, if it has one.
 #[inline]
-fn known(unit: &str, owed: &OwedSymbol, address: Option<ExecutorAddr>) -> Result<ExecutorAddr> {
+fn known(unit: &str, owed: &ClaimedSymbol, address: Option<ExecutorAddr>) -> Result<ExecutorAddr> {
     let not_defined = || {
         let (unit, symbol) = (unit.to_string(), owed.name.to_string());
         ErrorKind::InterfaceMismatch { unit, problem: "does not define", symbol }
@@ -83,8 +83,8 @@ fn owed_by(
     symbols: &[SymbolId],
     is_whole: bool,
     table: &mut SymbolTable,
-) -> Kept<OwedSymbol> {
-    let mut owed = Kept::with_capacity(symbols.len());
+) -> RecycledVec<ClaimedSymbol> {
+    let mut owed = RecycledVec::with_capacity(symbols.len());
     let (mut given, mut next, mut others) = (0, 0, Vec::new());
     let mut take = |name: Name| {
         let number = Some(given);
@@ -94,7 +94,7 @@ fn owed_by(
             Some(id) if is_whole || table.is_named(*id, &name) => {
                 next += 1;
                 if let Some(flags) = table.begin(*id) {
-                    owed.push(OwedSymbol { id: *id, ..OwedSymbol::promised(name, flags, number) });
+                    owed.push(ClaimedSymbol { id: *id, ..ClaimedSymbol::promised(name, flags, number) });
                 }
             }
             _ => others.push((name, number)),
@@ -105,7 +105,7 @@ fn owed_by(
         let (Some(flags), Some(symbol)) = (table.begin(id), table.symbol(id)) else { continue };
         let name = table.name(symbol).to_name();
         let number = others.iter().find(|(other, _)| *other == name).and_then(|(_, number)| *number);
-        owed.push(OwedSymbol { id, ..OwedSymbol::promised(name, flags, number) });
+        owed.push(ClaimedSymbol { id, ..ClaimedSymbol::promised(name, flags, number) });
     }
     owed
 }
@@ -129,7 +129,7 @@ impl Materialization {
 }
 
 impl MaterializationResponsibility {
-    pub(crate) fn new(core: Arc<TrackerCore>, unit_name: Arc<str>, owed: Kept<OwedSymbol>) -> Self {
+    pub(crate) fn new(core: Arc<TrackerCore>, unit_name: Arc<str>, owed: RecycledVec<ClaimedSymbol>) -> Self {
         MaterializationResponsibility { core, unit_name, owed, is_awaited: false }
     }
 
@@ -190,7 +190,7 @@ impl MaterializationResponsibility {
     }
 
     /// The symbols that are owed.
-    pub fn symbols(&self) -> &[OwedSymbol] {
+    pub fn symbols(&self) -> &[ClaimedSymbol] {
         &self.owed
     }
 
@@ -200,7 +200,7 @@ impl MaterializationResponsibility {
         Some(self.reference_to(owed))
     }
 
-    pub(crate) fn reference_to(&self, owed: &OwedSymbol) -> SymbolRef {
+    pub(crate) fn reference_to(&self, owed: &ClaimedSymbol) -> SymbolRef {
         SymbolRef { dylib: self.core.dylib().clone(), id: owed.id, name: owed.name.clone() }
     }
 
@@ -220,7 +220,7 @@ impl MaterializationResponsibility {
         if let Some(unknown) = names.iter().find(|name| !is_owed(name)) {
             return Err(self.not_owed("delegates", unknown));
         }
-        let is_delegated = |owed: &mut OwedSymbol| names.contains(&owed.name.as_str());
+        let is_delegated = |owed: &mut ClaimedSymbol| names.contains(&owed.name.as_str());
         let delegated = self.owed.extract_if(.., is_delegated).collect();
         Ok(MaterializationResponsibility {
             core: self.core.clone(),
@@ -281,7 +281,7 @@ impl MaterializationResponsibility {
     }
 
     /// For who records something under the key, and has the memory for it.
-    pub(crate) fn whereabouts(&self) -> &Whereabouts {
+    pub(crate) fn whereabouts(&self) -> &PrefetchHints {
         &self.core.whereabouts
     }
 
@@ -299,8 +299,8 @@ impl MaterializationResponsibility {
 
     /// What [`lookup`](Self::lookup) would find of these names, if all of it is there already and they are few; otherwise `None`.
     /// Materialises nothing, and asks no generator.
-    pub(crate) fn lookup_now(&self, names: &[&[u8]], required: RequiredState) -> Option<FoundNow> {
-        found::found_now(self.core.dylib(), names, required)
+    pub(crate) fn lookup_now(&self, names: &[&[u8]], required: RequiredState) -> Option<ReadyLookup> {
+        ready_lookup::found_now(self.core.dylib(), names, required)
     }
 
     /// As [`lookup`](Self::lookup), in an order of the caller's.
@@ -312,7 +312,7 @@ impl MaterializationResponsibility {
         on_complete: impl FnOnce(Self, Result<LookupResults>) + Send + 'static,
     ) {
         // What is there already needs no query.
-        if let Some(found) = found::results_now(order, requests, required) {
+        if let Some(found) = ready_lookup::results_now(order, requests, required) {
             return on_complete(self, Ok(found.into_vec()));
         }
         let (dylib, unit_name) = (self.core.dylib().clone(), self.unit_name.clone());
@@ -337,7 +337,7 @@ impl MaterializationResponsibility {
     /// # Errors
     /// A duplicate strong definition, or a defunct tracker; nothing was claimed then.
     pub fn define_materializing(&mut self, symbols: &[(Name, SymbolFlags)]) -> Result<Vec<bool>> {
-        let mut displaced = Displaced::default();
+        let mut displaced = ReplacedUnits::default();
         let claimed = {
             let mut state = self.core.dylib().state.lock();
             // Asked under the dylib's lock: the tracker cannot be transferred from here on.
@@ -353,7 +353,7 @@ impl MaterializationResponsibility {
         drop(displaced);
         let outcome = claimed.iter().map(Option::is_some).collect();
         let claimed = symbols.iter().zip(claimed).filter_map(|((name, flags), id)| {
-            Some(OwedSymbol { id: id?, ..OwedSymbol::promised(name.clone(), *flags, None) })
+            Some(ClaimedSymbol { id: id?, ..ClaimedSymbol::promised(name.clone(), *flags, None) })
         });
         self.owed.extend(claimed);
         Ok(outcome)
@@ -364,7 +364,7 @@ impl MaterializationResponsibility {
     /// # Errors
     /// [`ErrorKind::InterfaceMismatch`] when `address_of` does not know a promised symbol;
     /// [`ErrorKind::TrackerDefunct`] when the tracker was removed. Fail or drop the responsibility then.
-    pub fn notify_resolved(&self, mut address_of: impl FnMut(&OwedSymbol) -> Option<ExecutorAddr>) -> Result<()> {
+    pub fn notify_resolved(&self, mut address_of: impl FnMut(&ClaimedSymbol) -> Option<ExecutorAddr>) -> Result<()> {
         let address = |owed| known(&self.unit_name, owed, address_of(owed));
         let addresses = self.owed.iter().filter(|owed| owed.has_address()).map(address);
         self.resolve(&self.owed, &addresses.collect::<Result<Vec<_>>>()?)
@@ -374,7 +374,7 @@ impl MaterializationResponsibility {
     ///
     /// # Errors
     /// As [`notify_resolved`](Self::notify_resolved), when one is not known.
-    pub(crate) fn locate(&mut self, mut address_of: impl FnMut(&OwedSymbol) -> Option<ExecutorAddr>) -> Result<()> {
+    pub(crate) fn locate(&mut self, mut address_of: impl FnMut(&ClaimedSymbol) -> Option<ExecutorAddr>) -> Result<()> {
         self.owed.iter_mut().filter(|owed| owed.has_address()).try_for_each(|owed| {
             owed.address = known(&self.unit_name, owed, address_of(owed))?;
             Ok(())
@@ -382,13 +382,13 @@ impl MaterializationResponsibility {
     }
 
     /// As [`notify_resolved`](Self::notify_resolved), of symbols that are [located](Self::locate).
-    pub(crate) fn resolve_located(&self, own: &[OwedSymbol]) -> Result<()> {
+    pub(crate) fn resolve_located(&self, own: &[ClaimedSymbol]) -> Result<()> {
         let addresses = own.iter().filter(|owed| owed.has_address()).map(|owed| owed.address);
         self.resolve(own, &addresses.collect::<SmallVec<[_; 16]>>())
     }
 
     /// As [`notify_resolved`](Self::notify_resolved), with the addresses of those that have one, in order.
-    fn resolve(&self, own: &[OwedSymbol], addresses: &[ExecutorAddr]) -> Result<()> {
+    fn resolve(&self, own: &[ClaimedSymbol], addresses: &[ExecutorAddr]) -> Result<()> {
         let mut completions = Completions::new();
         {
             let resolved = own.iter().filter(|owed| owed.has_address()).zip(addresses);
@@ -410,7 +410,7 @@ impl MaterializationResponsibility {
     }
 
     #[cold]
-    fn tell_resolved(&self, symbols: &[OwedSymbol]) {
+    fn tell_resolved(&self, symbols: &[ClaimedSymbol]) {
         let (dylib, key, unit) = (self.dylib(), self.core.current().key(), self.unit_name());
         self.observers().tell(&Event::Resolved { dylib: &dylib, key, unit, symbols });
     }
@@ -422,7 +422,7 @@ impl MaterializationResponsibility {
         self.fail_symbols(&own, &error);
     }
 
-    pub(crate) fn fail_symbols(&self, own: &[OwedSymbol], error: &Error) {
+    pub(crate) fn fail_symbols(&self, own: &[ClaimedSymbol], error: &Error) {
         let symbols: Vec<RemovedSymbol> = {
             let mut state = self.core.dylib().state.lock();
             // What is ready may be in use, and does not fail any more.
@@ -437,7 +437,7 @@ impl MaterializationResponsibility {
             return;
         }
         let names = symbols.iter().map(|removed| removed.name.to_string()).collect();
-        let unpublished = Unpublished { symbols, units: Vec::new() };
+        let unpublished = RemovedDefinitions { symbols, units: Vec::new() };
         if !unpublished.settle(self.core.dylib(), || error.clone()) && !self.is_awaited {
             let (dylib, cause) = (self.core.dylib().name.to_string(), error.clone());
             self.session().unheard.report(ErrorKind::FailedToMaterialize { dylib, symbols: names, cause }.into());

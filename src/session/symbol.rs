@@ -34,7 +34,7 @@ impl SymbolFlags {
     /// Of common linkage: the largest of several counts. Goes with `WEAK` (ORC: `Common`).
     pub const COMMON: SymbolFlags = SymbolFlags(32);
 
-    /// A thread-local variable: what it has for an address is a [`ThreadLocal`](crate::base::ThreadLocal).
+    /// A thread-local variable: what it has for an address is a [`TlsIndex`](crate::base::ThreadLocal).
     pub const THREAD_LOCAL: SymbolFlags = SymbolFlags(64);
 
     /// Whether all of `other`'s flags are set.

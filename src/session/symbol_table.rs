@@ -16,25 +16,25 @@
 use hashbrown::HashTable;
 use slotmap::{Key, KeyData};
 
-use crate::base::{ExecutorAddr, Kept, Name, NameRef, SlotNumber, Slots, capacity_to_keep, keep};
+use crate::base::{ExecutorAddr, Name, NameRef, PagedArena, RecycledVec, SlotNumber, capacity_to_keep, impl_recycle};
 use crate::session::jit_dylib::DylibInner;
 use crate::session::lookup::Found;
 use crate::session::materialization::MaterializationUnit;
 use crate::session::name_hash::NameHash;
-use crate::session::origins::{OriginId, Origins};
+use crate::session::name_sources::{NameSourceId, NameSources};
 use crate::session::query::{Completions, Waiter, Waiters};
-use crate::session::ready_index::{Popularity, ReadyIndex, ReadySymbol};
+use crate::session::ready_index::{IndexState, ReadyIndex, ReadySymbol};
 use crate::session::resource_tracker::{TrackerCore, TrackerId};
 use crate::session::symbol::{SymbolFlags, SymbolId, SymbolState};
 use crate::sync::{Arc, Weak};
 
-mod absents;
 mod insert;
+mod negative_cache;
 mod owned;
 
-use absents::Absents;
 pub(crate) use insert::NewSymbol;
 use insert::link;
+use negative_cache::NegativeCache;
 pub(crate) use owned::OwnedSymbols;
 
 slotmap::new_key_type! {
@@ -42,23 +42,23 @@ slotmap::new_key_type! {
     struct ExtraId;
 }
 
-keep!(SymbolId);
+impl_recycle!(SymbolId);
 
 pub(crate) struct SymbolTable {
     /// Copies of entries, for readers without the lock.
     ready: Arc<ReadyIndex>,
     /// By the names in the entries.
     names: HashTable<SlotNumber<SymbolId>>,
-    symbols: Slots<SymbolId, Symbol>,
-    origins: Origins,
-    extras: Slots<ExtraId, Extra>,
-    units: Slots<UnitId, UnitRecord>,
-    trackers: Slots<TrackerId, TrackerRecord>,
-    absents: Absents,
+    symbols: PagedArena<SymbolId, Symbol>,
+    origins: NameSources,
+    extras: PagedArena<ExtraId, Extra>,
+    units: PagedArena<UnitId, UnitRecord>,
+    trackers: PagedArena<TrackerId, TrackerRecord>,
+    absents: NegativeCache,
 }
 
 pub(crate) struct Symbol {
-    origin: SlotNumber<OriginId>,
+    origin: SlotNumber<NameSourceId>,
     /// Where the name stands in the origin's text.
     start: u32,
     end: u32,
@@ -78,7 +78,7 @@ pub(crate) struct Symbol {
     pub(crate) state: SymbolState,
     /// Whether the waiting graph knows groups that wait for it.
     pub(crate) has_dependants: bool,
-    popularity: Popularity,
+    popularity: IndexState,
 }
 
 /// What few symbols have, and most of those not for long.
@@ -148,7 +148,7 @@ pub(crate) struct Probe {
 pub(crate) struct UnitRecord {
     /// `None` only while its symbols are put into the table.
     pub(crate) unit: Option<Box<dyn MaterializationUnit>>,
-    pub(crate) symbols: Kept<SymbolId>,
+    pub(crate) symbols: RecycledVec<SymbolId>,
     /// How many it promised; `None` when nobody counted.
     promised: Option<usize>,
     /// Names that other definitions took; told to the unit before it materialises, outside the lock.
@@ -183,12 +183,12 @@ impl SymbolTable {
         SymbolTable {
             ready,
             names: HashTable::new(),
-            symbols: Slots::new(),
-            origins: Origins::new(),
-            extras: Slots::new(),
-            units: Slots::new(),
-            trackers: Slots::new(),
-            absents: Absents::default(),
+            symbols: PagedArena::new(),
+            origins: NameSources::new(),
+            extras: PagedArena::new(),
+            units: PagedArena::new(),
+            trackers: PagedArena::new(),
+            absents: NegativeCache::default(),
         }
     }
 
@@ -330,7 +330,7 @@ impl SymbolTable {
     /// A record for a unit that is given to [`supply`](Self::supply) next: its names may be read meanwhile.
     pub(crate) fn reserve_unit(&mut self, symbol_count: usize) -> UnitId {
         self.reserve_names(symbol_count);
-        let (symbols, promised) = (Kept::with_capacity(symbol_count), Some(symbol_count));
+        let (symbols, promised) = (RecycledVec::with_capacity(symbol_count), Some(symbol_count));
         self.units.insert(UnitRecord { unit: None, symbols, promised, discarded: Vec::new() })
     }
 
@@ -406,7 +406,7 @@ impl SymbolTable {
     /// Takes one symbol out: of the names, of its owner's list, of its lazy unit's symbols.
     pub(crate) fn remove(&mut self, id: SymbolId) -> Option<RemovedSymbol> {
         let symbol = self.symbols.get(id)?;
-        let (name, is_indexed) = (self.name(symbol).to_name(), symbol.popularity == Popularity::Indexed);
+        let (name, is_indexed) = (self.name(symbol).to_name(), symbol.popularity == IndexState::Indexed);
         let slot = SlotNumber::of(id);
         self.unlink(slot);
         self.take_names(&[Some(Named { slot, hash: self.symbols.at(slot)?.hash })]);
@@ -432,7 +432,7 @@ impl SymbolTable {
         self.origins.prefetch(self.symbols[first].origin);
         let mut next = owner.owned.take();
         let (mut unready, mut indexed, mut units) = (Vec::new(), Vec::new(), Vec::new());
-        let mut left: Option<(SlotNumber<OriginId>, u32)> = None;
+        let mut left: Option<(SlotNumber<NameSourceId>, u32)> = None;
         loop {
             // Some at a time, and first the names of all of them: where many modules live, each name is in another line of
             // memory that no cache holds, and a loop that does nothing else waits for many at once.
@@ -449,7 +449,7 @@ impl SymbolTable {
             let SymbolTable { symbols, origins, extras, units: all_units, .. } = self;
             for Named { slot, .. } in some.into_iter().map_while(|named| named) {
                 symbols.drop_at(slot, |id, symbol| {
-                    if symbol.popularity == Popularity::Indexed {
+                    if symbol.popularity == IndexState::Indexed {
                         indexed.push(name(origins, symbol).to_name());
                     }
                     let extra = symbol.extra.and_then(|extra| extras.remove_at(extra)).map(|(_, extra)| extra);
@@ -554,14 +554,14 @@ impl SymbolTable {
         let Some(symbol) = self.symbols.get_mut(id) else { return };
         debug_assert!(symbol.state == SymbolState::Ready);
         match symbol.popularity {
-            Popularity::Never => symbol.popularity = Popularity::Once,
-            Popularity::Once => {
-                symbol.popularity = Popularity::Indexed;
+            IndexState::Never => symbol.popularity = IndexState::Once,
+            IndexState::Once => {
+                symbol.popularity = IndexState::Indexed;
                 let symbol = &self.symbols[id];
                 let found = ReadySymbol { address: symbol.address(), flags: symbol.flags, id };
                 self.ready.insert(self.name(symbol).to_name(), found);
             }
-            Popularity::Indexed => {}
+            IndexState::Indexed => {}
         }
     }
 
@@ -611,11 +611,11 @@ impl RemovedSymbol {
     }
 }
 
-fn name<'a>(origins: &'a Origins, symbol: &Symbol) -> NameRef<'a> {
+fn name<'a>(origins: &'a NameSources, symbol: &Symbol) -> NameRef<'a> {
     NameRef { text: &origins.of(symbol.origin).text, start: symbol.start, end: symbol.end }
 }
 
-fn text<'a>(origins: &'a Origins, symbol: &Symbol) -> &'a [u8] {
+fn text<'a>(origins: &'a NameSources, symbol: &Symbol) -> &'a [u8] {
     &origins.of(symbol.origin).text.as_bytes()[symbol.start as usize..symbol.end as usize]
 }
 

@@ -7,7 +7,7 @@ use crate::session::jit_dylib::DylibInner;
 use crate::session::resource_tracker::Pin;
 use crate::session::symbol::{SymbolId, SymbolRef, SymbolState};
 use crate::session::symbol_table::RemovedSymbol;
-use crate::session::unpublish::Unpublished;
+use crate::session::unpublish::RemovedDefinitions;
 use crate::sync::{Arc, Weak};
 
 /// A weak reference to one definition.
@@ -55,7 +55,7 @@ impl SymbolWatch {
         };
         dylib.session.pins.forget_known(&dylib, symbols.iter().map(|symbol| symbol.id));
         let is_there = !symbols.is_empty();
-        Unpublished { symbols, units: Vec::new() }.settle(&dylib, cause);
+        RemovedDefinitions { symbols, units: Vec::new() }.settle(&dylib, cause);
         is_there
     }
 

@@ -5,10 +5,10 @@
 //! that owns everything now. A later transfer takes the entries along. When the tracker is reclaimed, the manager is told to give
 //! back what stands under those keys too.
 //!
-//! Entries are added and moved under the gates of both trackers, which show it by a mark ([`Mark::Unmoved`]): a tracker without
+//! Entries are added and moved under the gates of both trackers, which show it by a mark ([`TrackerFlag::Unmoved`]): a tracker without
 //! that mark has none, and its removal does not look. Model: `loom_tests/loom_transfer_panic.rs`.
 //!
-//! [`Mark::Unmoved`]: crate::session::gate_sign::Mark::Unmoved
+//! [`TrackerFlag::Unmoved`]: crate::session::gate_sign::Mark::Unmoved
 
 use rustc_hash::FxHashMap;
 

@@ -1,4 +1,4 @@
-//! [`Unpublished`]: what has left a table, and the telling of everybody who waited for it.
+//! [`RemovedDefinitions`]: what has left a table, and the telling of everybody who waited for it.
 //!
 //! Used by removal and by failure alike: in both, names are out of the table first, under the lock; then, with no lock
 //! held, lazy units are dropped, symbols of other units that were emitted and waited for these fail with them, and
@@ -14,17 +14,17 @@ use crate::session::symbol_table::{RemovedSymbol, UnitRecord};
 use crate::sync::Arc;
 
 /// Symbols and lazy units that are no longer in their dylib's table.
-pub(crate) struct Unpublished {
+pub(crate) struct RemovedDefinitions {
     /// Those that are ready need not be among them: nobody waits for such.
     pub(crate) symbols: Vec<RemovedSymbol>,
     pub(crate) units: Vec<UnitRecord>,
 }
 
-impl Unpublished {
+impl RemovedDefinitions {
     /// Fails whoever waits for these symbols of `dylib`, directly or through code that was linked against them. `cause` is
     /// asked only if there may be somebody. Whether there was anybody to tell.
     pub(crate) fn settle(self, dylib: &Arc<DylibInner>, cause: impl FnOnce() -> Error) -> bool {
-        let Unpublished { symbols, units } = self;
+        let RemovedDefinitions { symbols, units } = self;
         drop(units);
         if symbols.iter().all(|removed| removed.state == SymbolState::Ready) {
             return false;

@@ -15,11 +15,11 @@ use slotmap::SlotMap;
 
 use crate::base::Name;
 use crate::error::{ErrorKind, Result};
-use crate::session::aftermath::{Aftermath, Published};
-use crate::session::found::Need;
+use crate::session::deferred_notifications::{DeferredNotifications, Published};
 use crate::session::jit_dylib::{DylibId, DylibState};
+use crate::session::ready_lookup::DependencyRef;
 use crate::session::resource_tracker::TrackerCore;
-use crate::session::responsibility::OwedSymbol;
+use crate::session::responsibility::ClaimedSymbol;
 use crate::session::symbol::{SymbolId, SymbolRef, SymbolState};
 
 slotmap::new_key_type! {
@@ -60,22 +60,21 @@ impl WaitingGraph {
         core: &TrackerCore,
         own: Vec<SymbolRef>,
         dependencies: &[SymbolRef],
-        aftermath: &mut Aftermath,
+        aftermath: &mut DeferredNotifications,
     ) -> Result<()> {
         let mut group = Group::default();
         for dependency in dependencies {
             let mut state = dependency.dylib.state.lock();
             let Some(symbol) = state.table.symbol_mut(dependency.id) else {
-                return Err(removed(&Need::of(dependency), own.first().map(|symbol| &symbol.name)));
+                return Err(removed(&DependencyRef::of(dependency), own.first().map(|symbol| &symbol.name)));
             };
             match symbol.state {
                 SymbolState::Ready => {}
                 SymbolState::Emitted => {
                     // Emitted, and in no group: its group was abandoned, and it is about to leave the table.
-                    let waits_with = self
-                        .group_of
-                        .get(&dependency.order())
-                        .ok_or_else(|| removed(&Need::of(dependency), own.first().map(|symbol| &symbol.name)))?;
+                    let waits_with = self.group_of.get(&dependency.order()).ok_or_else(|| {
+                        removed(&DependencyRef::of(dependency), own.first().map(|symbol| &symbol.name))
+                    })?;
                     group.emitted.insert(*waits_with);
                 }
                 _ => {
@@ -160,7 +159,7 @@ impl WaitingGraph {
     }
 
     /// If nothing unemitted can be reached from `id`, makes everything that it reaches ready.
-    fn ready_if_closed(&mut self, id: GroupId, candidates: &mut Vec<GroupId>, aftermath: &mut Aftermath) {
+    fn ready_if_closed(&mut self, id: GroupId, candidates: &mut Vec<GroupId>, aftermath: &mut DeferredNotifications) {
         // Each with the group from which the search came to it.
         let mut reached = FxHashMap::default();
         let mut unvisited = vec![(id, id)];
@@ -248,7 +247,7 @@ fn published(state: &DylibState, symbol: &SymbolRef) -> Option<Published> {
 }
 
 /// The error of code that refers to a symbol that is gone.
-pub(crate) fn removed(dependency: &Need<'_>, dependant: Option<&Name>) -> crate::error::Error {
+pub(crate) fn removed(dependency: &DependencyRef<'_>, dependant: Option<&Name>) -> crate::error::Error {
     let dependant = dependant.map_or_else(|| "an object".to_string(), |name| format!("`{name}`"));
     ErrorKind::DependencyRemoved {
         dylib: dependency.dylib.name.to_string(),
@@ -259,7 +258,7 @@ pub(crate) fn removed(dependency: &Need<'_>, dependant: Option<&Name>) -> crate:
 }
 
 /// Sorts by identity, drops repetitions and everything that is among `own`, which are symbols of `dylib`.
-pub(crate) fn distinct(mut dependencies: Vec<SymbolRef>, dylib: DylibId, own: &[OwedSymbol]) -> Vec<SymbolRef> {
+pub(crate) fn distinct(mut dependencies: Vec<SymbolRef>, dylib: DylibId, own: &[ClaimedSymbol]) -> Vec<SymbolRef> {
     dependencies.sort_unstable_by_key(SymbolRef::order);
     dependencies.dedup_by_key(|symbol| symbol.order());
     if own.len() <= FEW {

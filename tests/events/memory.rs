@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex};
 
 use jittison::Jit;
-use jittison::base::{MemoryEvent, Pool};
+use jittison::base::{MemoryEvent, SegmentKind};
 use jittison::memory::{
-    ApartRequest, InFlight, MemoryManager, MemoryObserver, OnFull, SegmentPlan, SegmentRequest, SlabPool,
+    InFlight, LargeRequest, MemoryManager, MemoryObserver, OnFull, SegmentPlan, SegmentRequest, SlabPool,
     SlabPoolOptions, SystemMapper, WindowLayout,
 };
 
@@ -57,14 +57,14 @@ fn pool(log: &Log, options: SlabPoolOptions) -> SlabPool {
 
 fn data(size: u64) -> SegmentPlan {
     let mut plan = SegmentPlan::default();
-    plan.segments[Pool::Data.index()] = SegmentRequest { size, align: 16, zero_fill: 0 };
+    plan.segments[SegmentKind::Data.index()] = SegmentRequest { size, align: 16, zero_fill: 0 };
     plan
 }
 
 /// Written to, so that there is something to give back.
 fn written(memory: &SlabPool, size: u64) -> Box<dyn InFlight> {
     let mut one = memory.allocate(&data(size)).unwrap();
-    one.working(Pool::Data).fill(1);
+    one.working(SegmentKind::Data).fill(1);
     one
 }
 
@@ -101,7 +101,7 @@ fn windows_slabs_and_returned_pages_are_told_and_add_up_to_the_statistics() {
 fn further_windows_are_told_when_they_come_and_when_they_go_and_never_when_they_are_no_use() {
     let log = Log::default();
     let memory = pool(&log, SlabPoolOptions { window_size: 0, on_full: OnFull::OpenAnother, ..Default::default() });
-    let capacity = WindowLayout::divide(32 * MIB).unwrap().pool(Pool::Data).size;
+    let capacity = WindowLayout::divide(32 * MIB).unwrap().pool(SegmentKind::Data).size;
     assert!(memory.allocate(&data(capacity + MIB)).is_err());
     assert_eq!(log.0.lock().unwrap().len(), 1, "it fits into no window");
     let live: Vec<_> = (0..3).map(|_| memory.allocate(&data(capacity - MIB)).unwrap()).collect();
@@ -116,7 +116,7 @@ fn further_windows_are_told_when_they_come_and_when_they_go_and_never_when_they_
 fn windows_of_single_allocations_and_sections_apart_come_and_go_with_what_lives_in_them() {
     let log = Log::default();
     let memory = pool(&log, SlabPoolOptions { window_size: 0, is_pooled: false, ..Default::default() });
-    let apart = vec![ApartRequest { size: 10_000, align: 0, is_read_only: true }];
+    let apart = vec![LargeRequest { size: 10_000, align: 0, is_read_only: true }];
     let one = memory.allocate(&SegmentPlan { apart, ..data(1000) }).unwrap();
     assert_eq!((log.sums().windows, log.sums().apart), (2, 12288));
     drop(one.finalize(Vec::new()).unwrap());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jittison::Jit;
 use jittison::error::ErrorKind;
-use jittison::link::{APART_THRESHOLD, FoundExternal, ObjectBuffer, PlannedLink};
+use jittison::link::{FoundExternal, LARGE_SECTION_MIN, ObjectBuffer, PlannedLink};
 use jittison::memory::{
     Finalized, ForkPolicy, Frame, InFlight, MemoryManager, MemoryStatistics, PlainDualMapper, SegmentPlan,
     SingleMapper, SlabPool, SlabPoolOptions, SystemMapper,
@@ -86,7 +86,7 @@ fn a_fat_binary_lives_outside_the_window_is_counted_and_goes_with_its_object() {
 fn data_apart_can_be_written_by_the_code_and_never_executed() {
     let Some(object) = fat_binary(
         "aw",
-        APART_THRESHOLD,
+        LARGE_SECTION_MIN,
         ".globl test\ntest: movq pointer(%rip), %rcx\nincq 8(%rcx)\nmovq 8(%rcx), %rax\nret",
     ) else {
         return;
@@ -98,7 +98,7 @@ fn data_apart_can_be_written_by_the_code_and_never_executed() {
     let place = long(&jit, "place") as u64;
     assert!(!is_inside(&memory, place));
     assert_eq!(mapping_at(place).unwrap().protection, "rw-p");
-    assert!(jit.usage(&tracker).data >= APART_THRESHOLD);
+    assert!(jit.usage(&tracker).data >= LARGE_SECTION_MIN);
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn pointers_in_a_section_apart_are_relocated_with_their_addends() {
 
 #[test]
 fn a_section_at_the_threshold_lives_apart_and_one_a_byte_smaller_does_not() {
-    for (size, count) in [(APART_THRESHOLD - 1, 0), (APART_THRESHOLD, 1), (APART_THRESHOLD + 1, 1)] {
+    for (size, count) in [(LARGE_SECTION_MIN - 1, 0), (LARGE_SECTION_MIN, 1), (LARGE_SECTION_MIN + 1, 1)] {
         let Some(object) = fat_binary("a", size, "") else { return };
         let plan = planned(&object);
         let apart = &plan.segment_plan().apart;
@@ -220,10 +220,10 @@ fn memory_that_places_nothing_apart_refuses_such_a_link_and_nothing_else() {
         }
     }
     impl InFlight for PlainInFlight {
-        fn address(&self, pool: jittison::base::Pool) -> jittison::base::ExecutorAddr {
+        fn address(&self, pool: jittison::base::SegmentKind) -> jittison::base::ExecutorAddr {
             self.0.address(pool)
         }
-        fn working(&mut self, pool: jittison::base::Pool) -> &mut [u8] {
+        fn working(&mut self, pool: jittison::base::SegmentKind) -> &mut [u8] {
             self.0.working(pool)
         }
         fn finalize(self: Box<Self>, frames: Vec<Frame>) -> jittison::error::Result<Box<dyn Finalized>> {

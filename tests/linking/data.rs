@@ -1,6 +1,6 @@
 //! Data: pointers in it, zero-fill on recycled memory, alignment, empty objects.
 
-use jittison::base::Pool;
+use jittison::base::SegmentKind;
 use jittison::link::PlannedLink;
 
 use crate::support::*;
@@ -26,8 +26,8 @@ fn what_only_relocation_writes_is_put_where_running_code_cannot_write() {
     let graph = planned.graph();
     let pool_of =
         |name: &str| graph.blocks().find(|(id, _)| graph.block_name(*id) == name).map(|(_, block)| block.pool);
-    relocated.iter().for_each(|name| assert_eq!(pool_of(name), Some(Pool::ReadOnly), "{name}"));
-    written.iter().for_each(|name| assert_eq!(pool_of(name), Some(Pool::Data), "{name}"));
+    relocated.iter().for_each(|name| assert_eq!(pool_of(name), Some(SegmentKind::ReadOnly), "{name}"));
+    written.iter().for_each(|name| assert_eq!(pool_of(name), Some(SegmentKind::Data), "{name}"));
 }
 
 #[test]

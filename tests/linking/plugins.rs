@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use jittison::base::{ExecutorAddr, Pool};
+use jittison::base::{ExecutorAddr, SegmentKind};
 use jittison::layer::{LinkHooks, LinkOrigin, LinkPlugin};
 use jittison::link::{Definition, Edge, EdgeKind, LinkGraph, LinkedObject};
 use jittison::session::{ResourceKey, SymbolFlags, SymbolState};
@@ -175,12 +175,12 @@ fn a_plugin_that_refuses_as_it_would_join_fails_the_link_which_leaves_nothing() 
 
 /// `long added_function(void) { return added_data; }` and `long added_data = value;`, both weak.
 fn add_weak_pair(graph: &mut LinkGraph, value: u64) {
-    let data = graph.add_block(".data.added", Pool::Data, value.to_le_bytes().to_vec(), 8, &[]);
+    let data = graph.add_block(".data.added", SegmentKind::Data, value.to_le_bytes().to_vec(), 8, &[]);
     let data = graph.add_weak("added_data", data, 0);
     // mov added_data(%rip), %rax; ret
     let code = vec![0x48, 0x8b, 0x05, 0, 0, 0, 0, 0xc3];
     let edges = [Edge { offset: 3, kind: EdgeKind::Delta32, symbol: data, addend: -4 }];
-    let code = graph.add_block(".text.added", Pool::Code, code, 16, &edges);
+    let code = graph.add_block(".text.added", SegmentKind::Code, code, 16, &edges);
     graph.add_weak("added_function", code, 0);
 }
 

@@ -1,6 +1,6 @@
 //! Dead-stripping: what nothing leads to takes no memory, and what only it needs is not looked for.
 
-use jittison::base::Pool;
+use jittison::base::SegmentKind;
 use jittison::link::{Definition, Edge, EdgeKind, LinkGraph, ObjectBuffer, PlannedLink};
 
 use crate::support::*;
@@ -113,7 +113,7 @@ fn what_only_a_plugin_s_block_refers_to_is_kept() {
     let kept = kept_with(&object, |graph| {
         let (symbol, _) = graph.symbols().find(|(index, _)| graph.symbol_name(*index) == "local").unwrap();
         let edge = Edge { offset: 0, kind: EdgeKind::Pointer64, symbol, addend: 0 };
-        graph.add_block("made", Pool::Data, vec![0; 8], 8, &[edge]);
+        graph.add_block("made", SegmentKind::Data, vec![0; 8], 8, &[edge]);
     });
     assert_eq!(kept, [".text.test", ".data.local", "made"]);
 }

@@ -1,4 +1,4 @@
-//! Every link of a debug build gives account of its bytes before anybody sees them (`src/link/second_opinion.rs`), so every
+//! Every link of a debug build gives account of its bytes before anybody sees them (`src/link/verify.rs`), so every
 //! test of this suite that links is one of it. Here is a wide set of what compilers write, linked whole; and that what
 //! plugins do to bytes is theirs.
 

@@ -1,7 +1,7 @@
 //! Thread-local variables under every model that gcc and clang have: each thread has its own, begun as the object says.
 
-use jittison::base::{Name, ThreadLocal};
-use jittison::host::{StaticPlace, ThreadLocalModule};
+use jittison::base::{Name, TlsIndex};
+use jittison::host::{StaticTls, ThreadLocalModule};
 use jittison::session::SymbolFlags;
 use jittison::{Error, ErrorKind};
 
@@ -234,7 +234,7 @@ fn a_thread_local_symbol_of_no_module_has_no_address() {
         [(0x7fff_0000, 8), (0, 0), (u32::MAX, u32::MAX), (1, 0x7fff_fff8)].into_iter().enumerate()
     {
         let name = format!("nowhere{index}");
-        let value = ThreadLocal { module, offset }.to_address();
+        let value = TlsIndex { module, offset }.to_address();
         main.define_absolute([(Name::new(&name), value, flags)]).unwrap();
         let error = jit.address_of(main, &name).unwrap_err();
         assert_says(&error, &[&name, "has no address", &module.to_string(), &format!("{offset:#x}")]);
@@ -243,7 +243,7 @@ fn a_thread_local_symbol_of_no_module_has_no_address() {
 
 #[test]
 fn a_block_smaller_than_its_image_or_of_an_odd_alignment_is_refused() {
-    for place in [StaticPlace::Required, StaticPlace::Wanted, StaticPlace::NotNeeded] {
+    for place in [StaticTls::Required, StaticTls::Wanted, StaticTls::NotNeeded] {
         let error = ThreadLocalModule::load(&[7; 4096], 8, 8, place).unwrap_err();
         assert_says(&error, &["8 bytes", "cannot hold an image of 4096 bytes"]);
         assert_says(&ThreadLocalModule::load(&[], 1 << 40, 8, place).unwrap_err(), &["1099511627776 bytes"]);

@@ -1,6 +1,6 @@
 //! The books: what trackers use adds up to what the session holds, and every phase that is left gives all of it back.
 
-use jittison::base::{ExecutorAddr, Pool};
+use jittison::base::{ExecutorAddr, SegmentKind};
 use jittison::link::{FoundExternal, ObjectBuffer, PlannedLink};
 use jittison::memory::{Frame, MemoryManager, MemoryUsage};
 use std::sync::atomic::Ordering;
@@ -90,7 +90,7 @@ fn a_link_abandoned_at_any_phase_gives_everything_back() {
     let plan = || PlannedLink::plan("a.o".into(), ObjectBuffer::new(object.clone()), |_| true, |_| Ok(())).unwrap();
     // Planned only.
     let planned = plan();
-    assert!(planned.segment_plan().segment(Pool::Code).size > 0);
+    assert!(planned.segment_plan().segment(SegmentKind::Code).size > 0);
     drop(planned);
     assert_eq!(pool_held(&memory), (0, 0, 0));
     // Placed.
@@ -127,14 +127,14 @@ fn a_fix_up_that_fails_gives_everything_back() {
 fn sealing_with_more_frames_than_were_planned_fails_and_gives_everything_back() {
     let memory = small_pool();
     let in_flight = memory.allocate(&plan(64, 64, (0, 0))).unwrap();
-    let (code, table) = (in_flight.address(Pool::Code), in_flight.address(Pool::ReadOnly));
+    let (code, table) = (in_flight.address(SegmentKind::Code), in_flight.address(SegmentKind::ReadOnly));
     let frame = |offset: u64| Frame { start: code.offset(offset), fde: table };
     let error = in_flight.finalize(vec![frame(0), frame(8)]).err().unwrap();
     assert_says(&error, &["more frames than were planned"]);
     assert_eq!(pool_held(&memory), (0, 0, 0));
     // Frames of elsewhere are left out, and so do no harm.
     let in_flight = memory.allocate(&plan(64, 64, (0, 0))).unwrap();
-    let code = in_flight.address(Pool::Code);
+    let code = in_flight.address(SegmentKind::Code);
     let elsewhere = |value| Frame { start: ExecutorAddr::new(value), fde: table };
     let frames =
         vec![elsewhere(0), elsewhere(code.value() + 64), elsewhere(u64::MAX), Frame { start: code, fde: table }];
@@ -146,7 +146,7 @@ fn sealing_with_more_frames_than_were_planned_fails_and_gives_everything_back() 
 fn a_word_is_stored_inside_the_data_segment_only() {
     let memory = small_pool();
     let one = make(&memory, &plan(0, 0, (24, 24)));
-    let place = one.address(Pool::Data).value();
+    let place = one.address(SegmentKind::Data).value();
     one.word(8).unwrap().store(0x1234_5678_9abc_def0, Ordering::Relaxed);
     assert_eq!(read(place + 8, 8), 0x1234_5678_9abc_def0u64.to_le_bytes());
     one.word(16).unwrap().store(u64::MAX, Ordering::Relaxed);

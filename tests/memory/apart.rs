@@ -1,13 +1,13 @@
 //! Memory beside the pools: sections that live apart, and scratch memory for the time of a link.
 
-use jittison::base::{ExecutorAddr, Pool};
-use jittison::memory::{ApartRequest, InFlight, MemoryManager, SegmentPlan, SegmentRequest, SlabPool, SlabPoolOptions};
+use jittison::base::{ExecutorAddr, SegmentKind};
+use jittison::memory::{InFlight, LargeRequest, MemoryManager, SegmentPlan, SegmentRequest, SlabPool, SlabPoolOptions};
 
 use crate::slab::{held, plan, small_pool};
 use crate::support::*;
 
 fn with_apart(apart: &[(u64, u64, bool)]) -> SegmentPlan {
-    let request = |&(size, align, is_read_only): &_| ApartRequest { size, align, is_read_only };
+    let request = |&(size, align, is_read_only): &_| LargeRequest { size, align, is_read_only };
     SegmentPlan { apart: apart.iter().map(request).collect(), ..plan(64, 16, (16, 0)) }
 }
 
@@ -77,12 +77,12 @@ fn scratch_memory_is_there_until_the_link_is_finalized() {
     assert_eq!(one.scratch().len(), 5000);
     assert!(one.scratch()[4000..].iter().all(|byte| *byte == 0));
     one.scratch().fill(0x77);
-    one.working(Pool::Data).fill(1);
+    one.working(SegmentKind::Data).fill(1);
     assert!(one.scratch().iter().all(|byte| *byte == 0x77), "it is nobody else's");
     assert!(held(&memory).1 >= 5096, "counted while it is there");
     let one = one.finalize(Vec::new()).unwrap();
     assert_eq!(held(&memory), (1, 96, one.usage().reserved));
-    assert_eq!(read(one.address(Pool::Data).value(), 16), [1; 16]);
+    assert_eq!(read(one.address(SegmentKind::Data).value(), 16), [1; 16]);
     // The place is given out again, zero where zero is asked for.
     let mut next = memory.allocate(&with_scratch(5000, 5000)).unwrap();
     assert_eq!(next.scratch_address(), place);
@@ -101,7 +101,7 @@ fn an_abandoned_or_refused_link_leaves_no_scratch_memory() {
     too_much.scratch = SegmentRequest { size: 64, align: 3, zero_fill: 0 };
     assert!(memory.allocate(&too_much).is_err());
     let mut both = with_scratch(5000, 0);
-    both.apart = vec![ApartRequest::default()];
+    both.apart = vec![LargeRequest::default()];
     assert!(memory.allocate(&both).is_err());
     assert_eq!(held(&memory), (0, 0, 0));
 }

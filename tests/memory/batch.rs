@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
-use jittison::base::{ExecutorAddr, Pool};
+use jittison::base::{ExecutorAddr, SegmentKind};
 use jittison::error::MemoryFault;
 use jittison::memory::{
-    ApartRequest, DualMapper, Frame, InFlight, MemoryManager, MemoryMapper, SegmentPlan, SingleMapper, SlabPool,
+    DualMapper, Frame, InFlight, LargeRequest, MemoryManager, MemoryMapper, SegmentPlan, SingleMapper, SlabPool,
     SlabPoolOptions, WindowLayout,
 };
 
@@ -48,7 +48,7 @@ fn watched(inner: &'static dyn MemoryMapper) -> (SlabPool, Arc<Seals>) {
 fn batch(memory: &SlabPool, count: usize) -> Vec<(Box<dyn InFlight>, Vec<Frame>)> {
     let one = |index: usize| {
         let mut one = memory.allocate(&plan(100 + index as u64 * 3000, 100, (100, 0))).unwrap();
-        for pool in Pool::ALL {
+        for pool in SegmentKind::ALL {
             one.working(pool).fill(index as u8);
         }
         (one, Vec::new())
@@ -61,14 +61,14 @@ fn a_batch_is_what_its_members_would_be_alone_at_every_rung() {
     for (mapper, _) in rungs() {
         let (memory, _) = watched(mapper);
         let batch = batch(&memory, 10);
-        let places: Vec<_> = batch.iter().map(|(one, _)| Pool::ALL.map(|pool| one.address(pool))).collect();
+        let places: Vec<_> = batch.iter().map(|(one, _)| SegmentKind::ALL.map(|pool| one.address(pool))).collect();
         let sealed = memory.finalize_all(batch).unwrap();
         assert_eq!(held(&memory).0, 10);
         for (index, (one, place)) in sealed.iter().zip(places).enumerate() {
-            assert_eq!(Pool::ALL.map(|pool| one.address(pool)), place);
+            assert_eq!(SegmentKind::ALL.map(|pool| one.address(pool)), place);
             one.word(8).expect("it knows that it is sealed").store(77, Ordering::Relaxed);
             assert_eq!(one.usage().code, 100 + index as u64 * 3000);
-            for pool in [Pool::Code, Pool::ReadOnly] {
+            for pool in [SegmentKind::Code, SegmentKind::ReadOnly] {
                 assert_eq!(read(one.address(pool).value(), 100), [index as u8; 100]);
             }
         }
@@ -89,7 +89,7 @@ fn ranges_of_a_batch_that_touch_are_sealed_by_one_call() {
     // In any order; and one that stays in flight leaves a gap, across which nothing may be sealed.
     together.reverse();
     let (gap, _) = together.remove(5);
-    let gaps = Pool::ALL.map(|pool| gap.address(pool));
+    let gaps = SegmentKind::ALL.map(|pool| gap.address(pool));
     let sealed = memory.finalize_all(together).unwrap();
     let done = std::mem::take(&mut *seals.done.lock().unwrap());
     assert_eq!(done.len(), 3 * 2, "{done:?}");
@@ -127,7 +127,7 @@ fn a_batch_that_cannot_be_sealed_whole_is_given_back_whole() {
 fn one_member_with_too_many_frames_fails_the_batch() {
     let (memory, _) = watched(&DualMapper { fork_policy: jittison::memory::ForkPolicy::Snapshot });
     let mut batch = batch(&memory, 4);
-    let (code, table) = (batch[2].0.address(Pool::Code), batch[2].0.address(Pool::ReadOnly));
+    let (code, table) = (batch[2].0.address(SegmentKind::Code), batch[2].0.address(SegmentKind::ReadOnly));
     batch[2].1 = (0..1000).map(|index| Frame { start: code.offset(index), fde: table }).collect();
     assert_says(&memory.finalize_all(batch).err().unwrap(), &["more frames than were planned"]);
     assert_eq!(held(&memory), (0, 0, 0));
@@ -137,7 +137,7 @@ fn one_member_with_too_many_frames_fails_the_batch() {
 fn members_with_sections_apart_and_scratch_memory_are_sealed_with_the_others() {
     let (memory, seals) = watched(&SingleMapper);
     let mut batch = batch(&memory, 2);
-    let apart = vec![ApartRequest { size: 5000, align: 0, is_read_only: true }];
+    let apart = vec![LargeRequest { size: 5000, align: 0, is_read_only: true }];
     let more = SegmentPlan { apart, scratch: plan(0, 0, (500, 0)).segments[2], ..plan(100, 100, (100, 0)) };
     let mut one = memory.allocate(&more).unwrap();
     one.apart(0).fill(9);
@@ -145,7 +145,7 @@ fn members_with_sections_apart_and_scratch_memory_are_sealed_with_the_others() {
     let sealed = memory.finalize_all(batch).unwrap();
     assert_eq!(read(sealed[2].apart_address(0).value(), 5000), [9; 5000]);
     sealed[2].word(0).unwrap().store(5, Ordering::Relaxed);
-    let code = seals.done.lock().unwrap().iter().filter(|(pool, ..)| *pool == Pool::Code).count();
+    let code = seals.done.lock().unwrap().iter().filter(|(pool, ..)| *pool == SegmentKind::Code).count();
     assert_eq!((code, held(&memory).0), (1, 3));
     drop(sealed);
     assert_eq!(held(&memory), (0, 0, 0));
@@ -172,10 +172,10 @@ fn a_manager_of_another_kind_seals_its_batches_by_the_same_rule() {
     // And what is not its own is sealed by whoever made it.
     struct Wrapped(Box<dyn InFlight>);
     impl InFlight for Wrapped {
-        fn address(&self, pool: Pool) -> ExecutorAddr {
+        fn address(&self, pool: SegmentKind) -> ExecutorAddr {
             self.0.address(pool)
         }
-        fn working(&mut self, pool: Pool) -> &mut [u8] {
+        fn working(&mut self, pool: SegmentKind) -> &mut [u8] {
             self.0.working(pool)
         }
         fn finalize(

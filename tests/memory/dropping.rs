@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 
-use jittison::base::Pool;
+use jittison::base::SegmentKind;
 use jittison::link::ObjectBuffer;
 use jittison::memory::{Finalized, MemoryManager, SlabPool, SlabPoolOptions};
 
@@ -156,7 +156,7 @@ fn churn_wastes_less_than_a_seventh_of_what_lives() {
         (2048.0 * normal.exp()).clamp(64.0, 262_144.0) as u64
     };
     let options = SlabPoolOptions { shards: 1, returns_memory: false, ..SlabPoolOptions::default() };
-    for pool in [Pool::Code, Pool::ReadOnly, Pool::Data] {
+    for pool in [SegmentKind::Code, SegmentKind::ReadOnly, SegmentKind::Data] {
         let memory = SlabPool::new(options).unwrap();
         let mut one = |memory: &SlabPool| {
             let mut sizes = [0; 3];

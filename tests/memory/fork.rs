@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use jittison::base::Pool;
+use jittison::base::SegmentKind;
 use jittison::memory::{
     DualMapper, ForkPolicy, MemoryManager, MemoryMapper, Placement, PlainDualMapper, SlabPool, SlabPoolOptions,
     SystemMapper,
@@ -217,7 +217,7 @@ fn a_child_forked_while_other_threads_link_runs_every_module_that_was_published(
         let memory = pool_of(mapper, Placement::default());
         // Makes copying take a while, in which others publish.
         let mut ballast = memory.allocate(&plan(16 << 20, 0, (0, 0))).unwrap();
-        ballast.working(Pool::Code).fill(0x90);
+        ballast.working(SegmentKind::Code).fill(0x90);
         let _ballast = ballast.finalize(Vec::new()).unwrap();
         let (jit, is_done) = (jit_over(memory), AtomicBool::new(false));
         // Functions that may be called at this moment: entered after they are linked, taken out before they are removed.
@@ -359,7 +359,7 @@ fn memory_goes_back_by_itself_in_a_child_too_though_its_parent_s_thread_stayed_b
     let memory = SlabPool::with_mapper(DualMapper::default(), options).unwrap();
     let come_and_go = || {
         let mut one = memory.allocate(&plan(0, 0, (40 << 20, 0))).unwrap();
-        one.working(Pool::Data).fill(1);
+        one.working(SegmentKind::Data).fill(1);
     };
     // Has a thread of the parent's look after it.
     come_and_go();
@@ -624,9 +624,9 @@ fn pages_that_another_thread_gives_back_during_a_fork_are_not_taken_for_zero_by_
     let mapper = SystemMapper { fork_policy: ForkPolicy::Snapshot };
     let memory = std::sync::Arc::new(SlabPool::with_mapper(mapper, options).unwrap());
     let mut zeroed = plan(0, SIZE, (0, 0));
-    zeroed.segments[Pool::ReadOnly.index()].zero_fill = SIZE;
+    zeroed.segments[SegmentKind::ReadOnly.index()].zero_fill = SIZE;
     let mut old = memory.allocate(&zeroed).unwrap();
-    old.working(Pool::ReadOnly).fill(0xc3);
+    old.working(SegmentKind::ReadOnly).fill(0xc3);
     drop(old.finalize(Vec::new()).unwrap());
     let (go_on, may_begin) = std::sync::mpsc::channel();
     let other = memory.clone();
@@ -642,7 +642,7 @@ fn pages_that_another_thread_gives_back_during_a_fork_are_not_taken_for_zero_by_
     }));
     let child = Child::start(|| {
         let mut new = memory.allocate(&zeroed).unwrap();
-        assert!(new.working(Pool::ReadOnly).iter().all(|byte| *byte == 0));
+        assert!(new.working(SegmentKind::ReadOnly).iter().all(|byte| *byte == 0));
     });
     child.succeeds();
     assert!(releasing.join().unwrap().bytes >= SIZE);

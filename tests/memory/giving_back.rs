@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use jittison::base::Pool;
+use jittison::base::SegmentKind;
 use jittison::error::MemoryFault;
 use jittison::memory::*;
 
@@ -28,7 +28,7 @@ fn on_request() -> SlabPool {
 fn written(memory: &SlabPool, sizes: [u64; 3]) -> Box<dyn Finalized> {
     let [code, read_only, data] = sizes;
     let mut one = memory.allocate(&plan(code, read_only, (data, 0))).unwrap();
-    for pool in Pool::ALL {
+    for pool in SegmentKind::ALL {
         one.working(pool).fill(0xc3);
     }
     one.finalize(Vec::new()).unwrap()
@@ -67,7 +67,7 @@ fn giving_slabs_back_leaves_what_lives_as_it_is() {
     let kept = written(&memory, [5 * MIB, 5 * MIB, 5 * MIB]);
     drop(gone);
     assert!(memory.release_free_slabs() >= 3);
-    for pool in Pool::ALL {
+    for pool in SegmentKind::ALL {
         let bytes = read(kept.address(pool).value(), 5 << 20);
         assert!(bytes.iter().all(|byte| *byte == 0xc3), "{}", pool.name());
     }
@@ -79,7 +79,7 @@ fn what_was_given_back_is_really_gone_and_reads_as_zero_when_it_comes_again() {
     let memory = on_request();
     let before = resident_kib();
     let one = written(&memory, [20 * MIB, 20 * MIB, 20 * MIB]);
-    let place = Pool::ALL.map(|pool| one.address(pool));
+    let place = SegmentKind::ALL.map(|pool| one.address(pool));
     let full = resident_kib();
     assert!(full > before + (58 << 10), "{before} -> {full}");
     drop(one);
@@ -93,9 +93,9 @@ fn what_was_given_back_is_really_gone_and_reads_as_zero_when_it_comes_again() {
     assert!(after < before + (4 << 10), "{before} -> {full} -> {after}");
 
     let again = memory.allocate(&plan(20 * MIB, 20 * MIB, (20 * MIB, 20 * MIB))).unwrap();
-    assert_eq!(Pool::ALL.map(|pool| again.address(pool)), place);
+    assert_eq!(SegmentKind::ALL.map(|pool| again.address(pool)), place);
     let mut again = again;
-    for pool in Pool::ALL {
+    for pool in SegmentKind::ALL {
         assert!(again.working(pool).iter().all(|byte| *byte == 0), "{}", pool.name());
     }
 }
@@ -110,7 +110,7 @@ fn a_large_zero_filled_stretch_is_zero_though_some_of_its_pages_were_used() {
     memory.release_free();
     drop(even);
     let mut one = memory.allocate(&plan(0, 0, (3 * MIB, 3 * MIB - 100))).unwrap();
-    assert!(one.working(Pool::Data)[100..].iter().all(|byte| *byte == 0));
+    assert!(one.working(SegmentKind::Data)[100..].iter().all(|byte| *byte == 0));
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn freed_code_goes_on_trapping_when_that_is_asked_for() {
         SlabPoolOptions { window_size: 64 * MIB, trap_freed_code: true, returns_memory: false, ..Default::default() };
     let memory = SlabPool::new(options).unwrap();
     let one = written(&memory, [8192, 8192, 8192]);
-    let code = one.address(Pool::Code).value();
+    let code = one.address(SegmentKind::Code).value();
     drop(one);
     assert!(memory.release_free().bytes > 0);
     assert_eq!(read(code, 8192), vec![0xcc; 8192]);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use jittison::Jit;
-use jittison::base::Pool;
+use jittison::base::SegmentKind;
 use jittison::link::{ObjectBuffer, PlannedLink};
 use jittison::memory::{
     DualMapper, ForkPolicy, MappedWindow, MemoryManager, MemoryMapper, Placement, PlainDualMapper, SingleMapper,
@@ -203,7 +203,7 @@ fn pages_given_back_read_as_zero_at_every_rung_and_their_neighbours_stay() {
     let layout = WindowLayout::divide(32 << 20).unwrap();
     for (mapper, _) in rungs() {
         let window: Arc<dyn MappedWindow> = mapper.map_window(&layout, Placement::Anywhere).unwrap();
-        for pool in Pool::ALL {
+        for pool in SegmentKind::ALL {
             assert_eq!(layout.pool(pool).offset % window.granule(pool), 0);
             // SAFETY: nobody else uses the window: its pages are this test's own, are opened before they are written,
             // and are read where the code would run.
@@ -225,7 +225,7 @@ fn pages_given_back_read_as_zero_at_every_rung_and_their_neighbours_stay() {
 fn what_is_mapped_once_is_protected_by_pages_that_no_two_allocations_share() {
     let memory = pool_of(&SingleMapper, Placement::Anywhere);
     let held: Vec<_> = (1..20).map(|size| make(&memory, &plan(size * 300, size * 7, (size, 0)))).collect();
-    for pool in [Pool::Code, Pool::ReadOnly] {
+    for pool in [SegmentKind::Code, SegmentKind::ReadOnly] {
         let mut pages: Vec<u64> = held.iter().map(|one| one.address(pool).value()).collect();
         assert!(pages.iter().all(|page| page % 4096 == 0));
         pages.dedup();
@@ -265,9 +265,9 @@ fn a_session_leaves_no_mapping_and_no_descriptor_at_any_rung() {
 fn ranges_opened_apart_are_one_mapping_again_when_they_are_sealed() {
     let layout = WindowLayout::divide(32 << 20).unwrap();
     let window = SingleMapper.map_window(&layout, Placement::Anywhere).unwrap();
-    let code = window.base().value() + layout.pool(Pool::Code).offset;
+    let code = window.base().value() + layout.pool(SegmentKind::Code).offset;
     // The page before the pool is mapped with it.
-    let within = code - 4096..code + layout.pool(Pool::Code).size;
+    let within = code - 4096..code + layout.pool(SegmentKind::Code).size;
     // Shares the process: the window is this test's.
     let pieces = || mappings().iter().filter(|mapping| within.contains(&mapping.start)).count();
     assert_eq!(pieces(), 1);
@@ -275,14 +275,14 @@ fn ranges_opened_apart_are_one_mapping_again_when_they_are_sealed() {
     for offset in ranges.clone() {
         // SAFETY: nobody else uses the window; what is opened lies in its code pool and is written before it is sealed.
         unsafe {
-            window.open(Pool::Code, offset, 4096).unwrap();
-            window.working_view(Pool::Code).add(offset as usize).write_bytes(0xcc, 4096);
+            window.open(SegmentKind::Code, offset, 4096).unwrap();
+            window.working_view(SegmentKind::Code).add(offset as usize).write_bytes(0xcc, 4096);
         }
     }
     assert_eq!(pieces(), 2 * 39 + 1);
     for offset in ranges {
         // SAFETY: as above.
-        unsafe { window.seal(Pool::Code, offset, 4096).unwrap() };
+        unsafe { window.seal(SegmentKind::Code, offset, 4096).unwrap() };
     }
     assert_eq!(pieces(), 1);
 }

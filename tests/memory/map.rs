@@ -1,6 +1,6 @@
 //! The map shows what is there: every byte once, every module by name, and pictures that a browser and a terminal can show.
 
-use jittison::base::Pool;
+use jittison::base::SegmentKind;
 use jittison::memory::{MemoryManager, MemoryMap, SlabPool, SlabPoolOptions};
 
 use crate::slab::{make, plan};
@@ -131,7 +131,7 @@ fn modules_and_stubs_stand_in_the_map_under_their_names() {
     // The function is in the range of its module.
     for (dylib, key) in dylibs.iter().zip(&keys) {
         let function = jit.address_of(dylib, "test").unwrap();
-        let mut ranges = map.windows[0].pools[Pool::Code.index()].ranges.iter();
+        let mut ranges = map.windows[0].pools[SegmentKind::Code.index()].ranges.iter();
         let range = ranges.find(|range| (range.start..range.end()).contains(&function)).unwrap();
         let tenant = &map.tenants[range.tenant.unwrap()];
         assert_eq!((&*tenant.name, &*tenant.owner), ("module.o", &key[..]));
@@ -160,8 +160,8 @@ fn who_strands_a_slab_is_named_with_what_it_costs() {
     let mut removals = trackers.into_iter().map(|tracker| tracker.remove().unwrap());
     assert!(removals.all(|removal| removal.is_complete()));
     let map = jit.memory_map().unwrap();
-    let stranded = map.stranded_by();
-    let constants = stranded.iter().find(|stranding| stranding.pool == Pool::ReadOnly).unwrap();
+    let stranded = map.fragmentation_by();
+    let constants = stranded.iter().find(|stranding| stranding.pool == SegmentKind::ReadOnly).unwrap();
     let names: Vec<_> = constants.by.iter().map(|tenant| &*map.tenants[*tenant].name).collect();
     assert_eq!(names, ["module20.o"]);
     assert!(constants.stranded_bytes > 30 * 40_000, "what thirty-nine others have left: {constants:?}");
@@ -170,7 +170,7 @@ fn who_strands_a_slab_is_named_with_what_it_costs() {
     assert!(stranded.is_sorted_by_key(|stranding| std::cmp::Reverse(stranding.stranded_bytes)));
     assert!(map.to_text().contains("module20.o strands"), "{}", map.to_text());
     assert!(kept.remove().unwrap().is_complete());
-    assert_eq!(jit.memory_map().unwrap().stranded_by(), [], "nobody lives there");
+    assert_eq!(jit.memory_map().unwrap().fragmentation_by(), [], "nobody lives there");
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //!   map_modules   one window, tenants of one dylib, more than the legend names
 //! ```
 
-use jittison::base::{ExecutorAddr, Pool};
+use jittison::base::{ExecutorAddr, SegmentKind};
 use jittison::memory::{MemoryMap, MemoryRange, PoolMap, SlabMap, Tenant, WindowMap};
 
 use self::Who::{Free, Nobody, T};
@@ -30,7 +30,7 @@ enum Who {
 
 /// A pool whose slabs follow each other from its start. Offsets of what is resident are from there as well.
 fn pool(
-    pool: Pool,
+    pool: SegmentKind,
     (start, size): (u64, u64),
     slabs: &[(u64, usize)],
     ranges: &[(u64, Who)],
@@ -83,7 +83,7 @@ fn pool(
 }
 
 /// A pool of which nothing is opened.
-fn unopened(kind: Pool, place: (u64, u64)) -> PoolMap {
+fn unopened(kind: SegmentKind, place: (u64, u64)) -> PoolMap {
     pool(kind, place, &[], &[], &[])
 }
 
@@ -157,7 +157,7 @@ fn large_window() -> WindowMap {
     const CELL: u64 = 32 * KIB;
     let base = 0x7f00_0000_0000;
     let code = pool(
-        Pool::Code,
+        SegmentKind::Code,
         (base + 4 * MIB, 32 * MIB),
         &[(2 * MIB, 0), (2 * MIB, 12)],
         &[
@@ -195,7 +195,7 @@ fn large_window() -> WindowMap {
         &[(0, 7 * CELL), (8 * CELL, 18 * CELL), (30 * CELL, 10 * CELL), (63 * CELL, CELL)],
     );
     let read_only = pool(
-        Pool::ReadOnly,
+        SegmentKind::ReadOnly,
         (base + 38 * MIB, 12 * MIB),
         &[(2 * MIB, 0), (2 * MIB, 0), (2 * MIB, 0), (2 * MIB, 1)],
         &[
@@ -215,7 +215,7 @@ fn large_window() -> WindowMap {
         &[(0, 2 * MIB), (4 * MIB - 100 * KIB, 200 * KIB), (8 * MIB - 220 * KIB, 220 * KIB)],
     );
     let data = pool(
-        Pool::Data,
+        SegmentKind::Data,
         (base + 52 * MIB, 12 * MIB),
         &[(2 * MIB, 0), (2 * MIB, 0), (2 * MIB, 1), (2 * MIB, 1), (2 * MIB, 1)],
         &[
@@ -271,7 +271,7 @@ fn large_window() -> WindowMap {
 fn small_window() -> WindowMap {
     let base = 0x7f10_0000_0000;
     let code = pool(
-        Pool::Code,
+        SegmentKind::Code,
         (base + 2 * MIB, 16 * MIB),
         &[(PIXELS, 3)],
         &[
@@ -312,8 +312,8 @@ fn small_window() -> WindowMap {
             (400 * PIXEL, 460 * PIXEL),
         ],
     );
-    let read_only = unopened(Pool::ReadOnly, (base + 20 * MIB, 4 * MIB));
-    let data = unopened(Pool::Data, (base + 26 * MIB, 6 * MIB));
+    let read_only = unopened(SegmentKind::ReadOnly, (base + 20 * MIB, 4 * MIB));
+    let data = unopened(SegmentKind::Data, (base + 26 * MIB, 6 * MIB));
     window(base, 32 * MIB, "one view", 0, [code, read_only, data])
 }
 
@@ -325,9 +325,9 @@ fn modules() -> MemoryMap {
     let lives: Vec<(u64, Who)> = (0..27).map(|number| (16 * KIB + 512 * number as u64, T(number))).collect();
     let size: u64 = lives.iter().map(|(size, _)| size).sum();
     let ranges = [lives, vec![(MIB, Free), (2 * MIB - MIB - size, Free)]].concat();
-    let code = pool(Pool::Code, (base + 2 * MIB, 4 * MIB), &[(2 * MIB, 0)], &ranges, &[(0, MIB)]);
-    let read_only = unopened(Pool::ReadOnly, (base + 8 * MIB, 4 * MIB));
-    let data = unopened(Pool::Data, (base + 13 * MIB, 3 * MIB));
+    let code = pool(SegmentKind::Code, (base + 2 * MIB, 4 * MIB), &[(2 * MIB, 0)], &ranges, &[(0, MIB)]);
+    let read_only = unopened(SegmentKind::ReadOnly, (base + 8 * MIB, 4 * MIB));
+    let data = unopened(SegmentKind::Data, (base + 13 * MIB, 3 * MIB));
     map(vec![window(base, 16 * MIB, "one view", 4096, [code, read_only, data])], tenants)
 }
 
@@ -346,9 +346,9 @@ fn the_svg_of_a_map_is_as_written() {
 /// A window of so many slabs of code, in all of which nothing lives.
 fn of_slabs(count: usize) -> MemoryMap {
     let slabs = vec![(2 * MIB, 7); count];
-    let code = pool(Pool::Code, (4 * MIB, 128 * MIB), &slabs, &[(2 * MIB * count as u64, Free)], &[]);
-    let read_only = unopened(Pool::ReadOnly, (140 * MIB, 4 * MIB));
-    let data = unopened(Pool::Data, (150 * MIB, 4 * MIB));
+    let code = pool(SegmentKind::Code, (4 * MIB, 128 * MIB), &slabs, &[(2 * MIB * count as u64, Free)], &[]);
+    let read_only = unopened(SegmentKind::ReadOnly, (140 * MIB, 4 * MIB));
+    let data = unopened(SegmentKind::Data, (150 * MIB, 4 * MIB));
     map(vec![window(0, 160 * MIB, "one view", 0, [code, read_only, data])], Vec::new())
 }
 
@@ -408,8 +408,9 @@ fn fifty_two_tenants_have_letters_and_the_others_a_plus() {
     let of = |count: usize| {
         let lives = (0..count).map(|number| (16, T(number)));
         let ranges: Vec<_> = lives.chain([(2 * MIB - 16 * count as u64, Free)]).collect();
-        let code = pool(Pool::Code, (2 * MIB, 4 * MIB), &[(2 * MIB, 0)], &ranges, &[]);
-        let [read_only, data] = [unopened(Pool::ReadOnly, (8 * MIB, MIB)), unopened(Pool::Data, (10 * MIB, MIB))];
+        let code = pool(SegmentKind::Code, (2 * MIB, 4 * MIB), &[(2 * MIB, 0)], &ranges, &[]);
+        let [read_only, data] =
+            [unopened(SegmentKind::ReadOnly, (8 * MIB, MIB)), unopened(SegmentKind::Data, (10 * MIB, MIB))];
         let tenants = (0..count).map(|number| tenant(&format!("module{number}.o"), "main", "tracker 1"));
         map(vec![window(0, 12 * MIB, "one view", 0, [code, read_only, data])], tenants.collect()).to_text()
     };
@@ -438,13 +439,14 @@ fn stranding_slabs_are_those_with_something_live_and_something_stranded() {
     let ranges =
         [(KIB, T(0)), (MIB - KIB, Free), (MIB, T(1)), (MIB, Free), (KIB, T(2)), (KIB, Nobody), (MIB - 2 * KIB, Free)];
     let resident = [(0, MIB), (MIB, MIB), (2 * MIB, MIB), (3 * MIB, MIB)];
-    let code = pool(Pool::Code, (8 * MIB, 8 * MIB), &slabs, &ranges, &resident);
-    let [read_only, data] = [unopened(Pool::ReadOnly, (20 * MIB, MIB)), unopened(Pool::Data, (30 * MIB, MIB))];
+    let code = pool(SegmentKind::Code, (8 * MIB, 8 * MIB), &slabs, &ranges, &resident);
+    let [read_only, data] =
+        [unopened(SegmentKind::ReadOnly, (20 * MIB, MIB)), unopened(SegmentKind::Data, (30 * MIB, MIB))];
     let tenants = ["first.o", "second.o", "third.o"].map(|name| tenant(name, "main", "tracker 1"));
     let mut map = map(vec![window(0, 40 * MIB, "one view", 0, [code, read_only, data])], tenants.into());
     // Less than the range has.
     map.tenants[2].segments[0].1 = 1000;
-    let found = map.stranded_by();
+    let found = map.fragmentation_by();
     let told = found.iter().map(|slab| (slab.slab.value(), slab.stranded_bytes, slab.live_bytes, slab.requested_bytes));
     assert_eq!(told.collect::<Vec<_>>(), [(8 * MIB, MIB - KIB, KIB, KIB), (11 * MIB, MIB - 2 * KIB, 2 * KIB, 1000)]);
     assert_eq!(found.iter().map(|slab| &slab.by[..]).collect::<Vec<_>>(), [[0], [2]]);

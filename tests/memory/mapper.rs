@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use jittison::Jit;
-use jittison::base::{ExecutorAddr, Pool};
+use jittison::base::{ExecutorAddr, SegmentKind};
 use jittison::error::{ErrorKind, MemoryFault};
 use jittison::memory::{
     DualMapper, MappedWindow, MemoryManager, MemoryMapper, OnFull, Placement, SlabPool, SlabPoolOptions, WindowLayout,
@@ -153,13 +153,13 @@ unsafe impl MappedWindow for Heap {
         // Aligned as the pools are.
         ExecutorAddr::new((self.bytes.as_ptr() as u64).next_multiple_of(16))
     }
-    fn working_view(&self, pool: Pool) -> *mut u8 {
+    fn working_view(&self, pool: SegmentKind) -> *mut u8 {
         (self.bytes.as_ptr() as *mut u8).wrapping_add(self.layout.pool(pool).offset as usize)
     }
     fn frame_header(&self) -> Option<*mut u8> {
         None
     }
-    unsafe fn purge(&self, pool: Pool, offset: u64, size: u64) -> Result<(), MemoryFault> {
+    unsafe fn purge(&self, pool: SegmentKind, offset: u64, size: u64) -> Result<(), MemoryFault> {
         assert!(offset + size <= self.layout.pool(pool).size);
         // SAFETY: inside the pool by the line above; nobody uses it, by contract.
         unsafe { self.working_view(pool).add(offset as usize).write_bytes(0, size as usize) };

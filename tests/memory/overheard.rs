@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use jittison::base::{ExecutorAddr, Pool};
+use jittison::base::{ExecutorAddr, SegmentKind};
 use jittison::error::MemoryFault;
 use jittison::memory::{MappedWindow, MemoryMapper, Placement, WindowLayout};
 
@@ -17,7 +17,7 @@ pub enum Call {
 }
 
 /// A part of a pool: offset and bytes.
-pub type Range = (Pool, u64, u64);
+pub type Range = (SegmentKind, u64, u64);
 
 pub trait Listener: Send + Sync + 'static {
     /// An error refuses the call, but for the unmapping.
@@ -47,26 +47,26 @@ unsafe impl<L: Listener> MappedWindow for Window<L> {
     fn base(&self) -> ExecutorAddr {
         self.inner.base()
     }
-    fn working_view(&self, pool: Pool) -> *mut u8 {
+    fn working_view(&self, pool: SegmentKind) -> *mut u8 {
         self.inner.working_view(pool)
     }
     fn frame_header(&self) -> Option<*mut u8> {
         self.inner.frame_header()
     }
-    fn granule(&self, pool: Pool) -> u64 {
+    fn granule(&self, pool: SegmentKind) -> u64 {
         self.inner.granule(pool)
     }
-    unsafe fn open(&self, pool: Pool, offset: u64, size: u64) -> Result<(), MemoryFault> {
+    unsafe fn open(&self, pool: SegmentKind, offset: u64, size: u64) -> Result<(), MemoryFault> {
         self.listener.hear(Call::Open, Some((pool, offset, size)))?;
         // SAFETY: the caller's word, passed on.
         unsafe { self.inner.open(pool, offset, size) }
     }
-    unsafe fn seal(&self, pool: Pool, offset: u64, size: u64) -> Result<(), MemoryFault> {
+    unsafe fn seal(&self, pool: SegmentKind, offset: u64, size: u64) -> Result<(), MemoryFault> {
         self.listener.hear(Call::Seal, Some((pool, offset, size)))?;
         // SAFETY: as above.
         unsafe { self.inner.seal(pool, offset, size) }
     }
-    unsafe fn purge(&self, pool: Pool, offset: u64, size: u64) -> Result<(), MemoryFault> {
+    unsafe fn purge(&self, pool: SegmentKind, offset: u64, size: u64) -> Result<(), MemoryFault> {
         self.listener.hear(Call::Purge, Some((pool, offset, size)))?;
         // SAFETY: as above.
         unsafe { self.inner.purge(pool, offset, size) }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use jittison::Jit;
-use jittison::base::Pool;
+use jittison::base::SegmentKind;
 use jittison::memory::{ForkPolicy, MemoryMapper, Placement, SlabPool, SlabPoolOptions, SystemMapper, WindowLayout};
 
 use crate::ladder::{jit_over, rungs, throwing, throws_and_catches};
@@ -92,7 +92,7 @@ fn code_reaches_the_program_in_32_bits_where_the_kernel_lets_it() {
         // There is always room for one of the default size below the program.
         let memory = placed(mapper, Placement::NearHost, u64::MAX);
         let (base, size) = memory.window();
-        let code = WindowLayout::divide(size).unwrap().pool(Pool::Code);
+        let code = WindowLayout::divide(size).unwrap().pool(SegmentKind::Code);
         let start = base.value() + code.offset;
         assert!(reaches(start, start + code.size), "code at {start:#x}, the program at {:#x}", program.start);
         drop(memory);

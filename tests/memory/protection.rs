@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 
 use jittison::Jit;
-use jittison::base::Pool;
+use jittison::base::SegmentKind;
 use jittison::memory::{MemoryManager, SlabPool, SlabPoolOptions, WindowLayout};
 
 use crate::frames::frame_of;
@@ -132,10 +132,10 @@ fn the_bytes_before_any_function_can_be_read() {
             held.push(one.finalize(Vec::new()).unwrap());
         }
         // The lowest of all has nothing of the pool before it.
-        let lowest = held.iter().map(|one| one.address(Pool::Code).value()).min().unwrap();
+        let lowest = held.iter().map(|one| one.address(SegmentKind::Code).value()).min().unwrap();
         let (base, size) = memory.window();
         let layout = WindowLayout::divide(size).unwrap();
-        assert_eq!(lowest, layout.pool_start(base, Pool::Code).value());
+        assert_eq!(lowest, layout.pool_start(base, SegmentKind::Code).value());
         assert_eq!(read(lowest - 8, 8), [0; 8]);
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::Mutex;
 
-use jittison::base::{ExecutorAddr, Pool};
+use jittison::base::{ExecutorAddr, SegmentKind};
 use jittison::error::{ErrorKind, MemoryFault};
 use jittison::memory::{MemoryManager, MemoryMapper, Released, SlabPool, SlabPoolOptions};
 use jittison::session::{ExecutionSession, ReclaimPolicy, SymbolFlags};
@@ -128,7 +128,7 @@ fn pages_that_the_kernel_will_not_take_back_are_kept_counted_and_offered_again()
         let (memory, refusal) = refusing(mapper, options);
         for call in [Call::Purge, Call::PurgeTable] {
             let mut one = memory.allocate(&plan(4 * MIB, 4 * MIB, (4 * MIB, 0))).unwrap();
-            Pool::ALL.into_iter().for_each(|pool| one.working(pool).fill(0xee));
+            SegmentKind::ALL.into_iter().for_each(|pool| one.working(pool).fill(0xee));
             drop(one.finalize(Vec::new()).unwrap());
             let resident = memory.statistics().resident_bytes;
             assert!(resident >= 12 * MIB);
@@ -141,7 +141,7 @@ fn pages_that_the_kernel_will_not_take_back_are_kept_counted_and_offered_again()
             assert_eq!(memory.release_free(), Released::default());
             // What comes again is zero where it should be, whoever refused what.
             let mut again = memory.allocate(&plan(4 * MIB, 4 * MIB, (4 * MIB, 4 * MIB))).unwrap();
-            assert!(again.working(Pool::Data).iter().all(|byte| *byte == 0));
+            assert!(again.working(SegmentKind::Data).iter().all(|byte| *byte == 0));
             drop(again);
             memory.release_free();
         }
@@ -158,7 +158,7 @@ fn without_a_thread_memory_stays_until_somebody_asks() {
     assert!(std::thread::Builder::new().spawn(|| ()).is_err(), "no thread can be had");
     for _ in 0..3 {
         let mut one = memory.allocate(&plan(0, 0, (20 << 20, 0))).unwrap();
-        one.working(Pool::Data).fill(1);
+        one.working(SegmentKind::Data).fill(1);
         drop(one.finalize(Vec::new()).unwrap());
     }
     std::thread::sleep(std::time::Duration::from_millis(2200));

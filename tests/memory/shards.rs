@@ -3,7 +3,7 @@
 
 use std::sync::{Barrier, Mutex};
 
-use jittison::base::Pool;
+use jittison::base::SegmentKind;
 use jittison::memory::{Finalized, MemoryManager, SlabPool, SlabPoolOptions};
 
 use crate::slab::{held, make, plan};
@@ -31,7 +31,7 @@ fn together<R: Send>(threads: usize, work: impl Fn(usize) -> R + Sync) -> Vec<R>
 }
 
 fn slab_of(one: &dyn Finalized) -> u64 {
-    one.address(Pool::Data).value() >> 21
+    one.address(SegmentKind::Data).value() >> 21
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn allocations_of_many_threads_never_overlap_and_all_come_back() {
             if live.len() > 60 || round % 3 == 2 && !live.is_empty() {
                 let (mut one, mark): (Box<dyn jittison::memory::InFlight>, u8) =
                     live.swap_remove(round * 7 % live.len());
-                for pool in Pool::ALL {
+                for pool in SegmentKind::ALL {
                     assert!(one.working(pool).iter().all(|byte| *byte == mark), "another thread wrote here");
                 }
                 continue;
@@ -102,7 +102,7 @@ fn allocations_of_many_threads_never_overlap_and_all_come_back() {
             let size = (round * 37 % 5_000) as u64;
             let mut one = memory.allocate(&plan(size, size / 2, (size / 3, 0))).unwrap();
             let mark = (thread * 61 + round) as u8;
-            for pool in Pool::ALL {
+            for pool in SegmentKind::ALL {
                 one.working(pool).fill(mark);
             }
             live.push((one, mark));

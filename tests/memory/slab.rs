@@ -1,7 +1,7 @@
 //! ORC's eight acceptance cases of its slab manager, in this library's words, and what belongs to them: packing, growth,
 //! coalescing, exhaustion.
 
-use jittison::base::Pool;
+use jittison::base::SegmentKind;
 use jittison::error::{Error, ErrorKind, MemoryFault};
 use jittison::memory::{
     Finalized, InFlight, MemoryManager, SegmentPlan, SegmentRequest, SlabPool, SlabPoolOptions, WindowLayout,
@@ -13,7 +13,7 @@ const SMALL_WINDOW: u64 = 64 << 20;
 
 /// Bytes of a small pool's code pool.
 fn code_capacity() -> u64 {
-    WindowLayout::divide(SMALL_WINDOW).unwrap().pool(Pool::Code).size
+    WindowLayout::divide(SMALL_WINDOW).unwrap().pool(SegmentKind::Code).size
 }
 
 pub fn small_pool() -> SlabPool {
@@ -40,7 +40,7 @@ pub fn held(memory: &SlabPool) -> (usize, u64, u64) {
     (statistics.allocations, statistics.live_bytes, statistics.reserved_bytes)
 }
 
-fn at(allocation: &dyn Finalized, pool: Pool) -> u64 {
+fn at(allocation: &dyn Finalized, pool: SegmentKind) -> u64 {
     allocation.address(pool).value()
 }
 
@@ -58,7 +58,7 @@ fn pools_of_different_protection_share_no_page() {
     let memory = small_pool();
     let held: Vec<_> = (0..200).map(|i| make(&memory, &plan(1 + i, 1 + i * 3, (1 + i * 5, 0)))).collect();
     let pages = |pool| held.iter().map(move |one| at(&**one, pool) >> 12).collect::<std::collections::BTreeSet<_>>();
-    let [code, constants, data] = Pool::ALL.map(pages);
+    let [code, constants, data] = SegmentKind::ALL.map(pages);
     assert!(code.is_disjoint(&constants) && code.is_disjoint(&data) && constants.is_disjoint(&data));
 }
 
@@ -66,17 +66,17 @@ fn pools_of_different_protection_share_no_page() {
 fn code_is_packed_at_the_bottom_and_at_cache_lines() {
     let memory = small_pool();
     let held: Vec<_> = (0..100).map(|_| make(&memory, &plan(40, 8, (8, 0)))).collect();
-    let first = at(&*held[0], Pool::Code);
+    let first = at(&*held[0], SegmentKind::Code);
     for (index, one) in held.iter().enumerate() {
-        assert_eq!(at(&**one, Pool::Code), first + index as u64 * 64);
-        assert_eq!(at(&**one, Pool::ReadOnly), at(&*held[0], Pool::ReadOnly) + index as u64 * 16);
+        assert_eq!(at(&**one, SegmentKind::Code), first + index as u64 * 64);
+        assert_eq!(at(&**one, SegmentKind::ReadOnly), at(&*held[0], SegmentKind::ReadOnly) + index as u64 * 16);
     }
     // A hundred objects on two pages of code.
-    assert!(at(&*held[99], Pool::Code) - first < 2 * 4096);
+    assert!(at(&*held[99], SegmentKind::Code) - first < 2 * 4096);
     // A hole at the bottom is filled before new ground is taken.
     let mut held = held;
-    let freed = at(&*held.remove(10), Pool::Code);
-    assert_eq!(at(&*make(&memory, &plan(64, 8, (8, 0))), Pool::Code), freed);
+    let freed = at(&*held.remove(10), SegmentKind::Code);
+    assert_eq!(at(&*make(&memory, &plan(64, 8, (8, 0))), SegmentKind::Code), freed);
 }
 
 #[test]
@@ -85,9 +85,9 @@ fn the_segments_of_one_allocation_reach_each_other() {
         let memory = SlabPool::new(SlabPoolOptions { window_size, ..SlabPoolOptions::default() }).unwrap();
         let (base, size) = memory.window();
         let one = make(&memory, &plan(100, 100, (100, 50)));
-        for a in Pool::ALL {
+        for a in SegmentKind::ALL {
             assert!((base.value()..base.value() + size).contains(&at(&*one, a)));
-            for b in Pool::ALL {
+            for b in SegmentKind::ALL {
                 assert!(i32::try_from(one.address(a).distance_from(one.address(b))).is_ok());
             }
         }
@@ -98,13 +98,13 @@ fn the_segments_of_one_allocation_reach_each_other() {
 fn freed_memory_is_reused_and_zeroed() {
     let memory = small_pool();
     let mut first = memory.allocate(&plan(64, 64, (4096, 4096))).unwrap();
-    let place = first.address(Pool::Data);
-    assert!(first.working(Pool::Data).iter().all(|byte| *byte == 0));
-    first.working(Pool::Data).fill(0xaa);
+    let place = first.address(SegmentKind::Data);
+    assert!(first.working(SegmentKind::Data).iter().all(|byte| *byte == 0));
+    first.working(SegmentKind::Data).fill(0xaa);
     drop(first.finalize(Vec::new()).unwrap());
     let mut again = memory.allocate(&plan(64, 64, (4096, 4000))).unwrap();
-    assert_eq!(again.address(Pool::Data), place);
-    assert!(again.working(Pool::Data)[96..].iter().all(|byte| *byte == 0), "what the plan wants zero is zero");
+    assert_eq!(again.address(SegmentKind::Data), place);
+    assert!(again.working(SegmentKind::Data)[96..].iter().all(|byte| *byte == 0), "what the plan wants zero is zero");
 }
 
 #[test]
@@ -112,14 +112,14 @@ fn finalizing_keeps_what_was_planned_and_nothing_beside() {
     let memory = small_pool();
     let mut one = memory.allocate(&plan(100, 200, (300, 100))).unwrap();
     let before = held(&memory);
-    let addresses = Pool::ALL.map(|pool| one.address(pool));
-    one.working(Pool::Code).fill(0xc3);
-    one.working(Pool::ReadOnly).fill(7);
+    let addresses = SegmentKind::ALL.map(|pool| one.address(pool));
+    one.working(SegmentKind::Code).fill(0xc3);
+    one.working(SegmentKind::ReadOnly).fill(7);
     let one = one.finalize(Vec::new()).unwrap();
     assert_eq!(held(&memory), before);
-    assert_eq!(Pool::ALL.map(|pool| one.address(pool)), addresses);
-    assert_eq!(read(at(&*one, Pool::Code), 100), [0xc3; 100], "the bytes are where the code runs");
-    assert_eq!(read(at(&*one, Pool::ReadOnly), 200), [7; 200]);
+    assert_eq!(SegmentKind::ALL.map(|pool| one.address(pool)), addresses);
+    assert_eq!(read(at(&*one, SegmentKind::Code), 100), [0xc3; 100], "the bytes are where the code runs");
+    assert_eq!(read(at(&*one, SegmentKind::ReadOnly), 200), [7; 200]);
     drop(one);
     assert_eq!(held(&memory), (0, 0, 0));
 }
@@ -128,11 +128,11 @@ fn finalizing_keeps_what_was_planned_and_nothing_beside() {
 fn abandoning_returns_the_memory_and_its_place() {
     let memory = small_pool();
     let abandoned = memory.allocate(&plan(1000, 1000, (1000, 0))).unwrap();
-    let addresses = Pool::ALL.map(|pool| abandoned.address(pool));
+    let addresses = SegmentKind::ALL.map(|pool| abandoned.address(pool));
     drop(abandoned);
     assert_eq!(held(&memory), (0, 0, 0));
     let next = memory.allocate(&plan(1000, 1000, (1000, 0))).unwrap();
-    assert_eq!(Pool::ALL.map(|pool| next.address(pool)), addresses);
+    assert_eq!(SegmentKind::ALL.map(|pool| next.address(pool)), addresses);
 }
 
 #[test]
@@ -144,11 +144,11 @@ fn a_plan_larger_than_a_slab_gets_one_piece_and_grows_by_what_it_needs() {
     let grown = memory.statistics().opened_bytes - opened;
     // The slabs that are open already count, and the frame table's slots beside the code.
     assert!(((9 + 5 + 7 - 6) << 20..(9 + 5 + 7 + 8) << 20).contains(&grown), "{grown}");
-    let place = at(&*large, Pool::Code);
+    let place = at(&*large, SegmentKind::Code);
     drop(large);
     // What it opened is there for all.
     let again = make(&memory, &plan(8 << 20, 0, (0, 0)));
-    assert!((place..place + (2 << 20)).contains(&at(&*again, Pool::Code)));
+    assert!((place..place + (2 << 20)).contains(&at(&*again, SegmentKind::Code)));
     assert_eq!(memory.statistics().opened_bytes - opened, grown);
     drop((small, again));
     assert_eq!(held(&memory), (0, 0, 0));
@@ -162,7 +162,7 @@ fn five_hundred_random_allocations_never_overlap_and_are_zero_where_asked() {
     for round in 0..512u32 {
         if live.len() > 40 || (dice.roll(3) == 0 && !live.is_empty()) {
             let (mut gone, plan, mark) = live.swap_remove(dice.roll(live.len()));
-            for pool in Pool::ALL {
+            for pool in SegmentKind::ALL {
                 assert_eq!(gone.working(pool).len() as u64, plan.segment(pool).size);
                 assert!(gone.working(pool).iter().all(|byte| *byte == mark), "somebody else wrote here");
             }
@@ -176,9 +176,9 @@ fn five_hundred_random_allocations_never_overlap_and_are_zero_where_asked() {
             segment.align = 1 << dice.roll(10);
         }
         let mut one = memory.allocate(&plan).unwrap();
-        let zero_from = (plan.segment(Pool::Data).size - plan.segment(Pool::Data).zero_fill) as usize;
-        assert!(one.working(Pool::Data)[zero_from..].iter().all(|byte| *byte == 0), "round {round}");
-        for pool in Pool::ALL {
+        let zero_from = (plan.segment(SegmentKind::Data).size - plan.segment(SegmentKind::Data).zero_fill) as usize;
+        assert!(one.working(SegmentKind::Data)[zero_from..].iter().all(|byte| *byte == 0), "round {round}");
+        for pool in SegmentKind::ALL {
             assert_eq!(one.address(pool).value() % plan.segment(pool).align, 0);
             one.working(pool).fill(round as u8);
         }
@@ -194,12 +194,12 @@ fn freed_neighbours_merge_and_serve_something_larger_at_the_same_address() {
     let memory = small_pool();
     let make = |size| make(&memory, &plan(size, size, (size, 0)));
     let mut row: Vec<_> = (0..5).map(|_| make(4096)).collect();
-    let place = Pool::ALL.map(|pool| row[1].address(pool));
+    let place = SegmentKind::ALL.map(|pool| row[1].address(pool));
     for index in [3, 1, 1] {
         drop(row.remove(index)); // 3, 1, then 2: merges with both
     }
     let large = make(3 * 4096);
-    assert_eq!(Pool::ALL.map(|pool| large.address(pool)), place);
+    assert_eq!(SegmentKind::ALL.map(|pool| large.address(pool)), place);
     let statistics = memory.statistics();
     assert_eq!(statistics.free_ranges, 3, "what is left is the end of each pool");
 }

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use jittison::base::Pool;
+use jittison::base::SegmentKind;
 use jittison::memory::{MemoryManager, MemoryUsage, SlabPool, SlabPoolOptions};
 use jittison::session::Alias;
 use jittison::{Jit, JitDylib, ResourceTracker};
@@ -243,7 +243,7 @@ fn what_the_books_say_they_take_is_what_the_heap_grows_by() {
     }
     let handles = live.len() * size_of_val(&live[0]);
     let grown = anonymous_bytes() - before - handles as u64;
-    assert_eq!(memory.statistics().pools[Pool::Data.index()].reserved, 0);
+    assert_eq!(memory.statistics().pools[SegmentKind::Data.index()].reserved, 0);
     // Lists count with the room that they have to grow, which is not all touched yet.
     assert_close(memory.statistics().metadata_bytes, grown, 15, "heap of the books");
 }

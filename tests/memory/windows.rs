@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use jittison::Jit;
-use jittison::base::Pool;
+use jittison::base::SegmentKind;
 use jittison::error::{ErrorKind, MemoryFault};
 use jittison::memory::{
     Finalized, MemoryManager, OnFull, Placement, Released, SegmentPlan, SlabPool, SlabPoolOptions, WindowLayout,
@@ -25,7 +25,7 @@ fn opening() -> (SlabPool, u64) {
         trap_freed_code: false,
         ..Default::default()
     };
-    (SlabPool::new(options).unwrap(), WindowLayout::divide(32 * MIB).unwrap().pool(Pool::Code).size)
+    (SlabPool::new(options).unwrap(), WindowLayout::divide(32 * MIB).unwrap().pool(SegmentKind::Code).size)
 }
 
 fn of_group(group: u64, code: u64) -> SegmentPlan {
@@ -34,7 +34,7 @@ fn of_group(group: u64, code: u64) -> SegmentPlan {
 
 /// Which window an allocation lies in, by distance.
 fn window_of(one: &dyn Finalized, starts: &mut Vec<u64>) -> usize {
-    let at = one.address(Pool::Code).value();
+    let at = one.address(SegmentKind::Code).value();
     starts.iter().position(|start| at.abs_diff(*start) < 32 * MIB).unwrap_or_else(|| {
         starts.push(at);
         starts.len() - 1
@@ -75,7 +75,7 @@ fn a_window_that_is_mapped_for_one_allocation_is_as_large_as_that_takes() {
     assert_eq!(make(&alone, &large).usage().code, 80 * MIB);
     let pooled = SlabPool::new(SlabPoolOptions::default()).unwrap();
     let low = make(&pooled, &SegmentPlan { low: true, ..large });
-    assert!(low.address(Pool::Code).value() + 80 * MIB < 1 << 31);
+    assert!(low.address(SegmentKind::Code).value() + 80 * MIB < 1 << 31);
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn what_must_lie_low_does_so_beside_a_window_that_does_not() {
     let memory = SlabPool::new(SlabPoolOptions { window_size: 64 * MIB, ..Default::default() }).unwrap();
     let high = make(&memory, &plan(64, 16, (16, 0)));
     let low: Vec<_> = (0..3).map(|_| make(&memory, &SegmentPlan { low: true, ..plan(64, 16, (16, 0)) })).collect();
-    for pool in Pool::ALL {
+    for pool in SegmentKind::ALL {
         assert!(high.address(pool).value() >= 1 << 31);
         assert!(low.iter().all(|one| one.address(pool).value() < 1 << 31));
     }
@@ -199,8 +199,8 @@ fn what_must_lie_low_does_so_beside_a_window_that_does_not() {
     let of_group = |low, group| make(&memory, &SegmentPlan { low, group, ..plan(64, 16, (16, 0)) });
     let together = [of_group(true, 5), of_group(false, 5)];
     let others = [of_group(false, 7), of_group(false, 0), of_group(false, 7)];
-    assert!(together.iter().all(|one| one.address(Pool::Code).value() < 1 << 31));
-    assert!(others.iter().all(|one| one.address(Pool::Code).value() >= 1 << 31));
+    assert!(together.iter().all(|one| one.address(SegmentKind::Code).value() < 1 << 31));
+    assert!(others.iter().all(|one| one.address(SegmentKind::Code).value() >= 1 << 31));
     drop((together, others));
     assert_eq!(memory.statistics().windows, 2);
     drop(low);

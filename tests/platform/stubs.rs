@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use jittison::base::{ExecutorAddr, Pool};
+use jittison::base::{ExecutorAddr, SegmentKind};
 use jittison::error::ErrorKind;
 use jittison::platform::StubManager;
 use jittison::{Error, Jit, JitDylib};
@@ -206,7 +206,7 @@ fn the_places_of_removed_stubs_are_used_again() {
     assert!(places.len() < 40, "{} places", places.len());
     let statistics = jit.memory_statistics();
     assert_eq!((statistics.allocations, long(&jit, "kept")), (1, 42));
-    let opened = statistics.pools[Pool::Code.index()].opened;
+    let opened = statistics.pools[SegmentKind::Code.index()].opened;
     assert!(opened <= 2 << 20, "one slab is enough: {opened} bytes");
 }
 

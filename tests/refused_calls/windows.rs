@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use jittison::Jit;
-use jittison::base::Pool;
+use jittison::base::SegmentKind;
 use jittison::memory::{
     DualMapper, MemoryManager, MemoryMapper, PlainDualMapper, Released, SingleMapper, SlabPool, SlabPoolOptions,
     SystemMapper,
@@ -109,7 +109,7 @@ fn pages_that_the_kernel_does_not_take_back_are_offered_again() {
             let mut plan = jittison::memory::SegmentPlan::default();
             plan.segments.iter_mut().for_each(|segment| segment.size = 4 * MIB);
             let mut one = memory.allocate(&plan).unwrap();
-            Pool::ALL.into_iter().for_each(|pool| one.working(pool).fill(0xee));
+            SegmentKind::ALL.into_iter().for_each(|pool| one.working(pool).fill(0xee));
             drop(one.finalize(Vec::new()).unwrap());
             let resident = memory.statistics().resident_bytes;
             let (first, was_refused) = refusing(Call::Advise, after, || memory.release_free());

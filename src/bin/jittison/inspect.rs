@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::io::{self, Write as _};
 
 use jittison::InputFile;
-use jittison::base::Pool;
+use jittison::base::SegmentKind;
 use jittison::link::{
     Block, BlockId, Definition, InitializerKind, LinkGraph, ObjectBuffer, ObjectInterface, PlannedLink, Symbol,
     SymbolIndex,
@@ -79,7 +79,7 @@ impl View<'_> {
             .map(|external| json!({ "name": external.name, "is_required": external.required }))
             .collect();
         let plan = self.planned.segment_plan();
-        let segments: Vec<Value> = Pool::ALL
+        let segments: Vec<Value> = SegmentKind::ALL
             .into_iter()
             .map(|pool| {
                 let segment = plan.segment(pool);
@@ -299,7 +299,7 @@ impl View<'_> {
     fn plan_table(&self) -> Table {
         let mut table =
             Table::new(&["pool", "bytes", "align", "of it zero-fill"], &["bytes", "align", "of it zero-fill"]);
-        for pool in Pool::ALL {
+        for pool in SegmentKind::ALL {
             let segment = self.planned.segment_plan().segment(pool);
             table.row(vec![
                 pool.name().to_string(),

@@ -5,7 +5,7 @@
 use std::fs;
 use std::io::{self, Write as _};
 
-use jittison::memory::{MemoryMap, MemoryRange, PoolMap, SlabMap, Stranding, Tenant, WindowMap};
+use jittison::memory::{MemoryMap, MemoryRange, PoolMap, SlabFragmentation, SlabMap, Tenant, WindowMap};
 use jittison::{Jit, ResourceTracker};
 use serde_json::{Value, json};
 
@@ -45,8 +45,8 @@ fn shown(args: &MapArgs, map: &MemoryMap) -> Result<String, String> {
     }
     let windows: Vec<Value> = map.windows.iter().map(window).collect();
     let modules: Vec<Value> = map.tenants.iter().map(module).collect();
-    let stranded: Vec<Value> = map.stranded_by().iter().map(stranding).collect();
-    let whole = json!({ "windows": windows, "modules": modules, "stranded_by": stranded });
+    let stranded: Vec<Value> = map.fragmentation_by().iter().map(stranding).collect();
+    let whole = json!({ "windows": windows, "modules": modules, "fragmentation_by": stranded });
     Ok(serde_json::to_string_pretty(&whole).map_err(|error| error.to_string())? + "\n")
 }
 
@@ -92,7 +92,7 @@ fn slab(slab: &SlabMap) -> Value {
     })
 }
 
-fn stranding(stranding: &Stranding) -> Value {
+fn stranding(stranding: &SlabFragmentation) -> Value {
     json!({
         "slab": stranding.slab.value(),
         "pool": stranding.pool.name(),

@@ -32,7 +32,7 @@ pub struct Report {
 pub enum Outcome {
     Removed(Vec<Removal>),
     /// Threads of the program were still running: their code cannot be taken from under them.
-    Kept {
+    RecycledVec {
         threads: usize,
     },
     Failed(String),
@@ -139,7 +139,9 @@ fn removal(outcome: &Outcome, after: &MemoryStatistics) -> Value {
             None => (true, None),
             Some(removal) => (false, Some(format!("in the way: {}", removal.obstacles().join(", ")))),
         },
-        Outcome::Kept { threads } => (false, Some(format!("{threads} threads of the program were still running"))),
+        Outcome::RecycledVec { threads } => {
+            (false, Some(format!("{threads} threads of the program were still running")))
+        }
         Outcome::Failed(problem) => (false, Some(problem.clone())),
     };
     json!({

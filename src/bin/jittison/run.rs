@@ -216,7 +216,7 @@ impl Ending {
                 Ok(removals) => Outcome::Removed(removals),
                 Err(error) => Outcome::Failed(told(error)),
             },
-            threads => Outcome::Kept { threads },
+            threads => Outcome::RecycledVec { threads },
         };
         self.report.stage("remove");
         if let Err(problem) = self.report.write(&outcome, self.jit.memory_statistics()) {

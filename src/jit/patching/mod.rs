@@ -7,15 +7,15 @@
 //!   versions ─► variables that version 1 brought                  dylib `main`
 //! ```
 //!
-//! A version is linked aside, in a dylib of its own that nobody searches (`aside.rs`, `patch.rs`); what its commit, a rollback
+//! A version is linked aside, in a dylib of its own that nobody searches (`uncommitted_version.rs`, `patch.rs`); what its commit, a rollback
 //! and the end of the dylib do to all of them stands in `versions.rs`; which variables it shares in `variables.rs`.
 //!
 //! Not here: references that are bound to a version's code past the stub. A version's own objects call each other
 //! directly, so that a version can be tried as a whole before it is committed.
 
-mod aside;
 mod patch;
 mod rebindable;
+mod uncommitted_version;
 mod variables;
 mod versions;
 

@@ -3,7 +3,7 @@
 //! | step | what fails it | what is undone, by whom |
 //! |---|---|---|
 //! | objects are collected | bytes that are no object | nothing was done |
-//! | `link` | a missing symbol, a wrong signature, none of the functions, a variable that has grown | the version's dylib, by the drop of `Aside` |
+//! | `link` | a missing symbol, a wrong signature, none of the functions, a variable that has grown | the version's dylib, by the drop of `UncommittedVersion` |
 //! | its initialisers | a throw, a panic | the names at once; the memory by the next call, since the exception may lie in it |
 //! | `commit` | the dylib is gone, or defines one of the names by now | as for `link`; no slot was touched |
 //! | dropped instead | – | as for `link` |
@@ -17,7 +17,7 @@ use crate::base::Name;
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::{Function, FunctionPointer};
 use crate::jit::files;
-use crate::jit::patching::aside::{Aside, Entry};
+use crate::jit::patching::uncommitted_version::{Entry, UncommittedVersion};
 use crate::jit::patching::variables;
 use crate::jit::patching::versions::Versions;
 use crate::jit::patching::{Committed, Patchable};
@@ -44,7 +44,7 @@ pub struct Patch {
 #[must_use = "dropping a prepared patch takes it back"]
 pub struct PreparedPatch {
     patchable: Patchable,
-    aside: Aside,
+    aside: UncommittedVersion,
     signatures: FxHashMap<Name, String>,
 }
 
@@ -105,14 +105,14 @@ impl Patch {
         Ok(PreparedPatch { patchable: self.patchable, aside, signatures: self.signatures })
     }
 
-    fn link_aside(&self, versions: &Arc<Versions>, number: u64) -> Result<Aside> {
+    fn link_aside(&self, versions: &Arc<Versions>, number: u64) -> Result<UncommittedVersion> {
         // Asked before anything is made.
         let unknown = self.required.iter().find(|name| !versions.names().contains(name));
         if let Some(unknown) = unknown {
             return Err(not_patchable(versions, unknown, "it is none of the functions that were said to be"));
         }
         versions.check_signatures(&self.signatures)?;
-        let mut aside = Aside::new(versions, self.patchable.jit().session(), number)?;
+        let mut aside = UncommittedVersion::new(versions, self.patchable.jit().session(), number)?;
         // Where the objects look for what they refer to.
         aside.code().dylib.set_link_order(&link_order(versions.dylib()));
         // Objects, without the variables that are there.
@@ -128,7 +128,7 @@ impl Patch {
         Ok(aside)
     }
 
-    fn add_objects(&self, aside: &mut Aside, dylib: &JitDylib) -> Result<()> {
+    fn add_objects(&self, aside: &mut UncommittedVersion, dylib: &JitDylib) -> Result<()> {
         let jit = self.patchable.jit();
         for (name, bytes) in &self.objects {
             let defined = link::variables(name, bytes)?;
@@ -146,7 +146,7 @@ impl Patch {
         Ok(())
     }
 
-    fn link_functions(&self, aside: &mut Aside, versions: &Versions) -> Result<()> {
+    fn link_functions(&self, aside: &mut UncommittedVersion, versions: &Versions) -> Result<()> {
         let code = aside.code_mut();
         let is_defined = |name: &&Name| code.dylib.symbol_flags(name.as_str()).is_some();
         let (defined, missing): (Vec<&Name>, Vec<&Name>) = versions.names().iter().partition(is_defined);
@@ -177,7 +177,7 @@ impl Patch {
         }
     }
 
-    fn initialize(&self, aside: &mut Aside) -> Result<()> {
+    fn initialize(&self, aside: &mut UncommittedVersion) -> Result<()> {
         let jit = self.patchable.jit();
         aside.is_initializing = true;
         jit.run_pending(&aside.code().dylib);

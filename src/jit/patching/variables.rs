@@ -20,7 +20,7 @@ use crate::session::{
 };
 
 /// Bytes of each variable that a version brings.
-pub(super) type Brought = FxHashMap<Name, u64>;
+pub(super) type VersionVariables = FxHashMap<Name, u64>;
 
 /// Splits an object's variables: whether each, by its position, is there already. Generators of the dylib are asked.
 pub(super) fn find_there(
@@ -52,7 +52,7 @@ fn is_same_kind(variable: &Variable<'_>, flags: SymbolFlags) -> bool {
 }
 
 /// Has later versions find what a version brought, and whoever links against the dylib, under a tracker of its own.
-pub(super) fn publish(home: &JitDylib, version: &JitDylib, brought: &Brought) -> Result<ResourceTracker> {
+pub(super) fn publish(home: &JitDylib, version: &JitDylib, brought: &VersionVariables) -> Result<ResourceTracker> {
     let names: Vec<&Name> = brought.keys().collect();
     let requests: Vec<_> = names.iter().map(|name| SymbolRequest::required(name.as_str())).collect();
     let found = version.lookup(&requests, RequiredState::Ready)?;

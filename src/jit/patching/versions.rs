@@ -17,31 +17,31 @@
 //! While the stubs are there, the versions that they lead to are kept by not being removed; no edge of the session's says so, since
 //! edges cannot be taken back and this one changes with every commit. When the end comes, for the dylib, for one of the dylibs
 //! beside it or for the session, nothing changes any more: the edges from the stubs to the current versions are added, and
-//! all of it is retired as one batch ([`Companion`]). So a handle to a stub keeps what the stub leads to, and rings of versions
+//! all of it is retired as one batch ([`ClearHook`]). So a handle to a stub keeps what the stub leads to, and rings of versions
 //! and stubs go as rings do.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use rustc_hash::FxHashMap;
 
-use crate::base::{ExecutorAddr, Name, Turn, Turns};
+use crate::base::{ExecutorAddr, Name, ReentrantGuard, ReentrantLock};
 use crate::error::{Error, ErrorKind, Result};
-use crate::jit::patching::aside::{Aside, Code};
+use crate::jit::patching::uncommitted_version::{Code, UncommittedVersion};
 use crate::jit::patching::{Committed, Limits, PatchVersion, RolledBack, variables};
-use crate::jit::{Jit, Rooms};
-use crate::session::{Companion, ExecutionSession, JitDylib, Removal, ResourceTracker};
+use crate::jit::{Jit, JitInner};
+use crate::session::{ClearHook, ExecutionSession, JitDylib, Removal, ResourceTracker};
 use crate::sync::{Arc, Mutex, Weak};
 
 /// The versions of one set of functions.
 pub(super) struct Versions {
     /// Weak: the dylib keeps this, and the session its dylibs.
-    jit: Weak<Rooms>,
+    jit: Weak<JitInner>,
     dylib: JitDylib,
     /// Sorted.
     names: Vec<Name>,
     limits: Limits,
     /// Whoever changes `state` in more than one step has the turn.
-    turns: Turns,
+    turns: ReentrantLock,
     /// A leaf lock, for the books only.
     state: Mutex<State>,
 }
@@ -96,7 +96,7 @@ impl Versions {
             dylib: dylib.clone(),
             names,
             limits,
-            turns: Turns::new(),
+            turns: ReentrantLock::new(),
             state: Mutex::new(State::default()),
         })
     }
@@ -116,7 +116,7 @@ impl Versions {
     /// Takes this from the dylib if nothing was ever committed.
     pub(super) fn leave_unused(self: &Arc<Self>) {
         if self.state.lock().stubs.is_none() {
-            self.dylib.detach(&(self.clone() as Arc<dyn Companion>));
+            self.dylib.detach(&(self.clone() as Arc<dyn ClearHook>));
         }
     }
 
@@ -171,7 +171,7 @@ impl Versions {
     pub(super) fn commit(
         self: &Arc<Self>,
         jit: &Jit,
-        aside: Aside,
+        aside: UncommittedVersion,
         signatures: FxHashMap<Name, String>,
     ) -> Result<Committed> {
         let turn = self.take_turn()?;
@@ -192,7 +192,7 @@ impl Versions {
     fn commit_functions(
         self: &Arc<Self>,
         jit: &Jit,
-        aside: Aside,
+        aside: UncommittedVersion,
         variables: Option<ResourceTracker>,
         signatures: FxHashMap<Name, String>,
     ) -> Result<Committed> {
@@ -274,7 +274,7 @@ impl Versions {
     fn retire(self: &Arc<Self>, jit: &Jit, version: Version) -> Option<Removal> {
         hold_for_late_bindings(jit.session(), &version.code);
         let Version { code: Code { number, dylib, tracker, functions, pin, .. }, variables } = version;
-        dylib.detach(&(self.clone() as Arc<dyn Companion>));
+        dylib.detach(&(self.clone() as Arc<dyn ClearHook>));
         drop(pin);
         let removal = tracker.remove().or_else(|error| {
             jit.session().report_error(error);
@@ -308,7 +308,7 @@ impl Versions {
         Ok(())
     }
 
-    fn take_turn(&self) -> Result<Turn<'_>> {
+    fn take_turn(&self) -> Result<ReentrantGuard<'_>> {
         let turn = self.turns.take();
         if turn.is_nested() {
             // An observer that was told of a redirect has come back in.
@@ -334,7 +334,7 @@ impl Versions {
         }
     }
 
-    fn sweep_in(&self, _turn: &Turn<'_>) {
+    fn sweep_in(&self, _turn: &ReentrantGuard<'_>) {
         let (discarded, retired, linking) = {
             let mut state = self.state.lock();
             (std::mem::take(&mut state.discarded), std::mem::take(&mut state.retired), state.linking)
@@ -409,7 +409,7 @@ impl State {
     }
 }
 
-impl Companion for Versions {
+impl ClearHook for Versions {
     fn leave(&self) -> Vec<ResourceTracker> {
         // This thread may have it already, if an observer that was told of a redirect clears the dylib.
         let _turn = self.turns.take();

@@ -9,13 +9,13 @@ use std::ops::Range;
 use object::read::elf::{SectionHeader as _, Sym as _};
 use smallvec::SmallVec;
 
-use crate::base::{Kept, Pool, ahead_of_null};
+use crate::base::{RecycledVec, SegmentKind, ahead_of_null};
 use crate::error::Error;
 use crate::link::buffer::ObjectBuffer;
 use crate::link::elf::interface::visit_definitions;
 use crate::link::elf::{ElfObject, ElfSymbol, InterfaceSymbol, LE, Outline, SectionHeader, shn, sht, st};
 use crate::link::graph::{
-    Beginnings, Binding, Block, BlockId, Content, Definition, LinkGraph, Role, Symbol, SymbolIndex, Text,
+    Binding, Block, BlockId, Content, Definition, LinkGraph, PrefixFilter, Role, Symbol, SymbolIndex, Text,
 };
 use crate::link::init_fragments;
 use crate::link::initializers::{self, Direction};
@@ -86,7 +86,7 @@ pub(super) struct Reader<'a, 'data> {
     pub(super) object: &'a ElfObject<'data>,
     pub(super) graph: &'a mut LinkGraph,
     /// By section index.
-    pub(super) block_of: Kept<Option<BlockId>>,
+    pub(super) block_of: RecycledVec<Option<BlockId>>,
     /// Those that hold relocations.
     pub(super) relocations: SmallVec<[&'data SectionHeader; 8]>,
     has_groups: bool,
@@ -244,17 +244,17 @@ impl<'data> Reader<'_, 'data> {
         let role = match flags & shf::TLS {
             0 if is_plain => Role::Plain,
             0 => role_of(onwards),
-            _ => Role::ThreadLocal,
+            _ => Role::TlsIndex,
         };
         if matches!(role, Role::Initializers { .. }) && size % 8 != 0 {
             let problem = format!("section `{}` has {size} bytes, which is no whole number of addresses", name());
             return Err(object.malformed(problem));
         }
         let pool = match flags & (shf::EXECINSTR | shf::WRITE) {
-            0 => Pool::ReadOnly,
-            shf::WRITE if is_plain || !is_relocated_only(onwards) => Pool::Data,
-            shf::WRITE => Pool::ReadOnly,
-            _ => Pool::Code,
+            0 => SegmentKind::ReadOnly,
+            shf::WRITE if is_plain || !is_relocated_only(onwards) => SegmentKind::Data,
+            shf::WRITE => SegmentKind::ReadOnly,
+            _ => SegmentKind::Code,
         };
         let is_retained = flags & shf::GNU_RETAIN != 0;
         let block = Block { role, is_retained, ..Block::new(text, pool, content, size, align) };
@@ -414,7 +414,7 @@ impl<'data> Reader<'_, 'data> {
         })?;
         let Some(id) = *block else { return Ok(Definition::Nowhere) };
         let block = &self.graph.blocks[id.index()];
-        let is_thread_local = block.role == Role::ThreadLocal;
+        let is_thread_local = block.role == Role::TlsIndex;
         if (kind == st::TYPE_TLS) != is_thread_local && kind != st::TYPE_SECTION {
             let found = if is_thread_local { "is not" } else { "is" };
             return Err(object.malformed(format!("symbol `{}` {found} of type STT_TLS, unlike its section", name())));
@@ -439,7 +439,7 @@ impl<'data> Reader<'_, 'data> {
             let problem = format!("common symbol `{name}` has alignment {value} and size {size}");
             return Err(self.object.malformed(problem));
         }
-        let block = self.graph.push_block(Text::Fixed("COMMON"), Pool::Data, Content::Zero, size, align);
+        let block = self.graph.push_block(Text::Fixed("COMMON"), SegmentKind::Data, Content::Zero, size, align);
         Ok(Definition::Block(block, 0))
     }
 
@@ -473,7 +473,7 @@ fn plain_symbols<'a>(
     mut symbols: &'a [ElfSymbol],
     surroundings: &Surroundings<'_>,
     read: &mut Vec<Symbol>,
-    beginnings: &mut Beginnings,
+    beginnings: &mut PrefixFilter,
 ) -> &'a [ElfSymbol] {
     let Surroundings { bytes, names, block_of, blocks } = *surroundings;
     while let Some((symbol, rest)) = symbols.split_first() {
@@ -502,7 +502,7 @@ fn plain_symbol(
     let id = (*block_of.get(usize::from(place))?)?;
     let block = blocks.get(id.index())?;
     let name = plain_name(symbol, names)?;
-    if value > block.size || block.role == Role::ThreadLocal {
+    if value > block.size || block.role == Role::TlsIndex {
         return None;
     }
     let (name, definition) = (Text::Terminated(name), Definition::Block(id, value));
@@ -527,7 +527,7 @@ fn plain_external(
     symbol: &ElfSymbol,
     names: &Range<u32>,
     bytes: &[u8],
-    beginnings: &mut Beginnings,
+    beginnings: &mut PrefixFilter,
     read: &mut Vec<Symbol>,
 ) -> bool {
     let (binding, kind) = (binding(symbol), symbol.st_type().0);

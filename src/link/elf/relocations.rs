@@ -11,7 +11,7 @@ use crate::error::{Error, LinkFault};
 use crate::link::elf::read::Reader;
 use crate::link::elf::{LE, Rela, SectionHeader, sht};
 use crate::link::graph::{Block, BlockId, Content, Definition, Edge, LinkGraph, SymbolIndex};
-use crate::link::uses::{self, Source};
+use crate::link::use_recorder::{self, ReferrerBit};
 use crate::link::x86_64::{self, EdgeKind, KindSet};
 
 impl<'data> Reader<'_, 'data> {
@@ -89,7 +89,7 @@ impl<'data> Reader<'_, 'data> {
     }
 
     /// False when one of them is no edge, or not as it should be: then the edges are not to be used.
-    fn plain_edges(&mut self, relocations: &[Rela], block_size: u64, source: Source) -> bool {
+    fn plain_edges(&mut self, relocations: &[Rela], block_size: u64, source: ReferrerBit) -> bool {
         let LinkGraph { edges, uses, kinds, .. } = &mut *self.graph;
         let first = edges.len();
         // Made first and filled in then: what is found out on the way stays in registers.
@@ -109,7 +109,7 @@ impl<'data> Reader<'_, 'data> {
     }
 
     #[cold]
-    fn edges_one_by_one(&mut self, relocations: &[Rela], block: BlockId, source: Source) -> Result<(), Error> {
+    fn edges_one_by_one(&mut self, relocations: &[Rela], block: BlockId, source: ReferrerBit) -> Result<(), Error> {
         let block_size = self.graph.blocks[block.index()].size;
         for relocation in relocations {
             let (offset, r_type) = (relocation.r_offset(LE), relocation.r_type(LE, false).0);
@@ -128,7 +128,7 @@ impl<'data> Reader<'_, 'data> {
                 )));
             }
             self.graph.kinds.insert(kind);
-            self.graph.uses.words()[symbol.index()] |= uses::uses(kind) | source.bit();
+            self.graph.uses.words()[symbol.index()] |= use_recorder::uses(kind) | source.bit();
             let (offset, addend) = (offset as u32, relocation.r_addend(LE));
             self.graph.edges.push(Edge { offset, kind, symbol, addend });
         }
@@ -217,7 +217,7 @@ fn fill_in(edges: &mut [Edge], relocations: &[Rela], words: &mut [u32], source: 
 /// What a type of relocations means.
 #[derive(Clone, Copy)]
 struct Known {
-    /// What for, as [`uses::uses`] says.
+    /// What for, as [`use_recorder::uses`] says.
     uses: u32,
     kind: EdgeKind,
     /// Bytes stored.
@@ -230,7 +230,7 @@ static KNOWN: [Known; u64::BITS as usize] = {
     let mut r_type = 0;
     while r_type < known.len() {
         if let Some(kind) = EdgeKind::from_relocation(r_type as u32) {
-            known[r_type] = Known { uses: uses::uses(kind), kind, width: kind.width() as u8 };
+            known[r_type] = Known { uses: use_recorder::uses(kind), kind, width: kind.width() as u8 };
         }
         r_type += 1;
     }

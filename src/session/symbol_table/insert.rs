@@ -4,12 +4,12 @@ use hashbrown::hash_table::Entry;
 use slotmap::Key;
 
 use super::{
-    Extra, ExtraId, LARGE, OwnedSymbols, Popularity, Probe, Symbol, SymbolTable, UnitId, UnitRecord, halves, text,
+    Extra, ExtraId, IndexState, LARGE, OwnedSymbols, Probe, Symbol, SymbolTable, UnitId, UnitRecord, halves, text,
 };
-use crate::base::{ExecutorAddr, Kept, NameRef, SlotNumber, Slots};
+use crate::base::{ExecutorAddr, NameRef, PagedArena, RecycledVec, SlotNumber};
 use crate::session::materialization::Definition;
 use crate::session::name_hash::NameHash;
-use crate::session::origins::{OriginId, Run};
+use crate::session::name_sources::{NameSourceBatch, NameSourceId};
 use crate::session::resource_tracker::TrackerId;
 use crate::session::symbol::{SymbolId, SymbolState};
 use crate::sync::Arc;
@@ -54,7 +54,7 @@ impl SymbolTable {
         place: &Arc<str>,
         definitions: impl ExactSizeIterator<Item = (Definition<'a>, Probe)>,
     ) -> Option<UnitId> {
-        let (symbols, promised) = (Kept::default(), Some(definitions.len()));
+        let (symbols, promised) = (RecycledVec::default(), Some(definitions.len()));
         let id = self.units.insert(UnitRecord { unit: None, symbols, promised, discarded: Vec::new() });
         let start = Start { state: SymbolState::NeverSearched, value: halves(id.data().as_ffi()) };
         let Some(symbols) = self.insert_all(owner, place, definitions, start) else {
@@ -71,7 +71,7 @@ impl SymbolTable {
         owner: TrackerId,
         place: &Arc<str>,
         definitions: impl ExactSizeIterator<Item = (Definition<'a>, Probe)>,
-    ) -> Option<Kept<SymbolId>> {
+    ) -> Option<RecycledVec<SymbolId>> {
         let (count, start) = (definitions.len(), Start { state: SymbolState::Materializing, value: [0; 2] });
         self.symbols.prefetch_room(count);
         let symbols = self.insert_all(owner, place, definitions, start)?;
@@ -90,12 +90,12 @@ impl SymbolTable {
         place: &Arc<str>,
         definitions: impl ExactSizeIterator<Item = (Definition<'a>, Probe)>,
         start: Start,
-    ) -> Option<Kept<SymbolId>> {
+    ) -> Option<RecycledVec<SymbolId>> {
         self.reserve_names(definitions.len());
         let SymbolTable { ready, names, symbols, origins, extras, trackers, absents, .. } = self;
-        let (mut inserted, owned) = (Kept::with_capacity(definitions.len()), &trackers[owner].core.owned);
+        let (mut inserted, owned) = (RecycledVec::with_capacity(definitions.len()), &trackers[owner].core.owned);
         let (owner, mut first) = (SlotNumber::of(owner), owned.first());
-        let mut run = Run::default();
+        let mut run = NameSourceBatch::default();
         for (definition, Probe { hash, .. }) in definitions {
             let is_named = |slot: &SlotNumber<SymbolId>| {
                 symbols[*slot].hash == hash && text(origins, &symbols[*slot]) == definition.name.borrowed().as_bytes()
@@ -145,8 +145,8 @@ struct Start {
 /// An entry for a symbol that nobody has looked for, in nobody's list yet.
 #[inline(always)]
 fn new_symbol(
-    origin: SlotNumber<OriginId>,
-    extras: &mut Slots<ExtraId, Extra>,
+    origin: SlotNumber<NameSourceId>,
+    extras: &mut PagedArena<ExtraId, Extra>,
     Definition { name, flags, size }: Definition<'_>,
     hash: NameHash,
     owner: SlotNumber<TrackerId>,
@@ -168,13 +168,13 @@ fn new_symbol(
         flags,
         state: SymbolState::NeverSearched,
         has_dependants: false,
-        popularity: Popularity::Never,
+        popularity: IndexState::Never,
     }
 }
 
 /// Puts an entry at the head of its owner's list, which goes through the entries themselves (S1).
 #[inline(always)]
-pub(super) fn link(symbols: &mut Slots<SymbolId, Symbol>, owned: &OwnedSymbols, slot: SlotNumber<SymbolId>) {
+pub(super) fn link(symbols: &mut PagedArena<SymbolId, Symbol>, owned: &OwnedSymbols, slot: SlotNumber<SymbolId>) {
     let symbol = &mut symbols[slot];
     (symbol.previous, symbol.next) = (None, owned.first());
     lead(symbols, owned.first(), slot);
@@ -183,7 +183,7 @@ pub(super) fn link(symbols: &mut Slots<SymbolId, Symbol>, owned: &OwnedSymbols, 
 
 /// Has what came `first` in a list so far know the entry that is ahead of it now.
 #[inline(always)]
-fn lead(symbols: &mut Slots<SymbolId, Symbol>, first: Option<SlotNumber<SymbolId>>, slot: SlotNumber<SymbolId>) {
+fn lead(symbols: &mut PagedArena<SymbolId, Symbol>, first: Option<SlotNumber<SymbolId>>, slot: SlotNumber<SymbolId>) {
     if let Some(first) = first {
         symbols[first].previous = Some(slot);
     }
