@@ -1,6 +1,6 @@
 //! Every interleaving of recording a resource, removing, transferring, pinning and forgetting a tracker.
 //!
-//! Checks `src/session/tracker_state.rs`, `src/session/remove.rs` and `src/session/ledger.rs`: a resource is recorded and given back exactly once,
+//! Checks `src/session/pins/tracker_state.rs`, `src/session/removal/remove.rs` and `src/session/types/ledger.rs`: a resource is recorded and given back exactly once,
 //! or refused and left with its maker; it is never both, never lost, never under a dead key. After a removal has
 //! returned, whoever asked for it, the names are gone.
 

@@ -1,6 +1,6 @@
 //! Every interleaving of queueing removed trackers with the thread that gives them back, on its way to sleep and to its end.
 //!
-//! Checks `src/session/reclaimer.rs` and `src/session/reclaim.rs` (`after_unpin`): what is queued is given back, which loom would
+//! Checks `src/session/removal/reclaimer.rs` and `src/session/removal/reclaim.rs` (`after_unpin`): what is queued is given back, which loom would
 //! report as a deadlock otherwise; the thread ends with its session, or loom would report it too.
 
 #![cfg(loom)]

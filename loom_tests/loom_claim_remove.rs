@@ -1,6 +1,6 @@
 //! Every interleaving of claiming symbols in the middle of the work, or giving them back, with removing the tracker.
 //!
-//! Checks `src/session/responsibility.rs` (`define_materializing`, `replace`) and `src/session/symbol_table.rs`: what was
+//! Checks `src/session/materialize/responsibility.rs` (`define_materializing`, `replace`) and `src/session/symbols/symbol_table.rs`: what was
 //! claimed goes with its tracker, and a claim that comes too late is refused.
 
 #![cfg(loom)]

@@ -1,6 +1,6 @@
 //! Every interleaving of emitting code that refers to another tracker's with removing either.
 //!
-//! Checks `src/session/dependants.rs`, `src/session/pin_table.rs`, `src/session/emission.rs` and `src/session/waiting.rs`: an emission is refused, or
+//! Checks `src/session/pins/dependants.rs`, `src/session/pins/pin_table.rs`, `src/session/materialize/emission.rs` and `src/session/core/waiting.rs`: an emission is refused, or
 //! what it refers to stays until the emitted code goes; a ring goes once, whoever removes its members.
 
 #![cfg(loom)]

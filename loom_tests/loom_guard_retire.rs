@@ -1,6 +1,6 @@
 //! Every interleaving of entering and leaving a guard with a removal, and with a redirect before it.
 //!
-//! Checks `src/session/guards.rs`: what a thread found under a guard, by name or through a stub's slot, is not given back before
+//! Checks `src/session/pins/guards.rs`: what a thread found under a guard, by name or through a stub's slot, is not given back before
 //! it leaves; and what waits for a guard is given back when it is left, whoever comes first.
 
 #![cfg(loom)]

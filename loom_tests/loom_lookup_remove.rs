@@ -1,6 +1,6 @@
 //! Every interleaving of looking a symbol up with removing its tracker or its name.
 //!
-//! Checks `src/session/lookup.rs`, `src/session/unpublish.rs` and `src/session/symbol_watch.rs`: a lookup always gets an
+//! Checks `src/session/lookup/blocking.rs`, `src/session/removal/unpublish.rs` and `src/session/removal/symbol_watch.rs`: a lookup always gets an
 //! answer, and exactly one; what its unit recorded is given back; a pin that was got keeps the managers from being told.
 
 #![cfg(loom)]

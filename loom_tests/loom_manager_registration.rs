@@ -1,6 +1,6 @@
 //! Every interleaving of registering or deregistering a manager with a removal or a transfer.
 //!
-//! Checks `src/session/execution_session.rs`, `src/session/reclaim.rs` and `src/session/resource_tracker.rs`: a manager
+//! Checks `src/session/core/execution_session.rs`, `src/session/removal/reclaim.rs` and `src/session/core/resource_tracker.rs`: a manager
 //! that had something recorded is told of what happens to the key from then on; no manager is told twice.
 
 #![cfg(loom)]

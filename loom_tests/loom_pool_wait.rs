@@ -1,7 +1,7 @@
 //! Every interleaving of a worker on its way to sleep, work that is queued, a worker that waits in the middle of its
 //! work, the dismissal of workers, and the end.
 //!
-//! Checks `src/session/worker_pool.rs` and `src/session/dispatch.rs`: no wake-up is lost, which loom would report as a deadlock;
+//! Checks `src/session/work/worker_pool.rs` and `src/session/work/dispatch.rs`: no wake-up is lost, which loom would report as a deadlock;
 //! work runs once, on a worker; work that waits for other work gets it, though one thread only may be at work; workers
 //! end with their session, or loom would report them too.
 

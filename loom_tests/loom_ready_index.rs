@@ -1,6 +1,6 @@
 //! Every interleaving of looking a ready symbol up, which may put it into the index of such, with removing it.
 //!
-//! Checks `src/session/ready_index.rs`: once a removal has returned, no lookup finds the symbol, whatever the index held
+//! Checks `src/session/symbols/ready_index.rs`: once a removal has returned, no lookup finds the symbol, whatever the index held
 //! or was about to hold; and a name that was defined anew is never answered with the old definition.
 
 #![cfg(loom)]

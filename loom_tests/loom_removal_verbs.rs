@@ -1,6 +1,6 @@
 //! Every interleaving of the verbs of removal, and of whoever waits for its end, with what may come in their way.
 //!
-//! Checks `src/session/remove.rs`, `src/session/removal.rs`, `src/session/reclaim.rs` and `src/session/tracker_state.rs`
+//! Checks `src/session/removal/remove.rs`, `src/session/removal/ticket.rs`, `src/session/removal/reclaim.rs` and `src/session/pins/tracker_state.rs`
 //! (`when_reclaimed`, `retire_unpinned`, `seize`): a callback is called once, when all is given back; `try_remove` removes all at
 //! once or nothing; `remove_now` gives everything back once.
 

@@ -1,7 +1,7 @@
 //! Every interleaving of the end of a session with whatever is under way in it.
 //!
-//! Checks `src/session/execution_session.rs` (`end`, `create_dylib`), `src/session/jit_dylib.rs` (`close`, `clear`) and
-//! `src/session/reclaim.rs`: what comes too late is refused, what was accepted is given back once, nobody waits for ever.
+//! Checks `src/session/core/execution_session.rs` (`end`, `create_dylib`), `src/session/core/jit_dylib.rs` (`close`, `clear`) and
+//! `src/session/removal/reclaim.rs`: what comes too late is refused, what was accepted is given back once, nobody waits for ever.
 
 #![cfg(loom)]
 

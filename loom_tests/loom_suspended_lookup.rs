@@ -1,6 +1,6 @@
 //! Every interleaving of a captured lookup's resumption with what comes to the same generator meanwhile.
 //!
-//! Checks `src/session/search.rs`: each lookup gets one answer, whether it comes ahead of the word to go on or behind it, and
+//! Checks `src/session/lookup/search.rs`: each lookup gets one answer, whether it comes ahead of the word to go on or behind it, and
 //! a generator that fails has the last word.
 
 #![cfg(loom)]

@@ -1,6 +1,6 @@
 //! Every interleaving of a transfer in which a manager panics with removing either tracker, and with a further transfer.
 //!
-//! Checks `src/session/unmoved.rs` and `src/session/resource_tracker.rs` (`transfer`): what the manager left under the source's key
+//! Checks `src/session/removal/unmoved.rs` and `src/session/core/resource_tracker.rs` (`transfer`): what the manager left under the source's key
 //! is given back once, with the tracker that owns everything now.
 
 #![cfg(loom)]

@@ -1,7 +1,7 @@
 //! Every interleaving of transferring a tracker with removing it, with removing its destination, with the transfer the
 //! other way round, with pinning, and with recording by a third thread.
 //!
-//! Checks `src/session/tracker_state.rs` (`merge`) and `src/session/resource_tracker.rs` (`transfer`): exactly one of a
+//! Checks `src/session/pins/tracker_state.rs` (`merge`) and `src/session/core/resource_tracker.rs` (`transfer`): exactly one of a
 //! transfer and a removal moves a tracker; what was recorded and what was pinned is where the tracker went.
 
 #![cfg(loom)]

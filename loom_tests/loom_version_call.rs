@@ -1,6 +1,6 @@
 //! Every interleaving of a call that is entered with the replacement of the version that it may be inside of.
 //!
-//! Checks `src/session/calls.rs`, over `src/session/guards.rs`: a version that a caller reached through a stub's slot is not
+//! Checks `src/session/pins/calls.rs`, over `src/session/pins/guards.rs`: a version that a caller reached through a stub's slot is not
 //! given back before the call returns, and it is given back then.
 
 #![cfg(loom)]

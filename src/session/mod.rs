@@ -12,7 +12,7 @@
 //! A link that finds all that it refers to ready goes from Materializing to Ready in one step. A symbol has no error state: a
 //! failed symbol is gone, and may be defined again.
 //!
-//! # Tracker states (`tracker_state.rs`)
+//! # Tracker states (`pins/tracker_state.rs`)
 //!
 //! ```text
 //!           remove             no guard in the way         nothing pins           managers told
@@ -35,102 +35,60 @@
 //!
 //! # Locks, outermost first
 //!
-//! waiting graph (`waiting.rs`) → one dylib's state → pin graph (`dependants.rs`: one table of it, or all in their order) → tracker gates, source before
-//! destination → a manager's own (ledgers) → one query (`query.rs`). Two dylibs' states are never held together. The lists
-//! of dylibs and managers are leaves, and so are what standing pins say (`revocable_pins.rs`), what waits for a guard
-//! (`guards.rs`) and each dylib's index of ready symbols (`ready_index.rs`), which lookups of symbols that are looked up
+//! waiting graph (`core/waiting.rs`) → one dylib's state → pin graph (`pins/dependants.rs`: one table of it, or all in their order) → tracker gates, source before
+//! destination → a manager's own (ledgers) → one query (`core/query.rs`). Two dylibs' states are never held together. The lists
+//! of dylibs and managers are leaves, and so are what standing pins say (`pins/revocable_pins.rs`), what waits for a guard
+//! (`pins/guards.rs`) and each dylib's index of ready symbols (`symbols/ready_index.rs`), which lookups of symbols that are looked up
 //! often take instead of the dylib's.
 //!
-//! Observers (`observer.rs`) hear what happens, under none of these.
+//! Observers (`core/observer.rs`) hear what happens, under none of these.
 //!
 //! This room does not link, does not allocate code memory, does not call code.
 
-mod adjacency_set;
-mod aliases;
-mod calls;
-mod clear_hook;
-mod counted_mutex;
-mod deferred_notifications;
-mod dependants;
-mod dispatch;
-mod dylibs;
-mod emission;
-mod error_reporter;
-mod execution_session;
-mod generator;
-mod guards;
-mod jit_dylib;
-mod ledger;
-mod link_order;
+mod core;
 mod lookup;
-mod lookup_and_apply;
-mod lookup_future;
-mod materialization;
-mod materialization_wait;
-mod name_hash;
-mod name_sources;
-mod observer;
-mod pin_nodes;
-mod pin_table;
-mod query;
-mod ready_index;
-mod ready_lookup;
-mod reclaim;
-mod reclaimer;
+mod materialize;
+mod pins;
 mod removal;
-mod remove;
-mod resource_manager;
-mod resource_tracker;
-mod responsibility;
-mod revocable_pins;
-mod search;
-mod symbol;
-mod symbol_at;
-mod symbol_table;
-mod symbol_watch;
-mod tracker_flags;
-mod tracker_state;
-mod tracker_watch;
-mod unmoved;
-mod unpublish;
-mod waiting;
-mod worker_pool;
+mod symbols;
+mod types;
+mod work;
 
-pub use aliases::{Alias, ReexportsGenerator};
+pub(crate) use core::clear_hook::ClearHook;
+pub use core::execution_session::{ExecutionSession, ReclaimPolicy, SessionOptions};
+pub use core::generator::{DefinitionGenerator, SuspendedLookup, Suspension};
+pub use core::jit_dylib::{JitDylib, Visibility};
+pub use core::materialization::MaterializationUnit;
+pub(crate) use core::materialization::NameSink;
+pub(crate) use core::observer::Observers;
+pub use core::observer::{Event, Observer};
+pub use core::resource_manager::ResourceManager;
+pub(crate) use core::resource_tracker::TrackerId;
+pub use core::resource_tracker::{Pin, ResourceKey, ResourceTracker};
+pub use lookup::blocking::{LookupResult, RequiredState, SymbolRequest};
+pub use lookup::lookup_and_apply::LookupAndApply;
+pub use lookup::lookup_future::LookupFuture;
+pub(crate) use lookup::ready_lookup::ReadyLookup;
+pub use lookup::symbol_at::SymbolAt;
+pub use materialize::aliases::{Alias, ReexportsGenerator};
+pub use materialize::emission::DependencyGroup;
+pub(crate) use materialize::materialization_wait::MaterializationWait;
+pub use materialize::responsibility::{ClaimedSymbol, MaterializationResponsibility};
 #[cfg(loom)]
 #[doc(hidden)]
-pub use calls::late_binding_count;
-pub(crate) use clear_hook::ClearHook;
-pub(crate) use counted_mutex::{CountedMutex, KeyCount};
-pub use emission::DependencyGroup;
-pub use error_reporter::ErrorReporter;
-pub use execution_session::{ExecutionSession, ReclaimPolicy, SessionOptions};
-pub use generator::{DefinitionGenerator, SuspendedLookup, Suspension};
+pub use pins::calls::late_binding_count;
 #[cfg(loom)]
 #[doc(hidden)]
-pub use guards::end_of_thread;
-pub use guards::{BlockingGuard, Guard};
-pub use jit_dylib::{JitDylib, Visibility};
-pub use ledger::Ledger;
-pub use lookup::{LookupResult, RequiredState, SymbolRequest};
-pub use lookup_and_apply::LookupAndApply;
-pub use lookup_future::LookupFuture;
-pub use materialization::MaterializationUnit;
-pub(crate) use materialization::NameSink;
-pub(crate) use materialization_wait::MaterializationWait;
-pub(crate) use observer::Observers;
-pub use observer::{Event, Observer};
-pub(crate) use ready_lookup::ReadyLookup;
-pub use removal::Removal;
+pub use pins::guards::end_of_thread;
+pub use pins::guards::{BlockingGuard, Guard};
 #[cfg(not(loom))]
-pub(crate) use remove::remove_now;
+pub(crate) use removal::remove::remove_now;
 #[cfg(loom)]
-pub use remove::remove_now;
-pub use resource_manager::ResourceManager;
-pub(crate) use resource_tracker::TrackerId;
-pub use resource_tracker::{Pin, ResourceKey, ResourceTracker};
-pub use responsibility::{ClaimedSymbol, MaterializationResponsibility};
-pub use symbol::{SymbolFlags, SymbolRef, SymbolState};
-pub use symbol_at::SymbolAt;
-pub use symbol_watch::{SymbolWatch, Watched};
-pub use tracker_watch::TrackerWatch;
+pub use removal::remove::remove_now;
+pub use removal::symbol_watch::{SymbolWatch, Watched};
+pub use removal::ticket::Removal;
+pub use removal::tracker_watch::TrackerWatch;
+pub(crate) use types::counted_mutex::{CountedMutex, KeyCount};
+pub use types::error_reporter::ErrorReporter;
+pub use types::ledger::Ledger;
+pub use types::symbol::{SymbolFlags, SymbolRef, SymbolState};

@@ -1,0 +1,158 @@
+//! [`AdjacencySet`]: the nodes at the other ends of one node's edges. Most have one, which stands here itself.
+
+use rustc_hash::FxHashMap;
+
+use crate::base::capacity_to_keep;
+use crate::session::pins::pin_nodes::PinNode;
+
+#[derive(Default)]
+pub(crate) enum AdjacencySet {
+    #[default]
+    None,
+    One(PinNode),
+    #[allow(clippy::box_collection)] // rare, and there are two of this for each tracker
+    Many(Box<Many>),
+}
+
+/// Nodes by number, as many to an entry as a word has bits.
+#[derive(Default)]
+pub(crate) struct Many {
+    words: FxHashMap<u32, u64>,
+    count: usize,
+}
+
+impl Many {
+    fn contains(&self, node: PinNode) -> bool {
+        let (word, bit) = node.word();
+        self.words.get(&word).is_some_and(|word| word & bit != 0)
+    }
+
+    fn insert(&mut self, node: PinNode) {
+        let (word, bit) = node.word();
+        let word = self.words.entry(word).or_default();
+        self.count += usize::from(*word & bit == 0);
+        *word |= bit;
+    }
+
+    fn remove(&mut self, node: PinNode) {
+        let (number, bit) = node.word();
+        let Some(word) = self.words.get_mut(&number) else { return };
+        self.count -= usize::from(*word & bit != 0);
+        *word &= !bit;
+        if *word == 0 {
+            self.words.remove(&number);
+            if let Some(kept) = capacity_to_keep(self.words.len(), self.words.capacity()) {
+                self.words.shrink_to(kept);
+            }
+        }
+    }
+
+    fn nodes(&self) -> impl Iterator<Item = PinNode> {
+        self.words.iter().flat_map(|(number, word)| PinNode::of_word(*number, *word))
+    }
+}
+
+impl AdjacencySet {
+    pub(crate) fn contains(&self, node: PinNode) -> bool {
+        match self {
+            AdjacencySet::None => false,
+            AdjacencySet::One(other) => *other == node,
+            AdjacencySet::Many(many) => many.contains(node),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            AdjacencySet::None => 0,
+            AdjacencySet::One(_) => 1,
+            AdjacencySet::Many(many) => many.count,
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(crate) fn add(&mut self, node: PinNode) {
+        match self {
+            AdjacencySet::None => *self = AdjacencySet::One(node),
+            AdjacencySet::One(other) => {
+                let mut many = Many::default();
+                many.insert(*other);
+                many.insert(node);
+                *self = AdjacencySet::Many(Box::new(many));
+            }
+            AdjacencySet::Many(many) => many.insert(node),
+        }
+    }
+
+    pub(crate) fn remove(&mut self, node: PinNode) {
+        match self {
+            AdjacencySet::One(other) if *other == node => *self = AdjacencySet::None,
+            AdjacencySet::None | AdjacencySet::One(_) => {}
+            AdjacencySet::Many(many) => many.remove(node),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = PinNode> {
+        match self {
+            AdjacencySet::None => Ends::One(None),
+            AdjacencySet::One(one) => Ends::One(Some(*one)),
+            AdjacencySet::Many(many) => Ends::Many(Box::new(many.nodes())),
+        }
+    }
+}
+
+/// The nodes at the ends of a node's edges, one after the other.
+enum Ends<'a> {
+    One(Option<PinNode>),
+    /// Boxed, so that one carries none of its state.
+    Many(Box<dyn Iterator<Item = PinNode> + 'a>),
+}
+
+impl Iterator for Ends<'_> {
+    type Item = PinNode;
+
+    #[inline]
+    fn next(&mut self) -> Option<PinNode> {
+        match self {
+            Ends::One(one) => one.take(),
+            Ends::Many(many) => many.next(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::sized;
+    use crate::session::pins::pin_nodes::PinNodes;
+
+    #[test]
+    fn edges_are_the_same_whether_they_are_few_or_many() {
+        let mut nodes = PinNodes::new();
+        let all: Vec<_> = (0..sized(200, 40)).map(|_| nodes.insert(())).collect();
+        let mut edges = AdjacencySet::default();
+        for (number, node) in all.iter().enumerate() {
+            assert!(!edges.contains(*node));
+            edges.add(*node);
+            edges.add(*node);
+            assert_eq!((edges.nodes().count(), edges.len()), (number + 1, number + 1));
+        }
+        assert!(all.iter().all(|node| edges.contains(*node)));
+        for (number, node) in all.iter().enumerate() {
+            assert!(!edges.is_empty());
+            edges.remove(*node);
+            edges.remove(*node);
+            assert!(!edges.contains(*node));
+            assert_eq!(edges.nodes().count(), all.len() - number - 1);
+        }
+        assert!(edges.is_empty());
+    }
+
+    #[test]
+    fn an_edge_takes_few_bytes_since_there_are_two_for_each_module_that_calls_others() {
+        assert_eq!(size_of::<AdjacencySet>(), 16);
+    }
+}

@@ -1,0 +1,4 @@
+//! work
+
+pub(in crate::session) mod dispatch;
+pub(in crate::session) mod worker_pool;
