@@ -1,13 +1,14 @@
-//! How many instructions the hot operations take: what no noisy machine changes, so that CI can hold it.
+//! Counts the instructions of the hot operations. Other load on the machine does not change the counts, so CI can check
+//! them.
 //!
-//! `cargo bench --bench instructions` runs itself under callgrind and prints a table. `-- --check` fails if an operation takes
-//! a tenth more than `benches/instructions.txt` says, or a tenth less: then the record is out of date. `-- --record` writes
-//! it anew. A record holds for the compilers that it names, and nothing is compared under others. Needs gcc and valgrind.
-
-#[path = "link/bed.rs"]
-mod bed;
-#[path = "link/objects.rs"]
-mod objects;
+//! `cargo bench --bench instructions` runs itself under callgrind and prints a table.
+//!
+//! - `-- --check` fails if a count differs by more than a tenth from the record in `benches/instructions.txt`, in
+//!   either direction.
+//! - `-- --record` writes a new record.
+//!
+//! A record names its compilers. Under other compilers, the counts are printed but not compared. Needs gcc and
+//! valgrind.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -18,47 +19,47 @@ use std::process::{Command, ExitCode};
 use jittison::Jit;
 use jittison::session::{JitDylib, RequiredState, SymbolRequest, Visibility};
 
-use bed::{check, link, session};
-use objects::{Objects, Template};
+use jittison_test_support::bench::bed::{check, link, session};
+use jittison_test_support::bench::objects::{self, Objects, Template};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();
-    let is_asked = |option: &str| arguments.iter().any(|argument| argument == option);
-    if is_asked(COUNTED) {
-        run(&objects::build().expect("the parent has made them"));
+    let has_option = |option: &str| arguments.iter().any(|argument| argument == option);
+    if has_option(COUNTED) {
+        run(&objects::build().expect("the parent process has made the objects"));
         return ExitCode::SUCCESS;
     }
     let Some(counts) = count() else { return ExitCode::SUCCESS };
     let record = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/instructions.txt");
-    if is_asked("--record") {
-        std::fs::write(&record, written(&counts)).unwrap();
+    if has_option("--record") {
+        std::fs::write(&record, record_text(&counts)).unwrap();
     }
-    let known = std::fs::read_to_string(&record).unwrap_or_default();
-    let is_comparable = known.lines().next() == Some(&*compilers());
-    let mut fails = false;
-    println!("{:<44}{:>14}{:>14}", "instructions per operation", "here", "recorded");
-    for (operation, here) in &counts {
-        let before = recorded(&known, operation);
-        let is_near = before.is_some_and(|before| *here * 10 <= before * 11 && *here * 11 >= before * 10);
-        fails |= is_comparable && !is_near;
-        let before = before.map_or("-".to_string(), |before| before.to_string());
-        println!("{operation:<44}{here:>14}{before:>14}{}", if is_near { "" } else { "   a tenth off" });
+    let recorded = std::fs::read_to_string(&record).unwrap_or_default();
+    let is_comparable = recorded.lines().next() == Some(&*compilers());
+    let mut has_failed = false;
+    println!("{:<44}{:>14}{:>14}", "instructions per operation", "counted", "recorded");
+    for (operation, count) in &counts {
+        let expected = recorded_count(&recorded, operation);
+        let is_near = expected.is_some_and(|expected| *count * 10 <= expected * 11 && *count * 11 >= expected * 10);
+        has_failed |= is_comparable && !is_near;
+        let expected = expected.map_or("-".to_string(), |expected| expected.to_string());
+        println!("{operation:<44}{count:>14}{expected:>14}{}", if is_near { "" } else { "   differs by a tenth" });
     }
     if !is_comparable {
         println!(
-            "recorded under other compilers, not compared: {}",
-            known.lines().next().unwrap_or("nothing is recorded")
+            "not compared, because the record is of other compilers: {}",
+            recorded.lines().next().unwrap_or("there is no record")
         );
-    } else if fails && is_asked("--check") {
-        println!("a hot operation has changed by a tenth: find out why, or record it with -- --record");
+    } else if has_failed && has_option("--check") {
+        println!("a count differs by a tenth from the record: find the cause, or write a new record with -- --record");
         return ExitCode::FAILURE;
-    } else if !fails {
-        println!("instructions hold");
+    } else if !has_failed {
+        println!("all counts hold");
     }
     ExitCode::SUCCESS
 }
 
-/// Instructions for one of each operation; `None`, and a line that says so, where something is missing.
+/// The instructions of each operation. `None` if a tool is missing, after a line that names it.
 fn count() -> Option<Vec<(&'static str, u64)>> {
     objects::build().or_else(|| missing("gcc"))?;
     let directory = std::env::temp_dir().join(format!("jittison-instructions-{}", std::process::id()));
@@ -70,18 +71,18 @@ fn count() -> Option<Vec<(&'static str, u64)>> {
         .arg(std::env::current_exe().unwrap())
         .arg(COUNTED)
         .output();
-    let told = run.ok().map(|run| {
+    let output = run.ok().map(|run| {
         assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
         Command::new("callgrind_annotate").args(["--inclusive=yes", "--threshold=100"]).arg(&profile).output().unwrap()
     });
     std::fs::remove_dir_all(&directory).unwrap();
-    let told = told.or_else(|| missing("valgrind"))?;
-    let told = String::from_utf8_lossy(&told.stdout).into_owned();
-    let of = |operation: &Operation| {
-        let count = told.lines().find_map(|row| counted(row, operation));
-        (operation.name, count.unwrap_or_else(|| panic!("callgrind does not name `{}`: {told}", operation.symbol)))
+    let output = output.or_else(|| missing("valgrind"))?;
+    let listing = String::from_utf8_lossy(&output.stdout).into_owned();
+    let count_of = |operation: &Operation| {
+        let count = listing.lines().find_map(|row| count_in_row(row, operation));
+        (operation.name, count.unwrap_or_else(|| panic!("callgrind does not list `{}`: {listing}", operation.symbol)))
     };
-    Some(OPERATIONS.iter().map(of).collect())
+    Some(OPERATIONS.iter().map(count_of).collect())
 }
 
 fn missing<T>(what: &str) -> Option<T> {
@@ -89,8 +90,9 @@ fn missing<T>(what: &str) -> Option<T> {
     None
 }
 
-/// Instructions for one operation, if a row of callgrind's is its: `12,345 ( 6.78%)  file:counted_guard [program]`.
-fn counted(row: &str, operation: &Operation) -> Option<u64> {
+/// The instructions of one operation, if this row of the listing is about it: `12,345 ( 6.78%)  file:counted_guard
+/// [program]`.
+fn count_in_row(row: &str, operation: &Operation) -> Option<u64> {
     let (_, function) = row.split_once(":counted_")?;
     if function.split_whitespace().next() != Some(operation.symbol) {
         return None;
@@ -99,28 +101,28 @@ fn counted(row: &str, operation: &Operation) -> Option<u64> {
     Some(instructions / operation.times)
 }
 
-/// Under which compilers a record holds: of the library, and of the objects that are linked.
+/// The compilers of a record: of the library, and of the linked objects.
 fn compilers() -> String {
     let first_line = |program: &str| {
-        let told = Command::new(program).arg("--version").output().map(|told| told.stdout).unwrap_or_default();
-        String::from_utf8_lossy(&told).lines().next().unwrap_or("none").to_string()
+        let stdout = Command::new(program).arg("--version").output().map(|output| output.stdout).unwrap_or_default();
+        String::from_utf8_lossy(&stdout).lines().next().unwrap_or("none").to_string()
     };
     format!("{}; {}", first_line("rustc"), first_line("gcc"))
 }
 
-fn written(counts: &[(&str, u64)]) -> String {
+fn record_text(counts: &[(&str, u64)]) -> String {
     let mut text = compilers() + "\n";
     counts.iter().for_each(|(operation, count)| writeln!(text, "{operation}: {count}").unwrap());
     text
 }
 
-fn recorded(known: &str, operation: &str) -> Option<u64> {
-    known.lines().find_map(|line| line.strip_prefix(operation)?.strip_prefix(": ")?.parse().ok())
+fn recorded_count(record: &str, operation: &str) -> Option<u64> {
+    record.lines().find_map(|line| line.strip_prefix(operation)?.strip_prefix(": ")?.parse().ok())
 }
 
-// ---- what is counted ----------------------------------------------------------
+// ---- the operations -----------------------------------------------------------
 
-/// How often a thing is done while instructions are counted, under which symbol of this program.
+/// An operation, the symbol of the function that callgrind counts, and how often the operation runs.
 struct Operation {
     name: &'static str,
     symbol: &'static str,
@@ -131,12 +133,12 @@ macro_rules! operations {
     ($($function:ident = $symbol:literal, $times:literal, $name:literal;)*) => {
         const OPERATIONS: &[Operation] = &[$(Operation { name: $name, symbol: $symbol, times: $times }),*];
         $(
-            /// Has callgrind count while `body` runs.
-            // SAFETY: no other symbol begins with `counted_`.
+            /// Runs `body`. Callgrind counts while this function runs.
+            // SAFETY: no other symbol of the program begins with `counted_`.
             #[unsafe(export_name = concat!("counted_", $symbol))]
             #[inline(never)]
             fn $function<'a>(body: &mut (dyn FnMut() + 'a)) {
-                // No two of these are alike, or one would stand for all.
+                // Makes the functions different. Otherwise the compiler may merge them.
                 black_box($symbol);
                 body();
             }
@@ -145,13 +147,13 @@ macro_rules! operations {
 }
 
 operations! {
-    link_small = "link_small", 200, "link a small object, and look it up";
-    link_lazily = "link_lazily", 200, "the same, linked by the lookup";
-    remove_small = "remove_small", 200, "remove it";
-    link_medium = "link_medium", 10, "link a medium object, and look it up";
-    remove_medium = "remove_medium", 10, "remove it, of medium size";
+    link_small = "link_small", 200, "link a small object and look it up";
+    link_lazily = "link_lazily", 200, "link a small object in its lookup";
+    remove_small = "remove_small", 200, "remove a small object";
+    link_medium = "link_medium", 10, "link a medium object and look it up";
+    remove_medium = "remove_medium", 10, "remove a medium object";
     replace = "replace", 100, "replace a small object under its stub";
-    whole_dylib = "whole_dylib", 100, "dylib, small object, remove the dylib";
+    dylib_lifetime = "dylib_lifetime", 100, "create a dylib, link into it, remove it";
     empty_tracker = "empty_tracker", 500, "create and remove an empty tracker";
     ready_address = "ready_address", 1000, "address of a ready symbol";
     ready_lookup = "ready_lookup", 1000, "lookup of a ready symbol, with flags";
@@ -159,7 +161,7 @@ operations! {
     guard = "guard", 1000, "enter and leave a guard";
 }
 
-/// How often the operation of this symbol is done.
+/// How often the operation of this symbol runs.
 fn times(symbol: &str) -> u64 {
     OPERATIONS.iter().find(|operation| operation.symbol == symbol).map_or(0, |operation| operation.times)
 }
@@ -184,7 +186,7 @@ fn run(objects: &Objects) {
     replacements(&jit, &dylib, &objects.small);
     dylibs(&jit, &objects.small, &objects.runtime);
     let name = objects.small.instance(1_000_000);
-    let (_, _kept) = link(&jit, &dylib, &name);
+    let (_, _tracker) = link(&jit, &dylib, &name);
     let order = [(dylib.clone(), Visibility::All)];
     for _ in 0..times("ready_address") {
         ready_address(&mut || assert!(!jit.session().lookup_address(&order, &name.entry).unwrap().is_null()));
@@ -203,7 +205,8 @@ fn run(objects: &Objects) {
 
 type Counter = fn(&mut (dyn FnMut() + '_));
 
-/// Links, and removes the oldest, with so many live ones all the time; the first few are not counted.
+/// Links an object and removes the oldest one, `times` times, while `live` objects are live. The first `live` links are
+/// not counted.
 fn link_and_remove(
     jit: &Jit,
     dylib: &JitDylib,
@@ -239,7 +242,7 @@ fn replacements(jit: &Jit, dylib: &JitDylib, template: &Template) {
     jit.create_stub(&stubs, "stub", address).unwrap();
     let stub = jit.stub(dylib, "stub").unwrap();
     for _ in 0..times("redirect") {
-        // SAFETY: where it leads already.
+        // SAFETY: `address` is the current target of the stub.
         redirect(&mut || unsafe { stub.redirect(black_box(address)) });
     }
     let mut current = Some(first);
@@ -247,7 +250,8 @@ fn replacements(jit: &Jit, dylib: &JitDylib, template: &Template) {
         let instance = template.instance(2_000_001 + number as u32);
         replace(&mut || {
             let (address, new) = link(jit, dylib, &instance);
-            // SAFETY: of the same signature; the old one is removed after this, and nobody calls.
+            // SAFETY: the new function has the same signature. The old one is removed after this call, and no thread
+            // calls it.
             unsafe { stub.redirect(address) };
             let old = current.replace(new);
             old.into_iter().for_each(|old| drop(old.remove().unwrap()));
@@ -259,9 +263,9 @@ fn dylibs(jit: &Jit, template: &Template, runtime: &[u8]) {
     let library = jit.create_dylib("callees").unwrap();
     jit.add_object(&library.default_tracker().unwrap(), "runtime.o", runtime).unwrap();
     let order = [vec![(library, Visibility::ExportedOnly)], jit.main_dylib().link_order()].concat();
-    for number in 0..times("whole_dylib") {
+    for number in 0..times("dylib_lifetime") {
         let instance = template.instance(3_000_000 + number as u32);
-        whole_dylib(&mut || {
+        dylib_lifetime(&mut || {
             let dylib = jit.create_dylib("of-a-query").unwrap();
             dylib.set_link_order(&order);
             drop(link(jit, &dylib, &instance));
@@ -270,8 +274,8 @@ fn dylibs(jit: &Jit, template: &Template, runtime: &[u8]) {
     }
 }
 
-/// The argument by which this program is told that it is being counted.
+/// The argument with which this program runs itself under callgrind.
 const COUNTED: &str = "--counted";
 
-/// Small objects that are live all the time.
+/// The number of small objects that are live all the time.
 const LIVE: u64 = 64;

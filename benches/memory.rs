@@ -1,23 +1,30 @@
-//! What code memory costs: installing and removing objects, warm and cold, alone and beside another thread; space lost in
-//! churn; mappings; giving memory back. With the tvm-ffi way of doing it as a peer in the same run.
+//! Measures the code memory without linking:
 //!
-//! `cargo bench --bench memory` prints a table of medians with the spread over rounds, and says which targets are missed.
-//! `… -- warm`, `cold` or `space` is a part of it. Rounds are short, so that on a machine with other work the median is of
-//! rounds that nothing interrupted.
-//! `cargo bench --bench memory -- million` links a million tiny objects, calls some, and removes them all.
+//! - installing and removing objects, warm and cold, alone and next to another thread;
+//! - the space that random allocation and freeing loses;
+//! - the number of mappings;
+//! - returning memory to the kernel.
 //!
-//! What an object is here, and to install one, is told in `field/installed.rs`. Nothing is linked or run but in `million`.
+//! The slab pool of tvm-ffi is measured in the same run, as a peer.
 //!
-//! The peer is written from a description of tvm-ffi's slab pool: one reservation of 64 MiB, a third of it for code, pages
-//! as the unit, free ranges in a sorted list with best fit, and per object two `mprotect`s to make its pages writable,
-//! zeroing, the copy, and three more for the final protections. One lock around the lists.
-
-#[path = "../tests/support/dice.rs"]
-mod dice;
-#[path = "field/installed.rs"]
-mod installed;
-#[path = "field/resident.rs"]
-mod resident;
+//! `cargo bench --bench memory` prints medians with the minimum and maximum over rounds, and the targets that are
+//! missed. `… -- warm`, `cold` or `space` runs a part of it. Rounds are short: if other programs run on the machine,
+//! the median is that of rounds without an interruption.
+//!
+//! `cargo bench --bench memory -- million` links a million tiny objects, calls some of them, and removes them all. Only
+//! this part links and runs code.
+//!
+//! What an object is here, and to install one, is told in `field/installed.rs`. Nothing is linked or run but in
+//! `million`.
+//!
+//! # The peer
+//!
+//! It is written from a description of tvm-ffi's slab pool:
+//!
+//! - It reserves 64 MiB, a third of it for code. The unit of allocation is a page.
+//! - Free ranges are in a sorted list, with best fit. One lock guards the lists.
+//! - Installing an object makes two `mprotect` calls that make its pages writable, zeroes the pages, copies the object,
+//!   and makes three `mprotect` calls for the final protections.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -28,33 +35,33 @@ use std::time::{Duration, Instant};
 use jittison::memory::{MemoryManager, MemoryStatistics, SegmentPlan, SegmentRequest, SlabPool, SlabPoolOptions};
 use jittison::{Function, Jit};
 
-use dice::Dice;
-use installed::{CODE, CONSTANTS, copy, install, plan};
-use resident::Resident;
+use fastrand::Rng;
+use jittison_test_support::bench::installed::{CODE, CONSTANTS, copy, install, plan};
+use jittison_test_support::bench::resident::Resident;
 
 fn main() {
-    let asked: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
-    let is_asked = |part: &str| asked.is_empty() || asked.iter().any(|argument| argument == part);
-    if !asked.is_empty() && is_asked("million") {
+    let parts: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    let is_selected = |part: &str| parts.is_empty() || parts.iter().any(|argument| argument == part);
+    if !parts.is_empty() && is_selected("million") {
         return million();
     }
     println!("{:<64}{:>10}{:>10}{:>10}", "nanoseconds per object of 3 KiB, over rounds", "median", "min", "max");
     let mut missed = Missed::default();
-    if is_asked("warm") {
+    if is_selected("warm") {
         warm(&mut missed);
         removal(&mut missed);
         peer();
     }
-    if is_asked("cold") {
+    if is_selected("cold") {
         cold(&mut missed);
-        giving_back();
+        purging();
     }
-    if is_asked("space") {
+    if is_selected("space") {
         println!();
         space(&mut missed);
         mappings(&mut missed);
     }
-    missed.tell();
+    missed.print();
 }
 
 // ---- time -------------------------------------------------------------------
@@ -75,24 +82,24 @@ fn warm(missed: &mut Missed) {
         timed(WARM, |_| drop(pool.allocate(&plan()).unwrap().finalize(Vec::new()).unwrap()))
     });
     let live = |pool: &SlabPool| {
-        // A thousand live ones, of which a random one makes room for the next.
-        let mut dice = Dice(5);
+        // A thousand live objects. Each round frees a random one before it installs the next.
+        let mut rng = Rng::with_seed(5);
         let mut live: Vec<_> = (0..1_000).map(|_| install(pool)).collect();
         timed(WARM, |_| {
-            let index = dice.roll(live.len());
+            let index = rng.usize(..live.len());
             drop(live.swap_remove(index));
             live.push(install(pool));
         })
     };
     report("install and remove, warm, one of 1,000 live replaced at random", || live(&pool));
     let spun = beside_a_spinning_thread(|| {
-        report("install and remove, warm, another thread spinning", || install_and_remove(&pool, WARM))
+        report("install and remove, warm, while another thread spins", || install_and_remove(&pool, WARM))
     });
     missed.check("warm, a second thread running: 500 ns", spun, 500.0);
     report("two threads install and remove, per object of one thread", || {
         on_two_threads(|| install_and_remove(&pool, 20 * WARM))
     });
-    report("    the same with a pool each: what the machine gives", || {
+    report("    the same with a pool for each thread", || {
         let pools = Mutex::new(vec![new_pool(1), new_pool(1)]);
         on_two_threads(|| {
             let pool = pools.lock().unwrap().pop().unwrap();
@@ -111,14 +118,14 @@ fn peer() {
     let peer = Peer::new();
     let round = |count| timed(count, |_| peer.remove(peer.install()));
     report("tvm-ffi pattern: install and remove, warm", || round(PEER));
-    beside_a_spinning_thread(|| report("tvm-ffi pattern: another thread spinning", || round(PEER)));
+    beside_a_spinning_thread(|| report("tvm-ffi pattern: while another thread spins", || round(PEER)));
     report("tvm-ffi pattern: two threads, per object of one thread", || on_two_threads(|| round(10 * PEER)));
 }
 
 fn cold(missed: &mut Missed) {
     let fresh = report("install, fresh pages", || installs(&new_pool(1)));
     missed.check("cold: 4,000 ns", fresh, 4_000.0);
-    let prefaulted = report("install, pages that are there, none of them in a cache", || {
+    let prefaulted = report("install, backed pages, none of them in a cache", || {
         let pool = new_pool(1);
         installs(&pool);
         installs(&pool)
@@ -131,7 +138,7 @@ fn cold(missed: &mut Missed) {
     });
 }
 
-fn giving_back() {
+fn purging() {
     report("release_free, per MiB", || {
         let pool = new_pool(1);
         installs(&pool);
@@ -145,26 +152,26 @@ fn install_and_remove(pool: &SlabPool, count: usize) -> f64 {
     timed(count, |_| drop(install(pool)))
 }
 
-/// Installs many in memory that was not in a cache, and removes them untimed.
+/// Installs so many objects that their memory is in no cache. Removing them is not timed.
 fn installs(pool: &SlabPool) -> f64 {
     let mut live = Vec::with_capacity(COLD);
     timed(COLD, |_| live.push(install(pool)))
 }
 
 fn removals(pool: &SlabPool) -> f64 {
-    let mut dice = Dice(11);
+    let mut rng = Rng::with_seed(11);
     let mut live: Vec<_> = (0..2_000).map(|_| install(pool)).collect();
     for index in (1..live.len()).rev() {
-        live.swap(index, dice.roll(index + 1));
+        live.swap(index, rng.usize(..index + 1));
     }
     timed(live.len(), |_| drop(live.pop()))
 }
 
 fn beside_a_spinning_thread<R>(work: impl FnOnce() -> R) -> R {
-    // On lines of its own: what spins on it would otherwise fight for a line with the measurement's stack.
+    // On cache lines of its own. Otherwise the spinning thread shares a line with the stack of the measuring thread.
     #[repr(align(128))]
-    struct Alone(AtomicBool);
-    let Alone(is_done) = &Alone(AtomicBool::new(false));
+    struct CacheLines(AtomicBool);
+    let CacheLines(is_done) = &CacheLines(AtomicBool::new(false));
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !is_done.load(Ordering::Relaxed) {
@@ -184,7 +191,8 @@ fn on_two_threads(work: impl Fn() -> f64 + Sync) -> f64 {
     })
 }
 
-/// 0 shards for one per processor. No thread of its own, and no traps, which are for tests.
+/// A pool with so many shards; 0 is one per processor. It has no background thread and does not fill freed code with
+/// traps.
 fn new_pool(shards: usize) -> SlabPool {
     let options = SlabPoolOptions { shards, returns_memory: false, trap_freed_code: false, ..Default::default() };
     SlabPool::new(options).unwrap()
@@ -194,7 +202,7 @@ fn new_pool(shards: usize) -> SlabPool {
 
 fn space(missed: &mut Missed) {
     println!(
-        "space beyond what is asked for, sizes lognormal with a median of 2 KiB, after churn of 20 times the live ones"
+        "space beyond the requested bytes; lognormal sizes with a median of 2 KiB; after 20 replacements per live object"
     );
     for live in [4_000, 20_000] {
         let statistics = churn(live, |size| [size, 0, 0]);
@@ -207,26 +215,27 @@ fn space(missed: &mut Missed) {
         missed.check(&format!("space with {live} live in three parts: 15 %"), resident, 15.0);
         let with_table = overhead(&statistics, statistics.resident_bytes + statistics.frame_table_bytes);
         row("        with the frame table", &format!("{with_table:.1} %"));
-        row("        books on the heap, per object", &format!("{} B", statistics.metadata_bytes / live as u64));
+        row("        tables on the heap, per object", &format!("{} B", statistics.metadata_bytes / live as u64));
     }
-    println!("    tvm-ffi pattern, whole pages: {:.1} % before any hole, of one part", pages_only());
+    println!("    tvm-ffi pattern, complete pages: {:.1} % without any hole, for code only", pages_only());
 }
 
-/// The books after churn. Nothing is given back, so what is resident is all that was ever in use.
+/// The statistics after random allocation and freeing. No page returns to the kernel, so every page that was ever used
+/// is resident.
 fn churn(live: usize, split: fn(u64) -> [u64; 3]) -> MemoryStatistics {
     let pool = new_pool(1);
-    let mut dice = Dice(77);
-    let allocate = |dice: &mut Dice| {
-        let sizes = split(lognormal(dice));
+    let mut rng = Rng::with_seed(77);
+    let allocate = |rng: &mut Rng| {
+        let sizes = split(lognormal(rng));
         let request = |size| SegmentRequest { size, align: 16, zero_fill: 0 };
         pool.allocate(&SegmentPlan { segments: sizes.map(request), ..SegmentPlan::default() }).unwrap()
     };
-    let mut held: Vec<_> = (0..live).map(|_| allocate(&mut dice)).collect();
+    let mut held: Vec<_> = (0..live).map(|_| allocate(&mut rng)).collect();
     for _ in 0..20 * live {
-        let index = dice.roll(live);
-        // Room first, then the next: what is asked for stays about the same.
+        let index = rng.usize(..live);
+        // Free first, then allocate: the requested bytes stay about the same.
         drop(held.swap_remove(index));
-        held.push(allocate(&mut dice));
+        held.push(allocate(&mut rng));
     }
     pool.statistics()
 }
@@ -236,24 +245,24 @@ fn overhead(statistics: &MemoryStatistics, bytes: u64) -> f64 {
 }
 
 fn pages_only() -> f64 {
-    let mut dice = Dice(77);
-    let (mut asked, mut held) = (0, 0);
+    let mut rng = Rng::with_seed(77);
+    let (mut requested, mut held) = (0, 0);
     for _ in 0..20_000 {
-        let size = lognormal(&mut dice);
-        asked += size;
+        let size = lognormal(&mut rng);
+        requested += size;
         held += size.next_multiple_of(4096);
     }
-    (held as f64 / asked as f64 - 1.0) * 100.0
+    (held as f64 / requested as f64 - 1.0) * 100.0
 }
 
 fn mappings(missed: &mut Missed) {
     let before = mapped();
     let pool = new_pool(0);
     let live: Vec<_> = (0..100_000).map(|_| install(&pool)).collect();
-    let ours = of_window(&pool);
+    let ours = mappings_of_window(&pool);
     row("mappings of the window, at 100,000 live objects", &ours.to_string());
-    // The allocator's own are among these.
-    row("    of the process, beyond those before", &(mapped() as i64 - before as i64).to_string());
+    // These include the mappings of the allocator.
+    row("    of the process, since before", &(mapped() as i64 - before as i64).to_string());
     missed.check("mappings: 16", ours as f64, 16.0);
     drop(live);
     drop(pool);
@@ -268,8 +277,8 @@ fn mapped() -> usize {
     Resident::measure().unwrap().mappings as usize
 }
 
-/// Mappings in the window, and the working view of its file.
-fn of_window(pool: &SlabPool) -> usize {
+/// The mappings in the window and of its working view.
+fn mappings_of_window(pool: &SlabPool) -> usize {
     let (base, size) = pool.window();
     let is_ours = |line: &&str| {
         let start = line.split('-').next().and_then(|start| u64::from_str_radix(start, 16).ok()).unwrap_or(0);
@@ -286,7 +295,7 @@ struct Peer {
     lists: Mutex<[PageList; 2]>,
 }
 
-/// Free pages of one half, sorted by place: `(first, count)`. What was never used is behind `next`.
+/// Free pages of one part of the slab, sorted by address: `(first, count)`. Pages from `next` to `end` were never used.
 struct PageList {
     free: Vec<(usize, usize)>,
     next: usize,
@@ -294,17 +303,17 @@ struct PageList {
     committed: BTreeSet<usize>,
 }
 
-/// First pages of the code and of the rest.
+/// The first page of the code, and the first page of constants and data.
 type PeerObject = [usize; 2];
 
 impl Peer {
     fn new() -> Peer {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: a fresh reservation without access, wherever the kernel puts it.
+        // SAFETY: a new reservation at an address that the kernel chooses. It replaces no mapping.
         let base = unsafe { libc::mmap(std::ptr::null_mut(), SLAB + CHUNK, libc::PROT_NONE, flags, -1, 0) };
         assert_ne!(base, libc::MAP_FAILED);
         let base = (base as usize).next_multiple_of(CHUNK);
-        // SAFETY: advice on the reservation above.
+        // SAFETY: the range lies in the reservation above, which is new.
         unsafe { libc::madvise(base as *mut libc::c_void, SLAB, libc::MADV_HUGEPAGE) };
         let middle = SLAB * 2 / 3 / CHUNK * CHUNK / PAGE;
         let list = |next, end| PageList { free: Vec::new(), next, end, committed: BTreeSet::new() };
@@ -314,13 +323,13 @@ impl Peer {
     fn install(&self) -> PeerObject {
         let [code, rest] = {
             let mut lists = self.lists.lock().unwrap();
-            [lists[0].take(1), lists[1].take(2)]
+            [lists[0].allocate(1), lists[1].allocate(2)]
         };
-        // Pages come as somebody left them: two resets, whatever they were.
+        // The pages have the protection of their last use, so both ranges are made writable.
         self.commit(0, code, 1);
         self.commit(1, rest, 2);
         for (page, count, length) in [(code, 1, CODE), (rest, 1, CONSTANTS), (rest + 1, 1, CONSTANTS)] {
-            // SAFETY: pages of this object alone, made writable above.
+            // SAFETY: the pages lie in the reservation, belong to this object alone, and are writable since `commit`.
             let bytes = unsafe { std::slice::from_raw_parts_mut((self.base + page * PAGE) as *mut u8, count * PAGE) };
             bytes.fill(0);
             copy(&mut bytes[..length]);
@@ -333,11 +342,11 @@ impl Peer {
 
     fn remove(&self, [code, rest]: PeerObject) {
         let mut lists = self.lists.lock().unwrap();
-        lists[0].give_back(code, 1);
-        lists[1].give_back(rest, 2);
+        lists[0].free(code, 1);
+        lists[1].free(rest, 2);
     }
 
-    /// Whole chunks at their first use, else the pages themselves.
+    /// Makes pages writable: the entire chunk at its first use, later only the pages.
     fn commit(&self, list: usize, page: usize, count: usize) {
         let chunk = page * PAGE / CHUNK;
         let is_new = self.lists.lock().unwrap()[list].committed.insert(chunk);
@@ -346,7 +355,7 @@ impl Peer {
     }
 
     fn protect(&self, page: usize, count: usize, protection: i32) {
-        // SAFETY: inside the reservation; these pages belong to the caller, or to nobody yet.
+        // SAFETY: the pages lie in the reservation. They belong to the caller, or to no object yet.
         let result =
             unsafe { libc::mprotect((self.base + page * PAGE) as *mut libc::c_void, count * PAGE, protection) };
         assert_eq!(result, 0);
@@ -355,13 +364,14 @@ impl Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // SAFETY: nobody is left who uses the pages; up to a chunk of address space around them stays, without access.
+        // SAFETY: `self` is dropped, so no object uses the pages. Up to one chunk of address space around them stays
+        // reserved, without access.
         unsafe { libc::munmap(self.base as *mut libc::c_void, SLAB) };
     }
 }
 
 impl PageList {
-    fn take(&mut self, count: usize) -> usize {
+    fn allocate(&mut self, count: usize) -> usize {
         let fitting = self.free.iter().enumerate().filter(|(_, (_, length))| *length >= count);
         if let Some((index, (first, length))) = fitting.min_by_key(|(_, (_, length))| *length).map(|(i, f)| (i, *f)) {
             if length == count {
@@ -377,7 +387,7 @@ impl PageList {
         first
     }
 
-    fn give_back(&mut self, first: usize, count: usize) {
+    fn free(&mut self, first: usize, count: usize) {
         let index = self.free.partition_point(|(start, _)| *start < first);
         self.free.insert(index, (first, count));
         for index in [index + 1, index] {
@@ -393,13 +403,13 @@ impl PageList {
 
 // ---- a million --------------------------------------------------------------
 
-/// A million modules of one tiny function, each under its own tracker.
+/// Links a million modules of one tiny function, each with a tracker of its own.
 fn million() {
     const MODULES: usize = 1_000_000;
     const CALLS: usize = 100_000;
     let Some(mut object) = tiny_object() else { return println!("skipped: needs gcc") };
     let jit = Jit::builder().returns_memory(false).build().unwrap();
-    let tell = |what: &str, start: Instant| {
+    let print = |what: &str, start: Instant| {
         let statistics = jit.memory_statistics();
         println!(
             "{what:<28}{:>8.2} s   resident {:>7.1} MiB   code memory {:>6.1} MiB   mappings {}",
@@ -409,7 +419,7 @@ fn million() {
             mapped()
         );
     };
-    tell("empty", Instant::now());
+    print("empty", Instant::now());
     let before = Resident::measure().unwrap();
 
     let start = Instant::now();
@@ -421,41 +431,42 @@ fn million() {
         assert!(!jit.address_of(jit.main_dylib(), &name).unwrap().is_null());
         trackers.push(tracker);
     }
-    tell("linked a million", start);
-    println!("    per module {:.0} B of everything resident", before.grown().unwrap() / MODULES as f64);
+    print("linked a million", start);
+    println!("    resident per module: {:.0} B", before.grown().unwrap() / MODULES as f64);
 
     let start = Instant::now();
-    let mut dice = Dice(3);
+    let mut rng = Rng::with_seed(3);
     for _ in 0..CALLS {
-        let name = object.numbered(dice.roll(MODULES));
-        // SAFETY: the object was compiled from source with this signature.
+        let name = object.numbered(rng.usize(..MODULES));
+        // SAFETY: `tiny_object` compiles the function with this signature.
         let function: Function<extern "C" fn(i32) -> i32> = unsafe { jit.lookup(&name) }.unwrap();
         assert_eq!(function.call(5), 47);
     }
-    tell("called 100,000 of them", start);
+    print("called 100,000 of them", start);
 
     let start = Instant::now();
     for tracker in trackers.drain(..) {
         assert!(tracker.remove().unwrap().is_complete());
     }
-    tell("removed all", start);
+    print("removed all", start);
     assert_eq!(jit.memory_statistics().allocations, 0);
     let start = Instant::now();
     jit.release_free();
-    tell("gave free memory back", start);
+    print("released free memory", start);
 }
 
 struct Tiny {
     bytes: Vec<u8>,
-    places: Vec<usize>,
+    /// The offsets of the function's name.
+    name_offsets: Vec<usize>,
 }
 
 impl Tiny {
-    /// Gives the function a name of its own.
+    /// Writes a name with this number into the object, and returns it.
     fn numbered(&mut self, number: usize) -> String {
         let name = format!("f{number:08}");
-        for place in &self.places {
-            self.bytes[*place..*place + name.len()].copy_from_slice(name.as_bytes());
+        for offset in &self.name_offsets {
+            self.bytes[*offset..*offset + name.len()].copy_from_slice(name.as_bytes());
         }
         name
     }
@@ -470,25 +481,25 @@ fn tiny_object() -> Option<Tiny> {
     let bytes = std::fs::read(&object);
     std::fs::remove_dir_all(&directory).ok()?;
     let (Ok(_), Ok(bytes)) = (ran, bytes) else { return None };
-    let places = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(b"f00000000")).collect();
-    Some(Tiny { bytes, places })
+    let name_offsets = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(b"f00000000")).collect();
+    Some(Tiny { bytes, name_offsets })
 }
 
-// ---- measuring and telling --------------------------------------------------
+// ---- measuring and printing -------------------------------------------------
 
-/// Nanoseconds per operation of one batch.
+/// Nanoseconds per operation, over one batch.
 fn timed(operations: usize, mut operation: impl FnMut(usize)) -> f64 {
     let start = Instant::now();
     (0..operations).for_each(&mut operation);
     start.elapsed().as_secs_f64() * 1e9 / operations as f64
 }
 
-/// Runs rounds of a measurement, after one that is not counted, and prints them. Gives the median.
+/// Runs rounds of a measurement, after one that does not count, and prints them. Returns the median.
 fn report(what: &str, mut round: impl FnMut() -> f64) -> f64 {
     round();
     let started = Instant::now();
     let mut figures: Vec<f64> = Vec::new();
-    while figures.len() < ROUNDS || figures.len() < MOST_ROUNDS && started.elapsed() < LONG_ENOUGH {
+    while figures.len() < ROUNDS || figures.len() < MAX_ROUNDS && started.elapsed() < MAX_TIME {
         figures.push(round());
     }
     figures.sort_by(f64::total_cmp);
@@ -501,7 +512,7 @@ fn row(what: &str, figure: &str) {
     println!("{what:<64}{figure:>10}");
 }
 
-/// Targets that were not met.
+/// The targets that are missed.
 #[derive(Default)]
 struct Missed(Vec<String>);
 
@@ -512,24 +523,24 @@ impl Missed {
         }
     }
 
-    fn tell(&self) {
+    fn print(&self) {
         match &self.0[..] {
-            [] => println!("\nevery target is met"),
-            missed => println!("\nmissed: {}", missed.join("; ")),
+            [] => println!("\nall targets are met"),
+            missed => println!("\nmissed targets: {}", missed.join("; ")),
         }
     }
 }
 
-/// A size with a median of 2 KiB, a sixth of them above 5.4 KiB; between 64 bytes and 1 MiB.
-fn lognormal(dice: &mut Dice) -> u64 {
-    let mut unit = || (dice.roll(1 << 30) as f64 + 0.5) / (1u64 << 30) as f64;
+/// A random size between 64 bytes and 1 MiB. The median is 2 KiB, and a sixth of the sizes is above 5.4 KiB.
+fn lognormal(rng: &mut Rng) -> u64 {
+    let mut unit = || (rng.usize(..1 << 30) as f64 + 0.5) / (1u64 << 30) as f64;
     let normal = (-2.0 * unit().ln()).sqrt() * (std::f64::consts::TAU * unit()).cos();
     (2048.0 * normal.exp()).clamp(64.0, 1048576.0) as u64
 }
 
 const ROUNDS: usize = 15;
-const MOST_ROUNDS: usize = 501;
-const LONG_ENOUGH: Duration = Duration::from_millis(700);
+const MAX_ROUNDS: usize = 501;
+const MAX_TIME: Duration = Duration::from_millis(700);
 const WARM: usize = 2_000;
 const PEER: usize = 100;
 const COLD: usize = 20_000;

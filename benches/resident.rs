@@ -1,18 +1,15 @@
-//! What a live small module costs in memory, everything included, and what is left when all are gone.
+//! Measures the resident memory of a small live module, and what stays resident after all modules are removed.
 //!
-//! `cargo bench --bench resident -- [MODULES]` links so many instances (100,000 unless told otherwise) of a small C object
-//! into one dylib, each under a tracker of its own and with names of its own, all calling into one runtime library. Needs
-//! gcc.
-
-#[path = "field/resident.rs"]
-mod resident;
+//! `cargo bench --bench resident -- [MODULES]` links so many instances (default: 100,000) of a small C object into one
+//! dylib. Each has unique names and a tracker of its own. All call the same runtime library. The figures include
+//! everything: code, tables, and the heap. Needs gcc.
 
 use std::process::Command;
 
 use jittison::Jit;
-use resident::Resident;
+use jittison_test_support::bench::resident::Resident;
 
-/// Functions of the size that a query compiler makes: five, a table, a variable, two callees elsewhere.
+/// Five functions of the size that a query compiler makes, a table, a variable, and two callees in the runtime library.
 const MODULE: &str = r#"
     extern long rt_hash(const char *, long); extern void rt_emit(long);
     long M00000000_seed = 17; static long hits;
@@ -50,7 +47,7 @@ const MODULE: &str = r#"
 const RUNTIME: &str = "long rt_hash(const char *s, long n) { long h = 5381; while (n--) h = h * 33 + *s++; return h; }
     long emitted; void rt_emit(long value) { emitted += value; }";
 
-/// What a module of six symbols and one dependency may take beside its content, in bytes.
+/// The most bytes that a module of six symbols and one dependency may use in addition to its contents.
 const TARGET: u64 = 3_200 - 1_872;
 
 fn main() {
@@ -73,20 +70,23 @@ fn main() {
     let trackers: Vec<_> = (0..count).map(link).collect();
     let full = Resident::measure().unwrap();
     let statistics = jit.memory_statistics();
-    let each = |bytes: u64| bytes / count as u64;
-    let more = (full.bytes - before.bytes).max(0.0) as u64;
-    println!("{count} modules of {} bytes, {} of content", module.len(), each(statistics.live_bytes));
-    println!("  resident, everything included   {:>6} bytes each", each(more));
-    let beside = each(more).saturating_sub(each(statistics.live_bytes));
-    println!("  beside the content              {beside:>6} (target {TARGET}: 1.9 KB of content in 3.2 KB)");
-    println!("  of that code memory             {:>6}", each(statistics.resident_bytes + statistics.frame_table_bytes));
-    println!("  mappings, of all                {:>6}", full.mappings - before.mappings);
+    let per_module = |bytes: u64| bytes / count as u64;
+    let grown = (full.bytes - before.bytes).max(0.0) as u64;
+    println!("{count} modules of {} bytes, {} of contents", module.len(), per_module(statistics.live_bytes));
+    println!("  resident bytes per module       {:>6}", per_module(grown));
+    let additional = per_module(grown).saturating_sub(per_module(statistics.live_bytes));
+    println!("  in addition to the contents     {additional:>6} (target {TARGET}: 1.9 KB of contents in 3.2 KB)");
+    println!(
+        "  of these, code memory           {:>6}",
+        per_module(statistics.resident_bytes + statistics.frame_table_bytes)
+    );
+    println!("  mappings, for all modules       {:>6}", full.mappings - before.mappings);
     for tracker in &trackers {
         assert!(tracker.remove().unwrap().is_complete());
     }
     drop(trackers);
     jit.release_free();
-    println!("after removing all: {:+} KiB", before.grown().unwrap() as i64 >> 10);
+    println!("resident after removing all: {:+} KiB", before.grown().unwrap() as i64 >> 10);
 }
 
 fn compile(source: &str) -> Option<Vec<u8>> {
@@ -100,12 +100,12 @@ fn compile(source: &str) -> Option<Vec<u8>> {
     object
 }
 
-/// The object with names of its own.
+/// A copy of the object with unique names.
 fn instance(module: &[u8], number: usize) -> Vec<u8> {
     let (old, new) = (b"M00000000", format!("M{number:08}"));
     let mut bytes = module.to_vec();
-    let places: Vec<usize> = (0..bytes.len() - old.len()).filter(|at| bytes[*at..].starts_with(old)).collect();
-    for at in places {
+    let offsets: Vec<usize> = (0..bytes.len() - old.len()).filter(|at| bytes[*at..].starts_with(old)).collect();
+    for at in offsets {
         bytes[at..at + old.len()].copy_from_slice(new.as_bytes());
     }
     bytes

@@ -1,8 +1,9 @@
-//! What the session itself costs: lookups of ready symbols, trackers, transfers, removals, two threads.
+//! Measures the session without linking: lookups of ready symbols, trackers, removals and guards, on one and on two
+//! threads.
 //!
-//! `cargo bench --bench session` prints a table of medians with the spread over rounds. Everything here runs without
-//! linking: symbols are absolute, so nothing but the session is measured. Figures of one machine compare only with
-//! figures of the same run; to stand beside ORC, run its harness in turn with this one.
+//! `cargo bench --bench session` prints medians with the minimum and maximum over rounds. All symbols are absolute, so
+//! the figures are those of the session alone. Compare figures of the same run only. To compare with ORC, alternate
+//! this program with a program for ORC.
 
 use std::cell::Cell;
 use std::hint::black_box;
@@ -24,19 +25,19 @@ fn main() {
     report("create and remove an empty tracker", || {
         timed(50_000, |_| drop(dylib.create_tracker().unwrap().remove().unwrap()))
     });
-    report("drop a tracker with 10 symbols, in a dylib with 100,000", || dropped_trackers(&dylib));
-    report("remove the default tracker's 10 symbols, beside 100,000", || default_removals(&dylib));
+    report("drop a tracker of 10 symbols, in a dylib with 100,000", || dropped_trackers(&dylib));
+    report("remove the default tracker of 10 symbols, same dylib", || default_removals(&dylib));
     churn(&session);
     guards(&session);
 }
 
-/// Entering and leaving a guard, beside what else could keep code in memory for the time of a call.
+/// Measures guards, and the alternatives that also keep code in memory during a call.
 fn guards(session: &ExecutionSession) {
     one_and_two_threads("enter and leave a guard", 2_000_000, |_| timed(2_000_000, |_| drop(session.guard())));
     let outer = session.guard();
-    report("the same inside another", || timed(2_000_000, |_| drop(session.guard())));
+    report("enter and leave a guard inside another", || timed(2_000_000, |_| drop(session.guard())));
     drop(outer);
-    one_and_two_threads("crossbeam-epoch: pin and unpin a collector's handle", 2_000_000, |_| {
+    one_and_two_threads("crossbeam-epoch: pin and unpin a local handle", 2_000_000, |_| {
         let collector = crossbeam::epoch::Collector::new();
         let handle = collector.register();
         timed(2_000_000, |_| drop(handle.pin()))
@@ -45,17 +46,17 @@ fn guards(session: &ExecutionSession) {
     one_and_two_threads("clone and drop one Arc", 1_000_000, |_| timed(1_000_000, |_| drop(black_box(held.clone()))));
     let dylib = session.create_dylib("guarded").unwrap();
     let remove = |_| drop(dylib.create_tracker().unwrap().remove().unwrap());
-    report("create and remove an empty tracker, guards in use", || timed(50_000, remove));
+    report("create and remove an empty tracker, guards used before", || timed(50_000, remove));
     let guard = session.guard();
     let held = Cell::new(0);
-    report("the same inside a guard, which it waits for", || {
+    report("create and remove an empty tracker inside a guard", || {
         held.set(held.get() + 1);
         timed(1_000, remove)
     });
     let start = Instant::now();
     drop(guard);
     let trackers = f64::from(held.get() * 1_000);
-    print_row("    leaving that guard, per tracker", vec![start.elapsed().as_secs_f64() * 1e9 / trackers; ROUNDS]);
+    print_row("    leave that guard, per tracker", vec![start.elapsed().as_secs_f64() * 1e9 / trackers; ROUNDS]);
 }
 
 fn lookups(symbols: usize) {
@@ -71,12 +72,16 @@ fn lookups(symbols: usize) {
         let found = session.lookup(&order, &requests, RequiredState::Ready).unwrap();
         assert!(!found[0].address.is_null());
     };
-    one_and_two_threads(&format!("address of a ready symbol, of {symbols}"), 1_000_000, |_| timed(1_000_000, address));
-    one_and_two_threads(&format!("lookup of one ready symbol, of {symbols}"), 400_000, |_| timed(400_000, with_flags));
+    one_and_two_threads(&format!("address of a ready symbol, one of {symbols}"), 1_000_000, |_| {
+        timed(1_000_000, address)
+    });
+    one_and_two_threads(&format!("lookup of a ready symbol, one of {symbols}"), 400_000, |_| {
+        timed(400_000, with_flags)
+    });
 }
 
-/// A measurement on one thread, then on two at once. Threads of their own in both cases, and long batches: a fresh thread
-/// has caches to fill, the allocator's among them.
+/// Measures on one thread, then on two at the same time. Both measurements start new threads, and the batches are long,
+/// because a new thread first fills its caches, also those of the allocator.
 fn one_and_two_threads(what: &str, operations: usize, batch: impl Fn(usize) -> f64 + Sync) {
     let mut ratios = Vec::new();
     let mut both = || {
@@ -91,11 +96,11 @@ fn one_and_two_threads(what: &str, operations: usize, batch: impl Fn(usize) -> f
     print_row("    from two threads, per operation", rounds.iter().map(|round| round.1).collect());
     ratios.remove(0);
     ratios.sort_by(f64::total_cmp);
-    let (median, least, most) = (ratios[ROUNDS / 2], ratios[0], ratios[ROUNDS - 1]);
-    println!("{:<58}{median:>10.2}{least:>10.2}{most:>10.2}", "    work of two threads against one, times");
+    let (median, min, max) = (ratios[ROUNDS / 2], ratios[0], ratios[ROUNDS - 1]);
+    println!("{:<58}{median:>10.2}{min:>10.2}{max:>10.2}", "    throughput of two threads relative to one");
 }
 
-/// One thread's round of define, look up, remove; then two threads', each in a dylib of its own.
+/// Measures define, look up and remove on one thread, then on two threads, each with a dylib of its own.
 fn churn(session: &ExecutionSession) {
     const ROUND: usize = 200_000;
     let dylibs = [session.create_dylib("first").unwrap(), session.create_dylib("second").unwrap()];
@@ -107,7 +112,9 @@ fn churn(session: &ExecutionSession) {
             tracker.remove().unwrap();
         })
     };
-    one_and_two_threads("tracker, define, look up, remove; a dylib a thread", ROUND, |thread| round(&dylibs[thread]));
+    one_and_two_threads("tracker, define, look up, remove; one dylib per thread", ROUND, |thread| {
+        round(&dylibs[thread])
+    });
 }
 
 fn dropped_trackers(dylib: &JitDylib) -> f64 {
@@ -138,7 +145,7 @@ fn default_removals(dylib: &JitDylib) -> f64 {
 
 fn filled(session: &ExecutionSession, symbols: usize) -> JitDylib {
     let dylib = session.create_dylib("filled").unwrap();
-    // Under a tracker of its own, whose handle goes nowhere: a dropped one would be merged into the default tracker.
+    // The handle of this tracker is leaked: dropping it would merge its symbols into the default tracker.
     let tracker = dylib.create_tracker().unwrap();
     define(&tracker, "some_symbol_", 0..symbols);
     std::mem::forget(tracker);
@@ -157,14 +164,14 @@ fn define(tracker: &ResourceTracker, prefix: &str, numbers: std::ops::Range<usiz
     tracker.define_absolute(numbers.map(symbol)).unwrap();
 }
 
-/// Nanoseconds per operation of one batch.
+/// Nanoseconds per operation, over one batch.
 fn timed(operations: usize, mut operation: impl FnMut(usize)) -> f64 {
     let start = Instant::now();
     (0..operations).for_each(&mut operation);
     start.elapsed().as_secs_f64() * 1e9 / operations as f64
 }
 
-/// Nanoseconds of wall time per operation, when each of some threads does `operations`.
+/// Nanoseconds of wall time per operation, if each of `threads` threads does `operations`.
 fn on_threads(threads: usize, operations: usize, batch: impl Fn(usize) -> f64 + Sync) -> f64 {
     let start = Instant::now();
     std::thread::scope(|scope| {
@@ -176,7 +183,7 @@ fn on_threads(threads: usize, operations: usize, batch: impl Fn(usize) -> f64 + 
     start.elapsed().as_secs_f64() * 1e9 / (threads * operations) as f64
 }
 
-/// Runs rounds of a measurement, after one that is not counted, and prints them.
+/// Runs rounds of a measurement, after one that does not count, and prints them.
 fn report(what: &str, mut round: impl FnMut() -> f64) {
     round();
     print_row(what, (0..ROUNDS).map(|_| round()).collect());
@@ -184,8 +191,8 @@ fn report(what: &str, mut round: impl FnMut() -> f64) {
 
 fn print_row(what: &str, mut figures: Vec<f64>) {
     figures.sort_by(f64::total_cmp);
-    let (median, least, most) = (figures[ROUNDS / 2], figures[0], figures[ROUNDS - 1]);
-    println!("{what:<58}{median:>10.1}{least:>10.1}{most:>10.1}");
+    let (median, min, max) = (figures[ROUNDS / 2], figures[0], figures[ROUNDS - 1]);
+    println!("{what:<58}{median:>10.1}{min:>10.1}{max:>10.1}");
 }
 
 const ROUNDS: usize = 15;

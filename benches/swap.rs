@@ -1,17 +1,15 @@
-//! Replacing code under its callers: what a replacement costs, and what the callers feel of it.
+//! Measures the replacement of code while other threads call it: the time of a replacement, and the throughput of a
+//! caller.
 //!
-//! `cargo bench --bench swap` links a small object beside the one that a stub leads to, redirects, removes the old one, again and
-//! again: with nobody calling, with guards in use, with a caller that never stops. Then a caller's throughput, alone and
-//! beside a thousand replacements a second; and the removal of one of 1,000 and of 100,000 live modules. Needs gcc.
-
-#[path = "link/bed.rs"]
-mod bed;
-#[path = "../tests/support/dice.rs"]
-mod dice;
-// It makes more than this needs.
-#[allow(dead_code)]
-#[path = "link/objects.rs"]
-mod objects;
+//! A replacement links a small object, redirects a stub from the old object to it, and removes the old object.
+//! `cargo bench --bench swap` measures:
+//!
+//! - redirecting a stub;
+//! - replacements, while no thread calls and while a thread calls under guards;
+//! - the removal of one of 1,000 and of 100,000 live modules;
+//! - the throughput of a caller during a thousand replacements per second, compared with a caller alone.
+//!
+//! Needs gcc.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,15 +19,15 @@ use std::time::{Duration, Instant};
 use jittison::session::{JitDylib, ResourceTracker};
 use jittison::{Function, Jit, Stub};
 
-use bed::{check, link, session};
-use dice::Dice;
-use objects::{Instance, Objects, Template};
+use fastrand::Rng;
+use jittison_test_support::bench::bed::{check, link, session};
+use jittison_test_support::bench::objects::{self, Instance, Objects, Template};
 
 type Run = extern "C" fn(u64) -> u64;
 
 fn main() {
     let Some(objects) = objects::build() else {
-        println!("gcc is needed to make objects; install it and try again");
+        println!("skipped: needs gcc");
         return;
     };
     redirects(&objects);
@@ -44,7 +42,7 @@ fn main() {
     callers(&objects);
 }
 
-/// A session with a stub that leads to a small object.
+/// A session with a stub whose target is a small object.
 struct Scene<'a> {
     jit: Jit,
     dylib: JitDylib,
@@ -72,14 +70,14 @@ impl<'a> Scene<'a> {
 
     fn replace(&mut self, instance: &Instance) {
         let (address, new) = link(&self.jit, &self.dylib, instance);
-        // SAFETY: of the same signature; the old one is removed after this.
+        // SAFETY: the new function has the same signature. The old one is removed after this call.
         unsafe { self.stub.redirect(address) };
         let old = self.current.replace(new);
         old.into_iter().for_each(|old| drop(old.remove().unwrap()));
     }
 
     fn function(&self) -> Function<Run> {
-        // SAFETY: the stub's signature.
+        // SAFETY: the target of the stub has this signature.
         unsafe { self.jit.lookup("stub") }.unwrap()
     }
 }
@@ -92,14 +90,14 @@ fn redirects(objects: &Objects) {
         .map(|_| {
             let start = Instant::now();
             for _ in 0..ROUND {
-                // SAFETY: where it leads already.
+                // SAFETY: `target` is the current target of the stub.
                 unsafe { scene.stub.redirect(black_box(target)) };
             }
             start.elapsed().as_secs_f64() * 1e9 / f64::from(ROUND)
         })
         .collect();
     rounds.sort_by(f64::total_cmp);
-    println!("redirect a stub: {:.1} ns (least {:.1}, most {:.1})", rounds[7], rounds[0], rounds[14]);
+    println!("redirect a stub: {:.1} ns (min {:.1}, max {:.1})", rounds[7], rounds[0], rounds[14]);
 }
 
 fn swaps(what: &str, objects: &Objects, is_called: bool) {
@@ -123,7 +121,7 @@ fn swaps(what: &str, objects: &Objects, is_called: bool) {
     print(what, times);
 }
 
-/// Each call under a guard of its own, which is all that holds the code.
+/// Calls the function until `is_over`. Each call has a guard of its own, and nothing else keeps the code.
 fn call_until(is_over: &AtomicBool, jit: &Jit, function: &Function<Run>, calls: &AtomicU64) {
     while !is_over.load(Ordering::Relaxed) {
         for _ in 0..64 {
@@ -146,9 +144,9 @@ fn removals(template: &Template, runtime: &[u8], live: usize) {
         tracker
     };
     let mut trackers: Vec<_> = (0..live).map(|_| next()).collect();
-    let (mut times, mut dice) = (Vec::new(), Dice(3));
+    let (mut times, mut rng) = (Vec::new(), Rng::with_seed(3));
     for _ in 0..10_000 {
-        let old = std::mem::replace(&mut trackers[dice.roll(live)], next());
+        let old = std::mem::replace(&mut trackers[rng.usize(..live)], next());
         let start = Instant::now();
         let removal = old.remove().unwrap();
         times.push(start.elapsed());
@@ -157,10 +155,10 @@ fn removals(template: &Template, runtime: &[u8], live: usize) {
     print(&format!("remove one of {live} live modules"), times);
 }
 
-/// A caller's throughput, alone and beside a thousand replacements a second, in turn.
+/// Measures the throughput of a caller, alternately alone and during a thousand replacements per second.
 fn callers(objects: &Objects) {
-    const A_ROUND: Duration = Duration::from_millis(400);
-    const A_SWAP: Duration = Duration::from_millis(1);
+    const ROUND_TIME: Duration = Duration::from_millis(400);
+    const SWAP_INTERVAL: Duration = Duration::from_millis(1);
     let mut scene = Scene::new(objects);
     let (function, jit) = (scene.function(), scene.jit.clone());
     let (is_over, calls) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -172,8 +170,8 @@ fn callers(objects: &Objects) {
             for (is_swapping, rate) in rates.iter_mut().enumerate() {
                 let (start, before) = (Instant::now(), calls.load(Ordering::Relaxed));
                 let mut due = start;
-                while start.elapsed() < A_ROUND {
-                    due += A_SWAP;
+                while start.elapsed() < ROUND_TIME {
+                    due += SWAP_INTERVAL;
                     if is_swapping == 1 {
                         let instance = scene.next();
                         scene.replace(&instance);
@@ -188,9 +186,9 @@ fn callers(objects: &Objects) {
         is_over.store(true, Ordering::Relaxed);
     });
     ratios.sort_by(f64::total_cmp);
-    let a_second = f64::from(swaps) / (A_ROUND * 11).as_secs_f64();
+    let per_second = f64::from(swaps) / (ROUND_TIME * 11).as_secs_f64();
     println!(
-        "a caller beside {a_second:.0} replacements a second, against alone: {:.3} (least {:.3}, most {:.3})",
+        "throughput of a caller during {per_second:.0} replacements per second, relative to a caller alone: {:.3} (min {:.3}, max {:.3})",
         ratios[5], ratios[0], ratios[10]
     );
 }

@@ -1,22 +1,25 @@
-//! What exceptions cost in linked code, and what unwind tables cost a link and a removal, with 100, 10,000 and 100,000
-//! modules live.
+//! Measures exceptions in linked code, and links and removals of code with unwind tables, while 100, 10,000 and 100,000
+//! modules are live.
 //!
-//! `cargo bench --bench unwind -- [LIVE]…` prints a table of medians with the spread over rounds. A module is a C++ object with
-//! three functions: one throws, one has something to destroy, one catches. Each has names of its own and a tracker of its
-//! own. Every throw's outcome is compared. Needs g++, and libstdc++ as a shared library.
+//! `cargo bench --bench unwind -- [LIVE]…` prints medians with the minimum and maximum over rounds. A module is a C++
+//! object with three functions: one throws, one destroys an object during unwinding, one catches. Each module has
+//! unique names and a tracker of its own. The result of each throw is checked. Needs g++, and libstdc++ as a shared
+//! library.
 //!
-//! The promise is that nothing here depends on how many modules are live but what any large program pays: caches that hold
-//! less of it, and a search that is one step longer for twice the code. To tell that apart, each table has throws through one
-//! module again and again, and through modules at random; and through the same code in a library that the system loaded.
+//! # The promise
 //!
-//! To stand a peer beside it (LLVM's ORC, by its `ObjectLinkingLayer` with an `EHFrameRegistrationPlugin`), give it the
-//! same object: `cargo bench --bench unwind -- --object FILE` writes it. Its names begin with `M00000000`, to be replaced
-//! by others of that length; `M00000000_test(x)` gives `10 x + 2`, and throws for every `x` but zero. The rows to measure
-//! are those of the table, in that order: link, first throw through what was linked, remove another at random, first throw
-//! after that through one that was there from the beginning; then throws with no change between them.
-
-#[path = "../tests/support/dice.rs"]
-mod dice;
+//! The times do not depend on the number of live modules, with two exceptions that every large program has: the caches
+//! hold a smaller part of the code, and twice the code makes the bisection one step longer. To separate these effects,
+//! each table has throws through one module repeatedly, through random modules, and through the same code in a library
+//! that the system loaded.
+//!
+//! # Comparing with a peer
+//!
+//! A peer, such as LLVM's ORC (`ObjectLinkingLayer` with an `EHFrameRegistrationPlugin`), needs the same object. `cargo
+//! bench --bench unwind -- --object FILE` writes it. Its names begin with `M00000000`; replace this by another prefix
+//! of the same length. `M00000000_test(x)` returns `10 x + 2`, and throws unless `x` is zero. Measure the rows of the
+//! table in order: link; first throw through the new module; remove a random other module; first throw after that,
+//! through the first module; then throws without a change between them.
 
 use std::ffi::CString;
 use std::path::Path;
@@ -26,7 +29,7 @@ use std::time::{Duration, Instant};
 use jittison::link::ObjectBuffer;
 use jittison::{Function, Jit, ResourceTracker};
 
-use dice::Dice;
+use fastrand::Rng;
 
 const MODULE: &str = r#"
     struct Guard { long &n; ~Guard() { n++; } };
@@ -39,12 +42,12 @@ const MODULE: &str = r#"
 "#;
 
 fn main() {
-    let asked: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let dir = std::env::temp_dir().join(format!("jittison-bench-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
     let (object, library) = (compile(&dir, "module.o", "-c"), compile(&dir, "module.so", "-shared"));
     let (Some(object), Some(library)) = (object, library) else { return println!("skipped: needs g++") };
-    if let [option, file] = &asked[..]
+    if let [option, file] = &arguments[..]
         && option == "--object"
     {
         return std::fs::write(file, object).unwrap();
@@ -52,18 +55,19 @@ fn main() {
     println!("{:<62}{:>10}{:>10}{:>10}", "microseconds, over rounds", "median", "min", "max");
     let native = native(&library);
     let _ = std::fs::remove_dir_all(&dir);
-    let live: Vec<usize> = asked.iter().filter_map(|argument| argument.parse().ok()).collect();
+    let live: Vec<usize> = arguments.iter().filter_map(|argument| argument.parse().ok()).collect();
     for live in if live.is_empty() { &[100, 10_000, 100_000][..] } else { &live } {
         among(&object, *live, native);
     }
 }
 
-/// The same code, loaded by the system.
+/// The same code in a library that the system loads.
 fn native(library: &[u8]) -> Test {
     let path = std::env::temp_dir().join(format!("jittison-bench-{}.so", std::process::id()));
     std::fs::write(&path, library).unwrap();
     let name = CString::new(path.to_str().unwrap()).unwrap();
-    // SAFETY: a library made above, with no constructors, that stays loaded; the symbol is a function of this signature.
+    // SAFETY: the library is the one written above. It has no constructors and is never unloaded. The symbol is a
+    // function with this signature.
     let test: Test = unsafe {
         let handle = libc::dlopen(name.as_ptr(), libc::RTLD_NOW);
         assert!(!handle.is_null(), "the library loads");
@@ -75,7 +79,7 @@ fn native(library: &[u8]) -> Test {
 
 type Test = extern "C" fn(i64) -> i64;
 
-/// A linked module, to be thrown through.
+/// A linked module, whose exceptions are measured.
 struct Module {
     tracker: ResourceTracker,
     test: Function<Test>,
@@ -96,7 +100,7 @@ impl Module {
 fn link(jit: &Jit, object: &ObjectBuffer, number: usize) -> Module {
     let tracker = jit.main_dylib().create_tracker().unwrap();
     jit.add_object(&tracker, "module.o", object.clone()).unwrap();
-    // SAFETY: the function's signature in the object above.
+    // SAFETY: `MODULE` defines the function with this signature.
     let test = unsafe { jit.lookup::<Test>(&format!("M{number:08}_test")) }.unwrap();
     Module { tracker, test }
 }
@@ -110,13 +114,13 @@ fn among(object: &[u8], live: usize, native: Test) {
     };
     let mut linked = |jit: &Jit| {
         let (object, number) = next();
-        let begun = Instant::now();
+        let start = Instant::now();
         let module = link(jit, &object, number);
-        (module, begun.elapsed())
+        (module, start.elapsed())
     };
     let resident = linked(&jit).0;
     let mut modules: Vec<Module> = (1..live).map(|_| linked(&jit).0).collect();
-    let mut dice = Dice(live as u64 | 1);
+    let mut rng = Rng::with_seed(live as u64 | 1);
     resident.throw(1);
 
     let mut rows: [Row; 7] = Default::default();
@@ -126,7 +130,7 @@ fn among(object: &[u8], live: usize, native: Test) {
             let (module, time) = linked(&jit);
             times[0].push(time);
             times[1].push(timed(|| module.throw(3)));
-            let index = dice.roll(modules.len());
+            let index = rng.usize(..modules.len());
             let other = std::mem::replace(&mut modules[index], module);
             times[2].push(timed(|| other.remove()));
             times[3].push(timed(|| resident.throw(5)));
@@ -135,50 +139,50 @@ fn among(object: &[u8], live: usize, native: Test) {
             row.round(times);
         }
         rows[4].round(&[throws(|x| resident.test.call(x))]);
-        rows[5].round(&[throws(|x| modules[dice.roll(modules.len())].test.call(x))]);
+        rows[5].round(&[throws(|x| modules[rng.usize(..modules.len())].test.call(x))]);
         rows[6].round(&[throws(|x| native(x))]);
     }
     println!("{live} live modules");
     let names = [
         "    link: add and look up",
-        "    first throw through what was linked",
-        "    remove another at random",
-        "    first throw after that, through one that was there",
-        "    throw, again and again",
-        "    throw, through modules at random",
-        "    throw, the same code in a library of the system's",
+        "    first throw through the new module",
+        "    remove a random other module",
+        "    first throw after that, through the first module",
+        "    throw, through the same module",
+        "    throw, through random modules",
+        "    throw, the same code in a system library",
     ];
     for (row, name) in rows.into_iter().zip(names) {
         row.print(name);
     }
     let all = modules.len();
-    let begun = Instant::now();
+    let start = Instant::now();
     modules.into_iter().for_each(Module::remove);
-    let each = begun.elapsed().as_nanos() as f64 / 1e3 / all as f64;
-    println!("{:<62}{each:>10.2}", "    remove, when all go");
+    let each = start.elapsed().as_nanos() as f64 / 1e3 / all as f64;
+    println!("{:<62}{each:>10.2}", "    remove, when all are removed");
     resident.remove();
 }
 
-/// The time of one throw, of many.
+/// The mean time of a throw.
 fn throws(mut test: impl FnMut(i64) -> i64) -> Duration {
-    let begun = Instant::now();
+    let start = Instant::now();
     for x in 1..=THROWS {
         assert_eq!(test(x), x * 10 + 2);
     }
-    begun.elapsed() / THROWS as u32
+    start.elapsed() / THROWS as u32
 }
 
 fn timed(operation: impl FnOnce()) -> Duration {
-    let begun = Instant::now();
+    let start = Instant::now();
     operation();
-    begun.elapsed()
+    start.elapsed()
 }
 
 const ROUNDS: usize = 15;
 const CHANGES: usize = 200;
 const THROWS: i64 = 2_000;
 
-/// Medians of rounds.
+/// The medians of the rounds of one row.
 #[derive(Default)]
 struct Row(Vec<Duration>);
 
@@ -204,7 +208,7 @@ fn compile(dir: &Path, name: &str, kind: &str) -> Option<Vec<u8>> {
     built.is_ok_and(|status| status.success()).then(|| std::fs::read(&to).ok()).flatten()
 }
 
-/// The object with names of its own.
+/// A copy of the object with unique names.
 fn instance(module: &[u8], number: usize) -> ObjectBuffer {
     let (old, new) = (b"M00000000", format!("M{number:08}"));
     let mut bytes = module.to_vec();

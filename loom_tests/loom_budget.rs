@@ -1,7 +1,10 @@
-//! Every interleaving of allocations that share one budget, with each other and with freeing.
+//! Model: allocations that share one budget race with each other and with a free.
 //!
-//! Checks `src/memory/budget.rs` and its use in `src/memory/window.rs`: what is held never exceeds the budget, and what was
-//! refused or freed leaves nothing counted.
+//! Runs `src/memory/budget.rs` and its caller `src/memory/window.rs`. The memory in use never exceeds the budget. A
+//! refused or freed allocation leaves nothing counted.
+//!
+//! Seeded bugs: `budget_looked_at_before_it_is_taken`, `refused_bytes_left_counted`,
+//! `budget_given_back_before_the_memory`.
 
 #![cfg(loom)]
 
@@ -28,7 +31,7 @@ fn pool_with(budget: u64) -> Arc<SlabPool> {
     Arc::new(SlabPool::with_mapper(PlainMapper(Cells::new()), options).unwrap())
 }
 
-/// Bytes of a pool without an alignment, nothing of the others.
+/// Asks for bytes of one pool, without an alignment.
 fn plan(pool: SegmentKind, size: u64) -> SegmentPlan {
     let mut plan = SegmentPlan::default();
     plan.segments[pool.index()] = SegmentRequest { size, align: 1, zero_fill: 0 };
@@ -37,21 +40,21 @@ fn plan(pool: SegmentKind, size: u64) -> SegmentPlan {
 
 type Outcome = Result<Box<dyn InFlight>, Error>;
 
-fn said(outcome: &Outcome) -> &'static str {
+fn describe(outcome: &Outcome) -> &'static str {
     match outcome.as_ref().map_err(Error::kind) {
         Ok(_) => "allocated",
         Err(ErrorKind::Memory(MemoryFault::BudgetExceeded { .. })) => "beyond the budget",
-        Err(ErrorKind::Memory(MemoryFault::PoolExhausted { .. })) => "no room",
+        Err(ErrorKind::Memory(MemoryFault::PoolExhausted { .. })) => "pool full",
         Err(_) => "another error",
     }
 }
 
-/// The pool holds `bytes`, no more are counted, and no more can be had than the budget says.
+/// The allocations have `bytes` in total, exactly these count against the budget, and the budget is enforced.
 fn assert_counted(memory: &SlabPool, bytes: u64, budget: u64) {
     assert_eq!(memory.statistics().reserved_bytes, bytes);
     let rest = memory.allocate(&plan(SegmentKind::ReadOnly, budget - bytes));
-    assert_eq!(said(&rest), "allocated", "what was refused or freed leaves nothing counted");
-    assert_eq!(said(&memory.allocate(&plan(SegmentKind::ReadOnly, 64))), "beyond the budget");
+    assert_eq!(describe(&rest), "allocated", "a refused or freed allocation is still counted");
+    assert_eq!(describe(&memory.allocate(&plan(SegmentKind::ReadOnly, 64))), "beyond the budget");
 }
 
 #[test]
@@ -63,7 +66,7 @@ fn two_allocations_versus_one_budget() {
         let there = thread::spawn(move || other.allocate(&plan(SegmentKind::Data, PAGE)));
         let here = memory.allocate(&plan(SegmentKind::Data, PAGE));
         let there = there.join().unwrap();
-        let outcome = (said(&here), said(&there));
+        let outcome = (describe(&here), describe(&there));
         assert_eq!(memory.statistics().reserved_bytes, PAGE);
         drop((here, there));
         assert_counted(&memory, 0, PAGE + PAGE / 2);
@@ -79,9 +82,9 @@ fn freeing_versus_allocating_at_the_limit() {
         let held = memory.allocate(&plan(SegmentKind::Data, PAGE)).unwrap();
         let freeing = thread::spawn(move || drop(held));
         let here = memory.allocate(&plan(SegmentKind::Data, PAGE));
-        assert!(memory.statistics().reserved_bytes <= PAGE, "more is held than the budget allows");
+        assert!(memory.statistics().reserved_bytes <= PAGE, "more memory is in use than the budget allows");
         freeing.join().unwrap();
-        let outcome = said(&here);
+        let outcome = describe(&here);
         drop(here);
         assert_counted(&memory, 0, PAGE);
         outcome
@@ -89,11 +92,11 @@ fn freeing_versus_allocating_at_the_limit() {
 }
 
 #[test]
-fn refusal_for_want_of_room_versus_allocating() {
-    // One page of data is free; the budget allows two, and not three. The one that is refused may take the other's part of
-    // the budget until it is.
-    let outcomes = [("no room", "allocated"), ("beyond the budget", "allocated"), ("no room", "beyond the budget")];
-    explore("refusal_for_want_of_room_versus_allocating", None, 4, outcomes, || {
+fn refusal_by_a_full_pool_versus_allocating() {
+    // One page of data is free, and two pages of the budget. The allocations ask for three pages. The refused allocation may
+    // occupy the budget of the other until it is refused.
+    let outcomes = [("pool full", "allocated"), ("beyond the budget", "allocated"), ("pool full", "beyond the budget")];
+    explore("refusal_by_a_full_pool_versus_allocating", None, 4, outcomes, || {
         let data = WindowLayout::divide(32 << 20).unwrap().pool(SegmentKind::Data).size;
         let budget = data + PAGE;
         let memory = pool_with(budget);
@@ -102,7 +105,7 @@ fn refusal_for_want_of_room_versus_allocating() {
         let there = thread::spawn(move || other.allocate(&plan(SegmentKind::Data, PAGE)));
         let here = memory.allocate(&plan(SegmentKind::Data, 2 * PAGE));
         let there = there.join().unwrap();
-        let outcome = (said(&here), said(&there));
+        let outcome = (describe(&here), describe(&there));
         drop((here, there));
         assert_counted(&memory, data - PAGE, budget);
         outcome

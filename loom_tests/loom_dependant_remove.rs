@@ -1,7 +1,11 @@
-//! Every interleaving of emitting code that refers to another tracker's with removing either.
+//! Model: emission of code that refers to another tracker's code races with removal of either tracker.
 //!
-//! Checks `src/session/pins/dependants.rs`, `src/session/pins/pin_table.rs`, `src/session/materialize/emission.rs` and `src/session/core/waiting.rs`: an emission is refused, or
-//! what it refers to stays until the emitted code goes; a ring goes once, whoever removes its members.
+//! Runs `src/session/pins/dependants.rs`, `src/session/pins/pin_table.rs`, `src/session/materialize/emission.rs` and
+//! `src/session/core/waiting.rs`. An emission is refused, or its dependencies stay until the emitted code is removed. A
+//! ring is freed once, whichever threads remove its members.
+//!
+//! Seeded bugs: `dependant_pinned_after_the_gate_was_left`, `pinned_while_a_ring_is_claimed`, `removed_tracker_shared`,
+//! `shared_pin_left_unsaid`, `dependants_asked_for_under_an_earlier_lock`.
 
 #![cfg(loom)]
 
@@ -11,162 +15,162 @@ use jittison::session::*;
 use loom::thread;
 use support::*;
 
-/// `f` at work, with 2 on the books and resolved; whoever looked for it is forgotten.
-fn resolved(scene: &Scene, name: &str, resource: u32) -> (ResourceTracker, MaterializationResponsibility) {
-    let (tracker, responsibility) = scene.at_work(name);
-    assert!(scene.bank.record(&responsibility, resource));
+/// A tracker whose `name` is resolved and not emitted, and has `resource` recorded.
+fn resolved(fixture: &Fixture, name: &str, resource: u32) -> (ResourceTracker, MaterializationResponsibility) {
+    let (tracker, responsibility) = fixture.materializing(name);
+    assert!(fixture.manager.record(&responsibility, resource));
     resolve(&responsibility).unwrap();
     (tracker, responsibility)
 }
 
 #[test]
 fn emission_versus_removal_of_the_dependency() {
-    // Emitted: the dependency is held until the dependant goes. Or refused: both are given back at once.
+    // Emitted, and the dependency is held until the dependant is removed. Or refused, and both are freed at once.
     let allowed = [("ok", false, (0, 1), vec![2, 1]), ("dependency removed", true, (0, 0), vec![1, 2])];
     explore("emission_versus_removal_of_the_dependency", None, 4, allowed, || {
-        let scene = Scene::new();
-        let base = scene.loaded("base", 1);
-        let reference = scene.reference("base");
-        let (tracker, responsibility) = resolved(&scene, "f", 2);
+        let fixture = Fixture::new();
+        let base = fixture.loaded("base", 1);
+        let reference = fixture.reference("base");
+        let (tracker, responsibility) = resolved(&fixture, "f", 2);
         let remover = thread::spawn(move || base.remove().unwrap());
-        let emitted = said(responsibility.notify_emitted(vec![reference]));
+        let emitted = describe(responsibility.notify_emitted(vec![reference]));
         let removal = remover.join().unwrap();
         let (complete, blockers) = (removal.is_complete(), removal.blockers());
         tracker.remove().unwrap();
         assert!(removal.is_complete());
-        (emitted, complete, blockers, scene.bank.given_back())
+        (emitted, complete, blockers, fixture.manager.freed())
     });
 }
 
 #[test]
 fn dependency_added_while_running_versus_its_removal() {
-    // As an emission, but that nothing else than the dependency's gate keeps it meanwhile.
+    // As an emission, but only the gate of the dependency protects it meanwhile.
     let allowed = [("ok", false, (0, 1), vec![2, 1]), ("dependency removed", true, (0, 0), vec![1, 2])];
     explore("dependency_added_while_running_versus_its_removal", None, 4, allowed, || {
-        let scene = Scene::new();
-        let base = scene.loaded("base", 1);
-        let reference = scene.reference("base");
-        let tracker = scene.loaded("f", 2);
-        let (_, pin) = scene.main.pin("f").unwrap();
+        let fixture = Fixture::new();
+        let base = fixture.loaded("base", 1);
+        let reference = fixture.reference("base");
+        let tracker = fixture.loaded("f", 2);
+        let (_, pin) = fixture.main.pin("f").unwrap();
         let remover = thread::spawn(move || base.remove().unwrap());
-        let added = said(pin.add_dependency(&reference));
+        let added = describe(pin.add_dependency(&reference));
         let removal = remover.join().unwrap();
         let (complete, blockers) = (removal.is_complete(), removal.blockers());
         drop(pin);
         tracker.remove().unwrap();
         assert!(removal.is_complete());
-        (added, complete, blockers, scene.bank.given_back())
+        (added, complete, blockers, fixture.manager.freed())
     });
 }
 
 #[test]
 fn emission_versus_removal_of_the_emitting_tracker() {
-    // Symbols left of the two, and whether the dependency can go afterwards without anybody in the way.
+    // The outcome of the emission; remaining symbols of the two; whether nothing holds the dependency afterwards.
     let allowed = [("ok", 1, true), ("tracker defunct", 1, true)];
     explore("emission_versus_removal_of_the_emitting_tracker", None, 4, allowed, || {
-        let scene = Scene::new();
-        let base = scene.loaded("base", 1);
-        let reference = scene.reference("base");
-        let (tracker, responsibility) = resolved(&scene, "f", 2);
+        let fixture = Fixture::new();
+        let base = fixture.loaded("base", 1);
+        let reference = fixture.reference("base");
+        let (tracker, responsibility) = resolved(&fixture, "f", 2);
         let remover = thread::spawn(move || tracker.remove().unwrap().wait().unwrap());
-        let emitted = said(responsibility.notify_emitted(vec![reference]));
+        let emitted = describe(responsibility.notify_emitted(vec![reference]));
         remover.join().unwrap();
-        let left = scene.main.symbol_count();
-        (emitted, left, base.remove().unwrap().is_complete())
+        let remaining = fixture.main.symbol_count();
+        (emitted, remaining, base.remove().unwrap().is_complete())
     });
 }
 
 #[test]
 fn emission_versus_removal_of_an_unready_dependency() {
-    // `f` cannot become ready any more: emitted and failed then, or refused. Both are out of the table in any case. The
-    // edge may be there by then; it goes with the tracker of `f`.
+    // `f` cannot become ready. It is emitted and then fails, or its emission is refused. In every case no symbol stays. An edge
+    // that exists by then is dropped with the tracker of `f`.
     let refused = "dependency removed";
     let allowed = [("ok", "not found", 0, false), (refused, "not found", 0, true), (refused, "not found", 0, false)];
     explore("emission_versus_removal_of_an_unready_dependency", None, 4, allowed, || {
-        let scene = Scene::new();
-        let (base, at_work) = resolved(&scene, "base", 1);
-        let reference = scene.reference("base");
-        let (tracker, responsibility) = resolved(&scene, "f", 2);
+        let fixture = Fixture::new();
+        let (base, materializing) = resolved(&fixture, "base", 1);
+        let reference = fixture.reference("base");
+        let (tracker, responsibility) = resolved(&fixture, "f", 2);
         let remover = thread::spawn(move || base.remove().unwrap());
-        let emitted = said(responsibility.notify_emitted(vec![reference]));
+        let emitted = describe(responsibility.notify_emitted(vec![reference]));
         let removal = remover.join().unwrap();
         let complete = removal.is_complete();
-        let (found, left) = (find(&scene.main, "f"), scene.main.symbol_count());
+        let (found, remaining) = (find(&fixture.main, "f"), fixture.main.symbol_count());
         tracker.remove().unwrap();
-        assert_eq!((removal.is_complete(), scene.bank.books()), (true, (2, 0)));
-        drop(at_work);
-        (emitted, found, left, complete)
+        assert_eq!((removal.is_complete(), fixture.manager.counts()), (true, (2, 0)));
+        drop(materializing);
+        (emitted, found, remaining, complete)
     });
 }
 
 #[test]
 fn two_emissions_that_wait_for_each_other() {
-    // Whoever comes second finds the ring closed: both are ready.
+    // The second emission closes the ring, so both become ready.
     explore("two_emissions_that_wait_for_each_other", None, 4, [("ok", "ok", "ready", "ready")], || {
-        let scene = Scene::new();
-        let ((_f, f), (_g, g)) = (resolved(&scene, "f", 1), resolved(&scene, "g", 2));
-        let (to_f, to_g) = (scene.reference("f"), scene.reference("g"));
-        let other = thread::spawn(move || said(f.notify_emitted(vec![to_g])));
-        let here = said(g.notify_emitted(vec![to_f]));
+        let fixture = Fixture::new();
+        let ((_f, f), (_g, g)) = (resolved(&fixture, "f", 1), resolved(&fixture, "g", 2));
+        let (to_f, to_g) = (fixture.reference("f"), fixture.reference("g"));
+        let other = thread::spawn(move || describe(f.notify_emitted(vec![to_g])));
+        let here = describe(g.notify_emitted(vec![to_f]));
         let there = other.join().unwrap();
-        (here, there, find(&scene.main, "f"), find(&scene.main, "g"))
+        (here, there, find(&fixture.main, "f"), find(&fixture.main, "g"))
     });
 }
 
 #[test]
-fn emission_versus_the_emission_of_what_it_refers_to() {
-    // Whoever comes second makes both ready: loom finds a lookup that nobody answers.
-    explore("emission_versus_the_emission_of_what_it_refers_to", None, 4, [("ok", "ok", "ready", "ready")], || {
-        let scene = Scene::new();
-        let ((_f, f), (_g, g)) = (resolved(&scene, "f", 1), resolved(&scene, "g", 2));
-        let to_g = scene.reference("g");
-        let other = thread::spawn(move || said(f.notify_emitted(vec![to_g])));
-        let here = said(g.notify_emitted(Vec::new()));
+fn emission_versus_the_emission_of_its_dependency() {
+    // The second emission makes both ready. Loom reports a lookup that is never answered.
+    explore("emission_versus_the_emission_of_its_dependency", None, 4, [("ok", "ok", "ready", "ready")], || {
+        let fixture = Fixture::new();
+        let ((_f, f), (_g, g)) = (resolved(&fixture, "f", 1), resolved(&fixture, "g", 2));
+        let to_g = fixture.reference("g");
+        let other = thread::spawn(move || describe(f.notify_emitted(vec![to_g])));
+        let here = describe(g.notify_emitted(Vec::new()));
         let there = other.join().unwrap();
-        (here, there, find(&scene.main, "f"), find(&scene.main, "g"))
+        (here, there, find(&fixture.main, "f"), find(&fixture.main, "g"))
     });
 }
 
 #[test]
 fn waiting_for_the_end_of_a_dependant_versus_its_last_pin() {
-    // Once the dependant's removal is complete, it holds nothing.
+    // When the removal of the dependant is complete, the dependant holds nothing.
     explore("waiting_for_the_end_of_a_dependant_versus_its_last_pin", None, 2, [(true, vec![2, 1])], || {
-        let scene = Scene::new();
-        let base = scene.loaded("base", 1);
-        let (tracker, responsibility) = resolved(&scene, "f", 2);
-        responsibility.notify_emitted(vec![scene.reference("base")]).unwrap();
-        let (_, pin) = scene.main.pin("f").unwrap();
+        let fixture = Fixture::new();
+        let base = fixture.loaded("base", 1);
+        let (tracker, responsibility) = resolved(&fixture, "f", 2);
+        responsibility.notify_emitted(vec![fixture.reference("base")]).unwrap();
+        let (_, pin) = fixture.main.pin("f").unwrap();
         let removal = tracker.remove().unwrap();
         let dropper = thread::spawn(move || drop(pin));
         removal.wait().unwrap();
         let is_complete = base.remove().unwrap().is_complete();
         dropper.join().unwrap();
-        (is_complete, scene.bank.given_back())
+        (is_complete, fixture.manager.freed())
     });
 }
 
 #[test]
 fn transfer_of_the_dependency_versus_removal_of_the_dependant() {
-    // The dependant's pin goes, wherever it was put.
+    // The dependant's pin is dropped, whichever tracker has it.
     explore("transfer_of_the_dependency_versus_removal_of_the_dependant", None, 4, [(true, vec![2, 1])], || {
-        let scene = Scene::new();
-        let base = scene.loaded("base", 1);
-        let (tracker, responsibility) = resolved(&scene, "f", 2);
-        responsibility.notify_emitted(vec![scene.reference("base")]).unwrap();
-        let heir = scene.main.create_tracker().unwrap();
-        let into = heir.clone();
+        let fixture = Fixture::new();
+        let base = fixture.loaded("base", 1);
+        let (tracker, responsibility) = resolved(&fixture, "f", 2);
+        responsibility.notify_emitted(vec![fixture.reference("base")]).unwrap();
+        let destination = fixture.main.create_tracker().unwrap();
+        let into = destination.clone();
         let other = thread::spawn(move || base.transfer_to(&into).unwrap());
         tracker.remove().unwrap().wait().unwrap();
         other.join().unwrap();
-        // Refused, if the pin were counted still.
-        (heir.try_remove().unwrap().is_complete(), scene.bank.given_back())
+        // `try_remove` would fail if the pin were still counted.
+        (destination.try_remove().unwrap().is_complete(), fixture.manager.freed())
     });
 }
 
 /// Two trackers whose ready code refers to each other's.
-fn ring(scene: &Scene) -> [ResourceTracker; 2] {
-    let ((f_tracker, f), (g_tracker, g)) = (resolved(scene, "f", 1), resolved(scene, "g", 2));
-    let (to_f, to_g) = (scene.reference("f"), scene.reference("g"));
+fn ring(fixture: &Fixture) -> [ResourceTracker; 2] {
+    let ((f_tracker, f), (g_tracker, g)) = (resolved(fixture, "f", 1), resolved(fixture, "g", 2));
+    let (to_f, to_g) = (fixture.reference("f"), fixture.reference("g"));
     f.notify_emitted(vec![to_g]).unwrap();
     g.notify_emitted(vec![to_f]).unwrap();
     [f_tracker, g_tracker]
@@ -174,118 +178,118 @@ fn ring(scene: &Scene) -> [ResourceTracker; 2] {
 
 #[test]
 fn two_members_of_a_ring_removed_by_two_threads() {
-    // The newest first, each once, and neither before the other's removal.
+    // The newest first, each once, and neither before both are removed.
     explore("two_members_of_a_ring_removed_by_two_threads", None, 4, [vec![2, 1]], || {
-        let scene = Scene::new();
-        let [f, g] = ring(&scene);
+        let fixture = Fixture::new();
+        let [f, g] = ring(&fixture);
         let other = thread::spawn(move || f.remove().unwrap().wait().unwrap());
         g.remove().unwrap().wait().unwrap();
         other.join().unwrap();
-        scene.bank.given_back()
+        fixture.manager.freed()
     });
 }
 
 #[test]
 fn pin_of_a_ring_dropped_versus_removal_of_its_last_member() {
     explore("pin_of_a_ring_dropped_versus_removal_of_its_last_member", None, 4, [(vec![2, 1], true)], || {
-        let scene = Scene::new();
-        let [f, g] = ring(&scene);
-        let (_, pin) = scene.main.pin("f").unwrap();
+        let fixture = Fixture::new();
+        let [f, g] = ring(&fixture);
+        let (_, pin) = fixture.main.pin("f").unwrap();
         let first = f.remove().unwrap();
         let holder = thread::spawn(move || drop(pin));
         let second = g.remove().unwrap();
         holder.join().unwrap();
-        (scene.bank.given_back(), first.is_complete() && second.is_complete())
+        (fixture.manager.freed(), first.is_complete() && second.is_complete())
     });
 }
 
 #[test]
 fn pin_of_a_ring_dropped_versus_forced_removal_of_a_member() {
-    // Each once: whoever claims a member first gives it back.
+    // Each is freed once, by the thread that claims it first.
     explore("pin_of_a_ring_dropped_versus_forced_removal_of_a_member", Some(3), 4, [(vec![1, 2], 2)], || {
-        let scene = Scene::new();
-        let told = Told::of(&scene.session);
-        let [f, g] = ring(&scene);
-        let (_, pin) = scene.main.pin("f").unwrap();
+        let fixture = Fixture::new();
+        let counter = CallCounter::registered_in(&fixture.session);
+        let [f, g] = ring(&fixture);
+        let (_, pin) = fixture.main.pin("f").unwrap();
         f.remove().unwrap();
         g.remove().unwrap();
         let holder = thread::spawn(move || drop(pin));
         remove_now(&g).unwrap();
         holder.join().unwrap();
-        let mut given_back = scene.bank.given_back();
-        given_back.sort_unstable();
-        (given_back, told.count())
+        let mut freed = fixture.manager.freed();
+        freed.sort_unstable();
+        (freed, counter.count())
     });
 }
 
 #[test]
 fn pin_of_a_removed_ring_versus_its_reclaim() {
-    // Whoever gets a pin finds everything there; who comes late gets none.
+    // A thread that gets a pin finds everything in place. A late thread gets none.
     let allowed = [(true, vec![], vec![2, 1]), (false, vec![], vec![2, 1])];
     explore("pin_of_a_removed_ring_versus_its_reclaim", None, 4, allowed, || {
-        let scene = Scene::new();
-        let ((f_tracker, f), (g_tracker, g)) = (resolved(&scene, "f", 1), resolved(&scene, "g", 2));
-        let (to_f, to_g, watch) = (scene.reference("f"), scene.reference("g"), g.watch_tracker());
+        let fixture = Fixture::new();
+        let ((f_tracker, f), (g_tracker, g)) = (resolved(&fixture, "f", 1), resolved(&fixture, "g", 2));
+        let (to_f, to_g, watch) = (fixture.reference("f"), fixture.reference("g"), g.watch_tracker());
         f.notify_emitted(vec![to_g]).unwrap();
         g.notify_emitted(vec![to_f]).unwrap();
-        let (_, pin) = scene.main.pin("f").unwrap();
+        let (_, pin) = fixture.main.pin("f").unwrap();
         f_tracker.remove().unwrap();
         g_tracker.remove().unwrap();
         let holder = thread::spawn(move || drop(pin));
         let late = watch.pin();
-        let seen = if late.is_some() { scene.bank.given_back() } else { Vec::new() };
+        let seen = if late.is_some() { fixture.manager.freed() } else { Vec::new() };
         let is_pinned = late.is_some();
         holder.join().unwrap();
-        let seen = if is_pinned { [seen, scene.bank.given_back()].concat() } else { seen };
+        let seen = if is_pinned { [seen, fixture.manager.freed()].concat() } else { seen };
         drop(late);
-        (is_pinned, seen, scene.bank.given_back())
+        (is_pinned, seen, fixture.manager.freed())
     });
 }
 
 #[test]
 fn dependant_and_dependency_removed_by_two_threads() {
-    // The dependant first, whoever was asked first.
+    // The dependant is freed first, in both orders of removal.
     explore("dependant_and_dependency_removed_by_two_threads", None, 4, [vec![2, 1]], || {
-        let scene = Scene::new();
-        let base = scene.loaded("base", 1);
-        let (tracker, responsibility) = resolved(&scene, "f", 2);
-        responsibility.notify_emitted(vec![scene.reference("base")]).unwrap();
+        let fixture = Fixture::new();
+        let base = fixture.loaded("base", 1);
+        let (tracker, responsibility) = resolved(&fixture, "f", 2);
+        responsibility.notify_emitted(vec![fixture.reference("base")]).unwrap();
         let other = thread::spawn(move || tracker.remove().unwrap().wait().unwrap());
         base.remove().unwrap().wait().unwrap();
         other.join().unwrap();
-        scene.bank.given_back()
+        fixture.manager.freed()
     });
 }
 
 #[test]
 fn emission_versus_transfer_of_the_dependency() {
-    // The edge holds whatever tracker the dependency is under.
+    // The edge holds the tracker that owns the dependency.
     let allowed = [("ok", (0, 1), vec![2, 1])];
     explore("emission_versus_transfer_of_the_dependency", None, 4, allowed, || {
-        let scene = Scene::new();
-        let base = scene.loaded("base", 1);
-        let reference = scene.reference("base");
-        let (tracker, responsibility) = resolved(&scene, "f", 2);
-        let heir = scene.main.create_tracker().unwrap();
-        let into = heir.clone();
+        let fixture = Fixture::new();
+        let base = fixture.loaded("base", 1);
+        let reference = fixture.reference("base");
+        let (tracker, responsibility) = resolved(&fixture, "f", 2);
+        let destination = fixture.main.create_tracker().unwrap();
+        let into = destination.clone();
         let other = thread::spawn(move || base.transfer_to(&into).unwrap());
-        let emitted = said(responsibility.notify_emitted(vec![reference]));
+        let emitted = describe(responsibility.notify_emitted(vec![reference]));
         other.join().unwrap();
-        let removal = heir.remove().unwrap();
+        let removal = destination.remove().unwrap();
         let blockers = removal.blockers();
         tracker.remove().unwrap();
-        (emitted, blockers, scene.bank.given_back())
+        (emitted, blockers, fixture.manager.freed())
     });
 }
 
-/// The same session, seen from a dylib whose trackers are in another table of the pin graph.
-fn beside(scene: &Scene) -> Scene {
-    let main = scene.session.create_dylib("other").unwrap();
-    Scene { session: scene.session.clone(), main, bank: scene.bank.clone() }
+/// The same session with another dylib, whose trackers are in another table of the pin graph.
+fn in_another_dylib(fixture: &Fixture) -> Fixture {
+    let main = fixture.session.create_dylib("other").unwrap();
+    Fixture { session: fixture.session.clone(), main, manager: fixture.manager.clone() }
 }
 
-/// Two trackers of two dylibs whose ready code refers to each other's: 1 and 2 on the books.
-fn ring_across(here: &Scene, there: &Scene) -> [ResourceTracker; 2] {
+/// Two trackers of two dylibs whose ready code refers to each other's. They have resources 1 and 2.
+fn ring_across(here: &Fixture, there: &Fixture) -> [ResourceTracker; 2] {
     let ((f_tracker, f), (g_tracker, g)) = (resolved(here, "f", 1), resolved(there, "g", 2));
     let (to_f, to_g) = (here.reference("f"), there.reference("g"));
     f.notify_emitted(vec![to_g]).unwrap();
@@ -294,33 +298,33 @@ fn ring_across(here: &Scene, there: &Scene) -> [ResourceTracker; 2] {
 }
 
 #[test]
-fn dependency_on_a_ring_that_others_share_versus_its_removal() {
-    // Refused, and the ring goes at once; or all of it stays until the dependant goes.
+fn dependency_on_a_shared_ring_versus_its_removal() {
+    // Refused, and the ring is freed at once. Or accepted, and all of it stays until the dependant is removed.
     let allowed = [("ok", vec![], vec![3, 2, 1]), ("dependency removed", vec![2, 1], vec![2, 1, 3])];
-    explore("dependency_on_a_ring_that_others_share_versus_its_removal", None, 4, allowed, || {
-        let here = Scene::new();
-        let there = beside(&here);
+    explore("dependency_on_a_shared_ring_versus_its_removal", None, 4, allowed, || {
+        let here = Fixture::new();
+        let there = in_another_dylib(&here);
         let ring = ring_across(&here, &there);
         let late = there.loaded("late", 3);
         let (reference, (_, pin)) = (here.reference("f"), there.main.pin("late").unwrap());
         let remover = thread::spawn(move || ring.map(|tracker| tracker.remove().unwrap()));
-        let added = said(pin.add_dependency(&reference));
+        let added = describe(pin.add_dependency(&reference));
         let removals = remover.join().unwrap();
-        let before = here.bank.given_back();
+        let before = here.manager.freed();
         drop(pin);
         late.remove().unwrap();
         assert!(removals.iter().all(Removal::is_complete));
-        (added, before, here.bank.given_back())
+        (added, before, here.manager.freed())
     });
 }
 
 #[test]
-fn emission_against_what_others_of_its_dylib_came_to_versus_its_removal() {
-    // As above. Whose the definition is, the emission hears without the definition's dylib.
+fn emission_that_shares_the_pin_of_its_dylib_versus_removal_of_the_ring() {
+    // As above. The emission learns the owner of the definition without the lock of the definition's dylib.
     let allowed = [("ok", vec![4], vec![4, 3, 2, 1]), ("dependency removed", vec![4, 2, 1], vec![4, 2, 1, 3])];
-    explore("emission_against_what_others_of_its_dylib_came_to_versus_its_removal", None, 4, allowed, || {
-        let here = Scene::new();
-        let there = beside(&here);
+    explore("emission_that_shares_the_pin_of_its_dylib_versus_removal_of_the_ring", None, 4, allowed, || {
+        let here = Fixture::new();
+        let there = in_another_dylib(&here);
         let ring = ring_across(&here, &there);
         let (user, responsibility) = resolved(&there, "user", 4);
         responsibility.notify_emitted(vec![here.reference("f")]).unwrap();
@@ -328,21 +332,21 @@ fn emission_against_what_others_of_its_dylib_came_to_versus_its_removal() {
         let reference = here.reference("f");
         let (late, responsibility) = resolved(&there, "late", 3);
         let remover = thread::spawn(move || ring.map(|tracker| tracker.remove().unwrap()));
-        let emitted = said(responsibility.notify_emitted(vec![reference]));
+        let emitted = describe(responsibility.notify_emitted(vec![reference]));
         let removals = remover.join().unwrap();
-        let before = here.bank.given_back();
+        let before = here.manager.freed();
         late.remove().unwrap();
         assert!(removals.iter().all(Removal::is_complete));
-        (emitted, before, here.bank.given_back())
+        (emitted, before, here.manager.freed())
     });
 }
 
 #[test]
-fn dependant_of_a_ring_that_others_share_removed_versus_the_ring() {
-    // The dependant first, and then the ring, by whoever finds it free.
-    explore("dependant_of_a_ring_that_others_share_removed_versus_the_ring", None, 4, [vec![3, 2, 1]], || {
-        let here = Scene::new();
-        let there = beside(&here);
+fn removal_of_a_dependant_versus_removal_of_its_shared_ring() {
+    // The dependant is freed first, and then the ring.
+    explore("removal_of_a_dependant_versus_removal_of_its_shared_ring", None, 4, [vec![3, 2, 1]], || {
+        let here = Fixture::new();
+        let there = in_another_dylib(&here);
         let [f, g] = ring_across(&here, &there);
         let (user, responsibility) = resolved(&there, "user", 3);
         responsibility.notify_emitted(vec![here.reference("f")]).unwrap();
@@ -350,17 +354,17 @@ fn dependant_of_a_ring_that_others_share_removed_versus_the_ring() {
         let remover = thread::spawn(move || drop(g.remove().unwrap()));
         user.remove().unwrap();
         remover.join().unwrap();
-        here.bank.given_back()
+        here.manager.freed()
     });
 }
 
 #[test]
-fn first_and_last_of_those_that_share_a_dependency() {
-    // The dependency is held by the one that comes, or has gone with the one that goes, and the one that comes is refused.
+fn new_dependant_versus_removal_of_the_dependant_that_shares_its_pin() {
+    // The new dependant holds the dependency. Or the dependency is freed with the old dependant, and the new one is refused.
     let allowed = [("ok", vec![2, 3, 1]), ("dependency removed", vec![2, 1, 3])];
-    explore("first_and_last_of_those_that_share_a_dependency", None, 4, allowed, || {
-        let here = Scene::new();
-        let there = beside(&here);
+    explore("new_dependant_versus_removal_of_the_dependant_that_shares_its_pin", None, 4, allowed, || {
+        let here = Fixture::new();
+        let there = in_another_dylib(&here);
         let base = here.loaded("base", 1);
         let reference = here.reference("base");
         let (first, responsibility) = resolved(&there, "first", 2);
@@ -368,11 +372,11 @@ fn first_and_last_of_those_that_share_a_dependency() {
         let second = there.loaded("second", 3);
         let (_, pin) = there.main.pin("second").unwrap();
         let remover = thread::spawn(move || (first.remove().unwrap(), base.remove().unwrap()));
-        let added = said(pin.add_dependency(&reference));
+        let added = describe(pin.add_dependency(&reference));
         let (_, removal) = remover.join().unwrap();
         drop(pin);
         second.remove().unwrap();
         assert!(removal.is_complete());
-        (added, here.bank.given_back())
+        (added, here.manager.freed())
     });
 }

@@ -1,7 +1,11 @@
-//! Every interleaving of exit handlers that are registered, run by several threads, and forgotten with their object.
+//! Model: exit handlers are registered, run by several threads, and dropped with their object.
 //!
-//! Checks `src/host/exit_scopes.rs`, the scopes of `src/host/exit_handlers.rs`: each handler runs once, the last registered
-//! first, and never after its object is gone; a hold keeps the object; the C library keeps no handler of an object that is gone.
+//! Runs `src/host/exit_scopes.rs`, the scopes of `src/host/exit_handlers.rs`. Each handler runs once, the last
+//! registered first, and never after its object is gone. A keep-alive keeps the object. The C library keeps no handler
+//! of an object that is gone.
+//!
+//! Seeded bugs: `number_read_under_an_earlier_lock`, `serial_taken_under_an_earlier_lock`,
+//! `handler_chosen_under_an_earlier_lock`, `closed_scope_opened_again`, `handle_forgotten_while_the_object_stays`.
 
 #![cfg(loom)]
 
@@ -13,11 +17,11 @@ use jittison::host::ExitScopes;
 use jittison::session::*;
 use loom::cell::UnsafeCell;
 use loom::thread;
-use support::{Scene, explore};
+use support::{Fixture, explore};
 
 type Scopes = Arc<ExitScopes<u8>>;
 
-/// As many scopes as wanted, with handlers that are registered in order: `(scope, handler)`.
+/// `N` scopes, with handlers that are registered in order: `(scope, handler)`.
 fn scopes_with<const N: usize>(handlers: &[(usize, u8)]) -> (Scopes, [u64; N]) {
     let scopes = Scopes::new(ExitScopes::new());
     let numbers = std::array::from_fn(|_| scopes.open());
@@ -25,7 +29,7 @@ fn scopes_with<const N: usize>(handlers: &[(usize, u8)]) -> (Scopes, [u64; N]) {
     (scopes, numbers)
 }
 
-/// Runs the handlers of scopes, each of which does `body`; which ran, in order.
+/// Runs the handlers of scopes; each calls `body`. Returns the handlers that ran, in order.
 fn run_each(scopes: &Scopes, numbers: &[u64], mut body: impl FnMut(u8)) -> Vec<u8> {
     let mut ran = Vec::new();
     let count = scopes.run(numbers.iter().copied(), |handler| {
@@ -42,7 +46,7 @@ fn run(scopes: &Scopes, numbers: &[u64]) -> Vec<u8> {
 
 #[test]
 fn registration_versus_running() {
-    // What runs meanwhile, and what the object's removal runs later.
+    // The handlers that run now, and those that a later run finds.
     let outcomes = [
         (vec![0], vec![2, 1]),
         (vec![0, 1], vec![2]),
@@ -78,9 +82,9 @@ fn two_threads_that_register() {
 }
 
 #[test]
-fn two_objects_that_come_at_once() {
-    // Each has a scope of its own: the first one's handler is still there when the second one has run its own.
-    explore("two_objects_that_come_at_once", None, 2, [(vec![0], vec![1])], || {
+fn two_objects_that_open_a_scope_at_once() {
+    // Each object has its own scope, so a run of one scope leaves the handler of the other.
+    explore("two_objects_that_open_a_scope_at_once", None, 2, [(vec![0], vec![1])], || {
         let (scopes, []) = scopes_with(&[]);
         let other = scopes.clone();
         let there = thread::spawn(move || other.open());
@@ -93,7 +97,7 @@ fn two_objects_that_come_at_once() {
 
 #[test]
 fn handler_that_registers_another_versus_registration() {
-    // Handler 1 registers 2, which runs next, but for what the other thread registers.
+    // Handler 1 registers 2. Handler 2 runs next, unless the other thread registers 3 meanwhile.
     let outcomes = [
         (vec![3, 1, 2, 0], vec![]),
         (vec![1, 3, 2, 0], vec![]),
@@ -113,7 +117,7 @@ fn handler_that_registers_another_versus_registration() {
 
 #[test]
 fn two_threads_that_run_handlers_of_overlapping_scopes() {
-    // Handlers 0 and 3 are of the scope that both run, 1 is of this thread's, 2 of the other one's.
+    // Handlers 0 and 3 belong to the shared scope, 1 to this thread's, 2 to the other thread's.
     let outcomes =
         [(vec![3, 1, 0], vec![2]), (vec![3, 1], vec![2, 0]), (vec![1, 0], vec![3, 2]), (vec![1], vec![3, 2, 0])];
     explore("two_threads_that_run_handlers_of_overlapping_scopes", None, 4, outcomes, || {
@@ -122,25 +126,26 @@ fn two_threads_that_run_handlers_of_overlapping_scopes() {
         let there = thread::spawn(move || run(&other, &[numbers[0], numbers[2]]));
         let here = run(&scopes, &numbers[..2]);
         let there = there.join().unwrap();
-        assert_eq!(run(&scopes, &numbers), [], "a handler was left that a thread had come for");
+        assert_eq!(run(&scopes, &numbers), [], "two runs left a handler behind");
         (here, there)
     });
 }
 
 #[test]
 fn registration_versus_the_end_of_the_object() {
-    // Taken or refused. What is taken is forgotten with the object.
+    // Accepted or refused. An accepted handler is dropped with the object.
     explore("registration_versus_the_end_of_the_object", None, 2, [true, false], || {
         let scopes = Arc::new(ExitScopes::new());
         let number = scopes.open();
         let (handler, other) = (Arc::new(()), scopes.clone());
-        let ends = thread::spawn(move || other.close(number, |_| panic!("the C library has nothing of it")));
-        let is_taken = scopes.register(number, handler.clone());
+        let ends =
+            thread::spawn(move || other.close(number, |_| panic!("no handler was registered with the C library")));
+        let is_accepted = scopes.register(number, handler.clone());
         ends.join().unwrap();
         assert_eq!(Arc::strong_count(&handler), 1, "a handler is kept for an object that is gone");
-        assert!(!scopes.register(number, handler.clone()), "a handler of an object that is gone was taken");
+        assert!(!scopes.register(number, handler.clone()), "a handler of an object that is gone was accepted");
         assert_eq!(scopes.run([number].into_iter(), drop), 0, "a handler of an object that is gone ran");
-        is_taken
+        is_accepted
     });
 }
 
@@ -156,7 +161,7 @@ impl Libc {
         0
     }
 
-    fn forget(&self, handle: u64) -> usize {
+    fn deregister(&self, handle: u64) -> usize {
         let mut registered = self.registered.lock().unwrap();
         let before = registered.len();
         registered.retain(|other| *other != handle);
@@ -166,7 +171,7 @@ impl Libc {
 
 #[test]
 fn registration_at_libc_versus_closing_a_dylib() {
-    // Of two handlers, how many the C library forgets when the dylib is closed, and when the object goes.
+    // Of two handlers, how many are deregistered when the dylib is closed, and how many when the object is removed.
     explore("registration_at_libc_versus_closing_a_dylib", None, 3, [(1, 1), (2, 0)], || {
         const HANDLE: u64 = 0x1000;
         let (scopes, [number]) = scopes_with(&[]);
@@ -174,48 +179,48 @@ fn registration_at_libc_versus_closing_a_dylib() {
         assert_eq!(scopes.register_at_libc(number, HANDLE, || libc.register(HANDLE)), 0);
         let (other, other_libc) = (scopes.clone(), libc.clone());
         let registers = thread::spawn(move || other.register_at_libc(number, HANDLE, || other_libc.register(HANDLE)));
-        let mut forgotten = (0, 0);
-        scopes.forget_at_libc(number, |handle| forgotten.0 = libc.forget(handle));
+        let mut deregistered = (0, 0);
+        scopes.deregister_at_libc(number, |handle| deregistered.0 = libc.deregister(handle));
         assert_eq!(registers.join().unwrap(), 0);
-        scopes.close(number, |handle| forgotten.1 = libc.forget(handle));
+        scopes.close(number, |handle| deregistered.1 = libc.deregister(handle));
         assert!(libc.registered.lock().unwrap().is_empty(), "the C library has a handler of an object that is gone");
         assert_eq!(scopes.register_at_libc(number, HANDLE, || panic!("the object is gone")), -1);
-        forgotten
+        deregistered
     });
 }
 
-/// An object of a session, which does at its removal what `init_fini.rs` does.
+/// An object of a session. At its removal it does what `init_fini.rs` does.
 struct Object {
     scopes: Scopes,
     number: u64,
-    /// Whether its code is there. Loom reports accesses that nothing orders.
+    /// Whether its code exists. Loom reports unordered accesses.
     code: UnsafeCell<bool>,
     ran_at_removal: Mutex<Vec<u8>>,
 }
 
-// SAFETY: loom checks that accesses are ordered, which is what the models are for.
+// SAFETY: loom checks that accesses are ordered. The models exist to check this.
 unsafe impl Sync for Object {}
 // SAFETY: as above.
 unsafe impl Send for Object {}
 
 impl Object {
     /// With handlers 0 and 1, under a tracker of a session.
-    fn under_a_tracker() -> (Scene, ResourceTracker, Arc<Object>) {
-        let scene = Scene::new();
+    fn under_a_tracker() -> (Fixture, ResourceTracker, Arc<Object>) {
+        let fixture = Fixture::new();
         let (scopes, [number]) = scopes_with(&[(0, 0), (0, 1)]);
         let (code, ran_at_removal) = (UnsafeCell::new(true), Mutex::new(Vec::new()));
         let object = Arc::new(Object { scopes, number, code, ran_at_removal });
-        scene.session.register_manager(object.clone());
-        let tracker = scene.loaded("main", 1);
-        (scene, tracker, object)
+        fixture.session.register_manager(object.clone());
+        let tracker = fixture.loaded("main", 1);
+        (fixture, tracker, object)
     }
 
     fn run(&self) -> Vec<u8> {
-        run_each(&self.scopes, &[self.number], |_| self.assert_is_there())
+        run_each(&self.scopes, &[self.number], |_| self.assert_exists())
     }
 
-    fn assert_is_there(&self) {
-        // SAFETY: loom checks that nobody writes meanwhile.
+    fn assert_exists(&self) {
+        // SAFETY: loom checks that no thread writes meanwhile.
         assert!(self.code.with(|code| unsafe { *code }), "the code of the object is gone");
     }
 }
@@ -223,8 +228,8 @@ impl Object {
 impl ResourceManager for Object {
     fn remove_resources(&self, _: &JitDylib, _: ResourceKey) -> jittison::error::Result<()> {
         *self.ran_at_removal.lock().unwrap() = self.run();
-        self.scopes.close(self.number, |_| panic!("the C library has nothing of it"));
-        // SAFETY: loom checks that nobody else reads or writes meanwhile.
+        self.scopes.close(self.number, |_| panic!("no handler was registered with the C library"));
+        // SAFETY: loom checks that no other thread reads or writes meanwhile.
         self.code.with_mut(|code| unsafe { *code = false });
         Ok(())
     }
@@ -242,31 +247,31 @@ fn exit_versus_removal() {
         let remover = thread::spawn(move || drop(tracker.remove().unwrap()));
         let at_exit = watch.pin().map_or_else(Vec::new, |_pin| object.run());
         remover.join().unwrap();
-        assert!(!object.scopes.register(object.number, 2), "a handler of an object that is gone was taken");
+        assert!(!object.scopes.register(object.number, 2), "a handler of an object that is gone was accepted");
         let at_removal = object.ran_at_removal.lock().unwrap().clone();
         (at_exit, at_removal)
     });
 }
 
 #[test]
-fn hold_versus_the_end_of_the_object() {
-    // Whoever gets a hold has the object, which still takes a handler.
+fn keep_alive_versus_removal_of_the_object() {
+    // While the keep-alive exists, the object exists and accepts a handler.
     let outcomes = [(true, vec![2, 1, 0]), (false, vec![1, 0])];
-    explore("hold_versus_the_end_of_the_object", None, 2, outcomes, || {
+    explore("keep_alive_versus_removal_of_the_object", None, 2, outcomes, || {
         let (_scene, tracker, object) = Object::under_a_tracker();
         let (scopes, number, watch) = (object.scopes.clone(), object.number, tracker.watch());
-        scopes.set_hold(number, move |who| Some(Box::new(watch.pin()?.stand(who))));
+        scopes.set_keep_alive(number, move |holder| Some(Box::new(watch.pin()?.into_revocable(holder))));
         let remover = thread::spawn(move || drop(tracker.remove().unwrap()));
-        let hold = scopes.hold(number, "a thread");
-        let is_held = hold.is_some();
-        if is_held {
-            object.assert_is_there();
-            assert!(scopes.register(number, 2), "the scope of an object that is held was closed");
+        let keep_alive = scopes.keep_alive(number, "a thread");
+        let is_kept_alive = keep_alive.is_some();
+        if is_kept_alive {
+            object.assert_exists();
+            assert!(scopes.register(number, 2), "the scope of an object that is kept alive was closed");
         }
-        drop(hold);
+        drop(keep_alive);
         remover.join().unwrap();
-        assert!(scopes.hold(number, "a thread").is_none(), "an object that is gone was held");
+        assert!(scopes.keep_alive(number, "a thread").is_none(), "an object that is gone was kept alive");
         let at_removal = object.ran_at_removal.lock().unwrap().clone();
-        (is_held, at_removal)
+        (is_kept_alive, at_removal)
     });
 }

@@ -1,7 +1,9 @@
-//! Every interleaving of an unwinder's bisection with allocations that come and go beside the code that it asks for.
+//! Model: an unwinder's binary search races with allocation and removal of neighbouring code.
 //!
-//! Checks `src/memory/frame_slots.rs`: an unwinder finds the frames of live code whatever happens to other slots, and never
-//! follows a slot to frames that are freed.
+//! Runs `src/memory/frame_slots.rs`. An unwinder finds the frames of live code, whatever happens to other slots. It
+//! never follows a slot to frames that are freed.
+//!
+//! Seeded bugs: `slot_emptied_before_it_is_filled`, `slot_cleared_to_zero`.
 
 #![cfg(loom)]
 
@@ -23,19 +25,19 @@ impl Slot for Word {
     }
 }
 
-/// Loom reports a read of frames that nothing orders with the end of their memory.
+/// The frames of each granule. Loom reports a read that is not ordered with their release.
 struct Records([UnsafeCell<bool>; 4]);
 
-// SAFETY: loom checks that accesses are ordered, which is what the models are for.
+// SAFETY: loom checks that accesses are ordered. The models exist to check this.
 unsafe impl Sync for Records {}
 // SAFETY: as above.
 unsafe impl Send for Records {}
 
-/// A table of four slots, with an FDE for each granule, at the same number.
+/// A table of four slots. Granule `n` has FDE `n`.
 struct Table {
     entries: FrameSlots,
     slots: [Word; 4],
-    /// Whether the frames of a granule are there.
+    /// Whether the frames of a granule exist.
     records: Records,
     published: AtomicBool,
 }
@@ -58,11 +60,11 @@ impl Table {
     }
 
     fn write_record(&self, granule: usize, is_there: bool) {
-        // SAFETY: loom checks that nobody else reads or writes meanwhile.
+        // SAFETY: loom checks that no other thread reads or writes meanwhile.
         self.records.0[granule].with_mut(|record| unsafe { *record = is_there });
     }
 
-    /// Allocates granules, with a function in each.
+    /// Allocates granules, with one function in each.
     fn add(&self, granules: std::ops::Range<usize>) {
         granules.clone().for_each(|granule| self.write_record(granule, true));
         let frame = |granule: usize| Frame {
@@ -83,8 +85,8 @@ impl Table {
         (HEADER.wrapping_add_signed(i64::from(entry as i32)), HEADER.wrapping_add_signed((entry as i64) >> 32))
     }
 
-    /// What an unwinder finds for an address in a granule: the last slot that does not start behind it. It reads starts
-    /// first, and the FDE of the slot by another load. `None` for an FDE that covers nothing.
+    /// The granule whose FDE an unwinder finds for an address in `granule`: the last slot whose start is not above the
+    /// address. It reads the starts first, and the FDE of the slot with another load. `None` for the FDE of free slots.
     fn find(&self, granule: usize) -> Option<u64> {
         let address = TEXT + granule as u64 * GRANULE + 1;
         let (mut low, mut high) = (0, self.slots.len());
@@ -93,9 +95,9 @@ impl Table {
             if self.load(middle).0 <= address { low = middle + 1 } else { high = middle }
         }
         let fde = self.load(low.checked_sub(1)?).1;
-        // Below the text it is the one of free slots.
+        // An FDE below `FDES` belongs to free slots.
         let number = fde.checked_sub(FDES)? as usize;
-        // SAFETY: loom checks that nobody writes meanwhile.
+        // SAFETY: loom checks that no thread writes meanwhile.
         assert!(
             self.records.0[number].with(|record| unsafe { *record }),
             "an unwinder followed a slot to freed frames"
@@ -105,8 +107,8 @@ impl Table {
 }
 
 #[test]
-fn unwinding_versus_an_allocation_above_and_below() {
-    explore("unwinding_versus_an_allocation_above_and_below", None, 5, [Some(1)], || {
+fn unwinding_versus_allocations_above_and_below() {
+    explore("unwinding_versus_allocations_above_and_below", None, 5, [Some(1)], || {
         let table = Table::new();
         table.add(1..2);
         let other = table.clone();
@@ -121,8 +123,8 @@ fn unwinding_versus_an_allocation_above_and_below() {
 }
 
 #[test]
-fn unwinding_versus_a_removal_beside() {
-    explore("unwinding_versus_a_removal_beside", None, 5, [(Some(1), None)], || {
+fn unwinding_versus_removal_of_neighbouring_code() {
+    explore("unwinding_versus_removal_of_neighbouring_code", None, 5, [(Some(1), None)], || {
         let table = Table::new();
         table.add(0..1);
         table.add(1..2);
@@ -139,8 +141,8 @@ fn unwinding_versus_a_removal_beside() {
 }
 
 #[test]
-fn unwinding_versus_memory_that_is_used_again() {
-    explore("unwinding_versus_memory_that_is_used_again", Some(3), 5, [(Some(1), Some(2))], || {
+fn unwinding_versus_reuse_of_neighbouring_memory() {
+    explore("unwinding_versus_reuse_of_neighbouring_memory", Some(3), 5, [(Some(1), Some(2))], || {
         let table = Table::new();
         table.add(1..2);
         table.add(2..4);
@@ -157,7 +159,7 @@ fn unwinding_versus_memory_that_is_used_again() {
 
 #[test]
 fn unwinding_through_code_that_was_just_published() {
-    // Whoever sees the code published finds its frames.
+    // A thread that sees the code published finds its frames.
     let outcomes = [None, Some(Some(2))];
     explore("unwinding_through_code_that_was_just_published", None, 2, outcomes, || {
         let table = Table::new();

@@ -1,7 +1,12 @@
-//! Every interleaving of entering and leaving a guard with a removal, and with a redirect before it.
+//! Model: entering, refreshing and dropping guards race with a removal, with a redirect before it, and with reuse of
+//! records.
 //!
-//! Checks `src/session/pins/guards.rs`: what a thread found under a guard, by name or through a stub's slot, is not given back before
-//! it leaves; and what waits for a guard is given back when it is left, whoever comes first.
+//! Runs `src/session/pins/guards.rs`. Code that a thread found under a guard, by name or through a stub's slot, is not
+//! freed before the thread drops the guard. Code whose reclamation was deferred to a guard is freed when the guard is
+//! dropped, in every order.
+//!
+//! Seeded bugs: `guard_entered_without_a_fence`, `guards_looked_at_without_a_fence`, `guard_left_without_a_barrier`,
+//! `post_given_up_by_a_refresh`, `entered_post_given_up`.
 
 #![cfg(loom)]
 
@@ -14,166 +19,166 @@ use loom::thread;
 use support::*;
 
 #[test]
-fn retire_versus_call_entry_by_name() {
-    // Found: the removal waited for the guard, or came after it. Either way it is complete once both are done.
+fn remove_versus_call_by_name() {
+    // If the name is found, the removal waits for the guard or comes after it. At the end it is complete in every case.
     let allowed = [("ready", true), ("not found", true)];
-    explore("retire_versus_call_entry_by_name", None, 4, allowed, || {
-        let scene = Scene::new();
-        let code = Code::managed_in(&scene.session);
-        let tracker = scene.loaded("f", 1);
-        let (session, main, code) = (scene.session.clone(), scene.main.clone(), code.clone());
+    explore("remove_versus_call_by_name", None, 4, allowed, || {
+        let fixture = Fixture::new();
+        let code = Code::managed_in(&fixture.session);
+        let tracker = fixture.loaded("f", 1);
+        let (session, main, code) = (fixture.session.clone(), fixture.main.clone(), code.clone());
         let caller = thread::spawn(move || {
             let _guard = session.guard();
             let found = find(&main, "f");
-            assert!(found == "not found" || !code.is_freed(), "given back under the guard");
+            assert!(found == "not found" || !code.is_freed(), "freed under the guard");
             found
         });
         let removal = tracker.remove().unwrap();
         let found = caller.join().unwrap();
         let complete = removal.is_complete();
-        assert_eq!(scene.bank.given_back(), [1]);
+        assert_eq!(fixture.manager.freed(), [1]);
         (found, complete)
     });
 }
 
 #[test]
-fn redirect_then_retire_versus_call_through_the_stub() {
-    // The caller is in the old version or in the new one, and the one it is in is there.
+fn redirect_and_remove_versus_call_through_the_stub() {
+    // The caller runs the old or the new version, and that version is not freed.
     let allowed = [(1, true), (2, true)];
-    explore("redirect_then_retire_versus_call_through_the_stub", None, 4, allowed, || {
-        let scene = Scene::new();
-        let (old, _new) = (scene.loaded("f1", 1), scene.loaded("f2", 2));
-        // What code reads: no lock, no ordering.
+    explore("redirect_and_remove_versus_call_through_the_stub", None, 4, allowed, || {
+        let fixture = Fixture::new();
+        let (old, _new) = (fixture.loaded("f1", 1), fixture.loaded("f2", 2));
+        // Code reads the slot without a lock and without an ordering.
         let slot = Arc::new(AtomicU64::new(1));
-        let (session, bank, read) = (scene.session.clone(), scene.bank.clone(), slot.clone());
+        let (session, manager, read) = (fixture.session.clone(), fixture.manager.clone(), slot.clone());
         let caller = thread::spawn(move || {
             let _guard = session.guard();
             let version = read.load(Ordering::Relaxed);
             // Loom may run the remover here.
             thread::yield_now();
-            assert!(!bank.given_back().contains(&(version as u32)), "version {version} was freed under its caller");
+            assert!(!manager.freed().contains(&(version as u32)), "version {version} was freed under its caller");
             version
         });
         slot.store(2, Ordering::Relaxed);
         let removal = old.remove().unwrap();
         let version = caller.join().unwrap();
         let complete = removal.is_complete();
-        assert_eq!(scene.bank.given_back(), [1]);
+        assert_eq!(fixture.manager.freed(), [1]);
         (version, complete)
     });
 }
 
 #[test]
-fn leaving_versus_waiting_for_the_guard() {
-    // Entered before the removal starts: it waits, or finds the guard left.
-    explore("leaving_versus_waiting_for_the_guard", None, 4, [(true, vec![1])], || {
-        let scene = Scene::new();
-        let tracker = scene.loaded("f", 1);
-        let guard = scene.session.guard();
+fn guard_dropped_versus_remove() {
+    // The guard is entered before the removal starts. The removal waits for it, or finds it dropped.
+    explore("guard_dropped_versus_remove", None, 4, [(true, vec![1])], || {
+        let fixture = Fixture::new();
+        let tracker = fixture.loaded("f", 1);
+        let guard = fixture.session.guard();
         let remover = thread::spawn(move || tracker.remove().unwrap());
         drop(guard);
         let removal = remover.join().unwrap();
-        (removal.is_complete(), scene.bank.given_back())
+        (removal.is_complete(), fixture.manager.freed())
     });
 }
 
 #[test]
-fn two_guards_left_versus_a_removal() {
-    explore("two_guards_left_versus_a_removal", Some(2), 4, [(true, vec![1])], || {
-        let scene = Scene::new();
-        let tracker = scene.loaded("f", 1);
-        let guard = scene.session.guard();
-        let session = scene.session.clone();
+fn two_guards_dropped_versus_remove() {
+    explore("two_guards_dropped_versus_remove", Some(2), 4, [(true, vec![1])], || {
+        let fixture = Fixture::new();
+        let tracker = fixture.loaded("f", 1);
+        let guard = fixture.session.guard();
+        let session = fixture.session.clone();
         let other = thread::spawn(move || drop(session.guard()));
         let remover = thread::spawn(move || tracker.remove().unwrap());
         drop(guard);
         other.join().unwrap();
         let removal = remover.join().unwrap();
-        (removal.is_complete(), scene.bank.given_back())
+        (removal.is_complete(), fixture.manager.freed())
     });
 }
 
 #[test]
-fn a_handle_dropped_versus_the_guard_left() {
-    // Both hold it: whoever goes last gives it back, once.
-    explore("a_handle_dropped_versus_the_guard_left", None, 4, [(true, vec![1])], || {
-        let scene = Scene::new();
-        let tracker = scene.loaded("f", 1);
-        let (_, pin) = scene.main.pin("f").unwrap();
-        let guard = scene.session.guard();
+fn pin_dropped_versus_guard_dropped() {
+    // Both hold the code. It is freed once, by whichever is dropped last.
+    explore("pin_dropped_versus_guard_dropped", None, 4, [(true, vec![1])], || {
+        let fixture = Fixture::new();
+        let tracker = fixture.loaded("f", 1);
+        let (_, pin) = fixture.main.pin("f").unwrap();
+        let guard = fixture.session.guard();
         let removal = tracker.remove().unwrap();
         let other = thread::spawn(move || drop(pin));
         drop(guard);
         other.join().unwrap();
-        (removal.is_complete(), scene.bank.given_back())
+        (removal.is_complete(), fixture.manager.freed())
     });
 }
 
 #[test]
-fn a_post_that_another_thread_takes_over_versus_a_removal() {
-    // The first thread ends, and the second may get its post: what the second finds stays as well.
+fn record_reused_by_another_thread_versus_remove() {
+    // The first thread ends, and the second may get its record. The code that the second finds stays, too.
     let allowed = [("ready", true), ("not found", true)];
-    explore("a_post_that_another_thread_takes_over_versus_a_removal", Some(2), 4, allowed, || {
-        let scene = Scene::new();
-        let code = Code::managed_in(&scene.session);
-        let tracker = scene.loaded("f", 1);
-        let session = scene.session.clone();
+    explore("record_reused_by_another_thread_versus_remove", Some(2), 4, allowed, || {
+        let fixture = Fixture::new();
+        let code = Code::managed_in(&fixture.session);
+        let tracker = fixture.loaded("f", 1);
+        let session = fixture.session.clone();
         let first = thread::spawn(move || {
             drop(session.guard());
             end_of_thread();
         });
-        let (session, main, code) = (scene.session.clone(), scene.main.clone(), code.clone());
+        let (session, main, code) = (fixture.session.clone(), fixture.main.clone(), code.clone());
         let second = thread::spawn(move || {
             let _guard = session.guard();
             let found = find(&main, "f");
-            assert!(found == "not found" || !code.is_freed(), "given back under the guard");
+            assert!(found == "not found" || !code.is_freed(), "freed under the guard");
             found
         });
         let removal = tracker.remove().unwrap();
         first.join().unwrap();
         let found = second.join().unwrap();
         let complete = removal.is_complete();
-        assert_eq!(scene.bank.given_back(), [1]);
+        assert_eq!(fixture.manager.freed(), [1]);
         (found, complete)
     });
 }
 
 #[test]
-fn a_post_of_an_ended_session_in_another_session_versus_a_removal() {
-    // The other session's thread gets the post of the first one's, which counts on.
+fn record_reused_by_another_session_versus_remove() {
+    // The second session's thread gets the record of the ended session, whose epoch continues.
     let allowed = [("ready", true), ("not found", true)];
-    explore("a_post_of_an_ended_session_in_another_session_versus_a_removal", None, 4, allowed, || {
+    explore("record_reused_by_another_session_versus_remove", None, 4, allowed, || {
         let ended = ExecutionSession::new();
         drop(ended.guard());
         drop(ended);
         end_of_thread();
-        let scene = Scene::new();
-        let code = Code::managed_in(&scene.session);
-        let tracker = scene.loaded("f", 1);
-        let (session, main, code) = (scene.session.clone(), scene.main.clone(), code.clone());
+        let fixture = Fixture::new();
+        let code = Code::managed_in(&fixture.session);
+        let tracker = fixture.loaded("f", 1);
+        let (session, main, code) = (fixture.session.clone(), fixture.main.clone(), code.clone());
         let caller = thread::spawn(move || {
             let _guard = session.guard();
             let found = find(&main, "f");
-            assert!(found == "not found" || !code.is_freed(), "given back under the guard");
+            assert!(found == "not found" || !code.is_freed(), "freed under the guard");
             found
         });
         let removal = tracker.remove().unwrap();
         let found = caller.join().unwrap();
         let complete = removal.is_complete();
-        assert_eq!(scene.bank.given_back(), [1]);
+        assert_eq!(fixture.manager.freed(), [1]);
         (found, complete)
     });
 }
 
 #[test]
-fn a_guard_refreshed_while_its_thread_ends_versus_a_guard_and_a_removal() {
-    // Each thread is inside its own guard, whichever post it has.
-    explore("a_guard_refreshed_while_its_thread_ends_versus_a_guard_and_a_removal", Some(2), 4, [(true, true)], || {
-        let scene = Scene::new();
-        let code = Code::managed_in(&scene.session);
-        let tracker = scene.loaded("f", 1);
-        let looks = |is_late: bool| {
-            let (session, main, code) = (scene.session.clone(), scene.main.clone(), code.clone());
+fn guard_refreshed_at_thread_exit_versus_guard_and_remove() {
+    // Each thread is inside its own guard, whichever record it has.
+    explore("guard_refreshed_at_thread_exit_versus_guard_and_remove", Some(2), 4, [(true, true)], || {
+        let fixture = Fixture::new();
+        let code = Code::managed_in(&fixture.session);
+        let tracker = fixture.loaded("f", 1);
+        let looks_up = |is_late: bool| {
+            let (session, main, code) = (fixture.session.clone(), fixture.main.clone(), code.clone());
             move || {
                 if is_late {
                     end_of_thread();
@@ -181,39 +186,39 @@ fn a_guard_refreshed_while_its_thread_ends_versus_a_guard_and_a_removal() {
                 let mut guard = session.guard();
                 guard.refresh();
                 let found = find(&main, "f");
-                assert!(found == "not found" || !code.is_freed(), "given back under the guard");
+                assert!(found == "not found" || !code.is_freed(), "freed under the guard");
             }
         };
-        let (late, other) = (thread::spawn(looks(true)), thread::spawn(looks(false)));
+        let (late, other) = (thread::spawn(looks_up(true)), thread::spawn(looks_up(false)));
         let removal = tracker.remove().unwrap();
         late.join().unwrap();
         other.join().unwrap();
-        (removal.is_complete(), scene.bank.given_back() == [1])
+        (removal.is_complete(), fixture.manager.freed() == [1])
     });
 }
 
 #[test]
-fn a_guard_that_outlives_its_threads_list_versus_a_guard_and_a_removal() {
-    explore("a_guard_that_outlives_its_threads_list_versus_a_guard_and_a_removal", Some(2), 4, [(true, true)], || {
-        let scene = Scene::new();
-        let code = Code::managed_in(&scene.session);
-        let tracker = scene.loaded("f", 1);
-        let looks = |is_late: bool| {
-            let (session, main, code) = (scene.session.clone(), scene.main.clone(), code.clone());
+fn guard_that_outlives_its_threads_records_versus_guard_and_remove() {
+    explore("guard_that_outlives_its_threads_records_versus_guard_and_remove", Some(2), 4, [(true, true)], || {
+        let fixture = Fixture::new();
+        let code = Code::managed_in(&fixture.session);
+        let tracker = fixture.loaded("f", 1);
+        let looks_up = |is_late: bool| {
+            let (session, main, code) = (fixture.session.clone(), fixture.main.clone(), code.clone());
             move || {
                 let guard = session.guard();
                 if is_late {
                     end_of_thread();
                 }
                 let found = find(&main, "f");
-                assert!(found == "not found" || !code.is_freed(), "given back under the guard");
+                assert!(found == "not found" || !code.is_freed(), "freed under the guard");
                 drop(guard);
             }
         };
-        let (late, other) = (thread::spawn(looks(true)), thread::spawn(looks(false)));
+        let (late, other) = (thread::spawn(looks_up(true)), thread::spawn(looks_up(false)));
         let removal = tracker.remove().unwrap();
         late.join().unwrap();
         other.join().unwrap();
-        (removal.is_complete(), scene.bank.given_back() == [1])
+        (removal.is_complete(), fixture.manager.freed() == [1])
     });
 }

@@ -1,7 +1,11 @@
-//! Every interleaving of initialising objects with other lookups, with nested ones, with removal, and with closing.
+//! Model: a lookup that initialises objects races with other lookups, nested lookups, removal and closing.
 //!
-//! Checks `src/platform/init_queue.rs`, the queue of `src/platform/init_fini.rs`: an object is initialised once; whoever
-//! comes back from a lookup sees it initialised; no turn waits for itself; what was removed leaves nothing unfinished.
+//! Runs `src/platform/init_queue.rs`, the queue of `src/platform/init_fini.rs`. Each object is initialised once. Every
+//! lookup that returns sees its objects initialised. No turn waits for itself. A removed object leaves nothing
+//! unfinished.
+//!
+//! Seeded bugs: `turn_ended_without_release`, `nested_turn_ends_the_outer`, `taken_object_waited_for_by_nobody`,
+//! `gone_object_left_unfinished`.
 
 #![cfg(loom)]
 
@@ -9,24 +13,24 @@ mod support;
 
 use std::sync::Arc;
 
-use jittison::platform::{InitQueue, Waiting};
+use jittison::platform::{InitQueue, QueuedObject};
 use jittison::session::*;
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
-use support::{Scene, explore};
+use support::{Fixture, explore};
 
-/// Stands for the variables of one object. Loom reports accesses that nothing orders.
+/// One object of a dylib. Loom reports unordered accesses to its variables.
 struct Object {
     dylib: u64,
     variables: UnsafeCell<u32>,
-    /// As a lookup is told by the dylib.
+    /// Whether the dylib has it ready.
     is_ready: AtomicBool,
-    /// A dylib that its initialiser looks a symbol up in.
+    /// A dylib in which its initialiser looks up a symbol.
     looks_up: Option<u64>,
 }
 
-// SAFETY: loom checks that accesses are ordered, which is what the models are for.
+// SAFETY: loom checks that accesses are ordered. The models exist to check this.
 unsafe impl Sync for Object {}
 // SAFETY: as above.
 unsafe impl Send for Object {}
@@ -38,7 +42,7 @@ impl Object {
     }
 
     fn write(&self, value: u32) {
-        // SAFETY: loom checks that nobody else reads or writes meanwhile.
+        // SAFETY: loom checks that no other thread reads or writes meanwhile.
         self.variables.with_mut(|variables| unsafe { *variables = value });
     }
 
@@ -51,7 +55,7 @@ impl Object {
 #[derive(Clone)]
 struct Queued(Arc<Object>);
 
-impl Waiting for Queued {
+impl QueuedObject for Queued {
     fn dylib(&self) -> u64 {
         self.0.dylib
     }
@@ -59,30 +63,31 @@ impl Waiting for Queued {
 
 type Queue = Arc<InitQueue<Queued>>;
 
-/// A queue in which one object waits for each of `dylibs`.
+/// A queue of objects.
 fn queue_of<const N: usize>(objects: [Object; N]) -> (Queue, [Arc<Object>; N]) {
     let queue = Queue::new(InitQueue::new());
     let objects = objects.map(Arc::new);
-    objects.iter().for_each(|object| queue.add(Queued(object.clone())));
+    objects.iter().for_each(|object| queue.push(Queued(object.clone())));
     (queue, objects)
 }
 
-/// What a lookup does before it returns; how many objects it initialised.
+/// Initialises the queued objects of a dylib, as a lookup does before it returns. Returns how many it initialised, nested
+/// ones included.
 fn initialise(queue: &InitQueue<Queued>, dylib: u64) -> usize {
     if queue.is_finished() {
         return 0;
     }
-    let Some((turn, taken)) = queue.take(dylib) else { return 0 };
+    let Some((token, taken)) = queue.acquire(dylib) else { return 0 };
     let (ready, unready): (Vec<_>, Vec<_>) =
         taken.into_iter().partition(|queued| queued.0.is_ready.load(Ordering::Acquire));
-    queue.sort_out(unready, 0);
+    queue.requeue(unready, 0);
     let mut nested = 0;
     for Queued(object) in &ready {
-        assert_eq!(object.read(), 0, "it is initialised once");
+        assert_eq!(object.read(), 0, "an object is initialised twice");
         nested += object.looks_up.map_or(0, |dylib| initialise(queue, dylib));
         object.write(1);
     }
-    queue.end(turn, ready.len(), Vec::new());
+    queue.release(token, ready.len(), Vec::new());
     nested + ready.len()
 }
 
@@ -107,7 +112,7 @@ fn two_lookups_that_initialise_one_dylib() {
 
 #[test]
 fn three_lookups_that_initialise_two_dylibs() {
-    // Of the two that look into the first dylib, one finds it initialised.
+    // Of the two lookups in the first dylib, one finds it initialised.
     let outcomes = [([1, 0], 1), ([0, 1], 1)];
     explore("three_lookups_that_initialise_two_dylibs", Some(2), 5, outcomes, || {
         let (queue, objects) = queue_of([Object::new(1), Object::new(2)]);
@@ -125,7 +130,7 @@ fn three_lookups_that_initialise_two_dylibs() {
 
 #[test]
 fn lookup_inside_an_initialiser_versus_another_lookup() {
-    // The other lookup is of the dylib whose initialiser looks into the second one.
+    // The other lookup is in the dylib whose initialiser looks up in the second one.
     let outcomes = [(2, 0), (0, 2)];
     explore("lookup_inside_an_initialiser_versus_another_lookup", None, 5, outcomes, || {
         let outer = Object { looks_up: Some(2), ..Object::new(1) };
@@ -145,10 +150,10 @@ fn lookup_inside_an_initialiser_versus_another_lookup() {
 }
 
 #[test]
-fn lookups_inside_initialisers_of_two_dylibs_that_look_into_each_other() {
-    // Both objects look into the dylib of the other one: the inner lookup has nothing left, or does the other's work.
+fn lookups_inside_initialisers_of_two_dylibs_that_look_up_in_each_other() {
+    // Each initialiser looks up in the other dylib. The nested lookup initialises the other object, or finds it done.
     let outcomes = [(2, 0), (0, 2)];
-    explore("lookups_inside_initialisers_of_two_dylibs_that_look_into_each_other", None, 5, outcomes, || {
+    explore("lookups_inside_initialisers_of_two_dylibs_that_look_up_in_each_other", None, 5, outcomes, || {
         let [first, second] =
             [(1, 2), (2, 1)].map(|(dylib, other)| Object { looks_up: Some(other), ..Object::new(dylib) });
         let (queue, _objects) = queue_of([first, second]);
@@ -163,7 +168,7 @@ fn lookups_inside_initialisers_of_two_dylibs_that_look_into_each_other() {
 
 #[test]
 fn object_that_becomes_ready_versus_a_lookup() {
-    // A lookup from elsewhere finds it ready, or puts it back; whoever made it ready sees it initialised in any case.
+    // The other lookup finds it ready, or puts it back. The thread that made it ready sees it initialised in every case.
     let outcomes = [(0, 1), (1, 0)];
     explore("object_that_becomes_ready_versus_a_lookup", None, 5, outcomes, || {
         let (queue, [object]) = queue_of([Object { is_ready: AtomicBool::new(false), ..Object::new(1) }]);
@@ -180,15 +185,15 @@ fn object_that_becomes_ready_versus_a_lookup() {
 
 #[test]
 fn object_that_is_added_versus_lookups() {
-    // The new object is found, or waits; what waits beside it is initialised by whoever looks it up.
+    // The new object is found, or stays queued. The other queued object is initialised by its own lookup.
     let outcomes = [(0, 1), (1, 1)];
     explore("object_that_is_added_versus_lookups", None, 3, outcomes, || {
-        let (queue, [beside]) = queue_of([Object::new(2)]);
+        let (queue, [neighbour]) = queue_of([Object::new(2)]);
         let added = Arc::new(Object::new(1));
         let (other_queue, new) = (queue.clone(), added.clone());
-        let adder = thread::spawn(move || other_queue.add(Queued(new)));
+        let adder = thread::spawn(move || other_queue.push(Queued(new)));
         let ran = (initialise(&queue, 1), initialise(&queue, 2));
-        assert_eq!(beside.read(), 1, "a lookup returned before its object was initialised");
+        assert_eq!(neighbour.read(), 1, "a lookup returned before its object was initialised");
         adder.join().unwrap();
         assert_eq!((queue.is_finished(), queue.len()), (ran.0 == 1, 1 - ran.0));
         ran
@@ -197,34 +202,34 @@ fn object_that_is_added_versus_lookups() {
 
 #[test]
 fn closing_versus_a_lookup() {
-    // What closing finalises waits again. A lookup comes before that, or initialises it once more: `(ran, waits)`.
+    // Closing finalises the object and queues it again. The lookup comes before, or initialises it again: `(ran, queued)`.
     let outcomes = [(0, 1), (1, 0)];
     explore("closing_versus_a_lookup", None, 3, outcomes, || {
         let (queue, [object]) = queue_of([Object::new(1)]);
         initialise(&queue, 1);
         let (other_queue, other_object) = (queue.clone(), object.clone());
         let closing = thread::spawn(move || {
-            let turn = other_queue.enter(&[1]);
+            let token = other_queue.lock(&[1]);
             other_object.write(0);
-            other_queue.add(Queued(other_object));
-            other_queue.end(turn, 0, Vec::new());
+            other_queue.push(Queued(other_object));
+            other_queue.release(token, 0, Vec::new());
         });
         let here = initialise(&queue, 1);
         closing.join().unwrap();
-        let waits = queue.len();
-        assert_eq!(queue.is_finished(), waits == 0);
-        (here, waits)
+        let queued = queue.len();
+        assert_eq!(queue.is_finished(), queued == 0);
+        (here, queued)
     });
 }
 
-/// What `init_fini.rs` does at removal: takes the object out of the queue, and finalises it if it was initialised.
-struct Finalises {
+/// Does at removal what `init_fini.rs` does: removes the object from the queue, and finalises it if it was initialised.
+struct Finaliser {
     queue: Queue,
     object: Arc<Object>,
     finalised: std::sync::Mutex<usize>,
 }
 
-impl ResourceManager for Finalises {
+impl ResourceManager for Finaliser {
     fn remove_resources(&self, _: &JitDylib, _: ResourceKey) -> jittison::error::Result<()> {
         self.queue.remove(|queued| Arc::ptr_eq(&queued.0, &self.object));
         if self.object.read() == 1 {
@@ -242,33 +247,33 @@ fn lookup_that_initialises_versus_removal() {
     // Initialised and finalised, or neither.
     let outcomes = [(0, 0), (1, 1)];
     explore("lookup_that_initialises_versus_removal", None, 5, outcomes, || {
-        let scene = Scene::new();
+        let fixture = Fixture::new();
         let (queue, [object]) = queue_of([Object::new(1)]);
         let manager =
-            Arc::new(Finalises { queue: queue.clone(), object: object.clone(), finalised: std::sync::Mutex::new(0) });
-        scene.session.register_manager(manager.clone());
-        let tracker = scene.loaded("main", 1);
-        let watch = scene.reference("main").watch();
+            Arc::new(Finaliser { queue: queue.clone(), object: object.clone(), finalised: std::sync::Mutex::new(0) });
+        fixture.session.register_manager(manager.clone());
+        let tracker = fixture.loaded("main", 1);
+        let watch = fixture.reference("main").watch();
         let remover = thread::spawn(move || tracker.remove().unwrap());
         let mut ran = 0;
-        if let Some((turn, taken)) = queue.take(1) {
+        if let Some((token, taken)) = queue.acquire(1) {
             match watch.pin() {
                 Watched::Ready(pin) => {
-                    queue.sort_out(Vec::new(), 0);
+                    queue.requeue(Vec::new(), 0);
                     taken.iter().for_each(|queued| queued.0.write(1));
                     ran = taken.len();
-                    queue.end(turn, taken.len(), Vec::new());
+                    queue.release(token, taken.len(), Vec::new());
                     drop(pin);
                 }
-                Watched::Unready => panic!("it was ready"),
+                Watched::Unready => panic!("the symbol was ready"),
                 Watched::Gone => {
-                    queue.sort_out(Vec::new(), taken.len());
-                    queue.end(turn, 0, Vec::new());
+                    queue.requeue(Vec::new(), taken.len());
+                    queue.release(token, 0, Vec::new());
                 }
             }
         }
         let _ = remover.join().unwrap();
-        assert!(queue.is_finished() && queue.len() == 0, "what was removed leaves nothing unfinished");
+        assert!(queue.is_finished() && queue.len() == 0, "a removed object left something unfinished");
         let finalised = *manager.finalised.lock().unwrap();
         (ran, finalised)
     });

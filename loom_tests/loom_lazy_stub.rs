@@ -1,8 +1,11 @@
-//! Every interleaving of first calls of a lazy function with removing what it leads to, or the lazy function itself; and of
-//! redirecting a stub with removing it and making it again.
+//! Model: first calls of a lazy function race with removal of its target or of the lazy function, and a redirect of a
+//! stub races with removal and a new stub of the same name.
 //!
-//! Checks `src/platform/lazy.rs`, `src/platform/stubs.rs` and `src/host/call_through.rs`: a call comes to the function, which stays as
-//! long as the stub is held, or goes where the handler says. The code of stubs and entries is read here, and not run.
+//! Runs `src/platform/lazy.rs`, `src/platform/stubs.rs` and `src/host/call_through.rs`. A call reaches the target, which
+//! stays as long as the stub is held, or the address that the failure handler returns. The model reads the code of stubs
+//! and entries and does not run it.
+//!
+//! Seeded bug: `stub_bound_ahead_of_the_dependency`.
 
 #![cfg(loom)]
 
@@ -22,11 +25,11 @@ use jittison::session::*;
 use loom::thread;
 use support::*;
 
-/// Memory by its addresses, as long as it is held.
+/// Allocations by their base address, as long as they live.
 #[derive(Clone, Default)]
 struct Memory(Arc<Mutex<BTreeMap<u64, Arc<Bytes>>>>, Arc<Step>);
 
-/// A moment at which another thread may come in.
+/// A loom access, at which another thread may run.
 struct Step(loom::sync::atomic::AtomicUsize);
 
 impl Default for Step {
@@ -61,14 +64,14 @@ fn segment(base: u64, pool: SegmentKind) -> ExecutorAddr {
 impl MemoryManager for Memory {
     fn allocate(&self, plan: &SegmentPlan) -> Result<Box<dyn InFlight>> {
         let base = self.0.lock().unwrap().keys().next_back().map_or(SPAN, |last| last + SPAN);
-        // Taken at once, so that no other gets it.
+        // Reserved at once, so that no other allocation gets this base.
         self.0.lock().unwrap().insert(base, Arc::new(Bytes { code: Vec::new(), data: Vec::new() }));
         let segments = SegmentKind::ALL.map(|pool| vec![0; plan.segments[pool.index()].size as usize]);
         Ok(Box::new(Writing { base, segments, memory: self.clone() }))
     }
 
     fn statistics(&self) -> MemoryStatistics {
-        unreachable!("no model asks for it")
+        unreachable!("no model reads the statistics")
     }
 }
 
@@ -118,117 +121,117 @@ impl Memory {
         bytes.clone()
     }
 
-    /// Where a call through a stub comes to: what the stub's jump and, if it leads there, the entry's code do.
+    /// The address that a call through a stub reaches. Does what the stub's jump does, and the lazy entry if the stub leads there.
     fn call(&self, stub: ExecutorAddr) -> u64 {
         let target = self.target(stub);
-        self.go_on(target)
+        self.follow(target)
     }
 
-    /// Where a stub leads.
+    /// The target of a stub.
     fn target(&self, stub: ExecutorAddr) -> u64 {
-        // The slot is no loom word.
+        // The slot is not a loom atomic.
         self.1.0.fetch_add(1, Ordering::Relaxed);
         self.at(stub.value()).data[0].load(Ordering::Acquire)
     }
 
-    /// Where a call comes to that a stub has led to a target.
-    fn go_on(&self, target: u64) -> u64 {
+    /// The address that a call reaches after a stub has jumped to `target`.
+    fn follow(&self, target: u64) -> u64 {
         if target < SPAN {
             return target;
         }
         let entry = self.at(target);
         // endbr64; movabs $number, %r11
-        assert_eq!(entry.code[..6], [0xf3, 0x0f, 0x1e, 0xfa, 0x49, 0xbb], "the entry of a lazy function");
+        assert_eq!(entry.code[..6], [0xf3, 0x0f, 0x1e, 0xfa, 0x49, 0xbb], "not the entry of a lazy function");
         enter_for_models(u64::from_le_bytes(entry.code[6..14].try_into().unwrap())).value()
     }
 }
 
-/// `Any`, as batches have it.
+/// Batches need `Any`.
 fn _is_any(writing: Writing) -> Box<dyn Any> {
     Box::new(writing)
 }
 
 struct Lazy {
-    scene: Scene,
+    fixture: Fixture,
     memory: Memory,
     code: ResourceTracker,
     names: ResourceTracker,
 }
 
-/// Where calls go that cannot be bound.
-const ELSEWHERE: u64 = 77;
-/// Where the function is.
+/// The address that the failure handler returns.
+const FALLBACK: u64 = 77;
+/// The address of the function.
 const FUNCTION: u64 = 1;
 
-/// `lazy` under `names`, which leads to `f` under `code`, which has 1 on the books.
+/// The lazy function `lazy`, under `names`, leads to `f`, under `code`, which has resource 1.
 fn lazy() -> Lazy {
-    let scene = Scene::new();
+    let fixture = Fixture::new();
     let memory = Memory::default();
     let stubs = StubManager::new(Arc::new(memory.clone()));
     // SAFETY: nothing is run.
-    let handler = unsafe { LazyFailureHandler::new(|_| Some(ExecutorAddr::new(ELSEWHERE))) };
+    let handler = unsafe { LazyFailureHandler::new(|_| Some(ExecutorAddr::new(FALLBACK))) };
     let lazy = LazyReexports::with_handler(Arc::new(memory.clone()), stubs.clone(), handler);
-    scene.session.register_manager(lazy.clone());
-    scene.session.register_manager(stubs);
-    let code = scene.loaded("f", 1);
-    let names = scene.main.create_tracker().unwrap();
+    fixture.session.register_manager(lazy.clone());
+    fixture.session.register_manager(stubs);
+    let code = fixture.loaded("f", 1);
+    let names = fixture.main.create_tracker().unwrap();
     let alias = Alias { name: Name::new("lazy"), aliasee: Name::new("f"), flags: SymbolFlags::EXPORTED };
-    lazy.define(&names, &scene.main, &[alias]).unwrap();
-    Lazy { scene, memory, code, names }
+    lazy.define(&names, &fixture.main, &[alias]).unwrap();
+    Lazy { fixture, memory, code, names }
 }
 
 impl Lazy {
-    /// A handle to the lazy function: its address, and what holds it.
+    /// The address of the lazy function, and a pin that holds it.
     fn handle(&self) -> (ExecutorAddr, Pin) {
-        self.scene.main.pin("lazy").unwrap()
+        self.fixture.main.pin("lazy").unwrap()
     }
 
-    /// Everything has gone.
-    fn is_over(&self) -> bool {
-        self.scene.bank.books() == (1, 0) && self.memory.0.lock().unwrap().is_empty()
+    /// Whether everything is freed.
+    fn is_freed(&self) -> bool {
+        self.fixture.manager.counts() == (1, 0) && self.memory.0.lock().unwrap().is_empty()
     }
 }
 
 #[test]
 fn first_call_versus_removal_of_its_function() {
-    // Where the call came to; whether the function is there as long as the stub is held.
-    let allowed = [(FUNCTION, true, true), (ELSEWHERE, false, true)];
+    // The address that the call reached; whether the function stays as long as the stub is held; everything freed at the end.
+    let allowed = [(FUNCTION, true, true), (FALLBACK, false, true)];
     explore("first_call_versus_removal_of_its_function", None, 4, allowed, || {
         let lazy = lazy();
         let (stub, pin) = lazy.handle();
         let (memory, code) = (lazy.memory.clone(), lazy.code.clone());
         let caller = thread::spawn(move || memory.call(stub));
         code.remove().unwrap();
-        let came_to = caller.join().unwrap();
-        let is_there = lazy.scene.bank.given_back().is_empty();
+        let reached = caller.join().unwrap();
+        let is_live = lazy.fixture.manager.freed().is_empty();
         drop(pin);
         lazy.names.remove().unwrap();
-        (came_to, is_there, lazy.is_over())
+        (reached, is_live, lazy.is_freed())
     });
 }
 
 #[test]
 fn first_call_versus_removal_of_the_lazy_function() {
-    // Bound before or after: its function is held until the handle goes.
+    // In both orders the function is held until the handle is dropped.
     explore("first_call_versus_removal_of_the_lazy_function", None, 4, [(FUNCTION, true, true)], || {
         let lazy = lazy();
         let (stub, pin) = lazy.handle();
         let (memory, names) = (lazy.memory.clone(), lazy.names.clone());
         let remover = thread::spawn(move || drop(names.remove().unwrap()));
-        let came_to = memory.call(stub);
+        let reached = memory.call(stub);
         remover.join().unwrap();
         lazy.code.remove().unwrap();
-        let is_there = lazy.scene.bank.given_back().is_empty();
+        let is_live = lazy.fixture.manager.freed().is_empty();
         drop(pin);
-        (came_to, is_there, lazy.is_over())
+        (reached, is_live, lazy.is_freed())
     });
 }
 
 #[test]
 fn two_first_calls_versus_removal_of_their_function() {
-    // A call that comes to the function finds it there. One fails, and the other has the function, if it looks after the
-    // removal, and ahead of the other's redirect.
-    let allowed = [(FUNCTION, FUNCTION, true), (ELSEWHERE, ELSEWHERE, false), (FUNCTION, ELSEWHERE, true)];
+    // A call that reaches the function finds it live. One call may fail while the other reaches the function: the failing one
+    // looks after the removal and before the other's redirect.
+    let allowed = [(FUNCTION, FUNCTION, true), (FALLBACK, FALLBACK, false), (FUNCTION, FALLBACK, true)];
     explore("two_first_calls_versus_removal_of_their_function", Some(2), 20, allowed, || {
         let lazy = lazy();
         let (stub, pin) = lazy.handle();
@@ -238,145 +241,145 @@ fn two_first_calls_versus_removal_of_their_function() {
         };
         let callers = [call(), call()];
         lazy.code.remove().unwrap();
-        let mut came_to = callers.map(|caller| caller.join().unwrap());
-        came_to.sort_unstable();
-        let is_there = lazy.scene.bank.given_back().is_empty();
+        let mut reached = callers.map(|caller| caller.join().unwrap());
+        reached.sort_unstable();
+        let is_live = lazy.fixture.manager.freed().is_empty();
         drop(pin);
         lazy.names.remove().unwrap();
-        assert!(lazy.is_over());
-        (came_to[0], came_to[1], is_there)
+        assert!(lazy.is_freed());
+        (reached[0], reached[1], is_live)
     });
 }
 
 #[test]
-fn two_first_calls_one_behind_the_other_versus_removal_of_their_function() {
-    // The second has read the slot before the first was bound. It comes to where the first came.
-    let allowed = [(FUNCTION, FUNCTION), (ELSEWHERE, ELSEWHERE)];
-    explore("two_first_calls_one_behind_the_other_versus_removal_of_their_function", None, 4, allowed, || {
+fn two_first_calls_in_sequence_versus_removal_of_their_function() {
+    // The second call has read the slot before the first was bound. Both reach the same address.
+    let allowed = [(FUNCTION, FUNCTION), (FALLBACK, FALLBACK)];
+    explore("two_first_calls_in_sequence_versus_removal_of_their_function", None, 4, allowed, || {
         let lazy = lazy();
         let (stub, _pin) = lazy.handle();
         let entry = lazy.memory.target(stub);
         let code = lazy.code.clone();
         let remover = thread::spawn(move || drop(code.remove().unwrap()));
-        let came_to = (lazy.memory.call(stub), lazy.memory.go_on(entry));
+        let reached = (lazy.memory.call(stub), lazy.memory.follow(entry));
         remover.join().unwrap();
-        came_to
+        reached
     });
 }
 
 #[test]
 fn first_call_versus_the_end_of_the_session() {
-    let allowed = [(FUNCTION, true, true), (ELSEWHERE, false, true)];
+    let allowed = [(FUNCTION, true, true), (FALLBACK, false, true)];
     explore("first_call_versus_the_end_of_the_session", Some(2), 4, allowed, || {
         let lazy = lazy();
         let (stub, pin) = lazy.handle();
         let memory = lazy.memory.clone();
         let caller = thread::spawn(move || memory.call(stub));
-        lazy.scene.session.end().unwrap();
-        let came_to = caller.join().unwrap();
-        let is_there = lazy.scene.bank.given_back().is_empty();
+        lazy.fixture.session.end().unwrap();
+        let reached = caller.join().unwrap();
+        let is_live = lazy.fixture.manager.freed().is_empty();
         drop(pin);
-        (came_to, is_there, lazy.is_over())
+        (reached, is_live, lazy.is_freed())
     });
 }
 
 #[test]
 fn redirect_versus_removal_and_a_new_stub_of_the_name() {
-    // What the redirect said, and where the new stub leads: a redirect that comes after it was made is for it.
+    // The outcome of the redirect, and the target of the new stub. A redirect after the new stub was made is for that stub.
     let allowed = [("ok", 5), ("ok", 9), ("another error", 5)];
     explore("redirect_versus_removal_and_a_new_stub_of_the_name", None, 4, allowed, || {
-        let scene = Scene::new();
+        let fixture = Fixture::new();
         let memory = Memory::default();
         let stubs = StubManager::new(Arc::new(memory.clone()));
-        scene.session.register_manager(stubs.clone());
-        let (old, new) = (scene.main.create_tracker().unwrap(), scene.main.create_tracker().unwrap());
+        fixture.session.register_manager(stubs.clone());
+        let (old, new) = (fixture.main.create_tracker().unwrap(), fixture.main.create_tracker().unwrap());
         stubs.create(&old, &[("stub", ExecutorAddr::new(3))]).unwrap();
-        let (main, redirected) = (scene.main.clone(), stubs.clone());
-        let redirecter = thread::spawn(move || said(redirected.redirect(&main, "stub", ExecutorAddr::new(9))));
+        let (main, redirected) = (fixture.main.clone(), stubs.clone());
+        let redirecter = thread::spawn(move || describe(redirected.redirect(&main, "stub", ExecutorAddr::new(9))));
         assert!(old.remove().unwrap().is_complete());
         stubs.create(&new, &[("stub", ExecutorAddr::new(5))]).unwrap();
         let redirected = redirecter.join().unwrap();
-        let leads_to = memory.call(scene.main.lookup_address("stub").unwrap());
+        let target = memory.call(fixture.main.lookup_address("stub").unwrap());
         assert!(new.remove().unwrap().is_complete());
         assert!(memory.0.lock().unwrap().is_empty() && stubs.stub_count() == 0);
-        (redirected, leads_to)
+        (redirected, target)
     });
 }
 
 #[test]
-fn a_pinned_stub_given_back_versus_a_new_stub_of_the_name() {
-    // The old one's end takes nothing of the new one's.
-    explore("a_pinned_stub_given_back_versus_a_new_stub_of_the_name", None, 4, [("ok", 9, 1)], || {
-        let scene = Scene::new();
+fn release_of_a_pinned_stub_versus_a_new_stub_of_the_name() {
+    // Release of the old stub leaves the new stub.
+    explore("release_of_a_pinned_stub_versus_a_new_stub_of_the_name", None, 4, [("ok", 9, 1)], || {
+        let fixture = Fixture::new();
         let memory = Memory::default();
         let stubs = StubManager::new(Arc::new(memory.clone()));
-        scene.session.register_manager(stubs.clone());
-        let (old, new) = (scene.main.create_tracker().unwrap(), scene.main.create_tracker().unwrap());
+        fixture.session.register_manager(stubs.clone());
+        let (old, new) = (fixture.main.create_tracker().unwrap(), fixture.main.create_tracker().unwrap());
         stubs.create(&old, &[("stub", ExecutorAddr::new(3))]).unwrap();
-        let (_, pin) = scene.main.pin("stub").unwrap();
+        let (_, pin) = fixture.main.pin("stub").unwrap();
         old.remove().unwrap();
         let dropper = thread::spawn(move || drop(pin));
         stubs.create(&new, &[("stub", ExecutorAddr::new(5))]).unwrap();
         dropper.join().unwrap();
-        let redirected = said(stubs.redirect(&scene.main, "stub", ExecutorAddr::new(9)));
-        (redirected, memory.call(scene.main.lookup_address("stub").unwrap()), stubs.stub_count())
+        let redirected = describe(stubs.redirect(&fixture.main, "stub", ExecutorAddr::new(9)));
+        (redirected, memory.call(fixture.main.lookup_address("stub").unwrap()), stubs.stub_count())
     });
 }
 
 #[test]
 fn making_a_stub_versus_removal_of_its_tracker() {
-    // Made and gone, or refused: nothing is left of it.
+    // Made and freed, or refused. Nothing stays.
     let allowed = [("ok", 0, true), ("tracker defunct", 0, true), ("failed", 0, true), ("not found", 0, true)];
     explore("making_a_stub_versus_removal_of_its_tracker", None, 4, allowed, || {
-        let scene = Scene::new();
+        let fixture = Fixture::new();
         let memory = Memory::default();
         let stubs = StubManager::new(Arc::new(memory.clone()));
-        scene.session.register_manager(stubs.clone());
-        let tracker = scene.main.create_tracker().unwrap();
+        fixture.session.register_manager(stubs.clone());
+        let tracker = fixture.main.create_tracker().unwrap();
         let removed = tracker.clone();
         let remover = thread::spawn(move || drop(removed.remove().unwrap()));
-        let made = said(stubs.create(&tracker, &[("stub", ExecutorAddr::new(3))]));
+        let made = describe(stubs.create(&tracker, &[("stub", ExecutorAddr::new(3))]));
         remover.join().unwrap();
-        let is_given_back = memory.0.lock().unwrap().is_empty();
-        (made, stubs.stub_count(), is_given_back)
+        let is_freed = memory.0.lock().unwrap().is_empty();
+        (made, stubs.stub_count(), is_freed)
     });
 }
 
 #[test]
-fn a_stub_that_is_found_versus_removal_and_a_new_stub_of_the_name() {
-    // Whether it was found, whether the old one has gone, where the new one leads: a handle is to the stub that it holds.
+fn handle_of_a_stub_versus_removal_and_a_new_stub_of_the_name() {
+    // Found; the old stub is freed; target of the new stub. A handle redirects the stub that it holds.
     let allowed = [(true, false, 5), (true, true, 9), (false, true, 5)];
-    explore("a_stub_that_is_found_versus_removal_and_a_new_stub_of_the_name", None, 4, allowed, || {
-        let scene = Scene::new();
+    explore("handle_of_a_stub_versus_removal_and_a_new_stub_of_the_name", None, 4, allowed, || {
+        let fixture = Fixture::new();
         let memory = Memory::default();
         let stubs = StubManager::new(Arc::new(memory.clone()));
-        scene.session.register_manager(stubs.clone());
-        let (old, new) = (scene.main.create_tracker().unwrap(), scene.main.create_tracker().unwrap());
+        fixture.session.register_manager(stubs.clone());
+        let (old, new) = (fixture.main.create_tracker().unwrap(), fixture.main.create_tracker().unwrap());
         stubs.create(&old, &[("stub", ExecutorAddr::new(3))]).unwrap();
-        let (main, finder) = (scene.main.clone(), stubs.clone());
+        let (main, finder) = (fixture.main.clone(), stubs.clone());
         let finding = thread::spawn(move || finder.found_for_models(&main, "stub").ok());
         let removal = old.remove().unwrap();
         stubs.create(&new, &[("stub", ExecutorAddr::new(5))]).unwrap();
         let found = finding.join().unwrap();
-        let has_gone = removal.is_complete();
+        let is_freed = removal.is_complete();
         found.iter().for_each(|redirect| redirect(ExecutorAddr::new(9)));
-        (found.is_some(), has_gone, memory.call(scene.main.lookup_address("stub").unwrap()))
+        (found.is_some(), is_freed, memory.call(fixture.main.lookup_address("stub").unwrap()))
     });
 }
 
 #[test]
-fn first_call_versus_a_look_at_the_late_bindings() {
-    // Who finds the stub bound finds the binding noted: its callers are not entered. Bound, noted.
+fn first_call_versus_a_read_of_the_late_bindings() {
+    // Bound, recorded. A thread that finds the stub bound finds the binding recorded, because the stub's callers enter no call.
     let allowed = [(false, 0), (false, 1), (true, 1)];
-    explore("first_call_versus_a_look_at_the_late_bindings", None, 3, allowed, || {
+    explore("first_call_versus_a_read_of_the_late_bindings", None, 3, allowed, || {
         let lazy = lazy();
         let (stub, _pin) = lazy.handle();
-        lazy.scene.session.create_version_dylib("versions").unwrap();
+        lazy.fixture.session.create_version_dylib("versions").unwrap();
         let memory = lazy.memory.clone();
         let caller = thread::spawn(move || memory.call(stub));
         let is_bound = lazy.memory.target(stub) == FUNCTION;
-        let noted = late_binding_count(&lazy.scene.session);
+        let recorded = late_binding_count(&lazy.fixture.session);
         assert_eq!(caller.join().unwrap(), FUNCTION);
-        (is_bound, noted)
+        (is_bound, recorded)
     });
 }

@@ -1,9 +1,10 @@
-//! Every interleaving of a worker on its way to sleep, work that is queued, a worker that waits in the middle of its
-//! work, the dismissal of workers, and the end.
+//! Model: work is queued while a worker goes to sleep, waits for other work, is dismissed, or while the session ends.
 //!
-//! Checks `src/session/work/worker_pool.rs` and `src/session/work/dispatch.rs`: no wake-up is lost, which loom would report as a deadlock;
-//! work runs once, on a worker; work that waits for other work gets it, though one thread only may be at work; workers
-//! end with their session, or loom would report them too.
+//! Runs `src/session/work/worker_pool.rs` and `src/session/work/dispatcher.rs`. Work runs once, on a worker. Work that
+//! waits for other work gets it, although only one thread may run work at a time. Workers end with their session. A lost
+//! wake-up, or a worker that does not end, is a deadlock, which loom reports.
+//!
+//! Seeded bugs: `woken_without_the_lock`, `dismissed_under_a_later_lock`.
 
 #![cfg(loom)]
 
@@ -14,9 +15,9 @@ use std::sync::{Arc, Mutex};
 use jittison::session::*;
 use support::*;
 
-/// A session with one worker, and lazy definitions of `names`, each of which notes that it was run.
-fn scene(names: &[&'static str]) -> (Scene, Arc<Mutex<Vec<&'static str>>>) {
-    let scene = Scene::with_options(SessionOptions { worker_threads: 1, ..SessionOptions::default() });
+/// A session with one worker and lazy definitions of `names`. The second value lists the units that have run.
+fn fixture(names: &[&'static str]) -> (Fixture, Arc<Mutex<Vec<&'static str>>>) {
+    let fixture = Fixture::with_options(SessionOptions { worker_threads: 1, ..SessionOptions::default() });
     let ran = Arc::new(Mutex::new(Vec::new()));
     for name in names {
         let (noted, name) = (ran.clone(), *name);
@@ -24,9 +25,9 @@ fn scene(names: &[&'static str]) -> (Scene, Arc<Mutex<Vec<&'static str>>>) {
             noted.lock().unwrap().push(name);
             make_ready(r);
         };
-        scene.main.define(Unit::new(name, work)).unwrap();
+        fixture.main.define(Unit::new(name, work)).unwrap();
     }
-    (scene, ran)
+    (fixture, ran)
 }
 
 fn make_ready(responsibility: MaterializationResponsibility) {
@@ -37,13 +38,13 @@ fn make_ready(responsibility: MaterializationResponsibility) {
 }
 
 #[test]
-fn queueing_work_versus_going_to_sleep() {
-    // The second is queued while the worker that ran the first is anywhere between telling and sleeping.
+fn queueing_work_versus_a_worker_going_to_sleep() {
+    // The second unit is queued while the worker that ran the first is anywhere between its notification and sleeping.
     let allowed = [("ready", "ready", vec!["f", "g"])];
-    explore("queueing_work_versus_going_to_sleep", None, 10, allowed, || {
-        let (scene, ran) = scene(&["f", "g"]);
-        let found = (find(&scene.main, "f"), find(&scene.main, "g"));
-        drop(scene);
+    explore("queueing_work_versus_a_worker_going_to_sleep", None, 10, allowed, || {
+        let (fixture, ran) = fixture(&["f", "g"]);
+        let found = (find(&fixture.main, "f"), find(&fixture.main, "g"));
+        drop(fixture);
         let ran = ran.lock().unwrap().clone();
         (found.0, found.1, ran)
     });
@@ -51,16 +52,16 @@ fn queueing_work_versus_going_to_sleep() {
 
 #[test]
 fn queueing_work_versus_the_dismissal_of_workers() {
-    // The second is queued while the worker is anywhere between asleep and gone; whoever dismisses does not wait for ever.
+    // The second unit is queued while the worker is anywhere between asleep and ended. `dismiss_workers` returns.
     let allowed = [("ready", "ready", vec!["f", "g"])];
     explore("queueing_work_versus_the_dismissal_of_workers", Some(3), 10, allowed, || {
-        let (scene, ran) = scene(&["f", "g"]);
-        let first = find(&scene.main, "f");
-        let session = scene.session.clone();
+        let (fixture, ran) = fixture(&["f", "g"]);
+        let first = find(&fixture.main, "f");
+        let session = fixture.session.clone();
         let dismissal = loom::thread::spawn(move || session.dismiss_workers());
-        let second = find(&scene.main, "g");
+        let second = find(&fixture.main, "g");
         dismissal.join().unwrap();
-        drop(scene);
+        drop(fixture);
         let ran = ran.lock().unwrap().clone();
         (first, second, ran)
     });
@@ -68,17 +69,22 @@ fn queueing_work_versus_the_dismissal_of_workers() {
 
 #[test]
 fn queued_work_versus_the_end_of_the_session() {
-    // Run in time, run too late, or dropped.
+    // The work runs in time, runs too late, or is dropped.
     let allowed = [Some("ok"), Some("dylib defunct"), None];
     explore("queued_work_versus_the_end_of_the_session", None, 10, allowed, || {
-        let (scene, _) = scene(&[]);
+        let (fixture, _) = fixture(&[]);
         let outcome = Arc::new(Mutex::new(None));
         let written = outcome.clone();
-        let work = move |r: MaterializationResponsibility| *written.lock().unwrap() = Some(said(resolve(&r)));
-        scene.main.define(Unit::new("f", work)).unwrap();
-        scene.session.lookup_then(&scene.order(), &[SymbolRequest::required("f")], RequiredState::Ready, drop);
-        scene.session.end().unwrap();
-        drop(scene);
+        let work = move |r: MaterializationResponsibility| *written.lock().unwrap() = Some(describe(resolve(&r)));
+        fixture.main.define(Unit::new("f", work)).unwrap();
+        fixture.session.lookup_then(
+            &fixture.search_order(),
+            &[SymbolRequest::required("f")],
+            RequiredState::Ready,
+            drop,
+        );
+        fixture.session.end().unwrap();
+        drop(fixture);
         let outcome = *outcome.lock().unwrap();
         outcome
     });
@@ -86,33 +92,33 @@ fn queued_work_versus_the_end_of_the_session() {
 
 #[test]
 fn work_that_waits_for_other_work() {
-    // Another worker takes its place.
+    // Another worker runs meanwhile.
     let allowed = [("ready", vec!["g"])];
     explore("work_that_waits_for_other_work", Some(2), 10, allowed, || {
-        let (scene, ran) = scene(&["g"]);
+        let (fixture, ran) = fixture(&["g"]);
         let work = move |r: MaterializationResponsibility| {
             let dylib = r.dylib();
             assert_eq!(find(&dylib, "g"), "ready");
             drop(dylib);
             make_ready(r);
         };
-        scene.main.define(Unit::new("f", work)).unwrap();
-        let found = find(&scene.main, "f");
-        drop(scene);
+        fixture.main.define(Unit::new("f", work)).unwrap();
+        let found = find(&fixture.main, "f");
+        drop(fixture);
         let ran = ran.lock().unwrap().clone();
         (found, ran)
     });
 }
 
 #[test]
-fn two_that_dismiss_the_workers_at_once() {
-    // Neither waits for ever.
-    explore("two_that_dismiss_the_workers_at_once", Some(2), 4, ["ready"], || {
-        let (scene, _) = scene(&["f"]);
-        let found = find(&scene.main, "f");
-        let session = scene.session.clone();
+fn two_threads_that_dismiss_the_workers_at_once() {
+    // Both calls return.
+    explore("two_threads_that_dismiss_the_workers_at_once", Some(2), 4, ["ready"], || {
+        let (fixture, _) = fixture(&["f"]);
+        let found = find(&fixture.main, "f");
+        let session = fixture.session.clone();
         let other = loom::thread::spawn(move || session.dismiss_workers());
-        scene.session.dismiss_workers();
+        fixture.session.dismiss_workers();
         other.join().unwrap();
         found
     });

@@ -1,7 +1,10 @@
-//! Every interleaving of looking a ready symbol up, which may put it into the index of such, with removing it.
+//! Model: a lookup of a ready symbol, which may insert it into the index of ready symbols, races with the symbol's
+//! removal.
 //!
-//! Checks `src/session/symbols/ready_index.rs`: once a removal has returned, no lookup finds the symbol, whatever the index held
-//! or was about to hold; and a name that was defined anew is never answered with the old definition.
+//! Runs `src/session/symbols/ready_index.rs`. A lookup that starts after the removal has returned finds nothing,
+//! whatever the index held or was about to hold. A name that is defined again is never answered with the old definition.
+//!
+//! Seeded bug: `indexed_without_the_dylib_lock`.
 
 #![cfg(loom)]
 
@@ -12,8 +15,8 @@ use jittison::session::*;
 use loom::thread;
 use support::*;
 
-fn defined(scene: &Scene, at: u64) -> ResourceTracker {
-    let tracker = scene.main.create_tracker().unwrap();
+fn defined(fixture: &Fixture, at: u64) -> ResourceTracker {
+    let tracker = fixture.main.create_tracker().unwrap();
     tracker.define_absolute([(Name::new("f"), ExecutorAddr::new(at), SymbolFlags::EXPORTED)]).unwrap();
     tracker
 }
@@ -23,45 +26,45 @@ fn address(main: &JitDylib) -> Option<u64> {
 }
 
 #[test]
-fn coming_into_the_index_versus_remove() {
-    // What the lookup said, and what one after the removal says.
-    explore("coming_into_the_index_versus_remove", None, 2, [(None, None), (Some(1), None)], || {
-        let scene = Scene::new();
-        let tracker = defined(&scene, 1);
-        address(&scene.main);
+fn insertion_into_the_index_versus_remove() {
+    // The address that the lookup found, and that a lookup after the removal found.
+    explore("insertion_into_the_index_versus_remove", None, 2, [(None, None), (Some(1), None)], || {
+        let fixture = Fixture::new();
+        let tracker = defined(&fixture, 1);
+        address(&fixture.main);
         let remover = thread::spawn(move || drop(tracker.remove().unwrap()));
-        let found = address(&scene.main);
+        let found = address(&fixture.main);
         remover.join().unwrap();
-        (found, address(&scene.main))
+        (found, address(&fixture.main))
     });
 }
 
 #[test]
-fn being_in_the_index_versus_remove() {
-    explore("being_in_the_index_versus_remove", None, 2, [(None, None), (Some(1), None)], || {
-        let scene = Scene::new();
-        let tracker = defined(&scene, 1);
-        address(&scene.main);
-        address(&scene.main);
+fn lookup_through_the_index_versus_remove() {
+    explore("lookup_through_the_index_versus_remove", None, 2, [(None, None), (Some(1), None)], || {
+        let fixture = Fixture::new();
+        let tracker = defined(&fixture, 1);
+        address(&fixture.main);
+        address(&fixture.main);
         let remover = thread::spawn(move || drop(tracker.remove().unwrap()));
-        let found = address(&scene.main);
+        let found = address(&fixture.main);
         remover.join().unwrap();
-        (found, address(&scene.main))
+        (found, address(&fixture.main))
     });
 }
 
 #[test]
-fn coming_into_the_index_versus_a_new_definition() {
+fn insertion_into_the_index_versus_a_new_definition() {
     let allowed = [(None, Some(2)), (Some(1), Some(2)), (Some(2), Some(2))];
-    explore("coming_into_the_index_versus_a_new_definition", None, 3, allowed, || {
-        let scene = Scene::new();
-        let tracker = defined(&scene, 1);
-        address(&scene.main);
-        let main = scene.main.clone();
+    explore("insertion_into_the_index_versus_a_new_definition", None, 3, allowed, || {
+        let fixture = Fixture::new();
+        let tracker = defined(&fixture, 1);
+        address(&fixture.main);
+        let main = fixture.main.clone();
         let reader = thread::spawn(move || address(&main));
         tracker.remove().unwrap();
-        let _new = defined(&scene, 2);
-        let now = address(&scene.main);
+        let _new = defined(&fixture, 2);
+        let now = address(&fixture.main);
         (reader.join().unwrap(), now)
     });
 }

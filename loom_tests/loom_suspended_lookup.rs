@@ -1,7 +1,9 @@
-//! Every interleaving of a captured lookup's resumption with what comes to the same generator meanwhile.
+//! Model: a captured lookup is resumed while another lookup comes to the same generator, or while the generator fails.
 //!
-//! Checks `src/session/lookup/search.rs`: each lookup gets one answer, whether it comes ahead of the word to go on or behind it, and
-//! a generator that fails has the last word.
+//! Runs `src/session/core/generator.rs` and `src/session/lookup/begin.rs`. Each lookup gets exactly one answer, whether it comes before or after the
+//! resumption. If the generator fails, its error is the answer.
+//!
+//! Seeded bugs: `queued_behind_a_lookup_that_has_gone_on`, `resumed_over_a_failure`.
 
 #![cfg(loom)]
 
@@ -15,7 +17,7 @@ use jittison::session::*;
 use loom::thread;
 use support::*;
 
-/// Captures the first lookup that comes to it, and gives it to a thread that resumes it; knows no name.
+/// Captures its first lookup, and starts a thread that resumes it. Defines no name. With `fails`, returns an error as well.
 struct Capturer {
     fails: bool,
     has_captured: AtomicBool,
@@ -39,7 +41,7 @@ impl DefinitionGenerator for Capturer {
             && let Some(captured) = suspension.capture()
         {
             *self.resumer.lock().unwrap() = Some(thread::spawn(move || captured.resume(Ok(()))));
-            return if self.fails { Err(Error::other("no")) } else { Ok(()) };
+            return if self.fails { Err(Error::other("the generator failed")) } else { Ok(()) };
         }
         Ok(())
     }
@@ -47,38 +49,43 @@ impl DefinitionGenerator for Capturer {
 
 type Answers = Arc<Mutex<Vec<&'static str>>>;
 
-/// Asks for a name that nobody knows; what was said of it.
-fn ask(scene: &Scene, name: &str) -> Answers {
+/// Looks up a name that nothing defines. Collects the answers.
+fn look_up(fixture: &Fixture, name: &str) -> Answers {
     let answers = Answers::default();
-    let said = answers.clone();
-    scene.session.lookup_then(&scene.order(), &[SymbolRequest::required(name)], RequiredState::Ready, move |found| {
-        said.lock().unwrap().push(found.map_or_else(|error| word(error.kind()), |_| "ready"));
-    });
+    let received = answers.clone();
+    fixture.session.lookup_then(
+        &fixture.search_order(),
+        &[SymbolRequest::required(name)],
+        RequiredState::Ready,
+        move |found| {
+            received.lock().unwrap().push(found.map_or_else(|error| describe_kind(error.kind()), |_| "ready"));
+        },
+    );
     answers
 }
 
 #[test]
-fn a_lookup_that_comes_behind_a_captured_one_versus_its_resumption() {
+fn lookup_queued_behind_a_captured_one_versus_the_resumption() {
     let allowed = [(vec!["not found"], vec!["not found"])];
-    explore("a_lookup_that_comes_behind_a_captured_one_versus_its_resumption", None, 10, allowed, || {
-        let (scene, capturer) = (Scene::new(), Capturer::new(false));
-        scene.main.add_generator(capturer.clone());
-        let (first, second) = (ask(&scene, "f"), ask(&scene, "g"));
+    explore("lookup_queued_behind_a_captured_one_versus_the_resumption", None, 10, allowed, || {
+        let (fixture, capturer) = (Fixture::new(), Capturer::new(false));
+        fixture.main.add_generator(capturer.clone());
+        let (first, second) = (look_up(&fixture, "f"), look_up(&fixture, "g"));
         capturer.join();
-        let told = |answers: &Answers| answers.lock().unwrap().clone();
-        (told(&first), told(&second))
+        let all = |answers: &Answers| answers.lock().unwrap().clone();
+        (all(&first), all(&second))
     });
 }
 
 #[test]
-fn a_generator_that_fails_after_it_has_captured_versus_the_resumption() {
+fn generator_that_captures_and_fails_versus_the_resumption() {
     let allowed = [vec!["another error"]];
-    explore("a_generator_that_fails_after_it_has_captured_versus_the_resumption", None, 4, allowed, || {
-        let (scene, capturer) = (Scene::new(), Capturer::new(true));
-        scene.main.add_generator(capturer.clone());
-        let answers = ask(&scene, "f");
+    explore("generator_that_captures_and_fails_versus_the_resumption", None, 4, allowed, || {
+        let (fixture, capturer) = (Fixture::new(), Capturer::new(true));
+        fixture.main.add_generator(capturer.clone());
+        let answers = look_up(&fixture, "f");
         capturer.join();
-        let told = answers.lock().unwrap().clone();
-        told
+        let answers = answers.lock().unwrap().clone();
+        answers
     });
 }

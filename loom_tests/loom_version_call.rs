@@ -1,7 +1,9 @@
-//! Every interleaving of a call that is entered with the replacement of the version that it may be inside of.
+//! Model: a call is entered while the version that it may run is replaced.
 //!
-//! Checks `src/session/pins/calls.rs`, over `src/session/pins/guards.rs`: a version that a caller reached through a stub's slot is not
-//! given back before the call returns, and it is given back then.
+//! Runs `src/session/pins/calls.rs` on top of `src/session/pins/guards.rs`. A version that a caller reached through a
+//! stub's slot is freed after the call has returned, and not before.
+//!
+//! Seeded bug: `version_freed_under_a_call`.
 
 #![cfg(loom)]
 
@@ -12,52 +14,52 @@ use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
 use support::*;
 
-/// A scene whose dylib has versions.
-fn scene() -> Scene {
-    let scene = Scene::new();
-    let main = scene.session.create_version_dylib("versions").unwrap();
-    Scene { main, ..scene }
+/// A fixture whose dylib has versions.
+fn fixture() -> Fixture {
+    let fixture = Fixture::new();
+    let main = fixture.session.create_version_dylib("versions").unwrap();
+    Fixture { main, ..fixture }
 }
 
 #[test]
 fn replacing_a_version_versus_a_call_through_its_stub() {
-    // The caller is in the old version or in the new one, and the one it is in is there.
+    // The caller runs the old or the new version, and that version is not freed.
     let allowed = [(1, true), (2, true)];
     explore("replacing_a_version_versus_a_call_through_its_stub", None, 4, allowed, || {
-        let scene = scene();
-        let (old, _new) = (scene.loaded("f1", 1), scene.loaded("f2", 2));
-        // What code reads: no lock, no ordering.
+        let fixture = fixture();
+        let (old, _new) = (fixture.loaded("f1", 1), fixture.loaded("f2", 2));
+        // Code reads the slot without a lock and without an ordering.
         let slot = Arc::new(AtomicU64::new(1));
-        let (session, bank, read) = (scene.session.clone(), scene.bank.clone(), slot.clone());
+        let (session, manager, read) = (fixture.session.clone(), fixture.manager.clone(), slot.clone());
         let caller = thread::spawn(move || {
             let _entry = session.enter_call();
             let version = read.load(Ordering::Relaxed);
             // Loom may run the remover here.
             thread::yield_now();
-            assert!(!bank.given_back().contains(&(version as u32)), "version {version} was freed under its caller");
+            assert!(!manager.freed().contains(&(version as u32)), "version {version} was freed under its caller");
             version
         });
         slot.store(2, Ordering::Relaxed);
         let removal = old.remove().unwrap();
         let version = caller.join().unwrap();
         let complete = removal.is_complete();
-        assert_eq!(scene.bank.given_back(), [1]);
+        assert_eq!(fixture.manager.freed(), [1]);
         (version, complete)
     });
 }
 
 #[test]
-fn a_call_returning_versus_a_guard_left() {
-    // Both hold the version: whoever goes last gives it back, once.
-    explore("a_call_returning_versus_a_guard_left", None, 4, [(true, vec![1])], || {
-        let scene = scene();
-        let tracker = scene.loaded("f", 1);
-        let (session, guard) = (scene.session.clone(), scene.session.guard());
+fn call_returning_versus_guard_dropped() {
+    // Both hold the version. It is freed once, by whichever ends last.
+    explore("call_returning_versus_guard_dropped", None, 4, [(true, vec![1])], || {
+        let fixture = fixture();
+        let tracker = fixture.loaded("f", 1);
+        let (session, guard) = (fixture.session.clone(), fixture.session.guard());
         let caller = thread::spawn(move || drop(session.enter_call()));
         let removal = tracker.remove().unwrap();
-        assert!(!removal.is_complete(), "this thread's guard is in the way");
+        assert!(!removal.is_complete(), "this thread's guard defers the removal");
         drop(guard);
         caller.join().unwrap();
-        (removal.is_complete(), scene.bank.given_back())
+        (removal.is_complete(), fixture.manager.freed())
     });
 }

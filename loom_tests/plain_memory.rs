@@ -10,7 +10,7 @@ use jittison::error::MemoryFault;
 use jittison::memory::*;
 use loom::cell::UnsafeCell;
 
-/// Stand for pages, by address. Loom reports two threads that write one with nothing to order them.
+/// One cell for each page, by address. Loom reports two unordered writes to one cell.
 pub struct Cells([UnsafeCell<()>; 16]);
 
 impl Cells {
@@ -25,12 +25,12 @@ impl Cells {
     }
 }
 
-// SAFETY: loom checks that writes exclude each other, which is what the models are for.
+// SAFETY: loom checks that writes exclude each other. The models exist to check this.
 unsafe impl Sync for Cells {}
 // SAFETY: as above.
 unsafe impl Send for Cells {}
 
-/// A window of plain memory, whose pages are emptied by writing zeroes.
+/// A window of plain memory. A purge writes zeroes to its pages.
 pub struct Plain {
     bytes: Vec<u64>,
     layout: WindowLayout,
@@ -45,6 +45,7 @@ impl Plain {
     }
 }
 
+/// Maps windows without a frame table.
 pub struct PlainMapper(pub Arc<Cells>);
 
 impl MemoryMapper for PlainMapper {
@@ -53,7 +54,7 @@ impl MemoryMapper for PlainMapper {
     }
 }
 
-/// Windows that an unwinder knows, of which the last one can be asked what stands in its frame table.
+/// Maps windows with a frame table, and reads the table of the last one.
 #[derive(Clone, Default)]
 pub struct FramedMapper(Arc<Mutex<Option<Arc<Plain>>>>);
 
@@ -66,14 +67,14 @@ impl MemoryMapper for FramedMapper {
 }
 
 impl FramedMapper {
-    /// `(start, FDE)` of the slot that code at an address owns.
+    /// `(start, FDE)` in the slot of the code at an address.
     pub fn frame_of(&self, code: ExecutorAddr) -> (ExecutorAddr, ExecutorAddr) {
         let window = self.0.lock().unwrap().clone().expect("a window is mapped");
         let header = window.base().offset(FRAME_HEADER);
         let granule =
             code.distance_from(window.base().offset(window.layout.pool(SegmentKind::Code).offset)) as u64 / 64;
         let slot = (header.value() + 12 + granule * 8) as *const AtomicU64;
-        // SAFETY: inside the window, and written by atomic stores only.
+        // SAFETY: the slot lies inside the window, and all its writes are atomic stores.
         let entry = unsafe { &*slot }.load(Ordering::Relaxed);
         let at =
             |distance: u64| ExecutorAddr::new(header.value().wrapping_add_signed(i64::from(distance as u32 as i32)));
@@ -81,10 +82,10 @@ impl FramedMapper {
     }
 }
 
-/// Where the unwind header of a window stands.
+/// Offset of the unwind header in a window.
 const FRAME_HEADER: u64 = 0x1004;
 
-// SAFETY: the vector is longer than the layout, is never resized, and nobody else writes it.
+// SAFETY: the vector is longer than the layout and never resized. Only the owners of its parts write it.
 unsafe impl MappedWindow for Plain {
     fn base(&self) -> ExecutorAddr {
         ExecutorAddr::new((self.bytes.as_ptr() as u64).next_multiple_of(4096))
@@ -98,7 +99,7 @@ unsafe impl MappedWindow for Plain {
     unsafe fn purge(&self, pool: SegmentKind, offset: u64, size: u64) -> Result<(), MemoryFault> {
         let pages = self.working_view(pool).wrapping_add(offset as usize);
         self.cells.write(pages as u64, size / 4096);
-        // SAFETY: the caller's word.
+        // SAFETY: by the contract of `purge`, no one uses these pages.
         unsafe { pages.write_bytes(0, size as usize) };
         Ok(())
     }

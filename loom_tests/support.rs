@@ -1,4 +1,4 @@
-//! What the models share: a manager with books, units, a session to start from, and the exploration itself.
+//! What the models share: managers, units, a session to start from, and [`explore`].
 
 #![allow(dead_code)]
 
@@ -14,33 +14,33 @@ use loom::cell::UnsafeCell;
 
 /// A manager of numbered resources.
 #[derive(Default)]
-pub struct Bank {
+pub struct LedgerManager {
     pub ledger: Ledger<u32>,
-    /// Not loom's: one more lock would multiply the schedules, and no model reads it while another thread may write.
-    given_back: Mutex<Vec<u32>>,
+    /// A `std` lock: a loom lock would multiply the schedules. No model reads it while another thread may write.
+    freed: Mutex<Vec<u32>>,
 }
 
-impl Bank {
-    /// What was given back, in order.
-    pub fn given_back(&self) -> Vec<u32> {
-        self.given_back.lock().unwrap().clone()
+impl LedgerManager {
+    /// The freed resources, in order.
+    pub fn freed(&self) -> Vec<u32> {
+        self.freed.lock().unwrap().clone()
     }
 
-    /// `(resources given back, keys that still own something)`.
-    pub fn books(&self) -> (usize, usize) {
-        (self.given_back.lock().unwrap().len(), self.ledger.key_count())
+    /// `(freed resources, keys that still own a resource)`.
+    pub fn counts(&self) -> (usize, usize) {
+        (self.freed.lock().unwrap().len(), self.ledger.key_count())
     }
 
-    /// What a linker does with the memory it has got: whether the session took it.
+    /// Records a resource as a linker does. Returns whether the session accepted it.
     pub fn record(&self, responsibility: &MaterializationResponsibility, resource: u32) -> bool {
         responsibility.with_resource_key(|key| self.ledger.record(key, resource)).is_ok()
     }
 }
 
-impl ResourceManager for Bank {
+impl ResourceManager for LedgerManager {
     fn remove_resources(&self, _: &JitDylib, key: ResourceKey) -> Result<()> {
         let taken = self.ledger.take(key);
-        self.given_back.lock().unwrap().extend(taken);
+        self.freed.lock().unwrap().extend(taken);
         Ok(())
     }
 
@@ -53,8 +53,7 @@ impl ResourceManager for Bank {
     }
 }
 
-/// A manager of one piece of code. loom reports code that is used while it is freed, or afterwards, or without anything that
-/// orders the two.
+/// A manager of one piece of code. Loom reports a use that is not ordered before the release.
 pub struct Code(UnsafeCell<bool>);
 
 impl Code {
@@ -65,17 +64,17 @@ impl Code {
     }
 
     pub fn is_freed(&self) -> bool {
-        // SAFETY: loom checks that nobody writes meanwhile, which is what the models are for.
+        // SAFETY: loom checks that no thread writes meanwhile. The models exist to check this.
         self.0.with(|freed| unsafe { *freed })
     }
 }
 
-// SAFETY: as above; the cell is shared on purpose.
+// SAFETY: as above. The cell is shared on purpose.
 unsafe impl Sync for Code {}
 
 impl ResourceManager for Code {
     fn remove_resources(&self, _: &JitDylib, _: ResourceKey) -> Result<()> {
-        // SAFETY: loom checks that nobody else has access.
+        // SAFETY: loom checks that no other thread has access.
         self.0.with_mut(|freed| unsafe { *freed = true });
         Ok(())
     }
@@ -83,20 +82,20 @@ impl ResourceManager for Code {
     fn transfer_resources(&self, _: &JitDylib, _: ResourceKey, _: ResourceKey) {}
 }
 
-/// Counts how often it is told of a key, and of a tracker that was removed.
+/// Counts its `remove_resources` calls and its `Retired` events.
 #[derive(Default)]
-pub struct Told {
+pub struct CallCounter {
     removed: AtomicUsize,
     retired: AtomicUsize,
-    /// Written where others may come in.
+    /// A loom access, at which another thread may run.
     step: loom::sync::atomic::AtomicUsize,
 }
 
-impl Told {
-    pub fn of(session: &ExecutionSession) -> Arc<Told> {
-        let told = Arc::new(Told::default());
-        session.register_manager(told.clone());
-        told
+impl CallCounter {
+    pub fn registered_in(session: &ExecutionSession) -> Arc<CallCounter> {
+        let counter = Arc::new(CallCounter::default());
+        session.register_manager(counter.clone());
+        counter
     }
 
     pub fn count(&self) -> usize {
@@ -108,7 +107,7 @@ impl Told {
     }
 }
 
-impl ResourceManager for Told {
+impl ResourceManager for CallCounter {
     fn remove_resources(&self, _: &JitDylib, _: ResourceKey) -> Result<()> {
         self.step.fetch_add(1, Ordering::Relaxed);
         self.removed.fetch_add(1, Ordering::Relaxed);
@@ -118,7 +117,7 @@ impl ResourceManager for Told {
     fn transfer_resources(&self, _: &JitDylib, _: ResourceKey, _: ResourceKey) {}
 }
 
-impl Observer for Told {
+impl Observer for CallCounter {
     fn observe(&self, event: &Event<'_>) {
         if matches!(event, Event::Retired { .. }) {
             self.retired.fetch_add(1, Ordering::Relaxed);
@@ -128,7 +127,7 @@ impl Observer for Told {
 
 type Work = Box<dyn FnOnce(MaterializationResponsibility) + Send>;
 
-/// One exported symbol, and what is done to make it real.
+/// One exported symbol, and the work that materializes it.
 pub struct Unit([(Name, SymbolFlags); 1], Work);
 
 impl Unit {
@@ -156,52 +155,52 @@ impl MaterializationUnit for Unit {
 }
 
 /// A session with one dylib and one manager.
-pub struct Scene {
+pub struct Fixture {
     pub session: ExecutionSession,
     pub main: JitDylib,
-    pub bank: Arc<Bank>,
+    pub manager: Arc<LedgerManager>,
 }
 
-impl Scene {
-    pub fn new() -> Scene {
-        Scene::with_options(SessionOptions::default())
+impl Fixture {
+    pub fn new() -> Fixture {
+        Fixture::with_options(SessionOptions::default())
     }
 
-    pub fn with_options(options: SessionOptions) -> Scene {
+    pub fn with_options(options: SessionOptions) -> Fixture {
         let session = ExecutionSession::with_options(options);
-        let bank = Arc::new(Bank::default());
-        session.register_manager(bank.clone());
+        let manager = Arc::new(LedgerManager::default());
+        session.register_manager(manager.clone());
         let main = session.create_dylib("main").unwrap();
-        Scene { session, main, bank }
+        Fixture { session, main, manager }
     }
 
-    /// A tracker with a unit for `name` that somebody has looked for; the unit's work is left to the model.
-    pub fn at_work(&self, name: &str) -> (ResourceTracker, MaterializationResponsibility) {
+    /// A tracker with a unit for `name`, which a lookup has started. The model gets the unit's responsibility.
+    pub fn materializing(&self, name: &str) -> (ResourceTracker, MaterializationResponsibility) {
         let tracker = self.main.create_tracker().unwrap();
         let slot = Arc::new(Mutex::new(None));
         let filled = slot.clone();
         tracker.define(Unit::new(name, move |r| *filled.lock().unwrap() = Some(r))).unwrap();
-        self.session.lookup_then(&self.order(), &[SymbolRequest::required(name)], RequiredState::Ready, drop);
+        self.session.lookup_then(&self.search_order(), &[SymbolRequest::required(name)], RequiredState::Ready, drop);
         let responsibility = slot.lock().unwrap().take().unwrap();
         (tracker, responsibility)
     }
 
-    /// A tracker whose `name` is ready and has `resource` on the books.
+    /// A tracker whose `name` is ready and has `resource` recorded.
     pub fn loaded(&self, name: &str, resource: u32) -> ResourceTracker {
-        let (tracker, responsibility) = self.at_work(name);
-        assert!(self.bank.record(&responsibility, resource));
+        let (tracker, responsibility) = self.materializing(name);
+        assert!(self.manager.record(&responsibility, resource));
         resolve(&responsibility).unwrap();
         responsibility.notify_emitted(Vec::new()).unwrap();
         tracker
     }
 
-    /// The definition behind a name that is resolved at least.
+    /// The definition of a name that is at least resolved.
     pub fn reference(&self, name: &str) -> SymbolRef {
         let found = self.main.lookup(&[SymbolRequest::required(name)], RequiredState::Resolved).unwrap();
         found[0].symbol.clone().unwrap()
     }
 
-    pub fn order(&self) -> [(JitDylib, Visibility); 1] {
+    pub fn search_order(&self) -> [(JitDylib, Visibility); 1] {
         [(self.main.clone(), Visibility::All)]
     }
 }
@@ -210,15 +209,15 @@ pub fn resolve(responsibility: &MaterializationResponsibility) -> Result<()> {
     responsibility.notify_resolved(|_| Some(ExecutorAddr::new(1)))
 }
 
-/// How a lookup of one name ended, in a word.
+/// The outcome of a lookup of one name.
 pub fn find(main: &JitDylib, name: &str) -> &'static str {
     match main.lookup(&[SymbolRequest::required(name)], RequiredState::Ready) {
         Ok(_) => "ready",
-        Err(error) => word(error.kind()),
+        Err(error) => describe_kind(error.kind()),
     }
 }
 
-pub fn word(kind: &ErrorKind) -> &'static str {
+pub fn describe_kind(kind: &ErrorKind) -> &'static str {
     match kind {
         ErrorKind::SymbolsNotFound { .. } => "not found",
         ErrorKind::FailedToMaterialize { .. } => "failed",
@@ -235,14 +234,14 @@ pub fn word(kind: &ErrorKind) -> &'static str {
     }
 }
 
-/// An outcome in a word.
-pub fn said<T>(outcome: Result<T>) -> &'static str {
-    outcome.map_or_else(|error| word(error.kind()), |_| "ok")
+/// A short text for an outcome.
+pub fn describe<T>(outcome: Result<T>) -> &'static str {
+    outcome.map_or_else(|error| describe_kind(error.kind()), |_| "ok")
 }
 
-/// Runs `model` under every schedule, or every one with `bound` preemptions (`LOOM_MAX_PREEMPTIONS` goes deeper). What
-/// it returns, after it has dropped everything, must be one of `allowed`, and each of those must come about. Where
-/// [`QUICK`] says how many preemptions there are to be at most, some outcomes need not.
+/// Runs `model` under every schedule, or under every schedule with at most `bound` preemptions (`LOOM_MAX_PREEMPTIONS` raises
+/// the bound). The model drops everything and returns its outcome. Each outcome must be in `allowed`, and each allowed outcome
+/// must occur in some schedule, unless [`QUICK`] limits the preemptions.
 pub fn explore<O: Ord + Debug + Send + Sync + 'static>(
     name: &str,
     bound: Option<usize>,
@@ -255,7 +254,7 @@ pub fn explore<O: Ord + Debug + Send + Sync + 'static>(
     let reached = Arc::new(Mutex::new(reached));
     let (counted, tally) = (executions.clone(), reached.clone());
     let mut builder = loom::model::Builder::new();
-    let quick = std::env::var(QUICK).ok().map(|most| most.parse::<usize>().expect("a number of preemptions"));
+    let quick = std::env::var(QUICK).ok().map(|limit| limit.parse::<usize>().expect("a number of preemptions"));
     let bound = bound.map(|bound| builder.preemption_bound.unwrap_or(bound));
     builder.preemption_bound = bound.into_iter().chain(quick).min();
     builder.max_branches = 50_000;
@@ -265,10 +264,10 @@ pub fn explore<O: Ord + Debug + Send + Sync + 'static>(
         let mut tally = tally.lock().unwrap();
         match tally.get_mut(&outcome) {
             Some(count) => *count += 1,
-            None => panic!("not an allowed outcome: {outcome:?}; allowed: {:?}", tally.keys()),
+            None => panic!("{outcome:?} is not an allowed outcome; allowed: {:?}", tally.keys()),
         }
     };
-    // Only `loom::model` writes the trace that LOOM_LOG asks for; it takes its bounds from the environment.
+    // Only `loom::model` writes the trace that `LOOM_LOG` requests. It reads its bounds from the environment.
     match std::env::var_os("LOOM_LOG") {
         Some(_) => loom::model(counting),
         None => builder.check(counting),
@@ -279,10 +278,10 @@ pub fn explore<O: Ord + Debug + Send + Sync + 'static>(
     if quick.is_some() {
         return;
     }
-    assert!(executions >= at_least, "{name} explored {executions} schedules only, expected {at_least}");
-    let missed: Vec<_> = reached.iter().filter(|(_, count)| **count == 0).map(|(outcome, _)| outcome).collect();
-    assert!(missed.is_empty(), "{name} has never come to {missed:?}");
+    assert!(executions >= at_least, "{name} explored only {executions} schedules, expected at least {at_least}");
+    let unreached: Vec<_> = reached.iter().filter(|(_, count)| **count == 0).map(|(outcome, _)| outcome).collect();
+    assert!(unreached.is_empty(), "{name} never reached {unreached:?}");
 }
 
-/// The variable of the environment that has models try schedules with few preemptions only: what a seeded bug needs.
+/// The environment variable that limits the preemptions of every model. Seeded bugs need few.
 const QUICK: &str = "MODEL_PREEMPTIONS_AT_MOST";

@@ -1,33 +1,45 @@
-//! Every error of the crate: what failed, where, what was undone, what to do.
+//! [`Error`]: the one error type of the crate. A message says what failed, where, what was undone and what to do.
 //!
-//! [`Error`] is one pointer wide and cheap to clone, because one root cause is handed to every query that it fails.
-//! [`ErrorKind`] is what a program matches on. Fields use ground words only (text and numbers), so every room may
-//! name every error. This file decides no policy: who fails, who rolls back, stands in the rooms.
+//! | type | what it is |
+//! |---|---|
+//! | [`Error`] | one pointer wide and cheap to clone, because every query that fails for one cause gets a clone of it |
+//! | [`ErrorKind`] | the kinds, for a program to match on. Each describes its meaning, its usual cause and the remedy. |
+//! | [`LinkFault`] | why an object cannot be linked |
+//! | [`MemoryFault`] | why code memory cannot be allocated |
+//!
+//! The fields are text and numbers only, so that every room can make every error. This file defines no policy: the rooms decide
+//! which queries fail and what is rolled back.
+
+mod link_fault;
+mod memory_fault;
 
 use std::fmt;
 
-use crate::base::is_linker_made;
+use crate::base::is_linker_defined;
 use crate::sync::Arc;
 
-/// What every fallible operation of the crate returns.
+pub use link_fault::LinkFault;
+pub use memory_fault::MemoryFault;
+
+/// The result of every fallible operation of the crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// An error with its cause. Cheap to clone.
+/// An error with its cause. It is cheap to clone.
 #[derive(Clone)]
 pub struct Error(Arc<ErrorKind>);
 
 impl Error {
-    /// What went wrong, for matching.
+    /// Returns the kind, for matching.
     pub fn kind(&self) -> &ErrorKind {
         &self.0
     }
 
-    /// Wraps a failure of the embedder's own: of a materialisation unit, a generator, a resource manager.
+    /// Makes an error of the embedder: of a materialisation unit, a generator or a resource manager.
     pub fn other(message: impl fmt::Display) -> Error {
         ErrorKind::Other(message.to_string()).into()
     }
 
-    /// Joins what several steps of one teardown reported; `Ok` when nothing did.
+    /// Joins the errors of the steps of one teardown. `Ok` when there is none.
     pub(crate) fn join(mut failures: Vec<Error>) -> Result<()> {
         match failures.len() {
             0 => Ok(()),
@@ -36,7 +48,7 @@ impl Error {
         }
     }
 
-    /// The innermost cause: the failure that set all the others off.
+    /// Returns the innermost cause: the first failure, which led to all the others.
     pub fn root_cause(&self) -> &Error {
         match self.kind() {
             ErrorKind::FailedToMaterialize { cause, .. } | ErrorKind::PatchRefused { cause, .. } => cause.root_cause(),
@@ -44,8 +56,8 @@ impl Error {
         }
     }
 
-    /// Whether the same call may succeed later, without anything being mended: when a limit of memory was in the way, once
-    /// something has been removed.
+    /// Whether the same call may succeed later without a change of its arguments. True when a limit of code memory was reached:
+    /// remove code and retry.
     pub fn is_retriable(&self) -> bool {
         matches!(
             self.root_cause().kind(),
@@ -66,7 +78,7 @@ impl fmt::Display for Error {
     }
 }
 
-/// The message: what a program shows that unwraps an error, or returns one from `main`. With `{:#?}`, the structure.
+/// Prints the message, as `Display` does, so that `unwrap` and an error from `main` are readable. `{:#?}` prints the structure.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if f.alternate() { fmt::Debug::fmt(&*self.0, f) } else { fmt::Display::fmt(&*self.0, f) }
@@ -83,9 +95,13 @@ impl std::error::Error for Error {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The tracker was removed, or transferred to another; nothing more can be put under it.
+    /// The tracker is defunct: it was removed, or transferred to another tracker. Nothing was done.
+    ///
+    /// - *Cause*: another thread removed the tracker, or the program kept a handle after a removal or a transfer.
+    /// - *Remedy*: create a new tracker, or use the destination of the transfer.
     #[error(
-        "{tracker} of dylib `{dylib}` is defunct (removed, or transferred away): nothing was done; use a live tracker"
+        "{tracker} of dylib `{dylib}` is defunct: it was removed or transferred to another tracker; nothing was done; use \
+         another tracker"
     )]
     TrackerDefunct {
         /// The dylib that the tracker belongs to.
@@ -93,10 +109,14 @@ pub enum ErrorKind {
         /// The tracker, as [`ResourceKey`](crate::session::ResourceKey) prints.
         tracker: String,
     },
-    /// A tracker was to be removed only if nothing holds it.
+    /// `try_remove` found that the tracker is in use. Nothing was done.
+    ///
+    /// - *Cause*: owned handles, other code that refers to it, guards or entered calls hold it.
+    /// - *Remedy*: try again later. Or call `remove`, which removes it as soon as the holders release it. Or call
+    ///   `remove_cascade`, which also removes the trackers whose code refers to it.
     #[error(
-        "{tracker} of dylib `{dylib}` is in use, by {}: nothing was done; try again later, or use `remove`, which waits for \
-         them, or `remove_cascade`, which takes along what refers to it",
+        "{tracker} of dylib `{dylib}` is in use by {}; nothing was done; try again later, or call `remove`, which waits for \
+         the holders, or `remove_cascade`, which also removes the code that refers to it",
         holders.join(", ")
     )]
     InUse {
@@ -104,175 +124,259 @@ pub enum ErrorKind {
         dylib: String,
         /// The tracker, as [`ResourceKey`](crate::session::ResourceKey) prints.
         tracker: String,
-        /// Who is in the way, one each: owned handles, trackers whose code refers to it, guards.
+        /// One text per holder: owned handles, trackers whose code refers to it, guards.
         holders: Vec<String>,
     },
-    /// A guard of one session was handed to another.
+    /// A guard of one session was passed to a lookup of another session. No lookup was done.
+    ///
+    /// - *Cause*: the program mixed up two sessions. The guard would not keep the symbol in memory.
+    /// - *Remedy*: enter a guard of the session that is searched.
     #[error(
-        "`{symbol}` was not looked up: the guard is of another session, and would not hold it; enter one of this session"
+        "`{symbol}` was not looked up: the guard belongs to another session and would not keep the symbol in memory; enter a \
+         guard of this session"
     )]
     ForeignGuard {
-        /// What was to be looked up.
+        /// The name of the lookup.
         symbol: String,
     },
-    /// A tracker of one dylib was handed to an operation of another.
+    /// A tracker of one dylib was passed to an operation on another dylib. Nothing was done.
+    ///
+    /// - *Cause*: a transfer between trackers of different dylibs, or a definition under a tracker of another dylib.
+    /// - *Remedy*: use a tracker of the same dylib.
     #[error(
-        "{tracker} belongs to dylib `{owner}`, not to `{dylib}`: nothing was done; transfer and define stay within one dylib"
+        "{tracker} belongs to dylib `{owner}` and not to dylib `{dylib}`; nothing was done; transfer and define only within \
+         one dylib"
     )]
     ForeignTracker {
         /// The tracker.
         tracker: String,
         /// The dylib that the tracker belongs to.
         owner: String,
-        /// The dylib that was asked.
+        /// The dylib of the operation.
         dylib: String,
     },
-    /// The dylib was removed.
-    #[error("dylib `{dylib}` is defunct: it was removed, or its session has ended")]
+    /// The dylib is defunct: it was removed, or its session has ended. Nothing was done.
+    ///
+    /// - *Cause*: another thread removed the dylib or ended the session, and the program still has a handle.
+    /// - *Remedy*: create a new dylib.
+    #[error("dylib `{dylib}` is defunct: it was removed, or its session has ended; create a new dylib")]
     DylibDefunct {
         /// The dylib.
         dylib: String,
     },
-    /// A dylib was deinitialised more often than it was initialised.
-    #[error("dylib `{dylib}` is not initialised: nothing was done")]
+    /// A dylib was deinitialised more often than it was initialised. Nothing was done.
+    ///
+    /// - *Cause*: `deinitialize` without a matching `initialize`.
+    /// - *Remedy*: call `deinitialize` once for each `initialize`.
+    #[error(
+        "dylib `{dylib}` is not initialised; nothing was done; call `deinitialize` once for each call of `initialize`"
+    )]
     NotInitialized {
         /// The dylib.
         dylib: String,
     },
-    /// The symbol was there, and its object was taken back while another thread initialised it: an initialiser threw.
-    #[error("`{symbol}` of dylib `{dylib}` is gone: its object was taken back while it was being initialised")]
-    TakenBack {
+    /// The lookup found the symbol, but its object was then removed because an initialiser failed on another thread.
+    ///
+    /// - *Cause*: an initialiser of the object threw an exception or panicked.
+    /// - *Remedy*: handle the exception in the thread that ran the initialiser, correct the object and add it again.
+    #[error(
+        "`{symbol}` of dylib `{dylib}` was removed: an initialiser of its object failed on another thread; correct the object \
+         and add it again"
+    )]
+    InitializerFailed {
         /// The symbol.
         symbol: String,
         /// The dylib that was searched first.
         dylib: String,
     },
-    /// The session has ended.
-    #[error("the session has ended")]
+    /// The session has ended. Nothing was done.
+    ///
+    /// - *Cause*: the program uses a handle after `ExecutionSession::end`, or after the last `Jit` was dropped.
+    /// - *Remedy*: create a new session.
+    #[error("the session has ended; nothing was done; create a new session")]
     SessionEnded,
-    /// Some required symbols have no definition in the search order. All of them are listed.
+    /// Required symbols have no definition in the search order. The error lists all of them.
+    ///
+    /// - *Cause*: an object or library is missing, its dylib is not in the link order, or a name is misspelt or mangled
+    ///   differently.
+    /// - *Remedy*: add the definition to one of the searched dylibs, or add its dylib to the link order.
     #[error(
-        "symbols not found: {}{}; searched: {}{}",
+        "symbols not found: {}{}; searched: {}{}; define them in one of the searched dylibs, or add the dylib that defines them \
+         to the link order",
         quoted(symbols),
         needed(needed_by),
         searched.join(", "),
-        linker_made(symbols)
+        linker_defined_hint(symbols)
     )]
     SymbolsNotFound {
-        /// Every missing name.
+        /// All missing names.
         symbols: Vec<String>,
-        /// The object that refers to them, when a link asked.
+        /// The object that refers to them. `None` when no link asked for them.
         needed_by: Option<String>,
         /// The dylibs that were searched, in order.
         searched: Vec<String>,
     },
-    /// Two strong definitions of one name in one dylib. Neither table nor tracker was changed.
+    /// A dylib already has a strong definition of the name. The second definition was not added; symbol table and tracker are
+    /// unchanged.
+    ///
+    /// - *Cause*: an object was added twice, or two objects define one global name.
+    /// - *Remedy*: remove the first definition, make one of the two weak or local, or use two dylibs.
     #[error(
-        "duplicate definition of `{symbol}` in dylib `{dylib}`: first in {first}, again in {second}; the second was not added"
+        "duplicate definition of `{symbol}` in dylib `{dylib}`: first in {first}, again in {second}; the second definition was \
+         not added; remove the first one, or make one of them weak or local"
     )]
     DuplicateDefinition {
         /// The name.
         symbol: String,
         /// The dylib.
         dylib: String,
-        /// Where the name is defined.
+        /// The unit or object that defines the name.
         first: String,
-        /// Where it was defined again.
+        /// The unit or object that defines it again.
         second: String,
     },
-    /// A common symbol, and a definition of its name that is smaller. The second was not added.
+    /// A common symbol is larger than the definition that takes its place. The second definition was not added.
+    ///
+    /// - *Cause*: two C files declare one tentative definition with different types.
+    /// - *Remedy*: make the sizes equal, or add the object with the larger one first.
     #[error(
-        "common symbol `{symbol}` of dylib `{dylib}` needs {wanted} bytes, and the definition that counts has {found} \
-         (first in {first}, again in {second}); the second was not added: make the sizes equal, or add the larger first"
+        "common symbol `{symbol}` of dylib `{dylib}` needs {wanted} bytes, but the definition that takes its place has {found} \
+         bytes (first in {first}, again in {second}); the second definition was not added; make the sizes equal, or add the \
+         larger one first"
     )]
     CommonTooSmall {
         /// The name.
         symbol: String,
         /// The dylib.
         dylib: String,
-        /// Where the name is defined.
+        /// The unit or object that defines the name.
         first: String,
-        /// Where it was defined again.
+        /// The unit or object that defines it again.
         second: String,
-        /// Bytes of the common symbol.
+        /// The size of the common symbol in bytes.
         wanted: u64,
-        /// Bytes of the definition that would stand in for it.
+        /// The size of the definition that takes its place, in bytes.
         found: u64,
     },
-    /// The unit that was to supply these symbols failed. They are gone from the table; a new definition is welcome.
+    /// The materialisation unit of these symbols failed. They were removed from the symbol table.
+    ///
+    /// - *Cause*: the field `cause` has it, often an error of the link or of code memory.
+    /// - *Remedy*: correct the cause, then define the symbols again.
     #[error("failed to materialize {} in dylib `{dylib}`: {cause}", some_of(symbols))]
     FailedToMaterialize {
         /// The dylib.
         dylib: String,
         /// The symbols that failed.
         symbols: Vec<String>,
-        /// Why.
+        /// The failure.
         #[source]
         cause: Error,
     },
-    /// A symbol that the emitted code refers to was removed while the code was being linked.
+    /// A symbol that the new code refers to was removed while that code was linked. The link was undone.
+    ///
+    /// - *Cause*: another thread removed the tracker of the symbol.
+    /// - *Remedy*: define the symbol again, then add the object again.
     #[error(
-        "`{symbol}` of dylib `{dylib}` was removed while {dependant} was being linked against it: the link was undone"
+        "`{symbol}` of dylib `{dylib}` was removed while {dependant}, which refers to it, was linked; the link was undone; \
+         define the symbol again, then link again"
     )]
     DependencyRemoved {
-        /// The dylib that held the symbol.
+        /// The dylib that had the symbol.
         dylib: String,
         /// The symbol.
         symbol: String,
-        /// Who refers to it.
+        /// The unit that refers to it.
         dependant: String,
     },
-    /// A materialisation responsibility was dropped with symbols still owed.
-    #[error("{unit} gave up {} without emitting or failing them", quoted(symbols))]
+    /// A materialisation responsibility was dropped although it still had symbols to emit. These symbols failed.
+    ///
+    /// - *Cause*: a materialisation unit returned early, or lost its responsibility in a panic.
+    /// - *Remedy*: correct the unit: it must emit or fail every symbol of its responsibility.
+    #[error(
+        "{unit} dropped its responsibility for {} without emitting or failing them; the symbols failed; correct the unit",
+        quoted(symbols)
+    )]
     ResponsibilityDropped {
         /// The unit.
         unit: String,
-        /// The symbols still owed.
+        /// The symbols that were not emitted.
         symbols: Vec<String>,
     },
-    /// A unit did not keep what its interface promises.
-    #[error("{unit} {problem} `{symbol}`, which its interface promises")]
+    /// A unit did not define a symbol that its interface promises, or emitted it without an address. The unit failed.
+    ///
+    /// - *Cause*: an error in a materialisation unit or in a plugin that changes the symbols of an object.
+    /// - *Remedy*: correct the unit or its interface.
+    #[error(
+        "{unit} {problem} `{symbol}`, although its interface promises this symbol; correct the unit or its interface"
+    )]
     InterfaceMismatch {
         /// The unit.
         unit: String,
-        /// What it does, or does not do, to the symbol.
+        /// What the unit did: a verb phrase before the symbol.
         problem: &'static str,
         /// The symbol.
         symbol: String,
     },
-    /// A responsibility was asked to hand on a symbol that it does not owe.
-    #[error("{unit} {problem} `{symbol}`, which it does not owe, or has resolved: nothing was handed on")]
+    /// A responsibility was asked to emit, delegate or return a symbol that it does not have, or has already resolved.
+    ///
+    /// - *Cause*: an error in a materialisation unit, for example one symbol in two groups.
+    /// - *Remedy*: correct the unit: pass only unresolved symbols of its responsibility, each once.
+    #[error(
+        "{unit} {problem} `{symbol}`, but is not responsible for this symbol or has already resolved it; nothing was \
+         delegated; correct the unit"
+    )]
     NotOwed {
         /// The unit.
         unit: String,
-        /// What it was asked to do.
+        /// What the unit did: a verb phrase before the symbol.
         problem: &'static str,
         /// The symbol.
         symbol: String,
     },
-    /// Symbols cannot be removed one by one while they are being materialised. Nothing was removed.
-    #[error("symbols of dylib `{dylib}` are being materialised and were not removed: {}", quoted(symbols))]
+    /// `remove_symbols` was called for symbols that are being materialised. Nothing was removed.
+    ///
+    /// - *Cause*: a lookup started the materialisation, and it has not ended.
+    /// - *Remedy*: try again when the symbols are ready, or remove their tracker, which is possible at any time.
+    #[error(
+        "symbols of dylib `{dylib}` are being materialised: {}; nothing was removed; try again when they are ready, or remove \
+         their tracker",
+        quoted(symbols)
+    )]
     SymbolsCouldNotBeRemoved {
         /// The dylib.
         dylib: String,
-        /// The symbols.
+        /// The symbols that are being materialised.
         symbols: Vec<String>,
     },
-    /// An alias leads back to itself.
-    #[error("alias `{symbol}` of dylib `{dylib}` leads back to itself")]
+    /// A chain of aliases is a cycle. The lookup failed.
+    ///
+    /// - *Cause*: an alias or a re-export leads, directly or through others, back to itself.
+    /// - *Remedy*: remove one alias of the cycle.
+    #[error(
+        "alias `{symbol}` of dylib `{dylib}` leads back to itself; the lookup failed; remove one alias of the cycle"
+    )]
     AliasCycle {
         /// The dylib.
         dylib: String,
         /// The alias.
         symbol: String,
     },
-    /// A generator captured a lookup and let go of it.
-    #[error("a definition generator of dylib `{dylib}` dropped a lookup that it had captured")]
+    /// A definition generator suspended a lookup and then dropped it. The lookup failed.
+    ///
+    /// - *Cause*: an error in an asynchronous generator, or a panic in it.
+    /// - *Remedy*: correct the generator: it must resume every lookup that it suspends.
+    #[error(
+        "a definition generator of dylib `{dylib}` dropped a suspended lookup; the lookup failed; correct the generator, which \
+         must resume every lookup that it suspends"
+    )]
     LookupAbandoned {
         /// The dylib.
         dylib: String,
     },
-    /// An object cannot be linked.
+    /// An object cannot be linked. Its symbols failed, and its memory was freed.
+    ///
+    /// - *Cause*: the field `fault` has it.
+    /// - *Remedy*: see [`LinkFault`].
     #[error("cannot link {object}: {fault}")]
     Link {
         /// The object.
@@ -281,87 +385,113 @@ pub enum ErrorKind {
         #[source]
         fault: LinkFault,
     },
-    /// An archive contradicts itself, or is of a kind that is not read.
+    /// An archive is malformed or of an unsupported kind.
+    ///
+    /// - *Cause*: the file is damaged, was changed while it was open, or is not an `ar` archive of a supported variant.
+    /// - *Remedy*: build the archive again with `ar rcs`, then add it again.
     #[error("archive {archive}, at offset {offset:#x}{}: {problem}", of_member(member))]
     Archive {
         /// The archive's path.
         archive: String,
-        /// The member concerned, or empty.
+        /// The name of the member with the fault. Empty when the fault is not in a member.
         member: String,
-        /// Where in the archive, in bytes.
+        /// The position of the fault in the archive, in bytes.
         offset: u64,
         /// What is wrong.
         problem: String,
     },
-    /// Code memory cannot be had.
+    /// Code memory cannot be allocated, or its protection cannot be changed.
+    ///
+    /// - *Cause*: the fault has it: a limit, a refusal of the kernel, or a request that no pool can serve.
+    /// - *Remedy*: see [`MemoryFault`].
     #[error("code memory: {0}")]
     Memory(#[source] MemoryFault),
-    /// A stub of this name does not exist in the dylib.
-    #[error("no redirectable stub `{symbol}` in dylib `{dylib}`")]
+    /// The dylib has no redirectable stub of this name. Nothing was done.
+    ///
+    /// - *Cause*: the name is not that of a stub, or the tracker of the stub was removed.
+    /// - *Remedy*: create the stub with `create_stub`.
+    #[error("dylib `{dylib}` has no redirectable stub `{symbol}`; nothing was done; create the stub first")]
     NoSuchStub {
         /// The dylib.
         dylib: String,
         /// The name.
         symbol: String,
     },
-    /// A version of patched functions could not be linked or committed. It was taken back whole.
+    /// A version of patched functions could not be linked or committed. The version was removed, and all callers still call the
+    /// version that they called before.
+    ///
+    /// - *Cause*: the field `cause` has it, for example a missing symbol or a changed signature.
+    /// - *Remedy*: correct the cause, then link a new patch.
     #[error(
-        "version {version} of {} in dylib `{dylib}` was refused: {cause}; it was taken back, and all callers are where they \
-         were before",
+        "version {version} of {} in dylib `{dylib}` was refused: {cause}; the version was removed, and all callers still call \
+         the previous one",
         some_of(functions)
     )]
     PatchRefused {
-        /// The dylib whose functions were to be patched.
+        /// The dylib of the functions.
         dylib: String,
         /// The functions that may be patched together.
         functions: Vec<String>,
-        /// The version.
+        /// The number of the version.
         version: u64,
-        /// Why.
+        /// The failure.
         #[source]
         cause: Error,
     },
-    /// A name cannot be patched, or not by this.
+    /// A name cannot be made patchable, or a version cannot replace it. Nothing was done.
+    ///
+    /// - *Cause*: the field `problem` has it: the dylib already defines the name, or the version defines no such function.
+    /// - *Remedy*: make the name patchable before its first definition, or correct the version.
     #[error("`{symbol}` of dylib `{dylib}` cannot be patched: {problem}")]
     NotPatchable {
         /// The dylib.
         dylib: String,
         /// The name.
         symbol: String,
-        /// Why.
+        /// The reason.
         problem: &'static str,
     },
-    /// A version says another signature of a function than its first version did.
+    /// A version declares another signature for a function than an earlier version did. Nothing was linked or committed.
+    ///
+    /// - *Cause*: the parameters or the result of a patched function changed. Existing callers would pass the old ones.
+    /// - *Remedy*: give the changed function another name.
     #[error(
-        "`{function}` is `{expected}` since its first version, and now said to be `{found}`: its callers would not know; \
-         give the changed function another name"
+        "`{function}` has the signature `{expected}` since its first version, but this version declares `{found}`; existing \
+         callers use the first one; give the changed function another name"
     )]
     WrongSignature {
         /// The function.
         function: String,
-        /// What its first version said.
+        /// The signature of the first version.
         expected: String,
-        /// What this version says.
+        /// The signature of this version.
         found: String,
     },
-    /// A version defines a variable that is there already, and is smaller there.
+    /// A version defines a variable larger than an earlier version did. The version was removed.
+    ///
+    /// - *Cause*: the type of a global variable changed. A variable keeps its memory when functions are patched.
+    /// - *Remedy*: give the changed variable another name.
     #[error(
-        "variable `{symbol}` has {wanted} bytes in {object}, and {found} where it lives since an earlier version: \
-         variables stay when functions are patched; give the changed one another name"
+        "variable `{symbol}` has {wanted} bytes in {object}, but only {found} bytes since an earlier version; a variable keeps \
+         its memory when functions are patched; give the changed variable another name"
     )]
     VariableChanged {
         /// The variable.
         symbol: String,
         /// The object that defines it again.
         object: String,
-        /// Bytes there.
+        /// Its size in that object, in bytes.
         wanted: u64,
-        /// Bytes that there are.
+        /// The size of its memory, in bytes.
         found: u64,
     },
-    /// As many versions as are allowed have been replaced and are held all the same. Nothing was linked.
+    /// The limit of replaced versions that are still in use is reached. Nothing was linked.
+    ///
+    /// - *Cause*: threads stay inside old versions, or handles and guards hold them.
+    /// - *Remedy*: release what the field `obstacles` names, or raise the limit with `max_versions`.
     #[error(
-        "{held} replaced versions of {} in dylib `{dylib}` are still held, and {limit} may be: nothing was linked; {}",
+        "{held} replaced versions of {} in dylib `{dylib}` are still in use, and the limit is {limit}; nothing was linked; \
+         release the holders or raise the limit: {}",
         some_of(functions),
         obstacles.join("; ")
     )]
@@ -370,27 +500,33 @@ pub enum ErrorKind {
         dylib: String,
         /// The functions.
         functions: Vec<String>,
-        /// How many versions were replaced and are still held.
+        /// The number of replaced versions that are still in use.
         held: usize,
-        /// How many may be.
+        /// The limit.
         limit: usize,
-        /// Who holds them, a line for each version.
+        /// The holders: one text per version.
         obstacles: Vec<String>,
     },
-    /// There is no commit to undo: none was made, or as many were undone as the history keeps.
-    #[error("nothing to roll back: {} in dylib `{dylib}` {problem}; nothing was done", some_of(functions))]
+    /// There is no commit to roll back. Nothing was done.
+    ///
+    /// - *Cause*: no patch was committed, or all commits of the history were already rolled back.
+    /// - *Remedy*: none is needed. A longer history can be set with `history`.
+    #[error("no commit to roll back: {} in dylib `{dylib}` {problem}; nothing was done", some_of(functions))]
     NothingToRollBack {
         /// The dylib.
         dylib: String,
         /// The functions.
         functions: Vec<String>,
-        /// What there is instead.
+        /// The reason: a verb phrase after the functions.
         problem: &'static str,
     },
-    /// The patched functions went with their dylib, which was cleared or removed.
+    /// The dylib of the patchable functions was cleared or removed, and with it all their versions. Nothing was done.
+    ///
+    /// - *Cause*: `clear` or `remove` of the dylib.
+    /// - *Remedy*: call `Jit::patchable` again.
     #[error(
-        "{} of dylib `{dylib}` cannot be patched any more: the dylib was cleared or removed, and all versions went along; \
-         ask for them to be patchable again",
+        "{} of dylib `{dylib}` can no longer be patched: the dylib was cleared or removed, and all versions with it; call \
+         `patchable` again",
         some_of(functions)
     )]
     PatchableGone {
@@ -399,162 +535,29 @@ pub enum ErrorKind {
         /// The functions.
         functions: Vec<String>,
     },
-    /// A file could not be read.
+    /// A file could not be opened, read, written or loaded.
+    ///
+    /// - *Cause*: the field `problem` has the text of the system.
+    /// - *Remedy*: depends on the text: correct the path, the permissions or the kind of the file.
     #[error("{path}: {problem}")]
     File {
-        /// The file.
+        /// The path of the file.
         path: String,
-        /// What the system said.
+        /// The text of the system, or the reason.
         problem: String,
     },
-    /// Several independent steps failed; none stopped the others.
+    /// Several independent steps failed. Each step was tried.
+    ///
+    /// - *Cause*: each error in the list has its own.
+    /// - *Remedy*: see the errors in the list.
     #[error("{} failures: {}", .0.len(), numbered(.0))]
     Several(Vec<Error>),
-    /// A failure of the embedder's own.
+    /// A failure of the embedder's code: a materialisation unit, a generator, a resource manager or a plugin.
+    ///
+    /// - *Cause*: the text has it. [`Error::other`] made the error.
+    /// - *Remedy*: depends on the embedder.
     #[error("{0}")]
     Other(String),
-}
-
-/// Why an object cannot be linked.
-#[derive(Debug, Clone, thiserror::Error)]
-#[non_exhaustive]
-pub enum LinkFault {
-    /// The bytes are not a relocatable ELF object.
-    #[error("not a relocatable ELF64 object: {0}")]
-    NotAnObject(String),
-    /// The object is for another machine.
-    #[error("wrong architecture: e_machine is {found}, this session links {expected}")]
-    WrongArchitecture {
-        /// What the header says.
-        found: String,
-        /// What the session links.
-        expected: &'static str,
-    },
-    /// The object contradicts itself.
-    #[error("malformed: {0}")]
-    Malformed(String),
-    /// The object asks for something that is not supported.
-    #[error("unsupported {what} (section `{section}`, offset {offset:#x}, symbol `{symbol}`)")]
-    Unsupported {
-        /// The construct, by the name that the ABI gives it.
-        what: String,
-        /// The section.
-        section: String,
-        /// Offset in the section, in bytes.
-        offset: u64,
-        /// The symbol concerned, or empty.
-        symbol: String,
-    },
-    /// An object asks for the bounds of a section of which another object has a part.
-    #[error(
-        "section `{section}` is in {bringing}, and {asking} asks for its bounds (`__start_{section}`, `__stop_{section}`), which \
-         would be those of its own part only; make one object of both with `ld -r`, or add them to dylibs of their own"
-    )]
-    BoundsAcrossObjects {
-        /// The section.
-        section: String,
-        /// The object that asks for the bounds.
-        asking: String,
-        /// The other object that has such a section.
-        bringing: String,
-    },
-    /// A relocation's value does not fit its field.
-    #[error(
-        "relocation {kind} out of range (section `{section}`, offset {offset:#x}, symbol `{symbol}` at {target:#x}): \
-         value {} is not in [{}, {}]; {advice}",
-        signed(value),
-        signed(min),
-        signed(max)
-    )]
-    OutOfRange {
-        /// The section.
-        section: String,
-        /// Offset in the section, in bytes.
-        offset: u64,
-        /// The relocation, by its psABI name.
-        kind: String,
-        /// The symbol.
-        symbol: String,
-        /// The symbol's address.
-        target: u64,
-        /// The value computed.
-        value: i128,
-        /// Smallest value that fits.
-        min: i128,
-        /// Largest value that fits.
-        max: i128,
-        /// What to do.
-        advice: &'static str,
-    },
-    /// The linked bytes are not what the object and the addresses make them: a fault of jittison itself; debug builds only.
-    #[error(
-        "a second opinion differs, which is a fault of jittison itself (section `{section}`, offset {offset:#x}, {kind}): \
-         found {found}, expected {expected}"
-    )]
-    SecondOpinion {
-        /// The section, or what else was looked at.
-        section: String,
-        /// Offset there, in bytes, or a position in it.
-        offset: u64,
-        /// The relocation, by its psABI name, or what else differs.
-        kind: String,
-        /// What is there.
-        found: String,
-        /// What must be.
-        expected: String,
-    },
-}
-
-/// Why code memory cannot be had.
-#[derive(Debug, Clone, thiserror::Error)]
-#[non_exhaustive]
-pub enum MemoryFault {
-    /// The kernel, or the loader, refused a step.
-    #[error("{step} was refused: {problem}; nothing was kept")]
-    Refused {
-        /// The step.
-        step: String,
-        /// What the system said.
-        problem: String,
-    },
-    /// The pool is full: retry after removing something.
-    #[error(
-        "the {pool} pool is exhausted: {requested} bytes asked, {available} of {capacity} left, largest free range {largest}; remove code and retry"
-    )]
-    PoolExhausted {
-        /// The pool.
-        pool: &'static str,
-        /// Bytes asked for, with alignment.
-        requested: u64,
-        /// Bytes not in use, opened or not.
-        available: u64,
-        /// Bytes of the pool.
-        capacity: u64,
-        /// Largest contiguous free range.
-        largest: u64,
-    },
-    /// The embedder's limit on code memory is reached: retry after removing something.
-    #[error("the budget of {limit} bytes is used up: {requested} bytes asked, {held} held; remove code and retry")]
-    BudgetExceeded {
-        /// Bytes asked for, padding included.
-        requested: u64,
-        /// Bytes held.
-        held: u64,
-        /// The limit, in bytes.
-        limit: u64,
-    },
-    /// The plan asks for something that no pool can give.
-    #[error("cannot place {size} bytes aligned to {align} in the {pool} pool: {problem}")]
-    BadPlan {
-        /// The pool.
-        pool: &'static str,
-        /// Bytes.
-        size: u64,
-        /// Alignment, in bytes.
-        align: u64,
-        /// Why.
-        problem: &'static str,
-    },
 }
 
 impl From<MemoryFault> for Error {
@@ -563,19 +566,13 @@ impl From<MemoryFault> for Error {
     }
 }
 
-/// Hexadecimal with a sign, as people write displacements.
-fn signed(value: &i128) -> String {
-    let sign = if *value < 0 { "-" } else { "" };
-    format!("{sign}{:#x}", value.unsigned_abs())
-}
-
-/// What is to be said of names that a native linker makes.
-fn linker_made(symbols: &[String]) -> String {
-    let made: Vec<String> = symbols.iter().filter(|name| is_linker_made(name.as_bytes())).cloned().collect();
-    match made.is_empty() {
+/// A hint for the names that only a native linker defines.
+fn linker_defined_hint(symbols: &[String]) -> String {
+    let defined: Vec<String> = symbols.iter().filter(|name| is_linker_defined(name.as_bytes())).cloned().collect();
+    match defined.is_empty() {
         true => String::new(),
         false => {
-            format!("; a native linker makes {} for a whole program: define what it is to mean here", quoted(&made))
+            format!("; a native linker defines {} for an entire program, and no searched dylib does", quoted(&defined))
         }
     }
 }
@@ -584,7 +581,7 @@ fn quoted(names: &[String]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
-/// Those that went down with one cause may be many.
+/// Formats the first few names and the number of the others, because many symbols may fail for one cause.
 fn some_of(names: &[String]) -> String {
     const SOME: usize = 3;
     match names.len().checked_sub(SOME) {
@@ -620,34 +617,18 @@ mod tests {
     }
 
     #[test]
-    fn an_error_that_is_unwrapped_is_its_message_and_names_a_few_of_many_symbols() {
+    fn debug_prints_the_message_and_a_message_names_a_few_of_many_symbols() {
         let symbols = (0..300).map(|number| format!("symbol{number}")).collect();
         let cause = Error::other("disk on fire");
         let error: Error = ErrorKind::FailedToMaterialize { dylib: "main".into(), symbols, cause }.into();
         let message =
             "failed to materialize `symbol0`, `symbol1`, `symbol2` and 297 more in dylib `main`: disk on fire";
         assert_eq!((format!("{error}"), format!("{error:?}")), (message.to_string(), message.to_string()));
-        assert!(format!("{error:#?}").contains("symbol299"), "the structure has all of them");
+        assert!(format!("{error:#?}").contains("symbol299"), "the structure has all symbols");
     }
 
     #[test]
-    fn a_value_out_of_range_is_printed_with_its_sign() {
-        let fault = LinkFault::OutOfRange {
-            section: ".text".into(),
-            offset: 4,
-            kind: "R_X86_64_PC8".into(),
-            symbol: "foo".into(),
-            target: 0x1000,
-            value: -0x81,
-            min: -0x80,
-            max: 0x7f,
-            advice: "move it",
-        };
-        assert!(fault.to_string().contains("value -0x81 is not in [-0x80, 0x7f]"), "{fault}");
-    }
-
-    #[test]
-    fn joined_failures_are_all_told() {
+    fn joined_errors_are_all_in_the_message() {
         let joined = Error::join(vec![Error::other("one"), Error::other("two")]).unwrap_err();
         assert_eq!(joined.to_string(), "2 failures: (1) one (2) two");
         assert!(Error::join(vec![]).is_ok());

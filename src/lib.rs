@@ -1,43 +1,159 @@
-//! A JIT linker in which every piece of running code can be taken back: exactly, safely, at once.
+//! A JIT linker in which **every piece of running code can be removed again**: exactly, safely, at once.
+//!
+//! Relocatable objects and archives go in: ELF files for x86-64 Linux from gcc, clang, rustc, Cranelift or LLVM. Callable
+//! addresses come out. Everything that an object brought is recorded under one key: code, constants, data, thread-local
+//! variables, stubs, unwind tables, initialisers, symbol names. One call frees all of it while other threads keep running.
+//!
+//! The scheme is that of LLVM ORCv2, and so are the names: [`ExecutionSession`], [`JitDylib`], [`ResourceTracker`],
+//! [`ResourceManager`].
+//!
+//! # Example
+//!
+//! ```
+//! use jittison::Jit;
+//!
+//! # fn main() -> Result<(), jittison::Error> {
+//! // Made from `int add(int a, int b) { return a + b; }` with `gcc -c -O2 -fPIC`.
+//! let object = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/examples/add.o"));
+//!
+//! let jit = Jit::new()?;
+//! let tracker = jit.main_dylib().create_tracker()?;
+//! jit.add_object(&tracker, "add.o", &object[..])?;
+//! // SAFETY: `add` has this signature, and the object may run in this process.
+//! let add = unsafe { jit.lookup::<extern "C" fn(i32, i32) -> i32>("add")? };
+//! assert_eq!(add.call(2, 3), 5);
+//!
+//! let removal = tracker.remove()?; // The name `add` is gone.
+//! assert_eq!(add.call(2, 3), 5); // The handle keeps the code in memory.
+//! assert!(!removal.is_complete());
+//! drop(add);
+//! assert!(removal.is_complete()); // The memory is free.
+//! # Ok(()) }
+//! ```
+//!
+//! # Modules
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | the crate root | [`Jit`], the session with all services, and the types that most programs need |
+//! | [`session`] | sessions, dylibs, symbols, trackers, lookups, removal, guards, observers |
+//! | [`link`] | the bytes of objects and archives, and the [`LinkGraph`](link::LinkGraph) that plugins see |
+//! | [`layer`] | the [`ObjectLinkingLayer`](layer::ObjectLinkingLayer), which links objects for a session, and its plugins |
+//! | [`memory`] | code memory: windows, pools, budgets, maps, fork policy |
+//! | [`host`] | calls into linked code, and what linked code shares with this process |
+//! | [`platform`] | initialisers, stubs, lazy functions, symbols of the process, static libraries, debuggers, profilers |
+//! | [`base`] | addresses, names and other small types |
+//! | [`error`] | [`Error`] and its kinds |
+//!
+//! `DESIGN.md` in the repository says how the crate is built.
+//!
+//! # Features
+//!
+//! `range-extension` is on by default.
+//!
+//! | feature | adds |
+//! |---|---|
+//! | `range-extension` | `-fno-pic` and `-fPIE` code may name data of shared libraries that is out of reach; brings `iced-x86` |
+//! | `cli` | the command `jittison`, with `run`, `inspect`, `map` and `check` (`docs/cli.md`) |
+//! | `tracing` | `platform::TracingObserver`, which reports events to the `tracing` crate |
+//!
+//! # Platforms and limits
+//!
+//! - Linux on x86-64, ELF objects, one process. There is no remote execution.
+//! - Objects of the static thread-local models share one to two thousand bytes per process.
+//! - `__start_X` and `__stop_X` span the sections of one object, not of a dylib. `.init` and `.fini` fragments are refused.
+//! - What the crate does not link, it refuses with an error that names the object, the section and the symbol. The section
+//!   *Limits* of `DESIGN.md` has the list.
+//!
+//! # Removal
+//!
+//! 1. A tracker owns what was added under it. [`ResourceTracker::remove`] removes all of that, and never blocks on a running
+//!    call.
+//! 2. *Unpublish*: its names leave the dylib at once. Lookups that wait for them fail, and links in progress stop.
+//! 3. *Pins* keep its memory: an owned [`Function`], a [`Guard`] that was entered before, a counted call, or linked code of
+//!    another tracker that refers to it.
+//! 4. *Reclaim*: when the last pin goes, every [`ResourceManager`] frees what it owns under the key, newest manager first.
+//! 5. A [`Removal`] is the ticket: whether it is complete, what pins the tracker, and how to wait for the end.
+//!
+//! | verb | if something pins the tracker |
+//! |---|---|
+//! | [`remove`](ResourceTracker::remove) | names are gone at once, memory is freed when the last pin goes |
+//! | [`try_remove`](ResourceTracker::try_remove) | nothing is done; the error names the holders |
+//! | [`remove_cascade`](ResourceTracker::remove_cascade), [`remove_all`](ResourceTracker::remove_all) | dependants are removed too; several trackers in one step |
+//! | [`Jit::remove_now`] (`unsafe`) | memory is freed at once, as in ORC |
+//!
+//! [`Patchable`] replaces functions while threads call them: it links a new version, redirects callers with one store each,
+//! and removes the old version in this way.
+//!
+//! # Safety
+//!
+//! Safe code cannot reach freed memory, whatever it removes. But the crate cannot know what linked code does. So each step
+//! that depends on this is `unsafe`, and its caller makes a promise. Each `# Safety` section has the exact list.
+//!
+//! | `unsafe` item | what its caller promises |
+//! |---|---|
+//! | [`Jit::lookup`], [`Jit::lookup_in`], [`Jit::symbol`], [`PreparedPatch::lookup`] | the name is a function of this signature, and the code may run |
+//! | [`Jit::initialize`], [`Patch::link`], [`Jit::add_rebindable`], [`Patchable::replace`] | the objects may run: initialisers now, finalisers at removal |
+//! | [`Program::run`] | the entry is a `main`, and the objects may run |
+//! | [`Jit::redirect_stub`], [`Stub::redirect`] | the target has the signature that callers use, and stays as long as they call it |
+//! | [`Function::from_address`], [`Symbol::from_address`] | the address is a function of this signature, and stays in memory |
+//! | [`Function::as_ptr`], [`Symbol::as_ptr`] | the pointer is not called after the handle or the guard is dropped |
+//! | `call` of a handle to an `unsafe extern` function | what that function itself requires |
+//! | [`Jit::pass_quiescent_state`] | no frame of this thread is in a patched function |
+//! | [`Jit::remove_now`] | no thread is in the code, will call it, or accesses its data |
+//! | [`LazyFailureHandler::new`](host::LazyFailureHandler::new) | each address that the handler returns is a function of the right signature |
+//! | [`MappedFile::open`] | no one changes the file while it is mapped |
+//! | [`MappedWindow`](memory::MappedWindow), an `unsafe trait` | an implementation maps memory as the trait describes |
+//!
+//! # Errors
+//!
+//! Fallible functions return [`Error`]; memory mappers return [`error::MemoryFault`]. An `Error` is one pointer wide and cheap
+//! to clone. [`Error::kind`] has the [`ErrorKind`], to match on; [`Error::root_cause`] has the first failure. The message says
+//! what failed, what was undone and what to do.
+//!
+//! After an error the session keeps working. A failed link frees its memory, fails the lookups that wait for its symbols,
+//! and leaves the names free for another definition. Errors that no caller receives, such as those of a background removal,
+//! go to the [error reporter](JitBuilder::error_reporter).
 //!
 //! # Security
 //!
-//! Linked code has all rights of the process. jittison does not confine it, and does not check what it does. What follows is
-//! about mistakes and attacks that start outside of it.
+//! Linked code has all rights of the process. This crate does not confine it and does not check what it does. This section
+//! is about mistakes and attacks that start outside of linked code.
 //!
-//! **No address is writable and executable.** Code and constants are mapped twice. The running view can be read and executed,
-//! or read; the working view, at an address that the kernel chooses at random, can be read and written. Both are made once.
-//! Linking and removing change no protection.
+//! **No address is writable and executable.** Code and constants are mapped twice. The running view is readable, and
+//! executable for code. The working view is readable and writable, at an address that the kernel chooses at random. Both
+//! views are made once. Links and removals change no protection.
 //!
 //! | promise | held by |
 //! |---|---|
-//! | the running view cannot be made writable by `mprotect`, nor written by `/proc/self/mem` or a debugger | the kernel: it is a shared mapping of a descriptor that was opened to read |
-//! | the descriptor that could write is closed when the window is mapped | jittison |
-//! | one descriptor of each window stays open: it can only read, and is closed by `exec` | jittison |
-//! | opening that descriptor again by `/proc/self/fd`, to write, is refused to an ordinary user | the kernel, by the file's mode 0444, where the sandbox allows `fchmod` |
-//! | a forked child has a copy of its own and no working view of its parent's | jittison ([`memory::ForkPolicy::Snapshot`]) |
+//! | `mprotect` cannot make the running view writable; `/proc/self/mem` and debuggers cannot write it | the kernel: it is a shared mapping of a read-only descriptor |
+//! | the writable descriptor is closed after the window is mapped | this crate |
+//! | one descriptor of each window stays open; it is read-only and is closed by `exec` | this crate |
+//! | an ordinary user cannot reopen that descriptor for writing through `/proc/self/fd` | the kernel: the file has mode 0444, if the sandbox allows `fchmod` |
+//! | a forked child has its own copy, and no working view of its parent's memory | this crate ([`memory::ForkPolicy::Snapshot`]) |
 //!
-//! Not promised:
-//! - Whoever can write anywhere in the process, and learns where a working view is, can change code. The view is not hidden.
-//! - Whoever can make system calls in the process, or may trace it, can change code: `fchmod` and a new descriptor, `mprotect`
-//!   of the working view, `/proc/self/map_files`, or new memory that is writable and executable. A seccomp filter forbids
-//!   these; linking into windows that are mapped needs none of them. `CAP_DAC_OVERRIDE` passes over the file's mode.
-//! - Where a descriptor cannot be reopened (no `/proc`), the running view comes from a descriptor that can write and stays
-//!   open. Where there is no `memfd_create`, pages are writable and executable by turns, never at once.
-//!   [`memory::WindowMap::description`] says which of these a session got.
-//! - A dump for `perf` has one of its pages mapped executable as long as it is written, because `perf` asks for that. Nobody
-//!   runs it.
+//! These are not promised:
+//! - An attacker that can write anywhere in the process and knows the address of a working view can change code. The view is
+//!   not hidden.
+//! - An attacker that can make system calls in the process, or trace it, can change code: with `fchmod` and a new
+//!   descriptor, with `mprotect` of the working view, through `/proc/self/map_files`, or in new memory that is writable and
+//!   executable. A seccomp filter can forbid these calls; links into windows that are mapped need none of them.
+//!   `CAP_DAC_OVERRIDE` overrides the file's mode.
+//! - If a descriptor cannot be reopened (no `/proc`), the running view comes from a writable descriptor that stays open. If
+//!   there is no `memfd_create`, pages are writable and executable in turn, never both. [`memory::WindowMap::description`]
+//!   says which mapping a session has.
+//! - While a dump for `perf` is written, one of its pages is mapped executable, because `perf` requires this. The page is
+//!   never run.
 //!
-//! **Objects are not trusted to be well-formed.** Bad bytes are an error, never a panic, and never an access outside of what the
-//! object brings. To run the code is another matter: that takes an `unsafe` call, in which the caller gives its word.
-//! Opening a shared library ([`JitBuilder::library`], [`host::LoadedLibrary`]) runs its constructors, as the system's loader
-//! does: name only libraries that you trust.
+//! **Objects need not be well-formed.** Bad bytes cause an error. They never cause a panic, or an access outside of the
+//! object. To run linked code takes an `unsafe` call. The system's loader runs the constructors of a shared library when the
+//! library is opened ([`JitBuilder::library`], [`host::LoadedLibrary`]): name only libraries that you trust.
 //!
-//! **Files are read, not mapped.** Another process may shorten, rewrite or replace a file at any time. An object is read
-//! when it is added; a member of an archive when it is needed. A file that changed between two reads is an error; so is
-//! whatever is no regular file. Two writes within one tick of the file system's clock look like one, so an archive that was
-//! written in the last two seconds is read as a whole. Only [`MappedFile::open`] maps; it is `unsafe`, and lists what to
-//! promise. The command `jittison run` maps archives, on the word of whoever types it.
+//! **Files are read, not mapped,** because another process may shorten, rewrite or replace a file at any time. An object is
+//! read when it is added, a member of an archive when it is needed. It is an error if a file changed between two reads, or
+//! if it is not a regular file. Two writes within one tick of the file system's clock look like one; so an archive that was
+//! written in the last two seconds is read entirely when it is opened. Only [`MappedFile::open`] maps a file: it is `unsafe`
+//! and lists what to promise. The command `jittison run` maps archives; its user makes that promise.
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 

@@ -1,28 +1,32 @@
-//! [`prefetch`], [`prefetch_at`], [`prefetch_to_write`]: ask the processor for memory that is needed soon.
+//! [`prefetch`], [`prefetch_at`], [`prefetch_to_write`]: prefetch memory that the thread needs soon.
 //!
-//! Where many modules live, what one of them left in the books is in no cache, and where it stands is known only once
-//! something else has come that is in none either. Waiting for each in turn takes most of a removal. So whoever knows
-//! several places asks for all of them, and waits once. A load whose value nobody needs would ask as well, but a lock that
-//! is taken next would wait for it; what is asked for here, nothing waits for. Nor is it otherwise with memory that a link
-//! takes over from a module that is gone: stores wait for nothing, but the next lock waits for all of them.
+//! With many live modules, the records of one module are in no cache. A removal follows a chain of pointers, and every load
+//! misses. These cache misses are most of the time of a removal. So code that knows several addresses prefetches all of them
+//! first and waits once.
+//!
+//! A plain load would also fetch the line, but the next lock instruction waits for all earlier loads. Nothing waits for a
+//! prefetch. The same is true for memory that a link takes over from a removed module: a store does not wait for its line, but
+//! the next lock instruction waits for all earlier stores. So the link prefetches that memory for writing.
+//!
+//! On other architectures than x86-64, and under Miri, the functions do nothing.
 //!
 //! # Invariants
 //!
-//! - **P1** A request changes nothing that a program can see, and never faults, whatever address it names.
+//! - **P1** A prefetch instruction changes nothing that a program can see. It never faults, whatever its address is.
 
-/// Asks for all lines that a value has a part of.
+/// Prefetches all cache lines that a value is in.
 #[inline(always)]
 pub(crate) fn prefetch<T: ?Sized>(value: &T) {
     each_line(std::ptr::from_ref(value).cast(), size_of_val(value), request);
 }
 
-/// As [`prefetch`], for this processor alone: of memory that is written next.
+/// As [`prefetch`], for memory that is written next: the line comes in exclusive state.
 #[inline(always)]
 pub(crate) fn prefetch_to_write(bytes: &[u8]) {
     each_line(bytes.as_ptr(), bytes.len(), request_to_write);
 }
 
-/// As [`prefetch`], of what is known by its address alone, and may be long gone.
+/// As [`prefetch`], for a range that is known by its address only. The memory may already be freed or unmapped.
 #[inline(always)]
 pub(crate) fn prefetch_at(address: usize, size: usize) {
     each_line(std::ptr::without_provenance(address), size, request);
@@ -35,33 +39,33 @@ fn each_line(start: *const u8, size: usize, request: fn(*const u8)) {
         request(line);
         line = line.wrapping_add(LINE);
     }
-    // Whatever the alignment.
+    // The loop misses the last line where `start` is not aligned to a line.
     request(last);
 }
 
 #[inline(always)]
-fn request(place: *const u8) {
+fn request(address: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: P1 - a request, which the processor may also ignore.
+    // SAFETY: P1 - a prefetch never faults, so any address is allowed; it changes nothing, so no reference is violated.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(place.cast());
+        _mm_prefetch::<_MM_HINT_T0>(address.cast());
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = place;
+    let _ = address;
 }
 
 #[inline(always)]
-fn request_to_write(place: *const u8) {
+fn request_to_write(address: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: P1 - a request; processors that do not know this one take it as an instruction that does nothing.
+    // SAFETY: P1 - as for `request`. A processor without `prefetchw` executes it as an instruction that does nothing.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_ET0>(place.cast());
+        _mm_prefetch::<_MM_HINT_ET0>(address.cast());
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = place;
+    let _ = address;
 }
 
-/// Bytes of a line of memory.
+/// The size of a cache line in bytes.
 const LINE: usize = 64;

@@ -1,40 +1,44 @@
-//! The only file that names a lock, an atomic, a queue or a thread.
+//! Locks, atomics, queues and threads. All other files import them from here.
 //!
-//! In a normal build these are `parking_lot`, `std` and `crossbeam`; under `cfg(loom)` they are loom's, so that
-//! the models in `loom_tests/` run the shipped code. What stays `std` under loom, and why:
+//! In a normal build, the types are those of `parking_lot`, `std` and `crossbeam`. Under `cfg(loom)` they are those of loom, so
+//! that the models in `loom_tests/` run the shipped code. Some types are those of `std` under loom, too:
 //!
-//! - [`Arc`]: loom's cannot hold a trait object. A drop of the last handle takes a lock first thing, so loom still
-//!   sees every interleaving that matters.
-//! - [`plain_thread_local`]: room for arrays, which no thread sees of another.
-//! - [`GuardedU32`]: data of some lock, which the models see.
-//! - [`StaticMutex`], [`StaticPtr`] and [`MappedU64`]: statics cannot hold loom types, and mapped memory is no loom cell. They
-//!   guard the exit hooks, the targets of calls, the list of windows and the frame table, which no model drives. A static that a
-//!   model drives, as that of the C exit handlers, is made by [`per_process!`]: under loom there is one for each execution.
+//! | type | why loom need not see it |
+//! |---|---|
+//! | [`Arc`] | loom's `Arc` cannot hold a trait object. The drop of a last handle takes a lock first, so loom still sees every interleaving that matters. |
+//! | [`plain_thread_local`] | buffers that no other thread sees |
+//! | [`GuardedU32`] | data of a lock, and loom sees the lock |
+//! | [`HintUsize`] | a hint, on which no result depends |
+//! | [`StaticMutex`], [`StaticPtr`], [`MappedU64`] | a static cannot hold a loom type, and mapped memory cannot be one. They guard the exit hooks, the call targets, the list of windows and the frame table, which no model runs. |
 //!
-//! A barrier of which one half costs next to nothing is in `sync/barriers.rs`.
+//! A static that a model does run, such as that of the C exit handlers, is declared with [`per_process!`]. Under loom, each
+//! execution of the model has its own.
 //!
-//! This file does not decide who locks what: each room's `mod.rs` does.
+//! Builds with debug assertions check the lock order: every [`Mutex`] has a [`Rank`], and each lock operation compares it
+//! with the ranks that the thread holds.
+//!
+//! The asymmetric barrier is in `sync/barriers.rs`. This file does not decide which lock guards what: the `mod.rs` of each room
+//! does.
 
 mod barriers;
 
-pub(crate) use barriers::{heavy_barrier, is_process_over, light_barrier, prepare_barriers};
+pub(crate) use barriers::{are_statics_destroyed, heavy_barrier, light_barrier, prepare_barriers};
 pub(crate) use std::sync::atomic::{
     AtomicPtr as StaticPtr, AtomicU32 as MappedU32, AtomicU64 as MappedU64, Ordering, fence as static_fence,
 };
 pub(crate) use std::sync::{Arc, Weak};
 
-/// A value of a static that is written once; never modelled.
+/// A static that is written once. Loom does not see it.
 pub(crate) use std::sync::OnceLock as StaticCell;
-/// A word that a lock guards which stands elsewhere: read and written only under it, and so always relaxed.
+/// A word that a lock elsewhere guards. It is read and written only under that lock, so every access is relaxed.
 pub(crate) use std::sync::atomic::AtomicU32 as GuardedU32;
-/// For hints: nothing that anybody does depends on the value.
+/// A hint: no result may depend on its value.
 pub(crate) use std::sync::atomic::AtomicUsize as HintUsize;
 
-/// What every thread has of its own, and no model looks at.
+/// Thread-local variables that loom does not see.
 pub(crate) use std::{thread::LocalKey, thread_local as plain_thread_local};
 
-/// Whether the models run with the seeded bug `$name`: the environment variable `SEEDED_BUG` says so. Constant `false` outside
-/// of loom builds.
+/// Whether the environment variable `SEEDED_BUG` selects the seeded bug `$name`. Constant `false` outside of loom builds.
 macro_rules! seeded_bug {
     ($name:literal) => {
         cfg!(loom) && crate::sync::is_seeded($name)
@@ -42,28 +46,28 @@ macro_rules! seeded_bug {
 }
 pub(crate) use seeded_bug;
 
-/// Read once: a process runs its models with one seeded bug, or none.
+/// Reads the variable once, because a process runs its models with one seeded bug or with none.
 pub(crate) fn is_seeded(bug: &str) -> bool {
     static SEEDED: std::sync::OnceLock<Option<std::ffi::OsString>> = std::sync::OnceLock::new();
     SEEDED.get_or_init(|| std::env::var_os("SEEDED_BUG")).as_deref() == Some(bug.as_ref())
 }
 
-/// Names a thread while it lives.
+/// Identifies a thread while it lives. A later thread may have the same value.
 #[cfg(not(loom))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ThreadId(usize);
 
-/// The thread that asks, which may be ending: `std::thread::current` panics once the thread's own record is destroyed.
+/// The calling thread. Works while the thread ends, too, when `std::thread::current` would panic.
 #[cfg(not(loom))]
 pub(crate) fn current_thread() -> ThreadId {
     std::thread_local! {
-        // Without a destructor it is there to the end of the thread.
-        static HERE: std::cell::Cell<u8> = const { std::cell::Cell::new(0) };
+        // Without a destructor, the variable exists until the end of the thread. Its address identifies the thread.
+        static MARKER: std::cell::Cell<u8> = const { std::cell::Cell::new(0) };
     }
-    HERE.with(|here| ThreadId(std::ptr::from_ref(here).addr()))
+    MARKER.with(|marker| ThreadId(std::ptr::from_ref(marker).addr()))
 }
 
-/// All threads of a model run on one thread of the system.
+/// Loom runs all threads of a model on one thread of the system, so the address above would not tell them apart.
 #[cfg(loom)]
 pub(crate) use loom::thread::ThreadId;
 
@@ -72,49 +76,52 @@ pub(crate) fn current_thread() -> ThreadId {
     loom::thread::current().id()
 }
 
-/// A number that tells threads apart: the least that no other had when it asked first. So as many threads as there are
-/// parts of something each have their own, while no more than that live. A hint: threads whose number is given back already,
-/// because they are ending, all have 0.
+/// A small number for the calling thread: the lowest that no living thread had when this thread first asked.
+///
+/// A structure with `n` shards uses it modulo `n`. Then up to `n` living threads have a shard each. The number is a hint:
+/// threads that are ending, and have released their number, all get 0.
 pub(crate) fn thread_number() -> usize {
     std::thread_local! {
-        static NUMBER: ThreadNumber = ThreadNumber::take();
+        static NUMBER: ThreadNumber = ThreadNumber::allocate();
     }
     NUMBER.try_with(|number| number.0).unwrap_or(0)
 }
 
-/// Free again when its thread ends. Without a lock, which a fork could leave locked.
+/// The number of one thread. Its drop, at the end of the thread, releases the number. The numbers have no lock, because a fork
+/// could leave it locked in the child.
 struct ThreadNumber(usize);
 
-/// A bit for each number. Threads beyond get numbers that nobody gets again.
-static TAKEN: [std::sync::atomic::AtomicU64; 4] = [const { std::sync::atomic::AtomicU64::new(0) }; 4];
+/// One bit per number; a set bit is in use. When all are in use, further threads get numbers above, which are never released.
+static USED_NUMBERS: [std::sync::atomic::AtomicU64; 4] = [const { std::sync::atomic::AtomicU64::new(0) }; 4];
 
 impl ThreadNumber {
-    fn take() -> ThreadNumber {
-        static BEYOND: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(64 * TAKEN.len());
-        let with_lowest = |taken: u64| (taken != u64::MAX).then(|| taken | (taken + 1));
-        let free = TAKEN.iter().enumerate().find_map(|(index, word)| {
+    fn allocate() -> ThreadNumber {
+        static NEXT_ABOVE: std::sync::atomic::AtomicUsize =
+            std::sync::atomic::AtomicUsize::new(64 * USED_NUMBERS.len());
+        let with_lowest = |used: u64| (used != u64::MAX).then(|| used | (used + 1));
+        let free = USED_NUMBERS.iter().enumerate().find_map(|(index, word)| {
             let before = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with_lowest).ok()?;
             Some(64 * index + before.trailing_ones() as usize)
         });
-        ThreadNumber(free.unwrap_or_else(|| BEYOND.fetch_add(1, Ordering::Relaxed)))
+        ThreadNumber(free.unwrap_or_else(|| NEXT_ABOVE.fetch_add(1, Ordering::Relaxed)))
     }
 }
 
 impl Drop for ThreadNumber {
     fn drop(&mut self) {
-        if let Some(word) = TAKEN.get(self.0 / 64) {
+        if let Some(word) = USED_NUMBERS.get(self.0 / 64) {
             word.fetch_and(!(1 << (self.0 % 64)), Ordering::Relaxed);
         }
     }
 }
 
-/// The kernel's number of the thread that asks.
+/// The kernel's id of the calling thread.
 pub(crate) fn thread_id() -> u32 {
     rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()
 }
 
-/// The thread that asks, in words: the system's number and the system's name (at most 15 bytes). Rust's own name cannot be
-/// read while a thread ends.
+/// Describes the calling thread for a message: the kernel's id and the kernel's name of it (at most 15 bytes). Rust's own name
+/// cannot be read while a thread ends.
 pub(crate) fn describe_thread() -> String {
     // Miri has no system call for the name.
     let name = if cfg!(miri) { None } else { rustix::thread::name().ok() };
@@ -124,28 +131,28 @@ pub(crate) fn describe_thread() -> String {
     }
 }
 
-/// A number that this process has not given out before.
+/// Returns a number that no earlier call in this process returned.
 pub(crate) fn unique_number() -> u64 {
     static NUMBERS: MappedU64 = MappedU64::new(0);
     NUMBERS.fetch_add(1, Ordering::Relaxed)
 }
 
-/// How many threads can run at once.
+/// How many threads can run at the same time.
 pub(crate) fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, |count| count.get())
 }
 
-/// Waits; under loom, not at all.
+/// Sleeps. Under loom, returns at once.
 pub(crate) fn sleep(time: std::time::Duration) {
     if cfg!(not(loom)) {
         std::thread::sleep(time);
     }
 }
 
-/// A lock that may stand in a `static`; never modelled.
+/// A mutex for a `static`. Loom does not see it.
 pub(crate) type StaticMutex<T> = parking_lot::Mutex<T>;
 
-/// A [`ForkMutex`] in a static, which no model watches.
+/// A [`ForkMutex`] for a `static`. Loom does not see it.
 #[cfg(not(loom))]
 pub(crate) type StaticForkMutex<T> = ForkMutex<T>;
 #[cfg(loom)]
@@ -155,7 +162,7 @@ pub(crate) type StaticForkGuard<'a, T> = ForkGuard<'a, T>;
 #[cfg(loom)]
 pub(crate) type StaticForkGuard<'a, T> = parking_lot::MutexGuard<'a, T>;
 
-/// Declares a static of the process. Its value is made by a constant expression; under loom, once for each execution.
+/// Declares a static of the process, with a constant expression as its value. Under loom, each execution has its own.
 macro_rules! per_process {
     ($(#[$attribute:meta])* static $name:ident: $kind:ty = $value:expr;) => {
         #[cfg(not(loom))]
@@ -167,24 +174,24 @@ macro_rules! per_process {
 }
 pub(crate) use per_process;
 
-/// Where a lock stands in the order of `session/mod.rs`: while one is held, only later ones may be taken. Builds with
-/// debug assertions check every lock that is taken.
+/// The position of a lock in the lock order of `session/mod.rs`. A thread that holds a lock may take only locks of a higher
+/// rank. Builds with debug assertions check it at every lock operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rank {
     Waiting,
     Dylib,
     Pins,
-    /// Two may be held, a transfer's source and destination.
+    /// A thread may hold two: the source and the destination of a transfer.
     Gate,
     Manager,
     Query,
-    /// Of a pool's sleepers, who look at their answers.
+    /// The wake-up state of a worker pool, and of the background thread.
     Sleep,
-    /// Of a pool's further windows.
+    /// The list of further windows of the code memory, and the state of an `OfflineMemory`.
     Windows,
-    /// Of copies of shared lists, and of growing pools.
+    /// Copies of shared lists, and pools of code memory that grow.
     Growth,
-    /// Under which nothing else is taken.
+    /// A thread that holds such a lock takes no other one.
     Leaf,
 }
 
@@ -203,11 +210,11 @@ mod imp {
     pub(crate) use std::thread::LocalKey as ThreadKey;
     pub(crate) use std::thread_local;
 
-    /// Stores, and has the store be seen by every thread ahead of whatever this thread does next: `fence(SeqCst)` after it.
+    /// A store with a `fence(SeqCst)` after it: every thread sees the store before anything that this thread does next.
     #[inline(always)]
     pub(crate) fn store_then_fence(word: &AtomicU64, value: u64) {
         if cfg!(target_arch = "x86_64") {
-            // One locked instruction is store and fence, and takes less than two.
+            // One locked instruction is both the store and the fence, and is faster than two.
             word.swap(value, Ordering::SeqCst);
             compiler_fence(Ordering::SeqCst);
         } else {
@@ -216,13 +223,13 @@ mod imp {
         }
     }
 
-    /// Starts a thread that nobody joins.
+    /// Starts a thread that is never joined.
     pub(crate) fn spawn_detached(name: String, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
         std::thread::Builder::new().name(name).spawn(body).map(drop)
     }
 
-    /// A lock that may be held by a thread that forks, and be let go in both processes: one word, which knows nothing of
-    /// those who wait for it.
+    /// A mutex that a thread may hold while it forks, and then unlock in both processes. `std`'s mutex is one word and has no
+    /// list of waiters, so its copy in the child is usable.
     #[derive(Debug)]
     pub(crate) struct ForkMutex<T>(std::sync::Mutex<T>);
 
@@ -238,13 +245,13 @@ mod imp {
         }
     }
 
-    /// A lock in a [`per_process!`] static.
+    /// A mutex for a [`per_process!`] static.
     pub(crate) type ProcessMutex<T> = parking_lot::Mutex<T>;
 
-    /// `parking_lot`'s lock with its place in the lock order.
+    /// `parking_lot`'s mutex with its rank in the lock order.
     #[derive(Debug)]
     pub(crate) struct Mutex<T> {
-        // Not there in release builds: it would cost a word for each lock.
+        // Release builds omit it, because it costs a word per mutex.
         #[cfg(debug_assertions)]
         rank: Rank,
         inner: parking_lot::Mutex<T>,
@@ -253,11 +260,11 @@ mod imp {
     #[derive(Debug)]
     pub(crate) struct MutexGuard<'a, T> {
         inner: parking_lot::MutexGuard<'a, T>,
-        _held: Held,
+        _rank: HeldRank,
     }
 
     impl<T> Mutex<T> {
-        /// A lock under which nothing else is taken.
+        /// Makes a mutex of the rank [`Rank::Leaf`]: a thread that holds it takes no other lock.
         pub(crate) fn new(value: T) -> Self {
             Mutex::ranked(Rank::Leaf, value)
         }
@@ -273,46 +280,47 @@ mod imp {
         }
 
         pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-            let held = self.held();
-            MutexGuard { inner: self.inner.lock(), _held: held }
+            let rank = self.hold_rank();
+            MutexGuard { inner: self.inner.lock(), _rank: rank }
         }
 
-        /// Beside others of the same rank, in an order that the caller keeps.
-        pub(crate) fn lock_beside(&self) -> MutexGuard<'_, T> {
-            MutexGuard { inner: self.inner.lock(), _held: self.held_beside() }
+        /// Locks a further mutex of the highest rank that the thread holds. The caller prevents a deadlock by an order of its
+        /// own.
+        pub(crate) fn lock_same_rank(&self) -> MutexGuard<'_, T> {
+            MutexGuard { inner: self.inner.lock(), _rank: self.hold_same_rank() }
         }
 
-        /// For who shares it with nobody.
+        /// Returns the value without locking, since `&mut self` excludes other threads.
         pub(crate) fn get_mut(&mut self) -> &mut T {
             self.inner.get_mut()
         }
 
-        /// `None` while another thread has it.
+        /// Locks if no other thread holds the mutex.
         pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
             let inner = self.inner.try_lock()?;
-            Some(MutexGuard { inner, _held: self.held() })
+            Some(MutexGuard { inner, _rank: self.hold_rank() })
         }
 
         #[cfg(debug_assertions)]
-        fn held(&self) -> Held {
-            Held::take(self.rank)
+        fn hold_rank(&self) -> HeldRank {
+            HeldRank::push(self.rank)
         }
 
         #[cfg(debug_assertions)]
-        fn held_beside(&self) -> Held {
-            Held::take_beside(self.rank)
+        fn hold_same_rank(&self) -> HeldRank {
+            HeldRank::push_same(self.rank)
         }
 
         #[cfg(not(debug_assertions))]
         #[inline(always)]
-        fn held(&self) -> Held {
-            Held {}
+        fn hold_rank(&self) -> HeldRank {
+            HeldRank {}
         }
 
         #[cfg(not(debug_assertions))]
         #[inline(always)]
-        fn held_beside(&self) -> Held {
-            Held {}
+        fn hold_same_rank(&self) -> HeldRank {
+            HeldRank {}
         }
     }
 
@@ -329,8 +337,8 @@ mod imp {
         }
     }
 
-    /// A value that threads read side by side without writing a word that they share, and that is seldom written: a
-    /// lock of the rank `Leaf` for each few threads, of which a writer takes all. Costs nothing before the first write.
+    /// A value that many threads read and that is seldom written. It has several locks of the rank `Leaf`: a reader takes the
+    /// one of its thread, so readers write no common word; a writer takes all. It allocates nothing before the first write.
     #[derive(Debug)]
     pub(crate) struct ReadMostly<T>(OnceLock<ShardedLock<T>>);
 
@@ -339,22 +347,22 @@ mod imp {
             ReadMostly(OnceLock::new())
         }
 
-        /// `None` when it was never written.
-        #[inline(always)] // on the way of every lookup
-        pub(crate) fn read<R>(&self, look: impl FnOnce(&T) -> R) -> Option<R> {
+        /// Calls `read` with the value. `None` when it was never written.
+        #[inline(always)] // every lookup runs it
+        pub(crate) fn read<R>(&self, read: impl FnOnce(&T) -> R) -> Option<R> {
             let lock = self.0.get()?;
-            let _held = Held::take(Rank::Leaf);
-            Some(look(&lock.read().unwrap_or_else(PoisonError::into_inner)))
+            let _rank = HeldRank::push(Rank::Leaf);
+            Some(read(&lock.read().unwrap_or_else(PoisonError::into_inner)))
         }
 
         pub(crate) fn write<R>(&self, edit: impl FnOnce(&mut T) -> R) -> R {
             let lock = self.0.get_or_init(Default::default);
-            let _held = Held::take(Rank::Leaf);
+            let _rank = HeldRank::push(Rank::Leaf);
             edit(&mut lock.write().unwrap_or_else(PoisonError::into_inner))
         }
     }
 
-    /// `parking_lot`'s, over the lock above.
+    /// `parking_lot`'s condition variable, for the mutex above.
     #[derive(Debug)]
     pub(crate) struct Condvar(parking_lot::Condvar);
 
@@ -367,7 +375,7 @@ mod imp {
             self.0.wait(&mut guard.inner);
         }
 
-        /// Waits until `deadline` at the latest.
+        /// Waits for a notification, until `deadline` at the latest.
         pub(crate) fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, deadline: Instant) {
             self.0.wait_until(&mut guard.inner, deadline);
         }
@@ -381,59 +389,65 @@ mod imp {
         }
     }
 
-    /// Says that this thread holds a lock of some rank; in release builds, nothing.
+    /// An entry in this thread's list of held ranks, until it is dropped. Empty in release builds.
     #[derive(Debug)]
-    struct Held {
+    struct HeldRank {
         #[cfg(debug_assertions)]
         rank: Rank,
     }
 
     #[cfg(debug_assertions)]
     thread_local! {
-        static HELD: std::cell::RefCell<Vec<Rank>> = const { std::cell::RefCell::new(Vec::new()) };
+        static HELD_RANKS: std::cell::RefCell<Vec<Rank>> = const { std::cell::RefCell::new(Vec::new()) };
     }
 
-    impl Held {
+    impl HeldRank {
         #[cfg(debug_assertions)]
-        fn take(rank: Rank) -> Held {
-            // At the end of a thread there is no list any more, and nothing to check against.
-            let _ = HELD.try_with(|held| {
+        fn push(rank: Rank) -> HeldRank {
+            // At the end of a thread the list is destroyed, and the check is skipped.
+            let _ = HELD_RANKS.try_with(|held| {
                 let held = held.borrow();
                 if let Some(last) = held.iter().max() {
                     let is_second_gate = rank == Rank::Gate && *last == Rank::Gate;
-                    assert!(rank > *last || is_second_gate, "lock order: {rank:?} taken while {held:?} are held");
+                    assert!(
+                        rank > *last || is_second_gate,
+                        "lock order violated: this thread takes a lock of rank {rank:?} while it holds {held:?}"
+                    );
                 }
             });
-            Held::noted(rank)
+            HeldRank::push_unchecked(rank)
         }
 
         #[cfg(debug_assertions)]
-        fn take_beside(rank: Rank) -> Held {
-            let _ = HELD.try_with(|held| {
+        fn push_same(rank: Rank) -> HeldRank {
+            let _ = HELD_RANKS.try_with(|held| {
                 let held = held.borrow();
-                let is_beside = held.iter().max() == Some(&rank);
-                assert!(is_beside, "lock order: another {rank:?} taken while {held:?} are held");
+                let is_same = held.iter().max() == Some(&rank);
+                assert!(
+                    is_same,
+                    "lock order violated: this thread takes a further lock of rank {rank:?} while it holds {held:?}"
+                );
             });
-            Held::noted(rank)
+            HeldRank::push_unchecked(rank)
         }
 
         #[cfg(debug_assertions)]
-        fn noted(rank: Rank) -> Held {
-            let _ = HELD.try_with(|held| held.borrow_mut().push(rank));
-            Held { rank }
+        fn push_unchecked(rank: Rank) -> HeldRank {
+            let _ = HELD_RANKS.try_with(|held| held.borrow_mut().push(rank));
+            HeldRank { rank }
         }
 
         #[cfg(not(debug_assertions))]
         #[inline(always)]
-        fn take(_rank: Rank) -> Held {
-            Held {}
+        fn push(_rank: Rank) -> HeldRank {
+            HeldRank {}
         }
     }
 
     #[cfg(debug_assertions)]
-    impl Drop for Held {
+    impl Drop for HeldRank {
         fn drop(&mut self) {
-            let _ = HELD.try_with(|held| {
+            let _ = HELD_RANKS.try_with(|held| {
                 let mut held = held.borrow_mut();
                 if let Some(position) = held.iter().rposition(|rank| *rank == self.rank) {
                     held.remove(position);
@@ -442,17 +456,17 @@ mod imp {
         }
     }
 
-    /// For models.
+    /// A point at which loom may switch threads. Does nothing outside of loom builds.
     #[inline(always)]
-    pub(crate) fn others_may_come() {}
+    pub(crate) fn yield_point() {}
 
-    /// Fails, in builds with debug assertions, if this thread holds a lock: whoever calls what is not ours asks first.
+    /// Panics if this thread holds a lock. Code that calls the embedder calls this first. Only in builds with debug assertions.
     #[inline(always)]
     pub(crate) fn assert_unlocked() {
         #[cfg(debug_assertions)]
-        let _ = HELD.try_with(|held| {
+        let _ = HELD_RANKS.try_with(|held| {
             let held = held.borrow();
-            assert!(held.is_empty(), "something of the embedder's is called while {held:?} are held");
+            assert!(held.is_empty(), "the embedder's code is called while this thread holds locks of rank {held:?}");
         });
     }
 
@@ -461,7 +475,7 @@ mod imp {
         use super::*;
 
         #[test]
-        fn threads_that_live_have_numbers_of_their_own_and_those_of_the_ended_are_given_again() {
+        fn living_threads_have_different_numbers_and_the_numbers_of_ended_threads_are_used_again() {
             let numbers = |threads: usize| -> Vec<usize> {
                 let all_here = std::sync::Barrier::new(threads);
                 let number = || (crate::sync::thread_number(), all_here.wait()).0;
@@ -476,32 +490,32 @@ mod imp {
         }
 
         #[test]
-        #[should_panic(expected = "is called while")]
-        fn calling_out_under_a_lock_is_caught() {
+        #[should_panic(expected = "is called while this thread holds locks")]
+        fn calling_the_embedder_under_a_lock_panics() {
             let leaf = Mutex::new(());
             let _leaf = leaf.lock();
             assert_unlocked();
         }
 
         #[test]
-        #[should_panic(expected = "lock order")]
-        fn taking_a_lock_against_the_order_is_caught() {
+        #[should_panic(expected = "lock order violated")]
+        fn taking_a_lock_against_the_order_panics() {
             let (dylib, gate) = (Mutex::ranked(Rank::Dylib, ()), Mutex::ranked(Rank::Gate, ()));
             let _gate = gate.lock();
             let _dylib = dylib.lock();
         }
 
         #[test]
-        #[should_panic(expected = "lock order")]
-        fn another_of_a_rank_is_taken_only_as_one_beside_the_first() {
+        #[should_panic(expected = "lock order violated")]
+        fn a_further_lock_of_a_rank_needs_lock_same_rank() {
             let tables = [(); 3].map(|()| Mutex::ranked(Rank::Pins, ()));
             let _first = tables[0].lock();
-            let _second = tables[1].lock_beside();
+            let _second = tables[1].lock_same_rank();
             let _third = tables[2].lock();
         }
 
         #[test]
-        fn locks_in_order_and_two_gates_are_allowed() {
+        fn locks_in_order_and_two_gate_locks_are_allowed() {
             let (dylib, gates) = (Mutex::ranked(Rank::Dylib, ()), [(); 2].map(|()| Mutex::ranked(Rank::Gate, ())));
             let _dylib = dylib.lock();
             let _first = gates[0].lock();
@@ -539,8 +553,8 @@ mod imp {
         static ref STEPS: AtomicUsize = AtomicUsize::new(0);
     }
 
-    /// Other threads may come in here: ahead of stores to memory that loom does not know.
-    pub(crate) fn others_may_come() {
+    /// A point at which loom may switch threads. Call it before a store to memory that loom does not see.
+    pub(crate) fn yield_point() {
         STEPS.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -548,11 +562,11 @@ mod imp {
         loom::thread::Builder::new().name(name).spawn(body).map(drop)
     }
 
-    /// `parking_lot`'s shape over loom's lock: no poisoning.
+    /// The interface of `parking_lot`'s mutex over loom's: no poisoning.
     #[derive(Debug)]
     pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
 
-    /// Holds its inner guard in an `Option` so that [`Condvar::wait`] can hand it over and back.
+    /// The inner guard is in an `Option`, so that [`Condvar::wait`] can move it out and back in.
     #[derive(Debug)]
     pub(crate) struct MutexGuard<'a, T>(Option<loom::sync::MutexGuard<'a, T>>);
 
@@ -577,7 +591,7 @@ mod imp {
             MutexGuard(Some(self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())))
         }
 
-        pub(crate) fn lock_beside(&self) -> MutexGuard<'_, T> {
+        pub(crate) fn lock_same_rank(&self) -> MutexGuard<'_, T> {
             self.lock()
         }
     }
@@ -608,7 +622,7 @@ mod imp {
             guard.0 = Some(self.0.wait(inner).unwrap_or_else(|poisoned| poisoned.into_inner()));
         }
 
-        /// Loom knows no time: returns at once.
+        /// Loom has no time, so this returns at once.
         pub(crate) fn wait_until<T>(&self, _guard: &mut MutexGuard<'_, T>, _deadline: std::time::Instant) {}
 
         pub(crate) fn notify_all(&self) {
@@ -620,7 +634,7 @@ mod imp {
         }
     }
 
-    /// crossbeam's sharded lock has no loom support; one lock has the same meaning.
+    /// crossbeam's sharded lock has no loom support. One lock has the same meaning.
     #[derive(Debug)]
     pub(crate) struct ReadMostly<T> {
         is_written: AtomicBool,
@@ -632,8 +646,8 @@ mod imp {
             ReadMostly { is_written: AtomicBool::new(false), value: Mutex::new(T::default()) }
         }
 
-        pub(crate) fn read<R>(&self, look: impl FnOnce(&T) -> R) -> Option<R> {
-            self.is_written.load(Ordering::Acquire).then(|| look(&self.value.lock()))
+        pub(crate) fn read<R>(&self, read: impl FnOnce(&T) -> R) -> Option<R> {
+            self.is_written.load(Ordering::Acquire).then(|| read(&self.value.lock()))
         }
 
         pub(crate) fn write<R>(&self, edit: impl FnOnce(&mut T) -> R) -> R {
@@ -644,7 +658,7 @@ mod imp {
         }
     }
 
-    /// crossbeam's queues have no loom support; a locked deque has the same meaning.
+    /// crossbeam's queues have no loom support. A deque under a lock has the same meaning.
     #[derive(Debug)]
     pub(crate) struct Queue<T>(Mutex<VecDeque<T>>);
 

@@ -1,17 +1,17 @@
-//! Runs the loom models of `loom_tests/`, so that plain `cargo test` covers them: first without a seeded bug, every
-//! schedule, and then once for each seeded bug. A model that cannot fail proves nothing.
+//! Runs the loom models of `loom_tests/`, so that plain `cargo test` covers them. Each model runs without a seeded bug, with
+//! every schedule. For each seeded bug, one model runs and must fail. A model that cannot fail proves nothing.
 //!
-//! A child cargo builds the models once, in a target directory of their own, so it never waits for the outer build's lock.
+//! A child cargo builds the models once, in a separate target directory, so it never waits for the lock of the outer build.
 //! The environment variable `SEEDED_BUG` switches a seeded bug on (`seeded_bug!` in `src/sync.rs`).
 //!
-//! Three lists come from the sources, none from here:
+//! The suite reads three lists from the sources:
 //!
 //! - The models are the `#[test]` functions of `loom_tests/loom_*.rs`. Each must print its number of executions.
 //! - The seeded bugs are the names that `src/` gives to `seeded_bug!`. A model must catch each.
-//! - The table in `loom_tests/README.md` names a model for each seeded bug. That model must catch it. A bug without a row is
-//!   searched for: first in the model files that name the bug's source, then in the others.
+//! - The table in `loom_tests/README.md` names a model for each seeded bug. That model must catch it. For a bug
+//!   without a row, the suite tries first the model files that name the source of the bug, and then the others.
 //!
-//! Each run is a process with one model. Two run at a time.
+//! Each run is a process with one model. Two processes run at a time.
 #![cfg(not(loom))]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,14 +23,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 #[test]
-fn every_model_passes_and_says_how_many_schedules_it_tried() {
+fn every_model_passes_and_prints_its_number_of_schedules() {
     let models = models();
     assert!(!models.is_empty(), "loom_tests/ holds no model");
     for_each_in_parallel(&models, |model| {
         let run = model.run(None);
         assert!(run.succeeded, "{} failed\n{}", model.name, run.output);
         let executions = executions(&run.output, &model.name);
-        assert!(executions > 0, "`{}` has not printed its executions\n{}", model.name, run.output);
+        assert!(executions > 0, "`{}` did not print its number of executions\n{}", model.name, run.output);
         format!("{}: executions: {executions}", model.name)
     });
 }
@@ -43,15 +43,16 @@ fn every_seeded_bug_is_caught_by_an_assertion_of_a_model() {
     assert!(!bugs.is_empty(), "src/ names no seeded bug");
     for_each_in_parallel(&bugs, |(bug, sources)| {
         if let Some(name) = documented.get(bug) {
-            let model = models.iter().find(|model| model.name == *name).expect("checked by another test");
-            assert!(model.catches(bug), "{README} says that `{name}` catches `{bug}`, and it does not");
+            let model =
+                models.iter().find(|model| model.name == *name).expect("another test checks that the model exists");
+            assert!(model.catches(bug), "{README} says that `{name}` catches `{bug}`, but it does not");
             return format!("{bug}: caught by {name}");
         }
-        // A model mostly catches the bugs of the sources that its file names.
+        // A model usually catches the bugs of the sources that its file names.
         let (near, far): (Vec<_>, Vec<_>) = models.iter().partition(|model| model.names_any(sources));
         let caught = near.into_iter().chain(far).find(|model| model.catches(bug));
         let name = &caught.unwrap_or_else(|| panic!("no model catches `{bug}`")).name;
-        format!("{bug}: caught by {name}; {README} has no row that says so")
+        format!("{bug}: caught by {name}; {README} has no row for it")
     });
 }
 
@@ -59,12 +60,12 @@ fn every_seeded_bug_is_caught_by_an_assertion_of_a_model() {
 fn the_table_of_seeded_bugs_names_bugs_and_models_that_exist() {
     let (bugs, models) = (seeded_bugs(), models());
     for (bug, model) in documented() {
-        assert!(bugs.contains_key(&bug), "{README} has a row for `{bug}`, which no `seeded_bug!` in src/ has");
-        assert!(models.iter().any(|one| one.name == model), "{README} names the model `{model}`, which there is not");
+        assert!(bugs.contains_key(&bug), "{README} has a row for `{bug}`, but src/ has no such `seeded_bug!`");
+        assert!(models.iter().any(|one| one.name == model), "{README} names the model `{model}`, which does not exist");
     }
 }
 
-/// What [`Model::run`] came to.
+/// The result of [`Model::run`].
 struct Run {
     succeeded: bool,
     output: String,
@@ -77,13 +78,14 @@ struct Model {
 }
 
 impl Model {
-    /// Runs this model alone: every schedule, or with a seeded bug, those with few preemptions. Each bug shows with few.
+    /// Runs this model alone, with every schedule. With a seeded bug, only schedules with few preemptions run; each seeded bug
+    /// shows with few.
     fn run(&self, bug: Option<&str>) -> Run {
         let binaries = built();
         let target = self.file.file_stem().expect("a file has a name").to_string_lossy();
         let binary = binaries.get(&*target).unwrap_or_else(|| panic!("Cargo.toml has no `[[test]]` named {target}"));
         let mut command = Command::new(binary);
-        // With two threads the harness gives the test a thread of its name, which the panic message has.
+        // With two threads, the harness runs the test on a thread with its name, and the panic message contains the name.
         command.args(["--exact", &self.name, "--nocapture", "--test-threads=2"]).current_dir(root());
         for variable in ["SEEDED_BUG", "MODEL_PREEMPTIONS_AT_MOST", "LOOM_CHECKPOINT_FILE", "LOOM_LOG"] {
             command.env_remove(variable);
@@ -98,11 +100,11 @@ impl Model {
         Run { succeeded: output.status.success(), output: text }
     }
 
-    /// Whether this model fails with a seeded bug, by an assertion or by what loom finds. Another failure panics.
+    /// Whether this model fails with a seeded bug, by an assertion or by a report of loom. Panics on any other failure.
     fn catches(&self, bug: &str) -> bool {
         let run = self.run(Some(bug));
-        if !run.succeeded && !self.has_found_a_fault(&run.output) {
-            panic!("`{bug}` made {} fail, and not by an assertion\n{}", self.name, run.output);
+        if !run.succeeded && !self.has_detected_a_fault(&run.output) {
+            panic!("`{bug}` made {} fail, but not by an assertion or a report of loom\n{}", self.name, run.output);
         }
         !run.succeeded
     }
@@ -113,19 +115,19 @@ impl Model {
         sources.iter().any(|source| text.contains(source.as_str()))
     }
 
-    /// Whether this model stopped at an assertion of its own, came to a deadlock, wrote memory that loom watches with
-    /// nothing to order it, or drove the session into a state that the session itself takes for impossible.
-    fn has_found_a_fault(&self, output: &str) -> bool {
+    /// Whether the run ended with a failed assertion of the model or of the session, or with a deadlock or an unordered access
+    /// that loom reports.
+    fn has_detected_a_fault(&self, output: &str) -> bool {
         let thread = format!("thread '{}' ", self.name);
         let mut lines = output.lines();
         while let Some(line) = lines.next() {
             let Some((_, place)) = line.split_once(&thread) else { continue };
-            let found_by_loom = ["deadlock; threads = ", "Causality violation: "];
+            let reports_of_loom = ["deadlock; threads = ", "Causality violation: "];
             let message = lines.clone().next().unwrap_or_default();
-            let is_loom_s = found_by_loom.iter().any(|found| message.starts_with(found));
+            let is_report_of_loom = reports_of_loom.iter().any(|report| message.starts_with(report));
             let is_assertion =
                 ["panicked at loom_tests/", "panicked at src/session/"].iter().any(|at| place.contains(at));
-            if is_assertion || is_loom_s {
+            if is_assertion || is_report_of_loom {
                 return true;
             }
         }
@@ -133,16 +135,16 @@ impl Model {
     }
 }
 
-/// Calls `action` on each item, two at a time, and prints what it returns. Every failure is told before the test fails.
+/// Calls `action` on each item, two at a time, and prints the results. All items run before a failure fails the test.
 fn for_each_in_parallel<T: Sync>(items: &[T], action: impl Fn(&T) -> String + Sync) {
     built();
     let next = AtomicUsize::new(0);
     let failed = AtomicUsize::new(0);
     let work = || {
         while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let begun = Instant::now();
+            let start = Instant::now();
             match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| action(item))) {
-                Ok(line) => println!("{line}, {:.1} s", begun.elapsed().as_secs_f64()),
+                Ok(line) => println!("{line}, {:.1} s", start.elapsed().as_secs_f64()),
                 Err(_) => _ = failed.fetch_add(1, Ordering::Relaxed),
             }
         }
@@ -151,23 +153,23 @@ fn for_each_in_parallel<T: Sync>(items: &[T], action: impl Fn(&T) -> String + Sy
         scope.spawn(work);
         scope.spawn(work);
     });
-    assert_eq!(failed.into_inner(), 0, "so many of {} failed; the reasons stand above", items.len());
+    assert_eq!(failed.into_inner(), 0, "some of {} items failed; the panics are printed above", items.len());
 }
 
-/// The programs of the model files, by target name. Built once.
+/// The binaries of the model files, by target name. Built once.
 fn built() -> &'static BTreeMap<String, PathBuf> {
     static BUILT: OnceLock<BTreeMap<String, PathBuf>> = OnceLock::new();
     BUILT.get_or_init(build)
 }
 
 fn build() -> BTreeMap<String, PathBuf> {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("the directory lies in the target directory");
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("the directory is inside the target directory");
     let mut command = Command::new(env!("CARGO"));
     command.args(["test", "--no-run", "--release", "--message-format=json-render-diagnostics"]);
     for file in model_files() {
         command.arg("--test").arg(file.file_stem().expect("a file has a name"));
     }
-    // The models run for seconds, and this crate is large: to build it without optimisation is the shortest in sum.
+    // The models run for seconds, and this crate is large. A build without optimisation takes the least time in total.
     for option in
         ["profile.release.opt-level=0", "profile.release.codegen-units=16", "profile.release.package.'*'.opt-level=3"]
     {
@@ -184,15 +186,15 @@ fn build() -> BTreeMap<String, PathBuf> {
         .expect("cargo can be started");
     assert!(output.status.success(), "the models do not build\n{}", String::from_utf8_lossy(&output.stderr));
     let messages = String::from_utf8(output.stdout).expect("cargo writes UTF-8");
-    let programs = messages.lines().filter_map(|line| {
+    let binaries = messages.lines().filter_map(|line| {
         let message: serde_json::Value = serde_json::from_str(line).ok()?;
-        let program = message["executable"].as_str()?;
-        Some((message["target"]["name"].as_str()?.to_string(), PathBuf::from(program)))
+        let binary = message["executable"].as_str()?;
+        Some((message["target"]["name"].as_str()?.to_string(), PathBuf::from(binary)))
     });
-    programs.collect()
+    binaries.collect()
 }
 
-/// The number that `model` printed, zero if none.
+/// The number of executions that `model` printed, or zero.
 fn executions(output: &str, model: &str) -> u64 {
     let label = format!("{model}: executions: ");
     let after = output.match_indices(&label).map(|(at, _)| &output[at + label.len()..]);
@@ -212,7 +214,7 @@ fn model_files() -> Vec<PathBuf> {
     files
 }
 
-/// The `#[test]` functions of all model files. Two of one name could not be told apart.
+/// The `#[test]` functions of all model files. Their names must differ.
 fn models() -> Vec<Model> {
     let mut models = Vec::new();
     for file in model_files() {
@@ -234,7 +236,7 @@ fn models() -> Vec<Model> {
 
 const README: &str = "loom_tests/README.md";
 
-/// Which model the table of seeded bugs names for a bug: the first word of the last column.
+/// The model that the table names for each seeded bug: the first name in backticks in the last column.
 fn documented() -> BTreeMap<String, String> {
     let text = fs::read_to_string(root().join(README)).expect("the file can be read");
     let (_, table) = text.split_once("| seeded bug |").expect("the file has the table of seeded bugs");
@@ -248,12 +250,13 @@ fn documented() -> BTreeMap<String, String> {
     .collect()
 }
 
-/// Every name that a file below `src/` gives to `seeded_bug!`, and those files, as the models name them.
+/// The names that files in `src/` pass to `seeded_bug!`, and for each the paths of these files.
 fn seeded_bugs() -> BTreeMap<String, Vec<String>> {
     let mut bugs: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for path in sources(&root().join("src")) {
         let text = fs::read_to_string(&path).expect("the source can be read");
-        let source = path.strip_prefix(root()).expect("it lies in here").to_string_lossy().into_owned();
+        let source =
+            path.strip_prefix(root()).expect("the path is inside the repository").to_string_lossy().into_owned();
         for rest in text.split("seeded_bug!(").skip(1) {
             let Some(rest) = rest.trim_start().strip_prefix('"') else { continue };
             let name = rest.split('"').next().unwrap_or_default().to_string();

@@ -1,19 +1,20 @@
-//! A test that changes or counts what exists once in a process has a process of its own: the sources of the tests, checked.
+//! Checks the sources of the tests: a test that changes or counts process-wide state runs in its own process.
 //!
-//! The tests of one program run at the same time in one process. Two that set the same variable of the C library fail now and
-//! then; a count of descriptors includes those of the neighbours. [`PROCESS_WIDE`] lists the calls and names that touch such
-//! things. A test that has one of them, itself or in a function or constant that it uses, must first say `own_process!();`,
-//! or run itself with `rerun(this_test!())` (`tests/support/process.rs`).
+//! The tests of one program run at the same time in one process. Two tests that set the same variable of the C library fail
+//! sometimes, and a count of descriptors includes those of other tests. [`PROCESS_WIDE`] lists the calls and names that use
+//! such state. A test that uses one of them, directly or through a function or constant, must first call `own_process!();` or
+//! run itself with `rerun(this_test!())` (`crates/test-support/src/process.rs`).
 //!
-//! A use that other tests cannot disturb stands behind a comment `// Shares the process: <why>` in its function.
+//! If other tests cannot disturb a use, its function has a comment `// Shares the process: <why>`.
 //!
-//! The check reads text, not Rust: functions by their names within a directory of `tests/`, and methods not at all.
+//! The check reads text and does not parse Rust. It finds functions by name within one directory of `tests/`, and ignores
+//! methods.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// Text that touches what a process has once, in Rust or in the C of an object.
+/// Text that uses process-wide state, in Rust or in the C code of an object.
 const PROCESS_WIDE: [&str; 44] = [
     // Variables and state of the C library.
     "optopt",
@@ -24,7 +25,7 @@ const PROCESS_WIDE: [&str; 44] = [
     "mallinfo",
     "malloc_trim(",
     "sbrk(",
-    // The environment and the directory.
+    // The environment and the current directory.
     "set_var(",
     "remove_var(",
     "setenv(",
@@ -51,17 +52,17 @@ const PROCESS_WIDE: [&str; 44] = [
     "panic::set_hook(",
     "take_hook(",
     "set_global_default(",
-    // Room for thread-locals at fixed places.
+    // Static TLS space.
     "-ftls-model=initial-exec",
     "-ftls-model=local-exec",
-    // Descriptors of everybody.
+    // Descriptors.
     "dup2(",
     "close_range(",
-    // What the kernel counts.
+    // Counters of the kernel.
     "/proc/self",
     "getrusage(",
     "mincore(",
-    // Replaced versions: a call of the host into linked code holds them, whichever session it is of.
+    // Replaced versions: a call into linked code holds them, in every session of the process.
     ".patchable(",
     // Lists for debuggers and profilers.
     "__jit_debug_descriptor",
@@ -74,35 +75,40 @@ const PROCESS_WIDE: [&str; 44] = [
 const SHARES: &str = "// Shares the process: ";
 const MARKS: [&str; 2] = ["own_process!(", "this_test!("];
 
-/// The files that make the processes, or name the calls to look for.
-const LEFT_OUT: [&str; 3] = ["tests/support/process.rs", "tests/process_wide.rs", "tests/architecture.rs"];
+/// Files that start the processes, or that contain the texts to look for.
+const EXCLUDED: [&str; 4] = [
+    "crates/test-support/src/process.rs",
+    "crates/test-support/src/bench/",
+    "tests/process_wide.rs",
+    "tests/architecture/",
+];
+
+/// The directory of the shared helpers.
+const SUPPORT: &str = "crates/test-support/src";
 
 #[test]
-fn a_test_that_touches_what_a_process_has_once_runs_in_a_process_of_its_own() {
+fn a_test_that_touches_process_wide_state_runs_in_its_own_process() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut groups: BTreeMap<String, Vec<Item>> = BTreeMap::new();
-    for (file, text) in rust_files(root, "tests").into_iter().chain(rust_files(root, "src")) {
-        if LEFT_OUT.contains(&file.as_str()) {
-            continue;
-        }
-        // Unit tests know the functions of their own file; those of a directory of `tests/`, each other's.
+    for (file, text) in test_files(root) {
+        // Unit tests see the functions of their file. Tests in a directory of `tests/` see those of the directory.
         let (group, _) = file.rsplit_once('/').unwrap();
         let is_unit = file.starts_with("src/");
         let group = if is_unit { file.as_str() } else { group };
         groups.entry(group.to_string()).or_default().extend(items(&file, &text, is_unit));
     }
-    let shared = groups.remove("tests/support").expect("the helpers");
+    let shared = groups.remove(SUPPORT).expect("the helpers are in a directory");
     let faults: Vec<_> = groups.values().flat_map(|group| faults(group, &shared)).collect();
     assert!(
         faults.is_empty(),
-        "{}\nBegin the test with `own_process!();` (tests/support/process.rs). If other tests cannot disturb the use, say why \
-         in a comment `{SHARES}…` in the function that has it.",
+        "{}\nBegin the test with `own_process!();` (crates/test-support/src/process.rs). If other tests cannot disturb the \
+         use, add a comment `{SHARES}…` with the reason to its function.",
         faults.join("\n")
     );
 }
 
-/// Text that goes round the helpers, and the helper that does the same.
-const BY_HAND: [(&str, &str); 4] = [
+/// Text that bypasses a helper, and that helper.
+const BYPASSES: [(&str, &str); 4] = [
     ("Command::new(std::env::current_exe", "rerun(this_test!())"),
     ("Command::new(env::current_exe", "rerun(this_test!())"),
     ("println!(\"skipped", "skip(what it needs)"),
@@ -110,23 +116,21 @@ const BY_HAND: [(&str, &str); 4] = [
 ];
 
 #[test]
-fn tests_are_skipped_and_run_again_by_the_helpers_alone() {
+fn tests_are_skipped_and_rerun_only_by_the_helpers() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let files = rust_files(root, "tests").into_iter().chain(rust_files(root, "src"));
-    let checked = files.filter(|(file, _)| !LEFT_OUT.contains(&file.as_str()) && !file.starts_with("src/bin"));
-    let faults: Vec<_> = checked.flat_map(|(file, text)| by_hand(&file, &text)).collect();
+    let checked = test_files(root).into_iter().filter(|(file, _)| !file.starts_with("src/bin"));
+    let faults: Vec<_> = checked.flat_map(|(file, text)| bypasses(&file, &text)).collect();
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-fn by_hand(file: &str, text: &str) -> Vec<String> {
+fn bypasses(file: &str, text: &str) -> Vec<String> {
     let mut faults = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
         let found =
-            BY_HAND.iter().filter(|(what, _)| line.match_indices(what).any(|(at, _)| starts_word(line, at, &[])));
-        faults
-            .extend(found.map(|(what, helper)| {
-                format!("{file}:{number}: `{what}`: use `{helper}` of tests/support/process.rs")
-            }));
+            BYPASSES.iter().filter(|(what, _)| line.match_indices(what).any(|(at, _)| starts_word(line, at, &[])));
+        faults.extend(
+            found.map(|(what, helper)| format!("{file}:{number}: `{what}`: use `{helper}` of {SUPPORT}/process.rs")),
+        );
     }
     faults
 }
@@ -138,12 +142,12 @@ struct Item {
     name: String,
     is_test: bool,
     is_function: bool,
-    /// Known to other files.
+    /// Visible to other files.
     is_public: bool,
     text: String,
 }
 
-/// The items of a file as `rustfmt` lays it out; of a file of `src/`, its test module's.
+/// The items of a file that `rustfmt` has formatted. Of a file in `src/`, only those of its test module.
 fn items(file: &str, text: &str, is_unit: bool) -> Vec<Item> {
     let from = match is_unit && !file.ends_with("/tests.rs") {
         true => text.find("#[cfg(test)]").unwrap_or(text.len()),
@@ -178,7 +182,7 @@ fn items(file: &str, text: &str, is_unit: bool) -> Vec<Item> {
     items
 }
 
-/// The name that a line defines, and whether it is a function's.
+/// The name that a line defines, and whether it names a function.
 fn named(line: &str) -> Option<(String, bool)> {
     let mut rest = line;
     for before in ["pub ", "pub(crate) ", "pub(super) ", "unsafe ", "extern \"C\" ", "extern \"C-unwind\" "] {
@@ -192,62 +196,68 @@ fn named(line: &str) -> Option<(String, bool)> {
     (end > 0 && is_item).then(|| (rest[..end].to_string(), is_function))
 }
 
-/// What is wrong with the tests of a group, which may use the items of `shared`.
+/// The faults of the tests in a group, which may use the items of `shared`.
 fn faults(group: &[Item], shared: &[Item]) -> Vec<String> {
     let all: Vec<&Item> = group.iter().chain(shared).filter(|item| !item.text.contains(SHARES)).collect();
-    // What touches the process, and by what; grows until nothing is added.
-    let mut touches: Vec<(&Item, String)> = Vec::new();
+    // Items that use process-wide state, and through which text. The list grows until a pass adds nothing.
+    let mut users: Vec<(&Item, String)> = Vec::new();
     loop {
-        let before = touches.len();
+        let before = users.len();
         for item in all.iter().filter(|item| !item.is_test && !MARKS.iter().any(|mark| item.text.contains(mark))) {
-            if !touches.iter().any(|(known, _)| std::ptr::eq(*known, *item))
-                && let Some((_, by)) = first_use(item, &touches)
+            if !users.iter().any(|(known, _)| std::ptr::eq(*known, *item))
+                && let Some((_, by)) = first_use(item, &users)
             {
-                touches.push((item, by));
+                users.push((item, by));
             }
         }
-        if touches.len() == before {
+        if users.len() == before {
             break;
         }
     }
     let tests = group.iter().filter(|item| item.is_test && !item.text.contains(SHARES));
     tests
         .filter_map(|test| {
-            let (at, by) = first_use(test, &touches)?;
+            let (at, by) = first_use(test, &users)?;
             let marked = MARKS.iter().filter_map(|mark| test.text.find(mark)).min();
             let is_alone = marked.is_some_and(|marked| marked < at);
             (!is_alone)
-                .then(|| format!("{}:{}: `{}` uses {by}, and shares its process", test.file, test.line, test.name))
+                .then(|| format!("{}:{}: `{}` uses {by}, but shares its process", test.file, test.line, test.name))
         })
         .collect()
 }
 
-/// Where an item first touches the process, and by what.
-fn first_use(item: &Item, touches: &[(&Item, String)]) -> Option<(usize, String)> {
+/// Where an item first uses process-wide state, and through which text.
+fn first_use(item: &Item, users: &[(&Item, String)]) -> Option<(usize, String)> {
     let direct = PROCESS_WIDE.iter().filter_map(|what| {
         let is_start = what.starts_with(|c: char| c.is_alphabetic());
         let at = item.text.match_indices(what).find(|(at, _)| !is_start || starts_word(&item.text, *at, &[]))?.0;
         Some((at, format!("`{what}`")))
     });
-    let known = touches.iter().filter(|(other, _)| other.name != item.name);
+    let known = users.iter().filter(|(other, _)| other.name != item.name);
     let visible = known.filter(|(other, _)| other.is_public || other.file == item.file);
     let called = visible.filter_map(|(other, by)| {
         let name = &other.name;
         let is_used = |at: usize| {
-            let behind = item.text[at + name.len()..].chars().next().unwrap_or(' ');
-            let ends = if other.is_function { behind == '(' } else { !behind.is_alphanumeric() && behind != '_' };
+            let next = item.text[at + name.len()..].chars().next().unwrap_or(' ');
+            let ends = if other.is_function { next == '(' } else { !next.is_alphanumeric() && next != '_' };
             ends && starts_word(&item.text, at, &['.'])
         };
         let at = item.text.match_indices(name).map(|(at, _)| at).find(|at| is_used(*at))?;
-        Some((at, format!("`{name}`, which has {by}")))
+        Some((at, format!("`{name}`, which uses {by}")))
     });
     direct.chain(called).min_by_key(|(at, _)| *at)
 }
 
-/// Whether no letter, digit or one of `others` stands ahead of `at`.
+/// Whether the character before `at` is no letter, digit, underscore or one of `others`.
 fn starts_word(text: &str, at: usize, others: &[char]) -> bool {
-    let ahead = text[..at].chars().next_back().unwrap_or(' ');
-    !ahead.is_alphanumeric() && ahead != '_' && !others.contains(&ahead)
+    let previous = text[..at].chars().next_back().unwrap_or(' ');
+    !previous.is_alphanumeric() && previous != '_' && !others.contains(&previous)
+}
+
+/// The files of the tests, of their helpers, and of `src/`, with the text of each.
+fn test_files(root: &Path) -> Vec<(String, String)> {
+    let files = ["tests", SUPPORT, "src"].into_iter().flat_map(|dir| rust_files(root, dir));
+    files.filter(|(file, _)| !EXCLUDED.iter().any(|excluded| file.starts_with(excluded))).collect()
 }
 
 fn rust_files(root: &Path, dir: &str) -> Vec<(String, String)> {
@@ -265,20 +275,20 @@ fn rust_files(root: &Path, dir: &str) -> Vec<(String, String)> {
     files
 }
 
-// ---- the check, checked -----------------------------------------------------
+// ---- tests of the check -----------------------------------------------------
 
 fn faults_of(text: &str) -> Vec<String> {
     faults(&items("tests/x/x.rs", text, false), &[])
 }
 
 #[test]
-fn a_use_is_seen_in_the_test_in_a_helper_and_in_the_c_of_a_constant() {
+fn a_use_is_found_in_a_test_a_helper_and_the_c_code_of_a_constant() {
     for text in [
         "#[test]\nfn t() {\n    set_var(\"A\", \"1\");\n}\n",
         "fn limit() {\n    libc::setrlimit(x);\n}\n#[test]\nfn t() {\n    limit();\n}\n",
         "fn inner() {\n    read(\"/proc/self/fd\");\n}\nfn outer() {\n    inner()\n}\n#[test]\nfn t() {\n    outer();\n}\n",
         "const C: &str = \"\n    int f() { return optopt; }\";\n#[test]\nfn t() {\n    link(C);\n}\n",
-        // Too late: the outer process has done it already.
+        // Too late: the outer process has already changed the variable.
         "#[test]\nfn t() {\n    set_var(\"A\", \"1\");\n    own_process!();\n}\n",
     ] {
         let faults = faults_of(text);
@@ -288,7 +298,7 @@ fn a_use_is_seen_in_the_test_in_a_helper_and_in_the_c_of_a_constant() {
 }
 
 #[test]
-fn a_process_of_its_own_a_reason_and_another_s_method_are_no_fault() {
+fn an_own_process_a_reason_and_a_method_of_the_same_name_are_no_fault() {
     for text in [
         "#[test]\nfn t() {\n    own_process!();\n    set_var(\"A\", \"1\");\n}\n",
         "#[test]\nfn t() {\n    let test = this_test!();\n    if is_rerun(test) {\n        set_var(\"A\", \"1\");\n    }\n}\n",

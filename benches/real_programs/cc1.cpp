@@ -1,5 +1,5 @@
-// Clang's compiler proper, without its driver: cc1 with the arguments that `clang -###` shows behind "-cc1".
-// It writes the object file that `clang-19 -cc1` writes, byte for byte.
+// Clang's compiler without its driver: cc1 with the arguments that `clang -###` prints after "-cc1".
+// It writes the same object file as `clang-19 -cc1`, byte for byte.
 
 #include <clang/Basic/Diagnostic.h>
 #include <clang/Frontend/CompilerInstance.h>
@@ -9,7 +9,7 @@
 #include <llvm/Passes/PassPlugin.h>
 #include <llvm/Support/TargetSelect.h>
 
-// Debian's libclangCodeGen.a asks for Polly, which nothing here uses.
+// Debian's libclangCodeGen.a refers to Polly, which is not used here.
 llvm::PassPluginLibraryInfo getPollyPluginInfo() {
     return {LLVM_PLUGIN_API_VERSION, "Polly", "none", [](llvm::PassBuilder &) {}};
 }

@@ -1,4 +1,4 @@
-// What cc1 compiles when it is to be quick: a header of the system, a loop to vectorise, a switch, a string.
+// A short input for cc1: a system header, a loop to vectorise, a switch, a string.
 #include <stdio.h>
 
 static int weight(char letter) {

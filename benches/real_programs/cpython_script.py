@@ -1,4 +1,4 @@
-"""Prints the same bytes wherever it runs; starts a real part of the standard library on the way."""
+"""Prints the same bytes on every machine, and uses many modules of the standard library."""
 
 import collections
 import enum

@@ -1,4 +1,4 @@
-// C++ with everything that needs a platform: the output tells the order of events, and is the same every time.
+// C++ with every feature that needs platform support. The output shows the order of events and is always the same.
 #include "everything.hpp"
 
 #include <cstdio>
@@ -80,7 +80,7 @@ void types() {
     delete animals[1];
 }
 
-// This takes a thread-local variable of libstdc++, which the local TLS models rule out.
+// Uses a thread-local variable of libstdc++, which the local TLS models exclude.
 void once() {
 #ifndef ONLY_OWN_TLS
     static std::once_flag flag;
@@ -113,7 +113,7 @@ int main(int count, char **arguments) {
     shared_count() += 1;
     std::cout << "shared count " << shared_count() << std::endl;
 
-    // Two threads that are there at once have two blocks.
+    // Two threads that run at the same time have different TLS blocks.
     int *here = &plain, *there = nullptr;
     std::thread([&] { there = &plain; }).join();
     std::cout << "own block " << (here != there) << std::endl;

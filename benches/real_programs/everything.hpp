@@ -1,4 +1,4 @@
-// What the two modules of the program have in common.
+// Declarations that the two modules of the program share.
 #pragma once
 
 #include <stdexcept>
@@ -27,7 +27,7 @@ struct Refusal : std::runtime_error {
     int code;
 };
 
-/// Tells in the output when it comes and goes.
+/// Prints a line when it is constructed and when it is destroyed.
 struct Witness {
     explicit Witness(const char *name);
     ~Witness();
@@ -42,7 +42,7 @@ inline int &shared_count() {
 }
 
 extern thread_local int module_calls;        // defined in the other module
-extern thread_local std::string module_name; // the same, with an initialiser and a destructor
+extern thread_local std::string module_name; // likewise, with an initialiser and a destructor
 int other_module_static();
 void call_and_throw(int depth, void (*callback)(int));
 const std::type_info &type_from_other_module();

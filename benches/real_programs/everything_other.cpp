@@ -1,4 +1,4 @@
-// The other module: what main throws through, and definitions that main shares.
+// The other module: frames that exceptions of main pass through, and definitions that main uses.
 #include "everything.hpp"
 
 #include <iostream>

@@ -1,6 +1,6 @@
 // measure SECONDS FIGURES COMMAND...: runs the command and writes "status wall_us user_us peak_rss_kb" into the file
-// FIGURES. The status is 128 + N after signal N; the command is ended by SIGALRM (142) when the seconds are over.
-// A process of its own, because peak memory is counted from the process that forks: it has to be a small one.
+// FIGURES. The status is 128 + N after signal N. SIGALRM (142) ends the command after SECONDS.
+// This is a separate program because the kernel counts peak memory from the process that forks, which has to be small.
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ int main(int count, char **arguments) {
     const long long began = now_us();
     const pid_t child = fork();
     if (child == 0) {
-        alarm((unsigned)atoi(arguments[1])); // lives through exec
+        alarm((unsigned)atoi(arguments[1])); // stays set across exec
         execvp(arguments[3], arguments + 3);
         perror(arguments[3]);
         _exit(127);

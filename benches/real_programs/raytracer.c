@@ -1,5 +1,5 @@
-// A ray tracer: spheres over a chequered floor, soft shadows, reflections; writes a PPM picture. The threads take rows from
-// one counter, and every pixel has random numbers of its own, so the picture is the same whoever draws it.
+// A ray tracer: spheres over a chequered floor, soft shadows, reflections; it writes a PPM picture. The threads take rows from
+// one counter, and every pixel has its own random numbers, so the picture does not depend on the threads.
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>

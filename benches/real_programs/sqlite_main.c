@@ -1,4 +1,4 @@
-// A shop's books in memory: filled, joined, ranked and printed. The output is the same on every machine.
+// A shop's database in memory: it is filled, joined, ranked and printed. The output is the same on every machine.
 #include <stdio.h>
 #include <stdlib.h>
 

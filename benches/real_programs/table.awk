@@ -1,5 +1,5 @@
-# One line per program and tool, from the samples: program, tool, verdict, link us, wall us, user us, peak KB, reason.
-# Figures are medians, with the least and the most where there is more than one; variants count as runs of one program.
+# Prints one line per program and tool. A sample has: program, tool, verdict, link us, wall us, user us, peak KB, reason.
+# Figures are medians, with minimum and maximum if there are several samples. Variants count as runs of one program.
 
 {
     program = $1
@@ -9,7 +9,7 @@
     if (!((key, $1) in built)) {
         built[key, $1] = 1
         builds[key]++
-        verdict = $3 ($3 == "same" ? "" : ": " in_a_word($8))
+        verdict = $3 ($3 == "same" ? "" : ": " subject($8))
         if (!((key, verdict) in tally)) verdicts[key, ++verdict_count[key]] = verdict
         tally[key, verdict]++
     }
@@ -37,7 +37,7 @@ END {
         printf "| %s | %s | %s | %s | %s | %s | %s | %d |\n", part[1], part[2], figure(link[key], 1e3), \
             figure(wall[key], 1e3), figure(user[key], 1e3), figure(peak[key], 1024), output(key), runs[key]
     }
-    if (reason_count) print "\nWhat jittison did not do:\n"
+    if (reason_count) print "\nFailures of jittison:\n"
     for (r = 1; r <= reason_count; r++) {
         reason = reasons[r]
         printf "- %s%s: %s\n", where[reason], (times[reason] > 6 ? " and " times[reason] - 6 " more" : ""), reason
@@ -52,9 +52,9 @@ function output(key,    v, verdict, text) {
     return text
 }
 
-# What the complaint is about, for the table.
-function in_a_word(reason) {
-    if (match(reason, /^(signal|status) [0-9]+; /)) return substr(reason, 1, RLENGTH) in_a_word(substr(reason, RLENGTH + 1))
+# The subject of an error message, for the table.
+function subject(reason) {
+    if (match(reason, /^(signal|status) [0-9]+; /)) return substr(reason, 1, RLENGTH) subject(substr(reason, RLENGTH + 1))
     if (reason ~ /TLS|TPOFF|thread-local|thread_local|tls_get_addr/) return "TLS"
     if (reason ~ /IFUNC|ifunc/) return "ifunc"
     if (reason ~ /GOT64|GOTPC64|PLTOFF64|GOTOFF64/) return "large model"

@@ -1,4 +1,4 @@
-//! Threads that call the kernels without pause, check every answer, and time every call.
+//! The caller threads: they call the kernels without pause, check every answer and time every call.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
@@ -10,38 +10,38 @@ use jittison::Jit;
 use crate::histogram::Histogram;
 use crate::problem::{Kernel, KernelFn, Output, Problem};
 
-/// A call that takes longer was interrupted by the system, and says nothing about the kernel.
+/// A longer call was interrupted by the system. Its time says nothing about the kernel.
 const INTERRUPTED: Duration = Duration::from_millis(1);
 
-/// What keeps a version in memory while it is called.
+/// What keeps a version in memory while a thread calls it.
 #[derive(Clone, Copy)]
-pub enum Holding<'a> {
+pub enum Protection<'a> {
     /// An execution guard around every call.
     Guard(&'a Jit),
-    /// A lock that switches take alone.
+    /// A shared lock around every call; a switch takes the lock exclusively.
     Lock(&'a RwLock<()>),
-    /// Nothing: the version is not given up, or woe to the caller.
-    Nothing,
+    /// No protection: the mode itself must keep every version, or a call may run freed code.
+    None,
 }
 
-/// How many calls took how long.
+/// Calls, and the time that they took together.
 #[derive(Clone, Copy, Default)]
 pub struct Timing {
     pub calls: u64,
     pub nanoseconds: u64,
 }
 
-/// All callers, and what they have done so far.
-pub struct Crowd<'a> {
+/// All caller threads, with their counters.
+pub struct Callers<'a> {
     problems: &'a [Problem; 2],
-    tallies: Vec<[Tally; 2]>,
+    all_counts: Vec<[CallCounts; 2]>,
     is_over: AtomicBool,
 }
 
-/// One caller's calls of one kernel. Its counters stand for themselves and order no other memory.
+/// One thread's calls of one kernel. The counters are relaxed: they order no other memory.
 #[derive(Default)]
 #[repr(align(128))]
-struct Tally {
+struct CallCounts {
     calls: AtomicU64,
     wrong: AtomicU64,
     /// Calls that were not interrupted.
@@ -49,29 +49,31 @@ struct Tally {
     nanoseconds: AtomicU64,
 }
 
-impl<'a> Crowd<'a> {
-    pub fn new(threads: usize, problems: &'a [Problem; 2]) -> Crowd<'a> {
-        let tallies = (0..threads).map(|_| Default::default()).collect();
-        Crowd { problems, tallies, is_over: AtomicBool::new(false) }
+impl<'a> Callers<'a> {
+    pub fn new(threads: usize, problems: &'a [Problem; 2]) -> Callers<'a> {
+        let all_counts = (0..threads).map(|_| Default::default()).collect();
+        Callers { problems, all_counts, is_over: AtomicBool::new(false) }
     }
 
-    /// Has all threads call `functions` as long as `work` takes; its result, and the latencies.
+    /// Lets all threads call `functions` while `work` runs. Returns the result of `work` and the latencies of the
+    /// calls.
     ///
     /// # Safety
-    /// The functions are the kernels, and stay as long as `work` takes, what is behind them with the help of `holding`.
+    /// `functions` are the kernels. They stay callable while `work` runs, and `protection` keeps the versions behind
+    /// them mapped during each call.
     pub unsafe fn call_during<T>(
         &self,
         functions: [KernelFn; 2],
-        holding: Holding<'_>,
+        protection: Protection<'_>,
         work: impl FnOnce() -> T,
     ) -> Result<(T, Histogram), String> {
         self.is_over.store(false, Ordering::Relaxed);
         thread::scope(|scope| {
-            let body = |tallies| {
-                // SAFETY: the caller's word.
-                move || unsafe { self.serve(tallies, functions, holding) }
+            let body = |all_counts| {
+                // SAFETY: the caller of `call_during` promises it.
+                move || unsafe { self.call_until_over(all_counts, functions, protection) }
             };
-            let callers: Vec<_> = self.tallies.iter().map(|tallies| scope.spawn(body(tallies))).collect();
+            let callers: Vec<_> = self.all_counts.iter().map(|all_counts| scope.spawn(body(all_counts))).collect();
             let stop = Stop(&self.is_over);
             let result = work();
             drop(stop);
@@ -83,41 +85,46 @@ impl<'a> Crowd<'a> {
         })
     }
 
-    /// One caller.
+    /// The loop of one caller thread.
     ///
     /// # Safety
     /// As [`call_during`](Self::call_during).
-    unsafe fn serve(&self, tallies: &[Tally; 2], functions: [KernelFn; 2], holding: Holding<'_>) -> Histogram {
+    unsafe fn call_until_over(
+        &self,
+        all_counts: &[CallCounts; 2],
+        functions: [KernelFn; 2],
+        protection: Protection<'_>,
+    ) -> Histogram {
         let mut outputs = self.problems.each_ref().map(Problem::output);
         let mut latencies = Histogram::default();
-        let mut turn = 0;
+        let mut iteration = 0;
         while !self.is_over.load(Ordering::Relaxed) {
             for kernel in Kernel::ALL.map(Kernel::index) {
-                let (problem, tally) = (&self.problems[kernel], &tallies[kernel]);
-                tally.calls.fetch_add(1, Ordering::Relaxed);
-                let begun = Instant::now();
-                // SAFETY: the caller's word.
-                unsafe { call(problem, functions[kernel], turn, &mut outputs[kernel], holding) };
-                let took = begun.elapsed();
-                latencies.note(took);
-                tally.note(took, problem.is_right(turn, &outputs[kernel]));
+                let (problem, counts) = (&self.problems[kernel], &all_counts[kernel]);
+                counts.calls.fetch_add(1, Ordering::Relaxed);
+                let started = Instant::now();
+                // SAFETY: the caller promises it.
+                unsafe { call(problem, functions[kernel], iteration, &mut outputs[kernel], protection) };
+                let duration = started.elapsed();
+                latencies.record(duration);
+                counts.record(duration, problem.is_right(iteration, &outputs[kernel]));
             }
-            turn += 1;
+            iteration += 1;
         }
         latencies
     }
 
     pub fn calls(&self, kernel: Kernel) -> u64 {
-        self.sum(kernel, |tally| &tally.calls)
+        self.sum(kernel, |counts| &counts.calls)
     }
 
     pub fn wrong(&self) -> u64 {
-        Kernel::ALL.into_iter().map(|kernel| self.sum(kernel, |tally| &tally.wrong)).sum()
+        Kernel::ALL.into_iter().map(|kernel| self.sum(kernel, |counts| &counts.wrong)).sum()
     }
 
     pub fn timing(&self, kernel: Kernel) -> Timing {
         let (calls, nanoseconds) =
-            (self.sum(kernel, |tally| &tally.timed), self.sum(kernel, |tally| &tally.nanoseconds));
+            (self.sum(kernel, |counts| &counts.timed), self.sum(kernel, |counts| &counts.nanoseconds));
         Timing { calls, nanoseconds }
     }
 
@@ -126,40 +133,46 @@ impl<'a> Crowd<'a> {
         Kernel::ALL.into_iter().map(|kernel| self.calls(kernel) as f64 * kernel.operations()).sum()
     }
 
-    fn sum(&self, kernel: Kernel, part: impl Fn(&Tally) -> &AtomicU64) -> u64 {
-        self.tallies.iter().map(|tallies| part(&tallies[kernel.index()]).load(Ordering::Relaxed)).sum()
+    fn sum(&self, kernel: Kernel, counter: impl Fn(&CallCounts) -> &AtomicU64) -> u64 {
+        self.all_counts.iter().map(|all_counts| counter(&all_counts[kernel.index()]).load(Ordering::Relaxed)).sum()
     }
 }
 
-/// One call, in the hold.
+/// One call under its protection.
 ///
 /// # Safety
-/// As [`Crowd::call_during`].
+/// As [`Callers::call_during`].
 #[inline(always)]
-unsafe fn call(problem: &Problem, function: KernelFn, turn: usize, output: &mut Output, holding: Holding<'_>) {
-    // SAFETY: the caller's word, for all three.
-    let mut call = || unsafe { problem.call(function, turn, output) };
-    match holding {
-        Holding::Guard(jit) => {
+unsafe fn call(
+    problem: &Problem,
+    function: KernelFn,
+    iteration: usize,
+    output: &mut Output,
+    protection: Protection<'_>,
+) {
+    // SAFETY: the caller promises it, for all three uses.
+    let mut call = || unsafe { problem.call(function, iteration, output) };
+    match protection {
+        Protection::Guard(jit) => {
             let _guard = jit.guard();
             call()
         }
-        Holding::Lock(world) => {
-            let _shared = world.read().unwrap_or_else(PoisonError::into_inner);
+        Protection::Lock(lock) => {
+            let _shared = lock.read().unwrap_or_else(PoisonError::into_inner);
             call()
         }
-        Holding::Nothing => call(),
+        Protection::None => call(),
     }
 }
 
-impl Tally {
-    fn note(&self, took: Duration, is_right: bool) {
+impl CallCounts {
+    fn record(&self, duration: Duration, is_right: bool) {
         if !is_right {
             self.wrong.fetch_add(1, Ordering::Relaxed);
         }
-        if took < INTERRUPTED {
+        if duration < INTERRUPTED {
             self.timed.fetch_add(1, Ordering::Relaxed);
-            self.nanoseconds.fetch_add(took.as_nanos() as u64, Ordering::Relaxed);
+            self.nanoseconds.fetch_add(duration.as_nanos() as u64, Ordering::Relaxed);
         }
     }
 }
@@ -174,7 +187,7 @@ impl Timing {
         self.nanoseconds += other.nanoseconds;
     }
 
-    /// Of one thread inside the kernel; none without calls.
+    /// GFLOP/s of one thread inside the kernel; `None` without calls.
     pub fn gigaflops(self, kernel: Kernel) -> Option<f64> {
         (self.nanoseconds > 0).then(|| self.calls as f64 * kernel.operations() / self.nanoseconds as f64)
     }

@@ -1,9 +1,9 @@
-//! Variants by the system's C compiler: `kernels.c` with other macros and flags each time, in processes of their own, as many
-//! at once as there are processors.
+//! Variants from the system's C compiler: `kernels.c`, compiled with different macros and flags. Each compilation is
+//! a process; as many run at once as there are processors.
 
 use std::fs;
 use std::io::{ErrorKind, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,8 +13,8 @@ use crate::problem::Kernel;
 use crate::suite::{Defect, Suite, Variant};
 
 const SOURCE: &str = include_str!("kernels.c");
-const PLAIN: [&str; 1] = ["-O1"];
-const BETTER: [&[&str]; 2] = [&["-O2"], &["-O3", "-march=native"]];
+const PLAIN_FLAGS: [&str; 1] = ["-O1"];
+const OPTIMIZING_FLAGS: [&[&str]; 2] = [&["-O2"], &["-O3", "-march=native"]];
 
 /// Why there are no variants.
 pub enum Failure {
@@ -22,45 +22,45 @@ pub enum Failure {
     Broken(String),
 }
 
-/// One object to be compiled.
+/// One object to compile.
 struct Job {
     name: String,
     arguments: Vec<String>,
 }
 
-/// Compiles the whole suite.
+/// Compiles the full suite.
 pub fn suite() -> Result<Suite, Failure> {
     let compiler = std::env::var("CC").ok().filter(|name| !name.is_empty()).unwrap_or_else(|| "cc".to_owned());
-    let mut jobs = vec![whole()];
-    let good = Kernel::ALL.map(competitors);
+    let mut jobs = vec![full()];
+    let competing = Kernel::ALL.map(competitors);
     let bad = Kernel::ALL.map(|kernel| Defect::ALL.map(|defect| defective(kernel, defect)));
-    let counts = good.each_ref().map(Vec::len);
-    jobs.extend(good.into_iter().flatten());
+    let counts = competing.each_ref().map(Vec::len);
+    jobs.extend(competing.into_iter().flatten());
     jobs.extend(bad.into_iter().flatten());
-    let mut made = compile_all(&compiler, jobs)?.into_iter();
-    let whole = made.next().map(|(_, object)| object).unwrap_or_default();
+    let mut compiled = compile_all(&compiler, jobs)?.into_iter();
+    let full = compiled.next().map(|(_, object)| object).unwrap_or_default();
     let mut take = |kernel, count: usize| -> Vec<Variant> {
-        made.by_ref().take(count).map(|(name, object)| Variant { kernel, name, object }).collect()
+        compiled.by_ref().take(count).map(|(name, object)| Variant { kernel, name, object }).collect()
     };
     let variants = [take(Kernel::Gemm, counts[0]), take(Kernel::Stencil, counts[1])];
     let mut with_defects = |kernel| Defect::ALL.into_iter().zip(take(kernel, Defect::ALL.len())).collect();
     let bad = [with_defects(Kernel::Gemm), with_defects(Kernel::Stencil)];
-    Ok(Suite { compiler, whole, variants, bad })
+    Ok(Suite { compiler, full, variants, bad })
 }
 
-fn whole() -> Job {
-    let mut arguments = PLAIN.map(str::to_owned).to_vec();
+fn full() -> Job {
+    let mut arguments = PLAIN_FLAGS.map(str::to_owned).to_vec();
     arguments.extend(["-DGEMM", "-DSTENCIL", "-DCOUNTS", "-DORDER=0"].map(str::to_owned));
     Job { name: "first".to_owned(), arguments }
 }
 
 fn competitors(kernel: Kernel) -> Vec<Job> {
-    let mut jobs = vec![Job::new(kernel, &PLAIN, 0, 1, 1)];
+    let mut jobs = vec![Job::new(kernel, &PLAIN_FLAGS, 0, 1, 1)];
     let (orders, tiles, unrolls): (&[u32], &[u32], &[u32]) = match kernel {
         Kernel::Gemm => (&[1, 2], &[8, 16, 32], &[1, 4]),
         Kernel::Stencil => (&[1], &[16, 64], &[1, 2, 4]),
     };
-    for flags in BETTER {
+    for flags in OPTIMIZING_FLAGS {
         for &order in orders {
             for &tile in tiles {
                 jobs.extend(unrolls.iter().map(|&unroll| Job::new(kernel, flags, order, tile, unroll)));
@@ -100,20 +100,20 @@ impl Job {
     }
 }
 
-/// Runs the compiler for all jobs; objects in the order of the jobs.
+/// Runs the compiler for all jobs. The objects come in the order of the jobs.
 fn compile_all(compiler: &str, jobs: Vec<Job>) -> Result<Vec<(String, Vec<u8>)>, Failure> {
-    let directory = Scratch::new().map_err(|error| Failure::Broken(format!("no scratch directory: {error}")))?;
+    let directory = tempfile::tempdir().map_err(|error| Failure::Broken(format!("no temporary directory: {error}")))?;
     let next = AtomicUsize::new(0);
-    let made = Mutex::new(Vec::new());
+    let compiled = Mutex::new(Vec::new());
     let worker = || {
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
             let Some(job) = jobs.get(number) else { return };
-            let object = compile(compiler, job, &directory.0.join(format!("{number}.o")));
+            let object = compile(compiler, job, &directory.path().join(format!("{number}.o")));
             let failed = object.is_err();
-            made.lock().unwrap_or_else(|poison| poison.into_inner()).push((number, object));
+            compiled.lock().unwrap_or_else(|poison| poison.into_inner()).push((number, object));
             if failed {
-                // The others need not begin any more.
+                // No further job needs to begin.
                 next.store(jobs.len(), Ordering::Relaxed);
             }
         }
@@ -122,9 +122,9 @@ fn compile_all(compiler: &str, jobs: Vec<Job>) -> Result<Vec<(String, Vec<u8>)>,
         let workers = thread::available_parallelism().map_or(1, usize::from);
         (0..workers).for_each(|_| drop(scope.spawn(worker)));
     });
-    let mut made = made.into_inner().unwrap_or_else(|poison| poison.into_inner());
-    made.sort_by_key(|(number, _)| *number);
-    let objects = made.into_iter().map(|(_, object)| object).collect::<Result<Vec<_>, _>>()?;
+    let mut compiled = compiled.into_inner().unwrap_or_else(|poison| poison.into_inner());
+    compiled.sort_by_key(|(number, _)| *number);
+    let objects = compiled.into_iter().map(|(_, object)| object).collect::<Result<Vec<_>, _>>()?;
     Ok(jobs.into_iter().map(|job| job.name).zip(objects).collect())
 }
 
@@ -141,33 +141,14 @@ fn compile(compiler: &str, job: &Job, output: &Path) -> Result<Vec<u8>, Failure>
     fs::read(output).map_err(|error| broken(format!("{}: {error}", output.display())))
 }
 
-/// Hands the source over, and waits for the end.
+/// Writes the source to the compiler's input, and waits for its end.
 fn feed(mut child: Child) -> Result<(), String> {
-    // A compiler that ends before it has read everything says why on its own.
+    // A compiler that ends before it has read everything prints the reason itself.
     let written = child.stdin.take().map_or(Ok(()), |mut input| input.write_all(SOURCE.as_bytes()));
     let output = child.wait_with_output().map_err(|error| error.to_string())?;
     if !output.status.success() {
-        let told = String::from_utf8_lossy(&output.stderr);
-        return Err(format!("{}: {}", output.status, told.lines().next().unwrap_or("it does not say why")));
+        let message = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("{}: {}", output.status, message.lines().next().unwrap_or("it printed no reason")));
     }
     written.map_err(|error| error.to_string())
-}
-
-/// A directory of this process's own, removed with the value.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new() -> std::io::Result<Scratch> {
-        let path = std::env::temp_dir().join(format!("jittison-autotuner-{}", std::process::id()));
-        // Nobody else's: fails if it is there.
-        fs::create_dir(&path)?;
-        Ok(Scratch(path))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // What cannot be removed is for the system to tidy up.
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }

@@ -1,7 +1,7 @@
-//! Variants by Cranelift, in this process, for machines without a C compiler: the kernels of `kernels.c`, a tile of each row in
-//! registers, differing in how many cells the tile has and in how many lie in one register.
+//! Variants from Cranelift, in this process, for machines without a C compiler. They are the kernels of `kernels.c`.
+//! Each holds a tile of a row in registers; variants differ in the number of cells per tile and per register.
 //!
-//! Not here: loops in another order, and tiles that are no power of two.
+//! Not here: other loop orders, and tiles whose size is not a power of two.
 
 use cranelift_codegen::Context;
 use cranelift_codegen::ir::condcodes::IntCC;
@@ -23,30 +23,30 @@ const CELL: i64 = 8;
 struct Shape {
     /// Cells in one register.
     lanes: u32,
-    /// Registers at a time.
+    /// Registers per tile.
     registers: u32,
 }
 
 const PLAIN: Shape = Shape { lanes: 1, registers: 1 };
 
-/// Makes the whole suite.
+/// Generates the full suite.
 pub fn suite() -> Result<Suite, String> {
-    let maker = Maker { isa: host()? };
+    let generator = Generator { isa: host()? };
     let shapes = || [1, 2].into_iter().flat_map(|lanes| [1, 2, 4, 8].map(|registers| Shape { lanes, registers }));
-    let good = |kernel| -> Result<Vec<Variant>, String> {
-        shapes().map(|shape| maker.variant(kernel, shape.name(), shape, None)).collect()
+    let competing = |kernel| -> Result<Vec<Variant>, String> {
+        shapes().map(|shape| generator.variant(kernel, shape.name(), shape, None)).collect()
     };
     let bad = |kernel| -> Result<Vec<(Defect, Variant)>, String> {
         let one = |defect: Defect| {
-            let variant = maker.variant(kernel, defect.name().to_owned(), PLAIN, Some(defect))?;
+            let variant = generator.variant(kernel, defect.name().to_owned(), PLAIN, Some(defect))?;
             Ok((defect, variant))
         };
         Defect::ALL.into_iter().map(one).collect()
     };
     Ok(Suite {
         compiler: "Cranelift".to_owned(),
-        whole: maker.whole()?,
-        variants: [good(Kernel::Gemm)?, good(Kernel::Stencil)?],
+        full: generator.full()?,
+        variants: [competing(Kernel::Gemm)?, competing(Kernel::Stencil)?],
         bad: [bad(Kernel::Gemm)?, bad(Kernel::Stencil)?],
     })
 }
@@ -70,11 +70,11 @@ fn host() -> Result<OwnedTargetIsa, String> {
     host.finish(settings::Flags::new(flags)).map_err(|error| error.to_string())
 }
 
-struct Maker {
+struct Generator {
     isa: OwnedTargetIsa,
 }
 
-impl Maker {
+impl Generator {
     fn variant(&self, kernel: Kernel, name: String, shape: Shape, defect: Option<Defect>) -> Result<Variant, String> {
         let mut object = Object::new(self, &name)?;
         object.kernel(kernel, shape, defect)?;
@@ -84,7 +84,7 @@ impl Maker {
         Ok(Variant { kernel, name, object: object.finish()? })
     }
 
-    fn whole(&self) -> Result<Vec<u8>, String> {
+    fn full(&self) -> Result<Vec<u8>, String> {
         let mut object = Object::new(self, "first")?;
         let counters = [object.kernel(Kernel::Gemm, PLAIN, None)?, object.kernel(Kernel::Stencil, PLAIN, None)?];
         object.kernel_calls(counters)?;
@@ -99,14 +99,14 @@ struct Object {
     buffers: FunctionBuilderContext,
 }
 
-fn text(error: cranelift_module::ModuleError) -> String {
+fn to_text(error: cranelift_module::ModuleError) -> String {
     error.to_string()
 }
 
 impl Object {
-    fn new(maker: &Maker, name: &str) -> Result<Object, String> {
-        let mut builder = ObjectBuilder::new(maker.isa.clone(), name, default_libcall_names()).map_err(text)?;
-        // The panic of an initialiser passes through.
+    fn new(generator: &Generator, name: &str) -> Result<Object, String> {
+        let mut builder = ObjectBuilder::new(generator.isa.clone(), name, default_libcall_names()).map_err(to_text)?;
+        // The panic of an initialiser unwinds through this code.
         builder.unwind_info(true);
         let module = ObjectModule::new(builder);
         Ok(Object { module, context: Context::new(), buffers: FunctionBuilderContext::new() })
@@ -131,7 +131,7 @@ impl Object {
         signature: Signature,
         emit: impl FnOnce(&mut Emitter<'_>, &[Value]) -> Result<(), String>,
     ) -> Result<FuncId, String> {
-        let id = self.module.declare_function(name, linkage, &signature).map_err(text)?;
+        let id = self.module.declare_function(name, linkage, &signature).map_err(to_text)?;
         self.module.clear_context(&mut self.context);
         self.context.func.signature = signature;
         let builder = FunctionBuilder::new(&mut self.context.func, &mut self.buffers);
@@ -144,25 +144,25 @@ impl Object {
         let config = emitter.module.target_config();
         emitter.builder.seal_all_blocks();
         emitter.builder.finalize(config);
-        self.module.define_function(id, &mut self.context).map_err(text)?;
+        self.module.define_function(id, &mut self.context).map_err(to_text)?;
         Ok(id)
     }
 
     /// Defines a kernel and its counter.
     fn kernel(&mut self, kernel: Kernel, shape: Shape, defect: Option<Defect>) -> Result<DataId, String> {
-        let counter = self.module.declare_data(kernel.counter(), Linkage::Export, true, false).map_err(text)?;
+        let counter = self.module.declare_data(kernel.counter(), Linkage::Export, true, false).map_err(to_text)?;
         let mut zero = DataDescription::new();
         zero.define_zeroinit(CELL as usize);
         zero.set_align(CELL as u64);
-        self.module.define_data(counter, &zero).map_err(text)?;
-        let nobody = match defect {
+        self.module.define_data(counter, &zero).map_err(to_text)?;
+        let missing = match defect {
             Some(Defect::MissingSymbol) => Some(self.imported("autotuner_no_such_function")?),
             _ => None,
         };
         let signature = self.signature(4, 0);
         self.function(kernel.name(), Linkage::Export, signature, |emitter, parameters| {
             let [first, second, output, side] = parameters[..] else {
-                return Err("the kernel has lost a parameter".to_owned());
+                return Err("the kernel does not have four parameters".to_owned());
             };
             emitter.count(counter);
             match kernel {
@@ -170,10 +170,10 @@ impl Object {
                 Kernel::Stencil => emitter.stencil([first, second, output], side, shape),
             }
             if defect == Some(Defect::WrongAnswer) {
-                emitter.spoil(output);
+                emitter.make_wrong(output);
             }
-            if let Some(nobody) = nobody {
-                emitter.call(nobody);
+            if let Some(missing) = missing {
+                emitter.call(missing);
             }
             emitter.builder.ins().return_(&[]);
             Ok(())
@@ -183,10 +183,10 @@ impl Object {
 
     fn imported(&mut self, name: &str) -> Result<FuncId, String> {
         let signature = self.signature(0, 0);
-        self.module.declare_function(name, Linkage::Import, &signature).map_err(text)
+        self.module.declare_function(name, Linkage::Import, &signature).map_err(to_text)
     }
 
-    /// Defines what reads the counters: `kernel_calls(which)`.
+    /// Defines `kernel_calls(which)`, which reads the counters.
     fn kernel_calls(&mut self, [gemm, stencil]: [DataId; 2]) -> Result<(), String> {
         let signature = self.signature(1, 1);
         self.function("kernel_calls", Linkage::Export, signature, |emitter, parameters| {
@@ -208,18 +208,18 @@ impl Object {
             emitter.builder.ins().return_(&[]);
             Ok(())
         })?;
-        let list = self.module.declare_data("initialisers", Linkage::Local, true, false).map_err(text)?;
+        let list = self.module.declare_data("initialisers", Linkage::Local, true, false).map_err(to_text)?;
         let mut description = DataDescription::new();
         description.set_custom_section(".init_array");
         description.set_align(CELL as u64);
         description.define(vec![0; CELL as usize].into_boxed_slice());
         let fail = self.module.declare_func_in_data(fail, &mut description);
         description.write_function_addr(0, fail);
-        self.module.define_data(list, &description).map_err(text)
+        self.module.define_data(list, &description).map_err(to_text)
     }
 }
 
-/// Writes the instructions of one function.
+/// Emits the instructions of one function.
 struct Emitter<'a> {
     builder: FunctionBuilder<'a>,
     module: &'a mut ObjectModule,
@@ -243,35 +243,36 @@ impl Emitter<'_> {
     }
 
     /// Makes the first cell of the output wrong.
-    fn spoil(&mut self, output: Value) {
+    fn make_wrong(&mut self, output: Value) {
         let right = self.load(types::F64, output, 0);
         let one = self.builder.ins().f64const(1.0);
         let wrong = self.builder.ins().fadd(right, one);
         self.store(wrong, output, 0);
     }
 
-    /// `c = a * b`: of each tile of a row of `c` all sums at once.
+    /// `c = a * b`. It computes all sums of one tile of a row of `c` at once.
     fn gemm(&mut self, [a, b, c]: [Value; 3], side: Value, shape: Shape) {
         let zero = self.number(0);
-        self.count_up(zero, side, 1, &[], |me, row, _| {
-            let (a_row, c_row) = (me.cell(a, row, side, zero), me.cell(c, row, side, zero));
-            me.count_up(zero, side, shape.cells(), &[], |me, column, _| {
-                let nothing = me.zeros(shape);
-                let sums = me.count_up(zero, side, 1, &vec![nothing; shape.registers as usize], |me, k, sums| {
-                    let at = me.at(a_row, k);
-                    let x = me.load(types::F64, at, 0);
-                    let x = me.in_all_lanes(x, shape);
-                    let from = me.cell(b, k, side, column);
-                    let add = |me: &mut Self, (register, &sum): (usize, &Value)| {
-                        let y = me.load(shape.of(), from, shape.offset(register));
-                        let product = me.builder.ins().fmul(x, y);
-                        me.builder.ins().fadd(sum, product)
-                    };
-                    sums.iter().enumerate().map(|sum| add(me, sum)).collect()
-                });
-                let to = me.at(c_row, column);
+        self.for_range(zero, side, 1, &[], |this, row, _| {
+            let (a_row, c_row) = (this.cell(a, row, side, zero), this.cell(c, row, side, zero));
+            this.for_range(zero, side, shape.cells(), &[], |this, column, _| {
+                let zeros_of_tile = this.zeros(shape);
+                let sums =
+                    this.for_range(zero, side, 1, &vec![zeros_of_tile; shape.registers as usize], |this, k, sums| {
+                        let at = this.at(a_row, k);
+                        let x = this.load(types::F64, at, 0);
+                        let x = this.splat(x, shape);
+                        let from = this.cell(b, k, side, column);
+                        let add = |this: &mut Self, (register, &sum): (usize, &Value)| {
+                            let y = this.load(shape.value_type(), from, shape.offset(register));
+                            let product = this.builder.ins().fmul(x, y);
+                            this.builder.ins().fadd(sum, product)
+                        };
+                        sums.iter().enumerate().map(|sum| add(this, sum)).collect()
+                    });
+                let to = this.at(c_row, column);
                 for (register, &sum) in sums.iter().enumerate() {
-                    me.store(sum, to, shape.offset(register));
+                    this.store(sum, to, shape.offset(register));
                 }
                 Vec::new()
             });
@@ -279,37 +280,37 @@ impl Emitter<'_> {
         });
     }
 
-    /// Copies everything, and then computes the inner cells.
+    /// Copies all cells, then computes the inner ones.
     fn stencil(&mut self, [grid, weights, output]: [Value; 3], side: Value, shape: Shape) {
         let (zero, one) = (self.number(0), self.number(1));
         let cells = self.builder.ins().imul(side, side);
-        self.count_up(zero, cells, 1, &[], |me, cell, _| {
-            let (from, to) = (me.at(grid, cell), me.at(output, cell));
-            let value = me.load(types::F64, from, 0);
-            me.store(value, to, 0);
+        self.for_range(zero, cells, 1, &[], |this, cell, _| {
+            let (from, to) = (this.at(grid, cell), this.at(output, cell));
+            let value = this.load(types::F64, from, 0);
+            this.store(value, to, 0);
             Vec::new()
         });
         let weights: Vec<Value> = (0..5)
             .map(|number| {
                 let weight = self.load(types::F64, weights, number * CELL as i32);
-                self.in_all_lanes(weight, shape)
+                self.splat(weight, shape)
             })
             .collect();
         let last = self.builder.ins().iadd_imm_s(side, -1);
         let line = self.builder.ins().imul_imm_s(side, CELL);
-        self.count_up(one, last, 1, &[], |me, row, _| {
-            me.count_up(one, last, shape.cells(), &[], |me, column, _| {
-                let (from, to) = (me.cell(grid, row, side, column), me.cell(output, row, side, column));
-                let (above, below) = (me.builder.ins().isub(from, line), me.builder.ins().iadd(from, line));
+        self.for_range(one, last, 1, &[], |this, row, _| {
+            this.for_range(one, last, shape.cells(), &[], |this, column, _| {
+                let (from, to) = (this.cell(grid, row, side, column), this.cell(output, row, side, column));
+                let (above, below) = (this.builder.ins().isub(from, line), this.builder.ins().iadd(from, line));
                 for offset in (0..shape.registers as usize).map(|register| shape.offset(register)) {
                     let around = [(from, 0), (above, 0), (below, 0), (from, -CELL as i32), (from, CELL as i32)];
-                    let mut sum = me.zeros(shape);
-                    for ((base, aside), &weight) in around.into_iter().zip(&weights) {
-                        let neighbour = me.load(shape.of(), base, offset + aside);
-                        let weighted = me.builder.ins().fmul(neighbour, weight);
-                        sum = me.builder.ins().fadd(sum, weighted);
+                    let mut sum = this.zeros(shape);
+                    for ((base, distance), &weight) in around.into_iter().zip(&weights) {
+                        let neighbour = this.load(shape.value_type(), base, offset + distance);
+                        let weighted = this.builder.ins().fmul(neighbour, weight);
+                        sum = this.builder.ins().fadd(sum, weighted);
                     }
-                    me.store(sum, to, offset);
+                    this.store(sum, to, offset);
                 }
                 Vec::new()
             });
@@ -317,9 +318,9 @@ impl Emitter<'_> {
         });
     }
 
-    /// A loop over `from`, `from + step`, … below `to`, which is not empty. `body` makes of the values that are carried round
-    /// those for the next time; the last ones are returned.
-    fn count_up(
+    /// Emits a loop over `from`, `from + step`, … below `to`; the range is not empty. `body` gets the carried values
+    /// and returns those of the next iteration. The result is the last of them.
+    fn for_range(
         &mut self,
         from: Value,
         to: Value,
@@ -327,21 +328,21 @@ impl Emitter<'_> {
         carried: &[Value],
         body: impl FnOnce(&mut Self, Value, &[Value]) -> Vec<Value>,
     ) -> Vec<Value> {
-        let (again, after) = (self.builder.create_block(), self.builder.create_block());
-        self.builder.append_block_param(again, types::I64);
+        let (loop_block, after) = (self.builder.create_block(), self.builder.create_block());
+        self.builder.append_block_param(loop_block, types::I64);
         for value in carried {
-            let of = self.builder.func.dfg.value_type(*value);
-            self.builder.append_block_param(again, of);
+            let value_type = self.builder.func.dfg.value_type(*value);
+            self.builder.append_block_param(loop_block, value_type);
         }
         let start: Vec<_> = [from].iter().chain(carried).map(|&value| value.into()).collect();
-        self.builder.ins().jump(again, &start);
-        self.builder.switch_to_block(again);
-        let now = self.builder.block_params(again).to_vec();
-        let carried = body(self, now[0], &now[1..]);
-        let next = self.builder.ins().iadd_imm_s(now[0], step);
-        let is_more = self.builder.ins().icmp(IntCC::SignedLessThan, next, to);
-        let round: Vec<_> = [next].iter().chain(&carried).map(|&value| value.into()).collect();
-        self.builder.ins().brif(is_more, again, &round, after, &[]);
+        self.builder.ins().jump(loop_block, &start);
+        self.builder.switch_to_block(loop_block);
+        let parameters = self.builder.block_params(loop_block).to_vec();
+        let carried = body(self, parameters[0], &parameters[1..]);
+        let next = self.builder.ins().iadd_imm_s(parameters[0], step);
+        let has_next = self.builder.ins().icmp(IntCC::SignedLessThan, next, to);
+        let arguments: Vec<_> = [next].iter().chain(&carried).map(|&value| value.into()).collect();
+        self.builder.ins().brif(has_next, loop_block, &arguments, after, &[]);
         self.builder.switch_to_block(after);
         carried
     }
@@ -350,7 +351,7 @@ impl Emitter<'_> {
         self.builder.ins().iconst(types::I64, number)
     }
 
-    /// The address of a cell in a square.
+    /// The address of a cell of a square.
     fn cell(&mut self, base: Value, row: Value, side: Value, column: Value) -> Value {
         let start = self.builder.ins().imul(row, side);
         let index = self.builder.ins().iadd(start, column);
@@ -362,9 +363,9 @@ impl Emitter<'_> {
         self.builder.ins().iadd(base, offset)
     }
 
-    /// Cells are aligned, registers of them are not.
-    fn load(&mut self, of: Type, address: Value, offset: i32) -> Value {
-        self.builder.ins().load(of, MemFlagsData::new().with_notrap(), address, offset)
+    /// Cells are aligned; registers of several cells are not.
+    fn load(&mut self, value_type: Type, address: Value, offset: i32) -> Value {
+        self.builder.ins().load(value_type, MemFlagsData::new().with_notrap(), address, offset)
     }
 
     fn store(&mut self, value: Value, address: Value, offset: i32) {
@@ -373,20 +374,20 @@ impl Emitter<'_> {
 
     fn zeros(&mut self, shape: Shape) -> Value {
         let zero = self.builder.ins().f64const(0.0);
-        self.in_all_lanes(zero, shape)
+        self.splat(zero, shape)
     }
 
-    fn in_all_lanes(&mut self, value: Value, shape: Shape) -> Value {
+    fn splat(&mut self, value: Value, shape: Shape) -> Value {
         match shape.lanes {
             1 => value,
-            _ => self.builder.ins().splat(shape.of(), value),
+            _ => self.builder.ins().splat(shape.value_type(), value),
         }
     }
 }
 
 impl Shape {
     /// The type of one register.
-    fn of(self) -> Type {
+    fn value_type(self) -> Type {
         if self.lanes == 1 { types::F64 } else { types::F64X2 }
     }
 

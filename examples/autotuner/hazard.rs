@@ -1,7 +1,7 @@
-//! What happens without any of it: a version is freed at once when callers are led elsewhere, whoever is still inside.
+//! The mode that crashes: a version is freed at once when callers are redirected, even while threads run in it.
 //!
-//! Stubs, dylibs and [`Jit::remove_now`], the removal that asks nobody, put together as one would without knowing better.
-//! Freed code is filled with traps, so the process ends by a signal within moments. If it does not, that is an error.
+//! It combines stubs, dylibs and [`Jit::remove_now`], which waits for nobody, as a program without guards might do.
+//! Freed code is filled with traps, so the process soon ends by a signal. If it does not, the run is an error.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ struct Version {
     tracker: ResourceTracker,
 }
 
-/// The version that callers are led to by a stub.
+/// A kernel behind a stub, with the version that the stub leads to.
 pub struct Unguarded {
     jit: Jit,
     kernel: Kernel,
@@ -25,7 +25,7 @@ pub struct Unguarded {
 }
 
 impl Unguarded {
-    /// Links the first version, and makes a stub that leads to it.
+    /// Links the first version, and creates a stub that leads to it.
     pub fn new(jit: &Jit, first: &Variant) -> Result<Unguarded, Error> {
         let kernel = first.kernel;
         let current = Version::new(jit, first, 0)?;
@@ -39,15 +39,15 @@ impl Unguarded {
         Ok(unsafe { self.jit.lookup::<KernelFn>(self.kernel.name())?.as_ptr() })
     }
 
-    /// Leads callers to another version, and frees the old one.
+    /// Redirects callers to another version, and frees the old one.
     fn replace(&mut self, variant: &Variant) -> Result<(), Error> {
         self.links += 1;
         let new = Version::new(&self.jit, variant, self.links)?;
         let address = self.jit.address_of(&new.dylib, self.kernel.name())?;
-        // SAFETY: of the same signature; it stays until the next call of this, which is where the hazard lies.
+        // SAFETY: same signature. The version stays only until the next call of this function: that is the hazard.
         unsafe { self.jit.redirect_stub(self.jit.main_dylib(), self.kernel.name(), address)? };
         let old = std::mem::replace(&mut self.current, new);
-        // SAFETY: none. Callers are inside; that is what this mode is there to show.
+        // SAFETY: none. Callers may be inside; this mode shows what happens then.
         unsafe { self.jit.remove_now(&old.tracker)? };
         self.jit.session().remove_dylib(&old.dylib)?;
         Ok(())
@@ -64,7 +64,7 @@ impl Version {
     }
 }
 
-/// Replaces versions until the time is over; how many.
+/// Replaces versions until `time` is over; returns how many were replaced.
 pub fn run(kernels: &mut [Unguarded; 2], variants: &[Vec<Variant>; 2], time: Duration) -> Result<u64, Error> {
     let deadline = Instant::now() + time;
     let mut switches = 0;

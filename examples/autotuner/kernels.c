@@ -1,15 +1,15 @@
-/* The two kernels, compiled many times: what differs between variants stands in macros.
+/* The two kernels. They are compiled many times; macros select the variant.
  *
  *   GEMM, STENCIL    which kernels this object defines
- *   COUNTS           also what reads the counters
- *   ORDER            0 the loops as one writes them down first, 1 rows in memory, 2 a tile in registers
- *   TILE, UNROLL     columns at a time; how often the innermost loop is unrolled
+ *   COUNTS           also define the function that reads the counters
+ *   ORDER            0 plain loops, 1 rows in memory, 2 a tile in registers
+ *   TILE, UNROLL     columns per tile; unroll factor of the innermost loop
  *   WRONG            the last cell is off by one
- *   MISSING          needs a function that nobody has
- *   FAILING          has an initialiser that does not come back
+ *   MISSING          refers to a function that nobody defines
+ *   FAILING          has an initialiser that unwinds
  *
- * The counters are plain global variables that every object defines. Linked as a patch, an object that defines one which is
- * there already refers to that: the counts go on from version to version. No headers, so that a bare compiler will do. */
+ * The counters are plain global variables that every object defines. A patch whose object defines an existing variable refers
+ * to the existing one, so the counts continue from version to version. There are no headers: a bare compiler is enough. */
 
 #define PRAGMA_OF(text) _Pragma(#text)
 #define UNROLLED(count) PRAGMA_OF(GCC unroll count)
@@ -79,7 +79,7 @@ long stencil_calls;
     (w[0] * in[(i) * n + (j)] + w[1] * in[((i) - 1) * n + (j)] + w[2] * in[((i) + 1) * n + (j)] +      \
      w[3] * in[(i) * n + (j) - 1] + w[4] * in[(i) * n + (j) + 1])
 
-/* Each inner cell by itself and its four neighbours, weighted; the border is copied. */
+/* Each inner cell becomes the weighted sum of itself and its four neighbours; the border is copied. */
 void stencil(const double *restrict in, const double *restrict w, double *restrict out, long n) {
     __atomic_fetch_add(&stencil_calls, 1, __ATOMIC_RELAXED);
     for (long i = 0; i < n; i++) {
@@ -101,7 +101,7 @@ void stencil(const double *restrict in, const double *restrict w, double *restri
 #endif
 
 #if defined(COUNTS)
-/* 0 asks for gemm's, 1 for stencil's. */
+/* The calls of gemm for 0, of stencil for 1. */
 long kernel_calls(long which) {
     return __atomic_load_n(which == 0 ? &gemm_calls : &stencil_calls, __ATOMIC_RELAXED);
 }

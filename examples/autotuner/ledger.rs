@@ -1,7 +1,8 @@
-//! How many versions are there, exactly, and how long it takes from giving one up until its memory is free.
+//! [`Ledger`]: counts live versions, and measures the time from retiring a version until its memory is free.
 //!
-//! A version counts from the end of its link until its memory is given back, which may happen on a caller's thread: whoever
-//! leaves the last guard that was in the way. So this is told, by [`Removal::on_complete`], and never asks.
+//! A version is live from the end of its link until its memory is released. The release may run on a caller's thread:
+//! the one that drops the last guard in the way. The ledger therefore gets the event from [`Removal::on_complete`];
+//! it never polls.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,16 +16,16 @@ use crate::histogram::Histogram;
 pub struct Ledger {
     live: AtomicU64,
     peak: AtomicU64,
-    /// The most since somebody took it.
+    /// The most live versions since the last `take_recent_peak`.
     recent_peak: AtomicU64,
     freed: Mutex<Freed>,
 }
 
-/// What became of versions that were given up.
+/// The completed removals of retired versions.
 #[derive(Default, Clone)]
 pub struct Freed {
     pub delays: Histogram,
-    /// What managers reported.
+    /// Errors that resource managers reported.
     pub failures: Vec<String>,
 }
 
@@ -36,18 +37,18 @@ impl Ledger {
         self.recent_peak.fetch_max(live, Ordering::Relaxed);
     }
 
-    /// A version was dropped before anybody was led to it.
+    /// A version was dropped before any caller was led to it.
     pub fn dropped(&self) {
         self.live.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// A version was given up at `since`.
+    /// A version was retired at `since`.
     pub fn retired(self: &Arc<Self>, since: Instant, removal: &Removal) {
-        let me = Arc::clone(self);
+        let this = Arc::clone(self);
         removal.on_complete(move |outcome| {
-            me.live.fetch_sub(1, Ordering::Relaxed);
-            let mut freed = lock(&me.freed);
-            freed.delays.note(since.elapsed());
+            this.live.fetch_sub(1, Ordering::Relaxed);
+            let mut freed = lock(&this.freed);
+            freed.delays.record(since.elapsed());
             freed.failures.extend(outcome.err().map(|error| error.to_string()));
         });
     }
@@ -60,7 +61,7 @@ impl Ledger {
         self.peak.load(Ordering::Relaxed)
     }
 
-    /// The most there were since the last call.
+    /// The most live versions since the last call.
     pub fn take_recent_peak(&self) -> u64 {
         self.recent_peak.swap(self.live(), Ordering::Relaxed)
     }
@@ -70,7 +71,7 @@ impl Ledger {
     }
 }
 
-/// Whoever panicked while holding it has left a histogram that is as good as any.
+/// Locks; a poisoned mutex is used as it is, because a panic leaves its counters usable.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

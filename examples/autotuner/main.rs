@@ -1,10 +1,13 @@
 //! An autotuner that changes the code of kernels while threads call them.
 //!
-//! A matrix product and a stencil are called without pause. Meanwhile a tuner links one variant after another, tries it, leads
-//! all callers to it, measures, keeps the better one and takes the other back: hundreds of times a second. Variants that do
-//! not link, answer wrongly or fail while they start are thrown in, and must be seen by nobody. The exit status says whether
-//! every answer was right, every call arrived, and everything was given back. It does not find the fastest product there is:
-//! there are a few dozen variants (`compiler.rs`, `cranelift.rs`), of small kernels that fit into a cache.
+//! Caller threads call a matrix product and a stencil without pause. Meanwhile a tuner links one variant after
+//! another, hundreds per second. It tries each variant, redirects all callers to it, measures it, and keeps it or
+//! rolls back. It also links bad variants: ones with a missing symbol, a wrong answer or a failing initialiser. No
+//! caller may ever reach those.
+//!
+//! The exit status says whether every answer was right, every call arrived and all memory was released. The example
+//! does not search for the fastest possible product: there are a few dozen variants (`compiler.rs`, `cranelift.rs`)
+//! of small kernels that fit into a cache.
 //!
 //! ```text
 //! cargo run --release --example autotuner
@@ -49,7 +52,7 @@ pub struct Options {
     /// How long to tune
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=86_400))]
     seconds: u32,
-    /// What becomes of versions that callers are led away from
+    /// What happens to a version that callers no longer reach
     #[arg(long, value_enum, default_value_t = Mode::Patch)]
     mode: Mode,
     /// Compile with Cranelift in this process, not with the C compiler (`cc`, or what CC names)
@@ -63,16 +66,16 @@ pub struct Options {
     json: bool,
 }
 
-/// What becomes of versions that callers are led away from.
+/// What happens to a version that callers no longer reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Mode {
-    /// Freed when the last call in them has ended, which execution guards tell
+    /// Freed when the last call in it has ended; execution guards say when
     Patch,
     /// Freed while a lock keeps all callers out
     StopTheWorld,
     /// Kept for ever
     NeverFree,
-    /// Freed at once, whoever is inside: crashes
+    /// Freed at once, even while threads run in it: crashes
     FreeAtOnce,
 }
 
@@ -88,7 +91,7 @@ impl Mode {
 }
 
 fn main() -> ExitCode {
-    match serve(&Options::parse()) {
+    match execute(&Options::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(reason) => {
             eprintln!("autotuner: {reason}");
@@ -97,19 +100,19 @@ fn main() -> ExitCode {
     }
 }
 
-fn serve(options: &Options) -> Result<(), String> {
+fn execute(options: &Options) -> Result<(), String> {
     let bar = progress_bar();
     bar.set_message("compiling variants");
     bar.tick();
-    let suite = make_suite(options)?;
+    let suite = build_suite(options)?;
     if options.mode == Mode::FreeAtOnce {
         bar.finish_and_clear();
-        eprintln!("autotuner: versions are freed while threads are in them; this process will not live long");
+        eprintln!("autotuner: versions are freed while threads are in them; expect a crash");
         return Err(run::crash(options, &suite)?);
     }
-    let ran = run::run(options, &suite, &bar);
+    let outcome = run::run(options, &suite, &bar);
     bar.finish_and_clear();
-    let summary = ran?;
+    let summary = outcome?;
     match options.json {
         true => println!("{}", report::json(&summary)),
         false => println!("{}", report::table(&summary)),
@@ -122,18 +125,20 @@ fn serve(options: &Options) -> Result<(), String> {
     if faults.is_empty() { Ok(()) } else { Err(faults.join("; ")) }
 }
 
-fn make_suite(options: &Options) -> Result<Suite, String> {
+fn build_suite(options: &Options) -> Result<Suite, String> {
     if !options.cranelift {
         match compiler::suite() {
             Ok(suite) => return Ok(suite),
             Err(compiler::Failure::Broken(reason)) => return Err(reason),
-            Err(compiler::Failure::NoCompiler) => eprintln!("autotuner: there is no C compiler; Cranelift it is"),
+            Err(compiler::Failure::NoCompiler) => {
+                eprintln!("autotuner: no C compiler was found; Cranelift compiles the variants")
+            }
         }
     }
     cranelift::suite()
 }
 
-/// A progress bar; an invisible one when there is no terminal.
+/// A progress bar. It is invisible without a terminal.
 fn progress_bar() -> ProgressBar {
     if !std::io::stdout().is_terminal() || !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();

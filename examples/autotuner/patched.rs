@@ -1,7 +1,7 @@
-//! The kernels as functions that come in versions: everything the tuner asks of `jittison`.
+//! The kernels as functions with versions. Everything that the tuner needs from `jittison` is here.
 //!
-//! The first version is linked whole and defines both kernels, their counters and what reads these. Every further one
-//! defines one kernel. It is linked where nobody sees it, tried, and only then committed.
+//! The first version defines both kernels, their counters and the function that reads the counters. Every later
+//! version defines one kernel. It is linked where no caller sees it, tried, and only then committed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,27 +18,28 @@ use crate::ledger::{Ledger, lock};
 use crate::problem::{Kernel, KernelFn, Problem};
 use crate::suite::{Defect, Suite, Variant};
 
-/// Versions that may be given up and still held by somebody, before linking waits for them.
-const MOST_HELD: usize = 8;
-/// More than these are never counted: those that are held and as many again that are free and have not said so yet; both
-/// kernels' current ones and the first, whole one; and one that is being tried, or to which callers may be led back.
-pub const MOST_VERSIONS: u64 = 2 * MOST_HELD as u64 + 3 + 1;
+/// Retired versions that may still be held before linking waits for them.
+const MAX_HELD: usize = 8;
+/// The bound on live versions. It counts the held versions; as many again that are free and have not reported it yet;
+/// the current version of each kernel; the first version; and one that is being tried, or to which callers may be
+/// rolled back.
+pub const MAX_VERSIONS: u64 = 2 * MAX_HELD as u64 + 3 + 1;
 
 const SIGNATURE: &str = "void(const double*, const double*, double*, long)";
-/// How long linking waits for a version that somebody holds.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long linking waits while too many versions are held.
+const LINK_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What an initialiser throws that does not want to come back.
+/// The panic of an initialiser that fails on purpose.
 struct Refusal;
 
 extern "C-unwind" fn autotuner_refuse() {
-    // Past the panic hook: this is expected, and need not be printed.
+    // `resume_unwind` skips the panic hook: this panic is expected and needs no message.
     resume_unwind(Box::new(Refusal))
 }
 
-/// A session in which objects find `autotuner_refuse`.
+/// Creates a session whose objects can call `autotuner_refuse`.
 pub fn session() -> Result<Jit, Error> {
-    // Freed code is filled with traps, so that a call that came too late could not go unnoticed.
+    // Freed code is filled with traps, so a call that comes too late always crashes.
     let jit = Jit::builder().trap_freed_code(true).build()?;
     let address = ExecutorAddr::new(autotuner_refuse as *const () as u64);
     let flags = SymbolFlags::EXPORTED | SymbolFlags::ABSOLUTE;
@@ -46,7 +47,7 @@ pub fn session() -> Result<Jit, Error> {
     Ok(jit)
 }
 
-/// Both kernels in one dylib.
+/// Both kernels in one dylib, with all their versions.
 pub struct Patched<'a> {
     jit: Jit,
     dylib: JitDylib,
@@ -54,23 +55,23 @@ pub struct Patched<'a> {
     mode: Mode,
     problems: &'a [Problem; 2],
     pub ledger: Arc<Ledger>,
-    /// Calls that were made to try versions, by kernel.
+    /// Calls made to try versions, by kernel.
     tried: [AtomicU64; 2],
-    /// How often linking had to wait because too many versions were held.
+    /// How often linking waited because too many versions were held.
     waits: AtomicU64,
-    /// Calls take it shared, and switches take it alone, in [`Mode::StopTheWorld`].
-    world: RwLock<()>,
+    /// In [`Mode::StopTheWorld`]: calls hold it shared, switches hold it exclusively.
+    stop_lock: RwLock<()>,
     /// In [`Mode::NeverFree`]: a handle to every version.
-    kept: Mutex<Vec<Function<KernelFn>>>,
+    retained: Mutex<Vec<Function<KernelFn>>>,
 }
 
-/// A version that gives right answers and is called by nobody.
+/// A version that gives right answers and that no caller reaches yet.
 pub struct Prepared {
     patch: PreparedPatch,
     function: Function<KernelFn>,
 }
 
-/// What became of a link.
+/// The result of a link.
 pub enum Linked {
     Ready(Prepared),
     Rejected(Defect),
@@ -86,14 +87,14 @@ impl<'a> Patched<'a> {
         problems: &'a [Problem; 2],
     ) -> Result<Patched<'a>, Error> {
         let functions = [Kernel::Gemm.name(), Kernel::Stencil.name(), "kernel_calls"];
-        let most_held = if mode == Mode::NeverFree { usize::MAX } else { MOST_HELD };
-        let patchable = jit.patchable_builder(dylib, &functions).max_versions(most_held).build()?;
+        let max_held = if mode == Mode::NeverFree { usize::MAX } else { MAX_HELD };
+        let patchable = jit.patchable_builder(dylib, &functions).max_versions(max_held).build()?;
         let mut patch = patchable.patch();
-        patch.add_object("first.o", suite.whole.as_slice())?;
+        patch.add_object("first.o", suite.full.as_slice())?;
         for kernel in Kernel::ALL {
             patch.expect_signature(kernel.name(), SIGNATURE);
         }
-        // SAFETY: our own object, which has no initialisers.
+        // SAFETY: our own object; it has no initialisers.
         let first = unsafe { patch.link()? }.commit()?;
         let ledger = Arc::new(Ledger::default());
         ledger.linked();
@@ -107,25 +108,25 @@ impl<'a> Patched<'a> {
             ledger,
             tried: Default::default(),
             waits: AtomicU64::new(0),
-            world: RwLock::new(()),
-            kept: Mutex::default(),
+            stop_lock: RwLock::new(()),
+            retained: Mutex::default(),
         })
     }
 
-    /// The stubs that callers call, whatever version is behind them.
+    /// The stubs that callers call; they lead to the current version.
     pub fn stubs(&self) -> Result<[Function<KernelFn>; 2], Error> {
         // SAFETY: all versions have the signature of the kernels.
         let find = |kernel: Kernel| unsafe { self.jit.lookup_in(&self.dylib, kernel.name()) };
         Ok([find(Kernel::Gemm)?, find(Kernel::Stencil)?])
     }
 
-    pub fn world(&self) -> &RwLock<()> {
-        &self.world
+    pub fn stop_lock(&self) -> &RwLock<()> {
+        &self.stop_lock
     }
 
-    /// Links a variant beside the current version, and tries it.
+    /// Links a variant without publishing it, and tries it.
     pub fn link(&self, variant: &Variant) -> Result<Linked, String> {
-        let begun = Instant::now();
+        let started = Instant::now();
         loop {
             let failed = |error: Error| format!("{} `{}`: {error}", variant.kernel.name(), variant.name);
             let linked = catch_unwind(AssertUnwindSafe(|| self.link_once(variant)));
@@ -136,8 +137,8 @@ impl<'a> Patched<'a> {
                 Err(panic) => resume_unwind(panic),
             };
             match error.kind() {
-                // Somebody is slow to leave an old version: the number of versions has a bound, and this is it.
-                ErrorKind::TooManyVersions { .. } if begun.elapsed() < PATIENCE => {
+                // Old versions are still held, and their number is bounded: wait and link again.
+                ErrorKind::TooManyVersions { .. } if started.elapsed() < LINK_TIMEOUT => {
                     self.waits.fetch_add(1, Ordering::Relaxed);
                     thread::sleep(Duration::from_micros(200));
                 }
@@ -153,21 +154,22 @@ impl<'a> Patched<'a> {
         let mut patch = self.patchable.patch();
         patch.add_object(&variant.name, variant.object.as_slice())?;
         patch.expect_signature(variant.kernel.name(), SIGNATURE);
-        // SAFETY: our own objects. The initialiser that some have calls `autotuner_refuse`, which they may.
+        // SAFETY: our own objects. Only some have an initialiser, which calls `autotuner_refuse`; that function may
+        // unwind.
         unsafe { patch.link() }
     }
 
     fn verify(&self, kernel: Kernel, patch: PreparedPatch) -> Result<Linked, Error> {
         self.ledger.linked();
-        // SAFETY: as all variants of the kernel.
+        // SAFETY: all variants of the kernel have this signature.
         let function = unsafe { patch.lookup::<KernelFn>(kernel.name()) }?;
         let problem = &self.problems[kernel.index()];
         let mut output = problem.output();
-        let is_right = (0..2).all(|turn| {
+        let is_right = (0..2).all(|iteration| {
             self.tried[kernel.index()].fetch_add(1, Ordering::Relaxed);
-            // SAFETY: the handle holds the code.
-            unsafe { problem.call(function.as_ptr(), turn, &mut output) };
-            problem.is_right(turn, &output)
+            // SAFETY: the handle keeps the code mapped.
+            unsafe { problem.call(function.as_ptr(), iteration, &mut output) };
+            problem.is_right(iteration, &output)
         });
         if is_right {
             return Ok(Linked::Ready(Prepared { patch, function }));
@@ -177,33 +179,33 @@ impl<'a> Patched<'a> {
         Ok(Linked::Rejected(Defect::WrongAnswer))
     }
 
-    /// Leads all callers to a version.
+    /// Redirects all callers to a version.
     pub fn commit(&self, prepared: Prepared) -> Result<(), Error> {
         let Prepared { patch, function } = prepared;
         match self.mode {
-            Mode::NeverFree => lock(&self.kept).push(function),
+            Mode::NeverFree => lock(&self.retained).push(function),
             _ => drop(function),
         }
         self.switch(|| Ok(patch.commit()?.retired))
     }
 
-    /// Leads callers back to where they were before the last commit.
+    /// Redirects callers to the version before the last commit.
     pub fn rollback(&self) -> Result<(), Error> {
         self.switch(|| Ok(self.patchable.rollback()?.retired))
     }
 
     fn switch(&self, change: impl FnOnce() -> Result<Vec<Removal>, Error>) -> Result<(), Error> {
-        let alone =
-            (self.mode == Mode::StopTheWorld).then(|| self.world.write().unwrap_or_else(PoisonError::into_inner));
+        let exclusive =
+            (self.mode == Mode::StopTheWorld).then(|| self.stop_lock.write().unwrap_or_else(PoisonError::into_inner));
         let since = Instant::now();
         let retired = change()?;
-        drop(alone);
+        drop(exclusive);
         retired.iter().for_each(|removal| self.ledger.retired(since, removal));
         Ok(())
     }
 
-    /// A handle to a version that nobody else is led to, for calls past all stubs.
-    pub fn link_beside(&self, variant: &Variant) -> Result<Function<KernelFn>, String> {
+    /// Links a variant and returns a handle to it. It is never committed: callers reach it only through the handle.
+    pub fn link_uncommitted(&self, variant: &Variant) -> Result<Function<KernelFn>, String> {
         match self.link(variant)? {
             Linked::Ready(prepared) => {
                 self.ledger.dropped();
@@ -213,9 +215,9 @@ impl<'a> Patched<'a> {
         }
     }
 
-    /// Calls that the kernels have counted themselves, in the variables that all versions share.
+    /// Calls that the kernels counted themselves, in the variables that all versions share.
     pub fn counted(&self) -> Result<[u64; 2], Error> {
-        // SAFETY: of that signature, in `kernels.c` and in `cranelift.rs`.
+        // SAFETY: `kernels.c` and `cranelift.rs` define it with this signature.
         let count = unsafe { self.jit.lookup_in::<extern "C" fn(i64) -> i64>(&self.dylib, "kernel_calls") }?;
         Ok(Kernel::ALL.map(|kernel| count.call(kernel.index() as i64) as u64))
     }
@@ -228,9 +230,9 @@ impl<'a> Patched<'a> {
         self.waits.load(Ordering::Relaxed)
     }
 
-    /// Gives everything back; what is still held, in words.
+    /// Removes everything. Returns descriptions of what is still held.
     pub fn clear(self) -> Result<Vec<String>, Error> {
-        drop((self.kept, self.patchable));
+        drop((self.retained, self.patchable));
         let pending = self.dylib.clear()?;
         Ok(pending.iter().flat_map(Removal::obstacles).collect())
     }

@@ -1,7 +1,6 @@
-//! A run over time, as an SVG drawing: speed, live versions and switches in three panels over one axis.
+//! Draws a run over time as SVG: speed, live versions and switches, in three panels over one time axis.
 //!
-//! Thin vertical lines say where a variant became champion. All switches, thousands of them, are drawn as a rate.
-//! No styling beyond what a reader needs.
+//! Thin vertical lines mark new champions. Switches, thousands of them, are drawn as a rate.
 
 use std::fmt::Write;
 
@@ -18,7 +17,7 @@ const RIGHT: f64 = 24.0;
 const TOP: f64 = 76.0;
 const GAP: f64 = 44.0;
 const BOTTOM: f64 = 52.0;
-const MOST_MEANS: usize = 60;
+const MAX_MEANS: usize = 60;
 
 /// One panel.
 struct Panel<'a> {
@@ -43,37 +42,37 @@ pub fn svg(summary: &Summary, suite: &Suite) -> String {
         },
         Panel {
             top: top(1),
-            label: "live versions, the most at once",
+            label: "live versions, maximum per sample",
             colour: "#b5541c",
             points: series(&|sample| sample.versions as f64),
         },
         Panel {
             top: top(2),
-            label: "switches a second",
+            label: "switches per second",
             colour: "#4a7a2a",
             points: averaged(&series(&|sample| sample.switches)),
         },
     ];
     let floor = top(2) + PANEL;
     let mut out = String::new();
-    begin(&mut out, summary, floor + BOTTOM);
-    leads(&mut out, summary, suite, seconds);
+    write_header(&mut out, summary, floor + BOTTOM);
+    new_champions(&mut out, summary, suite, seconds);
     panels.iter().for_each(|panel| panel.draw(&mut out, seconds));
-    time_axis(&mut out, floor, seconds);
+    write_time_axis(&mut out, floor, seconds);
     out
 }
 
-/// The tuner works in rounds that are about as long as a sample: what it does is drawn as the mean of many of them.
+/// Averages several samples: a round of the tuner is about as long as one sample, so single samples alternate.
 fn averaged(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let mean = |points: &[(f64, f64)]| {
         let sum = points.iter().fold((0.0, 0.0), |sum, point| (sum.0 + point.0, sum.1 + point.1));
         (sum.0 / points.len() as f64, sum.1 / points.len() as f64)
     };
-    points.chunks(points.len().div_ceil(MOST_MEANS).max(1)).map(mean).collect()
+    points.chunks(points.len().div_ceil(MAX_MEANS).max(1)).map(mean).collect()
 }
 
 // Writing to a string cannot fail, here and below.
-fn begin(out: &mut String, summary: &Summary, height: f64) {
+fn write_header(out: &mut String, summary: &Summary, height: f64) {
     let (switches, callers, mode) = (summary.switches(), summary.callers, summary.mode.name());
     let (wrong, dropped) = (summary.wrong, summary.dropped());
     let title = format!("{switches} switches under {callers} callers, mode {mode}: {wrong} wrong, {dropped} dropped");
@@ -87,8 +86,8 @@ fn begin(out: &mut String, summary: &Summary, height: f64) {
     );
 }
 
-/// Where variants became champions, and what the lines' colours mean.
-fn leads(out: &mut String, summary: &Summary, suite: &Suite, seconds: f64) {
+/// Marks the new champions, and explains the colours of the marks.
+fn new_champions(out: &mut String, summary: &Summary, suite: &Suite, seconds: f64) {
     let legend = Kernel::ALL.map(|kernel| (kernel, colour_of(kernel)));
     for (number, (kernel, colour)) in legend.into_iter().enumerate() {
         let (x, name) = (LEFT + 180.0 * number as f64, kernel.name());
@@ -99,14 +98,14 @@ fn leads(out: &mut String, summary: &Summary, suite: &Suite, seconds: f64) {
             x + 6.0
         );
     }
-    for lead in summary.leads.iter().filter(|lead| lead.seconds <= seconds) {
-        let (x, colour) = (place(lead.seconds, seconds), colour_of(lead.kernel));
-        let name = &suite.variants(lead.kernel)[lead.variant].name;
+    for new_champion in summary.new_champions.iter().filter(|new_champion| new_champion.seconds <= seconds) {
+        let (x, colour) = (x_of(new_champion.seconds, seconds), colour_of(new_champion.kernel));
+        let name = &suite.variants(new_champion.kernel)[new_champion.variant].name;
         let _ = writeln!(
             out,
             "<line x1=\"{x:.1}\" y1=\"{TOP}\" x2=\"{x:.1}\" y2=\"{}\" stroke=\"{colour}\"><title>{}: {}</title></line>",
             TOP + PANEL,
-            lead.kernel.name(),
+            new_champion.kernel.name(),
             escape(name)
         );
     }
@@ -138,7 +137,7 @@ impl Panel<'_> {
             );
         }
         for tick in ticks(seconds, nice_step(seconds, 8.0)) {
-            let (x, end) = (place(tick, seconds), floor + 5.0);
+            let (x, end) = (x_of(tick, seconds), floor + 5.0);
             let _ = writeln!(out, "<line x1=\"{x:.1}\" y1=\"{floor}\" x2=\"{x:.1}\" y2=\"{end}\" stroke=\"#888\"/>");
         }
         let _ = write!(
@@ -148,22 +147,22 @@ impl Panel<'_> {
             self.colour
         );
         for &(x, y) in &self.points {
-            let _ = write!(out, "{:.1},{:.1} ", place(x, seconds), floor - y / most * PANEL);
+            let _ = write!(out, "{:.1},{:.1} ", x_of(x, seconds), floor - y / most * PANEL);
         }
         out.push_str("\"/>\n");
     }
 }
 
-fn time_axis(out: &mut String, floor: f64, seconds: f64) {
+fn write_time_axis(out: &mut String, floor: f64, seconds: f64) {
     let step = nice_step(seconds, 8.0);
     for tick in ticks(seconds, step) {
-        let (x, y, label) = (place(tick, seconds), floor + 18.0, trimmed(tick, step));
+        let (x, y, label) = (x_of(tick, seconds), floor + 18.0, trimmed(tick, step));
         let _ = writeln!(out, "<text x=\"{x:.1}\" y=\"{y}\" text-anchor=\"middle\">{label}</text>");
     }
     let (x, y) = (LEFT + (WIDTH - LEFT - RIGHT) / 2.0, floor + 38.0);
     let _ = writeln!(out, "<text x=\"{x}\" y=\"{y}\" text-anchor=\"middle\">seconds</text>\n</svg>");
 }
 
-fn place(at: f64, seconds: f64) -> f64 {
+fn x_of(at: f64, seconds: f64) -> f64 {
     LEFT + at / seconds * (WIDTH - LEFT - RIGHT)
 }

@@ -1,7 +1,8 @@
-//! What the kernels are asked, and what they have to answer: exactly, whatever the order in which a variant adds up.
+//! The inputs of the kernels and their exact answers.
 //!
-//! All numbers are small positive integers in `f64`, so sums are exact and answers are compared bit by bit. There are two
-//! inputs for each kernel; whoever calls takes them in turn, so a call that writes nothing shows as the other input's answer.
+//! All numbers are small positive integers in `f64`. Sums are therefore exact in any order, and answers compare bit
+//! by bit. Each kernel has two inputs, and callers alternate between them. A call that writes nothing then leaves the
+//! other input's answer, which is wrong.
 
 /// `kernel(first, second, output, side)`, over squares of `side` by `side` cells.
 pub type KernelFn = unsafe extern "C" fn(*const f64, *const f64, *mut f64, i64);
@@ -53,7 +54,7 @@ impl Kernel {
     }
 }
 
-/// One kernel's inputs, with the answers.
+/// One kernel's inputs, with their answers.
 pub struct Problem {
     kernel: Kernel,
     inputs: [Input; 2],
@@ -62,11 +63,11 @@ pub struct Problem {
 struct Input {
     first: Vec<f64>,
     second: Vec<f64>,
-    /// As bits.
+    /// The bits of the `f64` values.
     answer: Vec<u64>,
 }
 
-/// Where an answer is put: as bits, which compare faster than numbers.
+/// A kernel's output buffer, as bits: integers compare faster than floating-point numbers.
 pub struct Output(Vec<u64>);
 
 impl Problem {
@@ -81,16 +82,16 @@ impl Problem {
     /// Calls a kernel.
     ///
     /// # Safety
-    /// `function` is this problem's kernel, and its code stays until it returns.
-    pub unsafe fn call(&self, function: KernelFn, turn: usize, output: &mut Output) {
-        let input = &self.inputs[turn % 2];
+    /// `function` is this problem's kernel, and its code stays mapped until it returns.
+    pub unsafe fn call(&self, function: KernelFn, iteration: usize, output: &mut Output) {
+        let input = &self.inputs[iteration % 2];
         let side = self.kernel.side() as i64;
-        // SAFETY: the caller's word; all three are as large as the kernel's side says.
+        // SAFETY: the caller promises it. All three buffers have the size that the kernel expects for `side`.
         unsafe { function(input.first.as_ptr(), input.second.as_ptr(), output.0.as_mut_ptr().cast(), side) }
     }
 
-    pub fn is_right(&self, turn: usize, output: &Output) -> bool {
-        output.0 == self.inputs[turn % 2].answer
+    pub fn is_right(&self, iteration: usize, output: &Output) -> bool {
+        output.0 == self.inputs[iteration % 2].answer
     }
 }
 

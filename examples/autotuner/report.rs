@@ -1,4 +1,4 @@
-//! What a run has measured, as a table and as JSON.
+//! The results of a run, as a table and as JSON.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 
 use crate::Mode;
 use crate::histogram::Histogram;
-use crate::run::{Standing, Summary};
+use crate::run::{KernelResult, Summary};
 use crate::suite::Defect;
 
-/// The table, with the line that sums it up at the end.
+/// The table; its last line sums the run up.
 pub fn table(summary: &Summary) -> String {
     let mut lines = vec![heading(summary), String::new()];
-    lines.extend(kernels(&summary.standings));
+    lines.extend(kernels(&summary.kernel_results));
     lines.push(String::new());
     lines.extend(switches(summary));
     lines.push(String::new());
@@ -20,7 +20,7 @@ pub fn table(summary: &Summary) -> String {
     lines.push(String::new());
     lines.extend(versions(summary));
     lines.push(String::new());
-    lines.push(closing(summary));
+    lines.push(summary_line(summary));
     lines.join("\n")
 }
 
@@ -30,30 +30,30 @@ fn heading(summary: &Summary) -> String {
     format!("{callers} caller{plural}, {seconds:.1} s, variants by {compiler}, mode {}", mode.name())
 }
 
-fn kernels(standings: &[Standing; 2]) -> Vec<String> {
-    let row = |name: &str, cell: &dyn Fn(&Standing) -> String| {
-        let [gemm, stencil] = standings.each_ref().map(cell);
+fn kernels(kernel_results: &[KernelResult; 2]) -> Vec<String> {
+    let row = |name: &str, cell: &dyn Fn(&KernelResult) -> String| {
+        let [gemm, stencil] = kernel_results.each_ref().map(cell);
         format!("{name:<22}{gemm:>18}{stencil:>18}")
     };
     let mut lines = vec![
-        row("", &|standing| standing.kernel.name().to_owned()),
-        row("variants", &|standing| standing.variants.to_string()),
-        row("first, GFLOP/s", &|standing| format!("{:.2}", standing.first_gigaflops)),
-        row("best, GFLOP/s", &|standing| format!("{:.2}", standing.best_gigaflops)),
-        row("best over first", &|standing| format!("{:.2} x", standing.speedup())),
-        row("calls", &|standing| standing.calls.to_string()),
-        row("counted by globals", &|standing| standing.counted.to_string()),
+        row("", &|result| result.kernel.name().to_owned()),
+        row("variants", &|result| result.variants.to_string()),
+        row("first, GFLOP/s", &|result| format!("{:.2}", result.first_gigaflops)),
+        row("best, GFLOP/s", &|result| format!("{:.2}", result.best_gigaflops)),
+        row("best over first", &|result| format!("{:.2} x", result.speedup())),
+        row("calls", &|result| result.calls.to_string()),
+        row("counted by globals", &|result| result.counted.to_string()),
     ];
-    lines.extend(standings.iter().map(|standing| format!("best {}: {}", standing.kernel.name(), standing.best)));
+    lines.extend(kernel_results.iter().map(|result| format!("best {}: {}", result.kernel.name(), result.best)));
     lines
 }
 
 fn switches(summary: &Summary) -> Vec<String> {
-    let (all, a_second) = (summary.switches(), summary.switches() as f64 / summary.seconds);
+    let (all, rate) = (summary.switches(), summary.switches() as f64 / summary.seconds);
     let (commits, rollbacks) = (summary.commits, summary.rollbacks);
     let rejected = Defect::ALL.iter().zip(summary.rejected).map(|(defect, count)| format!("{count} {}", defect.name()));
     vec![
-        line("switches", format!("{all}, {a_second:.0} a second: {commits} commits, {rollbacks} rollbacks")),
+        line("switches", format!("{all}, {rate:.0} per second: {commits} commits, {rollbacks} rollbacks")),
         line("wrong results", summary.wrong.to_string()),
         line("dropped calls", summary.dropped().to_string()),
         line("rejected", rejected.collect::<Vec<_>>().join(", ")),
@@ -67,7 +67,7 @@ fn latencies(summary: &Summary) -> Vec<String> {
         format!("{name:<38}{:>10}{:>10}{:>10}{longest:>10}", cell(0.5), cell(0.99), cell(0.999))
     };
     vec![
-        format!("{:<38}{:>10}{:>10}{:>10}{:>10}", "a call, in µs", "p50", "p99", "p99.9", "max"),
+        format!("{:<38}{:>10}{:>10}{:>10}{:>10}", "one call, in µs", "p50", "p99", "p99.9", "max"),
         row("while tuning, by stub, all variants", &summary.latencies.tuning),
         row("tuner at rest, by stub, the best", &summary.latencies.at_rest),
         row("the same, by plain pointer", &summary.latencies.plain),
@@ -93,7 +93,7 @@ fn versions(summary: &Summary) -> Vec<String> {
     ]
 }
 
-fn closing(summary: &Summary) -> String {
+fn summary_line(summary: &Summary) -> String {
     let (switches, wrong, dropped) = (summary.switches(), summary.wrong, summary.dropped());
     let versions = summary.peak_versions;
     let bound = if summary.mode == Mode::NeverFree { "all kept:" } else { "at most" };
@@ -108,18 +108,18 @@ fn microseconds(duration: Option<Duration>) -> String {
     duration.map_or("-".to_owned(), |duration| format!("{:.1}", duration.as_nanos() as f64 / 1_000.0))
 }
 
-impl Standing {
+impl KernelResult {
     fn speedup(&self) -> f64 {
         self.best_gigaflops / self.first_gigaflops
     }
 }
 
-/// The same as one JSON object; microseconds and bytes are plain numbers.
+/// The same as one JSON object. Durations are in microseconds and sizes in bytes, as plain numbers.
 pub fn json(summary: &Summary) -> Value {
     let rejected = Defect::ALL.iter().zip(summary.rejected);
     let rejected: serde_json::Map<_, _> =
         rejected.map(|(defect, count)| (defect.name().replace(' ', "_"), json!(count))).collect();
-    let kernels: serde_json::Map<_, _> = summary.standings.iter().map(json_of).collect();
+    let kernels: serde_json::Map<_, _> = summary.kernel_results.iter().map(json_of).collect();
     json!({
         "mode": summary.mode.name(),
         "callers": summary.callers,
@@ -150,16 +150,16 @@ pub fn json(summary: &Summary) -> Value {
     })
 }
 
-fn json_of(standing: &Standing) -> (String, Value) {
+fn json_of(result: &KernelResult) -> (String, Value) {
     let value = json!({
-        "variants": standing.variants,
-        "best": standing.best,
-        "first_gigaflops": standing.first_gigaflops,
-        "best_gigaflops": standing.best_gigaflops,
-        "calls": standing.calls,
-        "counted": standing.counted,
+        "variants": result.variants,
+        "best": result.best,
+        "first_gigaflops": result.first_gigaflops,
+        "best_gigaflops": result.best_gigaflops,
+        "calls": result.calls,
+        "counted": result.counted,
     });
-    (standing.kernel.name().to_owned(), value)
+    (result.kernel.name().to_owned(), value)
 }
 
 fn quantiles(durations: &Histogram) -> Value {

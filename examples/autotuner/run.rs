@@ -1,8 +1,8 @@
-//! The run: tune under load, call the winners without any of it for comparison, and give everything back.
+//! The run: it tunes under load, calls the winners without protection for comparison, and removes everything.
 //!
 //! | phase | callers call | the tuner works |
 //! |---|---|---|
-//! | tuning | the stubs, holding what the mode says | on what they call |
+//! | tuning | the stubs, under the mode's protection | on what they call |
 //! | at rest | the same; the winners are behind the stubs | not at all |
 //! | baseline | the winners, by plain pointers | not at all |
 //! | busy baseline | the winners, by plain pointers | in another dylib, whose kernels nobody calls |
@@ -13,24 +13,24 @@ use std::time::{Duration, Instant};
 use indicatif::ProgressBar;
 use jittison::{Error, Function, Jit, MemoryStatistics};
 
-use crate::callers::{Crowd, Holding};
+use crate::callers::{Callers, Protection};
 use crate::hazard::{self, Unguarded};
 use crate::histogram::Histogram;
 use crate::ledger::Freed;
-use crate::patched::{self, MOST_VERSIONS, Patched};
+use crate::patched::{self, MAX_VERSIONS, Patched};
 use crate::problem::{Kernel, KernelFn, Problem};
 use crate::suite::Suite;
-use crate::tuner::{Contest, Lead, Progress, Tuner};
+use crate::tuner::{Contest, NewChampion, Progress, Tuner};
 use crate::watch::{Sample, Watch};
 use crate::{Mode, Options};
 
-/// What a run has measured.
+/// The results of a run.
 pub struct Summary {
     pub mode: Mode,
     pub callers: usize,
     pub compiler: String,
     pub seconds: f64,
-    pub standings: [Standing; 2],
+    pub kernel_results: [KernelResult; 2],
     pub commits: u64,
     pub rollbacks: u64,
     /// By [`Defect::ALL`](crate::suite::Defect::ALL).
@@ -38,30 +38,30 @@ pub struct Summary {
     pub wrong: u64,
     pub latencies: Latencies,
     pub peak_versions: u64,
-    /// How often linking had to wait because too many versions were held.
+    /// How often linking waited because too many versions were held.
     pub waits: u64,
     pub freed: Freed,
     pub memory: Memory,
-    /// Who holds something when everything was given up.
+    /// What still holds memory after everything was removed.
     pub obstacles: Vec<String>,
     pub samples: Vec<Sample>,
-    pub leads: Vec<Lead>,
+    pub new_champions: Vec<NewChampion>,
 }
 
-/// How one kernel came out.
-pub struct Standing {
+/// The results of one kernel.
+pub struct KernelResult {
     pub kernel: Kernel,
     pub variants: usize,
     pub best: String,
     pub first_gigaflops: f64,
     pub best_gigaflops: f64,
-    /// Calls that were made, by callers and to try versions.
+    /// Calls that callers made, and calls made to try versions.
     pub calls: u64,
-    /// Calls that the kernels have counted.
+    /// Calls that the kernels counted.
     pub counted: u64,
 }
 
-/// Of calls in each phase.
+/// Latencies of the calls in each phase.
 pub struct Latencies {
     pub tuning: Histogram,
     pub at_rest: Histogram,
@@ -69,7 +69,7 @@ pub struct Latencies {
     pub plain_busy: Histogram,
 }
 
-/// What the linker holds.
+/// The linker's memory at three moments.
 #[derive(Clone, Copy)]
 pub struct Memory {
     pub start: MemoryStatistics,
@@ -77,40 +77,40 @@ pub struct Memory {
     pub end: MemoryStatistics,
 }
 
-fn say(error: Error) -> String {
+fn to_text(error: Error) -> String {
     error.to_string()
 }
 
-/// Tunes, compares and gives back.
+/// Tunes, compares, and removes everything.
 pub fn run(options: &Options, suite: &Suite, bar: &ProgressBar) -> Result<Summary, String> {
     let problems = Problem::all();
-    let crowd = Crowd::new(usize::from(options.threads), &problems);
-    let jit = patched::session().map_err(say)?;
-    // There before memory is looked at for the first time.
-    let elsewhere = jit.create_dylib("elsewhere").map_err(say)?;
+    let callers = Callers::new(usize::from(options.threads), &problems);
+    let jit = patched::session().map_err(to_text)?;
+    // Created before the first reading, so that it is part of all readings.
+    let elsewhere = jit.create_dylib("elsewhere").map_err(to_text)?;
     let start = jit.memory_statistics();
-    let scene = Scene { options, suite, jit: &jit, crowd: &crowd };
+    let phases = Phases { options, suite, jit: &jit, callers: &callers };
 
-    let patched = Patched::new(&jit, jit.main_dylib(), options.mode, suite, &problems).map_err(say)?;
-    let tuned = scene.tune(&patched, bar)?;
+    let patched = Patched::new(&jit, jit.main_dylib(), options.mode, suite, &problems).map_err(to_text)?;
+    let tuned = phases.tune(&patched, bar)?;
     bar.set_message("the winners, by plain function pointers");
-    let aside = Patched::new(&jit, &elsewhere, Mode::Patch, suite, &problems).map_err(say)?;
-    let (plain, plain_busy) = scene.call_winners(&tuned, &patched, &aside)?;
+    let uncalled = Patched::new(&jit, &elsewhere, Mode::Patch, suite, &problems).map_err(to_text)?;
+    let (plain, plain_busy) = phases.call_winners(&tuned, &patched, &uncalled)?;
 
-    let standings = scene.standings(&tuned, &patched)?;
+    let kernel_results = phases.kernel_results(&tuned, &patched)?;
     let (waits, ledger, at_the_end) = (patched.waits(), patched.ledger.clone(), jit.memory_statistics());
-    let mut obstacles = patched.clear().map_err(say)?;
-    obstacles.extend(aside.clear().map_err(say)?);
+    let mut obstacles = patched.clear().map_err(to_text)?;
+    obstacles.extend(uncalled.clear().map_err(to_text)?);
     Ok(Summary {
         mode: options.mode,
         callers: usize::from(options.threads),
         compiler: suite.compiler.clone(),
         seconds: tuned.seconds,
-        standings,
+        kernel_results,
         commits: tuned.commits,
         rollbacks: tuned.rollbacks,
         rejected: tuned.rejected,
-        wrong: crowd.wrong(),
+        wrong: callers.wrong(),
         latencies: Latencies { tuning: tuned.tuning, at_rest: tuned.at_rest, plain, plain_busy },
         peak_versions: ledger.peak(),
         waits,
@@ -118,20 +118,20 @@ pub fn run(options: &Options, suite: &Suite, bar: &ProgressBar) -> Result<Summar
         memory: Memory { start, tuned: at_the_end, end: jit.memory_statistics() },
         obstacles,
         samples: tuned.samples,
-        leads: tuned.leads,
+        new_champions: tuned.new_champions,
     })
 }
 
 /// What all phases share.
-struct Scene<'a> {
+struct Phases<'a> {
     options: &'a Options,
     suite: &'a Suite,
     jit: &'a Jit,
-    crowd: &'a Crowd<'a>,
+    callers: &'a Callers<'a>,
 }
 
-/// What came of the tuning.
-struct Tuned {
+/// The results of the tuning phases.
+struct TuningResult {
     seconds: f64,
     contests: [Contest; 2],
     rejected: [u64; 3],
@@ -140,97 +140,97 @@ struct Tuned {
     tuning: Histogram,
     at_rest: Histogram,
     samples: Vec<Sample>,
-    leads: Vec<Lead>,
+    new_champions: Vec<NewChampion>,
 }
 
-impl Scene<'_> {
-    fn tune(&self, patched: &Patched<'_>, bar: &ProgressBar) -> Result<Tuned, String> {
-        let (crowd, time) = (self.crowd, self.options.time());
+impl Phases<'_> {
+    fn tune(&self, patched: &Patched<'_>, bar: &ProgressBar) -> Result<TuningResult, String> {
+        let (callers, time) = (self.callers, self.options.time());
         let progress = Progress::default();
-        let watch = Watch { crowd, progress: &progress, ledger: &patched.ledger, bar };
-        let stubs = patched.stubs().map_err(say)?;
-        let holding = match self.options.mode {
-            Mode::Patch | Mode::FreeAtOnce => Holding::Guard(self.jit),
-            Mode::StopTheWorld => Holding::Lock(patched.world()),
-            Mode::NeverFree => Holding::Nothing,
+        let watch = Watch { callers, progress: &progress, ledger: &patched.ledger, bar };
+        let stubs = patched.stubs().map_err(to_text)?;
+        let protection = match self.options.mode {
+            Mode::Patch | Mode::FreeAtOnce => Protection::Guard(self.jit),
+            Mode::StopTheWorld => Protection::Lock(patched.stop_lock()),
+            Mode::NeverFree => Protection::None,
         };
-        let begun = Instant::now();
-        let mut tuner = Tuner::new(patched, self.suite, crowd, &progress, time);
+        let started = Instant::now();
+        let mut tuner = Tuner::new(patched, self.suite, callers, &progress, time);
         let work = || watch.during(time, || tuner.run());
-        // SAFETY: the stubs stay, and each mode keeps the versions behind them in its way.
-        let ((outcome, samples), tuning) = unsafe { crowd.call_during(pointers(&stubs), holding, work) }?;
+        // SAFETY: the stubs stay, and each mode keeps the versions behind them mapped during calls.
+        let ((outcome, samples), tuning) = unsafe { callers.call_during(pointers(&stubs), protection, work) }?;
         outcome?;
-        let seconds = begun.elapsed().as_secs_f64();
+        let seconds = started.elapsed().as_secs_f64();
         let pause = || thread::sleep(self.options.baseline_time());
         // SAFETY: as above.
-        let ((), at_rest) = unsafe { crowd.call_during(pointers(&stubs), holding, pause) }?;
+        let ((), at_rest) = unsafe { callers.call_during(pointers(&stubs), protection, pause) }?;
         let (contests, rejected) = (tuner.contests, tuner.rejected);
-        let ((commits, rollbacks), leads) = (progress.counts(), progress.leads());
-        Ok(Tuned { seconds, contests, rejected, commits, rollbacks, tuning, at_rest, samples, leads })
+        let ((commits, rollbacks), new_champions) = (progress.counts(), progress.new_champions());
+        Ok(TuningResult { seconds, contests, rejected, commits, rollbacks, tuning, at_rest, samples, new_champions })
     }
 
-    /// Both baselines: with the tuner at rest, and with the tuner at work where nobody calls.
+    /// Both baselines: the tuner at rest, and the tuner at work on kernels that no caller reaches.
     fn call_winners(
         &self,
-        tuned: &Tuned,
+        tuned: &TuningResult,
         patched: &Patched<'_>,
-        aside: &Patched<'_>,
+        uncalled: &Patched<'_>,
     ) -> Result<(Histogram, Histogram), String> {
-        let (crowd, time) = (self.crowd, self.options.baseline_time());
+        let (callers, time) = (self.callers, self.options.baseline_time());
         let winner = |kernel: Kernel| {
             let variants = self.suite.variants(kernel);
-            patched.link_beside(&variants[tuned.contests[kernel.index()].champion])
+            patched.link_uncommitted(&variants[tuned.contests[kernel.index()].champion])
         };
         let winners = [winner(Kernel::Gemm)?, winner(Kernel::Stencil)?];
-        // SAFETY: the handles hold the versions themselves.
-        let ((), plain) = unsafe { crowd.call_during(pointers(&winners), Holding::Nothing, || thread::sleep(time)) }?;
+        // SAFETY: the handles keep the versions mapped.
+        let ((), plain) = unsafe { callers.call_during(pointers(&winners), Protection::None, || thread::sleep(time)) }?;
         let progress = Progress::default();
-        let mut tuner = Tuner::new(aside, self.suite, crowd, &progress, time);
+        let mut tuner = Tuner::new(uncalled, self.suite, callers, &progress, time);
         // SAFETY: as above.
-        let (outcome, busy) = unsafe { crowd.call_during(pointers(&winners), Holding::Nothing, || tuner.run()) }?;
+        let (outcome, busy) = unsafe { callers.call_during(pointers(&winners), Protection::None, || tuner.run()) }?;
         outcome.map(|()| (plain, busy))
     }
 
-    fn standings(&self, tuned: &Tuned, patched: &Patched<'_>) -> Result<[Standing; 2], String> {
-        let counted = patched.counted().map_err(say)?;
+    fn kernel_results(&self, tuned: &TuningResult, patched: &Patched<'_>) -> Result<[KernelResult; 2], String> {
+        let counted = patched.counted().map_err(to_text)?;
         Ok(Kernel::ALL.map(|kernel| {
             let (contest, variants) = (&tuned.contests[kernel.index()], self.suite.variants(kernel));
-            Standing {
+            KernelResult {
                 kernel,
                 variants: variants.len(),
                 best: variants[contest.champion].name.clone(),
                 first_gigaflops: contest.gigaflops(0).unwrap_or(0.0),
                 best_gigaflops: contest.gigaflops(contest.champion).unwrap_or(0.0),
-                calls: self.crowd.calls(kernel) + patched.tried(kernel),
+                calls: self.callers.calls(kernel) + patched.tried(kernel),
                 counted: counted[kernel.index()],
             }
         }))
     }
 }
 
-/// Frees versions while they are called. Returns only if nothing came of it.
+/// Frees versions while threads call them. It returns only if the process did not crash.
 pub fn crash(options: &Options, suite: &Suite) -> Result<String, String> {
     let problems = Problem::all();
-    let crowd = Crowd::new(usize::from(options.threads), &problems);
-    let jit: Jit = patched::session().map_err(say)?;
-    let kernel = |kernel: Kernel| Unguarded::new(&jit, &suite.variants(kernel)[0]).map_err(say);
+    let callers = Callers::new(usize::from(options.threads), &problems);
+    let jit: Jit = patched::session().map_err(to_text)?;
+    let kernel = |kernel: Kernel| Unguarded::new(&jit, &suite.variants(kernel)[0]).map_err(to_text);
     let mut kernels = [kernel(Kernel::Gemm)?, kernel(Kernel::Stencil)?];
-    let stubs = [kernels[0].stub().map_err(say)?, kernels[1].stub().map_err(say)?];
+    let stubs = [kernels[0].stub().map_err(to_text)?, kernels[1].stub().map_err(to_text)?];
     let work = || hazard::run(&mut kernels, &suite.variants, options.time());
     // SAFETY: none; see `hazard.rs`.
-    let (switches, _) = unsafe { crowd.call_during(stubs, Holding::Nothing, work) }?;
-    let (switches, wrong) = (switches.map_err(say)?, crowd.wrong());
+    let (switches, _) = unsafe { callers.call_during(stubs, Protection::None, work) }?;
+    let (switches, wrong) = (switches.map_err(to_text)?, callers.wrong());
     Ok(format!("{switches} versions were freed under {} callers, {wrong} wrong answers, and no crash", options.threads))
 }
 
 fn pointers(functions: &[Function<KernelFn>; 2]) -> [KernelFn; 2] {
-    // SAFETY: those who are given the pointers hold these functions, or guards, while they call: `call_during` asks for it.
+    // SAFETY: the receivers keep these functions, or guards, while they call; `call_during` requires it.
     functions.each_ref().map(|function| unsafe { function.as_ptr() })
 }
 
 impl Memory {
-    /// Whether everything was given back.
-    pub fn is_back(&self) -> bool {
+    /// Whether the linker's memory is as it was at the start.
+    pub fn is_released(&self) -> bool {
         let held = |at: &MemoryStatistics| (at.allocations, at.live_bytes, at.reserved_bytes);
         held(&self.start) == held(&self.end)
     }
@@ -241,23 +241,23 @@ impl Summary {
         self.commits + self.rollbacks
     }
 
-    /// Calls that were made and did not arrive in any version.
+    /// Calls that were made and that no version counted.
     pub fn dropped(&self) -> u64 {
-        self.standings.iter().map(|standing| standing.calls.abs_diff(standing.counted)).sum()
+        self.kernel_results.iter().map(|result| result.calls.abs_diff(result.counted)).sum()
     }
 
-    /// What must not be, in words.
+    /// Descriptions of everything that went wrong.
     pub fn faults(&self) -> Vec<String> {
-        let is_bounded = self.mode == Mode::NeverFree || self.peak_versions <= MOST_VERSIONS;
+        let is_bounded = self.mode == Mode::NeverFree || self.peak_versions <= MAX_VERSIONS;
         let checks = [
             (self.wrong == 0, format!("{} wrong results", self.wrong)),
             (self.dropped() == 0, format!("{} dropped calls", self.dropped())),
-            (self.switches() > 0, "nothing was switched".to_owned()),
+            (self.switches() > 0, "no version was switched".to_owned()),
             (self.rejected.iter().all(|&count| count > 0), "not every kind of bad variant was tried".to_owned()),
-            (is_bounded, format!("{} versions at once, where {MOST_VERSIONS} are allowed", self.peak_versions)),
+            (is_bounded, format!("{} versions at once; the bound is {MAX_VERSIONS}", self.peak_versions)),
             (self.freed.failures.is_empty(), self.freed.failures.join("; ")),
-            (self.obstacles.is_empty(), format!("held after the end: {}", self.obstacles.join(", "))),
-            (self.memory.is_back(), "the linker still holds memory".to_owned()),
+            (self.obstacles.is_empty(), format!("still held after the end: {}", self.obstacles.join(", "))),
+            (self.memory.is_released(), "the linker still holds memory".to_owned()),
         ];
         checks.into_iter().filter(|(holds, _)| !holds).map(|(_, fault)| fault).collect()
     }
@@ -268,7 +268,7 @@ impl Options {
         Duration::from_secs(u64::from(self.seconds))
     }
 
-    /// Of each phase after the tuning.
+    /// The time of each phase after the tuning.
     fn baseline_time(&self) -> Duration {
         (self.time() / 10).clamp(Duration::from_millis(500), Duration::from_secs(3))
     }

@@ -1,11 +1,11 @@
-//! The variants that compete, as object files that are kept in memory: made once, linked many times.
+//! The competing variants, as object files in memory. They are compiled once and linked many times.
 
 use crate::problem::Kernel;
 
 /// One way to compile one kernel.
 pub struct Variant {
     pub kernel: Kernel,
-    /// In words, for people.
+    /// A description for people.
     pub name: String,
     pub object: Vec<u8>,
 }
@@ -30,13 +30,13 @@ impl Defect {
     }
 }
 
-/// All that a run links.
+/// All object files of a run.
 pub struct Suite {
-    /// Who made them.
+    /// The compiler's name.
     pub compiler: String,
-    /// Both kernels as they were first written, the variables, and the function that reads these.
-    pub whole: Vec<u8>,
-    /// By kernel; the first of each is what it looks like in `whole`.
+    /// Both kernels as plain loops, the counters, and the function that reads the counters.
+    pub full: Vec<u8>,
+    /// By kernel. The first variant is the kernel as it is in `full`.
     pub variants: [Vec<Variant>; 2],
     /// By kernel, in the order of [`Defect::ALL`].
     pub bad: [Vec<(Defect, Variant)>; 2],

@@ -1,51 +1,51 @@
-//! The tuner: one thread that has variants compete under load.
+//! The tuner: one thread that makes variants compete under load.
 //!
 //! ```text
-//!   champion is called ── link challenger, try it ──► commit ── measure ──┬─ faster: it stays, and is the champion
+//!   champion is called ── link challenger, try it ──► commit ── measure ──┬─ faster: it becomes the champion
 //!                                 │                                       └─ not:    rollback, measure the champion again
-//!                                 └─ rejected: nobody has seen it
+//!                                 └─ rejected: no caller reached it
 //! ```
 //!
-//! In a round every variant of both kernels challenges once, and one kernel's bad variants are thrown in. After each
-//! round callers are left in peace for a while. What was measured adds up from round to round, so the order of variants settles
-//! although a single window is short.
+//! In a round every variant of both kernels challenges once, and the bad variants of one kernel are tried. After each
+//! round the tuner pauses. Measurements add up over all rounds, so the order of variants becomes stable although one
+//! window is short.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::callers::{Crowd, Timing};
+use crate::callers::{Callers, Timing};
 use crate::ledger::lock;
 use crate::patched::{Linked, Patched};
 use crate::problem::Kernel;
 use crate::suite::{Suite, Variant};
 
-/// Calls that began before a switch may end in this time.
-const SETTLING: Duration = Duration::from_micros(150);
+/// Calls that began before a switch end in this time.
+const SETTLE_TIME: Duration = Duration::from_micros(150);
 const WINDOW: Duration = Duration::from_micros(1_000);
-const PEACE: Duration = Duration::from_millis(50);
-/// By how much a challenger has to be faster.
+const PAUSE: Duration = Duration::from_millis(50);
+/// A challenger must be faster by this factor.
 const MARGIN: f64 = 1.02;
 
-/// What others may look at while the tuner is at work.
+/// What other threads may read while the tuner works.
 #[derive(Default)]
 pub struct Progress {
     commits: AtomicU64,
     rollbacks: AtomicU64,
     /// New champions.
-    leads: Mutex<Vec<Lead>>,
+    new_champions: Mutex<Vec<NewChampion>>,
 }
 
-/// When a variant became champion.
+/// A variant became champion.
 #[derive(Clone)]
-pub struct Lead {
+pub struct NewChampion {
     pub seconds: f64,
     pub kernel: Kernel,
     pub variant: usize,
 }
 
-/// How the variants of one kernel stand.
+/// The scores of one kernel's variants.
 pub struct Contest {
     kernel: Kernel,
     scores: Vec<Timing>,
@@ -55,9 +55,9 @@ pub struct Contest {
 pub struct Tuner<'a> {
     patched: &'a Patched<'a>,
     suite: &'a Suite,
-    crowd: &'a Crowd<'a>,
+    callers: &'a Callers<'a>,
     progress: &'a Progress,
-    begun: Instant,
+    started: Instant,
     deadline: Instant,
     pub contests: [Contest; 2],
     /// By [`Defect::ALL`].
@@ -68,7 +68,7 @@ impl<'a> Tuner<'a> {
     pub fn new(
         patched: &'a Patched<'a>,
         suite: &'a Suite,
-        crowd: &'a Crowd<'a>,
+        callers: &'a Callers<'a>,
         progress: &'a Progress,
         time: Duration,
     ) -> Tuner<'a> {
@@ -76,9 +76,9 @@ impl<'a> Tuner<'a> {
             let scores = suite.variants(kernel).iter().map(|_| Timing::default()).collect();
             Contest { kernel, scores, champion: 0 }
         };
-        let begun = Instant::now();
+        let started = Instant::now();
         let contests = Kernel::ALL.map(contest);
-        Tuner { patched, suite, crowd, progress, begun, deadline: begun + time, contests, rejected: [0; 3] }
+        Tuner { patched, suite, callers, progress, started, deadline: started + time, contests, rejected: [0; 3] }
     }
 
     /// Tunes until the time is over.
@@ -90,9 +90,9 @@ impl<'a> Tuner<'a> {
         while !self.is_over() {
             self.round()?;
             if let Some(kernel) = bad.next() {
-                self.throw_in_bad_ones(kernel)?;
+                self.try_bad_variants(kernel)?;
             }
-            thread::sleep(PEACE.min(self.deadline.saturating_duration_since(Instant::now())));
+            thread::sleep(PAUSE.min(self.deadline.saturating_duration_since(Instant::now())));
         }
         Ok(())
     }
@@ -116,43 +116,43 @@ impl<'a> Tuner<'a> {
 
     fn challenge(&mut self, kernel: Kernel, challenger: usize) -> Result<(), String> {
         let variant = &self.suite.variants(kernel)[challenger];
-        let failed = |error: jittison::Error| format!("{} `{}`: {error}", kernel.name(), variant.name);
+        let describe = |error: jittison::Error| format!("{} `{}`: {error}", kernel.name(), variant.name);
         let prepared = match self.patched.link(variant)? {
             Linked::Ready(prepared) => prepared,
             Linked::Rejected(defect) => return Err(unexpected(variant, &format!("was rejected: {}", defect.name()))),
         };
-        self.patched.commit(prepared).map_err(failed)?;
+        self.patched.commit(prepared).map_err(describe)?;
         self.progress.commits.fetch_add(1, Ordering::Relaxed);
         self.measure(kernel, challenger);
         let contest = &mut self.contests[kernel.index()];
         if contest.is_beaten_by(challenger) {
             contest.champion = challenger;
-            let seconds = self.begun.elapsed().as_secs_f64();
-            lock(&self.progress.leads).push(Lead { seconds, kernel, variant: challenger });
+            let seconds = self.started.elapsed().as_secs_f64();
+            lock(&self.progress.new_champions).push(NewChampion { seconds, kernel, variant: challenger });
             return Ok(());
         }
         let champion = contest.champion;
-        self.patched.rollback().map_err(failed)?;
+        self.patched.rollback().map_err(describe)?;
         self.progress.rollbacks.fetch_add(1, Ordering::Relaxed);
         self.measure(kernel, champion);
         Ok(())
     }
 
-    /// Adds what callers do in a short while to the score of the variant that they are led to.
+    /// Adds the calls of a short window to the score of the variant that callers reach.
     fn measure(&mut self, kernel: Kernel, variant: usize) {
-        thread::sleep(SETTLING);
-        let before = self.crowd.timing(kernel);
+        thread::sleep(SETTLE_TIME);
+        let before = self.callers.timing(kernel);
         thread::sleep(WINDOW);
-        let after = self.crowd.timing(kernel);
+        let after = self.callers.timing(kernel);
         self.contests[kernel.index()].scores[variant].add(after.since(before));
     }
 
-    fn throw_in_bad_ones(&mut self, kernel: Kernel) -> Result<(), String> {
+    fn try_bad_variants(&mut self, kernel: Kernel) -> Result<(), String> {
         for (expected, variant) in &self.suite.bad[kernel.index()] {
             match self.patched.link(variant)? {
                 Linked::Rejected(defect) if defect == *expected => self.rejected[defect as usize] += 1,
                 Linked::Rejected(other) => {
-                    return Err(unexpected(variant, &format!("was taken for: {}", other.name())));
+                    return Err(unexpected(variant, &format!("was rejected for another reason: {}", other.name())));
                 }
                 Linked::Ready(_) => return Err(unexpected(variant, "was not rejected")),
             }
@@ -179,13 +179,13 @@ impl Contest {
 }
 
 impl Progress {
-    /// Commits and rollbacks.
+    /// The numbers of commits and of rollbacks.
     pub fn counts(&self) -> (u64, u64) {
         (self.commits.load(Ordering::Relaxed), self.rollbacks.load(Ordering::Relaxed))
     }
 
-    pub fn leads(&self) -> Vec<Lead> {
-        lock(&self.leads).clone()
+    pub fn new_champions(&self) -> Vec<NewChampion> {
+        lock(&self.new_champions).clone()
     }
 
     pub fn switches(&self) -> u64 {

@@ -1,4 +1,4 @@
-//! Watching a run from outside: samples at even distances, for the plot, and a line on the terminal.
+//! Observes a run: it takes samples at even intervals for the plot, and shows a line on the terminal.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -6,58 +6,58 @@ use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
 
-use crate::callers::Crowd;
+use crate::callers::Callers;
 use crate::ledger::Ledger;
 use crate::tuner::Progress;
 
-const SHORTEST: Duration = Duration::from_millis(50);
-/// As many points as a drawing can show.
-const MOST_SAMPLES: u32 = 600;
+const MIN_INTERVAL: Duration = Duration::from_millis(50);
+/// More points than a drawing can show are useless.
+const MAX_SAMPLES: u32 = 600;
 
-/// What was seen between one sample and the next.
+/// What happened between one sample and the next.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
     pub seconds: f64,
-    /// Of all callers together, by the clock on the wall.
+    /// Of all callers together, in wall-clock time.
     pub gigaflops: f64,
-    /// Switches a second.
+    /// Switches per second.
     pub switches: f64,
-    /// The most versions that were there at once.
+    /// The largest number of versions alive at once.
     pub versions: u64,
 }
 
 pub struct Watch<'a> {
-    pub crowd: &'a Crowd<'a>,
+    pub callers: &'a Callers<'a>,
     pub progress: &'a Progress,
     pub ledger: &'a Ledger,
     pub bar: &'a ProgressBar,
 }
 
 impl Watch<'_> {
-    /// Watches as long as `work` takes, which is about `time`.
+    /// Observes while `work` runs, which takes about `time`.
     pub fn during<T>(&self, time: Duration, work: impl FnOnce() -> T) -> (T, Vec<Sample>) {
         let is_over = AtomicBool::new(false);
         thread::scope(|scope| {
-            let watcher = scope.spawn(|| self.look(time, &is_over));
+            let watcher = scope.spawn(|| self.sample_until_over(time, &is_over));
             let stop = Stop(&is_over, watcher.thread().clone());
             let result = work();
             drop(stop);
-            // Without samples there is only less to draw.
+            // If the watcher panicked, the plot has no samples.
             (result, watcher.join().unwrap_or_default())
         })
     }
 
-    fn look(&self, time: Duration, is_over: &AtomicBool) -> Vec<Sample> {
-        let begun = Instant::now();
-        let distance = SHORTEST.max(time / MOST_SAMPLES);
+    fn sample_until_over(&self, time: Duration, is_over: &AtomicBool) -> Vec<Sample> {
+        let started = Instant::now();
+        let interval = MIN_INTERVAL.max(time / MAX_SAMPLES);
         let mut samples = Vec::new();
-        let mut before = (0.0, self.crowd.operations(), self.progress.switches());
+        let mut before = (0.0, self.callers.operations(), self.progress.switches());
         loop {
-            thread::park_timeout(distance);
+            thread::park_timeout(interval);
             if is_over.load(Ordering::Relaxed) {
                 return samples;
             }
-            let now = (begun.elapsed().as_secs_f64(), self.crowd.operations(), self.progress.switches());
+            let now = (started.elapsed().as_secs_f64(), self.callers.operations(), self.progress.switches());
             let seconds = now.0 - before.0;
             let sample = Sample {
                 seconds: now.0,
@@ -67,7 +67,7 @@ impl Watch<'_> {
             };
             samples.push(sample);
             before = now;
-            self.show(&sample, begun.elapsed(), time, now.2);
+            self.show(&sample, started.elapsed(), time, now.2);
         }
     }
 
@@ -79,7 +79,7 @@ impl Watch<'_> {
     }
 }
 
-/// Ends the watch, also when what is watched panics: the scope waits for it.
+/// Ends the watch, also when `work` panics: the scope waits for the watcher.
 struct Stop<'a>(&'a AtomicBool, thread::Thread);
 
 impl Drop for Stop<'_> {

@@ -1,21 +1,19 @@
-//! From a [`Plan`] to machine code in an object file, with Cranelift.
+//! Compiles a [`Plan`] to machine code in an object file, with Cranelift.
 //!
-//! A query becomes one function, and its text lists become read-only tables
-//! beside it. The function is
+//! A query becomes one function. Its text lists become read-only tables in the same object. The function is
 //!
 //! ```text
-//! query(columns, range, output, capacity) -> rows that passed the filter
+//! query(columns, range, output, capacity) -> number of rows that passed the filter
 //! ```
 //!
-//! where `columns` points at the address of each column's first value, and
-//! `range` at the first row and the one past the last. It leaves in `range`
-//! the row where it stopped: short of the end only if `output` is full.
-//! A query with groups adds to the accumulators in `output`, 16 bytes each,
-//! all those of a group in a row. A query without groups writes up to
-//! `capacity` rows of 8-byte values there.
+//! `columns` points to an array with the address of each column's first value. `range` points to the first row and
+//! the row after the last. The function writes the row where it stopped into `range`. It stops before the end only if
+//! `output` is full.
 //!
-//! The code never traps and never allocates: the planner has bounded all
-//! arithmetic. It does not vectorise.
+//! A query with groups adds to the accumulators in `output`. Each has 16 bytes, and those of one group are adjacent.
+//! A query without groups writes up to `capacity` rows of 8-byte values there.
+//!
+//! The code never traps and never allocates: the planner has bounded all arithmetic. It does not vectorise.
 
 use std::sync::Arc;
 
@@ -32,19 +30,19 @@ use crate::data::{Column, Table};
 use crate::plan::{Condition, Fold, Key, Plan, Scalar, Sink};
 use crate::query::{Arithmetic, Comparison};
 
-/// Bytes of one accumulator.
+/// Size of an accumulator, in bytes.
 pub const ACCUMULATOR: i64 = 16;
-/// Bytes of one value in an output row.
+/// Size of a value in an output row, in bytes.
 pub const CELL: i64 = 8;
 
-/// An object file with one query in it.
+/// An object file that defines one query.
 pub struct Compiled {
     pub object: Vec<u8>,
-    /// Bytes of the function itself, without what comes after it.
+    /// Size of the function's code, without padding and tables.
     pub function_bytes: usize,
 }
 
-/// Compiles queries, one at a time; keeps its buffers from one to the next.
+/// Compiles queries, one at a time, and reuses its buffers.
 pub struct Compiler {
     isa: OwnedTargetIsa,
     context: Context,
@@ -52,7 +50,7 @@ pub struct Compiler {
 }
 
 impl Compiler {
-    /// A compiler for the machine this runs on.
+    /// Creates a compiler for this machine.
     pub fn new() -> Result<Compiler, String> {
         let mut flags = settings::builder();
         let options = [
@@ -70,15 +68,16 @@ impl Compiler {
 
     /// Compiles a query to an object file that defines `symbol`.
     pub fn compile(&mut self, symbol: &str, plan: &Plan, table: &Table) -> Result<Compiled, String> {
-        let text = |error: cranelift_module::ModuleError| error.to_string();
-        let mut builder = ObjectBuilder::new(Arc::clone(&self.isa), symbol, default_libcall_names()).map_err(text)?;
+        let to_text = |error: cranelift_module::ModuleError| error.to_string();
+        let mut builder =
+            ObjectBuilder::new(Arc::clone(&self.isa), symbol, default_libcall_names()).map_err(to_text)?;
         builder.unwind_info(true);
         let mut module = ObjectModule::new(builder);
         let mut signature = module.make_signature();
         let pointer = module.target_config().pointer_type();
         signature.params = [pointer, pointer, pointer, types::I64].map(AbiParam::new).to_vec();
         signature.returns.push(AbiParam::new(types::I64));
-        let function = module.declare_function(symbol, Linkage::Export, &signature).map_err(text)?;
+        let function = module.declare_function(symbol, Linkage::Export, &signature).map_err(to_text)?;
         module.clear_context(&mut self.context);
         self.context.func.signature = signature;
         let tables = {
@@ -91,12 +90,12 @@ impl Compiler {
             emitter.builder.finalize(config);
             tables
         };
-        module.define_function(function, &mut self.context).map_err(text)?;
+        module.define_function(function, &mut self.context).map_err(to_text)?;
         let function_bytes = self.context.compiled_code().map_or(0, |code| code.code_buffer().len());
         for (id, bytes) in tables {
             let mut description = DataDescription::new();
             description.define(bytes);
-            module.define_data(id, &description).map_err(text)?;
+            module.define_data(id, &description).map_err(to_text)?;
         }
         let object = module.finish().emit().map_err(|error| error.to_string())?;
         Ok(Compiled { object, function_bytes })
@@ -109,13 +108,12 @@ struct Emitter<'a> {
     module: &'a mut ObjectModule,
     table: &'a Table,
     symbol: &'a str,
-    /// Tables of bytes to be put beside the function.
+    /// Tables of bytes that go into the object beside the function.
     tables: Vec<(cranelift_module::DataId, Box<[u8]>)>,
-    /// Address of the first value of each column that is read.
+    /// The address of the first value of each column that the query reads.
     bases: Vec<Option<Value>>,
-    /// Value of each column in this row, once it has been loaded. Valid for
-    /// the rest of the loop's body, because that is a straight line of blocks
-    /// with exits and no joins.
+    /// The value of each column in the current row, once it is loaded. It stays valid for the rest of the loop's
+    /// body, because the body is a straight line of blocks with exits and without joins.
     loaded: Vec<Option<Value>>,
     row: Option<Value>,
 }
@@ -148,7 +146,7 @@ impl<'a> Emitter<'a> {
         let skip = self.builder.create_block();
         let exit = self.builder.create_block();
         for block in [head, exit] {
-            // The row, and how many rows have passed the filter.
+            // The current row, and the number of rows that passed the filter.
             self.builder.append_block_param(block, types::I64);
             self.builder.append_block_param(block, types::I64);
         }
@@ -157,7 +155,7 @@ impl<'a> Emitter<'a> {
         self.builder.switch_to_block(entry);
         let parameters = self.builder.block_params(entry).to_vec();
         let [columns, range, output, capacity] = parameters[..] else {
-            return Err("the function has lost a parameter".to_owned());
+            return Err("the function does not have four parameters".to_owned());
         };
         let pointer = self.module.target_config().pointer_type();
         for column in plan.columns() {
@@ -172,19 +170,19 @@ impl<'a> Emitter<'a> {
 
         self.builder.switch_to_block(head);
         let [row, passed] = self.builder.block_params(head)[..] else {
-            return Err("the loop has lost a parameter".to_owned());
+            return Err("the loop block does not have two parameters".to_owned());
         };
         self.row = Some(row);
-        let mut more = self.builder.ins().icmp(IntCC::UnsignedLessThan, row, end);
+        let mut has_next = self.builder.ins().icmp(IntCC::UnsignedLessThan, row, end);
         if let Sink::Rows { .. } = plan.sink {
-            let room = self.builder.ins().icmp(IntCC::UnsignedLessThan, passed, capacity);
-            more = self.builder.ins().band(more, room);
+            let has_space = self.builder.ins().icmp(IntCC::UnsignedLessThan, passed, capacity);
+            has_next = self.builder.ins().band(has_next, has_space);
         }
-        self.builder.ins().brif(more, body, &[], exit, &[row.into(), passed.into()]);
+        self.builder.ins().brif(has_next, body, &[], exit, &[row.into(), passed.into()]);
 
         self.builder.switch_to_block(body);
         for condition in &plan.filter {
-            self.drop_unless(condition, skip)?;
+            self.skip_unless(condition, skip)?;
         }
         match &plan.sink {
             Sink::Rows { outputs, .. } => self.output_row(outputs, output, passed)?,
@@ -200,15 +198,15 @@ impl<'a> Emitter<'a> {
 
         self.builder.switch_to_block(exit);
         let [row, passed] = self.builder.block_params(exit)[..] else {
-            return Err("the exit has lost a parameter".to_owned());
+            return Err("the exit block does not have two parameters".to_owned());
         };
         self.builder.ins().store(trusted, row, range, 0);
         self.builder.ins().return_(&[passed]);
         Ok(())
     }
 
-    /// Goes on only if the condition holds.
-    fn drop_unless(&mut self, condition: &Condition, skip: Block) -> Result<(), String> {
+    /// Branches to `skip` unless the condition holds.
+    fn skip_unless(&mut self, condition: &Condition, skip: Block) -> Result<(), String> {
         let holds = self.condition(condition)?;
         let next = self.builder.create_block();
         self.builder.ins().brif(holds, next, &[], skip, &[]);
@@ -269,7 +267,7 @@ impl<'a> Emitter<'a> {
         if let Some(value) = self.loaded[column.index()] {
             return Ok(value);
         }
-        let missing = || format!("the column {} was not set up", column.name());
+        let missing = || format!("the column {} has no base address", column.name());
         let base = self.bases[column.index()].ok_or_else(missing)?;
         let row = self.row.ok_or_else(missing)?;
         let width = self.table.width(column);
@@ -302,8 +300,8 @@ impl<'a> Emitter<'a> {
                     Arithmetic::Multiply => self.builder.ins().imul(left, right),
                 }
             }
-            // All results are computed and one is chosen: nothing in them can
-            // fail, and there are no joins to carry loaded columns over.
+            // Computes all results and selects one. The results cannot fail, and without joins the loaded columns
+            // stay valid.
             Scalar::Case(arms, otherwise) => {
                 let mut value = self.scalar(otherwise)?;
                 for (condition, result) in arms.iter().rev() {
@@ -355,7 +353,7 @@ impl<'a> Emitter<'a> {
         })
     }
 
-    /// Looks a code up in a table of bytes that is linked with the function.
+    /// Reads a code's entry in a table of bytes that is linked with the function.
     fn member(&mut self, column: Column, members: &[bool]) -> Result<Value, String> {
         let code = self.column(column)?;
         let name = format!("{}_texts_{}", self.symbol, self.tables.len());

@@ -1,9 +1,8 @@
-//! The `lineitem` table of TPC-H in memory, one array per column.
+//! The `lineitem` table of TPC-H in memory, with one array per column.
 //!
-//! Text columns hold one-byte codes into a sorted dictionary, so that codes
-//! compare as their texts do. Prices and rates are whole hundredths. The
-//! comment column is left out, and no column can hold NULL. What a row means
-//! is `tpchgen`'s affair; this file only lays the rows out.
+//! Text columns hold one-byte codes into a sorted dictionary, so codes compare as their texts do. Prices and rates
+//! are integers in hundredths. The comment column is left out, and no column contains NULL. `tpchgen` generates the
+//! rows; this file stores them.
 
 use std::sync::LazyLock;
 use std::thread;
@@ -12,15 +11,15 @@ use tpchgen::distribution::Distributions;
 use tpchgen::generators::LineItemGenerator;
 use tpchgen::text::TextPool;
 
-/// What comments are cut from. Nobody reads them here, and so a small pool does
-/// instead of the generator's own of 300 MB. No other column depends on it.
+/// The source of the comments. The engine does not read comments, so a small pool replaces the generator's own pool
+/// of 300 MB. No other column depends on it.
 static COMMENTS: LazyLock<TextPool> = LazyLock::new(|| TextPool::new(64 * 1024, Distributions::static_default()));
 
-/// A column of `lineitem`; the number is its place in [`COLUMNS`].
+/// A column of `lineitem`; the number is its index in [`COLUMNS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Column(u8);
 
-/// How the values of a column are to be read.
+/// How to read the values of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ColumnType {
     /// A number with this many decimals.
@@ -52,8 +51,8 @@ const COLUMNS: [(&str, ColumnType); 15] = [
 
 impl Column {
     pub fn by_name(name: &str) -> Option<Column> {
-        let place = COLUMNS.iter().position(|(n, _)| n.eq_ignore_ascii_case(name))?;
-        Some(Column(place as u8))
+        let index = COLUMNS.iter().position(|(n, _)| n.eq_ignore_ascii_case(name))?;
+        Some(Column(index as u8))
     }
 
     pub fn all() -> impl Iterator<Item = Column> {
@@ -73,7 +72,7 @@ impl Column {
     }
 }
 
-/// The array of one column. The width is part of what a query is compiled for.
+/// The array of one column. A query is compiled for the width of its columns.
 enum Values {
     Byte(Vec<u8>),
     Word(Vec<i32>),
@@ -82,22 +81,21 @@ enum Values {
 
 struct ColumnData {
     values: Values,
-    /// Smallest and largest value, from which the planner proves that
-    /// arithmetic cannot overflow.
+    /// The smallest and the largest value. From these the planner proves that arithmetic cannot overflow.
     low: i64,
     high: i64,
     /// Sorted; empty unless the column is text.
     dictionary: Vec<&'static str>,
 }
 
-/// The whole table.
+/// The table.
 pub struct Table {
     columns: Vec<ColumnData>,
     rows: usize,
 }
 
 impl Table {
-    /// Generates the table at a scale factor, in `threads` parts at once.
+    /// Generates the table at a scale factor, in `threads` parts at the same time.
     pub fn generate(scale: f64, threads: usize) -> Table {
         let count = i32::try_from(threads.max(1)).unwrap_or(1);
         let parts: Vec<Part> = thread::scope(|scope| {
@@ -110,7 +108,7 @@ impl Table {
     }
 
     fn assemble(parts: Vec<Part>) -> Table {
-        let mut whole = Part::default();
+        let mut all_rows = Part::default();
         let mut texts: [Vec<&'static str>; 4] = Default::default();
         for (which, dictionary) in texts.iter_mut().enumerate() {
             dictionary.extend(parts.iter().flat_map(|part| part.texts[which].iter()));
@@ -119,36 +117,35 @@ impl Table {
         }
         for mut part in parts {
             for (which, dictionary) in texts.iter().enumerate() {
-                // Codes were handed out in order of appearance; give every
-                // one its place in the sorted dictionary.
-                let place = |text| dictionary.binary_search(text).map_or(0, |at| at as u8);
-                let renumber: Vec<u8> = part.texts[which].iter().map(place).collect();
+                // Codes were assigned in order of appearance. Replace each by its index in the sorted dictionary.
+                let index = |text| dictionary.binary_search(text).map_or(0, |at| at as u8);
+                let renumber: Vec<u8> = part.texts[which].iter().map(index).collect();
                 for code in &mut part.codes[which] {
                     *code = renumber[usize::from(*code)];
                 }
-                whole.codes[which].append(&mut part.codes[which]);
+                all_rows.codes[which].append(&mut part.codes[which]);
             }
-            whole.order.append(&mut part.order);
-            whole.line.append(&mut part.line);
-            for (all, some) in whole.words.iter_mut().zip(&mut part.words) {
+            all_rows.order.append(&mut part.order);
+            all_rows.line.append(&mut part.line);
+            for (all, some) in all_rows.words.iter_mut().zip(&mut part.words) {
                 all.append(some);
             }
-            for (all, some) in whole.decimals.iter_mut().zip(&mut part.decimals) {
+            for (all, some) in all_rows.decimals.iter_mut().zip(&mut part.decimals) {
                 all.append(some);
             }
         }
-        let rows = whole.order.len();
-        let [part, supplier, ship, commit, receipt] = whole.words;
-        let [quantity, price, discount, tax] = whole.decimals;
-        let [flag, status, instruct, mode] = whole.codes;
+        let rows = all_rows.order.len();
+        let [part, supplier, ship, commit, receipt] = all_rows.words;
+        let [quantity, price, discount, tax] = all_rows.decimals;
+        let [flag, status, instruct, mode] = all_rows.codes;
         let [flags, statuses, instructs, modes] = texts;
         let plain = |values| ColumnData::new(values, Vec::new());
         let text = |codes, dictionary| ColumnData::new(Values::Byte(codes), dictionary);
         let columns = vec![
-            plain(Values::Long(whole.order)),
+            plain(Values::Long(all_rows.order)),
             plain(Values::Word(part)),
             plain(Values::Word(supplier)),
-            plain(Values::Byte(whole.line)),
+            plain(Values::Byte(all_rows.line)),
             plain(Values::Long(quantity)),
             plain(Values::Long(price)),
             plain(Values::Long(discount)),
@@ -203,8 +200,7 @@ impl Table {
         }
     }
 
-    /// The address of the first value of every column, as compiled queries
-    /// take them.
+    /// The address of each column's first value: a parameter of compiled queries.
     pub fn addresses(&self) -> [*const u8; COLUMNS.len()] {
         std::array::from_fn(|index| match &self.columns[index].values {
             Values::Byte(values) => values.as_ptr(),
@@ -231,7 +227,7 @@ impl ColumnData {
     }
 }
 
-/// The rows one thread generated.
+/// The rows that one thread generated.
 #[derive(Default)]
 struct Part {
     order: Vec<i64>,
@@ -289,12 +285,12 @@ impl Part {
     }
 }
 
-/// The place of a text in a list that is a handful long.
+/// The index of a text in a short list; adds it if it is missing.
 fn intern(texts: &mut Vec<&'static str>, text: &'static str) -> u8 {
-    let place = texts.iter().position(|known| *known == text);
-    let place = place.unwrap_or_else(|| {
+    let index = texts.iter().position(|known| *known == text);
+    let index = index.unwrap_or_else(|| {
         texts.push(text);
         texts.len() - 1
     });
-    place as u8
+    index as u8
 }

@@ -1,14 +1,13 @@
-//! Calendar dates as days since 1970-01-01: conversion from and to
-//! year, month and day, and adding months.
+//! Calendar dates as days since 1970-01-01. The functions convert from and to year, month and day, and add months.
 //!
-//! No time of day, no time zone; years from 1 to 9999 only.
+//! There is no time of day and no time zone. Years are from 1 to 9999.
 
 /// 0001-01-01.
 pub const FIRST_DAY: i32 = -EPOCH;
 /// 9999-12-31.
 pub const LAST_DAY: i32 = 2_932_896;
 
-/// Days since 1970-01-01 of a civil date, if there is such a date.
+/// The days since 1970-01-01 of a civil date; `None` if the date does not exist.
 pub fn from_civil(year: i32, month: u32, day: u32) -> Option<i32> {
     if !(1..=9999).contains(&year) || !(1..=12).contains(&month) || day == 0 || day > days_in_month(year, month) {
         return None;
@@ -21,8 +20,7 @@ pub fn from_civil(year: i32, month: u32, day: u32) -> Option<i32> {
 /// Year, month and day of a number of days since 1970-01-01.
 pub fn to_civil(days: i32) -> (i32, u32, u32) {
     let total = days + EPOCH;
-    // The mean year is a little longer than 365 days, so this guess is never
-    // too early by more than the loop below mends.
+    // A mean year is a little longer than 365 days, so the estimate is never too late. The loop corrects it.
     let mut year = total.div_euclid(366).max(0) + 1;
     while days_before_year(year + 1) <= total {
         year += 1;
@@ -36,7 +34,7 @@ pub fn to_civil(days: i32) -> (i32, u32, u32) {
     (year, month, rest + 1)
 }
 
-/// Reads `YYYY-MM-DD`.
+/// Parses `YYYY-MM-DD`.
 pub fn parse(text: &str) -> Option<i32> {
     let mut parts = text.split('-');
     let (year, month, day) = (parts.next()?, parts.next()?, parts.next()?);
@@ -46,14 +44,13 @@ pub fn parse(text: &str) -> Option<i32> {
     from_civil(year.parse().ok()?, month.parse().ok()?, day.parse().ok()?)
 }
 
-/// Writes `YYYY-MM-DD`.
+/// Formats as `YYYY-MM-DD`.
 pub fn format(days: i32) -> String {
     let (year, month, day) = to_civil(days);
     format!("{year:04}-{month:02}-{day:02}")
 }
 
-/// The same day `months` months later; the last day of the month where the
-/// month is too short for it, as SQL has it.
+/// The same day `months` months later. If that month is too short, it is the month's last day, as in SQL.
 pub fn add_months(days: i32, months: i32) -> Option<i32> {
     let (year, month, day) = to_civil(days);
     let index = year.checked_mul(12)?.checked_add(month as i32 - 1)?;
@@ -100,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn months_end_on_the_last_day_there_is() {
+    fn adding_months_clamps_to_the_last_day_of_the_month() {
         let january = from_civil(1996, 1, 31);
         let february = from_civil(1996, 2, 29);
         assert_eq!(january.and_then(|d| add_months(d, 1)), february);

@@ -1,17 +1,17 @@
-//! Linked queries: everything the engine asks of `jittison`.
+//! Linked queries. Everything that the engine needs from `jittison` is here.
 //!
-//! Each query is an object file under a tracker of its own, so that it can be
-//! removed alone, in any order, while others run. A query that is still held
-//! when its tracker is removed stays callable and goes when it is let go.
+//! Each query is an object file under its own tracker, so it can be removed alone, in any order, while other queries
+//! run. If a query is held when its tracker is removed, it stays callable. Its memory is released when the last
+//! holder drops it.
 
 use jittison::{Error, Function, Jit, MemoryUsage, ResourceTracker};
 
 use crate::evictor::Evictor;
 
-/// What a compiled query is; see [`crate::codegen`] for its parameters.
+/// The signature of a compiled query; [`crate::codegen`] describes the parameters.
 pub type QueryFunction = unsafe extern "C" fn(*const *const u8, *mut RowRange, *mut u8, u64) -> u64;
 
-/// The rows a query still has to look at.
+/// The rows that a query still has to read.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct RowRange {
@@ -26,7 +26,7 @@ pub struct Engine {
     evictor: Evictor,
 }
 
-/// A query that is linked and can be called.
+/// A linked query that can be called.
 pub struct LinkedQuery {
     tracker: ResourceTracker,
     function: Function<QueryFunction>,
@@ -34,7 +34,7 @@ pub struct LinkedQuery {
     total_bytes: u64,
 }
 
-/// A query whose tracker is gone and that only its holder keeps alive.
+/// A query whose tracker is removed; only its holder keeps it mapped.
 pub struct PinnedQuery {
     function: Function<QueryFunction>,
 }
@@ -45,13 +45,12 @@ impl Engine {
         Ok(Engine { jit: Jit::new()?, evictor })
     }
 
-    /// Links an object file that [`crate::codegen`] made, and finds its
-    /// function.
+    /// Links an object file of [`crate::codegen`], and looks its function up.
     pub fn link(&self, symbol: &str, object: Vec<u8>) -> Result<LinkedQuery, Error> {
         let tracker = self.jit.main_dylib().create_tracker()?;
         let linked = self.finish_link(symbol, object, &tracker);
         if linked.is_err() {
-            // The first error is the one worth telling.
+            // The link's error is the one to report.
             let _ = tracker.remove();
         }
         linked
@@ -59,24 +58,24 @@ impl Engine {
 
     fn finish_link(&self, symbol: &str, object: Vec<u8>, tracker: &ResourceTracker) -> Result<LinkedQuery, Error> {
         self.jit.link_object(tracker, symbol, object)?;
-        // SAFETY: the object was compiled by `codegen`, which gives the
-        // function it exports under this symbol exactly this signature.
+        // SAFETY: `codegen` compiled the object, and gives the function that it exports under this symbol exactly
+        // this signature.
         let function = unsafe { self.jit.lookup::<QueryFunction>(symbol)? };
         let usage: MemoryUsage = self.jit.usage(tracker);
         Ok(LinkedQuery { tracker: tracker.clone(), function, code_bytes: usage.code, total_bytes: usage.total() })
     }
 
-    /// Has a query removed by another thread, from now on, while this one runs it.
+    /// Lets another thread remove a query while this thread runs it.
     pub fn evict(&self, query: &LinkedQuery) {
         self.evictor.evict(query.tracker.clone());
     }
 
-    /// How many queries were removed so, and how many of them while they ran.
+    /// The number of queries removed in this way, and of those that were running at that time.
     pub fn evictions(&self) -> (u64, u64) {
         self.evictor.counts()
     }
 
-    /// Bytes of linked code and data that are in use now.
+    /// Bytes of linked code and data in use.
     pub fn live_bytes(&self) -> u64 {
         self.jit.memory_statistics().live_bytes
     }
@@ -92,24 +91,24 @@ impl LinkedQuery {
         self.code_bytes
     }
 
-    /// Bytes of machine code and of all that was linked with it.
+    /// Bytes of machine code and of everything linked with it.
     pub fn total_bytes(&self) -> u64 {
         self.total_bytes
     }
 
-    /// Removes the query now. Says whether all of it is gone.
+    /// Removes the query. Returns whether all its memory is released.
     pub fn remove(self) -> Result<bool, Error> {
         drop(self.function);
         Ok(self.tracker.remove()?.is_complete())
     }
 
-    /// Removes a query that another thread may be removing just now.
+    /// Removes a query that another thread may be removing at the same time.
     pub fn remove_evicted(self) -> Result<(), Error> {
         drop(self.function);
         self.tracker.remove()?.wait()
     }
 
-    /// Removes the query from the linker while keeping it callable.
+    /// Removes the query from the linker, but keeps it callable.
     pub fn remove_pinned(self) -> Result<PinnedQuery, Error> {
         self.tracker.remove()?;
         Ok(PinnedQuery { function: self.function })

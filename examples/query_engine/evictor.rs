@@ -1,7 +1,7 @@
-//! The evictor: a thread that removes queries while clients run them, as a cache does that is short of memory.
+//! [`Evictor`]: a thread that removes queries while clients run them, like a cache that is short of memory.
 //!
-//! A client hands it the tracker when it begins to run the query. Whoever comes last, the evictor or the client
-//! that lets the query go, gives its memory back.
+//! A client sends it the tracker when it begins to run the query. The memory is released by the last of the two: the
+//! evictor that removes the query, or the client that drops its handle.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,10 +10,10 @@ use std::thread;
 
 use jittison::ResourceTracker;
 
-/// Takes queries; its thread ends when the last handle is dropped.
+/// Removes queries. Its thread ends when the last handle is dropped.
 #[derive(Clone)]
 pub struct Evictor {
-    orders: Sender<ResourceTracker>,
+    trackers: Sender<ResourceTracker>,
     counts: Arc<Counts>,
 }
 
@@ -26,20 +26,20 @@ struct Counts {
 impl Evictor {
     /// Starts the thread.
     pub fn new() -> std::io::Result<Evictor> {
-        let (orders, queries) = channel();
+        let (trackers, queries) = channel();
         let counts = Arc::new(Counts::default());
-        let evictor = Evictor { orders, counts: counts.clone() };
+        let evictor = Evictor { trackers, counts: counts.clone() };
         thread::Builder::new().name("evictor".to_owned()).spawn(move || evict(&queries, &counts))?;
         Ok(evictor)
     }
 
-    /// Has a query removed, now.
+    /// Asks the thread to remove a query at once.
     pub fn evict(&self, tracker: ResourceTracker) {
-        // The thread lives as long as this.
-        let _ = self.orders.send(tracker);
+        // The thread lives at least as long as this sender.
+        let _ = self.trackers.send(tracker);
     }
 
-    /// How many queries were removed, and how many of them while their client was running them.
+    /// The number of removed queries, and of those that their client was running at that time.
     pub fn counts(&self) -> (u64, u64) {
         (self.counts.evicted.load(Ordering::Relaxed), self.counts.held.load(Ordering::Relaxed))
     }
@@ -47,7 +47,7 @@ impl Evictor {
 
 fn evict(queries: &Receiver<ResourceTracker>, counts: &Counts) {
     for tracker in queries {
-        // What a manager has to say, the client that removes it again is told.
+        // The client removes the tracker again and gets a manager's error.
         if let Ok(removal) = tracker.remove() {
             counts.held.fetch_add(u64::from(!removal.is_complete()), Ordering::Relaxed);
         }

@@ -1,8 +1,7 @@
 //! Calls a linked query over a range of rows and reads its answer.
 //!
-//! Lays out the buffers that [`crate::codegen`] describes, and turns groups
-//! and rows of 64-bit values back into typed ones. It computes nothing from
-//! the rows itself.
+//! It prepares the buffers that [`crate::codegen`] describes, and turns groups and rows of 64-bit values back into
+//! typed values. It computes nothing from the rows itself.
 
 use std::ops::Range;
 
@@ -21,26 +20,24 @@ const BATCH: u64 = 16 * 1024;
 ///
 /// # Safety
 ///
-/// The function must have been compiled from this plan for this table.
+/// `function` must be compiled from this plan for this table.
 pub unsafe fn execute(function: &Function<QueryFunction>, plan: &Plan, table: &Table, rows: Range<usize>) -> Answer {
-    // A range that left the table would be read past the columns' ends.
+    // A range beyond the table would read past the ends of the columns.
     let end = rows.end.min(table.rows());
     let begin = rows.start.min(end);
     let range = RowRange { begin: begin as u64, end: end as u64 };
     match &plan.sink {
         Sink::Rows { kinds, .. } => {
-            // SAFETY: the caller vouches for the function, and the range was
-            // kept within the table.
+            // SAFETY: the caller promises that the function fits; the range is clamped to the table.
             unsafe { fetch_rows(function, table, range, kinds, plan.limit) }
         }
         Sink::Groups { keys, groups, folds, cells, order } => {
             let mut accumulators = initial(folds, *groups);
             let addresses = table.addresses();
             let mut range = range;
-            // SAFETY: the function was compiled for this plan and table, so it
-            // reads the columns within the range, which lies in the table, and
-            // writes `groups * folds.len()` accumulators of 16 bytes, which is
-            // what the buffer has. The buffer is aligned for them.
+            // SAFETY: the function is compiled for this plan and table. It reads the columns within the range, which
+            // lies in the table. It writes `groups * folds.len()` accumulators of 16 bytes, the size of the buffer,
+            // which is aligned for them.
             unsafe {
                 function.call(addresses.as_ptr(), &raw mut range, accumulators.as_mut_ptr().cast(), 0);
             }
@@ -60,8 +57,8 @@ pub unsafe fn execute(function: &Function<QueryFunction>, plan: &Plan, table: &T
 
 /// # Safety
 ///
-/// As for [`execute`]; the plan has no groups and its outputs have these
-/// kinds, and the range lies in the table.
+/// As for [`execute`]. In addition, the plan has no groups, its outputs have these kinds, and the range lies in the
+/// table.
 unsafe fn fetch_rows(
     function: &Function<QueryFunction>,
     table: &Table,
@@ -70,35 +67,34 @@ unsafe fn fetch_rows(
     limit: Option<u64>,
 ) -> Answer {
     let mut answer = Answer::new(kinds.len());
-    let mut wanted = limit.unwrap_or(u64::MAX);
-    let capacity = BATCH.min(wanted).min(range.end - range.begin);
+    let mut remaining = limit.unwrap_or(u64::MAX);
+    let capacity = BATCH.min(remaining).min(range.end - range.begin);
     let mut buffer = vec![0_i64; capacity as usize * kinds.len()];
     let addresses = table.addresses();
-    while wanted > 0 && range.begin < range.end {
-        let capacity = capacity.min(wanted);
-        // SAFETY: the caller vouches for the function and the range. It writes
-        // at most `capacity` rows of `kinds.len()` values of 8 bytes, and the
-        // buffer has room for them.
+    while remaining > 0 && range.begin < range.end {
+        let capacity = capacity.min(remaining);
+        // SAFETY: the caller promises that the function and the range fit. The function writes at most `capacity`
+        // rows of `kinds.len()` values of 8 bytes; the buffer holds as many.
         let passed = unsafe { function.call(addresses.as_ptr(), &raw mut range, buffer.as_mut_ptr().cast(), capacity) };
         for row in buffer.chunks(kinds.len()).take(passed as usize) {
             answer.push(row.iter().zip(kinds).map(|(&cell, &kind)| value(cell, kind)));
         }
-        wanted -= passed;
+        remaining -= passed;
     }
     answer
 }
 
-/// A 64-bit value of a known kind.
+/// Converts a 64-bit value of a known kind.
 fn value(cell: i64, kind: Kind) -> Value {
     match kind {
         Kind::Number(scale) => Value::Number { units: i128::from(cell), scale },
-        // The planner has kept dates within the calendar.
+        // The planner keeps dates within the calendar.
         Kind::Date => Value::Date(cell as i32),
         Kind::Text(column) => Value::Text(column, cell as u8),
     }
 }
 
-/// Accumulators of groups that have no rows yet.
+/// The accumulators of groups without rows.
 fn initial(folds: &[Fold], groups: usize) -> Vec<i128> {
     let one_group = folds.iter().map(|fold| match fold {
         Fold::Count | Fold::Sum(_) => 0,
@@ -117,17 +113,17 @@ fn read_groups(
     order: &[(usize, bool)],
     accumulators: &[i128],
 ) -> Vec<Vec<Value>> {
-    // Counts and extremes use the low half only.
+    // Counts and extremes use only the low half.
     let low = |slot: i128| slot as i64;
     let key_code = |key: &Key, group: usize| (group / key.stride % key.size) as i64 + key.low;
     let mut groups: Vec<usize> = (0..accumulators.len() / width)
         .filter(|group| keys.is_empty() || low(accumulators[group * width]) > 0)
         .collect();
-    // The sort is stable, and the groups come in ascending order of keys.
+    // The sort is stable, and groups come in ascending order of the keys.
     groups.sort_by(|&a, &b| {
         let mut ordering = std::cmp::Ordering::Equal;
-        for &(place, descending) in order {
-            let (x, y) = (key_code(&keys[place], a), key_code(&keys[place], b));
+        for &(index, descending) in order {
+            let (x, y) = (key_code(&keys[index], a), key_code(&keys[index], b));
             let by_key = if descending { y.cmp(&x) } else { x.cmp(&y) };
             ordering = ordering.then(by_key);
         }
@@ -137,8 +133,8 @@ fn read_groups(
         let slots = &accumulators[group * width..(group + 1) * width];
         let count = low(slots[0]);
         let cell = |cell: &Cell| match *cell {
-            Cell::Key(place) => {
-                let key = &keys[place];
+            Cell::Key(index) => {
+                let key = &keys[index];
                 value(key_code(key, group), crate::plan::column_kind(key.column))
             }
             Cell::Count => Value::Number { units: i128::from(count), scale: 0 },

@@ -1,8 +1,7 @@
-//! From the expressions of the SQL parser to those of [`crate::query`].
+//! Translates the SQL parser's expressions into those of [`crate::query`].
 //!
-//! Resolves column names, reads literals, folds intervals into dates and
-//! spells out shorthands (`CASE x WHEN …`). It does not check types; a
-//! construct the engine lacks is refused in one sentence.
+//! It resolves column names, reads literals, folds intervals into dates and expands shorthands (`CASE x WHEN …`). It
+//! does not check types. For an unsupported construct it returns an error of one sentence.
 
 use sqlparser::ast;
 
@@ -10,14 +9,14 @@ use crate::data::Column;
 use crate::date;
 use crate::query::{Arithmetic, Comparison, Expr};
 
-/// The most decimals a literal may have.
+/// The maximum number of decimals of a literal.
 const LITERAL_DECIMALS: usize = 9;
 
-/// Why a query cannot be run, in one sentence.
-pub type Refusal = String;
+/// Why a query cannot run, in one sentence.
+pub type SqlError = String;
 
 /// Resolves a scalar or boolean expression.
-pub fn resolve(expr: &ast::Expr) -> Result<Expr, Refusal> {
+pub fn resolve(expr: &ast::Expr) -> Result<Expr, SqlError> {
     match expr {
         ast::Expr::Nested(inner) => resolve(inner),
         ast::Expr::Identifier(_) | ast::Expr::CompoundIdentifier(_) => Ok(Expr::Column(column(expr)?)),
@@ -45,7 +44,7 @@ pub fn resolve(expr: &ast::Expr) -> Result<Expr, Refusal> {
 }
 
 /// Resolves an expression that must name a column.
-pub fn column(expr: &ast::Expr) -> Result<Column, Refusal> {
+pub fn column(expr: &ast::Expr) -> Result<Column, SqlError> {
     let name = match expr {
         ast::Expr::Identifier(name) => name,
         ast::Expr::CompoundIdentifier(path) => match path.as_slice() {
@@ -58,7 +57,7 @@ pub fn column(expr: &ast::Expr) -> Result<Column, Refusal> {
     Column::by_name(&name.value).ok_or_else(missing)
 }
 
-fn boxed(expr: &ast::Expr) -> Result<Box<Expr>, Refusal> {
+fn boxed(expr: &ast::Expr) -> Result<Box<Expr>, SqlError> {
     resolve(expr).map(Box::new)
 }
 
@@ -66,7 +65,7 @@ fn negate_if(negated: bool, expr: Expr) -> Expr {
     if negated { Expr::Not(Box::new(expr)) } else { expr }
 }
 
-fn literal(value: &ast::Value) -> Result<Expr, Refusal> {
+fn literal(value: &ast::Value) -> Result<Expr, SqlError> {
     match value {
         ast::Value::Number(digits, _) => number(digits),
         ast::Value::SingleQuotedString(text) => Ok(Expr::Text(text.clone())),
@@ -76,18 +75,18 @@ fn literal(value: &ast::Value) -> Result<Expr, Refusal> {
     }
 }
 
-fn number(digits: &str) -> Result<Expr, Refusal> {
-    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
-    let refused = || format!("the number `{digits}` is not a decimal this engine can hold");
+fn number(digits: &str) -> Result<Expr, SqlError> {
+    let (integer, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    let unsupported = || format!("the number `{digits}` is not a decimal that this engine can store");
     let plain = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
-    if !plain(whole) || !plain(fraction) || fraction.len() > LITERAL_DECIMALS {
-        return Err(refused());
+    if !plain(integer) || !plain(fraction) || fraction.len() > LITERAL_DECIMALS {
+        return Err(unsupported());
     }
-    let units = format!("{whole}{fraction}").parse().map_err(|_| refused())?;
+    let units = format!("{integer}{fraction}").parse().map_err(|_| unsupported())?;
     Ok(Expr::Number { units, scale: fraction.len() as u8 })
 }
 
-fn date_literal(text: &ast::TypedString) -> Result<Expr, Refusal> {
+fn date_literal(text: &ast::TypedString) -> Result<Expr, SqlError> {
     let ast::Value::SingleQuotedString(value) = &text.value.value else {
         return Err(format!("`{text}` is not a date literal"));
     };
@@ -98,7 +97,7 @@ fn date_literal(text: &ast::TypedString) -> Result<Expr, Refusal> {
     Ok(Expr::Date(days))
 }
 
-fn unary(op: ast::UnaryOperator, expr: &ast::Expr) -> Result<Expr, Refusal> {
+fn unary(op: ast::UnaryOperator, expr: &ast::Expr) -> Result<Expr, SqlError> {
     match op {
         ast::UnaryOperator::Plus => resolve(expr),
         ast::UnaryOperator::Minus => Ok(Expr::Negate(boxed(expr)?)),
@@ -107,7 +106,7 @@ fn unary(op: ast::UnaryOperator, expr: &ast::Expr) -> Result<Expr, Refusal> {
     }
 }
 
-fn binary(left: &ast::Expr, op: &ast::BinaryOperator, right: &ast::Expr) -> Result<Expr, Refusal> {
+fn binary(left: &ast::Expr, op: &ast::BinaryOperator, right: &ast::Expr) -> Result<Expr, SqlError> {
     use ast::BinaryOperator as Op;
     if let ast::Expr::Interval(interval) = right {
         return match op {
@@ -123,7 +122,7 @@ fn binary(left: &ast::Expr, op: &ast::BinaryOperator, right: &ast::Expr) -> Resu
         Op::Minus => arithmetic(Arithmetic::Subtract),
         Op::Multiply => arithmetic(Arithmetic::Multiply),
         Op::Divide | Op::Modulo => {
-            Err(format!("`{op}` is not supported: its result would have to be rounded, and every answer here is exact"))
+            Err(format!("`{op}` is not supported: its result would be rounded, but all answers are exact"))
         }
         Op::Eq => compare(Comparison::Equal),
         Op::NotEq => compare(Comparison::NotEqual),
@@ -137,22 +136,22 @@ fn binary(left: &ast::Expr, op: &ast::BinaryOperator, right: &ast::Expr) -> Resu
     }
 }
 
-/// Adds an interval to a date: now if the date is a literal, else as a number
-/// of days. Months have no fixed number of days, so they go with literals only.
-fn add_interval(left: Expr, interval: &ast::Interval, sign: i32) -> Result<Expr, Refusal> {
-    let refused = || format!("the interval `{interval}` is not supported");
+/// Adds an interval to a date. If the date is a literal, the result is a literal; otherwise the interval becomes a
+/// number of days. Months have no fixed number of days, so they can only be added to literals.
+fn add_interval(left: Expr, interval: &ast::Interval, sign: i32) -> Result<Expr, SqlError> {
+    let unsupported = || format!("the interval `{interval}` is not supported");
     let ast::Expr::Value(value) = interval.value.as_ref() else {
-        return Err(refused());
+        return Err(unsupported());
     };
     let amount = match &value.value {
         ast::Value::SingleQuotedString(text) => text.trim(),
         ast::Value::Number(text, _) => text.as_str(),
-        _ => return Err(refused()),
+        _ => return Err(unsupported()),
     };
-    let amount: i32 = amount.parse().map_err(|_| refused())?;
-    // Far beyond any date, and far from overflowing the sums below.
+    let amount: i32 = amount.parse().map_err(|_| unsupported())?;
+    // This exceeds every date, and keeps the sums below from overflowing.
     if amount.unsigned_abs() > 1_000_000 || interval.last_field.is_some() {
-        return Err(refused());
+        return Err(unsupported());
     }
     let amount = amount * sign;
     use ast::DateTimeField as Field;
@@ -160,9 +159,9 @@ fn add_interval(left: Expr, interval: &ast::Interval, sign: i32) -> Result<Expr,
         Some(Field::Day | Field::Days) => None,
         Some(Field::Month | Field::Months) => Some(amount),
         Some(Field::Year | Field::Years) => Some(amount * 12),
-        _ => return Err(refused()),
+        _ => return Err(unsupported()),
     };
-    let outside = || format!("the interval `{interval}` leads out of the calendar");
+    let outside = || format!("the interval `{interval}` leads to a date outside the calendar");
     match (left, months) {
         (Expr::Date(days), None) => Some(days + amount)
             .filter(|days| (date::FIRST_DAY..=date::LAST_DAY).contains(days))
@@ -181,7 +180,7 @@ fn case(
     operand: Option<&ast::Expr>,
     conditions: &[ast::CaseWhen],
     otherwise: Option<&ast::Expr>,
-) -> Result<Expr, Refusal> {
+) -> Result<Expr, SqlError> {
     let Some(otherwise) = otherwise else {
         return Err("CASE needs an ELSE, because this engine has no NULL within a row".to_owned());
     };

@@ -12,7 +12,7 @@ use crate::plan::plan;
 use crate::value::Answer;
 use crate::{Failure, sql};
 
-/// Runs one query over the whole table and prints it.
+/// Runs one query over the full table and prints it.
 pub fn inspect(text: &str, table: &Table, engine: &Engine, assembly: bool) -> Result<(), Failure> {
     let query = sql::parse(text).map_err(Failure::Request)?;
     let plan = plan(&query, table).map_err(Failure::Request)?;
@@ -34,7 +34,7 @@ pub fn inspect(text: &str, table: &Table, engine: &Engine, assembly: bool) -> Re
     });
     linked.remove().map_err(|error| Failure::Check(error.to_string()))?;
     match printed {
-        // A reader that has seen enough is no failure.
+        // A reader that closes the pipe early is not a failure.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Err(Failure::Check(format!("the rows cannot be written: {error}")))
         }
@@ -66,11 +66,10 @@ fn disassemble(out: &mut impl Write, linked: &LinkedQuery, length: usize) -> io:
     use iced_x86::{Decoder, DecoderOptions, Formatter, Instruction, NasmFormatter};
 
     let address = linked.function().address();
-    // SAFETY: the function's code begins at its address and is `length` bytes
-    // long, as the compiler counted; it is readable and stays, because
-    // `linked` holds it.
+    // SAFETY: the function's code begins at its address and has `length` bytes, which the compiler counted. It is
+    // readable, and stays mapped because `linked` holds it.
     let code = unsafe { std::slice::from_raw_parts(address.value() as usize as *const u8, length) };
-    // Counting from the function's own beginning makes jumps readable.
+    // Addresses relative to the function's start make jumps readable.
     let mut decoder = Decoder::with_ip(64, code, 0, DecoderOptions::NONE);
     let mut formatter = NasmFormatter::new();
     let mut instruction = Instruction::default();
@@ -87,5 +86,5 @@ fn disassemble(out: &mut impl Write, linked: &LinkedQuery, length: usize) -> io:
 
 #[cfg(not(target_arch = "x86_64"))]
 fn disassemble(out: &mut impl Write, _: &LinkedQuery, _: usize) -> io::Result<()> {
-    writeln!(out, "no disassembler for this architecture is at hand")
+    writeln!(out, "there is no disassembler for this architecture")
 }

@@ -1,9 +1,8 @@
-//! A plain interpreter, against which every compiled answer is checked.
+//! A plain interpreter. Every compiled answer is checked against its answer.
 //!
-//! Walks the expressions of a [`Query`] row by row with values that carry
-//! their own scale, compares texts as texts and gathers groups in a hash map.
-//! It knows nothing of plans, bounds, dictionaries' order or machine code,
-//! and it is not fast.
+//! It evaluates the expressions of a [`Query`] row by row. Values carry their own scale, texts are compared as texts,
+//! and groups are collected in a hash map. It shares no plans, bounds, dictionary order or machine code with the
+//! compiled path, and it is slow.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -13,17 +12,17 @@ use crate::data::{Column, ColumnType, Table};
 use crate::query::{Aggregate, Arithmetic, Comparison, Expr, Item, Query, Shape};
 use crate::value::{Answer, Value};
 
-/// What an expression is worth in a row.
+/// The value of an expression in one row.
 #[derive(Clone, Copy, Debug)]
 enum Datum<'a> {
     Number(i128, u8),
     Date(i64),
-    /// A text, with the column it came from unless it is a literal.
+    /// A text, and its column unless it is a literal.
     Text(&'a str, Option<Column>),
     Bool(bool),
 }
 
-/// Types are checked when a query is planned, before it is interpreted.
+/// The planner checks types before a query is interpreted.
 const UNTYPED: &str = "the planner accepted an expression of mixed types";
 
 /// Runs a query over a range of rows.
@@ -71,12 +70,12 @@ pub fn interpret(query: &Query, table: &Table, rows: Range<usize>) -> Answer {
 }
 
 fn by_keys(a: &[i64], b: &[i64], keys: &[Column], order: &[(usize, bool)], table: &Table) -> Ordering {
-    let compare = |place: usize| {
-        let left = stored(keys[place], a[place], table);
-        compare(left, stored(keys[place], b[place], table))
+    let compare = |index: usize| {
+        let left = stored(keys[index], a[index], table);
+        compare(left, stored(keys[index], b[index], table))
     };
-    for &(place, descending) in order {
-        let ordering = compare(place);
+    for &(index, descending) in order {
+        let ordering = compare(index);
         if ordering != Ordering::Equal {
             return if descending { ordering.reverse() } else { ordering };
         }
@@ -88,28 +87,28 @@ fn by_keys(a: &[i64], b: &[i64], keys: &[Column], order: &[(usize, bool)], table
 /// The aggregates of one group so far.
 struct Group<'a> {
     count: u64,
-    gathered: Vec<Option<Datum<'a>>>,
+    partial: Vec<Option<Datum<'a>>>,
 }
 
 impl<'a> Group<'a> {
     fn new(items: &[Item]) -> Group<'a> {
-        Group { count: 0, gathered: vec![None; items.len()] }
+        Group { count: 0, partial: vec![None; items.len()] }
     }
 
     fn add(&mut self, items: &'a [Item], table: &'a Table, row: usize) {
         self.count += 1;
-        for (item, gathered) in items.iter().zip(&mut self.gathered) {
+        for (item, partial) in items.iter().zip(&mut self.partial) {
             let Item::Aggregate(aggregate) = item else {
                 continue;
             };
-            let (expr, keep) = match aggregate {
+            let (expr, extreme) = match aggregate {
                 Aggregate::Count => continue,
                 Aggregate::Sum(expr) | Aggregate::Average(expr) => (expr, None),
                 Aggregate::Minimum(expr) => (expr, Some(Ordering::Less)),
                 Aggregate::Maximum(expr) => (expr, Some(Ordering::Greater)),
             };
             let new = evaluate(expr, table, row);
-            *gathered = Some(match (*gathered, keep) {
+            *partial = Some(match (*partial, extreme) {
                 (None, _) => new,
                 (Some(old), None) => arithmetic(Arithmetic::Add, old, new),
                 (Some(old), Some(wanted)) if compare(new, old) == wanted => new,
@@ -119,10 +118,10 @@ impl<'a> Group<'a> {
     }
 
     fn finish(self, key: &[i64], keys: &[Column], items: &[Item], table: &Table) -> Vec<Value> {
-        let cells = items.iter().zip(self.gathered);
+        let cells = items.iter().zip(self.partial);
         cells
-            .map(|(item, gathered)| match (item, gathered) {
-                (Item::Key(place), _) => value(stored(keys[*place], key[*place], table), table),
+            .map(|(item, partial)| match (item, partial) {
+                (Item::Key(index), _) => value(stored(keys[*index], key[*index], table), table),
                 (Item::Aggregate(Aggregate::Count), _) => Value::Number { units: i128::from(self.count), scale: 0 },
                 (_, None) => Value::Null,
                 (Item::Aggregate(Aggregate::Average(_)), Some(Datum::Number(sum, scale))) => {
@@ -134,7 +133,7 @@ impl<'a> Group<'a> {
     }
 }
 
-/// What a column holds, read as its type says.
+/// A stored value, read according to its column's type.
 fn stored(column: Column, value: i64, table: &Table) -> Datum<'_> {
     match column.kind() {
         ColumnType::Number(scale) => Datum::Number(i128::from(value), scale),
@@ -148,8 +147,8 @@ fn value(datum: Datum, table: &Table) -> Value {
         Datum::Number(units, scale) => Value::Number { units, scale },
         Datum::Date(days) => Value::Date(days as i32),
         Datum::Text(text, Some(column)) => {
-            let place = table.dictionary(column).iter().position(|known| *known == text);
-            Value::Text(column, place.expect("a stored text is in the dictionary") as u8)
+            let index = table.dictionary(column).iter().position(|known| *known == text);
+            Value::Text(column, index.expect("a stored text is in the dictionary") as u8)
         }
         Datum::Text(_, None) | Datum::Bool(_) => unreachable!("{UNTYPED}"),
     }
@@ -205,13 +204,13 @@ fn evaluate<'a>(expr: &'a Expr, table: &'a Table, row: usize) -> Datum<'a> {
     }
 }
 
-/// Two numbers as units of the finer of their scales.
-fn in_step(a: i128, a_scale: u8, b: i128, b_scale: u8) -> (i128, i128, u8) {
-    let finer = |gap: u8| 10_i128.pow(u32::from(gap));
+/// Two numbers in units of the finer of their scales.
+fn align(a: i128, a_scale: u8, b: i128, b_scale: u8) -> (i128, i128, u8) {
+    let factor = |gap: u8| 10_i128.pow(u32::from(gap));
     match a_scale.cmp(&b_scale) {
-        Ordering::Less => (a * finer(b_scale - a_scale), b, b_scale),
+        Ordering::Less => (a * factor(b_scale - a_scale), b, b_scale),
         Ordering::Equal => (a, b, a_scale),
-        Ordering::Greater => (a, b * finer(a_scale - b_scale), a_scale),
+        Ordering::Greater => (a, b * factor(a_scale - b_scale), a_scale),
     }
 }
 
@@ -220,11 +219,11 @@ fn arithmetic<'a>(op: Arithmetic, left: Datum<'a>, right: Datum<'a>) -> Datum<'a
     match (op, left, right) {
         (Arithmetic::Multiply, Number(a, x), Number(b, y)) => Number(a * b, x + y),
         (Arithmetic::Add, Number(a, x), Number(b, y)) => {
-            let (a, b, scale) = in_step(a, x, b, y);
+            let (a, b, scale) = align(a, x, b, y);
             Number(a + b, scale)
         }
         (Arithmetic::Subtract, Number(a, x), Number(b, y)) => {
-            let (a, b, scale) = in_step(a, x, b, y);
+            let (a, b, scale) = align(a, x, b, y);
             Number(a - b, scale)
         }
         (Arithmetic::Subtract, Date(a), Date(b)) => Number(i128::from(a - b), 0),
@@ -239,7 +238,7 @@ fn arithmetic<'a>(op: Arithmetic, left: Datum<'a>, right: Datum<'a>) -> Datum<'a
 fn compare(left: Datum, right: Datum) -> Ordering {
     match (left, right) {
         (Datum::Number(a, x), Datum::Number(b, y)) => {
-            let (a, b, _) = in_step(a, x, b, y);
+            let (a, b, _) = align(a, x, b, y);
             a.cmp(&b)
         }
         (Datum::Date(a), Datum::Date(b)) => a.cmp(&b),

@@ -1,13 +1,10 @@
-//! A small query engine that compiles every query, links it, runs it and
-//! removes it again.
+//! A small query engine that compiles, links, runs and removes every query.
 //!
-//! Generates TPC-H's `lineitem` in memory, takes SQL, compiles each query with
-//! Cranelift to an object file, and links that with `jittison` under a tracker
-//! of its own. Thousands of queries later, the process must be no larger than
-//! before, and every answer must be the one that an interpreter gives; the
-//! exit status says so. What SQL is understood is told in `sql.rs`, and the
-//! rules of decimals in `plan.rs`. It is not a database: there is one table,
-//! it never changes, and nothing in it is NULL.
+//! It generates TPC-H's `lineitem` in memory and takes SQL. Cranelift compiles each query to an object file, and
+//! `jittison` links the object under its own tracker. After thousands of queries the process must not be larger than
+//! before, and every answer must be that of an interpreter. The exit status says whether both hold. `sql.rs`
+//! describes the supported SQL, and `plan.rs` the rules for decimals. It is not a database: there is one table, which
+//! never changes and contains no NULL.
 //!
 //! ```text
 //! cargo run --release --example query_engine
@@ -63,13 +60,13 @@ struct Options {
     /// Seed of the random queries
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Keep every query linked, to see what removal saves
+    /// Keep every query linked, to show how much memory removal saves
     #[arg(long)]
     never_remove: bool,
-    /// Run one query over the whole table and print its rows
+    /// Run one query over the full table and print its rows
     #[arg(long, value_name = "QUERY", conflicts_with_all = ["plot", "json", "never_remove"])]
     sql: Option<String>,
-    /// With --sql: print the machine code too
+    /// With --sql: also print the machine code
     #[arg(long, requires = "sql")]
     asm: bool,
     /// Draw live code and resident memory over time
@@ -80,16 +77,16 @@ struct Options {
     json: bool,
 }
 
-/// Why the program ends without success.
+/// Why the program fails.
 enum Failure {
     /// The arguments or the SQL are wrong.
     Request(String),
-    /// A check failed, or something broke.
+    /// A check failed, or an operation did.
     Check(String),
 }
 
 fn main() -> ExitCode {
-    match serve(&Options::parse()) {
+    match execute_command(&Options::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Request(reason)) => {
             eprintln!("query_engine: {reason}");
@@ -102,11 +99,11 @@ fn main() -> ExitCode {
     }
 }
 
-fn serve(options: &Options) -> Result<(), Failure> {
+fn execute_command(options: &Options) -> Result<(), Failure> {
     if !(options.scale >= 0.001 && options.scale <= 1_000.0) {
         return Err(Failure::Request("the scale must lie between 0.001 and 1000".to_owned()));
     }
-    // Errors of the query alone should not wait for the table.
+    // An invalid query is reported before the table is generated.
     if let Some(text) = &options.sql {
         sql::parse(text).map_err(Failure::Request)?;
     }
@@ -125,25 +122,25 @@ fn serve(options: &Options) -> Result<(), Failure> {
     }
 }
 
-/// The default run: the stream of queries, and what it leaves behind.
+/// The default run: the stream of queries, and the memory check after it.
 fn stream(options: &Options, table: &data::Table, engine: &engine::Engine, bar: &ProgressBar) -> Result<(), Failure> {
     bar.set_message("interpreting Q1 and Q6");
     bar.tick();
     let workload = client::Workload::new(table, engine, options.seed, options.never_remove).map_err(Failure::Check)?;
-    // Compiled answers are compared with the interpreted ones, so these are
-    // the ones to compare with the specification.
+    // Compiled answers are compared with the interpreted ones, so the interpreted ones are compared with the
+    // specification.
     if options.scale == 1.0 {
-        for (benchmark, answer) in workload.whole_table_answers() {
-            if let Some(departure) = benchmark.departure(answer, table) {
+        for (benchmark, answer) in workload.full_table_answers() {
+            if let Some(difference) = benchmark.difference(answer, table) {
                 let name = benchmark.name;
-                return Err(Failure::Check(format!("{name} is not as published: {departure}")));
+                return Err(Failure::Check(format!("{name} differs from the published answer: {difference}")));
             }
         }
     }
     bar.set_style(style("{msg} {wide_bar} {pos}/{len}"));
-    let ran = run::run(&workload, options.queries, usize::from(options.clients), bar);
+    let outcome = run::run(&workload, options.queries, usize::from(options.clients), bar);
     bar.finish_and_clear();
-    let mut summary = ran.map_err(Failure::Check)?;
+    let mut summary = outcome.map_err(Failure::Check)?;
     if options.json {
         let (scale, seed) = (options.scale, options.seed);
         println!("{}", report::json(&mut summary, scale, seed, options.never_remove));
@@ -163,16 +160,16 @@ fn stream(options: &Options, table: &data::Table, engine: &engine::Engine, bar: 
         let failed = |error| Failure::Check(format!("{}: {error}", path.display()));
         fs::write(path, drawing).map_err(failed)?;
     }
-    let leftovers = summary.leftovers();
-    if options.never_remove || leftovers.is_empty() { Ok(()) } else { Err(Failure::Check(leftovers.join("; "))) }
+    let leaks = summary.leaks();
+    if options.never_remove || leaks.is_empty() { Ok(()) } else { Err(Failure::Check(leaks.join("; "))) }
 }
 
-/// A progress bar; an invisible one when there is no terminal.
+/// A progress bar. It is invisible without a terminal.
 fn progress_bar() -> ProgressBar {
     if !std::io::stdout().is_terminal() || !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    // Nothing can be counted while the table is generated.
+    // The table's progress is unknown while it is generated.
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
     bar.set_style(style("{msg} …"));
     bar

@@ -1,8 +1,7 @@
-//! Measuring: latencies, live code, and the memory of this process.
+//! Measurements: latencies, live code and the memory of this process.
 //!
-//! Everything that grows with the number of queries is allocated and touched
-//! beforehand, so that measuring does not look like a leak. Reads `/proc`, so
-//! it measures nothing on systems without it.
+//! Everything that grows with the number of queries is allocated and touched in advance, so measuring does not look
+//! like a leak. The memory readings come from `/proc`; on systems without it they are zero.
 
 use std::fs::File;
 use std::io::Read;
@@ -37,10 +36,10 @@ pub struct Latencies {
 }
 
 impl Latencies {
-    /// Room for `queries` of each step.
-    pub fn with_room(queries: usize) -> Latencies {
+    /// Allocates space for `queries` latencies of each step.
+    pub fn with_capacity(queries: usize) -> Latencies {
         let steps = std::array::from_fn(|_| {
-            // Written to and not only reserved, so that the pages are there.
+            // Written, not only reserved, so that the pages are resident.
             let mut samples = vec![u64::MAX; queries];
             samples.clear();
             samples
@@ -52,39 +51,38 @@ impl Latencies {
         self.steps.iter_mut().for_each(Vec::clear);
     }
 
-    /// Runs one step and notes how long it took.
+    /// Runs one step and records its latency.
     pub fn time<T>(&mut self, step: Step, work: impl FnOnce() -> T) -> T {
         let started = Instant::now();
         let result = work();
-        self.note(step, started.elapsed());
+        self.record(step, started.elapsed());
         result
     }
 
-    pub fn note(&mut self, step: Step, took: Duration) {
-        self.steps[step as usize].push(took.as_nanos() as u64);
+    pub fn record(&mut self, step: Step, duration: Duration) {
+        self.steps[step as usize].push(duration.as_nanos() as u64);
     }
 
-    /// Takes over the samples of another client.
+    /// Adds the samples of another client.
     pub fn merge(&mut self, other: &Latencies) {
         for (all, some) in self.steps.iter_mut().zip(&other.steps) {
             all.extend_from_slice(some);
         }
     }
 
-    /// The value below which `percent` of a step's samples lie, in
-    /// microseconds; none without samples.
+    /// The value below which `percent` of a step's samples lie, in microseconds; `None` without samples.
     pub fn percentile(&mut self, step: Step, percent: usize) -> Option<f64> {
         let samples = &mut self.steps[step as usize];
         if samples.is_empty() {
             return None;
         }
-        let place = (samples.len() * percent / 100).min(samples.len() - 1);
-        let (_, value, _) = samples.select_nth_unstable(place);
+        let index = (samples.len() * percent / 100).min(samples.len() - 1);
+        let (_, value, _) = samples.select_nth_unstable(index);
         Some(*value as f64 / 1_000.0)
     }
 }
 
-/// A number of bytes that goes up and down, and the most it has been.
+/// A number of bytes that goes up and down, and its maximum.
 #[derive(Default)]
 pub struct Gauge {
     now: AtomicU64,
@@ -92,8 +90,7 @@ pub struct Gauge {
 }
 
 impl Gauge {
-    // The counters stand for themselves and order no other memory, so relaxed
-    // is enough.
+    // The counters order no other memory, so relaxed ordering is enough.
     pub fn add(&self, bytes: u64) {
         let now = self.now.fetch_add(bytes, Ordering::Relaxed) + bytes;
         self.peak.fetch_max(now, Ordering::Relaxed);
@@ -111,16 +108,16 @@ impl Gauge {
         self.peak.load(Ordering::Relaxed)
     }
 
-    /// Forgets the peak so far.
-    pub fn restart(&self) {
+    /// Resets the peak to the current value.
+    pub fn reset_peak(&self) {
         self.peak.store(self.now(), Ordering::Relaxed);
     }
 }
 
-/// The memory of this process at a moment.
+/// The memory of this process at one moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Footprint {
-    /// Bytes of memory that are resident.
+    /// Bytes of resident memory.
     pub resident: u64,
     /// Lines in the list of mappings.
     pub mappings: u64,
@@ -131,7 +128,7 @@ impl Footprint {
         Footprint { resident: resident(), mappings: mappings() }
     }
 
-    /// The larger of both in each respect.
+    /// The larger of both, for each field.
     pub fn peak(self, other: Footprint) -> Footprint {
         Footprint { resident: self.resident.max(other.resident), mappings: self.mappings.max(other.mappings) }
     }
@@ -158,7 +155,7 @@ fn mappings() -> u64 {
     lines
 }
 
-/// Live code and resident memory at a moment of the run.
+/// Live code and resident memory at one moment of the run.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
     pub seconds: f64,
@@ -166,25 +163,25 @@ pub struct Sample {
     pub resident: u64,
 }
 
-/// Samples over the whole run, evenly spaced and never more than a screenful.
+/// Samples over the full run, at even intervals, up to a fixed number.
 pub struct Timeline {
     samples: Vec<Sample>,
-    /// Every how many offered samples one is kept.
+    /// One of so many offered samples is stored.
     stride: usize,
     offered: usize,
 }
 
-const MOST_SAMPLES: usize = 2_000;
+const MAX_SAMPLES: usize = 2_000;
 
 impl Timeline {
     pub fn new() -> Timeline {
-        Timeline { samples: Vec::with_capacity(MOST_SAMPLES), stride: 1, offered: 0 }
+        Timeline { samples: Vec::with_capacity(MAX_SAMPLES), stride: 1, offered: 0 }
     }
 
     pub fn offer(&mut self, sample: Sample) {
         if self.offered.is_multiple_of(self.stride) {
-            if self.samples.len() == MOST_SAMPLES {
-                // Thin them out, and take half as many from now on.
+            if self.samples.len() == MAX_SAMPLES {
+                // Drop every second sample, and halve the rate from here on.
                 let mut index = 0;
                 self.samples.retain(|_| {
                     index += 1;

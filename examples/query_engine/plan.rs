@@ -1,18 +1,18 @@
-//! From a [`Query`] to a typed [`Plan`], the form that is compiled.
+//! Turns a [`Query`] into a typed [`Plan`], the form that is compiled.
 //!
-//! Decimal rules: a number of scale s is a whole number of units of 10^-s.
-//! Sum and difference take the larger scale of the two, products add the
-//! scales, comparisons and the arms of a CASE are brought to the larger
-//! scale, SUM keeps the scale of its argument, and AVG is rounded when it is
-//! printed. There is no division of values. Two dates subtract to a number of
-//! days, and a whole number of days can be added to a date.
+//! A number of scale s is an integer number of units of 10^-s. The rules for scales:
 //!
-//! Nothing is checked for overflow at run time. From the smallest and the
-//! largest value of each column the planner bounds every intermediate result,
-//! and refuses a query in which one may not fit in 64 bits.
+//! * A sum or difference takes the larger scale of its operands; a product adds their scales.
+//! * The sides of a comparison and the arms of a CASE are converted to the larger scale.
+//! * SUM keeps the scale of its argument. AVG is rounded when it is printed.
+//! * Values cannot be divided. The difference of two dates is a number of days; an integer number of days can be
+//!   added to a date.
+//!
+//! The compiled code does not check for overflow. The planner bounds every intermediate result from the smallest and
+//! the largest value of each column. It rejects a query if a result may not fit in 64 bits.
 
 use crate::data::{Column, ColumnType, Table};
-use crate::expression::Refusal;
+use crate::expression::SqlError;
 use crate::query::{Aggregate, Arithmetic, Comparison, Expr, Item, Query, Shape};
 use crate::typing::{Kind, Typing};
 
@@ -31,14 +31,14 @@ pub enum Scalar {
 pub enum Condition {
     Constant(bool),
     Compare(Comparison, Scalar, Scalar),
-    /// Whether the table has `true` at the code of a text column.
+    /// Whether the table contains `true` at the code of a text column.
     Member(Column, Vec<bool>),
     All(Vec<Condition>),
     Any(Vec<Condition>),
     Not(Box<Condition>),
 }
 
-/// What one accumulator of a group gathers.
+/// What one accumulator of a group computes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fold {
     Count,
@@ -47,8 +47,7 @@ pub enum Fold {
     Maximum(Scalar),
 }
 
-/// A grouped column. The group of a row is the sum over the keys of
-/// `(value - low) * stride`.
+/// A grouped column. The index of a row's group is the sum of `(value - low) * stride` over the keys.
 #[derive(Clone, Debug)]
 pub struct Key {
     pub column: Column,
@@ -57,7 +56,7 @@ pub struct Key {
     pub stride: usize,
 }
 
-/// How an output cell of a group is made from its accumulators.
+/// How an output cell of a group is computed from its accumulators.
 #[derive(Clone, Copy, Debug)]
 pub enum Cell {
     Key(usize),
@@ -87,19 +86,19 @@ pub enum Sink {
 /// A query that is ready to be compiled.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Conditions that all must hold, in the order they are tested.
+    /// Conditions that must all hold, in the order in which they are tested.
     pub filter: Vec<Condition>,
     pub sink: Sink,
     pub limit: Option<u64>,
 }
 
-/// A column with more distinct values than this cannot be grouped by.
-const LARGEST_KEY: i64 = 256;
-/// The most groups a query can have.
-const MOST_GROUPS: usize = 1 << 16;
+/// A column with more possible values cannot be grouped by.
+const MAX_KEY_VALUES: i64 = 256;
+/// The maximum number of groups of a query.
+const MAX_GROUPS: usize = 1 << 16;
 
-/// Types a query against the table it will run over.
-pub fn plan(query: &Query, table: &Table) -> Result<Plan, Refusal> {
+/// Types a query against the table that it will run over.
+pub fn plan(query: &Query, table: &Table) -> Result<Plan, SqlError> {
     let typing = Typing::new(table);
     let mut filter = Vec::new();
     if let Some(expr) = &query.filter {
@@ -117,9 +116,8 @@ pub fn plan(query: &Query, table: &Table) -> Result<Plan, Refusal> {
     Ok(Plan { filter, sink, limit: query.limit })
 }
 
-/// Splits a filter at its ANDs, so that a row is dropped at the first
-/// condition that fails.
-fn conjuncts(expr: &Expr, typing: &Typing, list: &mut Vec<Condition>) -> Result<(), Refusal> {
+/// Splits a filter at its ANDs, so a row is dropped at the first condition that fails.
+fn conjuncts(expr: &Expr, typing: &Typing, list: &mut Vec<Condition>) -> Result<(), SqlError> {
     match expr {
         Expr::And(left, right) => {
             conjuncts(left, typing, list)?;
@@ -138,22 +136,22 @@ fn groups(
     order: &[(usize, bool)],
     table: &Table,
     typing: &Typing,
-) -> Result<Sink, Refusal> {
+) -> Result<Sink, SqlError> {
     let mut keys = Vec::with_capacity(columns.len());
     let mut groups = 1;
-    // The last key varies fastest, so that groups come in the order of keys.
+    // The last key varies fastest, so groups come in the order of the keys.
     for &column in columns.iter().rev() {
         let (low, high) = table.bounds(column);
         let size = high - low + 1;
-        if size > LARGEST_KEY {
+        if size > MAX_KEY_VALUES {
             let name = column.name();
-            return Err(format!("cannot group by `{name}`: it has more than {LARGEST_KEY} possible values"));
+            return Err(format!("cannot group by `{name}`: it has more than {MAX_KEY_VALUES} possible values"));
         }
         let size = size as usize;
         keys.push(Key { column, low, size, stride: groups });
         groups *= size;
-        if groups > MOST_GROUPS {
-            return Err(format!("the GROUP BY has more than {MOST_GROUPS} possible groups"));
+        if groups > MAX_GROUPS {
+            return Err(format!("the GROUP BY has more than {MAX_GROUPS} possible groups"));
         }
     }
     keys.reverse();
@@ -161,14 +159,14 @@ fn groups(
     let cells = items
         .iter()
         .map(|item| match item {
-            Item::Key(place) => Ok(Cell::Key(*place)),
+            Item::Key(index) => Ok(Cell::Key(*index)),
             Item::Aggregate(aggregate) => cell(aggregate, typing, &mut folds),
         })
         .collect::<Result<_, _>>()?;
     Ok(Sink::Groups { keys, groups, folds, cells, order: order.to_vec() })
 }
 
-fn cell(aggregate: &Aggregate, typing: &Typing, folds: &mut Vec<Fold>) -> Result<Cell, Refusal> {
+fn cell(aggregate: &Aggregate, typing: &Typing, folds: &mut Vec<Fold>) -> Result<Cell, SqlError> {
     // Aggregates of the same expression share an accumulator.
     let mut slot = |fold: Fold| {
         folds.iter().position(|known| *known == fold).unwrap_or_else(|| {
@@ -204,7 +202,7 @@ fn cell(aggregate: &Aggregate, typing: &Typing, folds: &mut Vec<Fold>) -> Result
     })
 }
 
-/// The type that values of a column have.
+/// The type of a column's values.
 pub fn column_kind(column: Column) -> Kind {
     match column.kind() {
         ColumnType::Number(scale) => Kind::Number(scale),
@@ -214,7 +212,7 @@ pub fn column_kind(column: Column) -> Kind {
 }
 
 impl Plan {
-    /// The columns the query reads, each once.
+    /// The columns that the query reads, each once.
     pub fn columns(&self) -> Vec<Column> {
         let mut columns = Vec::new();
         for condition in &self.filter {

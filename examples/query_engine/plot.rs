@@ -1,7 +1,7 @@
-//! Live code and resident memory over the time of a run, as an SVG drawing.
+//! Draws live code and resident memory over the time of a run, as SVG.
 //!
-//! Two panels over one time axis, because the two differ by orders of
-//! magnitude. Both start at zero. No styling beyond what a reader needs.
+//! The two differ by orders of magnitude, so each has its own panel over a common time axis. Both panels start at
+//! zero.
 
 use std::fmt::Write;
 
@@ -38,7 +38,7 @@ pub fn svg(samples: &[Sample], title: &str) -> String {
     let step = nice_step(seconds, 8.0);
     let floor = second + PANEL;
     for tick in ticks(seconds, step) {
-        let x = place(tick, seconds);
+        let x = x_of(tick, seconds);
         let label = trimmed(tick, step);
         let _ = writeln!(out, "<text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{label}</text>", floor + 18.0);
     }
@@ -77,7 +77,7 @@ fn panel(out: &mut String, top: f64, label: &str, colour: &str, points: &[(f64, 
         );
     }
     for tick in ticks(seconds, nice_step(seconds, 8.0)) {
-        let x = place(tick, seconds);
+        let x = x_of(tick, seconds);
         let _ = writeln!(
             out,
             "<line x1=\"{x:.1}\" y1=\"{floor:.1}\" x2=\"{x:.1}\" y2=\"{:.1}\" stroke=\"#888\"/>",
@@ -90,12 +90,12 @@ fn panel(out: &mut String, top: f64, label: &str, colour: &str, points: &[(f64, 
          <polyline fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.3\" points=\""
     );
     for &(x, y) in points {
-        let (x, y) = (place(x, seconds), floor - y / unit / top_value * PANEL);
+        let (x, y) = (x_of(x, seconds), floor - y / unit / top_value * PANEL);
         let _ = write!(out, "{x:.1},{y:.1} ");
     }
     out.push_str("\"/>\n");
 }
 
-fn place(at: f64, seconds: f64) -> f64 {
+fn x_of(at: f64, seconds: f64) -> f64 {
     LEFT + at / seconds * (WIDTH - LEFT - RIGHT)
 }

@@ -1,13 +1,12 @@
-//! Queries 1 and 6 of TPC-H with the substitutions of its validation run, and
-//! the answers that the specification publishes for scale factor 1.
+//! Queries 1 and 6 of TPC-H with the substitutions of its validation run, and the answers that the specification
+//! publishes for scale factor 1.
 //!
-//! The published decimals are rounded to two places, so answers are rounded
-//! the same way, and only for this comparison.
+//! The published decimals are rounded to two places. Answers are rounded in the same way, only for this comparison.
 
 use crate::data::Table;
 use crate::value::Answer;
 
-/// One of the two queries that run over the whole table.
+/// One of the two queries that run over the full table.
 pub struct Benchmark {
     pub name: &'static str,
     pub sql: &'static str,
@@ -51,8 +50,8 @@ pub const Q6: Benchmark = Benchmark {
 };
 
 impl Benchmark {
-    /// Where an answer at scale factor 1 departs from the published one.
-    pub fn departure(&self, answer: &Answer, table: &Table) -> Option<String> {
+    /// Describes the first difference from the published answer at scale factor 1.
+    pub fn difference(&self, answer: &Answer, table: &Table) -> Option<String> {
         let rows: Vec<String> = answer
             .rows()
             .map(|row| {
@@ -63,10 +62,10 @@ impl Benchmark {
         if rows == self.answer {
             return None;
         }
-        let at = (0..rows.len().max(self.answer.len()))
-            .find(|&at| rows.get(at).map(String::as_str) != self.answer.get(at).copied())?;
-        let got = rows.get(at).map_or("missing", String::as_str);
-        let published = self.answer.get(at).copied().unwrap_or("no such row");
-        Some(format!("row {at} is {got}; published is {published}"))
+        let index = (0..rows.len().max(self.answer.len()))
+            .find(|&index| rows.get(index).map(String::as_str) != self.answer.get(index).copied())?;
+        let got = rows.get(index).map_or("missing", String::as_str);
+        let published = self.answer.get(index).copied().unwrap_or("no such row");
+        Some(format!("row {index} is {got}; published is {published}"))
     }
 }

@@ -1,9 +1,7 @@
-//! A query as it was written: names resolved to columns, nothing typed yet.
+//! A query after parsing: names are resolved to columns, and nothing has a type yet.
 //!
-//! This is the last form that the compiled and the interpreted path share.
-//! Scales of decimals, places of texts in dictionaries and the layout of
-//! groups are each path's own business, so that a mistake in one of them
-//! shows as a difference.
+//! This is the last form that the compiled and the interpreted path share. Each path computes decimal scales,
+//! dictionary positions and the layout of groups on its own, so a mistake in one path shows as a difference.
 
 use crate::data::Column;
 
@@ -26,10 +24,10 @@ pub enum Expr {
     And(Box<Expr>, Box<Expr>),
     Or(Box<Expr>, Box<Expr>),
     Not(Box<Expr>),
-    /// Value, lower bound, upper bound; both bounds belong to it.
+    /// Value, lower bound, upper bound. Both bounds are inclusive.
     Between(Box<Expr>, Box<Expr>, Box<Expr>),
     In(Box<Expr>, Vec<Expr>),
-    /// Conditions with their results, and what holds if no condition does.
+    /// Conditions with their results, and the result if no condition holds.
     Case(Vec<(Expr, Expr)>, Box<Expr>),
 }
 
@@ -50,10 +48,10 @@ pub enum Comparison {
     GreaterOrEqual,
 }
 
-/// An aggregate function and what it is applied to.
+/// An aggregate function and its argument.
 #[derive(Clone, Debug)]
 pub enum Aggregate {
-    /// COUNT of anything counts rows, because nothing is NULL.
+    /// COUNT of any expression counts rows, because no value is NULL.
     Count,
     Sum(Expr),
     Average(Expr),
@@ -64,31 +62,30 @@ pub enum Aggregate {
 /// One entry of the select list of an aggregate query.
 #[derive(Clone, Debug)]
 pub enum Item {
-    /// A column of GROUP BY, by its place there.
+    /// A column of GROUP BY, by its index there.
     Key(usize),
     Aggregate(Aggregate),
 }
 
-/// What becomes of the rows that pass the filter.
+/// What happens to the rows that pass the filter.
 #[derive(Clone, Debug)]
 pub enum Shape {
-    /// One output row each.
+    /// Each becomes an output row.
     Rows(Vec<Expr>),
-    /// One output row per group. Without keys there is one group, even if no
-    /// row passes.
+    /// Each group becomes an output row. Without keys there is one group, even if no row passes.
     Groups {
         keys: Vec<Column>,
         items: Vec<Item>,
-        /// Keys to order by, by their place, and whether descending. What is
-        /// left open by them is settled by the keys in ascending order.
+        /// The keys to order by, by index, and whether each is descending. Groups that these leave equal are ordered
+        /// by all keys, ascending.
         order: Vec<(usize, bool)>,
     },
 }
 
-/// A whole query over `lineitem`.
+/// A query over `lineitem`.
 #[derive(Clone, Debug)]
 pub struct Query {
-    /// Heads of the output columns.
+    /// The headings of the output columns.
     pub names: Vec<String>,
     pub filter: Option<Expr>,
     pub shape: Shape,

@@ -1,11 +1,11 @@
-//! What a run has measured, as a table for people or as JSON for machines.
+//! The results of a run, as a table or as JSON.
 
 use serde_json::{Value, json};
 
 use crate::measure::{Footprint, Step};
 use crate::run::{Summary, percentiles};
 
-/// A number of bytes with a unit.
+/// Prints a number of bytes with a unit.
 pub fn bytes(count: u64) -> String {
     const MEBI: u64 = 1 << 20;
     match count {
@@ -19,7 +19,7 @@ fn growth(start: u64, end: u64) -> String {
     if end >= start { format!("+{}", bytes(end - start)) } else { format!("-{}", bytes(start - end)) }
 }
 
-/// The table that ends a run.
+/// The table at the end of a run.
 pub fn table(summary: &mut Summary, never_remove: bool) -> String {
     let mut lines = Vec::new();
     lines.push(format!(
@@ -31,9 +31,7 @@ pub fn table(summary: &mut Summary, never_remove: bool) -> String {
     ));
     let (evicted, running) = summary.evictions;
     if evicted > 0 {
-        lines.push(format!(
-            "{evicted} queries, of the warm-up too, removed by another thread: {running} while they ran"
-        ));
+        lines.push(format!("{evicted} queries (with the warm-up) removed by another thread: {running} while they ran"));
     }
     lines.push(String::new());
     lines.push(format!("{:<12}{:>14}{:>14}", "step", "p50", "p99"));
@@ -44,12 +42,12 @@ pub fn table(summary: &mut Summary, never_remove: bool) -> String {
         };
         lines.push(format!("{:<12}{median:>14}{tail:>14}", step.name()));
     }
-    for (name, latencies) in ["Q1", "Q6"].into_iter().zip(&mut summary.whole_table) {
+    for (name, latencies) in ["Q1", "Q6"].into_iter().zip(&mut summary.full_table) {
         if let Some((median, tail)) = percentiles(latencies, Step::Run) {
             let name = format!("run {name}");
             let (median, tail) = (median / 1_000.0, tail / 1_000.0);
             lines.push(format!(
-                "{name:<12}{:>14}{:>14}   over the whole table",
+                "{name:<12}{:>14}{:>14}   over the full table",
                 format!("{median:.2} ms"),
                 format!("{tail:.2} ms")
             ));
@@ -79,15 +77,15 @@ pub fn table(summary: &mut Summary, never_remove: bool) -> String {
         let mappings = summary.end.mappings as i64 - maps as i64;
         let code = growth(summary.code_start, summary.code_live);
         format!("nothing was removed: code {code}, resident {resident}, mappings {mappings:+}")
-    } else if summary.leftovers().is_empty() {
+    } else if summary.leaks().is_empty() {
         format!("everything was removed and memory is flat: resident {resident}")
     } else {
-        format!("something was left behind: resident {resident}")
+        format!("memory was left behind: resident {resident}")
     });
     lines.join("\n")
 }
 
-/// The same as one JSON object; bytes and microseconds are plain numbers.
+/// The same as one JSON object. Sizes are in bytes and latencies in microseconds, as plain numbers.
 pub fn json(summary: &mut Summary, scale: f64, seed: u64, never_remove: bool) -> Value {
     let mut latency = serde_json::Map::new();
     for step in Step::ALL {
@@ -97,7 +95,7 @@ pub fn json(summary: &mut Summary, scale: f64, seed: u64, never_remove: bool) ->
         };
         latency.insert(step.name().to_owned(), value);
     }
-    for (name, latencies) in ["run_q1", "run_q6"].into_iter().zip(&mut summary.whole_table) {
+    for (name, latencies) in ["run_q1", "run_q6"].into_iter().zip(&mut summary.full_table) {
         let value = match percentiles(latencies, Step::Run) {
             Some((median, tail)) => json!({ "p50_us": median, "p99_us": tail }),
             None => Value::Null,
@@ -105,7 +103,7 @@ pub fn json(summary: &mut Summary, scale: f64, seed: u64, never_remove: bool) ->
         latency.insert(name.to_owned(), value);
     }
     let footprint = |at: Footprint| json!({ "resident_bytes": at.resident, "mappings": at.mappings });
-    let leftovers = if never_remove { Vec::new() } else { summary.leftovers() };
+    let leaks = if never_remove { Vec::new() } else { summary.leaks() };
     json!({
         "scale": scale,
         "seed": seed,
@@ -125,6 +123,6 @@ pub fn json(summary: &mut Summary, scale: f64, seed: u64, never_remove: bool) ->
         "peak": footprint(summary.peak),
         "end": footprint(summary.end),
         "resident_growth_allowed": summary.tolerance(),
-        "left_behind": leftovers,
+        "left_behind": leaks,
     })
 }

@@ -1,8 +1,7 @@
 //! The run: warm-up, the measured stream, and the checks after it.
 //!
-//! The client threads live through both phases, so that their stacks and
-//! allocator arenas exist before memory is measured for the first time. This
-//! thread only watches: it samples memory and moves the progress bar.
+//! The client threads live through both phases, so their stacks and allocator arenas exist before the first memory
+//! reading. The main thread only watches: it samples memory and moves the progress bar.
 
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -14,26 +13,26 @@ use indicatif::ProgressBar;
 use crate::client::{Client, Phase, Workload};
 use crate::measure::{Footprint, Latencies, Sample, Step, Timeline};
 
-/// How often memory is sampled.
-const SAMPLING: Duration = Duration::from_millis(20);
+/// The interval between memory samples.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(20);
 /// Warm-up queries per client.
 const WARM_UP: u64 = 500;
 
-/// What a run has measured.
+/// The results of a run.
 pub struct Summary {
     pub queries: u64,
     pub clients: usize,
-    /// Queries that another thread removed, and those of them that were running then.
+    /// Queries that another thread removed, and those of them that were running at that time.
     pub evictions: (u64, u64),
     pub seconds: f64,
     pub latencies: Latencies,
-    /// Latencies of queries 1 and 6 over the whole table.
-    pub whole_table: [Latencies; 2],
-    /// Bytes of machine code linked at the start, at most, and at the end.
+    /// Latencies of queries 1 and 6 over the full table.
+    pub full_table: [Latencies; 2],
+    /// Bytes of linked machine code: at the start, at most, and at the end.
     pub code_start: u64,
     pub code_peak: u64,
     pub code_live: u64,
-    /// Bytes the linker counts as in use at the start and at the end.
+    /// Bytes in use by the linker's own count, at the start and at the end.
     pub linker_start: u64,
     pub linker_end: u64,
     pub start: Footprint,
@@ -43,28 +42,28 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Growth of resident memory that is still flat: 5 % or 4 MB.
+    /// Growth of resident memory that still counts as flat: 5 % or 4 MB.
     pub fn tolerance(&self) -> u64 {
         (self.start.resident / 20).max(4_000_000)
     }
 
-    /// What a run that removes its queries must not leave behind.
-    pub fn leftovers(&self) -> Vec<String> {
-        let mut leftovers = Vec::new();
+    /// Descriptions of the memory that removed queries left behind.
+    pub fn leaks(&self) -> Vec<String> {
+        let mut leaks = Vec::new();
         let grown = self.end.resident.saturating_sub(self.start.resident);
         if grown > self.tolerance() {
             let allowed = self.tolerance();
-            leftovers.push(format!("resident memory grew by {grown} bytes, and {allowed} are allowed"));
+            leaks.push(format!("resident memory grew by {grown} bytes; {allowed} are allowed"));
         }
         if self.end.mappings > self.start.mappings {
             let (start, end) = (self.start.mappings, self.end.mappings);
-            leftovers.push(format!("{start} mappings at the start became {end} at the end"));
+            leaks.push(format!("{start} mappings at the start became {end} at the end"));
         }
         if self.linker_end > self.linker_start {
-            let left = self.linker_end - self.linker_start;
-            leftovers.push(format!("the linker still holds {left} bytes of removed queries"));
+            let leaked = self.linker_end - self.linker_start;
+            leaks.push(format!("the linker still holds {leaked} bytes of removed queries"));
         }
-        leftovers
+        leaks
     }
 }
 
@@ -72,15 +71,15 @@ impl Summary {
 pub fn run(workload: &Workload, queries: u64, clients: usize, bar: &ProgressBar) -> Result<Summary, String> {
     thread::scope(|scope| {
         // One client might take all queries of a phase.
-        let room = queries.max(WARM_UP * clients as u64);
+        let capacity = queries.max(WARM_UP * clients as u64);
         let (reply, replies) = channel();
         let mut commands = Vec::with_capacity(clients);
         let mut handles = Vec::with_capacity(clients);
         for _ in 0..clients {
-            let (command, orders) = channel();
+            let (command, phases) = channel();
             let reply = reply.clone();
             commands.push(command);
-            handles.push(scope.spawn(move || serve(workload, room, orders, reply)));
+            handles.push(scope.spawn(move || run_client(workload, capacity, phases, reply)));
         }
         drop(reply);
         let mut watcher = Watcher {
@@ -95,7 +94,7 @@ pub fn run(workload: &Workload, queries: u64, clients: usize, bar: &ProgressBar)
         let warm_up = Phase { first: 0, count: WARM_UP * clients as u64 };
         bar.set_message("warming up");
         watcher.phase(warm_up)?;
-        workload.code.restart();
+        workload.code.reset_peak();
         watcher.timeline = Timeline::new();
         watcher.peak = Footprint::default();
         let code_start = workload.code.now();
@@ -110,17 +109,17 @@ pub fn run(workload: &Workload, queries: u64, clients: usize, bar: &ProgressBar)
         let end = Footprint::now();
         let linker_end = workload.engine.live_bytes();
         let (peak, timeline) = (watcher.peak.peak(end), watcher.timeline);
-        // The clients end when nobody can give them orders any more.
+        // Clients end when the last sender of phases is dropped.
         drop(commands);
 
-        let mut latencies = Latencies::with_room(0);
-        let mut whole_table = [Latencies::with_room(0), Latencies::with_room(0)];
+        let mut latencies = Latencies::with_capacity(0);
+        let mut full_table = [Latencies::with_capacity(0), Latencies::with_capacity(0)];
         let (code_live, code_peak) = (workload.code.now(), workload.code.peak());
         for handle in handles {
             let measured = handle.join().map_err(|_| "a client thread panicked".to_owned())?;
-            let Some((all, whole)) = measured else { continue };
+            let Some((all, full)) = measured else { continue };
             latencies.merge(&all);
-            for (sum, part) in whole_table.iter_mut().zip(&whole) {
+            for (sum, part) in full_table.iter_mut().zip(&full) {
                 sum.merge(part);
             }
         }
@@ -130,7 +129,7 @@ pub fn run(workload: &Workload, queries: u64, clients: usize, bar: &ProgressBar)
             evictions: workload.engine.evictions(),
             seconds,
             latencies,
-            whole_table,
+            full_table,
             code_start,
             code_peak,
             code_live,
@@ -146,30 +145,30 @@ pub fn run(workload: &Workload, queries: u64, clients: usize, bar: &ProgressBar)
 
 type Measured = (Latencies, [Latencies; 2]);
 
-/// A client thread: one phase per order, one reply each.
-fn serve(
+/// A client thread: it runs each phase that it receives, and sends one reply for each.
+fn run_client(
     workload: &Workload,
-    room: u64,
-    orders: Receiver<Phase>,
+    capacity: u64,
+    phases: Receiver<Phase>,
     reply: Sender<Result<(), String>>,
 ) -> Option<Measured> {
-    let mut client = match Client::new(workload, room as usize) {
+    let mut client = match Client::new(workload, capacity as usize) {
         Ok(client) => client,
         Err(error) => {
-            // Nobody is left to tell if the run has ended already.
+            // If the run has ended, there is no receiver for the error.
             let _ = reply.send(Err(error));
             return None;
         }
     };
-    while let Ok(phase) = orders.recv() {
+    while let Ok(phase) = phases.recv() {
         if reply.send(client.run(phase)).is_err() {
             break;
         }
     }
-    Some((client.latencies, client.whole_table))
+    Some((client.latencies, client.full_table))
 }
 
-/// Orders phases and watches them.
+/// Starts phases and watches them.
 struct Watcher<'a> {
     workload: &'a Workload<'a>,
     commands: &'a [Sender<Phase>],
@@ -186,13 +185,13 @@ impl Watcher<'_> {
         self.bar.set_length(phase.count);
         let started = Instant::now();
         for command in self.commands {
-            // A client that could not start has said so in its reply.
+            // A client that could not start has sent its error as a reply.
             let _ = command.send(phase);
         }
         let mut running = self.commands.len();
         let mut first_error = Ok(());
         while running > 0 {
-            match self.replies.recv_timeout(SAMPLING) {
+            match self.replies.recv_timeout(SAMPLE_INTERVAL) {
                 Ok(reply) => {
                     running -= 1;
                     first_error = first_error.and(reply);

@@ -1,19 +1,18 @@
-//! From SQL text to a [`Query`]: one SELECT over `lineitem`.
+//! Parses SQL text into a [`Query`]: one SELECT over `lineitem`.
 //!
-//! The clauses the engine knows are WHERE, GROUP BY, ORDER BY of grouped
-//! columns, and LIMIT. Everything else that the parser accepts is refused, so
-//! that no clause is silently left out of an answer.
+//! The engine supports the clauses WHERE, GROUP BY, ORDER BY of grouped columns, and LIMIT. Everything else that the
+//! parser accepts is an error, so no clause is silently ignored.
 
 use sqlparser::ast;
 use sqlparser::dialect::GenericDialect;
 use sqlparser::parser::Parser;
 
 use crate::data::Column;
-use crate::expression::{Refusal, column, resolve};
+use crate::expression::{SqlError, column, resolve};
 use crate::query::{Aggregate, Item, Query, Shape};
 
 /// Parses one query.
-pub fn parse(sql: &str) -> Result<Query, Refusal> {
+pub fn parse(sql: &str) -> Result<Query, SqlError> {
     let statements =
         Parser::parse_sql(&GenericDialect {}, sql).map_err(|error| format!("the SQL cannot be parsed: {error}"))?;
     let [ast::Statement::Query(query)] = statements.as_slice() else {
@@ -22,7 +21,7 @@ pub fn parse(sql: &str) -> Result<Query, Refusal> {
     let ast::SetExpr::Select(select) = query.body.as_ref() else {
         return Err("only a plain SELECT is supported".to_owned());
     };
-    refuse_unknown_clauses(query, select)?;
+    reject_unsupported_clauses(query, select)?;
     check_source(&select.from)?;
     let filter = select.selection.as_ref().map(resolve).transpose()?;
     let keys = group_keys(&select.group_by)?;
@@ -70,7 +69,7 @@ fn bare(expr: &ast::Expr) -> &ast::Expr {
     }
 }
 
-fn refuse_unknown_clauses(query: &ast::Query, select: &ast::Select) -> Result<(), Refusal> {
+fn reject_unsupported_clauses(query: &ast::Query, select: &ast::Select) -> Result<(), SqlError> {
     let present = [
         (query.with.is_some(), "WITH"),
         (query.fetch.is_some(), "FETCH"),
@@ -101,7 +100,7 @@ fn refuse_unknown_clauses(query: &ast::Query, select: &ast::Select) -> Result<()
     }
 }
 
-fn check_source(from: &[ast::TableWithJoins]) -> Result<(), Refusal> {
+fn check_source(from: &[ast::TableWithJoins]) -> Result<(), SqlError> {
     let [source] = from else {
         return Err("FROM must name lineitem, and nothing else".to_owned());
     };
@@ -117,7 +116,7 @@ fn check_source(from: &[ast::TableWithJoins]) -> Result<(), Refusal> {
     }
 }
 
-fn group_keys(group_by: &ast::GroupByExpr) -> Result<Vec<Column>, Refusal> {
+fn group_keys(group_by: &ast::GroupByExpr) -> Result<Vec<Column>, SqlError> {
     let ast::GroupByExpr::Expressions(exprs, modifiers) = group_by else {
         return Err("GROUP BY ALL is not supported".to_owned());
     };
@@ -127,7 +126,7 @@ fn group_keys(group_by: &ast::GroupByExpr) -> Result<Vec<Column>, Refusal> {
     let mut keys = Vec::new();
     for expr in exprs {
         let key = column(bare(expr))?;
-        // Grouping by a column twice is grouping by it once.
+        // Grouping by a column twice is the same as once.
         if !keys.contains(&key) {
             keys.push(key);
         }
@@ -135,49 +134,48 @@ fn group_keys(group_by: &ast::GroupByExpr) -> Result<Vec<Column>, Refusal> {
     Ok(keys)
 }
 
-fn group_item(expr: &ast::Expr, keys: &[Column]) -> Result<Item, Refusal> {
+fn group_item(expr: &ast::Expr, keys: &[Column]) -> Result<Item, SqlError> {
     match bare(expr) {
         ast::Expr::Function(function) => aggregate(function).map(Item::Aggregate),
         ast::Expr::Identifier(_) | ast::Expr::CompoundIdentifier(_) => {
             let column = column(bare(expr))?;
-            let place = keys.iter().position(|key| *key == column);
-            place.map(Item::Key).ok_or_else(|| format!("`{expr}` must be in GROUP BY or inside an aggregate function"))
+            let index = keys.iter().position(|key| *key == column);
+            index.map(Item::Key).ok_or_else(|| format!("`{expr}` must be in GROUP BY or inside an aggregate function"))
         }
         _ => Err(format!("`{expr}` is not supported: an aggregate query selects grouped columns and aggregates only")),
     }
 }
 
-fn aggregate(function: &ast::Function) -> Result<Aggregate, Refusal> {
-    let refused = || format!("the function call `{function}` is not supported");
+fn aggregate(function: &ast::Function) -> Result<Aggregate, SqlError> {
+    let unsupported = || format!("the function call `{function}` is not supported");
     let plain = function.over.is_none()
         && function.filter.is_none()
         && function.null_treatment.is_none()
         && function.within_group.is_empty()
         && matches!(function.parameters, ast::FunctionArguments::None);
     let ast::FunctionArguments::List(list) = &function.args else {
-        return Err(refused());
+        return Err(unsupported());
     };
     let [ast::FunctionArg::Unnamed(argument)] = list.args.as_slice() else {
-        return Err(refused());
+        return Err(unsupported());
     };
     if !plain || list.duplicate_treatment.is_some() || !list.clauses.is_empty() {
-        return Err(refused());
+        return Err(unsupported());
     }
     let name = function.name.to_string().to_ascii_lowercase();
     let expr = match argument {
         ast::FunctionArgExpr::Wildcard if name == "count" => return Ok(Aggregate::Count),
         ast::FunctionArgExpr::Expr(expr) => expr,
-        _ => return Err(refused()),
+        _ => return Err(unsupported()),
     };
     match name.as_str() {
-        // The argument must make sense, but it cannot be NULL, so that it
-        // has no say in the count.
+        // The argument must be valid, but it is never NULL, so it does not change the count.
         "count" => resolve(expr).map(|_| Aggregate::Count),
         "sum" => resolve(expr).map(Aggregate::Sum),
         "avg" => resolve(expr).map(Aggregate::Average),
         "min" => resolve(expr).map(Aggregate::Minimum),
         "max" => resolve(expr).map(Aggregate::Maximum),
-        _ => Err(refused()),
+        _ => Err(unsupported()),
     }
 }
 
@@ -186,7 +184,7 @@ fn order(
     keys: &[Column],
     items: &[Item],
     names: &[String],
-) -> Result<Vec<(usize, bool)>, Refusal> {
+) -> Result<Vec<(usize, bool)>, SqlError> {
     let Some(order_by) = order_by else {
         return Ok(Vec::new());
     };
@@ -203,15 +201,14 @@ fn order(
         if part.with_fill.is_some() || order_by.interpolate.is_some() {
             return Err(format!("`{part}` is not supported in ORDER BY"));
         }
-        let place = order_key(bare(&part.expr), keys, items, names)
+        let index = order_key(bare(&part.expr), keys, items, names)
             .ok_or_else(|| format!("`{}` in ORDER BY is not a column of GROUP BY", part.expr))?;
-        order.push((place, descending));
+        order.push((index, descending));
     }
     Ok(order)
 }
 
-/// The key that a part of ORDER BY means: a place in the select list, an
-/// alias there, or a grouped column.
+/// The key that a part of ORDER BY refers to: a position in the select list, an alias in it, or a grouped column.
 fn order_key(expr: &ast::Expr, keys: &[Column], items: &[Item], names: &[String]) -> Option<usize> {
     let item = match expr {
         ast::Expr::Value(value) => match &value.value {
@@ -220,12 +217,12 @@ fn order_key(expr: &ast::Expr, keys: &[Column], items: &[Item], names: &[String]
         },
         ast::Expr::Identifier(name) => {
             let same = |known: &String| known.eq_ignore_ascii_case(&name.value);
-            names.iter().position(same).and_then(|place| items.get(place))
+            names.iter().position(same).and_then(|index| items.get(index))
         }
         _ => None,
     };
     match item {
-        Some(Item::Key(place)) => Some(*place),
+        Some(Item::Key(index)) => Some(*index),
         Some(Item::Aggregate(_)) => None,
         None => {
             let column = column(expr).ok()?;
@@ -234,7 +231,7 @@ fn order_key(expr: &ast::Expr, keys: &[Column], items: &[Item], names: &[String]
     }
 }
 
-fn limit(query: &ast::Query) -> Result<Option<u64>, Refusal> {
+fn limit(query: &ast::Query) -> Result<Option<u64>, SqlError> {
     let limit = match &query.limit_clause {
         None => return Ok(None),
         Some(ast::LimitClause::LimitOffset { limit, offset: None, limit_by }) if limit_by.is_empty() => limit,
@@ -244,6 +241,6 @@ fn limit(query: &ast::Query) -> Result<Option<u64>, Refusal> {
         return Ok(None);
     };
     let digits = limit.to_string();
-    let refused = |_| format!("`{digits}` is not a number of rows");
-    digits.parse().map(Some).map_err(refused)
+    let unsupported = |_| format!("`{digits}` is not a number of rows");
+    digits.parse().map(Some).map_err(unsupported)
 }

@@ -1,18 +1,17 @@
 //! A stream of random queries, as SQL text.
 //!
-//! The same seed gives the same queries. Values are drawn near those that the
-//! table has, but nothing is drawn from the table itself. Arithmetic stays
-//! shallow enough that the planner never has to refuse it.
+//! The same seed gives the same queries. Values are drawn from ranges near those of the table, not from the table
+//! itself. Arithmetic is shallow enough that the planner accepts every query.
 
 use crate::date;
 
-/// A small generator of random numbers (SplitMix64).
+/// A small random number generator (SplitMix64).
 pub struct Random {
     state: u64,
 }
 
 impl Random {
-    /// A generator for one query of a seeded stream.
+    /// Creates the generator of one query of a seeded stream.
     pub fn new(seed: u64, index: u64) -> Random {
         let mut random = Random { state: seed };
         random.state = random.next() ^ index.wrapping_mul(0xd129_8a15_22f3_9b6b);
@@ -27,8 +26,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number from 0 to `bound - 1`. The bias of the modulus is no matter
-    /// for bounds this small.
+    /// A number from 0 to `bound - 1`. The bias of the modulus is negligible for such small bounds.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound.max(1)
     }
@@ -46,10 +44,10 @@ impl Random {
         from[self.below(from.len() as u64) as usize]
     }
 
-    /// Some of a list, in its order; at least one.
+    /// A random selection of a list, in its order, with at least one entry.
     fn some_of<'a>(&mut self, from: &[&'a str]) -> Vec<&'a str> {
-        let sure = self.pick(from);
-        from.iter().copied().filter(|&entry| entry == sure || self.one_in(3)).collect()
+        let required = self.pick(from);
+        from.iter().copied().filter(|&entry| entry == required || self.one_in(3)).collect()
     }
 }
 
@@ -112,7 +110,7 @@ fn projection(random: &mut Random) -> String {
 
 fn aggregation(random: &mut Random) -> String {
     let mut keys = if random.one_in(3) { Vec::new() } else { random.some_of(&GROUPS) };
-    // Three keys are enough groups for a slice of a few thousand rows.
+    // Three keys are enough groups for a few thousand rows.
     keys.truncate(3);
     let mut list: Vec<String> = keys.iter().map(|&key| key.to_owned()).collect();
     for _ in 0..=random.below(5) {
@@ -148,7 +146,7 @@ fn aggregate(random: &mut Random) -> String {
     }
 }
 
-/// An expression that is a number.
+/// A numeric expression.
 fn amount(random: &mut Random, depth: u32) -> String {
     if depth == 0 || random.one_in(4) {
         let columns = ["l_quantity", "l_extendedprice", "l_discount", "l_tax", "l_linenumber"];
@@ -163,7 +161,7 @@ fn amount(random: &mut Random, depth: u32) -> String {
         1 => format!("({inner} - {})", amount(random, depth - 1)),
         2..=4 => format!("{inner} * {}", rate(random)),
         5 if random.one_in(2) => {
-            // The conditions overlap, so that the first one must win.
+            // The conditions overlap; the first one that holds must win.
             let (first, second) = (predicate(random, 1), predicate(random, 0));
             let (then, otherwise) = (amount(random, depth - 1), amount(random, 0));
             format!("case when {first} then {inner} when {second} then {then} else {otherwise} end")
@@ -179,7 +177,7 @@ fn amount(random: &mut Random, depth: u32) -> String {
     }
 }
 
-/// A factor small enough to be multiplied by a few times.
+/// A factor so small that a product of several still fits.
 fn rate(random: &mut Random) -> String {
     match random.below(5) {
         0 => "(1 - l_discount)".to_owned(),
@@ -270,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_random_query_is_one_the_engine_can_plan() {
+    fn the_planner_accepts_every_random_query() {
         let table = crate::data::Table::generate(0.001, 1);
         for index in 0..2_000 {
             let sql = query(&mut Random::new(7, index));

@@ -1,12 +1,11 @@
-//! Types of expressions: kinds, scales and bounds.
+//! The types of expressions: kinds, scales and bounds.
 //!
-//! The rules themselves are stated at the head of [`crate::plan`]. Texts only
-//! occur as a text column and as literals compared with one; a text that is
-//! not in the column's dictionary still has its place in the order.
+//! [`crate::plan`] states the rules. Texts occur only as a text column, and as literals that are compared with one. A
+//! text that is missing from the column's dictionary still has a position in the sort order.
 
 use crate::data::{Column, Table};
 use crate::date;
-use crate::expression::Refusal;
+use crate::expression::SqlError;
 use crate::plan::{Condition, Scalar, column_kind};
 use crate::query::{Arithmetic, Comparison, Expr};
 use crate::value::power_of_ten;
@@ -21,7 +20,7 @@ pub enum Kind {
     Text(Column),
 }
 
-/// A scalar, its type, and the bounds of its value.
+/// A scalar, its type and the bounds of its value.
 #[derive(Clone, Debug)]
 pub struct Typed {
     pub scalar: Scalar,
@@ -30,14 +29,14 @@ pub struct Typed {
     high: i64,
 }
 
-/// Types expressions over one table.
+/// Types the expressions of queries over one table.
 pub struct Typing<'a> {
     table: &'a Table,
 }
 
-/// A scale beyond this cannot come from a value that fits in 64 bits.
+/// A larger scale cannot come from a value that fits in 64 bits.
 const LARGEST_SCALE: u8 = 18;
-/// The days that dates can be.
+/// The days that dates can have.
 const CALENDAR: std::ops::RangeInclusive<i128> = (date::FIRST_DAY as i128)..=(date::LAST_DAY as i128);
 
 impl Typed {
@@ -45,7 +44,7 @@ impl Typed {
         Typed { scalar: Scalar::Constant(units), kind, low: units, high: units }
     }
 
-    fn new(scalar: Scalar, kind: Kind, bounds: &[i128]) -> Result<Typed, Refusal> {
+    fn new(scalar: Scalar, kind: Kind, bounds: &[i128]) -> Result<Typed, SqlError> {
         let fitting: Option<Vec<i64>> = bounds.iter().map(|&bound| i64::try_from(bound).ok()).collect();
         let scale_fits = !matches!(kind, Kind::Number(scale) if scale > LARGEST_SCALE);
         if kind == Kind::Date && bounds.iter().any(|bound| !CALENDAR.contains(bound)) {
@@ -62,7 +61,7 @@ impl Typed {
     }
 
     /// The same number with more decimals.
-    fn rescale(self, from: u8, to: u8) -> Result<Typed, Refusal> {
+    fn rescale(self, from: u8, to: u8) -> Result<Typed, SqlError> {
         if from == to {
             return Ok(self);
         }
@@ -72,8 +71,8 @@ impl Typed {
     }
 }
 
-/// An arithmetic operation on operands that are already in step.
-fn combine(op: Arithmetic, left: Typed, right: Typed, kind: Kind) -> Result<Typed, Refusal> {
+/// An arithmetic operation on operands of the right scales.
+fn combine(op: Arithmetic, left: Typed, right: Typed, kind: Kind) -> Result<Typed, SqlError> {
     let apply = |a: i64, b: i64| {
         let (a, b) = (i128::from(a), i128::from(b));
         match op {
@@ -82,8 +81,7 @@ fn combine(op: Arithmetic, left: Typed, right: Typed, kind: Kind) -> Result<Type
             Arithmetic::Multiply => a * b,
         }
     };
-    // Each operation is monotonic in either operand, so that the extremes
-    // are among the four corners.
+    // Each operation is monotonic in either operand, so the extremes are among the four corners.
     let corners = [
         apply(left.low, right.low),
         apply(left.low, right.high),
@@ -101,7 +99,7 @@ fn combine(op: Arithmetic, left: Typed, right: Typed, kind: Kind) -> Result<Type
 }
 
 /// Brings two numbers to the same scale.
-fn align(left: Typed, a: u8, right: Typed, b: u8) -> Result<(Typed, Typed, u8), Refusal> {
+fn align(left: Typed, a: u8, right: Typed, b: u8) -> Result<(Typed, Typed, u8), SqlError> {
     let scale = a.max(b);
     Ok((left.rescale(a, scale)?, right.rescale(b, scale)?, scale))
 }
@@ -111,7 +109,7 @@ impl<'a> Typing<'a> {
         Typing { table }
     }
 
-    pub fn scalar(&self, expr: &Expr) -> Result<Typed, Refusal> {
+    pub fn scalar(&self, expr: &Expr) -> Result<Typed, SqlError> {
         match expr {
             Expr::Column(column) => {
                 let (low, high) = self.table.bounds(*column);
@@ -140,7 +138,7 @@ impl<'a> Typing<'a> {
         }
     }
 
-    fn arithmetic(&self, op: Arithmetic, left: &Expr, right: &Expr) -> Result<Typed, Refusal> {
+    fn arithmetic(&self, op: Arithmetic, left: &Expr, right: &Expr) -> Result<Typed, SqlError> {
         use Arithmetic::{Add, Multiply, Subtract};
         let (left, right) = (self.scalar(left)?, self.scalar(right)?);
         match (op, left.kind, right.kind) {
@@ -159,7 +157,7 @@ impl<'a> Typing<'a> {
         }
     }
 
-    fn case(&self, arms: &[(Expr, Expr)], otherwise: &Expr) -> Result<Typed, Refusal> {
+    fn case(&self, arms: &[(Expr, Expr)], otherwise: &Expr) -> Result<Typed, SqlError> {
         let mut conditions = Vec::with_capacity(arms.len());
         let mut results = Vec::with_capacity(arms.len() + 1);
         for (condition, result) in arms {
@@ -177,7 +175,7 @@ impl<'a> Typing<'a> {
             results = results
                 .into_iter()
                 .zip(scales)
-                .map(|(typed, own)| typed.rescale(own, scale))
+                .map(|(typed, scale_of_result)| typed.rescale(scale_of_result, scale))
                 .collect::<Result<_, _>>()?;
         } else if results.iter().any(|typed| typed.kind != results[0].kind) {
             return Err("the results of a CASE must have the same type".to_owned());
@@ -191,7 +189,7 @@ impl<'a> Typing<'a> {
         Typed::new(Scalar::Case(arms, Box::new(last)), kind, &bounds)
     }
 
-    pub fn condition(&self, expr: &Expr) -> Result<Condition, Refusal> {
+    pub fn condition(&self, expr: &Expr) -> Result<Condition, SqlError> {
         Ok(match expr {
             Expr::Bool(truth) => Condition::Constant(*truth),
             Expr::Compare(op, left, right) => self.compare(*op, left, right)?,
@@ -207,7 +205,7 @@ impl<'a> Typing<'a> {
         })
     }
 
-    fn compare(&self, op: Comparison, left: &Expr, right: &Expr) -> Result<Condition, Refusal> {
+    fn compare(&self, op: Comparison, left: &Expr, right: &Expr) -> Result<Condition, SqlError> {
         match (left, right) {
             (Expr::Text(a), Expr::Text(b)) => Ok(Condition::Constant(holds(op, a, b))),
             (Expr::Text(text), other) => self.compare_text(mirror(op), other, text),
@@ -230,10 +228,9 @@ impl<'a> Typing<'a> {
         }
     }
 
-    /// A comparison with a literal text is one with a place in the sorted
-    /// dictionary: codes below `below` are smaller texts, and codes from
-    /// `above` on are larger ones.
-    fn compare_text(&self, op: Comparison, left: &Expr, text: &str) -> Result<Condition, Refusal> {
+    /// A comparison with a literal text becomes a comparison with a position in the sorted dictionary. Codes below
+    /// `below` are smaller texts; codes from `above` on are larger ones.
+    fn compare_text(&self, op: Comparison, left: &Expr, text: &str) -> Result<Condition, SqlError> {
         let left = self.scalar(left)?;
         let Kind::Text(column) = left.kind else {
             return Err(match left.kind {
@@ -256,7 +253,7 @@ impl<'a> Typing<'a> {
         })
     }
 
-    fn member(&self, value: &Expr, list: &[Expr]) -> Result<Condition, Refusal> {
+    fn member(&self, value: &Expr, list: &[Expr]) -> Result<Condition, SqlError> {
         let texts: Option<Vec<&str>> = list
             .iter()
             .map(|entry| match entry {
@@ -264,7 +261,7 @@ impl<'a> Typing<'a> {
                 _ => None,
             })
             .collect();
-        // A text column and a list of literals make a table of bytes.
+        // A text column and a list of literals become a table of bytes.
         if let (Expr::Column(column), Some(texts)) = (value, texts)
             && column_kind(*column) == Kind::Text(*column)
         {

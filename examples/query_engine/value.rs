@@ -1,9 +1,8 @@
-//! What queries return: exact values, and answers made of them.
+//! The values that queries return, and answers made of them. All values are exact.
 //!
-//! A decimal is a whole number of units of 10^-scale, so nothing here is ever
-//! rounded before it is compared. An average is kept as its sum and its count
-//! and rounded only when it is printed, to two decimals, halves away from
-//! zero. There is no floating point.
+//! A decimal is an integer number of units of 10^-scale, so no value is rounded before it is compared. An average is
+//! stored as its sum and its count. It is rounded only when it is printed: to two decimals, halves away from zero.
+//! There is no floating point.
 
 use crate::data::{Column, Table};
 use crate::date;
@@ -11,7 +10,7 @@ use crate::date;
 /// One cell of an answer.
 #[derive(Clone, Copy, Debug)]
 pub enum Value {
-    /// What an aggregate other than COUNT gives over no rows.
+    /// The result of an aggregate other than COUNT over no rows.
     Null,
     /// `units` times 10^-`scale`.
     Number { units: i128, scale: u8 },
@@ -24,42 +23,40 @@ pub enum Value {
 }
 
 impl PartialEq for Value {
-    /// Equal in worth: 1.5 equals 1.50.
+    /// Compares the numbers, not their scales: 1.5 equals 1.50.
     fn eq(&self, other: &Value) -> bool {
         use Value::{Average, Date, Null, Number, Text};
         match (*self, *other) {
             (Null, Null) => true,
             (Date(a), Date(b)) => a == b,
             (Text(a, x), Text(b, y)) => a == b && x == y,
-            (Number { units: a, scale: x }, Number { units: b, scale: y }) => same(a, x, b, y),
+            (Number { units: a, scale: x }, Number { units: b, scale: y }) => is_same_number(a, x, b, y),
             (Average { sum: a, scale: x, count: m }, Average { sum: b, scale: y, count: n }) => {
-                m == n && same(a, x, b, y)
+                m == n && is_same_number(a, x, b, y)
             }
             _ => false,
         }
     }
 }
 
-/// Whether two decimals of different scales are the same number. The finer
-/// one is divided, because that cannot overflow.
-fn same(a: i128, a_scale: u8, b: i128, b_scale: u8) -> bool {
+/// Whether two decimals of different scales are the same number. It divides the finer one, because a multiplication
+/// could overflow.
+fn is_same_number(a: i128, a_scale: u8, b: i128, b_scale: u8) -> bool {
     let (fine, coarse, gap) = if a_scale >= b_scale { (a, b, a_scale - b_scale) } else { (b, a, b_scale - a_scale) };
     let unit = power_of_ten(gap);
     fine % unit == 0 && fine / unit == coarse
 }
 
-/// 10^`exponent`; scales are kept small enough by the planner.
+/// 10^`exponent`. The planner keeps scales small enough.
 pub fn power_of_ten(exponent: u8) -> i128 {
     10_i128.pow(u32::from(exponent))
 }
 
-/// `numerator / denominator` to the nearest whole number, halves away from
-/// zero. The denominator is positive.
+/// `numerator / denominator`, rounded to the nearest integer, halves away from zero. The denominator is positive.
 pub fn divide_rounding(numerator: i128, denominator: i128) -> i128 {
     let quotient = numerator / denominator;
     let rest = (numerator % denominator).abs();
-    // `rest >= denominator - rest` is `2 * rest >= denominator` without the
-    // doubling that could overflow.
+    // The same as `2 * rest >= denominator`, without a product that could overflow.
     if rest >= denominator - rest { quotient + numerator.signum() } else { quotient }
 }
 
@@ -74,12 +71,12 @@ fn average_in_cents(sum: i128, scale: u8, count: u64) -> i128 {
     if scale <= 2 {
         divide_rounding(sum * power_of_ten(2 - scale), count)
     } else {
-        // One division, so that the value is rounded once and not twice.
+        // A single division, so the value is rounded only once.
         divide_rounding(sum, count * power_of_ten(scale - 2))
     }
 }
 
-/// A decimal in digits.
+/// Prints a decimal with all its digits.
 pub fn format_decimal(units: i128, scale: u8) -> String {
     if scale == 0 {
         return units.to_string();
@@ -92,7 +89,7 @@ pub fn format_decimal(units: i128, scale: u8) -> String {
 }
 
 impl Value {
-    /// The value with all its digits (an average with two decimals).
+    /// The value with all its digits; an average has two decimals.
     pub fn display(&self, table: &Table) -> String {
         match *self {
             Value::Null => "NULL".to_owned(),
@@ -103,7 +100,7 @@ impl Value {
         }
     }
 
-    /// The value as TPC-H publishes it: decimals rounded to two places.
+    /// The value as TPC-H publishes it: decimals are rounded to two places.
     pub fn display_published(&self, table: &Table) -> String {
         match *self {
             Value::Number { units, scale } if scale > 2 => format_decimal(round_to_cents(units, scale), 2),
@@ -112,7 +109,7 @@ impl Value {
     }
 }
 
-/// The rows of an answer, one after the other.
+/// The rows of an answer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Answer {
     width: usize,
@@ -137,7 +134,7 @@ impl Answer {
         self.cells.len() / self.width.max(1)
     }
 
-    /// Where this answer and another first differ, in words.
+    /// Describes the first difference between this answer and another.
     pub fn difference(&self, expected: &Answer, table: &Table) -> Option<String> {
         if self.len() != expected.len() {
             let (got, want) = (self.len(), expected.len());

@@ -1,4 +1,4 @@
-//! What drawings of the examples share: where ticks are, and what they are called.
+//! Axes of the examples' drawings: positions and labels of ticks, and text escaped for SVG.
 
 /// A step of 1, 2 or 5 times a power of ten that makes about `count` steps.
 pub fn nice_step(span: f64, count: f64) -> f64 {
@@ -8,7 +8,7 @@ pub fn nice_step(span: f64, count: f64) -> f64 {
     step.unwrap_or(10.0) * power
 }
 
-/// Where the ticks of an axis from zero are.
+/// The positions of the ticks of an axis that begins at zero.
 pub fn ticks(span: f64, step: f64) -> impl Iterator<Item = f64> {
     let last = (span / step + 1e-9).floor() as u32;
     (0..=last).map(move |index| f64::from(index) * step)
@@ -20,7 +20,7 @@ pub fn trimmed(value: f64, step: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// Text, as SVG has it.
+/// Escapes text for SVG.
 pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

@@ -1,6 +1,6 @@
-//! Bytes as an archive: its list is read, its members are taken out and scanned, and names are looked for.
+//! Fuzz target: the input is an archive. The target reads its list, scans its members, and searches for names.
 //!
-//! No file is opened: members of a thin archive that are files of their own are not there.
+//! It opens no file. So a member of a thin archive, which is a file of its own, is missing.
 
 #![no_main]
 
@@ -22,9 +22,9 @@ fuzz_target!(|bytes: &[u8]| {
 });
 
 fn search(bytes: &[u8]) -> Result<(), Error> {
-    let whole = ObjectBuffer::from(bytes);
+    let input = ObjectBuffer::from(bytes);
     let open_file: Arc<OpenFile> = Arc::new(move |path: &Path| match path == Path::new(ARCHIVE) {
-        true => Ok(whole.clone().into()),
+        true => Ok(input.clone().into()),
         false => Err(Error::other("no such file")),
     });
     let open = || Archive::open(Path::new(ARCHIVE), open_file.clone());
@@ -35,7 +35,7 @@ fn search(bytes: &[u8]) -> Result<(), Error> {
         std::hint::black_box((member.full_name(), ObjectInterface::scan(&member.name(), &member.bytes).is_ok()));
     }
     let mut set = ArchiveSet::default();
-    // The same twice: every name is listed already.
+    // The same archive twice, so that the set has every name of the second one already.
     set.add(vec![archive, open()?])?;
     for name in NAMES {
         let Some(listing) = set.find(name) else { continue };
@@ -46,6 +46,6 @@ fn search(bytes: &[u8]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Those of the seeds, and the empty one.
+/// The names of the seeds, and the empty name.
 const NAMES: [&str; 4] = ["test", "weak_one", "common_one", ""];
 const ARCHIVE: &str = "fuzzed.a";

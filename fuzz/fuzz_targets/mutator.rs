@@ -1,11 +1,15 @@
-//! Mutations that know what an object consists of. Half of them are the fuzzer's own, of bytes.
+//! Mutations that use the structure of an ELF object.
 //!
-//! The others change one field of a header, a section header, a symbol or a relocation, put a record in another's place,
-//! add a section header, or name a section or symbol what the linker has a special meaning for.
+//! Half of all mutations are those of libFuzzer, which change bytes. The others do one of these:
+//!
+//! - change a field of the file header, a section header, a symbol or a relocation;
+//! - overwrite a record with another record;
+//! - add a section header;
+//! - give a section or a symbol a name that has a special meaning for the linker.
 
 use libfuzzer_sys::fuzzer_mutate;
 
-/// Changes the first `size` of `data`; their new number, at most `max_size`.
+/// Mutates the first `size` bytes of `data`. Returns the new size, which is at most `max_size`.
 pub fn mutate(data: &mut [u8], size: usize, max_size: usize, seed: u32) -> usize {
     let mut dice = Dice(u64::from(seed) << 1 | 1);
     if size < 64 || dice.roll(2) == 0 {
@@ -46,7 +50,7 @@ fn change(dice: &mut Dice, data: &mut [u8], size: usize, max_size: usize) -> Opt
         13 => record(dice, data, size, table, count, GROUP, &[(0, 4)], 4)?,
         14 => name_section(dice, data, size, table, section)?,
         _ => {
-            // Within a section's bytes: unwind tables, strings, lists.
+            // The contents of a section: unwind tables, strings, lists.
             let (start, length) =
                 (load(data, size, plus(section, 24), 8)? as usize, load(data, size, plus(section, 32), 8)? as usize);
             let at = plus(start, dice.roll(length.clamp(1, size)));
@@ -57,7 +61,7 @@ fn change(dice: &mut Dice, data: &mut [u8], size: usize, max_size: usize) -> Opt
     Some(size)
 }
 
-/// A value that makes sense in a field of a section header, more or less.
+/// A plausible value of a field of a section header. `None` if the field has no special values.
 fn section_value(dice: &mut Dice, data: &[u8], size: usize, section: usize, at: usize, count: usize) -> Option<u64> {
     Some(match at {
         4 => dice.pick(&[0, 1, 2, 3, 4, 7, 8, 9, 14, 15, 16, 17, 18, 0x4000_0014, 0x7000_0001]),
@@ -73,7 +77,7 @@ fn section_value(dice: &mut Dice, data: &[u8], size: usize, section: usize, at: 
     })
 }
 
-/// One field of one record of some table of this type.
+/// Changes a field of a random record, in a random section of type `kind`.
 #[allow(clippy::too_many_arguments)]
 fn record(
     dice: &mut Dice,
@@ -86,8 +90,8 @@ fn record(
     width: usize,
 ) -> Option<()> {
     let first = dice.roll(count.max(1));
-    let is_it = |index: &usize| load(data, size, plus(table, index * SECTION + 4), 4) == Some(kind);
-    let index = (first..count).chain(0..first).find(is_it)?;
+    let has_kind = |index: &usize| load(data, size, plus(table, index * SECTION + 4), 4) == Some(kind);
+    let index = (first..count).chain(0..first).find(has_kind)?;
     let section = plus(table, index * SECTION);
     let (start, length) =
         (load(data, size, plus(section, 24), 8)? as usize, load(data, size, plus(section, 32), 8)? as usize);
@@ -115,7 +119,7 @@ fn record(
     }
 }
 
-/// Moves the table of section headers to the end, and one header, a copy of another, behind it.
+/// Adds a section header, which is a copy of another. Moves the table to the end of the object before.
 fn add_section(
     dice: &mut Dice,
     data: &mut [u8],
@@ -128,7 +132,7 @@ fn add_section(
     if plus(table, old) > size || count == 0 {
         return None;
     }
-    // In place, if it is at the end already.
+    // A table at the end stays where it is.
     let start = if table + old == size { table } else { size.next_multiple_of(8) };
     let end = start + new;
     if end > max_size || end > data.len() || count >= 0xff00 {
@@ -143,20 +147,20 @@ fn add_section(
     Some(end)
 }
 
-/// Writes a name that means something over another, in the table of section names or of symbol names.
+/// Overwrites a name in a string table with a name that has a special meaning.
 fn name_section(dice: &mut Dice, data: &mut [u8], size: usize, table: usize, section: usize) -> Option<()> {
     let strings = if dice.roll(2) == 0 { plus(table, load(data, size, 62, 2)? as usize * SECTION) } else { section };
     let (start, length) =
         (load(data, size, plus(strings, 24), 8)? as usize, load(data, size, plus(strings, 32), 8)? as usize);
     let offset = dice.roll(length.clamp(1, size));
-    // From the beginning of a name.
+    // The start of the name that contains `offset`.
     let bytes = data.get(..size)?.get(start..)?;
     let at = start + bytes.get(..offset)?.iter().rposition(|byte| *byte == 0).map_or(0, |at| at + 1);
     let name = dice.pick(&NAMES);
     let end = at + name.len();
     data.get_mut(..size)?.get_mut(at..end)?.copy_from_slice(name.as_bytes());
     if dice.roll(2) == 0 {
-        // A section goes by it.
+        // Gives the section this name.
         store(data, size, section, 4, (at - start) as u64)?;
     }
     Some(())
@@ -173,9 +177,9 @@ fn overwrite(dice: &mut Dice, data: &mut [u8], size: usize, at: usize, width: us
     store(data, size, at, width, value)
 }
 
-/// Offsets that the object says may be anything: sums of them stop at the largest, which is outside.
-fn plus(at: usize, more: usize) -> usize {
-    at.saturating_add(more)
+/// Adds two offsets. The object can contain any value, so the sum saturates, and the result is then out of bounds.
+fn plus(offset: usize, distance: usize) -> usize {
+    offset.saturating_add(distance)
 }
 
 fn load(data: &[u8], size: usize, at: usize, width: usize) -> Option<u64> {
@@ -198,7 +202,7 @@ fn copy(data: &mut [u8], size: usize, from: usize, to: usize, width: usize) -> O
     Some(())
 }
 
-/// Splitmix64.
+/// A generator of random numbers: SplitMix64.
 struct Dice(u64);
 
 impl Dice {
@@ -215,7 +219,7 @@ impl Dice {
     }
 }
 
-// By the gABI: offsets, and widths in bytes.
+// The offset and the width of each field in bytes, by the gABI.
 const FILE_FIELDS: [(usize, usize); 7] = [(16, 2), (18, 2), (40, 8), (52, 2), (58, 2), (60, 2), (62, 2)];
 const SECTION_FIELDS: [(usize, usize); 10] =
     [(0, 4), (4, 4), (8, 8), (16, 8), (24, 8), (32, 8), (40, 4), (44, 4), (48, 8), (56, 8)];

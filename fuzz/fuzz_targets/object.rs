@@ -1,8 +1,9 @@
-//! Bytes as an object: its interface is scanned, and it is linked whole, in memory that nobody runs.
+//! Fuzz target: the input is an object. The target scans its interface and links it completely, in memory that never
+//! runs.
 //!
-//! Everything that the object decides is gone through: reading, claiming, layout, fix-up, unwind tables, initialisers. What
-//! it does not decide is made up: addresses of externals, and the place of its thread-local block, for which the C library
-//! would otherwise load a module. A panic, a leak, more than a second and much memory are findings.
+//! It runs every step that depends on the object: reading, claiming, layout, fix-up, unwind tables, initializers. The
+//! other inputs of a link are made up: the addresses of external symbols, and the place of the thread-local block, for
+//! which the C library would otherwise load a module.
 
 #![no_main]
 
@@ -11,7 +12,7 @@ mod mutator;
 
 use std::sync::Arc;
 
-use jittison::base::{ExecutorAddr, ThreadLocal};
+use jittison::base::{ExecutorAddr, TlsIndex};
 use jittison::link::{
     FixedLink, FoundExternal, LinkedObject, ObjectBuffer, ObjectInterface, PlacedLink, PlannedLink, ThreadLocalPlace,
 };
@@ -24,7 +25,7 @@ fuzz_target!(|bytes: &[u8]| {
     let limits = Limits::start();
     let _ = ObjectInterface::scan("fuzzed.o", bytes);
     let object = ObjectBuffer::from(bytes);
-    // First the object alone; then some of its definitions were made by others.
+    // First the object owns all its definitions; then other objects own some of them.
     let _ = link(object.clone(), |_| true);
     let _ = link(object, |name| hash(name) & 1 == 0);
     limits.check(bytes.len());
@@ -34,12 +35,12 @@ fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
     mutator::mutate(data, size, max_size, seed)
 });
 
-/// The whole way, as `layer` goes it.
+/// Links the object with the steps that `layer` uses.
 fn link(object: ObjectBuffer, is_owned: impl Fn(&str) -> bool) -> Result<LinkedObject, jittison::Error> {
     let memory = OfflineMemory::new(ExecutorAddr::new(BASE));
     let linked = link_in(&memory, object, is_owned);
-    let left = memory.statistics();
-    assert_eq!((left.allocations, left.live_bytes), (0, 0), "memory is given back");
+    let statistics = memory.statistics();
+    assert_eq!((statistics.allocations, statistics.live_bytes), (0, 0), "the link frees its memory");
     linked
 }
 
@@ -59,24 +60,24 @@ fn link_in(
         placed.externals().map(|external| made_up(external.name, external.required)).collect();
     let mut image = image;
     let (linked, sealed) = placed.finish_in_passes(&found, image.as_deref_mut(), |fixed| {
-        look_at(fixed);
+        inspect(fixed);
         Ok(())
     })?;
     drop(sealed);
     Ok(linked)
 }
 
-/// The image, if something is missing in it.
+/// Places the thread-local block. Returns its image if the fix-up has to complete it.
 fn place_thread_locals(placed: &mut PlacedLink) -> Result<Option<Vec<u8>>, jittison::Error> {
     let Some(plan) = placed.thread_local_plan().copied() else { return Ok(None) };
-    let (image, is_whole) = placed.thread_local_image()?;
+    let (image, is_complete) = placed.thread_local_image()?;
     let static_offset = (plan.is_static || plan.size < 128).then_some(-4096 - plan.size as i64);
     placed.place_thread_locals(ThreadLocalPlace { module: OWN_MODULE, static_offset });
-    Ok((!is_whole).then_some(image))
+    Ok((!is_complete).then_some(image))
 }
 
-/// What a plugin may ask for.
-fn look_at(fixed: &mut FixedLink<'_>) {
+/// Calls what a plugin may call.
+fn inspect(fixed: &mut FixedLink<'_>) {
     let symbols: Vec<_> = fixed.graph().symbols().map(|(index, _)| index).collect();
     for symbol in symbols {
         std::hint::black_box((fixed.symbol_address(symbol), fixed.got_slot(symbol), fixed.stub(symbol)));
@@ -87,7 +88,7 @@ fn look_at(fixed: &mut FixedLink<'_>) {
     }
 }
 
-/// Near, far, low, null, or thread-local, as the name has it.
+/// A made-up definition of an external symbol: near, far, low, null or thread-local. The name decides which.
 fn made_up(name: &str, required: bool) -> FoundExternal {
     let hash = hash(name);
     let function = |address: u64| FoundExternal {
@@ -101,7 +102,7 @@ fn made_up(name: &str, required: bool) -> FoundExternal {
         2 => function(0x7fff_0000_0000 + hash % 4096),
         3 => function(u64::MAX - hash % 4096),
         4 => FoundExternal {
-            address: ThreadLocal { module: OWN_MODULE + 1, offset: hash as u32 }.to_address(),
+            address: TlsIndex { module: OWN_MODULE + 1, offset: hash as u32 }.to_address(),
             is_callable: false,
             thread_local: Some((hash & 64 == 0).then_some(-0x10_0000)),
         },
@@ -109,11 +110,11 @@ fn made_up(name: &str, required: bool) -> FoundExternal {
     }
 }
 
-/// FNV-1a: the same in every run.
+/// FNV-1a, which is the same in every run.
 fn hash(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }
 
-/// Below 2 GiB, so that code of all models links.
+/// Below 2 GiB, so that code of all code models links.
 const BASE: u64 = 0x1000_0000;
 const OWN_MODULE: u32 = 3;

@@ -1,7 +1,7 @@
-//! [`ExecutorAddr`]: an address in the process that runs the code, which need not be this one.
+//! [`ExecutorAddr`]: an address in the process that runs the code. That process may be another one.
 //!
-//! Arithmetic wraps nowhere in silence: offsets are added with a check, distances are signed. Turning an address
-//! into a pointer is the business of `memory` and `host`.
+//! An address is a number. Offsets and distances wrap at 64 bits, as address arithmetic in the ELF psABI does. Only the rooms
+//! `memory` and `host` turn an address into a pointer.
 
 use std::fmt;
 
@@ -13,12 +13,12 @@ impl ExecutorAddr {
     /// The null address: what an undefined weak symbol resolves to.
     pub const NULL: ExecutorAddr = ExecutorAddr(0);
 
-    /// The address with this value.
+    /// Makes an address from its value.
     pub const fn new(value: u64) -> ExecutorAddr {
         ExecutorAddr(value)
     }
 
-    /// The address as a number.
+    /// Returns the address as a number.
     pub const fn value(self) -> u64 {
         self.0
     }
@@ -28,12 +28,12 @@ impl ExecutorAddr {
         self.0 == 0
     }
 
-    /// The address `bytes` further on; wraps, as address arithmetic in the ELF psABI does.
+    /// Returns the address `bytes` after this one. Wraps, as address arithmetic in the ELF psABI does.
     pub const fn offset(self, bytes: u64) -> ExecutorAddr {
         ExecutorAddr(self.0.wrapping_add(bytes))
     }
 
-    /// Signed distance from `origin` to here.
+    /// Returns the signed distance in bytes from `origin` to this address. Wraps.
     pub const fn distance_from(self, origin: ExecutorAddr) -> i64 {
         self.0.wrapping_sub(origin.0) as i64
     }

@@ -1,65 +1,72 @@
-//! [`CallEntry`]: a thread is inside linked code that a host called, through a [`Function`](crate::Function) for one.
+//! [`CallEntry`]: an RAII guard for a call from the host into linked code, for example through a
+//! [`Function`](crate::Function).
 //!
-//! A handle to a stub, or to code that calls a stub, keeps the stub. It does not keep each version that the stub led to. So
-//! a call through a handle is *entered*: the versions that the call may be inside of stay until the call returns.
+//! A handle to a stub, or to code that calls a stub, keeps the stub in memory. It does not keep every version that the stub
+//! led to. So the host *enters* a call: a version that the call may be inside of stays in memory until the call returns.
 //!
-//! Entering costs a few nanoseconds, and a process without patched functions needs none of it. [`are_calls_entered`] says
-//! so with one load. The first [`Patchable`](crate::Patchable) of the process calls [`enter_calls_from_now_on`].
+//! A process without patched functions enters no calls. [`is_call_entry_enabled`] answers that with one load. The first
+//! [`Patchable`](crate::Patchable) of the process calls [`enable_call_entry`].
 //!
-//! Two domains exist: one per session for calls through its handles, and one per process for what the host calls by itself
-//! (initialisers, finalisers, exit handlers, destructors of thread-local variables).
+//! There are two kinds of call domain:
+//!
+//! | domain | calls |
+//! |---|---|
+//! | one per session | calls through the handles of the session |
+//! | one per process | calls that the host makes itself: initialisers, finalisers, exit handlers, destructors of thread-local variables |
+//!
+//! This file defines the guard and the traits. `session/pins/calls.rs` implements them.
 
 use std::fmt;
 use std::marker::PhantomData;
 
 use crate::sync::StaticCell;
 
-/// While there is one, the versions of patched functions that the thread may be inside of stay in memory. Made by
-/// [`ExecutionSession::enter_call`](crate::ExecutionSession::enter_call).
+/// Keeps the versions of patched functions that this thread may be inside of in memory. The call ends when the value is
+/// dropped. [`ExecutionSession::enter_call`](crate::ExecutionSession::enter_call) makes one.
 #[must_use = "the call ends when this is dropped"]
 pub struct CallEntry {
     record: &'static dyn CallRecord,
-    /// The record is this thread's.
+    /// The record belongs to this thread, so the value must stay on it.
     not_send: PhantomData<*const ()>,
 }
 
-/// A thread's place in a domain of calls.
+/// The record of one thread in one call domain.
 pub(crate) trait CallRecord: Sync {
     /// Ends the innermost call.
     fn leave(&'static self);
 }
 
-/// What keeps the code of a handle in memory, and enters calls of it.
+/// Keeps the code of a handle in memory, and enters the calls through the handle.
 pub(crate) trait CodeHold: Send + Sync {
-    /// `None` when the session of the code has no versions.
+    /// Enters a call. `None` when the session of the code has no versions.
     fn enter_call(&self) -> Option<CallEntry>;
 }
 
-/// What the host's own calls are entered in.
+/// The call domain of the calls that the host makes itself.
 pub(crate) trait HostCalls: Sync {
     fn enter(&'static self) -> CallEntry;
 }
 
 static HOST_CALLS: StaticCell<&'static (dyn HostCalls + Send)> = StaticCell::new();
 
-/// Whether some session of the process has versions of functions.
-#[inline(always)] // on the way of every call through a handle
-pub(crate) fn are_calls_entered() -> bool {
+/// Whether some session of the process has versions of functions, so that calls must be entered.
+#[inline(always)] // every call through a handle runs it
+pub(crate) fn is_call_entry_enabled() -> bool {
     HOST_CALLS.get().is_some()
 }
 
-/// Calls that begin from now on are entered.
-pub(crate) fn enter_calls_from_now_on(host_calls: &'static (dyn HostCalls + Send)) {
+/// Enables call entry: every call that begins after this is entered. `host_calls` is the domain of the host's own calls.
+pub(crate) fn enable_call_entry(host_calls: &'static (dyn HostCalls + Send)) {
     HOST_CALLS.get_or_init(|| host_calls);
 }
 
-/// Enters a call of the host's own, if calls are entered.
+/// Enters a call that the host makes itself. `None` when call entry is not enabled.
 pub(crate) fn enter_host_call() -> Option<CallEntry> {
     HOST_CALLS.get().map(|calls| calls.enter())
 }
 
 impl CallEntry {
-    /// Of a call that is entered in `record`.
+    /// Wraps a call that is already entered in `record`.
     pub(crate) fn new(record: &'static dyn CallRecord) -> CallEntry {
         CallEntry { record, not_send: PhantomData }
     }

@@ -1,78 +1,84 @@
-//! [`LargeBufferCache`]: what a thread has put aside of arrays that are too large for [`RecycledVec`](super::Kept)'s own places.
+//! [`LargeBufferCache`]: a thread's cache of empty vectors that are too large for the free lists of
+//! [`RecycledVec`](super::RecycledVec).
 //!
-//! The arrays of a large object are some hundred KiB each. The allocator would give them back to the kernel when the link
-//! ends, and the next would take a page fault for every page of them: a third of the time of a link of SQLite. So a thread
-//! keeps some, of whatever kinds, but no more than [`MOST`] bytes together, since nobody knows whether it links again. They
-//! go when it [lets go](let_go) of them, or ends.
+//! The arrays of a large object take some hundred KiB each. The allocator returns such memory to the kernel when the link
+//! ends, and then the next link takes a page fault for every page. So a thread keeps some of these vectors, of any element
+//! type, up to [`CAPACITY_BYTES`] together. The limit is small because no one knows whether the thread links again.
+//!
+//! 1. [`insert`] adds an empty vector. It evicts the oldest ones first, until the sum fits. A vector above the limit is freed.
+//! 2. [`remove`] removes the newest vector of the same element type that has the capacity.
+//! 3. [`clear_thread_cache`] frees all vectors. The end of the thread frees them, too.
 
 use std::any::Any;
 use std::cell::RefCell;
 
 use crate::sync::plain_thread_local;
 
-/// Rooms of a thread, the oldest first.
 struct LargeBufferCache {
-    rooms: Vec<CachedBuffer>,
-    /// Of all of them.
+    /// The oldest first.
+    buffers: Vec<CachedBuffer>,
+    /// The sum over all buffers.
     bytes: usize,
 }
 
-/// An empty vector of some kind.
+/// An empty vector of some element type.
 struct CachedBuffer {
-    room: Box<dyn Any>,
+    /// A `Vec<T>`.
+    buffer: Box<dyn Any>,
     bytes: usize,
 }
 
 plain_thread_local! {
-    static ASIDE: RefCell<LargeBufferCache> = const { RefCell::new(LargeBufferCache { rooms: Vec::new(), bytes: 0 }) };
+    static CACHE: RefCell<LargeBufferCache> = const { RefCell::new(LargeBufferCache { buffers: Vec::new(), bytes: 0 }) };
 }
 
-/// An empty vector with room for so many, if this thread has put one aside.
-pub(super) fn take<T: 'static>(capacity: usize) -> Option<Vec<T>> {
-    ASIDE.try_with(|aside| aside.borrow_mut().take(capacity)).ok().flatten()
+/// Removes an empty vector with at least `capacity` elements from this thread's cache. `None` when there is none.
+pub(super) fn remove<T: 'static>(capacity: usize) -> Option<Vec<T>> {
+    CACHE.try_with(|cache| cache.borrow_mut().remove(capacity)).ok().flatten()
 }
 
-/// Puts an empty vector aside, ahead of older ones if there is not room for all.
-pub(super) fn put<T: 'static>(room: Vec<T>) {
-    debug_assert!(room.is_empty(), "what is dropped here may want to be put aside itself");
-    // A thread that is ending puts nothing aside.
-    let _ = ASIDE.try_with(|aside| aside.borrow_mut().put(room));
+/// Adds an empty vector to this thread's cache. Evicts older ones where the limit requires it.
+pub(super) fn insert<T: 'static>(buffer: Vec<T>) {
+    debug_assert!(buffer.is_empty(), "a cached buffer has elements: dropping them here could enter the cache again");
+    // A thread that is ending has no cache: the buffer is freed.
+    let _ = CACHE.try_with(|cache| cache.borrow_mut().insert(buffer));
 }
 
-/// Frees what this thread has put aside.
+/// Frees all buffers in this thread's cache.
 pub(crate) fn clear_thread_cache() {
-    let _ = ASIDE.try_with(|aside| aside.borrow_mut().make_room(MOST));
+    let _ = CACHE.try_with(|cache| cache.borrow_mut().evict_for(CAPACITY_BYTES));
 }
 
 impl LargeBufferCache {
-    fn take<T: 'static>(&mut self, capacity: usize) -> Option<Vec<T>> {
-        let fits =
-            |room: &CachedBuffer| room.room.downcast_ref::<Vec<T>>().is_some_and(|room| room.capacity() >= capacity);
-        let found = self.rooms.iter().rposition(fits)?;
-        let CachedBuffer { room, bytes } = self.rooms.remove(found);
+    fn remove<T: 'static>(&mut self, capacity: usize) -> Option<Vec<T>> {
+        let fits = |cached: &CachedBuffer| {
+            cached.buffer.downcast_ref::<Vec<T>>().is_some_and(|buffer| buffer.capacity() >= capacity)
+        };
+        let found = self.buffers.iter().rposition(fits)?;
+        let CachedBuffer { buffer, bytes } = self.buffers.remove(found);
         self.bytes -= bytes;
-        room.downcast().ok().map(|room| *room)
+        buffer.downcast().ok().map(|buffer| *buffer)
     }
 
-    fn put<T: 'static>(&mut self, room: Vec<T>) {
-        let bytes = room.capacity() * size_of::<T>();
-        if bytes <= MOST {
-            self.make_room(bytes);
-            self.rooms.push(CachedBuffer { room: Box::new(room), bytes });
+    fn insert<T: 'static>(&mut self, buffer: Vec<T>) {
+        let bytes = buffer.capacity() * size_of::<T>();
+        if bytes <= CAPACITY_BYTES {
+            self.evict_for(bytes);
+            self.buffers.push(CachedBuffer { buffer: Box::new(buffer), bytes });
             self.bytes += bytes;
         }
     }
 
-    /// Frees the oldest, until there may be so many bytes more.
-    fn make_room(&mut self, bytes: usize) {
-        while self.bytes > MOST - bytes {
-            self.bytes -= self.rooms.remove(0).bytes;
+    /// Frees the oldest buffers until `bytes` more fit below the limit.
+    fn evict_for(&mut self, bytes: usize) {
+        while self.bytes > CAPACITY_BYTES - bytes {
+            self.bytes -= self.buffers.remove(0).bytes;
         }
     }
 }
 
-/// Bytes that a thread puts aside, at most: enough for the arrays of an object with 30,000 relocations.
-const MOST: usize = 2 << 20;
+/// The limit for one thread. The arrays of an object with 30,000 relocations fit.
+const CAPACITY_BYTES: usize = 2 << 20;
 
 #[cfg(test)]
 mod tests {
@@ -80,35 +86,36 @@ mod tests {
 
     const KIB: usize = 1 << 10;
 
-    fn held() -> usize {
-        ASIDE.with(|aside| {
-            let aside = aside.borrow();
-            assert_eq!(aside.rooms.iter().map(|room| room.bytes).sum::<usize>(), aside.bytes);
-            aside.bytes
+    fn cached_bytes() -> usize {
+        CACHE.with(|cache| {
+            let cache = cache.borrow();
+            assert_eq!(cache.buffers.iter().map(|cached| cached.bytes).sum::<usize>(), cache.bytes);
+            cache.bytes
         })
     }
 
     #[test]
-    fn a_room_is_taken_by_who_needs_no_more_of_the_same_kind() {
-        put::<u32>(Vec::with_capacity(100 * KIB));
-        assert!(take::<u64>(1).is_none() && take::<u32>(100 * KIB + 1).is_none());
-        assert_eq!(take::<u32>(90 * KIB).map(|room| room.capacity()), Some(100 * KIB));
-        assert_eq!((take::<u32>(1), held()), (None, 0));
+    fn a_buffer_serves_only_its_element_type_and_up_to_its_capacity() {
+        insert::<u32>(Vec::with_capacity(100 * KIB));
+        assert!(remove::<u64>(1).is_none() && remove::<u32>(100 * KIB + 1).is_none());
+        assert_eq!(remove::<u32>(90 * KIB).map(|buffer| buffer.capacity()), Some(100 * KIB));
+        assert_eq!((remove::<u32>(1), cached_bytes()), (None, 0));
     }
 
     #[test]
-    fn a_thread_puts_no_more_aside_than_its_share_and_the_newest_stay() {
+    fn the_cache_stays_within_its_limit_and_evicts_the_oldest_first() {
         for size in 1..=100 {
-            put::<u8>(Vec::with_capacity(size * 32 * KIB));
-            put::<u16>(Vec::with_capacity(size * 16 * KIB));
-            assert!(held() <= MOST);
+            insert::<u8>(Vec::with_capacity(size * 32 * KIB));
+            insert::<u16>(Vec::with_capacity(size * 16 * KIB));
+            assert!(cached_bytes() <= CAPACITY_BYTES);
         }
-        assert!(take::<u16>(1000 * KIB).is_some(), "the last that was not too large");
-        put::<u8>(Vec::with_capacity(MOST));
-        assert_eq!(held(), MOST);
-        put::<u8>(Vec::with_capacity(MOST + 1));
-        assert!(take::<u8>(MOST + 1).is_none() && held() == MOST, "too large for any place");
+        assert!(remove::<u16>(1000 * KIB).is_some(), "the newest buffer that was not too large is cached");
+        insert::<u8>(Vec::with_capacity(CAPACITY_BYTES));
+        assert_eq!(cached_bytes(), CAPACITY_BYTES);
+        insert::<u8>(Vec::with_capacity(CAPACITY_BYTES + 1));
+        let is_cached = remove::<u8>(CAPACITY_BYTES + 1).is_some();
+        assert!(!is_cached && cached_bytes() == CAPACITY_BYTES, "a buffer above the limit is not cached");
         clear_thread_cache();
-        assert_eq!((held(), take::<u8>(0)), (0, None));
+        assert_eq!((cached_bytes(), remove::<u8>(0)), (0, None));
     }
 }

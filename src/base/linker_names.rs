@@ -1,16 +1,17 @@
-//! Names that a native linker, or the file that begins every program, defines for a program as a whole: its end, the bounds of
-//! its lists of initialisers, its header.
+//! [`LINKER_DEFINED`]: names that a native linker or the C start-up file (`crt1.o`) defines for an entire program: its end, the
+//! bounds of its lists of initialisers, its ELF header.
 //!
-//! Linked code that comes and goes is no such whole: it has them only if somebody defines them. What the host program or one
-//! of its libraries has by such a name is about that program, and is not meant.
+//! A jittison session is not one program, because its objects come and go. So these names have no definition unless the
+//! embedder adds one. The host program and its libraries define some of them, too, but those describe the host program.
+//! A lookup never takes them from there.
 
-/// Whether a native linker defines this name for a whole program.
-pub(crate) fn is_linker_made(name: &[u8]) -> bool {
-    LINKER_MADE.iter().any(|made| made.as_bytes() == name)
+/// Whether a native linker defines this name for an entire program.
+pub(crate) fn is_linker_defined(name: &[u8]) -> bool {
+    LINKER_DEFINED.iter().any(|defined| defined.as_bytes() == name)
 }
 
-/// All of them, whatever the linker. Their first four bytes are what few other names begin with.
-pub(crate) const LINKER_MADE: [&str; 18] = [
+/// The names that any of the usual linkers defines. Few other names begin with the same four bytes, so a prefix filter works.
+pub(crate) const LINKER_DEFINED: [&str; 18] = [
     "_end",
     "end",
     "_etext",

@@ -1,74 +1,76 @@
-//! [`MemoryEvent`]: what becomes of code memory. It stands here since the room that tells and the one that passes it on
-//! do not know each other.
+//! [`MemoryEvent`]: a change of the code memory, as an observer sees it.
+//!
+//! The room `memory` makes the events and the room `session` delivers them to the observers. Neither may import the other, so
+//! the type is in this room.
 
 use std::fmt;
 
 use crate::base::{ExecutorAddr, SegmentKind};
 
-/// What became of code memory. Sizes are in bytes.
+/// A change of the code memory. Sizes are in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MemoryEvent {
-    /// A window was mapped: address space, which holds no memory yet.
+    /// A window was mapped. It is address space that has no memory yet.
     #[non_exhaustive]
     WindowMapped {
-        /// Where it starts.
+        /// The first address of the window.
         address: ExecutorAddr,
-        /// How long it is.
+        /// The size of the window.
         bytes: u64,
     },
     /// A window is about to be unmapped.
     #[non_exhaustive]
     WindowUnmapped {
-        /// Where it starts.
+        /// The first address of the window.
         address: ExecutorAddr,
-        /// How long it is.
+        /// The size of the window.
         bytes: u64,
     },
-    /// A section too large for a window was mapped apart.
+    /// A large section was mapped. It has a mapping of its own because no window has space for it.
     #[non_exhaustive]
-    ApartMapped {
-        /// Where it starts.
+    LargeSectionMapped {
+        /// The first address of the section.
         address: ExecutorAddr,
-        /// In whole pages.
+        /// The size of the mapping: a multiple of the page size.
         bytes: u64,
     },
-    /// A section that was mapped apart is about to be unmapped.
+    /// The mapping of a large section is about to be unmapped.
     #[non_exhaustive]
-    ApartUnmapped {
-        /// Where it starts.
+    LargeSectionUnmapped {
+        /// The first address of the section.
         address: ExecutorAddr,
-        /// In whole pages.
+        /// The size of the mapping: a multiple of the page size.
         bytes: u64,
     },
-    /// A pool grew: these slabs are allocated from, from now on.
+    /// A pool grew: the manager now allocates from these slabs.
     #[non_exhaustive]
     SlabOpened {
         /// The pool.
         pool: SegmentKind,
-        /// Where they start.
+        /// The first address of the slabs.
         address: ExecutorAddr,
-        /// How long they are.
+        /// The size of the slabs together.
         bytes: u64,
     },
-    /// A pool shrank: nothing lives in these slabs, and nothing is allocated from them.
+    /// A pool shrank: these slabs are empty, and the manager no longer allocates from them.
     #[non_exhaustive]
     SlabClosed {
         /// The pool.
         pool: SegmentKind,
-        /// Where they start.
+        /// The first address of the slabs.
         address: ExecutorAddr,
-        /// How long they are.
+        /// The size of the slabs together.
         bytes: u64,
     },
-    /// Pages that nothing lives in went back to the kernel.
+    /// Free pages were returned to the kernel.
     #[non_exhaustive]
     Returned {
-        /// Of which window: where it starts.
+        /// The first address of the window that the pages belong to.
         window: ExecutorAddr,
-        /// Of pages that held something.
+        /// The size of the pages that had memory.
         bytes: u64,
-        /// How many whole slabs these were.
+        /// The number of entire slabs among them.
         slabs: usize,
     },
 }
@@ -78,11 +80,11 @@ impl fmt::Display for MemoryEvent {
         match self {
             MemoryEvent::WindowMapped { address, bytes } => write!(f, "window mapped at {address}: {bytes} bytes"),
             MemoryEvent::WindowUnmapped { address, bytes } => write!(f, "window unmapped at {address}: {bytes} bytes"),
-            MemoryEvent::ApartMapped { address, bytes } => {
-                write!(f, "section mapped apart at {address}: {bytes} bytes")
+            MemoryEvent::LargeSectionMapped { address, bytes } => {
+                write!(f, "large section mapped at {address}: {bytes} bytes")
             }
-            MemoryEvent::ApartUnmapped { address, bytes } => {
-                write!(f, "section apart unmapped at {address}: {bytes} bytes")
+            MemoryEvent::LargeSectionUnmapped { address, bytes } => {
+                write!(f, "large section unmapped at {address}: {bytes} bytes")
             }
             MemoryEvent::SlabOpened { pool, address, bytes } => {
                 write!(f, "{} pool grew at {address} by {bytes} bytes", pool.name())
@@ -91,7 +93,10 @@ impl fmt::Display for MemoryEvent {
                 write!(f, "{} pool shrank at {address} by {bytes} bytes", pool.name())
             }
             MemoryEvent::Returned { window, bytes, slabs } => {
-                write!(f, "{bytes} bytes of the window at {window} returned, in them {slabs} whole slabs")
+                write!(
+                    f,
+                    "{bytes} bytes of the window at {window} returned to the kernel, {slabs} entire slabs among them"
+                )
             }
         }
     }

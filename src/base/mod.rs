@@ -1,7 +1,16 @@
-//! Ground words that every room speaks: addresses, names, pools.
+//! The types that every other room uses: addresses, symbol names, segment kinds, and the containers of the crate.
 //!
-//! An address is a number here, never a pointer: it may belong to another process. This room knows no symbol, no
-//! memory and no machine code.
+//! An address is a number in this room, never a pointer, because it may belong to another process.
+//!
+//! | group | types |
+//! |---|---|
+//! | values | [`ExecutorAddr`], [`Name`], [`SegmentKind`], [`TlsIndex`], [`MemoryEvent`], the linker-defined names |
+//! | tables | `PagedArena` (values under generational keys), `SecondaryMap` (more values under the same keys) |
+//! | buffers that a thread uses again | `RecycledVec`, `PooledBox`, the cache of large buffers |
+//! | threads | `ReentrantLock`, `ShardedArc`, [`CallEntry`] |
+//! | the rest | `PrefetchHints`, the handling of foreign panics |
+//!
+//! This room knows no symbol tables, maps no memory and reads no machine code.
 
 mod addr;
 mod call_entry;
@@ -23,13 +32,13 @@ mod tls_index;
 pub use addr::ExecutorAddr;
 pub use call_entry::CallEntry;
 pub(crate) use call_entry::{
-    CallRecord, CodeHold, HostCalls, are_calls_entered, enter_calls_from_now_on, enter_host_call,
+    CallRecord, CodeHold, HostCalls, enable_call_entry, enter_host_call, is_call_entry_enabled,
 };
 pub(crate) use large_buffer_cache::clear_thread_cache;
-pub(crate) use linker_names::{LINKER_MADE, is_linker_made};
+pub(crate) use linker_names::{LINKER_DEFINED, is_linker_defined};
 pub use memory_event::MemoryEvent;
 pub use name::Name;
-pub(crate) use name::{NameRef, ahead_of_null};
+pub(crate) use name::{NameRef, until_nul};
 pub(crate) use paged_arena::{PagedArena, SlotNumber};
 pub(crate) use panics::{Payload, catch, discard, text_of};
 pub(crate) use pooled_box::{Pooled, PooledBox};
@@ -41,33 +50,33 @@ pub use segment_kind::SegmentKind;
 pub(crate) use sharded_arc::{ArcShard, ShardedArc};
 pub use tls_index::TlsIndex;
 
-/// How many of something a test does: few where Miri interprets it.
+/// A test size: `usual` in a native run, `under_miri` where Miri interprets the test.
 #[cfg(test)]
 pub(crate) const fn sized(usual: usize, under_miri: usize) -> usize {
     if cfg!(miri) { under_miri } else { usual }
 }
 
-/// Rounds up to a multiple of `align`, a power of two; `None` when that does not fit.
+/// Rounds `value` up to a multiple of `align`, which is a power of two. `None` when the result does not fit.
 pub(crate) fn align_up(value: u64, align: u64) -> Option<u64> {
     debug_assert!(align.is_power_of_two());
     Some(value.checked_add(align - 1)? & !(align - 1))
 }
 
-/// The capacity to which a table is shrunk: twice its length, once it fills less than an eighth of a capacity above 64.
-/// `None` when it stays as it is. So a table that was large once gives its memory back, and rarely pays for it.
-pub(crate) fn capacity_to_keep(length: usize, capacity: usize) -> Option<usize> {
+/// The capacity to which a table must shrink: twice its length, once it fills less than an eighth of a capacity above 64.
+/// `None` when the table keeps its capacity. So a table that was large frees its memory, and rarely reallocates.
+pub(crate) fn shrunk_capacity(length: usize, capacity: usize) -> Option<usize> {
     (capacity > 64 && length < capacity / 8).then_some(length * 2)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::capacity_to_keep;
+    use super::shrunk_capacity;
 
     #[test]
-    fn a_table_is_shrunk_to_twice_its_length_when_it_fills_less_than_an_eighth() {
-        assert_eq!(capacity_to_keep(0, 64), None);
-        assert_eq!(capacity_to_keep(0, 65), Some(0));
-        assert_eq!(capacity_to_keep(99, 800), Some(198));
-        assert_eq!(capacity_to_keep(100, 800), None);
+    fn a_table_shrinks_to_twice_its_length_when_it_fills_less_than_an_eighth() {
+        assert_eq!(shrunk_capacity(0, 64), None);
+        assert_eq!(shrunk_capacity(0, 65), Some(0));
+        assert_eq!(shrunk_capacity(99, 800), Some(198));
+        assert_eq!(shrunk_capacity(100, 800), None);
     }
 }

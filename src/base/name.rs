@@ -1,8 +1,13 @@
-//! [`Name`]: a shared symbol name.
+//! [`Name`]: a symbol name that is cheap to clone.
 //!
-//! A stretch of a counted text, which is freed with its last user, so a million names defined and removed leave nothing.
-//! The names of one object share one text: they come together, and go together. There is no pool to sweep: a lookup
-//! compares text by hash and never interns, so looking for a name that does not exist allocates nothing.
+//! A name is a range of a reference-counted text. The names of one object share one text, because the object defines and
+//! removes them together. The last name frees the text, so a million names that were defined and removed leave no memory
+//! behind.
+//!
+//! There is no intern table. A name hashes and compares as its text, so a lookup of a name that does not exist allocates
+//! nothing.
+//!
+//! [`NameRef`] is a name borrowed from a table: copying it does not touch the reference count.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -14,7 +19,7 @@ use smallvec::SmallVec;
 
 use crate::sync::Arc;
 
-/// A symbol name. Cheap to clone; hashes and compares as its text.
+/// A symbol name. It is cheap to clone, and hashes and compares as its text.
 #[derive(Clone)]
 pub struct Name {
     text: Arc<str>,
@@ -22,7 +27,7 @@ pub struct Name {
     end: u32,
 }
 
-/// A name, seen without counting on its text.
+/// A borrowed [`Name`]: copying it does not change the reference count of the text.
 #[derive(Clone, Copy)]
 pub(crate) struct NameRef<'a> {
     pub(crate) text: &'a Arc<str>,
@@ -31,18 +36,18 @@ pub(crate) struct NameRef<'a> {
 }
 
 impl<'a> NameRef<'a> {
-    /// Bytes, without a look at the text.
+    /// The length in bytes. Does not read the text.
     pub(crate) fn len(self) -> usize {
         (self.end - self.start) as usize
     }
 
-    /// As [`as_str`](Self::as_str), without a look at the text.
+    /// As [`as_str`](Self::as_str), but without the check for character boundaries, so it does not read the text.
     pub(crate) fn as_bytes(self) -> &'a [u8] {
         self.text.as_bytes().get(self.start as usize..self.end as usize).unwrap_or_default()
     }
 
     pub(crate) fn as_str(self) -> &'a str {
-        // Always there; without a way to panic, a text that nobody looks at costs nothing.
+        // The range is always valid. Without a panic branch, the compiler drops a call whose result is not used.
         self.text.get(self.start as usize..self.end as usize).unwrap_or_default()
     }
 
@@ -52,52 +57,54 @@ impl<'a> NameRef<'a> {
 }
 
 impl Name {
-    /// A name with this text; of a text longer than 4 GiB, what comes before.
+    /// Makes a name with a text of its own. A text longer than 4 GiB is cut to the last character boundary below 4 GiB.
     pub fn new(text: &str) -> Name {
-        Name::whole(Arc::from(text))
+        Name::from_text(Arc::from(text))
     }
 
-    /// Names that share one allocation, which lives as long as any of them.
+    /// Makes names that share one allocation. It is freed when the last of them is dropped.
     pub fn all_of<'a>(texts: impl Iterator<Item = &'a str> + Clone) -> impl Iterator<Item = Name> {
-        let text = Name::joined(texts.clone().map(str::as_bytes));
+        let text = Name::concat(texts.clone().map(str::as_bytes));
         let mut start = 0;
         texts.map(move |part| {
             let begin = start;
             start += part.len();
-            Name::part_of(&text, begin, part.as_bytes())
+            Name::from_part(&text, begin, part.as_bytes())
         })
     }
 
-    /// Texts one behind the other, for [`part_of`](Self::part_of): bytes that are known to be text.
-    pub(crate) fn joined<'a>(texts: impl Iterator<Item = &'a [u8]> + Clone) -> Arc<str> {
-        // Mostly few and short: then the one allocation is that of the shared text.
+    /// Concatenates texts, for [`from_part`](Self::from_part). The caller knows that the bytes are UTF-8; otherwise the result
+    /// is empty.
+    pub(crate) fn concat<'a>(texts: impl Iterator<Item = &'a [u8]> + Clone) -> Arc<str> {
+        // Usually the texts fit into the inline buffer, so that the shared text is the only allocation.
         let mut text: SmallVec<[u8; 512]> = SmallVec::with_capacity(texts.clone().map(<[u8]>::len).sum());
         texts.for_each(|part| text.extend_from_slice(part));
         Arc::from(std::str::from_utf8(&text).unwrap_or_default())
     }
 
-    /// A part of a shared text: `part`, which stands at `start` there. One that does not has a text of its own.
+    /// Makes the name `part`, which is in the shared `text` at `start`. Where the range is not in `text`, the name gets a
+    /// text of its own.
     #[inline]
-    pub(crate) fn part_of(text: &Arc<str>, start: usize, part: &[u8]) -> Name {
+    pub(crate) fn from_part(text: &Arc<str>, start: usize, part: &[u8]) -> Name {
         let end = start.wrapping_add(part.len());
         if start <= end && end <= text.len() && u32::try_from(end).is_ok() {
             return Name { text: text.clone(), start: start as u32, end: end as u32 };
         }
-        Name::apart(part)
+        Name::own_text(part)
     }
 
     #[cold]
-    fn apart(text: &[u8]) -> Name {
+    fn own_text(text: &[u8]) -> Name {
         Name::new(&String::from_utf8_lossy(text))
     }
 
-    fn whole(text: Arc<str>) -> Name {
+    fn from_text(text: Arc<str>) -> Name {
         let end = u32::try_from(text.len())
             .unwrap_or_else(|_| (0..=u32::MAX).rev().find(|end| text.is_char_boundary(*end as usize)).unwrap_or(0));
         Name { text, start: 0, end }
     }
 
-    /// The text.
+    /// Returns the text.
     pub fn as_str(&self) -> &str {
         self.borrowed().as_str()
     }
@@ -107,15 +114,15 @@ impl Name {
     }
 }
 
-/// What stands ahead of the first null byte; `None` without one. Names are short: to go by words is over before a search
-/// made for long texts has begun.
+/// The bytes before the first null byte; `None` when there is no null byte. Names are short, so reading eight bytes at a time
+/// is faster than a search that is tuned for long texts.
 #[inline]
-pub(crate) fn ahead_of_null(bytes: &[u8]) -> Option<&[u8]> {
+pub(crate) fn until_nul(bytes: &[u8]) -> Option<&[u8]> {
     const ONES: u64 = u64::MAX / 255;
     let (words, rest) = bytes.as_chunks::<8>();
     for (number, word) in words.iter().enumerate() {
         let word = u64::from_le_bytes(*word);
-        // Borrows run upwards: the lowest bit that is left is that of the first null byte.
+        // The subtraction borrows towards higher bytes, so the lowest set bit belongs to the first null byte.
         let nulls = word.wrapping_sub(ONES) & !word & (ONES << 7);
         if nulls != 0 {
             return bytes.get(..number * 8 + nulls.trailing_zeros() as usize / 8);
@@ -132,7 +139,7 @@ impl Deref for Name {
     }
 }
 
-// Lets tables keyed by `Name` be searched with a `&str`: `Hash` and `Eq` of the two agree, as both are those of the text.
+// A table keyed by `Name` can be searched with a `&str`, because `Hash` and `Eq` of both are those of the text.
 impl Borrow<str> for Name {
     fn borrow(&self) -> &str {
         self.as_str()
@@ -173,7 +180,7 @@ impl From<&str> for Name {
 
 impl From<String> for Name {
     fn from(text: String) -> Name {
-        Name::whole(Arc::from(text))
+        Name::from_text(Arc::from(text))
     }
 }
 
@@ -197,32 +204,32 @@ mod tests {
     use crate::base::sized;
 
     #[test]
-    fn the_first_null_byte_is_found_wherever_it_stands() {
+    fn until_nul_stops_at_the_first_null_byte_at_every_position() {
         for length in 0..sized(40, 20) {
             for first in 0..length {
                 let mut bytes = vec![0x80u8; length];
                 bytes[first] = 0;
                 bytes[first + 1..].iter_mut().step_by(3).for_each(|byte| *byte = 0);
                 bytes[first + 1..].iter_mut().skip(1).step_by(3).for_each(|byte| *byte = 1);
-                assert_eq!(ahead_of_null(&bytes), Some(&bytes[..first]), "{bytes:?}");
+                assert_eq!(until_nul(&bytes), Some(&bytes[..first]), "{bytes:?}");
             }
             for byte in [1, 0x7f, 0x80, 0xff] {
-                assert_eq!(ahead_of_null(&vec![byte; length]), None);
+                assert_eq!(until_nul(&vec![byte; length]), None);
             }
         }
     }
 
     #[test]
-    fn parts_of_a_text_share_it_and_others_have_their_own() {
+    fn a_name_shares_the_text_that_contains_it_and_otherwise_owns_one() {
         let text: Arc<str> = Arc::from("schön\0fo\0");
         let names = [(0, "schön"), (7, "fo"), (10, ""), (9, "fo"), (usize::MAX, "fo"), (usize::MAX, "")]
-            .map(|(start, part)| (Name::part_of(&text, start, part.as_bytes()), part));
+            .map(|(start, part)| (Name::from_part(&text, start, part.as_bytes()), part));
         assert!(names.iter().all(|(name, part)| name.as_str() == *part));
         assert_eq!(names.map(|(name, _)| Arc::ptr_eq(&name.text, &text)), [true, true, true, false, false, false]);
     }
 
     #[test]
-    fn names_that_share_a_text_are_their_own_and_equal_names_with_texts_of_their_own() {
+    fn names_that_share_a_text_equal_names_with_texts_of_their_own() {
         let texts = ["foo", "", "fo", "ofo", "schön", "foo"];
         let names: Vec<Name> = Name::all_of(texts.into_iter()).collect();
         assert_eq!(names.iter().map(Name::as_str).collect::<Vec<_>>(), texts);

@@ -1,29 +1,31 @@
-//! Panics of foreign code: caught, put into words, and dropped without another panic.
+//! [`catch`], [`text_of`] and [`discard`]: handle a panic of the embedder's code.
 //!
-//! A panic carries a value of the embedder's, whose destructor may panic too. Whoever drops such a value by hand lets that second
-//! panic out, in the middle of a removal or of a drop.
+//! A panic carries a value of the embedder, and the destructor of that value may panic, too. Code that drops the value
+//! directly lets that second panic escape in the middle of a removal or of a drop. [`discard`] drops it safely.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What `catch_unwind` returns of a panic.
+/// The payload of a panic, as `catch_unwind` returns it.
 pub(crate) type Payload = Box<dyn Any + Send>;
 
-/// Runs `body`, which may leave only its own values half-changed. An error is the text of its panic.
+/// Runs `body` and returns the text of its panic as an error. A panic must leave only values that `body` owns in an
+/// inconsistent state.
 pub(crate) fn catch<R>(body: impl FnOnce() -> R) -> Result<R, String> {
     catch_unwind(AssertUnwindSafe(body)).map_err(text_of)
 }
 
-/// What a panic said. With no lock held: drops the value that it carries.
+/// Returns the message of a panic, and drops its payload. The caller must hold no lock, because the destructor of the payload
+/// is the embedder's code.
 #[cold]
 pub(crate) fn text_of(panic: Payload) -> String {
     let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    let text = text.unwrap_or("it gave no reason").to_string();
+    let text = text.unwrap_or("the panic carries no message").to_string();
     discard(panic);
     text
 }
 
-/// Drops the value that a panic carries. If that panics, the second value is leaked.
+/// Drops the payload of a panic. If its destructor panics, the payload of that second panic is leaked.
 pub(crate) fn discard(panic: Payload) {
     if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
         std::mem::forget(second);
@@ -35,15 +37,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_is_told_in_its_own_words() {
+    fn the_message_of_a_panic_is_returned() {
         assert_eq!(catch(|| 7), Ok(7));
         assert_eq!(catch(|| -> u8 { panic!("plain") }), Err("plain".to_string()));
         assert_eq!(catch(|| -> u8 { panic!("number {}", 7) }), Err("number 7".to_string()));
-        assert_eq!(catch(|| -> u8 { std::panic::panic_any(7) }), Err("it gave no reason".to_string()));
+        assert_eq!(catch(|| -> u8 { std::panic::panic_any(7) }), Err("the panic carries no message".to_string()));
     }
 
     #[test]
-    fn a_panic_whose_value_panics_when_dropped_stays_inside() {
+    fn a_payload_that_panics_when_dropped_lets_no_panic_escape() {
         struct Again;
         impl Drop for Again {
             fn drop(&mut self) {

@@ -1,40 +1,43 @@
-//! [`PooledBox`]: what serves the next of its kind on the same thread as a whole, with the room of all of its arrays.
+//! [`PooledBox`]: a box from a thread-local object pool of one element. The object keeps the buffers of all of its arrays.
 //!
-//! A link is some ten arrays, and what is known of them. To take the room of each by itself, and to put it aside again as
-//! [`RecycledVec`](super::Kept) does, costs a small link more than to go over its symbols; so does moving all that from where it is
-//! made to where it stays. So it is emptied and put aside in one piece, and made anew where it stands. A thread has one of a
-//! kind aside: who needs a second meanwhile gets a new one. It goes when its thread ends.
+//! A link has some ten arrays and a few other values. A [`RecycledVec`](super::RecycledVec) per array would cost a small link
+//! more than the work on its symbols, and so would moving the arrays from where they are made to where they stay. So the
+//! entire object goes through the pool in one box, and the next link fills it in place.
+//!
+//! 1. [`PooledBox::acquire`] takes the pooled object of this thread, or makes a new one where the pool is empty.
+//! 2. The drop calls [`Pooled::reset`] and stores the object in the pool. It replaces an object that is there already.
+//! 3. The end of the thread drops the pooled object.
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
 
 use crate::sync::LocalKey;
 
-/// What is put aside as a whole.
+/// A type whose objects a thread uses again.
 pub(crate) trait Pooled: Default + 'static {
-    /// This thread's.
-    fn aside() -> &'static LocalKey<Cell<Option<Box<Self>>>>;
+    /// The pool of this thread: one object at most.
+    fn slot() -> &'static LocalKey<Cell<Option<Box<Self>>>>;
 
-    /// Lets go of everything but room.
-    fn empty(&mut self);
+    /// Clears the object, but keeps its buffers.
+    fn reset(&mut self);
 }
 
-/// A box, in all but where its room comes from and goes to.
+/// An owned `T` that returns to the pool of the thread that drops it.
 pub(crate) struct PooledBox<T: Pooled>(Option<Box<T>>);
 
 impl<T: Pooled> PooledBox<T> {
-    /// One that is empty.
-    pub(crate) fn take() -> PooledBox<T> {
-        // A thread that is ending has none.
-        PooledBox(Some(T::aside().try_with(Cell::take).ok().flatten().unwrap_or_default()))
+    /// Returns a cleared object.
+    pub(crate) fn acquire() -> PooledBox<T> {
+        // A thread that is ending has no pool.
+        PooledBox(Some(T::slot().try_with(Cell::take).ok().flatten().unwrap_or_default()))
     }
 }
 
 impl<T: Pooled> Drop for PooledBox<T> {
     fn drop(&mut self) {
         let Some(mut content) = self.0.take() else { return };
-        content.empty();
-        let _ = T::aside().try_with(|aside| aside.replace(Some(content)));
+        content.reset();
+        let _ = T::slot().try_with(|slot| slot.replace(Some(content)));
     }
 }
 
@@ -42,7 +45,7 @@ impl<T: Pooled> Deref for PooledBox<T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        let Some(content) = &self.0 else { unreachable!("it is there until it is dropped") };
+        let Some(content) = &self.0 else { unreachable!("a pooled box has its object until it is dropped") };
         content
     }
 }
@@ -50,7 +53,7 @@ impl<T: Pooled> Deref for PooledBox<T> {
 impl<T: Pooled> DerefMut for PooledBox<T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        let Some(content) = &mut self.0 else { unreachable!("it is there until it is dropped") };
+        let Some(content) = &mut self.0 else { unreachable!("a pooled box has its object until it is dropped") };
         content
     }
 }
@@ -66,25 +69,25 @@ mod tests {
     }
 
     impl Pooled for Item {
-        fn aside() -> &'static LocalKey<Cell<Option<Box<Item>>>> {
-            plain_thread_local! { static ASIDE: Cell<Option<Box<Item>>> = const { Cell::new(None) }; }
-            &ASIDE
+        fn slot() -> &'static LocalKey<Cell<Option<Box<Item>>>> {
+            plain_thread_local! { static SLOT: Cell<Option<Box<Item>>> = const { Cell::new(None) }; }
+            &SLOT
         }
 
-        fn empty(&mut self) {
+        fn reset(&mut self) {
             self.numbers.clear();
         }
     }
 
     #[test]
-    fn the_next_has_the_room_of_the_last_and_nothing_of_what_was_in_it() {
-        let mut first = PooledBox::<Item>::take();
+    fn an_acquired_object_is_empty_and_has_the_buffers_of_the_dropped_one() {
+        let mut first = PooledBox::<Item>::acquire();
         first.numbers.extend(0..100);
-        let place = first.numbers.as_ptr();
-        let second = PooledBox::<Item>::take();
-        assert_ne!(second.numbers.as_ptr(), place, "it is not done with");
+        let buffer = first.numbers.as_ptr();
+        let second = PooledBox::<Item>::acquire();
+        assert_ne!(second.numbers.as_ptr(), buffer, "the first object is still in use");
         drop((second, first));
-        let again = PooledBox::<Item>::take();
-        assert_eq!((again.numbers.as_ptr(), again.numbers.len()), (place, 0));
+        let again = PooledBox::<Item>::acquire();
+        assert_eq!((again.numbers.as_ptr(), again.numbers.len()), (buffer, 0));
     }
 }

@@ -1,36 +1,38 @@
-//! [`PrefetchHints`]: where that stands which the removal of something comes to last.
+//! [`PrefetchHints`]: addresses that a removal will touch, so that it can prefetch them.
 //!
-//! Noted when it is put there, and asked for when the removal begins: otherwise its place would be known only once the books
-//! have come from memory that say so, and those only once whatever leads to them has. They are hints: what has moved or gone
-//! meanwhile is asked for in vain.
+//! The owner of a record stores the addresses when it makes the record. A removal prefetches them when it begins. Without the
+//! hints, the removal would learn each address only from a load that misses the cache itself.
+//!
+//! The addresses are hints and nothing more: a prefetch of memory that was moved or freed has no effect.
 
 use crate::prefetch::prefetch_at;
 use crate::sync::{HintUsize, Ordering};
 
 #[derive(Default)]
 pub(crate) struct PrefetchHints {
-    /// In the books of who owns it.
+    /// The address of the record in the ledger of the owner; 0 when unknown.
     record: HintUsize,
+    /// The address of the record's memory; 0 when unknown.
     memory: HintUsize,
 }
 
 impl PrefetchHints {
     #[inline]
-    pub(crate) fn note_record<T>(&self, record: &T) {
+    pub(crate) fn set_record<T>(&self, record: &T) {
         self.record.store(address(record), Ordering::Relaxed);
     }
 
     #[inline]
-    pub(crate) fn note_memory<T: ?Sized>(&self, memory: &T) {
+    pub(crate) fn set_memory<T: ?Sized>(&self, memory: &T) {
         self.memory.store(address(memory), Ordering::Relaxed);
     }
 
-    /// Asks for all of it.
+    /// Prefetches the first bytes at both addresses.
     #[inline]
     pub(crate) fn prefetch(&self) {
-        for place in [&self.record, &self.memory].map(|place| place.load(Ordering::Relaxed)) {
-            if place != 0 {
-                prefetch_at(place, MOST);
+        for address in [&self.record, &self.memory].map(|hint| hint.load(Ordering::Relaxed)) {
+            if address != 0 {
+                prefetch_at(address, PREFETCHED_BYTES);
             }
         }
     }
@@ -40,5 +42,5 @@ fn address<T: ?Sized>(value: &T) -> usize {
     std::ptr::from_ref(value).addr()
 }
 
-/// Bytes of each that are asked for.
-const MOST: usize = 96;
+/// How much is prefetched at each address.
+const PREFETCHED_BYTES: usize = 96;

@@ -1,8 +1,16 @@
-//! [`RecycledVec`]: a vector whose room serves the next one of its kind on the same thread.
+//! [`RecycledVec`]: a vector whose buffer returns to a thread-local free list when the vector is dropped.
 //!
-//! A link makes some twenty arrays, and gives all of them up when it ends. Asking the allocator for each would cost a small
-//! link a quarter of its time. So what is dropped is put aside, up to [`LARGEST`] bytes and [`MOST`] of a kind, and taken
-//! again; it goes when its thread ends. Of what is larger, a thread keeps a little, too (`large_buffer_cache.rs`).
+//! A link makes some twenty arrays and drops all of them when it ends. A call of the allocator for each would cost a small
+//! link a quarter of its time. So each thread has a [`FreeList`] per element type.
+//!
+//! | buffer | where a drop puts it | where a new vector gets it |
+//! |---|---|---|
+//! | no capacity | nowhere | – |
+//! | up to [`MAX_BYTES`] | the free list, which holds [`MAX_BUFFERS`]; a full list frees it | the newest of the free list, grown if too small |
+//! | larger | the cache of large buffers (`large_buffer_cache.rs`) | the same cache, by capacity |
+//!
+//! A vector may be dropped on another thread: its buffer then goes to the free list of that thread. The end of a thread frees
+//! its lists.
 
 use std::cell::Cell;
 use std::mem;
@@ -11,155 +19,156 @@ use std::ops::{Deref, DerefMut};
 use crate::base::large_buffer_cache;
 use crate::sync::LocalKey;
 
-/// What arrays are kept of.
+/// An element type that has a free list per thread. [`impl_recycle!`] implements it.
 pub(crate) trait Recycle: Sized + 'static {
-    /// This thread's.
-    fn aside() -> &'static LocalKey<FreeList<Self>>;
+    /// The free list of this thread.
+    fn free_list() -> &'static LocalKey<FreeList<Self>>;
 }
 
-/// What a thread has put aside.
+/// The empty vectors of one element type that a thread keeps for later.
 pub(crate) struct FreeList<T> {
-    /// From `count` on they are empty.
-    rooms: [Cell<Vec<T>>; MOST],
+    /// The first `count` vectors have a buffer. The others have none.
+    buffers: [Cell<Vec<T>>; MAX_BUFFERS],
     count: Cell<usize>,
 }
 
 impl<T> FreeList<T> {
     pub(crate) const fn new() -> FreeList<T> {
-        FreeList { rooms: [const { Cell::new(Vec::new()) }; MOST], count: Cell::new(0) }
+        FreeList { buffers: [const { Cell::new(Vec::new()) }; MAX_BUFFERS], count: Cell::new(0) }
     }
 
     #[inline]
-    fn take(&self) -> Option<Vec<T>> {
+    fn pop(&self) -> Option<Vec<T>> {
         let last = self.count.get().checked_sub(1)?;
-        let room = self.rooms.get(last)?.take();
+        let buffer = self.buffers.get(last)?.take();
         self.count.set(last);
-        Some(room)
+        Some(buffer)
     }
 
     #[inline]
-    fn put(&self, room: Vec<T>) {
-        match self.rooms.get(self.count.get()) {
+    fn push(&self, buffer: Vec<T>) {
+        match self.buffers.get(self.count.get()) {
             Some(place) => {
                 self.count.set(self.count.get() + 1);
-                // It is empty, and need not be looked at.
-                mem::forget(place.replace(room));
+                // The replaced vector has no buffer, so dropping it is not needed.
+                mem::forget(place.replace(buffer));
             }
-            None => free_cold(room),
+            None => free_cold(buffer),
         }
     }
 }
 
 #[cold]
 #[inline(never)]
-fn free_cold<T>(room: Vec<T>) {
-    drop(room);
+fn free_cold<T>(buffer: Vec<T>) {
+    drop(buffer);
 }
 
 #[cold]
 #[inline(never)]
-fn put_large<T: 'static>(mut room: Vec<T>) {
-    room.clear();
-    large_buffer_cache::put(room);
+fn cache_large<T: 'static>(mut buffer: Vec<T>) {
+    buffer.clear();
+    large_buffer_cache::insert(buffer);
 }
 
-/// Lets arrays of a type be kept.
+/// Implements [`Recycle`] for element types: `impl_recycle!(A, B)`.
 macro_rules! impl_recycle {
     ($($kind:ty),+ $(,)?) => {$(
         impl $crate::base::Recycle for $kind {
-            fn aside() -> &'static $crate::sync::LocalKey<$crate::base::FreeList<Self>> {
+            fn free_list() -> &'static $crate::sync::LocalKey<$crate::base::FreeList<Self>> {
                 $crate::sync::plain_thread_local! {
-                    static ASIDE: $crate::base::FreeList<$kind> = const { $crate::base::FreeList::new() };
+                    static FREE_LIST: $crate::base::FreeList<$kind> = const { $crate::base::FreeList::new() };
                 }
-                &ASIDE
+                &FREE_LIST
             }
         }
     )+};
 }
 pub(crate) use impl_recycle;
 
-/// A vector, in all but where its room comes from and goes to.
+/// A `Vec<T>` whose buffer comes from and returns to the free list of the thread.
 pub(crate) struct RecycledVec<T: Recycle>(Vec<T>);
 
 impl<T: Recycle> RecycledVec<T> {
-    /// An empty one, with what room there is.
+    /// Makes an empty vector with the newest buffer of the free list, whatever its capacity.
     pub(crate) fn new() -> RecycledVec<T> {
-        // A thread that is ending has none.
-        RecycledVec(T::aside().try_with(FreeList::take).ok().flatten().unwrap_or_default())
+        // A thread that is ending has no free list.
+        RecycledVec(T::free_list().try_with(FreeList::pop).ok().flatten().unwrap_or_default())
     }
 
     pub(crate) fn with_capacity(capacity: usize) -> RecycledVec<T> {
-        if capacity.saturating_mul(size_of::<T>()) > LARGEST {
+        if capacity.saturating_mul(size_of::<T>()) > MAX_BYTES {
             return RecycledVec::large(capacity);
         }
-        let mut kept = RecycledVec::new();
-        kept.0.reserve(capacity);
-        kept
+        let mut vec = RecycledVec::new();
+        vec.0.reserve(capacity);
+        vec
     }
 
     #[cold]
     fn large(capacity: usize) -> RecycledVec<T> {
-        RecycledVec(large_buffer_cache::take(capacity).unwrap_or_else(|| Vec::with_capacity(capacity)))
+        RecycledVec(large_buffer_cache::remove(capacity).unwrap_or_else(|| Vec::with_capacity(capacity)))
     }
 
-    /// The vector itself, for who takes nothing else; it comes back as [`From`] makes it one of these.
+    /// Returns the plain vector, for an API that needs one. [`From`] makes it a recycled vector again.
     pub(crate) fn into_vec(mut self) -> Vec<T> {
         mem::take(&mut self.0)
     }
 
-    /// Room for so many, where nothing is yet.
-    pub(crate) fn make_room(&mut self, count: usize) {
-        debug_assert!(self.0.is_empty(), "the room that there is goes elsewhere");
+    /// Gives an empty vector capacity for `count` elements. Where its buffer is too small, another one replaces it.
+    pub(crate) fn ensure_capacity(&mut self, count: usize) {
+        debug_assert!(self.0.is_empty(), "ensure_capacity was called on a vector with elements, and would drop them");
         if self.0.capacity() < count {
             *self = RecycledVec::with_capacity(count);
         }
     }
 
-    /// Nothing is left but room, and of that no more than may be put aside here.
-    pub(crate) fn empty(&mut self) {
-        if self.0.capacity() * size_of::<T>() > LARGEST {
+    /// Clears the vector. It keeps its buffer up to [`MAX_BYTES`]; a larger one goes to the cache of large buffers.
+    pub(crate) fn reset(&mut self) {
+        if self.0.capacity() * size_of::<T>() > MAX_BYTES {
             return drop(mem::take(self));
         }
         self.0.clear();
     }
 
-    /// Adds so many of what is the same all over `some`: to copy many at a time is less than to write each.
-    pub(crate) fn push_copies(&mut self, count: usize, some: &[T])
+    /// Appends `count` copies of one value. `template` consists of copies of that value: copying a slice at a time is faster
+    /// than writing single elements.
+    pub(crate) fn extend_repeated(&mut self, count: usize, template: &[T])
     where
         T: Copy,
     {
-        let mut left = count;
-        while left > 0 {
-            let next = &some[..left.min(some.len())];
+        let mut remaining = count;
+        while remaining > 0 {
+            let next = &template[..remaining.min(template.len())];
             self.0.extend_from_slice(next);
-            left -= next.len();
+            remaining -= next.len();
         }
     }
 
-    /// So many times the same.
+    /// Makes a vector of `count` clones of `value`.
     pub(crate) fn repeat(value: T, count: usize) -> RecycledVec<T>
     where
         T: Clone,
     {
-        let mut kept = RecycledVec::with_capacity(count);
-        kept.0.resize(count, value);
-        kept
+        let mut vec = RecycledVec::with_capacity(count);
+        vec.0.resize(count, value);
+        vec
     }
 }
 
 impl<T: Recycle> Drop for RecycledVec<T> {
     fn drop(&mut self) {
-        let mut room = mem::take(&mut self.0);
-        let bytes = room.capacity() * size_of::<T>();
+        let mut buffer = mem::take(&mut self.0);
+        let bytes = buffer.capacity() * size_of::<T>();
         if bytes == 0 {
             return;
         }
-        if bytes > LARGEST {
-            return put_large(room);
+        if bytes > MAX_BYTES {
+            return cache_large(buffer);
         }
-        // What is dropped here may want to be put aside itself.
-        room.clear();
-        let _ = T::aside().try_with(|aside| aside.put(room));
+        // Drop the elements before the free list is used: an element may contain a `RecycledVec` itself.
+        buffer.clear();
+        let _ = T::free_list().try_with(|free_list| free_list.push(buffer));
     }
 }
 
@@ -171,14 +180,14 @@ impl<T: Recycle> From<Vec<T>> for RecycledVec<T> {
 
 impl<T: Recycle> FromIterator<T> for RecycledVec<T> {
     fn from_iter<I: IntoIterator<Item = T>>(items: I) -> RecycledVec<T> {
-        let mut kept = RecycledVec::new();
-        kept.0.extend(items);
-        kept
+        let mut vec = RecycledVec::new();
+        vec.0.extend(items);
+        vec
     }
 }
 
 impl<T: Recycle> Default for RecycledVec<T> {
-    /// Without any room.
+    /// Makes an empty vector without a buffer. Does not use the free list.
     fn default() -> RecycledVec<T> {
         RecycledVec(Vec::new())
     }
@@ -211,10 +220,10 @@ impl<T: Recycle + std::fmt::Debug> std::fmt::Debug for RecycledVec<T> {
     }
 }
 
-/// Bytes of one array that is put aside here, at most.
-const LARGEST: usize = 128 << 10;
-/// Arrays of one kind that are put aside, at most.
-const MOST: usize = 4;
+/// The largest buffer that a free list accepts.
+const MAX_BYTES: usize = 128 << 10;
+/// The number of buffers in a free list, at most.
+const MAX_BUFFERS: usize = 4;
 
 #[cfg(test)]
 mod tests {
@@ -224,29 +233,29 @@ mod tests {
     impl_recycle!(Item);
 
     #[test]
-    fn room_is_used_again_and_many_arrays_are_not_kept() {
+    fn a_buffer_is_used_again_and_the_free_list_keeps_a_few() {
         let first: RecycledVec<Item> = RecycledVec::with_capacity(100);
-        let place = first.as_ptr();
+        let buffer = first.as_ptr();
         drop(first);
         let again: RecycledVec<Item> = (0..100).map(Item).collect();
-        assert_eq!(again.as_ptr(), place);
+        assert_eq!(again.as_ptr(), buffer);
         drop(again);
-        let held: Vec<RecycledVec<Item>> = (0..MOST + 3).map(|_| RecycledVec::with_capacity(10)).collect();
-        assert_eq!(held.iter().filter(|kept| kept.as_ptr() == place).count(), 1);
-        assert!(held.iter().all(|kept| kept.is_empty() && kept.capacity() * size_of::<Item>() <= LARGEST));
-        drop(held);
-        assert_eq!(Item::aside().with(|aside| aside.count.get()), MOST);
+        let vecs: Vec<RecycledVec<Item>> = (0..MAX_BUFFERS + 3).map(|_| RecycledVec::with_capacity(10)).collect();
+        assert_eq!(vecs.iter().filter(|vec| vec.as_ptr() == buffer).count(), 1);
+        assert!(vecs.iter().all(|vec| vec.is_empty() && vec.capacity() * size_of::<Item>() <= MAX_BYTES));
+        drop(vecs);
+        assert_eq!(Item::free_list().with(|free_list| free_list.count.get()), MAX_BUFFERS);
     }
 
     #[test]
-    fn a_large_room_is_used_again_and_is_not_among_the_others() {
-        let count = LARGEST / size_of::<Item>() + 1;
+    fn a_large_buffer_is_used_again_only_for_a_large_vector() {
+        let count = MAX_BYTES / size_of::<Item>() + 1;
         let mut first: RecycledVec<Item> = RecycledVec::with_capacity(count);
         first.push(Item(1));
-        let place = first.as_ptr();
+        let buffer = first.as_ptr();
         drop(first);
-        assert_ne!(RecycledVec::<Item>::with_capacity(10).as_ptr(), place);
+        assert_ne!(RecycledVec::<Item>::with_capacity(10).as_ptr(), buffer);
         let again: RecycledVec<Item> = RecycledVec::with_capacity(count);
-        assert_eq!((again.as_ptr(), again.len()), (place, 0));
+        assert_eq!((again.as_ptr(), again.len()), (buffer, 0));
     }
 }

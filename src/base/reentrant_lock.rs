@@ -1,39 +1,45 @@
-//! [`ReentrantLock`]: one thread at a time does something that calls out, so that no lock may be held meanwhile.
+//! [`ReentrantLock`]: a lock that a thread may hold while it calls the embedder's code, and may take again in a callback.
+//!
+//! Rule S5 forbids to hold a mutex while foreign code runs, because that code may call back and deadlock. This lock allows
+//! it: the owner is a thread, and a nested [`ReentrantLock::lock`] of the same thread succeeds at once.
+//!
+//! The inner mutex is held only while the owner field is read or written.
 
 use crate::sync::{Condvar, Mutex, ThreadId, current_thread};
 
-/// Who does it now, and who waits for that.
 pub(crate) struct ReentrantLock {
-    holder: Mutex<Option<ThreadId>>,
-    ended: Condvar,
+    /// The thread that holds the lock.
+    owner: Mutex<Option<ThreadId>>,
+    /// Notified when the owner releases the lock.
+    released: Condvar,
 }
 
-/// A thread's right to do it, until dropped.
+/// Holds a [`ReentrantLock`] until it is dropped.
 #[must_use]
 pub(crate) struct ReentrantGuard<'a> {
-    turns: &'a ReentrantLock,
+    lock: &'a ReentrantLock,
     is_nested: bool,
 }
 
 impl ReentrantLock {
     pub(crate) fn new() -> ReentrantLock {
-        ReentrantLock { holder: Mutex::new(None), ended: Condvar::new() }
+        ReentrantLock { owner: Mutex::new(None), released: Condvar::new() }
     }
 
-    /// Waits until no other thread has the turn. One that has it already, and was called back, gets it again.
-    pub(crate) fn take(&self) -> ReentrantGuard<'_> {
+    /// Waits until no other thread holds the lock. A thread that holds it already gets a nested guard.
+    pub(crate) fn lock(&self) -> ReentrantGuard<'_> {
         let me = current_thread();
-        let mut holder = self.holder.lock();
-        while holder.is_some_and(|other| other != me) {
-            self.ended.wait(&mut holder);
+        let mut owner = self.owner.lock();
+        while owner.is_some_and(|other| other != me) {
+            self.released.wait(&mut owner);
         }
-        let is_nested = holder.replace(me).is_some();
-        ReentrantGuard { turns: self, is_nested }
+        let is_nested = owner.replace(me).is_some();
+        ReentrantGuard { lock: self, is_nested }
     }
 }
 
 impl ReentrantGuard<'_> {
-    /// Whether the thread had it already.
+    /// Whether the thread held the lock already when this guard was made.
     pub(crate) fn is_nested(&self) -> bool {
         self.is_nested
     }
@@ -42,8 +48,8 @@ impl ReentrantGuard<'_> {
 impl Drop for ReentrantGuard<'_> {
     fn drop(&mut self) {
         if !self.is_nested {
-            *self.turns.holder.lock() = None;
-            self.turns.ended.notify_all();
+            *self.lock.owner.lock() = None;
+            self.lock.released.notify_all();
         }
     }
 }
@@ -56,23 +62,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_turn_inside_a_turn_ends_only_itself() {
-        let (turns, is_over) = (ReentrantLock::new(), AtomicBool::new(false));
-        let outer = turns.take();
+    fn dropping_a_nested_guard_does_not_release_the_lock() {
+        let (lock, is_released) = (ReentrantLock::new(), AtomicBool::new(false));
+        let outer = lock.lock();
         std::thread::scope(|scope| {
-            let inner = turns.take();
+            let inner = lock.lock();
             assert!(inner.is_nested() && !outer.is_nested());
             drop(inner);
             let other = scope.spawn(|| {
-                let turn = turns.take();
-                assert!(is_over.load(Ordering::SeqCst), "two threads have the turn");
-                assert!(!turn.is_nested());
+                let guard = lock.lock();
+                assert!(is_released.load(Ordering::SeqCst), "two threads hold the lock");
+                assert!(!guard.is_nested());
             });
-            // Time for the other to come.
+            // Gives the other thread time to reach the lock.
             std::thread::sleep(Duration::from_millis(50));
-            is_over.store(true, Ordering::SeqCst);
+            is_released.store(true, Ordering::SeqCst);
             drop(outer);
-            other.join().expect("it does not panic");
+            other.join().expect("the other thread does not panic");
         });
     }
 }

@@ -1,11 +1,12 @@
-//! [`SecondaryMap`]: what somebody else knows of the keys of a [`PagedArena`](super::Slots): found by the slot's number, without a
-//! hash.
+//! [`SecondaryMap`]: a map from the keys of a [`PagedArena`](super::PagedArena) to further values, indexed by slot number
+//! instead of a hash.
 //!
-//! A slot that is used again is used here again, too, so that who comes in another's place finds its line of memory where that
-//! one has left it. Pages get their memory with the first value, and give it back with the last, but for the first page and one to spare.
+//! A reused slot keeps its position in this map, so its cache line is warm. A page is allocated with its first value, and freed
+//! with its last one. The first page is never freed, and the buffer of one more page is kept as a spare.
 //!
-//! Two keys may have one slot: the one that it was given to anew, and one before, of which something is left. The later of the
-//! two to come stands apart then, in a table that is mostly empty.
+//! # Collisions
+//! Two keys can have the same slot: the current key of the slot, and an older key that still has a value here. The value that
+//! was inserted first is in the page; the other one is in the `overflow` table, which is usually empty.
 
 use std::collections::HashMap;
 use std::mem;
@@ -13,32 +14,33 @@ use std::mem;
 use rustc_hash::FxBuildHasher;
 use slotmap::Key;
 
-use super::capacity_to_keep;
-use super::paged_arena::{PAGE, SMALLEST, key, parts};
+use super::paged_arena::{MIN_SLOTS, PAGE, key, parts};
+use super::shrunk_capacity;
 
 pub(crate) struct SecondaryMap<K: Key, V> {
-    pages: Vec<Page<V>>,
-    /// Memory of a page that became empty, so that a value that comes and goes costs no allocation.
-    spare: Box<[Place<V>]>,
-    /// Those whose slots are taken by other keys.
-    crowded: HashMap<K, V, FxBuildHasher>,
+    pages: Vec<MapPage<V>>,
+    /// The buffer of a page that became empty. So inserting and removing one value again and again does not allocate.
+    spare: Box<[MapEntry<V>]>,
+    /// Values whose slot holds the value of another key.
+    overflow: HashMap<K, V, FxBuildHasher>,
     count: usize,
 }
 
-struct Page<V> {
+struct MapPage<V> {
     count: u32,
-    /// None while the page holds nothing; of the first page as many as were needed.
-    places: Box<[Place<V>]>,
+    /// Empty while the page has no value. The first page grows from [`MIN_SLOTS`] entries; the others have [`PAGE`].
+    entries: Box<[MapEntry<V>]>,
 }
 
-struct Place<V> {
+struct MapEntry<V> {
+    /// The version of the key; meaningless without a value.
     version: u32,
     value: Option<V>,
 }
 
 impl<K: Key, V> Default for SecondaryMap<K, V> {
     fn default() -> Self {
-        SecondaryMap { pages: Vec::new(), spare: Box::default(), crowded: HashMap::default(), count: 0 }
+        SecondaryMap { pages: Vec::new(), spare: Box::default(), overflow: HashMap::default(), count: 0 }
     }
 }
 
@@ -49,29 +51,29 @@ impl<K: Key, V> SecondaryMap<K, V> {
 
     pub(crate) fn get(&self, key: K) -> Option<&V> {
         let (number, at, version) = parts(key);
-        let place = self.pages.get(number as usize).and_then(|page| page.places.get(at));
-        match place.filter(|place| place.version == version).and_then(|place| place.value.as_ref()) {
-            None if !self.crowded.is_empty() => self.crowded.get(&key),
+        let entry = self.pages.get(number as usize).and_then(|page| page.entries.get(at));
+        match entry.filter(|entry| entry.version == version).and_then(|entry| entry.value.as_ref()) {
+            None if !self.overflow.is_empty() => self.overflow.get(&key),
             found => found,
         }
     }
 
-    /// Puts a value under a key, or has `join` add it to what is there.
+    /// Inserts a value under a key. Where the key has a value, `merge` adds the new value to that one.
     #[inline]
-    pub(crate) fn put(&mut self, key: K, value: V, join: impl FnOnce(&mut V, V)) {
-        if let Some(found) = self.apart_mut(key) {
-            return join(found, value);
+    pub(crate) fn insert_or_merge(&mut self, key: K, value: V, merge: impl FnOnce(&mut V, V)) {
+        if let Some(found) = self.overflow_mut(key) {
+            return merge(found, value);
         }
         let (number, at, version) = parts(key);
         let page = self.page_with_memory(number, at);
-        let place = &mut page.places[at];
-        match &mut place.value {
+        let entry = &mut page.entries[at];
+        match &mut entry.value {
             None => {
-                *place = Place { version, value: Some(value) };
+                *entry = MapEntry { version, value: Some(value) };
                 page.count += 1;
             }
-            Some(found) if place.version == version => return join(found, value),
-            Some(_) => _ = self.crowded.insert(key, value),
+            Some(found) if entry.version == version => return merge(found, value),
+            Some(_) => _ = self.overflow.insert(key, value),
         }
         self.count += 1;
     }
@@ -79,80 +81,80 @@ impl<K: Key, V> SecondaryMap<K, V> {
     pub(crate) fn remove(&mut self, key: K) -> Option<V> {
         let (number, at, version) = parts(key);
         let page = self.pages.get_mut(number as usize);
-        let Some((count, place)) = page.and_then(|page| Some((&mut page.count, page.places.get_mut(at)?))) else {
-            return self.remove_apart(key);
+        let Some((count, entry)) = page.and_then(|page| Some((&mut page.count, page.entries.get_mut(at)?))) else {
+            return self.remove_overflow(key);
         };
-        if place.version != version || place.value.is_none() {
-            return self.remove_apart(key);
+        if entry.version != version || entry.value.is_none() {
+            return self.remove_overflow(key);
         }
-        let value = place.value.take();
+        let value = entry.value.take();
         *count -= 1;
         self.count -= 1;
         if *count == 0 {
-            self.retire(number as usize);
+            self.free_page(number as usize);
         }
         value
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (K, &V)> {
-        let numbered = self.pages.iter().zip(0..).flat_map(|(page, number)| page.places.iter().zip(number * PAGE..));
-        let placed = numbered.filter_map(|(place, slot)| Some((key(slot, place.version), place.value.as_ref()?)));
-        placed.chain(self.crowded.iter().map(|(key, value)| (*key, value)))
+        let numbered = self.pages.iter().zip(0..).flat_map(|(page, number)| page.entries.iter().zip(number * PAGE..));
+        let in_pages = numbered.filter_map(|(entry, slot)| Some((key(slot, entry.version), entry.value.as_ref()?)));
+        in_pages.chain(self.overflow.iter().map(|(key, value)| (*key, value)))
     }
 
     #[inline]
-    fn apart_mut(&mut self, key: K) -> Option<&mut V> {
-        if self.crowded.is_empty() { None } else { self.crowded.get_mut(&key) }
+    fn overflow_mut(&mut self, key: K) -> Option<&mut V> {
+        if self.overflow.is_empty() { None } else { self.overflow.get_mut(&key) }
     }
 
-    fn remove_apart(&mut self, key: K) -> Option<V> {
-        let value = self.crowded.remove(&key)?;
+    fn remove_overflow(&mut self, key: K) -> Option<V> {
+        let value = self.overflow.remove(&key)?;
         self.count -= 1;
-        if let Some(kept) = capacity_to_keep(self.crowded.len(), self.crowded.capacity()) {
-            self.crowded.shrink_to(kept);
+        if let Some(capacity) = shrunk_capacity(self.overflow.len(), self.overflow.capacity()) {
+            self.overflow.shrink_to(capacity);
         }
         Some(value)
     }
 
     #[inline]
-    fn page_with_memory(&mut self, number: u32, at: usize) -> &mut Page<V> {
-        if self.pages.get(number as usize).is_none_or(|page| page.places.len() <= at) {
-            self.give_memory(number as usize, at);
+    fn page_with_memory(&mut self, number: u32, at: usize) -> &mut MapPage<V> {
+        if self.pages.get(number as usize).is_none_or(|page| page.entries.len() <= at) {
+            self.allocate(number as usize, at);
         }
         &mut self.pages[number as usize]
     }
 
     #[cold]
-    fn give_memory(&mut self, number: usize, at: usize) {
+    fn allocate(&mut self, number: usize, at: usize) {
         if self.pages.len() <= number {
-            self.pages.resize_with(number + 1, || Page { count: 0, places: Box::default() });
+            self.pages.resize_with(number + 1, || MapPage { count: 0, entries: Box::default() });
         }
-        let mut places = mem::take(&mut self.pages[number].places);
-        let capacity = if number == 0 { (at + 1).next_power_of_two().max(SMALLEST) } else { PAGE as usize };
-        if places.is_empty() && self.spare.len() >= capacity {
-            places = mem::take(&mut self.spare);
+        let mut entries = mem::take(&mut self.pages[number].entries);
+        let capacity = if number == 0 { (at + 1).next_power_of_two().max(MIN_SLOTS) } else { PAGE as usize };
+        if entries.is_empty() && self.spare.len() >= capacity {
+            entries = mem::take(&mut self.spare);
         }
-        if places.len() <= at {
-            let mut more = places.into_vec();
+        if entries.len() <= at {
+            let mut more = entries.into_vec();
             more.reserve_exact(capacity - more.len());
-            more.resize_with(capacity, || Place { version: 0, value: None });
-            places = more.into_boxed_slice();
+            more.resize_with(capacity, || MapEntry { version: 0, value: None });
+            entries = more.into_boxed_slice();
         }
-        self.pages[number].places = places;
+        self.pages[number].entries = entries;
     }
 
-    /// Gives the memory of an empty page back; the first keeps its own, and another's is spared.
+    /// Frees an empty page. The first page keeps its buffer; the buffer of another page becomes the spare.
     #[cold]
-    fn retire(&mut self, number: usize) {
+    fn free_page(&mut self, number: usize) {
         if number == 0 {
             return;
         }
-        self.spare = mem::take(&mut self.pages[number].places);
-        while self.pages.len() > 1 && self.pages.last().is_some_and(|last| last.places.is_empty()) {
+        self.spare = mem::take(&mut self.pages[number].entries);
+        while self.pages.len() > 1 && self.pages.last().is_some_and(|last| last.entries.is_empty()) {
             self.pages.pop();
         }
-        if let Some(kept) = capacity_to_keep(self.pages.len(), self.pages.capacity()) {
-            self.pages.shrink_to(kept);
+        if let Some(capacity) = shrunk_capacity(self.pages.len(), self.pages.capacity()) {
+            self.pages.shrink_to(capacity);
         }
     }
 }
@@ -166,25 +168,25 @@ mod tests {
 
     slotmap::new_key_type! { struct TestKey; }
 
-    fn join(found: &mut Vec<u32>, more: Vec<u32>) {
+    fn merge(found: &mut Vec<u32>, more: Vec<u32>) {
         found.extend(more);
     }
 
     #[derive(Debug, Clone)]
     enum Step {
-        /// Makes a key.
-        Make,
-        /// Forgets a key, whose slot is free then; what stands under it stays.
-        Forget(usize),
-        Put(usize, u32),
+        /// Inserts a key into the arena.
+        NewKey,
+        /// Removes a key from the arena, which frees its slot. Its value stays in the map.
+        FreeKey(usize),
+        Insert(usize, u32),
         Remove(usize),
     }
 
     fn step() -> impl Strategy<Value = Step> {
         prop_oneof![
-            3 => Just(Step::Make),
-            1 => any::<usize>().prop_map(Step::Forget),
-            4 => (any::<usize>(), any::<u32>()).prop_map(|(key, value)| Step::Put(key, value)),
+            3 => Just(Step::NewKey),
+            1 => any::<usize>().prop_map(Step::FreeKey),
+            4 => (any::<usize>(), any::<u32>()).prop_map(|(key, value)| Step::Insert(key, value)),
             3 => any::<usize>().prop_map(Step::Remove),
         ]
     }
@@ -193,23 +195,23 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
 
         #[test]
-        fn values_are_found_under_their_keys_whatever_else_has_their_slots(
+        fn a_value_is_found_under_its_key_although_keys_share_slots(
             steps in proptest::collection::vec(step(), 1..sized(600, 60)),
         ) {
-            let (mut slots, mut keys) = (PagedArena::<TestKey, ()>::new(), Vec::new());
+            let (mut arena, mut keys) = (PagedArena::<TestKey, ()>::new(), Vec::new());
             let (mut table, mut model) = (SecondaryMap::<TestKey, Vec<u32>>::default(), HashMap::<TestKey, Vec<u32>>::new());
             for step in steps {
-                let any = |place: usize, keys: &[TestKey]| keys.get(place % keys.len().max(1)).copied();
+                let any = |index: usize, keys: &[TestKey]| keys.get(index % keys.len().max(1)).copied();
                 match step {
-                    Step::Make => keys.push(slots.insert(())),
-                    Step::Forget(place) => _ = any(place, &keys).and_then(|key| slots.remove(key)),
-                    Step::Put(place, value) => {
-                        let Some(key) = any(place, &keys) else { continue };
-                        table.put(key, vec![value], join);
+                    Step::NewKey => keys.push(arena.insert(())),
+                    Step::FreeKey(index) => _ = any(index, &keys).and_then(|key| arena.remove(key)),
+                    Step::Insert(index, value) => {
+                        let Some(key) = any(index, &keys) else { continue };
+                        table.insert_or_merge(key, vec![value], merge);
                         model.entry(key).or_default().push(value);
                     }
-                    Step::Remove(place) => {
-                        let Some(key) = any(place, &keys) else { continue };
+                    Step::Remove(index) => {
+                        let Some(key) = any(index, &keys) else { continue };
                         prop_assert_eq!(table.remove(key), model.remove(&key));
                     }
                 }
@@ -225,18 +227,18 @@ mod tests {
     }
 
     #[test]
-    fn pages_that_are_empty_give_their_memory_back_but_for_two() {
+    fn empty_pages_are_freed_except_the_first_and_a_spare() {
         const PAGES: u32 = sized(100, 4) as u32;
-        let (mut slots, mut table) = (PagedArena::<TestKey, ()>::new(), SecondaryMap::<TestKey, u32>::default());
-        let keys: Vec<_> = (0..PAGES * PAGE).map(|_| slots.insert(())).collect();
-        keys.iter().for_each(|key| table.put(*key, 1, |_, _| unreachable!()));
-        let held =
-            |table: &SecondaryMap<TestKey, u32>| table.pages.iter().filter(|page| !page.places.is_empty()).count();
-        assert_eq!((table.len(), held(&table)), ((PAGES * PAGE) as usize, PAGES as usize));
+        let (mut arena, mut table) = (PagedArena::<TestKey, ()>::new(), SecondaryMap::<TestKey, u32>::default());
+        let keys: Vec<_> = (0..PAGES * PAGE).map(|_| arena.insert(())).collect();
+        keys.iter().for_each(|key| table.insert_or_merge(*key, 1, |_, _| unreachable!()));
+        let allocated =
+            |table: &SecondaryMap<TestKey, u32>| table.pages.iter().filter(|page| !page.entries.is_empty()).count();
+        assert_eq!((table.len(), allocated(&table)), ((PAGES * PAGE) as usize, PAGES as usize));
         for key in &keys {
             assert_eq!(table.remove(*key), Some(1));
         }
-        assert_eq!((table.len(), held(&table), table.pages.len(), table.spare.len()), (0, 1, 1, PAGE as usize));
+        assert_eq!((table.len(), allocated(&table), table.pages.len(), table.spare.len()), (0, 1, 1, PAGE as usize));
         assert!(table.pages.capacity() <= 64);
     }
 }

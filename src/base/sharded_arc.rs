@@ -1,35 +1,35 @@
-//! [`ShardedArc`]: one thing that many threads hold for a moment each, counted in several places.
+//! [`ShardedArc`]: an `Arc` with several reference counts, for a value that many threads hold for a short time each.
 //!
-//! Each clone of an [`Arc`] and each drop writes its count, and a line that two threads write in turn is fetched from the other
-//! core each time. So there are as many counts as threads are likely to work at once, and a thread takes its own.
+//! Each clone and each drop of an [`Arc`] writes its reference count. Where two threads write it in turn, the cache line moves
+//! between their cores each time. So a `ShardedArc` has [`SHARDS`] counts, and each thread uses the one of its number.
 
 use std::ops::Deref;
 
 use crate::sync::{Arc, thread_number};
 
 pub(crate) struct ShardedArc<T> {
-    thing: Arc<T>,
-    shares: [Arc<ArcShard<T>>; SHARES],
+    inner: Arc<T>,
+    shards: [Arc<ArcShard<T>>; SHARDS],
 }
 
-/// Holds the thing. In lines of its own, its count included.
+/// One reference to the value, with a count of its own. The alignment puts each count into its own cache lines.
 #[repr(align(128))]
 pub(crate) struct ArcShard<T>(Arc<T>);
 
 impl<T> ShardedArc<T> {
-    pub(crate) fn new(thing: T) -> ShardedArc<T> {
-        let thing = Arc::new(thing);
-        ShardedArc { shares: std::array::from_fn(|_| Arc::new(ArcShard(thing.clone()))), thing }
+    pub(crate) fn new(value: T) -> ShardedArc<T> {
+        let inner = Arc::new(value);
+        ShardedArc { shards: std::array::from_fn(|_| Arc::new(ArcShard(inner.clone()))), inner }
     }
 
-    /// For this thread to hold; others may drop it.
-    pub(crate) fn share(&self) -> Arc<ArcShard<T>> {
-        self.shares[thread_number() % SHARES].clone()
+    /// A reference for a short time. It counts in the shard of the calling thread; any thread may drop it.
+    pub(crate) fn shard(&self) -> Arc<ArcShard<T>> {
+        self.shards[thread_number() % SHARDS].clone()
     }
 
-    /// The thing itself, where it is held for long.
-    pub(crate) fn whole(&self) -> &Arc<T> {
-        &self.thing
+    /// The one `Arc` behind the shards, for references that are held for long and for weak ones.
+    pub(crate) fn inner(&self) -> &Arc<T> {
+        &self.inner
     }
 }
 
@@ -37,7 +37,7 @@ impl<T> Deref for ShardedArc<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        &self.thing
+        &self.inner
     }
 }
 
@@ -49,30 +49,30 @@ impl<T> Deref for ArcShard<T> {
     }
 }
 
-/// Threads whose numbers are so far apart count together.
-const SHARES: usize = 8;
+/// Threads whose numbers are equal modulo this share a count.
+const SHARDS: usize = 8;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn threads_that_run_at_once_count_on_lines_of_their_own() {
-        let spread = ShardedArc::new(5);
-        let here = spread.share();
-        let there = std::thread::scope(|scope| scope.spawn(|| spread.share()).join()).expect("it does not panic");
+    fn two_threads_that_run_at_once_count_in_different_cache_lines() {
+        let value = ShardedArc::new(5);
+        let here = value.shard();
+        let there = std::thread::scope(|scope| scope.spawn(|| value.shard()).join()).expect("it does not panic");
         assert_eq!((**here, **there), (5, 5));
         assert_eq!((Arc::strong_count(&here), Arc::strong_count(&there)), (2, 2));
         assert!(Arc::as_ptr(&here).addr().abs_diff(Arc::as_ptr(&there).addr()) >= 256);
     }
 
     #[test]
-    fn a_share_keeps_the_thing_and_the_last_one_drops_it() {
-        let spread = ShardedArc::new(5);
-        let (share, known) = (spread.share(), Arc::downgrade(spread.whole()));
-        drop(spread);
-        assert_eq!(known.upgrade().as_deref(), Some(&5));
-        drop(share);
-        assert_eq!(known.upgrade(), None);
+    fn a_shard_keeps_the_value_alive_and_the_last_one_drops_it() {
+        let value = ShardedArc::new(5);
+        let (shard, weak) = (value.shard(), Arc::downgrade(value.inner()));
+        drop(value);
+        assert_eq!(weak.upgrade().as_deref(), Some(&5));
+        drop(shard);
+        assert_eq!(weak.upgrade(), None);
     }
 }

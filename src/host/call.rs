@@ -1,66 +1,83 @@
-//! [`Function`] and [`Symbol`]: typed handles to linked code. Calling them costs what a call through a pointer costs.
+//! [`Function`] and [`Symbol`]: typed handles to linked code. A call through a handle costs as much as a call through a pointer.
 //!
-//! A `Function` owns what keeps the code in memory, as an `Arc` would; removal of the code's tracker completes when the
-//! last handle goes. A `Symbol` owns nothing, and cannot outlive the guard under which it was found. The signature is the word
-//! of whoever made the handle.
+//! | handle | keeps the code in memory | cost of clone and drop |
+//! |---|---|---|
+//! | `Function` | itself, like an `Arc`; removal of the code completes when the last handle is dropped | one atomic operation |
+//! | `Symbol<'g>` | the guard under which it was found; the lifetime `'g` ends with the guard | none |
+//!
+//! Neither checks the signature. Whoever makes a handle promises it (`unsafe`).
 
 use std::ffi::{c_char, c_int};
 use std::fmt;
 use std::marker::PhantomData;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
-use crate::base::{CallEntry, CodeHold, ExecutorAddr, are_calls_entered, enter_host_call};
+use crate::base::{CallEntry, CodeHold, ExecutorAddr, enter_host_call, is_call_entry_enabled};
 use crate::host::program;
 use crate::sync::Arc;
 
-/// A function in linked code, with the pin that keeps it there.
+/// A function in linked code, and the pin that keeps its code in memory.
 ///
-/// A call that may come to a [patched](crate::Patchable) function is entered: the version that it is inside of stays until the
-/// call returns. A process without patched functions pays one load for that.
+/// If a call may reach a [patched](crate::Patchable) function, it enters an epoch record first: the version that it runs in
+/// stays in memory until the call returns. In a process without patched functions this costs one load and a branch.
+///
+/// ```
+/// # const ADD: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/examples/add.o"));
+/// # fn main() -> Result<(), jittison::Error> {
+/// let jit = jittison::Jit::new()?;
+/// let tracker = jit.main_dylib().create_tracker()?;
+/// jit.add_object(&tracker, "add.o", ADD)?;
+/// // SAFETY: `add` has this signature, and the object may run.
+/// let add = unsafe { jit.lookup::<extern "C" fn(i32, i32) -> i32>("add")? };
+/// let on_another_thread = add.clone();
+/// let sum = std::thread::spawn(move || on_another_thread.call(2, 3)).join().unwrap();
+/// assert_eq!(sum, add.call(4, 1));
+/// # Ok(()) }
+/// ```
 pub struct Function<F> {
     pointer: F,
-    /// Dropped with the last clone, which lets the code go.
+    /// Keeps the code in memory until the last clone is dropped. `None`: nothing can remove the code.
     hold: Option<Arc<dyn CodeHold>>,
 }
 
-/// What an embedder keeps code in memory with.
+/// An embedder's value that keeps code in memory.
 struct KeepAlive {
-    _kept: Arc<dyn Send + Sync>,
+    _value: Arc<dyn Send + Sync>,
 }
 
 impl CodeHold for KeepAlive {
-    /// Code that is none of a session's.
+    /// Code of no session: there is no record to enter.
     fn enter_call(&self) -> Option<CallEntry> {
         None
     }
 }
 
 impl<F: FunctionPointer> Function<F> {
-    /// A handle to the code at `address`, holding `keep_alive`; `None` is for code that nobody can remove.
+    /// Makes a handle to the code at `address`, which owns `keep_alive`. Pass `None` for code that nothing can remove.
     ///
     /// # Safety
-    /// - `address` is that of a function whose signature and ABI are those of `F`.
-    /// - Its code stays in memory as long as `keep_alive` is held.
-    /// - For an `F` that is safe to call, so is the function.
-    /// - If the function may come to a [patched](crate::Patchable) one, each call has a [guard](crate::Jit::guard) or an
-    ///   [entry](crate::ExecutionSession::enter_call) of that session around it.
+    /// - At `address` is a function with the signature and ABI of `F`.
+    /// - Its code stays in memory as long as `keep_alive` is alive.
+    /// - If `F` is a safe function pointer type, the function is safe to call.
+    /// - If the function may call a [patched](crate::Patchable) one, each call is made inside a [guard](crate::Jit::guard) or
+    ///   an [entry](crate::ExecutionSession::enter_call) of that session.
     pub unsafe fn from_address(address: ExecutorAddr, keep_alive: Option<Arc<dyn Send + Sync>>) -> Function<F> {
-        let hold = keep_alive.map(|kept| -> Arc<dyn CodeHold> { Arc::new(KeepAlive { _kept: kept }) });
-        // SAFETY: H1 - the caller's word, passed on.
+        let hold = keep_alive.map(|value| -> Arc<dyn CodeHold> { Arc::new(KeepAlive { _value: value }) });
+        // SAFETY: H1 - the caller promises the same clauses.
         unsafe { Function::with_hold(address, hold) }
     }
 
-    /// The same, with a hold that enters calls where that is needed.
+    /// As [`from_address`](Self::from_address), with a hold that can enter calls.
     ///
     /// # Safety
     /// As [`from_address`](Self::from_address).
     pub(crate) unsafe fn with_hold(address: ExecutorAddr, hold: Option<Arc<dyn CodeHold>>) -> Function<F> {
-        // SAFETY: H1 - the caller gave its word for address and signature.
+        // SAFETY: H1 - the caller promises that a function of type `F` is at `address`.
         let pointer = unsafe { F::from_address(address.value() as usize) };
         Function { pointer, hold }
     }
 
-    /// Enters a call, where some session of the process has versions of functions.
+    /// Enters a call. Needed only if a session of the process has versions of functions.
     #[inline(never)]
     pub(crate) fn enter(&self) -> Option<CallEntry> {
         self.hold.as_ref()?.enter_call()
@@ -71,12 +88,12 @@ impl<F: FunctionPointer> Function<F> {
         ExecutorAddr::new(self.pointer.to_address() as u64)
     }
 
-    /// The bare pointer.
+    /// The function pointer.
     ///
     /// # Safety
-    /// - Nothing keeps its code in memory once the handle is gone: it is not called from then on.
-    /// - Calls through it are not entered. If the function may come to a [patched](crate::Patchable) one, each call has a
-    ///   [guard](crate::Jit::guard) or an [entry](crate::ExecutionSession::enter_call) around it.
+    /// - The pointer does not keep the code in memory. It is not called after the last handle is dropped.
+    /// - Calls through it enter no record. If the function may call a [patched](crate::Patchable) one, each call is made inside
+    ///   a [guard](crate::Jit::guard) or an [entry](crate::ExecutionSession::enter_call).
     pub unsafe fn as_ptr(&self) -> F {
         self.pointer
     }
@@ -88,9 +105,9 @@ impl<F: FunctionPointer> Clone for Function<F> {
     }
 }
 
-/// A function in linked code that stays there as long as a guard is entered: `'g`. Costs nothing to copy and to drop.
+/// A function in linked code that stays in memory as long as a guard is entered (`'g`). Copies and drops cost nothing.
 ///
-/// Made by [`Jit::symbol`](crate::Jit::symbol). It cannot outlive its guard:
+/// [`Jit::symbol`](crate::Jit::symbol) makes it. It cannot outlive its guard:
 ///
 /// ```compile_fail,E0597
 /// # let jit = jittison::Jit::new().unwrap();
@@ -101,7 +118,7 @@ impl<F: FunctionPointer> Clone for Function<F> {
 /// symbol.call();
 /// ```
 ///
-/// nor be used when the guard was left, or entered anew:
+/// It cannot be used after the guard is dropped or entered again:
 ///
 /// ```compile_fail,E0505
 /// # let jit = jittison::Jit::new().unwrap();
@@ -118,20 +135,33 @@ impl<F: FunctionPointer> Clone for Function<F> {
 /// guard.refresh();
 /// symbol.call();
 /// ```
+///
+/// ```
+/// # const ADD: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/examples/add.o"));
+/// # fn main() -> Result<(), jittison::Error> {
+/// let jit = jittison::Jit::new()?;
+/// let tracker = jit.main_dylib().create_tracker()?;
+/// jit.add_object(&tracker, "add.o", ADD)?;
+/// let guard = jit.guard();
+/// // SAFETY: `add` has this signature, and the object may run.
+/// let add = unsafe { jit.symbol::<extern "C" fn(i32, i32) -> i32>(&guard, jit.main_dylib(), "add")? };
+/// assert_eq!(add.call(2, 3), 5);
+/// # Ok(()) }
+/// ```
 pub struct Symbol<'g, F> {
     pointer: F,
     guard: PhantomData<&'g ()>,
 }
 
 impl<'g, F: FunctionPointer> Symbol<'g, F> {
-    /// The function at `address`.
+    /// Makes a handle to the function at `address`.
     ///
     /// # Safety
-    /// - `address` is that of a function whose signature and ABI are those of `F`.
-    /// - Its code stays in memory as long as `'g` lasts.
-    /// - For an `F` that is safe to call, so is the function.
+    /// - At `address` is a function with the signature and ABI of `F`.
+    /// - Its code stays in memory during `'g`.
+    /// - If `F` is a safe function pointer type, the function is safe to call.
     pub unsafe fn from_address(address: ExecutorAddr) -> Symbol<'g, F> {
-        // SAFETY: H1 - the caller gave its word for address and signature.
+        // SAFETY: H1 - the caller promises that a function of type `F` is at `address`.
         Symbol { pointer: unsafe { F::from_address(address.value() as usize) }, guard: PhantomData }
     }
 
@@ -140,10 +170,10 @@ impl<'g, F: FunctionPointer> Symbol<'g, F> {
         ExecutorAddr::new(self.pointer.to_address() as u64)
     }
 
-    /// The bare pointer.
+    /// The function pointer.
     ///
     /// # Safety
-    /// Nothing keeps its code in memory once the guard is left: it is not called from then on.
+    /// The pointer does not keep the code in memory. It is not called after the guard is dropped.
     pub unsafe fn as_ptr(&self) -> F {
         self.pointer
     }
@@ -163,7 +193,7 @@ impl<F: FunctionPointer> fmt::Debug for Symbol<'_, F> {
     }
 }
 
-// A panic that passes through a call leaves nothing half-changed in the handle.
+// A call does not change the handle, so a panic in it leaves the handle in a valid state.
 impl<F> UnwindSafe for Function<F> {}
 impl<F> RefUnwindSafe for Function<F> {}
 
@@ -173,17 +203,21 @@ impl<F: FunctionPointer> fmt::Debug for Function<F> {
     }
 }
 
-/// Function pointer types that a [`Function`] may have: `extern "C"` and `extern "C-unwind"`, safe and unsafe, with up to
-/// twelve arguments. Arguments must not name lifetimes: use raw pointers for what is borrowed.
+/// The function pointer types of [`Function`] and [`Symbol`]: `extern "C"` and `extern "C-unwind"`, safe and unsafe, with up
+/// to twelve arguments. Types of arguments must not name lifetimes: pass raw pointers instead of references.
 ///
 /// # Safety
-/// Implementors are function pointers, and no others; the trait is implemented here only.
+/// Only function pointer types implement this trait. It is sealed: no other crate can implement it.
 pub unsafe trait FunctionPointer: Copy + sealed::Sealed {
+    /// Turns the address of a function into a pointer of this type. Only [`Function`] and [`Symbol`] call it, so it is no part
+    /// of the documented interface.
+    ///
     /// # Safety
-    /// `address` is that of a function of this type.
+    /// At `address` is a function with the signature and ABI of this type.
     #[doc(hidden)]
     unsafe fn from_address(address: usize) -> Self;
 
+    /// The address of the function. Only [`Function`] and [`Symbol`] call it, so it is no part of the documented interface.
     #[doc(hidden)]
     fn to_address(self) -> usize;
 }
@@ -201,7 +235,7 @@ macro_rules! function_pointer {
         function_pointer!(@call $abi; [Symbol<'_,]; plain; $($argument: $type),*);
 
         impl<Ret, $($type),*> Function<extern $abi fn($($type),*) -> Ret> {
-            /// Out of the way of the other calls.
+            /// The rare case of `call`, in a function of its own to keep `call` small.
             #[cold]
             #[inline(never)]
             #[allow(clippy::too_many_arguments)]
@@ -212,6 +246,8 @@ macro_rules! function_pointer {
         }
 
         impl<Ret, $($type),*> Function<unsafe extern $abi fn($($type),*) -> Ret> {
+            /// The rare case of `call`, in a function of its own to keep `call` small.
+            ///
             /// # Safety
             /// As `call`.
             #[cold]
@@ -219,15 +255,15 @@ macro_rules! function_pointer {
             #[allow(clippy::too_many_arguments)]
             unsafe fn call_entered(&self, $($argument: $type),*) -> Ret {
                 let _entry = self.enter();
-                // SAFETY: H2 - the handle holds the code; the rest is the caller's word.
+                // SAFETY: H2 - `self` keeps the code in memory. The caller promises what the function itself demands.
                 unsafe { (self.pointer)($($argument),*) }
             }
         }
     };
-    // A symbol's guard holds what a call may come to; a handle's call is entered.
+    // `plain`: the guard of a `Symbol` already keeps every version in memory. `entered`: a `Function` enters a record.
     (@or_entered $self:ident; plain; $entered:expr) => {};
     (@or_entered $self:ident; entered; $entered:expr) => {
-        if are_calls_entered() {
+        if is_call_entry_enabled() {
             return $entered;
         }
     };
@@ -246,13 +282,13 @@ macro_rules! function_pointer {
             /// Calls the function.
             ///
             /// # Safety
-            /// Whatever the function itself asks of its caller.
+            /// The caller fulfils what the function itself demands.
             #[inline(always)]
             #[allow(clippy::too_many_arguments)]
             pub unsafe fn call(&self, $($argument: $type),*) -> Ret {
-                // SAFETY: H2 - as below.
+                // SAFETY: H2 - `self` keeps the code in memory. The caller promises what the function itself demands.
                 function_pointer!(@or_entered self; $kind; unsafe { self.call_entered($($argument),*) });
-                // SAFETY: H2 - the handle, or its guard, holds the code; the rest is the caller's word.
+                // SAFETY: H2 - the handle or its guard keeps the code in memory. The caller promises what the function demands.
                 unsafe { (self.pointer)($($argument),*) }
             }
         }
@@ -260,10 +296,11 @@ macro_rules! function_pointer {
     (@ $pointer:ty; $($type:ident),*) => {
         impl<Ret, $($type),*> sealed::Sealed for $pointer {}
 
-        // SAFETY: H1 - a function pointer type.
+        // SAFETY: H1 - `$pointer` is a function pointer type, which is all that the trait demands.
         unsafe impl<Ret, $($type),*> FunctionPointer for $pointer {
             unsafe fn from_address(address: usize) -> Self {
-                // SAFETY: H1 - the caller's word; a function pointer is one word.
+                // SAFETY: H1 - the caller promises a function of this type at `address`, which is therefore not null. A function
+                // pointer has the size of `usize`.
                 unsafe { std::mem::transmute::<usize, $pointer>(address) }
             }
 
@@ -287,13 +324,14 @@ macro_rules! up_to_twelve_arguments {
 up_to_twelve_arguments!("C");
 up_to_twelve_arguments!("C-unwind");
 
-/// Calls an initialiser or finaliser, as the system's loader does: with the program's arguments and environment, or,
-/// where no program runs, with vectors of nothing.
+/// Calls an initialiser or finaliser as the system's loader does: with the arguments and the environment of the running
+/// native program. Without such a program it passes empty vectors.
 pub(crate) fn run_initializer(address: ExecutorAddr) {
     type Initializer = extern "C-unwind" fn(c_int, *const *mut c_char, *const *mut c_char);
-    let nothing: [*mut c_char; 1] = [std::ptr::null_mut()];
-    let (argc, argv, envp) = program::vectors().unwrap_or((0, nothing.as_ptr(), nothing.as_ptr()));
-    // SAFETY: H1, H2, H3 - the object lists this address as an initialiser, and the registry holds its memory.
+    let empty: [*mut c_char; 1] = [std::ptr::null_mut()];
+    let (argc, argv, envp) = program::vectors().unwrap_or((0, empty.as_ptr(), empty.as_ptr()));
+    // SAFETY: H1 - the object lists this address as an initialiser or finaliser, whose type the ABI prescribes. H2, H3 - the
+    // registry of initialisers is the only caller: it keeps the memory alive, and runs nothing before the user's consent.
     let initializer = unsafe { std::mem::transmute::<usize, Initializer>(address.value() as usize) };
     let _entry = enter_host_call();
     initializer(argc, argv, envp);

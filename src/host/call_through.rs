@@ -1,10 +1,16 @@
-//! [`CallThrough`]: code that is called before it exists. The first call finds the code, then goes on into it.
+//! [`CallThrough`]: finds the code of a lazy function at its first call, and continues the call there.
 //!
-//! An entry in linked memory puts its number into `r11` and jumps to [`call_through_address`]. There the argument
-//! registers are saved (integer and 128-bit vector ones, as the psABI passes them; the upper halves of wider vectors are
-//! not), the number's target is asked for an address, the registers are restored, and the call goes on as if it had
-//! been made there. Where the target cannot be found there is nobody to return an error to: the embedder's handler says where the
-//! call goes on (`lazy_failure.rs`), or ends the process.
+//! ```text
+//!   entry (linked memory)         call_through (this file)             resolve
+//!   r11 = number, jmp *slot ────► save argument registers ────────────► find the target by number
+//!                                 restore them, jmp to the address ◄──── address of the function
+//! ```
+//!
+//! The call then continues as if the caller had called the function directly. Saved are the integer and the 128-bit vector
+//! argument registers of the psABI. The upper halves of wider vector registers are not saved.
+//!
+//! If the target cannot be found, there is no caller that could get an error. The embedder's handler supplies another
+//! function or ends the process (`lazy_failure.rs`).
 
 use std::collections::HashMap;
 
@@ -13,19 +19,19 @@ use crate::error::{Error, Result};
 use crate::host::lazy_failure::{LazyFailure, LazyFailureHandler, abort};
 use crate::sync::{Arc, StaticMutex};
 
-/// What an entry leads to, once it is found.
+/// The function behind an entry, which is found at the first call.
 pub(crate) trait LazyTarget: Send + Sync {
-    /// Finds the code, and sees to it that it stays as long as the caller may be in it. Called with no lock held.
+    /// Finds the code, and keeps it in memory as long as the caller may be in it. Called without a lock.
     fn find(&self) -> Result<ExecutorAddr>;
 
-    /// The failure of that, in words.
+    /// Describes a failure of [`find`](Self::find).
     fn failure<'a>(&'a self, error: &'a Error) -> LazyFailure<'a>;
 
-    /// Who says where the call goes on then.
+    /// The handler that decides where the call continues after a failure.
     fn handler(&self) -> &LazyFailureHandler;
 }
 
-/// A target and its number. Dropping it forgets the target: only when nobody can enter its code any more.
+/// A registered target. Drop it only when no thread can run its entry any more: that deregisters the target.
 pub(crate) struct CallThrough {
     number: u64,
 }
@@ -46,8 +52,8 @@ impl CallThrough {
         CallThrough { number }
     }
 
-    /// The entry's code, which finds the address to jump to in the word `slot_distance` bytes behind its own end:
-    /// `endbr64; movabs $number, %r11; jmp *slot(%rip)`.
+    /// The code of the entry: `endbr64; movabs $number, %r11; jmp *slot(%rip)`. `slot` holds [`call_through_address`], and is
+    /// `slot_distance` bytes after the end of the entry.
     pub(crate) fn entry(&self, slot_distance: i32) -> [u8; ENTRY_SIZE] {
         let mut code = [0; ENTRY_SIZE];
         code[..6].copy_from_slice(&[0xf3, 0x0f, 0x1e, 0xfa, 0x49, 0xbb]);
@@ -60,24 +66,24 @@ impl CallThrough {
 
 impl Drop for CallThrough {
     fn drop(&mut self) {
-        // Dropped outside the lock: it may be the last to hold a session.
+        // Dropped outside the lock: the target may own the last handle of a session.
         let target = TARGETS.lock().by_number.as_mut().and_then(|targets| targets.remove(&self.number));
         drop(target);
     }
 }
 
-/// Bytes of an entry.
+/// Size of an entry in bytes.
 pub(crate) const ENTRY_SIZE: usize = 20;
 
-/// Where entries jump to.
+/// The address that entries jump to.
 pub(crate) fn call_through_address() -> ExecutorAddr {
     ExecutorAddr::new(call_through as *const () as u64)
 }
 
-/// Finds the code behind an entry, or another place for the call to go on.
+/// Returns the address at which the call of an entry continues.
 extern "C" fn resolve(number: u64) -> u64 {
     let target = TARGETS.lock().by_number.as_ref().and_then(|targets| targets.get(&number).cloned());
-    // Who enters an entry holds it, so its target is there.
+    // A caller of an entry keeps it alive, and an entry lives as long as its `CallThrough`.
     let Some(target) = target else { abort("a lazy function was called after its code was freed") };
     let found = catch(|| target.find());
     let found = found.unwrap_or_else(|panic| Err(Error::other(format!("looking it up panicked: {panic}"))));
@@ -85,7 +91,7 @@ extern "C" fn resolve(number: u64) -> u64 {
     address.value()
 }
 
-/// For models, which cannot run the code of an entry: what it does, once its number is in its register.
+/// For models, which cannot run the code of an entry: what the entry with this number does.
 #[cfg(loom)]
 #[doc(hidden)]
 pub fn enter_for_models(number: u64) -> ExecutorAddr {
@@ -103,8 +109,8 @@ unsafe extern "C" {
     fn call_through();
 }
 
-// The return address stands at (%rsp) on entry, so %rsp is 8 below a multiple of 16; nine pushes and 128 bytes later it
-// is a multiple of 16 again, as the psABI wants it at a call.
+// On entry, the return address is at (%rsp), and %rsp is 8 below a multiple of 16. After nine pushes and 128 bytes, %rsp is a
+// multiple of 16, as the psABI demands at a call.
 std::arch::global_asm!(
     ".pushsection .text.jittison_call_through,\"ax\",@progbits",
     concat!(".globl ", symbol!("call_through")),

@@ -1,38 +1,41 @@
-//! [`DebuggerEntry`]: a symbol file in the list that gdb and lldb read, by their JIT interface.
+//! [`DebuggerEntry`]: one symbol file in the list that gdb and lldb read (gdb's JIT compilation interface).
 //!
 //! ```text
-//!   __jit_debug_descriptor ─ first ─► entry ◄─► entry ◄─► entry     each: a symbol file, in memory
-//!          │ what changes, and how
-//!   __jit_debug_register_code()     does nothing; a debugger has a breakpoint there, and reads the descriptor
+//!   __jit_debug_descriptor ─ first ─► entry ◄─► entry ◄─► entry     each entry points to a symbol file in memory
+//!          │ also names the entry that changes, and the action
+//!   __jit_debug_register_code()     does nothing; a debugger sets a breakpoint there and then reads the descriptor
 //! ```
 //!
-//! Debuggers know both by these names, of which a program or library can have one each. LLVM and wasmtime define them,
-//! too; so ours are weak: with either in the same link, whichever definition the linker takes is everybody's. Two copies
-//! of this crate in one link share them likewise, and with them the lock, which is a weak word for that reason. LLVM's and
-//! wasmtime's own locks are not ours to take: who has them register code in the same list must see that they do not do so
-//! while code is linked or removed here. (What no weak symbol helps against is another crate's definition in Rust under
-//! `lto = "fat"`, which compiles both as one text.)
+//! Adding and removing an entry take constant time. If a debugger is attached, it stops the process and reads each symbol
+//! file as it is added.
 //!
-//! They are protected, too: a library never takes the list of the program, or of another library, for its own, be it
-//! exported for debuggers to find. It would come without its lock.
+//! # One list per link
+//! Debuggers find both symbols by name, so a program or library can define each only once. LLVM and wasmtime define them
+//! too. The definitions here are weak: if several are linked together, the linker takes one and all use it. Two copies of
+//! this crate in one link therefore share the list, and they also share the lock, which is a weak word for that reason.
 //!
-//! Adding and taking out cost the same whatever the list holds; with no debugger attached, well under a microsecond. A
-//! debugger reads each symbol file as it comes, with the process stopped.
+//! - The symbols are protected as well. A library must not use the list of the program or of another library, even if that
+//!   list is exported, because it would not get the lock with it.
+//! - The locks of LLVM and wasmtime are private to them. An embedder that registers code with both must not do so at the same
+//!   time as it links or removes code here.
+//! - Weak symbols do not help against a definition in another Rust crate under `lto = "fat"`, which compiles both as one
+//!   assembly text.
 //!
-//! - **Forks**: the child has the list, with the code. The lock says which process holds it, so one that another thread
-//!   of the parent held at the fork is free in the child; and the words of the list are written in an order in which it
-//!   can be read, and edited, after each of them.
-//! - **Unloading**: the list goes with the library that this code is in, and so does what is in it: entries are on the heap,
-//!   where nobody finds them then. Code that runs keeps the library loaded (`exit_hook.rs`).
-//! - **Exit**: entries that are in the list stay there. Nobody looks again.
+//! # Process events
+//! - **Fork**: the child inherits the list together with the code. The lock is the number of the process that holds it, so a
+//!   lock that another thread of the parent held is free in the child. The links of the list are written in an order that
+//!   leaves the list readable and editable after each store.
+//! - **Unload**: the list is part of the library that contains this code and goes with it. Entries are on the heap and are
+//!   then leaked. Running code keeps the library loaded (`exit_hook.rs`).
+//! - **Exit**: entries that are in the list stay there.
 
 use std::ptr;
 
-use crate::host::fork_lock::HeldWord;
+use crate::host::fork_lock::ForkLockGuard;
 use crate::sync::MappedU32;
 
-// A section for each, so that only what is used is kept; and kept it is, as the functions below refer to it. Link-time
-// optimisation assembles two copies of this crate as one text, in which the second must not define anything again.
+// Each symbol has its own section, so that the linker drops unused ones. The functions below refer to all three.
+// `.ifndef`: link-time optimisation assembles two copies of this crate as one text, which must define each symbol once.
 std::arch::global_asm!(
     ".ifndef __jit_debug_register_code",
     ".pushsection .text.__jit_debug_register_code,\"ax\",@progbits",
@@ -53,7 +56,7 @@ std::arch::global_asm!(
     ".p2align 3",
     "__jit_debug_descriptor:",
     ".long 1, 0", // version, action
-    ".quad 0, 0", // the entry that changes, the first entry
+    ".quad 0, 0", // relevant entry, first entry
     ".size __jit_debug_descriptor, . - __jit_debug_descriptor",
     ".popsection",
     ".endif",
@@ -72,7 +75,7 @@ std::arch::global_asm!(
 
 unsafe extern "C" {
     static mut __jit_debug_descriptor: Descriptor;
-    /// The process that holds the lock; zero: nobody does.
+    /// Number of the process that holds the lock. Zero: it is free.
     static __jittison_jit_debug_lock_v1: MappedU32;
     fn __jit_debug_register_code();
 }
@@ -99,28 +102,28 @@ const NO_ACTION: u32 = 0;
 const REGISTER: u32 = 1;
 const UNREGISTER: u32 = 2;
 
-/// A symbol file that debuggers know of until this is dropped.
+/// A symbol file in the debuggers' list. Dropping it removes the entry.
 pub(crate) struct DebuggerEntry {
     entry: *mut Entry,
-    /// What the entry points to.
+    /// The bytes that the entry points to.
     _symbol_file: Box<[u8]>,
 }
 
-// SAFETY: H6 - whoever touches an entry holds the list's lock.
+// SAFETY: H6 - `new` and `drop` touch the entry under the lock of the list, so the thread that drops it may be any.
 unsafe impl Send for DebuggerEntry {}
-// SAFETY: H6 - as above; a shared entry gives access to nothing.
+// SAFETY: H6 - no method takes `&self`, so a shared reference touches nothing.
 unsafe impl Sync for DebuggerEntry {}
 
 impl DebuggerEntry {
-    /// Tells debuggers of a symbol file.
+    /// Adds a symbol file to the list and notifies an attached debugger.
     pub(crate) fn new(symbol_file: Vec<u8>) -> DebuggerEntry {
         let symbol_file = symbol_file.into_boxed_slice();
         let (address, size_bytes) = (symbol_file.as_ptr(), symbol_file.len() as u64);
         let new = Entry { next: ptr::null_mut(), previous: ptr::null_mut(), symbol_file: address, size_bytes };
         let entry = Box::into_raw(Box::new(new));
         let _lock = lock();
-        // SAFETY: H6 - the lock is held, and the entry is this value's own. Forward links first: whatever the child of a
-        // fork has of this, it can follow and edit.
+        // SAFETY: H6 - this thread holds the lock, `entry` is a new box, and `first` is null or an entry that is still in the
+        // list. Forward links are written first, so that a forked child can follow and edit the list after each store.
         unsafe {
             let descriptor = &raw mut __jit_debug_descriptor;
             let first = (&raw mut (*descriptor).first).read();
@@ -129,7 +132,7 @@ impl DebuggerEntry {
             if !first.is_null() {
                 (&raw mut (*first).previous).write_volatile(entry);
             }
-            tell(REGISTER, entry);
+            notify_debugger(REGISTER, entry);
         }
         DebuggerEntry { entry, _symbol_file: symbol_file }
     }
@@ -139,7 +142,9 @@ impl Drop for DebuggerEntry {
     fn drop(&mut self) {
         let entry = self.entry;
         let _lock = lock();
-        // SAFETY: H6 - the lock is held, and the entry is in the list since `new`. Backward links first, as above.
+        // SAFETY: H6 - this thread holds the lock, and `entry` is in the list since `new`, so its neighbours are null or alive.
+        // Nobody refers to `entry` after `notify_debugger`, so its box is freed. Backward links are written first, so that a
+        // forked child can still follow the forward links.
         unsafe {
             let descriptor = &raw mut __jit_debug_descriptor;
             let (next, previous) = ((*entry).next, (*entry).previous);
@@ -151,35 +156,38 @@ impl Drop for DebuggerEntry {
             } else {
                 (&raw mut (*previous).next).write_volatile(next);
             }
-            tell(UNREGISTER, entry);
+            notify_debugger(UNREGISTER, entry);
             drop(Box::from_raw(entry));
         }
     }
 }
 
-/// Has a debugger that is attached look.
+/// Stops at the breakpoint of an attached debugger, which then reads the descriptor.
 ///
 /// # Safety
-/// The lock is held, and `entry` is there: in the list, or just taken out of it.
-unsafe fn tell(action: u32, entry: *mut Entry) {
-    // SAFETY: H6 - by contract; the function of the interface does nothing, and nobody else reads these words.
+/// - The calling thread holds the lock of the list.
+/// - `entry` is allocated: it is in the list, or was just unlinked.
+unsafe fn notify_debugger(action: u32, entry: *mut Entry) {
+    // SAFETY: H6 - the caller holds the lock, which guards the words of the descriptor. `__jit_debug_register_code` returns at
+    // once and touches no memory.
     unsafe {
         let descriptor = &raw mut __jit_debug_descriptor;
         (&raw mut (*descriptor).relevant).write_volatile(entry);
         (&raw mut (*descriptor).action).write_volatile(action);
         __jit_debug_register_code();
-        // A debugger that attaches later reads the list, and must not find an entry here that is gone by then.
+        // A debugger that attaches later reads the descriptor. It must not find an entry that is already freed.
         (&raw mut (*descriptor).action).write_volatile(NO_ACTION);
         (&raw mut (*descriptor).relevant).write_volatile(ptr::null_mut());
     }
 }
 
-/// The right to edit the list.
-fn lock() -> HeldWord<'static> {
-    HeldWord::take(word())
+/// Locks the list.
+fn lock() -> ForkLockGuard<'static> {
+    ForkLockGuard::lock(lock_word())
 }
 
-fn word() -> &'static MappedU32 {
-    // SAFETY: H6 - defined above, or by another copy of this crate: four bytes, aligned, which only this function hands out.
+fn lock_word() -> &'static MappedU32 {
+    // SAFETY: H6 - the word is defined above, or by another copy of this crate: four aligned bytes that are never freed.
+    // It is the lock itself, and all accesses to it are atomic.
     unsafe { &__jittison_jit_debug_lock_v1 }
 }

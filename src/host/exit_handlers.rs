@@ -1,21 +1,23 @@
-//! [`ExitScope`]: what linked code registers with `atexit` and `__cxa_atexit`, kept per object instead of per process.
+//! [`ExitScope`]: the exit handlers of one linked object. Also the functions by which linked code registers them.
 //!
-//! The C++ ABI (Itanium C++ ABI 3.3.6.3) has static destructors registered with the address of the object's own
-//! `__dso_handle`. Linked objects get a `__dso_handle` whose word is the number of a scope, and a `__cxa_atexit` that
-//! leads here. So their destructors run when their code is removed, and never after. Handlers of forks and of `quick_exit`
-//! stay the C library's, under the address of the handle, and are taken back from it with the object.
+//! The C++ ABI (Itanium C++ ABI 3.3.6.3) registers the destructor of a static with the address of the object's own
+//! `__dso_handle`. Here the word of that `__dso_handle` is the number of a scope, and the object's `__cxa_atexit` leads to this
+//! file. So destructors run when the code of their object is removed, and never later.
 //!
-//! Here are the functions that linked code calls. Which handlers wait, and in which order they run, is in `exit_scopes.rs`.
+//! | linked code calls | handler is stored |
+//! |---|---|
+//! | `atexit`, `__cxa_atexit`, `on_exit` | in the object's scope (`exit_scopes.rs`, which also orders the calls) |
+//! | `pthread_atfork`, `at_quick_exit` | in the C library, under the address of the handle; removed when the scope is closed |
+//! | `__cxa_thread_atexit` | in a list of the thread (`thread_exit_handlers.rs`) |
 
 use std::ffi::{c_int, c_void};
 
 use crate::base::{ExecutorAddr, enter_host_call};
 use crate::host::exit_scopes::{CodeKeepAlive, ExitScopes};
-use crate::host::thread_exit_handlers::run_in_this_thread;
 use crate::os;
 use crate::sync::{StaticMutex, per_process};
 
-/// The handlers of one object. Dropping it forgets handlers that have not run.
+/// The exit handlers of one object. Dropping it closes the scope: handlers that have not run are dropped.
 #[derive(Debug)]
 pub(crate) struct ExitScope {
     number: u64,
@@ -23,11 +25,12 @@ pub(crate) struct ExitScope {
 
 struct Handler {
     function: HandlerFunction,
-    /// Kept as a number: it is linked code's own, and may be used from any thread.
+    /// A pointer of linked code, stored as a number, because the handler may run in any thread.
     argument: usize,
 }
 
 enum HandlerFunction {
+    /// Registered with `__cxa_atexit` or `atexit`.
     Plain(extern "C-unwind" fn(*mut c_void)),
     /// Registered with `on_exit`.
     WithStatus(extern "C-unwind" fn(c_int, *mut c_void)),
@@ -37,7 +40,7 @@ per_process! {
     static SCOPES: ExitScopes<Handler> = ExitScopes::new();
 }
 
-/// What `on_exit` handlers are told: zero where code is removed while the process goes on.
+/// The exit status for `on_exit` handlers. It is zero if code is removed while the process continues.
 static STATUS: StaticMutex<c_int> = StaticMutex::new(0);
 
 impl ExitScope {
@@ -45,39 +48,39 @@ impl ExitScope {
         ExitScope { number: SCOPES.open() }
     }
 
-    /// The word that the object's `__dso_handle` holds.
+    /// The word of the object's `__dso_handle`.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
-    /// How to hold the object's code as long as a thread, which is named, owes something to it.
-    pub(crate) fn set_hold(&self, hold: impl Fn(&str) -> Option<CodeKeepAlive> + Send + Sync + 'static) {
-        SCOPES.set_hold(self.number, hold);
+    /// Sets the closure that keeps the object's code alive for a named thread while destructors of that thread are pending.
+    pub(crate) fn set_keep_alive(&self, keep_alive: impl Fn(&str) -> Option<CodeKeepAlive> + Send + Sync + 'static) {
+        SCOPES.set_keep_alive(self.number, keep_alive);
     }
 
-    /// Runs what the calling thread owes to `scopes`, and nothing else; how many functions.
-    pub(crate) fn settle_thread(scopes: &[&ExitScope]) -> usize {
-        run_in_this_thread(scopes)
+    /// Removes the object's handlers of forks and of `quick_exit` from the C library.
+    pub(crate) fn deregister_at_libc(&self) {
+        // SAFETY: H2 - the handle is the address of this object's `__dso_handle`. The C library has only handlers of forks and
+        // of `quick_exit` under it, because `__cxa_atexit` of linked code leads to this file. So it calls none of them.
+        SCOPES.deregister_at_libc(self.number, |handle| unsafe { os::deregister_handlers(handle) });
     }
 
-    /// Has the C library forget the handlers that it has of the object: of forks and of `quick_exit`.
-    pub(crate) fn forget_at_libc(&self) {
-        // SAFETY: H2 - the `__dso_handle` of linked code, under which exit handlers are kept here and not by libc.
-        SCOPES.forget_at_libc(self.number, |handle| unsafe { os::forget_handlers(handle) });
+    /// Runs the registered handlers of `scopes`, the latest first, including those that handlers register meanwhile. Returns
+    /// the number of calls.
+    pub(super) fn run_registered(scopes: &[&ExitScope]) -> usize {
+        SCOPES.run(scopes.iter().map(|scope| scope.number), Handler::call)
     }
 
-    /// Runs what the calling thread owes to `scopes`, then the handlers of `scopes`, the last registered first, those included that handlers register meanwhile;
-    /// how many functions.
-    pub(crate) fn run_all(scopes: &[&ExitScope]) -> usize {
-        let owed = Self::settle_thread(scopes);
-        owed + SCOPES.run(scopes.iter().map(|scope| scope.number), Handler::call)
+    /// Keeps the code of a scope's object alive for `holder`. `None` once removal of the code began.
+    pub(super) fn keep_alive(number: u64, holder: &str) -> Option<CodeKeepAlive> {
+        SCOPES.keep_alive(number, holder)
     }
 }
 
 impl Drop for ExitScope {
     fn drop(&mut self) {
-        // SAFETY: H2 - as in `forget_at_libc`.
-        SCOPES.close(self.number, |handle| unsafe { os::forget_handlers(handle) });
+        // SAFETY: H2 - as in `deregister_at_libc`.
+        SCOPES.close(self.number, |handle| unsafe { os::deregister_handlers(handle) });
     }
 }
 
@@ -100,7 +103,7 @@ pub(crate) fn atexit_capture_address() -> ExecutorAddr {
     ExecutorAddr::new(capture_cxa_atexit as *const () as u64)
 }
 
-/// `int __cxa_atexit(void (*f)(void *), void *p, void *d)`: zero when the handler was taken.
+/// `int __cxa_atexit(void (*f)(void *), void *p, void *d)`: returns zero if the handler was registered.
 ///
 /// # Safety
 /// Only linked code calls this, with its own handler and the address of its own `__dso_handle`.
@@ -110,16 +113,16 @@ unsafe extern "C" fn capture_cxa_atexit(
     dso_handle: *const u64,
 ) -> c_int {
     let Some(function) = function else { return -1 };
-    // SAFETY: H2 - by contract.
+    // SAFETY: H2 - linked code passes the address of its own `__dso_handle`, and it is held while it calls this.
     unsafe { register(HandlerFunction::Plain(function), argument, dso_handle) }
 }
 
-/// The address of what linked code's `on_exit` leads to.
+/// The address that `on_exit` of linked code calls.
 pub(crate) fn on_exit_capture_address() -> ExecutorAddr {
     ExecutorAddr::new(capture_on_exit as *const () as u64)
 }
 
-/// As `__cxa_atexit`, for handlers that are told the exit status (`on_exit` of the GNU C library).
+/// Registers a handler that gets the exit status (`on_exit` of the GNU C library), with the object's handle.
 ///
 /// # Safety
 /// As for [`capture_cxa_atexit`].
@@ -129,16 +132,16 @@ unsafe extern "C" fn capture_on_exit(
     dso_handle: *const u64,
 ) -> c_int {
     let Some(function) = function else { return -1 };
-    // SAFETY: H2 - by contract.
+    // SAFETY: H2 - linked code passes the address of its own `__dso_handle`, and it is held while it calls this.
     unsafe { register(HandlerFunction::WithStatus(function), argument, dso_handle) }
 }
 
-/// The address of what linked code's `pthread_atfork` leads to.
+/// The address that `pthread_atfork` of linked code calls.
 pub(crate) fn atfork_capture_address() -> ExecutorAddr {
     ExecutorAddr::new(capture_atfork as *const () as u64)
 }
 
-/// As `pthread_atfork`, with the object's handle: the C library runs the handlers, until the object goes.
+/// `pthread_atfork` with the object's handle. The C library runs the handlers until the scope is closed.
 ///
 /// # Safety
 /// As for [`capture_cxa_atexit`].
@@ -148,25 +151,26 @@ unsafe extern "C" fn capture_atfork(
     child: *const c_void,
     dso_handle: *const u64,
 ) -> c_int {
-    // SAFETY: H2 - by contract.
+    // SAFETY: H2 - linked code passes the address of its own `__dso_handle`, and it is held while it calls this.
     let Some(number) = (unsafe { scope_number(dso_handle) }) else { return -1 };
     let handle = dso_handle as u64;
-    // SAFETY: H2 - linked code's own handlers; its scope has the C library forget them before the code goes.
+    // SAFETY: H2 - the handlers are functions of the calling object. Its scope stores the handle first, and removes them from
+    // the C library before the code is freed.
     let register = || unsafe { os::register_at_fork([prepare, parent, child], handle) };
     SCOPES.register_at_libc(number, handle, register)
 }
 
-/// The address of what linked code's `at_quick_exit` leads to.
+/// The address that `at_quick_exit` of linked code calls.
 pub(crate) fn at_quick_exit_capture_address() -> ExecutorAddr {
     ExecutorAddr::new(capture_at_quick_exit as *const () as u64)
 }
 
-/// As `at_quick_exit`, with the object's handle.
+/// `at_quick_exit` with the object's handle. The C library runs the handler unless the scope is closed before.
 ///
 /// # Safety
 /// As for [`capture_cxa_atexit`].
 unsafe extern "C" fn capture_at_quick_exit(function: *const c_void, dso_handle: *const u64) -> c_int {
-    // SAFETY: H2 - by contract.
+    // SAFETY: H2 - linked code passes the address of its own `__dso_handle`, and it is held while it calls this.
     let Some(number) = (unsafe { scope_number(dso_handle) }) else { return -1 };
     let handle = dso_handle as u64;
     // SAFETY: H2 - as in `capture_atfork`.
@@ -174,35 +178,32 @@ unsafe extern "C" fn capture_at_quick_exit(function: *const c_void, dso_handle: 
     SCOPES.register_at_libc(number, handle, register)
 }
 
-/// What handlers that run from now on are told.
+/// Sets the exit status for `on_exit` handlers that run from now on.
 pub(crate) fn set_exit_status(status: c_int) {
     *STATUS.lock() = status;
 }
 
+/// Registers a handler in the scope of an object. Returns zero, or -1 if there is no such scope.
+///
 /// # Safety
 /// As for [`scope_number`].
 unsafe fn register(function: HandlerFunction, argument: *mut c_void, dso_handle: *const u64) -> c_int {
-    // SAFETY: H2 - by contract.
+    // SAFETY: H2 - linked code passes the address of its own `__dso_handle`, and it is held while it calls this.
     let Some(number) = (unsafe { scope_number(dso_handle) }) else { return -1 };
     let handler = Handler { function, argument: argument as usize };
     if SCOPES.register(number, handler) { 0 } else { -1 }
 }
 
-/// The scope whose number stands in a `__dso_handle`.
+/// Reads the number of a scope from a `__dso_handle`. `None` for null.
 ///
 /// # Safety
-/// `dso_handle` is null, or the address of a `__dso_handle` of linked code that is held meanwhile.
+/// `dso_handle` is null, or the address of a `__dso_handle` of linked code that is held during the call.
 pub(super) unsafe fn scope_number(dso_handle: *const u64) -> Option<u64> {
     if dso_handle.is_null() {
         return None;
     }
-    // SAFETY: H2 - by contract.
+    // SAFETY: H2 - the caller holds the object, whose `__dso_handle` is an aligned word that is never written.
     Some(unsafe { dso_handle.read() })
-}
-
-/// A hold on the code of a scope's object for `who`; `None` when that is gone, or about to.
-pub(super) fn hold_of(number: u64, who: &str) -> Option<CodeKeepAlive> {
-    SCOPES.hold(number, who)
 }
 
 #[cfg(all(test, not(loom)))]
@@ -210,21 +211,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hold_is_asked_for_under_no_lock() {
-        // It takes locks of the session, under which others call in here.
+    fn the_keep_alive_closure_is_called_without_the_lock() {
+        // The closure takes locks of the session, and threads that hold those locks open and close scopes.
         let scope = ExitScope::new();
-        let (tell, told) = std::sync::mpsc::channel();
-        scope.set_hold(move |who| {
-            let (name, tell) = (who.to_string(), tell.clone());
+        let (sender, receiver) = std::sync::mpsc::channel();
+        scope.set_keep_alive(move |holder| {
+            let (name, sender) = (holder.to_string(), sender.clone());
             let other = std::thread::spawn(move || drop(ExitScope::new()));
             let begun = std::time::Instant::now();
             while !other.is_finished() && begun.elapsed() < std::time::Duration::from_secs(20) {
                 std::thread::yield_now();
             }
-            tell.send((name, other.is_finished())).expect("somebody listens");
+            sender.send((name, other.is_finished())).expect("the receiver lives until the end of the test");
             Some(Box::new(()))
         });
-        assert!(hold_of(scope.number(), "thread 1").is_some());
-        assert_eq!(told.recv(), Ok(("thread 1".to_string(), true)));
+        assert!(ExitScope::keep_alive(scope.number(), "thread 1").is_some());
+        assert_eq!(receiver.recv(), Ok(("thread 1".to_string(), true)));
     }
 }

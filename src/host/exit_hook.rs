@@ -1,22 +1,24 @@
-//! [`ExitHook`]: what happens when linked code, or the process, calls `exit`.
+//! [`ExitHook`]: a function that runs when linked code or the process calls `exit`.
 //!
-//! The C library knows nothing of the handlers that linked code registered (`exit_handlers.rs`), so its `exit` alone
-//! would end the process without them. Two ways lead here instead:
+//! The C library does not know the exit handlers of linked code (`exit_handlers.rs`), so its `exit` would not run them. Hooks
+//! run them. Two paths lead to the hooks:
 //!
-//! | who calls `exit` | way |
+//! | caller of `exit` | path |
 //! |---|---|
-//! | linked code | its `exit` is [`exit_address`]: hooks, then the C library's `exit` with the same status |
-//! | anybody else: `err(3)`, the last thread's end | a handler that is registered with the C library's `atexit` |
+//! | linked code | its `exit` is [`exit_address`]: runs the hooks, then calls the C library's `exit` with the same status |
+//! | any other code: `err(3)`, the return of `main` | a handler that is registered with the C library's `atexit` |
 //!
-//! Hooks are called newest first. The C library's handler is registered when there is first something to be called
-//! ([`ExitHook::tell_the_c_library`]), and not when the hook is made: so it comes behind the libraries that linking has
-//! opened by then, and is called before theirs. Whoever else has a copy of this crate in the process has hooks and a
-//! handler of its own.
+//! # Order
+//! Hooks run newest first. The handler at the C library is registered when something first needs to run at exit
+//! ([`ExitHook::register_at_libc`]), not when the hook is made. By then, linking has opened its libraries. So the handler is
+//! newer than theirs and runs before them. Each copy of this crate in the process has its own hooks and its own handler.
 //!
-//! A handler that calls `exit` again comes by either way once more: the inner call goes on with the handlers that are
-//! left, and its status counts, as the C library has it. So hooks must be able to start over at any point, and the C
-//! library, which calls each handler once, is given ours anew as long as there is something left. `_exit`,
-//! `quick_exit` and `abort` are the C library's own, and run nothing of this.
+//! # A handler that calls `exit`
+//! It takes one of the two paths again. The inner call runs the handlers that have not run yet, and its status counts, as in
+//! the C library. So a hook must be able to start again at any point. The C library calls each handler once, therefore the
+//! handler registers itself again before it runs the hooks, until one run has completed.
+//!
+//! `_exit`, `quick_exit` and `abort` are those of the C library and run no hook.
 
 use std::ffi::c_int;
 
@@ -29,26 +31,26 @@ type Hook = Arc<dyn Fn(Option<c_int>) + Send + Sync>;
 struct Hooks {
     next_number: u64,
     registered: Vec<(u64, Hook)>,
-    /// Whether the C library knows of us.
-    is_known: bool,
-    /// Whether the C library's call of them has come to its end.
+    /// Whether the C library has [`at_process_exit`].
+    is_at_libc: bool,
+    /// Whether `at_process_exit` has run all hooks.
     are_done: bool,
 }
 
 static HOOKS: StaticMutex<Hooks> =
-    StaticMutex::new(Hooks { next_number: 0, registered: Vec::new(), is_known: false, are_done: false });
+    StaticMutex::new(Hooks { next_number: 0, registered: Vec::new(), is_at_libc: false, are_done: false });
 
-/// Something to be called when the process exits; forgotten when dropped.
+/// A registered hook. Dropping it deregisters the hook.
 #[derive(Debug)]
 pub(crate) struct ExitHook {
     number: u64,
 }
 
 impl ExitHook {
-    /// Has `hook` called with the status, where it is known.
+    /// Registers `hook`. It gets the exit status if linked code called `exit`, else `None`.
     pub(crate) fn new(hook: impl Fn(Option<c_int>) + Send + Sync + 'static) -> ExitHook {
-        // The C library and other threads come back here whatever the holder of the library thinks.
-        os::stay_loaded();
+        // The C library and other threads may call this code at any time, even after the owner of the library has closed it.
+        os::prevent_unload();
         let mut hooks = HOOKS.lock();
         let number = hooks.next_number;
         hooks.next_number += 1;
@@ -56,11 +58,11 @@ impl ExitHook {
         ExitHook { number }
     }
 
-    /// Has the hooks called before those of the C library's handlers that are registered so far.
-    pub(crate) fn tell_the_c_library(&self) {
+    /// Registers all hooks with the C library, so that they run before all handlers that it has at this time.
+    pub(crate) fn register_at_libc(&self) {
         let mut hooks = HOOKS.lock();
-        // Without room for one more handler, exits that linked code calls itself are still seen.
-        hooks.is_known = hooks.is_known || os::at_exit(at_process_exit);
+        // If the C library has no memory for one more handler, hooks still run when linked code itself calls `exit`.
+        hooks.is_at_libc = hooks.is_at_libc || os::at_exit(at_process_exit);
     }
 }
 
@@ -74,7 +76,7 @@ impl Drop for ExitHook {
     }
 }
 
-/// The address of the `exit` for linked code.
+/// The address of `exit` for linked code.
 pub(crate) fn exit_address() -> ExecutorAddr {
     ExecutorAddr::new(exit_from_linked_code as *const () as u64)
 }
@@ -89,13 +91,13 @@ extern "C-unwind" fn at_process_exit() {
     if HOOKS.lock().are_done {
         return;
     }
-    // For an `exit` from inside. Without room, such a call leaves out what is left.
+    // For a hook that calls `exit`. If the C library has no memory for it, that call skips the remaining handlers.
     let _ = os::at_exit(at_process_exit);
     run_hooks(None);
     HOOKS.lock().are_done = true;
 }
 
-/// The newest first. No lock is held meanwhile, and nothing on this stack is needed again if one never returns.
+/// Runs the hooks, newest first, without a lock. A hook may never return: nothing else uses values on this stack.
 fn run_hooks(status: Option<c_int>) {
     let hooks: Vec<Hook> = HOOKS.lock().registered.iter().rev().map(|(_, hook)| hook.clone()).collect();
     for hook in hooks {

@@ -1,28 +1,31 @@
-//! [`ExitScopes`]: which exit handlers wait to be run, whose they are, and in which order they run.
+//! [`ExitScopes`]: the exit handlers of all objects of the process, and the order in which they run.
 //!
-//! A *scope* has the handlers of one object. The object's link opens the scope; the object closes it before its memory goes. A
-//! scope that is closed has no handlers and takes none, and its number is not given again.
+//! A *scope* holds the handlers of one object. The link of the object opens the scope; the object closes it before its memory
+//! is freed. A closed scope has no handlers and accepts none, and its number is never used again.
 //!
-//! | step | under the lock | after the lock was left |
+//! | step | under the lock | after the lock is released |
 //! |---|---|---|
-//! | `register` | the handler gets the next serial, and joins its scope; refused if that is closed | |
-//! | `run` | of the scopes asked for, the handler with the highest serial leaves its scope | it is called; then the next one is taken |
-//! | `register_at_libc` | the scope notes its handle; refused if it is closed | the C library takes the handler |
-//! | `forget_at_libc` | the handle is read, and stays noted | the C library forgets the handlers of the handle |
-//! | `hold` | the hold is cloned | it is asked |
-//! | `close` | the scope leaves | the C library forgets; handlers and hold are dropped |
+//! | `register` | gives the handler the next serial and pushes it to its scope; refuses if the scope is closed | |
+//! | `run` | removes the handler with the highest serial from the given scopes | calls the handler, then repeats |
+//! | `register_at_libc` | stores the handle in the scope; refuses if the scope is closed | the C library stores the handler |
+//! | `deregister_at_libc` | reads the handle, which stays stored | the C library removes the handlers of the handle |
+//! | `keep_alive` | clones the closure | calls the closure |
+//! | `close` | removes the scope | the C library removes its handlers; the scope's handlers and closure are dropped |
 //!
-//! A handler runs once, because it leaves its scope before it is called. Handlers leave in the reverse order of their
-//! registration, because a serial and the place in the scope are given under one lock, and a handler is chosen and leaves under
-//! one lock. Threads that run handlers of one scope at the same time share them. None waits for a handler that another thread
-//! has taken.
+//! # Order
+//! - A handler runs once, because it is removed from its scope before it is called.
+//! - Handlers run in reverse order of their registration. A handler gets its serial and its position in the scope under one
+//!   lock, and it is chosen and removed under one lock.
+//! - Threads that run handlers of one scope at the same time share the handlers. No thread waits for a handler that another
+//!   thread has removed.
+//! - `register_at_libc` stores the handle before the C library stores the handler, and the handle stays stored until `close`.
+//!   A thread may store the handle, then lose the race with `deregister_at_libc`, and register its handler after that. `close`
+//!   removes that handler.
 //!
-//! The handle is noted before the C library takes a handler, and stays noted until the scope is closed. A thread may note it,
-//! be overtaken by `forget_at_libc`, and have its handler taken only then: `close` has the C library forget that one.
-//!
-//! Whoever calls `run`, `register_at_libc` or `forget_at_libc` holds the object's code meanwhile, so the scope is not closed under
-//! them. The scopes of the process are a static of `exit_handlers.rs`. Its one lock guards everything here. Under it nothing is
-//! called or dropped that is not this file's: no handler, no hold, no function of the C library.
+//! # Callers
+//! The caller of `run`, `register_at_libc` or `deregister_at_libc` keeps the object's code alive, so no other thread closes the
+//! scope meanwhile. The scopes of the process are a static in `exit_handlers.rs`. One lock guards all of them. Under that lock
+//! this file calls and drops nothing foreign: no handler, no closure, no function of the C library.
 //! Model: `loom_tests/loom_exit_handlers.rs`.
 
 use std::any::Any;
@@ -31,28 +34,28 @@ use std::ffi::c_int;
 
 use crate::sync::{Arc, ProcessMutex, seeded_bug};
 
-/// The scopes of a process. Their handlers are `H`.
+/// All scopes of a process. `H` is the type of a handler.
 pub struct ExitScopes<H> {
-    books: ProcessMutex<Books<H>>,
+    table: ProcessMutex<ScopeTable<H>>,
 }
 
-struct Books<H> {
+struct ScopeTable<H> {
     next_number: u64,
     next_serial: u64,
-    /// The open ones.
+    /// The open scopes.
     by_number: Option<HashMap<u64, Scope<H>>>,
 }
 
 struct Scope<H> {
-    /// Each with its serial: the position among all registrations of the process. The last registered stands last.
+    /// Each handler with its serial, which counts all registrations of the process. The latest is last.
     handlers: Vec<(u64, H)>,
-    /// Holds the object's code for somebody, who is named; `None` from it when that is gone, or about to.
-    hold: Option<Arc<KeepAliveFn>>,
-    /// The object's `__dso_handle`, if the C library may have handlers under that address: for forks, and for `quick_exit`.
-    known_to_libc: Option<u64>,
+    /// Keeps the object's code alive for a named holder. Returns `None` once removal of the code began.
+    keep_alive: Option<Arc<KeepAliveFn>>,
+    /// Address of the object's `__dso_handle`, if the C library may have handlers under it (of forks and of `quick_exit`).
+    libc_handle: Option<u64>,
 }
 
-/// A hold on code while it is called.
+/// Keeps code in memory until it is dropped.
 pub(crate) type CodeKeepAlive = Box<dyn Any + Send>;
 
 type KeepAliveFn = dyn Fn(&str) -> Option<CodeKeepAlive> + Send + Sync;
@@ -60,111 +63,118 @@ type KeepAliveFn = dyn Fn(&str) -> Option<CodeKeepAlive> + Send + Sync;
 impl<H> ExitScopes<H> {
     #[cfg(not(loom))]
     pub(super) const fn new() -> ExitScopes<H> {
-        ExitScopes { books: ProcessMutex::new(Books { next_number: 1, next_serial: 0, by_number: None }) }
+        ExitScopes { table: ProcessMutex::new(ScopeTable { next_number: 1, next_serial: 0, by_number: None }) }
     }
 
-    /// Without a scope. For models.
+    /// A table without scopes, for models.
     #[cfg(loom)]
     pub fn new() -> ExitScopes<H> {
-        ExitScopes { books: ProcessMutex::new(Books { next_number: 1, next_serial: 0, by_number: None }) }
+        ExitScopes { table: ProcessMutex::new(ScopeTable { next_number: 1, next_serial: 0, by_number: None }) }
     }
 
-    /// Opens a scope; its number.
+    /// Opens a scope and returns its number.
     pub fn open(&self) -> u64 {
-        let mut books = self.books.lock();
-        let number = books.next_number;
+        let mut table = self.table.lock();
+        let number = table.next_number;
         if seeded_bug!("number_read_under_an_earlier_lock") {
-            drop(books);
-            books = self.books.lock();
+            drop(table);
+            table = self.table.lock();
         }
-        books.next_number = number + 1;
-        books.by_number.get_or_insert_default().insert(number, Scope::new());
+        table.next_number = number + 1;
+        table.by_number.get_or_insert_default().insert(number, Scope::new());
         number
     }
 
-    /// Closes a scope. `forget` has the C library forget the handlers of the handle that it is given.
-    pub fn close(&self, number: u64, forget: impl FnOnce(u64)) {
-        let scope = self.books.lock().by_number.as_mut().and_then(|scopes| scopes.remove(&number));
-        if let Some(handle) = scope.as_ref().and_then(|scope| scope.known_to_libc) {
-            forget(handle);
+    /// Closes a scope. `deregister` makes the C library remove the handlers of the handle that it gets.
+    pub fn close(&self, number: u64, deregister: impl FnOnce(u64)) {
+        let scope = self.table.lock().by_number.as_mut().and_then(|scopes| scopes.remove(&number));
+        if let Some(handle) = scope.as_ref().and_then(|scope| scope.libc_handle) {
+            deregister(handle);
         }
     }
 
-    /// Puts a handler behind all that are registered. False when the scope is closed.
+    /// Registers a handler after all others. Returns false if the scope is closed.
     pub fn register(&self, number: u64, handler: H) -> bool {
-        let mut books = self.books.lock();
-        let serial = books.next_serial;
-        books.next_serial += 1;
+        let mut table = self.table.lock();
+        let serial = table.next_serial;
+        table.next_serial += 1;
         if seeded_bug!("serial_taken_under_an_earlier_lock") {
-            drop(books);
-            books = self.books.lock();
+            drop(table);
+            table = self.table.lock();
         }
         if seeded_bug!("closed_scope_opened_again") {
-            books.by_number.get_or_insert_default().entry(number).or_insert_with(Scope::new);
+            table.by_number.get_or_insert_default().entry(number).or_insert_with(Scope::new);
         }
-        let Some(scope) = books.scope(number) else { return false };
+        let Some(scope) = table.scope(number) else { return false };
         scope.handlers.push((serial, handler));
         true
     }
 
-    /// Calls the handlers of `scopes`, the last registered first, those included that are registered meanwhile; how many.
+    /// Calls the handlers of `scopes`, the latest first, including those that are registered meanwhile. Returns the number of
+    /// calls.
     pub fn run(&self, scopes: impl Iterator<Item = u64> + Clone, mut call: impl FnMut(H)) -> usize {
         let mut count = 0;
-        while let Some(handler) = self.take_last(scopes.clone()) {
+        while let Some(handler) = self.pop_latest(scopes.clone()) {
             call(handler);
             count += 1;
         }
         count
     }
 
-    fn take_last(&self, scopes: impl Iterator<Item = u64>) -> Option<H> {
-        let mut books = self.books.lock();
-        let by_number = books.by_number.as_ref()?;
+    /// Removes the handler with the highest serial from `scopes`.
+    fn pop_latest(&self, scopes: impl Iterator<Item = u64>) -> Option<H> {
+        let mut table = self.table.lock();
+        let by_number = table.by_number.as_ref()?;
         let last_serial = |number: u64| Some(by_number.get(&number)?.handlers.last()?.0);
         let (_, number) = scopes.filter_map(|number| Some((last_serial(number)?, number))).max()?;
         if seeded_bug!("handler_chosen_under_an_earlier_lock") {
-            drop(books);
-            books = self.books.lock();
+            drop(table);
+            table = self.table.lock();
         }
-        books.scope(number)?.handlers.pop().map(|(_, handler)| handler)
+        table.scope(number)?.handlers.pop().map(|(_, handler)| handler)
     }
 
-    /// Has the C library take a handler by `register`, under the object's handle; its answer, or -1 when the scope is closed.
+    /// Registers a handler with the C library by `register`, under the object's handle. Returns the result of `register`, or
+    /// -1 if the scope is closed.
     pub fn register_at_libc(&self, number: u64, handle: u64, register: impl FnOnce() -> c_int) -> c_int {
-        let note = |scope: &mut Scope<H>| scope.known_to_libc = Some(handle);
-        let is_noted = self.books.lock().scope(number).map(note).is_some();
-        if is_noted { register() } else { -1 }
+        let store = |scope: &mut Scope<H>| scope.libc_handle = Some(handle);
+        let is_open = self.table.lock().scope(number).map(store).is_some();
+        if is_open { register() } else { -1 }
     }
 
-    /// Has the C library forget the handlers of an object that stays, by `forget`, which is given the handle.
-    pub fn forget_at_libc(&self, number: u64, forget: impl FnOnce(u64)) {
-        let noted = |scope: &mut Scope<H>| {
-            let handle = &mut scope.known_to_libc;
+    /// Removes the C library's handlers of an object that stays loaded, by `deregister`, which gets the handle.
+    pub fn deregister_at_libc(&self, number: u64, deregister: impl FnOnce(u64)) {
+        let stored = |scope: &mut Scope<H>| {
+            let handle = &mut scope.libc_handle;
             if seeded_bug!("handle_forgotten_while_the_object_stays") { handle.take() } else { *handle }
         };
-        let handle = self.books.lock().scope(number).and_then(noted);
+        let handle = self.table.lock().scope(number).and_then(stored);
         if let Some(handle) = handle {
-            forget(handle);
+            deregister(handle);
         }
     }
 
-    /// Says how to hold the object's code.
-    pub fn set_hold(&self, number: u64, hold: impl Fn(&str) -> Option<CodeKeepAlive> + Send + Sync + 'static) {
-        let mut hold: Option<Arc<KeepAliveFn>> = Some(Arc::new(hold));
-        if let Some(scope) = self.books.lock().scope(number) {
-            std::mem::swap(&mut scope.hold, &mut hold);
+    /// Sets the closure that keeps the object's code alive. The old closure is dropped outside the lock.
+    pub fn set_keep_alive(
+        &self,
+        number: u64,
+        keep_alive: impl Fn(&str) -> Option<CodeKeepAlive> + Send + Sync + 'static,
+    ) {
+        let mut keep_alive: Option<Arc<KeepAliveFn>> = Some(Arc::new(keep_alive));
+        if let Some(scope) = self.table.lock().scope(number) {
+            std::mem::swap(&mut scope.keep_alive, &mut keep_alive);
         }
     }
 
-    /// A hold on the object's code for `who`; `None` when that is gone, or about to.
-    pub fn hold(&self, number: u64, who: &str) -> Option<CodeKeepAlive> {
-        let hold = self.books.lock().scope(number)?.hold.clone()?;
-        hold(who)
+    /// Keeps the object's code alive for `holder`. `None` once removal of the code began.
+    pub fn keep_alive(&self, number: u64, holder: &str) -> Option<CodeKeepAlive> {
+        let keep_alive = self.table.lock().scope(number)?.keep_alive.clone()?;
+        keep_alive(holder)
     }
 }
 
-impl<H> Books<H> {
-    /// A scope that is open.
+impl<H> ScopeTable<H> {
+    /// An open scope.
     fn scope(&mut self, number: u64) -> Option<&mut Scope<H>> {
         self.by_number.as_mut()?.get_mut(&number)
     }
@@ -172,6 +182,6 @@ impl<H> Books<H> {
 
 impl<H> Scope<H> {
     fn new() -> Scope<H> {
-        Scope { handlers: Vec::new(), hold: None, known_to_libc: None }
+        Scope { handlers: Vec::new(), keep_alive: None, libc_handle: None }
     }
 }

@@ -1,10 +1,18 @@
-//! [`ForkLock`]: a lock that says which process holds it.
+//! [`ForkLock`]: a lock that survives a fork. Its word is the number of the process that holds it.
 //!
-//! A thread that holds an ordinary lock while another thread forks holds it in the child for ever, where it does not
-//! exist. Here the lock's word is the holder's process number, so that a child takes over what was its parent's. It must
-//! be able to go on with what it finds, in whatever state: that is the business of who uses the lock.
+//! If a thread forks while another thread holds an ordinary lock, the child has a locked lock and no thread that unlocks it.
+//! Here the word names the process that holds the lock:
 //!
-//! For locks that are held for a few stores or one system call: whoever waits asks again and again.
+//! | word | meaning |
+//! |---|---|
+//! | 0 | free |
+//! | this process | held by a thread of this process |
+//! | another process | a thread of the parent held it at the fork; free in this process |
+//!
+//! A child that takes over such a lock finds the data in the state that the parent's thread left. Each user of the lock must
+//! make sure that it can go on from there.
+//!
+//! The lock is for a few stores or one system call: a waiting thread polls. It is not fair.
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
@@ -12,15 +20,15 @@ use std::time::Duration;
 
 use crate::sync::{MappedU32, Ordering, sleep};
 
-/// A value under such a lock.
+/// A value with its lock.
 pub(super) struct ForkLock<T> {
     word: MappedU32,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: H6 - the value is touched by one thread at a time, the one that holds the lock.
+// SAFETY: H6 - the value moves with the lock, and `T: Send` allows that.
 unsafe impl<T: Send> Send for ForkLock<T> {}
-// SAFETY: H6 - as above.
+// SAFETY: H6 - only the thread that holds the lock touches the value, one after the other, so `T: Send` is enough.
 unsafe impl<T: Send> Sync for ForkLock<T> {}
 
 impl<T> ForkLock<T> {
@@ -29,46 +37,46 @@ impl<T> ForkLock<T> {
     }
 
     pub(super) fn lock(&self) -> ForkLocked<'_, T> {
-        ForkLocked { _held: HeldWord::take(&self.word), value: &self.value }
+        ForkLocked { _guard: ForkLockGuard::lock(&self.word), value: &self.value }
     }
 }
 
-/// The right to a value.
+/// Access to the value while the lock is held.
 pub(super) struct ForkLocked<'a, T> {
-    _held: HeldWord<'a>,
+    _guard: ForkLockGuard<'a>,
     value: &'a UnsafeCell<T>,
 }
 
 impl<T> Deref for ForkLocked<'_, T> {
     type Target = T;
     fn deref(&self) -> &T {
-        // SAFETY: H6 - the lock is held.
+        // SAFETY: H6 - `_guard` holds the lock, so no other thread touches the value. `&self` excludes `deref_mut`.
         unsafe { &*self.value.get() }
     }
 }
 
 impl<T> DerefMut for ForkLocked<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: H6 - the lock is held.
+        // SAFETY: H6 - `_guard` holds the lock, so no other thread touches the value. `&mut self` makes the borrow unique.
         unsafe { &mut *self.value.get() }
     }
 }
 
-/// A lock's word, held. The word alone may be anywhere.
-pub(super) struct HeldWord<'a>(&'a MappedU32);
+/// A locked lock word. The word may be anywhere, also outside a [`ForkLock`]. Dropping the guard unlocks it.
+pub(super) struct ForkLockGuard<'a>(&'a MappedU32);
 
-impl<'a> HeldWord<'a> {
-    /// Waits for the lock whose word this is: zero, or the number of the process that holds it.
-    pub(super) fn take(word: &'a MappedU32) -> HeldWord<'a> {
-        let me = std::process::id();
+impl<'a> ForkLockGuard<'a> {
+    /// Waits until `word` is free, and locks it.
+    pub(super) fn lock(word: &'a MappedU32) -> ForkLockGuard<'a> {
+        let this_process = std::process::id();
         let mut tries = 0;
         loop {
             let holder = word.load(Ordering::Relaxed);
-            // Of another process: of a thread of the parent at the fork, which is not here.
-            let is_free = holder != me;
-            // Acquire pairs with the release of whoever held it last.
-            if is_free && word.compare_exchange(holder, me, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-                return HeldWord(word);
+            // Another process number: a thread of the parent held the lock at the fork. That thread is not in this process.
+            let is_free = holder != this_process;
+            // Acquire pairs with the release in `drop` of the previous guard.
+            if is_free && word.compare_exchange(holder, this_process, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                return ForkLockGuard(word);
             }
             tries += 1;
             if tries < SPINS {
@@ -80,8 +88,9 @@ impl<'a> HeldWord<'a> {
     }
 }
 
-impl Drop for HeldWord<'_> {
+impl Drop for ForkLockGuard<'_> {
     fn drop(&mut self) {
+        // Release pairs with the acquire in `lock`.
         self.0.store(0, Ordering::Release);
     }
 }

@@ -1,7 +1,8 @@
-//! [`LazyFailureHandler`]: where the call of a lazy function goes on that cannot be linked.
+//! [`LazyFailureHandler`]: decides what happens if a lazy function is called and cannot be linked.
 //!
-//! The caller is linked code or whoever holds a handle. It has called a function and gets a value of that function's type, so
-//! there is no error to return. The embedder decides: another function, or an end of its own. Without a handler the process ends.
+//! The caller is linked code, or the owner of a handle. It has called a function and expects a value of the function's return
+//! type, so no error can be returned. The embedder's handler supplies another function to call instead, or ends the process.
+//! Without a handler the process aborts.
 
 use std::fmt;
 use std::io::{self, Write as _};
@@ -16,23 +17,24 @@ use crate::sync::Arc;
 pub struct LazyFailure<'a> {
     /// The dylib that the lazy function was defined in.
     pub dylib: &'a str,
-    /// The lazy function's name there.
+    /// The lazy function's name in `dylib`.
     pub symbol: &'a str,
-    /// The dylib that was to supply the function.
+    /// The dylib that should supply the function.
     pub source: &'a str,
-    /// The function's name there.
+    /// The function's name in `source`.
     pub aliasee: &'a str,
-    /// What its lookup said: the session has ended, the name is gone, the link has failed. See [`Error::root_cause`].
+    /// The error of the lookup: the session has ended, the name was removed, or the link failed. See [`Error::root_cause`].
     pub error: &'a Error,
 }
 
-/// Decides where the call of a lazy function goes on that cannot be linked (ORC: the error handler address of a
+/// Supplies another function for the call of a lazy function that cannot be linked (ORC: the error handler address of a
 /// `LazyCallThroughManager`).
 ///
-/// It is called on the thread that made the call, in the middle of it, with no lock held, and may call back into the session. The
-/// lazy function stays unbound: its next call tries again.
+/// The handler runs on the calling thread, before the call continues. No lock is held, so it may call the session. The lazy
+/// function stays unbound, and its next call tries to link it again.
 ///
-/// The [default](LazyFailureHandler::default) says on the standard error which function it was, and why, and aborts the process.
+/// The [default](LazyFailureHandler::default) writes the name of the function and the error to the standard error, and aborts
+/// the process.
 ///
 /// ```
 /// use jittison::base::ExecutorAddr;
@@ -56,25 +58,25 @@ pub struct LazyFailureHandler(Arc<Handler>);
 type Handler = dyn Fn(&LazyFailure<'_>) -> Option<ExecutorAddr> + Send + Sync;
 
 impl LazyFailureHandler {
-    /// A handler that returns the address of the function that is called instead; `None` ends the process as the default does. It
-    /// may as well not return: end the process in its own way, or wait for ever. If it panics, the process ends.
+    /// A handler that returns the address of the function to call instead. `None` aborts the process, as the default does. The
+    /// handler need not return: it may end the process, or wait for ever. If it panics, the process aborts.
     ///
     /// # Safety
-    /// An address that `handler` returns
-    /// - is that of a function of the signature and ABI with which the lazy function is called,
-    /// - and its code stays in memory until that call has returned.
+    /// For each address that `handler` returns:
+    /// - It is the address of a function with the signature and ABI with which the lazy function is called.
+    /// - Its code stays in memory until that call has returned.
     pub unsafe fn new(
         handler: impl Fn(&LazyFailure<'_>) -> Option<ExecutorAddr> + Send + Sync + 'static,
     ) -> LazyFailureHandler {
         LazyFailureHandler(Arc::new(handler))
     }
 
-    /// Where the call goes on. Does not return if nowhere.
+    /// The address at which the call continues. Aborts the process if the handler supplies none.
     pub(super) fn redirect(&self, failure: &LazyFailure<'_>) -> ExecutorAddr {
         match catch(|| (self.0)(failure)) {
             Ok(Some(address)) if !address.is_null() => address,
             Ok(_) => abort(&failure.to_string()),
-            Err(panic) => abort(&format!("{failure}; and the handler of such failures panicked: {panic}")),
+            Err(panic) => abort(&format!("{failure}; the lazy failure handler panicked: {panic}")),
         }
     }
 }
@@ -85,7 +87,7 @@ impl Default for LazyFailureHandler {
     }
 }
 
-/// Says why, as far as anybody listens, and ends the process by `SIGABRT`.
+/// Writes the problem to the standard error, ignoring failures, and ends the process by `SIGABRT`.
 pub(super) fn abort(problem: &str) -> ! {
     let _ = writeln!(io::stderr(), "jittison: {problem}");
     std::process::abort()
@@ -94,7 +96,7 @@ pub(super) fn abort(problem: &str) -> ! {
 impl fmt::Display for LazyFailure<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let LazyFailure { dylib, symbol, source, aliasee, error } = self;
-        write!(f, "the lazy function `{symbol}` of `{dylib}` cannot be called, as `{aliasee}` of `{source}` ")?;
+        write!(f, "the lazy function `{symbol}` of `{dylib}` cannot be called, because `{aliasee}` of `{source}` ")?;
         write!(f, "cannot be linked: {error}")
     }
 }

@@ -1,21 +1,36 @@
-//! The hands: everything that is done in the process that runs the code. Calls it, listens to its `atexit`, finds the
-//! process's own symbols, tells debuggers and profilers.
+//! Everything that jittison does in the process that runs the code. It calls linked code, keeps its exit handlers, finds
+//! symbols of the process, and writes what debuggers and profilers read.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `call.rs` | typed handles to linked code, and calls through them |
+//! | `call_through.rs`, `lazy_failure.rs` | the first call of a lazy function, and what happens if it fails |
+//! | `exit_handlers.rs`, `exit_scopes.rs`, `thread_exit_handlers.rs` | handlers that linked code registers, per object |
+//! | `exit_hook.rs` | `exit` of the process |
+//! | `process.rs`, `program_symbols.rs` | symbols of the process and of its program file |
+//! | `thread_locals.rs`, `thread_local_image.rs` | thread-local blocks, held by the C library |
+//! | `program.rs`, `stack_end.rs` | the start of a native program, and the frame below its `main` |
+//! | `debugger_list.rs`, `profile.rs`, `fork_lock.rs` | what gdb, lldb and perf read; a lock that survives a fork |
+//!
+//! This room does not know dylibs, trackers or keys. It gets whatever keeps memory alive as an opaque box.
 //!
 //! # Invariants
 //!
-//! - **H1** A function pointer is made only of an address that a session reported ready, and only where a caller has
-//!   given its word for the signature (`unsafe`).
-//! - **H2** Code is called only while its memory is held: by a handle's pin, a guard, or the registry that calls initialisers
-//!   and finalisers before the memory goes.
-//! - **H3** That initialisers, finalisers and exit handlers may run is part of the word given when code is first looked
-//!   up or initialised; none runs before that.
-//! - **H4** What a callback is handed as an untyped pointer is what its own caller, in the same file, has on its stack.
-//! - **H5** What the loader mapped of a library is read and written only while the `Library` is open, and only where the
-//!   file said that it would be.
-//! - **H6** What several threads edit through pointers (the debuggers' list, the value of a `ForkLock`) is touched only by
-//!   the thread that holds its lock, and an entry of the list lives until it was taken out.
+//! Each SAFETY note cites one of these, and says why it holds at that line.
 //!
-//! This room does not know dylibs, trackers or keys: what keeps memory alive is handed to it as an opaque box.
+//! - **H1** *Signatures.* A function pointer is made only from the address of a function that is ready, or that an object lists
+//!   as an initialiser or finaliser. Its type is the one that an `unsafe` caller promised, or that the ABI prescribes.
+//! - **H2** *Code is held.* Linked code is called, and its memory is read, only while something holds that memory: the pin of
+//!   a handle, a guard, or the registry that runs initialisers and finalisers before the memory is freed. The C library keeps
+//!   an address of linked code only until the scope of its object is closed, which is before the memory is freed.
+//! - **H3** *Consent.* Whoever first looks code up or initialises it agrees that its initialisers, finalisers and exit handlers
+//!   run. None of them runs before that.
+//! - **H4** *Callback arguments.* The untyped pointer that a callback gets points to a value of the declared type on the stack
+//!   of the function that passed it, in the same file. That function waits for the callback.
+//! - **H5** *Loaded modules.* Bytes that the loader mapped for a module are read and written only while its `Library` is open,
+//!   and only at the offsets that the file of the module defines.
+//! - **H6** *Locked data.* Data that several threads reach through pointers (the debuggers' list, the value of a `ForkLock`) is
+//!   touched only by the thread that holds its lock. An entry of the list lives until it is removed from the list.
 
 mod call;
 mod call_through;

@@ -1,29 +1,32 @@
-//! The process's own symbols, and libraries opened for theirs.
+//! Symbols of the process, and [`LoadedLibrary`]: a library that is opened so that linked code finds its symbols.
+//!
+//! Symbols are found by the system's loader. A thread-local variable needs another way, because its address differs from thread
+//! to thread: it becomes a [`TlsIndex`] (`thread_locals.rs`).
 
 use std::ffi::CString;
 use std::fmt;
 
 use crate::base::{ExecutorAddr, TlsIndex};
 use crate::error::{Error, ErrorKind};
-use crate::host::thread_locals::{find_variable, prefer_static_place};
+use crate::host::thread_locals::{find_variable, prefer_static_offset};
 use crate::os::{self, SymbolKind};
 
-/// A shared library that was opened so that linked code finds its symbols. Closed when dropped.
+/// A shared library that is open, so that linked code finds its symbols. Dropping it closes the library.
 pub struct LoadedLibrary {
     name: String,
     _library: os::Library,
 }
 
 impl LoadedLibrary {
-    /// Opens a library by name or path, as the system's loader finds it.
+    /// Opens a library by name or path. The system's loader searches it.
     ///
     /// # Errors
-    /// The loader's own words.
+    /// [`ErrorKind::File`] with the text of the loader.
     pub fn open(name: &str) -> Result<LoadedLibrary, Error> {
         let fail = |problem: String| Error::from(ErrorKind::File { path: name.to_string(), problem });
         let c_name = CString::new(name).map_err(|error| fail(error.to_string()))?;
         let library = os::Library::open(&c_name, true).map_err(fail)?;
-        prefer_static_place(&library);
+        prefer_static_offset(&library);
         Ok(LoadedLibrary { name: name.to_string(), _library: library })
     }
 }
@@ -34,22 +37,22 @@ impl fmt::Debug for LoadedLibrary {
     }
 }
 
-/// What the process knows of a name.
+/// A symbol that the process exports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProcessSymbol {
-    /// A function, for all that is known.
+    /// A function, or a symbol whose type is not known.
     Function(ExecutorAddr),
-    /// Something else with an address.
+    /// Another symbol with an address.
     Data(ExecutorAddr),
     /// A thread-local variable.
     TlsIndex(TlsIndex),
 }
 
-/// A symbol that the program, or a library that it has loaded, exports.
+/// Finds a symbol that the program or one of its loaded libraries exports.
 pub(crate) fn find_symbol(name: &str) -> Option<ProcessSymbol> {
     let c_name = CString::new(name).ok()?;
-    // Asked by name, a thread-local variable would be the calling thread's, and its library's block would be settled.
-    if os::symbol_kind(name, NOWHERE) == SymbolKind::TlsIndex
+    // `dlsym` would give the address in the calling thread, and the loader would fix the place of the library's block.
+    if os::symbol_kind(name, NOWHERE) == SymbolKind::ThreadLocal
         && let Ok(variable) = find_variable(name)
     {
         return Some(ProcessSymbol::TlsIndex(variable));
@@ -58,9 +61,9 @@ pub(crate) fn find_symbol(name: &str) -> Option<ProcessSymbol> {
     match os::symbol_kind(name, address) {
         SymbolKind::Function => Some(ProcessSymbol::Function(ExecutorAddr::new(address))),
         SymbolKind::Data => Some(ProcessSymbol::Data(ExecutorAddr::new(address))),
-        SymbolKind::TlsIndex => None,
+        SymbolKind::ThreadLocal => None,
     }
 }
 
-/// No symbol is there.
+/// An address without a symbol.
 const NOWHERE: u64 = 0;

@@ -1,8 +1,8 @@
-//! The files that profilers read: [`CodeDump`] is perf's jitdump, [`NameMap`] its map of names.
+//! The files that perf reads: [`CodeDump`] is a jitdump, [`NameMap`] is a perf map of names.
 //!
-//! This file opens them, and opens others in a forked child, which must not write into its parent's. What stands in them
-//! is the business of who appends. Each append is one write of whole records under a lock, so that nothing is left to be
-//! written at exit, or by a child. A file that refuses a write gets no more: what would follow could not be read.
+//! This file opens both, and reopens them in a forked child, which must not write to a file of its parent. The caller supplies
+//! the content. Each append is one write of complete records under a [`ForkLock`]. So no buffer has to be flushed at exit, or
+//! by a child. After a failed write, a file gets no more records, because perf could not read them.
 
 use std::fs::DirBuilder;
 use std::io;
@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{ErrorKind, Result};
 use crate::host::fork_lock::ForkLock;
-use crate::os::{self, GrowingFile};
+use crate::os::{self, AppendFile};
 use crate::sync::thread_id;
 
-/// A file `jit-PID.dump`, in a directory of its own. perf sees it by a page of it that is mapped executable.
+/// A file `jit-PID.dump` in its own directory. perf learns its name from a page of it that is mapped executable.
 pub(crate) struct CodeDump {
     base: PathBuf,
     header: fn(Stamp) -> Vec<u8>,
@@ -23,17 +23,17 @@ pub(crate) struct CodeDump {
 
 struct OpenDump {
     process: u32,
-    /// `None` when the file refused.
-    file: Option<GrowingFile>,
+    /// `None` after a failure.
+    file: Option<AppendFile>,
     next_number: u64,
 }
 
-/// Who writes, and when.
+/// Process, thread and time of a record.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stamp {
     pub(crate) process: u32,
     pub(crate) thread: u32,
-    /// Nanoseconds of the clock of `perf record -k mono`.
+    /// Nanoseconds of `CLOCK_MONOTONIC`, the clock of `perf record -k mono`.
     pub(crate) nanoseconds: u64,
 }
 
@@ -44,26 +44,26 @@ impl Stamp {
 }
 
 impl CodeDump {
-    /// Makes the file, in a new directory below `base`, with the header that `header` gives.
+    /// Creates the file in a new directory below `base`, and writes the bytes that `header` returns.
     ///
     /// # Errors
-    /// What the system says.
+    /// [`ErrorKind::File`] with the text of the system.
     pub(crate) fn create(base: &Path, header: fn(Stamp) -> Vec<u8>) -> Result<CodeDump> {
         let open = OpenDump::create(base, header)?;
         Ok(CodeDump { base: base.to_path_buf(), header, open: ForkLock::new(open) })
     }
 
-    /// Appends what `records` makes of the moment and of the number of the first record, for `count` records.
+    /// Appends `count` records. `records` gets the time and the number of the first record, and returns the bytes.
     pub(crate) fn append(&self, count: u64, records: impl FnOnce(Stamp, u64) -> Vec<u8>) {
         let process = std::process::id();
         let mut open = self.open.lock();
         if open.process != process {
-            let refused = OpenDump { process, file: None, next_number: 0 };
-            *open = OpenDump::create(&self.base, self.header).unwrap_or(refused);
+            let no_file = OpenDump { process, file: None, next_number: 0 };
+            *open = OpenDump::create(&self.base, self.header).unwrap_or(no_file);
         }
         let OpenDump { file, next_number, .. } = &mut *open;
-        let Some(growing) = file else { return };
-        let written = growing.append(&records(Stamp::now(process), *next_number));
+        let Some(open_file) = file else { return };
+        let written = open_file.append(&records(Stamp::now(process), *next_number));
         *next_number += count;
         if written.is_err() {
             *file = None;
@@ -74,20 +74,20 @@ impl CodeDump {
 impl OpenDump {
     fn create(base: &Path, header: fn(Stamp) -> Vec<u8>) -> Result<OpenDump> {
         let process = std::process::id();
-        let directory = new_directory(base, process).map_err(|problem| refused(base, &problem))?;
+        let directory = new_directory(base, process).map_err(|problem| file_error(base, &problem))?;
         let path = directory.join(format!("jit-{process}.dump"));
-        let make = || {
-            let mut file = GrowingFile::create(&path)?;
+        let create = || {
+            let mut file = AppendFile::create(&path)?;
             file.append(&header(Stamp::now(process)))?;
-            file.show()?;
+            file.map_marker()?;
             Ok(file)
         };
-        let file = make().map_err(|problem| refused(&path, &problem))?;
+        let file = create().map_err(|problem| file_error(&path, &problem))?;
         Ok(OpenDump { process, file: Some(file), next_number: 0 })
     }
 }
 
-/// A directory that was not there: perf puts a file beside the dump for each function, and the dump's own name is given.
+/// Creates a new directory. perf prescribes the name of the dump, and writes one file per function beside it.
 fn new_directory(base: &Path, process: u32) -> io::Result<PathBuf> {
     DirBuilder::new().recursive(true).mode(0o700).create(base)?;
     let mut number = 0;
@@ -95,27 +95,28 @@ fn new_directory(base: &Path, process: u32) -> io::Result<PathBuf> {
         let path = base.join(format!("jittison-{process}-{number}"));
         match DirBuilder::new().mode(0o700).create(&path) {
             Err(problem) if problem.kind() == io::ErrorKind::AlreadyExists => number += 1,
-            made => return made.map(|()| path),
+            result => return result.map(|()| path),
         }
     }
 }
 
-/// The file `/tmp/perf-PID.map`, where perf looks for names of anonymous memory. Other code generators of the process
-/// may write there, too.
+/// The file `/tmp/perf-PID.map`, where perf looks for names of functions in anonymous memory. Other code generators of the
+/// process may also write to it.
 pub(crate) struct NameMap {
     open: ForkLock<OpenMap>,
 }
 
 struct OpenMap {
     process: u32,
-    file: Option<GrowingFile>,
+    /// `None` after a failure.
+    file: Option<AppendFile>,
 }
 
 impl NameMap {
     /// Opens the file.
     ///
     /// # Errors
-    /// What the system says.
+    /// [`ErrorKind::File`] with the text of the system.
     pub(crate) fn open() -> Result<NameMap> {
         Ok(NameMap { open: ForkLock::new(OpenMap::open()?) })
     }
@@ -136,13 +137,13 @@ impl NameMap {
 impl OpenMap {
     fn open() -> Result<OpenMap> {
         let process = std::process::id();
-        // The name is perf's, whatever TMPDIR says.
+        // perf prescribes this path and ignores `TMPDIR`.
         let path = PathBuf::from(format!("/tmp/perf-{process}.map"));
-        let file = GrowingFile::open(&path).map_err(|problem| refused(&path, &problem))?;
+        let file = AppendFile::open(&path).map_err(|problem| file_error(&path, &problem))?;
         Ok(OpenMap { process, file: Some(file) })
     }
 }
 
-fn refused(path: &Path, problem: &io::Error) -> crate::error::Error {
+fn file_error(path: &Path, problem: &io::Error) -> crate::error::Error {
     ErrorKind::File { path: path.display().to_string(), problem: problem.to_string() }.into()
 }

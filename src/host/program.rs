@@ -1,4 +1,6 @@
-//! [`ProgramStart`]: what a native program finds when it starts: arguments, environment, a name, default signals.
+//! [`ProgramStart`]: sets up the process for a native program: arguments, environment, program name and default signals.
+//!
+//! It exists while the program runs, one at a time. Dropping it restores the name and the signals.
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::fmt;
@@ -6,20 +8,20 @@ use std::fmt;
 use crate::os;
 use crate::sync::StaticMutex;
 
-/// `int main(int argc, char **argv, char **envp)`; one that takes less does not notice.
+/// `int main(int argc, char **argv, char **envp)`. A `main` with fewer parameters ignores the others.
 pub(crate) type MainFunction = extern "C-unwind" fn(c_int, *mut *mut c_char, *mut *mut c_char) -> c_int;
 
-/// The arguments of a program that runs; dropped when it has ended. One at a time.
+/// The environment of a running program. Dropped when the program has ended.
 pub(crate) struct ProgramStart {
-    /// The program may write to them, and even shorten them, so they are kept as plain bytes.
+    /// The arguments as bytes, because the program may write to them and even shorten them.
     _strings: Vec<Vec<u8>>,
-    /// As many pointers as arguments, and a null.
+    /// A pointer to each argument, then null.
     argv: Vec<*mut c_char>,
     _name: Option<os::ProgramName>,
     _signals: os::DefaultSignals,
 }
 
-/// Argument count, arguments, environment: the last two as addresses.
+/// Number of arguments, address of `argv`, address of the environment.
 static VECTORS: StaticMutex<Option<(c_int, usize, usize)>> = StaticMutex::new(None);
 
 impl ProgramStart {
@@ -28,7 +30,7 @@ impl ProgramStart {
             arguments.iter().map(|argument| argument.to_bytes_with_nul().to_vec()).collect();
         let mut argv: Vec<*mut c_char> = strings.iter_mut().map(|string| string.as_mut_ptr().cast()).collect();
         argv.push(std::ptr::null_mut());
-        // The C library may still print the name after everything else is over.
+        // Leaked: the C library may print the name after the program has ended.
         let name = arguments.first().map(|name| &*Box::leak(name.clone().into_boxed_c_str()));
         let start = ProgramStart {
             _strings: strings,
@@ -40,7 +42,7 @@ impl ProgramStart {
         start
     }
 
-    /// Calls `main`, with `errno` as a process begins.
+    /// Calls `main`, with `errno` zero as at the start of a process.
     pub(crate) fn call(&mut self, main: MainFunction) -> c_int {
         os::clear_errno();
         main(self.argc(), self.argv.as_mut_ptr(), os::environment())
@@ -63,7 +65,7 @@ impl fmt::Debug for ProgramStart {
     }
 }
 
-/// What initialisers of the program that runs are called with.
+/// The arguments for initialisers of the running program: `argc`, `argv`, `envp`. `None` if no program runs.
 pub(crate) fn vectors() -> Option<(c_int, *const *mut c_char, *const *mut c_char)> {
     let vectors = *VECTORS.lock();
     vectors.map(|(argc, argv, envp)| (argc, argv as *const *mut c_char, envp as *const *mut c_char))

@@ -1,4 +1,7 @@
-//! The symbols that the running program's own file names, and where they are.
+//! [`program_symbols`]: reads the symbol table of the running program's file, and computes the address of each symbol.
+//!
+//! The loader's symbol table has only the symbols that the program exports. The `.symtab` of the file has all of them, unless
+//! the program was stripped. This file reads the headers and both tables, and nothing else of the file.
 
 use std::fmt::Display;
 use std::marker::PhantomData;
@@ -22,13 +25,13 @@ pub(crate) struct ProgramSymbol {
     pub(crate) is_function: bool,
 }
 
-/// All functions and variables that the program's symbol table names for other object files, sorted by name. Without
-/// thread-local ones, whose places only the compiler's code knows, and those that are chosen when the program runs.
+/// All global and weak functions and variables of the program, sorted by name. Thread-local variables are not included,
+/// because only compiled code knows their addresses; nor are indirect functions, which are chosen at run time.
 ///
 /// # Errors
-/// When the file cannot be read, is no ELF file, or has no symbol table.
+/// The file cannot be read, is no ELF file, or has no symbol table.
 pub(crate) fn program_symbols() -> Result<Vec<ProgramSymbol>, Error> {
-    // The file that runs, even if another has its name by now.
+    // This path opens the running file, even if another file has its name now.
     let file = InputFile::open(PROGRAM)?;
     let mut symbols = read(&file, os::program_range().start)?;
     if symbols.is_empty() {
@@ -38,18 +41,18 @@ pub(crate) fn program_symbols() -> Result<Vec<ProgramSymbol>, Error> {
     Ok(symbols)
 }
 
-/// Reads the tables and nothing else: programs are large. `start` is where the first of the program's segments is.
+/// Reads the symbols. Only the tables are read, because programs are large. `start` is the address of the first segment.
 fn read(file: &InputFile, start: u64) -> Result<Vec<ProgramSymbol>, Error> {
     let header = file.read_at(0..size_of::<FileHeader64<LE>>() as u64)?;
     let header = FileHeader64::<LE>::parse(&*header).map_err(fault)?;
     let segments = Table::<ProgramHeader64<LE>>::read(file, header.e_phoff(LE), header.e_phnum(LE).into())?;
     let segments = segments.entries()?.iter().filter(|segment| segment.p_type(LE) == PT_LOAD);
     let first = segments.map(|segment| segment.p_vaddr(LE)).min().unwrap_or(0);
-    let moved_by = start.wrapping_sub(first);
+    let load_bias = start.wrapping_sub(first);
 
     let table_at = header.e_shoff(LE);
     let count = match u64::from(header.e_shnum(LE)) {
-        // As many as the first entry says, where they are too many for the header.
+        // Zero: the number does not fit into the header, and is in the size of the first section.
         0 => Table::<SectionHeader64<LE>>::read(file, table_at, 1)?
             .entries()?
             .first()
@@ -70,18 +73,18 @@ fn read(file: &InputFile, start: u64) -> Result<Vec<ProgramSymbol>, Error> {
         let is_function = symbol.st_type().0 == FUNCTION;
         let is_global =
             matches!(symbol.st_bind().0, GLOBAL | WEAK) && !matches!(symbol.st_shndx(LE).0, UNDEFINED | ABSOLUTE);
-        let is_placed = is_function || matches!(symbol.st_type().0, UNTYPED | VARIABLE);
+        let has_address = is_function || matches!(symbol.st_type().0, UNTYPED | VARIABLE);
         let name = symbol.name(LE, names).map_err(fault)?;
         let name = std::str::from_utf8(name).unwrap_or_default();
-        if is_global && is_placed && !name.is_empty() {
-            let address = ExecutorAddr::new(symbol.st_value(LE).wrapping_add(moved_by));
+        if is_global && has_address && !name.is_empty() {
+            let address = ExecutorAddr::new(symbol.st_value(LE).wrapping_add(load_bias));
             found.push(ProgramSymbol { name: name.into(), address, is_function });
         }
     }
     Ok(found)
 }
 
-/// An array in the file.
+/// An array of `T` that was read from the file.
 struct Table<T> {
     bytes: Vec<u8>,
     count: usize,
@@ -111,7 +114,7 @@ fn fault(problem: impl Display) -> Error {
 }
 
 const PROGRAM: &str = "/proc/self/exe";
-/// Types, bindings and sections of symbols, as the gABI numbers them.
+// Types, bindings and section indices of symbols, with their numbers in the gABI.
 const UNTYPED: u8 = 0;
 const VARIABLE: u8 = 1;
 const FUNCTION: u8 = 2;

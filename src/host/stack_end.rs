@@ -1,16 +1,19 @@
-//! [`at_stack_end`]: calls where the unwinder sees the end of the stack, as it does below a native program's `main`.
+//! [`at_stack_end`]: calls a function so that the unwinder finds the end of the stack below it.
 //!
-//! An exception that nobody catches ends a C++ program by `std::terminate`, called from the throw itself: the unwinder
-//! looks for a handler first, comes to the end of the stack, and says so before any frame is left. Below Rust's `main`
-//! stands a handler for everything, at which a foreign exception ends otherwise. So there is a frame here whose return
-//! address is undefined to the unwinder (DWARF 5, 6.4.4), as that of `_start` is.
+//! If no handler catches a C++ exception, the program must call `std::terminate`. The unwinder searches for a handler first.
+//! It reports the end of the stack to the throw, which then calls `std::terminate` before any frame is unwound. But below Rust's
+//! `main` there is a frame that catches everything, where a foreign exception has another end.
+//!
+//! So this file has a frame whose return address is undefined for the unwinder (DWARF 5, 6.4.4), like that of `_start`. The
+//! search ends there, as below the `main` of a native program.
 
 use std::ffi::c_void;
 
-/// Calls `body`. A panic that leaves it ends the process.
+/// Calls `body`. A panic that leaves `body` ends the process.
 pub(crate) fn at_stack_end<F: FnOnce() -> R, R>(body: F) -> R {
     let mut call = Call { body: Some(body), result: None };
-    // SAFETY: H4 - `enter` takes what is passed here.
+    // SAFETY: H4 - `stack_end` calls `enter::<F, R>` with the address of `call`, a `Call<F, R>` on this stack, and returns
+    // after it.
     unsafe { stack_end(enter::<F, R>, (&raw mut call).cast()) };
     call.result.expect("`enter` returns only with a result")
 }
@@ -20,15 +23,17 @@ struct Call<F, R> {
     result: Option<R>,
 }
 
+/// Runs the body and stores its result.
+///
 /// # Safety
-/// `call` is the `Call<F, R>` of the [`at_stack_end`] that waits for this.
+/// `call` is the address of the `Call<F, R>` of the [`at_stack_end`] that waits for this call.
 unsafe extern "C-unwind" fn enter<F: FnOnce() -> R, R>(call: *mut c_void) {
-    // SAFETY: H4 - `at_stack_end` has it on its stack, and waits.
+    // SAFETY: H4 - `at_stack_end` passed its own `Call<F, R>`, and does not touch it until this function returns.
     let call = unsafe { &mut *call.cast::<Call<F, R>>() };
     call.result = call.body.take().map(|body| body());
 }
 
-/// Two versions of this crate may be in one program.
+/// The name has the crate version, because a program may contain two versions of this crate.
 macro_rules! symbol {
     () => {
         concat!("\"jittison_stack_end_", env!("CARGO_PKG_VERSION"), "\"")
@@ -41,7 +46,7 @@ unsafe extern "C-unwind" {
     fn stack_end(function: unsafe extern "C-unwind" fn(*mut c_void), argument: *mut c_void);
 }
 
-// A naked function would do, if it could carry unwind directives of its own.
+// Not a naked function, because that cannot have its own unwind directives.
 std::arch::global_asm!(
     ".pushsection .text.jittison_stack_end,\"ax\",@progbits",
     concat!(".globl ", symbol!()),

@@ -1,31 +1,37 @@
-//! What linked code wants called when a thread ends: destructors of thread-local variables, which C++ registers with
-//! `__cxa_thread_atexit` and Rust with `__cxa_thread_atexit_impl`, by the object's own `__dso_handle`.
+//! Destructors of thread-local variables of linked code, which run when their thread ends.
 //!
-//! | when | what is called |
+//! C++ registers them with `__cxa_thread_atexit` and Rust with `__cxa_thread_atexit_impl`, in both cases with the object's
+//! own `__dso_handle`. Each thread has a list of its pending destructors.
+//!
+//! | when | which destructors run |
 //! |---|---|
-//! | the thread ends | all that it owes, the last registered first |
-//! | nothing else holds the removed object, by what this thread did | what this thread owes to it |
-//! | the object's finalisers are called | what the calling thread owes to it, ahead of them |
+//! | the thread ends | all that are pending in this thread, the latest first |
+//! | the thread drops the last other pin of a removed object | those of the object that are pending in this thread |
+//! | the object's finalisers run | those of the object that are pending in the calling thread, before the finalisers |
 //!
-//! A thread that owes something to an object holds its code, from the first destructor that it registers there until the
-//! last has been called: another thread's variables are not for anybody else to destroy, so the object has to wait. Who
-//! gave the hold decides what that means (`ExitScope::set_hold`). Only what finalisers themselves register, when the code is
-//! about to go, is owed without a hold, and called by the thread that finalises, or never.
+//! # Keeping the code alive
+//! A thread keeps the code of an object alive from the first destructor that it registers for the object until the last
+//! one has run. No other thread may destroy its variables, so removal of the object waits for the thread. The object supplies
+//! the closure that keeps the code alive ([`ExitScope::set_keep_alive`]). If removal has already begun, the closure returns
+//! `None`: a finaliser of the object registers the destructor. The thread that runs the finalisers calls that destructor, or
+//! no thread does.
 //!
-//! The list of a thread is that thread's own, and so are its holds. The C library knows of one entry for all of it. Holds
-//! are taken and dropped, and destructors called, while nothing of this is borrowed or locked.
+//! # Locks
+//! Only its own thread touches the list. The C library has one handler for the entire list. While this file calls a destructor,
+//! or obtains or drops a [`CodeKeepAlive`], it holds no borrow of the list and no lock.
 
 use std::cell::RefCell;
 use std::ffi::{c_int, c_void};
 
 use crate::base::{ExecutorAddr, enter_host_call};
-use crate::host::exit_handlers::{ExitScope, hold_of, scope_number};
+use crate::host::exit_handlers::{ExitScope, scope_number};
 use crate::host::exit_scopes::CodeKeepAlive;
 use crate::os;
 use crate::sync::{thread_id, thread_local};
 
 type Destructor = extern "C-unwind" fn(*mut c_void);
 
+/// One pending destructor.
 struct Dtor {
     scope: u64,
     destructor: Destructor,
@@ -39,29 +45,53 @@ impl Dtor {
     }
 }
 
-/// An object that this thread owes to.
+/// An object with pending destructors in this thread.
 struct ObjectDtors {
     scope: u64,
-    /// How many entries of the list are about it.
-    owed: usize,
-    /// `None` when the code was about to go at the time.
-    hold: Option<CodeKeepAlive>,
+    /// Number of its destructors in the list.
+    count: usize,
+    /// `None` if removal of the code had already begun.
+    keep_alive: Option<CodeKeepAlive>,
 }
 
-/// What this thread owes.
+/// The pending destructors of one thread.
 struct ThreadDtors {
     list: Vec<Dtor>,
-    /// One for each object that the list is about.
-    creditors: Vec<ObjectDtors>,
+    /// One entry for each object that has a destructor in `list`.
+    objects: Vec<ObjectDtors>,
     /// Whether the C library will call [`at_thread_end`].
-    is_known: bool,
+    is_registered: bool,
 }
 
 thread_local! {
-    // Nothing is dropped when the thread ends, so that the list is there as long as any destructor runs: it is empty then.
+    // `ManuallyDrop`: the list must be usable by every destructor that runs at the end of the thread. `at_thread_end` frees its
+    // buffers.
     #[allow(clippy::missing_const_for_thread_local)]
-    static DEBTS: std::mem::ManuallyDrop<RefCell<ThreadDtors>> =
-        std::mem::ManuallyDrop::new(RefCell::new(ThreadDtors { list: Vec::new(), creditors: Vec::new(), is_known: false }));
+    static THREAD_DTORS: std::mem::ManuallyDrop<RefCell<ThreadDtors>> = std::mem::ManuallyDrop::new(RefCell::new(
+        ThreadDtors { list: Vec::new(), objects: Vec::new(), is_registered: false },
+    ));
+}
+
+impl ExitScope {
+    /// Runs the destructors of `scopes` that are pending in the calling thread, the latest first, including those that are
+    /// registered meanwhile. Returns the number of calls.
+    pub(crate) fn run_thread_dtors(scopes: &[&ExitScope]) -> usize {
+        let mut count = 0;
+        let is_of_scopes = |dtor: &Dtor| scopes.iter().any(|scope| scope.number() == dtor.scope);
+        while let Some((dtor, keep_alive)) = pop_latest(is_of_scopes) {
+            dtor.call();
+            drop(keep_alive);
+            count += 1;
+        }
+        count
+    }
+
+    /// Runs the destructors of `scopes` that are pending in the calling thread. Then runs the exit handlers of `scopes`, the
+    /// latest first, including those that handlers register meanwhile. Returns the number of calls.
+    pub(crate) fn run_all(scopes: &[&ExitScope]) -> usize {
+        let dtor_count = Self::run_thread_dtors(scopes);
+        dtor_count + Self::run_registered(scopes)
+    }
 }
 
 /// The address of the `__cxa_thread_atexit` that linked code calls.
@@ -69,7 +99,7 @@ pub(crate) fn thread_atexit_capture_address() -> ExecutorAddr {
     ExecutorAddr::new(capture_thread_atexit as *const () as u64)
 }
 
-/// `int __cxa_thread_atexit(void (*f)(void *), void *p, void *d)`: zero when the destructor was taken.
+/// `int __cxa_thread_atexit(void (*f)(void *), void *p, void *d)`: returns zero if the destructor was registered.
 ///
 /// # Safety
 /// Only linked code calls this, with its own destructor and the address of its own `__dso_handle`.
@@ -78,82 +108,71 @@ unsafe extern "C" fn capture_thread_atexit(
     argument: *mut c_void,
     dso_handle: *const u64,
 ) -> c_int {
-    // SAFETY: H2 - by contract.
+    // SAFETY: H2 - linked code passes the address of its own `__dso_handle`, and it is held while it calls this.
     let (Some(destructor), Some(scope)) = (destructor, unsafe { scope_number(dso_handle) }) else { return -1 };
-    let is_taken = DEBTS.with(|debts| {
-        let mut debts = debts.borrow_mut();
-        debts.is_known = debts.is_known || os::at_thread_exit(at_thread_end);
-        if debts.is_known {
-            debts.list.push(Dtor { scope, destructor, argument });
+    let is_registered = THREAD_DTORS.with(|dtors| {
+        let mut dtors = dtors.borrow_mut();
+        dtors.is_registered = dtors.is_registered || os::at_thread_exit(at_thread_end);
+        if dtors.is_registered {
+            dtors.list.push(Dtor { scope, destructor, argument });
         }
-        debts.is_known
+        dtors.is_registered
     });
-    if !is_taken {
+    if !is_registered {
         return -1;
     }
-    if !DEBTS.with(|debts| debts.borrow_mut().owe_more(scope)) {
-        // Under no borrow: locks of the session are taken.
-        let hold = hold_of(scope, &format!("thread {}", thread_id()));
-        DEBTS.with(|debts| debts.borrow_mut().creditors.push(ObjectDtors { scope, owed: 1, hold }));
+    if !THREAD_DTORS.with(|dtors| dtors.borrow_mut().inc(scope)) {
+        // Outside the borrow: the closure takes locks of the session.
+        let keep_alive = ExitScope::keep_alive(scope, &format!("thread {}", thread_id()));
+        THREAD_DTORS.with(|dtors| dtors.borrow_mut().objects.push(ObjectDtors { scope, count: 1, keep_alive }));
     }
     0
 }
 
-/// Calls what the calling thread owes to `scopes`, the last registered first; what comes up meanwhile, too; how many.
-pub(super) fn run_in_this_thread(scopes: &[&ExitScope]) -> usize {
-    let mut count = 0;
-    let is_wanted = |owed: &Dtor| scopes.iter().any(|scope| scope.number() == owed.scope);
-    while let Some((owed, hold)) = take_last(is_wanted) {
-        owed.call();
-        drop(hold);
-        count += 1;
-    }
-    count
-}
-
 extern "C-unwind" fn at_thread_end(_: *mut c_void) {
-    while let Some((owed, last_hold)) = take_last(|_| true) {
-        if last_hold.is_some() || DEBTS.with(|debts| debts.borrow().holds(owed.scope)) {
-            owed.call();
+    while let Some((dtor, last_keep_alive)) = pop_latest(|_| true) {
+        // Code that nothing keeps alive may be freed already: its destructor is dropped without a call.
+        if last_keep_alive.is_some() || THREAD_DTORS.with(|dtors| dtors.borrow().is_kept_alive(dtor.scope)) {
+            dtor.call();
         }
-        // After the call: it may be the last hold on the code, which goes here then.
-        drop(last_hold);
+        // After the call: this may be the last owner of the code and free it.
+        drop(last_keep_alive);
     }
-    DEBTS.with(|debts| {
-        let mut debts = debts.borrow_mut();
-        // A destructor that is registered from here on is another entry of the C library's.
-        debts.is_known = false;
-        (debts.list, debts.creditors) = (Vec::new(), Vec::new());
+    THREAD_DTORS.with(|dtors| {
+        let mut dtors = dtors.borrow_mut();
+        // A destructor that is registered from here on registers `at_thread_end` with the C library again.
+        dtors.is_registered = false;
+        (dtors.list, dtors.objects) = (Vec::new(), Vec::new());
     });
 }
 
-/// Takes the last one off the list, and the hold on its code if it is the only one that is left of its object's. Nothing is
-/// borrowed while a destructor runs.
-fn take_last(is_wanted: impl Fn(&Dtor) -> bool) -> Option<(Dtor, Option<CodeKeepAlive>)> {
-    DEBTS.with(|debts| {
-        let mut debts = debts.borrow_mut();
-        let at = debts.list.iter().rposition(is_wanted)?;
-        let owed = debts.list.remove(at);
-        let hold = debts.owe_less(owed.scope);
-        Some((owed, hold))
+/// Removes the latest matching destructor. If it was the last of its object, also returns what keeps the object's code alive.
+fn pop_latest(is_wanted: impl Fn(&Dtor) -> bool) -> Option<(Dtor, Option<CodeKeepAlive>)> {
+    THREAD_DTORS.with(|dtors| {
+        let mut dtors = dtors.borrow_mut();
+        let at = dtors.list.iter().rposition(is_wanted)?;
+        let dtor = dtors.list.remove(at);
+        let keep_alive = dtors.dec(dtor.scope);
+        Some((dtor, keep_alive))
     })
 }
 
 impl ThreadDtors {
-    /// Counts one more; false when the object is none of the creditors.
-    fn owe_more(&mut self, scope: u64) -> bool {
-        let creditor = self.creditors.iter_mut().find(|creditor| creditor.scope == scope);
-        creditor.map(|creditor| creditor.owed += 1).is_some()
+    /// Counts one more destructor of an object. Returns false if the object has no entry.
+    fn inc(&mut self, scope: u64) -> bool {
+        let object = self.objects.iter_mut().find(|object| object.scope == scope);
+        object.map(|object| object.count += 1).is_some()
     }
 
-    /// Counts one less; gives the hold back with the last.
-    fn owe_less(&mut self, scope: u64) -> Option<CodeKeepAlive> {
-        let at = self.creditors.iter().position(|creditor| creditor.scope == scope)?;
-        self.creditors[at].owed -= 1;
-        if self.creditors[at].owed > 0 { None } else { self.creditors.swap_remove(at).hold }
+    /// Counts one destructor less. With the last one, removes the object and returns what keeps its code alive.
+    fn dec(&mut self, scope: u64) -> Option<CodeKeepAlive> {
+        let at = self.objects.iter().position(|object| object.scope == scope)?;
+        self.objects[at].count -= 1;
+        if self.objects[at].count > 0 { None } else { self.objects.swap_remove(at).keep_alive }
     }
 
-    fn holds(&self, scope: u64) -> bool {
-        self.creditors.iter().any(|creditor| creditor.scope == scope && creditor.hold.is_some())
+    /// Whether this thread keeps the code of an object alive.
+    fn is_kept_alive(&self, scope: u64) -> bool {
+        self.objects.iter().any(|object| object.scope == scope && object.keep_alive.is_some())
     }
 }

@@ -1,58 +1,64 @@
-//! [`ThreadLocalImage`]: the file that makes the C library give linked code a thread-local block.
+//! [`ThreadLocalImage`]: an ELF file that makes the C library's loader create a thread-local block for linked code.
 //!
-//! A shared object that holds nothing but the image of the block (`PT_TLS`) and, in a writable page before it, words that
-//! the loader fills in when it relocates: the module's number, and the block's distance from the thread pointer where
-//! that is asked for (psABI, "Thread-Local Storage Relocation Types"). The same file without a block and with a name
-//! asks for those words of a variable that some library defines.
+//! The file is a shared object with the image of the block (`PT_TLS`) and one writable page of words. The loader fills the
+//! words when it applies the relocations of the file (psABI, "Thread-Local Storage Relocation Types"):
 //!
-//! This file maps nothing. Field names as in the ELF gABI.
+//! | word | relocation | content |
+//! |---|---|---|
+//! | [`MODULE_WORD`] | `R_X86_64_DTPMOD64` | number of the module |
+//! | [`OFFSET_WORD`] | `R_X86_64_DTPOFF64` | offset of the variable in the module's block |
+//! | [`STATIC_WORD`] | `R_X86_64_TPOFF64` | distance from the thread pointer, if it is requested |
+//!
+//! A file without a block and with the name of a variable asks the loader for the words of a variable of some library.
+//!
+//! This file only builds the bytes and maps nothing. Field names are those of the ELF gABI.
 
-/// What is asked of the loader.
+/// A request to the loader.
 pub(super) struct ThreadLocalImage<'a> {
-    /// What every thread's copy begins as.
+    /// The initial bytes of the block. Zeroes follow up to `size`.
     pub(super) image: &'a [u8],
-    /// Bytes of the block.
+    /// Size of the block in bytes.
     pub(super) size: u64,
     /// Alignment of the block, a power of two.
     pub(super) align: u64,
-    /// The variable that is asked for; `None` for the file's own block.
+    /// The variable whose words are requested. `None` for the block of the file itself.
     pub(super) variable: Option<&'a str>,
-    /// Whether it must stand at one distance from every thread's pointer.
+    /// Whether the block must be at the same distance from the thread pointer in every thread.
     pub(super) is_static: bool,
 }
 
 impl ThreadLocalImage<'_> {
-    /// Where the image stands: in the file, and from where the file is loaded.
+    /// Offset of the image in the file, which is also its offset from the load address.
     pub(super) fn offset(&self) -> u64 {
         WORDS_PAGE + PAGE.max(self.align)
     }
 
-    /// The file.
+    /// The bytes of the file.
     pub(super) fn bytes(&self) -> Vec<u8> {
         let name = self.variable.unwrap_or("");
         let strings = [b"\0", name.as_bytes(), b"\0"].concat();
         let strtab = SYMTAB + 48;
         let end = self.offset() + self.image.len() as u64;
         let mut file = vec![0; end.max(self.offset()) as usize];
-        let mut put = |offset: u64, bytes: &[u8]| {
+        let mut write = |offset: u64, bytes: &[u8]| {
             file[offset as usize..offset as usize + bytes.len()].copy_from_slice(bytes);
         };
-        put(0, &[0x7f, b'E', b'L', b'F', 2, 1, 1]);
-        put(16, &[3u16, 62].map(u16::to_le_bytes).concat()); // ET_DYN, EM_X86_64
-        put(20, &1u32.to_le_bytes());
-        put(32, &64u64.to_le_bytes()); // e_phoff
+        write(0, &[0x7f, b'E', b'L', b'F', 2, 1, 1]);
+        write(16, &[3u16, 62].map(u16::to_le_bytes).concat()); // ET_DYN, EM_X86_64
+        write(20, &1u32.to_le_bytes());
+        write(32, &64u64.to_le_bytes()); // e_phoff
         let segments = self.segments(end);
-        put(52, &[64u16, 56, segments.len() as u16].map(u16::to_le_bytes).concat());
-        put(64, &segments.concat());
-        // One variable, undefined; relocations name it, or the null symbol for the file's own block.
+        write(52, &[64u16, 56, segments.len() as u16].map(u16::to_le_bytes).concat());
+        write(64, &segments.concat());
+        // Relocations name one undefined symbol, the variable. For the block of the file itself they name the null symbol.
         if self.variable.is_some() {
-            put(SYMTAB + 24, &1u32.to_le_bytes());
-            put(SYMTAB + 28, &[0x16]); // STB_GLOBAL, STT_TLS
+            write(SYMTAB + 24, &1u32.to_le_bytes());
+            write(SYMTAB + 28, &[0x16]); // STB_GLOBAL, STT_TLS
         }
-        put(strtab, &strings);
+        write(strtab, &strings);
         let relocations = self.relocations();
-        put(RELA, &relocations.concat());
-        put(HASH, &[1u32, 2, 0, 0, 0].map(u32::to_le_bytes).concat());
+        write(RELA, &relocations.concat());
+        write(HASH, &[1u32, 2, 0, 0, 0].map(u32::to_le_bytes).concat());
         let flags = if self.is_static { DF_STATIC_TLS } else { 0 };
         let dynamic: [(u64, u64); 10] = [
             (4, HASH),                          // DT_HASH
@@ -67,8 +73,8 @@ impl ThreadLocalImage<'_> {
             (0, 0),
         ];
         let words = dynamic.iter().flat_map(|(tag, value)| [tag.to_le_bytes(), value.to_le_bytes()].concat());
-        put(DYNAMIC, &words.collect::<Vec<u8>>());
-        put(self.offset(), self.image);
+        write(DYNAMIC, &words.collect::<Vec<u8>>());
+        write(self.offset(), self.image);
         file
     }
 
@@ -97,32 +103,32 @@ impl ThreadLocalImage<'_> {
 
     fn relocations(&self) -> Vec<Vec<u8>> {
         let symbol = u64::from(self.variable.is_some());
-        let mut asked = vec![(MODULE_WORD, R_X86_64_DTPMOD64)];
+        let mut words = vec![(MODULE_WORD, R_X86_64_DTPMOD64)];
         if self.variable.is_some() {
-            asked.push((OFFSET_WORD, R_X86_64_DTPOFF64));
+            words.push((OFFSET_WORD, R_X86_64_DTPOFF64));
         }
         if self.is_static {
-            asked.push((STATIC_WORD, R_X86_64_TPOFF64));
+            words.push((STATIC_WORD, R_X86_64_TPOFF64));
         }
         let relocation = |(offset, kind): (u64, u64)| [offset, symbol << 32 | kind, 0].map(u64::to_le_bytes).concat();
-        asked.into_iter().map(relocation).collect()
+        words.into_iter().map(relocation).collect()
     }
 }
 
-/// Longest name of a variable that can be asked for, in bytes.
+/// Maximal length of a variable's name, in bytes.
 pub(super) const MAX_NAME: usize = 2048;
 
-/// Where the loader leaves the module's number.
+/// Offset of the word that gets the module's number.
 pub(super) const MODULE_WORD: u64 = WORDS_PAGE + 512;
-/// Where it leaves the offset in the module's block.
+/// Offset of the word that gets the offset in the module's block.
 pub(super) const OFFSET_WORD: u64 = MODULE_WORD + 8;
-/// Where it leaves the distance from the thread pointer.
+/// Offset of the word that gets the distance from the thread pointer.
 pub(super) const STATIC_WORD: u64 = MODULE_WORD + 16;
 
 const HASH: u64 = 512;
 const RELA: u64 = 576;
 const SYMTAB: u64 = 704;
-/// The page that is written: by the loader.
+/// The page that the loader writes.
 const WORDS_PAGE: u64 = PAGE;
 const DYNAMIC: u64 = WORDS_PAGE;
 const PAGE: u64 = 4096;

@@ -1,10 +1,13 @@
-//! [`ThreadLocalModule`]: a thread-local block, held with the C library.
+//! [`ThreadLocalModule`]: the thread-local block of linked code, which the C library holds.
 //!
-//! The library copies the block's image for each thread that asks for it, and gives the copies back when the module goes
-//! or the thread ends. It does both for modules that its loader has loaded; so the block is loaded as a shared object,
-//! from a file without a name. What code of the static models wants, a block at one distance from every thread's
-//! pointer, the library grants as long as there is room in what it gives to every thread from the start; it fills the
-//! block in there for all threads at once, so the image must be whole when such a module is loaded.
+//! The C library copies the image of a block for each thread that uses it, and frees the copy when the module is closed or the
+//! thread ends. It does so only for modules that its loader has loaded. So the block is loaded as a shared object, from a file
+//! without a name (`thread_local_image.rs`).
+//!
+//! # Static offset
+//! Code of the static TLS models needs the block at the same distance from the thread pointer in every thread. The C library
+//! grants that as long as its reserved static space lasts. It initialises such a block in all threads when the module is
+//! loaded, so the image must be complete by then.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -18,39 +21,45 @@ use crate::host::thread_local_image::{MAX_NAME, MODULE_WORD, OFFSET_WORD, STATIC
 use crate::os::{Library, SharedFile};
 use crate::sync::StaticMutex;
 
-/// A block of linked code. Dropping it gives every thread's copy back: only when no code refers to it any more.
+/// The thread-local block of linked code. Dropping it frees the copies of all threads: no code may use them any more.
 pub struct ThreadLocalModule {
     _library: Library,
-    /// Where the image is.
+    /// Address of the image.
     image: u64,
     image_size: usize,
     number: u32,
     static_offset: Option<i64>,
 }
 
-/// How near to the thread pointer a block must be.
+/// Whether a block needs the same distance from the thread pointer in every thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StaticTls {
-    /// At one distance in every thread.
+    /// It does. Loading fails if the static space of the C library is full.
     Required,
-    /// The same, if there is room.
+    /// Preferably, if there is static space.
     Wanted,
-    /// Anywhere.
+    /// It does not.
     NotNeeded,
 }
 
 impl ThreadLocalModule {
-    /// Has the C library keep a block of `size` bytes that begins as `image`, with zeroes behind.
+    /// Loads a block of `size` bytes that starts with `image`. The other bytes are zero.
     ///
     /// # Errors
-    /// In the loader's own words; when the image is larger than the block, or `align` is no power of two up to 2 MiB.
-    pub fn load(image: &[u8], size: u64, align: u64, place: StaticTls) -> Result<ThreadLocalModule, Error> {
-        Self::try_load(image, size, align, place).map_err(|problem| refused(size, &problem))
+    /// The image is larger than the block; the block is larger than 2 GiB; `align` is not a power of two up to 2 MiB; the
+    /// loader refuses, whose text is in the error.
+    pub fn load(image: &[u8], size: u64, align: u64, static_tls: StaticTls) -> Result<ThreadLocalModule, Error> {
+        Self::try_load(image, size, align, static_tls).map_err(|problem| unsupported(size, &problem))
     }
 
-    /// As [`load`](Self::load), with the reason of a refusal alone.
-    pub(crate) fn try_load(image: &[u8], size: u64, align: u64, place: StaticTls) -> Result<ThreadLocalModule, String> {
-        // The C library copies what it is told to, wherever that ends.
+    /// As [`load`](Self::load). The error has only the reason.
+    pub(crate) fn try_load(
+        image: &[u8],
+        size: u64,
+        align: u64,
+        static_tls: StaticTls,
+    ) -> Result<ThreadLocalModule, String> {
+        // The C library trusts the sizes in the file and would copy beyond the end of the block.
         if image.len() as u64 > size || size > MAX_SIZE {
             return Err(format!("it cannot hold an image of {} bytes", image.len()));
         }
@@ -66,37 +75,38 @@ impl ThreadLocalModule {
             if let Some(offset) = static_offset {
                 STATIC_MODULES.lock().insert(number, offset);
             }
-            let image_at = library.first_byte()? + file.offset();
-            Ok(ThreadLocalModule { _library: library, image: image_at, image_size: image.len(), number, static_offset })
+            let image_address = library.first_byte()? + file.offset();
+            let image_size = image.len();
+            Ok(ThreadLocalModule { _library: library, image: image_address, image_size, number, static_offset })
         };
-        match place {
+        match static_tls {
             StaticTls::Required => load(true),
             StaticTls::Wanted => load(true).or_else(|_| load(false)),
             StaticTls::NotNeeded => load(false),
         }
     }
 
-    /// The number that the C library gave to it.
+    /// The number of the module in the C library.
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// Distance of the block from the thread pointer, if that is the same in every thread.
+    /// Distance of the block from the thread pointer, if it is the same in every thread.
     pub fn static_offset(&self) -> Option<i64> {
         self.static_offset
     }
 
-    /// The image, to be made whole before any thread has a copy of it.
+    /// The image, to be completed before any thread has a copy of it.
     pub fn image(&mut self) -> &mut [u8] {
-        // SAFETY: H5 - the loader mapped the image there, writable, for as long as `_library` is open; it reads it only
-        // for threads that ask for their copy, which none does before the code is ready.
+        // SAFETY: H5 - the file defines `image_size` bytes at this address, in a writable segment, mapped while `_library` is
+        // open. The loader reads them only when a thread first uses the block, which no thread does before the code is ready.
         unsafe { std::slice::from_raw_parts_mut(self.image as *mut u8, self.image_size) }
     }
 }
 
 impl Drop for ThreadLocalModule {
     fn drop(&mut self) {
-        // Ahead of the library, after which the number may be another's.
+        // Before the library is closed: another module may get the number after that.
         STATIC_MODULES.lock().remove(&self.number);
     }
 }
@@ -107,52 +117,56 @@ impl std::fmt::Debug for ThreadLocalModule {
     }
 }
 
-/// A thread-local variable that the program or one of its libraries exports.
+/// Finds a thread-local variable that the program or one of its libraries exports.
 ///
 /// # Errors
-/// In the loader's own words.
+/// The text of the loader.
 pub(crate) fn find_variable(name: &str) -> Result<TlsIndex, String> {
-    ask_for(name, false).map(|words| words.variable)
+    load_words(name, false).map(|words| words.variable)
 }
 
-/// Gives the block of a library that was just opened a place at one distance from every thread's pointer, if it exports
-/// variables and there is room: code of the static models may want them. Once the library itself has used its block in
-/// the other way (the C++ runtime does when it throws), that is no longer to be had.
-pub(crate) fn prefer_static_place(library: &Library) {
+/// Requests a static offset for the block of a library that was just opened, if it exports thread-local variables. Code of
+/// the static TLS models may need it. Later is too late: once the library has used its block without a static offset (the C++
+/// runtime does when it throws), the loader grants none. A refusal is ignored.
+pub(crate) fn prefer_static_offset(library: &Library) {
     if let Some(variable) = library.exported_thread_local() {
-        let _ = ask_for(&variable, true);
+        let _ = load_words(&variable, true);
     }
 }
 
-/// A variable's distance from the thread pointer, if that is the same in every thread. `name` is what libraries know it
-/// by, for variables that are not linked code's.
+/// A variable's distance from the thread pointer, if it is the same in every thread. A variable of a library is looked up by
+/// `name`; for one of linked code the name is not used.
 pub(crate) fn static_offset(variable: TlsIndex, name: &str) -> Option<i64> {
     if let Some(start) = STATIC_MODULES.lock().get(&variable.module) {
         return Some(start + i64::from(variable.offset));
     }
-    let words = ask_for(name, true).ok()?;
+    let words = load_words(name, true).ok()?;
     (words.variable == variable).then_some(words.static_offset)
 }
 
-/// Where a variable is in the calling thread; `None` when no library that is loaded has it.
+/// Address of a variable in the calling thread. `None` if no loaded library has it.
 pub(crate) fn address_in_this_thread(variable: TlsIndex) -> Option<ExecutorAddr> {
     crate::os::thread_local_address(variable.module.into(), variable.offset.into()).map(ExecutorAddr::new)
 }
 
-/// Blocks of linked code at a fixed distance from the thread pointer, by number. Numbers are the process's, so this is too.
+/// Distances from the thread pointer of all blocks of linked code that have a static offset, by module number. It is a static
+/// because module numbers are unique in the process.
 static STATIC_MODULES: StaticMutex<BTreeMap<u32, i64>> = StaticMutex::new(BTreeMap::new());
 
-/// What the loader filled in.
+/// The words that the loader wrote.
 struct Words {
+    /// Module, and offset in its block.
     variable: TlsIndex,
     static_offset: i64,
 }
 
 impl Words {
+    /// Reads the words of a loaded file.
     fn of(library: &Library) -> Result<Words, String> {
         let start = library.first_byte()?;
         let word = |offset: u64| {
-            // SAFETY: H5 - the loader mapped the page of words there and is done with it.
+            // SAFETY: H5 - `library` is open, and the file defines an aligned word at each of these offsets. The loader wrote
+            // them before `open` returned.
             unsafe { ((start + offset) as *const u64).read() }
         };
         let (module, offset) = (word(MODULE_WORD), word(OFFSET_WORD));
@@ -165,20 +179,22 @@ impl Words {
     }
 }
 
-fn ask_for(name: &str, is_static: bool) -> Result<Words, String> {
+/// Makes the loader fill in the words of a variable that some library exports.
+fn load_words(name: &str, is_static: bool) -> Result<Words, String> {
     if name.len() > MAX_NAME {
-        return Err(format!("names of variables may be {MAX_NAME} bytes long"));
+        return Err(format!("the name of a variable can have at most {MAX_NAME} bytes"));
     }
     let file = ThreadLocalImage { image: &[], size: 0, align: 1, variable: Some(name), is_static };
     Words::of(&load(&file.bytes())?)
 }
 
+/// Loads a shared object from its bytes.
 fn load(bytes: &[u8]) -> Result<Library, String> {
     let file = SharedFile::create(c"jittison thread-local", bytes.len() as u64).map_err(|error| error.to_string())?;
     let mut file = file.into_file();
     file.write_all(bytes).map_err(|error| error.to_string())?;
-    // The loader hands out what it has already when it is given a path again; descriptors are used again, so each path is
-    // written in a way of its own.
+    // For a path that it knows, the loader returns the library that it has. Descriptor numbers are reused, so each path gets a
+    // random spelling that means the same file.
     let number = RandomState::new().hash_one(std::process::id());
     let detours: String = (0..u64::BITS).map(|bit| if number >> bit & 1 == 1 { "./" } else { "/" }).collect();
     let path =
@@ -186,11 +202,12 @@ fn load(bytes: &[u8]) -> Result<Library, String> {
     Library::open(&path, false)
 }
 
-/// A block has offsets of 31 bits, and its alignment is at most that of a huge page (`link` refuses more).
+/// Offsets in a block have 31 bits.
 const MAX_SIZE: u64 = 1 << 31;
+/// The size of a huge page. `link` refuses larger alignments.
 const MAX_ALIGN: u64 = 2 << 20;
 
-fn refused(size: u64, problem: &str) -> Error {
+fn unsupported(size: u64, problem: &str) -> Error {
     let what = format!("thread-local block of {size} bytes: {problem}");
     let fault = LinkFault::Unsupported { what, section: ".tdata".to_string(), offset: 0, symbol: String::new() };
     ErrorKind::Link { object: "thread-local storage".to_string(), fault }.into()

@@ -1,7 +1,8 @@
 //! Objects and archives that are given by path.
 //!
-//! Nothing here is mapped: another process may shorten a file while it is linked. Objects are read as a whole, since a link
-//! needs nearly all of their bytes. Archives are read member by member, since a link needs few of theirs.
+//! Nothing is mapped here, because another process may shorten a file during a link, and an access to the mapping would then
+//! end the process. An object is read entirely: a link needs nearly all of its bytes. An archive is read member by member: a
+//! link needs few of its members. A file that changes between two reads is an error.
 
 use std::ops::Range;
 use std::path::Path;
@@ -22,44 +23,41 @@ impl ReadAt for InputFile {
 }
 
 impl FileBytes {
-    /// Opens a file, as [`InputFile::open`] does. It is read here as a whole if it is small, or if it was written in the
-    /// last two seconds, so that a further write might go unnoticed; on demand otherwise.
+    /// Opens a file, as [`InputFile::open`] does. Small files are read entirely here. So is a file that was written in the
+    /// last two seconds, because its modification time may not show a further write. Other files are read on demand.
     ///
     /// # Errors
     /// As [`InputFile::open`] and [`InputFile::read`].
     pub fn open(path: impl AsRef<Path>) -> Result<FileBytes> {
         let file = InputFile::open(path)?;
-        if file.size_bytes() <= MAX_WHOLE_BYTES || !file.is_settled() && file.size_bytes() <= MAX_OBJECT_BYTES {
+        if file.size_bytes() <= MAX_READ_AT_OPEN_BYTES || !file.is_settled() && file.size_bytes() <= MAX_OBJECT_BYTES {
             return Ok(FileBytes::InMemory(file.read()?.into()));
         }
         Ok(FileBytes::OnDemand(Arc::new(file)))
     }
 }
 
-/// Reads an object.
+/// Reads an object file.
 pub(super) fn read_object(path: &Path) -> Result<ObjectBuffer> {
     let file = InputFile::open(path)?;
     let size_bytes = file.size_bytes();
     if size_bytes > MAX_OBJECT_BYTES {
-        let problem = format!("it is of {size_bytes} bytes, and objects of more than 4 GiB are not linked");
+        let problem = format!("it has {size_bytes} bytes, but objects of more than 4 GiB cannot be linked");
         return Err(ErrorKind::File { path: path.display().to_string(), problem }.into());
     }
     file.read().map(ObjectBuffer::from)
 }
 
-/// Opens an archive. Members of a thin one are read as objects are.
+/// Opens an archive. The members of a thin archive are files of their own, which are read as objects are.
 pub(super) fn open_archive(path: &Path) -> Result<Archive> {
-    let own = path.to_path_buf();
-    let open_file: Arc<OpenFile> =
-        Arc::new(
-            move |path| {
-                if path == own { FileBytes::open(path) } else { Ok(FileBytes::InMemory(read_object(path)?)) }
-            },
-        );
+    let archive_path = path.to_path_buf();
+    let open_file: Arc<OpenFile> = Arc::new(move |path| {
+        if path == archive_path { FileBytes::open(path) } else { Ok(FileBytes::InMemory(read_object(path)?)) }
+    });
     Archive::open(path, open_file)
 }
 
-/// Files up to this size are not kept open: a process has few descriptors, and reading them takes less than 50 µs.
-const MAX_WHOLE_BYTES: u64 = 256 << 10;
-/// More is refused as an object.
+/// Files up to this size are read entirely and closed, because a process may have few descriptors.
+const MAX_READ_AT_OPEN_BYTES: u64 = 256 << 10;
+/// The greatest size of an object.
 const MAX_OBJECT_BYTES: u64 = 4 << 30;

@@ -1,49 +1,57 @@
 //! Static libraries: archives whose members are linked when they are needed, or all at once.
 //!
-//! A dylib has one set of them, however many calls they come in: they satisfy each other's references, in either order.
+//! A dylib has at most one [`StaticLibraries`], which holds its archives in the order in which they were added. So archives
+//! satisfy each other's references in either direction, whichever calls added them.
 
 use std::path::Path;
 
 use crate::error::{ErrorKind, Result};
-use crate::jit::Jit;
 use crate::jit::files::open_archive;
+use crate::jit::inner::Jit;
 use crate::platform::{StaticLibraries, add_whole_archive};
 use crate::session::{DefinitionGenerator, JitDylib, ResourceTracker};
 use crate::sync::Arc;
 
 impl Jit {
-    /// Lets links and lookups in a dylib use the members of an archive: those that are required, and what these require in
-    /// turn, by the rules of [`StaticLibraries`]. The archive's list of symbols is read here, and a
-    /// member when it is needed; a small archive, and one that was written in the last two seconds, is read here as a whole.
-    /// The file stays open meanwhile. Another file may take its name; if it is changed itself, links that need another member
-    /// fail and say so.
+    /// Makes the members of an archive available to links and lookups in a dylib. A member is linked when it defines a
+    /// required symbol, and so are the members that it requires. [`StaticLibraries`] has the rules.
     ///
-    /// Members go under the dylib's default tracker, or under another:
-    /// [`static_libraries`](Self::static_libraries)`(dylib).`[`set_tracker`](StaticLibraries::set_tracker).
+    /// This call reads the archive's list of symbols; a member is read when it is needed. Small archives, and archives that
+    /// were written in the last two seconds, are read entirely here. Other archives stay open: another file may take the
+    /// name, but a link that needs another member of a file that was changed fails.
     ///
-    /// ```no_run
+    /// Members go under the default tracker of the dylib, or under the tracker that
+    /// [`set_tracker`](StaticLibraries::set_tracker) of its [`static_libraries`](Self::static_libraries) sets.
+    ///
+    /// ```
+    /// # const LIBRARY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/examples/libadd.a");
     /// # fn main() -> Result<(), jittison::Error> {
     /// let jit = jittison::Jit::new()?;
     /// let main = jit.main_dylib();
-    /// jit.link_static_library(main, "build/libstats.a")?;
-    /// // Whatever is pulled from now on goes with this tracker, and comes again when it is needed again.
+    /// jit.link_static_library(main, LIBRARY)?;
+    ///
+    /// // Members that are added from here on go under this tracker.
     /// let tracker = main.create_tracker()?;
     /// jit.static_libraries(main)?.set_tracker(&tracker);
-    /// let mean = unsafe { jit.lookup::<extern "C" fn(*const f64, usize) -> f64>("mean")? };
-    /// assert_eq!(mean.call([1.0, 2.0, 6.0].as_ptr(), 3), 3.0);
-    /// drop(mean);
-    /// tracker.remove()?;
+    /// // SAFETY: `add` has this signature, and the members of the library may run.
+    /// let add = unsafe { jit.lookup::<extern "C" fn(i32, i32) -> i32>("add")? };
+    /// assert_eq!(add.call(2, 3), 5);
+    ///
+    /// // The member is removed. A later lookup adds it again.
+    /// drop(add);
+    /// assert!(tracker.remove()?.is_complete());
     /// # Ok(()) }
     /// ```
     ///
     /// # Errors
-    /// When the file cannot be read, or is no archive; [`ErrorKind::Archive`](crate::ErrorKind::Archive) names the place.
+    /// The file cannot be read, or it is not an archive; [`ErrorKind::Archive`](crate::ErrorKind::Archive) names the
+    /// position.
     pub fn link_static_library(&self, dylib: &JitDylib, path: impl AsRef<Path>) -> Result<()> {
         self.link_static_libraries(dylib, [path])
     }
 
-    /// As [`link_static_library`](Self::link_static_library), for several archives: all, or none. They are searched as one:
-    /// the order matters only for names that several define, which are the first's.
+    /// As [`link_static_library`](Self::link_static_library), for several archives: either all or none. Their order matters
+    /// only for names that several archives define: the first one has precedence.
     ///
     /// # Errors
     /// As [`link_static_library`](Self::link_static_library).
@@ -56,47 +64,47 @@ impl Jit {
         self.static_libraries(dylib)?.add(archives)
     }
 
-    /// The static libraries of a dylib: a generator, which is attached when this is first asked for.
+    /// The static libraries of a dylib. The first call attaches them to the dylib as a generator.
     ///
     /// # Errors
-    /// When the dylib was removed.
+    /// The dylib was removed.
     pub fn static_libraries(&self, dylib: &JitDylib) -> Result<Arc<StaticLibraries>> {
         if dylib.is_defunct() {
             return Err(ErrorKind::DylibDefunct { dylib: dylib.name().to_string() }.into());
         }
-        let known = self.0.libraries.lock().get(&dylib.id()).and_then(|known| known.upgrade());
+        let known = self.0.static_libraries.lock().get(&dylib.id()).and_then(|known| known.upgrade());
         if let Some(known) = known {
             return Ok(known);
         }
         let new = StaticLibraries::new(self.layer());
-        // At work before another thread can be given it.
+        // Attach first. Otherwise another thread could get libraries that no lookup uses yet.
         dylib.add_generator(new.clone());
-        let libraries = self.note_libraries(dylib, &new);
+        let libraries = self.get_or_insert_libraries(dylib, &new);
         if !Arc::ptr_eq(&libraries, &new) {
             dylib.remove_generator(&(new as Arc<dyn DefinitionGenerator>));
         }
         Ok(libraries)
     }
 
-    /// Those that another thread has noted meanwhile, or else `new`.
-    fn note_libraries(&self, dylib: &JitDylib, new: &Arc<StaticLibraries>) -> Arc<StaticLibraries> {
-        let mut libraries = self.0.libraries.lock();
+    /// Inserts `new`, unless another thread inserted libraries for this dylib first. Returns those that are in the table.
+    fn get_or_insert_libraries(&self, dylib: &JitDylib, new: &Arc<StaticLibraries>) -> Arc<StaticLibraries> {
+        let mut libraries = self.0.static_libraries.lock();
         if let Some(known) = libraries.get(&dylib.id()).and_then(|known| known.upgrade()) {
             return known;
         }
-        // Those of dylibs that are gone.
+        // Drop the entries of removed dylibs.
         libraries.retain(|_, known| known.strong_count() > 0);
         libraries.insert(dylib.id(), Arc::downgrade(new));
         new.clone()
     }
 
-    /// Adds every member of an archive under a tracker, in their order, needed or not, as the linker's `--whole-archive`
-    /// does; how many there were. Each is linked when one of its symbols is looked up, and those that have initialisers by
+    /// Adds every member of an archive under a tracker, in order, as the linker's `--whole-archive` does. Returns their
+    /// number. Each is linked when one of its symbols is looked up, and those with initialisers by
     /// [`initialize`](Self::initialize).
     ///
     /// # Errors
-    /// As [`link_static_library`](Self::link_static_library); when a member is no object that can be linked, or defines what
-    /// is defined already. What was added of the archive is taken back then.
+    /// As [`link_static_library`](Self::link_static_library). Also if a member is not an object that can be linked, or
+    /// defines a symbol again. Then the members that were added are removed.
     pub fn add_archive_whole(&self, tracker: &ResourceTracker, path: impl AsRef<Path>) -> Result<usize> {
         add_whole_archive(self.layer(), tracker, &open_archive(path.as_ref())?)
     }

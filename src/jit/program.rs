@@ -1,6 +1,7 @@
-//! [`Program`]: linked objects run as a program, from its initialisers to its exit handlers.
+//! [`Program`]: linked objects that run as a program, from their initialisers to their exit handlers.
 //!
-//! What the system's start code does for a native program is done here for one whose objects stand under a tracker:
+//! A native program gets these steps from the start code of the system. A [`Program`] does them for the objects under a
+//! tracker:
 //!
 //! ```text
 //!   initialisers ─► main(argc, argv, envp) ─┬ returns ────────────────────────────┐
@@ -9,7 +10,8 @@
 //!                                                                       └──────── and the process ends
 //! ```
 //!
-//! Each handler and finaliser runs once, whichever way the program ends. Nothing is removed here: that is the caller's.
+//! Each handler and finaliser runs once, whichever way the program ends. Nothing is removed here; the caller does that, for
+//! example in its observer at [`ProgramEvent::Finalized`].
 
 use std::ffi::{CString, c_int};
 use std::fmt;
@@ -17,63 +19,81 @@ use std::fmt;
 use crate::base::Name;
 use crate::error::Result;
 use crate::host::{self, ExitHook, Function, MainFunction, ProgramStart};
-use crate::jit::{Jit, not_found};
+use crate::jit::inner::{Jit, not_found};
 use crate::session::{RequiredState, ResourceTracker, SymbolFlags, SymbolRequest};
 use crate::sync::{Arc, AtomicBool, Mutex, Ordering};
 
-/// A program whose objects stand under one tracker. Make it before the first object is linked: it binds `exit`.
+/// A program of the objects under one tracker. Create it before the first object is linked, because it defines `exit`.
+///
+/// ```
+/// # const PROGRAM: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/examples/program.o"));
+/// # fn main() -> Result<(), jittison::Error> {
+/// let jit = jittison::Jit::new()?;
+/// let tracker = jit.main_dylib().create_tracker()?;
+/// let program = jittison::Program::new(&jit, &tracker)?;
+/// jit.add_object(&tracker, "program.o", PROGRAM)?;
+///
+/// let arguments = [c"program".to_owned(), c"one".to_owned()];
+/// // SAFETY: the object defines a `main` of C, and it may run.
+/// let status = unsafe { program.run("main", &arguments, |event| println!("{event:?}"))? };
+/// assert_eq!(status, 42); // `main` returns 40 + argc.
+/// assert!(tracker.remove()?.is_complete());
+/// # Ok(()) }
+/// ```
 pub struct Program {
     jit: Jit,
     tracker: ResourceTracker,
 }
 
-/// How far a program has come.
+/// A step that a program has completed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ProgramEvent {
     /// The initialisers have run; `main` is next.
     Initialized {
-        /// How many functions were called.
+        /// The number of functions that were called.
         functions: usize,
     },
-    /// `main` has returned, or `exit` was called; exit handlers and finalisers are next. Told again when one of those
+    /// `main` has returned, or `exit` was called; exit handlers and finalisers are next. Reported again if one of those
     /// calls `exit` with another status.
     Ended {
-        /// The exit status; `None` when a library of the system's ended the process.
+        /// The exit status. `None` if a shared library of the system ended the process.
         status: Option<c_int>,
         /// Whether `main` returned.
         has_returned: bool,
     },
-    /// Exit handlers and finalisers have run, and the program's own hold on its code is gone. Unless `main` returned,
-    /// the process ends after this.
+    /// Exit handlers and finalisers have run, and the program no longer pins its code. The process ends after this, unless
+    /// `main` returned.
     Finalized,
 }
 
 impl Program {
-    /// A program of what is, or comes, under `tracker`.
+    /// Creates a program of the objects that are under `tracker` or are added to it later.
     ///
     /// # Errors
-    /// When the session has ended.
+    /// The session has ended.
     pub fn new(jit: &Jit, tracker: &ResourceTracker) -> Result<Program> {
-        // Weak, so that an object may define an `exit` of its own, and that it may be there already.
+        // Weak: an object may define an `exit` of its own, and an earlier program may have defined this one.
         let flags = SymbolFlags::EXPORTED | SymbolFlags::WEAK | SymbolFlags::CALLABLE;
         jit.process_dylib().define_absolute([(Name::new("exit"), host::exit_address(), flags)])?;
         Ok(Program { jit: jit.clone(), tracker: tracker.clone() })
     }
 
-    /// Runs the initialisers that wait in the tracker's dylib, calls `entry` as `main` with `arguments`, the first of
-    /// which is the program's name, and runs exit handlers and finalisers of what is under the tracker. Gives what
-    /// `main` returned.
+    /// Runs the program. Returns what `main` returned.
     ///
-    /// Does not return if the program calls `exit`: then handlers and finalisers run, and the process ends. `observe` is
-    /// told of each step either way, on the thread that takes it. An exception that nobody catches ends the process as it
-    /// does a native program. One program runs at a time.
+    /// 1. Runs the initialisers that wait in the tracker's dylib.
+    /// 2. Calls `entry` as `main` with `arguments`; the first one is the name of the program.
+    /// 3. Runs exit handlers and finalisers of the objects under the tracker.
+    ///
+    /// If the program calls `exit`, handlers and finalisers run and the process ends: this call does not return. In either
+    /// case `observe` is called after each step, on the thread that did the step. An exception that the program does not
+    /// catch ends the process, as it does in a native program. One program runs at a time.
     ///
     /// # Errors
-    /// As [`Jit::lookup`], before anything was run.
+    /// As [`Jit::lookup`], before anything has run.
     ///
     /// # Safety
-    /// - `entry` is a function that may be called as `int main(int, char **, char **)`.
+    /// - `entry` is a function that can be called as `int main(int, char **, char **)`.
     /// - The objects under the tracker may run.
     pub unsafe fn run(
         self,
@@ -83,16 +103,18 @@ impl Program {
     ) -> Result<c_int> {
         let dylib = self.tracker.dylib();
         let missing = || not_found(&dylib, entry);
-        // Here only: the process has a `main` of its own.
+        // In the tracker's dylib only: the process has a `main` of its own.
         let found = dylib.lookup(&[SymbolRequest::required(entry)], RequiredState::Ready)?.pop().ok_or_else(missing)?;
         let pin = found.symbol.as_ref().and_then(|symbol| self.jit.session().pin(symbol)).ok_or_else(missing)?;
-        // SAFETY: J1 - the caller's word; the code is held by the function, which `end` drops.
+        // SAFETY: J1 - the caller promises that `entry`, which is at `found.address`, is a `main`. The handle owns the pin
+        // of its tracker, so the code stays in memory until `Shutdown` drops the handle.
         let main = unsafe { Function::<MainFunction>::with_hold(found.address, Some(Arc::new(pin))) };
-        let entry = main.enter();
-        // SAFETY: J1 - called while `Shutdown` holds the function, and entered.
+        let call_entry = main.enter();
+        // SAFETY: J1 - `call_entry` lives until the call has returned, so a patched function that the call reaches stays in
+        // memory. `Shutdown` owns the handle and drops it only in its last step, after which `pointer` is not called.
         let pointer = unsafe { main.as_ptr() };
 
-        let ending = Arc::new(Shutdown {
+        let shutdown = Arc::new(Shutdown {
             jit: self.jit.clone(),
             tracker: self.tracker,
             main: Mutex::new(Some(main)),
@@ -100,20 +122,20 @@ impl Program {
             observe: Mutex::new(Some(Box::new(observe))),
         });
         let mut start = ProgramStart::new(arguments);
-        // Behind all libraries that linking has opened: their own handlers run after the program's.
+        // Registered after the links have opened shared libraries, so handlers of those libraries run after the program's.
         let hook = ExitHook::new({
-            let ending = ending.clone();
-            move |status| ending.end(status, false)
+            let shutdown = shutdown.clone();
+            move |status| shutdown.run(status, false)
         });
-        hook.tell_the_c_library();
+        hook.register_at_libc();
         let status = host::at_stack_end(|| {
             let functions = self.jit.0.initializers.run_pending(&dylib);
-            ending.tell(ProgramEvent::Initialized { functions });
+            shutdown.report(ProgramEvent::Initialized { functions });
             let status = start.call(pointer);
-            ending.end(Some(status), true);
+            shutdown.run(Some(status), true);
             status
         });
-        drop((hook, entry));
+        drop((hook, call_entry));
         Ok(status)
     }
 }
@@ -124,24 +146,25 @@ impl fmt::Debug for Program {
     }
 }
 
-type Observer = Box<dyn FnMut(ProgramEvent) + Send>;
+type EventCallback = Box<dyn FnMut(ProgramEvent) + Send>;
 
-/// What is left to do when a program ends. May be started over from within: each step is done once.
+/// The last steps of a program. They may start again while they run, for example if a finaliser calls `exit`; each is done
+/// once.
 struct Shutdown {
     jit: Jit,
     tracker: ResourceTracker,
     main: Mutex<Option<Function<MainFunction>>>,
     is_over: AtomicBool,
-    /// Taken out while it is called.
-    observe: Mutex<Option<Observer>>,
+    /// `None` while it runs.
+    observe: Mutex<Option<EventCallback>>,
 }
 
 impl Shutdown {
-    fn end(&self, status: Option<c_int>, has_returned: bool) {
+    fn run(&self, status: Option<c_int>, has_returned: bool) {
         if self.is_over.load(Ordering::Acquire) {
             return;
         }
-        self.tell(ProgramEvent::Ended { status, has_returned });
+        self.report(ProgramEvent::Ended { status, has_returned });
         if let Some(status) = status {
             host::set_exit_status(status);
         }
@@ -149,12 +172,12 @@ impl Shutdown {
         if !self.is_over.swap(true, Ordering::AcqRel) {
             let main = self.main.lock().take();
             drop(main);
-            self.tell(ProgramEvent::Finalized);
+            self.report(ProgramEvent::Finalized);
         }
     }
 
-    /// No lock is held while the observer runs. What another thread has to tell meanwhile is not heard.
-    fn tell(&self, event: ProgramEvent) {
+    /// Calls the observer, with no lock held. An event that another thread reports during the call is dropped.
+    fn report(&self, event: ProgramEvent) {
         let observe = self.observe.lock().take();
         if let Some(mut observe) = observe {
             observe(event);

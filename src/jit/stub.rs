@@ -1,19 +1,44 @@
-//! [`Stub`]: a redirectable function, found once and redirected many times.
+//! [`Stub`]: a handle to a redirectable function.
+//!
+//! [`Jit::redirect_stub`] looks the stub up by name each time. A handle looks it up once, so a redirect through the handle
+//! is one store.
 
 use std::fmt;
 
 use crate::base::ExecutorAddr;
 use crate::error::Result;
-use crate::jit::Jit;
+use crate::jit::inner::Jit;
 use crate::platform::StubHandle;
 use crate::session::JitDylib;
 
-/// A stub of a dylib, with what keeps it in memory. Redirecting it is one store, without a look at its name.
+/// A handle to a stub of a dylib. It keeps the stub in memory.
+///
+/// ```
+/// # fn main() -> Result<(), jittison::Error> {
+/// use jittison::base::ExecutorAddr;
+///
+/// extern "C" fn one() -> i32 { 1 }
+/// extern "C" fn two() -> i32 { 2 }
+/// let address = |function: extern "C" fn() -> i32| ExecutorAddr::new(function as usize as u64);
+///
+/// let jit = jittison::Jit::new()?;
+/// let tracker = jit.main_dylib().create_tracker()?;
+/// jit.create_stub(&tracker, "number", address(one))?;
+/// // SAFETY: `number` leads to a function of this signature.
+/// let number = unsafe { jit.lookup::<extern "C" fn() -> i32>("number")? };
+/// assert_eq!(number.call(), 1);
+///
+/// let stub = jit.stub(jit.main_dylib(), "number")?;
+/// // SAFETY: `two` has the same signature and is never freed.
+/// unsafe { stub.redirect(address(two)) };
+/// assert_eq!(number.call(), 2);
+/// # Ok(()) }
+/// ```
 pub struct Stub(StubHandle);
 
 impl Jit {
-    /// Finds a stub that was [created](Self::create_stub) in a dylib. The handle holds the stub's tracker, as a
-    /// [`Function`](crate::Function) holds its code's.
+    /// Finds a stub that [`create_stub`](Self::create_stub) defined in a dylib. The handle pins the tracker of the stub, as
+    /// a [`Function`](crate::Function) pins the tracker of its code.
     ///
     /// # Errors
     /// [`ErrorKind::NoSuchStub`](crate::ErrorKind::NoSuchStub).
@@ -23,8 +48,10 @@ impl Jit {
 }
 
 impl Stub {
-    /// Sends callers to another target, by one atomic store. Calls that are in the old target stay there: remove that after
-    /// this, and callers' [guards](Jit::guard) hold it as long as they need it.
+    /// Redirects callers to another target with one atomic store. Calls that are inside the old target continue there.
+    ///
+    /// To free the old target, remove its tracker after this call: [guards](Jit::guard) of its callers then keep it in
+    /// memory until they are dropped.
     ///
     /// # Safety
     /// As [`Jit::redirect_stub`].

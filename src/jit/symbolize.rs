@@ -1,40 +1,46 @@
-//! Names for addresses of linked code: for backtraces, crash reports and profilers.
+//! [`CodeLocation`]: names for addresses of linked code, for backtraces, crash reports and profilers.
+//!
+//! [`Jit::locate`] sorts all linked code by address and searches it. Function names come from the symbol tables of the
+//! dylibs, so they cover only functions that other objects can see, and only while their tracker is not removed.
 
 use std::fmt;
 
 use crate::base::{ExecutorAddr, Name, SegmentKind};
-use crate::jit::Jit;
+use crate::jit::inner::Jit;
+use crate::session::SymbolAt;
 use crate::sync::Arc;
 
 /// Where an address is in linked code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CodeLocation {
-    /// What the object is called.
+    /// The name of the object.
     pub object: Arc<str>,
-    /// The dylib that it was linked into.
+    /// The dylib that the object was linked into.
     pub dylib: Arc<str>,
-    /// Bytes from the start of the object's code.
+    /// Offset in bytes from the start of the object's code.
     pub offset: u64,
-    /// The function that others can see and that the address lies in, and how many bytes from its start. Not known inside
-    /// functions of the object's own (`static`), of assembly without sizes, and once the tracker is removed.
+    /// The function that contains the address, and the offset from its start in bytes. `None` for functions that only their
+    /// object sees (`static`), for assembly without symbol sizes, and after the tracker was removed.
     pub function: Option<(Name, u64)>,
 }
 
 impl Jit {
-    /// What stands at addresses: for each, the object and function whose code it is, `None` where no code of this session is.
+    /// Finds the object and the function that contain each address. `None` for addresses outside the code of this session.
     ///
-    /// The standard library's backtraces, and those of the `backtrace` crate, go through linked code, but know the names of
-    /// what was loaded from files only. This names the rest: pass it what `backtrace::trace` gives. A return address belongs
-    /// to the instruction before it, so pass one less. Takes time in proportion to all that is linked, whatever the number
-    /// of addresses. Must not be called from a signal handler.
+    /// Backtraces of the standard library and of the crate `backtrace` walk through linked code, but they know no names in
+    /// it. Pass this function the addresses that `backtrace::trace` returns. A return address may be the first byte of the
+    /// next function, so subtract one from it.
+    ///
+    /// The time grows with all that is linked, and hardly with the number of addresses. Do not call this from a signal
+    /// handler.
     pub fn locate(&self, addresses: &[ExecutorAddr]) -> Vec<Option<CodeLocation>> {
-        let rooms = &*self.0;
-        let functions = rooms.session.symbols_at(addresses);
-        let mut tenants = [rooms.layer.tenants(), rooms.stubs.tenants(), rooms.lazy.tenants()].concat();
+        let inner = &*self.0;
+        let functions = inner.session.symbols_at(addresses);
+        let mut tenants = [inner.layer.tenants(), inner.stubs.tenants(), inner.lazy.tenants()].concat();
         tenants.sort_by_key(|tenant| tenant.segments[SegmentKind::Code.index()].0);
-        let locate = |(address, function): (&ExecutorAddr, Option<crate::session::SymbolAt>)| {
-            let behind = tenants.partition_point(|tenant| tenant.segments[SegmentKind::Code.index()].0 <= *address);
-            let tenant = tenants.get(behind.checked_sub(1)?)?;
+        let locate = |(address, function): (&ExecutorAddr, Option<SymbolAt>)| {
+            let next = tenants.partition_point(|tenant| tenant.segments[SegmentKind::Code.index()].0 <= *address);
+            let tenant = tenants.get(next.checked_sub(1)?)?;
             let (start, size) = tenant.segments[SegmentKind::Code.index()];
             let offset = address.value() - start.value();
             let function = function.map(|found| (found.name, found.offset));

@@ -1,61 +1,62 @@
-//! [`Hooks`]: what plugins do in one link, phase by phase, in the order in which they were added.
+//! [`Hooks`]: the hooks of all plugins in one link. Calls them phase by phase, in the order in which the plugins were added.
 
 use smallvec::SmallVec;
 
 use crate::error::Result;
 use crate::layer::plugin::{LinkHooks, LinkOrigin};
-use crate::layer::plugins::List;
+use crate::layer::plugins::PluginList;
 use crate::link::{FixedLink, FoundExternal, LinkGraph, LinkedObject, PlacedLink};
 use crate::session::ResourceKey;
 
 pub(super) struct Hooks {
-    /// Until the graph was prepared.
-    plugins: Option<List>,
-    /// By plugin: none, of one that takes no part.
-    own: SmallVec<[Option<Box<dyn LinkHooks>>; 4]>,
+    /// The plugins, until the graph is prepared.
+    plugins: Option<PluginList>,
+    /// In the order of the plugins. `None`: the plugin takes no part.
+    by_plugin: SmallVec<[Option<Box<dyn LinkHooks>>; 4]>,
 }
 
 impl Hooks {
-    pub(super) fn begin(plugins: List, origin: &LinkOrigin<'_>) -> Hooks {
-        let mut own = SmallVec::new();
-        plugins.iter().for_each(|plugin| own.push(plugin.begin(origin)));
-        Hooks { plugins: Some(plugins), own }
+    pub(super) fn begin(plugins: PluginList, origin: &LinkOrigin<'_>) -> Hooks {
+        let mut by_plugin = SmallVec::new();
+        plugins.iter().for_each(|plugin| by_plugin.push(plugin.begin(origin)));
+        Hooks { plugins: Some(plugins), by_plugin }
     }
 
     pub(super) fn prepare(&mut self, origin: &LinkOrigin<'_>, graph: &mut LinkGraph) -> Result<()> {
         let plugins = self.plugins.take();
-        for (plugin, own) in plugins.iter().flat_map(|plugins| plugins.iter()).zip(&mut self.own) {
-            match own {
-                Some(own) => own.prepare(graph)?,
-                None => *own = plugin.join(origin, graph)?,
+        for (plugin, hooks) in plugins.iter().flat_map(|plugins| plugins.iter()).zip(&mut self.by_plugin) {
+            match hooks {
+                Some(hooks) => hooks.prepare(graph)?,
+                None => *hooks = plugin.join(origin, graph)?,
             }
         }
         Ok(())
     }
 
     pub(super) fn pruned(&mut self, graph: &mut LinkGraph) -> Result<()> {
-        self.taking_part().try_for_each(|own| own.pruned(graph))
+        self.active().try_for_each(|hooks| hooks.pruned(graph))
     }
 
     pub(super) fn placed(&mut self, link: &PlacedLink) -> Result<()> {
-        self.taking_part().try_for_each(|own| own.placed(link))
+        self.active().try_for_each(|hooks| hooks.placed(link))
     }
 
     pub(super) fn bind(&mut self, link: &PlacedLink, found: &mut [FoundExternal]) -> Result<()> {
-        self.taking_part().try_for_each(|own| own.bind(link, found))
+        self.active().try_for_each(|hooks| hooks.bind(link, found))
     }
 
     pub(super) fn fixed_up(&mut self, link: &mut FixedLink<'_>) -> Result<()> {
-        self.taking_part().try_for_each(|own| own.fixed_up(link))
+        self.active().try_for_each(|hooks| hooks.fixed_up(link))
     }
 
     pub(super) fn record(mut self, key: ResourceKey, origin: &LinkOrigin<'_>, linked: &LinkedObject) {
-        for own in self.own.iter_mut().filter_map(Option::take) {
-            own.record(key, origin, linked);
+        for hooks in self.by_plugin.iter_mut().filter_map(Option::take) {
+            hooks.record(key, origin, linked);
         }
     }
 
-    fn taking_part(&mut self) -> impl Iterator<Item = &mut Box<dyn LinkHooks>> {
-        self.own.iter_mut().flatten()
+    /// The hooks of plugins that take part.
+    fn active(&mut self) -> impl Iterator<Item = &mut Box<dyn LinkHooks>> {
+        self.by_plugin.iter_mut().flatten()
     }
 }

@@ -1,11 +1,16 @@
-//! [`MemoryLedger`]: code memory owned per key, with running totals: a `Ledger` that adds up.
+//! [`MemoryLedger`]: memory of code by key, with running totals per key and per dylib.
 //!
-//! The same three verbs, and the same rule: `record` is called inside `with_resource_key`. What a tracker and what a dylib
-//! holds is known at any time without looking at what they hold, as each verb moves the totals along. Sharded by dylib,
-//! so that one lock covers a key, its dylib, and both keys of a transfer, which are always of one dylib: totals and
-//! contents never disagree.
+//! It has the three verbs of a `Ledger` (record, transfer, take) and its rule: `record` is called inside `with_resource_key`.
+//! Each verb updates the totals, so the usage of a tracker or a dylib is known in constant time.
 //!
-//! Most trackers own one thing. That one stands in the table itself; a second one moves them into a list.
+//! ```text
+//!   MemoryLedger ─ shards (each with a lock) ─ by dylib: total, name ─ by tracker: One(R) or Many(total, list of R)
+//! ```
+//!
+//! The shard depends on the dylib only. Both keys of a transfer are of one dylib, so one lock covers the two keys and the
+//! dylib's total. Totals and contents never disagree.
+//!
+//! Most trackers own one value, which is in the table itself. A second value moves both to a list.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -14,51 +19,51 @@ use std::{mem, vec};
 use rustc_hash::FxBuildHasher;
 use slotmap::{Key as _, KeyData};
 
-use crate::base::{PrefetchHints, SecondaryMap, capacity_to_keep};
+use crate::base::{PrefetchHints, SecondaryMap, shrunk_capacity};
 use crate::memory::{Finalized, MemoryUsage, Tenant};
 use crate::session::{CountedMutex, JitDylib, KeyCount, ResourceKey, TrackerId};
 use crate::sync::Arc;
 
-/// Something that lives in code memory. Asked under locks of the session: it answers from what it knows.
+/// A resource in code memory. The methods are called under locks of the session, so they must not take locks.
 pub trait HasMemory {
     /// The memory.
     fn memory(&self) -> &dyn Finalized;
 
-    /// What it is called in a picture of the memory.
+    /// The name of the resource in a map of the memory.
     fn name(&self) -> Arc<str>;
 }
 
-/// What is owned per key, and what that holds.
+/// Resources by key, with the memory that they use.
 pub struct MemoryLedger<R> {
     shards: Box<[CountedMutex<Shard<R>>]>,
 }
 
 struct Shard<R> {
-    /// There as long as the dylib holds something.
+    /// Dylibs that own something.
     dylibs: HashMap<DylibNumber, DylibUsage<R>, FxBuildHasher>,
-    /// Room of a dylib that holds nothing any more, for the next one.
+    /// The empty table of a removed dylib, for the next dylib.
     spare: KeyRecords<R>,
-    /// Of all dylibs here.
+    /// Number of keys of all dylibs in this shard.
     key_count: usize,
 }
 
-/// What trackers of one dylib own.
-type KeyRecords<R> = SecondaryMap<TrackerId, Held<R>>;
+/// What the trackers of one dylib own.
+type KeyRecords<R> = SecondaryMap<TrackerId, OneOrMany<R>>;
 
 /// What one key owns.
-enum Held<R> {
+enum OneOrMany<R> {
     One(R),
-    Many(Box<Many<R>>),
+    Many(Box<ManyRecords<R>>),
 }
 
-/// What one key owned.
+/// What one key owned, in the order it was recorded.
 enum RemovedRecords<R> {
     One(Option<R>),
     Many(vec::IntoIter<R>),
 }
 
-/// Two or more, and what they hold together.
-struct Many<R> {
+/// Two or more resources, and the memory that they use together.
+struct ManyRecords<R> {
     usage: MemoryUsage,
     resources: Vec<R>,
 }
@@ -67,10 +72,10 @@ struct Many<R> {
 struct DylibUsage<R> {
     usage: MemoryUsage,
     name: Arc<str>,
-    held: KeyRecords<R>,
+    by_tracker: KeyRecords<R>,
 }
 
-/// Tells dylibs of a session apart.
+/// The number of a dylib within its session.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct DylibNumber(u64);
 
@@ -83,69 +88,69 @@ impl<R: HasMemory> MemoryLedger<R> {
 
     /// Adds `resource` under `key`, which is of `dylib`.
     pub fn record(&self, dylib: &JitDylib, key: ResourceKey, resource: R) {
-        self.record_noted(dylib, key, resource, &PrefetchHints::default());
+        self.record_with_hints(dylib, key, resource, &PrefetchHints::default());
     }
 
-    /// As [`record`](Self::record), and notes where that stands.
-    pub(crate) fn record_noted(&self, dylib: &JitDylib, key: ResourceKey, resource: R, whereabouts: &PrefetchHints) {
+    /// As [`record`](Self::record). Also stores the addresses that the removal will touch, for prefetching.
+    pub(crate) fn record_with_hints(&self, dylib: &JitDylib, key: ResourceKey, resource: R, hints: &PrefetchHints) {
         let usage = resource.memory().usage();
-        whereabouts.note_memory(resource.memory());
+        hints.set_memory(resource.memory());
         let number = DylibNumber::of(key);
-        self.shard(number).change(|shard| {
-            // Looked for first: a place for a new one is looked for at length, and is seldom needed.
+        self.shard(number).with_mut(|shard| {
+            // Not `entry`: that reserves space for an insertion, which is rarely needed.
             if !shard.dylibs.contains_key(&number) {
-                shard.open(number, dylib.inner().name.clone());
+                shard.add_dylib(number, dylib.inner().name.clone());
             }
-            let Some(account) = shard.dylibs.get_mut(&number) else { return };
-            account.usage += usage;
-            shard.key_count += account.put(key, Held::One(resource));
-            if let Some(held) = account.held.get(key.tracker) {
-                whereabouts.note_record(held);
+            let Some(dylib_usage) = shard.dylibs.get_mut(&number) else { return };
+            dylib_usage.usage += usage;
+            shard.key_count += dylib_usage.insert(key, OneOrMany::One(resource));
+            if let Some(owned) = dylib_usage.by_tracker.get(key.tracker) {
+                hints.set_record(owned);
             }
         });
     }
 
-    /// Puts everything of `source` under `destination`, behind what is there. Both are of one dylib.
+    /// Moves everything under `source` to `destination`, after what is there. Both keys are of one dylib.
     pub fn transfer(&self, destination: ResourceKey, source: ResourceKey) {
-        self.shard(DylibNumber::of(source)).change(|shard| {
-            let Some(account) = shard.dylibs.get_mut(&DylibNumber::of(source)) else { return };
-            if let Some(moved) = account.held.remove(source.tracker) {
-                shard.key_count = shard.key_count - 1 + account.put(destination, moved);
+        self.shard(DylibNumber::of(source)).with_mut(|shard| {
+            let Some(dylib_usage) = shard.dylibs.get_mut(&DylibNumber::of(source)) else { return };
+            if let Some(moved) = dylib_usage.by_tracker.remove(source.tracker) {
+                shard.key_count = shard.key_count - 1 + dylib_usage.insert(destination, moved);
             }
         });
     }
 
-    /// Everything under `key`, in the order it was recorded. The key is empty afterwards.
+    /// Removes and returns everything under `key`, in the order it was recorded.
     pub fn take(&self, key: ResourceKey) -> impl DoubleEndedIterator<Item = R> + use<R> {
-        match self.shard(DylibNumber::of(key)).take(|shard| shard.take(key)) {
+        match self.shard(DylibNumber::of(key)).with_mut_if_any(|shard| shard.take(key)) {
             None => RemovedRecords::One(None),
-            Some(Held::One(resource)) => RemovedRecords::One(Some(resource)),
-            Some(Held::Many(many)) => RemovedRecords::Many(many.resources.into_iter()),
+            Some(OneOrMany::One(resource)) => RemovedRecords::One(Some(resource)),
+            Some(OneOrMany::Many(many)) => RemovedRecords::Many(many.resources.into_iter()),
         }
     }
 
-    /// What is held under `key`, in constant time.
+    /// Memory under `key`, in constant time.
     pub fn usage(&self, key: ResourceKey) -> MemoryUsage {
         let number = DylibNumber::of(key);
-        let held = |account: &DylibUsage<R>| account.held.get(key.tracker).map(Held::usage);
-        self.shard(number).look(|shard| shard.dylibs.get(&number).and_then(held)).unwrap_or_default()
+        let usage = |dylib_usage: &DylibUsage<R>| dylib_usage.by_tracker.get(key.tracker).map(OneOrMany::usage);
+        self.shard(number).with(|shard| shard.dylibs.get(&number).and_then(usage)).unwrap_or_default()
     }
 
-    /// What is held under all keys of `dylib`, those that were removed and are pinned included; in constant time.
+    /// Memory under all keys of `dylib`, in constant time. Removed keys whose code is still pinned are included.
     pub fn usage_of_dylib(&self, dylib: &JitDylib) -> MemoryUsage {
         let number = DylibNumber(dylib.inner().id.data().as_ffi());
-        let usage = |account: &DylibUsage<R>| account.usage;
-        self.shard(number).look(|shard| shard.dylibs.get(&number).map_or(MemoryUsage::default(), usage))
+        let usage = |dylib_usage: &DylibUsage<R>| dylib_usage.usage;
+        self.shard(number).with(|shard| shard.dylibs.get(&number).map_or(MemoryUsage::default(), usage))
     }
 
     /// Number of keys that own something.
     pub fn key_count(&self) -> usize {
-        self.shards.iter().map(|shard| shard.look(KeyCount::key_count)).sum()
+        self.shards.iter().map(|shard| shard.with(KeyCount::key_count)).sum()
     }
 
-    /// Who lives where, for a picture of the memory: in no particular order, and as of slightly different moments.
+    /// Where each resource is, for a map of the memory. The order is arbitrary, and each shard is read at its own time.
     pub fn tenants(&self) -> Vec<Tenant> {
-        self.shards.iter().flat_map(|shard| shard.look(Shard::tenants)).collect()
+        self.shards.iter().flat_map(|shard| shard.with(Shard::tenants)).collect()
     }
 
     fn shard(&self, number: DylibNumber) -> &CountedMutex<Shard<R>> {
@@ -166,51 +171,51 @@ impl<R> KeyCount for Shard<R> {
 }
 
 impl<R: HasMemory> DylibUsage<R> {
-    /// Puts something under a key, behind what is there; how many keys more own something then.
-    fn put(&mut self, key: ResourceKey, added: Held<R>) -> usize {
-        let before = self.held.len();
-        self.held.put(key.tracker, added, Held::append);
-        self.held.len() - before
+    /// Appends to what a key owns. Returns 1 if the key owned nothing before, else 0.
+    fn insert(&mut self, key: ResourceKey, added: OneOrMany<R>) -> usize {
+        let before = self.by_tracker.len();
+        self.by_tracker.insert_or_merge(key.tracker, added, OneOrMany::append);
+        self.by_tracker.len() - before
     }
 }
 
 impl<R: HasMemory> Shard<R> {
     #[cold]
-    fn open(&mut self, number: DylibNumber, name: Arc<str>) {
-        let (usage, held) = (MemoryUsage::default(), mem::take(&mut self.spare));
-        self.dylibs.insert(number, DylibUsage { usage, name, held });
+    fn add_dylib(&mut self, number: DylibNumber, name: Arc<str>) {
+        let (usage, by_tracker) = (MemoryUsage::default(), mem::take(&mut self.spare));
+        self.dylibs.insert(number, DylibUsage { usage, name, by_tracker });
     }
 
-    fn take(&mut self, key: ResourceKey) -> Option<Held<R>> {
+    fn take(&mut self, key: ResourceKey) -> Option<OneOrMany<R>> {
         let number = DylibNumber::of(key);
-        let account = self.dylibs.get_mut(&number)?;
-        let taken = account.held.remove(key.tracker)?;
-        account.usage -= taken.usage();
+        let dylib_usage = self.dylibs.get_mut(&number)?;
+        let taken = dylib_usage.by_tracker.remove(key.tracker)?;
+        dylib_usage.usage -= taken.usage();
         self.key_count -= 1;
-        if account.held.len() == 0 {
-            self.close(number);
+        if dylib_usage.by_tracker.len() == 0 {
+            self.remove_dylib(number);
         }
         Some(taken)
     }
 
-    /// Takes a dylib out that holds nothing any more.
+    /// Removes a dylib that owns nothing any more.
     #[cold]
-    fn close(&mut self, number: DylibNumber) {
-        let Some(account) = self.dylibs.remove(&number) else { return };
-        self.spare = account.held;
-        // So rarely that it costs next to nothing per removal.
-        if let Some(kept) = capacity_to_keep(self.dylibs.len(), self.dylibs.capacity()) {
-            self.dylibs.shrink_to(kept);
+    fn remove_dylib(&mut self, number: DylibNumber) {
+        let Some(dylib_usage) = self.dylibs.remove(&number) else { return };
+        self.spare = dylib_usage.by_tracker;
+        // Shrinks rarely, so that the cost per removal is negligible.
+        if let Some(capacity) = shrunk_capacity(self.dylibs.len(), self.dylibs.capacity()) {
+            self.dylibs.shrink_to(capacity);
         }
     }
 
     fn tenants(&self) -> Vec<Tenant> {
         let mut tenants = Vec::with_capacity(self.key_count);
-        for (dylib, account) in &self.dylibs {
-            for (tracker, held) in account.held.iter() {
+        for (dylib, dylib_usage) in &self.dylibs {
+            for (tracker, owned) in dylib_usage.by_tracker.iter() {
                 let owner: Arc<str> = dylib.key_of(tracker).to_string().into();
-                let tenant = |one: &R| Tenant::of(one.memory(), one.name(), account.name.clone(), owner.clone());
-                tenants.extend(held.resources().iter().map(tenant));
+                let tenant = |one: &R| Tenant::of(one.memory(), one.name(), dylib_usage.name.clone(), owner.clone());
+                tenants.extend(owned.resources().iter().map(tenant));
             }
         }
         tenants
@@ -237,42 +242,42 @@ impl<R> DoubleEndedIterator for RemovedRecords<R> {
     }
 }
 
-impl<R: HasMemory> Held<R> {
+impl<R: HasMemory> OneOrMany<R> {
     fn usage(&self) -> MemoryUsage {
         match self {
-            Held::One(resource) => resource.memory().usage(),
-            Held::Many(many) => many.usage,
+            OneOrMany::One(resource) => resource.memory().usage(),
+            OneOrMany::Many(many) => many.usage,
         }
     }
 
     fn resources(&self) -> &[R] {
         match self {
-            Held::One(resource) => std::slice::from_ref(resource),
-            Held::Many(many) => &many.resources,
+            OneOrMany::One(resource) => std::slice::from_ref(resource),
+            OneOrMany::Many(many) => &many.resources,
         }
     }
 
-    fn append(&mut self, added: Held<R>) {
+    fn append(&mut self, added: OneOrMany<R>) {
         let many = match self {
-            Held::Many(many) => many,
-            Held::One(_) => {
-                let empty = Box::new(Many { usage: MemoryUsage::default(), resources: Vec::new() });
-                let one = mem::replace(self, Held::Many(empty));
-                let Held::Many(many) = self else { return };
-                many.take_over(one);
+            OneOrMany::Many(many) => many,
+            OneOrMany::One(_) => {
+                let empty = Box::new(ManyRecords { usage: MemoryUsage::default(), resources: Vec::new() });
+                let one = mem::replace(self, OneOrMany::Many(empty));
+                let OneOrMany::Many(many) = self else { return };
+                many.append(one);
                 many
             }
         };
-        many.take_over(added);
+        many.append(added);
     }
 }
 
-impl<R: HasMemory> Many<R> {
-    fn take_over(&mut self, added: Held<R>) {
+impl<R: HasMemory> ManyRecords<R> {
+    fn append(&mut self, added: OneOrMany<R>) {
         self.usage += added.usage();
         match added {
-            Held::One(resource) => self.resources.push(resource),
-            Held::Many(many) => self.resources.extend(many.resources),
+            OneOrMany::One(resource) => self.resources.push(resource),
+            OneOrMany::Many(many) => self.resources.extend(many.resources),
         }
     }
 }
@@ -287,5 +292,5 @@ impl DylibNumber {
     }
 }
 
-// One shard under loom: fewer locks to explore, the same protocol.
+// One shard under loom: the same protocol with fewer locks to explore.
 const SHARDS: usize = if cfg!(loom) { 1 } else { 16 };

@@ -1,9 +1,21 @@
-//! The front desk: where session, link and memory meet. Objects become materialisation units; finished links are recorded
-//! under their tracker's key and given back by it.
+//! Linking of objects into dylibs: the place where session, link and memory meet.
 //!
-//! Things that are not about marrying the three belong elsewhere. This room runs no code, and knows no services.
+//! An object that is added becomes a materialisation unit. Its link runs when one of its symbols is looked up. The memory of a
+//! finished link is recorded under the key of its tracker, and freed with that key.
+//!
+//! | file | content |
+//! |---|---|
+//! | `object_layer.rs` | [`ObjectLinkingLayer`], the public type and resource manager |
+//! | `object_link.rs` | the link of one object, step by step |
+//! | `layer_inner.rs` | what the layer and its links share; the memory of one linked object |
+//! | `memory_ledger.rs` | [`MemoryLedger`]: memory per key, with totals |
+//! | `plugin.rs`, `plugins.rs`, `hooks.rs` | the plugin traits, the list of plugins, the hooks of one link |
+//! | `section_bounds.rs`, `thread_locals.rs` | `__start_X` and `__stop_X`; thread-local blocks |
+//!
+//! This room runs no code and does not know the services that plug into it.
 
 mod hooks;
+mod layer_inner;
 mod memory_ledger;
 mod object_layer;
 mod object_link;

@@ -1,7 +1,17 @@
-//! One object's link: read, planned, placed, its externals found, fixed up, recorded.
+//! The link of one object: read, plan, place, find the externals, fix up, record.
 //!
-//! An object is linked lazily, as the unit of a lookup, or at once, for a caller who waits. Either way it first asks for what
-//! is there already, and only if something is not, or is still on its way, goes round by a lookup.
+//! | step | what happens | afterwards |
+//! |---|---|---|
+//! | read | the object's interface gives the symbols to claim | [`ObjectUnit`], or a responsibility |
+//! | place | the graph is built, pruned and laid out; memory is allocated; all own addresses are known | [`PendingLink`] |
+//! | find | one non-blocking lookup of all externals | all are there, or the link continues in an ordinary lookup |
+//! | finish | plugins bind, relocations are applied, memory is sealed and recorded under the tracker's key | |
+//! | emit | the symbols become ready as soon as their dependencies are | |
+//!
+//! There are two ways in. An [`ObjectUnit`] is materialised by a lookup. [`link_now`] links at once, for a caller that waits.
+//! Both try the non-blocking lookup first, because it needs no query. If it finds all externals, no other thread needs to know
+//! the addresses before the symbols are ready. Otherwise the addresses are published before the ordinary lookup, because the
+//! externals may refer back to this object.
 
 use std::time::Instant;
 
@@ -11,13 +21,13 @@ use crate::base::{ArcShard, ExecutorAddr, Name, RecycledVec, ShardedArc, TlsInde
 use crate::error::{Error, Result};
 use crate::host;
 use crate::layer::hooks::Hooks;
-use crate::layer::object_layer::{Extras, LayerInner, Module};
+use crate::layer::layer_inner::{LayerInner, ModuleExtras, ModuleMemory};
 use crate::layer::plugin::LinkOrigin;
 use crate::layer::section_bounds::{Registration, SectionBounds};
 use crate::layer::thread_locals::ThreadLocals;
 use crate::link::{
     ExternalNames, ExternalSymbol, FoundExternal, InterfaceSymbol, LinkGraph, ObjectBuffer, ObjectInterface, Outline,
-    PlacedLink, PlanStage, ReadLink, Seen, SymbolIndex,
+    PlacedLink, PlanStage, ReadLink, ScannedInterface, SymbolIndex,
 };
 use crate::memory::MemoryUsage;
 use crate::session::{
@@ -27,7 +37,7 @@ use crate::session::{
 };
 use crate::sync::Arc;
 
-/// An object that nobody has looked into yet.
+/// An object that is added and not linked yet.
 pub(super) struct ObjectUnit {
     pub(super) layer: Arc<ArcShard<LayerInner>>,
     pub(super) name: Arc<str>,
@@ -35,39 +45,39 @@ pub(super) struct ObjectUnit {
     pub(super) symbols: RecycledVec<(Name, SymbolFlags)>,
 }
 
-/// An object to be linked later.
+/// The bytes of an object that is linked later.
 pub(super) struct Object {
     bytes: ObjectBuffer,
-    /// What is known of the bytes already.
+    /// What reading the interface found out about the bytes.
     outline: Option<Outline>,
-    promise: ClaimMap,
+    claims: ClaimMap,
 }
 
-/// What is known of an object's promises when its symbols have gone into their table.
+/// Maps the symbols that an object claims to its own symbol table. Used after the names have moved to the dylib's table.
 struct ClaimMap {
-    origins: SymbolSource,
-    /// How many symbols are promised.
+    numbers: SymbolNumbers,
+    /// Number of symbols that the object claims.
     count: usize,
-    /// Whether none of its definitions was left out.
-    is_whole: bool,
-    /// Of the object.
+    /// Whether the object claims all its definitions.
+    is_complete: bool,
+    /// Sequence number of the object in its dylib.
     sequence: u64,
-    /// What the object has to do with sections that may be asked for their bounds.
+    /// The registration of sections whose bounds may be requested.
     section_bounds: Option<Box<Registration>>,
 }
 
-/// Where what is promised stands in the object.
-enum SymbolSource {
-    /// A promise's number is that in the object's symbol table.
-    Numbered,
-    /// By position in what is promised; shorter, as the symbol for initialisers has none.
-    Listed(RecycledVec<SourceSymbol>),
+/// How the number of a claimed symbol leads to the object's symbol table.
+enum SymbolNumbers {
+    /// The number is the index in the object's symbol table.
+    InSymbolTable,
+    /// The number is a position in this list. The list has no entry for the symbol that stands for initialisers.
+    Listed(RecycledVec<ObjectSymbol>),
 }
 
-/// What the object itself says of a symbol.
+/// A symbol in the object's symbol table.
 #[derive(Clone, Copy)]
-struct SourceSymbol {
-    /// Bytes.
+struct ObjectSymbol {
+    /// Size in bytes.
     size: u64,
     index: SymbolIndex,
 }
@@ -90,7 +100,7 @@ impl MaterializationUnit for ObjectUnit {
     }
 
     fn give_names(&mut self, sink: &mut NameSink<'_>) {
-        self.symbols.drain(..).for_each(|(name, _)| sink.take(name));
+        self.symbols.drain(..).for_each(|(name, _)| sink.push(name));
     }
 
     fn materialize(self: Box<Self>, responsibility: MaterializationResponsibility) {
@@ -100,135 +110,135 @@ impl MaterializationUnit for ObjectUnit {
 }
 
 impl Object {
-    /// Reads what an object promises, but for what is `left_out`.
+    /// Reads the symbols that an object claims: all its definitions except those for which `is_excluded` returns true.
     pub(super) fn read(
         tracker: &ResourceTracker,
         name: &Arc<str>,
         section_bounds: &Arc<SectionBounds>,
         bytes: ObjectBuffer,
-        left_out: impl Fn(&str) -> bool,
+        is_excluded: impl Fn(&str) -> bool,
     ) -> Result<(Object, RecycledVec<(Name, SymbolFlags)>)> {
-        let sequence = tracker.number_object();
-        let (mut symbols, mut origins, mut is_whole) = (RecycledVec::new(), RecycledVec::new(), true);
-        let Seen { has_initializers, named_sections, outline } =
-            ObjectInterface::visit(name, &bytes, |symbol, left| {
-                if left_out(symbol.name.as_str()) {
-                    is_whole = false;
+        let sequence = tracker.next_object_serial();
+        let (mut symbols, mut numbers, mut is_complete) = (RecycledVec::new(), RecycledVec::new(), true);
+        let ScannedInterface { has_initializers, named_sections, outline } =
+            ObjectInterface::visit(name, &bytes, |symbol, following| {
+                if is_excluded(symbol.name.as_str()) {
+                    is_complete = false;
                     return;
                 }
                 if symbols.is_empty() {
-                    symbols.reserve_exact(left + 1);
-                    origins.reserve_exact(left);
+                    symbols.reserve_exact(following + 1);
+                    numbers.reserve_exact(following);
                 }
-                origins.push(SourceSymbol { size: symbol.size, index: symbol.index });
+                numbers.push(ObjectSymbol { size: symbol.size, index: symbol.index });
                 let flags = flags_of(&symbol);
                 symbols.push((symbol.name, flags));
             })?;
-        let is_asked_for = has_initializers || symbols.is_empty();
-        symbols.extend(initializers(name, sequence, is_asked_for));
+        let needs_symbol = has_initializers || symbols.is_empty();
+        symbols.extend(initializer_symbol(name, sequence, needs_symbol));
         let section_bounds = match named_sections.is_empty() {
             true => None,
             false => section_bounds.add(tracker.dylib_handle(), tracker.watch(), name, named_sections)?,
         };
-        let (origins, count) = (SymbolSource::Listed(origins), symbols.len());
-        let promise = ClaimMap { origins, count, is_whole, sequence, section_bounds };
-        Ok((Object { bytes, outline, promise }, symbols))
+        let (numbers, count) = (SymbolNumbers::Listed(numbers), symbols.len());
+        let claims = ClaimMap { numbers, count, is_complete, sequence, section_bounds };
+        Ok((Object { bytes, outline, claims }, symbols))
     }
 
-    /// Bytes of the symbol at a position of what it promises.
+    /// Size of the claimed symbol at a position, in bytes.
     fn size_bytes(&self, index: usize) -> u64 {
-        match &self.promise.origins {
-            SymbolSource::Listed(origins) => origins.get(index).map_or(0, |origin| origin.size),
-            SymbolSource::Numbered => 0,
+        match &self.claims.numbers {
+            SymbolNumbers::Listed(numbers) => numbers.get(index).map_or(0, |symbol| symbol.size),
+            SymbolNumbers::InSymbolTable => 0,
         }
     }
 
-    /// Links it for who has looked for one of its symbols, and hears from that how it ends.
+    /// Links the object for a lookup of one of its symbols. The outcome reaches the lookup through the symbols.
     fn materialize(self, layer: Arc<ArcShard<LayerInner>>, mut responsibility: MaterializationResponsibility) {
-        let report = Report::begin(responsibility.observers());
-        let Object { bytes, outline, promise } = self;
+        let report = LinkReport::begin(responsibility.observers());
+        let Object { bytes, outline, claims } = self;
         let read = ReadLink::read(responsibility.unit_name.clone(), bytes, outline.as_ref());
-        let placed = read.and_then(|read| promise.place(read, &layer, &mut responsibility, report));
+        let placed = read.and_then(|read| claims.place(read, &layer, &mut responsibility, report));
         let mut pending = match placed {
             Ok(pending) => pending,
             Err(error) => return responsibility.fail(error),
         };
-        match pending.find_now(&responsibility) {
-            Ok(Some(found)) => drop(pending.emit_now(&layer, responsibility, &found)),
+        match pending.find_ready(&responsibility) {
+            Ok(Some(found)) => drop(pending.finish_and_emit(&layer, responsibility, &found)),
             Ok(None) => pending.look_up_externals(layer, responsibility),
             Err(error) => responsibility.fail(error),
         }
     }
 }
 
-/// Links an object that nobody has looked into yet, and waits for what it needs. It is read before its names are anybody's.
-pub(super) fn link_at_once(
+/// Links an object at once, and waits for what it refers to. The object is read before its names are claimed.
+pub(super) fn link_now(
     layer: &ShardedArc<LayerInner>,
     tracker: &ResourceTracker,
     name: &str,
     bytes: ObjectBuffer,
 ) -> Result<()> {
     let dylib = tracker.dylib_handle();
-    let (report, name) = (Report::begin(dylib.observers()), Arc::from(name));
+    let (report, name) = (LinkReport::begin(dylib.observers()), Arc::from(name));
     let mut symbols = RecycledVec::new();
-    let read = ReadLink::read_all(Arc::clone(&name), bytes, |symbol, left| {
+    let read = ReadLink::read_all(Arc::clone(&name), bytes, |symbol, following| {
         if symbols.is_empty() {
-            symbols.reserve_exact(left + 1);
+            symbols.reserve_exact(following + 1);
         }
         let (flags, number) = (flags_of(&symbol), Some(symbol.index.index() as u32));
         let size = symbol.size;
-        symbols.push(ClaimedSymbol { size, ..ClaimedSymbol::promised(symbol.name, flags, number) });
+        symbols.push(ClaimedSymbol { size, ..ClaimedSymbol::with_flags(symbol.name, flags, number) });
     });
     let (read, has_initializers) =
-        read.inspect_err(|error| dylib.observers().tell_refused(dylib.inner(), &name, error))?;
-    let sequence = tracker.number_object();
-    let initializers = initializers(&name, sequence, has_initializers || symbols.is_empty());
-    symbols.extend(initializers.map(|(name, flags)| ClaimedSymbol::promised(name, flags, None)));
-    let (origins, count) = (SymbolSource::Numbered, symbols.len());
-    let promise = ClaimMap { origins, count, is_whole: true, sequence, section_bounds: None };
-    let mut responsibility = tracker.begin(name, symbols)?;
+        read.inspect_err(|error| dylib.observers().deliver_refused(dylib.inner(), &name, error))?;
+    let sequence = tracker.next_object_serial();
+    let initializers = initializer_symbol(&name, sequence, has_initializers || symbols.is_empty());
+    symbols.extend(initializers.map(|(name, flags)| ClaimedSymbol::with_flags(name, flags, None)));
+    let (numbers, count) = (SymbolNumbers::InSymbolTable, symbols.len());
+    let claims = ClaimMap { numbers, count, is_complete: true, sequence, section_bounds: None };
+    let mut responsibility = tracker.begin_materializing(name, symbols)?;
     if responsibility.symbols().is_empty() {
         return Ok(());
     }
-    let mut pending = match promise.place(read, layer, &mut responsibility, report) {
+    let mut pending = match claims.place(read, layer, &mut responsibility, report) {
         Ok(pending) => pending,
         Err(error) => return Err(failed(responsibility, error)),
     };
-    match pending.find_now(&responsibility) {
-        Ok(Some(found)) => match pending.emit_now(layer, responsibility, &found)? {
+    match pending.find_ready(&responsibility) {
+        Ok(Some(found)) => match pending.finish_and_emit(layer, responsibility, &found)? {
             Some(awaited) => awaited.wait(),
             None => Ok(()),
         },
         Ok(None) => {
-            let awaited = responsibility.await_end(responsibility.symbols())?;
-            let begin = || pending.look_up_externals(layer.share(), responsibility);
+            let awaited = responsibility.prepare_wait(responsibility.symbols())?;
+            let begin = || pending.look_up_externals(layer.shard(), responsibility);
             awaited.map_or(Ok(()), |awaited| awaited.wait_after(begin))
         }
         Err(error) => Err(failed(responsibility, error)),
     }
 }
 
-/// The symbol without address that stands for an object's initialisers, if it `is_there`. An object that defines nothing has
-/// it too, so that it can be asked for.
-fn initializers(object: &str, sequence: u64, is_there: bool) -> Option<(Name, SymbolFlags)> {
-    let named = || Name::from(format!("{object}#{sequence}.initializers"));
-    is_there.then(|| (named(), SymbolFlags::SIDE_EFFECTS_ONLY))
+/// The symbol without address that stands for an object's initialisers, if it `is_needed`. An object without definitions
+/// needs it too, so that a lookup can materialise it.
+fn initializer_symbol(object: &str, sequence: u64, is_needed: bool) -> Option<(Name, SymbolFlags)> {
+    let name = || Name::from(format!("{object}#{sequence}.initializers"));
+    is_needed.then(|| (name(), SymbolFlags::SIDE_EFFECTS_ONLY))
 }
 
 impl ClaimMap {
-    /// Plans, takes memory, and works out the addresses.
+    /// Plans the link, allocates memory, and computes the addresses of all claimed symbols.
     fn place(
         mut self,
         read: ReadLink,
         layer: &LayerInner,
         responsibility: &mut MaterializationResponsibility,
-        report: Option<Box<Report>>,
-    ) -> Result<Pending> {
-        let (owned, sequence) = (self.owned(responsibility.symbols()), self.sequence);
-        let is_owned = |_: &LinkGraph, symbol| owned.as_ref().is_none_or(|owned| owned.has(symbol));
-        let mut hooks = Hooks::begin(layer.plugins.now(), &LinkOrigin::new(sequence, responsibility));
+        report: Option<Box<LinkReport>>,
+    ) -> Result<PendingLink> {
+        let (claimed_set, sequence) = (self.claimed_set(responsibility.symbols()), self.sequence);
+        let is_claimed = |_: &LinkGraph, symbol| claimed_set.as_ref().is_none_or(|set| set.contains(symbol));
+        let mut hooks = Hooks::begin(layer.plugins.snapshot(), &LinkOrigin::new(sequence, responsibility));
         let mut section_bounds = self.section_bounds.take();
-        let planned = read.plan(owned.is_some().then_some(&is_owned), |stage, graph| match stage {
+        let planned = read.plan(claimed_set.is_some().then_some(&is_claimed), |stage, graph| match stage {
             PlanStage::Claimed => {
                 section_bounds = layer.section_bounds.link(graph, responsibility, section_bounds.take())?;
                 hooks.prepare(&LinkOrigin::new(sequence, responsibility), graph)?;
@@ -240,42 +250,42 @@ impl ClaimMap {
         let thread_locals = ThreadLocals::place(&mut placed)?;
         hooks.placed(&placed)?;
         responsibility.locate(|symbol| {
-            // What plugins have added is behind what the object has, and is known by its name.
+            // A definition that a plugin added has no number. It is found by its name.
             let added =
                 || placed.definitions().find(|(name, _)| *name == symbol.name.as_str()).map(|(_, address)| address);
             self.index_of(symbol).map_or_else(added, |index| placed.definition_address(index))
         })?;
-        Ok(Pending { sequence, placed, is_untold: true, thread_locals, section_bounds, hooks, report })
+        Ok(PendingLink { sequence, placed, is_unpublished: true, thread_locals, section_bounds, hooks, report })
     }
 
-    /// Which of the object's symbols are owed, by their numbers there; `None` if all of them are.
-    fn owned(&self, symbols: &[ClaimedSymbol]) -> Option<SymbolSet> {
-        if self.is_whole && symbols.len() == self.count {
+    /// The claimed symbols, by their indices in the object's symbol table. `None` if all definitions are claimed.
+    fn claimed_set(&self, symbols: &[ClaimedSymbol]) -> Option<SymbolSet> {
+        if self.is_complete && symbols.len() == self.count {
             return None;
         }
-        let owed = || symbols.iter().filter_map(|owed| self.index_of(owed));
-        let mut owned = SymbolSet::up_to(owed().max());
-        owned.add(owed());
-        Some(owned)
+        let indices = || symbols.iter().filter_map(|claimed| self.index_of(claimed));
+        let mut set = SymbolSet::up_to(indices().max());
+        set.insert_all(indices());
+        Some(set)
     }
 
-    /// The number of an owed symbol in the object's symbol table, if it has an address there.
-    fn index_of(&self, owed: &ClaimedSymbol) -> Option<SymbolIndex> {
-        let number = owed.number?;
-        match &self.origins {
-            SymbolSource::Numbered => Some(SymbolIndex(number)),
-            SymbolSource::Listed(list) => list.get(number as usize).map(|origin| origin.index),
+    /// The index of a claimed symbol in the object's symbol table. `None` for a symbol that the object does not define.
+    fn index_of(&self, claimed: &ClaimedSymbol) -> Option<SymbolIndex> {
+        let number = claimed.number?;
+        match &self.numbers {
+            SymbolNumbers::InSymbolTable => Some(SymbolIndex(number)),
+            SymbolNumbers::Listed(list) => list.get(number as usize).map(|symbol| symbol.index),
         }
     }
 }
 
-/// Some of an object's symbols: a bit for each.
+/// A set of symbols of an object: one bit for each.
 struct SymbolSet(SmallVec<[u64; 8]>);
 
 impl SymbolSet {
-    /// None, of those up to `last`.
+    /// An empty set with space for symbols up to `last`.
     fn up_to(last: Option<SymbolIndex>) -> SymbolSet {
-        // Mostly they fit in.
+        // The inline words are enough for most objects.
         let (mut words, count) = (SmallVec::from([0; 8]), last.map_or(0, |last| last.index() / 64 + 1));
         if count > words.len() {
             words.resize(count, 0);
@@ -283,38 +293,38 @@ impl SymbolSet {
         SymbolSet(words)
     }
 
-    fn add(&mut self, symbols: impl Iterator<Item = SymbolIndex>) {
+    fn insert_all(&mut self, symbols: impl Iterator<Item = SymbolIndex>) {
         let words = &mut self.0[..];
         symbols.for_each(|symbol| words[symbol.index() / 64] |= 1 << (symbol.index() % 64));
     }
 
-    fn has(&self, symbol: SymbolIndex) -> bool {
+    fn contains(&self, symbol: SymbolIndex) -> bool {
         self.0.get(symbol.index() / 64).is_some_and(|word| word >> (symbol.index() % 64) & 1 == 1)
     }
 }
 
-/// Fails what is owed, for a caller who is told himself, too.
+/// Fails the claimed symbols, and returns the error for the caller, too.
 #[cold]
 fn failed(responsibility: MaterializationResponsibility, error: Error) -> Error {
     responsibility.fail(error.clone());
     error
 }
 
-/// A link whose externals are being looked up.
-struct Pending {
-    /// Of the object.
+/// A link that has its memory and waits for its externals.
+struct PendingLink {
+    /// Sequence number of the object in its dylib.
     sequence: u64,
     placed: PlacedLink,
-    /// Whether nobody knows yet where the symbols are.
-    is_untold: bool,
+    /// Whether the addresses of the claimed symbols are not in the dylib's table yet.
+    is_unpublished: bool,
     thread_locals: Option<Box<ThreadLocals>>,
     section_bounds: Option<Box<Registration>>,
     hooks: Hooks,
-    /// If anybody listens.
-    report: Option<Box<Report>>,
+    /// `None` without observers.
+    report: Option<Box<LinkReport>>,
 }
 
-/// Claims what plugins have added for others to see. What somebody else defined first becomes an external.
+/// Claims the weak definitions that plugins added. A name that is already defined elsewhere becomes an external.
 fn claim_added(graph: &mut LinkGraph, responsibility: &mut MaterializationResponsibility) -> Result<()> {
     let added = graph.added_weak();
     if added.is_empty() {
@@ -326,58 +336,60 @@ fn claim_added(graph: &mut LinkGraph, responsibility: &mut MaterializationRespon
         added.iter().map(|(symbol, is_code)| (Name::new(graph.symbol_name(*symbol)), flags(*is_code))).collect();
     let claimed = responsibility.define_materializing(&claims)?;
     for ((symbol, _), _) in added.into_iter().zip(claimed).filter(|(_, is_claimed)| !is_claimed) {
-        graph.disown(symbol);
+        graph.make_external(symbol);
     }
     Ok(())
 }
 
-impl Pending {
-    /// What it refers to, if that is all there. Nobody need know the addresses before the code can run then; otherwise they are
-    /// told, as what it refers to may refer to it.
-    fn find_now(&mut self, responsibility: &MaterializationResponsibility) -> Result<Option<ReadyLookup>> {
+impl PendingLink {
+    /// Finds the externals if all of them are resolved already. If not, or if there are observers, the addresses of the claimed
+    /// symbols are published first: externals may refer back to this object.
+    fn find_ready(&mut self, responsibility: &MaterializationResponsibility) -> Result<Option<ReadyLookup>> {
         let found = {
             let names: SmallVec<[_; 16]> = self.placed.external_names().collect();
-            responsibility.lookup_now(&names, RequiredState::Resolved)
+            responsibility.try_lookup(&names, RequiredState::Resolved)
         };
-        if self.is_untold && (found.is_none() || responsibility.observers().is_heard()) {
+        if self.is_unpublished && (found.is_none() || responsibility.observers().is_active()) {
             responsibility.resolve_located(responsibility.symbols())?;
-            self.is_untold = false;
+            self.is_unpublished = false;
         }
         Ok(found)
     }
 
     fn look_up_externals(self, layer: Arc<ArcShard<LayerInner>>, responsibility: MaterializationResponsibility) {
-        // The names are in the graph, which goes along into the continuation: the lookup is done with them when it returns.
+        // The names are copied, because the graph moves into the continuation. The lookup needs them only until it returns.
         let names: Vec<(String, bool)> =
             self.placed.externals().map(|external| (external.name.to_string(), external.required)).collect();
         let requests: Vec<_> =
             names.iter().map(|(name, required)| SymbolRequest { name, required: *required }).collect();
         responsibility.lookup(&requests, RequiredState::Resolved, move |responsibility, found| {
             match found.and_then(|found| self.finish_found(&layer, &responsibility, found)) {
-                // A failure has failed the symbols; the memory is the tracker's, and goes with it.
+                // If this fails, the symbols have failed. The tracker owns the memory and frees it.
                 Ok(dependencies) => drop(responsibility.notify_emitted(dependencies)),
                 Err(error) => responsibility.fail(error),
             }
         });
     }
 
-    /// Ends the link with what was found at once; what is left to wait for, if somebody does.
-    fn emit_now(
+    /// Finishes and emits the link with externals that were ready. Returns what the caller has to wait for, if it waits.
+    fn finish_and_emit(
         self,
         layer: &LayerInner,
         responsibility: MaterializationResponsibility,
         found: &ReadyLookup,
     ) -> Result<Option<MaterializationWait>> {
-        let is_untold = self.is_untold;
+        let is_unpublished = self.is_unpublished;
         let found_symbols = found.symbols.iter().map(|symbol| (symbol.address, symbol.flags));
         let externals = found_externals(&self.placed, found_symbols);
         match self.finish(layer, &responsibility, externals) {
-            Ok(names) => responsibility.notify_emitted_now(found, &|position| Name::new(names.at(position)), is_untold),
+            Ok(names) => {
+                responsibility.notify_emitted_with_lookup(found, &|position| Name::new(names.at(position)), is_unpublished)
+            }
             Err(error) => Err(failed(responsibility, error)),
         }
     }
 
-    /// Ends the link, but for what it depends on.
+    /// Finishes the link with the results of a lookup. Returns the dependencies for its emission.
     fn finish_found(
         self,
         layer: &LayerInner,
@@ -389,42 +401,42 @@ impl Pending {
         Ok(found.into_iter().filter_map(|result| result.symbol).collect())
     }
 
-    /// Fixes up, seals, and records everything under the key.
+    /// Applies the relocations, seals the memory, and records everything under the tracker's key.
     fn finish(
         self,
         layer: &LayerInner,
         responsibility: &MaterializationResponsibility,
         mut externals: RecycledVec<FoundExternal>,
     ) -> Result<ExternalNames> {
-        let Pending { sequence, placed, mut thread_locals, section_bounds, mut hooks, mut report, .. } = self;
+        let PendingLink { sequence, placed, mut thread_locals, section_bounds, mut hooks, mut report, .. } = self;
         if let Some(report) = &mut report {
             report.count(&placed);
         }
         hooks.bind(&placed, &mut externals)?;
-        let image = thread_locals.as_mut().and_then(|thread_locals| thread_locals.unfinished_image());
+        let image = thread_locals.as_mut().and_then(|thread_locals| thread_locals.incomplete_image());
         let (linked, memory, names) = placed.seal(&externals, image, |link| hooks.fixed_up(link))?;
         let dylib = responsibility.dylib_handle();
         if let Some(report) = &mut report {
             report.usage = memory.usage();
         }
         let extras = (thread_locals.is_some() || section_bounds.is_some())
-            .then(|| Box::new(Extras { _thread_locals: thread_locals, _section_bounds: section_bounds }));
-        // If the tracker is defunct, the closure is dropped unrun, and with it the memory.
+            .then(|| Box::new(ModuleExtras { _thread_locals: thread_locals, _section_bounds: section_bounds }));
+        // If the tracker is defunct, the closure is dropped without a call, which frees the memory.
         let key = responsibility.with_resource_key(|key| {
             hooks.record(key, &LinkOrigin::new(sequence, responsibility), &linked);
-            let module = Module { memory, _extras: extras, name: linked.name };
-            layer.held.record_noted(dylib, key, module, responsibility.whereabouts());
+            let module = ModuleMemory { memory, _extras: extras, name: linked.name };
+            layer.ledger.record_with_hints(dylib, key, module, responsibility.prefetch_hints());
             key
         })?;
         if let Some(report) = report {
-            report.tell(responsibility, key);
+            report.deliver(responsibility, key);
         }
         Ok(names)
     }
 }
 
-/// What observers are told of a link. Made when it begins, and only if anybody listens.
-struct Report {
+/// Collects what observers get to know about a link. Exists only if there are observers.
+struct LinkReport {
     started: Instant,
     relocations: usize,
     definitions: usize,
@@ -432,31 +444,31 @@ struct Report {
     usage: MemoryUsage,
 }
 
-impl Report {
-    /// If anybody listens.
-    fn begin(observers: &Observers) -> Option<Box<Report>> {
-        observers.is_heard().then(Report::made_now)
+impl LinkReport {
+    /// Starts the clock. `None` without observers.
+    fn begin(observers: &Observers) -> Option<Box<LinkReport>> {
+        observers.is_active().then(LinkReport::new)
     }
 
     #[cold]
-    fn made_now() -> Box<Report> {
+    fn new() -> Box<LinkReport> {
         let (started, usage) = (Instant::now(), MemoryUsage::default());
-        Box::new(Report { started, relocations: 0, definitions: 0, externals: 0, usage })
+        Box::new(LinkReport { started, relocations: 0, definitions: 0, externals: 0, usage })
     }
 
     #[cold]
     fn count(&mut self, placed: &PlacedLink) {
         let graph = placed.graph();
-        let own = graph.blocks().filter(|(_, block)| !block.is_dropped() && !block.is_made());
+        let own = graph.blocks().filter(|(_, block)| !block.is_dropped() && !block.is_synthetic());
         self.relocations = own.map(|(id, _)| graph.edges(id).len()).sum();
         self.definitions = placed.definitions().count();
         self.externals = placed.external_names().count();
     }
 
     #[cold]
-    fn tell(&self, responsibility: &MaterializationResponsibility, key: ResourceKey) {
-        let Report { started, relocations, definitions, externals, usage } = self;
-        responsibility.observers().tell(&Event::Linked {
+    fn deliver(&self, responsibility: &MaterializationResponsibility, key: ResourceKey) {
+        let LinkReport { started, relocations, definitions, externals, usage } = self;
+        responsibility.observers().deliver(&Event::Linked {
             dylib: responsibility.dylib_handle(),
             key,
             object: responsibility.unit_name(),
@@ -470,8 +482,9 @@ impl Report {
     }
 }
 
-impl_recycle!(FoundExternal, SourceSymbol, (Name, SymbolFlags));
+impl_recycle!(FoundExternal, ObjectSymbol, (Name, SymbolFlags));
 
+/// Converts lookup results, in the order of the externals.
 fn found_externals(
     placed: &PlacedLink,
     found: impl Iterator<Item = (ExecutorAddr, SymbolFlags)> + Clone,
@@ -491,7 +504,7 @@ fn found_external((external, (address, flags)): (ExternalSymbol<'_>, (ExecutorAd
     let is_thread_local = flags.contains(SymbolFlags::THREAD_LOCAL);
     let static_offset = || {
         let variable = TlsIndex::from_address(address);
-        if external.needs_static_place { host::static_offset(variable, external.name) } else { None }
+        if external.needs_static_tls { host::static_offset(variable, external.name) } else { None }
     };
     FoundExternal {
         address,
@@ -512,7 +525,7 @@ fn flags_of(symbol: &InterfaceSymbol) -> SymbolFlags {
     set.into_iter().filter(|(is_set, _)| *is_set).fold(SymbolFlags::NONE, |flags, (_, flag)| flags | flag)
 }
 
-/// What is linked into one dylib belongs together. No dylib has the number that belongs to nothing.
+/// The memory group of a dylib: its code is placed together. Plus one, because zero means no group.
 fn group_of(dylib: &JitDylib) -> u64 {
     dylib.id() + 1
 }

@@ -1,4 +1,11 @@
-//! [`LinkPlugin`]: the seam by which services see every link.
+//! [`LinkPlugin`] and [`LinkHooks`]: the interface by which services take part in every link.
+//!
+//! ```text
+//!   link:     begin    read, claim    prune     allocate    look up    fix up      seal
+//!   methods:  begin    prepare, join  pruned    placed      bind       fixed_up    record
+//! ```
+//!
+//! A plugin is one for all links of a layer. It makes one `LinkHooks` for each link that it takes part in.
 
 use std::fmt;
 
@@ -9,15 +16,15 @@ use crate::sync::Arc;
 
 /// A service that takes part in links (ORC: `ObjectLinkingLayer::Plugin`).
 pub trait LinkPlugin: Send + Sync {
-    /// A link begins: its object is about to be read. The hooks are dropped if it fails.
+    /// Called when a link begins, before its object is planned. The hooks are dropped if the link fails.
     fn begin(&self, origin: &LinkOrigin<'_>) -> Option<Box<dyn LinkHooks>> {
         let _ = origin;
         None
     }
 
-    /// The graph is read and claimed, as in [`LinkHooks::prepare`]: the time to take part for a plugin that did not
-    /// [begin](Self::begin) with the link, as what it does depends on what is in the object. What it does to the graph it
-    /// does here: its hooks are not asked to prepare. Links that do not concern it cost next to nothing.
+    /// Called in place of [`LinkHooks::prepare`] if [`begin`](Self::begin) returned `None`. For plugins that first need to see
+    /// what is in the object, so that other links cost almost nothing. The plugin may change the graph here: `prepare` of the
+    /// returned hooks is not called.
     ///
     /// # Errors
     /// Fails the link.
@@ -27,11 +34,11 @@ pub trait LinkPlugin: Send + Sync {
     }
 }
 
-/// What a plugin does in one link, in the order of its phases (ORC: the passes of a `PassConfiguration`; the names there are,
-/// from `prepare` on: pre-prune, post-prune, post-allocation, pre-fixup, post-fixup).
+/// What a plugin does in one link. The methods are called in this order (ORC: the passes of a `PassConfiguration`. From
+/// `prepare` on they are called pre-prune, post-prune, post-allocation, pre-fixup and post-fixup there).
 pub trait LinkHooks: Send {
-    /// The graph is read and claimed; nothing is dropped or laid out. Blocks may be added, externals defined, and weak definitions
-    /// made for others to see ([`LinkGraph::add_weak`]).
+    /// The graph is built and its symbols are claimed. Nothing is pruned or laid out. The plugin may add blocks, define
+    /// externals, and add weak definitions that other objects can find ([`LinkGraph::add_weak`]).
     ///
     /// # Errors
     /// Fails the link.
@@ -40,7 +47,7 @@ pub trait LinkHooks: Send {
         Ok(())
     }
 
-    /// What nothing leads to is gone, and was not laid out. The last chance to change the graph.
+    /// Unreachable blocks are pruned, and nothing is laid out. This is the last chance to change the graph.
     ///
     /// # Errors
     /// Fails the link.
@@ -49,7 +56,7 @@ pub trait LinkHooks: Send {
         Ok(())
     }
 
-    /// The object has its memory: the addresses of its own definitions are final, and not yet known to others.
+    /// The memory is allocated. The addresses of the object's own definitions are final, and not published yet.
     ///
     /// # Errors
     /// Fails the link.
@@ -58,8 +65,8 @@ pub trait LinkHooks: Send {
         Ok(())
     }
 
-    /// The externals were found, in the order of [`PlacedLink::externals`]. What is changed here is what the code will be
-    /// bound to.
+    /// The externals are found, in the order of [`PlacedLink::externals`]. The plugin may change them: the code is bound to the
+    /// changed values.
     ///
     /// # Errors
     /// Fails the link.
@@ -68,7 +75,7 @@ pub trait LinkHooks: Send {
         Ok(())
     }
 
-    /// The bytes are in place and every relocation is applied; nothing is sealed. Bytes may be changed.
+    /// All relocations are applied, and the memory is not sealed yet. The plugin may change bytes.
     ///
     /// # Errors
     /// Fails the link.
@@ -77,16 +84,16 @@ pub trait LinkHooks: Send {
         Ok(())
     }
 
-    /// The code is in place and about to be emitted: record what belongs to `key`.
+    /// The memory is sealed, and the symbols are emitted next. The plugin records what belongs to `key`.
     ///
-    /// Called inside `with_resource_key`: keep books only, and do not call back into the session.
+    /// Called inside `with_resource_key`: only update tables, and do not call the session.
     fn record(self: Box<Self>, key: ResourceKey, origin: &LinkOrigin<'_>, linked: &LinkedObject) {
         let _ = (key, origin, linked);
     }
 }
 
-/// Which object is linked, and into what. It is asked, as most plugins need little of it in most links, and what outlives the
-/// link has to be counted.
+/// The object of a link, its dylib and its tracker. These are methods, because most links need few of them, and each owned
+/// handle costs an atomic operation.
 pub struct LinkOrigin<'a> {
     sequence: u64,
     responsibility: &'a MaterializationResponsibility,
@@ -97,27 +104,27 @@ impl<'a> LinkOrigin<'a> {
         LinkOrigin { sequence, responsibility }
     }
 
-    /// What the object is called.
+    /// Name of the object.
     pub fn object(&self) -> &'a Arc<str> {
         &self.responsibility.unit_name
     }
 
-    /// Orders the object among all that were added to its dylib.
+    /// Sequence number of the object among all that were added to its dylib.
     pub fn sequence(&self) -> u64 {
         self.sequence
     }
 
-    /// The dylib.
+    /// The dylib that the object is linked into.
     pub fn dylib(&self) -> JitDylib {
         self.responsibility.dylib()
     }
 
-    /// Tells later whether the object's code is ready; keeps nothing alive. `None` if nothing of the object is owed.
+    /// A weak handle that says later whether the object's code is ready. `None` if the link defines no symbol of the object.
     pub fn watch(&self) -> Option<SymbolWatch> {
         self.responsibility.watch()
     }
 
-    /// Leads to the tracker that the object stands under; keeps nothing alive.
+    /// A weak handle to the tracker that owns the object.
     pub fn tracker(&self) -> TrackerWatch {
         self.responsibility.watch_tracker()
     }
@@ -125,6 +132,6 @@ impl<'a> LinkOrigin<'a> {
 
 impl fmt::Debug for LinkOrigin<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "object {} `{}`, into `{}`", self.sequence, self.object(), self.dylib().name())
+        write!(f, "object {} `{}` for `{}`", self.sequence, self.object(), self.dylib().name())
     }
 }

@@ -1,29 +1,29 @@
-//! [`Plugins`]: a layer's plugins, in as many copies as threads are likely to link at once: to read one's own takes no line
-//! that another thread writes.
+//! [`Plugins`]: the plugins of a layer, in several copies. A link reads the copy of its thread, so that threads that link at the
+//! same time write no common cache line.
 
 use crate::layer::plugin::LinkPlugin;
 use crate::sync::{Arc, Mutex, Rank, thread_number};
 
-pub(super) type List = Arc<[Arc<dyn LinkPlugin>]>;
+pub(super) type PluginList = Arc<[Arc<dyn LinkPlugin>]>;
 
 pub(super) struct Plugins {
-    /// Held while the copies are changed one by one, so that all come to be the same.
+    /// Serialises changes. A change edits the copies one by one, so all copies get the same changes in the same order.
     edits: Mutex<()>,
-    copies: [Line; COPIES],
+    copies: [PaddedCopy; COPIES],
 }
 
-/// In lines of its own.
+/// One copy. The alignment keeps each copy in cache lines of its own.
 #[repr(align(128))]
-struct Line(Mutex<List>);
+struct PaddedCopy(Mutex<PluginList>);
 
 impl Plugins {
     pub(super) fn new() -> Plugins {
         let edits = Mutex::ranked(Rank::Growth, ());
-        Plugins { edits, copies: std::array::from_fn(|_| Line(Mutex::new(Arc::from([])))) }
+        Plugins { edits, copies: std::array::from_fn(|_| PaddedCopy(Mutex::new(Arc::from([])))) }
     }
 
-    /// For a link that begins.
-    pub(super) fn now(&self) -> List {
+    /// The plugins for a link that begins now.
+    pub(super) fn snapshot(&self) -> PluginList {
         self.copies[thread_number() % COPIES].0.lock().clone()
     }
 
@@ -31,22 +31,22 @@ impl Plugins {
         self.edit(|plugins| plugins.iter().chain([&plugin]).cloned().collect());
     }
 
-    /// False when it is not there.
+    /// Returns false if the plugin is not in the list.
     pub(super) fn remove(&self, plugin: &Arc<dyn LinkPlugin>) -> bool {
-        let mut was_there = false;
+        let mut was_in_list = false;
         self.edit(|plugins| {
-            let left: List = plugins.iter().filter(|other| !Arc::ptr_eq(other, plugin)).cloned().collect();
-            was_there |= left.len() < plugins.len();
-            left
+            let remaining: PluginList = plugins.iter().filter(|other| !Arc::ptr_eq(other, plugin)).cloned().collect();
+            was_in_list |= remaining.len() < plugins.len();
+            remaining
         });
-        was_there
+        was_in_list
     }
 
-    fn edit(&self, mut edited: impl FnMut(&List) -> List) {
-        // Dropped outside the locks: they may be the last to hold a plugin.
-        let mut old: Vec<List> = Vec::with_capacity(COPIES);
+    fn edit(&self, mut edited: impl FnMut(&PluginList) -> PluginList) {
+        // The old lists are dropped outside the locks: one may own the last reference to a plugin.
+        let mut old: Vec<PluginList> = Vec::with_capacity(COPIES);
         let edits = self.edits.lock();
-        for Line(copy) in &self.copies {
+        for PaddedCopy(copy) in &self.copies {
             let mut copy = copy.lock();
             let new = edited(&copy);
             old.push(std::mem::replace(&mut copy, new));
@@ -55,5 +55,5 @@ impl Plugins {
     }
 }
 
-/// Threads whose numbers are so far apart share one.
+/// Number of copies. Threads with equal numbers modulo this share one.
 const COPIES: usize = 8;

@@ -1,16 +1,17 @@
-//! [`SectionBounds`]: which objects of a dylib bring sections that may be asked for their bounds, and which ask for them.
+//! [`SectionBounds`]: which objects of a dylib have sections whose bounds can be requested, and which objects request bounds.
 //!
-//! `__start_X` and `__stop_X` mean the sections `X` of the object that asks (`src/link/bounds.rs`). A native linker answers for
-//! all objects of a program. Both answers are the same as long as one object has `X`. Otherwise the later object is refused:
+//! `__start_X` and `__stop_X` are the bounds of the sections `X` of the object that refers to them (`src/link/bounds.rs`). With
+//! a native linker they are the bounds over all objects of the program. Both are the same as long as only one object has `X`.
+//! Otherwise the later object is refused:
 //!
 //! | the dylib has | then comes | refused |
 //! |---|---|---|
-//! | an object that brings `X`, linked or not | the link of an object that asks for the bounds of `X` | the link |
-//! | a linked object that asks for the bounds of `X` | an object that brings `X` | its addition, or its link |
+//! | an object that has `X`, linked or not | the link of an object that requests the bounds of `X` | the link |
+//! | a linked object that requests the bounds of `X` | an object that has `X` | its addition or its link |
 //!
-//! Sections of section groups count from the link on, since another object's group may stand for them. Objects of other dylibs
-//! are other modules, as shared objects are: each sees its own sections. An object counts until its tracker is removed.
-//! Few objects have such sections, and no others are noted here.
+//! A section of a section group counts from the link on, because the group of another object may replace it. Each dylib is a
+//! module of its own, like a shared object, and its objects see only their own sections. An object counts until its tracker is
+//! removed. Only the few objects with such sections are registered.
 
 use rustc_hash::FxHashMap;
 
@@ -19,33 +20,33 @@ use crate::link::{LinkGraph, named_sections};
 use crate::session::{JitDylib, MaterializationResponsibility, TrackerWatch};
 use crate::sync::{Arc, Mutex};
 
-/// Those of all dylibs of a session.
+/// The section uses of all dylibs of a session.
 pub(super) struct SectionBounds {
-    /// A leaf lock.
-    noted: Mutex<Noted>,
+    /// A leaf lock: no other lock is taken under it.
+    table: Mutex<BoundsTable>,
 }
 
 #[derive(Default)]
-struct Noted {
+struct BoundsTable {
     next_number: u64,
-    /// By dylib and section.
-    objects: FxHashMap<(u64, Box<str>), Vec<Entry>>,
+    /// Objects by dylib and section.
+    objects: FxHashMap<(u64, Box<str>), Vec<SectionUse>>,
 }
 
-/// What one object has to do with one section.
+/// How one object uses one section.
 #[derive(Clone)]
-struct Entry {
-    /// Of the registration.
+struct SectionUse {
+    /// Number of the registration.
     number: u64,
     object: Arc<str>,
     tracker: TrackerWatch,
-    /// Whether it has such a section.
-    brings: bool,
-    /// Whether it asks for the bounds.
-    asks: bool,
+    /// Whether the object has such a section.
+    has_section: bool,
+    /// Whether the object requests the bounds.
+    requests_bounds: bool,
 }
 
-/// What one object has to do with sections; forgotten when dropped.
+/// The registered section uses of one object. Dropping it deregisters them.
 pub(super) struct Registration {
     bounds: Arc<SectionBounds>,
     dylib: u64,
@@ -53,15 +54,15 @@ pub(super) struct Registration {
     sections: Vec<Box<str>>,
 }
 
-/// A section with what an object has to do with it: whether it brings it, and whether it asks for its bounds.
+/// A section, whether an object has it, and whether the object requests its bounds.
 type Use = (Box<str>, bool, bool);
 
 impl SectionBounds {
     pub(super) fn new() -> Arc<SectionBounds> {
-        Arc::new(SectionBounds { noted: Mutex::new(Noted::default()) })
+        Arc::new(SectionBounds { table: Mutex::new(BoundsTable::default()) })
     }
 
-    /// Notes the sections of an object that is added.
+    /// Registers the sections of an object that is added.
     ///
     /// # Errors
     /// [`LinkFault::BoundsAcrossObjects`].
@@ -73,10 +74,10 @@ impl SectionBounds {
         sections: Vec<Box<str>>,
     ) -> Result<Option<Box<Registration>>> {
         let uses = sections.into_iter().map(|section| (section, true, false)).collect();
-        self.note(dylib, tracker, object, uses)
+        self.register(dylib, tracker, object, uses)
     }
 
-    /// Notes what an object that is being linked has to do with sections, in place of what is known since it was added.
+    /// Registers the section uses of an object that is being linked. They replace the registration `added` of its addition.
     ///
     /// # Errors
     /// [`LinkFault::BoundsAcrossObjects`].
@@ -86,7 +87,7 @@ impl SectionBounds {
         responsibility: &MaterializationResponsibility,
         added: Option<Box<Registration>>,
     ) -> Result<Option<Box<Registration>>> {
-        if !graph.has_named_sections && graph.asked_bounds.is_empty() {
+        if !graph.has_named_sections && graph.requested_bounds.is_empty() {
             return Ok(None);
         }
         drop(added);
@@ -95,20 +96,21 @@ impl SectionBounds {
             ["__start_", "__stop_"].iter().any(|bound| dylib.symbol_flags(&format!("{bound}{section}")).is_some())
         };
         let mut uses: Vec<Use> = named_sections(graph).into_iter().map(|section| (section, true, false)).collect();
-        // Sorted by name; there may be very many.
+        // They are sorted by name. There may be very many, so they are searched binarily.
         let own_count = uses.len();
-        for asked in &graph.asked_bounds {
-            match uses[..own_count].binary_search_by(|(section, ..)| section.cmp(&asked.section)) {
+        for requested in &graph.requested_bounds {
+            match uses[..own_count].binary_search_by(|(section, ..)| section.cmp(&requested.section)) {
                 Ok(at) => uses[at].2 = true,
-                // Somebody defined the symbols themselves: they mean that.
-                Err(_) if !asked.has_own && is_defined(&asked.section) => {}
-                Err(_) => uses.push((asked.section.clone(), false, true)),
+                // The dylib defines the symbols itself, and the object refers to these definitions.
+                Err(_) if !requested.has_own && is_defined(&requested.section) => {}
+                Err(_) => uses.push((requested.section.clone(), false, true)),
             }
         }
-        self.note(dylib, responsibility.watch_tracker(), &responsibility.unit_name, uses)
+        self.register(dylib, responsibility.watch_tracker(), &responsibility.unit_name, uses)
     }
 
-    fn note(
+    /// Registers an object, unless it conflicts with a live object of the dylib.
+    fn register(
         self: &Arc<Self>,
         dylib: &JitDylib,
         tracker: TrackerWatch,
@@ -120,38 +122,42 @@ impl SectionBounds {
         }
         let key = |section: &str| (dylib.id(), Box::from(section));
         loop {
-            let mut noted = self.noted.lock();
-            let others = uses.iter().filter_map(|found| Some((found, noted.objects.get(&key(&found.0))?)));
-            let mut conflicts = others.flat_map(|(found, entries)| entries.iter().map(move |entry| (found, entry)));
-            let conflict = conflicts.find(|((_, brings, asks), entry)| *brings && entry.asks || *asks && entry.brings);
-            let Some(((section, brings, _), entry)) = conflict else {
-                let number = noted.next_number;
-                noted.next_number += 1;
-                for (section, brings, asks) in &uses {
+            let mut table = self.table.lock();
+            let others = uses.iter().filter_map(|own_use| Some((own_use, table.objects.get(&key(&own_use.0))?)));
+            let mut conflicts = others.flat_map(|(own_use, entries)| entries.iter().map(move |entry| (own_use, entry)));
+            let conflict = conflicts.find(|((_, has_section, requests_bounds), other)| {
+                *has_section && other.requests_bounds || *requests_bounds && other.has_section
+            });
+            let Some(((section, has_section, _), entry)) = conflict else {
+                let number = table.next_number;
+                table.next_number += 1;
+                for (section, has_section, requests_bounds) in &uses {
                     let (object, tracker) = (object.clone(), tracker.clone());
-                    let entry = Entry { number, object, tracker, brings: *brings, asks: *asks };
-                    noted.objects.entry(key(section)).or_default().push(entry);
+                    let (has_section, requests_bounds) = (*has_section, *requests_bounds);
+                    let entry = SectionUse { number, object, tracker, has_section, requests_bounds };
+                    table.objects.entry(key(section)).or_default().push(entry);
                 }
                 let sections = uses.into_iter().map(|(section, ..)| section).collect();
                 let registration = Registration { bounds: self.clone(), dylib: dylib.id(), number, sections };
                 return Ok(Some(Box::new(registration)));
             };
-            let (section, brings, entry) = (section.clone(), *brings && entry.asks, entry.clone());
-            drop(noted);
-            // Asked outside the lock: it is the tracker's own.
+            let (section, later_has_section, entry) =
+                (section.clone(), *has_section && entry.requests_bounds, entry.clone());
+            drop(table);
+            // Outside the lock, because this takes the lock of the tracker.
             if entry.tracker.is_live() {
-                return Err(refused(object, &section, brings, &entry.object));
+                return Err(conflict_error(object, &section, later_has_section, &entry.object));
             }
-            // Removed, and held by somebody who runs it: it is no part of the dylib any more.
-            self.noted.lock().forget(dylib.id(), &section, entry.number);
+            // The tracker is removed and only pinned. Its object is no longer part of the dylib.
+            self.table.lock().deregister(dylib.id(), &section, entry.number);
         }
     }
 }
 
-/// `object` is the later of the two.
+/// The error for `object`, the later of the two objects.
 #[cold]
-fn refused(object: &Arc<str>, section: &str, brings: bool, other: &Arc<str>) -> Error {
-    let (bringing, asking) = if brings { (object, other) } else { (other, object) };
+fn conflict_error(object: &Arc<str>, section: &str, later_has_section: bool, other: &Arc<str>) -> Error {
+    let (bringing, asking) = if later_has_section { (object, other) } else { (other, object) };
     let fault = LinkFault::BoundsAcrossObjects {
         section: section.to_string(),
         asking: asking.to_string(),
@@ -160,8 +166,8 @@ fn refused(object: &Arc<str>, section: &str, brings: bool, other: &Arc<str>) -> 
     ErrorKind::Link { object: object.to_string(), fault }.into()
 }
 
-impl Noted {
-    fn forget(&mut self, dylib: u64, section: &str, number: u64) {
+impl BoundsTable {
+    fn deregister(&mut self, dylib: u64, section: &str, number: u64) {
         let key = (dylib, Box::from(section));
         let Some(entries) = self.objects.get_mut(&key) else { return };
         entries.retain(|entry| entry.number != number);
@@ -173,7 +179,7 @@ impl Noted {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        let mut noted = self.bounds.noted.lock();
-        self.sections.iter().for_each(|section| noted.forget(self.dylib, section, self.number));
+        let mut table = self.bounds.table.lock();
+        self.sections.iter().for_each(|section| table.deregister(self.dylib, section, self.number));
     }
 }

@@ -1,5 +1,9 @@
-//! [`ThreadLocals`]: the thread-local block of one linked object, between the link that says what stands in it and the C
-//! library that keeps it.
+//! [`ThreadLocals`]: the thread-local block of one linked object.
+//!
+//! The link computes the image of the block, and the C library holds the block (`src/host/thread_locals.rs`). Values in the
+//! image that depend on externals are written later, when the externals are known. Such a block gets no static offset, because
+//! the C library copies the image of a static block at once. If code requires a static offset all the same, the link is
+//! refused.
 
 use crate::error::Result;
 use crate::host::{StaticTls, ThreadLocalModule};
@@ -7,32 +11,32 @@ use crate::link::{PlacedLink, ThreadLocalPlace};
 
 pub(super) struct ThreadLocals {
     module: ThreadLocalModule,
-    /// Whether the image has all its bytes.
-    is_whole: bool,
+    /// Whether the image depends on no external, and so was complete when it was loaded.
+    is_complete: bool,
 }
 
 impl ThreadLocals {
-    /// Has the C library keep the block of a link, if it has one, and lets the link know where.
+    /// Loads the block of a link, if it has one, and gives the link its module number and static offset.
     ///
     /// # Errors
-    /// When the library refuses: in its words, and with the first reference that made it necessary to ask.
+    /// The C library refuses. The error has its text and the first reference that needs the block.
     pub(super) fn place(placed: &mut PlacedLink) -> Result<Option<Box<ThreadLocals>>> {
         let Some(plan) = placed.thread_local_plan().copied() else { return Ok(None) };
-        let (image, is_whole) = placed.thread_local_image()?;
-        // There is little room beside the thread pointers, and the C library does not use all of it again.
-        let place = match (plan.is_static, plan.is_shared && is_whole) {
+        let (image, is_complete) = placed.thread_local_image()?;
+        // The static space of the C library is small, and it does not reuse all of it. So a block requests it only if needed.
+        let static_tls = match (plan.is_static, plan.is_shared && is_complete) {
             (true, _) => StaticTls::Required,
             (false, true) => StaticTls::Wanted,
             (false, false) => StaticTls::NotNeeded,
         };
-        let module = ThreadLocalModule::try_load(&image, plan.size, plan.align, place);
+        let module = ThreadLocalModule::try_load(&image, plan.size, plan.align, static_tls);
         let module = module.map_err(|problem| placed.thread_local_block_refused(&problem))?;
         placed.place_thread_locals(ThreadLocalPlace { module: module.number(), static_offset: module.static_offset() });
-        Ok(Some(Box::new(ThreadLocals { module, is_whole })))
+        Ok(Some(Box::new(ThreadLocals { module, is_complete })))
     }
 
-    /// The image, if something is missing in it.
-    pub(super) fn unfinished_image(&mut self) -> Option<&mut [u8]> {
-        if self.is_whole { None } else { Some(self.module.image()) }
+    /// The loaded image, if bytes of it depend on externals and are still missing.
+    pub(super) fn incomplete_image(&mut self) -> Option<&mut [u8]> {
+        if self.is_complete { None } else { Some(self.module.image()) }
     }
 }

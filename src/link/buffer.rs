@@ -1,39 +1,39 @@
-//! [`ObjectBuffer`]: the bytes of an object, wherever they are kept.
+//! [`ObjectBuffer`]: the bytes of an object, in any owner (ORC: `MemoryBuffer`).
 
 use std::fmt;
 use std::ops::{Deref, Range};
 
 use crate::sync::Arc;
 
-/// Shared, read-only bytes: all that a holder has, or a part of it. Cheap to clone.
+/// Shared, read-only bytes: all bytes of an owner, or a range of them. A clone copies a reference.
 #[derive(Clone, Default)]
 pub struct ObjectBuffer {
-    /// None, if there are no bytes.
-    holder: Option<Arc<dyn AsRef<[u8]> + Send + Sync>>,
+    /// `None` for an empty buffer.
+    owner: Option<Arc<dyn AsRef<[u8]> + Send + Sync>>,
     range: Range<usize>,
 }
 
 impl ObjectBuffer {
-    /// Bytes of any holder: a vector, a mapped file, a static array. Must give the same bytes each time.
+    /// The bytes of an owner: a vector, a mapped file, a static array. `as_ref` must return the same bytes each time.
     pub fn new(bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> ObjectBuffer {
         let range = 0..bytes.as_ref().len();
-        ObjectBuffer { holder: Some(Arc::new(bytes)), range }
+        ObjectBuffer { owner: Some(Arc::new(bytes)), range }
     }
 
-    /// A part of these bytes, which shares their holder: nothing is copied, and the holder lives as long as any part.
-    /// `None` when the range does not lie within them.
+    /// A range of these bytes. Nothing is copied: the part shares the owner, which lives as long as any part. `None` if
+    /// the range does not lie within these bytes.
     pub fn part(&self, range: Range<usize>) -> Option<ObjectBuffer> {
         let (start, end) = (self.range.start.checked_add(range.start)?, self.range.start.checked_add(range.end)?);
         let lies_within = start <= end && end <= self.range.end;
-        lies_within.then(|| ObjectBuffer { holder: self.holder.clone(), range: start..end })
+        lies_within.then(|| ObjectBuffer { owner: self.owner.clone(), range: start..end })
     }
 }
 
 impl Deref for ObjectBuffer {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // A holder that gives fewer bytes than before breaks its promise, and an object of no bytes is refused by name.
-        self.holder.as_deref().and_then(|holder| holder.as_ref().get(self.range.clone())).unwrap_or(&[])
+        // An owner that returns fewer bytes than before yields an empty object, which the reader refuses.
+        self.owner.as_deref().and_then(|owner| owner.as_ref().get(self.range.clone())).unwrap_or(&[])
     }
 }
 
@@ -44,7 +44,7 @@ impl From<Vec<u8>> for ObjectBuffer {
 }
 
 impl From<&[u8]> for ObjectBuffer {
-    /// Copies.
+    /// Copies the bytes.
     fn from(bytes: &[u8]) -> ObjectBuffer {
         ObjectBuffer::new(bytes.to_vec())
     }
@@ -61,14 +61,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_shares_its_holder_and_cannot_leave_it() {
-        let whole = ObjectBuffer::from((0..10).collect::<Vec<u8>>());
-        let part = whole.part(2..8).unwrap();
+    fn a_part_shares_its_owner_and_stays_within_its_range() {
+        let full = ObjectBuffer::from((0..10).collect::<Vec<u8>>());
+        let part = full.part(2..8).unwrap();
         let inner = part.part(1..3).unwrap();
         assert_eq!((&*part, &*inner), (&[2, 3, 4, 5, 6, 7][..], &[3, 4][..]));
-        assert!(std::ptr::eq(&whole[3], &inner[0]), "nothing is copied");
-        drop((whole, part.clone()));
-        assert_eq!(&*inner, [3, 4], "the holder lives on");
+        assert!(std::ptr::eq(&full[3], &inner[0]), "nothing is copied");
+        drop((full, part.clone()));
+        assert_eq!(&*inner, [3, 4], "the owner is alive");
         #[allow(clippy::reversed_empty_ranges)]
         for outside in [0..7, 7..7, 5..4, usize::MAX..usize::MAX, 1..usize::MAX] {
             assert!(part.part(outside.clone()).is_none(), "{outside:?}");

@@ -1,7 +1,7 @@
-//! [`CallFrame`]: what an object's unwind tables say of some code, taken apart so that it can be written down elsewhere.
+//! [`CallFrame`]: the unwind information of one piece of code, for profilers that write it elsewhere.
 //!
-//! gimli reads the records and their pointers; the instructions are copied as they stand, since none that compilers write
-//! depends on its place.
+//! gimli parses the records and their pointers. The call frame instructions are copied unparsed: no instruction that
+//! compilers write depends on its own address.
 
 use std::collections::BTreeMap;
 
@@ -10,47 +10,50 @@ use gimli::{BaseAddresses, CieOrFde, EhFrame, EhFrameOffset, LittleEndian, Unwin
 use crate::base::ExecutorAddr;
 use crate::link::frames::{Record, Records};
 
-/// How to unwind the frames of some code: an FDE and its CIE, in the words of DWARF, without what the C++ runtime adds.
+/// How to unwind the frames of one piece of code: an FDE and its CIE (DWARF 5, 6.4), without the C++ runtime's
+/// augmentation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallFrame {
     /// The first byte of the code.
     pub start: ExecutorAddr,
-    /// Bytes of code.
+    /// Size of the code in bytes.
     pub size: u64,
-    /// The factor of code offsets.
+    /// The code alignment factor.
     pub code_alignment: u64,
-    /// The factor of data offsets.
+    /// The data alignment factor.
     pub data_alignment: i64,
-    /// The column of the return address.
+    /// The register column of the return address.
     pub return_register: u16,
-    /// Whether the frame is one that a signal made.
+    /// Whether this is a signal frame (augmentation `S`).
     pub is_signal_frame: bool,
-    /// Instructions of the CIE.
+    /// The initial instructions, from the CIE.
     pub initial: Vec<u8>,
-    /// Instructions of the FDE.
+    /// The instructions of the FDE.
     pub instructions: Vec<u8>,
 }
 
-/// All of a fixed-up `.eh_frame` that stands at `address`. What cannot be read is left out: the link has read the tables, too,
-/// and refuses those that are malformed. Left out, too, is what begins with more than [`LONGEST_INITIAL`].
+/// Reads all frames of a fixed-up `.eh_frame` at `address`.
+///
+/// Skips what cannot be read: the link itself reads the section (`frames.rs`) and refuses a malformed one. Skips, too,
+/// frames with more than [`MOST_INITIAL_BYTES`] of initial instructions.
 pub(super) fn read(section: &[u8], address: ExecutorAddr) -> Vec<CallFrame> {
     let mut frames = Vec::new();
     let mut start = 0;
     for record in (Records { section, at: 0 }) {
         if let Record::Terminator { at } = record {
-            read_stretch(&section[start..at], address.offset(start as u64), &mut frames);
+            read_part(&section[start..at], address.offset(start as u64), &mut frames);
             start = at + 4;
         }
     }
-    read_stretch(&section[start..], address.offset(start as u64), &mut frames);
+    read_part(&section[start..], address.offset(start as u64), &mut frames);
     frames
 }
 
-fn read_stretch(stretch: &[u8], address: ExecutorAddr, frames: &mut Vec<CallFrame>) {
+fn read_part(part: &[u8], address: ExecutorAddr, frames: &mut Vec<CallFrame>) {
     let bases = BaseAddresses::default().set_eh_frame(address.value());
-    let eh_frame = EhFrame::new(stretch, LittleEndian);
+    let eh_frame = EhFrame::new(part, LittleEndian);
     let mut entries = eh_frame.entries(&bases);
-    // Any number of small FDEs may name a CIE of any length: each of those is read once.
+    // Many small FDEs may name one long CIE. Each CIE is parsed once.
     let mut cies = BTreeMap::new();
     let mut initials = BTreeMap::new();
     while let Ok(Some(entry)) = entries.next() {
@@ -62,11 +65,13 @@ fn read_stretch(stretch: &[u8], address: ExecutorAddr, frames: &mut Vec<CallFram
         let cie = fde.cie();
         let is_augmented = cie.augmentation().is_some();
         let pointer_format = cie.fde_address_encoding().map_or(0, |encoding| encoding.0 & 0xf);
-        let read_initial = || Entry::at(stretch, cie.offset()).and_then(|entry| entry.cie_instructions(is_augmented));
+        let read_initial =
+            || RecordReader::at(part, cie.offset()).and_then(|record| record.cie_instructions(is_augmented));
         let initial = initials.entry(cie.offset()).or_insert_with(read_initial).as_ref();
         let (Some(initial), Some(instructions)) = (
-            initial.filter(|initial| initial.len() <= LONGEST_INITIAL),
-            Entry::at(stretch, fde.offset()).and_then(|entry| entry.fde_instructions(is_augmented, pointer_format)),
+            initial.filter(|initial| initial.len() <= MOST_INITIAL_BYTES),
+            RecordReader::at(part, fde.offset())
+                .and_then(|record| record.fde_instructions(is_augmented, pointer_format)),
         ) else {
             continue;
         };
@@ -83,13 +88,13 @@ fn read_stretch(stretch: &[u8], address: ExecutorAddr, frames: &mut Vec<CallFram
     }
 }
 
-/// What is left of a record, from behind its identifier on.
-struct Entry<'a> {
-    left: &'a [u8],
+/// Reads a record, from the byte after its identifier on.
+struct RecordReader<'a> {
+    rest: &'a [u8],
 }
 
-impl<'a> Entry<'a> {
-    fn at(section: &'a [u8], offset: usize) -> Option<Entry<'a>> {
+impl<'a> RecordReader<'a> {
+    fn at(section: &'a [u8], offset: usize) -> Option<RecordReader<'a>> {
         let (short, tail) = section.get(offset..)?.split_first_chunk::<4>()?;
         let body = match u32::from_le_bytes(*short) {
             u32::MAX => {
@@ -98,49 +103,51 @@ impl<'a> Entry<'a> {
             }
             length => tail.get(..length as usize)?,
         };
-        // Four bytes here in both formats, unlike in .debug_frame.
-        Some(Entry { left: body.get(4..)? })
+        // The identifier has four bytes in both formats, unlike in .debug_frame.
+        Some(RecordReader { rest: body.get(4..)? })
     }
 
     fn cie_instructions(mut self, is_augmented: bool) -> Option<Vec<u8>> {
-        let (version, _) = (self.byte()?, self.text()?);
+        let (version, _) = (self.byte()?, self.skip_string()?);
         for _ in 0..2 {
-            self.leb()?; // both factors
+            self.leb()?; // the alignment factors
         }
         if version == 1 { self.byte().map(u64::from) } else { self.leb() }?;
-        self.rest(is_augmented)
+        self.after_augmentation(is_augmented)
     }
 
     fn fde_instructions(mut self, is_augmented: bool, pointer_format: u8) -> Option<Vec<u8>> {
-        // DW_EH_PE_*: absptr; [us]data2, 4 and 8; those of variable length are not pointers to code.
+        // DW_EH_PE_*: absptr, [us]data2, [us]data4, [us]data8. Encodings of variable length do not occur for pointers
+        // to code.
         let width = match pointer_format & 7 {
             0 | 4 => 8,
             2 => 2,
             3 => 4,
             _ => return None,
         };
-        self.left = self.left.get(2 * width..)?;
-        self.rest(is_augmented)
+        self.rest = self.rest.get(2 * width..)?;
+        self.after_augmentation(is_augmented)
     }
 
-    /// Behind the augmentation's data.
-    fn rest(mut self, is_augmented: bool) -> Option<Vec<u8>> {
+    /// The bytes after the augmentation data.
+    fn after_augmentation(mut self, is_augmented: bool) -> Option<Vec<u8>> {
         let data = if is_augmented { self.leb()? } else { 0 };
-        self.left.get(usize::try_from(data).ok()?..).map(<[u8]>::to_vec)
+        self.rest.get(usize::try_from(data).ok()?..).map(<[u8]>::to_vec)
     }
 
     fn byte(&mut self) -> Option<u8> {
-        let (first, left) = self.left.split_first()?;
-        self.left = left;
+        let (first, rest) = self.rest.split_first()?;
+        self.rest = rest;
         Some(*first)
     }
 
-    fn text(&mut self) -> Option<()> {
-        let end = memchr::memchr(0, self.left)?;
-        self.left = &self.left[end + 1..];
+    fn skip_string(&mut self) -> Option<()> {
+        let end = memchr::memchr(0, self.rest)?;
+        self.rest = &self.rest[end + 1..];
         Some(())
     }
 
+    /// A ULEB128 number; for an SLEB128 number, only its length is right.
     fn leb(&mut self) -> Option<u64> {
         let mut value = 0;
         for shift in (0..64).step_by(7) {
@@ -154,5 +161,5 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// Bytes of a CIE's instructions, of which each of its FDEs gets a copy. Compilers write ten.
-const LONGEST_INITIAL: usize = 512;
+/// Most bytes of a CIE's initial instructions. Each of its FDEs gets a copy. Compilers write ten.
+const MOST_INITIAL_BYTES: usize = 512;

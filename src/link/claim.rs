@@ -1,16 +1,21 @@
-//! Which of an object's definitions count: those that the responsibility owns. The others are references from here on.
+//! Claiming: turns the definitions that the responsibility does not own into externals (ORC: the non-owned symbols of a
+//! `MaterializationResponsibility` become external).
 //!
-//! A weak or common symbol that somebody else defined first becomes an external. A section group all of whose
-//! definitions became externals is dropped whole, as the gABI asks ("Section Groups"); one that was claimed in part
-//! stays, which wastes bytes and breaks nothing. `DW.ref.*` symbols stay private to their object: they are no identity
-//! that two objects need to agree on, and sharing them would tie the unwind tables of unrelated trackers together.
+//! - A weak or common symbol that another object defined first becomes an external.
+//! - A section group that has lost all its definitions is dropped, as the gABI asks ("Section Groups"). A group that
+//!   has lost only some of them stays; that wastes bytes and breaks nothing.
+//! - `DW.ref.*` symbols (gcc's indirect references to personality routines) stay private to their object. No two
+//!   objects need to agree on their address, and sharing them would make the unwind tables of one tracker depend on
+//!   another.
 
 use crate::link::graph::{Binding, Definition, LinkGraph, SymbolIndex, Text};
 
-/// Turns global definitions that `is_owned` denies into externals, and drops groups that have lost all of theirs.
+/// Turns the global definitions for which `is_owned` is false into externals, and drops the groups that have lost all
+/// of theirs.
 pub(crate) fn claim(graph: &mut LinkGraph, is_owned: impl Fn(&LinkGraph, SymbolIndex) -> bool) {
     let mut has_dropped = false;
-    let mut defined = vec![(0u32, 0u32); graph.group_count as usize];
+    // By group: the number of its definitions, and how many of them are owned.
+    let mut definition_counts = vec![(0u32, 0u32); graph.group_count as usize];
     for index in graph.first_global as usize..graph.symbols.len() {
         let symbol = &graph.symbols[index];
         let Definition::Block(block, _) = symbol.definition else { continue };
@@ -19,24 +24,24 @@ pub(crate) fn claim(graph: &mut LinkGraph, is_owned: impl Fn(&LinkGraph, SymbolI
         }
         let owned = is_owned(graph, SymbolIndex(index as u32));
         let group = graph.blocks[block.0 as usize].group;
-        // Of what is owned and in no group, nothing changes, whatever its name.
+        // The name matters only for a symbol that is in a group or not owned.
         if (!owned || group.is_some()) && is_private(graph.name_bytes(SymbolIndex(index as u32))) {
             continue;
         }
         if let Some(group) = group {
-            let (all, kept) = &mut defined[group as usize];
+            let (all, owned_count) = &mut definition_counts[group as usize];
             *all += 1;
-            *kept += u32::from(owned);
+            *owned_count += u32::from(owned);
         }
         if !owned {
-            // A common symbol's room is its own; no section's bytes go with it.
-            let room = &mut graph.blocks[block.0 as usize];
-            room.is_dropped = matches!(room.name, Text::Fixed(_));
-            has_dropped |= room.is_dropped;
-            graph.disown(SymbolIndex(index as u32));
+            // The block of a common symbol holds nothing else, so it is dropped. A section stays.
+            let block = &mut graph.blocks[block.0 as usize];
+            block.is_dropped = matches!(block.name, Text::Fixed(_));
+            has_dropped |= block.is_dropped;
+            graph.make_external(SymbolIndex(index as u32));
         }
     }
-    let is_lost = |group: u32| matches!(defined[group as usize], (1.., 0));
+    let is_lost = |group: u32| matches!(definition_counts[group as usize], (1.., 0));
     if graph.group_count > 0 {
         for block in graph.blocks.iter_mut() {
             block.is_dropped |= block.group.is_some_and(is_lost);
@@ -44,11 +49,11 @@ pub(crate) fn claim(graph: &mut LinkGraph, is_owned: impl Fn(&LinkGraph, SymbolI
         }
     }
     if has_dropped {
-        graph.forget_dropped();
+        graph.undefine_dropped();
     }
 }
 
-/// Whether a global symbol is nobody else's business.
+/// Whether a global symbol is private to its object by its name.
 pub(crate) fn is_private(name: &[u8]) -> bool {
     name.starts_with(b"DW.ref.")
 }

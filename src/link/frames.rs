@@ -1,16 +1,21 @@
-//! Finds the functions that an object's `.eh_frame` describes, after fix-up (LSB 5.0, "Exception Frames").
+//! Finds the functions that a fixed-up `.eh_frame` describes (LSB 5.0, "Exception Frames"), for the frame table.
 //!
-//! The section itself stays where it was linked; the unwinder reads it there. Only `(function, FDE)` pairs are taken
-//! out, for the frame table. FDEs of dropped functions describe no address of this object and are left out by memory.
+//! The section stays where it is linked, and the unwinder reads it there. This file reads only the pairs of function
+//! start and FDE address. The FDE of a dropped function describes no address of the object's code; the memory room
+//! skips its pair.
 //!
-//! | form | here |
+//! There are two readers. The quick one handles the form that compilers write. Any other section goes to the general
+//! one, which uses gimli. Whatever the quick reader accepts, the general reader accepts with the same result; a
+//! property test holds that.
+//!
+//! | form | result |
 //! |---|---|
-//! | CIE of version 1 or 3, without augmentation or with one of `z`, `P`, `L`, `R`, `S`; any encoding that needs no base but the place | read |
-//! | CIE of version 4 (`as --gdwarf-cie-version=4`), which libgcc reads and LLVM's unwinder does not | read |
-//! | the same for other than 8-byte addresses; versions unheard of; other augmentations, gcc 2's `eh` among them; functions named through a pointer | refused |
-//! | records in the 64-bit format, which libgcc takes for something else | refused |
+//! | CIE of version 1 or 3, without augmentation or with one of `z`, `P`, `L`, `R`, `S`; any encoding that needs no base but its own address | read |
+//! | CIE of version 4 (as `--gdwarf-cie-version=4`), which libgcc reads and LLVM's unwinder does not | read |
+//! | the same for other than 8-byte addresses; other versions; other augmentations, such as gcc 2's `eh`; functions named through a pointer | refused |
+//! | records in the 64-bit format, which libgcc misreads | refused |
 //!
-//! What is refused would be misread at a throw, and nobody would be told then.
+//! The unwinder would misread what is refused here, and would report no error at a throw.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -21,10 +26,12 @@ use gimli::{BaseAddresses, CieOrFde, EhFrame, EhFrameOffset, LittleEndian, Unwin
 use crate::base::ExecutorAddr;
 use crate::memory::Frame;
 
-/// How many FDEs a section has: its records by their lengths, without those whose identifier says CIE.
+/// The number of FDEs in a section: it walks over the records by their lengths and skips CIEs. [`find_frames`] never
+/// finds more.
 pub(crate) fn count_records(section: &[u8]) -> u64 {
     let (mut at, mut count) = (0, 0);
-    // As they mostly are, up to the first that is empty, too short for an identifier, cut off, or in the 64-bit format.
+    // A quick walk, up to the first record that is empty, too short for an identifier, cut off, or in the 64-bit
+    // format.
     while let Some(head) = section.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
         let (length, id) = (word(head, 0), word(head, 4));
         let end = at + 4 + length as usize;
@@ -38,65 +45,68 @@ pub(crate) fn count_records(section: &[u8]) -> u64 {
     count + rest.count() as u64
 }
 
-/// The frames of a fixed-up `.eh_frame` that stands at `address`; an error in the words of DWARF.
+/// Appends the frames of a fixed-up `.eh_frame` at `address` to `frames`.
+///
+/// # Errors
+/// The reason, in DWARF's terms, for a section that the unwinder would misread.
 pub(crate) fn find_frames(section: &[u8], address: ExecutorAddr, frames: &mut Vec<Frame>) -> Result<(), String> {
-    let known = frames.len();
-    if find_usual(section, address, frames).is_some() {
+    let count_before = frames.len();
+    if find_in_common_form(section, address, frames).is_some() {
         return Ok(());
     }
-    frames.truncate(known);
-    find_any(section, address, frames)
+    frames.truncate(count_before);
+    find_in_any_form(section, address, frames)
 }
 
-/// As compilers write them: with one to a few CIEs, that say that addresses are four bytes, relative to where they stand.
-/// `None` for what is not so, or not well-formed. Whatever it takes, [`find_any`] takes, with the same outcome.
-fn find_usual(section: &[u8], address: ExecutorAddr, frames: &mut Vec<Frame>) -> Option<()> {
-    // Then no length that fits means the 64-bit format.
+/// The quick reader: for sections as compilers write them, with at most four CIEs, whose pointers are [`PCREL_SDATA4`].
+/// `None` for other forms and for malformed sections; `frames` may then have some frames too many.
+fn find_in_common_form(section: &[u8], address: ExecutorAddr, frames: &mut Vec<Frame>) -> Option<()> {
+    // In a shorter section, no length that fits is the mark of the 64-bit format.
     if section.len() > u32::MAX as usize {
         return None;
     }
-    let (mut cies, mut at) = (UsualCies::default(), 0);
+    let (mut cies, mut at) = (RecentCies::default(), 0);
     loop {
         if let (cie, Some(fde_data)) = cies.last {
-            at = find_usual_fdes(section, at, (cie, fde_data), address, frames);
+            at = read_common_fdes(section, at, (cie, fde_data), address, frames);
         }
         let rest = &section[at..];
         let Some(head) = rest.first_chunk::<8>() else { return is_terminated(rest).then_some(()) };
         let (length, id) = (word(head, 0) as usize, word(head, 4) as usize);
         let size = length.checked_add(4).filter(|size| *size <= rest.len())?;
         if length == 0 {
-            // What stands behind a terminator knows no CIE before it.
-            cies = UsualCies::default();
+            // An FDE after a terminator cannot name a CIE before it.
+            cies = RecentCies::default();
             at += size;
         } else if id == 0 {
-            cies.add(at, fde_data_of_usual_cie(rest.get(8..size)?)?)?;
+            cies.insert(at, common_fde_data_size(rest.get(8..size)?)?)?;
             at += size;
         } else {
-            cies.turn_to((at + 4).checked_sub(id)?)?;
+            cies.select((at + 4).checked_sub(id)?)?;
         }
     }
 }
 
-/// Walks over FDEs of one CIE, that have at least so many bytes of augmentation data; where the first record is that is
-/// something else, or not well-formed.
+/// Reads consecutive FDEs of the CIE at `cie`, whose augmentation data has at least `fde_data` bytes. Returns the
+/// offset of the first record that is something else, or malformed.
 #[inline(never)] // a loop that has the registers to itself
-fn find_usual_fdes(
+fn read_common_fdes(
     section: &[u8],
     mut at: usize,
     (cie, fde_data): (usize, usize),
     address: ExecutorAddr,
     frames: &mut Vec<Frame>,
 ) -> usize {
-    // Length, distance from the CIE, start, size, and how long the augmentation data is.
+    // Length, distance from the CIE, start, size; the length of the augmentation data.
     while let Some(head) = section.get(at..).and_then(|rest| rest.first_chunk::<17>()) {
         let (end, distance) = (at + 4 + word(head, 0) as usize, word(head, 4) as usize);
         let augmentation = usize::from(head[16]);
-        // That has to hold what the CIE says, and to lie within its record.
-        let is_usual = cie + distance == at + 4
+        // The augmentation data holds what the CIE requires, and is inside its record.
+        let is_common = cie + distance == at + 4
             && (fde_data..=0x7f).contains(&augmentation)
             && at + 17 + augmentation <= end
             && end <= section.len();
-        if !is_usual {
+        if !is_common {
             break;
         }
         if word(head, 12) > 0 {
@@ -114,23 +124,23 @@ fn word<const N: usize>(head: &[u8; N], at: usize) -> u32 {
     u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]])
 }
 
-/// Whether there are only terminators.
+/// Whether the rest of a section is only terminators.
 fn is_terminated(rest: &[u8]) -> bool {
     rest.len().is_multiple_of(4) && rest.iter().all(|byte| *byte == 0)
 }
 
-/// A few CIEs by their places, with how many bytes of augmentation data their FDEs have at least; `None` where there is no
-/// CIE.
+/// Up to four CIEs: the offset of each, and the least number of bytes of augmentation data of its FDEs; `None` in an
+/// empty entry.
 #[derive(Default)]
-struct UsualCies {
-    /// The one whose FDEs are looked at.
+struct RecentCies {
+    /// The CIE of the FDEs that are read now.
     last: (usize, Option<usize>),
     others: [(usize, Option<usize>); 3],
 }
 
-impl UsualCies {
-    /// `None` when there is no room for it.
-    fn add(&mut self, at: usize, fde_data: usize) -> Option<()> {
+impl RecentCies {
+    /// Adds a CIE and selects it. `None` if there are four already.
+    fn insert(&mut self, at: usize, fde_data: usize) -> Option<()> {
         let before = std::mem::replace(&mut self.last, (at, Some(fde_data)));
         if before.1.is_some() {
             *self.others.iter_mut().find(|(_, fde_data)| fde_data.is_none())? = before;
@@ -138,17 +148,17 @@ impl UsualCies {
         Some(())
     }
 
-    /// `None` when it is not known, or was the last already.
-    fn turn_to(&mut self, at: usize) -> Option<()> {
+    /// Selects the CIE at `at`. `None` if it is unknown, or is selected already.
+    fn select(&mut self, at: usize) -> Option<()> {
         let other = self.others.iter_mut().find(|(other, fde_data)| fde_data.is_some() && *other == at)?;
         std::mem::swap(other, &mut self.last);
         Some(())
     }
 }
 
-/// How many bytes of augmentation data the FDEs of a CIE have at least; the CIE is given from its version on. `None` unless
-/// its own augmentation data is of a kind known here, and says that pointers are [`PCREL_SDATA4`].
-fn fde_data_of_usual_cie(body: &[u8]) -> Option<usize> {
+/// The least number of bytes of augmentation data of a CIE's FDEs. `body` is the CIE from its version on. `None` for a
+/// CIE that is not in one of the two common forms, or whose pointers are not [`PCREL_SDATA4`].
+fn common_fde_data_size(body: &[u8]) -> Option<usize> {
     const INDIRECT: u8 = 0x80;
     let (factors, encoding, fde_data) = match body {
         [1, b'z', b'R', 0, code, data, register, 1, encoding, ..] => ([code, data, register], encoding, 0),
@@ -174,17 +184,16 @@ fn fde_data_of_usual_cie(body: &[u8]) -> Option<usize> {
         ] if personality & !INDIRECT == PCREL_SDATA4 => ([code, data, register], encoding, 4),
         _ => return None,
     };
-    let is_usual = *encoding == PCREL_SDATA4 && factors.iter().all(|factor| **factor < 0x80);
-    is_usual.then_some(fde_data)
+    let is_common = *encoding == PCREL_SDATA4 && factors.iter().all(|factor| **factor < 0x80);
+    is_common.then_some(fde_data)
 }
 
-/// Four bytes, signed, relative to where they stand: `DW_EH_PE_pcrel | DW_EH_PE_sdata4`.
+/// Pointer encoding: four bytes, signed, relative to their own address (`DW_EH_PE_pcrel | DW_EH_PE_sdata4`).
 const PCREL_SDATA4: u8 = 0x1b;
 
-/// Whatever DWARF allows.
-fn find_any(section: &[u8], address: ExecutorAddr, frames: &mut Vec<Frame>) -> Result<(), String> {
-    // A terminator may stand in the middle, where sections were merged: gimli would stop at it, so it is given the
-    // stretches between.
+/// The general reader: for every form of the table in the module's documentation.
+fn find_in_any_form(section: &[u8], address: ExecutorAddr, frames: &mut Vec<Frame>) -> Result<(), String> {
+    // Merged sections may have terminators in the middle. gimli stops at one, so it gets each part separately.
     let mut start = 0;
     for record in (Records { section, at: 0 }) {
         match record {
@@ -193,20 +202,20 @@ fn find_any(section: &[u8], address: ExecutorAddr, frames: &mut Vec<Frame>) -> R
             }
             Record::Entry { .. } => {}
             Record::Terminator { at } => {
-                find_in_stretch(&section[start..at], address.offset(start as u64), frames)?;
+                find_in_part(&section[start..at], address.offset(start as u64), frames)?;
                 start = at + 4;
             }
         }
     }
-    find_in_stretch(&section[start..], address.offset(start as u64), frames)
+    find_in_part(&section[start..], address.offset(start as u64), frames)
 }
 
-fn find_in_stretch(stretch: &[u8], address: ExecutorAddr, frames: &mut Vec<Frame>) -> Result<(), String> {
-    let stretch = without_version_4(stretch)?;
+fn find_in_part(part: &[u8], address: ExecutorAddr, frames: &mut Vec<Frame>) -> Result<(), String> {
+    let part = without_version_4(part)?;
     let bases = BaseAddresses::default().set_eh_frame(address.value());
-    let eh_frame = EhFrame::new(&stretch, LittleEndian);
+    let eh_frame = EhFrame::new(&part, LittleEndian);
     let mut entries = eh_frame.entries(&bases);
-    // Any number of small FDEs may name a CIE of any length: each of those is read once.
+    // Many small FDEs may name one long CIE. Each CIE is parsed once.
     let mut cies = BTreeMap::new();
     while let Some(entry) = entries.next().map_err(|error| error.to_string())? {
         let CieOrFde::Fde(partial) = entry else { continue };
@@ -214,7 +223,7 @@ fn find_in_stretch(stretch: &[u8], address: ExecutorAddr, frames: &mut Vec<Frame
             Entry::Occupied(cie) => Ok(Clone::clone(cie.get())),
             Entry::Vacant(place) => {
                 let cie = section.cie_from_offset(bases, at)?;
-                // Not a record of this section, or it would have been turned into another version.
+                // `without_version_4` changed all records of version 4, so the FDE names no record of this part.
                 if cie.version() == 4 {
                     return Err(gimli::Error::UnknownVersion(4));
                 }
@@ -233,15 +242,15 @@ fn find_in_stretch(stretch: &[u8], address: ExecutorAddr, frames: &mut Vec<Frame
     Ok(())
 }
 
-/// The same with each CIE of version 4 as one of version 3, which differs by two bytes that are not there: gimli, and the
-/// LSB, know of no others. The records stay where they are.
-fn without_version_4(stretch: &[u8]) -> Result<Cow<'_, [u8]>, String> {
-    let mut bytes = Cow::Borrowed(stretch);
-    for record in (Records { section: stretch, at: 0 }) {
+/// Converts each CIE of version 4 to version 3, which gimli and the LSB know. Version 3 lacks two bytes: the sizes of
+/// addresses and of segment selectors. The records keep their offsets.
+fn without_version_4(part: &[u8]) -> Result<Cow<'_, [u8]>, String> {
+    let mut bytes = Cow::Borrowed(part);
+    for record in (Records { section: part, at: 0 }) {
         let Record::Entry { at, end, is_cie: true, .. } = record else { continue };
-        let Some([4, rest @ ..]) = stretch.get(at + 8..end) else { continue };
+        let Some([4, rest @ ..]) = part.get(at + 8..end) else { continue };
         let sizes_at = rest.iter().position(|byte| *byte == 0).map(|length| at + 9 + length + 1);
-        match sizes_at.and_then(|sizes_at| stretch[..end].get(sizes_at..sizes_at + 2)) {
+        match sizes_at.and_then(|sizes_at| part[..end].get(sizes_at..sizes_at + 2)) {
             Some([8, 0]) => {}
             Some([address, segment]) => {
                 return Err(format!("the CIE at {at:#x} has addresses of {address} bytes, and segments of {segment}"));
@@ -251,22 +260,31 @@ fn without_version_4(stretch: &[u8]) -> Result<Cow<'_, [u8]>, String> {
         let Some(sizes_at) = sizes_at else { continue };
         let bytes = bytes.to_mut();
         bytes[at + 8] = 3;
-        // What is left over at the end is two instructions that do nothing.
+        // Two bytes are left over at the end: `DW_CFA_nop`.
         bytes.copy_within(sizes_at + 2..end, sizes_at);
         bytes[end - 2..end].fill(0);
     }
     Ok(bytes)
 }
 
-/// A walk over a section's records by their lengths, up to the first that is cut off.
+/// Iterates over a section's records by their lengths, up to the first that is cut off.
 pub(super) struct Records<'a> {
     pub(super) section: &'a [u8],
     pub(super) at: usize,
 }
 
+/// A record: offsets in the section.
 pub(super) enum Record {
-    Entry { at: usize, end: usize, is_cie: bool, is_long: bool },
-    Terminator { at: usize },
+    /// A CIE or FDE; `is_long` for the 64-bit format.
+    Entry {
+        at: usize,
+        end: usize,
+        is_cie: bool,
+        is_long: bool,
+    },
+    Terminator {
+        at: usize,
+    },
 }
 
 impl Iterator for Records<'_> {
@@ -295,7 +313,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_are_counted_without_cies_terminators_and_what_is_cut_off() {
+    fn fdes_are_counted_without_cies_terminators_and_cut_off_records() {
         let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
         let (cie, fde) = ([4, 0], [8, 8, 7]);
         assert_eq!(count_records(&words(&[&cie[..], &fde, &fde].concat())), 2);
@@ -303,11 +321,11 @@ mod tests {
         assert_eq!(count_records(&words(&[&cie[..], &fde, &[u32::MAX, 4, 0, 9]].concat())), 2, "a long record");
         assert_eq!(count_records(&words(&[&fde[..], &[400, 1]].concat())), 1, "cut off");
         let short = [words(&[&cie[..], &fde].concat()), vec![2, 0, 0, 0, 9, 9], words(&fde)].concat();
-        assert_eq!(count_records(&short), 3, "a record without room for an identifier");
+        assert_eq!(count_records(&short), 3, "a record too short for an identifier");
         assert_eq!(count_records(&[1, 2, 3]), 0);
     }
 
-    /// Version 1, no augmentation, absolute 8-byte pointers; as a long record, if asked for.
+    /// A CIE of version 1 without augmentation: absolute 8-byte pointers. In the 64-bit format if `long`.
     fn plain_cie(long: bool) -> Vec<u8> {
         let body = [0, 0, 0, 0, 1, 0, 1, 0x78, 16, 0, 0, 0];
         let length = if long { [&[0xff; 4][..], &12u64.to_le_bytes()].concat() } else { 12u32.to_le_bytes().to_vec() };
@@ -331,7 +349,7 @@ mod tests {
     const AT: ExecutorAddr = ExecutorAddr::new(0x9000);
 
     #[test]
-    fn frames_behind_a_terminator_are_found() {
+    fn frames_after_a_terminator_are_found() {
         let section = [plain_cie(false), plain_fde(20, 0x1000), vec![0; 4], plain_cie(false), plain_fde(20, 0x2000)];
         let mut frames = Vec::new();
         find_frames(&[section.concat(), vec![0; 4]].concat(), AT, &mut frames).unwrap();
@@ -346,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cie_of_version_4_is_read_if_it_is_for_8_byte_addresses() {
+    fn a_cie_of_version_4_is_read_only_for_8_byte_addresses() {
         let section = |sizes: [u8; 2]| {
             let cie = [
                 &[20, 0, 0, 0, 0, 0, 0, 0, 4, b'z', b'R', 0][..],
@@ -365,7 +383,7 @@ mod tests {
         assert!(find_frames(&short, AT, &mut frames).unwrap_err().contains("ends too early"));
     }
 
-    /// What g++ 12 makes of three functions, one with a personality and no landing pads of its own.
+    /// What g++ 12 writes for three functions, one with a personality and no landing pads.
     const COMPILED: &[&[u8]] = &[
         b"\x14\0\0\0\0\0\0\0\x01zR\0\x01\x78\x10\x01\x1b\x0c\x07\x08\x90\x01\0\0",
         b"\x10\0\0\0\x1c\0\0\0\x20\x01\0\0\x05\0\0\0\0\0\0\0",
@@ -375,30 +393,30 @@ mod tests {
     ];
 
     #[test]
-    fn both_readers_find_what_compilers_write() {
+    fn both_readers_find_the_same_frames_in_compiler_output() {
         let section = COMPILED.concat();
         let found = [frame(0x9140, 0x9018), frame(0x9184, 0x904c), frame(0x8fc4, 0x906c)];
-        let (mut usual, mut any) = (Vec::new(), Vec::new());
-        assert!(find_usual(&section, AT, &mut usual).is_some());
-        find_any(&section, AT, &mut any).unwrap();
-        assert_eq!((&usual[..], &any[..]), (&found[..], &found[..]));
+        let (mut quick, mut general) = (Vec::new(), Vec::new());
+        assert!(find_in_common_form(&section, AT, &mut quick).is_some());
+        find_in_any_form(&section, AT, &mut general).unwrap();
+        assert_eq!((&quick[..], &general[..]), (&found[..], &found[..]));
     }
 
     use proptest::prelude::*;
 
-    /// Compiled records, some bytes of which are changed, most often to what means something there.
+    /// Compiled records in which some bytes are changed, mostly to values with a meaning at that place.
     fn changed_sections() -> impl Strategy<Value = Vec<u8>> {
         let byte = prop_oneof![
             prop::sample::select(vec![0, 1, 3, 4, 7, 8, 0x10, 0x14, 0x18, 0x1b, 0x1c, 0x24, 0x3b, 0x80, 0x9b, 0xff]),
             any::<u8>(),
         ];
         // Versions, encodings, distances to CIEs, lengths of augmentation data; or any byte.
-        let telling = prop::sample::select(vec![8, 15, 16, 28, 40, 52, 61, 62, 67, 68, 80, 92, 112, 124]);
-        let place = prop_oneof![telling, 0..COMPILED.concat().len()];
+        let meaningful = prop::sample::select(vec![8, 15, 16, 28, 40, 52, 61, 62, 67, 68, 80, 92, 112, 124]);
+        let place = prop_oneof![meaningful, 0..COMPILED.concat().len()];
         let records = prop::collection::vec(0..COMPILED.len() * 3, 0..6);
         let changes = prop::collection::vec((place, byte), 0..4);
         (records, changes, 0..8usize).prop_map(|(records, changes, cut)| {
-            // All of them, and what was drawn behind them: FDEs there lead to whatever stands before them.
+            // All records, then the drawn ones. A drawn FDE names whatever is at its distance before it.
             let mut section = COMPILED.concat();
             for record in records {
                 section.extend(*COMPILED.get(record).unwrap_or(&&[0; 4][..]));
@@ -415,16 +433,16 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, cases: crate::base::sized(4000, 4) as u32, ..Default::default() })]
 
         #[test]
-        fn what_the_quick_reader_takes_the_thorough_one_takes_with_the_same_outcome(section in changed_sections()) {
-            let (mut usual, mut any) = (Vec::new(), Vec::new());
-            if find_usual(&section, AT, &mut usual).is_some() {
-                prop_assert_eq!(find_any(&section, AT, &mut any), Ok(()));
-                prop_assert_eq!(usual, any);
+        fn the_general_reader_agrees_with_the_quick_reader(section in changed_sections()) {
+            let (mut quick, mut general) = (Vec::new(), Vec::new());
+            if find_in_common_form(&section, AT, &mut quick).is_some() {
+                prop_assert_eq!(find_in_any_form(&section, AT, &mut general), Ok(()));
+                prop_assert_eq!(quick, general);
             }
         }
 
         #[test]
-        fn no_section_has_more_frames_than_records_that_were_counted(section in changed_sections()) {
+        fn the_record_count_bounds_the_number_of_frames(section in changed_sections()) {
             let mut frames = Vec::new();
             if find_frames(&section, AT, &mut frames).is_ok() {
                 prop_assert!(frames.len() as u64 <= count_records(&section));

@@ -1,102 +1,94 @@
-//! [`LinkedFunction`]: what a profiler is told of a finished link, function by function.
+//! [`LinkedFunction`]: the named functions of a finished link, for profilers.
 //!
-//! A function is a named place in code. It is as long as its symbol says; a symbol that does not say (assembly, mostly) is
-//! taken to reach to the next name, or to the end of its section. Of several names for one place the first that is
-//! visible to others is taken. Nothing here is needed to run anything.
+//! A function is a named place in code. Its size is the symbol's. A symbol without a size (mostly from assembly)
+//! reaches to the next name or to the end of its section. If one place has several names, the list has the first of
+//! these: a name that other objects see; a name with a size; the earliest symbol.
 //!
-//! Functions may lie on each other, and share their unwind instructions and the names of their files; each is told with all
-//! of it, as long as that stays within a multiple of the object's size ([`Room`]). Compilers write nothing that comes near.
+//! Functions may overlap, and may share unwind instructions and file names. Each gets its own copy of all of it, within
+//! a multiple of the object's size ([`OutputBudget`]). Compilers write nothing that comes near the limit. Running code
+//! needs nothing of this.
 
 use std::collections::BTreeMap;
 
 use crate::base::{ExecutorAddr, SegmentKind};
 use crate::link::call_frames::{self, CallFrame};
+use crate::link::fixed_link::FixedLink;
 use crate::link::graph::{Block, BlockId, Definition, LinkGraph, Role, SymbolIndex};
 use crate::link::lines::{self, SourceLine};
-use crate::link::pipeline::FixedLink;
+use crate::link::output_budget::OutputBudget;
 
 /// A function of a finished link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinkedFunction {
-    /// Its name, as the object has it.
+    /// The name from the symbol table, not demangled.
     pub name: String,
-    /// Where it runs.
+    /// The address at which it runs.
     pub address: ExecutorAddr,
-    /// Its bytes, all relocations applied.
+    /// Its bytes, with all relocations applied.
     pub code: Vec<u8>,
-    /// How to unwind it, if the object says so.
+    /// How to unwind it, if the object has unwind information for it.
     pub frame: Option<CallFrame>,
-    /// Where in the source its parts come from, by address; empty without debug information.
+    /// The source lines of its parts, by address. Empty without debug information.
     pub lines: Vec<SourceLine>,
 }
 
-/// What may still be told more than once.
-pub(super) struct Room {
-    bytes: u64,
-}
-
-impl Room {
-    fn of(link: &FixedLink<'_>) -> Room {
-        Room { bytes: ROOM_PER_BYTE * link.graph().bytes.len() as u64 }
-    }
-
-    /// Whether so much fits, and then less does.
-    #[must_use]
-    pub(super) fn take(&mut self, bytes: usize) -> bool {
-        let left = self.bytes.checked_sub(bytes as u64);
-        self.bytes = left.unwrap_or(self.bytes);
-        left.is_some()
+impl FixedLink<'_> {
+    /// The named functions of this object, for profilers: their bytes as they will run, how to unwind them, and their
+    /// source lines. In the order of their addresses within each section.
+    pub fn functions(&mut self) -> Vec<LinkedFunction> {
+        list(self)
     }
 }
 
-/// Lists them.
-pub(super) fn list(link: &mut FixedLink<'_>) -> Vec<LinkedFunction> {
-    let mut by_block: BTreeMap<u32, Vec<Place>> = BTreeMap::new();
+/// Lists the functions.
+fn list(link: &mut FixedLink<'_>) -> Vec<LinkedFunction> {
+    let mut by_block: BTreeMap<u32, Vec<NamedCode>> = BTreeMap::new();
     for (symbol, block, offset, size) in named_code(link.graph()) {
-        by_block.entry(block.0).or_default().push(Place { symbol, offset, size });
+        by_block.entry(block.0).or_default().push(NamedCode { symbol, offset, size });
     }
     let frames = call_frames(link);
-    let mut room = Room::of(link);
-    let lines = lines::of(link, &mut room);
+    let mut budget = OutputBudget::of(link);
+    let lines = lines::of(link, &mut budget);
     let mut functions = Vec::new();
-    for (block, mut places) in by_block {
+    for (block, mut names) in by_block {
         let block = BlockId(block);
         let graph = link.graph();
-        // Visible ones first, then those that say how long they are.
-        places.sort_by_key(|place| {
-            (place.offset, graph.symbols[place.symbol.index()].is_local(), place.size == 0, place.symbol)
+        // Global names come first, then names with a size.
+        names.sort_by_key(|name| {
+            (name.offset, graph.symbols[name.symbol.index()].is_local(), name.size == 0, name.symbol)
         });
-        places.dedup_by_key(|place| place.offset);
-        let ends: Vec<u64> = places.iter().skip(1).map(|next| next.offset).chain([u64::MAX]).collect();
+        names.dedup_by_key(|name| name.offset);
+        let ends: Vec<u64> = names.iter().skip(1).map(|next| next.offset).chain([u64::MAX]).collect();
         let (start, bytes) = (link.block_address(block), link.bytes(block).to_vec());
-        for (place, next) in places.into_iter().zip(ends) {
-            let size = if place.size == 0 { next.saturating_sub(place.offset) } else { place.size };
-            let end = place.offset.saturating_add(size).min(bytes.len() as u64);
-            // Without room, as far as the next name.
-            let end = if room.take(end.saturating_sub(next) as usize) { end } else { next };
-            let Some(code) = bytes.get(place.offset as usize..end as usize).filter(|code| !code.is_empty()) else {
+        for (name, next) in names.into_iter().zip(ends) {
+            let size = if name.size == 0 { next.saturating_sub(name.offset) } else { name.size };
+            let end = name.offset.saturating_add(size).min(bytes.len() as u64);
+            // Without budget, the function ends at the next name.
+            let end = if budget.spend(end.saturating_sub(next) as usize) { end } else { next };
+            let Some(code) = bytes.get(name.offset as usize..end as usize).filter(|code| !code.is_empty()) else {
                 continue;
             };
-            let address = start.offset(place.offset);
+            let address = start.offset(name.offset);
             functions.push(LinkedFunction {
-                name: link.graph().symbol_name(place.symbol).to_string(),
+                name: link.graph().symbol_name(name.symbol).to_string(),
                 address,
                 code: code.to_vec(),
-                frame: frame_at(&frames, address, &mut room),
-                lines: lines::within(&lines, address, code.len() as u64, &mut room),
+                frame: frame_at(&frames, address, &mut budget),
+                lines: lines::within(&lines, address, code.len() as u64, &mut budget),
             });
         }
     }
     functions
 }
 
-struct Place {
+/// A name for a place in code: `offset` is the offset in its block.
+struct NamedCode {
     symbol: SymbolIndex,
     offset: u64,
     size: u64,
 }
 
-/// Names that stand for places in code: `(symbol, block, offset, size)`.
+/// The named places in code: `(symbol, block, offset, size)`.
 fn named_code(graph: &LinkGraph) -> impl Iterator<Item = (SymbolIndex, BlockId, u64, u64)> + '_ {
     graph.symbols().filter_map(|(index, symbol)| {
         let Definition::Block(id, offset) = symbol.definition else { return None };
@@ -106,7 +98,7 @@ fn named_code(graph: &LinkGraph) -> impl Iterator<Item = (SymbolIndex, BlockId, 
     })
 }
 
-/// All that the object's unwind tables say, by the first address.
+/// All frames of the object's unwind tables, by first address.
 fn call_frames(link: &mut FixedLink<'_>) -> BTreeMap<u64, CallFrame> {
     let is_table = |block: &Block| block.role == Role::EhFrame && !block.is_dropped;
     let tables = link.graph().blocks().filter(|(_, block)| is_table(block)).map(|(id, _)| id);
@@ -119,12 +111,9 @@ fn call_frames(link: &mut FixedLink<'_>) -> BTreeMap<u64, CallFrame> {
     frames
 }
 
-/// The frame of the code at an address.
-fn frame_at(frames: &BTreeMap<u64, CallFrame>, address: ExecutorAddr, room: &mut Room) -> Option<CallFrame> {
+/// The frame of the code at an address; `None` without budget for its instructions.
+fn frame_at(frames: &BTreeMap<u64, CallFrame>, address: ExecutorAddr, budget: &mut OutputBudget) -> Option<CallFrame> {
     let (_, frame) = frames.range(..=address.value()).next_back()?;
-    let is_of_it = address.value() - frame.start.value() < frame.size;
-    (is_of_it && room.take(frame.initial.len() + frame.instructions.len())).then(|| frame.clone())
+    let is_inside = address.value() - frame.start.value() < frame.size;
+    (is_inside && budget.spend(frame.initial.len() + frame.instructions.len())).then(|| frame.clone())
 }
-
-/// Much more than names and frames of honest objects take, which have little in common.
-const ROOM_PER_BYTE: u64 = 48;

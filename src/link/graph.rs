@@ -1,227 +1,204 @@
-//! [`LinkGraph`]: one object as arrays of blocks, symbols and edges.
+//! [`LinkGraph`]: one object as arrays of blocks, symbols and edges (ORC: `jitlink::LinkGraph`).
 //!
 //! ```text
-//!   blocks:  [ .text │ .rodata │ .data │ … │ GOT │ stubs ]     one per section, then what the linker makes
+//!   blocks:  [ .text │ .rodata │ .data │ … │ GOT │ stubs ]     one per section, then those that the linker adds
 //!               │ edges: a range of `edges`
 //!               ▼
 //!   edges:   [ (offset, kind, symbol, addend) … ]
 //!                               │
-//!   symbols: [ null │ .text │ main │ printf … ]                the object's own order, so an ELF index is an index here
+//!   symbols: [ null │ .text │ main │ printf … ]                in the object's order: an ELF symbol index is an index here
 //! ```
 //!
-//! Names and contents are ranges of the object's bytes: nothing is copied before there is memory to copy it to. The
-//! graph has no lifetime, so a link can wait for its externals without holding a stack.
+//! Names and contents are ranges of the object's bytes. The link copies the bytes once, when it has memory. The graph
+//! has no lifetime parameter, so a link can wait for its externals without a stack frame.
+//!
+//! # Changes by plugins
+//! A plugin gets `&mut LinkGraph` before dead-stripping. It may add blocks, symbols and edges, and define externals. It
+//! cannot remove anything. See [`PlanStage`](crate::link::PlanStage).
+//!
+//! # Positions
+//! A [`BlockId`] or [`SymbolIndex`] is a position in the arrays of one graph. A method panics, or answers for another
+//! block or symbol, if the position is of another graph.
 
 use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use crate::base::{ExecutorAddr, RecycledVec, SegmentKind, ahead_of_null, impl_recycle};
+use crate::base::{ExecutorAddr, RecycledVec, SegmentKind, impl_recycle, until_nul};
 use crate::error::{Error, ErrorKind, LinkFault};
 use crate::link::buffer::ObjectBuffer;
-use crate::link::thread_locals::ThreadLocalPlace;
+pub(crate) use crate::link::content::{Content, SyntheticData, Text};
+use crate::link::prefix_filter::PrefixFilter;
+use crate::link::thread_local_plan::ThreadLocalPlace;
 use crate::link::use_recorder::{self, ReferrerBit, UseRecorder};
 use crate::link::x86_64::{EdgeKind, KindSet};
 use crate::sync::Arc;
 
-impl_recycle!(Block, Symbol, Edge, BlockId, SymbolIndex, Option<BlockId>, u8, u32, bool);
+impl_recycle!(Block, GraphSymbol, Edge, BlockId, SymbolIndex, Option<BlockId>, u8, u32, bool);
 
-/// An object being linked.
+/// An object that is being linked.
 #[derive(Default)]
 pub struct LinkGraph {
-    /// None, if there is no object yet.
+    /// `None` before an object is read.
     pub(crate) name: Option<Arc<str>>,
     pub(crate) bytes: ObjectBuffer,
     pub(crate) blocks: RecycledVec<Block>,
-    pub(crate) symbols: RecycledVec<Symbol>,
+    pub(crate) symbols: RecycledVec<GraphSymbol>,
     pub(crate) edges: RecycledVec<Edge>,
-    /// By section of the object.
+    /// The block of each section of the object, by section index.
     pub(crate) block_of: RecycledVec<Option<BlockId>>,
-    /// Blocks whose role is not plain, in order.
+    /// Blocks whose role is not [`Role::Plain`], in order.
     pub(crate) special: SmallVec<[BlockId; 4]>,
-    /// Bytes and names that did not come with the object. Blocks and symbols say which are theirs, and own nothing: so many
-    /// of them need not be looked at when the link ends.
-    pub(crate) made: SyntheticData,
-    /// Number of section groups; blocks name theirs.
+    /// Bytes and names that are not in the object. Blocks and symbols refer to them by number and own nothing, so
+    /// dropping the arrays of a link runs no destructor per element.
+    pub(crate) synthetic: SyntheticData,
+    /// Number of section groups. A block's `group` is less than this.
     pub(crate) group_count: u32,
-    /// Symbols whose definition is the resolver of an indirect function, until they have stubs.
+    /// Symbols of type `STT_GNU_IFUNC`, whose definition is a resolver. `indirect.rs` gives them stubs and clears the
+    /// list.
     pub(crate) indirect: Vec<SymbolIndex>,
-    /// The first symbol that is not local; the linker's own stand behind all of the object's.
+    /// Index of the first symbol that is not local. The symbols that the linker adds follow all of the object's.
     pub(crate) first_global: u32,
-    /// How many symbols the object has itself; what was added stands behind them.
+    /// Number of symbols in the object's own symbol table. Added symbols follow them.
     pub(crate) own_symbol_count: u32,
-    /// How the names of its externals begin, for those who look for one that few objects have.
-    pub(crate) beginnings: PrefixFilter,
-    /// Every kind of edge that the object has, or was given.
+    /// Prefixes of the names of all externals. Answers most searches for rare names without a walk.
+    pub(crate) external_prefixes: PrefixFilter,
+    /// Every edge kind in `edges`.
     pub(crate) kinds: KindSet,
-    /// What the edges use symbols for.
-    pub(crate) uses: UseRecorder,
-    /// The function behind the descriptors of thread-local variables, if there are any.
+    /// What the edges use each symbol for.
+    pub(crate) use_recorder: UseRecorder,
+    /// The function that TLS descriptors point to, if the object has descriptors.
     pub(crate) descriptor_function: Option<SymbolIndex>,
-    /// Whether it has a section with bytes whose name is a C identifier: one that may be asked for its bounds.
+    /// Whether a section's name may be a C identifier, so that `__start_NAME` and `__stop_NAME` may name it. May be
+    /// true for other objects, too.
     pub(crate) has_named_sections: bool,
-    /// The sections that it asks for the bounds of.
-    pub(crate) asked_bounds: Vec<AskedBounds>,
+    /// The sections whose `__start_` or `__stop_` symbols the object refers to.
+    pub(crate) requested_bounds: Vec<RequestedBounds>,
 }
 
-/// A section whose bounds an object asks for.
+/// A section whose bounds an object refers to.
 #[derive(Debug)]
-pub(crate) struct AskedBounds {
+pub(crate) struct RequestedBounds {
     pub(crate) section: Box<str>,
-    /// Whether the object has a section of that name itself.
+    /// Whether the object itself has a section of this name.
     pub(crate) has_own: bool,
 }
 
-/// Position of a block.
+/// The position of a block in its graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BlockId(pub(crate) u32);
 
-/// Position of a symbol.
+/// The position of a symbol in its graph. For a symbol of the object's own symbol table, this is its ELF symbol index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SymbolIndex(pub(crate) u32);
 
-/// A contiguous piece of one pool.
+/// A contiguous range of bytes that is placed as a unit: a section, a common symbol, or a table that the linker makes
+/// (ORC: `jitlink::Block`).
 #[derive(Debug)]
 pub struct Block {
     pub(crate) name: Text,
-    /// The pool it goes to.
+    /// The kind of memory that the block goes to.
     pub pool: SegmentKind,
     pub(crate) content: Content,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
     /// Alignment in bytes, a power of two.
     pub align: u64,
+    /// The block's edges, as a range of [`LinkGraph::edges`].
     pub(crate) edges: Range<u32>,
-    /// Which source these are, if there are any.
-    pub(crate) source: ReferrerBit,
+    /// The bit of this block in the [`UseRecorder`]. Valid only if the block has edges.
+    pub(crate) referrer_bit: ReferrerBit,
     pub(crate) role: Role,
-    /// The section group that it belongs to.
+    /// Number of the COMDAT section group (gABI, "Section Groups") that the block belongs to.
     pub(crate) group: Option<u32>,
-    /// The section that it says something about: lives and dies with that one.
+    /// The block of the section's `sh_link`, for a section with `SHF_LINK_ORDER`. Dead-stripping keeps this
+    /// block if that one is live.
     pub(crate) linked_to: Option<BlockId>,
-    /// Kept, whoever refers to it.
+    /// Whether the block is a root of dead-stripping.
     pub(crate) is_retained: bool,
-    /// The block that must stand behind it: of the same name, when somebody asks for that name's bounds. From layout on, the
-    /// one that does: the next with bytes in its segment.
+    /// Before layout: the block that must come directly after this one, because both have one name and the object
+    /// refers to that name's bounds. From layout on: the next block with bytes in the same segment.
     pub(crate) followed_by: Option<BlockId>,
-    /// Something leads to it: known when the graph is pruned.
+    /// Whether a root leads to the block. Dead-stripping sets it.
     pub(crate) is_live: bool,
-    /// Dropped with its group, or because nothing leads to it: not laid out, not copied.
+    /// Whether the block was dropped with its group, or because no root leads to it. Such a block is not laid out and
+    /// not copied.
     pub(crate) is_dropped: bool,
-    /// Offset in its pool's segment, from layout on.
+    /// Offset in bytes in the segment, or in the thread-local block. Zero before layout.
     pub(crate) offset: u64,
-    /// Its number among the sections apart, from layout on, if it is one: then it is in no segment.
-    pub(crate) apart: Option<u32>,
+    /// The number of this block among the large sections, from layout on. Such a block is in no segment.
+    pub(crate) large_index: Option<u32>,
 }
 
-/// Where a link's memory stands.
+/// The addresses of the memory of one link.
 #[derive(Default)]
-pub(crate) struct Places {
-    /// Its segments, by pool.
+pub(crate) struct BlockAddresses {
+    /// The segments, by [`SegmentKind::index`].
     pub(crate) segments: [ExecutorAddr; 3],
-    /// Its sections apart.
-    pub(crate) apart: Vec<ExecutorAddr>,
-    /// Its thread-local block, if it has one: known a little later than the others.
+    /// The large sections, by [`Block::large_index`].
+    pub(crate) large_sections: Vec<ExecutorAddr>,
+    /// The thread-local block, if there is one. It is known later than the other addresses.
     pub(crate) thread_locals: Option<ThreadLocalPlace>,
 }
 
-impl Places {
-    /// A block's address, from layout on.
+impl BlockAddresses {
+    /// The address of a block that is not thread-local. Call it after layout.
     #[inline]
     pub(crate) fn address(&self, block: &Block) -> ExecutorAddr {
-        match block.apart {
-            Some(index) => self.apart[index as usize],
+        match block.large_index {
+            Some(index) => self.large_sections[index as usize],
             None => self.segments[block.pool.index()].offset(block.offset),
         }
     }
 }
 
-/// What the linker must do with a block beyond copying it.
+/// What the linker must do with a block besides copying it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
+    /// Nothing.
     Plain,
+    /// Unwind tables (`.eh_frame`).
     EhFrame,
-    /// Part of what every thread gets a copy of.
-    TlsIndex,
-    /// A part of `_init` or `_fini`.
+    /// Part of the thread-local block, of which every thread has a copy (`SHF_TLS`).
+    ThreadLocal,
+    /// A fragment of `_init` or `_fini` (`.init`, `.fini`).
     InitFragment,
+    /// A list of function addresses.
     Initializers {
         kind: super::InitializerKind,
         priority: u32,
+        /// Whether the functions are called from the end of the list to its beginning.
         backward: bool,
     },
 }
 
-/// Where a block's bytes come from.
+/// A symbol of an object (ORC: `jitlink::Symbol`). [`LinkGraph::symbol_name`] has its name.
 #[derive(Debug)]
-pub(crate) enum Content {
-    /// A range of the object.
-    Object(Range<usize>),
-    /// Bytes that the linker made, by their number.
-    SyntheticData(u32),
-    /// A table of the linker's, all of which is written when everything is fixed up.
-    Table,
-    /// Zeroes.
-    Zero,
-}
-
-/// A name: of the object, or of the linker.
-#[derive(Debug, Clone)]
-pub(crate) enum Text {
-    Object(Range<u32>),
-    /// From there to the next null byte: measured when somebody asks. Most local symbols are never asked for their names.
-    Terminated(u32),
-    /// Of the linker itself.
-    Fixed(&'static str),
-    /// By its number.
-    SyntheticData(u32),
-}
-
-/// What others than the object brought.
-#[derive(Default)]
-pub(crate) struct SyntheticData {
-    contents: Vec<RecycledVec<u8>>,
-    names: Vec<Box<str>>,
-}
-
-impl SyntheticData {
-    pub(crate) fn content(&mut self, content: RecycledVec<u8>) -> Content {
-        self.contents.push(content);
-        Content::SyntheticData(self.contents.len() as u32 - 1)
-    }
-
-    pub(crate) fn name(&mut self, name: &str) -> Text {
-        self.names.push(Box::from(name));
-        Text::SyntheticData(self.names.len() as u32 - 1)
-    }
-}
-
-/// A symbol of the object.
-#[derive(Debug)]
-pub struct Symbol {
+pub struct GraphSymbol {
     pub(crate) name: Text,
-    /// Where it is.
+    /// What the symbol stands for.
     pub definition: Definition,
-    /// Bytes, as the object says.
+    /// Size in bytes, as the object states it (`st_size`). Zero if the object states none.
     pub size: u64,
     pub(crate) binding: Binding,
-    /// Whether no shared library's can be meant.
+    /// Whether the visibility is not `STV_DEFAULT`. No shared library defines such a symbol.
     pub(crate) is_hidden: bool,
 }
 
-/// Where a symbol is.
+/// What a symbol stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Definition {
-    /// In a block, at an offset.
+    /// An offset in bytes in a block. It may be equal to the block's size.
     Block(BlockId, u64),
-    /// A fixed value.
+    /// A fixed value (`SHN_ABS`).
     Absolute(u64),
-    /// Elsewhere: looked up by name.
+    /// A definition outside the object. The link looks it up by name.
     External,
-    /// In a section that is not in memory, or was dropped.
+    /// No address: the symbol's section is not loaded or was dropped.
     Nowhere,
 }
 
+/// The binding of a symbol (gABI, "Symbol Binding"). `STB_GNU_UNIQUE` counts as weak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Binding {
     Local,
@@ -229,72 +206,28 @@ pub(crate) enum Binding {
     Weak,
 }
 
-/// A place in a block whose bytes depend on where a symbol is.
+/// A field in a block whose value depends on a symbol: a relocation (ORC: `jitlink::Edge`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Edge {
-    /// Offset in the block.
+    /// Offset of the field in bytes from the start of its block. The field must lie within the block.
     pub offset: u32,
-    /// How the value is computed and stored.
+    /// How the value is computed and stored. It decides the width of the field.
     pub kind: EdgeKind,
-    /// What it refers to.
+    /// The symbol that the field refers to.
     pub symbol: SymbolIndex,
-    /// The addend.
+    /// The addend (`A` in the formulas of the psABI).
     pub addend: i64,
 }
 
-/// A set of beginnings of names, four bytes each, that may say of others, too, that it has them.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct PrefixFilter([u64; 4]);
-
-impl PrefixFilter {
-    pub(crate) fn add(&mut self, name: &[u8]) {
-        let bit = PrefixFilter::bit(name);
-        self.0[bit / 64] |= 1 << (bit % 64);
-    }
-
-    fn has(&self, name: &[u8]) -> bool {
-        let bit = PrefixFilter::bit(name);
-        self.0[bit / 64] & 1 << (bit % 64) != 0
-    }
-
-    /// Those of some names.
-    pub(crate) const fn of(names: &[&str]) -> PrefixFilter {
-        let (mut words, mut number) = ([0; 4], 0);
-        while number < names.len() {
-            let bit = PrefixFilter::bit(names[number].as_bytes());
-            words[bit / 64] |= 1 << (bit % 64);
-            number += 1;
-        }
-        PrefixFilter(words)
-    }
-
-    /// Whether some name of the one may be a name of the other.
-    pub(crate) fn has_any_of(&self, other: &PrefixFilter) -> bool {
-        self.0.iter().zip(&other.0).fold(0, |both, (own, others)| both | own & others) != 0
-    }
-
-    const fn bit(name: &[u8]) -> usize {
-        let first = match *name {
-            [a, b, c, d, ..] => [a, b, c, d],
-            [a, b, c] => [a, b, c, 0],
-            [a, b] => [a, b, 0, 0],
-            [a] => [a, 0, 0, 0],
-            [] => [0; 4],
-        };
-        // Knuth's multiplier: the upper bits depend on all of the lower.
-        (u32::from_le_bytes(first).wrapping_mul(0x9e37_79b1) >> 24) as usize
-    }
-}
-
 impl BlockId {
-    /// Position among the graph's blocks.
+    /// The position as an index.
     pub fn index(self) -> usize {
         self.0 as usize
     }
 }
 
 impl SymbolIndex {
-    /// Position among the graph's symbols: for those that the object has itself, their number there.
+    /// The position as an index. For a symbol of the object's own symbol table, this is its ELF symbol index.
     pub fn index(self) -> usize {
         self.0 as usize
     }
@@ -310,7 +243,7 @@ impl Block {
             size,
             align: align.max(1),
             edges: 0..0,
-            source: ReferrerBit::FIRST,
+            referrer_bit: ReferrerBit::FIRST,
             role: Role::Plain,
             group: None,
             linked_to: None,
@@ -319,60 +252,62 @@ impl Block {
             is_live: false,
             is_dropped: false,
             offset: 0,
-            apart: None,
+            large_index: None,
         }
     }
 
-    /// Offset in its pool's segment; zero before layout, and for what was dropped or [is apart](Self::is_apart).
+    /// Offset in bytes from the start of the segment, or of the thread-local block for a thread-local block. Zero
+    /// before layout, for a dropped block, and for a block that [`is_large`](Self::is_apart).
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Whether it is in no segment, but placed by itself anywhere in the address space; false before layout.
-    pub fn is_apart(&self) -> bool {
-        self.apart.is_some()
+    /// Whether the block is a large section with a mapping of its own, at any address. False before layout.
+    pub fn is_large(&self) -> bool {
+        self.large_index.is_some()
     }
 
-    /// Whether it has no bytes of its own in the object, and is zero at first.
+    /// Whether the block has no bytes in the object and starts as zeroes (`SHT_NOBITS`, common symbols).
     pub fn is_zero_fill(&self) -> bool {
         matches!(self.content, Content::Zero)
     }
 
-    /// Whether the linker made it.
-    pub fn is_made(&self) -> bool {
-        matches!(self.content, Content::SyntheticData(_) | Content::Table)
+    /// Whether the linker or a plugin made the block.
+    pub fn is_synthetic(&self) -> bool {
+        matches!(self.content, Content::Synthetic(_) | Content::Table)
     }
 
-    /// Whether it was dropped with its section group, or because nothing leads to it: then it takes no memory.
+    /// Whether the block was dropped with its section group or by dead-stripping. A dropped block takes no memory.
     pub fn is_dropped(&self) -> bool {
         self.is_dropped
     }
 
-    /// What its words list, if they are addresses of initialisers or finalisers, and with which priority.
+    /// The kind and priority of the functions that the block lists, if it is a list of initialisers or finalisers
+    /// (gABI, "Initialization and Termination Functions"). A lower priority is initialised earlier.
     pub fn initializer_list(&self) -> Option<(super::InitializerKind, u32)> {
         match self.role {
             Role::Initializers { kind, priority, .. } => Some((kind, priority)),
-            Role::Plain | Role::EhFrame | Role::TlsIndex | Role::InitFragment => None,
+            Role::Plain | Role::EhFrame | Role::ThreadLocal | Role::InitFragment => None,
         }
     }
 }
 
-impl Symbol {
-    /// Whether only its own object sees it.
+impl GraphSymbol {
+    /// Whether the symbol is visible in its own object only (`STB_LOCAL`, or defined by [`LinkGraph::define`]).
     pub fn is_local(&self) -> bool {
         self.binding == Binding::Local
     }
 
-    /// Whether another definition may stand in for it or, where it is external, none at all.
+    /// Whether another definition may replace this one. A weak external may stay undefined; its address is then null.
     pub fn is_weak(&self) -> bool {
         self.binding == Binding::Weak
     }
 }
 
 impl LinkGraph {
-    /// Lets go of the object, and of everything but room for the next.
-    pub(crate) fn empty(&mut self) {
-        // All of them, so that none is forgotten.
+    /// Clears the graph and keeps the buffers of its arrays for the next object.
+    pub(crate) fn reset(&mut self) {
+        // Without `..`, so that a new field must be handled here.
         let LinkGraph {
             name,
             bytes,
@@ -381,67 +316,77 @@ impl LinkGraph {
             edges,
             block_of,
             special,
-            made,
+            synthetic,
             group_count,
             indirect,
             first_global,
             own_symbol_count,
-            beginnings,
+            external_prefixes,
             kinds,
-            uses,
+            use_recorder,
             descriptor_function,
             has_named_sections,
-            asked_bounds,
+            requested_bounds,
         } = self;
         (*name, *bytes) = (None, ObjectBuffer::default());
-        blocks.empty();
-        symbols.empty();
-        edges.empty();
-        block_of.empty();
-        uses.empty();
-        // Mostly there are none, or few: their room is not worth keeping, whatever it was.
-        (*special, *made, *indirect) = (SmallVec::new(), SyntheticData::default(), Vec::new());
+        blocks.reset();
+        symbols.reset();
+        edges.reset();
+        block_of.reset();
+        use_recorder.reset();
+        // Few objects use these; their buffers are freed.
+        (*special, *synthetic, *indirect) = (SmallVec::new(), SyntheticData::default(), Vec::new());
         (*group_count, *first_global, *own_symbol_count) = (0, 0, 0);
-        (*beginnings, *kinds, *descriptor_function) = (PrefixFilter::default(), KindSet::default(), None);
-        (*has_named_sections, *asked_bounds) = (false, Vec::new());
+        (*external_prefixes, *kinds, *descriptor_function) = (PrefixFilter::default(), KindSet::default(), None);
+        (*has_named_sections, *requested_bounds) = (false, Vec::new());
     }
 
-    /// What the object is called in errors.
+    /// The object's name, as it stands in errors.
     pub fn name(&self) -> &str {
         self.name.as_deref().unwrap_or_default()
     }
 
-    /// All blocks.
+    /// All blocks, dropped ones included, in the order of their positions.
     pub fn blocks(&self) -> impl Iterator<Item = (BlockId, &Block)> {
         self.blocks.iter().enumerate().map(|(index, block)| (BlockId(index as u32), block))
     }
 
-    /// Blocks whose role is not plain.
+    /// Blocks whose role is not [`Role::Plain`].
     pub(crate) fn special(&self) -> impl Iterator<Item = (BlockId, &Block)> {
         self.special.iter().map(|id| (*id, &self.blocks[id.index()]))
     }
 
-    /// All symbols.
-    pub fn symbols(&self) -> impl Iterator<Item = (SymbolIndex, &Symbol)> {
+    /// All symbols, in the order of their positions. The first is the null symbol.
+    pub fn symbols(&self) -> impl Iterator<Item = (SymbolIndex, &GraphSymbol)> {
         self.symbols.iter().enumerate().map(|(index, symbol)| (SymbolIndex(index as u32), symbol))
     }
 
-    /// Whether it has sections that list initialisers or finalisers.
+    /// Whether the object has sections that list initialisers or finalisers.
     pub fn has_initializers(&self) -> bool {
         self.special().any(|(_, block)| block.initializer_list().is_some())
     }
 
-    /// A block's section name.
+    /// The section name of a block.
+    ///
+    /// # Panics
+    /// If `block` is out of range.
     pub fn block_name(&self, block: BlockId) -> &str {
         self.text(&self.blocks[block.0 as usize].name)
     }
 
-    /// A symbol's name; empty for those that have none.
+    /// The name of a symbol. Empty if it has none, or if the name is not UTF-8.
+    ///
+    /// # Panics
+    /// If `symbol` is out of range.
     pub fn symbol_name(&self, symbol: SymbolIndex) -> &str {
         self.text(&self.symbols[symbol.0 as usize].name)
     }
 
-    /// As [`symbol_name`](Self::symbol_name), before anybody has made sure that it is text: cheaper to compare.
+    /// The name of a symbol as bytes. Cheaper than [`symbol_name`](Self::symbol_name), because nothing checks that it
+    /// is UTF-8.
+    ///
+    /// # Panics
+    /// If `symbol` is out of range.
     pub fn name_bytes(&self, symbol: SymbolIndex) -> &[u8] {
         self.name_bytes_in(&self.bytes, symbol)
     }
@@ -453,62 +398,80 @@ impl LinkGraph {
     fn text_in<'a>(&'a self, object: &'a [u8], text: &Text) -> &'a [u8] {
         match text {
             Text::Object(range) => object.get(range.start as usize..range.end as usize).unwrap_or(&[]),
-            Text::Terminated(start) => object.get(*start as usize..).and_then(ahead_of_null).unwrap_or(&[]),
+            Text::Terminated(start) => object.get(*start as usize..).and_then(until_nul).unwrap_or(&[]),
             Text::Fixed(text) => text.as_bytes(),
-            Text::SyntheticData(number) => self.made.names[*number as usize].as_bytes(),
+            Text::Synthetic(number) => self.synthetic.names[*number as usize].as_bytes(),
         }
     }
 
-    /// A symbol's definition.
+    /// The definition of a symbol.
+    ///
+    /// # Panics
+    /// If `symbol` is out of range.
     pub fn definition(&self, symbol: SymbolIndex) -> Definition {
         self.symbols[symbol.0 as usize].definition
     }
 
-    /// The edges of a block.
+    /// The edges of a block, in the order of its relocations.
+    ///
+    /// # Panics
+    /// If `block` is out of range.
     pub fn edges(&self, block: BlockId) -> &[Edge] {
         let edges = &self.blocks[block.0 as usize].edges;
         &self.edges[edges.start as usize..edges.end as usize]
     }
 
-    /// The external of this name, if the object has one.
+    /// The external of this name, if the graph has one.
     pub fn find_external(&self, name: &str) -> Option<SymbolIndex> {
         if !self.may_have_external(name) {
             return None;
         }
         let object: &[u8] = &self.bytes;
         self.externals().find(|index| match &self.symbols[index.index()].name {
-            // Mostly the length says that it is not.
+            // A different length answers most comparisons.
             Text::Object(range) if range.len() != name.len() => false,
             text => self.text_in(object, text) == name.as_bytes(),
         })
     }
 
-    /// As [`externals`](Self::externals), with their names: cheaper than to ask for each.
+    /// As [`externals`](Self::externals), with their names. Cheaper than a call of [`name_bytes`](Self::name_bytes) for
+    /// each.
     pub(crate) fn named_externals(&self) -> impl Iterator<Item = (SymbolIndex, &[u8])> {
-        // Asking a holder for its bytes is done once.
+        // `ObjectBuffer::deref` is a virtual call; it is made once, not per symbol.
         let object: &[u8] = &self.bytes;
         self.externals().map(|index| (index, self.name_bytes_in(object, index)))
     }
 
-    /// As [`name_bytes`](Self::name_bytes), of several.
+    /// As [`name_bytes`](Self::name_bytes), for several symbols.
     pub(crate) fn names_of(&self, symbols: impl Iterator<Item = SymbolIndex>) -> impl Iterator<Item = &[u8]> {
-        // Asking a holder for its bytes is done once.
+        // `ObjectBuffer::deref` is a virtual call; it is made once, not per symbol.
         let object: &[u8] = &self.bytes;
         symbols.map(move |symbol| self.name_bytes_in(object, symbol))
     }
 
-    /// False when no external's name begins as this one does, or as this beginning of four bytes or more.
+    /// Whether an external of this name may exist. `name` may also be a prefix of four bytes or more. False is exact.
     pub(crate) fn may_have_external(&self, name: &str) -> bool {
-        self.beginnings.has(name.as_bytes())
+        self.external_prefixes.may_contain(name.as_bytes())
     }
 
-    /// All symbols that are looked up, if anything uses them.
+    /// All symbols without a definition in the graph. The link looks up those that some edge uses.
     pub fn externals(&self) -> impl Iterator<Item = SymbolIndex> {
         let all = (self.first_global..self.symbols.len() as u32).map(SymbolIndex);
         all.filter(|index| self.symbols[index.index()].definition == Definition::External)
     }
 
-    /// Adds a block that the linker makes.
+    /// The edges of all blocks that are not dropped.
+    pub(crate) fn live_edges(&self) -> impl Iterator<Item = &Edge> {
+        let blocks = self.blocks().filter(|(_, block)| !block.is_dropped);
+        blocks.flat_map(|(id, _): (BlockId, _)| self.edges(id))
+    }
+
+    /// Adds a block with the bytes `content`. `align` is in bytes, a power of two. Dead-stripping keeps such a block.
+    ///
+    /// The field of each edge must lie within `content`.
+    ///
+    /// # Panics
+    /// If an edge names a symbol that is not in the graph.
     pub fn add_block(
         &mut self,
         name: &str,
@@ -518,21 +481,22 @@ impl LinkGraph {
         edges: &[Edge],
     ) -> BlockId {
         let size = content.len() as u64;
-        let (name, content) = (self.made.name(name), self.made.content(content.into_iter().collect()));
+        let (name, content) =
+            (self.synthetic.add_name(name), self.synthetic.add_content(content.into_iter().collect()));
         let id = self.push_block(name, pool, content, size, align);
         self.push_edges(id, edges);
         id
     }
 
-    /// Gives a block that was added empty its bytes and edges: for bytes that refer to themselves.
+    /// Sets the bytes and edges of a block that was added empty. For a block whose edges refer to the block itself.
     pub(crate) fn fill_block(&mut self, id: BlockId, content: Vec<u8>, edges: &[Edge]) {
         let block = &mut self.blocks[id.index()];
         block.size = content.len() as u64;
-        block.content = self.made.content(content.into_iter().collect());
+        block.content = self.synthetic.add_content(content.into_iter().collect());
         self.push_edges(id, edges);
     }
 
-    /// Gives a block that has no edges its own.
+    /// Sets the edges of a block that has none, and records what they use.
     fn push_edges(&mut self, id: BlockId, edges: &[Edge]) {
         let first = self.edges.len() as u32;
         self.edges.extend_from_slice(edges);
@@ -540,17 +504,17 @@ impl LinkGraph {
         if edges.is_empty() {
             return;
         }
-        let source = self.uses.begin_source();
-        self.blocks[id.index()].source = source;
-        self.uses.cover(self.symbols.len());
+        let referrer = self.use_recorder.next_referrer();
+        self.blocks[id.index()].referrer_bit = referrer;
+        self.use_recorder.extend_to(self.symbols.len());
         for edge in edges {
             self.kinds.insert(edge.kind);
-            self.uses.words()[edge.symbol.index()] |= use_recorder::uses(edge.kind) | source.bit();
+            self.use_recorder.bits_mut()[edge.symbol.index()] |= use_recorder::use_bits(edge.kind) | referrer.bit();
         }
     }
 
-    /// Symbols of dropped blocks are nowhere.
-    pub(crate) fn forget_dropped(&mut self) {
+    /// Gives the symbols of dropped blocks the definition [`Definition::Nowhere`].
+    pub(crate) fn undefine_dropped(&mut self) {
         for symbol in self.symbols.iter_mut() {
             if let Definition::Block(block, _) = symbol.definition
                 && self.blocks[block.index()].is_dropped
@@ -560,11 +524,11 @@ impl LinkGraph {
         }
     }
 
-    /// Adds an external that the object itself does not name.
+    /// Adds a global external. The link looks it up if some edge uses it, and fails without a definition.
     pub fn add_external(&mut self, name: &str) -> SymbolIndex {
-        self.beginnings.add(name.as_bytes());
-        let name = self.made.name(name);
-        self.push_symbol(Symbol {
+        self.external_prefixes.insert(name.as_bytes());
+        let name = self.synthetic.add_name(name);
+        self.push_symbol(GraphSymbol {
             name,
             definition: Definition::External,
             size: 0,
@@ -573,10 +537,10 @@ impl LinkGraph {
         })
     }
 
-    /// Adds a local symbol.
+    /// Adds a local symbol at `offset` bytes in a block.
     pub fn add_local(&mut self, name: &str, block: BlockId, offset: u64) -> SymbolIndex {
-        let name = self.made.name(name);
-        self.push_symbol(Symbol {
+        let name = self.synthetic.add_name(name);
+        self.push_symbol(GraphSymbol {
             name,
             definition: Definition::Block(block, offset),
             size: 0,
@@ -585,18 +549,20 @@ impl LinkGraph {
         })
     }
 
-    /// Adds a local symbol with a fixed address.
+    /// Adds a local symbol with a fixed address, which need not be in this link.
     pub fn add_local_absolute(&mut self, name: &str, address: ExecutorAddr) -> SymbolIndex {
         let definition = Definition::Absolute(address.value());
-        let name = self.made.name(name);
-        self.push_symbol(Symbol { name, definition, size: 0, binding: Binding::Local, is_hidden: true })
+        let name = self.synthetic.add_name(name);
+        self.push_symbol(GraphSymbol { name, definition, size: 0, binding: Binding::Local, is_hidden: true })
     }
 
-    /// Adds a weak definition that others see. If the name is taken when the plugins are done, it becomes an external, as
-    /// the object's own weak definitions do.
+    /// Adds a weak definition at `offset` bytes in a block, visible to other objects.
+    ///
+    /// After the plugins, the object layer claims the name. If another definition of the name counts, the symbol
+    /// becomes an external, as a weak definition of the object itself does.
     pub fn add_weak(&mut self, name: &str, block: BlockId, offset: u64) -> SymbolIndex {
-        let name = self.made.name(name);
-        self.push_symbol(Symbol {
+        let name = self.synthetic.add_name(name);
+        self.push_symbol(GraphSymbol {
             name,
             definition: Definition::Block(block, offset),
             size: 0,
@@ -605,7 +571,7 @@ impl LinkGraph {
         })
     }
 
-    /// What was added with [`add_weak`](Self::add_weak), and whether it is code.
+    /// The symbols that [`add_weak`](Self::add_weak) added, each with whether it is code.
     pub(crate) fn added_weak(&self) -> Vec<(SymbolIndex, bool)> {
         let code = |block: BlockId| self.blocks[block.index()].pool == SegmentKind::Code;
         let own = self.own_symbol_count as usize;
@@ -614,7 +580,7 @@ impl LinkGraph {
             return Vec::new();
         }
         let added = (first..).zip(symbols).filter_map(|(index, symbol)| match (&symbol.name, symbol.definition) {
-            (Text::SyntheticData(_), Definition::Block(block, _)) if symbol.binding == Binding::Weak => {
+            (Text::Synthetic(_), Definition::Block(block, _)) if symbol.binding == Binding::Weak => {
                 Some((SymbolIndex(index), code(block)))
             }
             _ => None,
@@ -622,24 +588,28 @@ impl LinkGraph {
         added.collect()
     }
 
-    /// Somebody else's definition counts.
-    pub(crate) fn disown(&mut self, symbol: SymbolIndex) {
-        let mut beginnings = self.beginnings;
-        beginnings.add(self.name_bytes(symbol));
-        self.beginnings = beginnings;
+    /// Turns a definition into a global external, because another object's definition of the name counts.
+    pub(crate) fn make_external(&mut self, symbol: SymbolIndex) {
+        let mut prefixes = self.external_prefixes;
+        prefixes.insert(self.name_bytes(symbol));
+        self.external_prefixes = prefixes;
         let symbol = &mut self.symbols[symbol.0 as usize];
         symbol.definition = Definition::External;
         symbol.binding = Binding::Global;
     }
 
-    /// Gives an external a definition of this link's own: it is not looked up then, and nobody else sees it.
+    /// Defines an external for this link only. The symbol becomes local: it is not looked up, and other objects do not
+    /// see it.
+    ///
+    /// # Panics
+    /// If `symbol` is out of range.
     pub fn define(&mut self, symbol: SymbolIndex, definition: Definition) {
         let symbol = &mut self.symbols[symbol.0 as usize];
         symbol.definition = definition;
         symbol.binding = Binding::Local;
     }
 
-    pub(crate) fn push_symbol(&mut self, symbol: Symbol) -> SymbolIndex {
+    pub(crate) fn push_symbol(&mut self, symbol: GraphSymbol) -> SymbolIndex {
         self.symbols.push(symbol);
         SymbolIndex(self.symbols.len() as u32 - 1)
     }
@@ -660,16 +630,17 @@ impl LinkGraph {
         BlockId(self.blocks.len() as u32 - 1)
     }
 
-    /// A block's bytes; `None` for zero-fill, and for what is written later.
+    /// The bytes of a block. `None` for zero-fill, and for a table that the fixup phase writes.
     pub(crate) fn content<'a>(&'a self, block: &'a Block) -> Option<&'a [u8]> {
         // The reader checked every range against the object's length.
         self.content_in(&self.bytes, block)
     }
 
+    /// As [`content`](Self::content), with the object's bytes at hand.
     pub(crate) fn content_in<'a>(&'a self, bytes: &'a [u8], block: &'a Block) -> Option<&'a [u8]> {
         match &block.content {
             Content::Object(range) => Some(&bytes[range.clone()]),
-            Content::SyntheticData(number) => Some(&self.made.contents[*number as usize]),
+            Content::Synthetic(number) => Some(&self.synthetic.contents[*number as usize]),
             Content::Table | Content::Zero => None,
         }
     }
@@ -678,21 +649,22 @@ impl LinkGraph {
         self.text_of(&self.bytes, text)
     }
 
-    /// The same, of an object that is being read.
+    /// As [`text`](Self::text), for an object that is still being read and whose bytes are not in the graph yet.
     pub(crate) fn text_of<'a>(&'a self, object: &'a [u8], text: &Text) -> &'a str {
         match text {
             Text::Fixed(text) => text,
-            Text::SyntheticData(number) => &self.made.names[*number as usize],
-            // The reader made ranges only of what it had seen to be UTF-8.
+            Text::Synthetic(number) => &self.synthetic.names[*number as usize],
+            // The reader checked names that it made ranges of. A `Terminated` name may be other than UTF-8.
             _ => std::str::from_utf8(self.text_in(object, text)).unwrap_or(""),
         }
     }
 
-    /// A block's address, from layout on.
-    pub(crate) fn block_address(&self, block: BlockId, places: &Places) -> ExecutorAddr {
-        places.address(&self.blocks[block.0 as usize])
+    /// The address of a block that is not thread-local. Call it after layout.
+    pub(crate) fn block_address(&self, block: BlockId, addresses: &BlockAddresses) -> ExecutorAddr {
+        addresses.address(&self.blocks[block.0 as usize])
     }
 
+    /// An error of this object.
     pub(crate) fn fault(&self, fault: LinkFault) -> Error {
         ErrorKind::Link { object: self.name().to_string(), fault }.into()
     }

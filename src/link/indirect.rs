@@ -1,32 +1,35 @@
-//! Indirect functions (`STT_GNU_IFUNC`): symbols whose function is chosen by a resolver when the program runs.
+//! Indirect functions (`STT_GNU_IFUNC`): a resolver in the program chooses the function when the program runs.
 //!
-//! The symbol's address is a stub's, the same for callers and for whoever compares pointers. The stub jumps through a
-//! slot; the slot starts at an entry that calls the resolver, keeps its answer in the slot, and goes there. So a
-//! resolver runs at the first call, when everything that it needs is linked and initialised, in the thread that calls;
-//! several threads may run it at once, and store the same answer.
+//! Each indirect function that the object defines gets a stub. The symbol's address is the stub's, for calls and for
+//! comparisons of pointers. The stub jumps through a slot. At first the slot leads to an entry that calls the resolver,
+//! stores the result in the slot and jumps to it.
 //!
 //! ```text
-//!   stub:    endbr64; jmp *slot(%rip)                 slot: .quad entry, later the answer
+//!   stub:    endbr64; jmp *slot(%rip)                 slot: .quad entry, later the result
 //!   entry:   endbr64; push resolver; push &slot; jmp common
-//!   common:  save argument registers; call resolver; store; restore; jmp answer
+//!   common:  save argument registers; call resolver; store; restore; jmp result
 //! ```
 //!
-//! What is saved is what a function may be passed: the general registers of the psABI, `%rax` (variadic calls), `%r10`
-//! (static chain), and all that `fxsave` covers. The upper halves of 256-bit arguments are not: a resolver that uses
-//! such registers would clobber them.
+//! So a resolver runs at the first call, in the calling thread, when everything that it needs is linked and
+//! initialised. Several threads may run it at once; they store the same result.
+//!
+//! # Limits
+//! The common part saves the registers in which a function may get arguments (psABI 3.2.3): the general ones, `%rax`
+//! (variadic calls), `%r10` (static chain), and all that `fxsave` covers. It does not save the upper halves of 256-bit
+//! arguments. A resolver that uses such registers overwrites them.
 
 use crate::base::SegmentKind;
 use crate::link::graph::{BlockId, Definition, Edge, LinkGraph, SymbolIndex};
-use crate::link::x86_64::EdgeKind;
+use crate::link::x86_64::{EdgeKind, TRAP};
 
-/// Gives each indirect function that the object defines a stub, and makes the stub what its symbol means.
+/// Adds a stub for each indirect function that the object defines, and makes the stub the definition of the symbol.
 pub(crate) fn build_stubs(graph: &mut LinkGraph) {
     let indirect = std::mem::take(&mut graph.indirect);
     let defined: Vec<(SymbolIndex, BlockId, u64)> = indirect
         .into_iter()
         .filter_map(|symbol| match graph.definition(symbol) {
             Definition::Block(block, offset) => Some((symbol, block, offset)),
-            _ => None, // somebody else's definition counts
+            _ => None, // another object's definition replaces this one
         })
         .collect();
     if defined.is_empty() {
@@ -43,9 +46,9 @@ pub(crate) fn build_stubs(graph: &mut LinkGraph) {
         let stub = bytes.len() as u64;
         let entry = graph.add_local("", code, stub + ENTRY);
         bytes.extend(STUB_AND_ENTRY);
-        let back = bytes.len() as u32;
+        let end = bytes.len() as u32;
         let field = bytes.len() - 4;
-        bytes[field..].copy_from_slice(&0u32.wrapping_sub(back).to_le_bytes());
+        bytes[field..].copy_from_slice(&0u32.wrapping_sub(end).to_le_bytes());
         let edge =
             |offset: u64, symbol| Edge { offset: (stub + offset) as u32, kind: EdgeKind::Delta32, symbol, addend: -4 };
         code_edges.extend([edge(STUB_SLOT, slot), edge(ENTRY_RESOLVER, resolver), edge(ENTRY_SLOT, slot)]);
@@ -56,10 +59,11 @@ pub(crate) fn build_stubs(graph: &mut LinkGraph) {
     graph.fill_block(slots, vec![0; slot_edges.len() * 8], &slot_edges);
 }
 
-/// Behind the two words that an entry pushes: the slot's address, then the resolver's.
+/// The common part, at the start of the block. The stack has the two words that an entry pushes: the slot's address on
+/// top, then the resolver's.
 const COMMON: [u8; 76] = [
     0x55, // push %rbp
-    0x48, 0x89, 0xe5, // mov %rsp,%rbp        a multiple of 16 from here
+    0x48, 0x89, 0xe5, // mov %rsp,%rbp        %rsp is a multiple of 16 here
     0x50, 0x57, 0x56, 0x52, 0x51, // push %rax, %rdi, %rsi, %rdx, %rcx
     0x41, 0x50, 0x41, 0x51, 0x41, 0x52, // push %r8, %r9, %r10
     0x48, 0x81, 0xec, 0x00, 0x02, 0x00, 0x00, // sub $512,%rsp
@@ -75,20 +79,20 @@ const COMMON: [u8; 76] = [
     0x5d, // pop %rbp
     0x48, 0x83, 0xc4, 0x10, // add $16,%rsp
     0x41, 0xff, 0xe3, // jmp *%r11
-    0xcc, 0xcc, 0xcc, 0xcc, 0xcc,
+    TRAP, TRAP, TRAP, TRAP, TRAP,
 ];
 
-/// `endbr64; jmp *slot(%rip)`, padded; then the entry:
+/// The stub: `endbr64; jmp *slot(%rip)`, padded. Then the entry:
 /// `endbr64; lea resolver(%rip),%r11; push %r11; lea slot(%rip),%r11; push %r11; jmp common`.
 const STUB_AND_ENTRY: [u8; 43] = [
     0xf3, 0x0f, 0x1e, 0xfa, 0xff, 0x25, 0, 0, 0, 0, TRAP, TRAP, TRAP, TRAP, TRAP, TRAP, // stub
     0xf3, 0x0f, 0x1e, 0xfa, // entry
     0x4c, 0x8d, 0x1d, 0, 0, 0, 0, 0x41, 0x53, // resolver
     0x4c, 0x8d, 0x1d, 0, 0, 0, 0, 0x41, 0x53, // slot
-    0xe9, 0, 0, 0, 0, // back to the common part, which is where the block begins
+    0xe9, 0, 0, 0, 0, // jump to the common part, at the start of the block
 ];
+// Offsets of the entry and of the fields, from the start of the stub.
 const STUB_SLOT: u64 = 6;
 const ENTRY: u64 = 16;
 const ENTRY_RESOLVER: u64 = 23;
 const ENTRY_SLOT: u64 = 32;
-const TRAP: u8 = 0xcc;

@@ -1,21 +1,24 @@
-//! `.init` and `.fini` sections: fragments of code, which a native linker joins to the functions `_init` and `_fini` (System V
-//! ABI, "Special Sections").
+//! `.init` and `.fini` sections: code fragments that a native linker concatenates to the functions `_init` and `_fini`
+//! (System V ABI, "Special Sections").
 //!
-//! `crti.o` brings the beginning of both functions, `crtn.o` the end. Objects that are given between them bring calls, without
-//! a return. There are no such functions here, so a fragment would never run: an object with one is refused. Those of `crti.o`
-//! and `crtn.o` do nothing by themselves, and are let be.
+//! `crti.o` holds the beginning of both functions and `crtn.o` holds the end. An object that is linked between them
+//! adds calls, without a return. jittison makes no such functions, so a fragment would never run. An object with a
+//! fragment is refused. The fragments of `crti.o` and `crtn.o` do nothing by themselves and are accepted.
 
 use crate::base::SegmentKind;
 use crate::error::{Error, LinkFault};
 use crate::link::graph::{Block, BlockId, LinkGraph, Role};
 use crate::link::x86_64::ENDBR64;
 
-/// Whether a section of this name has fragments.
+/// Whether a section of this name holds fragments.
 pub(crate) fn has_fragment(section: &[u8]) -> bool {
     matches!(section, b".init" | b".fini")
 }
 
-/// Refuses fragments that do something.
+/// Refuses a graph with fragments, other than those of `crti.o` and `crtn.o`.
+///
+/// # Errors
+/// [`LinkFault::Unsupported`], with the attribute or section to use instead.
 pub(crate) fn check(graph: &LinkGraph) -> Result<(), Error> {
     let has_bytes = |block: &Block| !block.is_dropped && block.size > 0;
     let is_fragment =
@@ -34,8 +37,8 @@ pub(crate) fn check(graph: &LinkGraph) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether it is the beginning or the end of the two functions as glibc and musl have them. That of glibc's `_init` calls
-/// `__gmon_start__`, if there is one: profiling of a whole program is not ours.
+/// Whether `code` is the beginning or the end of the two functions, as in glibc and musl. The beginning of glibc's
+/// `_init` also calls `__gmon_start__` if it is defined (gprof), which a JIT does not need.
 fn is_of_c_library(graph: &LinkGraph, id: BlockId, code: &[u8]) -> bool {
     let code = code.strip_prefix(&ENDBR64).unwrap_or(code);
     let calls_gmon_start = |rest: &[u8]| {
@@ -57,5 +60,5 @@ const PUSH_RAX: [u8; 1] = [0x50];
 const POP_RAX_RET: [u8; 2] = [0x58, 0xc3];
 /// `mov …(%rip),%rax`
 const LOAD_RAX: [u8; 7] = [0x48, 0x8b, 0x05, 0, 0, 0, 0];
-/// `test %rax,%rax; je behind; call *%rax`
+/// `test %rax,%rax; je 1f; call *%rax; 1:`
 const CALL_IF_THERE: [u8; 7] = [0x48, 0x85, 0xc0, 0x74, 0x02, 0xff, 0xd0];

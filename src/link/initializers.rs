@@ -1,9 +1,15 @@
-//! [`Initializer`]: what an object wants called before it is used and before it goes.
+//! [`Initializer`]: a function that an object wants called before its code is used, or before its code is removed.
 //!
-//! `.init_array[.N]` and `.fini_array[.N]` hold addresses in order of call; `N` is a priority, lower first, 65535 without
-//! one (gABI, "Initialization and Termination Functions"). `.ctors[.N]` and `.dtors[.N]` are older: `N` counts the other
-//! way, and a `.ctors` section is called from its end. Everything is brought to one order here, so that the registry
-//! only sorts: by `(priority, object, position)` forwards to initialise, backwards to finalise.
+//! | section | order of calls | `N` |
+//! |---|---|---|
+//! | `.preinit_array` | forward, before all others | no suffix: priority 0 |
+//! | `.init_array[.N]` (gABI, "Initialization and Termination Functions") | forward | priority, lower first; 65535 without a suffix |
+//! | `.fini_array[.N]` (same) | backward | priority, higher first; 65535 without a suffix |
+//! | `.ctors[.N]` (older compilers) | backward | 65535 − priority |
+//! | `.dtors[.N]` (older compilers) | forward | 65535 − priority |
+//!
+//! [`classify`] maps all of them to one order. The registry only sorts by `(priority, object, position)`: forward to
+//! initialise, backward to finalise.
 
 use crate::base::ExecutorAddr;
 
@@ -16,25 +22,25 @@ pub enum InitializerKind {
     Fini,
 }
 
-/// One function to call.
+/// A function to call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Initializer {
-    /// When.
+    /// Whether the function initialises or finalises.
     pub kind: InitializerKind,
-    /// Lower is initialised earlier and finalised later.
+    /// The priority, from 0 to 65535. A lower one is initialised earlier and finalised later.
     pub priority: u32,
-    /// Order within the object and the priority.
+    /// The order among the functions of one object and one priority.
     pub position: u32,
-    /// The function.
+    /// The address of the function.
     pub address: ExecutorAddr,
 }
 
 impl Initializer {
-    /// The priority of those that were given none: initialised last, finalised first.
-    pub const DEFAULT_PRIORITY: u32 = LAST;
+    /// The priority of a function without an explicit one. It is initialised last and finalised first.
+    pub const DEFAULT_PRIORITY: u32 = MAX_PRIORITY;
 }
 
-/// Whether [`classify`] may know a section by this name: cheap, and right when it says no.
+/// Whether [`classify`] may accept this section name. A cheap test of the first bytes; false is exact.
 pub(crate) fn may_list(section: &[u8]) -> bool {
     matches!(
         section,
@@ -42,7 +48,7 @@ pub(crate) fn may_list(section: &[u8]) -> bool {
     )
 }
 
-/// How a section lists initialisers, by its name; `None` when it does not.
+/// The kind, priority and direction of a section's list, by the section's name. `None` if the section is no such list.
 pub(crate) fn classify(section: &[u8]) -> Option<(InitializerKind, u32, Direction)> {
     if !may_list(section) {
         return None;
@@ -54,40 +60,40 @@ pub(crate) fn classify(section: &[u8]) -> Option<(InitializerKind, u32, Directio
         (b".dtors", InitializerKind::Fini, Direction::Backward),
     ];
     if section == b".preinit_array" {
-        return Some((InitializerKind::Init, 0, Direction::Forward)); // ahead of all others of its module
+        return Some((InitializerKind::Init, 0, Direction::Forward)); // before all others of its object
     }
     for (name, kind, direction) in lists {
         let Some(suffix) = section.strip_prefix(name) else { continue };
         let number = match suffix.strip_prefix(b".") {
             None if suffix.is_empty() => None,
-            None => continue, // another section whose name begins alike
+            None => continue, // another section, such as `.init_arrays`
             Some(digits) => std::str::from_utf8(digits).ok().and_then(|digits| digits.parse::<u32>().ok()),
         };
         let priority = match (number, direction) {
-            (None, _) => LAST,
-            (Some(number), Direction::Forward) => number.min(LAST),
-            (Some(number), Direction::Backward) => LAST.saturating_sub(number),
+            (None, _) => MAX_PRIORITY,
+            (Some(number), Direction::Forward) => number.min(MAX_PRIORITY),
+            (Some(number), Direction::Backward) => MAX_PRIORITY.saturating_sub(number),
         };
         return Some((kind, priority, direction));
     }
     None
 }
 
-/// In which order of a section its functions are *initialised*; finalising is the reverse of it.
+/// The order in which the functions of a section are *initialised*. Finalisers run in the reverse order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
     Forward,
     Backward,
 }
 
-const LAST: u32 = 65535;
+const MAX_PRIORITY: u32 = 65535;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn old_and_new_lists_come_to_one_order() {
+    fn old_and_new_lists_map_to_one_order() {
         use Direction::*;
         use InitializerKind::*;
         assert_eq!(classify(b".init_array"), Some((Init, 65535, Forward)));
@@ -96,6 +102,10 @@ mod tests {
         assert_eq!(classify(b".dtors"), Some((Fini, 65535, Backward)));
         assert_eq!(classify(b".fini_array.7"), Some((Fini, 7, Forward)));
         assert_eq!(classify(b".init_arrays"), None);
-        assert_eq!(classify(b".init_array.x"), Some((Init, 65535, Forward)), "no number: as without one");
+        assert_eq!(
+            classify(b".init_array.x"),
+            Some((Init, 65535, Forward)),
+            "a suffix that is no number has no effect"
+        );
     }
 }

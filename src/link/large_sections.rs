@@ -1,49 +1,51 @@
-//! Which sections may live apart: in mappings of their own, so that they take nothing of a window's reach.
+//! Large sections: which blocks get a mapping of their own, so that they take no space in a window's ±2 GiB of reach.
 //!
-//! Decided by property, never by name. A section qualifies that
+//! The choice depends on properties, never on names. A section qualifies if
 //!
-//! - is data or constants of the object, of at least [`LARGE_SECTION_MIN`] bytes, and no table that the link reads;
-//! - has its bytes in the object: a few bytes of file can ask for any amount of zero-fill, which the window bounds;
-//! - is reached by absolute 64-bit relocations only, or not at all;
-//! - has no relocation that depends on where it stands itself;
-//! - defines nothing that other objects see: how those would reach it is not known.
+//! - it is data or constants of the object, of at least [`LARGE_SECTION_MIN`] bytes, and no table that the link reads;
+//! - it has bytes in the object (a few bytes of file can ask for any amount of zero-fill, so zero-fill stays in the
+//!   window, which limits it);
+//! - only absolute 64-bit relocations refer to it, or none;
+//! - its own relocations do not depend on its address;
+//! - it has no definition that other objects see, because their references may be 32-bit.
 //!
-//! Whatever is in doubt stays in the window.
+//! In case of doubt a section stays in the window.
 
 use crate::base::SegmentKind;
 use crate::link::graph::{Binding, BlockId, Content, Definition, LinkGraph, Role};
 use crate::link::x86_64::EdgeKind;
 
-/// Sections of at least so many bytes are placed outside the window, if nothing needs them to be near. Smaller ones are
-/// not worth a mapping.
+/// The minimum size in bytes of a section that gets a mapping of its own, if no reference needs it to be near. A
+/// mapping costs more than a smaller section saves.
 pub const LARGE_SECTION_MIN: u64 = 1 << 20;
 
-/// The blocks that are placed apart, in order.
+/// The blocks that get mappings of their own, in the order of their positions.
 pub(crate) fn choose(graph: &LinkGraph) -> Vec<BlockId> {
     if !graph.blocks().any(|(id, _)| is_candidate(graph, id)) {
         return Vec::new();
     }
-    let mut may_be_apart: Vec<bool> = graph.blocks().map(|(id, _)| is_candidate(graph, id)).collect();
+    let mut is_eligible: Vec<bool> = graph.blocks().map(|(id, _)| is_candidate(graph, id)).collect();
     for (_, symbol) in graph.symbols().filter(|(_, symbol)| symbol.binding != Binding::Local) {
         if let Definition::Block(block, _) = symbol.definition {
-            may_be_apart[block.index()] = false;
+            is_eligible[block.index()] = false;
         }
     }
     for (id, _) in graph.blocks().filter(|(_, block)| !block.is_dropped) {
         for edge in graph.edges(id) {
             if edge.kind.depends_on_place() {
-                may_be_apart[id.index()] = false;
+                is_eligible[id.index()] = false;
             }
-            if let (false, Definition::Block(target, _)) = (reaches_anything(edge.kind), graph.definition(edge.symbol))
+            if let (false, Definition::Block(target, _)) =
+                (reaches_any_address(edge.kind), graph.definition(edge.symbol))
             {
-                may_be_apart[target.index()] = false;
+                is_eligible[target.index()] = false;
             }
         }
     }
-    graph.blocks().filter(|(id, _)| may_be_apart[id.index()]).map(|(id, _)| id).collect()
+    graph.blocks().filter(|(id, _)| is_eligible[id.index()]).map(|(id, _)| id).collect()
 }
 
-/// All that a block's own properties say.
+/// Whether a block qualifies by its own properties. The references to it are not checked.
 fn is_candidate(graph: &LinkGraph, id: BlockId) -> bool {
     let block = &graph.blocks[id.index()];
     block.size >= LARGE_SECTION_MIN
@@ -53,8 +55,8 @@ fn is_candidate(graph: &LinkGraph, id: BlockId) -> bool {
         && matches!(block.content, Content::Object(_))
 }
 
-/// Whether an edge's value fits wherever its symbol is.
-fn reaches_anything(kind: EdgeKind) -> bool {
-    // Thread-local blocks are no candidates, whatever refers to them.
+/// Whether an edge's value fits its field for any address of its symbol.
+fn reaches_any_address(kind: EdgeKind) -> bool {
+    // Thread-local kinds need no entry here: a thread-local block is never a candidate.
     kind == EdgeKind::Pointer64 || kind.is_size()
 }

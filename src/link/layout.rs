@@ -1,7 +1,12 @@
-//! Blocks → offsets and a segment plan. Arithmetic only.
+//! Layout: gives every block an offset in its segment, and computes the [`SegmentPlan`]. Arithmetic only.
 //!
-//! Within a pool, blocks stand in the object's order, zero-fill behind everything that has bytes, so that a large
-//! `.bss` is a tail that fresh memory already is. What may live apart is in no pool's segment.
+//! ```text
+//!   segment of one kind:   [ blocks with bytes, in the object's order │ zero-fill ]
+//! ```
+//!
+//! Zero-fill comes last, so a large `.bss` is a tail of fresh pages that nothing writes. Large sections
+//! (`large_sections.rs`) are in no segment: each gets a request of its own. Thread-local blocks get their offsets in
+//! `thread_locals.rs`.
 
 use std::iter;
 
@@ -12,21 +17,24 @@ use crate::error::{Error, LinkFault};
 use crate::link::frames;
 use crate::link::graph::{Block, BlockId, Definition, LinkGraph, Role};
 use crate::link::large_sections;
-use crate::link::thread_locals;
 use crate::link::x86_64::KindSet;
 use crate::memory::{LargeRequest, SegmentPlan, SegmentRequest};
 
-/// Gives every block its offset; what to ask of memory, and which blocks with bytes stand in each segment.
+/// Sets the offset of every block that is in a segment, fills in `plan`, and records the blocks with bytes in
+/// `contents`.
+///
+/// # Errors
+/// If a segment's size overflows, or if the padding is more than [`MAX_PADDING`].
 pub(crate) fn assign(graph: &mut LinkGraph, plan: &mut SegmentPlan, contents: &mut Contents) -> Result<(), Error> {
-    *plan = SegmentPlan { apart: set_apart(graph), ..SegmentPlan::default() };
+    *plan = SegmentPlan { large_sections: number_large_sections(graph), ..SegmentPlan::default() };
     *contents = Contents::default();
     let mut zero_fill = SmallVec::<[BlockId; 8]>::new();
     let mut padding = 0;
-    let order = order(graph);
+    let order = layout_order(graph);
     for number in 0..graph.blocks.len() {
         let id = order.as_ref().map_or(BlockId(number as u32), |order| order[number]);
         let block = &mut graph.blocks[id.index()];
-        if block.is_dropped || block.is_apart() || block.role == Role::TlsIndex {
+        if block.is_dropped || block.is_large() || block.role == Role::ThreadLocal {
             continue;
         }
         if block.is_zero_fill() {
@@ -34,7 +42,7 @@ pub(crate) fn assign(graph: &mut LinkGraph, plan: &mut SegmentPlan, contents: &m
             continue;
         }
         let segment = &mut plan.segments[block.pool.index()];
-        let Some(gap) = put(block, segment) else { return Err(too_large(graph, id)) };
+        let Some(gap) = append_block(block, segment) else { return Err(too_large(graph, id)) };
         padding += gap;
         if padding > MAX_PADDING {
             return Err(too_sparse(graph, id, gap));
@@ -45,7 +53,7 @@ pub(crate) fn assign(graph: &mut LinkGraph, plan: &mut SegmentPlan, contents: &m
         let block = &mut graph.blocks[id.index()];
         let segment = &mut plan.segments[block.pool.index()];
         let start = segment.size;
-        if put(block, segment).is_none() {
+        if append_block(block, segment).is_none() {
             return Err(too_large(graph, id));
         }
         segment.zero_fill += segment.size - start;
@@ -53,7 +61,8 @@ pub(crate) fn assign(graph: &mut LinkGraph, plan: &mut SegmentPlan, contents: &m
     let eh_frames = graph.special().filter(|(_, block)| block.role == Role::EhFrame && !block.is_dropped);
     plan.frame_count = eh_frames.filter_map(|(_, block)| graph.content(block)).map(frames::count_records).sum();
     plan.low = graph.kinds.has_any_of(KindSet::LOW)
-        && thread_locals::live_edges(graph)
+        && graph
+            .live_edges()
             .any(|edge| KindSet::LOW.contains(edge.kind) && has_address(graph.definition(edge.symbol)));
     if plan.segment(SegmentKind::Code).size == 0 {
         plan.frame_count = 0;
@@ -61,7 +70,7 @@ pub(crate) fn assign(graph: &mut LinkGraph, plan: &mut SegmentPlan, contents: &m
     Ok(())
 }
 
-/// The blocks with bytes of each segment, in the order in which they stand there: the first of each, which name the next.
+/// The blocks with bytes of each segment, as linked lists in layout order. `Block::followed_by` is the link.
 #[derive(Default)]
 pub(crate) struct Contents {
     first: [Option<BlockId>; 3],
@@ -69,7 +78,7 @@ pub(crate) struct Contents {
 }
 
 impl Contents {
-    /// Those without any bytes have no place among the others.
+    /// Appends a block to the list of its segment. An empty block is not listed.
     #[inline]
     fn append(&mut self, graph: &mut LinkGraph, id: BlockId) {
         let block = &mut graph.blocks[id.index()];
@@ -84,17 +93,17 @@ impl Contents {
         }
     }
 
-    /// Those of one segment.
+    /// The blocks with bytes of one segment, in the order of their offsets.
     pub(crate) fn of<'a>(&self, graph: &'a LinkGraph, pool: SegmentKind) -> impl Iterator<Item = (BlockId, &'a Block)> {
-        let named = |id: BlockId| (id, &graph.blocks[id.index()]);
-        iter::successors(self.first[pool.index()].map(named), move |(_, block)| block.followed_by.map(named))
+        let with_id = |id: BlockId| (id, &graph.blocks[id.index()]);
+        iter::successors(self.first[pool.index()].map(with_id), move |(_, block)| block.followed_by.map(with_id))
     }
 }
 
-/// Places a block at the end of its segment; how many bytes are left ahead of it.
+/// Places a block at the end of its segment. Returns the bytes of padding before it, or `None` on overflow.
 #[inline]
-fn put(block: &mut Block, segment: &mut SegmentRequest) -> Option<u64> {
-    let (offset, end) = place(segment, block.size, block.align)?;
+fn append_block(block: &mut Block, segment: &mut SegmentRequest) -> Option<u64> {
+    let (offset, end) = range_at_end(segment, block.size, block.align)?;
     let gap = offset - segment.size;
     block.offset = offset;
     segment.size = end;
@@ -102,8 +111,9 @@ fn put(block: &mut Block, segment: &mut SegmentRequest) -> Option<u64> {
     Some(gap)
 }
 
-/// The object's order, but for those that must follow another; `None` if there are no such.
-fn order(graph: &LinkGraph) -> Option<Vec<BlockId>> {
+/// The order in which blocks are placed: the object's order, except that a block with a predecessor
+/// (`Block::followed_by`) comes directly after it. `None` if no block has one.
+fn layout_order(graph: &LinkGraph) -> Option<Vec<BlockId>> {
     if graph.blocks.iter().all(|block| block.followed_by.is_none()) {
         return None;
     }
@@ -116,26 +126,27 @@ fn order(graph: &LinkGraph) -> Option<Vec<BlockId>> {
     Some(heads.flat_map(|head| iter::successors(Some(head), |id| graph.blocks[id.index()].followed_by)).collect())
 }
 
-/// Numbers the blocks that live apart; what to ask for them.
-fn set_apart(graph: &mut LinkGraph) -> Vec<LargeRequest> {
+/// Numbers the large sections, and returns a memory request for each.
+fn number_large_sections(graph: &mut LinkGraph) -> Vec<LargeRequest> {
     let chosen = large_sections::choose(graph);
     if chosen.is_empty() {
         return Vec::new();
     }
     let request = |(number, id): (usize, BlockId)| {
         let block = &mut graph.blocks[id.index()];
-        block.apart = Some(number as u32);
+        block.large_index = Some(number as u32);
         LargeRequest { size: block.size, align: block.align, is_read_only: block.pool == SegmentKind::ReadOnly }
     };
     chosen.into_iter().enumerate().map(request).collect()
 }
 
-/// Whether a symbol has an address that depends on where things are put.
+/// Whether a symbol's address depends on the placement of memory.
 fn has_address(definition: Definition) -> bool {
     matches!(definition, Definition::Block(..) | Definition::External)
 }
 
-fn place(segment: &SegmentRequest, size: u64, align: u64) -> Option<(u64, u64)> {
+/// The offset and end of the next block in a segment. `None` on overflow.
+fn range_at_end(segment: &SegmentRequest, size: u64, align: u64) -> Option<(u64, u64)> {
     let offset = align_up(segment.size, align)?;
     Some((offset, offset.checked_add(size)?))
 }
@@ -143,17 +154,18 @@ fn place(segment: &SegmentRequest, size: u64, align: u64) -> Option<(u64, u64)> 
 #[cold]
 fn too_large(graph: &LinkGraph, block: BlockId) -> Error {
     let pool = graph.blocks[block.index()].pool.name();
-    let problem = format!("its {pool} sections add up to more than an address space");
+    let problem = format!("its {pool} sections add up to more than the address space");
     graph.fault(LinkFault::Malformed(problem))
 }
 
-/// A section leaves so many bytes of nothing ahead of it that they add up to more than is written for any object.
+/// The error for a section whose padding exceeds the rest of [`MAX_PADDING`].
 pub(crate) fn too_sparse(graph: &LinkGraph, block: BlockId, gap: u64) -> Error {
     let (name, align) = (graph.block_name(block), graph.blocks[block.index()].align);
-    let problem = format!("section `{name}` is aligned to {align}, which leaves {gap} bytes of nothing ahead of it");
+    let problem = format!("section `{name}` is aligned to {align}, which puts {gap} bytes of padding before it");
     graph.fault(LinkFault::Malformed(problem))
 }
 
-/// Bytes between the sections of an object, at most: unlike zero-fill they are written, and a small object could ask for
-/// any number of them. Room for 31 sections on huge pages.
+/// The most padding between the blocks of one object, in bytes. Padding is written, unlike zero-fill, so without a
+/// limit a small object could ask for any amount of memory. The limit allows 31 sections that are aligned to huge
+/// pages.
 pub(crate) const MAX_PADDING: u64 = 64 << 20;

@@ -1,7 +1,9 @@
-//! Which source lines the code of a finished link comes from: the line tables of its debug information (DWARF 5, 6.2),
-//! relocated by the link's addresses.
+//! [`SourceLine`]: the source lines of a finished link's code, from the line tables of its debug information (DWARF 5,
+//! 6.2).
 //!
-//! For profilers, so nothing here fails a link: a table that cannot be read says nothing. Compressed tables are not read.
+//! The tables are copied from the object and relocated with the link's addresses: `R_X86_64_64` and `R_X86_64_32`
+//! (psABI 4.4.1), the only types that compilers write there. The result is for profilers, so nothing here fails a link.
+//! A table that cannot be read gives no lines. Compressed sections are not read.
 
 use std::collections::BTreeMap;
 
@@ -10,27 +12,27 @@ use object::read::elf::{FileHeader as _, Rela as _, SectionHeader as _, SectionT
 
 use crate::base::ExecutorAddr;
 use crate::link::elf::{Header, LE, Rela};
-use crate::link::functions::Room;
+use crate::link::fixed_link::FixedLink;
 use crate::link::graph::{Definition, SymbolIndex};
-use crate::link::pipeline::FixedLink;
+use crate::link::output_budget::OutputBudget;
 use crate::sync::Arc;
 
-/// From some address on, code comes from this line.
+/// The source line of the code from some address on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceLine {
-    /// The address.
+    /// The first address of the code.
     pub address: ExecutorAddr,
-    /// The file, as the compiler wrote it: its directory joined with its name.
+    /// The file as the compiler wrote it: directory and name, joined.
     pub file: Arc<str>,
     /// The line, from 1.
     pub line: u32,
 }
 
-/// By address: the file and line from there on; `None` where nobody knows.
+/// By address: the file and line of the code from there on; `None` where the object has no line.
 pub(super) type LineTable = BTreeMap<u64, Option<(Arc<str>, u32)>>;
 
-/// All that the object says, in files of unknown names where there is no room for them.
-pub(super) fn of(link: &FixedLink<'_>, room: &mut Room) -> LineTable {
+/// Reads all line tables of the object. A file whose name exceeds the budget is called [`UNKNOWN`].
+pub(super) fn of(link: &FixedLink<'_>, budget: &mut OutputBudget) -> LineTable {
     let mut table = LineTable::new();
     let object = link.graph().bytes.clone();
     let sections = Header::parse(&*object).and_then(|header| header.sections(LE, &*object));
@@ -38,9 +40,9 @@ pub(super) fn of(link: &FixedLink<'_>, room: &mut Room) -> LineTable {
     let Some(bytes) = relocated(link, &object, &sections, b".debug_line") else { return table };
     let [line_strings, strings] =
         [&b".debug_line_str"[..], b".debug_str"].map(|name| relocated(link, &object, &sections, name));
-    let strings = Strings { line_strings: line_strings.unwrap_or_default(), strings: strings.unwrap_or_default() };
+    let strings = DebugStrings { line_strings: line_strings.unwrap_or_default(), strings: strings.unwrap_or_default() };
     let mut offset = 0;
-    // One program behind the other: their units need not be looked at.
+    // The programs follow each other, so the compilation units are not needed to find them.
     while let Ok(program) = DebugLine::new(&bytes, LittleEndian).program(DebugLineOffset(offset), 8, None, None) {
         let header = program.header();
         let length_size = if header.format() == Format::Dwarf64 { 12 } else { 4 };
@@ -53,7 +55,7 @@ pub(super) fn of(link: &FixedLink<'_>, room: &mut Room) -> LineTable {
             if row.end_sequence() {
                 table.entry(row.address()).or_insert(None);
             } else if let Some(line) = row.line() {
-                let name = || strings.path(header, row.file_index(), room).into();
+                let name = || strings.path(header, row.file_index(), budget).into();
                 let file = files.entry(row.file_index()).or_insert_with(name).clone();
                 table.insert(row.address(), Some((file, u32::try_from(line.get()).unwrap_or(u32::MAX))));
             }
@@ -63,8 +65,13 @@ pub(super) fn of(link: &FixedLink<'_>, room: &mut Room) -> LineTable {
     table
 }
 
-/// The lines of some code; none if there is no room for the names of their files.
-pub(super) fn within(table: &LineTable, address: ExecutorAddr, size: u64, room: &mut Room) -> Vec<SourceLine> {
+/// The lines of the code in a range; empty if the names of the files exceed the budget.
+pub(super) fn within(
+    table: &LineTable,
+    address: ExecutorAddr,
+    size: u64,
+    budget: &mut OutputBudget,
+) -> Vec<SourceLine> {
     let (start, end) = (address.value(), address.value().saturating_add(size));
     let before = table.range(..=start).next_back().filter(|(at, _)| **at < start).map(|(_, line)| (start, line));
     let rows = before.into_iter().chain(table.range(start..end).map(|(at, line)| (*at, line)));
@@ -73,26 +80,28 @@ pub(super) fn within(table: &LineTable, address: ExecutorAddr, size: u64, room: 
         Some(SourceLine { address: ExecutorAddr::new(at), file: file.clone(), line: *line })
     });
     let known: Vec<SourceLine> = known.collect();
-    // Profilers write the name with each line.
-    if room.take(known.iter().map(|line| line.file.len()).sum()) { known } else { Vec::new() }
+    // A profiler writes the file name with each line.
+    if budget.spend(known.iter().map(|line| line.file.len()).sum()) { known } else { Vec::new() }
 }
 
-struct Strings {
+/// The string sections of the debug information.
+struct DebugStrings {
     line_strings: Vec<u8>,
     strings: Vec<u8>,
 }
 
 type Slice<'a> = EndianSlice<'a, LittleEndian>;
 
-impl Strings {
-    fn path(&self, header: &LineProgramHeader<Slice<'_>>, file: u64, room: &mut Room) -> String {
+impl DebugStrings {
+    /// The path of a file of a line program.
+    fn path(&self, header: &LineProgramHeader<Slice<'_>>, file: u64, budget: &mut OutputBudget) -> String {
         let Some(entry) = header.file(file) else { return UNKNOWN.to_string() };
         let name = self.text(entry.path_name());
         let path = match entry.directory(header).map(|directory| self.text(directory)) {
             Some(directory) if !directory.is_empty() && !name.starts_with('/') => format!("{directory}/{name}"),
             _ => name,
         };
-        if room.take(path.len()) { path } else { UNKNOWN.to_string() }
+        if budget.spend(path.len()) { path } else { UNKNOWN.to_string() }
     }
 
     fn text(&self, value: AttributeValue<Slice<'_>>) -> String {
@@ -106,28 +115,29 @@ impl Strings {
     }
 }
 
+/// The null-terminated string at an offset; to the end if there is no null byte.
 fn terminated(strings: &[u8], at: usize) -> &[u8] {
     let rest = strings.get(at..).unwrap_or(&[]);
     &rest[..memchr::memchr(0, rest).unwrap_or(rest.len())]
 }
 
-/// A section of debug information with its relocations applied.
+/// Copies a section of debug information and applies its relocations. `None` for a missing or compressed section.
 fn relocated(link: &FixedLink<'_>, object: &[u8], sections: &SectionTable<'_, Header>, name: &[u8]) -> Option<Vec<u8>> {
     let (index, section) = sections.section_by_name(LE, name)?;
     if section.sh_flags(LE).0 & SHF_COMPRESSED != 0 {
         return None;
     }
     let mut bytes = section.data(LE, object).ok()?.to_vec();
-    // Tables that lie on each other in the file would be read again and again.
-    let mut left = object.len() / size_of::<Rela>();
+    // Relocation tables may overlap in a malformed file. The limit keeps the work in proportion to the file.
+    let mut remaining = object.len() / size_of::<Rela>();
     for table in sections.iter().filter(|table| table.sh_info(LE) as usize == index.0) {
         let Ok(Some((relocations, _))) = table.rela(LE, object) else { continue };
-        let Some(rest) = left.checked_sub(relocations.len()) else { break };
-        left = rest;
+        let Some(rest) = remaining.checked_sub(relocations.len()) else { break };
+        remaining = rest;
         for relocation in relocations {
             let symbol = SymbolIndex(relocation.r_sym(LE, false));
             let definition = link.graph().symbols.get(symbol.index()).map(|symbol| symbol.definition);
-            // What is in no memory is other debug information, which starts at zero.
+            // A symbol that is not in memory belongs to another section of debug information, which starts at zero.
             let base = match definition {
                 None | Some(Definition::Nowhere) => 0,
                 Some(_) => link.symbol_address(symbol).value(),
@@ -147,7 +157,7 @@ fn relocated(link: &FixedLink<'_>, object: &[u8], sections: &SectionTable<'_, He
     Some(bytes)
 }
 
-/// What a file is called whose name nobody knows.
+/// The name of a file whose name is unknown.
 const UNKNOWN: &str = "?";
 const SHF_COMPRESSED: u64 = 0x800;
 const R_X86_64_64: u32 = 1;

@@ -1,23 +1,26 @@
-//! Names that a native linker makes for a whole program ([`LINKER_MADE`]): an object that refers to one needs a definition.
+//! Names that a native linker defines for an entire program ([`LINKER_DEFINED`]): a reference to one needs a
+//! definition.
 //!
-//! A weak reference would be null without one, and never is in a program that a native linker made: code that relies on that
-//! would be wrong in silence.
+//! Without a definition, a weak reference would be null. In a program that a native linker made it never is, so the
+//! code may not test for null. The link therefore makes such weak references strong: it fails if nothing defines the
+//! name.
 
-use crate::base::{LINKER_MADE, is_linker_made};
-use crate::link::graph::{Binding, Definition, LinkGraph, PrefixFilter, SymbolIndex};
+use crate::base::{LINKER_DEFINED, is_linker_defined};
+use crate::link::graph::{Binding, Definition, LinkGraph, SymbolIndex};
+use crate::link::prefix_filter::PrefixFilter;
 
-/// Has the link fail if one of these names is not defined.
+/// Makes weak references to these names strong.
 pub(crate) fn require(graph: &mut LinkGraph) {
-    if !graph.beginnings.has_any_of(&BEGINNINGS) {
+    if !graph.external_prefixes.may_intersect(&PREFIXES) {
         return;
     }
     for index in graph.first_global as usize..graph.symbols.len() {
         let symbol = &graph.symbols[index];
         let is_weak_external = symbol.definition == Definition::External && symbol.binding == Binding::Weak;
-        if is_weak_external && is_linker_made(graph.name_bytes(SymbolIndex(index as u32))) {
+        if is_weak_external && is_linker_defined(graph.name_bytes(SymbolIndex(index as u32))) {
             graph.symbols[index].binding = Binding::Global;
         }
     }
 }
 
-static BEGINNINGS: PrefixFilter = PrefixFilter::of(&LINKER_MADE);
+static PREFIXES: PrefixFilter = PrefixFilter::from_names(&LINKER_DEFINED);

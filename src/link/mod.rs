@@ -1,44 +1,51 @@
-//! The workshop: bytes of an object → link graph → segment plan → fixed-up bytes. It never sees a key.
+//! Links one object: bytes of an object file → link graph → segment plan → fixed-up bytes (ORC: JITLink).
 //!
-//! # Phases
+//! `pipeline.rs` calls the phases in this order. Read it first.
 //!
-//! | phase | file | afterwards |
+//! | phase | file | result |
 //! |---|---|---|
-//! | read | `elf/read.rs`, `elf/relocations.rs`, `use_recorder.rs` | blocks, symbols and edges stand in arrays; names and contents are ranges of the object |
-//! | claim | `claim.rs` | definitions that others made are externals; section groups without a claimed symbol are gone |
-//! | services of a linker | `indirect.rs`, `bounds.rs` | indirect functions have stubs, bounds of sections are defined |
+//! | read | `elf/read.rs`, `elf/relocations.rs`, `use_recorder.rs` | the graph: arrays of blocks, symbols and edges; names and contents are ranges of the object |
+//! | claim | `claim.rs` | definitions that the responsibility does not own are externals; section groups without an owned definition are dropped |
+//! | linker services | `init_fragments.rs`, `linker_names.rs`, `indirect.rs`, `bounds.rs` | indirect functions have stubs; bounds of sections are defined; unsupported fragments are refused |
 //! | *plugins may add blocks and define externals* | | *no new symbols after this* |
-//! | prune | `prune.rs` | what nothing leads to is gone |
-//! | tables | `symbol_uses.rs`, `tables.rs`, `thread_locals.rs`, `far_data/` | every GOT slot, stub and thunk that an edge may need has a place |
-//! | layout | `layout.rs`, `large_sections.rs`, `thread_locals.rs` | every block has an offset in its pool's segment or the thread-local block, or a place apart; the plan is known |
+//! | prune | `prune.rs` | blocks that no root leads to are dropped |
+//! | tables | `symbol_uses.rs`, `tables.rs`, `thread_locals.rs`, `range_extension/` | every GOT slot, stub and thunk that an edge may need has a place |
+//! | layout | `layout.rs`, `large_sections.rs`, `thread_locals.rs` | every block has an offset in its segment or in the thread-local block, or is a large section; the plan is known |
 //! | *memory is allocated; addresses of definitions are final* | `targets.rs` | |
-//! | *externals are looked up* | | |
-//! | fix up | `fixup.rs`, `x86_64.rs`, `far_data/` | contents copied, edges applied, branches and GOT loads relaxed by displacement, what is too short redirected |
-//! | *debug builds: a second opinion* | `verify.rs` | every byte was derived again from the object, by the psABI's formulas |
-//! | collect | `frames.rs`, `initializers.rs` | what the unwinder and the init/fini registry must know |
+//! | *the caller looks the externals up* | `found_external.rs` | |
+//! | fix up | `fixup.rs`, `x86_64.rs`, `range_extension/` | contents are copied and edges applied; branches and GOT loads are relaxed; references that do not reach are extended |
+//! | *debug builds: verify* | `verify.rs` | every byte is computed again from the object, by the psABI's formulas |
+//! | *plugins may read and change bytes* | `fixed_link.rs` | |
+//! | collect | `frames.rs`, `initializers.rs` | the unwind records and the lists of initialisers and finalisers |
 //!
-//! A plugin may ask a fixed-up link for what debuggers and profilers want: `symbol_file.rs`, `functions.rs`, `lines.rs`. A
-//! link that is not asked spends nothing on it.
+//! A plugin may ask a fixed-up link for a view for debuggers or profilers: `symbol_file.rs`, `functions.rs`,
+//! `lines.rs`. A link without such a plugin does no work for them. `archive/` finds objects in archives. No phase uses
+//! it.
 //!
-//! `pipeline.rs` calls them in this order and is the story to read first. Objects that lie in archives are found by
-//! `archive/`, which no phase knows.
+//! # Promises
+//! - A construct that is not supported is refused. The error names it and its place. Nothing is mislinked silently.
+//! - No input makes this module panic, overflow or read out of bounds. It has no `unsafe`, and arithmetic on values of
+//!   the object is checked.
+//! - Time and memory are nearly proportional to the object's size. Each byte is read once: overlapping sections, groups
+//!   and relocations are refused, and overlapping names are counted. No walk is nested in another. Limits apply to what
+//!   an object can request without having it: padding (`layout.rs`), the alignment of thread-local sections, and
+//!   zero-fill, which nothing touches and which memory refuses if there is no space.
 //!
-//! What is not supported is refused with its name and place; nothing is mislinked in silence. No input makes this room
-//! panic, overflow or read out of bounds: it holds no `unsafe`, and arithmetic on values of the object is checked.
-//! Time and memory are in proportion to the object's size, nearly: what stands in it once is read once (sections, groups
-//! and relocations that overlap are refused, overlapping names are counted), no walk is nested in another, and what an
-//! object asks for without having it is bounded: padding (`layout.rs`), alignment of thread-local sections, and zero-fill,
-//! which nothing touches and memory refuses when it has no room. `fuzz/` holds it to that.
+//! The fuzz targets in `fuzz/` check the last two.
 //!
-//! This room does not look symbols up, does not allocate, and runs nothing.
+//! This module does not look symbols up, does not allocate executable memory, and runs nothing. It knows no resource
+//! keys.
 
 mod archive;
 mod bounds;
 mod buffer;
 mod call_frames;
 mod claim;
+mod content;
 mod elf;
+mod fixed_link;
 mod fixup;
+mod found_external;
 mod frames;
 mod functions;
 mod graph;
@@ -49,13 +56,17 @@ mod large_sections;
 mod layout;
 mod lines;
 mod linker_names;
+mod output_budget;
 mod pipeline;
+mod prefix_filter;
 mod prune;
 mod range_extension;
+mod resolved_link;
 mod symbol_file;
 mod symbol_uses;
 mod tables;
 mod targets;
+mod thread_local_plan;
 mod thread_locals;
 mod use_recorder;
 mod verify;
@@ -66,15 +77,16 @@ pub(crate) use bounds::named_sections;
 pub use buffer::ObjectBuffer;
 pub use call_frames::CallFrame;
 pub use elf::{InterfaceSymbol, ObjectInterface, required_names};
-pub(crate) use elf::{Outline, Seen, Variable, variables};
-pub use fixup::FoundExternal;
+pub(crate) use elf::{ObjectVariable, Outline, ScannedInterface, variables};
+pub use fixed_link::FixedLink;
+pub use found_external::FoundExternal;
 pub use functions::LinkedFunction;
-pub use graph::{Block, BlockId, Definition, Edge, LinkGraph, Symbol, SymbolIndex};
+pub use graph::{Block, BlockId, Definition, Edge, GraphSymbol, LinkGraph, SymbolIndex};
 pub use initializers::{Initializer, InitializerKind};
 pub use large_sections::LARGE_SECTION_MIN;
 pub use lines::SourceLine;
 pub(crate) use pipeline::{ExternalNames, ReadLink};
-pub use pipeline::{ExternalSymbol, FixedLink, LinkedObject, PlacedLink, PlanStage, PlannedLink};
-pub use thread_locals::{ThreadLocalPlace, ThreadLocalPlan};
+pub use pipeline::{ExternalSymbol, LinkedObject, PlacedLink, PlanStage, PlannedLink};
+pub use thread_local_plan::{ThreadLocalPlace, ThreadLocalPlan};
 pub(crate) use x86_64::ENDBR64;
 pub use x86_64::EdgeKind;

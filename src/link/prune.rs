@@ -1,36 +1,50 @@
-//! Dead-stripping: what nothing leads to is not laid out, not copied, and what only it refers to is not looked up.
+//! Dead-stripping: drops the blocks that no root leads to (ORC: `jitlink::prune`).
 //!
-//! Roots are the definitions that others can see, initialisers and finalisers, sections that ask to be retained
-//! (`SHF_GNU_RETAIN`), notes of bounds, and whatever a plugin made. The grain is the section, so code compiled without
-//! `-ffunction-sections` loses nothing. Unwind tables keep nobody's code; the tables that *they* refer to are kept.
-//! A section group is kept or lost whole, and a section with `SHF_LINK_ORDER` lives and dies with the one it is linked to.
+//! A dropped block is not laid out and not copied. An external that only dropped blocks refer to is not looked up. The
+//! unit is the section, so code that was compiled without `-ffunction-sections` loses nothing.
 //!
-//! Mostly the roots are all that there is, or few blocks have edges: then what was noted of the symbols when the edges were
-//! made says which block leads to which, and the edges themselves are not looked at.
+//! # Rules
+//!
+//! | block | live if |
+//! |---|---|
+//! | with a definition that other objects can see | always: a root |
+//! | list of initialisers or finalisers, `.init`, `.fini` | always: a root |
+//! | `SHF_GNU_RETAIN`, or with bounds that the object refers to | always: a root |
+//! | made by the linker or a plugin | always: a root |
+//! | `.eh_frame` | always; its edges keep no code, but they keep the tables (LSDA) that they refer to |
+//! | member of a section group | some member is live |
+//! | `SHF_LINK_ORDER` | the section that it is linked to is live |
+//! | other | an edge of a live block refers to it |
+//!
+//! # Two algorithms
+//! If the bits of the graph's `UseRecorder` identify blocks, they say which block leads to which, and the edges are not
+//! read ([`Walk::follow_referrers`]). A graph with groups, linked sections or too many blocks needs a walk over the
+//! edges ([`Walk::follow_edges`]). If all blocks are roots by themselves, neither runs. Both end in the same state;
+//! debug builds check that no live block refers to a dropped one.
 
 use smallvec::SmallVec;
 
 use crate::base::{RecycledVec, SegmentKind, impl_recycle};
-use crate::link::graph::{Binding, Block, BlockId, Definition, LinkGraph, Role, Symbol};
+use crate::link::graph::{Binding, Block, BlockId, Definition, GraphSymbol, LinkGraph, Role};
 use crate::link::use_recorder;
 
-/// Drops what no root leads to.
+/// Drops the blocks that no root leads to.
 pub(crate) fn prune(graph: &mut LinkGraph) {
-    let mut walk = Walk { unmarked: 0, has_companions: false };
+    let mut walk = Walk { unmarked: 0, has_groups: false };
     walk.mark_roots(graph);
     if walk.unmarked > 0 {
-        if graph.uses.tell_sources_apart() && !walk.has_companions {
+        if graph.use_recorder.has_distinct_bits() && !walk.has_groups {
             let referrers = referrers(graph);
             walk.mark_visible(graph, &referrers);
-            walk.follow_sources(graph, &referrers);
-            walk.drop_others(graph);
+            walk.follow_referrers(graph, &referrers);
+            walk.drop_unmarked(graph);
         } else {
             walk.follow_edges(graph);
         }
     }
 }
 
-/// Whether no edge of a live block leads to one that would be lost.
+/// Whether no edge of a live block refers to a block that is about to be dropped. For a debug assertion.
 fn is_complete(graph: &LinkGraph) -> bool {
     let live = || graph.blocks().filter(|(_, block)| block.is_live);
     live().all(|(id, by)| {
@@ -44,30 +58,33 @@ fn is_complete(graph: &LinkGraph) -> bool {
     })
 }
 
-/// By block: the sources with edges to it, and whether somebody else can see a symbol of it.
+/// By block: the referrer bits of the blocks with edges to it, and [`VISIBLE`] if it has a definition that other
+/// objects can see.
 fn referrers(graph: &mut LinkGraph) -> SmallVec<[u32; 32]> {
     let mut referrers = SmallVec::from_elem(0, graph.blocks.len());
     let by_block = &mut referrers[..];
-    graph.uses.cover(graph.symbols.len());
-    for (symbol, uses) in graph.symbols.iter().zip(graph.uses.of()) {
+    graph.use_recorder.extend_to(graph.symbols.len());
+    for (symbol, bits) in graph.symbols.iter().zip(graph.use_recorder.bits()) {
         if let Definition::Block(block, _) = symbol.definition {
-            by_block[block.index()] |= use_recorder::sources(*uses) | u32::from(symbol.binding != Binding::Local);
+            by_block[block.index()] |= use_recorder::referrer_bits(*bits) | u32::from(symbol.binding != Binding::Local);
         }
     }
     referrers
 }
 
-/// Below the bits of sources.
+/// A bit below the referrer bits.
 const VISIBLE: u32 = 1;
 
+/// The state of one run of dead-stripping.
 struct Walk {
-    /// Blocks that are neither live nor dropped.
+    /// Number of blocks that are neither live nor dropped.
     unmarked: usize,
-    /// Whether some live and die together.
-    has_companions: bool,
+    /// Whether there are section groups or linked sections.
+    has_groups: bool,
 }
 
 impl Walk {
+    /// Marks a block as live, unless it is dropped.
     fn mark(&mut self, block: &mut Block) {
         if !block.is_live && !block.is_dropped {
             block.is_live = true;
@@ -75,155 +92,163 @@ impl Walk {
         }
     }
 
-    /// Roots that are so by what they are themselves.
+    /// Marks the blocks that are roots by their own properties.
     fn mark_roots(&mut self, graph: &mut LinkGraph) {
         for block in graph.blocks.iter_mut().filter(|block| !block.is_dropped) {
-            block.is_live = block.is_retained || block.is_made() || !matches!(block.role, Role::Plain | Role::TlsIndex);
+            block.is_live =
+                block.is_retained || block.is_synthetic() || !matches!(block.role, Role::Plain | Role::ThreadLocal);
             self.unmarked += usize::from(!block.is_live);
-            self.has_companions |= block.group.is_some() || block.linked_to.is_some();
+            self.has_groups |= block.group.is_some() || block.linked_to.is_some();
         }
     }
 
+    /// Marks the blocks with definitions that other objects can see.
     fn mark_visible(&mut self, graph: &mut LinkGraph, referrers: &[u32]) {
         for (block, _) in graph.blocks.iter_mut().zip(referrers).filter(|(_, by)| **by & VISIBLE != 0) {
             self.mark(block);
         }
     }
 
-    /// As [`follow_edges`](Self::follow_edges), where each block with edges has a bit of its own.
-    fn follow_sources(&mut self, graph: &mut LinkGraph, referrers: &[u32]) {
-        let mut has_found_source = true;
-        while has_found_source && self.unmarked > 0 {
-            let (mut live, mut live_tables) = (0, 0);
+    /// Marks all blocks that the marked ones lead to, by referrer bits. Repeats until a pass marks no block with edges.
+    fn follow_referrers(&mut self, graph: &mut LinkGraph, referrers: &[u32]) {
+        let mut has_marked_referrer = true;
+        while has_marked_referrer && self.unmarked > 0 {
+            let (mut live, mut live_unwind) = (0, 0);
             for block in graph.blocks.iter().filter(|block| block.is_live && !block.edges.is_empty()) {
                 let is_unwind = block.role == Role::EhFrame;
-                *(if is_unwind { &mut live_tables } else { &mut live }) |= block.source.bit();
+                *(if is_unwind { &mut live_unwind } else { &mut live }) |= block.referrer_bit.bit();
             }
-            has_found_source = false;
+            has_marked_referrer = false;
             for (block, by) in graph.blocks.iter_mut().zip(referrers).filter(|(block, _)| !block.is_live) {
-                let leads = if block.pool == SegmentKind::Code { live } else { live | live_tables };
-                if by & leads != 0 && !block.is_dropped {
+                let live_referrers = if block.pool == SegmentKind::Code { live } else { live | live_unwind };
+                if by & live_referrers != 0 && !block.is_dropped {
                     self.mark(block);
-                    has_found_source |= !block.edges.is_empty();
+                    has_marked_referrer |= !block.edges.is_empty();
                 }
             }
         }
     }
 
-    fn drop_others(&self, graph: &mut LinkGraph) {
-        debug_assert!(is_complete(graph), "nothing that is live leads to what is not");
+    /// Drops the blocks that are not live.
+    fn drop_unmarked(&self, graph: &mut LinkGraph) {
+        debug_assert!(is_complete(graph), "a live block refers to a dropped one");
         if self.unmarked > 0 {
             graph.blocks.iter_mut().for_each(|block| block.is_dropped |= !block.is_live);
-            graph.forget_dropped();
+            graph.undefine_dropped();
         }
     }
 
-    /// Marks what others can see. By symbol: the block that it is in, or one more than there are.
-    fn mark_definers(&mut self, graph: &mut LinkGraph) -> RecycledVec<BlockId> {
+    /// Marks the blocks with definitions that other objects can see. Returns the block of each symbol; a symbol that is
+    /// in no block has the id after the last block.
+    fn mark_defining_blocks(&mut self, graph: &mut LinkGraph) -> RecycledVec<BlockId> {
         let LinkGraph { blocks, symbols, .. } = graph;
         let nowhere = BlockId(blocks.len() as u32);
-        let definer = |symbol: &Symbol| {
+        let defining_block = |symbol: &GraphSymbol| {
             let Definition::Block(block, _) = symbol.definition else { return nowhere };
             if symbol.binding != Binding::Local {
                 self.mark(&mut blocks[block.index()]);
             }
             block
         };
-        symbols.iter().map(definer).collect()
+        symbols.iter().map(defining_block).collect()
     }
 
-    /// From block to block, by each of their edges. There are more of those than of anything else: what is asked for each
-    /// stands close together, apart from blocks and symbols.
+    /// Marks the visible blocks and all blocks that the marked ones lead to, edge by edge, and drops the others. Edges
+    /// are the most numerous part of a graph, so the two values that are read per edge are in dense arrays of their
+    /// own.
     fn follow_edges(&mut self, graph: &mut LinkGraph) {
-        let definers = self.mark_definers(graph);
-        let companions = self.has_companions.then(|| Groups::of(graph));
+        let blocks_of_symbols = self.mark_defining_blocks(graph);
+        let groups = self.has_groups.then(|| Groups::of(graph));
         let mut is_group_live: RecycledVec<bool> = RecycledVec::repeat(false, graph.group_count as usize);
-        let mut frontier = Worklist::of(graph);
+        let mut worklist = Worklist::of(graph);
         let LinkGraph { blocks, edges, .. } = &mut *graph;
-        while let (true, Some(id)) = (self.unmarked > 0, frontier.unvisited.pop()) {
+        while let (true, Some(id)) = (self.unmarked > 0, worklist.unvisited.pop()) {
             let Block { role, group, edges: range, .. } = &blocks[id.index()];
-            let (spares_code, group) = (*role == Role::EhFrame, *group);
+            let (is_unwind, group) = (*role == Role::EhFrame, *group);
             for edge in &edges[range.start as usize..range.end as usize] {
-                let target = definers[edge.symbol.index()];
-                if frontier.fates[target.index()] != Mark::InDoubt {
+                let target = blocks_of_symbols[edge.symbol.index()];
+                if worklist.marks[target.index()] != Mark::Unmarked {
                     continue;
                 }
                 let block = &mut blocks[target.index()];
-                if !(spares_code && block.pool == SegmentKind::Code) {
+                if !(is_unwind && block.pool == SegmentKind::Code) {
                     self.mark(block);
-                    frontier.add(target);
+                    worklist.add(target);
                 }
             }
-            let Some(companions) = &companions else { continue };
-            // The first member of a group brings all of them.
+            let Some(groups) = &groups else { continue };
+            // The first live member of a group makes all members live.
             let group = group.filter(|group| !std::mem::replace(&mut is_group_live[*group as usize], true));
-            for companion in companions.with(group, id) {
-                if frontier.fates[companion.index()] == Mark::InDoubt {
-                    self.mark(&mut blocks[companion.index()]);
-                    frontier.add(companion);
+            for member in groups.members(group, id) {
+                if worklist.marks[member.index()] == Mark::Unmarked {
+                    self.mark(&mut blocks[member.index()]);
+                    worklist.add(member);
                 }
             }
         }
-        debug_assert!(is_complete(graph), "nothing that is live leads to what is not");
+        debug_assert!(is_complete(graph), "a live block refers to a dropped one");
         if self.unmarked > 0 {
-            frontier.drop_others(graph, &definers);
+            worklist.drop_unmarked(graph, &blocks_of_symbols);
         }
     }
 }
 
 impl_recycle!(Mark);
 
-/// What is known of a block.
+/// The state of a block during the walk.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mark {
-    InDoubt,
+    /// No live block leads to it yet.
+    Unmarked,
     Live,
     Dropped,
 }
 
-/// How far the walk has come.
+/// The progress of a walk over the edges.
 struct Worklist {
-    /// By block, and of what stands for none: that is live.
-    fates: RecycledVec<Mark>,
-    /// Live blocks whose edges were not followed yet.
+    /// By block. The last element stands for symbols that are in no block; it is live.
+    marks: RecycledVec<Mark>,
+    /// Live blocks whose edges have not been followed yet.
     unvisited: RecycledVec<BlockId>,
 }
 
 impl Worklist {
     fn of(graph: &LinkGraph) -> Worklist {
-        let fate = |block: &Block| match (block.is_live, block.is_dropped) {
+        let mark = |block: &Block| match (block.is_live, block.is_dropped) {
             (true, _) => Mark::Live,
             (false, true) => Mark::Dropped,
-            (false, false) => Mark::InDoubt,
+            (false, false) => Mark::Unmarked,
         };
-        let fates: RecycledVec<Mark> = graph.blocks.iter().map(fate).chain([Mark::Live]).collect();
-        let live = graph.blocks().zip(&fates).filter(|(_, fate)| **fate == Mark::Live);
+        let marks: RecycledVec<Mark> = graph.blocks.iter().map(mark).chain([Mark::Live]).collect();
+        let live = graph.blocks().zip(&marks).filter(|(_, mark)| **mark == Mark::Live);
         let unvisited = live.map(|((id, _), _)| id).collect();
-        Worklist { fates, unvisited }
+        Worklist { marks, unvisited }
     }
 
+    /// Marks a block as live and schedules its edges.
     fn add(&mut self, id: BlockId) {
-        self.fates[id.index()] = Mark::Live;
+        self.marks[id.index()] = Mark::Live;
         self.unvisited.push(id);
     }
 
-    /// Drops what was not reached; its symbols are nowhere.
-    fn drop_others(&self, graph: &mut LinkGraph, definers: &[BlockId]) {
-        for (id, _) in self.fates.iter().enumerate().filter(|(_, fate)| **fate == Mark::InDoubt) {
+    /// Drops the unmarked blocks. Their symbols get the definition [`Definition::Nowhere`].
+    fn drop_unmarked(&self, graph: &mut LinkGraph, blocks_of_symbols: &[BlockId]) {
+        for (id, _) in self.marks.iter().enumerate().filter(|(_, mark)| **mark == Mark::Unmarked) {
             graph.blocks[id].is_dropped = true;
         }
-        for (symbol, definer) in definers.iter().enumerate() {
-            if self.fates[definer.index()] != Mark::Live {
+        for (symbol, block) in blocks_of_symbols.iter().enumerate() {
+            if self.marks[block.index()] != Mark::Live {
                 graph.symbols[symbol].definition = Definition::Nowhere;
             }
         }
     }
 }
 
-/// What lives and dies together: the members of a group, and what is linked to a section.
+/// Blocks that are live together: the members of section groups, and sections that are linked to another.
 struct Groups {
-    /// `(group or linked section, member)`, sorted.
+    /// `(group, member)`, sorted.
     by_group: Vec<(u32, BlockId)>,
+    /// `(section, section that is linked to it)`, sorted.
     by_section: Vec<(BlockId, BlockId)>,
 }
 
@@ -237,13 +262,15 @@ impl Groups {
         Groups { by_group, by_section }
     }
 
-    fn with(&self, group: Option<u32>, id: BlockId) -> impl Iterator<Item = BlockId> {
-        let of_group = group.map_or(&[][..], |group| equal(&self.by_group, group));
-        of_group.iter().map(|(_, id)| *id).chain(equal(&self.by_section, id).iter().map(|(_, id)| *id))
+    /// The members of `group`, and the sections that are linked to the block `id`.
+    fn members(&self, group: Option<u32>, id: BlockId) -> impl Iterator<Item = BlockId> {
+        let of_group = group.map_or(&[][..], |group| equal_range(&self.by_group, group));
+        of_group.iter().map(|(_, id)| *id).chain(equal_range(&self.by_section, id).iter().map(|(_, id)| *id))
     }
 }
 
-fn equal<K: Ord + Copy>(sorted: &[(K, BlockId)], key: K) -> &[(K, BlockId)] {
+/// The pairs with this key.
+fn equal_range<K: Ord + Copy>(sorted: &[(K, BlockId)], key: K) -> &[(K, BlockId)] {
     let start = sorted.partition_point(|(other, _)| *other < key);
     let end = start + sorted[start..].partition_point(|(other, _)| *other == key);
     &sorted[start..end]

@@ -1,64 +1,80 @@
-//! The file that tells a debugger of a finished link: the object's own tables, with the addresses that it got.
+//! `FixedLink::symbol_file`: an ELF file that describes a finished link to a debugger. It holds the object's own tables
+//! with the addresses of the link.
 //!
 //! ```text
 //!   the object                    the symbol file, section for section
 //!   .text, .data, .bss …     ─►   header with its address, no bytes: a debugger reads those in the process
-//!   .eh_frame                ─►   header with its address, and the bytes as they were fixed up
-//!   .symtab, .strtab         ─►   the same; what was dropped is undefined, common symbols are absolute
+//!   .eh_frame                ─►   header with its address, and the bytes after fix-up
+//!   .symtab, .strtab         ─►   the same; symbols of dropped sections are undefined, common symbols are absolute
 //!   .debug_*, .rela.debug_*  ─►   the same: a debugger relocates them by the addresses in the headers
 //!   everything else          ─►   a null header, so that sections keep their numbers
 //! ```
 //!
-//! It is still a relocatable file; that its sections have addresses already is what the debugger's JIT interface wants.
-//! Without debug information it is a small part of the object. What refers to code that was dropped is made to say zero,
-//! as a system's linker does, or one for lists that a zero would end.
+//! The file is a relocatable file (`ET_REL`) whose sections have addresses, as the debuggers' JIT interface expects.
+//! Without debug information it is a small part of the object. A relocation of debug information that refers to a
+//! dropped section becomes zero, as with a static linker; in a list that zero would end, it becomes one.
 //!
-//! Thread-local sections are left out: debuggers find such variables only in libraries that the loader knows.
+//! Thread-local sections get a null header: debuggers find such variables only in libraries that the loader knows.
 
 use object::read::elf::{FileHeader as _, SectionHeader as _, SectionTable};
 
 use crate::link::elf::{Header, LE, SectionHeader, shn};
+use crate::link::fixed_link::FixedLink;
 use crate::link::graph::{BlockId, Role, SymbolIndex};
-use crate::link::pipeline::FixedLink;
+
+impl FixedLink<'_> {
+    /// An ELF file for debuggers: the object's symbols and debug information, with the section addresses of this link.
+    ///
+    /// Without debug information, the file is a small part of the object. It refers to no memory: it may be kept,
+    /// written to disk, or given to a debugger by other means than [`Debugger`]. Empty if the object's headers cannot
+    /// be read, which the link would have refused.
+    ///
+    /// [`Debugger`]: crate::platform::Debugger
+    pub fn symbol_file(&mut self) -> Vec<u8> {
+        write(self)
+    }
+}
 
 /// Writes the file; empty when the object's headers cannot be read, which the link would have refused.
-pub(super) fn write(link: &mut FixedLink<'_>) -> Vec<u8> {
+fn write(link: &mut FixedLink<'_>) -> Vec<u8> {
     let object = link.graph().bytes.clone();
     let Ok(header) = Header::parse(&*object) else { return Vec::new() };
     let Ok(sections) = header.sections(LE, &*object) else { return Vec::new() };
     let names = |section: &SectionHeader| sections.section_name(LE, section).unwrap_or(&[]);
     let headers: Vec<&SectionHeader> = sections.iter().collect();
-    let kinds = Kept::of_all(link, &headers, names);
-    let gone = gone(&object, &sections, &kinds);
+    let copies = SectionCopy::of_all(link, &headers, names);
+    let removed = removed_symbols(&object, &sections, &copies);
     let mut file = object.get(..EHDR_SIZE).unwrap_or(&[]).to_vec();
     let mut table: Vec<[u8; SHDR_SIZE]> = Vec::with_capacity(headers.len());
-    for (section, kept) in headers.iter().zip(&kinds) {
-        let mut entry = Entry::of(section);
-        let bytes = match kept {
-            Kept::Nothing => {
+    for (section, copy) in headers.iter().zip(&copies) {
+        let mut entry = HeaderFields::of(section);
+        let bytes = match copy {
+            SectionCopy::Nothing => {
                 table.push([0; SHDR_SIZE]);
                 continue;
             }
-            // The first header may say how many there are.
-            Kept::First => Vec::new(),
-            Kept::Address(block) => {
+            // The first header holds the number of sections if the ELF header cannot.
+            SectionCopy::First => Vec::new(),
+            SectionCopy::Address(block) => {
                 (entry.kind, entry.address) = (SHT_NOBITS, link.block_address(*block).value());
                 Vec::new()
             }
-            Kept::Frames(block) => {
+            SectionCopy::Frames(block) => {
                 (entry.kind, entry.address) = (SHT_PROGBITS, link.block_address(*block).value());
                 link.bytes(*block).to_vec()
             }
-            Kept::Bytes => section.data(LE, &*object).unwrap_or(&[]).to_vec(),
-            Kept::Symbols => symbols(link, section.data(LE, &*object).unwrap_or(&[]), &gone),
-            Kept::Relocations { of_list } => relocations(section.data(LE, &*object).unwrap_or(&[]), &gone, *of_list),
+            SectionCopy::Bytes => section.data(LE, &*object).unwrap_or(&[]).to_vec(),
+            SectionCopy::Symbols => symbols(link, section.data(LE, &*object).unwrap_or(&[]), &removed),
+            SectionCopy::Relocations { is_list } => {
+                relocations(section.data(LE, &*object).unwrap_or(&[]), &removed, *is_list)
+            }
         };
-        if *kept != Kept::First {
+        if *copy != SectionCopy::First {
             entry.flags &= !SHF_GROUP;
             file.resize(file.len().next_multiple_of(8), 0);
             entry.offset = file.len() as u64;
         }
-        if !matches!(kept, Kept::Address(_) | Kept::First) {
+        if !matches!(copy, SectionCopy::Address(_) | SectionCopy::First) {
             entry.size = bytes.len() as u64;
         }
         file.extend(bytes);
@@ -73,67 +89,71 @@ pub(super) fn write(link: &mut FixedLink<'_>) -> Vec<u8> {
     file
 }
 
-/// What of a section goes into the file.
+/// What the file has of a section of the object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kept {
+enum SectionCopy {
+    /// A null header.
     Nothing,
+    /// The header of section 0.
     First,
+    /// A header with an address, no bytes.
     Address(BlockId),
+    /// A header with an address, and the bytes after fix-up.
     Frames(BlockId),
+    /// The bytes of the object.
     Bytes,
+    /// The symbol table.
     Symbols,
-    /// Of debug information; whether of a kind in which two zeroes end a list.
-    Relocations {
-        of_list: bool,
-    },
+    /// A relocation table of debug information; `is_list` if zero entries end lists in the section.
+    Relocations { is_list: bool },
 }
 
-impl Kept {
+impl SectionCopy {
     fn of_all<'a>(
         link: &FixedLink<'_>,
         headers: &[&SectionHeader],
         name: impl Fn(&SectionHeader) -> &'a [u8],
-    ) -> Vec<Kept> {
+    ) -> Vec<SectionCopy> {
         let mut blocks = link.graph().blocks();
-        let mut left = link.graph().bytes.len() as u64;
-        // Sections that lie on each other in the file could ask for any amount of it.
-        let mut while_left = |kept, section: &SectionHeader| match left.checked_sub(section.sh_size(LE)) {
+        let mut remaining = link.graph().bytes.len() as u64;
+        // Sections may overlap in a malformed file. The limit keeps the copy no larger than the object.
+        let mut within_limit = |copy, section: &SectionHeader| match remaining.checked_sub(section.sh_size(LE)) {
             Some(rest) => {
-                left = rest;
-                kept
+                remaining = rest;
+                copy
             }
-            None => Kept::Nothing,
+            None => SectionCopy::Nothing,
         };
-        let kept = |(index, section): (usize, &&SectionHeader)| {
+        let copy_of = |(index, section): (usize, &&SectionHeader)| {
             let kind = section.sh_type(LE).0;
             if index == 0 {
-                return Kept::First;
+                return SectionCopy::First;
             }
             if section.sh_flags(LE).0 & SHF_ALLOC != 0 {
-                // Blocks stand in the order of the sections that are in memory (`elf/read.rs`).
+                // The blocks are in the order of the sections that are in memory (`elf/read.rs`).
                 let is_read = !matches!(kind, SHT_NOTE | SHT_RELA | SHT_REL | SHT_GROUP);
                 return match is_read.then(|| blocks.next()).flatten() {
-                    Some((_, block)) if block.is_dropped || block.role == Role::TlsIndex => Kept::Nothing,
-                    Some((id, block)) if block.role == Role::EhFrame => Kept::Frames(id),
-                    Some((id, _)) => Kept::Address(id),
-                    None => Kept::Nothing,
+                    Some((_, block)) if block.is_dropped || block.role == Role::ThreadLocal => SectionCopy::Nothing,
+                    Some((id, block)) if block.role == Role::EhFrame => SectionCopy::Frames(id),
+                    Some((id, _)) => SectionCopy::Address(id),
+                    None => SectionCopy::Nothing,
                 };
             }
             match kind {
-                SHT_SYMTAB => while_left(Kept::Symbols, section),
-                SHT_STRTAB | SHT_SYMTAB_SHNDX => while_left(Kept::Bytes, section),
+                SHT_SYMTAB => within_limit(SectionCopy::Symbols, section),
+                SHT_STRTAB | SHT_SYMTAB_SHNDX => within_limit(SectionCopy::Bytes, section),
                 SHT_RELA => match headers.get(section.sh_info(LE) as usize) {
                     Some(target) if is_debug(name(target)) && target.sh_flags(LE).0 & SHF_ALLOC == 0 => {
-                        let of_list = [&b".debug_ranges"[..], b".debug_loc"].contains(&name(target));
-                        while_left(Kept::Relocations { of_list }, section)
+                        let is_list = [&b".debug_ranges"[..], b".debug_loc"].contains(&name(target));
+                        within_limit(SectionCopy::Relocations { is_list }, section)
                     }
-                    _ => Kept::Nothing,
+                    _ => SectionCopy::Nothing,
                 },
-                _ if is_debug(name(section)) => while_left(Kept::Bytes, section),
-                _ => Kept::Nothing,
+                _ if is_debug(name(section)) => within_limit(SectionCopy::Bytes, section),
+                _ => SectionCopy::Nothing,
             }
         };
-        headers.iter().enumerate().map(kept).collect()
+        headers.iter().enumerate().map(copy_of).collect()
     }
 }
 
@@ -141,28 +161,28 @@ fn is_debug(name: &[u8]) -> bool {
     name.starts_with(b".debug_") || name.starts_with(b".zdebug_")
 }
 
-/// By number: whether a symbol stands for nothing in the file, because its section is not there.
-fn gone(object: &[u8], sections: &SectionTable<'_, Header>, kinds: &[Kept]) -> Vec<bool> {
+/// By symbol: whether its section is not in the file.
+fn removed_symbols(object: &[u8], sections: &SectionTable<'_, Header>, copies: &[SectionCopy]) -> Vec<bool> {
     let Ok(symbols) = sections.symbols(LE, object, object::elf::SHT_SYMTAB) else { return Vec::new() };
-    let is_gone = |(index, symbol)| match symbols.symbol_section(LE, symbol, index) {
-        Ok(Some(section)) => kinds.get(section.0) == Some(&Kept::Nothing),
+    let is_removed = |(index, symbol)| match symbols.symbol_section(LE, symbol, index) {
+        Ok(Some(section)) => copies.get(section.0) == Some(&SectionCopy::Nothing),
         _ => false,
     };
-    symbols.enumerate().map(is_gone).collect()
+    symbols.enumerate().map(is_removed).collect()
 }
 
-/// The symbol table, without what is not there any more.
-fn symbols(link: &FixedLink<'_>, table: &[u8], gone: &[bool]) -> Vec<u8> {
+/// The symbol table, in which removed symbols are undefined and common symbols have the address of this link.
+fn symbols(link: &FixedLink<'_>, table: &[u8], removed: &[bool]) -> Vec<u8> {
     let mut table = table.to_vec();
     for (index, symbol) in table.chunks_exact_mut(SYMBOL_SIZE).enumerate() {
         let is_common = symbol[6..8] == shn::COMMON.to_le_bytes();
-        let (section, value) = match gone.get(index) {
+        let (section, value) = match removed.get(index) {
             Some(true) => (shn::UNDEF, 0),
             _ if is_common => (shn::ABS, link.symbol_address(SymbolIndex(index as u32)).value()),
             _ => continue,
         };
         if section == shn::UNDEF {
-            symbol[4] &= 0xf0; // of no type, of the binding that it had
+            symbol[4] &= 0xf0; // keeps the binding, clears the type
         }
         symbol[6..8].copy_from_slice(&section.to_le_bytes());
         symbol[8..16].copy_from_slice(&value.to_le_bytes());
@@ -170,13 +190,13 @@ fn symbols(link: &FixedLink<'_>, table: &[u8], gone: &[bool]) -> Vec<u8> {
     table
 }
 
-/// Relocations of debug information, in which those against what was dropped say zero or one.
-fn relocations(table: &[u8], gone: &[bool], of_list: bool) -> Vec<u8> {
+/// A relocation table of debug information, in which relocations against removed symbols give zero, or one in lists.
+fn relocations(table: &[u8], removed: &[bool], is_list: bool) -> Vec<u8> {
     let mut table = table.to_vec();
     for relocation in table.chunks_exact_mut(RELA_SIZE) {
         let symbol = u32::from_le_bytes([relocation[12], relocation[13], relocation[14], relocation[15]]);
-        if gone.get(symbol as usize) == Some(&true) {
-            let (r_type, addend) = if of_list { (R_X86_64_64, 1u64) } else { (R_X86_64_NONE, 0) };
+        if removed.get(symbol as usize) == Some(&true) {
+            let (r_type, addend) = if is_list { (R_X86_64_64, 1u64) } else { (R_X86_64_NONE, 0) };
             relocation[8..16].copy_from_slice(&r_type.to_le_bytes());
             relocation[16..24].copy_from_slice(&addend.to_le_bytes());
         }
@@ -184,8 +204,8 @@ fn relocations(table: &[u8], gone: &[bool], of_list: bool) -> Vec<u8> {
     table
 }
 
-/// A section header.
-struct Entry {
+/// The fields of a section header.
+struct HeaderFields {
     name: u32,
     kind: u32,
     flags: u64,
@@ -198,9 +218,10 @@ struct Entry {
     entry_size: u64,
 }
 
-impl Entry {
-    fn of(section: &SectionHeader) -> Entry {
-        Entry {
+impl HeaderFields {
+    /// A copy of a header of the object, without address and file offset.
+    fn of(section: &SectionHeader) -> HeaderFields {
+        HeaderFields {
             name: section.sh_name(LE),
             kind: section.sh_type(LE).0,
             flags: section.sh_flags(LE).0,
@@ -214,21 +235,22 @@ impl Entry {
         }
     }
 
+    /// The header as it is in the file (`Elf64_Shdr`).
     fn bytes(&self) -> [u8; SHDR_SIZE] {
         let mut bytes = [0; SHDR_SIZE];
-        let halves = [(0, self.name), (4, self.kind), (40, self.link), (44, self.info)];
-        for (at, word) in halves {
+        let words_32 = [(0, self.name), (4, self.kind), (40, self.link), (44, self.info)];
+        for (at, word) in words_32 {
             bytes[at..at + 4].copy_from_slice(&word.to_le_bytes());
         }
-        let words = [(8, self.flags), (16, self.address), (24, self.offset), (32, self.size)];
-        for (at, word) in words.into_iter().chain([(48, self.align), (56, self.entry_size)]) {
+        let words_64 = [(8, self.flags), (16, self.address), (24, self.offset), (32, self.size)];
+        for (at, word) in words_64.into_iter().chain([(48, self.align), (56, self.entry_size)]) {
             bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
         }
         bytes
     }
 }
 
-// Of the gABI.
+// From the gABI.
 const EHDR_SIZE: usize = 64;
 const E_SHOFF: usize = 40;
 const SHDR_SIZE: usize = 64;

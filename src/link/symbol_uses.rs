@@ -1,92 +1,98 @@
-//! [`SymbolUses`]: what each symbol is used for by what is left.
+//! [`SymbolUses`]: what the edges that remain after dead-stripping use each symbol for.
+//!
+//! `tables.rs` asks it which symbols need a GOT slot or a stub, and the pipeline asks it which externals must be looked
+//! up. The bits come from the graph's `UseRecorder`. If a block with edges was dropped, they are computed again, by a
+//! walk over the edges of the remaining blocks.
 
 use crate::base::RecycledVec;
-use crate::link::graph::{Block, Definition, LinkGraph, Symbol, SymbolIndex};
+use crate::link::graph::{Block, Definition, GraphSymbol, LinkGraph, SymbolIndex};
 use crate::link::use_recorder::{self, BRANCH, NEAR, SLOT, STATIC, USED};
 use crate::link::x86_64::KindSet;
 
-/// What the symbols of a graph are used for.
+/// What the edges of a pruned graph use each symbol for.
 #[derive(Default)]
 pub(crate) struct SymbolUses {
-    /// By symbol.
-    uses: RecycledVec<u32>,
-    /// Every kind of edge that there is.
+    /// By symbol: the bits of `use_recorder.rs`.
+    bits: RecycledVec<u32>,
+    /// Every edge kind of the remaining blocks.
     pub(crate) kinds: KindSet,
 }
 
 impl SymbolUses {
-    /// Takes what was noted when the edges were made, if all of it still counts.
-    pub(crate) fn take(&mut self, graph: &mut LinkGraph) {
-        let counts = |block: &Block| !block.is_dropped || block.edges.is_empty();
-        if !graph.uses.are_exact() || !graph.blocks.iter().all(counts) {
+    /// Takes the recorded bits out of the graph if all of them still apply, and computes them otherwise.
+    pub(crate) fn collect(&mut self, graph: &mut LinkGraph) {
+        let still_applies = |block: &Block| !block.is_dropped || block.edges.is_empty();
+        if !graph.use_recorder.is_exact() || !graph.blocks.iter().all(still_applies) {
             return self.walk(graph);
         }
-        graph.uses.cover(graph.symbols.len());
-        graph.uses.give_words(&mut self.uses);
+        graph.use_recorder.extend_to(graph.symbols.len());
+        graph.use_recorder.move_bits_to(&mut self.bits);
         self.kinds = graph.kinds;
-        debug_assert!(self.says_the_same_as(&SymbolUses::of(graph)), "what was noted is what there is");
+        debug_assert!(self.has_same_uses(&SymbolUses::of(graph)), "the recorded uses differ from the edges");
     }
 
-    /// Forgets all of it.
-    pub(crate) fn empty(&mut self) {
-        self.uses.empty();
+    /// Clears the bits and keeps their buffer.
+    pub(crate) fn reset(&mut self) {
+        self.bits.reset();
     }
 
     fn of(graph: &LinkGraph) -> SymbolUses {
-        let mut survey = SymbolUses::default();
-        survey.walk(graph);
-        survey
+        let mut uses = SymbolUses::default();
+        uses.walk(graph);
+        uses
     }
 
-    fn says_the_same_as(&self, other: &SymbolUses) -> bool {
-        let what_for = |uses: &u32| *uses & !use_recorder::sources(u32::MAX);
-        self.uses.iter().map(what_for).eq(other.uses.iter().map(what_for))
+    /// Compares the use bits, without the referrer bits.
+    fn has_same_uses(&self, other: &SymbolUses) -> bool {
+        let use_bits = |word: &u32| *word & !use_recorder::referrer_bits(u32::MAX);
+        self.bits.iter().map(use_bits).eq(other.bits.iter().map(use_bits))
     }
 
-    /// One walk over the edges of what is left.
+    /// Computes the use bits from the edges of all blocks that are not dropped.
     fn walk(&mut self, graph: &LinkGraph) {
         self.kinds = KindSet::default();
-        self.uses.make_room(graph.symbols.len());
-        self.uses.resize(graph.symbols.len(), 0);
+        self.bits.ensure_capacity(graph.symbols.len());
+        self.bits.resize(graph.symbols.len(), 0);
         for block in graph.blocks.iter().filter(|block| !block.is_dropped) {
             for edge in &graph.edges[block.edges.start as usize..block.edges.end as usize] {
                 self.kinds.insert(edge.kind);
-                self.uses[edge.symbol.index()] |= use_recorder::uses(edge.kind);
+                self.bits[edge.symbol.index()] |= use_recorder::use_bits(edge.kind);
             }
         }
     }
 
-    /// The externals that some edge refers to, and whether their distance from the thread pointer is asked for.
+    /// The externals that some edge refers to, each with whether some edge needs its distance from the thread pointer.
     pub(crate) fn used_externals(&self, graph: &LinkGraph) -> impl Iterator<Item = (SymbolIndex, bool)> {
         let first = graph.first_global as usize;
-        let globals = self.uses.get(first..).unwrap_or_default().iter().enumerate();
-        let used = globals.filter(|(_, uses)| **uses & USED != 0);
-        used.map(move |(number, uses)| (SymbolIndex((first + number) as u32), uses & STATIC != 0))
+        let globals = self.bits.get(first..).unwrap_or_default().iter().enumerate();
+        let used = globals.filter(|(_, bits)| **bits & USED != 0);
+        used.map(move |(number, bits)| (SymbolIndex((first + number) as u32), bits & STATIC != 0))
             .filter(|(symbol, _)| graph.definition(*symbol) == Definition::External)
     }
 
-    /// The symbols that take a slot, and whether a stub, too: it may have to stand for them.
+    /// The symbols that get a GOT slot, each with whether it also gets a stub. A stub jumps through the slot, so a
+    /// symbol with a stub has both.
     pub(crate) fn with_slots(&self, graph: &LinkGraph) -> impl Iterator<Item = (SymbolIndex, bool)> {
-        let used = self.uses.iter().enumerate().filter(|(_, uses)| **uses & (SLOT | BRANCH | NEAR) != 0);
-        used.filter_map(|(number, uses)| {
+        let used = self.bits.iter().enumerate().filter(|(_, bits)| **bits & (SLOT | BRANCH | NEAR) != 0);
+        used.filter_map(|(number, bits)| {
             let symbol = SymbolIndex(number as u32);
-            let may_need_stub = may_need_stub(*uses, graph.definition(symbol));
-            (may_need_stub || uses & SLOT != 0).then_some((symbol, may_need_stub))
+            let may_need_stub = may_need_stub(*bits, graph.definition(symbol));
+            (may_need_stub || bits & SLOT != 0).then_some((symbol, may_need_stub))
         })
     }
 
-    /// Whether code names it by less than an address, and it may be a shared library's.
-    pub(crate) fn may_be_far(&self, index: SymbolIndex, symbol: &Symbol) -> bool {
-        self.uses[index.index()] & NEAR != 0 && symbol.definition == Definition::External && !symbol.is_hidden
+    /// Whether a field that is narrower than an address refers to the symbol, and a shared library may define it.
+    pub(crate) fn may_be_far(&self, index: SymbolIndex, symbol: &GraphSymbol) -> bool {
+        self.bits[index.index()] & NEAR != 0 && symbol.definition == Definition::External && !symbol.is_hidden
     }
 }
 
-/// Whether a stub may have to stand for it: branches to what is not the object's own may be too long. So may be references
-/// to external functions by code that was compiled to stand near everything it uses.
-fn may_need_stub(uses: u32, definition: Definition) -> bool {
+/// Whether the symbol may need a stub. A branch to a symbol outside the object may not reach. Neither may a reference
+/// to an external function from code that was compiled for a small code model.
+fn may_need_stub(bits: u32, definition: Definition) -> bool {
     match definition {
-        Definition::External => uses & (BRANCH | NEAR) != 0,
-        Definition::Absolute(_) => uses & BRANCH != 0,
+        Definition::External => bits & (BRANCH | NEAR) != 0,
+        Definition::Absolute(_) => bits & BRANCH != 0,
         Definition::Block(..) | Definition::Nowhere => false,
     }
 }

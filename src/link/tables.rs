@@ -1,64 +1,70 @@
-//! The GOT and the stubs of one object: made before layout, for every edge that may need them.
+//! [`Tables`]: the GOT, the stubs and the range extension of one object.
 //!
-//! Whether a branch or a load can do without its slot is known only when addresses are (by displacement, in
-//! `fixup.rs`); the room for it must be there before. A symbol has one slot and one stub, however many edges use it.
-//! Branches to the object's own code always reach, so they get no stub.
+//! The tables are built before layout, with an entry for every edge that may need one. Whether a branch or a load
+//! reaches its target without its slot is known only later, when the addresses are (by displacement, in `fixup.rs`).
+//!
+//! ```text
+//!   GOT:    [ slot 0 │ slot 1 │ … │ thread-local entries ]     slots hold addresses (psABI 5.2)
+//!   stubs:  [ stub 0 │ stub 1 │ … ]                            each jumps through a slot (psABI 5.2)
+//! ```
+//!
+//! A symbol has at most one slot and one stub, however many edges use them. A branch to the object's own code always
+//! reaches, so such a symbol gets no stub.
 
 use rustc_hash::FxHashMap;
 
 use crate::base::{RecycledVec, SegmentKind, impl_recycle};
 use crate::link::graph::{BlockId, Content, Definition, LinkGraph, SymbolIndex, Text};
-use crate::link::range_extension::RangeExtension;
+use crate::link::range_extension::reservation::RangeExtension;
 use crate::link::symbol_uses::SymbolUses;
-use crate::link::thread_locals::live_edges;
 use crate::link::x86_64::{KindSet, STUB, ThreadLocalEntry};
 
-impl_recycle!(Numbers);
+impl_recycle!(SymbolEntries);
 
-/// Which slot and which stub are a symbol's; [`NONE`], if it has none.
+/// The numbers of a symbol's slot and stub; [`NONE`] for what it does not have.
 #[derive(Clone, Copy)]
-struct Numbers {
+struct SymbolEntries {
     slot: u32,
     stub: u32,
 }
 
-/// Where slots and stubs stand.
+/// The linker's tables for one object.
 #[derive(Default)]
 pub(crate) struct Tables {
     got: Option<BlockId>,
     stubs: Option<BlockId>,
     /// By symbol.
-    numbers: RecycledVec<Numbers>,
-    /// By slot: the symbol.
+    by_symbol: RecycledVec<SymbolEntries>,
+    /// By slot: its symbol.
     pub(crate) slots: RecycledVec<SymbolIndex>,
-    /// By stub: the symbol.
+    /// By stub: its symbol.
     pub(crate) stub_targets: RecycledVec<SymbolIndex>,
-    /// What thread-local variables have in the GOT, behind the slots: offset there.
+    /// The entries of thread-local variables in the GOT, after the slots: the offset from the end of the slots.
     thread_locals: FxHashMap<(SymbolIndex, ThreadLocalEntry), u64>,
-    /// Bytes of those.
+    /// Bytes of all entries of thread-local variables.
     thread_locals_size: u64,
-    /// Room for references that may turn out to be too short.
-    pub(crate) far: RangeExtension,
+    /// Thunks and slots for references that may be too short.
+    pub(crate) range_extension: RangeExtension,
 }
 
 impl Tables {
-    /// Makes room for all of them, where there are none yet.
-    pub(crate) fn build(&mut self, graph: &mut LinkGraph, survey: &SymbolUses) {
-        let may_be_far = self.number(graph, survey);
-        if survey.kinds.has_any_of(KindSet::THREAD_LOCAL_ENTRY) {
-            for edge in live_edges(graph) {
+    /// Builds the tables of an object that has none yet, and adds their blocks to the graph.
+    pub(crate) fn build(&mut self, graph: &mut LinkGraph, uses: &SymbolUses) {
+        let may_be_far = self.assign_entries(graph, uses);
+        if uses.kinds.has_any_of(KindSet::THREAD_LOCAL_ENTRY) {
+            for edge in graph.live_edges() {
                 if let Some(entry) = edge.kind.thread_local_entry() {
-                    self.want_thread_local(edge.symbol, entry);
+                    self.insert_thread_local(edge.symbol, entry);
                 }
             }
         }
-        let needs_got = survey.kinds.has_any_of(KindSet::GOT);
+        let needs_got = uses.kinds.has_any_of(KindSet::GOT);
         if needs_got || !self.slots.is_empty() || !self.thread_locals.is_empty() {
-            let size = (self.slots.len() * SLOT) as u64 + self.thread_locals_size;
-            self.got =
-                Some(graph.push_block(Text::Fixed(".got"), SegmentKind::ReadOnly, Content::Table, size, SLOT as u64));
+            let size = (self.slots.len() * SLOT_SIZE) as u64 + self.thread_locals_size;
+            let align = SLOT_SIZE as u64;
+            self.got = Some(graph.push_block(Text::Fixed(".got"), SegmentKind::ReadOnly, Content::Table, size, align));
         }
-        // An object's own GOT goes by this name, whatever kind of edge refers to it.
+        // The object's GOT has this name, whatever kind of edge refers to it.
         if let (true, Some(got)) = (needs_got, self.got)
             && let Some(symbol) = graph.find_external("_GLOBAL_OFFSET_TABLE_")
         {
@@ -69,39 +75,40 @@ impl Tables {
             self.stubs = Some(graph.push_block(Text::Fixed(".plt"), SegmentKind::Code, Content::Table, size, 16));
         }
         if may_be_far {
-            self.far = RangeExtension::reserve(graph);
+            self.range_extension = RangeExtension::reserve(graph);
         }
     }
 
-    /// Numbers slots and stubs; whether something that takes one may turn out to be too far away for data.
-    fn number(&mut self, graph: &LinkGraph, survey: &SymbolUses) -> bool {
+    /// Numbers slots and stubs. Returns whether a symbol with one of them may turn out to be data that is out of reach.
+    fn assign_entries(&mut self, graph: &LinkGraph, uses: &SymbolUses) -> bool {
         let (count, mut may_be_far) = (graph.symbols.len(), false);
-        self.numbers.make_room(count);
-        self.numbers.push_copies(count, &BLANKS);
-        for (index, may_need_stub) in survey.with_slots(graph) {
-            let numbers = &mut self.numbers[index.index()];
-            numbers.slot = self.slots.len() as u32;
+        self.by_symbol.ensure_capacity(count);
+        self.by_symbol.extend_repeated(count, &NO_ENTRIES);
+        for (index, may_need_stub) in uses.with_slots(graph) {
+            let entries = &mut self.by_symbol[index.index()];
+            entries.slot = self.slots.len() as u32;
             self.slots.push(index);
             if may_need_stub {
-                numbers.stub = self.stub_targets.len() as u32;
+                entries.stub = self.stub_targets.len() as u32;
                 self.stub_targets.push(index);
             }
-            may_be_far |= survey.may_be_far(index, &graph.symbols[index.index()]);
+            may_be_far |= uses.may_be_far(index, &graph.symbols[index.index()]);
         }
         may_be_far
     }
 
-    /// Forgets all of them.
-    pub(crate) fn empty(&mut self) {
-        let Tables { got, stubs, numbers, slots, stub_targets, thread_locals, thread_locals_size, far } = self;
+    /// Removes all entries and keeps the buffers, within limits.
+    pub(crate) fn reset(&mut self) {
+        let Tables { got, stubs, by_symbol, slots, stub_targets, thread_locals, thread_locals_size, range_extension } =
+            self;
         (*got, *stubs, *thread_locals_size) = (None, None, 0);
-        numbers.empty();
-        slots.empty();
-        stub_targets.empty();
-        (*thread_locals, *far) = (FxHashMap::default(), RangeExtension::default());
+        by_symbol.reset();
+        slots.reset();
+        stub_targets.reset();
+        (*thread_locals, *range_extension) = (FxHashMap::default(), RangeExtension::default());
     }
 
-    /// The GOT, if any edge refers to it.
+    /// The GOT, if the object needs one.
     pub(crate) fn got(&self) -> Option<BlockId> {
         self.got
     }
@@ -111,38 +118,38 @@ impl Tables {
         self.stubs
     }
 
-    /// Offset of a symbol's slot in the GOT.
+    /// The offset of a symbol's slot in the GOT.
     pub(crate) fn slot(&self, symbol: SymbolIndex) -> Option<u64> {
-        let number = self.numbers.get(symbol.index())?.slot;
-        (number != NONE).then_some(u64::from(number) * SLOT as u64)
+        let number = self.by_symbol.get(symbol.index())?.slot;
+        (number != NONE).then_some(u64::from(number) * SLOT_SIZE as u64)
     }
 
-    /// Offset of a symbol's stub in the block of stubs.
+    /// The offset of a symbol's stub in the block of stubs.
     pub(crate) fn stub(&self, symbol: SymbolIndex) -> Option<u64> {
-        let number = self.numbers.get(symbol.index())?.stub;
+        let number = self.by_symbol.get(symbol.index())?.stub;
         (number != NONE).then_some(u64::from(number) * STUB.len() as u64)
     }
 
-    /// Offset in the GOT of what a thread-local variable has there.
+    /// The offset in the GOT of an entry of a thread-local variable.
     pub(crate) fn thread_local(&self, symbol: SymbolIndex, entry: ThreadLocalEntry) -> Option<u64> {
         let offset = self.thread_locals.get(&key(symbol, entry))?;
-        Some((self.slots.len() * SLOT) as u64 + offset)
+        Some((self.slots.len() * SLOT_SIZE) as u64 + offset)
     }
 
-    /// All of those, with their offsets in the GOT.
+    /// All entries of thread-local variables, with their offsets in the GOT.
     pub(crate) fn thread_locals(&self) -> impl Iterator<Item = (SymbolIndex, ThreadLocalEntry, u64)> {
-        let start = (self.slots.len() * SLOT) as u64;
+        let start = (self.slots.len() * SLOT_SIZE) as u64;
         self.thread_locals.iter().map(move |((symbol, entry), offset)| (*symbol, *entry, start + offset))
     }
 
-    fn want_thread_local(&mut self, symbol: SymbolIndex, entry: ThreadLocalEntry) {
+    fn insert_thread_local(&mut self, symbol: SymbolIndex, entry: ThreadLocalEntry) {
         let end = &mut self.thread_locals_size;
         self.thread_locals.entry(key(symbol, entry)).or_insert_with(|| {
             let offset = *end;
             *end += match entry {
                 ThreadLocalEntry::StaticOffset => 8,
                 ThreadLocalEntry::Pair | ThreadLocalEntry::Block => 16,
-                // Its argument is the address of the pair behind it.
+                // Function and argument; the argument is the address of the pair that follows.
                 ThreadLocalEntry::Descriptor => 32,
             };
             offset
@@ -150,12 +157,13 @@ impl Tables {
     }
 }
 
-/// The object has one block, whichever symbol it is asked for by.
+/// The object has one thread-local block, so all symbols share the entry for it.
 fn key(symbol: SymbolIndex, entry: ThreadLocalEntry) -> (SymbolIndex, ThreadLocalEntry) {
     (if entry == ThreadLocalEntry::Block { SymbolIndex(0) } else { symbol }, entry)
 }
 
 const NONE: u32 = u32::MAX;
-/// What stands where numbers may be.
-static BLANKS: [Numbers; 64] = [Numbers { slot: NONE, stub: NONE }; 64];
-pub(crate) const SLOT: usize = 8;
+/// The template that initialises the entries of symbols, a slice at a time.
+static NO_ENTRIES: [SymbolEntries; 64] = [SymbolEntries { slot: NONE, stub: NONE }; 64];
+/// Bytes of a GOT slot.
+pub(crate) const SLOT_SIZE: usize = 8;

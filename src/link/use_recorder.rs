@@ -1,83 +1,94 @@
-//! [`UseRecorder`]: what each symbol is used for, and from where. Noted while edges are made, when kind and symbol are at hand, so
-//! that a plan need not walk over all edges once for what is alive and once more for what it takes.
+//! [`UseRecorder`]: what the edges of a graph use each symbol for, and from which blocks.
 //!
-//! A symbol has one word: a few bits say what for, and each of the others stands for one block with edges, a *source*. There
-//! are mostly fewer sources than bits; when there are more, the last bit stands for all the rest, and says nothing of any one
-//! of them.
+//! The reader and the methods of `LinkGraph` that add edges record each edge when they make it, while its kind and
+//! symbol are at hand. Dead-stripping (`prune.rs`) and the tables (`symbol_uses.rs`) then read one word per symbol and
+//! need not walk over all edges.
+//!
+//! ```text
+//!   word of a symbol:   31 … 5                                  4 … 0
+//!                       one bit per block with edges to it      USED, SLOT, BRANCH, NEAR, STATIC
+//!                       ([`ReferrerBit`])
+//! ```
+//!
+//! Most objects have fewer blocks with edges than there are referrer bits. In a larger object the last bit stands for
+//! all further blocks, so the bits do not identify blocks ([`UseRecorder::has_distinct_bits`]), and dead-stripping
+//! walks over the edges.
+//!
+//! Bits are never removed. A dropped block's uses stay recorded.
 
 use crate::base::RecycledVec;
 use crate::link::x86_64::{EdgeKind, KindSet};
 
-/// What the symbols of a graph are used for.
+/// What the edges of a graph use each symbol for.
 #[derive(Default)]
 pub(crate) struct UseRecorder {
-    /// By symbol; none, for those that were added since.
-    of: RecycledVec<u32>,
-    /// Blocks that have been given edges.
-    source_count: usize,
-    /// Edges were changed behind its back.
+    /// By symbol. Symbols that were added later may have no word yet.
+    bits: RecycledVec<u32>,
+    /// Number of blocks that have edges.
+    referrer_count: usize,
+    /// Whether an existing edge was changed without a record.
     is_stale: bool,
 }
 
-/// Position of a block among those with edges.
+/// The bit of one block with edges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ReferrerBit(u8);
 
 impl UseRecorder {
-    /// Room for those of so many symbols.
-    pub(crate) fn make_room(&mut self, count: usize) {
-        self.of.make_room(count);
-        self.cover(count);
+    /// Reserves and clears the words of `count` symbols.
+    pub(crate) fn ensure_capacity(&mut self, count: usize) {
+        self.bits.ensure_capacity(count);
+        self.extend_to(count);
     }
 
-    /// Forgets all of them.
-    pub(crate) fn empty(&mut self) {
-        self.of.empty();
-        (self.source_count, self.is_stale) = (0, false);
+    /// Clears the recorder and keeps its buffer.
+    pub(crate) fn reset(&mut self) {
+        self.bits.reset();
+        (self.referrer_count, self.is_stale) = (0, false);
     }
 
-    /// The next block that is given edges.
-    pub(crate) fn begin_source(&mut self) -> ReferrerBit {
-        self.source_count += 1;
-        ReferrerBit((self.source_count - 1).min(LAST_SOURCE) as u8)
+    /// Assigns a bit to the next block that gets edges.
+    pub(crate) fn next_referrer(&mut self) -> ReferrerBit {
+        self.referrer_count += 1;
+        ReferrerBit((self.referrer_count - 1).min(LAST_REFERRER) as u8)
     }
 
-    /// There are so many symbols by now.
-    pub(crate) fn cover(&mut self, count: usize) {
-        if self.of.len() < count {
-            self.of.resize(count, 0);
+    /// Extends the words to `count` symbols. New words are zero.
+    pub(crate) fn extend_to(&mut self, count: usize) {
+        if self.bits.len() < count {
+            self.bits.resize(count, 0);
         }
     }
 
-    /// By symbol: for many edges at a time.
-    pub(crate) fn words(&mut self) -> &mut [u32] {
-        &mut self.of
+    /// The words by symbol, to record many edges at a time.
+    pub(crate) fn bits_mut(&mut self) -> &mut [u32] {
+        &mut self.bits
     }
 
-    /// By symbol, as words of [`uses`], [`USED`] to [`STATIC`], and of [`ReferrerBit::bit`].
-    pub(crate) fn of(&self) -> &[u32] {
-        &self.of
+    /// The words by symbol: use bits ([`USED`] to [`STATIC`]) and referrer bits.
+    pub(crate) fn bits(&self) -> &[u32] {
+        &self.bits
     }
 
-    /// Hands all words over, for room.
-    pub(crate) fn give_words(&mut self, to: &mut RecycledVec<u32>) {
-        std::mem::swap(&mut self.of, to);
-        self.of.clear();
+    /// Moves all words to `to`, and keeps the buffer of `to`.
+    pub(crate) fn move_bits_to(&mut self, to: &mut RecycledVec<u32>) {
+        std::mem::swap(&mut self.bits, to);
+        self.bits.clear();
     }
 
     /// Whether each block with edges has a bit of its own.
-    pub(crate) fn tell_sources_apart(&self) -> bool {
-        self.source_count <= LAST_SOURCE + 1 && !self.is_stale
+    pub(crate) fn has_distinct_bits(&self) -> bool {
+        self.referrer_count <= LAST_REFERRER + 1 && !self.is_stale
     }
 
-    /// Whether all edges, those of dropped blocks included, are noted and no other.
-    pub(crate) fn are_exact(&self) -> bool {
+    /// Whether the words describe exactly the edges of the graph, those of dropped blocks included.
+    pub(crate) fn is_exact(&self) -> bool {
         !self.is_stale
     }
 
-    /// For whoever changes edges that there are.
+    /// For a test that changes existing edges.
     #[cfg(test)]
-    pub(crate) fn forget(&mut self) {
+    pub(crate) fn mark_stale(&mut self) {
         self.is_stale = true;
     }
 }
@@ -86,36 +97,36 @@ impl ReferrerBit {
     pub(crate) const FIRST: ReferrerBit = ReferrerBit(0);
 
     pub(crate) fn bit(self) -> u32 {
-        1 << (FIRST_SOURCE_BIT + u32::from(self.0))
+        1 << (FIRST_REFERRER_BIT + u32::from(self.0))
     }
 }
 
-/// Some edge refers to it.
+/// Some edge refers to the symbol.
 pub(crate) const USED: u32 = 1;
-/// Some edge reads its GOT slot.
+/// Some edge reads the symbol's GOT slot.
 pub(crate) const SLOT: u32 = 2;
-/// Some edge is a branch to it.
+/// Some edge is a branch to the symbol.
 pub(crate) const BRANCH: u32 = 4;
-/// Some edge names it by less than an address.
+/// Some edge refers to the symbol by a field that is narrower than an address.
 pub(crate) const NEAR: u32 = 8;
-/// Some edge wants its distance from the thread pointer.
+/// Some edge needs the symbol's distance from the thread pointer.
 pub(crate) const STATIC: u32 = 16;
 
-const FIRST_SOURCE_BIT: u32 = 5;
-const LAST_SOURCE: usize = (u32::BITS - FIRST_SOURCE_BIT - 1) as usize;
+const FIRST_REFERRER_BIT: u32 = 5;
+const LAST_REFERRER: usize = (u32::BITS - FIRST_REFERRER_BIT - 1) as usize;
 
-/// Only the bits of sources.
-pub(crate) const fn sources(word: u32) -> u32 {
-    word >> FIRST_SOURCE_BIT << FIRST_SOURCE_BIT
+/// The referrer bits of a word.
+pub(crate) const fn referrer_bits(word: u32) -> u32 {
+    word >> FIRST_REFERRER_BIT << FIRST_REFERRER_BIT
 }
 
-/// What an edge of this kind uses its symbol for.
-pub(crate) const fn uses(kind: EdgeKind) -> u32 {
+/// The use bits of an edge of this kind.
+pub(crate) const fn use_bits(kind: EdgeKind) -> u32 {
     USED | match kind {
         EdgeKind::Branch32 => BRANCH,
         _ if KindSet::NEAR.contains(kind) => NEAR,
         _ if kind.needs_got_slot() => SLOT,
-        _ if kind.needs_static_place() || kind.is_block_offset() => STATIC,
+        _ if kind.needs_static_tls() || kind.is_block_offset() => STATIC,
         _ => 0,
     }
 }
@@ -125,12 +136,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sources_beyond_the_last_bit_share_it_and_are_not_told_apart() {
-        let mut uses = UseRecorder::default();
-        let bits: Vec<u32> = (0..=LAST_SOURCE).map(|_| uses.begin_source().bit()).collect();
-        assert!(uses.tell_sources_apart() && bits.iter().all(|bit| bit.count_ones() == 1 && *bit > STATIC));
+    fn referrers_beyond_the_last_bit_share_it_and_the_bits_are_not_distinct() {
+        let mut recorder = UseRecorder::default();
+        let bits: Vec<u32> = (0..=LAST_REFERRER).map(|_| recorder.next_referrer().bit()).collect();
+        assert!(recorder.has_distinct_bits() && bits.iter().all(|bit| bit.count_ones() == 1 && *bit > STATIC));
         assert_eq!(bits.iter().fold(0, |all, bit| all | bit).count_ones() as usize, bits.len());
-        assert_eq!(uses.begin_source().bit(), bits[LAST_SOURCE]);
-        assert!(!uses.tell_sources_apart() && uses.are_exact());
+        assert_eq!(recorder.next_referrer().bit(), bits[LAST_REFERRER]);
+        assert!(!recorder.has_distinct_bits() && recorder.is_exact());
     }
 }

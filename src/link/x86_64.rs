@@ -1,77 +1,118 @@
-//! x86-64 edges: what each computes, how wide it is stored, when it fails (psABI 1.0, table 4.9), and the relaxations.
+//! [`EdgeKind`]: the x86-64 relocations as edges; the relaxation of GOT loads; the stub.
 //!
-//! `S` is the symbol's address, `A` the addend, `P` the address of the place, `G` the address of the symbol's GOT slot,
-//! `GOT` the address of the GOT, `Z` the symbol's size. A value outside its field is an error, never truncated.
+//! Each kind is documented by its formula, the width of its field, when it fails, and its name. All formulas are those
+//! of the psABI 1.0, section 4.4.1 ("Relocation Types"), table 4.9. Drepper, "ELF Handling For Thread-Local Storage",
+//! explains the thread-local kinds.
+//!
+//! | symbol | meaning |
+//! |---|---|
+//! | `S` | address of the symbol |
+//! | `A` | addend |
+//! | `P` | address of the field |
+//! | `L` | address of the symbol's stub, or `S` where the field reaches it |
+//! | `G` | address of the symbol's GOT slot (the psABI's `G + GOT`) |
+//! | `GOT` | address of the GOT |
+//! | `Z` | size of the symbol |
+//! | `D`, `B`, `I`, `T` | addresses of GOT entries of a thread-local variable: descriptor, pair of the object's own block, static offset, pair of the variable ([`ThreadLocalEntry`]) |
+//!
+//! A value that does not fit its field is an error. It is never truncated. `fixup.rs` computes the values;
+//! `verify/formulas.rs` computes them again, without this file's tables.
 
 /// How an edge's value is computed and stored.
+///
+/// The symbols in the formulas are those of the psABI 1.0, section 4.4.1: `S` is the symbol's address, `A` the addend,
+/// `P` the field's address, `L` the address of the symbol's stub, `G` the address of its GOT slot, `GOT` the address of
+/// the GOT, `Z` the symbol's size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EdgeKind {
-    /// `S + A`, 64 bits. Cannot fail. `R_X86_64_64`
+    /// `S + A` in 8 bytes. Never fails. `R_X86_64_64` (psABI 4.4.1).
     Pointer64,
-    /// `S + A`, 32 bits, zero-extended. `R_X86_64_32`
+    /// `S + A` in 4 bytes. Fails unless the value fits zero-extended: 0 ≤ value < 2³². `R_X86_64_32` (psABI 4.4.1).
     Pointer32,
-    /// `S + A`, 32 bits, sign-extended. `R_X86_64_32S`
+    /// `S + A` in 4 bytes. Fails unless the value fits sign-extended: −2³¹ ≤ value < 2³¹. `R_X86_64_32S` (psABI 4.4.1).
     Pointer32Signed,
-    /// `S + A`, 16 bits. `R_X86_64_16`
+    /// `S + A` in 2 bytes. Fails unless the value fits, signed or unsigned: −2¹⁵ ≤ value < 2¹⁶. `R_X86_64_16` (psABI
+    /// 4.4.1).
     Pointer16,
-    /// `S + A`, 8 bits. `R_X86_64_8`
+    /// `S + A` in 1 byte. Fails unless the value fits, signed or unsigned: −2⁷ ≤ value < 2⁸. `R_X86_64_8` (psABI
+    /// 4.4.1).
     Pointer8,
-    /// `S + A - P`, 64 bits. Cannot fail. `R_X86_64_PC64`
+    /// `S + A - P` in 8 bytes. Never fails. `R_X86_64_PC64` (psABI 4.4.1).
     Delta64,
-    /// `S + A - P`, 32 bits, signed. `R_X86_64_PC32`
+    /// `S + A - P` in 4 bytes. Fails unless −2³¹ ≤ value < 2³¹. `R_X86_64_PC32` (psABI 4.4.1).
+    ///
+    /// For a function out of reach, its stub's address stands for `S`. For data out of reach that code names, the link
+    /// may extend the reference instead of failing.
     Delta32,
-    /// `S + A - P`, 16 bits, signed. `R_X86_64_PC16`
+    /// `S + A - P` in 2 bytes. Fails unless −2¹⁵ ≤ value < 2¹⁵. `R_X86_64_PC16` (psABI 4.4.1).
     Delta16,
-    /// `S + A - P`, 8 bits, signed. `R_X86_64_PC8`
+    /// `S + A - P` in 1 byte. Fails unless −2⁷ ≤ value < 2⁷. `R_X86_64_PC8` (psABI 4.4.1).
     Delta8,
-    /// `S + A - P`, 32 bits, signed, or the same to a stub for `S` where that is out of reach. `R_X86_64_PLT32`
+    /// `L + A - P` in 4 bytes; `L` is `S` where the field reaches it. Fails unless −2³¹ ≤ value < 2³¹. `R_X86_64_PLT32`
+    /// (psABI 4.4.1).
     Branch32,
-    /// `G + A - P`, 32 bits, signed. `R_X86_64_GOTPCREL`
+    /// `G + A - P` in 4 bytes. Fails unless −2³¹ ≤ value < 2³¹. `R_X86_64_GOTPCREL` (psABI 4.4.1).
     GotLoad32,
-    /// As `GotLoad32`; the instruction may be rewritten to reach `S` itself. `R_X86_64_GOTPCRELX`
+    /// `G + A - P` in 4 bytes. Fails unless −2³¹ ≤ value < 2³¹. The instruction may be rewritten to reach `S` without
+    /// the slot (psABI B.2). `R_X86_64_GOTPCRELX` (psABI 4.4.1).
     GotLoad32Relaxable,
-    /// As `GotLoad32Relaxable`, behind a REX prefix. `R_X86_64_REX_GOTPCRELX`
+    /// As [`GotLoad32Relaxable`](Self::GotLoad32Relaxable), for an instruction with a REX prefix.
+    /// `R_X86_64_REX_GOTPCRELX` (psABI 4.4.1).
     GotLoad32RexRelaxable,
-    /// As `GotLoad32`, behind an APX prefix; never rewritten. `R_X86_64_CODE_{4,5,6}_GOTPCRELX`
+    /// `G + A - P` in 4 bytes, for an instruction with an APX prefix. Fails unless −2³¹ ≤ value < 2³¹. The instruction
+    /// is never rewritten. `R_X86_64_CODE_{4,5,6}_GOTPCRELX` (psABI 4.4.1).
     GotLoad32Apx,
-    /// `G + A - P`, 64 bits. `R_X86_64_GOTPCREL64`
+    /// `G + A - P` in 8 bytes. Never fails. `R_X86_64_GOTPCREL64` (psABI 4.4.1).
     GotLoad64,
-    /// `G + A - GOT`, 64 bits. `R_X86_64_GOT64`
+    /// `G + A - GOT` in 8 bytes. Never fails. `R_X86_64_GOT64` (psABI 4.4.1), and `R_X86_64_GOTPLT64`, which means the
+    /// same without lazy binding.
     GotSlot64,
-    /// `G + A - GOT`, 32 bits, signed. `R_X86_64_GOT32`
+    /// `G + A - GOT` in 4 bytes. Fails unless −2³¹ ≤ value < 2³¹. `R_X86_64_GOT32` (psABI 4.4.1).
     GotSlot32,
-    /// `S + A - GOT`, 64 bits. `R_X86_64_GOTOFF64`, and `R_X86_64_PLTOFF64`, which may go to `S` itself.
+    /// `S + A - GOT` in 8 bytes. Never fails. `R_X86_64_GOTOFF64` (psABI 4.4.1), and `R_X86_64_PLTOFF64`, for which `S`
+    /// may stand for `L`.
     GotOffset64,
-    /// `GOT + A - P`, 32 bits, signed. `R_X86_64_GOTPC32`
+    /// `GOT + A - P` in 4 bytes. Fails unless −2³¹ ≤ value < 2³¹. `R_X86_64_GOTPC32` (psABI 4.4.1).
     GotBase32,
-    /// `GOT + A - P`, 64 bits. `R_X86_64_GOTPC64`
+    /// `GOT + A - P` in 8 bytes. Never fails. `R_X86_64_GOTPC64` (psABI 4.4.1).
     GotBase64,
-    /// `Z + A`, 32 bits. `R_X86_64_SIZE32`
+    /// `Z + A` in 4 bytes. Fails unless 0 ≤ value < 2³². `R_X86_64_SIZE32` (psABI 4.4.1).
     Size32,
-    /// `Z + A`, 64 bits. `R_X86_64_SIZE64`
+    /// `Z + A` in 8 bytes. Never fails. `R_X86_64_SIZE64` (psABI 4.4.1).
     Size64,
-    /// The GOT's pair of module and offset of a thread-local variable, minus `P`: general dynamic. `R_X86_64_TLSGD`
+    /// `T + A - P` in 4 bytes; `T` is the address of the GOT's pair of module and offset of a thread-local variable.
+    /// General dynamic. Fails unless −2³¹ ≤ value < 2³¹. `R_X86_64_TLSGD` (psABI 4.4.1).
     ThreadLocalPair32,
-    /// The same for the start of the object's own block: local dynamic. `R_X86_64_TLSLD`
+    /// `B + A - P` in 4 bytes; `B` is the address of the GOT's pair for the start of the object's own block. Local
+    /// dynamic. Fails unless −2³¹ ≤ value < 2³¹, and in an object without thread-local sections. `R_X86_64_TLSLD`
+    /// (psABI 4.4.1).
     ThreadLocalBlock32,
-    /// Offset in the module's block, 32 bits, signed. `R_X86_64_DTPOFF32`
+    /// The variable's offset from the start of the object's own block, plus `A`, in 4 bytes. Local dynamic. Fails
+    /// unless −2³¹ ≤ value < 2³¹, and for a variable of another block at no fixed distance. `R_X86_64_DTPOFF32` (psABI
+    /// 4.4.1).
     ThreadLocalOffset32,
-    /// Offset in the module's block, 64 bits. `R_X86_64_DTPOFF64`
+    /// The variable's offset from the start of the object's own block, plus `A`, in 8 bytes. Fails for a variable of
+    /// another block at no fixed distance. `R_X86_64_DTPOFF64` (psABI 4.4.1).
     ThreadLocalOffset64,
-    /// The GOT slot with the offset from the thread pointer, minus `P`: initial exec. `R_X86_64_GOTTPOFF`, and with APX
-    /// prefixes `R_X86_64_CODE_{4,5,6}_GOTTPOFF`
+    /// `I + A - P` in 4 bytes; `I` is the address of the GOT slot with the variable's distance from the thread pointer.
+    /// Initial exec. Fails unless −2³¹ ≤ value < 2³¹, and for a variable at no fixed distance. `R_X86_64_GOTTPOFF`
+    /// (psABI 4.4.1), and with APX prefixes `R_X86_64_CODE_{4,5,6}_GOTTPOFF`.
     StaticLoad32,
-    /// Offset from the thread pointer, 32 bits, signed: local exec. `R_X86_64_TPOFF32`
+    /// The variable's distance from the thread pointer, plus `A`, in 4 bytes. Local exec. Fails unless −2³¹ ≤ value <
+    /// 2³¹, and for a variable at no fixed distance. `R_X86_64_TPOFF32` (psABI 4.4.1).
     StaticOffset32,
-    /// Offset from the thread pointer, 64 bits. `R_X86_64_TPOFF64`
+    /// The variable's distance from the thread pointer, plus `A`, in 8 bytes. Fails for a variable at no fixed
+    /// distance. `R_X86_64_TPOFF64` (psABI 4.4.1).
     StaticOffset64,
-    /// The GOT's descriptor of a thread-local variable, minus `P`. `R_X86_64_GOTPC32_TLSDESC`, and with APX prefixes
-    /// `R_X86_64_CODE_{4,5,6}_GOTPC32_TLSDESC`
+    /// `D + A - P` in 4 bytes; `D` is the address of the GOT's descriptor of a thread-local variable. Global dynamic.
+    /// Fails unless −2³¹ ≤ value < 2³¹. `R_X86_64_GOTPC32_TLSDESC` (psABI 4.4.1), and with APX prefixes
+    /// `R_X86_64_CODE_{4,5,6}_GOTPC32_TLSDESC`.
     ThreadLocalDescriptor32,
 }
 
 impl EdgeKind {
-    /// The kind of a relocation; `None` when it is not supported. `R_X86_64_NONE` makes no edge and is not asked for.
+    /// The kind of a relocation; `None` for one that is not supported. Relocations that make no edge ([`is_marker`])
+    /// have none.
     pub(crate) const fn from_relocation(r_type: u32) -> Option<EdgeKind> {
         Some(match r_type {
             1 => EdgeKind::Pointer64,
@@ -91,7 +132,7 @@ impl EdgeKind {
             27 => EdgeKind::GotSlot64,
             28 => EdgeKind::GotLoad64,
             29 => EdgeKind::GotBase64,
-            30 => EdgeKind::GotSlot64, // GOTPLT64: the same, as there is no lazy binding
+            30 => EdgeKind::GotSlot64, // GOTPLT64: the same without lazy binding
             17 => EdgeKind::ThreadLocalOffset64,
             18 => EdgeKind::StaticOffset64,
             19 => EdgeKind::ThreadLocalPair32,
@@ -145,7 +186,7 @@ impl EdgeKind {
         }
     }
 
-    /// Whether it reads the symbol's GOT slot.
+    /// Whether the value is computed from the symbol's GOT slot.
     pub(crate) const fn needs_got_slot(self) -> bool {
         use EdgeKind::*;
         matches!(
@@ -154,7 +195,7 @@ impl EdgeKind {
         )
     }
 
-    /// Whether its value depends on where the field itself stands.
+    /// Whether the value depends on the field's own address, `P`.
     pub(crate) fn depends_on_place(self) -> bool {
         use EdgeKind::*;
         match self {
@@ -168,12 +209,12 @@ impl EdgeKind {
         }
     }
 
-    /// Whether it stores the symbol's size, which only the object that defines it knows.
+    /// Whether the value is the symbol's size. Only the object that defines the symbol knows it.
     pub(crate) fn is_size(self) -> bool {
         matches!(self, EdgeKind::Size32 | EdgeKind::Size64)
     }
 
-    /// What of a thread-local variable it needs in the GOT.
+    /// The entry of a thread-local variable in the GOT that the value is computed from.
     pub(crate) fn thread_local_entry(self) -> Option<ThreadLocalEntry> {
         match self {
             EdgeKind::ThreadLocalPair32 => Some(ThreadLocalEntry::Pair),
@@ -184,7 +225,7 @@ impl EdgeKind {
         }
     }
 
-    /// The model of thread-local storage that code with such a reference uses, as `-ftls-model` of gcc and clang names it.
+    /// The TLS model of code with such an edge, as `-ftls-model` of gcc and clang names it.
     pub(crate) const fn thread_local_model(self) -> Option<&'static str> {
         use EdgeKind::*;
         match self {
@@ -196,24 +237,25 @@ impl EdgeKind {
         }
     }
 
-    /// Whether its symbol is a thread-local variable.
+    /// Whether the symbol must be a thread-local variable.
     pub(crate) fn is_thread_local(self) -> bool {
         use EdgeKind::*;
-        self.needs_static_place()
+        self.needs_static_tls()
             || matches!(self, ThreadLocalPair32 | ThreadLocalOffset32 | ThreadLocalOffset64 | ThreadLocalDescriptor32)
     }
 
-    /// Whether the variable must be at one distance from every thread's pointer.
-    pub(crate) const fn needs_static_place(self) -> bool {
+    /// Whether the variable must be at one distance from the thread pointer in every thread.
+    pub(crate) const fn needs_static_tls(self) -> bool {
         matches!(self, EdgeKind::StaticLoad32 | EdgeKind::StaticOffset32 | EdgeKind::StaticOffset64)
     }
 
-    /// Whether it is an offset in the object's own block: what is not there must be at a fixed distance from it.
+    /// Whether the value is a distance from the start of the object's own thread-local block. A variable of another
+    /// block must then be at a fixed distance from that start.
     pub(crate) const fn is_block_offset(self) -> bool {
         matches!(self, EdgeKind::ThreadLocalOffset32 | EdgeKind::ThreadLocalOffset64)
     }
 
-    /// Bytes stored.
+    /// Bytes of the field.
     pub(crate) const fn width(self) -> usize {
         use EdgeKind::*;
         match self {
@@ -225,14 +267,14 @@ impl EdgeKind {
         }
     }
 
-    /// Smallest and largest value that fits; `None` when any does.
+    /// The smallest and the largest value that fit; `None` if every value does.
     pub(crate) fn range(self) -> Option<(i128, i128)> {
         use EdgeKind::*;
         match self {
             Pointer64 | Delta64 | GotLoad64 | GotSlot64 | GotOffset64 | GotBase64 | Size64 => None,
             ThreadLocalOffset64 | StaticOffset64 => None,
             Pointer32 | Size32 => Some((0, u32::MAX.into())),
-            // The psABI leaves these to the assembler: both readings of the bits are in use.
+            // The psABI does not say whether these are signed. Assemblers use both readings.
             Pointer16 => Some((i16::MIN.into(), u16::MAX.into())),
             Pointer8 => Some((i8::MIN.into(), u8::MAX.into())),
             Delta16 => Some((i16::MIN.into(), i16::MAX.into())),
@@ -242,30 +284,30 @@ impl EdgeKind {
     }
 }
 
-/// A set of kinds.
+/// A set of edge kinds, one bit each.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct KindSet(u64);
 
 impl KindSet {
-    /// Those that refer to the GOT itself.
+    /// Kinds whose formula has the address of the GOT.
     pub(crate) const GOT: KindSet = {
         use EdgeKind::*;
         KindSet::of(&[GotSlot64, GotSlot32, GotOffset64, GotBase32, GotBase64])
     };
-    /// Those that need something of a thread-local variable in the GOT.
+    /// Kinds with a [`ThreadLocalEntry`].
     pub(crate) const THREAD_LOCAL_ENTRY: KindSet = {
         use EdgeKind::*;
         KindSet::of(&[ThreadLocalPair32, ThreadLocalBlock32, StaticLoad32, ThreadLocalDescriptor32])
     };
-    /// Those that store the distance to the symbol in four bytes.
+    /// Kinds that store the distance to the symbol in four bytes.
     pub(crate) const DISTANCE: KindSet = KindSet::of(&[EdgeKind::Delta32, EdgeKind::Branch32]);
-    /// Those with a descriptor.
+    /// Kinds that use a TLS descriptor.
     pub(crate) const DESCRIPTOR: KindSet = KindSet::of(&[EdgeKind::ThreadLocalDescriptor32]);
-    /// Those that store a size.
+    /// Kinds that store a size.
     pub(crate) const SIZE: KindSet = KindSet::of(&[EdgeKind::Size32, EdgeKind::Size64]);
-    /// Those whose field takes only addresses below 2 GiB.
+    /// Kinds whose field holds only low addresses. An object with one of them needs memory below 2 GiB.
     pub(crate) const LOW: KindSet = KindSet::of(&[EdgeKind::Pointer32, EdgeKind::Pointer32Signed]);
-    /// Those by which code names what it was compiled to stand near to.
+    /// Kinds by which code names data that it was compiled to be near to.
     pub(crate) const NEAR: KindSet = KindSet::of(&[EdgeKind::Delta32, EdgeKind::Pointer32, EdgeKind::Pointer32Signed]);
 
     const fn of(kinds: &[EdgeKind]) -> KindSet {
@@ -291,28 +333,28 @@ impl KindSet {
     }
 }
 
-/// What a thread-local variable may have in the GOT.
+/// A kind of entry of a thread-local variable in the GOT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum ThreadLocalEntry {
-    /// Module and offset, as `__tls_get_addr` takes them.
+    /// Module and offset (`tls_index`), as `__tls_get_addr` takes them. 16 bytes.
     Pair,
-    /// The same for the start of the object's own block, whatever the symbol.
+    /// The same for the start of the object's own block, whatever the symbol. 16 bytes.
     Block,
-    /// Offset from the thread pointer.
+    /// The variable's distance from the thread pointer. 8 bytes.
     StaticOffset,
-    /// Function and argument (psABI, "TLS Descriptors").
+    /// A TLS descriptor: function and argument, then the pair that the argument points to. 32 bytes.
     Descriptor,
 }
 
-/// Relocations that make no edge: they ask for nothing.
-pub(crate) fn is_mark(r_type: u32) -> bool {
+/// Whether a relocation is only a marker, which makes no edge and changes no byte.
+pub(crate) fn is_marker(r_type: u32) -> bool {
     const R_X86_64_NONE: u32 = 0;
-    // Marks the call through a descriptor, which stays as it is.
+    // Marks the call through a TLS descriptor, for linkers that rewrite it. Here it stays as it is.
     const R_X86_64_TLSDESC_CALL: u32 = 35;
     matches!(r_type, R_X86_64_NONE | R_X86_64_TLSDESC_CALL)
 }
 
-/// Relocations that are refused, by name: those that only a linker's output may carry.
+/// The name of a relocation that is not supported, for errors. The named ones occur only in a linker's output.
 pub(crate) fn relocation_name(r_type: u32) -> String {
     const NAMES: [(u32, &str); 7] = [
         (5, "R_X86_64_COPY"),
@@ -329,14 +371,23 @@ pub(crate) fn relocation_name(r_type: u32) -> String {
     }
 }
 
-/// Rewrites a GOT load so that it reaches the symbol itself, if the displacement allows. `code` is the four bytes at the
-/// place, and the two before; `displacement` is `S + A - P`, with the addend −4 that such loads carry.
+/// Rewrites the instruction of a GOT load to reach the symbol without its slot (psABI B.2), if the displacement fits.
+/// Returns false, and changes nothing, otherwise.
 ///
-/// The test is of the *displacement*: that the target is low says nothing (a known defect of other linkers).
+/// | instruction | becomes |
+/// |---|---|
+/// | `mov slot(%rip), %reg` | `lea symbol(%rip), %reg` |
+/// | `call *slot(%rip)` | `addr32 call symbol` |
+/// | `jmp *slot(%rip)` | `jmp symbol; nop` |
 ///
-/// `before` is the byte ahead of `code`. Behind a `rex.W` a call stays as it is: in `data16 rex.W call *__tls_get_addr` (psABI,
-/// general dynamic without PLT) another prefix would take the place of `rex.W`, and processors by AMD read `data16 call` as a
-/// call of 16 bits.
+/// `code` is the four-byte field and the two bytes before it. `before` is the byte before `code`, if there is one.
+/// `displacement` is `S + A - P`, with the addend −4 that such loads carry.
+///
+/// The test is whether the *displacement* fits. That the target's address is low proves nothing, and other linkers that
+/// test the address rewrite what they must not.
+///
+/// A call with a `rex.W` prefix stays as it is. In `data16 rex.W call *__tls_get_addr` (general dynamic without PLT)
+/// the `addr32` prefix would take the place of `rex.W`, and AMD processors read `data16 call` as a call of 16 bits.
 #[inline]
 pub(crate) fn relax_got_load(kind: EdgeKind, before: Option<u8>, code: &mut [u8; 6], displacement: i64) -> bool {
     let fits = |displacement: i64| i32::try_from(displacement).ok().map(i32::to_le_bytes);
@@ -368,7 +419,7 @@ pub(crate) fn relax_got_load(kind: EdgeKind, before: Option<u8>, code: &mut [u8;
     }
 }
 
-/// Whether it may be rewritten.
+/// Whether [`relax_got_load`] may rewrite the instruction.
 #[inline]
 pub(crate) fn is_relaxable(kind: EdgeKind) -> bool {
     matches!(kind, EdgeKind::GotLoad32Relaxable | EdgeKind::GotLoad32RexRelaxable)
@@ -378,35 +429,38 @@ fn is_rip_relative(modrm: u8) -> bool {
     modrm & 0xc7 == 0x05
 }
 
-/// Marks an entry that indirect branches may reach (Intel CET, indirect branch tracking); does nothing otherwise.
+/// `endbr64`: marks an instruction that indirect branches may reach (Intel CET, indirect branch tracking). Does nothing
+/// else.
 pub(crate) const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
-/// A stub: `endbr64; jmp *slot(%rip)`, padded to 16 bytes with traps. Its address may be a function pointer.
-pub(crate) const STUB: [u8; 16] = [0xf3, 0x0f, 0x1e, 0xfa, 0xff, 0x25, 0, 0, 0, 0, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc];
-/// Where in a stub the displacement stands.
+/// A stub: `endbr64; jmp *slot(%rip)`, padded to 16 bytes with traps. Its address may serve as a function pointer.
+pub(crate) const STUB: [u8; 16] = [0xf3, 0x0f, 0x1e, 0xfa, 0xff, 0x25, 0, 0, 0, 0, TRAP, TRAP, TRAP, TRAP, TRAP, TRAP];
+/// Offset of the displacement in a stub.
 pub(crate) const STUB_FIELD: u32 = 6;
+/// `int3`: fills the gaps in code.
+pub(crate) const TRAP: u8 = 0xcc;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_kind_is_among_those_with_an_entry_of_their_own_when_it_has_one() {
+    fn the_set_of_kinds_with_a_thread_local_entry_agrees_with_the_kinds() {
         for kind in (0..64).filter_map(EdgeKind::from_relocation) {
             let is_listed = KindSet::THREAD_LOCAL_ENTRY.contains(kind);
             assert_eq!(is_listed, kind.thread_local_entry().is_some(), "{}", kind.name());
         }
     }
 
-    /// Whether it is rewritten, and what is there then.
+    /// Whether the instruction is rewritten, and its bytes afterwards.
     fn relaxed(kind: EdgeKind, instruction: [u8; 2], displacement: i64) -> (bool, [u8; 6]) {
         let mut code = [instruction[0], instruction[1], 0, 0, 0, 0];
         (relax_got_load(kind, Some(0x66), &mut code, displacement), code)
     }
 
     #[test]
-    fn a_got_load_is_relaxed_by_displacement_and_not_by_how_low_the_target_is() {
+    fn a_got_load_is_relaxed_by_displacement_not_by_the_targets_address() {
         let load = |displacement| relaxed(EdgeKind::GotLoad32RexRelaxable, [0x8b, 0x05], displacement);
-        assert_eq!(load(-(1 << 40)), (false, [0x8b, 0x05, 0, 0, 0, 0]), "far slab, low target");
+        assert_eq!(load(-(1 << 40)), (false, [0x8b, 0x05, 0, 0, 0, 0]), "a low target that is out of reach");
         assert_eq!(load(-5), (true, [0x8d, 0x05, 0xfb, 0xff, 0xff, 0xff]));
     }
 
@@ -416,22 +470,25 @@ mod tests {
         assert_eq!(branch([0xff, 0x15], 0x1000), (true, [0x67, 0xe8, 0, 0x10, 0, 0]));
         assert_eq!(branch([0xff, 0x25], 0x1000), (true, [0xe9, 0x01, 0x10, 0, 0, 0x90]));
         let (is_relaxed, code) = branch([0xff, 0x25], i64::from(i32::MAX));
-        assert_eq!((is_relaxed, code), (false, [0xff, 0x25, 0, 0, 0, 0]), "one more does not fit");
+        assert_eq!((is_relaxed, code), (false, [0xff, 0x25, 0, 0, 0, 0]), "the displacement plus one does not fit");
     }
 
     #[test]
-    fn a_call_behind_rex_w_stays_a_call_through_the_got() {
+    fn a_call_with_a_rex_w_prefix_stays_a_call_through_the_got() {
         let mut code = [0xff, 0x15, 0, 0, 0, 0];
         assert!(!relax_got_load(EdgeKind::GotLoad32Relaxable, Some(0x48), &mut code, 0x1000));
         assert_eq!(code, [0xff, 0x15, 0, 0, 0, 0]);
-        assert!(relax_got_load(EdgeKind::GotLoad32Relaxable, None, &mut code, 0x1000), "nothing is ahead of it");
+        assert!(
+            relax_got_load(EdgeKind::GotLoad32Relaxable, None, &mut code, 0x1000),
+            "the call is at the start of the section"
+        );
     }
 
     #[test]
-    fn plain_got_loads_and_unknown_instructions_are_left_alone() {
+    fn plain_got_loads_and_unknown_instructions_are_not_rewritten() {
         assert!(!relaxed(EdgeKind::GotLoad32, [0x8b, 0x05], 0).0);
         assert!(!relaxed(EdgeKind::GotLoad32Apx, [0xff, 0x15], 0).0);
-        assert!(!relaxed(EdgeKind::GotLoad32RexRelaxable, [0xff, 0x15], 0).0, "behind a prefix");
+        assert!(!relaxed(EdgeKind::GotLoad32RexRelaxable, [0xff, 0x15], 0).0, "a call with a prefix");
         assert!(!relaxed(EdgeKind::GotLoad32RexRelaxable, [0x03, 0x05], 0).0, "add");
     }
 }

@@ -1,89 +1,92 @@
-//! Many allocations finalised as one batch: all of them, or none.
+//! [`finalize_all`]: finalizes many allocations as one batch, either all of them or none.
 //!
-//! Where protection changes with every allocation (`single_mapper.rs`), a system call seals one range. Allocations that are
-//! made one after the other mostly touch, so a batch is sealed by a few calls: one for each stretch of a pool that is
-//! wholly of the batch.
+//! If code is mapped once (`single_mapper.rs`), each change of protection is a system call for one range. Allocations
+//! that are made one after the other are mostly adjacent. So a batch merges its adjacent spans and makes one call for
+//! each merged range.
 
 use std::any::Any;
 use std::ops::Range;
 
 use crate::base::SegmentKind;
 use crate::error::Result;
+use crate::memory::allocation::{Finalized, InFlight};
 use crate::memory::extended::{Extended, with_apart};
-use crate::memory::frame_table::Frame;
+use crate::memory::frame::Frame;
 use crate::memory::large_sections::LargeSection;
-use crate::memory::manager::{Finalized, InFlight};
-use crate::memory::shard::granule;
+use crate::memory::layout::granule_size;
 use crate::memory::slab_allocation::SlabAllocation;
 use crate::memory::window::Window;
 use crate::sync::Arc;
 
-/// One of a batch.
+/// One allocation of a batch. Its large sections are sealed already.
 enum Member {
-    /// Cut from a window, its frames entered: its parts are sealed with the others'.
-    Cut(Box<SlabAllocation>, Vec<LargeSection>),
-    /// Some other kind of memory, which seals itself.
+    /// An allocation of a window, whose frames are written. The batch seals its spans.
+    Slab(Box<SlabAllocation>, Vec<LargeSection>),
+    /// Another kind of memory, which seals itself.
     Other(Box<dyn InFlight>, Vec<Frame>, Vec<LargeSection>),
 }
 
-/// Seals a batch; what it becomes, in order.
+/// Finalizes a batch. Returns the finalized allocations in the same order.
 ///
 /// # Errors
-/// The first failure; everything of the batch is given back.
+/// The first failure. The memory of the entire batch is free then.
 pub(crate) fn finalize_all(batch: Vec<(Box<dyn InFlight>, Vec<Frame>)>) -> Result<Vec<Box<dyn Finalized>>> {
-    let mut members = batch.into_iter().map(|(one, frames)| Member::new(one, frames)).collect::<Result<Vec<_>>>()?;
-    seal_together(&members)?;
+    let members = batch.into_iter().map(|(allocation, frames)| Member::new(allocation, frames));
+    let mut members = members.collect::<Result<Vec<_>>>()?;
+    seal_merged(&members)?;
     for member in &mut members {
-        if let Member::Cut(claim, _) = member {
-            claim.mark_sealed();
+        if let Member::Slab(allocation, _) = member {
+            allocation.mark_sealed();
         }
     }
     members.into_iter().map(Member::finish).collect()
 }
 
 impl Member {
-    fn new(one: Box<dyn InFlight>, frames: Vec<Frame>) -> Result<Member> {
-        let (pools, apart) = match downcast::<Extended>(one) {
+    fn new(allocation: Box<dyn InFlight>, frames: Vec<Frame>) -> Result<Member> {
+        let (pools, large) = match downcast::<Extended>(allocation) {
             Ok(extended) => extended.seal_apart()?,
-            Err(one) => (one, Vec::new()),
+            Err(allocation) => (allocation, Vec::new()),
         };
         Ok(match downcast::<SlabAllocation>(pools) {
-            Ok(mut claim) => {
-                claim.enter_frames(frames)?;
-                Member::Cut(claim, apart)
+            Ok(mut allocation) => {
+                allocation.write_frames(frames)?;
+                Member::Slab(allocation, large)
             }
-            Err(other) => Member::Other(other, frames, apart),
+            Err(other) => Member::Other(other, frames, large),
         })
     }
 
     fn finish(self) -> Result<Box<dyn Finalized>> {
         match self {
-            Member::Cut(claim, apart) => Ok(with_apart(claim, apart)),
-            Member::Other(one, frames, apart) => Ok(with_apart(one.finalize(frames)?, apart)),
+            Member::Slab(allocation, large) => Ok(with_apart(allocation, large)),
+            Member::Other(other, frames, large) => Ok(with_apart(other.finalize(frames)?, large)),
         }
     }
 }
 
-fn downcast<T: InFlight>(one: Box<dyn InFlight>) -> std::result::Result<Box<T>, Box<dyn InFlight>> {
-    if !(&*one as &dyn Any).is::<T>() {
-        return Err(one);
+fn downcast<T: InFlight>(allocation: Box<dyn InFlight>) -> std::result::Result<Box<T>, Box<dyn InFlight>> {
+    if !(&*allocation as &dyn Any).is::<T>() {
+        return Err(allocation);
     }
-    (one as Box<dyn Any>).downcast().map_err(|_| unreachable!("it was asked for just now"))
+    (allocation as Box<dyn Any>).downcast().map_err(|_| unreachable!("the type was checked above"))
 }
 
-/// Seals the parts of all members that were cut from windows, those that touch by one call.
-fn seal_together(members: &[Member]) -> Result<()> {
-    let claims = members.iter().filter_map(|member| match member {
-        Member::Cut(claim, _) => Some(claim),
+/// Seals the spans of all allocations of windows. Adjacent spans are sealed by one call.
+fn seal_merged(members: &[Member]) -> Result<()> {
+    let allocations = members.iter().filter_map(|member| match member {
+        Member::Slab(allocation, _) => Some(allocation),
         Member::Other(..) => None,
     });
-    let mut parts: Vec<(&Arc<Window>, SegmentKind, Range<u64>)> = claims
-        .flat_map(|claim| SegmentKind::ALL.map(|pool| (&claim.home.window, pool, extent(claim, pool))))
+    let mut spans: Vec<(&Arc<Window>, SegmentKind, Range<u64>)> = allocations
+        .flat_map(|allocation| {
+            SegmentKind::ALL.map(|pool| (&allocation.shard.window, pool, byte_range(allocation, pool)))
+        })
         .filter(|(_, _, range)| !range.is_empty())
         .collect();
-    parts.sort_unstable_by_key(|(window, pool, range)| (Arc::as_ptr(window) as usize, pool.index(), range.start));
+    spans.sort_unstable_by_key(|(window, pool, range)| (Arc::as_ptr(window) as usize, pool.index(), range.start));
     let mut runs: Vec<(&Arc<Window>, SegmentKind, Range<u64>)> = Vec::new();
-    for (window, pool, range) in parts {
+    for (window, pool, range) in spans {
         match runs.last_mut() {
             Some((before, same, run)) if Arc::ptr_eq(before, window) && *same == pool && run.end == range.start => {
                 run.end = range.end;
@@ -92,15 +95,16 @@ fn seal_together(members: &[Member]) -> Result<()> {
         }
     }
     for (window, pool, run) in runs {
-        // SAFETY: M1, M6 - every byte of the run is of a part of this batch, which owns it and has opened it.
+        // SAFETY: M1, M6 - the run consists of adjacent spans of this batch. The free space of the window gave them
+        // out, and their allocations own and have opened them.
         unsafe { window.mapped.seal(pool, run.start, run.end - run.start) }?;
     }
     Ok(())
 }
 
-/// Bytes of a claim's part, from the start of the pool.
-fn extent(claim: &SlabAllocation, pool: SegmentKind) -> Range<u64> {
-    let part = &claim.parts[pool.index()];
-    let start = u64::from(part.offset) * granule(pool);
-    start..start + u64::from(part.granules) * granule(pool)
+/// The bytes of an allocation's span, as offsets from the start of the pool.
+fn byte_range(allocation: &SlabAllocation, pool: SegmentKind) -> Range<u64> {
+    let span = &allocation.spans[pool.index()];
+    let start = u64::from(span.offset) * granule_size(pool);
+    start..start + u64::from(span.granules) * granule_size(pool)
 }

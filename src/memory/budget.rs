@@ -1,11 +1,20 @@
-//! [`Budget`]: a limit in bytes on what allocations hold, which refuses before the kernel does.
+//! [`Budget`]: a limit on the bytes that the allocations of a pool hold.
 //!
-//! Without a limit nothing is counted, so that threads share no word. Removal works at the limit, as it only gives back.
+//! An allocation beyond the limit fails before the kernel runs out of memory. Without a limit, nothing is counted, so
+//! threads share no counter. A removal needs no new memory, so it works at the limit.
 //!
-//! An allocation takes its bytes before it takes memory, and gives them back after the memory. So memory that is held never
-//! exceeds what is counted, and that never exceeds the limit. An allocation that is refused for another reason is counted
-//! until it is refused: meanwhile it may take the last bytes from another one.
-//! Model: `loom_tests/loom_budget.rs`.
+//! # Order
+//!
+//! 1. An allocation takes its bytes out of the budget.
+//! 2. It takes its memory. If that fails, it returns the bytes.
+//! 3. When it is freed, it frees its memory first and then returns the bytes.
+//!
+//! So the memory that is held never exceeds the counted bytes, and the counted bytes never exceed the limit.
+//!
+//! # Limits
+//!
+//! Between steps 1 and 2 a failing allocation still counts. For that short time another allocation may be refused,
+//! although it would fit. Model: `loom_tests/loom_budget.rs`.
 
 use crate::error::{MemoryFault, Result};
 use crate::sync::{AtomicU64, Ordering, seeded_bug};
@@ -20,10 +29,10 @@ impl Budget {
         Budget { limit, held: AtomicU64::new(0) }
     }
 
-    /// Takes bytes out of the budget.
+    /// Takes `bytes` out of the budget.
     ///
     /// # Errors
-    /// [`MemoryFault::BudgetExceeded`]; nothing was taken then.
+    /// [`MemoryFault::BudgetExceeded`]. The budget is unchanged then.
     #[inline]
     pub(crate) fn take(&self, bytes: u64) -> Result<()> {
         self.limit.map_or(Ok(()), |limit| self.take_within(limit, bytes))
@@ -34,17 +43,17 @@ impl Budget {
             self.held.fetch_add(bytes, Ordering::Relaxed);
             return Ok(());
         }
-        // One word that says how much is left: no other memory is read because of what it says.
-        let taken = self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |held| {
+        // Relaxed: the counter is only compared with the limit. No other memory is read because of its value.
+        let updated = self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |held| {
             held.checked_add(bytes).filter(|held| *held <= limit)
         });
-        match taken {
+        match updated {
             Ok(_) => Ok(()),
             Err(held) => Err(MemoryFault::BudgetExceeded { requested: bytes, held, limit }.into()),
         }
     }
 
-    /// Puts bytes that were taken back.
+    /// Returns `bytes` that [`take`](Self::take) took.
     #[inline]
     pub(crate) fn give_back(&self, bytes: u64) {
         if self.limit.is_some() {

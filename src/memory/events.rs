@@ -1,7 +1,7 @@
-//! [`MemoryObserver`]: who hears what becomes of code memory.
+//! [`EventSink`]: delivers the events of code memory to an observer.
 //!
-//! What happens under a lock is noted, and told when the lock is free: by the same thread, in the order in which it
-//! happened. Where nobody listens, nothing is noted.
+//! An operation records its events in an [`EventBuf`] while it holds locks. After it has released them, the same thread
+//! delivers the events in the order in which they happened ([`FlushOnDrop`]). Without an observer nothing is recorded.
 
 use std::fmt;
 
@@ -10,32 +10,32 @@ use smallvec::SmallVec;
 use crate::base::{MemoryEvent, catch};
 use crate::sync::{Arc, assert_unlocked};
 
-/// Hears what becomes of code memory.
+/// An observer of code memory.
 ///
-/// Called with no lock held, by the thread that did it, which is one of the pool's own when memory goes back by itself. May
-/// use the pool meanwhile. A panic ends nothing but the call. It lives as long as the pool's memory: a handle to the pool in
-/// it would keep both for ever.
+/// The thread that caused an event calls the observer, with no lock held. If free pages return to the kernel in the
+/// background, that is a thread of the pool. The observer may use the pool. If it panics, only this call ends. The
+/// memory of the pool owns the observer: an observer that holds a handle to the pool keeps both for ever.
 pub type MemoryObserver = Arc<dyn Fn(MemoryEvent) + Send + Sync>;
 
-/// What happened and is not told yet: mostly nothing.
+/// Events that happened and are not delivered yet. Most operations have none.
 pub(crate) type EventBuf = SmallVec<[MemoryEvent; 1]>;
 
-/// What happens during an operation of the pool, told when this is dropped: when the operation has let go of all locks.
+/// The events of one operation. Its drop delivers them, so it is dropped after every lock of the operation.
 pub(crate) struct FlushOnDrop<'a> {
-    teller: &'a EventSink,
-    pub(crate) happened: EventBuf,
+    sink: &'a EventSink,
+    pub(crate) events: EventBuf,
 }
 
 impl Drop for FlushOnDrop<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        if !self.happened.is_empty() {
-            self.teller.tell(std::mem::take(&mut self.happened));
+        if !self.events.is_empty() {
+            self.sink.deliver(std::mem::take(&mut self.events));
         }
     }
 }
 
-/// Where a pool's events go.
+/// Where the events of a pool go: to an observer, or nowhere.
 #[derive(Clone, Default)]
 pub(crate) struct EventSink(Option<MemoryObserver>);
 
@@ -44,40 +44,42 @@ impl EventSink {
         EventSink(Some(observer))
     }
 
-    pub(crate) fn is_heard(&self) -> bool {
+    pub(crate) fn has_observer(&self) -> bool {
         self.0.is_some()
     }
 
+    /// Starts an operation whose events are delivered when the returned value is dropped.
     #[inline(always)]
-    pub(crate) fn telling(&self) -> FlushOnDrop<'_> {
-        FlushOnDrop { teller: self, happened: EventBuf::new() }
+    pub(crate) fn deferred(&self) -> FlushOnDrop<'_> {
+        FlushOnDrop { sink: self, events: EventBuf::new() }
     }
 
-    /// Takes note, if anybody listens.
-    pub(crate) fn note(&self, happened: &mut EventBuf, event: MemoryEvent) {
-        if self.is_heard() {
-            happened.push(event);
+    /// Adds `event` to `events` if there is an observer.
+    pub(crate) fn record(&self, events: &mut EventBuf, event: MemoryEvent) {
+        if self.has_observer() {
+            events.push(event);
         }
     }
 
-    /// Called with no lock held.
+    /// Calls the observer. The caller holds no lock.
     #[cold]
-    fn tell(&self, happened: EventBuf) {
+    fn deliver(&self, events: EventBuf) {
         let Some(observer) = &self.0 else { return };
         assert_unlocked();
-        for event in happened {
-            // Events come out of drops too, which can take no panic.
+        for event in events {
+            // A drop may deliver events, and a drop must not panic.
             let _ = catch(|| observer(event));
         }
     }
 
-    pub(crate) fn tell_one(&self, event: MemoryEvent) {
-        self.note(&mut self.telling().happened, event);
+    /// Delivers one event. The caller holds no lock.
+    pub(crate) fn deliver_one(&self, event: MemoryEvent) {
+        self.record(&mut self.deferred().events, event);
     }
 }
 
 impl fmt::Debug for EventSink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.is_heard() { "somebody listens" } else { "nobody listens" })
+        f.write_str(if self.has_observer() { "an observer" } else { "no observer" })
     }
 }

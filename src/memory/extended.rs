@@ -1,36 +1,39 @@
-//! [`Extended`]: an allocation that has more than its places in pools: sections apart, and scratch memory.
+//! [`Extended`]: an allocation with large sections or scratch memory, besides its segments in the pools.
 //!
-//! An allocation that asks for neither is handed on as it is, so it costs nothing that the others do this. Scratch memory
-//! is an allocation of its own, of the data pool, which is abandoned when the link is finalized: so it makes no system call,
-//! and no error path can leak it.
+//! [`allocate`] wraps an allocation only if its plan requests one of them. Other allocations are passed through
+//! unchanged, so the feature costs them nothing.
+//!
+//! Scratch memory is a second allocation, in the data pool. It is dropped when the link is finalized or abandoned. So
+//! it needs no system call, and no error path leaks it.
 
 use crate::base::{ExecutorAddr, SegmentKind};
 use crate::error::Result;
-use crate::memory::frame_table::Frame;
-use crate::memory::large_sections::{ApartBooks, LargeSection};
-use crate::memory::manager::{Finalized, InFlight, MemoryUsage};
+use crate::memory::allocation::{Finalized, InFlight};
+use crate::memory::frame::Frame;
+use crate::memory::large_sections::{LargeSection, LargeTotals};
 use crate::memory::plan::{SegmentPlan, SegmentRequest};
+use crate::memory::statistics::MemoryUsage;
 use crate::sync::{Arc, MappedU64};
 
-/// Allocates all that a plan asks for; `in_pools` allocates what it asks of the pools.
+/// Allocates everything that `plan` requests. `in_pools` allocates the segments of a plan.
 ///
 /// # Errors
-/// The first refusal; nothing is held then.
+/// The first refusal. A failed call holds no memory.
 pub(crate) fn allocate(
     plan: &SegmentPlan,
-    books: &Arc<ApartBooks>,
+    totals: &Arc<LargeTotals>,
     in_pools: impl Fn(&SegmentPlan) -> Result<Box<dyn InFlight>>,
 ) -> Result<Box<dyn InFlight>> {
     let pools = in_pools(plan)?;
-    if plan.apart.is_empty() && plan.scratch.size == 0 {
+    if plan.large_sections.is_empty() && plan.scratch.size == 0 {
         return Ok(pools);
     }
     let scratch = match plan.scratch.size {
         0 => None,
         _ => Some(in_pools(&scratch_plan(plan.scratch))?),
     };
-    let apart = plan.apart.iter().map(|request| LargeSection::map(books, request)).collect::<Result<Vec<_>>>()?;
-    Ok(Box::new(Extended { pools, apart, scratch }))
+    let large = plan.large_sections.iter().map(|request| LargeSection::map(totals, request)).collect::<Result<Vec<_>>>()?;
+    Ok(Box::new(Extended { pools, large, scratch }))
 }
 
 fn scratch_plan(scratch: SegmentRequest) -> SegmentPlan {
@@ -39,23 +42,24 @@ fn scratch_plan(scratch: SegmentRequest) -> SegmentPlan {
     plan
 }
 
-/// In flight. Fields drop in order.
+/// An allocation in flight. The fields drop in this order.
 pub(crate) struct Extended {
     pools: Box<dyn InFlight>,
-    apart: Vec<LargeSection>,
+    large: Vec<LargeSection>,
     scratch: Option<Box<dyn InFlight>>,
 }
 
 impl Extended {
-    /// What is left to seal, its sections apart sealed and its scratch memory given back.
+    /// Seals the large sections and frees the scratch memory. Returns the allocation in the pools, which is not sealed
+    /// yet, and the sealed sections.
     ///
     /// # Errors
-    /// What the kernel refused; everything is given back.
+    /// What the kernel refused. All memory of the allocation is free then.
     pub(crate) fn seal_apart(mut self) -> Result<(Box<dyn InFlight>, Vec<LargeSection>)> {
-        for section in &mut self.apart {
+        for section in &mut self.large {
             section.seal()?;
         }
-        Ok((self.pools, self.apart))
+        Ok((self.pools, self.large))
     }
 }
 
@@ -68,12 +72,12 @@ impl InFlight for Extended {
         self.pools.working(pool)
     }
 
-    fn apart_address(&self, index: usize) -> ExecutorAddr {
-        self.apart.get(index).map_or(ExecutorAddr::NULL, LargeSection::address)
+    fn large_section_address(&self, index: usize) -> ExecutorAddr {
+        self.large.get(index).map_or(ExecutorAddr::NULL, LargeSection::address)
     }
 
-    fn apart(&mut self, index: usize) -> &mut [u8] {
-        self.apart.get_mut(index).map_or(&mut [], LargeSection::bytes)
+    fn large_section(&mut self, index: usize) -> &mut [u8] {
+        self.large.get_mut(index).map_or(&mut [], LargeSection::bytes)
     }
 
     fn scratch_address(&self) -> ExecutorAddr {
@@ -85,20 +89,20 @@ impl InFlight for Extended {
     }
 
     fn finalize(self: Box<Self>, frames: Vec<Frame>) -> Result<Box<dyn Finalized>> {
-        let (pools, apart) = self.seal_apart()?;
-        Ok(with_apart(pools.finalize(frames)?, apart))
+        let (pools, large) = self.seal_apart()?;
+        Ok(with_apart(pools.finalize(frames)?, large))
     }
 }
 
-/// A finalized allocation, with its sections apart.
-pub(crate) fn with_apart(pools: Box<dyn Finalized>, apart: Vec<LargeSection>) -> Box<dyn Finalized> {
-    if apart.is_empty() { pools } else { Box::new(ExtendedFinalized { pools, apart: apart.into() }) }
+/// Combines a finalized allocation in the pools with its large sections. Without any, returns `pools` itself.
+pub(crate) fn with_apart(pools: Box<dyn Finalized>, large: Vec<LargeSection>) -> Box<dyn Finalized> {
+    if large.is_empty() { pools } else { Box::new(ExtendedFinalized { pools, large: large.into() }) }
 }
 
-/// Fields drop in order: the code before what it refers to.
+/// A finalized allocation. The fields drop in this order: the code before the sections that it uses.
 struct ExtendedFinalized {
     pools: Box<dyn Finalized>,
-    apart: Box<[LargeSection]>,
+    large: Box<[LargeSection]>,
 }
 
 impl Finalized for ExtendedFinalized {
@@ -106,13 +110,13 @@ impl Finalized for ExtendedFinalized {
         self.pools.address(pool)
     }
 
-    fn apart_address(&self, index: usize) -> ExecutorAddr {
-        self.apart.get(index).map_or(ExecutorAddr::NULL, LargeSection::address)
+    fn large_section_address(&self, index: usize) -> ExecutorAddr {
+        self.large.get(index).map_or(ExecutorAddr::NULL, LargeSection::address)
     }
 
     fn usage(&self) -> MemoryUsage {
         let own = MemoryUsage { metadata: size_of::<Self>() as u64, ..MemoryUsage::default() };
-        [self.pools.usage(), own].into_iter().chain(self.apart.iter().map(LargeSection::usage)).sum()
+        [self.pools.usage(), own].into_iter().chain(self.large.iter().map(LargeSection::usage)).sum()
     }
 
     fn word(&self, offset: u64) -> Option<&MappedU64> {

@@ -1,32 +1,39 @@
-//! [`ForkGate`]: what threads settle in shared code memory, and the copy of it that a fork takes, are ordered.
+//! [`ForkGate`]: orders the writes to shared code memory and the copy that a fork makes of it.
 //!
-//! A thread writes to code memory, *passes* the gate, and then tells others of the memory (through private memory, which a
-//! fork copies when it happens). A thread that forks *closes* the gate, copies the code memory, forks, and opens the gate. The
-//! child must find in the copy all that its private memory tells of.
+//! # The promise
 //!
-//! | thread that settles | thread that forks, under the lock |
+//! A forked child gets two copies: the copy of the code memory, which the parent makes before the fork, and its private
+//! memory, which the kernel copies at the fork. If the private memory of the child refers to some code, the code is in
+//! the copy of the code memory.
+//!
+//! # Protocol
+//!
+//! | thread that writes | thread that forks, holding the lock |
 //! |---|---|
-//! | 1 writes the code | 1 says that it forks, heavy barrier |
-//! | 2 light barrier, looks whether a thread forks | 2 copies the code |
-//! | 3 if so, waits for the lock | 3 forks |
-//! | 4 tells others | 4 says that it is done, unlocks |
+//! | 1. write the code | 1. set `is_closed`, heavy barrier |
+//! | 2. light barrier, read `is_closed` | 2. copy the code memory |
+//! | 3. if it is set, wait for the lock | 3. fork |
+//! | 4. publish the code in private memory | 4. clear `is_closed`, unlock |
 //!
-//! By the barriers (`sync.rs`), either the copy has what the first thread wrote, or the first thread waits until the fork is
-//! done: then the child's private memory does not tell of the code. Giving memory back works the same way: pages are emptied,
-//! the gate is passed, and then the books say that the pages are empty.
+//! By the two barriers (`sync/barriers.rs`), at least one of these holds. Either the copy contains what the first
+//! thread wrote, or the first thread reads that the gate is closed and waits until the fork is done. In the second case
+//! the private memory of the child does not refer to the code.
 //!
-//! The lock guards what the fork needs. Model: `loom_tests/loom_fork_gate.rs`.
+//! A purge follows the same steps: it returns the pages to the kernel, passes the gate, and then records that the pages
+//! are empty.
+//!
+//! The lock also guards the state that the fork needs (`fork_guard.rs`). Model: `loom_tests/loom_fork_gate.rs`.
 
 use crate::sync::{AtomicU32, ForkGuard, ForkMutex, Ordering, heavy_barrier, light_barrier, seeded_bug};
 
-/// See the module.
+/// A gate that writers of code memory pass, and the state that a fork needs, under its lock.
 pub struct ForkGate<T> {
-    /// One while a fork is under way.
+    /// 1 during a fork, otherwise 0.
     is_closed: AtomicU32,
     state: ForkMutex<T>,
 }
 
-/// The right to what a fork needs.
+/// A closed gate: exclusive access to the state that a fork needs.
 pub struct Closed<'a, T>(ForkGuard<'a, T>);
 
 impl<T> ForkGate<T> {
@@ -35,13 +42,13 @@ impl<T> ForkGate<T> {
         ForkGate { is_closed: AtomicU32::new(0), state: ForkMutex::new(state) }
     }
 
-    /// An open one. For models.
+    /// An open gate, for models.
     #[cfg(loom)]
     pub fn new(state: T) -> ForkGate<T> {
         ForkGate { is_closed: AtomicU32::new(0), state: ForkMutex::new(state) }
     }
 
-    /// Waits until no fork is under way.
+    /// Waits for the end of a fork under way and locks the state.
     pub(super) fn lock(&self) -> ForkGuard<'_, T> {
         self.state.lock()
     }
@@ -52,15 +59,16 @@ impl<T> ForkGate<T> {
         self.is_closed.load(Ordering::Relaxed) != 0
     }
 
-    /// Called between writing and telling. `is_here` says whether it is this very thread that forks, and does then what has to
-    /// be done about the copy; other threads wait.
+    /// Called between the write of code and its publication. If the gate is closed, `is_own_fork` returns whether this
+    /// thread is the one that forks. It also does what the copy then needs, and this call does not wait. Other threads
+    /// wait until the fork is done.
     #[inline]
-    pub fn pass(&self, is_here: impl FnOnce() -> bool) {
-        // Every link comes here, and few processes ever fork.
+    pub fn pass(&self, is_own_fork: impl FnOnce() -> bool) {
+        // Every link runs this, and few processes fork: so this side has the light barrier.
         if !seeded_bug!("settled_without_a_barrier") {
             light_barrier();
         }
-        if self.is_closed() && !is_here() {
+        if self.is_closed() && !is_own_fork() {
             self.wait();
         }
     }
@@ -70,7 +78,8 @@ impl<T> ForkGate<T> {
         drop(self.lock());
     }
 
-    /// Begins a fork: what was settled before is there to be copied, and what is not will wait.
+    /// Begins a fork. After it, a copy of the code memory contains every write whose thread passed the gate. Other
+    /// writers wait.
     pub fn close(&self) -> Closed<'_, T> {
         let state = self.lock();
         if !seeded_bug!("copied_before_the_fork_is_told") {
@@ -80,7 +89,7 @@ impl<T> ForkGate<T> {
         Closed(state)
     }
 
-    /// The fork is done, in this process.
+    /// Ends a fork, in this process.
     pub fn open(&self, closed: Closed<'_, T>) {
         self.is_closed.store(0, Ordering::Relaxed);
         drop(closed);

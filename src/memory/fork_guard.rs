@@ -1,40 +1,52 @@
-//! Forking with live windows: a forked child gets code memory of its own.
+//! The fork handlers: a forked child gets its own copy of the code memory.
 //!
-//! Code and constants are shared mappings of a file, because they are mapped twice; so a child would see its code change
-//! when the parent removes and links on. [`ForkPolicy::Snapshot`] gives the child a copy:
+//! Code and constants are mapped twice, so they are shared mappings of a file. Without this file, a child would run the
+//! pages of its parent, and they would change when the parent removes code and links other code. With
+//! [`ForkPolicy::Snapshot`] the child gets a copy:
 //!
 //! ```text
-//!   thread that forks        prepare: lock, copy files ── fork ──┬── parent: forget copies, unlock
+//!   thread that forks        prepare: lock, copy files ── fork ──┬── parent: close copies, unlock
 //!                                      ▲                         └── child: map copies over views, unlock
-//!   other threads          settle ─────┘ waits from here on until the parent's side is done
+//!   other threads       wait_for_forks ┘ wait from here until the parent has unlocked
 //! ```
 //!
-//! The copy is taken before the fork, and by the parent: a copy by the child would have to keep the parent from using
-//! memory again for as long as the child takes, or for ever if it dies. What is published at the fork is in the copy,
-//! because an allocation is settled before it is published, and [`wait_for_forks`] makes that wait from the copy to the
-//! fork (`fork_gate.rs`). A module that another thread is linking at the fork is lost to the child, as that thread is.
+//! # Why the parent copies, before the fork
 //!
-//! The child only makes system calls, on what was prepared, at addresses that stay: pointers into windows stay valid.
-//! Data pools, and windows mapped once, are private memory, which the kernel copies itself when it is written.
+//! If the child made the copy, the parent could not reuse any memory until the child was ready. If the child died, the
+//! parent would wait for ever.
 //!
-//! # Handlers of the program
+//! Code that is published at the fork is in the copy: every thread calls [`wait_for_forks`] between the write and the
+//! publication of its code, and that call waits from the copy to the fork (`fork_gate.rs`). The child has no module
+//! that another thread was linking at the fork, because it does not have that thread either.
 //!
-//! The C library calls `prepare` handlers in reverse order of registration, and the others in order. So a handler that was
-//! registered before ours runs while this thread holds the lock, and may link, remove, map windows or fork:
+//! In the child, the handlers only make system calls, on copies that the parent prepared. The copies replace the views
+//! at the same addresses, so pointers into windows stay valid. Data pools, and all pools of windows that are mapped
+//! once, are private memory: the kernel copies them on write.
 //!
-//! | where | what it does differently |
+//! # Fork handlers of the program
+//!
+//! The C library calls `prepare` handlers in reverse order of registration, and the `parent` and `child` handlers in
+//! order. So a handler that was registered before ours runs while this thread holds the lock. It may link, remove, map
+//! windows and fork:
+//!
+//! | such a handler | what happens |
 //! |---|---|
-//! | in `prepare`, after ours | it does not wait; what it has changed is copied again |
-//! | in the parent, before ours | the same, for nothing |
-//! | in the child, before ours | the child's views show its copies before the first byte is written |
-//! | it forks | the copies are the inner fork's, and are made again for the outer one |
+//! | changes code memory in `prepare` | it does not wait; all windows are copied again |
+//! | changes code memory in the parent | the same, although the copies are no longer needed |
+//! | changes code memory in the child | the copies are mapped over the views before the first write |
+//! | forks | the inner fork uses the copies; they are made again for the outer fork |
 //!
-//! A handler must not wait for another thread that links: that thread waits for the fork. The first window of a process must
-//! not be mapped by a handler, since the C library does not call ours for the fork that is under way.
+//! # Locks
 //!
-//! The lock is held from `prepare` to the end of the fork by a thread-local variable without a destructor, so that a fork may
-//! happen in whichever destructor of a thread. Other threads take no lock while they wait for it, since a handler may need
-//! what they hold.
+//! A thread-local variable holds the lock from `prepare` to the end of the fork. It has no destructor, so a fork may
+//! happen in any destructor of a thread. Threads that wait for the lock hold no other lock of this library, because a
+//! handler may need that one.
+//!
+//! # Limits
+//!
+//! - A handler of the program must not wait for another thread that links: that thread waits for the fork.
+//! - A handler must not map the first window of the process, because the C library does not call our handlers for a
+//!   fork that is already under way.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -50,228 +62,241 @@ use crate::memory::window_image::table_pages;
 use crate::os::{FileCopy, FileView, Protection, at_fork, map_zeroes};
 use crate::sync::{Arc, MappedU32, Ordering, per_process, prepare_barriers, thread_local};
 
-/// A window whose pages a child would share.
-pub(super) struct ForkedView {
-    parts: [FileView; 3],
-    alias: u64,
-    alias_size: usize,
-    /// Opened read-only, or as the running view is mapped from it. A child's is its copy.
+/// The mappings of a window whose code and constants are a shared file.
+pub(super) struct SharedWindow {
+    /// The running view: the header with the frame table, the code, and the constants.
+    running_views: [FileView; 3],
+    working_view: u64,
+    working_size: usize,
+    /// The descriptor from which the running view is mapped. In a child it stands for the copy.
     file: File,
     is_read_only: bool,
     policy: ForkPolicy,
-    is_severed: MappedU32,
+    /// Whether the working view shows other pages than the running view: in a child without a copy.
+    is_detached: MappedU32,
 }
 
-impl ForkedView {
-    /// Of a window at `base`, of which `alias` shows the file's first `alias_size` bytes.
+impl SharedWindow {
+    /// A window at `base`. `working_view` shows the first `working_size` bytes of `file`.
     ///
     /// # Safety
-    /// - The address space of the window's layout at `base`, and of `alias`, is the window's as long as the value lives (M7).
-    /// - `alias` shows that much of `file`, writable, as long as the value lives (M4).
+    /// While the value lives:
+    /// - The address ranges of the layout at `base`, and of `working_view`, belong to the window (M7).
+    /// - `working_view` is a writable mapping of the first `working_size` bytes of `file` (M4).
     pub(super) unsafe fn new(
         base: ExecutorAddr,
         layout: &WindowLayout,
-        (alias, alias_size): (*const u8, usize),
+        (working_view, working_size): (*const u8, usize),
         file: File,
         is_read_only: bool,
         policy: ForkPolicy,
-    ) -> ForkedView {
-        let shown = |offset: u64, size: u64, protection| FileView {
+    ) -> SharedWindow {
+        let view = |offset: u64, size: u64, protection| FileView {
             address: base.offset(offset).value(),
             offset,
             size_bytes: size as usize,
             protection,
         };
         let (code, constants) = (layout.readable_code(), layout.pool(SegmentKind::ReadOnly));
-        ForkedView {
-            parts: [
-                shown(0, table_pages(layout), Protection::Read),
-                shown(code.offset, code.size, Protection::ReadExecute),
-                shown(constants.offset, constants.size, Protection::Read),
+        SharedWindow {
+            running_views: [
+                view(0, table_pages(layout), Protection::Read),
+                view(code.offset, code.size, Protection::ReadExecute),
+                view(constants.offset, constants.size, Protection::Read),
             ],
-            alias: alias as u64,
-            alias_size,
+            working_view: working_view as u64,
+            working_size,
             file,
             is_read_only,
             policy,
-            is_severed: MappedU32::new(0),
+            is_detached: MappedU32::new(0),
         }
     }
 
-    /// What the running view shows, and the file that it is mapped from.
-    pub(super) fn shown(&self) -> (&[FileView], &File) {
-        (&self.parts, &self.file)
+    /// The running view, and the file from which it is mapped.
+    pub(super) fn running_views(&self) -> (&[FileView], &File) {
+        (&self.running_views, &self.file)
     }
 
-    /// Whether this is a child's view of its parent's window: what is written does not reach the running view.
-    pub(super) fn is_severed(&self) -> bool {
-        self.is_severed.load(Ordering::Relaxed) != 0
+    /// Whether this is a child that has no copy: what it writes to the working view does not reach the running view.
+    pub(super) fn is_detached(&self) -> bool {
+        self.is_detached.load(Ordering::Relaxed) != 0
     }
 
+    /// A copy of the file. `None` if the child gets none: by policy, in a child without a copy, or if the kernel
+    /// refuses.
     fn copy(&self) -> Option<FileCopy> {
-        if self.policy == ForkPolicy::Share || self.is_severed() {
+        if self.policy == ForkPolicy::Share || self.is_detached() {
             return None;
         }
-        // SAFETY: M4, M6 - the alias shows the file for as long as the view is registered.
+        // SAFETY: M4, M6 - by the contract of `new`, `working_view` maps the first `working_size` bytes of `file` while
+        // `self` lives.
         let copy = unsafe {
-            let view = self.alias as *const u8;
-            FileCopy::take(c"jittison", self.file.as_fd(), view, self.alias_size as u64, self.is_read_only)
+            let view = self.working_view as *const u8;
+            FileCopy::create(c"jittison", self.file.as_fd(), view, self.working_size as u64, self.is_read_only)
         };
         copy.ok()
     }
 
-    /// In the child.
-    fn adopt(&self, copy: Option<FileCopy>) {
-        // SAFETY: M4, M7 - the window is registered, so that its range and its descriptor are its own, and the alias did
-        // not come along; the copy was made of it.
-        let is_whole = copy.is_some_and(|copy| unsafe {
-            copy.remap_in_child(&self.parts, self.alias, self.alias_size, self.file.as_raw_fd())
+    /// Called in the child: maps the copy over the running view and at the address of the working view.
+    fn remap_in_child(&self, copy: Option<FileCopy>) {
+        // SAFETY: M7 - the addresses of both views, and the descriptor, belong to this window in the child, too.
+        // Nothing is mapped at the working view, because the kernel does not pass it to a child (`MADV_DONTFORK`). M4 -
+        // the window lives, because the registry holds it. The copy was made of its file, so the running view keeps its
+        // bytes.
+        let is_remapped = copy.is_some_and(|copy| unsafe {
+            copy.remap_in_child(&self.running_views, self.working_view, self.working_size, self.file.as_raw_fd())
         });
-        if !is_whole {
-            self.is_severed.store(1, Ordering::Relaxed);
-            // SAFETY: M4, M7 - as above. Refused, the address space stays empty, and removals in the child fault.
-            unsafe { map_zeroes(self.alias, self.alias_size) };
+        if !is_remapped {
+            self.is_detached.store(1, Ordering::Relaxed);
+            // SAFETY: M7 - the address range of the working view belongs to this window. If the kernel refuses, nothing
+            // is mapped there, and a removal in the child faults.
+            unsafe { map_zeroes(self.working_view, self.working_size) };
         }
     }
 }
 
-/// Every live view of the process.
+/// All live shared windows of the process.
 struct Registry {
-    /// Whether the C library knows the handlers.
-    is_armed: bool,
-    views: Vec<Registered>,
+    /// Whether the C library has our handlers.
+    has_handlers: bool,
+    windows: Vec<RegisteredWindow>,
 }
 
-struct Registered {
-    view: Arc<ForkedView>,
-    /// While a fork is under way.
+struct RegisteredWindow {
+    window: Arc<SharedWindow>,
+    /// Its copy, during a fork.
     copy: Option<FileCopy>,
 }
 
 impl Registry {
-    /// Copies every view anew.
+    /// Copies every window, and closes the previous copies.
     fn copy_all(&mut self) {
-        for Registered { view, copy } in &mut self.views {
-            if let Some(old) = std::mem::replace(copy, view.copy()) {
+        for RegisteredWindow { window, copy } in &mut self.windows {
+            if let Some(old) = std::mem::replace(copy, window.copy()) {
                 old.close();
             }
         }
     }
 
     fn close_copies(&mut self) {
-        self.views.iter_mut().filter_map(|registered| registered.copy.take()).for_each(FileCopy::close);
+        self.windows.iter_mut().filter_map(|registered| registered.copy.take()).for_each(FileCopy::close);
     }
 }
 
 per_process! {
-    static GATE: ForkGate<Registry> = ForkGate::new(Registry { is_armed: false, views: Vec::new() });
+    static GATE: ForkGate<Registry> = ForkGate::new(Registry { has_handlers: false, windows: Vec::new() });
 }
 
-/// How many forks lie between this process and the one that mapped its first window.
+/// The number of forks between the process that mapped the first window and this process.
 static FORKS: MappedU32 = MappedU32::new(0);
 
-/// Another number in a child than in its parent, and never zero: threads of another generation are not this process's.
-/// Counted where windows mind forks.
+/// The generation of this process. A child has another one than its parent, and none is zero. A thread that was started
+/// in another generation does not exist in this process. Only forks of processes with shared windows count.
 pub(super) fn generation() -> u64 {
     u64::from(FORKS.load(Ordering::Relaxed)) + 1
 }
 
-/// A fork under way in this thread, between its first handler and its last, in both processes.
+/// A fork under way in this thread, in both processes, from our first handler to our last.
 struct Fork {
     registry: Closed<'static, Registry>,
-    /// This fork, and those that handlers of the program have begun inside it.
+    /// The nesting depth: 1, and more while a handler of the program forks.
     depth: u32,
     /// The process that forks.
     parent: u32,
-    /// In the child: its views show its copies.
-    is_adopted: bool,
+    /// Whether this is the child and its copies are mapped.
+    is_remapped: bool,
 }
 
 impl Fork {
     fn begin() -> Fork {
-        Fork { registry: GATE.close(), depth: 0, parent: std::process::id(), is_adopted: false }
+        Fork { registry: GATE.close(), depth: 0, parent: std::process::id(), is_remapped: false }
     }
 
-    /// In the child: has its views show its copies.
-    fn adopt(&mut self) {
-        if !std::mem::replace(&mut self.is_adopted, true) {
+    /// Called in the child: maps the copies over the views, once.
+    fn remap_in_child(&mut self) {
+        if !std::mem::replace(&mut self.is_remapped, true) {
             FORKS.fetch_add(1, Ordering::Relaxed);
-            for Registered { view, copy } in &mut self.registry.views {
-                view.adopt(copy.take());
+            for RegisteredWindow { window, copy } in &mut self.registry.windows {
+                window.remap_in_child(copy.take());
             }
         }
     }
 
-    /// A handler of the program is about to use code memory. In the child it may come ahead of [`child`].
-    fn adopt_if_child(&mut self) {
+    /// Called before a handler of the program uses code memory. In the child this may be earlier than [`child`].
+    fn remap_if_child(&mut self) {
         if std::process::id() != self.parent {
-            self.adopt();
+            self.remap_in_child();
         }
     }
 
-    /// A handler of the program has changed code memory. In the parent the fork may be still to come.
+    /// Called after a handler of the program changed code memory. In the parent, the fork may still follow.
     fn copy_again(&mut self) {
-        self.adopt_if_child();
-        if !self.is_adopted {
+        self.remap_if_child();
+        if !self.is_remapped {
             self.registry.copy_all();
         }
     }
 }
 
 thread_local! {
-    // No destructor: it is there for a fork in whichever destructor of the thread.
+    // Without a destructor, so that a fork may happen in any destructor of the thread.
     // loom's `thread_local` takes no `const` block.
     #[allow(clippy::missing_const_for_thread_local)]
     static FORK: ManuallyDrop<RefCell<Option<Fork>>> = ManuallyDrop::new(RefCell::new(None));
 }
 
-/// `None` if this thread does not fork.
+/// Runs `body` on the fork of this thread. `None` if this thread does not fork.
 fn in_own_fork<R>(body: impl FnOnce(&mut Fork) -> R) -> Option<R> {
     FORK.with(|fork| fork.borrow_mut().as_mut().map(body))
 }
 
-/// Edits the registry, in a handler of the program, too.
+/// Edits the registry, also if a handler of the program maps or unmaps a window during a fork.
 fn with_registry<R>(edit: impl FnOnce(&mut Registry) -> R) -> R {
     let mut edit = Some(edit);
     let mut apply = |registry: &mut Registry| edit.take().map(|edit| edit(registry));
     let edited = in_own_fork(|fork| {
-        fork.adopt_if_child();
+        fork.remap_if_child();
         let edited = apply(&mut fork.registry);
         fork.copy_again();
         edited
     });
-    edited.flatten().or_else(|| apply(&mut GATE.lock())).unwrap_or_else(|| unreachable!("one of the two was called"))
+    edited
+        .flatten()
+        .or_else(|| apply(&mut GATE.lock()))
+        .unwrap_or_else(|| unreachable!("`edit` runs either in the fork of this thread or under the lock"))
 }
 
-/// Has forks mind a view until [`unregister`].
+/// Registers a window: every fork copies it until [`deregister`].
 ///
 /// # Errors
-/// When the C library has no room for the handlers.
-pub(super) fn register(view: &Arc<ForkedView>) -> Result<(), MemoryFault> {
+/// If the C library has no memory for the handlers.
+pub(super) fn register(window: &Arc<SharedWindow>) -> Result<(), MemoryFault> {
     with_registry(|registry| {
-        // Handlers that are being registered are not being run, so that this waits for nobody who waits for the lock.
-        registry.is_armed = registry.is_armed || at_fork(prepare, parent, child);
-        if !registry.is_armed {
-            let problem = "the C library has no room for handlers".to_string();
+        // The C library runs no handler while it registers one. So this does not wait for a handler that waits for our
+        // lock.
+        registry.has_handlers = registry.has_handlers || at_fork(prepare, parent, child);
+        if !registry.has_handlers {
+            let problem = "the C library has no memory for the handlers".to_string();
             return Err(MemoryFault::Refused { step: "pthread_atfork".to_string(), problem });
         }
-        // Ahead of the first allocation in the view.
+        // Before the first allocation in the window, so before the first light barrier.
         prepare_barriers();
-        registry.views.push(Registered { view: view.clone(), copy: None });
+        registry.windows.push(RegisteredWindow { window: window.clone(), copy: None });
         Ok(())
     })
 }
 
-pub(super) fn unregister(view: &Arc<ForkedView>) {
+pub(super) fn deregister(window: &Arc<SharedWindow>) {
     with_registry(|registry| {
-        let gone = registry.views.iter().position(|other| Arc::ptr_eq(&other.view, view));
-        if let Some(copy) = gone.and_then(|gone| registry.views.remove(gone).copy) {
+        let position = registry.windows.iter().position(|other| Arc::ptr_eq(&other.window, window));
+        if let Some(copy) = position.and_then(|position| registry.windows.remove(position).copy) {
             copy.close();
         }
     });
 }
 
-/// Called before a working view is written. Waits for nobody.
+/// Called before a write to a working view. Does not wait. In a handler of the child, maps the copies first.
 #[inline]
 pub(super) fn before_writing() {
     if GATE.is_closed() {
@@ -281,10 +306,11 @@ pub(super) fn before_writing() {
 
 #[cold]
 fn before_writing_in_fork() {
-    in_own_fork(Fork::adopt_if_child);
+    in_own_fork(Fork::remap_if_child);
 }
 
-/// Called after a working view was written by whoever frees memory. Waits for nobody.
+/// Called after a thread that frees memory wrote to a working view. Does not wait. In a handler of the program, copies
+/// all windows again.
 #[inline]
 pub(super) fn after_writing() {
     if GATE.is_closed() {
@@ -292,14 +318,15 @@ pub(super) fn after_writing() {
     }
 }
 
-/// Waits until no fork is under way. What this thread wrote before is in the copy of every fork that begins after it; of its
-/// own fork, if a handler of the program comes here.
+/// Waits until no fork is under way. Every fork that begins later copies what this thread wrote before the call. If
+/// this thread itself forks, and a handler of the program makes the call, it copies all windows again and does not
+/// wait.
 #[inline]
 pub(super) fn wait_for_forks() {
     GATE.pass(copy_again_in_fork);
 }
 
-/// As [`wait_for_forks`], but does not wait: false if the caller has to.
+/// As [`wait_for_forks`], but does not wait. Returns false if the caller has to wait.
 #[inline]
 pub(super) fn is_past_forks() -> bool {
     let mut is_past = true;
@@ -310,7 +337,7 @@ pub(super) fn is_past_forks() -> bool {
     is_past
 }
 
-/// Whether it is this thread that forks.
+/// Copies all windows again if this thread forks. Returns whether it does.
 #[cold]
 fn copy_again_in_fork() -> bool {
     in_own_fork(Fork::copy_again).is_some()
@@ -330,7 +357,7 @@ extern "C" fn parent() {
 }
 
 extern "C" fn child() {
-    in_own_fork(Fork::adopt);
+    in_own_fork(Fork::remap_in_child);
     end();
 }
 
@@ -340,8 +367,8 @@ fn end() {
         let Some(ended) = fork.as_mut() else { return };
         ended.depth -= 1;
         if ended.depth > 0 {
-            // The fork of a handler. The one around it is still to come, in this process.
-            (ended.parent, ended.is_adopted) = (std::process::id(), false);
+            // A handler of the program forked inside another fork. The outer fork is still to come, in this process.
+            (ended.parent, ended.is_remapped) = (std::process::id(), false);
             return ended.registry.copy_all();
         }
         ended.registry.close_copies();

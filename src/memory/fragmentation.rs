@@ -1,39 +1,41 @@
-//! [`SlabFragmentation`]: who keeps a slab from going back to the kernel, and what that costs.
+//! [`SlabFragmentation`]: the allocations that keep a slab from returning to the kernel, and the bytes that this costs.
 //!
-//! Free memory on resident pages is stranded as long as something lives beside it. Few small modules in many slabs are the
-//! worst case; whoever finds them here can remove them, or link them again, and has the slabs back.
+//! Resident free memory cannot return to the kernel while something lives on the same page. The worst case is many
+//! slabs with a few small modules in each. A program that removes these modules, or links them again, can return the
+//! slabs.
 
 use crate::base::{ExecutorAddr, SegmentKind};
 use crate::memory::memory_map::{MemoryMap, MemoryRange, PoolMap, SlabMap, Tenant};
 
-/// A slab that holds something live, and resident bytes that hold nothing.
+/// A slab that has live ranges, and resident bytes in free ranges.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlabFragmentation {
-    /// The slab's first byte.
+    /// The first byte of the slab.
     pub slab: ExecutorAddr,
-    /// Its pool.
+    /// The pool of the slab.
     pub pool: SegmentKind,
-    /// Resident bytes that hold nothing live.
-    pub stranded_bytes: u64,
-    /// Bytes held by those that live there.
+    /// Resident bytes in free ranges.
+    pub fragmented_bytes: u64,
+    /// Bytes reserved by the allocations in the slab.
     pub live_bytes: u64,
-    /// Of those, bytes asked for.
+    /// Bytes that these allocations requested.
     pub requested_bytes: u64,
-    /// Who lives there, by position in [`MemoryMap::tenants`], without those that nobody has named.
+    /// The owners of these allocations, as indices of [`MemoryMap::tenants`], without unknown owners.
     pub by: Vec<usize>,
 }
 
 impl MemoryMap {
-    /// Slabs with stranded bytes and what lives in them, those that strand most first.
+    /// The slabs that have both live ranges and fragmented bytes. The slab with most fragmented bytes comes first.
     pub fn fragmentation_by(&self) -> Vec<SlabFragmentation> {
         let slabs = self.pools().flat_map(|pool| pool.slabs.iter().map(move |slab| (pool, slab)));
-        let stranded = slabs.filter(|(_, slab)| slab.stranded_bytes > 0 && slab.live_bytes > 0);
-        let mut found: Vec<SlabFragmentation> = stranded.map(|(pool, slab)| self.stranding(pool, slab)).collect();
-        found.sort_by_key(|stranding| (std::cmp::Reverse(stranding.stranded_bytes), stranding.slab));
+        let fragmented = slabs.filter(|(_, slab)| slab.fragmented_bytes > 0 && slab.live_bytes > 0);
+        let mut found: Vec<SlabFragmentation> =
+            fragmented.map(|(pool, slab)| self.slab_fragmentation(pool, slab)).collect();
+        found.sort_by_key(|slab| (std::cmp::Reverse(slab.fragmented_bytes), slab.slab));
         found
     }
 
-    fn stranding(&self, pool: &PoolMap, slab: &SlabMap) -> SlabFragmentation {
+    fn slab_fragmentation(&self, pool: &PoolMap, slab: &SlabMap) -> SlabFragmentation {
         let tenants = pool.ranges_in(slab).iter().filter(|range| range.is_live).filter_map(|range| range.tenant);
         let mut by: Vec<usize> = tenants.collect();
         by.sort_unstable();
@@ -41,7 +43,7 @@ impl MemoryMap {
         SlabFragmentation {
             slab: slab.start,
             pool: pool.pool,
-            stranded_bytes: slab.stranded_bytes,
+            fragmented_bytes: slab.fragmented_bytes,
             live_bytes: slab.live_bytes,
             requested_bytes: pool.requested_bytes(slab, &self.tenants),
             by,
@@ -50,14 +52,14 @@ impl MemoryMap {
 }
 
 impl PoolMap {
-    /// Bytes of a slab that its tenants have asked for: without padding, without the frame table's slots, and without those
-    /// whom nobody has named.
+    /// Bytes of a slab that its tenants requested: without padding, without the slots of the frame table, and without
+    /// allocations whose owner is unknown.
     pub fn requested_bytes(&self, slab: &SlabMap, tenants: &[Tenant]) -> u64 {
-        let asked = |range: &MemoryRange| {
+        let requested = |range: &MemoryRange| {
             let (start, size) = tenants.get(range.tenant?)?.segments[self.pool.index()];
             let end = start.offset(size).min(slab.end());
             Some(end.value().saturating_sub(start.max(slab.start).value()))
         };
-        self.ranges_in(slab).iter().filter_map(asked).sum()
+        self.ranges_in(slab).iter().filter_map(requested).sum()
     }
 }

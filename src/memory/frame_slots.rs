@@ -1,25 +1,31 @@
-//! [`FrameSlots`]: what stands in the slots of the frame table, and the order of the stores.
+//! [`FrameSlots`]: the contents of the slots of the frame table, and the order in which they are stored.
 //!
-//! A slot is the start of a function and its FDE, both relative to the unwind header, in one aligned word of 8 bytes. The
-//! unwinder bisects by the lower half, with plain loads. Three rules keep every bisection right while slots change:
+//! A slot is one aligned word of 8 bytes. Its lower half is the start of a function, its upper half the address of the
+//! FDE. Both are relative to the unwind header. An unwinder bisects the slots by their lower half, with plain loads.
 //!
-//! 1. An owner stores only into its own slots, and only starts that lie in its own text. So a slot compares with an address
-//!    outside of that text as it did before.
-//! 2. A slot changes by one store, from one whole entry to another.
-//! 3. An owner fills its slots before it publishes its code, and frees them after the last pin of that code is gone. So a
-//!    bisection for an address of the owner is ordered after the one and before the other, by whatever hands out the address.
+//! # Protocol
 //!
-//! Therefore the stores need no order of their own: they are relaxed. `frame_table.rs` has the mapped memory.
-//! Model: `loom_tests/loom_frame_slots.rs`.
+//! Three rules keep every bisection right while slots change:
+//!
+//! 1. An owner stores only into its own slots, and only function starts inside its own text. So for an address outside
+//!    that text, the slot compares as it did before.
+//! 2. A slot changes from one complete entry to another by a single store.
+//! 3. An owner fills its slots before it publishes its code. It frees them after the last pin of that code is gone. A
+//!    thread unwinds through the code only after it got the address, and that transfer orders the bisection after the
+//!    fill and before the clear.
+//!
+//! So the stores need no ordering of their own: they are relaxed.
+//!
+//! `frame_table.rs` holds the mapped memory of the slots. Model: `loom_tests/loom_frame_slots.rs`.
 
 use crate::base::ExecutorAddr;
-use crate::memory::frame_table::{EMPTY_FDE_FROM_HEADER, Frame};
-use crate::memory::layout::TEXT_GRANULE;
+use crate::memory::frame::Frame;
+use crate::memory::layout::{EMPTY_FDE_FROM_HEADER, TEXT_GRANULE};
 use crate::sync::{MappedU64, Ordering, seeded_bug};
 
-/// A slot of the table.
+/// A slot of the frame table.
 pub trait Slot {
-    /// Replaces the whole entry at once. Nothing else is ordered by it.
+    /// Replaces the complete entry by one relaxed store.
     fn store(&self, entry: u64);
 }
 
@@ -30,18 +36,18 @@ impl Slot for MappedU64 {
     }
 }
 
-/// The entries of a table. The slots themselves are the caller's.
+/// Computes the entries of one table and stores them. The caller passes the slots.
 #[derive(Debug, Clone, Copy)]
 pub struct FrameSlots {
-    /// What entries are relative to.
+    /// The address of the unwind header: entries are relative to it.
     pub header_addr: ExecutorAddr,
-    /// The text of the first slot.
+    /// The address of the text of slot 0.
     pub text_start: ExecutorAddr,
 }
 
 impl FrameSlots {
-    /// Gives `slots`, of which the first has the number `first`, entries of free slots. The last one first, so that the table is
-    /// sorted at every moment.
+    /// Stores free entries into `slots`; the first of them has the number `first`. It stores from the last slot to the
+    /// first, so the table is sorted at every moment.
     #[inline]
     pub fn open(&self, slots: &[impl Slot], first: u64) {
         for (index, slot) in slots.iter().enumerate().rev() {
@@ -49,7 +55,8 @@ impl FrameSlots {
         }
     }
 
-    /// Fills the slots of an owner with the frames that lie in its text, in order. There are no more frames than slots.
+    /// Stores the frames of an owner into its slots. The frames lie in its text, are sorted, and are not more than the
+    /// slots.
     #[inline]
     pub fn fill(&self, slots: &[impl Slot], frames: &[Frame]) {
         debug_assert!(frames.len() <= slots.len() && frames.is_sorted());
@@ -60,19 +67,20 @@ impl FrameSlots {
         for (slot, frame) in slots.iter().zip(frames) {
             slot.store(self.entry(frame.start, frame.fde));
         }
-        // The last one again, as often as there is room.
-        let again = self.entry(last.start, last.fde);
-        slots.iter().skip(frames.len()).for_each(|slot| slot.store(again));
+        // The remaining slots repeat the last frame.
+        let last_entry = self.entry(last.start, last.fde);
+        slots.iter().skip(frames.len()).for_each(|slot| slot.store(last_entry));
     }
 
-    /// Makes the slots of an owner free again. The first has the number `first`.
+    /// Stores free entries into the slots of an owner; the first of them has the number `first`.
     #[inline]
     pub fn clear(&self, slots: &[impl Slot], first: u64) {
         let mut entry = self.free_entry(first);
         for slot in slots {
-            // Seeded bug: as if the slots had not been opened yet.
+            // Seeded bug: zero is the value of a slot that was never opened.
             slot.store(if seeded_bug!("slot_cleared_to_zero") { 0 } else { entry });
-            // The next granule's: starts stand in the lower half, and never reach the upper.
+            // The free entry of the next granule. The start is in the lower half and never overflows into the upper
+            // half.
             entry += TEXT_GRANULE;
         }
     }

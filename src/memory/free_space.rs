@@ -1,45 +1,48 @@
-//! `FreeSpace`: which parts of a pool are free, and where the next request goes.
+//! [`FreeSpace`]: the free and used ranges of one pool, and the choice of a range for each request.
 //!
-//! Pure arithmetic on offsets. All records live out of band (`nodes.rs`), so the
-//! pool itself is never read or written: it may be unmapped, executable, or in
-//! another process altogether. Everything is counted in granules; how many bytes a
-//! granule has is the caller's business.
+//! This file only calculates with offsets. Its records are on the heap (`nodes.rs`), and it never accesses the pool
+//! itself. So the pool may be unmapped, executable, or in another process. The unit of offsets and lengths is the
+//! *granule*; the caller decides how many bytes a granule has.
 //!
-//! The space is one row of ranges in order of address. Every range is a node,
-//! linked to its two neighbours in the row, which need not touch it: a space may
-//! own several stretches of a pool. Free ranges are linked into a second list, the
-//! bin of their size:
+//! # Data structure
+//!
+//! It is a two-level segregated fit, as in a TLSF allocator. Each range is a node in two lists:
+//!
+//! - The *address list* has all ranges in order of address. Neighbours in it need not touch, because a space may own
+//!   several separate parts of a pool.
+//! - A *bin* has the free ranges of one size class.
 //!
 //! ```text
-//!   row    [ used 40 ]<->[ free 70 ]<->[ used 9 ]<->[ free 5 ]
-//!                             |                          |
-//!   bin           (exponent 2, mantissa 3)      (exponent 0, mantissa 5)
-//!                  ranges of 70 or 71            ranges of exactly 5
+//!   address list     [ used 40 ]<->[ free 70 ]<->[ used 9 ]<->[ free 5 ]
+//!                                       |                          |
+//!   bin                     (exponent 2, mantissa 3)   (exponent 0, mantissa 5)
+//!                            ranges of 70 or 71         ranges of exactly 5
 //!
-//!   tops   ...00000101            one bit for each exponent with a free range
-//!   subs   [0] ..00100000   [2] ..00001000   one bit for each mantissa
+//!   exponent_map     ...00000101                   one bit for each exponent with a free range
+//!   mantissa_maps    [0] ..00100000   [2] ..00001000   one bit for each mantissa with a free range
 //! ```
 //!
-//! A bin is a size written as a floating-point number with five bits of
-//! mantissa: sizes below 64 have a bin each, and above that a bin spans at most
-//! 1/32 of its size. A request looks
+//! A size class is a length as a floating-point number with five bits of mantissa. Each length below 64 has a bin of
+//! its own. Above, a bin spans at most 1/32 of its lengths.
 //!
-//! 1. at up to eight ranges of its own bin (its size rounded down), of which
-//!    some may be long enough: this is where the close fits are;
-//! 2. through the bitmaps for the first bin in which *every* range is long
-//!    enough (its size, and the worst loss to alignment, rounded up);
-//! 3. at every range that the first two steps passed over, and only then says
-//!    that the space is full.
+//! # How a request finds a range
 //!
-//! Steps 1 and 2 take constant time. Step 3 is what makes "full" mean that no
-//! free range would have done. Freed ranges merge with both neighbours at once,
-//! so two free ranges never touch.
+//! 1. It checks up to eight ranges of its own bin (its length rounded down). Some of them may be long enough. These are
+//!    the closest fits.
+//! 2. It searches the bitmaps for the first bin in which *every* range is long enough: its length plus the greatest
+//!    loss to alignment, rounded up.
+//! 3. It checks all ranges that are at least as long as the request.
 //!
-//! What it does not do: it does not map, commit, protect or zero anything, it
-//! does not lock (wrap it), it never gets smaller, and it does not detect an id that
-//! is used again after its node has been given to somebody else. It never moves
-//! a range either, so some space is lost between them: a few percent in a pool
-//! of many ranges, a quarter in one of two thousand very unequal ones.
+//! Steps 1 and 2 take constant time. Because of step 3, a request fails only if no free range fits. A freed range
+//! merges with its free neighbours at once, so two free ranges never touch.
+//!
+//! # Limits
+//!
+//! - It does not map, commit, protect or zero memory.
+//! - It has no lock: the caller locks.
+//! - It does not detect the use of an id that was freed, if the node already belongs to another range.
+//! - It never moves a range. So some space between ranges is lost: a few percent in a pool with many ranges, a quarter
+//!   in a pool with two thousand ranges of very different lengths.
 
 mod nodes;
 
@@ -49,14 +52,14 @@ use nodes::{NONE, Node, Nodes};
 
 /// Bits of mantissa in a size class.
 const MANTISSA_BITS: u32 = 5;
-/// Size classes for each exponent, and the mask for the mantissa plus one.
-const SUB_BINS: u32 = 1 << MANTISSA_BITS;
-/// Exponents; 28 of them can occur for sizes that fit in 32 bits.
-const TOP_BINS: u32 = 32;
-/// How many ranges of its own bin a request looks at before it rounds up.
-const NEAR_LOOKS: usize = 8;
+/// Size classes for each exponent.
+const MANTISSAS: u32 = 1 << MANTISSA_BITS;
+/// Exponents. Lengths of 32 bits use 28 of them.
+const EXPONENTS: u32 = 32;
+/// How many ranges of its own bin a request checks before it searches the larger bins.
+const NEAR_CHECKS: usize = 8;
 
-/// Names an allocated range; must be given back to the `FreeSpace` that made it.
+/// The id of an allocated range. It belongs to the `FreeSpace` that returned it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RangeId(NonZeroU32);
 
@@ -73,58 +76,57 @@ impl RangeId {
 /// The free and used ranges of one pool.
 #[derive(Debug)]
 pub(crate) struct FreeSpace {
-    /// One bit for each exponent that has a free range.
-    tops: u32,
-    /// For each exponent, one bit for each mantissa that has a free range.
-    subs: [u32; TOP_BINS as usize],
+    /// One bit for each exponent with a free range.
+    exponent_map: u32,
+    /// For each exponent, one bit for each mantissa with a free range.
+    mantissa_maps: [u32; EXPONENTS as usize],
     /// The first free range of each bin.
     heads: Box<[u32]>,
     nodes: Nodes,
-    /// The first range of the row.
+    /// The first node of the address list.
     first: u32,
-    /// Where it begins: what is added lies below.
+    /// The lowest offset of the space. [`add`](Self::add) takes only granules below it.
     start: u32,
-    /// How much was added.
+    /// The granules of the space, free and used.
     granules: u32,
     free_granules: u32,
     free_ranges: usize,
 }
 
-/// How many bits of a length its size class drops.
+/// How many low bits of a length its size class drops.
 #[inline]
 fn dropped_bits(granules: u32) -> u32 {
-    // Lengths below twice as many as there are mantissas have a bin each.
-    (granules | SUB_BINS).ilog2() - MANTISSA_BITS
+    // Lengths below `2 * MANTISSAS` have a bin each.
+    (granules | MANTISSAS).ilog2() - MANTISSA_BITS
 }
 
-/// The bin a free range of this length lies in: its size class rounded down.
+/// The bin of a free range of this length: its size class, rounded down.
 #[inline]
 fn bin_of(granules: u32) -> u32 {
     let dropped = dropped_bits(granules);
-    // What is left of a length that drops bits is a mantissa and the bit above it, which adds one to the exponent.
+    // The shifted length has one bit above the mantissa. The addition carries it into the exponent.
     (dropped << MANTISSA_BITS) + (granules >> dropped)
 }
 
-/// The first bin in which every range has at least this length. May be one past
-/// the last bin that any length lies in.
+/// The first bin in which every range has at least this length. It may be one more than the last bin of any length.
 #[inline]
 fn bin_at_least(granules: u32) -> u32 {
     let dropped = granules & ((1 << dropped_bits(granules)) - 1);
     bin_of(granules) + u32::from(dropped != 0)
 }
 
-/// The first multiple of `alignment`, a power of two, at or after `offset`.
+/// The first multiple of `alignment`, a power of two, that is not less than `offset`.
 fn align_up(offset: u32, alignment: u32) -> Option<u32> {
     Some(offset.checked_add(alignment - 1)? & !(alignment - 1))
 }
 
 impl FreeSpace {
-    /// An empty space: no range at all until the first `add`.
+    /// A space without ranges.
     pub(crate) fn new() -> Self {
         FreeSpace {
-            tops: 0,
-            subs: [0; TOP_BINS as usize],
-            heads: vec![NONE; (TOP_BINS * SUB_BINS) as usize].into_boxed_slice(),
+            exponent_map: 0,
+            mantissa_maps: [0; EXPONENTS as usize],
+            heads: vec![NONE; (EXPONENTS * MANTISSAS) as usize].into_boxed_slice(),
             nodes: Nodes::default(),
             first: NONE,
             start: u32::MAX,
@@ -134,20 +136,19 @@ impl FreeSpace {
         }
     }
 
-    /// Adds the granules `[offset, offset + granules)`, below everything that was
-    /// added before; they merge with a free range that begins there. What is not
-    /// below is not taken up.
+    /// Adds the free granules `[offset, offset + granules)` below the start of the space. They merge with a free range
+    /// that begins at their end. Does nothing if they are not below the start.
     pub(crate) fn add(&mut self, offset: u32, granules: u32) {
         if granules == 0 || offset.checked_add(granules).is_none_or(|end| end > self.start) {
             return;
         }
         let first = self.first;
         if self.is_free(first) && self.node(first).offset == offset + granules {
-            self.leave_bin(first);
+            self.remove_from_bin(first);
             let node = self.node_mut(first);
             node.offset = offset;
             node.granules += granules;
-            self.enter_bin(first);
+            self.insert_into_bin(first);
         } else {
             self.insert_free(NONE, first, offset, granules);
         }
@@ -155,68 +156,67 @@ impl FreeSpace {
         self.granules += granules;
     }
 
-    /// Takes the granules `[offset, offset + granules)` out of the space, if all of
-    /// them are free: the opposite of `add`.
+    /// Removes the granules `[offset, offset + granules)` from the space and returns true. If one of them is not free,
+    /// returns false and removes none. The opposite of [`add`](Self::add).
     pub(crate) fn withdraw(&mut self, offset: u32, granules: u32) -> bool {
         let holds = |(_, from, length): &(u32, u32, u32)| *from <= offset && offset + granules <= from + length;
         let Some((index, ..)) = self.long_ranges(granules).find(holds) else { return false };
         let index = self.carve(index, offset, granules).index();
-        let Node { before, after, .. } = *self.node(index);
-        self.forget(index, before, after);
+        let Node { prev, next, .. } = *self.node(index);
+        self.remove_node(index, prev, next);
         self.granules -= granules;
         self.start = if self.first == NONE { u32::MAX } else { self.node(self.first).offset };
         true
     }
 
-    /// Granules that were added.
+    /// The granules of the space, free and used.
     pub(crate) fn granules(&self) -> u32 {
         self.granules
     }
 
-    /// Takes `granules` granules (0 counts as 1) at a multiple of `alignment`, a
-    /// power of two in granules, and returns the range's id and offset. `None`
-    /// when no free range would do, and for an alignment that is no power of two.
+    /// Allocates `granules` (0 counts as 1) at a multiple of `alignment` granules. Returns the id and the offset of the
+    /// range. `None` if no free range fits, or if `alignment` is not a power of two.
     pub(crate) fn allocate(&mut self, granules: u32, alignment: u32) -> Option<(RangeId, u32)> {
         let granules = granules.max(1);
         let (index, at) = self.find(granules, alignment)?;
         Some((self.carve(index, at, granules), at))
     }
 
-    /// Takes a part of a free range, named as [`long_ranges`](Self::long_ranges) does.
-    /// The part must lie in the range.
+    /// Allocates the part `[at, at + granules)` of the free range with this index, which comes from
+    /// [`long_ranges`](Self::long_ranges). The part lies in the range.
     #[inline]
     pub(crate) fn carve(&mut self, index: u32, at: u32, granules: u32) -> RangeId {
-        let Node { offset, granules: length, before, .. } = *self.node(index);
+        let Node { offset, granules: length, prev, .. } = *self.node(index);
         if at != offset || length == granules {
-            return self.carve_within(index, at, granules);
+            return self.carve_general(index, at, granules);
         }
-        // The common case: the free range goes on behind what is taken.
-        let used = self.nodes.insert(Node::used(at, granules, before, index));
-        self.lead_on(before, used);
+        // The common case: the part is at the start of the range, and the rest after it stays free.
+        let used = self.nodes.insert(Node::used(at, granules, prev, index));
+        self.set_next(prev, used);
         self.resize_free(index, |rest| {
-            (rest.offset, rest.granules, rest.before) = (at + granules, length - granules, used);
+            (rest.offset, rest.granules, rest.prev) = (at + granules, length - granules, used);
         });
         RangeId::of(used)
     }
 
-    /// The same where the free range does not go on behind what is taken, or begins in front of it.
+    /// [`carve`](Self::carve) for a part that is the entire range, or does not start at its start.
     #[inline(never)]
-    fn carve_within(&mut self, index: u32, at: u32, granules: u32) -> RangeId {
+    fn carve_general(&mut self, index: u32, at: u32, granules: u32) -> RangeId {
         let node = *self.node(index);
         if node.granules == granules {
-            self.leave_bin(index);
+            self.remove_from_bin(index);
             self.node_mut(index).mark_used();
             return RangeId::of(index);
         }
-        // What alignment skips in front and what is left over behind stay free.
+        // The rest before the part and the rest after it stay free.
         let head = at - node.offset;
         let tail = node.granules - head - granules;
-        self.leave_bin(index);
+        self.remove_from_bin(index);
         if head > 0 {
-            self.insert_free(node.before, index, node.offset, head);
+            self.insert_free(node.prev, index, node.offset, head);
         }
         if tail > 0 {
-            self.insert_free(index, node.after, at + granules, tail);
+            self.insert_free(index, node.next, at + granules, tail);
         }
         let node = self.node_mut(index);
         (node.offset, node.granules) = (at, granules);
@@ -238,56 +238,56 @@ impl FreeSpace {
             .map(|(index, node)| (index, node.offset, node.granules))
     }
 
-    /// Asks for the record of a range that is given back soon.
+    /// Prefetches the node of a range that is freed soon.
     pub(crate) fn prefetch(&self, id: RangeId) {
         self.nodes.prefetch(id.index());
     }
 
-    /// Gives a range back; it merges with a free neighbour on either side. An id
-    /// that names no used range changes nothing (and stops a debug build).
+    /// Frees a range, which merges with its free neighbours. If no range in use has this id, nothing changes, and a
+    /// debug build panics.
     pub(crate) fn free(&mut self, id: RangeId) {
         let index = id.index();
         let Some(node) = self.used(id) else {
-            debug_assert!(false, "range {index} given back, but it is not in use");
+            debug_assert!(false, "range {index} is freed, but it is not in use");
             return;
         };
-        let Node { offset, granules, before, after, .. } = *node;
-        let front = self.free_range(before).filter(|(from, length)| from + length == offset);
-        let back = self.free_range(after).filter(|(from, _)| *from == offset + granules);
+        let Node { offset, granules, prev, next, .. } = *node;
+        let front = self.free_range(prev).filter(|(from, length)| from + length == offset);
+        let back = self.free_range(next).filter(|(from, _)| *from == offset + granules);
         match (front, back) {
-            (None, None) => self.enter_bin(index),
+            (None, None) => self.insert_into_bin(index),
             (Some(_), None) => {
-                self.forget(index, before, after);
-                self.resize_free(before, |front| front.granules += granules);
+                self.remove_node(index, prev, next);
+                self.resize_free(prev, |front| front.granules += granules);
             }
             (None, Some(_)) => {
-                self.lead_on(before, after);
+                self.set_next(prev, next);
                 self.nodes.remove(index);
-                self.resize_free(after, |back| {
-                    (back.offset, back.granules, back.before) = (offset, granules + back.granules, before);
+                self.resize_free(next, |back| {
+                    (back.offset, back.granules, back.prev) = (offset, granules + back.granules, prev);
                 });
             }
             (Some(_), Some((_, last))) => {
-                self.leave_bin(after);
-                let behind = self.node(after).after;
+                self.remove_from_bin(next);
+                let behind = self.node(next).next;
                 self.nodes.remove(index);
-                self.forget(after, before, behind);
-                self.resize_free(before, |front| front.granules += granules + last);
+                self.remove_node(next, prev, behind);
+                self.resize_free(prev, |front| front.granules += granules + last);
             }
         }
     }
 
-    /// Offset and length of a range in use; (0, 0) for an id that names none.
+    /// Offset and length of the range in use with this id, or (0, 0).
     #[cfg(test)]
     pub(crate) fn range(&self, id: RangeId) -> (u32, u32) {
         self.used(id).map_or((0, 0), |node| (node.offset, node.granules))
     }
 
-    /// Every range in order of address: offset, length, whether it is in use.
+    /// All ranges in order of address: offset, length, and whether the range is in use.
     pub(crate) fn ranges(&self) -> Vec<(u32, u32, bool)> {
-        let known = |index: u32| (index != NONE).then_some(index);
-        let row = std::iter::successors(known(self.first), |index| known(self.node(*index).after));
-        row.map(|index| self.node(index)).map(|node| (node.offset, node.granules, node.is_used())).collect()
+        let some_index = |index: u32| (index != NONE).then_some(index);
+        let in_order = std::iter::successors(some_index(self.first), |index| some_index(self.node(*index).next));
+        in_order.map(|index| self.node(index)).map(|node| (node.offset, node.granules, node.is_used())).collect()
     }
 
     /// Granules in free ranges.
@@ -295,34 +295,34 @@ impl FreeSpace {
         self.free_granules
     }
 
-    /// Granules in ranges that are allocated.
+    /// Granules in ranges that are in use.
     pub(crate) fn used_granules(&self) -> u32 {
         self.granules - self.free_granules
     }
 
-    /// Bytes of memory that the records take.
+    /// Bytes of heap memory that the records use.
     pub(crate) fn heap_bytes(&self) -> u64 {
         (self.nodes.heap_bytes() + size_of_val(&*self.heads)) as u64
     }
 
-    /// Length of the longest free range; 0 when there is none.
+    /// Length of the longest free range, or 0.
     pub(crate) fn largest_free(&self) -> u32 {
-        let longest_of = |top: u32| {
-            let sub = self.subs[top as usize].checked_ilog2()?;
-            let bin = self.bin((top << MANTISSA_BITS) | sub);
+        let longest_of = |exponent: u32| {
+            let mantissa = self.mantissa_maps[exponent as usize].checked_ilog2()?;
+            let bin = self.bin((exponent << MANTISSA_BITS) | mantissa);
             bin.map(|index| self.node(index).granules).max()
         };
-        self.tops.checked_ilog2().and_then(longest_of).unwrap_or(0)
+        self.exponent_map.checked_ilog2().and_then(longest_of).unwrap_or(0)
     }
 
-    /// How many free ranges there are; each is as long as can be.
+    /// The number of free ranges. No two of them touch.
     pub(crate) fn free_ranges(&self) -> usize {
         self.free_ranges
     }
 
-    /// How many granules must be added right below `at`, at the least, for a request
-    /// of this shape to fit, counting a free range that begins there; 0 when it fits
-    /// already. `u32::MAX` when nothing added there would make it fit.
+    /// The least number of granules that have to be added right below `at`, so that a request of this length and
+    /// alignment fits. A free range that begins at `at` counts. 0 if the request fits already, `u32::MAX` if it can
+    /// never fit there.
     pub(crate) fn shortfall(&self, at: u32, granules: u32, alignment: u32) -> u32 {
         let granules = granules.max(1);
         if !alignment.is_power_of_two() {
@@ -339,34 +339,34 @@ impl FreeSpace {
         start.map_or(u32::MAX, |start| at.saturating_sub(start))
     }
 
-    /// A free range for the request, and the offset in it where it would lie.
-    #[inline(always)] // into `allocate`: on the way of every link
+    /// The index of a free range for the request, and the offset of the request in the pool.
+    #[inline(always)] // into `allocate`: every link runs it
     fn find(&self, granules: u32, alignment: u32) -> Option<(u32, u32)> {
         if !alignment.is_power_of_two() || granules > self.free_granules {
             return None;
         }
         let mut near = self.heads[bin_of(granules) as usize];
-        for _ in 0..NEAR_LOOKS {
+        for _ in 0..NEAR_CHECKS {
             if near == NONE {
                 break;
             }
             if let Some(at) = self.fit(near, granules, alignment) {
                 return Some((near, at));
             }
-            near = self.node(near).bin_after;
+            near = self.node(near).bin_next;
         }
-        // A range this long has room wherever the alignment falls in it.
+        // A range of this length fits, whatever its offset.
         let padded = granules.checked_add(alignment - 1);
         if let Some(bin) = padded.and_then(|padded| self.occupied_from(bin_at_least(padded))) {
-            let ample = self.heads[bin as usize];
-            if let Some(at) = self.fit(ample, granules, alignment) {
-                return Some((ample, at));
+            let far = self.heads[bin as usize];
+            if let Some(at) = self.fit(far, granules, alignment) {
+                return Some((far, at));
             }
         }
         self.find_anywhere(granules, alignment)
     }
 
-    /// The same among all free ranges.
+    /// [`find`](Self::find) among all free ranges.
     #[cold]
     fn find_anywhere(&self, granules: u32, alignment: u32) -> Option<(u32, u32)> {
         let mut next = self.occupied_from(bin_of(granules));
@@ -380,148 +380,149 @@ impl FreeSpace {
         None
     }
 
-    /// Where in a free range a request would lie, if there is room for it.
+    /// The offset that a request gets in a free range. `None` if the range is too short.
     #[inline]
     fn fit(&self, index: u32, granules: u32, alignment: u32) -> Option<u32> {
         let node = self.node(index);
         let at = align_up(node.offset, alignment)?;
-        let room = node.granules.checked_sub(at - node.offset)?;
-        (room >= granules).then_some(at)
+        let usable = node.granules.checked_sub(at - node.offset)?;
+        (usable >= granules).then_some(at)
     }
 
-    /// The first bin that holds a range, from `bin` on (at most one past the last).
+    /// The first bin from `bin` on that has a free range. `bin` is at most one more than the last bin.
     #[inline]
     fn occupied_from(&self, bin: u32) -> Option<u32> {
-        let (top, sub) = (bin >> MANTISSA_BITS, bin & (SUB_BINS - 1));
-        let here = self.subs[top as usize] & (u32::MAX << sub);
+        let (exponent, mantissa) = (bin >> MANTISSA_BITS, bin & (MANTISSAS - 1));
+        let here = self.mantissa_maps[exponent as usize] & (u32::MAX << mantissa);
         if here != 0 {
-            return Some((top << MANTISSA_BITS) | here.trailing_zeros());
+            return Some((exponent << MANTISSA_BITS) | here.trailing_zeros());
         }
-        let above = self.tops & (u32::MAX << (top + 1));
-        let top = above.trailing_zeros();
-        let subs = self.subs.get(top as usize)?;
-        Some((top << MANTISSA_BITS) | subs.trailing_zeros())
+        let above = self.exponent_map & (u32::MAX << (exponent + 1));
+        let exponent = above.trailing_zeros();
+        let mantissas = self.mantissa_maps.get(exponent as usize)?;
+        Some((exponent << MANTISSA_BITS) | mantissas.trailing_zeros())
     }
 
-    /// The free ranges of a bin, the last one freed first.
+    /// The free ranges of a bin. The last one that was inserted comes first.
     fn bin(&self, bin: u32) -> impl Iterator<Item = u32> + '_ {
-        let known = |index: u32| (index != NONE).then_some(index);
-        let next = move |&index: &u32| known(self.node(index).bin_after);
-        std::iter::successors(known(self.heads[bin as usize]), next)
+        let some_index = |index: u32| (index != NONE).then_some(index);
+        let next = move |&index: &u32| some_index(self.node(index).bin_next);
+        std::iter::successors(some_index(self.heads[bin as usize]), next)
     }
 
-    fn enter_bin(&mut self, index: u32) {
+    /// Inserts a range into the bin of its length and counts it as free.
+    fn insert_into_bin(&mut self, index: u32) {
         let granules = self.node(index).granules;
         self.free_granules += granules;
         self.free_ranges += 1;
-        self.lead_bin(bin_of(granules), index);
+        self.push_to_bin(bin_of(granules), index);
     }
 
-    fn leave_bin(&mut self, index: u32) {
-        let Node { granules, bin_before, bin_after, .. } = *self.node(index);
+    /// Removes a range from its bin and no longer counts it as free.
+    fn remove_from_bin(&mut self, index: u32) {
+        let Node { granules, bin_prev, bin_next, .. } = *self.node(index);
         self.free_granules -= granules;
         self.free_ranges -= 1;
-        self.unlink(bin_of(granules), bin_before, bin_after);
+        self.unlink_from_bin(bin_of(granules), bin_prev, bin_next);
     }
 
-    /// Gives a free range another place and length. Most often it stays in its bin, and then no list is touched.
+    /// Changes offset and length of a free range. If its bin stays the same, which is the common case, no list changes.
     #[inline]
     fn resize_free(&mut self, index: u32, resize: impl FnOnce(&mut Node)) {
         let node = self.nodes.at_mut(index);
-        let before = node.granules;
+        let old_granules = node.granules;
         resize(node);
-        let Node { granules, bin_before, bin_after, .. } = *node;
-        self.free_granules = self.free_granules - before + granules;
-        let (old, new) = (bin_of(before), bin_of(granules));
+        let Node { granules, bin_prev, bin_next, .. } = *node;
+        self.free_granules = self.free_granules - old_granules + granules;
+        let (old, new) = (bin_of(old_granules), bin_of(granules));
         if old != new {
-            self.unlink(old, bin_before, bin_after);
-            self.lead_bin(new, index);
+            self.unlink_from_bin(old, bin_prev, bin_next);
+            self.push_to_bin(new, index);
         }
     }
 
-    /// Puts a free range at the head of a bin.
+    /// Makes a free range the first of a bin.
     #[inline]
-    fn lead_bin(&mut self, bin: u32, index: u32) {
+    fn push_to_bin(&mut self, bin: u32, index: u32) {
         let head = std::mem::replace(&mut self.heads[bin as usize], index);
         let node = self.nodes.at_mut(index);
-        (node.bin_before, node.bin_after) = (NONE, head);
+        (node.bin_prev, node.bin_next) = (NONE, head);
         if head != NONE {
-            self.node_mut(head).bin_before = index;
+            self.node_mut(head).bin_prev = index;
         }
-        let (top, sub) = (bin >> MANTISSA_BITS, bin & (SUB_BINS - 1));
-        self.tops |= 1 << top;
-        self.subs[top as usize] |= 1 << sub;
+        let (exponent, mantissa) = (bin >> MANTISSA_BITS, bin & (MANTISSAS - 1));
+        self.exponent_map |= 1 << exponent;
+        self.mantissa_maps[exponent as usize] |= 1 << mantissa;
     }
 
-    /// Makes two free ranges neighbours in a bin, between which one stood; `NONE` for an end of the bin.
+    /// Removes the range between `prev` and `next` from a bin. `NONE` is an end of the bin.
     #[inline]
-    fn unlink(&mut self, bin: u32, before: u32, after: u32) {
-        if after != NONE {
-            self.node_mut(after).bin_before = before;
+    fn unlink_from_bin(&mut self, bin: u32, prev: u32, next: u32) {
+        if next != NONE {
+            self.node_mut(next).bin_prev = prev;
         }
-        if before != NONE {
-            self.node_mut(before).bin_after = after;
+        if prev != NONE {
+            self.node_mut(prev).bin_next = next;
             return;
         }
-        self.heads[bin as usize] = after;
-        if after == NONE {
-            let (top, sub) = (bin >> MANTISSA_BITS, bin & (SUB_BINS - 1));
-            self.subs[top as usize] &= !(1 << sub);
-            if self.subs[top as usize] == 0 {
-                self.tops &= !(1 << top);
+        self.heads[bin as usize] = next;
+        if next == NONE {
+            let (exponent, mantissa) = (bin >> MANTISSA_BITS, bin & (MANTISSAS - 1));
+            self.mantissa_maps[exponent as usize] &= !(1 << mantissa);
+            if self.mantissa_maps[exponent as usize] == 0 {
+                self.exponent_map &= !(1 << exponent);
             }
         }
     }
 
-    /// Puts a free range into the row, between two that are neighbours now (or at
-    /// an end of the row, where the neighbour is `NONE`).
-    fn insert_free(&mut self, before: u32, after: u32, offset: u32, granules: u32) {
-        let index = self.insert(before, after, offset, granules);
-        self.enter_bin(index);
+    /// Inserts a free range into the address list between two neighbours. `NONE` is an end of the list.
+    fn insert_free(&mut self, prev: u32, next: u32, offset: u32, granules: u32) {
+        let index = self.insert(prev, next, offset, granules);
+        self.insert_into_bin(index);
     }
 
-    /// Puts a range in use into the row, in the same way.
+    /// Inserts a range in use into the address list between two neighbours. `NONE` is an end of the list.
     #[inline]
-    fn insert(&mut self, before: u32, after: u32, offset: u32, granules: u32) -> u32 {
-        // Its own side of both links it brings along.
-        let index = self.nodes.insert(Node::used(offset, granules, before, after));
-        self.lead_on(before, index);
-        self.follow(after, index);
+    fn insert(&mut self, prev: u32, next: u32, offset: u32, granules: u32) -> u32 {
+        // The new node has its own side of both links.
+        let index = self.nodes.insert(Node::used(offset, granules, prev, next));
+        self.set_next(prev, index);
+        self.set_prev(next, index);
         index
     }
 
-    /// Makes two nodes neighbours in the row; `NONE` for an end of the row.
+    /// Makes two nodes neighbours in the address list. `NONE` is an end of the list.
     #[inline]
-    fn join(&mut self, before: u32, after: u32) {
-        self.lead_on(before, after);
-        self.follow(after, before);
+    fn link(&mut self, prev: u32, next: u32) {
+        self.set_next(prev, next);
+        self.set_prev(next, prev);
     }
 
-    /// Has a range, or the beginning of the row, lead on to another.
+    /// Sets the node after `prev`, or the first node if `prev` is `NONE`.
     #[inline]
-    fn lead_on(&mut self, before: u32, after: u32) {
-        match before {
-            NONE => self.first = after,
-            _ => self.node_mut(before).after = after,
+    fn set_next(&mut self, prev: u32, next: u32) {
+        match prev {
+            NONE => self.first = next,
+            _ => self.node_mut(prev).next = next,
         }
     }
 
-    /// Has a range, if it is not the end of the row, stand behind another.
+    /// Sets the node before `next`, unless `next` is `NONE`.
     #[inline]
-    fn follow(&mut self, after: u32, before: u32) {
-        if after != NONE {
-            self.node_mut(after).before = before;
+    fn set_prev(&mut self, next: u32, prev: u32) {
+        if next != NONE {
+            self.node_mut(next).prev = prev;
         }
     }
 
-    /// Takes a range, which is in no bin, out of the row, where it stands between these two.
+    /// Removes a range, which is in no bin, from the address list. `prev` and `next` are its neighbours.
     #[inline]
-    fn forget(&mut self, index: u32, before: u32, after: u32) {
-        self.join(before, after);
+    fn remove_node(&mut self, index: u32, prev: u32, next: u32) {
+        self.link(prev, next);
         self.nodes.remove(index);
     }
 
-    /// Where a range ends.
+    /// The offset of the first granule after a range.
     fn end_of(&self, index: u32) -> u32 {
         let node = self.node(index);
         node.offset + node.granules
@@ -531,7 +532,7 @@ impl FreeSpace {
         index != NONE && !self.node(index).is_used()
     }
 
-    /// Offset and length of a range of the row, if it is free.
+    /// Offset and length of a range of the address list, if it is free.
     fn free_range(&self, index: u32) -> Option<(u32, u32)> {
         if index == NONE {
             return None;

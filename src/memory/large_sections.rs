@@ -1,87 +1,90 @@
-//! [`LargeSection`]: a section in a mapping of its own, outside every window.
+//! [`LargeSection`]: a section that has a mapping of its own, outside every window.
 //!
-//! A large section that nobody reaches by a displacement needs no place in a window, whose reach is scarce. It costs a
-//! mapping while it lives, and one or two system calls to come and one to go, which is little beside writing so many bytes.
-//! It is private memory: never executable, and a forked child has its own.
+//! The addresses of a window are scarce, because displacements must reach across it. A large section that is reached by
+//! 64-bit addresses only needs no place there. It costs a mapping while it lives, one or two system calls when it is
+//! made, and one when it is dropped: little in comparison with writing so many bytes. It is private memory. So it is
+//! never executable, and a forked child has its own copy.
 //!
-//! The books are two words that all threads share, and that only allocations with such sections touch.
+//! [`LargeTotals`] counts the large sections of one manager. All threads share its counters, but only allocations with
+//! such sections touch them. `link/large_sections.rs` decides which sections are large.
 
 use crate::base::{ExecutorAddr, MemoryEvent};
 use crate::error::{MemoryFault, Result};
 use crate::memory::budget::Budget;
 use crate::memory::events::EventSink;
 use crate::memory::layout::{CHUNK, PAGE};
-use crate::memory::manager::{MemoryStatistics, MemoryUsage};
 use crate::memory::plan::LargeRequest;
+use crate::memory::statistics::{MemoryStatistics, MemoryUsage};
 use crate::os::PrivatePages;
 use crate::sync::{Arc, AtomicU64, Ordering};
 
-/// What all sections apart of one manager hold.
-pub(crate) struct ApartBooks {
+/// The bytes of all large sections of one manager.
+pub(crate) struct LargeTotals {
     budget: Arc<Budget>,
-    teller: EventSink,
-    /// Bytes asked for.
+    sink: EventSink,
+    /// Requested bytes.
     live: AtomicU64,
-    /// Bytes of pages.
-    held: AtomicU64,
+    /// Bytes of their pages.
+    reserved: AtomicU64,
 }
 
-impl ApartBooks {
-    pub(crate) fn new(budget: Arc<Budget>, teller: EventSink) -> Arc<ApartBooks> {
-        Arc::new(ApartBooks { budget, teller, live: AtomicU64::new(0), held: AtomicU64::new(0) })
+impl LargeTotals {
+    pub(crate) fn new(budget: Arc<Budget>, sink: EventSink) -> Arc<LargeTotals> {
+        Arc::new(LargeTotals { budget, sink, live: AtomicU64::new(0), reserved: AtomicU64::new(0) })
     }
 
-    /// Adds what is held to the books of the windows: all of it is opened, and the kernel may have backed it.
+    /// Adds the large sections to the statistics of the windows. All their pages count as open and resident.
     pub(crate) fn add_to(&self, sum: &mut MemoryStatistics) {
-        let held = self.held.load(Ordering::Relaxed);
+        let reserved = self.reserved.load(Ordering::Relaxed);
         sum.live_bytes += self.live.load(Ordering::Relaxed);
-        sum.reserved_bytes += held;
-        sum.opened_bytes += held;
-        sum.resident_bytes += held;
+        sum.reserved_bytes += reserved;
+        sum.opened_bytes += reserved;
+        sum.resident_bytes += reserved;
     }
 }
 
-/// Fields drop in order: the pages are gone before they are no longer counted.
+/// A mapped large section. Its fields drop in order: first the pages, then their count.
 pub(crate) struct LargeSection {
     pages: PrivatePages,
     request: LargeRequest,
-    counted: Counted,
+    counted: CountedBytes,
 }
 
-/// Bytes that stand in the books until this is dropped.
-struct Counted {
-    books: Arc<ApartBooks>,
+/// Bytes that are part of the totals until this is dropped.
+struct CountedBytes {
+    totals: Arc<LargeTotals>,
     live: u64,
-    held: u64,
+    reserved: u64,
 }
 
 impl LargeSection {
-    /// Maps what is asked for.
+    /// Maps a large section.
     ///
     /// # Errors
-    /// [`MemoryFault`]; nothing is held then.
-    pub(crate) fn map(books: &Arc<ApartBooks>, request: &LargeRequest) -> Result<LargeSection> {
+    /// [`MemoryFault`]. A failed call holds no memory.
+    pub(crate) fn map(totals: &Arc<LargeTotals>, request: &LargeRequest) -> Result<LargeSection> {
         let LargeRequest { size, align, .. } = *request;
         let align = align.max(1);
-        let bad = |problem| MemoryFault::BadPlan { pool: APART, size, align, problem };
+        let bad = |problem| MemoryFault::BadPlan { pool: POOL_NAME, size, align, problem };
         if size == 0 {
-            return Err(bad("it is empty").into());
+            return Err(bad("the section is empty").into());
         }
         if !align.is_power_of_two() {
-            return Err(bad("the alignment is no power of two").into());
+            return Err(bad("the alignment is not a power of two").into());
         }
         if align > CHUNK {
-            return Err(bad("nothing is aligned to that").into());
+            return Err(bad("the alignment is greater than 2 MiB").into());
         }
-        let held = size.checked_next_multiple_of(PAGE).ok_or_else(|| bad("that is an address space"))?;
-        let counted = Counted::new(books, size, held)?;
+        let reserved =
+            size.checked_next_multiple_of(PAGE).ok_or_else(|| bad("the section is larger than the address space"))?;
+        let counted = CountedBytes::new(totals, size, reserved)?;
         let pages = PrivatePages::map(size as usize, align as usize).map_err(|error| MemoryFault::Refused {
-            step: format!("mapping a section of {} KiB apart", held >> 10),
+            step: format!("mapping a large section of {} KiB", reserved >> 10),
             problem: error.to_string(),
         })?;
         let section = LargeSection { pages, request: *request, counted };
         let address = section.address();
-        books.teller.tell_one(MemoryEvent::ApartMapped { address, bytes: held });
+        totals.sink.deliver_one(MemoryEvent::LargeSectionMapped { address, bytes: reserved });
         Ok(section)
     }
 
@@ -89,19 +92,19 @@ impl LargeSection {
         ExecutorAddr::new(self.pages.address())
     }
 
-    /// The section's bytes, while nothing but its link knows of them.
+    /// The bytes of the section. Only its link uses them before [`seal`](Self::seal).
     pub(crate) fn bytes(&mut self) -> &mut [u8] {
         &mut self.pages.bytes()[..self.request.size as usize]
     }
 
-    /// Gives it its final protection.
+    /// Gives the section its final protection.
     ///
     /// # Errors
-    /// What the kernel refused.
+    /// If the kernel refuses the protection.
     pub(crate) fn seal(&mut self) -> Result<()> {
         if self.request.is_read_only {
             self.pages.seal().map_err(|error| MemoryFault::Refused {
-                step: format!("making a section of {} KiB apart read-only", self.pages.size_bytes() >> 10),
+                step: format!("making a large section of {} KiB read-only", self.pages.size_bytes() >> 10),
                 problem: error.to_string(),
             })?;
         }
@@ -122,28 +125,28 @@ impl LargeSection {
 
 impl Drop for LargeSection {
     fn drop(&mut self) {
-        let (address, bytes) = (self.address(), self.counted.held);
-        self.counted.books.teller.tell_one(MemoryEvent::ApartUnmapped { address, bytes });
+        let (address, bytes) = (self.address(), self.counted.reserved);
+        self.counted.totals.sink.deliver_one(MemoryEvent::LargeSectionUnmapped { address, bytes });
     }
 }
 
-impl Counted {
-    fn new(books: &Arc<ApartBooks>, live: u64, held: u64) -> Result<Counted> {
-        books.budget.take(held)?;
-        // Sums for reports: nothing else is read because of what they say.
-        books.live.fetch_add(live, Ordering::Relaxed);
-        books.held.fetch_add(held, Ordering::Relaxed);
-        Ok(Counted { books: books.clone(), live, held })
+impl CountedBytes {
+    fn new(totals: &Arc<LargeTotals>, live: u64, reserved: u64) -> Result<CountedBytes> {
+        totals.budget.take(reserved)?;
+        // Relaxed: the sums are for reports, and no other memory is read because of them.
+        totals.live.fetch_add(live, Ordering::Relaxed);
+        totals.reserved.fetch_add(reserved, Ordering::Relaxed);
+        Ok(CountedBytes { totals: totals.clone(), live, reserved })
     }
 }
 
-impl Drop for Counted {
+impl Drop for CountedBytes {
     fn drop(&mut self) {
-        self.books.live.fetch_sub(self.live, Ordering::Relaxed);
-        self.books.held.fetch_sub(self.held, Ordering::Relaxed);
-        self.books.budget.give_back(self.held);
+        self.totals.live.fetch_sub(self.live, Ordering::Relaxed);
+        self.totals.reserved.fetch_sub(self.reserved, Ordering::Relaxed);
+        self.totals.budget.give_back(self.reserved);
     }
 }
 
-/// What errors call it.
-const APART: &str = "apart";
+/// The name of the pool in errors about large sections.
+const POOL_NAME: &str = "large-section";

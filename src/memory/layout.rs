@@ -1,35 +1,37 @@
-//! [`WindowLayout`]: where in a window everything stands. Arithmetic only.
+//! [`WindowLayout`]: the offsets of the frame table and the pools in a window, and the sizes of their units.
+//!
+//! This file only calculates. `mod.rs` has a picture of a window.
 
 use crate::base::{ExecutorAddr, SegmentKind, align_up};
 
-/// Where one pool stands.
+/// The range of one pool, or of a part of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PoolRange {
-    /// Offset from the window's base, in bytes.
+    /// Offset in bytes: of a pool from the base of the window, of a part from the start of its pool.
     pub offset: u64,
     /// Size in bytes.
     pub size: u64,
 }
 
-/// Where everything stands, as offsets from a base.
+/// The layout of a window, as offsets from its base.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WindowLayout {
-    /// The window's size in bytes.
+    /// The size of the window in bytes.
     pub size: u64,
     /// The pools, in [`SegmentKind::ALL`] order.
     pub pools: [PoolRange; 3],
-    /// Bytes from the base that are backed by the shared file: everything before the data pool.
+    /// The number of bytes from the base that the shared file backs: everything before the guard of the data pool.
     pub file_size: u64,
 }
 
 impl WindowLayout {
-    /// Divides `size` bytes. `None` when that is too small for one chunk of each pool, or too large for any two of its
-    /// addresses to reach each other in 32 bits.
+    /// Divides a window of `size` bytes. `None` if `size` is too small for one chunk of each pool, or so large that a
+    /// 32-bit displacement does not reach across.
     pub fn divide(size: u64) -> Option<WindowLayout> {
         if size > MAX_WINDOW {
             return None;
         }
-        // Half is code, and each 64 bytes of code have 8 bytes of frame table; the rest is shared out 3 : 4.
+        // Half is code. Each 64 bytes of code have 8 bytes of frame table. The rest is divided 3 : 4.
         let code = (size / 2) & !(CHUNK - 1);
         let table = code / TEXT_GRANULE * FRAME_SLOT;
         let code_offset = align_up(FRAME_TABLE_OFFSET + table + GUARD, CHUNK)?;
@@ -52,47 +54,66 @@ impl WindowLayout {
         })
     }
 
-    /// Where a pool stands.
+    /// The range of a pool.
     pub fn pool(&self, pool: SegmentKind) -> PoolRange {
         self.pools[pool.index()]
     }
 
-    /// The code pool and the page before it, which is mapped with it: instrumented code looks at the 8 bytes before any
-    /// function that it calls (UBSan, `-fsanitize=function`).
+    /// The code pool and the page before it, which is mapped with the same protection: code built with
+    /// `-fsanitize=function` (UBSan) reads the 8 bytes before each function that it calls.
     pub(crate) fn readable_code(&self) -> PoolRange {
         let code = self.pool(SegmentKind::Code);
         let offset = code.offset.saturating_sub(PAGE);
         PoolRange { offset, size: code.offset + code.size - offset }
     }
 
-    /// Where a pool starts in a window at `base`.
+    /// The address of a pool in a window at `base`.
     pub fn pool_start(&self, base: ExecutorAddr, pool: SegmentKind) -> ExecutorAddr {
         base.offset(self.pool(pool).offset)
     }
 }
 
-/// Growth, guards and alignment go by this: the size of a huge page.
+/// Bytes of a granule: the unit of allocation in a pool.
+pub(crate) fn granule_size(pool: SegmentKind) -> u64 {
+    if pool == SegmentKind::Code { TEXT_GRANULE } else { DATA_GRANULE }
+}
+
+/// Bytes that one granule of a pool reserves, with its slot of the frame table.
+pub(crate) fn reserved_bytes_per_granule(pool: SegmentKind) -> u64 {
+    granule_size(pool) + if pool == SegmentKind::Code { FRAME_SLOT } else { 0 }
+}
+
+/// The unit of growth, of guards and of alignment in bytes: the size of a huge page.
 pub(crate) const CHUNK: u64 = 2 << 20;
 
-/// Any two addresses of a window reach each other in a signed 32-bit displacement.
+/// The greatest size of a window in bytes. A signed 32-bit displacement reaches between any two addresses of a window.
 pub(crate) const MAX_WINDOW: u64 = (1 << 31) - (1 << 16);
 
-/// Bytes of text per slot of the frame table: a cache line, so that no two objects share one.
+/// Bytes per granule of the code pool, and so per slot of the frame table: a cache line, so that no two objects share
+/// one.
 pub(crate) const TEXT_GRANULE: u64 = 64;
 
-/// Bytes per granule of the other pools: the alignment that the psABI promises to any object.
+/// Bytes per granule of the other pools: the greatest alignment of a standard type in the psABI.
 pub(crate) const DATA_GRANULE: u64 = 16;
 
+/// Bytes of a slot of the frame table.
 pub(crate) const FRAME_SLOT: u64 = 8;
 
-/// The unwind header stands here, so that the table behind its 12 bytes is aligned for 8-byte stores.
+/// The offset of the unwind header in a window. The table after its 12 bytes is aligned for 8-byte stores.
 pub(crate) const FRAME_HEADER_OFFSET: u64 = 0x1004;
 pub(crate) const FRAME_TABLE_OFFSET: u64 = FRAME_HEADER_OFFSET + 12;
 
-/// Before the code pool, its last page is readable.
+/// The CIE and the FDE of free slots, as offsets in the header page, before the unwind header (`window_image.rs` writes
+/// them).
+pub(crate) const EMPTY_CIE_OFFSET: u64 = 0xa00;
+pub(crate) const EMPTY_FDE_OFFSET: u64 = EMPTY_CIE_OFFSET + 24;
+pub(crate) const EMPTY_FDE_FROM_HEADER: u64 = EMPTY_FDE_OFFSET.wrapping_sub(FRAME_HEADER_OFFSET);
+
+/// Unmapped bytes between the frame table and the code pool. The last page before the code pool is readable
+/// ([`WindowLayout::readable_code`]).
 const GUARD: u64 = 2 * PAGE;
 
-/// The page size of the only architecture there is so far.
+/// The page size of x86-64 in bytes.
 pub(crate) const PAGE: u64 = 4096;
 
 #[cfg(test)]
@@ -115,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_too_small_or_too_large_to_reach_across_is_refused() {
+    fn a_size_too_small_for_the_pools_or_too_large_for_a_displacement_has_no_layout() {
         assert_eq!(WindowLayout::divide(4 << 20), None);
         assert_eq!(WindowLayout::divide(1 << 31), None);
         assert_eq!(WindowLayout::divide(0), None);

@@ -1,14 +1,15 @@
-//! [`MemoryMap::to_svg`]: a picture for a browser; one text, with nothing else needed to show it.
+//! [`MemoryMap::to_svg`]: draws the map for a browser, as one document without other files.
 //!
 //! ```text
-//!   window    ▕ header │ code ▓░ │ read-only ▓░ │ data ▓░ ▏            all of it, and how far each pool is opened
-//!   slab      ▕▇▇▇▁▁▇▇▁▁▁ ▁▁▁                            ▏  numbers    2 MiB: live in its group's colour, holes
+//!   window    ▕ header │ code ▓░ │ read-only ▓░ │ data ▓░ ▏            the entire window; the open part of each pool
+//!   slab      ▕▇▇▇▁▁▇▇▁▁▁ ▁▁▁                            ▏  numbers    2 MiB: live ranges in the colour of their group
 //!             ▕╲_______╲                                 ▏
-//!   enlarged  ▕▇▇▇▇▇▇▇▇▇▁▁▁▁▁▁▁▁▁▇▇▇▇▇▇▇                 ▏             what lives in it, where that is a small part
+//!   enlarged  ▕▇▇▇▇▇▇▇▇▇▁▁▁▁▁▁▁▁▁▇▇▇▇▇▇▇                 ▏             the live ranges, if they are a small part
 //! ```
 //!
-//! Ranges that are narrower than they could be seen are drawn together, so that the picture grows with the number of slabs
-//! and not with what lives in them. Every rectangle says in its title what it is.
+//! Adjacent ranges that are narrower than one pixel are drawn as one. So the size of the document depends on the number
+//! of slabs, and not on the number of allocations. The title of each rectangle says what it shows.
+//! `tests/memory/map_pictures.rs` compares the document with expected files.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -35,11 +36,11 @@ struct Drawing<'a> {
     map: &'a MemoryMap,
     colours: Colours,
     body: String,
-    /// Where the next thing goes, in pixels from the top.
+    /// The top of the next element, in pixels.
     y: f64,
 }
 
-/// A stretch of memory, and where it is drawn.
+/// A part of memory, and the rectangle that shows it.
 #[derive(Clone, Copy)]
 struct Strip {
     start: ExecutorAddr,
@@ -68,8 +69,8 @@ impl Drawing<'_> {
         self.y += 34.0;
         let by = if self.colours.is_by_group { "by dylib" } else { "by module" };
         let fixed = [
-            ("live, nobody said whose", NAMELESS),
-            ("free and resident: stranded", STRANDED),
+            ("live, of unknown owner", UNKNOWN_OWNER),
+            ("free and resident: fragmented", FRAGMENTED),
             ("free, not resident", EMPTY),
         ];
         let known = self.colours.legend.clone();
@@ -104,7 +105,7 @@ impl Drawing<'_> {
         };
         let (y, height) = (strip.y, strip.height);
         self.rect((strip.x, y, strip.width, height), EMPTY, 1.0, "guards between pools");
-        let table = format!("header and frame table: {} hold something", bytes_text(window.frame_table_bytes));
+        let table = format!("header and frame table: {} used", bytes_text(window.frame_table_bytes));
         let table_width = strip.x_of(window.pools[0].start) - strip.x;
         self.rect((strip.x, y, table_width, height), TABLE, 1.0, &table);
         for (pool, colour) in window.pools.iter().zip(POOLS) {
@@ -116,7 +117,7 @@ impl Drawing<'_> {
             self.text(from + 6.0, 15.0, "s", pool.pool.name());
         }
         self.y += height + 24.0;
-        let is_detailed = window.pools.iter().map(|pool| pool.slabs.len()).sum::<usize>() <= MOST_DETAILED;
+        let is_detailed = window.pools.iter().map(|pool| pool.slabs.len()).sum::<usize>() <= MAX_DETAILED;
         for pool in &window.pools {
             let line = pool_line(pool);
             let (name, numbers) = line.split_once(": ").unwrap_or((&line, ""));
@@ -139,7 +140,7 @@ impl Drawing<'_> {
             LEFT + STRIP + 10.0,
             height - 3.0,
             "s",
-            &format!("{}, {} stranded", bytes_text(slab.live_bytes), bytes_text(slab.stranded_bytes)),
+            &format!("{}, {} fragmented", bytes_text(slab.live_bytes), bytes_text(slab.fragmented_bytes)),
         );
         self.rect((LEFT, self.y, STRIP, height), EMPTY, 1.0, &format!("slab {}: {}", slab.start, slab_line(slab)));
         self.ranges(&strip, ranges);
@@ -150,11 +151,11 @@ impl Drawing<'_> {
         self.y += if is_detailed { 10.0 } else { 3.0 };
     }
 
-    /// What lives in a slab, enlarged, with lines from where it is.
-    fn enlarged(&mut self, of: &Strip, ranges: &[MemoryRange], start: ExecutorAddr, size: u64) {
+    /// The live part of a slab, enlarged, connected with its place in the slab.
+    fn enlarged(&mut self, slab: &Strip, ranges: &[MemoryRange], start: ExecutorAddr, size: u64) {
         let strip = Strip { start, size, x: LEFT, y: self.y + 12.0, width: STRIP, height: 30.0 };
-        let (from, to) = (of.x_of(start), of.x_of(start.offset(size)));
-        // Writing to a string does not fail, here and below.
+        let (from, to) = (slab.x_of(start), slab.x_of(start.offset(size)));
+        // Writing to a string cannot fail, here and below.
         let _ = writeln!(
             self.body,
             "<path class=\"z\" d=\"M{:.2} {:.2}L{:.2} {:.2}L{:.2} {:.2}L{:.2} {:.2}Z\"/>",
@@ -178,30 +179,30 @@ impl Drawing<'_> {
         self.y = strip.y + strip.height;
     }
 
-    /// The ranges of a strip, those too narrow to be seen together.
+    /// The ranges of a strip. Adjacent ranges that are too narrow are drawn as one.
     fn ranges(&mut self, strip: &Strip, ranges: &[MemoryRange]) {
         let mut rest = ranges;
         while let Some(first) = rest.first() {
             let from = strip.x_of(first.start);
-            let is_seen = |range: &MemoryRange| strip.x_of(range.end()) - from >= NARROWEST;
-            // As many as it takes to be wide enough, but none that is wide enough alone.
-            let wide_alone = |range: &MemoryRange| strip.x_of(range.end()) - strip.x_of(range.start) >= NARROWEST;
+            let is_wide_enough = |range: &MemoryRange| strip.x_of(range.end()) - from >= MIN_WIDTH;
+            // Takes as many ranges as make one pixel. A range that is wide enough by itself is not taken.
+            let is_wide_alone = |range: &MemoryRange| strip.x_of(range.end()) - strip.x_of(range.start) >= MIN_WIDTH;
             let mut count = 1;
-            while !is_seen(&rest[count - 1]) && rest.get(count).is_some_and(|next| !wide_alone(next)) {
+            while !is_wide_enough(&rest[count - 1]) && rest.get(count).is_some_and(|next| !is_wide_alone(next)) {
                 count += 1;
             }
-            let (together, left) = rest.split_at(count);
-            rest = left;
+            let (together, others) = rest.split_at(count);
+            rest = others;
             let to = strip.x_of(together[count - 1].end());
             if to > from {
-                let (colour, opacity, title) = self.look(together);
-                self.rect((from, strip.y, (to - from).max(NARROWEST), strip.height), &colour, opacity, &title);
+                let (colour, opacity, title) = self.style(together);
+                self.rect((from, strip.y, (to - from).max(MIN_WIDTH), strip.height), &colour, opacity, &title);
                 self.name(strip, together, (from, to));
             }
         }
     }
 
-    /// The tenant's name, where a range is drawn large enough for it.
+    /// The name of the tenant, if the range is drawn large enough.
     fn name(&mut self, strip: &Strip, ranges: &[MemoryRange], (from, to): (f64, f64)) {
         let [MemoryRange { tenant: Some(tenant), .. }] = ranges else { return };
         let Some(tenant) = self.map.tenants.get(*tenant) else { return };
@@ -212,10 +213,10 @@ impl Drawing<'_> {
         }
     }
 
-    /// Colour, opacity and title of ranges that are drawn as one.
-    fn look(&self, ranges: &[MemoryRange]) -> (String, f64, String) {
+    /// The colour, opacity and title of ranges that are drawn as one.
+    fn style(&self, ranges: &[MemoryRange]) -> (String, f64, String) {
         if let [range] = ranges {
-            return self.look_of_one(range);
+            return self.style_of_one(range);
         }
         let size: u64 = ranges.iter().map(|range| range.size).sum();
         let live = || ranges.iter().filter(|range| range.is_live);
@@ -228,21 +229,21 @@ impl Drawing<'_> {
             bytes_text(size - live_bytes)
         );
         match live().max_by_key(|range| range.size) {
-            // Even a little that lives is to be seen.
+            // Even a small live range stays visible.
             Some(largest) => {
                 (self.colours.of_range(largest), 0.35 + 0.65 * live_bytes as f64 / size.max(1) as f64, title)
             }
-            None => (STRANDED.to_string(), 1.0, title),
+            None => (FRAGMENTED.to_string(), 1.0, title),
         }
     }
 
-    fn look_of_one(&self, range: &MemoryRange) -> (String, f64, String) {
+    fn style_of_one(&self, range: &MemoryRange) -> (String, f64, String) {
         let MemoryRange { start, size, .. } = range;
         let place = format!("{start} + {} ({size} bytes)", bytes_text(*size));
         if !range.is_live {
             let resident = range.resident_bytes as f64 / (*size).max(1) as f64;
             let title = format!("free {place}, {} resident", bytes_text(range.resident_bytes));
-            return (STRANDED.to_string(), resident, title);
+            return (FRAGMENTED.to_string(), resident, title);
         }
         let title = match range.tenant.and_then(|tenant| self.map.tenants.get(tenant)) {
             Some(tenant) => format!("{} of {}, {}: {place}", tenant.name, tenant.group, tenant.owner),
@@ -261,7 +262,7 @@ impl Drawing<'_> {
         );
     }
 
-    /// Text with its base line `down` below the current place.
+    /// A text whose base line is `down` pixels below `y`.
     fn text(&mut self, x: f64, down: f64, class: &str, text: &str) {
         let y = self.y + down;
         let _ = writeln!(self.body, "<text class=\"{class}\" x=\"{x:.2}\" y=\"{y:.2}\">{}</text>", escaped(text));
@@ -278,12 +279,12 @@ impl Drawing<'_> {
     }
 }
 
-/// Who is drawn in which colour: groups, or tenants where there is one group only.
+/// The colours of groups, or of tenants if there is only one group.
 struct Colours {
     is_by_group: bool,
-    /// By position in the map's list of tenants.
+    /// The colour of each tenant of the map's list.
     by_tenant: Vec<String>,
-    /// Those that hold most.
+    /// The names and colours of those that requested most.
     legend: Vec<(String, String)>,
 }
 
@@ -305,19 +306,20 @@ impl Colours {
         let mut order: Vec<usize> = (0..sizes.len()).collect();
         order.sort_by_key(|number| std::cmp::Reverse(sizes[*number].1));
         let mut legend: Vec<_> =
-            order.iter().take(MOST_NAMED).map(|number| (sizes[*number].0.to_string(), colour(*number))).collect();
-        if sizes.len() > MOST_NAMED {
-            legend.push((format!("and {} more", sizes.len() - MOST_NAMED), EMPTY.to_string()));
+            order.iter().take(MAX_NAMED).map(|number| (sizes[*number].0.to_string(), colour(*number))).collect();
+        if sizes.len() > MAX_NAMED {
+            legend.push((format!("and {} more", sizes.len() - MAX_NAMED), EMPTY.to_string()));
         }
         Colours { is_by_group, by_tenant, legend }
     }
 
     fn of_range(&self, range: &MemoryRange) -> String {
-        range.tenant.and_then(|tenant| self.by_tenant.get(tenant)).cloned().unwrap_or_else(|| NAMELESS.to_string())
+        range.tenant.and_then(|tenant| self.by_tenant.get(tenant)).cloned().unwrap_or_else(|| UNKNOWN_OWNER.to_string())
     }
 }
 
-/// The `number`th of any number of colours: hues a golden angle apart, so that neighbours differ, in three brightnesses.
+/// Colour `number` of an endless series: each hue is a golden angle from the one before, so that they differ, in three
+/// levels of brightness.
 fn colour(number: usize) -> String {
     let hue = (210.0 + number as f64 * 137.508) % 360.0;
     let lightness = [0.50, 0.62, 0.40][number % 3];
@@ -330,7 +332,7 @@ fn colour(number: usize) -> String {
     format!("#{:02x}{:02x}{:02x}", channel(0.0), channel(8.0), channel(4.0))
 }
 
-/// A text as XML wants it; what XML cannot hold at all is replaced.
+/// Escapes a text for XML. Characters that XML does not allow are replaced.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -353,17 +355,17 @@ const MARGIN: f64 = 20.0;
 const LEFT: f64 = 180.0;
 const STRIP: f64 = 860.0;
 
-/// Pixels; what is narrower is drawn together with its neighbours.
-const NARROWEST: f64 = 1.0;
+/// Pixels. A narrower range is drawn together with its neighbours.
+const MIN_WIDTH: f64 = 1.0;
 
-/// Up to so many slabs of a window are drawn large.
-const MOST_DETAILED: usize = 48;
+/// The greatest number of slabs of a window that are drawn large.
+const MAX_DETAILED: usize = 48;
 
-/// Up to so many groups are named in the legend.
-const MOST_NAMED: usize = 24;
+/// The greatest number of groups in the legend.
+const MAX_NAMED: usize = 24;
 
-const NAMELESS: &str = "#6b6b6b";
-const STRANDED: &str = "#d9b8b0";
+const UNKNOWN_OWNER: &str = "#6b6b6b";
+const FRAGMENTED: &str = "#d9b8b0";
 const EMPTY: &str = "#f3f3f1";
 const TABLE: &str = "#c9c9c4";
 const POOLS: [&str; 3] = ["#3f6fb5", "#3d9a6b", "#c08a2e"];

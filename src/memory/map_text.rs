@@ -1,7 +1,8 @@
-//! [`MemoryMap::to_text`]: a picture for a terminal.
+//! [`MemoryMap::to_text`]: draws the map for a terminal.
 //!
-//! One line per slab: 64 cells of 32 KiB. Where what lives in a slab fits into an eighth of it, a second line shows that
-//! part enlarged. A cell of an enlarged part has the letter of who has most of it.
+//! Each slab is one line of 64 cells of 32 KiB. If its live ranges fit into an eighth of the slab, a second line shows
+//! that part enlarged. Each cell of the enlarged part shows the letter of the tenant that has most of the cell.
+//! `tests/memory/map_pictures.rs` compares the text with expected files.
 
 use std::fmt::Write as _;
 
@@ -9,8 +10,8 @@ use crate::base::ExecutorAddr;
 use crate::memory::memory_map::{MemoryMap, MemoryRange, PoolMap, SlabMap, Tenant, WindowMap};
 
 impl MemoryMap {
-    /// The map as lines of text, without a table of contents longer than a screen: of many tenants those that asked for
-    /// most are named.
+    /// The map as lines of text. If there are many tenants, the legend names only those that requested most, so that it
+    /// fits on a screen.
     pub fn to_text(&self) -> String {
         let letters = Letters::of(&self.tenants);
         let mut text = String::new();
@@ -19,35 +20,34 @@ impl MemoryMap {
         }
         text.push_str("\n  █▓▒░ all, most, some, little of the cell is live   · free, and resident   (blank) free, not resident\n");
         letters.list(&mut text, &self.tenants);
-        self.worst_strandings(&mut text);
+        self.worst_fragmentation(&mut text);
         text
     }
 
-    /// Who keeps most memory from going back, if it is worth speaking of.
-    fn worst_strandings(&self, text: &mut String) {
-        let worst =
-            self.fragmentation_by().into_iter().filter(|stranding| stranding.stranded_bytes > stranding.live_bytes);
-        for stranding in worst.take(WORST) {
-            let tenants = stranding.by.iter().take(WORST).filter_map(|tenant| self.tenants.get(*tenant));
+    /// The tenants that keep most memory from returning to the kernel, in slabs with more fragmented than live bytes.
+    fn worst_fragmentation(&self, text: &mut String) {
+        let worst = self.fragmentation_by().into_iter().filter(|slab| slab.fragmented_bytes > slab.live_bytes);
+        for slab in worst.take(WORST) {
+            let tenants = slab.by.iter().take(WORST).filter_map(|tenant| self.tenants.get(*tenant));
             let names: Vec<&str> = tenants.map(|tenant| &*tenant.name).collect();
-            let others = match stranding.by.len().saturating_sub(WORST) {
+            let others = match slab.by.len().saturating_sub(WORST) {
                 0 => String::new(),
                 others => format!(" and {others} others"),
             };
-            let (stranded, live) = (bytes_text(stranding.stranded_bytes), bytes_text(stranding.live_bytes));
+            let (fragmented, live) = (bytes_text(slab.fragmented_bytes), bytes_text(slab.live_bytes));
             let _ = writeln!(
                 text,
-                "  {}{others} strands {stranded} of the {} slab {} with {live}",
+                "  {}{others} fragments {fragmented} of the {} slab {} with {live}",
                 line(&names.join(", ")),
-                stranding.pool.name(),
-                stranding.slab,
+                slab.pool.name(),
+                slab.slab,
             );
         }
     }
 }
 
 fn window_text(text: &mut String, window: &WindowMap, letters: &Letters) {
-    // Writing to a string does not fail, here and below.
+    // Writing to a string cannot fail, here and below.
     let _ = writeln!(
         text,
         "window {} + {}, {}; frame table {}",
@@ -64,14 +64,14 @@ fn window_text(text: &mut String, window: &WindowMap, letters: &Letters) {
     }
 }
 
-/// So many slabs, and names in each, are told of.
+/// The greatest number of slabs that are listed as fragmented, and of names for each.
 const WORST: usize = 4;
 
 /// The totals of a pool in one line.
 pub(crate) fn pool_line(pool: &PoolMap) -> String {
     format!(
         "{} {} + {}: {} opened, {} live in {} allocations, {} free in {} ranges, largest {}, fragmentation {:.0} %; {} \
-         resident, {} stranded",
+         resident, {} fragmented",
         pool.pool.name(),
         pool.start,
         bytes_text(pool.size),
@@ -83,26 +83,25 @@ pub(crate) fn pool_line(pool: &PoolMap) -> String {
         bytes_text(pool.largest_free()),
         pool.fragmentation() * 100.0,
         bytes_text(pool.resident_bytes()),
-        bytes_text(pool.stranded_bytes()),
+        bytes_text(pool.fragmented_bytes()),
     )
 }
 
 /// The totals of a slab in one line.
 pub(crate) fn slab_line(slab: &SlabMap) -> String {
     format!(
-        "{} live in {}, largest free {}, {} resident, {} stranded",
+        "{} live in {}, largest free {}, {} resident, {} fragmented",
         bytes_text(slab.live_bytes),
         slab.allocations,
         bytes_text(slab.largest_free),
         bytes_text(slab.resident_bytes),
-        bytes_text(slab.stranded_bytes),
+        bytes_text(slab.fragmented_bytes),
     )
 }
 
 fn slab_text(text: &mut String, pool: &PoolMap, slab: &SlabMap, letters: &Letters) {
     let ranges = &pool.pieces_in(slab);
-    let whole = cells(ranges, slab.start, slab.size);
-    let bar: String = whole.iter().map(Cell::shade).collect();
+    let bar: String = cells(ranges, slab.start, slab.size).iter().map(Cell::shade).collect();
     let _ = writeln!(text, "  {} shard {:<2}|{bar}| {}", slab.start, slab.shard, slab_line(slab));
     if let Some((start, size)) = zoom(ranges, slab) {
         let bar: String = cells(ranges, start, size).iter().map(|cell| cell.letter(letters)).collect();
@@ -110,26 +109,27 @@ fn slab_text(text: &mut String, pool: &PoolMap, slab: &SlabMap, letters: &Letter
     }
 }
 
-/// The part of a slab in which something lives, when it is worth being shown enlarged: `(start, size)`.
+/// The part of a slab that has all its live ranges, as `(start, size)`. `None` if it is more than an eighth of the
+/// slab.
 pub(crate) fn zoom(ranges: &[MemoryRange], slab: &SlabMap) -> Option<(ExecutorAddr, u64)> {
     let mut live = ranges.iter().filter(|range| range.is_live);
     let first = live.next()?;
     let last = live.next_back().unwrap_or(first);
     let (start, end) = (first.start.max(slab.start), last.end().min(slab.end()));
-    // As large as the smallest power of two that holds it, so that scales compare.
-    let size = u64::try_from(end.distance_from(start)).ok()?.next_power_of_two().max(SMALLEST_ZOOM);
+    // The size is a power of two, so that enlarged parts of different slabs compare.
+    let size = u64::try_from(end.distance_from(start)).ok()?.next_power_of_two().max(MIN_ZOOM);
     let start = start.min(ExecutorAddr::new(slab.end().value() - size.min(slab.size)));
     (size <= slab.size / 8).then_some((start, size))
 }
 
-/// What one cell of a bar shows.
+/// The ranges in one cell of a bar.
 #[derive(Clone, Copy, Default)]
 struct Cell {
     size: u64,
     live: u64,
     resident_free: u64,
-    /// Who has most of it, and how much.
-    most: Option<(Option<usize>, u64)>,
+    /// The tenant of the largest live range in the cell, if it is known, and its bytes in the cell.
+    largest: Option<(Option<usize>, u64)>,
 }
 
 impl Cell {
@@ -145,14 +145,14 @@ impl Cell {
     }
 
     fn letter(&self, letters: &Letters) -> char {
-        match self.most {
+        match self.largest {
             Some((tenant, _)) => tenant.map_or('?', |tenant| letters.letter(tenant)),
             None => self.shade(),
         }
     }
 }
 
-/// A stretch of memory as cells of one size.
+/// Divides memory into cells of equal size.
 fn cells(ranges: &[MemoryRange], start: ExecutorAddr, size: u64) -> [Cell; CELLS] {
     let cell_size = (size / CELLS as u64).max(1);
     let mut cells = [Cell { size: cell_size, ..Cell::default() }; CELLS];
@@ -165,8 +165,8 @@ fn cells(ranges: &[MemoryRange], start: ExecutorAddr, size: u64) -> [Cell; CELLS
             let cell = &mut cells[index as usize];
             if range.is_live {
                 cell.live += part;
-                if cell.most.is_none_or(|(_, most)| most < part) {
-                    cell.most = Some((range.tenant, part));
+                if cell.largest.is_none_or(|(_, largest)| largest < part) {
+                    cell.largest = Some((range.tenant, part));
                 }
             } else {
                 cell.resident_free += part.min(range.resident_bytes);
@@ -176,9 +176,9 @@ fn cells(ranges: &[MemoryRange], start: ExecutorAddr, size: u64) -> [Cell; CELLS
     cells
 }
 
-/// Letters for those who asked for most.
+/// The letters of the tenants that requested most.
 struct Letters {
-    /// Positions in the map's list, by letter.
+    /// The tenants that have a letter, as indices of the map's list, in order of letter.
     named: Vec<usize>,
     by_tenant: Vec<char>,
 }
@@ -203,7 +203,7 @@ impl Letters {
         if tenants.is_empty() {
             return;
         }
-        text.push_str("\n  who            code  read-only       data  name (dylib, tracker)\n");
+        text.push_str("\n  key            code  read-only       data  name (dylib, tracker)\n");
         for index in &self.named {
             let tenant = &tenants[*index];
             let [code, read_only, data] = tenant.segments.map(|(_, size)| bytes_text(size));
@@ -218,17 +218,17 @@ impl Letters {
         }
         let unnamed = tenants.len() - self.named.len();
         if unnamed > 0 {
-            let _ = writeln!(text, "    +  and {unnamed} more that asked for less");
+            let _ = writeln!(text, "    +  and {unnamed} more that requested less");
         }
     }
 }
 
-/// A name on one line, whatever it consists of.
+/// A name on one line: control characters are replaced.
 fn line(name: &str) -> String {
     name.chars().map(|character| if character.is_control() { '\u{fffd}' } else { character }).collect()
 }
 
-/// A number of bytes for people: three digits or so.
+/// A number of bytes with a unit, in about three digits.
 pub(crate) fn bytes_text(bytes: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut unit = 0;
@@ -241,11 +241,11 @@ pub(crate) fn bytes_text(bytes: u64) -> String {
     format!("{value:.digits$} {}", units[unit])
 }
 
-/// Cells of a bar.
+/// The number of cells of a bar.
 const CELLS: usize = 64;
 
-/// Nothing is shown larger than this: one cell per 16 bytes.
-const SMALLEST_ZOOM: u64 = 1024;
+/// The smallest enlarged part in bytes: one cell for 16 bytes.
+const MIN_ZOOM: u64 = 1024;
 
 const LETTERS: &str = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
@@ -254,18 +254,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_told_in_three_digits_or_so() {
-        let told: Vec<String> =
+    fn bytes_are_shown_in_about_three_digits() {
+        let texts: Vec<String> =
             [0, 999, 1000, 1024, 12_595, 102_400, 2 << 20, 1022 << 20, 3 << 30].into_iter().map(bytes_text).collect();
         assert_eq!(
-            told,
+            texts,
             ["0 B", "999 B", "1.0 KiB", "1.0 KiB", "12.3 KiB", "100 KiB", "2.0 MiB", "1.0 GiB", "3.0 GiB"]
         );
     }
 
     #[test]
-    fn there_are_no_digits_behind_the_point_from_a_hundred_and_no_units_behind_tebibytes() {
-        let told: Vec<String> = [102_348, 102_349, 7 << 40, 5000 << 40].into_iter().map(bytes_text).collect();
-        assert_eq!(told, ["99.9 KiB", "100 KiB", "7.0 TiB", "5000 TiB"]);
+    fn from_one_hundred_there_is_no_fraction_and_the_largest_unit_is_the_tebibyte() {
+        let texts: Vec<String> = [102_348, 102_349, 7 << 40, 5000 << 40].into_iter().map(bytes_text).collect();
+        assert_eq!(texts, ["99.9 KiB", "100 KiB", "7.0 TiB", "5000 TiB"]);
     }
 }

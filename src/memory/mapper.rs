@@ -1,19 +1,29 @@
-//! [`MemoryMapper`]: the seam below the pools. It maps windows; it knows nothing of what is allocated in them.
+//! [`MemoryMapper`] and [`MappedWindow`]: the interface between the pools and the operating system. A mapper maps
+//! windows and knows nothing of the allocations in them.
 //!
-//! ORC's `MemoryMapper` reserves, prepares, initialises and deinitialises ranges one by one. Here protections are final
-//! from the start, so one verb makes a window and everything else is arithmetic above it.
+//! ORC's `MemoryMapper` reserves, prepares, initializes and deinitializes each range. Here a window has its final
+//! protections from the start, so one call maps a window, and the pools calculate the rest.
+//!
+//! # The order of calls
+//!
+//! | step | who calls | call |
+//! |---|---|---|
+//! | a pool needs a window | `Windows` | [`map_window`](MemoryMapper::map_window) |
+//! | an allocation is reserved | the link | [`open_all`](MappedWindow::open_all) |
+//! | its bytes and frames are written | the link | [`seal_all`](MappedWindow::seal_all), then [`settle`](MappedWindow::settle) |
+//! | free pages return to the kernel | a purge | [`purge`](MappedWindow::purge), [`purge_table`](MappedWindow::purge_table) |
 
 use crate::base::{ExecutorAddr, SegmentKind};
 use crate::error::MemoryFault;
 use crate::memory::layout::{DATA_GRANULE, PoolRange, TEXT_GRANULE, WindowLayout};
 use crate::sync::Arc;
 
-/// Makes windows.
+/// Maps windows.
 pub trait MemoryMapper: Send + Sync {
-    /// Maps a window of `layout` where `placement` says.
+    /// Maps a window of `layout` at an address that `placement` allows.
     ///
     /// # Errors
-    /// What was refused; nothing is mapped then. The pool above halves the window and asks again.
+    /// What the kernel or the loader refused. Nothing stays mapped then, and the pool tries again with half the size.
     fn map_window(&self, layout: &WindowLayout, placement: Placement) -> Result<Arc<dyn MappedWindow>, MemoryFault>;
 }
 
@@ -29,159 +39,166 @@ impl<M: MemoryMapper + ?Sized> MemoryMapper for Arc<M> {
     }
 }
 
-/// Where in the address space a window is put.
+/// Where in the address space a window is mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Placement {
-    /// Wherever the kernel likes.
+    /// At an address that the kernel chooses.
     Anywhere,
-    /// With its code pool within 2 GiB of the program's own code, and the whole window if it is small enough for that; so
-    /// that calls between the two are direct. A wish: where there is no room, anywhere.
+    /// With the code pool within 2 GiB of the program's own code, and the entire window if it is small enough, so that
+    /// calls between the two are direct. If there is no space, the kernel chooses the address.
     #[default]
     NearHost,
-    /// Within 2 GiB of the shared libraries that are loaded by now, as a whole: objects that refer to the libraries' data as
-    /// if it were their own (`-fPIE`) need no detour there. A wish, and only for windows of at most 1 GiB.
+    /// With the entire window within 2 GiB of the shared libraries that are loaded at this moment. Then objects that
+    /// access data of the libraries as if it were their own (`-fPIE`) need no indirection. Only windows of at most 1
+    /// GiB fit. If there is no space, the kernel chooses the address.
     NearLibraries,
-    /// Below 2 GiB, for objects that were compiled for fixed addresses (`-fno-pic`). A condition: where there is no room,
-    /// the window is refused. The default window is too large for it by a little, and is halved.
+    /// Below 2 GiB, for objects that are compiled for fixed addresses (`-fno-pic`). If there is no space, mapping the
+    /// window fails. The default window is slightly too large, so it is halved.
     Low2GiB,
 }
 
-/// What a forked child has of a window. `std::process::Command` and whatever else starts programs by `posix_spawn` or
-/// `vfork` forks nothing in this sense.
+/// What a forked child gets of a window. Only `fork` counts: `posix_spawn` and `vfork`, which `std::process::Command`
+/// uses too, copy nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum ForkPolicy {
-    /// A copy of its own, as it was at the fork: the child runs what was linked whatever the parent does next, and goes
-    /// on linking and removing, if no other thread of the parent was linking or removing at the fork. Each fork copies
-    /// the pages of code and constants that are in use.
+    /// A copy of the window at the moment of the fork. The child runs the linked code, whatever the parent does later.
+    /// It can link and remove, if no other thread of the parent was linking or removing at the fork. Each fork copies
+    /// the used pages of code and constants.
     #[default]
     Snapshot,
-    /// A view of the parent's. A fork copies nothing. The child runs what was linked until the parent removes it and
-    /// uses its memory again; it cannot link. For programs that fork only to run another program.
+    /// The pages of the parent. A fork copies nothing. The child can run the linked code until the parent removes it
+    /// and reuses its memory. It cannot link. For programs that fork only to run another program.
     Share,
 }
 
-/// A window. Unmapped when the last handle is dropped.
+/// A mapped window. It is unmapped when its last handle is dropped.
 ///
 /// # Safety
-/// Implementors promise, for as long as the value lives:
+/// Implementors promise, while the value lives:
 /// - [`working_view`](Self::working_view) of a pool points to as many readable and writable bytes as the layout gives
-///   the pool, which nobody else writes, and which are the bytes at [`base`](Self::base) + the pool's offset.
-/// - [`frame_header`](Self::frame_header), if any, points to writable bytes for the unwind header and a slot per granule
-///   of the code pool, aligned to 4 with the table behind it aligned to 8.
-/// - Fresh memory of the data pool is zero.
-/// - [`base`](Self::base) and [`granule`](Self::granule) are always the same.
+///   the pool. Nobody else writes them. They are the same bytes as at [`base`](Self::base) plus the offset of the pool.
+/// - [`frame_header`](Self::frame_header), if it is `Some`, points to writable bytes for the unwind header and one slot
+///   per granule of the code pool. The header is aligned to 4, the table after it to 8.
+/// - Memory of the data pool is zero until it is written, and after [`purge`](Self::purge).
+/// - [`base`](Self::base) and [`granule`](Self::granule) never change.
 pub unsafe trait MappedWindow: Send + Sync {
-    /// The address of the window's first byte, where the code runs.
+    /// The address of the first byte of the window, where the code runs.
     fn base(&self) -> ExecutorAddr;
 
-    /// Where a pool's bytes are written: in this process, not necessarily where the code runs.
+    /// Where this process writes the bytes of a pool. This may be another mapping than the one that runs.
     fn working_view(&self, pool: SegmentKind) -> *mut u8;
 
-    /// Where the unwind header is written; `None` when the unwinder does not know this window.
+    /// Where the unwind header is written. `None` if no unwinder knows this window.
     fn frame_header(&self) -> Option<*mut u8>;
 
-    /// What is allocated of a pool is aligned to this and a multiple of it, in bytes: a power of two, at least 64 for
-    /// code and 16 for the others. More than that where protection has to change with every allocation.
+    /// Bytes of the unit of allocation in a pool: addresses and sizes of allocations are multiples of it. It is a power
+    /// of two, at least 64 for code and 16 for other pools. It is larger, if the protection changes with each
+    /// allocation.
     fn granule(&self, pool: SegmentKind) -> u64 {
         if pool == SegmentKind::Code { TEXT_GRANULE } else { DATA_GRANULE }
     }
 
-    /// Lets a range be written through the working view, before its first byte is. Nothing to do where the working view
-    /// is another mapping.
+    /// Makes a range writable through the working view. Called before the first write to the range. The default does
+    /// nothing: the working view is a mapping of its own, and always writable.
     ///
     /// # Errors
-    /// What the kernel refused; nothing may be written then.
+    /// What the kernel refused. The range must not be written then.
     ///
     /// # Safety
-    /// The range lies in the pool, in whole granules, and is the caller's.
+    /// - The range lies in the pool and consists of complete granules.
+    /// - It belongs to the caller (M1).
     unsafe fn open(&self, pool: SegmentKind, offset: u64, size: u64) -> Result<(), MemoryFault> {
         let _ = (pool, offset, size);
         Ok(())
     }
 
-    /// Gives a range its final protection, after its last byte was written and its frames were entered: the last thing
-    /// that is done before the code is published. Where protection is there for good, this waits for a fork under way.
+    /// Gives a range its final protection. Called after the last write to the range and to its frames, and before the
+    /// code is published. The default does nothing: pages have their final protection from the start.
     ///
     /// # Errors
-    /// What the kernel refused; nothing may be run then.
+    /// What the kernel refused. The range must not be executed then.
     ///
     /// # Safety
-    /// As for [`open`](Self::open), which was called.
+    /// As for [`open`](Self::open), which was called for the range before.
     unsafe fn seal(&self, pool: SegmentKind, offset: u64, size: u64) -> Result<(), MemoryFault> {
         let _ = (pool, offset, size);
         Ok(())
     }
 
-    /// As [`open`](Self::open), a range of each pool, in [`SegmentKind::ALL`] order; those that are empty need nothing.
+    /// Calls [`open`](Self::open) for one range of each pool, in [`SegmentKind::ALL`] order. Empty ranges are skipped.
     ///
     /// # Errors
-    /// The first refusal; nothing may be written then.
+    /// The first refusal. No range may be written then.
     ///
     /// # Safety
-    /// As for [`open`](Self::open), for each of them.
+    /// As for [`open`](Self::open), for each range.
     unsafe fn open_all(&self, ranges: &[PoolRange; 3]) -> Result<(), MemoryFault> {
-        // SAFETY: M1, M6 - by contract.
-        used(ranges).try_for_each(|(pool, PoolRange { offset, size })| unsafe { self.open(pool, offset, size) })
+        // SAFETY: M1, M6 - the caller promises for each range that it lies in its pool, in complete granules, and is
+        // its own.
+        nonempty(ranges).try_for_each(|(pool, PoolRange { offset, size })| unsafe { self.open(pool, offset, size) })
     }
 
-    /// As [`seal`](Self::seal), a range of each pool, in [`SegmentKind::ALL`] order; those that are empty need nothing.
+    /// Calls [`seal`](Self::seal) for one range of each pool, in [`SegmentKind::ALL`] order. Empty ranges are skipped.
     ///
     /// # Errors
-    /// The first refusal; nothing may be run then.
+    /// The first refusal. No range may be executed then.
     ///
     /// # Safety
-    /// As for [`seal`](Self::seal), for each of them.
+    /// As for [`seal`](Self::seal), for each range.
     unsafe fn seal_all(&self, ranges: &[PoolRange; 3]) -> Result<(), MemoryFault> {
-        // SAFETY: M1, M6 - by contract.
-        used(ranges).try_for_each(|(pool, PoolRange { offset, size })| unsafe { self.seal(pool, offset, size) })
+        // SAFETY: M1, M6 - the caller promises for each range what `seal` requires: in its pool, its own, and opened
+        // before.
+        nonempty(ranges).try_for_each(|(pool, PoolRange { offset, size })| unsafe { self.seal(pool, offset, size) })
     }
 
-    /// Called by the thread that wrote an allocation, after its last range was sealed and before anybody else learns of it.
-    /// Whatever is done by then is in the copy that a fork makes from here on; while one is being made, this waits.
+    /// Waits until no fork is under way. Called by the thread that wrote an allocation, after its last range is sealed
+    /// and before it is published. A fork that begins later copies everything that was written before this call.
     fn settle(&self) {}
 
-    /// How many pages of a pool are worth backing at one go, when the first of them is written. None, where that takes no
-    /// less than a page fault for each.
+    /// How many pages of a pool [`back`](Self::back) populates at once, when the first of them is written. 0 if
+    /// populating takes as long as the page faults that it saves.
     fn pages_at_once(&self, pool: SegmentKind) -> u32 {
         let _ = pool;
         0
     }
 
-    /// Has the kernel back whole pages of a pool that will be written, the first time for some of them. A wish: what is in
-    /// them stays, whoever uses them.
+    /// Asks the kernel to back complete pages of a pool before they are written. This is a hint. The contents of the
+    /// pages do not change, so the pages may belong to anybody.
     fn back(&self, pool: SegmentKind, offset: u64, size: u64) {
         let _ = (pool, offset, size);
     }
 
-    /// How memory is mapped, in a few words for reports; and why it is not mapped in a better way.
+    /// How the window is mapped, in a few words for reports, and why no better mode was possible.
     fn description(&self) -> &'static str {
         "custom"
     }
 
-    /// Gives whole pages of a pool back to the kernel; they read as zero from then on.
+    /// Returns complete pages of a pool to the kernel. They read as zero afterwards.
     ///
     /// # Errors
-    /// What the kernel refused; the pages may hold what they held.
+    /// What the kernel refused. The pages may keep their contents then.
     ///
     /// # Safety
-    /// `[offset, offset + size)` lies in the pool, in whole pages, and nobody uses it meanwhile.
+    /// - `[offset, offset + size)` lies in the pool and consists of complete pages.
+    /// - Nobody uses it during the call.
     unsafe fn purge(&self, pool: SegmentKind, offset: u64, size: u64) -> Result<(), MemoryFault>;
 
-    /// Gives the pages of the first `size` bytes of the frame table back to the kernel, as far as they are whole; they read
-    /// as zero from then on. Nothing to do where there is no table.
+    /// Returns the pages of the first `size` bytes of the frame table to the kernel. A page that lies only partly in
+    /// these bytes stays. The returned pages read as zero afterwards. The default does nothing: there is no table, or
+    /// it stays.
     ///
     /// # Errors
     /// What the kernel refused.
     ///
     /// # Safety
-    /// Every slot in there belongs to text that is not open.
+    /// Every slot in these bytes belongs to text that is not open.
     unsafe fn purge_table(&self, size: u64) -> Result<(), MemoryFault> {
         let _ = size;
         Ok(())
     }
 }
 
-/// Those of the pools' ranges that are not empty.
-fn used(ranges: &[PoolRange; 3]) -> impl Iterator<Item = (SegmentKind, PoolRange)> {
+/// The ranges that are not empty, with their pools.
+fn nonempty(ranges: &[PoolRange; 3]) -> impl Iterator<Item = (SegmentKind, PoolRange)> {
     SegmentKind::ALL.into_iter().map(|pool| (pool, ranges[pool.index()])).filter(|(_, range)| range.size > 0)
 }

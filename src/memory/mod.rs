@@ -1,6 +1,8 @@
-//! The storeroom: windows, pools, free space, allocations in flight and finalized. It never sees a symbol.
+//! Code memory: windows, pools, free space, and the allocations of links. This room knows no symbols.
 //!
 //! # A window
+//!
+//! A *window* is one reserved range of addresses, 2 GiB at most. It has three *pools*, one for each protection:
 //!
 //! ```text
 //!  base                                                                            2 GiB at most
@@ -10,44 +12,55 @@
 //!                     │ the same file, mapped again elsewhere, rw-: the working view │
 //! ```
 //!
-//! The loader has opened the window as a shared object, so unwinders find its frames without any registration
-//! (`frame_table.rs`). Each pool has one protection for life: linking and removing make no system call. Objects are
-//! packed at 64 bytes of text and 16 bytes of data, not at pages. Where a system does not allow all of this, the next best
-//! way of mapping is taken (`system_mapper.rs`).
+//! - The dynamic loader opens the window as a shared object. So unwinders find its frames, and no module is registered
+//!   (`frame_table.rs`).
+//! - The protection of a pool never changes. So a link or a removal makes no system call. If the system forbids such a
+//!   mapping, `system_mapper.rs` takes the next best one.
+//! - Allocations are aligned to 64 bytes of code and to 16 bytes of other memory, not to pages.
+//! - A pool grows by *slabs*, from its end downwards. Each slab belongs to one *shard* of the window (`shard.rs`).
+//!   Threads that link at the same time use different shards.
+//! - Free pages return to the kernel late, or on request (`purge.rs`).
+//! - New pages are populated several at a time, because the first write to each page costs a page fault
+//!   ([`MappedWindow::pages_at_once`]).
 //!
-//! Pools are opened by slabs, from the end downwards, each slab for one of the window's shards (`shard.rs`), so that
-//! threads link side by side. Pages that nothing lives in go back to the kernel late, or when asked (`purge.rs`).
-//! Fresh pages are backed some at a time, as far as a shard has use for so many ([`MappedWindow::pages_at_once`]): the
-//! first write to each would cost a page fault.
+//! # The states of an allocation
 //!
-//! # Plan → in flight → finalized
+//! 1. A [`SegmentPlan`] says what a link needs.
+//! 2. [`MemoryManager::allocate`] returns an [`InFlight`] allocation: its final addresses and a writable view.
+//! 3. [`InFlight::finalize`] turns it into a [`Finalized`] allocation.
 //!
-//! A [`SegmentPlan`] says what a link needs. [`MemoryManager::allocate`] answers with an [`InFlight`] allocation: final
-//! addresses and a writable view. [`InFlight::finalize`] seals it into a [`Finalized`] one. Dropping either gives the
-//! memory back, so no error path can leak.
+//! If either is dropped, its memory is free again. So no error path leaks.
 //!
-//! Beside its places in the pools a plan may ask for sections that live apart, outside the window (`large_sections.rs`), and for
-//! scratch memory until the link is finalized (`extended.rs`). Many allocations can be sealed as one batch (`batch.rs`).
+//! A plan may also ask for large sections outside the window (`large_sections.rs`), and for scratch memory until the
+//! link is finalized (`extended.rs`). Many allocations can be finalized as one batch (`batch.rs`).
 //!
 //! # Invariants
 //!
-//! - **M1** A range has one owner: the free space, an allocation in flight, or a finalized one.
-//! - **M2** No view is writable and executable. Code and constants are written through the working view only.
-//! - **M3** The bytes of a finalized allocation are written by nobody but the running code, and by
-//!   [`Finalized::word`], which is atomic.
-//! - **M4** A window outlives every allocation cut from it: each holds an `Arc` of it.
-//! - **M5** Slot *i* of the frame table belongs to the owner of text granule *i*.
-//! - **M6** Every raw access is to a range that was checked against the window's layout in the same function, or that
-//!   the free space gave out.
-//! - **M7** In a forked child, a window's address range, that of its working view and its descriptor are the window's, as
-//!   in the parent. Until the handlers of `fork_guard.rs` are through, nobody uses the working view.
+//! SAFETY notes of this room cite these ids.
 //!
-//! Locks: growth before a shard's; a shard's is a leaf, under which no system call is made and no page of the window is
-//! touched.
+//! - **M1** Every range of a pool has exactly one owner: the free space, an allocation in flight, a finalized
+//!   allocation, or a purge that returns its pages to the kernel.
+//! - **M2** No mapping is writable and executable at the same time. Code and constants are written through the working
+//!   view only.
+//! - **M3** Only the running code and [`Finalized::word`], which is atomic, write the bytes of a finalized allocation.
+//! - **M4** A window lives longer than every allocation in it, because each allocation holds an `Arc` of its window.
+//! - **M5** Slot *i* of the frame table belongs to the owner of granule *i* of the code pool.
+//! - **M6** Every raw access is in bounds: the same function has checked its range against the layout of the window, or
+//!   the free space has handed out its range.
+//! - **M7** In a forked child, the addresses of a window and of its working view, and its descriptor, still belong to
+//!   the window. Nothing uses the working view of a child before the handlers of `fork_guard.rs` have run.
 //!
-//! This room does not know what it stores, and calls nothing that it stores. Who listens (`events.rs`) is told what becomes
-//! of memory, under no lock.
+//! # Locks
+//!
+//! `growth` of a window comes before the lock of a shard. The lock of a shard is a leaf: a thread that holds it makes
+//! no system call and touches no page of the window.
+//!
+//! # Limits
+//!
+//! This room does not know what its memory holds, and it never calls into it. Observers (`events.rs`) are called with
+//! no lock held.
 
+mod allocation;
 mod batch;
 mod budget;
 mod dual_mapper;
@@ -56,6 +69,7 @@ mod extended;
 mod fork_gate;
 mod fork_guard;
 mod fragmentation;
+mod frame;
 mod frame_slots;
 mod frame_table;
 mod free_space;
@@ -68,6 +82,7 @@ mod map_text;
 mod mapper;
 mod memory_map;
 mod offline;
+mod options;
 mod page_set;
 mod placement;
 mod plan;
@@ -78,28 +93,33 @@ mod shard;
 mod single_mapper;
 mod slab_allocation;
 mod slab_pool;
+mod statistics;
 mod system_mapper;
 mod window;
 mod window_image;
+mod window_map;
 mod windows;
 mod word;
 
+pub use allocation::{Finalized, InFlight};
 pub use dual_mapper::{DualMapper, PlainDualMapper};
 pub use events::MemoryObserver;
 #[cfg(loom)]
 pub use fork_gate::{Closed, ForkGate};
 pub use fragmentation::SlabFragmentation;
+pub use frame::Frame;
 #[cfg(loom)]
 pub use frame_slots::{FrameSlots, Slot};
-pub use frame_table::Frame;
 pub use layout::{PoolRange, WindowLayout};
-pub use manager::{Finalized, InFlight, MemoryManager, MemoryStatistics, MemoryUsage, PoolStatistics, Released};
+pub use manager::{MemoryManager, Released};
 pub use mapper::{ForkPolicy, MappedWindow, MemoryMapper, Placement};
 pub use memory_map::{MemoryMap, MemoryRange, PoolMap, SlabMap, Tenant, WindowMap};
 pub use offline::OfflineMemory;
+pub use options::{OnFull, SlabPoolOptions};
 pub use plan::{LargeRequest, SegmentPlan, SegmentRequest};
 pub(crate) use quarantine::QuarantineManager;
 pub use single_mapper::SingleMapper;
-pub use slab_pool::{OnFull, SlabPool, SlabPoolOptions};
+pub use slab_pool::SlabPool;
+pub use statistics::{MemoryStatistics, MemoryUsage, PoolStatistics};
 pub use system_mapper::SystemMapper;
 pub(crate) use word::Word;

@@ -1,12 +1,14 @@
-//! [`PageSet`]: which pages of a pool hold, or may hold, something: the pages that the kernel may have backed.
+//! [`PageSet`]: the pages of a pool that the kernel may have backed, as a bitmap with a count.
 //!
-//! What is not in the set reads as zero. A page comes in when any part of it is handed out, or when it is backed ahead of
-//! that, and goes when it is given back
-//! to the kernel. Counted, so that what a pool may cost in memory is known without asking the kernel.
+//! - A page enters the set when any part of it is allocated, or when it is populated ahead of its use.
+//! - A page leaves the set when it returns to the kernel.
+//! - A page outside the set reads as zero.
+//!
+//! The count bounds the memory that a pool costs. To read it takes no system call.
 
 use std::ops::Range;
 
-/// Pages, numbered from the start of a pool.
+/// Pages of one pool. Page 0 starts at the start of the pool.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PageSet {
     words: Vec<u64>,
@@ -14,10 +16,10 @@ pub(crate) struct PageSet {
 }
 
 impl PageSet {
-    /// Adds pages; how many are new.
+    /// Adds `pages`. Returns how many of them are new.
     #[inline]
     pub(crate) fn insert(&mut self, pages: Range<u32>) -> u32 {
-        // Most often a few pages that are in already.
+        // The common case: a few pages, and all of them are in the set.
         if let Some((index, mask)) = one_mask(&pages)
             && self.words.get(index).is_some_and(|word| word & mask == mask)
         {
@@ -28,7 +30,7 @@ impl PageSet {
 
     #[inline(never)]
     fn insert_new(&mut self, pages: Range<u32>) -> u32 {
-        let words_needed = pages.end.div_ceil(WORD) as usize;
+        let words_needed = pages.end.div_ceil(PAGES_PER_WORD) as usize;
         if words_needed > self.words.len() {
             self.words.resize(words_needed, 0);
         }
@@ -41,7 +43,7 @@ impl PageSet {
         added
     }
 
-    /// Takes pages out; how many were in.
+    /// Removes `pages`. Returns how many of them were in the set.
     pub(crate) fn remove(&mut self, pages: Range<u32>) -> u32 {
         let mut removed = 0;
         for (index, mask) in masks(pages) {
@@ -66,19 +68,20 @@ impl PageSet {
         masks(pages).map(in_word).sum()
     }
 
-    /// From the first to the last page of `pages` that is in this set, and in `also` if that is given.
+    /// The range from the first to the last page of `pages` that is in this set and, if `also` is given, in that set
+    /// too. `None` if there is no such page.
     pub(crate) fn extent_in(&self, pages: Range<u32>, also: Option<&PageSet>) -> Option<Range<u32>> {
         let in_both = |(index, mask): (usize, u64)| {
             let other = also.map_or(u64::MAX, |also| also.words.get(index).copied().unwrap_or(0));
-            (index as u32 * WORD, self.words.get(index).copied().unwrap_or(0) & mask & other)
+            (index as u32 * PAGES_PER_WORD, self.words.get(index).copied().unwrap_or(0) & mask & other)
         };
         let mut found = masks(pages).map(in_both).filter(|(_, word)| *word != 0);
         let (base, word) = found.next()?;
         let (last_base, last_word) = found.last().unwrap_or((base, word));
-        Some(base + word.trailing_zeros()..last_base + WORD - last_word.leading_zeros())
+        Some(base + word.trailing_zeros()..last_base + PAGES_PER_WORD - last_word.leading_zeros())
     }
 
-    /// The stretches of `pages` that are in the set.
+    /// The contiguous runs of `pages` that are in the set, in order.
     pub(crate) fn runs_in(&self, pages: Range<u32>) -> Vec<Range<u32>> {
         let mut runs: Vec<Range<u32>> = Vec::new();
         for page in pages {
@@ -91,37 +94,38 @@ impl PageSet {
         runs
     }
 
-    /// Number of pages in the set.
+    /// The number of pages in the set.
     pub(crate) fn count(&self) -> u32 {
         self.count
     }
 
-    /// Bytes of memory that the set itself takes.
+    /// Bytes of heap memory that the set uses.
     pub(crate) fn heap_bytes(&self) -> u64 {
         (self.words.capacity() * size_of::<u64>()) as u64
     }
 }
 
-/// The word that holds all of `pages`, with the bits that stand for them; `None` if it takes more than one, or none.
+/// The index of the word that holds all of `pages`, and the mask of their bits. `None` if `pages` is empty or needs
+/// more than one word.
 #[inline]
 fn one_mask(pages: &Range<u32>) -> Option<(usize, u64)> {
-    let (index, count) = (pages.start / WORD, pages.end.checked_sub(pages.start)?);
-    let is_one = count > 0 && (pages.end - 1) / WORD == index;
-    is_one.then(|| (index as usize, u64::MAX >> (WORD - count) << (pages.start % WORD)))
+    let (index, count) = (pages.start / PAGES_PER_WORD, pages.end.checked_sub(pages.start)?);
+    let is_one = count > 0 && (pages.end - 1) / PAGES_PER_WORD == index;
+    is_one.then(|| (index as usize, u64::MAX >> (PAGES_PER_WORD - count) << (pages.start % PAGES_PER_WORD)))
 }
 
-/// The words that hold `pages`, with the bits that stand for them.
+/// For each word that holds some of `pages`: its index, and the mask of their bits.
 fn masks(pages: Range<u32>) -> impl Iterator<Item = (usize, u64)> {
-    let words = if pages.is_empty() { 0..0 } else { pages.start / WORD..pages.end.div_ceil(WORD) };
+    let words = if pages.is_empty() { 0..0 } else { pages.start / PAGES_PER_WORD..pages.end.div_ceil(PAGES_PER_WORD) };
     words.map(move |index| {
-        let low = pages.start.saturating_sub(index * WORD);
-        let high = (pages.end - index * WORD).min(WORD);
-        (index as usize, (u64::MAX >> (WORD - high)) & (u64::MAX << low))
+        let low = pages.start.saturating_sub(index * PAGES_PER_WORD);
+        let high = (pages.end - index * PAGES_PER_WORD).min(PAGES_PER_WORD);
+        (index as usize, (u64::MAX >> (PAGES_PER_WORD - high)) & (u64::MAX << low))
     })
 }
 
-/// Pages per word.
-const WORD: u32 = 64;
+/// Pages per word of the bitmap.
+const PAGES_PER_WORD: u32 = 64;
 
 #[cfg(test)]
 mod tests {
@@ -134,7 +138,7 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
 
         #[test]
-        fn it_agrees_with_a_set_of_numbers(
+        fn a_page_set_agrees_with_a_btree_set(
             steps in prop::collection::vec((any::<bool>(), 0..300u32, 0..200u32), 1..40),
             (from, length) in (0..400u32, 0..300u32),
         ) {
@@ -142,25 +146,25 @@ mod tests {
             for (insert, start, length) in steps {
                 let range = start..start + length;
                 if insert {
-                    let new = range.clone().filter(|page| model.insert(*page)).count();
-                    prop_assert_eq!(pages.insert(range.clone()) as usize, new);
+                    let added = range.clone().filter(|page| model.insert(*page)).count();
+                    prop_assert_eq!(pages.insert(range.clone()) as usize, added);
                     other.insert(range);
                 } else {
-                    let gone = range.clone().filter(|page| model.remove(page)).count();
-                    prop_assert_eq!(pages.remove(range) as usize, gone);
+                    let removed = range.clone().filter(|page| model.remove(page)).count();
+                    prop_assert_eq!(pages.remove(range) as usize, removed);
                 }
             }
-            let looked_at = from..from + length;
-            let inside: Vec<u32> = looked_at.clone().filter(|page| model.contains(page)).collect();
+            let queried = from..from + length;
+            let inside: Vec<u32> = queried.clone().filter(|page| model.contains(page)).collect();
             prop_assert_eq!(pages.count() as usize, model.len());
-            prop_assert_eq!(pages.count_in(looked_at.clone()) as usize, inside.len());
-            prop_assert_eq!(pages.contains_any(looked_at.clone()), !inside.is_empty());
+            prop_assert_eq!(pages.count_in(queried.clone()) as usize, inside.len());
+            prop_assert_eq!(pages.contains_any(queried.clone()), !inside.is_empty());
             let extent = inside.first().map(|first| *first..inside[inside.len() - 1] + 1);
-            prop_assert_eq!(pages.extent_in(looked_at.clone(), None), extent.clone());
-            // The other one has everything that was ever in.
-            prop_assert_eq!(pages.extent_in(looked_at.clone(), Some(&other)), extent);
-            prop_assert_eq!(pages.extent_in(looked_at.clone(), Some(&PageSet::default())), None);
-            let runs = pages.runs_in(looked_at);
+            prop_assert_eq!(pages.extent_in(queried.clone(), None), extent.clone());
+            // `other` contains every page that was ever inserted.
+            prop_assert_eq!(pages.extent_in(queried.clone(), Some(&other)), extent);
+            prop_assert_eq!(pages.extent_in(queried.clone(), Some(&PageSet::default())), None);
+            let runs = pages.runs_in(queried);
             prop_assert!(runs.windows(2).all(|pair| pair[0].end < pair[1].start));
             prop_assert_eq!(runs.into_iter().flatten().collect::<Vec<_>>(), inside);
         }

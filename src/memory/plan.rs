@@ -5,42 +5,42 @@ use crate::base::SegmentKind;
 /// What one allocation needs of one pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SegmentRequest {
-    /// Bytes, zero-fill included. Zero asks for nothing.
+    /// Size in bytes, zero-fill included. Zero requests nothing.
     pub size: u64,
     /// Alignment in bytes: a power of two, or zero for none.
     pub align: u64,
-    /// How many of the last bytes must be zero when the allocation is handed out. The others hold anything.
+    /// How many of the last bytes must be zero when the memory is handed out. The other bytes may have any value.
     pub zero_fill: u64,
 }
 
-/// A section that needs no place in a window: it gets a mapping of its own, which is never executable. All of it is zero
+/// A large section outside every window. It has a mapping of its own, which is never executable. All its bytes are zero
 /// when it is handed out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LargeRequest {
-    /// Bytes. Zero is refused.
+    /// Size in bytes. Zero is an error.
     pub size: u64,
     /// Alignment in bytes: a power of two, or zero for none.
     pub align: u64,
-    /// Whether nothing writes it once the link is finished.
+    /// Whether the section becomes read-only when the link is finalized.
     pub is_read_only: bool,
 }
 
 /// What one link needs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SegmentPlan {
-    /// Requests, in [`SegmentKind::ALL`] order.
+    /// The request for each pool, in [`SegmentKind::ALL`] order.
     pub segments: [SegmentRequest; 3],
-    /// How many functions with unwind information the code has, at most.
+    /// The greatest number of functions of the code that have unwind information.
     pub frame_count: u64,
-    /// What belongs together has the same number, and goes into one window while that has room; a dylib's for instance.
-    /// Zero belongs to nothing.
+    /// Allocations with the same number go into the same window while it has space: those of one dylib, for instance.
+    /// Zero means no group.
     pub group: u64,
-    /// Whether all of it has to lie below 2 GiB: for code that holds addresses in 32 bits.
+    /// Whether the entire allocation must lie below 2 GiB: for code that holds 32-bit addresses.
     pub low: bool,
-    /// Sections that may live anywhere in the address space, each by itself.
-    pub apart: Vec<LargeRequest>,
-    /// Memory for the time until the link is finalized or abandoned (ORC: finalize lifetime). Readable and writable, in
-    /// this process; not necessarily in reach of the segments.
+    /// Large sections, each at any address.
+    pub large_sections: Vec<LargeRequest>,
+    /// Memory until the link is finalized or abandoned (ORC: finalize lifetime). It is readable and writable in this
+    /// process, and it may be out of reach of the segments.
     pub scratch: SegmentRequest,
 }
 
@@ -50,19 +50,19 @@ impl SegmentPlan {
         &self.segments[pool.index()]
     }
 
-    /// Bytes asked for, in all pools; the largest number when they are more than that.
+    /// Requested bytes of all pools. A sum that does not fit is `u64::MAX`.
     pub fn requested_bytes(&self) -> u64 {
         self.segments.iter().fold(0, |sum, segment| sum.saturating_add(segment.size))
     }
 
-    /// What an allocation has to remember of it.
-    pub(crate) fn pools(&self) -> PoolPlan {
+    /// The part of the plan that the allocation keeps.
+    pub(crate) fn pool_plan(&self) -> PoolPlan {
         // No pool is larger than 4 GiB.
         PoolPlan { sizes: self.segments.map(|segment| segment.size as u32), group: self.group }
     }
 }
 
-/// What was asked of the pools.
+/// The requested sizes and the group of an allocation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PoolPlan {
     sizes: [u32; 3],
@@ -70,7 +70,7 @@ pub(crate) struct PoolPlan {
 }
 
 impl PoolPlan {
-    /// Bytes of one pool.
+    /// Requested bytes of one pool.
     pub(crate) fn size(&self, pool: SegmentKind) -> u64 {
         u64::from(self.sizes[pool.index()])
     }

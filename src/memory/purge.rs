@@ -1,13 +1,22 @@
-//! Memory goes back to the kernel: on request, or late and in large pieces by a thread of its own; never on the way of a
-//! link or a removal.
+//! Returns the free pages of a [`Window`] to the kernel (a *purge*): on request, or in the background. A link or a
+//! removal never does it.
 //!
-//! What may go are whole pages in free ranges that something was in since they were mapped or last given back. Giving them
-//! back is three steps: *hold* them, so that nobody takes them meanwhile (a free range becomes a used one, under the
-//! shard's lock); the system call, under no lock but `growth`; *free* them again, out of the set of pages in use.
+//! A page can be purged if it lies entirely in a free range and is in the set of used pages ([`PageSet`]). A purge has
+//! three steps for each batch of ranges:
 //!
-//! By itself memory goes back when more than an eighth of what lives, and more than 8 MiB, is free, in pieces of at least
-//! 64 KiB, which were free at two looks a second apart: so a working set that comes and goes is left alone. The thread
-//! that looks starts when 8 MiB were freed and ends when there is nothing left for it to do.
+//! | step | under | effect |
+//! |---|---|---|
+//! | 1. reserve | the lock of the shard | the free ranges become used ranges that the purge owns (M1) |
+//! | 2. purge | `growth` only | the system calls; the pages are zero after them |
+//! | 3. free | the lock of the shard | the ranges are free again, and the pages leave the set of used pages |
+//!
+//! # In the background
+//! A thread starts when 8 MiB of a shard were freed. It checks the window once in a second. Memory counts as too much
+//! if more than 8 MiB are free, and more than an eighth of the live bytes. The thread purges pieces of at least 64 KiB
+//! that two consecutive checks found free, so memory that a program frees and allocates in turns stays. It ends when
+//! there is no longer too much.
+//!
+//! Model: `loom_tests/loom_purge.rs`.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -22,62 +31,63 @@ use crate::memory::shard::Shard;
 use crate::memory::window::Window;
 use crate::sync::{Arc, Ordering, Weak, seeded_bug, sleep, spawn_detached};
 
-/// Pages that are kept from being handed out.
+/// Pages that a purge has reserved, so that they are not handed out.
 struct PurgeRange {
     pool: SegmentKind,
     id: RangeId,
     pages: Range<u32>,
 }
 
-/// What was free at some time.
+/// The free pages of a window at one check.
 #[derive(Default)]
 struct FreeSnapshot {
-    /// Pages, by shard and pool.
+    /// Free pages, by shard and pool.
     free: Vec<[PageSet; 3]>,
-    /// Bytes of those that hold something.
+    /// Bytes of those pages that the kernel may have backed.
     free_bytes: u64,
     live_bytes: u64,
 }
 
 impl FreeSnapshot {
-    /// Whether so much is free that it should not stay.
+    /// Whether more memory is free than should stay.
     fn is_too_much(&self) -> bool {
-        self.free_bytes > KEPT_BYTES.max(self.live_bytes / KEPT_SHARE)
+        self.free_bytes > RETAINED_BYTES.max(self.live_bytes / RETAINED_DIVISOR)
     }
 }
 
 impl Window {
-    /// Gives back every page that nothing lives in.
-    pub(crate) fn give_back_pages(&self) -> Released {
-        self.give_back(1, None)
+    /// Purges every free page.
+    pub(crate) fn purge_pages(&self) -> Released {
+        self.purge(1, None)
     }
 
-    /// Gives back whole slabs that nothing lives in.
-    pub(crate) fn give_back_slabs(&self) -> Released {
-        self.give_back((self.slab_size / PAGE) as u32, None)
+    /// Purges only entire free slabs.
+    pub(crate) fn purge_slabs(&self) -> Released {
+        self.purge((self.slab_size / PAGE) as u32, None)
     }
 
-    /// Gives back what is free in pieces of at least `least` pages and, if that is given, was so before.
-    fn give_back(&self, least: u32, before: Option<&FreeSnapshot>) -> Released {
+    /// Purges free pieces of at least `min_pages` pages. With `before`, only pages that were free in that snapshot too.
+    fn purge(&self, min_pages: u32, before: Option<&FreeSnapshot>) -> Released {
         before_writing();
         let mut released = Released::default();
         for (index, shard) in self.shards.iter().enumerate() {
             let before = before.map(|before| &before.free[index]);
-            // Bounded, should others free as fast as this gives back.
-            for _ in 0..MOST_TURNS {
-                // A link that wants a slab waits for one turn at most, and then looks again what is free.
+            // Bounded, because other threads may free as fast as this one purges.
+            for _ in 0..MAX_BATCHES {
+                // A link that needs a slab waits for one batch at most. Then it looks for free memory again.
                 let growth = self.growth.lock();
-                let held = self.hold(&mut shard.0.lock(), least, before);
-                if held.is_empty() {
+                let ranges = self.reserve_for_purge(&mut shard.0.lock(), min_pages, before);
+                if ranges.is_empty() {
                     break;
                 }
-                // Seeded bug: somebody may take and fill what is about to be emptied.
+                // Seeded bug: another thread may allocate and fill pages that are about to be purged.
                 if seeded_bug!("free_while_it_goes_back") {
-                    held.iter().for_each(|held| shard.0.lock().spaces[held.pool.index()].free.free(held.id));
+                    ranges.iter().for_each(|range| shard.0.lock().spaces[range.pool.index()].free.free(range.id));
                 }
-                let refused = self.purge(&held);
-                // A child must not find pages that its books take for zero with what was in them before. Whoever forks may
-                // link in a handler, and must not wait for a lock of a thread that waits for the fork.
+                let refused = self.purge_ranges(&ranges);
+                // A child must not find old contents in pages that its shards take for zero. So the pages leave the set
+                // of used pages only when no fork is under way. A fork handler may link, so this thread releases
+                // `growth` before it waits.
                 let _growth = if is_past_forks() {
                     Some(growth)
                 } else {
@@ -85,161 +95,168 @@ impl Window {
                     wait_for_forks();
                     None
                 };
-                self.free_again(&mut shard.0.lock(), held, &refused, &mut released);
+                self.free_ranges(&mut shard.0.lock(), ranges, &refused, &mut released);
                 if !refused.is_empty() {
-                    break; // the kernel will not like it better the next time
+                    break; // the kernel would refuse again
                 }
             }
         }
-        let mut telling = self.teller.telling();
+        let mut deferred = self.sink.deferred();
         if released.bytes > 0 {
             let Released { bytes, slabs } = released;
-            self.teller.note(&mut telling.happened, MemoryEvent::Returned { window: self.mapped.base(), bytes, slabs });
+            let event = MemoryEvent::Returned { window: self.mapped.base(), bytes, slabs };
+            self.sink.record(&mut deferred.events, event);
         }
         if seeded_bug!("slabs_closed_under_no_lock") {
             let mut opened = *self.growth.lock();
-            self.close_slabs(&mut opened, &mut telling.happened);
+            self.close_slabs(&mut opened, &mut deferred.events);
             *self.growth.lock() = opened;
         } else {
-            self.close_slabs(&mut self.growth.lock(), &mut telling.happened);
+            self.close_slabs(&mut self.growth.lock(), &mut deferred.events);
         }
         released
     }
 
-    /// Takes free pages that were used out of the free space, a few ranges at a time.
-    fn hold(&self, books: &mut Shard, least: u32, before: Option<&[PageSet; 3]>) -> Vec<PurgeRange> {
-        let mut held = Vec::new();
+    /// Step 1: reserves used pages of free ranges, one batch at a time.
+    fn reserve_for_purge(&self, shard: &mut Shard, min_pages: u32, before: Option<&[PageSet; 3]>) -> Vec<PurgeRange> {
+        let mut ranges = Vec::new();
         let slab = (self.slab_size / PAGE) as u32;
-        let mut left = MOST_PAGES.max(slab);
-        for pool in SegmentKind::ALL.into_iter().filter(|pool| self.may_return(*pool)) {
-            let space = &mut books.spaces[pool.index()];
-            let per_page = space.per_page;
-            let wanted = |(index, offset, granules)| {
-                let whole = aligned(space.whole_pages(offset, granules), least, self.slab_size);
-                let used = space.pages.extent_in(whole, before.map(|before| &before[pool.index()]))?;
-                // Of slabs whole ones only.
-                let unit = if least == slab { slab } else { 1 };
+        let mut pages_left = MAX_BATCH_PAGES.max(slab);
+        for pool in SegmentKind::ALL.into_iter().filter(|pool| self.may_purge(*pool)) {
+            let space = &mut shard.spaces[pool.index()];
+            let granules_per_page = space.granules_per_page;
+            let to_purge = |(index, offset, granules)| {
+                let full = purgeable(space.full_pages(offset, granules), min_pages, self.slab_size);
+                let used = space.pages.extent_in(full, before.map(|before| &before[pool.index()]))?;
+                // If only entire slabs are purged, the range is extended to entire slabs.
+                let unit = if min_pages == slab { slab } else { 1 };
                 let start = used.start / unit * unit;
-                let pages = start..used.end.next_multiple_of(unit).min(start + left / unit * unit);
-                left -= pages.len() as u32;
+                let pages = start..used.end.next_multiple_of(unit).min(start + pages_left / unit * unit);
+                pages_left -= pages.len() as u32;
                 (!pages.is_empty()).then_some((index, pages))
             };
-            let found: Vec<_> =
-                space.free.long_ranges(least.saturating_mul(per_page)).filter_map(wanted).take(MOST_RANGES).collect();
+            let long_ranges = space.free.long_ranges(min_pages.saturating_mul(granules_per_page));
+            let found: Vec<_> = long_ranges.filter_map(to_purge).take(MAX_BATCH_RANGES).collect();
             for (index, pages) in found {
-                let granules = pages.len() as u32 * per_page;
-                let id = space.free.carve(index, pages.start * per_page, granules);
-                space.returning += granules;
-                held.push(PurgeRange { pool, id, pages });
+                let granules = pages.len() as u32 * granules_per_page;
+                let id = space.free.carve(index, pages.start * granules_per_page, granules);
+                space.purging += granules;
+                ranges.push(PurgeRange { pool, id, pages });
             }
         }
-        held
+        ranges
     }
 
-    /// The system calls; which of them were refused.
-    fn purge(&self, held: &[PurgeRange]) -> Vec<usize> {
+    /// Step 2: the system calls. Returns the indices of the ranges that the kernel refused.
+    fn purge_ranges(&self, ranges: &[PurgeRange]) -> Vec<usize> {
         let refused = |(index, PurgeRange { pool, pages, .. }): (usize, &PurgeRange)| {
             let (offset, size) = (u64::from(pages.start) * PAGE, pages.len() as u64 * PAGE);
-            // SAFETY: M1, M6 - whole pages that the free space gave out to this function alone.
+            // SAFETY: M1, M6 - step 1 has reserved these entire pages in the free space, and only this purge owns them.
             unsafe { self.mapped.purge(*pool, offset, size) }.err().map(|_| index)
         };
-        held.iter().enumerate().filter_map(refused).collect()
+        ranges.iter().enumerate().filter_map(refused).collect()
     }
 
-    fn free_again(&self, books: &mut Shard, held: Vec<PurgeRange>, refused: &[usize], released: &mut Released) {
-        for (index, PurgeRange { pool, id, pages }) in held.into_iter().enumerate() {
-            let space = &mut books.spaces[pool.index()];
+    /// Step 3: frees the ranges, and removes their pages from the set of used pages, except those that the kernel
+    /// refused.
+    fn free_ranges(&self, shard: &mut Shard, ranges: Vec<PurgeRange>, refused: &[usize], released: &mut Released) {
+        for (index, PurgeRange { pool, id, pages }) in ranges.into_iter().enumerate() {
+            let space = &mut shard.spaces[pool.index()];
             if !refused.contains(&index) {
                 let bytes = u64::from(space.pages.remove(pages.clone())) * PAGE;
                 released.bytes += bytes;
-                released.slabs += whole_slabs(&pages, (self.slab_size / PAGE) as u32);
-                books.returned_bytes += bytes;
+                released.slabs += entire_slabs(&pages, (self.slab_size / PAGE) as u32);
+                shard.returned_bytes += bytes;
             }
-            space.returning -= pages.len() as u32 * space.per_page;
+            space.purging -= pages.len() as u32 * space.granules_per_page;
             if !seeded_bug!("free_while_it_goes_back") {
                 space.free.free(id);
             }
         }
     }
 
-    /// What is free in pieces that are worth a system call.
-    fn look(&self) -> FreeSnapshot {
-        let mut look = FreeSnapshot::default();
+    /// The free ranges that are long enough for a purge in the background. Resets the counts of freed bytes.
+    fn free_snapshot(&self) -> FreeSnapshot {
+        let mut snapshot = FreeSnapshot::default();
         for shard in &self.shards {
-            let mut books = shard.0.lock();
-            books.freed_bytes = 0;
-            look.live_bytes += books.live_bytes();
+            let mut shard = shard.0.lock();
+            shard.freed_bytes = 0;
+            snapshot.live_bytes += shard.live_bytes();
             let mut free: [PageSet; 3] = Default::default();
-            for pool in SegmentKind::ALL.into_iter().filter(|pool| self.may_return(*pool)) {
-                let space = &books.spaces[pool.index()];
-                for (_, offset, granules) in space.free.long_ranges(WORTH_A_CALL * space.per_page) {
-                    let pages = space.whole_pages(offset, granules);
-                    look.free_bytes += u64::from(space.pages.count_in(pages.clone())) * PAGE;
+            for pool in SegmentKind::ALL.into_iter().filter(|pool| self.may_purge(*pool)) {
+                let space = &shard.spaces[pool.index()];
+                for (_, offset, granules) in space.free.long_ranges(MIN_BACKGROUND_PAGES * space.granules_per_page) {
+                    let pages = space.full_pages(offset, granules);
+                    snapshot.free_bytes += u64::from(space.pages.count_in(pages.clone())) * PAGE;
                     free[pool.index()].insert(pages);
                 }
             }
-            look.free.push(free);
+            snapshot.free.push(free);
         }
-        look
+        snapshot
     }
 
-    /// Has a thread look after memory that should go back, if none does.
-    pub(crate) fn watch(self: &Arc<Window>) {
+    /// Starts the purge thread of this window, unless it runs already.
+    pub(crate) fn start_purge_thread(self: &Arc<Window>) {
         let now = generation();
-        if self.watched_in.swap(now, Ordering::Relaxed) == now {
+        if self.purge_thread_generation.swap(now, Ordering::Relaxed) == now {
             return;
         }
         let window = Arc::downgrade(self);
-        // Where no thread can be had, memory stays until somebody asks for it, or the next time.
-        if spawn_detached("jittison-memory".to_string(), move || watch(&window)).is_err() {
-            self.watched_in.store(0, Ordering::Relaxed);
+        // If no thread can be started, the memory stays until the next attempt or the next request.
+        if spawn_detached("jittison-memory".to_string(), move || purge_in_background(&window)).is_err() {
+            self.purge_thread_generation.store(0, Ordering::Relaxed);
         }
     }
 }
 
-/// Looks every second, and gives back what was free at two looks; ends when there is no more than may stay.
-fn watch(window: &Weak<Window>) {
+/// The purge thread: takes a snapshot every second, and purges what two consecutive snapshots found free. Returns when
+/// there is no longer too much free memory.
+fn purge_in_background(window: &Weak<Window>) {
     let mut before: Option<FreeSnapshot> = None;
     loop {
-        sleep(BETWEEN_LOOKS);
-        // Between looks the window may go.
+        sleep(CHECK_INTERVAL);
+        // The thread does not keep the window between two checks.
         let Some(window) = window.upgrade() else { return };
-        let look = window.look();
-        if !look.is_too_much() {
-            window.watched_in.store(0, Ordering::Relaxed);
+        let snapshot = window.free_snapshot();
+        if !snapshot.is_too_much() {
+            window.purge_thread_generation.store(0, Ordering::Relaxed);
             return;
         }
         if let Some(before) = &before {
-            window.give_back(WORTH_A_CALL, Some(before));
+            window.purge(MIN_BACKGROUND_PAGES, Some(before));
         }
-        before = Some(look);
+        before = Some(snapshot);
     }
 }
 
-/// The part of a run of pages that is worth giving back: whole slabs, where whole slabs are asked for.
-fn aligned(pages: Range<u32>, least: u32, slab_size: u64) -> Range<u32> {
+/// The part of a run of pages that can be purged: entire slabs, if `min_pages` is a slab.
+fn purgeable(pages: Range<u32>, min_pages: u32, slab_size: u64) -> Range<u32> {
     let slab = (slab_size / PAGE) as u32;
-    if least < slab {
+    if min_pages < slab {
         return pages;
     }
     let (start, end) = (pages.start.next_multiple_of(slab), pages.end / slab * slab);
     start..end.max(start)
 }
 
-fn whole_slabs(pages: &Range<u32>, slab: u32) -> usize {
+/// The number of entire slabs in a run of pages.
+fn entire_slabs(pages: &Range<u32>, slab: u32) -> usize {
     (pages.end / slab).saturating_sub(pages.start.div_ceil(slab)) as usize
 }
 
-const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// So much may stay in any case, and this share of what lives.
-const KEPT_BYTES: u64 = 8 << 20;
-const KEPT_SHARE: u64 = 8;
+/// The free bytes that stay in the background: the greater of this number and of `live_bytes / RETAINED_DIVISOR`.
+const RETAINED_BYTES: u64 = 8 << 20;
+const RETAINED_DIVISOR: u64 = 8;
 
-/// Pages for which a system call, and the faults when they come back, are a fair price: 64 KiB.
-const WORTH_A_CALL: u32 = 16;
+/// The smallest piece that is purged in the background: 64 KiB. A smaller one is not worth a system call and the page
+/// faults when it is used again.
+const MIN_BACKGROUND_PAGES: u32 = 16;
 
-/// Pages, and ranges, that are held at a time: what is held, nobody else can have. 4 MiB are given back in a millisecond.
-const MOST_PAGES: u32 = 1024;
-const MOST_RANGES: usize = 64;
-const MOST_TURNS: usize = 100_000;
+/// The greatest number of pages of a batch. No thread can allocate them while they are reserved.
+const MAX_BATCH_PAGES: u32 = 1024;
+/// The greatest number of ranges of a batch in each pool.
+const MAX_BATCH_RANGES: usize = 64;
+const MAX_BATCHES: usize = 100_000;

@@ -1,42 +1,44 @@
-//! [`QuarantineManager`]: code memory whose places are not used again while a debugger is attached.
+//! [`QuarantineManager`]: a memory manager that does not reuse freed code memory while a debugger is attached.
 //!
-//! gdb takes its breakpoints out of a library that is unloaded, but not out of generated code that it is told is gone. It
-//! goes on believing that they are there, and at its next stop writes back what was there before them: into whatever
-//! code stands in that place by then. So an allocation that is dropped under a debugger is kept, until one is dropped
-//! without, or the manager goes.
+//! gdb removes its breakpoints from a library that is unloaded, but not from generated code that is deregistered. At
+//! its next stop it writes the original bytes of such breakpoints back, into the code that has the addresses by then.
+//! So an allocation that is dropped while a debugger is attached goes into quarantine. The quarantine is freed when an
+//! allocation is dropped without a debugger, or with the manager.
 //!
-//! Attached is whoever traces the process, `strace` included. To ask costs a look into `/proc` for each removal, so this is
-//! put around the memory of sessions that tell debuggers of their code, and of no others.
+//! Every process that traces this one counts as a debugger, `strace` too. The check reads a file of `/proc` at each
+//! removal. So this manager wraps the memory only of sessions that register their code with debuggers.
 
 use crate::base::{ExecutorAddr, SegmentKind};
 use crate::error::Result;
-use crate::memory::frame_table::Frame;
-use crate::memory::manager::{Finalized, InFlight, MemoryManager, MemoryStatistics, MemoryUsage, Released};
+use crate::memory::allocation::{Finalized, InFlight};
+use crate::memory::frame::Frame;
+use crate::memory::manager::{MemoryManager, Released};
 use crate::memory::memory_map::MemoryMap;
 use crate::memory::plan::SegmentPlan;
+use crate::memory::statistics::{MemoryStatistics, MemoryUsage};
 use crate::os::is_traced;
 use crate::sync::{Arc, MappedU64, Mutex};
 
-/// Another manager's memory.
+/// Wraps another manager.
 pub(crate) struct QuarantineManager<M> {
     manager: M,
-    kept: Kept,
+    quarantine: Quarantine,
 }
 
-/// What was dropped under a debugger.
-type Kept = Arc<Mutex<Vec<Box<dyn Finalized>>>>;
+/// The allocations that were dropped while a debugger was attached.
+type Quarantine = Arc<Mutex<Vec<Box<dyn Finalized>>>>;
 
 impl<M: MemoryManager> QuarantineManager<M> {
-    /// Around `manager`.
+    /// Wraps `manager`.
     pub(crate) fn new(manager: M) -> QuarantineManager<M> {
-        QuarantineManager { manager, kept: Arc::new(Mutex::new(Vec::new())) }
+        QuarantineManager { manager, quarantine: Arc::new(Mutex::new(Vec::new())) }
     }
 }
 
 impl<M: MemoryManager> MemoryManager for QuarantineManager<M> {
     fn allocate(&self, plan: &SegmentPlan) -> Result<Box<dyn InFlight>> {
         let inner = self.manager.allocate(plan)?;
-        Ok(Box::new(Unsealed { inner, kept: self.kept.clone() }))
+        Ok(Box::new(QuarantineInFlight { inner, quarantine: self.quarantine.clone() }))
     }
 
     fn can_run(&self) -> bool {
@@ -60,12 +62,12 @@ impl<M: MemoryManager> MemoryManager for QuarantineManager<M> {
     }
 }
 
-struct Unsealed {
+struct QuarantineInFlight {
     inner: Box<dyn InFlight>,
-    kept: Kept,
+    quarantine: Quarantine,
 }
 
-impl InFlight for Unsealed {
+impl InFlight for QuarantineInFlight {
     fn address(&self, pool: SegmentKind) -> ExecutorAddr {
         self.inner.address(pool)
     }
@@ -74,12 +76,12 @@ impl InFlight for Unsealed {
         self.inner.working(pool)
     }
 
-    fn apart_address(&self, index: usize) -> ExecutorAddr {
-        self.inner.apart_address(index)
+    fn large_section_address(&self, index: usize) -> ExecutorAddr {
+        self.inner.large_section_address(index)
     }
 
-    fn apart(&mut self, index: usize) -> &mut [u8] {
-        self.inner.apart(index)
+    fn large_section(&mut self, index: usize) -> &mut [u8] {
+        self.inner.large_section(index)
     }
 
     fn scratch_address(&self) -> ExecutorAddr {
@@ -91,24 +93,24 @@ impl InFlight for Unsealed {
     }
 
     fn finalize(self: Box<Self>, frames: Vec<Frame>) -> Result<Box<dyn Finalized>> {
-        let Unsealed { inner, kept } = *self;
-        Ok(Box::new(Sealed { inner: Some(inner.finalize(frames)?), kept }))
+        let QuarantineInFlight { inner, quarantine } = *self;
+        Ok(Box::new(QuarantineFinalized { inner: Some(inner.finalize(frames)?), quarantine }))
     }
 }
 
-struct Sealed {
-    /// There until this is dropped.
+struct QuarantineFinalized {
+    /// `Some` until this is dropped.
     inner: Option<Box<dyn Finalized>>,
-    kept: Kept,
+    quarantine: Quarantine,
 }
 
-impl Finalized for Sealed {
+impl Finalized for QuarantineFinalized {
     fn address(&self, pool: SegmentKind) -> ExecutorAddr {
         self.inner.as_ref().map_or(ExecutorAddr::NULL, |inner| inner.address(pool))
     }
 
-    fn apart_address(&self, index: usize) -> ExecutorAddr {
-        self.inner.as_ref().map_or(ExecutorAddr::NULL, |inner| inner.apart_address(index))
+    fn large_section_address(&self, index: usize) -> ExecutorAddr {
+        self.inner.as_ref().map_or(ExecutorAddr::NULL, |inner| inner.large_section_address(index))
     }
 
     fn usage(&self) -> MemoryUsage {
@@ -120,15 +122,15 @@ impl Finalized for Sealed {
     }
 }
 
-impl Drop for Sealed {
+impl Drop for QuarantineFinalized {
     fn drop(&mut self) {
         if is_traced() {
-            self.kept.lock().extend(self.inner.take());
+            self.quarantine.lock().extend(self.inner.take());
             return;
         }
-        // Dropped outside the lock.
-        let kept = std::mem::take(&mut *self.kept.lock());
-        drop(kept);
+        // The allocations are dropped after the lock is released.
+        let freed = std::mem::take(&mut *self.quarantine.lock());
+        drop(freed);
     }
 }
 
@@ -138,10 +140,10 @@ mod tests {
     use crate::memory::plan::{SegmentPlan, SegmentRequest};
     use crate::memory::{OfflineMemory, SlabPool, SlabPoolOptions};
 
-    /// Whose answers nobody else gives.
-    struct Other(OfflineMemory);
+    /// A manager whose answers differ from those of all others.
+    struct Inner(OfflineMemory);
 
-    impl MemoryManager for Other {
+    impl MemoryManager for Inner {
         fn allocate(&self, plan: &SegmentPlan) -> Result<Box<dyn InFlight>> {
             self.0.allocate(plan)
         }
@@ -164,8 +166,8 @@ mod tests {
     }
 
     #[test]
-    fn every_question_is_the_other_managers() {
-        let memory = QuarantineManager::new(Other(OfflineMemory::new(ExecutorAddr::new(0x1000))));
+    fn the_wrapped_manager_answers_every_query() {
+        let memory = QuarantineManager::new(Inner(OfflineMemory::new(ExecutorAddr::new(0x1000))));
         assert!(!memory.can_run());
         assert_eq!((memory.statistics().allocations, memory.release_free_slabs()), (3, 7));
         assert!(memory.memory_map().is_some());
@@ -173,7 +175,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "maps memory")]
-    fn room_for_the_time_of_the_link_is_the_other_managers() {
+    fn scratch_memory_comes_from_the_wrapped_manager() {
         let memory = QuarantineManager::new(SlabPool::new(SlabPoolOptions::default()).unwrap());
         let mut plan =
             SegmentPlan { scratch: SegmentRequest { size: 64, align: 8, zero_fill: 0 }, ..SegmentPlan::default() };

@@ -1,27 +1,29 @@
-//! Descriptions of how memory is mapped: texts that outlive their windows.
+//! Interned descriptions of how memory is mapped. They live until the process ends.
 //!
-//! Which way of mapping was taken, and why no better one was, seldom has more than one answer in a process. So each
-//! distinct answer is kept for ever, once, and whoever reports it copies a reference.
+//! [`MappedWindow::description`](crate::memory::MappedWindow::description) returns a `&'static str`. A description
+//! names the mapping mode and why better modes failed. A process has few different ones, so each is stored once and
+//! never freed.
 
 use crate::sync::StaticForkMutex;
 
-/// The parts as one text, for ever.
-pub(super) fn lasting(text: &'static str, more: &[&str]) -> &'static str {
-    static KNOWN: StaticForkMutex<Vec<&'static str>> = StaticForkMutex::new(Vec::new());
-    if more.iter().all(|part| part.is_empty()) {
+/// `text` followed by `suffixes`, as one interned string. Once the table is full, a new string is dropped and only
+/// `text` is returned.
+pub(super) fn intern(text: &'static str, suffixes: &[&str]) -> &'static str {
+    static INTERNED: StaticForkMutex<Vec<&'static str>> = StaticForkMutex::new(Vec::new());
+    if suffixes.iter().all(|suffix| suffix.is_empty()) {
         return text;
     }
-    let whole: String = std::iter::once(&text).chain(more).flat_map(|part| part.chars()).collect();
-    let mut known = KNOWN.lock();
-    if let Some(same) = known.iter().find(|same| **same == whole) {
+    let full: String = std::iter::once(&text).chain(suffixes).flat_map(|part| part.chars()).collect();
+    let mut interned = INTERNED.lock();
+    if let Some(same) = interned.iter().find(|same| **same == full) {
         return same;
     }
-    if known.len() == MAX_TEXTS {
+    if interned.len() == MAX_TEXTS {
         return text;
     }
-    known.push(String::leak(whole));
-    known[known.len() - 1]
+    interned.push(String::leak(full));
+    interned[interned.len() - 1]
 }
 
-/// So that reasons that differ every time, by a number or a path, do not pile up.
+/// Limits the leak if the reasons differ every time, by a number or a path.
 const MAX_TEXTS: usize = 32;

@@ -1,8 +1,11 @@
-//! [`Shard`]: the books of one part of a window. Plain data; its lock guards it, under which nothing else happens.
+//! [`Shard`]: the free space and the used pages of one part of a window, as plain data.
 //!
-//! A window has as many shards as threads are likely to link at once. Each owns whole slabs of every pool, opened for it
-//! one by one, so two threads that link share no word. What belongs to a shard goes back to that shard, whoever gives it
-//! back.
+//! A window has as many shards as threads are likely to link at the same time. Each shard owns entire slabs of every
+//! pool, so two threads that link on different shards share no cache line. The memory of an allocation returns to the
+//! shard that it came from, whichever thread frees it.
+//!
+//! A lock guards each shard (`window.rs`). Under that lock there is only arithmetic: no system call is made and no page
+//! of the window is touched. So [`Shard::reserve`] only *lists* the bytes to zero and the pages to populate.
 
 use std::ops::Range;
 
@@ -10,38 +13,39 @@ use smallvec::SmallVec;
 
 use crate::base::SegmentKind;
 use crate::memory::free_space::{FreeSpace, RangeId};
-use crate::memory::layout::{CHUNK, DATA_GRANULE, FRAME_SLOT, PAGE, TEXT_GRANULE};
-use crate::memory::manager::PoolStatistics;
+use crate::memory::layout::{CHUNK, PAGE, granule_size, reserved_bytes_per_granule};
 use crate::memory::page_set::PageSet;
 use crate::memory::plan::{PoolPlan, SegmentPlan, SegmentRequest};
+use crate::memory::statistics::PoolStatistics;
 
 pub(crate) struct Shard {
     pub(crate) spaces: [PoolSpace; 3],
     pub(crate) allocations: usize,
-    /// Bytes asked for, by pool.
+    /// Requested bytes by pool.
     pub(crate) requested: [u64; 3],
-    /// Bytes given back to this shard since somebody last looked whether the kernel should have them.
+    /// Bytes freed to this shard since the last check for pages to purge.
     pub(crate) freed_bytes: u64,
-    /// Bytes that were given back to the kernel, over all time.
+    /// Bytes returned to the kernel so far.
     pub(crate) returned_bytes: u64,
 }
 
 /// What a shard owns of one pool.
 pub(crate) struct PoolSpace {
     pub(crate) free: FreeSpace,
+    /// The pages that the kernel may have backed. All other pages are zero.
     pub(crate) pages: PageSet,
-    /// Granules that are going back to the kernel: out of the free space meanwhile, and nobody's.
-    pub(crate) returning: u32,
-    /// Granules in a page.
-    pub(crate) per_page: u32,
-    /// Pages, as the mapping says.
-    at_once: u32,
+    /// Granules that are being returned to the kernel. The free space counts them as used, but no allocation owns them.
+    pub(crate) purging: u32,
+    pub(crate) granules_per_page: u32,
+    /// How many pages to populate at one time:
+    /// [`MappedWindow::pages_at_once`](crate::memory::MappedWindow::pages_at_once).
+    populate_at_once: u32,
 }
 
-/// What an allocation has of one pool.
+/// What an allocation owns of one pool.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct PoolSpan {
-    /// `None` when it has nothing.
+    /// `None` if the allocation owns nothing of the pool.
     pub(crate) id: Option<RangeId>,
     /// In granules from the start of the pool.
     pub(crate) offset: u32,
@@ -51,33 +55,34 @@ pub(crate) struct PoolSpan {
 /// `(granules, alignment in granules)` by pool.
 pub(crate) type Request = [(u32, u32); 3];
 
-/// What has to be zeroed of new memory, in bytes from the start of the pool's part.
+/// Byte ranges to zero before an allocation is handed out, as offsets in the span of the pool.
 pub(crate) type ToZero = SmallVec<[(SegmentKind, Range<u64>); 1]>;
 
-/// Pages of a pool that hold nothing yet, and are to be backed at one go; some that hold something may be among them.
+/// Runs of pages of a pool to populate at one time. Some of them may have contents already.
 pub(crate) type ToPopulate = SmallVec<[(SegmentKind, Range<u32>); 1]>;
 
-/// What is taken out of a shard's books.
+/// What a shard has reserved for one allocation.
 pub(crate) struct Reservation {
-    pub(crate) parts: [PoolSpan; 3],
-    pub(crate) dirt: ToZero,
-    pub(crate) fresh: ToPopulate,
-    /// Whether so much is alive that no near cache has what others left here.
-    pub(crate) is_far: bool,
+    pub(crate) spans: [PoolSpan; 3],
+    pub(crate) to_zero: ToZero,
+    pub(crate) to_populate: ToPopulate,
+    /// Whether the shard has so many live bytes that freed memory is in no near cache.
+    pub(crate) is_cold: bool,
 }
 
-/// Bytes that are alive in a shard: with fewer, what is allocated next is near still, and to ask for it takes longer than to wait.
-const NEAR: u64 = 256 << 10;
+/// With at most so many live bytes in a shard, freed memory is likely in a near cache, and a prefetch costs more than
+/// it gains.
+const CACHED_BYTES: u64 = 256 << 10;
 
 impl Shard {
-    /// `at_once` is how many pages of a pool are worth backing at one go.
-    pub(crate) fn new(at_once: [u32; 3]) -> Shard {
+    /// `populate_at_once` is the number of pages to populate at one time, by pool.
+    pub(crate) fn new(populate_at_once: [u32; 3]) -> Shard {
         let space = |pool| PoolSpace {
             free: FreeSpace::new(),
             pages: PageSet::default(),
-            returning: 0,
-            per_page: (PAGE / granule(pool)) as u32,
-            at_once: at_once[pool.index()],
+            purging: 0,
+            granules_per_page: (PAGE / granule_size(pool)) as u32,
+            populate_at_once: populate_at_once[pool.index()],
         };
         Shard {
             spaces: SegmentKind::ALL.map(space),
@@ -88,78 +93,83 @@ impl Shard {
         }
     }
 
-    /// All pools or nothing; otherwise the first pool that is short.
-    pub(crate) fn claim(&mut self, wanted: &Request, plan: &SegmentPlan) -> Result<Reservation, SegmentKind> {
-        let mut parts = [PoolSpan::default(); 3];
+    /// Reserves memory of all pools, or of none.
+    ///
+    /// # Errors
+    /// The first pool that has no free range of the requested length.
+    pub(crate) fn reserve(&mut self, request: &Request, plan: &SegmentPlan) -> Result<Reservation, SegmentKind> {
+        let mut spans = [PoolSpan::default(); 3];
         for pool in SegmentKind::ALL {
-            let (granules, align) = wanted[pool.index()];
+            let (granules, align) = request[pool.index()];
             if granules == 0 {
                 continue;
             }
             let Some((id, offset)) = self.spaces[pool.index()].free.allocate(granules, align) else {
-                self.put_back(&parts);
+                self.free_spans(&spans);
                 return Err(pool);
             };
-            parts[pool.index()] = PoolSpan { id: Some(id), offset, granules };
+            spans[pool.index()] = PoolSpan { id: Some(id), offset, granules };
         }
-        let (mut dirt, mut fresh) = (ToZero::new(), ToPopulate::new());
+        let (mut to_zero, mut to_populate) = (ToZero::new(), ToPopulate::new());
         for pool in SegmentKind::ALL {
-            let (part, SegmentRequest { size, zero_fill, .. }) = (&parts[pool.index()], *plan.segment(pool));
-            if part.granules == 0 {
+            let (span, SegmentRequest { size, zero_fill, .. }) = (&spans[pool.index()], *plan.segment(pool));
+            if span.granules == 0 {
                 continue;
             }
             self.requested[pool.index()] += size;
             let space = &mut self.spaces[pool.index()];
             if zero_fill > 0 {
-                space.note_dirt(pool, part, size - zero_fill..size, &mut dirt);
+                space.push_nonzero_ranges(pool, span, size - zero_fill..size, &mut to_zero);
             }
-            if let Some(pages) = space.note_use(pool, part) {
-                fresh.push((pool, pages));
+            if let Some(pages) = space.mark_used(pool, span) {
+                to_populate.push((pool, pages));
             }
         }
         self.allocations += 1;
-        Ok(Reservation { parts, dirt, fresh, is_far: self.live_bytes() > NEAR })
+        Ok(Reservation { spans, to_zero, to_populate, is_cold: self.live_bytes() > CACHED_BYTES })
     }
 
-    /// Takes an allocation's memory back.
-    pub(crate) fn release(&mut self, parts: &[PoolSpan; 3], plan: &PoolPlan) {
-        self.put_back(parts);
+    /// Frees the memory of an allocation.
+    pub(crate) fn release(&mut self, spans: &[PoolSpan; 3], plan: &PoolPlan) {
+        self.free_spans(spans);
         self.allocations -= 1;
         for pool in SegmentKind::ALL {
             self.requested[pool.index()] -= plan.size(pool);
         }
-        self.freed_bytes += held_by(parts);
+        self.freed_bytes += reserved_bytes(spans);
     }
 
-    /// Asks for the records of an allocation that is given back next.
-    pub(crate) fn prefetch(&self, parts: &[PoolSpan; 3]) {
-        for (part, space) in parts.iter().zip(&self.spaces) {
-            part.id.into_iter().for_each(|id| space.free.prefetch(id));
+    /// Prefetches the records of an allocation that is freed next.
+    pub(crate) fn prefetch(&self, spans: &[PoolSpan; 3]) {
+        for (span, space) in spans.iter().zip(&self.spaces) {
+            span.id.into_iter().for_each(|id| space.free.prefetch(id));
         }
     }
 
-    fn put_back(&mut self, parts: &[PoolSpan; 3]) {
-        for (part, space) in parts.iter().zip(&mut self.spaces) {
-            if let Some(id) = part.id {
+    fn free_spans(&mut self, spans: &[PoolSpan; 3]) {
+        for (span, space) in spans.iter().zip(&mut self.spaces) {
+            if let Some(id) = span.id {
                 space.free.free(id);
             }
         }
     }
 
-    /// Bytes asked for in all pools.
+    /// Requested bytes of all pools.
     pub(crate) fn live_bytes(&self) -> u64 {
         self.requested.iter().sum()
     }
 
-    /// Bytes of all pools, with the slots of the frame table.
+    /// The bytes of `granules` of every pool, with their slots of the frame table.
     pub(crate) fn bytes(&self, granules: impl Fn(&PoolSpace) -> u32) -> u64 {
-        SegmentKind::ALL.iter().map(|pool| u64::from(granules(&self.spaces[pool.index()])) * held_bytes(*pool)).sum()
+        let bytes_of =
+            |pool: &SegmentKind| u64::from(granules(&self.spaces[pool.index()])) * reserved_bytes_per_granule(*pool);
+        SegmentKind::ALL.iter().map(bytes_of).sum()
     }
 
-    /// Adds what is held of one pool to its statistics.
+    /// Adds this shard to the statistics of one pool.
     pub(crate) fn add_to(&self, pool: SegmentKind, sum: &mut PoolStatistics) {
         let space = &self.spaces[pool.index()];
-        let bytes = |granules: u32| u64::from(granules) * granule(pool);
+        let bytes = |granules: u32| u64::from(granules) * granule_size(pool);
         sum.requested += self.requested[pool.index()];
         sum.reserved += bytes(space.used_granules());
         sum.opened += bytes(space.granules());
@@ -173,7 +183,7 @@ impl Shard {
         self.spaces.iter().map(|space| u64::from(space.pages.count()) * PAGE).sum()
     }
 
-    /// Bytes of memory that the books themselves take.
+    /// Bytes of heap memory of the shard itself.
     pub(crate) fn heap_bytes(&self) -> u64 {
         self.spaces.iter().map(|space| space.free.heap_bytes() + space.pages.heap_bytes()).sum()
     }
@@ -184,91 +194,85 @@ impl PoolSpace {
         self.free.granules()
     }
 
-    /// Of allocations.
+    /// Granules that allocations own.
     pub(crate) fn used_granules(&self) -> u32 {
-        self.free.used_granules() - self.returning
+        self.free.used_granules() - self.purging
     }
 
-    /// Of no allocation.
+    /// Granules that no allocation owns.
     pub(crate) fn free_granules(&self) -> u32 {
-        self.free.free_granules() + self.returning
+        self.free.free_granules() + self.purging
     }
 
-    /// Says which bytes of `zero`, of a part that was not written yet, are not zero now.
-    fn note_dirt(&self, pool: SegmentKind, part: &PoolSpan, zero: Range<u64>, dirt: &mut ToZero) {
-        let start = u64::from(part.offset) * granule(pool);
+    /// Adds the parts of `zero` that may have other contents to `to_zero`. Called before the span is marked as used.
+    fn push_nonzero_ranges(&self, pool: SegmentKind, span: &PoolSpan, zero: Range<u64>, to_zero: &mut ToZero) {
+        let start = u64::from(span.offset) * granule_size(pool);
         let zero_pages = pages_of(start + zero.start, start + zero.end);
         if !self.pages.contains_any(zero_pages.clone()) {
             return;
         }
-        if zero_pages.len() <= FEW_PAGES {
-            dirt.push((pool, zero));
+        if zero_pages.len() <= ZERO_UNCHECKED_PAGES {
+            to_zero.push((pool, zero));
         } else {
-            // Of a large stretch only what was used before: a fresh `.bss` costs no pages.
-            let in_part = |page: u32| (u64::from(page) * PAGE).saturating_sub(start).clamp(zero.start, zero.end);
+            // Of a large range only the used pages are zeroed, so that a fresh `.bss` takes no memory.
+            let in_span = |page: u32| (u64::from(page) * PAGE).saturating_sub(start).clamp(zero.start, zero.end);
             let runs = self.pages.runs_in(zero_pages);
-            dirt.extend(runs.into_iter().map(|run| (pool, in_part(run.start)..in_part(run.end))));
+            to_zero.extend(runs.into_iter().map(|run| (pool, in_span(run.start)..in_span(run.end))));
         }
     }
 
-    /// Takes note that a part will be written, and says which pages are worth backing.
+    /// Adds the pages of a span to the used pages. Returns the run of pages to populate, if any.
     #[inline]
-    fn note_use(&mut self, pool: SegmentKind, part: &PoolSpan) -> Option<Range<u32>> {
-        let granule = granule(pool);
-        let used = pages_of(u64::from(part.offset) * granule, u64::from(part.offset + part.granules) * granule);
-        let is_fresh = self.pages.insert(used.clone()) > 0 && self.at_once > 0;
-        is_fresh.then(|| self.with_next(used))
+    fn mark_used(&mut self, pool: SegmentKind, span: &PoolSpan) -> Option<Range<u32>> {
+        let granule = granule_size(pool);
+        let used = pages_of(u64::from(span.offset) * granule, u64::from(span.offset + span.granules) * granule);
+        let is_fresh = self.pages.insert(used.clone()) > 0 && self.populate_at_once > 0;
+        is_fresh.then(|| self.extend_ahead(used))
     }
 
-    /// Pages that are used, and those behind them that will be next: no more than a share of all that are in use, in the
-    /// same slab, and up to where something was.
-    fn with_next(&mut self, used: Range<u32>) -> Range<u32> {
-        let most = self.at_once.saturating_sub(used.len() as u32).min(self.pages.count() / AHEAD_SHARE);
+    /// Extends a run of used pages by the pages after it, which the next allocations will use, and marks them as used.
+    /// The extension ends at the end of the slab and at the next used page. It has at most `populate_at_once` pages
+    /// together with `used`, and at most a share of all used pages.
+    fn extend_ahead(&mut self, used: Range<u32>) -> Range<u32> {
+        let most = self.populate_at_once.saturating_sub(used.len() as u32);
+        let most = most.min(self.pages.count() / POPULATE_AHEAD_DIVISOR);
         let slab_end = used.end.next_multiple_of((CHUNK / PAGE) as u32);
-        let is_next = |page: &u32| !self.pages.contains_any(*page..page + 1);
-        let next = (used.end..slab_end).take(most as usize).take_while(is_next).count() as u32;
-        let pages = used.start..used.end + next;
+        let is_unused = |page: &u32| !self.pages.contains_any(*page..page + 1);
+        let ahead = (used.end..slab_end).take(most as usize).take_while(is_unused).count() as u32;
+        let pages = used.start..used.end + ahead;
         self.pages.insert(pages.clone());
         pages
     }
 
-    /// Takes a stretch out of the space, if all of it is free and nothing is in its pages: whoever gets it next takes them
-    /// for zero.
-    pub(crate) fn close(&mut self, offset: u32, granules: u32) -> bool {
-        !self.pages.contains_any(self.whole_pages(offset, granules)) && self.free.withdraw(offset, granules)
+    /// Removes a range from the space, if all of it is free and none of its pages is used. The next owner relies on
+    /// pages that are zero. Returns whether it did.
+    pub(crate) fn withdraw(&mut self, offset: u32, granules: u32) -> bool {
+        !self.pages.contains_any(self.full_pages(offset, granules)) && self.free.withdraw(offset, granules)
     }
 
-    /// The whole pages of a free range.
-    pub(crate) fn whole_pages(&self, offset: u32, granules: u32) -> Range<u32> {
-        offset.div_ceil(self.per_page)..(offset + granules) / self.per_page
+    /// The pages that lie completely in a range.
+    pub(crate) fn full_pages(&self, offset: u32, granules: u32) -> Range<u32> {
+        offset.div_ceil(self.granules_per_page)..(offset + granules) / self.granules_per_page
     }
 }
 
-/// The pages that bytes of a pool stand in.
+/// The pages of the bytes `[start, end)` of a pool.
 #[inline]
 fn pages_of(start: u64, end: u64) -> Range<u32> {
     (start / PAGE) as u32..((end - 1) / PAGE) as u32 + 1
 }
 
-/// Bytes that an allocation holds in all pools, with the slots of the frame table.
-pub(crate) fn held_by(parts: &[PoolSpan; 3]) -> u64 {
-    SegmentKind::ALL.iter().map(|pool| u64::from(parts[pool.index()].granules) * held_bytes(*pool)).sum()
+/// Bytes that an allocation reserves in all pools, with its slots of the frame table.
+pub(crate) fn reserved_bytes(spans: &[PoolSpan; 3]) -> u64 {
+    let bytes_of = |pool: &SegmentKind| u64::from(spans[pool.index()].granules) * reserved_bytes_per_granule(*pool);
+    SegmentKind::ALL.iter().map(bytes_of).sum()
 }
 
-pub(crate) fn granule(pool: SegmentKind) -> u64 {
-    if pool == SegmentKind::Code { TEXT_GRANULE } else { DATA_GRANULE }
-}
+/// At most one page is populated ahead of its use for so many used pages.
+const POPULATE_AHEAD_DIVISOR: u32 = 4;
 
-/// Bytes that one granule of a pool holds, with its slot of the frame table.
-pub(crate) fn held_bytes(pool: SegmentKind) -> u64 {
-    granule(pool) + if pool == SegmentKind::Code { FRAME_SLOT } else { 0 }
-}
-
-/// What is backed ahead of its use is this share of what is used, at the most.
-const AHEAD_SHARE: u32 = 4;
-
-/// Up to so many pages are zeroed without asking which of them are zero.
-const FEW_PAGES: usize = 8;
+/// A range of at most so many pages is zeroed without checking which of its pages are zero already.
+const ZERO_UNCHECKED_PAGES: usize = 8;
 
 #[cfg(all(test, not(loom)))]
 mod tests {
@@ -277,52 +281,52 @@ mod tests {
 
     const SLAB_PAGES: u32 = (CHUNK / PAGE) as u32;
 
-    /// Takes whole pages of the code pool; which pages are to be backed.
-    fn fresh_of(shard: &mut Shard, pages: u32) -> Option<Range<u32>> {
-        let per_page = shard.spaces[SegmentKind::Code.index()].per_page;
+    /// Reserves entire pages of the code pool. Returns the pages to populate.
+    fn to_populate(shard: &mut Shard, pages: u32) -> Option<Range<u32>> {
+        let granules_per_page = shard.spaces[SegmentKind::Code.index()].granules_per_page;
         let size = u64::from(pages) * PAGE;
         let plan = SegmentPlan { segments: [SegmentRequest { size, align: 1, zero_fill: 0 }; 3], ..Default::default() };
-        let claimed = shard.claim(&[(pages * per_page, 1), (0, 1), (0, 1)], &plan).ok().unwrap();
-        claimed.fresh.into_iter().map(|(_, pages)| pages).next()
+        let reservation = shard.reserve(&[(pages * granules_per_page, 1), (0, 1), (0, 1)], &plan).ok().unwrap();
+        reservation.to_populate.into_iter().map(|(_, pages)| pages).next()
     }
 
-    fn shard_of(slabs: u32, at_once: u32) -> Shard {
-        let mut shard = Shard::new([at_once, 0, 0]);
+    fn shard_of(slabs: u32, populate_at_once: u32) -> Shard {
+        let mut shard = Shard::new([populate_at_once, 0, 0]);
         let space = &mut shard.spaces[SegmentKind::Code.index()];
-        space.free.add(0, slabs * SLAB_PAGES * space.per_page);
+        space.free.add(0, slabs * SLAB_PAGES * space.granules_per_page);
         shard
     }
 
     #[test]
-    fn fresh_pages_are_backed_a_few_at_a_time_and_never_more_than_a_share_of_those_in_use() {
+    fn fresh_pages_are_populated_a_few_at_a_time_and_at_most_a_share_of_the_used_pages() {
         let mut shard = shard_of(1, 8);
-        let runs: Vec<_> = (0..60).map(|_| fresh_of(&mut shard, 1)).collect();
+        let runs: Vec<_> = (0..60).map(|_| to_populate(&mut shard, 1)).collect();
         for (page, run) in (0..).zip(&runs) {
             let Some(run) = run else { continue };
             assert!(
-                run.start == page && run.len() as u32 <= 8 && run.end - page <= 1 + (page + 1) / AHEAD_SHARE,
+                run.start == page && run.len() as u32 <= 8 && run.end - page <= 1 + (page + 1) / POPULATE_AHEAD_DIVISOR,
                 "{run:?}"
             );
         }
-        let backed: Vec<u32> = runs.iter().flatten().cloned().flatten().collect();
-        assert!(backed.iter().copied().eq(0..backed.len() as u32), "each page once, in order: {backed:?}");
+        let populated: Vec<u32> = runs.iter().flatten().cloned().flatten().collect();
+        assert!(populated.iter().copied().eq(0..populated.len() as u32), "each page once, in order: {populated:?}");
         assert!(runs.iter().filter(|run| run.is_none()).count() > 40);
-        assert_eq!(shard.spaces[SegmentKind::Code.index()].pages.count(), backed.len() as u32);
+        assert_eq!(shard.spaces[SegmentKind::Code.index()].pages.count(), populated.len() as u32);
     }
 
     #[test]
-    fn what_is_large_is_backed_as_a_whole_and_nothing_is_behind_a_slab_or_where_something_was() {
+    fn populating_ahead_stops_at_the_end_of_the_slab_and_at_used_pages() {
         let mut shard = shard_of(2, 8);
-        assert_eq!(fresh_of(&mut shard, SLAB_PAGES - 2), Some(0..SLAB_PAGES - 2));
-        assert_eq!(fresh_of(&mut shard, 1), Some(SLAB_PAGES - 2..SLAB_PAGES));
+        assert_eq!(to_populate(&mut shard, SLAB_PAGES - 2), Some(0..SLAB_PAGES - 2));
+        assert_eq!(to_populate(&mut shard, 1), Some(SLAB_PAGES - 2..SLAB_PAGES));
         shard.spaces[SegmentKind::Code.index()].pages.insert(SLAB_PAGES + 3..SLAB_PAGES + 4);
-        assert_eq!(fresh_of(&mut shard, 2), Some(SLAB_PAGES - 1..SLAB_PAGES + 3));
+        assert_eq!(to_populate(&mut shard, 2), Some(SLAB_PAGES - 1..SLAB_PAGES + 3));
     }
 
     #[test]
-    fn where_it_gains_nothing_no_page_is_backed_ahead() {
+    fn a_mapping_that_cannot_populate_several_pages_at_once_populates_none_ahead() {
         let mut shard = shard_of(1, 0);
-        assert!((0..20).all(|_| fresh_of(&mut shard, 1).is_none()));
+        assert!((0..20).all(|_| to_populate(&mut shard, 1).is_none()));
         assert_eq!(shard.spaces[SegmentKind::Code.index()].pages.count(), 20);
     }
 }

@@ -1,28 +1,44 @@
-//! [`SingleMapper`]: windows mapped once, whose pages are writable or executable by turns.
+//! [`SingleMapper`]: windows that are mapped once. Their pages are writable or executable, never both.
 //!
-//! For systems that have no files without names, or let none be executed. Everything is private anonymous memory; the
-//! granule of code and constants is a page, because the kernel protects pages: opening a range makes its pages writable,
-//! sealing it makes them what they are for. Nothing is writable and executable at one time.
+//! For systems that have no anonymous files (`memfd_create`), or that do not allow mapping them executable. All memory
+//! is private and anonymous.
 //!
-//! A link costs two system calls for each of the two pools, and while it is under way up to two more mappings; sealed
-//! neighbours are one mapping again. The frame table is writable throughout: it is data, beside the code. A forked child
-//! has everything as it was, by copy on write, without anybody's doing.
+//! # How it works
+//!
+//! The kernel protects pages, so the granule of code and constants is a page. A link changes the protection of its
+//! pages:
+//!
+//! 1. `open` makes them writable. No thread runs them: they are not published.
+//! 2. The link writes them.
+//! 3. `seal` gives them their final protection: executable or read-only.
+//!
+//! The frame table is data of its own, and always writable.
+//!
+//! # What it costs
+//!
+//! - A link makes two system calls for each of the two pools.
+//! - Until it seals its pages, they are up to two additional mappings. Then the kernel merges them with their
+//!   neighbours.
+//!
+//! A forked child gets all memory by copy on write, without our fork handlers.
 
 use crate::base::{ExecutorAddr, SegmentKind};
 use crate::error::MemoryFault;
-use crate::memory::dual_mapper::{UNKNOWN, cover_data, refused};
+use crate::memory::dual_mapper::{UNKNOWN_TO_UNWINDER, map_data_pool, refused};
 use crate::memory::layout::{DATA_GRANULE, FRAME_HEADER_OFFSET, PAGE, WindowLayout};
-use crate::memory::loaded_window::{LoadedWindow, list, load_named, new_nonce, place, reserve};
+use crate::memory::loaded_window::{
+    LoadedWindow, load_named, new_nonce, place, register_without_loader, reserve_unregistered,
+};
 use crate::memory::mapper::{MappedWindow, MemoryMapper, Placement};
-use crate::memory::report::lasting;
-use crate::memory::window_image::{WindowImage, has_room_for_dynamic, table_pages};
-use crate::os::{FixedPages, PageKind, Protection, give_back, map_fixed, protect};
+use crate::memory::report::intern;
+use crate::memory::window_image::{WindowImage, fits_dynamic, table_pages};
+use crate::os::{FixedPages, PageKind, Protection, map_fixed, protect, purge_pages};
 use crate::sync::Arc;
 
 /// Maps windows of this process once, as anonymous memory.
 ///
-/// Needs a kernel that lets pages that were writable become executable; and a directory for a small temporary file, or
-/// exceptions cannot cross the code. [`MappedWindow::description`] says so, then.
+/// It needs a kernel that allows pages to become executable after they were writable. It also needs a directory for a
+/// small temporary file. Without one, exceptions cannot cross the code, and [`MappedWindow::description`] says so.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SingleMapper;
 
@@ -38,7 +54,7 @@ struct SingleWindow {
     description: &'static str,
 }
 
-/// Maps a window. `remark` is added to its description.
+/// Maps a window. Its description ends with `remark`.
 pub(super) fn map(
     layout: &WindowLayout,
     placement: Placement,
@@ -47,37 +63,42 @@ pub(super) fn map(
     let nonce = new_nonce();
     let make = |preferred| {
         let image = |dynamic_offset| WindowImage::new(layout, preferred, dynamic_offset, nonce);
-        let loaded = if has_room_for_dynamic(layout) {
+        let loaded = if fits_dynamic(layout) {
             load_named(image, nonce)
         } else {
             Err("the layout has no guard before the data pool".to_string())
         };
-        loaded.or_else(|reason| list(layout, preferred, reason)).or_else(|reason| reserve(layout, preferred, reason))
+        loaded
+            .or_else(|reason| register_without_loader(layout, preferred, reason))
+            .or_else(|reason| reserve_unregistered(layout, preferred, reason))
     };
     let window = place(layout, placement, make)?;
     let base = window.base.value();
     for pool in [SegmentKind::Code, SegmentKind::ReadOnly] {
-        // SAFETY: M1 - the window was placed just now, and nobody knows it yet.
-        unsafe { cover(base, layout, pool) }?;
+        // SAFETY: M1 - `window` is new and has reserved the range of the layout, and no pool has an owner yet.
+        unsafe { map_pool(base, layout, pool) }?;
     }
-    // SAFETY: M1 - as above.
-    unsafe { cover_data(base, layout) }?;
-    if window.unknown_because().is_none() {
-        // The header's page stays as the loader mapped it.
+    // SAFETY: M1 - as for the other pools.
+    unsafe { map_data_pool(base, layout) }?;
+    if window.unregistered_reason().is_none() {
+        // If the loader mapped the window, the page of the ELF header stays as it is.
         let from = if window.is_loaded() { PAGE } else { 0 };
-        // SAFETY: M1 - as above.
-        unsafe { cover_table(base, layout, from) }?;
-        // SAFETY: M1, M6 - the table was mapped by the line above.
+        // SAFETY: M1 - `window` has reserved the range of the layout, and nobody else knows the window yet.
+        unsafe { map_table(base, layout, from) }?;
+        // SAFETY: M1 - nobody else knows the window yet. M6 - `map_table` has mapped the bytes from `from` on.
         unsafe { write_header(base, layout, nonce, from) };
     }
-    let unknown = window.unknown_because().map(|reason| format!("; {UNKNOWN}: {reason}"));
-    let description = lasting(SINGLE, &[unknown.as_deref().unwrap_or(""), remark]);
+    let unknown = window.unregistered_reason().map(|reason| format!("; {UNKNOWN_TO_UNWINDER}: {reason}"));
+    let description = intern(SINGLE, &[unknown.as_deref().unwrap_or(""), remark]);
     Ok(Arc::new(SingleWindow { window, layout: *layout, description }))
 }
 
 impl SingleWindow {
+    /// Changes the protection of a range. Does nothing for the data pool, whose pages are always writable.
+    ///
     /// # Safety
-    /// The range is the caller's, in whole pages, and nobody uses it in a way that `protection` forbids.
+    /// - The range belongs to the caller (M1) and consists of complete pages.
+    /// - Nobody accesses it in a way that `protection` forbids.
     unsafe fn protect(
         &self,
         pool: SegmentKind,
@@ -91,19 +112,25 @@ impl SingleWindow {
             return Ok(());
         }
         let pages = self.working_view(pool).wrapping_add(offset as usize);
-        // SAFETY: M1, M6 - inside the pool by the assertion, and the caller's, by contract.
+        // SAFETY: M6 - the range is in the pool by the assertion, and consists of complete pages by contract. M1 - it
+        // belongs to the caller, so the change affects nobody else.
         let changed = unsafe { protect(pages, size as usize, protection) };
         changed.map_err(refused(&format!(
             "making {} KiB of the {} pool {}",
             size >> 10,
             pool.name(),
-            if protection == Protection::ReadWrite { "writable" } else { "what they are for" }
+            match protection {
+                Protection::Read => "read-only",
+                Protection::ReadExecute => "executable",
+                Protection::ReadWrite => "writable",
+            }
         )))
     }
 }
 
-// SAFETY: M1, M2, M4 - the pools are what is mapped at the base, for as long as `self` lives; they are readable and, once
-// opened, writable, of the sizes of the layout that mapped them, and fresh anonymous memory is zero.
+// SAFETY: M4 - the pools are mapped at the base while `self.window` lives. Their sizes are those of the layout that
+// mapped them. M2 - pages are writable after `open`; no address is writable and executable at the same time. Anonymous
+// memory is zero until it is written.
 unsafe impl MappedWindow for SingleWindow {
     fn base(&self) -> ExecutorAddr {
         self.window.base
@@ -114,7 +141,7 @@ unsafe impl MappedWindow for SingleWindow {
     }
 
     fn frame_header(&self) -> Option<*mut u8> {
-        let is_known = self.window.unknown_because().is_none();
+        let is_known = self.window.unregistered_reason().is_none();
         is_known.then(|| (self.window.base.value() + FRAME_HEADER_OFFSET) as *mut u8)
     }
 
@@ -123,12 +150,14 @@ unsafe impl MappedWindow for SingleWindow {
     }
 
     unsafe fn open(&self, pool: SegmentKind, offset: u64, size: u64) -> Result<(), MemoryFault> {
-        // SAFETY: M1 - the caller's range, by contract; it is not published, so that nobody runs it.
+        // SAFETY: M1 - the range belongs to the caller, by contract. Its granules are pages. Its code is not published,
+        // so nobody runs it while it is not executable.
         unsafe { self.protect(pool, offset, size, Protection::ReadWrite) }
     }
 
     unsafe fn seal(&self, pool: SegmentKind, offset: u64, size: u64) -> Result<(), MemoryFault> {
-        // SAFETY: M1 - the caller's range, by contract, which has been written.
+        // SAFETY: M1 - the range belongs to the caller, by contract. Its granules are pages. M3 - the caller has made
+        // its last write.
         unsafe { self.protect(pool, offset, size, final_protection(pool)) }
     }
 
@@ -138,11 +167,12 @@ unsafe impl MappedWindow for SingleWindow {
 
     unsafe fn purge(&self, pool: SegmentKind, offset: u64, size: u64) -> Result<(), MemoryFault> {
         let range = self.layout.pool(pool);
-        assert!(offset.checked_add(size).is_some_and(|end| end <= range.size), "purged pages lie in the pool");
+        assert!(offset.checked_add(size).is_some_and(|end| end <= range.size), "the purged pages lie in the pool");
         let pages = self.working_view(pool).wrapping_add(offset as usize);
-        // SAFETY: M1, M6 - inside the pool by the assertion; nobody uses it, by contract.
-        let purged = unsafe { give_back(pages, size as usize, PageKind::Private) };
-        purged.map_err(refused(&format!("giving pages of the {} pool back", pool.name())))
+        // SAFETY: M6 - the range is in the pool by the assertion, and consists of complete pages by contract. M1 -
+        // nobody uses it, by contract.
+        let purged = unsafe { purge_pages(pages, size as usize, PageKind::Private) };
+        purged.map_err(refused(&format!("returning pages of the {} pool", pool.name())))
     }
 }
 
@@ -154,48 +184,49 @@ fn final_protection(pool: SegmentKind) -> Protection {
     }
 }
 
-/// Maps a pool as it is when nothing of it is open.
+/// Maps the code pool or the read-only pool, with its final protection.
 ///
 /// # Safety
-/// The range of the layout at `base` is reserved for this window, and nothing has been allocated in it yet (M1).
-unsafe fn cover(base: u64, layout: &WindowLayout, pool: SegmentKind) -> Result<(), MemoryFault> {
+/// The range of the layout at `base` is reserved for this window, and nothing is allocated in it yet (M1).
+unsafe fn map_pool(base: u64, layout: &WindowLayout, pool: SegmentKind) -> Result<(), MemoryFault> {
     let range = if pool == SegmentKind::Code { layout.readable_code() } else { layout.pool(pool) };
     let (pages, size) = ((base + range.offset) as *mut u8, range.size as usize);
-    // SAFETY: M1 - the range was reserved for this window, and nothing has been allocated in it yet.
+    // SAFETY: M1 - by contract, this window has reserved the range, and nothing is allocated in it.
     unsafe { map_fixed(pages, size, FixedPages::PrivateZero) }
         .map_err(refused(&format!("mapping the {} pool", pool.name())))?;
-    // A page that has been written, before the pool is ever split: only so does the kernel merge what is split later.
-    // SAFETY: M1, M6 - the pool was mapped just now, and has a first byte.
+    // The kernel merges the parts of a split mapping only if they share an anonymous VMA. A write before the first
+    // split creates it.
+    // SAFETY: M6 - the first byte of the pool, which the line above has mapped. M1 - nothing is allocated in it.
     unsafe { pages.write_volatile(0) };
-    // Where the kernel refuses pages that were writable the right to be executed, it does so here.
-    // SAFETY: M1 - as above.
+    // A kernel that does not allow pages to become executable after they were writable refuses this call.
+    // SAFETY: M1 - by contract, nothing is allocated in the range, so nobody accesses it.
     unsafe { protect(pages, size, final_protection(pool)) }.map_err(|error| MemoryFault::Refused {
         step: format!("protecting the {} pool after writing", pool.name()),
-        problem: format!("{error}; PR_SET_MDWE, SELinux (execmem) and PaX forbid it"),
+        problem: format!("{error}. PR_SET_MDWE, SELinux (execmem) and PaX forbid it"),
     })
 }
 
-/// Maps header and frame table for good, `from` a page on.
+/// Maps the header and the frame table, from the byte `from` on, which is a multiple of the page size.
 ///
 /// # Safety
-/// The range of the layout at `base` is reserved for this window, and nothing has been allocated in it yet (M1).
-unsafe fn cover_table(base: u64, layout: &WindowLayout, from: u64) -> Result<(), MemoryFault> {
+/// The range of the layout at `base` is reserved for this window, and nothing is allocated in it yet (M1).
+unsafe fn map_table(base: u64, layout: &WindowLayout, from: u64) -> Result<(), MemoryFault> {
     let size = (table_pages(layout) - from) as usize;
-    // SAFETY: M1 - the range was reserved for this window, and nothing has been allocated in it yet.
+    // SAFETY: M1 - by contract, this window has reserved the range, and nothing is allocated in it.
     unsafe { map_fixed((base + from) as *mut u8, size, FixedPages::PrivateZero) }
         .map_err(refused("mapping the frame table"))
 }
 
-/// Writes the image's header, `from` a page on: behind its first page, that is the unwind header.
+/// Writes the header of the image, from the byte `from` on. After the first page, that is the unwind header.
 ///
 /// # Safety
-/// [`cover_table`] was called with the same, and nobody knows the window yet.
+/// [`map_table`] was called with the same arguments, and nobody else knows the window yet.
 unsafe fn write_header(base: u64, layout: &WindowLayout, nonce: u64, from: u64) {
     let image = WindowImage::new(layout, 0, 0, nonce);
     let bytes = &image.header[from as usize..];
-    assert!(from + bytes.len() as u64 <= table_pages(layout));
-    // SAFETY: M1, M6 - inside the table by the line above, which was mapped just now and is nobody else's.
+    assert!(from + bytes.len() as u64 <= table_pages(layout), "the header lies in the pages of the table");
+    // SAFETY: M6 - in bounds by the assertion, and mapped by `map_table`. M1 - nobody else knows the window.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), (base + from) as *mut u8, bytes.len()) };
 }
 
-const SINGLE: &str = "mapped once, by turns writable and executable";
+const SINGLE: &str = "mapped once, pages alternate between writable and executable";

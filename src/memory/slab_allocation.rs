@@ -1,70 +1,88 @@
-//! [`SlabAllocation`]: one allocation, in flight until it is sealed, then finalized. Its drop gives everything back.
+//! [`SlabAllocation`]: one allocation of a window. It is in flight until it is sealed, and finalized after that.
+//!
+//! | step | function | memory is |
+//! |---|---|---|
+//! | 1 | [`new`](SlabAllocation::new) | writable through the working view, zeroed where the plan says so |
+//! | 2 | [`write_frames`](SlabAllocation::write_frames) | known to the unwinder |
+//! | 3 | `Window::seal_spans`, [`mark_sealed`](SlabAllocation::mark_sealed) | in its final protection |
+//! | 4 | `drop`, in any state | free |
 
 use crate::base::{ExecutorAddr, RecycledVec, SegmentKind};
 use crate::error::{MemoryFault, Result};
-use crate::memory::frame_table::Frame;
+use crate::memory::allocation::{Finalized, InFlight};
+use crate::memory::frame::Frame;
 use crate::memory::layout::{DATA_GRANULE, TEXT_GRANULE};
-use crate::memory::manager::{Finalized, InFlight, MemoryUsage};
 use crate::memory::plan::{PoolPlan, SegmentPlan};
-use crate::memory::shard::{PoolSpan, Reservation, held_by};
-use crate::memory::window::{ShardRef, only};
+use crate::memory::shard::{PoolSpan, Reservation, reserved_bytes};
+use crate::memory::statistics::MemoryUsage;
+use crate::memory::window::{ShardRef, only_span};
 use crate::prefetch::prefetch_to_write;
 use crate::sync::{Arc, MappedU64};
 
-/// Bytes of a segment that are asked for ahead: of more, a processor has asked itself when it comes to them.
-const AT_ONCE: usize = 2 << 10;
+/// Bytes of a segment that are prefetched. The hardware prefetcher brings the bytes after them.
+const PREFETCH_BYTES: usize = 2 << 10;
 
 pub(crate) struct SlabAllocation {
-    /// Whose memory it is; keeps the window (M4).
-    pub(crate) home: Arc<ShardRef>,
+    /// The shard that the memory came from. It keeps the window (M4).
+    pub(crate) shard: Arc<ShardRef>,
     pub(crate) plan: PoolPlan,
-    pub(crate) parts: [PoolSpan; 3],
-    sealed: bool,
+    pub(crate) spans: [PoolSpan; 3],
+    is_sealed: bool,
 }
 
 impl SlabAllocation {
-    /// Makes what was taken out of a shard's books an allocation: writable, and zero where the plan says so.
-    pub(crate) fn new(home: &Arc<ShardRef>, plan: &SegmentPlan, claimed: &Reservation) -> Result<Box<SlabAllocation>> {
-        let mut claim =
-            Box::new(SlabAllocation { home: home.clone(), plan: plan.pools(), parts: claimed.parts, sealed: false });
-        // SAFETY: M1 - taken out of the books for this allocation.
-        unsafe { home.window.open_parts(&claim.parts) }?;
-        if claimed.is_far {
-            claim.prefetch();
+    /// Turns a reservation into an allocation that is writable, and zero where the plan says so.
+    ///
+    /// # Errors
+    /// If the kernel refuses to make the memory writable. The memory is free then.
+    pub(crate) fn new(
+        shard: &Arc<ShardRef>,
+        plan: &SegmentPlan,
+        reservation: &Reservation,
+    ) -> Result<Box<SlabAllocation>> {
+        let mut allocation = Box::new(SlabAllocation {
+            shard: shard.clone(),
+            plan: plan.pool_plan(),
+            spans: reservation.spans,
+            is_sealed: false,
+        });
+        // SAFETY: M1 - the free space of this window has given the spans to this reservation, and `allocation` now owns
+        // them.
+        unsafe { shard.window.open_spans(&allocation.spans) }?;
+        if reservation.is_cold {
+            allocation.prefetch();
         }
-        for (pool, range) in &claimed.dirt {
-            claim.working(*pool)[range.start as usize..range.end as usize].fill(0);
+        for (pool, range) in &reservation.to_zero {
+            allocation.working(*pool)[range.start as usize..range.end as usize].fill(0);
         }
-        Ok(claim)
+        Ok(allocation)
     }
-}
 
-impl SlabAllocation {
-    /// Asks for what is written soon. Memory that was used before is in no cache where much is alive, and whoever writes to it
-    /// waits at the next lock until all of it has come.
+    /// Prefetches the bytes that the link writes first. If much memory is live, reused memory is in no cache. Without a
+    /// prefetch, the thread waits for all of its stores at the next lock.
     fn prefetch(&mut self) {
         for pool in SegmentKind::ALL {
             let bytes = self.working(pool);
-            prefetch_to_write(&bytes[..bytes.len().min(AT_ONCE)]);
+            prefetch_to_write(&bytes[..bytes.len().min(PREFETCH_BYTES)]);
         }
     }
 
-    /// Lets the unwinder know of the frames that start in this allocation's code: the last but one thing before it is
-    /// sealed.
+    /// Writes the frames that start in the code of this allocation into the frame table. Only sealing comes after it.
     ///
     /// # Errors
-    /// When there are more of them than were planned.
-    pub(crate) fn enter_frames(&mut self, frames: Vec<Frame>) -> Result<()> {
+    /// If there are more frames than planned.
+    pub(crate) fn write_frames(&mut self, frames: Vec<Frame>) -> Result<()> {
         let mut frames = RecycledVec::from(frames);
-        let code = &self.parts[SegmentKind::Code.index()];
-        let start = self.home.window.address(SegmentKind::Code, code);
+        let code = &self.spans[SegmentKind::Code.index()];
+        let start = self.shard.window.address(SegmentKind::Code, code);
         let end = start.offset(self.plan.size(SegmentKind::Code));
         if !are_in_order(&frames, start, end) {
             frames.retain(|frame| (start..end).contains(&frame.start));
-            // Mostly a function stands behind its own unlikely parts, whose frames are behind its.
-            for at in 1..frames.len() {
-                if frames[at] < frames[at - 1] {
-                    frames.swap(at, at - 1);
+            // Compilers often place the cold part of a function before the function, and its frame after the frame of
+            // the function. One pass over adjacent pairs sorts these, and leaves little work for the sort.
+            for index in 1..frames.len() {
+                if frames[index] < frames[index - 1] {
+                    frames.swap(index, index - 1);
                 }
             }
             frames.sort_unstable();
@@ -79,20 +97,20 @@ impl SlabAllocation {
             }
             .into());
         }
-        if let Some(table) = &self.home.window.frames {
+        if let Some(table) = &self.shard.window.frames {
             table.fill(u64::from(code.offset), u64::from(code.granules), &frames);
         }
         Ok(())
     }
 
-    /// Takes note that all parts have their final protection.
+    /// Records that all spans have their final protection.
     pub(crate) fn mark_sealed(&mut self) {
-        self.home.window.mapped.settle();
-        self.sealed = true;
+        self.shard.window.mapped.settle();
+        self.is_sealed = true;
     }
 }
 
-/// Whether every frame starts in the range, and behind the one before: as compilers write them.
+/// Whether all frames start in `[start, end)`, in ascending order, as compilers usually write them.
 fn are_in_order(frames: &[Frame], start: ExecutorAddr, end: ExecutorAddr) -> bool {
     let (Some(first), Some(last)) = (frames.first(), frames.last()) else { return true };
     first.start >= start && last.start < end && frames.windows(2).all(|pair| pair[0].start < pair[1].start)
@@ -100,18 +118,19 @@ fn are_in_order(frames: &[Frame], start: ExecutorAddr, end: ExecutorAddr) -> boo
 
 impl InFlight for SlabAllocation {
     fn address(&self, pool: SegmentKind) -> ExecutorAddr {
-        self.home.window.address(pool, &self.parts[pool.index()])
+        self.shard.window.address(pool, &self.spans[pool.index()])
     }
 
     fn working(&mut self, pool: SegmentKind) -> &mut [u8] {
-        // SAFETY: M1 - this allocation's part, opened by `new` and borrowed with `self`.
-        unsafe { self.home.window.bytes(pool, &self.parts[pool.index()], self.plan.size(pool)) }
+        // SAFETY: M1 - this allocation owns the span, `new` has opened it, and the slice borrows `self` mutably, so
+        // there is no other reference to its bytes.
+        unsafe { self.shard.window.working_bytes(pool, &self.spans[pool.index()], self.plan.size(pool)) }
     }
 
     fn finalize(mut self: Box<Self>, frames: Vec<Frame>) -> Result<Box<dyn Finalized>> {
-        self.enter_frames(frames)?;
-        // SAFETY: M1 - this allocation's parts, opened by `new`.
-        unsafe { self.home.window.seal_parts(&self.parts) }?;
+        self.write_frames(frames)?;
+        // SAFETY: M1 - this allocation owns the spans, and `new` has opened them.
+        unsafe { self.shard.window.seal_spans(&self.spans) }?;
         self.mark_sealed();
         Ok(self)
     }
@@ -129,7 +148,7 @@ impl Finalized for SlabAllocation {
             code: size(SegmentKind::Code),
             read_only: size(SegmentKind::ReadOnly),
             data: size(SegmentKind::Data),
-            reserved: held_by(&self.parts),
+            reserved: reserved_bytes(&self.spans),
             metadata: size_of::<SlabAllocation>() as u64,
         }
     }
@@ -137,29 +156,30 @@ impl Finalized for SlabAllocation {
     fn word(&self, offset: u64) -> Option<&MappedU64> {
         let fits = offset.is_multiple_of(8)
             && offset.checked_add(8).is_some_and(|end| end <= self.plan.size(SegmentKind::Data));
-        if !self.sealed || !fits {
+        if !self.is_sealed || !fits {
             return None;
         }
-        let part = &self.parts[SegmentKind::Data.index()];
-        let start = u64::from(part.offset) * DATA_GRANULE + offset;
-        // SAFETY: M1, M3, M6 - inside this allocation's data segment by `fits`, aligned, and only ever read by running
-        // code and written by this allocation's stores, all atomic on aligned words.
-        Some(unsafe {
-            &*self.home.window.mapped.working_view(SegmentKind::Data).add(start as usize).cast::<MappedU64>()
-        })
+        let span = &self.spans[SegmentKind::Data.index()];
+        let start = u64::from(span.offset) * DATA_GRANULE + offset;
+        // SAFETY: M6 - `fits` says that the word is aligned and inside the data segment, and the free space gave out
+        // its span.
+        let word = unsafe { self.shard.window.mapped.working_view(SegmentKind::Data).add(start as usize) };
+        // SAFETY: M1, M3, M4 - this allocation owns the word and keeps its window. It is sealed, so only running code
+        // and atomic stores through this reference access the word.
+        Some(unsafe { &*word.cast::<MappedU64>() })
     }
 }
 
 impl Drop for SlabAllocation {
     fn drop(&mut self) {
-        if !self.sealed {
+        if !self.is_sealed {
             for pool in SegmentKind::ALL {
-                // What cannot be sealed stays writable, and is not executable.
-                // SAFETY: M1 - as in `finalize`.
-                let _ = unsafe { self.home.window.seal_parts(&only(pool, &self.parts[pool.index()])) };
+                // A span that the kernel does not seal stays writable and is not executable (M2).
+                // SAFETY: M1 - this allocation still owns the span; `release` below frees it.
+                let _ = unsafe { self.shard.window.seal_spans(&only_span(pool, &self.spans[pool.index()])) };
             }
         }
-        self.home.window.release(self.home.shard, &self.parts, &self.plan);
+        self.shard.window.release(self.shard.index, &self.spans, &self.plan);
     }
 }
 
@@ -168,15 +188,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_are_in_order_that_ascend_within_the_code() {
+    fn frames_are_in_order_if_they_ascend_within_the_code() {
         let frame = |start| Frame { start: ExecutorAddr::new(start), fde: ExecutorAddr::new(1) };
-        let is_so = |starts: &[u64]| {
+        let in_order = |starts: &[u64]| {
             let frames: Vec<_> = starts.iter().copied().map(frame).collect();
             are_in_order(&frames, ExecutorAddr::new(10), ExecutorAddr::new(20))
         };
-        assert!(is_so(&[]) && is_so(&[10]) && is_so(&[19]) && is_so(&[10, 11, 19]));
-        assert!(!is_so(&[9]) && !is_so(&[9, 11]), "before the code");
-        assert!(!is_so(&[20]) && !is_so(&[11, 20]), "behind the code");
-        assert!(!is_so(&[11, 10]) && !is_so(&[11, 11]), "not ascending");
+        assert!(in_order(&[]) && in_order(&[10]) && in_order(&[19]) && in_order(&[10, 11, 19]));
+        assert!(!in_order(&[9]) && !in_order(&[9, 11]), "before the code");
+        assert!(!in_order(&[20]) && !in_order(&[11, 20]), "after the code");
+        assert!(!in_order(&[11, 10]) && !in_order(&[11, 11]), "not ascending");
     }
 }

@@ -1,14 +1,19 @@
-//! [`SystemMapper`]: the best way of mapping that the system allows.
+//! [`SystemMapper`]: maps windows in the best mode that the system allows.
 //!
-//! | rung | mapper | what it lacks |
+//! | order | mode | what it lacks |
 //! |---|---|---|
 //! | 1 | [`DualMapper`] | nothing |
-//! | 2 | [`PlainDualMapper`] | the kernel would let code be made writable, if somebody asked |
-//! | 3 | [`SingleMapper`] | packing below a page, linking without system calls |
+//! | 2 | [`PlainDualMapper`] | the kernel would allow `mprotect` to make code writable |
+//! | 3 | [`SingleMapper`] | allocations smaller than a page, links without system calls |
 //!
-//! A rung is left for the next when it refuses even the smallest window at any place; what refuses a large window only
-//! is not the rung's fault, and is the caller's to answer by asking for less. The process remembers the rung that worked,
-//! and why the better ones did not.
+//! A mode may refuse a window for two reasons. To tell them apart, the mapper probes the mode: it maps the smallest
+//! window, at any address.
+//!
+//! - If the probe fails, the system does not allow the mode. The mapper tries the next one.
+//! - If the probe succeeds, the window was too large. The mapper returns the error, and the pool asks for a smaller
+//!   window.
+//!
+//! The process remembers the mode that worked, and why the better modes failed.
 
 use crate::error::MemoryFault;
 use crate::memory::dual_mapper;
@@ -21,11 +26,11 @@ use crate::memory::single_mapper;
 use crate::memory::single_mapper::SingleMapper;
 use crate::sync::{Arc, StaticForkGuard, StaticForkMutex};
 
-/// Maps windows of this process in the best way that the system allows. [`MappedWindow::description`] says which that is,
-/// and what was wrong with the better ones.
+/// Maps windows of this process in the best mode that the system allows. [`MappedWindow::description`] names the mode,
+/// and why the better modes failed.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemMapper {
-    /// What forked children have of the windows.
+    /// What forked children get of the windows.
     pub fork_policy: ForkPolicy,
 }
 
@@ -36,56 +41,57 @@ enum MappingMode {
     Single,
 }
 
-/// The rungs that do not work in this process, each with the reason, best first.
-static REFUSED: StaticForkMutex<Vec<String>> = StaticForkMutex::new(Vec::new());
+/// The reasons why the first modes of [`MODES`] fail in this process, one for each mode.
+static FAILED_MODES: StaticForkMutex<Vec<String>> = StaticForkMutex::new(Vec::new());
 
-/// Not to be held while anything is mapped: a child forked meanwhile would wait for it for ever.
-fn remembered() -> StaticForkGuard<'static, Vec<String>> {
-    REFUSED.lock()
+/// Locks [`FAILED_MODES`]. The caller holds the lock for a copy or a store only, never while it maps: a child that
+/// another thread forks meanwhile would wait for the lock for ever.
+fn failed_modes() -> StaticForkGuard<'static, Vec<String>> {
+    FAILED_MODES.lock()
 }
 
 impl MemoryMapper for SystemMapper {
     fn map_window(&self, layout: &WindowLayout, placement: Placement) -> Result<Arc<dyn MappedWindow>, MemoryFault> {
-        let mut refused = remembered().clone();
-        while let Some(rung) = RUNGS.get(refused.len()) {
-            match self.map_at(*rung, layout, placement, &remark(&refused)) {
+        let mut failed = failed_modes().clone();
+        while let Some(mode) = MODES.get(failed.len()) {
+            match self.map_in_mode(*mode, layout, placement, &remark(&failed)) {
                 Ok(window) => {
-                    *remembered() = refused;
+                    *failed_modes() = failed;
                     return Ok(window);
                 }
-                Err(fault) => match self.probe(*rung) {
+                Err(fault) => match self.probe(*mode) {
                     Ok(()) => return Err(fault),
-                    Err(reason) => refused.push(format!("{}: {}", rung.name(), text(&reason))),
+                    Err(reason) => failed.push(format!("{}: {}", mode.name(), step_and_problem(&reason))),
                 },
             }
         }
-        // Not remembered: what refuses all of them may pass.
+        // This result is not remembered: a cause that prevents all modes may be temporary.
         Err(MemoryFault::Refused {
             step: "every way of mapping code memory".to_string(),
-            problem: format!("{}. {ADVICE}", refused.join("; ")),
+            problem: format!("{}. {ADVICE}", failed.join("; ")),
         })
     }
 }
 
 impl SystemMapper {
-    fn map_at(
+    fn map_in_mode(
         &self,
-        rung: MappingMode,
+        mode: MappingMode,
         layout: &WindowLayout,
         placement: Placement,
         remark: &str,
     ) -> Result<Arc<dyn MappedWindow>, MemoryFault> {
-        match rung {
+        match mode {
             MappingMode::ReadOnlyView => dual_mapper::map(layout, placement, true, self.fork_policy, remark),
             MappingMode::PlainView => dual_mapper::map(layout, placement, false, self.fork_policy, remark),
             MappingMode::Single => single_mapper::map(layout, placement, remark),
         }
     }
 
-    /// Whether a rung works for the smallest window, anywhere.
-    fn probe(&self, rung: MappingMode) -> Result<(), MemoryFault> {
+    /// Maps the smallest window, at any address, and unmaps it.
+    fn probe(&self, mode: MappingMode) -> Result<(), MemoryFault> {
         let Some(smallest) = WindowLayout::divide(PROBE_WINDOW) else { return Ok(()) };
-        self.map_at(rung, &smallest, Placement::Anywhere, "").map(drop)
+        self.map_in_mode(mode, &smallest, Placement::Anywhere, "").map(drop)
     }
 }
 
@@ -99,22 +105,23 @@ impl MappingMode {
     }
 }
 
-fn remark(refused: &[String]) -> String {
-    if refused.is_empty() { String::new() } else { format!("; refused was {}", refused.join("; ")) }
+/// What the description of a window says about the modes that failed.
+fn remark(failed: &[String]) -> String {
+    if failed.is_empty() { String::new() } else { format!("; the system refused {}", failed.join("; ")) }
 }
 
-fn text(fault: &MemoryFault) -> String {
+fn step_and_problem(fault: &MemoryFault) -> String {
     match fault {
         MemoryFault::Refused { step, problem } => format!("{step}: {problem}"),
         other => other.to_string(),
     }
 }
 
-const RUNGS: [MappingMode; 3] = [MappingMode::ReadOnlyView, MappingMode::PlainView, MappingMode::Single];
+const MODES: [MappingMode; 3] = [MappingMode::ReadOnlyView, MappingMode::PlainView, MappingMode::Single];
 
-/// The smallest window that a pool asks for.
+/// Bytes of the smallest window that a pool requests.
 const PROBE_WINDOW: u64 = 32 << 20;
 
-const ADVICE: &str = "Allow memfd_create and executable mappings of its files (seccomp, SELinux, vm.memfd_noexec), or \
-                      mprotect to executable; and see that RLIMIT_AS, RLIMIT_FSIZE and vm.max_map_count leave room for \
-                      64 MiB of address space in a dozen mappings";
+const ADVICE: &str = "Allow memfd_create and executable mappings of its files (check seccomp, SELinux and \
+                      vm.memfd_noexec), or allow mprotect to make pages executable. Check that RLIMIT_AS, RLIMIT_FSIZE and \
+                      vm.max_map_count allow 64 MiB of address space in 12 mappings";

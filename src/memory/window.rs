@@ -1,8 +1,17 @@
-//! [`Window`]: a mapped window and its books: which shard owns which slabs, and how far each pool is opened.
+//! [`Window`]: a mapped window, its shards, and how far each pool is open.
 //!
-//! The way of an allocation: try the home shard of the thread; when its lock is held, any other that has room; when there
-//! is no room, open a slab for the home shard. No lock is held over a system call but `growth`, and that one only while a
-//! pool grows or pages go back to the kernel, never on the way of an allocation that finds room.
+//! An allocation takes these steps:
+//!
+//! 1. Try the home shard of the thread.
+//! 2. If its lock is held, try the other shards.
+//! 3. If the shard is short of memory, open a slab for the home shard ([`grow`](Window::grow)) and try again.
+//! 4. If no slab is left, take memory of any other shard.
+//!
+//! # Locks
+//! Only `growth` is held over a system call: while a pool grows, and while pages return to the kernel (`purge.rs`). An
+//! allocation that finds free memory does not take it. The lock of a shard guards arithmetic only.
+//!
+//! `windows.rs` chooses the window of an allocation. Model: `loom_tests/loom_growth.rs`.
 
 use std::collections::hash_map::Entry;
 
@@ -15,55 +24,58 @@ use crate::memory::events::{EventBuf, EventSink};
 use crate::memory::fork_guard::{after_writing, before_writing, generation};
 use crate::memory::frame_table::FrameTable;
 use crate::memory::layout::{CHUNK, FRAME_SLOT, FRAME_TABLE_OFFSET, MAX_WINDOW, PAGE, TEXT_GRANULE};
-use crate::memory::layout::{PoolRange, WindowLayout};
+use crate::memory::layout::{PoolRange, WindowLayout, granule_size, reserved_bytes_per_granule};
 use crate::memory::mapper::MappedWindow;
+use crate::memory::options::{OnFull, SlabPoolOptions};
 use crate::memory::plan::{PoolPlan, SegmentPlan, SegmentRequest};
-use crate::memory::shard::{PoolSpan, Request, Reservation, Shard, granule, held_by, held_bytes};
-use crate::memory::slab_pool::{OnFull, SlabPoolOptions};
+use crate::memory::shard::{PoolSpan, Request, Reservation, Shard, reserved_bytes};
 use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, Rank, seeded_bug, thread_number};
 
 pub(crate) struct Window {
     pub(crate) mapped: Arc<dyn MappedWindow>,
     pub(crate) layout: WindowLayout,
-    /// What the mapping says of each pool, once and for all: where it starts, and in what units it is given out.
-    starts: [ExecutorAddr; 3],
-    units: [u64; 3],
+    /// The address of each pool. The mapping never changes it.
+    pool_starts: [ExecutorAddr; 3],
+    /// The unit of allocation of each pool in bytes: a multiple of the granule. The mapping never changes it.
+    allocation_units: [u64; 3],
     pub(crate) frames: Option<FrameTable>,
     pub(crate) slab_size: u64,
     trap_freed_code: bool,
     pub(crate) returns_memory: bool,
     budget: Arc<Budget>,
-    /// Bytes by pool that are opened: each slab below belongs to a shard. Held while a pool grows, so that slots are
-    /// initialised before new text is handed out, and while pages go back to the kernel, so that nobody opens a slab for
-    /// want of pages that come back at once.
+    /// Open bytes by pool, counted from the end of the pool. Each open slab belongs to a shard. The lock is held
+    /// - while a pool grows, so that slots of the frame table are initialised before their code is handed out;
+    /// - while pages return to the kernel, so that no thread opens a slab for want of pages that are free again in a
+    ///   moment.
     pub(crate) growth: Mutex<[u64; 3]>,
     pub(crate) shards: Box<[ShardLock]>,
-    /// How many allocations of each group live here; kept only where there may be more windows than one.
-    groups: Option<Mutex<FxHashMap<u64, usize>>>,
-    /// In which generation of forks a thread was started that gives memory back, and is at work; zero for none. A child's
-    /// parent's thread is not its own.
-    pub(crate) watched_in: AtomicU64,
-    pub(crate) teller: EventSink,
-    /// Whether anybody was told that the window is there, and is to be told when it goes.
-    is_announced: AtomicBool,
+    /// The number of allocations of each group in this window. `None` if there is only ever one window.
+    allocations_by_group: Option<Mutex<FxHashMap<u64, usize>>>,
+    /// The fork generation in which the running purge thread was started; zero if there is none. In a forked child the
+    /// generation differs, because the thread of the parent does not exist there.
+    pub(crate) purge_thread_generation: AtomicU64,
+    pub(crate) sink: EventSink,
+    /// Whether the observer got the event that the window is mapped, so that it also gets the event that it is
+    /// unmapped.
+    is_reported: AtomicBool,
 }
 
-/// On cache lines of its own, so that two threads' locks never share one.
+/// A shard and its lock, on cache lines of their own, so that the locks of two threads never share one.
 #[repr(align(128))]
 pub(crate) struct ShardLock(pub(crate) Mutex<Shard>);
 
-/// What allocations hold of their window: one for each shard, so that threads that link side by side do not count on one
-/// word.
+/// A shard of a window. Allocations keep the window through it. Each shard has its own reference count, on its own
+/// cache line, so that threads on different shards do not contend.
 #[repr(align(128))]
 pub(crate) struct ShardRef {
     pub(crate) window: Arc<Window>,
-    pub(crate) shard: usize,
+    pub(crate) index: usize,
 }
 
-/// What was taken out of a shard's books, and is to become an allocation.
-pub(crate) struct Taken {
+/// Memory that a shard of this window has reserved, before it becomes an allocation.
+pub(crate) struct WindowReservation {
     pub(crate) shard: usize,
-    pub(crate) claimed: Reservation,
+    pub(crate) reservation: Reservation,
 }
 
 impl Window {
@@ -72,18 +84,20 @@ impl Window {
         layout: WindowLayout,
         options: &SlabPoolOptions,
         budget: Arc<Budget>,
-        teller: EventSink,
+        sink: EventSink,
     ) -> Window {
-        let starts = SegmentKind::ALL.map(|pool| layout.pool_start(mapped.base(), pool));
-        let at_once = SegmentKind::ALL.map(|pool| mapped.pages_at_once(pool));
-        let shard = |_| ShardLock(Mutex::new(Shard::new(at_once)));
-        // SAFETY: M5, M6 - the pool of the layout that the window was mapped with, and the window is new.
-        let frames =
-            unsafe { FrameTable::new(&mapped, starts[SegmentKind::Code.index()], layout.pool(SegmentKind::Code).size) };
+        let pool_starts = SegmentKind::ALL.map(|pool| layout.pool_start(mapped.base(), pool));
+        let populate_at_once = SegmentKind::ALL.map(|pool| mapped.pages_at_once(pool));
+        let shard = |_| ShardLock(Mutex::new(Shard::new(populate_at_once)));
+        // SAFETY: M5, M6 - the start and the size are those of the code pool in the layout that the window was mapped
+        // with. The window is new, so no other table of it exists.
+        let frames = unsafe {
+            FrameTable::new(&mapped, pool_starts[SegmentKind::Code.index()], layout.pool(SegmentKind::Code).size)
+        };
         Window {
-            starts,
-            // More than one granule of ours at a time where the mapping cannot tell smaller owners apart.
-            units: SegmentKind::ALL.map(|pool| mapped.granule(pool).max(granule(pool))),
+            pool_starts,
+            // Several granules at a time if the mapping can only change the protection of larger units.
+            allocation_units: SegmentKind::ALL.map(|pool| mapped.granule(pool).max(granule_size(pool))),
             frames,
             mapped,
             layout,
@@ -93,41 +107,41 @@ impl Window {
             budget,
             growth: Mutex::ranked(Rank::Growth, [0; 3]),
             shards: (0..options.shard_count()).map(shard).collect(),
-            groups: (options.on_full == OnFull::OpenAnother).then(|| Mutex::new(FxHashMap::default())),
-            watched_in: AtomicU64::new(0),
-            teller,
-            is_announced: AtomicBool::new(false),
+            allocations_by_group: (options.on_full == OnFull::OpenAnother).then(|| Mutex::new(FxHashMap::default())),
+            purge_thread_generation: AtomicU64::new(0),
+            sink,
+            is_reported: AtomicBool::new(false),
         }
     }
 
-    /// Takes note that the window is there to stay.
-    pub(crate) fn announce(&self, happened: &mut EventBuf) {
-        if self.teller.is_heard() {
-            self.is_announced.store(true, Ordering::Relaxed);
-            happened.push(MemoryEvent::WindowMapped { address: self.mapped.base(), bytes: self.layout.size });
+    /// Records the event that the window is mapped, once it is certain that the window stays.
+    pub(crate) fn report_mapped(&self, events: &mut EventBuf) {
+        if self.sink.has_observer() {
+            self.is_reported.store(true, Ordering::Relaxed);
+            events.push(MemoryEvent::WindowMapped { address: self.mapped.base(), bytes: self.layout.size });
         }
     }
 
-    /// Whether something of a group lives here. What belongs to nothing is at home anywhere.
-    pub(crate) fn houses(&self, group: u64) -> bool {
-        let is_here = |groups: &Mutex<FxHashMap<u64, usize>>| groups.lock().contains_key(&group);
-        group == 0 || self.groups.as_ref().is_none_or(is_here)
+    /// Whether the window has allocations of a group. Always true for group zero, which is no group.
+    pub(crate) fn contains_group(&self, group: u64) -> bool {
+        let contains = |groups: &Mutex<FxHashMap<u64, usize>>| groups.lock().contains_key(&group);
+        group == 0 || self.allocations_by_group.as_ref().is_none_or(contains)
     }
 
-    /// Whether nothing lives here.
+    /// Whether the window has no allocation.
     pub(crate) fn is_empty(&self) -> bool {
         self.shards.iter().all(|shard| shard.0.lock().allocations == 0)
     }
 
     #[inline]
-    fn count_in(&self, group: u64) {
-        if let Some(groups) = self.groups.as_ref().filter(|_| group != 0) {
+    fn add_to_group(&self, group: u64) {
+        if let Some(groups) = self.allocations_by_group.as_ref().filter(|_| group != 0) {
             *groups.lock().entry(group).or_default() += 1;
         }
     }
 
-    fn count_out(&self, group: u64) {
-        let Some(groups) = self.groups.as_ref().filter(|_| group != 0) else { return };
+    fn remove_from_group(&self, group: u64) {
+        let Some(groups) = self.allocations_by_group.as_ref().filter(|_| group != 0) else { return };
         if let Entry::Occupied(mut count) = groups.lock().entry(group) {
             *count.get_mut() -= 1;
             if *count.get() == 0 {
@@ -136,104 +150,125 @@ impl Window {
         }
     }
 
-    /// Takes everything that a plan asks for out of one shard's books, growing pools as needed. The caller has it counted
-    /// and backed, and tells what happened meanwhile.
-    pub(crate) fn take(&self, plan: &SegmentPlan, happened: &mut EventBuf) -> Result<Taken> {
-        let mut wanted = [(0, 1); 3];
+    /// Reserves everything that a plan requests of one shard. Pools grow as needed. The caller then calls
+    /// [`count_and_populate`](Self::count_and_populate) and delivers `events`.
+    ///
+    /// # Errors
+    /// [`MemoryFault`]. A failed call holds no memory.
+    pub(crate) fn reserve(&self, plan: &SegmentPlan, events: &mut EventBuf) -> Result<WindowReservation> {
+        let mut request = [(0, 1); 3];
         for pool in SegmentKind::ALL {
-            wanted[pool.index()] = self.granules_for(pool, plan)?;
+            request[pool.index()] = self.granules_for(pool, plan)?;
         }
-        let bytes = SegmentKind::ALL.iter().map(|pool| u64::from(wanted[pool.index()].0) * held_bytes(*pool)).sum();
+        let bytes_of = |pool: &SegmentKind| u64::from(request[pool.index()].0) * reserved_bytes_per_granule(*pool);
+        let bytes = SegmentKind::ALL.iter().map(bytes_of).sum();
         self.budget.take(bytes)?;
-        let home = self.home();
-        match self.try_take(home, &wanted, plan) {
-            Ok(taken) => Ok(taken),
-            Err(short) => {
+        let home = self.home_shard();
+        match self.try_reserve(home, &request, plan) {
+            Ok(reservation) => Ok(reservation),
+            Err(short_pool) => {
                 let bytes = if seeded_bug!("refused_bytes_left_counted") { 0 } else { bytes };
-                self.take_grown(home, short, &wanted, plan, happened).inspect_err(|_| self.budget.give_back(bytes))
+                self.grow_and_reserve(home, short_pool, &request, plan, events)
+                    .inspect_err(|_| self.budget.give_back(bytes))
             }
         }
     }
 
-    /// The same where the home shard is short of a pool.
+    /// The same if the home shard is short of a pool.
     #[cold]
-    fn take_grown(
+    fn grow_and_reserve(
         &self,
         home: usize,
-        mut short: SegmentKind,
-        wanted: &Request,
+        mut short_pool: SegmentKind,
+        request: &Request,
         plan: &SegmentPlan,
-        happened: &mut EventBuf,
-    ) -> Result<Taken> {
+        events: &mut EventBuf,
+    ) -> Result<WindowReservation> {
         loop {
-            if let Err(full) = self.grow(home, short, wanted[short.index()], happened) {
-                // Room that other threads keep is better than none.
-                let found = (0..self.shards.len()).find_map(|other| self.take_from(other, wanted, plan).ok());
-                return found.ok_or(full);
+            if let Err(exhausted) = self.grow(home, short_pool, request[short_pool.index()], events) {
+                // No slab is left. Other shards may still have free memory.
+                let found = (0..self.shards.len()).find_map(|other| self.reserve_from(other, request, plan).ok());
+                return found.ok_or(exhausted);
             }
-            short = match self.try_take(home, wanted, plan) {
-                Ok(taken) => return Ok(taken),
-                Err(short) => short,
+            short_pool = match self.try_reserve(home, request, plan) {
+                Ok(reservation) => return Ok(reservation),
+                Err(short_pool) => short_pool,
             };
         }
     }
 
-    /// Counts what was taken, and has fresh pages of it backed, under no lock. Who gives free pages back meanwhile may miss
-    /// a few that are backed just then: they are zero, and come back into the books when something comes into them.
-    pub(crate) fn count_and_back(&self, taken: &Taken, plan: &SegmentPlan) {
-        self.count_in(plan.group);
-        for (pool, pages) in &taken.claimed.fresh {
+    /// Counts the new allocation in its group, and populates its fresh pages, with no lock held. A purge at the same
+    /// time may miss some of the pages that are populated here. Such pages are zero, and count as used when they are
+    /// handed out.
+    pub(crate) fn count_and_populate(&self, reservation: &WindowReservation, plan: &SegmentPlan) {
+        self.add_to_group(plan.group);
+        for (pool, pages) in &reservation.reservation.to_populate {
             self.mapped.back(*pool, u64::from(pages.start) * PAGE, pages.len() as u64 * PAGE);
         }
     }
 
-    /// The shard of the thread that asks.
-    fn home(&self) -> usize {
+    /// The home shard of the calling thread.
+    fn home_shard(&self) -> usize {
         let (thread, count) = (thread_number(), self.shards.len());
-        // Mostly there are as many as threads, and a division costs more than to look.
+        // A comparison is cheaper than a division, and usually there are as many shards as threads.
         if thread < count { thread } else { thread % count }
     }
 
-    /// From the home shard or, while that is locked, from another that has room.
-    #[inline(always)] // into `take`
-    fn try_take(&self, home: usize, wanted: &Request, plan: &SegmentPlan) -> std::result::Result<Taken, SegmentKind> {
-        let Some(mut books) = self.shards[home].0.try_lock() else { return self.take_beside(home, wanted, plan) };
-        let claimed = books.claim(wanted, plan)?;
-        Ok(Taken { shard: home, claimed })
-    }
-
-    /// From any shard but one, which is locked; from that one if there is no other way.
-    #[cold]
-    fn take_beside(
+    /// Reserves from the home shard. If its lock is held, reserves from another shard.
+    #[inline(always)] // into `reserve`
+    fn try_reserve(
         &self,
         home: usize,
-        wanted: &Request,
+        request: &Request,
         plan: &SegmentPlan,
-    ) -> std::result::Result<Taken, SegmentKind> {
+    ) -> std::result::Result<WindowReservation, SegmentKind> {
+        let Some(mut shard) = self.shards[home].0.try_lock() else {
+            return self.reserve_from_others(home, request, plan);
+        };
+        let reservation = shard.reserve(request, plan)?;
+        Ok(WindowReservation { shard: home, reservation })
+    }
+
+    /// Reserves from any shard whose lock is free, except `home`, whose lock is held. If none of them has the memory,
+    /// waits for the lock of `home`.
+    #[cold]
+    fn reserve_from_others(
+        &self,
+        home: usize,
+        request: &Request,
+        plan: &SegmentPlan,
+    ) -> std::result::Result<WindowReservation, SegmentKind> {
         let count = self.shards.len();
-        for shard in (1..count).map(|step| (home + step) % count) {
-            let Some(mut books) = self.shards[shard].0.try_lock() else { continue };
-            if let Ok(claimed) = books.claim(wanted, plan) {
-                return Ok(Taken { shard, claimed });
+        for index in (1..count).map(|step| (home + step) % count) {
+            let Some(mut shard) = self.shards[index].0.try_lock() else { continue };
+            if let Ok(reservation) = shard.reserve(request, plan) {
+                return Ok(WindowReservation { shard: index, reservation });
             }
         }
-        self.take_from(home, wanted, plan)
+        self.reserve_from(home, request, plan)
     }
 
-    fn take_from(&self, shard: usize, wanted: &Request, plan: &SegmentPlan) -> std::result::Result<Taken, SegmentKind> {
-        let claimed = self.shards[shard].0.lock().claim(wanted, plan)?;
-        Ok(Taken { shard, claimed })
+    /// Reserves from one shard, and waits for its lock.
+    fn reserve_from(
+        &self,
+        shard: usize,
+        request: &Request,
+        plan: &SegmentPlan,
+    ) -> std::result::Result<WindowReservation, SegmentKind> {
+        let reservation = self.shards[shard].0.lock().reserve(request, plan)?;
+        Ok(WindowReservation { shard, reservation })
     }
 
-    /// Opens slabs of a pool for a shard, as many as the request needs, below those that are open.
-    fn grow(&self, shard: usize, pool: SegmentKind, wanted: (u32, u32), happened: &mut EventBuf) -> Result<()> {
+    /// Opens as many slabs of a pool as the request needs, below the open ones, and adds them to a shard.
+    fn grow(&self, shard: usize, pool: SegmentKind, request: (u32, u32), events: &mut EventBuf) -> Result<()> {
         let mut opened = self.growth.lock();
-        let granule = granule(pool);
+        let granule = granule_size(pool);
         let unopened = self.layout.pool(pool).size - opened[pool.index()];
-        let at = (unopened / granule) as u32;
-        let shortfall = self.shards[shard].0.lock().spaces[pool.index()].free.shortfall(at, wanted.0, wanted.1);
+        let lowest_open = (unopened / granule) as u32;
+        let shortfall =
+            self.shards[shard].0.lock().spaces[pool.index()].free.shortfall(lowest_open, request.0, request.1);
         if shortfall == 0 {
-            return Ok(()); // another thread gave something back
+            return Ok(()); // another thread has freed enough meanwhile
         }
         if seeded_bug!("grown_under_a_later_lock") {
             drop(opened);
@@ -244,7 +279,7 @@ impl Window {
         let added = rounded.into_iter().chain([unopened]).find(|added| *added <= unopened);
         let Some(added) = added.filter(|added| *added >= needed) else {
             drop(opened);
-            return Err(self.exhausted(pool, u64::from(wanted.0) * granule).into());
+            return Err(self.pool_exhausted(pool, u64::from(request.0) * granule).into());
         };
         let start = unopened - added;
         if let (SegmentKind::Code, Some(frames)) = (pool, &self.frames) {
@@ -258,21 +293,21 @@ impl Window {
             opened
         };
         self.shards[shard].0.lock().spaces[pool.index()].free.add((start / granule) as u32, (added / granule) as u32);
-        let address = self.starts[pool.index()].offset(start);
-        self.teller.note(happened, MemoryEvent::SlabOpened { pool, address, bytes: added });
+        let address = self.pool_starts[pool.index()].offset(start);
+        self.sink.record(events, MemoryEvent::SlabOpened { pool, address, bytes: added });
         Ok(())
     }
 
-    /// Takes the lowest slabs that nothing lives in out of use again, so that any shard may open them, and the pages of
-    /// the frame table that were theirs go back. `opened` is what `growth` guards.
-    pub(crate) fn close_slabs(&self, opened: &mut [u64; 3], happened: &mut EventBuf) {
-        for pool in SegmentKind::ALL.into_iter().filter(|pool| self.may_return(*pool)) {
-            let granules = (CHUNK / granule(pool)) as u32;
+    /// Closes the lowest open slabs, as far as they are empty, so that any shard may open them again. Their pages of
+    /// the frame table return to the kernel. `opened` is the value that `growth` guards.
+    pub(crate) fn close_slabs(&self, opened: &mut [u64; 3], events: &mut EventBuf) {
+        for pool in SegmentKind::ALL.into_iter().filter(|pool| self.may_purge(*pool)) {
+            let granules = (CHUNK / granule_size(pool)) as u32;
             let lowest = self.layout.pool(pool).size - opened[pool.index()];
             while opened[pool.index()] >= CHUNK {
                 let start = self.layout.pool(pool).size - opened[pool.index()];
-                let at = (start / granule(pool)) as u32;
-                let withdraw = |shard: &ShardLock| shard.0.lock().spaces[pool.index()].close(at, granules);
+                let offset = (start / granule_size(pool)) as u32;
+                let withdraw = |shard: &ShardLock| shard.0.lock().spaces[pool.index()].withdraw(offset, granules);
                 if !self.shards.iter().any(withdraw) {
                     break;
                 }
@@ -280,190 +315,207 @@ impl Window {
             }
             let closed = self.layout.pool(pool).size - opened[pool.index()] - lowest;
             if closed > 0 {
-                let address = self.starts[pool.index()].offset(lowest);
-                self.teller.note(happened, MemoryEvent::SlabClosed { pool, address, bytes: closed });
+                let address = self.pool_starts[pool.index()].offset(lowest);
+                self.sink.record(events, MemoryEvent::SlabClosed { pool, address, bytes: closed });
             }
         }
         if let Some(frames) = &self.frames {
-            let closed_text = self.layout.pool(SegmentKind::Code).size - opened[SegmentKind::Code.index()];
-            // SAFETY: M5 - growth is locked, and no text below is open.
-            unsafe { frames.close_below(closed_text / TEXT_GRANULE) };
+            let closed_code = self.layout.pool(SegmentKind::Code).size - opened[SegmentKind::Code.index()];
+            // SAFETY: M5 - the caller holds `growth`, so no code opens meanwhile, and no code below `closed_code` is
+            // open. So no allocation owns these slots.
+            unsafe { frames.close_below(closed_code / TEXT_GRANULE) };
         }
     }
 
-    /// Bytes of the header and the frame table that hold something when so many bytes of code are opened; in whole pages.
+    /// Bytes of the header and of the used slots of the frame table, in entire pages, if `code_opened` bytes of code
+    /// are open.
     pub(crate) fn frame_table_bytes(&self, code_opened: u64) -> u64 {
         let slots = code_opened / TEXT_GRANULE * FRAME_SLOT;
         if self.frames.is_some() { (FRAME_TABLE_OFFSET + slots).next_multiple_of(PAGE) } else { 0 }
     }
 
-    /// `(granules, alignment in granules)` of a plan's segment.
+    /// `(granules, alignment in granules)` of the segment of a plan.
     fn granules_for(&self, pool: SegmentKind, plan: &SegmentPlan) -> Result<(u32, u32)> {
         let SegmentRequest { size, align, zero_fill } = *plan.segment(pool);
         let bad = |problem| MemoryFault::BadPlan { pool: pool.name(), size, align, problem };
         let align = align.max(1);
         if !align.is_power_of_two() {
-            return Err(bad("the alignment is no power of two").into());
+            return Err(bad("the alignment is not a power of two").into());
         }
         if zero_fill > size {
-            return Err(bad("more zero-fill than segment").into());
+            return Err(bad("the plan has more zero-fill bytes than the segment has").into());
         }
-        let start = self.starts[pool.index()].value();
+        let start = self.pool_starts[pool.index()].value();
         if start & (align - 1) != 0 {
-            return Err(bad("no pool is aligned to that").into());
+            return Err(bad("the pool itself has a smaller alignment").into());
         }
         let capacity = self.layout.pool(pool).size;
         if size > capacity {
-            return Err(self.exhausted(pool, size).into());
+            return Err(self.pool_exhausted(pool, size).into());
         }
         let frames = if pool == SegmentKind::Code { plan.frame_count } else { 0 };
-        let unit = self.units[pool.index()];
-        let held = align_up(size.max(frames.saturating_mul(granule(pool))), unit).unwrap_or(u64::MAX);
-        if held > capacity {
-            return Err(self.exhausted(pool, held).into());
+        let unit = self.allocation_units[pool.index()];
+        let reserved = align_up(size.max(frames.saturating_mul(granule_size(pool))), unit).unwrap_or(u64::MAX);
+        if reserved > capacity {
+            return Err(self.pool_exhausted(pool, reserved).into());
         }
-        // All are powers of two; this is done for every link, and a division by a variable costs more than the rest of it.
-        let bits = granule(pool).trailing_zeros();
-        Ok(((held >> bits) as u32, (align.max(unit) >> bits) as u32))
+        // Granules are powers of two. This runs for every link, and a division by a variable costs more than all the
+        // rest.
+        let bits = granule_size(pool).trailing_zeros();
+        Ok(((reserved >> bits) as u32, (align.max(unit) >> bits) as u32))
     }
 
-    fn exhausted(&self, pool: SegmentKind, requested: u64) -> MemoryFault {
+    fn pool_exhausted(&self, pool: SegmentKind, requested: u64) -> MemoryFault {
         let capacity = self.layout.pool(pool).size;
         let unopened = capacity - self.growth.lock()[pool.index()];
         let (mut free, mut largest) = (0, unopened);
         for shard in &self.shards {
-            let books = shard.0.lock();
-            let space = &books.spaces[pool.index()].free;
-            free += u64::from(space.free_granules()) * granule(pool);
-            largest = largest.max(u64::from(space.largest_free()) * granule(pool));
+            let shard = shard.0.lock();
+            let space = &shard.spaces[pool.index()].free;
+            free += u64::from(space.free_granules()) * granule_size(pool);
+            largest = largest.max(u64::from(space.largest_free()) * granule_size(pool));
         }
         MemoryFault::PoolExhausted { pool: pool.name(), requested, available: unopened + free, capacity, largest }
     }
 
-    /// Takes an allocation's memory back.
-    pub(crate) fn release(self: &Arc<Window>, shard: usize, parts: &[PoolSpan; 3], plan: &PoolPlan) {
-        // The books are waited for at the same time as the frame table, and those of all pools at once.
-        self.shards[shard].0.lock().prefetch(parts);
-        let code = &parts[SegmentKind::Code.index()];
+    /// Frees the memory of an allocation of shard `shard`.
+    pub(crate) fn release(self: &Arc<Window>, shard: usize, spans: &[PoolSpan; 3], plan: &PoolPlan) {
+        // The records of all pools then come into the cache while the frame table is written.
+        self.shards[shard].0.lock().prefetch(spans);
+        let code = &spans[SegmentKind::Code.index()];
         if code.id.is_some() {
             before_writing();
             if let Some(frames) = &self.frames {
                 frames.clear(u64::from(code.offset), u64::from(code.granules));
             }
             if self.trap_freed_code {
-                // SAFETY: M1 - released by their owner, and in nobody's books until they are freed below.
-                unsafe { self.trap(code) };
+                // SAFETY: M1 - the owner has released the span, and the free space gets it only below. So this function
+                // is its only owner.
+                unsafe { self.fill_with_traps(code) };
             }
             after_writing();
         }
         let is_early = seeded_bug!("budget_given_back_before_the_memory");
         if is_early {
-            self.budget.give_back(held_by(parts));
+            self.budget.give_back(reserved_bytes(spans));
         }
         let freed_bytes = {
-            let mut books = self.shards[shard].0.lock();
-            books.release(parts, plan);
-            books.freed_bytes
+            let mut shard = self.shards[shard].0.lock();
+            shard.release(spans, plan);
+            shard.freed_bytes
         };
         if !is_early {
-            self.budget.give_back(held_by(parts));
+            self.budget.give_back(reserved_bytes(spans));
         }
-        self.count_out(plan.group);
-        // Asked first: a word that is only read is shared for nothing.
-        if freed_bytes > WORTH_A_LOOK && self.returns_memory && self.watched_in.load(Ordering::Relaxed) != generation()
+        self.remove_from_group(plan.group);
+        // A load first: a read-only word stays in the caches of all processors.
+        if freed_bytes > PURGE_CHECK_BYTES
+            && self.returns_memory
+            && self.purge_thread_generation.load(Ordering::Relaxed) != generation()
         {
-            self.watch();
+            self.start_purge_thread();
         }
     }
 
-    /// Fills freed code with traps.
+    /// Fills freed code with trap instructions.
     ///
     /// # Safety
-    /// As for [`open_parts`](Self::open_parts), and nobody runs the code.
-    unsafe fn trap(&self, code: &PoolSpan) {
-        let alone = only(SegmentKind::Code, code);
-        // SAFETY: M1 - by contract.
-        if unsafe { self.open_parts(&alone) }.is_ok() {
-            // SAFETY: M1 - by contract, and opened by the line above.
-            unsafe { self.bytes(SegmentKind::Code, code, u64::from(code.granules) * TEXT_GRANULE) }.fill(TRAP);
-            // A range that cannot be sealed again stays writable, and is not executable.
-            // SAFETY: M1 - by contract, and opened above.
-            let _ = unsafe { self.seal_parts(&alone) };
+    /// As for [`open_spans`](Self::open_spans), and no thread runs the code.
+    unsafe fn fill_with_traps(&self, code: &PoolSpan) {
+        let code_only = only_span(SegmentKind::Code, code);
+        // SAFETY: M1 - the caller owns the span alone.
+        if unsafe { self.open_spans(&code_only) }.is_ok() {
+            // SAFETY: M1 - the caller owns the span alone, and the line above has opened it.
+            unsafe { self.working_bytes(SegmentKind::Code, code, u64::from(code.granules) * TEXT_GRANULE) }.fill(TRAP);
+            // If the kernel does not seal the range again, it stays writable and is not executable (M2).
+            // SAFETY: M1 - the caller owns the span alone, and it was opened above.
+            let _ = unsafe { self.seal_spans(&code_only) };
         }
     }
 
-    /// Whether pages of a pool may go back to the kernel: trapped code would not trap any more.
-    pub(crate) fn may_return(&self, pool: SegmentKind) -> bool {
+    /// Whether pages of a pool may return to the kernel. Code that is filled with traps may not, because its pages
+    /// would be zero.
+    pub(crate) fn may_purge(&self, pool: SegmentKind) -> bool {
         pool != SegmentKind::Code || !self.trap_freed_code
     }
 
-    /// Lets an allocation's parts be written; stops at the first refusal.
+    /// Makes the spans of an allocation writable.
+    ///
+    /// # Errors
+    /// The first refusal.
     ///
     /// # Safety
-    /// The parts were given out by this window's free space, and belong to the caller alone (M1).
-    pub(crate) unsafe fn open_parts(&self, parts: &[PoolSpan; 3]) -> Result<()> {
-        // SAFETY: M1, M6 - by contract.
-        Ok(unsafe { self.mapped.open_all(&extents(parts)) }?)
+    /// The free space of this window has given out the spans, and only the caller owns them (M1).
+    pub(crate) unsafe fn open_spans(&self, spans: &[PoolSpan; 3]) -> Result<()> {
+        // SAFETY: M1, M6 - the free space of this window gave out the spans, so they are entire granules in their
+        // pools, and the caller owns them.
+        Ok(unsafe { self.mapped.open_all(&byte_ranges(spans)) }?)
     }
 
-    /// Gives an allocation's parts their final protection; stops at the first refusal.
+    /// Gives the spans of an allocation their final protection.
+    ///
+    /// # Errors
+    /// The first refusal.
     ///
     /// # Safety
-    /// As for [`open_parts`](Self::open_parts), which was called.
-    pub(crate) unsafe fn seal_parts(&self, parts: &[PoolSpan; 3]) -> Result<()> {
-        // SAFETY: M1, M6 - by contract.
-        Ok(unsafe { self.mapped.seal_all(&extents(parts)) }?)
+    /// As for [`open_spans`](Self::open_spans), which was called for them.
+    pub(crate) unsafe fn seal_spans(&self, spans: &[PoolSpan; 3]) -> Result<()> {
+        // SAFETY: M1, M6 - the free space of this window gave out the spans, and the caller owns and has opened them.
+        Ok(unsafe { self.mapped.seal_all(&byte_ranges(spans)) }?)
     }
 
-    /// The first `size` writable bytes of a part.
+    /// The first `size` bytes of a span, through the working view.
     ///
     /// # Safety
-    /// - As for [`open_parts`](Self::open_parts), which was called.
-    /// - No other reference to the bytes lives as long as this one.
-    #[allow(clippy::mut_from_ref)] // by contract
-    pub(crate) unsafe fn bytes(&self, pool: SegmentKind, part: &PoolSpan, size: u64) -> &mut [u8] {
-        let (start, held) = extent(pool, part);
-        assert!(start + size <= self.layout.pool(pool).size && size <= held);
-        // SAFETY: M1, M6 - inside the pool by the line above, and the part has one owner, which is the caller.
-        unsafe { std::slice::from_raw_parts_mut(self.mapped.working_view(pool).add(start as usize), size as usize) }
+    /// - As for [`open_spans`](Self::open_spans), which was called for the span.
+    /// - While the returned slice lives, there is no other reference to its bytes.
+    #[allow(clippy::mut_from_ref)] // the caller guarantees that it is the only reference
+    pub(crate) unsafe fn working_bytes(&self, pool: SegmentKind, span: &PoolSpan, size: u64) -> &mut [u8] {
+        let (start, reserved) = byte_range(pool, span);
+        assert!(start + size <= self.layout.pool(pool).size && size <= reserved);
+        // SAFETY: M6 - `start` is inside the pool by the assertion, and the working view has as many bytes as the pool.
+        let first = unsafe { self.mapped.working_view(pool).add(start as usize) };
+        // SAFETY: M1, M6 - the assertion keeps the slice inside the span, which only the caller owns. The caller
+        // guarantees that there is no other reference.
+        unsafe { std::slice::from_raw_parts_mut(first, size as usize) }
     }
 
-    pub(crate) fn address(&self, pool: SegmentKind, part: &PoolSpan) -> ExecutorAddr {
-        self.starts[pool.index()].offset(extent(pool, part).0)
+    pub(crate) fn address(&self, pool: SegmentKind, span: &PoolSpan) -> ExecutorAddr {
+        self.pool_starts[pool.index()].offset(byte_range(pool, span).0)
     }
 }
 
 impl Drop for Window {
     fn drop(&mut self) {
-        if self.is_announced.load(Ordering::Relaxed) {
+        if self.is_reported.load(Ordering::Relaxed) {
             let (address, bytes) = (self.mapped.base(), self.layout.size);
-            self.teller.tell_one(MemoryEvent::WindowUnmapped { address, bytes });
+            self.sink.deliver_one(MemoryEvent::WindowUnmapped { address, bytes });
         }
     }
 }
 
-/// `(offset in the pool, size)` of a part, in bytes.
-fn extent(pool: SegmentKind, part: &PoolSpan) -> (u64, u64) {
-    (u64::from(part.offset) * granule(pool), u64::from(part.granules) * granule(pool))
+/// `(offset in the pool, size)` of a span in bytes.
+fn byte_range(pool: SegmentKind, span: &PoolSpan) -> (u64, u64) {
+    (u64::from(span.offset) * granule_size(pool), u64::from(span.granules) * granule_size(pool))
 }
 
-/// What an allocation has of all pools, in bytes.
-fn extents(parts: &[PoolSpan; 3]) -> [PoolRange; 3] {
+/// The byte ranges of an allocation, by pool.
+fn byte_ranges(spans: &[PoolSpan; 3]) -> [PoolRange; 3] {
     SegmentKind::ALL.map(|pool| {
-        let (offset, size) = extent(pool, &parts[pool.index()]);
+        let (offset, size) = byte_range(pool, &spans[pool.index()]);
         PoolRange { offset, size }
     })
 }
 
-/// An allocation's part of one pool, without the others.
-pub(crate) fn only(pool: SegmentKind, part: &PoolSpan) -> [PoolSpan; 3] {
-    let mut parts = [PoolSpan::default(); 3];
-    parts[pool.index()] = *part;
-    parts
+/// One span, and empty spans for the other pools.
+pub(crate) fn only_span(pool: SegmentKind, span: &PoolSpan) -> [PoolSpan; 3] {
+    let mut spans = [PoolSpan::default(); 3];
+    spans[pool.index()] = *span;
+    spans
 }
 
 /// `int3`: a call into freed code stops at once.
 const TRAP: u8 = 0xcc;
 
-/// After so many bytes of removals somebody looks whether memory should go back.
-const WORTH_A_LOOK: u64 = 8 << 20;
+/// After so many freed bytes of a shard, a thread checks whether pages should return to the kernel.
+const PURGE_CHECK_BYTES: u64 = 8 << 20;

@@ -1,36 +1,42 @@
-//! [`WindowImage`]: the file that makes the loader take a window for a shared object.
+//! [`WindowImage`]: the ELF file that the dynamic loader opens in order to load a window as a shared object.
 //!
-//! Two pages. The first describes the window: its segments, an empty symbol table, and the unwind header, which reaches
-//! into the page behind. The second is the dynamic section, in a writable segment of its own in the guard before the
-//! data pool: loaders write into it (glibc before 2.35 even where it is declared read-only), so it stays the loader's
-//! and nothing of the window is ever mapped over it.
+//! It has two pages:
 //!
-//! Only these two pages come out of the file; the segments of the pools are declared as zeroes, and none of them
-//! executable: what they show, and with which right, is mapped over them later. So the loader asks the kernel for
-//! nothing that a hardened system refuses.
+//! | page | holds | in the window |
+//! |---|---|---|
+//! | header | ELF header, program headers, an empty symbol table, the nonce, the unwind header | at the base |
+//! | dynamic section | `DT_SONAME`, `DT_HASH`, `DT_STRTAB`, `DT_SYMTAB`, … | in the guard before the data pool |
 //!
-//! This file maps nothing. Field names as in the ELF gABI.
+//! The unwind header reaches 16 bytes into the page after the header page.
+//!
+//! Loaders write into the dynamic section: glibc before 2.35 even if it is declared read-only. So its page is a
+//! writable segment of its own, and the mapper maps nothing over it.
+//!
+//! The segments of the pools are declared as zero-fill and as not executable. The mapper maps the pools over them, with
+//! their real protection. So the loader requests nothing from the kernel that a hardened system refuses.
+//!
+//! This file maps nothing. Its field names are those of the ELF gABI.
 
 use crate::base::SegmentKind;
-use crate::memory::frame_table::{EMPTY_CIE_OFFSET, EMPTY_FDE_OFFSET};
 use crate::memory::layout::{
-    CHUNK, FRAME_HEADER_OFFSET, FRAME_SLOT, FRAME_TABLE_OFFSET, PAGE, TEXT_GRANULE, WindowLayout,
+    CHUNK, EMPTY_CIE_OFFSET, EMPTY_FDE_OFFSET, FRAME_HEADER_OFFSET, FRAME_SLOT, FRAME_TABLE_OFFSET, PAGE, TEXT_GRANULE,
+    WindowLayout,
 };
 
 /// The bytes of both pages.
 pub(super) struct WindowImage {
-    /// The header page, and 16 bytes behind it.
+    /// The header page, and the first 16 bytes of the page after it.
     pub(super) header: [u8; HEADER_SIZE],
     /// The dynamic section's page.
     pub(super) dynamic: [u8; PAGE as usize],
 }
 
 impl WindowImage {
-    /// The image of a window that would like to stand at `preferred` (zero: anywhere), with the dynamic section's page at
+    /// The image of a window whose preferred base is `preferred` (zero: any). The page of the dynamic section is at
     /// `dynamic_offset` of the file.
     pub(super) fn new(layout: &WindowLayout, preferred: u64, dynamic_offset: u64, nonce: u64) -> WindowImage {
         let mut image = WindowImage { header: [0; HEADER_SIZE], dynamic: [0; PAGE as usize] };
-        let mut put = |offset: u64, bytes: &[u8]| {
+        let mut write = |offset: u64, bytes: &[u8]| {
             image.header[offset as usize..offset as usize + bytes.len()].copy_from_slice(bytes)
         };
 
@@ -46,23 +52,23 @@ impl WindowImage {
         for half in [64u16, 56, segments.len() as u16, 0, 0, 0] {
             ehdr.extend(half.to_le_bytes()); // e_ehsize, e_phentsize, e_phnum, and no sections
         }
-        put(0, &ehdr);
+        write(0, &ehdr);
         for (index, segment) in segments.iter().enumerate() {
-            put(PHDR_OFFSET + index as u64 * 56, &segment.bytes(preferred));
+            write(PHDR_OFFSET + index as u64 * 56, &segment.bytes(preferred));
         }
-        put(HASH_OFFSET, &[1u32, 1, 0, 0].map(u32::to_le_bytes).concat()); // one bucket, one symbol
-        put(STRTAB_OFFSET, STRTAB_BYTES);
-        put(NONCE_OFFSET, &nonce.to_le_bytes());
+        write(HASH_OFFSET, &[1u32, 1, 0, 0].map(u32::to_le_bytes).concat()); // one bucket, one symbol
+        write(STRTAB_OFFSET, STRTAB_BYTES);
+        write(NONCE_OFFSET, &nonce.to_le_bytes());
 
-        put(EMPTY_CIE_OFFSET, &EMPTY_CIE);
+        write(EMPTY_CIE_OFFSET, &EMPTY_CIE);
         let fde_id = (EMPTY_FDE_OFFSET + 4 - EMPTY_CIE_OFFSET) as u32;
-        put(EMPTY_FDE_OFFSET, &[16u32, fde_id, 0, 0, 0].map(u32::to_le_bytes).concat());
+        write(EMPTY_FDE_OFFSET, &[16u32, fde_id, 0, 0, 0].map(u32::to_le_bytes).concat());
 
         // .eh_frame_hdr: version, encodings of the pointer to .eh_frame (pcrel sdata4), of the count (udata4) and of
         // the table (datarel sdata4); the pointer; the count, which `FrameTable::open` raises.
-        put(FRAME_HEADER_OFFSET, &[1, 0x1b, 0x03, 0x3b]);
+        write(FRAME_HEADER_OFFSET, &[1, 0x1b, 0x03, 0x3b]);
         let to_eh_frame = EMPTY_CIE_OFFSET.wrapping_sub(FRAME_HEADER_OFFSET + 4) as u32;
-        put(FRAME_HEADER_OFFSET + 4, &to_eh_frame.to_le_bytes());
+        write(FRAME_HEADER_OFFSET + 4, &to_eh_frame.to_le_bytes());
 
         let dynamic: [(u64, u64); DYNAMIC_ENTRIES] = [
             (14, 1),                         // DT_SONAME: the string at 1
@@ -79,29 +85,30 @@ impl WindowImage {
         image
     }
 
-    /// Both pages as a file of their own: that of [`SMALL_FILE_DYNAMIC_OFFSET`].
+    /// The bytes of a file that has only these two pages. Its dynamic section is at [`SMALL_FILE_DYNAMIC_OFFSET`].
     pub(super) fn small_file(&self) -> Vec<u8> {
         [&self.header[..PAGE as usize], &self.dynamic[..]].concat()
     }
 }
 
-/// Whether the guard before the data pool has room for the dynamic section's page between two guard pages.
-pub(super) fn has_room_for_dynamic(layout: &WindowLayout) -> bool {
+/// Whether the page of the dynamic section fits between two guard pages before the data pool, and the file is entire
+/// chunks.
+pub(super) fn fits_dynamic(layout: &WindowLayout) -> bool {
     dynamic_address(layout) + 2 * PAGE <= layout.pool(SegmentKind::Data).offset
         && layout.file_size.is_multiple_of(CHUNK)
 }
 
-/// Where the dynamic section's page stands in the window.
+/// The offset of the dynamic section in the window.
 pub(super) fn dynamic_address(layout: &WindowLayout) -> u64 {
     layout.file_size + PAGE
 }
 
-/// Bytes of header and table, in whole pages.
+/// Bytes of the header and the frame table, in entire pages.
 pub(super) fn table_pages(layout: &WindowLayout) -> u64 {
     (FRAME_TABLE_OFFSET + table_size(layout)).next_multiple_of(PAGE)
 }
 
-/// Where an unwinder's header and table stand, and how many bytes they have.
+/// The unwind header and its table: `(offset in the window, size in bytes)`.
 pub(super) fn frame_header(layout: &WindowLayout) -> (u64, u64) {
     (FRAME_HEADER_OFFSET, 12 + table_size(layout))
 }
@@ -110,6 +117,7 @@ fn table_size(layout: &WindowLayout) -> u64 {
     layout.pool(SegmentKind::Code).size / TEXT_GRANULE * FRAME_SLOT
 }
 
+/// An `Elf64_Phdr`.
 struct ProgramHeader {
     kind: u32,
     flags: u32,
@@ -138,7 +146,8 @@ fn program_headers(layout: &WindowLayout, dynamic_offset: u64) -> Vec<ProgramHea
     const PT_GNU_STACK: u32 = 0x6474_e551;
     const W: u32 = 2;
     const R: u32 = 4;
-    // Where it is as in the file, as far as that goes; the loader wants both alike modulo the alignment.
+    // The offset in the file is the offset in the window, because the loader requires them to be equal modulo the
+    // alignment.
     let segment = |kind, flags, address, file_size, memory_size, align| ProgramHeader {
         kind,
         flags,
@@ -168,10 +177,10 @@ fn program_headers(layout: &WindowLayout, dynamic_offset: u64) -> Vec<ProgramHea
 
 const HEADER_SIZE: usize = PAGE as usize + 16;
 
-/// Where the dynamic section stands in a file of two pages.
+/// The offset of the dynamic section in a file of two pages.
 pub(super) const SMALL_FILE_DYNAMIC_OFFSET: u64 = PAGE;
 
-/// Where a number stands that no other window has: it proves that what the loader opened is this window.
+/// The offset of the nonce, which proves that the loader has opened this window.
 pub(super) const NONCE_OFFSET: u64 = 0x900;
 
 const PHDR_OFFSET: u64 = 0x40;
@@ -181,8 +190,8 @@ const SYMTAB_OFFSET: u64 = 0x800;
 const STRTAB_BYTES: &[u8] = b"\0jittison-window\0";
 const DYNAMIC_ENTRIES: usize = 7;
 
-/// A CIE whose frames end at once: version 1, "zR", code alignment 1, data alignment -8, return address in r16, pointers
-/// pcrel sdata4; CFA = rsp + 8, return address at CFA - 8. 24 bytes with its length.
+/// The CIE of the empty FDE: version 1, "zR", code alignment 1, data alignment -8, return address in r16, pointers
+/// pcrel sdata4; CFA = rsp + 8, return address at CFA - 8. 24 bytes with its length field.
 const EMPTY_CIE: [u8; 24] =
     [20, 0, 0, 0, 0, 0, 0, 0, 1, b'z', b'R', 0, 1, 0x78, 16, 1, 0x1b, 0x0c, 7, 8, 0x90, 1, 0, 0];
 
@@ -191,16 +200,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_dynamic_section_stands_between_guard_pages_ahead_of_the_data_or_nowhere() {
+    fn the_dynamic_section_fits_only_between_two_guard_pages_before_the_data_pool() {
         let mut layout = WindowLayout::divide(64 << 20).unwrap();
-        assert!(has_room_for_dynamic(&layout));
+        assert!(fits_dynamic(&layout));
         let data = SegmentKind::Data.index();
         layout.pools[data].offset = layout.file_size + 3 * PAGE;
-        assert!(has_room_for_dynamic(&layout), "a guard page, its own, a guard page");
+        assert!(fits_dynamic(&layout), "a guard page, its own, a guard page");
         layout.pools[data].offset -= PAGE;
-        assert!(!has_room_for_dynamic(&layout), "no guard page behind it");
+        assert!(!fits_dynamic(&layout), "no guard page after it");
         layout = WindowLayout::divide(64 << 20).unwrap();
         layout.file_size += PAGE;
-        assert!(!has_room_for_dynamic(&layout), "the file is no whole chunks");
+        assert!(!fits_dynamic(&layout), "the file is not entire chunks");
     }
 }

@@ -1,11 +1,16 @@
-//! [`Windows`]: the windows that one pool of code memory consists of.
+//! [`Windows`]: the windows of a [`SlabPool`](crate::memory::SlabPool), and the choice of one for each allocation.
 //!
-//! Nearly always one. A second one is opened when the policy says so and the first is full, or when an allocation has to
-//! lie below 2 GiB and the first does not. What belongs together (a dylib) goes where its own kind is already, as long as
-//! there is room, since only within one window does everything reach everything. With pooling switched off each allocation
-//! has a window of its own.
+//! Nearly always there is one window. Another one is opened
 //!
-//! The common way takes no lock here: the first window is known. The list of the others is locked while one is opened.
+//! - when the first is full and the options say [`OnFull::OpenAnother`];
+//! - when an allocation must lie below 2 GiB and the first window does not.
+//!
+//! Allocations of the same group (a dylib) go into a window that has the group, while it has space: a 32-bit
+//! displacement is sure to reach only within one window. Without pooling, each allocation has a window of its own.
+//!
+//! # Locks
+//! The first window never changes, so an allocation from it takes no lock of this file. The lock of the other windows
+//! is held while one of them is opened, searched or closed. Model: `loom_tests/loom_growth.rs`.
 
 use crate::base::SegmentKind;
 use crate::error::{ErrorKind, MemoryFault, Result};
@@ -13,12 +18,13 @@ use crate::memory::budget::Budget;
 use crate::memory::events::{EventBuf, EventSink};
 use crate::memory::fork_guard::before_writing;
 use crate::memory::layout::{CHUNK, MAX_WINDOW, WindowLayout};
-use crate::memory::manager::{MemoryStatistics, Released};
+use crate::memory::manager::Released;
 use crate::memory::mapper::{MemoryMapper, Placement};
+use crate::memory::options::{OnFull, SlabPoolOptions};
 use crate::memory::plan::SegmentPlan;
 use crate::memory::shard::PoolSpace;
 use crate::memory::slab_allocation::SlabAllocation;
-use crate::memory::slab_pool::{OnFull, SlabPoolOptions};
+use crate::memory::statistics::MemoryStatistics;
 use crate::memory::window::{ShardRef, Window};
 use crate::sync::{Arc, AtomicBool, Mutex, Ordering, Rank, Weak, seeded_bug};
 
@@ -26,36 +32,37 @@ pub(crate) struct Windows {
     mapper: Box<dyn MemoryMapper>,
     options: SlabPoolOptions,
     budget: Arc<Budget>,
-    teller: EventSink,
+    sink: EventSink,
     first: OpenWindow,
-    more: Mutex<Vec<(Placement, OpenWindow)>>,
-    /// Whether `more` holds any: asked without its lock.
-    has_more: AtomicBool,
-    /// What belongs together, and has something that must lie below 2 GiB.
+    others: Mutex<Vec<(Placement, OpenWindow)>>,
+    /// Whether `others` has any window. Read without its lock.
+    has_others: AtomicBool,
+    /// The groups that have an allocation below 2 GiB.
     low_groups: Mutex<Vec<u64>>,
-    has_low: AtomicBool,
-    /// With pooling switched off: those that are still there.
-    single: Mutex<Vec<Weak<Window>>>,
+    /// Whether `low_groups` ever had any. Read without its lock.
+    has_low_groups: AtomicBool,
+    /// Without pooling: the window of each allocation, as long as it lives.
+    unpooled: Mutex<Vec<Weak<Window>>>,
 }
 
-/// A window that is allocated from.
+/// A window from which many allocations are made.
 struct OpenWindow {
     window: Arc<Window>,
-    /// By shard.
-    homes: Box<[Arc<ShardRef>]>,
+    /// The reference of each shard.
+    shards: Box<[Arc<ShardRef>]>,
 }
 
 impl OpenWindow {
     fn new(window: Window) -> OpenWindow {
         let window = Arc::new(window);
-        let home = |shard| Arc::new(ShardRef { window: window.clone(), shard });
-        OpenWindow { homes: (0..window.shards.len()).map(home).collect(), window }
+        let shard_ref = |index| Arc::new(ShardRef { window: window.clone(), index });
+        OpenWindow { shards: (0..window.shards.len()).map(shard_ref).collect(), window }
     }
 
-    fn allocate(&self, plan: &SegmentPlan, happened: &mut EventBuf) -> Result<Box<SlabAllocation>> {
-        let taken = self.window.take(plan, happened)?;
-        self.window.count_and_back(&taken, plan);
-        SlabAllocation::new(&self.homes[taken.shard], plan, &taken.claimed)
+    fn allocate(&self, plan: &SegmentPlan, events: &mut EventBuf) -> Result<Box<SlabAllocation>> {
+        let reservation = self.window.reserve(plan, events)?;
+        self.window.count_and_populate(&reservation, plan);
+        SlabAllocation::new(&self.shards[reservation.shard], plan, &reservation.reservation)
     }
 }
 
@@ -63,22 +70,22 @@ impl Windows {
     /// Maps the first window.
     ///
     /// # Errors
-    /// When even the smallest is refused: the refusal of that one.
-    pub(crate) fn open(mapper: Box<dyn MemoryMapper>, options: SlabPoolOptions, teller: EventSink) -> Result<Windows> {
+    /// If the kernel refuses even the smallest window: the refusal of that one.
+    pub(crate) fn open(mapper: Box<dyn MemoryMapper>, options: SlabPoolOptions, sink: EventSink) -> Result<Windows> {
         let budget = Arc::new(Budget::new(options.budget));
-        let first = OpenWindow::new(map(&*mapper, &options, options.placement, &budget, &teller)?);
-        first.window.announce(&mut teller.telling().happened);
+        let first = OpenWindow::new(map_window(&*mapper, &options, options.placement, &budget, &sink)?);
+        first.window.report_mapped(&mut sink.deferred().events);
         Ok(Windows {
             mapper,
-            teller,
+            sink,
             options,
             budget,
             first,
-            more: Mutex::ranked(Rank::Windows, Vec::new()),
-            has_more: AtomicBool::new(false),
+            others: Mutex::ranked(Rank::Windows, Vec::new()),
+            has_others: AtomicBool::new(false),
             low_groups: Mutex::new(Vec::new()),
-            has_low: AtomicBool::new(false),
-            single: Mutex::new(Vec::new()),
+            has_low_groups: AtomicBool::new(false),
+            unpooled: Mutex::new(Vec::new()),
         })
     }
 
@@ -90,109 +97,109 @@ impl Windows {
         &self.first.window
     }
 
+    /// Allocates from the window that suits the plan.
+    ///
+    /// # Errors
+    /// [`MemoryFault`]. A failed call holds no memory.
     pub(crate) fn allocate(&self, plan: &SegmentPlan) -> Result<Box<SlabAllocation>> {
         before_writing();
-        let mut telling = self.teller.telling();
-        self.find_room(plan, &mut telling.happened)
+        let mut deferred = self.sink.deferred();
+        self.allocate_recording(plan, &mut deferred.events)
     }
 
-    /// What happened meanwhile is to be told when no lock is held.
-    fn find_room(&self, plan: &SegmentPlan, happened: &mut EventBuf) -> Result<Box<SlabAllocation>> {
+    /// The same. The caller delivers `events` when it holds no lock.
+    fn allocate_recording(&self, plan: &SegmentPlan, events: &mut EventBuf) -> Result<Box<SlabAllocation>> {
         if !self.options.is_pooled {
-            return self.allocate_alone(plan, happened);
+            return self.allocate_unpooled(plan, events);
         }
         if self.options.placement != Placement::Low2GiB && self.is_low(plan) {
-            return self.allocate_in_another(plan, Placement::Low2GiB, happened);
+            return self.allocate_from_others(plan, Placement::Low2GiB, events);
         }
-        // What belongs together stays together.
-        if self.has_more.load(Ordering::Relaxed)
-            && !self.first.window.houses(plan.group)
-            && let Some(claim) = self.allocate_beside_its_kind(plan, happened)
+        if self.has_others.load(Ordering::Relaxed)
+            && !self.first.window.contains_group(plan.group)
+            && let Some(result) = self.allocate_with_group(plan, events)
         {
-            return claim;
+            return result;
         }
-        match self.first.allocate(plan, happened) {
+        match self.first.allocate(plan, events) {
             Err(error) if is_exhausted(&error) && self.options.on_full == OnFull::OpenAnother => {
-                self.allocate_in_another(plan, self.options.placement, happened)
+                self.allocate_from_others(plan, self.options.placement, events)
             }
-            done => done,
+            result => result,
         }
     }
 
-    /// Whether a plan has to lie below 2 GiB: because it says so, or because something that it belongs together with did,
-    /// which may name it in 32 bits.
+    /// Whether a plan must lie below 2 GiB: because it says so, or because its group has such an allocation, which may
+    /// refer to it by a 32-bit address.
     fn is_low(&self, plan: &SegmentPlan) -> bool {
-        if !plan.low && !self.has_low.load(Ordering::Relaxed) {
+        if !plan.low && !self.has_low_groups.load(Ordering::Relaxed) {
             return false;
         }
         let mut groups = self.low_groups.lock();
         if plan.low && plan.group != 0 && !groups.contains(&plan.group) {
             groups.push(plan.group);
-            self.has_low.store(true, Ordering::Relaxed);
+            self.has_low_groups.store(true, Ordering::Relaxed);
         }
         plan.low || groups.contains(&plan.group)
     }
 
-    fn allocate_beside_its_kind(
-        &self,
-        plan: &SegmentPlan,
-        happened: &mut EventBuf,
-    ) -> Option<Result<Box<SlabAllocation>>> {
-        let more = self.more.lock();
-        let (_, window) = more.iter().find(|(_, open)| open.window.houses(plan.group))?;
-        let claim = window.allocate(plan, happened);
-        if claim.as_ref().is_err_and(is_exhausted) { None } else { Some(claim) }
+    /// Allocates from the other window that has the group. `None` if there is no such window or it is full.
+    fn allocate_with_group(&self, plan: &SegmentPlan, events: &mut EventBuf) -> Option<Result<Box<SlabAllocation>>> {
+        let others = self.others.lock();
+        let (_, window) = others.iter().find(|(_, open)| open.window.contains_group(plan.group))?;
+        let result = window.allocate(plan, events);
+        if result.as_ref().is_err_and(is_exhausted) { None } else { Some(result) }
     }
 
-    /// From any further window that has room, or from a new one.
-    fn allocate_in_another(
+    /// Allocates from any other window of this placement that has space, or from a new one.
+    fn allocate_from_others(
         &self,
         plan: &SegmentPlan,
         placement: Placement,
-        happened: &mut EventBuf,
+        events: &mut EventBuf,
     ) -> Result<Box<SlabAllocation>> {
-        let mut more = self.more.lock();
-        for (_, window) in more.iter().filter(|(place, _)| *place == placement) {
-            match window.allocate(plan, happened) {
+        let mut others = self.others.lock();
+        for (_, window) in others.iter().filter(|(place, _)| *place == placement) {
+            match window.allocate(plan, events) {
                 Err(error) if is_exhausted(&error) => {}
-                done => return done,
+                result => return result,
             }
         }
         if seeded_bug!("window_opened_under_a_later_lock") {
-            drop(more);
-            more = self.more.lock();
+            drop(others);
+            others = self.others.lock();
         }
         let mut options = self.options;
         if placement != self.options.placement {
-            // There is little room below 2 GiB, for every session of the process.
+            // Addresses below 2 GiB are scarce, and all sessions of the process share them.
             options.window_size = smallest_for(plan).max(LOW_WINDOW).min(options.window_size);
         }
-        let window = OpenWindow::new(map(&*self.mapper, &options, placement, &self.budget, &self.teller)?);
-        // What fits into no window at all leaves none behind, and nobody hears of any.
-        let claim = allocate_in_new(&window, plan, happened)?;
-        more.push((placement, window));
-        self.has_more.store(true, Ordering::Relaxed);
-        Ok(claim)
+        let window = OpenWindow::new(map_window(&*self.mapper, &options, placement, &self.budget, &self.sink)?);
+        // If the plan fits into no window at all, the new window is unmapped again, without an event.
+        let allocation = allocate_from_new(&window, plan, events)?;
+        others.push((placement, window));
+        self.has_others.store(true, Ordering::Relaxed);
+        Ok(allocation)
     }
 
-    /// A window of its own, no larger than need be.
-    fn allocate_alone(&self, plan: &SegmentPlan, happened: &mut EventBuf) -> Result<Box<SlabAllocation>> {
+    /// Allocates from a new window of its own, as small as possible.
+    fn allocate_unpooled(&self, plan: &SegmentPlan, events: &mut EventBuf) -> Result<Box<SlabAllocation>> {
         let window_size = smallest_for(plan);
         let placement = if plan.low { Placement::Low2GiB } else { self.options.placement };
         let options = SlabPoolOptions { window_size, shards: 1, returns_memory: false, ..self.options };
-        let window = OpenWindow::new(map(&*self.mapper, &options, placement, &self.budget, &self.teller)?);
-        let claim = allocate_in_new(&window, plan, happened)?;
-        let mut single = self.single.lock();
-        single.retain(|window| window.strong_count() > 0);
-        single.push(Arc::downgrade(&window.window));
-        Ok(claim)
+        let window = OpenWindow::new(map_window(&*self.mapper, &options, placement, &self.budget, &self.sink)?);
+        let allocation = allocate_from_new(&window, plan, events)?;
+        let mut unpooled = self.unpooled.lock();
+        unpooled.retain(|window| window.strong_count() > 0);
+        unpooled.push(Arc::downgrade(&window.window));
+        Ok(allocation)
     }
 
-    /// Every window that there is, the first one first.
+    /// All windows. The first window comes first.
     pub(crate) fn all(&self) -> Vec<Arc<Window>> {
         let mut all = vec![self.first.window.clone()];
-        all.extend(self.more.lock().iter().map(|(_, open)| open.window.clone()));
-        all.extend(self.single.lock().iter().filter_map(Weak::upgrade));
+        all.extend(self.others.lock().iter().map(|(_, open)| open.window.clone()));
+        all.extend(self.unpooled.lock().iter().filter_map(Weak::upgrade));
         all
     }
 
@@ -202,19 +209,19 @@ impl Windows {
             sum.windows += 1;
             let mut opened_code = 0;
             for shard in &window.shards {
-                let books = shard.0.lock();
-                sum.allocations += books.allocations;
-                sum.live_bytes += books.live_bytes();
-                sum.reserved_bytes += books.bytes(PoolSpace::used_granules);
-                sum.opened_bytes += books.bytes(PoolSpace::granules);
-                sum.free_bytes += books.bytes(PoolSpace::free_granules);
-                sum.free_ranges += books.spaces.iter().map(|space| space.free.free_ranges()).sum::<usize>();
-                sum.resident_bytes += books.resident_bytes();
-                sum.returned_bytes += books.returned_bytes;
-                sum.metadata_bytes += books.heap_bytes() + (books.allocations * size_of::<SlabAllocation>()) as u64;
+                let shard = shard.0.lock();
+                sum.allocations += shard.allocations;
+                sum.live_bytes += shard.live_bytes();
+                sum.reserved_bytes += shard.bytes(PoolSpace::used_granules);
+                sum.opened_bytes += shard.bytes(PoolSpace::granules);
+                sum.free_bytes += shard.bytes(PoolSpace::free_granules);
+                sum.free_ranges += shard.spaces.iter().map(|space| space.free.free_ranges()).sum::<usize>();
+                sum.resident_bytes += shard.resident_bytes();
+                sum.returned_bytes += shard.returned_bytes;
+                sum.metadata_bytes += shard.heap_bytes() + (shard.allocations * size_of::<SlabAllocation>()) as u64;
                 let before = sum.pools[SegmentKind::Code.index()].opened;
                 for (pool, sum) in SegmentKind::ALL.into_iter().zip(&mut sum.pools) {
-                    books.add_to(pool, sum);
+                    shard.add_to(pool, sum);
                 }
                 opened_code += sum.pools[SegmentKind::Code.index()].opened - before;
             }
@@ -223,63 +230,66 @@ impl Windows {
         sum
     }
 
-    /// Gives free pages back, or only whole slabs; of the further windows those go that nothing lives in.
-    pub(crate) fn give_back(&self, only_slabs: bool) -> Released {
+    /// Returns free pages to the kernel, or only entire free slabs. Then unmaps the empty windows, except the first
+    /// one.
+    pub(crate) fn purge(&self, only_slabs: bool) -> Released {
         let mut released = Released::default();
         for window in self.all() {
-            let more = if only_slabs { window.give_back_slabs() } else { window.give_back_pages() };
+            let more = if only_slabs { window.purge_slabs() } else { window.purge_pages() };
             released.bytes += more.bytes;
             released.slabs += more.slabs;
         }
         let empty: Vec<_> = {
-            // Nobody allocates from one of them without this lock. They are unmapped when it is released.
-            let mut more = self.more.lock();
-            let (empty, kept) = std::mem::take(&mut *more).into_iter().partition(|(_, open)| open.window.is_empty());
+            // No thread allocates from these windows without this lock. They are unmapped after it is released.
+            let mut others = self.others.lock();
+            let windows = std::mem::take(&mut *others).into_iter();
+            let (empty, used) = windows.partition(|(_, open)| open.window.is_empty());
             if seeded_bug!("windows_kept_under_a_later_lock") {
-                drop(more);
-                more = self.more.lock();
+                drop(others);
+                others = self.others.lock();
             }
-            *more = kept;
-            self.has_more.store(!more.is_empty(), Ordering::Relaxed);
+            *others = used;
+            self.has_others.store(!others.is_empty(), Ordering::Relaxed);
             empty
         };
         drop(empty);
-        // Groups that have nothing left anywhere are nobody's.
+        // A group without any allocation need not lie below 2 GiB.
         let windows = self.all();
-        self.low_groups.lock().retain(|group| windows.iter().any(|window| window.houses(*group)));
+        self.low_groups.lock().retain(|group| windows.iter().any(|window| window.contains_group(*group)));
         released
     }
 }
 
-/// The first allocation in a window that nobody has heard of.
-fn allocate_in_new(window: &OpenWindow, plan: &SegmentPlan, happened: &mut EventBuf) -> Result<Box<SlabAllocation>> {
-    let mut grown = EventBuf::new();
-    let claim = window.allocate(plan, &mut grown)?;
-    window.window.announce(happened);
-    happened.extend(grown);
-    Ok(claim)
+/// Allocates from a window that was just mapped. The events of the window are recorded only if that succeeds.
+fn allocate_from_new(window: &OpenWindow, plan: &SegmentPlan, events: &mut EventBuf) -> Result<Box<SlabAllocation>> {
+    let mut growth = EventBuf::new();
+    let allocation = window.allocate(plan, &mut growth)?;
+    window.window.report_mapped(events);
+    events.extend(growth);
+    Ok(allocation)
 }
 
-/// Maps a window, smaller if need be.
-fn map(
+/// Maps a window. As long as the kernel refuses, tries half the size.
+fn map_window(
     mapper: &dyn MemoryMapper,
     options: &SlabPoolOptions,
     placement: Placement,
     budget: &Arc<Budget>,
-    teller: &EventSink,
+    sink: &EventSink,
 ) -> Result<Window> {
-    let mut size = options.window_size.clamp(SMALLEST_WINDOW, MAX_WINDOW);
+    let mut size = options.window_size.clamp(MIN_WINDOW, MAX_WINDOW);
     loop {
         let layout = WindowLayout::divide(size).ok_or_else(|| bad_window(size))?;
         match mapper.map_window(&layout, placement) {
-            Ok(mapped) => return Ok(Window::new(mapped, layout, options, budget.clone(), teller.clone())),
-            Err(refusal) if size / 2 < SMALLEST_WINDOW => return Err(refusal.into()),
+            Ok(mapped) => return Ok(Window::new(mapped, layout, options, budget.clone(), sink.clone())),
+            Err(refusal) if size / 2 < MIN_WINDOW => return Err(refusal.into()),
             Err(_) => size /= 2,
         }
     }
 }
 
-/// Bytes of the smallest window that a plan fits into; of the largest that there is, if it fits into none.
+/// The size in bytes of the smallest window that a plan fits into. If it fits into none, the size of the largest
+/// window.
 fn smallest_for(plan: &SegmentPlan) -> u64 {
     let fits = |size: &u64| {
         let layout = WindowLayout::divide(*size);
@@ -287,8 +297,8 @@ fn smallest_for(plan: &SegmentPlan) -> u64 {
             SegmentKind::ALL.iter().all(|pool| plan.segment(*pool).size <= layout.pool(*pool).size)
         })
     };
-    let sizes = std::iter::successors(Some(SMALLEST_WINDOW), |size| Some((size * 2).min(MAX_WINDOW)));
-    sizes.take(SIZES).find(fits).unwrap_or(MAX_WINDOW)
+    let sizes = std::iter::successors(Some(MIN_WINDOW), |size| Some((size * 2).min(MAX_WINDOW)));
+    sizes.take(WINDOW_SIZES).find(fits).unwrap_or(MAX_WINDOW)
 }
 
 fn is_exhausted(error: &crate::error::Error) -> bool {
@@ -296,14 +306,14 @@ fn is_exhausted(error: &crate::error::Error) -> bool {
 }
 
 fn bad_window(size: u64) -> MemoryFault {
-    MemoryFault::BadPlan { pool: "any", size, align: CHUNK, problem: "the window is too small to divide" }
+    MemoryFault::BadPlan { pool: "any", size, align: CHUNK, problem: "the window is too small for three pools" }
 }
 
-/// The smallest window that is any use.
-const SMALLEST_WINDOW: u64 = 32 << 20;
+/// The size of the smallest window in bytes.
+const MIN_WINDOW: u64 = 32 << 20;
 
-/// Windows that objects need below 2 GiB, where their session did not ask to be.
+/// The size in bytes of a window below 2 GiB, if the options do not ask for that placement.
 const LOW_WINDOW: u64 = 64 << 20;
 
-/// From the smallest window to the largest, doubling.
-const SIZES: usize = 7;
+/// The number of window sizes, from the smallest to the largest, each twice the one before.
+const WINDOW_SIZES: usize = 7;

@@ -1,53 +1,57 @@
-//! [`Word`]: a word that running code reads, with the memory that it stands in.
+//! [`Word`]: an atomic word of linked data, with a handle that keeps its memory mapped.
+//!
+//! The linker changes such a word while linked code reads it. An example is the target address of a stub.
 
 use std::ptr::NonNull;
 
-use crate::memory::manager::Finalized;
+use crate::memory::allocation::Finalized;
 use crate::sync::{Arc, MappedU64, Ordering};
 
-/// A word of an allocation's data segment, found once and written often.
+/// A word in the data segment of an allocation. It is found once and then accessed without a search.
 pub(crate) struct Word {
     word: NonNull<MappedU64>,
-    /// What lends `word`.
+    /// The allocation that contains `word`.
     _memory: Arc<dyn Finalized>,
 }
 
-// SAFETY: M4 - a shared atomic, and memory that may be held by any thread.
+// SAFETY: M3 - the word is an atomic, so several threads may access it. M4 - `_memory` is `Send + Sync` and keeps the
+// word mapped, whichever thread drops it.
 unsafe impl Send for Word {}
-// SAFETY: M4 - as above.
+// SAFETY: M3, M4 - as for `Send`. Every method accesses the word atomically.
 unsafe impl Sync for Word {}
 
 impl Word {
-    /// The word at `offset`, if [`Finalized::word`] knows one.
+    /// The word at `offset` of the data segment, or `None` if [`Finalized::word`] returns none.
     pub(crate) fn new(memory: &Arc<dyn Finalized>, offset: u64) -> Option<Word> {
         let word = NonNull::from(memory.word(offset)?);
         Some(Word { word, _memory: memory.clone() })
     }
 
-    /// Whoever reads `value` from now on sees what the calling thread did before.
+    /// Stores `value`. A thread that reads it sees everything that this thread did before.
     #[inline]
     pub(crate) fn store(&self, value: u64) {
-        // SAFETY: M4 - lent by what `_memory` holds, shared and for as long as that is held.
-        // Release pairs with the load in machine code: whoever sees the new address sees the code behind it.
+        // SAFETY: M4 - `_memory` keeps the word mapped, and `Finalized::word` promises that its address does not
+        // change.
+        // Release pairs with the load in machine code: a thread that reads the new address sees the code there.
         unsafe { self.word.as_ref() }.store(value, Ordering::Release);
     }
 
-    /// What stands there; the calling thread sees what was done before that was stored.
+    /// Loads the value. This thread then sees everything that the storing thread did before the store.
     pub(crate) fn load(&self) -> u64 {
-        // SAFETY: M4 - as above.
+        // SAFETY: M4 - `_memory` keeps the word mapped at this address.
         unsafe { self.word.as_ref() }.load(Ordering::Acquire)
     }
 
-    /// As [`store`](Self::store), if `expected` stands there. Whether that was so.
+    /// Stores `value` if the word holds `expected`, as [`store`](Self::store) does. Returns whether it stored.
     pub(crate) fn replace(&self, expected: u64, value: u64) -> bool {
-        // SAFETY: M4 - as above.
+        // SAFETY: M4 - `_memory` keeps the word mapped at this address.
         let word = unsafe { self.word.as_ref() };
         word.compare_exchange(expected, value, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// As [`store`](Self::store), and the value that stood there; the calling thread sees what was done before that was stored.
+    /// Stores `value`, as [`store`](Self::store) does, and returns the old value, as [`load`](Self::load) does.
     pub(crate) fn swap(&self, value: u64) -> u64 {
-        // SAFETY: M4 - as above.
+        // SAFETY: M4 - `_memory` keeps the word mapped at this address.
         unsafe { self.word.as_ref() }.swap(value, Ordering::AcqRel)
     }
 }

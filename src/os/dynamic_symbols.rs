@@ -1,99 +1,112 @@
-//! What the libraries of this process say of their symbols: functions, data, or thread-local.
+//! [`symbol_kind`]: whether a symbol of a loaded library is a function, data, or a thread-local variable.
 //!
-//! `dlsym` gives an address and nothing else, and for a thread-local variable one that is the calling thread's only. The
-//! dynamic symbol tables say which is which; they are found through the GNU hash table that every library of the last two
-//! decades has.
+//! `dlsym` returns an address and no kind, and for a thread-local variable it returns the address in the calling thread. The
+//! dynamic symbol tables have the kind. This file reads them through the GNU hash table (`DT_GNU_HASH`):
+//!
+//! 1. `dl_iterate_phdr` visits each loaded library.
+//! 2. [`DynamicTables`] finds the symbol, string and hash table in the dynamic section.
+//! 3. [`DynamicTables::find`] looks the name up: Bloom filter, bucket, chain.
+//!
+//! A library without a GNU hash table is skipped.
 
 use std::ffi::{CStr, c_int, c_void};
 
-/// What a symbol stands for.
+/// The kind of a symbol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SymbolKind {
     Function,
     Data,
-    TlsIndex,
+    ThreadLocal,
 }
 
-/// What the loader's answer for `name` stands for: the symbol of that name at `address`, whichever library defines it. One
-/// that has no such address is chosen when the program runs, or is every thread's own.
+/// The kind of the symbol `name` for which `dlsym` returned `address`.
+///
+/// The search prefers a symbol at exactly this address, in any library. An indirect function (ifunc) and a thread-local
+/// variable have no such address in the table, so the first of those counts otherwise. Without any, the kind is data.
 pub(crate) fn symbol_kind(name: &str, address: u64) -> SymbolKind {
     let hash = gnu_hash(name.as_bytes());
-    let mut search = Search { name: name.as_bytes(), hash, address, at_address: None, elsewhere: None };
-    // SAFETY: O2, O5 - the callback gets `search` back, which outlives the call, and each library's own headers.
+    let mut search = SymbolSearch { name: name.as_bytes(), hash, address, at_address: None, without_address: None };
+    // SAFETY: O2 - `search` outlives the call, and nothing else uses it meanwhile; the loader passes it to `visit` and keeps
+    // neither pointer.
     unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut search).cast()) };
-    search.at_address.or(search.elsewhere).unwrap_or(SymbolKind::Data)
+    search.at_address.or(search.without_address).unwrap_or(SymbolKind::Data)
 }
 
-/// The name of a thread-local variable that a library exports, if it exports any. `dynamic` is the library's dynamic
-/// section, `base` where it was loaded.
+/// The name of one thread-local variable that a library exports, if there is one. `dynamic` is the address of its dynamic
+/// section and `base` its load address.
 ///
 /// # Safety
-/// Both are the loader's own words for one library, which stays loaded meanwhile.
+/// - `base` and `dynamic` are the loader's values for one library.
+/// - That library stays loaded during the call.
 pub(super) unsafe fn exported_thread_local(base: u64, dynamic: *const c_void) -> Option<String> {
-    // SAFETY: O5 - by contract.
-    unsafe { Tables::at(base, dynamic.cast()) }?.exported_thread_local()
+    // SAFETY: O5 - the caller holds the library, and the tables are dropped before this function returns.
+    unsafe { DynamicTables::at(base, dynamic.cast()) }?.exported_thread_local()
 }
 
-struct Search<'a> {
+struct SymbolSearch<'a> {
     name: &'a [u8],
     hash: u32,
     address: u64,
     at_address: Option<SymbolKind>,
-    /// Of the first library that has the name for something without an address of its own.
-    elsewhere: Option<SymbolKind>,
+    /// The kind in the first library that has the name for a symbol without an address of its own.
+    without_address: Option<SymbolKind>,
 }
 
-impl Search<'_> {
-    fn note(&mut self, base: u64, symbol: &libc::Elf64_Sym) {
+impl SymbolSearch<'_> {
+    fn record(&mut self, base: u64, symbol: &libc::Elf64_Sym) {
         const STT_GNU_IFUNC: u8 = 10;
         let kind = kind(symbol);
-        if kind == SymbolKind::TlsIndex || symbol.st_info & 15 == STT_GNU_IFUNC {
-            self.elsewhere.get_or_insert(kind);
+        if kind == SymbolKind::ThreadLocal || symbol.st_info & 15 == STT_GNU_IFUNC {
+            self.without_address.get_or_insert(kind);
         } else if base.wrapping_add(symbol.st_value) == self.address {
             self.at_address = Some(kind);
         }
     }
 }
 
+/// # Safety
+/// - `info` is the loader's record of a loaded library.
+/// - `search` is the pointer that `symbol_kind` passed.
 unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _: usize, search: *mut c_void) -> c_int {
-    // SAFETY: O5 - what `symbol_kind` passed, and what the loader passes: valid for this call.
-    let (info, search) = unsafe { (&*info, &mut *search.cast::<Search>()) };
-    // SAFETY: O5 - the record of a library that is loaded during the call.
-    if let Some(tables) = unsafe { Tables::of(info) } {
+    // SAFETY: O5 - inside the loader's callback, so the record is readable. O2 - `search` is the local of `symbol_kind`, which
+    // waits for this call and has no other reference in use.
+    let (info, search) = unsafe { (&*info, &mut *search.cast::<SymbolSearch>()) };
+    // SAFETY: O5 - inside the loader's callback, so the library stays loaded; the tables are dropped before it returns.
+    if let Some(tables) = unsafe { DynamicTables::of(info) } {
         tables.find(search);
     }
     search.at_address.is_some().into()
 }
 
-/// A library's tables, where it has them mapped. The library stays loaded as long as the value lives.
-struct Tables {
+/// The dynamic symbol tables of a library, at their addresses in memory. The library must stay loaded while the value lives.
+struct DynamicTables {
     base: u64,
     symbols: *const libc::Elf64_Sym,
     strings: *const u8,
     gnu_hash: *const u32,
 }
 
-impl Tables {
+impl DynamicTables {
     /// # Safety
-    /// The loader's record of a library that stays loaded while the tables are used.
-    unsafe fn of(info: &libc::dl_phdr_info) -> Option<Tables> {
+    /// `info` is the loader's record of a library that stays loaded while the tables are used.
+    unsafe fn of(info: &libc::dl_phdr_info) -> Option<DynamicTables> {
         const PT_DYNAMIC: u32 = 2;
-        // SAFETY: O5 - the loader's array of program headers, of the length that it says.
+        // SAFETY: O5 - the library is loaded, by contract; the record counts `dlpi_phnum` program headers at `dlpi_phdr`.
         let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
         let dynamic = headers.iter().find(|header| header.p_type == PT_DYNAMIC)?;
-        // SAFETY: O5 - the dynamic section that the library's own headers name.
-        unsafe { Tables::at(info.dlpi_addr, (info.dlpi_addr + dynamic.p_vaddr) as *const [u64; 2]) }
+        // SAFETY: O5 - the library is loaded, by contract; its program headers say where its dynamic section is.
+        unsafe { DynamicTables::at(info.dlpi_addr, (info.dlpi_addr + dynamic.p_vaddr) as *const [u64; 2]) }
     }
 
     /// # Safety
-    /// `entry` is the first of the dynamic section of a library that was loaded at `base`, and stays loaded while the tables
-    /// are used.
-    unsafe fn at(base: u64, mut entry: *const [u64; 2]) -> Option<Tables> {
+    /// - `entry` is the first entry of the dynamic section of a library with the load address `base`.
+    /// - The library stays loaded while the tables are used.
+    unsafe fn at(base: u64, mut entry: *const [u64; 2]) -> Option<DynamicTables> {
         let (mut symbols, mut strings, mut gnu_hash) = (0, 0, 0);
         loop {
-            // SAFETY: O5 - the dynamic section of a loaded library is mapped, and ends with a null entry.
+            // SAFETY: O5 - the dynamic section of a loaded library is readable up to its null entry, at which the loop ends.
             let [tag, value] = unsafe { entry.read_unaligned() };
-            // glibc makes these absolute when it loads a library; other loaders, and the kernel's vdso, do not.
+            // glibc makes these values absolute when it loads a library. Other loaders and the kernel's vdso do not.
             let address = if value < base { base + value } else { value };
             match tag {
                 0 => break,
@@ -102,16 +115,22 @@ impl Tables {
                 0x6fff_fef5 => gnu_hash = address,
                 _ => {}
             }
-            // SAFETY: O5 - not the last entry.
+            // SAFETY: O5 - this entry is not the null entry, so another one follows in the section.
             entry = unsafe { entry.add(1) };
         }
-        let all = symbols != 0 && strings != 0 && gnu_hash != 0;
-        all.then_some(Tables { base, symbols: symbols as _, strings: strings as _, gnu_hash: gnu_hash as _ })
+        let is_complete = symbols != 0 && strings != 0 && gnu_hash != 0;
+        is_complete.then_some(DynamicTables {
+            base,
+            symbols: symbols as _,
+            strings: strings as _,
+            gnu_hash: gnu_hash as _,
+        })
     }
 
-    /// Follows the hash table as the loader does: bloom filter, bucket, chain.
-    fn find(&self, search: &mut Search) {
-        // SAFETY: O5 - the loader itself relies on the tables being what their headers say.
+    /// Looks the name up in the hash table, as the loader does: Bloom filter, bucket, chain.
+    fn find(&self, search: &mut SymbolSearch) {
+        // SAFETY: O5 - the library is loaded while `self` lives. Every index is one that the hash table itself has: the
+        // loader reads the same words for the same name.
         unsafe {
             let [buckets, first_symbol, bloom_words, bloom_shift] = self.gnu_hash.cast::<[u32; 4]>().read_unaligned();
             if buckets == 0 || bloom_words == 0 {
@@ -134,7 +153,7 @@ impl Tables {
                 let hash = chain.add((index - first_symbol) as usize).read_unaligned();
                 let symbol = self.symbols.add(index as usize).read_unaligned();
                 if hash | 1 == search.hash | 1 && symbol.st_shndx != 0 && self.is_named(&symbol, search.name) {
-                    search.note(self.base, &symbol);
+                    search.record(self.base, &symbol);
                 }
                 if hash & 1 == 1 {
                     return;
@@ -144,9 +163,10 @@ impl Tables {
         }
     }
 
-    /// Goes over all chains.
+    /// Searches all chains for a thread-local variable.
     fn exported_thread_local(&self) -> Option<String> {
-        // SAFETY: O5 - as in `find`.
+        // SAFETY: O5 - the library is loaded while `self` lives. Buckets and chains have the indices of its symbols, and a
+        // symbol has the offset of its name, which is a C string in the string table.
         unsafe {
             let [buckets, first_symbol, bloom_words, _] = self.gnu_hash.cast::<[u32; 4]>().read_unaligned();
             let bucket = self.gnu_hash.add(4 + 2 * bloom_words as usize);
@@ -155,7 +175,7 @@ impl Tables {
                 let mut index = bucket.add(number as usize).read_unaligned();
                 while index >= first_symbol {
                     let symbol = self.symbols.add(index as usize).read_unaligned();
-                    if symbol.st_shndx != 0 && kind(&symbol) == SymbolKind::TlsIndex {
+                    if symbol.st_shndx != 0 && kind(&symbol) == SymbolKind::ThreadLocal {
                         let name = CStr::from_ptr(self.strings.add(symbol.st_name as usize).cast());
                         return name.to_str().ok().map(str::to_string);
                     }
@@ -168,10 +188,10 @@ impl Tables {
     }
 
     /// # Safety
-    /// O5: `symbol` is of this table.
+    /// `symbol` is a symbol of this table.
     unsafe fn is_named(&self, symbol: &libc::Elf64_Sym, name: &[u8]) -> bool {
-        // SAFETY: O5 - names are C strings inside the string table; the comparison stops at the first difference, and a
-        // name holds no null.
+        // SAFETY: O5 - the name of the symbol is a C string in the string table. The comparison stops at the first
+        // difference, and `name` has no null byte, so it never reads past the end of that string.
         unsafe {
             let start = self.strings.add(symbol.st_name as usize);
             name.iter().enumerate().all(|(at, byte)| start.add(at).read() == *byte) && start.add(name.len()).read() == 0
@@ -185,7 +205,7 @@ fn kind(symbol: &libc::Elf64_Sym) -> SymbolKind {
     const STT_GNU_IFUNC: u8 = 10;
     match symbol.st_info & 15 {
         STT_FUNC | STT_GNU_IFUNC => SymbolKind::Function,
-        STT_TLS => SymbolKind::TlsIndex,
+        STT_TLS => SymbolKind::ThreadLocal,
         _ => SymbolKind::Data,
     }
 }
@@ -199,15 +219,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn libraries_say_what_their_symbols_are() {
+    fn the_kind_of_a_symbol_is_that_in_the_table_of_its_library() {
         let kind = |name: &std::ffi::CStr| {
             symbol_kind(name.to_str().unwrap(), crate::os::process_symbol(name).unwrap_or_default())
         };
         assert_eq!(kind(c"printf"), SymbolKind::Function);
-        assert_eq!(kind(c"memcpy"), SymbolKind::Function, "chosen when the program runs");
+        assert_eq!(kind(c"memcpy"), SymbolKind::Function, "an indirect function");
         assert_eq!(kind(c"stdout"), SymbolKind::Data);
-        assert_eq!(kind(c"errno"), SymbolKind::TlsIndex);
-        assert_eq!(symbol_kind("printf", 0x1234), SymbolKind::Data, "another of that name, of which nothing is known");
+        assert_eq!(kind(c"errno"), SymbolKind::ThreadLocal);
+        assert_eq!(symbol_kind("printf", 0x1234), SymbolKind::Data, "no library has the name at this address");
         assert_eq!(symbol_kind("no such symbol, anywhere", 0), SymbolKind::Data);
     }
 }

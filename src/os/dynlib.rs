@@ -1,6 +1,8 @@
-//! The system's loader: opening libraries, finding their symbols.
+//! [`Library`]: a shared library that the system's loader opened. Also the search of the entire process.
 //!
-//! A [`Library`] is closed when it is dropped. Searching the whole process needs no library.
+//! A [`Library`] is closed when it is dropped. [`process_symbol`] searches the program and all its libraries.
+//! [`thread_local_address`] finds the address of a thread-local variable in the calling thread, and checks the module number
+//! first, because `__tls_get_addr` checks nothing.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::NonNull;
@@ -10,11 +12,11 @@ use crate::os::dynamic_symbols::exported_thread_local;
 use crate::sync::StaticMutex;
 
 unsafe extern "C" {
-    /// Of glibc and musl; `libc` names it for the first only.
+    /// glibc and musl have it; the crate `libc` declares it for glibc only.
     fn dlinfo(handle: *mut c_void, request: c_int, info: *mut c_void) -> c_int;
 }
 
-/// The same number in both.
+/// The request number, which is the same in glibc and musl.
 const RTLD_DI_LINKMAP: c_int = 2;
 
 /// A library that the loader has opened.
@@ -22,50 +24,57 @@ pub(crate) struct Library {
     handle: NonNull<c_void>,
 }
 
-// SAFETY: O3 - the loader's functions may be called from any thread; the handle is only closed by `drop`.
+// SAFETY: O3 - the handle has no tie to a thread: the loader's functions may be called with it from any thread. `drop` runs
+// once, on whichever thread owns the value.
 unsafe impl Send for Library {}
-// SAFETY: O3 - as above; shared use only reads.
+// SAFETY: O3 - `&self` only passes the handle to the loader, which locks its own data; no method gives out access to memory
+// that another thread could write. `drop` needs ownership, so the handle is open during every shared use.
 unsafe impl Sync for Library {}
 
 impl Library {
-    /// Opens `path`, with all its references bound. `global` lets later libraries and [`process_symbol`] see its symbols.
+    /// Opens `path` and binds all its references. With `global`, later libraries and [`process_symbol`] find its symbols.
     ///
     /// # Errors
-    /// The loader's own words.
+    /// The text of the loader.
     pub(crate) fn open(path: &CStr, global: bool) -> Result<Library, String> {
         let scope = if global { libc::RTLD_GLOBAL } else { libc::RTLD_LOCAL };
-        // SAFETY: O2 - `path` is a C string. Constructors of the library run here: that is what opening means.
+        // SAFETY: O2 - `path` is a C string that outlives the call. The constructors of the library run here; the embedder
+        // chose the library.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | scope) };
         NonNull::new(handle).map(|handle| Library { handle }).ok_or_else(loader_error)
     }
 
-    /// The name of a thread-local variable that the library exports, if it exports any.
+    /// The name of one thread-local variable that the library exports, if there is one.
     pub(crate) fn exported_thread_local(&self) -> Option<String> {
         let map = self.link_map().ok()?;
-        // SAFETY: O5 - the loader's record of this library, which is open.
+        // SAFETY: O5 - both values come from the loader's record of this library, which `self` keeps loaded.
         unsafe { exported_thread_local(map.load_bias, map.dynamic) }
     }
 
-    /// The first byte that the loader mapped of the library: of its first segment.
+    /// The address of the first byte of the library: the start of its first segment.
     ///
     /// # Errors
-    /// The loader's own words.
+    /// The text of the loader.
     pub(crate) fn first_byte(&self) -> Result<u64, String> {
         let dynamic = self.link_map()?.dynamic;
-        // SAFETY: O2, O3 - plain words, for which zeroes are a value; the loader only compares the address, and writes
-        // `found`.
+        // SAFETY: O2 - `Dl_info` consists of integers and raw pointers, so zeroes are a value. The loader writes only to
+        // `found`, which is local, and only compares the address `dynamic`.
         let (is_known, found) = unsafe {
             let mut found: libc::Dl_info = std::mem::zeroed();
             (libc::dladdr(dynamic, &mut found) != 0, found)
         };
-        if is_known { Ok(found.dli_fbase as u64) } else { Err("the loader does not know its own library".to_string()) }
+        if is_known {
+            Ok(found.dli_fbase as u64)
+        } else {
+            Err("the loader does not find the library at its own address".to_string())
+        }
     }
 }
 
 impl Library {
-    /// A further handle to a library that is loaded.
-    fn hold(path: &CStr) -> Option<Library> {
-        // SAFETY: O2 - `path` is a C string; nothing is loaded that was not.
+    /// Opens a library that is loaded already. `None` if it is not.
+    fn open_loaded(path: &CStr) -> Option<Library> {
+        // SAFETY: O2 - `path` is a C string that outlives the call. `RTLD_NOLOAD` loads nothing, so no constructor runs.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) };
         NonNull::new(handle).map(|handle| Library { handle })
     }
@@ -73,35 +82,37 @@ impl Library {
     /// The loader's record of the library.
     fn link_map(&self) -> Result<&LinkMap, String> {
         let mut map: *const LinkMap = std::ptr::null();
-        // SAFETY: O3 - the handle is open; the loader writes one pointer into `map`.
+        // SAFETY: O3 - `self` keeps the handle open. O2 - the loader writes one pointer to `map`, which is local.
         let asked = unsafe { dlinfo(self.handle.as_ptr(), RTLD_DI_LINKMAP, (&raw mut map).cast()) };
         if asked != 0 || map.is_null() {
             return Err(loader_error());
         }
-        // SAFETY: O3 - the loader's record of an open library is readable while the library is open.
+        // SAFETY: O3 - the loader's record is readable while the library is open, and `self` keeps it open as long as the
+        // reference lives.
         Ok(unsafe { &*map })
     }
 }
 
 impl Drop for Library {
     fn drop(&mut self) {
-        // SAFETY: O3 - opened by `open`, closed here and nowhere else.
+        // SAFETY: O3 - `open` or `open_loaded` opened the handle. Only this `drop` closes it, and it runs once.
         unsafe { libc::dlclose(self.handle.as_ptr()) };
     }
 }
 
-/// Has the shared library that this code is part of, if it is part of one, stay loaded when it is closed. The program
-/// stays anyway.
-pub(crate) fn stay_loaded() {
-    static HAS_ASKED: StaticMutex<bool> = StaticMutex::new(false);
+/// Prevents the loader from unloading the shared library that contains this code. Does nothing where this code is in the
+/// program itself.
+pub(crate) fn prevent_unload() {
+    static IS_DONE: StaticMutex<bool> = StaticMutex::new(false);
     static HERE: u8 = 0;
-    // Not held while the loader is asked: whoever has its lock may be on the way here.
-    let has_asked = std::mem::replace(&mut *HAS_ASKED.lock(), true);
-    if has_asked || program_range().contains(&(&raw const HERE as u64)) {
+    // Release the lock before the loader is called: a thread that holds the loader's lock may be about to take this one.
+    let is_done = std::mem::replace(&mut *IS_DONE.lock(), true);
+    if is_done || program_range().contains(&(&raw const HERE as u64)) {
         return;
     }
-    // SAFETY: O2, O3 - plain words, for which zeroes are a value; the name is the loader's own, of a library that is loaded
-    // as long as this code runs. The handle is closed here; what it asked for stays.
+    // SAFETY: O2 - `Dl_info` consists of integers and raw pointers, so zeroes are a value, and `found` is local. The name is
+    // a C string of the loader, and lives as long as the library, which contains this running code. O3 - the handle is closed
+    // once, here; `RTLD_NODELETE` remains in effect.
     unsafe {
         let mut found: libc::Dl_info = std::mem::zeroed();
         if libc::dladdr((&raw const HERE).cast(), &mut found) != 0 && !found.dli_fname.is_null() {
@@ -115,82 +126,87 @@ pub(crate) fn stay_loaded() {
 
 /// The address of a symbol that the program or one of its libraries exports.
 pub(crate) fn process_symbol(name: &CStr) -> Option<u64> {
-    // SAFETY: O2 - `name` is a C string.
+    // SAFETY: O2 - `name` is a C string that outlives the call.
     let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
     NonNull::new(address).map(|address| address.as_ptr() as u64)
 }
 
-/// The address of a thread-local variable in the calling thread. `None` if no library that is loaded has that module number,
-/// or its block does not reach as far as `offset`.
+/// The address of a thread-local variable in the calling thread. `None` if no loaded library has that module number, or if the
+/// TLS block of the library is not longer than `offset`.
 pub(crate) fn thread_local_address(module: u64, offset: u64) -> Option<u64> {
     let first = ThreadLocalBlock::of(module)?;
-    // The program stays loaded. Of a library, a handle keeps the loader from giving the number to another one.
-    let _held = match first.is_program {
+    // The program stays loaded. A library needs a handle, so that the loader does not give its number to another library.
+    let _library = match first.is_program {
         true => None,
-        false => Some(Library::hold(&first.library)?),
+        false => Some(Library::open_loaded(&first.library)?),
     };
-    let held = ThreadLocalBlock::of(module).filter(|block| block.library == first.library)?;
-    // SAFETY: O3, O5 - the number of a library that is held, and an offset in its block.
-    (offset < held.size_bytes).then(|| unsafe { thread_local_address_in(module, offset) })
+    let block = ThreadLocalBlock::of(module).filter(|block| block.library == first.library)?;
+    // SAFETY: O3 - `_library` keeps the library loaded; the second query found it under this number after the handle was
+    // opened. `offset` is less than the size of its block.
+    (offset < block.size_bytes).then(|| unsafe { thread_local_address_in(module, offset) })
 }
 
-/// As [`thread_local_address`], without asking.
+/// As [`thread_local_address`], without the checks.
 ///
 /// # Safety
-/// - `module` is the number that the loader gave to a library that stays loaded meanwhile.
-/// - `offset` lies in that library's block, or is zero.
+/// - `module` is the number of a library that stays loaded during the call.
+/// - `offset` is in the TLS block of that library, or is zero.
 pub(crate) unsafe fn thread_local_address_in(module: u64, offset: u64) -> u64 {
     unsafe extern "C" {
         fn __tls_get_addr(variable: *const [u64; 2]) -> *mut c_void;
     }
-    // SAFETY: O5 - a pair as the psABI describes it, of a module that is loaded, by contract.
+    // SAFETY: O5 - the module is loaded during the call, by contract. O2 - the pair is a `tls_index` of the psABI, and the
+    // function only reads it.
     unsafe { __tls_get_addr(&[module, offset]) as u64 }
 }
 
-/// What the loader says of a thread-local block.
+/// The loader's description of a TLS block.
 struct ThreadLocalBlock {
     size_bytes: u64,
-    /// The path by which the loader knows the library.
+    /// The path of the library, as the loader has it.
     library: CString,
-    /// The first that the loader names.
+    /// Whether it is the program, which the loader lists first.
     is_program: bool,
 }
 
 impl ThreadLocalBlock {
     fn of(module: u64) -> Option<ThreadLocalBlock> {
-        let mut search = Search { module, seen: 0, found: None };
-        // SAFETY: O2, O5 - the loader calls `visit` with `search`, which outlives the call, and keeps neither.
+        let mut search = TlsSearch { module, seen: 0, found: None };
+        // SAFETY: O2 - `search` outlives the call, and nothing else uses it meanwhile; the loader passes it to `visit` and
+        // keeps neither pointer.
         unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut search).cast()) };
         search.found
     }
 }
 
-struct Search {
+struct TlsSearch {
     module: u64,
     seen: usize,
     found: Option<ThreadLocalBlock>,
 }
 
 /// # Safety
-/// The loader calls this, with its own record and with what [`ThreadLocalBlock::of`] passed.
+/// - `library` is the loader's record of a loaded library.
+/// - `search` is the pointer that [`ThreadLocalBlock::of`] passed.
 unsafe extern "C" fn visit(library: *mut libc::dl_phdr_info, _size: usize, search: *mut c_void) -> c_int {
-    // SAFETY: O5 - the loader's record is readable during the call; `search` is what `of` passed.
-    let (library, search) = unsafe { (&*library, &mut *search.cast::<Search>()) };
+    // SAFETY: O5 - inside the loader's callback, so the record is readable. O2 - `search` is the local of `of`, which waits
+    // for this call and has no other reference in use.
+    let (library, search) = unsafe { (&*library, &mut *search.cast::<TlsSearch>()) };
     search.seen += 1;
     if library.dlpi_tls_modid as u64 != search.module || search.module == 0 {
         return 0;
     }
-    // SAFETY: O5 - the loader's record counts its program headers.
+    // SAFETY: O5 - inside the loader's callback; the record counts `dlpi_phnum` program headers at `dlpi_phdr`.
     let headers = unsafe { std::slice::from_raw_parts(library.dlpi_phdr, usize::from(library.dlpi_phnum)) };
     let size_bytes = headers.iter().find(|header| header.p_type == libc::PT_TLS).map_or(0, |block| block.p_memsz);
-    // SAFETY: O5 - the loader's own C string, or none.
+    // SAFETY: O5 - inside the loader's callback; the name is null or a C string of the loader. It is copied.
     let name = unsafe { (!library.dlpi_name.is_null()).then(|| CStr::from_ptr(library.dlpi_name).to_owned()) };
     search.found =
         Some(ThreadLocalBlock { size_bytes, library: name.unwrap_or_default(), is_program: search.seen == 1 });
     1
 }
 
-/// The head of the loader's `struct link_map`, which is public and stable (`<link.h>`).
+/// The first fields of the loader's `struct link_map`, which are public and stable (`<link.h>`).
 #[repr(C)]
 struct LinkMap {
     load_bias: u64,
@@ -199,7 +215,8 @@ struct LinkMap {
 }
 
 fn loader_error() -> String {
-    // SAFETY: O2 - the loader returns null or a C string that is valid until this thread's next loader call.
+    // SAFETY: O2 - no pointer is passed. The loader returns null or a C string, which is valid until the next loader call of
+    // this thread; it is copied below, before any.
     let text = unsafe {
         let text = libc::dlerror();
         (!text.is_null()).then(|| CStr::from_ptr(text))

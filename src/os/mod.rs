@@ -1,21 +1,41 @@
-//! The cellar: pages, shared files, foreign symbols. The only room that says `libc` or `memmap2`.
+//! The operating system: pages, files, the dynamic loader, and the process as the C library sees it. Only this room and the
+//! rooms that `DESIGN.md` lists may use `libc` and `memmap2`.
 //!
-//! Every function does one thing that the system does and reports the system's words when it refuses. Nothing here
-//! knows what the memory is for.
+//! Every function does one thing that the system does, and returns the text of the system when the system refuses. The room
+//! does not know what the memory is for, does not allocate from what it maps, and keeps no tables of it.
+//!
+//! | file | what it wraps |
+//! |---|---|
+//! | `vm.rs`, `pages.rs` | `mmap`, `mprotect`, `madvise`, `memfd_create`: shared files and private pages |
+//! | `address_space.rs` | what is mapped where |
+//! | `file.rs`, `named_file.rs`, `profile.rs` | files to read, files with a name, files that grow |
+//! | `dynlib.rs`, `dynamic_symbols.rs` | `dlopen`, `dlsym`, and the symbol tables of loaded libraries |
+//! | `static_loader.rs` | `dl_iterate_phdr` for programs without a loader |
+//! | `fork.rs`, `process.rs` | fork handlers, exit handlers, program name, environment, signals |
 //!
 //! # Invariants
 //!
-//! - **O1** A fixed mapping replaces only address space that the caller says, by contract, is its own.
-//! - **O2** Text handed to the C library is NUL-terminated and lives through the call.
-//! - **O3** A handle from the loader is closed exactly once, by the `Library` that holds it.
-//! - **O4** Handlers handed to the C library are functions of this program, or of linked code that stays until they are
-//!   forgotten. Words of the C library that describe the
-//!   process (name, signals) are changed only by a value that puts them back when it is dropped.
-//! - **O5** What the loader shows of a library (headers, dynamic section, symbol tables) is read only while the
-//!   library is sure to be there: inside the loader's callback, or while a `Library` holds it. The program itself is always there.
-//! - **O6** Nodes of the list of windows stay for good once they are on it (`static_loader.rs`).
+//! Each SAFETY note cites one of these, and says why it holds at that line.
 //!
-//! This room does not allocate from what it maps, and keeps no books.
+//! - **O1** *Mappings.* An operation replaces, unmaps, protects or clears only address space that its caller owns: a mapping of
+//!   its own value, or a range that the `# Safety` section of the function makes the caller's. A mapping without `MAP_FIXED`
+//!   replaces nothing. Bytes are borrowed only from a mapping that is readable (for `&mut`: writable) and outlives the borrow.
+//! - **O2** *Pointers in calls.* Every pointer that is passed to the C library, the loader or the kernel is valid for what the
+//!   callee does with it, until the call returns, and the callee does not keep it. Text is NUL-terminated.
+//! - **O3** *Loader handles.* A handle of the loader is open as long as its `Library` lives. The `Library` closes it exactly
+//!   once.
+//! - **O4** *Handlers.* A handler that the C library keeps is a function with the declared signature. It is in this program,
+//!   or in linked code that stays in memory until the handler is deregistered.
+//! - **O5** *Loaded libraries.* The headers, dynamic section and symbol tables of a library are read only while it is loaded:
+//!   inside the callback of the loader, or while a `Library` holds it. The program itself is always loaded. They are as long as
+//!   the library's own headers say, and the loader relies on that, too.
+//! - **O6** *List of windows.* A node of the list is never freed, and its `next` never changes once the node is on the list
+//!   (`static_loader.rs`).
+//! - **O7** *File descriptors.* Each descriptor has one owner (`File`, `OwnedFd`, or a field of `FileCopy`), which closes it
+//!   exactly once in each process. An operation gets it from the owner or from a borrow of the owner, so it is open.
+//! - **O8** *Process state.* The words of the C library that describe the process (program name, signal actions, `errno`,
+//!   `environ`) are changed only by a value that restores them when it is dropped, or for the calling thread alone.
+//! - **O9** *No memory.* A call that takes no pointer, and changes no memory of the process, has no precondition.
 
 mod address_space;
 mod dynamic_symbols;
@@ -29,21 +49,21 @@ mod profile;
 mod static_loader;
 mod vm;
 
-pub(crate) use address_space::{heap_end, library_range, occupants_below, program_range};
+pub(crate) use address_space::{heap_end, library_range, mappings_below, program_range};
 pub(crate) use dynamic_symbols::{SymbolKind, symbol_kind};
 #[cfg(all(target_env = "musl", target_feature = "crt-static"))]
 use dynlib::thread_local_address_in;
-pub(crate) use dynlib::{Library, process_symbol, stay_loaded, thread_local_address};
+pub(crate) use dynlib::{Library, prevent_unload, process_symbol, thread_local_address};
 pub use file::{InputFile, MappedFile};
 pub(crate) use fork::{FileCopy, FileView, at_fork, map_zeroes};
 pub(crate) use named_file::NamedFile;
 pub(crate) use pages::PrivatePages;
 pub(crate) use process::{
-    DefaultSignals, ProgramName, at_exit, at_thread_exit, clear_errno, environment, exit_process, forget_handlers,
+    DefaultSignals, ProgramName, at_exit, at_thread_exit, clear_errno, deregister_handlers, environment, exit_process,
     is_traced, register_at_fork, register_at_quick_exit,
 };
-pub(crate) use profile::{GrowingFile, monotonic_nanoseconds};
-pub(crate) use static_loader::{Listed, ListedRange};
+pub(crate) use profile::{AppendFile, monotonic_nanoseconds};
+pub(crate) use static_loader::{ListedWindow, WindowRange};
 pub(crate) use vm::{
-    FixedPages, PageKind, Protection, Reservation, SharedFile, back, give_back, is_free, map_fixed, protect,
+    FixedPages, PageKind, Protection, Reservation, SharedFile, is_free, map_fixed, populate, protect, purge_pages,
 };

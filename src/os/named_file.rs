@@ -1,7 +1,7 @@
-//! [`NamedFile`]: a small file with a name, for those who must be told a path.
+//! [`NamedFile`]: a small temporary file with a path.
 //!
-//! The loader opens libraries by path only. Where no path leads to a file without a name (no `/proc`), a small file in
-//! a directory for temporary files is given to it, and loses its name at once.
+//! The loader opens libraries by path only. A memfd has a path in `/proc`. Where `/proc` is missing, the caller writes a
+//! `NamedFile` into a directory for temporary files, lets the loader open it, and removes its name at once.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -10,17 +10,17 @@ use std::path::{Path, PathBuf};
 
 use crate::os::vm::check_file_size_limit;
 
-/// A file that only this user can open, and that loses its name when dropped.
+/// A file that only this user can open. Its name is removed when the value is dropped.
 pub(crate) struct NamedFile {
     file: Option<File>,
     path: PathBuf,
 }
 
 impl NamedFile {
-    /// Writes a new file of that name into the first directory that takes it.
+    /// Writes a new file with this name into the first of the directories where that succeeds.
     ///
     /// # Errors
-    /// What each directory said.
+    /// The text of the system for each directory.
     pub(crate) fn create(name: &str, bytes: &[u8]) -> Result<NamedFile, String> {
         let mut problems = Vec::new();
         for dir in directories() {
@@ -32,12 +32,12 @@ impl NamedFile {
         Err(problems.join("; "))
     }
 
-    /// Where it is.
+    /// The path of the file.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Takes the name away. Whoever keeps the file keeps its inode from being used again.
+    /// Removes the name and returns the file. While the file is open, the file system does not use its inode number again.
     pub(crate) fn unlink(mut self) -> Option<File> {
         self.file.take()
     }
@@ -49,7 +49,8 @@ impl Drop for NamedFile {
     }
 }
 
-/// In memory first. The loader maps nothing of the file executable, so that a directory mounted `noexec` will do.
+/// The directories to try, one in memory first. A directory that is mounted `noexec` is usable, because the loader maps no
+/// part of the file executable.
 fn directories() -> Vec<PathBuf> {
     let mut directories = vec![PathBuf::from("/dev/shm"), std::env::temp_dir(), PathBuf::from("/var/tmp")];
     directories.extend(std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from));
@@ -60,7 +61,7 @@ fn directories() -> Vec<PathBuf> {
 fn create_in(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<NamedFile> {
     check_file_size_limit(bytes.len() as u64)?;
     let path = dir.join(name);
-    // Made here or not at all: nobody else's file or link is followed, and nobody else can write it.
+    // `create_new` opens no existing file and follows no link, and mode 0600 lets no other user write it.
     let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
     let mut named = NamedFile { file: Some(file), path };
     if let Some(file) = &mut named.file {

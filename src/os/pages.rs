@@ -1,74 +1,84 @@
-//! [`PrivatePages`]: pages of this process alone, mapped for one owner and unmapped with it.
+//! [`PrivatePages`]: a private anonymous mapping, which is unmapped when it is dropped.
+//!
+//! The pages are readable and writable. [`PrivatePages::seal`] makes them read-only for good, and [`PrivatePages::move_to`]
+//! moves them over another mapping in one step. They are never executable.
 
 use std::io;
 
-use crate::os::vm::{PageKind, Protection, give_back, protect};
+use crate::os::vm::{PageKind, Protection, protect, purge_pages};
 
-/// Whole pages, readable; writable until they are sealed; never executable. A forked child has a copy.
+/// An owned mapping of full pages. It is writable until it is sealed. A forked child has a copy.
 pub(crate) struct PrivatePages {
     address: *mut u8,
     size_bytes: usize,
     is_sealed: bool,
 }
 
-// SAFETY: O1 - an owned mapping, whose bytes are lent out by `&mut self` only.
+// SAFETY: O1 - the value owns its mapping, and a mapping has no tie to a thread: any thread may access and unmap it.
 unsafe impl Send for PrivatePages {}
-// SAFETY: O1 - as above; `&self` reads no byte of it.
+// SAFETY: O1 - no method with `&self` accesses a byte of the mapping; only `&mut self` lends the bytes.
 unsafe impl Sync for PrivatePages {}
 
 impl PrivatePages {
-    /// Maps zeroes: `size_bytes`, rounded up to pages, at a multiple of `align`, which is a power of two.
+    /// Maps `size_bytes` zeroes, rounded up to full pages, at a multiple of `align`, which is a power of two.
     pub(crate) fn map(size_bytes: usize, align: usize) -> io::Result<PrivatePages> {
         let no_memory = || io::Error::from_raw_os_error(libc::ENOMEM);
-        let held = size_bytes.checked_next_multiple_of(PAGE).ok_or_else(no_memory)?;
+        let rounded = size_bytes.checked_next_multiple_of(PAGE).ok_or_else(no_memory)?;
         let slack = align.saturating_sub(PAGE);
-        let length = held.checked_add(slack).ok_or_else(no_memory)?;
+        let length = rounded.checked_add(slack).ok_or_else(no_memory)?;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: O1 - replaces nothing: the kernel chooses the address.
+        // SAFETY: O1 - without `MAP_FIXED`, the kernel chooses the address and replaces nothing.
         let mapped =
             unsafe { libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
         if mapped == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        let whole: *mut u8 = mapped.cast();
-        let before = (whole as usize).next_multiple_of(align.max(PAGE)) - whole as usize;
-        let address = whole.wrapping_add(before);
-        // What is too much for the alignment goes back at once.
-        for (start, size) in [(whole, before), (address.wrapping_add(held), slack - before)] {
-            // SAFETY: O1 - the first and the last pages of what was mapped above, which nobody has seen.
+        let start: *mut u8 = mapped.cast();
+        let before = (start as usize).next_multiple_of(align.max(PAGE)) - start as usize;
+        let address = start.wrapping_add(before);
+        // Unmap the pages before and after the aligned range.
+        for (start, size) in [(start, before), (address.wrapping_add(rounded), slack - before)] {
+            // SAFETY: O1 - both ranges are full pages of the mapping made above, outside of the range that `self` will own.
+            // No one has their address.
             unsafe { unmap(start, size) };
         }
-        Ok(PrivatePages { address, size_bytes: held, is_sealed: false })
+        Ok(PrivatePages { address, size_bytes: rounded, is_sealed: false })
     }
 
-    /// The first byte's address.
+    /// The address of the first byte.
     pub(crate) fn address(&self) -> u64 {
         self.address as u64
     }
 
-    /// Bytes that are mapped.
+    /// The size of the mapping in bytes.
     pub(crate) fn size_bytes(&self) -> usize {
         self.size_bytes
     }
 
-    /// All bytes, before they are sealed or anything else is told of them.
+    /// Returns all bytes for writing.
+    ///
+    /// # Panics
+    /// If the pages are sealed.
     pub(crate) fn bytes(&mut self) -> &mut [u8] {
-        assert!(!self.is_sealed, "sealed pages are not written");
-        // SAFETY: O1 - mapped, readable and writable, of this size, for as long as `self`, and borrowed with it.
+        assert!(!self.is_sealed, "the pages are sealed, and cannot be written");
+        // SAFETY: O1 - `self` owns the mapping, which has this size and is readable and, by the assertion, writable. The
+        // borrow of `self` keeps it mapped and excludes other references. Its bytes are zeroes or were written.
         unsafe { std::slice::from_raw_parts_mut(self.address, self.size_bytes) }
     }
 
-    /// Puts the pages in the place of whatever is at `address`, in one step: whoever reads there sees the bytes from before or
-    /// these, and never anything else.
+    /// Moves the pages over the mapping at `address` in one step: a concurrent reader sees either the old bytes or the new
+    /// ones.
     ///
     /// # Errors
-    /// What the system says; then nothing was moved.
+    /// The text of the system. Nothing was moved then.
     ///
     /// # Safety
-    /// As many bytes at `address`, which is a multiple of pages, are the caller's to replace (O1), and stay its own.
+    /// - The caller owns the range of this size at `address` and may replace it (O1). It owns the pages from then on.
+    /// - `address` is a multiple of the page size.
     pub(crate) unsafe fn move_to(self, address: *mut u8) -> io::Result<()> {
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-        // SAFETY: O1 - this mapping's own pages, moved over what the caller owns.
+        // SAFETY: O1 - `self` owns the source range and is consumed. The first clause of `# Safety`: the caller owns the
+        // target range.
         let moved = unsafe { libc::mremap(self.address.cast(), self.size_bytes, self.size_bytes, flags, address) };
         if moved == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -77,9 +87,9 @@ impl PrivatePages {
         Ok(())
     }
 
-    /// Makes the pages readable only, for good.
+    /// Makes the pages read-only for good.
     pub(crate) fn seal(&mut self) -> io::Result<()> {
-        // SAFETY: O1 - the pages of this mapping, to which nobody has a reference by `&mut self`.
+        // SAFETY: O1 - `self` owns these full pages, and `&mut self` excludes a reference through which someone writes.
         unsafe { protect(self.address, self.size_bytes, Protection::Read) }?;
         self.is_sealed = true;
         Ok(())
@@ -88,25 +98,25 @@ impl PrivatePages {
 
 impl Drop for PrivatePages {
     fn drop(&mut self) {
-        // SAFETY: O1 - this mapping's own pages, which go with their owner.
+        // SAFETY: O1 - `self` owns these full pages and is dropped, so no one uses them any more.
         unsafe { unmap(self.address, self.size_bytes) };
     }
 }
 
-/// Unmaps pages. Where the kernel cannot, because it has merged them with neighbours and has no mapping left to split
-/// them off with, at least their memory goes.
+/// Unmaps pages. The kernel refuses where it merged them with neighbouring pages and the process is at its limit of mappings,
+/// so that it cannot split them. Then at least their memory is freed.
 ///
 /// # Safety
-/// `[address, address + size_bytes)` are whole private pages that the caller owns, and nobody uses them any more.
+/// `[address, address + size_bytes)` are full private pages that the caller owns, and that no one uses any more.
 unsafe fn unmap(address: *mut u8, size_bytes: usize) {
-    // SAFETY: O1 - by contract.
+    // SAFETY: O1 - the caller owns the pages, and no one uses them, by contract.
     if size_bytes > 0 && unsafe { libc::munmap(address.cast(), size_bytes) } != 0 {
-        // SAFETY: O1 - by contract.
-        let _ = unsafe { give_back(address, size_bytes, PageKind::Private) };
+        // SAFETY: O1 - as above: owned, unused, private, writable or sealed pages. The failed `munmap` changed nothing.
+        let _ = unsafe { purge_pages(address, size_bytes, PageKind::Private) };
     }
 }
 
-/// The page size of the only architecture there is so far.
+/// The page size of x86-64 in bytes.
 const PAGE: usize = 4096;
 
 #[cfg(test)]
@@ -114,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_are_zero_aligned_as_asked_and_no_more_than_needed() {
+    fn pages_are_zero_and_aligned_and_have_the_rounded_size() {
         for align in [1, 4096, 1 << 16, 1 << 21] {
             let mut pages = PrivatePages::map(10_000, align).unwrap();
             assert!(pages.address().is_multiple_of(align as u64));
@@ -126,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_that_no_address_space_has_is_refused() {
+    fn a_size_beyond_the_address_space_is_refused() {
         assert!(PrivatePages::map(usize::MAX, 1).is_err());
         assert!(PrivatePages::map(1 << 62, 1 << 62).is_err());
     }

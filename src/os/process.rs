@@ -1,9 +1,13 @@
-//! The process as the C library sees it: ending it, what to call before that, its name, its environment, its signals.
+//! The process as the C library sees it: exit, handlers for exit and fork, program name, environment and signal actions.
+//!
+//! Linked code registers handlers, too, through [`register_at_fork`] and [`register_at_quick_exit`]. They are registered
+//! under an address of that code, and [`deregister_handlers`] removes all handlers of one address.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
 unsafe extern "C-unwind" {
-    // Declared here and not taken from `libc`, because a handler may throw: that must reach the unwinder as an exception.
+    // Declared here and not imported from `libc`, because a handler may throw an exception, which must unwind through these
+    // calls.
     fn exit(status: c_int) -> !;
     fn atexit(handler: extern "C-unwind" fn()) -> c_int;
     fn __cxa_finalize(library: *const c_void);
@@ -25,12 +29,12 @@ unsafe extern "C-unwind" {
     fn __cxa_at_quick_exit(handler: *const c_void, library: *const c_void) -> c_int;
 }
 
-/// Other C libraries do not take handlers of code that may go: they have no room for any.
+/// Other C libraries accept no handlers of code that may be unloaded, so these always fail.
 #[cfg(not(target_env = "gnu"))]
 mod absent {
     use std::ffi::{c_int, c_void};
 
-    const NO_ROOM: c_int = -1;
+    const UNSUPPORTED: c_int = -1;
 
     type Handler = *const c_void;
 
@@ -39,15 +43,15 @@ mod absent {
         _: *mut c_void,
         _: *const c_void,
     ) -> c_int {
-        NO_ROOM
+        UNSUPPORTED
     }
 
     pub(super) unsafe fn __register_atfork(_: Handler, _: Handler, _: Handler, _: *const c_void) -> c_int {
-        NO_ROOM
+        UNSUPPORTED
     }
 
     pub(super) unsafe fn __cxa_at_quick_exit(_: Handler, _: *const c_void) -> c_int {
-        NO_ROOM
+        UNSUPPORTED
     }
 }
 #[cfg(not(target_env = "gnu"))]
@@ -59,136 +63,149 @@ unsafe extern "C" {
     static mut program_invocation_short_name: *mut c_char;
 }
 
-/// Makes the calling thread's `errno` what it is when a process begins.
+/// Sets `errno` of the calling thread to 0, as at the start of a process.
 pub(crate) fn clear_errno() {
-    // SAFETY: O4 - the calling thread's own variable, which the C library says where to find.
+    // SAFETY: O8 - the pointer is that of the calling thread's own `errno`, which exists while the thread runs.
     unsafe { *libc::__errno_location() = 0 };
 }
 
-/// Ends the process as the C library does: its exit handlers run, its streams are flushed.
+/// Ends the process with `exit` of the C library: exit handlers run and streams are flushed.
 pub(crate) fn exit_process(status: i32) -> ! {
-    // SAFETY: O4 - takes no pointers; may be called again from inside an exit handler.
+    // SAFETY: O9 - takes no pointer. glibc and musl allow a call from inside an exit handler.
     unsafe { exit(status) }
 }
 
-/// Has `handler` called when the process exits, before everything that is registered so far. False when the C library
-/// has no room.
+/// Registers `handler` for the exit of the process. It runs before all handlers that were registered earlier. False when the C
+/// library has not enough memory.
 #[must_use]
 pub(crate) fn at_exit(handler: extern "C-unwind" fn()) -> bool {
-    // SAFETY: O4 - a function of this very program.
+    // SAFETY: O4 - a Rust function of this program or library with the declared signature, which stays until it was called.
     unsafe { atexit(handler) == 0 }
 }
 
-/// Has `handler` called when the calling thread ends, before everything that is registered for that so far. False when the
-/// C library has no room.
+/// Registers `handler` for the end of the calling thread. It runs before all handlers of the thread that were registered
+/// earlier. False when the C library has not enough memory or no such function.
 #[must_use]
 pub(crate) fn at_thread_exit(handler: extern "C-unwind" fn(*mut c_void)) -> bool {
-    // Any address of this very program: it stays loaded until the handler was called.
+    // An address in the program or library that contains the handler: the C library keeps that loaded until the handler was
+    // called.
     static HERE: u8 = 0;
-    // SAFETY: O4 - a function of this very program, and nothing for it to look at.
+    // SAFETY: O4 - a Rust function with the declared signature; `HERE` keeps its code loaded. O2 - the argument is null, and
+    // the C library only compares the address of `HERE`.
     unsafe { __cxa_thread_atexit_impl(handler, std::ptr::null_mut(), (&raw const HERE).cast()) == 0 }
 }
 
-/// Has the C library call linked code's handlers when the process forks: before, and after in the parent and in the child.
-/// `library` is an address of that code's own, by which they are [forgotten](forget_handlers). Zero when they were taken.
+/// Registers fork handlers of linked code: before the fork, after it in the parent, after it in the child. `library` is an
+/// address of that code, by which [`deregister_handlers`] finds them. Returns 0 on success.
 ///
 /// # Safety
 /// - Each handler is null or a function `void (*)(void)` that may be called at a fork.
-/// - Its code stays until [`forget_handlers`] was called with `library`.
+/// - Its code stays in memory until [`deregister_handlers`] was called with `library`.
 pub(crate) unsafe fn register_at_fork(handlers: [*const c_void; 3], library: u64) -> c_int {
     let [prepare, parent, child] = handlers;
-    // SAFETY: O4 - handlers that outlive their registration, by contract; the library only compares the address.
+    // SAFETY: O4 - the clauses of `# Safety` are those of the invariant: the signature, and code that outlives the
+    // registration. The C library only compares the address `library`.
     unsafe { __register_atfork(prepare, parent, child, library as *const c_void) }
 }
 
-/// The same for `quick_exit`.
+/// Registers a `quick_exit` handler of linked code. `library` and the result are as for [`register_at_fork`].
 ///
 /// # Safety
-/// - The handler is a function `void (*)(void *)` that may be called by `quick_exit`.
-/// - Its code stays until [`forget_handlers`] was called with `library`.
+/// - The handler is a function `void (*)(void *)` that `quick_exit` may call.
+/// - Its code stays in memory until [`deregister_handlers`] was called with `library`.
 pub(crate) unsafe fn register_at_quick_exit(handler: *const c_void, library: u64) -> c_int {
-    // SAFETY: O4 - as above.
+    // SAFETY: O4 - the clauses of `# Safety` are those of the invariant. The C library only compares the address `library`.
     unsafe { __cxa_at_quick_exit(handler, library as *const c_void) }
 }
 
-/// Has the C library forget all handlers that were registered under an address.
+/// Deregisters all handlers that were registered under an address.
 ///
 /// # Safety
-/// `library` is an address that only [`register_at_fork`] and [`register_at_quick_exit`] were told. Of a library's own
-/// `__dso_handle`, and of zero, the C library would call the exit handlers.
-pub(crate) unsafe fn forget_handlers(library: u64) {
-    // SAFETY: O4 - by contract no exit handler is registered under the address, so nothing is called.
+/// `library` was passed to [`register_at_fork`] and [`register_at_quick_exit`] only, and is not zero. For zero and for the
+/// `__dso_handle` of a library, the C library would call the exit handlers that are registered under it.
+pub(crate) unsafe fn deregister_handlers(library: u64) {
+    // SAFETY: O4 - by contract no exit handler is registered under the address, so the call runs no handler and only removes
+    // those of fork and `quick_exit`.
     unsafe { __cxa_finalize(library as *const c_void) }
 }
 
-/// Whether a debugger, or anybody else, traces the process. False where `/proc` does not say.
+/// Whether a debugger or another tracer is attached to the process. False where `/proc` is missing.
 pub(crate) fn is_traced() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:"));
     tracer.is_some_and(|number| number.trim() != "0")
 }
 
-/// The environment, as a third argument of `main`.
+/// The environment, as the third argument of `main`.
 pub(crate) fn environment() -> *mut *mut c_char {
-    // SAFETY: O4 - a word of the C library, copied.
+    // SAFETY: O8 - copies one aligned word and does not follow it. A call of `setenv` that runs at the same time breaks the
+    // contract of `setenv` itself, which allows no other thread to read the environment.
     unsafe { environ }
 }
 
-/// The names that the C library gives the program in messages, until dropped.
+/// Sets the program name that the C library uses in messages, until it is dropped. Then the previous name is back.
 pub(crate) struct ProgramName {
-    outer: [*mut c_char; 2],
+    previous: [*mut c_char; 2],
 }
 
 impl ProgramName {
-    /// Names the program as `argv[0]` does. Keeps pointers to it.
+    /// Sets the name to `argv[0]`. The C library keeps pointers to `name`.
     pub(crate) fn set(name: &'static CStr) -> ProgramName {
         let bytes = name.to_bytes();
         let short = bytes.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
         let names = [name.as_ptr(), name.to_bytes_with_nul()[short..].as_ptr().cast()];
-        ProgramName { outer: exchange_names(names.map(<*const c_char>::cast_mut)) }
+        ProgramName { previous: exchange_names(names.map(<*const c_char>::cast_mut)) }
     }
 }
 
 impl Drop for ProgramName {
     fn drop(&mut self) {
-        exchange_names(self.outer);
+        exchange_names(self.previous);
     }
 }
 
 fn exchange_names(names: [*mut c_char; 2]) -> [*mut c_char; 2] {
-    // SAFETY: O2, O4 - the C library only reads through these, and the names live for ever.
+    // SAFETY: O8 - the words are exchanged one by one with aligned accesses, and `ProgramName` restores them. A thread that
+    // prints a message at the same time reads the old or the new pointer. Both names are C strings that live for ever:
+    // `&'static CStr`, or those that the C library had.
     unsafe {
-        let outer = [program_invocation_name, program_invocation_short_name];
+        let previous = [program_invocation_name, program_invocation_short_name];
         [program_invocation_name, program_invocation_short_name] = names;
-        outer
+        previous
     }
 }
 
-/// Signals at their defaults, until dropped: Rust's runtime ignores SIGPIPE and catches SIGSEGV and SIGBUS, a C program
-/// does not expect either.
+/// Sets SIGPIPE, SIGSEGV and SIGBUS to their default actions, until it is dropped. A C program expects the defaults, but Rust's
+/// runtime ignores SIGPIPE and handles SIGSEGV and SIGBUS.
 pub(crate) struct DefaultSignals {
-    outer: [(c_int, libc::sigaction); 3],
+    previous: [(c_int, libc::sigaction); 3],
 }
 
 impl DefaultSignals {
     pub(crate) fn set() -> DefaultSignals {
-        DefaultSignals { outer: [libc::SIGPIPE, libc::SIGSEGV, libc::SIGBUS].map(|signal| (signal, default(signal))) }
+        DefaultSignals {
+            previous: [libc::SIGPIPE, libc::SIGSEGV, libc::SIGBUS].map(|signal| (signal, set_default(signal))),
+        }
     }
 }
 
 impl Drop for DefaultSignals {
     fn drop(&mut self) {
-        for (signal, outer) in &self.outer {
-            // SAFETY: O4 - puts back what was there.
-            unsafe { libc::sigaction(*signal, outer, std::ptr::null_mut()) };
+        for (signal, previous) in &self.previous {
+            // SAFETY: O8 - restores the action that `set_default` returned. O2 - `previous` lives through the call.
+            unsafe { libc::sigaction(*signal, previous, std::ptr::null_mut()) };
         }
     }
 }
 
-fn default(signal: c_int) -> libc::sigaction {
-    // SAFETY: O4 - plain words, for which zeroes are the default action with no flags.
-    let (default, mut outer): (libc::sigaction, libc::sigaction) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
-    // SAFETY: O4 - both structures are ours.
-    unsafe { libc::sigaction(signal, &default, &mut outer) };
-    outer
+/// Sets the default action, and returns the previous one.
+fn set_default(signal: c_int) -> libc::sigaction {
+    // SAFETY: O8 - `sigaction` consists of integers and a raw pointer-sized handler, so zeroes are a value: `SIG_DFL` without
+    // flags.
+    let (default, mut previous): (libc::sigaction, libc::sigaction) =
+        unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+    // SAFETY: O2 - both structures are local: the kernel reads one and writes the other. O8 - `DefaultSignals` restores the
+    // action.
+    unsafe { libc::sigaction(signal, &default, &mut previous) };
+    previous
 }

@@ -1,4 +1,4 @@
-//! What a profiler's files are made of: a clock that the kernel stamps samples with, and files that only grow.
+//! [`monotonic_nanoseconds`] and [`AppendFile`]: the clock and the files for profilers such as `perf`.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -7,54 +7,55 @@ use std::path::Path;
 
 use crate::os::vm::check_file_size_limit;
 
-/// Nanoseconds of the clock that `perf record -k mono` stamps samples with.
+/// The current time in nanoseconds of the clock that `perf record -k mono` uses for its samples.
 pub(crate) fn monotonic_nanoseconds() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: O4 - the kernel writes only into `time`, which is ours.
+    // SAFETY: O2 - the kernel writes one `timespec` to `time`, which is local.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// A file that is written at its end.
-pub(crate) struct GrowingFile {
+/// A file that is only written at its end.
+pub(crate) struct AppendFile {
     file: File,
-    _shown: Option<memmap2::Mmap>,
+    _marker: Option<memmap2::Mmap>,
 }
 
-impl GrowingFile {
-    /// Makes a file that was not there.
-    pub(crate) fn create(path: &Path) -> io::Result<GrowingFile> {
+impl AppendFile {
+    /// Creates a file. Fails if the path exists.
+    pub(crate) fn create(path: &Path) -> io::Result<AppendFile> {
         let file = OpenOptions::new().append(true).read(true).create_new(true).mode(0o600).open(path)?;
-        Ok(GrowingFile { file, _shown: None })
+        Ok(AppendFile { file, _marker: None })
     }
 
-    /// Goes on with a file that may be there, in a directory that others write to: never through a symbolic link, and with
-    /// no file of anybody else's, who would come to know where code is. A pipe is not waited for.
-    pub(crate) fn open(path: &Path) -> io::Result<GrowingFile> {
+    /// Opens a file in a directory that others may write to, or creates it. It follows no symbolic link and does not wait for
+    /// the reader of a FIFO. It refuses a file of another user, who would learn the addresses of code from it.
+    pub(crate) fn open(path: &Path) -> io::Result<AppendFile> {
         let mut options = OpenOptions::new();
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
         let file = options.append(true).create(true).mode(0o600).custom_flags(flags).open(path)?;
         let found = file.metadata()?;
-        // SAFETY: O4 - takes nothing and cannot fail.
+        // SAFETY: O9 - takes no argument and cannot fail.
         let is_own = found.uid() == unsafe { libc::geteuid() };
         if !found.is_file() || !is_own {
-            return Err(io::Error::other("it is there already, and no file of this user"));
+            return Err(io::Error::other("it already exists, and is not a regular file of this user"));
         }
-        Ok(GrowingFile { file, _shown: None })
+        Ok(AppendFile { file, _marker: None })
     }
 
-    /// Has a page of the file mapped executable as long as this lives: the mapping is what a profiler sees of the file's
-    /// name. Nobody executes it.
-    pub(crate) fn show(&mut self) -> io::Result<()> {
-        // SAFETY: O1 - a fresh private mapping at an address of the kernel's choice, which nobody reads.
-        let shown = unsafe { memmap2::MmapOptions::new().len(4096).map_exec(&self.file) }?;
-        self._shown = Some(shown);
+    /// Maps a page of the file executable for the lifetime of this value. A profiler learns the path of the file from this
+    /// mapping. The page is never executed.
+    pub(crate) fn map_marker(&mut self) -> io::Result<()> {
+        // SAFETY: O1 - the kernel chooses the address, so the mapping replaces nothing. No one reads or executes its bytes,
+        // so a change of the file does no harm. O7 - `self.file` is open.
+        let marker = unsafe { memmap2::MmapOptions::new().len(4096).map_exec(&self.file) }?;
+        self._marker = Some(marker);
         Ok(())
     }
 
-    /// Writes all of `bytes` behind what is there.
+    /// Appends all of `bytes`.
     pub(crate) fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        // Asked of the kernel: others may append to the same file.
+        // Ask the kernel for the size, because others may append to the same file.
         check_file_size_limit(self.file.metadata()?.len() + bytes.len() as u64)?;
         self.file.write_all(bytes)
     }

@@ -1,130 +1,143 @@
-//! What a loader would do for windows, where a program has none: it tells unwinders what code is where.
+//! [`ListedWindow`]: a window of code memory on the list that unwinders read in a program without a loader.
 //!
-//! A program that is linked statically with musl can open no library. Its unwinder asks `dl_iterate_phdr` for every frame
-//! that it comes to, as any unwinder does, and musl's knows the program alone; it gives way to another of the same name,
-//! which is here: it tells of the program, and of every window that is [`Listed`].
+//! A program that is linked statically with musl cannot open a library. Its unwinder calls `dl_iterate_phdr` for every frame,
+//! as any unwinder does, and musl's version lists the program only. It is a weak symbol. So this file defines another one,
+//! which lists the program and every [`ListedWindow`].
 //!
-//! The list is read by threads that throw, and by children of a fork that was made at any moment: so nobody waits in it.
-//! Its nodes are never freed, only used again, and there are as many as there ever were windows at a time. A node whose
-//! version is odd is being written; whoever reads one that changes meanwhile looks again, and whoever finds it odd goes on:
-//! what is being listed has no code yet, and what is being taken off the list has none left.
+//! # Protocol
+//! Threads that throw read the list, and so do children of a fork at any moment. So the list is lock-free, and a reader never
+//! waits for a writer. Each [`WindowNode`] is a sequence lock:
+//!
+//! | writer | reader |
+//! |---|---|
+//! | 1. compare-and-swap `version` from even to odd (acquire) | 1. read `version` (acquire); skip the node if it is odd |
+//! | 2. release fence, store the four words | 2. read the four words, acquire fence |
+//! | 3. store the next even `version` (release) | 3. read `version` again; start again if it differs |
+//!
+//! A reader may skip a node that is being written: a window that is being listed has no code yet, and a window that is being
+//! removed has no code left. A second writer does not wait, either: it takes another node.
+//!
+//! Nodes are never freed, but used again. There are as many as there were windows at the same time.
 
 use crate::sync::{MappedU64, Ordering, StaticPtr, static_fence};
 
-/// A window, as an unwinder wants to know it.
+/// A window, as an unwinder needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ListedRange {
-    /// Of its first byte. Never zero.
+pub(crate) struct WindowRange {
+    /// The address of the first byte. Never zero.
     pub(crate) base: u64,
     pub(crate) size_bytes: u64,
-    /// Of `.eh_frame_hdr`, and how long that is.
+    /// The address of `.eh_frame_hdr`.
     pub(crate) frame_header: u64,
     pub(crate) frame_header_bytes: u64,
 }
 
-/// Keeps a window on the list.
-pub(crate) struct Listed(&'static Node);
+/// Keeps a window on the list until it is dropped.
+pub(crate) struct ListedWindow(&'static WindowNode);
 
-impl Listed {
-    /// Lists a window. `None` where the program has a loader that should be asked.
-    pub(crate) fn new(range: ListedRange) -> Option<Listed> {
-        HAS_NO_LOADER.then(|| Listed(LIST.add(range)))
+impl ListedWindow {
+    /// Adds a window to the list. `None` where the program has a loader, which must open the window instead.
+    pub(crate) fn new(range: WindowRange) -> Option<ListedWindow> {
+        HAS_NO_LOADER.then(|| ListedWindow(LIST.add(range)))
     }
 }
 
-impl Drop for Listed {
+impl Drop for ListedWindow {
     fn drop(&mut self) {
         LIST.remove(self.0);
     }
 }
 
-/// Whether this is a static program of a C library that opens nothing in one.
+/// Whether this is a static program with a C library that opens no libraries in one.
 const HAS_NO_LOADER: bool = cfg!(all(target_env = "musl", target_feature = "crt-static"));
 
-static LIST: List = List::new();
+static LIST: WindowList = WindowList::new();
 
-struct List {
-    first: StaticPtr<Node>,
-    /// How many windows were ever listed, and taken off again: by these an unwinder that remembers what it was told (libgcc's)
-    /// knows whether that still holds.
+struct WindowList {
+    first: StaticPtr<WindowNode>,
+    /// How many windows were added and removed so far. libgcc's unwinder caches the list, and compares these counts to see
+    /// whether its cache is current.
     added: MappedU64,
     removed: MappedU64,
 }
 
-/// Four words, read and written as one.
-struct Node {
-    /// Odd while it is being written.
+/// A node of the list: four words under a sequence lock.
+struct WindowNode {
+    /// Odd while the words are being written.
     version: MappedU64,
-    /// As in [`ListedRange`]. The first is zero if the node is free.
+    /// The fields of a [`WindowRange`]. The first is zero if the node is free.
     words: [MappedU64; 4],
-    next: Option<&'static Node>,
+    next: Option<&'static WindowNode>,
 }
 
-impl List {
-    const fn new() -> List {
-        List { first: StaticPtr::new(std::ptr::null_mut()), added: MappedU64::new(0), removed: MappedU64::new(0) }
+impl WindowList {
+    const fn new() -> WindowList {
+        WindowList { first: StaticPtr::new(std::ptr::null_mut()), added: MappedU64::new(0), removed: MappedU64::new(0) }
     }
 
-    fn add(&self, range: ListedRange) -> &'static Node {
+    fn add(&self, range: WindowRange) -> &'static WindowNode {
         let node = self.nodes().find(|node| node.write(Some(range))).unwrap_or_else(|| self.add_node(range));
         self.added.fetch_add(1, Ordering::Release);
         node
     }
 
-    /// Ahead of the range's being given to anybody else.
-    fn remove(&self, node: &Node) {
+    /// Removes a window. Call this before its address range is released.
+    fn remove(&self, node: &WindowNode) {
         node.write(None);
         self.removed.fetch_add(1, Ordering::Release);
     }
 
-    fn add_node(&self, range: ListedRange) -> &'static Node {
+    fn add_node(&self, range: WindowRange) -> &'static WindowNode {
         let words = range.words().map(MappedU64::new);
-        let node = Box::into_raw(Box::new(Node { version: MappedU64::new(0), words, next: None }));
+        let node = Box::into_raw(Box::new(WindowNode { version: MappedU64::new(0), words, next: None }));
         loop {
             let next = self.first();
-            // SAFETY: O6 - nobody else knows the node yet.
+            // SAFETY: O6 - the node is not on the list yet, so no other thread has its address and `next` may change.
             unsafe { (*node).next = next };
             let expected = next.map_or(std::ptr::null_mut(), |next| std::ptr::from_ref(next).cast_mut());
-            // Release: whoever finds the node finds what is in it.
+            // Release: pairs with the acquire load in `first`, so that a thread that finds the node sees its contents.
             if self.first.compare_exchange(expected, node, Ordering::Release, Ordering::Relaxed).is_ok() {
-                // SAFETY: O6 - it stays for good, and is only shared from now on.
+                // SAFETY: O6 - the node is never freed and, now that it is on the list, only read or written through its
+                // atomics.
                 return unsafe { &*node };
             }
         }
     }
 
-    fn first(&self) -> Option<&'static Node> {
-        // SAFETY: O6 - null, or a node, which stays for good, and whose words were written before it was found here.
+    fn first(&self) -> Option<&'static WindowNode> {
+        // SAFETY: O6 - null, or a node that is never freed; the acquire load sees its contents (see `add_node`).
         unsafe { self.first.load(Ordering::Acquire).as_ref() }
     }
 
-    fn nodes(&self) -> impl Iterator<Item = &'static Node> {
+    fn nodes(&self) -> impl Iterator<Item = &'static WindowNode> {
         std::iter::successors(self.first(), |node| node.next)
     }
 }
 
-impl Node {
-    /// Writes a free node, or frees one. False if it was not as it should be, or somebody else is at it.
-    fn write(&self, range: Option<ListedRange>) -> bool {
+impl WindowNode {
+    /// Writes a range to a free node, or frees a used one. False if the node is in the other state, or if another thread
+    /// writes it.
+    fn write(&self, range: Option<WindowRange>) -> bool {
         let version = self.version.load(Ordering::Relaxed);
         let is_expected = version.is_multiple_of(2) && (self.words[0].load(Ordering::Relaxed) == 0) == range.is_some();
-        // Acquire: what somebody wrote before is in place.
+        // Acquire: pairs with the release store of the previous writer, so that this write comes after that one.
         let is_mine =
             || self.version.compare_exchange(version, version + 1, Ordering::Acquire, Ordering::Relaxed).is_ok();
         if !is_expected || !is_mine() {
             return false;
         }
-        // Whoever reads a word written below finds the odd version, or a later one, when it asks again.
+        // Release: pairs with the acquire fence in `read`. A reader that sees a word written below sees this odd version, or
+        // a later one, when it reads `version` again.
         static_fence(Ordering::Release);
-        let words = range.map_or([0; 4], ListedRange::words);
+        let words = range.map_or([0; 4], WindowRange::words);
         self.words.iter().zip(words).for_each(|(to, word)| to.store(word, Ordering::Relaxed));
         self.version.store(version + 2, Ordering::Release);
         true
     }
 
-    /// What is listed here; `None` if nothing is, or is just being written.
+    /// The range in this node. `None` if the node is free or is being written.
     #[cfg(any(test, all(target_env = "musl", target_feature = "crt-static")))]
-    fn read(&self) -> Option<ListedRange> {
+    fn read(&self) -> Option<WindowRange> {
         loop {
             let version = self.version.load(Ordering::Acquire);
             if !version.is_multiple_of(2) {
@@ -134,13 +147,13 @@ impl Node {
                 self.words.each_ref().map(|word| word.load(Ordering::Relaxed));
             static_fence(Ordering::Acquire);
             if self.version.load(Ordering::Relaxed) == version {
-                return (base != 0).then_some(ListedRange { base, size_bytes, frame_header, frame_header_bytes });
+                return (base != 0).then_some(WindowRange { base, size_bytes, frame_header, frame_header_bytes });
             }
         }
     }
 }
 
-impl ListedRange {
+impl WindowRange {
     fn words(self) -> [u64; 4] {
         [self.base, self.size_bytes, self.frame_header, self.frame_header_bytes]
     }
@@ -152,43 +165,45 @@ mod phdr {
 
     use libc::{Elf64_Ehdr, Elf64_Phdr, dl_phdr_info};
 
-    use super::{LIST, ListedRange, Node};
+    use super::{LIST, WindowNode, WindowRange};
     use crate::os::thread_local_address_in;
     use crate::sync::Ordering;
 
     type Callback = unsafe extern "C" fn(*mut dl_phdr_info, usize, *mut c_void) -> c_int;
 
     unsafe extern "C" {
-        /// The program's own header; the linker defines it.
+        /// The ELF header of the program. The linker defines the symbol.
         #[link_name = "__ehdr_start"]
         static PROGRAM: Elf64_Ehdr;
     }
 
-    /// Calls `callback` for the program, and then for each window, until it returns something else than zero.
+    /// Calls `callback` for the program, and then for each window, until it returns a value other than zero.
     ///
     /// # Safety
-    /// As of the C library's function of this name, whose place it takes.
-    // SAFETY: O4 - the only definition: musl's is a weak one.
+    /// As for the function of the C library with this name, which this one replaces.
+    // SAFETY: O4 - the signature is that of the C library's function, and musl's definition is weak, so this is the only
+    // strong one.
     #[unsafe(no_mangle)]
     unsafe extern "C" fn dl_iterate_phdr(callback: Callback, data: *mut c_void) -> c_int {
-        // SAFETY: O5 - the caller's word for `callback` and `data`; each record is there during the call.
+        // SAFETY: O2 - by contract, `callback` may be called with `data`. The record and its headers live until the call
+        // returns.
         let call = |mut info: dl_phdr_info| unsafe { callback(&raw mut info, size_of::<dl_phdr_info>(), data) };
-        let told = call(program());
-        if told != 0 {
-            return told;
+        let result = call(program());
+        if result != 0 {
+            return result;
         }
-        for listed in LIST.nodes().filter_map(Node::read) {
+        for listed in LIST.nodes().filter_map(WindowNode::read) {
             let headers = listed.headers();
-            let told = call(record(listed.base, c"jittison-window".as_ptr(), &headers));
-            if told != 0 {
-                return told;
+            let result = call(record(listed.base, c"jittison-window".as_ptr(), &headers));
+            if result != 0 {
+                return result;
             }
         }
         0
     }
 
     fn program() -> dl_phdr_info {
-        // SAFETY: O5 - the program's header and program headers are mapped as long as it runs.
+        // SAFETY: O5 - the program is always loaded. Its ELF header says where its `e_phnum` program headers are.
         let headers = unsafe {
             let first = (&raw const PROGRAM).cast::<u8>().add(PROGRAM.e_phoff as usize);
             std::slice::from_raw_parts(first.cast::<Elf64_Phdr>(), usize::from(PROGRAM.e_phnum))
@@ -198,7 +213,7 @@ mod phdr {
         let mut info = record(bias, c"/proc/self/exe".as_ptr(), headers);
         if headers.iter().any(|header| header.p_type == libc::PT_TLS) {
             info.dlpi_tls_modid = 1;
-            // SAFETY: O5 - the program's own block, which is the first.
+            // SAFETY: O5 - the program is always loaded, and its TLS block is module 1. The offset is zero.
             info.dlpi_tls_data = unsafe { thread_local_address_in(1, 0) } as *mut c_void;
         }
         info
@@ -210,7 +225,7 @@ mod phdr {
             dlpi_name: name,
             dlpi_phdr: headers.as_ptr(),
             dlpi_phnum: headers.len() as u16,
-            // The program itself is one.
+            // 1 for the program itself.
             dlpi_adds: 1 + LIST.added.load(Ordering::Acquire),
             dlpi_subs: LIST.removed.load(Ordering::Acquire),
             dlpi_tls_modid: 0,
@@ -218,7 +233,7 @@ mod phdr {
         }
     }
 
-    impl ListedRange {
+    impl WindowRange {
         fn headers(&self) -> [Elf64_Phdr; 2] {
             let segment = |kind, address, size| Elf64_Phdr {
                 p_type: kind,
@@ -243,14 +258,14 @@ mod phdr {
 mod tests {
     use super::*;
 
-    fn range(base: u64) -> ListedRange {
-        ListedRange { base, size_bytes: base + 1, frame_header: base + 2, frame_header_bytes: base + 3 }
+    fn range(base: u64) -> WindowRange {
+        WindowRange { base, size_bytes: base + 1, frame_header: base + 2, frame_header_bytes: base + 3 }
     }
 
     #[test]
-    fn whoever_reads_while_windows_come_and_go_finds_whole_ones_and_nodes_are_used_again() {
-        let list = List::new();
-        let is_over = MappedU64::new(0);
+    fn a_reader_sees_no_torn_range_while_windows_are_added_and_removed_and_nodes_are_used_again() {
+        let list = WindowList::new();
+        let is_finished = MappedU64::new(0);
         list.add(range(7));
         std::thread::scope(|scope| {
             let writer = |from: u64| {
@@ -259,18 +274,18 @@ mod tests {
             };
             let writers = [scope.spawn(writer(1 << 30)), scope.spawn(writer(1 << 40))];
             let reader = scope.spawn(|| {
-                while is_over.load(Ordering::Relaxed) == 0 {
-                    let found: Vec<_> = list.nodes().filter_map(Node::read).collect();
+                while is_finished.load(Ordering::Relaxed) == 0 {
+                    let found: Vec<_> = list.nodes().filter_map(WindowNode::read).collect();
                     found.iter().for_each(|found| assert_eq!(*found, range(found.base)));
                     assert!(found.contains(&range(7)));
                 }
             });
             writers.into_iter().for_each(|writer| writer.join().unwrap());
-            is_over.store(1, Ordering::Relaxed);
+            is_finished.store(1, Ordering::Relaxed);
             reader.join().unwrap();
         });
-        assert_eq!(list.nodes().filter_map(Node::read).collect::<Vec<_>>(), [range(7)]);
-        assert!(list.nodes().count() <= 3, "as many as there were windows at a time");
+        assert_eq!(list.nodes().filter_map(WindowNode::read).collect::<Vec<_>>(), [range(7)]);
+        assert!(list.nodes().count() <= 3, "as many nodes as windows at the same time");
         let [added, removed] = [&list.added, &list.removed].map(|count| count.load(Ordering::Relaxed));
         assert_eq!((added, removed), (100_001, 100_000));
     }

@@ -1,7 +1,7 @@
-//! Shared anonymous files, and the mapping and protecting of pages at fixed addresses.
+//! [`SharedFile`], [`Reservation`], and functions that map, protect and purge pages at fixed addresses.
 //!
-//! A file is made once, at its full size and without pages; mappings of it are made once too. So nothing in here is
-//! called while code is linked or removed, but [`protect`] where pages have to change their protection for it.
+//! A shared file is created once, sparse and at its full size. Its mappings are made once, too. So a link or a removal calls
+//! only [`purge_pages`], [`populate`] and, where pages must change their protection, [`protect`].
 
 use std::ffi::CStr;
 use std::fs::{File, Permissions};
@@ -11,13 +11,13 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
 
-/// A file without a name that lives in memory (`memfd_create`).
+/// A file in memory without a name (`memfd_create`).
 pub(crate) struct SharedFile {
     file: File,
 }
 
 impl SharedFile {
-    /// A sparse file of `size_bytes`, which may be mapped executable.
+    /// Creates a sparse file of `size_bytes`. It can be mapped executable.
     pub(crate) fn create(name: &CStr, size_bytes: u64) -> io::Result<SharedFile> {
         check_file_size_limit(size_bytes)?;
         let file = memfd(name)?;
@@ -25,56 +25,56 @@ impl SharedFile {
         Ok(SharedFile { file })
     }
 
-    /// A second descriptor that can only read: a mapping made from it can never be made writable. Whoever opens the file
-    /// again by that descriptor (`/proc/self/fd`) can only read, too, unless he changes the file's mode first or has the
-    /// right to pass over it (`CAP_DAC_OVERRIDE`).
+    /// Opens a second descriptor that can only read. A mapping of it can never be made writable. Opening the file again through
+    /// `/proc/self/fd` gives read access only, too, except after a change of the file mode or with `CAP_DAC_OVERRIDE`.
     pub(crate) fn reopen_read_only(&self) -> io::Result<File> {
         let read_only = File::open(format!("/proc/self/fd/{}", self.file.as_raw_fd()))?;
-        // Some sandboxes forbid it. The running view is read-only all the same.
+        // Some sandboxes forbid the change of the mode. The running view is read-only nevertheless.
         let _ = self.file.set_permissions(Permissions::from_mode(0o444));
         Ok(read_only)
     }
 
-    /// The whole file, writable, wherever the kernel likes. A forked child does not get it.
+    /// Maps the entire file writable, at an address that the kernel chooses. A forked child does not inherit the mapping.
     pub(crate) fn map_writable(&self) -> io::Result<MmapRaw> {
         let view = MmapOptions::new().map_raw(&self.file)?;
         view.advise(Advice::DontFork)?;
         Ok(view)
     }
 
-    /// The descriptor that can write.
+    /// Returns the writable descriptor.
     pub(crate) fn into_file(self) -> File {
         self.file
     }
 
-    /// Both descriptors of a file that is made to be handed to a forked child; the second is the one to map.
+    /// Returns both descriptors of a file for a forked child: the writable one, and the read-only one, from which the running
+    /// view is mapped.
     pub(crate) fn into_descriptors(self, is_read_only: bool) -> io::Result<(OwnedFd, Option<OwnedFd>)> {
         let read_only = is_read_only.then(|| self.reopen_read_only()).transpose()?;
         Ok((self.file.into(), read_only.map(OwnedFd::from)))
     }
 }
 
-/// What a fixed mapping shows.
+/// The contents of a fixed mapping.
 pub(crate) enum FixedPages<'a> {
-    /// Pages of a file, from `offset` on, shared.
+    /// Pages of a file, shared.
     Shared {
         /// The file.
         file: &'a File,
-        /// Where in the file.
+        /// The offset of the first page in the file, in bytes.
         offset: u64,
-        /// Whether the pages may be executed; otherwise they may only be read.
+        /// Whether the pages are executable. They are readable in any case, and never writable.
         executable: bool,
     },
-    /// Zeroes that belong to this process alone, readable and writable.
+    /// Private zeroes, readable and writable.
     PrivateZero,
-    /// Nothing: whoever goes there faults.
+    /// No access: every access faults.
     Guard,
 }
 
-/// Replaces the pages at `address` by others.
+/// Replaces the mapping of a range.
 ///
 /// # Safety
-/// - `[address, address + size_bytes)` is address space that the caller owns and nobody uses meanwhile.
+/// - `[address, address + size_bytes)` is address space that the caller owns, and no one uses it during the call.
 /// - `address` and `size_bytes` are multiples of the page size.
 pub(crate) unsafe fn map_fixed(address: *mut u8, size_bytes: usize, pages: FixedPages<'_>) -> io::Result<()> {
     let (protection, flags, descriptor, offset) = match pages {
@@ -89,13 +89,14 @@ pub(crate) unsafe fn map_fixed(address: *mut u8, size_bytes: usize, pages: Fixed
         FixedPages::Guard => (libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1, 0),
     };
     let offset = libc::off_t::try_from(offset).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
-    // SAFETY: O1 - the caller owns the range, so replacing what is mapped there takes nothing from anybody.
+    // SAFETY: O1 - the first clause of `# Safety`: the caller owns the range that `MAP_FIXED` replaces, and no one uses it.
+    // O7 - `file` is borrowed, so its descriptor is open.
     let mapped =
         unsafe { libc::mmap(address.cast(), size_bytes, protection, flags | libc::MAP_FIXED, descriptor, offset) };
     if mapped == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// What may be done with pages. There is no word for pages that may be written and executed.
+/// The protection of pages. Writable and executable at once is not possible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Protection {
     /// Read.
@@ -116,36 +117,37 @@ impl Protection {
     }
 }
 
-/// Changes what may be done with pages.
+/// Changes the protection of pages.
 ///
 /// # Safety
-/// `[address, address + size_bytes)` are whole pages of a mapping that the caller owns, and nobody uses them meanwhile in
-/// a way that `protection` forbids.
+/// - `[address, address + size_bytes)` are full pages of a mapping that the caller owns.
+/// - From the call on, no one uses them in a way that `protection` forbids.
 pub(crate) unsafe fn protect(address: *mut u8, size_bytes: usize, protection: Protection) -> io::Result<()> {
-    // SAFETY: O1 - the caller owns the pages; their bytes stay.
+    // SAFETY: O1 - the first clause of `# Safety`: the caller owns the pages. The call changes no byte; the second clause
+    // excludes an access that would fault.
     let changed = unsafe { libc::mprotect(address.cast(), size_bytes, protection.bits()) };
     if changed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Address space without access, given back when dropped: also what was mapped over it.
+/// An owned range of address space without access. The drop unmaps the range, with everything that was mapped over it.
 pub(crate) struct Reservation {
     address: *mut u8,
     size_bytes: usize,
 }
 
-// SAFETY: O1 - an address range, owned; nothing here reads or writes it.
+// SAFETY: O1 - the value owns a range of address space, which has no tie to a thread: any thread may unmap it.
 unsafe impl Send for Reservation {}
-// SAFETY: O1 - as above.
+// SAFETY: O1 - `&self` only returns the address; no method accesses a byte of the range.
 unsafe impl Sync for Reservation {}
 
 impl Reservation {
-    /// Reserves address space: at `preferred` if nothing is there, wherever the kernel likes otherwise.
+    /// Reserves address space: at `preferred` if nothing is mapped there, otherwise at an address that the kernel chooses.
     pub(crate) fn new(preferred: u64, size_bytes: usize) -> io::Result<Reservation> {
         let address = reserve(preferred, size_bytes, 0)?;
         Ok(Reservation { address, size_bytes })
     }
 
-    /// The first byte.
+    /// The address of the first byte.
     pub(crate) fn address(&self) -> u64 {
         self.address as u64
     }
@@ -153,58 +155,61 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        // SAFETY: O1 - reserved by `new`; whoever mapped anything over it is gone, by ownership.
+        // SAFETY: O1 - `self` owns the range. A value that mapped something over it owns `self`, too, and drops it last.
         unsafe { libc::munmap(self.address.cast(), self.size_bytes) };
     }
 }
 
-/// Whether nothing is mapped in a range just now. Another thread may take it the next moment.
+/// Whether nothing is mapped in a range at this moment. Another thread may map something there at any time.
 pub(crate) fn is_free(address: u64, size_bytes: usize) -> bool {
     let Ok(reserved) = reserve(address, size_bytes, libc::MAP_FIXED_NOREPLACE) else { return false };
-    // Kernels before 4.17 take the flag for a hint.
-    let is_there = reserved as u64 == address;
+    // Kernels before 4.17 ignore the flag and take the address as a hint.
+    let is_at_address = reserved as u64 == address;
     drop(Reservation { address: reserved, size_bytes });
-    is_there
+    is_at_address
 }
 
 fn reserve(preferred: u64, size_bytes: usize, more_flags: libc::c_int) -> io::Result<*mut u8> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | more_flags;
-    // SAFETY: O1 - replaces nothing: the kernel takes the address for a wish, or refuses.
+    // SAFETY: O1 - without `MAP_FIXED` the address is a hint, and with `MAP_FIXED_NOREPLACE` the kernel refuses a range that
+    // is in use. So the call replaces nothing.
     let mapped = unsafe { libc::mmap(preferred as *mut _, size_bytes, libc::PROT_NONE, flags, -1, 0) };
     if mapped == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(mapped.cast()) }
 }
 
-/// What kind of pages are given back.
+/// The kind of pages that are purged.
 pub(crate) enum PageKind {
-    /// Of a shared file: they leave the file.
+    /// Pages of a shared file. They are removed from the file.
     Shared,
-    /// Of this process alone.
+    /// Private anonymous pages.
     Private,
 }
 
-/// Gives pages back to the kernel; they read as zero from then on.
+/// Returns the memory of pages to the kernel. They stay mapped and read as zero afterwards. Shared pages must be writable, or
+/// the kernel refuses.
 ///
 /// # Safety
-/// - `[address, address + size_bytes)` are whole pages of a writable mapping of that kind, which the caller owns.
-/// - Nobody uses what is in them.
-pub(crate) unsafe fn give_back(address: *mut u8, size_bytes: usize, kind: PageKind) -> io::Result<()> {
+/// - `[address, address + size_bytes)` are full pages of a mapping of that kind, which the caller owns.
+/// - No one uses their contents any more.
+pub(crate) unsafe fn purge_pages(address: *mut u8, size_bytes: usize, kind: PageKind) -> io::Result<()> {
     let advice = match kind {
         PageKind::Shared => libc::MADV_REMOVE,
         PageKind::Private => libc::MADV_DONTNEED,
     };
-    // SAFETY: O1 - the caller owns the pages, and nobody misses what was in them.
+    // SAFETY: O1 - the first clause of `# Safety`: the caller owns the pages that are cleared. The second: no one reads their
+    // contents.
     let advised = unsafe { libc::madvise(address.cast(), size_bytes, advice) };
     if advised == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Has the kernel back pages at one go that are about to be written; what is in them stays. A wish, which older kernels do
-/// not know, and which takes the place of a page fault for each of them.
-pub(crate) fn back(pages: &MmapRaw, offset: usize, size_bytes: usize) {
+/// Populates pages that are about to be written, in one system call instead of a page fault for each. Their contents stay.
+/// Older kernels do not support it, so a failure is ignored.
+pub(crate) fn populate(pages: &MmapRaw, offset: usize, size_bytes: usize) {
     let _ = pages.advise_range(Advice::PopulateWrite, offset, size_bytes);
 }
 
-/// Newer kernels want to be told that a memfd may be executed; older ones refuse the flag. Where none may be
-/// (`vm.memfd_noexec`), it may be mapped executable all the same: it is not run as a program.
+/// Creates a memfd. Newer kernels require a flag that says whether it may be executed; older ones refuse the flag. With
+/// `vm.memfd_noexec`, no memfd may be run as a program, but it can still be mapped executable.
 fn memfd(name: &CStr) -> io::Result<File> {
     memfd_with(name, libc::MFD_CLOEXEC | libc::MFD_EXEC).or_else(|error| match error.raw_os_error() {
         Some(libc::EINVAL) => memfd_with(name, libc::MFD_CLOEXEC),
@@ -219,16 +224,18 @@ fn memfd_with(name: &CStr, flags: libc::c_uint) -> io::Result<File> {
     if descriptor < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: O3 - the descriptor was made just now and nobody else has it; `File` closes it once.
+    // SAFETY: O7 - the descriptor was created just above, so no other owner exists. The `File` becomes its owner and closes
+    // it once.
     Ok(unsafe { File::from_raw_fd(descriptor) })
 }
 
-/// Beyond RLIMIT_FSIZE the kernel does not fail `ftruncate`: it kills the process by SIGXFSZ. So ask first.
+/// Checks a file size against RLIMIT_FSIZE. Beyond the limit, `ftruncate` and `write` do not fail: the kernel sends SIGXFSZ,
+/// which kills the process.
 pub(super) fn check_file_size_limit(size_bytes: u64) -> io::Result<()> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: O1 - the kernel writes only into `limit`, which is ours.
-    let asked = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) };
-    if asked == 0 && size_bytes > limit.rlim_cur {
+    // SAFETY: O2 - the kernel writes one `rlimit` to `limit`, which is local.
+    let result = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) };
+    if result == 0 && size_bytes > limit.rlim_cur {
         return Err(io::Error::other(format!("RLIMIT_FSIZE allows files of {} bytes only", limit.rlim_cur)));
     }
     Ok(())

@@ -1,13 +1,13 @@
-//! [`Debugger`]: tells gdb and lldb of linked objects: names, lines, variables, and how to unwind.
+//! [`Debugger`]: registers linked objects with gdb and lldb, with their names, lines, variables and unwind information.
 //!
-//! | when | what |
+//! | when | what happens |
 //! |---|---|
-//! | the bytes are fixed up | the object's symbol file is written (`src/link/symbol_file.rs`) |
-//! | the link is recorded | the file enters the debuggers' list, and the ledger, under the key |
-//! | the key is reclaimed | it leaves the list, ahead of the code |
-//! | the key is transferred | the record goes along |
+//! | the relocations are applied | the symbol file of the object is built (`src/link/symbol_file.rs`) |
+//! | the link is recorded | the file enters the debuggers' list, and the ledger under the key |
+//! | the key is reclaimed | the file leaves the list, before the code is freed |
+//! | the key is transferred | the ledger moves the record to the other key |
 //!
-//! A link that fails has told nobody. The list is one for the whole process (`src/host/debugger_list.rs`).
+//! A link that fails before it is recorded registers nothing. There is one list per process (`src/host/debugger_list.rs`).
 
 use std::fmt;
 
@@ -19,30 +19,31 @@ use crate::session::{JitDylib, Ledger, ResourceKey, ResourceManager};
 use crate::sync::Arc;
 
 /// Registers linked objects with debuggers, by gdb's JIT interface. Add it to the layer as a plugin, and register it with the
-/// session as a [`ResourceManager`] behind the layer; [`JitBuilder::debugger`](crate::JitBuilder::debugger) does both.
+/// session as a [`ResourceManager`] after the layer. [`JitBuilder::debugger`](crate::JitBuilder::debugger) does both.
 ///
-/// Each live object costs the size of its symbols and debug information. Registering and unregistering take the same time
-/// however many there are; a debugger that is attached adds its own, which is milliseconds.
+/// Each live object costs memory for its symbols and debug information. Registration and deregistration take constant time. An
+/// attached debugger needs some milliseconds more for each object.
 ///
 /// # Breakpoints
 ///
-/// Debuggers write them into the code. The kernel lets nobody, debuggers included, write to a shared mapping that is
-/// read-only, and that is what code is mapped as unless it is mapped once
-/// ([`SingleMapper`](crate::memory::SingleMapper)): there, only hardware breakpoints work (`hbreak`).
-/// `JitBuilder::debugger` therefore maps once. gdb leaves breakpoints in code that is gone, and later writes what it found
-/// under them back; so `JitBuilder::debugger` also sees that such a place is not used again while a debugger is attached.
+/// Debuggers write breakpoints into the code. By default, code is a shared mapping that is read-only, and the kernel lets no
+/// process write to it, not even a debugger. Only hardware breakpoints work there (`hbreak`). So `JitBuilder::debugger` maps
+/// code once, as private pages ([`SingleMapper`](crate::memory::SingleMapper)).
+///
+/// gdb does not remove breakpoints from freed code. Later it writes back the bytes that were under them. So
+/// `JitBuilder::debugger` also does not reuse such addresses while a debugger is attached.
 ///
 /// # Finding the list
 ///
-/// Debuggers look for `__jit_debug_register_code` and `__jit_debug_descriptor` among the symbols of the program and its
-/// libraries. A program that is stripped of its symbol table has neither, unless they are exported:
-/// `-Wl,--export-dynamic-symbol=__jit_debug_register_code` and the same for the other.
+/// Debuggers search the symbols of the program and its libraries for `__jit_debug_register_code` and `__jit_debug_descriptor`. A
+/// stripped program has both only if it exports them: link it with `-Wl,--export-dynamic-symbol=__jit_debug_register_code` and
+/// the same option for the other symbol.
 pub struct Debugger {
     entries: Arc<Ledger<DebuggerEntry>>,
 }
 
 impl Debugger {
-    /// Nothing is registered yet.
+    /// A debugger registration without objects.
     pub fn new() -> Arc<Debugger> {
         Arc::new(Debugger { entries: Arc::new(Ledger::new()) })
     }
@@ -55,22 +56,22 @@ impl Debugger {
 
 impl LinkPlugin for Debugger {
     fn begin(&self, _origin: &LinkOrigin<'_>) -> Option<Box<dyn LinkHooks>> {
-        Some(Box::new(ObjectHooks { entries: self.entries.clone(), symbol_file: Vec::new() }))
+        Some(Box::new(DebuggerHooks { entries: self.entries.clone(), symbol_file: Vec::new() }))
     }
 }
 
-struct ObjectHooks {
+struct DebuggerHooks {
     entries: Arc<Ledger<DebuggerEntry>>,
     symbol_file: Vec<u8>,
 }
 
-impl LinkHooks for ObjectHooks {
+impl LinkHooks for DebuggerHooks {
     fn fixed_up(&mut self, link: &mut FixedLink<'_>) -> Result<()> {
         self.symbol_file = link.symbol_file();
         Ok(())
     }
 
-    /// The code is sealed: a debugger that is told now can set its breakpoints.
+    /// The code is sealed, so a debugger that stops here can set breakpoints in it.
     fn record(self: Box<Self>, key: ResourceKey, _origin: &LinkOrigin<'_>, _linked: &LinkedObject) {
         self.entries.record(key, DebuggerEntry::new(self.symbol_file));
     }
@@ -78,7 +79,7 @@ impl LinkHooks for ObjectHooks {
 
 impl ResourceManager for Debugger {
     fn remove_resources(&self, _dylib: &JitDylib, key: ResourceKey) -> Result<()> {
-        // A debugger takes its breakpoints out as it is told, while the code is still there.
+        // A debugger removes its breakpoints when it is notified. The code is still mapped.
         self.entries.take(key).into_iter().rev().for_each(drop);
         Ok(())
     }

@@ -1,20 +1,21 @@
-//! What an object registers under its `__dso_handle`, and with whom: exit handlers, destructors of thread-local variables,
-//! handlers of forks and of `quick_exit`.
+//! [`define_dso_handle`]: gives an object its own `__dso_handle`, under which it registers exit handlers, thread-local
+//! destructors, fork handlers and `quick_exit` handlers.
 //!
-//! The C++ ABI has one handle for each shared object, and a handler belongs to the handle that it was registered with. Here
-//! what comes and goes as one is a tracker, and a tracker gets its objects one by one, and may be merged into another. So
-//! each *object* has a handle of its own, whose word names its [`ExitScope`]: the handlers of a tracker are those of its
-//! objects, whichever these are now, and run in the order of their registration over all of them. With one handle for each
-//! dylib, handlers of the trackers of a dylib could not be told apart. No code can tell that there are more: all that the ABI
-//! lets it do with the address is to pass it on.
+//! In the C++ ABI each shared object has one handle, and a handler belongs to the handle with which it was registered. Here
+//! code is removed by tracker. A tracker gets its objects one by one, and another tracker may take them over. So each *object*
+//! has a handle of its own, whose word is the number of its [`ExitScope`]. The handlers of a tracker are those of its current
+//! objects, and run in reverse order of their registration. With one handle per dylib, the handlers of its trackers could not
+//! be told apart.
+//!
+//! Code does not notice that there are several handles: the ABI only lets it pass the address on.
 
 use crate::base::{ExecutorAddr, SegmentKind};
 use crate::host::{self, ExitScope};
 use crate::link::{Definition, ENDBR64, Edge, EdgeKind, LinkGraph, SymbolIndex};
 
-/// If an object asks for any of it, gives it a `__dso_handle` of its own and has what it registers there led to a scope,
-/// which is made for it.
-pub(super) fn give_own_handle(graph: &mut LinkGraph) -> Option<ExitScope> {
+/// If an object refers to one of the names in [`WANTED`], defines these names in its graph, so that they lead to a new scope.
+/// Returns the scope. `None` if the object refers to none of them.
+pub(super) fn define_dso_handle(graph: &mut LinkGraph) -> Option<ExitScope> {
     let wanted = find_externals(graph, WANTED);
     let [handle, cxa_atexit, atexit, on_exit, thread_atexit, thread_atexit_impl, atfork, at_quick_exit] = wanted;
     if wanted.iter().all(Option::is_none) {
@@ -50,8 +51,8 @@ pub(super) fn give_own_handle(graph: &mut LinkGraph) -> Option<ExitScope> {
         let block = graph.add_block(".text.atexit", SegmentKind::Code, code, 16, &edges);
         graph.define(atexit, Definition::Block(block, 0));
     }
-    // The C library has these in the part of it that is linked into each program, with that program's own handle:
-    // on_exit(f, p), at_quick_exit(f) and pthread_atfork(f, g, h) take the handle as one argument more.
+    // In a native program, these functions are in the static part of the C library and pass the program's own handle on. Here
+    // on_exit(f, p), at_quick_exit(f) and pthread_atfork(f, g, h) get the object's handle as one more argument.
     let with_handle: [(_, &str, &[u8], ExecutorAddr); 3] = [
         (on_exit, "on_exit", &LEA_RDX, host::on_exit_capture_address()),
         (at_quick_exit, "at_quick_exit", &LEA_RSI, host::at_quick_exit_capture_address()),
@@ -60,7 +61,7 @@ pub(super) fn give_own_handle(graph: &mut LinkGraph) -> Option<ExitScope> {
     for (wanted, name, lea, capture) in with_handle {
         let Some(wanted) = wanted else { continue };
         let capture = graph.add_local_absolute(name, capture);
-        // endbr64; lea __dso_handle(%rip),…; jmp (what captures it)
+        // endbr64; lea __dso_handle(%rip),…; jmp to the function in `host` that registers the handler
         let code = [&ENDBR64, lea, &[0, 0, 0, 0, 0xe9, 0, 0, 0, 0]].concat();
         let edges = [
             Edge { offset: 7, kind: EdgeKind::Delta32, symbol: handle, addend: -4 },
@@ -72,12 +73,12 @@ pub(super) fn give_own_handle(graph: &mut LinkGraph) -> Option<ExitScope> {
     Some(scope)
 }
 
-/// `lea …(%rip)`, into the register of the second, third and fourth argument.
+// `lea …(%rip)` into the registers of the second, third and fourth argument.
 const LEA_RSI: [u8; 3] = [0x48, 0x8d, 0x35];
 const LEA_RDX: [u8; 3] = [0x48, 0x8d, 0x15];
 const LEA_RCX: [u8; 3] = [0x48, 0x8d, 0x0d];
 
-/// What leads to an object's own scope.
+/// The names that need a scope.
 const WANTED: [&str; 8] = [
     "__dso_handle",
     "__cxa_atexit",
@@ -89,7 +90,7 @@ const WANTED: [&str; 8] = [
     "at_quick_exit",
 ];
 
-/// The externals of these names, in one walk over all of them.
+/// Finds the externals with these names in one pass.
 fn find_externals<const N: usize>(graph: &LinkGraph, names: [&str; N]) -> [Option<SymbolIndex>; N] {
     let mut found = [None; N];
     if !names.iter().any(|name| graph.may_have_external(name)) {

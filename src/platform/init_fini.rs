@@ -1,71 +1,77 @@
-//! [`InitFiniRegistry`]: initialisers run once, before an object's code is used; finalisers before it goes.
+//! [`InitFiniRegistry`]: runs initialisers once before an object's code is used, and finalisers before the code is freed.
 //!
-//! | when | what |
+//! | when | what happens |
 //! |---|---|
-//! | a link is about to be emitted | its initialisers are recorded under its key, and wait |
-//! | `run_pending` | those of objects that are ready run, by `(priority, object, position)` over all that wait in the dylib: a turn |
-//! | an initialiser throws or panics | its object is taken back; the exception goes on to whoever asked for the turn |
-//! | the key is reclaimed | exit handlers, the last registered first; then finalisers, in exact reverse of `(turn, priority, object, position)` |
-//! | the last `close` of a dylib | the same, dylib by dylib; initialisers then wait again |
-//! | a program ends, or the process | the same, ahead of a removal, which then runs none of them again |
-//! | the key is transferred | the records go along |
+//! | a link is recorded | its initialisers are recorded under its key, and the object is queued |
+//! | `run_pending` | the ready objects of the dylib are one *batch*: their initialisers run by `(priority, object, position)` |
+//! | an initialiser throws or panics | its object fails; the exception continues to the caller of `run_pending` |
+//! | the key is reclaimed | exit handlers run, latest first; then finalisers, in reverse of `(batch, priority, object, position)` |
+//! | the last `deinitialize` of a dylib | the same, dylib by dylib; then the objects are queued again |
+//! | the program or the process exits | the same; a later removal runs none of them again |
+//! | the key is transferred | the ledger moves the records |
 //!
-//! What has become of one object's initialisers; each step is taken by the thread that has the turn of its dylib, but for
-//! the last, which is that of whoever finalises:
+//! # Phases of an object
+//! The thread that holds the lock of the queue makes each step, except the step to `Finalized`, which any finalising thread
+//! makes.
 //!
 //! ```text
-//!   Waiting ── a turn takes it ──► Begun ── finalised ──► Finalized
-//!      ▲                            │ └── one of its own throws ──► Failed
-//!      └── closed; or another's ────┘
-//!          throws before its first
+//!   Waiting ── a batch has it ──► Begun ── finalised ──► Finalized
+//!      ▲                            │ └── one of its initialisers throws ──► Failed
+//!      └── deinitialized; or ───────┘
+//!          another object throws
+//!          before its first initialiser
 //! ```
 //!
-//! Finalisers run only of objects that are Begun, exit handlers of all that have ever been. What a failed object has
-//! registered so far is called at once; its names leave the dylib, where they may be defined again. Its memory stays
-//! with its tracker until that is removed: the exception that is on its way may be of a type, and hold text, that lie in
-//! there. Other objects of the turn go on where they were left, at the next one.
+//! Only objects in `Begun` run finalisers. All objects that ever left `Waiting` run exit handlers.
 //!
-//! One thread initialises at a time, and may do so again from inside an initialiser; others wait for the dylib that they
-//! need (`init_queue.rs`). No lock is held while anything runs, and each object's tracker is pinned meanwhile.
+//! # A failed object
+//! The exit handlers that it has registered run at once. Its names are removed from the dylib and may be defined again. Its
+//! memory stays with its tracker until that is removed, because the exception may have a type or a text that is in this memory.
+//! The other objects of the batch continue at the next `run_pending` where they stopped.
+//!
+//! # Threads
+//! One thread at a time initialises or finalises dylibs (`init_queue.rs`), and may do so again from inside an initialiser. Other
+//! threads wait only if they need a dylib of that thread. No other lock is held while linked code runs, and the tracker of each
+//! object is pinned meanwhile.
 
 use std::cmp::Reverse;
 use std::fmt;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::base::{ArcShard, ExecutorAddr, ShardedArc, capacity_to_keep};
+use crate::base::{ArcShard, ExecutorAddr, ShardedArc, shrunk_capacity};
 use crate::error::{Error, Result};
 use crate::host::{self, ExitHook, ExitScope};
 use crate::layer::{LinkHooks, LinkOrigin, LinkPlugin};
 use crate::link::{Initializer, InitializerKind, LinkGraph, LinkedObject};
-use crate::platform::dso_handle::give_own_handle;
-use crate::platform::init_queue::{InitQueue, InitTurn, Waiting};
-use crate::platform::opened::{Closed, OpenDylibs};
+use crate::platform::dso_handle::define_dso_handle;
+use crate::platform::init_counts::{Decrement, InitCounts};
+use crate::platform::init_queue::{InitQueue, InitToken, QueuedObject};
 use crate::session::{JitDylib, Ledger, Pin, ResourceKey, ResourceManager, SymbolWatch, TrackerWatch, Watched};
 use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering};
 
 /// Runs initialisers and finalisers. Add it to the layer as a plugin, and register it with the session as a
 /// [`ResourceManager`] after the layer.
 pub struct InitFiniRegistry {
-    books: ShardedArc<Books>,
-    /// Runs what is owed when the process exits.
+    inner: ShardedArc<RegistryInner>,
+    /// Runs exit handlers and finalisers when the process exits.
     exit_hook: ExitHook,
 }
 
-struct Books {
+struct RegistryInner {
     records: Ledger<Arc<ObjectRecord>>,
     queue: InitQueue<Arc<ObjectRecord>>,
-    turns: AtomicU64,
-    /// How many objects were taken back because an initialiser failed.
+    next_batch: AtomicU64,
+    /// Number of objects that failed because an initialiser threw or panicked.
     failures: AtomicUsize,
-    /// The records that are not Waiting any more, by address, until their key is reclaimed or their dylib closed.
+    /// The records that are not in `Waiting`, by address, until their key is reclaimed or their dylib is deinitialised.
     begun: Mutex<FxHashMap<usize, Arc<ObjectRecord>>>,
-    opened: OpenDylibs,
-    /// Whether any dylib was ever opened.
-    has_opened: AtomicBool,
+    counts: InitCounts,
+    /// Whether any dylib was ever counted.
+    has_counts: AtomicBool,
 }
 
-/// What one object wants called.
+/// The initialisers, finalisers and exit handlers of one object.
 struct ObjectRecord {
     dylib: u64,
     sequence: u64,
@@ -80,243 +86,249 @@ struct ObjectRecord {
 #[derive(Clone, Copy)]
 struct InitState {
     phase: Phase,
-    /// In which turn it was begun.
-    turn: u64,
-    /// How many of its initialisers have been called.
-    called: usize,
+    /// The batch in which the object was begun.
+    batch: u64,
+    /// Number of its initialisers that have been called.
+    called_count: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
+    /// No initialiser has run.
     Waiting,
+    /// A batch has the object: its initialisers run or have run.
     Begun,
+    /// One of its initialisers threw or panicked.
     Failed,
-    /// Its finalisers have been called, or are.
+    /// Its finalisers have run or are running.
     Finalized,
 }
 
-/// In which order something is called: turn, priority, object, position.
+/// Sort key of a call: batch, priority, object, position.
 type Order = (u64, u32, u64, u32);
 
 impl InitFiniRegistry {
     /// An empty registry.
     pub fn new() -> Arc<InitFiniRegistry> {
-        let books = ShardedArc::new(Books {
+        let inner = ShardedArc::new(RegistryInner {
             records: Ledger::new(),
             queue: InitQueue::new(),
-            turns: AtomicU64::new(0),
+            next_batch: AtomicU64::new(0),
             failures: AtomicUsize::new(0),
             begun: Mutex::new(FxHashMap::default()),
-            opened: OpenDylibs::new(),
-            has_opened: AtomicBool::new(false),
+            counts: InitCounts::new(),
+            has_counts: AtomicBool::new(false),
         });
-        // Weak: the list of hooks is the process's.
-        let known = Arc::downgrade(books.whole());
+        // Weak, because the list of hooks belongs to the process and must not keep the registry alive.
+        let weak = Arc::downgrade(inner.inner());
         let exit_hook = ExitHook::new(move |status| {
-            if let Some(books) = known.upgrade() {
-                books.finalize_all(status);
+            if let Some(inner) = weak.upgrade() {
+                inner.finalize_all(status);
             }
         });
-        Arc::new(InitFiniRegistry { books, exit_hook })
+        Arc::new(InitFiniRegistry { inner, exit_hook })
     }
 
-    /// Runs what waits in `dylib` and in everything that it links against, dependencies first, and waits for what another
-    /// thread is running there. Returns the number of functions called.
+    /// Runs the pending initialisers of everything that `dylib` links against and then its own. Waits for initialisers of these
+    /// dylibs that run in other threads. Returns the number of functions called.
     ///
-    /// This runs linked code: the caller has its user's word that it may (H3). An exception or panic of an initialiser
-    /// passes through here.
+    /// This runs linked code, so the caller has the user's consent (H3). An exception or panic of an initialiser unwinds through
+    /// this function.
     pub(crate) fn run_pending(&self, dylib: &JitDylib) -> usize {
-        if self.books.queue.is_finished() {
+        if self.inner.queue.is_finished() {
             return 0;
         }
         dependencies_first(dylib).iter().map(|dylib| self.run_pending_of(dylib)).sum()
     }
 
     fn run_pending_of(&self, dylib: &JitDylib) -> usize {
-        let Some(mut turn) = Turn::take(&self.books, dylib.id()) else { return 0 };
-        self.exit_hook.tell_the_c_library();
-        let calls = turn.begin();
+        let Some(mut guard) = InitGuard::acquire(&self.inner, dylib.id()) else { return 0 };
+        self.exit_hook.register_at_libc();
+        let calls = guard.begin();
         for (_, index, initializer) in &calls {
-            // Found so by the turn's drop, if this does not return.
-            turn.running = Some(*index);
-            turn.taken[*index].0.state.lock().called += 1;
+            // Set before the call: if the initialiser throws, `drop` of the guard fails this object.
+            guard.running = Some(*index);
+            guard.objects[*index].0.state.lock().called_count += 1;
             host::run_initializer(*initializer);
         }
-        turn.running = None;
+        guard.running = None;
         calls.len()
     }
 
-    /// How many objects have been taken back so far because an initialiser failed. Whoever found a symbol after asking,
-    /// and sees another number after it has initialised, may have found one of those.
+    /// Number of objects that have failed so far. If a caller reads this before a lookup and reads another number after
+    /// `run_pending`, the symbol that it found may be of a failed object.
     pub(crate) fn failures(&self) -> usize {
-        self.books.failures.load(Ordering::Acquire)
+        self.inner.failures.load(Ordering::Acquire)
     }
 
-    /// Counts one more opening of a dylib, ahead of its initialisation. It is not counted if what is returned is dropped
-    /// before it is told that all went well.
-    pub(crate) fn open(&self, dylib: &JitDylib) -> Opening<'_> {
+    /// Counts one more initialisation of a dylib, before it is initialised. If the returned guard is dropped without
+    /// [`commit`](InitializeGuard::commit), the count is undone.
+    pub(crate) fn begin_initialize(&self, dylib: &JitDylib) -> InitializeGuard<'_> {
         let order: Vec<_> = dependencies_first(dylib).iter().map(JitDylib::id).collect();
-        self.books.has_opened.store(true, Ordering::Relaxed);
-        let was_open = self.books.opened.open(dylib.id(), &order);
-        Opening { books: &self.books, dylib: dylib.id(), was_open, is_done: false }
+        self.inner.has_counts.store(true, Ordering::Relaxed);
+        let was_initialized = self.inner.counts.increment(dylib.id(), &order);
+        InitializeGuard { inner: &self.inner, dylib: dylib.id(), was_initialized, is_committed: false }
     }
 
-    /// Counts one opening less. At the last, runs the exit handlers and finalisers of the dylib, and of what it links
-    /// against and nobody else has open; what has no opening of its own and was initialised by lookups is not spared.
-    /// Returns the number of functions called; `None` when the dylib is not open.
-    pub(crate) fn close(&self, dylib: &JitDylib) -> Option<usize> {
-        self.books.close(dylib.id())
+    /// Counts one initialisation less. At the last, runs the exit handlers and finalisers of the dylib, and of the dylibs that
+    /// it links against and that no other initialised dylib uses. This includes dylibs that only lookups have initialised.
+    /// Returns the number of functions called. `None` if the count of the dylib is zero.
+    pub(crate) fn deinitialize(&self, dylib: &JitDylib) -> Option<usize> {
+        self.inner.deinitialize(dylib.id())
     }
 
-    /// Runs the exit handlers and finalisers of what is under a key and has been initialised, ahead of its removal,
-    /// which then runs none of them again. The caller holds a pin of the tracker (H2).
+    /// Runs the exit handlers and finalisers of the initialised objects under a key, before the key is removed. The removal runs
+    /// none of them again. The caller holds a pin of the tracker (H2).
     pub(crate) fn run_finalizers(&self, key: ResourceKey) {
-        let records = self.books.records.inspect(key, |records| records.to_vec());
+        let records = self.inner.records.inspect(key, |records| records.to_vec());
         finalize(&records);
     }
 }
 
-/// An opening that is on its way.
+/// An initialisation that is counted and not complete.
 #[must_use]
-pub(crate) struct Opening<'a> {
-    books: &'a Books,
+pub(crate) struct InitializeGuard<'a> {
+    inner: &'a RegistryInner,
     dylib: u64,
-    was_open: bool,
-    is_done: bool,
+    was_initialized: bool,
+    is_committed: bool,
 }
 
-impl Opening<'_> {
-    /// The dylib is initialised.
-    pub(crate) fn succeed(mut self) {
-        self.is_done = true;
+impl InitializeGuard<'_> {
+    /// Keeps the count, because the dylib is initialised.
+    pub(crate) fn commit(mut self) {
+        self.is_committed = true;
     }
 }
 
-impl Drop for Opening<'_> {
+impl Drop for InitializeGuard<'_> {
     fn drop(&mut self) {
-        match (self.is_done, self.was_open) {
+        match (self.is_committed, self.was_initialized) {
             (true, _) => {}
-            // Another opening may have been closed meanwhile, and counted on this one.
-            (false, true) => drop(self.books.close(self.dylib)),
-            // What was initialised all the same is in use by whoever looked it up, and stays so until it is removed.
-            (false, false) => drop(self.books.opened.close(self.dylib)),
+            // An earlier initialisation may have been undone meanwhile without finalisers, because this one was counted.
+            (false, true) => drop(self.inner.deinitialize(self.dylib)),
+            // Objects that were initialised before the failure stay initialised until they are removed.
+            (false, false) => drop(self.inner.counts.decrement(self.dylib)),
         }
     }
 }
 
-/// Runs the exit handlers and finalisers of those of `records` whose initialisers have begun; each once, however often
-/// this is called. Returns the number of functions called.
+/// Runs the exit handlers and finalisers of those `records` whose initialisers have begun. Each runs once, however often this is
+/// called. Returns the number of functions called.
 ///
-/// It may be called again from inside a handler or finaliser that will not return, because it called `exit`: handlers that
-/// are left run then; finalisers, once begun, are given up, as the C library does.
+/// A handler or finaliser may call `exit`, which calls this again and does not return. The inner call runs the remaining exit
+/// handlers. The remaining finalisers do not run, as with the C library.
 fn finalize(records: &[Arc<ObjectRecord>]) -> usize {
     let begun: Vec<_> = records.iter().filter(|record| record.phase() != Phase::Waiting).collect();
     let scopes: Vec<_> = begun.iter().map(|record| &record.exit_scope).collect();
     let mut count = ExitScope::run_all(&scopes);
     let unfinalized = begun.iter().filter(|record| record.change(Phase::Begun, Phase::Finalized));
-    let mut calls: Vec<_> = unfinalized.flat_map(|record| record.ordered(InitializerKind::Fini)).collect();
+    let mut calls: Vec<_> = unfinalized.flat_map(|record| record.calls_of(InitializerKind::Fini)).collect();
     calls.sort_unstable_by_key(|(order, _)| Reverse(*order));
-    let is_of_one_go = |((turn, priority, ..), _): &(Order, _), ((other_turn, other, ..), _): &(Order, _)| {
+    let is_same_group = |((batch, priority, ..), _): &(Order, _), ((other_batch, other, ..), _): &(Order, _)| {
         let [is_plain, is_other_plain] = [*priority, *other].map(|priority| priority == Initializer::DEFAULT_PRIORITY);
-        (turn, is_plain) == (other_turn, is_other_plain)
+        (batch, is_plain) == (other_batch, is_other_plain)
     };
-    for calls in calls.chunk_by(is_of_one_go) {
+    for calls in calls.chunk_by(is_same_group) {
         for (_, finalizer) in calls {
             host::run_initializer(*finalizer);
         }
-        // What finalisers registered themselves. The compiler's own finaliser, which sees to that in a program or shared
-        // object, is the last of those without a priority.
+        // Finalisers may have registered exit handlers. In a program or shared object, a finaliser of the compiler runs those.
+        // It is the last finaliser without a priority.
         count += calls.len() + ExitScope::run_all(&scopes);
     }
     count
 }
 
-/// A thread's right to initialise and finalise, with the objects that it took to initialise and their pins.
-struct Turn<'a> {
-    books: &'a Books,
-    /// `None` once it has ended.
-    turn: Option<InitTurn>,
-    taken: Vec<(Arc<ObjectRecord>, Pin)>,
-    /// Which of these has an initialiser running.
+/// The lock of the queue, with the objects of a batch and their pins. Dropping it releases the lock.
+struct InitGuard<'a> {
+    inner: &'a RegistryInner,
+    /// `None` after the release.
+    token: Option<InitToken>,
+    /// Empty if the guard was locked to finalise.
+    objects: Vec<(Arc<ObjectRecord>, Pin)>,
+    /// Index of the object whose initialiser runs.
     running: Option<usize>,
 }
 
-impl<'a> Turn<'a> {
-    /// Takes the ready ones of a dylib's waiting objects; `None` when there are none and nobody is running any.
-    fn take(books: &'a Books, dylib: u64) -> Option<Turn<'a>> {
-        let (turn, mine) = books.queue.take(dylib)?;
-        // Asked outside the lock: the session's locks are not ours to nest in.
-        let mut turn = Turn { books, turn: Some(turn), taken: Vec::new(), running: None };
+impl<'a> InitGuard<'a> {
+    /// Locks the queue, with the ready objects of a dylib. `None` if no object of the dylib is queued, also after waiting for
+    /// another thread that initialises them.
+    fn acquire(inner: &'a RegistryInner, dylib: u64) -> Option<InitGuard<'a>> {
+        let (token, queued) = inner.queue.acquire(dylib)?;
+        // The pins are taken outside the mutex of the queue, because they take locks of the session.
+        let mut guard = InitGuard { inner, token: Some(token), objects: Vec::new(), running: None };
         let mut unready = Vec::new();
-        let mut gone = 0;
-        for record in mine {
+        let mut removed_count = 0;
+        for record in queued {
             match record.watch.pin() {
-                Watched::Ready(pin) => turn.taken.push((record, pin)),
+                Watched::Ready(pin) => guard.objects.push((record, pin)),
                 Watched::Unready => unready.push(record),
-                Watched::Gone => gone += 1,
+                Watched::Gone => removed_count += 1,
             }
         }
-        books.queue.sort_out(unready, gone);
-        Some(turn)
+        inner.queue.requeue(unready, removed_count);
+        Some(guard)
     }
 
-    /// Has every other thread wait that initialises any of `dylibs`.
-    fn enter(books: &'a Books, dylibs: &[u64]) -> Turn<'a> {
-        Turn { books, turn: Some(books.queue.enter(dylibs)), taken: Vec::new(), running: None }
+    /// Locks the queue for `dylibs`, so that no other thread initialises one of them.
+    fn lock(inner: &'a RegistryInner, dylibs: &[u64]) -> InitGuard<'a> {
+        InitGuard { inner, token: Some(inner.queue.lock(dylibs)), objects: Vec::new(), running: None }
     }
 
-    /// What to call, in order, each with the number of its object among those that were taken.
+    /// Begins the objects as one batch. Returns the calls in order, each with the index of its object.
     fn begin(&self) -> Vec<(Order, usize, ExecutorAddr)> {
-        let turn = self.books.turns.fetch_add(1, Ordering::Relaxed);
+        let batch = self.inner.next_batch.fetch_add(1, Ordering::Relaxed);
         let mut calls = Vec::new();
-        for (index, (record, _)) in self.taken.iter().enumerate() {
-            let called = {
+        for (index, (record, _)) in self.objects.iter().enumerate() {
+            let called_count = {
                 let mut state = record.state.lock();
                 if state.phase == Phase::Waiting {
-                    *state = InitState { phase: Phase::Begun, turn, called: 0 };
+                    *state = InitState { phase: Phase::Begun, batch, called_count: 0 };
                 }
-                state.called
+                state.called_count
             };
-            self.books.begun.lock().insert(Arc::as_ptr(record) as usize, record.clone());
-            let mut own: Vec<_> = record.ordered(InitializerKind::Init).collect();
+            self.inner.begun.lock().insert(Arc::as_ptr(record) as usize, record.clone());
+            let mut own: Vec<_> = record.calls_of(InitializerKind::Init).collect();
             own.sort_unstable_by_key(|(order, _)| *order);
-            calls.extend(own.into_iter().skip(called).map(|(order, initializer)| (order, index, initializer)));
+            calls.extend(own.into_iter().skip(called_count).map(|(order, initializer)| (order, index, initializer)));
         }
-        // By priority over all of them, whatever turn one was begun in.
+        // By priority over all objects. A deferred object may be of an earlier batch, so the batch is not compared.
         calls.sort_unstable_by_key(|((_, priority, sequence, position), ..)| (*priority, *sequence, *position));
         calls
     }
 }
 
-impl Drop for Turn<'_> {
-    /// Also when an initialiser panics or throws: its object is taken back, and the others must not wait for ever.
+impl Drop for InitGuard<'_> {
+    /// Also runs if an initialiser panics or throws. Then its object fails, and the lock is released for other threads.
     fn drop(&mut self) {
-        let failed = self.running.map(|index| self.taken[index].0.clone());
+        let failed = self.running.map(|index| self.objects[index].0.clone());
         let mut unfinished = Vec::new();
         if let Some(failed) = &failed {
-            self.books.take_back(failed);
-            let others = self.taken.iter().map(|(record, _)| record).filter(|record| !Arc::ptr_eq(record, failed));
-            unfinished.extend(others.filter(|record| self.books.put_off(record)).cloned());
+            self.inner.fail_object(failed);
+            let others = self.objects.iter().map(|(record, _)| record).filter(|record| !Arc::ptr_eq(record, failed));
+            unfinished.extend(others.filter(|record| self.inner.defer_object(record)).cloned());
         }
-        let done = self.taken.len() - unfinished.len();
-        if let Some(turn) = self.turn.take() {
-            self.books.queue.end(turn, done, unfinished);
+        let finished_count = self.objects.len() - unfinished.len();
+        if let Some(token) = self.token.take() {
+            self.inner.queue.release(token, finished_count, unfinished);
         }
     }
 }
 
-impl Waiting for Arc<ObjectRecord> {
+impl QueuedObject for Arc<ObjectRecord> {
     fn dylib(&self) -> u64 {
         self.dylib
     }
 }
 
 impl ObjectRecord {
-    fn ordered(&self, kind: InitializerKind) -> impl Iterator<Item = (Order, ExecutorAddr)> {
-        let turn = self.state.lock().turn;
+    /// The initialisers or finalisers of the object, each with its sort key.
+    fn calls_of(&self, kind: InitializerKind) -> impl Iterator<Item = (Order, ExecutorAddr)> {
+        let batch = self.state.lock().batch;
         let wanted = self.initializers.iter().filter(move |initializer| initializer.kind == kind);
         wanted.map(move |initializer| {
-            ((turn, initializer.priority, self.sequence, initializer.position), initializer.address)
+            ((batch, initializer.priority, self.sequence, initializer.position), initializer.address)
         })
     }
 
@@ -324,7 +336,7 @@ impl ObjectRecord {
         self.state.lock().phase
     }
 
-    /// False, and nothing changed, when the phase is another than `from`.
+    /// Changes the phase from `from` to `to`. Returns false and changes nothing if the phase is not `from`.
     fn change(&self, from: Phase, to: Phase) -> bool {
         let mut state = self.state.lock();
         let is_from = state.phase == from;
@@ -335,148 +347,151 @@ impl ObjectRecord {
     }
 }
 
-impl Books {
-    /// An initialiser of the object has failed: its names go, and what it registered so far is called. The caller has the
-    /// turn, and a pin of the object.
-    fn take_back(&self, failed: &ObjectRecord) {
+impl RegistryInner {
+    /// Fails an object after one of its initialisers threw: removes its names, and runs the exit handlers that it has
+    /// registered. The caller holds the lock of the queue and a pin of the object.
+    fn fail_object(&self, failed: &ObjectRecord) {
         failed.change(Phase::Begun, Phase::Failed);
-        failed.watch.take_back_unit(|| Error::other(format!("an initialiser of {} failed", failed.object)));
-        // After the names: whoever sees this number does not find them.
+        failed.watch.remove_unit(|| Error::other(format!("an initialiser of {} failed", failed.object)));
+        // After the names are removed: a thread that sees this count does not find the names.
         self.failures.fetch_add(1, Ordering::Release);
         ExitScope::run_all(&[&failed.exit_scope]);
     }
 
-    /// Whether an object of a turn that ends early has initialisers left to run. If none has run, it waits as before.
-    fn put_off(&self, record: &Arc<ObjectRecord>) -> bool {
+    /// Whether an object of an interrupted batch has initialisers that have not run. If none has run, its phase is `Waiting`
+    /// again.
+    fn defer_object(&self, record: &Arc<ObjectRecord>) -> bool {
         let total = record.initializers.iter().filter(|initializer| initializer.kind == InitializerKind::Init).count();
         let mut state = record.state.lock();
-        if state.phase != Phase::Begun || state.called == total {
+        if state.phase != Phase::Begun || state.called_count == total {
             return false;
         }
-        if state.called == 0 {
+        if state.called_count == 0 {
             state.phase = Phase::Waiting;
         }
         true
     }
 
-    fn close(&self, dylib: u64) -> Option<usize> {
-        let uses = self.opened.uses(dylib);
-        // Ahead of the count: who opens the dylib again from here on, and finds that it is not initialised, waits.
-        let _turn = Turn::enter(self, &uses);
-        match self.opened.close(dylib) {
-            Closed::NotOpen => None,
-            Closed::StillOpen => Some(0),
-            Closed::Unused(dylibs) => Some(dylibs.into_iter().map(|dylib| self.finalize_dylib(dylib)).sum()),
+    fn deinitialize(&self, dylib: u64) -> Option<usize> {
+        let uses = self.counts.uses(dylib);
+        // Locked before the count falls: a thread that initialises the dylib again waits until it is finalised.
+        let _guard = InitGuard::lock(self, &uses);
+        match self.counts.decrement(dylib) {
+            Decrement::NotInitialized => None,
+            Decrement::StillInitialized => Some(0),
+            Decrement::Unused(dylibs) => Some(dylibs.into_iter().map(|dylib| self.finalize_dylib(dylib)).sum()),
         }
     }
 
-    /// Runs exit handlers and finalisers of a dylib; its initialisers wait again then.
+    /// Runs the exit handlers and finalisers of a dylib, and queues its objects again.
     fn finalize_dylib(&self, dylib: u64) -> usize {
-        let held = self.hold_begun(|record| record.dylib == dylib);
-        let records: Vec<_> = held.iter().map(|(record, _)| record.clone()).collect();
+        let pinned = self.pin_begun(|record| record.dylib == dylib);
+        let records: Vec<_> = pinned.iter().map(|(record, _)| record.clone()).collect();
         let count = finalize(&records);
         for record in records {
-            // The C library would call those once more if they were registered again.
-            record.exit_scope.forget_at_libc();
+            // The next initialisation registers these handlers again, and the C library must not have them twice.
+            record.exit_scope.deregister_at_libc();
             if record.change(Phase::Finalized, Phase::Waiting) {
                 self.begun.lock().remove(&(Arc::as_ptr(&record) as usize));
-                self.queue.add(record);
+                self.queue.push(record);
             }
         }
-        // Whoever was removed meanwhile goes now, and is taken out of the queue again.
-        drop(held);
+        // An object whose tracker was removed meanwhile is reclaimed here, which also removes it from the queue.
+        drop(pinned);
         count
     }
 
-    /// The process exits: runs exit handlers and finalisers of all that was initialised. Removes nothing, since other threads
-    /// go on meanwhile. What another thread is reclaiming is finalised by that thread.
+    /// Runs the exit handlers and finalisers of all initialised objects, because the process exits. Removes nothing, because
+    /// other threads still run. If another thread reclaims an object, that thread finalises it.
     fn finalize_all(&self, status: Option<i32>) {
         if let Some(status) = status {
             host::set_exit_status(status);
         }
-        let held = self.hold_begun(|_| true);
-        let records: Vec<_> = held.iter().map(|(record, _)| record.clone()).collect();
+        let pinned = self.pin_begun(|_| true);
+        let records: Vec<_> = pinned.iter().map(|(record, _)| record.clone()).collect();
         finalize(&records);
     }
 
-    /// The records of a kind that are not Waiting, each with a pin, unless its tracker is being reclaimed.
-    fn hold_begun(&self, is_wanted: impl Fn(&ObjectRecord) -> bool) -> Vec<(Arc<ObjectRecord>, Pin)> {
+    /// The wanted records that are not in `Waiting`, each with a pin. Records whose tracker is being reclaimed are left out.
+    fn pin_begun(&self, is_wanted: impl Fn(&ObjectRecord) -> bool) -> Vec<(Arc<ObjectRecord>, Pin)> {
         let begun: Vec<_> = self.begun.lock().values().filter(|record| is_wanted(record)).cloned().collect();
         begun.into_iter().filter_map(|record| record.tracker.pin().map(|pin| (record, pin))).collect()
     }
 
-    /// The key of `gone` is being reclaimed.
-    fn forget(&self, gone: &[Arc<ObjectRecord>]) {
+    /// Removes the records of a key that is being reclaimed from the table and the queue.
+    fn remove_records(&self, removed: &[Arc<ObjectRecord>]) {
         let mut begun = self.begun.lock();
-        gone.iter().for_each(|record| drop(begun.remove(&(Arc::as_ptr(record) as usize))));
-        if let Some(kept) = capacity_to_keep(begun.len(), begun.capacity()) {
-            begun.shrink_to(kept);
+        removed.iter().for_each(|record| drop(begun.remove(&(Arc::as_ptr(record) as usize))));
+        if let Some(capacity) = shrunk_capacity(begun.len(), begun.capacity()) {
+            begun.shrink_to(capacity);
         }
         drop(begun);
-        self.queue.remove(|record| gone.iter().any(|other| Arc::ptr_eq(record, other)));
+        self.queue.remove(|record| removed.iter().any(|other| Arc::ptr_eq(record, other)));
     }
 }
 
 impl ResourceManager for InitFiniRegistry {
     fn remove_resources(&self, dylib: &JitDylib, key: ResourceKey) -> Result<()> {
-        if self.books.has_opened.load(Ordering::Relaxed) && dylib.is_defunct() {
-            self.books.opened.forget(dylib.id());
+        if self.inner.has_counts.load(Ordering::Relaxed) && dylib.is_defunct() {
+            self.inner.counts.remove(dylib.id());
         }
-        let records = self.books.records.take(key);
+        let records = self.inner.records.take(key);
         if records.is_empty() {
             return Ok(());
         }
-        self.books.forget(&records);
+        self.inner.remove_records(&records);
         finalize(&records);
         Ok(())
     }
 
-    /// As long as no dylib was opened: one that was is forgotten when its last tracker goes, whatever that holds.
+    /// True until a dylib is counted. After that, the removal of any tracker must reach this manager, because the removal of a
+    /// dylib also removes its count.
     fn skips_unused_keys(&self) -> bool {
-        !self.books.has_opened.load(Ordering::Relaxed)
+        !self.inner.has_counts.load(Ordering::Relaxed)
     }
 
-    /// Destroys what the calling thread owes to the objects under the key: the thread holds them for that.
+    /// Runs the thread-local destructors of the objects under the key that are pending in the calling thread. They are what the
+    /// thread pins the objects for.
     fn release_pins(&self, _dylib: &JitDylib, key: ResourceKey) {
-        let records = self.books.records.inspect(key, |records| records.to_vec());
+        let records = self.inner.records.inspect(key, |records| records.to_vec());
         let scopes: Vec<_> = records.iter().map(|record| &record.exit_scope).collect();
-        ExitScope::settle_thread(&scopes);
+        ExitScope::run_thread_dtors(&scopes);
     }
 
     fn transfer_resources(&self, _dylib: &JitDylib, destination: ResourceKey, source: ResourceKey) {
-        self.books.records.transfer(destination, source);
+        self.inner.records.transfer(destination, source);
     }
 }
 
 impl LinkPlugin for InitFiniRegistry {
-    /// Gives the object a `__dso_handle` of its own, if it asks for any, and has its exit handlers registered with it.
+    /// Gives the object its own `__dso_handle` if it refers to one or registers exit handlers.
     fn join(&self, _origin: &LinkOrigin<'_>, graph: &mut LinkGraph) -> Result<Option<Box<dyn LinkHooks>>> {
-        let exit_scope = give_own_handle(graph);
+        let exit_scope = define_dso_handle(graph);
         if exit_scope.is_none() && !graph.has_initializers() {
             return Ok(None);
         }
-        Ok(Some(Box::new(ObjectHooks { books: self.books.share(), exit_scope })))
+        Ok(Some(Box::new(InitFiniHooks { inner: self.inner.shard(), exit_scope })))
     }
 }
 
-struct ObjectHooks {
-    books: Arc<ArcShard<Books>>,
-    /// Made when the object has a `__dso_handle`.
+struct InitFiniHooks {
+    inner: Arc<ArcShard<RegistryInner>>,
+    /// `None` if the object has no `__dso_handle`.
     exit_scope: Option<ExitScope>,
 }
 
-impl LinkHooks for ObjectHooks {
+impl LinkHooks for InitFiniHooks {
     fn record(self: Box<Self>, key: ResourceKey, origin: &LinkOrigin<'_>, linked: &LinkedObject) {
         if linked.initializers.is_empty() && self.exit_scope.is_none() {
             return;
         }
-        // Nobody can have asked for an object of which nothing is owed.
+        // Without a claimed symbol no lookup can reach the object, so its initialisers never run.
         let Some(watch) = origin.watch() else { return };
         let exit_scope = self.exit_scope.unwrap_or_else(ExitScope::new);
         let (tracker, object) = (origin.tracker(), origin.object().clone());
-        exit_scope.set_hold(move |who| {
+        exit_scope.set_keep_alive(move |holder| {
             let pin = tracker.pin()?;
-            Some(Box::new(pin.stand(format!("{who} owes destructors to {object}"))))
+            Some(Box::new(pin.into_revocable(format!("{holder} has pending destructors of {object}"))))
         });
         let record = Arc::new(ObjectRecord {
             dylib: origin.dylib().id(),
@@ -486,20 +501,21 @@ impl LinkHooks for ObjectHooks {
             tracker: origin.tracker(),
             initializers: linked.initializers.clone(),
             exit_scope,
-            state: Mutex::new(InitState { phase: Phase::Waiting, turn: 0, called: 0 }),
+            state: Mutex::new(InitState { phase: Phase::Waiting, batch: 0, called_count: 0 }),
         });
-        self.books.records.record(key, record.clone());
-        self.books.queue.add(record);
+        self.inner.records.record(key, record.clone());
+        self.inner.queue.push(record);
     }
 }
 
-/// A dylib behind all that its link order leads to, however far; of a ring, the first one met comes last.
+/// All dylibs that a dylib links against, directly or not, then the dylib itself. Dependencies come before their dependants. In
+/// a cycle, the dylib that is reached first comes last.
 pub(crate) fn dependencies_first(dylib: &JitDylib) -> Vec<JitDylib> {
     let mut order = Vec::new();
     let mut entered = FxHashSet::default();
     let mut unvisited = vec![(dylib.clone(), false)];
-    while let Some((next, is_left)) = unvisited.pop() {
-        if is_left {
+    while let Some((next, is_expanded)) = unvisited.pop() {
+        if is_expanded {
             order.push(next);
         } else if entered.insert(next.id()) {
             let dependencies = next.link_order();
@@ -512,8 +528,8 @@ pub(crate) fn dependencies_first(dylib: &JitDylib) -> Vec<JitDylib> {
 
 impl fmt::Debug for InitFiniRegistry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Outside the lock: the formatter may be the embedder's.
-        let count = self.books.queue.len();
+        // The lock is released before formatting, because the formatter may be code of the embedder.
+        let count = self.inner.queue.len();
         write!(f, "init/fini registry, {count} objects to initialise")
     }
 }

@@ -1,154 +1,155 @@
-//! [`InitQueue`]: which objects wait to be initialised, and which thread initialises now.
+//! [`InitQueue`]: the objects that wait for initialisation, and the lock of the thread that initialises or finalises.
 //!
-//! One thread at a time has the turn. It takes the objects of one dylib out of the queue, works without a lock, and ends the
-//! turn. Inside its turn it may take another.
+//! One thread at a time holds the lock. It removes the objects of one dylib from the queue, initialises them without any other
+//! lock, and releases. While it holds the lock it may acquire again (re-entrant), because an initialiser may look symbols up.
 //!
-//! | a thread comes for a dylib | it |
+//! | state when a thread calls `acquire` for a dylib | what the thread does |
 //! |---|---|
-//! | nothing is unfinished | goes on at once: it reads one word |
-//! | another thread has the turn, and the dylib is in that turn or has waiting objects | waits until the turn ends |
-//! | no object of the dylib waits | goes on |
-//! | otherwise | takes the turn, with these objects |
+//! | nothing is unfinished (`is_finished`) | returns after one load, without calling `acquire` |
+//! | another thread holds the lock for this dylib, or holds it while objects of this dylib are queued | waits for the release |
+//! | no object of the dylib is queued | returns `None` |
+//! | otherwise | locks, and gets these objects |
 //!
-//! An object is *unfinished* from [`add`](InitQueue::add) until the turn that initialised it ends, or until it is removed.
-//! It is counted before it waits, and it stays counted while a turn has it. So whoever reads a count of zero sees all that
-//! the turns before have done: the count falls by a release, and is read by an acquire.
+//! An object is *unfinished* from [`push`](InitQueue::push) until the release of the lock under which it was initialised, or
+//! until it is removed. It is counted before it is queued, and stays counted while a thread initialises it. The count falls by
+//! a release and is read by an acquire. So a thread that reads zero sees all that earlier holders of the lock have done.
 //!
-//! The queue knows nothing of initialisers, pins and trackers: `init_fini.rs` has those.
+//! The queue does not know initialisers, pins or trackers. `init_fini.rs` does.
 //! Model: `loom_tests/loom_init_queue.rs`.
 
 use crate::sync::{AtomicUsize, Condvar, Mutex, Ordering, ThreadId, current_thread, seeded_bug};
 
-/// Something that waits to be initialised.
-pub trait Waiting {
-    /// The number of the dylib that it belongs to.
+/// An object that waits for initialisation.
+pub trait QueuedObject {
+    /// The number of its dylib.
     fn dylib(&self) -> u64;
 }
 
 /// The queue. Its objects are `T`.
 pub struct InitQueue<T> {
-    state: Mutex<State<T>>,
-    /// Objects that wait or are in a turn, and turns without objects: the hot path reads only this.
+    state: Mutex<QueueState<T>>,
+    /// Number of objects that are queued or being initialised, and of locks that were acquired without objects. The fast path
+    /// reads only this.
     unfinished: AtomicUsize,
-    turn_ended: Condvar,
+    released: Condvar,
 }
 
-struct State<T> {
-    waiting: Vec<T>,
-    /// Who has the turn, and for which dylibs.
-    runner: Option<Runner>,
+struct QueueState<T> {
+    queued: Vec<T>,
+    holder: Option<Holder>,
 }
 
-type Runner = (ThreadId, Vec<u64>);
+/// The thread that holds the lock, and the dylibs that it holds it for.
+type Holder = (ThreadId, Vec<u64>);
 
-/// A thread's right to initialise and finalise. Whoever has it gives it to [`InitQueue::end`].
+/// Proof that the calling thread holds the lock. Pass it to [`InitQueue::release`].
 #[must_use]
-pub struct InitTurn {
-    /// The runner before this one: the same thread, in the turn around this one.
-    outer: Option<Runner>,
-    /// What the turn itself counts for among the unfinished.
+pub struct InitToken {
+    /// The holder before this one: the same thread, if this is a nested acquisition.
+    outer: Option<Holder>,
+    /// How much the lock itself counts in `unfinished`.
     weight: usize,
 }
 
-impl<T: Waiting> InitQueue<T> {
+impl<T: QueuedObject> InitQueue<T> {
     /// An empty queue.
     pub fn new() -> InitQueue<T> {
         InitQueue {
-            state: Mutex::new(State { waiting: Vec::new(), runner: None }),
+            state: Mutex::new(QueueState { queued: Vec::new(), holder: None }),
             unfinished: AtomicUsize::new(0),
-            turn_ended: Condvar::new(),
+            released: Condvar::new(),
         }
     }
 
-    /// Whether nothing waits or is in a turn. The caller then sees what every turn so far has done.
+    /// Whether no object is queued or being initialised. Then the caller sees everything that earlier holders have done.
     pub fn is_finished(&self) -> bool {
-        // Acquire pairs with the releases of `end` and `sort_out`.
+        // Acquire pairs with the releases of `release` and `requeue`.
         self.unfinished.load(Ordering::Acquire) == 0
     }
 
-    /// How many objects wait.
+    /// Number of queued objects.
     pub fn len(&self) -> usize {
-        self.state.lock().waiting.len()
+        self.state.lock().queued.len()
     }
 
-    /// Has an object wait.
-    pub fn add(&self, object: T) {
-        // Counted first: a turn that takes the object never counts it out before it was counted in.
+    /// Queues an object.
+    pub fn push(&self, object: T) {
+        // Counted before it is queued: a holder that gets the object must not subtract it before it was added.
         self.unfinished.fetch_add(1, Ordering::Release);
-        self.state.lock().waiting.push(object);
+        self.state.lock().queued.push(object);
     }
 
-    /// Takes the waiting objects of a dylib, with the turn. `None` if there are none and no other thread has any.
-    pub fn take(&self, dylib: u64) -> Option<(InitTurn, Vec<T>)> {
-        let me = current_thread();
+    /// Locks, and removes the objects of a dylib from the queue. `None` if the dylib has none, queued or with another thread.
+    pub fn acquire(&self, dylib: u64) -> Option<(InitToken, Vec<T>)> {
+        let this_thread = current_thread();
         let mut state = self.state.lock();
-        while state.must_wait(me, dylib) {
-            self.turn_ended.wait(&mut state);
+        while state.must_wait(this_thread, dylib) {
+            self.released.wait(&mut state);
         }
-        let (mine, others): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut state.waiting).into_iter().partition(|object| object.dylib() == dylib);
-        state.waiting = others;
-        if mine.is_empty() {
+        let (own, others): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut state.queued).into_iter().partition(|object| object.dylib() == dylib);
+        state.queued = others;
+        if own.is_empty() {
             return None;
         }
-        let outer = state.start(me, &[dylib]);
-        Some((InitTurn { outer, weight: 0 }, mine))
+        let outer = state.set_holder(this_thread, &[dylib]);
+        Some((InitToken { outer, weight: 0 }, own))
     }
 
-    /// Takes the turn for `dylibs`, without objects. Other threads that come for one of them wait.
-    pub fn enter(&self, dylibs: &[u64]) -> InitTurn {
-        let me = current_thread();
-        // Whoever comes from now on looks for a runner.
+    /// Locks for `dylibs`, without objects. Other threads that initialise one of them wait.
+    pub fn lock(&self, dylibs: &[u64]) -> InitToken {
+        let this_thread = current_thread();
+        // From here on, other threads find the queue unfinished and look for a holder.
         self.unfinished.fetch_add(1, Ordering::Release);
         let mut state = self.state.lock();
-        while state.runner.as_ref().is_some_and(|(runner, _)| *runner != me) {
-            self.turn_ended.wait(&mut state);
+        while state.holder.as_ref().is_some_and(|(holder, _)| *holder != this_thread) {
+            self.released.wait(&mut state);
         }
-        InitTurn { outer: state.start(me, dylibs), weight: 1 }
+        InitToken { outer: state.set_holder(this_thread, dylibs), weight: 1 }
     }
 
-    /// The thread that has the turn puts back what is not ready to be initialised, and counts out `gone` objects that it took
-    /// and that no longer exist.
-    pub fn sort_out(&self, unready: Vec<T>, gone: usize) {
-        self.state.lock().waiting.extend(unready);
+    /// Queues objects again that the holder acquired and that are not ready. Subtracts `removed_count` objects that it acquired
+    /// and that were removed meanwhile. Only the holder calls this.
+    pub fn requeue(&self, unready: Vec<T>, removed_count: usize) {
+        self.state.lock().queued.extend(unready);
         if !seeded_bug!("gone_object_left_unfinished") {
-            self.unfinished.fetch_sub(gone, Ordering::Release);
+            self.unfinished.fetch_sub(removed_count, Ordering::Release);
         }
     }
 
-    /// Ends a turn in which `done` objects were finished. Those of `put_off` wait again.
-    pub fn end(&self, turn: InitTurn, done: usize, put_off: Vec<T>) {
+    /// Releases the lock. `finished_count` objects are initialised; those of `deferred` are queued again.
+    pub fn release(&self, token: InitToken, finished_count: usize, deferred: Vec<T>) {
         let ordering = if seeded_bug!("turn_ended_without_release") { Ordering::Relaxed } else { Ordering::Release };
         let mut state = self.state.lock();
-        state.waiting.extend(put_off);
-        state.runner = if seeded_bug!("nested_turn_ends_the_outer") { None } else { turn.outer };
-        self.unfinished.fetch_sub(done + turn.weight, ordering);
-        self.turn_ended.notify_all();
+        state.queued.extend(deferred);
+        state.holder = if seeded_bug!("nested_turn_ends_the_outer") { None } else { token.outer };
+        self.unfinished.fetch_sub(finished_count + token.weight, ordering);
+        self.released.notify_all();
     }
 
-    /// Takes waiting objects out for good. What a turn has taken stays with that turn, which finds it gone.
+    /// Removes queued objects. An object that a holder has acquired stays with it: the holder finds that it is removed.
     pub fn remove(&self, is_removed: impl Fn(&T) -> bool) {
         let mut state = self.state.lock();
-        let before = state.waiting.len();
-        state.waiting.retain(|object| !is_removed(object));
-        self.unfinished.fetch_sub(before - state.waiting.len(), Ordering::Release);
+        let before = state.queued.len();
+        state.queued.retain(|object| !is_removed(object));
+        self.unfinished.fetch_sub(before - state.queued.len(), Ordering::Release);
     }
 }
 
-impl<T: Waiting> State<T> {
-    /// Whether another thread has the turn, and this dylib is concerned.
-    fn must_wait(&self, me: ThreadId, dylib: u64) -> bool {
-        let Some((runner, dylibs)) = &self.runner else { return false };
-        let is_in_turn = dylibs.contains(&dylib) && !seeded_bug!("taken_object_waited_for_by_nobody");
-        *runner != me && (is_in_turn || self.waiting.iter().any(|object| object.dylib() == dylib))
+impl<T: QueuedObject> QueueState<T> {
+    /// Whether another thread holds the lock, and this dylib is one of its dylibs or has queued objects.
+    fn must_wait(&self, this_thread: ThreadId, dylib: u64) -> bool {
+        let Some((holder, dylibs)) = &self.holder else { return false };
+        let is_locked = dylibs.contains(&dylib) && !seeded_bug!("taken_object_waited_for_by_nobody");
+        *holder != this_thread && (is_locked || self.queued.iter().any(|object| object.dylib() == dylib))
     }
 
-    /// Makes `me` the runner; what was there before.
-    fn start(&mut self, me: ThreadId, dylibs: &[u64]) -> Option<Runner> {
-        let outer = self.runner.take();
+    /// Makes this thread the holder, for `dylibs` and those of the outer acquisition. Returns the previous holder.
+    fn set_holder(&mut self, this_thread: ThreadId, dylibs: &[u64]) -> Option<Holder> {
+        let outer = self.holder.take();
         let mut all = outer.as_ref().map_or_else(Vec::new, |(_, dylibs)| dylibs.clone());
         all.extend(dylibs);
-        self.runner = Some((me, all));
+        self.holder = Some((this_thread, all));
         outer
     }
 }

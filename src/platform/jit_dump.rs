@@ -1,14 +1,14 @@
-//! The records of perf's jitdump, version 1 (`tools/perf/Documentation/jitdump-specification.txt` in Linux).
+//! The records of perf's jitdump format, version 1 (`tools/perf/Documentation/jitdump-specification.txt` in Linux).
 //!
 //! ```text
-//!   header ─ for each function: [debug info] [unwinding info] load ─ …
+//!   file header, then for each function: [debug info] [unwinding info] load
 //! ```
 //!
-//! `perf inject --jit` makes a small shared object of each load, with the two records before it, and has it mapped at the
-//! load's time. There is no record for code that goes: what is loaded later at the same place hides it from then on.
+//! `perf inject --jit` makes a small shared object of each load record and the two records before it, and maps it at the time of
+//! the load record. There is no record for removed code: a later load record at the same address hides it from then on.
 //!
-//! The unwinding info is laid out as that shared object will be: behind the code, from the next multiple of 8 on, comes
-//! `.eh_frame`, and behind that `.eh_frame_hdr`. All its pointers count from where they stand.
+//! The unwinding info has the layout of that shared object: after the code, at the next multiple of 8, comes `.eh_frame`, then
+//! `.eh_frame_hdr`. All its pointers are relative to their own address.
 
 use crate::host::Stamp;
 use crate::link::{CallFrame, LinkedFunction};
@@ -21,7 +21,7 @@ pub(super) fn header(stamp: Stamp) -> Vec<u8> {
     bytes.0
 }
 
-/// All records of a function. `number` is its own.
+/// All records of a function. `number` is its number in the file.
 pub(super) fn function(function: &LinkedFunction, stamp: Stamp, number: u64) -> Vec<u8> {
     let mut bytes = Bytes::default();
     let address = function.address.value();
@@ -33,9 +33,9 @@ pub(super) fn function(function: &LinkedFunction, stamp: Stamp, number: u64) -> 
             }
         });
     }
-    if let Some((table, header)) = function.frame.as_ref().and_then(|frame| unwinding(frame, function)) {
+    if let Some((table, header)) = function.frame.as_ref().and_then(|frame| unwind_tables(frame, function)) {
         bytes.record(UNWINDING_INFO, stamp, |bytes| {
-            // Nothing of it is mapped in the process.
+            // Mapped size zero: the process itself maps none of these tables.
             bytes.u64((table.len() + header.len()) as u64).u64(header.len() as u64).u64(0);
             bytes.0.extend(table);
             bytes.0.extend(header);
@@ -49,9 +49,9 @@ pub(super) fn function(function: &LinkedFunction, stamp: Stamp, number: u64) -> 
     bytes.0
 }
 
-/// `.eh_frame` with one FDE, and its `.eh_frame_hdr`; `None` for distances that do not fit.
-fn unwinding(frame: &CallFrame, function: &LinkedFunction) -> Option<(Vec<u8>, Vec<u8>)> {
-    // Places count from the function's first byte.
+/// Makes `.eh_frame` with one FDE, and its `.eh_frame_hdr`. `None` if a distance does not fit its field.
+fn unwind_tables(frame: &CallFrame, function: &LinkedFunction) -> Option<(Vec<u8>, Vec<u8>)> {
+    // All offsets count from the first byte of the function.
     let table_at = (function.code.len() as i64 + 7) & !7;
     let start = frame.start.value().wrapping_sub(function.address.value()) as i64;
     let mut table = Bytes::default();
@@ -80,7 +80,7 @@ fn unwinding(frame: &CallFrame, function: &LinkedFunction) -> Option<(Vec<u8>, V
     Some((table.0, header.0))
 }
 
-/// Bytes that grow, little-endian.
+/// A buffer with little-endian values.
 #[derive(Default)]
 struct Bytes(Vec<u8>);
 
@@ -126,12 +126,12 @@ impl Bytes {
         self.u8(value as u8 & 0x7f)
     }
 
-    /// A record of the dump, with its length, in whole words.
+    /// Appends a record of the dump, with its length, padded to a multiple of 8.
     fn record(&mut self, kind: u32, stamp: Stamp, body: impl FnOnce(&mut Bytes)) {
         let at = self.0.len();
         self.u32(kind).u32(0).u64(stamp.nanoseconds);
         body(self);
-        // perf finds code by the record's end.
+        // perf finds the code of a load record from the record's end, so that has no padding.
         if kind != LOAD {
             self.0.resize(self.0.len().next_multiple_of(8), 0);
         }
@@ -139,7 +139,7 @@ impl Bytes {
         self.0[at + 4..at + 8].copy_from_slice(&length.to_le_bytes());
     }
 
-    /// A record of `.eh_frame`, with its length, in whole words: padded by instructions that do nothing, which are zero.
+    /// Appends a record of `.eh_frame`, with its length, padded to a multiple of 8 with zeroes, which are `DW_CFA_nop`.
     fn frame_record(&mut self, body: impl FnOnce(&mut Bytes) -> Option<()>) -> Option<()> {
         let at = self.0.len();
         self.u32(0);
@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_written_seven_bits_a_byte() {
+    fn leb128_has_seven_bits_per_byte() {
         let unsigned = |value| std::mem::take(&mut Bytes::default().leb(value).0);
         assert_eq!(unsigned(0x7f), [0x7f]);
         assert_eq!(unsigned(0x80), [0x80, 0x01]);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_record_says_its_own_length_wherever_it_stands() {
+    fn the_length_of_a_frame_record_does_not_depend_on_its_position() {
         let mut bytes = Bytes::default();
         for _ in 0..2 {
             bytes.frame_record(|record| Some(_ = record.u32(7).u8(9))).unwrap();

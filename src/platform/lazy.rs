@@ -2,22 +2,26 @@
 //!
 //! ```text
 //!   caller ─► stub: jmp *slot ─► entry (first call only) ─► call-through: look the function up, redirect the slot
-//!                       └──────── from then on ──────────────────────────────► the function
+//!                       └──────── after that ──────────────────────────────────► the function
 //! ```
 //!
-//! Stubs, entries and bindings are put under the key of the tracker under which the names are defined, before anybody can call a
-//! stub, and go with that tracker. Whoever can call a stub holds the tracker: a handle, a guard, or code that refers to the
-//! stub. Once a name is bound, the tracker keeps the function's tracker, as any code that refers to it does: also if it has been
-//! removed, and is held. A binding writes its own stub's slot, whoever has taken the name since.
+//! # Ownership
+//! Stubs, entries and bindings are recorded under the key of the tracker that owns the lazy names, before any thread can call a
+//! stub. They are freed with that tracker. A caller of a stub pins the tracker: it has a handle or a guard, or it is code that
+//! refers to the stub. A bound name adds a dependency: its tracker pins the function's tracker, as if its code referred to the
+//! function. This also works after the tracker was removed, while it is still pinned. A binding writes to its own stub's slot,
+//! even if another definition has the name by then.
+//!
+//! # First call
 //!
 //! | the first call comes | what it does |
 //! |---|---|
-//! | while the tracker lives, or is removed and held | binds: links the function, keeps its tracker, redirects the stub |
-//! | from a finaliser that runs at the tracker's reclaim | the same; the function's tracker is kept by a pin until the entries go |
-//! | when the session has ended, the name is gone, or its link fails | the embedder's handler says where it goes on (`lazy_failure.rs`) |
+//! | while the tracker is live, or removed and pinned | links the function, adds the dependency, redirects the stub |
+//! | from a finaliser, while the tracker is reclaimed | the same; but a pin keeps the function until the entries are freed |
+//! | when the session has ended, the name was removed, or the link fails | asks the embedder's handler (`lazy_failure.rs`) |
 //!
-//! Two first callers bind to the same function. A redirect by the embedder stays: a binding replaces the entry's address only.
-//! Model: `loom_tests/loom_lazy_stub.rs`.
+//! Two threads that make the first call at the same time bind to the same function. A redirect by the embedder wins: a binding
+//! replaces only the address of the entry. Model: `loom_tests/loom_lazy_stub.rs`.
 
 use std::fmt;
 
@@ -39,16 +43,17 @@ pub struct LazyReexports {
     memory: Arc<dyn MemoryManager>,
     stubs: Arc<StubManager>,
     on_failure: LazyFailureHandler,
-    held: MemoryLedger<Entries>,
+    ledger: MemoryLedger<EntryBlock>,
 }
 
-/// Dropped when no stub leads here any more: the bindings, then the code that asks for them.
-struct Entries {
+/// The entries of names that were defined together. Dropped when no stub leads to them any more. Field order matters: the
+/// bindings are dropped before the code of the entries.
+struct EntryBlock {
     call_throughs: Vec<CallThrough>,
     memory: Box<dyn Finalized>,
 }
 
-impl HasMemory for Entries {
+impl HasMemory for EntryBlock {
     fn memory(&self) -> &dyn Finalized {
         &*self.memory
     }
@@ -58,50 +63,50 @@ impl HasMemory for Entries {
     }
 }
 
-/// One name to bind.
+/// One lazy name, and the function that it is bound to at its first call.
 struct Binding {
     dylib: JitDylib,
     source: JitDylib,
     alias: Alias,
-    /// Of the name.
+    /// Tracker of the lazy name.
     tracker: TrackerWatch,
     on_failure: LazyFailureHandler,
-    /// Whether it was made before the session's first version of a patched function: then its callers may not be entered.
+    /// Whether the binding is older than the session's first version of a patched function. Then a caller may have entered no
+    /// record.
     precedes_versions: bool,
-    stub: Mutex<Stub>,
+    stub: Mutex<StubState>,
 }
 
-/// A binding's stub, once it is there.
+/// The stub of a binding. Empty until the stub is made.
 #[derive(Default)]
-struct Stub {
+struct StubState {
     slot: Option<Arc<Word>>,
-    /// Where it leads until the name is bound.
+    /// The target of the stub until the name is bound.
     entry: ExecutorAddr,
-    /// Of functions that were bound while the stub's tracker was being reclaimed.
+    /// Pins of functions that were bound while the stub's tracker was being reclaimed.
     pins: Vec<Pin>,
 }
 
 impl LazyReexports {
-    /// Lazy re-exports by stubs of `stubs`, with entries in `memory`. A call that cannot be bound ends the process.
+    /// Makes lazy re-exports with stubs of `stubs` and entries in `memory`. A call that cannot be bound aborts the process.
     pub fn new(memory: Arc<dyn MemoryManager>, stubs: Arc<StubManager>) -> Arc<LazyReexports> {
         LazyReexports::with_handler(memory, stubs, LazyFailureHandler::default())
     }
 
-    /// The same, with a handler that says where calls go on that cannot be bound.
+    /// As [`new`](Self::new), with a handler for calls that cannot be bound.
     pub fn with_handler(
         memory: Arc<dyn MemoryManager>,
         stubs: Arc<StubManager>,
         on_failure: LazyFailureHandler,
     ) -> Arc<LazyReexports> {
-        Arc::new(LazyReexports { memory, stubs, on_failure, held: MemoryLedger::new() })
+        Arc::new(LazyReexports { memory, stubs, on_failure, ledger: MemoryLedger::new() })
     }
 
-    /// Defines names under a tracker that stand for functions of `source`, hidden ones included. The functions are
-    /// looked up when they are first called. Where a call goes on whose function is not found, or cannot be linked, the
-    /// [handler](LazyFailureHandler) says.
+    /// Defines names under a tracker for functions of `source`, including hidden ones. Each function is looked up at the first
+    /// call of its name. If it is not found or cannot be linked, the [handler](LazyFailureHandler) decides where the call goes.
     ///
     /// # Errors
-    /// A name that is defined already, a defunct tracker, no memory; nothing is defined then.
+    /// A name is already defined, the tracker is defunct, or there is not enough memory. In these cases nothing is defined.
     pub fn define(self: &Arc<Self>, tracker: &ResourceTracker, source: &JitDylib, aliases: &[Alias]) -> Result<()> {
         if aliases.is_empty() {
             return Ok(());
@@ -113,8 +118,8 @@ impl LazyReexports {
                 alias: alias.clone(),
                 tracker: tracker.watch(),
                 on_failure: self.on_failure.clone(),
-                precedes_versions: !tracker.dylib().are_calls_entered(),
-                stub: Mutex::new(Stub::default()),
+                precedes_versions: !tracker.dylib().is_call_entry_enabled(),
+                stub: Mutex::new(StubState::default()),
             })
         };
         let bindings: Vec<_> = aliases.iter().map(bind).collect();
@@ -127,28 +132,29 @@ impl LazyReexports {
         self.stubs.create_with(tracker, &names, move |key, stubs| {
             for (index, binding) in bindings.iter().enumerate() {
                 let slot = stubs.slot(index).map(Arc::new);
-                *binding.stub.lock() = Stub { slot, entry: entry_of(index), pins: Vec::new() };
+                *binding.stub.lock() = StubState { slot, entry: entry_of(index), pins: Vec::new() };
             }
-            lazy.held.record(&dylib, key, entries);
+            lazy.ledger.record(&dylib, key, entries);
         })
     }
 
-    /// What the entries under a key hold, in constant time.
+    /// Memory of the entries under a key, in constant time.
     pub fn usage(&self, key: ResourceKey) -> MemoryUsage {
-        self.held.usage(key)
+        self.ledger.usage(key)
     }
 
-    /// What the entries of a dylib hold, in constant time.
+    /// Memory of the entries of a dylib, in constant time.
     pub fn usage_of_dylib(&self, dylib: &JitDylib) -> MemoryUsage {
-        self.held.usage_of_dylib(dylib)
+        self.ledger.usage_of_dylib(dylib)
     }
 
-    /// Where entries are, for a picture of the memory.
+    /// Where the entries are, for a map of the memory.
     pub fn tenants(&self) -> Vec<Tenant> {
-        self.held.tenants()
+        self.ledger.tenants()
     }
 
-    fn make_entries(&self, bindings: &[Arc<Binding>]) -> Result<Entries> {
+    /// Allocates one entry per binding, and the slot that all entries jump through.
+    fn make_entries(&self, bindings: &[Arc<Binding>]) -> Result<EntryBlock> {
         let mut plan = SegmentPlan::default();
         let code = (bindings.len() * host::ENTRY_SIZE) as u64;
         plan.segments[SegmentKind::Code.index()] = SegmentRequest { size: code, align: 16, zero_fill: 0 };
@@ -162,19 +168,19 @@ impl LazyReexports {
         let code = memory.working(SegmentKind::Code).chunks_exact_mut(host::ENTRY_SIZE);
         for (index, (call_through, entry)) in call_throughs.iter().zip(code).enumerate() {
             let end = start.offset(((index + 1) * host::ENTRY_SIZE) as u64);
-            // One window: any of its addresses reaches any other.
+            // Code and slot are in one window, so the distance fits in 32 bits.
             entry.copy_from_slice(&call_through.entry(slot.distance_from(end) as i32));
         }
-        Ok(Entries { call_throughs, memory: memory.finalize(Vec::new())? })
+        Ok(EntryBlock { call_throughs, memory: memory.finalize(Vec::new())? })
     }
 }
 
 impl LazyTarget for Binding {
-    /// Called by the first caller, and by those that come before it is done: each binds to the same function.
+    /// Called for the first call, and for calls that start before it has bound the name. All of them bind to the same function.
     fn find(&self) -> Result<ExecutorAddr> {
         self.bind().or_else(|error| {
             let (slot, entry) = self.slot();
-            // Another caller has bound it meanwhile, or the embedder redirected it: one that came now would go there.
+            // Another call has bound the stub meanwhile, or the embedder has redirected it. Continue there, as a new call would.
             if let Some(target) = slot.map(|slot| slot.load()).filter(|target| *target != entry.value()) {
                 return Ok(ExecutorAddr::new(target));
             }
@@ -209,16 +215,16 @@ impl Binding {
                 self.redirect(found.address);
             }
             if let Some(symbol) = &found.symbol
-                && let Err(error) = self.keep(symbol)
+                && let Err(error) = self.keep_in_memory(symbol)
             {
-                // Removed since it was found: it may have been defined again.
+                // The function was removed after the lookup. The name may be defined again, so look it up again.
                 if SymbolWatch::of(symbol).is_gone() {
                     continue;
                 }
                 return Err(error);
             }
-            if self.precedes_versions && self.dylib.are_calls_entered() {
-                // Before the call goes on: it may come into a version.
+            if self.precedes_versions && self.dylib.is_call_entry_enabled() {
+                // Before the call continues, because it may reach a version.
                 self.dylib.note_late_binding(self.tracker.clone());
             }
             self.redirect(found.address);
@@ -226,6 +232,7 @@ impl Binding {
         }
     }
 
+    /// Points the stub to the function, unless it was redirected already.
     fn redirect(&self, target: ExecutorAddr) {
         let (slot, entry) = self.slot();
         if let Some(slot) = slot {
@@ -233,18 +240,18 @@ impl Binding {
         }
     }
 
-    /// The stub's slot, and what stands there before the name is bound.
+    /// The stub's slot, and the value of the slot before the name is bound.
     fn slot(&self) -> (Option<Arc<Word>>, ExecutorAddr) {
         let stub = self.stub.lock();
         (stub.slot.clone(), stub.entry)
     }
 
-    /// Has the function stay as long as the stub does.
-    fn keep(&self, function: &SymbolRef) -> Result<()> {
+    /// Keeps the function in memory as long as the stub.
+    fn keep_in_memory(&self, function: &SymbolRef) -> Result<()> {
         if let Some(pin) = self.tracker.pin() {
             return pin.add_dependency(function);
         }
-        // A finaliser calls: the tracker is being reclaimed, and takes no dependency any more.
+        // The caller is a finaliser: the tracker is being reclaimed and accepts no dependency.
         match SymbolWatch::of(function).pin() {
             Watched::Ready(pin) => self.stub.lock().pins.push(pin),
             Watched::Unready | Watched::Gone => return Err(Error::other("the function was removed")),
@@ -255,7 +262,7 @@ impl Binding {
 
 impl ResourceManager for LazyReexports {
     fn remove_resources(&self, _dylib: &JitDylib, key: ResourceKey) -> Result<()> {
-        drop(self.held.take(key));
+        drop(self.ledger.take(key));
         Ok(())
     }
 
@@ -264,7 +271,7 @@ impl ResourceManager for LazyReexports {
     }
 
     fn transfer_resources(&self, _dylib: &JitDylib, destination: ResourceKey, source: ResourceKey) {
-        self.held.transfer(destination, source);
+        self.ledger.transfer(destination, source);
     }
 
     fn held_bytes(&self, key: ResourceKey) -> u64 {
@@ -274,6 +281,6 @@ impl ResourceManager for LazyReexports {
 
 impl fmt::Debug for LazyReexports {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "lazy re-exports under {} keys", self.held.key_count())
+        write!(f, "lazy re-exports under {} keys", self.ledger.key_count())
     }
 }

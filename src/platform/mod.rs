@@ -1,18 +1,28 @@
-//! The services that running code expects: initialisers and finalisers, exit handlers, redirectable stubs, the process's
-//! own symbols, static libraries, what debuggers and profilers know. Each is a resource: it arrives with a key and leaves with it.
+//! Services that running code expects: initialisers and finalisers, exit handlers, stubs, symbols of the process, static
+//! libraries, and registration with debuggers and profilers.
 //!
-//! Removal reaches these rooms before the layer below frees code: they are registered later, and managers are told
-//! newest first. Unwinding is not among them: the window knows its frames (`memory`), and no module is ever registered.
+//! | file | service |
+//! |---|---|
+//! | `init_fini.rs`, `init_queue.rs`, `init_counts.rs` | initialisers and finalisers, their queue, counts per dylib |
+//! | `dso_handle.rs` | a `__dso_handle` for each object, so that its exit handlers are its own |
+//! | `stubs.rs`, `lazy.rs` | functions whose target can change; functions that are linked at their first call |
+//! | `process_symbols.rs`, `program_symbols.rs`, `static_libraries.rs` | generators of definitions |
+//! | `debugger.rs`, `profiler.rs`, `jit_dump.rs`, `tracing_observer.rs` | gdb and lldb, perf, the `tracing` crate |
 //!
-//! This room holds no `unsafe`: it calls code only through `host`.
+//! Each resource of these services is recorded under a key, and is freed with that key. The services are registered after the
+//! linking layer, and managers are called newest first. So a removal reaches them before the layer frees the code.
+//!
+//! Unwinding needs no service: a window of `memory` contains the unwind tables of its modules.
+//!
+//! This room contains no `unsafe` code. It calls linked code only through `host`.
 
 mod debugger;
 mod dso_handle;
+mod init_counts;
 mod init_fini;
 mod init_queue;
 mod jit_dump;
 mod lazy;
-mod opened;
 mod process_symbols;
 mod profiler;
 mod program_symbols;
@@ -25,7 +35,7 @@ pub use debugger::Debugger;
 pub use init_fini::InitFiniRegistry;
 pub(crate) use init_fini::dependencies_first;
 #[cfg(loom)]
-pub use init_queue::{InitQueue, InitTurn, Waiting};
+pub use init_queue::{InitQueue, InitToken, QueuedObject};
 pub use lazy::LazyReexports;
 pub use process_symbols::ProcessSymbols;
 pub use profiler::{Profile, Profiler};

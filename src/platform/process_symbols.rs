@@ -1,11 +1,11 @@
-//! [`ProcessSymbols`]: a generator that defines what the process and its libraries export, when it is asked for.
+//! [`ProcessSymbols`]: a generator that defines symbols of the process and its libraries when a lookup misses them.
 //!
-//! Symbols become absolute definitions of the dylib that it is attached to. Libraries named as fallbacks are opened at
-//! the first name that the process does not have, and stay open as long as the generator.
+//! Each symbol becomes an absolute definition of the dylib that the generator is attached to. Fallback libraries are opened one
+//! by one, when the process does not have a name, and stay open as long as the generator lives.
 
 use std::fmt;
 
-use crate::base::{ExecutorAddr, Name, is_linker_made};
+use crate::base::{ExecutorAddr, Name, is_linker_defined};
 use crate::error::Result;
 use crate::host::{self, LoadedLibrary, ProcessSymbol};
 use crate::session::{DefinitionGenerator, JitDylib, SymbolFlags, SymbolRequest};
@@ -17,24 +17,24 @@ pub struct ProcessSymbols {
 }
 
 struct Fallbacks {
-    /// Not opened yet, the first to try last.
+    /// Libraries that are not opened yet, in reverse order.
     unopened: Vec<String>,
     opened: Vec<LoadedLibrary>,
 }
 
 impl ProcessSymbols {
-    /// Symbols of the process, and of `fallbacks` in order: library names as the system's loader takes them. A fallback
-    /// that does not exist is passed over.
+    /// A generator for the symbols of the process, then those of `fallbacks` in order. A fallback is a name or path for the
+    /// system's loader. One that cannot be opened is skipped.
     pub fn new(fallbacks: impl IntoIterator<Item = String>) -> ProcessSymbols {
         let mut unopened: Vec<String> = fallbacks.into_iter().collect();
         unopened.reverse();
         ProcessSymbols { fallbacks: Mutex::new(Fallbacks { unopened, opened: Vec::new() }) }
     }
 
-    /// Opens the next fallback; false when there is none left.
+    /// Opens the next fallback. Returns false if there is none.
     fn open_next(&self) -> bool {
         let Some(name) = self.fallbacks.lock().unopened.pop() else { return false };
-        // Outside the lock: a library's constructors run here.
+        // Outside the lock, because constructors of the library run here.
         if let Ok(library) = LoadedLibrary::open(&name) {
             self.fallbacks.lock().opened.push(library);
         }
@@ -44,9 +44,9 @@ impl ProcessSymbols {
 
 impl DefinitionGenerator for ProcessSymbols {
     fn generate(&self, dylib: &JitDylib, missing: &[SymbolRequest<'_>]) -> Result<()> {
-        // Those of the process are about the host program or one of its libraries.
-        let is_sought = |name: &&str| !is_linker_made(name.as_bytes());
-        let mut missing: Vec<&str> = missing.iter().map(|request| request.name).filter(is_sought).collect();
+        // Linker-defined names, such as `_end`, describe the host program or one of its libraries, not linked code.
+        let is_searched = |name: &&str| !is_linker_defined(name.as_bytes());
+        let mut missing: Vec<&str> = missing.iter().map(|request| request.name).filter(is_searched).collect();
         loop {
             let mut found = Vec::new();
             missing.retain(|name| {
@@ -68,13 +68,13 @@ fn definition(name: &str, symbol: ProcessSymbol) -> (Name, ExecutorAddr, SymbolF
         ProcessSymbol::Data(address) => (address, SymbolFlags::NONE),
         ProcessSymbol::TlsIndex(variable) => (variable.to_address(), SymbolFlags::THREAD_LOCAL),
     };
-    // Weak, because another thread may be defining the same name now.
+    // Weak, because another thread may define the same name at the same time.
     (Name::new(name), address, SymbolFlags::EXPORTED | SymbolFlags::WEAK | flag)
 }
 
 impl fmt::Debug for ProcessSymbols {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Outside the lock: the formatter may be the embedder's.
+        // The lock is released before formatting, because the formatter may be code of the embedder.
         let (opened, unopened) = {
             let fallbacks = self.fallbacks.lock();
             (format!("{:?}", fallbacks.opened), fallbacks.unopened.clone())

@@ -1,14 +1,14 @@
-//! [`Profiler`]: tells perf which code is where, and since when.
+//! [`Profiler`]: tells perf at which address each function is, and since when.
 //!
-//! | when | what |
+//! | when | what happens |
 //! |---|---|
-//! | the profiler is made | its file is made |
-//! | the bytes are fixed up | the object's functions are appended, with the time |
-//! | the code goes | nothing: neither of perf's files has a word for it |
-//! | the process forks | the child's first link makes a file of its own |
+//! | the profiler is made | its file is created |
+//! | the relocations of a link are applied | the object's functions are appended with the current time |
+//! | code is removed | nothing: neither file format can express it |
+//! | the process forks | the first link of the child creates a file of its own |
 //!
-//! So there is nothing to take back, and this is a plugin only. A link that fails behind fix-up has announced functions
-//! that never run; whoever gets their place is announced later, and counts.
+//! So nothing has to be undone, and this is a plugin only. If a link fails after its relocations are applied, the file has
+//! functions that never run. A function that is announced later at the same address replaces them.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -20,13 +20,12 @@ use crate::link::{FixedLink, LinkedFunction};
 use crate::platform::jit_dump;
 use crate::sync::Arc;
 
-/// How perf is told of linked code.
+/// The file format for perf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Profile {
-    /// perf's jitdump: each function with its bytes, the time from which on it is there, how to unwind it, and its source
-    /// lines. Where code comes to stand in the place of code that was removed, each sample belongs to what was there at
-    /// its time.
+    /// perf's jitdump: each function with its bytes, its load time, its unwind information and its source lines. If the address
+    /// of removed code is reused, perf attributes each sample to the code that was there at that time.
     ///
     /// ```text
     /// JITTISON_PERF=jitdump perf record -k mono program
@@ -34,24 +33,23 @@ pub enum Profile {
     /// perf report -i perf.jit.data
     /// ```
     ///
-    /// The file is `jittison-PID-N/jit-PID.dump`, below `JITTISON_PERF_DIR`, or else `JITDUMPDIR`, or else
-    /// `~/.debug/jit`; each session has one. It holds a copy of all code ever linked. Nobody removes it.
+    /// Each session has one file `jittison-PID-N/jit-PID.dump`. It is in `JITTISON_PERF_DIR`, else in `JITDUMPDIR`, else in
+    /// `~/.debug/jit`. The file contains a copy of all code that was ever linked. It is not deleted automatically.
     JitDump,
-    /// Lines in `/tmp/perf-PID.map`: address, size and name of each function. `perf report` reads it by itself, and there is
-    /// little to read; but it has no times, so where code was removed and its place used again, perf has several names
-    /// for it and takes one of them. For processes that remove little, and kernels or perfs without jitdump.
+    /// Lines in `/tmp/perf-PID.map`: address, size and name of each function. The file is small, and `perf report` reads it
+    /// without another step. It has no times: if an address is reused, perf has several names for it and chooses one. Use it for
+    /// processes that remove little code, and where the kernel or perf does not support jitdump.
     ///
-    /// perf looks for such names in anonymous memory only, so
-    /// [`JitBuilder::profiler`](crate::JitBuilder::profiler) maps code once
+    /// perf uses these names for anonymous memory only, so [`JitBuilder::profiler`](crate::JitBuilder::profiler) maps code once
     /// ([`SingleMapper`](crate::memory::SingleMapper)).
     PerfMap,
 }
 
-/// Writes a profile of all code that is linked. Add it to the layer as a plugin;
+/// Writes a perf file for all linked code. Add it to the layer as a plugin, as
 /// [`JitBuilder::profiler`](crate::JitBuilder::profiler) does.
 ///
-/// Costs a system call for each object that is linked, and the writing of its code. Once a file refuses a write (disk
-/// full, limits) it gets no more, and linking goes on.
+/// Each linked object costs one system call, which writes its records. After a failed write (full disk, limits), the file gets
+/// no more records, and links continue without it.
 pub struct Profiler {
     file: Arc<ProfileFile>,
 }
@@ -62,11 +60,11 @@ enum ProfileFile {
 }
 
 impl Profiler {
-    /// Makes the file.
+    /// Creates the file.
     ///
     /// # Errors
-    /// [`ErrorKind::File`](crate::ErrorKind::File) when it cannot be made, or not be mapped executable (a directory mounted
-    /// `noexec`), which is how perf comes to know its name.
+    /// [`ErrorKind::File`](crate::ErrorKind::File): the file cannot be created, or it cannot be mapped executable (in a directory
+    /// mounted `noexec`). perf learns the name of a jitdump from that mapping.
     pub fn new(profile: Profile) -> Result<Arc<Profiler>> {
         let file = match profile {
             Profile::JitDump => ProfileFile::Dump(CodeDump::create(&directory(), jit_dump::header)?),
@@ -77,7 +75,7 @@ impl Profiler {
 }
 
 impl Profile {
-    /// What the environment asks for: `JITTISON_PERF` is `jitdump` or `map`.
+    /// Reads `JITTISON_PERF` from the environment: `jitdump` or `map`.
     pub(crate) fn from_environment() -> Option<Profile> {
         match std::env::var_os("JITTISON_PERF")?.to_str()? {
             "jitdump" => Some(Profile::JitDump),
@@ -87,6 +85,7 @@ impl Profile {
     }
 }
 
+/// The directory for jitdumps.
 fn directory() -> PathBuf {
     let named = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let home = || named("HOME").map(|home| home.join(".debug/jit"));
@@ -113,15 +112,15 @@ impl ProfileFile {
 
 impl LinkPlugin for Profiler {
     fn begin(&self, _origin: &LinkOrigin<'_>) -> Option<Box<dyn LinkHooks>> {
-        Some(Box::new(ObjectHooks { file: self.file.clone() }))
+        Some(Box::new(ProfilerHooks { file: self.file.clone() }))
     }
 }
 
-struct ObjectHooks {
+struct ProfilerHooks {
     file: Arc<ProfileFile>,
 }
 
-impl LinkHooks for ObjectHooks {
+impl LinkHooks for ProfilerHooks {
     fn fixed_up(&mut self, link: &mut FixedLink<'_>) -> Result<()> {
         let functions = link.functions();
         if !functions.is_empty() {

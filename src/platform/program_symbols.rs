@@ -1,9 +1,8 @@
-//! [`ProgramSymbols`]: a generator that defines the running program's own symbols, those included that its dynamic symbol
-//! table does not name.
+//! [`ProgramSymbols`]: a generator that defines all global symbols of the running program.
 //!
-//! A program that was linked without `-rdynamic` tells the loader of few of its functions and variables; its file tells of
-//! all, unless it was stripped. The file's table is read once. Symbols that are local to one of the program's object files
-//! are not known, since their names may stand for several.
+//! A program that was linked without `-rdynamic` exports few of its functions and variables to the loader. The symbol table of
+//! its file has all of them, unless it was stripped. The generator reads that table once. It does not define symbols that are
+//! local to one object file of the program, because several of them may have the same name.
 
 use std::fmt;
 
@@ -12,25 +11,25 @@ use crate::error::Result;
 use crate::host::{self, ProgramSymbol};
 use crate::session::{DefinitionGenerator, JitDylib, SymbolFlags, SymbolRequest};
 
-/// Supplies the global symbols of the running program, out of its file.
+/// Supplies the global symbols of the running program, which it reads from the program's file.
 ///
-/// They count as the dylib's own: objects that are linked into it cannot define them again, and versions of
-/// [patched](crate::Patchable) functions share its variables.
+/// The symbols count as definitions of the dylib: objects that are linked into it cannot define them again, and versions of
+/// [patched](crate::Patchable) functions share the program's variables.
 pub struct ProgramSymbols {
     /// Sorted by name.
     symbols: Vec<ProgramSymbol>,
 }
 
 impl ProgramSymbols {
-    /// The symbols of the program that runs.
+    /// Reads the symbols of the running program.
     ///
     /// # Errors
-    /// When its file cannot be mapped, or has no symbol table because it was stripped.
+    /// The file cannot be read, or has no symbol table because it was stripped.
     pub fn new() -> Result<ProgramSymbols> {
         Ok(ProgramSymbols { symbols: host::program_symbols()? })
     }
 
-    /// Number of symbols that are known.
+    /// Number of symbols.
     pub fn symbol_count(&self) -> usize {
         self.symbols.len()
     }
@@ -42,7 +41,7 @@ impl DefinitionGenerator for ProgramSymbols {
             let position = self.symbols.binary_search_by(|symbol| (*symbol.name).cmp(request.name)).ok()?;
             let ProgramSymbol { name, address, is_function } = &self.symbols[position];
             let flag = if *is_function { SymbolFlags::CALLABLE } else { SymbolFlags::NONE };
-            // Weak, because another thread may be defining the same name now.
+            // Weak, because another thread may define the same name at the same time.
             Some((Name::new(name), *address, SymbolFlags::EXPORTED | SymbolFlags::WEAK | flag))
         };
         let found: Vec<_> = missing.iter().filter_map(find).collect();

@@ -1,20 +1,20 @@
-//! [`StaticLibraries`]: a generator that adds those members of archives that are needed.
+//! [`StaticLibraries`]: a generator that adds members of archives when a lookup needs their definitions.
 //!
-//! The rules are lld's, for archives that stand between `--start-group` and `--end-group`:
+//! The rules are those of lld for archives between `--start-group` and `--end-group`:
 //!
-//! | a name that | has its member added |
+//! | name | is the member added? |
 //! |---|---|
-//! | is required, and the dylib does not define | yes: of the first archive that lists it |
-//! | a weak undefined symbol asks for | no; it gets the definition of a member that is there for other reasons |
-//! | the dylib defines, be it weak or common | no |
+//! | required, and not defined by the dylib | yes: the member of the first archive that lists the name |
+//! | referred to by a weak undefined symbol only | no; but it gets the definition of a member that is added for another name |
+//! | defined by the dylib, also if weak or common | no |
 //!
-//! Whatever an added member requires is added with it, depth first, before anything is linked: so a strong definition
-//! comes in time for the weak one that it overrides, a weak undefined symbol sees what a program would have, and all
-//! initialisers are known. What a member requires is looked for in the dylib, then in these archives, and in other
-//! generators and dylibs only when it is linked.
+//! Everything that an added member requires is added with it, depth first, before anything is linked. So a strong definition
+//! comes in time to override a weak one, a weak undefined symbol gets what it would get in a program, and all initialisers are
+//! known. A name that a member requires is searched in the dylib and in these archives at that time. It is searched in other
+//! generators and dylibs only when the member is linked.
 //!
-//! One thread adds at a time, so each member is added once; others that need one wait. Members whose tracker was removed, or
-//! that failed to link, are added again when they are needed again.
+//! One thread adds members at a time, so each member is added once. Other threads that need a member wait. A member whose
+//! tracker was removed, or that failed to link, is added again when it is needed again.
 
 use std::fmt;
 
@@ -30,97 +30,98 @@ use crate::sync::{Arc, Mutex};
 /// Supplies definitions out of archives (ORC: `StaticLibraryDefinitionGenerator`, for any number of libraries at once).
 pub struct StaticLibraries {
     layer: Arc<ObjectLinkingLayer>,
-    books: Mutex<Books>,
-    /// Whoever adds members has the turn. One that is called back while it adds may do so again.
-    turns: ReentrantLock,
+    state: Mutex<LibrariesState>,
+    /// Held by the thread that adds members. That thread may lock it again, because adding can call generators again.
+    adding: ReentrantLock,
 }
 
-struct Books {
-    /// Copied when it is changed while somebody reads it.
+struct LibrariesState {
+    /// Copied on a change while a reader has it.
     archives: Arc<ArchiveSet>,
     tracker: Option<ResourceTracker>,
-    /// Which members were added to which dylib, each with a definition of its own that shows whether it is still there.
+    /// Members that were added, by dylib. The watch of one of its definitions says whether a member is still there.
     added: FxHashMap<(u64, MemberId), Option<SymbolWatch>>,
-    /// How many of them there may be before those that are gone are forgotten.
+    /// Size of `added` at which members that are gone are removed from it.
     sweep_at: usize,
-    /// What members are called in errors, so that no two are called the same.
+    /// Short names that are in use, so that each member has a different name in errors.
     names: FxHashMap<String, MemberId>,
 }
 
 impl StaticLibraries {
-    /// A generator without archives. What it adds goes under the default tracker of the dylib that asks.
+    /// A generator without archives. It adds members under the default tracker of the dylib that needs them.
     pub fn new(layer: &Arc<ObjectLinkingLayer>) -> Arc<StaticLibraries> {
-        let books = Books {
+        let state = LibrariesState {
             archives: Arc::default(),
             tracker: None,
             added: FxHashMap::default(),
             sweep_at: 1024,
             names: FxHashMap::default(),
         };
-        Arc::new(StaticLibraries { layer: layer.clone(), books: Mutex::new(books), turns: ReentrantLock::new() })
+        Arc::new(StaticLibraries { layer: layer.clone(), state: Mutex::new(state), adding: ReentrantLock::new() })
     }
 
-    /// Puts members that are added from now on under `tracker`, as long as that is live and of the dylib that asks; under
-    /// the dylib's default tracker otherwise. Members that are removed with it are added again when they are needed again.
+    /// Sets the tracker for members that are added from now on. It is used while it is live, and for its own dylib. Otherwise
+    /// members go to the default tracker of the dylib. Members that are removed are added again when they are needed again.
     pub fn set_tracker(&self, tracker: &ResourceTracker) {
-        let old = self.books.lock().tracker.replace(tracker.clone());
-        // Outside the lock: the last handle of a tracker hands over what it owns.
+        let old = self.state.lock().tracker.replace(tracker.clone());
+        // Outside the lock, because the last handle of a tracker transfers its resources when it is dropped.
         drop(old);
     }
 
-    /// Adds archives behind those that are there: a name that an earlier one lists is that one's. Nothing of them is linked
-    /// yet.
+    /// Adds archives after the existing ones. If several archives list a name, the first one supplies it. This links nothing.
     ///
     /// # Errors
-    /// [`ErrorKind::Archive`](crate::ErrorKind::Archive) when a list of symbols is damaged; none was added then.
+    /// [`ErrorKind::Archive`](crate::ErrorKind::Archive): a symbol table is damaged. Then no archive is added.
     pub fn add(&self, archives: Vec<Archive>) -> Result<()> {
-        Arc::make_mut(&mut self.books.lock().archives).add(archives)
+        Arc::make_mut(&mut self.state.lock().archives).add(archives)
     }
 
-    /// The archives as they are now.
+    /// The current archives.
     pub fn archives(&self) -> Arc<ArchiveSet> {
-        self.books.lock().archives.clone()
+        self.state.lock().archives.clone()
     }
 
-    /// Whether a member was added to a dylib and has not left it.
-    fn is_there(&self, dylib: &JitDylib, member: MemberId) -> bool {
-        let watch = match self.books.lock().added.get(&(dylib.id(), member)) {
+    /// Whether a member was added to a dylib and is still there.
+    fn is_added(&self, dylib: &JitDylib, member: MemberId) -> bool {
+        let watch = match self.state.lock().added.get(&(dylib.id(), member)) {
             None => return false,
             Some(watch) => watch.clone(),
         };
-        // Outside the lock: it asks the dylib. A member that does not define what its archive says shows nothing.
+        // Outside the lock, because the watch locks the dylib. Without a watch (the member does not define what its archive
+        // lists) the member counts as added.
         watch.is_none_or(|watch| !watch.is_gone())
     }
 
-    fn note_added(&self, dylib: &JitDylib, member: MemberId, watch: Option<SymbolWatch>) {
-        let mut books = self.books.lock();
-        books.added.insert((dylib.id(), member), watch);
-        if books.added.len() < books.sweep_at {
+    /// Records that a member was added. Sometimes removes the records of members that are gone.
+    fn insert_added(&self, dylib: &JitDylib, member: MemberId, watch: Option<SymbolWatch>) {
+        let mut state = self.state.lock();
+        state.added.insert((dylib.id(), member), watch);
+        if state.added.len() < state.sweep_at {
             return;
         }
-        // Outside the lock, as above.
-        let all = std::mem::take(&mut books.added);
-        drop(books);
-        let is_left = |watch: &Option<SymbolWatch>| watch.as_ref().is_none_or(|watch| !watch.is_gone());
-        let left: FxHashMap<_, _> = all.into_iter().filter(|(_, watch)| is_left(watch)).collect();
-        let mut books = self.books.lock();
-        books.sweep_at = 2 * left.len().max(512);
-        books.added.extend(left);
+        // Checked outside the lock, because the watches lock the dylib.
+        let all = std::mem::take(&mut state.added);
+        drop(state);
+        let is_present = |watch: &Option<SymbolWatch>| watch.as_ref().is_none_or(|watch| !watch.is_gone());
+        let present: FxHashMap<_, _> = all.into_iter().filter(|(_, watch)| is_present(watch)).collect();
+        let mut state = self.state.lock();
+        state.sweep_at = 2 * present.len().max(512);
+        state.added.extend(present);
     }
 
     fn tracker_for(&self, dylib: &JitDylib) -> Result<ResourceTracker> {
-        let chosen = self.books.lock().tracker.clone();
+        let chosen = self.state.lock().tracker.clone();
         match chosen.filter(|tracker| !tracker.is_defunct() && tracker.dylib() == *dylib) {
             Some(tracker) => Ok(tracker),
             None => dylib.default_tracker(),
         }
     }
 
-    /// The member's short name, unless another has it.
+    /// The member's short name. The full name if another member has the short one.
     fn name_of(&self, id: MemberId, member: &ArchiveMember) -> String {
         let name = member.name();
-        let mut books = self.books.lock();
-        if *books.names.entry(name.clone()).or_insert(id) == id { name } else { member.full_name() }
+        let mut state = self.state.lock();
+        if *state.names.entry(name.clone()).or_insert(id) == id { name } else { member.full_name() }
     }
 }
 
@@ -132,10 +133,10 @@ impl DefinitionGenerator for StaticLibraries {
         if listed.is_empty() {
             return Ok(());
         }
-        let _turn = self.turns.take();
+        let _guard = self.adding.lock();
         let tracker = self.tracker_for(dylib)?;
-        let adding = Adding { libraries: self, archives, dylib, tracker, added: FxHashSet::default() };
-        adding.run(listed)
+        let addition = Addition { libraries: self, archives, dylib, tracker, added: FxHashSet::default() };
+        addition.run(listed)
     }
 }
 
@@ -145,8 +146,8 @@ impl fmt::Debug for StaticLibraries {
     }
 }
 
-/// One answer: the members that were asked for, and those that they require.
-struct Adding<'a> {
+/// One run of the generator: adds the members that a lookup needs, and those that they require.
+struct Addition<'a> {
     libraries: &'a StaticLibraries,
     archives: Arc<ArchiveSet>,
     dylib: &'a JitDylib,
@@ -154,16 +155,15 @@ struct Adding<'a> {
     added: FxHashSet<MemberId>,
 }
 
-impl Adding<'_> {
-    fn run(mut self, asked: Vec<Listing>) -> Result<()> {
-        // The next to look at last, so that what a member requires comes before its neighbours, as with lld.
-        let mut wanted = asked;
+impl Addition<'_> {
+    fn run(mut self, mut wanted: Vec<Listing>) -> Result<()> {
+        // A stack: the requirements of a member are processed before the names after it, as in lld.
         wanted.reverse();
         while let Some(listing) = wanted.pop() {
             if self.is_needed(&listing) {
-                let others = wanted.len();
+                let old_len = wanted.len();
                 self.add(&listing, &mut wanted)?;
-                wanted[others..].reverse();
+                wanted[old_len..].reverse();
             }
         }
         Ok(())
@@ -173,10 +173,10 @@ impl Adding<'_> {
         let is_missing = |name: &str| self.dylib.symbol_flags(name).is_none();
         !self.added.contains(&listing.member())
             && self.archives.name(listing).is_some_and(is_missing)
-            && !self.libraries.is_there(self.dylib, listing.member())
+            && !self.libraries.is_added(self.dylib, listing.member())
     }
 
-    /// Adds the member that defines a name, and to `wanted` what it requires.
+    /// Adds the member that defines a name, and pushes what it requires to `wanted`.
     fn add(&mut self, listing: &Listing, wanted: &mut Vec<Listing>) -> Result<()> {
         let id = listing.member();
         let member = self.archives.member(id)?;
@@ -184,7 +184,7 @@ impl Adding<'_> {
         let required = required_names(&name, &member.bytes)?;
         self.libraries.layer.add(&self.tracker, &name, member.bytes.clone())?;
         let own = self.archives.name(listing).and_then(|name| self.dylib.watch(name));
-        self.libraries.note_added(self.dylib, id, own);
+        self.libraries.insert_added(self.dylib, id, own);
         self.added.insert(id);
         let listed = required.into_iter().filter_map(|name| self.archives.find(name));
         wanted.extend(listed.filter(|listing| !self.added.contains(&listing.member())));
@@ -192,11 +192,11 @@ impl Adding<'_> {
     }
 }
 
-/// Adds every member of an archive under a tracker, in their order, as `--whole-archive` does; how many there were.
+/// Adds every member of an archive under a tracker, in order, as `--whole-archive` does. Returns the number of members.
 ///
 /// # Errors
-/// When a member cannot be read, is no object that can be linked, or defines what is defined already. What was added of
-/// the archive is taken back then.
+/// A member cannot be read, is no object that can be linked, or defines a name that is already defined. Then all members that
+/// were added before it are removed.
 pub fn add_whole_archive(
     layer: &Arc<ObjectLinkingLayer>,
     tracker: &ResourceTracker,
@@ -205,7 +205,7 @@ pub fn add_whole_archive(
     let own = tracker.dylib().create_tracker()?;
     let added = add_members(layer, &own, archive).and_then(|count| own.transfer_and_report(tracker).map(|()| count));
     if added.is_err() {
-        // Nothing of it has run, so nobody has anything to report.
+        // No code of these members has run, so the removal has nothing to report.
         let _ = own.remove();
     }
     added

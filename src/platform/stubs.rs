@@ -1,14 +1,16 @@
-//! [`StubManager`]: named functions whose target can be changed while threads call them.
+//! [`StubManager`]: named functions whose target can change while threads call them.
 //!
 //! ```text
 //!   code:  stub i:  endbr64; jmp *slot i(%rip)          data:  slot i: address of the target
 //! ```
 //!
-//! `endbr64` marks the stub as a target of indirect calls, for processors that track those.
+//! `endbr64` marks the stub as a valid target of indirect calls (CET).
 //!
-//! A redirect is one atomic store into the slot (an exchange, where observers are told): a caller sees the old target or the
-//! new one. Stubs and slots made together are one allocation, owned by a key; they go with their tracker, and a stub of the
-//! same name can be made again. A stub does not keep its target's code alive.
+//! A redirect is one atomic store to the slot, or one exchange if there are observers. A caller sees the old target or the new
+//! one.
+//!
+//! Stubs that are made together are one allocation with their slots, recorded under a key. They are freed with their tracker,
+//! and their names can be defined again. A stub does not keep the code of its target in memory.
 
 use std::fmt;
 
@@ -28,14 +30,15 @@ use crate::sync::{Arc, Mutex};
 /// [`ResourceManager`].
 pub struct StubManager {
     memory: Arc<dyn MemoryManager>,
-    held: MemoryLedger<Arc<StubBlock>>,
-    /// By dylib and name. A leaf lock.
-    by_name: Mutex<FxHashMap<(u64, Name), StubPlace>>,
+    ledger: MemoryLedger<Arc<StubBlock>>,
+    /// Stubs by dylib and name. A leaf lock: no other lock is taken under it.
+    by_name: Mutex<FxHashMap<(u64, Name), StubRef>>,
 }
 
-/// A stub's block, and its number in it.
-type StubPlace = (Arc<StubBlock>, u64);
+/// A stub: its block and its index there.
+type StubRef = (Arc<StubBlock>, u64);
 
+/// Stubs that were made together.
 struct StubBlock {
     memory: Arc<dyn Finalized>,
     dylib: u64,
@@ -56,22 +59,22 @@ impl HasMemory for Arc<StubBlock> {
 }
 
 impl StubManager {
-    /// A manager whose stubs live in `memory`.
+    /// Makes a manager that allocates stubs from `memory`.
     pub fn new(memory: Arc<dyn MemoryManager>) -> Arc<StubManager> {
-        Arc::new(StubManager { memory, held: MemoryLedger::new(), by_name: Mutex::new(FxHashMap::default()) })
+        Arc::new(StubManager { memory, ledger: MemoryLedger::new(), by_name: Mutex::new(FxHashMap::default()) })
     }
 
-    /// Defines `(name, target)` stubs under a tracker, ready to be called.
+    /// Defines stubs `(name, target)` under a tracker. They can be called when this returns.
     ///
     /// # Errors
-    /// A name that is defined already, a defunct tracker, no memory; no stub is made then.
+    /// A name is already defined, the tracker is defunct, or there is not enough memory. In these cases no stub is made.
     pub fn create(self: &Arc<Self>, tracker: &ResourceTracker, stubs: &[(&str, ExecutorAddr)]) -> Result<()> {
         self.create_with(tracker, stubs, |_, _| {})
     }
 
-    /// The same. `record` is called with the key, while the tracker can be neither removed nor transferred, and with the new
-    /// stubs, which nobody can have called yet: to put what they lead to under the same key. It must only keep books. If no stub is
-    /// made it is dropped.
+    /// As [`create`](Self::create). `record` gets the key and the new stubs, to record under the same key what the stubs lead
+    /// to. It runs before any thread can call the stubs, while the tracker can be neither removed nor transferred. It must only
+    /// update tables. If no stub is made, it is dropped without a call.
     ///
     /// # Errors
     /// As [`create`](Self::create).
@@ -95,7 +98,7 @@ impl StubManager {
         tracker.dylib().lookup(&requests, RequiredState::Ready).map(drop)
     }
 
-    /// Sends callers of a stub to `target` from now on. Calls that are in the old target stay there.
+    /// Redirects a stub to `target`. Later calls reach the new target. Running calls stay in the old one.
     ///
     /// # Errors
     /// [`ErrorKind::NoSuchStub`].
@@ -106,15 +109,15 @@ impl StubManager {
         Ok(())
     }
 
-    /// A stub, to be redirected often. Its tracker is held.
+    /// Finds a stub for repeated redirects. The handle pins the stub's tracker.
     ///
     /// # Errors
     /// [`ErrorKind::NoSuchStub`].
     pub(crate) fn find(&self, dylib: &JitDylib, name: &str) -> Result<StubHandle> {
         loop {
             let pinned = dylib.pin(name);
-            let place = self.by_name.lock().get(&(dylib.id(), Name::new(name))).cloned();
-            let (Some((block, index)), Some((address, pin))) = (place, pinned) else {
+            let stub = self.by_name.lock().get(&(dylib.id(), Name::new(name))).cloned();
+            let (Some((block, index)), Some((address, pin))) = (stub, pinned) else {
                 return Err(no_such_stub(dylib, name));
             };
             if block.address(index) == address {
@@ -125,15 +128,15 @@ impl StubManager {
                     _pin: pin,
                 });
             }
-            // The place of a stub that was made since, after the removal of what is pinned. Or of one that was removed, and is
-            // held: then the name is no stub's any more.
+            // The two reads do not match. Either the pinned definition was removed meanwhile and a new stub has the name: try
+            // again. Or the table has a removed stub that is still pinned: then the pinned definition is no stub.
             if pin.is_live() {
                 return Err(no_such_stub(dylib, name));
             }
         }
     }
 
-    /// For models: what a stub's handle does, once it is found.
+    /// For models: returns a function that redirects a stub through its handle.
     #[cfg(loom)]
     #[doc(hidden)]
     pub fn found_for_models(&self, dylib: &JitDylib, name: &str) -> Result<impl Fn(ExecutorAddr) + Send + use<>> {
@@ -141,19 +144,19 @@ impl StubManager {
         Ok(move |target| stub.redirect(target))
     }
 
-    /// What the stubs under a key hold, in constant time.
+    /// Memory of the stubs under a key, in constant time.
     pub fn usage(&self, key: ResourceKey) -> MemoryUsage {
-        self.held.usage(key)
+        self.ledger.usage(key)
     }
 
-    /// What the stubs of a dylib hold, in constant time.
+    /// Memory of the stubs of a dylib, in constant time.
     pub fn usage_of_dylib(&self, dylib: &JitDylib) -> MemoryUsage {
-        self.held.usage_of_dylib(dylib)
+        self.ledger.usage_of_dylib(dylib)
     }
 
-    /// Where stubs are, for a picture of the memory.
+    /// Where the stubs are, for a map of the memory.
     pub fn tenants(&self) -> Vec<Tenant> {
-        self.held.tenants()
+        self.ledger.tenants()
     }
 
     /// Number of stubs.
@@ -161,13 +164,15 @@ impl StubManager {
         self.by_name.lock().len()
     }
 
+    /// Allocates one stub and one slot for each target, and fills them.
     fn allocate(&self, targets: &[ExecutorAddr]) -> Result<Arc<dyn Finalized>> {
         let mut plan = SegmentPlan::default();
         let count = targets.len() as u64;
         plan.segments[SegmentKind::Code.index()] = SegmentRequest { size: count * STUB, align: STUB, zero_fill: 0 };
         plan.segments[SegmentKind::Data.index()] = SegmentRequest { size: count * SLOT, align: SLOT, zero_fill: 0 };
         let mut memory = self.memory.allocate(&plan)?;
-        // One window: any of its addresses reaches any other. A slot is half as large as a stub.
+        // Code and data are in one window, so the displacement fits in 32 bits. It decreases from stub to stub, because a slot
+        // is smaller than a stub.
         let mut displacement =
             memory.address(SegmentKind::Data).distance_from(memory.address(SegmentKind::Code).offset(JUMP_END)) as i32;
         for stub in memory.working(SegmentKind::Code).chunks_exact_mut(STUB as usize) {
@@ -188,23 +193,23 @@ impl StubBlock {
         self.memory.address(SegmentKind::Code).offset(index * STUB)
     }
 
-    /// Where a stub's target stands; `None` in memory whose code nobody runs.
+    /// The slot of a stub. `None` in offline memory, whose code never runs.
     fn slot(&self, index: u64) -> Option<Word> {
         Word::new(&self.memory, index * SLOT)
     }
 }
 
-/// Stubs that are being made.
+/// Stubs that are allocated and not published yet.
 pub(crate) struct NewStubs<'a>(&'a StubBlock);
 
 impl NewStubs<'_> {
-    /// The slot of the stub at a position; `None` in memory whose code nobody runs.
+    /// The slot of the stub at a position. `None` in offline memory, whose code never runs.
     pub(crate) fn slot(&self, index: usize) -> Option<Word> {
         self.0.slot(index as u64)
     }
 }
 
-/// One stub, with the pin that keeps it.
+/// One stub, with the pin that keeps it in memory.
 pub(crate) struct StubHandle {
     slot: Option<Word>,
     dylib: JitDylib,
@@ -213,7 +218,7 @@ pub(crate) struct StubHandle {
 }
 
 impl StubHandle {
-    /// Sends callers to `target` from now on.
+    /// Redirects the stub to `target`.
     #[inline]
     pub(crate) fn redirect(&self, target: ExecutorAddr) {
         redirect(self.slot.as_ref(), &self.dylib, self.name.as_str(), target);
@@ -227,16 +232,16 @@ impl StubHandle {
 #[inline]
 fn redirect(slot: Option<&Word>, dylib: &JitDylib, name: &str, target: ExecutorAddr) {
     let Some(slot) = slot else { return };
-    match dylib.observers().is_heard() {
+    match dylib.observers().is_active() {
         false => slot.store(target.value()),
-        true => redirect_and_tell(slot, dylib, name, target),
+        true => redirect_observed(slot, dylib, name, target),
     }
 }
 
-/// Sends callers of a stub from its first target to another, unless it was redirected already.
+/// Redirects a stub from its first target to another one. Does nothing if the stub was already redirected.
 pub(crate) fn bind(slot: &Word, dylib: &JitDylib, stub: &str, first: ExecutorAddr, target: ExecutorAddr) {
-    if slot.replace(first.value(), target.value()) && dylib.observers().is_heard() {
-        dylib.observers().tell(&Event::Redirected { dylib, stub, from: first, to: target });
+    if slot.replace(first.value(), target.value()) && dylib.observers().is_active() {
+        dylib.observers().deliver(&Event::Redirected { dylib, stub, from: first, to: target });
     }
 }
 
@@ -245,20 +250,20 @@ fn no_such_stub(dylib: &JitDylib, name: &str) -> Error {
     ErrorKind::NoSuchStub { dylib: dylib.name().to_string(), symbol: name.to_string() }.into()
 }
 
-/// Exchanges the slot's word, so that observers can be told where the stub led.
+/// Redirects by an exchange, because the event contains the old target.
 #[cold]
-fn redirect_and_tell(slot: &Word, dylib: &JitDylib, stub: &str, to: ExecutorAddr) {
+fn redirect_observed(slot: &Word, dylib: &JitDylib, stub: &str, to: ExecutorAddr) {
     let from = ExecutorAddr::new(slot.swap(to.value()));
-    dylib.observers().tell(&Event::Redirected { dylib, stub, from, to });
+    dylib.observers().deliver(&Event::Redirected { dylib, stub, from, to });
 }
 
 impl ResourceManager for StubManager {
     fn remove_resources(&self, _dylib: &JitDylib, key: ResourceKey) -> Result<()> {
-        for block in self.held.take(key) {
+        for block in self.ledger.take(key) {
             let mut by_name = self.by_name.lock();
             for name in &block.names {
                 let name = (block.dylib, name.clone());
-                if by_name.get(&name).is_some_and(|(held, _)| Arc::ptr_eq(held, &block)) {
+                if by_name.get(&name).is_some_and(|(found, _)| Arc::ptr_eq(found, &block)) {
                     by_name.remove(&name);
                 }
             }
@@ -271,7 +276,7 @@ impl ResourceManager for StubManager {
     }
 
     fn transfer_resources(&self, _dylib: &JitDylib, destination: ResourceKey, source: ResourceKey) {
-        self.held.transfer(destination, source);
+        self.ledger.transfer(destination, source);
     }
 
     fn held_bytes(&self, key: ResourceKey) -> u64 {
@@ -289,31 +294,32 @@ struct StubUnit {
     manager: Arc<StubManager>,
     symbols: Vec<(Name, SymbolFlags)>,
     targets: Vec<ExecutorAddr>,
-    record: Option<Record>,
+    record: Option<RecordFn>,
 }
 
-/// What else goes under the stubs' key.
-type Record = Box<dyn FnOnce(ResourceKey, &NewStubs<'_>) + Send>;
+/// Records something else under the key of the stubs.
+type RecordFn = Box<dyn FnOnce(ResourceKey, &NewStubs<'_>) + Send>;
 
 impl StubUnit {
-    fn make(&mut self, responsibility: &MaterializationResponsibility) -> Result<()> {
+    /// Makes the stubs, resolves their symbols and records them.
+    fn materialize_stubs(&mut self, responsibility: &MaterializationResponsibility) -> Result<()> {
         let memory = self.manager.allocate(&self.targets)?;
         let start = memory.address(SegmentKind::Code);
         let names: Vec<Name> = self.symbols.iter().map(|(name, _)| name.clone()).collect();
         let dylib = responsibility.dylib();
         let block = Arc::new(StubBlock { memory, dylib: dylib.id(), names });
         let index_of = |wanted: &Name| block.names.iter().position(|name| name == wanted).map(|index| index as u64);
-        responsibility.notify_resolved(|owed| Some(start.offset(index_of(&owed.name)? * STUB)))?;
+        responsibility.notify_resolved(|claimed| Some(start.offset(index_of(&claimed.name)? * STUB)))?;
         let record = self.record.take();
         responsibility.with_resource_key(|key| {
             if let Some(record) = record {
                 record(key, &NewStubs(&block));
             }
-            self.manager.held.record(&dylib, key, block.clone());
+            self.manager.ledger.record(&dylib, key, block.clone());
             let mut by_name = self.manager.by_name.lock();
-            for owed in responsibility.symbols() {
-                if let Some(index) = index_of(&owed.name) {
-                    by_name.insert((block.dylib, owed.name.clone()), (block.clone(), index));
+            for claimed in responsibility.symbols() {
+                if let Some(index) = index_of(&claimed.name) {
+                    by_name.insert((block.dylib, claimed.name.clone()), (block.clone(), index));
                 }
             }
         })
@@ -330,16 +336,16 @@ impl MaterializationUnit for StubUnit {
     }
 
     fn materialize(mut self: Box<Self>, responsibility: MaterializationResponsibility) {
-        match self.make(&responsibility) {
+        match self.materialize_stubs(&responsibility) {
             Ok(()) => drop(responsibility.notify_emitted(Vec::new())),
             Err(error) => responsibility.fail(error),
         }
     }
 }
 
-/// Bytes of a stub.
+/// Size of a stub in bytes.
 const STUB: u64 = 16;
-/// Bytes of a slot.
+/// Size of a slot in bytes.
 const SLOT: u64 = 8;
-/// `jmp *slot(%rip)` counts from its end.
+/// Offset of the end of `jmp *slot(%rip)` in the stub. The displacement counts from there.
 const JUMP_END: u64 = 10;

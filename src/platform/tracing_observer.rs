@@ -1,14 +1,19 @@
-//! [`TracingObserver`]: what happens in a session, as events of the `tracing` crate (feature `tracing`).
+//! [`TracingObserver`]: reports what happens in a session as events of the `tracing` crate (feature `tracing`).
 //!
-//! One event each, of the target `jittison`, with the fields of [`Event`]; what it is stands in the field `event`. The way
-//! of a module and redirects are of the level `DEBUG`, what becomes of symbols and of memory `TRACE`, refusals `WARN`.
+//! Each [`Event`] becomes one `tracing` event with the target `jittison` and the same fields. The field `event` has its kind.
+//!
+//! | events | level |
+//! |---|---|
+//! | linked, redirected, transferred, retired, reclaimed | `DEBUG` |
+//! | resolved, published, memory | `TRACE` |
+//! | refused | `WARN` |
 
 use tracing::{debug, trace, warn};
 
 use crate::base::{MemoryEvent, SegmentKind};
 use crate::session::{Event, JitDylib, Observer};
 
-/// Hands what happens on to whoever subscribes to `tracing` events in the thread that it happens in.
+/// Sends the events of a session to the `tracing` subscriber of the thread in which they happen.
 ///
 /// ```
 /// # fn main() -> Result<(), jittison::Error> {
@@ -30,7 +35,7 @@ impl Observer for TracingObserver {
                 trace!(target: TARGET, event = "resolved", dylib, %key, unit, symbols = symbols.len());
             }
             Event::Linked { dylib, key, object, bytes, reserved, relocations, definitions, externals, elapsed } => {
-                let [code, read_only, data] = SegmentKind::ALL.map(|pool| bytes[pool.index()]);
+                let [code, read_only, data] = SegmentKind::ALL.map(|kind| bytes[kind.index()]);
                 let (dylib, elapsed_us) = (dylib.name(), elapsed.as_micros() as u64);
                 debug!(
                     target: TARGET, event = "linked", dylib, %key, object, code, read_only, data, reserved, relocations,
@@ -75,9 +80,9 @@ fn memory(event: MemoryEvent) {
         MemoryEvent::WindowUnmapped { address, bytes } => {
             trace!(target: TARGET, event = "window unmapped", %address, bytes);
         }
-        MemoryEvent::ApartMapped { address, bytes } => trace!(target: TARGET, event = "apart mapped", %address, bytes),
-        MemoryEvent::ApartUnmapped { address, bytes } => {
-            trace!(target: TARGET, event = "apart unmapped", %address, bytes);
+        MemoryEvent::LargeSectionMapped { address, bytes } => trace!(target: TARGET, event = "large section mapped", %address, bytes),
+        MemoryEvent::LargeSectionUnmapped { address, bytes } => {
+            trace!(target: TARGET, event = "large section unmapped", %address, bytes);
         }
         MemoryEvent::SlabOpened { pool, address, bytes } => {
             trace!(target: TARGET, event = "slab opened", pool = pool.name(), %address, bytes);
@@ -91,5 +96,5 @@ fn memory(event: MemoryEvent) {
     }
 }
 
-/// What filters call it.
+/// The target, by which subscribers filter.
 const TARGET: &str = "jittison";

@@ -1,4 +1,8 @@
-//! The office: dylibs, symbols, trackers, keys, managers, lookups, pins. It never sees machine code.
+//! The session: dylibs, symbols, trackers, resource keys, managers, lookups and pins. It never reads machine code.
+//!
+//! A session decides *when* code is linked, made ready, removed and reclaimed. Layers above it (linking, patching,
+//! stubs) do the work: they implement its traits ([`MaterializationUnit`], [`DefinitionGenerator`],
+//! [`ResourceManager`], [`Observer`]), and the session calls them.
 //!
 //! # Symbol states
 //!
@@ -9,43 +13,73 @@
 //!        └──────────────────┴───── remove, fail: the entry leaves the table ──────────┘
 //! ```
 //!
-//! A link that finds all that it refers to ready goes from Materializing to Ready in one step. A symbol has no error state: a
-//! failed symbol is gone, and may be defined again.
+//! A symbol whose dependencies are all ready goes from Materializing to Ready in one step. There is no error state: a
+//! failed symbol leaves the table, and its name may be defined again.
 //!
 //! # Tracker states (`pins/tracker_state.rs`)
 //!
 //! ```text
-//!           remove             no guard in the way         nothing pins           managers told
+//!           remove             no guard defers it         no pin is left       managers have released
 //!   Live ───────────► Guarded ─────────────────────► Retired ───────────► Reclaiming ────────────► Reclaimed
 //!     └── transfer ──► Merged(into)
 //! ```
 //!
 //! # Invariants
 //!
-//! - **S1** Who owns a symbol stands in its entry, and in the owner's list through that entry; nowhere else.
-//! - **S2** A tracker turns from Live to Retired or Merged only under its dylib's lock *and* its gate. So under either
-//!   of the two, a live tracker stays live.
-//! - **S3** A resource is recorded under a key only inside the gate of a live tracker
-//!   ([`MaterializationResponsibility::with_resource_key`]); managers learn of a removal only after the gate has closed.
-//!   So a key that was never given out there has nothing under it, and managers that say so are not told of it.
-//! - **S4** Managers are told to give a key's resources back at most once: exactly one thread moves its tracker to
-//!   Reclaiming. Between Retired and that they may be asked to let go of their standing pins, and never after it.
-//! - **S5** Nothing of the embedder's is called or dropped under a lock, with two documented exceptions: the body of
-//!   `with_resource_key`, and [`ResourceManager::transfer_resources`].
+//! - **S1** The owner of a symbol is recorded in the symbol's table entry, and in the owner's list, which leads through
+//!   that entry. There is no other record.
+//! - **S2** A tracker changes from Live to Retired or Merged only under its dylib's lock *and* the lock of its
+//!   `TrackerState`.
+//!   A live tracker therefore stays live while a thread holds either lock.
+//! - **S3** A resource is recorded under a key only under the state lock of a live tracker
+//!   ([`MaterializationResponsibility::with_resource_key`]). Managers learn of a removal only after the state has
+//!   changed. Therefore nothing is recorded under a key that was never handed out this way, and managers with
+//!   [`skips_unused_keys()`](ResourceManager::skips_unused_keys) are not called for it.
+//! - **S4** Managers release the resources of a key at most once: exactly one thread moves its tracker to Reclaiming.
+//!   Managers may be asked to release their revocable pins between Retired and Reclaiming, and never later.
+//! - **S5** The session calls and drops no object of the embedder while it holds a lock. There are two documented
+//!   exceptions: the body of `with_resource_key`, and [`ResourceManager::transfer_resources`].
 //!
 //! # Locks, outermost first
 //!
-//! waiting graph (`core/waiting.rs`) → one dylib's state → pin graph (`pins/dependants.rs`: one table of it, or all in their order) → tracker gates, source before
-//! destination → a manager's own (ledgers) → one query (`core/query.rs`). Two dylibs' states are never held together. The lists
-//! of dylibs and managers are leaves, and so are what standing pins say (`pins/revocable_pins.rs`), what waits for a guard
-//! (`pins/guards.rs`) and each dylib's index of ready symbols (`symbols/ready_index.rs`), which lookups of symbols that are looked up
-//! often take instead of the dylib's.
+//! 1. the waiting graph (`core/waiting.rs`);
+//! 2. the state of one dylib; the states of two dylibs are never held together;
+//! 3. the pin graph (`pins/dependants.rs`): one of its tables, or all of them in their order;
+//! 4. the state locks of trackers, the source of a transfer before its destination;
+//! 5. a manager's own lock (ledgers);
+//! 6. one query (`core/query.rs`).
 //!
-//! Observers (`core/observer.rs`) hear what happens, under none of these.
+//! These locks are leaves: the lists of dylibs and of managers, the reasons of revocable pins
+//! (`pins/revocable_pins.rs`), the batches that guards defer (`pins/guards.rs`), and each dylib's index of ready
+//! symbols (`symbols/ready_index.rs`). A lookup of a symbol that is looked up often takes the index instead of the
+//! dylib's lock.
 //!
-//! This room does not link, does not allocate code memory, does not call code.
+//! Observers (`core/observer.rs`) are called with none of these locks held.
+//!
+//! # Sub-rooms
+//!
+//! Each sub-room imports only those above it in this table; `pins` and `work` do not import each other. A type stands
+//! as high in the table as it can. Its operations stand in the sub-room of the verb, as an `impl` block.
+//!
+//! | sub-room | holds |
+//! |---|---|
+//! | `types/` | ids, flags, requests, ledgers |
+//! | `pins/` | tracker states, the pin graph, guards, calls |
+//! | `work/` | tasks, worker threads, blocking waits |
+//! | `symbols/` | the symbol table of a dylib, and its index of ready symbols |
+//! | `core/` | the handles, and the traits that an embedder implements; the only cycle of files |
+//! | `lookup/` | searches, and queries in progress |
+//! | `removal/` | remove, transfer, reclaim, tickets, watches |
+//! | `materialize/` | define, resolve, emit, fail, aliases |
+//! | files beside this one | public methods of sessions and dylibs that belong to no sub-room |
+//!
+//! The session does not link, does not allocate code memory, and does not call linked code.
 
+mod calls;
 mod core;
+mod execution_session;
+mod jit_dylib;
+mod link_order;
 mod lookup;
 mod materialize;
 mod pins;
@@ -54,18 +88,21 @@ mod symbols;
 mod types;
 mod work;
 
+#[cfg(loom)]
+#[doc(hidden)]
+pub use calls::late_binding_count;
 pub(crate) use core::clear_hook::ClearHook;
 pub use core::execution_session::{ExecutionSession, ReclaimPolicy, SessionOptions};
 pub use core::generator::{DefinitionGenerator, SuspendedLookup, Suspension};
-pub use core::jit_dylib::{JitDylib, Visibility};
+pub use core::jit_dylib::JitDylib;
 pub use core::materialization::MaterializationUnit;
 pub(crate) use core::materialization::NameSink;
 pub(crate) use core::observer::Observers;
 pub use core::observer::{Event, Observer};
 pub use core::resource_manager::ResourceManager;
-pub(crate) use core::resource_tracker::TrackerId;
-pub use core::resource_tracker::{Pin, ResourceKey, ResourceTracker};
-pub use lookup::blocking::{LookupResult, RequiredState, SymbolRequest};
+pub use core::resource_tracker::{Pin, ResourceTracker};
+pub use core::responsibility::{ClaimedSymbol, MaterializationResponsibility};
+pub use core::symbol_ref::{LookupResult, SymbolRef};
 pub use lookup::lookup_and_apply::LookupAndApply;
 pub use lookup::lookup_future::LookupFuture;
 pub(crate) use lookup::ready_lookup::ReadyLookup;
@@ -73,22 +110,21 @@ pub use lookup::symbol_at::SymbolAt;
 pub use materialize::aliases::{Alias, ReexportsGenerator};
 pub use materialize::emission::DependencyGroup;
 pub(crate) use materialize::materialization_wait::MaterializationWait;
-pub use materialize::responsibility::{ClaimedSymbol, MaterializationResponsibility};
-#[cfg(loom)]
-#[doc(hidden)]
-pub use pins::calls::late_binding_count;
+pub use pins::guard::Guard;
 #[cfg(loom)]
 #[doc(hidden)]
 pub use pins::guards::end_of_thread;
-pub use pins::guards::{BlockingGuard, Guard};
 #[cfg(not(loom))]
 pub(crate) use removal::remove::remove_now;
 #[cfg(loom)]
 pub use removal::remove::remove_now;
 pub use removal::symbol_watch::{SymbolWatch, Watched};
-pub use removal::ticket::Removal;
+pub use removal::ticket::{BlockingGuard, Removal};
 pub use removal::tracker_watch::TrackerWatch;
 pub(crate) use types::counted_mutex::{CountedMutex, KeyCount};
 pub use types::error_reporter::ErrorReporter;
+pub use types::ids::ResourceKey;
+pub(crate) use types::ids::TrackerId;
 pub use types::ledger::Ledger;
-pub use types::symbol::{SymbolFlags, SymbolRef, SymbolState};
+pub use types::request::{RequiredState, SymbolRequest, Visibility};
+pub use types::symbol::{SymbolFlags, SymbolState};

@@ -1,28 +1,40 @@
-//! A barrier of two halves, for protocols in which one side runs often and the other seldom.
+//! [`light_barrier`] and [`heavy_barrier`]: an asymmetric barrier, for protocols in which one side runs often and the other
+//! seldom.
 //!
-//! [`light_barrier`] costs the threads that pass it often next to nothing. [`heavy_barrier`] is a system call (`membarrier`):
-//! the kernel has every other running thread of the process execute a full fence between the call's start and its end, and a
-//! thread that does not run has executed one when it was switched out. This is all that we assume:
+//! The frequent side executes a [`light_barrier`], which is a compiler fence and costs almost nothing. The other side executes
+//! a [`heavy_barrier`], which is a system call (`membarrier`). During the call, the kernel makes every other running thread of
+//! the process execute a full fence. A thread that does not run executed a full fence when it was switched out.
 //!
-//! > For each light barrier L and each heavy barrier H of two threads, one of two holds. What L's thread did before L is
-//! > visible to H's thread after H; or what H's thread did before H is visible to L's thread after L.
+//! # The guarantee
+//! > Let L be a light barrier of one thread and H a heavy barrier of another thread. Then at least one of these is true.
+//! > Everything that L's thread did before L is visible to H's thread after H. Or everything that H's thread did before H is
+//! > visible to L's thread after L.
 //!
-//! Why: the kernel's fence stands before L or after L in L's thread. Before: it comes after H began, so L's thread sees all
-//! that precedes H. After: it comes before H ends, so H's thread sees all that precedes L. A light barrier is a compiler fence,
-//! which keeps the compiler from moving either side across L. **Two light barriers order nothing.** Where the kernel has no
-//! `membarrier`, both are full fences, which satisfy the same sentence.
+//! Proof: L's thread executes the kernel's fence either before L or after L.
 //!
-//! Under loom a light barrier is a read-modify-write of a word that its thread alone has, and a heavy one such a
-//! read-modify-write of every thread's word: of two on one word one is first, and the second acquires what the first
-//! released. That is the sentence above and no more, since light barriers of two threads meet at no word.
+//! | the fence is | because | so |
+//! |---|---|---|
+//! | before L | it executes after H began | L's thread sees everything that precedes H |
+//! | after L | it executes before H ends | H's thread sees everything that precedes L |
 //!
-//! | pair | light | heavy | model | litmus test |
+//! The compiler fence keeps the compiler from moving code across L. **Two light barriers order nothing.** Where the kernel has
+//! no `membarrier`, both barriers are full fences, which give the same guarantee.
+//!
+//! # Under loom
+//! Each thread has a word of its own. A light barrier is a read-modify-write of the word of its thread. A heavy barrier is a
+//! read-modify-write of every word. Of two read-modify-writes of one word, the second acquires what the first released. That is
+//! the guarantee above and no more, because the light barriers of two threads use different words.
+//!
+//! # Uses
+//! | protocol | file | light barrier | heavy barrier | model |
 //! |---|---|---|---|---|
-//! | leaving a guard | `Post::leave` | `Post::accept` | `loom_tests/loom_guard_retire.rs` | below |
-//! | settling an allocation | `ForkGate::pass` | `ForkGate::close` | `loom_tests/loom_fork_gate.rs` | below |
+//! | guards | `session/pins/guards.rs` | a thread leaves a guard | a remover defers a reclamation to it | `loom_tests/loom_guard_retire.rs` |
+//! | forks | `memory/fork_gate.rs` | a link settles an allocation | a fork closes the gate | `loom_tests/loom_fork_gate.rs` |
 //!
-//! Entering a guard passes a whole fence on either side, and so do light barriers where the kernel makes no heavy ones: these have
-//! litmus tests below, too.
+//! Both have a litmus test below.
+//!
+//! Two more pairs use full fences on both sides, and have litmus tests, too: entering a guard, and light barriers where the
+//! kernel has no `membarrier`.
 
 pub(crate) use imp::*;
 
@@ -32,38 +44,38 @@ mod imp {
 
     use rustix::thread::{MembarrierCommand, membarrier};
 
-    /// Whether the kernel makes [`heavy_barrier`]s for this process.
-    static KERNEL_MAKES_BARRIERS: AtomicBool = AtomicBool::new(false);
+    /// Whether this process is registered for `membarrier`.
+    static HAS_MEMBARRIER: AtomicBool = AtomicBool::new(false);
 
-    /// Called by whoever will pass light barriers, ahead of the first.
+    /// Registers the process for `membarrier`. A thread must call this before its first light barrier.
     pub(crate) fn prepare_barriers() {
-        // Miri has no such system call: there every barrier is whole.
+        // Miri has no such system call, so every barrier is a full fence there.
         let is_ready = !cfg!(miri) && membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok();
-        KERNEL_MAKES_BARRIERS.store(is_ready, Ordering::Release);
+        HAS_MEMBARRIER.store(is_ready, Ordering::Release);
     }
 
-    /// Whole where the kernel makes no heavy ones.
+    /// The frequent side of the barrier: a compiler fence, or a full fence where the kernel has no `membarrier`.
     #[inline(always)]
     pub(crate) fn light_barrier() {
-        light_barrier_of(KERNEL_MAKES_BARRIERS.load(Ordering::Relaxed));
+        light_barrier_of(HAS_MEMBARRIER.load(Ordering::Relaxed));
     }
 
     #[inline(always)]
-    pub(super) fn light_barrier_of(kernel_makes_barriers: bool) {
-        match kernel_makes_barriers {
+    pub(super) fn light_barrier_of(has_membarrier: bool) {
+        match has_membarrier {
             true => compiler_fence(Ordering::SeqCst),
             false => fence(Ordering::SeqCst),
         }
     }
 
-    /// A fence in this thread, and in each other one at some place where it is now: of two threads, one at a light barrier and
-    /// one here, the later sees what the earlier wrote. A system call.
+    /// The seldom side of the barrier: a full fence in this thread, and in every other thread at its current instruction. A
+    /// system call.
     pub(crate) fn heavy_barrier() {
         fence(Ordering::SeqCst);
         if cfg!(miri) {
             return;
         }
-        // The child of a fork may have to ask anew.
+        // The child of a fork may have to register again.
         if membarrier(MembarrierCommand::PrivateExpedited).is_err() {
             prepare_barriers();
             let _ = membarrier(MembarrierCommand::PrivateExpedited);
@@ -71,9 +83,9 @@ mod imp {
         fence(Ordering::SeqCst);
     }
 
-    /// Whether what is [`per_process!`] is destroyed: an execution of a model ends.
+    /// Whether the `per_process!` statics are destroyed. That happens only at the end of an execution of a loom model.
     #[inline(always)]
-    pub(crate) fn is_process_over() -> bool {
+    pub(crate) fn are_statics_destroyed() -> bool {
         false
     }
 }
@@ -84,51 +96,52 @@ mod imp {
 
     use crate::sync::{HintUsize, seeded_bug};
 
-    /// Notes when the statics of an execution are destroyed.
-    struct Life;
+    /// Its drop records that loom destroys the statics of the execution.
+    struct DestructionFlag;
 
     std::thread_local! {
-        static IS_OVER: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+        static ARE_DESTROYED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
     }
 
-    impl Drop for Life {
+    impl Drop for DestructionFlag {
         fn drop(&mut self) {
-            IS_OVER.set(true);
+            ARE_DESTROYED.set(true);
         }
     }
 
     loom::lazy_static! {
-        static ref LIFE: Life = Life;
+        static ref DESTRUCTION_FLAG: DestructionFlag = DestructionFlag;
     }
 
-    /// Threads of a model may end after the statics.
-    pub(crate) fn is_process_over() -> bool {
-        IS_OVER.get()
+    /// Whether loom has destroyed the statics of the execution. A thread of a model may end after that.
+    pub(crate) fn are_statics_destroyed() -> bool {
+        ARE_DESTROYED.get()
     }
 
     pub(crate) fn prepare_barriers() {
-        IS_OVER.set(false);
-        let _ = &*LIFE;
+        ARE_DESTROYED.set(false);
+        let _ = &*DESTRUCTION_FLAG;
     }
 
-    /// Most threads of one execution.
-    const THREADS: usize = 5;
+    /// The number of threads in one execution, at most.
+    const MAX_THREADS: usize = 5;
 
-    /// A word for each thread of an execution: see "The asymmetric barrier".
+    /// One word per thread of an execution: see "Under loom" in the header.
     struct BarrierWords {
-        words: [AtomicUsize; THREADS],
-        taken: HintUsize,
+        words: [AtomicUsize; MAX_THREADS],
+        /// How many threads have a word.
+        assigned: HintUsize,
     }
 
     loom::lazy_static! {
         static ref BARRIER_WORDS: BarrierWords = BarrierWords {
             words: std::array::from_fn(|_| AtomicUsize::new(0)),
-            taken: HintUsize::new(0),
+            assigned: HintUsize::new(0),
         };
     }
 
     loom::thread_local! {
-        static BARRIER_WORD: usize = BARRIER_WORDS.taken.fetch_add(1, Ordering::Relaxed);
+        static BARRIER_WORD: usize = BARRIER_WORDS.assigned.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn light_barrier() {
@@ -137,7 +150,7 @@ mod imp {
     }
 
     pub(crate) fn heavy_barrier() {
-        // Seeded bug: only this thread passes a fence.
+        // Seeded bug: only this thread executes a fence.
         if seeded_bug!("heavy_barrier_without_the_others") {
             return fence(Ordering::SeqCst);
         }
@@ -156,18 +169,19 @@ mod tests {
 
     const ROUNDS: u64 = 30_000;
 
-    /// A word in a cache line of its own: a store to a line that another processor has waits, while loads go on.
+    /// A word in a cache line of its own. A store to a line that another processor owns waits in the store buffer, while later
+    /// loads execute.
     #[derive(Default)]
     #[repr(align(128))]
     struct Word(AtomicU64);
 
-    /// Two threads begin each round at about the same time.
+    /// Waits until both threads have arrived, so that they begin each round at about the same time.
     fn meet(arrived: &AtomicU64, round: u64) {
         arrived.fetch_add(1, Ordering::SeqCst);
         let mut tries = 0u32;
         while arrived.load(Ordering::SeqCst) < 2 * round {
             tries += 1;
-            // There may be one processor.
+            // On one processor, the other thread needs a chance to run.
             if tries.is_multiple_of(1000) {
                 std::thread::yield_now();
             }
@@ -175,55 +189,55 @@ mod tests {
         }
     }
 
-    /// Stores to a word, and passes a barrier.
+    /// Stores the number of the round to a word and executes a barrier.
     type Step = fn(&AtomicU64, u64);
 
-    /// Each thread takes its step on its own word and then reads the other's. In how many rounds both read what was there
-    /// before: then neither sees the other.
-    fn lost_rounds(often: Step, seldom: Step) -> usize {
+    /// Store buffering: each thread runs its step on its own word and then reads the word of the other thread. Returns the
+    /// number of rounds in which both threads read an old value, so that neither saw the other.
+    fn lost_rounds(frequent: Step, seldom: Step) -> usize {
         let words: [Word; 3] = Default::default();
-        let [left, awaited, arrived] = words.each_ref().map(|word| &word.0);
-        // Stores ahead of the one that counts, to lines that the other thread has: so that one waits longer.
-        let ahead: &[Word; 16] = &Default::default();
+        let [frequent_word, seldom_word, arrived] = words.each_ref().map(|word| &word.0);
+        // The frequent thread first stores to lines that the other thread owns, so that its own store waits longer.
+        let earlier: &[Word; 16] = &Default::default();
         prepare_barriers();
         std::thread::scope(|scope| {
-            let leaving = scope.spawn(|| {
+            let frequent_thread = scope.spawn(|| {
                 let round = |round: u64| {
                     meet(arrived, round);
-                    ahead.iter().for_each(|word| word.0.store(round, Ordering::Relaxed));
-                    often(left, round);
-                    awaited.load(Ordering::Relaxed)
+                    earlier.iter().for_each(|word| word.0.store(round, Ordering::Relaxed));
+                    frequent(frequent_word, round);
+                    seldom_word.load(Ordering::Relaxed)
                 };
                 (1..=ROUNDS).map(round).collect::<Vec<_>>()
             });
-            let waiting = |round: u64| {
-                ahead.iter().for_each(|word| word.0.store(0, Ordering::Relaxed));
+            let seldom_round = |round: u64| {
+                earlier.iter().for_each(|word| word.0.store(0, Ordering::Relaxed));
                 meet(arrived, round);
-                // Up to a few microseconds, so that some rounds come to the moment at which the other's store waits.
+                // Delays differ by up to a few microseconds, so that some rounds hit the moment at which the store waits.
                 (0..round % 256).for_each(|step| {
                     std::hint::black_box(step);
                 });
-                seldom(awaited, round);
-                left.load(Ordering::Acquire)
+                seldom(seldom_word, round);
+                frequent_word.load(Ordering::Acquire)
             };
-            let seen: Vec<_> = (1..=ROUNDS).map(waiting).collect();
-            let by_leaving = leaving.join().expect("it does not panic");
-            let rounds = by_leaving.into_iter().zip(seen).zip(1..);
-            rounds.filter(|((leaving, waiting), round)| leaving < round && waiting < round).count()
+            let seen_by_seldom: Vec<_> = (1..=ROUNDS).map(seldom_round).collect();
+            let seen_by_frequent = frequent_thread.join().expect("it does not panic");
+            let rounds = seen_by_frequent.into_iter().zip(seen_by_seldom).zip(1..);
+            rounds.filter(|((one, other), round)| one < round && other < round).count()
         })
     }
 
-    /// What shows that the test can fail: without a part of what orders them, some rounds are lost. Of one processor they are not.
-    fn assert_some_are_lost(without: &str, often: Step, seldom: Step) {
-        let lost = (0..TRIES).map(|_| lost_rounds(often, seldom)).find(|lost| *lost > 0);
+    /// Proves that the test can fail: without one part of the protocol, some rounds are lost. On one processor none is.
+    fn assert_some_are_lost(without: &str, frequent: Step, seldom: Step) {
+        let lost = (0..TRIES).map(|_| lost_rounds(frequent, seldom)).find(|lost| *lost > 0);
         println!("without {without}: {lost:?} of {ROUNDS} rounds lost");
         assert!(
             lost.is_some() || processors() == 1,
-            "the test cannot fail: it would not see that {without} is missing"
+            "no round was lost without {without}: the test would not notice that it is missing"
         );
     }
 
-    /// Other work of the machine may keep the two threads apart.
+    /// Other load on the machine may keep the two threads from running at the same time, so one try is not enough.
     const TRIES: usize = 50;
 
     fn store(word: &AtomicU64, round: u64) {
@@ -237,7 +251,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "tens of thousands of rounds of two threads")]
-    fn of_a_light_and_a_heavy_barrier_one_side_sees_the_other() {
+    fn across_a_light_and_a_heavy_barrier_at_least_one_side_sees_the_other() {
         let light: Step = |word, round| {
             word.store(round, Ordering::Release);
             light_barrier();
@@ -252,7 +266,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "tens of thousands of rounds of two threads")]
-    fn where_the_kernel_makes_no_barriers_one_side_sees_the_other_by_whole_fences() {
+    fn without_membarrier_full_fences_give_the_same_guarantee() {
         let light: Step = |word, round| {
             word.store(round, Ordering::Release);
             light_barrier_of(false);
@@ -263,7 +277,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "tens of thousands of rounds of two threads")]
-    fn of_whoever_enters_a_guard_and_whoever_looks_at_the_guards_one_sees_the_other() {
+    fn of_a_thread_that_enters_a_guard_and_a_remover_at_least_one_sees_the_other() {
         assert_eq!(lost_rounds(store_then_fence, store_and_fence), 0);
         assert_some_are_lost("the fence", store, store_and_fence);
     }

@@ -1,6 +1,6 @@
-//! `check`: every relocation kind computes what its rule says, at its limits too, and what does not fit is refused.
+//! `jittison check`: every relocation type computes the value of its rules, also at its limits. A value out of range is refused.
 //!
-//! The cases are the assembly files of `tests/linking/check/`; what their first lines mean stands in the README there.
+//! The cases are the assembly files in `tests/linking/check/`. The README there explains their first lines.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,13 +15,13 @@ fn cases() -> Vec<PathBuf> {
     cases
 }
 
-/// What the line that begins with `word` says.
-fn said<'a>(source: &'a str, word: &str) -> Option<&'a str> {
-    source.lines().find_map(|line| line.strip_prefix("# ")?.strip_prefix(word)?.strip_prefix(": "))
+/// The value of the header line `# key: value`.
+fn header_value<'a>(source: &'a str, key: &str) -> Option<&'a str> {
+    source.lines().find_map(|line| line.strip_prefix("# ")?.strip_prefix(key)?.strip_prefix(": "))
 }
 
 #[test]
-fn every_kind_of_relocation_computes_what_its_rules_say_and_refuses_what_does_not_fit() {
+fn every_relocation_type_matches_its_rules_and_refuses_values_out_of_range() {
     let directory = directory("check");
     let cases = cases();
     assert!(cases.len() > 60, "{} cases", cases.len());
@@ -31,28 +31,28 @@ fn every_kind_of_relocation_computes_what_its_rules_say_and_refuses_what_does_no
         let name = case.file_stem().unwrap().to_string_lossy().into_owned();
         let object = format!("{name}.o");
         succeed(std::process::Command::new("gcc").current_dir(&directory).arg("-c").arg(case).args(["-o", &object]));
-        let refusal = said(&source, "error");
-        // A file that must be refused has no rules: any will do.
+        let refusal = header_value(&source, "error");
+        // A file that must be refused has no rules. Any rule works for it.
         let rules = directory.join("any.s");
         fs::write(&rules, "# jitlink-check: 1 = 1\n").expect("a file");
         let mut command = jittison(&directory);
         command.arg("check").arg("--rules").arg(if refusal.is_some() { &rules } else { case });
         let output =
-            command.args(said(&source, "args").unwrap_or("").split_whitespace()).arg(&object).output().unwrap();
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+            command.args(header_value(&source, "args").unwrap_or("").split_whitespace()).arg(&object).output().unwrap();
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
         let is_right = match refusal {
-            None => output.status.success() && told.is_empty(),
-            Some(words) => output.status.code() == Some(125) && told.contains(words),
+            None => output.status.success() && message.is_empty(),
+            Some(words) => output.status.code() == Some(125) && message.contains(words),
         };
         if !is_right {
-            wrong.push(format!("{name}: {} {told}", output.status));
+            wrong.push(format!("{name}: {} {message}", output.status));
         }
     }
     assert!(wrong.is_empty(), "{} of {} cases:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
 }
 
 #[test]
-fn a_rule_that_does_not_hold_is_shown_with_its_place_and_both_values() {
+fn a_failed_rule_is_reported_with_its_line_and_both_values() {
     let directory = directory("check-wrong");
     fs::write(directory.join("a.s"), ".data\n.globl field\nfield: .quad 0x1234\n").unwrap();
     succeed(std::process::Command::new("gcc").current_dir(&directory).args(["-c", "a.s", "-o", "a.o"]));
@@ -66,19 +66,19 @@ fn a_rule_that_does_not_hold_is_shown_with_its_place_and_both_values() {
         check("# jitlink-check: *{8}field = 0x1234\n# jitlink-check: field = 0x10000\n"),
         (Some(0), String::new())
     );
-    let (status, told) = check("\n# jitlink-check: *{8}field = 0x1235\n");
+    let (status, message) = check("\n# jitlink-check: *{8}field = 0x1235\n");
     assert_eq!(status, Some(125));
     for words in ["rules:2:", "0x1234", "0x1235", "*{8}field"] {
-        assert!(told.contains(words), "{words} in {told}");
+        assert!(message.contains(words), "{words} in {message}");
     }
-    let (status, told) = check("nothing here\n");
-    assert!(status == Some(125) && told.contains("rules"), "{told}");
-    let (status, told) = check("# jitlink-check: *{8}absent = 1\n");
-    assert!(status == Some(125) && told.contains("absent"), "{told}");
+    let (status, message) = check("nothing here\n");
+    assert!(status == Some(125) && message.contains("rules"), "{message}");
+    let (status, message) = check("# jitlink-check: *{8}absent = 1\n");
+    assert!(status == Some(125) && message.contains("absent"), "{message}");
 }
 
 #[test]
-fn what_nobody_defines_is_null_where_that_is_asked_for() {
+fn missing_symbols_are_null_with_phony_externals() {
     let directory = directory("check-phony");
     fs::write(directory.join("a.s"), ".data\n.globl field\nfield: .quad nowhere + 8\n").unwrap();
     succeed(std::process::Command::new("gcc").current_dir(&directory).args(["-c", "a.s", "-o", "a.o"]));

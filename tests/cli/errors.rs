@@ -1,4 +1,4 @@
-//! What goes wrong is told in one line that names the object, with an exit status of its own; nothing crashes.
+//! Errors are reported in one line that names the object, with an exit status of their own. The tool never crashes.
 
 use std::fs;
 use std::path::Path;
@@ -8,8 +8,8 @@ use crate::native::{GNU, Twins, compile, directory, jittison};
 
 const FAILED: i32 = 125;
 
-/// Asserts that a run failed as it should; gives the line.
-fn line(output: &Output, about: &str) -> String {
+/// Asserts that the tool failed with one line of error text, and returns that line.
+fn error_line(output: &Output, about: &str) -> String {
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(FAILED), "{about}: {:?}: {text}", output.status);
     assert!(output.stdout.is_empty(), "{about}: something was printed");
@@ -23,11 +23,11 @@ fn tool(directory: &Path, arguments: &[&str]) -> Output {
     jittison(directory).args(arguments).output().expect("the tool runs")
 }
 
-/// Writes bytes to `bad.o`; both subcommands must refuse them in the same words.
+/// Writes the bytes to `bad.o`. Both subcommands must refuse the file with the same message, which is returned.
 fn refused(directory: &Path, bytes: &[u8], about: &str) -> String {
     fs::write(directory.join("bad.o"), bytes).expect("a file for the object");
-    let inspected = line(&tool(directory, &["inspect", "bad.o"]), about);
-    let run = line(&tool(directory, &["run", "bad.o"]), about);
+    let inspected = error_line(&tool(directory, &["inspect", "bad.o"]), about);
+    let run = error_line(&tool(directory, &["run", "bad.o"]), about);
     assert_eq!(inspected, run, "{about}");
     assert!(run.contains("bad.o"), "{about}: {run}");
     run
@@ -44,8 +44,8 @@ fn a_truncated_object_is_refused_wherever_it_ends() {
     let object = good_object(&directory);
     let step = object.len() / 150;
     for length in (0..64).step_by(7).chain((64..object.len()).step_by(step)).chain([object.len() - 1]) {
-        let told = refused(&directory, &object[..length], &format!("{length} bytes"));
-        assert!(told.contains("cannot link bad.o: "), "{told}");
+        let message = refused(&directory, &object[..length], &format!("{length} bytes"));
+        assert!(message.contains("cannot link bad.o: "), "{message}");
     }
 }
 
@@ -60,7 +60,7 @@ fn a_corrupted_object_is_linked_or_refused_and_never_crashes_the_tool() {
         seed ^= seed << 17;
         (seed % below as u64) as usize
     };
-    // The header, the section headers at the end, and anywhere.
+    // The file header, the section headers at the end, and the entire file.
     let ranges = [(0, 64), (object.len() * 3 / 4, object.len()), (0, object.len())];
     let mut refusals = 0;
     for round in 0..360 {
@@ -71,13 +71,13 @@ fn a_corrupted_object_is_linked_or_refused_and_never_crashes_the_tool() {
         }
         fs::write(directory.join("bad.o"), &bytes).expect("a file for the object");
         let output = tool(&directory, &["inspect", "bad.o"]);
-        // What is still an object is not run: its code may be anything.
+        // A file that is still an object is not run, because its code may be anything.
         if output.status.code() != Some(0) {
             refused(&directory, &bytes, &format!("round {round}"));
             refusals += 1;
         }
     }
-    assert!(refusals > 60, "only {refusals} were refused: nothing was shown");
+    assert!(refusals > 60, "only {refusals} files were refused, too few to test anything");
 }
 
 #[test]
@@ -87,66 +87,66 @@ fn an_object_for_another_machine_is_refused_by_name() {
     for (machine, name) in [(183, "AArch64 (183)"), (3, "i386 (3)"), (243, "RISC-V (243)"), (0x1234, "4660")] {
         let mut bytes = object.clone();
         bytes[18..20].copy_from_slice(&u16::to_le_bytes(machine));
-        let told = refused(&directory, &bytes, name);
-        assert!(told.contains(&format!("wrong architecture: e_machine is {name}")), "{told}");
+        let message = refused(&directory, &bytes, name);
+        assert!(message.contains(&format!("wrong architecture: e_machine is {name}")), "{message}");
     }
     for (place, value) in [(4, 1), (5, 2)] {
         let mut bytes = object.clone();
         bytes[place] = value;
-        let told = refused(&directory, &bytes, "class and byte order");
-        assert!(told.contains("not 64-bit little-endian"), "{told}");
+        let message = refused(&directory, &bytes, "class and byte order");
+        assert!(message.contains("not 64-bit little-endian"), "{message}");
     }
 }
 
 #[test]
-fn what_is_no_object_at_all_is_refused() {
+fn files_that_are_no_objects_are_refused() {
     let directory = directory("others");
     let twins = Twins::build(GNU, &["-O1"], "no-object", &["data_entry.c", "write_and_run.c"]);
     let executable = fs::read(twins.directory.join("native")).expect("the program");
     let others: [(&[u8], &str); 3] =
         [(&executable, "e_type is"), (b"int main;\n", "begins with"), (b"", "begins with")];
     for (bytes, words) in others {
-        let told = refused(&directory, bytes, words);
-        assert!(told.contains(words), "{told}");
+        let message = refused(&directory, bytes, words);
+        assert!(message.contains(words), "{message}");
     }
     for path in ["nowhere.o", "."] {
-        line(&tool(&directory, &["run", path]), path);
-        line(&tool(&directory, &["inspect", path]), path);
+        error_line(&tool(&directory, &["run", path]), path);
+        error_line(&tool(&directory, &["inspect", path]), path);
     }
 }
 
 #[test]
-fn what_cannot_be_linked_is_refused_by_its_name() {
+fn a_writable_and_executable_section_is_refused_by_name() {
     let directory = directory("unsupported");
     let objects = compile(GNU, &["-O1"], &["write_and_run.c"], &directory);
     let bytes = fs::read(directory.join(&objects[0])).expect("the object");
-    let told = refused(&directory, &bytes, "both");
-    assert!(told.contains("unsupported") && told.contains("both writable and executable"), "{told}");
+    let message = refused(&directory, &bytes, "both");
+    assert!(message.contains("unsupported") && message.contains("both writable and executable"), "{message}");
 }
 
 #[test]
-fn symbols_that_are_nowhere_are_all_listed_with_who_needs_them() {
+fn all_missing_symbols_are_listed_with_the_objects_that_need_them() {
     let directory = directory("missing");
     compile(GNU, &["-O1"], &["missing_one.c", "missing_two.c"], &directory);
-    let told = line(&tool(&directory, &["run", "missing_one.o", "missing_two.o"]), "missing");
+    let message = error_line(&tool(&directory, &["run", "missing_one.o", "missing_two.o"]), "missing");
     for words in ["`absent_a`", "`absent_b`", "needed by missing_one.o", "`absent_data`", "needed by missing_two.o"] {
-        assert!(told.contains(words), "{told}");
+        assert!(message.contains(words), "{message}");
     }
-    assert!(!told.contains("helper"), "it is defined: {told}");
+    assert!(!message.contains("helper"), "it is defined: {message}");
 }
 
 #[test]
-fn a_symbol_that_is_defined_twice_is_told_with_both_places() {
+fn a_duplicate_definition_is_reported_with_both_objects() {
     let directory = directory("duplicate");
     compile(GNU, &["-O1"], &["write_and_run.c", "greet_main.c", "missing_one.c"], &directory);
-    let told = line(&tool(&directory, &["run", "greet_main.o", "missing_one.o"]), "duplicate");
+    let message = error_line(&tool(&directory, &["run", "greet_main.o", "missing_one.o"]), "duplicate");
     for words in ["duplicate definition of `main`", "first in greet_main.o", "again in missing_one.o"] {
-        assert!(told.contains(words), "{told}");
+        assert!(message.contains(words), "{message}");
     }
 }
 
 #[test]
-fn an_entry_a_library_and_a_report_that_cannot_be_are_told_before_anything_runs() {
+fn a_wrong_entry_library_or_report_path_is_an_error_before_anything_runs() {
     let directory = directory("options");
     compile(GNU, &["-O1"], &["data_entry.c"], &directory);
     for (options, words) in [
@@ -157,7 +157,7 @@ fn an_entry_a_library_and_a_report_that_cannot_be_are_told_before_anything_runs(
         (&["--entry", "entry", "--report", "no/such/directory.json"], "no/such/directory.json"),
     ] {
         let arguments: Vec<&str> = ["run", "data_entry.o"].iter().chain(options).copied().collect();
-        let told = line(&tool(&directory, &arguments), words);
-        assert!(told.contains(words), "{told}");
+        let message = error_line(&tool(&directory, &arguments), words);
+        assert!(message.contains(words), "{message}");
     }
 }

@@ -1,4 +1,4 @@
-//! What `run` can be given beside objects: archives, libraries, dylibs, definitions, aliases; and links that are not run.
+//! Inputs of `run` besides objects: archives, libraries, dylibs, definitions and aliases. Also worker threads and `--no-exec`.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::native::{directory, jittison, succeed};
 
-/// Compiles sources, each `(name, text)`, to `name.o`.
+/// Compiles each source `(name, text)` to `name.o`.
 fn objects(directory: &Path, flags: &[&str], sources: &[(&str, &str)]) {
     for (name, text) in sources {
         let (source, object) = (format!("{name}.c"), format!("{name}.o"));
@@ -31,7 +31,8 @@ fn status(directory: &Path, arguments: &[&str]) -> i32 {
     output.status.code().unwrap_or_else(|| panic!("{arguments:?}: {}", String::from_utf8_lossy(&output.stderr)))
 }
 
-fn told(directory: &Path, arguments: &[&str]) -> String {
+/// The error text of a run that must fail.
+fn error_of(directory: &Path, arguments: &[&str]) -> String {
     let output = run(directory, arguments);
     assert_eq!(output.status.code(), Some(125), "{arguments:?}");
     String::from_utf8_lossy(&output.stderr).into_owned()
@@ -56,13 +57,13 @@ fn members_of_archives_are_pulled_as_they_are_needed_in_any_order() {
         assert_eq!(status(&directory, &order), 41, "{order:?}");
     }
     assert_eq!(status(&directory, &["main.o", "-L", ".", "-l", "a", "-l", "b"]), 41);
-    assert!(told(&directory, &["main.o", "liba.a"]).contains("`second`"));
-    let told = told(&directory, &["main.o", "libb.a", "--whole-archive", "liba.a"]);
-    assert!(told.contains("`nobody_has_this`") || told.contains("nobody_has_this"), "{told}");
+    assert!(error_of(&directory, &["main.o", "liba.a"]).contains("`second`"));
+    let message = error_of(&directory, &["main.o", "libb.a", "--whole-archive", "liba.a"]);
+    assert!(message.contains("`nobody_has_this`") || message.contains("nobody_has_this"), "{message}");
 }
 
 #[test]
-fn a_member_is_pulled_for_the_report_to_count_and_everything_is_returned() {
+fn the_report_counts_pulled_members_and_everything_is_returned() {
     let directory = directory("archive-report");
     objects(
         &directory,
@@ -82,7 +83,7 @@ fn a_member_is_pulled_for_the_report_to_count_and_everything_is_returned() {
 }
 
 #[test]
-fn dylibs_see_themselves_first_and_then_what_the_others_export() {
+fn a_dylib_searches_itself_first_and_then_exports_of_the_others() {
     let directory = directory("dylibs");
     objects(
         &directory,
@@ -93,13 +94,13 @@ fn dylibs_see_themselves_first_and_then_what_the_others_export() {
         ],
     );
     assert_eq!(status(&directory, &["main.o", "--dylib", "second", "other.o"]), 12);
-    assert!(told(&directory, &["main.o", "other.o"]).contains("duplicate definition of `own`"));
+    assert!(error_of(&directory, &["main.o", "other.o"]).contains("duplicate definition of `own`"));
     objects(&directory, &["-fvisibility=hidden"], &[("hidden", "int theirs(void) { return 2; }")]);
-    assert!(told(&directory, &["main.o", "--dylib", "second", "hidden.o"]).contains("`theirs`"));
+    assert!(error_of(&directory, &["main.o", "--dylib", "second", "hidden.o"]).contains("`theirs`"));
 }
 
 #[test]
-fn symbols_are_defined_and_named_again_on_the_command_line() {
+fn the_command_line_defines_symbols_and_aliases() {
     let directory = directory("defined");
     objects(
         &directory,
@@ -140,21 +141,20 @@ fn worker_threads_link_the_same_program() {
     }
 }
 
-/// An object leads to many others at once, each of them to a member of its own, and initialisers in all of them say who they
-/// are.
+/// One object refers to many objects, and each of these to an archive member of its own. An initialiser in each prints its name.
 #[test]
-fn initialisers_run_in_one_order_however_many_threads_link() {
+fn initialisers_run_in_the_same_order_with_any_number_of_threads() {
     const COUNT: usize = 60;
     let directory = directory("order");
-    let says = |name: String, text: String| {
+    let with_initialiser = |name: String, text: String| {
         let say = format!("__attribute__((constructor)) static void say(void) {{ puts(\"{name}\"); }}");
         (name, format!("void puts(const char *); {say} {text}"))
     };
     let object = |number| {
         let text = format!("int m{number}(void); int o{number}(void) {{ return m{number}(); }}");
-        says(format!("o{number}"), text)
+        with_initialiser(format!("o{number}"), text)
     };
-    let member = |number| says(format!("m{number}"), format!("int m{number}(void) {{ return {number}; }}"));
+    let member = |number| with_initialiser(format!("m{number}"), format!("int m{number}(void) {{ return {number}; }}"));
     let each = |text: fn(usize) -> String| (0..COUNT).map(text).collect::<String>();
     let (declared, called) = (each(|number| format!("int o{number}(void);")), each(|number| format!(" + o{number}()")));
     let main = ("main".to_string(), format!("{declared} int main(void) {{ return (0{called}) / 100; }}"));
@@ -162,11 +162,11 @@ fn initialisers_run_in_one_order_however_many_threads_link() {
     let sources: Vec<(&str, &str)> = sources.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
     objects(&directory, &[], &sources);
     let named = |kind: &str| (0..COUNT).map(|number| format!("{kind}{number}.o")).collect::<Vec<String>>();
-    let (typed, members) = (named("o"), named("m"));
+    let (given, members) = (named("o"), named("m"));
     archive(&directory, "rc", "libm.a", &members.iter().map(String::as_str).collect::<Vec<_>>());
-    let typed: Vec<&str> = ["main.o", "./libm.a"].into_iter().chain(typed.iter().map(String::as_str)).collect();
+    let given: Vec<&str> = ["main.o", "./libm.a"].into_iter().chain(given.iter().map(String::as_str)).collect();
     let print = |threads: &str| {
-        let output = run(&directory, &[&typed[..], &["--threads", threads]].concat());
+        let output = run(&directory, &[&given[..], &["--threads", threads]].concat());
         assert_eq!(output.status.code(), Some(17), "{threads} threads: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     };
@@ -178,15 +178,15 @@ fn initialisers_run_in_one_order_however_many_threads_link() {
 }
 
 #[test]
-fn threads_that_link_end_before_the_program_begins_and_all_of_it_is_returned() {
-    // Shares the process: the count is made in the program that `jittison run` runs.
+fn link_threads_end_before_the_program_starts_and_everything_is_returned() {
+    // Shares the process: the program that `jittison run` runs counts its own threads.
     let directory = directory("threads-end");
     let count = "#include <dirent.h>
         int main(void) { int n = -3; DIR *tasks = opendir(\"/proc/self/task\"); for (; tasks; n++) if (!readdir(tasks)) return n; return 99; }";
     objects(&directory, &[], &[("main", count), ("other", "int other(void) { return 1; }")]);
     for threads in ["0", "1", "4"] {
         let arguments = ["main.o", "other.o", "--threads", threads, "--report", "report.json"];
-        assert_eq!(status(&directory, &arguments), 0, "those beside the program's own, where {threads} linked");
+        assert_eq!(status(&directory, &arguments), 0, "threads besides the main one, after {threads} threads linked");
         let report: Value = serde_json::from_str(&fs::read_to_string(directory.join("report.json")).unwrap()).unwrap();
         assert_eq!(
             (&report["removal"]["everything_returned"], &report["removal"]["hindrance"]),
@@ -196,10 +196,10 @@ fn threads_that_link_end_before_the_program_begins_and_all_of_it_is_returned() {
 }
 
 #[test]
-fn a_link_that_is_not_run_needs_nothing_of_this_process_and_stands_where_it_is_told() {
+fn no_exec_links_at_the_given_base_without_process_symbols() {
     let directory = directory("not-run");
     objects(&directory, &[], &[("main", "int printf(const char *, ...); int main(void) { return printf(\"no\"); }")]);
-    assert!(told(&directory, &["main.o", "--no-exec"]).contains("`printf`"));
+    assert!(error_of(&directory, &["main.o", "--no-exec"]).contains("`printf`"));
     let output = run(
         &directory,
         &["main.o", "--no-exec", "--phony-externals", "--base", "0x40000000", "--report", "report.json"],

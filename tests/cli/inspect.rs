@@ -1,4 +1,4 @@
-//! `jittison inspect` says what `readelf` says, and what a link would ask for.
+//! `jittison inspect` shows the same as `readelf`, and the plan of a link.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::native::{GNU, compile, directory, jittison, succeed, toolchains};
 
 fn inspected(directory: &Path, object: &str) -> Value {
     let output = succeed(jittison(directory).args(["inspect", "--json", object]));
-    serde_json::from_slice(&output.stdout).expect("what is shown is JSON")
+    serde_json::from_slice(&output.stdout).expect("the output is JSON")
 }
 
 fn readelf(directory: &Path, option: &str, object: &str) -> String {
@@ -22,7 +22,7 @@ fn array(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// `(name, size, alignment)` of the sections with flag A, notes left out, as `readelf -S` has them.
+/// `(name, size, alignment)` of the sections with flag A, without notes, as `readelf -S` shows them.
 fn sections_by_readelf(directory: &Path, object: &str) -> Vec<(String, u64, u64)> {
     let text = readelf(directory, "-S", object);
     let rows = text.lines().filter_map(|row| row.split_once(']').filter(|(number, _)| number.contains('[')));
@@ -36,7 +36,7 @@ fn sections_by_readelf(directory: &Path, object: &str) -> Vec<(String, u64, u64)
 }
 
 #[test]
-fn sections_symbols_and_relocations_are_those_of_readelf() {
+fn inspect_shows_the_sections_symbols_and_relocations_of_readelf() {
     for toolchain in toolchains() {
         let directory = directory(&format!("inspect-{}", toolchain.c));
         for object in
@@ -81,7 +81,7 @@ fn sections_symbols_and_relocations_are_those_of_readelf() {
     }
 }
 
-/// By section and type, how many.
+/// Counts by section and relocation type.
 type Relocations = BTreeMap<(String, String), usize>;
 
 fn relocations_shown(shown: &Value) -> Relocations {
@@ -136,22 +136,24 @@ fn the_plan_adds_up_and_initialisers_have_their_priorities() {
     assert!(undefined.contains(&"puts") && undefined.contains(&"atexit"), "{undefined:?}");
     assert!(shown["plan"]["stubs"].as_u64().is_some_and(|stubs| stubs >= 2), "{:#}", shown["plan"]);
 
-    // Every section lies inside its pool's segment, aligned.
+    // Every section is aligned and inside the segment of its pool.
     for object in &objects {
         let shown = inspected(&directory, object);
         let segments = array(&shown["plan"]["segments"]);
         for section in array(&shown["sections"]) {
             let number = |key: &str| section[key].as_u64().unwrap_or(u64::MAX);
-            let segment =
-                segments.iter().find(|segment| segment["pool"] == section["pool"]).expect("its pool is there");
+            let segment = segments
+                .iter()
+                .find(|segment| segment["pool"] == section["pool"])
+                .expect("the segment of the pool exists");
             assert!(number("offset_in_segment") + number("size_bytes") <= segment["size_bytes"].as_u64().unwrap_or(0));
             assert_eq!(number("offset_in_segment") % number("align_bytes"), 0);
         }
     }
-    // Zero-fill is the segment's tail: all but `.data`.
+    // Zero-fill is the end of the segment: everything except `.data`.
     let data = inspected(&directory, &objects[1]);
     let segment = &data["plan"]["segments"][2];
-    let bytes = array(&data["sections"]).iter().find(|section| section["name"] == ".data").expect("it has data");
+    let bytes = array(&data["sections"]).iter().find(|section| section["name"] == ".data").expect("a section `.data`");
     let [size, zeroes, bytes] = [&segment["size_bytes"], &segment["zero_fill_bytes"], &bytes["size_bytes"]]
         .map(|number| number.as_u64().expect("a number"));
     assert!(zeroes >= 4096 * 4 && size == zeroes + bytes, "{segment:#}");

@@ -1,5 +1,5 @@
-//! The command line, as a stranger uses it: whole programs beside their natively linked twins, `inspect` beside `readelf`, `map`,
-//! and every mistake that an object or a command line can make.
+//! Tests of the command-line tool. `run` is compared with natively linked programs, and `inspect` with `readelf`. Also `map`,
+//! `check`, and the errors of objects and command lines.
 
 mod check;
 mod errors;
@@ -7,8 +7,5 @@ mod inputs;
 mod inspect;
 mod map;
 mod native;
-#[path = "../support/process.rs"]
-#[allow(dead_code)]
-mod process;
 mod programs;
 mod run;

@@ -1,4 +1,4 @@
-//! `jittison map` shows every object where it stands, as text, as JSON and as a picture, and runs nothing.
+//! `jittison map` shows the address of every object, as text, as JSON and as a picture. It runs nothing.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ const OBJECTS: [&str; 3] = ["objects_main.cpp", "objects_shapes.cpp", "objects_s
 
 fn json(directory: &Path, objects: &[String]) -> Value {
     let output = succeed(jittison(directory).arg("map").args(objects).arg("--json"));
-    serde_json::from_slice(&output.stdout).expect("what is shown is JSON")
+    serde_json::from_slice(&output.stdout).expect("the output is JSON")
 }
 
 fn array(value: &Value) -> &[Value] {
@@ -23,20 +23,20 @@ fn number(value: &Value) -> u64 {
 }
 
 #[test]
-fn every_object_stands_in_the_map_with_what_a_link_of_it_asks_for() {
+fn the_map_shows_every_object_with_the_sizes_of_its_link_plan() {
     let directory = directory("map-json");
     let objects = compile(GNU, &["-O1"], &OBJECTS, &directory);
     let shown = json(&directory, &objects);
     let modules = array(&shown["modules"]);
     assert_eq!(modules.len(), 3);
     for object in &objects {
-        let index = modules.iter().position(|module| module["name"] == **object).expect("every object has its module");
+        let index = modules.iter().position(|module| module["name"] == **object).expect("a module for every object");
         let inspected = succeed(jittison(&directory).args(["inspect", "--json", object]));
         let inspected: Value = serde_json::from_slice(&inspected.stdout).expect("JSON");
         for (pool, number_of_pool) in ["code", "read-only", "data"].into_iter().zip(0..) {
             let segment = &modules[index]["segments"][number_of_pool];
             assert_eq!(modules[index]["dylib"], "main");
-            // Weak definitions that another object has are not linked twice.
+            // Weak definitions that another object has are not linked again.
             assert!(
                 number(&segment["size_bytes"]) <= number(&inspected["plan"]["segments"][number_of_pool]["size_bytes"])
             );
@@ -59,25 +59,25 @@ fn every_object_stands_in_the_map_with_what_a_link_of_it_asks_for() {
 }
 
 #[test]
-fn text_and_picture_name_the_objects_and_nothing_is_run() {
+fn text_and_picture_name_the_objects_without_running_them() {
     let directory = directory("map-text");
     let objects = compile(GNU, &["-O1"], &OBJECTS, &directory);
     let output = succeed(jittison(&directory).arg("map").args(&objects).args(["--svg", "map.svg"]));
     let text = String::from_utf8(output.stdout).expect("text");
-    let svg = fs::read_to_string(directory.join("map.svg")).expect("the picture is there");
+    let svg = fs::read_to_string(directory.join("map.svg")).expect("the picture was written");
     assert!(svg.starts_with("<?xml") && svg.ends_with("</svg>\n"));
     for object in &objects {
         assert!(text.contains(object) && svg.contains(object), "{object} is missing:\n{text}");
     }
-    // The program writes when it runs, from `main` and from its initialisers.
+    // The program would print from `main` and from its initialisers if it ran.
     assert!(text.starts_with("window 0x") && output.stderr.is_empty(), "{text}");
 }
 
 #[test]
-fn what_cannot_be_linked_or_written_is_told_in_one_line() {
+fn link_and_output_errors_are_reported_in_one_line() {
     let directory = directory("map-errors");
     let objects = compile(GNU, &["-O1"], &["missing_one.c", "data_entry.c"], &directory);
-    for (arguments, told) in [
+    for (arguments, expected) in [
         (&["map", &objects[0]][..], "absent_a"),
         (&["map", "nowhere.o"], "nowhere.o"),
         (&["map", &objects[1], "--svg", "no/such/directory.svg"], "no/such/directory.svg"),
@@ -85,6 +85,6 @@ fn what_cannot_be_linked_or_written_is_told_in_one_line() {
         let output = jittison(&directory).args(arguments).output().expect("the tool runs");
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!((output.status.code(), error.lines().count()), (Some(125), 1), "{error}");
-        assert!(error.contains(told) && output.stdout.is_empty(), "{error}");
+        assert!(error.contains(expected) && output.stdout.is_empty(), "{error}");
     }
 }

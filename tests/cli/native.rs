@@ -1,4 +1,4 @@
-//! Compilers, the tool, and comparing what the two ways of running a program show.
+//! Helpers: compilers, the tool, and the comparison of a program under `jittison run` with the natively linked one.
 
 use std::fs;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
@@ -15,21 +15,21 @@ pub struct Toolchain {
 pub const GNU: Toolchain = Toolchain { c: "gcc", cpp: "g++" };
 const CLANG: Toolchain = Toolchain { c: "clang-19", cpp: "clang++-19" };
 
-/// Those that are here; what is not is said.
+/// The installed toolchains. A missing clang is reported as skipped.
 pub fn toolchains() -> Vec<Toolchain> {
-    let is_here = |program: &str| {
-        let asked = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-        asked.is_ok_and(|status| status.success())
+    let is_installed = |program: &str| {
+        let status = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        status.is_ok_and(|status| status.success())
     };
-    assert!(is_here(GNU.c) && is_here(GNU.cpp), "these tests need gcc and g++");
-    if is_here(CLANG.c) && is_here(CLANG.cpp) {
+    assert!(is_installed(GNU.c) && is_installed(GNU.cpp), "these tests need gcc and g++");
+    if is_installed(CLANG.c) && is_installed(CLANG.cpp) {
         return vec![GNU, CLANG];
     }
-    crate::process::skip("clang-19");
+    jittison_test_support::skip("clang-19");
     vec![GNU]
 }
 
-/// A fresh directory.
+/// An empty directory.
 pub fn directory(name: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cli").join(name);
     let _ = fs::remove_dir_all(&path);
@@ -37,7 +37,7 @@ pub fn directory(name: &str) -> PathBuf {
     path
 }
 
-/// Compiles sources of `programs/` to objects in `directory`; gives the objects' names there.
+/// Compiles sources of `programs/` to objects in `directory`, and returns the names of the objects.
 pub fn compile(toolchain: Toolchain, flags: &[&str], sources: &[&str], directory: &Path) -> Vec<String> {
     let one = |source: &&str| {
         let compiler = if source.ends_with(".cpp") { toolchain.cpp } else { toolchain.c };
@@ -58,37 +58,37 @@ pub fn succeed(command: &mut Command) -> Output {
     output
 }
 
-/// `jittison`, in a directory.
+/// The command `jittison`, which runs in `directory`.
 pub fn jittison(directory: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_jittison"));
     command.current_dir(directory).stdin(Stdio::null()).env_remove("JITTISON_TEST");
     command
 }
 
-/// A program in objects, and linked by the system's linker.
+/// A program as objects, and as an executable of the system linker.
 pub struct Twins {
     pub directory: PathBuf,
     pub objects: Vec<String>,
-    how: String,
+    label: String,
 }
 
 impl Twins {
     pub fn build(toolchain: Toolchain, flags: &[&str], name: &str, sources: &[&str]) -> Twins {
-        let how = format!("{name}-{}{}", toolchain.c, flags.concat());
-        let directory = directory(&how);
+        let label = format!("{name}-{}{}", toolchain.c, flags.concat());
+        let directory = directory(&label);
         let objects = compile(toolchain, flags, sources, &directory);
         let mut link = Command::new(toolchain.cpp);
-        // Such objects are no part of an executable that lies anywhere.
+        // Objects with absolute addresses cannot be linked into a PIE.
         link.args(flags.contains(&"-fno-pic").then_some("-no-pie"));
         succeed(link.current_dir(&directory).args(&objects).args(["-o", "native", "-lm", "-pthread"]));
-        Twins { directory, objects, how }
+        Twins { directory, objects, label }
     }
 
-    /// Runs both with the same arguments, and asserts that nobody could tell them apart. `JITTISON_TEST` in their
-    /// environment is `setting`.
+    /// Runs both with the same arguments, and asserts that output and status are equal. `JITTISON_TEST` in their environment is
+    /// `setting`.
     pub fn compare(&self, arguments: &[&str], setting: &str) -> Output {
         let mut native = Command::new(self.directory.join("native"));
-        // By the name that the tool gives the program.
+        // `argv[0]` is the name that the tool gives the program.
         native.arg0(&self.objects[0]).current_dir(&self.directory).args(arguments).stdin(Stdio::null());
         let expected = native.env("JITTISON_TEST", setting).output().expect("the native program runs");
         let mut tool = jittison(&self.directory);
@@ -99,14 +99,14 @@ impl Twins {
             let status = (output.status.code(), output.status.signal());
             format!("status {status:?}\n-- out\n{}-- err\n{}", text(&output.stdout), text(&output.stderr))
         };
-        let how = format!("{} {arguments:?} {setting}", self.how);
+        let label = format!("{} {arguments:?} {setting}", self.label);
         let (expected, shown) = (shown(&expected), shown(&found));
-        assert!(expected == shown, "{how}: native:\n{expected}\nlinked here:\n{shown}");
+        assert!(expected == shown, "{label}: native:\n{expected}\nlinked here:\n{shown}");
         found
     }
 }
 
-/// Builds a program with every toolchain and optimisation, and hands each to `check`.
+/// Builds a program with every toolchain and optimisation level, and calls `check` with each.
 pub fn each_build(name: &str, sources: &[&str], check: impl Fn(&Twins)) {
     for toolchain in toolchains() {
         for optimisation in ["-O0", "-O2"] {

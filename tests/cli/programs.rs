@@ -1,5 +1,5 @@
-//! Programs of several objects do what they do when the system's linker has linked them: the same output, the same
-//! messages, the same end.
+//! Programs of several objects behave as if the system linker had linked them: the same output, the same messages, the same exit
+//! status.
 
 use std::os::unix::process::ExitStatusExt as _;
 
@@ -11,7 +11,7 @@ const SIGABRT: i32 = 6;
 fn a_c_program_shares_data_calls_back_and_sees_its_arguments() {
     each_build("basics", &["basics_main.c", "basics_data.c", "basics_functions.c"], |twins| {
         let output = twins.compare(&[], "");
-        assert_eq!(output.status.code(), Some(47), "the program did not come as far as it should");
+        assert_eq!(output.status.code(), Some(47), "the program did not reach its end");
         twins.compare(&["one", "", "with space", "--entry", "ünicode"], "from outside");
     });
 }
@@ -40,7 +40,7 @@ fn a_program_that_returns_or_exits_runs_its_handlers_and_finalisers_once() {
     lifecycle("lifecycle-returns", &modes, |twins, mode| {
         let output = twins.compare(&[mode], "");
         let lines = String::from_utf8_lossy(&output.stdout).into_owned();
-        // The C library gives finalisers up that come after one that exits.
+        // The C library skips finalisers after one that calls `exit`.
         let expected = usize::from(mode != "finaliser-exits");
         assert_eq!(lines.matches("early down").count(), expected, "{mode}: {lines}");
     });
@@ -56,7 +56,7 @@ fn a_library_or_a_thread_that_ends_the_program_runs_its_handlers_too() {
 }
 
 #[test]
-fn an_end_that_runs_no_handlers_runs_none() {
+fn an_abrupt_end_runs_no_handlers() {
     let modes = ["_exit", "quick_exit", "abort", "assert", "crash", "pipe"];
     lifecycle("lifecycle-abrupt", &modes, |twins, mode| {
         let output = twins.compare(&[mode], "");
@@ -84,7 +84,7 @@ fn an_exception_is_thrown_in_one_object_and_caught_in_another() {
 }
 
 #[test]
-fn an_exception_that_nobody_catches_ends_the_program_as_natively() {
+fn an_uncaught_exception_ends_the_program_as_natively() {
     each_build("uncaught", &EXCEPTIONS, |twins| {
         for mode in ["uncaught", "uncaught-number", "noexcept", "uncaught-at-exit"] {
             let output = twins.compare(&[mode], "");
@@ -97,10 +97,10 @@ fn an_exception_that_nobody_catches_ends_the_program_as_natively() {
 }
 
 #[test]
-fn classes_templates_and_static_objects_are_one_over_all_objects() {
+fn objects_share_classes_templates_and_static_objects() {
     each_build("objects", &["objects_main.cpp", "objects_shapes.cpp", "objects_statics.cpp"], |twins| {
         let output = twins.compare(&[], "");
-        assert!(String::from_utf8_lossy(&output.stdout).contains("121 one"), "an inline variable was there twice");
+        assert!(String::from_utf8_lossy(&output.stdout).contains("121 one"), "an inline variable exists twice");
         twins.compare(&["exit"], "");
     });
 }
@@ -122,7 +122,7 @@ fn threads_of_a_cpp_program_throw_wait_and_share_a_static() {
 }
 
 #[test]
-fn handlers_of_forks_and_of_quick_exit_are_called() {
+fn fork_and_quick_exit_handlers_are_called() {
     each_build("fork-handlers", &["fork_handlers.c"], |twins| {
         for arguments in [&[][..], &["quick"]] {
             let output = twins.compare(arguments, "");
@@ -133,7 +133,7 @@ fn handlers_of_forks_and_of_quick_exit_are_called() {
     });
 }
 
-/// Programs that were compiled to name variables of libraries as if those were their own.
+/// Builds without PIC, and as PIE: such code accesses variables of libraries as its own.
 fn each_fixed_build(name: &str, sources: &[&str], check: impl Fn(&Twins)) {
     for toolchain in toolchains() {
         for level in ["-O0", "-O2"] {
@@ -145,7 +145,7 @@ fn each_fixed_build(name: &str, sources: &[&str], check: impl Fn(&Twins)) {
 }
 
 #[test]
-fn code_for_fixed_addresses_uses_variables_types_and_streams_of_the_libraries() {
+fn non_pic_and_pie_code_use_library_variables_types_and_streams() {
     each_fixed_build("libraries", &["libraries_main.cpp", "libraries_data.c"], |twins| {
         let output = twins.compare(&["-a", "-b", "x", "-c"], "seen");
         assert!(String::from_utf8_lossy(&output.stdout).contains("listed 111"));
@@ -155,7 +155,7 @@ fn code_for_fixed_addresses_uses_variables_types_and_streams_of_the_libraries() 
 }
 
 #[test]
-fn code_for_fixed_addresses_throws_and_catches_over_objects() {
+fn non_pic_and_pie_code_throw_and_catch_across_objects() {
     each_fixed_build("exceptions-fixed", &EXCEPTIONS, |twins| {
         for mode in ["", "exit", "uncaught", "noexcept"] {
             twins.compare(&[mode], "");

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::native::{GNU, Twins, compile, directory, jittison, succeed};
 
 fn report(directory: &Path) -> Value {
-    let text = fs::read_to_string(directory.join("report.json")).expect("the report is there");
+    let text = fs::read_to_string(directory.join("report.json")).expect("the report was written");
     serde_json::from_str(&text).expect("the report is JSON")
 }
 
@@ -51,7 +51,7 @@ fn the_report_proves_that_everything_was_returned() {
 }
 
 #[test]
-fn trace_says_what_is_linked_and_taken_back_and_leaves_the_program_s_output_alone() {
+fn trace_reports_links_and_removals_and_leaves_the_program_output_unchanged() {
     let twins = Twins::build(GNU, &["-O1"], "trace", &["basics_main.c", "basics_data.c", "basics_functions.c"]);
     let run = |options: &[&str]| {
         let mut tool = jittison(&twins.directory);
@@ -59,13 +59,13 @@ fn trace_says_what_is_linked_and_taken_back_and_leaves_the_program_s_output_alon
     };
     let (quiet, traced) = (run(&[]), run(&["--trace"]));
     assert_eq!((&quiet.status, &quiet.stdout), (&traced.status, &traced.stdout));
-    let told = String::from_utf8_lossy(&traced.stderr).into_owned();
+    let trace = String::from_utf8_lossy(&traced.stderr).into_owned();
     for object in &twins.objects {
         let line = format!("jittison: linked: {object}, tracker ");
-        assert_eq!(told.matches(&line).count(), 1, "{line}: {told}");
+        assert_eq!(trace.matches(&line).count(), 1, "{line}: {trace}");
     }
     for part in ["memory: window mapped", "published: ", "retired: ", "reclaimed: "] {
-        assert!(told.contains(part), "{part}: {told}");
+        assert!(trace.contains(part), "{part}: {trace}");
     }
     assert!(!String::from_utf8_lossy(&quiet.stderr).contains("linked: "));
 }
@@ -81,7 +81,7 @@ fn code_that_threads_still_run_is_kept_and_the_report_says_so() {
 }
 
 #[test]
-fn another_entry_can_be_named() {
+fn another_entry_can_be_chosen() {
     let directory = directory("entry");
     let objects = compile(GNU, &["-O1"], &["data_entry.c"], &directory);
     let mut tool = jittison(&directory);
@@ -103,7 +103,7 @@ fn libraries_are_found_by_path_by_file_name_and_by_bare_name() {
 }
 
 #[test]
-fn help_and_version_are_for_strangers() {
+fn help_and_version_explain_the_tool() {
     let directory = directory("help");
     let text = |arguments: &[&str]| {
         let output = succeed(jittison(&directory).args(arguments));
@@ -117,12 +117,12 @@ fn help_and_version_are_for_strangers() {
         (&["map", "--help"], &["--svg", "--json", "Nothing is run", "125"]),
     ] {
         let help = text(arguments);
-        words.iter().for_each(|word| assert!(help.contains(word), "{arguments:?} does not tell of {word}:\n{help}"));
+        words.iter().for_each(|word| assert!(help.contains(word), "{arguments:?} does not mention {word}:\n{help}"));
     }
 }
 
 #[test]
-fn a_command_line_that_makes_no_sense_is_told_from_a_failure() {
+fn a_usage_error_has_its_own_exit_status() {
     let directory = directory("usage");
     for arguments in
         [&[][..], &["run"], &["inspect"], &["map"], &["map", "a.o", "--svg"], &["walk"], &["run", "a.o", "--speed"]]

@@ -1,8 +1,6 @@
-//! The promises of observers: each thing that happens is told once, in order, under no lock; an observer may do what it likes;
-//! and where nobody listens nothing is paid. One file per theme.
+//! Tests of observers. Each event is delivered once, in order and without a lock. An observer may call any function of the crate.
+//! Without an observer, events cost nothing. One file per theme.
 
-#[path = "../support/allocations.rs"]
-mod allocations;
 mod memory;
 mod modules;
 mod quiet;
@@ -10,7 +8,10 @@ mod recorder;
 mod reentry;
 mod refusals;
 mod stubs;
-#[path = "../support/mod.rs"]
-mod support;
 #[cfg(feature = "tracing")]
 mod tracing;
+
+use jittison_test_support as support;
+
+#[global_allocator]
+static ALLOCATOR: support::CountingAllocator = support::CountingAllocator;

@@ -1,4 +1,4 @@
-//! What becomes of code memory is told, and adds up to what the statistics say.
+//! Memory events: they add up to the memory statistics.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,7 +9,7 @@ use jittison::memory::{
     SlabPoolOptions, SystemMapper, WindowLayout,
 };
 
-use crate::recorder::{Recorder, Told};
+use crate::recorder::{Recorded, Recorder};
 use crate::support::*;
 
 const MIB: u64 = 1 << 20;
@@ -17,11 +17,11 @@ const MIB: u64 = 1 << 20;
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<MemoryEvent>>>);
 
-/// Bytes, by kind.
+/// Sums of bytes and windows over all events.
 #[derive(Debug, Default, PartialEq)]
 struct Sums {
     windows: i64,
-    apart: i64,
+    large: i64,
     opened: u64,
     returned: u64,
 }
@@ -38,12 +38,12 @@ impl Log {
             match *event {
                 MemoryEvent::WindowMapped { .. } => sums.windows += 1,
                 MemoryEvent::WindowUnmapped { .. } => sums.windows -= 1,
-                MemoryEvent::ApartMapped { bytes, .. } => sums.apart += bytes as i64,
-                MemoryEvent::ApartUnmapped { bytes, .. } => sums.apart -= bytes as i64,
+                MemoryEvent::LargeSectionMapped { bytes, .. } => sums.large += bytes as i64,
+                MemoryEvent::LargeSectionUnmapped { bytes, .. } => sums.large -= bytes as i64,
                 MemoryEvent::SlabOpened { bytes, .. } => sums.opened += bytes,
                 MemoryEvent::SlabClosed { bytes, .. } => sums.opened -= bytes,
                 MemoryEvent::Returned { bytes, .. } => sums.returned += bytes,
-                other => panic!("an event that no test knows: {other}"),
+                other => panic!("an unknown event: {other}"),
             }
         }
         sums
@@ -61,21 +61,21 @@ fn data(size: u64) -> SegmentPlan {
     plan
 }
 
-/// Written to, so that there is something to give back.
+/// Fills the memory, so that there are pages to return.
 fn written(memory: &SlabPool, size: u64) -> Box<dyn InFlight> {
-    let mut one = memory.allocate(&data(size)).unwrap();
-    one.working(SegmentKind::Data).fill(1);
-    one
+    let mut allocation = memory.allocate(&data(size)).unwrap();
+    allocation.working(SegmentKind::Data).fill(1);
+    allocation
 }
 
 #[test]
-fn windows_slabs_and_returned_pages_are_told_and_add_up_to_the_statistics() {
+fn events_of_windows_slabs_and_returned_pages_add_up_to_the_statistics() {
     let log = Log::default();
     let memory = pool(&log, SlabPoolOptions { window_size: 256 * MIB, ..Default::default() });
     let window = memory.window();
     let is_it = |event: &MemoryEvent| matches!(event, MemoryEvent::WindowMapped { address, bytes, .. } if (*address, *bytes) == window);
     assert!(matches!(log.0.lock().unwrap().as_slice(), [event] if is_it(event)));
-    let agrees = || {
+    let checked_sums = || {
         let statistics = memory.statistics();
         let sums = log.sums();
         assert_eq!((sums.opened, sums.returned), (statistics.opened_bytes, statistics.returned_bytes));
@@ -83,27 +83,27 @@ fn windows_slabs_and_returned_pages_are_told_and_add_up_to_the_statistics() {
     };
     let small = written(&memory, 1000);
     let large = written(&memory, 5 * MIB);
-    assert!(agrees().opened >= 6 * MIB);
+    assert!(checked_sums().opened >= 6 * MIB);
     drop(large);
     memory.release_free();
-    let after = agrees();
+    let after = checked_sums();
     assert!(after.returned >= 4 * MIB && after.opened <= 4 * MIB, "{after:?}");
     drop(small);
     memory.release_free();
-    assert_eq!(agrees().opened, 0);
+    assert_eq!(checked_sums().opened, 0);
     memory.release_free();
-    assert_eq!(agrees().returned, log.sums().returned, "what is gone is not told again");
+    assert_eq!(checked_sums().returned, log.sums().returned, "pages that are already returned are not reported again");
     drop(memory);
     assert_eq!(log.sums().windows, 0);
 }
 
 #[test]
-fn further_windows_are_told_when_they_come_and_when_they_go_and_never_when_they_are_no_use() {
+fn further_windows_are_reported_mapped_and_unmapped_unless_useless() {
     let log = Log::default();
     let memory = pool(&log, SlabPoolOptions { window_size: 0, on_full: OnFull::OpenAnother, ..Default::default() });
     let capacity = WindowLayout::divide(32 * MIB).unwrap().pool(SegmentKind::Data).size;
     assert!(memory.allocate(&data(capacity + MIB)).is_err());
-    assert_eq!(log.0.lock().unwrap().len(), 1, "it fits into no window");
+    assert_eq!(log.0.lock().unwrap().len(), 1, "no window is large enough");
     let live: Vec<_> = (0..3).map(|_| memory.allocate(&data(capacity - MIB)).unwrap()).collect();
     assert_eq!((log.sums().windows, memory.statistics().windows), (3, 3));
     assert_eq!(log.sums().opened, memory.statistics().opened_bytes);
@@ -113,20 +113,20 @@ fn further_windows_are_told_when_they_come_and_when_they_go_and_never_when_they_
 }
 
 #[test]
-fn windows_of_single_allocations_and_sections_apart_come_and_go_with_what_lives_in_them() {
+fn windows_of_single_allocations_and_large_sections_are_reported() {
     let log = Log::default();
     let memory = pool(&log, SlabPoolOptions { window_size: 0, is_pooled: false, ..Default::default() });
-    let apart = vec![LargeRequest { size: 10_000, align: 0, is_read_only: true }];
-    let one = memory.allocate(&SegmentPlan { apart, ..data(1000) }).unwrap();
-    assert_eq!((log.sums().windows, log.sums().apart), (2, 12288));
+    let large_sections = vec![LargeRequest { size: 10_000, align: 0, is_read_only: true }];
+    let one = memory.allocate(&SegmentPlan { large_sections, ..data(1000) }).unwrap();
+    assert_eq!((log.sums().windows, log.sums().large), (2, 12288));
     drop(one.finalize(Vec::new()).unwrap());
-    assert_eq!((log.sums().windows, log.sums().apart), (1, 0));
+    assert_eq!((log.sums().windows, log.sums().large), (1, 0));
 }
 
 #[test]
-fn an_observer_of_memory_may_use_the_pool_and_may_panic() {
-    let told = Arc::new(Mutex::new((0, None::<Arc<SlabPool>>)));
-    let inner = told.clone();
+fn a_memory_observer_may_use_the_pool_and_may_panic() {
+    let state = Arc::new(Mutex::new((0, None::<Arc<SlabPool>>)));
+    let inner = state.clone();
     let observer: MemoryObserver = Arc::new(move |event| {
         let pool = {
             let mut inner = inner.lock().unwrap();
@@ -134,24 +134,24 @@ fn an_observer_of_memory_may_use_the_pool_and_may_panic() {
             inner.1.clone()
         };
         let Some(pool) = pool else { return };
-        // What this sets off is told too: once the slab of the smallest size is there, nothing more.
+        // This allocation causes events, too, until the slab of the smallest size exists.
         drop(pool.allocate(&data(16)).unwrap());
         pool.statistics();
-        panic!("the observer's, of {event}");
+        panic!("the observer panics at {event}");
     });
     let options = SlabPoolOptions { window_size: 256 * MIB, returns_memory: false, ..Default::default() };
     let memory = Arc::new(SlabPool::observed(SystemMapper::default(), options, observer).unwrap());
-    told.lock().unwrap().1 = Some(memory.clone());
+    state.lock().unwrap().1 = Some(memory.clone());
     let live: Vec<_> = (0..4).map(|_| memory.allocate(&data(2 * MIB)).unwrap()).collect();
     drop(live);
     memory.release_free();
-    assert!(told.lock().unwrap().0 >= 5);
+    assert!(state.lock().unwrap().0 >= 5);
     assert_eq!(memory.statistics().allocations, 0);
-    told.lock().unwrap().1 = None;
+    state.lock().unwrap().1 = None;
 }
 
 #[test]
-fn what_goes_back_by_itself_is_told_by_the_thread_that_does_it() {
+fn memory_returned_in_the_background_is_reported() {
     let log = Log::default();
     let options = SlabPoolOptions { window_size: 256 * MIB, trap_freed_code: false, ..Default::default() };
     let memory = SlabPool::observed(SystemMapper::default(), options, log.observer()).unwrap();
@@ -160,19 +160,19 @@ fn what_goes_back_by_itself_is_told_by_the_thread_that_does_it() {
 }
 
 #[test]
-fn a_session_s_observers_hear_of_the_memory_that_it_made_itself() {
+fn session_observers_get_the_events_of_the_default_memory() {
     let Some(object) = c("long test(void) { return 1; }") else { return };
     let recorder = Arc::new(Recorder::default());
     let jit = Jit::builder().observer(recorder.clone()).build().unwrap();
     let _tracker = add(&jit, jit.main_dylib(), "module.o", &object);
     assert_eq!(long(&jit, "test"), 1);
-    let told = recorder.take();
-    assert!(matches!(told[0], Told::Memory(MemoryEvent::WindowMapped { .. })), "{told:?}");
-    let opened = |told: &Told| match told {
-        Told::Memory(MemoryEvent::SlabOpened { bytes, .. }) => *bytes,
+    let recorded = recorder.take();
+    assert!(matches!(recorded[0], Recorded::Memory(MemoryEvent::WindowMapped { .. })), "{recorded:?}");
+    let opened = |recorded: &Recorded| match recorded {
+        Recorded::Memory(MemoryEvent::SlabOpened { bytes, .. }) => *bytes,
         _ => 0,
     };
-    // The statistics' total has the slots of the frame table besides.
+    // The total of the statistics also contains the slots of the frame table.
     let pools = jit.memory_statistics().pools;
-    assert_eq!(told.iter().map(opened).sum::<u64>(), pools.iter().map(|pool| pool.opened).sum());
+    assert_eq!(recorded.iter().map(opened).sum::<u64>(), pools.iter().map(|pool| pool.opened).sum());
 }

@@ -1,4 +1,4 @@
-//! The way of a module: resolved, linked, published, retired, reclaimed.
+//! Events of a module: resolved, linked, published, retired, reclaimed.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -7,11 +7,11 @@ use jittison::base::{ExecutorAddr, Name};
 use jittison::session::SymbolFlags;
 use jittison::{Event, Jit, Observer, ResourceKey};
 
-use crate::recorder::{Told, kinds, observed};
+use crate::recorder::{Recorded, kinds, observed};
 use crate::support::*;
 
 #[test]
-fn a_module_s_way_is_told_step_by_step_once_each_and_in_order() {
+fn each_step_of_a_module_is_reported_once_and_in_order() {
     let Some(object) = c("extern long abs_of(long); static long table[3] = {1, 2, 3};
         long test(long x) { return abs_of(table[x]); } long other(void) { return 2; }")
     else {
@@ -21,36 +21,38 @@ fn a_module_s_way_is_told_step_by_step_once_each_and_in_order() {
     define_absolute(jit.main_dylib(), "abs_of", 0x1000);
     assert_eq!(kinds(&recorder.take_of_modules()), ["published"]);
     let tracker = add(&jit, jit.main_dylib(), "module.o", &object);
-    assert_eq!(recorder.take_of_modules(), [], "nothing is linked before somebody looks for it");
+    assert_eq!(recorder.take_of_modules(), [], "nothing is linked before a lookup");
     jit.address_of(jit.main_dylib(), "test").unwrap();
     let (key, usage) = (tracker.key(), jit.usage(&tracker));
-    let told = recorder.take_of_modules();
-    assert_eq!(kinds(&told), ["resolved", "linked", "published"]);
+    let recorded = recorder.take_of_modules();
+    assert_eq!(kinds(&recorded), ["resolved", "linked", "published"]);
     let symbols = vec!["other".to_string(), "test".to_string()];
-    let Told::Resolved { symbols: mut resolved, .. } = told[0].clone() else { unreachable!() };
+    let Recorded::Resolved { symbols: mut resolved, .. } = recorded[0].clone() else { unreachable!() };
     resolved.sort();
     assert_eq!(resolved, symbols);
     let bytes = [usage.code, usage.read_only, usage.data];
-    let Told::Linked { counts: [relocations, definitions, externals], .. } = told[1] else { unreachable!() };
-    // The table, and the call; of the table's uses and of unwind tables some more.
+    let Recorded::Linked { counts: [relocations, definitions, externals], .. } = recorded[1] else { unreachable!() };
+    // The call, and the uses of the table. Unwind tables add some more.
     assert!((2..20).contains(&relocations), "{relocations}");
     assert_eq!((definitions, externals), (2, 1));
     let counts = [relocations, definitions, externals];
     let object = "module.o".to_string();
-    assert_eq!(told[1], Told::Linked { key, object, bytes, reserved: usage.reserved, counts });
-    let Told::Published { key: published_under, symbols: mut published } = told[2].clone() else { unreachable!() };
+    assert_eq!(recorded[1], Recorded::Linked { key, object, bytes, reserved: usage.reserved, counts });
+    let Recorded::Published { key: published_under, symbols: mut published } = recorded[2].clone() else {
+        unreachable!()
+    };
     published.sort();
     assert_eq!((published_under, published), (key, symbols));
     jit.address_of(jit.main_dylib(), "test").unwrap();
-    assert_eq!(recorder.take_of_modules(), [], "a second lookup does nothing that could be told");
+    assert_eq!(recorder.take_of_modules(), [], "a second lookup causes no event");
     tracker.remove().unwrap();
     tracker.remove().unwrap();
-    let reclaimed = Told::Reclaimed { key, bytes: usage.total(), failures: 0 };
-    assert_eq!(recorder.take_of_modules(), [Told::Retired { key, held: (0, 0, 0) }, reclaimed]);
+    let reclaimed = Recorded::Reclaimed { key, bytes: usage.total(), failures: 0 };
+    assert_eq!(recorder.take_of_modules(), [Recorded::Retired { key, held: (0, 0, 0) }, reclaimed]);
 }
 
 #[test]
-fn a_tracker_that_is_held_is_told_as_retired_with_what_is_in_the_way_and_as_reclaimed_once_that_goes() {
+fn a_held_tracker_is_reported_retired_with_its_obstacles_and_reclaimed_later() {
     let (Some(base), Some(user)) =
         (c("long base(void) { return 4; }"), c("extern long base(void); long user(void) { return base(); }"))
     else {
@@ -64,32 +66,32 @@ fn a_tracker_that_is_held_is_told_as_retired_with_what_is_in_the_way_and_as_recl
     recorder.take();
     let guard = jit.guard();
     let removal = of_base.remove().unwrap();
-    assert_eq!(recorder.take_of_modules(), [Told::Retired { key: of_base.key(), held: (1, 1, 1) }]);
+    assert_eq!(recorder.take_of_modules(), [Recorded::Retired { key: of_base.key(), held: (1, 1, 1) }]);
     drop((handle, guard));
     assert_eq!(recorder.take_of_modules(), []);
     of_user.remove().unwrap();
     assert!(removal.is_complete());
-    let told = recorder.take_of_modules();
-    assert_eq!(kinds(&told), ["retired", "reclaimed", "reclaimed"]);
-    assert!(matches!(told[1], Told::Reclaimed { key, .. } if key == of_user.key()));
-    assert!(matches!(told[2], Told::Reclaimed { key, .. } if key == of_base.key()));
+    let recorded = recorder.take_of_modules();
+    assert_eq!(kinds(&recorded), ["retired", "reclaimed", "reclaimed"]);
+    assert!(matches!(recorded[1], Recorded::Reclaimed { key, .. } if key == of_user.key()));
+    assert!(matches!(recorded[2], Recorded::Reclaimed { key, .. } if key == of_base.key()));
 }
 
 #[test]
-fn a_tracker_that_is_removed_and_asks_nobody_is_told_as_retired_and_then_as_reclaimed() {
+fn remove_now_is_reported_as_retired_and_then_as_reclaimed() {
     let Some(object) = c("long test(void) { return 1; }") else { return };
     let (jit, recorder) = observed();
     let tracker = add(&jit, jit.main_dylib(), "module.o", &object);
     assert_eq!(long(&jit, "test"), 1);
     recorder.take();
-    // SAFETY: nobody calls that code, here or later.
+    // SAFETY: no thread calls this code now or later.
     unsafe { jit.remove_now(&tracker) }.unwrap();
     assert_eq!(kinds(&recorder.take_of_modules()), ["retired", "reclaimed"]);
 }
 
 #[test]
-fn symbols_that_wait_for_others_are_told_as_published_when_those_are() {
-    // Each refers to the other, so neither is ready before both are.
+fn symbols_that_wait_for_each_other_are_reported_published_together() {
+    // Each refers to the other, so both become ready together.
     let (Some(one), Some(two)) = (
         c("extern long two(long); long one(long x) { return x > 0 ? two(x - 1) : 1; }"),
         c("extern long one(long); long two(long x) { return x > 0 ? one(x - 1) : 2; }"),
@@ -98,20 +100,20 @@ fn symbols_that_wait_for_others_are_told_as_published_when_those_are() {
     };
     let (jit, recorder) = observed();
     let keys = [("one.o", &one), ("two.o", &two)].map(|(name, object)| add(&jit, jit.main_dylib(), name, object).key());
-    // Dropped handles: both are the default tracker's now.
+    // The dropped handles transfer both to the default tracker.
     let default = jit.main_dylib().default_tracker().unwrap().key();
-    let moved = keys.map(|source| Told::Transferred { source, destination: default });
+    let moved = keys.map(|source| Recorded::Transferred { source, destination: default });
     assert_eq!(recorder.take_of_modules(), moved);
     jit.address_of(jit.main_dylib(), "one").unwrap();
-    let told = recorder.take_of_modules();
-    assert_eq!(kinds(&told), ["resolved", "resolved", "linked", "linked", "published"]);
-    let Told::Published { key, mut symbols } = told[4].clone() else { unreachable!() };
+    let recorded = recorder.take_of_modules();
+    assert_eq!(kinds(&recorded), ["resolved", "resolved", "linked", "linked", "published"]);
+    let Recorded::Published { key, mut symbols } = recorded[4].clone() else { unreachable!() };
     symbols.sort();
     assert_eq!((key, symbols), (default, vec!["one".to_string(), "two".to_string()]));
 }
 
 #[test]
-fn a_dylib_that_goes_tells_of_each_of_its_trackers_and_so_does_the_end_of_the_session() {
+fn removing_a_dylib_or_ending_the_session_reports_each_tracker() {
     let Some(object) = c("long test(void) { return 1; }") else { return };
     let (jit, recorder) = observed();
     let dylibs = ["a", "b"].map(|name| jit.create_dylib(name).unwrap());
@@ -119,17 +121,20 @@ fn a_dylib_that_goes_tells_of_each_of_its_trackers_and_so_does_the_end_of_the_se
     dylibs.iter().for_each(|dylib| assert_eq!(long_in(&jit, dylib, "test"), 1));
     recorder.take();
     jit.session().remove_dylib(&dylibs[0]).unwrap();
-    let told = recorder.take_of_modules();
-    assert_eq!(kinds(&told), ["retired", "reclaimed"]);
-    assert_eq!(told[0], Told::Retired { key: trackers[0].key(), held: (0, 0, 0) });
+    let recorded = recorder.take_of_modules();
+    assert_eq!(kinds(&recorded), ["retired", "reclaimed"]);
+    assert_eq!(recorded[0], Recorded::Retired { key: trackers[0].key(), held: (0, 0, 0) });
     let key = trackers[1].key();
     drop(jit);
-    let told = recorder.take_of_modules();
-    assert!(told.contains(&Told::Retired { key, held: (0, 0, 0) }), "{told:?}");
-    assert!(told.iter().any(|told| matches!(told, Told::Reclaimed { key: other, .. } if *other == key)), "{told:?}");
+    let recorded = recorder.take_of_modules();
+    assert!(recorded.contains(&Recorded::Retired { key, held: (0, 0, 0) }), "{recorded:?}");
+    assert!(
+        recorded.iter().any(|recorded| matches!(recorded, Recorded::Reclaimed { key: other, .. } if *other == key)),
+        "{recorded:?}"
+    );
 }
 
-/// How far each tracker has come; fails at a step that is told twice or too early.
+/// The last step of each tracker. A step that is reported twice or too early gets a value above 5.
 #[derive(Default)]
 struct Steps(Mutex<HashMap<ResourceKey, usize>>);
 
@@ -145,7 +150,7 @@ impl Observer for Steps {
         };
         let mut steps = self.0.lock().unwrap();
         let before = steps.insert(*key, step).unwrap_or(0);
-        // A panic here is contained, so it would not fail the test by itself.
+        // A panic here is caught and would not fail the test.
         if before != step - 1 {
             steps.insert(*key, 100);
         }
@@ -153,7 +158,7 @@ impl Observer for Steps {
 }
 
 #[test]
-fn modules_of_threads_side_by_side_are_each_told_once_and_in_order() {
+fn concurrent_modules_are_each_reported_once_and_in_order() {
     let Some(object) = c("static long state = 4; long test(void) { return state; }") else { return };
     let steps = Arc::new(Steps::default());
     let jit = Jit::builder().observer(steps.clone()).worker_threads(1).build().unwrap();
@@ -175,7 +180,7 @@ fn modules_of_threads_side_by_side_are_each_told_once_and_in_order() {
     assert_eq!(steps.values().filter(|step| **step > 5).count(), 0);
 }
 
-/// Keeps the text of each event that tells of published symbols of `main`.
+/// Records the text of each event about published symbols of `main`.
 #[derive(Default)]
 struct Published(Mutex<Vec<String>>);
 
@@ -188,15 +193,15 @@ impl Observer for Published {
 }
 
 #[test]
-fn the_text_of_an_event_names_eight_symbols_and_says_when_there_are_more() {
-    let told = Arc::new(Published::default());
-    let jit = Jit::builder().observer(told.clone()).build().unwrap();
+fn event_text_names_at_most_eight_symbols_and_marks_more() {
+    let published = Arc::new(Published::default());
+    let jit = Jit::builder().observer(published.clone()).build().unwrap();
     for (count, end) in [(7, "n7_7, "), (8, "n8_8, "), (9, "n9_8, …, ")] {
         let flags = SymbolFlags::EXPORTED | SymbolFlags::ABSOLUTE;
         let symbols = (1..=count).map(|number| (format!("n{count}_{number}"), number));
         let symbols = symbols.map(|(name, at)| (Name::new(&name), ExecutorAddr::new(at), flags));
         jit.main_dylib().define_absolute(symbols.collect::<Vec<_>>()).unwrap();
-        let text = std::mem::take(&mut *told.0.lock().unwrap()).join("\n");
+        let text = std::mem::take(&mut *published.0.lock().unwrap()).join("\n");
         assert!(text.starts_with(&format!("published: n{count}_1, n{count}_2, ")), "{text}");
         assert_eq!(text.split_once(end).map(|(_, key)| key.matches(", ").count()), Some(0), "{text}");
     }

@@ -1,13 +1,13 @@
-//! An observer that keeps what it is told.
+//! [`Recorder`]: an observer that records events in a form that tests can compare.
 
 use std::sync::{Arc, Mutex};
 
 use jittison::base::MemoryEvent;
 use jittison::{Event, Jit, Observer, ResourceKey};
 
-/// An event, as the tests compare it.
+/// A recorded event.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Told {
+pub enum Recorded {
     Resolved { key: ResourceKey, unit: String, symbols: Vec<String> },
     Linked { key: ResourceKey, object: String, bytes: [u64; 3], reserved: u64, counts: [usize; 3] },
     Published { key: ResourceKey, symbols: Vec<String> },
@@ -19,79 +19,81 @@ pub enum Told {
     Memory(MemoryEvent),
 }
 
-impl Told {
-    /// The kind alone.
+impl Recorded {
+    /// The kind of the event.
     pub fn kind(&self) -> &'static str {
         match self {
-            Told::Resolved { .. } => "resolved",
-            Told::Linked { .. } => "linked",
-            Told::Published { .. } => "published",
-            Told::Redirected { .. } => "redirected",
-            Told::Transferred { .. } => "transferred",
-            Told::Retired { .. } => "retired",
-            Told::Reclaimed { .. } => "reclaimed",
-            Told::Refused { .. } => "refused",
-            Told::Memory(_) => "memory",
+            Recorded::Resolved { .. } => "resolved",
+            Recorded::Linked { .. } => "linked",
+            Recorded::Published { .. } => "published",
+            Recorded::Redirected { .. } => "redirected",
+            Recorded::Transferred { .. } => "transferred",
+            Recorded::Retired { .. } => "retired",
+            Recorded::Reclaimed { .. } => "reclaimed",
+            Recorded::Refused { .. } => "refused",
+            Recorded::Memory(_) => "memory",
         }
     }
 }
 
-/// Keeps what it is told, but not of the process's own symbols.
+/// Records all events except those about symbols of the process.
 #[derive(Default)]
-pub struct Recorder(Mutex<Vec<Told>>);
+pub struct Recorder(Mutex<Vec<Recorded>>);
 
 impl Recorder {
-    /// What was told since this was asked last.
-    pub fn take(&self) -> Vec<Told> {
+    /// The events since the last call.
+    pub fn take(&self) -> Vec<Recorded> {
         std::mem::take(&mut *self.0.lock().unwrap())
     }
 
-    /// The same without what became of memory.
-    pub fn take_of_modules(&self) -> Vec<Told> {
-        self.take().into_iter().filter(|told| told.kind() != "memory").collect()
+    /// The same without memory events.
+    pub fn take_of_modules(&self) -> Vec<Recorded> {
+        self.take().into_iter().filter(|recorded| recorded.kind() != "memory").collect()
     }
 }
 
 impl Observer for Recorder {
     fn observe(&self, event: &Event<'_>) {
         let names = |names: &[jittison::base::Name]| names.iter().map(|name| name.to_string()).collect();
-        let told = match *event {
+        let recorded = match *event {
             Event::Published { dylib, .. } if dylib.name() == "process" => return,
-            Event::Resolved { key, unit, symbols, .. } => Told::Resolved {
+            Event::Resolved { key, unit, symbols, .. } => Recorded::Resolved {
                 key,
                 unit: unit.to_string(),
-                symbols: symbols.iter().map(|owed| owed.name.to_string()).collect(),
+                symbols: symbols.iter().map(|symbol| symbol.name.to_string()).collect(),
             },
             Event::Linked { key, object, bytes, reserved, relocations, definitions, externals, elapsed, .. } => {
                 assert!(elapsed.as_nanos() > 0);
                 let counts = [relocations, definitions, externals];
-                Told::Linked { key, object: object.to_string(), bytes, reserved, counts }
+                Recorded::Linked { key, object: object.to_string(), bytes, reserved, counts }
             }
-            Event::Published { key, symbols, .. } => Told::Published { key, symbols: names(symbols) },
+            Event::Published { key, symbols, .. } => Recorded::Published { key, symbols: names(symbols) },
             Event::Redirected { stub, from, to, .. } => {
-                Told::Redirected { stub: stub.to_string(), from: from.value(), to: to.value() }
+                Recorded::Redirected { stub: stub.to_string(), from: from.value(), to: to.value() }
             }
-            Event::Transferred { source, destination, .. } => Told::Transferred { source, destination },
+            Event::Transferred { source, destination, .. } => Recorded::Transferred { source, destination },
             Event::Retired { key, handles, dependants, guards, .. } => {
-                Told::Retired { key, held: (handles, dependants, guards) }
+                Recorded::Retired { key, held: (handles, dependants, guards) }
             }
-            Event::Reclaimed { key, bytes, failures, .. } => Told::Reclaimed { key, bytes, failures },
-            Event::Refused { unit, error, .. } => Told::Refused { unit: unit.to_string(), error: error.to_string() },
-            Event::Memory(event) => Told::Memory(event),
-            _ => panic!("an event that no test knows: {event}"),
+            Event::Reclaimed { key, bytes, failures, .. } => Recorded::Reclaimed { key, bytes, failures },
+            Event::Refused { unit, error, .. } => {
+                Recorded::Refused { unit: unit.to_string(), error: error.to_string() }
+            }
+            Event::Memory(event) => Recorded::Memory(event),
+            _ => panic!("an unknown event: {event}"),
         };
         assert!(!event.to_string().is_empty());
-        self.0.lock().unwrap().push(told);
+        self.0.lock().unwrap().push(recorded);
     }
 }
 
-/// A session that is listened to.
+/// A session with a recorder.
 pub fn observed() -> (Jit, Arc<Recorder>) {
     let recorder = Arc::new(Recorder::default());
     (Jit::builder().observer(recorder.clone()).build().unwrap(), recorder)
 }
 
-/// The kinds, in order.
-pub fn kinds(told: &[Told]) -> Vec<&'static str> {
-    told.iter().map(Told::kind).collect()
+/// The kinds of the events, in order.
+pub fn kinds(recorded: &[Recorded]) -> Vec<&'static str> {
+    recorded.iter().map(Recorded::kind).collect()
 }

@@ -1,4 +1,4 @@
-//! What an observer may do while it is told: everything.
+//! An observer may call any function of the crate during an event.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,7 @@ use jittison::{Event, Jit, Observer};
 use crate::recorder::{Recorder, kinds};
 use crate::support::*;
 
-/// At each event that is not of its own making: links, calls, redirects and removes.
+/// Links, calls, redirects and removes at each event that it does not cause itself.
 struct Busy {
     jit: Mutex<Option<Jit>>,
     object: Vec<u8>,
@@ -26,13 +26,13 @@ impl Observer for Busy {
         if IS_BUSY.replace(true) {
             return;
         }
-        let dylib = jit.create_dylib(&format!("made at: {event}")).unwrap();
+        let dylib = jit.create_dylib(&format!("created at: {event}")).unwrap();
         let tracker = dylib.create_tracker().unwrap();
         jit.add_object(&tracker, "inner.o", self.object.clone()).unwrap();
         assert_eq!(long_in(&jit, &dylib, "inner"), 7);
         let target = jit.address_of(&dylib, "inner").unwrap();
         jit.create_stub(&tracker, "stub", ExecutorAddr::new(0x1000)).unwrap();
-        // SAFETY: the function has the signature, and stands as long as the stub.
+        // SAFETY: the function has the signature of the stub and stays as long as the stub.
         unsafe { jit.redirect_stub(&dylib, "stub", target) }.unwrap();
         assert_eq!(long_in(&jit, &dylib, "stub"), 7);
         assert!(tracker.remove().unwrap().is_complete());
@@ -59,7 +59,7 @@ fn an_observer_may_link_call_redirect_and_remove_from_inside_every_event() {
     let tracker = add(&jit, jit.main_dylib(), "module.o", &object);
     jit.create_stub(&tracker, "stub", ExecutorAddr::new(0x1000)).unwrap();
     let target = jit.address_of(jit.main_dylib(), "test").unwrap();
-    // SAFETY: the function has the signature, and goes with the stub.
+    // SAFETY: the function has the signature of the stub and is removed with it.
     unsafe { jit.redirect_stub(jit.main_dylib(), "stub", target) }.unwrap();
     assert_eq!(long(&jit, "stub"), 4);
     let lacking = add(&jit, jit.main_dylib(), "bad.o", &bad);
@@ -67,31 +67,31 @@ fn an_observer_may_link_call_redirect_and_remove_from_inside_every_event() {
     lacking.transfer_to(&tracker).unwrap();
     assert!(tracker.remove().unwrap().is_complete());
     jit.release_free();
-    let told = recorder.take();
+    let recorded = recorder.take();
     for kind in
         ["resolved", "linked", "published", "redirected", "transferred", "retired", "reclaimed", "refused", "memory"]
     {
-        assert!(kinds(&told).contains(&kind), "{kind} was never told");
+        assert!(kinds(&recorded).contains(&kind), "{kind} was never reported");
     }
-    // Of resolved, published and refused symbols, of a link, a redirect, a transfer and a removal, at least.
+    // At least one round each for resolved, published and refused symbols, a link, a redirect, a transfer and a removal.
     assert!(busy.rounds.load(Ordering::Relaxed) >= 9, "{busy}", busy = busy.rounds.load(Ordering::Relaxed));
     assert_eq!(held(&jit), (0, 0, 0));
     *busy.jit.lock().unwrap() = None;
 }
 
 #[test]
-fn an_observer_that_panics_breaks_nothing_and_keeps_no_other_from_hearing() {
+fn a_panicking_observer_breaks_nothing_and_other_observers_get_all_events() {
     let Some(object) = c("static long state = 4; long test(void) { return state; }") else { return };
     let recorder = Arc::new(Recorder::default());
-    let panics = Arc::new(|_: &Event<'_>| panic!("an observer's"));
+    let panics = Arc::new(|_: &Event<'_>| panic!("the observer panics"));
     let jit = Jit::builder().observer(panics).observer(recorder.clone()).build().unwrap();
     for _ in 0..2 {
         recorder.take();
         let tracker = add(&jit, jit.main_dylib(), "module.o", &object);
         assert_eq!(long(&jit, "test"), 4);
         assert!(tracker.remove().unwrap().is_complete());
-        let told = recorder.take_of_modules();
-        assert_eq!(kinds(&told), ["resolved", "linked", "published", "retired", "reclaimed"]);
+        let recorded = recorder.take_of_modules();
+        assert_eq!(kinds(&recorded), ["resolved", "linked", "published", "retired", "reclaimed"]);
         assert_eq!(held(&jit), (0, 0, 0));
     }
 }

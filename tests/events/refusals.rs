@@ -1,20 +1,20 @@
-//! What is refused is told as that, once, and never as linked.
+//! A refused unit is reported once as refused, and never as linked.
 
 use jittison::base::ExecutorAddr;
 use jittison::{Jit, ResourceTracker};
 use std::sync::Arc;
 
-use crate::recorder::{Recorder, Told, kinds, observed};
+use crate::recorder::{Recorded, Recorder, kinds, observed};
 use crate::support::*;
 
-/// The refusals among what was told, by unit, with what the errors must say; nothing was linked or published.
+/// Asserts that `unit` was refused once, with `parts` in the error, and that nothing was linked or published.
 fn assert_refused(recorder: &Recorder, unit: &str, parts: &[&str]) {
-    let told = recorder.take_of_modules();
-    let refused: Vec<_> = told.iter().filter(|told| told.kind() == "refused").collect();
-    let [Told::Refused { unit: refused, error }] = refused[..] else { panic!("{unit}: {told:?}") };
+    let recorded = recorder.take_of_modules();
+    let refused: Vec<_> = recorded.iter().filter(|recorded| recorded.kind() == "refused").collect();
+    let [Recorded::Refused { unit: refused, error }] = refused[..] else { panic!("{unit}: {recorded:?}") };
     assert_eq!(refused, unit);
     parts.iter().for_each(|part| assert!(error.contains(part), "`{part}` is not in: {error}"));
-    assert!(!told.iter().any(|told| ["linked", "published"].contains(&told.kind())), "{told:?}");
+    assert!(!recorded.iter().any(|recorded| ["linked", "published"].contains(&recorded.kind())), "{recorded:?}");
 }
 
 fn try_add(jit: &Jit, name: &str, bytes: &[u8]) -> ResourceTracker {
@@ -24,7 +24,7 @@ fn try_add(jit: &Jit, name: &str, bytes: &[u8]) -> ResourceTracker {
 }
 
 #[test]
-fn a_link_that_is_refused_is_told_as_refused_once_and_never_as_linked() {
+fn a_failed_link_is_reported_refused_once_and_never_linked() {
     let Some(object) = c("extern long nobody_has_it(void); long test(void) { return nobody_has_it(); }") else {
         return;
     };
@@ -37,7 +37,7 @@ fn a_link_that_is_refused_is_told_as_refused_once_and_never_as_linked() {
 }
 
 #[test]
-fn an_object_that_is_none_and_a_name_that_is_taken_are_told_as_refused() {
+fn a_malformed_object_and_a_duplicate_name_are_reported_refused() {
     let Some(object) = c("long test(void) { return 1; }") else { return };
     let (jit, recorder) = observed();
     let damaged = try_add(&jit, "damaged.o", b"no object at all");
@@ -52,7 +52,7 @@ fn an_object_that_is_none_and_a_name_that_is_taken_are_told_as_refused() {
 }
 
 #[test]
-fn an_object_that_is_linked_at_once_and_cannot_be_read_is_told_as_refused_once() {
+fn an_unreadable_object_of_link_object_is_reported_refused_once() {
     let Some(bad) = asm(".text\n.globl f\nf: ret\nplace: .quad 0\n.reloc place, R_X86_64_RELATIVE, f\n") else {
         return;
     };
@@ -65,7 +65,7 @@ fn an_object_that_is_linked_at_once_and_cannot_be_read_is_told_as_refused_once()
 }
 
 #[test]
-fn what_does_not_fit_into_the_budget_is_told_as_refused() {
+fn an_object_over_the_budget_is_reported_refused() {
     let Some(object) = c("char large[100000] = {1}; long test(void) { return large[0]; }") else { return };
     let recorder = Arc::new(Recorder::default());
     let jit = Jit::builder().observer(recorder.clone()).memory_budget(1000).build().unwrap();
@@ -75,8 +75,8 @@ fn what_does_not_fit_into_the_budget_is_told_as_refused() {
 }
 
 #[test]
-fn what_was_linked_against_something_that_is_refused_is_told_as_refused_too() {
-    // `user` is linked first and waits for `lacking`, which has its address and never its externals.
+fn objects_that_depend_on_a_refused_object_are_reported_refused() {
+    // `user` is linked first and waits for `lacking`. That has an address and never gets its externals.
     let (Some(user), Some(lacking)) = (
         c("extern long lacking(void); long user(void) { return lacking(); }"),
         c("extern long nobody_has_it(void); long lacking(void) { return nobody_has_it(); }"),
@@ -90,11 +90,12 @@ fn what_was_linked_against_something_that_is_refused_is_told_as_refused_too() {
         tracker
     });
     jit.address_of(jit.main_dylib(), "user").unwrap_err();
-    let told = recorder.take_of_modules();
+    let recorded = recorder.take_of_modules();
     for unit in ["user.o", "lacking.o"] {
-        let is_it = |told: &&Told| matches!(told, Told::Refused { unit: refused, .. } if refused == unit);
-        assert_eq!(told.iter().filter(is_it).count(), 1, "{unit}: {told:?}");
+        let is_unit =
+            |recorded: &&Recorded| matches!(recorded, Recorded::Refused { unit: refused, .. } if refused == unit);
+        assert_eq!(recorded.iter().filter(is_unit).count(), 1, "{unit}: {recorded:?}");
     }
-    assert!(!kinds(&told).contains(&"published"), "{told:?}");
+    assert!(!kinds(&recorded).contains(&"published"), "{recorded:?}");
     drop(trackers);
 }

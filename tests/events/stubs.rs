@@ -1,4 +1,4 @@
-//! Redirects are told with where the stub led and leads.
+//! Redirect events: they contain the old and the new target of the stub.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -7,17 +7,17 @@ use jittison::base::{ExecutorAddr, Name};
 use jittison::session::{Alias, SymbolFlags};
 use jittison::{Event, Jit};
 
-use crate::recorder::{Recorder, Told, observed};
+use crate::recorder::{Recorded, Recorder, observed};
 use crate::support::*;
 
 fn redirect(jit: &Jit, stub: &str, to: u64) -> Result<(), jittison::Error> {
-    // SAFETY: nobody calls the stubs of these tests.
+    // SAFETY: no thread calls the stubs of these tests.
     unsafe { jit.redirect_stub(jit.main_dylib(), stub, ExecutorAddr::new(to)) }
 }
 
 fn redirects(recorder: &Arc<Recorder>) -> Vec<(u64, u64)> {
-    let of = |told| match told {
-        Told::Redirected { stub, from, to } => {
+    let of = |recorded| match recorded {
+        Recorded::Redirected { stub, from, to } => {
             assert_eq!(stub, "stub");
             Some((from, to))
         }
@@ -27,7 +27,7 @@ fn redirects(recorder: &Arc<Recorder>) -> Vec<(u64, u64)> {
 }
 
 #[test]
-fn a_redirect_is_told_with_where_the_stub_led_and_leads() {
+fn a_redirect_is_reported_with_its_old_and_new_target() {
     let (jit, recorder) = observed();
     let tracker = jit.main_dylib().create_tracker().unwrap();
     let target = ExecutorAddr::new(0x1000);
@@ -39,7 +39,7 @@ fn a_redirect_is_told_with_where_the_stub_led_and_leads() {
 }
 
 #[test]
-fn a_session_that_tells_debuggers_knows_where_its_stubs_led_as_well() {
+fn a_session_with_a_debugger_reports_old_targets_of_redirects() {
     let recorder = Arc::new(Recorder::default());
     let jit = Jit::builder().observer(recorder.clone()).debugger(true).build().unwrap();
     let tracker = jit.main_dylib().create_tracker().unwrap();
@@ -52,40 +52,40 @@ std::thread_local! {
     static OWN: RefCell<Vec<(u64, u64)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Each thread keeps its own, so that nothing but the stub keeps the redirects apart.
-fn keep_own(event: &Event<'_>) {
+/// Each thread records its own redirects, so that no lock of the test orders them.
+fn record_own(event: &Event<'_>) {
     if let Event::Redirected { from, to, .. } = event {
         OWN.with_borrow_mut(|own| own.push((from.value(), to.value())));
     }
 }
 
 #[test]
-fn redirects_that_race_are_each_told_with_the_one_that_they_replaced() {
-    let jit = Jit::builder().observer(Arc::new(keep_own)).build().unwrap();
+fn racing_redirects_are_each_reported_with_the_target_that_they_replaced() {
+    let jit = Jit::builder().observer(Arc::new(record_own)).build().unwrap();
     let tracker = jit.main_dylib().create_tracker().unwrap();
     jit.create_stub(&tracker, "stub", ExecutorAddr::new(1)).unwrap();
     let race = &|thread: u64| {
         (1..=ROUNDS).for_each(|i| redirect(&jit, "stub", thread * 10 * ROUNDS + i).unwrap());
         OWN.take()
     };
-    let told: Vec<(u64, u64)> = std::thread::scope(|scope| {
+    let recorded: Vec<(u64, u64)> = std::thread::scope(|scope| {
         let threads: Vec<_> = (1..=3).map(|thread| scope.spawn(move || race(thread))).collect();
         threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
     });
     redirect(&jit, "stub", 2).unwrap();
-    let (mut from, mut to): (Vec<_>, Vec<_>) = told.into_iter().chain(OWN.take()).unzip();
+    let (mut from, mut to): (Vec<_>, Vec<_>) = recorded.into_iter().chain(OWN.take()).unzip();
     from.push(2);
     to.push(1);
     from.sort();
     to.sort();
     assert_eq!(from.len() as u64, 3 * ROUNDS + 2);
-    assert!(from == to, "each address that a stub led to was left once");
+    assert!(from == to, "each target is replaced once");
 }
 
 const ROUNDS: u64 = 100_000;
 
 #[test]
-fn the_first_call_of_a_lazy_function_is_told_as_a_redirect_to_it() {
+fn the_first_call_of_a_lazy_function_is_reported_as_a_redirect() {
     let Some(object) = c("long test(void) { return 9; }") else { return };
     let (jit, recorder) = observed();
     let library = jit.create_dylib("library").unwrap();
@@ -97,6 +97,6 @@ fn the_first_call_of_a_lazy_function_is_told_as_a_redirect_to_it() {
     for _ in 0..3 {
         assert_eq!(long(&jit, "stub"), 9);
     }
-    let told = redirects(&recorder);
-    assert_eq!((told.len(), told[0].1), (1, jit.address_of(&library, "test").unwrap().value()));
+    let recorded = redirects(&recorder);
+    assert_eq!((recorded.len(), recorded[0].1), (1, jit.address_of(&library, "test").unwrap().value()));
 }

@@ -1,4 +1,4 @@
-//! Files that are shortened, rewritten or replaced between the call that names them and the link that needs them.
+//! Files that are truncated, rewritten or replaced between the call that adds them and the link that reads them.
 
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -10,15 +10,15 @@ use jittison::{InputFile, Jit};
 
 use crate::support::*;
 
-/// Larger than what a page fault reads ahead, so that the end of a mapping is in no page table.
+/// Larger than the read-ahead of a page fault, so that no page table has the end of a mapping.
 const FILL: &str = "__attribute__((used)) static char fill[4 << 20] = { 1 };";
 
-pub fn shorten(path: &Path, size_bytes: u64) {
+pub fn truncate(path: &Path, size_bytes: u64) {
     OpenOptions::new().write(true).open(path).unwrap().set_len(size_bytes).unwrap();
 }
 
-/// Gives a file a modification time that is long past, as files of a system have.
-pub fn age(path: &Path) {
+/// Sets the modification time to the past, as files of a system have it.
+pub fn set_old_time(path: &Path) {
     let past = SystemTime::now() - Duration::from_secs(3600);
     OpenOptions::new().write(true).open(path).unwrap().set_modified(past).unwrap();
 }
@@ -26,11 +26,11 @@ pub fn age(path: &Path) {
 pub fn write(dir: &PrivateDir, name: &str, bytes: &[u8]) -> PathBuf {
     let path = dir.path(name);
     fs::write(&path, bytes).unwrap();
-    age(&path);
+    set_old_time(&path);
     path
 }
 
-/// A GNU archive of one member, which `ar` makes; its list names what the member defines.
+/// A GNU archive with an index, built by `ar`.
 fn archive(dir: &PrivateDir, name: &str, members: &[(&str, &[u8])]) -> Option<PathBuf> {
     let path = dir.path(name);
     let mut command = std::process::Command::new("ar");
@@ -45,12 +45,12 @@ fn archive(dir: &PrivateDir, name: &str, members: &[(&str, &[u8])]) -> Option<Pa
         return None;
     }
     assert!(run.unwrap().status.success());
-    age(&path);
+    set_old_time(&path);
     Some(path)
 }
 
 #[test]
-fn an_object_file_that_is_shortened_after_it_was_added_is_linked_as_it_was() {
+fn an_object_file_truncated_after_it_was_added_links_its_original_bytes() {
     own_process!();
     let Some(object) = c(&format!("{FILL} int answer(void) {{ return 42; }}")) else { return };
     let dir = PrivateDir::new();
@@ -58,26 +58,26 @@ fn an_object_file_that_is_shortened_after_it_was_added_is_linked_as_it_was() {
     let jit = Jit::new().unwrap();
     let tracker = jit.main_dylib().create_tracker().unwrap();
     jit.add_object_file(&tracker, &path).unwrap();
-    shorten(&path, 100);
+    truncate(&path, 100);
     let answer = function::<extern "C" fn() -> i32>(&jit, "answer");
     assert_eq!(answer.call(), 42);
 }
 
 #[test]
-fn an_archive_that_is_shortened_before_a_member_is_pulled_is_an_error() {
+fn an_archive_truncated_before_a_member_is_needed_is_an_error() {
     own_process!();
     let Some(object) = c(&format!("{FILL} int answer(void) {{ return 42; }}")) else { return };
     let dir = PrivateDir::new();
     let Some(path) = archive(&dir, "libanswer.a", &[("answer.o", &object)]) else { return };
     let jit = Jit::new().unwrap();
     jit.link_static_library(jit.main_dylib(), &path).unwrap();
-    shorten(&path, 300);
+    truncate(&path, 300);
     let error = jit.address_of(jit.main_dylib(), "answer").unwrap_err();
     assert_says(&error, &["libanswer.a", "changed since it was opened", "300 bytes"]);
 }
 
 #[test]
-fn a_whole_archive_is_linked_as_it_was_when_it_was_added() {
+fn a_whole_archive_truncated_after_it_was_added_links_its_original_bytes() {
     own_process!();
     let Some(object) = c(&format!("{FILL} int answer(void) {{ return 42; }}")) else { return };
     let dir = PrivateDir::new();
@@ -85,13 +85,13 @@ fn a_whole_archive_is_linked_as_it_was_when_it_was_added() {
     let jit = Jit::new().unwrap();
     let tracker = jit.main_dylib().create_tracker().unwrap();
     assert_eq!(jit.add_archive_whole(&tracker, &path).unwrap(), 1);
-    shorten(&path, 300);
+    truncate(&path, 300);
     let answer = function::<extern "C" fn() -> i32>(&jit, "answer");
     assert_eq!(answer.call(), 42);
 }
 
 #[test]
-fn a_member_file_of_a_thin_archive_that_is_shortened_after_it_was_added_is_linked_as_it_was() {
+fn a_thin_archive_member_truncated_after_it_was_added_links_its_original_bytes() {
     own_process!();
     let Some(object) = c(&format!("{FILL} int answer(void) {{ return 42; }}")) else { return };
     let dir = PrivateDir::new();
@@ -101,13 +101,13 @@ fn a_member_file_of_a_thin_archive_that_is_shortened_after_it_was_added_is_linke
     let jit = Jit::new().unwrap();
     let tracker = jit.main_dylib().create_tracker().unwrap();
     assert_eq!(jit.add_archive_whole(&tracker, &path).unwrap(), 1);
-    shorten(&member, 100);
+    truncate(&member, 100);
     let answer = function::<extern "C" fn() -> i32>(&jit, "answer");
     assert_eq!(answer.call(), 42);
 }
 
 #[test]
-fn a_patch_object_that_is_shortened_after_it_was_added_is_linked_as_it_was() {
+fn a_patch_object_truncated_after_it_was_added_links_its_original_bytes() {
     own_process!();
     let Some(first) = c("int answer(void) { return 1; }") else { return };
     let Some(second) = c(&format!("{FILL} int answer(void) {{ return 2; }}")) else { return };
@@ -116,7 +116,7 @@ fn a_patch_object_that_is_shortened_after_it_was_added_is_linked_as_it_was() {
     let jit = Jit::new().unwrap();
     let patchable = jit.patchable(jit.main_dylib(), &["answer"]).unwrap();
     let commit = |patch: jittison::Patch| {
-        // SAFETY: the objects are this test's own, and hold a function that returns a number.
+        // SAFETY: the objects are this test's own, and contain a function that returns a number.
         let _tickets = unsafe { patch.link() }.unwrap().commit().unwrap();
     };
     let mut patch = patchable.patch();
@@ -124,14 +124,14 @@ fn a_patch_object_that_is_shortened_after_it_was_added_is_linked_as_it_was() {
     commit(patch);
     let mut patch = patchable.patch();
     patch.add_object_file(&path).unwrap();
-    shorten(&path, 100);
+    truncate(&path, 100);
     commit(patch);
     let answer = function::<extern "C" fn() -> i32>(&jit, "answer");
     assert_eq!(answer.call(), 2);
 }
 
 #[test]
-fn an_archive_that_is_rewritten_in_place_with_its_size_kept_is_an_error() {
+fn an_archive_rewritten_in_place_with_the_same_size_is_an_error() {
     let Some([old, new]) = two_versions() else { return };
     assert_eq!(old.len(), new.len());
     let dir = PrivateDir::new();
@@ -147,7 +147,7 @@ fn an_archive_that_is_rewritten_in_place_with_its_size_kept_is_an_error() {
 }
 
 #[test]
-fn an_archive_that_another_file_takes_the_name_of_is_linked_as_it_was() {
+fn an_archive_replaced_by_rename_links_its_original_bytes() {
     let Some([old, new]) = two_versions() else { return };
     let dir = PrivateDir::new();
     let Some(path) = archive(&dir, "libanswer.a", &[("answer.o", &old)]) else { return };
@@ -158,14 +158,14 @@ fn an_archive_that_another_file_takes_the_name_of_is_linked_as_it_was() {
     assert_eq!(function::<extern "C" fn() -> i32>(&jit, "answer").call(), 1);
 }
 
-/// The clock of a file system does not tell two writes within one tick apart.
+/// Two writes within one tick of the file system clock get the same modification time.
 #[test]
-fn an_archive_that_was_just_written_is_read_as_a_whole() {
+fn an_archive_that_was_just_written_is_read_completely_when_it_is_added() {
     let Some([old, new]) = two_versions() else { return };
     let dir = PrivateDir::new();
     let Some(path) = archive(&dir, "libanswer.a", &[("answer.o", &old)]) else { return };
     let Some(other) = archive(&dir, "libother.a", &[("answer.o", &new)]) else { return };
-    // As `ar` leaves it.
+    // `ar` leaves the current time.
     let now = SystemTime::now();
     OpenOptions::new().write(true).open(&path).unwrap().set_modified(now).unwrap();
     let jit = Jit::new().unwrap();
@@ -176,7 +176,7 @@ fn an_archive_that_was_just_written_is_read_as_a_whole() {
 }
 
 #[test]
-fn a_file_that_is_written_while_it_is_read_is_an_error_or_whole() {
+fn a_file_that_changes_while_it_is_read_is_an_error_or_complete() {
     let dir = PrivateDir::new();
     let path = dir.path("growing");
     fs::write(&path, vec![7; 1 << 20]).unwrap();

@@ -1,5 +1,5 @@
-//! Paths that lead to no regular file, and regular files that are none of a disk: each is an error that says what it is, or
-//! is read to its end. None of them keeps the caller waiting.
+//! Paths to other kinds of files than regular ones, and to kernel files without a size. Each gives an error that names its kind,
+//! or is read to its end. No call waits.
 
 use std::io::Write as _;
 use std::os::unix::net::UnixListener;
@@ -10,7 +10,7 @@ use jittison::{Error, InputFile, Jit};
 
 use crate::support::*;
 
-/// What each safe method that takes a path says of it.
+/// The errors of each safe method that takes a path.
 fn refusals(path: &Path) -> Vec<Error> {
     let jit = Jit::new().unwrap();
     let main = jit.main_dylib();
@@ -32,7 +32,7 @@ fn assert_refused(path: &Path, what: &str) {
     }
 }
 
-/// Makes a FIFO, and says so where there is no tool for it.
+/// Makes a FIFO. `None` if `mkfifo` is missing; the test is then reported as skipped.
 fn fifo(dir: &PrivateDir) -> Option<std::path::PathBuf> {
     let path = dir.path("fifo.o");
     match Command::new("mkfifo").arg(&path).status() {
@@ -48,10 +48,10 @@ fn fifo(dir: &PrivateDir) -> Option<std::path::PathBuf> {
 }
 
 #[test]
-fn a_fifo_without_a_writer_is_refused_at_once() {
+fn a_fifo_without_a_writer_is_refused_without_waiting() {
     let dir = PrivateDir::new();
     let Some(path) = fifo(&dir) else { return };
-    assert_refused(&path, "it is a FIFO, and only regular files are read");
+    assert_refused(&path, "it is a FIFO, but only a regular file can be read");
 }
 
 #[test]
@@ -59,13 +59,13 @@ fn a_socket_a_directory_and_a_device_are_refused_by_their_kind() {
     let dir = PrivateDir::new();
     let socket = dir.path("socket");
     let _listener = UnixListener::bind(&socket).unwrap();
-    assert_refused(&socket, "it is a socket, and only regular files are read");
-    assert_refused(&dir.path(""), "it is a directory, and only regular files are read");
-    assert_refused(Path::new("/dev/zero"), "it is a character device, and only regular files are read");
+    assert_refused(&socket, "it is a socket, but only a regular file can be read");
+    assert_refused(&dir.path(""), "it is a directory, but only a regular file can be read");
+    assert_refused(Path::new("/dev/zero"), "it is a character device, but only a regular file can be read");
 }
 
 #[test]
-fn a_symbolic_link_counts_as_what_it_leads_to() {
+fn a_symbolic_link_is_treated_as_its_target() {
     let dir = PrivateDir::new();
     let (to_device, to_nothing) = (dir.path("device.o"), dir.path("nothing.o"));
     std::os::unix::fs::symlink("/dev/zero", &to_device).unwrap();
@@ -75,13 +75,13 @@ fn a_symbolic_link_counts_as_what_it_leads_to() {
 }
 
 #[test]
-fn a_file_without_a_size_is_read_to_its_end() {
+fn a_file_that_reports_size_zero_is_read_to_its_end() {
     // Shares the process: any file of the kernel would do.
     let file = InputFile::open("/proc/self/status").unwrap();
     assert_eq!(file.size_bytes(), 0);
     let text = String::from_utf8(file.read().unwrap()).unwrap();
     assert!(text.starts_with("Name:") && text.ends_with('\n'), "{text}");
-    // Bytes that are no object are refused as such, by name.
+    // Bytes that are no object are refused with the name of the file.
     let jit = Jit::new().unwrap();
     let tracker = jit.main_dylib().create_tracker().unwrap();
     assert_says(&jit.add_object_file(&tracker, "/proc/self/status").unwrap_err(), &["/proc/self/status"]);
@@ -110,18 +110,18 @@ fn an_object_of_more_than_4_gib_is_refused_before_it_is_read() {
 }
 
 #[test]
-fn a_range_beyond_the_end_is_an_error_that_says_where_the_end_is() {
+fn a_range_beyond_the_end_is_an_error_with_the_file_size() {
     let dir = PrivateDir::new();
     let path = dir.path("short");
     std::fs::File::create(&path).unwrap().write_all(b"twelve bytes").unwrap();
     let file = InputFile::open(&path).unwrap();
     assert_eq!(file.read_at(7..12).unwrap(), b"bytes");
     for range in [7..13, 13..13, u64::MAX..u64::MAX, 0..u64::MAX] {
-        assert_says(&file.read_at(range).unwrap_err(), &["short", "do not lie within its 12"]);
+        assert_says(&file.read_at(range).unwrap_err(), &["short", "are not within its 12"]);
     }
     #[allow(clippy::reversed_empty_ranges)]
     let reversed = file.read_at(5..4);
-    assert_says(&reversed.unwrap_err(), &["short", "do not lie within its 12"]);
+    assert_says(&reversed.unwrap_err(), &["short", "are not within its 12"]);
 }
 
 fn refusals_of_contents(path: &Path) -> [Error; 2] {

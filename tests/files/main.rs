@@ -1,7 +1,7 @@
-//! Files that are given by path: another process may shorten, extend, replace or withhold them at any time, and then a
-//! link fails by name or uses the bytes that were there. It never faults and never waits.
+//! Files given by path. Another process may truncate, extend, replace or remove them at any time. A link then fails with the
+//! name of the file, or uses the original bytes. It never faults and never waits.
 //!
-//! Tests that would end the process by SIGBUS if the promise broke run in a process of their own.
+//! A test that would end its process by SIGBUS on failure runs in its own process.
 
 #[path = "../linking/archive_bytes.rs"]
 #[allow(dead_code)]
@@ -10,5 +10,5 @@ mod changed;
 mod kinds;
 mod mapped;
 mod on_demand;
-#[path = "../support/mod.rs"]
-mod support;
+
+use jittison_test_support as support;

@@ -1,4 +1,4 @@
-//! Mapped files, under the caller's word.
+//! [`MappedFile`]: files that are mapped because the caller promises not to change them.
 
 use jittison::link::ObjectBuffer;
 use jittison::{Jit, MappedFile};
@@ -11,7 +11,7 @@ fn a_mapped_object_is_linked_from_the_mapping() {
     let dir = PrivateDir::new();
     let path = dir.path("answer.o");
     std::fs::write(&path, &object).unwrap();
-    // SAFETY: the directory is this test's own, and nobody changes the file.
+    // SAFETY: the directory is this test's own, and the file does not change.
     let mapped = unsafe { MappedFile::open(&path) }.unwrap();
     let jit = Jit::new().unwrap();
     let tracker = jit.main_dylib().create_tracker().unwrap();
@@ -21,7 +21,7 @@ fn a_mapped_object_is_linked_from_the_mapping() {
 }
 
 #[test]
-fn what_cannot_be_read_cannot_be_mapped() {
+fn files_that_cannot_be_read_cannot_be_mapped() {
     // SAFETY: nothing is mapped.
     let refused = unsafe { MappedFile::open("/dev/zero") };
     assert_says(&refused.unwrap_err(), &["/dev/zero", "it is a character device"]);

@@ -1,9 +1,9 @@
-//! Absolute symbols, and relaxations: whether a call or a load goes straight is decided by displacement, never by how low
-//! its target is. The linked bytes are inspected; what leads to nowhere is not called.
+//! Absolute symbols and GOT relaxation. Relaxation depends on the displacement, never on the address of the target. The tests
+//! read the linked bytes and do not call code whose target does not exist.
 
 use crate::support::*;
 
-/// One of each reference that may be relaxed, at the offsets of [`Code`].
+/// One of each reference that the linker may relax. The numbers are offsets of the instructions.
 const REFERENCES: &str = "
     .text
     .globl test
@@ -16,7 +16,7 @@ const REFERENCES: &str = "
         jmp *target@GOTPCREL(%rip)             # 31
     .section .note.GNU-stack";
 
-/// The linked bytes of [`REFERENCES`].
+/// The linked bytes of [`REFERENCES`], and their address.
 struct Code {
     address: u64,
     bytes: Vec<u8>,
@@ -33,8 +33,8 @@ impl Code {
         Some((jit, Code { address, bytes }))
     }
 
-    /// Where the 32-bit displacement at `field` leads.
-    fn leads(&self, field: usize) -> u64 {
+    /// The address that the 32-bit displacement at `field` refers to.
+    fn target_of(&self, field: usize) -> u64 {
         let displacement = i32::from_le_bytes(self.bytes[field..field + 4].try_into().unwrap());
         self.address.wrapping_add(field as u64 + 4).wrapping_add_signed(displacement.into())
     }
@@ -48,14 +48,14 @@ fn word(address: u64) -> u64 {
 fn a_low_absolute_target_is_reached_through_the_got_from_a_far_window() {
     for target in [0x1000, 0x7fff_0000, 0xffff_ffff_8000_0000, 0] {
         let Some((_jit, code)) = Code::link(target) else { return };
-        assert!(code.address > 1 << 33, "the window is far from the target");
-        // call through a stub, and the stub through its slot
+        assert!(code.address > 1 << 33, "the window must be far from the target");
+        // The call uses a stub, and the stub jumps through its GOT slot.
         assert_eq!(code.bytes[0], 0xe8);
-        let stub = code.leads(1);
+        let stub = code.target_of(1);
         let stub_code = Code { address: stub, bytes: read(stub, 16) };
         assert_eq!(stub_code.bytes[..6], [0xf3, 0x0f, 0x1e, 0xfa, 0xff, 0x25]);
-        assert_eq!(word(stub_code.leads(6)), target);
-        // the others as they were written, through the slot
+        assert_eq!(word(stub_code.target_of(6)), target);
+        // The other instructions stay as written and use the slot.
         let written: [(usize, &[u8]); 5] = [
             (5, &[0xff, 0x15]),
             (11, &[0x48, 0x8b, 0x05]),
@@ -65,7 +65,7 @@ fn a_low_absolute_target_is_reached_through_the_got_from_a_far_window() {
         ];
         for (at, instruction) in written {
             assert_eq!(code.bytes[at..at + instruction.len()], *instruction, "at {at}");
-            assert_eq!(word(code.leads(at + instruction.len())), target, "at {at}");
+            assert_eq!(word(code.target_of(at + instruction.len())), target, "at {at}");
         }
     }
 }
@@ -82,13 +82,13 @@ fn a_target_in_reach_is_reached_directly() {
     let address = jit.address_of(jit.main_dylib(), "test").unwrap().value();
     let code = Code { address, bytes: read(address, 37) };
 
-    assert_eq!((code.bytes[0], code.leads(1)), (0xe8, target));
-    assert_eq!((&code.bytes[5..7], code.leads(7)), (&[0x67, 0xe8][..], target), "addr32 call");
-    assert_eq!((&code.bytes[11..14], code.leads(14)), (&[0x48, 0x8d, 0x05][..], target), "lea");
-    assert_eq!((&code.bytes[18..20], code.leads(20)), (&[0x8d, 0x05][..], target), "lea");
-    assert_eq!(code.bytes[24..27], [0x48, 0x03, 0x05], "an addition wants the slot");
-    assert_eq!(word(code.leads(27)), target);
-    assert_eq!((code.bytes[31], code.leads(32), code.bytes[36]), (0xe9, target, 0x90), "jmp; nop");
+    assert_eq!((code.bytes[0], code.target_of(1)), (0xe8, target));
+    assert_eq!((&code.bytes[5..7], code.target_of(7)), (&[0x67, 0xe8][..], target), "addr32 call");
+    assert_eq!((&code.bytes[11..14], code.target_of(14)), (&[0x48, 0x8d, 0x05][..], target), "lea");
+    assert_eq!((&code.bytes[18..20], code.target_of(20)), (&[0x8d, 0x05][..], target), "lea");
+    assert_eq!(code.bytes[24..27], [0x48, 0x03, 0x05], "an addition keeps its slot");
+    assert_eq!(word(code.target_of(27)), target);
+    assert_eq!((code.bytes[31], code.target_of(32), code.bytes[36]), (0xe9, target, 0x90), "jmp; nop");
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn relaxed_calls_loads_and_jumps_run() {
 }
 
 #[test]
-fn loads_with_no_instruction_ahead_or_an_addend_of_their_own_go_through_the_slot() {
+fn got_loads_without_an_opcode_or_with_another_addend_are_not_relaxed() {
     let Some(object) = asm("
         .text
         start: .long 0
@@ -131,13 +131,13 @@ fn loads_with_no_instruction_ahead_or_an_addend_of_their_own_go_through_the_slot
     let (jit, _trackers) = linked(&[&object]);
     let address = jit.address_of(jit.main_dylib(), "test").unwrap().value();
     let code = Code { address: address - 4, bytes: read(address - 4, 11) };
-    let slot = code.leads(0);
+    let slot = code.target_of(0);
     assert_eq!((word(slot), &code.bytes[4..7]), (address, &[0x48, 0x8b, 0x05][..]));
-    assert_eq!(code.leads(7), slot + 8);
+    assert_eq!(code.target_of(7), slot + 8);
 }
 
 #[test]
-fn absolute_symbols_of_an_object_are_what_they_say_and_bind_nobody() {
+fn absolute_symbols_keep_their_value_and_add_no_dependency() {
     let Some(object) = asm("
         .globl fixed, test
         fixed = 0x123456789abc
@@ -152,7 +152,7 @@ fn absolute_symbols_of_an_object_are_what_they_say_and_bind_nobody() {
     assert_eq!(jit.address_of(jit.main_dylib(), "fixed").unwrap().value(), 0x1234_5678_9abc);
     assert_eq!(long(&jit, "test"), 0x1234_5678_9abc);
     assert_eq!(long(&jit, "used"), 0x1234_5678_9abc);
-    assert!(trackers[0].remove().unwrap().is_complete(), "a number needs no memory to be kept");
+    assert!(trackers[0].remove().unwrap().is_complete(), "an absolute value depends on no memory");
 }
 
 #[test]

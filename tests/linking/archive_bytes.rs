@@ -1,4 +1,4 @@
-//! Archives made byte by byte, so that tests need no tool and can make them wrong.
+//! Builds archives byte by byte. Tests need no tool, and can build archives that are wrong.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,10 +6,10 @@ use std::sync::Arc;
 use jittison::Error;
 use jittison::link::{Archive, ObjectBuffer, ObjectInterface, OpenFile};
 
-/// Names, each with the position of the member that defines it.
+/// The index of an archive: names, each with the position of the member that defines it.
 pub type List = Vec<(String, usize)>;
 
-/// Opens bytes as an archive. Members that are files of their own do not exist.
+/// Opens bytes as an archive. Member files of a thin archive do not exist.
 pub fn open(path: &str, bytes: Vec<u8>) -> Result<Archive, Error> {
     let (own, bytes) = (path.to_string(), ObjectBuffer::from(bytes));
     let open_file: Arc<OpenFile> = Arc::new(move |path: &Path| match path.to_str() == Some(&own) {
@@ -19,7 +19,7 @@ pub fn open(path: &str, bytes: Vec<u8>) -> Result<Archive, Error> {
     Archive::open(Path::new(path), open_file)
 }
 
-/// What the members define, as far as they are objects that can be linked.
+/// The definitions of all members that are readable objects.
 pub fn list_of(members: &[(&str, &[u8])]) -> List {
     let mut list = List::new();
     for (index, (name, bytes)) in members.iter().enumerate() {
@@ -35,7 +35,7 @@ pub fn header(name: &str, size: usize) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// A header and bytes, padded.
+/// A member: header, bytes, and padding to an even size.
 pub fn member(name: &str, bytes: &[u8]) -> Vec<u8> {
     let mut all = header(name, bytes.len());
     all.extend(bytes);
@@ -45,7 +45,7 @@ pub fn member(name: &str, bytes: &[u8]) -> Vec<u8> {
     all
 }
 
-/// `list` is given the offsets of the members, and must give a member of the same size whatever these are.
+/// An archive of `members`. `list` gets the offsets of the members and returns the index. Its size must not depend on the offsets.
 fn archive(members: &[Vec<u8>], list: impl Fn(&[u64]) -> Vec<u8>) -> Vec<u8> {
     let mut offset = 8 + list(&vec![0; members.len()]).len() as u64;
     let offset_of = |member: &Vec<u8>| {
@@ -61,7 +61,7 @@ fn text_of(list: &[(String, usize)]) -> Vec<u8> {
     list.iter().flat_map(|(name, _)| [name.as_bytes(), &[0]].concat()).collect()
 }
 
-/// GNU's, with `//` for long names.
+/// The GNU format, with `//` for long names.
 pub fn gnu(members: &[(&str, &[u8])], list: &[(String, usize)]) -> Vec<u8> {
     let (names, members) = gnu_members(members);
     archive(&members, |offsets| {
@@ -72,7 +72,7 @@ pub fn gnu(members: &[(&str, &[u8])], list: &[(String, usize)]) -> Vec<u8> {
     })
 }
 
-/// GNU's, with a list of 64-bit numbers.
+/// The GNU format, with an index of 64-bit offsets.
 pub fn gnu64(members: &[(&str, &[u8])], list: &[(String, usize)]) -> Vec<u8> {
     let (names, members) = gnu_members(members);
     archive(&members, |offsets| {
@@ -82,29 +82,29 @@ pub fn gnu64(members: &[(&str, &[u8])], list: &[(String, usize)]) -> Vec<u8> {
     })
 }
 
-/// The member of long names, and the members.
+/// The member with the long names, and the other members.
 fn gnu_members(members: &[(&str, &[u8])]) -> (Vec<u8>, Vec<Vec<u8>>) {
     let mut long = Vec::new();
-    let mut made = Vec::new();
+    let mut encoded = Vec::new();
     for (name, bytes) in members {
         if name.len() < 16 {
-            made.push(member(&format!("{name}/"), bytes));
+            encoded.push(member(&format!("{name}/"), bytes));
         } else {
-            made.push(member(&format!("/{}", long.len()), bytes));
+            encoded.push(member(&format!("/{}", long.len()), bytes));
             long.extend(format!("{name}/\n").into_bytes());
         }
     }
     let names = if long.is_empty() { Vec::new() } else { member("//", &long) };
-    (names, made)
+    (names, encoded)
 }
 
-/// BSD's: every name before its member's bytes, and pairs of a name's place and a member's.
+/// The BSD format: each name stands before the bytes of its member. An index entry is the offset of a name and of a member.
 pub fn bsd(members: &[(&str, &[u8])], list: &[(String, usize)]) -> Vec<u8> {
     let word = |value: u64| (value as u32).to_le_bytes().to_vec();
     archive(&bsd_members(members), |offsets| bsd_member("__.SYMDEF SORTED", &bsd_list(list, offsets, word)))
 }
 
-/// BSD's, with a list of 64-bit numbers.
+/// The BSD format, with an index of 64-bit offsets.
 pub fn bsd64(members: &[(&str, &[u8])], list: &[(String, usize)]) -> Vec<u8> {
     let word = |value: u64| value.to_le_bytes().to_vec();
     archive(&bsd_members(members), |offsets| bsd_member("__.SYMDEF_64", &bsd_list(list, offsets, word)))

@@ -1,4 +1,4 @@
-//! Static libraries: which members of archives are linked, by the system linker's rules, and from what kinds of archives.
+//! Static libraries: which archive members are linked (by the rules of the system linker), and from which archive formats.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -12,7 +12,7 @@ use jittison::{Error, Jit, JitDylib};
 use crate::archive_bytes::*;
 use crate::support::*;
 
-/// A folder with archives made by the system's `ar`.
+/// A private directory for archives that the system's `ar` builds.
 struct Folder(PrivateDir);
 
 impl Folder {
@@ -27,7 +27,7 @@ impl Folder {
         path
     }
 
-    /// `None`, having said so, when there is no such tool.
+    /// `None` if the tool is missing. The test is then reported as skipped.
     fn archive(&self, tool: &str, flags: &[&str], name: &str, members: &[(&str, &[u8])]) -> Option<PathBuf> {
         let mut command = Command::new(tool);
         command.current_dir(self.0.path("")).args(flags).arg(name);
@@ -49,7 +49,7 @@ impl Folder {
     }
 }
 
-/// A session whose main dylib has archives of these members, made here, byte by byte.
+/// A session whose main dylib uses archives of these members. The archives are built byte by byte.
 fn with_archives(archives: &[&[(&str, &[u8])]]) -> Jit {
     let jit = new_jit();
     link_archives(&jit, jit.main_dylib(), archives);
@@ -68,7 +68,7 @@ fn is_defined(jit: &Jit, name: &str) -> bool {
     jit.main_dylib().symbol_flags(name).is_some()
 }
 
-/// Three objects, each of which needs the next, and one that nobody needs and that cannot be linked.
+/// Three objects, each of which needs the next, and a fourth that nothing needs and that cannot be linked.
 fn chain() -> Option<[Vec<u8>; 4]> {
     Some([
         c("extern long middle(void); long test(void) { return middle() + 1; }")?,
@@ -78,14 +78,14 @@ fn chain() -> Option<[Vec<u8>; 4]> {
     ])
 }
 
-/// An object that says that it is AArch64's.
+/// The same object with `e_machine` set to AArch64.
 fn for_another_machine(mut object: Vec<u8>) -> Vec<u8> {
     object[18] = 183;
     object
 }
 
 #[test]
-fn members_are_linked_from_archives_with_and_without_an_index_thin_or_not_and_with_long_names() {
+fn members_are_linked_from_indexed_unindexed_and_thin_archives_and_by_long_names() {
     let Some([test, middle, last, unneeded]) = chain() else { return };
     let long_name = "a_member_with_a_name_that_does_not_fit_into_its_header.o";
     let members = [
@@ -113,12 +113,12 @@ fn members_are_linked_from_archives_with_and_without_an_index_thin_or_not_and_wi
         jit.link_static_library(jit.main_dylib(), &path).unwrap();
         assert_eq!(jit.main_dylib().symbol_count(), 0, "{tool} {flags:?}: nothing is needed yet");
         assert_eq!(long(&jit, "test"), 41, "{tool} {flags:?}");
-        assert_eq!(jit.main_dylib().symbol_count(), 4, "{tool} {flags:?}: what is not needed is not there");
+        assert_eq!(jit.main_dylib().symbol_count(), 4, "{tool} {flags:?}: only needed members are added");
     }
 }
 
 #[test]
-fn every_kind_of_list_is_read() {
+fn every_kind_of_archive_index_is_read() {
     let Some([test, middle, last, _]) = chain() else { return };
     let members = [("test.o", &test[..]), ("the middle of three members.o", &middle), ("last.o", &last)];
     let list = list_of(&members);
@@ -138,9 +138,9 @@ fn every_kind_of_list_is_read() {
 }
 
 #[test]
-fn members_share_the_bytes_of_their_archive_wherever_they_lie() {
+fn members_share_the_bytes_of_their_archive_at_any_even_offset() {
     let Some([test, middle, last, _]) = chain() else { return };
-    // Objects that begin at any even offset, and not only at multiples of eight.
+    // Objects may begin at any even offset, not only at multiples of eight.
     for padding in 0..5 {
         let filler = vec![b' '; 2 * padding];
         let members = [("f", &filler[..]), ("test.o", &test), ("middle.o", &middle), ("last.o", &last)];
@@ -155,7 +155,7 @@ fn members_share_the_bytes_of_their_archive_wherever_they_lie() {
 }
 
 #[test]
-fn archives_satisfy_each_other_in_either_order_and_however_they_came() {
+fn archives_satisfy_each_other_in_any_order_added_together_or_one_by_one() {
     let Some([test, middle, last, unneeded]) = chain() else { return };
     let outer: &[(&str, &[u8])] = &[("test.o", &test), ("last.o", &last)];
     let inner: &[(&str, &[u8])] = &[("unneeded.o", &unneeded), ("middle.o", &middle)];
@@ -165,14 +165,14 @@ fn archives_satisfy_each_other_in_either_order_and_however_they_came() {
         order.iter().for_each(|archive| link_archives(&jit, jit.main_dylib(), &[archive]));
         assert_eq!(long(&jit, "test"), 41);
     }
-    // Nobody looks up what the members of one need, but an object does.
+    // No lookup asks for what the archive members need. An object does.
     let jit = with_archives(&[inner]);
     let _objects = [add(&jit, jit.main_dylib(), "last.o", &last), add(&jit, jit.main_dylib(), "test.o", &test)];
     assert_eq!(long(&jit, "test"), 41);
 }
 
 #[test]
-fn what_the_dylib_defines_is_not_fetched() {
+fn a_member_is_not_added_for_a_name_that_the_dylib_defines() {
     let (Some([test, middle, last, _]), Some(own)) = (chain(), c("long last = 7;")) else { return };
     let jit = with_archives(&[&[("test.o", &test), ("middle.o", &middle), ("last.o", &last)]]);
     let _own = add(&jit, jit.main_dylib(), "own.o", &own);
@@ -181,7 +181,7 @@ fn what_the_dylib_defines_is_not_fetched() {
 }
 
 #[test]
-fn of_several_archives_the_first_that_lists_a_name_has_it() {
+fn the_first_archive_that_lists_a_name_defines_it() {
     let (Some(one), Some(two)) = (c("long test(void) { return 1; }"), c("long test(void) { return 2; }")) else {
         return;
     };
@@ -191,7 +191,7 @@ fn of_several_archives_the_first_that_lists_a_name_has_it() {
 }
 
 #[test]
-fn two_members_of_one_name_are_two_members() {
+fn members_with_the_same_file_name_are_separate_members() {
     let (Some(one), Some(two), Some(three)) = (
         c("extern long two(void); long one(void) { return two() + 1; }"),
         c("long two(void) { return 2; }"),
@@ -203,12 +203,12 @@ fn two_members_of_one_name_are_two_members() {
     assert_eq!(long(&jit, "one"), 3);
     let error = jit.address_of(jit.main_dylib(), "three").unwrap_err();
     let ErrorKind::DuplicateDefinition { first, second, .. } = error.kind() else { panic!("{error}") };
-    assert_ne!(first, second, "they can be told apart");
+    assert_ne!(first, second, "the offsets distinguish the members");
     assert!(first.starts_with("folder/lib0.a(m.o at 0x") && second.starts_with("folder/lib0.a(m.o at 0x"), "{error}");
 }
 
 #[test]
-fn a_weak_undefined_symbol_adds_no_member_and_sees_those_that_are_there() {
+fn a_weak_reference_adds_no_member_and_binds_to_members_already_added() {
     let (Some(user), Some(optional), Some(bridge), Some(needs)) = (
         c("extern long optional(void) __attribute__((weak)); extern long bridge(void) __attribute__((weak));
            long test(void) { return (optional ? optional() : 0) + (bridge ? 100 : 0); }"),
@@ -223,23 +223,23 @@ fn a_weak_undefined_symbol_adds_no_member_and_sees_those_that_are_there() {
     assert_eq!(long(&jit, "test"), 0);
     assert!(!is_defined(&jit, "optional") && !is_defined(&jit, "bridge"));
 
-    // Required by a member that is required by an object: known before the first of them is linked.
+    // An object requires a member, and the member requires `optional`. This is known before the first of them is linked.
     let jit = with_archives(&[members]);
     let _needs = add(&jit, jit.main_dylib(), "needs.o", &needs);
     assert_eq!(long(&jit, "both"), 110);
 
-    // A host that can do without a symbol does not fetch it; one that cannot, does.
+    // A weak request of the host adds no member. A required one does.
     let jit = with_archives(&[members]);
-    let ask =
+    let look_up =
         |request| jit.main_dylib().lookup(&[request], jittison::session::RequiredState::Ready).unwrap()[0].address;
-    assert!(ask(SymbolRequest::weak("optional")).is_null());
-    assert!(!ask(SymbolRequest::required("optional")).is_null());
-    assert!(!ask(SymbolRequest::weak("optional")).is_null());
+    assert!(look_up(SymbolRequest::weak("optional")).is_null());
+    assert!(!look_up(SymbolRequest::required("optional")).is_null());
+    assert!(!look_up(SymbolRequest::weak("optional")).is_null());
 }
 
 #[test]
-fn a_strong_definition_comes_in_time_for_the_weak_one_that_it_overrides() {
-    // As in C libraries: `exit` calls a stub, unless a member that is added for other reasons defines the real thing.
+fn a_strong_definition_in_another_member_overrides_a_weak_one() {
+    // As in C libraries: `exit` calls a weak stub, unless another needed member has the strong definition.
     let (Some(user), Some(exit), Some(print), Some(flush)) = (
         c("extern long leave(void), print(void); long test(void) { return leave() + print(); }"),
         c("__attribute__((weak)) long flush(void) { return 0; } long leave(void) { return flush(); }"),
@@ -273,7 +273,7 @@ fn common_and_weak_symbols_of_several_members_are_one() {
         let _user = add(&jit, jit.main_dylib(), "user.o", &user);
         assert_eq!(long(&jit, "test"), 71);
     }
-    // A common symbol is a definition: it has no member added that defines it otherwise.
+    // A common symbol is a definition. No member is added for it.
     let jit = with_archives(&[&[("d.o", &defined)]]);
     let _tentative = add(&jit, jit.main_dylib(), "t.o", &tentative);
     let shared = long(&jit, "tentative");
@@ -290,11 +290,11 @@ fn common_and_weak_symbols_of_several_members_are_one() {
     let (Some(a), Some(b), Some(user)) = (weak(1, "a"), weak(2, "b"), user) else { return };
     let jit = with_archives(&[&[("a.o", &a), ("b.o", &b)]]);
     let _user = add(&jit, jit.main_dylib(), "user.o", &user);
-    assert!(matches!(long(&jit, "test"), 11 | 22), "both agree");
+    assert!(matches!(long(&jit, "test"), 11 | 22), "both callers get the same definition");
 }
 
 #[test]
-fn strong_definitions_that_collide_are_named_with_both_places() {
+fn two_strong_definitions_are_refused_with_both_places() {
     let (Some(a), Some(b), Some(user)) = (
         c("long a(void) { return 1; } long twice(void) { return 1; }"),
         c("long b(void) { return 2; } long twice(void) { return 2; }"),
@@ -310,7 +310,7 @@ fn strong_definitions_that_collide_are_named_with_both_places() {
 }
 
 #[test]
-fn what_is_no_object_is_passed_over_until_it_is_needed() {
+fn a_member_that_is_no_object_is_an_error_only_when_it_is_needed() {
     let (Some([test, middle, last, unneeded]), Some(bitcode)) = (
         chain(),
         build(
@@ -341,22 +341,22 @@ fn what_is_no_object_is_passed_over_until_it_is_needed() {
     assert_says(&error, &["lib.a(b.bc)", "LLVM bitcode"]);
     let error = jit.address_of(jit.main_dylib(), "unneeded").unwrap_err();
     assert_says(&error, &["lib.a(u.o)", "AArch64"]);
-    assert_eq!(jit.main_dylib().symbol_count(), 4, "nothing of them was added");
-    assert_eq!(long(&jit, "beside_last"), 9, "and the others are none the worse");
+    assert_eq!(jit.main_dylib().symbol_count(), 4, "a refused member adds nothing");
+    assert_eq!(long(&jit, "beside_last"), 9, "the other members can still be used");
 }
 
 #[test]
-fn members_that_were_removed_are_added_again_when_they_are_needed_again() {
+fn removed_members_are_added_again_when_they_are_needed_again() {
     let Some([test, middle, last, _]) = chain() else { return };
     let members: &[(&str, &[u8])] = &[("test.o", &test), ("middle.o", &middle), ("last.o", &last)];
-    // Under the default tracker.
+    // The members belong to the default tracker.
     let jit = with_archives(&[members]);
     for _ in 0..3 {
         assert_eq!(long(&jit, "test"), 41);
         assert!(jit.main_dylib().default_tracker().unwrap().remove().unwrap().is_complete());
         assert_eq!((jit.main_dylib().symbol_count(), held(&jit)), (0, (0, 0, 0)));
     }
-    // Under trackers of the caller's, and under the default one when they are gone.
+    // The members belong to a tracker of the caller, and to the default tracker once that one is removed.
     let libraries = jit.static_libraries(jit.main_dylib()).unwrap();
     for _ in 0..3 {
         let tracker = jit.main_dylib().create_tracker().unwrap();
@@ -367,7 +367,7 @@ fn members_that_were_removed_are_added_again_when_they_are_needed_again() {
         assert_eq!((jit.main_dylib().symbol_count(), held(&jit)), (0, (0, 0, 0)));
     }
     assert_eq!(long(&jit, "test"), 41);
-    // Transferred is not removed.
+    // A transfer is not a removal.
     let tracker = jit.main_dylib().create_tracker().unwrap();
     jit.main_dylib().default_tracker().unwrap().transfer_to(&tracker).unwrap();
     jit.main_dylib().remove_symbols(&["middle"]).unwrap();
@@ -377,7 +377,7 @@ fn members_that_were_removed_are_added_again_when_they_are_needed_again() {
 }
 
 #[test]
-fn a_member_that_failed_to_link_is_added_again_when_what_it_lacked_is_there() {
+fn a_member_that_failed_to_link_is_added_again_when_its_missing_symbol_exists() {
     let Some([test, middle, last, _]) = chain() else { return };
     let jit = with_archives(&[&[("test.o", &test), ("middle.o", &middle)]]);
     let error = jit.address_of(jit.main_dylib(), "test").unwrap_err();
@@ -387,11 +387,11 @@ fn a_member_that_failed_to_link_is_added_again_when_what_it_lacked_is_there() {
 }
 
 #[test]
-fn one_generator_serves_several_dylibs_each_with_members_of_its_own() {
+fn one_generator_serves_several_dylibs_and_each_gets_its_own_members() {
     let Some(counter) = c("long count; long test(void) { return ++count; }") else { return };
     let jit = with_archives(&[&[("counter.o", &counter)]]);
     let libraries = jit.static_libraries(jit.main_dylib()).unwrap();
-    // Of the main dylib: the other's members go under its own default tracker.
+    // A tracker of the main dylib. Members for the other dylib belong to that dylib's default tracker.
     libraries.set_tracker(&jit.main_dylib().create_tracker().unwrap());
     let other = jit.create_dylib("other").unwrap();
     other.add_generator(libraries);
@@ -400,7 +400,7 @@ fn one_generator_serves_several_dylibs_each_with_members_of_its_own() {
 }
 
 #[test]
-fn names_that_another_dylib_re_exports_are_fetched_if_they_are_required() {
+fn required_names_are_fetched_through_a_dylib_that_reexports_them() {
     let (Some(library), Some(user)) = (
         c("long fetched(void) { return 3; }"),
         c("extern long fetched(void); extern long absent(void) __attribute__((weak));
@@ -448,7 +448,7 @@ fn threads_that_need_the_same_members_add_each_once() {
 }
 
 #[test]
-fn a_whole_archive_is_added_with_its_initialisers_in_their_order() {
+fn a_whole_archive_is_added_and_its_initialisers_run_in_archive_order() {
     let recorder = "extern long order;";
     let initializer = |n: u32| {
         c(&format!("{recorder} __attribute__((constructor)) static void set(void) {{ order = order * 10 + {n}; }}"))
@@ -470,17 +470,17 @@ fn a_whole_archive_is_added_with_its_initialisers_in_their_order() {
         assert_eq!(long(&jit, "test"), 12);
         assert!(tracker.remove().unwrap().is_complete());
         assert_eq!((jit.main_dylib().symbol_count(), held(&jit)), (0, (0, 0, 0)));
-        // Needed members only: nobody needs the initialisers.
+        // Only needed members are added, and nothing needs the initialisers.
         jit.link_static_library(jit.main_dylib(), &path).unwrap();
         assert_eq!((long(&jit, "test"), initialize(&jit, jit.main_dylib())), (0, 0));
     }
 }
 
 #[test]
-fn initialisers_of_members_that_initialising_brings_along_are_run_too() {
+fn initialisers_of_members_that_initialisation_adds_run_too() {
     let (Some(main), Some(helper), Some(registry)) = (
         c("extern void helper(void); __attribute__((constructor)) static void set(void) { helper(); }"),
-        // Requires a symbol, and refers to it by no relocation: nothing else has its member linked.
+        // Requires a symbol without a relocation. Nothing else links the member that defines it.
         asm(".globl helper, registered\nhelper: ret"),
         c("long registered; __attribute__((constructor)) static void set(void) { registered = 6; }
            long test(void) { return registered; }"),
@@ -494,9 +494,9 @@ fn initialisers_of_members_that_initialising_brings_along_are_run_too() {
 }
 
 #[test]
-fn a_whole_archive_that_cannot_be_added_leaves_nothing() {
+fn a_whole_archive_that_cannot_be_added_adds_nothing() {
     let Some([test, middle, last, unneeded]) = chain() else { return };
-    let whole = |members: &[(&str, &[u8])]| -> Error {
+    let add_all = |members: &[(&str, &[u8])]| -> Error {
         let folder = Folder::new();
         let path = folder.write("libwhole.a", &gnu(members, &list_of(members)));
         let jit = new_jit();
@@ -509,11 +509,11 @@ fn a_whole_archive_that_cannot_be_added_leaves_nothing() {
         error
     };
     assert_says(
-        &whole(&[("test.o", &test), ("last.o", &last)]),
+        &add_all(&[("test.o", &test), ("last.o", &last)]),
         &["duplicate", "first in last.o", "libwhole.a(last.o)"],
     );
-    assert_says(&whole(&[("test.o", &test), ("README", b"text")]), &["libwhole.a(README)", "not a relocatable ELF"]);
-    assert_says(&whole(&[("middle.o", &middle), ("u.o", &unneeded)]), &["libwhole.a(u.o)"]);
+    assert_says(&add_all(&[("test.o", &test), ("README", b"text")]), &["libwhole.a(README)", "not a relocatable ELF"]);
+    assert_says(&add_all(&[("middle.o", &middle), ("u.o", &unneeded)]), &["libwhole.a(u.o)"]);
     let jit = new_jit();
     let tracker = jit.main_dylib().create_tracker().unwrap();
     tracker.remove().unwrap();
@@ -524,7 +524,7 @@ fn a_whole_archive_that_cannot_be_added_leaves_nothing() {
 }
 
 #[test]
-fn a_thin_archive_says_which_file_it_lacks() {
+fn a_thin_archive_names_the_member_file_that_is_missing() {
     let Some([test, middle, last, _]) = chain() else { return };
     let folder = Folder::new();
     let members = [("test.o", &test[..]), ("parts/middle.o", &middle), ("last.o", &last)];
@@ -532,7 +532,7 @@ fn a_thin_archive_says_which_file_it_lacks() {
     std::fs::remove_file(folder.0.path("parts/middle.o")).unwrap();
     let jit = new_jit();
     jit.link_static_library(jit.main_dylib(), &path).unwrap();
-    assert_eq!(long(&jit, "beside_last"), 9, "those that are there can be used");
+    assert_eq!(long(&jit, "beside_last"), 9, "members that exist can be used");
     let error = jit.address_of(jit.main_dylib(), "test").unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::File { .. }), "{error}");
     assert_says(&error, &[&folder.0.path("parts/middle.o").display().to_string()]);
@@ -541,7 +541,7 @@ fn a_thin_archive_says_which_file_it_lacks() {
 }
 
 #[test]
-fn what_is_no_archive_is_refused_by_name_and_adds_nothing() {
+fn a_file_that_is_no_archive_is_refused_by_name_and_adds_nothing() {
     let Some([test, ..]) = chain() else { return };
     let folder = Folder::new();
     let good = folder.write("libgood.a", &gnu(&[("test.o", &test)], &[("test".to_string(), 0)]));
@@ -557,13 +557,13 @@ fn what_is_no_archive_is_refused_by_name_and_adds_nothing() {
     refused("object.a", &test, &["it begins with `\\x7fELF"]);
     refused("empty.a", b"", &["it begins with ``"]);
     refused("aix.a", b"<bigaf>\n", &["<bigaf>"]);
-    // A list of one symbol, whose name is missing.
+    // An index of one symbol, whose name is missing.
     let list = member("/", &[1u32.to_be_bytes(), 8u32.to_be_bytes()].concat());
     refused("list.a", &[&b"!<arch>\n"[..], &list].concat(), &["at offset 0x8", "name"]);
     let missing = folder.0.path("missing.a");
     let error = jit.link_static_library(jit.main_dylib(), &missing).unwrap_err();
     assert_says(&error, &[&missing.display().to_string()]);
-    assert!(jit.address_of(jit.main_dylib(), "test").is_err(), "the good one was not added");
+    assert!(jit.address_of(jit.main_dylib(), "test").is_err(), "the good archive was not added either");
     jit.link_static_library(jit.main_dylib(), &good).unwrap();
     let gone = jit.create_dylib("gone").unwrap();
     jit.session().remove_dylib(&gone).unwrap();

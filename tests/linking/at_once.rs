@@ -1,4 +1,4 @@
-//! Objects that are linked as they are added: what a lookup would have brought about is there when the call returns.
+//! `Jit::link_object`: adds an object and links it at once. When the call returns, the state is the one after a lookup.
 
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -14,16 +14,16 @@ use jittison::{Error, Jit};
 
 use crate::support::*;
 
-/// A session that tells of errors that nobody hears.
+/// A session whose error reporter sends to a channel. Only errors that no caller receives are reported.
 fn reporting() -> (Jit, mpsc::Receiver<String>) {
-    let (tell, told) = mpsc::channel();
+    let (sender, reports) = mpsc::channel();
     let jit =
-        Jit::builder().error_reporter(Arc::new(move |error: Error| tell.send(error.to_string()).unwrap())).build();
-    (jit.unwrap(), told)
+        Jit::builder().error_reporter(Arc::new(move |error: Error| sender.send(error.to_string()).unwrap())).build();
+    (jit.unwrap(), reports)
 }
 
 #[test]
-fn what_an_object_defines_is_ready_and_what_it_refers_to_is_linked() {
+fn link_object_makes_its_definitions_ready_and_links_what_they_refer_to() {
     let (Some(user), Some(used)) = (
         c("extern long used(void); long user(void) { return used() + 1; } long other = 3;"),
         c("long used(void) { return 41; } long unused = 1;"),
@@ -32,51 +32,51 @@ fn what_an_object_defines_is_ready_and_what_it_refers_to_is_linked() {
     };
     let jit = new_jit();
     let below = add(&jit, jit.main_dylib(), "used.o", &used);
-    assert_eq!(jit.memory_statistics().allocations, 0, "nobody has asked for it");
+    assert_eq!(jit.memory_statistics().allocations, 0, "no lookup has asked for it");
     let tracker = jit.main_dylib().create_tracker().unwrap();
     jit.link_object(&tracker, "user.o", user).unwrap();
     assert_eq!(jit.memory_statistics().allocations, 2);
     assert_eq!(long(&jit, "user"), 42);
     assert_eq!(tracker.dependencies().len(), 1);
-    assert!(!below.remove().unwrap().is_complete(), "it is referred to");
+    assert!(!below.remove().unwrap().is_complete(), "another object refers to it");
     assert!(tracker.remove().unwrap().is_complete());
     assert_eq!(held(&jit), (0, 0, 0));
 }
 
 #[test]
-fn a_missing_symbol_is_told_to_the_caller_alone_and_leaves_nothing() {
+fn a_missing_symbol_is_returned_to_the_caller_only_and_leaves_nothing() {
     let (Some(bad), Some(good)) =
         (c("extern long nowhere(void); long f(void) { return nowhere(); }"), c("long f(void) { return 5; }"))
     else {
         return;
     };
-    let (jit, told) = reporting();
+    let (jit, reports) = reporting();
     let tracker = jit.main_dylib().create_tracker().unwrap();
     let error = jit.link_object(&tracker, "bad.o", bad).unwrap_err();
     assert_says(&error, &["`nowhere`", "bad.o"]);
     assert!(matches!(error.root_cause().kind(), ErrorKind::SymbolsNotFound { .. }), "{error}");
-    assert_eq!((held(&jit), told.try_iter().count()), ((0, 0, 0), 0));
+    assert_eq!((held(&jit), reports.try_iter().count()), ((0, 0, 0), 0));
     jit.link_object(&tracker, "good.o", good).unwrap();
-    assert_eq!(long(&jit, "f"), 5, "the name is free again, and the tracker live");
+    assert_eq!(long(&jit, "f"), 5, "the name is free again, and the tracker is live");
 }
 
 #[test]
-fn what_fails_in_the_link_itself_is_told_to_the_caller_alone_and_leaves_nothing() {
+fn a_link_error_is_returned_to_the_caller_only_and_leaves_nothing() {
     let Some(far) = asm(".data\n.globl f\nf: .long 0\n.long far - .\n.section .note.GNU-stack\n") else { return };
     let Some(unknown) = asm(".text\n.globl f\nf: ret\nplace: .quad 0\n.reloc place, R_X86_64_RELATIVE, f\n") else {
         return;
     };
-    let (jit, told) = reporting();
+    let (jit, reports) = reporting();
     define_absolute(jit.main_dylib(), "far", 0x7fff_0000_0000);
     let tracker = jit.main_dylib().create_tracker().unwrap();
     for (object, problem) in [(far, "is not in ["), (unknown, "R_X86_64_RELATIVE")] {
         assert_says(&jit.link_object(&tracker, "bad.o", object).unwrap_err(), &["bad.o", problem]);
-        assert_eq!((held(&jit), jit.main_dylib().symbol_count(), told.try_iter().count()), ((0, 0, 0), 1, 0));
+        assert_eq!((held(&jit), jit.main_dylib().symbol_count(), reports.try_iter().count()), ((0, 0, 0), 1, 0));
     }
 }
 
 #[test]
-fn an_object_that_cannot_be_read_takes_no_name_from_a_weak_definition() {
+fn an_unreadable_object_does_not_override_a_weak_definition() {
     let Some(weak) = c("__attribute__((weak)) long f(void) { return 1; }") else { return };
     let Some(bad) = asm(".text\n.globl f\nf: ret\nplace: .quad 0\n.reloc place, R_X86_64_RELATIVE, f\n") else {
         return;
@@ -85,14 +85,14 @@ fn an_object_that_cannot_be_read_takes_no_name_from_a_weak_definition() {
     let _lazy = add(&jit, jit.main_dylib(), "weak.o", &weak);
     let tracker = jit.main_dylib().create_tracker().unwrap();
     assert_says(&jit.link_object(&tracker, "bad.o", bad).unwrap_err(), &["bad.o", "R_X86_64_RELATIVE"]);
-    assert_eq!(long(&jit, "f"), 1, "it never gave way");
+    assert_eq!(long(&jit, "f"), 1, "the weak definition stays");
 }
 
 #[test]
-fn a_common_symbol_needs_the_room_that_it_asks_for_as_when_an_object_is_added() {
+fn a_common_symbol_larger_than_an_existing_definition_is_refused() {
     let (Some(small), Some(large)) = (
-        asm(".data\n.globl room\nroom: .quad 7\n.size room, 8\n.section .note.GNU-stack\n"),
-        asm(".comm room,64,8\n.section .note.GNU-stack\n"),
+        asm(".data\n.globl shared\nshared: .quad 7\n.size shared, 8\n.section .note.GNU-stack\n"),
+        asm(".comm shared,64,8\n.section .note.GNU-stack\n"),
     ) else {
         return;
     };
@@ -101,11 +101,11 @@ fn a_common_symbol_needs_the_room_that_it_asks_for_as_when_an_object_is_added() 
     jit.link_object(&first, "small.o", small).unwrap();
     let error = jit.link_object(&second, "large.o", large).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::CommonTooSmall { wanted: 64, found: 8, .. }), "{error}");
-    assert_says(&error, &["`room`", "small.o", "large.o"]);
+    assert_says(&error, &["`shared`", "small.o", "large.o"]);
 }
 
 #[test]
-fn names_that_are_taken_are_refused_or_left_out_as_when_an_object_is_added() {
+fn duplicate_names_are_refused_and_duplicate_weak_names_are_dropped() {
     let (Some(first), Some(weak)) = (
         c("long f(void) { return 1; }"),
         c("__attribute__((weak)) long f(void) { return 2; } long g(void) { return f(); }"),
@@ -121,17 +121,17 @@ fn names_that_are_taken_are_refused_or_left_out_as_when_an_object_is_added() {
     assert_says(&error, &["`f`", "one.o", "two.o"]);
     assert_eq!(held(&jit), before);
     jit.link_object(&three, "three.o", weak.clone()).unwrap();
-    assert_eq!(long(&jit, "g"), 1, "the first definition counts");
+    assert_eq!(long(&jit, "g"), 1, "the first definition wins");
     assert_eq!(three.dependencies().iter().map(ResourceTracker::key).collect::<Vec<_>>(), [one.key()]);
-    // All that it defines is there: nothing of it is linked.
-    let Some(nothing) = c("__attribute__((weak)) long f(void) { return 3; }") else { return };
+    // Everything that this object defines exists already: nothing of it is linked.
+    let Some(duplicate) = c("__attribute__((weak)) long f(void) { return 3; }") else { return };
     let before = held(&jit);
-    jit.link_object(&two, "nothing.o", nothing).unwrap();
+    jit.link_object(&two, "duplicate.o", duplicate).unwrap();
     assert_eq!((held(&jit), long(&jit, "f")), (before, 1));
 }
 
 #[test]
-fn a_weak_definition_that_nobody_has_asked_for_gives_way() {
+fn a_linked_strong_definition_overrides_an_unlinked_weak_one() {
     let (Some(weak), Some(strong)) =
         (c("__attribute__((weak)) long f(void) { return 1; }"), c("long f(void) { return 2; }"))
     else {
@@ -163,13 +163,13 @@ fn objects_that_refer_to_each_other_are_linked_together() {
     assert_eq!(held(&jit), (0, 0, 0));
 }
 
-/// A definition that stays on its way until the test says where it is.
+/// A definition that stays unresolved until the test resolves it.
 struct Slow(Name, mpsc::Sender<MaterializationResponsibility>, [(Name, SymbolFlags); 1]);
 
 impl Slow {
     fn new(name: &str) -> (Slow, mpsc::Receiver<MaterializationResponsibility>) {
-        let (give, given) = mpsc::channel();
-        (Slow(Name::new(name), give, [(Name::new(name), SymbolFlags::EXPORTED | SymbolFlags::CALLABLE)]), given)
+        let (sender, receiver) = mpsc::channel();
+        (Slow(Name::new(name), sender, [(Name::new(name), SymbolFlags::EXPORTED | SymbolFlags::CALLABLE)]), receiver)
     }
 }
 
@@ -192,18 +192,18 @@ extern "C" fn forty() -> i64 {
 }
 
 #[test]
-fn what_is_still_on_its_way_is_waited_for_and_its_failure_told() {
+fn link_object_waits_for_definitions_in_progress_and_returns_their_failure() {
     let Some(user) = c("extern long slow(void); long user(void) { return slow() + 2; }") else { return };
     for (is_resolved, fails) in [(false, false), (false, true), (true, false), (true, true)] {
-        let (jit, told) = reporting();
-        let (slow, given) = Slow::new("slow");
+        let (jit, reports) = reporting();
+        let (slow, responsibilities) = Slow::new("slow");
         let lower = jit.main_dylib().create_tracker().unwrap();
         lower.define(slow).unwrap();
         let address = ExecutorAddr::new(forty as *const () as u64);
-        let begun = is_resolved.then(|| {
+        let resolved = is_resolved.then(|| {
             let (order, requests) = ([(jit.main_dylib().clone(), Visibility::All)], [SymbolRequest::required("slow")]);
             jit.session().lookup_then(&order, &requests, RequiredState::Resolved, |found| drop(found.unwrap()));
-            let responsibility = given.try_recv().unwrap();
+            let responsibility = responsibilities.try_recv().unwrap();
             responsibility.notify_resolved(|_| Some(address)).unwrap();
             responsibility
         });
@@ -211,7 +211,8 @@ fn what_is_still_on_its_way_is_waited_for_and_its_failure_told() {
         let tracker = jit.main_dylib().create_tracker().unwrap();
         thread::scope(|threads| {
             let link = threads.spawn(|| jit.link_object(&tracker, "user.o", user));
-            let responsibility = begun.unwrap_or_else(|| given.recv_timeout(Duration::from_secs(60)).unwrap());
+            let responsibility =
+                resolved.unwrap_or_else(|| responsibilities.recv_timeout(Duration::from_secs(60)).unwrap());
             thread::sleep(Duration::from_millis(20));
             assert!(!link.is_finished(), "{is_resolved} {fails}");
             match fails {
@@ -231,14 +232,14 @@ fn what_is_still_on_its_way_is_waited_for_and_its_failure_told() {
                 assert_eq!(long(jit, "user"), 42);
             }
         });
-        assert_eq!(told.try_iter().count(), 0, "who waited was told");
+        assert_eq!(reports.try_iter().count(), 0, "the waiting caller received the error");
         assert!(tracker.remove().unwrap().is_complete());
         assert_eq!(held(jit), (0, 0, 0));
     }
 }
 
 #[test]
-fn a_removed_tracker_links_nothing() {
+fn link_object_fails_under_a_removed_tracker() {
     let Some(object) = c("long f(void) { return 1; }") else { return };
     let jit = new_jit();
     let tracker = jit.main_dylib().create_tracker().unwrap();
@@ -249,7 +250,7 @@ fn a_removed_tracker_links_nothing() {
 }
 
 #[test]
-fn initialisers_are_run_when_the_dylib_is_initialised() {
+fn initialisers_run_when_the_dylib_is_initialised() {
     let Some(object) = c("static long state; __attribute__((constructor)) static void start(void) { state = 9; }
                           long f(void) { return state; }")
     else {
@@ -262,7 +263,7 @@ fn initialisers_are_run_when_the_dylib_is_initialised() {
     let tracker = jit.main_dylib().create_tracker().unwrap();
     jit.link_object(&tracker, "f.o", object).unwrap();
     jit.link_object(&tracker, "only.o", only).unwrap();
-    assert_eq!(jit.memory_statistics().allocations, 2, "what defines nothing is linked, too");
+    assert_eq!(jit.memory_statistics().allocations, 2, "an object that defines nothing is linked, too");
     assert_eq!(initialize(&jit, jit.main_dylib()), 2);
     assert_eq!(long(&jit, "f"), 9);
 }

@@ -1,6 +1,7 @@
-//! Archives that were damaged, or lie: an error or a link, never a panic, a hang or a read out of bounds. Nothing is
-//! executed.
+//! Damaged and lying archives: the result is an error or a link, never a panic, a hang or a read out of bounds. The tests run
+//! no linked code.
 
+use fastrand::Rng;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +23,7 @@ fn members() -> Option<[(&'static str, Vec<u8>); 3]> {
     ])
 }
 
-/// An archive of each kind.
+/// One archive of each format.
 fn subjects() -> Vec<Vec<u8>> {
     let Some(owned) = members() else { return Vec::new() };
     let members: Vec<(&str, &[u8])> = owned.iter().map(|(name, bytes)| (*name, &**bytes)).collect();
@@ -30,7 +31,7 @@ fn subjects() -> Vec<Vec<u8>> {
     vec![gnu(&members, &list), gnu(&members, &[]), gnu64(&members, &list), bsd(&members, &list), bsd64(&members, &list)]
 }
 
-/// Opens, indexes and links what it can, and removes all of it; whether all of it went well.
+/// Opens the archive, links what it can and removes everything. Fails if the lookup of `test` fails.
 fn try_to_link(jit: &Jit, bytes: Vec<u8>) -> Result<(), Error> {
     let dylib = jit.create_dylib("damaged").unwrap();
     let linked = open("libdamaged.a", bytes.clone()).and_then(|archive| {
@@ -53,64 +54,64 @@ fn try_to_link(jit: &Jit, bytes: Vec<u8>) -> Result<(), Error> {
 fn archives_truncated_at_every_byte_are_refused() {
     for bytes in subjects() {
         let jit = Jit::builder().window_size(64 << 20).build().unwrap();
-        try_to_link(&jit, bytes.clone()).expect("whole, it links");
+        try_to_link(&jit, bytes.clone()).expect("the complete archive links");
         for length in 0..bytes.len() {
-            try_to_link(&jit, bytes[..length].to_vec()).expect_err("something is missing");
+            try_to_link(&jit, bytes[..length].to_vec()).expect_err("a truncated archive is refused");
         }
     }
 }
 
-/// Many small damages, each on a fresh copy.
-fn damage(rounds: usize, seed: u64, change: impl Fn(&mut Dice, &mut Vec<u8>)) {
+/// Applies `change` to a fresh copy in each round, and links the result.
+fn damage(rounds: usize, seed: u64, change: impl Fn(&mut Rng, &mut Vec<u8>)) {
     let start = processor_time();
     for (subject, bytes) in subjects().into_iter().enumerate() {
         let jit = Jit::builder().window_size(64 << 20).build().unwrap();
-        let mut dice = Dice(seed + subject as u64);
+        let mut dice = Rng::with_seed(seed + subject as u64);
         let damaged = || {
             let mut damaged = bytes.clone();
             change(&mut dice, &mut damaged);
             try_to_link(&jit, damaged).is_ok()
         };
         let linked = std::iter::repeat_with(damaged).take(rounds).filter(|linked| *linked).count();
-        assert!(linked < rounds, "some damage is seen");
+        assert!(linked < rounds, "some damage must be detected");
     }
-    assert!(processor_time() - start < Duration::from_secs(300), "something is quadratic");
+    assert!(processor_time() - start < Duration::from_secs(300), "some step takes quadratic time");
 }
 
 #[test]
 fn archives_with_flipped_bits_neither_panic_nor_hang_nor_leak() {
     damage(rounds(2000), 0x9e37_79b9, |dice, bytes| {
-        for _ in 0..1 + dice.roll(4) {
-            let at = dice.roll(bytes.len());
-            bytes[at] ^= 1 << dice.roll(8);
+        for _ in 0..1 + dice.usize(..4) {
+            let at = dice.usize(..bytes.len());
+            bytes[at] ^= 1 << dice.usize(..8);
         }
     });
 }
 
 #[test]
-fn damage_to_the_headers_and_the_list_neither_panics_nor_hangs_nor_leaks() {
+fn damaged_headers_and_indexes_neither_panic_nor_hang_nor_leak() {
     damage(rounds(2000), 0x0bad_cafe, |dice, bytes| {
-        let at = dice.roll(240);
+        let at = dice.usize(..240);
         let values = [b' ', b'/', b'#', b'0', b'1', b'9', b'`', b'\n', 0, 0x7f, 0x80, 0xff];
-        for at in at..(at + 1 + dice.roll(10)).min(bytes.len()) {
-            bytes[at] = values[dice.roll(values.len())];
+        for at in at..(at + 1 + dice.usize(..10)).min(bytes.len()) {
+            bytes[at] = values[dice.usize(..values.len())];
         }
     });
 }
 
-/// The error of looking up what an archive with this list promises.
-fn lies(list: impl Fn(&mut Vec<u8>)) -> Error {
+/// The error of the lookup in an archive whose index `list` has changed.
+fn error_with(list: impl Fn(&mut Vec<u8>)) -> Error {
     let jit = Jit::new().unwrap();
     let mut bytes = subjects().swap_remove(0);
     list(&mut bytes);
     try_to_link(&jit, bytes).unwrap_err()
 }
 
-/// Where GNU's list stands: its count, then the offsets.
+/// Offset of the GNU index: a count, then the offsets of members.
 const COUNT: usize = 8 + 60;
 
 #[test]
-fn lists_that_point_nowhere_are_refused_with_the_place() {
+fn an_index_that_points_to_no_member_is_refused_with_its_place() {
     if members().is_none() {
         return;
     }
@@ -119,16 +120,16 @@ fn lists_that_point_nowhere_are_refused_with_the_place() {
         (9, ["at offset 0x9", "libdamaged.a"]),
         (u32::MAX, ["at offset 0xffffffff", "libdamaged.a"]),
     ] {
-        let error = lies(|bytes| bytes[COUNT + 4..COUNT + 8].copy_from_slice(&offset.to_be_bytes()));
+        let error = error_with(|bytes| bytes[COUNT + 4..COUNT + 8].copy_from_slice(&offset.to_be_bytes()));
         assert!(matches!(error.kind(), ErrorKind::Archive { .. }), "{error}");
         assert_says(&error, &parts);
     }
     for count in [4u32, 1000, u32::MAX] {
-        let error = lies(|bytes| bytes[COUNT..COUNT + 4].copy_from_slice(&count.to_be_bytes()));
+        let error = error_with(|bytes| bytes[COUNT..COUNT + 4].copy_from_slice(&count.to_be_bytes()));
         assert_says(&error, &["libdamaged.a"]);
     }
-    // A member that says that it is larger than the archive.
-    let error = lies(|bytes| {
+    // A member whose header claims more bytes than the archive has.
+    let error = error_with(|bytes| {
         let at = bytes.windows(7).rposition(|name| name == b"last.o/").unwrap();
         bytes[at + 48..at + 58].copy_from_slice(b"9999999999");
     });
@@ -136,10 +137,10 @@ fn lists_that_point_nowhere_are_refused_with_the_place() {
 }
 
 #[test]
-fn a_list_may_name_the_wrong_member_and_the_lookup_ends() {
+fn a_lookup_ends_when_the_index_names_the_wrong_member() {
     let Some(owned) = members() else { return };
     let members: Vec<(&str, &[u8])> = owned.iter().map(|(name, bytes)| (*name, &**bytes)).collect();
-    // Every name is said to be in the first member, which needs the second and has neither it nor the third.
+    // The index says that the first member defines every name. It defines only `test`, and needs `middle`.
     let list: List = ["test", "middle", "last", "absent"].map(|name| (name.to_string(), 0)).into();
     let jit = Jit::new().unwrap();
     jit.static_libraries(jit.main_dylib())
@@ -155,9 +156,9 @@ fn a_list_may_name_the_wrong_member_and_the_lookup_ends() {
 }
 
 #[test]
-fn members_that_lie_in_each_other_are_told_apart_by_their_place() {
+fn nested_members_are_distinguished_by_their_offset() {
     let Some(owned) = members() else { return };
-    // The second member holds the first as text, header and all, and the list points into it.
+    // The outer member contains another member with its header. The index points to the inner one.
     let inner = member("test.o/", &owned[0].1);
     let mut bytes = [&b"!<arch>\n"[..], &member("/", &[0; 4 + 4 + 5 + 1]), &member("outer/", &inner)].concat();
     let place = bytes.len() - inner.len();
@@ -169,7 +170,7 @@ fn members_that_lie_in_each_other_are_told_apart_by_their_place() {
 }
 
 #[test]
-fn a_thin_archive_may_contain_itself_and_ends() {
+fn a_thin_archive_that_contains_itself_causes_no_endless_loop() {
     let Some([(_, test), ..]) = members() else { return };
     let thin = |list: &[u8]| [&b"!<thin>\n"[..], list, &header("libself.a/", 999), &header("libself.a/", 0)].concat();
     let archive = |bytes: Vec<u8>| {
@@ -177,7 +178,7 @@ fn a_thin_archive_may_contain_itself_and_ends() {
         let open_file: Arc<OpenFile> = Arc::new(move |_: &Path| Ok(bytes.clone().into()));
         Archive::open(Path::new("libself.a"), open_file).unwrap()
     };
-    // Without a list every member is looked into.
+    // Without an index every member is read.
     assert_eq!(archive(thin(b"")).member_offsets().unwrap(), [8, 68]);
     let jit = Jit::new().unwrap();
     let list = member("/", &[&1u32.to_be_bytes()[..], &82u32.to_be_bytes(), b"test\0\0"].concat());
@@ -190,7 +191,7 @@ fn a_thin_archive_may_contain_itself_and_ends() {
 }
 
 #[test]
-fn many_names_for_one_member_and_many_members_of_no_bytes_take_no_time() {
+fn many_names_for_one_member_and_many_empty_members_take_linear_time() {
     let Some([(_, test), ..]) = members() else { return };
     let start = processor_time();
     let list: List = (0..100_000).map(|n| (format!("name{}", n % 50_000), 0)).collect();
@@ -202,18 +203,18 @@ fn many_names_for_one_member_and_many_members_of_no_bytes_take_no_time() {
     let empty: Vec<(&str, &[u8])> = vec![("e.o", b""); 50_000];
     let archive = open("libempty.a", gnu(&empty, &[])).unwrap();
     assert_eq!(archive.member_offsets().unwrap().len(), 50_000);
-    assert!(processor_time() - start < Duration::from_secs(60), "something is quadratic");
+    assert!(processor_time() - start < Duration::from_secs(60), "some step takes quadratic time");
 }
 
 #[test]
-fn names_of_a_list_that_share_their_bytes_are_refused_when_they_are_many_times_the_archive() {
+fn index_names_that_overlap_to_many_times_the_archive_are_refused() {
     let Some([(_, test), ..]) = members() else { return };
     const COUNT: usize = 40_000;
     let mut list: List = vec![("n".repeat(COUNT + 1), 0)];
     list.extend((0..COUNT).map(|_| (String::new(), 0)));
     let mut bytes = bsd(&[("test.o", &test)], &list);
     let names = bytes.windows(COUNT).position(|text| text.iter().all(|byte| *byte == b'n')).unwrap();
-    // Each entry is two words, the first of them where its name begins: now each of them inside the long one.
+    // An entry is two words; the first is the offset of its name. Now each name begins inside the long name.
     for entry in 1..=COUNT {
         let at = names - 4 - 8 * (COUNT + 1 - entry);
         bytes[at..at + 4].copy_from_slice(&(entry as u32).to_le_bytes());

@@ -1,13 +1,13 @@
-//! Calls and references within an object, across objects and across trackers, under the options that change what a
-//! compiler emits for them.
+//! Calls and references within an object, across objects and across trackers, compiled with every option that changes the
+//! relocations.
 
 use crate::support::*;
 
-/// Calls, strings, tables of functions, zero-fill, a switch; and an import of each kind.
+/// Calls, strings, tables of functions, zero-fill, a switch, and imports of a function, a variable and a table.
 const CALLER: &str = r#"
-    extern long helper(long);                    /* a call elsewhere */
-    extern long shared_counter;                  /* data elsewhere */
-    extern long (*const table[3])(long);         /* pointers elsewhere */
+    extern long helper(long);                    /* a function of another object */
+    extern long shared_counter;                  /* a variable of another object */
+    extern long (*const table[3])(long);         /* pointers of another object */
     static long own(long x) { return x * 3; }
     long visible(long x) { return x + 1; }
     static long zeroes[100];
@@ -46,7 +46,7 @@ fn check(flags: &[&str], compile: fn(&[&str], &str) -> Option<Vec<u8>>) {
     let (jit, trackers) = linked(&[&caller, &helper]);
     assert_eq!(long(&jit, "test"), EXPECTED, "{flags:?}");
     assert_eq!(long(&jit, "count"), 7, "{flags:?}");
-    // They refer to each other, so they go together.
+    // The objects refer to each other, so both are freed together.
     assert!(!trackers[0].remove().unwrap().is_complete());
     assert!(trackers[1].remove().unwrap().is_complete());
     assert_eq!(held(&jit), (0, 0, 0));
@@ -65,7 +65,7 @@ const VARIATIONS: [&[&str]; 8] = [
 ];
 
 #[test]
-fn what_gcc_emits_runs_under_every_option() {
+fn gcc_output_runs_under_every_option() {
     for level in LEVELS {
         for flags in VARIATIONS {
             check(&[&[level], flags].concat(), gcc);
@@ -74,7 +74,7 @@ fn what_gcc_emits_runs_under_every_option() {
 }
 
 #[test]
-fn what_clang_emits_runs_under_every_option() {
+fn clang_output_runs_under_every_option() {
     for level in LEVELS {
         for flags in VARIATIONS {
             check(&[&[level], flags].concat(), clang);
@@ -99,12 +99,12 @@ fn two_objects_under_one_tracker_link_with_each_other() {
     jit.add_object(&tracker, "caller.o", caller).unwrap();
     jit.add_object(&tracker, "helper.o", helper).unwrap();
     assert_eq!(long(&jit, "test"), EXPECTED);
-    assert!(tracker.remove().unwrap().is_complete(), "a tracker does not hold itself");
+    assert!(tracker.remove().unwrap().is_complete(), "references inside a tracker do not keep it");
     assert_eq!(held(&jit), (0, 0, 0));
 }
 
 #[test]
-fn the_process_s_functions_are_called_through_the_plt_and_without_it() {
+fn process_functions_are_called_with_and_without_a_plt() {
     let source = "#include <stdlib.h>\n#include <string.h>\n
         long test(void) { char *copy = strdup(\"12345\"); long n = strtol(copy, 0, 10) + strlen(copy); free(copy); return n; }";
     for flags in [["-O2", "-fPIC"], ["-O2", "-fno-plt"], ["-O0", "-fPIE"]] {
@@ -117,7 +117,7 @@ fn the_process_s_functions_are_called_through_the_plt_and_without_it() {
 }
 
 #[test]
-fn more_than_a_hundred_functions_link_and_are_all_callable() {
+fn three_hundred_functions_of_one_object_are_callable() {
     let functions: String = (0..300).map(|i| format!("long f{i}(long x) {{ return x * {i} + {i}; }}\n")).collect();
     let names: String = (0..300).map(|i| format!("f{i},")).collect();
     let source = format!(
@@ -170,7 +170,7 @@ fn functions_take_and_return_every_shape_of_arguments() {
 }
 
 #[test]
-fn an_object_added_after_lookups_is_found_by_those_linked_later() {
+fn an_object_added_after_lookups_links_against_earlier_objects() {
     let (Some(first), Some(second)) =
         (c("long base(void) { return 20; }"), c("extern long base(void); long above(void) { return base() + 1; }"))
     else {
@@ -182,14 +182,15 @@ fn an_object_added_after_lookups_is_found_by_those_linked_later() {
     let above = add(&jit, jit.main_dylib(), "above.o", &second);
     assert_eq!(long(&jit, "above"), 21);
     assert!(above.remove().unwrap().is_complete());
-    assert_eq!(long(&jit, "base"), 20, "the sibling goes on");
+    assert_eq!(long(&jit, "base"), 20, "the other object still works");
     assert!(base.remove().unwrap().is_complete());
     assert_eq!(held(&jit), (0, 0, 0));
 }
 
 #[test]
-fn a_call_with_an_operand_size_prefix_is_as_the_thread_local_sequence_has_it() {
-    // As compilers call `__tls_get_addr` without a PLT. Made a direct call behind its prefixes, it was one of 16 bits.
+fn a_got_call_with_an_operand_size_prefix_reaches_its_target() {
+    // Compilers call `__tls_get_addr` without a PLT in this form. Symptom: relaxed behind its prefixes, the call had a 16-bit
+    // operand.
     let Some(object) = asm("
         .globl test
         .type test, @function

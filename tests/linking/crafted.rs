@@ -1,18 +1,18 @@
-//! Objects that contradict themselves in one chosen place: each is a real object with some fields overwritten.
+//! Objects that contradict themselves in one place. Each is a real object with some overwritten fields.
 
 use crate::support::*;
 
-/// A little of everything, so that every kind of section is there.
+/// Source that gives an object every kind of section.
 const SOURCE: &str = "
     extern long imported; static long own[3] = { 1, 2, 3 }; long *const pointer = own + 1;
     __attribute__((constructor)) static void set(void) { own[0] = 4; }
     long test(void) { return imported + pointer[0] + own[0]++; }";
 
-/// An object to overwrite fields of, by the gABI's offsets.
+/// The bytes of an object, with access to its fields at the offsets of the gABI.
 #[derive(Clone)]
 pub(crate) struct Elf(pub(crate) Vec<u8>);
 
-/// Offsets in a section header, and widths in bytes.
+/// Fields of a section header: offset and width in bytes.
 const TYPE: (usize, usize) = (4, 4);
 const FLAGS: (usize, usize) = (8, 8);
 pub(crate) const OFFSET: (usize, usize) = (24, 8);
@@ -75,17 +75,17 @@ impl Elf {
         self.field(section, OFFSET) as usize
     }
 
-    /// Where the symbol of this name stands in the symbol table.
+    /// File offset of the symbol with this name.
     pub(crate) fn symbol(&self, name: &str) -> usize {
         let (table, strings) = (self.start(".symtab"), self.start(".strtab"));
         let symbols = (0..self.field(".symtab", SIZE) as usize / 24).map(|index| table + index * 24);
-        let is_it =
+        let has_name =
             |at: &usize| self.0[strings + self.load(*at, 4) as usize..].starts_with(format!("{name}\0").as_bytes());
-        symbols.into_iter().find(is_it).unwrap()
+        symbols.into_iter().find(has_name).unwrap()
     }
 }
 
-/// Asserts that the object, changed, is refused with these words.
+/// Asserts that the object is refused with these words after `change`.
 fn refuses(change: impl FnOnce(&mut Elf), words: &[&str]) {
     let Some(mut elf) = Elf::new() else { return };
     change(&mut elf);
@@ -98,7 +98,7 @@ fn refuses(change: impl FnOnce(&mut Elf), words: &[&str]) {
 fn a_relocation_past_the_end_of_its_section_is_refused_with_its_place() {
     refuses(|elf| elf.store(elf.start(".rela.text"), 8, 1 << 40), &["`.text`", "0x10000000000", "past its end"]);
     refuses(|elf| elf.store(elf.start(".rela.text"), 8, u64::MAX), &["`.text`", "past its end"]);
-    // Its first byte is inside, its last is not.
+    // The first byte of the field is inside the section, the last is not.
     refuses(
         |elf| {
             let last = elf.field(".text", SIZE) - 3;
@@ -132,19 +132,19 @@ fn a_section_that_reaches_past_the_file_is_refused() {
 }
 
 #[test]
-fn an_absurd_amount_of_zero_fill_is_refused_with_numbers() {
+fn too_much_zero_fill_is_refused_with_its_size() {
     refuses(|elf| elf.set(".bss", SIZE, u64::MAX), &["section larger than 4 GiB", "`.bss`"]);
     refuses(
         |elf| {
             elf.set(".bss", SIZE, (4 << 30) - 1);
-            elf.set(".bss", FLAGS, 0x20_0003); // retained, whoever refers to it
+            elf.set(".bss", FLAGS, 0x20_0003); // SHF_GNU_RETAIN: kept without references
         },
         &["data pool is exhausted", "4294967"],
     );
 }
 
 #[test]
-fn an_alignment_that_is_none_is_refused() {
+fn an_alignment_that_is_no_power_of_two_or_too_large_is_refused() {
     refuses(|elf| elf.set(".data", ALIGN, 3), &["`.data`", "aligned to 3"]);
     refuses(|elf| elf.set(".data", ALIGN, u64::MAX), &["`.data`", "no power of two"]);
     refuses(|elf| elf.set(".data", ALIGN, 1 << 62), &["cannot place", "aligned to 4611686018427387904"]);
@@ -166,7 +166,7 @@ fn sections_that_overlap_in_the_file_are_refused() {
         },
         &["overlap"],
     );
-    // Relocations that overlap could be read a million times out of a small file.
+    // Overlapping relocation sections would let a small file contain any number of relocations.
     refuses(
         |elf| {
             let relocations = elf.field(".rela.text", OFFSET);
@@ -177,7 +177,7 @@ fn sections_that_overlap_in_the_file_are_refused() {
 }
 
 #[test]
-fn a_symbol_outside_of_its_section_or_of_any_is_refused() {
+fn a_symbol_outside_its_section_or_without_a_valid_section_is_refused() {
     refuses(|elf| elf.store(elf.symbol("test") + 8, 8, 1 << 33), &["`test`", "0x200000000", "past the end"]);
     refuses(|elf| elf.store(elf.symbol("test") + 6, 2, 0x7ff), &["`test`", "does not exist"]);
     refuses(|elf| elf.store(elf.symbol("test") + 6, 2, 0xff10), &["special section index", "`test`"]);
@@ -185,8 +185,8 @@ fn a_symbol_outside_of_its_section_or_of_any_is_refused() {
 }
 
 #[test]
-fn names_that_are_no_text_are_refused() {
-    // The name of a symbol that others see.
+fn names_that_are_not_utf8_are_refused() {
+    // The name of an exported symbol.
     refuses(
         |elf| {
             let name = elf.0.windows(6).position(|bytes| bytes == b"\0test\0").unwrap();
@@ -194,7 +194,7 @@ fn names_that_are_no_text_are_refused() {
         },
         &["not UTF-8"],
     );
-    // And of one that it needs.
+    // The name of an undefined symbol.
     refuses(
         |elf| {
             let name = elf.0.windows(10).position(|bytes| bytes == b"\0imported\0").unwrap();
@@ -212,7 +212,7 @@ fn names_that_are_no_text_are_refused() {
 }
 
 #[test]
-fn names_with_what_is_no_text_between_them_are_found() {
+fn names_are_found_around_bytes_that_are_not_utf8() {
     let Some(object) = asm(".globl test\ntest: mov $first, %eax\nadd $between, %eax\nadd $last, %eax\nret") else {
         return;
     };
@@ -229,7 +229,7 @@ fn names_with_what_is_no_text_between_them_are_found() {
 }
 
 #[test]
-fn relocations_of_other_forms_and_twice_over_are_refused() {
+fn rel_sections_and_duplicate_or_misdirected_relocation_sections_are_refused() {
     refuses(
         |elf| {
             elf.set(".rela.text", TYPE, 9);
@@ -255,50 +255,50 @@ fn relocations_of_other_forms_and_twice_over_are_refused() {
 }
 
 #[test]
-fn section_kinds_that_are_not_for_memory_are_refused_by_number() {
+fn unsupported_section_types_and_flags_are_refused_by_name() {
     refuses(|elf| elf.set(".data", TYPE, 0x6fff_1234), &["section type 0x6fff1234", "`.data`"]);
     refuses(|elf| elf.set(".data", FLAGS, 0x403), &["STT_TLS", "unlike its section"]);
     refuses(|elf| elf.set(".data", FLAGS, 0x803), &["SHF_COMPRESSED", "`.data`"]);
 }
 
 #[test]
-fn damaged_unwind_tables_are_refused_or_left_alone_never_believed() {
+fn damaged_unwind_tables_are_refused() {
     refuses(|elf| elf.store(elf.start(".eh_frame"), 4, 0x7fff_fff0), &[".eh_frame"]);
     refuses(|elf| elf.store(elf.start(".eh_frame") + 8, 1, 99), &[".eh_frame"]);
     refuses(|elf| elf.store(elf.start(".eh_frame"), 4, 3), &[".eh_frame"]);
 }
 
 #[test]
-fn a_list_of_initialisers_that_is_no_whole_number_is_refused() {
+fn an_initialiser_list_with_a_partial_entry_is_refused() {
     refuses(|elf| elf.set(".init_array", SIZE, 7), &["`.init_array`", "7 bytes"]);
 }
 
 #[test]
-fn section_groups_that_lead_in_circles_or_nowhere_are_harmless() {
+fn section_groups_with_wrong_members_are_refused_or_harmless() {
     let Some(object) = cpp(
         "inline long &counter() { static long it = 1; return it; } extern \"C\" long test() { return counter()++; }",
     ) else {
         return;
     };
-    let whole = Elf(object);
-    let group = whole.start(".group");
-    let own = whole.index(".group") as u64;
+    let original = Elf(object);
+    let group = original.start(".group");
+    let own = original.index(".group") as u64;
     let jit = new_jit();
     for member in [own, 0, 1, 5] {
-        let mut elf = whole.clone();
+        let mut elf = original.clone();
         elf.store(group + 4, 4, member);
-        let tracker = add(&jit, jit.main_dylib(), "circle.o", &elf.0);
+        let tracker = add(&jit, jit.main_dylib(), "group.o", &elf.0);
         let _ = jit.address_of(jit.main_dylib(), "test");
         assert!(tracker.remove().unwrap().is_complete());
         assert_eq!(held(&jit), (0, 0, 0));
     }
-    let mut elf = whole.clone();
+    let mut elf = original.clone();
     elf.store(group + 4, 4, 60000);
     assert_says(&refused_in(&jit, &elf.0, "test"), &["section group", "does not exist"]);
 }
 
 #[test]
-fn links_of_the_symbol_table_that_lead_nowhere_are_refused() {
+fn invalid_links_of_the_symbol_table_and_the_header_are_refused() {
     for link in [0, 1, 9999, u64::from(u32::MAX)] {
         refuses(|elf| elf.set(".symtab", LINK, link), &[]);
     }
@@ -308,7 +308,7 @@ fn links_of_the_symbol_table_that_lead_nowhere_are_refused() {
 }
 
 #[test]
-fn the_global_offset_table_s_own_symbol_is_its_address_in_every_relocation() {
+fn the_got_symbol_is_the_got_address_in_every_relocation() {
     let Some(object) = asm("
         .text
         .globl test
@@ -320,7 +320,7 @@ fn the_global_offset_table_s_own_symbol_is_its_address_in_every_relocation() {
     else {
         return;
     };
-    // The assembler writes R_X86_64_GOTPC32 (26) for both; R_X86_64_PC32 (2) means the same here.
+    // The assembler writes R_X86_64_GOTPC32 (26) for both. R_X86_64_PC32 (2) has the same meaning here.
     let mut one = Elf(object);
     let start = one.start(".rela.text");
     one.store(start + 8, 4, 2);
@@ -333,7 +333,7 @@ fn the_global_offset_table_s_own_symbol_is_its_address_in_every_relocation() {
 }
 
 #[test]
-fn the_null_symbol_means_zero_whatever_section_it_says_it_is_in() {
+fn the_null_symbol_is_zero_even_with_a_section_index() {
     let Some(object) = asm("
         .data
         .globl value
@@ -353,7 +353,7 @@ fn the_null_symbol_means_zero_whatever_section_it_says_it_is_in() {
 }
 
 #[test]
-fn names_are_found_however_far_apart_they_stand() {
+fn names_are_found_at_any_distance_in_the_string_table() {
     let others: String = (0..100).map(|n| format!(".globl another_name_{n}\nanother_name_{n}: nop\n")).collect();
     for between in ["", &others] {
         let source = format!(

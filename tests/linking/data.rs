@@ -1,4 +1,4 @@
-//! Data: pointers in it, zero-fill on recycled memory, alignment, empty objects.
+//! Data sections: relocated pointers, zero-fill on reused memory, alignment, empty objects.
 
 use jittison::base::SegmentKind;
 use jittison::link::PlannedLink;
@@ -6,7 +6,7 @@ use jittison::link::PlannedLink;
 use crate::support::*;
 
 #[test]
-fn what_only_relocation_writes_is_put_where_running_code_cannot_write() {
+fn sections_that_only_relocation_writes_are_read_only_at_run_time() {
     let relocated = [
         ".data.rel.ro",
         ".data.rel.ro.local",
@@ -50,7 +50,7 @@ fn addresses_in_data_are_relocated_with_their_addends() {
 }
 
 #[test]
-fn zero_fill_is_zero_also_on_recycled_memory() {
+fn zero_fill_is_zero_on_reused_memory() {
     let Some(object) = c("
         static unsigned char zeroes[70000];
         static unsigned char dirt[70000] = { 1 };
@@ -66,7 +66,7 @@ fn zero_fill_is_zero_also_on_recycled_memory() {
     let jit = new_jit();
     let mut places = Vec::new();
     for round in 0..20 {
-        // Shifted a little each time, so that zero-fill comes to lie on what was data.
+        // A spacer shifts the layout, so that zero-fill gets memory that held data before.
         let spacer = (round % 3 == 1).then(|| {
             let spacer = c("long spacer[300] = { 5 }; long spaced(void) { return spacer[0]; }").unwrap();
             let tracker = add(&jit, jit.main_dylib(), "spacer.o", &spacer);
@@ -83,7 +83,7 @@ fn zero_fill_is_zero_also_on_recycled_memory() {
     }
     places.sort_unstable();
     places.dedup();
-    assert!(places.len() < 20, "no address was ever used again: {places:x?}");
+    assert!(places.len() < 20, "no address was reused: {places:x?}");
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn every_alignment_up_to_two_mebibytes_is_kept_for_code_constants_data_and_zero_
 }
 
 #[test]
-fn an_object_without_anything_in_it_is_added_and_removed() {
+fn an_empty_object_is_added_and_removed() {
     let (Some(empty), Some(assembled)) = (c(""), asm(".section .note.GNU-stack")) else { return };
     let jit = new_jit();
     for bytes in [&empty, &assembled] {
@@ -133,7 +133,7 @@ fn an_object_without_anything_in_it_is_added_and_removed() {
 }
 
 #[test]
-fn an_object_with_only_a_static_constructor_is_found_by_initialize() {
+fn initialize_runs_an_object_that_has_only_a_constructor() {
     let (Some(constructor), Some(state)) = (
         c("extern long state; __attribute__((constructor)) static void set(void) { state = 42; }"),
         c("long state; long test(void) { return state; }"),
@@ -141,10 +141,10 @@ fn an_object_with_only_a_static_constructor_is_found_by_initialize() {
         return;
     };
     let (jit, trackers) = linked(&[&constructor, &state]);
-    assert_eq!(long(&jit, "test"), 0, "nobody asked for the other object");
+    assert_eq!(long(&jit, "test"), 0, "nothing has linked the other object");
     assert_eq!(initialize(&jit, jit.main_dylib()), 1);
     assert_eq!(long(&jit, "test"), 42);
-    assert_eq!(initialize(&jit, jit.main_dylib()), 0, "once");
+    assert_eq!(initialize(&jit, jit.main_dylib()), 0, "each initialiser runs once");
     assert!(trackers[0].remove().unwrap().is_complete());
     assert!(trackers[1].remove().unwrap().is_complete());
     assert_eq!(held(&jit), (0, 0, 0));

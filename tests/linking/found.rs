@@ -1,6 +1,7 @@
-//! What fuzzing found (`fuzz/`), and what was found by reading in its wake: the smallest input of each, and what it did.
+//! Defects that fuzzing (`fuzz/`) and the reviews after it found. Each test has the smallest input and the symptom.
 //!
-//! Sizes are chosen so that the time or memory of the defect is far beyond its test's limit, and that of a link far below.
+//! The input sizes make the time or memory of the defect far larger than the limit of the test, and that of a correct link far
+//! smaller.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +13,10 @@ use jittison::memory::OfflineMemory;
 use crate::crafted::{ALIGN, Elf, OFFSET, SIZE};
 use crate::support::*;
 
-/// What every object needs: something to look up.
+/// The function that every object defines for the lookup.
 const TEST: &str = ".globl test\n.text\ntest: ret\n.section .note.GNU-stack,\"\",@progbits\n";
 
-/// Links an object that is odd, and whole.
+/// Links an unusual but valid object.
 fn links(object: &[u8]) {
     let (jit, trackers) = linked(&[object]);
     jit.address_of(jit.main_dylib(), "test").unwrap();
@@ -24,8 +25,8 @@ fn links(object: &[u8]) {
     links_on(&jit);
 }
 
-/// The same, in less time than a quadratic walk would take.
-fn links_soon(object: &[u8]) {
+/// The same, in less processor time than a quadratic algorithm needs.
+fn links_in_linear_time(object: &[u8]) {
     let start = processor_time();
     links(object);
     let elapsed = processor_time() - start;
@@ -37,8 +38,8 @@ fn lines(count: usize, line: impl Fn(usize) -> String) -> String {
 }
 
 #[test]
-fn an_empty_section_that_follows_its_namesake_leaves_the_others_their_place() {
-    // Panicked: the second `kept` stands ahead of `.rodata` in memory, and behind it in the object.
+fn an_empty_section_of_an_earlier_name_moves_no_other_section() {
+    // Symptom: a panic. The second `kept` precedes `.rodata` in memory and follows it in the object.
     let Some(object) = asm(&format!(
         ".section kept,\"a\",@progbits
         .section .rodata,\"a\"
@@ -55,8 +56,8 @@ fn an_empty_section_that_follows_its_namesake_leaves_the_others_their_place() {
 }
 
 #[test]
-fn alignments_that_add_up_past_the_address_space_are_refused() {
-    // The sum of what the pools need overflowed, and the little that was left of it was asked for.
+fn alignments_whose_sum_overflows_are_refused() {
+    // Symptom: the sum of the sizes overflowed, and the link allocated the small remainder.
     let Some(object) = asm(&format!(
         ".data\n.globl datum\ndatum: .quad 1\n.section .bss.late,\"aw\",@nobits\n.globl late\nlate: .zero 8
         .section .rodata,\"a\"\n.globl constant\nconstant: .quad 1
@@ -70,12 +71,12 @@ fn alignments_that_add_up_past_the_address_space_are_refused() {
     assert_says(&refused(&elf.0, "test"), &["aligned to 9223372036854775808"]);
     let planned = PlannedLink::plan(Arc::from("bad.o"), ObjectBuffer::from(elf.0), |_| true, |_| Ok(()));
     let refused = planned.unwrap().allocate(&OfflineMemory::new(ExecutorAddr::new(0x1000)));
-    assert_says(&refused.map(drop).unwrap_err(), &["more than 1 GiB"]);
+    assert_says(&refused.map(drop).unwrap_err(), &["at most 1 GiB"]);
 }
 
 #[test]
-fn alignments_that_leave_much_room_between_sections_are_refused() {
-    // Wrote a gigabyte of padding.
+fn alignments_that_cause_much_padding_are_refused() {
+    // Symptom: the link wrote a gigabyte of padding.
     let Some(object) = asm(&format!(
         ".data\n.globl datum\ndatum: .quad 1\n.section .data.late,\"aw\"\n.globl late\nlate: .quad 1\n{TEST}"
     )) else {
@@ -87,8 +88,8 @@ fn alignments_that_leave_much_room_between_sections_are_refused() {
 }
 
 #[test]
-fn an_alignment_of_thread_local_variables_that_no_memory_has_is_refused() {
-    // Aborted: the file that the C library is given would have been 4 EiB long.
+fn an_impossible_alignment_of_thread_local_variables_is_refused() {
+    // Symptom: the process aborted. The file for the C library would have had 4 EiB.
     let Some(object) = c("_Thread_local long own = 1; long test(void) { return own; }") else { return };
     let mut elf = Elf(object);
     elf.set(".tdata", ALIGN, 2 << 20);
@@ -98,19 +99,19 @@ fn an_alignment_of_thread_local_variables_that_no_memory_has_is_refused() {
 }
 
 #[test]
-fn lists_and_unwind_tables_without_bytes_list_nothing_and_are_not_read() {
-    // Read every page of what takes none, four bytes at a time.
+fn zero_fill_initialiser_lists_and_unwind_tables_are_not_read() {
+    // Symptom: the link read every page of the zero-fill, four bytes at a time.
     let Some(object) = asm(&format!(
         ".section .eh_frame,\"a\",@nobits\n.zero 0x17000000\n.section .init_array,\"aw\",@nobits\n.zero 4096\n{TEST}"
     )) else {
         return;
     };
-    links_soon(&object);
+    links_in_linear_time(&object);
 }
 
 #[test]
-fn names_that_overlap_more_than_linkers_make_them_are_refused() {
-    // Copied the same name for each of its symbols: the square of the object's size.
+fn symbol_names_that_overlap_too_much_are_refused() {
+    // Symptom: the link copied the same name for each symbol, which is quadratic in the size of the object.
     let symbols = lines(2000, |number| format!(".globl a{number}\na{number} = {number}"));
     let Some(object) = asm(&format!("{symbols}.globl {}\n.set {0}, 1\n{TEST}", "n".repeat(100_000))) else { return };
     let mut elf = Elf(object);
@@ -126,7 +127,7 @@ fn names_that_overlap_more_than_linkers_make_them_are_refused() {
 }
 
 #[test]
-fn names_of_externals_and_of_sections_that_overlap_are_refused() {
+fn overlapping_names_of_externals_and_of_sections_are_refused() {
     let long = "n".repeat(100_000);
     let externals = lines(2000, |number| format!(".quad a{number}"));
     let sections = lines(2000, |number| format!(".section a{number},\"a\"\n.byte 1"));
@@ -153,7 +154,7 @@ fn names_of_externals_and_of_sections_that_overlap_are_refused() {
 
 #[test]
 fn groups_that_overlap_in_the_file_are_refused() {
-    // Each was read in full: the number of groups times their members.
+    // Symptom: each group was read completely, which is the number of groups times the number of members.
     let Some(object) =
         asm(&format!(".section one,\"aG\",@progbits,g,comdat\n.section two,\"aG\",@progbits,h,comdat\n{TEST}"))
     else {
@@ -169,24 +170,24 @@ fn groups_that_overlap_in_the_file_are_refused() {
 }
 
 #[test]
-fn a_group_of_very_many_sections_links_soon() {
-    // Every member's group was walked for every member.
+fn a_group_of_many_sections_links_in_linear_time() {
+    // Symptom: the link walked the entire group for every member.
     let members = lines(25_000, |number| format!(".section s{number},\"aG\",@progbits,g,comdat"));
-    let Some(object) = asm(&format!("{members}.globl g\ng: .quad 0\n.section apart,\"a\"\n{TEST}")) else { return };
-    links_soon(&object);
+    let Some(object) = asm(&format!("{members}.globl g\ng: .quad 0\n.section other,\"a\"\n{TEST}")) else { return };
+    links_in_linear_time(&object);
 }
 
 #[test]
-fn the_bounds_of_very_many_sections_are_found_soon() {
-    // All sections were compared with every name.
+fn bounds_of_many_sections_are_found_in_linear_time() {
+    // Symptom: the link compared every section with every name.
     let sections = lines(12_000, |number| format!(".section s{number},\"a\"\n.byte 1\n.data\n.quad __start_s{number}"));
     let Some(object) = asm(&format!("{sections}{TEST}")) else { return };
-    links_soon(&object);
+    links_in_linear_time(&object);
 }
 
 #[test]
-fn a_long_common_part_of_very_many_unwind_tables_is_read_once() {
-    // Was read again for every function.
+fn a_long_cie_of_many_unwind_entries_is_read_once() {
+    // Symptom: the CIE was read again for every function.
     let Some(object) = asm(&format!(
         ".section .eh_frame,\"a\"
         cie: .long cie_end - cie_body
@@ -207,5 +208,5 @@ fn a_long_common_part_of_very_many_unwind_tables_is_read_once() {
     )) else {
         return;
     };
-    links_soon(&object);
+    links_in_linear_time(&object);
 }

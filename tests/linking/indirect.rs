@@ -1,15 +1,15 @@
-//! Indirect functions (`STT_GNU_IFUNC`): resolved at the first call, whoever calls.
+//! Indirect functions (`STT_GNU_IFUNC`): the first call resolves them, from any caller.
 
 use crate::support::*;
 
 const SOURCE: &str = "
-    static int asked;
+    static int resolved;
     static long one(long x) { return x + 1; }
     static long two(long x) { return x + 2; }
     int which;
-    static void *resolve(void) { asked++; return which ? two : one; }
+    static void *resolve(void) { resolved++; return which ? two : one; }
     long pick(long x) __attribute__((ifunc(\"resolve\")));
-    long asked_so_far(void) { return asked; }
+    long resolver_calls(void) { return resolved; }
     long inside(void) { return pick(10); }
     long (*pointer)(long) = pick;
     long by_pointer(void) { return pointer(20) + (pointer == pick); }
@@ -19,17 +19,17 @@ const SOURCE: &str = "
 fn an_indirect_function_is_resolved_once_at_its_first_call() {
     let Some(object) = c(SOURCE) else { return };
     let (jit, _trackers) = linked(&[&object]);
-    assert_eq!(long(&jit, "asked_so_far"), 0, "nobody has called it");
+    assert_eq!(long(&jit, "resolver_calls"), 0, "no call has resolved it");
     let which = jit.address_of(jit.main_dylib(), "which").unwrap();
     // SAFETY: an int of the object above.
     unsafe { *(which.value() as *mut i32) = 1 };
     assert_eq!(long(&jit, "inside"), 12);
     assert_eq!(long(&jit, "by_pointer"), 23);
-    assert_eq!(long(&jit, "asked_so_far"), 1);
+    assert_eq!(long(&jit, "resolver_calls"), 1);
 }
 
 #[test]
-fn an_indirect_function_has_one_address_for_all_who_use_it() {
+fn an_indirect_function_has_one_address_in_all_objects() {
     let user = "extern long pick(long); extern long (*pointer)(long);
         long far(void) { return pick(5) * 10 + (pointer == pick); }";
     let (Some(object), Some(user)) = (c(SOURCE), c(user)) else { return };
@@ -39,7 +39,7 @@ fn an_indirect_function_has_one_address_for_all_who_use_it() {
 }
 
 #[test]
-fn arguments_of_the_call_that_resolves_arrive_unharmed() {
+fn the_call_that_resolves_keeps_its_arguments() {
     let source = "
         #include <stdarg.h>
         static double clobber(double x) { return x * 3.5; }
@@ -92,7 +92,7 @@ fn several_threads_may_resolve_at_once() {
 }
 
 #[test]
-fn an_indirect_function_that_somebody_else_defined_first_is_theirs() {
+fn an_earlier_definition_wins_over_a_weak_indirect_function() {
     let weak = "
         .text
         .globl use
@@ -107,5 +107,5 @@ fn an_indirect_function_that_somebody_else_defined_first_is_theirs() {
     let (jit, _trackers) = linked(&[&first, &weak]);
     assert_eq!(long(&jit, "use"), 101);
     let (jit, _trackers) = linked(&[&weak]);
-    assert_eq!(long(&jit, "use"), 1, "alone");
+    assert_eq!(long(&jit, "use"), 1, "without the other definition");
 }

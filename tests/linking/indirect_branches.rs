@@ -1,5 +1,5 @@
-//! Control-flow enforcement (Intel CET): each entry of the linker's own code that indirect branches may reach begins with
-//! `endbr64`, and nothing of it returns to where no call came from. This machine need not enforce either: the code is read.
+//! Control-flow enforcement (Intel CET). Generated code that indirect branches may reach begins with `endbr64`. Generated code
+//! returns only to a caller, as a shadow stack requires. The tests read the code, so the machine need not enforce CET.
 
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic};
 use jittison::Jit;
@@ -13,7 +13,7 @@ use crate::support::*;
 const STACK: &str = "\n.section .note.GNU-stack,\"\",@progbits\n";
 const FULL: [&str; 3] = ["-O2", "-fPIC", "-fcf-protection=full"];
 
-/// The instructions from `address` up to the first branch that does not come back, which is included.
+/// The instructions from `address` to the first jump or return, inclusive.
 fn code_at(address: u64) -> Vec<Instruction> {
     let bytes = read(address, 128);
     let mut decoder = Decoder::with_ip(64, &bytes, address, DecoderOptions::NONE);
@@ -27,19 +27,19 @@ fn code_at(address: u64) -> Vec<Instruction> {
     }
 }
 
-fn assert_marked(address: u64, what: &str) {
+fn assert_endbr(address: u64, what: &str) {
     assert_eq!(code_at(address)[0].code(), Code::Endbr64, "{what} at {address:#x}");
 }
 
-/// What is in the word that the jump at the end of a stub goes through.
-fn behind_stub(stub: u64) -> u64 {
+/// The address in the slot that the jump of a stub uses.
+fn target_of_stub(stub: u64) -> u64 {
     let jump = *code_at(stub).last().unwrap();
-    assert_eq!(jump.code(), Code::Jmp_rm64, "the end of a stub");
+    assert_eq!(jump.code(), Code::Jmp_rm64, "the jump of a stub");
     u64::from_le_bytes(read(jump.ip_rel_memory_address(), 8).try_into().unwrap())
 }
 
 #[test]
-fn stubs_for_functions_that_are_out_of_reach_are_marked() {
+fn stubs_for_functions_out_of_reach_begin_with_endbr64() {
     let source = format!(".text\n.globl pointer\npointer: endbr64; lea far@PLT(%rip), %rax; ret{STACK}");
     let Some(object) = asm(&source) else { return };
     let jit = new_jit();
@@ -47,12 +47,12 @@ fn stubs_for_functions_that_are_out_of_reach_are_marked() {
     define_absolute(jit.main_dylib(), "far", 0x1000);
     let _object = add(&jit, jit.main_dylib(), "object.o", &object);
     let stub = long(&jit, "pointer") as u64;
-    assert_marked(stub, "stub");
-    assert_eq!(behind_stub(stub), 0x1000);
+    assert_endbr(stub, "stub");
+    assert_eq!(target_of_stub(stub), 0x1000);
 }
 
 #[test]
-fn stubs_and_entries_of_indirect_functions_are_marked() {
+fn stubs_and_entries_of_indirect_functions_begin_with_endbr64() {
     let source = "
         static long one(void) { return 1; }
         static long (*resolve(void))(void) { return one; }
@@ -63,14 +63,14 @@ fn stubs_and_entries_of_indirect_functions_are_marked() {
     let (jit, _trackers) = linked(&[&object]);
     let stub = long(&jit, "pointer") as u64;
     assert_eq!(jit.address_of(jit.main_dylib(), "chosen").unwrap().value(), stub);
-    assert_marked(stub, "stub");
-    assert_marked(behind_stub(stub), "entry, which the stub jumps to before the first call");
+    assert_endbr(stub, "stub");
+    assert_endbr(target_of_stub(stub), "entry that the stub jumps to before the first call");
     assert_eq!(long(&jit, "test"), 1);
-    assert_marked(behind_stub(stub), "function, as the compiler wrote it");
+    assert_endbr(target_of_stub(stub), "function from the compiler");
 }
 
 #[test]
-fn redirectable_stubs_and_what_lazy_ones_lead_to_are_marked() {
+fn redirectable_and_lazy_stubs_and_their_entries_begin_with_endbr64() {
     let Some(object) = gcc(&FULL, "long twice(long x) { return 2 * x; }") else { return };
     let jit = new_jit();
     let library = jit.create_dylib("library").unwrap();
@@ -80,17 +80,17 @@ fn redirectable_stubs_and_what_lazy_ones_lead_to_are_marked() {
     jit.lazy_reexport(&names, &library, &[alias("first"), alias("second")]).unwrap();
     for name in ["first", "second"] {
         let stub = jit.address_of(jit.main_dylib(), name).unwrap().value();
-        assert_marked(stub, name);
-        let entry = behind_stub(stub);
-        assert_marked(entry, "entry");
-        assert_marked(behind_stub(entry), "what looks the function up");
+        assert_endbr(stub, name);
+        let entry = target_of_stub(stub);
+        assert_endbr(entry, "entry");
+        assert_endbr(target_of_stub(entry), "the lookup entry");
         assert_eq!(function::<extern "C" fn(i64) -> i64>(&jit, name).call(21), 42);
-        assert_eq!(behind_stub(stub), jit.address_of(&library, "twice").unwrap().value());
+        assert_eq!(target_of_stub(stub), jit.address_of(&library, "twice").unwrap().value());
     }
 }
 
 #[test]
-fn what_stands_for_functions_of_the_c_library_is_marked() {
+fn replacements_of_c_library_functions_begin_with_endbr64() {
     let source = "
         #include <stdlib.h>
         #include <pthread.h>
@@ -102,12 +102,12 @@ fn what_stands_for_functions_of_the_c_library_is_marked() {
     let Some(object) = gcc(&FULL, source) else { return };
     let (jit, _trackers) = linked(&[&object]);
     for number in 0..4 {
-        assert_marked(long(&jit, &format!("pointer{number}")) as u64, &format!("function {number}"));
+        assert_endbr(long(&jit, &format!("pointer{number}")) as u64, &format!("function {number}"));
     }
 }
 
 #[test]
-fn the_function_behind_descriptors_of_thread_local_variables_is_marked_and_returns_once() {
+fn the_tls_descriptor_function_begins_with_endbr64_and_returns_once() {
     let source = format!(
         ".text\n.globl test\ntest: endbr64; lea x@tlsdesc(%rip), %rax; mov (%rax), %rax; ret
         .section .tbss,\"awT\",@nobits\n.globl x\n.type x, @object\nx: .zero 8{STACK}"
@@ -115,17 +115,17 @@ fn the_function_behind_descriptors_of_thread_local_variables_is_marked_and_retur
     let Some(object) = asm(&source) else { return };
     let (jit, _trackers) = linked(&[&object]);
     let function = long(&jit, "test") as u64;
-    assert_marked(function, "descriptor function");
+    assert_endbr(function, "descriptor function");
     let code = code_at(function);
-    assert_eq!(code.last().unwrap().mnemonic(), Mnemonic::Ret, "to its caller");
-    // It returns from the frame that it made itself.
+    assert_eq!(code.last().unwrap().mnemonic(), Mnemonic::Ret, "it returns to its caller");
+    // It returns from its own frame.
     let count = |mnemonic| code.iter().filter(|instruction| instruction.mnemonic() == mnemonic).count();
     assert_eq!(count(Mnemonic::Push), count(Mnemonic::Pop));
 }
 
-/// A return that no call was made for would fail on a shadow stack.
+/// A return without a matching call would fault on a shadow stack.
 #[test]
-fn code_that_the_linker_makes_returns_only_from_functions() {
+fn generated_entries_contain_no_return_instruction() {
     let source = "
         static long one(void) { return 1; }
         static long (*resolve(void))(void) { return one; }
@@ -134,14 +134,14 @@ fn code_that_the_linker_makes_returns_only_from_functions() {
         long test(void) { return chosen() + outer(); }";
     let Some(object) = gcc(&["-O2", "-fPIC", "-fcf-protection=full"], source) else { return };
     let planned = PlannedLink::plan("object.o".into(), object.into(), |_| true, |_| Ok(())).unwrap();
-    let made: Vec<_> = planned.graph().blocks().filter(|(_, block)| block.is_made()).map(|(id, _)| id).collect();
-    assert!(made.len() >= 3, "{made:?}");
+    let generated: Vec<_> = planned.graph().blocks().filter(|(_, block)| block.is_synthetic()).map(|(id, _)| id).collect();
+    assert!(generated.len() >= 3, "{generated:?}");
     let jit = new_jit();
     define_absolute(jit.main_dylib(), "outer", 0x1000);
     let Some(object) = gcc(&["-O2", "-fPIC", "-fcf-protection=full"], source) else { return };
     let _object = add(&jit, jit.main_dylib(), "object.o", &object);
     let stub = jit.address_of(jit.main_dylib(), "chosen").unwrap().value();
-    let entry = code_at(behind_stub(stub));
+    let entry = code_at(target_of_stub(stub));
     let common = code_at(entry.last().unwrap().near_branch_target());
     for instruction in entry.iter().chain(&common) {
         assert_ne!(instruction.mnemonic(), Mnemonic::Ret, "{instruction:?}");
@@ -149,7 +149,7 @@ fn code_that_the_linker_makes_returns_only_from_functions() {
 }
 
 #[test]
-fn a_function_keeps_its_mark_when_its_first_instruction_is_moved() {
+fn a_function_keeps_endbr64_when_its_first_instruction_moves_to_a_thunk() {
     let words = Box::leak(Box::new([11u64, 22]));
     let source =
         format!(".text\n.globl test, low\ntest: endbr64; mov far(%rip), %rax; ret\nlow: mov $low, %eax; ret{STACK}");
@@ -158,13 +158,13 @@ fn a_function_keeps_its_mark_when_its_first_instruction_is_moved() {
     define_absolute(jit.main_dylib(), "far", words.as_ptr() as u64);
     let _object = add(&jit, jit.main_dylib(), "object.o", &object);
     let address = jit.address_of(jit.main_dylib(), "test").unwrap().value();
-    assert_marked(address, "function");
-    assert_eq!(code_at(address)[1].code(), Code::Jmp_rel32_64, "to where the instruction is now");
+    assert_endbr(address, "function");
+    assert_eq!(code_at(address)[1].code(), Code::Jmp_rel32_64, "a jump to the thunk with the moved instruction");
     assert_eq!(long(&jit, "test"), 11);
 }
 
 #[test]
-fn objects_compiled_for_enforcement_link_and_run() {
+fn objects_compiled_for_cet_link_and_run() {
     let c_source = "
         #include <setjmp.h>
         #include <stdlib.h>

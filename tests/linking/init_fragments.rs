@@ -1,4 +1,4 @@
-//! `.init` and `.fini` fragments, which nothing would run, are refused by name.
+//! `.init` and `.fini` fragments are refused by name, because nothing would run them.
 
 use crate::support::*;
 
@@ -9,7 +9,7 @@ fn fragment(section: &str, code: &str) -> Option<Vec<u8>> {
     ))
 }
 
-/// Symptom: the program ran, and the function that the fragment calls did not.
+/// Symptom: the program ran without a call of the function that the fragment calls.
 #[test]
 fn a_fragment_is_refused_with_what_to_do_instead() {
     for (section, attribute) in [(".init", "constructor"), (".fini", "destructor")] {
@@ -27,17 +27,17 @@ fn a_fragment_is_refused_with_what_to_do_instead() {
 }
 
 #[test]
-fn an_object_with_a_fragment_is_seen_by_who_initialises_its_dylib() {
+fn initialize_refuses_a_dylib_whose_object_has_a_fragment() {
     let Some(object) = fragment(".init", "call begin") else { return };
     let jit = new_jit();
     let _tracker = add(&jit, jit.main_dylib(), "fragment.o", &object);
-    // SAFETY: nothing is run: the only object is refused.
-    let error = unsafe { jit.initialize(jit.main_dylib()) }.expect_err("its fragment would have to run");
+    // SAFETY: nothing runs, because the only object is refused.
+    let error = unsafe { jit.initialize(jit.main_dylib()) }.expect_err("the fragment cannot run");
     assert_says(&error, &["fragment.o", "`.init`"]);
 }
 
 #[test]
-fn empty_fragments_and_those_of_the_c_library_s_own_files_are_let_be() {
+fn empty_fragments_and_those_of_crt_files_are_accepted() {
     let gmon = "sub $8, %rsp; mov __gmon_start__@GOTPCREL(%rip), %rax; test %rax, %rax; je 1f; call *%rax; 1:
         .weak __gmon_start__";
     for (section, code) in [

@@ -1,4 +1,4 @@
-//! Objects of other producers: g++, rustc, Cranelift.
+//! Objects from other producers: g++, rustc, Cranelift.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -70,7 +70,7 @@ fn rust_objects_link_with_c_and_with_the_process() {
 }
 
 #[test]
-fn a_panic_passes_through_a_rust_object_s_c_unwind_function_and_drops_what_it_holds() {
+fn a_panic_unwinds_a_rust_function_and_drops_its_values() {
     let Some(object) = rust(
         &["-C", "panic=unwind"],
         "#![no_std]
@@ -107,7 +107,7 @@ fn a_panic_passes_through_a_rust_object_s_c_unwind_function_and_drops_what_it_ho
     assert_eq!(dropped, 205);
 }
 
-/// `long test(long x) { return imported(x) + datum; }` by Cranelift, with its unwind table.
+/// `long test(long x) { return imported(x) + datum; }`, compiled by Cranelift with an unwind table.
 fn cranelift_object() -> Vec<u8> {
     let mut flags = settings::builder();
     flags.set("is_pic", "true").unwrap();

@@ -1,10 +1,9 @@
-//! The promises of the linker: objects that real compilers emit run as their source says, and what cannot be linked is
-//! refused with its place, leaving nothing behind. One file per theme.
+//! Tests of the linker. Objects from real compilers run as their source says. What cannot be linked is refused with its place
+//! and leaves nothing behind. One file per theme.
 //!
-//! Every object is compiled or assembled by the test that links it.
+//! Every test compiles or assembles the objects that it links.
 
 mod absolute;
-mod apart;
 mod archive_bytes;
 mod archives;
 mod at_once;
@@ -14,20 +13,24 @@ mod bounds;
 mod calls;
 mod crafted;
 mod data;
-mod far_data;
+mod debug_info_size;
 mod found;
 mod indirect;
 mod indirect_branches;
 mod init_fragments;
 mod languages;
+mod large_sections;
 mod models;
 mod plugins;
 mod pruning;
+#[cfg(feature = "range-extension")]
+mod range_extension;
 mod read_over;
 mod refusals;
-mod second_opinion;
-#[path = "../support/mod.rs"]
-mod support;
 mod symbols;
 mod thread_locals;
-mod told;
+mod verify;
+#[cfg(not(feature = "range-extension"))]
+mod without_range_extension;
+
+use jittison_test_support as support;

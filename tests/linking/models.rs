@@ -1,4 +1,4 @@
-//! Code models, and relocation kinds one by one: each case carries the value that it must have.
+//! Code models, and single relocation types. Each case states the value that it must have.
 
 use crate::refusals::out_of_range;
 use crate::support::*;
@@ -28,7 +28,7 @@ fn the_small_medium_and_large_code_models_run() {
         for model in models {
             for compile in [gcc, clang] {
                 let flags = [&[level], model].concat();
-                // Code with 32-bit addresses stands low, and so must the data that it names.
+                // Code with 32-bit addresses is placed low, and so must be the data that it refers to.
                 let (Some(test), Some(callee)) = (compile(&flags, source), compile(&flags, other)) else { return };
                 let (jit, _trackers) = linked(&[&test, &callee]);
                 assert_eq!(long(&jit, "test"), 51005, "{flags:?}");
@@ -37,7 +37,7 @@ fn the_small_medium_and_large_code_models_run() {
     }
 }
 
-/// Assembles `.data` words at `word0`, `word1`, …; links them with `target` in another object.
+/// Assembles `directives` at `place` in `.data`, and links them with `target` of another object. Returns both addresses.
 fn words(directives: &str) -> Option<(jittison::Jit, u64, u64)> {
     let object = asm(&format!(
         ".data\n.balign 8\n.globl place\nplace:\n{directives}\n.section .note.GNU-stack\n
@@ -62,7 +62,7 @@ fn i32_at(address: u64) -> i64 {
 }
 
 #[test]
-fn addresses_and_distances_are_symbol_plus_addend_and_minus_place() {
+fn addresses_are_s_plus_a_and_distances_are_s_plus_a_minus_p() {
     let Some((_jit, place, target)) = words(
         ".quad target + 5             # R_X86_64_64
          .quad target - . + 3         # R_X86_64_PC64
@@ -78,11 +78,11 @@ fn addresses_and_distances_are_symbol_plus_addend_and_minus_place() {
 }
 
 #[test]
-fn a_symbol_s_size_is_that_of_its_own_object_and_of_no_other() {
+fn size_relocations_use_sizes_of_the_same_object_only() {
     let sized = "\n.globl sized\n.type sized, @object\n.size sized, 40\nsized: .fill 40\n";
     let Some((_jit, place, _)) = words(&format!(".quad sized@SIZE\n.long sized@SIZE + 2\n{sized}")) else { return };
     assert_eq!((u64_at(place), i32_at(place + 8)), (40, 42));
-    // What another object's symbol is sized, this one does not know: it said zero.
+    // An object does not contain the size of a symbol of another object. Symptom: the size was zero.
     for (directive, kind) in [(".quad", "R_X86_64_SIZE64"), (".long", "R_X86_64_SIZE32")] {
         let source = format!(".data\n.globl test\ntest: {directive} other@SIZE\n.section .note.GNU-stack\n");
         assert_says(&refused(&asm(&source).unwrap(), "test"), &["bad.o", kind, "`.data`", "offset 0x0", "`other`"]);
@@ -91,7 +91,7 @@ fn a_symbol_s_size_is_that_of_its_own_object_and_of_no_other() {
 
 #[test]
 fn got_relative_values_agree_with_one_another() {
-    // Each line loads something by way of the GOT; all must come to the target.
+    // Each line computes an address through the GOT. All must give the target.
     let Some(object) = asm("
         .text
         .globl by_gotoff, by_slot, by_gotpcrel, got_by_32, got_by_64, by_got32
@@ -137,7 +137,7 @@ fn narrow_absolute_fields_hold_what_fits_and_refuse_what_does_not() {
         (".long tiny + 1", 0x7fff_ffff, &[0, 0, 0, 0x80]),
     ];
     for (directive, symbol, bytes) in fits {
-        // By way of another object, so that the assembler does not know the value.
+        // The symbol is external, so that the assembler does not know the value.
         let Some(place) = asm(&format!(".globl place\n.data\nplace: {directive}\n.fill 8\n.section .note.GNU-stack"))
         else {
             return;
@@ -165,7 +165,7 @@ fn narrow_absolute_fields_hold_what_fits_and_refuse_what_does_not() {
 }
 
 #[test]
-fn sign_extended_fields_hold_addresses_of_both_ends() {
+fn sign_extended_fields_hold_the_lowest_and_highest_addresses() {
     let code = asm("
         .text\n.globl test\ntest: movq $tiny, %rax      # R_X86_64_32S\nret\n.section .note.GNU-stack");
     let data = asm("
@@ -179,7 +179,7 @@ fn sign_extended_fields_hold_addresses_of_both_ends() {
     for value in [0x8000_0000u64, 0xffff_ffff_7fff_ffff] {
         let jit = new_jit();
         define_absolute(jit.main_dylib(), "tiny", value);
-        // Code is led there.
+        // In code, the instruction moves to a thunk.
         let tracker = add(&jit, jit.main_dylib(), "code.o", &code);
         assert_eq!(long(&jit, "test") as u64, value);
         assert!(tracker.remove().unwrap().is_complete());

@@ -1,4 +1,4 @@
-//! What plugins see of links and may do in them, and what a link leaves behind that they or others fail (ORC:
+//! Link plugins: which hooks are called, what hooks may change, and that a failed link leaves nothing (ORC:
 //! ObjectLinkingLayerTest).
 
 use std::sync::{Arc, Mutex};
@@ -13,8 +13,8 @@ use crate::support::*;
 
 type Prepare = Box<dyn Fn(&mut LinkGraph) -> Result<(), Error> + Send + Sync>;
 
-/// Logs what its hooks are told, and does in `prepare` what its test says.
-struct Observer {
+/// Logs the calls of its hooks. `prepare` runs the function of the test.
+struct LoggingPlugin {
     log: Arc<Mutex<Vec<String>>>,
     prepare: Arc<Prepare>,
 }
@@ -25,9 +25,9 @@ struct Hooks {
     prepare: Arc<Prepare>,
 }
 
-impl Observer {
-    fn new(prepare: impl Fn(&mut LinkGraph) -> Result<(), Error> + Send + Sync + 'static) -> Arc<Observer> {
-        Arc::new(Observer { log: Arc::default(), prepare: Arc::new(Box::new(prepare)) })
+impl LoggingPlugin {
+    fn new(prepare: impl Fn(&mut LinkGraph) -> Result<(), Error> + Send + Sync + 'static) -> Arc<LoggingPlugin> {
+        Arc::new(LoggingPlugin { log: Arc::default(), prepare: Arc::new(Box::new(prepare)) })
     }
 
     fn take(&self) -> Vec<String> {
@@ -35,7 +35,7 @@ impl Observer {
     }
 }
 
-impl LinkPlugin for Observer {
+impl LinkPlugin for LoggingPlugin {
     fn begin(&self, origin: &LinkOrigin<'_>) -> Option<Box<dyn LinkHooks>> {
         Some(Box::new(Hooks {
             object: origin.object().to_string(),
@@ -64,12 +64,12 @@ impl Drop for Hooks {
 }
 
 #[test]
-fn a_plugin_sees_the_links_between_its_adding_and_its_removal() {
+fn a_plugin_sees_the_links_between_add_plugin_and_remove_plugin() {
     let objects: Option<Vec<_>> = (0..3).map(|i| c(&format!("long test{i}(void) {{ return {i}; }}"))).collect();
     let Some(objects) = objects else { return };
     let jit = new_jit();
-    let observer = Observer::new(|_| Ok(()));
-    let plugin: Arc<dyn LinkPlugin> = observer.clone();
+    let logger = LoggingPlugin::new(|_| Ok(()));
+    let plugin: Arc<dyn LinkPlugin> = logger.clone();
     let mut trackers = Vec::new();
     for (i, object) in objects.iter().enumerate() {
         if i == 1 {
@@ -81,25 +81,25 @@ fn a_plugin_sees_the_links_between_its_adding_and_its_removal() {
             assert!(jit.layer().remove_plugin(&plugin));
         }
     }
-    assert_eq!(observer.take(), ["prepare 1.o", "record 1.o", "drop 1.o"]);
+    assert_eq!(logger.take(), ["prepare 1.o", "record 1.o", "drop 1.o"]);
     assert!(!jit.layer().remove_plugin(&plugin));
     drop(plugin);
-    assert_eq!(Arc::strong_count(&observer), 1, "the layer has let go of it");
+    assert_eq!(Arc::strong_count(&logger), 1, "the layer has dropped it");
 }
 
 #[test]
 fn a_plugin_sees_the_links_of_every_thread_until_it_is_removed() {
     let Some(object) = c("long test(void) { return 1; }") else { return };
     let jit = new_jit();
-    let observer = Observer::new(|_| Ok(()));
-    let plugin: Arc<dyn LinkPlugin> = observer.clone();
+    let logger = LoggingPlugin::new(|_| Ok(()));
+    let plugin: Arc<dyn LinkPlugin> = logger.clone();
     let link_in_threads = |name: &str| {
         for number in 0..20 {
             let dylib = jit.create_dylib(&format!("{name}{number}")).unwrap();
             let link = || (add(&jit, &dylib, "test.o", &object), long_in(&jit, &dylib, "test"));
             std::thread::scope(|scope| scope.spawn(link).join().unwrap());
         }
-        observer.take().len()
+        logger.take().len()
     };
     assert_eq!(link_in_threads("before"), 0);
     jit.layer().add_plugin(plugin.clone());
@@ -109,64 +109,66 @@ fn a_plugin_sees_the_links_of_every_thread_until_it_is_removed() {
 }
 
 #[test]
-fn a_link_that_fails_before_and_after_it_has_memory_leaves_none_and_drops_the_plugin_s_hooks() {
+fn a_failed_link_frees_its_memory_and_drops_the_plugin_hooks() {
     let Some(object) = c("extern long missing(void); long test(void) { return missing(); }") else { return };
     for refuses in [true, false] {
         let jit = new_jit();
-        let observer =
-            Observer::new(move |_| if refuses { Err(Error::from(ErrorKind::Other("refused".into()))) } else { Ok(()) });
-        jit.layer().add_plugin(observer.clone());
+        let logger =
+            LoggingPlugin::new(
+                move |_| if refuses { Err(Error::from(ErrorKind::Other("refused".into()))) } else { Ok(()) },
+            );
+        jit.layer().add_plugin(logger.clone());
         let tracker = add(&jit, jit.main_dylib(), "bad.o", &object);
         let error = jit.address_of(jit.main_dylib(), "test").unwrap_err();
         assert_says(&error, &["`test`", if refuses { "refused" } else { "`missing`" }]);
-        assert_eq!(observer.take(), ["prepare bad.o", "drop bad.o"]);
+        assert_eq!(logger.take(), ["prepare bad.o", "drop bad.o"]);
         assert_eq!((held(&jit), jit.layer().key_count(), jit.main_dylib().symbol_count()), ((0, 0, 0), 0, 0));
         assert!(tracker.remove().unwrap().is_complete());
     }
 }
 
-/// Joins the links of objects that refer to a name.
-struct Joiner {
+/// Joins only the links of objects that refer to `name`.
+struct JoinOnName {
     name: &'static str,
-    observer: Arc<Observer>,
+    logger: Arc<LoggingPlugin>,
 }
 
-impl LinkPlugin for Joiner {
+impl LinkPlugin for JoinOnName {
     fn join(&self, origin: &LinkOrigin<'_>, graph: &mut LinkGraph) -> Result<Option<Box<dyn LinkHooks>>, Error> {
-        (self.observer.prepare)(graph)?;
-        Ok(if graph.find_external(self.name).is_some() { self.observer.begin(origin) } else { None })
+        (self.logger.prepare)(graph)?;
+        Ok(if graph.find_external(self.name).is_some() { self.logger.begin(origin) } else { None })
     }
 }
 
 #[test]
-fn a_plugin_that_has_not_begun_with_a_link_may_join_it_once_the_graph_is_read_and_is_not_asked_to_prepare() {
+fn a_plugin_may_join_a_link_after_the_graph_is_read_without_prepare() {
     let source = |used: &str| format!("extern long {used}(void); long test(void) {{ return {used}(); }}");
-    let (Some(concerned), Some(other)) = (c(&source("labs")), c(&source("getpid"))) else { return };
-    for (linked, log) in [(concerned, vec!["record test.o", "drop test.o"]), (other, vec![])] {
+    let (Some(matching), Some(other)) = (c(&source("labs")), c(&source("getpid"))) else { return };
+    for (linked, log) in [(matching, vec!["record test.o", "drop test.o"]), (other, vec![])] {
         let jit = new_jit();
         let seen = Arc::new(Mutex::new(0));
         let count = seen.clone();
-        let observer = Observer::new(move |graph| {
+        let logger = LoggingPlugin::new(move |graph| {
             *count.lock().unwrap() += usize::from(graph.externals().count() > 0);
             Ok(())
         });
-        jit.layer().add_plugin(Arc::new(Joiner { name: "labs", observer: observer.clone() }));
+        jit.layer().add_plugin(Arc::new(JoinOnName { name: "labs", logger: logger.clone() }));
         let lazily = add(&jit, jit.main_dylib(), "test.o", &linked);
         jit.address_of(jit.main_dylib(), "test").unwrap();
-        assert_eq!((observer.take(), *seen.lock().unwrap()), (log.iter().map(|line| line.to_string()).collect(), 1));
+        assert_eq!((logger.take(), *seen.lock().unwrap()), (log.iter().map(|line| line.to_string()).collect(), 1));
         lazily.remove().unwrap();
         let at_once = jit.main_dylib().create_tracker().unwrap();
         jit.link_object(&at_once, "test.o", linked.as_slice()).unwrap();
-        assert_eq!(observer.take(), log);
+        assert_eq!(logger.take(), log);
     }
 }
 
 #[test]
-fn a_plugin_that_refuses_as_it_would_join_fails_the_link_which_leaves_nothing() {
+fn an_error_from_join_fails_the_link_and_leaves_nothing() {
     let Some(object) = c("long test(void) { return 1; }") else { return };
     let jit = new_jit();
-    let observer = Observer::new(|_| Err(Error::from(ErrorKind::Other("refused".into()))));
-    jit.layer().add_plugin(Arc::new(Joiner { name: "labs", observer }));
+    let logger = LoggingPlugin::new(|_| Err(Error::from(ErrorKind::Other("refused".into()))));
+    jit.layer().add_plugin(Arc::new(JoinOnName { name: "labs", logger }));
     let tracker = add(&jit, jit.main_dylib(), "bad.o", &object);
     assert_says(&jit.address_of(jit.main_dylib(), "test").unwrap_err(), &["`test`", "refused"]);
     assert_eq!((held(&jit), jit.layer().key_count(), jit.main_dylib().symbol_count()), ((0, 0, 0), 0, 0));
@@ -185,13 +187,13 @@ fn add_weak_pair(graph: &mut LinkGraph, value: u64) {
 }
 
 #[test]
-fn weak_definitions_that_a_plugin_adds_are_claimed_by_the_first_link_and_shared_by_the_others() {
-    // ORC: ClaimLateDefinedWeakSymbols, and defect 1: what is claimed goes with its tracker.
+fn weak_definitions_added_by_a_plugin_are_claimed_once_and_shared() {
+    // ORC: ClaimLateDefinedWeakSymbols, and defect 1: claimed symbols are removed with their tracker.
     let objects: Option<Vec<_>> = (0..2).map(|i| c(&format!("long test{i}(void) {{ return {i}; }}"))).collect();
     let Some(objects) = objects else { return };
     let jit = new_jit();
     let links = Mutex::new(0);
-    jit.layer().add_plugin(Observer::new(move |graph| {
+    jit.layer().add_plugin(LoggingPlugin::new(move |graph| {
         *links.lock().unwrap() += 10;
         add_weak_pair(graph, *links.lock().unwrap());
         Ok(())
@@ -202,11 +204,14 @@ fn weak_definitions_that_a_plugin_adds_are_claimed_by_the_first_link_and_shared_
     assert_eq!(main.symbol_state("added_data"), Some(SymbolState::Ready));
     let flags = main.symbol_flags("added_function").unwrap();
     assert!(flags.contains(SymbolFlags::EXPORTED | SymbolFlags::WEAK | SymbolFlags::CALLABLE));
-    // The second link's own pair gives way: its function, had it stayed, would say 20.
+    // The pair of the second link is dropped. Its function would return 20.
     assert_eq!((long(&jit, "test1"), long(&jit, "added_function")), (1, 10));
     assert_eq!(main.symbol_count_of(trackers[0].key()), 3);
     let removal = trackers[0].remove().unwrap();
-    assert!(jit.address_of(main, "added_function").is_err(), "they go with the tracker of the link that added them");
+    assert!(
+        jit.address_of(main, "added_function").is_err(),
+        "they are removed with the tracker of the link that added them"
+    );
     assert_eq!(removal.blockers(), (0, 1), "the second link refers to the first's data");
     assert!(trackers[1].remove().unwrap().is_complete() && removal.is_complete());
     assert_eq!((held(&jit), main.symbol_count()), ((0, 0, 0), 0));
@@ -222,7 +227,7 @@ fn plugins_see_the_absolute_symbols_of_an_object() {
     let jit = new_jit();
     let seen = Arc::new(Mutex::new(Vec::new()));
     let noted = seen.clone();
-    jit.layer().add_plugin(Observer::new(move |graph| {
+    jit.layer().add_plugin(LoggingPlugin::new(move |graph| {
         let absolute = graph.symbols().filter_map(|(index, symbol)| match symbol.definition {
             Definition::Absolute(value) => Some((graph.symbol_name(index).to_string(), value)),
             _ => None,
@@ -279,21 +284,21 @@ fn symbols_of_every_binding_and_visibility_are_linked_together() {
 }
 
 #[test]
-fn memory_follows_transfers_to_trackers_that_never_held_any() {
-    // ORC: 64 transfers to unknown trackers, which its layer's table did not survive.
+fn memory_moves_with_a_transfer_to_a_new_tracker() {
+    // ORC: 64 transfers to unknown trackers corrupted the table of its layer.
     let Some(object) = c("static long data[100] = { 1 }; long test(void) { return data[0]; }") else { return };
     let jit = new_jit();
     let mut owners: Vec<ResourceTracker> = Vec::new();
     for round in 0..64 {
-        let dylib = jit.create_dylib("one of many").unwrap();
+        let dylib = jit.create_dylib("library").unwrap();
         let tracker = add(&jit, &dylib, "object.o", &object);
         assert_eq!(long_in(&jit, &dylib, "test"), 1);
         let usage = jit.usage(&tracker);
-        let heir = dylib.create_tracker().unwrap();
-        tracker.transfer_to(&heir).unwrap();
-        assert_eq!((jit.usage(&heir), jit.usage(&tracker).requested()), (usage, 0));
+        let destination = dylib.create_tracker().unwrap();
+        tracker.transfer_to(&destination).unwrap();
+        assert_eq!((jit.usage(&destination), jit.usage(&tracker).requested()), (usage, 0));
         assert_eq!(jit.layer().key_count(), round + 1);
-        owners.push(heir);
+        owners.push(destination);
     }
     assert_eq!(held(&jit).0, 64);
     assert!(owners.iter().all(|owner| owner.remove().unwrap().is_complete()));

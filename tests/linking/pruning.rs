@@ -1,4 +1,4 @@
-//! Dead-stripping: what nothing leads to takes no memory, and what only it needs is not looked for.
+//! Dead-stripping: unreachable sections get no memory, and symbols that only they need are not looked up.
 
 use jittison::base::SegmentKind;
 use jittison::link::{Definition, Edge, EdgeKind, LinkGraph, ObjectBuffer, PlannedLink};
@@ -7,12 +7,13 @@ use crate::support::*;
 
 const SECTIONS: [&str; 4] = ["-O1", "-fPIC", "-ffunction-sections", "-fdata-sections"];
 
-fn kept(object: &[u8]) -> Vec<String> {
-    kept_with(object, |_| {})
+/// Names of the sections that the link keeps.
+fn kept_sections(object: &[u8]) -> Vec<String> {
+    kept_sections_after(object, |_| {})
 }
 
-/// Of an object that a plugin has changed.
-fn kept_with(object: &[u8], change: impl FnOnce(&mut LinkGraph)) -> Vec<String> {
+/// The same after a plugin has changed the graph.
+fn kept_sections_after(object: &[u8], change: impl FnOnce(&mut LinkGraph)) -> Vec<String> {
     let prepare = |graph: &mut LinkGraph| {
         change(graph);
         Ok(())
@@ -24,7 +25,7 @@ fn kept_with(object: &[u8], change: impl FnOnce(&mut LinkGraph)) -> Vec<String> 
 }
 
 #[test]
-fn what_no_visible_definition_leads_to_is_dropped_with_what_only_it_needs() {
+fn unreachable_sections_and_their_missing_symbols_are_dropped() {
     let source = "
         extern long missing(long);
         __attribute__((used)) static long dead(long x) { return missing(x); }
@@ -32,15 +33,15 @@ fn what_no_visible_definition_leads_to_is_dropped_with_what_only_it_needs() {
         __attribute__((noinline)) static long alive(long x) { return x * 3; }
         long test(void) { return alive(14); }";
     let Some(object) = gcc(&SECTIONS, source) else { return };
-    let kept = kept(&object);
+    let kept = kept_sections(&object);
     assert!(kept.contains(&".text.test".to_string()) && kept.contains(&".text.alive".to_string()), "{kept:?}");
     assert!(!kept.iter().any(|name| name.contains("dead")), "{kept:?}");
     let (jit, _trackers) = linked(&[&object]);
-    assert_eq!(long(&jit, "test"), 42, "without `missing`, which nobody has");
+    assert_eq!(long(&jit, "test"), 42, "the link succeeds without `missing`");
 }
 
 #[test]
-fn initialisers_what_they_call_and_what_asks_to_be_retained_is_kept() {
+fn initialisers_their_callees_and_retained_sections_are_kept() {
     let source = "
         long ran;
         __attribute__((noinline)) static void helper(void) { ran = 7; }
@@ -48,7 +49,7 @@ fn initialisers_what_they_call_and_what_asks_to_be_retained_is_kept() {
         __attribute__((section(\"kept\"), retain, used)) static long retained = 3;
         long test(void) { return ran; }";
     let Some(object) = gcc(&SECTIONS, source) else { return };
-    let kept = kept(&object);
+    let kept = kept_sections(&object);
     for name in [".text.start", ".text.helper", "kept"] {
         assert!(kept.contains(&name.to_string()), "{name} of {kept:?}");
     }
@@ -57,7 +58,7 @@ fn initialisers_what_they_call_and_what_asks_to_be_retained_is_kept() {
 }
 
 #[test]
-fn a_section_about_another_lives_and_dies_with_it() {
+fn a_link_order_section_is_kept_only_with_its_linked_section() {
     let source = r#"
         .section .text.live,"ax",@progbits; .globl test
         test: mov $1, %eax; ret
@@ -68,23 +69,23 @@ fn a_section_about_another_lives_and_dies_with_it() {
         .section .note.GNU-stack,"",@progbits
     "#;
     let Some(object) = asm(source) else { return };
-    assert_eq!(kept(&object), [".text.live", "about"]);
+    assert_eq!(kept_sections(&object), [".text.live", "about"]);
 }
 
 #[test]
-fn unwind_tables_keep_nobody_s_code_and_still_unwind_what_lives() {
+fn unwind_tables_keep_no_code_alive_and_unwind_live_code() {
     let source = "
         __attribute__((used)) static void dead() { throw 1; }
         __attribute__((noinline)) static void thrower(int x) { if (x) throw x; }
         extern \"C\" long test() { try { thrower(6); } catch (int x) { return x; } return 0; }";
     let Some(object) = gxx(&SECTIONS, source) else { return };
-    assert!(!kept(&object).iter().any(|name| name.contains("dead")));
+    assert!(!kept_sections(&object).iter().any(|name| name.contains("dead")));
     let (jit, _trackers) = linked(&[&object]);
     assert_eq!(long(&jit, "test"), 6);
 }
 
 #[test]
-fn a_table_that_only_unwind_tables_refer_to_is_kept() {
+fn a_table_that_only_unwind_tables_of_live_code_refer_to_is_kept() {
     let source = r#"
         .section .text.test,"ax",@progbits; .globl test
         test: .cfi_startproc; .cfi_lsda 0x1b, table; mov $1, %eax; ret; .cfi_endproc
@@ -95,11 +96,11 @@ fn a_table_that_only_unwind_tables_refer_to_is_kept() {
         .section .note.GNU-stack,"",@progbits
     "#;
     let Some(object) = asm(source) else { return };
-    assert_eq!(kept(&object), [".text.test", ".gcc_except_table", ".eh_frame"]);
+    assert_eq!(kept_sections(&object), [".text.test", ".gcc_except_table", ".eh_frame"]);
 }
 
 #[test]
-fn what_only_a_plugin_s_block_refers_to_is_kept() {
+fn a_section_that_only_a_plugin_block_refers_to_is_kept() {
     let source = r#"
         .section .text.test,"ax",@progbits; .globl test
         test: ret
@@ -110,7 +111,7 @@ fn what_only_a_plugin_s_block_refers_to_is_kept() {
         .section .note.GNU-stack,"",@progbits
     "#;
     let Some(object) = asm(source) else { return };
-    let kept = kept_with(&object, |graph| {
+    let kept = kept_sections_after(&object, |graph| {
         let (symbol, _) = graph.symbols().find(|(index, _)| graph.symbol_name(*index) == "local").unwrap();
         let edge = Edge { offset: 0, kind: EdgeKind::Pointer64, symbol, addend: 0 };
         graph.add_block("made", SegmentKind::Data, vec![0; 8], 8, &[edge]);
@@ -119,7 +120,7 @@ fn what_only_a_plugin_s_block_refers_to_is_kept() {
 }
 
 #[test]
-fn what_lives_is_told_from_what_does_not_among_any_number_of_sections_that_lead_somewhere() {
+fn live_and_dead_cycles_of_many_sections_are_distinguished() {
     let ring = |name: &str, last: &str| -> String {
         let section = |number: usize| {
             let next = (number + 1) % 50;
@@ -129,7 +130,7 @@ fn what_lives_is_told_from_what_does_not_among_any_number_of_sections_that_lead_
     };
     let (live, dead) = (ring("live", "ret\n"), ring("dead", "call missing\n"));
     let Some(object) = asm(&format!("{dead}{live}.text\n.globl test\ntest: call live20\n")) else { return };
-    let kept = kept(&object);
+    let kept = kept_sections(&object);
     let count = |name: &str| kept.iter().filter(|kept| kept.starts_with(name)).count();
     assert_eq!((count(".text.live"), count(".text.dead")), (50, 0), "{kept:?}");
     let planned = PlannedLink::plan("o".into(), ObjectBuffer::from(object), |_| true, |_| Ok(())).unwrap();

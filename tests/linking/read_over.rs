@@ -1,12 +1,12 @@
-//! What an object may carry that a linker could read over: each kind is answered rightly, or refused by name.
+//! Object features that a linker could silently ignore. Each is linked correctly or refused by name.
 
 use crate::crafted::Elf;
 use crate::support::*;
 
 const STACK: &str = "\n.section .note.GNU-stack,\"\",@progbits\n";
 
-/// Names that a native linker defines for a whole program.
-const LINKER_MADE: [&str; 18] = [
+/// Names that a native linker defines for a program.
+const LINKER_DEFINED: [&str; 18] = [
     "_end",
     "end",
     "_etext",
@@ -27,15 +27,15 @@ const LINKER_MADE: [&str; 18] = [
     "__preinit_array_end",
 ];
 
-/// Symptom: weak references were null, which they are in no program that a native linker made.
+/// Symptom: weak references were null. A native linker always defines them.
 #[test]
-fn names_that_a_native_linker_makes_for_a_program_are_refused_by_name_also_when_weak_and_taken_if_defined() {
-    for name in LINKER_MADE {
+fn linker_defined_names_are_missing_symbols_even_if_weak_unless_defined() {
+    for name in LINKER_DEFINED {
         for attribute in ["", "__attribute__((weak))", "__attribute__((visibility(\"hidden\")))"] {
             let source = format!("extern char {name}[] {attribute}; long test(void) {{ return (long){name}; }}");
             let Some(object) = gcc(&["-O1", "-fPIC", "-fno-builtin"], &source) else { return };
             let error = refused(&object, "test");
-            assert_says(&error, &[&format!("symbols not found: `{name}`"), "bad.o", "a native linker makes"]);
+            assert_says(&error, &[&format!("symbols not found: `{name}`"), "bad.o", "a native linker defines"]);
             if attribute.contains("weak") {
                 let jit = new_jit();
                 define_absolute(jit.main_dylib(), name, 0x1234);
@@ -46,9 +46,9 @@ fn names_that_a_native_linker_makes_for_a_program_are_refused_by_name_also_when_
     }
 }
 
-/// Symptom: with a host program that exports its own `_end`, linked code got that one.
+/// Symptom: if the host program exports `_end`, linked code got that address.
 #[test]
-fn the_host_s_own_linker_made_names_are_not_those_of_linked_code() {
+fn linker_defined_names_of_the_host_are_not_visible_to_linked_code() {
     let library = "char _end[4], _edata[4], __bss_start[4], plain_variable_of_library[4];";
     let dir = PrivateDir::new();
     let path = dir.path("libhost.so");
@@ -74,7 +74,7 @@ fn the_host_s_own_linker_made_names_are_not_those_of_linked_code() {
         };
         let tracker = add(&jit, jit.main_dylib(), "object.o", &object);
         let error = jit.address_of(jit.main_dylib(), "test2").expect_err(name);
-        assert_says(&error, &[&format!("`{name}`"), "a native linker makes"]);
+        assert_says(&error, &[&format!("`{name}`"), "a native linker defines"]);
         tracker.remove().unwrap();
     }
 }
@@ -85,9 +85,9 @@ fn refused_asm(source: &str, says: &[&str]) {
 }
 
 #[test]
-fn a_section_of_an_unknown_type_in_memory_is_refused_by_its_number() {
+fn a_loaded_section_of_an_unknown_type_is_refused_by_number() {
     refused_asm(".section odd,\"a\",@0x6fff4c01\n.quad 1\n", &["0x6fff4c01", "`odd`"]);
-    // Not in memory, it is nobody's business.
+    // A section that is not loaded is ignored.
     let Some(object) =
         asm(&format!(".text\n.globl test\ntest: mov $3, %eax; ret\n.section odd,\"\",@0x6fff4c01\n.quad 1{STACK}"))
     else {
@@ -138,7 +138,7 @@ fn a_second_section_of_relocations_for_one_section_is_refused() {
         format!(".text\n.globl test\ntest: lea x(%rip), %rax; ret\n.section .other,\"ax\",@progbits\n.quad y{STACK}");
     let Some(object) = asm(&source) else { return };
     let mut elf = Elf(object);
-    // Both tables are about `.text` now.
+    // Now both relocation sections apply to `.text`.
     let (text, other) = (elf.header(".rela.text"), elf.header(".rela.other"));
     let info = elf.load(text + 44, 4);
     elf.store(other + 44, 4, info);
@@ -156,12 +156,12 @@ fn a_second_symbol_table_is_refused() {
     elf.store(more + 4, 4, 2);
     let jit = new_jit();
     let tracker = jit.main_dylib().create_tracker().unwrap();
-    let error = jit.link_object(&tracker, "bad.o", &*elf.0).expect_err("which of them is meant?");
+    let error = jit.link_object(&tracker, "bad.o", &*elf.0).expect_err("two symbol tables are ambiguous");
     assert_says(&error, &["bad.o", "second symbol table"]);
 }
 
 #[test]
-fn flags_that_no_linker_may_read_over_are_refused_and_excluded_sections_are_left_out() {
+fn unsupported_section_flags_and_references_to_excluded_sections_are_refused() {
     let source = format!(
         ".text\n.globl test\ntest: lea odd(%rip), %rax; ret\n.section .odd,\"aw\",@progbits\nodd: .quad 1{STACK}"
     );
@@ -187,9 +187,9 @@ fn section_groups_of_unknown_flags_are_refused() {
     assert_says(&refused(&elf.0, "test"), &["bad.o", "section group flags 0x3"]);
 }
 
-/// Symptom: it was added, and its names were not found.
+/// Symptom: the object was added, and its names were not found.
 #[test]
-fn an_object_of_intermediate_code_alone_is_refused_with_what_to_do() {
+fn an_lto_only_object_is_refused_with_what_to_do_instead() {
     let source = "long test(void) { return 1; }";
     let Some(slim) = gcc(&["-O2", "-flto", "-fno-fat-lto-objects"], source) else { return };
     assert_says(&refused(&slim, "test"), &["bad.o", "LTO", "-ffat-lto-objects"]);
@@ -198,7 +198,7 @@ fn an_object_of_intermediate_code_alone_is_refused_with_what_to_do() {
     assert_eq!(long(&jit, "test"), 1);
 }
 
-/// Symptom: the call of the nested function ended the process.
+/// Symptom: the call of the nested function crashed the process.
 #[test]
 fn code_that_needs_an_executable_stack_is_refused() {
     let source = "
@@ -209,7 +209,7 @@ fn code_that_needs_an_executable_stack_is_refused() {
 }
 
 #[test]
-fn names_with_versions_are_missing_by_their_whole_names() {
+fn a_missing_versioned_symbol_is_reported_with_its_version() {
     let Some(object) = asm(&format!(
         ".text\n.globl test\ntest: call memcpy_old@PLT; ret\n.symver memcpy_old, memcpy@GLIBC_2.2.5{STACK}"
     )) else {
@@ -219,8 +219,8 @@ fn names_with_versions_are_missing_by_their_whole_names() {
 }
 
 #[test]
-fn what_says_nothing_to_running_code_changes_nothing() {
-    // A warning, a note of properties, a section of another memory kind, merged strings, an order, a debug link.
+fn sections_without_run_time_meaning_are_ignored() {
+    // A linker warning, a property note, mergeable strings, a debug link.
     let source = format!(
         ".text\n.globl test\ntest: mov $4, %eax; ret
         .section .gnu.warning.test,\"\",@progbits\n.string \"do not\"

@@ -1,4 +1,4 @@
-//! What cannot be linked is refused by name and place; nothing of the attempt stays, and the session links on.
+//! Objects that cannot be linked are refused with name and place. The attempt leaves nothing, and the session still links.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use jittison::memory::OfflineMemory;
 use crate::crafted::Elf;
 use crate::support::*;
 
-/// `(value, smallest, largest)` of a relocation out of range.
+/// `(value, min, max)` of a relocation out of range.
 pub fn out_of_range(error: &Error) -> (i128, i128, i128) {
     match error.root_cause().kind() {
         ErrorKind::Link { fault: LinkFault::OutOfRange { value, min, max, .. }, .. } => (*value, *min, *max),
@@ -20,7 +20,7 @@ pub fn out_of_range(error: &Error) -> (i128, i128, i128) {
 }
 
 #[test]
-fn relocations_that_only_a_linker_s_output_may_carry_are_refused_by_name() {
+fn dynamic_relocations_are_refused_by_name() {
     for (number, name) in [(5, "R_X86_64_COPY"), (8, "R_X86_64_RELATIVE"), (37, "R_X86_64_IRELATIVE"), (99, "type 99")]
     {
         let source = format!(
@@ -29,7 +29,7 @@ fn relocations_that_only_a_linker_s_output_may_carry_are_refused_by_name() {
         );
         let Some(mut object) = asm(&source.replace("BFD_RELOC_NONE", "R_X86_64_COPY")) else { return };
         if number == 99 {
-            // No assembler writes it: the type is the low word of the one relocation's r_info.
+            // No assembler writes this type. It is the low word of `r_info` of the only relocation.
             let at = object.windows(8).position(|bytes| bytes[..4] == [5, 0, 0, 0] && bytes[4..] != [0; 4]).unwrap();
             object[at] = 99;
         }
@@ -68,7 +68,7 @@ fn a_32_bit_distance_out_of_range_is_an_error_with_value_and_interval() {
 }
 
 #[test]
-fn a_branch_whose_addend_leads_too_far_is_an_error_though_there_is_a_stub() {
+fn a_branch_with_too_large_an_addend_is_refused_despite_its_stub() {
     let Some(object) = asm("
         .text\n.globl test\ntest: .byte 0xe8\nfield: .long 0
         .reloc field, R_X86_64_PLT32, far + 0x100000000\n.section .note.GNU-stack\n")
@@ -81,7 +81,7 @@ fn a_branch_whose_addend_leads_too_far_is_an_error_though_there_is_a_stub() {
 }
 
 #[test]
-fn a_distance_that_fits_only_once_around_the_address_space_is_an_error() {
+fn a_distance_that_fits_only_by_wrapping_around_is_refused() {
     for (base, symbol, addend) in
         [(0x1_0000, "high", i64::MAX), (0x1_0000, "own", i64::MAX), (3 << 62, "low", -(1 << 62))]
     {
@@ -93,7 +93,7 @@ fn a_distance_that_fits_only_once_around_the_address_space_is_an_error() {
         };
         let mut elf = Elf(object);
         if symbol == "own" {
-            // Assemblers fold absolute symbols of the object itself.
+            // The assembler would fold an absolute symbol of the same object.
             let at = elf.symbol(symbol);
             elf.store(at + 6, 2, 0xfff1);
             elf.store(at + 8, 8, 1 << 63);
@@ -109,7 +109,7 @@ fn a_distance_that_fits_only_once_around_the_address_space_is_an_error() {
 }
 
 #[test]
-fn all_missing_symbols_are_listed_with_who_needs_them() {
+fn all_missing_symbols_are_listed_with_the_object_that_needs_them() {
     let Some(object) = c("
         extern long first(void), second(void), third; extern long maybe(void) __attribute__((weak));
         long test(void) { return first() + second() + third + (maybe ? maybe() : 0); }")
@@ -123,7 +123,7 @@ fn all_missing_symbols_are_listed_with_who_needs_them() {
 }
 
 #[test]
-fn a_failed_link_may_be_mended_and_tried_again() {
+fn a_failed_link_succeeds_after_the_missing_symbol_is_added() {
     let (Some(user), Some(missing)) =
         (c("extern long missing(void); long test(void) { return missing(); }"), c("long missing(void) { return 8; }"))
     else {
@@ -137,7 +137,7 @@ fn a_failed_link_may_be_mended_and_tried_again() {
 }
 
 #[test]
-fn other_files_than_relocatable_x86_64_objects_are_refused_by_what_they_are() {
+fn files_that_are_no_x86_64_objects_are_refused_by_their_kind() {
     let source = "int main(void) { return 0; } long test(void) { return 1; }";
     let Some(good) = c(source) else { return };
     let executable = build("gcc", source.as_bytes(), &["-x", "c", "-o", OUTPUT, INPUT]).unwrap();
@@ -176,7 +176,7 @@ fn other_files_than_relocatable_x86_64_objects_are_refused_by_what_they_are() {
 }
 
 #[test]
-fn a_file_that_is_not_there_is_an_error_with_its_name() {
+fn a_missing_file_is_an_error_with_its_name() {
     let jit = new_jit();
     let tracker = jit.main_dylib().create_tracker().unwrap();
     let dir = PrivateDir::new();
@@ -201,8 +201,8 @@ fn a_section_that_is_writable_and_executable_is_refused() {
 }
 
 #[test]
-fn an_object_that_asks_for_more_than_the_window_is_refused_with_numbers() {
+fn an_object_larger_than_the_window_is_refused_with_its_size() {
     let Some(object) = c("char huge[1900u << 20]; char *test(void) { return huge; }") else { return };
     let error = refused(&object, "test");
-    assert_says(&error, &["data pool is exhausted", "1992294400 bytes asked"]);
+    assert_says(&error, &["data pool is exhausted", "1992294400 bytes were requested"]);
 }

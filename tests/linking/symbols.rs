@@ -1,4 +1,4 @@
-//! Which of several definitions counts: common, weak, COMDAT, hidden, duplicate.
+//! Symbol resolution: which of several definitions wins (common, weak, COMDAT, hidden, duplicate), and which dylib is searched.
 
 use jittison::Jit;
 use std::sync::Arc;
@@ -24,19 +24,19 @@ fn common_array(length: u32, function: &str) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn of_common_symbols_of_different_sizes_the_largest_counts() {
-    // The first used to count: a later object wrote past its end.
+fn common_symbols_of_different_sizes_get_the_largest_size() {
+    // Symptom: the first size won, and a later object wrote past the end.
     let (Some(small), Some(large)) = (common_array(1, "first"), common_array(1000, "last")) else { return };
     for objects in [[&small, &large], [&large, &small]] {
         let (jit, trackers) = linked(&[objects[0], objects[1]]);
         assert_eq!(long(&jit, "last") - long(&jit, "first"), 999 * 8);
         let data: u64 = trackers.iter().map(|tracker| jit.usage(tracker).data).sum();
-        assert_eq!(data, 8000, "one room for both");
+        assert_eq!(data, 8000, "both share one allocation");
     }
 }
 
 #[test]
-fn a_common_symbol_that_no_longer_fits_is_refused() {
+fn a_common_symbol_larger_than_its_linked_definition_is_refused() {
     let (Some(small), Some(large)) = (common_array(1, "first"), common_array(1000, "last")) else { return };
     let (jit, _trackers) = linked(&[&small]);
     long(&jit, "first");
@@ -53,7 +53,7 @@ fn a_common_symbol_that_no_longer_fits_is_refused() {
 }
 
 #[test]
-fn a_definition_takes_the_place_of_a_common_symbol_before_and_after_it() {
+fn a_definition_overrides_a_common_symbol_in_either_order() {
     let (Some(common), Some(strong)) = (
         gcc(&["-O2", "-fPIC", "-fcommon"], "long shared; long test(void) { return shared; }"),
         c("long shared = 77; long other(void) { return shared; }"),
@@ -67,7 +67,7 @@ fn a_definition_takes_the_place_of_a_common_symbol_before_and_after_it() {
 }
 
 #[test]
-fn of_weak_definitions_the_first_wins_and_everyone_agrees_on_it() {
+fn the_first_weak_definition_wins_in_all_objects() {
     let source = |value: u32, function: &str| {
         format!(
             "__attribute__((weak)) long choice(void) {{ return {value}; }}
@@ -79,10 +79,10 @@ fn of_weak_definitions_the_first_wins_and_everyone_agrees_on_it() {
     };
     let (Some(a), Some(b)) = (c(&source(1, "a")), c(&source(2, "b"))) else { return };
     let (jit, trackers) = linked(&[&a, &b]);
-    assert_eq!((long(&jit, "b"), long(&jit, "a")), (11, 11), "though b is linked first");
+    assert_eq!((long(&jit, "b"), long(&jit, "a")), (11, 11), "a was added first, although b is linked first");
     assert_eq!(long(&jit, "a_choice"), long(&jit, "b_choice"));
     assert_eq!(long(&jit, "a_datum"), long(&jit, "b_datum"));
-    // b refers to a's definitions.
+    // b refers to definitions of a.
     let removal = trackers[0].remove().unwrap();
     assert_eq!(removal.blockers(), (0, 1));
     assert!(trackers[1].remove().unwrap().is_complete());
@@ -121,7 +121,7 @@ fn an_undefined_weak_symbol_is_null_for_code_and_data() {
         let (jit, trackers) = linked(&[&object]);
         assert_eq!(long(&jit, "test"), 7, "{flags:?}");
         let Some(present) = c("long absent(long x) { return x; } long absent_datum = 30;") else { return };
-        // One that is linked after a definition has appeared gets it.
+        // An object that is linked after the definition exists uses it.
         assert!(trackers[0].remove().unwrap().is_complete());
         let _present = add(&jit, jit.main_dylib(), "present.o", &present);
         let _again = add(&jit, jit.main_dylib(), "object0.o", &object);
@@ -130,7 +130,7 @@ fn an_undefined_weak_symbol_is_null_for_code_and_data() {
 }
 
 #[test]
-fn two_cpp_objects_agree_on_the_statics_of_inline_functions_and_templates() {
+fn cpp_objects_share_the_statics_of_inline_functions_and_templates() {
     let header = "
         template <class T> struct Counter { static long count; static long next() { return ++count; } };
         template <class T> long Counter<T>::count = 100;
@@ -155,7 +155,7 @@ fn two_cpp_objects_agree_on_the_statics_of_inline_functions_and_templates() {
         assert_eq!(long(&jit, "b"), 102 * 10000 + 2500 + 11);
         assert_eq!(long(&jit, "a_static"), long(&jit, "b_static"));
         assert_eq!(long(&jit, "a_count"), long(&jit, "b_count"));
-        // The second refers to the groups of the first, which goes last.
+        // The second refers to groups of the first, so the first is freed last.
         assert!(!trackers[0].remove().unwrap().is_complete());
         assert!(trackers[1].remove().unwrap().is_complete());
         assert_eq!(held(&jit), (0, 0, 0));
@@ -163,7 +163,7 @@ fn two_cpp_objects_agree_on_the_statics_of_inline_functions_and_templates() {
 }
 
 #[test]
-fn hidden_symbols_are_seen_inside_their_dylib_and_not_outside() {
+fn hidden_symbols_are_visible_only_inside_their_dylib() {
     let (Some(hidden), Some(user)) = (
         gcc(
             &["-O2", "-fPIC", "-fvisibility=hidden"],
@@ -195,7 +195,7 @@ fn hidden_symbols_are_seen_inside_their_dylib_and_not_outside() {
 }
 
 #[test]
-fn a_hidden_symbol_of_its_own_dylib_counts_for_an_object_ahead_of_a_library_s() {
+fn a_hidden_symbol_of_the_own_dylib_precedes_a_library_symbol() {
     let (Some(hidden), Some(exported), Some(user)) = (
         c("__attribute__((visibility(\"hidden\"))) long value(void) { return 1; }
            long first(void) { return value(); }"),
@@ -209,7 +209,7 @@ fn a_hidden_symbol_of_its_own_dylib_counts_for_an_object_ahead_of_a_library_s() 
     dylib.set_link_order(&[(library.clone(), Visibility::ExportedOnly)]);
     let _trackers = [(&library, &exported), (&dylib, &hidden), (&dylib, &user)]
         .map(|(dylib, object)| add(&jit, dylib, "object.o", object));
-    assert_eq!((long_in(&jit, &library, "value"), long_in(&jit, &dylib, "first")), (2, 1), "both are ready");
+    assert_eq!((long_in(&jit, &library, "value"), long_in(&jit, &dylib, "first")), (2, 1), "both are linked");
     assert_eq!(long_in(&jit, &dylib, "test"), 1);
 }
 
@@ -224,7 +224,7 @@ fn the_same_name_in_two_dylibs_is_two_functions() {
     assert_eq!((long_in(&jit, &a, "test"), long_in(&jit, &b, "test")), (1, 2));
     assert!(jit.address_of(jit.main_dylib(), "test").is_err());
     let other = new_jit();
-    assert!(other.address_of(other.main_dylib(), "test").is_err(), "sessions do not see each other");
+    assert!(other.address_of(other.main_dylib(), "test").is_err(), "sessions share no symbols");
 }
 
 #[test]
@@ -236,15 +236,15 @@ fn a_duplicate_definition_names_both_objects_and_adds_nothing() {
         return;
     };
     let jit = new_jit();
-    let kept = add(&jit, jit.main_dylib(), "first.o", &first);
+    let first_tracker = add(&jit, jit.main_dylib(), "first.o", &first);
     let tracker = jit.main_dylib().create_tracker().unwrap();
     let error = jit.add_object(&tracker, "second.o", second.clone()).unwrap_err();
     assert_says(&error, &["duplicate definition", "`twice`", "`main`", "first.o", "second.o"]);
     assert_eq!(long(&jit, "twice"), 1);
     assert!(jit.address_of(jit.main_dylib(), "only_in_second").is_err());
     assert_eq!(jit.main_dylib().symbol_count(), 1);
-    // Once the first is gone, the second is welcome.
-    kept.remove().unwrap();
+    // After the first is removed, the second can be added.
+    first_tracker.remove().unwrap();
     jit.add_object(&tracker, "second.o", second).unwrap();
     assert_eq!(long(&jit, "twice"), 2);
     assert!(tracker.remove().unwrap().is_complete());
@@ -252,7 +252,7 @@ fn a_duplicate_definition_names_both_objects_and_adds_nothing() {
 }
 
 #[test]
-fn link_orders_are_searched_in_order_and_base_survives_its_callers() {
+fn a_library_stays_when_dylibs_that_call_it_are_removed() {
     let (Some(base), Some(caller)) =
         (c("long base(void) { return 40; }"), c("extern long base(void); long test(void) { return base() + 2; }"))
     else {
@@ -273,7 +273,7 @@ fn link_orders_are_searched_in_order_and_base_survives_its_callers() {
 }
 
 #[test]
-fn initialisers_of_libraries_found_through_a_library_run_before_their_code_is_called() {
+fn initialisers_of_indirect_libraries_run_before_their_code_is_called() {
     let (Some(bottom), Some(middle), Some(top)) = (
         c("static long state; __attribute__((constructor)) static void set(void) { state = 5; }
            long bottom(void) { return state; }"),
@@ -290,8 +290,8 @@ fn initialisers_of_libraries_found_through_a_library_run_before_their_code_is_ca
     assert_eq!(long_in(&jit, &c, "top"), 51);
 }
 
-/// Links objects one by one, each of which asks for `value` under a name of its own, and tells what the next one is told.
-fn askers(jit: &Jit, dylib: &JitDylib) -> Option<impl FnMut() -> i64> {
+/// Each call links an object with a new name that calls `value`, and returns the result.
+fn value_readers(jit: &Jit, dylib: &JitDylib) -> Option<impl FnMut() -> i64> {
     let template = c("extern long value(void); long ask0000(void) { return value(); }")?;
     let at: Vec<_> = (0..template.len() - 7).filter(|at| template[*at..].starts_with(b"ask0000")).collect();
     let (jit, dylib, mut number) = (jit.clone(), dylib.clone(), 0);
@@ -300,67 +300,67 @@ fn askers(jit: &Jit, dylib: &JitDylib) -> Option<impl FnMut() -> i64> {
         let (name, mut object) = (format!("ask{number:04}"), template.clone());
         at.iter().for_each(|at| object[*at..at + 7].copy_from_slice(name.as_bytes()));
         let tracker = add(&jit, &dylib, &name, &object);
-        let told = long_in(&jit, &dylib, &name);
+        let value = long_in(&jit, &dylib, &name);
         tracker.remove().unwrap();
-        told
+        value
     })
 }
 
 #[test]
-fn a_link_searches_the_link_order_as_it_is_when_it_begins() {
+fn a_link_uses_the_link_order_at_its_start() {
     let (Some(one), Some(two)) = (c("long value(void) { return 1; }"), c("long value(void) { return 2; }")) else {
         return;
     };
     let jit = new_jit();
     let [a, b, user] = ["a", "b", "user"].map(|name| jit.create_dylib(name).unwrap());
     let _held = [add(&jit, &a, "one.o", &one), add(&jit, &b, "two.o", &two)];
-    let Some(mut ask) = askers(&jit, &user) else { return };
+    let Some(mut read_value) = value_readers(&jit, &user) else { return };
     let all = Visibility::All;
     user.set_link_order(&[(a.clone(), all)]);
-    assert_eq!((ask(), ask()), (1, 1));
+    assert_eq!((read_value(), read_value()), (1, 1));
     user.set_link_order(&[(b.clone(), all), (a.clone(), all)]);
-    assert_eq!((ask(), ask()), (2, 2));
+    assert_eq!((read_value(), read_value()), (2, 2));
     user.remove_from_link_order(&b);
-    assert_eq!((ask(), ask()), (1, 1));
+    assert_eq!((read_value(), read_value()), (1, 1));
     user.replace_in_link_order(&a, &b, all);
-    assert_eq!((ask(), ask()), (2, 2));
+    assert_eq!((read_value(), read_value()), (2, 2));
     user.add_to_link_order(&[(a.clone(), all)]);
-    assert_eq!(ask(), 2);
+    assert_eq!(read_value(), 2);
     jit.session().remove_dylib(&b).unwrap();
-    assert_eq!((ask(), ask()), (1, 1), "the removed one is not asked");
+    assert_eq!((read_value(), read_value()), (1, 1), "the removed dylib is not searched");
 }
 
-/// Defines `value` once it is asked.
-struct Late(Vec<u8>, Jit);
+/// Adds an object that defines `value` when a lookup misses it.
+struct ValueGenerator(Vec<u8>, Jit);
 
-impl DefinitionGenerator for Late {
+impl DefinitionGenerator for ValueGenerator {
     fn generate(&self, dylib: &JitDylib, missing: &[SymbolRequest<'_>]) -> Result<(), Error> {
         let tracker = dylib.default_tracker()?;
-        let is_asked = missing.iter().any(|request| request.name == "value");
-        if is_asked { self.1.add_object(&tracker, "late.o", self.0.clone()) } else { Ok(()) }
+        let is_requested = missing.iter().any(|request| request.name == "value");
+        if is_requested { self.1.add_object(&tracker, "late.o", self.0.clone()) } else { Ok(()) }
     }
 }
 
 #[test]
-fn what_a_library_did_not_define_when_links_looked_for_it_is_found_once_it_does() {
+fn a_name_is_found_once_a_library_defines_it_after_earlier_misses() {
     let (Some(two), Some(three)) = (c("long value(void) { return 2; }"), c("long value(void) { return 3; }")) else {
         return;
     };
     let jit = new_jit();
-    let [behind, apart] = ["behind", "apart"].map(|name| jit.create_dylib(name).unwrap());
-    let _held = [add(&jit, &behind, "two.o", &two), add(&jit, &apart, "three.o", &three)];
-    let address = jit.address_of(&apart, "value").unwrap().value();
+    let [behind, separate] = ["behind", "separate"].map(|name| jit.create_dylib(name).unwrap());
+    let _held = [add(&jit, &behind, "two.o", &two), add(&jit, &separate, "three.o", &three)];
+    let address = jit.address_of(&separate, "value").unwrap().value();
     for way in ["object", "generator", "address"] {
         let [ahead, user] = ["ahead", "user"].map(|name| jit.create_dylib(&format!("{name} {way}")).unwrap());
         user.set_link_order(&[&ahead, &behind].map(|dylib| (dylib.clone(), Visibility::All)));
-        let Some(mut ask) = askers(&jit, &user) else { return };
-        assert_eq!((ask(), ask(), ask()), (2, 2, 2));
+        let Some(mut read_value) = value_readers(&jit, &user) else { return };
+        assert_eq!((read_value(), read_value(), read_value()), (2, 2, 2));
         match way {
             "object" => drop(add(&jit, &ahead, "three.o", &three)),
-            "generator" => ahead.add_generator(Arc::new(Late(three.clone(), jit.clone()))),
+            "generator" => ahead.add_generator(Arc::new(ValueGenerator(three.clone(), jit.clone()))),
             _ => define_absolute(&ahead, "value", address),
         }
-        assert_eq!((ask(), ask()), (3, 3), "by {way}");
+        assert_eq!((read_value(), read_value()), (3, 3), "by {way}");
         ahead.clear().unwrap();
     }
 }

@@ -1,4 +1,5 @@
-//! Thread-local variables under every model that gcc and clang have: each thread has its own, begun as the object says.
+//! Thread-local variables under every TLS model of gcc and clang: each thread gets its own copy with the initial values of the
+//! object. References that cannot work are refused, and the error names model, symbol, storage and remedy.
 
 use jittison::base::{Name, TlsIndex};
 use jittison::host::{StaticTls, ThreadLocalModule};
@@ -19,7 +20,7 @@ const SOURCE: &str = "
     long *where(void) { return &counter; }
 ";
 
-/// What `get` says before, and after a `bump`.
+/// Results of `get` before and after one `bump`.
 const BEFORE: i64 = 40 + 2000 + 30000000;
 const AFTER: i64 = 41 + 3000 + 100000 + 30000000;
 
@@ -30,7 +31,11 @@ fn check_threads(object: &[u8], model: &str) {
     let at = function::<extern "C" fn() -> *mut i64>(&jit, "where");
     assert_eq!((get.call(), bump.call(), get.call()), (BEFORE, 41, AFTER), "{model}");
     let mine = at.call() as u64;
-    assert_eq!(jit.address_of(jit.main_dylib(), "counter").unwrap().value(), mine, "{model}: as the host sees it");
+    assert_eq!(
+        jit.address_of(jit.main_dylib(), "counter").unwrap().value(),
+        mine,
+        "{model}: the host gets the same address"
+    );
     std::thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {
@@ -39,7 +44,7 @@ fn check_threads(object: &[u8], model: &str) {
             });
         }
     });
-    assert_eq!(get.call(), AFTER, "{model}: nobody else's");
+    assert_eq!(get.call(), AFTER, "{model}: other threads do not change it");
     drop((get, bump, at));
     for tracker in trackers {
         assert!(tracker.remove().unwrap().is_complete());
@@ -47,7 +52,7 @@ fn check_threads(object: &[u8], model: &str) {
 }
 
 #[test]
-fn every_model_gives_every_thread_its_own() {
+fn every_tls_model_gives_each_thread_its_own_variables() {
     own_process!();
     let models: [&[&str]; 12] = [
         &["-fPIC"],
@@ -68,7 +73,7 @@ fn every_model_gives_every_thread_its_own() {
             check_threads(&object, &format!("gcc {model:?}"));
         }
         if model.contains(&"-mcmodel=large") {
-            continue; // clang 19 has no thread-local variables there
+            continue; // clang 19 has no thread-local variables in the large model
         }
         if let Some(object) = clang(model, SOURCE) {
             check_threads(&object, &format!("clang {model:?}"));
@@ -77,7 +82,7 @@ fn every_model_gives_every_thread_its_own() {
 }
 
 #[test]
-fn a_block_s_slots_are_right_where_constants_of_another_object_stood() {
+fn tls_slots_are_correct_on_reused_memory() {
     let filler = "const unsigned char filler[65536] = {[0 ... 65535] = 0xff};";
     let (Some(filler), Some(object)) = (c(filler), gcc(&["-fPIC", "-O2", "-ftls-model=local-dynamic"], SOURCE)) else {
         return;
@@ -94,7 +99,7 @@ fn a_block_s_slots_are_right_where_constants_of_another_object_stood() {
 }
 
 #[test]
-fn a_variable_of_another_object_is_the_same_variable() {
+fn objects_share_an_exported_thread_local_variable() {
     let user = "extern _Thread_local long counter; static _Thread_local char own[3];
         long read_it(void) { own[1]++; return ++counter; }";
     for flags in
@@ -107,7 +112,7 @@ fn a_variable_of_another_object_is_the_same_variable() {
 }
 
 #[test]
-fn a_variable_of_a_shared_library_is_that_library_s() {
+fn a_thread_local_variable_of_a_shared_library_is_shared_with_it() {
     let source = "#include <errno.h>
         extern _Thread_local int errno_of_libc __asm__(\"errno\");
         int *where(void) { return &errno_of_libc; }";
@@ -127,12 +132,12 @@ fn libc_errno() -> *mut i32 {
     unsafe extern "C" {
         fn __errno_location() -> *mut i32;
     }
-    // SAFETY: no arguments, and gives the calling thread's.
+    // SAFETY: the function takes no arguments and returns the address for the calling thread.
     unsafe { __errno_location() }
 }
 
 #[test]
-fn call_once_works_under_every_model() {
+fn call_once_works_under_every_tls_model() {
     let source = "
         #include <mutex>
         static std::once_flag flag; static long runs;
@@ -146,7 +151,7 @@ fn call_once_works_under_every_model() {
 }
 
 #[test]
-fn an_alignment_of_the_block_is_kept() {
+fn the_alignment_of_a_thread_local_block_is_kept() {
     let source = "_Thread_local char small = 1; _Thread_local __attribute__((aligned(256))) char wide[300] = {2};
         long test(void) { return ((long)wide & 255) + wide[0] + small + wide[299]; }";
     let Some(object) = c(source) else { return };
@@ -157,7 +162,7 @@ fn an_alignment_of_the_block_is_kept() {
 }
 
 #[test]
-fn an_image_that_needs_another_object_s_address_has_it_in_every_thread() {
+fn a_tls_image_with_an_address_of_another_object_is_right_in_every_thread() {
     let source = "extern long other; static _Thread_local long *to = &other; long test(void) { return *to; }";
     let (Some(object), Some(other)) = (c(source), c("long other = 77;")) else { return };
     let (jit, _trackers) = linked(&[&object, &other]);
@@ -167,7 +172,7 @@ fn an_image_that_needs_another_object_s_address_has_it_in_every_thread() {
 }
 
 #[test]
-fn a_block_too_large_for_a_fixed_place_is_refused_with_its_reason_and_the_session_works_on() {
+fn a_block_too_large_for_static_tls_is_refused_and_the_session_continues() {
     own_process!();
     let source = "static _Thread_local char big[1 << 20]; long test(void) { return (long)++big[5]; }";
     let Some(object) = gcc(&["-O2", "-fPIC", "-ftls-model=initial-exec"], source) else { return };
@@ -191,7 +196,7 @@ fn an_ordinary_reference_to_a_thread_local_variable_is_refused() {
 }
 
 #[test]
-fn no_short_way_of_writing_an_address_takes_a_thread_local_variable_for_one() {
+fn address_and_branch_relocations_of_a_thread_local_variable_are_refused() {
     let Some(object) = c(SOURCE) else { return };
     for reference in [".quad counter", "call counter@PLT"] {
         let source = format!(".globl test\ntest: {reference}\n.section .note.GNU-stack\n");
@@ -203,7 +208,7 @@ fn no_short_way_of_writing_an_address_takes_a_thread_local_variable_for_one() {
 }
 
 #[test]
-fn blocks_come_and_go_without_leaving_anything() {
+fn repeated_links_leave_no_thread_local_mappings_or_descriptors() {
     own_process!();
     let Some(object) = c(SOURCE) else { return };
     let jit = new_jit();
@@ -222,14 +227,14 @@ fn blocks_come_and_go_without_leaving_anything() {
     assert_eq!((maps(), descriptors()), before);
 }
 
-/// `address_of` asked the C library for whatever module a symbol named: a program without `unsafe` read past its tables.
+/// Symptom: `address_of` asked the C library for any module number. A program without `unsafe` read past its tables.
 #[test]
-fn a_thread_local_symbol_of_no_module_has_no_address() {
+fn a_thread_local_symbol_of_an_unknown_module_has_no_address() {
     own_process!();
     let jit = new_jit();
     let main = jit.main_dylib();
     let flags = SymbolFlags::EXPORTED | SymbolFlags::THREAD_LOCAL;
-    // A number that was never given, one that is none, and offsets beyond the block of the program.
+    // Unknown module numbers, the invalid number 0, and an offset beyond the block of the program.
     for (index, (module, offset)) in
         [(0x7fff_0000, 8), (0, 0), (u32::MAX, u32::MAX), (1, 0x7fff_fff8)].into_iter().enumerate()
     {
@@ -242,7 +247,7 @@ fn a_thread_local_symbol_of_no_module_has_no_address() {
 }
 
 #[test]
-fn a_block_smaller_than_its_image_or_of_an_odd_alignment_is_refused() {
+fn a_block_smaller_than_its_image_or_with_an_invalid_alignment_is_refused() {
     for place in [StaticTls::Required, StaticTls::Wanted, StaticTls::NotNeeded] {
         let error = ThreadLocalModule::load(&[7; 4096], 8, 8, place).unwrap_err();
         assert_says(&error, &["8 bytes", "cannot hold an image of 4096 bytes"]);
@@ -254,15 +259,14 @@ fn a_block_smaller_than_its_image_or_of_an_odd_alignment_is_refused() {
     }
 }
 
-/// What every refusal of a reference says: object, section, offset, symbol, the model of the code, where the variable lives
-/// and what to do.
+/// Every refusal names relocation, object, section, offset and symbol. `more` has the model, the storage and the remedy.
 fn assert_refuses(error: &Error, relocation: &str, object: &str, symbol: &str, more: &[&str]) {
     assert_says(error, &[relocation, object, "section `.t", "offset 0x", &format!("symbol `{symbol}`")]);
     assert_says(error, more);
 }
 
 #[test]
-fn an_ordinary_reference_names_the_variable_and_where_it_lives() {
+fn the_error_of_an_ordinary_reference_names_the_variable_and_its_storage() {
     let Some(object) = c(SOURCE) else { return };
     let Some(user) = c("extern long counter; long test(void) { return counter; }") else { return };
     let (jit, _trackers) = linked(&[&user, &object]);
@@ -275,9 +279,9 @@ fn an_ordinary_reference_names_the_variable_and_where_it_lives() {
     assert_refuses(&error, "GOTPCREL", "object0.o", "counter", &more);
 }
 
-/// The addend is the largest that there is. Four bytes are added to it to find the variable that the code means.
+/// The addend is the largest possible one. The linker adds four bytes to it to find the variable that the code refers to.
 #[test]
-fn a_refused_reference_far_beyond_the_variables_names_their_section() {
+fn the_error_of_a_reference_beyond_the_variables_names_their_section() {
     let Some(user) = asm(&format!(
         ".globl test\ntest: .long 0\n.reloc test, R_X86_64_PC32, .tdata + {}
         .section .tdata, \"awT\", @progbits\ncounter: .long 3\n.section .note.GNU-stack\n",
@@ -291,7 +295,7 @@ fn a_refused_reference_far_beyond_the_variables_names_their_section() {
 }
 
 #[test]
-fn a_thread_local_reference_to_an_ordinary_variable_names_the_model() {
+fn the_error_of_a_tls_reference_to_an_ordinary_variable_names_the_model() {
     let Some(object) = c("long counter = 3;") else { return };
     for (model, relocation) in [("global-dynamic", "R_X86_64_TLSGD"), ("initial-exec", "R_X86_64_GOTTPOFF")] {
         let source = "extern _Thread_local long counter; long test(void) { return counter; }";
@@ -307,9 +311,9 @@ fn a_thread_local_reference_to_an_ordinary_variable_names_the_model() {
     }
 }
 
-/// The C library has given the variable's block to a place of its own when the user asks.
+/// When the reference is linked, the C library has already placed the variable outside static TLS.
 #[test]
-fn a_variable_without_a_fixed_place_is_refused_with_both_models() {
+fn static_tls_models_are_refused_for_a_variable_without_static_tls() {
     let definition = "_Thread_local char big[1 << 20]; long first(void) { return big[0]; }";
     let Some(object) = gcc(&["-O2", "-fPIC"], definition) else { return };
     for (model, relocation) in [("initial-exec", "R_X86_64_GOTTPOFF"), ("local-exec", "R_X86_64_TPOFF32")] {
@@ -329,7 +333,7 @@ fn a_variable_without_a_fixed_place_is_refused_with_both_models() {
 }
 
 #[test]
-fn the_local_dynamic_model_is_refused_for_a_far_variable_and_without_a_block() {
+fn local_dynamic_references_to_variables_of_other_objects_are_refused() {
     let definition = "_Thread_local char big[1 << 20]; long first(void) { return big[0]; }";
     let Some(object) = gcc(&["-O2", "-fPIC"], definition) else { return };
     let source = "extern _Thread_local char big[]; static _Thread_local long own[1 << 18]; \
@@ -345,7 +349,7 @@ fn the_local_dynamic_model_is_refused_for_a_far_variable_and_without_a_block() {
         &["uses the local-dynamic model for `big`", "-fPIC"],
     );
 
-    // Its own block has a fixed place, and the variable's has none.
+    // The object's own block has a fixed distance, and that of the variable has none.
     let source = "extern _Thread_local char big[]; static _Thread_local long own; \
                   long test(void) { return big[5] + own++; }";
     let Some(user) = gcc(&["-O2", "-fPIC", "-ftls-model=local-dynamic"], source) else { return };
@@ -372,7 +376,7 @@ fn the_local_dynamic_model_is_refused_for_a_far_variable_and_without_a_block() {
 }
 
 #[test]
-fn a_block_without_room_at_a_fixed_place_names_the_code_that_needs_it() {
+fn the_error_of_a_block_without_static_tls_space_names_the_code() {
     own_process!();
     let source = "static _Thread_local char big[1 << 20]; long test(void) { return (long)++big[5]; }";
     let Some(object) = gcc(&["-O2", "-fPIC", "-ftls-model=initial-exec"], source) else { return };
@@ -390,7 +394,7 @@ fn a_block_without_room_at_a_fixed_place_names_the_code_that_needs_it() {
 }
 
 #[test]
-fn an_image_that_depends_on_another_object_at_a_fixed_place_names_both() {
+fn the_error_of_a_static_tls_image_with_a_foreign_address_names_both() {
     own_process!();
     let source = "extern long other; _Thread_local long *to = &other; long test(void) { return *to; }";
     let Some(object) = gcc(&["-O2", "-fPIC", "-ftls-model=initial-exec"], source) else { return };

@@ -1,5 +1,7 @@
-//! The books: what trackers use adds up to what the session holds, and every phase that is left gives all of it back.
+//! Accounting: the usage of trackers adds up to the session's totals, and a link that is abandoned in any phase frees all its
+//! memory.
 
+use fastrand::Rng;
 use jittison::base::{ExecutorAddr, SegmentKind};
 use jittison::link::{FoundExternal, ObjectBuffer, PlannedLink};
 use jittison::memory::{Frame, MemoryManager, MemoryUsage};
@@ -9,16 +11,16 @@ use crate::slab::{held as pool_held, make, plan, small_pool};
 use crate::support::*;
 
 #[test]
-fn usage_says_what_was_asked_and_what_is_held_for_it() {
+fn usage_reports_requested_and_reserved_bytes() {
     let memory = small_pool();
     let one = make(&memory, &plan(100, 33, (17, 0)));
     let usage = one.usage();
     assert_eq!((usage.code, usage.read_only, usage.data), (100, 33, 17));
-    // Two cache lines of text with a slot each, three and two granules of 16 bytes.
+    // Two cache lines of code with a slot each, and three and two granules of 16 bytes.
     assert_eq!(usage.reserved, 2 * (64 + 8) + 48 + 32);
     assert_eq!(usage.requested(), 150);
     assert_eq!(pool_held(&memory), (1, usage.requested(), usage.reserved));
-    assert!(usage.total() > usage.reserved, "the record itself counts");
+    assert!(usage.total() > usage.reserved, "the record of the allocation counts");
 }
 
 #[test]
@@ -41,19 +43,19 @@ fn the_sum_over_trackers_is_the_session_s_total() {
             jit.address_of(dylib, &format!("f{index}")).unwrap();
         }
     }
-    let together = |trackers: &[jittison::ResourceTracker]| -> MemoryUsage {
+    let total_of = |trackers: &[jittison::ResourceTracker]| -> MemoryUsage {
         trackers.iter().map(|tracker| jit.usage(tracker)).sum()
     };
     while let Some(tracker) = trackers.pop() {
-        let sum = [together(&trackers), jit.usage(&tracker)].into_iter().sum::<MemoryUsage>();
+        let sum = [total_of(&trackers), jit.usage(&tracker)].into_iter().sum::<MemoryUsage>();
         assert_eq!(held(&jit), (trackers.len() + 1, sum.requested(), sum.reserved));
         if trackers.len() == 4 {
-            // Transfers move the books.
-            let before = together(&trackers[..2]);
+            // A transfer moves the usage.
+            let before = total_of(&trackers[..2]);
             trackers[0].transfer_to(&trackers[1]).unwrap();
             assert_eq!(jit.usage(&trackers[1]), before);
             assert_eq!(jit.usage(&trackers[0]), MemoryUsage::default());
-            let sum = [together(&trackers[1..]), jit.usage(&tracker)].into_iter().sum::<MemoryUsage>();
+            let sum = [total_of(&trackers[1..]), jit.usage(&tracker)].into_iter().sum::<MemoryUsage>();
             assert_eq!(held(&jit), (5, sum.requested(), sum.reserved));
             break;
         }
@@ -66,7 +68,7 @@ fn the_sum_over_trackers_is_the_session_s_total() {
 }
 
 #[test]
-fn opened_bytes_are_the_live_ones_and_the_free_ones() {
+fn opened_bytes_are_reserved_bytes_plus_free_bytes() {
     let memory = small_pool();
     let check = || {
         let statistics = memory.statistics();
@@ -81,19 +83,19 @@ fn opened_bytes_are_the_live_ones_and_the_free_ones() {
 }
 
 #[test]
-fn a_link_abandoned_at_any_phase_gives_everything_back() {
+fn a_link_abandoned_at_any_phase_frees_all_its_memory() {
     let Some(object) = c("extern long other; static long own[9] = { 1 }; long test(void) { return other + own[0]++; }")
     else {
         return;
     };
     let memory = small_pool();
     let plan = || PlannedLink::plan("a.o".into(), ObjectBuffer::new(object.clone()), |_| true, |_| Ok(())).unwrap();
-    // Planned only.
+    // Dropped after planning.
     let planned = plan();
     assert!(planned.segment_plan().segment(SegmentKind::Code).size > 0);
     drop(planned);
     assert_eq!(pool_held(&memory), (0, 0, 0));
-    // Placed.
+    // Dropped after the allocation.
     let placed = plan().allocate(&memory).unwrap();
     assert_eq!(pool_held(&memory).0, 1);
     let external = placed.externals().next().unwrap();
@@ -101,7 +103,7 @@ fn a_link_abandoned_at_any_phase_gives_everything_back() {
     assert!(placed.definitions().any(|(name, _)| name == "test"));
     drop(placed);
     assert_eq!(pool_held(&memory), (0, 0, 0));
-    // Fixed up, sealed, dropped.
+    // Dropped after fix-up and sealing.
     let found = FoundExternal { address: ExecutorAddr::new(8), ..FoundExternal::default() };
     let (linked, sealed) = plan().allocate(&memory).unwrap().finish(&[found], None).unwrap();
     assert_eq!(&*linked.name, "a.o");
@@ -111,7 +113,7 @@ fn a_link_abandoned_at_any_phase_gives_everything_back() {
 }
 
 #[test]
-fn a_fix_up_that_fails_gives_everything_back() {
+fn a_failed_fix_up_frees_all_its_memory() {
     let Some(object) = asm(".data\n.globl test\ntest: .long far - .\n.section .note.GNU-stack\n") else {
         return;
     };
@@ -124,7 +126,7 @@ fn a_fix_up_that_fails_gives_everything_back() {
 }
 
 #[test]
-fn sealing_with_more_frames_than_were_planned_fails_and_gives_everything_back() {
+fn finalizing_more_frames_than_planned_fails_and_frees_all_memory() {
     let memory = small_pool();
     let in_flight = memory.allocate(&plan(64, 64, (0, 0))).unwrap();
     let (code, table) = (in_flight.address(SegmentKind::Code), in_flight.address(SegmentKind::ReadOnly));
@@ -132,32 +134,31 @@ fn sealing_with_more_frames_than_were_planned_fails_and_gives_everything_back() 
     let error = in_flight.finalize(vec![frame(0), frame(8)]).err().unwrap();
     assert_says(&error, &["more frames than were planned"]);
     assert_eq!(pool_held(&memory), (0, 0, 0));
-    // Frames of elsewhere are left out, and so do no harm.
+    // Frames outside the code of the allocation are ignored.
     let in_flight = memory.allocate(&plan(64, 64, (0, 0))).unwrap();
     let code = in_flight.address(SegmentKind::Code);
-    let elsewhere = |value| Frame { start: ExecutorAddr::new(value), fde: table };
-    let frames =
-        vec![elsewhere(0), elsewhere(code.value() + 64), elsewhere(u64::MAX), Frame { start: code, fde: table }];
+    let frame_at = |value| Frame { start: ExecutorAddr::new(value), fde: table };
+    let frames = vec![frame_at(0), frame_at(code.value() + 64), frame_at(u64::MAX), Frame { start: code, fde: table }];
     drop(in_flight.finalize(frames).unwrap());
     assert_eq!(pool_held(&memory), (0, 0, 0));
 }
 
 #[test]
-fn a_word_is_stored_inside_the_data_segment_only() {
+fn only_aligned_words_inside_the_data_segment_are_accessible() {
     let memory = small_pool();
     let one = make(&memory, &plan(0, 0, (24, 24)));
-    let place = one.address(SegmentKind::Data).value();
+    let start = one.address(SegmentKind::Data).value();
     one.word(8).unwrap().store(0x1234_5678_9abc_def0, Ordering::Relaxed);
-    assert_eq!(read(place + 8, 8), 0x1234_5678_9abc_def0u64.to_le_bytes());
+    assert_eq!(read(start + 8, 8), 0x1234_5678_9abc_def0u64.to_le_bytes());
     one.word(16).unwrap().store(u64::MAX, Ordering::Relaxed);
     for offset in [1, 4, 17, 24, 32, 1 << 40, u64::MAX, u64::MAX - 7] {
         assert!(one.word(offset).is_none(), "{offset}");
     }
-    assert_eq!(read(place, 8), [0; 8]);
+    assert_eq!(read(start, 8), [0; 8]);
 }
 
 #[test]
-fn twenty_loads_and_drops_in_one_small_slab_work_on_recycled_memory() {
+fn repeated_loads_and_removals_reuse_the_same_memory() {
     let Some(object) =
         c("static long state = 5; static long zero[64]; long test(void) { return state++ + zero[5]++; }")
     else {
@@ -178,7 +179,7 @@ fn twenty_loads_and_drops_in_one_small_slab_work_on_recycled_memory() {
 }
 
 #[test]
-fn dropping_one_module_leaves_its_siblings_and_lets_new_ones_in() {
+fn modules_are_removed_and_loaded_again_while_their_siblings_run() {
     let source = |i: i64| {
         format!("long value = {i}; static char spread[40000]; long test(void) {{ return value + spread[9]; }}")
     };
@@ -194,9 +195,9 @@ fn dropping_one_module_leaves_its_siblings_and_lets_new_ones_in() {
         Some(tracker)
     };
     let mut trackers: Vec<_> = (0..16).map(load).collect();
-    let mut dice = Dice(42);
+    let mut random = Rng::with_seed(42);
     for _ in 0..200 {
-        let which = dice.roll(16);
+        let which = random.usize(..16);
         trackers[which] = match trackers[which].take() {
             Some(tracker) => {
                 assert!(tracker.remove().unwrap().is_complete());

@@ -1,6 +1,7 @@
-//! What is dropped goes, and takes nothing else along: modules, dylibs, thousands at once, while their values and their
-//! addresses are used again.
+//! Removing modules, dylibs and thousands of objects at once: the removed code is freed, and nothing else is. Names and
+//! addresses can be reused.
 
+use fastrand::Rng;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 
@@ -12,7 +13,7 @@ use crate::slab::{held as pool_held, make, plan};
 use crate::support::*;
 
 #[test]
-fn four_modules_go_in_reverse_order_and_then_their_session() {
+fn four_dylibs_are_removed_in_reverse_order_and_then_their_session() {
     let Some(object) = c("long value = 4; long test(void) { return value; }") else { return };
     let memory = Arc::new(SlabPool::new(SlabPoolOptions::default()).unwrap());
     let jit = jittison::Jit::builder().memory_manager(memory.clone()).build().unwrap();
@@ -24,14 +25,14 @@ fn four_modules_go_in_reverse_order_and_then_their_session() {
     while let Some(dylib) = dylibs.pop() {
         assert!(jit.session().remove_dylib(&dylib).unwrap().is_empty());
         assert_eq!(pool_held(&memory).0, dylibs.len());
-        assert!(dylibs.iter().all(|left| long_in(&jit, left, "test") == 4));
+        assert!(dylibs.iter().all(|dylib| long_in(&jit, dylib, "test") == 4));
     }
     drop(jit);
     assert_eq!((pool_held(&memory), Arc::strong_count(&memory)), ((0, 0, 0), 1));
 }
 
 #[test]
-fn values_whose_destructor_is_linked_code_outlive_the_reference_to_their_module() {
+fn values_with_a_linked_destructor_outlive_the_tracker_of_their_module() {
     #[repr(C)]
     struct Value {
         bytes: *const u8,
@@ -59,9 +60,9 @@ fn values_whose_destructor_is_linked_code_outlive_the_reference_to_their_module(
     drop(make);
     let removal = tracker.remove().unwrap();
     drop(tracker);
-    assert!(!removal.is_complete(), "the handle keeps it");
+    assert!(!removal.is_complete(), "the handle keeps the module");
     for (index, value) in values.into_iter().enumerate() {
-        // SAFETY: the module's own values, made just now; its code and data are kept by the handle.
+        // SAFETY: the module has just made these values, and the handle keeps its code and data.
         unsafe {
             assert_eq!(read((*value).bytes as u64, 10), b"still here");
             ((*value).destroy)(value);
@@ -74,7 +75,7 @@ fn values_whose_destructor_is_linked_code_outlive_the_reference_to_their_module(
 }
 
 #[test]
-fn dylibs_come_and_go_empty_and_loaded_and_their_names_come_again() {
+fn empty_and_loaded_dylibs_are_removed_and_their_names_are_reused() {
     let Some(object) = c("long state = 1; long test(void) { return state++; }") else { return };
     let jit = new_jit();
     for round in 0..40 {
@@ -90,7 +91,7 @@ fn dylibs_come_and_go_empty_and_loaded_and_their_names_come_again() {
 }
 
 #[test]
-fn what_an_object_needs_may_be_defined_after_the_object_was_added() {
+fn a_symbol_may_be_defined_after_the_object_that_needs_it() {
     let Some(object) = c("extern long context; long test(void) { return context; }") else { return };
     static CONTEXT: i64 = 31;
     let jit = new_jit();
@@ -100,7 +101,7 @@ fn what_an_object_needs_may_be_defined_after_the_object_was_added() {
 }
 
 #[test]
-fn ten_thousand_objects_under_one_tracker_go_at_once() {
+fn one_removal_frees_ten_thousand_objects_of_one_tracker() {
     let jit = new_jit();
     let tracker = jit.main_dylib().create_tracker().unwrap();
     let mut last = String::new();
@@ -120,7 +121,7 @@ fn ten_thousand_objects_under_one_tracker_go_at_once() {
     assert_eq!(statistics.opened_bytes, statistics.free_bytes);
 }
 
-/// `long f<number>(void)`, without compiling it each time.
+/// An object that defines `long f<number>(void)`. It is compiled once; then only the name is patched.
 fn numbered(number: usize) -> Option<ObjectBuffer> {
     thread_local!(static TEMPLATE: Option<Vec<u8>> = c("static long seven = 7; long f99999(void) { return seven++; }"));
     TEMPLATE.with(|template| {
@@ -132,7 +133,7 @@ fn numbered(number: usize) -> Option<ObjectBuffer> {
 }
 
 #[test]
-fn a_hundred_thousand_allocations_take_no_more_mappings_than_one() {
+fn a_hundred_thousand_allocations_need_no_more_mappings_than_one() {
     own_process!();
     let memory = SlabPool::new(SlabPoolOptions::default()).unwrap();
     let (base, size) = memory.window();
@@ -148,11 +149,11 @@ fn a_hundred_thousand_allocations_take_no_more_mappings_than_one() {
 }
 
 #[test]
-fn churn_wastes_less_than_a_seventh_of_what_lives() {
-    // Sizes as of compiled functions: a median of 2 KiB, a long tail.
-    let mut dice = Dice(0x9e37_79b9_7f4a_7c15);
+fn churn_wastes_less_than_15_percent_of_the_live_bytes() {
+    // Sizes like those of compiled functions: a median of 2 KiB and a long tail.
+    let mut random = Rng::with_seed(0x9e37_79b9_7f4a_7c15);
     let mut size = move || {
-        let normal = (0..12).map(|_| dice.roll(1_000_000) as f64 / 1e6).sum::<f64>() - 6.0;
+        let normal = (0..12).map(|_| random.usize(..1_000_000) as f64 / 1e6).sum::<f64>() - 6.0;
         (2048.0 * normal.exp()).clamp(64.0, 262_144.0) as u64
     };
     let options = SlabPoolOptions { shards: 1, returns_memory: false, ..SlabPoolOptions::default() };
@@ -164,47 +165,47 @@ fn churn_wastes_less_than_a_seventh_of_what_lives() {
             make(memory, &plan(sizes[0], sizes[1], (sizes[2], 0)))
         };
         let mut live: Vec<Box<dyn Finalized>> = (0..4000).map(|_| one(&memory)).collect();
-        let mut which = Dice(7);
+        let mut which = Rng::with_seed(7);
         let mut peak = 0;
         for _ in 0..100_000 {
-            drop(live.swap_remove(which.roll(live.len())));
+            drop(live.swap_remove(which.usize(..live.len())));
             live.push(one(&memory));
             peak = peak.max(memory.statistics().live_bytes);
         }
         let statistics = memory.statistics();
         let waste = statistics.resident_bytes as f64 / peak as f64 - 1.0;
-        println!("{}: {:.1} % over the {} KiB that lived at most", pool.name(), waste * 100.0, peak >> 10);
+        println!("{}: {:.1} % more than the {} KiB that were live at the peak", pool.name(), waste * 100.0, peak >> 10);
         assert!(waste < 0.15, "{}: {waste}", pool.name());
     }
 }
 
 #[test]
-fn code_at_an_address_that_is_used_again_is_the_new_one_for_every_thread() {
+fn every_thread_runs_the_new_code_at_a_reused_address() {
     let module = |number: i64| c(&format!("long test(void) {{ return {number}; }}"));
     let Some(modules) = (0..8).map(module).collect::<Option<Vec<_>>>() else { return };
     let jit = new_jit();
     let (to_caller, from_linker) = sync_channel::<jittison::Function<extern "C" fn() -> i64>>(0);
     let (to_linker, from_caller) = sync_channel(0);
     std::thread::scope(|scope| {
-        // Runs each version on a thread that ran another one at the same address just before.
+        // This thread runs each version after it has run another version at the same address.
         scope.spawn(move || {
             for test in from_linker {
-                let answer = test.call();
+                let result = test.call();
                 drop(test);
-                to_linker.send(answer).unwrap();
+                to_linker.send(result).unwrap();
             }
         });
-        let mut places = std::collections::BTreeSet::new();
+        let mut addresses = std::collections::BTreeSet::new();
         for round in 0..4000 {
             let version = round % modules.len();
             let tracker = add(&jit, jit.main_dylib(), "module.o", &modules[version]);
             let test = function::<extern "C" fn() -> i64>(&jit, "test");
-            places.insert(jit.address_of(jit.main_dylib(), "test").unwrap());
+            addresses.insert(jit.address_of(jit.main_dylib(), "test").unwrap());
             to_caller.send(test).unwrap();
             assert_eq!(from_caller.recv().unwrap(), version as i64, "round {round}");
             assert!(tracker.remove().unwrap().is_complete());
         }
-        assert_eq!(places.len(), 1, "always the same place");
+        assert_eq!(addresses.len(), 1, "every version had the same address");
         drop(to_caller);
     });
 }

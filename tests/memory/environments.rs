@@ -1,5 +1,5 @@
-//! Systems that refuse things: each refusal is answered by the next best way of mapping or by an error that says what to
-//! do; and processes and threads that end, with code alive.
+//! Systems that refuse system calls, files or memory: each refusal leads to the next mapping mode or to an error that says
+//! what to do. Also: processes and threads that end while code is live.
 
 use std::ffi::CStr;
 use std::process::Command;
@@ -11,11 +11,11 @@ use jittison::memory::{
 };
 
 use crate::fork::Child;
-use crate::ladder::{jit_of, throwing, throws_and_catches, writable_and_executable};
+use crate::mapping_modes::{assert_throws_and_catches, jit_of, throwing, writable_and_executable};
 use crate::support::*;
 
-/// How the smallest window is mapped here.
-fn told(mapper: &dyn MemoryMapper) -> Result<&'static str, String> {
+/// Maps the smallest window and returns its description, or the text of the error.
+fn describe(mapper: &dyn MemoryMapper) -> Result<&'static str, String> {
     let layout = WindowLayout::divide(32 << 20).unwrap();
     mapper
         .map_window(&layout, Placement::Anywhere)
@@ -35,22 +35,22 @@ fn mapped_bytes() -> u64 {
     text.split_whitespace().next().unwrap().parse::<u64>().unwrap() * 4096
 }
 
-/// What every session must do.
-fn works(jit: &Jit, objects: &[Vec<u8>; 2]) {
+/// Throws and catches three times, and checks that nothing stays allocated and no page is writable and executable.
+fn assert_works(jit: &Jit, objects: &[Vec<u8>; 2]) {
     for _ in 0..3 {
-        throws_and_catches(jit, objects);
+        assert_throws_and_catches(jit, objects);
     }
     assert_eq!(held(jit), (0, 0, 0));
     assert!(writable_and_executable().is_empty());
 }
 
 #[test]
-fn with_little_address_space_the_window_is_smaller_or_the_error_says_so() {
+fn with_little_address_space_the_window_is_smaller_or_its_creation_fails() {
     own_process!();
     let Some(objects) = throwing() else { return };
-    // The C++ runtime is opened before, and stays.
+    // This session opens the C++ runtime before the limit is set.
     let first = jit_of(&DualMapper { fork_policy: ForkPolicy::Snapshot });
-    works(&first, &objects);
+    assert_works(&first, &objects);
     let mut sizes = Vec::new();
     for spare in [5000u64, 3000, 1000, 300, 120, 10] {
         limit(libc::RLIMIT_AS, mapped_bytes() + (spare << 20));
@@ -58,7 +58,7 @@ fn with_little_address_space_the_window_is_smaller_or_the_error_says_so() {
             Ok(pool) => {
                 sizes.push(pool.window().1);
                 let jit = Jit::builder().memory_manager(std::sync::Arc::new(pool)).build().unwrap();
-                works(&jit, &objects);
+                assert_works(&jit, &objects);
             }
             Err(error) => {
                 assert_eq!(spare, 10, "{error}");
@@ -71,36 +71,36 @@ fn with_little_address_space_the_window_is_smaller_or_the_error_says_so() {
         limit(libc::RLIMIT_AS, libc::RLIM_INFINITY);
     }
     assert!(sizes.is_sorted_by(|before, after| before > after) && sizes.len() == 5, "{sizes:x?}");
-    // What refused it has passed.
-    works(&jit_of(&SystemMapper { fork_policy: ForkPolicy::Snapshot }), &objects);
-    works(&first, &objects);
+    // Without the limit, new sessions work again.
+    assert_works(&jit_of(&SystemMapper { fork_policy: ForkPolicy::Snapshot }), &objects);
+    assert_works(&first, &objects);
 }
 
 #[test]
-fn a_file_size_limit_kills_nobody_and_leads_to_a_single_mapping() {
+fn a_file_size_limit_leads_to_a_single_mapping_and_not_to_a_signal() {
     own_process!();
     let Some(objects) = throwing() else { return };
     limit(libc::RLIMIT_FSIZE, 1 << 20);
-    let description = told(&SystemMapper { fork_policy: ForkPolicy::Snapshot }).unwrap();
+    let description = describe(&SystemMapper { fork_policy: ForkPolicy::Snapshot }).unwrap();
     assert!(description.starts_with("mapped once"), "{description}");
     assert!(description.contains("RLIMIT_FSIZE allows files of 1048576 bytes only"), "{description}");
-    works(&jit_of(&SystemMapper { fork_policy: ForkPolicy::Snapshot }), &objects);
+    assert_works(&jit_of(&SystemMapper { fork_policy: ForkPolicy::Snapshot }), &objects);
     for refused in [
-        told(&DualMapper { fork_policy: ForkPolicy::Snapshot }),
-        told(&PlainDualMapper { fork_policy: ForkPolicy::Snapshot }),
+        describe(&DualMapper { fork_policy: ForkPolicy::Snapshot }),
+        describe(&PlainDualMapper { fork_policy: ForkPolicy::Snapshot }),
     ] {
         assert!(refused.unwrap_err().contains("RLIMIT_FSIZE"));
     }
 }
 
 #[test]
-fn without_any_file_code_runs_and_the_report_says_that_nothing_can_be_thrown_across_it() {
+fn without_any_file_code_runs_and_the_report_says_exceptions_cannot_cross_it() {
     own_process!();
     let Some(object) = c("long test(void) { return 7; }") else { return };
     limit(libc::RLIMIT_FSIZE, 0);
-    let description = told(&SystemMapper { fork_policy: ForkPolicy::Snapshot }).unwrap();
+    let description = describe(&SystemMapper { fork_policy: ForkPolicy::Snapshot }).unwrap();
     assert!(
-        description.contains("no exception can cross its code, because the loader would not open it"),
+        description.contains("no exception can cross its code, because the loader did not open it"),
         "{description}"
     );
     assert!(description.contains("/dev/shm: RLIMIT_FSIZE allows files of 0 bytes only"), "{description}");
@@ -111,9 +111,10 @@ fn without_any_file_code_runs_and_the_report_says_that_nothing_can_be_thrown_acr
     assert_eq!(held(&jit), (0, 0, 0));
 }
 
-/// Refuses the process the right to make pages executable later (Linux 6.3). False where the kernel does not know it.
+/// Denies this process to make writable pages executable later (`PR_SET_MDWE`, Linux 6.3). Returns false and skips the test if
+/// the kernel does not support that.
 fn deny_write_execute() -> bool {
-    // SAFETY: takes rights from this process, which is this test's own.
+    // SAFETY: reduces the rights of this process, which is this test's own.
     let denied =
         unsafe { libc::prctl(libc::PR_SET_MDWE, libc::PR_MDWE_REFUSE_EXEC_GAIN as libc::c_ulong, 0, 0, 0) } == 0;
     if !denied {
@@ -123,32 +124,32 @@ fn deny_write_execute() -> bool {
 }
 
 #[test]
-fn where_the_kernel_denies_write_then_execute_code_is_mapped_twice() {
+fn if_the_kernel_denies_write_then_execute_code_is_mapped_twice() {
     own_process!();
     let Some(objects) = throwing() else { return };
     if !deny_write_execute() {
         return;
     }
-    works(&jit_of(&DualMapper { fork_policy: ForkPolicy::Snapshot }), &objects);
-    works(&jit_of(&PlainDualMapper { fork_policy: ForkPolicy::Snapshot }), &objects);
-    works(&jit_of(&SystemMapper { fork_policy: ForkPolicy::Snapshot }), &objects);
-    let refusal = told(&SingleMapper).unwrap_err();
+    assert_works(&jit_of(&DualMapper { fork_policy: ForkPolicy::Snapshot }), &objects);
+    assert_works(&jit_of(&PlainDualMapper { fork_policy: ForkPolicy::Snapshot }), &objects);
+    assert_works(&jit_of(&SystemMapper { fork_policy: ForkPolicy::Snapshot }), &objects);
+    let refusal = describe(&SingleMapper).unwrap_err();
     assert!(refusal.contains("protecting the code pool after writing was refused"), "{refusal}");
     assert!(refusal.contains("PR_SET_MDWE"), "{refusal}");
 }
 
-/// Has the kernel refuse this thread, and those that it starts, a system call.
+/// Installs a seccomp filter: `call` fails with `EPERM` in this thread and in the threads that it starts.
 pub fn deny(call: libc::c_long) {
     let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
     let mut program = [
-        // The number is the first word.
+        // The number of the system call is the first word of the filter's data.
         statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0),
         libc::sock_filter { jt: 0, jf: 1, ..statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, call as u32) },
         statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
         statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
     ];
     let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-    // SAFETY: the kernel copies the filter; it takes rights from this process, which is this test's own.
+    // SAFETY: the kernel copies the filter. The filter reduces the rights of this process, which is this test's own.
     unsafe {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
         assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter), 0);
@@ -160,21 +161,24 @@ fn without_memfd_code_is_mapped_once_and_throws() {
     own_process!();
     let Some(objects) = throwing() else { return };
     deny(libc::SYS_memfd_create);
-    let description = told(&SystemMapper { fork_policy: ForkPolicy::Snapshot }).unwrap();
-    assert!(description.starts_with("mapped once, by turns writable and executable; refused was"), "{description}");
+    let description = describe(&SystemMapper { fork_policy: ForkPolicy::Snapshot }).unwrap();
+    assert!(
+        description.starts_with("mapped once, pages alternate between writable and executable; the system refused"),
+        "{description}"
+    );
     assert!(description.contains("memfd_create of the window: Operation not permitted"), "{description}");
     assert!(!description.contains("no exception"), "{description}");
-    works(&jit_of(&SystemMapper { fork_policy: ForkPolicy::Snapshot }), &objects);
+    assert_works(&jit_of(&SystemMapper { fork_policy: ForkPolicy::Snapshot }), &objects);
 }
 
 #[test]
-fn where_everything_is_refused_one_error_says_what_and_what_to_do() {
+fn if_every_mapping_mode_is_refused_one_error_lists_causes_and_remedies() {
     own_process!();
     if !deny_write_execute() {
         return;
     }
     deny(libc::SYS_memfd_create);
-    let error = Jit::new().expect_err("nothing is left");
+    let error = Jit::new().expect_err("every mapping mode is refused");
     assert_says(
         &error,
         &[
@@ -184,15 +188,15 @@ fn where_everything_is_refused_one_error_says_what_and_what_to_do() {
             "a single mapping: protecting the code pool after writing: Permission denied",
             "Allow memfd_create",
             "vm.max_map_count",
-            "nothing was kept",
+            "the operation was undone",
         ],
     );
 }
 
-/// Runs `body` in a process that sees empty, read-only directories instead of `hidden`.
+/// Runs `body` in a child process that sees empty, read-only directories in place of `hidden`.
 fn without(hidden: &[&CStr], body: impl FnOnce()) {
     const NO_NAMESPACES: i32 = 77;
-    // SAFETY: system calls of a process of one thread, which ends after `body`.
+    // SAFETY: system calls in a process with one thread, which ends after `body`.
     let status = Child::start(|| unsafe {
         let user = libc::getuid();
         if libc::unshare(libc::CLONE_NEWNS) != 0 {
@@ -224,24 +228,26 @@ fn without_proc_code_is_mapped_twice_and_throws() {
     own_process!();
     let Some(objects) = throwing() else { return };
     without(&[c"/proc"], || {
-        let description = told(&SystemMapper { fork_policy: ForkPolicy::Snapshot }).unwrap();
-        assert!(description.starts_with("mapped twice, the running view from a writable descriptor; refused was"));
+        let description = describe(&SystemMapper { fork_policy: ForkPolicy::Snapshot }).unwrap();
+        assert!(
+            description.starts_with("mapped twice, the running view from a writable descriptor; the system refused")
+        );
         assert!(description.contains("reopening the window read-only: No such file"), "{description}");
         assert!(!description.contains("no exception"), "{description}");
         let jit = jit_of(&SystemMapper { fork_policy: ForkPolicy::Snapshot });
-        throws_and_catches(&jit, &objects);
+        assert_throws_and_catches(&jit, &objects);
         assert_eq!(held(&jit), (0, 0, 0));
-        // Its children get a copy without /proc, too.
-        Child::start(|| throws_and_catches(&jit, &objects)).succeeds();
+        // A forked child gets its copy of the code without /proc, too.
+        Child::start(|| assert_throws_and_catches(&jit, &objects)).succeeds();
     });
 }
 
 #[test]
-fn without_proc_and_without_a_temporary_directory_code_runs_and_the_report_says_what_it_lacks() {
+fn without_proc_and_temporary_directories_code_runs_and_the_report_says_what_is_missing() {
     own_process!();
     let Some(object) = c("long test(void) { return 7; }") else { return };
     without(&[c"/proc", c"/dev/shm", c"/tmp", c"/var/tmp"], || {
-        let description = told(&SystemMapper { fork_policy: ForkPolicy::Snapshot }).unwrap();
+        let description = describe(&SystemMapper { fork_policy: ForkPolicy::Snapshot }).unwrap();
         assert!(description.contains("no exception can cross its code"), "{description}");
         assert!(description.contains("/tmp: Read-only file system"), "{description}");
         for mapper in
@@ -255,13 +261,13 @@ fn without_proc_and_without_a_temporary_directory_code_runs_and_the_report_says_
     });
 }
 
-/// Maps single pages until the kernel has no more mappings to give.
+/// Maps single pages until the kernel refuses more mappings.
 fn use_up_mappings() -> Vec<usize> {
     let mut pages = Vec::with_capacity(200_000);
     loop {
-        // Neighbours of different rights are not merged.
+        // The kernel does not merge neighbours with different rights.
         let rights = if pages.len() % 2 == 0 { libc::PROT_READ } else { libc::PROT_NONE };
-        // SAFETY: fresh pages that nothing uses.
+        // SAFETY: a new mapping, which nothing uses.
         let page =
             unsafe { libc::mmap(std::ptr::null_mut(), 4096, rights, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0) };
         if page == libc::MAP_FAILED {
@@ -272,11 +278,11 @@ fn use_up_mappings() -> Vec<usize> {
 }
 
 #[test]
-fn with_mappings_nearly_used_up_sessions_go_on_and_new_ones_work_or_say_why_not() {
+fn with_few_mappings_left_sessions_continue_and_new_ones_work_or_fail_clearly() {
     own_process!();
     let Some(objects) = throwing() else { return };
-    let most: usize = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap().trim().parse().unwrap();
-    if most > 300_000 {
+    let max_map_count: usize = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap().trim().parse().unwrap();
+    if max_map_count > 300_000 {
         skip("vm.max_map_count of at most 300000");
         return;
     }
@@ -286,16 +292,16 @@ fn with_mappings_nearly_used_up_sessions_go_on_and_new_ones_work_or_say_why_not(
     ];
     let single = jit_of(&SingleMapper);
     for jit in sessions.iter().chain([&single]) {
-        throws_and_catches(jit, &objects);
+        assert_throws_and_catches(jit, &objects);
     }
     let mut pages = use_up_mappings();
     for jit in &sessions {
         for _ in 0..20 {
-            throws_and_catches(jit, &objects);
+            assert_throws_and_catches(jit, &objects);
         }
         assert_eq!(held(jit), (0, 0, 0));
     }
-    // A session of single mappings needs some for each link, and says so.
+    // With a single mapping each link needs mappings, and the error says so.
     let tracker = add(&single, single.main_dylib(), "throwing.o", &objects[0]);
     if let Err(error) = single.address_of(single.main_dylib(), "thrower") {
         assert_says(&error, &["writable", "Cannot allocate memory"]);
@@ -304,14 +310,14 @@ fn with_mappings_nearly_used_up_sessions_go_on_and_new_ones_work_or_say_why_not(
     assert_eq!(held(&single), (0, 0, 0));
     let error = Jit::new().expect_err("no mapping is left");
     assert_says(&error, &["was refused", "vm.max_map_count"]);
-    // Mappings that are apart, so that each gives one back.
+    // Unmap every other page, so that each call frees one mapping.
     for freed in [4, 8, 16, 32] {
         for page in pages.split_off(pages.len() - freed * 2).into_iter().step_by(2) {
             // SAFETY: mapped above.
             unsafe { libc::munmap(page as *mut _, 4096) };
         }
         match Jit::builder().library("libstdc++.so.6").build() {
-            Ok(jit) => throws_and_catches(&jit, &objects),
+            Ok(jit) => assert_throws_and_catches(&jit, &objects),
             Err(error) => {
                 assert!(freed < 32, "{error}");
                 assert_says(&error, &["was refused"]);
@@ -319,12 +325,12 @@ fn with_mappings_nearly_used_up_sessions_go_on_and_new_ones_work_or_say_why_not(
         }
     }
     for jit in sessions.iter().chain([&single]) {
-        throws_and_catches(jit, &objects);
+        assert_throws_and_catches(jit, &objects);
     }
 }
 
 #[test]
-fn a_program_that_is_started_gets_no_descriptor_of_code_memory() {
+fn a_started_program_inherits_no_descriptor_of_code_memory() {
     own_process!();
     let Some(object) = c("long test(void) { return 7; }") else { return };
     for mapper in [
@@ -342,7 +348,7 @@ fn a_program_that_is_started_gets_no_descriptor_of_code_memory() {
 }
 
 #[test]
-fn a_process_that_becomes_another_program_does_so_with_code_alive() {
+fn a_process_with_live_code_can_exec_another_program() {
     own_process!();
     let Some(object) = c("long test(void) { return 7; }") else { return };
     let jit = jit_of(&SystemMapper { fork_policy: ForkPolicy::Snapshot });
@@ -351,7 +357,7 @@ fn a_process_that_becomes_another_program_does_so_with_code_alive() {
     let child = Child::start(|| {
         assert_eq!(test.call(), 7);
         let arguments = [c"sh".as_ptr(), c"-c".as_ptr(), c"exit 23".as_ptr(), std::ptr::null()];
-        // SAFETY: C strings, ended by null; does not come back.
+        // SAFETY: C strings, and an array that ends with null. The call does not return if it succeeds.
         unsafe { libc::execv(c"/bin/sh".as_ptr(), arguments.as_ptr()) };
     });
     assert_eq!(child.status(), 23);
@@ -383,7 +389,7 @@ fn code_outlives_the_thread_that_linked_it() {
 }
 
 #[test]
-fn a_process_ends_in_order_with_code_alive_and_running() {
+fn a_process_exits_normally_while_linked_code_is_live_and_running() {
     let Some(object) = c("long test(volatile long *flag) { while (!*flag); return 7; }") else { return };
     let test = this_test!();
     if !is_rerun(test) {
@@ -407,15 +413,15 @@ fn a_process_ends_in_order_with_code_alive_and_running() {
 }
 
 #[test]
-fn symbols_of_the_process_are_found_while_other_threads_open_and_close_windows() {
-    // The loader reads every library's dynamic section, the windows' own among them, whenever anybody asks it for anything.
-    let over = std::sync::atomic::AtomicBool::new(false);
+fn dlopen_and_dlsym_work_while_other_threads_open_and_close_windows() {
+    // On each `dlopen` and `dlsym` the loader reads the dynamic section of every library. Each window is such a library.
+    let is_done = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
-                while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                while !is_done.load(std::sync::atomic::Ordering::Relaxed) {
                     let name = c"no such library, nor symbol";
-                    // SAFETY: a C string; nothing is found, and nothing opened.
+                    // SAFETY: a C string. Nothing has that name, so nothing is opened.
                     unsafe {
                         assert!(libc::dlopen(name.as_ptr(), libc::RTLD_LAZY).is_null());
                         assert!(libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()).is_null());
@@ -426,6 +432,6 @@ fn symbols_of_the_process_are_found_while_other_threads_open_and_close_windows()
         for _ in 0..rounds(2_000) {
             drop(SlabPool::new(SlabPoolOptions { window_size: 32 << 20, ..SlabPoolOptions::default() }).unwrap());
         }
-        over.store(true, std::sync::atomic::Ordering::Relaxed);
+        is_done.store(true, std::sync::atomic::Ordering::Relaxed);
     });
 }

@@ -1,5 +1,5 @@
-//! A forked child runs what was linked whatever its parent does next, cannot write its parent's memory, and links into
-//! memory of its own.
+//! A forked child runs the code that was linked before the fork, whatever its parent does afterwards. It cannot write its
+//! parent's code memory, and it links into memory of its own.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::Command;
@@ -12,16 +12,17 @@ use jittison::memory::{
 };
 use jittison::{Function, Jit, ResourceTracker};
 
-use crate::ladder::{jit_of, jit_over, pool_of, rungs, throwing, throws_and_catches};
+use crate::mapping_modes::{assert_throws_and_catches, jit_of, jit_over, mapping_modes, pool_of, throwing};
 use crate::slab::plan;
 use crate::support::*;
 
-/// A forked child of this process, which ran `body` and tells whether it panicked.
+/// A forked child of this process that runs a closure. Its exit status is 1 if the closure panics.
 pub struct Child(libc::pid_t);
 
 impl Child {
     pub fn start(body: impl FnOnce()) -> Child {
-        // SAFETY: the child runs `body` and ends without returning into the test harness, whose other threads are gone.
+        // SAFETY: the child runs `body` and ends. It does not return into the test harness, whose other threads do not exist
+        // in the child.
         match unsafe { libc::fork() } {
             0 => {
                 let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
@@ -39,22 +40,22 @@ impl Child {
         assert_eq!(self.status(), 0);
     }
 
-    /// How it ended: by its own word, or by a signal, as 1000 and the signal's number.
+    /// Waits for the child. Returns its exit code, or 1000 plus the number of the signal that ended it.
     pub fn status(self) -> i32 {
         let mut status = 0;
-        // SAFETY: the kernel writes the word.
+        // SAFETY: the kernel writes `status`.
         assert_eq!(unsafe { libc::waitpid(self.0, &mut status, 0) }, self.0);
         if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { 1000 + libc::WTERMSIG(status) }
     }
 }
 
-/// Lets one process wait for a word of the other.
+/// A pipe with which one process wakes another.
 struct Signal([OwnedFd; 2]);
 
 impl Signal {
     fn new() -> Signal {
         let mut ends = [0; 2];
-        // SAFETY: the kernel writes both words; the descriptors are nobody else's.
+        // SAFETY: the kernel writes both numbers. Nothing else owns the descriptors.
         unsafe {
             assert_eq!(libc::pipe(ends.as_mut_ptr()), 0);
             Signal(ends.map(|end| OwnedFd::from_raw_fd(end)))
@@ -76,7 +77,7 @@ impl Signal {
     }
 }
 
-/// A function that computes with its code, a constant, a table of pointers and state of its own.
+/// A module whose functions use code, constants, a table of pointers and data of their own.
 fn module(number: i64) -> Option<Vec<u8>> {
     c(&format!(
         "static const long constants[4] = {{ {number}, 2, 3, 4 }}; static long state = 100;
@@ -92,14 +93,14 @@ fn value_of(jit: &Jit) -> Function<extern "C" fn(i64) -> i64> {
 }
 
 #[test]
-fn a_child_runs_what_was_linked_whatever_its_parent_removes_and_links_there() {
+fn a_child_runs_the_old_code_after_its_parent_reuses_the_address() {
     own_process!();
     let (Some(old), Some(new)) = (module(5), module(60)) else { return };
-    for (mapper, _) in rungs() {
+    for (mapper, _) in mapping_modes() {
         let jit = jit_of(mapper);
         let tracker = add(&jit, jit.main_dylib(), "old.o", &old);
         let value = value_of(&jit);
-        let place = jit.address_of(jit.main_dylib(), "value").unwrap();
+        let address = jit.address_of(jit.main_dylib(), "value").unwrap();
         let (started, changed) = (Signal::new(), Signal::new());
         let child = Child::start(|| {
             assert_eq!(value.call(1), 6002);
@@ -116,72 +117,71 @@ fn a_child_runs_what_was_linked_whatever_its_parent_removes_and_links_there() {
         for index in 0..1000 {
             let dylib = jit.create_dylib("new").unwrap();
             kept.push(add(&jit, &dylib, "new.o", &new));
-            let there = jit.address_of(&dylib, "value").unwrap();
-            assert!(index > 0 || there == place, "the first takes the old one's place");
+            let new_address = jit.address_of(&dylib, "value").unwrap();
+            assert!(index > 0 || new_address == address, "the first new module reuses the old address");
         }
         changed.send();
         child.succeeds();
         let dylib = jit.create_dylib("last").unwrap();
         let _last = add(&jit, &dylib, "new.o", &new);
         let value = try_function::<extern "C" fn(i64) -> i64>(&jit, &dylib, "value").unwrap();
-        assert_eq!(value.call(1), 61_002, "the parent goes on");
+        assert_eq!(value.call(1), 61_002, "the parent still links and calls");
     }
 }
 
-/// Links, throws, catches, removes, over and over.
-fn works(jit: &Jit, object: &[u8], throwing: &[Vec<u8>; 2]) {
+/// Links, calls, throws, catches and removes, 20 times.
+fn assert_works(jit: &Jit, object: &[u8], throwing: &[Vec<u8>; 2]) {
     for _ in 0..20 {
-        let dylib = jit.create_dylib("works").unwrap();
+        let dylib = jit.create_dylib("assert_works").unwrap();
         let tracker = add(jit, &dylib, "object.o", object);
         let value = try_function::<extern "C" fn(i64) -> i64>(jit, &dylib, "value").unwrap();
         assert_eq!(value.call(2), 65_004 - 3000);
         drop(value);
-        throws_and_catches(jit, throwing);
+        assert_throws_and_catches(jit, throwing);
         assert!(tracker.remove().unwrap().is_complete());
     }
 }
 
 #[test]
-fn a_child_links_throws_catches_and_removes_in_its_parent_s_session_and_the_parent_is_not_touched() {
+fn a_child_links_throws_and_removes_without_changing_its_parent() {
     own_process!();
     let (Some(old), Some(new), Some(throwing)) = (module(5), module(60), throwing()) else { return };
-    for (mapper, _) in rungs() {
+    for (mapper, _) in mapping_modes() {
         let jit = jit_of(mapper);
         let kept = add(&jit, jit.main_dylib(), "old.o", &old);
-        let gone = add(&jit, &jit.create_dylib("gone").unwrap(), "old.o", &old);
+        let removed = add(&jit, &jit.create_dylib("removed").unwrap(), "old.o", &old);
         assert_eq!(long(&jit, "count"), 100);
-        works(&jit, &new, &throwing);
+        assert_works(&jit, &new, &throwing);
         let before = (held(&jit), read(jit.address_of(jit.main_dylib(), "value").unwrap().value(), 64));
-        let parent_s = jit.address_of(jit.main_dylib(), "value").unwrap();
+        let parent_address = jit.address_of(jit.main_dylib(), "value").unwrap();
         Child::start(|| {
             assert_eq!(held(&jit), before.0);
-            works(&jit, &new, &throwing);
-            assert!(gone.remove().unwrap().is_complete());
+            assert_works(&jit, &new, &throwing);
+            assert!(removed.remove().unwrap().is_complete());
             assert_eq!([long(&jit, "count"), long(&jit, "count")], [101, 102]);
-            // Removes what the parent runs, and links there.
+            // Removes the code that the parent runs, and links other code at its address.
             assert!(kept.remove().unwrap().is_complete());
             let _new = add(&jit, jit.main_dylib(), "new.o", &new);
-            let there = jit.address_of(jit.main_dylib(), "value").unwrap();
-            assert_eq!(there, parent_s);
+            assert_eq!(jit.address_of(jit.main_dylib(), "value").unwrap(), parent_address);
             assert_eq!(value_of(&jit).call(2), 62_004);
-            // A session of its own as well, and everything goes in good order.
+            // The child can also create a session of its own. All drops work.
             let own = jit_of(mapper);
-            works(&own, &new, &throwing);
+            assert_works(&own, &new, &throwing);
             drop((own, jit.clone()));
         })
         .succeeds();
-        assert_eq!(read(parent_s.value(), 64), before.1, "the child's code did not come here");
+        assert_eq!(read(parent_address.value(), 64), before.1, "the child's code does not appear in the parent");
         assert_eq!((value_of(&jit).call(2), long(&jit, "count")), (7004, 101));
         assert_eq!(held(&jit), before.0);
-        works(&jit, &new, &throwing);
+        assert_works(&jit, &new, &throwing);
     }
 }
 
 #[test]
-fn a_grandchild_has_what_its_parent_linked_after_the_first_fork() {
+fn a_grandchild_runs_what_the_child_linked_after_the_first_fork() {
     own_process!();
     let (Some(old), Some(new), Some(throwing)) = (module(5), module(60), throwing()) else { return };
-    for (mapper, _) in rungs() {
+    for (mapper, _) in mapping_modes() {
         let jit = jit_of(mapper);
         let _old = add(&jit, jit.main_dylib(), "old.o", &old);
         assert_eq!(value_of(&jit).call(1), 6002);
@@ -194,12 +194,12 @@ fn a_grandchild_has_what_its_parent_linked_after_the_first_fork() {
                 started.send();
                 changed.wait();
                 assert_eq!((value.call(1), value_of(&jit).call(1)), (61_002, 6002));
-                works(&jit, &new, &throwing);
+                assert_works(&jit, &new, &throwing);
             });
             started.wait();
             drop(value);
             assert!(tracker.remove().unwrap().is_complete());
-            works(&jit, &new, &throwing);
+            assert_works(&jit, &new, &throwing);
             changed.send();
             grandchild.succeeds();
         })
@@ -209,18 +209,18 @@ fn a_grandchild_has_what_its_parent_linked_after_the_first_fork() {
 }
 
 #[test]
-fn a_child_forked_while_other_threads_link_runs_every_module_that_was_published() {
+fn a_child_forked_while_threads_link_runs_every_published_module() {
     own_process!();
     const KEPT: usize = 40;
     let Some(object) = module(5) else { return };
-    for (mapper, _) in rungs() {
+    for (mapper, _) in mapping_modes() {
         let memory = pool_of(mapper, Placement::default());
-        // Makes copying take a while, in which others publish.
+        // 16 MiB of code make the copy of a fork slow. Meanwhile the other threads publish.
         let mut ballast = memory.allocate(&plan(16 << 20, 0, (0, 0))).unwrap();
         ballast.working(SegmentKind::Code).fill(0x90);
         let _ballast = ballast.finalize(Vec::new()).unwrap();
         let (jit, is_done) = (jit_over(memory), AtomicBool::new(false));
-        // Functions that may be called at this moment: entered after they are linked, taken out before they are removed.
+        // Addresses of functions that may be called. They are stored after the link and cleared before the removal.
         let published: [[AtomicUsize; KEPT]; 2] = std::array::from_fn(|_| std::array::from_fn(|_| AtomicUsize::new(0)));
         std::thread::scope(|scope| {
             for (thread, published) in published.iter().enumerate() {
@@ -231,26 +231,26 @@ fn a_child_forked_while_other_threads_link_runs_every_module_that_was_published(
                         if is_done.load(Ordering::Relaxed) {
                             break;
                         }
-                        let place = round % KEPT;
-                        published[place].store(0, Ordering::SeqCst);
-                        if let Some(tracker) = kept[place].take() {
+                        let slot = round % KEPT;
+                        published[slot].store(0, Ordering::SeqCst);
+                        if let Some(tracker) = kept[slot].take() {
                             assert!(tracker.remove().unwrap().is_complete());
                         }
                         let dylib = jit.create_dylib(&format!("{thread} {round}")).unwrap();
-                        kept[place] = Some(add(jit, &dylib, "object.o", object));
+                        kept[slot] = Some(add(jit, &dylib, "object.o", object));
                         let address = jit.address_of(&dylib, "value").unwrap().value();
-                        published[place].store(address as usize, Ordering::SeqCst);
+                        published[slot].store(address as usize, Ordering::SeqCst);
                     }
                 });
             }
             let fork = |_| {
                 Child::start(|| {
-                    // The child calls, and does nothing else: it may have been forked while locks were held.
+                    // The child only calls: other threads may have held locks at the fork.
                     for address in published.iter().flatten().map(|word| word.load(Ordering::SeqCst)) {
                         if address != 0 {
-                            // SAFETY: published and not removed at the fork.
+                            // SAFETY: at the fork the function was published and not yet removed.
                             let value: extern "C" fn(i64) -> i64 = unsafe { std::mem::transmute(address) };
-                            // SAFETY: ends the child; a panic would allocate.
+                            // SAFETY: ends the child. A panic would allocate.
                             (value(1) != 6002).then(|| unsafe { libc::_exit(7) });
                         }
                     }
@@ -265,7 +265,7 @@ fn a_child_forked_while_other_threads_link_runs_every_module_that_was_published(
 }
 
 #[test]
-fn a_child_by_the_sharing_policy_runs_what_is_there_and_is_refused_to_link() {
+fn with_the_share_policy_a_child_runs_existing_code_and_cannot_link() {
     own_process!();
     let (Some(old), Some(new), Some(throwing)) = (module(5), module(60), throwing()) else { return };
     let mappers: [&'static dyn MemoryMapper; 3] = [
@@ -283,14 +283,14 @@ fn a_child_by_the_sharing_policy_runs_what_is_there_and_is_refused_to_link() {
             let _new = add(&jit, &other, "new.o", &new);
             let error = jit.address_of(&other, "value").unwrap_err();
             assert_says(&error, &["linking in a forked child", "make a session in the child"]);
-            // Removing is allowed, and reaches nobody.
+            // The child may remove. The parent does not see the removal.
             assert!(tracker.remove().unwrap().is_complete());
             let own = jit_of(&SystemMapper { fork_policy: ForkPolicy::Snapshot });
-            works(&own, &new, &throwing);
+            assert_works(&own, &new, &throwing);
         })
         .succeeds();
-        assert_eq!(value_of(&jit).call(1), 6002, "the child's removal did not come here");
-        works(&jit, &new, &throwing);
+        assert_eq!(value_of(&jit).call(1), 6002, "the parent does not see the child's removal");
+        assert_works(&jit, &new, &throwing);
     }
 }
 
@@ -298,7 +298,7 @@ fn a_child_by_the_sharing_policy_runs_what_is_there_and_is_refused_to_link() {
 fn a_child_keeps_no_page_and_no_descriptor_of_its_parent() {
     own_process!();
     let Some(object) = module(5) else { return };
-    // Of files that are mapped, and of files that are open.
+    // The inodes of this crate's mapped files and open files.
     let inodes = || {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let ours = maps.lines().filter(|line| line.contains("memfd:jittison"));
@@ -315,23 +315,23 @@ fn a_child_keeps_no_page_and_no_descriptor_of_its_parent() {
     let tracker = add(&jit, jit.main_dylib(), "object.o", &object);
     assert_eq!(value_of(&jit).call(1), 6002);
     let mut all = Some((jit, tracker));
-    let (parent_s, before) = (inodes(), descriptors());
-    assert_eq!(parent_s.len(), 1);
+    let (parent_address, before) = (inodes(), descriptors());
+    assert_eq!(parent_address.len(), 1);
     Child::start(|| {
         assert_eq!(descriptors(), before);
         assert_eq!(inodes().len(), 1);
-        assert!(inodes().is_disjoint(&parent_s));
-        assert!(crate::ladder::writable_and_executable().is_empty());
+        assert!(inodes().is_disjoint(&parent_address));
+        assert!(crate::mapping_modes::writable_and_executable().is_empty());
         all = None;
         assert_eq!((inodes().len(), descriptors()), (0, before - 1));
     })
     .succeeds();
-    assert_eq!((inodes(), descriptors()), (parent_s, before), "no copy stays behind");
+    assert_eq!((inodes(), descriptors()), (parent_address, before), "the parent keeps no copy");
     drop(all);
 }
 
 #[test]
-fn starting_programs_is_no_fork_and_copies_nothing() {
+fn starting_a_program_runs_no_fork_handlers() {
     own_process!();
     static FORKS: AtomicUsize = AtomicUsize::new(0);
     extern "C" fn count() {
@@ -341,8 +341,8 @@ fn starting_programs_is_no_fork_and_copies_nothing() {
     let jit = jit_of(&SystemMapper { fork_policy: ForkPolicy::Snapshot });
     let _tracker = add(&jit, jit.main_dylib(), "object.o", &object);
     assert_eq!(value_of(&jit).call(1), 6002);
-    // SAFETY: a function of this program, which only counts. It stands for the library's own handlers: the C library
-    // calls all of them or none.
+    // SAFETY: a function of this program, which only counts. It stands for the library's own handlers: the C library calls
+    // all fork handlers or none.
     assert_eq!(unsafe { pthread_atfork(Some(count), None, None) }, 0);
     for _ in 0..3 {
         assert!(Command::new("true").status().unwrap().success());
@@ -353,24 +353,24 @@ fn starting_programs_is_no_fork_and_copies_nothing() {
 }
 
 #[test]
-fn memory_goes_back_by_itself_in_a_child_too_though_its_parent_s_thread_stayed_behind() {
+fn a_child_returns_free_memory_without_the_background_thread_of_its_parent() {
     own_process!();
     let options = SlabPoolOptions { trap_freed_code: false, ..Default::default() };
     let memory = SlabPool::with_mapper(DualMapper::default(), options).unwrap();
-    let come_and_go = || {
+    let allocate_and_free = || {
         let mut one = memory.allocate(&plan(0, 0, (40 << 20, 0))).unwrap();
         one.working(SegmentKind::Data).fill(1);
     };
-    // Has a thread of the parent's look after it.
-    come_and_go();
+    // Starts the background thread of the parent.
+    allocate_and_free();
     let child = Child::start(|| {
-        come_and_go();
+        allocate_and_free();
         wait_until(|| memory.statistics().returned_bytes >= 30 << 20);
     });
     child.succeeds();
 }
 
-/// Forks when its thread's variables are destroyed.
+/// Runs a closure when the thread-local variables of its thread are destroyed.
 struct ForksAtThreadEnd(std::cell::RefCell<Option<Box<dyn FnOnce()>>>);
 
 impl Drop for ForksAtThreadEnd {
@@ -386,14 +386,14 @@ thread_local! {
 }
 
 #[test]
-fn a_child_of_a_thread_that_ends_runs_what_was_linked_whatever_its_parent_removes_and_links_there() {
+fn a_child_forked_by_an_ending_thread_runs_the_old_code_after_its_parent_reuses_the_address() {
     own_process!();
     let (Some(old), Some(new)) = (module(5), module(60)) else { return };
-    for (mapper, _) in rungs() {
+    for (mapper, _) in mapping_modes() {
         let jit = jit_of(mapper);
         let tracker = add(&jit, jit.main_dylib(), "old.o", &old);
         let value = value_of(&jit);
-        let place = jit.address_of(jit.main_dylib(), "value").unwrap();
+        let address = jit.address_of(jit.main_dylib(), "value").unwrap();
         let (started, changed) = (Signal::new(), Signal::new());
         let (forked, has_forked) = std::sync::mpsc::channel();
         std::thread::scope(|scope| {
@@ -414,9 +414,9 @@ fn a_child_of_a_thread_that_ends_runs_what_was_linked_whatever_its_parent_remove
                     let _ = forked.send(child);
                 };
                 let fork: Box<dyn FnOnce()> = Box::new(fork);
-                // SAFETY: the thread ends, and runs it, inside the scope.
+                // SAFETY: the thread ends inside the scope, and runs the closure when it ends.
                 let fork = unsafe { std::mem::transmute::<Box<dyn FnOnce()>, Box<dyn FnOnce() + 'static>>(fork) };
-                // Registered first, so destroyed after whatever the crate has.
+                // This variable is registered first, so it is destroyed after the variables of the crate.
                 AT_THREAD_END.with(|end| *end.0.borrow_mut() = Some(fork));
                 Child::start(|| {}).succeeds();
                 assert_eq!(value.call(1), 6002);
@@ -429,20 +429,20 @@ fn a_child_of_a_thread_that_ends_runs_what_was_linked_whatever_its_parent_remove
         assert!(tracker.remove().unwrap().is_complete());
         let again = jit.create_dylib("new").unwrap();
         let _new = add(&jit, &again, "new.o", &new);
-        assert_eq!(jit.address_of(&again, "value").unwrap(), place, "it takes the old one's place");
+        assert_eq!(jit.address_of(&again, "value").unwrap(), address, "the new module reuses the old address");
         changed.send();
         child.succeeds();
     }
 }
 
-/// A module's number, its tracker and its function.
+/// The number, the tracker and the function of a linked module.
 type Linked = (i64, ResourceTracker, Function<extern "C" fn(i64) -> i64>);
 
-/// What handlers of the program do with a session.
+/// The session that fork handlers of this program use.
 struct Handled {
     jit: Jit,
     objects: [Vec<u8>; 2],
-    /// Of the module that is removed by the next handler.
+    /// The tracker of the module that the next handler removes.
     old: std::sync::Mutex<Option<ResourceTracker>>,
     /// The modules that handlers have linked.
     linked: std::sync::Mutex<Vec<Linked>>,
@@ -451,7 +451,7 @@ struct Handled {
 static HANDLED: std::sync::OnceLock<Handled> = std::sync::OnceLock::new();
 
 impl Handled {
-    /// Removes what is there, links into its place and elsewhere, calls what was linked, gives memory back.
+    /// Removes `old`, links two modules, calls all linked modules, removes one and releases free memory.
     fn work(&self, number: usize) {
         if let Some(old) = self.old.lock().unwrap().take() {
             assert!(old.remove().unwrap().is_complete());
@@ -463,11 +463,11 @@ impl Handled {
             self.linked.lock().unwrap().push((value, tracker, function));
         }
         self.check();
-        let gone = self.linked.lock().unwrap().remove(0);
-        drop(gone.2);
-        assert!(gone.1.remove().unwrap().is_complete());
+        let removed = self.linked.lock().unwrap().remove(0);
+        drop(removed.2);
+        assert!(removed.1.remove().unwrap().is_complete());
         self.jit.release_free();
-        // A window that comes and goes.
+        // Another session maps a window and unmaps it.
         let other = jit_of(&SystemMapper { fork_policy: ForkPolicy::Snapshot });
         let _tracker = add(&other, other.main_dylib(), "other.o", &self.objects[0]);
         assert_eq!(value_of(&other).call(1), 6002);
@@ -496,11 +496,12 @@ extern "C" fn work_in_handler() {
     }
 }
 
-/// Forks with a handler that works, which is registered before the crate's own or after it.
+/// Forks while the given fork handlers (prepare, parent, child) call [`Handled::work`]. They are registered before the crate's
+/// own handlers if `is_first`, and after them otherwise.
 fn works_in_handlers(is_first: bool, handlers: [bool; 3]) {
     let handler = |index: usize| handlers[index].then_some(work_in_handler as extern "C" fn());
     let arm = || {
-        // SAFETY: functions of this program, which do not unwind: a panic aborts.
+        // SAFETY: functions of this program that do not unwind: a panic in them aborts.
         assert_eq!(unsafe { pthread_atfork(handler(0), handler(1), handler(2)) }, 0);
     };
     let (Some(old), Some(new)) = (module(5), module(60)) else { return };
@@ -532,7 +533,7 @@ fn works_in_handlers(is_first: bool, handlers: [bool; 3]) {
             Child::start(|| handled.check()).succeeds();
         });
         started.wait();
-        // What the child runs goes, and other code comes there.
+        // Remove the code that the child runs, and link other code at its address.
         for (_, tracker, function) in handled.linked.lock().unwrap().drain(..) {
             drop(function);
             assert!(tracker.remove().unwrap().is_complete());
@@ -581,28 +582,28 @@ fn a_prepare_handler_may_fork() {
             IS_INNER.store(false, Ordering::Relaxed);
         }
     }
-    // SAFETY: a function of this program, which does not unwind: a panic aborts.
+    // SAFETY: a function of this program that does not unwind: a panic in it aborts.
     assert_eq!(unsafe { pthread_atfork(Some(fork_in_handler), None, None) }, 0);
     works_in_handlers(true, [false, false, false]);
 }
 
 type Work = Box<dyn Fn() + Send + Sync>;
 
-/// What the handler below does, once: between the copy of the code memory and the fork.
+/// A closure that the handler below runs once, between the copy of the code memory and the fork.
 static BEFORE_THE_FORK: std::sync::Mutex<Option<Work>> = std::sync::Mutex::new(None);
 
-/// Registered ahead of the crate's own handlers, and so called behind its `prepare`.
+/// Registers a `prepare` handler before the crate's own handlers. The C library therefore calls it after the crate's `prepare`.
 fn arm_before_the_fork() {
     extern "C" fn prepare() {
         let work = BEFORE_THE_FORK.lock().unwrap().take();
         work.into_iter().for_each(|work| work());
     }
-    // SAFETY: a function of this program, which does not unwind: a panic aborts.
+    // SAFETY: a function of this program that does not unwind: a panic in it aborts.
     assert_eq!(unsafe { pthread_atfork(Some(prepare), None, None) }, 0);
 }
 
 #[test]
-fn code_that_a_prepare_handler_has_removed_is_trapped_in_the_child_too() {
+fn code_removed_by_a_prepare_handler_is_filled_with_traps_in_the_child_too() {
     own_process!();
     let Some(object) = module(5) else { return };
     arm_before_the_fork();
@@ -616,7 +617,7 @@ fn code_that_a_prepare_handler_has_removed_is_trapped_in_the_child_too() {
 }
 
 #[test]
-fn pages_that_another_thread_gives_back_during_a_fork_are_not_taken_for_zero_by_the_child() {
+fn a_child_gets_zeroed_memory_for_pages_that_are_purged_during_the_fork() {
     own_process!();
     const SIZE: u64 = 4 << 20;
     arm_before_the_fork();
@@ -637,7 +638,7 @@ fn pages_that_another_thread_gives_back_during_a_fork_are_not_taken_for_zero_by_
     let go_on = std::sync::Mutex::new(go_on);
     *BEFORE_THE_FORK.lock().unwrap() = Some(Box::new(move || {
         go_on.lock().unwrap().send(()).unwrap();
-        // Time for the other thread to empty the pages. It waits for the fork then; if it has not come so far, that is as good.
+        // Gives the other thread time to purge the pages. It then waits for the fork. If it is slower, the test passes too.
         std::thread::sleep(std::time::Duration::from_millis(300));
     }));
     let child = Child::start(|| {

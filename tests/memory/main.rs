@@ -1,32 +1,33 @@
-//! The promises of the storeroom: memory is packed, reused, counted and given back; code is never writable; linking and
-//! removing ask the system for nothing. One file per theme.
+//! Tests of the memory manager: it packs, reuses and counts memory and returns free pages to the kernel. Code is never
+//! writable. Warm linking and removing make no system call. One file per theme.
+//!
+//! Shared helpers: `slab.rs` (plans and pools), `mapping_modes.rs` (every [`MemoryMapper`](jittison::memory::MemoryMapper)),
+//! `intercepting_mapper.rs` (a mapper that refuses calls), `fork.rs` (child processes).
 
 mod accounting;
-mod apart;
 mod batch;
 mod budget;
 mod dropping;
 mod environments;
 mod fork;
-#[path = "../support/frames.rs"]
-mod frames;
-mod giving_back;
-mod ladder;
-mod leaving;
+mod intercepting_mapper;
+mod large_sections;
+mod leaks;
 mod map;
 mod map_pictures;
 mod mapper;
+mod mapping_modes;
 mod offline;
-mod overheard;
 mod placement;
 mod process;
 mod protection;
+mod purge;
 mod reach;
 mod refused;
 mod shards;
 mod slab;
-#[path = "../support/mod.rs"]
-mod support;
 mod syscalls;
 mod totals;
 mod windows;
+
+use jittison_test_support as support;

@@ -1,23 +1,24 @@
-//! The map shows what is there: every byte once, every module by name, and pictures that a browser and a terminal can show.
+//! The memory map shows every opened byte once and every module by name. Its text fits a terminal, and its SVG is well-formed.
 
+use fastrand::Rng;
 use jittison::base::SegmentKind;
 use jittison::memory::{MemoryManager, MemoryMap, SlabPool, SlabPoolOptions};
 
 use crate::slab::{make, plan};
 use crate::support::*;
 
-/// The map's own sums, and those of the books.
+/// Checks the sums within the map, and that they are equal to the manager's statistics.
 fn check(map: &MemoryMap, memory: &dyn MemoryManager) {
     let statistics = memory.statistics();
-    for (pool, books) in map.windows[0].pools.iter().zip(statistics.pools) {
-        // Ranges tile the slabs, and slabs have their bytes from the ranges.
+    for (pool, expected) in map.windows[0].pools.iter().zip(statistics.pools) {
+        // Ranges cover the slabs without gaps. The byte counts of slabs are sums over their ranges.
         assert_eq!(pool.ranges.iter().map(|range| range.size).sum::<u64>(), pool.opened_bytes());
         assert!(pool.ranges.windows(2).all(|pair| pair[0].end() <= pair[1].start));
         assert!(pool.slabs.windows(2).all(|pair| pair[0].end() <= pair[1].start));
         for slab in &pool.slabs {
             assert_eq!(slab.live_bytes + slab.free_bytes, slab.size, "{slab:?}");
-            assert_eq!(slab.live_bytes + slab.stranded_bytes, slab.resident_bytes, "{slab:?}");
-            assert!(slab.returnable_bytes <= slab.stranded_bytes && slab.largest_free <= slab.free_bytes, "{slab:?}");
+            assert_eq!(slab.live_bytes + slab.fragmented_bytes, slab.resident_bytes, "{slab:?}");
+            assert!(slab.returnable_bytes <= slab.fragmented_bytes && slab.largest_free <= slab.free_bytes, "{slab:?}");
             let covered: u64 = pool.ranges_in(slab).iter().map(|range| range.size).sum();
             assert!(covered >= slab.size);
         }
@@ -26,33 +27,33 @@ fn check(map: &MemoryMap, memory: &dyn MemoryManager) {
         assert_eq!(pool.ranges.iter().map(|range| range.resident_bytes).sum::<u64>(), resident);
         assert_eq!(
             (pool.opened_bytes(), pool.live_bytes(), pool.free_bytes(), pool.largest_free(), pool.resident_bytes()),
-            (books.opened, books.reserved, books.free, books.largest_free, books.resident)
+            (expected.opened, expected.reserved, expected.free, expected.largest_free, expected.resident)
         );
-        assert!((pool.fragmentation() - books.fragmentation()).abs() < 1e-9);
+        assert!((pool.fragmentation() - expected.fragmentation()).abs() < 1e-9);
     }
     let sum = |of: fn(&jittison::PoolStatistics) -> u64| statistics.pools.iter().map(of).sum::<u64>();
     assert_eq!(sum(|pool| pool.requested), statistics.live_bytes);
     assert_eq!(sum(|pool| pool.resident), statistics.resident_bytes);
     assert_eq!(map.windows[0].frame_table_bytes, statistics.frame_table_bytes);
-    // 8 bytes of the frame table for 64 of code.
+    // The frame table takes 8 bytes for 64 bytes of code.
     assert_eq!(sum(|pool| pool.reserved) + statistics.pools[0].reserved / 8, statistics.reserved_bytes);
     assert_eq!(sum(|pool| pool.opened) + statistics.pools[0].opened / 8, statistics.opened_bytes);
 }
 
 #[test]
-fn every_byte_that_is_open_is_in_the_map_once_whatever_comes_and_goes() {
+fn every_opened_byte_is_in_the_map_exactly_once() {
     let options = SlabPoolOptions { window_size: 256 << 20, shards: 3, returns_memory: false, ..Default::default() };
     let memory = SlabPool::new(SlabPoolOptions { trap_freed_code: false, ..options }).unwrap();
-    let mut dice = Dice(7);
+    let mut random = Rng::with_seed(7);
     let mut live = Vec::new();
     for round in 0..600 {
-        let mut size = |most| dice.roll(most) as u64;
+        let mut size = |limit| random.usize(..limit) as u64;
         if round % 100 == 99 {
             live.push(make(&memory, &plan(size(5 << 20), 0, (size(5 << 20), 0))));
         }
         live.push(make(&memory, &plan(size(9000), size(9000), (size(9000), 0))));
-        for _ in 0..dice.roll(3) {
-            drop(live.swap_remove(dice.roll(live.len())));
+        for _ in 0..random.usize(..3) {
+            drop(live.swap_remove(random.usize(..live.len())));
             if live.is_empty() {
                 break;
             }
@@ -76,7 +77,7 @@ fn every_byte_that_is_open_is_in_the_map_once_whatever_comes_and_goes() {
 }
 
 #[test]
-fn threads_that_link_are_seen_in_slabs_of_their_own_shards() {
+fn the_map_shows_each_linking_thread_in_a_slab_of_its_own_shard() {
     let memory = SlabPool::new(SlabPoolOptions { window_size: 64 << 20, shards: 4, ..Default::default() }).unwrap();
     let held: Vec<_> = (0..4)
         .map(|_| std::thread::scope(|scope| scope.spawn(|| make(&memory, &plan(64, 16, (16, 0)))).join().unwrap()))
@@ -84,31 +85,31 @@ fn threads_that_link_are_seen_in_slabs_of_their_own_shards() {
     let map = memory.memory_map().unwrap();
     for pool in &map.windows[0].pools {
         let shards: std::collections::BTreeSet<_> = pool.slabs.iter().map(|slab| slab.shard).collect();
-        assert_eq!(shards.len(), pool.slabs.len(), "each has one slab");
+        assert_eq!(shards.len(), pool.slabs.len(), "each shard has one slab");
         assert_eq!(pool.allocations(), 4);
     }
     drop(held);
 }
 
 #[test]
-fn what_is_stranded_is_what_release_free_cannot_give_back_and_what_it_can_is_told() {
+fn release_free_returns_the_returnable_bytes_and_no_other_fragmented_bytes() {
     let options = SlabPoolOptions { window_size: 64 << 20, shards: 1, returns_memory: false, ..Default::default() };
     let memory = SlabPool::new(SlabPoolOptions { trap_freed_code: false, ..options }).unwrap();
-    let gone = make(&memory, &plan(0, 0, (1 << 20, 0)));
+    let freed = make(&memory, &plan(0, 0, (1 << 20, 0)));
     let kept = make(&memory, &plan(0, 0, (100, 0)));
-    drop(gone);
+    drop(freed);
     let of_data = |map: MemoryMap| map.windows[0].pools[2].slabs[0];
     let slab = of_data(memory.memory_map().unwrap());
     assert_eq!((slab.live_bytes, slab.resident_bytes, slab.allocations), (112, (1 << 20) + 4096, 1));
-    assert_eq!((slab.stranded_bytes, slab.returnable_bytes), ((1 << 20) + 4096 - 112, 1 << 20));
+    assert_eq!((slab.fragmented_bytes, slab.returnable_bytes), ((1 << 20) + 4096 - 112, 1 << 20));
     assert_eq!(memory.release_free().bytes, slab.returnable_bytes);
     let slab = of_data(memory.memory_map().unwrap());
-    assert_eq!((slab.stranded_bytes, slab.returnable_bytes), (4096 - 112, 0));
+    assert_eq!((slab.fragmented_bytes, slab.returnable_bytes), (4096 - 112, 0));
     drop(kept);
 }
 
 #[test]
-fn modules_and_stubs_stand_in_the_map_under_their_names() {
+fn the_map_names_modules_and_stubs() {
     let Some(object) =
         c("long state = 3; static const char text[99] = \"x\"; const char *test(void) { return text + state; }")
     else {
@@ -128,7 +129,7 @@ fn modules_and_stubs_stand_in_the_map_under_their_names() {
     assert!(named.contains(&("module.o", "first <&> \"dylib\"", &keys[0])), "{named:?}");
     assert!(named.contains(&("module.o", "second", &keys[1])));
     assert!(named.contains(&("stub `stub`", "second", &keys[1])));
-    // The function is in the range of its module.
+    // The address of the function is in a range of its module.
     for (dylib, key) in dylibs.iter().zip(&keys) {
         let function = jit.address_of(dylib, "test").unwrap();
         let mut ranges = map.windows[0].pools[SegmentKind::Code.index()].ranges.iter();
@@ -136,7 +137,7 @@ fn modules_and_stubs_stand_in_the_map_under_their_names() {
         let tenant = &map.tenants[range.tenant.unwrap()];
         assert_eq!((&*tenant.name, &*tenant.owner), ("module.o", &key[..]));
     }
-    // Nobody is nameless when nothing is under way.
+    // While no link is running, every live range has a tenant.
     let live = map.pools().flat_map(|pool| &pool.ranges).filter(|range| range.is_live);
     assert_eq!(live.filter(|range| range.tenant.is_none()).count(), 0);
     assert!(trackers[1].remove().unwrap().is_complete());
@@ -144,7 +145,7 @@ fn modules_and_stubs_stand_in_the_map_under_their_names() {
 }
 
 #[test]
-fn who_strands_a_slab_is_named_with_what_it_costs() {
+fn the_map_names_the_module_that_fragments_a_slab_and_the_bytes() {
     let Some(object) = c("static const char text[40000] = \"x\"; const char *test(long i) { return text + i; }") else {
         return;
     };
@@ -160,17 +161,17 @@ fn who_strands_a_slab_is_named_with_what_it_costs() {
     let mut removals = trackers.into_iter().map(|tracker| tracker.remove().unwrap());
     assert!(removals.all(|removal| removal.is_complete()));
     let map = jit.memory_map().unwrap();
-    let stranded = map.fragmentation_by();
-    let constants = stranded.iter().find(|stranding| stranding.pool == SegmentKind::ReadOnly).unwrap();
+    let fragmented = map.fragmentation_by();
+    let constants = fragmented.iter().find(|slab| slab.pool == SegmentKind::ReadOnly).unwrap();
     let names: Vec<_> = constants.by.iter().map(|tenant| &*map.tenants[*tenant].name).collect();
     assert_eq!(names, ["module20.o"]);
-    assert!(constants.stranded_bytes > 30 * 40_000, "what thirty-nine others have left: {constants:?}");
+    assert!(constants.fragmented_bytes > 30 * 40_000, "the free ranges of thirty-nine removed modules: {constants:?}");
     assert!((40_000..41_000).contains(&constants.requested_bytes), "{constants:?}");
     assert!((constants.requested_bytes..constants.requested_bytes + 1_000).contains(&constants.live_bytes));
-    assert!(stranded.is_sorted_by_key(|stranding| std::cmp::Reverse(stranding.stranded_bytes)));
-    assert!(map.to_text().contains("module20.o strands"), "{}", map.to_text());
+    assert!(fragmented.is_sorted_by_key(|slab| std::cmp::Reverse(slab.fragmented_bytes)));
+    assert!(map.to_text().contains("module20.o fragments"), "{}", map.to_text());
     assert!(kept.remove().unwrap().is_complete());
-    assert_eq!(jit.memory_map().unwrap().fragmentation_by(), [], "nobody lives there");
+    assert_eq!(jit.memory_map().unwrap().fragmentation_by(), [], "no module is live");
 }
 
 #[test]
@@ -190,7 +191,7 @@ fn the_text_has_a_line_for_each_slab_and_letters_for_modules() {
         "|aaaa",
         "module\u{fffd}.o (main, tracker ",
         "fragmentation",
-        "stranded",
+        "fragmented",
     ] {
         assert!(text.contains(words), "{words} is not in\n{text}");
     }
@@ -213,7 +214,7 @@ fn the_svg_is_well_formed_small_and_names_every_module() {
     let large = jit.memory_map().unwrap().to_svg();
     assert_well_formed(&large);
     assert!(large.len() < 1 << 20, "{} bytes for 3000 modules", large.len());
-    assert!(large.contains("allocations, "), "what is too narrow is drawn together");
+    assert!(large.contains("allocations, "), "narrow ranges are drawn as one");
     for tracker in trackers.drain(3..) {
         assert!(tracker.remove().unwrap().is_complete());
     }
@@ -227,7 +228,7 @@ fn the_svg_is_well_formed_small_and_names_every_module() {
     assert_well_formed(&MemoryMap::default().to_svg());
 }
 
-/// Tags are balanced, attributes quoted, and neither text nor attributes have what XML does not allow there.
+/// Checks that tags are balanced, that attributes are quoted, and that text and attributes have no character that XML forbids.
 fn assert_well_formed(xml: &str) {
     let is_clean = |text: &str| {
         let entities = ["amp;", "lt;", "gt;", "quot;"];
@@ -258,5 +259,5 @@ fn assert_well_formed(xml: &str) {
             open.push(name);
         }
     }
-    assert!(open.is_empty() && roots == 1, "{open:?} is left open, {roots} roots");
+    assert!(open.is_empty() && roots == 1, "{open:?} is not closed, {roots} roots");
 }

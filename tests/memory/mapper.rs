@@ -1,4 +1,5 @@
-//! The seam below the pools: windows are negotiated, asked for once, and may be any memory.
+//! The interface between pools and [`MemoryMapper`]: refused windows are requested again at half the size, one window serves
+//! all links, and a window may be any memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,22 +11,22 @@ use jittison::memory::{
     DualMapper, MappedWindow, MemoryManager, MemoryMapper, OnFull, Placement, SlabPool, SlabPoolOptions, WindowLayout,
 };
 
-use crate::overheard::{Call, Listener, Overheard, Range};
+use crate::intercepting_mapper::{Call, InterceptingMapper, Interceptor, Range};
 use crate::slab::{held, make, plan};
 use crate::support::*;
 
-/// Refuses the first few windows; keeps the sizes that were asked for.
+/// Refuses the first windows and records the requested sizes.
 struct Refusing {
     refusals: usize,
-    asked: std::sync::Mutex<Vec<u64>>,
+    requested: std::sync::Mutex<Vec<u64>>,
 }
 
 impl MemoryMapper for Refusing {
     fn map_window(&self, layout: &WindowLayout, placement: Placement) -> Result<Arc<dyn MappedWindow>, MemoryFault> {
-        let mut asked = self.asked.lock().unwrap();
-        asked.push(layout.size);
-        if asked.len() <= self.refusals {
-            let problem = format!("no, for the {}th time", asked.len());
+        let mut requested = self.requested.lock().unwrap();
+        requested.push(layout.size);
+        if requested.len() <= self.refusals {
+            let problem = format!("no, for the {}th time", requested.len());
             return Err(MemoryFault::Refused { step: "mapping".to_string(), problem });
         }
         DualMapper::default().map_window(layout, placement)
@@ -33,22 +34,22 @@ impl MemoryMapper for Refusing {
 }
 
 fn negotiate(refusals: usize, window_size: u64) -> (jittison::error::Result<SlabPool>, Vec<u64>) {
-    let mapper = Arc::new(Refusing { refusals, asked: Default::default() });
+    let mapper = Arc::new(Refusing { refusals, requested: Default::default() });
     let options = SlabPoolOptions { window_size, ..SlabPoolOptions::default() };
     let pool = SlabPool::with_mapper(mapper.clone(), options);
-    let asked = mapper.asked.lock().unwrap().clone();
-    (pool, asked)
+    let requested = mapper.requested.lock().unwrap().clone();
+    (pool, requested)
 }
 
 #[test]
-fn a_window_that_is_refused_is_asked_for_again_at_half_the_size() {
-    let (pool, asked) = negotiate(3, 512 << 20);
+fn a_refused_window_is_requested_again_at_half_the_size() {
+    let (pool, requested) = negotiate(3, 512 << 20);
     let pool = pool.unwrap();
-    assert_eq!(asked.len(), 4);
-    for (size, expected) in asked.iter().zip([512u64 << 20, 256 << 20, 128 << 20, 64 << 20]) {
+    assert_eq!(requested.len(), 4);
+    for (size, expected) in requested.iter().zip([512u64 << 20, 256 << 20, 128 << 20, 64 << 20]) {
         assert!((expected - (8 << 20)..=expected).contains(size), "{size:#x}");
     }
-    assert_eq!(pool.window().1, asked[3]);
+    assert_eq!(pool.window().1, requested[3]);
     let one = make(&pool, &plan(100, 100, (100, 100)));
     assert_eq!(held(&pool).0, 1);
     drop(one);
@@ -56,29 +57,29 @@ fn a_window_that_is_refused_is_asked_for_again_at_half_the_size() {
 
 #[test]
 fn when_every_window_is_refused_the_last_refusal_is_the_error() {
-    let (pool, asked) = negotiate(usize::MAX, 1 << 30);
-    assert!((4..8).contains(&asked.len()), "1 GiB, 512 MiB, … {asked:?}");
-    assert!(asked.is_sorted_by(|before, after| before > after));
-    let last = format!("for the {}th time", asked.len());
-    assert_says(&pool.err().unwrap(), &["mapping was refused", &last, "nothing was kept"]);
+    let (pool, requested) = negotiate(usize::MAX, 1 << 30);
+    assert!((4..8).contains(&requested.len()), "1 GiB, 512 MiB, … {requested:?}");
+    assert!(requested.is_sorted_by(|before, after| before > after));
+    let last = format!("for the {}th time", requested.len());
+    assert_says(&pool.err().unwrap(), &["mapping was refused", &last, "the operation was undone"]);
 }
 
 #[test]
-fn a_window_size_out_of_bounds_is_brought_into_them() {
+fn a_window_size_out_of_bounds_is_clamped() {
     assert_eq!(negotiate(0, 0).1.len(), 1);
     assert!(negotiate(0, 0).0.unwrap().window().1 <= 64 << 20);
     assert!(negotiate(0, u64::MAX).0.unwrap().window().1 < 1 << 31);
 }
 
-/// What was asked of a mapper and of its windows.
+/// Counts mapped and unmapped windows.
 #[derive(Default)]
 struct Counts {
     maps: AtomicUsize,
     drops: AtomicUsize,
 }
 
-impl Listener for Counts {
-    fn hear(&self, call: Call, _: Option<Range>) -> Result<(), MemoryFault> {
+impl Interceptor for Counts {
+    fn before_call(&self, call: Call, _: Option<Range>) -> Result<(), MemoryFault> {
         match call {
             Call::Map => self.maps.fetch_add(1, Ordering::Relaxed),
             Call::Unmap => self.drops.fetch_add(1, Ordering::Relaxed),
@@ -89,17 +90,17 @@ impl Listener for Counts {
 }
 
 fn counted(counts: &Arc<Counts>) -> SlabPool {
-    let mapper = Overheard { inner: DualMapper::default(), listener: counts.clone() };
+    let mapper = InterceptingMapper { inner: DualMapper::default(), interceptor: counts.clone() };
     SlabPool::with_mapper(mapper, SlabPoolOptions::default()).unwrap()
 }
 
 #[test]
-fn the_mapper_is_asked_for_one_window_whatever_is_linked_and_removed() {
+fn links_and_removals_map_only_one_window() {
     let Some(object) = c("static char zero[100000]; long test(void) { return zero[5]; }") else { return };
     let counts = Arc::new(Counts::default());
     let pool = counted(&counts);
     let jit = Jit::builder().memory_manager(Arc::new(pool)).build().unwrap();
-    let told = || (counts.maps.load(Ordering::Relaxed), counts.drops.load(Ordering::Relaxed));
+    let counts_now = || (counts.maps.load(Ordering::Relaxed), counts.drops.load(Ordering::Relaxed));
     let mut trackers = Vec::new();
     for round in 0..300 {
         let dylib = jit.create_dylib("one").unwrap();
@@ -108,18 +109,18 @@ fn the_mapper_is_asked_for_one_window_whatever_is_linked_and_removed() {
         if round % 3 == 0 {
             trackers.remove(trackers.len() / 2).remove().unwrap();
         }
-        assert_eq!(told(), (1, 0));
+        assert_eq!(counts_now(), (1, 0));
     }
     for tracker in trackers {
         assert!(tracker.remove().unwrap().is_complete());
     }
-    assert_eq!((told(), crate::support::held(&jit)), ((1, 0), (0, 0, 0)));
+    assert_eq!((counts_now(), crate::support::held(&jit)), ((1, 0), (0, 0, 0)));
     drop(jit);
-    assert_eq!(told(), (1, 1), "the window went with the session");
+    assert_eq!(counts_now(), (1, 1), "the window is unmapped with the session");
 }
 
 #[test]
-fn a_handle_keeps_the_window_after_its_session() {
+fn a_handle_keeps_its_window_mapped_after_the_session_ends() {
     let Some(object) = c("long test(void) { return 77; }") else { return };
     let counts = Arc::new(Counts::default());
     let pool = counted(&counts);
@@ -133,7 +134,7 @@ fn a_handle_keeps_the_window_after_its_session() {
     assert_eq!(counts.drops.load(Ordering::Relaxed), 1);
 }
 
-/// A window of plain heap memory that no unwinder knows: what is linked there is inspected, not run.
+/// A window of heap memory, which no unwinder finds. Code linked there is inspected and not run.
 struct Heap {
     bytes: Vec<u64>,
     layout: WindowLayout,
@@ -147,10 +148,10 @@ impl MemoryMapper for HeapMapper {
     }
 }
 
-// SAFETY: the vector is as long as the layout, is never resized, and nobody else writes it.
+// SAFETY: the vector is as long as the layout, is never resized, and nothing else writes it.
 unsafe impl MappedWindow for Heap {
     fn base(&self) -> ExecutorAddr {
-        // Aligned as the pools are.
+        // The alignment of the pools.
         ExecutorAddr::new((self.bytes.as_ptr() as u64).next_multiple_of(16))
     }
     fn working_view(&self, pool: SegmentKind) -> *mut u8 {
@@ -161,26 +162,26 @@ unsafe impl MappedWindow for Heap {
     }
     unsafe fn purge(&self, pool: SegmentKind, offset: u64, size: u64) -> Result<(), MemoryFault> {
         assert!(offset + size <= self.layout.pool(pool).size);
-        // SAFETY: inside the pool by the line above; nobody uses it, by contract.
+        // SAFETY: the range is inside the pool, as checked above. By contract nothing uses it.
         unsafe { self.working_view(pool).add(offset as usize).write_bytes(0, size as usize) };
         Ok(())
     }
 }
 
 #[test]
-fn a_plan_that_no_window_can_have_asks_for_no_other_window() {
-    let mapper = Arc::new(Refusing { refusals: 0, asked: Default::default() });
+fn an_invalid_plan_requests_no_further_window() {
+    let mapper = Arc::new(Refusing { refusals: 0, requested: Default::default() });
     let options = SlabPoolOptions { window_size: 64 << 20, on_full: OnFull::OpenAnother, ..Default::default() };
     let pool = SlabPool::with_mapper(mapper.clone(), options).unwrap();
     let mut misaligned = plan(64, 16, (16, 0));
     misaligned.segments[0].align = 3;
     let refused = pool.allocate(&misaligned).err().unwrap();
     assert!(matches!(refused.kind(), ErrorKind::Memory(MemoryFault::BadPlan { .. })), "{refused}");
-    assert_eq!(mapper.asked.lock().unwrap().len(), 1);
+    assert_eq!(mapper.requested.lock().unwrap().len(), 1);
 }
 
 #[test]
-fn any_memory_can_be_a_window_even_one_that_no_unwinder_knows() {
+fn heap_memory_unknown_to_unwinders_can_be_a_window() {
     let Some(object) = c("static const char text[] = \"in the heap\"; const char *test(void) { return text; }") else {
         return;
     };
@@ -205,7 +206,7 @@ fn a_manager_that_refuses_fails_the_link_and_leaves_the_session_usable() {
             &self,
             plan: &jittison::memory::SegmentPlan,
         ) -> jittison::error::Result<Box<dyn jittison::memory::InFlight>> {
-            // Once by a lookup, and once at once.
+            // Refuses the link of the lookup and then `link_object`.
             if self.1.fetch_add(1, Ordering::Relaxed) < 2 {
                 return Err(jittison::Error::other("not today"));
             }

@@ -1,5 +1,4 @@
-//! Where windows are put: near the program unless something else is asked, low on request, and their writable views where
-//! nobody can tell beforehand.
+//! The placement of windows: near the program by default, below 2 GiB on request. The address of the writable view is random.
 
 use std::sync::Arc;
 
@@ -7,7 +6,7 @@ use jittison::Jit;
 use jittison::base::SegmentKind;
 use jittison::memory::{ForkPolicy, MemoryMapper, Placement, SlabPool, SlabPoolOptions, SystemMapper, WindowLayout};
 
-use crate::ladder::{jit_over, rungs, throwing, throws_and_catches};
+use crate::mapping_modes::{assert_throws_and_catches, jit_over, mapping_modes, throwing};
 use crate::support::*;
 
 const REACH: u64 = 1 << 31;
@@ -17,7 +16,7 @@ fn placed(mapper: &'static dyn MemoryMapper, placement: Placement, window_size: 
     Arc::new(SlabPool::with_mapper(mapper, options).unwrap())
 }
 
-/// What an `-fno-pic` compiler makes: absolute addresses in 32 bits.
+/// An object compiled with `-fno-pic`: it has absolute addresses in 32 bits.
 fn fixed() -> Option<Vec<u8>> {
     gcc(
         &["-O2", "-fno-pic", "-mcmodel=small", "-fno-pie"],
@@ -31,7 +30,7 @@ fn fixed() -> Option<Vec<u8>> {
 #[test]
 fn a_low_window_lies_below_two_gigabytes() {
     let Some(throwing) = throwing() else { return };
-    for (mapper, _) in rungs() {
+    for (mapper, _) in mapping_modes() {
         let sessions: Vec<_> = (0..2).map(|_| placed(mapper, Placement::Low2GiB, 256 << 20)).collect();
         for memory in sessions {
             let (base, size) = memory.window();
@@ -41,7 +40,7 @@ fn a_low_window_lies_below_two_gigabytes() {
                 let _tracker = add(&jit, jit.main_dylib(), "fixed.o", &object);
                 assert_eq!(long(&jit, "test"), 60 + i64::from(b'f'));
             }
-            throws_and_catches(&jit, &throwing);
+            assert_throws_and_catches(&jit, &throwing);
         }
     }
 }
@@ -58,24 +57,24 @@ fn a_low_window_of_the_default_size_is_halved_until_it_fits() {
 }
 
 #[test]
-fn a_low_window_that_has_no_room_is_refused_by_the_name_of_what_is_there() {
+fn a_low_window_without_free_address_space_is_refused_and_the_error_names_the_occupant() {
     own_process!();
     for start in (1 << 20..REACH).step_by(16 << 20) {
-        // SAFETY: maps only where nothing is, and nothing uses it.
+        // SAFETY: `MAP_FIXED_NOREPLACE` maps only free address space. Nothing uses the mapping.
         unsafe {
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
             libc::mmap(start as *mut _, 4 << 20, libc::PROT_NONE, flags, -1, 0);
         }
     }
     let options = SlabPoolOptions { placement: Placement::Low2GiB, ..SlabPoolOptions::default() };
-    let error = SlabPool::new(options).err().expect("there is no room");
+    let error = SlabPool::new(options).err().expect("there is no free address space");
     assert_says(&error, &["below 2 GiB", "no range of that size is free", "memory without a name at 0x", "4096 KiB"]);
-    // Only that placement is refused.
+    // Other placements still work.
     let jit = Jit::new().unwrap();
     links_on(&jit);
 }
 
-/// The program's own segments, as the kernel shows them.
+/// The address range of the program's own segments.
 fn program() -> std::ops::Range<u64> {
     let path = std::env::current_exe().unwrap();
     let of_program: Vec<_> = mappings().into_iter().filter(|mapping| mapping.name == path.to_string_lossy()).collect();
@@ -83,20 +82,20 @@ fn program() -> std::ops::Range<u64> {
 }
 
 #[test]
-fn code_reaches_the_program_in_32_bits_where_the_kernel_lets_it() {
+fn code_is_within_32_bits_of_the_program_if_the_kernel_allows_it() {
     own_process!();
-    // Alone, so that nobody else's windows are in the way.
+    // In its own process, so that windows of other tests do not occupy the address space.
     let program = program();
     let reaches = |start: u64, end: u64| end.max(program.end) - start.min(program.start) <= REACH;
-    for (mapper, _) in rungs() {
-        // There is always room for one of the default size below the program.
+    for (mapper, _) in mapping_modes() {
+        // A window of the default size always fits below the program.
         let memory = placed(mapper, Placement::NearHost, u64::MAX);
         let (base, size) = memory.window();
         let code = WindowLayout::divide(size).unwrap().pool(SegmentKind::Code);
         let start = base.value() + code.offset;
         assert!(reaches(start, start + code.size), "code at {start:#x}, the program at {:#x}", program.start);
         drop(memory);
-        // Smaller windows reach it as a whole.
+        // A smaller window is within reach with all its pools.
         for memory in (0..2).map(|_| placed(mapper, Placement::NearHost, 512 << 20)).collect::<Vec<_>>() {
             let (base, size) = memory.window();
             assert!(reaches(base.value(), base.value() + size), "{base}");
@@ -105,24 +104,24 @@ fn code_reaches_the_program_in_32_bits_where_the_kernel_lets_it() {
 }
 
 #[test]
-fn a_window_that_finds_no_room_near_the_program_is_put_elsewhere() {
+fn a_window_that_does_not_fit_near_the_program_is_mapped_elsewhere() {
     own_process!();
     let Some(throwing) = throwing() else { return };
     let sessions: Vec<_> = (0..5)
         .map(|_| placed(&SystemMapper { fork_policy: ForkPolicy::Snapshot }, Placement::NearHost, u64::MAX))
         .collect();
     for memory in sessions {
-        throws_and_catches(&jit_over(memory), &throwing);
+        assert_throws_and_catches(&jit_over(memory), &throwing);
     }
 }
 
 #[test]
-fn the_heap_goes_on_growing_beside_a_window() {
+fn the_heap_can_grow_beside_a_window() {
     own_process!();
     let _windows: Vec<_> = (0..3)
         .map(|_| placed(&SystemMapper { fork_policy: ForkPolicy::Snapshot }, Placement::NearHost, u64::MAX))
         .collect();
-    // SAFETY: moves the heap's end up and down again; nothing is kept there.
+    // SAFETY: moves the end of the heap up and down again. Nothing is stored there.
     unsafe {
         assert_ne!(libc::sbrk(64 << 20) as isize, -1);
         libc::sbrk(-(64 << 20));
@@ -130,7 +129,7 @@ fn the_heap_goes_on_growing_beside_a_window() {
 }
 
 #[test]
-fn nobody_can_tell_beforehand_where_code_is_written() {
+fn the_address_of_the_writable_view_is_random() {
     let test = this_test!();
     if is_rerun(test) {
         let _memory = placed(&SystemMapper { fork_policy: ForkPolicy::Snapshot }, Placement::NearHost, 64 << 20);
@@ -140,12 +139,12 @@ fn nobody_can_tell_beforehand_where_code_is_written() {
         println!("alias {:x}.", writable[0].start);
         return;
     }
-    let told = |_| {
+    let writable_address = |_| {
         let run = rerun(test).output().unwrap();
         let text = String::from_utf8_lossy(&run.stdout).into_owned();
-        let (_, address) = text.split_once("alias ").expect("the child tells");
+        let (_, address) = text.split_once("alias ").expect("the child prints the address");
         address.split_once('.').unwrap().0.to_string()
     };
-    let seen: std::collections::BTreeSet<String> = (0..6).map(told).collect();
+    let seen: std::collections::BTreeSet<String> = (0..6).map(writable_address).collect();
     assert!(seen.len() >= 5, "{seen:?}");
 }

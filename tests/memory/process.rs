@@ -1,4 +1,5 @@
-//! What the process sees: mappings do not grow with modules, sessions leave nothing, children go on.
+//! Effects on the entire process: modules add no mappings, dropped sessions leave no mapping and no descriptor, and sessions
+//! are independent.
 
 use std::sync::Arc;
 
@@ -6,7 +7,7 @@ use jittison::link::ObjectBuffer;
 
 use crate::support::*;
 
-/// How many mappings show a window's file.
+/// The number of mappings of window files.
 fn window_mappings() -> usize {
     mappings().iter().filter(|mapping| mapping.name.contains("memfd:jittison")).count()
 }
@@ -31,7 +32,7 @@ fn the_number_of_mappings_is_the_same_with_ten_thousand_modules_as_with_none() {
         trackers.push((dylib, tracker));
         if index == 0 || index == 999 || index == 9_999 {
             assert_eq!(window_mappings(), before.0, "with {} modules", index + 1);
-            // The allocator's arenas are among these.
+            // The heap may add mappings.
             assert!(mappings().len() < all_before + 50, "{all_before} -> {}", mappings().len());
             assert_eq!(held(&jit).0, index + 1);
         }
@@ -47,7 +48,7 @@ fn the_number_of_mappings_is_the_same_with_ten_thousand_modules_as_with_none() {
 }
 
 #[test]
-fn a_hundred_sessions_come_and_go_without_a_mapping_or_a_descriptor_left() {
+fn a_hundred_dropped_sessions_leave_no_mapping_and_no_descriptor() {
     own_process!();
     let Some(object) = c("long test(void) { return 5; }") else { return };
     let round = || {
@@ -94,8 +95,8 @@ fn objects_stay_near_each_other_when_address_space_around_them_is_taken() {
     let jit = new_jit();
     let _hidden = add(&jit, jit.main_dylib(), "hidden.o", &hidden);
     jit.address_of(jit.main_dylib(), "callee").unwrap();
-    // Three gibibytes, wherever the kernel puts them.
-    // SAFETY: a fresh mapping without access, which nothing uses.
+    // Take 3 GiB of address space, at an address that the kernel chooses.
+    // SAFETY: a new mapping without access, which nothing uses.
     let blocker = unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         libc::mmap(std::ptr::null_mut(), 3 << 30, libc::PROT_NONE, flags, -1, 0)
@@ -103,6 +104,6 @@ fn objects_stay_near_each_other_when_address_space_around_them_is_taken() {
     assert_ne!(blocker, libc::MAP_FAILED);
     let _caller = add(&jit, jit.main_dylib(), "caller.o", &caller);
     assert_eq!(long(&jit, "test"), 67);
-    // SAFETY: mapped above, used by nobody.
+    // SAFETY: mapped above. Nothing uses the mapping.
     unsafe { libc::munmap(blocker, 3 << 30) };
 }

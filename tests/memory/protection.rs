@@ -1,13 +1,14 @@
-//! Code is never writable, freed code traps, and the unwinder knows what is live and nothing else.
+//! Code is never writable, freed code traps, and the unwinder finds live functions and no others.
 
+use fastrand::Rng;
 use std::ffi::c_void;
 
 use jittison::Jit;
 use jittison::base::SegmentKind;
 use jittison::memory::{MemoryManager, SlabPool, SlabPoolOptions, WindowLayout};
 
-use crate::frames::frame_of;
 use crate::slab::plan;
+use crate::support::frame_of;
 use crate::support::*;
 
 #[test]
@@ -23,11 +24,11 @@ fn no_mapping_is_writable_and_executable_and_code_cannot_be_made_writable() {
     assert_eq!(long(&jit, "test"), 5);
     let code = jit.address_of(jit.main_dylib(), "test").unwrap().value();
     let mappings = mappings();
-    let both = |mapping: &&Mapping| mapping.protection.contains('w') && mapping.protection.contains('x');
-    assert!(mappings.iter().find(both).is_none(), "{:?}", mappings.iter().find(both));
+    let is_both = |mapping: &&Mapping| mapping.protection.contains('w') && mapping.protection.contains('x');
+    assert!(mappings.iter().find(is_both).is_none(), "{:?}", mappings.iter().find(is_both));
     let protection = |address: u64| {
-        let holds = |mapping: &&Mapping| (mapping.start..mapping.end).contains(&address);
-        mappings.iter().find(holds).unwrap().protection.clone()
+        let contains = |mapping: &&Mapping| (mapping.start..mapping.end).contains(&address);
+        mappings.iter().find(contains).unwrap().protection.clone()
     };
     assert_eq!(protection(code), "r-xs");
     assert_eq!(protection(long(&jit, "constant_at") as u64), "r--s");
@@ -39,13 +40,13 @@ fn no_mapping_is_writable_and_executable_and_code_cannot_be_made_writable() {
         (long(&jit, "constant_at") as u64, libc::PROT_READ | libc::PROT_WRITE),
     ] {
         let page = address & !4095;
-        // SAFETY: asks for more rights to a page of this test's own session; nothing relies on the page not being
-        // writable but this test.
+        // SAFETY: requests more rights to a page of this test's own session. Only this test depends on the page being
+        // read-only.
         let changed = unsafe { libc::mprotect(page as *mut c_void, 4096, wanted) };
         assert_eq!(changed, -1, "the kernel must refuse");
         assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EACCES));
     }
-    // Nor is it written in the way of a debugger, which passes over the protection of private pages.
+    // A debugger writes through `/proc/self/mem`, which ignores the protection of private pages. The kernel refuses that, too.
     let memory = std::fs::OpenOptions::new().write(true).open("/proc/self/mem").unwrap();
     for address in [code, long(&jit, "constant_at") as u64] {
         use std::os::unix::fs::FileExt as _;
@@ -57,7 +58,7 @@ fn no_mapping_is_writable_and_executable_and_code_cannot_be_made_writable() {
 }
 
 #[test]
-fn the_writable_view_of_code_is_elsewhere_and_never_executable() {
+fn the_writable_view_of_code_has_another_address_and_is_never_executable() {
     own_process!();
     let Some(object) = c("long test(void) { return 0x1122334455667788; }") else { return };
     let (jit, _trackers) = linked(&[&object]);
@@ -70,14 +71,13 @@ fn the_writable_view_of_code_is_elsewhere_and_never_executable() {
     }
 }
 
-/// What is open of a window's file can only read, goes to no program that is started, and cannot be opened again for writing
-/// by an ordinary user.
+/// The open descriptor of a window's file is read-only and closed on exec. An ordinary user cannot reopen it for writing.
 #[test]
-fn the_descriptor_of_a_window_cannot_write_and_cannot_be_reopened_to_write() {
+fn a_window_descriptor_is_read_only_and_cannot_be_reopened_for_writing() {
     use std::os::unix::fs::PermissionsExt as _;
     let Some(object) = c("long test(void) { return 7; }") else { return };
     own_process!();
-    // SAFETY: the process is this test's own; an ordinary user stays who he is.
+    // SAFETY: changes the user of this process, which is this test's own. For an ordinary user the call fails and changes nothing.
     unsafe { libc::setresuid(65534, 65534, 65534) };
     let (jit, _trackers) = linked(&[&object]);
     assert_eq!(long(&jit, "test"), 7);
@@ -90,7 +90,7 @@ fn the_descriptor_of_a_window_cannot_write_and_cannot_be_reopened_to_write() {
         }
         found += 1;
         let number: i32 = entry.file_name().to_str().unwrap().parse().unwrap();
-        // SAFETY: asks about a descriptor.
+        // SAFETY: reads the flags of a descriptor.
         let (status, flags) = unsafe { (libc::fcntl(number, libc::F_GETFL), libc::fcntl(number, libc::F_GETFD)) };
         assert_eq!(status & libc::O_ACCMODE, libc::O_RDONLY);
         assert_eq!(flags & libc::FD_CLOEXEC, libc::FD_CLOEXEC);
@@ -104,7 +104,7 @@ fn the_descriptor_of_a_window_cannot_write_and_cannot_be_reopened_to_write() {
 }
 
 #[test]
-fn freed_code_is_filled_with_traps_when_asked_for() {
+fn freed_code_is_filled_with_traps_if_the_option_is_set() {
     let Some(object) = c("long test(void) { return 4; }") else { return };
     for trap in [true, false] {
         let jit = Jit::builder().trap_freed_code(trap).build().unwrap();
@@ -114,7 +114,7 @@ fn freed_code_is_filled_with_traps_when_asked_for() {
         assert_ne!(live, [0xcc; 6]);
         let handle = function::<extern "C" fn() -> i64>(&jit, "test");
         tracker.remove().unwrap();
-        assert_eq!(read(code, 6), live, "a handle holds it");
+        assert_eq!(read(code, 6), live, "a handle keeps the code");
         drop(handle);
         let freed = read(code, 64);
         assert_eq!(freed.iter().all(|byte| *byte == 0xcc), trap);
@@ -123,16 +123,16 @@ fn freed_code_is_filled_with_traps_when_asked_for() {
 }
 
 #[test]
-fn the_bytes_before_any_function_can_be_read() {
-    for (mapper, _) in crate::ladder::rungs() {
+fn the_bytes_before_the_first_function_are_readable() {
+    for (mapper, _) in crate::mapping_modes::mapping_modes() {
         let options = SlabPoolOptions { window_size: 32 << 20, ..SlabPoolOptions::default() };
         let memory = SlabPool::with_mapper(mapper, options).unwrap();
-        let mut held = Vec::new();
-        while let Ok(one) = memory.allocate(&plan(64 << 10, 0, (0, 0))) {
-            held.push(one.finalize(Vec::new()).unwrap());
+        let mut live = Vec::new();
+        while let Ok(allocation) = memory.allocate(&plan(64 << 10, 0, (0, 0))) {
+            live.push(allocation.finalize(Vec::new()).unwrap());
         }
-        // The lowest of all has nothing of the pool before it.
-        let lowest = held.iter().map(|one| one.address(SegmentKind::Code).value()).min().unwrap();
+        // The lowest allocation is at the start of the pool.
+        let lowest = live.iter().map(|allocation| allocation.address(SegmentKind::Code).value()).min().unwrap();
         let (base, size) = memory.window();
         let layout = WindowLayout::divide(size).unwrap();
         assert_eq!(lowest, layout.pool_start(base, SegmentKind::Code).value());
@@ -159,8 +159,8 @@ fn the_unwinder_finds_live_functions_and_no_removed_ones() {
         assert_eq!(frame_of(first + 2), Some(first));
         assert_eq!(frame_of(second), Some(second));
         assert!(tracker.remove().unwrap().is_complete());
-        for gone in [first, first + 2, second, second + 1] {
-            assert_eq!(frame_of(gone), None, "round {round}");
+        for removed in [first, first + 2, second, second + 1] {
+            assert_eq!(frame_of(removed), None, "round {round}");
         }
         assert_eq!(frame_of(kept), Some(kept));
         assert_eq!(frame_of(kept + 1), Some(kept));
@@ -168,34 +168,34 @@ fn the_unwinder_finds_live_functions_and_no_removed_ones() {
 }
 
 #[test]
-fn the_unwinder_finds_each_of_thousands_of_functions_among_the_removed() {
+fn the_unwinder_finds_every_live_function_among_thousands_of_removed_ones() {
     let Some(object) = c("long f(long x) { return x * 3; } long g(long x) { return x + 4; }") else { return };
     let jit = new_jit();
     let mut modules: Vec<_> = (0..2000)
         .map(|index| {
             let dylib = jit.create_dylib(&format!("module {index}")).unwrap();
             let tracker = add(&jit, &dylib, "object.o", &object);
-            let places = ["f", "g"].map(|name| jit.address_of(&dylib, name).unwrap().value());
-            (tracker, places)
+            let addresses = ["f", "g"].map(|name| jit.address_of(&dylib, name).unwrap().value());
+            (tracker, addresses)
         })
         .collect();
-    let mut dice = Dice(7);
-    let mut gone = Vec::new();
+    let mut random = Rng::with_seed(7);
+    let mut removed = Vec::new();
     for _ in 0..1000 {
-        let (tracker, places) = modules.swap_remove(dice.roll(modules.len()));
+        let (tracker, addresses) = modules.swap_remove(random.usize(..modules.len()));
         assert!(tracker.remove().unwrap().is_complete());
-        gone.extend(places);
+        removed.extend(addresses);
     }
-    for place in modules.iter().flat_map(|(_, places)| places) {
-        assert_eq!(frame_of(*place), Some(*place));
+    for address in modules.iter().flat_map(|(_, addresses)| addresses) {
+        assert_eq!(frame_of(*address), Some(*address));
     }
-    for place in gone {
-        assert_eq!(frame_of(place), None);
+    for address in removed {
+        assert_eq!(frame_of(address), None);
     }
 }
 
 #[test]
-fn code_without_unwind_tables_is_unknown_to_the_unwinder_and_runs() {
+fn code_without_unwind_tables_runs_and_the_unwinder_does_not_find_it() {
     let Some(object) = gcc(
         &["-O2", "-fPIC", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables"],
         "long test(void) { return 3; }",

@@ -1,5 +1,5 @@
-//! Everything of a session is in reach of everything else: under pressure on the address space, over many slabs, for
-//! references that know no detour.
+//! All code and data of a session are within 32-bit reach of each other: with little free address space, in many slabs, and
+//! for references for which a stub cannot stand in.
 
 use std::sync::Arc;
 
@@ -16,13 +16,13 @@ fn jit_with(slab_size: u64) -> Jit {
     Jit::builder().library("libstdc++.so.6").memory_manager(memory).build().unwrap()
 }
 
-/// Takes all address space that is free within `distance` of `address`; bytes taken. Nothing gives it back but the end of
-/// the process.
+/// Maps all free address space within `distance` of `address` and returns the number of bytes. It stays mapped until the process
+/// ends.
 fn block_around(address: u64, distance: u64) -> u64 {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
     let start = address.saturating_sub(distance).max(MIB) & !(MIB - 1);
     let take = |at: u64| {
-        // SAFETY: maps only where nothing is, and nothing uses it.
+        // SAFETY: `MAP_FIXED_NOREPLACE` maps only free address space. Nothing uses the mapping.
         unsafe { libc::mmap(at as *mut _, MIB as usize, libc::PROT_NONE, flags, -1, 0) != libc::MAP_FAILED }
     };
     (start..address + distance).step_by(MIB as usize).filter(|at| take(*at)).count() as u64 * MIB
@@ -43,14 +43,14 @@ fn hidden_pair() -> Option<[Vec<u8>; 2]> {
 }
 
 #[test]
-fn two_objects_lie_within_a_slab_and_call_each_other_though_the_space_around_the_first_is_taken() {
+fn two_objects_share_a_slab_if_the_address_space_around_it_is_taken() {
     own_process!();
     let Some([hidden, caller]) = hidden_pair() else { return };
     let jit = jit_with(8 * MIB);
     let _hidden = add(&jit, jit.main_dylib(), "hidden.o", &hidden);
     let first = jit.address_of(jit.main_dylib(), "callee").unwrap().value();
     block_around(first, 256 * MIB);
-    assert_eq!(block_around(first, 256 * MIB), 0, "nothing is left there");
+    assert_eq!(block_around(first, 256 * MIB), 0, "no address space is free there");
     let _caller = add(&jit, jit.main_dylib(), "caller.o", &caller);
     assert_eq!(long(&jit, "test"), 67);
     let second = jit.address_of(jit.main_dylib(), "test").unwrap().value();
@@ -58,7 +58,7 @@ fn two_objects_lie_within_a_slab_and_call_each_other_though_the_space_around_the
 }
 
 #[test]
-fn position_independent_executables_of_cpp_find_their_dso_handle_though_three_gibibytes_around_it_are_taken() {
+fn pie_objects_reach_their_dso_handle_if_three_gibibytes_around_it_are_taken() {
     own_process!();
     let class = |name: &str| {
         format!(
@@ -81,13 +81,13 @@ fn position_independent_executables_of_cpp_find_their_dso_handle_though_three_gi
     let late = add(&jit, jit.main_dylib(), "second.o", &second);
     assert_eq!(long(&jit, "of_second"), 5);
     assert!(late.remove().unwrap().is_complete());
-    assert_eq!(long(&jit, "dropped"), 1, "destructors run with their module, not at the end");
+    assert_eq!(long(&jit, "dropped"), 1, "destructors run when their module is removed, not at exit");
     assert!(early.remove().unwrap().is_complete());
     assert_eq!(long(&jit, "dropped"), 2);
 }
 
 #[test]
-fn a_dylib_over_many_slabs_calls_its_hidden_functions() {
+fn a_dylib_in_many_slabs_calls_its_hidden_functions() {
     // Each module fills most of a slab, and calls the one before it.
     let module = |number: usize| {
         asm(&format!(
@@ -95,7 +95,7 @@ fn a_dylib_over_many_slabs_calls_its_hidden_functions() {
              .section .note.GNU-stack",
             match number {
                 0 => "xorl %eax, %eax".to_string(),
-                // A displacement of 32 bits, for which no stub can stand in.
+                // A 32-bit displacement of an address. A stub cannot stand in for it.
                 _ =>
                     format!(".hidden f{0}\nsubq $8, %rsp\nlea f{0}(%rip), %rax\ncall *%rax\naddq $8, %rsp", number - 1),
             }
@@ -112,7 +112,7 @@ fn a_dylib_over_many_slabs_calls_its_hidden_functions() {
 }
 
 #[test]
-fn sixteen_modules_outgrow_a_small_slab_and_all_of_them_run() {
+fn sixteen_modules_larger_than_one_slab_all_run() {
     let module = |number: u64| {
         c(&format!("static char spread[1 << 20] = {{ {number} }}; long test(void) {{ return spread[0]; }}"))
     };

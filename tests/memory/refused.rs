@@ -1,5 +1,5 @@
-//! Whatever a window is refused, at whichever call: a clear error, nothing leaked, and a session that goes on. The calls
-//! below the mapper are refused in `tests/refused_calls`.
+//! Any call of a window may fail: the result is a clear error, no leak, and a session that still works. `tests/refused_calls`
+//! refuses the system calls below the mapper.
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -10,12 +10,12 @@ use jittison::memory::{MemoryManager, MemoryMapper, Released, SlabPool, SlabPool
 use jittison::session::{ExecutionSession, ReclaimPolicy, SymbolFlags};
 
 use crate::environments::deny;
-use crate::ladder::{jit_over, rungs};
-use crate::overheard::{Call, Listener, Overheard, Range};
+use crate::intercepting_mapper::{Call, InterceptingMapper, Interceptor, Range};
+use crate::mapping_modes::{jit_over, mapping_modes};
 use crate::slab::{make, plan};
 use crate::support::*;
 
-/// Which call is refused: the first of its kind after so many.
+/// Refuses one call: the first of its kind after the given number of others.
 #[derive(Default)]
 struct Refusal(Mutex<Option<(Call, usize)>>);
 
@@ -24,7 +24,7 @@ impl Refusal {
         *self.0.lock().unwrap() = Some((call, after));
     }
 
-    /// Whether a call was refused since it was armed.
+    /// Returns whether a call was refused since [`arm`](Refusal::arm), and refuses no more.
     fn disarm(&self) -> bool {
         self.0.lock().unwrap().take().is_none()
     }
@@ -34,8 +34,8 @@ impl Refusal {
     }
 }
 
-impl Listener for Refusal {
-    fn hear(&self, call: Call, _: Option<Range>) -> Result<(), MemoryFault> {
+impl Interceptor for Refusal {
+    fn before_call(&self, call: Call, _: Option<Range>) -> Result<(), MemoryFault> {
         let mut next = self.0.lock().unwrap();
         match &mut *next {
             Some((armed, after)) if *armed == call && *after > 0 => *after -= 1,
@@ -51,23 +51,23 @@ impl Listener for Refusal {
 
 fn refusing(inner: &'static dyn MemoryMapper, options: SlabPoolOptions) -> (Arc<SlabPool>, Arc<Refusal>) {
     let refusal = Arc::new(Refusal::default());
-    let pool = SlabPool::with_mapper(Overheard { inner, listener: refusal.clone() }, options).unwrap();
+    let pool = SlabPool::with_mapper(InterceptingMapper { inner, interceptor: refusal.clone() }, options).unwrap();
     (Arc::new(pool), refusal)
 }
 
 #[test]
-fn a_link_or_a_removal_that_a_window_refuses_at_any_call_leaks_nothing() {
+fn a_link_or_removal_that_a_window_refuses_at_any_call_leaks_nothing() {
     let Some(object) = cpp("static const long constant[9] = { 5 }; static long state = 1; static char zero[9000];
                             extern \"C\" long test() { if (zero[5]) throw 1; return constant[zero[7]] + state++; }")
     else {
         return;
     };
-    for (mapper, _) in rungs() {
+    for (mapper, _) in mapping_modes() {
         for trap_freed_code in [true, false] {
             let options = SlabPoolOptions { trap_freed_code, returns_memory: false, ..Default::default() };
             let (memory, refusal) = refusing(mapper, options);
             let jit = jit_over(memory.clone());
-            // Once undisturbed, so that what stays from the first time is not taken for a leak.
+            // One link without a refusal first: memory that the first link keeps is no leak.
             links_on(&jit);
             for call in [Call::Open, Call::Seal] {
                 let mut refused = 0;
@@ -78,7 +78,7 @@ fn a_link_or_a_removal_that_a_window_refuses_at_any_call_leaks_nothing() {
                     refusal.arm(call, after);
                     match try_function::<extern "C" fn() -> i64>(&jit, jit.main_dylib(), "test") {
                         Ok(test) => {
-                            assert!(!refusal.has_refused(), "no call of a link may fail unseen");
+                            assert!(!refusal.has_refused(), "a link succeeded although a call was refused");
                             assert_eq!(test.call(), 6);
                         }
                         Err(error) => {
@@ -96,7 +96,7 @@ fn a_link_or_a_removal_that_a_window_refuses_at_any_call_leaks_nothing() {
                     }
                     refused += 1;
                 }
-                // Three parts; and the code once more, where it is filled with traps.
+                // One call per segment, and one more for the code if it is filled with traps.
                 assert!(refused >= 3, "{call:?} was refused {refused} times");
             }
         }
@@ -104,15 +104,15 @@ fn a_link_or_a_removal_that_a_window_refuses_at_any_call_leaks_nothing() {
 }
 
 #[test]
-fn a_window_that_is_refused_leaves_no_mapping_and_the_next_is_asked_for() {
+fn a_refused_window_leaves_no_mapping_and_a_smaller_one_is_requested() {
     own_process!();
-    for (mapper, _) in rungs() {
+    for (mapper, _) in mapping_modes() {
         let before = mappings().len();
         let refusal = Arc::new(Refusal::default());
         refusal.arm(Call::Map, 0);
-        let asking = Overheard { inner: mapper, listener: refusal.clone() };
-        let memory = SlabPool::with_mapper(asking, SlabPoolOptions::default()).unwrap();
-        assert!(refusal.disarm() && memory.window().1 < 1 << 30, "it was halved");
+        let refusing = InterceptingMapper { inner: mapper, interceptor: refusal.clone() };
+        let memory = SlabPool::with_mapper(refusing, SlabPoolOptions::default()).unwrap();
+        assert!(refusal.disarm() && memory.window().1 < 1 << 30, "the second request has half the size");
         drop(make(&memory, &plan(100, 100, (100, 0))));
         drop(memory);
         assert!(mappings().len() <= before + 2, "{before} -> {}", mappings().len());
@@ -120,9 +120,9 @@ fn a_window_that_is_refused_leaves_no_mapping_and_the_next_is_asked_for() {
 }
 
 #[test]
-fn pages_that_the_kernel_will_not_take_back_are_kept_counted_and_offered_again() {
+fn pages_whose_purge_fails_stay_counted_and_are_purged_later() {
     const MIB: u64 = 1 << 20;
-    for (mapper, _) in rungs() {
+    for (mapper, _) in mapping_modes() {
         let options =
             SlabPoolOptions { trap_freed_code: false, returns_memory: false, shards: 1, ..Default::default() };
         let (memory, refusal) = refusing(mapper, options);
@@ -134,12 +134,12 @@ fn pages_that_the_kernel_will_not_take_back_are_kept_counted_and_offered_again()
             assert!(resident >= 12 * MIB);
             refusal.arm(call, 0);
             let first = memory.release_free();
-            assert!(refusal.disarm(), "{call:?} was asked for");
+            assert!(refusal.disarm(), "{call:?} was called");
             let second = memory.release_free();
             assert_eq!(first.bytes + second.bytes, resident);
             assert_eq!(second.bytes > 0, call == Call::Purge);
             assert_eq!(memory.release_free(), Released::default());
-            // What comes again is zero where it should be, whoever refused what.
+            // The zero fill of a reused allocation is zero, whichever call was refused.
             let mut again = memory.allocate(&plan(4 * MIB, 4 * MIB, (4 * MIB, 4 * MIB))).unwrap();
             assert!(again.working(SegmentKind::Data).iter().all(|byte| *byte == 0));
             drop(again);
@@ -150,12 +150,12 @@ fn pages_that_the_kernel_will_not_take_back_are_kept_counted_and_offered_again()
 }
 
 #[test]
-fn without_a_thread_memory_stays_until_somebody_asks() {
+fn without_a_background_thread_memory_stays_until_release_free() {
     own_process!();
     let memory = SlabPool::new(SlabPoolOptions { trap_freed_code: false, ..Default::default() }).unwrap();
     deny(libc::SYS_clone3);
     deny(libc::SYS_clone);
-    assert!(std::thread::Builder::new().spawn(|| ()).is_err(), "no thread can be had");
+    assert!(std::thread::Builder::new().spawn(|| ()).is_err(), "no thread can be started");
     for _ in 0..3 {
         let mut one = memory.allocate(&plan(0, 0, (20 << 20, 0))).unwrap();
         one.working(SegmentKind::Data).fill(1);
@@ -167,13 +167,13 @@ fn without_a_thread_memory_stays_until_somebody_asks() {
 }
 
 #[test]
-fn without_a_thread_whoever_lets_go_of_what_is_removed_gives_it_back_by_the_background_policy_too() {
+fn without_a_background_thread_the_drop_of_the_last_pin_reclaims() {
     own_process!();
     let session = ExecutionSession::with_policy(ReclaimPolicy::Background);
     let main = session.create_dylib("main").unwrap();
     deny(libc::SYS_clone3);
     deny(libc::SYS_clone);
-    // Each time anew: that no thread could be had once does not mean that one is there.
+    // Several times: one failed start of the thread must not be remembered as a running thread.
     for _ in 0..3 {
         let tracker = main.create_tracker().unwrap();
         tracker.define_absolute([("f".into(), ExecutorAddr::new(8), SymbolFlags::EXPORTED)]).unwrap();

@@ -1,5 +1,5 @@
-//! Shards: threads that link side by side take from slabs of their own; what belongs to one can be used by all before
-//! anybody is told that there is no more.
+//! Shards: threads that link at the same time allocate from slabs of their own. Before an allocation fails, the free memory of
+//! every shard is tried.
 
 use std::sync::{Barrier, Mutex};
 
@@ -35,21 +35,21 @@ fn slab_of(one: &dyn Finalized) -> u64 {
 }
 
 #[test]
-fn threads_that_live_at_once_take_from_slabs_of_their_own() {
-    // Threads are numbered by the process.
+fn concurrent_threads_allocate_from_slabs_of_their_own() {
+    // The process numbers its threads, and the number selects the shard.
     own_process!();
-    // A slab of each pool for every shard.
+    // The window is large enough for one slab per pool and shard.
     let options = SlabPoolOptions { window_size: 256 << 20, shards: 8, returns_memory: false, ..Default::default() };
     let memory = SlabPool::new(options).unwrap();
-    let all_have_theirs = Barrier::new(8);
-    // One after the other: a thread whose shard is locked takes from another.
-    let turn = Mutex::new(());
+    let all_have_allocated = Barrier::new(8);
+    // One thread after the other: a thread whose shard is locked allocates from another shard.
+    let allocation = Mutex::new(());
     let slabs = together(8, |_| {
         let one = {
-            let _turn = turn.lock().unwrap();
+            let _one_at_a_time = allocation.lock().unwrap();
             make(&memory, &plan(64, 16, (16, 0)))
         };
-        all_have_theirs.wait();
+        all_have_allocated.wait();
         slab_of(&*one)
     });
     let distinct: std::collections::BTreeSet<_> = slabs.iter().collect();
@@ -57,14 +57,14 @@ fn threads_that_live_at_once_take_from_slabs_of_their_own() {
 }
 
 #[test]
-fn one_shard_means_one_slab_for_all() {
+fn with_one_shard_all_threads_use_one_slab() {
     let memory = sharded(1);
     let slabs = together(4, |_| slab_of(&*make(&memory, &plan(64, 16, (16, 0)))));
     assert!(slabs.windows(2).all(|pair| pair[0] == pair[1]), "{slabs:?}");
 }
 
 #[test]
-fn every_byte_can_be_had_from_any_thread() {
+fn every_thread_can_allocate_the_entire_capacity() {
     for shards in [1, 2, 8] {
         let memory = sharded(shards);
         let fill = |_| {
@@ -74,19 +74,19 @@ fn every_byte_can_be_had_from_any_thread() {
             }
             held
         };
-        let alone = together(1, fill).remove(0);
-        let capacity = alone.len();
-        drop(alone);
+        let of_one_thread = together(1, fill).remove(0);
+        let capacity = of_one_thread.len();
+        drop(of_one_thread);
         let by_four: usize = together(4, fill).iter().map(Vec::len).sum();
         assert_eq!(by_four, capacity, "with {shards} shards");
-        // Each slab belongs to the shard that opened it, and is there for the others all the same.
+        // Each slab belongs to the shard that opened it, and the other shards can allocate from it.
         assert_eq!(together(1, fill).remove(0).len(), capacity, "with {shards} shards");
         assert_eq!(held(&memory), (0, 0, 0));
     }
 }
 
 #[test]
-fn allocations_of_many_threads_never_overlap_and_all_come_back() {
+fn allocations_of_many_threads_never_overlap_and_are_all_freed() {
     let memory = sharded(3);
     together(4, |thread| {
         let mut live = Vec::new();

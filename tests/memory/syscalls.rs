@@ -1,4 +1,5 @@
-//! Warm linking and removing make no system call: counted by strace, over two runs that differ only in how much they do.
+//! Warm linking and removing make no system call. strace counts the calls of two runs that differ only in their number of
+//! rounds.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -35,7 +36,7 @@ fn object() -> Option<Vec<u8>> {
         long test(void) { return table[0](1) + table[1](2) + zero[5] + (words[1][0] == 'b'); }")
 }
 
-/// Runs this test under strace; how many system calls it made in all.
+/// Runs this test under strace and returns the total number of system calls.
 fn count(test: &str, dir: &PrivateDir, rounds: usize) -> u64 {
     let report = dir.path("report");
     let mut strace = Command::new("strace");

@@ -1,6 +1,7 @@
-//! Totals: what trackers hold is what dylibs hold is what the session holds, at every step; and what the session says it
-//! holds is what the kernel has given it.
+//! The totals of trackers, dylibs and the session are equal at every step, and the session's total matches the memory that the
+//! kernel reports.
 
+use fastrand::Rng;
 use std::collections::HashMap;
 
 use jittison::base::SegmentKind;
@@ -11,11 +12,12 @@ use jittison::{Jit, JitDylib, ResourceTracker};
 use crate::slab::{make, plan};
 use crate::support::*;
 
-/// An object of which any number can be linked into one dylib: its one function's name has a number in it.
+/// An object whose function name contains a number, so that many of them can be linked into one dylib.
 #[derive(Clone)]
 struct Numbered {
     bytes: Vec<u8>,
-    at: Vec<usize>,
+    /// The positions of the name in `bytes`.
+    name_positions: Vec<usize>,
 }
 
 const PATTERN: &str = "f00000000";
@@ -26,14 +28,14 @@ impl Numbered {
         let source = format!("long {PATTERN}(void) {{ return 1; }} {rest}");
         let flags = ["-O2", "-fPIC", "-fno-asynchronous-unwind-tables"];
         let bytes = gcc(&flags, &source)?;
-        let at = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(PATTERN.as_bytes())).collect();
-        Some(Numbered { bytes, at })
+        let name_positions = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(PATTERN.as_bytes())).collect();
+        Some(Numbered { bytes, name_positions })
     }
 
-    /// Links it and gives the function's name.
+    /// Links the object with this number and returns the function's name.
     fn link(&mut self, jit: &Jit, tracker: &ResourceTracker, number: usize) -> String {
         let name = format!("f{number:08}");
-        for at in &self.at {
+        for at in &self.name_positions {
             self.bytes[*at..*at + name.len()].copy_from_slice(name.as_bytes());
         }
         jit.add_object(tracker, "numbered.o", self.bytes.clone()).unwrap();
@@ -42,7 +44,7 @@ impl Numbered {
     }
 }
 
-/// Trackers, dylibs and the session agree.
+/// Checks that the totals of trackers, dylibs and the session are equal.
 fn check(jit: &Jit, dylibs: &[JitDylib], trackers: &[ResourceTracker]) {
     let mut session = MemoryUsage::default();
     for dylib in dylibs {
@@ -61,7 +63,7 @@ fn check(jit: &Jit, dylibs: &[JitDylib], trackers: &[ResourceTracker]) {
 }
 
 #[test]
-fn trackers_dylibs_and_the_session_agree_through_ten_thousand_steps_of_anything() {
+fn totals_of_trackers_dylibs_and_session_agree_through_ten_thousand_random_steps() {
     let sources = ["", "USED long data[77] = { 2 };", "USED char zero[3000]; USED const char text[300] = \"x\";"];
     let mut objects: Vec<_> = sources.iter().filter_map(|source| Numbered::new(source)).collect();
     if objects.len() < sources.len() {
@@ -72,15 +74,15 @@ fn trackers_dylibs_and_the_session_agree_through_ten_thousand_steps_of_anything(
     let dylibs: Vec<_> = names.iter().map(|name| jit.create_dylib(name).unwrap()).collect();
     let mut trackers: Vec<ResourceTracker> = Vec::new();
     let mut done: HashMap<&str, usize> = HashMap::new();
-    let mut dice = Dice(0x2545_f491_4f6c_dd1d);
+    let mut random = Rng::with_seed(0x2545_f491_4f6c_dd1d);
     for step in 0..10_000 {
-        let kind = if trackers.len() < 6 { "tracker" } else { STEPS[dice.roll(STEPS.len())] };
+        let kind = if trackers.len() < 6 { "tracker" } else { STEPS[random.usize(..STEPS.len())] };
         *done.entry(kind).or_default() += 1;
-        let which = dice.roll(trackers.len().max(1));
+        let which = random.usize(..trackers.len().max(1));
         match kind {
-            "tracker" => trackers.push(dylibs[dice.roll(dylibs.len())].create_tracker().unwrap()),
+            "tracker" => trackers.push(dylibs[random.usize(..dylibs.len())].create_tracker().unwrap()),
             "link" => {
-                let object = dice.roll(objects.len());
+                let object = random.usize(..objects.len());
                 objects[object].link(&jit, &trackers[which], step);
             }
             "stub" => {
@@ -108,11 +110,11 @@ fn trackers_dylibs_and_the_session_agree_through_ten_thousand_steps_of_anything(
             "remove" => {
                 assert!(trackers.swap_remove(which).remove().unwrap().is_complete());
             }
-            // To the default tracker.
+            // The code moves to the default tracker.
             "drop" => drop(trackers.swap_remove(which)),
-            "default" => drop(dylibs[dice.roll(dylibs.len())].default_tracker().unwrap().remove().unwrap()),
+            "default" => drop(dylibs[random.usize(..dylibs.len())].default_tracker().unwrap().remove().unwrap()),
             _ => {
-                let dylib = &dylibs[dice.roll(dylibs.len())];
+                let dylib = &dylibs[random.usize(..dylibs.len())];
                 assert!(dylib.clear().unwrap().is_empty());
                 trackers.retain(|tracker| tracker.dylib() != *dylib);
                 assert_eq!(jit.usage_of_dylib(dylib), MemoryUsage::default());
@@ -134,7 +136,7 @@ const STEPS: [&str; 20] = [
 ];
 
 #[test]
-fn code_that_was_removed_and_is_pinned_still_counts_for_its_dylib() {
+fn removed_code_that_is_pinned_still_counts_for_its_dylib() {
     let Some(object) = c("long test(void) { return 3; }") else { return };
     let jit = new_jit();
     let tracker = add(&jit, jit.main_dylib(), "object.o", &object);
@@ -147,11 +149,10 @@ fn code_that_was_removed_and_is_pinned_still_counts_for_its_dylib() {
     assert_eq!(jit.usage_of_dylib(jit.main_dylib()), MemoryUsage::default());
 }
 
-/// What the kernel says of a window: bytes of pages, each counted once however often it is mapped.
+/// The resident bytes of a window as the kernel reports them. Each page counts once, however often it is mapped.
 ///
-/// Sums `Pss` of `/proc/self/smaps` over what lies in the window and over the working view of its file, which is
-/// elsewhere. `Pss` gives each mapping its share of a page, so the two views of the code pool count it once; nobody else
-/// maps the file.
+/// Sums `Pss` of `/proc/self/smaps` over the mappings in the window and over the working view of its file, which has another
+/// address. `Pss` divides a page among its mappings, so the two views of a page count it once. Only this process maps the file.
 fn window_pages(base: u64, size: u64) -> u64 {
     let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
     let mut is_ours = false;
@@ -169,23 +170,25 @@ fn window_pages(base: u64, size: u64) -> u64 {
     kib << 10
 }
 
-/// Bytes of heap and other private memory in use.
+/// The resident bytes of the heap and of other private memory.
 fn anonymous_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("RssAnon")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
 }
 
-fn assert_close(said: u64, is: u64, percent: u64, what: &str) {
-    println!("{what}: {said} said, {is} is");
-    assert!(said.abs_diff(is) * 100 <= is * percent, "{what}: {said} said, {is} is");
+fn assert_close(reported: u64, measured: u64, percent: u64, what: &str) {
+    println!("{what}: {reported} reported, {measured} measured");
+    assert!(
+        reported.abs_diff(measured) * 100 <= measured * percent,
+        "{what}: {reported} reported, {measured} measured"
+    );
 }
 
-/// Compared are the session's own figures (`resident_bytes` and `frame_table_bytes`) and the pages that the kernel has
-/// behind the window: header and frame table, code and constants (shared memory, mapped twice, counted once), data
-/// (private). The session's heap is not in it.
+/// Compares `resident_bytes` and `frame_table_bytes` with the resident pages of the window: header and frame table, code and
+/// constants (shared memory, mapped twice, counted once), and data (private). The session's heap does not count.
 #[test]
-fn with_very_many_modules_the_sums_are_exact_and_the_kernel_agrees_within_a_tenth() {
+fn with_many_modules_the_totals_match_the_kernel_within_ten_percent() {
     own_process!();
     let Some(mut object) = Numbered::new("USED long data = 3; USED const long text = 4;") else {
         return;
@@ -196,14 +199,14 @@ fn with_very_many_modules_the_sums_are_exact_and_the_kernel_agrees_within_a_tent
     let jit = Jit::builder().memory_manager(memory).build().unwrap();
     let pages_before = window_pages(base.value(), size);
     let (mut dylibs, mut trackers) = (Vec::new(), Vec::new());
-    // With fewer, what stands empty at the end of each slab shows.
+    // With fewer modules the free ends of the slabs would be more than 10 %.
     for number in 0..rounds(100_000).max(40_000) {
         if number % PER_DYLIB == 0 {
             dylibs.push(jit.create_dylib("some").unwrap());
         }
         let tracker = dylibs[number / PER_DYLIB].create_tracker().unwrap();
         let name = object.link(&jit, &tracker, number);
-        // Some run, so that both views of their pages are in use.
+        // Some modules run, so that both views of their pages are in use.
         if number % 7 == 0 {
             assert_eq!(long_in(&jit, &tracker.dylib(), &name), 1);
         }
@@ -213,10 +216,10 @@ fn with_very_many_modules_the_sums_are_exact_and_the_kernel_agrees_within_a_tent
     let total = jit.memory_statistics();
     let pages = window_pages(base.value(), size) - pages_before;
     assert_close(total.resident_bytes + total.frame_table_bytes, pages, 1, "pages of the window");
-    // And that is what trackers hold, with padding and slots.
-    assert_close(total.reserved_bytes, pages, 10, "bytes held by trackers");
+    // Nearly all of it is reserved by trackers, with padding and slots.
+    assert_close(total.reserved_bytes, pages, 10, "bytes reserved by trackers");
 
-    // At the end, and with everything gone but one, as well.
+    // The totals also agree with one module left.
     let last = trackers.pop();
     for tracker in trackers.drain(..) {
         assert!(tracker.remove().unwrap().is_complete());
@@ -226,24 +229,24 @@ fn with_very_many_modules_the_sums_are_exact_and_the_kernel_agrees_within_a_tent
 }
 
 #[test]
-fn what_the_books_say_they_take_is_what_the_heap_grows_by() {
+fn metadata_bytes_match_the_growth_of_the_heap() {
     own_process!();
     const COUNT: usize = 200_000;
     let options = SlabPoolOptions { shards: 1, returns_memory: false, ..Default::default() };
     let memory = SlabPool::new(options).unwrap();
     let mut live = Vec::with_capacity(COUNT);
     let before = anonymous_bytes();
-    let mut dice = Dice(99);
+    let mut random = Rng::with_seed(99);
     for _ in 0..COUNT {
-        // No data, so that all that is private is heap. Holes, so that free ranges have their records too.
-        let one = make(&memory, &plan(1 + dice.roll(200) as u64, 1 + dice.roll(200) as u64, (0, 0)));
-        if dice.roll(4) > 0 {
+        // Without data all private memory is heap. The holes create free ranges, whose records count as well.
+        let one = make(&memory, &plan(1 + random.usize(..200) as u64, 1 + random.usize(..200) as u64, (0, 0)));
+        if random.usize(..4) > 0 {
             live.push(one);
         }
     }
     let handles = live.len() * size_of_val(&live[0]);
     let grown = anonymous_bytes() - before - handles as u64;
     assert_eq!(memory.statistics().pools[SegmentKind::Data.index()].reserved, 0);
-    // Lists count with the room that they have to grow, which is not all touched yet.
-    assert_close(memory.statistics().metadata_bytes, grown, 15, "heap of the books");
+    // Lists count with their capacity, of which not every page is touched yet.
+    assert_close(memory.statistics().metadata_bytes, grown, 15, "heap of the metadata");
 }

@@ -1,5 +1,5 @@
-//! More windows than one: when the first is full and the policy says so, when something must lie low, and one for each
-//! allocation when pooling is switched off.
+//! Several windows: another one is opened if the first is full and `OnFull::OpenAnother` is set, for allocations that must lie
+//! below 2 GiB, and for each allocation without pooling.
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use jittison::memory::{
     Finalized, MemoryManager, OnFull, Placement, Released, SegmentPlan, SlabPool, SlabPoolOptions, WindowLayout,
 };
 
-use crate::ladder::{jit_over, throwing, throws_and_catches};
+use crate::mapping_modes::{assert_throws_and_catches, jit_over, throwing};
 use crate::slab::{held, make, plan};
 use crate::support::*;
 
 const MIB: u64 = 1 << 20;
 
-/// A pool of the smallest windows, and how much code one of them takes.
+/// A pool that opens further windows of the smallest size, and the code capacity of such a window in bytes.
 fn opening() -> (SlabPool, u64) {
     let options = SlabPoolOptions {
         window_size: 0,
@@ -32,7 +32,7 @@ fn of_group(group: u64, code: u64) -> SegmentPlan {
     SegmentPlan { group, ..plan(code, 16, (16, 0)) }
 }
 
-/// Which window an allocation lies in, by distance.
+/// The number of the window in which an allocation lies. Allocations at a distance of less than 32 MiB are in one window.
 fn window_of(one: &dyn Finalized, starts: &mut Vec<u64>) -> usize {
     let at = one.address(SegmentKind::Code).value();
     starts.iter().position(|start| at.abs_diff(*start) < 32 * MIB).unwrap_or_else(|| {
@@ -42,7 +42,7 @@ fn window_of(one: &dyn Finalized, starts: &mut Vec<u64>) -> usize {
 }
 
 #[test]
-fn a_full_window_is_an_error_or_the_beginning_of_another_as_the_policy_says() {
+fn a_full_window_fails_or_opens_another_by_policy() {
     let refusing = SlabPool::new(SlabPoolOptions { window_size: 0, ..Default::default() }).unwrap();
     let (opening, capacity) = opening();
     let both = [&refusing, &opening].map(|memory| {
@@ -59,7 +59,7 @@ fn a_full_window_is_an_error_or_the_beginning_of_another_as_the_policy_says() {
 }
 
 #[test]
-fn what_fits_into_no_window_is_refused_and_leaves_none_behind() {
+fn an_allocation_that_fits_no_window_is_refused_and_opens_none() {
     let (memory, capacity) = opening();
     for _ in 0..3 {
         assert!(memory.allocate(&plan(capacity + MIB, 0, (0, 0))).is_err());
@@ -68,34 +68,34 @@ fn what_fits_into_no_window_is_refused_and_leaves_none_behind() {
 }
 
 #[test]
-fn a_window_that_is_mapped_for_one_allocation_is_as_large_as_that_takes() {
-    // Larger than the smallest window, and than what low code has at first.
+fn a_window_for_one_allocation_is_as_large_as_the_allocation_needs() {
+    // Larger than the smallest window and than the first low window.
     let large = plan(80 * MIB, 16, (16, 0));
-    let alone = SlabPool::new(SlabPoolOptions { is_pooled: false, ..Default::default() }).unwrap();
-    assert_eq!(make(&alone, &large).usage().code, 80 * MIB);
+    let unpooled = SlabPool::new(SlabPoolOptions { is_pooled: false, ..Default::default() }).unwrap();
+    assert_eq!(make(&unpooled, &large).usage().code, 80 * MIB);
     let pooled = SlabPool::new(SlabPoolOptions::default()).unwrap();
     let low = make(&pooled, &SegmentPlan { low: true, ..large });
     assert!(low.address(SegmentKind::Code).value() + 80 * MIB < 1 << 31);
 }
 
 #[test]
-fn a_group_is_at_home_where_some_of_it_lives_and_nowhere_once_all_of_it_is_gone() {
+fn a_group_stays_in_its_window_until_all_its_allocations_are_freed() {
     let (memory, capacity) = opening();
     let mut windows = Vec::new();
     let filler = make(&memory, &plan(capacity - MIB, 16, (16, 0)));
     assert_eq!(window_of(&*filler, &mut windows), 0);
     let (first, second) = (make(&memory, &of_group(5, 2 * MIB)), make(&memory, &of_group(5, 64)));
     assert_eq!([&first, &second].map(|one| window_of(&**one, &mut windows)), [1, 1]);
-    // Now there is room in the first window as well.
+    // Now the first window has free space as well.
     drop((filler, first));
     let third = make(&memory, &of_group(5, 64));
-    assert_eq!(window_of(&*third, &mut windows), 1, "beside the second");
+    assert_eq!(window_of(&*third, &mut windows), 1, "in the window of the second");
     drop((second, third));
     assert_eq!(window_of(&*make(&memory, &of_group(5, 64)), &mut windows), 0);
 }
 
 #[test]
-fn what_belongs_together_stays_in_one_window_while_it_has_room() {
+fn a_group_stays_in_one_window_while_the_window_has_space() {
     let (memory, capacity) = opening();
     let mut windows = Vec::new();
     let quarter = capacity / 4;
@@ -106,22 +106,22 @@ fn what_belongs_together_stays_in_one_window_while_it_has_room() {
         live.iter().map(|one| window_of(&**one, windows)).collect()
     };
     assert_eq!(of(&live, &mut windows), [0, 0, 0, 1, 1]);
-    // There is room for this in the first as well, but its kind lives in the second.
+    // The first window has space, too, but the group has allocations in the second.
     live.push(make(&memory, &of_group(2, 64)));
     live.push(make(&memory, &of_group(1, 64)));
     live.push(make(&memory, &of_group(3, 64)));
     assert_eq!(of(&live, &mut windows), [0, 0, 0, 1, 1, 1, 0, 0]);
-    // A group that outgrows its window goes on in another.
+    // A group that does not fit its window continues in another.
     live.push(make(&memory, &of_group(1, capacity / 2)));
     assert_eq!(of(&live, &mut windows)[8..], [2]);
-    // Once nothing of the group is left there, it is at home nowhere.
+    // After the last allocation of a group is freed, the group has no window.
     live.truncate(3);
     live.push(make(&memory, &of_group(2, 64)));
     assert_eq!(of(&live, &mut windows), [0, 0, 0, 0]);
 }
 
 #[test]
-fn a_further_window_that_nothing_lives_in_goes_when_memory_is_given_back() {
+fn release_free_unmaps_further_windows_that_are_empty() {
     let (memory, capacity) = opening();
     let first = make(&memory, &plan(capacity, 16, (16, 0)));
     let (second, third) = (make(&memory, &plan(capacity, 16, (16, 0))), make(&memory, &plan(capacity, 16, (16, 0))));
@@ -136,7 +136,7 @@ fn a_further_window_that_nothing_lives_in_goes_when_memory_is_given_back() {
 }
 
 #[test]
-fn a_dylib_s_modules_are_linked_beside_each_other() {
+fn modules_of_one_dylib_are_linked_into_the_same_window() {
     let Some(large) = c("char data[2 << 20] = { 1 }; char *large(void) { return data; }") else { return };
     let Some(small) = c("long small(void) { return 1; }") else { return };
     let jit = Jit::builder().window_size(0).on_full(OnFull::OpenAnother).build().unwrap();
@@ -150,7 +150,7 @@ fn a_dylib_s_modules_are_linked_beside_each_other() {
             break at;
         }
     };
-    // What is left of the dylib lies in the second window, and the first has room again.
+    // The rest of the dylib lies in the second window, and the first window has space again.
     let last = trackers.pop().unwrap();
     for tracker in trackers.drain(..) {
         assert!(tracker.remove().unwrap().is_complete());
@@ -159,13 +159,13 @@ fn a_dylib_s_modules_are_linked_beside_each_other() {
         let _tracker = add(&jit, dylib, "small.o", &small);
         jit.address_of(dylib, "small").unwrap().value()
     };
-    assert!(address_of_small(&grown).abs_diff(at) < 32 * MIB, "beside its kind");
-    assert!(address_of_small(&other).abs_diff(at) > 32 * MIB, "where there is room");
+    assert!(address_of_small(&grown).abs_diff(at) < 32 * MIB, "in the window of its dylib");
+    assert!(address_of_small(&other).abs_diff(at) > 32 * MIB, "the other dylib is in the window that has space");
     drop(last);
 }
 
 #[test]
-fn dylibs_over_several_windows_call_throw_and_go() {
+fn dylibs_in_several_windows_call_throw_and_are_removed() {
     let options = SlabPoolOptions { window_size: 0, on_full: OnFull::OpenAnother, ..Default::default() };
     let memory = Arc::new(SlabPool::new(options).unwrap());
     let jit = jit_over(memory.clone());
@@ -178,7 +178,7 @@ fn dylibs_over_several_windows_call_throw_and_go() {
         assert_eq!(long_in(&jit, &dylib, "test"), 1);
     }
     assert!(memory.statistics().windows > 1, "{:?}", memory.statistics());
-    throws_and_catches(&jit, &objects);
+    assert_throws_and_catches(&jit, &objects);
     for tracker in trackers {
         assert!(tracker.remove().unwrap().is_complete());
     }
@@ -187,7 +187,7 @@ fn dylibs_over_several_windows_call_throw_and_go() {
 }
 
 #[test]
-fn what_must_lie_low_does_so_beside_a_window_that_does_not() {
+fn low_allocations_lie_below_2_gib_beside_a_high_window() {
     let memory = SlabPool::new(SlabPoolOptions { window_size: 64 * MIB, ..Default::default() }).unwrap();
     let high = make(&memory, &plan(64, 16, (16, 0)));
     let low: Vec<_> = (0..3).map(|_| make(&memory, &SegmentPlan { low: true, ..plan(64, 16, (16, 0)) })).collect();
@@ -195,7 +195,7 @@ fn what_must_lie_low_does_so_beside_a_window_that_does_not() {
         assert!(high.address(pool).value() >= 1 << 31);
         assert!(low.iter().all(|one| one.address(pool).value() < 1 << 31));
     }
-    // Of one group, all of it lies low; another group, or none, is not drawn along.
+    // All of a group lies low if one allocation must. Another group, or none, is not affected.
     let of_group = |low, group| make(&memory, &SegmentPlan { low, group, ..plan(64, 16, (16, 0)) });
     let together = [of_group(true, 5), of_group(false, 5)];
     let others = [of_group(false, 7), of_group(false, 0), of_group(false, 7)];
@@ -206,7 +206,7 @@ fn what_must_lie_low_does_so_beside_a_window_that_does_not() {
     drop(low);
     memory.release_free();
     assert_eq!(memory.statistics().windows, 1);
-    // Where everything is low already, there is no need for another.
+    // If the first window is low, no further window is needed.
     let options = SlabPoolOptions { window_size: 64 * MIB, placement: Placement::Low2GiB, ..Default::default() };
     let memory = SlabPool::new(options).unwrap();
     drop(make(&memory, &SegmentPlan { low: true, ..plan(64, 16, (16, 0)) }));
@@ -214,7 +214,7 @@ fn what_must_lie_low_does_so_beside_a_window_that_does_not() {
 }
 
 #[test]
-fn with_pooling_switched_off_every_allocation_is_alone_and_leaves_nothing() {
+fn without_pooling_every_allocation_has_its_own_window_and_leaves_nothing() {
     own_process!();
     let Some(object) = c("static long state = 3; long zero[50000]; long test(void) { return state++ + zero[7]; }")
     else {
@@ -234,7 +234,7 @@ fn with_pooling_switched_off_every_allocation_is_alone_and_leaves_nothing() {
     }
     assert_eq!((memory.statistics().windows, memory.statistics().allocations), (21, 20));
     assert_eq!((jit.release_free_slabs(), jit.release_free()), (0, Released::default()));
-    throws_and_catches(&jit, &objects);
+    assert_throws_and_catches(&jit, &objects);
     for tracker in trackers.drain(1..) {
         assert!(tracker.remove().unwrap().is_complete());
     }
@@ -247,7 +247,7 @@ fn with_pooling_switched_off_every_allocation_is_alone_and_leaves_nothing() {
 }
 
 #[test]
-fn without_pooling_objects_lie_far_apart_and_reach_each_other_all_the_same() {
+fn without_pooling_distant_objects_still_call_each_other() {
     let objects = [
         c("extern long other(void); extern long shared; long test(void) { return other() + shared; }"),
         c("long shared = 30; long other(void) { return 12; }"),

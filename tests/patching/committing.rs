@@ -1,4 +1,4 @@
-//! Commits and rollbacks: where callers are led.
+//! Commits and rollbacks: which version callers reach.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use crate::support::*;
 use crate::*;
 
 #[test]
-fn a_commit_leads_callers_to_the_new_version_and_the_first_one_defines_the_names() {
+fn a_commit_redirects_callers_and_the_first_commit_defines_the_names() {
     own_process!();
     let (Some(first), Some(second), Some(caller)) = (
         functions(&[("gemm", "n + 1")]),
@@ -25,16 +25,16 @@ fn a_commit_leads_callers_to_the_new_version_and_the_first_one_defines_the_names
     let kernels = jit.patchable(jit.main_dylib(), &["gemm", "stencil"]).unwrap();
     let prepared = link(&kernels, &first).unwrap();
     assert!(jit.address_of(jit.main_dylib(), "gemm").is_err(), "nothing is defined before the commit");
-    // SAFETY: of that signature.
-    let tried = unsafe { prepared.lookup::<Function>("gemm") }.unwrap();
-    assert_eq!(tried.call(1), 2);
+    // SAFETY: the function has this signature.
+    let direct = unsafe { prepared.lookup::<Function>("gemm") }.unwrap();
+    assert_eq!(direct.call(1), 2);
     assert_eq!(prepared.commit().unwrap().version, 1);
     let gemm = find(&jit, "gemm");
     add(&jit, jit.main_dylib(), "caller.o", &caller);
     assert_eq!((gemm.call(1), long(&jit, "test")), (2, 1121));
     assert!(jit.address_of(jit.main_dylib(), "stencil").is_err(), "no version defines it");
     assert_eq!(commit(&kernels, &second).version, 2);
-    assert_eq!((gemm.call(1), long(&jit, "test"), tried.call(1)), (3, 1222, 2));
+    assert_eq!((gemm.call(1), long(&jit, "test"), direct.call(1)), (3, 1222, 2));
     let error = jit.patchable(jit.main_dylib(), &["gemm"]).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::NotPatchable { .. }), "{error}");
 }
@@ -43,14 +43,14 @@ fn a_commit_leads_callers_to_the_new_version_and_the_first_one_defines_the_names
 fn a_function_is_replaced_while_threads_call_it_and_no_call_goes_wrong() {
     own_process!();
     const CALLS: u64 = 5_000;
-    // Each version says of its result which one it is, twice; and takes its time, so that it is removed under its callers.
+    // The result contains the version number twice. The loop makes calls long, so that versions are removed during calls.
     let body = |k| format!("({{ for (volatile int i = 0; i < 50000; i++); n * 1000 + {k} * 10 + {k}; }})");
     let objects: Vec<_> = (1..=4).filter_map(|k| functions(&[("gemm", &body(k))])).collect();
     if objects.is_empty() {
         return;
     }
     let jit = Jit::builder().trap_freed_code(true).build().unwrap();
-    // Nothing is kept but what guards hold: a replaced version is freed as soon as no caller can be in it.
+    // Only guards keep a replaced version: it is freed as soon as no caller can be in it.
     let kernels =
         jit.patchable_builder(jit.main_dylib(), &["gemm"]).history(0).max_versions(usize::MAX).build().unwrap();
     drop(commit(&kernels, &objects[0]));
@@ -75,8 +75,8 @@ fn a_function_is_replaced_while_threads_call_it_and_no_call_goes_wrong() {
             });
         }
         start.wait();
-        let few = || calls.iter().any(|count| count.load(Ordering::Relaxed) < CALLS);
-        while few() || commits < 40 || seen.load(Ordering::Relaxed).count_ones() < 3 {
+        let needs_more_calls = || calls.iter().any(|count| count.load(Ordering::Relaxed) < CALLS);
+        while needs_more_calls() || commits < 40 || seen.load(Ordering::Relaxed).count_ones() < 3 {
             commits += 1;
             drop(commit(&kernels, &objects[commits % objects.len()]));
         }
@@ -106,11 +106,11 @@ fn many_functions_are_redirected_in_one_commit() {
             assert_eq!(find(&jit, name).call(0), (number * 1000 + k) as i64);
         }
     }
-    assert_eq!(numbers(&kernels), (vec![1, 2], vec![2]));
+    assert_eq!(version_numbers(&kernels), (vec![1, 2], vec![2]));
 }
 
 #[test]
-fn rollback_returns_without_linking_and_what_it_undid_is_gone() {
+fn rollback_restores_the_previous_version_without_a_link_and_frees_the_new_one() {
     own_process!();
     let (Some(first), Some(second)) = (functions(&[("gemm", "n + 1")]), functions(&[("gemm", "n + 2")])) else {
         return;
@@ -119,21 +119,21 @@ fn rollback_returns_without_linking_and_what_it_undid_is_gone() {
     let kernels = jit.patchable(jit.main_dylib(), &["gemm"]).unwrap();
     drop(commit(&kernels, &first));
     let gemm = find(&jit, "gemm");
-    let before = everything(&jit);
-    assert!(commit(&kernels, &second).retired.is_empty(), "the first is in the history");
+    let before = state_of(&jit);
+    assert!(commit(&kernels, &second).retired.is_empty(), "the first version is in the history");
     assert_eq!(gemm.call(0), 2);
     let undone = kernels.rollback().unwrap();
     assert_eq!((undone.version, undone.retired.len(), gemm.call(0)), (2, 1, 1));
     assert!(undone.retired[0].is_complete());
-    assert_eq!(everything(&jit), before, "nothing was linked, and the second is gone");
-    assert_eq!(numbers(&kernels), (vec![1], vec![1]));
+    assert_eq!(state_of(&jit), before, "nothing was linked, and the second version is freed");
+    assert_eq!(version_numbers(&kernels), (vec![1], vec![1]));
     let error = kernels.rollback().unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::NothingToRollBack { .. }), "{error}");
     assert_eq!(gemm.call(0), 1);
 }
 
 #[test]
-fn the_history_is_as_long_as_it_was_said_to_be() {
+fn the_history_keeps_the_configured_number_of_versions() {
     own_process!();
     let objects: Vec<_> = (1..=6).filter_map(|k| functions(&[("gemm", &format!("n + {k}"))])).collect();
     if objects.is_empty() {
@@ -144,19 +144,19 @@ fn the_history_is_as_long_as_it_was_said_to_be() {
     let mut sizes = Vec::new();
     for object in &objects {
         assert!(commit(&kernels, object).retired.iter().all(|removal| removal.is_complete()));
-        sizes.push(everything(&jit));
+        sizes.push(state_of(&jit));
     }
-    assert_eq!(numbers(&kernels), (vec![4, 5, 6], vec![6]));
-    assert_eq!((sizes[3], sizes[4]), (sizes[2], sizes[2]), "as many as before");
-    for left in [5, 4] {
+    assert_eq!(version_numbers(&kernels), (vec![4, 5, 6], vec![6]));
+    assert_eq!((sizes[3], sizes[4]), (sizes[2], sizes[2]), "the size stays constant");
+    for current in [5, 4] {
         drop(kernels.rollback().unwrap());
-        assert_eq!((find(&jit, "gemm").call(0), numbers(&kernels).1), (left, vec![left as u64]));
+        assert_eq!((find(&jit, "gemm").call(0), version_numbers(&kernels).1), (current, vec![current as u64]));
     }
     assert!(kernels.rollback().is_err());
 }
 
 #[test]
-fn a_version_may_define_some_functions_only_and_its_rollback_returns_those() {
+fn a_version_may_define_some_functions_and_its_rollback_restores_those() {
     own_process!();
     let (Some(both), Some(one), Some(other)) = (
         functions(&[("gemm", "n + 1"), ("stencil", "n + 10")]),
@@ -170,12 +170,12 @@ fn a_version_may_define_some_functions_only_and_its_rollback_returns_those() {
     let results = || (find(&jit, "gemm").call(0), find(&jit, "stencil").call(0));
     drop(commit(&kernels, &both));
     drop(commit(&kernels, &one));
-    assert_eq!((results(), numbers(&kernels)), ((2, 10), (vec![1, 2], vec![1, 2])));
+    assert_eq!((results(), version_numbers(&kernels)), ((2, 10), (vec![1, 2], vec![1, 2])));
     drop(commit(&kernels, &other));
-    assert_eq!((results(), numbers(&kernels)), ((2, 30), (vec![1, 2, 3], vec![2, 3])));
+    assert_eq!((results(), version_numbers(&kernels)), ((2, 30), (vec![1, 2, 3], vec![2, 3])));
     assert_eq!((kernels.rollback().unwrap().version, results()), (3, (2, 10)));
     assert_eq!((kernels.rollback().unwrap().version, results()), (2, (1, 10)));
-    assert_eq!(numbers(&kernels), (vec![1], vec![1]));
+    assert_eq!(version_numbers(&kernels), (vec![1], vec![1]));
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn a_version_calls_functions_of_other_versions_through_their_stubs() {
 }
 
 #[test]
-fn commits_of_several_threads_take_turns_and_none_is_lost() {
+fn concurrent_commits_are_serialised_and_none_is_lost() {
     own_process!();
     const EACH: i64 = 20;
     let names: Vec<String> = (0..3).map(|number| format!("f{number}")).collect();
@@ -220,7 +220,7 @@ fn commits_of_several_threads_take_turns_and_none_is_lost() {
                 scope.spawn(move || {
                     for k in 1..=EACH {
                         drop(commit(kernels, &object(name, k).unwrap()));
-                        assert_eq!(find(jit, name).call(0), k, "nobody else commits {name}");
+                        assert_eq!(find(jit, name).call(0), k, "no other thread commits {name}");
                     }
                 })
             })
@@ -230,11 +230,11 @@ fn commits_of_several_threads_take_turns_and_none_is_lost() {
                 assert!(kernels.versions().len() <= 8);
             }
         });
-        let ended: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
+        let results: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
         is_over.store(true, Ordering::Relaxed);
-        ended.into_iter().for_each(|worker| worker.unwrap());
+        results.into_iter().for_each(|worker| worker.unwrap());
     });
-    let mut versions: Vec<u64> = numbers(&kernels).1;
+    let mut versions: Vec<u64> = version_numbers(&kernels).1;
     versions.dedup();
     assert_eq!(versions.len(), 3);
 }

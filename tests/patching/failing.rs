@@ -1,4 +1,4 @@
-//! What may go wrong with a new version. Each leaves every caller on the old one, and nothing behind.
+//! Failures of a new version. After each, every caller still calls the old version, and the failure leaves nothing.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -7,33 +7,33 @@ use jittison::{Error, ErrorKind, Jit, Patch, Patchable};
 use crate::support::*;
 use crate::*;
 
-/// A session with the first version committed, and its function.
-fn first(history: usize) -> Option<(Jit, Patchable, jittison::Function<Function>)> {
+/// A session with a committed first version, and the function `gemm`.
+fn with_first_version(history: usize) -> Option<(Jit, Patchable, jittison::Function<Function>)> {
     let object = functions(&[("gemm", "n + 1")])?;
     let jit = new_jit();
     let builder = jit.patchable_builder(jit.main_dylib(), &["gemm", "stencil"]);
     let kernels = builder.history(history).max_versions(2).build().unwrap();
     let mut patch = kernels.patch();
     patch.add_object("first.o", object).unwrap().expect_signature("gemm", "i64(i64)");
-    // SAFETY: the test's own object.
+    // SAFETY: the object belongs to the test.
     drop(unsafe { patch.link() }.unwrap().commit().unwrap());
     let gemm = find(&jit, "gemm");
     Some((jit, kernels, gemm))
 }
 
-/// The error of a version that is prepared by `prepare`, having seen that it changed nothing.
+/// The error for a second version that `prepare` changes. Asserts that the failure changed nothing.
 fn refused(object: Option<Vec<u8>>, prepare: impl FnOnce(&mut Patch)) -> Option<Error> {
-    let (jit, kernels, gemm) = first(1)?;
-    let before = everything(&jit);
+    let (jit, kernels, gemm) = with_first_version(1)?;
+    let before = state_of(&jit);
     let mut patch = kernels.patch();
     patch.add_object("second.o", object?).unwrap();
     prepare(&mut patch);
-    // SAFETY: the test's own object.
+    // SAFETY: the object belongs to the test.
     let error = unsafe { patch.link() }.unwrap_err();
-    assert_eq!((everything(&jit), gemm.call(0)), (before, 1), "after {error}");
-    assert_eq!(numbers(&kernels), (vec![1], vec![1]));
-    assert_says(&error, &["version 2 of `gemm`, `stencil` in dylib `main` was refused", "callers are where they were"]);
-    // The next one is none the worse for it.
+    assert_eq!((state_of(&jit), gemm.call(0)), (before, 1), "after {error}");
+    assert_eq!(version_numbers(&kernels), (vec![1], vec![1]));
+    assert_says(&error, &["version 2 of `gemm`, `stencil` in dylib `main` was refused", "all callers still call"]);
+    // The next version can be committed.
     assert_eq!(commit(&kernels, &functions(&[("gemm", "n + 3")])?).version, 3);
     assert_eq!(gemm.call(0), 3);
     Some(error)
@@ -48,7 +48,7 @@ fn a_missing_symbol_refuses_the_version() {
 }
 
 #[test]
-fn a_version_without_any_of_the_functions_or_without_a_required_one_is_refused() {
+fn a_version_without_patchable_or_required_functions_is_refused() {
     own_process!();
     let Some(error) = refused(c("long other(long n) { return n; }"), |_| {}) else { return };
     assert!(matches!(error.root_cause().kind(), ErrorKind::SymbolsNotFound { .. }), "{error}");
@@ -72,7 +72,7 @@ fn a_variable_where_a_function_should_be_is_refused() {
 }
 
 #[test]
-fn another_signature_than_the_first_version_s_is_refused() {
+fn a_signature_that_differs_from_the_first_version_is_refused() {
     own_process!();
     let wrong = |patch: &mut Patch| {
         patch.expect_signature("gemm", "f64(f64)");
@@ -87,22 +87,22 @@ extern "C-unwind" fn panics() {
 }
 
 #[test]
-fn an_initialiser_that_fails_takes_its_version_down() {
+fn a_panicking_initialiser_removes_its_version() {
     own_process!();
     let failing = cpp("extern \"C\" void panics(); extern \"C\" long text(long n) { return n; }
          struct Fails { Fails() { panics(); } }; static Fails fails;
          extern \"C\" long gemm(long n) { return text(n) + 2; }");
-    let (Some(failing), Some((jit, kernels, gemm))) = (failing, first(1)) else { return };
+    let (Some(failing), Some((jit, kernels, gemm))) = (failing, with_first_version(1)) else { return };
     define_absolute(jit.main_dylib(), "panics", panics as *const () as u64);
     jit.patchable(jit.main_dylib(), &["other"]).unwrap();
-    let before = everything(&jit);
+    let before = state_of(&jit);
     let caught = catch_unwind(AssertUnwindSafe(|| link(&kernels, &failing))).unwrap_err();
-    assert_eq!(caught.downcast_ref::<i64>(), Some(&33), "as it was thrown");
+    assert_eq!(caught.downcast_ref::<i64>(), Some(&33), "the original panic value");
     assert_eq!(gemm.call(0), 1);
-    // The exception has arrived: the next call gives back what it may have pointed to.
-    assert_eq!(numbers(&kernels), (vec![1], vec![1]));
-    assert_eq!(everything(&jit), before);
-    // The same, with nothing else called before the dylib goes.
+    // The exception was caught. The next call frees the objects that it may have referred to.
+    assert_eq!(version_numbers(&kernels), (vec![1], vec![1]));
+    assert_eq!(state_of(&jit), before);
+    // The same again, without another call before the dylib is cleared.
     assert!(catch_unwind(AssertUnwindSafe(|| link(&kernels, &failing))).is_err());
     drop(gemm);
     assert!(jit.main_dylib().clear().unwrap().is_empty());
@@ -110,26 +110,29 @@ fn an_initialiser_that_fails_takes_its_version_down() {
 }
 
 #[test]
-fn a_version_that_gives_wrong_answers_is_dropped_and_leaves_nothing() {
+fn a_prepared_version_that_is_dropped_leaves_nothing() {
     own_process!();
-    let (Some(wrong), Some((jit, kernels, gemm))) = (functions(&[("gemm", "n - 1"), ("stencil", "n")]), first(1))
+    let (Some(wrong), Some((jit, kernels, gemm))) =
+        (functions(&[("gemm", "n - 1"), ("stencil", "n")]), with_first_version(1))
     else {
         return;
     };
-    let before = everything(&jit);
+    let before = state_of(&jit);
     let prepared = link(&kernels, &wrong).unwrap();
-    // SAFETY: of that signature.
-    let tried = unsafe { prepared.lookup::<Function>("gemm") }.unwrap();
-    assert_ne!(tried.call(0), 1);
-    drop((tried, prepared));
-    assert_eq!((everything(&jit), gemm.call(0)), (before, 1));
+    // SAFETY: the function has this signature.
+    let direct = unsafe { prepared.lookup::<Function>("gemm") }.unwrap();
+    assert_ne!(direct.call(0), 1);
+    drop((direct, prepared));
+    assert_eq!((state_of(&jit), gemm.call(0)), (before, 1));
     assert!(jit.address_of(jit.main_dylib(), "stencil").is_err());
 }
 
 #[test]
-fn a_name_that_the_dylib_has_defined_meanwhile_refuses_the_commit() {
+fn a_name_defined_after_preparation_refuses_the_commit() {
     own_process!();
-    let (Some(both), Some((jit, kernels, gemm))) = (functions(&[("gemm", "n + 2"), ("stencil", "n")]), first(1)) else {
+    let (Some(both), Some((jit, kernels, gemm))) =
+        (functions(&[("gemm", "n + 2"), ("stencil", "n")]), with_first_version(1))
+    else {
         return;
     };
     let prepared = link(&kernels, &both).unwrap();
@@ -138,14 +141,14 @@ fn a_name_that_the_dylib_has_defined_meanwhile_refuses_the_commit() {
     let error = prepared.commit().unwrap_err();
     assert!(matches!(error.root_cause().kind(), ErrorKind::DuplicateDefinition { .. }), "{error}");
     assert_eq!((gemm.call(0), find(&jit, "stencil").call(0)), (1, 100));
-    assert_eq!(numbers(&kernels), (vec![1], vec![1]));
+    assert_eq!(version_numbers(&kernels), (vec![1], vec![1]));
     assert!(tracker.remove().unwrap().is_complete());
     drop(commit(&kernels, &both));
     assert_eq!((gemm.call(0), find(&jit, "stencil").call(0)), (2, 0));
 }
 
 #[test]
-fn a_first_version_that_is_refused_or_dropped_leaves_nothing_either() {
+fn a_refused_or_dropped_first_version_leaves_nothing() {
     own_process!();
     let (Some(good), Some(bad)) =
         (functions(&[("gemm", "n")]), c("extern int no_such; int made = 3; long gemm(long n) { return no_such; }"))
@@ -153,32 +156,32 @@ fn a_first_version_that_is_refused_or_dropped_leaves_nothing_either() {
         return;
     };
     let jit = new_jit();
-    let before = everything(&jit);
+    let before = state_of(&jit);
     let kernels = jit.patchable(jit.main_dylib(), &["gemm"]).unwrap();
     link(&kernels, &bad).unwrap_err();
-    assert_eq!(everything(&jit), before);
+    assert_eq!(state_of(&jit), before);
     drop(link(&kernels, &good).unwrap());
-    assert_eq!(everything(&jit), before);
+    assert_eq!(state_of(&jit), before);
     let prepared = link(&kernels, &good).unwrap();
     let own = add(&jit, jit.main_dylib(), "own.o", &good);
     prepared.commit().unwrap_err();
     assert!(own.remove().unwrap().is_complete());
     drop(kernels);
-    assert_eq!(everything(&jit), before);
+    assert_eq!(state_of(&jit), before);
 }
 
 #[test]
-fn too_many_replaced_versions_that_are_held_refuse_another_and_say_who_holds_them() {
+fn too_many_held_versions_refuse_another_and_name_their_holders() {
     own_process!();
-    let Some((jit, kernels, gemm)) = first(0) else { return };
+    let Some((jit, kernels, gemm)) = with_first_version(0) else { return };
     let mut holders = Vec::new();
     for k in 2..=4 {
         let prepared = link(&kernels, &functions(&[("gemm", &format!("n + {k}"))]).unwrap()).unwrap();
-        // SAFETY: of that signature.
+        // SAFETY: the function has this signature.
         holders.push(unsafe { prepared.lookup::<Function>("gemm") }.unwrap());
         drop(prepared.commit().unwrap());
     }
-    assert_eq!(numbers(&kernels), (vec![2, 3, 4], vec![4]));
+    assert_eq!(version_numbers(&kernels), (vec![2, 3, 4], vec![4]));
     let retired: Vec<_> = kernels.versions().into_iter().filter(|version| version.is_retired).collect();
     assert_eq!(retired[0].held_by, ["an owned handle"]);
     let another = functions(&[("gemm", "n + 5")]).unwrap();
@@ -196,17 +199,17 @@ fn too_many_replaced_versions_that_are_held_refuse_another_and_say_who_holds_the
 }
 
 #[test]
-fn a_caller_that_does_not_return_bounds_the_versions_and_is_named_and_patching_goes_on_when_it_does() {
+fn a_caller_that_does_not_return_limits_the_versions_and_is_named() {
     own_process!();
-    let Some((jit, kernels, gemm)) = first(0) else { return };
+    let Some((jit, kernels, gemm)) = with_first_version(0) else { return };
     let version = |k: u64| functions(&[("gemm", &format!("n + {k}"))]).unwrap();
-    let (leave, told) = std::sync::mpsc::channel::<()>();
+    let (leave, may_leave) = std::sync::mpsc::channel::<()>();
     let (entered, is_in) = std::sync::mpsc::channel();
     let inside = jit.clone();
     let body = move || {
         let _guard = inside.guard();
         entered.send(()).unwrap();
-        told.recv().unwrap();
+        may_leave.recv().unwrap();
     };
     let caller = std::thread::Builder::new().name("no-way-back".to_string()).spawn(body).unwrap();
     is_in.recv().unwrap();
@@ -221,7 +224,7 @@ fn a_caller_that_does_not_return_bounds_the_versions_and_is_named_and_patching_g
     assert_eq!(
         (gemm.call(0), kernels.versions().len()),
         (3, 3),
-        "callers are where they were, and versions are bounded"
+        "callers still work, and the number of versions is limited"
     );
     leave.send(()).unwrap();
     caller.join().unwrap();

@@ -1,4 +1,4 @@
-//! A version that a thread is inside of stays, by whichever way the thread came in, until its call returns.
+//! A version stays until the calls inside it return, for every way in which a thread can enter it.
 
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -11,7 +11,7 @@ use jittison::{Patchable, Removal};
 use crate::support::*;
 use crate::*;
 
-/// Where linked code waits: it says that it is there, and goes on when it is let.
+/// A gate at which linked code waits. The code reports its arrival and continues when the test opens the gate.
 #[repr(C)]
 struct Gate {
     wait: extern "C" fn(&Gate) -> i64,
@@ -19,8 +19,8 @@ struct Gate {
     opened: Mutex<Receiver<()>>,
 }
 
-/// The other side of a gate.
-struct Keeper {
+/// The side of the test: waits for arrivals and opens the gate.
+struct GateControl {
     gate: &'static Gate,
     arrived: Receiver<()>,
     open: Sender<()>,
@@ -32,14 +32,14 @@ extern "C" fn wait_at(gate: &Gate) -> i64 {
     0
 }
 
-impl Keeper {
-    fn new() -> Keeper {
-        let ((to_keeper, arrived), (open, opened)) = (channel(), channel());
-        let gate = Box::leak(Box::new(Gate { wait: wait_at, arrived: to_keeper, opened: Mutex::new(opened) }));
-        Keeper { gate, arrived, open }
+impl GateControl {
+    fn new() -> GateControl {
+        let ((to_control, arrived), (open, opened)) = (channel(), channel());
+        let gate = Box::leak(Box::new(Gate { wait: wait_at, arrived: to_control, opened: Mutex::new(opened) }));
+        GateControl { gate, arrived, open }
     }
 
-    /// What linked code takes for the gate.
+    /// The argument for linked code: the address of the gate.
     fn argument(&self) -> i64 {
         std::ptr::from_ref(self.gate) as i64
     }
@@ -54,12 +54,12 @@ impl Keeper {
         self.arrived.recv().unwrap();
     }
 
-    fn let_go_on(&self) {
+    fn open_gate(&self) {
         self.open.send(()).unwrap();
     }
 }
 
-/// `gemm`, which waits at the gate that it is given, and gives `value`.
+/// An object whose `gemm` waits at the gate in its argument and returns `value`.
 fn waiting(value: i64) -> Option<Vec<u8>> {
     c(&format!(
         "struct gate {{ long (*wait)(struct gate *); }}; long gemm(long n) {{ return ((struct gate *)n)->wait((struct gate *)n) + {value}; }}"
@@ -70,7 +70,7 @@ fn plain(value: i64) -> Vec<u8> {
     functions(&[("gemm", &value.to_string())]).unwrap()
 }
 
-/// `gemm` without a history, in its first version, which waits.
+/// A patchable `gemm` without a history. Its first version waits at the gate.
 fn patchable(jit: &Jit) -> Option<Patchable> {
     let first = waiting(1)?;
     let kernels = jit.patchable_builder(jit.main_dylib(), &["gemm"]).history(0).build().unwrap();
@@ -83,102 +83,102 @@ fn only(mut removals: Vec<Removal>) -> Removal {
     removals.pop().unwrap()
 }
 
-/// Replaces the version that a thread is inside of, has the thread go on, and waits for the version to go. `joined` waits for
-/// the thread.
-fn replace_under_a_caller<R>(kernels: &Patchable, keeper: &Keeper, joined: impl FnOnce() -> R) -> R {
-    commit_under_a_caller(link(kernels, &plain(2)).unwrap(), keeper, joined)
+/// Replaces the version that a thread is inside, lets the thread continue, and asserts that the version is freed then. `joined`
+/// waits for the thread.
+fn replace_under_a_caller<R>(kernels: &Patchable, control: &GateControl, joined: impl FnOnce() -> R) -> R {
+    commit_under_a_caller(link(kernels, &plain(2)).unwrap(), control, joined)
 }
 
-fn commit_under_a_caller<R>(next: PreparedPatch, keeper: &Keeper, joined: impl FnOnce() -> R) -> R {
+fn commit_under_a_caller<R>(next: PreparedPatch, control: &GateControl, joined: impl FnOnce() -> R) -> R {
     let old = only(next.commit().unwrap().retired);
-    assert!(!old.is_complete(), "a thread is inside");
+    assert!(!old.is_complete(), "a thread is inside the version");
     let obstacles = old.obstacles();
     assert!(obstacles.len() == 1 && obstacles[0].starts_with("a call of thread "), "{obstacles:?}");
     assert!(old.guards()[0].is_call);
-    keeper.let_go_on();
+    control.open_gate();
     let result = joined();
     assert!(old.is_complete(), "{old:?}");
     result
 }
 
 #[test]
-fn a_version_that_a_call_through_a_handle_is_inside_of_stays_until_the_call_returns() {
+fn a_version_called_through_a_handle_stays_until_the_call_returns() {
     own_process!();
     let jit = new_jit();
     let Some(kernels) = patchable(&jit) else { return };
-    let (keeper, gemm) = (Keeper::new(), find(&jit, "gemm"));
-    let (argument, clone) = (keeper.argument(), gemm.clone());
+    let (control, gemm) = (GateControl::new(), find(&jit, "gemm"));
+    let (argument, clone) = (control.argument(), gemm.clone());
     let caller = thread::spawn(move || clone.call(argument));
-    keeper.wait_for_arrival();
-    let value = replace_under_a_caller(&kernels, &keeper, || caller.join().unwrap());
+    control.wait_for_arrival();
+    let value = replace_under_a_caller(&kernels, &control, || caller.join().unwrap());
     assert_eq!((value, gemm.call(argument)), (1, 2));
 }
 
 #[test]
-fn a_version_that_is_rolled_back_under_a_caller_stays_until_the_call_returns() {
+fn a_version_rolled_back_during_a_call_stays_until_the_call_returns() {
     own_process!();
     let jit = new_jit();
     let Some(second) = waiting(2) else { return };
     let kernels = jit.patchable(jit.main_dylib(), &["gemm"]).unwrap();
     drop((commit(&kernels, &plain(1)), commit(&kernels, &second)));
-    let (keeper, gemm) = (Keeper::new(), find(&jit, "gemm"));
-    let argument = keeper.argument();
+    let (control, gemm) = (GateControl::new(), find(&jit, "gemm"));
+    let argument = control.argument();
     let caller = thread::spawn({
         let gemm = gemm.clone();
         move || gemm.call(argument)
     });
-    keeper.wait_for_arrival();
+    control.wait_for_arrival();
     let undone = only(kernels.rollback().unwrap().retired);
     assert!(!undone.is_complete());
-    keeper.let_go_on();
+    control.open_gate();
     assert_eq!(caller.join().unwrap(), 2);
     assert!(undone.is_complete());
     assert_eq!(gemm.call(argument), 1);
 }
 
 #[test]
-fn a_version_that_linked_code_calls_stays_until_the_outer_call_returns() {
+fn a_version_called_by_linked_code_stays_until_the_outer_call_returns() {
     own_process!();
     let jit = new_jit();
     let Some(kernels) = patchable(&jit) else { return };
     let outer = c("extern long gemm(long); long outer(long n) { return gemm(n) * 10; }").unwrap();
     add(&jit, jit.main_dylib(), "outer.o", &outer);
-    let (keeper, outer) = (Keeper::new(), find(&jit, "outer"));
-    let argument = keeper.argument();
+    let (control, outer) = (GateControl::new(), find(&jit, "outer"));
+    let argument = control.argument();
     let caller = thread::spawn(move || outer.call(argument));
-    keeper.wait_for_arrival();
-    assert_eq!(replace_under_a_caller(&kernels, &keeper, || caller.join().unwrap()), 10);
+    control.wait_for_arrival();
+    assert_eq!(replace_under_a_caller(&kernels, &control, || caller.join().unwrap()), 10);
 }
 
 #[test]
-fn a_version_that_a_call_through_a_bare_pointer_is_inside_of_stays_as_long_as_the_call_is_entered() {
+fn a_version_called_through_a_pointer_stays_while_the_call_is_entered() {
     own_process!();
     let jit = new_jit();
     let Some(kernels) = patchable(&jit) else { return };
-    let (keeper, gemm, session) = (Keeper::new(), find(&jit, "gemm"), jit.session().clone());
-    let argument = keeper.argument();
+    let (control, gemm, session) = (GateControl::new(), find(&jit, "gemm"), jit.session().clone());
+    let argument = control.argument();
     let caller = thread::spawn(move || {
         let _entry = session.enter_call();
-        // SAFETY: the handle is there, and the call is entered.
+        // SAFETY: the handle is live, and the call is entered.
         let pointer = unsafe { gemm.as_ptr() };
         pointer(argument)
     });
-    keeper.wait_for_arrival();
-    assert_eq!(replace_under_a_caller(&kernels, &keeper, || caller.join().unwrap()), 1);
+    control.wait_for_arrival();
+    assert_eq!(replace_under_a_caller(&kernels, &control, || caller.join().unwrap()), 1);
 }
 
 #[test]
-fn a_call_that_never_returns_lets_replaced_versions_go_when_it_passes_a_quiescent_state() {
+fn a_quiescent_state_inside_a_call_frees_replaced_versions() {
     own_process!();
     let jit = new_jit();
     let Some(first) = functions(&[("gemm", "n")]) else { return };
     let kernels = jit.patchable_builder(jit.main_dylib(), &["gemm"]).history(0).build().unwrap();
     drop(commit(&kernels, &first));
-    // Calls the host between two calls of `gemm`, with the version's number.
-    let turns = c("extern long gemm(long); struct host { long (*between)(struct host *); }; \
-                   long turns(long n) { struct host *h = (struct host *)n; long sum = gemm(1); h->between(h); return sum + gemm(1); }")
+    // Calls the host between two calls of `gemm`.
+    let two_calls = c("extern long gemm(long); struct host { long (*between)(struct host *); }; \
+                   long two_calls(long n) { struct host *h = (struct host *)n; long sum = gemm(1); h->between(h); return sum + gemm(1); }")
     .unwrap();
-    add(&jit, jit.main_dylib(), "turns.o", &turns);
+    add(&jit, jit.main_dylib(), "two_calls.o", &two_calls);
     #[repr(C)]
     struct Host {
         between: extern "C" fn(&Host) -> i64,
@@ -188,23 +188,23 @@ fn a_call_that_never_returns_lets_replaced_versions_go_when_it_passes_a_quiescen
     extern "C" fn between(host: &Host) -> i64 {
         let next = host.next.lock().unwrap().take().unwrap();
         let old = only(next.commit().unwrap().retired);
-        assert!(!old.is_complete(), "this thread's own call is in the way");
-        // SAFETY: the stack has `turns`, and no version of `gemm`.
+        assert!(!old.is_complete(), "the call of this thread keeps it");
+        // SAFETY: the stack contains `two_calls` and no version of `gemm`.
         unsafe { host.jit.pass_quiescent_state() };
         assert!(old.is_complete(), "{old:?}");
         0
     }
     let host = Host { between, jit: jit.clone(), next: Mutex::new(Some(link(&kernels, &plain(40)).unwrap())) };
-    // Inside of another call, which goes on, too.
+    // All of this is inside another entered call.
     let outer = jit.session().enter_call();
-    assert_eq!(find(&jit, "turns").call(std::ptr::from_ref(&host) as i64), 41);
-    assert!(!only(commit(&kernels, &plain(3)).retired).is_complete(), "the outer call is entered still");
+    assert_eq!(find(&jit, "two_calls").call(std::ptr::from_ref(&host) as i64), 41);
+    assert!(!only(commit(&kernels, &plain(3)).retired).is_complete(), "the outer call is still entered");
     drop(outer);
-    assert_eq!(numbers(&kernels).0, [3]);
+    assert_eq!(version_numbers(&kernels).0, [3]);
 }
 
 #[test]
-fn a_version_of_the_history_stays_under_a_caller_when_the_dylib_is_cleared() {
+fn clearing_the_dylib_keeps_a_history_version_that_a_thread_is_inside() {
     own_process!();
     let jit = new_jit();
     let Some(first) = waiting(1) else { return };
@@ -213,16 +213,16 @@ fn a_version_of_the_history_stays_under_a_caller_when_the_dylib_is_cleared() {
     let bystander = jit.main_dylib().create_tracker().unwrap();
     jit.add_object(&bystander, "bystander.o", functions(&[("bystander", "n")]).unwrap()).unwrap();
     assert_eq!(find(&jit, "bystander").call(3), 3);
-    let (keeper, gemm) = (Keeper::new(), find(&jit, "gemm"));
-    let argument = keeper.argument();
+    let (control, gemm) = (GateControl::new(), find(&jit, "gemm"));
+    let argument = control.argument();
     let caller = thread::spawn(move || gemm.call(argument));
-    keeper.wait_for_arrival();
-    assert!(commit(&kernels, &plain(2)).retired.is_empty(), "it can be rolled back");
+    control.wait_for_arrival();
+    assert!(commit(&kernels, &plain(2)).retired.is_empty(), "the old version can be rolled back");
     let pending = jit.main_dylib().clear().unwrap();
-    // The stub, by the handle; what it leads to; and the version of the history, by the call.
+    // The handle keeps the stub and its target. The call keeps the version of the history.
     assert!(pending.iter().any(|removal| removal.guards().iter().any(|guard| guard.is_call)), "{pending:?}");
-    assert!(pending.iter().all(|removal| removal.key() != bystander.key()), "the call cannot be inside of it");
-    keeper.let_go_on();
+    assert!(pending.iter().all(|removal| removal.key() != bystander.key()), "the call cannot be inside this object");
+    control.open_gate();
     assert_eq!(caller.join().unwrap(), 1);
     assert!(pending.iter().all(Removal::is_complete), "{pending:?}");
     drop(kernels);
@@ -230,25 +230,25 @@ fn a_version_of_the_history_stays_under_a_caller_when_the_dylib_is_cleared() {
 }
 
 #[test]
-fn a_call_is_in_the_way_of_versions_only_and_of_its_own_session_only() {
+fn a_call_blocks_only_versions_of_its_own_session() {
     own_process!();
     let (jit, other) = (new_jit(), new_jit());
     let (Some(kernels), Some(others)) = (patchable(&jit), patchable(&other)) else { return };
     let bystander = jit.main_dylib().create_tracker().unwrap();
     jit.add_object(&bystander, "bystander.o", functions(&[("bystander", "n")]).unwrap()).unwrap();
     assert_eq!(find(&jit, "bystander").call(3), 3);
-    let (keeper, gemm) = (Keeper::new(), find(&jit, "gemm"));
-    let argument = keeper.argument();
+    let (control, gemm) = (GateControl::new(), find(&jit, "gemm"));
+    let argument = control.argument();
     let caller = thread::spawn(move || gemm.call(argument));
-    keeper.wait_for_arrival();
-    assert!(bystander.remove().unwrap().is_complete(), "the call cannot be inside of it");
-    assert!(only(commit(&others, &plain(2)).retired).is_complete(), "nobody calls anything of this session");
-    replace_under_a_caller(&kernels, &keeper, || caller.join().unwrap());
+    control.wait_for_arrival();
+    assert!(bystander.remove().unwrap().is_complete(), "the call cannot be inside this object");
+    assert!(only(commit(&others, &plain(2)).retired).is_complete(), "no call is inside this session");
+    replace_under_a_caller(&kernels, &control, || caller.join().unwrap());
 }
 
 #[test]
-fn initialisers_and_finalisers_and_exit_handlers_hold_the_versions_that_they_call() {
-    // Calls that the host makes by itself hold versions of all sessions of the process.
+fn initialisers_finalisers_and_exit_handlers_keep_the_versions_that_they_call() {
+    // Calls that the host makes itself keep versions of all sessions of the process.
     own_process!();
     let at_init =
         "__attribute__((constructor)) static void f(void) { gemm((long)&gate); } long anchor(long n) { return n; }";
@@ -259,15 +259,15 @@ fn initialisers_and_finalisers_and_exit_handlers_hold_the_versions_that_they_cal
     for (source, is_late) in [(at_init, false), (at_fini, true), (at_exit, true)] {
         let jit = new_jit();
         let Some(kernels) = patchable(&jit) else { return };
-        let keeper = Keeper::new();
-        keeper.define(&jit, "gate");
+        let control = GateControl::new();
+        control.define(&jit, "gate");
         let object = c(&format!("extern long gemm(long); extern char gate; {source}")).unwrap();
         let tracker = jit.main_dylib().create_tracker().unwrap();
         jit.add_object(&tracker, "module.o", object).unwrap();
         if is_late {
             drop(find(&jit, "anchor"));
         }
-        // Ahead: a link waits for initialisers of the dylib that another thread runs.
+        // Linked before the thread starts: a link waits for initialisers that another thread runs.
         let next = link(&kernels, &plain(2)).unwrap();
         let caller = thread::spawn({
             let jit = jit.clone();
@@ -276,19 +276,19 @@ fn initialisers_and_finalisers_and_exit_handlers_hold_the_versions_that_they_cal
                 false => drop(find(&jit, "anchor")),
             }
         });
-        keeper.wait_for_arrival();
-        commit_under_a_caller(next, &keeper, || caller.join().unwrap());
+        control.wait_for_arrival();
+        commit_under_a_caller(next, &control, || caller.join().unwrap());
     }
 }
 
 #[test]
-fn a_destructor_of_a_thread_s_variable_holds_the_version_that_it_calls() {
-    // Calls that the host makes by itself hold versions of all sessions of the process.
+fn a_thread_local_destructor_keeps_the_version_that_it_calls() {
+    // Calls that the host makes itself keep versions of all sessions of the process.
     own_process!();
     let jit = new_jit();
     let Some(kernels) = patchable(&jit) else { return };
-    let keeper = Keeper::new();
-    keeper.define(&jit, "gate");
+    let control = GateControl::new();
+    control.define(&jit, "gate");
     let object = c("extern long gemm(long); extern char gate; extern char __dso_handle; \
                     int __cxa_thread_atexit(void (*)(void *), void *, void *); \
                     static void f(void *p) { gemm((long)p); } \
@@ -297,12 +297,12 @@ fn a_destructor_of_a_thread_s_variable_holds_the_version_that_it_calls() {
     add(&jit, jit.main_dylib(), "module.o", &object);
     let owe = find(&jit, "owe");
     let caller = thread::spawn(move || assert_eq!(owe.call(7), 7));
-    keeper.wait_for_arrival();
-    replace_under_a_caller(&kernels, &keeper, || caller.join().unwrap());
+    control.wait_for_arrival();
+    replace_under_a_caller(&kernels, &control, || caller.join().unwrap());
 }
 
 #[test]
-fn a_call_from_before_the_first_version_that_a_lazy_re_export_leads_into_one_keeps_it() {
+fn a_call_started_before_the_first_version_keeps_the_version_that_it_enters() {
     own_process!();
     for is_removed in [false, true] {
         let jit = new_jit();
@@ -320,20 +320,20 @@ fn a_call_from_before_the_first_version_that_a_lazy_re_export_leads_into_one_kee
         };
         let outer_tracker = jit.main_dylib().create_tracker().unwrap();
         jit.add_object(&outer_tracker, "outer.o", outer).unwrap();
-        let (keeper, outer) = (Keeper::new(), find(&jit, "outer"));
-        let argument = keeper.argument();
+        let (control, outer) = (GateControl::new(), find(&jit, "outer"));
+        let argument = control.argument();
         let caller = thread::spawn(move || outer.call(argument));
-        keeper.wait_for_arrival();
-        // The call began when nothing could be patched. It comes into the first version all the same.
+        control.wait_for_arrival();
+        // The call began before anything was patchable, and enters the first version now.
         let kernels = patchable(&jit).unwrap();
-        keeper.let_go_on();
-        keeper.wait_for_arrival();
+        control.open_gate();
+        control.wait_for_arrival();
         if is_removed {
             assert!(!lazy.remove().unwrap().is_complete());
         }
         let old = only(commit(&kernels, &plain(2)).retired);
         assert!(!old.is_complete());
-        keeper.let_go_on();
+        control.open_gate();
         assert_eq!(caller.join().unwrap(), 10);
         if !is_removed {
             drop((outer_tracker.remove().unwrap(), lazy.remove().unwrap()));
@@ -343,21 +343,21 @@ fn a_call_from_before_the_first_version_that_a_lazy_re_export_leads_into_one_kee
 }
 
 #[test]
-fn a_program_s_main_holds_the_versions_that_it_calls() {
+fn main_of_a_program_keeps_the_versions_that_it_calls() {
     own_process!();
     let jit = new_jit();
     let Some(kernels) = patchable(&jit) else { return };
-    let keeper = Keeper::new();
-    keeper.define(&jit, "gate");
+    let control = GateControl::new();
+    control.define(&jit, "gate");
     let main =
         c("extern long gemm(long); extern char gate; int main(void) { return gemm((long)&gate) + 40; }").unwrap();
     let tracker = jit.main_dylib().create_tracker().unwrap();
     jit.add_object(&tracker, "main.o", main).unwrap();
     let program = jittison::Program::new(&jit, &tracker).unwrap();
     let caller = thread::spawn(move || {
-        // SAFETY: it is a `main`, and may run.
+        // SAFETY: the function is a `main` and may run.
         unsafe { program.run("main", &[c"program".into()], |_| {}) }.unwrap()
     });
-    keeper.wait_for_arrival();
-    assert_eq!(replace_under_a_caller(&kernels, &keeper, || caller.join().unwrap()), 41);
+    control.wait_for_arrival();
+    assert_eq!(replace_under_a_caller(&kernels, &control, || caller.join().unwrap()), 41);
 }

@@ -1,12 +1,12 @@
-//! Who keeps versions, and what goes with what.
+//! What keeps versions, and what is freed together.
 
 use jittison::ErrorKind;
 
 use crate::support::*;
 use crate::*;
 
-/// A dylib whose code and versions refer to each other: `helper` of the dylib calls `gemm`, whose versions call `helper` and
-/// `stencil`.
+/// A dylib whose code and versions refer to each other: `helper` of the dylib calls `gemm`. The versions of `gemm` call `helper`
+/// and `stencil`.
 fn entangled(jit: &Jit, dylib: &JitDylib) -> Option<Patchable> {
     let helper = c("extern long gemm(long); long state; long helper(long n) { return n ? gemm(n - 1) : ++state; }")?;
     let gemm = c(
@@ -28,7 +28,7 @@ fn long_of(jit: &Jit, dylib: &JitDylib, name: &str, n: i64) -> i64 {
 }
 
 #[test]
-fn clearing_or_removing_the_dylib_takes_all_versions_along() {
+fn clearing_or_removing_the_dylib_removes_all_versions() {
     own_process!();
     for is_removed in [false, true] {
         for is_dropped in [false, true] {
@@ -36,7 +36,7 @@ fn clearing_or_removing_the_dylib_takes_all_versions_along() {
             let dylibs = jit.session().dylibs().len();
             let dylib = jit.create_dylib("patched").unwrap();
             let Some(kernels) = entangled(&jit, &dylib) else { return };
-            let left = match is_dropped {
+            let remaining = match is_dropped {
                 true => (drop(kernels), None).1,
                 false => Some(kernels),
             };
@@ -44,7 +44,7 @@ fn clearing_or_removing_the_dylib_takes_all_versions_along() {
             assert!(pending.unwrap().is_empty());
             assert_eq!((held(&jit), dylib.symbol_count()), ((0, 0, 0), 0));
             assert_eq!(jit.session().dylibs().len(), dylibs + usize::from(!is_removed));
-            let Some(kernels) = left else { continue };
+            let Some(kernels) = remaining else { continue };
             let error = link(&kernels, &functions(&[("gemm", "n")]).unwrap()).unwrap_err();
             assert!(matches!(error.kind(), ErrorKind::PatchableGone { .. }), "{error}");
             assert!(kernels.rollback().is_err() && kernels.versions().is_empty());
@@ -58,14 +58,14 @@ fn clearing_or_removing_the_dylib_takes_all_versions_along() {
 }
 
 #[test]
-fn a_handle_keeps_the_function_that_callers_are_led_to_when_the_dylib_is_cleared() {
+fn a_handle_keeps_the_current_function_when_the_dylib_is_cleared() {
     own_process!();
     let jit = new_jit();
     let dylib = jit.create_dylib("patched").unwrap();
     let Some(kernels) = entangled(&jit, &dylib) else { return };
     let gemm = try_function::<Function>(&jit, &dylib, "gemm").unwrap();
     assert!(!dylib.clear().unwrap().is_empty());
-    assert_eq!(gemm.call(3), 4 + 2, "the other versions, the helper and the variables are there, too");
+    assert_eq!(gemm.call(3), 4 + 2, "the other versions, the helper and the variables stay, too");
     drop(kernels);
     drop(gemm);
     assert_eq!(held(&jit), (0, 0, 0));
@@ -87,7 +87,7 @@ fn a_handle_outlives_the_session() {
 }
 
 #[test]
-fn a_handle_to_a_version_keeps_it_and_whatever_it_calls() {
+fn a_handle_to_a_version_keeps_it_and_what_it_calls() {
     own_process!();
     let jit = new_jit();
     let dylib = jit.create_dylib("patched").unwrap();
@@ -95,7 +95,7 @@ fn a_handle_to_a_version_keeps_it_and_whatever_it_calls() {
     let object =
         c("extern long helper(long); extern long stencil(long); long gemm(long n) { return helper(n) * 10 + stencil(n); }").unwrap();
     let prepared = link(&kernels, &object).unwrap();
-    // SAFETY: of that signature.
+    // SAFETY: the function has this signature.
     let direct = unsafe { prepared.lookup::<Function>("gemm") }.unwrap();
     drop(prepared.commit().unwrap());
     assert!(!dylib.clear().unwrap().is_empty());
@@ -112,7 +112,7 @@ fn versions_stay_when_the_patchable_is_dropped() {
     let jit = new_jit();
     drop(commit(&jit.patchable(jit.main_dylib(), &["gemm"]).unwrap(), &first));
     assert_eq!(find(&jit, "gemm").call(0), 1);
-    // As part of the dylib, not of its default tracker.
+    // Versions belong to the dylib, not to its default tracker.
     assert!(jit.main_dylib().default_tracker().unwrap().remove().unwrap().is_complete());
     assert_eq!(find(&jit, "gemm").call(0), 1);
     assert!(jit.main_dylib().clear().unwrap().is_empty());
@@ -120,7 +120,7 @@ fn versions_stay_when_the_patchable_is_dropped() {
 }
 
 #[test]
-fn whoever_removes_a_dylib_of_a_version_takes_the_whole_set() {
+fn removing_the_dylib_of_a_version_removes_the_entire_patchable() {
     own_process!();
     let (Some(first), Some(caller)) =
         (functions(&[("gemm", "n + 1")]), c("extern long gemm(long); long test(void) { return gemm(1); }"))
@@ -136,14 +136,14 @@ fn whoever_removes_a_dylib_of_a_version_takes_the_whole_set() {
     assert_eq!(hidden.name(), "main patch 1");
     assert!(!jit.session().remove_dylib(&hidden).unwrap().is_empty());
     assert!(jit.address_of(jit.main_dylib(), "gemm").is_err());
-    assert_eq!(test.call(), 2, "who was linked against the stub holds all that it leads to");
+    assert_eq!(test.call(), 2, "code linked against the stub keeps everything that the stub reaches");
     drop(test);
     assert!(jit.main_dylib().clear().unwrap().is_empty());
     assert_eq!(held(&jit), (0, 0, 0));
 }
 
 #[test]
-fn clearing_takes_all_versions_along_when_only_the_session_is_left() {
+fn clearing_removes_all_versions_when_only_the_session_remains() {
     own_process!();
     let jit = new_jit();
     let Some(kernels) = entangled(&jit, jit.main_dylib()) else { return };

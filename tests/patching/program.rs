@@ -1,4 +1,4 @@
-//! The program's own symbols: those that its dynamic symbol table does not name.
+//! Program symbols that the dynamic symbol table does not contain.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -17,23 +17,23 @@ extern "C" fn jittison_test_twice(n: i64) -> i64 {
     2 * n
 }
 
-/// As the program's own source would say it: it defines the variable, too.
+/// The source as the program would have it. It defines the variable as well.
 const SOURCE: &str = "long JITTISON_TEST_COUNTER; extern long jittison_test_twice(long);
     long gemm(long n) { JITTISON_TEST_COUNTER += n; return jittison_test_twice(n); }";
 
 #[test]
-fn a_version_shares_the_program_s_variables_by_a_side_table_of_addresses() {
+fn a_version_uses_program_variables_defined_by_address() {
     own_process!();
     let Some(object) = c(SOURCE) else { return };
     let jit = new_jit();
     let table = jit.main_dylib().create_tracker().unwrap();
     let counter = AtomicI64::new(5);
-    let place =
+    let symbol =
         |name: &str, address: u64, flag| (Name::new(name), ExecutorAddr::new(address), SymbolFlags::EXPORTED | flag);
     table
         .define_absolute([
-            place("JITTISON_TEST_COUNTER", &raw const counter as u64, SymbolFlags::NONE),
-            place("jittison_test_twice", jittison_test_twice as *const () as u64, SymbolFlags::CALLABLE),
+            symbol("JITTISON_TEST_COUNTER", &raw const counter as u64, SymbolFlags::NONE),
+            symbol("jittison_test_twice", jittison_test_twice as *const () as u64, SymbolFlags::CALLABLE),
         ])
         .unwrap();
     let kernels = jit.patchable(jit.main_dylib(), &["gemm"]).unwrap();
@@ -42,11 +42,14 @@ fn a_version_shares_the_program_s_variables_by_a_side_table_of_addresses() {
 }
 
 #[test]
-fn a_version_shares_the_program_s_variables_that_only_its_symbol_table_names() {
+fn a_version_uses_program_variables_that_only_the_symbol_table_names() {
     own_process!();
     let Some(object) = c(SOURCE) else { return };
     let jit = new_jit();
-    assert!(jit.address_of(jit.main_dylib(), "JITTISON_TEST_COUNTER").is_err(), "the loader does not know it");
+    assert!(
+        jit.address_of(jit.main_dylib(), "JITTISON_TEST_COUNTER").is_err(),
+        "the dynamic symbol table does not contain it"
+    );
     jit.add_program_symbols(jit.main_dylib()).unwrap();
     let address = jit.address_of(jit.main_dylib(), "JITTISON_TEST_COUNTER").unwrap();
     assert_eq!(address.value(), &raw const JITTISON_TEST_COUNTER as u64);
@@ -57,7 +60,7 @@ fn a_version_shares_the_program_s_variables_that_only_its_symbol_table_names() {
 }
 
 #[test]
-fn names_that_are_local_to_an_object_file_are_not_the_program_s() {
+fn file_local_names_are_not_program_symbols() {
     own_process!();
     let symbols = ProgramSymbols::new().unwrap();
     assert!(symbols.symbol_count() > 100);

@@ -1,4 +1,4 @@
-//! Objects that are replaced as a whole under those that are linked against them.
+//! Rebindable objects: an object is replaced while other objects are linked against it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -8,16 +8,16 @@ use jittison::{Error, ErrorKind, Jit, Patchable};
 use crate::support::*;
 
 fn add_rebindable(jit: &Jit, object: &[u8]) -> Result<Patchable, Error> {
-    // SAFETY: tests' own objects, whose initialisers may run.
+    // SAFETY: the objects belong to the tests, and their initialisers may run.
     unsafe { jit.add_rebindable(jit.main_dylib(), "codec.o", object.to_vec()) }
 }
 
 fn replace(codec: &Patchable, object: &[u8]) -> Result<jittison::Committed, Error> {
-    // SAFETY: as above, and of the same signatures.
+    // SAFETY: as above. The signatures stay the same.
     unsafe { codec.replace("codec.o", object.to_vec()) }
 }
 
-/// `encode` and `decode`, which are inverse to each other in each version, and a variable that counts.
+/// `encode` and `decode`, which are inverse in each version, and a variable that counts calls.
 fn codec(k: i64) -> Option<Vec<u8>> {
     c(&format!(
         "long calls; static long shift(void) {{ return {k}; }}\n\
@@ -26,36 +26,36 @@ fn codec(k: i64) -> Option<Vec<u8>> {
     ))
 }
 
-/// Calls both through its own references, and keeps a pointer to one in its data.
-const IMPORTER: &str = "long encode(long); long decode(long); extern long calls; long (*kept)(long) = encode;\n\
+/// Calls both functions, and stores a pointer to one in its data.
+const IMPORTER: &str = "long encode(long); long decode(long); extern long calls; long (*stored)(long) = encode;\n\
                         long there(long n) { return encode(n); }\n\
                         long back(long n) { return decode(n); }\n\
-                        long by_pointer(long n) { return kept(n); }\n\
+                        long by_pointer(long n) { return stored(n); }\n\
                         long counted(void) { return calls; }";
 
-type OfOne = extern "C" fn(i64) -> i64;
+type Unary = extern "C" fn(i64) -> i64;
 
 #[test]
-fn importers_follow_a_replacement_wherever_they_were_linked() {
+fn importers_use_the_replacement_whenever_they_were_linked() {
     own_process!();
     let (Some(first), Some(second), Some(importer)) = (codec(10), codec(200), c(IMPORTER)) else { return };
     let jit = new_jit();
     let codec = add_rebindable(&jit, &first).unwrap();
     let early = add(&jit, jit.main_dylib(), "early.o", &importer);
-    let [there, by_pointer] = ["there", "by_pointer"].map(|name| function::<OfOne>(&jit, name));
+    let [there, by_pointer] = ["there", "by_pointer"].map(|name| function::<Unary>(&jit, name));
     assert_eq!((there.call(1), by_pointer.call(1)), (11, 11));
 
     let replaced = replace(&codec, &second).unwrap();
-    assert_eq!((there.call(1), by_pointer.call(1)), (201, 201), "linked before");
-    assert_eq!(function::<OfOne>(&jit, "back").call(201), 1);
-    assert_eq!(long(&jit, "counted"), 4, "variables stay");
+    assert_eq!((there.call(1), by_pointer.call(1)), (201, 201), "linked before the replacement");
+    assert_eq!(function::<Unary>(&jit, "back").call(201), 1);
+    assert_eq!(long(&jit, "counted"), 4, "variables keep their values");
     assert_eq!(replaced.retired.len(), 1);
 
     let other = jit.create_dylib("other").unwrap();
     other.set_link_order(&[(jit.main_dylib().clone(), jittison::session::Visibility::ExportedOnly)]);
     let late = add(&jit, &other, "late.o", &importer);
-    let there_late = try_function::<OfOne>(&jit, &other, "there").unwrap();
-    assert_eq!(there_late.call(1), 201, "linked after");
+    let there_late = try_function::<Unary>(&jit, &other, "there").unwrap();
+    assert_eq!(there_late.call(1), 201, "linked after the replacement");
     replace(&codec, &first).map(drop).unwrap();
     assert_eq!((there.call(1), there_late.call(1)), (11, 11));
     drop((there, there_late, by_pointer));
@@ -63,21 +63,21 @@ fn importers_follow_a_replacement_wherever_they_were_linked() {
 }
 
 #[test]
-fn a_replaced_exporter_is_freed_under_its_importers() {
+fn a_replaced_exporter_is_freed_while_its_importers_stay() {
     own_process!();
-    // No variable that later versions would use.
+    // Without a variable that later versions would use.
     let version = |k: i64| c(&format!("long encode(long n) {{ return n + {k}; }}"));
     let user = c("long encode(long); long there(long n) { return encode(n); }");
     let (Some(first), Some(second), Some(user)) = (version(1), version(2), user) else { return };
     let jit = new_jit();
     let exporter = add_rebindable(&jit, &first).unwrap();
     let _user = add(&jit, jit.main_dylib(), "user.o", &user);
-    let there = function::<OfOne>(&jit, "there");
+    let there = function::<Unary>(&jit, "there");
     let before = held(&jit);
     for round in 0..50 {
         let object = if round % 2 == 0 { &second } else { &first };
         let replaced = replace(&exporter, object).unwrap();
-        assert!(replaced.retired.iter().all(|old| old.is_complete()), "nobody is in the old version: {replaced:?}");
+        assert!(replaced.retired.iter().all(|old| old.is_complete()), "no thread is in the old version: {replaced:?}");
         assert_eq!(there.call(10), 12 - round % 2);
     }
     assert_eq!(held(&jit), before);
@@ -92,14 +92,14 @@ fn a_replacement_that_lacks_a_function_is_refused_and_importers_stay() {
     let jit = new_jit();
     let codec = add_rebindable(&jit, &first).unwrap();
     let _importer = add(&jit, jit.main_dylib(), "importer.o", &importer);
-    let there = function::<OfOne>(&jit, "there");
+    let there = function::<Unary>(&jit, "there");
     let refused = replace(&codec, &lacking).unwrap_err();
     assert!(refused.to_string().contains("decode"), "{refused}");
     assert_eq!(there.call(1), 11);
 }
 
 #[test]
-fn what_exports_no_function_or_one_that_is_there_cannot_be_rebound_and_leaves_nothing() {
+fn objects_without_new_functions_cannot_be_rebindable_and_leave_nothing() {
     own_process!();
     let (Some(variable), Some(first)) = (c("long only = 7;"), codec(10)) else { return };
     let jit = new_jit();
@@ -111,7 +111,7 @@ fn what_exports_no_function_or_one_that_is_there_cannot_be_rebound_and_leaves_no
 }
 
 #[test]
-fn importers_call_on_while_their_exporter_is_replaced() {
+fn importers_call_correctly_while_their_exporter_is_replaced() {
     own_process!();
     let (Some(first), Some(second), Some(importer)) = (codec(10), codec(200), c(IMPORTER)) else { return };
     let jit = new_jit();
@@ -121,7 +121,7 @@ fn importers_call_on_while_their_exporter_is_replaced() {
     let calls: i64 = thread::scope(|threads| {
         let (jit, is_over) = (&jit, &is_over);
         let caller = move || {
-            let there = function::<OfOne>(jit, "there");
+            let there = function::<Unary>(jit, "there");
             let mut calls = 0;
             while !is_over.load(Ordering::Relaxed) {
                 let _guard = jit.guard();
@@ -141,7 +141,7 @@ fn importers_call_on_while_their_exporter_is_replaced() {
         }
         callers.into_iter().map(|caller| caller.join().unwrap()).sum()
     });
-    assert_eq!(long(&jit, "counted"), calls, "no call is lost, and none counted twice");
+    assert_eq!(long(&jit, "counted"), calls, "each call is counted once");
     assert!(jit.main_dylib().clear().unwrap().is_empty());
     assert_eq!(held(&jit), (0, 0, 0));
 }

@@ -1,4 +1,4 @@
-//! Variables stay where they are when functions change.
+//! Variables keep their address and value when functions change.
 
 use std::thread;
 
@@ -7,13 +7,13 @@ use jittison::ErrorKind;
 use crate::support::*;
 use crate::*;
 
-/// A version of `bump`, from a source that defines the variable each time.
+/// A version of `bump`. Each source defines the variable again.
 fn bump(step: i64) -> Option<Vec<u8>> {
     c(&format!("long counter = 100; long bump(long n) {{ return counter += {step} + n; }}"))
 }
 
 #[test]
-fn a_variable_that_the_first_version_brought_goes_on_from_its_value() {
+fn a_variable_of_the_first_version_keeps_its_value() {
     own_process!();
     let (Some(first), Some(second), Some(third), Some(reader)) =
         (bump(1), bump(10), bump(100), c("extern long counter; long bump(long n) { return counter; }"))
@@ -27,17 +27,21 @@ fn a_variable_that_the_first_version_brought_goes_on_from_its_value() {
     assert_eq!((bump.call(0), bump.call(0)), (101, 102));
     let retired = commit(&kernels, &second).retired;
     assert_eq!(bump.call(0), 112);
-    assert!(!retired[0].is_complete(), "what brought the variable is kept by what uses it");
-    assert_eq!(numbers(&kernels), (vec![1, 2], vec![2]));
+    assert!(!retired[0].is_complete(), "the version with the variable stays while a version uses it");
+    assert_eq!(version_numbers(&kernels), (vec![1, 2], vec![2]));
     let retired_second = commit(&kernels, &third).retired;
     assert_eq!(bump.call(0), 212);
-    assert!(retired_second[0].is_complete(), "the second brought nothing");
+    assert!(retired_second[0].is_complete(), "the second version added no variable");
     drop(commit(&kernels, &reader));
-    assert_eq!((bump.call(0), numbers(&kernels)), (212, (vec![1, 4], vec![4])), "one that only refers to it");
-    // Nobody uses it any more: it goes, and the next that defines it begins anew.
+    assert_eq!(
+        (bump.call(0), version_numbers(&kernels)),
+        (212, (vec![1, 4], vec![4])),
+        "a version that only refers to the variable"
+    );
+    // No version uses the variable: it is freed. The next version that defines it starts with the initial value.
     drop(commit(&kernels, &functions(&[("bump", "n")]).unwrap()));
     assert!(retired[0].is_complete());
-    assert_eq!(numbers(&kernels), (vec![5], vec![5]));
+    assert_eq!(version_numbers(&kernels), (vec![5], vec![5]));
     drop(commit(&kernels, &first));
     assert_eq!(bump.call(0), 101);
     drop(bump);
@@ -46,7 +50,7 @@ fn a_variable_that_the_first_version_brought_goes_on_from_its_value() {
 }
 
 #[test]
-fn variables_of_the_dylib_and_common_hidden_and_thread_local_ones_are_shared() {
+fn versions_share_dylib_common_hidden_and_thread_local_variables() {
     own_process!();
     let version = |step: i64| {
         gcc(
@@ -69,13 +73,13 @@ fn variables_of_the_dylib_and_common_hidden_and_thread_local_ones_are_shared() {
     let bump = find(&jit, "bump");
     assert_eq!(bump.call(0), 4_101_081_021);
     drop(commit(&kernels, &second));
-    assert_eq!(bump.call(0), 4_303_101_232, "all go on, but what is local to the object, or constant");
+    assert_eq!(bump.call(0), 4_303_101_232, "all keep their values, except static and constant ones");
     let there = bump.clone();
-    assert_eq!(thread::spawn(move || there.call(0)).join().unwrap(), 4_505_121_152, "another thread has its own");
+    assert_eq!(thread::spawn(move || there.call(0)).join().unwrap(), 4_505_121_152, "another thread has its own copy");
 }
 
 #[test]
-fn what_a_class_of_a_new_version_does_is_the_new_version_s() {
+fn virtual_functions_are_those_of_the_new_version() {
     own_process!();
     let version = |k: i64| {
         cpp(&format!(
@@ -90,7 +94,7 @@ fn what_a_class_of_a_new_version_does_is_the_new_version_s() {
     let kernels = jit.patchable(jit.main_dylib(), &["bump"]).unwrap();
     for (object, k) in [(&first, 1), (&second, 2)] {
         drop(commit(&kernels, object));
-        assert_eq!(find(&jit, "bump").call(0), k, "its table of virtual functions is part of the code");
+        assert_eq!(find(&jit, "bump").call(0), k, "the virtual table belongs to the version");
     }
 }
 
@@ -102,14 +106,14 @@ fn a_variable_that_has_grown_is_refused() {
     let jit = new_jit();
     let kernels = jit.patchable(jit.main_dylib(), &["bump"]).unwrap();
     drop(commit(&kernels, &small));
-    let before = everything(&jit);
+    let before = state_of(&jit);
     let error = link(&kernels, &large).unwrap_err();
     assert!(matches!(error.root_cause().kind(), ErrorKind::VariableChanged { wanted: 64, found: 32, .. }), "{error}");
-    assert_eq!(everything(&jit), before);
+    assert_eq!(state_of(&jit), before);
 }
 
 #[test]
-fn a_version_that_was_undone_takes_the_variables_along_that_it_brought() {
+fn rollback_removes_the_variables_that_the_version_added() {
     own_process!();
     let (Some(first), Some(second)) = (functions(&[("bump", "n")]), bump(1)) else { return };
     let jit = new_jit();

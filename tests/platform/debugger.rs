@@ -1,6 +1,7 @@
-//! Debuggers know linked code by name and line while it is there, and no longer. The list that they read is checked here
-//! word by word, and by the real gdb.
+//! Debuggers find names and lines of linked code as long as the code exists. These tests read the list of symbol files directly
+//! and with gdb.
 
+use fastrand::Rng;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,7 +10,6 @@ use jittison::layer::{LinkHooks, LinkOrigin, LinkPlugin};
 use jittison::link::FixedLink;
 use jittison::{Error, ErrorKind, Jit, JitDylib, ResourceTracker};
 
-use crate::debuggers::*;
 use crate::support::*;
 
 /// All symbol files in the list, the newest first.
@@ -17,12 +17,12 @@ fn listed() -> Vec<Vec<u8>> {
     DebuggerList::own().files()
 }
 
-/// How many listed files have that name among their symbols.
+/// The number of listed files that have a symbol of that name.
 fn listed_with(name: &str) -> usize {
     DebuggerList::own().count_with(name)
 }
 
-fn told_jit() -> Jit {
+fn jit_with_debugger() -> Jit {
     Jit::builder().debugger(true).trap_freed_code(true).build().unwrap()
 }
 
@@ -33,20 +33,20 @@ fn add_function(jit: &Jit, dylib: &JitDylib, name: &str) -> Option<ResourceTrack
 
 #[test]
 fn an_object_is_listed_from_its_link_to_its_removal() {
-    let jit = told_jit();
+    let jit = jit_with_debugger();
     let Some(tracker) = add_function(&jit, jit.main_dylib(), "listed_once") else { return };
-    assert_eq!(listed_with("listed_once"), 0, "nobody has looked");
+    assert_eq!(listed_with("listed_once"), 0, "the object is not linked before the lookup");
     let held = function::<extern "C" fn() -> i64>(&jit, "listed_once");
     assert_eq!(listed_with("listed_once"), 1);
     let removal = tracker.remove().unwrap();
     assert!(!removal.is_complete());
-    assert_eq!((listed_with("listed_once"), held.call()), (1, 7), "held code is code");
+    assert_eq!((listed_with("listed_once"), held.call()), (1, 7), "held code stays listed and callable");
     drop(held);
     assert_eq!(listed_with("listed_once"), 0);
 }
 
 #[test]
-fn nothing_is_listed_unless_it_was_asked_for() {
+fn nothing_is_listed_unless_the_option_is_set() {
     let jit = new_jit();
     let Some(_tracker) = add_function(&jit, jit.main_dylib(), "unlisted") else { return };
     assert_eq!(long(&jit, "unlisted"), 7);
@@ -58,15 +58,15 @@ fn a_failed_link_is_not_listed() {
     let Some(object) = c("extern long missing(void); long fails_to_link(void) { return missing() + 1; }") else {
         return;
     };
-    let jit = told_jit();
+    let jit = jit_with_debugger();
     refused_in(&jit, &object, "fails_to_link");
     assert_eq!(listed_with("fails_to_link"), 0);
-    // As late as a link can fail: behind everything that the debugger's own hooks do before the link is recorded.
+    // A link can fail as late as this: after all hooks of the debugger that run before the link is recorded.
     jit.layer().add_plugin(Arc::new(Refusing));
     let Some(object) = c("long refused_late(void) { return 7; }") else { return };
     let tracker = add(&jit, jit.main_dylib(), "late.o", &object);
     let error = try_function::<extern "C" fn() -> i64>(&jit, jit.main_dylib(), "refused_late").unwrap_err();
-    assert_says(&error, &["as told"]);
+    assert_says(&error, &["refused by the test"]);
     assert_eq!(listed_with("refused_late"), 0);
     assert!(tracker.remove().unwrap().is_complete());
 }
@@ -81,13 +81,13 @@ impl LinkPlugin for Refusing {
 
 impl LinkHooks for Refusing {
     fn fixed_up(&mut self, _link: &mut FixedLink<'_>) -> Result<(), Error> {
-        Err(ErrorKind::NoSuchStub { dylib: "as told".to_string(), symbol: String::new() }.into())
+        Err(ErrorKind::NoSuchStub { dylib: "refused by the test".to_string(), symbol: String::new() }.into())
     }
 }
 
 #[test]
-fn a_transfer_keeps_the_entry_and_the_destination_s_removal_takes_it() {
-    let jit = told_jit();
+fn a_transferred_entry_stays_until_the_destination_is_removed() {
+    let jit = jit_with_debugger();
     let Some(first) = add_function(&jit, jit.main_dylib(), "transferred_a") else { return };
     let Some(second) = add_function(&jit, jit.main_dylib(), "transferred_b") else { return };
     long(&jit, "transferred_a");
@@ -99,8 +99,8 @@ fn a_transfer_keeps_the_entry_and_the_destination_s_removal_takes_it() {
 }
 
 #[test]
-fn the_end_of_a_session_takes_its_entries() {
-    let jit = told_jit();
+fn the_end_of_a_session_removes_its_entries() {
+    let jit = jit_with_debugger();
     let Some(tracker) = add_function(&jit, jit.main_dylib(), "of_an_ended_session") else { return };
     long(&jit, "of_an_ended_session");
     assert_eq!(listed_with("of_an_ended_session"), 1);
@@ -109,9 +109,9 @@ fn the_end_of_a_session_takes_its_entries() {
 }
 
 #[test]
-fn a_session_that_ends_takes_its_entries_from_between_another_s_but_those_of_held_code() {
+fn an_ended_session_removes_its_entries_except_those_of_held_code() {
     own_process!();
-    let (ends, stays) = (told_jit(), told_jit());
+    let (ends, stays) = (jit_with_debugger(), jit_with_debugger());
     let names = ["ends_0", "stays_0", "ends_1", "ends_2", "stays_1", "ends_3"];
     let mut trackers = Vec::new();
     for name in names {
@@ -128,7 +128,7 @@ fn a_session_that_ends_takes_its_entries_from_between_another_s_but_those_of_hel
     let held = function::<extern "C" fn() -> i64>(&ends, "ends_2");
     let dylib = ends.main_dylib().clone();
     drop(ends);
-    assert_eq!(listed_names(), ["stays_1", "ends_2", "stays_0"], "what is held is there, and code");
+    assert_eq!(listed_names(), ["stays_1", "ends_2", "stays_0"], "held code stays listed and callable");
     assert_eq!(held.call(), 7);
     drop(held);
     assert_eq!(listed_names(), ["stays_1", "stays_0"]);
@@ -139,18 +139,18 @@ fn a_session_that_ends_takes_its_entries_from_between_another_s_but_those_of_hel
 }
 
 #[test]
-fn the_list_is_whole_while_four_threads_of_two_sessions_add_and_remove() {
+fn the_list_stays_consistent_while_four_threads_of_two_sessions_add_and_remove() {
     let Some(object) = c("long churned_by_threads(void) { return 7; }") else { return };
-    let jits = [told_jit(), told_jit()];
+    let jits = [jit_with_debugger(), jit_with_debugger()];
     std::thread::scope(|scope| {
         for thread in 0..4 {
             let (jit, object) = (&jits[thread % 2], &object);
             scope.spawn(move || {
                 let dylib = jit.create_dylib(&format!("thread {thread}")).unwrap();
                 let mut live = Vec::new();
-                let mut dice = Dice(thread as u64 + 1);
+                let mut random = Rng::with_seed(thread as u64 + 1);
                 for round in 0..150 {
-                    // Names of one dylib are told apart by removing what has the name first.
+                    // A dylib can define the name only once, so a module is added only if the dylib has none.
                     let dylib = if round % 3 == 0 { dylib.clone() } else { jit.create_dylib("one more").unwrap() };
                     if live.iter().all(|(other, _): &(JitDylib, ResourceTracker)| other.id() != dylib.id()) {
                         let tracker = add(jit, &dylib, "churned.o", object);
@@ -158,7 +158,7 @@ fn the_list_is_whole_while_four_threads_of_two_sessions_add_and_remove() {
                         live.push((dylib, tracker));
                     }
                     if live.len() > 5 {
-                        let (_, tracker) = live.swap_remove(dice.roll(5));
+                        let (_, tracker) = live.swap_remove(random.usize(..5));
                         assert!(tracker.remove().unwrap().is_complete());
                     }
                     assert!(listed_with("churned_by_threads") >= live.len());
@@ -171,15 +171,15 @@ fn the_list_is_whole_while_four_threads_of_two_sessions_add_and_remove() {
 }
 
 #[test]
-fn a_forked_child_has_the_list_and_edits_its_own_even_if_a_lost_thread_held_the_lock() {
+fn a_forked_child_edits_its_own_list_even_if_a_lost_thread_held_the_lock() {
     own_process!();
-    let jit = told_jit();
+    let jit = jit_with_debugger();
     let Some(tracker) = add_function(&jit, jit.main_dylib(), "forked_with") else { return };
     long(&jit, "forked_with");
-    // As if another thread were in the middle of an edit.
+    // The lock is held as if another thread were editing the list.
     let list = DebuggerList::own();
     let lock = list.lock();
-    // SAFETY: the child removes what it has, and ends without returning into the test harness.
+    // SAFETY: the child removes its tracker and ends. It does not return into the test harness.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let removed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -191,16 +191,16 @@ fn a_forked_child_has_the_list_and_edits_its_own_even_if_a_lost_thread_held_the_
     }
     lock.store(0, Ordering::Release);
     let mut status = 0;
-    // SAFETY: waits for the child from above.
+    // SAFETY: waits for the child. The kernel writes `status`.
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
     assert_eq!(status, 0);
     assert_eq!(listed_with("forked_with"), 1);
 }
 
 #[test]
-fn no_other_module_s_list_is_taken_for_our_own() {
+fn the_debugger_symbols_of_this_program_are_weak_and_protected() {
     // Shares the process: the symbols are read from the program's file.
-    // A library that was linked in C took the list that the program exports, and kept a lock of its own for it.
+    // Symptom without this: a C library took the list that the program exports, and used its own lock for it.
     let Ok(run) = Command::new("readelf").arg("-sW").arg(std::env::current_exe().unwrap()).output() else {
         skip("readelf");
         return;
@@ -225,7 +225,7 @@ fn a_symbol_file_has_addresses_and_no_more_than_a_debugger_needs() {
     else {
         return;
     };
-    let jit = told_jit();
+    let jit = jit_with_debugger();
     let _tracker = add(&jit, jit.main_dylib(), "symbol_file.o", &object);
     let address = function::<extern "C" fn() -> i64>(&jit, "symbol_file_function").address();
     let common = jit.address_of(jit.main_dylib(), "symbol_file_common").unwrap();
@@ -237,18 +237,19 @@ fn a_symbol_file_has_addresses_and_no_more_than_a_debugger_needs() {
         skip("readelf");
         return;
     };
-    let (told, complaints) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+    let (output, complaints) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
     assert!(complaints.is_empty(), "{complaints}");
-    let line = |what: &str| told.lines().find(|line| line.contains(what)).unwrap_or_else(|| panic!("{what}: {told}"));
+    let line =
+        |what: &str| output.lines().find(|line| line.contains(what)).unwrap_or_else(|| panic!("{what}: {output}"));
     assert!(line(" .text.symbol_file_function").contains(&format!("NOBITS          {:016x}", address.value())));
     assert!(line(" .eh_frame").contains("PROGBITS"));
-    assert!(!told.contains(".text.dropped"), "{told}");
-    assert!(line(" dropped").contains("UND"), "{told}");
+    assert!(!output.contains(".text.dropped"), "{output}");
+    assert!(line(" dropped").contains("UND"), "{output}");
     let common_line = line(" symbol_file_common");
     assert!(common_line.contains("ABS") && common_line.contains(&format!("{:016x}", common.value())), "{common_line}");
 }
 
-/// Relocations of the file that is listed with `name`, as readelf tells them; `None` where there is no readelf.
+/// The output of `readelf -r` for the listed file with the symbol `name`. `None` without readelf.
 fn listed_relocations(name: &str) -> Option<String> {
     let file = listed().into_iter().find(|file| has_symbol(file, name));
     let dir = PrivateDir::new();
@@ -262,20 +263,20 @@ fn listed_relocations(name: &str) -> Option<String> {
 }
 
 #[test]
-fn debug_information_of_dropped_code_says_zero_or_in_lists_one() {
+fn debug_information_of_dropped_code_has_address_zero_or_one_in_lists() {
     let source = "static __attribute__((used, section(\".text.gone\"))) long gone(void) { return 3; }
                   __attribute__((section(\".text.kept\"))) long kept_with_lines(void) { return 4; }";
-    // `used` keeps the compiler from dropping it, not the linker.
+    // `used` stops the compiler from dropping the function, but not the linker.
     let Some(object) = gcc(&["-O1", "-g", "-gdwarf-4", "-fPIC"], source) else { return };
-    let jit = told_jit();
+    let jit = jit_with_debugger();
     let _tracker = add(&jit, jit.main_dylib(), "gone.o", &object);
     assert_eq!(long(&jit, "kept_with_lines"), 4);
-    let Some(told) = listed_relocations("kept_with_lines") else { return };
-    assert!(told.contains("R_X86_64_NONE"), "{told}");
-    let ranges = told.split("Relocation section").find(|part| part.contains(".rela.debug_ranges")).unwrap();
-    let says_one = |line: &&str| line.split_whitespace().skip(2).eq(["R_X86_64_64", "1"]);
-    let ones = ranges.lines().filter(says_one);
-    assert_eq!(ones.count(), 2, "the beginning and the end of what is gone: {told}");
+    let Some(output) = listed_relocations("kept_with_lines") else { return };
+    assert!(output.contains("R_X86_64_NONE"), "{output}");
+    let ranges = output.split("Relocation section").find(|part| part.contains(".rela.debug_ranges")).unwrap();
+    let has_address_one = |line: &&str| line.split_whitespace().skip(2).eq(["R_X86_64_64", "1"]);
+    let ones = ranges.lines().filter(has_address_one);
+    assert_eq!(ones.count(), 2, "the start and the end of the dropped function: {output}");
 }
 
 // ---- gdb --------------------------------------------------------------------
@@ -291,10 +292,10 @@ long debugged_outer(long count) {
 ";
 
 #[test]
-fn gdb_breaks_on_linked_functions_by_name_shows_lines_and_forgets_them_at_removal() {
+fn gdb_finds_linked_functions_and_lines_until_their_removal() {
     let test = this_test!();
     if is_rerun(test) {
-        let jit = told_jit();
+        let jit = jit_with_debugger();
         let object = gcc(&["-g", "-O0", "-fPIC", "-ffunction-sections"], DEBUGGED).unwrap();
         for number in 0..2 {
             let tracker = add(&jit, jit.main_dylib(), "debugged.o", &object);
@@ -309,18 +310,18 @@ fn gdb_breaks_on_linked_functions_by_name_shows_lines_and_forgets_them_at_remova
     if c("").is_none() {
         return;
     }
-    // gdb leaves a breakpoint where it was, whatever JIT code goes; so it is deleted while the code is there.
+    // gdb keeps a breakpoint when JIT code is removed, so it is deleted while the code exists.
     let commands = "break debugged_inner\nbreak jittison_test_checkpoint\nrun\n\
                     echo [stopped]\\n\nbacktrace 3\nnext\nprint twice\nset $where = (long)$pc\ninfo symbol $where\n\
                     delete 1\ncontinue\n\
                     echo [removed]\\n\ninfo symbol $where\nbreak debugged_inner\ncontinue\n\
                     echo [again]\\n\nbacktrace 2\ndelete 3\ncontinue\n\
                     echo [removed again]\\n\ninfo symbol $where\ncontinue\n";
-    let Some(told) = gdb(test, commands) else { return };
-    let mut rest = &told[..];
+    let Some(output) = gdb(test, commands) else { return };
+    let mut rest = &output[..];
     let mut part = |mark: &str| {
-        let (part, behind) = rest.split_once(mark).unwrap_or_else(|| panic!("no {mark}: {told}"));
-        rest = behind;
+        let (part, tail) = rest.split_once(mark).unwrap_or_else(|| panic!("no {mark}: {output}"));
+        rest = tail;
         part
     };
     part("[stopped]\n");
@@ -332,21 +333,21 @@ fn gdb_breaks_on_linked_functions_by_name_shows_lines_and_forgets_them_at_remova
         "$1 = 40\n",
         "debugged_inner + ",
     ] {
-        assert!(stopped.contains(expected), "{expected}: {told}");
+        assert!(stopped.contains(expected), "{expected}: {output}");
     }
     let removed = part("[again]\n");
-    assert!(removed.contains("No symbol matches $where.\nBreakpoint 3 (debugged_inner) pending."), "{told}");
+    assert!(removed.contains("No symbol matches $where.\nBreakpoint 3 (debugged_inner) pending."), "{output}");
     let again = part("[removed again]\n");
-    assert!(again.contains("#0  debugged_inner (count=21) at "), "{told}");
-    assert!(rest.contains("No symbol matches $where."), "{told}");
-    assert!(rest.contains("exited normally"), "{told}");
+    assert!(again.contains("#0  debugged_inner (count=21) at "), "{output}");
+    assert!(rest.contains("No symbol matches $where."), "{output}");
+    assert!(rest.contains("exited normally"), "{output}");
 }
 
 #[test]
-fn a_breakpoint_that_gdb_leaves_in_removed_code_does_not_end_up_in_what_is_linked_next() {
+fn gdb_breakpoints_in_removed_code_do_not_appear_in_code_linked_later() {
     let test = this_test!();
     if is_rerun(test) {
-        let jit = told_jit();
+        let jit = jit_with_debugger();
         let object = |name: &str, value: u64| {
             asm(&format!(".globl {name}\n.byte 0, 0, 0\n{name}: movabs $0x{value:016x}, %rax\nret\n")).unwrap()
         };
@@ -354,12 +355,12 @@ fn a_breakpoint_that_gdb_leaves_in_removed_code_does_not_end_up_in_what_is_linke
         assert_eq!(long(&jit, "stopped_in"), 0x1111_1111_1111_1111);
         assert!(first.remove().unwrap().is_complete());
         jittison_test_checkpoint(1);
-        // The same breakpoint would be in the middle of an instruction here.
-        let filler = asm(".globl behind\nbehind: movabs $0x2222222222222222, %rax\nret\n").unwrap();
+        // At the address of the breakpoint this code has the middle of an instruction.
+        let filler = asm(".globl successor\nsuccessor: movabs $0x2222222222222222, %rax\nret\n").unwrap();
         let second = add(&jit, jit.main_dylib(), "second.o", &filler);
-        assert_eq!(long(&jit, "behind"), 0x2222_2222_2222_2222);
+        assert_eq!(long(&jit, "successor"), 0x2222_2222_2222_2222);
         jittison_test_checkpoint(2);
-        assert_eq!(long(&jit, "behind"), 0x2222_2222_2222_2222);
+        assert_eq!(long(&jit, "successor"), 0x2222_2222_2222_2222);
         assert!(second.remove().unwrap().is_complete());
         let again = add(&jit, jit.main_dylib(), "again.o", &object("stopped_in", 0x3333_3333_3333_3333));
         assert_eq!(long(&jit, "stopped_in"), 0x3333_3333_3333_3333);
@@ -371,19 +372,19 @@ fn a_breakpoint_that_gdb_leaves_in_removed_code_does_not_end_up_in_what_is_linke
     }
     let commands = "break stopped_in\nbreak jittison_test_checkpoint\nrun\necho [first]\\n\ncontinue\ncontinue\n\
                     echo [second]\\n\ncontinue\necho [enabled]\\n\nenable 1\ncontinue\n";
-    let Some(told) = gdb(test, commands) else { return };
-    let hits = told.matches("hit Breakpoint 1, ").count();
-    assert_eq!(hits, 2, "the breakpoint goes where its function goes: {told}");
-    assert!(told.contains("exited normally"), "{told}");
+    let Some(output) = gdb(test, commands) else { return };
+    let hits = output.matches("hit Breakpoint 1, ").count();
+    assert_eq!(hits, 2, "the breakpoint follows its function: {output}");
+    assert!(output.contains("exited normally"), "{output}");
 }
 
 #[test]
 fn gdb_unwinds_through_linked_code_without_debug_information_or_frame_pointers() {
     let test = this_test!();
     if is_rerun(test) {
-        let jit = told_jit();
+        let jit = jit_with_debugger();
         let source = "extern long jittison_test_checkpoint(long); long frameless_second(long number) {
-                          volatile char room[200]; room[7] = 1; return jittison_test_checkpoint(number) + room[7]; }
+                          volatile char buffer[200]; buffer[7] = 1; return jittison_test_checkpoint(number) + buffer[7]; }
                       long frameless_first(long number) { return frameless_second(number) * 2; }";
         let object = gcc(&["-O2", "-fPIC", "-fomit-frame-pointer", "-fno-inline"], source).unwrap();
         let here = jittison_test_checkpoint as extern "C" fn(i64) -> i64 as usize as u64;
@@ -395,10 +396,10 @@ fn gdb_unwinds_through_linked_code_without_debug_information_or_frame_pointers()
     if c("").is_none() {
         return;
     }
-    let Some(told) = gdb(test, "break jittison_test_checkpoint\nrun\nbacktrace 4\ncontinue\n") else { return };
+    let Some(output) = gdb(test, "break jittison_test_checkpoint\nrun\nbacktrace 4\ncontinue\n") else { return };
     for expected in [" in frameless_second ()", " in frameless_first ()", "exited normally"] {
-        assert!(told.contains(expected), "{expected}: {told}");
+        assert!(output.contains(expected), "{expected}: {output}");
     }
-    // The last frame is the host's. Its name has a path or type arguments, as the debug information of this build has it.
-    assert!(["jittison::host::call::", "call<"].iter().any(|name| told.contains(name)), "{told}");
+    // The last frame belongs to the host. Depending on the debug information its name has a path or type arguments.
+    assert!(["jittison::host::call::", "call<"].iter().any(|name| output.contains(name)), "{output}");
 }

@@ -1,5 +1,6 @@
-//! The instant-evict race: modules removed the moment their lookup returns, from several threads; nothing may be left.
-//! Real links, so tens of thousands: the session's own part of it is tried a million times in `tests/session/evict.rs`.
+//! The instant-evict race: several threads remove a module at the moment when its lookup returns. Nothing may leak.
+//!
+//! These tests link tens of thousands of objects. `tests/session/evict.rs` repeats the session's part of the race a million times.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -10,7 +11,7 @@ use jittison::{Jit, JitDylib};
 
 use crate::support::*;
 
-/// A module with data, zero-fill, an initialiser that its answer depends on, and a call into `base`.
+/// A module with data, zero fill, an initialiser that its result depends on, and a call into `base`.
 fn module() -> Option<ObjectBuffer> {
     c("extern long base(long); static long state; static long zero[8];
        __attribute__((constructor)) static void set(void) { state = 4; }
@@ -27,7 +28,7 @@ fn world() -> Option<(Jit, JitDylib, ObjectBuffer)> {
     Some((jit, library, module))
 }
 
-/// Adds, calls and removes; every other one while a handle is held.
+/// Adds, calls and removes modules. Every other module is removed while a handle holds it.
 fn churn(jit: &Jit, dylib: &JitDylib, module: &ObjectBuffer, rounds: usize) {
     for round in 0..rounds {
         let tracker = dylib.create_tracker().unwrap();
@@ -47,7 +48,7 @@ fn churn(jit: &Jit, dylib: &JitDylib, module: &ObjectBuffer, rounds: usize) {
 }
 
 #[test]
-fn twenty_thousand_modules_evicted_at_once_by_two_threads_leave_nothing() {
+fn two_threads_that_evict_twenty_thousand_modules_leave_nothing() {
     let Some((jit, library, module)) = world() else { return };
     thread::scope(|scope| {
         for _ in 0..2 {
@@ -61,10 +62,10 @@ fn twenty_thousand_modules_evicted_at_once_by_two_threads_leave_nothing() {
             });
         }
     });
-    assert_eq!((held(&jit).0, jit.layer().key_count()), (1, 1), "only the library");
+    assert_eq!((held(&jit).0, jit.layer().key_count()), (1, 1), "only the library is left");
     assert!(library.clear().unwrap().is_empty());
     assert_eq!((held(&jit), jit.layer().key_count()), ((0, 0, 0), 0));
-    // One for each pool of each part that the two threads and this one took from.
+    // One range per pool and per shard that the two threads and this thread used.
     let ranges = jit.memory_statistics().free_ranges;
     assert!(ranges.is_multiple_of(3) && ranges <= 9, "{ranges}");
 }
@@ -94,7 +95,7 @@ fn two_threads_that_evict_in_one_dylib_leave_nothing() {
 }
 
 #[test]
-fn a_lookup_that_races_with_a_removal_finds_the_whole_or_nothing() {
+fn a_lookup_that_races_with_a_removal_finds_a_complete_module_or_none() {
     let Some((jit, library, module)) = world() else { return };
     let dylib = jit.create_dylib("raced").unwrap();
     dylib.set_link_order(&[(library.clone(), Visibility::ExportedOnly)]);
@@ -119,7 +120,7 @@ fn a_lookup_that_races_with_a_removal_finds_the_whole_or_nothing() {
             let tracker = dylib.create_tracker().unwrap();
             jit.add_object(&tracker, "module.o", module.clone()).unwrap();
             thread::yield_now();
-            // Sometimes at once, sometimes not before somebody has had it.
+            // In three of four rounds remove at once. In the fourth wait until the other thread has found the module.
             let before = count();
             while round % 4 == 0 && count() == before && !finder.is_finished() {
                 thread::yield_now();

@@ -1,4 +1,4 @@
-//! Exceptions and panics pass through linked frames and land where they are caught, running destructors on the way.
+//! Exceptions and panics pass through linked frames, run destructors and are caught by the right handler.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -93,13 +93,13 @@ impl Drop for Noted {
 /// A frame of the host between two linked ones.
 extern "C-unwind" fn through_rust(what: i64) -> i64 {
     let _noted = Noted(1000 + what);
-    // SAFETY: the test set it to a function of this signature, which it holds.
+    // SAFETY: the test stores a function with this signature, and keeps it.
     let callback: extern "C-unwind" fn(i64) -> i64 = unsafe { std::mem::transmute(CALLBACK.get()) };
     callback(what) + 1
 }
 
 #[test]
-fn an_exception_passes_through_frames_of_the_host_and_drops_what_they_hold() {
+fn an_exception_passes_through_host_frames_and_drops_their_values() {
     let (Some(thrower), Some(catcher)) = (cpp(THROWER), cpp(&CATCHER.replace("thrower", "through_rust"))) else {
         return;
     };
@@ -172,7 +172,7 @@ fn a_panic_passes_through_c_frames_that_have_nothing_to_clean_up() {
 }
 
 #[test]
-fn a_panic_of_an_initialiser_reaches_whoever_looked_the_function_up() {
+fn a_panic_of_an_initialiser_reaches_the_caller_of_the_lookup() {
     let Some(object) = cpp("
         extern \"C\" long panics(long);
         struct S { S() { panics(3); } }; static S s;
@@ -185,14 +185,14 @@ fn a_panic_of_an_initialiser_reaches_whoever_looked_the_function_up() {
     let tracker = add(&jit, jit.main_dylib(), "panics.o", &object);
     let caught = catch_unwind(AssertUnwindSafe(|| long(&jit, "test"))).unwrap_err();
     assert_eq!(caught.downcast_ref::<i64>(), Some(&3));
-    // Nobody waits for the one that failed, and its memory goes with it.
+    // The failed object blocks no other link, and its memory is freed.
     links_on(&jit);
     assert!(tracker.remove().unwrap().is_complete());
     assert_eq!(held(&jit), (0, 0, 0));
 }
 
 #[test]
-fn a_handler_terminates_nothing_when_a_destructor_throws_and_catches_inside() {
+fn a_destructor_may_throw_and_catch_during_unwinding() {
     let Some(object) = cpp("
         extern \"C\" void record(long);
         static void quiet() { try { throw 5; } catch (int n) { record(n); } }

@@ -20,7 +20,7 @@ fn registering(base: i64) -> String {
 }
 
 #[test]
-fn handlers_run_at_removal_the_last_registered_first_and_before_finalisers() {
+fn exit_handlers_run_at_removal_in_reverse_order_and_before_finalisers() {
     let Some(object) = c(&registering(100)) else { return };
     let jit = recording_jit();
     let tracker = add(&jit, jit.main_dylib(), "a.o", &object);
@@ -29,7 +29,7 @@ fn handlers_run_at_removal_the_last_registered_first_and_before_finalisers() {
     assert!(tracker.remove().unwrap().is_complete());
     assert_eq!(take(), [106, 102, 105, 101, 109]);
     drop(jit);
-    assert_eq!(take(), [], "once");
+    assert_eq!(take(), [], "handlers run only once");
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn handlers_of_two_objects_under_one_tracker_run_in_one_order() {
 }
 
 #[test]
-fn a_handler_that_registers_another_has_it_run_next() {
+fn an_exit_handler_registered_by_another_runs_next() {
     let Some(object) = c("
         #include <stdlib.h>\n
         extern void record(long);
@@ -122,7 +122,7 @@ fn objects_that_need_a_dso_handle_link_after_sessions_with_failed_links() {
         for _ in 0..3 {
             let (jit, _trackers) = linked(&[&object]);
             let again = jit.main_dylib().create_tracker().unwrap();
-            assert!(jit.add_object(&again, "again.o", &object[..]).is_err(), "twice the same");
+            assert!(jit.add_object(&again, "again.o", &object[..]).is_err(), "a duplicate definition");
             assert_eq!(long(&jit, "test"), 3);
         }
     }
@@ -144,21 +144,21 @@ fn a_fork_after_the_removal_of_fork_handlers_calls_none_of_them() {
     let tracker = add(&jit, jit.main_dylib(), "o.o", &object);
     assert_eq!(long(&jit, "test"), 0);
     let fork = || {
-        // SAFETY: the child ends at once, and runs nothing but what was registered for it.
+        // SAFETY: the child runs only the registered fork handlers and ends.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            // SAFETY: ends this process, running nothing.
+            // SAFETY: ends the child without running exit handlers.
             unsafe { libc::_exit(0) };
         }
         let mut status = -1;
-        // SAFETY: waits for the child made just now, and writes one word.
+        // SAFETY: waits for the child. The kernel writes `status`.
         assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-        assert_eq!(status, 0, "the child ended well");
+        assert_eq!(status, 0, "the child exits normally");
     };
     let before = long(&jit, "count");
     fork();
-    assert_eq!(long(&jit, "count"), before + 2, "prepare and parent");
+    assert_eq!(long(&jit, "count"), before + 2, "the prepare handler and the parent handler ran");
     assert!(tracker.remove().unwrap().is_complete());
-    // Freed code is filled with traps: a call would end either process.
+    // Freed code is filled with traps, so a call would end the process.
     fork();
 }

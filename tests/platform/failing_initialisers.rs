@@ -1,4 +1,5 @@
-//! An initialiser that throws or panics: its object is taken back, the exception goes on, and everybody else goes on too.
+//! An initialiser that throws or panics: its object is rolled back, the exception propagates to the caller of the lookup, and
+//! other objects are not affected.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,7 +16,7 @@ extern "C-unwind" fn panics(what: i64) -> i64 {
     std::panic::panic_any(what)
 }
 
-/// Statics before and after one whose constructor fails, and a finaliser.
+/// Static objects before and after one whose constructor fails, and a finaliser.
 const FAILING: &str = "
     extern \"C\" long panics(long); extern \"C\" void record(long);
     struct Noted { long n; explicit Noted(long n) : n(n) { record(n); } ~Noted() { record(-n); } };
@@ -41,21 +42,21 @@ fn a_failing_initialiser_rolls_its_module_back() {
     let before = jit.main_dylib().symbol_count();
     let tracker = add(&jit, jit.main_dylib(), "failing.o", &failing);
     let caught = catch_unwind(AssertUnwindSafe(|| long(&jit, "test"))).unwrap_err();
-    assert_eq!(caught.downcast_ref::<i64>(), Some(&33), "as it was thrown");
-    assert_eq!(take(), [1, 2, 3, -2, -1], "what was constructed is destroyed, in reverse");
+    assert_eq!(caught.downcast_ref::<i64>(), Some(&33), "the original panic value");
+    assert_eq!(take(), [1, 2, 3, -2, -1], "constructed objects are destroyed in reverse");
     assert_eq!(jit.main_dylib().symbol_count(), before);
     assert!(jit.address_of(jit.main_dylib(), "test").is_err());
-    assert_eq!(initialize(&jit, jit.main_dylib()), 0, "it is not tried again");
-    // Under the same tracker, too.
+    assert_eq!(initialize(&jit, jit.main_dylib()), 0, "the failed object is not initialised again");
+    // The same tracker can be used again.
     jit.add_object(&tracker, "good.o", &good[..]).unwrap();
     assert_eq!(long(&jit, "test"), 7);
     assert!(tracker.remove().unwrap().is_complete());
-    assert_eq!(take(), [5], "no finaliser of an object that was never initialised");
+    assert_eq!(take(), [5], "the failed object's finaliser does not run");
     assert_eq!(held(&jit), (0, 0, 0));
 }
 
 #[test]
-fn other_objects_of_the_turn_go_on_where_they_were_left() {
+fn other_objects_of_the_same_opening_continue_where_they_stopped() {
     let other = |base: i64| {
         c(&format!(
             "extern void record(long);
@@ -71,12 +72,12 @@ fn other_objects_of_the_turn_go_on_where_they_were_left() {
     for (name, object) in [("a.o", &a), ("failing.o", &failing), ("b.o", &b)] {
         jit.add_object(&tracker, name, &object[..]).unwrap();
     }
-    // SAFETY: the test's own objects.
+    // SAFETY: the objects are the test's own.
     let caught = catch_unwind(AssertUnwindSafe(|| unsafe { jit.initialize(jit.main_dylib()) }));
     assert!(caught.is_err());
     assert_eq!(take(), [101, 201, 102, 1, 2, 3, -2, -1]);
     let error = jit.deinitialize(jit.main_dylib()).unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::NotInitialized { .. }), "what failed does not count: {error}");
+    assert!(matches!(error.kind(), ErrorKind::NotInitialized { .. }), "a failed opening does not count: {error}");
     assert_eq!(long(&jit, "other200"), 200);
     assert_eq!(take(), [202], "each initialiser once");
     assert!(tracker.remove().unwrap().is_complete());
@@ -88,14 +89,14 @@ thread_local! {
     static INSIDE: RefCell<Option<Jit>> = const { RefCell::new(None) };
 }
 
-/// Called by linked code: looks a function up whose initialiser throws.
+/// Called by linked code: looks up a function whose initialiser throws.
 extern "C-unwind" fn load() -> i64 {
     let jit = INSIDE.with_borrow(|jit| jit.clone()).unwrap();
     long(&jit, "throwing")
 }
 
 #[test]
-fn an_exception_of_an_initialiser_is_caught_by_linked_code_that_had_it_loaded() {
+fn linked_code_catches_the_exception_of_an_initialiser_that_it_triggered() {
     let (Some(throwing), Some(catcher)) = (
         cpp("
             #include <stdexcept>
@@ -118,7 +119,7 @@ fn an_exception_of_an_initialiser_is_caught_by_linked_code_that_had_it_loaded() 
     INSIDE.set(Some(jit.clone()));
     let tracker = add(&jit, jit.main_dylib(), "throwing.o", &throwing);
     let _catcher = add(&jit, jit.main_dylib(), "catcher.o", &catcher);
-    assert_eq!(long(&jit, "test"), i64::from(b'o'), "the text lies in the module that is taken back");
+    assert_eq!(long(&jit, "test"), i64::from(b'o'), "the exception refers to text in the module that is rolled back");
     assert_eq!(take(), [-1]);
     assert!(jit.address_of(jit.main_dylib(), "throwing").is_err());
     assert!(tracker.remove().unwrap().is_complete());
@@ -130,13 +131,13 @@ static INITIALISES: Barrier = Barrier::new(2);
 
 extern "C-unwind" fn panics_late() {
     INITIALISES.wait();
-    // Time for the other thread to have found the symbol. If it has not, it finds none, and that is an error too.
+    // Gives the other thread time to find the symbol. If it is slower, it does not find the symbol, which is an error, too.
     thread::sleep(Duration::from_millis(200));
     std::panic::panic_any(1);
 }
 
 #[test]
-fn whoever_waits_for_an_initialiser_that_fails_is_told() {
+fn a_lookup_that_waits_for_a_failing_initialiser_gets_an_error() {
     let Some(object) = cpp("
         extern \"C\" void panics_late();
         struct S { S() { panics_late(); } }; static S s;
@@ -152,7 +153,7 @@ fn whoever_waits_for_an_initialiser_that_fails_is_told() {
         scope.spawn(|| assert!(catch_unwind(AssertUnwindSafe(|| long(&jit, "test"))).is_err()));
         INITIALISES.wait();
         let error = try_function::<extern "C" fn() -> i64>(&jit, jit.main_dylib(), "test").unwrap_err();
-        let is_told = matches!(error.kind(), ErrorKind::TakenBack { .. } | ErrorKind::SymbolsNotFound { .. });
-        assert!(is_told, "{error}");
+        let is_expected = matches!(error.kind(), ErrorKind::InitializerFailed { .. } | ErrorKind::SymbolsNotFound { .. });
+        assert!(is_expected, "{error}");
     });
 }

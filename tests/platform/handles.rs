@@ -1,4 +1,4 @@
-//! Handles keep code callable; removal tickets say who is in the way.
+//! Handles keep code callable, and a [`Removal`](jittison::Removal) reports what defers it.
 
 use std::thread;
 
@@ -17,13 +17,13 @@ fn loaded() -> Option<(Jit, ResourceTracker, Counter)> {
 }
 
 #[test]
-fn a_handle_keeps_code_and_data_after_the_removal_and_lets_go_when_it_is_dropped() {
+fn a_handle_keeps_removed_code_and_data_until_it_is_dropped() {
     let Some((jit, tracker, count)) = loaded() else { return };
     let usage = jit.usage(&tracker);
     let removal = tracker.remove().unwrap();
     assert!(!removal.is_complete());
     assert_eq!(removal.blockers(), (1, 0));
-    assert!(jit.address_of(jit.main_dylib(), "count").is_err(), "its name is gone at once");
+    assert!(jit.address_of(jit.main_dylib(), "count").is_err(), "the name is removed at once");
     assert_eq!(held(&jit), (1, usage.requested(), usage.reserved));
     assert_eq!((count.call(), count.call()), (1, 2));
     drop(count);
@@ -33,7 +33,7 @@ fn a_handle_keeps_code_and_data_after_the_removal_and_lets_go_when_it_is_dropped
 }
 
 #[test]
-fn a_successor_is_linked_while_a_handle_holds_the_removed_one() {
+fn a_successor_can_be_linked_while_a_handle_holds_removed_code() {
     let Some((jit, tracker, old)) = loaded() else { return };
     tracker.remove().unwrap();
     let object = c("long count(void) { return 1000; }").unwrap();
@@ -62,7 +62,7 @@ fn clones_share_one_pin_and_each_of_them_counts() {
 }
 
 #[test]
-fn handles_are_used_and_dropped_on_any_thread() {
+fn handles_can_be_used_and_dropped_on_any_thread() {
     let Some((jit, tracker, count)) = loaded() else { return };
     let removal = thread::scope(|scope| {
         let threads: Vec<_> = (0..8)
@@ -98,7 +98,7 @@ fn a_handle_outlives_its_session() {
 }
 
 #[test]
-fn a_ticket_is_waited_for_on_another_thread() {
+fn another_thread_can_wait_for_a_removal() {
     let Some((jit, tracker, count)) = loaded() else { return };
     let removal = tracker.remove().unwrap();
     let waiting = removal.clone();
@@ -106,12 +106,12 @@ fn a_ticket_is_waited_for_on_another_thread() {
     assert_eq!(count.call(), 1);
     drop(count);
     assert!(waiter.join().unwrap().unwrap());
-    assert!(tracker.remove().unwrap().is_complete(), "a second removal gives the same ticket");
+    assert!(tracker.remove().unwrap().is_complete(), "a second removal returns the same outcome");
     assert_eq!(held(&jit), (0, 0, 0));
 }
 
 #[test]
-fn a_dependant_s_handle_keeps_what_it_refers_to() {
+fn a_handle_keeps_the_dependencies_of_its_module() {
     let (Some(base), Some(user)) =
         (c("long base(void) { return 5; }"), c("extern long base(void); long user(void) { return base() * 2; }"))
     else {
@@ -119,16 +119,16 @@ fn a_dependant_s_handle_keeps_what_it_refers_to() {
     };
     let (jit, trackers) = linked(&[&base, &user]);
     let user = function::<extern "C" fn() -> i64>(&jit, "user");
-    let (base_goes, user_goes) = (trackers[0].remove().unwrap(), trackers[1].remove().unwrap());
-    assert_eq!((base_goes.blockers(), user_goes.blockers()), ((0, 1), (1, 0)));
+    let (base_removal, user_removal) = (trackers[0].remove().unwrap(), trackers[1].remove().unwrap());
+    assert_eq!((base_removal.blockers(), user_removal.blockers()), ((0, 1), (1, 0)));
     assert_eq!(user.call(), 10);
     drop(user);
-    assert!(base_goes.is_complete() && user_goes.is_complete());
+    assert!(base_removal.is_complete() && user_removal.is_complete());
     assert_eq!(held(&jit), (0, 0, 0));
 }
 
 #[test]
-fn modules_that_refer_to_each_other_in_a_ring_are_reclaimed_together() {
+fn modules_in_a_reference_cycle_are_reclaimed_together() {
     let module = |me: usize, next: usize| {
         c(&format!(
             "extern long f{next}(long); extern void record(long);
@@ -147,7 +147,7 @@ fn modules_that_refer_to_each_other_in_a_ring_are_reclaimed_together() {
 }
 
 #[test]
-fn forgetting_a_tracker_removes_nothing() {
+fn dropping_a_tracker_removes_nothing() {
     let Some((jit, tracker, count)) = loaded() else { return };
     drop(count);
     drop(tracker);

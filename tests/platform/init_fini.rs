@@ -1,4 +1,4 @@
-//! Initialisers run once, in order, before code is used; finalisers run in exact reverse when it is removed.
+//! Initialisers run once and in order before code is used. Finalisers run in exact reverse when the code is removed.
 
 use std::cell::RefCell;
 
@@ -7,7 +7,7 @@ use jittison::{Jit, ReclaimPolicy, ResourceTracker};
 use crate::recorder::{install, push, recording_jit, take};
 use crate::support::*;
 
-/// Assembly with lists of functions: each function records its number.
+/// Assembler source with lists of functions in sections. Each function records its number.
 fn lists(sections: &[(&str, &[i64])]) -> String {
     let mut text = String::from(".section .note.GNU-stack,\"\",@progbits\n.text\n.globl touch\ntouch: ret\n");
     for number in sections.iter().flat_map(|(_, numbers)| *numbers) {
@@ -22,7 +22,7 @@ fn lists(sections: &[(&str, &[i64])]) -> String {
     text
 }
 
-/// Constructors and destructors of three priorities, recording `base` plus something.
+/// C source with constructors and destructors of three priorities and of none. They record `base` plus an offset.
 fn prioritised(base: i64) -> String {
     let function = |attribute: &str, priority: &str, event: i64| {
         format!("__attribute__(({attribute}{priority})) static void {attribute}{event}(void) {{ record({event}); }}\n")
@@ -36,13 +36,13 @@ fn prioritised(base: i64) -> String {
 }
 
 #[test]
-fn every_kind_of_list_runs_by_priority_and_finalisers_in_reverse() {
+fn initialisers_of_every_section_run_by_priority_and_finalisers_in_reverse() {
     let text = lists(&[
         (".init_array", &[1, 2]),
         (".init_array.00103", &[103]),
         (".ctors.00101", &[201]),
         (".init_array.00101", &[101, 104]),
-        (".ctors.00103", &[203, 204]), // called from the end of the section
+        (".ctors.00103", &[203, 204]), // runs from the end of the section
         (".init_array.00102", &[102]),
         (".ctors.00102", &[202]),
         (".fini_array", &[11, 12]),
@@ -56,17 +56,17 @@ fn every_kind_of_list_runs_by_priority_and_finalisers_in_reverse() {
     let tracker = add(&jit, jit.main_dylib(), "lists.o", &object);
     assert_eq!(initialize(&jit, jit.main_dylib()), 10);
     assert_eq!(take(), [101, 104, 102, 103, 204, 203, 202, 201, 1, 2]);
-    assert_eq!(initialize(&jit, jit.main_dylib()), 0, "once");
+    assert_eq!(initialize(&jit, jit.main_dylib()), 0, "initialisers run only once");
     assert_eq!(take(), []);
     assert!(tracker.remove().unwrap().is_complete());
     assert_eq!(take(), [12, 11, 212, 213, 113, 112, 111]);
 }
 
 #[test]
-fn the_old_lists_without_a_number_run_last_and_from_their_ends() {
+fn unnumbered_ctors_run_last_from_the_end_and_unnumbered_dtors_first_from_the_start() {
     let Some(object) = asm(&lists(&[
         (".ctors", &[3, 2]),
-        (".ctors.65434", &[1]), // what init_array calls 101
+        (".ctors.65434", &[1]), // the same priority as `.init_array.00101`
         (".dtors", &[5, 6]),
         (".dtors.65434", &[7]),
     ])) else {
@@ -77,7 +77,7 @@ fn the_old_lists_without_a_number_run_last_and_from_their_ends() {
     assert_eq!(initialize(&jit, jit.main_dylib()), 3);
     assert_eq!(take(), [1, 2, 3]);
     assert!(tracker.remove().unwrap().is_complete());
-    assert_eq!(take(), [5, 6, 7], "a .dtors list is called from its beginning");
+    assert_eq!(take(), [5, 6, 7], "a .dtors list runs from its start");
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn objects_of_one_priority_are_initialised_in_the_order_added_and_finalised_in_r
         let second = if together { first.clone() } else { jit.main_dylib().create_tracker().unwrap() };
         jit.add_object(&first, "a.o", &a[..]).unwrap();
         jit.add_object(&second, "b.o", &b[..]).unwrap();
-        // Linked in the other order.
+        // The second object is linked first.
         jit.address_of(jit.main_dylib(), "touch200").unwrap();
         assert_eq!(take(), [], "linking runs nothing");
         assert_eq!(initialize(&jit, jit.main_dylib()), 8);
@@ -99,18 +99,18 @@ fn objects_of_one_priority_are_initialised_in_the_order_added_and_finalised_in_r
             assert_eq!(take(), [259, 159, 253, 153, 252, 152, 251, 151]);
         } else {
             assert!(first.remove().unwrap().is_complete());
-            assert_eq!(take(), [159, 153, 152, 151], "only its own");
+            assert_eq!(take(), [159, 153, 152, 151], "only the finalisers of the removed tracker");
             assert_eq!(long(&jit, "touch200"), 200);
             assert!(second.remove().unwrap().is_complete());
             assert_eq!(take(), [259, 253, 252, 251]);
         }
         drop(jit);
-        assert_eq!(take(), [], "not again at the session's end");
+        assert_eq!(take(), [], "finalisers do not run again at the end of the session");
     }
 }
 
 #[test]
-fn a_lookup_runs_what_waits_before_it_returns_and_once() {
+fn a_lookup_runs_pending_initialisers_once_before_it_returns() {
     let (Some(a), Some(b)) = (
         c(&prioritised(100)),
         c("
@@ -124,14 +124,14 @@ fn a_lookup_runs_what_waits_before_it_returns_and_once() {
     let _a = add(&jit, jit.main_dylib(), "a.o", &a);
     let _b = add(&jit, jit.main_dylib(), "b.o", &b);
     let test = function::<extern "C" fn() -> i64>(&jit, "test");
-    assert_eq!(take(), [101, 102, 103, 109, 7], "with those of what it refers to");
+    assert_eq!(take(), [101, 102, 103, 109, 7], "the initialisers of its dependencies run, too");
     assert_eq!(test.call(), 100);
     function::<extern "C" fn() -> i64>(&jit, "test").call();
     assert_eq!(take(), [8, 8]);
 }
 
 #[test]
-fn initialisers_that_wait_are_dropped_with_their_tracker_and_never_run() {
+fn pending_initialisers_of_a_removed_tracker_never_run() {
     let Some(object) = c(&prioritised(100)) else { return };
     let jit = recording_jit();
     for is_linked in [false, true] {
@@ -141,13 +141,13 @@ fn initialisers_that_wait_are_dropped_with_their_tracker_and_never_run() {
         }
         assert!(tracker.remove().unwrap().is_complete());
         assert_eq!(initialize(&jit, jit.main_dylib()), 0);
-        assert_eq!(take(), [], "neither initialisers nor finalisers");
+        assert_eq!(take(), [], "neither initialisers nor finalisers run");
         assert_eq!((held(&jit), jit.main_dylib().symbol_count()), ((0, 0, 0), 1));
     }
 }
 
 #[test]
-fn a_transfer_takes_finalisers_along() {
+fn a_transfer_moves_finalisers() {
     let (Some(a), Some(b)) = (c(&prioritised(100)), c(&prioritised(200))) else { return };
     let jit = recording_jit();
     let first = add(&jit, jit.main_dylib(), "a.o", &a);
@@ -162,7 +162,7 @@ fn a_transfer_takes_finalisers_along() {
 }
 
 #[test]
-fn a_transfer_takes_initialisers_that_wait_along() {
+fn a_transfer_moves_pending_initialisers() {
     let Some(a) = c(&prioritised(100)) else { return };
     let jit = recording_jit();
     let first = add(&jit, jit.main_dylib(), "a.o", &a);
@@ -176,7 +176,7 @@ fn a_transfer_takes_initialisers_that_wait_along() {
 }
 
 #[test]
-fn finalisers_wait_for_the_last_handle_and_run_at_the_session_s_end_if_never_removed() {
+fn finalisers_run_after_the_last_handle_or_at_the_end_of_the_session() {
     let Some(a) = c(&prioritised(100)) else { return };
     let jit = recording_jit();
     let tracker = add(&jit, jit.main_dylib(), "a.o", &a);
@@ -198,7 +198,7 @@ fn finalisers_wait_for_the_last_handle_and_run_at_the_session_s_end_if_never_rem
 }
 
 #[test]
-fn under_the_explicit_policy_finalisers_run_where_reclaim_is_called() {
+fn under_the_explicit_policy_finalisers_run_in_reclaim() {
     let Some(a) = c(&prioritised(100)) else { return };
     let jit = Jit::builder().reclaim_policy(ReclaimPolicy::Explicit).build().unwrap();
     install(jit.main_dylib());
@@ -208,7 +208,7 @@ fn under_the_explicit_policy_finalisers_run_where_reclaim_is_called() {
     tracker.remove().unwrap();
     std::thread::spawn(move || {
         drop(touch);
-        assert_eq!(take(), [], "not on the thread that dropped the handle");
+        assert_eq!(take(), [], "no finaliser runs on the thread that dropped the handle");
     })
     .join()
     .unwrap();
@@ -217,11 +217,11 @@ fn under_the_explicit_policy_finalisers_run_where_reclaim_is_called() {
     assert_eq!(held(&jit), (0, 0, 0));
 }
 
-/// What [`reenter`] works with.
+/// The state of [`reenter`].
 struct Inside {
     jit: Jit,
     object: Vec<u8>,
-    /// Of the object that the initialiser added.
+    /// The tracker of the object that the initialiser added.
     added: Option<ResourceTracker>,
 }
 
@@ -272,7 +272,7 @@ fn initialisers_and_finalisers_may_add_and_look_up_other_objects() {
     assert!(inner.remove().unwrap().is_complete());
     assert_eq!(take(), [79]);
     assert!(tracker.remove().unwrap().is_complete());
-    assert_eq!(take(), [70, 71, 79, 2], "and inside the outer's finaliser");
+    assert_eq!(take(), [70, 71, 79, 2], "the inner object is initialised and finalised inside the outer's finaliser");
     assert_eq!(held(&jit), (0, 0, 0));
     INSIDE.set(None);
 }
@@ -297,7 +297,7 @@ fn eight_threads_that_race_for_one_object_see_it_initialised_once() {
     }
 }
 
-/// The channels between an initialiser that waits and the test that it waits for.
+/// The channels between an initialiser that waits and its test.
 static BEGUN: std::sync::Mutex<Option<std::sync::mpsc::Sender<()>>> = std::sync::Mutex::new(None);
 static MAY_END: std::sync::Mutex<Option<std::sync::mpsc::Receiver<()>>> = std::sync::Mutex::new(None);
 
@@ -308,11 +308,11 @@ extern "C" fn wait_for_the_test() -> i64 {
 }
 
 #[test]
-fn an_initialiser_of_one_dylib_keeps_nobody_from_another_in_which_nothing_waits() {
+fn a_running_initialiser_does_not_block_dylibs_without_pending_initialisers() {
     let (Some(slow), Some(plain), Some(waiting)) = (
-        c("extern long wait_for_the_test(void); static long came;
-           __attribute__((constructor)) static void set(void) { came = wait_for_the_test(); }
-           long test(void) { return came; }"),
+        c("extern long wait_for_the_test(void); static long result;
+           __attribute__((constructor)) static void set(void) { result = wait_for_the_test(); }
+           long test(void) { return result; }"),
         c("long plain(void) { return 5; }"),
         c(
             "static long state; __attribute__((constructor)) static void set(void) { state = 1; } long other(void) { return state; }",
@@ -320,9 +320,9 @@ fn an_initialiser_of_one_dylib_keeps_nobody_from_another_in_which_nothing_waits(
     ) else {
         return;
     };
-    let (tell_begun, begun) = std::sync::mpsc::channel();
+    let (begin, begun) = std::sync::mpsc::channel();
     let (end, may_end) = std::sync::mpsc::channel();
-    (*BEGUN.lock().unwrap(), *MAY_END.lock().unwrap()) = (Some(tell_begun), Some(may_end));
+    (*BEGUN.lock().unwrap(), *MAY_END.lock().unwrap()) = (Some(begin), Some(may_end));
     let jit = new_jit();
     define_absolute(jit.main_dylib(), "wait_for_the_test", wait_for_the_test as *const () as u64);
     let _slow = add(&jit, jit.main_dylib(), "slow.o", &slow);
@@ -332,11 +332,11 @@ fn an_initialiser_of_one_dylib_keeps_nobody_from_another_in_which_nothing_waits(
     std::thread::scope(|scope| {
         let first = scope.spawn(|| long(&jit, "test"));
         begun.recv().unwrap();
-        // Linked, and not initialised.
+        // This links the object and does not initialise it.
         jit.address_of(&third, "other").unwrap();
         assert_eq!(long_in(&jit, &second, "plain"), 5);
         end.send(()).unwrap();
-        assert_eq!(first.join().unwrap(), 1, "it waited until the other dylib was entered");
+        assert_eq!(first.join().unwrap(), 1, "the initialiser waited until the other dylib was used");
     });
     assert_eq!(long_in(&jit, &third, "other"), 1);
 }

@@ -1,4 +1,4 @@
-//! Lazy re-exports: functions that are linked when they are first called.
+//! Lazy re-exports: functions that are linked at their first call.
 
 use std::sync::{Arc, Mutex};
 
@@ -21,7 +21,7 @@ fn alias(name: &str, aliasee: &str) -> Alias {
     Alias { name: Name::new(name), aliasee: Name::new(aliasee), flags: SymbolFlags::EXPORTED }
 }
 
-/// A library with the object above, not linked, and a tracker of the main dylib that re-exports it lazily.
+/// A library with the object above, not yet linked, and a tracker of the main dylib that re-exports its functions lazily.
 fn lazy() -> Option<(Jit, JitDylib, ResourceTracker, ResourceTracker)> {
     let object = c(SOURCE)?;
     let jit = new_jit();
@@ -36,7 +36,11 @@ fn lazy() -> Option<(Jit, JitDylib, ResourceTracker, ResourceTracker)> {
 fn the_first_call_links_the_function_and_keeps_its_arguments() {
     let Some((jit, library, ..)) = lazy() else { return };
     let mix = function::<Mix>(&jit, "lazy_mix");
-    assert_eq!(library.symbol_state("mix"), Some(SymbolState::NeverSearched), "looking the name up links nothing");
+    assert_eq!(
+        library.symbol_state("mix"),
+        Some(SymbolState::NeverSearched),
+        "a lookup of the lazy name links nothing"
+    );
     for _ in 0..3 {
         assert_eq!(mix.call(1, 2.5, 3, 4.25, 5, 6, 7, 8), 36.75);
     }
@@ -45,7 +49,7 @@ fn the_first_call_links_the_function_and_keeps_its_arguments() {
 }
 
 #[test]
-fn a_bound_name_keeps_its_function_and_an_unbound_one_does_not() {
+fn a_bound_lazy_name_keeps_its_function_and_an_unbound_one_does_not() {
     let Some((jit, _library, code, names)) = lazy() else { return };
     assert!(code.dependents().is_empty());
     function::<Mix>(&jit, "lazy_mix").call(0, 0.0, 0, 0.0, 0, 0, 0, 0);
@@ -59,7 +63,7 @@ fn a_bound_name_keeps_its_function_and_an_unbound_one_does_not() {
 }
 
 #[test]
-fn names_that_were_never_called_are_removed_without_linking_anything() {
+fn lazy_names_that_were_never_called_are_removed_without_a_link() {
     let Some((jit, library, _code, names)) = lazy() else { return };
     assert!(names.remove().unwrap().is_complete());
     assert_eq!(jit.main_dylib().symbol_state("lazy_mix"), None);
@@ -85,7 +89,7 @@ fn many_threads_may_make_the_first_call_at_once() {
 }
 
 #[test]
-fn many_lazy_functions_share_their_memory_and_all_of_it_goes_with_their_key() {
+fn lazy_functions_of_one_tracker_share_two_allocations_and_removal_frees_them() {
     let count = 200;
     let source: String = (0..count).map(|i| format!("long f{i}(long x) {{ return x + {i}; }}\n")).collect();
     let Some(object) = c(&source) else { return };
@@ -97,7 +101,7 @@ fn many_lazy_functions_share_their_memory_and_all_of_it_goes_with_their_key() {
         let names = jit.main_dylib().create_tracker().unwrap();
         jit.lazy_reexport(&names, &library, &aliases).unwrap();
         let usage = jit.usage(&names);
-        // A stub of sixteen bytes and an entry of twenty each; a slot each, and one for all entries.
+        // Per function: a stub of 16 bytes, an entry of 20 bytes and a slot of 8 bytes.
         assert_eq!((usage.allocations, usage.code, usage.data), (2, count * 36, count * 8));
         let call = |i: u64| function::<extern "C" fn(u64) -> u64>(&jit, &format!("lazy{i}")).call(1);
         (0..count).step_by(7).for_each(|i| assert_eq!((call(i), call(i)), (i + 1, i + 1), "round {round}"));
@@ -111,13 +115,13 @@ fn many_lazy_functions_share_their_memory_and_all_of_it_goes_with_their_key() {
 type Twice = extern "C" fn(i64) -> i64;
 
 #[test]
-fn a_lazy_function_that_was_removed_and_is_held_keeps_what_its_first_call_binds() {
+fn a_removed_lazy_function_that_is_held_keeps_the_function_it_binds() {
     let Some((jit, _library, code, names)) = lazy() else { return };
     let twice = function::<Twice>(&jit, "lazy_twice");
     let removals = [&names, &code].map(|tracker| {
         let removal = tracker.remove().unwrap();
         if tracker.key() == names.key() {
-            assert_eq!(twice.call(21), 42, "the first call, after the removal of its own tracker");
+            assert_eq!(twice.call(21), 42, "the first call, after the removal of the function's own tracker");
         }
         removal
     });
@@ -130,7 +134,7 @@ fn a_lazy_function_that_was_removed_and_is_held_keeps_what_its_first_call_binds(
 }
 
 #[test]
-fn a_ring_that_the_first_call_of_a_removed_function_closes_goes_once_nobody_holds_it() {
+fn a_cycle_closed_by_a_first_call_after_removal_is_freed_with_the_last_handle() {
     let source = "extern long lazy_back(long); long back(long x) { return x + 1; }
                   long there(long x) { return x ? lazy_back(x) : 0; }";
     let Some(object) = c(source) else { return };
@@ -154,7 +158,7 @@ fn a_ring_that_the_first_call_of_a_removed_function_closes_goes_once_nobody_hold
 }
 
 #[test]
-fn the_first_call_of_a_removed_function_leaves_the_next_one_of_its_name_alone() {
+fn the_first_call_of_a_removed_function_does_not_bind_its_successor() {
     let Some((jit, library, _code, names)) = lazy() else { return };
     let old = function::<Twice>(&jit, "lazy_twice");
     let removal = names.remove().unwrap();
@@ -171,8 +175,8 @@ fn the_first_call_of_a_removed_function_leaves_the_next_one_of_its_name_alone() 
 }
 
 #[test]
-fn a_redirect_that_comes_while_a_lazy_function_is_bound_stays() {
-    /// Adds the object when it is asked, and redirects the stub.
+fn a_redirect_during_the_binding_of_a_lazy_function_stays() {
+    /// Adds the object when a lookup needs it, and redirects the stub.
     struct Library(Jit, Vec<u8>);
     extern "C" fn elsewhere(x: i64) -> i64 {
         -x
@@ -182,7 +186,7 @@ fn a_redirect_that_comes_while_a_lazy_function_is_bound_stays() {
             if missing.iter().any(|request| request.name == "twice") {
                 self.0.add_object(&dylib.default_tracker()?, "library.o", self.1.clone())?;
                 let target = ExecutorAddr::new(elsewhere as *const () as u64);
-                // SAFETY: a function of that signature, which is never removed.
+                // SAFETY: a function with that signature, which is never removed.
                 unsafe { self.0.redirect_stub(self.0.main_dylib(), "lazy_twice", target) }?;
             }
             Ok(())
@@ -202,41 +206,41 @@ fn a_redirect_that_comes_while_a_lazy_function_is_bound_stays() {
 
 #[test]
 fn a_finaliser_may_make_the_first_call_of_a_lazy_function_of_its_own_tracker() {
-    let source = "extern long lazy_twice(long); extern void say(long);
-                  __attribute__((destructor)) static void gone(void) { say(lazy_twice(21)); say(lazy_twice(4)); }
+    let source = "extern long lazy_twice(long); extern void report(long);
+                  __attribute__((destructor)) static void finalise(void) { report(lazy_twice(21)); report(lazy_twice(4)); }
                   long live(void) { return 1; }";
     let (Some(object), Some((jit, _library, code, names))) = (c(source), lazy()) else { return };
-    static SAID: Mutex<Vec<i64>> = Mutex::new(Vec::new());
-    extern "C" fn say(value: i64) {
-        SAID.lock().unwrap().push(value);
+    static REPORTED: Mutex<Vec<i64>> = Mutex::new(Vec::new());
+    extern "C" fn report(value: i64) {
+        REPORTED.lock().unwrap().push(value);
     }
-    define_absolute(jit.main_dylib(), "say", say as *const () as u64);
+    define_absolute(jit.main_dylib(), "report", report as *const () as u64);
     jit.add_object(&names, "user.o", object).unwrap();
     assert_eq!(long(&jit, "live"), 1);
     assert!(names.remove().unwrap().is_complete());
-    assert_eq!(*SAID.lock().unwrap(), [42, 8]);
+    assert_eq!(*REPORTED.lock().unwrap(), [42, 8]);
     assert!(code.remove().unwrap().is_complete());
     assert_eq!(held(&jit), (0, 0, 0));
 }
 
 #[test]
-fn lazy_functions_that_cannot_be_defined_leave_nothing_behind() {
+fn a_failed_definition_of_lazy_functions_leaves_nothing_behind() {
     let Some((jit, library, _code, names)) = lazy() else { return };
     let before = held(&jit);
     let tracker = jit.main_dylib().create_tracker().unwrap();
-    let taken = [alias("free", "twice"), alias("lazy_mix", "mix")];
-    assert!(jit.lazy_reexport(&tracker, &library, &taken).is_err());
+    let with_duplicate = [alias("free", "twice"), alias("lazy_mix", "mix")];
+    assert!(jit.lazy_reexport(&tracker, &library, &with_duplicate).is_err());
     assert_eq!((held(&jit), jit.main_dylib().symbol_state("free")), (before, None));
     names.remove().unwrap();
-    assert!(jit.lazy_reexport(&names, &library, &[alias("free", "twice")]).is_err(), "its tracker was removed");
+    assert!(jit.lazy_reexport(&names, &library, &[alias("free", "twice")]).is_err(), "the tracker was removed");
     assert_eq!(held(&jit), (0, 0, 0));
 }
 
-/// The entries are there before anybody can hold the stubs: who does holds both.
+/// The entries exist before the stubs are published, so a handle of a stub keeps both.
 #[test]
-fn a_lazy_function_that_is_removed_as_soon_as_it_is_there_is_held_with_its_entry() {
+fn a_handle_of_a_lazy_function_keeps_its_entry_after_an_immediate_removal() {
     struct Remover {
-        at_once: Mutex<Option<(Jit, ResourceTracker)>>,
+        to_remove: Mutex<Option<(Jit, ResourceTracker)>>,
         held: Mutex<Option<Function<Twice>>>,
     }
     impl Observer for Remover {
@@ -245,19 +249,19 @@ fn a_lazy_function_that_is_removed_as_soon_as_it_is_there_is_held_with_its_entry
             {
                 return;
             }
-            let Some((jit, names)) = self.at_once.lock().unwrap().take() else { return };
+            let Some((jit, names)) = self.to_remove.lock().unwrap().take() else { return };
             *self.held.lock().unwrap() = Some(function(&jit, "lazy_twice"));
             assert!(!names.remove().unwrap().is_complete());
         }
     }
     let Some(object) = c("long twice(long x) { return 2 * x; }") else { return };
-    let remover = Arc::new(Remover { at_once: Mutex::default(), held: Mutex::default() });
+    let remover = Arc::new(Remover { to_remove: Mutex::default(), held: Mutex::default() });
     let jit = Jit::builder().trap_freed_code(true).observer(remover.clone()).build().unwrap();
     let library = jit.create_dylib("library").unwrap();
     let _code = add(&jit, &library, "library.o", &object);
     let names = jit.main_dylib().create_tracker().unwrap();
-    *remover.at_once.lock().unwrap() = Some((jit.clone(), names.clone()));
+    *remover.to_remove.lock().unwrap() = Some((jit.clone(), names.clone()));
     let _ = jit.lazy_reexport(&names, &library, &[alias("lazy_twice", "twice")]);
-    let twice = remover.held.lock().unwrap().take().expect("it was published");
+    let twice = remover.held.lock().unwrap().take().expect("the stub was published");
     assert_eq!((twice.call(3), twice.call(4)), (6, 8));
 }

@@ -1,5 +1,5 @@
-//! Calls of lazy functions that cannot be linked: the embedder's handler says where they go on; without one the process ends, and
-//! says which function it was and why.
+//! Calls of lazy functions that cannot be linked. The embedder's handler returns the address where the call continues. Without a
+//! handler the process reports the function and the cause, and aborts.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ extern "C" fn minus(x: i64) -> i64 {
     -x
 }
 
-/// A session whose lazy functions are all of the type above, and lead to `minus` when they cannot be linked.
+/// A session with a lazy function `lazy_twice`. If it cannot be linked, the handler records the cause and returns `minus`.
 struct World {
     jit: Jit,
     library: JitDylib,
@@ -39,7 +39,7 @@ fn build(handler: LazyFailureHandler, source: &str) -> Option<(Jit, JitDylib, Re
 }
 
 fn handler(handle: impl Fn(&LazyFailure<'_>) -> Option<ExecutorAddr> + Send + Sync + 'static) -> LazyFailureHandler {
-    // SAFETY: the tests return `minus`, or nothing.
+    // SAFETY: the handlers return a function of the type `Twice`, null or nothing.
     unsafe { LazyFailureHandler::new(handle) }
 }
 
@@ -52,11 +52,11 @@ const TWICE: &str = "long twice(long x) { return 2 * x; }";
 impl World {
     fn of(source: &str) -> Option<World> {
         let failures = Arc::new(Mutex::new(Vec::new()));
-        let told = failures.clone();
+        let recorded = failures.clone();
         let handler = handler(move |failure| {
             assert_eq!((failure.dylib, failure.symbol), ("main", "lazy_twice"));
             assert_eq!((failure.source, failure.aliasee), ("library", "twice"));
-            told.lock().unwrap().push(failure.error.root_cause().to_string());
+            recorded.lock().unwrap().push(failure.error.root_cause().to_string());
             Some(minus_address())
         });
         let (jit, library, code, names) = build(handler, source)?;
@@ -73,7 +73,7 @@ impl World {
 }
 
 #[test]
-fn a_lazy_function_whose_function_was_removed_leads_to_the_handler_until_there_is_another() {
+fn a_lazy_function_calls_the_handler_until_its_removed_target_is_defined_again() {
     let Some(world) = World::of(TWICE) else { return };
     let twice = world.twice();
     assert!(world.code.remove().unwrap().is_complete());
@@ -86,7 +86,7 @@ fn a_lazy_function_whose_function_was_removed_leads_to_the_handler_until_there_i
 }
 
 #[test]
-fn a_lazy_function_whose_link_fails_leads_to_the_handler_with_the_cause() {
+fn a_lazy_function_whose_link_fails_calls_the_handler_with_the_cause() {
     let source = "extern long nowhere_to_be_found(long); long twice(long x) { return nowhere_to_be_found(x); }";
     let Some(world) = World::of(source) else { return };
     assert_eq!(world.twice().call(3), -3);
@@ -95,7 +95,7 @@ fn a_lazy_function_whose_link_fails_leads_to_the_handler_with_the_cause() {
 }
 
 #[test]
-fn a_lazy_function_that_is_held_after_the_end_of_its_session_leads_to_the_handler() {
+fn a_lazy_function_held_after_the_end_of_its_session_calls_the_handler() {
     let Some(world) = World::of(TWICE) else { return };
     let twice = world.twice();
     let World { jit, library, code, names, failures } = world;
@@ -106,7 +106,7 @@ fn a_lazy_function_that_is_held_after_the_end_of_its_session_leads_to_the_handle
 }
 
 #[test]
-fn a_lazy_function_that_was_bound_goes_on_after_the_end_of_its_session() {
+fn a_bound_lazy_function_works_after_the_end_of_its_session() {
     let Some(world) = World::of(TWICE) else { return };
     let twice = world.twice();
     assert_eq!(twice.call(3), 6);
@@ -133,19 +133,19 @@ fn the_handler_may_use_the_session() {
     assert_eq!(function::<Twice>(&jit, "lazy_twice").call(3), 6);
 }
 
-/// Each call is of the function, or goes where the handler says; with freed code that traps.
+/// Each call reaches the function or the address that the handler returns. Freed code traps.
 #[test]
 fn threads_may_make_first_calls_while_the_session_ends_or_the_functions_are_removed() {
     for round in 0..60 {
         let Some(world) = World::of(TWICE) else { return };
         let twice = world.twice();
-        let (start, is_over) = (Barrier::new(3), AtomicBool::new(false));
+        let (start, is_done) = (Barrier::new(3), AtomicBool::new(false));
         std::thread::scope(|scope| {
             for _ in 0..2 {
                 scope.spawn(|| {
                     start.wait();
                     loop {
-                        let is_last = is_over.load(Ordering::Relaxed);
+                        let is_last = is_done.load(Ordering::Relaxed);
                         let result = twice.call(21);
                         assert!(result == 42 || result == -21, "{result}");
                         if is_last {
@@ -160,7 +160,7 @@ fn threads_may_make_first_calls_while_the_session_ends_or_the_functions_are_remo
                 1 => drop(world.code.remove().unwrap()),
                 _ => drop(ResourceTracker::remove_all([&world.names, &world.code]).unwrap()),
             }
-            is_over.store(true, Ordering::Relaxed);
+            is_done.store(true, Ordering::Relaxed);
         });
         drop(twice);
         world.jit.session().end().unwrap();
@@ -168,85 +168,85 @@ fn threads_may_make_first_calls_while_the_session_ends_or_the_functions_are_remo
     }
 }
 
-/// What the calling test says on the standard error before it aborts in a process of its own; `None` in that process.
-fn last_words(test: &str) -> Option<String> {
+/// Runs the calling test in its own process, asserts that it aborts, and returns its standard error. `None` in that process.
+fn abort_message(test: &str) -> Option<String> {
     if is_rerun(test) {
         return None;
     }
     let run = rerun(test).env("RUST_BACKTRACE", "0").output().unwrap();
     pass_skips_on(&String::from_utf8_lossy(&run.stderr));
-    let said = String::from_utf8_lossy(&run.stderr).into_owned();
+    let message = String::from_utf8_lossy(&run.stderr).into_owned();
     if c(TWICE).is_none() {
-        return Some(said);
+        return Some(message);
     }
-    assert_eq!(run.status.signal(), Some(libc::SIGABRT), "{:?} {said}", run.status);
+    assert_eq!(run.status.signal(), Some(libc::SIGABRT), "{:?} {message}", run.status);
     for part in ["`lazy_twice`", "`main`", "`twice`", "`library`"] {
-        assert!(said.contains(part), "{part}: {said}");
+        assert!(message.contains(part), "{part}: {message}");
     }
-    Some(said)
+    Some(message)
 }
 
 /// Calls the function after its code was removed.
-fn call_what_is_gone(handler: LazyFailureHandler) {
+fn call_removed_function(handler: LazyFailureHandler) {
     let Some((jit, _library, code, _names)) = build(handler, TWICE) else { return };
     code.remove().unwrap();
     function::<Twice>(&jit, "lazy_twice").call(3);
 }
 
 #[test]
-fn without_a_handler_the_process_says_which_function_was_gone_and_aborts() {
-    match last_words(this_test!()) {
-        None => call_what_is_gone(LazyFailureHandler::default()),
-        Some(said) => assert!(said.contains("not found"), "{said}"),
+fn without_a_handler_the_process_names_the_missing_function_and_aborts() {
+    match abort_message(this_test!()) {
+        None => call_removed_function(LazyFailureHandler::default()),
+        Some(message) => assert!(message.contains("not found"), "{message}"),
     }
 }
 
 #[test]
-fn without_a_handler_the_process_says_why_the_link_failed_and_aborts() {
+fn without_a_handler_the_process_reports_why_the_link_failed_and_aborts() {
     let source = "extern long nowhere_to_be_found(long); long twice(long x) { return nowhere_to_be_found(x); }";
-    match last_words(this_test!()) {
+    match abort_message(this_test!()) {
         None => {
             let Some((jit, ..)) = build(LazyFailureHandler::default(), source) else { return };
             function::<Twice>(&jit, "lazy_twice").call(3);
         }
-        Some(said) => assert!(said.contains("nowhere_to_be_found"), "{said}"),
+        Some(message) => assert!(message.contains("nowhere_to_be_found"), "{message}"),
     }
 }
 
 #[test]
-fn without_a_handler_the_process_says_that_the_session_has_ended_and_aborts() {
-    match last_words(this_test!()) {
+fn without_a_handler_the_process_reports_that_the_session_has_ended_and_aborts() {
+    match abort_message(this_test!()) {
         None => {
             let Some((jit, ..)) = build(LazyFailureHandler::default(), TWICE) else { return };
             let twice = function::<Twice>(&jit, "lazy_twice");
             drop(jit);
             twice.call(3);
         }
-        Some(said) => assert!(said.contains("session"), "{said}"),
+        Some(message) => assert!(message.contains("session"), "{message}"),
     }
 }
 
 #[test]
-fn a_handler_without_an_address_ends_the_process_as_the_default_does() {
-    match last_words(this_test!()) {
-        None => call_what_is_gone(handler(|_| Some(ExecutorAddr::NULL))),
-        Some(said) => assert!(said.contains("not found"), "{said}"),
+fn a_handler_that_returns_null_aborts_like_the_default_handler() {
+    match abort_message(this_test!()) {
+        None => call_removed_function(handler(|_| Some(ExecutorAddr::NULL))),
+        Some(message) => assert!(message.contains("not found"), "{message}"),
     }
 }
 
 #[test]
-fn a_handler_that_panics_ends_the_process_which_says_both() {
-    match last_words(this_test!()) {
-        None => call_what_is_gone(handler(|_| panic!("no idea"))),
-        Some(said) => assert!(said.contains("not found") && said.contains("no idea"), "{said}"),
+fn a_handler_that_panics_aborts_and_both_errors_are_reported() {
+    match abort_message(this_test!()) {
+        None => call_removed_function(handler(|_| panic!("no idea"))),
+        Some(message) => assert!(message.contains("not found") && message.contains("no idea"), "{message}"),
     }
 }
 
 #[test]
-fn a_handler_may_end_the_process_in_its_own_way() {
+fn a_handler_may_exit_the_process() {
     let test = this_test!();
     if is_rerun(test) {
-        return call_what_is_gone(handler(|_| std::process::exit(7)));
+        return call_removed_function(handler(|_| std::process::exit(7)));
     }
     let run = rerun(test).output().unwrap();
     assert_eq!(run.status.code(), Some(if c(TWICE).is_some() { 7 } else { 0 }));

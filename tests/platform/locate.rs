@@ -1,4 +1,4 @@
-//! Addresses on the stack are named: backtraces through linked code say what they went through.
+//! `Jit::locate` names the linked functions of a backtrace.
 
 use std::cell::RefCell;
 use std::ffi::{c_int, c_void};
@@ -14,7 +14,7 @@ unsafe extern "C" {
 }
 
 extern "C" fn visit(frame: *mut c_void, _: *mut c_void) -> c_int {
-    // SAFETY: the unwinder's own frame.
+    // SAFETY: the unwinder passes a valid frame.
     let address = unsafe { _Unwind_GetIP(frame) };
     // A return address belongs to the instruction before it.
     SEEN.with_borrow_mut(|seen| seen.push(ExecutorAddr::new(address.saturating_sub(1))));
@@ -27,7 +27,7 @@ thread_local! {
 
 extern "C" fn capture() {
     SEEN.with_borrow_mut(Vec::clear);
-    // SAFETY: the visitor takes what the unwinder gives it.
+    // SAFETY: `visit` has the signature that the unwinder calls.
     unsafe { _Unwind_Backtrace(visit, std::ptr::null_mut()) };
 }
 
@@ -42,7 +42,7 @@ fn linked_module(jit: &Jit) -> Option<jittison::ResourceTracker> {
     Some(add(jit, jit.main_dylib(), "named.o", &gcc(&flags, SOURCE)?))
 }
 
-/// What linked code the last capture went through, innermost first.
+/// The locations of the linked frames in the last capture, innermost first.
 fn locations(jit: &Jit) -> Vec<String> {
     let located = jit.locate(&SEEN.with_borrow(Vec::clone));
     located.into_iter().flatten().map(|location| location.to_string()).collect()
@@ -58,29 +58,29 @@ fn a_backtrace_names_the_linked_functions_that_it_goes_through() {
     assert_eq!(starts, ["code of named.o", "inner", "outer", "test"], "{names:?}");
     assert!(names[1].ends_with(" in named.o of dylib `main`"), "{names:?}");
     assert!(tracker.remove().unwrap().is_complete());
-    assert_eq!(locations(&jit), Vec::<String>::new(), "what is gone has no name");
+    assert_eq!(locations(&jit), Vec::<String>::new(), "removed code has no name");
 }
 
 #[test]
-fn addresses_outside_linked_code_and_at_the_edges_of_functions_have_the_right_names() {
+fn locate_names_the_edges_of_functions_and_nothing_outside_linked_code() {
     let jit = new_jit();
     let Some(_tracker) = linked_module(&jit) else { return };
     let [inner, outer] = ["inner", "outer"].map(|name| jit.address_of(jit.main_dylib(), name).unwrap());
-    let place = |address: u64| {
+    let name_and_offset = |address: u64| {
         let located = jit.locate(&[ExecutorAddr::new(address)]).pop().unwrap()?;
         located.function.map(|(name, offset)| (name.to_string(), offset))
     };
-    assert_eq!(place(inner.value()), Some(("inner".to_string(), 0)));
-    assert_eq!(place(outer.value()), Some(("outer".to_string(), 0)));
-    assert!(place(outer.value() - 1).is_none_or(|(name, _)| name != "outer"));
-    assert_eq!(place(0), None);
-    assert_eq!(place(u64::MAX), None);
-    assert_eq!(place(capture as *const () as u64), None, "the host's own");
+    assert_eq!(name_and_offset(inner.value()), Some(("inner".to_string(), 0)));
+    assert_eq!(name_and_offset(outer.value()), Some(("outer".to_string(), 0)));
+    assert!(name_and_offset(outer.value() - 1).is_none_or(|(name, _)| name != "outer"));
+    assert_eq!(name_and_offset(0), None);
+    assert_eq!(name_and_offset(u64::MAX), None);
+    assert_eq!(name_and_offset(capture as *const () as u64), None, "a function of the host");
     assert!(jit.locate(&[]).is_empty());
 }
 
 #[test]
-fn the_last_symbols_of_removed_and_reused_places_are_not_named() {
+fn locate_does_not_name_removed_functions_at_reused_addresses() {
     let jit = new_jit();
     let Some(tracker) = linked_module(&jit) else { return };
     assert_eq!(long(&jit, "test"), 13);

@@ -1,14 +1,13 @@
-//! The promises of what running code expects of its platform: initialisers and finalisers, exit handlers, exceptions and
-//! panics, redirectable stubs, lazy functions, handles, forgetting, calling back, opening and closing dylibs, the end of the process. One file per theme; `recorder.rs` is the host that linked code reports to.
+//! Tests of what linked code expects of its platform: initialisers and finalisers, exit handlers, exceptions and panics,
+//! redirectable stubs, lazy functions, handles, drop order, calls back into the session, opening and closing dylibs, and the end
+//! of threads and of the process. One file per theme. `recorder.rs` records events that linked code reports.
 
 mod debugger;
-#[path = "../support/debuggers.rs"]
-mod debuggers;
+mod drop_order;
 mod evict;
 mod exceptions;
 mod exit_handlers;
 mod failing_initialisers;
-mod forgetting;
 mod handles;
 mod init_fini;
 mod lazy;
@@ -21,7 +20,7 @@ mod profiler;
 mod recorder;
 mod reentry;
 mod stubs;
-#[path = "../support/mod.rs"]
-mod support;
 mod thread_exit;
 mod throwing;
+
+use jittison_test_support as support;

@@ -1,4 +1,4 @@
-//! `Jit::initialize` and `Jit::deinitialize` are to a dylib what `dlopen` and `dlclose` are to a library.
+//! `Jit::initialize` opens a dylib and `Jit::deinitialize` closes it, as `dlopen` and `dlclose` do for a library.
 
 use jittison::session::Visibility;
 use jittison::{ErrorKind, Jit, JitDylib};
@@ -6,7 +6,8 @@ use jittison::{ErrorKind, Jit, JitDylib};
 use crate::recorder::{install, recording_jit, take};
 use crate::support::*;
 
-/// Records when it is initialised, and when finalised; calls another's function, if it is given one.
+/// An object that records its initialisers, finalisers and exit handler. If `calls` is not empty, it calls the function of that
+/// name.
 fn object(base: i64, calls: &str) -> Option<Vec<u8>> {
     let call = if calls.is_empty() { "0".to_string() } else { format!("{calls}()") };
     let declaration = if calls.is_empty() { String::new() } else { format!("extern long {calls}(void);") };
@@ -32,14 +33,15 @@ fn dylib(jit: &Jit, name: &str, others: &[&JitDylib]) -> JitDylib {
     dylib
 }
 
-const GOES: [i64; 3] = [8, 3, 4];
+/// The events of closing an object: exit handler, finalisers.
+const CLOSED: [i64; 3] = [8, 3, 4];
 
-fn of(base: i64, events: &[i64]) -> Vec<i64> {
+fn events_of(base: i64, events: &[i64]) -> Vec<i64> {
     events.iter().map(|event| base + event).collect()
 }
 
 #[test]
-fn a_dylib_is_finalised_when_it_was_deinitialised_as_often_as_it_was_initialised() {
+fn a_dylib_is_finalised_after_as_many_closings_as_openings() {
     let Some(a) = object(100, "") else { return };
     let jit = recording_jit();
     let main = jit.main_dylib();
@@ -51,15 +53,15 @@ fn a_dylib_is_finalised_when_it_was_deinitialised_as_often_as_it_was_initialised
     assert_eq!(jit.deinitialize(main).unwrap(), 0);
     assert_eq!(take(), []);
     assert_eq!(jit.deinitialize(main).unwrap(), 3);
-    assert_eq!(take(), of(100, &GOES));
+    assert_eq!(take(), events_of(100, &CLOSED));
     assert!(jit.deinitialize(main).is_err());
     assert!(tracker.remove().unwrap().is_complete());
-    assert_eq!(take(), [], "not again");
+    assert_eq!(take(), [], "finalisers run only once");
     assert_eq!(held(&jit), (0, 0, 0));
 }
 
 #[test]
-fn a_dylib_that_was_closed_is_initialised_anew_by_the_next_opening_or_lookup() {
+fn a_closed_dylib_is_initialised_again_by_the_next_opening_or_lookup() {
     let Some(a) = object(100, "") else { return };
     let jit = recording_jit();
     let main = jit.main_dylib();
@@ -74,12 +76,12 @@ fn a_dylib_that_was_closed_is_initialised_anew_by_the_next_opening_or_lookup() {
             2 => assert!(tracker.remove().unwrap().is_complete()),
             _ => assert_eq!(jit.deinitialize(main).unwrap(), 3),
         }
-        assert_eq!(take(), of(100, &GOES), "{round}");
+        assert_eq!(take(), events_of(100, &CLOSED), "{round}");
     }
 }
 
 #[test]
-fn dependencies_are_initialised_first_and_finalised_last_and_stay_as_long_as_another_has_them_open() {
+fn dependencies_are_initialised_first_and_stay_open_until_the_last_dependant_closes() {
     let (Some(base), Some(a), Some(b)) = (object(100, ""), object(200, "f100"), object(300, "f100")) else { return };
     let jit = recording_jit();
     let of_base = dylib(&jit, "base", &[]);
@@ -90,15 +92,15 @@ fn dependencies_are_initialised_first_and_finalised_last_and_stay_as_long_as_ano
     assert_eq!(initialize(&jit, &of_b), 2);
     assert_eq!(take(), [301, 302]);
     assert_eq!(jit.deinitialize(&of_a).unwrap(), 3);
-    assert_eq!(take(), of(200, &GOES), "the base is still b's");
-    assert!(jit.deinitialize(&of_base).is_err(), "it was never opened itself");
+    assert_eq!(take(), events_of(200, &CLOSED), "b still has the base open");
+    assert!(jit.deinitialize(&of_base).is_err(), "the base was not opened directly");
     assert_eq!(long_in(&jit, &of_b, "f300"), 400);
     assert_eq!(jit.deinitialize(&of_b).unwrap(), 6);
-    assert_eq!(take(), [of(300, &GOES), of(100, &GOES)].concat());
+    assert_eq!(take(), [events_of(300, &CLOSED), events_of(100, &CLOSED)].concat());
 }
 
 #[test]
-fn a_dylib_that_is_removed_while_it_is_open_lets_go_of_what_it_links_against() {
+fn removing_an_open_dylib_closes_its_dependencies() {
     let (Some(base), Some(a)) = (object(100, ""), object(200, "f100")) else { return };
     let jit = recording_jit();
     let of_base = dylib(&jit, "base", &[]);
@@ -108,13 +110,13 @@ fn a_dylib_that_is_removed_while_it_is_open_lets_go_of_what_it_links_against() {
     initialize(&jit, &of_a);
     take();
     assert!(jit.session().remove_dylib(&of_a).unwrap().is_empty());
-    assert_eq!(take(), of(200, &GOES));
+    assert_eq!(take(), events_of(200, &CLOSED));
     assert_eq!(jit.deinitialize(&of_base).unwrap(), 3);
-    assert_eq!(take(), of(100, &GOES));
+    assert_eq!(take(), events_of(100, &CLOSED));
 }
 
 #[test]
-fn what_is_added_to_an_open_dylib_is_initialised_by_the_next_opening_and_finalised_before_the_others() {
+fn objects_added_to_an_open_dylib_are_initialised_by_the_next_opening_and_finalised_first() {
     let (Some(a), Some(b)) = (object(100, ""), object(200, "")) else { return };
     let jit = recording_jit();
     let main = jit.main_dylib();
@@ -125,19 +127,23 @@ fn what_is_added_to_an_open_dylib_is_initialised_by_the_next_opening_and_finalis
     assert_eq!(take(), [101, 102, 201, 202]);
     assert_eq!(jit.deinitialize(main).unwrap(), 0);
     assert_eq!(jit.deinitialize(main).unwrap(), 6);
-    assert_eq!(take(), [208, 108, 203, 204, 103, 104], "handlers, then finalisers in exact reverse, turn by turn");
+    assert_eq!(
+        take(),
+        [208, 108, 203, 204, 103, 104],
+        "exit handlers first, then finalisers in exact reverse of the openings"
+    );
 }
 
 static FINALISES: std::sync::Barrier = std::sync::Barrier::new(2);
 
 extern "C" fn finalises_slowly() {
     FINALISES.wait();
-    // Time for the other thread to open the dylib meanwhile. If it does not, it finds it closed, which is as good.
+    // Gives the other thread time to open the dylib. If it is slower, it finds the dylib closed, and the test passes too.
     std::thread::sleep(std::time::Duration::from_millis(200));
 }
 
 #[test]
-fn whoever_opens_a_dylib_that_is_being_finalised_waits_and_initialises_it_anew() {
+fn opening_a_dylib_waits_for_its_finalisers_and_initialises_it_again() {
     let Some(object) = c("
         extern void finalises_slowly(void); static long depth;
         __attribute__((constructor)) static void set(void) { depth++; }
@@ -167,7 +173,7 @@ fn whoever_opens_a_dylib_that_is_being_finalised_waits_and_initialises_it_anew()
 }
 
 #[test]
-fn threads_that_open_and_close_a_dylib_at_once_find_it_initialised_between_the_two() {
+fn threads_that_open_and_close_a_dylib_see_it_initialised_in_between() {
     let Some(object) = c("
         static long depth, most;
         __attribute__((constructor)) static void set(void) { depth++; if (depth > most) most = depth; }
@@ -203,7 +209,7 @@ extern "C" fn initialises_slowly() {
 }
 
 #[test]
-fn a_dylib_that_is_opened_while_its_last_closing_waits_is_not_finalised_under_it() {
+fn a_dylib_opened_while_its_last_closing_waits_is_not_finalised() {
     let objects = [
         c("static long depth;
            __attribute__((constructor)) static void set(void) { depth++; }
@@ -222,7 +228,7 @@ fn a_dylib_that_is_opened_while_its_last_closing_waits_is_not_finalised_under_it
     let is_initialised = function::<extern "C" fn() -> i64>(&jit, "is_initialised");
     let _slow = add(&jit, main, "slow.o", &slow);
     std::thread::scope(|scope| {
-        // Has the turn until it is told to go on.
+        // Runs initialisers until the barrier lets it continue.
         let looking_up = scope.spawn(|| long(&jit, "slow"));
         INITIALISES.wait();
         let (closing, pause) = (scope.spawn(|| jit.deinitialize(main).unwrap()), std::time::Duration::from_millis(100));
@@ -231,7 +237,7 @@ fn a_dylib_that_is_opened_while_its_last_closing_waits_is_not_finalised_under_it
         std::thread::sleep(pause);
         INITIALISES.wait();
         assert_eq!((looking_up.join().unwrap(), opening.join().unwrap()), (1, 0));
-        assert_eq!(closing.join().unwrap(), 0, "it is open still");
+        assert_eq!(closing.join().unwrap(), 0, "the dylib is still open");
         assert_eq!(is_initialised.call(), 1);
     });
     assert_eq!(jit.deinitialize(main).unwrap(), 1);

@@ -1,4 +1,4 @@
-//! What a log says of the parts of a platform.
+//! The `Debug` output of the parts of a platform.
 
 use jittison::base::{ExecutorAddr, Name};
 use jittison::platform::{
@@ -9,7 +9,7 @@ use jittison::session::{Alias, SymbolFlags};
 use crate::support::*;
 
 #[test]
-fn the_parts_of_a_platform_print_what_they_hold() {
+fn debug_output_of_platform_parts_shows_their_contents() {
     let jit = new_jit();
     let memory = jit.layer().memory().clone();
     let stubs = StubManager::new(memory.clone());

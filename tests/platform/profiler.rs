@@ -1,5 +1,5 @@
-//! perf knows linked code by name, also where code stands in the place of other code that was removed. The files are read
-//! here record by record, and by the real perf.
+//! perf finds the names of linked code, also at addresses that other code used before. These tests read the files record by
+//! record and with perf.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -48,7 +48,7 @@ impl<'a> Words<'a> {
     }
 }
 
-/// All loads of a dump, having seen that every record is well-formed, and that each has another number.
+/// All load records of a dump. Checks that every record is well-formed and that the records are numbered.
 fn loads(dump: &Path) -> Vec<Load> {
     let bytes = std::fs::read(dump).unwrap();
     let mut words = Words(&bytes);
@@ -59,7 +59,7 @@ fn loads(dump: &Path) -> Vec<Load> {
     let (mut unwinding, mut lines, mut latest) = (None, Vec::new(), began);
     while !words.0.is_empty() {
         let (kind, size, time) = (words.u32(), words.u32(), words.u64());
-        assert!(time >= latest, "in order");
+        assert!(time >= latest, "timestamps ascend");
         latest = time;
         let mut body = Words(words.take(size as usize - 16));
         match kind {
@@ -92,7 +92,7 @@ fn loads(dump: &Path) -> Vec<Load> {
     loads
 }
 
-/// The dumps below a directory.
+/// The dump files in the subdirectories of a directory.
 fn dumps(base: &Path) -> Vec<PathBuf> {
     let entries = |dir: &Path| -> Vec<PathBuf> {
         std::fs::read_dir(dir).map_or(Vec::new(), |entries| entries.map(|entry| entry.unwrap().path()).collect())
@@ -101,7 +101,7 @@ fn dumps(base: &Path) -> Vec<PathBuf> {
     files.filter(|file| file.extension().is_some_and(|extension| extension == "dump")).collect()
 }
 
-/// Runs a test again, alone, with the environment variables set.
+/// Runs a test in its own process with these environment variables.
 fn run_alone(test: &str, variables: &[(&str, &str)]) -> std::process::Output {
     let run = rerun(test).envs(variables.iter().copied()).output().unwrap();
     assert_passed(test, &run);
@@ -135,8 +135,8 @@ fn a_dump_has_every_function_with_its_bytes_its_frames_and_its_lines() {
     let dir = PrivateDir::new();
     let base = dir.path("dumps");
     let run = run_alone(test, &[("JITTISON_PERF", "jitdump"), ("JITTISON_PERF_DIR", base.to_str().unwrap())]);
-    let told = String::from_utf8_lossy(&run.stdout).into_owned();
-    let said: Vec<&str> = told.split(['[', ']']).skip(1).step_by(2).collect();
+    let output = String::from_utf8_lossy(&run.stdout).into_owned();
+    let printed: Vec<&str> = output.split(['[', ']']).skip(1).step_by(2).collect();
     let [dump] = &dumps(&base)[..] else { panic!("one dump") };
     let loads = loads(dump);
     assert_eq!(dump.file_name().unwrap().to_str().unwrap(), format!("jit-{}.dump", loads[0].process));
@@ -146,9 +146,9 @@ fn a_dump_has_every_function_with_its_bytes_its_frames_and_its_lines() {
         ["dumped", "dumped_local", "unsized_first", "unsized_second"]
     );
     let dumped = by_name["dumped"];
-    assert_eq!(format!("{:x}", dumped.address), said[0]);
+    assert_eq!(format!("{:x}", dumped.address), printed[0]);
     let code: String = dumped.code[..4].iter().map(|byte| format!("{byte:02x}")).collect();
-    assert_eq!(code, said[1], "fixed up");
+    assert_eq!(code, printed[1], "the dumped code is fixed up");
     let lines: Vec<u32> = dumped.lines.iter().map(|(_, line, _)| *line).collect();
     assert!(lines.contains(&5) && lines.iter().all(|line| (4..=6).contains(line)), "{lines:?}");
     assert!(dumped.lines.iter().all(|(at, _, file)| {
@@ -161,7 +161,7 @@ fn a_dump_has_every_function_with_its_bytes_its_frames_and_its_lines() {
     }
 }
 
-/// The tables describe exactly the code, wherever the file puts them: behind it, from the next multiple of 8 on.
+/// Checks that the unwind tables describe exactly the code. They follow the code at the next multiple of 8.
 fn check_unwinding(load: &Load) {
     let (table, header) = load.unwinding.as_ref().unwrap();
     let (code_at, table_at) = (0x8000u64, 0x8000 + (load.code.len() as u64).next_multiple_of(8));
@@ -174,15 +174,15 @@ fn check_unwinding(load: &Load) {
     assert_eq!(from(header_at, word(header, 12)), code_at);
     let fde = (from(header_at, word(header, 16)) - table_at) as usize;
     let cie_length = word(table, 0) as usize;
-    assert_eq!(fde, cie_length + 4, "the FDE stands behind the CIE");
-    assert_eq!(word(table, fde + 4) as usize, fde + 4, "and leads back to it");
+    assert_eq!(fde, cie_length + 4, "the FDE follows the CIE");
+    assert_eq!(word(table, fde + 4) as usize, fde + 4, "the FDE refers to the CIE");
     assert_eq!(from(table_at + fde as u64 + 8, word(table, fde + 8)), code_at);
     assert_eq!(word(table, fde + 12) as usize, load.code.len());
     assert_eq!(&table[table.len() - 4..], [0; 4]);
 }
 
 #[test]
-fn nothing_is_dumped_unless_it_was_asked_for_and_the_builder_has_the_last_word() {
+fn nothing_is_dumped_by_default_and_the_builder_overrides_the_environment() {
     let test = this_test!();
     let Some(object) = c("long undumped(void) { return 7; }") else { return };
     if is_rerun(test) {
@@ -199,7 +199,7 @@ fn nothing_is_dumped_unless_it_was_asked_for_and_the_builder_has_the_last_word()
 }
 
 #[test]
-fn a_profile_that_cannot_be_written_is_an_error_of_the_builder() {
+fn the_builder_fails_if_a_profile_cannot_be_written() {
     let test = this_test!();
     if is_rerun(test) {
         let error = Jit::builder().profiler(Some(Profile::JitDump)).build().unwrap_err();
@@ -210,7 +210,7 @@ fn a_profile_that_cannot_be_written_is_an_error_of_the_builder() {
 }
 
 #[test]
-fn sessions_and_forked_children_write_files_of_their_own_and_threads_whole_records() {
+fn sessions_and_forked_children_write_their_own_files_with_complete_records() {
     let test = this_test!();
     let Some(object) = c("long shared_name(void) { return 7; }") else { return };
     if is_rerun(test) {
@@ -229,7 +229,7 @@ fn sessions_and_forked_children_write_files_of_their_own_and_threads_whole_recor
                 scope.spawn(move || link(jit, 50));
             }
         });
-        // SAFETY: the child links, and ends without returning into the test harness.
+        // SAFETY: the child links and ends. It does not return into the test harness.
         let child = unsafe { libc::fork() };
         if child == 0 {
             link(&jits[0], 3);
@@ -237,7 +237,7 @@ fn sessions_and_forked_children_write_files_of_their_own_and_threads_whole_recor
             unsafe { libc::_exit(0) }
         }
         let mut status = 0;
-        // SAFETY: waits for the child from above.
+        // SAFETY: waits for the child. The kernel writes `status`.
         assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
         assert_eq!(status, 0);
         link(&jits[0], 1);
@@ -252,9 +252,9 @@ fn sessions_and_forked_children_write_files_of_their_own_and_threads_whole_recor
 }
 
 #[test]
-fn a_map_of_names_has_every_function() {
+fn a_perf_map_lists_every_function() {
     let test = this_test!();
-    // Longer than ten bytes, so that its size is told in another base than people count in.
+    // Longer than ten bytes, so that the hexadecimal size differs from the decimal size.
     let Some(object) =
         asm(".globl mapped_name\nmapped_name: mov $7, %eax\n.fill 20, 1, 0x90\nret\n.size mapped_name, 26")
     else {
@@ -274,12 +274,12 @@ fn a_map_of_names_has_every_function() {
 }
 
 #[test]
-fn a_map_that_somebody_else_has_put_there_is_refused() {
-    // Waited for ever, until somebody would read the pipe.
+fn a_pipe_in_place_of_the_perf_map_is_refused() {
+    // Symptom without this: the builder waited for ever for a reader of the pipe.
     let test = this_test!();
     if is_rerun(test) {
         let path = std::ffi::CString::new(format!("/tmp/perf-{}.map", std::process::id())).unwrap();
-        // SAFETY: a C string; and the process ends by itself if it comes to wait.
+        // SAFETY: a C string. The alarm ends the process if it blocks.
         unsafe {
             assert_eq!(libc::mkfifo(path.as_ptr(), 0o600), 0);
             libc::alarm(20);
@@ -293,21 +293,21 @@ fn a_map_that_somebody_else_has_put_there_is_refused() {
 }
 
 #[test]
-fn sessions_that_share_a_map_stay_within_the_limit_of_its_size_together() {
-    // The kernel ended the process: each session knew of its own lines only.
+fn sessions_that_share_a_perf_map_respect_the_file_size_limit_together() {
+    // Symptom without this: the kernel ended the process, because each session counted only its own lines.
     let test = this_test!();
     let name = "n".repeat(1000);
     let Some(object) = c(&format!("long {name}(void) {{ return 7; }}")) else { return };
     if is_rerun(test) {
         let jits = [Jit::new().unwrap(), Jit::new().unwrap()];
         let limit = libc::rlimit { rlim_cur: 3500, rlim_max: libc::RLIM_INFINITY };
-        // SAFETY: a limit of this process, which ends soon.
+        // SAFETY: sets a limit of this process, which is this test's own.
         assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &limit) }, 0);
         for round in 0..6 {
             let jit = &jits[round % 2];
             let dylib = jit.create_dylib("one of many").unwrap();
             let _tracker = add(jit, &dylib, "named.o", &object);
-            assert_eq!(long_in(jit, &dylib, &name), 7, "links go on");
+            assert_eq!(long_in(jit, &dylib, &name), 7, "links still work");
         }
         let path = format!("/tmp/perf-{}.map", std::process::id());
         let map = std::fs::read_to_string(&path).unwrap();
@@ -320,33 +320,33 @@ fn sessions_that_share_a_map_stay_within_the_limit_of_its_size_together() {
 
 // ---- perf -------------------------------------------------------------------
 
-/// Runs perf; `None`, and a line that says so, where it is missing.
+/// Runs perf. Returns whether it succeeded, and its output. Without perf the test is skipped: `None`.
 fn perf(args: &[&str], variables: &[(&str, &str)]) -> Option<(bool, String)> {
     let Ok(run) = Command::new("perf").args(args).envs(variables.iter().copied()).output() else {
         skip("perf");
         return None;
     };
-    let told = String::from_utf8_lossy(&run.stdout).into_owned() + &String::from_utf8_lossy(&run.stderr);
-    Some((run.status.success(), told))
+    let output = String::from_utf8_lossy(&run.stdout).into_owned() + &String::from_utf8_lossy(&run.stderr);
+    Some((run.status.success(), output))
 }
 
-/// Has perf record this very test, run alone, into `file`; what was said meanwhile. `None`, and a line that says so, where
-/// perf is missing or may not.
+/// Runs the calling test in its own process under `perf record`, which writes `file`. Returns the output. If perf is missing or
+/// not permitted, the test is skipped: `None`.
 fn record(test: &str, options: &[&str], file: &str, variables: &[(&str, &str)]) -> Option<String> {
     let program = std::env::current_exe().unwrap().to_str().unwrap().to_string();
-    let behind = ["-o", file, "--", &program];
+    let target = ["-o", file, "--", &program];
     let variables = [variables, &[(OWN_PROCESS, test)]].concat();
-    let (works, told) =
-        perf(&[&["record", "-e", "cpu-clock"], options, &behind, &arguments(test)].concat(), &variables)?;
+    let (works, output) =
+        perf(&[&["record", "-e", "cpu-clock"], options, &target, &arguments(test)].concat(), &variables)?;
     if works {
-        return Some(told);
+        return Some(output);
     }
-    assert!(!told.contains("panicked"), "{told}");
-    skip(&format!("the right to use perf events: {}", told.trim().replace('\n', " ")));
+    assert!(!output.contains("panicked"), "{output}");
+    skip(&format!("the right to use perf events: {}", output.trim().replace('\n', " ")));
     None
 }
 
-/// Two functions of one shape, so that the second comes to stand where the first was.
+/// A function `name` that spins. All such objects have the same size, so the second one reuses the address of the first.
 fn spinning(name: &str) -> String {
     format!(
         "static __attribute__((noinline)) long {name}_inner(long count) {{
@@ -355,15 +355,15 @@ fn spinning(name: &str) -> String {
     )
 }
 
-/// By the clock that samples are dated by.
+/// The current time of the clock that perf uses for samples.
 fn monotonic_seconds() -> f64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `now` may be written.
+    // SAFETY: the kernel writes `now`.
     assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) }, 0);
     now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
 }
 
-/// Says when each was called, and when it had returned and was about to be removed.
+/// Runs two functions at the same address, one after the other. Prints the time before each call and after its return.
 fn spin_one_after_the_other() {
     let jit = Jit::new().unwrap();
     let mut addresses = Vec::new();
@@ -378,21 +378,21 @@ fn spin_one_after_the_other() {
         println!("[{}]", monotonic_seconds());
         assert!(tracker.remove().unwrap().is_complete());
     }
-    assert_eq!(addresses[0], addresses[1], "the place is used again");
+    assert_eq!(addresses[0], addresses[1], "the address is reused");
 }
 
-/// Shares of samples by symbol, in percent.
+/// The share of samples of each symbol, in percent.
 fn shares(report: &str) -> BTreeMap<String, f64> {
     let rows = report.lines().filter(|row| !row.starts_with('#') && !row.trim().is_empty());
     let share = |row: &str| {
         let (share, symbol) = row.trim().split_once('%')?;
-        // Behind whether it is the kernel's, and ahead of what some versions say of instructions per cycle.
+        // The first word is the privilege level. Some versions add instructions per cycle after the symbol.
         Some((symbol.split_whitespace().nth(1)?.to_string(), share.parse().ok()?))
     };
     rows.filter_map(share).collect()
 }
 
-/// One sample of `perf script -F time,ip,sym`: when, and who was called by whom, innermost first.
+/// One sample of `perf script -F time,ip,sym`: its time and its frames, innermost first.
 #[derive(Debug)]
 struct Sample<'a> {
     time: f64,
@@ -408,7 +408,7 @@ impl<'a> Sample<'a> {
 }
 
 #[test]
-fn perf_gives_samples_to_the_function_that_was_there_at_their_time() {
+fn perf_attributes_samples_to_the_function_that_was_live_at_their_time() {
     let test = this_test!();
     if is_rerun(test) {
         return spin_one_after_the_other();
@@ -421,11 +421,11 @@ fn perf_gives_samples_to_the_function_that_was_there_at_their_time() {
     let (recorded, injected) = (path("perf.data"), path("perf.jit.data"));
     let variables = [("JITTISON_PERF", "jitdump"), ("JITTISON_PERF_DIR", &path("dumps"))];
     let options = ["-k", "mono", "--call-graph", "fp", "-F", "400"];
-    let Some(told) = record(test, &options, &recorded, &variables) else { return };
-    let moments: Vec<f64> = told.split(['[', ']']).filter_map(|part| part.parse().ok()).collect();
-    let &[early_called, early_removed, late_called, late_removed] = moments.as_slice() else { panic!("{told}") };
-    let (works, told) = perf(&["inject", "--jit", "-i", &recorded, "-o", &injected], &[]).unwrap();
-    assert!(works, "{told}");
+    let Some(output) = record(test, &options, &recorded, &variables) else { return };
+    let moments: Vec<f64> = output.split(['[', ']']).filter_map(|part| part.parse().ok()).collect();
+    let &[early_called, early_removed, late_called, late_removed] = moments.as_slice() else { panic!("{output}") };
+    let (works, output) = perf(&["inject", "--jit", "-i", &recorded, "-o", &injected], &[]).unwrap();
+    assert!(works, "{output}");
     let (works, script) = perf(&["script", "--ns", "-i", &injected, "-F", "time,ip,sym"], &[]).unwrap();
     assert!(works, "{script}");
     let samples: Vec<Sample> = script.split("\n\n").filter_map(Sample::parse).collect();
@@ -435,19 +435,19 @@ fn perf_gives_samples_to_the_function_that_was_there_at_their_time() {
     ] {
         let of_inner: Vec<_> = samples.iter().filter(|sample| sample.names.first() == Some(&inner)).collect();
         assert!(of_inner.len() >= 5, "{} samples of {inner}: {script}", of_inner.len());
-        let elsewhen = of_inner.iter().find(|sample| sample.time < from || sample.time > to);
-        assert!(elsewhen.is_none(), "{inner}, {from} to {to}: {elsewhen:?}");
-        // Nothing else goes on meanwhile, but for the kernel now and then.
+        let outside = of_inner.iter().find(|sample| sample.time < from || sample.time > to);
+        assert!(outside.is_none(), "{inner}, {from} to {to}: {outside:?}");
+        // Nothing else runs during that time, except the kernel for short times.
         let all = samples.iter().filter(|sample| (from..to).contains(&sample.time)).count();
         assert!(10 * of_inner.len() > 8 * all, "{} of {all} are named: {script}", of_inner.len());
-        // Callers are named as of the same time.
+        // Callers are named by the code that was live at the same time.
         let called = of_inner.iter().filter(|sample| sample.names.get(1) == Some(&caller)).count();
         assert!(10 * called > 9 * of_inner.len(), "{called} of {}: {:?}", of_inner.len(), of_inner[0]);
     }
 }
 
 #[test]
-fn perf_finds_names_in_the_map() {
+fn perf_reads_function_names_from_the_perf_map() {
     let test = this_test!();
     if is_rerun(test) {
         println!("[/tmp/perf-{}.map]", std::process::id());
@@ -458,9 +458,9 @@ fn perf_finds_names_in_the_map() {
     }
     let dir = PrivateDir::new();
     let recorded = dir.path("perf.data").to_str().unwrap().to_string();
-    let Some(told) = record(test, &["-F", "200"], &recorded, &[("JITTISON_PERF", "map")]) else { return };
+    let Some(output) = record(test, &["-F", "200"], &recorded, &[("JITTISON_PERF", "map")]) else { return };
     let (works, report) = perf(&["report", "--stdio", "-i", &recorded, "--sort", "symbol"], &[]).unwrap();
-    let map = told.split(['[', ']']).find(|part| part.starts_with("/tmp/perf-")).unwrap();
+    let map = output.split(['[', ']']).find(|part| part.starts_with("/tmp/perf-")).unwrap();
     std::fs::remove_file(map).unwrap();
     assert!(works, "{report}");
     let named: f64 = shares(&report).iter().filter(|(name, _)| name.starts_with("perf_")).map(|(_, share)| share).sum();

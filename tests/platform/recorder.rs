@@ -1,4 +1,4 @@
-//! What linked code reports to the host, in order, per thread: each test runs on its own.
+//! Records the events that linked code reports to the host, in order and per thread. Each test has its own thread.
 
 use std::cell::RefCell;
 
@@ -27,12 +27,12 @@ pub fn recording_jit() -> Jit {
     jit
 }
 
-/// What this thread has recorded since it was last asked.
+/// The events that this thread has recorded since the last call.
 pub fn take() -> Vec<i64> {
     LOG.take()
 }
 
-/// Adds to this thread's record.
+/// Records an event of the host.
 pub fn push(event: i64) {
     record(event);
 }

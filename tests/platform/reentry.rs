@@ -1,5 +1,5 @@
-//! Linked code that the session calls may have the host call the session: look up, define, create a tracker, remove
-//! another tracker; from an initialiser, a finaliser and an exit handler.
+//! Linked code that the session runs (initialisers, finalisers and exit handlers) may call the host, and the host may call the
+//! session: look up and define symbols, create a tracker, remove another tracker.
 
 use std::cell::RefCell;
 
@@ -7,7 +7,7 @@ use jittison::{Jit, ResourceTracker};
 
 use crate::support::*;
 
-/// What [`call_back`] works with, for this thread.
+/// The state of [`call_back`] for this thread.
 struct Inside {
     jit: Jit,
     object: Vec<u8>,
@@ -19,20 +19,20 @@ thread_local! {
     static INSIDE: RefCell<Option<Inside>> = const { RefCell::new(None) };
 }
 
-/// Does everything once; from then on only counts.
+/// Uses the session in all ways at the first call. Later calls only count.
 extern "C" fn call_back() {
     let (jit, object, victim) = INSIDE.with_borrow_mut(|inside| {
-        let inside = inside.as_mut().expect("the test has set it");
+        let inside = inside.as_mut().expect("the test sets it");
         inside.calls += 1;
         (inside.jit.clone(), inside.object.clone(), inside.victim.take())
     });
     let Some(victim) = victim else { return };
     let main = jit.main_dylib();
-    assert_eq!(long(&jit, "known"), 7, "look up and call");
+    assert_eq!(long(&jit, "known"), 7, "a function is found and called");
     define_absolute(main, "defined_inside", 0x1234);
     assert_eq!(jit.address_of(main, "defined_inside").unwrap().value(), 0x1234);
     let tracker = add(&jit, main, "inner.o", &object);
-    assert_eq!(long(&jit, "inner"), 30, "its own initialiser has run");
+    assert_eq!(long(&jit, "inner"), 30, "the initialiser of the inner object has run");
     assert!(tracker.remove().unwrap().is_complete());
     assert!(jit.address_of(main, "inner").is_err());
     let held = function::<extern "C" fn() -> i64>(&jit, "victim");
@@ -43,7 +43,7 @@ extern "C" fn call_back() {
     assert!(removal.is_complete());
 }
 
-/// Has `source` link and be removed again; it calls `call_back` in between.
+/// Links and removes `source`, which calls `call_back` once in between.
 fn calls_back_once(source: &str) {
     let objects = [
         source,
@@ -99,16 +99,17 @@ fn linked_code_may_call_back_while_it_runs() {
     calls_back_once("extern void call_back(void); long test(void) { call_back(); return 1; }");
 }
 
-/// A formatter is the embedder's, and so may ask the session what it is told of.
+/// `Debug` output is written by code of the embedder, so no lock may be held.
 #[test]
-fn what_shows_a_generator_may_look_something_up() {
+fn debug_output_of_a_generator_may_look_up_a_symbol() {
     use std::fmt::Write as _;
     use std::sync::Arc;
 
     use jittison::platform::ProcessSymbols;
 
-    struct Looks(Jit, String);
-    impl std::fmt::Write for Looks {
+    /// Looks up a symbol in each write.
+    struct LooksUp(Jit, String);
+    impl std::fmt::Write for LooksUp {
         fn write_str(&mut self, text: &str) -> std::fmt::Result {
             self.1 += text;
             assert!(self.0.address_of(self.0.main_dylib(), "nowhere_at_all").is_err());
@@ -118,7 +119,7 @@ fn what_shows_a_generator_may_look_something_up() {
     let jit = new_jit();
     let process = Arc::new(ProcessSymbols::new(["no-such-library.so".to_string()]));
     jit.main_dylib().add_generator(process.clone());
-    let mut shown = Looks(jit, String::new());
+    let mut shown = LooksUp(jit, String::new());
     write!(shown, "{process:?}").unwrap();
     assert!(shown.1.starts_with("process symbols"), "{}", shown.1);
 }

@@ -1,4 +1,4 @@
-//! Redirectable stubs: functions whose target changes under their callers.
+//! Redirectable stubs: functions whose target can change while they are called.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -32,7 +32,7 @@ fn redirect_as(jit: &Jit, stub: &str, function: extern "C" fn() -> i64) -> Resul
 }
 
 fn redirect_in(jit: &Jit, dylib: &JitDylib, stub: &str, function: extern "C" fn() -> i64) -> Result<(), Error> {
-    // SAFETY: functions of this program, of the signature that the stub's callers use.
+    // SAFETY: functions of this program, with the signature that the stub's callers use.
     unsafe { jit.redirect_stub(dylib, stub, address(function)) }
 }
 
@@ -41,7 +41,7 @@ fn is_no_stub(result: Result<(), Error>) -> bool {
 }
 
 #[test]
-fn a_stub_s_callers_go_where_it_was_redirected() {
+fn callers_of_a_stub_reach_its_current_target() {
     let jit = new_jit();
     let tracker = jit.main_dylib().create_tracker().unwrap();
     jit.create_stub(&tracker, "stub", address(forty_two)).unwrap();
@@ -55,7 +55,7 @@ fn a_stub_s_callers_go_where_it_was_redirected() {
 }
 
 #[test]
-fn linked_code_calls_a_stub_by_name_and_follows_it() {
+fn linked_code_calls_a_stub_by_name_and_follows_its_redirects() {
     let (Some(caller), Some(target)) = (
         c(
             "extern long stub(void); long (*const pointer)(void) = stub; long test(void) { return stub() * 100 + pointer(); }",
@@ -71,10 +71,10 @@ fn linked_code_calls_a_stub_by_name_and_follows_it() {
     jit.create_stub(&stubs, "stub", at("first")).unwrap();
     let calling = add(&jit, jit.main_dylib(), "caller.o", &caller);
     assert_eq!(long(&jit, "test"), 101);
-    // SAFETY: a function of the same signature, held by this test.
+    // SAFETY: a function with the same signature, which its tracker keeps.
     unsafe { jit.redirect_stub(jit.main_dylib(), "stub", at("second")) }.unwrap();
     assert_eq!(long(&jit, "test"), 202);
-    // The caller's code refers to the stub: it keeps it.
+    // The caller's code refers to the stub, so it keeps the stub.
     let removal = stubs.remove().unwrap();
     assert_eq!(removal.blockers(), (0, 1));
     assert!(calling.remove().unwrap().is_complete());
@@ -84,7 +84,7 @@ fn linked_code_calls_a_stub_by_name_and_follows_it() {
 }
 
 #[test]
-fn stubs_go_with_their_tracker_and_can_be_made_again() {
+fn stubs_are_removed_with_their_tracker_and_can_be_created_again() {
     let jit = new_jit();
     for round in 0..100 {
         let tracker = jit.main_dylib().create_tracker().unwrap();
@@ -101,7 +101,7 @@ fn stubs_go_with_their_tracker_and_can_be_made_again() {
 }
 
 #[test]
-fn a_stub_belongs_to_one_dylib_and_follows_its_tracker() {
+fn a_stub_belongs_to_one_dylib_and_moves_with_its_tracker() {
     let jit = new_jit();
     let [a, b] = ["a", "b"].map(|name| jit.create_dylib(name).unwrap());
     let (first, second) = (a.create_tracker().unwrap(), a.create_tracker().unwrap());
@@ -120,7 +120,7 @@ fn a_stub_belongs_to_one_dylib_and_follows_its_tracker() {
 }
 
 #[test]
-fn a_stub_of_a_name_that_is_taken_is_refused_and_changes_nothing() {
+fn a_stub_with_a_duplicate_name_is_refused_and_changes_nothing() {
     let jit = new_jit();
     let tracker = jit.main_dylib().create_tracker().unwrap();
     jit.create_stub(&tracker, "stub", address(forty_two)).unwrap();
@@ -134,7 +134,7 @@ fn a_stub_of_a_name_that_is_taken_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn redirecting_what_is_no_stub_is_an_error() {
+fn redirecting_a_symbol_that_is_no_stub_is_an_error() {
     let Some(object) = c("long stub(void) { return 1; }") else { return };
     let jit = new_jit();
     assert!(is_no_stub(redirect(&jit, jit.main_dylib(), thirteen)));
@@ -144,7 +144,7 @@ fn redirecting_what_is_no_stub_is_an_error() {
 }
 
 #[test]
-fn many_stubs_of_one_tracker_are_each_their_own() {
+fn many_stubs_of_one_tracker_are_redirected_independently() {
     let jit = new_jit();
     let manager = StubManager::new(jit.layer().memory().clone());
     jit.session().register_manager(manager.clone());
@@ -164,7 +164,7 @@ fn many_stubs_of_one_tracker_are_each_their_own() {
 }
 
 #[test]
-fn stubs_made_together_are_packed_at_sixteen_bytes_of_code_and_eight_of_data_each() {
+fn stubs_created_together_take_16_bytes_of_code_and_8_of_data_each() {
     let jit = new_jit();
     let names: Vec<String> = (0..512).map(|i| format!("stub{i}")).collect();
     let stubs: Vec<_> = names.iter().map(|name| (&name[..], address(forty_two))).collect();
@@ -172,20 +172,20 @@ fn stubs_made_together_are_packed_at_sixteen_bytes_of_code_and_eight_of_data_eac
     jit.create_stubs(&tracker, &stubs).unwrap();
     let usage = jit.usage(&tracker);
     assert_eq!((usage.allocations, usage.code, usage.data), (1, 512 * 16, 512 * 8));
-    // The frame table has a slot for each 64 bytes of code besides.
+    // In addition the frame table has an 8-byte slot for each 64 bytes of code.
     assert_eq!(usage.reserved, 512 * 24 + 512 * 2);
     let at = |name: &str| jit.address_of(jit.main_dylib(), name).unwrap().value();
     let start = at("stub0");
     names.iter().enumerate().for_each(|(i, name)| assert_eq!(at(name), start + 16 * i as u64));
-    // A stub by itself shares its page too: it takes a granule of code and one of data.
-    let alone = jit.main_dylib().create_tracker().unwrap();
-    jit.create_stub(&alone, "alone", address(thirteen)).unwrap();
-    assert_eq!(jit.usage(&alone).reserved, 64 + 16 + 8);
-    assert_eq!((long(&jit, "alone"), long(&jit, "stub511")), (13, 42));
+    // A single stub shares its page, too: it takes one granule of code and one of data.
+    let single = jit.main_dylib().create_tracker().unwrap();
+    jit.create_stub(&single, "single", address(thirteen)).unwrap();
+    assert_eq!(jit.usage(&single).reserved, 64 + 16 + 8);
+    assert_eq!((long(&jit, "single"), long(&jit, "stub511")), (13, 42));
 }
 
 #[test]
-fn the_places_of_removed_stubs_are_used_again() {
+fn the_memory_of_removed_stubs_is_reused() {
     let jit = new_jit();
     let kept = jit.main_dylib().create_tracker().unwrap();
     jit.create_stub(&kept, "kept", address(forty_two)).unwrap();
@@ -196,14 +196,14 @@ fn the_places_of_removed_stubs_are_used_again() {
         jit.create_stubs(&tracker, &stubs).unwrap();
         (tracker, jit.address_of(jit.main_dylib(), "stub0").unwrap())
     };
-    let mut places = std::collections::BTreeSet::new();
+    let mut addresses = std::collections::BTreeSet::new();
     for round in 0..10_000 {
-        let (tracker, place) = make(round);
-        places.insert(place);
+        let (tracker, address) = make(round);
+        addresses.insert(address);
         redirect_as(&jit, "stub0", fifty_three).unwrap();
         assert!(tracker.remove().unwrap().is_complete());
     }
-    assert!(places.len() < 40, "{} places", places.len());
+    assert!(addresses.len() < 40, "{} addresses", addresses.len());
     let statistics = jit.memory_statistics();
     assert_eq!((statistics.allocations, long(&jit, "kept")), (1, 42));
     let opened = statistics.pools[SegmentKind::Code.index()].opened;
@@ -211,7 +211,7 @@ fn the_places_of_removed_stubs_are_used_again() {
 }
 
 #[test]
-fn a_stub_is_redirected_under_its_callers() {
+fn a_stub_can_be_redirected_while_threads_call_it() {
     let jit = new_jit();
     let tracker = jit.main_dylib().create_tracker().unwrap();
     jit.create_stub(&tracker, "stub", address(forty_two)).unwrap();
@@ -246,16 +246,16 @@ fn a_stub_is_redirected_under_its_callers() {
 }
 
 #[test]
-fn a_stub_that_was_found_is_redirected_without_its_name_and_holds_its_tracker() {
+fn a_stub_handle_redirects_without_a_name_and_pins_its_tracker() {
     let jit = new_jit();
     let tracker = jit.main_dylib().create_tracker().unwrap();
     jit.create_stubs(&tracker, &[("other", address(fifty_three)), ("stub", address(forty_two))]).unwrap();
     let callers = function::<extern "C" fn() -> i64>(&jit, "stub");
     let stub = jit.stub(jit.main_dylib(), "stub").unwrap();
-    // SAFETY: a function of this program, of the signature that the stub's callers use.
+    // SAFETY: a function of this program, with the signature that the stub's callers use.
     unsafe { stub.redirect(address(thirteen)) };
     assert_eq!(callers.call(), 13);
-    assert_eq!(function::<extern "C" fn() -> i64>(&jit, "other").call(), 53, "the stub beside it stays");
+    assert_eq!(function::<extern "C" fn() -> i64>(&jit, "other").call(), 53, "the other stub does not change");
     let removal = tracker.remove().unwrap();
     drop(callers);
     assert_eq!(removal.blockers(), (1, 0));

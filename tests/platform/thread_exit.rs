@@ -1,5 +1,6 @@
-//! Destructors of thread-local variables run on their own thread: when it ends, or ahead of their code's removal if nothing
-//! else is in the way. Until then a thread that owes some holds the code, and the removal's ticket says so.
+//! Destructors of thread-local variables run on their own thread: when the thread ends, or before the removal of their code if
+//! nothing else defers the removal. Until then pending destructors defer the removal, and the removal's obstacles name the
+//! thread.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -25,55 +26,55 @@ fn alive() -> i64 {
     ALIVE.load(Ordering::SeqCst)
 }
 
-/// Lets objects count their witnesses.
+/// Defines `alive`, in which objects count their witnesses.
 fn counting(jit: Jit) -> Jit {
     ALIVE.store(0, Ordering::SeqCst);
     define_absolute(jit.main_dylib(), "alive", ALIVE.as_ptr() as u64);
     jit
 }
 
-/// Nobody else counts meanwhile.
-fn turn() -> std::sync::MutexGuard<'static, ()> {
+/// Serialises the tests that use [`ALIVE`].
+fn lock() -> std::sync::MutexGuard<'static, ()> {
     LOCK.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// A thread that makes calls when it is told to, and ends when it is told no more.
+/// A thread that makes calls on request.
 struct Caller {
-    tell: Option<Sender<(Touch, Sender<i32>)>>,
+    requests: Option<Sender<(Touch, Sender<i32>)>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Caller {
     fn new() -> Caller {
-        let (tell, told) = channel::<(Touch, Sender<i32>)>();
+        let (requests, received) = channel::<(Touch, Sender<i32>)>();
         let thread = std::thread::spawn(move || {
-            for (touch, answer) in told {
+            for (touch, reply) in received {
                 touch.call();
                 drop(touch);
-                // SAFETY: asks for a number.
-                answer.send(unsafe { libc::gettid() }).unwrap();
+                // SAFETY: returns a number.
+                reply.send(unsafe { libc::gettid() }).unwrap();
             }
         });
-        Caller { tell: Some(tell), thread: Some(thread) }
+        Caller { requests: Some(requests), thread: Some(thread) }
     }
 
-    /// Has the thread call `touch`, and forget it; what the kernel calls the thread.
+    /// The thread calls `touch` and drops the handle. Returns the kernel's id of the thread.
     fn call(&self, touch: &Touch) -> i32 {
-        let (answer, answered) = channel();
-        self.tell.as_ref().unwrap().send((touch.clone(), answer)).unwrap();
-        answered.recv().unwrap()
+        let (reply, replies) = channel();
+        self.requests.as_ref().unwrap().send((touch.clone(), reply)).unwrap();
+        replies.recv().unwrap()
     }
 
     /// Ends the thread, and waits until its destructors have run.
     fn end(mut self) {
-        self.tell.take();
+        self.requests.take();
         self.thread.take().unwrap().join().unwrap();
     }
 }
 
 #[test]
 fn destructors_run_when_their_thread_ends_or_removes_their_code() {
-    let _turn = turn();
+    let _lock = lock();
     let Some(object) = cpp(SOURCE) else { return };
     let jit = counting(new_jit());
     let tracker = add(&jit, jit.main_dylib(), "o.o", &object);
@@ -81,19 +82,19 @@ fn destructors_run_when_their_thread_ends_or_removes_their_code() {
     std::thread::scope(|scope| {
         let spawn = |_| scope.spawn(|| assert_eq!((touch.call(), touch.call()), (5, 6)));
         let threads: Vec<_> = (0..4).map(spawn).collect();
-        // Joined, and not only over: the end of the scope does not wait for destructors.
+        // Joined, because the end of the scope does not wait for thread-local destructors.
         threads.into_iter().for_each(|thread| thread.join().unwrap());
     });
     assert_eq!(alive(), 0, "all four threads have ended");
     assert_eq!((touch.call(), alive()), (5, 1));
     drop(touch);
     assert!(tracker.remove().unwrap().is_complete());
-    assert_eq!(alive(), 0, "this thread's, ahead of the removal");
+    assert_eq!(alive(), 0, "the destructor of this thread runs before the removal");
 }
 
 #[test]
-fn a_thread_that_owes_destructors_holds_the_removed_module_until_it_has_run_them() {
-    let _turn = turn();
+fn pending_thread_local_destructors_defer_the_removal_of_their_module() {
+    let _lock = lock();
     let Some(object) = cpp(SOURCE) else { return };
     let jit = counting(new_jit());
     let tracker = add(&jit, jit.main_dylib(), "o.o", &object);
@@ -104,15 +105,15 @@ fn a_thread_that_owes_destructors_holds_the_removed_module_until_it_has_run_them
     touch.call();
     assert_eq!(alive(), 3);
     let removal = tracker.remove().unwrap();
-    assert_eq!(alive(), 3, "a handle is in the way of this thread's own, too");
+    assert_eq!(alive(), 3, "the handle also defers the destructor of this thread");
     assert_eq!(removal.obstacles().len(), 4);
     assert_eq!(removal.obstacles()[0], "an owned handle");
     drop(touch);
-    assert_eq!(alive(), 2, "this thread's own are not in the way");
+    assert_eq!(alive(), 2, "the destructor of this thread has run");
     assert!(!removal.is_complete());
     assert_eq!(removal.blockers(), (2, 0));
-    assert_eq!(removal.obstacles(), threads.map(|thread| format!("thread {thread} owes destructors to o.o")));
-    assert!(jit.address_of(jit.main_dylib(), "touch").is_err(), "its name is gone all the same");
+    assert_eq!(removal.obstacles(), threads.map(|thread| format!("thread {thread} has pending destructors of o.o")));
+    assert!(jit.address_of(jit.main_dylib(), "touch").is_err(), "the name is removed at once");
     first.end();
     assert_eq!((alive(), removal.is_complete()), (1, false));
     second.end();
@@ -121,8 +122,8 @@ fn a_thread_that_owes_destructors_holds_the_removed_module_until_it_has_run_them
 }
 
 #[test]
-fn code_that_is_held_after_its_removal_may_owe_more() {
-    let _turn = turn();
+fn removed_code_that_is_still_held_may_register_more_destructors() {
+    let _lock = lock();
     let Some(object) = cpp(SOURCE) else { return };
     let jit = counting(new_jit());
     let tracker = add(&jit, jit.main_dylib(), "o.o", &object);
@@ -137,8 +138,8 @@ fn code_that_is_held_after_its_removal_may_owe_more() {
 }
 
 #[test]
-fn what_a_thread_owes_follows_a_transfer() {
-    let _turn = turn();
+fn pending_destructors_follow_a_tracker_transfer() {
+    let _lock = lock();
     let (Some(object), Some(other)) = (cpp(SOURCE), c("long other(void) { return 1; }")) else { return };
     let jit = counting(new_jit());
     let tracker = add(&jit, jit.main_dylib(), "o.o", &object);
@@ -155,8 +156,8 @@ fn what_a_thread_owes_follows_a_transfer() {
 }
 
 #[test]
-fn modules_in_a_ring_that_only_the_removing_thread_owes_to_go_at_once() {
-    let _turn = turn();
+fn a_cycle_of_modules_is_freed_if_only_the_removing_thread_has_pending_destructors() {
+    let _lock = lock();
     let object = |me: usize, next: usize| {
         cpp(&SOURCE
             .replace("touch()", &format!("touch{me}()"))
@@ -171,15 +172,15 @@ fn modules_in_a_ring_that_only_the_removing_thread_owes_to_go_at_once() {
     let trackers = [add(&jit, jit.main_dylib(), "a.o", &a), add(&jit, jit.main_dylib(), "b.o", &b)];
     assert_eq!((long(&jit, "touch0"), long(&jit, "touch1"), alive()), (5, 5, 2));
     assert_eq!(trackers[0].dependencies().len(), 1);
-    assert!(!trackers[0].remove().unwrap().is_complete(), "the other's code leads here");
-    assert_eq!(alive(), 2, "and may use what is here");
+    assert!(!trackers[0].remove().unwrap().is_complete(), "the other module refers to this one");
+    assert_eq!(alive(), 2, "the other module may still use this one");
     assert!(trackers[1].remove().unwrap().is_complete());
     assert_eq!((alive(), held(&jit)), (0, (0, 0, 0)));
 }
 
 #[test]
-fn a_module_outlives_its_session_as_long_as_a_thread_owes_to_it() {
-    let _turn = turn();
+fn a_module_outlives_its_session_until_its_pending_destructors_have_run() {
+    let _lock = lock();
     let Some(object) = cpp(SOURCE) else { return };
     let jit = counting(new_jit());
     let memory = jit.layer().memory().clone();
@@ -194,8 +195,8 @@ fn a_module_outlives_its_session_as_long_as_a_thread_owes_to_it() {
 }
 
 #[test]
-fn under_the_explicit_policy_a_thread_destroys_its_own_where_it_calls_reclaim() {
-    let _turn = turn();
+fn under_the_explicit_policy_reclaim_runs_the_destructors_of_the_calling_thread() {
+    let _lock = lock();
     let Some(object) = cpp(SOURCE) else { return };
     let jit = Jit::builder().library("libstdc++.so.6").reclaim_policy(ReclaimPolicy::Explicit).build().unwrap();
     let jit = counting(jit);

@@ -1,4 +1,4 @@
-//! Throwing while modules come and go: through addresses that were others' before, from many threads, among thousands.
+//! Exceptions while modules are linked and removed: at reused addresses, from many threads, and with thousands of live modules.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -7,7 +7,7 @@ use jittison::{Function, Jit, JitDylib, ResourceTracker};
 
 use crate::support::*;
 
-/// Throws and catches through frames whose number and size depend on `shape`.
+/// An object that throws and catches through frames. Their number and size depend on `shape`.
 fn module(shape: usize) -> Option<ObjectBuffer> {
     let mut frames = String::new();
     let mut outermost = "f".to_string();
@@ -45,27 +45,27 @@ fn load(jit: &Jit, dylib: &JitDylib, object: &ObjectBuffer) -> (ResourceTracker,
     (tracker, test)
 }
 
-/// Throws `x` through module `shape`, and says what must be caught.
+/// Throws `x` through module `shape`, and checks the caught value and the number of destroyed objects.
 fn check(test: &Test, shape: usize, x: i64) {
     assert_eq!(test.call(x), x * 10 + 1 + (shape % 4) as i64);
 }
 
 #[test]
-fn two_hundred_modules_throw_at_addresses_that_were_others_before() {
+fn two_hundred_modules_throw_at_reused_addresses() {
     let Some(modules) = modules() else { return };
     let jit = new_jit();
-    let mut places = Vec::new();
+    let mut pages = Vec::new();
     for round in 0..200 {
         let shape = round * 5 % 6;
         let (tracker, test) = load(&jit, jit.main_dylib(), &modules[shape]);
         check(&test, shape, round as i64);
-        places.push(test.address().value() / 4096);
+        pages.push(test.address().value() / 4096);
         drop(test);
         assert!(tracker.remove().unwrap().is_complete());
     }
-    places.sort_unstable();
-    places.dedup();
-    assert!(places.len() < 10, "pages were used again: {places:x?}");
+    pages.sort_unstable();
+    pages.dedup();
+    assert!(pages.len() < 10, "pages are reused: {pages:x?}");
     assert_eq!(held(&jit), (0, 0, 0));
 }
 
@@ -81,7 +81,7 @@ fn eight_threads_throw_while_another_adds_and_removes() {
             let (stop, thrown) = (&stop, &thrown);
             scope.spawn(move || {
                 let mut x = 0;
-                // At least some, however the threads are scheduled.
+                // At least 500, however the threads are scheduled.
                 while x < 500 || !stop.load(Ordering::Relaxed) {
                     check(test, index % 6, x);
                     x += 1;
@@ -116,7 +116,7 @@ fn each_of_five_thousand_live_modules_throws() {
     for (index, (_, test)) in &live {
         check(test, index % 6, *index as i64);
     }
-    // Every other one goes; the rest go on.
+    // Remove every other module. The others must still throw.
     live.retain(|(index, (tracker, _))| {
         if index % 2 == 0 {
             tracker.remove().unwrap();
@@ -135,8 +135,8 @@ fn each_of_five_thousand_live_modules_throws() {
 }
 
 #[test]
-fn frames_are_never_registered_one_by_one() {
-    // Whoever registers frames has to name the function that does. Written backwards, so as not to be found itself.
+fn the_program_does_not_import_register_frame() {
+    // A program that registers frames imports that function by name. The literal is reversed, so that the search does not find it.
     let name: String = "emarf_retsiger__".chars().rev().collect();
     let program = std::fs::read(std::env::current_exe().unwrap()).unwrap();
     let is_there = program.windows(name.len()).any(|bytes| bytes == name.as_bytes());

@@ -1,47 +1,47 @@
-//! The system calls of this program, each of which can be refused.
+//! Interposed system calls: a thread can make one of its own calls fail.
 
 use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Call {
-    /// Address space without access.
+    /// `mmap` of address space without access.
     Reserve,
-    /// Memory.
+    /// `mmap` of accessible memory.
     Map,
     Unmap,
     Protect,
     Advise,
     Truncate,
-    /// A file without a name.
+    /// `memfd_create`.
     Memfd,
-    /// A file with a name.
+    /// `open`.
     Open,
-    /// A file without a name that may be run, as by `vm.memfd_noexec` = 2: every one, not the n-th.
+    /// `memfd_create` of an executable file, as under `vm.memfd_noexec` = 2. Every such call fails, not only the n-th.
     ExecutableMemfd,
 }
 
 thread_local! {
-    /// What is refused to this thread, after how many.
-    static NEXT: Cell<Option<(Call, usize)>> = const { Cell::new(None) };
+    /// The call to refuse in this thread, and how many such calls succeed before it.
+    static ARMED: Cell<Option<(Call, usize)>> = const { Cell::new(None) };
 }
 
-/// Has the kernel refuse this thread a call: the first of its kind after so many. What `work` gives, and whether the
-/// call was refused.
+/// Runs `work` and refuses one call of this thread, after `after` successful calls of the same kind. Returns the result of `work`,
+/// and whether a call was refused.
 pub fn refusing<T>(call: Call, after: usize, work: impl FnOnce() -> T) -> (T, bool) {
-    NEXT.set(Some((call, after)));
+    ARMED.set(Some((call, after)));
     let outcome = work();
-    (outcome, NEXT.take().is_none())
+    (outcome, ARMED.take().is_none())
 }
 
 fn is_refused(call: Call) -> bool {
-    match NEXT.get() {
+    match ARMED.get() {
         Some((armed, 0)) if armed == call => {
-            NEXT.set(None);
+            ARMED.set(None);
             true
         }
         Some((armed, after)) if armed == call => {
-            NEXT.set(Some((armed, after - 1)));
+            ARMED.set(Some((armed, after - 1)));
             false
         }
         _ => false,
@@ -49,12 +49,12 @@ fn is_refused(call: Call) -> bool {
 }
 
 fn refuse(error: c_int) -> c_int {
-    // SAFETY: the C library's word of this thread.
+    // SAFETY: `errno` of this thread.
     unsafe { *libc::__errno_location() = error };
     -1
 }
 
-// The kernel's own calls, by the C library's generic function.
+// These functions make the system call through `syscall` of the C library.
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mmap(
@@ -69,7 +69,7 @@ unsafe extern "C" fn mmap(
     if is_refused(call) {
         return refuse(libc::ENOMEM) as isize as *mut c_void;
     }
-    // SAFETY: the caller's word, passed on.
+    // SAFETY: by the contract of the caller.
     unsafe { libc::syscall(libc::SYS_mmap, address, length, protection, flags, descriptor, offset) as *mut c_void }
 }
 
@@ -82,7 +82,7 @@ unsafe extern "C" fn mmap64(
     descriptor: c_int,
     offset: i64,
 ) -> *mut c_void {
-    // SAFETY: the caller's word, passed on.
+    // SAFETY: by the contract of the caller.
     unsafe { mmap(address, length, protection, flags, descriptor, offset) }
 }
 
@@ -91,7 +91,7 @@ unsafe extern "C" fn munmap(address: *mut c_void, length: usize) -> c_int {
     if is_refused(Call::Unmap) {
         return refuse(libc::ENOMEM);
     }
-    // SAFETY: the caller's word, passed on.
+    // SAFETY: by the contract of the caller.
     unsafe { libc::syscall(libc::SYS_munmap, address, length) as c_int }
 }
 
@@ -100,7 +100,7 @@ unsafe extern "C" fn mprotect(address: *mut c_void, length: usize, protection: c
     if is_refused(Call::Protect) {
         return refuse(libc::ENOMEM);
     }
-    // SAFETY: the caller's word, passed on.
+    // SAFETY: by the contract of the caller.
     unsafe { libc::syscall(libc::SYS_mprotect, address, length, protection) as c_int }
 }
 
@@ -109,7 +109,7 @@ unsafe extern "C" fn madvise(address: *mut c_void, length: usize, advice: c_int)
     if is_refused(Call::Advise) {
         return refuse(libc::EAGAIN);
     }
-    // SAFETY: the caller's word, passed on.
+    // SAFETY: by the contract of the caller.
     unsafe { libc::syscall(libc::SYS_madvise, address, length, advice) as c_int }
 }
 
@@ -118,7 +118,7 @@ unsafe extern "C" fn ftruncate64(descriptor: c_int, length: i64) -> c_int {
     if is_refused(Call::Truncate) {
         return refuse(libc::ENOSPC);
     }
-    // SAFETY: the caller's word, passed on.
+    // SAFETY: by the contract of the caller.
     unsafe { libc::syscall(libc::SYS_ftruncate, descriptor, length) as c_int }
 }
 
@@ -127,10 +127,10 @@ unsafe extern "C" fn memfd_create(name: *const c_char, flags: c_uint) -> c_int {
     if is_refused(Call::Memfd) {
         return refuse(libc::EMFILE);
     }
-    if matches!(NEXT.get(), Some((Call::ExecutableMemfd, _))) && flags & libc::MFD_NOEXEC_SEAL == 0 {
+    if matches!(ARMED.get(), Some((Call::ExecutableMemfd, _))) && flags & libc::MFD_NOEXEC_SEAL == 0 {
         return refuse(libc::EACCES);
     }
-    // SAFETY: the caller's word, passed on.
+    // SAFETY: by the contract of the caller.
     unsafe { libc::syscall(libc::SYS_memfd_create, name, flags) as c_int }
 }
 
@@ -140,6 +140,6 @@ unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: c_uint) -> 
         return refuse(libc::EACCES);
     }
     let here: c_long = libc::AT_FDCWD.into();
-    // SAFETY: the caller's word, passed on.
+    // SAFETY: by the contract of the caller.
     unsafe { libc::syscall(libc::SYS_openat, here, path, flags, mode) as c_int }
 }

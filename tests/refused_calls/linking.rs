@@ -1,4 +1,4 @@
-//! Refusals while code is linked and removed.
+//! Refused calls during links and removals.
 
 use std::sync::Arc;
 
@@ -10,8 +10,7 @@ use crate::calls::{Call, refusing};
 use crate::support::*;
 use crate::windows::{mappers, pool_of};
 
-/// Code, constants, data, unwind information, and 2 MiB that live apart, at an alignment that the kernel does not give
-/// by itself.
+/// Code, constants, data, unwind tables and a large section of 2 MiB, with an alignment that `mmap` does not guarantee.
 fn object() -> Option<Vec<u8>> {
     asm("
         .section .large,\"a\"\n.balign 2 << 20\nlarge: .fill 2 << 20, 1, 0x5a\n
@@ -32,9 +31,9 @@ fn session(mapper: &'static dyn jittison::memory::MemoryMapper) -> (Jit, Arc<Sla
 }
 
 #[test]
-fn a_link_whose_calls_are_refused_fails_clearly_and_leaves_nothing() {
+fn a_link_with_a_refused_call_fails_with_its_cause_and_leaves_nothing() {
     let Some(object) = object() else { return };
-    for (rung, mapper) in mappers().into_iter().enumerate() {
+    for (mode, mapper) in mappers().into_iter().enumerate() {
         let (jit, _) = session(mapper);
         for call in [Call::Map, Call::Protect, Call::Advise] {
             let mut refusals = 0;
@@ -44,14 +43,17 @@ fn a_link_whose_calls_are_refused_fails_clearly_and_leaves_nothing() {
                 let (test, was_refused) = refusing(call, refusals, look_up);
                 match test {
                     Ok(test) => {
-                        assert!(!was_refused, "no call of a link may fail unseen");
+                        assert!(!was_refused, "a refused call must fail the link");
                         assert_eq!(test.call(), 7);
                     }
                     Err(error) => {
                         assert!(was_refused, "{error}");
                         let cause = error.root_cause();
                         assert!(matches!(cause.kind(), ErrorKind::Memory(MemoryFault::Refused { .. })), "{error}");
-                        assert_says(&error, &["`test`", "was refused: Cannot allocate memory", "nothing was kept"]);
+                        assert_says(
+                            &error,
+                            &["`test`", "was refused: Cannot allocate memory", "the operation was undone"],
+                        );
                     }
                 }
                 assert!(tracker.remove().unwrap().is_complete());
@@ -62,20 +64,21 @@ fn a_link_whose_calls_are_refused_fails_clearly_and_leaves_nothing() {
                 }
                 refusals += 1;
             }
-            // One mapping apart, and its protection; where code is mapped once, two pools are opened and sealed besides.
+            // The large section has one mapping and one protection change. With a single mapping, two pools are opened and
+            // sealed, too.
             let expected = match call {
                 Call::Map => 1,
-                Call::Protect if rung == 3 => 5,
+                Call::Protect if mode == 3 => 5,
                 Call::Protect => 1,
                 _ => 0,
             };
-            assert_eq!(refusals, expected, "{call:?} at rung {rung}");
+            assert_eq!(refusals, expected, "{call:?} in mapping mode {mode}");
         }
     }
 }
 
 #[test]
-fn a_removal_whose_calls_are_refused_is_complete_all_the_same() {
+fn a_removal_completes_when_its_calls_are_refused() {
     let Some(object) = object() else { return };
     for mapper in mappers() {
         let (jit, memory) = session(mapper);
@@ -88,7 +91,7 @@ fn a_removal_whose_calls_are_refused_is_complete_all_the_same() {
                 assert!(removal.unwrap().is_complete());
                 assert_eq!((held(&jit), memory.statistics().reserved_bytes), ((0, 0, 0), 0));
                 if call == Call::Unmap && was_refused {
-                    // The address space could not go, but its pages did.
+                    // The address space stays mapped, but its pages are free.
                     assert_eq!(read(place, 4096), [0; 4096]);
                 }
                 links_on(&jit);

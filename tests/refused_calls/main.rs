@@ -1,12 +1,10 @@
-//! Whatever the kernel refuses, at whichever call: a clear error or the next best way, nothing leaked, and a session that
-//! goes on.
+//! System calls that the kernel refuses. Each gives a clear error or a fallback. Nothing leaks, and the session still works.
 //!
-//! `calls.rs` stands between the library and the C library: it defines the functions by which this program asks for memory,
-//! and refuses the n-th of a kind to the thread that wants it so. A program of its own, because every test in it is
-//! linked against those.
+//! `calls.rs` interposes the functions of the C library by which this program gets memory. It refuses the n-th call of a kind for
+//! a thread that requests it. The tests need a program of their own, because the interposed functions apply to the entire program.
 
 mod calls;
 mod linking;
-#[path = "../support/mod.rs"]
-mod support;
 mod windows;
+
+use jittison_test_support as support;

@@ -1,4 +1,4 @@
-//! Refusals while a window is mapped, and while its pages go back.
+//! Refused calls while a window is mapped, and while its pages are returned to the kernel.
 
 use std::sync::Arc;
 
@@ -30,36 +30,40 @@ pub fn pool_of(mapper: &'static dyn MemoryMapper) -> Result<Arc<SlabPool>, jitti
     Ok(Arc::new(SlabPool::with_mapper(mapper, options)?))
 }
 
-/// Descriptors, mappings of windows, and MiB of address space of this process.
-fn holdings() -> (usize, usize, u64) {
-    let ours = |mapping: &Mapping| mapping.name.contains("jittison-") || mapping.name.contains("memfd:");
+/// Descriptors, window mappings, and MiB of address space of this process.
+fn process_resources() -> (usize, usize, u64) {
+    let is_window = |mapping: &Mapping| mapping.name.contains("jittison-") || mapping.name.contains("memfd:");
     let all = mappings();
     let bytes: u64 = all.iter().map(|mapping| mapping.end - mapping.start).sum();
-    (std::fs::read_dir("/proc/self/fd").unwrap().count(), all.iter().filter(|one| ours(one)).count(), bytes / MIB)
+    (
+        std::fs::read_dir("/proc/self/fd").unwrap().count(),
+        all.iter().filter(|mapping| is_window(mapping)).count(),
+        bytes / MIB,
+    )
 }
 
-/// The n-th call of a kind is refused while a window is mapped, for every n: how many there were.
+/// Maps a window repeatedly, and refuses the n-th call of a kind for every n. Returns the number of such calls.
 fn refuse_each(mapper: &'static dyn MemoryMapper, call: Call) -> usize {
     for after in 0..1000 {
-        let before = holdings();
+        let before = process_resources();
         let (pool, was_refused) = refusing(call, after, || pool_of(mapper));
         match pool {
             Ok(pool) => links_on(&Jit::builder().memory_manager(pool).build().unwrap()),
-            Err(error) => assert_says(&error, &["code memory", "refused", "nothing was kept"]),
+            Err(error) => assert_says(&error, &["code memory", "refused", "the operation was undone"]),
         }
-        let now = holdings();
-        assert_eq!((now.0, now.1), (before.0, before.1), "{call:?} after {after}");
-        // The allocator's own stays below that, and the smallest window does not.
-        assert!(now.2.abs_diff(before.2) < 16, "{call:?} after {after}: {} -> {} MiB", before.2, now.2);
+        let current = process_resources();
+        assert_eq!((current.0, current.1), (before.0, before.1), "{call:?} after {after}");
+        // The heap grows by less than this, and the smallest window is larger.
+        assert!(current.2.abs_diff(before.2) < 16, "{call:?} after {after}: {} -> {} MiB", before.2, current.2);
         if !was_refused {
             return after;
         }
     }
-    panic!("{call:?} is called without end");
+    panic!("{call:?} is called endlessly");
 }
 
 #[test]
-fn a_window_is_mapped_otherwise_or_refused_clearly_whichever_call_fails() {
+fn a_refused_call_gives_another_window_mapping_or_a_clear_error() {
     own_process!();
     links_on(
         &Jit::builder()
@@ -67,27 +71,27 @@ fn a_window_is_mapped_otherwise_or_refused_clearly_whichever_call_fails() {
             .build()
             .unwrap(),
     );
-    let mut told = String::new();
-    for (rung, mapper) in mappers().into_iter().enumerate() {
+    let mut summary = String::new();
+    for (mode, mapper) in mappers().into_iter().enumerate() {
         let calls = [Call::Reserve, Call::Map, Call::Protect, Call::Advise, Call::Truncate, Call::Memfd, Call::Open];
         let counts = calls.map(|call| refuse_each(mapper, call));
-        told += &format!("{counts:?} ");
+        summary += &format!("{counts:?} ");
         let [reserved, mapped, protected, advised, truncated, files, opened] = counts;
         assert!(reserved > 0 && mapped >= 3, "{counts:?}");
-        let is_single = rung == 3;
+        let is_single = mode == 3;
         assert_eq!(protected > 0, is_single);
         assert_eq!(advised > 0 && truncated > 0 && files > 0, !is_single);
-        assert!(opened > 0 || rung == 2, "{counts:?}");
+        assert!(opened > 0 || mode == 2, "{counts:?}");
     }
-    println!("{told}");
-    // What was refused once is not remembered for a rung that works.
+    println!("{summary}");
+    // An earlier refusal does not disable a mapping mode that works.
     let description =
         pool_of(&SystemMapper { fork_policy: jittison::memory::ForkPolicy::Snapshot }).unwrap().description();
     assert_eq!(description, "mapped twice, the running view from a read-only descriptor");
 }
 
 #[test]
-fn where_no_file_may_be_executable_code_is_mapped_in_the_best_way_all_the_same() {
+fn code_is_dual_mapped_when_executable_memfds_are_refused() {
     own_process!();
     let pool = || pool_of(&SystemMapper { fork_policy: jittison::memory::ForkPolicy::Snapshot }).unwrap();
     let (memory, _) = refusing(Call::ExecutableMemfd, 0, pool);
@@ -96,7 +100,7 @@ fn where_no_file_may_be_executable_code_is_mapped_in_the_best_way_all_the_same()
 }
 
 #[test]
-fn pages_that_the_kernel_does_not_take_back_are_offered_again() {
+fn pages_that_the_kernel_refuses_are_returned_on_the_next_call() {
     for mapper in mappers() {
         for after in 0..8 {
             let options = SlabPoolOptions {
@@ -108,20 +112,20 @@ fn pages_that_the_kernel_does_not_take_back_are_offered_again() {
             let memory = SlabPool::with_mapper(mapper, options).unwrap();
             let mut plan = jittison::memory::SegmentPlan::default();
             plan.segments.iter_mut().for_each(|segment| segment.size = 4 * MIB);
-            let mut one = memory.allocate(&plan).unwrap();
-            SegmentKind::ALL.into_iter().for_each(|pool| one.working(pool).fill(0xee));
-            drop(one.finalize(Vec::new()).unwrap());
+            let mut allocation = memory.allocate(&plan).unwrap();
+            SegmentKind::ALL.into_iter().for_each(|pool| allocation.working(pool).fill(0xee));
+            drop(allocation.finalize(Vec::new()).unwrap());
             let resident = memory.statistics().resident_bytes;
             let (first, was_refused) = refusing(Call::Advise, after, || memory.release_free());
             let second = memory.release_free();
             assert_eq!(first.bytes + second.bytes, resident);
-            // The pools come first, with a call each.
-            assert!(after >= 3 || second.bytes >= 4 * MIB, "what was refused is not counted as gone");
+            // The first calls are for the pools, one each.
+            assert!(after >= 3 || second.bytes >= 4 * MIB, "refused pages are not counted as returned");
             assert_eq!(memory.release_free(), Released::default());
             let statistics = memory.statistics();
             assert_eq!((statistics.allocations, statistics.resident_bytes), (0, 0));
             if !was_refused {
-                assert!(after >= 3, "each pool has a call");
+                assert!(after >= 3, "each pool needs one call");
                 break;
             }
         }

@@ -1,7 +1,7 @@
-//! The instant-evict race: a module is removed the moment its lookup returns, a million times from two threads.
+//! Instant eviction: a module is removed right after its lookup returns, a million times from two threads.
 //!
-//! The modules are units of the session, not linked objects: the race is the session's, and unoptimised links of a
-//! million objects would take minutes. `tests/platform/evict.rs` does the same with tens of thousands of real ones.
+//! The modules are units of the session and not linked objects: the race is in the session, and a million unoptimised links
+//! would take minutes. `tests/platform/evict.rs` does the same with tens of thousands of linked objects.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,29 +11,29 @@ use jittison::base::Name;
 use jittison::error::Result;
 use jittison::session::*;
 
-use crate::support::process::rounds;
 use crate::support::{EXPORTED, address, own_process, resident_bytes};
+use jittison_test_support::rounds;
 
 /// A session with a dylib for all threads, and a manager that only counts.
-struct World {
+struct Fixture {
     session: ExecutionSession,
     main: JitDylib,
-    vault: Arc<Vault>,
-    /// Held by every unit that there is.
+    manager: Arc<CountingManager>,
+    /// Every unit holds a clone.
     witness: Arc<()>,
 }
 
 #[derive(Default)]
-struct Vault {
+struct CountingManager {
     ledger: Ledger<u64>,
-    given_back: AtomicU64,
-    keys_told: AtomicU64,
+    freed: AtomicU64,
+    keys_removed: AtomicU64,
 }
 
-impl ResourceManager for Vault {
+impl ResourceManager for CountingManager {
     fn remove_resources(&self, _: &JitDylib, key: ResourceKey) -> Result<()> {
-        self.given_back.fetch_add(self.ledger.take(key).len() as u64, Ordering::Relaxed);
-        self.keys_told.fetch_add(1, Ordering::Relaxed);
+        self.freed.fetch_add(self.ledger.take(key).len() as u64, Ordering::Relaxed);
+        self.keys_removed.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
@@ -42,11 +42,11 @@ impl ResourceManager for Vault {
     }
 }
 
-/// Records one resource and is ready. Plainer than the scripted units of the other tests, and several times as fast.
+/// A unit that records one resource and becomes ready. Faster than the scripted units of the other tests.
 struct Module {
     symbols: [(Name, SymbolFlags); 1],
     value: u64,
-    vault: Arc<Vault>,
+    manager: Arc<CountingManager>,
     _witness: Arc<()>,
 }
 
@@ -60,33 +60,33 @@ impl MaterializationUnit for Module {
     }
 
     fn materialize(self: Box<Self>, r: MaterializationResponsibility) {
-        r.with_resource_key(|key| self.vault.ledger.record(key, self.value)).expect("the tracker is live");
+        r.with_resource_key(|key| self.manager.ledger.record(key, self.value)).expect("the tracker is live");
         r.notify_resolved(|_| Some(address(self.value))).expect("the tracker is live");
         r.notify_emitted(Vec::new()).expect("the tracker is live");
     }
 }
 
-/// How a module goes.
+/// How a module is removed.
 #[derive(Clone, Copy, Debug)]
 enum Eviction {
-    /// By whoever looked it up, when the lookup has returned.
+    /// By the thread that looked it up, after the lookup has returned.
     AfterTheLookup,
     /// In the callback of the lookup, inside the call that made the module ready.
     InsideTheLookup,
-    /// While a pin holds it, which goes next.
+    /// While a pin holds it; the pin is dropped next.
     UnderAPin,
-    /// While a handle is dropped that was the last, so that a transfer was under way.
-    AfterForgetting,
+    /// Through the destination of a transfer, after the last handle to the source is dropped.
+    AfterATransfer,
 }
 
 const EVICTIONS: [Eviction; 4] =
-    [Eviction::AfterTheLookup, Eviction::InsideTheLookup, Eviction::UnderAPin, Eviction::AfterForgetting];
+    [Eviction::AfterTheLookup, Eviction::InsideTheLookup, Eviction::UnderAPin, Eviction::AfterATransfer];
 
 /// Loads and evicts one module.
-fn evict(world: &World, dylib: &JitDylib, name: &Name, value: u64, eviction: Eviction) {
+fn evict(fixture: &Fixture, dylib: &JitDylib, name: &Name, value: u64, eviction: Eviction) {
     let tracker = dylib.create_tracker().unwrap();
-    let (vault, witness) = (world.vault.clone(), world.witness.clone());
-    tracker.define(Module { symbols: [(name.clone(), EXPORTED)], value, vault, _witness: witness }).unwrap();
+    let (manager, witness) = (fixture.manager.clone(), fixture.witness.clone());
+    tracker.define(Module { symbols: [(name.clone(), EXPORTED)], value, manager, _witness: witness }).unwrap();
     let requests = [SymbolRequest::required(name)];
     let look_up = || dylib.lookup(&requests, RequiredState::Ready).unwrap()[0].address.value();
     match eviction {
@@ -97,7 +97,7 @@ fn evict(world: &World, dylib: &JitDylib, name: &Name, value: u64, eviction: Evi
         Eviction::InsideTheLookup => {
             let order = [(dylib.clone(), Visibility::All)];
             let evicted = tracker.clone();
-            world.session.lookup_then(&order, &requests, RequiredState::Ready, move |found| {
+            fixture.session.lookup_then(&order, &requests, RequiredState::Ready, move |found| {
                 assert_eq!(found.unwrap()[0].address.value(), value);
                 assert!(evicted.remove().unwrap().is_complete());
             });
@@ -110,28 +110,28 @@ fn evict(world: &World, dylib: &JitDylib, name: &Name, value: u64, eviction: Evi
             drop(pin);
             assert!(removal.is_complete());
         }
-        Eviction::AfterForgetting => {
-            let heir = dylib.create_tracker().unwrap();
+        Eviction::AfterATransfer => {
+            let destination = dylib.create_tracker().unwrap();
             assert_eq!(look_up(), value);
-            tracker.transfer_to(&heir).unwrap();
+            tracker.transfer_to(&destination).unwrap();
             drop(tracker);
-            assert!(heir.remove().unwrap().is_complete());
+            assert!(destination.remove().unwrap().is_complete());
         }
     }
 }
 
-/// Two threads evict `rounds` modules each, in one dylib or in one each.
-fn churn(world: &World, is_shared: bool, eviction: Eviction, rounds: u64) {
+/// Two threads evict `rounds` modules each, in a shared dylib or in one dylib each.
+fn churn(fixture: &Fixture, is_shared: bool, eviction: Eviction, rounds: u64) {
     thread::scope(|scope| {
         for thread in 0..2 {
             scope.spawn(move || {
-                let own = (!is_shared).then(|| world.session.create_dylib("own").unwrap());
-                let dylib = own.as_ref().unwrap_or(&world.main);
+                let own = (!is_shared).then(|| fixture.session.create_dylib("own").unwrap());
+                let dylib = own.as_ref().unwrap_or(&fixture.main);
                 let name = Name::from(format!("module of thread {thread}"));
-                (1..=rounds).for_each(|value| evict(world, dylib, &name, value, eviction));
+                (1..=rounds).for_each(|value| evict(fixture, dylib, &name, value, eviction));
                 assert_eq!(dylib.symbol_flags(&name), None);
                 if let Some(own) = &own {
-                    assert!(world.session.remove_dylib(own).unwrap().is_empty());
+                    assert!(fixture.session.remove_dylib(own).unwrap().is_empty());
                 }
             });
         }
@@ -146,26 +146,26 @@ fn modules_evicted_by_two_threads_when_their_lookups_return_leave_nothing() {
     let most = rounds(1_000_000) as u64 / (2 * 2 * EVICTIONS.len() as u64);
     let session = ExecutionSession::new();
     let main = session.create_dylib("main").unwrap();
-    let world = World { session, main, vault: Arc::default(), witness: Arc::default() };
-    world.session.register_manager(world.vault.clone());
+    let fixture = Fixture { session, main, manager: Arc::default(), witness: Arc::default() };
+    fixture.session.register_manager(fixture.manager.clone());
     let mut before = None;
     for rounds in [most / 100, most] {
         for eviction in EVICTIONS {
             for is_shared in [true, false] {
-                churn(&world, is_shared, eviction, rounds);
-                let given_back = world.vault.given_back.swap(0, Ordering::Relaxed);
-                assert_eq!(given_back, 2 * rounds, "{eviction:?}: each resource is given back");
+                churn(&fixture, is_shared, eviction, rounds);
+                let freed = fixture.manager.freed.swap(0, Ordering::Relaxed);
+                assert_eq!(freed, 2 * rounds, "{eviction:?}: each resource is freed");
             }
         }
-        // What the first, short round leaves resident is what the session keeps at hand.
+        // The first, short round fills the caches of the session.
         before.get_or_insert_with(resident_bytes);
     }
-    assert_eq!((world.main.symbol_count(), world.vault.ledger.key_count()), (0, 0));
-    assert_eq!(Arc::strong_count(&world.witness), 1, "no unit is left");
-    // A dylib that is cleared tells of every tracker that it still has, and a tracker takes some hundred bytes.
-    let told = world.vault.keys_told.load(Ordering::Relaxed);
-    assert!(world.main.clear().unwrap().is_empty());
-    assert_eq!(world.vault.keys_told.load(Ordering::Relaxed), told, "no tracker is left");
+    assert_eq!((fixture.main.symbol_count(), fixture.manager.ledger.key_count()), (0, 0));
+    assert_eq!(Arc::strong_count(&fixture.witness), 1, "every unit is dropped");
+    // `clear` calls the manager for every tracker that the dylib still has. A tracker takes some hundred bytes.
+    let before_clear = fixture.manager.keys_removed.load(Ordering::Relaxed);
+    assert!(fixture.main.clear().unwrap().is_empty());
+    assert_eq!(fixture.manager.keys_removed.load(Ordering::Relaxed), before_clear, "a tracker still exists");
     let grown = resident_bytes().saturating_sub(before.expect("measured"));
     assert!(grown < 24 << 20, "{} KiB more than at the start", grown >> 10);
 }

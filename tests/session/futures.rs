@@ -1,4 +1,4 @@
-//! Lookups to be awaited, polled by hand.
+//! `LookupFuture`, polled by hand.
 
 use std::future::Future;
 use std::pin::pin;
@@ -12,15 +12,15 @@ use jittison::session::*;
 
 use crate::support::*;
 
-/// Counts how often it was woken, and wakes the thread that made it.
-struct Counts {
+/// Counts its wakes, and unparks the thread that made it.
+struct WakeCounter {
     woken: AtomicUsize,
     thread: Thread,
 }
 
-impl Counts {
-    fn new() -> Arc<Counts> {
-        Arc::new(Counts { woken: AtomicUsize::new(0), thread: thread::current() })
+impl WakeCounter {
+    fn new() -> Arc<WakeCounter> {
+        Arc::new(WakeCounter { woken: AtomicUsize::new(0), thread: thread::current() })
     }
 
     fn woken(&self) -> usize {
@@ -28,16 +28,16 @@ impl Counts {
     }
 }
 
-impl Wake for Counts {
+impl Wake for WakeCounter {
     fn wake(self: Arc<Self>) {
         self.woken.fetch_add(1, Ordering::SeqCst);
         self.thread.unpark();
     }
 }
 
-fn ask(world: &World, name: &str) -> LookupFuture {
-    let order = [(world.main.clone(), Visibility::All)];
-    world.session.lookup_async(&order, &[SymbolRequest::required(name)], RequiredState::Ready)
+fn start_lookup(fixture: &Fixture, name: &str) -> LookupFuture {
+    let order = [(fixture.main.clone(), Visibility::All)];
+    fixture.session.lookup_async(&order, &[SymbolRequest::required(name)], RequiredState::Ready)
 }
 
 fn addresses(outcome: Poll<Result<Vec<LookupResult>>>) -> Vec<u64> {
@@ -48,15 +48,15 @@ fn addresses(outcome: Poll<Result<Vec<LookupResult>>>) -> Vec<u64> {
 }
 
 #[test]
-fn a_lookup_that_is_complete_is_ready_at_the_first_poll_and_wakes_nobody() {
-    let world = World::new();
-    world.main.define(Unit::ready(&["foo"], 1)).unwrap();
-    let counts = Counts::new();
-    let waker = Waker::from(counts.clone());
-    let future = pin!(ask(&world, "foo"));
+fn a_complete_lookup_is_ready_at_the_first_poll_without_a_wake() {
+    let fixture = Fixture::new();
+    fixture.main.define(Unit::ready(&["foo"], 1)).unwrap();
+    let counter = WakeCounter::new();
+    let waker = Waker::from(counter.clone());
+    let future = pin!(start_lookup(&fixture, "foo"));
     assert_eq!(addresses(future.poll(&mut Context::from_waker(&waker))), [1]);
-    assert_eq!(counts.woken(), 0);
-    let missing = pin!(ask(&world, "missing"));
+    assert_eq!(counter.woken(), 0);
+    let missing = pin!(start_lookup(&fixture, "missing"));
     match missing.poll(&mut Context::from_waker(&waker)) {
         Poll::Ready(outcome) => assert_not_found(outcome),
         Poll::Pending => panic!("still pending"),
@@ -65,34 +65,34 @@ fn a_lookup_that_is_complete_is_ready_at_the_first_poll_and_wakes_nobody() {
 
 #[test]
 fn a_pending_lookup_is_woken_once_by_the_thread_that_completes_it() {
-    let world = World::new();
+    let fixture = Fixture::new();
     let (unit, held) = Unit::held(&["foo"]);
-    world.main.define(unit).unwrap();
-    let counts = Counts::new();
-    let waker = Waker::from(counts.clone());
-    let mut future = pin!(ask(&world, "foo"));
+    fixture.main.define(unit).unwrap();
+    let counter = WakeCounter::new();
+    let waker = Waker::from(counter.clone());
+    let mut future = pin!(start_lookup(&fixture, "foo"));
     assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
     assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
-    assert_eq!(counts.woken(), 0);
+    assert_eq!(counter.woken(), 0);
     thread::scope(|scope| {
         scope.spawn(|| finish(held.take(), 1));
-        while counts.woken() == 0 {
+        while counter.woken() == 0 {
             thread::park();
         }
         assert_eq!(addresses(future.poll(&mut Context::from_waker(&waker))), [1]);
     });
-    assert_eq!(counts.woken(), 1);
+    assert_eq!(counter.woken(), 1);
 }
 
 #[test]
 fn only_the_waker_of_the_last_poll_is_woken() {
-    let world = World::new();
+    let fixture = Fixture::new();
     let (unit, held) = Unit::held(&["foo"]);
-    world.main.define(unit).unwrap();
-    let (first, last) = (Counts::new(), Counts::new());
-    let mut future = pin!(ask(&world, "foo"));
-    for counts in [&first, &last] {
-        assert!(future.as_mut().poll(&mut Context::from_waker(&Waker::from(counts.clone()))).is_pending());
+    fixture.main.define(unit).unwrap();
+    let (first, last) = (WakeCounter::new(), WakeCounter::new());
+    let mut future = pin!(start_lookup(&fixture, "foo"));
+    for counter in [&first, &last] {
+        assert!(future.as_mut().poll(&mut Context::from_waker(&Waker::from(counter.clone()))).is_pending());
     }
     held.take().fail(Error::other("no foo"));
     assert_eq!((first.woken(), last.woken()), (0, 1));
@@ -103,43 +103,43 @@ fn only_the_waker_of_the_last_poll_is_woken() {
 }
 
 #[test]
-fn a_future_dropped_early_lets_go_of_its_waker_and_the_lookup_goes_on() {
-    // The waker, and with it a whole task, was kept until the lookup came to an end.
-    let world = World::new();
+fn a_future_dropped_early_drops_its_waker_and_the_lookup_continues() {
+    // Symptom: the waker, and with it a task, was kept until the lookup ended.
+    let fixture = Fixture::new();
     let (unit, held) = Unit::held(&["foo"]);
-    world.main.define(unit).unwrap();
-    let counts = Counts::new();
-    let waker = Waker::from(counts.clone());
+    fixture.main.define(unit).unwrap();
+    let counter = WakeCounter::new();
+    let waker = Waker::from(counter.clone());
     {
-        let mut future = pin!(ask(&world, "foo"));
+        let mut future = pin!(start_lookup(&fixture, "foo"));
         assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
     }
     drop(waker);
-    assert_eq!(Arc::strong_count(&counts), 1);
+    assert_eq!(Arc::strong_count(&counter), 1);
     finish(held.take(), 1);
-    assert_eq!(counts.woken(), 0);
-    assert_eq!(world.find("foo").unwrap(), 1);
+    assert_eq!(counter.woken(), 0);
+    assert_eq!(fixture.find("foo").unwrap(), 1);
 }
 
 #[test]
 fn a_waker_may_call_the_session_when_it_is_woken_and_when_it_is_dropped() {
-    // It was dropped under the answer's lock, where nothing of the embedder's may run.
-    struct Asks(JitDylib, Mutex<usize>);
-    impl Wake for Asks {
+    // Symptom: the waker was dropped under the answer's lock, where no code of the embedder may run.
+    struct CallsSession(JitDylib, Mutex<usize>);
+    impl Wake for CallsSession {
         fn wake(self: Arc<Self>) {
             *self.1.lock().unwrap() += self.0.symbol_count();
         }
     }
-    impl Drop for Asks {
+    impl Drop for CallsSession {
         fn drop(&mut self) {
             assert_eq!(self.0.symbol_count(), 1);
         }
     }
-    let world = World::new();
+    let fixture = Fixture::new();
     let (unit, held) = Unit::held(&["foo"]);
-    world.main.define(unit).unwrap();
-    let mut future = pin!(ask(&world, "foo"));
-    let make = || Arc::new(Asks(world.main.clone(), Mutex::new(0)));
+    fixture.main.define(unit).unwrap();
+    let mut future = pin!(start_lookup(&fixture, "foo"));
+    let make = || Arc::new(CallsSession(fixture.main.clone(), Mutex::new(0)));
     assert!(future.as_mut().poll(&mut Context::from_waker(&Waker::from(make()))).is_pending());
     let last = make();
     assert!(future.as_mut().poll(&mut Context::from_waker(&Waker::from(last.clone()))).is_pending());
@@ -160,7 +160,7 @@ fn futures_are_completed_by_worker_threads() {
             session.lookup_async(&order, &[SymbolRequest::required(name)], RequiredState::Ready)
         })
         .collect();
-    let waker = Waker::from(Counts::new());
+    let waker = Waker::from(WakeCounter::new());
     for (value, future) in (1..).zip(futures) {
         let mut future = pin!(future);
         let outcome = loop {

@@ -1,4 +1,4 @@
-//! Editing link orders, and walking them depth first (ORC: CoreAPIsTest).
+//! Changes of link orders, and depth-first walks over them (ORC: CoreAPIsTest).
 
 use jittison::error::ErrorKind;
 use jittison::session::*;
@@ -7,7 +7,7 @@ use crate::support::*;
 
 use Visibility::{All, ExportedOnly};
 
-/// A session of dylibs `a`, `b`, ... and the indices that each links against.
+/// A session of dylibs `a`, `b`, ...; `links` has, for each, the indices of the dylibs that it links against.
 fn linked(links: &[&[usize]]) -> (ExecutionSession, Vec<JitDylib>) {
     let session = ExecutionSession::new();
     let dylibs: Vec<_> = ('a'..).take(links.len()).map(|c| session.create_dylib(&c.to_string()).unwrap()).collect();
@@ -27,7 +27,7 @@ fn order_of(dylib: &JitDylib) -> String {
 }
 
 #[test]
-fn adding_leaves_out_what_stands_there_already_and_repetitions() {
+fn adding_skips_dylibs_that_are_already_in_the_order() {
     let (_session, d) = linked(&[&[1], &[], &[]]);
     d[0].add_to_link_order(&[(d[1].clone(), All), (d[2].clone(), All), (d[2].clone(), All)]);
     assert_eq!(d[0].link_order(), [(d[1].clone(), ExportedOnly), (d[2].clone(), All)]);
@@ -36,7 +36,7 @@ fn adding_leaves_out_what_stands_there_already_and_repetitions() {
 }
 
 #[test]
-fn replacing_keeps_the_place_and_says_whether_there_was_one() {
+fn replacing_keeps_the_position_and_returns_whether_the_dylib_was_found() {
     let (_session, d) = linked(&[&[1, 2], &[], &[], &[]]);
     assert!(d[0].replace_in_link_order(&d[1], &d[3], All));
     assert_eq!(d[0].link_order(), [(d[3].clone(), All), (d[2].clone(), ExportedOnly)]);
@@ -45,7 +45,7 @@ fn replacing_keeps_the_place_and_says_whether_there_was_one() {
 }
 
 #[test]
-fn removing_says_whether_it_was_there_and_the_next_link_does_not_see_it() {
+fn removing_returns_whether_the_dylib_was_found_and_later_lookups_skip_it() {
     let (session, d) = linked(&[&[1], &[]]);
     d[1].define(Unit::ready(&["foo"], 1)).unwrap();
     let request = [SymbolRequest::required("foo")];
@@ -70,14 +70,14 @@ fn a_diamond_is_walked_once() {
 }
 
 #[test]
-fn a_cycle_is_walked_once_round_from_wherever_it_starts() {
+fn a_cycle_is_walked_once_from_any_start() {
     let (session, d) = linked(&[&[0, 1], &[1, 2], &[2, 0]]);
     let from = |i: usize| names(&session.dfs_link_order(&d[i..=i]).unwrap());
     assert_eq!([from(0), from(1), from(2)], ["abc", "bca", "cab"]);
 }
 
 #[test]
-fn several_roots_are_walked_in_their_order_each_once() {
+fn several_roots_are_walked_in_order_each_once() {
     let (session, d) = linked(&[&[2], &[2], &[]]);
     assert_eq!(names(&session.dfs_link_order(&[d[1].clone(), d[0].clone(), d[2].clone()]).unwrap()), "bca");
     assert_eq!(names(&session.dfs_link_order(&[]).unwrap()), "");
@@ -92,7 +92,7 @@ fn a_long_chain_of_dylibs_is_walked_without_recursion() {
 }
 
 #[test]
-fn a_removed_root_is_an_error_and_a_removed_link_is_forgotten() {
+fn a_removed_root_is_an_error_and_a_removed_link_is_skipped() {
     let (session, d) = linked(&[&[1, 2], &[], &[]]);
     session.remove_dylib(&d[1]).unwrap();
     assert_eq!(names(&session.dfs_link_order(&d[..1]).unwrap()), "ac");

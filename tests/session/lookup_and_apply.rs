@@ -1,4 +1,5 @@
-//! Looking several names up and using them all, or none (ORC: LookupAndApplyTest, LookupAndRecordAddrsTest).
+//! `LookupAndApply`: several names are looked up, and all of them are used or none (ORC: LookupAndApplyTest,
+//! LookupAndRecordAddrsTest).
 
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
@@ -9,11 +10,11 @@ use jittison::session::*;
 
 use crate::support::*;
 
-/// A destination that shows whether it was written, null included.
+/// The initial value of a destination. It shows whether the destination was written, even with null.
 const UNTOUCHED: ExecutorAddr = ExecutorAddr::new(0xDEAD);
 
-fn run(world: &World, parts: LookupAndApply<'_>) -> Result<()> {
-    parts.run(&world.session, &world.main.search_order(), RequiredState::Ready)
+fn run(fixture: &Fixture, parts: LookupAndApply<'_>) -> Result<()> {
+    parts.run(&fixture.session, &fixture.main.search_order(), RequiredState::Ready)
 }
 
 fn values(found: &[LookupResult]) -> Vec<u64> {
@@ -21,46 +22,46 @@ fn values(found: &[LookupResult]) -> Vec<u64> {
 }
 
 #[test]
-fn an_address_is_recorded_where_it_was_asked_for() {
-    let world = World::new();
-    world.main.define(Unit::ready(&["foo"], 1)).unwrap();
+fn an_address_is_recorded_in_its_destination() {
+    let fixture = Fixture::new();
+    fixture.main.define(Unit::ready(&["foo"], 1)).unwrap();
     let mut foo = UNTOUCHED;
-    run(&world, LookupAndApply::new().record(SymbolRequest::required("foo"), &mut foo)).unwrap();
+    run(&fixture, LookupAndApply::new().record(SymbolRequest::required("foo"), &mut foo)).unwrap();
     assert_eq!(foo, address(1));
 }
 
 #[test]
 fn a_required_name_that_is_absent_is_an_error_and_records_nothing() {
-    let world = World::new();
+    let fixture = Fixture::new();
     let mut gone = UNTOUCHED;
-    assert_not_found(run(&world, LookupAndApply::new().record(SymbolRequest::required("gone"), &mut gone)));
+    assert_not_found(run(&fixture, LookupAndApply::new().record(SymbolRequest::required("gone"), &mut gone)));
     assert_eq!(gone, UNTOUCHED);
 }
 
 #[test]
 fn a_weakly_requested_name_that_is_absent_is_recorded_as_null() {
-    let world = World::new();
-    world.main.define(Unit::ready(&["foo"], 1)).unwrap();
+    let fixture = Fixture::new();
+    fixture.main.define(Unit::ready(&["foo"], 1)).unwrap();
     let (mut foo, mut gone) = (UNTOUCHED, UNTOUCHED);
     let parts = LookupAndApply::new()
         .record(SymbolRequest::weak("gone"), &mut gone)
         .record(SymbolRequest::weak("foo"), &mut foo);
-    run(&world, parts).unwrap();
+    run(&fixture, parts).unwrap();
     assert_eq!((foo, gone), (address(1), ExecutorAddr::NULL));
 }
 
 #[test]
-fn several_parts_share_one_lookup_and_each_is_given_its_own_results_in_its_own_order() {
-    struct CountsItsCalls(Mutex<usize>);
-    impl DefinitionGenerator for CountsItsCalls {
+fn several_parts_share_one_lookup_and_each_gets_its_results_in_order() {
+    struct CountingGenerator(Mutex<usize>);
+    impl DefinitionGenerator for CountingGenerator {
         fn generate(&self, dylib: &JitDylib, missing: &[SymbolRequest<'_>]) -> Result<()> {
             *self.0.lock().unwrap() += 1;
             (1..).zip(names_of(missing)).try_for_each(|(value, name)| dylib.define(Unit::ready(&[name], value)))
         }
     }
-    let world = World::new();
-    let generator = Arc::new(CountsItsCalls(Mutex::default()));
-    world.main.add_generator(generator.clone());
+    let fixture = Fixture::new();
+    let generator = Arc::new(CountingGenerator(Mutex::default()));
+    fixture.main.add_generator(generator.clone());
     let log = Mutex::new(Vec::new());
     let mut c = UNTOUCHED;
     let parts = LookupAndApply::new()
@@ -68,77 +69,77 @@ fn several_parts_share_one_lookup_and_each_is_given_its_own_results_in_its_own_o
         .record(SymbolRequest::required("c"), &mut c)
         .apply(&[], |found| log.lock().unwrap().push(values(found)))
         .apply(&["a", "d"].map(SymbolRequest::required), |found| log.lock().unwrap().push(values(found)));
-    run(&world, parts).unwrap();
+    run(&fixture, parts).unwrap();
     assert_eq!(*log.lock().unwrap(), [vec![1, 2], vec![], vec![2, 4]], "in the order in which they were added");
-    assert_eq!((c, *generator.0.lock().unwrap()), (address(3), 1), "one lookup asks for all");
+    assert_eq!((c, *generator.0.lock().unwrap()), (address(3), 1), "one lookup has all names");
 }
 
 #[test]
-fn no_part_is_applied_when_one_name_of_another_part_cannot_be_had() {
-    let absent = |_: &World| ();
-    let failing = |world: &World| {
-        world.main.define(Unit::exported(&["bad"], |r| r.fail(Error::other("no")))).unwrap();
+fn no_part_is_applied_if_any_name_fails() {
+    let absent = |_: &Fixture| ();
+    let failing = |fixture: &Fixture| {
+        fixture.main.define(Unit::exported(&["bad"], |r| r.fail(Error::other("no")))).unwrap();
     };
-    for prepare in [absent as fn(&World), failing] {
-        let world = World::new();
-        world.main.define(Unit::ready(&["foo"], 1)).unwrap();
-        prepare(&world);
+    for prepare in [absent as fn(&Fixture), failing] {
+        let fixture = Fixture::new();
+        fixture.main.define(Unit::ready(&["foo"], 1)).unwrap();
+        prepare(&fixture);
         let (mut foo, mut bad) = (UNTOUCHED, UNTOUCHED);
         let parts = LookupAndApply::new()
             .record(SymbolRequest::required("foo"), &mut foo)
             .apply(&["foo"].map(SymbolRequest::required), |_| panic!("applied"))
             .record(SymbolRequest::required("bad"), &mut bad);
-        assert!(run(&world, parts).is_err());
+        assert!(run(&fixture, parts).is_err());
         assert_eq!((foo, bad), (UNTOUCHED, UNTOUCHED));
     }
 }
 
 #[test]
-fn nothing_to_look_up_is_applied_at_once() {
-    let world = World::new();
+fn a_part_without_names_is_applied_at_once() {
+    let fixture = Fixture::new();
     let mut applied = false;
-    run(&world, LookupAndApply::new().apply(&[], |_| applied = true)).unwrap();
+    run(&fixture, LookupAndApply::new().apply(&[], |_| applied = true)).unwrap();
     assert!(applied);
-    run(&world, LookupAndApply::new()).unwrap();
+    run(&fixture, LookupAndApply::new()).unwrap();
 }
 
 #[test]
-fn parts_that_are_not_waited_for_are_applied_when_the_last_symbol_is_ready_and_then_it_is_told() {
-    let world = World::new();
+fn started_parts_are_applied_when_the_last_symbol_is_ready_and_then_reported() {
+    let fixture = Fixture::new();
     let (unit, held) = Unit::held(&["foo"]);
-    world.main.define(unit).unwrap();
-    let (log, applied, told) = (world.log.clone(), world.log.clone(), world.log.clone());
+    fixture.main.define(unit).unwrap();
+    let (log, applied, reported) = (fixture.log.clone(), fixture.log.clone(), fixture.log.clone());
     LookupAndApply::new()
         .apply(&["foo"].map(SymbolRequest::required), move |found| applied.push(format!("applied {:?}", values(found))))
-        .start(&world.session, &world.main.search_order(), RequiredState::Ready, move |outcome| {
-            told.push(format!("told {}", outcome.is_ok()));
+        .start(&fixture.session, &fixture.main.search_order(), RequiredState::Ready, move |outcome| {
+            reported.push(format!("reported {}", outcome.is_ok()));
         });
     let r = held.take();
     r.notify_resolved(|_| Some(address(7))).unwrap();
     assert_eq!(log.take(), [""; 0]);
     r.notify_emitted(Vec::new()).unwrap();
-    assert_eq!(log.take(), ["applied [7]", "told true"]);
+    assert_eq!(log.take(), ["applied [7]", "reported true"]);
 }
 
 #[test]
-fn parts_that_are_not_waited_for_are_dropped_unapplied_when_the_lookup_fails() {
-    let world = World::new();
+fn started_parts_are_dropped_unapplied_if_the_lookup_fails() {
+    let fixture = Fixture::new();
     let (unit, held) = Unit::held(&["foo"]);
-    world.main.define(unit).unwrap();
-    let (witness, told) = (Arc::new(()), Arc::new(Mutex::new(None)));
-    let (kept, outcome) = (witness.clone(), told.clone());
-    LookupAndApply::new().apply(&["foo"].map(SymbolRequest::required), move |_| panic!("applied: {kept:?}")).start(
-        &world.session,
-        &world.main.search_order(),
+    fixture.main.define(unit).unwrap();
+    let (witness, reported) = (Arc::new(()), Arc::new(Mutex::new(None)));
+    let (captured, outcome) = (witness.clone(), reported.clone());
+    LookupAndApply::new().apply(&["foo"].map(SymbolRequest::required), move |_| panic!("applied: {captured:?}")).start(
+        &fixture.session,
+        &fixture.main.search_order(),
         RequiredState::Ready,
         move |failed| {
             *outcome.lock().unwrap() = Some(failed);
         },
     );
     held.take().fail(Error::other("no"));
-    let error = told.lock().unwrap().take().expect("told").unwrap_err();
+    let error = reported.lock().unwrap().take().expect("reported").unwrap_err();
     assert_eq!(failed_symbols(&error), ["foo"]);
-    assert_eq!(Arc::strong_count(&witness), 1, "what the part held is let go of");
+    assert_eq!(Arc::strong_count(&witness), 1, "the part is dropped");
 }
 
 #[test]
@@ -150,11 +151,11 @@ fn parts_are_applied_on_a_worker_and_may_call_back_into_the_session() {
     let (inner, pinning, (send, receive)) = (main.clone(), session.clone(), channel());
     LookupAndApply::new()
         .apply(&["foo"].map(SymbolRequest::required), move |found| {
-            let pin = pinning.pin(found[0].symbol.as_ref().expect("not absolute")).expect("it is ready");
+            let pin = pinning.pin(found[0].symbol.as_ref().expect("not absolute")).expect("the symbol is ready");
             inner.define(Unit::ready(&["bar"], 2)).unwrap();
             send.send((pin, find_in(&pinning, &[&inner], "bar").unwrap())).unwrap();
         })
         .start(&session, &main.search_order(), RequiredState::Ready, |outcome| outcome.unwrap());
-    let (_pin, bar) = receive.recv().expect("it is applied");
+    let (_pin, bar) = receive.recv().expect("the part is applied");
     assert_eq!(bar, 2);
 }

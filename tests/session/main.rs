@@ -1,41 +1,41 @@
-//! The promises of the session room, kept through its public interface: trackers, lookups, weak symbols, failure,
-//! removal, waiting, managers, dependants. One file per theme; `support.rs` holds the doubles they share.
+//! The promises of the session, tested through its public interface: trackers, lookups, weak symbols, failure, removal,
+//! waiting, managers, dependants. One file for each theme. `support.rs` has the shared test doubles.
 //!
-//! No machine code is made here: units give themselves addresses, and resources are numbers in a ledger.
+//! These tests make no machine code. Units choose their own addresses, and resources are numbers in a ledger.
 
 mod aliases;
-mod begun;
 mod defects;
+mod define_materializing;
 mod dependants;
+mod dropped_handles;
 mod dylib;
+mod edges;
 mod evict;
 mod failure;
-mod forgetting;
 mod futures;
 mod generators;
 mod groups;
 mod guards;
-mod handing_on;
-mod holders;
+mod large_counts;
 mod link_order;
 mod lookup;
 mod lookup_and_apply;
 mod managers;
-mod many;
 mod names;
-mod often_looked_up;
 mod panicking_managers;
 mod pins;
 mod printed;
+mod ready_index;
 mod reentry;
 mod removal_stages;
+mod removal_verbs;
+mod replace_and_delegate;
 mod reporter;
 mod resource_tracker;
 mod standing_pins;
 mod stress;
 mod support;
 mod suspended;
-mod verbs;
 mod waiting;
 mod weak;
 mod workers;

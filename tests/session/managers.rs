@@ -1,4 +1,4 @@
-//! Resource managers: order, failures, transfers, calling back, coming and going.
+//! Resource managers: order of calls, failures, transfers, calls into the session, registration and deregistration.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -8,55 +8,55 @@ use jittison::session::*;
 
 use crate::support::*;
 
-/// A world with three managers, oldest first.
-fn three_managers() -> (World, Arc<Books>, Arc<Books>) {
-    let world = World::new();
-    let (second, third) = (Books::new("second", &world.log), Books::new("third", &world.log));
-    world.session.register_manager(second.clone());
-    world.session.register_manager(third.clone());
-    (world, second, third)
+/// A fixture with three managers, oldest first.
+fn three_managers() -> (Fixture, Arc<LedgerManager>, Arc<LedgerManager>) {
+    let fixture = Fixture::new();
+    let (second, third) = (LedgerManager::new("second", &fixture.log), LedgerManager::new("third", &fixture.log));
+    fixture.session.register_manager(second.clone());
+    fixture.session.register_manager(third.clone());
+    (fixture, second, third)
 }
 
 #[test]
-fn managers_are_told_newest_first() {
-    let (world, second, third) = three_managers();
-    let tracker = world.loaded("foo", 1);
+fn managers_are_called_newest_first() {
+    let (fixture, second, third) = three_managers();
+    let tracker = fixture.loaded("foo", 1);
     second.ledger.record(tracker.key(), 2);
     third.ledger.record(tracker.key(), 3);
     tracker.remove().unwrap();
-    assert_eq!(world.log.take(), ["third removes [3]", "second removes [2]", "books removes [1]"]);
+    assert_eq!(fixture.log.take(), ["third removes [3]", "second removes [2]", "manager removes [1]"]);
 }
 
 #[test]
-fn managers_are_told_of_a_transfer_newest_first_and_once() {
-    let (world, ..) = three_managers();
-    let (foo, bar) = (world.loaded("foo", 1), world.loaded("bar", 2));
+fn managers_are_called_once_for_a_transfer_newest_first() {
+    let (fixture, ..) = three_managers();
+    let (foo, bar) = (fixture.loaded("foo", 1), fixture.loaded("bar", 2));
     bar.transfer_to(&foo).unwrap();
-    assert_eq!(world.log.take(), ["third transfers", "second transfers", "books transfers"]);
-    assert_eq!(world.books.under(foo.key()), [1, 2]);
+    assert_eq!(fixture.log.take(), ["third transfers", "second transfers", "manager transfers"]);
+    assert_eq!(fixture.manager.recorded_under(foo.key()), [1, 2]);
 }
 
 #[test]
 fn a_failing_manager_stops_no_other_and_undoes_nothing() {
-    let (world, second, _third) = three_managers();
-    let tracker = world.loaded("foo", 1);
+    let (fixture, second, _third) = three_managers();
+    let tracker = fixture.loaded("foo", 1);
     second.fails.store(true, Ordering::Relaxed);
 
     let error = tracker.remove().unwrap_err();
 
     assert_eq!(error.to_string(), "second failed");
-    assert_eq!(world.log.take(), ["third removes []", "second removes []", "books removes [1]"]);
-    assert_not_found(world.find("foo"));
+    assert_eq!(fixture.log.take(), ["third removes []", "second removes []", "manager removes [1]"]);
+    assert_not_found(fixture.find("foo"));
     let again = tracker.remove().unwrap();
     assert!(again.is_complete());
     assert_eq!(again.wait().unwrap_err().to_string(), "second failed");
-    assert_eq!(world.log.take(), [""; 0], "a second removal tells nobody");
+    assert_eq!(fixture.log.take(), [""; 0], "a second removal calls no manager");
 }
 
 #[test]
 fn the_failures_of_several_managers_are_joined() {
-    let (world, second, third) = three_managers();
-    let tracker = world.loaded("foo", 1);
+    let (fixture, second, third) = three_managers();
+    let tracker = fixture.loaded("foo", 1);
     second.fails.store(true, Ordering::Relaxed);
     third.fails.store(true, Ordering::Relaxed);
     let error = tracker.remove().unwrap_err();
@@ -71,16 +71,16 @@ fn the_failures_of_several_managers_are_joined() {
 
 #[test]
 fn clearing_and_ending_join_the_failures_of_all_trackers() {
-    let world = World::new();
-    let _trackers = [world.loaded("foo", 1), world.loaded("bar", 2)];
-    world.books.fails.store(true, Ordering::Relaxed);
-    let error = world.main.clear().unwrap_err();
+    let fixture = Fixture::new();
+    let _trackers = [fixture.loaded("foo", 1), fixture.loaded("bar", 2)];
+    fixture.manager.fails.store(true, Ordering::Relaxed);
+    let error = fixture.main.clear().unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Several(failures) if failures.len() == 2), "{error}");
-    assert_eq!(world.books.take_given_back(), [2, 1], "newest first");
+    assert_eq!(fixture.manager.take_freed(), [2, 1], "newest first");
 
-    let _late = world.loaded("baz", 3);
-    assert_eq!(world.session.end().unwrap_err().to_string(), "books failed");
-    assert!(world.main.is_defunct());
+    let _late = fixture.loaded("baz", 3);
+    assert_eq!(fixture.session.end().unwrap_err().to_string(), "manager failed");
+    assert!(fixture.main.is_defunct());
 }
 
 #[test]
@@ -108,52 +108,52 @@ fn a_manager_may_call_back_into_the_session_from_remove_resources() {
         }
         fn transfer_resources(&self, _: &JitDylib, _: ResourceKey, _: ResourceKey) {}
     }
-    let world = World::new();
-    let (foo, bar) = (world.loaded("foo", 1), world.loaded("bar", 2));
+    let fixture = Fixture::new();
+    let (foo, bar) = (fixture.loaded("foo", 1), fixture.loaded("bar", 2));
     let caller = Arc::new(Caller {
-        session: Mutex::new(Some(world.session.clone())),
+        session: Mutex::new(Some(fixture.session.clone())),
         victim: Mutex::new(Some(bar)),
         calls: Mutex::default(),
     });
-    world.session.register_manager(caller.clone());
+    fixture.session.register_manager(caller.clone());
     assert!(foo.remove().unwrap().is_complete());
     assert_eq!(*caller.calls.lock().unwrap(), 3, "foo, the lazy one, bar");
-    assert_eq!(world.books.take_given_back(), [2, 1]);
-    assert_eq!(world.find("foo").unwrap(), 9);
+    assert_eq!(fixture.manager.take_freed(), [2, 1]);
+    assert_eq!(fixture.find("foo").unwrap(), 9);
 }
 
 #[test]
-fn a_manager_may_remove_the_tracker_that_it_is_told_of() {
+fn a_manager_may_remove_the_tracker_that_it_is_called_for() {
     struct Again(Mutex<Option<ResourceTracker>>);
     impl ResourceManager for Again {
         fn remove_resources(&self, _: &JitDylib, _: ResourceKey) -> Result<()> {
             let Some(tracker) = self.0.lock().unwrap().take() else { return Ok(()) };
-            assert!(!tracker.remove()?.is_complete(), "its reclaim is this very call");
+            assert!(!tracker.remove()?.is_complete(), "this call is part of its reclamation");
             Ok(())
         }
         fn transfer_resources(&self, _: &JitDylib, _: ResourceKey, _: ResourceKey) {}
     }
-    let world = World::new();
-    let tracker = world.loaded("foo", 1);
-    world.session.register_manager(Arc::new(Again(Mutex::new(Some(tracker.clone())))));
+    let fixture = Fixture::new();
+    let tracker = fixture.loaded("foo", 1);
+    fixture.session.register_manager(Arc::new(Again(Mutex::new(Some(tracker.clone())))));
     assert!(tracker.remove().unwrap().is_complete());
-    assert_eq!(world.books.take_given_back(), [1]);
+    assert_eq!(fixture.manager.take_freed(), [1]);
 }
 
 #[test]
-fn a_deregistered_manager_hears_nothing_more() {
-    let (world, second, _third) = three_managers();
-    let tracker = world.loaded("foo", 1);
+fn a_deregistered_manager_is_not_called() {
+    let (fixture, second, _third) = three_managers();
+    let tracker = fixture.loaded("foo", 1);
     let second: Arc<dyn ResourceManager> = second;
-    world.session.deregister_manager(&second);
+    fixture.session.deregister_manager(&second);
     tracker.remove().unwrap();
-    assert_eq!(world.log.take(), ["third removes []", "books removes [1]"]);
+    assert_eq!(fixture.log.take(), ["third removes []", "manager removes [1]"]);
 }
 
 #[test]
 fn a_ledger_records_transfers_and_takes_in_order() {
-    let world = World::new();
-    let (a, b) = (world.tracker(), world.tracker());
+    let fixture = Fixture::new();
+    let (a, b) = (fixture.tracker(), fixture.tracker());
     let ledger = Ledger::new();
     ledger.record(a.key(), 'x');
     ledger.record(b.key(), 'y');
@@ -168,25 +168,25 @@ fn a_ledger_records_transfers_and_takes_in_order() {
     assert_eq!(ledger.key_count(), 0, "an empty transfer makes no entry");
 }
 
-/// Counts what it is told of.
-struct Counts {
+/// Counts its `remove_resources` calls.
+struct CountingManager {
     skips: bool,
-    told: AtomicUsize,
+    calls: AtomicUsize,
 }
 
-impl Counts {
-    fn new(skips: bool) -> Arc<Counts> {
-        Arc::new(Counts { skips, told: AtomicUsize::new(0) })
+impl CountingManager {
+    fn new(skips: bool) -> Arc<CountingManager> {
+        Arc::new(CountingManager { skips, calls: AtomicUsize::new(0) })
     }
 
     fn take(&self) -> usize {
-        self.told.swap(0, Ordering::Relaxed)
+        self.calls.swap(0, Ordering::Relaxed)
     }
 }
 
-impl ResourceManager for Counts {
+impl ResourceManager for CountingManager {
     fn remove_resources(&self, _: &JitDylib, _: ResourceKey) -> Result<()> {
-        self.told.fetch_add(1, Ordering::Relaxed);
+        self.calls.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
@@ -198,33 +198,33 @@ impl ResourceManager for Counts {
 }
 
 #[test]
-fn managers_are_told_of_trackers_that_never_owned_anything_unless_they_skip_such() {
-    let world = World::new();
-    let (all, used) = (Counts::new(false), Counts::new(true));
-    world.session.register_manager(all.clone());
-    world.session.register_manager(used.clone());
-    let told = || (all.take(), used.take());
+fn managers_are_called_for_unused_keys_unless_they_skip_them() {
+    let fixture = Fixture::new();
+    let (all, used) = (CountingManager::new(false), CountingManager::new(true));
+    fixture.session.register_manager(all.clone());
+    fixture.session.register_manager(used.clone());
+    let calls = || (all.take(), used.take());
 
-    world.tracker().remove().unwrap();
-    assert_eq!(told(), (1, 0), "its key was given to nobody");
+    fixture.tracker().remove().unwrap();
+    assert_eq!(calls(), (1, 0), "its key was never used");
 
-    let tracker = world.tracker();
+    let tracker = fixture.tracker();
     tracker.with_resource_key(|_| ()).unwrap();
     tracker.remove().unwrap();
-    assert_eq!(told(), (1, 1), "something may stand under its key");
+    assert_eq!(calls(), (1, 1), "a resource may be recorded under its key");
 
-    let (source, destination) = (world.tracker(), world.tracker());
+    let (source, destination) = (fixture.tracker(), fixture.tracker());
     source.with_resource_key(|_| ()).unwrap();
     source.transfer_to(&destination).unwrap();
     destination.remove().unwrap();
-    assert_eq!(told(), (1, 1), "it has what the other had");
+    assert_eq!(calls(), (1, 1), "it has the resources of the source");
 
-    let trackers = [world.tracker(), world.loaded("foo", 1)];
+    let trackers = [fixture.tracker(), fixture.loaded("foo", 1)];
     ResourceTracker::remove_all(&trackers).unwrap();
-    assert_eq!(told(), (2, 1), "each for itself, where several go together");
+    assert_eq!(calls(), (2, 1), "one call for each tracker of a batch");
 }
 
-/// A manager with a bug.
+/// A manager that panics.
 struct Panics;
 
 impl ResourceManager for Panics {
@@ -236,12 +236,12 @@ impl ResourceManager for Panics {
 }
 
 #[test]
-fn a_panicking_manager_is_reported_and_the_removal_still_ends() {
-    let world = World::new();
-    world.session.register_manager(Arc::new(Panics));
-    let tracker = world.loaded("foo", 1);
+fn a_manager_panic_is_returned_and_the_removal_still_completes() {
+    let fixture = Fixture::new();
+    fixture.session.register_manager(Arc::new(Panics));
+    let tracker = fixture.loaded("foo", 1);
     let error = tracker.remove().unwrap_err();
     assert_eq!(error.to_string(), "a resource manager panicked: index out of bounds");
-    assert_eq!(world.log.take(), ["books removes [1]"], "the older manager is told all the same");
+    assert_eq!(fixture.log.take(), ["manager removes [1]"], "the older manager is still called");
     assert!(tracker.remove().unwrap().is_complete());
 }

@@ -1,4 +1,4 @@
-//! Names: equal by text, counted, and gone with their last user (ORC: SymbolStringPoolTest, without the pool).
+//! Names are equal by text, reference-counted, and freed with their last user (ORC: SymbolStringPoolTest, without the pool).
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -7,14 +7,14 @@ use jittison::base::Name;
 use crate::support::*;
 
 #[test]
-fn names_of_one_text_are_equal_and_stand_for_each_other_as_keys() {
+fn names_with_equal_text_are_equal_and_interchangeable_as_keys() {
     let (first, second, other) = (Name::new("foo"), Name::from("foo".to_string()), Name::from("fop"));
     assert_eq!(first, second);
     assert_ne!(first, other);
     assert!(first < other);
     let mut table = HashMap::from([(first.clone(), 1)]);
     table.insert(second, 2);
-    assert_eq!((table.len(), table["foo"]), (1, 2), "and a table is searched by text");
+    assert_eq!((table.len(), table["foo"]), (1, 2), "a table is searched by text");
     let sorted: BTreeSet<Name> = ["b", "a", "b"].map(Name::new).into();
     assert_eq!(sorted.iter().map(Name::as_str).collect::<Vec<_>>(), ["a", "b"]);
 }
@@ -31,10 +31,10 @@ fn a_name_reads_as_its_text_and_its_clones_share_it() {
 }
 
 #[test]
-fn looking_for_a_name_that_does_not_exist_leaves_nothing_behind() {
-    let world = World::new();
+fn looking_up_an_absent_name_adds_no_symbol() {
+    let fixture = Fixture::new();
     for i in 0..sized(1_000, 50) {
-        assert_not_found(world.find(&format!("absent{i}")));
+        assert_not_found(fixture.find(&format!("absent{i}")));
     }
-    assert_eq!(world.main.symbol_count(), 0);
+    assert_eq!(fixture.main.symbol_count(), 0);
 }

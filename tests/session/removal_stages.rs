@@ -1,5 +1,5 @@
-//! Removal at every stage of a materialisation (ORC loses track in four of these), with and without a waiting query, by
-//! the thread that materialises and by another, one after the other and both at once.
+//! Removal at every stage of a materialisation (ORC fails in four of them): with and without a waiting query, by the thread
+//! that materialises and by another thread, in turn and at the same time.
 
 use std::sync::Barrier;
 use std::sync::mpsc::channel;
@@ -10,8 +10,7 @@ use jittison::session::*;
 
 use crate::support::*;
 
-/// How far the unit `foo` of the tracker has come when the tracker is removed. A unit that is dispatched and does not run
-/// yet has tests of its own below.
+/// The stage of the unit `foo` when its tracker is removed. Queued units that do not run yet have separate tests below.
 #[derive(Clone, Copy, PartialEq, PartialOrd, Debug)]
 enum Stage {
     NeverSearched,
@@ -25,40 +24,40 @@ enum Stage {
 const STAGES: [Stage; 6] =
     [Stage::NeverSearched, Stage::Running, Stage::Recorded, Stage::Resolved, Stage::EmittedAndWaiting, Stage::Ready];
 
-/// Whether somebody waits for `foo`.
+/// Whether a query waits for `foo`.
 const QUERIED: [bool; 2] = [true, false];
 
 struct Progress {
-    world: World,
+    fixture: Fixture,
     tracker: ResourceTracker,
-    unit: Held,
+    unit: HeldResponsibility,
     responsibility: Option<MaterializationResponsibility>,
-    /// Somebody else's symbol, for `foo` to wait for.
+    /// The work of another symbol, which `foo` can wait for.
     base: Option<MaterializationResponsibility>,
     base_reference: SymbolRef,
     answer: Option<Answer>,
 }
 
-/// Brings `foo`, with a resource 7, to `stage`.
+/// Brings `foo`, which has resource 7, to `stage`.
 fn progress_to(stage: Stage, is_queried: bool) -> Progress {
-    let world = World::new();
+    let fixture = Fixture::new();
     let (base_unit, held_base) = Unit::held(&["base"]);
-    world.main.define(base_unit).unwrap();
-    let base_link = world.ask(&["base"], RequiredState::Resolved);
+    fixture.main.define(base_unit).unwrap();
+    let base_link = fixture.look_up(&["base"], RequiredState::Resolved);
     let base = held_base.take();
     base.notify_resolved(|_| Some(address(2))).unwrap();
     let base_reference = base_link.results()[0].symbol.clone().unwrap();
 
-    let tracker = world.tracker();
+    let tracker = fixture.tracker();
     let (lazy, unit) = Unit::held(&["foo"]);
     tracker.define(lazy).unwrap();
     let mut progress =
-        Progress { world, tracker, unit, responsibility: None, base: Some(base), base_reference, answer: None };
+        Progress { fixture, tracker, unit, responsibility: None, base: Some(base), base_reference, answer: None };
     if stage > Stage::NeverSearched {
-        progress.look_for_foo(is_queried);
+        progress.start_foo(is_queried);
         progress.responsibility = Some(progress.unit.take());
     }
-    // Of the last two, only one is ever reached.
+    // `EmittedAndWaiting` and `Ready` exclude each other.
     for step in [Stage::Recorded, Stage::Resolved].into_iter().filter(|step| *step < stage).chain([stage]) {
         progress.step_to(step).expect("the tracker is live");
     }
@@ -66,22 +65,22 @@ fn progress_to(stage: Stage, is_queried: bool) -> Progress {
 }
 
 impl Progress {
-    /// Has `foo` materialised for a query that waits for it, or for one that has failed already.
-    fn look_for_foo(&mut self, is_queried: bool) {
+    /// Starts `foo` by a query that waits for it, or by one that has already failed.
+    fn start_foo(&mut self, is_queried: bool) {
         if is_queried {
-            self.answer = Some(self.world.ask(&["foo"], RequiredState::Ready));
+            self.answer = Some(self.fixture.look_up(&["foo"], RequiredState::Ready));
             return;
         }
-        self.world.main.define(Unit::exported(&["bad"], |r| r.fail(Error::other("bad")))).unwrap();
-        assert_eq!(failed_symbols(&self.world.ask(&["bad", "foo"], RequiredState::Ready).error()), ["bad"]);
+        self.fixture.main.define(Unit::exported(&["bad"], |r| r.fail(Error::other("bad")))).unwrap();
+        assert_eq!(failed_symbols(&self.fixture.look_up(&["bad", "foo"], RequiredState::Ready).error()), ["bad"]);
     }
 
-    /// Does what leads to a stage from the one before; nothing for the first two.
+    /// Does the step that leads to a stage from the one before. The first two stages need no step.
     fn step_to(&mut self, stage: Stage) -> Result<(), Error> {
         let Some(r) = &self.responsibility else { return Ok(()) };
         match stage {
             Stage::NeverSearched | Stage::Running => Ok(()),
-            Stage::Recorded => r.with_resource_key(|key| self.world.books.ledger.record(key, 7)),
+            Stage::Recorded => r.with_resource_key(|key| self.fixture.manager.ledger.record(key, 7)),
             Stage::Resolved => r.notify_resolved(|_| Some(address(1))),
             Stage::EmittedAndWaiting => self.emit(vec![self.base_reference.clone()]),
             Stage::Ready => self.emit(Vec::new()),
@@ -92,11 +91,10 @@ impl Progress {
         self.responsibility.take().expect("there is work").notify_emitted(dependencies)
     }
 
-    /// Goes on from `stage` until `foo` is ready, or the work learns that it is not wanted any more. Whether the resource
-    /// was recorded.
+    /// Continues from `stage` until `foo` is ready or a step is refused. Returns whether the resource was recorded.
     fn finish_from(&mut self, stage: Stage, is_queried: bool) -> bool {
         if stage == Stage::NeverSearched {
-            self.answer = is_queried.then(|| self.world.ask(&["foo"], RequiredState::Ready));
+            self.answer = is_queried.then(|| self.fixture.look_up(&["foo"], RequiredState::Ready));
             self.responsibility = self.unit.try_take();
         }
         let mut is_recorded = stage >= Stage::Recorded;
@@ -128,10 +126,10 @@ fn removal_at_any_stage_completes_and_leaves_nothing() {
         let removal = remove(&progress.tracker, on_another_thread);
         assert!(removal.is_complete(), "{case}");
         let expected: &[u64] = if stage >= Stage::Recorded { &[7] } else { &[] };
-        assert_eq!(progress.world.books.take_given_back(), expected, "{case}");
-        assert_eq!(progress.world.books.ledger.key_count(), 0, "{case}");
-        assert_eq!(progress.world.main.symbol_count(), 1, "{case}: only `base` is left");
-        assert_not_found(progress.world.find("foo"));
+        assert_eq!(progress.fixture.manager.take_freed(), expected, "{case}");
+        assert_eq!(progress.fixture.manager.ledger.key_count(), 0, "{case}");
+        assert_eq!(progress.fixture.main.symbol_count(), 1, "{case}: only `base` remains");
+        assert_not_found(progress.fixture.find("foo"));
         match progress.answer {
             Some(answer) if stage == Stage::Ready => assert_eq!(answer.addresses(), [1]),
             Some(answer) => assert_eq!(failed_symbols(&answer.error()), ["foo"], "{case}"),
@@ -150,18 +148,18 @@ fn after_removal_at_any_stage_the_name_can_be_defined_and_used_again() {
     for (stage, is_queried, on_another_thread) in cases() {
         let progress = progress_to(stage, is_queried);
         remove(&progress.tracker, on_another_thread);
-        let again = progress.world.loaded("foo", 8);
-        // What is left of the first definition must not touch the second.
+        let again = progress.fixture.loaded("foo", 8);
+        // The work of the first definition must not affect the second.
         drop(progress.responsibility);
         drop(progress.base);
-        assert_eq!(progress.world.find("foo").unwrap(), 8, "{stage:?}");
+        assert_eq!(progress.fixture.find("foo").unwrap(), 8, "{stage:?}");
         again.remove().unwrap();
-        assert_eq!(progress.world.main.symbol_count(), 0, "{stage:?}");
+        assert_eq!(progress.fixture.main.symbol_count(), 0, "{stage:?}");
     }
 }
 
 #[test]
-fn removal_from_any_stage_on_races_with_the_work_and_loses_nothing() {
+fn removal_that_races_with_the_work_from_any_stage_loses_nothing() {
     const ROUNDS: u64 = sized(100, 2);
     for stage in &STAGES[..5] {
         for is_queried in QUERIED {
@@ -172,10 +170,10 @@ fn removal_from_any_stage_on_races_with_the_work_and_loses_nothing() {
     }
 }
 
-/// The work goes on from `stage` while another thread removes its tracker.
+/// The work continues from `stage` while another thread removes its tracker.
 fn race(stage: Stage, is_queried: bool) {
     let mut progress = progress_to(stage, is_queried);
-    let (tracker, books) = (progress.tracker.clone(), progress.world.books.clone());
+    let (tracker, manager) = (progress.tracker.clone(), progress.fixture.manager.clone());
     let start = Barrier::new(2);
     let is_recorded = thread::scope(|scope| {
         let remover = scope.spawn(|| {
@@ -188,9 +186,9 @@ fn race(stage: Stage, is_queried: bool) {
         is_recorded
     });
     let expected: &[u64] = if is_recorded { &[7] } else { &[] };
-    assert_eq!(books.take_given_back(), expected, "{stage:?}: once, if it was recorded");
-    assert_eq!(books.ledger.key_count(), 0, "{stage:?}: nothing stands under a dead key");
-    assert_eq!(progress.world.main.symbol_count(), 1, "{stage:?}: only `base` is left");
+    assert_eq!(manager.take_freed(), expected, "{stage:?}: freed once if it was recorded");
+    assert_eq!(manager.ledger.key_count(), 0, "{stage:?}: a resource stays under a dead key");
+    assert_eq!(progress.fixture.main.symbol_count(), 1, "{stage:?}: only `base` remains");
     if let Some(answer) = &progress.answer {
         assert!(!answer.is_pending(), "{stage:?}");
         match answer.outcome() {
@@ -198,18 +196,18 @@ fn race(stage: Stage, is_queried: bool) {
             Err(error) => assert!(error.to_string().contains("`foo`"), "{stage:?}: {error}"),
         }
     }
-    assert_not_found(progress.world.find("foo"));
+    assert_not_found(progress.fixture.find("foo"));
 }
 
 #[test]
-fn a_unit_that_is_queued_for_a_worker_is_removed_with_and_without_a_query_by_either_thread() {
+fn a_unit_queued_for_a_worker_can_be_removed_by_any_thread() {
     for (is_queried, on_another_thread) in [(true, false), (true, true), (false, false), (false, true)] {
         let options = SessionOptions { worker_threads: 1, ..SessionOptions::default() };
         let session = ExecutionSession::with_options(options);
         let main = session.create_dylib("main").unwrap();
         let tracker = main.create_tracker().unwrap();
         let ((started, is_started), (release, is_released)) = (channel(), channel());
-        // Keeps the only worker busy; what it answers decides whether the query still waits for `foo`.
+        // Occupies the only worker. Its outcome decides whether the query still waits for `foo`.
         let plug = Unit::exported(&["plug"], move |r| {
             if is_queried {
                 finish(r, 1)
@@ -228,10 +226,10 @@ fn a_unit_that_is_queued_for_a_worker_is_removed_with_and_without_a_query_by_eit
 
         assert!(remove(&tracker, on_another_thread).is_complete());
 
-        assert_eq!(answer.is_pending(), !is_queried, "it is told at once, or by the unit that failed it");
+        assert_eq!(answer.is_pending(), !is_queried, "the removal answers it, or the failed unit has answered it");
         assert_eq!(main.symbol_flags("foo"), None);
         release.send(()).unwrap();
-        let r = hand.recv().expect("the unit is run all the same");
+        let r = hand.recv().expect("the unit still runs");
         assert_eq!(failed_symbols(&answer.error()), [if is_queried { "foo" } else { "plug" }]);
         assert_tracker_defunct(r.with_resource_key(|_| panic!("the body must not run")));
         assert_tracker_defunct(r.notify_resolved(|_| Some(address(1))));
@@ -239,7 +237,7 @@ fn a_unit_that_is_queued_for_a_worker_is_removed_with_and_without_a_query_by_eit
 }
 
 #[test]
-fn work_whose_tracker_was_removed_learns_of_it_at_its_next_step_whatever_that_is() {
+fn work_whose_tracker_was_removed_is_refused_at_its_next_step() {
     let steps: [fn(MaterializationResponsibility); 6] = [
         |r| assert_tracker_defunct(r.with_resource_key(|_| panic!("the body must not run"))),
         |r| assert_tracker_defunct(r.notify_resolved(|_| Some(address(1)))),
@@ -253,10 +251,10 @@ fn work_whose_tracker_was_removed_learns_of_it_at_its_next_step_whatever_that_is
             for is_queried in QUERIED {
                 let mut progress = progress_to(stage, is_queried);
                 progress.tracker.remove().unwrap();
-                step(progress.responsibility.take().expect("the work is not done"));
-                let told = progress.answer.map(|answer| failed_symbols(&answer.error()));
-                assert_eq!(told, is_queried.then(|| vec!["foo".to_string()]));
-                assert_eq!(progress.world.main.symbol_count(), 1, "only `base` is left");
+                step(progress.responsibility.take().expect("the work is in progress"));
+                let failed = progress.answer.map(|answer| failed_symbols(&answer.error()));
+                assert_eq!(failed, is_queried.then(|| vec!["foo".to_string()]));
+                assert_eq!(progress.fixture.main.symbol_count(), 1, "only `base` remains");
             }
         }
     }
@@ -265,12 +263,12 @@ fn work_whose_tracker_was_removed_learns_of_it_at_its_next_step_whatever_that_is
 #[test]
 fn a_unit_that_removes_its_own_tracker_is_safe_before_and_after_each_step() {
     for stage in [Stage::Running, Stage::Recorded, Stage::Resolved] {
-        let world = World::new();
-        let tracker = world.tracker();
-        let (books, own) = (world.books.clone(), tracker.clone());
+        let fixture = Fixture::new();
+        let tracker = fixture.tracker();
+        let (manager, own) = (fixture.manager.clone(), tracker.clone());
         let unit = Unit::exported(&["foo"], move |r| {
             if stage >= Stage::Recorded {
-                r.with_resource_key(|key| books.ledger.record(key, 7)).unwrap();
+                r.with_resource_key(|key| manager.ledger.record(key, 7)).unwrap();
             }
             if stage >= Stage::Resolved {
                 r.notify_resolved(|_| Some(address(1))).unwrap();
@@ -279,19 +277,19 @@ fn a_unit_that_removes_its_own_tracker_is_safe_before_and_after_each_step() {
             assert_tracker_defunct(r.notify_emitted(Vec::new()));
         });
         tracker.define(unit).unwrap();
-        assert_eq!(failed_symbols(&world.find("foo").unwrap_err()), ["foo"]);
-        assert_eq!(world.books.ledger.key_count(), 0);
-        assert_eq!(world.main.symbol_count(), 0);
+        assert_eq!(failed_symbols(&fixture.find("foo").unwrap_err()), ["foo"]);
+        assert_eq!(fixture.manager.ledger.key_count(), 0);
+        assert_eq!(fixture.main.symbol_count(), 0);
     }
 }
 
 #[test]
-fn a_unit_that_is_queued_but_not_running_is_told_by_its_first_step() {
-    // `bar`'s unit is queued on this thread behind `foo`'s, which removes `bar`'s tracker.
-    let world = World::new();
-    let tracker = world.tracker();
+fn a_queued_unit_whose_tracker_was_removed_is_refused_at_its_first_step() {
+    // The unit of `bar` is queued on this thread behind the unit of `foo`, which removes the tracker of `bar`.
+    let fixture = Fixture::new();
+    let tracker = fixture.tracker();
     let victim = tracker.clone();
-    world
+    fixture
         .main
         .define(Unit::exported(&["foo"], move |r| {
             victim.remove().unwrap();
@@ -299,39 +297,39 @@ fn a_unit_that_is_queued_but_not_running_is_told_by_its_first_step() {
         }))
         .unwrap();
     tracker.define(Unit::exported(&["bar"], |r| assert_tracker_defunct(r.with_resource_key(|_| ())))).unwrap();
-    let answer = world.ask(&["foo", "bar"], RequiredState::Ready);
+    let answer = fixture.look_up(&["foo", "bar"], RequiredState::Ready);
     assert_eq!(failed_symbols(&answer.error()), ["bar"]);
-    assert_eq!(world.find("foo").unwrap(), 1);
+    assert_eq!(fixture.find("foo").unwrap(), 1);
 }
 
 #[test]
-fn the_waiting_query_is_told_before_the_managers_are() {
-    let world = World::new();
-    let tracker = world.tracker();
+fn the_waiting_query_is_answered_before_the_managers_are_called() {
+    let fixture = Fixture::new();
+    let tracker = fixture.tracker();
     let (unit, _held) = Unit::held(&["foo"]);
     tracker.define(unit).unwrap();
-    let log = world.log.clone();
-    let order = [(world.main.clone(), Visibility::All)];
+    let log = fixture.log.clone();
+    let order = [(fixture.main.clone(), Visibility::All)];
     let requests = [SymbolRequest::required("foo")];
-    world.session.lookup_then(&order, &requests, RequiredState::Ready, move |outcome| {
+    fixture.session.lookup_then(&order, &requests, RequiredState::Ready, move |outcome| {
         assert!(outcome.is_err());
-        log.push("query told");
+        log.push("query answered");
     });
     tracker.remove().unwrap();
-    assert_eq!(world.log.take(), ["query told", "books removes []"]);
+    assert_eq!(fixture.log.take(), ["query answered", "manager removes []"]);
 }
 
 #[test]
-fn removing_on_one_thread_while_another_materialises_has_two_outcomes_only() {
+fn removing_while_another_thread_materialises_has_only_two_outcomes() {
     for round in 0..sized(200, 4) {
-        let world = World::new();
-        let tracker = world.tracker();
+        let fixture = Fixture::new();
+        let tracker = fixture.tracker();
         tracker
             .define(Unit::exported(&["foo"], {
-                let books = world.books.clone();
+                let manager = fixture.manager.clone();
                 move |r| {
-                    // Refused: the resource stays here, and goes nowhere.
-                    let _ = r.with_resource_key(|key| books.ledger.record(key, round));
+                    // If it is refused, the resource stays with the unit.
+                    let _ = r.with_resource_key(|key| manager.ledger.record(key, round));
                     let _ = r.notify_resolved(|_| Some(address(1)));
                     let _ = r.notify_emitted(Vec::new());
                 }
@@ -344,11 +342,11 @@ fn removing_on_one_thread_while_another_materialises_has_two_outcomes_only() {
                 tracker.remove().unwrap().wait().unwrap();
             });
             start.wait();
-            let _ = world.find("foo");
+            let _ = fixture.find("foo");
             remover.join().unwrap();
         });
-        assert_eq!(world.books.ledger.key_count(), 0, "nothing stands under a dead key");
-        assert!(matches!(world.books.take_given_back()[..], [] | [_]));
-        assert_not_found(world.find("foo"));
+        assert_eq!(fixture.manager.ledger.key_count(), 0, "a resource stays under a dead key");
+        assert!(matches!(fixture.manager.take_freed()[..], [] | [_]));
+        assert_not_found(fixture.find("foo"));
     }
 }

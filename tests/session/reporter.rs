@@ -1,4 +1,4 @@
-//! The error reporter: what it hears, what it does not, and how it is called (ORC: CoreAPIsTest, ErrorReporter).
+//! The error reporter: which errors it gets, which it does not get, and how it is called (ORC: CoreAPIsTest, ErrorReporter).
 
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, channel};
@@ -10,30 +10,30 @@ use jittison::session::*;
 
 use crate::support::*;
 
-/// A world whose reporter sends on.
-fn reporting(reclaim: ReclaimPolicy) -> (World, Receiver<Error>) {
+/// A fixture whose reporter sends each error to a channel.
+fn reporting(reclaim: ReclaimPolicy) -> (Fixture, Receiver<Error>) {
     let (send, receive) = channel();
     let reporter: ErrorReporter = Arc::new(move |error| send.send(error).unwrap());
     (
-        World::with_options(SessionOptions { reclaim, error_reporter: Some(reporter), ..SessionOptions::default() }),
+        Fixture::with_options(SessionOptions { reclaim, error_reporter: Some(reporter), ..SessionOptions::default() }),
         receive,
     )
 }
 
-fn told(reports: &Receiver<Error>) -> Vec<String> {
+fn messages(reports: &Receiver<Error>) -> Vec<String> {
     reports.try_iter().map(|error| error.root_cause().to_string()).collect()
 }
 
 #[test]
-fn a_reported_error_reaches_the_reporter_which_may_own_what_nobody_else_has() {
+fn a_reported_error_reaches_the_reporter_which_is_dropped_with_the_session() {
     struct Unique(Mutex<Vec<String>>, Arc<Mutex<Vec<String>>>);
     impl Drop for Unique {
         fn drop(&mut self) {
             *self.1.lock().unwrap() = std::mem::take(&mut *self.0.lock().unwrap());
         }
     }
-    let left = Arc::new(Mutex::new(Vec::new()));
-    let unique = Unique(Mutex::default(), left.clone());
+    let at_drop = Arc::new(Mutex::new(Vec::new()));
+    let unique = Unique(Mutex::default(), at_drop.clone());
     let reporter: ErrorReporter = Arc::new(move |error: Error| {
         let unique = &unique;
         unique.0.lock().unwrap().push(error.to_string());
@@ -43,28 +43,28 @@ fn a_reported_error_reaches_the_reporter_which_may_own_what_nobody_else_has() {
     session.report_error(Error::other("one"));
     session.clone().report_error(Error::other("two"));
     drop(session);
-    assert_eq!(*left.lock().unwrap(), ["one", "two"], "and it goes with the session");
+    assert_eq!(*at_drop.lock().unwrap(), ["one", "two"], "the reporter is dropped with the session");
 }
 
 #[test]
 fn without_a_reporter_an_error_is_dropped() {
-    let world = World::new();
-    world.session.report_error(Error::other("unheard"));
-    world.main.define(Unit::exported(&["foo"], |r| r.fail(Error::other("no")))).unwrap();
-    assert_eq!(failed_symbols(&world.find("foo").unwrap_err()), ["foo"]);
+    let fixture = Fixture::new();
+    fixture.session.report_error(Error::other("dropped"));
+    fixture.main.define(Unit::exported(&["foo"], |r| r.fail(Error::other("no")))).unwrap();
+    assert_eq!(failed_symbols(&fixture.find("foo").unwrap_err()), ["foo"]);
 }
 
 #[test]
 fn a_failure_that_no_lookup_waits_for_is_reported_with_its_cause() {
-    let (world, reports) = reporting(ReclaimPolicy::OnDrop);
+    let (fixture, reports) = reporting(ReclaimPolicy::OnDrop);
     let (unit, held) = Unit::held(&["foo", "bar"]);
-    world.main.define(unit).unwrap();
-    let foo = world.ask(&["foo"], RequiredState::Resolved);
+    fixture.main.define(unit).unwrap();
+    let foo = fixture.look_up(&["foo"], RequiredState::Resolved);
     let r = held.take();
     r.notify_resolved(|_| Some(address(1))).unwrap();
     assert_eq!(foo.addresses(), [1]);
     r.fail(Error::other("no disk"));
-    let error = reports.try_recv().expect("nobody waits any more");
+    let error = reports.try_recv().expect("no lookup waits");
     assert_eq!(
         (failed_symbols(&error), error.root_cause().to_string()),
         (vec!["bar".into(), "foo".into()], "no disk".into())
@@ -73,42 +73,42 @@ fn a_failure_that_no_lookup_waits_for_is_reported_with_its_cause() {
 }
 
 #[test]
-fn a_failure_that_a_lookup_is_told_of_is_not_reported() {
-    let (world, reports) = reporting(ReclaimPolicy::OnDrop);
-    world.main.define(Unit::exported(&["foo"], |r| r.fail(Error::other("no")))).unwrap();
-    world.find("foo").unwrap_err();
-    // Nobody waits for bar itself, but somebody for what depends on it.
+fn a_failure_that_a_lookup_receives_is_not_reported() {
+    let (fixture, reports) = reporting(ReclaimPolicy::OnDrop);
+    fixture.main.define(Unit::exported(&["foo"], |r| r.fail(Error::other("no")))).unwrap();
+    fixture.find("foo").unwrap_err();
+    // No lookup waits for `bar`, but one waits for a dependant of `bar`.
     let (bar, held) = Unit::held(&["bar"]);
-    world.main.define(bar).unwrap();
-    world.main.define(Unit::depending("user", &["bar"], &world.books, 1)).unwrap();
-    let user = world.ask(&["user"], RequiredState::Ready);
+    fixture.main.define(bar).unwrap();
+    fixture.main.define(Unit::depending("user", &["bar"], &fixture.manager, 1)).unwrap();
+    let user = fixture.look_up(&["user"], RequiredState::Ready);
     let r = held.take();
     r.notify_resolved(|_| Some(address(2))).unwrap();
     r.fail(Error::other("no bar"));
     assert_eq!(user.error().root_cause().to_string(), "no bar");
-    assert_eq!(told(&reports), [""; 0]);
+    assert_eq!(messages(&reports), [""; 0]);
 }
 
 #[test]
-fn of_two_failures_in_one_lookup_the_second_is_reported_as_the_lookup_has_its_answer() {
-    let (world, reports) = reporting(ReclaimPolicy::OnDrop);
+fn the_second_failure_of_one_lookup_is_reported() {
+    let (fixture, reports) = reporting(ReclaimPolicy::OnDrop);
     for name in ["foo", "bar"] {
-        world.main.define(Unit::exported(&[name], move |r| r.fail(Error::other(format!("no {name}"))))).unwrap();
+        fixture.main.define(Unit::exported(&[name], move |r| r.fail(Error::other(format!("no {name}"))))).unwrap();
     }
-    let answer = world.ask(&["foo", "bar"], RequiredState::Ready);
+    let answer = fixture.look_up(&["foo", "bar"], RequiredState::Ready);
     assert_eq!(answer.error().root_cause().to_string(), "no foo");
-    assert_eq!(told(&reports), ["no bar"]);
+    assert_eq!(messages(&reports), ["no bar"]);
 }
 
 #[test]
-fn an_abandoned_responsibility_and_a_refused_emission_are_reported_when_nobody_waits() {
-    let (world, reports) = reporting(ReclaimPolicy::OnDrop);
+fn an_abandoned_responsibility_and_a_refused_emission_are_reported_if_no_lookup_waits() {
+    let (fixture, reports) = reporting(ReclaimPolicy::OnDrop);
     for refuse in [false, true] {
         let (unit, held) = Unit::held(&["foo"]);
-        world.main.define(unit).unwrap();
-        let _resolved = world.ask(&["foo"], RequiredState::Resolved);
-        let target = world.loaded("target", 2);
-        let dependencies = world.references(&["target"]);
+        fixture.main.define(unit).unwrap();
+        let _resolved = fixture.look_up(&["foo"], RequiredState::Resolved);
+        let target = fixture.loaded("target", 2);
+        let dependencies = fixture.references(&["target"]);
         target.remove().unwrap();
         let r = held.take();
         r.notify_resolved(|_| Some(address(1))).unwrap();
@@ -124,124 +124,124 @@ fn an_abandoned_responsibility_and_a_refused_emission_are_reported_when_nobody_w
             other => panic!("{other}"),
         }
     }
-    assert_eq!(told(&reports), [""; 0]);
+    assert_eq!(messages(&reports), [""; 0]);
 }
 
 #[test]
-fn removing_what_is_under_way_is_no_error_to_report() {
-    let (world, reports) = reporting(ReclaimPolicy::OnDrop);
+fn removal_during_materialisation_is_not_reported() {
+    let (fixture, reports) = reporting(ReclaimPolicy::OnDrop);
     let steps: [fn(MaterializationResponsibility); 3] =
         [drop, |r| r.fail(Error::other("late")), |r| assert_tracker_defunct(r.notify_emitted(Vec::new()))];
     for step in steps {
-        let tracker = world.tracker();
+        let tracker = fixture.tracker();
         let (unit, held) = Unit::held(&["foo"]);
         tracker.define(unit).unwrap();
-        let _answer = world.ask(&["foo"], RequiredState::Ready);
+        let _answer = fixture.look_up(&["foo"], RequiredState::Ready);
         tracker.remove().unwrap();
         step(held.take());
     }
-    assert_eq!(told(&reports), [""; 0]);
+    assert_eq!(messages(&reports), [""; 0]);
 }
 
 #[test]
-fn what_managers_say_goes_to_the_remover_when_its_call_completes_the_removal() {
-    let (world, reports) = reporting(ReclaimPolicy::OnDrop);
-    let tracker = world.loaded("foo", 1);
-    world.books.fails.store(true, Ordering::Relaxed);
-    assert_eq!(tracker.remove().unwrap_err().to_string(), "books failed");
-    let _bar = world.loaded("bar", 2);
-    assert!(world.main.clear().is_err());
-    let _baz = world.loaded("baz", 3);
-    assert!(world.session.end().is_err());
-    assert_eq!(told(&reports), [""; 0]);
+fn manager_errors_are_returned_by_the_call_that_completes_the_removal() {
+    let (fixture, reports) = reporting(ReclaimPolicy::OnDrop);
+    let tracker = fixture.loaded("foo", 1);
+    fixture.manager.fails.store(true, Ordering::Relaxed);
+    assert_eq!(tracker.remove().unwrap_err().to_string(), "manager failed");
+    let _bar = fixture.loaded("bar", 2);
+    assert!(fixture.main.clear().is_err());
+    let _baz = fixture.loaded("baz", 3);
+    assert!(fixture.session.end().is_err());
+    assert_eq!(messages(&reports), [""; 0]);
 }
 
 #[test]
-fn what_managers_say_when_a_dropped_pin_completes_a_removal_is_reported() {
+fn manager_errors_are_reported_when_a_dropped_pin_completes_the_removal() {
     for policy in [ReclaimPolicy::OnDrop, ReclaimPolicy::Explicit] {
-        let (world, reports) = reporting(policy);
-        let tracker = world.loaded("foo", 1);
-        let (_, pin) = world.main.pin("foo").unwrap();
+        let (fixture, reports) = reporting(policy);
+        let tracker = fixture.loaded("foo", 1);
+        let (_, pin) = fixture.main.pin("foo").unwrap();
         let removal = tracker.remove().unwrap();
-        world.books.fails.store(true, Ordering::Relaxed);
+        fixture.manager.fails.store(true, Ordering::Relaxed);
         drop(pin);
         if policy == ReclaimPolicy::Explicit {
-            assert_eq!(told(&reports), [""; 0]);
-            assert_eq!(world.session.reclaim(), 1);
+            assert_eq!(messages(&reports), [""; 0]);
+            assert_eq!(fixture.session.reclaim(), 1);
         }
-        assert_eq!(told(&reports), ["books failed"], "{policy:?}");
-        assert_eq!(removal.wait().unwrap_err().to_string(), "books failed", "the ticket knows it too");
+        assert_eq!(messages(&reports), ["manager failed"], "{policy:?}");
+        assert_eq!(removal.wait().unwrap_err().to_string(), "manager failed", "the ticket has the error, too");
     }
 }
 
 #[test]
-fn of_trackers_that_go_together_the_remover_hears_of_its_own_and_the_reporter_of_the_others() {
-    let (world, reports) = reporting(ReclaimPolicy::OnDrop);
-    let base = world.loaded("base", 1);
-    let user = world.linked("user", &["base"], 2);
+fn for_trackers_freed_together_the_caller_gets_its_own_error_and_the_reporter_the_others() {
+    let (fixture, reports) = reporting(ReclaimPolicy::OnDrop);
+    let base = fixture.loaded("base", 1);
+    let user = fixture.linked("user", &["base"], 2);
     assert!(!base.remove().unwrap().is_complete());
-    world.books.fails.store(true, Ordering::Relaxed);
-    assert_eq!(user.remove().unwrap_err().to_string(), "books failed");
-    assert_eq!(world.books.take_given_back(), [2, 1]);
-    assert_eq!(told(&reports), ["books failed"]);
+    fixture.manager.fails.store(true, Ordering::Relaxed);
+    assert_eq!(user.remove().unwrap_err().to_string(), "manager failed");
+    assert_eq!(fixture.manager.take_freed(), [2, 1]);
+    assert_eq!(messages(&reports), ["manager failed"]);
 }
 
 #[test]
-fn what_managers_say_when_the_last_session_handle_is_dropped_is_reported() {
-    let (world, reports) = reporting(ReclaimPolicy::OnDrop);
-    let _tracker = world.loaded("foo", 1);
-    world.books.fails.store(true, Ordering::Relaxed);
-    drop(world.session);
-    assert_eq!(told(&reports), ["books failed"]);
+fn manager_errors_are_reported_when_the_last_session_handle_is_dropped() {
+    let (fixture, reports) = reporting(ReclaimPolicy::OnDrop);
+    let _tracker = fixture.loaded("foo", 1);
+    fixture.manager.fails.store(true, Ordering::Relaxed);
+    drop(fixture.session);
+    assert_eq!(messages(&reports), ["manager failed"]);
 }
 
 #[test]
 fn a_reporter_is_called_with_no_lock_held_and_may_call_back_into_the_session() {
     let dylib: Arc<OnceLock<JitDylib>> = Arc::default();
     let (inside, log) = (dylib.clone(), Log::default());
-    let heard = log.clone();
+    let reported = log.clone();
     let reporter: ErrorReporter = Arc::new(move |error| {
         let dylib = inside.get().expect("it is set");
-        heard.push(error.root_cause().to_string());
+        reported.push(error.root_cause().to_string());
         let tracker = dylib.create_tracker().unwrap();
         tracker.define(Unit::ready(&["made by the reporter"], 5)).unwrap();
         let requests = [SymbolRequest::required("made by the reporter")];
         assert_eq!(dylib.lookup(&requests, RequiredState::Ready).unwrap()[0].address, address(5));
-        // The manager may fail here too, and says so here.
+        // The manager may fail here, too. The error is returned here.
         let _ = tracker.remove();
         assert!(tracker.remove().unwrap().is_complete());
-        heard.push("done");
+        reported.push("done");
     });
-    let world = World::with_options(SessionOptions { error_reporter: Some(reporter), ..SessionOptions::default() });
-    dylib.set(world.main.clone()).unwrap();
+    let fixture = Fixture::with_options(SessionOptions { error_reporter: Some(reporter), ..SessionOptions::default() });
+    dylib.set(fixture.main.clone()).unwrap();
     let (unit, held) = Unit::held(&["foo"]);
-    world.main.define(unit).unwrap();
-    let _resolved = world.ask(&["foo"], RequiredState::Resolved);
+    fixture.main.define(unit).unwrap();
+    let _resolved = fixture.look_up(&["foo"], RequiredState::Resolved);
     let r = held.take();
     r.notify_resolved(|_| Some(address(1))).unwrap();
     r.fail(Error::other("no"));
-    let tracker = world.loaded("bar", 1);
-    let (_, pin) = world.main.pin("bar").unwrap();
+    let tracker = fixture.loaded("bar", 1);
+    let (_, pin) = fixture.main.pin("bar").unwrap();
     tracker.remove().unwrap();
-    world.books.fails.store(true, Ordering::Relaxed);
+    fixture.manager.fails.store(true, Ordering::Relaxed);
     drop(pin);
-    assert_eq!(log.take(), ["no", "done", "books failed", "done"]);
+    assert_eq!(log.take(), ["no", "done", "manager failed", "done"]);
 }
 
 #[test]
-fn a_reporter_that_panics_harms_nobody() {
+fn a_panic_of_the_reporter_is_contained() {
     let reporter: ErrorReporter = Arc::new(|_| panic!("reporter"));
-    let world = World::with_options(SessionOptions { error_reporter: Some(reporter), ..SessionOptions::default() });
-    world.session.report_error(Error::other("heard by nobody"));
+    let fixture = Fixture::with_options(SessionOptions { error_reporter: Some(reporter), ..SessionOptions::default() });
+    fixture.session.report_error(Error::other("the reporter panics"));
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let (unit, held) = Unit::held_with(&[("foo", EXPORTED)]);
-        world.main.define(unit).unwrap();
-        let _resolved = world.ask(&["foo"], RequiredState::Resolved);
+        fixture.main.define(unit).unwrap();
+        let _resolved = fixture.look_up(&["foo"], RequiredState::Resolved);
         let r = held.take();
         r.notify_resolved(|_| Some(address(1))).unwrap();
-        // Its drop reports, from the middle of unwinding: a second panic there would end the process.
-        panic!("{} goes down with {:?}", r.unit_name(), Name::new("foo"));
+        // The drop reports during unwinding. A second panic there would abort the process.
+        panic!("{} fails with {:?}", r.unit_name(), Name::new("foo"));
     }));
     assert!(outcome.is_err());
-    assert_eq!(world.main.symbol_count(), 0);
+    assert_eq!(fixture.main.symbol_count(), 0);
 }

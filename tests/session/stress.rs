@@ -1,6 +1,6 @@
-//! Four threads do everything at once; afterwards every recorded resource was given back exactly once.
+//! Four threads do random operations at the same time. At the end, every recorded resource was freed exactly once.
 //!
-//! The schedule is the machine's, the choices are seeded: nothing here depends on time.
+//! The choices are seeded and nothing depends on time. Only the schedule of the threads differs between runs.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ const THREADS: u64 = 4;
 const STEPS: u64 = sized(8_000, 40);
 const NAMES: u64 = 64;
 
-/// xorshift: small, seeded, good enough to mix choices.
+/// xorshift: a small seeded generator.
 struct Choices(u64);
 
 impl Choices {
@@ -28,21 +28,26 @@ impl Choices {
 }
 
 #[derive(Default)]
-struct Accounts {
+struct Recorded {
     serial: AtomicU64,
     /// Resources that a live tracker accepted.
-    recorded: Mutex<Vec<u64>>,
+    resources: Mutex<Vec<u64>>,
 }
 
-/// Like `Unit::depending`, but lives with refusals at every step.
-fn hardy_unit(name: &str, dependency: Option<String>, books: &Arc<Books>, accounts: &Arc<Accounts>) -> Unit {
-    let (books, accounts) = (books.clone(), accounts.clone());
+/// Like `Unit::depending`, but accepts a refusal at every step.
+fn tolerant_unit(
+    name: &str,
+    dependency: Option<String>,
+    manager: &Arc<LedgerManager>,
+    recorded: &Arc<Recorded>,
+) -> Unit {
+    let (manager, recorded) = (manager.clone(), recorded.clone());
     Unit::new(&[(name, weak())], move |r| {
-        let resource = accounts.serial.fetch_add(1, Ordering::Relaxed) + 1;
-        if r.with_resource_key(|key| books.ledger.record(key, resource)).is_err() {
+        let resource = recorded.serial.fetch_add(1, Ordering::Relaxed) + 1;
+        if r.with_resource_key(|key| manager.ledger.record(key, resource)).is_err() {
             return;
         }
-        accounts.recorded.lock().unwrap().push(resource);
+        recorded.resources.lock().unwrap().push(resource);
         if r.notify_resolved(|_| Some(address(resource))).is_err() {
             return;
         }
@@ -54,7 +59,13 @@ fn hardy_unit(name: &str, dependency: Option<String>, books: &Arc<Books>, accoun
     })
 }
 
-fn work(thread: u64, session: &ExecutionSession, dylibs: &[JitDylib], books: &Arc<Books>, accounts: &Arc<Accounts>) {
+fn work(
+    thread: u64,
+    session: &ExecutionSession,
+    dylibs: &[JitDylib],
+    manager: &Arc<LedgerManager>,
+    recorded: &Arc<Recorded>,
+) {
     let mut choices = Choices(0x9E37_79B9_7F4A_7C15 ^ (thread + 1));
     let mut trackers: Vec<ResourceTracker> = Vec::new();
     let mut pins: Vec<Pin> = Vec::new();
@@ -64,7 +75,7 @@ fn work(thread: u64, session: &ExecutionSession, dylibs: &[JitDylib], books: &Ar
         match choices.below(16) {
             0..=4 => {
                 let dependency = (choices.below(3) > 0).then(|| format!("n{}", choices.below(NAMES)));
-                let unit = hardy_unit(&name, dependency, books, accounts);
+                let unit = tolerant_unit(&name, dependency, manager, recorded);
                 match choices.below(8) {
                     0 => drop(dylib.define(unit)),
                     1 if !trackers.is_empty() => {
@@ -108,18 +119,18 @@ fn work(thread: u64, session: &ExecutionSession, dylibs: &[JitDylib], books: &Ar
 }
 
 #[test]
-fn four_threads_leave_exact_books() {
+fn four_threads_free_every_resource_exactly_once() {
     for policy in [ReclaimPolicy::OnDrop, ReclaimPolicy::Explicit] {
-        let World { session, main, books, .. } = World::with_policy(policy);
+        let Fixture { session, main, manager, .. } = Fixture::with_policy(policy);
         let other = session.create_dylib("other").unwrap();
         main.set_link_order(&[(other.clone(), Visibility::ExportedOnly)]);
         other.set_link_order(&[(main.clone(), Visibility::ExportedOnly)]);
         let dylibs = [main.clone(), other.clone()];
-        let accounts = Arc::new(Accounts::default());
+        let recorded = Arc::new(Recorded::default());
         thread::scope(|scope| {
             for thread in 0..THREADS {
-                let (session, dylibs, books, accounts) = (&session, &dylibs, &books, &accounts);
-                scope.spawn(move || work(thread, session, dylibs, books, accounts));
+                let (session, dylibs, manager, recorded) = (&session, &dylibs, &manager, &recorded);
+                scope.spawn(move || work(thread, session, dylibs, manager, recorded));
             }
         });
 
@@ -127,29 +138,29 @@ fn four_threads_leave_exact_books() {
         session.reclaim();
 
         assert_eq!((main.symbol_count(), other.symbol_count()), (0, 0));
-        assert_eq!(books.ledger.key_count(), 0, "nothing stands under a dead key");
+        assert_eq!(manager.ledger.key_count(), 0, "a resource stays under a dead key");
         let mut balance: HashMap<u64, i64> = HashMap::new();
-        let recorded = accounts.recorded.lock().unwrap();
-        assert!(recorded.len() as u64 > STEPS / 8, "only {} resources: the test has lost its teeth", recorded.len());
-        recorded.iter().for_each(|resource| *balance.entry(*resource).or_default() += 1);
-        books.take_given_back().iter().for_each(|resource| *balance.entry(*resource).or_default() -= 1);
-        balance.retain(|_, left| *left != 0);
-        assert!(balance.is_empty(), "recorded minus given back: {balance:?}");
+        let accepted = recorded.resources.lock().unwrap();
+        assert!(accepted.len() as u64 > STEPS / 8, "only {} resources: the test is too weak", accepted.len());
+        accepted.iter().for_each(|resource| *balance.entry(*resource).or_default() += 1);
+        manager.take_freed().iter().for_each(|resource| *balance.entry(*resource).or_default() -= 1);
+        balance.retain(|_, count| *count != 0);
+        assert!(balance.is_empty(), "recorded minus freed: {balance:?}");
     }
 }
 
 #[test]
-fn removing_a_module_the_moment_its_lookup_returns_leaks_nothing() {
+fn removing_a_module_right_after_its_lookup_leaks_nothing() {
     const ROUNDS: u64 = sized(5_000, 4);
-    let world = World::new();
+    let fixture = Fixture::new();
     thread::scope(|scope| {
         for thread in 0..2 {
-            let world = &world;
+            let fixture = &fixture;
             scope.spawn(move || {
                 for round in 0..ROUNDS {
                     let name = format!("t{thread}r{round}");
-                    let tracker = world.loaded(&name, round + 1);
-                    let (_, pin) = world.main.pin(&name).unwrap();
+                    let tracker = fixture.loaded(&name, round + 1);
+                    let (_, pin) = fixture.main.pin(&name).unwrap();
                     let removal = tracker.remove().unwrap();
                     assert!(!removal.is_complete());
                     drop(pin);
@@ -158,6 +169,6 @@ fn removing_a_module_the_moment_its_lookup_returns_leaks_nothing() {
             });
         }
     });
-    assert_eq!(world.books.take_given_back().len() as u64, 2 * ROUNDS);
-    assert_eq!((world.main.symbol_count(), world.books.ledger.key_count()), (0, 0));
+    assert_eq!(fixture.manager.take_freed().len() as u64, 2 * ROUNDS);
+    assert_eq!((fixture.main.symbol_count(), fixture.manager.ledger.key_count()), (0, 0));
 }

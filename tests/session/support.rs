@@ -1,10 +1,6 @@
-//! Doubles for the session tests: a scripted unit, a manager that keeps books, a lookup whose answer can be inspected.
+//! Test doubles for the session: a scripted unit, a manager with a ledger, and a lookup whose answer a test can inspect.
 //!
-//! Everything writes what happens to it into a shared [`Log`], so that a test can state an order of events.
-
-#[path = "../support/process.rs"]
-#[allow(dead_code)]
-pub mod process;
+//! The doubles write events into a shared [`Log`], so that a test can assert their order.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,9 +9,9 @@ use jittison::base::{ExecutorAddr, Name};
 use jittison::error::{Error, ErrorKind, Result};
 use jittison::session::*;
 
-pub(crate) use process::own_process;
+pub(crate) use jittison_test_support::own_process;
 
-/// How many of something a test does: few where Miri interprets it.
+/// `usual`, or `under_miri` if Miri interprets the test.
 pub const fn sized(usual: u64, under_miri: u64) -> u64 {
     if cfg!(miri) { under_miri } else { usual }
 }
@@ -30,12 +26,12 @@ pub fn address(value: u64) -> ExecutorAddr {
     ExecutorAddr::new(value)
 }
 
-/// What a generator is asked for.
+/// The names that a generator is asked for.
 pub fn names_of<'a>(missing: &[SymbolRequest<'a>]) -> Vec<&'a str> {
     missing.iter().map(|request| request.name).collect()
 }
 
-/// What happened, in order.
+/// Events, in order.
 #[derive(Clone, Default)]
 pub struct Log(Arc<Mutex<Vec<String>>>);
 
@@ -51,7 +47,7 @@ impl Log {
 
 type Work = Box<dyn FnOnce(MaterializationResponsibility) + Send>;
 
-/// A unit that does what its test says, and logs `run`, `discard` and `drop`.
+/// A unit that runs the work of its test, and logs `run`, `discard` and `drop`.
 pub struct Unit {
     name: String,
     symbols: Vec<(Name, SymbolFlags)>,
@@ -78,7 +74,7 @@ impl Unit {
         Unit::new(&symbols, work)
     }
 
-    /// A unit that becomes ready as soon as it is run, all symbols at `value`.
+    /// A unit that becomes ready when it runs, with all symbols at `value`.
     pub fn ready(names: &[&str], value: u64) -> Unit {
         Unit::exported(names, move |r| finish(r, value))
     }
@@ -88,33 +84,33 @@ impl Unit {
         Unit::exported(names, |r| panic!("{} was run", r.unit_name()))
     }
 
-    /// A unit that hands its responsibility to the test.
-    pub fn held(names: &[&str]) -> (Unit, Held) {
+    /// A unit that passes its responsibility to the test.
+    pub fn held(names: &[&str]) -> (Unit, HeldResponsibility) {
         let symbols: Vec<_> = names.iter().map(|name| (*name, EXPORTED)).collect();
         Unit::held_with(&symbols)
     }
 
-    pub fn held_with(symbols: &[(&str, SymbolFlags)]) -> (Unit, Held) {
-        let held = Held::default();
+    pub fn held_with(symbols: &[(&str, SymbolFlags)]) -> (Unit, HeldResponsibility) {
+        let held = HeldResponsibility::default();
         let slot = held.clone();
         (Unit::new(symbols, move |r| *slot.0.lock().unwrap() = Some(r)), held)
     }
 
-    /// A unit that records `resource` under its key and is ready then.
-    pub fn recording(names: &[&str], books: &Arc<Books>, resource: u64) -> Unit {
-        let books = books.clone();
+    /// A unit that records `resource` under its key and then becomes ready.
+    pub fn recording(names: &[&str], manager: &Arc<LedgerManager>, resource: u64) -> Unit {
+        let manager = manager.clone();
         Unit::exported(names, move |r| {
-            r.with_resource_key(|key| books.ledger.record(key, resource)).expect("the tracker is live");
+            r.with_resource_key(|key| manager.ledger.record(key, resource)).expect("the tracker is live");
             finish(r, resource);
         })
     }
 
-    /// A unit that records `resource`, resolves, and is emitted with a dependency on each of `dependencies`.
-    pub fn depending(name: &str, dependencies: &[&str], books: &Arc<Books>, resource: u64) -> Unit {
-        let books = books.clone();
+    /// A unit that records `resource`, resolves, and emits with a dependency on each of `dependencies`.
+    pub fn depending(name: &str, dependencies: &[&str], manager: &Arc<LedgerManager>, resource: u64) -> Unit {
+        let manager = manager.clone();
         let dependencies: Vec<String> = dependencies.iter().map(|name| name.to_string()).collect();
         Unit::exported(&[name], move |r| {
-            r.with_resource_key(|key| books.ledger.record(key, resource)).expect("the tracker is live");
+            r.with_resource_key(|key| manager.ledger.record(key, resource)).expect("the tracker is live");
             r.notify_resolved(|_| Some(address(resource))).expect("the tracker is live");
             let requests: Vec<_> = dependencies.iter().map(|name| SymbolRequest::required(name)).collect();
             r.lookup(&requests, RequiredState::Resolved, |r, found| match found {
@@ -157,13 +153,13 @@ impl Drop for Unit {
     }
 }
 
-/// The responsibility of a unit that was run and waits for its test.
+/// The responsibility of a unit that has run, for the test to take.
 #[derive(Clone, Default)]
-pub struct Held(Arc<Mutex<Option<MaterializationResponsibility>>>);
+pub struct HeldResponsibility(Arc<Mutex<Option<MaterializationResponsibility>>>);
 
-impl Held {
+impl HeldResponsibility {
     pub fn take(&self) -> MaterializationResponsibility {
-        self.try_take().expect("the unit was run, and its responsibility not yet taken")
+        self.try_take().expect("the unit has run and its responsibility is not taken")
     }
 
     pub fn try_take(&self) -> Option<MaterializationResponsibility> {
@@ -171,43 +167,43 @@ impl Held {
     }
 }
 
-/// Resolves everything to `value` and emits it without dependencies.
+/// Resolves all symbols to `value` and emits them without dependencies.
 pub fn finish(responsibility: MaterializationResponsibility, value: u64) {
     responsibility.notify_resolved(|_| Some(address(value))).expect("the tracker is live");
     responsibility.notify_emitted(Vec::new()).expect("the tracker is live");
 }
 
-/// A manager that keeps numbers per key.
+/// A manager that records numbers by key.
 #[derive(Default)]
-pub struct Books {
+pub struct LedgerManager {
     name: String,
     pub ledger: Ledger<u64>,
     pub log: Log,
-    pub given_back: Mutex<Vec<u64>>,
+    pub freed: Mutex<Vec<u64>>,
     pub fails: AtomicBool,
 }
 
-impl Books {
-    pub fn new(name: &str, log: &Log) -> Arc<Books> {
-        Arc::new(Books { name: name.to_string(), log: log.clone(), ..Books::default() })
+impl LedgerManager {
+    pub fn new(name: &str, log: &Log) -> Arc<LedgerManager> {
+        Arc::new(LedgerManager { name: name.to_string(), log: log.clone(), ..LedgerManager::default() })
     }
 
-    /// What was given back since the last call, in order.
-    pub fn take_given_back(&self) -> Vec<u64> {
-        std::mem::take(&mut self.given_back.lock().unwrap())
+    /// The resources that were freed since the last call, in order.
+    pub fn take_freed(&self) -> Vec<u64> {
+        std::mem::take(&mut self.freed.lock().unwrap())
     }
 
-    /// What stands under a key.
-    pub fn under(&self, key: ResourceKey) -> Vec<u64> {
-        self.ledger.inspect(key, |held| held.to_vec())
+    /// The resources that are recorded under a key.
+    pub fn recorded_under(&self, key: ResourceKey) -> Vec<u64> {
+        self.ledger.inspect(key, |resources| resources.to_vec())
     }
 }
 
-impl ResourceManager for Books {
+impl ResourceManager for LedgerManager {
     fn remove_resources(&self, _dylib: &JitDylib, key: ResourceKey) -> Result<()> {
         let taken = self.ledger.take(key);
         self.log.push(format!("{} removes {taken:?}", self.name));
-        self.given_back.lock().unwrap().extend(taken);
+        self.freed.lock().unwrap().extend(taken);
         match self.fails.load(Ordering::Relaxed) {
             true => Err(Error::other(format!("{} failed", self.name))),
             false => Ok(()),
@@ -221,63 +217,64 @@ impl ResourceManager for Books {
 }
 
 /// A session with one dylib and one manager.
-pub struct World {
+pub struct Fixture {
     pub session: ExecutionSession,
     pub main: JitDylib,
-    pub books: Arc<Books>,
+    pub manager: Arc<LedgerManager>,
     pub log: Log,
 }
 
-impl World {
-    pub fn new() -> World {
-        World::with_policy(ReclaimPolicy::OnDrop)
+impl Fixture {
+    pub fn new() -> Fixture {
+        Fixture::with_policy(ReclaimPolicy::OnDrop)
     }
 
-    pub fn with_policy(policy: ReclaimPolicy) -> World {
-        World::with_options(SessionOptions { reclaim: policy, ..SessionOptions::default() })
+    pub fn with_policy(policy: ReclaimPolicy) -> Fixture {
+        Fixture::with_options(SessionOptions { reclaim: policy, ..SessionOptions::default() })
     }
 
-    pub fn with_options(options: SessionOptions) -> World {
+    pub fn with_options(options: SessionOptions) -> Fixture {
         let session = ExecutionSession::with_options(options);
         let main = session.create_dylib("main").unwrap();
         let log = Log::default();
-        let books = Books::new("books", &log);
-        session.register_manager(books.clone());
-        World { session, main, books, log }
+        let manager = LedgerManager::new("manager", &log);
+        session.register_manager(manager.clone());
+        Fixture { session, main, manager, log }
     }
 
     pub fn tracker(&self) -> ResourceTracker {
         self.main.create_tracker().unwrap()
     }
 
-    /// A tracker that owns `name`, ready, with `resource` on the books.
+    /// A tracker whose `name` is ready and has `resource` recorded.
     pub fn loaded(&self, name: &str, resource: u64) -> ResourceTracker {
         let tracker = self.tracker();
-        tracker.define(Unit::recording(&[name], &self.books, resource)).unwrap();
+        tracker.define(Unit::recording(&[name], &self.manager, resource)).unwrap();
         self.find(name).unwrap();
         tracker
     }
 
-    /// A tracker that owns `name`, emitted with dependencies, with `resource` on the books.
+    /// A tracker whose `name` is emitted with dependencies and has `resource` recorded.
     pub fn linked(&self, name: &str, dependencies: &[&str], resource: u64) -> ResourceTracker {
         let tracker = self.tracker();
-        tracker.define(Unit::depending(name, dependencies, &self.books, resource)).unwrap();
+        tracker.define(Unit::depending(name, dependencies, &self.manager, resource)).unwrap();
         self.find(name).unwrap();
         tracker
     }
 
-    /// Looks one name up in `main` and waits until it is ready.
+    /// Looks up one name in `main` and waits until it is ready.
     pub fn find(&self, name: &str) -> Result<u64> {
         find_in(&self.session, &[&self.main], name)
     }
 
-    pub fn ask(&self, names: &[&str], required: RequiredState) -> Answer {
+    /// Starts a lookup in `main` and does not wait for it.
+    pub fn look_up(&self, names: &[&str], required: RequiredState) -> Answer {
         Answer::of(&self.session, &self.main, names, required)
     }
 
-    /// The definitions behind names that are resolved at least.
+    /// The definitions of names that are at least resolved.
     pub fn references(&self, names: &[&str]) -> Vec<SymbolRef> {
-        let answer = self.ask(names, RequiredState::Resolved);
+        let answer = self.look_up(names, RequiredState::Resolved);
         answer.results().into_iter().map(|result| result.symbol.expect("not absolute")).collect()
     }
 }
@@ -288,7 +285,7 @@ pub fn find_in(session: &ExecutionSession, dylibs: &[&JitDylib], name: &str) -> 
     Ok(found[0].address.value())
 }
 
-/// What a lookup said, if it has said anything yet. Panics when it is told twice.
+/// The answer of a lookup, once there is one. Panics if the lookup answers twice.
 #[derive(Clone, Default)]
 pub struct Answer(Arc<Mutex<Option<Result<Vec<LookupResult>>>>>);
 
@@ -301,8 +298,8 @@ impl Answer {
     }
 
     pub fn callback(&self) -> impl FnOnce(Result<Vec<LookupResult>>) + Send + 'static {
-        let told = self.0.clone();
-        move |outcome| assert!(told.lock().unwrap().replace(outcome).is_none(), "a query is told once")
+        let answer = self.0.clone();
+        move |outcome| assert!(answer.lock().unwrap().replace(outcome).is_none(), "a query is answered once")
     }
 
     pub fn is_pending(&self) -> bool {
@@ -310,7 +307,7 @@ impl Answer {
     }
 
     pub fn outcome(&self) -> Result<Vec<LookupResult>> {
-        self.0.lock().unwrap().clone().expect("the query has been told")
+        self.0.lock().unwrap().clone().expect("the query is answered")
     }
 
     pub fn results(&self) -> Vec<LookupResult> {
@@ -346,7 +343,7 @@ pub fn assert_tracker_defunct<T: std::fmt::Debug>(outcome: Result<T>) {
 
 #[track_caller]
 pub fn assert_not_found<T: std::fmt::Debug>(outcome: Result<T>) {
-    let error = outcome.expect_err("the symbol is not there");
+    let error = outcome.expect_err("the symbol is absent");
     assert!(matches!(error.kind(), ErrorKind::SymbolsNotFound { .. }), "{error}");
 }
 

@@ -1,4 +1,4 @@
-//! Weak and duplicate definitions: who counts, who is told, what an error names (ORC: CoreAPIsTest).
+//! Weak and duplicate definitions: which one is used, which unit is called, what an error names (ORC: CoreAPIsTest).
 
 use jittison::base::Name;
 use jittison::error::ErrorKind;
@@ -12,61 +12,61 @@ fn weak_unit(name: &str, value: u64) -> Unit {
 
 #[test]
 fn the_first_weak_definition_wins_and_the_second_is_discarded() {
-    let world = World::new();
-    world.main.define(weak_unit("foo", 1)).unwrap();
-    let second = Unit::new(&[("foo", weak()), ("bar", EXPORTED)], |r| finish(r, 2)).logging(&world.log);
-    world.main.define(second).unwrap();
-    assert_eq!(world.find("foo").unwrap(), 1);
-    assert_eq!(world.find("bar").unwrap(), 2);
-    assert_eq!(world.log.take(), ["discard foo", "run unit of foo", "drop unit of foo"]);
+    let fixture = Fixture::new();
+    fixture.main.define(weak_unit("foo", 1)).unwrap();
+    let second = Unit::new(&[("foo", weak()), ("bar", EXPORTED)], |r| finish(r, 2)).logging(&fixture.log);
+    fixture.main.define(second).unwrap();
+    assert_eq!(fixture.find("foo").unwrap(), 1);
+    assert_eq!(fixture.find("bar").unwrap(), 2);
+    assert_eq!(fixture.log.take(), ["discard foo", "run unit of foo", "drop unit of foo"]);
 }
 
 #[test]
 fn a_weak_unit_that_is_not_needed_at_all_is_dropped_unrun() {
-    let world = World::new();
-    world.main.define(Unit::ready(&["foo"], 1)).unwrap();
-    world.main.define(weak_unit("foo", 2).logging(&world.log)).unwrap();
-    assert_eq!(world.log.take(), ["drop unit of foo"]);
-    assert_eq!(world.main.symbol_count(), 1);
-    assert_eq!(world.find("foo").unwrap(), 1);
+    let fixture = Fixture::new();
+    fixture.main.define(Unit::ready(&["foo"], 1)).unwrap();
+    fixture.main.define(weak_unit("foo", 2).logging(&fixture.log)).unwrap();
+    assert_eq!(fixture.log.take(), ["drop unit of foo"]);
+    assert_eq!(fixture.main.symbol_count(), 1);
+    assert_eq!(fixture.find("foo").unwrap(), 1);
 }
 
 #[test]
 fn a_unit_is_dropped_when_its_last_weak_symbol_is_overridden_and_not_before() {
-    let world = World::new();
-    let unit = Unit::new(&[("foo", weak()), ("bar", weak())], |_| panic!("was run")).logging(&world.log);
-    world.main.define(unit).unwrap();
-    world.main.define(Unit::ready(&["foo"], 1)).unwrap();
-    assert_eq!(world.log.take(), [""; 0]);
-    world.main.define(Unit::ready(&["bar"], 2)).unwrap();
-    assert_eq!(world.log.take(), ["drop unit of foo"]);
-    assert_eq!((world.find("foo").unwrap(), world.find("bar").unwrap()), (1, 2));
+    let fixture = Fixture::new();
+    let unit = Unit::new(&[("foo", weak()), ("bar", weak())], |_| panic!("was run")).logging(&fixture.log);
+    fixture.main.define(unit).unwrap();
+    fixture.main.define(Unit::ready(&["foo"], 1)).unwrap();
+    assert_eq!(fixture.log.take(), [""; 0]);
+    fixture.main.define(Unit::ready(&["bar"], 2)).unwrap();
+    assert_eq!(fixture.log.take(), ["drop unit of foo"]);
+    assert_eq!((fixture.find("foo").unwrap(), fixture.find("bar").unwrap()), (1, 2));
 }
 
 #[test]
 fn an_overridden_weak_symbol_is_discarded_and_its_sibling_materialises() {
-    let world = World::new();
+    let fixture = Fixture::new();
     let seen = Log::default();
-    let owed = seen.clone();
+    let recorder = seen.clone();
     let unit = Unit::new(&[("foo", weak()), ("bar", EXPORTED)], move |r| {
-        r.symbols().iter().for_each(|symbol| owed.push(symbol.name.to_string()));
+        r.symbols().iter().for_each(|symbol| recorder.push(symbol.name.to_string()));
         finish(r, 1);
     });
-    world.main.define(unit.logging(&world.log)).unwrap();
-    world.main.define(Unit::ready(&["foo"], 2)).unwrap();
-    assert_eq!(world.find("bar").unwrap(), 1);
-    assert_eq!(world.find("foo").unwrap(), 2);
-    assert_eq!(seen.take(), ["bar"], "the unit owes only what was left to it");
-    assert_eq!(world.log.take(), ["discard foo", "run unit of foo", "drop unit of foo"]);
+    fixture.main.define(unit.logging(&fixture.log)).unwrap();
+    fixture.main.define(Unit::ready(&["foo"], 2)).unwrap();
+    assert_eq!(fixture.find("bar").unwrap(), 1);
+    assert_eq!(fixture.find("foo").unwrap(), 2);
+    assert_eq!(seen.take(), ["bar"], "the unit claims only the symbol that was not overridden");
+    assert_eq!(fixture.log.take(), ["discard foo", "run unit of foo", "drop unit of foo"]);
 }
 
 #[test]
 fn a_weak_symbol_that_is_being_materialised_counts_as_strong() {
-    let world = World::new();
+    let fixture = Fixture::new();
     let (unit, held) = Unit::held_with(&[("foo", weak())]);
-    world.main.define(unit).unwrap();
-    let answer = world.ask(&["foo"], RequiredState::Ready);
-    let error = world.main.define(Unit::never(&["foo"])).unwrap_err();
+    fixture.main.define(unit).unwrap();
+    let answer = fixture.look_up(&["foo"], RequiredState::Ready);
+    let error = fixture.main.define(Unit::never(&["foo"])).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::DuplicateDefinition { .. }), "{error}");
     finish(held.take(), 1);
     assert_eq!(answer.addresses(), [1]);
@@ -74,27 +74,27 @@ fn a_weak_symbol_that_is_being_materialised_counts_as_strong() {
 
 #[test]
 fn a_weak_symbol_that_is_ready_cannot_be_redefined() {
-    let world = World::new();
-    world.main.define(weak_unit("foo", 1)).unwrap();
-    assert_eq!(world.find("foo").unwrap(), 1);
-    assert!(world.main.define(Unit::never(&["foo"])).is_err());
-    world.main.define(Unit::new(&[("foo", weak())], |_| panic!("was run"))).unwrap();
-    assert_eq!(world.find("foo").unwrap(), 1);
+    let fixture = Fixture::new();
+    fixture.main.define(weak_unit("foo", 1)).unwrap();
+    assert_eq!(fixture.find("foo").unwrap(), 1);
+    assert!(fixture.main.define(Unit::never(&["foo"])).is_err());
+    fixture.main.define(Unit::new(&[("foo", weak())], |_| panic!("was run"))).unwrap();
+    assert_eq!(fixture.find("foo").unwrap(), 1);
 }
 
 #[test]
 fn a_weak_absolute_symbol_is_bound_from_the_start() {
-    let world = World::new();
-    world.main.define_absolute([(Name::new("foo"), address(1), weak())]).unwrap();
-    assert!(world.main.define(Unit::never(&["foo"])).is_err());
-    world.main.define_absolute([(Name::new("foo"), address(2), weak())]).unwrap();
-    assert_eq!(world.find("foo").unwrap(), 1);
+    let fixture = Fixture::new();
+    fixture.main.define_absolute([(Name::new("foo"), address(1), weak())]).unwrap();
+    assert!(fixture.main.define(Unit::never(&["foo"])).is_err());
+    fixture.main.define_absolute([(Name::new("foo"), address(2), weak())]).unwrap();
+    assert_eq!(fixture.find("foo").unwrap(), 1);
 }
 
 #[test]
-fn a_duplicate_definition_names_both_places_and_adds_nothing() {
-    let world = World::new();
-    let (first, second) = (world.tracker(), world.tracker());
+fn a_duplicate_definition_names_both_units_and_adds_nothing() {
+    let fixture = Fixture::new();
+    let (first, second) = (fixture.tracker(), fixture.tracker());
     first.define(Unit::ready(&["one", "foo"], 1)).unwrap();
     let error = second.define(Unit::never(&["two", "foo"])).unwrap_err();
     match error.kind() {
@@ -104,34 +104,34 @@ fn a_duplicate_definition_names_both_places_and_adds_nothing() {
         }
         other => panic!("{other}"),
     }
-    assert_eq!(world.main.symbol_flags("two"), None, "all or nothing");
-    assert_eq!(world.main.symbol_count_of(second.key()), 0);
-    assert_eq!(world.find("foo").unwrap(), 1);
+    assert_eq!(fixture.main.symbol_flags("two"), None, "all or nothing");
+    assert_eq!(fixture.main.symbol_count_of(second.key()), 0);
+    assert_eq!(fixture.find("foo").unwrap(), 1);
 }
 
 #[test]
 fn a_duplicate_among_weak_overrides_overrides_nothing() {
-    let world = World::new();
-    world.main.define(weak_unit("foo", 1).logging(&world.log)).unwrap();
-    world.main.define(Unit::ready(&["bar"], 2)).unwrap();
-    assert!(world.main.define(Unit::never(&["foo", "bar"])).is_err());
-    assert_eq!(world.log.take(), [""; 0]);
-    assert_eq!(world.find("foo").unwrap(), 1);
+    let fixture = Fixture::new();
+    fixture.main.define(weak_unit("foo", 1).logging(&fixture.log)).unwrap();
+    fixture.main.define(Unit::ready(&["bar"], 2)).unwrap();
+    assert!(fixture.main.define(Unit::never(&["foo", "bar"])).is_err());
+    assert_eq!(fixture.log.take(), [""; 0]);
+    assert_eq!(fixture.find("foo").unwrap(), 1);
 }
 
 #[test]
-fn a_name_that_a_unit_promises_twice_is_one_symbol_and_is_not_discarded() {
-    // The unit used to be told to discard its own symbol.
-    let world = World::new();
-    world.main.define(Unit::ready(&["foo", "foo"], 1).logging(&world.log)).unwrap();
-    assert_eq!(world.main.symbol_count(), 1);
-    assert_eq!(world.find("foo").unwrap(), 1);
-    assert_eq!(world.log.take(), ["run unit of foo", "drop unit of foo"]);
+fn a_name_that_a_unit_lists_twice_is_one_symbol_and_is_not_discarded() {
+    // Symptom: the unit was asked to discard its own symbol.
+    let fixture = Fixture::new();
+    fixture.main.define(Unit::ready(&["foo", "foo"], 1).logging(&fixture.log)).unwrap();
+    assert_eq!(fixture.main.symbol_count(), 1);
+    assert_eq!(fixture.find("foo").unwrap(), 1);
+    assert_eq!(fixture.log.take(), ["run unit of foo", "drop unit of foo"]);
 }
 
 #[test]
 fn a_lookup_does_not_lose_a_weak_symbol_that_is_overridden_while_it_searches() {
-    // The lookup had matched the weak definition and then said that the name did not exist.
+    // Symptom: the lookup matched the weak definition and then reported that the name did not exist.
     struct Overrider;
     impl DefinitionGenerator for Overrider {
         fn generate(&self, dylib: &JitDylib, missing: &[SymbolRequest<'_>]) -> jittison::error::Result<()> {
@@ -139,14 +139,14 @@ fn a_lookup_does_not_lose_a_weak_symbol_that_is_overridden_while_it_searches() {
             dylib.define(Unit::ready(&["foo", "bar"], 2))
         }
     }
-    let world = World::new();
-    world.main.define(weak_unit("foo", 1)).unwrap();
-    world.main.add_generator(std::sync::Arc::new(Overrider));
-    assert_eq!(world.ask(&["foo", "bar"], RequiredState::Ready).addresses(), [2, 2]);
+    let fixture = Fixture::new();
+    fixture.main.define(weak_unit("foo", 1)).unwrap();
+    fixture.main.add_generator(std::sync::Arc::new(Overrider));
+    assert_eq!(fixture.look_up(&["foo", "bar"], RequiredState::Ready).addresses(), [2, 2]);
 }
 
 #[test]
-fn a_lookup_that_lost_its_weak_symbol_does_not_take_a_hidden_one_for_it() {
+fn a_lookup_whose_weak_symbol_was_overridden_does_not_match_a_hidden_one() {
     struct Hider;
     impl DefinitionGenerator for Hider {
         fn generate(&self, dylib: &JitDylib, _: &[SymbolRequest<'_>]) -> jittison::error::Result<()> {
@@ -154,30 +154,30 @@ fn a_lookup_that_lost_its_weak_symbol_does_not_take_a_hidden_one_for_it() {
             dylib.define(Unit::new(&symbols, |r| finish(r, 2)))
         }
     }
-    let world = World::new();
-    world.main.define(weak_unit("foo", 1)).unwrap();
-    world.main.add_generator(std::sync::Arc::new(Hider));
-    let order = [(world.main.clone(), Visibility::ExportedOnly)];
+    let fixture = Fixture::new();
+    fixture.main.define(weak_unit("foo", 1)).unwrap();
+    fixture.main.add_generator(std::sync::Arc::new(Hider));
+    let order = [(fixture.main.clone(), Visibility::ExportedOnly)];
     let requests = ["foo", "bar"].map(SymbolRequest::required);
-    assert_not_found(world.session.lookup(&order, &requests, RequiredState::Ready));
+    assert_not_found(fixture.session.lookup(&order, &requests, RequiredState::Ready));
 }
 
 #[test]
 fn a_symbol_claimed_in_the_middle_of_the_work_is_found_without_further_materialisation() {
-    let world = World::new();
+    let fixture = Fixture::new();
     let unit = Unit::exported(&["foo"], |mut r| {
         assert_eq!(r.define_materializing(&[(Name::new("bar"), EXPORTED)]).unwrap(), [true]);
         finish(r, 1);
     });
-    world.main.define(unit).unwrap();
-    assert_eq!(world.find("foo").unwrap(), 1);
-    assert_eq!(world.find("bar").unwrap(), 1);
+    fixture.main.define(unit).unwrap();
+    assert_eq!(fixture.find("foo").unwrap(), 1);
+    assert_eq!(fixture.find("bar").unwrap(), 1);
 }
 
 #[test]
-fn claiming_leaves_out_weak_symbols_that_exist_and_refuses_strong_ones_whole() {
-    let world = World::new();
-    world.main.define(Unit::ready(&["taken"], 9)).unwrap();
+fn claiming_skips_weak_symbols_that_exist_and_refuses_all_for_a_strong_one() {
+    let fixture = Fixture::new();
+    fixture.main.define(Unit::ready(&["taken"], 9)).unwrap();
     let unit = Unit::exported(&["foo"], |mut r| {
         let claims = [(Name::new("taken"), weak()), (Name::new("free"), weak())];
         assert_eq!(r.define_materializing(&claims).unwrap(), [false, true]);
@@ -187,23 +187,23 @@ fn claiming_leaves_out_weak_symbols_that_exist_and_refuses_strong_ones_whole() {
         assert_eq!(r.symbols().len(), 2);
         finish(r, 1);
     });
-    world.main.define(unit).unwrap();
-    world.find("foo").unwrap();
-    assert_eq!(world.find("free").unwrap(), 1);
-    assert_eq!(world.find("taken").unwrap(), 9);
-    assert_eq!(world.main.symbol_flags("new"), None);
+    fixture.main.define(unit).unwrap();
+    fixture.find("foo").unwrap();
+    assert_eq!(fixture.find("free").unwrap(), 1);
+    assert_eq!(fixture.find("taken").unwrap(), 9);
+    assert_eq!(fixture.main.symbol_flags("new"), None);
 }
 
 #[test]
 fn claiming_overrides_a_lazy_weak_definition() {
-    let world = World::new();
-    world.main.define(weak_unit("bar", 9).logging(&world.log)).unwrap();
+    let fixture = Fixture::new();
+    fixture.main.define(weak_unit("bar", 9).logging(&fixture.log)).unwrap();
     let unit = Unit::exported(&["foo"], |mut r| {
         r.define_materializing(&[(Name::new("bar"), EXPORTED)]).unwrap();
         finish(r, 1);
     });
-    world.main.define(unit).unwrap();
-    world.find("foo").unwrap();
-    assert_eq!(world.log.take(), ["drop unit of bar"]);
-    assert_eq!(world.find("bar").unwrap(), 1);
+    fixture.main.define(unit).unwrap();
+    fixture.find("foo").unwrap();
+    assert_eq!(fixture.log.take(), ["drop unit of bar"]);
+    assert_eq!(fixture.find("bar").unwrap(), 1);
 }

@@ -1,5 +1,5 @@
-//! Materialisation on worker threads: every thread count agrees, nothing deadlocks, panics stay where they are
-//! (ORC: CoreAPIsTest).
+//! Materialisation on worker threads: every number of workers gives the same results, nothing deadlocks, and a panic fails only
+//! its own unit (ORC: CoreAPIsTest).
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,7 +18,7 @@ fn session(worker_threads: usize) -> (ExecutionSession, JitDylib) {
     (session, main)
 }
 
-/// A unit that looks `next` up, and is emitted with a dependency on it.
+/// A unit that looks up `next` and is emitted with a dependency on it.
 fn link(name: &str, next: &str) -> Unit {
     let next = next.to_string();
     Unit::exported(&[name], move |r| {
@@ -39,13 +39,13 @@ fn blocking(session: &ExecutionSession, main: &JitDylib, name: &str, next: &str)
     })
 }
 
-/// Looks a name up from a thread that only waits, and does no work of the session's meanwhile.
+/// Looks up names from a thread that only waits and runs no units meanwhile.
 fn find_passively(session: &ExecutionSession, main: &JitDylib, names: &[&str]) -> Result<Vec<u64>, Error> {
-    let (tell, told) = mpsc::channel();
+    let (send, receive) = mpsc::channel();
     let requests: Vec<_> = names.iter().map(|name| SymbolRequest::required(name)).collect();
     let order = [(main.clone(), Visibility::All)];
-    session.lookup_then(&order, &requests, RequiredState::Ready, move |outcome| tell.send(outcome).unwrap());
-    let found = told.recv_timeout(Duration::from_secs(60)).expect("no deadlock")?;
+    session.lookup_then(&order, &requests, RequiredState::Ready, move |outcome| send.send(outcome).unwrap());
+    let found = receive.recv_timeout(Duration::from_secs(60)).expect("no deadlock")?;
     Ok(found.iter().map(|result| result.address.value()).collect())
 }
 
@@ -64,13 +64,13 @@ fn a_blocking_lookup_works_with_any_number_of_workers() {
         assert_eq!(find_in(&session, &[&main], "foo").unwrap(), 1);
         assert_eq!(find_in(&session, &[&main], "bar").unwrap(), 1);
         if workers == 0 {
-            assert_eq!(elsewhere.load(Ordering::SeqCst), 0, "without workers, the thread that asks does the work");
+            assert_eq!(elsewhere.load(Ordering::SeqCst), 0, "without workers, the calling thread does the work");
         }
     }
 }
 
 #[test]
-fn dismissed_workers_end_once_there_is_nothing_to_do_and_others_come_when_there_is() {
+fn dismissed_workers_end_when_idle_and_new_ones_start_for_new_work() {
     let (session, main) = session(4);
     session.dismiss_workers();
     for round in 0..20 {
@@ -89,9 +89,9 @@ fn dismissed_workers_end_once_there_is_nothing_to_do_and_others_come_when_there_
         session.dismiss_workers();
         let (workers, since) = (workers.lock().unwrap().clone(), Instant::now());
         assert_eq!(workers.len(), 10);
-        // The system takes a moment to take them apart.
+        // The kernel needs a moment to remove the threads.
         while workers.iter().any(|worker| PathBuf::from("/proc").join(worker).exists()) {
-            assert!(since.elapsed() < Duration::from_secs(60), "they have ended");
+            assert!(since.elapsed() < Duration::from_secs(60), "a dismissed worker still exists");
         }
     }
 }
@@ -137,7 +137,7 @@ fn many_threads_and_many_workers_materialise_each_unit_once() {
 }
 
 #[test]
-fn a_chain_of_two_thousand_units_that_look_for_the_next_needs_no_deep_stack() {
+fn a_chain_of_two_thousand_units_that_look_up_the_next_needs_no_deep_stack() {
     for workers in [1, 4] {
         let (session, main) = session(workers);
         let length = sized(2_000, 10);
@@ -167,75 +167,75 @@ fn blocking_lookups_nest_with_one_worker() {
 
 #[test]
 #[cfg_attr(miri, ignore = "lowers a limit of the process")]
-fn work_is_done_by_the_thread_that_brings_it_where_the_system_gives_no_other() {
+fn work_runs_on_the_calling_thread_if_no_worker_can_be_started() {
     own_process!();
     let (session, main) = session(2);
     let done_by = Arc::new(Mutex::new(None));
-    let tell = done_by.clone();
+    let recorder = done_by.clone();
     main.define(Unit::exported(&["foo"], move |r| {
-        *tell.lock().unwrap() = Some(thread::current().id());
+        *recorder.lock().unwrap() = Some(thread::current().id());
         finish(r, 1);
     }))
     .unwrap();
-    // Less room than the stack of a thread.
+    // Less address space than the stack of a thread needs.
     let mapped = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = mapped.split_whitespace().next().unwrap().parse().unwrap();
     let limit = libc::rlimit { rlim_cur: (pages << 12) + (512 << 10), rlim_max: libc::RLIM_INFINITY };
-    // SAFETY: lowers a limit of this process, which is this test's own.
+    // SAFETY: lowers a limit of this process, which runs only this test.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) }, 0);
-    assert!(thread::Builder::new().spawn(|| ()).is_err(), "the limit holds");
+    assert!(thread::Builder::new().spawn(|| ()).is_err(), "a thread starts despite the limit");
     let found = find_passively(&session, &main, &["foo"]);
-    // SAFETY: as above; sets it back.
+    // SAFETY: as above; restores the limit.
     unsafe { libc::setrlimit(libc::RLIMIT_AS, &libc::rlimit { rlim_cur: libc::RLIM_INFINITY, ..limit }) };
     assert_eq!(found.unwrap(), [1]);
     assert_eq!(*done_by.lock().unwrap(), Some(thread::current().id()));
 }
 
 #[test]
-fn a_worker_that_has_waited_counts_as_one_at_work_again() {
+fn a_worker_that_has_waited_counts_as_running_again() {
     let (session, main) = session(1);
     main.define(Unit::ready(&["leaf"], 1)).unwrap();
     main.define(blocking(&session, &main, "waits", "leaf")).unwrap();
     assert_eq!(find_passively(&session, &main, &["waits"]).unwrap(), [2]);
-    // Of those that come now, one is at work at a time.
-    let (at_work, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    // From now on, one unit runs at a time.
+    let (running, maximum) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let names: Vec<String> = (0..6).map(|number| format!("f{number}")).collect();
     for name in &names {
-        let (at_work, most) = (at_work.clone(), most.clone());
+        let (running, maximum) = (running.clone(), maximum.clone());
         let unit = Unit::exported(&[name], move |r| {
-            most.fetch_max(at_work.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            maximum.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
             thread::sleep(Duration::from_millis(sized(10, 1)));
-            at_work.fetch_sub(1, Ordering::SeqCst);
+            running.fetch_sub(1, Ordering::SeqCst);
             finish(r, 1);
         });
         main.define(unit).unwrap();
     }
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     find_passively(&session, &main, &names).unwrap();
-    assert_eq!(most.load(Ordering::SeqCst), 1);
+    assert_eq!(maximum.load(Ordering::SeqCst), 1);
 }
 
 #[test]
-fn a_unit_that_waits_is_not_buried_under_one_that_waits_for_it() {
-    // user blocks in a lookup of low, top in one of user. Whoever waited for low ran top, on top of user: neither could
-    // go on. Every order of asking, and units that are asked for before and after.
+fn a_waiting_unit_is_not_blocked_by_a_unit_that_waits_for_it() {
+    // `user` blocks in a lookup of `low`, and `top` in a lookup of `user`. Symptom: the thread that waited for `low` ran `top` on
+    // the stack of `user`, and neither could continue. All orders of requests, with one to three names.
     for workers in [0, 1, 2] {
         for order in [["user", "top", "low"], ["user", "low", "top"], ["top", "user", "low"], ["low", "top", "user"]] {
-            for asked in 1..=3 {
+            for count in 1..=3 {
                 let (session, main) = session(workers);
                 main.define(blocking(&session, &main, "user", "low")).unwrap();
                 main.define(blocking(&session, &main, "top", "user")).unwrap();
                 main.define(Unit::ready(&["low"], 1)).unwrap();
                 let names: Vec<&str> =
-                    order.into_iter().filter(|name| asked == 3 || *name != "low").take(asked).collect();
+                    order.into_iter().filter(|name| count == 3 || *name != "low").take(count).collect();
                 let (done, is_done) = mpsc::channel();
                 let names: Vec<String> = names.into_iter().map(String::from).collect();
                 thread::spawn(move || {
                     let names: Vec<&str> = names.iter().map(String::as_str).collect();
                     done.send(find_passively(&session, &main, &names).unwrap().len()).unwrap();
                 });
-                let told = is_done.recv_timeout(Duration::from_secs(60));
-                assert_eq!(told, Ok(asked.min(order.len())), "{workers} workers, {order:?}");
+                let found = is_done.recv_timeout(Duration::from_secs(60));
+                assert_eq!(found, Ok(count.min(order.len())), "{workers} workers, {order:?}");
             }
         }
     }
@@ -256,7 +256,7 @@ fn a_unit_that_panics_on_a_worker_fails_its_symbols_and_the_worker_lives_on() {
 
 #[test]
 fn a_panic_does_not_reach_a_thread_that_waits_for_something_else() {
-    // Who waited ran whatever was queued, and unwound with it.
+    // Symptom: a waiting thread ran a queued unit and unwound with its panic.
     let (session, main) = session(1);
     for i in 0..sized(200, 5) {
         let (good, bad) = (format!("good{i}"), format!("bad{i}"));
@@ -270,7 +270,7 @@ fn a_panic_does_not_reach_a_thread_that_waits_for_something_else() {
 }
 
 #[test]
-fn a_panic_of_one_unit_does_not_fail_another_that_waits_in_place() {
+fn a_panic_of_one_unit_does_not_fail_another_that_waits_on_the_same_thread() {
     let (session, main) = session(0);
     main.define(blocking(&session, &main, "user", "low")).unwrap();
     main.define(Unit::exported(&["bad"], |_| panic!("unit"))).unwrap();
@@ -281,21 +281,21 @@ fn a_panic_of_one_unit_does_not_fail_another_that_waits_in_place() {
     let _panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         session.lookup_then(&order, &all, RequiredState::Ready, answer.callback());
     }));
-    // On another thread, if `user` waited first.
+    // The failure comes from another thread if `user` waited first.
     assert_eq!(failed_symbols(&wait_for(|| (!answer.is_pending()).then(|| answer.error()))), ["bad"]);
     assert_eq!(find_in(&session, &[&main], "user").unwrap(), 2);
 }
 
 #[test]
-fn what_is_given_back_and_wanted_runs_on_a_worker() {
+fn a_requested_symbol_that_is_replaced_runs_on_a_worker() {
     let (session, main) = session(1);
-    let (hand, handed) = mpsc::channel();
-    main.define(Unit::exported(&["foo", "bar"], move |r| hand.send(r).unwrap())).unwrap();
+    let (pass, passed) = mpsc::channel();
+    main.define(Unit::exported(&["foo", "bar"], move |r| pass.send(r).unwrap())).unwrap();
     let order = [(main.clone(), Visibility::All)];
     let requests = ["foo", "bar"].map(SymbolRequest::required);
-    let (tell, told) = mpsc::channel();
-    session.lookup_then(&order, &requests, RequiredState::Ready, move |outcome| tell.send(outcome).unwrap());
-    let mut r = handed.recv_timeout(Duration::from_secs(60)).unwrap();
+    let (send, receive) = mpsc::channel();
+    session.lookup_then(&order, &requests, RequiredState::Ready, move |outcome| send.send(outcome).unwrap());
+    let mut r = passed.recv_timeout(Duration::from_secs(60)).unwrap();
     let here = thread::current().id();
     r.replace(Unit::exported(&["bar"], move |r| {
         assert_ne!(thread::current().id(), here);
@@ -303,18 +303,18 @@ fn what_is_given_back_and_wanted_runs_on_a_worker() {
     }))
     .unwrap();
     finish(r, 1);
-    let found = told.recv_timeout(Duration::from_secs(60)).unwrap().unwrap();
+    let found = receive.recv_timeout(Duration::from_secs(60)).unwrap().unwrap();
     assert_eq!((found[0].address, found[1].address), (address(1), address(2)));
 }
 
-/// Asks until there is an answer.
-fn wait_for<T>(ask: impl Fn() -> Option<T>) -> T {
+/// Polls until there is a value.
+fn wait_for<T>(poll: impl Fn() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
-        if let Some(answer) = ask() {
-            return answer;
+        if let Some(value) = poll() {
+            return value;
         }
-        assert!(start.elapsed() < Duration::from_secs(60), "it takes too long");
+        assert!(start.elapsed() < Duration::from_secs(60), "not within a minute");
         thread::sleep(Duration::from_millis(1));
     }
 }
@@ -348,7 +348,7 @@ fn ending_the_session_stops_its_workers() {
 }
 
 #[test]
-fn a_unit_that_is_queued_when_its_session_ends_is_dropped_and_its_lookup_told() {
+fn a_unit_queued_when_its_session_ends_is_dropped_and_its_lookup_is_answered() {
     let (session, main) = session(1);
     let (gate, opened) = mpsc::channel::<()>();
     main.define(Unit::exported(&["slow"], move |r| {
@@ -366,31 +366,31 @@ fn a_unit_that_is_queued_when_its_session_ends_is_dropped_and_its_lookup_told() 
 }
 
 #[test]
-fn a_worker_that_took_anothers_place_goes_when_that_is_back() {
+fn a_replacement_worker_ends_when_the_waiting_worker_continues() {
     let (session, main) = session(1);
-    let (tell, told) = mpsc::channel();
-    main.define(Unit::exported(&["waited for"], move |r| {
-        tell.send((std::fs::read_link("/proc/thread-self").unwrap(), r)).unwrap();
+    let (send, receive) = mpsc::channel();
+    main.define(Unit::exported(&["awaited"], move |r| {
+        send.send((std::fs::read_link("/proc/thread-self").unwrap(), r)).unwrap();
     }))
     .unwrap();
-    let (go_on, is_over) = mpsc::channel::<()>();
+    let (release, is_released) = mpsc::channel::<()>();
     let (inner, dylib) = (session.clone(), main.clone());
     main.define(Unit::exported(&["waits"], move |r| {
-        find_in(&inner, &[&dylib], "waited for").unwrap();
+        find_in(&inner, &[&dylib], "awaited").unwrap();
         drop((inner, dylib));
-        // At work until the other has gone.
-        is_over.recv().unwrap();
+        // Runs until the other worker has ended.
+        is_released.recv().unwrap();
         finish(r, 2);
     }))
     .unwrap();
     let answer = Answer::of(&session, &main, &["waits"], RequiredState::Ready);
-    let (other, waited_for) = told.recv_timeout(Duration::from_secs(60)).unwrap();
-    // Time for the other to fall asleep. If it has not by then, it goes by itself, which is as good.
+    let (other, awaited) = receive.recv_timeout(Duration::from_secs(60)).unwrap();
+    // Lets the other worker fall asleep. A worker that is still awake after this ends by itself, and the test passes, too.
     thread::sleep(Duration::from_millis(100));
-    finish(waited_for, 1);
+    finish(awaited, 1);
     let other = PathBuf::from("/proc").join(other);
     wait_for(|| (!other.exists()).then_some(()));
     assert!(answer.is_pending());
-    go_on.send(()).unwrap();
+    release.send(()).unwrap();
     wait_for(|| (!answer.is_pending()).then_some(()));
 }

@@ -1,8 +1,8 @@
-//! Random whole sessions: on one thread against a dull model of maps (`sequential.rs`, `model.rs`), on several against
-//! what must hold at the end (`threads.rs`).
+//! Random operations on entire sessions. On one thread, each step is compared with a simple model (`sequential.rs`,
+//! `model.rs`). On several threads, the final state is checked (`threads.rs`).
 //!
-//! A run is a seed. The default ones make a million operations together in a debug build, and four million in a release
-//! build. `JITTISON_SEED=<seed>` runs that seed alone; a failure prints the seed and the command that repeats it.
+//! Each run has a seed. The default seeds make a million operations in a debug build, and four million in a release build.
+//! `JITTISON_SEED=<seed>` runs that seed alone. A failure prints the seed and the command that repeats it.
 #![cfg(not(loom))]
 
 mod model;
@@ -14,15 +14,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 const SCALE: u64 = if cfg!(debug_assertions) { 1 } else { 4 };
 
-/// Of a seed, in all of its sessions and threads. Miri interprets few.
+/// Steps of one seed, over all of its sessions and threads. Few under Miri.
 const STEPS: usize = if cfg!(miri) { 60 } else { 10_000 };
 
-/// xorshift: small, seeded, good enough to mix choices.
+/// xorshift: a small seeded generator.
 struct Choices(u64);
 
 impl Choices {
     fn new(seed: u64) -> Choices {
-        // Neighbouring seeds must not begin alike, and zero is xorshift's only fixed point.
+        // Neighbouring seeds start differently, and the state is not zero, the only fixed point of xorshift.
         Choices((seed.wrapping_add(1)).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }
 
@@ -42,29 +42,29 @@ impl Choices {
     }
 }
 
-/// Runs every seed, or the one that is asked for.
+/// Runs every seed, or the seed of `JITTISON_SEED`.
 fn for_each_seed(test: &str, seeds: u64, run: impl Fn(u64)) {
-    let asked = std::env::var("JITTISON_SEED").ok().map(|seed| seed.parse().expect("JITTISON_SEED is a number"));
-    for seed in asked.map_or(0..if cfg!(miri) { 1 } else { seeds }, |seed| seed..seed + 1) {
+    let selected = std::env::var("JITTISON_SEED").ok().map(|seed| seed.parse().expect("JITTISON_SEED is a number"));
+    for seed in selected.map_or(0..if cfg!(miri) { 1 } else { seeds }, |seed| seed..seed + 1) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(seed))) {
-            eprintln!("seed {seed} fails; again: JITTISON_SEED={seed} cargo test --test session_random {test}");
+            eprintln!("seed {seed} fails; to repeat: JITTISON_SEED={seed} cargo test --test session_random {test}");
             resume_unwind(panic);
         }
     }
 }
 
 #[test]
-fn a_session_on_one_thread_does_what_the_model_says() {
+fn a_session_on_one_thread_agrees_with_the_model() {
     for_each_seed("a_session_on_one_thread", 30 * SCALE, sequential::run);
 }
 
 #[test]
-fn another_session_on_one_thread_does_what_the_model_says() {
-    // As many seeds again, on another thread.
+fn another_session_on_one_thread_agrees_with_the_model() {
+    // Other seeds, on another thread of the test harness.
     for_each_seed("another_session_on_one_thread", 30 * SCALE, |seed| sequential::run(seed + 1_000_000));
 }
 
 #[test]
-fn sessions_on_several_threads_leave_exact_books() {
+fn sessions_on_several_threads_free_every_resource_exactly_once() {
     for_each_seed("sessions_on_several_threads", 40 * SCALE, threads::run);
 }

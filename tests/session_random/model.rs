@@ -1,5 +1,4 @@
-//! What a session is said to do, in maps and sets, with no thought of speed. Nothing is at work between two steps, so a
-//! symbol is lazy or ready.
+//! [`Model`]: a simple model of a session, in maps and sets. No unit runs between two steps, so a symbol is lazy or ready.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +9,7 @@ pub type UnitId = u64;
 #[derive(Clone, Debug)]
 pub struct Symbol {
     pub owner: ResourceKey,
-    /// None for an absolute one.
+    /// `None` for an absolute symbol.
     pub unit: Option<UnitId>,
     pub address: u64,
     pub weak: bool,
@@ -38,7 +37,7 @@ pub enum Status {
     Live,
     Merged(ResourceKey),
     Retired,
-    /// Its last pin went under `ReclaimPolicy::Explicit`.
+    /// Its last pin was dropped under `ReclaimPolicy::Explicit`.
     Queued,
     Reclaimed,
 }
@@ -62,29 +61,31 @@ pub struct Dylib {
 pub struct Model {
     pub policy: ReclaimPolicy,
     pub ended: bool,
-    /// By slot; a removed dylib gives its slot to a new one.
+    /// By slot. A new dylib reuses the slot of a removed one.
     pub dylibs: Vec<Dylib>,
     pub trackers: BTreeMap<ResourceKey, Tracker>,
-    /// Those that have not run and have symbols left.
+    /// Units that have not run and still have symbols.
     pub units: BTreeMap<UnitId, Unit>,
-    /// Given back in this step.
-    pub given_back: BTreeSet<u64>,
+    /// Resources that were freed in this step.
+    pub freed: BTreeSet<u64>,
 }
 
-/// What a lookup sets off.
+/// The effects of a lookup.
 #[derive(Default, Debug)]
 pub struct Effects {
     pub failing: BTreeSet<UnitId>,
-    /// Must run, and may run: a unit that fails may or may not have come to asking for its dependencies.
+    /// Units that certainly run.
     pub must_run: BTreeSet<UnitId>,
+    /// Units that may run: it is open whether a failing unit has looked up its dependencies.
     pub may_run: BTreeSet<UnitId>,
 }
 
 impl Model {
-    pub fn live(&self, key: ResourceKey) -> bool {
+    pub fn is_live(&self, key: ResourceKey) -> bool {
         self.trackers[&key].status == Status::Live
     }
 
+    /// The tracker that a key was merged into, or the key itself.
     pub fn current(&self, mut key: ResourceKey) -> ResourceKey {
         while let Status::Merged(into) = self.trackers[&key].status {
             key = into;
@@ -103,11 +104,11 @@ impl Model {
         });
     }
 
-    pub fn owned(&self, key: ResourceKey) -> usize {
+    pub fn symbol_count_of(&self, key: ResourceKey) -> usize {
         self.dylibs[self.trackers[&key].slot].names.values().filter(|symbol| symbol.owner == key).count()
     }
 
-    /// Whether it is accepted; the table is unchanged if not.
+    /// Returns whether the definition is accepted. If it is not, the table is unchanged.
     pub fn define(&mut self, owner: ResourceKey, promises: &[Promise], unit: Option<(UnitId, Unit)>) -> bool {
         let slot = self.trackers[&owner].slot;
         let names = &mut self.dylibs[slot].names;
@@ -131,13 +132,14 @@ impl Model {
         true
     }
 
-    /// The slot in which a search that starts in `from` finds a name.
+    /// The slot in which a search from `from` finds a name.
     pub fn find(&self, from: usize, name: usize) -> Option<usize> {
         let slots = std::iter::once(from).chain((0..self.dylibs.len()).filter(|slot| *slot != from));
         let visible = |slot: &usize| self.dylibs[*slot].names.get(&name).is_some_and(|s| s.exported || *slot == from);
         slots.into_iter().find(visible)
     }
 
+    /// The unit that defines a name, or `None` if the name is absent. The inner `None` is a ready symbol.
     fn lazy_unit(&self, from: usize, name: usize) -> Option<Option<UnitId>> {
         let symbol = &self.dylibs[self.find(from, name)?].names[&name];
         Some(symbol.unit.filter(|_| !symbol.ready))
@@ -163,11 +165,11 @@ impl Model {
         loop {
             let fails = |id: &&UnitId| {
                 let unit = &self.units[*id];
-                let asked: Vec<Option<Option<UnitId>>> = dependencies(unit);
+                let found: Vec<Option<Option<UnitId>>> = dependencies(unit);
                 let bad = |found: &Option<Option<UnitId>>| {
                     found.is_none_or(|unit| unit.is_some_and(|u| failing.contains(&u)))
                 };
-                unit.fails || asked.iter().any(bad)
+                unit.fails || found.iter().any(bad)
             };
             let found: BTreeSet<_> = may_run.iter().filter(fails).copied().collect();
             if found.len() == failing.len() {
@@ -179,7 +181,7 @@ impl Model {
         Effects { failing, must_run, may_run }
     }
 
-    /// The units that have run are ready, or gone with what failed.
+    /// Makes the symbols of units that have run ready, or removes them if the units failed.
     pub fn materialize(&mut self, ran: &BTreeSet<UnitId>, failing: &BTreeSet<UnitId>) {
         let owner_of = |id: UnitId, dylibs: &[Dylib], slot: usize| {
             dylibs[slot].names.values().find(|symbol| symbol.unit == Some(id)).expect("a unit has symbols").owner
@@ -226,7 +228,7 @@ impl Model {
 
     pub fn transfer(&mut self, source: ResourceKey, destination: ResourceKey) -> bool {
         let same_dylib = self.trackers[&source].slot == self.trackers[&destination].slot;
-        if !self.live(source) || !self.live(destination) || !same_dylib {
+        if !self.is_live(source) || !self.is_live(destination) || !same_dylib {
             return false;
         }
         if source == destination {
@@ -250,11 +252,10 @@ impl Model {
         let dylib = &mut self.dylibs[slot];
         dylib.names.values_mut().filter(|symbol| symbol.owner == source).for_each(|symbol| symbol.owner = destination);
         dylib.default = dylib.default.filter(|default| *default != source);
-        // What only the source held and the two held of each other may be free now.
         true
     }
 
-    /// Retires trackers that are live, and gives back what can be.
+    /// Retires live trackers, and frees every tracker that nothing holds.
     pub fn remove(&mut self, keys: &[ResourceKey]) {
         for key in keys {
             let tracker = self.trackers.get_mut(key).unwrap();
@@ -265,21 +266,22 @@ impl Model {
             dylib.default = dylib.default.filter(|default| default != key);
         }
         self.drop_empty_units();
-        self.give_back_free();
+        self.reclaim_unheld();
     }
 
     pub fn unpin(&mut self, key: ResourceKey) {
         let key = self.current(key);
         self.trackers.get_mut(&key).unwrap().pins -= 1;
         if self.policy == ReclaimPolicy::OnDrop || self.ended {
-            return self.give_back_free();
+            return self.reclaim_unheld();
         }
-        // Only what leads to this one is queued; what it leads to stays held until then.
+        // Only this tracker and its dependants are queued. Its dependencies stay held until `reclaim`.
         let mut claimed = BTreeSet::from([key]);
         loop {
-            let leads_here =
+            let depends_on_claimed =
                 |t: &Tracker| t.status != Status::Reclaimed && t.depends_on.iter().any(|to| claimed.contains(to));
-            let more: BTreeSet<_> = self.trackers.iter().filter(|(_, t)| leads_here(t)).map(|(key, _)| *key).collect();
+            let more: BTreeSet<_> =
+                self.trackers.iter().filter(|(_, t)| depends_on_claimed(t)).map(|(key, _)| *key).collect();
             let before = claimed.len();
             claimed.extend(more);
             if claimed.len() == before {
@@ -292,19 +294,19 @@ impl Model {
         }
     }
 
-    /// `ExecutionSession::reclaim`; the number of trackers that were queued.
+    /// `ExecutionSession::reclaim`. Returns the number of queued trackers.
     pub fn reclaim(&mut self) -> usize {
         let queued: Vec<_> =
             self.trackers.iter().filter(|(_, t)| t.status == Status::Queued).map(|(key, _)| *key).collect();
-        queued.iter().for_each(|key| self.give_back(*key));
+        queued.iter().for_each(|key| self.reclaim_tracker(*key));
         if !queued.is_empty() {
-            self.give_back_free();
+            self.reclaim_unheld();
         }
         queued.len()
     }
 
-    /// Gives back every retired tracker that no live, no pinned and no queued one leads to.
-    fn give_back_free(&mut self) {
+    /// Frees every retired tracker that no live, pinned or queued tracker depends on, directly or indirectly.
+    fn reclaim_unheld(&mut self) {
         let holds = |t: &Tracker| match t.status {
             Status::Live | Status::Queued => true,
             Status::Retired => t.pins > 0,
@@ -318,14 +320,14 @@ impl Model {
         }
         let retired = |(key, t): &(&ResourceKey, &Tracker)| t.status == Status::Retired && !held.contains(key);
         let free: Vec<_> = self.trackers.iter().filter(retired).map(|(key, _)| *key).collect();
-        free.iter().for_each(|key| self.give_back(*key));
+        free.iter().for_each(|key| self.reclaim_tracker(*key));
     }
 
-    fn give_back(&mut self, key: ResourceKey) {
+    fn reclaim_tracker(&mut self, key: ResourceKey) {
         let tracker = self.trackers.get_mut(&key).unwrap();
         tracker.status = Status::Reclaimed;
         tracker.depends_on.clear();
-        self.given_back.append(&mut tracker.resources.drain(..).collect());
+        self.freed.append(&mut tracker.resources.drain(..).collect());
     }
 
     pub fn dependants(&self, key: ResourceKey) -> usize {
@@ -338,8 +340,8 @@ impl Model {
         self.units.retain(|id, _| wanted.contains(id));
     }
 
-    /// Forgets what nothing can refer to any more, so that a long session stays small.
-    pub fn forget_gone(&mut self) {
+    /// Drops trackers that nothing can refer to, so that the model of a long session stays small.
+    pub fn drop_unreferenced(&mut self) {
         let mut named: BTreeSet<ResourceKey> = BTreeSet::new();
         for tracker in self.trackers.values() {
             named.extend(&tracker.depends_on);
@@ -347,7 +349,7 @@ impl Model {
                 named.insert(into);
             }
         }
-        let gone = |t: &Tracker| t.handles == 0 && matches!(t.status, Status::Merged(_) | Status::Reclaimed);
-        self.trackers.retain(|key, tracker| !gone(tracker) || named.contains(key));
+        let is_dead = |t: &Tracker| t.handles == 0 && matches!(t.status, Status::Merged(_) | Status::Reclaimed);
+        self.trackers.retain(|key, tracker| !is_dead(tracker) || named.contains(key));
     }
 }

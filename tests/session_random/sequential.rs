@@ -1,4 +1,4 @@
-//! One thread: every step is done to a session and to the model, and both are compared.
+//! One thread: each step is applied to a session and to the model, and both are compared.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,19 +8,19 @@ use jittison::error::ErrorKind;
 use jittison::session::*;
 
 use crate::model::{self, Model, Promise, Status};
-use crate::unit::{Books, Unit, address};
+use crate::unit::{LedgerManager, Unit, address};
 use crate::{Choices, STEPS};
 
 const SLOTS: usize = 2;
-/// Names that only one dylib defines, and that units may depend on; behind them come the shared ones.
+/// Number of names that only one dylib defines and that units may depend on. The shared names follow them.
 const PRIVATE: usize = 7;
 const SHARED: usize = 2;
-const MOST_HANDLES: usize = 7;
-const MOST_PINS: usize = 5;
+const MAX_HANDLES: usize = 7;
+const MAX_PINS: usize = 5;
 
-struct World {
+struct Fixture {
     session: ExecutionSession,
-    books: Arc<Books>,
+    manager: Arc<LedgerManager>,
     dylibs: Vec<JitDylib>,
     names: Vec<Name>,
     handles: Vec<ResourceTracker>,
@@ -31,7 +31,7 @@ struct World {
     seen: Seen,
 }
 
-/// How often the interesting things came about: a test that never gets there proves nothing.
+/// How often each interesting event occurred. A test in which an event never occurs proves nothing about it.
 #[derive(Default, Debug)]
 struct Seen {
     ran: usize,
@@ -42,36 +42,37 @@ struct Seen {
     held_by_dependants: usize,
     queued: usize,
     duplicates: usize,
-    forgotten: usize,
+    merged_by_drop: usize,
 }
 
 pub fn run(seed: u64) {
     let mut choices = Choices::new(seed);
-    let mut left = STEPS;
+    let mut remaining = STEPS;
     let mut seen = Seen::default();
-    while left > 0 {
-        let steps = (1 + choices.below(2_000)).min(left);
-        left -= steps;
+    while remaining > 0 {
+        let steps = (1 + choices.below(2_000)).min(remaining);
+        remaining -= steps;
         let policy = *choices.of(&[ReclaimPolicy::OnDrop, ReclaimPolicy::Explicit]);
-        let mut world = World::new(policy, Choices::new(seed ^ (left as u64) << 32), seen);
+        let mut fixture = Fixture::new(policy, Choices::new(seed ^ (remaining as u64) << 32), seen);
         for step in 0..steps {
-            world.step();
-            world.compare(step % 16 == 0);
+            fixture.step();
+            fixture.compare(step % 16 == 0);
         }
-        seen = world.end();
+        seen = fixture.end();
     }
-    let Seen { ran, failed, transfers, edges, held_by_pins, held_by_dependants, queued, duplicates, forgotten } = seen;
-    // How often a session is told to queue differs from seed to seed.
+    let Seen { ran, failed, transfers, edges, held_by_pins, held_by_dependants, queued, duplicates, merged_by_drop } =
+        seen;
+    // The number of queued trackers differs much between seeds.
     let often =
-        [ran / 10, failed, transfers, edges, held_by_pins, held_by_dependants, queued + 20, duplicates, forgotten];
-    assert!(often.iter().all(|count| *count >= STEPS / 500), "the test has lost its teeth: {seen:?}");
+        [ran / 10, failed, transfers, edges, held_by_pins, held_by_dependants, queued + 20, duplicates, merged_by_drop];
+    assert!(often.iter().all(|count| *count >= STEPS / 500), "the test is too weak: {seen:?}");
 }
 
-impl World {
-    fn new(policy: ReclaimPolicy, choices: Choices, seen: Seen) -> World {
+impl Fixture {
+    fn new(policy: ReclaimPolicy, choices: Choices, seen: Seen) -> Fixture {
         let session = ExecutionSession::with_policy(policy);
-        let books = Arc::new(Books::default());
-        session.register_manager(books.clone());
+        let manager = Arc::new(LedgerManager::default());
+        session.register_manager(manager.clone());
         let dylibs = (0..SLOTS).map(|_| session.create_dylib("dylib").unwrap()).collect();
         let model = Model {
             policy,
@@ -79,13 +80,23 @@ impl World {
             dylibs: (0..SLOTS).map(|_| model::Dylib::default()).collect(),
             trackers: BTreeMap::new(),
             units: BTreeMap::new(),
-            given_back: BTreeSet::new(),
+            freed: BTreeSet::new(),
         };
         let names = (0..SLOTS * PRIVATE + SHARED).map(|name| Name::new(&format!("n{name}"))).collect();
-        let world =
-            World { session, books, dylibs, names, handles: vec![], pins: vec![], units_made: 0, model, choices, seen };
-        world.set_link_orders();
-        world
+        let fixture = Fixture {
+            session,
+            manager,
+            dylibs,
+            names,
+            handles: vec![],
+            pins: vec![],
+            units_made: 0,
+            model,
+            choices,
+            seen,
+        };
+        fixture.set_link_orders();
+        fixture
     }
 
     fn order(&self, from: usize) -> Vec<(JitDylib, Visibility)> {
@@ -110,8 +121,8 @@ impl World {
             50 | 51 => self.remove_symbols(slot),
             52 => self.drop_handle(),
             53 | 54 if !self.handles.is_empty() => {
-                let again = self.choices.of(&self.handles).clone();
-                self.handle(again);
+                let clone = self.choices.of(&self.handles).clone();
+                self.keep_handle(clone);
             }
             55..=58 => self.pin(slot),
             59 => self.unpin(),
@@ -122,19 +133,19 @@ impl World {
                 assert_eq!(reclaimed, self.model.reclaim());
                 self.seen.queued += reclaimed;
             }
-            63 => drop(self.default(slot)),
+            63 => drop(self.default_tracker(slot)),
             _ => self.look_up(slot),
         }
-        if self.handles.len() > MOST_HANDLES {
+        if self.handles.len() > MAX_HANDLES {
             self.drop_defunct_handles();
         }
-        if self.handles.len() > MOST_HANDLES {
+        if self.handles.len() > MAX_HANDLES {
             self.remove();
         }
     }
 
-    /// Keeps a handle.
-    fn handle(&mut self, tracker: ResourceTracker) {
+    /// Adds a handle to the kept ones.
+    fn keep_handle(&mut self, tracker: ResourceTracker) {
         self.model.trackers.get_mut(&tracker.key()).unwrap().handles += 1;
         self.handles.push(tracker);
     }
@@ -142,10 +153,10 @@ impl World {
     fn create_tracker(&mut self, slot: usize) {
         let tracker = self.dylibs[slot].create_tracker().unwrap();
         self.model.add_tracker(tracker.key(), slot);
-        self.handle(tracker);
+        self.keep_handle(tracker);
     }
 
-    fn default(&mut self, slot: usize) -> ResourceTracker {
+    fn default_tracker(&mut self, slot: usize) -> ResourceTracker {
         let tracker = self.dylibs[slot].default_tracker().unwrap();
         let default = &mut self.model.dylibs[slot].default;
         assert_eq!(tracker.key(), *default.get_or_insert(tracker.key()));
@@ -153,17 +164,17 @@ impl World {
         tracker
     }
 
-    /// Any that there is a handle to, or the default one.
+    /// A tracker with a kept handle, or the default tracker.
     fn some_tracker(&mut self, slot: usize) -> ResourceTracker {
         if self.handles.is_empty() || self.choices.one_in(6) {
-            return self.default(slot);
+            return self.default_tracker(slot);
         }
         self.choices.of(&self.handles).clone()
     }
 
-    /// Such as `slot` may define.
-    fn some_names(&mut self, slot: usize, most: usize) -> Vec<usize> {
-        let count = 1 + self.choices.below(most);
+    /// Up to `maximum` names that `slot` may define.
+    fn some_names(&mut self, slot: usize, maximum: usize) -> Vec<usize> {
+        let count = 1 + self.choices.below(maximum);
         let mut names = BTreeSet::new();
         for _ in 0..count {
             let name = self.choices.below(PRIVATE + SHARED);
@@ -172,19 +183,19 @@ impl World {
         names.into_iter().collect()
     }
 
-    /// Mostly such as are defined.
-    fn known_names(&mut self, slot: usize, most: usize) -> Vec<usize> {
+    /// Up to `maximum` names, mostly defined ones.
+    fn known_names(&mut self, slot: usize, maximum: usize) -> Vec<usize> {
         let known: Vec<usize> = self.model.dylibs[slot].names.keys().copied().collect();
         if known.is_empty() || self.choices.one_in(12) {
-            return self.some_names(slot, most);
+            return self.some_names(slot, maximum);
         }
-        let count = 1 + self.choices.below(most);
+        let count = 1 + self.choices.below(maximum);
         let names: BTreeSet<usize> = (0..count).map(|_| *self.choices.of(&known)).collect();
         names.into_iter().collect()
     }
 
-    /// Private ones, mostly defined, in any dylib.
-    fn dependencies_to_be(&mut self) -> Vec<usize> {
+    /// Names for a unit to depend on: private names of any dylib, mostly defined ones.
+    fn some_dependencies(&mut self) -> Vec<usize> {
         let names = self.model.dylibs.iter().flat_map(|dylib| dylib.names.keys().copied());
         let known: Vec<usize> = names.filter(|name| *name < SLOTS * PRIVATE).collect();
         if known.is_empty() || self.choices.one_in(24) {
@@ -216,14 +227,14 @@ impl World {
         self.units_made += 1;
         let number = self.units_made;
         let promises = self.promises(slot, |index| address(number, index));
-        let dependencies = self.dependencies_to_be();
+        let dependencies = self.some_dependencies();
         let fails = self.choices.one_in(32);
         let unit = Unit {
             number,
-            symbols: promises.iter().map(|p| (self.names[p.name].clone(), World::flags(p))).collect(),
+            symbols: promises.iter().map(|p| (self.names[p.name].clone(), Fixture::flags(p))).collect(),
             dependencies: dependencies.iter().map(|name| self.names[*name].clone()).collect(),
             fails,
-            books: self.books.clone(),
+            manager: self.manager.clone(),
             discarded: Vec::new(),
         };
         let defined = tracker.define(unit).is_ok();
@@ -238,7 +249,7 @@ impl World {
         let base = self.choices.below(1 << 20) as u64;
         let promises = self.promises(slot, |index| address(base, index));
         let symbols =
-            promises.iter().map(|p| (self.names[p.name].clone(), ExecutorAddr::new(p.address), World::flags(p)));
+            promises.iter().map(|p| (self.names[p.name].clone(), ExecutorAddr::new(p.address), Fixture::flags(p)));
         let defined = tracker.define_absolute(symbols).is_ok();
         assert_eq!(defined, self.model.define(tracker.key(), &promises, None));
     }
@@ -247,14 +258,14 @@ impl World {
         let names = self.known_names(from, 3);
         let requests: Vec<_> = names.iter().map(|name| SymbolRequest::required(&self.names[*name])).collect();
         let outcome = self.session.lookup(&self.order(from), &requests, RequiredState::Ready);
-        let ran: Vec<u64> = std::mem::take(&mut self.books.recorded.lock().unwrap());
+        let ran: Vec<u64> = std::mem::take(&mut self.manager.recorded.lock().unwrap());
         let slots: Option<Vec<usize>> = names.iter().map(|name| self.model.find(from, *name)).collect();
         let Some(slots) = slots else {
-            let error = outcome.expect_err("a name is not there");
+            let error = outcome.expect_err("a name is absent");
             assert!(matches!(error.kind(), ErrorKind::SymbolsNotFound { .. }), "{error}");
             return assert!(ran.is_empty());
         };
-        let wanted: Vec<_> =
+        let requested: Vec<_> =
             slots.iter().zip(&names).map(|(slot, name)| self.model.dylibs[*slot].names[name].clone()).collect();
         let effects = self.model.effects(from, &names);
         let ran_once: BTreeSet<u64> = ran.iter().copied().collect();
@@ -263,25 +274,25 @@ impl World {
         let fails = |symbol: &model::Symbol| !symbol.ready && symbol.unit.is_some_and(|u| effects.failing.contains(&u));
         match outcome {
             Ok(found) => {
-                assert!(!wanted.iter().any(fails), "the lookup should have failed");
+                assert!(!requested.iter().any(fails), "the lookup should have failed");
                 let found: Vec<u64> = found.iter().map(|result| result.address.value()).collect();
-                assert_eq!(found, wanted.iter().map(|symbol| symbol.address).collect::<Vec<_>>());
+                assert_eq!(found, requested.iter().map(|symbol| symbol.address).collect::<Vec<_>>());
             }
             Err(error) => {
                 assert!(matches!(error.kind(), ErrorKind::FailedToMaterialize { .. }), "{error}");
-                assert!(wanted.iter().any(fails), "the lookup should have succeeded: {error}");
+                assert!(requested.iter().any(fails), "the lookup should have succeeded: {error}");
             }
         }
         self.seen.ran += ran.len();
         self.seen.failed += ran_once.intersection(&effects.failing).count();
-        let doubtful = self.doubtful_edges(&ran_once, &effects.failing);
+        let possible_edges = self.possible_edges(&ran_once, &effects.failing);
         let order: BTreeMap<u64, usize> = ran.iter().enumerate().map(|(at, unit)| (*unit, at)).collect();
         self.model.materialize(&ran_once, &effects.failing);
         for tracker in self.model.trackers.values_mut() {
-            // In the order in which they ran; those of earlier lookups come first.
+            // In the order in which the units ran. Resources of earlier lookups come first.
             tracker.resources.sort_by_key(|unit| order.get(unit).map_or(0, |at| at + 1));
         }
-        for (owner, possible) in doubtful {
+        for (owner, possible) in possible_edges {
             let actual = self.dependencies(owner);
             let known = &mut self.model.trackers.get_mut(&owner).unwrap().depends_on;
             assert!(known.is_subset(&actual) && actual.is_subset(&known.union(&possible).copied().collect()));
@@ -289,8 +300,8 @@ impl World {
         }
     }
 
-    /// A unit that failed may have come to being emitted: what its tracker may depend on by that.
-    fn doubtful_edges(
+    /// Edges that the trackers of failed units may have. It is open whether a failed unit was emitted.
+    fn possible_edges(
         &self,
         ran: &BTreeSet<u64>,
         failing: &BTreeSet<u64>,
@@ -312,7 +323,7 @@ impl World {
         let slot = self.model.trackers[&key].slot;
         let known = self.handles.iter().find(|tracker| tracker.key() == key);
         let tracker = known.cloned().unwrap_or_else(|| self.dylibs[slot].default_tracker().unwrap());
-        assert_eq!(tracker.key(), key, "a live tracker has a handle, or is the default one");
+        assert_eq!(tracker.key(), key, "a live tracker has a handle or is the default tracker");
         tracker.dependencies().iter().map(ResourceTracker::key).collect()
     }
 
@@ -381,27 +392,27 @@ impl World {
         let key = tracker.key();
         let known = self.model.trackers.get_mut(&key).unwrap();
         known.handles -= 1;
-        let (forgotten, slot) = (known.handles == 0 && known.status == Status::Live, known.slot);
-        if forgotten && self.model.dylibs[slot].default != Some(key) {
-            let default = self.default(slot).key();
+        let (is_merged, slot) = (known.handles == 0 && known.status == Status::Live, known.slot);
+        if is_merged && self.model.dylibs[slot].default != Some(key) {
+            let default = self.default_tracker(slot).key();
             assert!(self.model.transfer(key, default));
             self.move_pins();
-            self.seen.forgotten += 1;
+            self.seen.merged_by_drop += 1;
         }
         drop(tracker);
-        self.model.forget_gone();
+        self.model.drop_unreferenced();
     }
 
     fn pin(&mut self, slot: usize) {
-        if self.pins.len() >= MOST_PINS {
+        if self.pins.len() >= MAX_PINS {
             return self.unpin();
         }
         if !self.pins.is_empty() && self.choices.one_in(4) {
-            // Beside another pin: that cannot fail, even when the tracker is removed.
+            // A clone of a pin cannot fail, even if the tracker is removed.
             let (pin, key) = self.choices.of(&self.pins);
-            let again = (pin.clone(), *key);
-            self.model.trackers.get_mut(&again.1).unwrap().pins += 1;
-            return self.pins.push(again);
+            let clone = (pin.clone(), *key);
+            self.model.trackers.get_mut(&clone.1).unwrap().pins += 1;
+            return self.pins.push(clone);
         }
         let name = self.known_names(slot, 1)[0];
         let pinned = self.dylibs[slot].pin(&self.names[name]);
@@ -432,10 +443,10 @@ impl World {
     fn clear(&mut self, slot: usize) {
         let keys = self.live_of(slot, &self.dylibs[slot]);
         let pending = self.dylibs[slot].clear().unwrap();
-        self.cleared(&keys, &pending);
+        self.check_cleared(&keys, &pending);
     }
 
-    fn cleared(&mut self, keys: &[ResourceKey], pending: &[Removal]) {
+    fn check_cleared(&mut self, keys: &[ResourceKey], pending: &[Removal]) {
         self.model.remove(keys);
         let unfinished = keys.iter().filter(|key| self.model.trackers[*key].status == Status::Retired).count();
         assert_eq!(pending.len(), unfinished);
@@ -446,17 +457,17 @@ impl World {
         let new = self.session.create_dylib("dylib").unwrap();
         let old = std::mem::replace(&mut self.dylibs[slot], new);
         let pending = self.session.remove_dylib(&old).unwrap();
-        self.cleared(&keys, &pending);
+        self.check_cleared(&keys, &pending);
         assert!(old.is_defunct() && old.symbol_count() == 0 && old.create_tracker().is_err());
         assert!(self.model.dylibs[slot].names.is_empty());
         self.set_link_orders();
     }
 
     fn compare(&mut self, thoroughly: bool) {
-        let given_back = std::mem::take(&mut *self.books.given_back.lock().unwrap());
-        let expected = std::mem::take(&mut self.model.given_back);
-        assert_eq!(given_back.len(), expected.len(), "given back: {given_back:?}, expected: {expected:?}");
-        assert!(given_back.iter().all(|resource| expected.contains(resource)));
+        let freed = std::mem::take(&mut *self.manager.freed.lock().unwrap());
+        let expected = std::mem::take(&mut self.model.freed);
+        assert_eq!(freed.len(), expected.len(), "freed: {freed:?}, expected: {expected:?}");
+        assert!(freed.iter().all(|resource| expected.contains(resource)));
         for (dylib, known) in self.dylibs.iter().zip(&self.model.dylibs) {
             assert_eq!(dylib.symbol_count(), known.names.len());
             for (name, symbol) in &known.names {
@@ -466,21 +477,21 @@ impl World {
         }
         let mut keys_in_use = 0;
         for (key, tracker) in &self.model.trackers {
-            self.books.ledger.inspect(*key, |held| assert_eq!(held, &tracker.resources[..]));
+            self.manager.ledger.inspect(*key, |held| assert_eq!(held, &tracker.resources[..]));
             keys_in_use += usize::from(!tracker.resources.is_empty());
         }
         if thoroughly {
-            assert_eq!(self.books.ledger.key_count(), keys_in_use);
+            assert_eq!(self.manager.ledger.key_count(), keys_in_use);
             self.compare_thoroughly();
         }
     }
 
     fn compare_thoroughly(&mut self) {
         for tracker in &self.handles {
-            assert_eq!(!tracker.is_defunct(), self.model.live(tracker.key()));
+            assert_eq!(!tracker.is_defunct(), self.model.is_live(tracker.key()));
         }
         for (key, tracker) in self.model.trackers.iter().filter(|(_, tracker)| tracker.status == Status::Live) {
-            assert_eq!(self.dylibs[tracker.slot].symbol_count_of(*key), self.model.owned(*key));
+            assert_eq!(self.dylibs[tracker.slot].symbol_count_of(*key), self.model.symbol_count_of(*key));
             assert_eq!(self.dependencies(*key), tracker.depends_on);
             self.seen.edges += tracker.depends_on.len();
         }
@@ -496,8 +507,8 @@ impl World {
 
     fn end(mut self) -> Seen {
         self.session.end().unwrap();
-        assert_eq!(*self.books.faults.lock().unwrap(), [""; 0]);
-        // Newest dylib first, which makes no difference to what is free at the end.
+        assert_eq!(*self.manager.faults.lock().unwrap(), [""; 0]);
+        // The session ends the newest dylib first. The order does not change what is freed at the end.
         let live: Vec<_> =
             self.model.trackers.iter().filter(|(_, t)| t.status == Status::Live).map(|(key, _)| *key).collect();
         self.model.remove(&live);
@@ -509,7 +520,7 @@ impl World {
             self.unpin();
             self.compare(false);
         }
-        assert_eq!(self.books.ledger.key_count(), 0, "everything is given back when the last pin has gone");
+        assert_eq!(self.manager.ledger.key_count(), 0, "everything is freed when the last pin is dropped");
         self.seen
     }
 }

@@ -1,4 +1,4 @@
-//! Several threads on the same dylibs and trackers: whatever happens in between, the books are exact at the end.
+//! Several threads use the same dylibs and trackers. At the end, every recorded resource was freed exactly once.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -9,19 +9,19 @@ use std::time::Duration;
 use jittison::base::{ExecutorAddr, Name};
 use jittison::session::*;
 
-use crate::unit::{Books, Unit};
+use crate::unit::{LedgerManager, Unit};
 use crate::{Choices, STEPS};
 
 const NAMES: usize = 24;
 const SHARED_TRACKERS: usize = 4;
 
-struct World {
+struct Fixture {
     session: ExecutionSession,
     dylibs: Vec<JitDylib>,
     names: Vec<Name>,
-    books: Arc<Books>,
+    manager: Arc<LedgerManager>,
     units_made: AtomicU64,
-    /// Trackers that every thread uses.
+    /// Trackers that all threads use.
     shared: Vec<Mutex<ResourceTracker>>,
 }
 
@@ -33,10 +33,10 @@ pub fn run(seed: u64) {
         let _ = done.send(());
     });
     let test = test.unwrap();
-    // A thread that hangs cannot be joined.
+    // A thread that hangs cannot be joined, so the wait has a limit.
     match is_done.recv_timeout(Duration::from_secs(120)) {
-        Err(RecvTimeoutError::Timeout) => panic!("hangs"),
-        Ok(()) | Err(RecvTimeoutError::Disconnected) => test.join().expect("the books are exact"),
+        Err(RecvTimeoutError::Timeout) => panic!("the run hangs"),
+        Ok(()) | Err(RecvTimeoutError::Disconnected) => test.join().expect("the run succeeds"),
     }
 }
 
@@ -49,36 +49,36 @@ fn run_to_the_end(seed: u64) {
     let dylibs: Vec<_> = (0..2).map(|_| session.create_dylib("dylib").unwrap()).collect();
     dylibs[0].set_link_order(&[(dylibs[1].clone(), Visibility::ExportedOnly)]);
     dylibs[1].set_link_order(&[(dylibs[0].clone(), Visibility::ExportedOnly)]);
-    let books = Arc::new(Books::default());
-    session.register_manager(books.clone());
+    let manager = Arc::new(LedgerManager::default());
+    session.register_manager(manager.clone());
     let shared = (0..SHARED_TRACKERS).map(|at| Mutex::new(dylibs[at % 2].create_tracker().unwrap())).collect();
     let names = (0..NAMES).map(|name| Name::new(&format!("n{name}"))).collect();
-    let world = World { session, dylibs, names, books, units_made: AtomicU64::new(0), shared };
+    let fixture = Fixture { session, dylibs, names, manager, units_made: AtomicU64::new(0), shared };
     let threads = 2 + choices.below(3);
     let ends_early = choices.one_in(4);
     thread::scope(|scope| {
         for thread in 0..threads {
-            let world = &world;
+            let fixture = &fixture;
             let choices = Choices::new(seed ^ (thread as u64 + 1) << 32);
-            scope.spawn(move || world.work(choices, STEPS / threads, ends_early && thread == 0));
+            scope.spawn(move || fixture.work(choices, STEPS / threads, ends_early && thread == 0));
         }
     });
-    world.session.end().unwrap();
-    let World { session, dylibs, books, shared, .. } = world;
+    fixture.session.end().unwrap();
+    let Fixture { session, dylibs, manager, shared, .. } = fixture;
     drop((session, shared));
     for dylib in &dylibs {
         assert!(dylib.is_defunct() && dylib.symbol_count() == 0);
     }
-    assert_eq!(books.ledger.key_count(), 0, "nothing stands under a dead key");
-    assert_eq!(*books.faults.lock().unwrap(), [""; 0]);
-    let [mut recorded, mut given_back] = [&books.recorded, &books.given_back].map(|list| list.lock().unwrap().clone());
+    assert_eq!(manager.ledger.key_count(), 0, "a resource stays under a dead key");
+    assert_eq!(*manager.faults.lock().unwrap(), [""; 0]);
+    let [mut recorded, mut freed] = [&manager.recorded, &manager.freed].map(|list| list.lock().unwrap().clone());
     recorded.sort_unstable();
-    given_back.sort_unstable();
-    assert_eq!(recorded, given_back, "every resource is given back exactly once");
+    freed.sort_unstable();
+    assert_eq!(recorded, freed, "every resource is freed exactly once");
     assert!(ends_early || recorded.len() > STEPS / 100, "only {} units have run", recorded.len());
 }
 
-impl World {
+impl Fixture {
     fn work(&self, mut choices: Choices, steps: usize, ends_session: bool) {
         let mut own: Vec<ResourceTracker> = Vec::new();
         let mut pins: Vec<Pin> = Vec::new();
@@ -92,12 +92,12 @@ impl World {
                     let _ = match choices.below(4) {
                         0 => dylib.define(unit),
                         1 if !own.is_empty() => choices.of(&own).define(unit),
-                        _ => self.share(&mut choices).define(unit),
+                        _ => self.shared_tracker(&mut choices).define(unit),
                     };
                 }
                 11 => {
                     let symbol = (name.clone(), ExecutorAddr::new(1), SymbolFlags::EXPORTED | SymbolFlags::WEAK);
-                    let _ = self.share(&mut choices).define_absolute([symbol]);
+                    let _ = self.shared_tracker(&mut choices).define_absolute([symbol]);
                 }
                 12..=16 => {
                     let requests = [SymbolRequest::required(name)];
@@ -112,19 +112,19 @@ impl World {
                 }
                 19 => pins.extend(dylib.pin(name).map(|(_, pin)| pin)),
                 20 => {
-                    let again = pins.first().cloned();
-                    pins.extend(again);
+                    let clone = pins.first().cloned();
+                    pins.extend(clone);
                 }
                 21..=22 if !pins.is_empty() => drop(pins.swap_remove(choices.below(pins.len()))),
-                23 => drop(self.share(&mut choices).remove()),
+                23 => drop(self.shared_tracker(&mut choices).remove()),
                 24 => {
-                    let (source, destination) = (self.share(&mut choices), self.share(&mut choices));
+                    let (source, destination) = (self.shared_tracker(&mut choices), self.shared_tracker(&mut choices));
                     let _ = source.transfer_to(&destination);
                 }
                 25 if !own.is_empty() => {
-                    drop(choices.of(&own).transfer_to(&self.share(&mut Choices::new(step as u64))))
+                    drop(choices.of(&own).transfer_to(&self.shared_tracker(&mut Choices::new(step as u64))))
                 }
-                26 => self.renew(&mut choices),
+                26 => self.replace_shared_tracker(&mut choices),
                 27 => drop(dylib.remove_symbols(&[name])),
                 28 if choices.one_in(16) => drop(dylib.clear()),
                 29 => drop(self.session.reclaim()),
@@ -142,13 +142,13 @@ impl World {
         }
     }
 
-    /// Any of the shared trackers.
-    fn share(&self, choices: &mut Choices) -> ResourceTracker {
+    /// One of the shared trackers.
+    fn shared_tracker(&self, choices: &mut Choices) -> ResourceTracker {
         choices.of(&self.shared).lock().unwrap().clone()
     }
 
-    /// Puts a new tracker in the place of a shared one, which others may be using.
-    fn renew(&self, choices: &mut Choices) {
+    /// Replaces a shared tracker, which other threads may be using.
+    fn replace_shared_tracker(&self, choices: &mut Choices) {
         let Ok(new) = choices.of(&self.dylibs).create_tracker() else { return };
         let old = std::mem::replace(&mut *choices.of(&self.shared).lock().unwrap(), new);
         if choices.one_in(2) {
@@ -169,7 +169,7 @@ impl World {
             symbols,
             dependencies,
             fails: choices.one_in(16),
-            books: self.books.clone(),
+            manager: self.manager.clone(),
             discarded: Vec::new(),
         }
     }

@@ -1,5 +1,7 @@
-//! The unit of the random sessions: records its number, resolves, looks its dependencies up, is emitted; or fails on the
-//! way. Refusals are lived with. And the manager of the numbers.
+//! [`Unit`], the unit of the random sessions, and [`LedgerManager`], the manager of its numbers.
+//!
+//! A unit records its number, resolves, looks up its dependencies and is emitted, or fails before that. It accepts a refusal at
+//! every step.
 
 use std::sync::{Arc, Mutex};
 
@@ -7,25 +9,25 @@ use jittison::base::{ExecutorAddr, Name};
 use jittison::error::{Error, Result};
 use jittison::session::*;
 
-/// Symbol `index` of unit `unit` is at this address.
+/// The address of symbol `index` of unit `unit`.
 pub fn address(unit: u64, index: usize) -> ExecutorAddr {
     ExecutorAddr::new(unit * 16 + index as u64 + 1)
 }
 
-/// Keeps the numbers of the units that have run, by key.
+/// Records the numbers of the units that have run, by key.
 #[derive(Default)]
-pub struct Books {
+pub struct LedgerManager {
     pub ledger: Ledger<u64>,
-    /// Units that a live tracker accepted, in the order they ran.
+    /// Units that a live tracker accepted, in the order in which they ran.
     pub recorded: Mutex<Vec<u64>>,
-    pub given_back: Mutex<Vec<u64>>,
-    /// Units that were told otherwise than they should.
+    pub freed: Mutex<Vec<u64>>,
+    /// Units whose claimed and discarded symbols do not match their promised ones.
     pub faults: Mutex<Vec<String>>,
 }
 
-impl ResourceManager for Books {
+impl ResourceManager for LedgerManager {
     fn remove_resources(&self, _: &JitDylib, key: ResourceKey) -> Result<()> {
-        self.given_back.lock().unwrap().extend(self.ledger.take(key));
+        self.freed.lock().unwrap().extend(self.ledger.take(key));
         Ok(())
     }
 
@@ -39,7 +41,7 @@ pub struct Unit {
     pub symbols: Vec<(Name, SymbolFlags)>,
     pub dependencies: Vec<Name>,
     pub fails: bool,
-    pub books: Arc<Books>,
+    pub manager: Arc<LedgerManager>,
     pub discarded: Vec<Name>,
 }
 
@@ -57,33 +59,33 @@ impl MaterializationUnit for Unit {
     }
 
     fn materialize(self: Box<Self>, responsibility: MaterializationResponsibility) {
-        let Unit { number, symbols, dependencies, fails, books, discarded } = *self;
-        // Every symbol that was promised is owed now, or somebody else supplies it and the unit was told.
-        let owed = responsibility.symbols().iter().map(|owed| &owed.name);
-        let mut told: Vec<&Name> = owed.chain(&discarded).collect();
+        let Unit { number, symbols, dependencies, fails, manager, discarded } = *self;
+        // Every promised symbol is claimed, or the unit was called to discard it.
+        let claimed = responsibility.symbols().iter().map(|claimed| &claimed.name);
+        let mut seen: Vec<&Name> = claimed.chain(&discarded).collect();
         let mut promised: Vec<&Name> = symbols.iter().map(|(name, _)| name).collect();
-        told.sort_unstable();
+        seen.sort_unstable();
         promised.sort_unstable();
-        if told != promised {
-            books.faults.lock().unwrap().push(format!("unit {number} promised {promised:?}, was told of {told:?}"));
+        if seen != promised {
+            manager.faults.lock().unwrap().push(format!("unit {number} promised {promised:?}, got {seen:?}"));
         }
-        let accepted = responsibility.with_resource_key(|key| books.ledger.record(key, number)).is_ok();
+        let accepted = responsibility.with_resource_key(|key| manager.ledger.record(key, number)).is_ok();
         if !accepted {
             return;
         }
-        books.recorded.lock().unwrap().push(number);
+        manager.recorded.lock().unwrap().push(number);
         if fails {
             return responsibility.fail(Error::other("on purpose"));
         }
-        let index = |name: &Name| symbols.iter().position(|(own, _)| own == name).expect("it was promised");
-        if responsibility.notify_resolved(|owed| Some(address(number, index(&owed.name)))).is_err() {
+        let index = |name: &Name| symbols.iter().position(|(own, _)| own == name).expect("the symbol was promised");
+        if responsibility.notify_resolved(|claimed| Some(address(number, index(&claimed.name)))).is_err() {
             return;
         }
         let requests: Vec<_> = dependencies.iter().map(|name| SymbolRequest::required(name)).collect();
         responsibility.lookup(&requests, RequiredState::Resolved, |responsibility, found| match found {
             Ok(found) => {
                 let symbols = found.into_iter().filter_map(|result| result.symbol).collect();
-                // Refused or not: whoever waits has been told.
+                // Whether it is refused or not, the waiting queries are answered.
                 let _ = responsibility.notify_emitted(symbols);
             }
             Err(error) => responsibility.fail(error),

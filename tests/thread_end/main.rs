@@ -1,10 +1,9 @@
-//! Every public call works while a thread or the process ends: from destructors of thread-local variables, registered before
-//! or after the crate's own, from those of `pthread_key_create`, and from `atexit` handlers.
+//! Every public call works while a thread or the process ends: in destructors of thread-local variables that were registered
+//! before or after the crate's own, in destructors of `pthread_key_create`, and in `atexit` handlers.
 //!
-//! Each test runs in a process of its own. A step that fails aborts it, as a panic cannot leave a destructor.
+//! Each test runs in its own process. A failed step aborts the process, because a panic cannot leave a destructor.
 
-#[path = "../support/mod.rs"]
-mod support;
+use jittison_test_support as support;
 
 use std::cell::RefCell;
 use std::ffi::c_void;
@@ -20,7 +19,7 @@ use crate::support::*;
 
 type Add = extern "C" fn(i64) -> i64;
 
-/// A function that adds a constant, with a constructor, a destructor and a variable of each thread.
+/// A function that adds a constant. Its object has a constructor, a destructor and a thread-local variable.
 fn adds(number: i64) -> Option<Vec<u8>> {
     cpp(&format!(
         "struct Local {{ long n = {number}; ~Local() {{ n = 0; }} }}; static thread_local Local local;
@@ -33,18 +32,18 @@ fn plain(number: i64) -> Option<Vec<u8>> {
     c(&format!("long plain(long x) {{ return x + {number}; }} long caller(long x) {{ return plain(x) * 2; }}"))
 }
 
-/// Objects are compiled ahead.
+/// The objects, compiled before the tests start.
 struct Objects {
     adds: Vec<u8>,
     plain: [Vec<u8>; 2],
 }
 
-/// What outlives the threads.
+/// The state that outlives the threads.
 struct World {
     jit: Jit,
     objects: Objects,
     kept: ResourceTracker,
-    /// Steps that ran to their end.
+    /// The number of completed calls of [`use_everything`](World::use_everything).
     steps: AtomicU64,
 }
 
@@ -62,28 +61,28 @@ fn world() -> Option<&'static World> {
 }
 
 impl World {
-    /// Calls everything, in the shared session and in sessions that are made here.
-    fn everything(&self) {
-        self.guards();
+    /// Makes every public call, in the shared session and in new sessions.
+    fn use_everything(&self) {
+        self.use_guards();
         for (workers, policy) in
             [(0, ReclaimPolicy::OnDrop), (2, ReclaimPolicy::Background), (0, ReclaimPolicy::Explicit)]
         {
             let builder = Jit::builder().library("libstdc++.so.6").trap_freed_code(true).window_size(64 << 20);
             let jit = builder.worker_threads(workers).reclaim_policy(policy).build().unwrap();
-            self.links(&jit);
-            self.looks_up(&jit);
-            self.patches(&jit);
+            self.use_links(&jit);
+            self.use_lookups(&jit);
+            self.use_patches(&jit);
             let _ = (jit.memory_statistics(), jit.memory_map(), jit.release_free(), jit.release_free_slabs());
             jit.session().reclaim();
             jit.session().end().unwrap();
         }
-        self.forks();
+        self.use_fork();
         self.steps.fetch_add(1, Ordering::SeqCst);
     }
 
-    fn guards(&self) {
+    fn use_guards(&self) {
         let mut guard = self.jit.guard();
-        // SAFETY: of that signature.
+        // SAFETY: the signature in the source.
         let symbol = unsafe { self.jit.symbol::<Add>(&guard, self.jit.main_dylib(), "caller") }.unwrap();
         assert_eq!(symbol.call(3), 8);
         guard.refresh();
@@ -102,7 +101,7 @@ impl World {
         let _ = self.jit.usage(&self.kept);
     }
 
-    fn links(&self, jit: &Jit) {
+    fn use_links(&self, jit: &Jit) {
         let dylib = jit.create_dylib("links").unwrap();
         let tracker = add(jit, &dylib, "adds.o", &self.objects.adds);
         assert!(initialize(jit, &dylib) > 0);
@@ -123,16 +122,16 @@ impl World {
         jit.create_stub(&stubs, "stub", jit.address_of(&dylib, "plain").unwrap()).unwrap();
         let stub = try_function::<Add>(jit, &dylib, "stub").unwrap();
         assert_eq!(stub.call(1), 2);
-        // SAFETY: of the same signature, and held by its tracker.
+        // SAFETY: a function with the same signature, which its tracker keeps.
         unsafe { jit.redirect_stub(&dylib, "stub", jit.address_of(&dylib, "caller").unwrap()) }.unwrap();
         assert_eq!(stub.call(1), 4);
         drop(stub);
-        // SAFETY: nobody is in the code, or comes to it.
+        // SAFETY: nothing runs the code, now or later.
         drop(unsafe { jit.remove_now(&stubs) }.unwrap());
         drop(dylib.clear().unwrap());
     }
 
-    fn looks_up(&self, jit: &Jit) {
+    fn use_lookups(&self, jit: &Jit) {
         let source = jit.create_dylib("source").unwrap();
         let _code = add(jit, &source, "plain.o", &self.objects.plain[1]);
         let names = jit.main_dylib().create_tracker().unwrap();
@@ -157,13 +156,13 @@ impl World {
         assert_says(&missing, &["missing"]);
     }
 
-    fn patches(&self, jit: &Jit) {
+    fn use_patches(&self, jit: &Jit) {
         let dylib = jit.create_dylib("patched").unwrap();
         let patched = jit.patchable_builder(&dylib, &["plain"]).history(1).build().unwrap();
         for object in self.objects.plain.iter().chain(&self.objects.plain) {
             let mut patch = patched.patch();
             patch.add_object("patch.o", &object[..]).unwrap();
-            // SAFETY: versions of one signature.
+            // SAFETY: all versions have the same signature.
             drop(unsafe { patch.link() }.unwrap().commit().unwrap());
         }
         let function: Function<Add> = try_function(jit, &dylib, "plain").unwrap();
@@ -172,32 +171,32 @@ impl World {
         assert_eq!(function.call(1), 2);
     }
 
-    /// A child calls, links and removes, too.
-    fn forks(&self) {
-        // SAFETY: the child goes on in this thread alone, and ends here.
+    /// A forked child calls, links and removes, too.
+    fn use_fork(&self) {
+        // SAFETY: the child has only this thread, and ends here.
         match unsafe { libc::fork() } {
             0 => {
-                self.guards();
+                self.use_guards();
                 // SAFETY: ends the child.
                 unsafe { libc::_exit(0) }
             }
             child => {
                 let mut status = 0;
-                // SAFETY: the kernel writes the word.
+                // SAFETY: the kernel writes `status`.
                 assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-                assert_eq!(status, 0, "the child has failed");
+                assert_eq!(status, 0, "the child failed");
             }
         }
     }
 }
 
-/// Calls everything when its thread's variables are destroyed.
+/// Calls [`World::use_everything`] when the thread-local variables of its thread are destroyed.
 struct AtThreadEnd(RefCell<bool>);
 
 impl Drop for AtThreadEnd {
     fn drop(&mut self) {
         if self.0.take() {
-            WORLD.get().unwrap().everything();
+            WORLD.get().unwrap().use_everything();
         }
     }
 }
@@ -217,12 +216,12 @@ fn every_call_works_in_destructors_of_thread_locals_of_any_order() {
     let Some(world) = world() else { return };
     let body = move |early: bool, late: bool, uses: bool| {
         std::thread::spawn(move || {
-            // Destroyed in the opposite order.
+            // Thread-local variables are destroyed in reverse order of their first use.
             if early {
                 arm(&FIRST);
             }
             if uses {
-                world.everything();
+                world.use_everything();
             }
             if late {
                 arm(&LAST);
@@ -239,21 +238,21 @@ fn every_call_works_in_destructors_of_thread_locals_of_any_order() {
         let ran = world.steps.load(Ordering::SeqCst) - before;
         assert_eq!(ran, u64::from(early) + u64::from(late) + u64::from(uses), "case {count}");
     }
-    assert!(world.kept.remove().unwrap().is_complete(), "no thread has left a guard or a handle behind");
+    assert!(world.kept.remove().unwrap().is_complete(), "no thread leaks a guard or a handle");
 }
 
-/// How often the C library calls a destructor again that sets its variable again.
+/// How many times the C library calls a destructor that sets its variable again.
 const ROUNDS: usize = 4;
 
 #[test]
 fn every_call_works_in_destructors_of_pthread_keys_to_the_last_round() {
     static KEY: AtomicU64 = AtomicU64::new(0);
-    extern "C" fn destroyed(left: *mut c_void) {
-        WORLD.get().unwrap().everything();
-        let left = left.addr() - 1;
-        if left > 0 {
-            // SAFETY: the key is there; the value is only a number.
-            unsafe { libc::pthread_setspecific(KEY.load(Ordering::SeqCst) as u32, left as *const c_void) };
+    extern "C" fn destroyed(rounds_left: *mut c_void) {
+        WORLD.get().unwrap().use_everything();
+        let rounds_left = rounds_left.addr() - 1;
+        if rounds_left > 0 {
+            // SAFETY: the key exists. The value is only a number.
+            unsafe { libc::pthread_setspecific(KEY.load(Ordering::SeqCst) as u32, rounds_left as *const c_void) };
         }
     }
     own_process!();
@@ -266,7 +265,7 @@ fn every_call_works_in_destructors_of_pthread_keys_to_the_last_round() {
         let before = world.steps.load(Ordering::SeqCst);
         std::thread::spawn(move || {
             if uses {
-                world.everything();
+                world.use_everything();
             }
             // SAFETY: as above.
             unsafe { libc::pthread_setspecific(key, ROUNDS as *const c_void) };
@@ -275,15 +274,15 @@ fn every_call_works_in_destructors_of_pthread_keys_to_the_last_round() {
         .unwrap();
         assert_eq!(world.steps.load(Ordering::SeqCst) - before, ROUNDS as u64 + u64::from(uses));
     }
-    assert!(world.kept.remove().unwrap().is_complete(), "no thread has left a guard or a handle behind");
+    assert!(world.kept.remove().unwrap().is_complete(), "no thread leaks a guard or a handle");
 }
 
 #[test]
 fn every_call_works_while_the_process_exits() {
     extern "C" fn at_exit() {
-        WORLD.get().unwrap().everything();
+        WORLD.get().unwrap().use_everything();
         let line = "\nexit handler done\n";
-        // SAFETY: the line is that long.
+        // SAFETY: the pointer and the length of `line`.
         unsafe { libc::write(1, line.as_ptr().cast(), line.len()) };
     }
     let test = this_test!();
@@ -292,19 +291,19 @@ fn every_call_works_while_the_process_exits() {
         unsafe { libc::atexit(at_exit) };
         arm(&FIRST);
         let Some(world) = world() else { std::process::exit(3) };
-        world.everything();
+        world.use_everything();
         arm(&LAST);
-        // SAFETY: as above; called ahead of the crate's own handlers.
+        // SAFETY: as above. This handler runs before the crate's own handlers.
         unsafe { libc::atexit(at_exit) };
-        // Runs the destructors of this thread's variables first.
+        // `exit` runs the destructors of this thread's variables before the handlers.
         std::process::exit(0);
     }
     let run = rerun(test).output().unwrap();
     pass_skips_on(&String::from_utf8_lossy(&run.stderr));
-    let said = String::from_utf8_lossy(&run.stdout).into_owned();
+    let output = String::from_utf8_lossy(&run.stdout).into_owned();
     if run.status.code() == Some(3) {
         return;
     }
-    assert_eq!(run.status.code(), Some(0), "{said}{}", String::from_utf8_lossy(&run.stderr));
-    assert_eq!(said.matches("exit handler done").count(), 2, "{said}");
+    assert_eq!(run.status.code(), Some(0), "{output}{}", String::from_utf8_lossy(&run.stderr));
+    assert_eq!(output.matches("exit handler done").count(), 2, "{output}");
 }

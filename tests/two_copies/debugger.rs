@@ -1,33 +1,31 @@
-//! The debuggers' lists of two copies, one of which is in a library that is closed: with live code, with none, and
-//! without anything that keeps the library loaded. Each copy has a list of its own, which are read here word by word, and
-//! by the real gdb.
+//! The debugger lists of two copies. One copy is in a library that is closed with live code, without code, or with nothing that
+//! keeps it loaded. Each copy has its own list. The tests read the lists directly and with gdb.
 
 use std::thread;
 
 use jittison::ResourceTracker;
 
-use crate::debuggers::*;
 use crate::support::*;
-use crate::{Call, Copy, is_child, is_loaded, said_alone_with};
+use crate::{Call, Copy, is_child, is_loaded, printed_by_rerun_with};
 
-/// What has both copies tell debuggers.
-const TOLD: [(&str, &str); 1] = [("JITTISON_GDB", "1")];
+/// The environment that makes both copies register code with debuggers.
+const WITH_DEBUGGER: [(&str, &str); 1] = [("JITTISON_GDB", "1")];
 
 impl Copy {
-    /// The list of the copy in the library.
+    /// The debugger list of the copy in the library.
     fn list(&self) -> DebuggerList {
         let address = |name| {
-            // SAFETY: as `library.rs` declares both.
+            // SAFETY: the signature of both functions in `library.rs`.
             let get = unsafe { std::mem::transmute::<usize, extern "C" fn() -> usize>(self.symbol(name)) };
             get()
         };
         DebuggerList { descriptor: address("copy_list") as _, lock: address("copy_list_lock") as _ }
     }
 
-    /// Lists an object in a session that nothing keeps the library loaded for.
+    /// Lists an object in a session that does not keep the library loaded.
     fn list_only(&self, object: &[u8], name: &str) {
         type ListOnly = unsafe extern "C" fn(*const u8, usize, *const u8, usize);
-        // SAFETY: as `library.rs` declares it, with the object's bytes and the name's.
+        // SAFETY: the signature in `library.rs`, with the bytes of the object and of the name.
         unsafe {
             let list_only: ListOnly = std::mem::transmute(self.symbol("copy_list_only"));
             list_only(object.as_ptr(), object.len(), name.as_ptr(), name.len());
@@ -35,44 +33,44 @@ impl Copy {
     }
 
     fn unlist(&self) {
-        // SAFETY: as `library.rs` declares it.
+        // SAFETY: the signature in `library.rs`.
         unsafe { std::mem::transmute::<usize, extern "C" fn()>(self.symbol("copy_unlist"))() }
     }
 }
 
-/// A function that calls `helper`, to be found in backtraces by its name.
+/// An object with a function that calls `helper`. Backtraces show the function by its name.
 fn calling(name: &str) -> Vec<u8> {
     c(&format!("extern long helper(long); long {name}(long n) {{ return helper(n) + 1; }}")).unwrap()
 }
 
-/// Runs on a thread that ends, so that the C library has nothing of a thread's to keep the library for.
+/// Runs `act` on a thread that ends, so that no thread-local destructor keeps the library loaded.
 fn on_a_thread_that_ends<T: Send + 'static>(copy: &Copy, act: impl FnOnce(Copy) -> T + Send + 'static) -> T {
     let address = copy.0 as usize;
     thread::spawn(move || act(Copy(address as _))).join().unwrap()
 }
 
-/// A session of the test's own, with a function that calls `helper`.
-struct Own {
+/// A session of the copy of the test, whose functions call `helper`.
+struct OwnSession {
     jit: jittison::Jit,
 }
 
-impl Own {
-    fn new(helper: Call) -> Own {
+impl OwnSession {
+    fn new(helper: Call) -> OwnSession {
         let jit = new_jit();
         define_absolute(jit.main_dylib(), "helper", helper as *const () as u64);
-        Own { jit }
+        OwnSession { jit }
     }
 
-    /// A session with a function that stays in its list, and what keeps that there.
-    fn with_own_kept(helper: Call) -> (Own, ResourceTracker) {
-        let own = Own::new(helper);
+    /// A session with a listed function, and the tracker that keeps it.
+    fn with_listed_function(helper: Call) -> (OwnSession, ResourceTracker) {
+        let own = OwnSession::new(helper);
         let kept = add(&own.jit, own.jit.main_dylib(), "kept.o", &calling("own_kept"));
         assert_eq!(crate::own_function(&own.jit, "own_kept")(0), 1);
         (own, kept)
     }
 
-    /// Links a function, calls it, and removes it again; having seen it in its list meanwhile, and only then.
-    fn comes_and_goes(&self, name: &str) {
+    /// Links a function, calls it and removes it. The list has the function only in between.
+    fn link_and_remove(&self, name: &str) {
         let before = DebuggerList::own().files().len();
         let tracker = add(&self.jit, self.jit.main_dylib(), "own.o", &calling(name));
         assert_eq!(crate::own_function(&self.jit, name)(0), 1);
@@ -84,29 +82,29 @@ impl Own {
 }
 
 #[test]
-fn a_closed_library_s_list_has_what_lives_and_the_other_copy_s_list_goes_on() {
-    said_alone_with(this_test!(), &TOLD);
+fn closing_a_library_keeps_live_debugger_entries_in_both_lists() {
+    printed_by_rerun_with(this_test!(), &WITH_DEBUGGER);
     if !is_child() {
         return;
     }
-    let (own, _kept) = Own::with_own_kept(crate::helps_nobody);
+    let (own, _kept) = OwnSession::with_listed_function(crate::returns_zero);
     for round in 0..2 {
         let copy = Copy::open();
         let list = copy.list();
         assert_ne!(list.descriptor, DebuggerList::own().descriptor);
         let of_library = on_a_thread_that_ends(&copy, |copy| {
-            copy.begin(&calling("of_library"), crate::helps_nobody);
+            copy.begin(&calling("of_library"), crate::returns_zero);
             copy.find("of_library")
         });
         assert_eq!((list.files().len(), list.count_with("of_library")), (1, 1));
-        // Ended first, or not.
+        // In the first round the session ends before the library is closed.
         if round == 0 {
             assert!(on_a_thread_that_ends(&copy, |copy| copy.end()));
             assert_eq!(list.files().len(), 0);
         }
         copy.close();
-        assert!(is_loaded(), "what sessions leave behind is with the loader and with other threads");
-        own.comes_and_goes("own_meanwhile");
+        assert!(is_loaded(), "the loader and other threads still refer to the library");
+        own.link_and_remove("own_meanwhile");
         assert_eq!((list.files().len(), list.count_with("of_library")), (round, round));
         if round == 1 {
             assert_eq!(of_library(0), 1);
@@ -116,12 +114,12 @@ fn a_closed_library_s_list_has_what_lives_and_the_other_copy_s_list_goes_on() {
 }
 
 #[test]
-fn a_library_that_is_unloaded_with_entries_takes_its_list_along_and_nobody_else_s() {
-    said_alone_with(this_test!(), &TOLD);
+fn unloading_a_library_removes_only_its_own_debugger_list() {
+    printed_by_rerun_with(this_test!(), &WITH_DEBUGGER);
     if !is_child() {
         return;
     }
-    let (own, _kept) = Own::with_own_kept(crate::helps_nobody);
+    let (own, _kept) = OwnSession::with_listed_function(crate::returns_zero);
     let object = c("long listed_only(void) { return 7; }").unwrap();
     for is_ended in [true, false, false] {
         let copy = Copy::open();
@@ -134,17 +132,17 @@ fn a_library_that_is_unloaded_with_entries_takes_its_list_along_and_nobody_else_
             assert_eq!(list.files().len(), 0);
         }
         copy.close();
-        assert!(!is_loaded(), "nothing holds it");
-        own.comes_and_goes("own_meanwhile");
+        assert!(!is_loaded(), "nothing keeps it loaded");
+        own.link_and_remove("own_meanwhile");
         assert_eq!((DebuggerList::own().files().len(), DebuggerList::own().count_with("own_kept")), (1, 1));
     }
 }
 
 #[test]
-fn gdb_knows_the_code_of_both_copies_when_the_library_is_closed_and_when_it_is_gone() {
+fn gdb_knows_code_of_both_copies_after_the_library_is_closed_or_unloaded() {
     let test = this_test!();
     if is_rerun(test) {
-        let own = Own::new(stops);
+        let own = OwnSession::new(stop_in_host);
         let _kept = add(&own.jit, own.jit.main_dylib(), "kept.o", &calling("own_kept"));
         let own_kept = crate::own_function(&own.jit, "own_kept");
         let unloaded = Copy::open();
@@ -155,7 +153,7 @@ fn gdb_knows_the_code_of_both_copies_when_the_library_is_closed_and_when_it_is_g
         assert_eq!(own_kept(1), 2);
         let closed = Copy::open();
         let of_library = on_a_thread_that_ends(&closed, |copy| {
-            copy.begin(&calling("of_library"), stops);
+            copy.begin(&calling("of_library"), stop_in_host);
             copy.find("of_library")
         });
         closed.close();
@@ -170,16 +168,16 @@ fn gdb_knows_the_code_of_both_copies_when_the_library_is_closed_and_when_it_is_g
         crate::CHILD,
         library.display()
     );
-    let Some(told) = gdb(test, &commands) else { return };
-    let part = |from: &str| told.split_once(from).unwrap_or_else(|| panic!("no {from}: {told}")).1;
+    let Some(output) = gdb(test, &commands) else { return };
+    let part = |from: &str| output.split_once(from).unwrap_or_else(|| panic!("no {from}: {output}")).1;
     for (mark, name) in [("[unloaded]\n", "own_kept"), ("[closed]\n", "of_library"), ("[own]\n", "own_kept")] {
         let part = part(mark).split("Continuing").next().unwrap();
-        assert!(part.contains(&format!(" in {name} ()")), "{mark}: {told}");
+        assert!(part.contains(&format!(" in {name} ()")), "{mark}: {output}");
     }
-    assert!(told.contains("exited normally"), "{told}");
+    assert!(output.contains("exited normally"), "{output}");
 }
 
-/// Where gdb stops in the host, called by linked code.
-extern "C-unwind" fn stops(number: i64) -> i64 {
+/// Linked code calls this function, and gdb stops in it.
+extern "C-unwind" fn stop_in_host(number: i64) -> i64 {
     jittison_test_checkpoint(number)
 }

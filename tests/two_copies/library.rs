@@ -1,4 +1,4 @@
-//! A shared library with a copy of the crate inside, which a program that has one of its own opens and closes.
+//! A shared library that contains a copy of the crate. A program with its own copy opens and closes it.
 
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex};
@@ -18,22 +18,22 @@ unsafe extern "C" {
     static __jittison_jit_debug_lock_v1: u8;
 }
 
-/// The debuggers' list that this copy edits.
+/// The debugger list of this copy.
 #[unsafe(no_mangle)]
 pub extern "C" fn copy_list() -> *const c_void {
     (&raw const __jit_debug_descriptor).cast()
 }
 
-/// Its lock.
+/// The lock of that list.
 #[unsafe(no_mangle)]
 pub extern "C" fn copy_list_lock() -> *const c_void {
     (&raw const __jittison_jit_debug_lock_v1).cast()
 }
 
-/// Links an object for nobody to run, and tells debuggers of it: with neither a pool nor a hook at the process's end.
+/// Links an object at an offline address and registers it in the debugger list. This uses no memory pool and no exit hook.
 ///
 /// # Safety
-/// `object` points to `size` bytes, of an object that defines `name`; that points to `name_size` bytes of text.
+/// `object` points to `size` bytes of an object that defines `name`. `name` points to `name_size` bytes of text.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn copy_list_only(object: *const u8, size: usize, name: *const u8, name_size: usize) {
     // SAFETY: by contract.
@@ -62,7 +62,7 @@ pub extern "C" fn copy_unlist() {
     drop(listed);
 }
 
-/// Links an object, with `say` and `helper` for it to call.
+/// Adds an object, with `say` and `helper` for it to call.
 ///
 /// # Safety
 /// `object` points to `size` bytes.
@@ -82,7 +82,7 @@ pub unsafe extern "C" fn copy_begin(object: *const u8, size: usize, say: *const 
     *LIVE.lock().unwrap() = Some((jit, tracker));
 }
 
-/// The address of a function of the object; null when there is none.
+/// The address of a function of the object, or null.
 ///
 /// # Safety
 /// `name` points to `size` bytes of text. The object may run.
@@ -92,14 +92,14 @@ pub unsafe extern "C" fn copy_find(name: *const u8, size: usize) -> *const c_voi
     let name = std::str::from_utf8(unsafe { std::slice::from_raw_parts(name, size) }).unwrap();
     let live = LIVE.lock().unwrap();
     let (jit, _) = live.as_ref().unwrap();
-    // SAFETY: the caller casts it to what it is.
+    // SAFETY: the caller casts the address to the right type.
     match unsafe { jit.lookup::<extern "C" fn()>(name) } {
         Ok(found) => found.address().value() as *const c_void,
         Err(_) => std::ptr::null(),
     }
 }
 
-/// Removes the object, and ends the session; whether nothing was in the way.
+/// Removes the object and ends the session. True if the removal was complete.
 #[unsafe(no_mangle)]
 pub extern "C" fn copy_end() -> bool {
     let Some((jit, tracker)) = LIVE.lock().unwrap().take() else { return false };

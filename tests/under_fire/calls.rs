@@ -1,4 +1,4 @@
-//! Ten million calls, no trap, no wrong result.
+//! Ten million calls without a trap and without a wrong result, while another thread replaces the code.
 
 use std::os::unix::process::ExitStatusExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,44 +9,45 @@ use jittison::{Function, Jit, JitDylib, ResourceTracker, Symbol};
 
 use crate::support::*;
 
-/// What versions differ by: `version(x)` is `x` plus one of these, read from the version's own data, twice.
+/// `version(x)` returns `x` plus one of these constants. Each version reads its constant twice from its own data.
 const CONSTANTS: [i64; 8] = [1_000, 2_000, 3_000, 4_000, 5_000, 6_000, 7_000, 8_000];
 const CALLS: u64 = 10_000_000;
 const CALLERS: u64 = 2;
 
 type Version = extern "C" fn(i64) -> i64;
 
-struct Scene {
+/// The state that callers and the remover share.
+struct Scenario {
     jit: Jit,
     objects: Vec<Vec<u8>>,
-    is_over: AtomicBool,
+    is_done: AtomicBool,
     versions: AtomicU64,
 }
 
 #[test]
-fn ten_million_calls_through_handles_guards_and_stubs_survive_removal_replacement_and_addition() {
+fn ten_million_calls_through_handles_guards_and_stubs_survive_replacement() {
     let Some(objects) = objects() else { return };
     let test = this_test!();
     if is_rerun(test) {
-        return play(objects, |_, tracker| drop(tracker.remove().unwrap()));
+        return run_scenario(objects, |_, tracker| drop(tracker.remove().unwrap()));
     }
     let text = assert_passed(test, &rerun(test).output().unwrap());
     assert!(text.contains("calls under fire: "), "{text}");
 }
 
 #[test]
-fn the_same_calls_trap_when_code_is_removed_whoever_is_in_it() {
+fn the_same_calls_trap_when_code_is_removed_while_threads_run_it() {
     let Some(objects) = objects() else { return };
     let test = this_test!();
     if is_rerun(test) {
-        // SAFETY: none: threads are in that code. This process is there to show what comes of it.
-        return play(objects, |jit, tracker| drop(unsafe { jit.remove_now(tracker) }.unwrap()));
+        // SAFETY: broken on purpose: threads run that code. This process shows that the test detects it.
+        return run_scenario(objects, |jit, tracker| drop(unsafe { jit.remove_now(tracker) }.unwrap()));
     }
     const SIGTRAP: i32 = 5;
-    // Where another version stands already in the freed place, it is a wrong result: then once more.
+    // If another version already uses the freed memory, the call returns a wrong result instead. Then the process runs again.
     let ends: Vec<_> = (0..10)
         .map(|_| rerun(test).output().unwrap().status)
-        .inspect(|status| assert!(!status.success(), "nothing was noticed"))
+        .inspect(|status| assert!(!status.success(), "the calls into freed code were not detected"))
         .take_while(|status| status.signal() != Some(SIGTRAP))
         .collect();
     assert!(ends.len() < 10, "no trap: {ends:?}");
@@ -62,34 +63,34 @@ fn objects() -> Option<Vec<Vec<u8>>> {
     CONSTANTS.iter().map(|constant| c(&source(constant))).collect()
 }
 
-fn play(objects: Vec<Vec<u8>>, remove: fn(&Jit, &ResourceTracker)) {
+fn run_scenario(objects: Vec<Vec<u8>>, remove: fn(&Jit, &ResourceTracker)) {
     let jit = Jit::builder().trap_freed_code(true).build().unwrap();
     let stubs = jit.main_dylib().create_tracker().unwrap();
     let mut current = link(&jit, &objects[0]);
     jit.create_stub(&stubs, "stub", target(&jit)).unwrap();
-    let scene = Scene { jit: jit.clone(), objects, is_over: AtomicBool::new(false), versions: AtomicU64::new(1) };
+    let scenario = Scenario { jit: jit.clone(), objects, is_done: AtomicBool::new(false), versions: AtomicU64::new(1) };
     let calls: u64 = thread::scope(|threads| {
-        let callers: Vec<_> = (0..CALLERS).map(|_| threads.spawn(|| scene.call(CALLS / CALLERS))).collect();
+        let callers: Vec<_> = (0..CALLERS).map(|_| threads.spawn(|| scenario.call(CALLS / CALLERS))).collect();
         let remover = threads.spawn(|| {
             let mut round = 0;
-            while !scene.is_over.load(Ordering::Relaxed) {
+            while !scenario.is_done.load(Ordering::Relaxed) {
                 round += 1;
-                current = scene.replace(&current, round, remove);
+                current = scenario.replace(&current, round, remove);
             }
         });
         let ends: Vec<_> = callers.into_iter().map(|caller| caller.join()).collect();
-        // Also when a caller has panicked.
-        scene.is_over.store(true, Ordering::Relaxed);
+        // Also if a caller panicked.
+        scenario.is_done.store(true, Ordering::Relaxed);
         remover.join().unwrap();
         ends.into_iter().map(Result::unwrap).sum()
     });
-    let versions = scene.versions.load(Ordering::Relaxed);
+    let versions = scenario.versions.load(Ordering::Relaxed);
     assert!(versions > 100, "{versions} versions only");
-    assert_eq!(jit.session().pending_removals().len(), 0, "nobody holds anything any more");
+    assert_eq!(jit.session().pending_removals().len(), 0, "no removal is pending");
     println!("calls under fire: {calls}, versions: {versions}");
 }
 
-/// A version in a dylib of its own, so that two have the same names.
+/// Adds a version to the main dylib.
 fn link(jit: &Jit, object: &[u8]) -> ResourceTracker {
     let tracker = jit.main_dylib().create_tracker().unwrap();
     jit.add_object(&tracker, "version.o", object.to_vec()).unwrap();
@@ -100,21 +101,22 @@ fn target(jit: &Jit) -> ExecutorAddr {
     jit.address_of(jit.main_dylib(), "version").unwrap()
 }
 
-impl Scene {
-    /// Links another version beside, sends the stub there, and removes the one before.
+impl Scenario {
+    /// Links a version in another dylib, redirects the stub to it, removes the old version, links the same version in the main
+    /// dylib, redirects the stub again and removes the temporary one.
     fn replace(&self, old: &ResourceTracker, round: usize, remove: fn(&Jit, &ResourceTracker)) -> ResourceTracker {
-        let dylib = self.jit.create_dylib("aside").unwrap();
-        let aside = dylib.create_tracker().unwrap();
+        let dylib = self.jit.create_dylib("temporary").unwrap();
+        let temporary = dylib.create_tracker().unwrap();
         let object = self.objects[round % self.objects.len()].clone();
-        self.jit.add_object(&aside, "version.o", object.clone()).unwrap();
+        self.jit.add_object(&temporary, "version.o", object.clone()).unwrap();
         let address = self.jit.address_of(&dylib, "version").unwrap();
-        // SAFETY: of the same signature; it stays until the stub leads elsewhere.
+        // SAFETY: the same signature. The version stays until the stub is redirected again.
         unsafe { self.jit.redirect_stub(self.jit.main_dylib(), "stub", address) }.unwrap();
         remove(&self.jit, old);
         let new = link(&self.jit, &object);
         // SAFETY: as above.
         unsafe { self.jit.redirect_stub(self.jit.main_dylib(), "stub", target(&self.jit)) }.unwrap();
-        remove(&self.jit, &aside);
+        remove(&self.jit, &temporary);
         self.jit.session().remove_dylib(&dylib).unwrap();
         self.versions.fetch_add(2, Ordering::Relaxed);
         new
@@ -129,10 +131,10 @@ impl Scene {
         made
     }
 
-    /// The stub leads to another version at any time; each call must be of one of them, whole.
+    /// The stub may be redirected at any time. Each call must run one complete version.
     fn through_the_stub(&self, main: &JitDylib, calls: i64) -> u64 {
         let guard = self.jit.guard();
-        // SAFETY: the stub's signature, which is never removed here.
+        // SAFETY: the stub's signature. The stub is never removed.
         let stub = unsafe { self.jit.symbol::<Version>(&guard, main, "stub") }.unwrap();
         for x in 0..calls {
             check(x, stub.call(x));
@@ -142,9 +144,9 @@ impl Scene {
 
     fn under_a_guard(&self, main: &JitDylib, calls: i64) -> u64 {
         let guard = self.jit.guard();
-        // SAFETY: the version's signature.
+        // SAFETY: the signature of the version.
         let found: Result<Symbol<'_, Version>, _> = unsafe { self.jit.symbol(&guard, main, "version") };
-        // Between two versions there is none.
+        // While a version is being replaced there is none.
         found.map_or(0, |version| one_version(calls, |x| version.call(x)))
     }
 
@@ -154,12 +156,12 @@ impl Scene {
     }
 }
 
-/// Calls what must be one version all the while.
+/// Calls one version several times. It must stay the same version.
 fn one_version(calls: i64, call: impl Fn(i64) -> i64) -> u64 {
     let first = call(0);
     check(0, first);
     for x in 0..calls {
-        assert_eq!(call(x) - x, first, "it is another version now");
+        assert_eq!(call(x) - x, first, "the version has changed");
     }
     calls as u64
 }

@@ -1,5 +1,5 @@
-//! What a call costs through a handle: what it costs through a pointer, and a look at a word that is only read. Optimised builds
-//! only, as only those are alike.
+//! The cost of a call through a handle: the cost of a call through a pointer, plus one check of a word that is only read. The
+//! instructions are compared in optimised builds only, because other builds differ.
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic};
 use jittison::{Function, Symbol};
@@ -23,7 +23,7 @@ fn by_symbol(function: &Symbol<'_, F>, x: i64) -> i64 {
     function.call(x)
 }
 
-/// What a function of this program does, up to its first return or jump.
+/// The instructions of a function of this program, up to its first return or indirect jump.
 fn instructions(address: u64) -> Vec<Mnemonic> {
     let bytes = read(address, 64);
     let mut decoder = Decoder::with_ip(64, &bytes, address, DecoderOptions::NONE);
@@ -34,11 +34,11 @@ fn instructions(address: u64) -> Vec<Mnemonic> {
             return found;
         }
     }
-    panic!("no end in 64 bytes: {found:?}");
+    panic!("no return in 64 bytes: {found:?}");
 }
 
 #[test]
-fn a_call_through_a_symbol_is_a_call_through_a_pointer_and_through_a_handle_one_look_more() {
+fn a_call_through_a_handle_costs_one_check_more_than_through_a_pointer() {
     extern "C" fn twice(x: i64) -> i64 {
         2 * x
     }
@@ -49,11 +49,11 @@ fn a_call_through_a_symbol_is_a_call_through_a_pointer_and_through_a_handle_one_
     assert_eq!([by_pointer(&(twice as F), 4), by_handle(&handle, 4), by_symbol(&symbol, 4)], [8; 3]);
     let pointer = instructions(by_pointer as fn(&F, i64) -> i64 as usize as u64);
     let handle = instructions(by_handle as fn(&Function<F>, i64) -> i64 as usize as u64);
-    // Whether calls are entered: a load, a test and a branch, in registers that need no saving.
-    let looks = |mnemonic: &Mnemonic| {
+    // The check is a load, a test and a branch, in registers that need no saving.
+    let is_check = |mnemonic: &Mnemonic| {
         matches!(mnemonic, Mnemonic::Mov | Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Je | Mnemonic::Jne)
     };
-    let (call, look) = handle.split_last().unwrap();
-    assert!(handle.len() <= pointer.len() + 4 && look.iter().all(looks) && *call == Mnemonic::Jmp, "{handle:?}");
+    let (call, check) = handle.split_last().unwrap();
+    assert!(handle.len() <= pointer.len() + 4 && check.iter().all(is_check) && *call == Mnemonic::Jmp, "{handle:?}");
     assert_eq!(instructions(by_symbol as for<'a> fn(&Symbol<'a, F>, i64) -> i64 as usize as u64), pointer);
 }

@@ -1,25 +1,26 @@
-//! Every form of unwind table that a toolchain or a person may write, in bytes: encodings, augmentations, versions,
-//! terminators, hand-written rules. What an unwinder would misread is refused by name.
+//! Unwind tables in every form that a toolchain or a person may write: encodings, augmentations, versions, terminators and
+//! hand-written rules. Tables that an unwinder would misread are refused with an error that names the problem.
 
 use crate::host::{is_llvm, passes_through};
 use crate::support::*;
 
-/// `outer`, which changes a register that it must preserve, and its unwind table byte by byte.
+/// The function `outer`, which changes a register that it must preserve, and its unwind table byte by byte.
 #[derive(Clone)]
 struct Form {
     version: u8,
     augmentation: &'static str,
-    /// The CIE's augmentation data: lines of assembler.
+    /// The augmentation data of the CIE, as lines of assembler.
     cie_data: String,
-    /// Size and place of the function.
+    /// The address of the function, as a line of assembler.
     start: &'static str,
+    /// The size of the function, as a line of assembler.
     range: &'static str,
-    /// The FDE's augmentation data.
+    /// The augmentation data of the FDE, as lines of assembler.
     fde_data: String,
 }
 
 impl Form {
-    /// What compilers write.
+    /// The form that compilers write.
     fn usual() -> Form {
         Form::encoded(0x1b, ".long outer - .", ".long .Lend - outer")
     }
@@ -59,7 +60,7 @@ impl Form {
             {start}
             {range}
             {fde_data}
-            .byte 0x41, 0x0e, 16, 0x83, 2                 # behind the push: CFA = rsp + 16, rbx below that
+            .byte 0x41, 0x0e, 16, 0x83, 2                 # after the push: CFA = rsp + 16, rbx below that
             .balign 4
             .Lafter_fde:
             .section .note.GNU-stack"
@@ -85,7 +86,7 @@ const OUTER: &str = "
     .balign 8
     .Lpersonality: .quad __gcc_personality_v0";
 
-fn crosses(forms: &[(&str, Form)]) {
+fn assert_passes_through_forms(forms: &[(&str, Form)]) {
     for (what, form) in forms {
         let Some(object) = form.object() else { return };
         passes_through(&object, what);
@@ -93,9 +94,9 @@ fn crosses(forms: &[(&str, Form)]) {
 }
 
 #[test]
-fn every_encoding_of_a_function_s_place_is_read() {
+fn every_encoding_of_a_function_address_is_read() {
     let [quad, long] = [".quad .Lend - outer", ".long .Lend - outer"];
-    crosses(&[
+    assert_passes_through_forms(&[
         ("absptr", Form::encoded(0x00, ".quad outer", quad)),
         ("udata4", Form::encoded(0x03, ".long outer", long)),
         ("udata8", Form::encoded(0x04, ".quad outer", quad)),
@@ -113,7 +114,7 @@ fn every_augmentation_is_read() {
     let plain = Form { augmentation: "", start: ".quad outer", range: ".quad .Lend - outer", ..Form::usual() };
     let indirect = ".byte 0x9b\n.long .Lpersonality - .";
     let none = ".long 0";
-    crosses(&[
+    assert_passes_through_forms(&[
         ("no augmentation", plain),
         ("zR", Form::usual()),
         ("zRS", Form::with("zRS", ".byte 0x1b", "")),
@@ -132,29 +133,29 @@ fn every_augmentation_is_read() {
 
 #[test]
 fn cies_of_versions_1_3_and_4_are_read() {
-    // LLVM's unwinder knows of no version 4.
+    // LLVM's unwinder does not support version 4.
     let versions = if is_llvm() { &[1, 3][..] } else { &[1, 3, 4] };
     for version in versions.iter().copied() {
-        crosses(&[("version", Form { version, ..Form::usual() })]);
+        assert_passes_through_forms(&[("version", Form { version, ..Form::usual() })]);
         let absolute = Form::encoded(0x00, ".quad outer", ".quad .Lend - outer");
-        crosses(&[("version, absolute", Form { version, ..absolute })]);
+        assert_passes_through_forms(&[("version, absolute", Form { version, ..absolute })]);
     }
 }
 
 #[test]
-fn what_an_unwinder_would_misread_is_refused_in_words() {
+fn tables_that_an_unwinder_would_misread_are_refused_with_a_reason() {
     let says = |source: String, words: &[&str]| {
         let Some(object) = asm(&source.replace("thrower@PLT", "outer")) else { return };
         assert_says(&refused(&object, "outer"), &[&["bad.o", ".eh_frame"], words].concat());
     };
-    // gcc 2: a word of its own behind the augmentation.
+    // gcc 2: an additional word follows the augmentation.
     let eh = Form { augmentation: "eh", start: ".quad outer", range: ".quad 9", ..Form::usual() };
     says(eh.source(), &["augmentation"]);
     says(Form::with("zQ", ".byte 0x1b", "").source(), &["augmentation"]);
     says(Form { version: 2, ..Form::usual() }.source(), &["version"]);
     let four_bytes = Form { version: 4, ..Form::usual() }.source().replace(".byte 8, 0", ".byte 4, 0");
     says(four_bytes, &["the CIE at 0x0 has addresses of 4 bytes"]);
-    // Relative to bases that x86-64 has none of, and through a pointer.
+    // Relative to bases that do not exist on x86-64, and through a pointer.
     says(Form::encoded(0x2b, ".long 0", ".long 9").source(), &[]);
     says(Form::encoded(0x3b, ".long 0", ".long 9").source(), &[]);
     says(Form::encoded(0x9b, ".long .Lpersonality - .", ".long 9").source(), &["through a pointer"]);
@@ -162,8 +163,8 @@ fn what_an_unwinder_would_misread_is_refused_in_words() {
     says(long.replace(".Lfde_id - .Lcie", "0x70 - 0x70 + 36"), &["64-bit format"]);
 }
 
-/// Other functions and their tables, so that `outer`'s has company.
-fn company(name: &str) -> String {
+/// Another function with its own table.
+fn other_function(name: &str) -> String {
     format!(".text\n.globl {name}\n{name}: .cfi_startproc\nret\n.cfi_endproc\n.section .note.GNU-stack")
 }
 
@@ -178,7 +179,7 @@ fn merged(objects: &[Vec<u8>]) -> Option<Vec<u8>> {
     build("ld", b"", &[&["-r", "-o", OUTPUT], &texts[..]].concat())
 }
 
-/// Forms that no one reader of compilers' tables reads.
+/// Four different forms. Code that reads only the tables of compilers does not read all of them.
 fn mixed() -> [Form; 4] {
     [
         Form::usual(),
@@ -189,14 +190,14 @@ fn mixed() -> [Form; 4] {
 }
 
 #[test]
-fn tables_merged_by_ld_r_are_read_with_cies_of_many_kinds() {
-    // `outer` in each place: before, between and behind the others.
+fn tables_merged_by_ld_r_with_different_cies_are_read() {
+    // `outer` at each position: before, between and after the others.
     for (index, form) in mixed().iter().enumerate() {
         let others = mixed().into_iter().enumerate();
         let mut sources: Vec<_> =
             others.map(|(other, form)| form.source().replace("outer", &format!("other{other}"))).collect();
         sources.insert(index, form.source());
-        sources.push(company("last"));
+        sources.push(other_function("last"));
         let Some(objects) = sources.iter().map(|source| asm(source)).collect::<Option<Vec<_>>>() else { return };
         let Some(object) = merged(&objects) else { return };
         passes_through(&object, &format!("merged, {index}"));
@@ -219,7 +220,7 @@ fn tables_are_read_past_terminators_in_the_middle() {
     }
 }
 
-/// `outer` with rules in the assembler's directives.
+/// `outer` with rules as directives of the assembler.
 fn directives(body: &str) -> String {
     format!(
         ".text\n.globl outer\n.type outer, @function\nouter: .cfi_startproc\n{body}\nret\n.cfi_endproc
@@ -236,7 +237,7 @@ fn hand_written_rules_are_followed() {
             .cfi_def_cfa_register rbp\nand $-32, %rsp\ncall thrower@PLT\nleave\n.cfi_def_cfa rsp, 8",
         ),
         (
-            "a stack of its own, by an expression",
+            "a realigned stack, by an expression",
             "mov %rsp, %rax\nand $-64, %rsp\nsub $64, %rsp\nmov %rax, (%rsp)
             .cfi_escape 0x0f, 5, 0x77, 0, 0x06, 0x23, 8      # CFA = *rsp + 8
             mov %rbx, 8(%rsp)
@@ -250,7 +251,7 @@ fn hand_written_rules_are_followed() {
             call thrower@PLT\npop %rbx\n.cfi_adjust_cfa_offset -8\n.cfi_same_value rbx",
         ),
         (
-            "a register in another",
+            "a register saved in another",
             "push %r12\n.cfi_adjust_cfa_offset 8\n.cfi_rel_offset r12, 0\nmov %rbx, %r12
             .cfi_register rbx, r12\nmov $9, %ebx\ncall thrower@PLT\nmov %r12, %rbx\n.cfi_restore rbx
             pop %r12\n.cfi_adjust_cfa_offset -8\n.cfi_restore r12",

@@ -1,5 +1,5 @@
-//! What the code of these tests is linked with: a function that throws or panics, and one that calls `outer`, catches
-//! what was thrown, and tells whether the registers that a function must preserve came back.
+//! The code with which the tests link their objects: a function that throws or panics, and one that calls `outer`, catches the
+//! exception, and checks that the unwinder restores the registers that a function must preserve.
 
 use std::ffi::CStr;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -9,7 +9,7 @@ use jittison::{Function, Jit, JitDylib};
 
 use crate::support::*;
 
-/// Throws positive numbers, panics with negative ones, and returns zero.
+/// Panics with negative numbers and returns other numbers.
 extern "C-unwind" fn panics(x: i64) -> i64 {
     if x < 0 {
         // Without a message on the standard error.
@@ -18,7 +18,9 @@ extern "C-unwind" fn panics(x: i64) -> i64 {
     x
 }
 
-/// `bridge` is between `outer` and whoever catches, who would look for a signal frame's caller one instruction too late.
+/// `thrower` throws positive numbers, panics with negative ones and returns zero.
+///
+/// `bridge` is between `outer` and the catcher: for a signal frame the unwinder looks up the caller one instruction too late.
 const CROSSING: &str = "
     extern \"C\" long panics(long);
     extern \"C\" long outer(long);
@@ -41,7 +43,7 @@ pub fn install(dylib: &JitDylib) {
 
 pub type Bridge = Function<extern "C-unwind" fn(i64) -> i64>;
 
-/// Links `object`, whose `outer(x)` gives `thrower(x)` and no other value, and has exceptions and panics pass through it.
+/// Links `object`, whose `outer(x)` returns `thrower(x)`, and checks that exceptions and panics pass through it.
 pub fn passes_through(object: &[u8], what: &str) {
     let Some(crossing) = crossing() else { return };
     let jit = new_jit();
@@ -52,7 +54,7 @@ pub fn passes_through(object: &[u8], what: &str) {
     assert_eq!(held(&jit), (0, 0, 0), "{what}");
 }
 
-/// The same of what a dylib holds already.
+/// Checks the same for objects that a dylib already has.
 pub fn passes_through_linked(jit: &Jit, dylib: &JitDylib, what: &str) {
     let catcher = try_function::<extern "C" fn(i64, i64, i64, i64) -> i64>(jit, dylib, "catcher").unwrap();
     let bridge: Bridge = try_function(jit, dylib, "bridge").unwrap();
@@ -71,8 +73,8 @@ pub fn is_llvm() -> bool {
 
 /// The file that the process's unwinder comes from.
 pub fn unwinder() -> String {
-    // SAFETY: plain words, for which zeroes are a value; the loader only compares the address, and the name that it gives
-    // is a C string of a library that stays.
+    // SAFETY: zeroes are valid for `Dl_info`. The loader only compares the address. The name is a C string of a library that
+    // stays open.
     unsafe {
         let mut found: libc::Dl_info = std::mem::zeroed();
         let address = libc::dlsym(libc::RTLD_DEFAULT, c"_Unwind_RaiseException".as_ptr());

@@ -1,18 +1,17 @@
-//! The promises of unwinding: whatever compilers and people write for an unwinder is found by every unwinder, without any
-//! module ever being registered, while others come and go. One file per theme; `host.rs` is what the code is linked with.
+//! Tests of unwinding: every unwinder finds the unwind tables of linked code, whoever wrote them. No module is ever registered
+//! with an unwinder, and other modules may be linked and removed at the same time. One file per theme. `host.rs` is the code
+//! that throws and catches.
 //!
-//! That exceptions and panics land where they should, with destructors run, is `tests/platform`'s; that they do so at every
-//! rung of mapping, in forked children and in every placement, `tests/memory`'s.
+//! `tests/platform` checks that exceptions and panics are caught by the right handler and run destructors. `tests/memory` checks
+//! that they do so in every mapping mode, in forked children and in every placement.
 
 mod forms;
-#[path = "../support/frames.rs"]
-mod frames;
 mod host;
 mod many;
 mod producers;
 mod static_programs;
 mod stress;
-#[path = "../support/mod.rs"]
-mod support;
 mod walkers;
 mod windows;
+
+use jittison_test_support as support;

@@ -1,29 +1,29 @@
-//! What gcc, clang and rustc write, with the options that change unwind tables. Cranelift's is in `tests/linking`.
+//! The unwind tables of gcc, clang and rustc, with the options that change them. `tests/linking` covers those of Cranelift.
 
 use std::process::Command;
 
 use crate::host::*;
 use crate::support::*;
 
-/// `outer` over frames of several kinds: with destructors, with a stack of variable size, parted into a hot and a cold half,
-/// and throwing from the cold one.
+/// `outer` calls through frames of several kinds: with destructors, with a stack of variable size, and split into a hot and a
+/// cold part. The cold part throws.
 const FRAMES: &str = "
     extern \"C\" long thrower(long);
     extern \"C\" void warn(long) __attribute__((cold));
     static long count;
     struct Guard { long step; ~Guard() { count += step; } };
     void warn(long) { count++; }
-    __attribute__((noinline)) static long parted(long x) {
+    __attribute__((noinline)) static long split(long x) {
         Guard guard{3};
         if (__builtin_expect(x != 0, 0)) { warn(x); return thrower(x) + 1; }
         return 0;
     }
     __attribute__((noinline)) static long varying(long x) {
-        volatile char room[40 + (x & 15)];
-        room[0] = 0;
+        volatile char buffer[40 + (x & 15)];
+        buffer[0] = 0;
         long own[4] __attribute__((aligned(64))) = { x, x + 1, x + 2, x + 3 };
         asm volatile(\"\" : : \"r\"(own) : \"memory\");
-        return parted(x) + room[0] + own[0] - x;
+        return split(x) + buffer[0] + own[0] - x;
     }
     __attribute__((noinline)) static long caught(long x) {
         try { Guard guard{5}; return varying(x); } catch (int) { return -1; }
@@ -40,21 +40,21 @@ fn clangxx(flags: &[&str], source: &str) -> Option<Vec<u8>> {
 
 const COMPILERS: [(&str, Compile); 2] = [("g++", gxx), ("clang++", clangxx)];
 
-/// Links a compiled [`FRAMES`], throws and panics through it, and counts its destructors.
-fn crosses(object: &[u8], what: &str) {
+/// Links a compiled [`FRAMES`], throws and panics through it, and counts the destructors that ran.
+fn assert_frames_unwind(object: &[u8], what: &str) {
     let Some(crossing) = crossing() else { return };
     let jit = new_jit();
     install(jit.main_dylib());
     let trackers = [add(&jit, jit.main_dylib(), "crossing.o", crossing), add(&jit, jit.main_dylib(), what, object)];
     passes_through_linked(&jit, jit.main_dylib(), what);
-    // Once nothing is thrown; three exceptions and three panics, each with the cold call.
+    // One call without an exception, then three exceptions and three panics, each through the cold part.
     assert_eq!(long(&jit, "destroyed"), 15 + 6 * 16, "{what}");
     assert!(trackers[0].remove().unwrap().is_complete() | trackers[1].remove().unwrap().is_complete());
     assert_eq!(held(&jit), (0, 0, 0), "{what}");
 }
 
 #[test]
-fn what_compilers_write_is_read_under_every_code_model_and_option_that_changes_it() {
+fn tables_of_gcc_and_clang_are_read_for_every_code_model_and_option() {
     let both: [&[&str]; 11] = [
         &["-O0", "-fPIC"],
         &["-O1", "-fPIC", "-fno-omit-frame-pointer"],
@@ -71,35 +71,35 @@ fn what_compilers_write_is_read_under_every_code_model_and_option_that_changes_i
     for (compiler, compile) in COMPILERS {
         for flags in both {
             let Some(object) = compile(flags, FRAMES) else { break };
-            crosses(&object, &format!("{compiler} {flags:?}"));
+            assert_frames_unwind(&object, &format!("{compiler} {flags:?}"));
         }
     }
 }
 
 #[test]
-fn tables_with_cies_of_other_versions_are_read_as_gcc_has_them_assembled() {
+fn tables_assembled_with_other_cie_versions_are_read() {
     for version in if is_llvm() { &["3"][..] } else { &["3", "4"] } {
         let Some(object) = gxx(&["-O2", "-fPIC", &format!("-Wa,--gdwarf-cie-version={version}")], FRAMES) else {
             return;
         };
-        crosses(&object, version);
+        assert_frames_unwind(&object, version);
     }
 }
 
 #[test]
-fn functions_parted_into_hot_and_cold_unwind_from_either_half() {
+fn functions_split_into_hot_and_cold_parts_unwind_from_both() {
     let Some(object) = gxx(&["-O2", "-fPIC", "-freorder-blocks-and-partition"], FRAMES) else { return };
     let has = |text: &str| object.windows(text.len()).any(|bytes| bytes == text.as_bytes());
-    assert!(has(".text.unlikely") && has("parted") && has(".cold"), "gcc parts functions at this level");
-    crosses(&object, "parted");
+    assert!(has(".text.unlikely") && has("split") && has(".cold"), "gcc splits functions at this level");
+    assert_frames_unwind(&object, "split");
     let Some(object) = clangxx(&["-O2", "-fPIC", "-ffunction-sections", "-mllvm", "-hot-cold-split"], FRAMES) else {
         return;
     };
-    crosses(&object, "parted by clang");
+    assert_frames_unwind(&object, "split by clang");
 }
 
 #[test]
-fn a_section_of_clang_s_own_type_is_read_and_so_is_one_of_the_common_type() {
+fn unwind_sections_of_both_elf_types_are_read() {
     let Some(object) = clangxx(&["-O2", "-fPIC"], FRAMES) else { return };
     // SHT_X86_64_UNWIND; SHT_PROGBITS.
     let types = [0x7000_0001u32, 1].map(u32::to_le_bytes);
@@ -107,19 +107,19 @@ fn a_section_of_clang_s_own_type_is_read_and_so_is_one_of_the_common_type() {
     let mut headers = (shoff..object.len()).step_by(64);
     let at =
         headers.find(|header| object[header + 4..header + 8] == types[0]).expect("clang gives the section its type");
-    crosses(&object, "X86_64_UNWIND");
+    assert_frames_unwind(&object, "X86_64_UNWIND");
     let mut common = object.clone();
     common[at + 4..at + 8].copy_from_slice(&types[1]);
-    crosses(&common, "PROGBITS");
+    assert_frames_unwind(&common, "PROGBITS");
 }
 
 #[test]
-fn a_rust_object_catches_what_it_panics_with_in_frames_of_its_own() {
+fn a_rust_object_catches_its_own_panics() {
     let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".to_string());
-    let Ok(told) = Command::new(rustc).args(["--print", "target-libdir"]).output() else {
+    let Ok(output) = Command::new(rustc).args(["--print", "target-libdir"]).output() else {
         return skip("rustc");
     };
-    let directory = String::from_utf8(told.stdout).unwrap();
+    let directory = String::from_utf8(output.stdout).unwrap();
     let is_std = |path: &std::path::PathBuf| {
         path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("libstd-"))
             && path.extension().is_some_and(|extension| extension == "so")

@@ -1,23 +1,23 @@
-//! Programs that are linked statically: the C library that is in them opens windows as any other does, since a window needs
-//! no library; and where it cannot open anything (musl), the unwinder is told of windows all the same.
+//! Statically linked programs. With glibc the loader in the program opens windows, because a window depends on no library. With
+//! musl there is no `dlopen`, and the unwinder still finds the windows.
 
 use std::path::Path;
 use std::process::Command;
 
 use crate::support::*;
 
-/// A program with the library in it, built statically for a target; what it prints, given an object to panic through.
-/// `None` where the target is not installed.
+/// Builds `static_host.rs` statically for a target, runs it with `object` and returns its output. `None` if the target is not
+/// installed.
 fn run_static(target: &str, object: &[u8]) -> Option<String> {
     let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".to_string());
     let libraries = Command::new(rustc).args(["--print", "target-libdir", "--target", target]).output();
-    let is_there = |directory: &str| std::fs::read_dir(directory.trim()).is_ok_and(|entries| entries.count() > 10);
-    if !libraries.is_ok_and(|told| is_there(&String::from_utf8_lossy(&told.stdout))) {
+    let is_installed = |directory: &str| std::fs::read_dir(directory.trim()).is_ok_and(|entries| entries.count() > 10);
+    if !libraries.is_ok_and(|output| is_installed(&String::from_utf8_lossy(&output.stdout))) {
         skip(&format!("the Rust target {target}"));
         return None;
     }
     let here = env!("CARGO_MANIFEST_DIR");
-    // One place for the package, so that it is built anew only when something has changed.
+    // The directory is the same in each run, so that cargo builds the package only after a change.
     let built = Path::new(env!("CARGO_TARGET_TMPDIR")).join("static_programs").join(target);
     let package_dir = built.join("package");
     let package = format!(
@@ -27,7 +27,7 @@ fn run_static(target: &str, object: &[u8]) -> Option<String> {
     std::fs::create_dir_all(package_dir.join("src")).unwrap();
     std::fs::write(package_dir.join("Cargo.toml"), package).unwrap();
     std::fs::write(package_dir.join("src/main.rs"), include_str!("static_host.rs")).unwrap();
-    // The same versions, which are at hand.
+    // The same versions of dependencies, which are available offline.
     std::fs::copy(Path::new(here).join("Cargo.lock"), package_dir.join("Cargo.lock")).unwrap();
     let build = Command::new(env!("CARGO"))
         .args(["build", "--offline", "--target", target, "--manifest-path"])
@@ -42,12 +42,12 @@ fn run_static(target: &str, object: &[u8]) -> Option<String> {
     std::fs::write(dir.path("object.o"), object).unwrap();
     let program = built.join(target).join("debug/static-host");
     let run = Command::new(program).arg(dir.path("object.o")).output().unwrap();
-    let told = format!("{}{}", String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
-    assert!(run.status.success(), "{target}: {told}");
-    Some(told)
+    let output = format!("{}{}", String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+    assert!(run.status.success(), "{target}: {output}");
+    Some(output)
 }
 
-/// Two frames, for which nothing else is needed; and one that has no description.
+/// Two functions with unwind tables, `inner` and `outer`, and one without, `bare`.
 fn object() -> Option<Vec<u8>> {
     gcc(
         &["-O2", "-fPIC", "-fexceptions"],
@@ -61,11 +61,11 @@ fn object() -> Option<Vec<u8>> {
 #[test]
 fn a_panic_passes_through_linked_frames_of_a_static_program() {
     let Some(object) = object() else { return };
-    let Some(told) = run_static("x86_64-unknown-linux-gnu", &object) else { return };
-    assert_panics_pass(&told);
+    let Some(output) = run_static("x86_64-unknown-linux-gnu", &object) else { return };
+    assert_panics_pass(&output);
 }
 
-fn assert_panics_pass(told: &str) {
+fn assert_panics_pass(output: &str) {
     for line in [
         "100 panics were caught with the system mapper",
         "100 panics were caught with the single mapper",
@@ -73,15 +73,15 @@ fn assert_panics_pass(told: &str) {
         "-2: ",
         "2000 panics were caught while sessions came and went",
         "100 panics were caught in a forked child",
-        "objects that come and go are counted",
+        "added and removed objects are counted",
     ] {
-        assert!(told.contains(line), "{told}");
+        assert!(output.contains(line), "{output}");
     }
 }
 
 #[test]
-fn a_panic_passes_through_linked_frames_of_a_static_program_that_can_open_no_library() {
+fn a_panic_passes_through_linked_frames_of_a_static_program_without_dlopen() {
     let Some(object) = object() else { return };
-    let Some(told) = run_static("x86_64-unknown-linux-musl", &object) else { return };
-    assert_panics_pass(&told);
+    let Some(output) = run_static("x86_64-unknown-linux-musl", &object) else { return };
+    assert_panics_pass(&output);
 }

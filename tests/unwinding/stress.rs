@@ -1,6 +1,7 @@
-//! Threads throw and panic through live frames, while others link, throw through what they linked, and remove it; what is
-//! freed is filled with traps, and what is thrown is counted.
+//! Threads throw and panic through live frames, while other threads link modules, throw through them and remove them. Freed code
+//! is filled with traps, and every exception is counted.
 
+use fastrand::Rng;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -15,7 +16,7 @@ const THROWER: &str = "
     extern \"C\" long panics(long);
     extern \"C\" long thrower(long x) { if (x > 0) throw x; return panics(x); }";
 
-/// `outer` over `depth` more frames, each with a destructor that counts.
+/// `outer` calls through `depth` more frames, each with a destructor that counts.
 fn module(depth: usize) -> Option<ObjectBuffer> {
     let mut frames = String::from("extern \"C\" long thrower(long);\n");
     frames += "struct Count { long &n; ~Count() { n++; } };\n";
@@ -27,7 +28,7 @@ fn module(depth: usize) -> Option<ObjectBuffer> {
         inner = format!("f{index}(x, n)");
     }
     frames += &format!("extern \"C\" long outer(long x) {{ long n = 0; return {inner} - n; }}\n");
-    // Catches what the frames throw, and tells how many of them were left.
+    // `counted` catches the exception and returns its value and the number of destructors that ran.
     frames += &format!(
         "extern \"C\" long counted(long x) {{
              long n = 0;
@@ -68,10 +69,10 @@ impl Module {
 }
 
 #[test]
-fn every_exception_and_panic_lands_while_modules_come_and_go_under_it() {
+fn every_exception_and_panic_is_caught_while_modules_are_linked_and_removed() {
     let (Some(thrower), Some(objects)) = (cpp(THROWER), (0..6).map(module).collect::<Option<Vec<_>>>()) else { return };
     let jit = new_jit();
-    // A dylib of its own for each module, which finds the thrower in the main one.
+    // Each module has its own dylib, which finds `thrower` in the main dylib.
     install(jit.main_dylib());
     let _thrower = add(&jit, jit.main_dylib(), "thrower.o", &thrower);
     let dylib = |name: &str| {
@@ -100,9 +101,9 @@ fn every_exception_and_panic_lands_while_modules_come_and_go_under_it() {
             .map(|thread| {
                 let (jit, objects, churned, dylib) = (&jit, &objects, &churned, dylib(&format!("churn {thread}")));
                 scope.spawn(move || {
-                    let (begun, mut dice) = (Instant::now(), Dice(77 + thread));
+                    let (begun, mut random) = (Instant::now(), Rng::with_seed(77 + thread));
                     for round in 1.. {
-                        let module = Module::load(jit, &dylib, objects, dice.roll(objects.len()));
+                        let module = Module::load(jit, &dylib, objects, random.usize(..objects.len()));
                         module.check(round);
                         module.remove();
                         churned.fetch_add(1, Ordering::Relaxed);
@@ -119,7 +120,9 @@ fn every_exception_and_panic_lands_while_modules_come_and_go_under_it() {
     });
     let (thrown, churned) = (thrown.into_inner(), churned.into_inner());
     assert!(thrown >= 3 * 300 && churned >= 2 * 200, "{thrown}, {churned}");
-    println!("{thrown} exceptions and as many panics through live frames, beside {churned} modules linked and removed");
+    println!(
+        "{thrown} exceptions and {thrown} panics through live frames, while {churned} modules were linked and removed"
+    );
     residents.into_iter().for_each(Module::remove);
     assert_eq!(held(&jit).0, 1);
 }

@@ -1,5 +1,5 @@
-//! Everybody who walks the stack finds the same frames: LLVM's unwinder, the `backtrace` crate, the standard library, the C
-//! library, gdb and perf.
+//! All stack walkers find the same frames: LLVM's unwinder, the `backtrace` crate, the standard library, the C library, gdb and
+//! perf.
 
 use std::cell::RefCell;
 use std::ffi::c_void;
@@ -8,11 +8,11 @@ use std::process::{Command, Stdio};
 
 use jittison::Jit;
 
-use crate::frames::frame_of;
 use crate::host::*;
+use crate::support::frame_of;
 use crate::support::*;
 
-/// Where LLVM's unwinder is installed.
+/// The path of LLVM's unwinder. Without it the test is skipped: `None`.
 fn llvm_unwinder() -> Option<&'static str> {
     const PLACES: [&str; 3] = [
         "/usr/lib/x86_64-linux-gnu/libunwind.so.1",
@@ -27,7 +27,7 @@ fn llvm_unwinder() -> Option<&'static str> {
 }
 
 #[test]
-fn all_that_crosses_under_libgcc_crosses_under_llvm_s_unwinder() {
+fn every_test_of_this_program_passes_with_the_unwinder_of_llvm() {
     if is_llvm() {
         return;
     }
@@ -37,36 +37,36 @@ fn all_that_crosses_under_libgcc_crosses_under_llvm_s_unwinder() {
         .env("LD_PRELOAD", library)
         .output()
         .unwrap();
-    let told = String::from_utf8_lossy(&run.stdout);
-    assert!(run.status.success(), "{told}\n{}", String::from_utf8_lossy(&run.stderr));
+    let output = String::from_utf8_lossy(&run.stdout);
+    assert!(run.status.success(), "{output}\n{}", String::from_utf8_lossy(&run.stderr));
     pass_skips_on(&String::from_utf8_lossy(&run.stderr));
-    assert!(told.contains("the unwinder is") && told.contains("libunwind.so.1"), "{told}");
+    assert!(output.contains("the unwinder is") && output.contains("libunwind.so.1"), "{output}");
 }
 
 #[test]
-fn the_unwinder_is_told() {
+fn the_name_of_the_unwinder_is_printed() {
     println!("the unwinder is {}", unwinder());
 }
 
 thread_local! {
-    /// What each walker saw, by name.
+    /// The addresses that each walker found, with its name.
     static SEEN: RefCell<Vec<(&'static str, Vec<u64>)>> = const { RefCell::new(Vec::new()) };
     static TEXT: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Called by linked code, which the walkers have to find their way through.
+/// Called by linked code. Walks the stack with each walker.
 extern "C" fn walk(x: i64) -> i64 {
-    let mut crate_s = Vec::new();
+    let mut by_crate = Vec::new();
     backtrace::trace(|frame| {
-        crate_s.push(frame.ip() as u64);
+        by_crate.push(frame.ip() as u64);
         true
     });
-    let mut c_library_s = [0u64; 200];
-    // SAFETY: the C library writes no more than it is told that there is room for.
-    let count = unsafe { libc::backtrace(c_library_s.as_mut_ptr().cast::<*mut c_void>(), 200) };
+    let mut by_c_library = [0u64; 200];
+    // SAFETY: the C library writes at most the 200 words of the array.
+    let count = unsafe { libc::backtrace(by_c_library.as_mut_ptr().cast::<*mut c_void>(), 200) };
     SEEN.with_borrow_mut(|seen| {
-        seen.push(("the backtrace crate", crate_s));
-        seen.push(("the C library", c_library_s[..count as usize].to_vec()));
+        seen.push(("the backtrace crate", by_crate));
+        seen.push(("the C library", by_c_library[..count as usize].to_vec()));
     });
     TEXT.set(std::backtrace::Backtrace::force_capture().to_string());
     x
@@ -78,51 +78,51 @@ const CHAIN: [&str; 2] = [
     "extern long middle(long); long outer(long x) { return middle(x) - 1; }",
 ];
 
-/// Two modules, which call what is called `walk`.
+/// A session with two modules that call each other and then `walk`.
 fn chain(walk: extern "C" fn(i64) -> i64, flag: &str) -> Option<Jit> {
     let jit = new_jit();
     define_absolute(jit.main_dylib(), "walk", walk as *const () as u64);
     for source in CHAIN {
         let tracker = add(&jit, jit.main_dylib(), "chain.o", &gcc(&["-O2", "-fPIC", flag], source)?);
-        // What it has goes to the dylib's default tracker.
+        // The object moves to the dylib's default tracker.
         drop(tracker);
     }
     Some(jit)
 }
 
-/// Where the chain's functions begin, innermost first.
+/// The addresses of the chain's functions, innermost first.
 fn starts(jit: &Jit) -> [u64; 3] {
     ["inner", "middle", "outer"].map(|name| jit.address_of(jit.main_dylib(), name).unwrap().value())
 }
 
 #[test]
-fn backtraces_lead_through_linked_frames_to_whoever_called_them() {
+fn backtraces_pass_through_linked_frames_to_the_host() {
     let Some(jit) = chain(walk, "-fomit-frame-pointer") else { return };
     let outer = function::<extern "C" fn(i64) -> i64>(&jit, "outer");
     assert_eq!(outer.call(5), 17);
     let starts = starts(&jit);
-    let here = backtraces_lead_through_linked_frames_to_whoever_called_them as *const () as u64;
+    let here = backtraces_pass_through_linked_frames_to_the_host as *const () as u64;
     for (walker, frames) in SEEN.take() {
-        // Functions of this chain are short, and stand apart.
-        let place = |start: u64| frames.iter().position(|ip| (start..start + 32).contains(ip));
-        let places = starts.map(place);
-        let first = places[0].unwrap_or_else(|| panic!("{walker}: {frames:x?}, {starts:x?}"));
-        assert_eq!(places, [Some(first), Some(first + 1), Some(first + 2)], "{walker}");
-        // The host's frames are beyond: this function among them.
+        // The functions of this chain are short, and their addresses are at least 32 bytes apart.
+        let position = |start: u64| frames.iter().position(|ip| (start..start + 32).contains(ip));
+        let positions = starts.map(position);
+        let first = positions[0].unwrap_or_else(|| panic!("{walker}: {frames:x?}, {starts:x?}"));
+        assert_eq!(positions, [Some(first), Some(first + 1), Some(first + 2)], "{walker}");
+        // The host's frames follow, with the frame of this function.
         let beyond = frames[first + 3..].iter().filter_map(|ip| frame_of(ip.saturating_sub(1))).collect::<Vec<_>>();
         assert!(beyond.len() > 3 && beyond.iter().any(|start| here.abs_diff(*start) < 4096), "{walker}: {beyond:x?}");
     }
-    // Linked frames have no names for it, and do not end it.
+    // The standard library has no names for linked frames, and continues after them.
     let text = TEXT.take();
     let unnamed = text.matches("<unknown>").count();
     assert!(unnamed >= 3, "{text}");
-    assert!(text.contains("backtraces_lead_through_linked_frames"), "{text}");
+    assert!(text.contains("backtraces_pass_through_linked_frames"), "{text}");
 }
 
-/// In the first slab of a fresh session; below it nothing is open.
+/// The code is in the first slab of a new session. The memory before it is not opened.
 #[test]
-fn backtraces_end_in_code_without_frames_that_stands_lowest() {
-    // Assembled ahead of the function with frames, by which its granules' slots are filled.
+fn backtraces_end_in_code_without_frames_at_the_start_of_a_slab() {
+    // `bare` comes before the function with a table. That function's entry fills the slots of its granules.
     let source = "long walked(long); long described(long x) { return walked(x) + 1; }
         __asm__(\".text\\n.globl bare\\n.type bare, @function\\nbare: push %rbx; call *walked@GOTPCREL(%rip); pop %rbx; ret\");";
     let Some(object) = gcc(&["-O2", "-fPIC", "-fexceptions"], source) else { return };
@@ -130,7 +130,7 @@ fn backtraces_end_in_code_without_frames_that_stands_lowest() {
     define_absolute(jit.main_dylib(), "walked", walk as *const () as u64);
     add(&jit, jit.main_dylib(), "bare.o", &object);
     let bare = function::<extern "C" fn(i64) -> i64>(&jit, "bare");
-    assert_eq!(bare.address().value() % (2 << 20), 0, "it stands at the start of a slab");
+    assert_eq!(bare.address().value() % (2 << 20), 0, "the function is at the start of a slab");
     bare.call(5);
     for (walker, frames) in SEEN.take() {
         let linked =
@@ -140,15 +140,15 @@ fn backtraces_end_in_code_without_frames_that_stands_lowest() {
     TEXT.take();
 }
 
-/// Where gdb stops, and perf looks.
+/// A function of the host at which gdb stops.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn jittison_test_stops_here(x: i64) -> i64 {
     std::hint::black_box(x)
 }
 
-// Whence gdb's test enters linked code: a frame of the host's with a name and a frame pointer, whatever is optimised. Calls the
-// function at its first argument with its second.
+// The gdb test enters linked code through this function: a frame of the host that has a name and a frame pointer at every
+// optimisation level. It calls its first argument with its second.
 std::arch::global_asm!(
     ".globl jittison_test_calls_from_here",
     ".type jittison_test_calls_from_here, @function",
@@ -173,8 +173,8 @@ unsafe extern "C" {
     fn jittison_test_calls_from_here(function: extern "C" fn(i64) -> i64, x: i64) -> i64;
 }
 
-/// What a tool says of this program running one test; `None` without the tool.
-fn watched(tool: &str, args: &[&str], test: &str) -> Option<String> {
+/// Runs one test of this program under a tool and returns the output. Without the tool the test is skipped: `None`.
+fn run_under(tool: &str, args: &[&str], test: &str) -> Option<String> {
     let mut command = Command::new(tool);
     command.args(args);
     let run = rerun_below(command, test).env_remove("DEBUGINFOD_URLS").stdin(Stdio::null()).output();
@@ -185,23 +185,23 @@ fn watched(tool: &str, args: &[&str], test: &str) -> Option<String> {
         }
         run => {
             let run = run.unwrap();
-            let told = format!("{}{}", String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
-            assert!(run.status.success(), "{told}");
-            Some(told)
+            let output = format!("{}{}", String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+            assert!(run.status.success(), "{output}");
+            Some(output)
         }
     }
 }
 
 #[test]
-fn gdb_finds_its_way_past_linked_frames_and_has_no_complaint_about_a_window() {
+fn gdb_unwinds_past_linked_frames_and_has_no_complaint() {
     let test = this_test!();
     if is_rerun(test) {
         let Some(jit) = chain(jittison_test_stops_here, "-fno-omit-frame-pointer") else { return };
         println!("linked at {:x?}", starts(&jit));
         let outer = function::<extern "C" fn(i64) -> i64>(&jit, "outer");
-        // SAFETY: the handle holds the function, which is of that signature.
+        // SAFETY: the handle keeps the function, which has that signature.
         assert_eq!(unsafe { jittison_test_calls_from_here(outer.as_ptr(), 5) }, 17);
-        return println!("all is well");
+        return println!("test finished");
     }
     let commands = [
         "set width 0",
@@ -215,32 +215,32 @@ fn gdb_finds_its_way_past_linked_frames_and_has_no_complaint_about_a_window() {
     let mut args = vec!["-nx", "-batch", "-iex", "set auto-load off"];
     args.extend(commands.iter().flat_map(|command| ["-ex", command]));
     args.push("--args");
-    let Some(told) = watched("gdb", &args, test) else { return };
-    assert!(told.contains("all is well") && told.contains("exited normally"), "{told}");
-    // Past the host's frame gdb goes on by what it guessed of ours, and may say where that ends.
-    let lines = told.lines().filter(|line| !line.starts_with("Backtrace stopped"));
+    let Some(output) = run_under("gdb", &args, test) else { return };
+    assert!(output.contains("test finished") && output.contains("exited normally"), "{output}");
+    // After the host's frame gdb continues with guessed values, and may print where that stops.
+    let lines = output.lines().filter(|line| !line.starts_with("Backtrace stopped"));
     let lower = lines.collect::<Vec<_>>().join("\n").to_lowercase();
-    assert!(!["warning", "error", "corrupt"].iter().any(|word| lower.contains(word)), "{told}");
-    let libraries = told.lines().filter(|line| line.contains("/fd/") && line.contains("Yes")).count();
-    assert!(libraries > 0, "the window is a library to gdb: {told}");
-    // Each linked frame, in order, among what gdb guesses besides, and then a frame of the host's.
-    let linked = told.lines().find_map(|line| line.strip_prefix("linked at [")).unwrap();
+    assert!(!["warning", "error", "corrupt"].iter().any(|word| lower.contains(word)), "{output}");
+    let libraries = output.lines().filter(|line| line.contains("/fd/") && line.contains("Yes")).count();
+    assert!(libraries > 0, "gdb sees the window as a library: {output}");
+    // gdb finds the linked frames in order, perhaps with guessed frames in between, and then a frame of the host.
+    let linked = output.lines().find_map(|line| line.strip_prefix("linked at [")).unwrap();
     let starts: Vec<u64> =
         linked.trim_end_matches(']').split(", ").map(|start| u64::from_str_radix(start, 16).unwrap()).collect();
     let unnamed = |line: &&str| line.starts_with('#') && line.ends_with("in ?? ()");
     let address = |line: &str| u64::from_str_radix(line.split("0x").nth(1)?.split(' ').next()?, 16).ok();
-    let found: Vec<u64> = told.lines().filter(unnamed).filter_map(address).collect();
+    let found: Vec<u64> = output.lines().filter(unnamed).filter_map(address).collect();
     let linked_ones: Vec<_> =
         found.iter().filter_map(|ip| starts.iter().position(|start| (*start..start + 16).contains(ip))).collect();
-    assert_eq!(linked_ones, [0, 1, 2], "{told}");
-    let frames: Vec<&str> = told.lines().filter(|line| line.starts_with('#')).collect();
+    assert_eq!(linked_ones, [0, 1, 2], "{output}");
+    let frames: Vec<&str> = output.lines().filter(|line| line.starts_with('#')).collect();
     let last_linked = frames.iter().rposition(unnamed);
     let host = frames.iter().position(|line| line.contains("jittison_test_calls_from_here"));
-    assert!(host.is_some() && host > last_linked, "{told}");
+    assert!(host.is_some() && host > last_linked, "{output}");
 }
 
 #[test]
-fn perf_samples_linked_code_and_reads_its_record_without_complaint() {
+fn perf_samples_linked_code_and_has_no_complaint() {
     let spinner = "long spin(long rounds) { volatile long n = 0; while (n < rounds) n++; return n; }";
     let test = this_test!();
     if is_rerun(test) {
@@ -249,21 +249,21 @@ fn perf_samples_linked_code_and_reads_its_record_without_complaint() {
         let spin = function::<extern "C" fn(i64) -> i64>(&jit, "spin");
         println!("linked at [{:x}]", spin.address().value());
         assert_eq!(spin.call(100_000_000), 100_000_000);
-        return println!("all is well");
+        return println!("test finished");
     }
     let dir = PrivateDir::new();
     let record = dir.path("perf.data");
     let record = record.to_str().unwrap();
     let args = ["record", "-q", "-e", "cpu-clock", "-g", "-o", record, "--"];
-    // Where the kernel forbids it, there is nothing to see.
+    // Skip the test if the kernel does not permit perf.
     if !Command::new("perf").args(args).arg("true").output().is_ok_and(|run| run.status.success()) {
         return skip("perf, and the right to use it");
     }
-    let Some(told) = watched("perf", &args, test) else { return };
-    assert!(told.contains("all is well"), "{told}");
+    let Some(output) = run_under("perf", &args, test) else { return };
+    assert!(output.contains("test finished"), "{output}");
     let read = Command::new("perf").args(["script", "-G", "-F", "ip,sym,dso", "-i", record]).output().unwrap();
     let (samples, complaints) = (String::from_utf8_lossy(&read.stdout), String::from_utf8_lossy(&read.stderr));
-    let linked = told.split("linked at [").nth(1).and_then(|rest| rest.split(']').next()).unwrap();
+    let linked = output.split("linked at [").nth(1).and_then(|rest| rest.split(']').next()).unwrap();
     let start = u64::from_str_radix(linked, 16).unwrap();
     let is_linked = |line: &&str| {
         let ip = line.split_whitespace().next().and_then(|word| u64::from_str_radix(word, 16).ok());
@@ -271,7 +271,11 @@ fn perf_samples_linked_code_and_reads_its_record_without_complaint() {
     };
     let sampled: Vec<&str> = samples.lines().filter(is_linked).collect();
     assert!(read.status.success() && !sampled.is_empty(), "{complaints}");
-    assert!(sampled.iter().all(|line| line.contains("memfd:jittison")), "they are the window's: {}", sampled[0]);
+    assert!(
+        sampled.iter().all(|line| line.contains("memfd:jittison")),
+        "the samples belong to the window's file: {}",
+        sampled[0]
+    );
 
     assert!(!complaints.to_lowercase().contains("error"), "{complaints}");
 }

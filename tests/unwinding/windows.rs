@@ -1,4 +1,4 @@
-//! Several windows: to an unwinder they are several libraries.
+//! Unwinding across several windows. To an unwinder each window is a library.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -29,7 +29,7 @@ fn an_exception_crosses_from_window_to_window() {
     passes_through_linked(&jit, jit.main_dylib(), "two windows");
     assert!(jit.memory_statistics().windows >= windows + 2, "{:?}", jit.memory_statistics());
     let [outer, thrower] = ["outer", "thrower"].map(|name| jit.address_of(jit.main_dylib(), name).unwrap().value());
-    assert!(outer.abs_diff(thrower) > 16 << 20, "they are in windows of their own: {outer:x}, {thrower:x}");
+    assert!(outer.abs_diff(thrower) > 16 << 20, "each is in its own window: {outer:x}, {thrower:x}");
     assert!(trackers[0].remove().unwrap().is_complete() | trackers[1].remove().unwrap().is_complete());
     assert_eq!(held(&jit), (0, 0, 0));
 }

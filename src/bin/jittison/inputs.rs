@@ -1,4 +1,4 @@
-//! What `run` was given, in its order: objects, archives, libraries, and the dylibs that they go to.
+//! [`Inputs`]: what `run` has to link, in the order of the command line: objects, archives, libraries, and their dylibs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,42 +10,42 @@ use jittison::host::LoadedLibrary;
 use crate::args::RunArgs;
 use crate::process::open_library;
 
-/// One thing to link.
+/// One file to link.
 pub enum Input {
     Object(PathBuf),
-    /// Members as they are needed.
+    /// An archive of which the needed members are linked.
     Archive(PathBuf),
-    /// All members.
+    /// An archive of which every member is linked.
     WholeArchive(PathBuf),
 }
 
-/// What goes to one dylib.
+/// The inputs of one dylib.
 pub struct Group {
     pub name: String,
     pub inputs: Vec<Input>,
 }
 
-/// What the command line says.
+/// All inputs of the command line.
 pub struct Inputs {
-    /// The first is `main`.
+    /// One per dylib. The first is `main`.
     pub groups: Vec<Group>,
-    /// The group that comes next.
+    /// The index of the group that the next argument goes to.
     current: usize,
-    /// Libraries of the system's that were named; open as long as this lives.
+    /// Shared libraries that were named. They stay open as long as this lives.
     pub libraries: Vec<LoadedLibrary>,
 }
 
-/// Sorts what was typed, and opens the libraries.
+/// Sorts the arguments into groups, and opens the shared libraries.
 pub fn gather(args: &RunArgs, matches: &ArgMatches) -> Result<Inputs, String> {
     let main = Group { name: "main".to_string(), inputs: Vec::new() };
     let mut inputs = Inputs { groups: vec![main], current: 0, libraries: Vec::new() };
-    for word in words(args, matches) {
-        match word {
-            Word::Dylib(name) => inputs.enter(name),
-            Word::File(path) if is_archive(path) => inputs.add(Input::Archive(path.to_path_buf())),
-            Word::File(path) => inputs.add(Input::Object(path.to_path_buf())),
-            Word::Whole(path) => inputs.add(Input::WholeArchive(path.to_path_buf())),
-            Word::Library(name) => match find_library(&name, &args.library_paths) {
+    for argument in ordered_arguments(args, matches) {
+        match argument {
+            Argument::Dylib(name) => inputs.select_group(name),
+            Argument::File(path) if is_archive(path) => inputs.add(Input::Archive(path.to_path_buf())),
+            Argument::File(path) => inputs.add(Input::Object(path.to_path_buf())),
+            Argument::WholeArchive(path) => inputs.add(Input::WholeArchive(path.to_path_buf())),
+            Argument::Library(name) => match find_library(&name, &args.library_paths) {
                 Some(path) if is_archive(&path) => inputs.add(Input::Archive(path)),
                 Some(path) => inputs.libraries.push(open_library(&path.to_string_lossy())?),
                 None => inputs.libraries.push(open_library(&name)?),
@@ -62,7 +62,7 @@ impl Group {
 }
 
 impl Inputs {
-    /// Bytes of all files that are linked, or of which something may be.
+    /// The size of all files in bytes, including archives of which only some members are linked.
     pub fn size_bytes(&self) -> u64 {
         let paths = self.groups.iter().flat_map(|group| &group.inputs).map(|input| match input {
             Input::Object(path) | Input::Archive(path) | Input::WholeArchive(path) => path,
@@ -70,7 +70,8 @@ impl Inputs {
         paths.filter_map(|path| fs::metadata(path).ok()).map(|file| file.len()).sum()
     }
 
-    fn enter(&mut self, name: &str) {
+    /// Lets the next inputs go to the group of this name; creates the group if it does not exist.
+    fn select_group(&mut self, name: &str) {
         let known = self.groups.iter().position(|group| group.name == name);
         self.current = known.unwrap_or(self.groups.len());
         if known.is_none() {
@@ -83,35 +84,37 @@ impl Inputs {
     }
 }
 
-enum Word<'a> {
+/// An argument whose position on the command line matters.
+enum Argument<'a> {
     File(&'a Path),
-    Whole(&'a Path),
+    WholeArchive(&'a Path),
     Library(String),
     Dylib(&'a str),
 }
 
-/// Everything whose order counts, in its order.
-fn words<'a>(args: &'a RunArgs, matches: &ArgMatches) -> Vec<Word<'a>> {
-    let places = |name| matches.indices_of(name).into_iter().flatten();
-    let mut words: Vec<(usize, Word)> = Vec::new();
-    words.extend(places("files").zip(args.files.iter().map(|path| Word::File(path))));
-    words.extend(places("whole_archive").zip(args.whole_archive.iter().map(|path| Word::Whole(path))));
-    words.extend(
-        places("libraries").zip(args.libraries.iter().map(|name| Word::Library(name.to_string_lossy().into()))),
+/// The arguments whose position matters, in the order of the command line.
+fn ordered_arguments<'a>(args: &'a RunArgs, matches: &ArgMatches) -> Vec<Argument<'a>> {
+    let positions = |name| matches.indices_of(name).into_iter().flatten();
+    let mut arguments: Vec<(usize, Argument)> = Vec::new();
+    arguments.extend(positions("files").zip(args.files.iter().map(|path| Argument::File(path))));
+    arguments
+        .extend(positions("whole_archive").zip(args.whole_archive.iter().map(|path| Argument::WholeArchive(path))));
+    arguments.extend(
+        positions("libraries").zip(args.libraries.iter().map(|name| Argument::Library(name.to_string_lossy().into()))),
     );
-    words.extend(places("dylib").zip(args.dylib.iter().map(|name| Word::Dylib(name))));
-    words.sort_by_key(|(place, _)| *place);
-    words.into_iter().map(|(_, word)| word).collect()
+    arguments.extend(positions("dylib").zip(args.dylib.iter().map(|name| Argument::Dylib(name))));
+    arguments.sort_by_key(|(position, _)| *position);
+    arguments.into_iter().map(|(_, argument)| argument).collect()
 }
 
-/// By what the file begins with: names tell nothing.
+/// Whether a file is an archive, by its first bytes. File names are not reliable.
 fn is_archive(path: &Path) -> bool {
     let read = InputFile::open(path).and_then(|file| file.read_at(0..8));
     read.is_ok_and(|magic| magic == b"!<arch>\n" || magic == b"!<thin>\n")
 }
 
-/// The file that `-l NAME` means, if it is in one of the directories, or an archive in one of the system's. Shared libraries
-/// of the system's are found by its loader.
+/// Finds the file that `-l NAME` means: first in the given directories, then as an archive in the system's directories.
+/// `None` if the system's loader has to find it, as a shared library.
 fn find_library(name: &str, directories: &[PathBuf]) -> Option<PathBuf> {
     if name.contains('/') {
         return Some(PathBuf::from(name));
@@ -128,10 +131,10 @@ fn find_library(name: &str, directories: &[PathBuf]) -> Option<PathBuf> {
     if open_library(name).is_ok() {
         return None;
     }
-    let archives = SYSTEM.iter().map(|directory| Path::new(directory).join(format!("lib{name}.a")));
+    let archives = SYSTEM_DIRECTORIES.iter().map(|directory| Path::new(directory).join(format!("lib{name}.a")));
     archives.into_iter().find(|path| path.is_file())
 }
 
-/// Where the system's linker looks.
-const SYSTEM: [&str; 5] =
+/// The directories in which the system's linker searches.
+const SYSTEM_DIRECTORIES: [&str; 5] =
     ["/usr/local/lib", "/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib"];

@@ -1,61 +1,58 @@
-//! `jittison inspect`: what an object consists of, and what linking it would take.
+//! `jittison inspect`: sections, symbols and relocations of an object, and the memory that a link of it would allocate.
 //!
-//! The object is read and planned by the library's own pipeline, up to the point where memory would be taken; so what is
-//! shown is what a link would do, and what is refused is what a link would refuse.
+//! The library's own pipeline reads and plans the object, up to the point where a link would allocate memory. So the output
+//! is what a link would do, and `inspect` refuses what a link would refuse.
 
 use std::collections::HashMap;
-use std::io::{self, Write as _};
 
 use jittison::InputFile;
 use jittison::base::SegmentKind;
 use jittison::link::{
-    Block, BlockId, Definition, InitializerKind, LinkGraph, ObjectBuffer, ObjectInterface, PlannedLink, Symbol,
+    Block, BlockId, Definition, GraphSymbol, InitializerKind, LinkGraph, ObjectBuffer, ObjectInterface, PlannedLink,
     SymbolIndex,
 };
 use serde_json::{Value, json};
 
 use crate::args::InspectArgs;
-use crate::run::told;
-use crate::table::{Table, shown};
+use crate::output::{escape_controls, message_of, print_result};
+use crate::table::Table;
 
-/// Shows one object.
+/// Prints the description of one object.
 pub fn inspect(args: &InspectArgs) -> Result<(), String> {
     let name = args.object.display().to_string();
-    let bytes = InputFile::open(&args.object).and_then(|file| file.read()).map_err(told)?;
+    let bytes = InputFile::open(&args.object).and_then(|file| file.read()).map_err(message_of)?;
     let size_bytes = bytes.len();
     let interface = ObjectInterface::scan(&name, &bytes).map_err(|error| error.to_string())?;
-    // As if everything that it defines were its own to define.
+    // Plan as if no other object defined any of its symbols.
     let planned = PlannedLink::plan(name.as_str().into(), ObjectBuffer::from(bytes), |_| true, |_| Ok(()));
     let planned = planned.map_err(|error| error.to_string())?;
     let exported = interface.symbols.iter().map(|symbol| (symbol.name.as_str(), symbol.is_exported)).collect();
     let view = View { name: &name, size_bytes, planned: &planned, graph: planned.graph(), exported };
     let text = if args.json { view.json()? } else { view.text() };
-    match io::stdout().lock().write_all(text.as_bytes()) {
-        // Whoever read has seen enough.
-        Err(problem) if problem.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        outcome => outcome.map_err(|problem| format!("standard output: {problem}")),
-    }
+    print_result(&text)
 }
 
+/// An object, and how its facts are printed.
 struct View<'a> {
     name: &'a str,
     size_bytes: usize,
     planned: &'a PlannedLink,
     graph: &'a LinkGraph,
-    /// Global definitions, and whether other dylibs see them.
+    /// The global symbols that it defines, and whether other dylibs see them.
     exported: HashMap<&'a str, bool>,
 }
 
-/// A symbol in words.
+/// The facts about a symbol, in words.
 struct SymbolFacts<'a> {
     name: &'a str,
     size: u64,
     binding: &'static str,
     visibility: &'static str,
-    place: Place,
+    place: SymbolPlace,
 }
 
-enum Place {
+/// Where a symbol is defined.
+enum SymbolPlace {
     Section(BlockId, u64),
     Absolute(u64),
     Undefined,
@@ -91,7 +88,7 @@ impl View<'_> {
                 })
             })
             .collect();
-        let whole = json!({
+        let root = json!({
             "object": self.name,
             "size_bytes": self.size_bytes,
             "sections": sections,
@@ -105,7 +102,7 @@ impl View<'_> {
                 "frames": plan.frame_count,
             },
         });
-        Ok(serde_json::to_string_pretty(&whole).map_err(|error| error.to_string())? + "\n")
+        Ok(serde_json::to_string_pretty(&root).map_err(|error| error.to_string())? + "\n")
     }
 
     fn text(&self) -> String {
@@ -116,21 +113,25 @@ impl View<'_> {
             text.push('\n');
             text.push_str(body);
         };
-        part("Sections in memory, and where in their pool's segment they would stand", &self.sections_table().text());
+        part("Sections in memory, with their offsets in the segment of their pool", &self.sections_table().text());
         part("Symbols", &self.symbols_table().text());
         for (id, _) in self.sections().filter(|(id, _)| !self.graph.edges(*id).is_empty()) {
-            let title = format!("Relocations of {} ({})", shown(self.graph.block_name(id)), self.graph.edges(id).len());
+            let title = format!(
+                "Relocations of {} ({})",
+                escape_controls(self.graph.block_name(id)),
+                self.graph.edges(id).len()
+            );
             part(&title, &self.relocations_table(id).text());
         }
         part("Initialisers and finalisers", &self.initializers_table().text());
-        part("Undefined: looked up when linked", &self.undefined_table().text());
-        part("What a link would ask for", &(self.plan_table().text() + &self.plan_notes()));
+        part("Undefined symbols: a link looks them up", &self.undefined_table().text());
+        part("Memory that a link would allocate", &(self.plan_table().text() + &self.plan_notes()));
         text
     }
 
-    /// The blocks that the object brings.
+    /// The blocks of the object, without those that the linker makes.
     fn sections(&self) -> impl Iterator<Item = (BlockId, &Block)> {
-        self.graph.blocks().filter(|(_, block)| !block.is_made())
+        self.graph.blocks().filter(|(_, block)| !block.is_synthetic())
     }
 
     fn section_json(&self, id: BlockId, block: &Block) -> Value {
@@ -155,7 +156,7 @@ impl View<'_> {
             "align_bytes": block.align,
             "pool": block.pool.name(),
             "offset_in_segment": block.offset(),
-            "is_apart": block.is_apart(),
+            "has_own_mapping": block.is_large(),
             "is_zero_fill": block.is_zero_fill(),
             "relocations": relocations,
         })
@@ -172,16 +173,16 @@ impl View<'_> {
                 block.size.to_string(),
                 block.align.to_string(),
                 block.pool.name().to_string(),
-                if block.is_apart() { "apart".to_string() } else { format!("{:#x}", block.offset()) },
+                if block.is_large() { "own mapping".to_string() } else { format!("{:#x}", block.offset()) },
                 self.graph.edges(id).len().to_string(),
                 if block.is_zero_fill() { "zeroes" } else { "bytes" }.to_string(),
-                shown(self.graph.block_name(id)),
+                escape_controls(self.graph.block_name(id)),
             ]);
         }
         table
     }
 
-    fn facts<'a>(&'a self, index: SymbolIndex, symbol: &Symbol) -> SymbolFacts<'a> {
+    fn facts<'a>(&'a self, index: SymbolIndex, symbol: &GraphSymbol) -> SymbolFacts<'a> {
         let name = self.graph.symbol_name(index);
         let binding = match (symbol.is_local(), symbol.is_weak()) {
             (true, _) => "local",
@@ -192,26 +193,26 @@ impl View<'_> {
             _ if symbol.is_local() => "",
             (Some(true), _) => "exported",
             (Some(false), _) => "hidden",
-            // Global in the object, and kept to itself all the same (`DW.ref.*`).
+            // Global in the object, but other objects cannot refer to it (`DW.ref.*`).
             (None, Definition::Block(..)) => "private",
             (None, _) => "",
         };
         let place = match symbol.definition {
-            Definition::Block(block, offset) => Place::Section(block, offset),
-            Definition::Absolute(value) => Place::Absolute(value),
-            Definition::External => Place::Undefined,
-            Definition::Nowhere => Place::NotInMemory,
+            Definition::Block(block, offset) => SymbolPlace::Section(block, offset),
+            Definition::Absolute(value) => SymbolPlace::Absolute(value),
+            Definition::External => SymbolPlace::Undefined,
+            Definition::Nowhere => SymbolPlace::NotInMemory,
         };
         SymbolFacts { name, size: symbol.size, binding, visibility, place }
     }
 
-    fn symbol_json(&self, index: SymbolIndex, symbol: &Symbol) -> Value {
+    fn symbol_json(&self, index: SymbolIndex, symbol: &GraphSymbol) -> Value {
         let facts = self.facts(index, symbol);
         let (place, section, value) = match facts.place {
-            Place::Section(block, offset) => ("section", Some(self.graph.block_name(block)), Some(offset)),
-            Place::Absolute(value) => ("absolute", None, Some(value)),
-            Place::Undefined => ("undefined", None, None),
-            Place::NotInMemory => ("not in memory", None, None),
+            SymbolPlace::Section(block, offset) => ("section", Some(self.graph.block_name(block)), Some(offset)),
+            SymbolPlace::Absolute(value) => ("absolute", None, Some(value)),
+            SymbolPlace::Undefined => ("undefined", None, None),
+            SymbolPlace::NotInMemory => ("not in memory", None, None),
         };
         json!({
             "index": index.index(),
@@ -225,12 +226,12 @@ impl View<'_> {
         })
     }
 
-    /// All that have a name; the object's symbols for whole sections and source files are in the JSON only.
+    /// The symbols that have a name. Symbols for sections and source files are in the JSON only.
     fn symbols_table(&self) -> Table {
         let mut table = Table::new(&["bytes", "binding", "visibility", "where", "symbol"], &["bytes"]);
         for (index, symbol) in self.graph.symbols() {
             let facts = self.facts(index, symbol);
-            if facts.name.is_empty() || matches!(facts.place, Place::NotInMemory) {
+            if facts.name.is_empty() || matches!(facts.place, SymbolPlace::NotInMemory) {
                 continue;
             }
             table.row(vec![
@@ -238,13 +239,13 @@ impl View<'_> {
                 facts.binding.to_string(),
                 facts.visibility.to_string(),
                 place_text(&facts.place),
-                shown(facts.name),
+                escape_controls(facts.name),
             ]);
         }
         table
     }
 
-    /// The name, or for a symbol without one the section that it stands for.
+    /// The name of a symbol. For a section symbol, which has no name: the name of the section.
     fn symbol_label(&self, index: SymbolIndex) -> String {
         let name = self.graph.symbol_name(index);
         match self.graph.definition(index) {
@@ -257,7 +258,7 @@ impl View<'_> {
         let mut table = Table::new(&["offset", "type", "symbol and addend"], &["offset"]);
         for edge in self.graph.edges(id) {
             let sign = if edge.addend < 0 { '-' } else { '+' };
-            let symbol = shown(&self.symbol_label(edge.symbol));
+            let symbol = escape_controls(&self.symbol_label(edge.symbol));
             table.row(vec![
                 format!("{:#x}", edge.offset),
                 edge.kind.name().to_string(),
@@ -282,7 +283,7 @@ impl View<'_> {
     fn initializers_table(&self) -> Table {
         let mut table = Table::new(&["section", "kind", "priority", "functions"], &["priority", "functions"]);
         for (section, kind, priority, functions) in self.initializers() {
-            table.row(vec![shown(section), kind.to_string(), priority.to_string(), functions.to_string()]);
+            table.row(vec![escape_controls(section), kind.to_string(), priority.to_string(), functions.to_string()]);
         }
         table
     }
@@ -290,15 +291,14 @@ impl View<'_> {
     fn undefined_table(&self) -> Table {
         let mut table = Table::new(&["symbol", ""], &[]);
         for external in self.planned.externals() {
-            let note = if external.required { "" } else { "weak: null if it is not found" };
-            table.row(vec![shown(external.name), note.to_string()]);
+            let note = if external.required { "" } else { "weak: null if not found" };
+            table.row(vec![escape_controls(external.name), note.to_string()]);
         }
         table
     }
 
     fn plan_table(&self) -> Table {
-        let mut table =
-            Table::new(&["pool", "bytes", "align", "of it zero-fill"], &["bytes", "align", "of it zero-fill"]);
+        let mut table = Table::new(&["pool", "bytes", "align", "zero-fill"], &["bytes", "align", "zero-fill"]);
         for pool in SegmentKind::ALL {
             let segment = self.planned.segment_plan().segment(pool);
             table.row(vec![
@@ -321,12 +321,12 @@ impl View<'_> {
     }
 }
 
-/// Sections by their number in the table of sections: their names are too long for a column.
-fn place_text(place: &Place) -> String {
+/// Sections appear by their number in the table of sections, because their names are too long for a column.
+fn place_text(place: &SymbolPlace) -> String {
     match place {
-        Place::Section(block, offset) => format!("section {}+{offset:#x}", block.index()),
-        Place::Absolute(value) => format!("absolute {value:#x}"),
-        Place::Undefined => "undefined".to_string(),
-        Place::NotInMemory => "not in memory".to_string(),
+        SymbolPlace::Section(block, offset) => format!("section {}+{offset:#x}", block.index()),
+        SymbolPlace::Absolute(value) => format!("absolute {value:#x}"),
+        SymbolPlace::Undefined => "undefined".to_string(),
+        SymbolPlace::NotInMemory => "not in memory".to_string(),
     }
 }

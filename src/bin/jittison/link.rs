@@ -1,10 +1,11 @@
-//! Links every object that was given, and tells all that is missing at once.
+//! Links every object that was given, and reports all failures together.
 //!
-//! A session links lazily: what nobody asks for stays unlinked, with its mistakes unseen. A native linker does not do
-//! that, so every object is asked for here, by its own names. The order does not matter to the program: initialisers run
-//! later, in the order in which objects were given.
+//! A session links lazily: it would skip an object that nothing refers to, and miss the errors in it. A native linker links
+//! every object. So this file looks up the symbols of each object. The order of these lookups does not matter to the
+//! program: initialisers run later, in the order in which the objects were given.
 //!
-//! Threads may link in any order. So what archives supply is settled before, in the order in which objects were given.
+//! Worker threads link in any order. So [`pull`] first adds the archive members that the objects need, in the order in which
+//! the objects were given. Then the set of members, and the order of their initialisers, do not depend on the threads.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,19 +15,19 @@ use jittison::platform::StaticLibraries;
 use jittison::session::{DefinitionGenerator, JitDylib, RequiredState, SymbolRequest};
 use jittison::{Error, ErrorKind};
 
-/// An object as it was given.
+/// An object that was given.
 pub struct Object {
     pub path: String,
     pub size_bytes: u64,
     pub interface: ObjectInterface,
-    /// What it needs from elsewhere.
+    /// The symbols that it needs and does not define.
     pub required: Vec<String>,
 }
 
 /// A dylib that has archives.
 pub type Supplier = (JitDylib, Arc<StaticLibraries>);
 
-/// Has archives supply what the objects of `dylib` need: its own ahead of the others'.
+/// Adds the archive members that the objects of `dylib` need: from archives of `dylib` first, then from those of the others.
 pub fn pull(dylib: &JitDylib, objects: &[Object], suppliers: &[Supplier]) {
     let (own, others): (Vec<_>, Vec<_>) = suppliers.iter().partition(|(supplier, _)| supplier == dylib);
     for object in objects {
@@ -34,54 +35,54 @@ pub fn pull(dylib: &JitDylib, objects: &[Object], suppliers: &[Supplier]) {
         missing.retain(|name| dylib.symbol_flags(name).is_none());
         for (supplier, libraries) in own.iter().chain(&others) {
             let requests: Vec<_> = missing.iter().map(|name| SymbolRequest::required(name)).collect();
-            // What is wrong with an archive is told by the links that need it.
+            // An error of an archive is reported by each link that needs the archive.
             let _ = libraries.generate(supplier, &requests);
             missing.retain(|name| supplier.symbol_flags(name).is_none());
         }
     }
 }
 
-/// Links them all into `dylib`, to which they have been added.
+/// Links all objects, which were added to `dylib`.
 pub fn link_all(dylib: &JitDylib, objects: &[Object]) -> Result<(), String> {
     let mut failures = Failures::default();
     failures.link(dylib, objects);
-    failures.told(objects.iter())
+    failures.into_result(objects.iter())
 }
 
-/// What went wrong, without what only went wrong because of it.
+/// The failures of links. Failures that only follow from another one are left out of the message.
 #[derive(Default)]
 pub struct Failures(Vec<Error>);
 
 impl Failures {
-    /// Links what was added to `dylib`.
+    /// Links the objects, which were added to `dylib`, and collects the failures.
     pub fn link(&mut self, dylib: &JitDylib, objects: &[Object]) {
         for object in objects {
             let names = object.interface.symbols.iter().map(|symbol| symbol.name.as_str());
             self.look_up(dylib, names);
         }
-        // Those that define nothing, and have initialisers.
+        // Objects that define no symbol and have initialisers.
         let nameless = dylib.pending_side_effects();
         self.look_up(dylib, nameless.iter().map(|name| name.as_str()));
     }
 
-    /// Weak: what another object's failure took along has failed already.
+    /// Looks up the names as weak references: a symbol that failed together with another object is then not reported again.
     fn look_up<'a>(&mut self, dylib: &JitDylib, names: impl Iterator<Item = &'a str>) {
         let requests: Vec<_> = names.map(SymbolRequest::weak).collect();
         let failure = dylib.lookup(&requests, RequiredState::Ready).err();
         self.0.extend(failure.map(|error| error.root_cause().clone()));
     }
 
-    /// All of it in one line; nothing if nothing went wrong.
-    pub fn told<'a>(&self, objects: impl Iterator<Item = &'a Object>) -> Result<(), String> {
+    /// All failures in one line; `Ok` if there are none.
+    pub fn into_result<'a>(self, objects: impl Iterator<Item = &'a Object>) -> Result<(), String> {
         let Some(first) = self.0.first() else { return Ok(()) };
         let defined: BTreeSet<&str> =
             objects.flat_map(|object| &object.interface.symbols).map(|symbol| symbol.name.as_str()).collect();
         let mut missing: Vec<String> = Vec::new();
         let mut others: Vec<String> = Vec::new();
         for error in &self.0 {
-            let (told, list) = match error.kind() {
+            let (text, list) = match error.kind() {
                 ErrorKind::SymbolsNotFound { symbols, needed_by, .. } => {
-                    // A name that an object defines is missing only because that object failed.
+                    // A symbol that an object defines is missing only because that object failed.
                     let symbols: Vec<_> = symbols.iter().filter(|name| !defined.contains(name.as_str())).collect();
                     if symbols.is_empty() {
                         continue;
@@ -92,8 +93,8 @@ impl Failures {
                 }
                 _ => (error.to_string(), &mut others),
             };
-            if !list.contains(&told) {
-                list.push(told);
+            if !list.contains(&text) {
+                list.push(text);
             }
         }
         if !missing.is_empty() {

@@ -1,49 +1,50 @@
-//! The `jittison` command line: `run` links objects in process and runs them as a program, `inspect` says what an object
-//! consists of and what linking it would take, `map` shows where linked objects stand in code memory.
+//! The `jittison` command: `run` links objects and runs them as a program, `inspect` shows an object, `map` shows code
+//! memory, `check` compares a link with rules.
 //!
-//! | file | what |
+//! | file | holds |
 //! |---|---|
-//! | `args.rs` | what can be typed, and the help texts |
-//! | `run.rs`, `inputs.rs`, `link.rs` | `run`: from objects to an exit status |
-//! | `observer.rs`, `progress.rs` | how far links are, and what they consist of |
-//! | `report.rs`, `process.rs` | what `run --report` writes, and what the kernel says of this process |
-//! | `inspect.rs`, `table.rs` | `inspect`: the facts, and how they are shown |
-//! | `map.rs` | `map`: links, and has the library draw |
-//! | `check/`, `check_command.rs` | `check`: rules about relocations, and what they are held against |
-//! | `offline.rs` | links that are looked at and not run |
+//! | `args.rs` | options and help texts |
+//! | `run.rs`, `inputs.rs`, `add.rs`, `link.rs` | `run`: from files to an exit status |
+//! | `link_totals.rs`, `progress.rs` | counts and phase times of links, and a progress line |
+//! | `report.rs`, `process.rs` | the report of `run --report`, and what the kernel says about this process |
+//! | `inspect.rs`, `table.rs` | `inspect`: facts about an object, as tables or JSON |
+//! | `map.rs` | `map`: links objects and prints the library's memory map |
+//! | `check/`, `check_command.rs` | `check`: rules about relocations, and their evaluation |
+//! | `offline.rs` | links that are inspected and never run |
+//! | `output.rs` | results to standard output, error messages to standard error |
 //!
-//! The tool writes nothing to standard output but what `inspect` and `map` show, and one line to standard error when it fails.
+//! Standard output gets only the results of `inspect` and `map`. A failure writes one line to standard error.
 //!
-//! - **B1** Whoever types `jittison run` gives the word that a library asks of its caller: the objects may run in this
-//!   process, and the entry is a `main`. The tool checks what can be checked, that one of the objects defines the entry as
-//!   a function, and passes the word on in one place, `run.rs`. Nobody changes the archives while they are linked: they are
-//!   mapped. Objects are read, and may be changed.
+//! # Invariant
+//!
+//! - **B1** *Promises of the user.* Whoever types a command makes the promises that the library asks of its caller. For
+//!   `run`: the objects may run in this process, and the entry is a function `int main(int, char **, char **)`. For all
+//!   commands: no other process changes an archive while the command runs, because archives are mapped. (Object files are
+//!   read, so they may change.) The command checks what it can check: that an object defines the entry as a function.
 
+mod add;
 mod args;
 mod check;
 mod check_command;
 mod inputs;
 mod inspect;
 mod link;
+mod link_totals;
 mod map;
-mod observer;
 mod offline;
+mod output;
 mod process;
 mod progress;
 mod report;
 mod run;
 mod table;
 
-use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _};
 
 use crate::args::{Args, Command};
-use crate::table::shown;
-
-/// As `env`, `timeout` and others that run a program have it, so that it is unlikely to be the program's own.
-const FAILED: u8 = 125;
+use crate::output::{FAILED, print_error};
 
 fn main() -> ExitCode {
     let matches = Args::command().get_matches();
@@ -53,19 +54,14 @@ fn main() -> ExitCode {
         (Command::Inspect(args), _) => inspect::inspect(&args),
         (Command::Map(args), _) => map::map(&args),
         (Command::Check(args), _) => check_command::check_objects(&args),
-        (Command::Run(_), None) => Err("no command".to_string()), // a command was parsed, so one was typed
+        // Cannot happen: `args` has a command, so `matches` has one.
+        (Command::Run(_), None) => Err("the command line names no command".to_string()),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(problem) => {
-            complain(&problem);
+            print_error(&problem);
             ExitCode::from(FAILED)
         }
     }
-}
-
-/// One line to standard error.
-fn complain(problem: &str) {
-    // Not `eprintln!`: where standard error is closed, there is nobody to tell.
-    let _ = io::stderr().write_all(format!("jittison: {}\n", shown(problem)).as_bytes());
 }

@@ -1,53 +1,54 @@
-//! `jittison map`: where linked objects stand in code memory, as a picture.
+//! `jittison map`: links objects and prints the memory map of the library, as text, SVG or JSON.
 //!
-//! Each object is linked under a tracker of its own into one dylib. Nothing is run.
+//! Each object is linked under its own tracker into one dylib. Nothing is run.
 
 use std::fs;
-use std::io::{self, Write as _};
 
 use jittison::memory::{MemoryMap, MemoryRange, PoolMap, SlabFragmentation, SlabMap, Tenant, WindowMap};
 use jittison::{Jit, ResourceTracker};
 use serde_json::{Value, json};
 
+use crate::add::add_object;
 use crate::args::MapArgs;
 use crate::link::link_all;
+use crate::output::{message_of, print_result};
 use crate::process::open_library;
-use crate::run::{FALLBACKS, add, told};
+use crate::run::DEFAULT_LIBRARIES;
 
-/// Links the objects, and shows what stands where.
+/// Links the objects and prints the map.
 pub fn map(args: &MapArgs) -> Result<(), String> {
     let libraries = args.libraries.iter().map(|name| open_library(&name.to_string_lossy()));
     let _libraries = libraries.collect::<Result<Vec<_>, _>>()?;
-    let jit = FALLBACKS.iter().fold(Jit::builder(), |builder, name| builder.library(name)).build().map_err(told)?;
+    let jit = DEFAULT_LIBRARIES
+        .iter()
+        .fold(Jit::builder(), |builder, name| builder.library(name))
+        .build()
+        .map_err(message_of)?;
     let mut trackers: Vec<ResourceTracker> = Vec::new();
     let mut objects = Vec::new();
     for path in &args.objects {
-        let tracker = jit.main_dylib().create_tracker().map_err(told)?;
-        objects.push(add(&jit, &tracker, path)?);
-        // Kept: a tracker whose last handle goes gives what it owns to the default tracker.
+        let tracker = jit.main_dylib().create_tracker().map_err(message_of)?;
+        objects.push(add_object(&jit, &tracker, path)?);
+        // Keep the handle: when the last handle of a tracker is dropped, the default tracker owns its objects.
         trackers.push(tracker);
     }
     link_all(jit.main_dylib(), &objects)?;
-    let map = jit.memory_map().ok_or("the memory manager draws no maps")?;
+    let map = jit.memory_map().ok_or("the memory manager provides no map")?;
     if let Some(path) = &args.svg {
         fs::write(path, map.to_svg()).map_err(|problem| format!("{}: {problem}", path.display()))?;
     }
-    match io::stdout().lock().write_all(shown(args, &map)?.as_bytes()) {
-        // Whoever read has seen enough.
-        Err(problem) if problem.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        outcome => outcome.map_err(|problem| format!("standard output: {problem}")),
-    }
+    print_result(&text(args, &map)?)
 }
 
-fn shown(args: &MapArgs, map: &MemoryMap) -> Result<String, String> {
+fn text(args: &MapArgs, map: &MemoryMap) -> Result<String, String> {
     if !args.json {
         return Ok(map.to_text());
     }
     let windows: Vec<Value> = map.windows.iter().map(window).collect();
     let modules: Vec<Value> = map.tenants.iter().map(module).collect();
-    let stranded: Vec<Value> = map.fragmentation_by().iter().map(stranding).collect();
-    let whole = json!({ "windows": windows, "modules": modules, "fragmentation_by": stranded });
-    Ok(serde_json::to_string_pretty(&whole).map_err(|error| error.to_string())? + "\n")
+    let fragmented: Vec<Value> = map.fragmentation_by().iter().map(slab_fragmentation).collect();
+    let root = json!({ "windows": windows, "modules": modules, "fragmentation_by": fragmented });
+    Ok(serde_json::to_string_pretty(&root).map_err(|error| error.to_string())? + "\n")
 }
 
 fn window(window: &WindowMap) -> Value {
@@ -71,7 +72,7 @@ fn pool(pool: &PoolMap) -> Value {
         "largest_free_bytes": pool.largest_free(),
         "fragmentation": pool.fragmentation(),
         "resident_bytes": pool.resident_bytes(),
-        "stranded_bytes": pool.stranded_bytes(),
+        "fragmented_bytes": pool.fragmented_bytes(),
         "slabs": pool.slabs.iter().map(slab).collect::<Vec<_>>(),
         "ranges": pool.ranges.iter().map(range).collect::<Vec<_>>(),
     })
@@ -85,21 +86,21 @@ fn slab(slab: &SlabMap) -> Value {
         "live_bytes": slab.live_bytes,
         "free_bytes": slab.free_bytes,
         "resident_bytes": slab.resident_bytes,
-        "stranded_bytes": slab.stranded_bytes,
+        "fragmented_bytes": slab.fragmented_bytes,
         "returnable_bytes": slab.returnable_bytes,
         "largest_free_bytes": slab.largest_free,
         "allocations": slab.allocations,
     })
 }
 
-fn stranding(stranding: &SlabFragmentation) -> Value {
+fn slab_fragmentation(slab: &SlabFragmentation) -> Value {
     json!({
-        "slab": stranding.slab.value(),
-        "pool": stranding.pool.name(),
-        "stranded_bytes": stranding.stranded_bytes,
-        "live_bytes": stranding.live_bytes,
-        "requested_bytes": stranding.requested_bytes,
-        "modules": stranding.by,
+        "slab": slab.slab.value(),
+        "pool": slab.pool.name(),
+        "fragmented_bytes": slab.fragmented_bytes,
+        "live_bytes": slab.live_bytes,
+        "requested_bytes": slab.requested_bytes,
+        "modules": slab.by,
     })
 }
 

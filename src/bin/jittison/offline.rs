@@ -1,6 +1,6 @@
-//! Links at addresses of the user's choice, to be looked at and not run: what `check`, and `run --no-exec`, do.
+//! Links at addresses that the user chooses, for `check` and `run --no-exec`. The code is inspected and never run.
 //!
-//! A plugin writes down what the linker made of each object, in the moment before the bytes would be sealed.
+//! Memory comes from [`OfflineMemory`]. A plugin records each object after its fixups and before its bytes are sealed.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -13,69 +13,70 @@ use jittison::memory::OfflineMemory;
 use jittison::session::{DefinitionGenerator, JitDylib, SymbolFlags, SymbolRequest};
 use jittison::{Error, Jit};
 
-use crate::run::told;
+use crate::output::message_of;
 
-/// How to link.
+/// Settings of an offline session.
 #[derive(Debug, Default)]
 pub struct Options {
-    /// Where the first object stands, and the others behind it.
+    /// The address of the first object. The others follow it.
     pub base: Option<u64>,
-    /// Symbols with fixed values.
+    /// Symbols with fixed values, as `(name, value)`.
     pub absolute: Vec<(String, u64)>,
-    /// Whether what nobody defines is null.
+    /// Whether undefined symbols are null.
     pub phony_externals: bool,
 }
 
-/// A session whose code cannot be run, and what its links come to.
+/// Creates a session whose code cannot be run, and a recorder of its links.
 pub fn session(options: &Options) -> Result<(Jit, Arc<Recorder>), String> {
     let base = ExecutorAddr::new(options.base.unwrap_or(DEFAULT_BASE));
-    let jit = Jit::builder().memory_manager(Arc::new(OfflineMemory::new(base))).build().map_err(told)?;
+    let jit = Jit::builder().memory_manager(Arc::new(OfflineMemory::new(base))).build().map_err(message_of)?;
     let recorder = Arc::new(Recorder::default());
-    jit.layer().add_plugin(Arc::new(Handle(recorder.clone())));
+    jit.layer().add_plugin(Arc::new(RecorderPlugin(recorder.clone())));
     let dylib = jit.main_dylib();
-    // Nothing of this process: what is linked is not for it.
+    // The code is not for this process, so it must not bind to symbols of this process.
     dylib.set_link_order(&[]);
     let absolute = |(name, value): &(String, u64)| {
         let flags = SymbolFlags::EXPORTED | SymbolFlags::ABSOLUTE;
         (Name::new(name), ExecutorAddr::new(*value), flags)
     };
-    dylib.define_absolute(options.absolute.iter().map(absolute)).map_err(told)?;
+    dylib.define_absolute(options.absolute.iter().map(absolute)).map_err(message_of)?;
     recorder.define(&options.absolute);
     if options.phony_externals {
-        dylib.add_generator(Arc::new(Phony));
+        dylib.add_generator(Arc::new(NullSymbols));
     }
     Ok((jit, recorder))
 }
 
-/// Defines whatever is missing.
-struct Phony;
+/// Defines every missing symbol as null.
+struct NullSymbols;
 
-impl DefinitionGenerator for Phony {
+impl DefinitionGenerator for NullSymbols {
     fn generate(&self, dylib: &JitDylib, wanted: &[SymbolRequest<'_>]) -> Result<(), Error> {
         let flags = SymbolFlags::EXPORTED | SymbolFlags::ABSOLUTE | SymbolFlags::WEAK;
         dylib.define_absolute(wanted.iter().map(|request| (Name::new(request.name), ExecutorAddr::NULL, flags)))
     }
 }
 
-/// What links came to, by object.
+/// Records links.
 #[derive(Default)]
-pub struct Recorder(Mutex<Linked>);
+pub struct Recorder(Mutex<LinkedSet>);
 
-/// What was linked so far.
+/// The objects that were linked so far.
 #[derive(Default)]
-pub struct Linked {
+pub struct LinkedSet {
     pub objects: Vec<LinkedObject>,
-    /// Every symbol that has a name, those that only their object sees among them; the first of each name.
+    /// The address of every named symbol, local ones included. If several symbols have one name, the first counts.
     pub symbols: HashMap<String, u64>,
 }
 
-/// What one object came to.
+/// The result of linking one object.
 pub struct LinkedObject {
-    /// The last part of its path.
+    /// The last component of its path.
     pub file: String,
     pub sections: Vec<LinkedSection>,
-    /// Addresses of GOT slots and of stubs, by the symbol's name.
-    pub slots: BTreeMap<String, u64>,
+    /// Addresses of GOT slots, by symbol name.
+    pub got_slots: BTreeMap<String, u64>,
+    /// Addresses of stubs, by symbol name.
     pub stubs: BTreeMap<String, u64>,
 }
 
@@ -86,9 +87,9 @@ pub struct LinkedSection {
 }
 
 impl Recorder {
-    /// What was linked so far.
-    pub fn with<R>(&self, look: impl FnOnce(&Linked) -> R) -> R {
-        look(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    /// Calls `read` with the objects that were linked so far.
+    pub fn with<R>(&self, read: impl FnOnce(&LinkedSet) -> R) -> R {
+        read(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn define(&self, absolute: &[(String, u64)]) {
@@ -101,7 +102,7 @@ impl Recorder {
         let mut object = LinkedObject {
             file: file.to_string(),
             sections: Vec::new(),
-            slots: BTreeMap::new(),
+            got_slots: BTreeMap::new(),
             stubs: BTreeMap::new(),
         };
         let mut symbols = Vec::new();
@@ -111,7 +112,7 @@ impl Recorder {
                 continue;
             }
             symbols.push((name.to_string(), link.symbol_address(index).value()));
-            object.slots.extend(link.got_slot(index).map(|slot| (name.to_string(), slot.value())));
+            object.got_slots.extend(link.got_slot(index).map(|slot| (name.to_string(), slot.value())));
             object.stubs.extend(link.stub(index).map(|stub| (name.to_string(), stub.value())));
         }
         let blocks: Vec<_> = graph.blocks().filter(|(_, block)| !block.is_dropped()).map(|(id, _)| id).collect();
@@ -127,10 +128,10 @@ impl Recorder {
     }
 }
 
-/// The recorder as a plugin.
-struct Handle(Arc<Recorder>);
+/// The plugin that calls the recorder.
+struct RecorderPlugin(Arc<Recorder>);
 
-impl LinkPlugin for Handle {
+impl LinkPlugin for RecorderPlugin {
     fn begin(&self, origin: &LinkOrigin<'_>) -> Option<Box<dyn LinkHooks>> {
         Some(Box::new(Hooks { recorder: self.0.clone(), file: base_name(origin.object()).to_string() }))
     }
@@ -148,10 +149,10 @@ impl LinkHooks for Hooks {
     }
 }
 
-/// The last part of a path.
+/// The last component of a path.
 pub fn base_name(path: &str) -> &str {
     Path::new(path).file_name().and_then(|name| name.to_str()).unwrap_or(path)
 }
 
-/// Where objects stand if nobody says.
+/// The address of the first object, unless the user chooses one.
 const DEFAULT_BASE: u64 = 0x1_0000_0000;

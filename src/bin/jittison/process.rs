@@ -1,4 +1,4 @@
-//! What the kernel says of this process, and libraries opened by the names that users give them.
+//! What the kernel says about this process, and libraries that are opened by the names that users type.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use jittison::host::LoadedLibrary;
 
-/// Mappings of this process, and bytes of it in memory.
+/// The number of mappings of this process, and its resident bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Footprint {
     pub mappings: usize,
@@ -14,8 +14,8 @@ pub struct Footprint {
 }
 
 impl Footprint {
-    /// As of now; zeroes where `/proc` is not to be had.
-    pub fn now() -> Footprint {
+    /// Reads both from `/proc`; zeroes if it is not mounted.
+    pub fn read() -> Footprint {
         let mappings = fs::read_to_string("/proc/self/maps").map_or(0, |maps| maps.lines().count());
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -24,25 +24,25 @@ impl Footprint {
     }
 }
 
-/// How many threads of this process are left beside the one that asks, once those that are ending have had time to.
+/// The number of threads of this process besides the calling one. Waits a short time for threads that are ending.
 pub fn other_threads() -> usize {
     let started = Instant::now();
     loop {
         let others = fs::read_dir("/proc/self/task").map_or(0, |threads| threads.count().saturating_sub(1));
-        // A thread that was joined stays listed for a moment.
-        if others == 0 || started.elapsed() > PATIENCE {
+        // The kernel lists a thread for a moment after it was joined.
+        if others == 0 || started.elapsed() > MAX_WAIT {
             return others;
         }
     }
 }
 
-/// Opens a library by path, by file name, or by the bare name that linkers take behind `-l`.
+/// Opens a shared library by path, by file name, or by the bare name that linkers accept after `-l`.
 pub fn open_library(name: &str) -> Result<LoadedLibrary, String> {
     let is_bare = !name.contains('/') && !name.contains(".so") && !Path::new(name).is_file();
     if !is_bare {
         return LoadedLibrary::open(name).map_err(|error| error.to_string());
     }
-    // Systems without development files, and those where libm.so is a linker script, have numbered ones only.
+    // Without development packages there is only `libNAME.so.N`. In some systems `libm.so` is a linker script.
     let plain = format!("lib{name}.so");
     let first = match LoadedLibrary::open(&plain) {
         Ok(library) => return Ok(library),
@@ -52,4 +52,4 @@ pub fn open_library(name: &str) -> Result<LoadedLibrary, String> {
     numbered.into_iter().find_map(|name| LoadedLibrary::open(&name).ok()).ok_or_else(|| first.to_string())
 }
 
-const PATIENCE: Duration = Duration::from_millis(20);
+const MAX_WAIT: Duration = Duration::from_millis(20);

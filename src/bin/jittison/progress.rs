@@ -1,4 +1,4 @@
-//! A progress line for links that take longer than a second, on terminals.
+//! [`Progress`]: a progress line on a terminal, for links that take longer than a second.
 
 use std::io::{IsTerminal as _, stderr};
 use std::sync::atomic::Ordering::Relaxed;
@@ -8,32 +8,33 @@ use std::time::Duration;
 
 use indicatif::ProgressBar;
 
-use crate::observer::Totals;
+use crate::link_totals::LinkTotals;
 
-/// Draws until it is dropped.
+/// Draws a progress line until it is dropped.
 pub struct Progress {
-    done: Option<mpsc::Sender<()>>,
+    /// Dropped to stop the thread.
+    stop: Option<mpsc::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Progress {
-    /// Begins to draw after a second, if somebody looks.
-    pub fn start(totals: Arc<Totals>) -> Progress {
+    /// Starts to draw after a second, if standard error is a terminal.
+    pub fn start(totals: Arc<LinkTotals>) -> Progress {
         if !stderr().is_terminal() {
-            return Progress { done: None, thread: None };
+            return Progress { stop: None, thread: None };
         }
-        let (done, over) = mpsc::channel();
-        let thread = std::thread::spawn(move || draw(&totals, &over));
-        Progress { done: Some(done), thread: Some(thread) }
+        let (stop, stopped) = mpsc::channel();
+        let thread = std::thread::spawn(move || draw(&totals, &stopped));
+        Progress { stop: Some(stop), thread: Some(thread) }
     }
 }
 
-fn draw(totals: &Totals, over: &mpsc::Receiver<()>) {
-    if over.recv_timeout(PATIENCE) != Err(mpsc::RecvTimeoutError::Timeout) {
+fn draw(totals: &LinkTotals, stopped: &mpsc::Receiver<()>) {
+    if stopped.recv_timeout(DELAY) != Err(mpsc::RecvTimeoutError::Timeout) {
         return;
     }
     let bar = ProgressBar::new_spinner();
-    while over.recv_timeout(TICK) == Err(mpsc::RecvTimeoutError::Timeout) {
+    while stopped.recv_timeout(TICK) == Err(mpsc::RecvTimeoutError::Timeout) {
         bar.set_message(format!("linking: {} objects and members", totals.linked.load(Relaxed)));
         bar.tick();
     }
@@ -41,14 +42,14 @@ fn draw(totals: &Totals, over: &mpsc::Receiver<()>) {
 }
 
 impl Drop for Progress {
-    /// The thread is gone when the program begins.
+    /// Joins the thread, so that it has ended before the program starts.
     fn drop(&mut self) {
-        drop(self.done.take());
+        drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-const PATIENCE: Duration = Duration::from_secs(1);
+const DELAY: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(100);

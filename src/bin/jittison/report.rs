@@ -1,4 +1,5 @@
-//! What `run --report` writes: what was done, how long it took, what it held, and that all of it came back.
+//! [`Report`]: the JSON that `run --report` writes: objects, time per stage, memory before, during and after, and whether the
+//! removal freed everything.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -9,10 +10,10 @@ use jittison::{MemoryStatistics, MemoryUsage, Removal};
 use serde_json::{Value, json};
 
 use crate::link::Object;
-use crate::observer::Totals;
+use crate::link_totals::LinkTotals;
 use crate::process::Footprint;
 
-/// Gathers while the program runs; written once, at its end.
+/// Collects facts while the program is linked and run. It is written once, at the end.
 pub struct Report {
     file: Option<File>,
     stage_began: Instant,
@@ -20,7 +21,7 @@ pub struct Report {
     before: (MemoryStatistics, Footprint),
     linked: Option<(MemoryStatistics, Footprint)>,
     objects: Vec<Value>,
-    totals: Arc<Totals>,
+    totals: Arc<LinkTotals>,
     pub entry: String,
     pub usage: MemoryUsage,
     pub initializers_called: usize,
@@ -28,23 +29,23 @@ pub struct Report {
     pub has_returned: bool,
 }
 
-/// What became of the code when the program had ended.
+/// What happened to the code after the program had ended.
 pub enum Outcome {
     Removed(Vec<Removal>),
-    /// Threads of the program were still running: their code cannot be taken from under them.
-    RecycledVec {
+    /// Not removed, because threads of the program were still running in it.
+    StillRunning {
         threads: usize,
     },
     Failed(String),
 }
 
 impl Report {
-    pub fn new(file: Option<File>, before: MemoryStatistics, totals: Arc<Totals>) -> Report {
+    pub fn new(file: Option<File>, before: MemoryStatistics, totals: Arc<LinkTotals>) -> Report {
         Report {
             file,
             stage_began: Instant::now(),
             stages: Vec::new(),
-            before: (before, Footprint::now()),
+            before: (before, Footprint::read()),
             linked: None,
             objects: Vec::new(),
             totals,
@@ -56,14 +57,15 @@ impl Report {
         }
     }
 
-    /// The stage that ends now.
-    pub fn stage(&mut self, name: &'static str) {
+    /// Ends a stage and begins the next one.
+    pub fn end_stage(&mut self, name: &'static str) {
         let now = Instant::now();
         self.stages.push((name, now - self.stage_began));
         self.stage_began = now;
     }
 
-    pub fn linked<'a>(
+    /// Records the state after the link.
+    pub fn set_linked<'a>(
         &mut self,
         objects: impl Iterator<Item = &'a Object>,
         usage: MemoryUsage,
@@ -71,18 +73,18 @@ impl Report {
     ) {
         self.objects = objects.map(object).collect();
         self.usage = usage;
-        self.linked = Some((statistics, Footprint::now()));
-        // Looking at `/proc` belongs to no stage.
+        self.linked = Some((statistics, Footprint::read()));
+        // The time for reading `/proc` belongs to no stage.
         self.stage_began = Instant::now();
     }
 
-    /// Writes the report, if one was asked for.
+    /// Writes the report, if the user asked for one.
     pub fn write(&mut self, outcome: &Outcome, after: MemoryStatistics) -> io::Result<()> {
         let Some(file) = &mut self.file else { return Ok(()) };
         let stages: serde_json::Map<String, Value> =
             self.stages.iter().map(|(name, took)| (format!("{name}_us"), json!(took.as_secs_f64() * 1e6))).collect();
         let moments =
-            [("before", Some(self.before)), ("linked", self.linked), ("after", Some((after, Footprint::now())))];
+            [("before", Some(self.before)), ("linked", self.linked), ("after", Some((after, Footprint::read())))];
         let memory: serde_json::Map<String, Value> =
             moments.into_iter().filter_map(|(name, moment)| Some((name.to_string(), memory(moment?)))).collect();
         let report = json!({
@@ -133,20 +135,20 @@ fn memory((statistics, footprint): (MemoryStatistics, Footprint)) -> Value {
 }
 
 fn removal(outcome: &Outcome, after: &MemoryStatistics) -> Value {
-    let is_everything_returned = (after.allocations, after.live_bytes, after.reserved_bytes) == (0, 0, 0);
+    let is_everything_freed = (after.allocations, after.live_bytes, after.reserved_bytes) == (0, 0, 0);
     let (is_complete, hindrance) = match outcome {
         Outcome::Removed(removals) => match removals.iter().find(|removal| !removal.is_complete()) {
             None => (true, None),
-            Some(removal) => (false, Some(format!("in the way: {}", removal.obstacles().join(", ")))),
+            Some(removal) => (false, Some(format!("held by: {}", removal.obstacles().join(", ")))),
         },
-        Outcome::RecycledVec { threads } => {
+        Outcome::StillRunning { threads } => {
             (false, Some(format!("{threads} threads of the program were still running")))
         }
         Outcome::Failed(problem) => (false, Some(problem.clone())),
     };
     json!({
         "is_complete": is_complete,
-        "everything_returned": is_everything_returned,
+        "everything_returned": is_everything_freed,
         "live_bytes": after.live_bytes,
         "hindrance": hindrance,
     })

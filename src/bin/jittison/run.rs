@@ -1,7 +1,8 @@
-//! `jittison run`: from objects to an exit status.
+//! `jittison run`: links files and runs them as a program.
 //!
-//! All objects of a dylib, and what they need of archives, stand under one tracker. They are one program: they refer to each
-//! other in rings, none of them could go before the others, and their finalisers have to run in one order over all of them.
+//! All objects of a dylib, with the archive members that they need, are under one tracker, because they are one program.
+//! They refer to each other in rings, so none of them could be removed alone, and their finalisers run in one order over all
+//! of them.
 
 use std::ffi::{CString, OsStr};
 use std::fs::File;
@@ -14,46 +15,47 @@ use std::thread;
 
 use clap::ArgMatches;
 use jittison::base::{ExecutorAddr, Name};
-use jittison::link::{Archive, FileBytes, ObjectBuffer, ObjectInterface, OpenFile, required_names};
 use jittison::memory::{OnFull, Placement};
 use jittison::session::{Alias, SymbolFlags, Visibility};
-use jittison::{Event, InputFile, Jit, JitDylib, MappedFile, Program, ProgramEvent, ResourceTracker};
+use jittison::{Event, Jit, JitDylib, Program, ProgramEvent, ResourceTracker};
 
+use crate::add::{add_members, add_object, open_archive};
 use crate::args::RunArgs;
 use crate::inputs::{Group, Input, Inputs, gather};
 use crate::link::{Failures, Object, Supplier, pull};
-use crate::observer::{Observer, Totals};
+use crate::link_totals::{LinkTotals, LinkTotalsPlugin};
+use crate::offline;
+use crate::output::{FAILED, message_of, print_error};
 use crate::process::other_threads;
 use crate::progress::Progress;
 use crate::report::{Outcome, Report};
-use crate::{FAILED, complain, offline};
 
-/// Comes back only with what kept the program from being run, or when nothing was to be run.
+/// Links the inputs and runs the program. Returns only if the program could not be run, or if nothing was to be run.
 pub fn run(args: &RunArgs, matches: &ArgMatches) -> Result<(), String> {
-    // What the user mistyped is told before anything is done.
-    let report_file = args.report.as_deref().map(create).transpose()?;
+    // First the steps that find mistakes of the command line.
+    let report_file = args.report.as_deref().map(create_file).transpose()?;
     let arguments = arguments(args)?;
     let inputs = gather(args, matches)?;
 
-    let threads = args.threads.unwrap_or_else(|| worth_threads(&inputs));
+    let threads = args.threads.unwrap_or_else(|| default_thread_count(&inputs));
     let jit = if args.no_exec { offline_session(args)? } else { session(args, threads)? };
-    let totals = Arc::new(Totals::default());
+    let totals = Arc::new(LinkTotals::default());
     if report_file.is_some() || std::io::stderr().is_terminal() {
-        jit.layer().add_plugin(Arc::new(Observer(totals.clone())));
+        jit.layer().add_plugin(Arc::new(LinkTotalsPlugin(totals.clone())));
     }
     let mut report = Report::new(report_file, jit.memory_statistics(), totals.clone());
     let progress = Progress::start(totals);
 
-    // Every file's names enter the tables; then every object is linked, with what it needs of the archives.
+    // Add all objects before the first one is linked, so that every name is known.
     let dylibs = dylibs(&jit, &inputs.groups, args.no_exec)?;
     let tracker = dylibs[0].1.clone();
-    let program = Program::new(&jit, &tracker).map_err(told)?;
+    let program = Program::new(&jit, &tracker).map_err(message_of)?;
     define(&tracker, args)?;
     let mut objects = Vec::new();
     for (group, (dylib, tracker)) in inputs.groups.iter().zip(&dylibs) {
         objects.push((dylib, add_group(&jit, dylib, tracker, group)?));
     }
-    report.stage("add");
+    report.end_stage("add");
     if !args.no_exec {
         check_entry(objects.iter().flat_map(|(_, objects)| objects), &args.entry)?;
     }
@@ -66,44 +68,46 @@ pub fn run(args: &RunArgs, matches: &ArgMatches) -> Result<(), String> {
         failures.link(dylib, objects);
     }
     if threads > 0 {
-        // The program has the process for itself.
+        // The program starts in a process without other threads.
         jit.session().dismiss_workers();
         other_threads();
     }
-    failures.told(objects.iter().flat_map(|(_, objects)| objects))?;
+    failures.into_result(objects.iter().flat_map(|(_, objects)| objects))?;
     drop(progress);
-    report.stage("link");
+    report.end_stage("link");
     report.entry = args.entry.clone();
     let usage = dylibs.iter().map(|(_, tracker)| jit.usage(tracker)).sum();
-    report.linked(objects.iter().flat_map(|(_, objects)| objects), usage, jit.memory_statistics());
+    report.set_linked(objects.iter().flat_map(|(_, objects)| objects), usage, jit.memory_statistics());
 
     let trackers: Vec<ResourceTracker> = dylibs.iter().map(|(_, tracker)| tracker.clone()).collect();
-    let mut ending = Ending { jit: jit.clone(), trackers, report, process: std::process::id() };
+    let mut cleanup = Cleanup { jit: jit.clone(), trackers, report, process_id: std::process::id() };
     if args.no_exec {
-        ending.finish();
+        cleanup.finish();
         return Ok(());
     }
-    // The program runs; its end, by whatever way, is seen by the observer.
-    let observe = move |event| ending.observe(event);
-    // SAFETY: B1 - the entry is a function of an object that the user asked to be run.
-    let status = unsafe { program.run(&args.entry, &arguments, observe) }.map_err(told)?;
-    // Not by returning: where code was kept, or this is a child that the program forked, nothing may be torn down.
+    // The cleanup runs in the observer, because `run` does not return if the program calls `exit`.
+    let observe = move |event| cleanup.handle_event(event);
+    // SAFETY: B1 - the user promises that the objects may run and that the entry is a `main`. `check_entry` found that one
+    // of the objects defines it as a function.
+    let status = unsafe { program.run(&args.entry, &arguments, observe) }.map_err(message_of)?;
+    // Exit here, without drops. Threads may still run code that was not removed, or this is a child that the program forked.
     std::process::exit(status)
 }
 
-/// A session that finds what C and C++ programs are linked against without being asked.
+/// Creates a session that also searches the libraries that C and C++ programs use by default.
 fn session(args: &RunArgs, threads: usize) -> Result<Jit, String> {
-    // Programs refer to data of the libraries, and mostly as if it were their own.
+    // Programs refer to data of shared libraries with 32-bit displacements, so code memory should be near the libraries.
     let near = Jit::builder().placement(Placement::NearLibraries).window_size(1 << 30).on_full(OnFull::OpenAnother);
-    let mut builder = FALLBACKS.iter().fold(near, |builder, name| builder.library(name));
+    let mut builder = DEFAULT_LIBRARIES.iter().fold(near, |builder, name| builder.library(name));
     if args.trace {
         builder = builder.observer(Arc::new(|event: &Event<'_>| eprintln!("jittison: {event}")));
     }
-    builder.worker_threads(threads).build().map_err(told)
+    builder.worker_threads(threads).build().map_err(message_of)
 }
 
-/// Threads take a quarter of a millisecond to start and to end, in which a quarter of a megabyte is linked.
-fn worth_threads(inputs: &Inputs) -> usize {
+/// All processors for inputs of a megabyte or more, else none: for less, starting and ending the threads takes longer than
+/// the link.
+fn default_thread_count(inputs: &Inputs) -> usize {
     let processors = thread::available_parallelism().map_or(1, NonZeroUsize::get);
     if processors > 1 && inputs.size_bytes() >= 1 << 20 { processors } else { 0 }
 }
@@ -113,17 +117,19 @@ fn offline_session(args: &RunArgs) -> Result<Jit, String> {
     Ok(offline::session(&options)?.0)
 }
 
-/// One for each group: it sees itself first, then the others as they were typed, then the process.
+/// Creates a dylib and a tracker for each group. A dylib searches itself, then the others in the order of the command line,
+/// then the process.
 fn dylibs(jit: &Jit, groups: &[Group], is_offline: bool) -> Result<Vec<(JitDylib, ResourceTracker)>, String> {
     let mut dylibs = Vec::new();
     for group in groups {
         let is_main = group.name == "main";
-        let dylib = if is_main { jit.main_dylib().clone() } else { jit.create_dylib(&group.name).map_err(told)? };
-        let tracker = dylib.create_tracker().map_err(told)?;
+        let dylib =
+            if is_main { jit.main_dylib().clone() } else { jit.create_dylib(&group.name).map_err(message_of)? };
+        let tracker = dylib.create_tracker().map_err(message_of)?;
         dylibs.push((dylib, tracker));
     }
-    for (at, (dylib, _)) in dylibs.iter().enumerate() {
-        let others = dylibs.iter().enumerate().filter(|(other, _)| *other != at);
+    for (index, (dylib, _)) in dylibs.iter().enumerate() {
+        let others = dylibs.iter().enumerate().filter(|(other, _)| *other != index);
         let mut order: Vec<_> = others.map(|(_, (other, _))| (other.clone(), Visibility::ExportedOnly)).collect();
         if !is_offline {
             order.push((jit.process_dylib().clone(), Visibility::ExportedOnly));
@@ -133,37 +139,37 @@ fn dylibs(jit: &Jit, groups: &[Group], is_offline: bool) -> Result<Vec<(JitDylib
     Ok(dylibs)
 }
 
-/// `--define` and `--alias`.
+/// Defines the symbols of `--define` and `--alias`.
 fn define(tracker: &ResourceTracker, args: &RunArgs) -> Result<(), String> {
     let flags = SymbolFlags::EXPORTED | SymbolFlags::ABSOLUTE;
     let absolute = args.absolute.iter().map(|(name, value)| (Name::new(name), ExecutorAddr::new(*value), flags));
-    tracker.dylib().define_absolute(absolute).map_err(told)?;
+    tracker.dylib().define_absolute(absolute).map_err(message_of)?;
     let alias = |(name, symbol): &(String, String)| Alias {
         name: Name::new(name),
         aliasee: Name::new(symbol),
         flags: SymbolFlags::EXPORTED | SymbolFlags::CALLABLE,
     };
     let aliases: Vec<Alias> = args.alias.iter().map(alias).collect();
-    if aliases.is_empty() { Ok(()) } else { tracker.define_aliases(&aliases).map_err(told) }
+    if aliases.is_empty() { Ok(()) } else { tracker.define_aliases(&aliases).map_err(message_of) }
 }
 
-/// Adds what goes to one dylib.
+/// Adds the inputs of one dylib.
 fn add_group(jit: &Jit, dylib: &JitDylib, tracker: &ResourceTracker, group: &Group) -> Result<Vec<Object>, String> {
     let mut objects = Vec::new();
     let mut archives = Vec::new();
     for input in &group.inputs {
         match input {
-            Input::Object(path) => objects.push(add(jit, tracker, path)?),
+            Input::Object(path) => objects.push(add_object(jit, tracker, path)?),
             Input::Archive(path) => archives.push(path),
             Input::WholeArchive(path) => objects.extend(add_members(jit, tracker, path)?),
         }
     }
     if !archives.is_empty() {
-        // Members belong to the program: they go with its objects.
-        let libraries = jit.static_libraries(dylib).map_err(told)?;
+        // Members are removed together with the objects of the program.
+        let libraries = jit.static_libraries(dylib).map_err(message_of)?;
         libraries.set_tracker(tracker);
         let archives = archives.into_iter().map(|path| open_archive(path)).collect::<Result<_, _>>()?;
-        libraries.add(archives).map_err(told)?;
+        libraries.add(archives).map_err(message_of)?;
     }
     Ok(objects)
 }
@@ -172,33 +178,33 @@ fn add_group(jit: &Jit, dylib: &JitDylib, tracker: &ResourceTracker, group: &Gro
 fn suppliers(jit: &Jit, groups: &[Group], dylibs: &[(JitDylib, ResourceTracker)]) -> Result<Vec<Supplier>, String> {
     let with_archives = groups.iter().zip(dylibs).filter(|(group, _)| group.has_archives());
     let supplier =
-        |(_, (dylib, _)): (_, &(JitDylib, _))| Ok((dylib.clone(), jit.static_libraries(dylib).map_err(told)?));
+        |(_, (dylib, _)): (_, &(JitDylib, _))| Ok((dylib.clone(), jit.static_libraries(dylib).map_err(message_of)?));
     with_archives.map(supplier).collect()
 }
 
-/// What is done when the program has come to its end.
-struct Ending {
+/// Removes the program and writes the report, after the program has ended.
+struct Cleanup {
     jit: Jit,
     trackers: Vec<ResourceTracker>,
     report: Report,
     /// The process that linked the program.
-    process: u32,
+    process_id: u32,
 }
 
-impl Ending {
-    fn observe(&mut self, event: ProgramEvent) {
+impl Cleanup {
+    fn handle_event(&mut self, event: ProgramEvent) {
         match event {
             ProgramEvent::Initialized { functions } => {
                 self.report.initializers_called = functions;
-                self.report.stage("initialize");
+                self.report.end_stage("initialize");
             }
             ProgramEvent::Ended { status, has_returned } => {
                 self.report.status = status;
                 self.report.has_returned = has_returned;
-                self.report.stage("run");
+                self.report.end_stage("run");
             }
             ProgramEvent::Finalized => {
-                self.report.stage("finalize");
+                self.report.end_stage("finalize");
                 self.finish();
             }
             _ => {}
@@ -206,74 +212,39 @@ impl Ending {
     }
 
     fn finish(&mut self) {
-        // A child of the program's has the code in common with its parent, and ends without it.
-        if std::process::id() != self.process {
+        // A child that the program forked has a copy of the code. It ends without removing it, and the parent writes the
+        // report.
+        if std::process::id() != self.process_id {
             return;
         }
         let outcome = match other_threads() {
-            // Trackers that refer to each other go together, when the last of them is removed.
+            // The removal of the last tracker reclaims all, because they refer to each other.
             0 => match self.trackers.iter().map(ResourceTracker::remove).collect() {
                 Ok(removals) => Outcome::Removed(removals),
-                Err(error) => Outcome::Failed(told(error)),
+                Err(error) => Outcome::Failed(message_of(error)),
             },
-            threads => Outcome::RecycledVec { threads },
+            threads => Outcome::StillRunning { threads },
         };
-        self.report.stage("remove");
+        self.report.end_stage("remove");
         if let Err(problem) = self.report.write(&outcome, self.jit.memory_statistics()) {
-            complain(&format!("the report cannot be written: {problem}"));
+            print_error(&format!("cannot write the report: {problem}"));
             std::process::exit(FAILED.into());
         }
     }
-}
-
-/// Adds every member of an archive, as if each had been typed.
-fn add_members(jit: &Jit, tracker: &ResourceTracker, path: &Path) -> Result<Vec<Object>, String> {
-    let archive = open_archive(path)?;
-    let add_one = |offset: u64| {
-        let member = archive.member(offset).map_err(told)?;
-        add_bytes(jit, tracker, member.full_name(), member.bytes)
-    };
-    archive.member_offsets().map_err(told)?.into_iter().map(add_one).collect()
-}
-
-/// Maps an archive: reading the members of a large program takes a fifth of its link.
-fn open_archive(path: &Path) -> Result<Archive, String> {
-    let open_file: Arc<OpenFile> = Arc::new(|path| {
-        // SAFETY: B1 - whoever typed the command says that nobody changes the archives while they are linked.
-        let file = unsafe { MappedFile::open(path) }?;
-        Ok(FileBytes::InMemory(ObjectBuffer::new(file)))
-    });
-    Archive::open(path, open_file).map_err(told)
-}
-
-/// Adds an object; what it defines is kept for errors and the report.
-pub fn add(jit: &Jit, tracker: &ResourceTracker, path: &Path) -> Result<Object, String> {
-    let name = path.display().to_string();
-    let bytes = InputFile::open(path).and_then(|file| file.read()).map_err(told)?.into();
-    add_bytes(jit, tracker, name, bytes)
-}
-
-fn add_bytes(jit: &Jit, tracker: &ResourceTracker, name: String, bytes: ObjectBuffer) -> Result<Object, String> {
-    let object = Object {
-        size_bytes: bytes.len() as u64,
-        interface: ObjectInterface::scan(&name, &bytes).map_err(told)?,
-        required: required_names(&name, &bytes).map_err(told)?.into_iter().map(str::to_string).collect(),
-        path: name,
-    };
-    jit.add_object(tracker, &object.path, bytes).map_err(told)?;
-    Ok(object)
 }
 
 fn check_entry<'a>(objects: impl Iterator<Item = &'a Object>, entry: &str) -> Result<(), String> {
     let mut symbols = objects.flat_map(|object| &object.interface.symbols);
     match symbols.find(|symbol| symbol.name.as_str() == entry) {
         Some(symbol) if symbol.is_callable => Ok(()),
-        Some(_) => Err(format!("`{entry}` is not a function")),
-        None => Err(format!("no object defines a function `{entry}`: nothing was run; another is named with --entry")),
+        Some(_) => Err(format!("`{entry}` is not a function; nothing was run; name a function with --entry")),
+        None => {
+            Err(format!("no object defines a function `{entry}`; nothing was run; name another function with --entry"))
+        }
     }
 }
 
-/// `argv`: the first file's path, then what the user gave.
+/// `argv`: the path of the first file, then the arguments of the user.
 fn arguments(args: &RunArgs) -> Result<Vec<CString>, String> {
     let name = args.files.first().map(|path| path.as_os_str());
     let all = name.into_iter().chain(args.arguments.iter().map(|argument| argument.as_os_str()));
@@ -281,15 +252,11 @@ fn arguments(args: &RunArgs) -> Result<Vec<CString>, String> {
     all.map(c_string).collect()
 }
 
-/// Empty until the program has ended: a program that is killed leaves no report that looks like one.
-fn create(path: &Path) -> Result<File, String> {
+/// Creates the file of the report. It stays empty until the program has ended, so a program that is killed leaves no report.
+fn create_file(path: &Path) -> Result<File, String> {
     let file = File::create(path).and_then(|mut file| file.flush().map(|()| file));
     file.map_err(|problem| format!("{}: {problem}", path.display()))
 }
 
-pub fn told(error: jittison::Error) -> String {
-    error.root_cause().to_string()
-}
-
-/// What C and C++ programs are linked against without being asked.
-pub const FALLBACKS: [&str; 3] = ["libm.so.6", "libstdc++.so.6", "libgcc_s.so.1"];
+/// The libraries that compilers link C and C++ programs with by default.
+pub const DEFAULT_LIBRARIES: [&str; 3] = ["libm.so.6", "libstdc++.so.6", "libgcc_s.so.1"];

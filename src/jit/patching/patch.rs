@@ -1,12 +1,12 @@
-//! [`Patch`] and [`PreparedPatch`]: a version on its way, from objects to a commit.
+//! [`Patch`] and [`PreparedPatch`]: the way of a version from objects to a commit.
 //!
-//! | step | what fails it | what is undone, by whom |
+//! | step | what can fail | what is undone |
 //! |---|---|---|
-//! | objects are collected | bytes that are no object | nothing was done |
-//! | `link` | a missing symbol, a wrong signature, none of the functions, a variable that has grown | the version's dylib, by the drop of `UncommittedVersion` |
-//! | its initialisers | a throw, a panic | the names at once; the memory by the next call, since the exception may lie in it |
-//! | `commit` | the dylib is gone, or defines one of the names by now | as for `link`; no slot was touched |
-//! | dropped instead | – | as for `link` |
+//! | objects are added | the bytes are not an object | nothing was done |
+//! | `link` | a missing symbol, another signature, none of the functions, a larger variable | the drop of [`UncommittedVersion`] removes the version's dylib |
+//! | initialisers run | an exception, a panic | names at once; memory at the next call, because the exception may lie in it |
+//! | `commit` | the dylib was removed, or defines one of the names | as for `link`; no slot was changed |
+//! | dropped without a commit | – | as for `link` |
 
 use std::fmt;
 use std::path::Path;
@@ -17,39 +17,60 @@ use crate::base::Name;
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::{Function, FunctionPointer};
 use crate::jit::files;
-use crate::jit::patching::uncommitted_version::{Entry, UncommittedVersion};
+use crate::jit::inner::removed_by_failed_initializer;
+use crate::jit::patching::outcome::Committed;
+use crate::jit::patching::patchable_inner::PatchableInner;
+use crate::jit::patching::uncommitted_version::UncommittedVersion;
 use crate::jit::patching::variables;
+use crate::jit::patching::version_code::VersionFunction;
 use crate::jit::patching::versions::Versions;
-use crate::jit::patching::{Committed, Patchable};
 use crate::link::{self, ObjectBuffer};
 use crate::session::{JitDylib, RequiredState, SymbolFlags, SymbolRequest, SymbolWatch, Visibility};
 use crate::sync::Arc;
 
-/// A new version of some of the functions of a [`Patchable`]: first objects and wishes, then [linked](Self::link) aside.
+/// A new version of some of the functions of a [`Patchable`](crate::Patchable): objects and requirements, to be
+/// [linked](Self::link).
 ///
-/// **Variables stay.** A variable that an object defines, and that the dylib or an earlier version defines too, is that one:
-/// what it holds lives on. So sources can be compiled again as they are. It counts as the same if the name is: global,
-/// writable, no function; of the same size at least ([`ErrorKind::VariableChanged`]). Constants, and variables that are local
-/// to an object (`static`), come with each version. What a version brought stays as long as later ones use it, and with it,
-/// in memory, the version.
-#[must_use = "a patch does nothing until it is linked and committed"]
+/// # Variables
+///
+/// Variables keep their values. If an object defines a variable that the dylib or an earlier version defines too, it uses
+/// the existing variable. So the same sources can be compiled again without change.
+///
+/// Two variables are the same if they have the same name and are global, writable and not functions. The new definition must
+/// not be larger than the existing one ([`ErrorKind::VariableChanged`]). Constants, and variables that are local to an
+/// object (`static`), are new in each version. The version that first defined a variable stays in memory as long as later
+/// versions use that variable.
+///
+/// ```
+/// # const SCALE_1: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/examples/scale_1.o"));
+/// # fn main() -> Result<(), jittison::Error> {
+/// let jit = jittison::Jit::new()?;
+/// let kernels = jit.patchable(jit.main_dylib(), &["scale"])?;
+/// let mut patch = kernels.patch();
+/// patch.add_object("scale_1.o", SCALE_1)?.expect_signature("scale", "int (int)");
+/// // SAFETY: the object may run.
+/// let prepared = unsafe { patch.link()? };
+/// assert!(prepared.commit()?.retired.is_empty()); // There was no version before.
+/// # Ok(()) }
+/// ```
+#[must_use = "a patch has no effect until it is linked and committed"]
 pub struct Patch {
-    patchable: Patchable,
+    patchable: Arc<PatchableInner>,
     objects: Vec<(String, ObjectBuffer)>,
     required: Vec<Name>,
     signatures: FxHashMap<Name, String>,
 }
 
-/// A version that is linked, initialised, and called by nobody. Dropped, it leaves nothing behind.
-#[must_use = "dropping a prepared patch takes it back"]
+/// A version that is linked and initialised, and that no caller reaches yet. Dropping it removes all of it.
+#[must_use = "dropping a prepared patch removes it"]
 pub struct PreparedPatch {
-    patchable: Patchable,
-    aside: UncommittedVersion,
+    patchable: Arc<PatchableInner>,
+    version: UncommittedVersion,
     signatures: FxHashMap<Name, String>,
 }
 
 impl Patch {
-    pub(super) fn new(patchable: &Patchable) -> Patch {
+    pub(super) fn new(patchable: &Arc<PatchableInner>) -> Patch {
         let (objects, required) = (Vec::new(), Vec::new());
         Patch { patchable: patchable.clone(), objects, required, signatures: FxHashMap::default() }
     }
@@ -57,7 +78,7 @@ impl Patch {
     /// Adds an object.
     ///
     /// # Errors
-    /// When the bytes are no object that can be linked.
+    /// The bytes are not an object that can be linked.
     pub fn add_object(&mut self, name: &str, bytes: impl Into<ObjectBuffer>) -> Result<&mut Patch> {
         let bytes = bytes.into();
         link::variables(name, &bytes)?;
@@ -65,108 +86,119 @@ impl Patch {
         Ok(self)
     }
 
-    /// Adds an object file. The file is read here, and may be changed afterwards.
+    /// Adds an object file. This call reads the entire file; later changes to the file have no effect.
     ///
     /// # Errors
-    /// As [`add_object`](Self::add_object), or when the file cannot be read ([`InputFile`](crate::InputFile)).
+    /// As [`add_object`](Self::add_object), or the file cannot be read ([`InputFile`](crate::InputFile)).
     pub fn add_object_file(&mut self, path: impl AsRef<Path>) -> Result<&mut Patch> {
         let path = path.as_ref();
         self.add_object(&path.display().to_string(), files::read_object(path)?)
     }
 
-    /// Has the link fail if no object defines this function.
+    /// Requires a function: the link fails if no object defines it.
     pub fn require(&mut self, function: &str) -> &mut Patch {
         self.required.push(Name::new(function));
         self
     }
 
-    /// Requires a function, and says what its signature is, in any words. All versions of which something is said have to
-    /// say the same as the first.
+    /// Requires a function, and declares its signature as any text. All versions that declare a signature for a function
+    /// must declare the same text as the first one.
     pub fn expect_signature(&mut self, function: &str, signature: &str) -> &mut Patch {
         self.signatures.insert(Name::new(function), signature.to_string());
         self.require(function)
     }
 
-    /// Links the objects, where nobody sees them, and runs their initialisers. They see themselves, the dylib, hidden symbols
-    /// included, and what that links against. Nothing that runs is changed, and on any error nothing is left.
+    /// Links the objects into a dylib that no other code searches, and runs their initialisers.
+    ///
+    /// The objects find their own symbols, then all symbols of the patched dylib, hidden ones included, then what that dylib
+    /// links against. Running code is not changed. If there is an error, nothing is left.
     ///
     /// # Errors
-    /// [`ErrorKind::PatchRefused`] with the cause: a missing symbol, a function that is none, [`ErrorKind::WrongSignature`],
-    /// [`ErrorKind::VariableChanged`], failures to link; [`ErrorKind::TooManyVersions`]; [`ErrorKind::PatchableGone`]. An exception
-    /// or panic of an initialiser passes through here; what was linked is given back by the next call on the [`Patchable`].
+    /// - [`ErrorKind::PatchRefused`] with the cause: a missing symbol, a name that is not a function,
+    ///   [`ErrorKind::WrongSignature`], [`ErrorKind::VariableChanged`], or a failure to link.
+    /// - [`ErrorKind::TooManyVersions`], [`ErrorKind::PatchableGone`].
+    ///
+    /// An exception or panic of an initialiser passes through this call. The next call on the
+    /// [`Patchable`](crate::Patchable) removes what was linked.
     ///
     /// # Safety
-    /// The objects may run: their initialisers now, their finalisers and exit handlers when they are removed.
+    /// The objects may run: their initialisers in this call, their finalisers and exit handlers when they are removed.
     pub unsafe fn link(self) -> Result<PreparedPatch> {
-        let versions = self.patchable.state().clone();
+        let versions = self.patchable.versions.clone();
         let number = versions.begin_link()?;
-        let _linking = Linking(&versions);
-        let aside = self.link_aside(&versions, number).map_err(|error| versions.refused(number, error))?;
-        Ok(PreparedPatch { patchable: self.patchable, aside, signatures: self.signatures })
+        let _in_progress = LinkInProgress(&versions);
+        let version = self.link_version(&versions, number).map_err(|error| versions.refusal(number, error))?;
+        Ok(PreparedPatch { patchable: self.patchable, version, signatures: self.signatures })
     }
 
-    fn link_aside(&self, versions: &Arc<Versions>, number: u64) -> Result<UncommittedVersion> {
-        // Asked before anything is made.
+    fn link_version(&self, versions: &Arc<Versions>, number: u64) -> Result<UncommittedVersion> {
+        // Check the requirements before anything is created.
         let unknown = self.required.iter().find(|name| !versions.names().contains(name));
         if let Some(unknown) = unknown {
-            return Err(not_patchable(versions, unknown, "it is none of the functions that were said to be"));
+            return Err(not_patchable(
+                versions,
+                unknown,
+                "it is not one of the functions that were declared patchable",
+            ));
         }
         versions.check_signatures(&self.signatures)?;
-        let mut aside = UncommittedVersion::new(versions, self.patchable.jit().session(), number)?;
-        // Where the objects look for what they refer to.
-        aside.code().dylib.set_link_order(&link_order(versions.dylib()));
-        // Objects, without the variables that are there.
-        self.add_objects(&mut aside, versions.dylib())?;
-        // The functions, linked, with all that they need.
-        self.link_functions(&mut aside, versions)?;
-        // Initialisers, on which nothing else runs yet.
-        self.initialize(&mut aside)?;
-        let code = aside.code_mut();
+        let home = versions.dylib();
+        let mut version = UncommittedVersion::new(versions.clone(), home, self.patchable.jit.session(), number)?;
+        // Where the objects look up external symbols.
+        version.code().dylib.set_link_order(&link_order(home));
+        // Add the objects, without the variables that exist already.
+        self.add_objects(&mut version, home)?;
+        // Link the functions and what they need.
+        self.link_functions(&mut version, versions)?;
+        // Run initialisers. No caller reaches the version yet.
+        self.initialize(&mut version)?;
+        let code = version.code_mut();
         let first = code.functions.keys().next().map(|name| name.to_string()).unwrap_or_default();
-        let (_, pin) = code.dylib.pin(&first).ok_or_else(|| taken_back(&code.dylib, &first))?;
+        let (_, pin) = code.dylib.pin(&first).ok_or_else(|| removed_by_failed_initializer(&code.dylib, &first))?;
         code.pin = Some(pin);
-        Ok(aside)
+        Ok(version)
     }
 
-    fn add_objects(&self, aside: &mut UncommittedVersion, dylib: &JitDylib) -> Result<()> {
-        let jit = self.patchable.jit();
+    fn add_objects(&self, version: &mut UncommittedVersion, home: &JitDylib) -> Result<()> {
+        let jit = &self.patchable.jit.0;
         for (name, bytes) in &self.objects {
             let defined = link::variables(name, bytes)?;
-            let is_there = variables::find_there(jit.session(), name, &defined, dylib)?;
+            let exists = variables::find_existing(&jit.session, name, &defined, home)?;
             let mut left_out = FxHashSet::default();
-            for (variable, is_there) in defined.iter().zip(is_there) {
-                match is_there {
+            for (variable, exists) in defined.iter().zip(exists) {
+                match exists {
                     true => drop(left_out.insert(variable.name)),
-                    false => drop(aside.code_mut().brought.insert(Name::new(variable.name), variable.size)),
+                    false => drop(version.code_mut().variables.insert(Name::new(variable.name), variable.size)),
                 }
             }
-            let tracker = &aside.code().tracker;
-            jit.layer().add_without(tracker, name, bytes.clone(), |symbol| left_out.contains(symbol))?;
+            let tracker = &version.code().tracker;
+            jit.layer.add_without(tracker, name, bytes.clone(), |symbol| left_out.contains(symbol))?;
         }
         Ok(())
     }
 
-    fn link_functions(&self, aside: &mut UncommittedVersion, versions: &Versions) -> Result<()> {
-        let code = aside.code_mut();
+    fn link_functions(&self, version: &mut UncommittedVersion, versions: &Versions) -> Result<()> {
+        let code = version.code_mut();
         let is_defined = |name: &&Name| code.dylib.symbol_flags(name.as_str()).is_some();
-        let (defined, missing): (Vec<&Name>, Vec<&Name>) = versions.names().iter().partition(is_defined);
-        let absent = |name: &&&Name| self.required.contains(**name) || defined.is_empty();
-        let absent: Vec<String> = missing.iter().filter(absent).map(|name| name.to_string()).collect();
-        if !absent.is_empty() {
+        let (defined, undefined): (Vec<&Name>, Vec<&Name>) = versions.names().iter().partition(is_defined);
+        // A version must define the required functions, and at least one function.
+        let is_missing = |name: &&&Name| self.required.contains(**name) || defined.is_empty();
+        let missing: Vec<String> = undefined.iter().filter(is_missing).map(|name| name.to_string()).collect();
+        if !missing.is_empty() {
             let (needed_by, searched) = (None, vec![code.dylib.name().to_string()]);
-            return Err(ErrorKind::SymbolsNotFound { symbols: absent, needed_by, searched }.into());
+            return Err(ErrorKind::SymbolsNotFound { symbols: missing, needed_by, searched }.into());
         }
-        let brought = code.brought.keys();
+        let variables = code.variables.keys();
         let requests: Vec<_> =
-            defined.iter().copied().chain(brought).map(|name| SymbolRequest::required(name.as_str())).collect();
+            defined.iter().copied().chain(variables).map(|name| SymbolRequest::required(name.as_str())).collect();
         let found = code.dylib.lookup(&requests, RequiredState::Ready)?;
         for (name, found) in defined.iter().zip(found) {
             let symbol = found.symbol.filter(|_| found.flags.contains(SymbolFlags::CALLABLE));
             let symbol =
                 symbol.ok_or_else(|| not_patchable(versions, name, "the version defines no function by this name"))?;
-            code.functions.insert((*name).clone(), Entry { address: found.address, symbol });
+            code.functions.insert((*name).clone(), VersionFunction { address: found.address, symbol });
         }
-        // Objects that nothing refers to, and that have initialisers.
+        // Link objects that have initialisers and that no other object refers to.
         loop {
             let names = code.dylib.pending_side_effects();
             if names.is_empty() {
@@ -177,77 +209,74 @@ impl Patch {
         }
     }
 
-    fn initialize(&self, aside: &mut UncommittedVersion) -> Result<()> {
-        let jit = self.patchable.jit();
-        aside.is_initializing = true;
-        jit.run_pending(&aside.code().dylib);
-        aside.is_initializing = false;
-        let code = aside.code();
-        let gone = code.functions.iter().find(|(_, entry)| SymbolWatch::of(&entry.symbol).is_gone());
-        gone.map_or(Ok(()), |(name, _)| Err(taken_back(&code.dylib, name.as_str())))
+    fn initialize(&self, version: &mut UncommittedVersion) -> Result<()> {
+        version.is_initializing = true;
+        self.patchable.jit.0.run_pending(&version.code().dylib);
+        version.is_initializing = false;
+        let code = version.code();
+        let gone = code.functions.iter().find(|(_, function)| SymbolWatch::of(&function.symbol).is_gone());
+        gone.map_or(Ok(()), |(name, _)| Err(removed_by_failed_initializer(&code.dylib, name.as_str())))
     }
 }
 
 impl PreparedPatch {
     /// The number of the version.
     pub fn version(&self) -> u64 {
-        self.aside.code().number
+        self.version.code().number
     }
 
-    /// A function of the version itself, past its stub: to try it ahead of the commit. The handle keeps the version, also
-    /// after it was dropped or replaced.
+    /// Looks up a function of this version, not through its stub. Use it to try the version before the commit. The handle
+    /// keeps the version in memory, also after the version is dropped or replaced.
     ///
     /// # Errors
-    /// [`ErrorKind::SymbolsNotFound`].
+    /// [`ErrorKind::SymbolsNotFound`]. [`ErrorKind::InitializerFailed`] if the code was removed.
     ///
     /// # Safety
-    /// `name` is a function of the signature and ABI `F`; if `F` is safe to call, so is the function.
+    /// `name` is a function of signature and ABI `F`. If `F` is a safe type, every call of the function is sound.
     pub unsafe fn lookup<F: FunctionPointer>(&self, name: &str) -> Result<Function<F>> {
-        let dylib = &self.aside.code().dylib;
+        let dylib = &self.version.code().dylib;
         let found = dylib.lookup(&[SymbolRequest::required(name)], RequiredState::Ready)?.pop();
-        let pin = found.as_ref().and_then(|found| self.patchable.jit().session().pin(found.symbol.as_ref()?));
-        let (Some(found), Some(pin)) = (found, pin) else { return Err(taken_back(dylib, name)) };
-        // SAFETY: J1 - the caller's word for the signature; the pin holds the code.
+        let pin = found.as_ref().and_then(|found| self.patchable.jit.session().pin(found.symbol.as_ref()?));
+        let (Some(found), Some(pin)) = (found, pin) else { return Err(removed_by_failed_initializer(dylib, name)) };
+        // SAFETY: J1 - the caller promises that `name`, which is at `found.address`, is a function of type `F`. The handle
+        // owns the pin of its tracker, so the code stays in memory as long as the handle. `link` had the promise that it may
+        // run.
         Ok(unsafe { Function::with_hold(found.address, Some(Arc::new(pin))) })
     }
 
-    /// Leads all callers to this version, by one store for each function, one right after the other. Versions that are neither
-    /// current nor in the history from then on are removed, as [`ResourceTracker::remove`](crate::ResourceTracker::remove)
-    /// does it: running code stays until it has ended, as far as somebody holds it.
+    /// Redirects all callers to this version: one store for each function, one directly after the other. Then removes the
+    /// versions that are neither current nor in the history, as [`ResourceTracker::remove`](crate::ResourceTracker::remove)
+    /// does: code that a thread runs stays in memory until the thread leaves it.
     ///
-    /// Commits of one [`Patchable`] take turns.
+    /// Commits of one [`Patchable`](crate::Patchable) run one at a time.
     ///
     /// # Errors
-    /// [`ErrorKind::PatchRefused`], when the dylib defines one of the names by now or another version has said a signature;
-    /// [`ErrorKind::PatchableGone`]. The version is taken back then, and no caller was sent anywhere.
+    /// [`ErrorKind::PatchRefused`]: the dylib has got a definition of one of the names, or another version has declared another
+    /// signature. [`ErrorKind::PatchableGone`]. Then the version is removed, and no caller was redirected.
     pub fn commit(self) -> Result<Committed> {
-        let PreparedPatch { patchable, aside, signatures } = self;
-        let (versions, number) = (patchable.state(), aside.code().number);
-        versions.commit(patchable.jit(), aside, signatures).map_err(|error| versions.refused(number, error))
+        let PreparedPatch { patchable, version, signatures } = self;
+        let (versions, number) = (&patchable.versions, version.code().number);
+        versions.commit(&patchable.jit.0, version, signatures).map_err(|error| versions.refusal(number, error))
     }
 }
 
-/// A link under way.
-struct Linking<'a>(&'a Versions);
+/// Counts a link until it is dropped.
+struct LinkInProgress<'a>(&'a Versions);
 
-impl Drop for Linking<'_> {
+impl Drop for LinkInProgress<'_> {
     fn drop(&mut self) {
         self.0.end_link();
     }
 }
 
-/// The dylib, hidden symbols included, ahead of what it links against itself.
-fn link_order(dylib: &JitDylib) -> Vec<(JitDylib, Visibility)> {
-    [(dylib.clone(), Visibility::All)].into_iter().chain(dylib.link_order()).collect()
+/// The patched dylib, hidden symbols included, then what it links against.
+fn link_order(home: &JitDylib) -> Vec<(JitDylib, Visibility)> {
+    [(home.clone(), Visibility::All)].into_iter().chain(home.link_order()).collect()
 }
 
 fn not_patchable(versions: &Versions, name: &Name, problem: &'static str) -> Error {
     let (dylib, symbol) = (versions.dylib().name().to_string(), name.to_string());
     ErrorKind::NotPatchable { dylib, symbol, problem }.into()
-}
-
-fn taken_back(dylib: &JitDylib, name: &str) -> Error {
-    ErrorKind::TakenBack { symbol: name.to_string(), dylib: dylib.name().to_string() }.into()
 }
 
 impl fmt::Debug for Patch {

@@ -1,64 +1,69 @@
-//! Variables stay: a version that defines a variable which is there already refers to that one instead.
+//! Variables that versions share: a version that defines an existing variable refers to the existing one instead.
 //!
-//! | the name is | then a version's own definition |
+//! | the name is | the definition of the new version |
 //! |---|---|
-//! | a variable of the dylib (linked, at a given address, or brought by a version that was committed) | is left out; the link order leads to the dylib's |
-//! | anything else, or nothing | counts |
+//! | a variable of the dylib: linked, absolute, or defined by an earlier committed version | is left out; references bind to the existing variable |
+//! | anything else, or undefined | is used |
 //!
-//! The dylib has a tracker for each version that brought any, whose symbols have their addresses and depend on that version. So
-//! later versions that use a variable keep it, by way of that tracker, and with it all of the version that brought it; and so
-//! does any other code of, or linked against, the dylib. A tracker that nobody uses goes once its version is retired.
+//! For each version that defines new variables, the dylib gets one tracker. Its symbols have the addresses of the variables,
+//! and they depend on that version. So a later version, or other code, that refers to a variable pins that tracker, and
+//! through it the entire version that defined the variable. The tracker is removed when nothing refers to it and its version
+//! is retired.
 
 use rustc_hash::FxHashMap;
 
 use crate::base::Name;
 use crate::error::{ErrorKind, Result};
-use crate::link::Variable;
+use crate::link::ObjectVariable;
 use crate::session::{
     ExecutionSession, JitDylib, LookupResult, MaterializationResponsibility, MaterializationUnit, RequiredState,
     ResourceTracker, SymbolFlags, SymbolRequest, Visibility,
 };
 
-/// Bytes of each variable that a version brings.
+/// The variables that a version is the first to define, with their sizes in bytes.
 pub(super) type VersionVariables = FxHashMap<Name, u64>;
 
-/// Splits an object's variables: whether each, by its position, is there already. Generators of the dylib are asked.
-pub(super) fn find_there(
+/// For each variable of an object, by position: whether `home` has it already. May call the generators of `home`.
+///
+/// # Errors
+/// [`ErrorKind::VariableChanged`] if the object defines a larger variable than the existing one.
+pub(super) fn find_existing(
     session: &ExecutionSession,
     object: &str,
-    variables: &[Variable<'_>],
+    variables: &[ObjectVariable<'_>],
     home: &JitDylib,
 ) -> Result<Vec<bool>> {
     let requests: Vec<_> = variables.iter().map(|variable| SymbolRequest::weak(variable.name)).collect();
     let found = session.lookup_flags(&[(home.clone(), Visibility::All)], &requests)?;
-    let mut is_there = vec![false; variables.len()];
-    for ((variable, flags), is_there) in variables.iter().zip(found).zip(&mut is_there) {
+    let mut exists = vec![false; variables.len()];
+    for ((variable, flags), exists) in variables.iter().zip(found).zip(&mut exists) {
         if !flags.is_some_and(|flags| is_same_kind(variable, flags)) {
             continue;
         }
-        *is_there = true;
+        *exists = true;
         let (wanted, found) = (variable.size, home.symbol_size(variable.name).unwrap_or(0));
         if found != 0 && wanted > found {
             let (symbol, object) = (variable.name.to_string(), object.to_string());
             return Err(ErrorKind::VariableChanged { symbol, object, wanted, found }.into());
         }
     }
-    Ok(is_there)
+    Ok(exists)
 }
 
-fn is_same_kind(variable: &Variable<'_>, flags: SymbolFlags) -> bool {
+fn is_same_kind(variable: &ObjectVariable<'_>, flags: SymbolFlags) -> bool {
     let is_variable = !flags.contains(SymbolFlags::CALLABLE) && !flags.contains(SymbolFlags::SIDE_EFFECTS_ONLY);
     is_variable && flags.contains(SymbolFlags::THREAD_LOCAL) == variable.is_thread_local
 }
 
-/// Has later versions find what a version brought, and whoever links against the dylib, under a tracker of its own.
-pub(super) fn publish(home: &JitDylib, version: &JitDylib, brought: &VersionVariables) -> Result<ResourceTracker> {
-    let names: Vec<&Name> = brought.keys().collect();
+/// Defines the variables of a version in `home`, so that later versions and dylibs that link against `home` find them.
+/// Returns the tracker that owns these definitions.
+pub(super) fn publish(home: &JitDylib, version: &JitDylib, variables: &VersionVariables) -> Result<ResourceTracker> {
+    let names: Vec<&Name> = variables.keys().collect();
     let requests: Vec<_> = names.iter().map(|name| SymbolRequest::required(name.as_str())).collect();
     let found = version.lookup(&requests, RequiredState::Ready)?;
     let tracker = home.create_tracker()?;
     let symbols = names.iter().zip(&found).map(|(name, found)| ((*name).clone(), flags_of(found))).collect();
-    let sizes = names.iter().map(|name| brought[*name]).collect();
+    let sizes = names.iter().map(|name| variables[*name]).collect();
     tracker.define(VariableUnit { symbols, sizes, found })?;
     home.lookup(&requests, RequiredState::Ready)?;
     Ok(tracker)
@@ -71,7 +76,7 @@ fn flags_of(found: &LookupResult) -> SymbolFlags {
     }
 }
 
-/// Names for variables that have their addresses.
+/// Defines names for variables whose addresses are known, and makes them depend on the version that has the variables.
 struct VariableUnit {
     symbols: Vec<(Name, SymbolFlags)>,
     sizes: Vec<u64>,
@@ -96,7 +101,7 @@ impl MaterializationUnit for VariableUnit {
             let position = self.symbols.iter().position(|(name, _)| name == wanted)?;
             Some(self.found[position].address)
         };
-        match responsibility.notify_resolved(|owed| address_of(&owed.name)) {
+        match responsibility.notify_resolved(|claimed| address_of(&claimed.name)) {
             Ok(()) => {
                 let dependencies = self.found.into_iter().filter_map(|found| found.symbol).collect();
                 drop(responsibility.notify_emitted(dependencies));

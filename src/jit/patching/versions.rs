@@ -1,24 +1,36 @@
-//! [`Versions`]: which version is current, which can be returned to, and what becomes of the others.
+//! [`Versions`]: all versions of one set of functions. Commits, rolls back, and removes versions that are no longer needed.
+//!
+//! # States of a version
 //!
 //! ```text
-//!   aside ── commit ──► current ── commit of another ──► history ── further commits ──► retired ── last hold goes ──► gone
-//!     │                   │  ▲                              │                             ▲
-//!     └─ dropped: gone    │  └────────── rollback ──────────┘                             │
-//!                         └──────────────── rollback of its own commit ───────────────────┘
+//!   uncommitted ── commit ──► current ── commit of another ──► history ── further commits ──► retired ── last pin goes ──► freed
+//!     │                         │  ▲                              │                             ▲
+//!     └─ dropped: freed         │  └────────── rollback ──────────┘                             │
+//!                               └──────────────── rollback of its own commit ───────────────────┘
 //! ```
 //!
-//! A version is in the history while one of the commits that can be undone leads back to it; the first version of a function
-//! is current until another defines the function too.
+//! A version is in the history while a commit that can be undone leads back to it. The first version of a function is
+//! current until another version defines the function.
 //!
-//! **Store, then retire**: all slots lead to new code before any old code is given up ([`Versions::switch`] is the only
-//! place that does either). Whoever loaded a slot before that is in old code, which is removed as any code is: it goes when
-//! nothing pins it.
+//! # Store, then retire
 //!
-//! While the stubs are there, the versions that they lead to are kept by not being removed; no edge of the session's says so, since
-//! edges cannot be taken back and this one changes with every commit. When the end comes, for the dylib, for one of the dylibs
-//! beside it or for the session, nothing changes any more: the edges from the stubs to the current versions are added, and
-//! all of it is retired as one batch ([`ClearHook`]). So a handle to a stub keeps what the stub leads to, and rings of versions
-//! and stubs go as rings do.
+//! [`Versions::redirect_and_retire`] first stores the new target into every slot, and then removes old versions. No other
+//! method does either. So a thread that loaded an old target did so before the removal, and the pins that the removal finds
+//! cover it.
+//!
+//! # What keeps the target of a stub in memory
+//!
+//! While the stubs exist, no edge leads from a stub to the current version: the session cannot delete an edge, and the
+//! target changes with each commit. Instead, this type does not remove a version that is current or in the history.
+//!
+//! When the dylib, a version's dylib or the session is cleared, the targets are final. Then the [`ClearHook`] adds edges
+//! from the stubs to the current versions and gives all trackers to one batch. So a handle to a stub pins the target of the
+//! stub, and rings of versions and stubs are reclaimed as other rings are.
+//!
+//! # Locks
+//!
+//! `commit_lock` is held during a commit, a rollback, a sweep and a clear. It is re-entrant, because observers run during a
+//! redirect and may clear the dylib. `state` is a leaf lock: nothing is called while it is held.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -26,68 +38,83 @@ use rustc_hash::FxHashMap;
 
 use crate::base::{ExecutorAddr, Name, ReentrantGuard, ReentrantLock};
 use crate::error::{Error, ErrorKind, Result};
-use crate::jit::patching::uncommitted_version::{Code, UncommittedVersion};
-use crate::jit::patching::{Committed, Limits, PatchVersion, RolledBack, variables};
-use crate::jit::{Jit, JitInner};
+use crate::jit::inner::{Jit, JitInner};
+use crate::jit::patching::outcome::{Committed, PatchVersion, RolledBack};
+use crate::jit::patching::uncommitted_version::{RemoveLater, UncommittedVersion};
+use crate::jit::patching::variables;
+use crate::jit::patching::version_code::VersionCode;
 use crate::session::{ClearHook, ExecutionSession, JitDylib, Removal, ResourceTracker};
 use crate::sync::{Arc, Mutex, Weak};
 
 /// The versions of one set of functions.
 pub(super) struct Versions {
-    /// Weak: the dylib keeps this, and the session its dylibs.
+    /// Weak, because the session holds its dylibs and the dylib holds this.
     jit: Weak<JitInner>,
     dylib: JitDylib,
     /// Sorted.
     names: Vec<Name>,
     limits: Limits,
-    /// Whoever changes `state` in more than one step has the turn.
-    turns: ReentrantLock,
-    /// A leaf lock, for the books only.
+    /// Held by the thread that changes `state` in more than one step.
+    commit_lock: ReentrantLock,
     state: Mutex<State>,
+}
+
+/// The settings of a [`PatchableBuilder`](crate::PatchableBuilder).
+#[derive(Clone, Copy)]
+pub(super) struct Limits {
+    /// The number of commits that can be undone.
+    pub(super) history: usize,
+    /// The number of retired versions that may be in use.
+    pub(super) max_versions: usize,
 }
 
 #[derive(Default)]
 struct State {
-    is_gone: bool,
+    /// The dylib was cleared. No version can be added any more.
+    is_cleared: bool,
     versions_linked: u64,
-    /// Links under way, which rely on the variables that they have seen.
-    linking: usize,
-    /// Of the stubs, from the first commit on.
+    /// Links in progress. They rely on the variables that they found.
+    links_in_progress: usize,
+    /// The tracker of the stubs. The first commit creates it.
     stubs: Option<ResourceTracker>,
-    /// Current ones, and those of the history.
-    live: BTreeMap<u64, Version>,
+    /// The versions that are current or in the history.
+    live: BTreeMap<u64, LiveVersion>,
+    /// For each function that is defined, the version that callers reach.
     current: FxHashMap<Name, u64>,
-    /// The commits that can be undone, the last at the back.
+    /// The commits that can be undone, the newest at the back.
     undo: VecDeque<Undo>,
-    retired: Vec<Retired>,
+    retired: Vec<RetiredVersion>,
     signatures: FxHashMap<Name, String>,
-    /// What failed by an exception that may still be on its way.
-    discarded: Vec<(JitDylib, ResourceTracker)>,
-    /// Dylibs of what has been told to go.
-    leaving: Vec<JitDylib>,
+    /// Versions whose initialisers threw. The exception may still propagate.
+    failed: Vec<(JitDylib, ResourceTracker)>,
+    /// The dylibs of versions that a clear of the dylib has retired. They are removed after it.
+    cleared: Vec<JitDylib>,
 }
 
-struct Version {
-    code: Code,
-    /// Under which its variables are found.
+/// A version that is current or in the history.
+struct LiveVersion {
+    code: VersionCode,
+    /// The tracker under which the dylib finds the variables that this version defined first.
     variables: Option<ResourceTracker>,
 }
 
+/// How to undo one commit.
 struct Undo {
     version: u64,
-    /// Where the functions of the version led before.
+    /// For each function of the version: the version that was current before.
     before: Vec<(Name, Option<u64>)>,
 }
 
-struct Retired {
+/// A version that was removed for good and is pinned, or whose variables are in use.
+struct RetiredVersion {
     number: u64,
     functions: Vec<String>,
     removal: Removal,
     variables: Option<ResourceTracker>,
 }
 
-/// Where callers are sent: a stub's name, and its new target.
-type Move = (Name, ExecutorAddr);
+/// The name of a stub, and its new target.
+type Redirect = (Name, ExecutorAddr);
 
 impl Versions {
     pub(super) fn new(jit: &Jit, dylib: &JitDylib, names: Vec<Name>, limits: Limits) -> Arc<Versions> {
@@ -96,7 +123,7 @@ impl Versions {
             dylib: dylib.clone(),
             names,
             limits,
-            turns: ReentrantLock::new(),
+            commit_lock: ReentrantLock::new(),
             state: Mutex::new(State::default()),
         })
     }
@@ -113,22 +140,22 @@ impl Versions {
         self.names.iter().map(Name::to_string).collect()
     }
 
-    /// Takes this from the dylib if nothing was ever committed.
-    pub(super) fn leave_unused(self: &Arc<Self>) {
+    /// Detaches this from the dylib, if nothing was ever committed.
+    pub(super) fn detach_if_unused(self: &Arc<Self>) {
         if self.state.lock().stubs.is_none() {
             self.dylib.detach(&(self.clone() as Arc<dyn ClearHook>));
         }
     }
 
-    /// A link begins: the number of its version. Variables that are there stay so until it [ends](Self::end_link).
+    /// Begins a link. Returns the number of its version. Variables that exist stay until [`end_link`](Self::end_link).
     pub(super) fn begin_link(self: &Arc<Self>) -> Result<u64> {
-        let turn = self.take_turn()?;
-        self.sweep_in(&turn);
-        let held: Vec<(u64, Removal)> = {
+        let guard = self.lock()?;
+        self.sweep_locked(&guard);
+        let retired: Vec<(u64, Removal)> = {
             let state = self.state.lock();
             state.retired.iter().map(|retired| (retired.number, retired.removal.clone())).collect()
         };
-        let held: Vec<_> = held.into_iter().filter(|(_, removal)| !removal.is_complete()).collect();
+        let held: Vec<_> = retired.into_iter().filter(|(_, removal)| !removal.is_complete()).collect();
         if held.len() >= self.limits.max_versions && !held.is_empty() {
             let line = |(number, removal): &(u64, Removal)| {
                 format!("version {number} is held by {}", removal.obstacles().join(", "))
@@ -138,17 +165,17 @@ impl Versions {
             return Err(ErrorKind::TooManyVersions { dylib, functions, held: held.len(), limit, obstacles }.into());
         }
         let mut state = self.state.lock();
-        state.linking += 1;
+        state.links_in_progress += 1;
         state.versions_linked += 1;
         Ok(state.versions_linked)
     }
 
     pub(super) fn end_link(&self) {
-        self.state.lock().linking -= 1;
+        self.state.lock().links_in_progress -= 1;
     }
 
-    /// What `cause` is to whoever wanted a version.
-    pub(super) fn refused(&self, version: u64, cause: Error) -> Error {
+    /// The error for the caller who links or commits a version.
+    pub(super) fn refusal(&self, version: u64, cause: Error) -> Error {
         if matches!(cause.kind(), ErrorKind::PatchableGone { .. }) {
             return cause;
         }
@@ -156,7 +183,7 @@ impl Versions {
         ErrorKind::PatchRefused { dylib, functions, version, cause }.into()
     }
 
-    /// Whether the functions are said to be what their first versions were said to be.
+    /// Checks that the signatures are the ones that earlier versions declared.
     pub(super) fn check_signatures(&self, signatures: &FxHashMap<Name, String>) -> Result<()> {
         let state = self.state.lock();
         for (function, found) in signatures {
@@ -167,138 +194,143 @@ impl Versions {
         Ok(())
     }
 
-    /// Leads all callers to a version, or leaves everything as it is.
+    /// Redirects all callers to a version. If there is an error, nothing is changed and the version is removed.
     pub(super) fn commit(
         self: &Arc<Self>,
-        jit: &Jit,
-        aside: UncommittedVersion,
+        jit: &JitInner,
+        version: UncommittedVersion,
         signatures: FxHashMap<Name, String>,
     ) -> Result<Committed> {
-        let turn = self.take_turn()?;
+        let guard = self.lock()?;
         self.check_signatures(&signatures)?;
-        let (brought, version) = (&aside.code().brought, &aside.code().dylib);
-        let variables = match brought.is_empty() {
+        let code = version.code();
+        let variables = match code.variables.is_empty() {
             true => None,
-            false => Some(variables::publish(&self.dylib, version, brought)?),
+            false => Some(variables::publish(&self.dylib, &code.dylib, &code.variables)?),
         };
-        let outcome = self.commit_functions(jit, aside, variables.clone(), signatures);
+        let outcome = self.commit_functions(jit, version, variables.clone(), signatures);
         match (&outcome, variables) {
             (Err(_), Some(variables)) => drop(variables.remove()),
-            _ => self.sweep_in(&turn),
+            _ => self.sweep_locked(&guard),
         }
         outcome
     }
 
     fn commit_functions(
         self: &Arc<Self>,
-        jit: &Jit,
-        aside: UncommittedVersion,
+        jit: &JitInner,
+        version: UncommittedVersion,
         variables: Option<ResourceTracker>,
         signatures: FxHashMap<Name, String>,
     ) -> Result<Committed> {
-        let code = aside.code();
-        let (mut moves, mut new) = (Vec::new(), Vec::new());
+        let code = version.code();
+        let (mut redirects, mut new) = (Vec::new(), Vec::new());
         let mut before = Vec::new();
-        for (name, entry) in &code.functions {
+        for (name, function) in &code.functions {
             let current = self.state.lock().current.get(name).copied();
             before.push((name.clone(), current));
             match current {
-                Some(_) => moves.push((name.clone(), entry.address)),
-                None => new.push((name.as_str(), entry.address)),
+                Some(_) => redirects.push((name.clone(), function.address)),
+                None => new.push((name.as_str(), function.address)),
             }
         }
-        // What can fail comes first: names that nobody could call before.
+        // First the steps that can fail. The new stubs have names that no caller could reach before.
         self.define_stubs(jit, &new)?;
-        // From here on the dylib and this version go together.
+        // From here on, a clear of the dylib clears the version, and the reverse.
         code.dylib.attach(self.clone())?;
-        let version = code.number;
-        let retired = self.switch(jit, &moves, |state| {
-            state.current.extend(before.iter().map(|(name, _)| (name.clone(), version)));
-            state.undo.push_back(Undo { version, before });
+        let number = code.number;
+        let retired = self.redirect_and_retire(jit, &redirects, |state| {
+            state.current.extend(before.iter().map(|(name, _)| (name.clone(), number)));
+            state.undo.push_back(Undo { version: number, before });
             if state.undo.len() > self.limits.history {
                 state.undo.pop_front();
             }
-            // Those that are known were found equal.
+            // A signature that was declared before is equal: `check_signatures` compared it.
             state.signatures.extend(signatures);
-            state.live.insert(version, Version { code: aside.take(), variables });
+            state.live.insert(number, LiveVersion { code: version.into_code(), variables });
         })?;
-        Ok(Committed { version, retired })
+        Ok(Committed { version: number, retired })
     }
 
     pub(super) fn rollback(self: &Arc<Self>) -> Result<RolledBack> {
-        let turn = self.take_turn()?;
-        let jit = Jit(self.jit.upgrade().ok_or_else(|| self.gone())?);
+        let guard = self.lock()?;
+        let jit = self.jit.upgrade().ok_or_else(|| self.gone())?;
         let (dylib, functions) = (self.dylib.name().to_string(), self.function_names());
         let nothing = |problem| Error::from(ErrorKind::NothingToRollBack { dylib, functions, problem });
-        let (version, returns, moves) = {
+        let (version, previous, redirects) = {
             let state = self.state.lock();
             let Some(undo) = state.undo.back() else {
-                return Err(nothing("have no commit left in their history"));
+                return Err(nothing("have no commit in their history"));
             };
-            let returns: Vec<_> =
+            let previous: Vec<_> =
                 undo.before.iter().filter_map(|(name, number)| Some((name.clone(), (*number)?))).collect();
-            let moves: Vec<Move> = returns
+            let redirects: Vec<Redirect> = previous
                 .iter()
                 .map(|(name, number)| (name.clone(), state.live[number].code.functions[name].address))
                 .collect();
-            (undo.version, returns, moves)
+            (undo.version, previous, redirects)
         };
-        if moves.is_empty() {
+        if redirects.is_empty() {
             return Err(nothing("had no version before the last commit"));
         }
-        let retired = self.switch(&jit, &moves, |state| {
+        let retired = self.redirect_and_retire(&jit, &redirects, |state| {
             state.undo.pop_back();
-            state.current.extend(returns);
+            state.current.extend(previous);
         })?;
-        self.sweep_in(&turn);
+        self.sweep_locked(&guard);
         Ok(RolledBack { version, retired })
     }
 
-    /// Store, then retire: the protocol of a redirect against the removal of what it leads away from. `edit` says in the books
-    /// what is current now; what these need no more is removed.
-    fn switch(self: &Arc<Self>, jit: &Jit, moves: &[Move], edit: impl FnOnce(&mut State)) -> Result<Vec<Removal>> {
-        for (name, target) in moves {
-            // Fails only when the stubs have been reclaimed, and with them the last who could call them.
-            jit.0.stubs.redirect(&self.dylib, name.as_str(), *target).map_err(|_| self.gone())?;
+    /// Stores the new targets, then removes the versions that are not needed any more: see the header. `edit` enters into
+    /// the state which versions are current.
+    fn redirect_and_retire(
+        self: &Arc<Self>,
+        jit: &JitInner,
+        redirects: &[Redirect],
+        edit: impl FnOnce(&mut State),
+    ) -> Result<Vec<Removal>> {
+        for (name, target) in redirects {
+            // Fails only if the stubs were reclaimed. Then no caller is left either.
+            jit.stubs.redirect(&self.dylib, name.as_str(), *target).map_err(|_| self.gone())?;
         }
-        let old = {
+        let unneeded = {
             let mut state = self.state.lock();
             edit(&mut state);
-            state.take_unneeded()
+            state.remove_unneeded()
         };
-        Ok(old.into_iter().filter_map(|version| self.retire(jit, version)).collect())
+        Ok(unneeded.into_iter().filter_map(|version| self.retire(jit, version)).collect())
     }
 
-    /// Removes a version that no slot leads to. No ticket if somebody has put its code under another tracker: then it goes with
-    /// its dylib.
-    fn retire(self: &Arc<Self>, jit: &Jit, version: Version) -> Option<Removal> {
-        hold_for_late_bindings(jit.session(), &version.code);
-        let Version { code: Code { number, dylib, tracker, functions, pin, .. }, variables } = version;
+    /// Removes a version that no slot leads to. `None` if its code was transferred to another tracker: then it is removed
+    /// with its dylib.
+    fn retire(self: &Arc<Self>, jit: &JitInner, version: LiveVersion) -> Option<Removal> {
+        pin_for_late_bindings(&jit.session, &version.code);
+        let LiveVersion { code: VersionCode { number, dylib, tracker, functions, pin, .. }, variables } = version;
         dylib.detach(&(self.clone() as Arc<dyn ClearHook>));
         drop(pin);
         let removal = tracker.remove().or_else(|error| {
-            jit.session().report_error(error);
-            // A second removal gives the ticket of the first, which a manager had something to say of.
+            jit.session.report_error(error);
+            // The error is that of a resource manager. A second removal returns the ticket of the first one.
             tracker.remove()
         });
-        let removed = jit.session().remove_dylib(&dylib);
-        removed.err().into_iter().for_each(|error| jit.session().report_error(error));
+        let removed = jit.session.remove_dylib(&dylib);
+        removed.err().into_iter().for_each(|error| jit.session.report_error(error));
         let mut functions: Vec<_> = functions.keys().map(Name::to_string).collect();
         functions.sort();
         let removal = removal.ok()?;
-        let retired = Retired { number, functions, removal: removal.clone(), variables };
+        let retired = RetiredVersion { number, functions, removal: removal.clone(), variables };
         self.state.lock().retired.push(retired);
         Some(removal)
     }
 
-    /// Defines stubs under the tracker that has all of them, which the first commit makes.
-    fn define_stubs(&self, jit: &Jit, new: &[(&str, ExecutorAddr)]) -> Result<()> {
+    /// Defines stubs. All stubs of the set are under one tracker, which the first commit creates.
+    fn define_stubs(&self, jit: &JitInner, new: &[(&str, ExecutorAddr)]) -> Result<()> {
         let known = self.state.lock().stubs.clone();
         if let Some(stubs) = known {
-            return jit.create_stubs(&stubs, new);
+            return jit.stubs.create(&stubs, new);
         }
         let stubs = self.dylib.create_tracker()?;
-        match jit.create_stubs(&stubs, new) {
+        match jit.stubs.create(&stubs, new) {
             Ok(()) => drop(self.state.lock().stubs.insert(stubs)),
             Err(error) => {
                 drop(stubs.remove());
@@ -308,13 +340,19 @@ impl Versions {
         Ok(())
     }
 
-    fn take_turn(&self) -> Result<ReentrantGuard<'_>> {
-        let turn = self.turns.take();
-        if turn.is_nested() {
-            // An observer that was told of a redirect has come back in.
-            return Err(Error::other("a version of the same functions is being committed by this very thread"));
+    /// Locks `commit_lock`.
+    ///
+    /// # Errors
+    /// This thread holds it already. The dylib was cleared.
+    fn lock(&self) -> Result<ReentrantGuard<'_>> {
+        let guard = self.commit_lock.lock();
+        if guard.is_nested() {
+            // An observer that was called for a redirect has called back.
+            return Err(Error::other(
+                "this thread is already committing or rolling back a version of these functions; do not patch them in an observer",
+            ));
         }
-        if self.state.lock().is_gone { Err(self.gone()) } else { Ok(turn) }
+        if self.state.lock().is_cleared { Err(self.gone()) } else { Ok(guard) }
     }
 
     fn gone(&self) -> Error {
@@ -322,32 +360,29 @@ impl Versions {
         ErrorKind::PatchableGone { dylib, functions }.into()
     }
 
-    /// Has a version that failed by an exception go when the exception has arrived: at the next call.
-    pub(super) fn discard_later(&self, dylib: JitDylib, tracker: ResourceTracker) {
-        self.state.lock().discarded.push((dylib, tracker));
-    }
-
-    /// Gives up what nobody needs any more.
+    /// Removes failed versions, and variables and retired versions that nothing uses any more. Does nothing if the calling
+    /// thread is inside a commit, or the dylib was cleared.
     pub(super) fn sweep(&self) {
-        if let Ok(turn) = self.take_turn() {
-            self.sweep_in(&turn);
+        if let Ok(guard) = self.lock() {
+            self.sweep_locked(&guard);
         }
     }
 
-    fn sweep_in(&self, _turn: &ReentrantGuard<'_>) {
-        let (discarded, retired, linking) = {
+    fn sweep_locked(&self, _guard: &ReentrantGuard<'_>) {
+        let (failed, retired, links_in_progress) = {
             let mut state = self.state.lock();
-            (std::mem::take(&mut state.discarded), std::mem::take(&mut state.retired), state.linking)
+            (std::mem::take(&mut state.failed), std::mem::take(&mut state.retired), state.links_in_progress)
         };
         if let Some(jit) = self.jit.upgrade() {
-            for (dylib, _) in discarded {
+            for (dylib, _) in failed {
                 let removed = jit.session.remove_dylib(&dylib);
                 removed.err().into_iter().for_each(|error| jit.session.report_error(error));
             }
         }
         let mut held = Vec::new();
         for mut version in retired {
-            let unused = version.variables.take_if(|variables| linking == 0 && variables.dependents().is_empty());
+            let unused =
+                version.variables.take_if(|variables| links_in_progress == 0 && variables.dependents().is_empty());
             unused.into_iter().for_each(|variables| drop(variables.remove()));
             if version.variables.is_some() || !version.removal.is_complete() {
                 held.push(version);
@@ -360,10 +395,10 @@ impl Versions {
         let (mut list, retired) = {
             let state = self.state.lock();
             let list: Vec<_> = state.live.values().map(|version| state.describe(&version.code)).collect();
-            let parts = |version: &Retired| (version.number, version.functions.clone(), version.removal.clone());
+            let parts = |version: &RetiredVersion| (version.number, version.functions.clone(), version.removal.clone());
             (list, state.retired.iter().map(parts).collect::<Vec<_>>())
         };
-        // Asked outside the lock: the session's locks are not ours to nest in.
+        // `obstacles` takes locks of the session, so it is called without the leaf lock.
         for (version, functions, removal) in retired {
             let held_by = removal.obstacles();
             list.push(PatchVersion { version, functions, current: Vec::new(), is_retired: true, held_by });
@@ -373,29 +408,35 @@ impl Versions {
     }
 }
 
-/// Has a version that is about to be removed stay as long as a caller that was not entered may be inside of it: one that came
-/// through a lazy re-export from before the session's first version.
-fn hold_for_late_bindings(session: &ExecutionSession, code: &Code) {
+impl RemoveLater for Versions {
+    fn remove_later(&self, dylib: JitDylib, tracker: ResourceTracker) {
+        self.state.lock().failed.push((dylib, tracker));
+    }
+}
+
+/// Pins a version that is about to be removed, as long as a caller that is not counted may be inside it. Such a caller came
+/// through a lazy re-export that was bound before the first version of the session existed.
+fn pin_for_late_bindings(session: &ExecutionSession, code: &VersionCode) {
     for tracker in session.late_bindings() {
-        // None when it is gone: then the call has returned.
+        // No pin: the tracker is gone, so the call has returned.
         let Some(pin) = tracker.pin() else { continue };
-        if code.functions.values().any(|entry| pin.add_dependency(&entry.symbol).is_err()) {
-            // Nothing can refer to the version any more, so it stays for good.
+        if code.functions.values().any(|function| pin.add_dependency(&function.symbol).is_err()) {
+            // The version accepts no dependants any more, so it must stay in memory for ever.
             std::mem::forget(code.pin.clone());
         }
     }
 }
 
 impl State {
-    /// Takes out the versions that are neither current nor led back to.
-    fn take_unneeded(&mut self) -> Vec<Version> {
+    /// Removes and returns the live versions that are neither current nor in the history.
+    fn remove_unneeded(&mut self) -> Vec<LiveVersion> {
         let history = self.undo.iter().flat_map(|undo| &undo.before).filter_map(|(_, number)| *number);
         let needed: BTreeSet<u64> = self.current.values().copied().chain(history).collect();
         let unneeded: Vec<u64> = self.live.keys().filter(|number| !needed.contains(number)).copied().collect();
         unneeded.iter().filter_map(|number| self.live.remove(number)).collect()
     }
 
-    fn describe(&self, code: &Code) -> PatchVersion {
+    fn describe(&self, code: &VersionCode) -> PatchVersion {
         let mut functions: Vec<_> = code.functions.keys().collect();
         functions.sort();
         let is_current = |name: &&&Name| self.current.get(**name) == Some(&code.number);
@@ -410,52 +451,52 @@ impl State {
 }
 
 impl ClearHook for Versions {
-    fn leave(&self) -> Vec<ResourceTracker> {
-        // This thread may have it already, if an observer that was told of a redirect clears the dylib.
-        let _turn = self.turns.take();
+    fn trackers_to_remove(&self) -> Vec<ResourceTracker> {
+        // Nested if an observer that was called for a redirect clears the dylib.
+        let _guard = self.commit_lock.lock();
         let state = {
             let mut state = self.state.lock();
-            let left = State { is_gone: true, versions_linked: state.versions_linked, ..State::default() };
-            std::mem::replace(&mut *state, left)
+            let cleared = State { is_cleared: true, versions_linked: state.versions_linked, ..State::default() };
+            std::mem::replace(&mut *state, cleared)
         };
         if let Some((_, stubs)) = state.current.keys().next().and_then(|name| self.dylib.pin(name.as_str())) {
             for (name, number) in &state.current {
-                // Refused when one of them was removed behind our back, and holds what it held.
+                // Fails if other code removed the version. Its own pin then keeps what callers reach.
                 let _ = stubs.add_dependency(&state.live[number].code.functions[name].symbol);
             }
         }
         let mut trackers: Vec<_> = state.stubs.into_iter().collect();
-        let mut leaving = Vec::new();
-        for Version { code, variables } in state.live.into_values() {
+        let mut dylibs = Vec::new();
+        for LiveVersion { code, variables } in state.live.into_values() {
             if let Some(jit) = self.jit.upgrade() {
-                hold_for_late_bindings(&jit.session, &code);
+                pin_for_late_bindings(&jit.session, &code);
             }
-            leaving.push(code.dylib);
+            dylibs.push(code.dylib);
             trackers.push(code.tracker);
             trackers.extend(variables);
         }
         trackers.extend(state.retired.into_iter().filter_map(|version| version.variables));
-        for (dylib, tracker) in state.discarded {
-            leaving.push(dylib);
+        for (dylib, tracker) in state.failed {
+            dylibs.push(dylib);
             trackers.push(tracker);
         }
-        let mut now = self.state.lock();
-        now.leaving = leaving;
-        // Of links that are under way, and will be told.
-        now.linking = state.linking;
+        let mut cleared = self.state.lock();
+        cleared.cleared = dylibs;
+        // Each link in progress will call `end_link`.
+        cleared.links_in_progress = state.links_in_progress;
         trackers
     }
 
-    fn left(&self) {
-        let leaving = std::mem::take(&mut self.state.lock().leaving);
+    fn cleared(&self) {
+        let dylibs = std::mem::take(&mut self.state.lock().cleared);
         let jit = self.jit.upgrade();
-        for dylib in leaving {
+        for dylib in dylibs {
             match &jit {
                 Some(jit) => {
                     let removed = jit.session.remove_dylib(&dylib);
                     removed.err().into_iter().for_each(|error| jit.session.report_error(error));
                 }
-                // The session ends, and removes them itself.
+                // The session is ending and removes its dylibs itself.
                 None => dylib.close(),
             }
         }

@@ -1,18 +1,24 @@
-//! [`Archive`]: many objects in one file, with a list of who defines what. [`ArchiveSet`] (`set.rs`) searches several.
+//! [`Archive`]: an `ar` file, that is, many objects with a symbol table. [`ArchiveSet`] (`set.rs`) searches several.
 //!
 //! ```text
-//!   !<arch>\n │ `/` or `__.SYMDEF`: the list │ `//`: long names │ header, member │ header, member │ …
-//!                 symbol's name ────────────────────────────────► offset of a header
+//!   !<arch>\n │ `/` or `__.SYMDEF`: symbol table │ `//`: long names │ header, member │ header, member │ …
+//!                 symbol's name ────────────────────────────────────► offset of a header
 //! ```
 //!
-//! Opening reads the list and the long names, the archive's *head*, and keeps them. A member is read when it is asked for.
-//! Where all bytes are in memory ([`FileBytes::InMemory`]), a member is a part of them; as it is aligned to two bytes only,
-//! whoever reads objects must not expect more. In a thin archive members are files of their own, named relative to the
-//! archive's folder, and opened when they are asked for. An archive without a list has its members scanned when it is
-//! opened.
+//! Opening reads the symbol table and the long names, which are the *head* of the archive, and keeps them. A member is
+//! read when it is asked for.
 //!
-//! GNU's archives and BSD's are read, with 32-bit and 64-bit lists. This file opens no file itself: whoever opens an archive
-//! hands over the means. It decides no policy either: which member is needed is its user's question.
+//! | archive | member |
+//! |---|---|
+//! | in memory ([`FileBytes::InMemory`]) | a range of the archive, without a copy; aligned to two bytes only |
+//! | on disk ([`FileBytes::OnDemand`]) | read into a buffer |
+//! | thin | a file of its own, whose name is relative to the archive's folder; opened on demand |
+//!
+//! GNU and BSD archives are supported, with 32-bit and 64-bit symbol tables. If an archive has no symbol table, all
+//! members are scanned when it is opened.
+//!
+//! This file opens no files: the caller passes a function that does ([`OpenFile`]). It does not decide which members
+//! are needed.
 
 mod head;
 mod set;
@@ -26,37 +32,38 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use object::ReadRef;
-use object::read::archive::{ArchiveFile, ArchiveKind, ArchiveMember as Entry, ArchiveOffset};
+use object::read::archive::{ArchiveFile, ArchiveKind, ArchiveMember as MemberHeader, ArchiveOffset};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::link::archive::head::{Parts, Window};
+use crate::link::archive::head::{LoadedRange, PartialFile};
 use crate::link::buffer::ObjectBuffer;
 use crate::link::elf;
 use crate::sync::Arc;
 
-/// Opens a file: an archive, or a member of a thin one. Called with no lock held; other threads that need a member may be
-/// waiting for the one that is added meanwhile.
+/// A function that opens a file: an archive, or a member of a thin archive.
+///
+/// No lock is held during the call. Other threads may wait for the member that is being opened.
 pub type OpenFile = dyn Fn(&Path) -> Result<FileBytes> + Send + Sync;
 
 /// The bytes of a file.
 #[derive(Clone)]
 pub enum FileBytes {
-    /// All of them.
+    /// All bytes are in memory.
     InMemory(ObjectBuffer),
-    /// A part of them whenever one is needed.
+    /// Ranges are read when they are needed.
     OnDemand(Arc<dyn ReadAt>),
 }
 
-/// A file that is read in parts.
+/// A file that is read in ranges.
 pub trait ReadAt: Send + Sync {
-    /// How large the file is. Always the same.
+    /// The size of the file in bytes. It must return the same value each time.
     fn size_bytes(&self) -> u64;
 
-    /// As many bytes as the range has.
+    /// Reads exactly the bytes of `range`, which is in bytes and lies within the file.
     ///
     /// # Errors
-    /// When they cannot be read; when the file was changed since it was opened, because a list and members of two states of
-    /// an archive make a wrong link.
+    /// If the bytes cannot be read, or if the file was changed after it was opened. A symbol table and members of two
+    /// states of an archive would make a wrong link, so an implementation must detect a change.
     fn read_at(&self, range: Range<u64>) -> Result<ObjectBuffer>;
 }
 
@@ -74,62 +81,64 @@ impl FileBytes {
         }
     }
 
-    /// `range` lies in the file.
+    /// Reads `range`, which must lie within the file.
     fn read_at(&self, range: Range<u64>) -> Result<ObjectBuffer> {
         match self {
             FileBytes::InMemory(bytes) => {
                 let part = bytes.part(range.start as usize..range.end as usize);
-                part.ok_or_else(|| Error::other("a part of a file was asked for that does not lie in it"))
+                part.ok_or_else(|| Error::other("the requested range is outside the file"))
             }
             FileBytes::OnDemand(file) => {
                 let part = file.read_at(range.clone())?;
-                let is_whole = part.len() as u64 == range.end - range.start;
-                is_whole.then_some(part).ok_or_else(|| Error::other("a file gave fewer bytes than it was asked for"))
+                let is_complete = part.len() as u64 == range.end - range.start;
+                is_complete.then_some(part).ok_or_else(|| Error::other("the file returned fewer bytes than requested"))
             }
         }
     }
 }
 
-/// An archive whose list of symbols can be read.
+/// An open archive.
 pub struct Archive {
     path: Arc<Path>,
     file: FileBytes,
-    /// The file's first bytes: the list, the long names, and the header behind them. All bytes where they are in memory.
+    /// The first bytes of the file: the symbol table, the long names, and the header after them. All bytes if they are
+    /// in memory.
     head: ObjectBuffer,
     open_file: Arc<OpenFile>,
-    /// What stands in for the list of an archive that has none.
-    scanned: Option<ScannedList>,
+    /// The symbol table of an archive that has none.
+    scanned: Option<ScannedSymbols>,
 }
 
-/// One object of an archive.
+/// One member of an archive.
 #[derive(Debug)]
 pub struct ArchiveMember {
     archive: Arc<Path>,
     member: String,
-    /// Where its header stands in the archive: what tells it from another of the same name.
+    /// The offset of its header in the archive, in bytes. Two members of the same name differ in it.
     pub offset: u64,
-    /// The object.
+    /// The bytes of the object.
     pub bytes: ObjectBuffer,
 }
 
 impl ArchiveMember {
-    /// `libfoo.a(bar.o)`.
+    /// The name for errors: `libfoo.a(bar.o)`. Other members may have the same one.
     pub fn name(&self) -> String {
         let archive = self.archive.file_name().unwrap_or_default().to_string_lossy();
         format!("{archive}({})", self.member)
     }
 
-    /// `folder/libfoo.a(bar.o at 0x44)`, which no other member is called.
+    /// The unique name: `folder/libfoo.a(bar.o at 0x44)`.
     pub fn full_name(&self) -> String {
         format!("{}({} at {:#x})", self.archive.display(), self.member, self.offset)
     }
 }
 
 impl Archive {
-    /// Opens an archive. `open_file` is kept, for the members of a thin archive.
+    /// Opens an archive and reads its symbol table. The archive keeps `open_file` for the members of a thin archive.
     ///
     /// # Errors
-    /// What `open_file` reports; [`ErrorKind::Archive`] when the file is no archive, or damaged where it was read.
+    /// The error of `open_file`; [`ErrorKind::Archive`] if the file is no archive, or if a part that was read is
+    /// malformed.
     pub fn open(path: &Path, open_file: Arc<OpenFile>) -> Result<Archive> {
         let file = open_file(path)?;
         let mut archive =
@@ -142,36 +151,37 @@ impl Archive {
         Ok(archive)
     }
 
-    /// Reads as much of the beginning as the list, the long names and the first member's header take.
+    /// Reads the beginning of the file up to the end of the first member's header.
     fn read_head(&mut self) -> Result<()> {
         if let FileBytes::InMemory(bytes) = &self.file {
             self.head = bytes.clone();
             return Ok(());
         }
-        let mut wanted = FIRST_READ;
-        while (self.head.len() as u64) < wanted {
-            // Not piece by piece: whoever changes the file meanwhile is noticed in one place.
-            self.head = self.file.read_at(0..wanted.min(self.file.size_bytes()))?;
-            let parts = self.parts(Window::default());
-            let Ok(file) = ArchiveFile::parse(&parts) else {
-                wanted = parts.wanted();
+        let mut end = FIRST_READ;
+        while (self.head.len() as u64) < end {
+            // From offset 0 again, so that `ReadAt` returns the entire head in one piece and detects a change of the
+            // file.
+            self.head = self.file.read_at(0..end.min(self.file.size_bytes()))?;
+            let bytes = self.partial_file(LoadedRange::default());
+            let Ok(file) = ArchiveFile::parse(&bytes) else {
+                end = bytes.missing_end();
                 continue;
             };
             let _ = (file.symbols(), file.members().next());
-            wanted = parts.wanted();
+            end = bytes.missing_end();
         }
         Ok(())
     }
 
-    /// Where the archive was opened.
+    /// The path that the archive was opened with.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Where the members' headers stand, in their order.
+    /// The offsets of the members' headers in bytes, in ascending order.
     ///
     /// # Errors
-    /// [`ErrorKind::Archive`], with the offset from which no member can be read.
+    /// [`ErrorKind::Archive`], with the offset at which no member can be read.
     pub fn member_offsets(&self) -> Result<Vec<u64>> {
         let (mut offsets, end) = (Vec::new(), self.file.size_bytes());
         let mut next = self.first_member()?;
@@ -182,69 +192,71 @@ impl Archive {
                 if entry.is_thin() {
                     return next + HEADER_SIZE;
                 }
-                let behind = start.saturating_add(size);
-                // Padded to an even size.
-                behind.saturating_add(behind.saturating_sub(next) % 2)
+                let member_end = start.saturating_add(size);
+                // Members are padded to an even size.
+                member_end.saturating_add(member_end.saturating_sub(next) % 2)
             })?;
         }
         Ok(offsets)
     }
 
-    /// Where the header of the first member stands that is an object; the archive's end if there is none.
+    /// The offset of the first member's header, after the symbol table and the long names. The archive's end if there
+    /// is none.
     fn first_member(&self) -> Result<u64> {
         let end = self.file.size_bytes();
-        let parts = self.parts(Window::default());
-        match self.parse(&parts)?.members().next() {
+        let bytes = self.partial_file(LoadedRange::default());
+        match self.parse(&bytes)?.members().next() {
             None => Ok(end),
             Some(Err(problem)) => Err(self.fault(MAGIC_SIZE, "", problem)),
             Some(Ok(entry)) => Ok(entry.header().map_or(end, |header| self.offset_of(header.name.as_ptr()))),
         }
     }
 
-    /// The member whose header stands at `offset`.
+    /// Reads the member whose header is at `offset`.
     ///
     /// # Errors
-    /// [`ErrorKind::Archive`] when no whole member stands there; what opening the file of a thin archive's member reports;
-    /// what reading reports.
+    /// [`ErrorKind::Archive`] if no complete member is there; the error of [`OpenFile`] for a member of a thin archive;
+    /// the error of [`ReadAt`].
     pub fn member(&self, offset: u64) -> Result<ArchiveMember> {
         let (member, name, range) = self.entry(offset, |entry| {
             let member = String::from_utf8_lossy(entry.name()).into_owned();
             (member, entry.name().to_vec(), self.contents(&entry))
         })?;
         let bytes = match range {
-            Some(range) => self.part(range, offset, &member)?,
-            None => self.open_beside(&name)?,
+            Some(range) => self.read_member(range, offset, &member)?,
+            None => self.open_thin_member(&name)?,
         };
         Ok(ArchiveMember { archive: self.path.clone(), member, offset, bytes })
     }
 
-    /// Reads a member's header and name.
-    fn entry<T>(&self, offset: u64, mut look: impl FnMut(Entry<'_>) -> T) -> Result<T> {
+    /// Parses the header at `offset` and passes it to `visit`. Reads more of the file until the header and its name are
+    /// complete.
+    fn entry<T>(&self, offset: u64, mut visit: impl FnMut(MemberHeader<'_>) -> T) -> Result<T> {
         let fault = |problem| self.fault(offset, "", problem);
-        let mut window = Window::default();
+        let mut range = LoadedRange::default();
         loop {
-            let parts = self.parts(window);
-            let problem = match self.parse(&parts)?.member(ArchiveOffset(offset)) {
-                Ok(entry) => return Ok(look(entry)),
+            let bytes = self.partial_file(range);
+            let problem = match self.parse(&bytes)?.member(ArchiveOffset(offset)) {
+                Ok(entry) => return Ok(visit(entry)),
                 Err(problem) => problem,
             };
-            // What is missing is behind the window, which starts at the header.
-            let end = parts.wanted().max(offset.saturating_add(HEADER_SIZE)).min(self.file.size_bytes());
-            window = parts.into_window();
-            if end <= offset || window.reaches(end) || end <= self.head.len() as u64 {
+            // The missing bytes come after the loaded range, which starts at the header.
+            let end = bytes.missing_end().max(offset.saturating_add(HEADER_SIZE)).min(self.file.size_bytes());
+            range = bytes.into_range();
+            if end <= offset || range.reaches(end) || end <= self.head.len() as u64 {
                 return Err(fault(problem));
             }
-            window = Window { start: offset, bytes: self.file.read_at(offset..end)? };
+            range = LoadedRange { start: offset, bytes: self.file.read_at(offset..end)? };
         }
     }
 
-    /// Where a member's bytes are, unless they are a file of their own.
-    fn contents(&self, entry: &Entry<'_>) -> Option<Range<u64>> {
+    /// The range of a member's bytes in the archive. `None` for a member of a thin archive.
+    fn contents(&self, entry: &MemberHeader<'_>) -> Option<Range<u64>> {
         let (start, size) = entry.file_range();
         (!entry.is_thin()).then(|| start..start.saturating_add(size))
     }
 
-    fn part(&self, range: Range<u64>, offset: u64, member: &str) -> Result<ObjectBuffer> {
+    fn read_member(&self, range: Range<u64>, offset: u64, member: &str) -> Result<ObjectBuffer> {
         let (size, end) = (range.end.saturating_sub(range.start), self.file.size_bytes());
         if range.start > range.end || range.end > end {
             let problem = format!("its {size} bytes reach past the end of the archive, at {end:#x}");
@@ -253,7 +265,8 @@ impl Archive {
         self.file.read_at(range)
     }
 
-    fn open_beside(&self, name: &[u8]) -> Result<ObjectBuffer> {
+    /// Opens the file of a thin archive's member.
+    fn open_thin_member(&self, name: &[u8]) -> Result<ObjectBuffer> {
         let folder = self.path.parent().unwrap_or(Path::new(""));
         match (self.open_file)(&folder.join(OsStr::from_bytes(name)))? {
             FileBytes::InMemory(bytes) => Ok(bytes),
@@ -261,16 +274,16 @@ impl Archive {
         }
     }
 
-    fn parts(&self, window: Window) -> Parts<'_> {
-        Parts::new(&self.head, window, self.file.size_bytes())
+    fn partial_file(&self, range: LoadedRange) -> PartialFile<'_> {
+        PartialFile::new(&self.head, range, self.file.size_bytes())
     }
 
-    /// The archive, as far as its head tells.
+    /// The archive, parsed from its head.
     fn file(&self) -> Result<ArchiveFile<'_>> {
         self.parse(&*self.head)
     }
 
-    /// Reads headers only: what this costs does not depend on the archive's size.
+    /// Parses the headers before the first member. The time does not depend on the archive's size.
     fn parse<'a, R: ReadRef<'a>>(&self, bytes: R) -> Result<ArchiveFile<'a, R>> {
         let head: &[u8] = &self.head;
         if !matches!(head.get(..MAGIC_SIZE as usize), Some(b"!<arch>\n" | b"!<thin>\n")) {
@@ -286,29 +299,34 @@ impl Archive {
         }
     }
 
-    /// Tells of every symbol in the list: where its name stands, its name, and the offset of the member that defines it.
-    fn each_symbol(&self, mut tell: impl FnMut(u32, &[u8], u64)) -> Result<()> {
+    /// Calls `visit` for every entry of the symbol table: the position of the name for [`name_at`](Self::name_at), the
+    /// name, and the offset of the header of the member that defines it.
+    fn each_symbol(&self, mut visit: impl FnMut(u32, &[u8], u64)) -> Result<()> {
         if let Some(scanned) = &self.scanned {
-            scanned.symbols.iter().for_each(|(name, member)| tell(*name, self.name_at(*name), *member));
+            scanned.symbols.iter().for_each(|(name, member)| visit(*name, self.name_at(*name), *member));
             return Ok(());
         }
         let symbols = self.file()?.symbols().map_err(|problem| self.fault(MAGIC_SIZE, "", problem))?;
-        // Names may share their bytes, and nobody's do: a long one with many ends would be the square of the archive.
+        // Names may overlap in a malformed table. Many suffixes of one long name would take quadratic time.
         let mut names_left = NAMES_PER_BYTE * self.head.len() as u64;
         for symbol in symbols.into_iter().flatten() {
             let symbol = symbol.map_err(|problem| self.fault(MAGIC_SIZE, "", problem))?;
             names_left = names_left.checked_sub(symbol.name().len() as u64).ok_or_else(|| {
-                self.fault(MAGIC_SIZE, "", "the names in its list of symbols overlap: they are many times its size")
+                self.fault(
+                    MAGIC_SIZE,
+                    "",
+                    "the names in its symbol table overlap: together they are many times its size",
+                )
             })?;
-            let at = self.offset_of(symbol.name().as_ptr());
-            let at = u32::try_from(at)
-                .map_err(|_| self.fault(at, "", "its list of symbols reaches beyond 4 GiB, which is not supported"))?;
-            tell(at, symbol.name(), symbol.offset().0);
+            let offset = self.offset_of(symbol.name().as_ptr());
+            let position = u32::try_from(offset)
+                .map_err(|_| self.fault(offset, "", "its symbol table reaches beyond 4 GiB, which is not supported"))?;
+            visit(position, symbol.name(), symbol.offset().0);
         }
         Ok(())
     }
 
-    /// How many symbols the list has; the archive's own word, bounded by its size.
+    /// The number of entries of the symbol table, as the archive states it. The archive's size bounds it.
     fn symbol_count(&self) -> usize {
         if let Some(scanned) = &self.scanned {
             return scanned.symbols.len();
@@ -317,36 +335,36 @@ impl Archive {
         symbols.map_or(0, |symbols| symbols.size_hint().0)
     }
 
-    /// A name that [`each_symbol`](Self::each_symbol) told of.
-    fn name_at(&self, at: u32) -> &[u8] {
-        name_in(self.names(), at)
+    /// The name at a position that [`each_symbol`](Self::each_symbol) reported.
+    fn name_at(&self, position: u32) -> &[u8] {
+        name_in(self.names(), position)
     }
 
-    /// Whether the name that stands there is this one.
-    fn is_name_at(&self, at: u32, name: &[u8]) -> bool {
-        let text = self.names().get(at as usize..).and_then(|text| text.strip_prefix(name));
+    /// Whether the name at `position` is equal to `name`.
+    fn is_name_at(&self, position: u32, name: &[u8]) -> bool {
+        let text = self.names().get(position as usize..).and_then(|text| text.strip_prefix(name));
         text.is_some_and(|rest| rest.first() == Some(&0))
     }
 
-    /// What names stand in, each with a zero byte behind it.
+    /// The bytes that name positions refer to. A null byte ends each name.
     fn names(&self) -> &[u8] {
         self.scanned.as_ref().map_or(&self.head, |scanned| &scanned.names)
     }
 
-    /// The list that an archive without one ought to have. Members that are no objects of this machine are passed over:
-    /// they define nothing that could be asked for.
-    fn scan(&self) -> Result<ScannedList> {
-        let mut list = ScannedList::default();
+    /// Builds the symbol table of an archive without one. Skips members that are not objects of this machine, because
+    /// they define nothing that can be linked.
+    fn scan(&self) -> Result<ScannedSymbols> {
+        let mut symbols = ScannedSymbols::default();
         for offset in self.member_offsets()? {
             let member = self.member(offset)?;
             for name in elf::defined_names(&member.name(), &member.bytes).unwrap_or_default() {
-                list.push(name, offset).ok_or_else(|| self.fault(offset, &member.member, "too many symbols"))?;
+                symbols.push(name, offset).ok_or_else(|| self.fault(offset, &member.member, "too many symbols"))?;
             }
         }
-        Ok(list)
+        Ok(symbols)
     }
 
-    /// Where in the archive a piece of its head stands.
+    /// The offset in the archive of a pointer into its head.
     fn offset_of(&self, piece: *const u8) -> u64 {
         piece.addr().wrapping_sub(self.head.as_ptr().addr()) as u64
     }
@@ -357,7 +375,8 @@ impl Archive {
     }
 }
 
-/// Bytes of names that are read for each byte of the archive, at most.
+/// The most bytes of names that are read, per byte of the head. The names of a valid table do not overlap and take less
+/// than one.
 const NAMES_PER_BYTE: u64 = 64;
 
 impl fmt::Debug for Archive {
@@ -366,16 +385,17 @@ impl fmt::Debug for Archive {
     }
 }
 
-/// A list made of what members define.
+/// A symbol table that was built from the members.
 #[derive(Default)]
-struct ScannedList {
-    /// Each with a zero byte behind it.
+struct ScannedSymbols {
+    /// The names, each with a null byte after it.
     names: Vec<u8>,
-    /// Where its name stands, and the offset of the member that defines it.
+    /// `(position in names, offset of the member's header)`.
     symbols: Vec<(u32, u64)>,
 }
 
-impl ScannedList {
+impl ScannedSymbols {
+    /// Adds a symbol. `None` if the names are 4 GiB or more.
     fn push(&mut self, name: &str, member: u64) -> Option<()> {
         self.symbols.push((u32::try_from(self.names.len()).ok()?, member));
         self.names.extend(name.as_bytes());
@@ -384,13 +404,14 @@ impl ScannedList {
     }
 }
 
-fn name_in(names: &[u8], at: u32) -> &[u8] {
-    let text = names.get(at as usize..).unwrap_or_default();
+fn name_in(names: &[u8], position: u32) -> &[u8] {
+    let text = names.get(position as usize..).unwrap_or_default();
     CStr::from_bytes_until_nul(text).map_or(text, CStr::to_bytes)
 }
 
-/// How much of an archive is read at first.
+/// The size in bytes of the first read of an archive.
 const FIRST_READ: u64 = 64 << 10;
-/// Bytes before the first header, and of each header.
+/// The size of `!<arch>\n` in bytes.
 const MAGIC_SIZE: u64 = 8;
+/// The size of a member's header in bytes.
 const HEADER_SIZE: u64 = 60;

@@ -1,38 +1,38 @@
-//! [`ArchiveSet`]: which member of which archive defines a name.
+//! [`ArchiveSet`]: finds the archive member that defines a name.
 //!
-//! One table for all archives of the set, with an entry of 16 bytes for each name, which says where the name stands in its
-//! archive: no text is copied, and members are not looked at. Of several definitions the first counts, in the order of the
-//! archives and then of the list.
+//! One hash table serves all archives of the set. Its entry for a name is 16 bytes: the archive, the position of the
+//! name in the archive, and the offset of the member. No text is copied, and no member is read. If several members
+//! define a name, the first counts, in the order of the archives and then of their symbol tables.
 
 use std::fmt;
 use std::hash::Hasher;
 
 use hashbrown::HashTable;
-use hashbrown::hash_table::Entry as Place;
+use hashbrown::hash_table::Entry;
 use rustc_hash::FxHasher;
 
 use crate::error::{Error, Result};
 use crate::link::archive::{Archive, ArchiveMember};
 use crate::sync::Arc;
 
-/// Archives that are searched as one. Cloning copies the table.
+/// Archives that are searched as one. A clone copies the table, not the archives.
 #[derive(Clone, Default)]
 pub struct ArchiveSet {
     archives: Vec<Arc<Archive>>,
     table: HashTable<Listing>,
 }
 
-/// A name that some archive of a set lists.
+/// The entry of one name in a set.
 #[derive(Debug, Clone, Copy)]
 pub struct Listing {
     archive: u32,
-    /// Where the name stands in the archive.
+    /// The position of the name: see `Archive::name_at`.
     name: u32,
-    /// The offset of the member that defines it.
+    /// The offset of the header of the member that defines the name, in bytes.
     member: u64,
 }
 
-/// Tells the members of a set apart.
+/// Identifies a member of a set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct MemberId {
     archive: u32,
@@ -47,17 +47,18 @@ impl Listing {
 }
 
 impl ArchiveSet {
-    /// Adds archives behind those that are there.
+    /// Adds archives after the existing ones.
     ///
     /// # Errors
-    /// [`ErrorKind::Archive`](crate::ErrorKind::Archive) when a list is damaged; nothing was added then.
+    /// [`ErrorKind::Archive`](crate::ErrorKind::Archive) if the symbol table of an archive is malformed. Nothing is
+    /// added then.
     pub fn add(&mut self, archives: Vec<Archive>) -> Result<()> {
         let before = self.archives.len();
         self.archives.extend(archives.into_iter().map(Arc::new));
         let names = self.archives[before..].iter().map(|archive| archive.symbol_count()).sum();
         self.table.reserve(names, |listing| hash(self.archives[listing.archive as usize].name_at(listing.name)));
         for index in before..self.archives.len() {
-            if let Err(error) = self.list(index) {
+            if let Err(error) = self.add_symbols(index) {
                 self.table.retain(|listing| (listing.archive as usize) < before);
                 self.archives.truncate(before);
                 return Err(error);
@@ -66,44 +67,45 @@ impl ArchiveSet {
         Ok(())
     }
 
-    fn list(&mut self, index: usize) -> Result<()> {
+    /// Adds the symbol table of one archive to the hash table.
+    fn add_symbols(&mut self, index: usize) -> Result<()> {
         let ArchiveSet { archives, table } = self;
-        archives[index].each_symbol(|at, name, member| {
-            let is_listed = |listing: &Listing| archives[listing.archive as usize].is_name_at(listing.name, name);
+        archives[index].each_symbol(|position, name, member| {
+            let has_name = |listing: &Listing| archives[listing.archive as usize].is_name_at(listing.name, name);
             let rehash = |listing: &Listing| hash(archives[listing.archive as usize].name_at(listing.name));
-            if let Place::Vacant(place) = table.entry(hash(name), is_listed, rehash) {
-                place.insert(Listing { archive: index as u32, name: at, member });
+            if let Entry::Vacant(entry) = table.entry(hash(name), has_name, rehash) {
+                entry.insert(Listing { archive: index as u32, name: position, member });
             }
         })
     }
 
-    /// Who defines `name`.
+    /// The entry of `name`, if some archive defines it.
     pub fn find(&self, name: &str) -> Option<Listing> {
         let name = name.as_bytes();
-        let is_it = |listing: &Listing| self.archives[listing.archive as usize].is_name_at(listing.name, name);
-        self.table.find(hash(name), is_it).copied()
+        let has_name = |listing: &Listing| self.archives[listing.archive as usize].is_name_at(listing.name, name);
+        self.table.find(hash(name), has_name).copied()
     }
 
-    /// The name that is listed, if it is text.
+    /// The name of an entry. `None` if it is not UTF-8, or if the entry is of another set.
     pub fn name(&self, listing: &Listing) -> Option<&str> {
         std::str::from_utf8(self.archives.get(listing.archive as usize)?.name_at(listing.name)).ok()
     }
 
-    /// A member.
+    /// Reads a member.
     ///
     /// # Errors
-    /// As [`Archive::member`]; when it is of another set.
+    /// As [`Archive::member`], and if `id` is of another set.
     pub fn member(&self, id: MemberId) -> Result<ArchiveMember> {
         let archive = self.archives.get(id.archive as usize);
-        archive.ok_or_else(|| Error::other("a member of another set of archives was asked for"))?.member(id.offset)
+        archive.ok_or_else(|| Error::other("the member is of another set of archives"))?.member(id.offset)
     }
 
-    /// The archives, in the order in which they count.
+    /// The archives, in search order.
     pub fn archives(&self) -> impl Iterator<Item = &Archive> {
         self.archives.iter().map(|archive| &**archive)
     }
 
-    /// How many names are listed.
+    /// The number of names in the table.
     pub fn name_count(&self) -> usize {
         self.table.len()
     }

@@ -1,26 +1,31 @@
-//! The variables that an object defines for others: what a later version of the object may have to share with an earlier.
+//! [`variables`]: the global variables that an object defines.
+//!
+//! Patching (`src/jit/patching/variables.rs`) compares the variables of two versions of an object, because both may
+//! have to share them.
 
 use object::read::elf::{SectionHeader as _, Sym as _};
 
 use crate::error::Error;
 use crate::link::elf::{ElfObject, LE, shn, st};
 
-/// A variable with a global name.
+/// A variable of an object with a global name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Variable<'a> {
+pub(crate) struct ObjectVariable<'a> {
     pub(crate) name: &'a str,
-    /// Bytes.
+    /// Size in bytes.
     pub(crate) size: u64,
     pub(crate) is_thread_local: bool,
 }
 
-/// The global variables of an object, in the order of its symbol table: what stands in a writable section, or is common.
-/// Constants are none, nor is what is written by relocations only (`.data.rel.ro`: tables of virtual functions and the
-/// like), since it belongs to the code.
+/// The global variables of an object, in the order of its symbol table: symbols in a writable section, and common
+/// symbols.
+///
+/// Constants are not variables. Neither is data that only relocations write (`.data.rel.ro`, for instance tables of
+/// virtual functions), because it belongs to the code.
 ///
 /// # Errors
-/// When the bytes are not a relocatable object of this machine.
-pub(crate) fn variables<'a>(name: &'a str, bytes: &'a [u8]) -> Result<Vec<Variable<'a>>, Error> {
+/// If the bytes are not a relocatable object for x86-64, or if they are malformed.
+pub(crate) fn variables<'a>(name: &'a str, bytes: &'a [u8]) -> Result<Vec<ObjectVariable<'a>>, Error> {
     let object = ElfObject::open(name, bytes)?;
     let mut found = Vec::new();
     for (index, symbol) in object.symbols.all.iter().enumerate().skip(1) {
@@ -42,10 +47,11 @@ pub(crate) fn variables<'a>(name: &'a str, bytes: &'a [u8]) -> Result<Vec<Variab
         };
         if is_variable {
             let (size, is_thread_local) = (symbol.st_size(LE), kind == st::TYPE_TLS);
-            found.push(Variable { name: object.symbol_name(symbol)?, size, is_thread_local });
+            found.push(ObjectVariable { name: object.symbol_name(symbol)?, size, is_thread_local });
         }
     }
     Ok(found)
 }
 
+/// `SHF_WRITE`.
 const WRITE: u64 = 1;

@@ -1,8 +1,13 @@
-//! [`ObjectInterface`]: what an object defines and whether it has initialisers, without reading the rest of it.
+//! [`ObjectInterface`]: what an object defines, and whether it has initialisers (ORC: `MaterializationUnit::Interface`,
+//! `getObjectFileInterface`).
 //!
-//! This is what a materialisation unit promises when an object is added.
+//! The layer reads the interface when an object is added. It is what the materialisation unit promises. Relocations and
+//! contents are not read. [`required_names`] and [`defined_names`] answer the same questions for archives.
 
 use std::collections::BTreeSet;
+
+use object::read::elf::{SectionHeader as _, Sym as _};
+use smallvec::SmallVec;
 
 use crate::base::Name;
 use crate::error::{Error, LinkFault};
@@ -12,72 +17,72 @@ use crate::link::elf::{ElfObject, ElfSymbol, LE, Outline, shn, st};
 use crate::link::graph::SymbolIndex;
 use crate::link::init_fragments;
 use crate::link::initializers;
-use object::read::elf::{SectionHeader as _, Sym as _};
-use smallvec::SmallVec;
-
 use crate::sync::Arc;
 
 /// What an object defines.
 #[derive(Debug, Default)]
 pub struct ObjectInterface {
-    /// Its global definitions, in the order of its symbol table.
+    /// The global definitions, in the order of the object's symbol table.
     pub symbols: Vec<InterfaceSymbol>,
-    /// Whether it has functions to run before its code is used, or before it goes.
+    /// Whether the object has functions to run before its code is used, or before its code is removed. True also for
+    /// `.init` and `.fini` fragments.
     pub has_initializers: bool,
 }
 
-/// One global definition.
+/// A global definition of an object.
 #[derive(Debug)]
 pub struct InterfaceSymbol {
     /// The name.
     pub name: Name,
-    /// Its number in the object's symbol table.
+    /// Its index in the object's symbol table.
     pub index: SymbolIndex,
-    /// Whether another definition may stand in for it.
+    /// Whether another definition may replace it: weak (`STB_WEAK`), unique (`STB_GNU_UNIQUE`) or common.
     pub is_weak: bool,
-    /// Whether other dylibs see it.
+    /// Whether other dylibs see it: its visibility is neither hidden nor internal.
     pub is_exported: bool,
-    /// Whether it is a function.
+    /// Whether it is a function (`STT_FUNC`, `STT_GNU_IFUNC`).
     pub is_callable: bool,
-    /// Whether every thread has its own.
+    /// Whether every thread has its own copy (`STT_TLS`).
     pub is_thread_local: bool,
-    /// Whether it is a fixed value.
+    /// Whether it is a fixed value (`SHN_ABS`).
     pub is_absolute: bool,
-    /// Whether it is a common symbol: the largest of several counts.
+    /// Whether it is a common symbol (`SHN_COMMON`). Of several common symbols with one name, the largest counts.
     pub is_common: bool,
-    /// Bytes, as the object says.
+    /// Size in bytes, as the object states it (`st_size`).
     pub size: u64,
 }
 
 impl ObjectInterface {
-    /// Reads the interface of an object.
+    /// Reads the interface of an object. `name` is the object's name in errors.
     ///
     /// # Errors
-    /// When the bytes are not a relocatable object of this machine.
+    /// If the bytes are not a relocatable object for x86-64, if they are malformed, or if they hold only intermediate
+    /// code (slim LTO).
     pub fn scan(name: &str, bytes: &[u8]) -> Result<ObjectInterface, Error> {
         let mut symbols = Vec::new();
-        let seen = ObjectInterface::visit(name, bytes, |symbol, left| {
-            symbols.reserve(left);
+        let scanned = ObjectInterface::visit(name, bytes, |symbol, remaining| {
+            symbols.reserve(remaining);
             symbols.push(symbol);
         })?;
-        Ok(ObjectInterface { symbols, has_initializers: seen.has_initializers })
+        Ok(ObjectInterface { symbols, has_initializers: scanned.has_initializers })
     }
 
-    /// As [`scan`](Self::scan), one definition at a time, with how many are left, itself included.
+    /// As [`scan`](Self::scan), but passes each definition to `visit`, with the number of definitions from it to the
+    /// last.
     pub(crate) fn visit(
         name: &str,
         bytes: &[u8],
         mut visit: impl FnMut(InterfaceSymbol, usize),
-    ) -> Result<Seen, Error> {
+    ) -> Result<ScannedInterface, Error> {
         let object = ElfObject::open(name, bytes)?;
-        let (has_initializers, named_sections) = look_at_sections(&object)?;
+        let (has_initializers, named_sections) = scan_sections(&object)?;
         visit_definitions(&object, &mut visit)?;
-        Ok(Seen { has_initializers, named_sections, outline: Outline::of(&object) })
+        Ok(ScannedInterface { has_initializers, named_sections, outline: Outline::of(&object) })
     }
 }
 
-/// Shows every global definition to `visit`, with how many are left, itself included.
-#[inline(always)] // with what it is shown to
+/// Passes every global definition to `visit`, with the number of definitions from it to the last.
+#[inline(always)] // so that `visit` is inlined into the loop
 pub(super) fn visit_definitions(
     object: &ElfObject<'_>,
     visit: &mut impl FnMut(InterfaceSymbol, usize),
@@ -86,31 +91,31 @@ pub(super) fn visit_definitions(
     definitions(object, &mut defined)?;
     let mut text = SharedText::of(object, &defined);
     for (number, (name, index, symbol)) in defined.iter().enumerate() {
-        visit(interface_symbol(text.name(name), *index, symbol), defined.len() - number);
+        visit(interface_symbol(text.next_name(name), *index, symbol), defined.len() - number);
     }
     Ok(())
 }
 
-/// What was seen of an object beside its definitions.
-pub(crate) struct Seen {
+/// The properties of an object besides its definitions.
+pub(crate) struct ScannedInterface {
     /// As [`ObjectInterface::has_initializers`].
     pub(crate) has_initializers: bool,
-    /// Sections in memory that may be asked for their bounds: C identifiers. Without those of section groups, which may be
-    /// another object's in the end.
+    /// The names of the loaded, non-empty sections that are C identifiers, so that `__start_` and `__stop_` symbols can
+    /// name them. Without members of section groups, because another object's copy of the group may count.
     pub(crate) named_sections: Vec<Box<str>>,
-    /// For who opens it again.
+    /// For the link, which opens the object again.
     pub(crate) outline: Option<Outline>,
 }
 
-/// Whether it has initialisers, and [`Seen::named_sections`].
-fn look_at_sections(object: &ElfObject<'_>) -> Result<(bool, Vec<Box<str>>), Error> {
+/// Whether the object has initialisers, and [`ScannedInterface::named_sections`].
+fn scan_sections(object: &ElfObject<'_>) -> Result<(bool, Vec<Box<str>>), Error> {
     let (mut has_initializers, mut named) = (false, BTreeSet::new());
     for section in object.sections.iter().filter(|section| section.sh_flags(LE).0 & ALLOC != 0) {
-        let onwards = object.section_name_onwards(section)?;
-        if initializers::may_list(onwards) {
+        let from_name = object.bytes_from_section_name(section)?;
+        if initializers::may_list(from_name) {
             let name = object.section_name(section)?.as_bytes();
             has_initializers |= initializers::classify(name).is_some() || init_fragments::has_fragment(name);
-        } else if onwards.first() != Some(&b'.') && section.sh_flags(LE).0 & GROUP == 0 && section.sh_size(LE) > 0 {
+        } else if from_name.first() != Some(&b'.') && section.sh_flags(LE).0 & GROUP == 0 && section.sh_size(LE) > 0 {
             let name = object.section_name(section)?;
             if bounds::is_identifier(name) {
                 named.insert(name);
@@ -120,44 +125,44 @@ fn look_at_sections(object: &ElfObject<'_>) -> Result<(bool, Vec<Box<str>>), Err
     Ok((has_initializers, named.into_iter().map(Box::from).collect()))
 }
 
-/// A global definition: its name, which is text, and where in the symbol table it stands.
+/// A global definition: its name, which is UTF-8, its index, and its entry in the symbol table.
 type Defined<'a> = (&'a [u8], SymbolIndex, &'a ElfSymbol);
 
-/// One text for the names of all definitions.
+/// One shared text for the names of all definitions, so that a name needs no allocation of its own.
 struct SharedText {
     text: Arc<str>,
-    /// Where the text begins that it is a copy of; otherwise it has the names one behind the other.
+    /// The address of the string table that `text` is a copy of. `None` if `text` is the concatenation of the names.
     original: Option<usize>,
-    /// Where the last name ends.
+    /// The end of the previous name in `text`.
     end: usize,
 }
 
 impl SharedText {
-    /// That of the object, unless most of it is other names.
+    /// A copy of the object's string table if it consists mostly of these names, and their concatenation otherwise.
     fn of(object: &ElfObject<'_>, defined: &[Defined<'_>]) -> SharedText {
         let names = defined.iter().map(|(name, ..)| *name);
         let length: usize = names.clone().map(<[u8]>::len).sum();
         match object.names_text().filter(|text| text.len() <= 2 * length + 64) {
             Some(text) => SharedText { text: Arc::from(text), original: Some(text.as_ptr() as usize), end: 0 },
-            None => SharedText { text: Name::joined(names), original: None, end: 0 },
+            None => SharedText { text: Name::concat(names), original: None, end: 0 },
         }
     }
 
-    /// The next definition's name.
+    /// The name of the next definition.
     #[inline]
-    fn name(&mut self, name: &[u8]) -> Name {
+    fn next_name(&mut self, name: &[u8]) -> Name {
         let start = self.original.map_or(self.end, |original| (name.as_ptr() as usize).wrapping_sub(original));
         self.end = start.wrapping_add(name.len());
-        Name::part_of(&self.text, start, name)
+        Name::from_part(&self.text, start, name)
     }
 }
 
-/// Fills `defined`, which is too large to be handed on.
+/// Collects the global definitions in `defined`. An out-parameter, because the vector is too large to move.
 fn definitions<'a>(object: &ElfObject<'a>, defined: &mut SmallVec<[Defined<'a>; 16]>) -> Result<(), Error> {
     let symbols = object.symbols.all;
-    // The null symbol is what it is, whatever it says.
+    // The null symbol defines nothing, whatever its fields say.
     let first = object.symbols.first_global.max(1);
-    for (behind, symbol) in symbols.get(first..).unwrap_or_default().iter().enumerate() {
+    for (number, symbol) in symbols.get(first..).unwrap_or_default().iter().enumerate() {
         if symbol.st_shndx(LE).0 == shn::UNDEF || symbol.st_bind().0 == st::BIND_LOCAL {
             continue;
         }
@@ -179,7 +184,7 @@ fn definitions<'a>(object: &ElfObject<'a>, defined: &mut SmallVec<[Defined<'a>; 
         if defined.is_empty() {
             defined.reserve(symbols.len() - first);
         }
-        defined.push((name, SymbolIndex((first + behind) as u32), symbol));
+        defined.push((name, SymbolIndex((first + number) as u32), symbol));
     }
     Ok(())
 }
@@ -199,14 +204,14 @@ fn interface_symbol(name: Name, index: SymbolIndex, symbol: &ElfSymbol) -> Inter
     }
 }
 
-/// What gcc defines in an object without machine code.
+/// The common symbol that gcc defines in an object without machine code.
 const SLIM_LTO: &[u8] = b"__gnu_lto_slim";
-/// Section flags.
+/// `SHF_ALLOC` and `SHF_GROUP`.
 const ALLOC: u64 = 2;
 const GROUP: u64 = 0x200;
 
-/// The names that an object needs from elsewhere, in the order of its symbol table. Those that it can do without (weak
-/// undefined) are not among them.
+/// The names that an object needs other objects to define, in the order of its symbol table. Weak undefined symbols are
+/// not among them, because the object works without them.
 ///
 /// # Errors
 /// As [`ObjectInterface::scan`].
@@ -218,7 +223,11 @@ pub fn required_names<'a>(name: &'a str, bytes: &'a [u8]) -> Result<Vec<&'a str>
     object.symbols.all.iter().skip(1).filter(is_required).map(|symbol| object.symbol_name(symbol)).collect()
 }
 
-/// The names that an object defines for others, those included that cannot be linked: what an archive's index lists.
+/// The names of all global definitions of an object, as the symbol table of an archive lists them. Includes definitions
+/// that cannot be linked.
+///
+/// # Errors
+/// As [`ObjectInterface::scan`].
 pub(crate) fn defined_names<'a>(name: &'a str, bytes: &'a [u8]) -> Result<Vec<&'a str>, Error> {
     let object = ElfObject::open(name, bytes)?;
     let is_defined = |symbol: &&ElfSymbol| symbol.st_shndx(LE).0 != shn::UNDEF && symbol.st_bind().0 != st::BIND_LOCAL;

@@ -1,8 +1,15 @@
-//! ELF64 objects for x86-64: what they define (`interface.rs`, `data.rs`) and what they consist of (`read.rs`,
-//! `relocations.rs`).
+//! ELF64 relocatable objects for x86-64.
 //!
-//! Headers are read through `object`; everything that the gABI lets an object say wrong is checked here, so that
-//! nothing behind this door meets an index or a range that does not exist.
+//! | file | reads |
+//! |---|---|
+//! | `interface.rs` | what an object defines and needs, for the symbol table of a dylib |
+//! | `data.rs` | its global variables, for patching |
+//! | `outline.rs` | the positions of its tables, kept between the interface and the link |
+//! | `names.rs` | its string tables |
+//! | `read.rs`, `relocations.rs` | all of it, into a [`LinkGraph`](crate::link::LinkGraph) |
+//!
+//! The `object` crate parses the headers. This module checks everything that the gABI allows an object to state
+//! wrongly, so the code after it never meets an index or a range that does not exist.
 
 mod data;
 mod interface;
@@ -11,9 +18,9 @@ mod outline;
 mod read;
 mod relocations;
 
-pub(crate) use data::{Variable, variables};
+pub(crate) use data::{ObjectVariable, variables};
 pub use interface::{InterfaceSymbol, ObjectInterface, required_names};
-pub(crate) use interface::{Seen, defined_names};
+pub(crate) use interface::{ScannedInterface, defined_names};
 pub(crate) use outline::Outline;
 pub(crate) use read::{read_all, read_graph};
 
@@ -25,9 +32,9 @@ use object::read::StringTable;
 use object::read::elf::{FileHeader, SectionHeader as _, SectionTable, Sym as _, SymbolTable};
 use object::{LittleEndian, U32};
 
-use crate::base::ahead_of_null;
+use crate::base::until_nul;
 use crate::error::{Error, ErrorKind, LinkFault};
-use crate::link::elf::names::Names;
+use crate::link::elf::names::NameTable;
 
 pub(crate) type Header = FileHeader64<LittleEndian>;
 pub(crate) type SectionHeader = SectionHeader64<LittleEndian>;
@@ -41,25 +48,25 @@ pub(crate) struct ElfObject<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) sections: SectionTable<'a, Header>,
     pub(crate) symbols: Symbols<'a>,
-    /// The names of symbols.
-    names: Option<Names<'a>>,
-    /// The names of sections.
-    section_names: Option<Names<'a>>,
-    /// The names are so few, or so short, that they cannot add up to more than may be read: none has to be counted.
-    has_few_names: bool,
-    /// Bytes of names that may still be read.
-    names_left: Cell<u64>,
+    /// The string table of the symbols (`.strtab`).
+    names: Option<NameTable<'a>>,
+    /// The string table of the sections (`.shstrtab`).
+    section_names: Option<NameTable<'a>>,
+    /// Whether the names cannot add up to more than [`NAMES_PER_BYTE`] allows, so that none must be counted.
+    has_bounded_names: bool,
+    /// Bytes of names that may still be read, if they must be counted.
+    name_budget: Cell<u64>,
 }
 
 /// A symbol table.
 pub(crate) struct Symbols<'a> {
-    /// All of them, the null symbol first.
+    /// All symbols, the null symbol first.
     pub(crate) all: &'a [ElfSymbol],
-    /// Numbers of sections that are too large to stand in the symbols themselves, if there are any.
+    /// The section indices that do not fit into `st_shndx` (`SHT_SYMTAB_SHNDX`). Empty if the object has no such table.
     extended: &'a [U32<LittleEndian>],
     strings: StringTable<'a>,
-    /// The first that is not local; as many as there are, if all of them are. Behind it there are no local ones, as the gABI has
-    /// it, but nobody relies on that.
+    /// The index of the first symbol that is not local, or the number of symbols if all are. The gABI puts no local
+    /// symbol after it; the code does not rely on that.
     first_global: usize,
 }
 
@@ -81,7 +88,7 @@ impl<'a> Symbols<'a> {
         Symbols { all, extended, strings, first_global }
     }
 
-    /// The section that a symbol is in, if it is in one.
+    /// The index of the section that a symbol is defined in. `None` for undefined, absolute and common symbols.
     pub(crate) fn section(&self, symbol: &ElfSymbol, index: usize) -> Result<Option<usize>, &'static str> {
         match symbol.st_shndx(LE).0 {
             shn::EXTENDED => {
@@ -95,11 +102,15 @@ impl<'a> Symbols<'a> {
 }
 
 impl<'a> ElfObject<'a> {
+    /// Checks the headers of an object.
+    ///
+    /// # Errors
+    /// [`LinkFault::NotAnObject`], [`LinkFault::WrongArchitecture`] or [`LinkFault::Malformed`].
     pub(crate) fn open(name: &'a str, bytes: &'a [u8]) -> Result<ElfObject<'a>, Error> {
         let fault = |fault| Error::from(ErrorKind::Link { object: name.to_string(), fault });
         let not_an_object = |problem: &str| fault(LinkFault::NotAnObject(problem.to_string()));
         if bytes.get(..4) != Some(b"\x7fELF") {
-            return Err(not_an_object(&what_else(bytes)));
+            return Err(not_an_object(&describe_magic(bytes)));
         }
         if bytes.get(4) != Some(&2) || bytes.get(5) != Some(&1) {
             return Err(not_an_object("it is not 64-bit little-endian"));
@@ -121,32 +132,37 @@ impl<'a> ElfObject<'a> {
         let malformed = |error: object::read::Error| fault(LinkFault::Malformed(error.to_string()));
         let sections = header.sections(LE, bytes).map_err(malformed)?;
         let table = sections.symbols(LE, bytes, object::elf::SHT_SYMTAB).map_err(malformed)?;
-        let names_of = |index| range_of(&sections, index, bytes).map(|range| Names::new(bytes, range));
+        let names_of = |index| range_of(&sections, index, bytes).map(|range| NameTable::new(bytes, range));
         let names = names_of(table.string_section());
         let symbols = Symbols::of(&table, &sections, bytes).map_err(malformed)?;
         let section_names = header.shstrndx(LE, bytes).ok().map(|index| object::SectionIndex(index as usize));
         let section_names = section_names.and_then(names_of);
-        // A name is no longer than its table.
-        let all_of = |count: usize, names: &Option<Names>| count as u64 * names.as_ref().map_or(0, Names::len) as u64;
-        let most = all_of(symbols.all.len(), &names).saturating_add(all_of(sections.len(), &section_names));
-        let names_left = NAMES_PER_BYTE * bytes.len() as u64;
+        // No name is longer than its table, which bounds the sum. If that bound is too high, the longest name may be
+        // short enough.
+        let bound_of =
+            |count: usize, names: &Option<NameTable>| count as u64 * names.as_ref().map_or(0, NameTable::len) as u64;
+        let upper_bound = bound_of(symbols.all.len(), &names).saturating_add(bound_of(sections.len(), &section_names));
+        let name_budget = NAMES_PER_BYTE * bytes.len() as u64;
         let name_count = (symbols.all.len() + sections.len()) as u64;
-        let has_few_names = most <= names_left || {
-            let longest = (names_left / name_count) as usize;
-            [&names, &section_names].into_iter().flatten().all(|names| names.are_within(longest))
+        let has_bounded_names = upper_bound <= name_budget || {
+            let longest = (name_budget / name_count) as usize;
+            [&names, &section_names].into_iter().flatten().all(|names| names.are_at_most(longest))
         };
-        let names_left = Cell::new(names_left);
-        Ok(ElfObject { name, bytes, sections, symbols, names, section_names, has_few_names, names_left })
+        let name_budget = Cell::new(name_budget);
+        Ok(ElfObject { name, bytes, sections, symbols, names, section_names, has_bounded_names, name_budget })
     }
 
+    /// An error of this object.
     pub(crate) fn fault(&self, fault: LinkFault) -> Error {
         ErrorKind::Link { object: self.name.to_string(), fault }.into()
     }
 
+    /// The error for a malformed object.
     pub(crate) fn malformed(&self, problem: impl ToString) -> Error {
         self.fault(LinkFault::Malformed(problem.to_string()))
     }
 
+    /// The error for a construct that is not supported. `offset` is in bytes, in the section.
     pub(crate) fn unsupported(&self, what: &str, section: &str, offset: u64, symbol: &str) -> Error {
         self.fault(LinkFault::Unsupported {
             what: what.to_string(),
@@ -156,33 +172,42 @@ impl<'a> ElfObject<'a> {
         })
     }
 
-    /// A section's name, which may not be text.
+    /// A section's name, which may not be UTF-8.
     pub(crate) fn section_name_bytes(&self, section: &SectionHeader) -> Result<&'a [u8], Error> {
         self.sections.section_name(LE, section).map_err(|error| self.malformed(error))
     }
 
-    /// As [`section_name_bytes`](Self::section_name_bytes), and what else may stand behind it: for a look at how it begins.
+    /// The string table from the start of a section's name on, or the name alone. For a test of the first bytes of the
+    /// name.
     #[inline]
-    pub(crate) fn section_name_onwards(&self, section: &SectionHeader) -> Result<&'a [u8], Error> {
-        let plain = self.section_names.as_ref().and_then(|names| names.onwards(section.sh_name.get(LE)));
+    pub(crate) fn bytes_from_section_name(&self, section: &SectionHeader) -> Result<&'a [u8], Error> {
+        let plain = self.section_names.as_ref().and_then(|names| names.suffix(section.sh_name.get(LE)));
         plain.map_or_else(|| self.section_name_bytes(section), Ok)
     }
 
-    /// Where in the object a section's name begins, and what stands from there on, if there is a name without doubt, and no
-    /// need to count it.
+    /// The fast path for a section's name: its offset in the object, and the string table from the name on. `None` if
+    /// the name needs checks or must be counted.
     pub(crate) fn plain_section_name(&self, section: &SectionHeader) -> Option<(u32, &'a [u8])> {
-        let names = self.section_names.as_ref().filter(|_| self.has_few_names)?;
+        let names = self.section_names.as_ref().filter(|_| self.has_bounded_names)?;
         let at = section.sh_name.get(LE);
-        let onwards = names.onwards(at)?;
-        Some((names.start() + at, onwards))
+        let suffix = names.suffix(at)?;
+        Some((names.start() + at, suffix))
     }
 
+    /// A section's name as text.
+    ///
+    /// # Errors
+    /// If it is not in its table or not UTF-8, or if the names of the object overlap too much.
     pub(crate) fn section_name(&self, section: &SectionHeader) -> Result<&'a str, Error> {
         let name = self.section_name_bytes(section)?;
         self.count_name(name)?;
         std::str::from_utf8(name).map_err(|_| self.malformed("a section's name is not UTF-8"))
     }
 
+    /// A symbol's name as text.
+    ///
+    /// # Errors
+    /// As [`section_name`](Self::section_name).
     pub(crate) fn symbol_name(&self, symbol: &ElfSymbol) -> Result<&'a str, Error> {
         if let Some(name) = self.names.as_ref().and_then(|names| names.text_at(symbol.st_name(LE))) {
             return self.count_name(name.as_bytes()).map(|()| name);
@@ -192,44 +217,46 @@ impl<'a> ElfObject<'a> {
         std::str::from_utf8(name).map_err(|_| self.malformed("a symbol's name is not UTF-8"))
     }
 
-    /// A symbol's name, if there is one without doubt, and no need to count it: it is text.
+    /// The fast path for a symbol's name, which is ASCII. `None` if the name needs checks or must be counted.
     #[inline]
     pub(crate) fn plain_symbol_name(&self, symbol: &ElfSymbol) -> Option<&'a [u8]> {
-        let names = self.names.as_ref().filter(|_| self.has_few_names)?;
-        ahead_of_null(names.onwards(symbol.st_name(LE))?)
+        let names = self.names.as_ref().filter(|_| self.has_bounded_names)?;
+        until_nul(names.suffix(symbol.st_name(LE))?)
     }
 
-    /// Where in the object names of symbols may begin such that there is a name without doubt, and no need to count it.
+    /// The range of offsets in the object at which a symbol's name may begin without further checks. Empty if names
+    /// need checks or must be counted.
     pub(crate) fn plain_names(&self) -> Range<u32> {
-        let names = self.names.as_ref().filter(|names| self.has_few_names && names.is_plain());
+        let names = self.names.as_ref().filter(|names| self.has_bounded_names && names.is_plain());
         names.map_or(0..0, |names| names.start()..names.start() + names.len() as u32)
     }
 
-    /// Where all names of symbols stand in the object, if there are any.
+    /// The offset in the object of the symbols' string table.
     pub(crate) fn names_start(&self) -> Option<u32> {
-        self.names.as_ref().map(Names::start)
+        self.names.as_ref().map(NameTable::start)
     }
 
-    /// All names of symbols, if all of it is text.
+    /// The symbols' string table, if all of it is UTF-8.
     pub(crate) fn names_text(&self) -> Option<&'a str> {
-        self.names.as_ref().and_then(Names::text)
+        self.names.as_ref().and_then(NameTable::text)
     }
 
-    /// Names may share their bytes, and linkers make them: a long one with many symbols would be the square of the object.
+    /// Subtracts a name from the budget. Names may share bytes, and linkers write such tables. Many symbols with one
+    /// long name would otherwise take quadratic time.
     fn count_name(&self, name: &[u8]) -> Result<(), Error> {
-        if self.has_few_names {
+        if self.has_bounded_names {
             return Ok(());
         }
-        let left = self.names_left.get().checked_sub(name.len() as u64);
-        self.names_left.set(left.ok_or_else(|| {
+        let rest = self.name_budget.get().checked_sub(name.len() as u64);
+        self.name_budget.set(rest.ok_or_else(|| {
             self.malformed(format!("its names overlap: they are more than {NAMES_PER_BYTE} times its size"))
         })?);
         Ok(())
     }
 }
 
-/// What bytes are that are not ELF.
-fn what_else(bytes: &[u8]) -> String {
+/// Describes bytes that are not ELF, for an error.
+fn describe_magic(bytes: &[u8]) -> String {
     let found = &bytes[..bytes.len().min(4)];
     let known = match found {
         b"BC\xc0\xde" | [0xde, 0xc0, 0x17, 0x0b] => "it is LLVM bitcode, which has to be compiled first: ",
@@ -239,14 +266,14 @@ fn what_else(bytes: &[u8]) -> String {
     format!("{known}it begins with {found:02x?}, not with \\x7fELF")
 }
 
-/// Where a section stands in the file.
+/// The range of a section's bytes in the file.
 fn range_of(sections: &SectionTable<'_, Header>, index: object::SectionIndex, bytes: &[u8]) -> Option<Range<usize>> {
     let (start, size) = sections.section(index).ok()?.file_range(LE)?;
     let end = start.checked_add(size).filter(|end| *end <= bytes.len() as u64)?;
     Some(start as usize..end as usize)
 }
 
-/// Bytes of names that are read for each byte of the object, at most. Names that share nothing are less than one.
+/// The most bytes of names that are read, per byte of the object. Names that share no bytes take less than one.
 const NAMES_PER_BYTE: u64 = 64;
 pub(crate) const EM_X86_64: u16 = 62;
 pub(crate) const ET_REL: u16 = 1;
@@ -267,7 +294,7 @@ fn machine_name(machine: u16) -> String {
     format!("{name} ({machine})")
 }
 
-/// Symbol types and bindings of the gABI and of GNU.
+/// Symbol types, bindings and visibilities of the gABI and of GNU.
 pub(crate) mod st {
     pub(crate) const TYPE_SECTION: u8 = 3;
     pub(crate) const TYPE_FILE: u8 = 4;
@@ -282,18 +309,18 @@ pub(crate) mod st {
     pub(crate) const VISIBILITY_HIDDEN: u8 = 2;
 }
 
-/// Special section indices.
+/// Special section indices (gABI, "Special Section Indexes").
 pub(crate) mod shn {
     pub(crate) const UNDEF: u16 = 0;
-    /// From here on no section is meant.
+    /// The first index that is not a section (`SHN_LORESERVE`).
     pub(crate) const RESERVED: u16 = 0xff00;
     pub(crate) const ABS: u16 = 0xfff1;
     pub(crate) const COMMON: u16 = 0xfff2;
-    /// Its number stands in a table of its own.
+    /// The section index is in a table of its own (`SHN_XINDEX`).
     pub(crate) const EXTENDED: u16 = 0xffff;
 }
 
-/// Section types.
+/// Section types of the gABI, the psABI (`X86_64_UNWIND`) and LLVM (`CREL`).
 pub(crate) mod sht {
     pub(crate) const PROGBITS: u32 = 1;
     pub(crate) const SYMTAB: u32 = 2;

@@ -1,27 +1,41 @@
 //! Reads an object into a [`LinkGraph`]: sections become blocks, symbols keep their order, relocations become edges
 //! (`relocations.rs`).
 //!
-//! Sections that are not in memory (debug information, symbol tables) are left out. Whatever refers into them from
-//! memory is refused.
+//! 1. Sections: each loaded section (`SHF_ALLOC`) becomes a block. Other sections (debug information, symbol tables)
+//!    get none.
+//! 2. Section groups: members get the number of their group.
+//! 3. Symbols: in the order of the symbol table. Common symbols get zero-fill blocks.
+//! 4. Relocations: each becomes an edge. A relocation in memory that refers to a section without a block is refused
+//!    later.
+//!
+//! Usual symbols take a fast path ([`plain_symbols`]). Where a symbol is unusual or wrong, the general path
+//! ([`Reader::symbol`]) reads it and reports errors.
+//!
+//! Sections, groups and relocation tables that overlap in the file are refused. Otherwise a small file could ask for
+//! any amount of memory or time.
 
 use std::ops::Range;
 
 use object::read::elf::{SectionHeader as _, Sym as _};
 use smallvec::SmallVec;
 
-use crate::base::{RecycledVec, SegmentKind, ahead_of_null};
+use crate::base::{RecycledVec, SegmentKind, until_nul};
 use crate::error::Error;
 use crate::link::buffer::ObjectBuffer;
 use crate::link::elf::interface::visit_definitions;
 use crate::link::elf::{ElfObject, ElfSymbol, InterfaceSymbol, LE, Outline, SectionHeader, shn, sht, st};
 use crate::link::graph::{
-    Binding, Block, BlockId, Content, Definition, LinkGraph, PrefixFilter, Role, Symbol, SymbolIndex, Text,
+    Binding, Block, BlockId, Content, Definition, GraphSymbol, LinkGraph, Role, SymbolIndex, Text,
 };
 use crate::link::init_fragments;
 use crate::link::initializers::{self, Direction};
+use crate::link::prefix_filter::PrefixFilter;
 use crate::sync::Arc;
 
-/// Reads `bytes` into an empty graph; somebody who has seen them before may know the outline.
+/// Reads `bytes` into an empty graph. With an `outline` of the same bytes, the headers are not checked again.
+///
+/// # Errors
+/// [`LinkFault`](crate::error::LinkFault), for an object that is malformed or not supported.
 pub(crate) fn read_graph(
     graph: &mut LinkGraph,
     name: Arc<str>,
@@ -37,8 +51,8 @@ pub(crate) fn read_graph(
     Ok(())
 }
 
-/// As [`read_graph`], of an object that nobody has looked into yet: shows its definitions to `visit`, as
-/// [`ObjectInterface::visit`] does, and tells whether it has initialisers.
+/// As [`read_graph`], for an object whose interface is not known. Passes its definitions to `visit`, as
+/// [`ObjectInterface::visit`] does, and returns whether it has initialisers.
 ///
 /// [`ObjectInterface::visit`]: crate::link::ObjectInterface::visit
 pub(crate) fn read_all(
@@ -56,19 +70,19 @@ pub(crate) fn read_all(
 
 fn read_opened(graph: &mut LinkGraph, object: &ElfObject<'_>) -> Result<(), Error> {
     let symbol_count = object.symbols.all.len();
-    // Room for edges comes with the relocations, which say how many there will be.
-    graph.blocks.make_room(object.sections.len());
-    graph.block_of.make_room(object.sections.len());
-    graph.symbols.make_room(symbol_count + 4);
+    // Space for the edges is reserved later, when the number of relocations is known.
+    graph.blocks.ensure_capacity(object.sections.len());
+    graph.block_of.ensure_capacity(object.sections.len());
+    graph.symbols.ensure_capacity(symbol_count + 4);
     graph.own_symbol_count = symbol_count as u32;
-    // Without a symbol table, there is still the null symbol.
-    graph.uses.make_room(symbol_count.max(1));
+    // An object without a symbol table still gets a null symbol.
+    graph.use_recorder.ensure_capacity(symbol_count.max(1));
     let mut reader = Reader {
         block_of: std::mem::take(&mut graph.block_of),
-        relocations: SmallVec::new(),
+        relocation_sections: SmallVec::new(),
         has_groups: false,
-        contents: InOrder::default(),
-        tables: InOrder::default(),
+        content_order: FileOrder::default(),
+        relocation_order: FileOrder::default(),
         relocation_bytes: 0,
         object,
         graph,
@@ -82,48 +96,50 @@ fn read_opened(graph: &mut LinkGraph, object: &ElfObject<'_>) -> Result<(), Erro
     Ok(())
 }
 
+/// The state of one read.
 pub(super) struct Reader<'a, 'data> {
     pub(super) object: &'a ElfObject<'data>,
     pub(super) graph: &'a mut LinkGraph,
-    /// By section index.
+    /// The block of each section, by section index. Moved into the graph at the end.
     pub(super) block_of: RecycledVec<Option<BlockId>>,
-    /// Those that hold relocations.
-    pub(super) relocations: SmallVec<[&'data SectionHeader; 8]>,
+    /// The sections that hold relocations, those for sections without a block included.
+    pub(super) relocation_sections: SmallVec<[&'data SectionHeader; 8]>,
     has_groups: bool,
-    /// The sections with bytes.
-    contents: InOrder,
-    /// The sections with relocations, debug information's included.
-    pub(super) tables: InOrder,
-    /// Of those whose sections were there before them.
+    /// The file order of the loaded sections with bytes.
+    content_order: FileOrder,
+    /// The file order of the relocation sections.
+    pub(super) relocation_order: FileOrder,
+    /// Total size of the relocation sections whose target section comes before them and has a block.
     pub(super) relocation_bytes: u64,
 }
 
-/// Whether ranges of the file come in the order in which they stand there, as compilers write them: then none of them lies
-/// on another.
+/// Whether ranges are visited in ascending file order, as compilers write them. If they are, no two of them overlap,
+/// and no sorting is needed.
 #[derive(Default)]
-pub(super) struct InOrder {
+pub(super) struct FileOrder {
     end: usize,
-    is_broken: bool,
+    is_violated: bool,
 }
 
-impl InOrder {
+impl FileOrder {
     #[inline]
     pub(super) fn add(&mut self, range: &Range<usize>) {
         if !range.is_empty() {
-            self.is_broken |= range.start < self.end;
+            self.is_violated |= range.start < self.end;
             self.end = range.end;
         }
     }
 
-    pub(super) fn is_kept(&self) -> bool {
-        !self.is_broken
+    pub(super) fn is_ascending(&self) -> bool {
+        !self.is_violated
     }
 }
 
 impl<'data> Reader<'_, 'data> {
+    /// Makes the blocks.
     fn sections(&mut self) -> Result<(), Error> {
         let (mut has_links, mut symbol_tables) = (false, 0);
-        self.block_of.push_copies(self.object.sections.len(), &NO_BLOCKS);
+        self.block_of.extend_repeated(self.object.sections.len(), &NO_BLOCKS);
         for (index, section) in self.object.sections.iter().enumerate() {
             let flags = section.sh_flags(LE).0;
             if flags & shf::ALLOC != 0 {
@@ -133,7 +149,7 @@ impl<'data> Reader<'_, 'data> {
             }
             has_links |= flags & shf::LINK_ORDER != 0;
             match section.sh_type(LE).0 {
-                sht::RELA | sht::REL | sht::CREL => self.table(section),
+                sht::RELA | sht::REL | sht::CREL => self.note_relocations(section),
                 sht::GROUP => self.has_groups = true,
                 sht::SYMTAB => symbol_tables += 1,
                 _ => {}
@@ -143,31 +159,30 @@ impl<'data> Reader<'_, 'data> {
             return Err(self.object.unsupported("second symbol table", ".symtab", 0, ""));
         }
         if has_links {
-            self.links();
+            self.link_order();
         }
-        if self.contents.is_kept() {
+        if self.content_order.is_ascending() {
             return Ok(());
         }
-        self.check_apart(self.graph.blocks.iter().filter_map(|block| match &block.content {
+        self.check_no_overlap(self.graph.blocks.iter().filter_map(|block| match &block.content {
             Content::Object(range) => Some(range.clone()),
             _ => None,
         }))
     }
 
-    /// A section that is not in memory, and executable: the mark of code that wants an executable stack.
+    /// Refuses an executable section that is not loaded, if it is the mark for an executable stack (`.note.GNU-stack`).
     #[cold]
     fn check_stack(&self, section: &SectionHeader) -> Result<(), Error> {
         let name = self.object.section_name(section)?;
         if name != ".note.GNU-stack" {
             return Ok(());
         }
-        let what =
-            "executable stack: the threads of this process have none; compile without pointers to nested functions";
+        let what = "executable stack: no thread of this process has one; compile without pointers to nested functions";
         Err(self.object.unsupported(what, name, 0, ""))
     }
 
-    /// Which section each is about, for those that say so.
-    fn links(&mut self) {
+    /// Sets `Block::linked_to` for the sections with `SHF_LINK_ORDER`.
+    fn link_order(&mut self) {
         for (index, section) in self.object.sections.enumerate() {
             let Some(Some(block)) = self.block_of.get(index.0) else { continue };
             if section.sh_flags(LE).0 & shf::LINK_ORDER != 0 {
@@ -177,27 +192,29 @@ impl<'data> Reader<'_, 'data> {
         }
     }
 
-    /// Refuses sections that lie on each other in the file: a small file could ask for any amount of memory by them.
-    pub(super) fn check_apart(&self, ranges: impl Iterator<Item = Range<usize>> + Clone) -> Result<(), Error> {
-        let mut in_order = InOrder::default();
-        ranges.clone().for_each(|range| in_order.add(&range));
-        if in_order.is_kept() {
+    /// Refuses ranges that overlap in the file.
+    pub(super) fn check_no_overlap(&self, ranges: impl Iterator<Item = Range<usize>> + Clone) -> Result<(), Error> {
+        let mut order = FileOrder::default();
+        ranges.clone().for_each(|range| order.add(&range));
+        if order.is_ascending() {
             return Ok(());
         }
         let mut sorted: Vec<_> = ranges.filter(|range| !range.is_empty()).collect();
         sorted.sort_unstable_by_key(|range| range.start);
-        match sorted.array_windows().find(|[before, after]| after.start < before.end) {
+        match sorted.windows(2).find(|pair| pair[1].start < pair[0].end) {
             None => Ok(()),
-            Some([_, after]) => {
+            Some(pair) => {
+                let after = &pair[1];
                 Err(self.object.malformed(format!("two of its sections overlap in the file, at {:#x}", after.start)))
             }
         }
     }
 
+    /// Makes the block of a loaded section. `None` for a section that no linker loads, or that other tables describe.
     fn section(&mut self, section: &SectionHeader) -> Result<Option<BlockId>, Error> {
         let object = self.object;
-        let (text, onwards) = self.section_name(section)?;
-        let name = || std::str::from_utf8(only_name(onwards)).unwrap_or("");
+        let (text, from_name) = self.section_name(section)?;
+        let name = || std::str::from_utf8(only_name(from_name)).unwrap_or("");
         let (kind, flags) = (section.sh_type(LE).0, section.sh_flags(LE).0);
         let refuse = |what: &str| Err(object.unsupported(what, name(), 0, ""));
         if flags & (shf::COMPRESSED | shf::OS_NONCONFORMING | shf::EXCLUDE) != 0 {
@@ -206,7 +223,7 @@ impl<'data> Reader<'_, 'data> {
                 _ if flags & shf::OS_NONCONFORMING != 0 => {
                     refuse("section that only another system's linker understands (SHF_OS_NONCONFORMING)")
                 }
-                _ => Ok(None), // no linker takes it into memory
+                _ => Ok(None), // SHF_EXCLUDE: no linker loads the section
             };
         }
         if flags & (shf::EXECINSTR | shf::WRITE) == shf::EXECINSTR | shf::WRITE {
@@ -215,7 +232,7 @@ impl<'data> Reader<'_, 'data> {
         match kind {
             sht::PROGBITS | sht::NOBITS | sht::X86_64_UNWIND => {}
             sht::INIT_ARRAY | sht::FINI_ARRAY | sht::PREINIT_ARRAY => {}
-            sht::NOTE => return Ok(None), // for the system linker's output, not for running code
+            sht::NOTE => return Ok(None), // notes describe a file, not running code
             sht::RELA | sht::REL | sht::GROUP => return Ok(None),
             _ => return refuse(&format!("section type {kind:#x}")),
         }
@@ -235,16 +252,16 @@ impl<'data> Reader<'_, 'data> {
                     object.malformed(format!("section `{}` reaches past the end of the file", name()))
                 })?;
                 let range = start as usize..end as usize;
-                self.contents.add(&range);
+                self.content_order.add(&range);
                 Content::Object(range)
             }
         };
-        let is_plain = !may_be_special(onwards);
-        self.graph.has_named_sections |= onwards.first() != Some(&b'.');
+        let is_plain = !may_be_special(from_name);
+        self.graph.has_named_sections |= from_name.first() != Some(&b'.');
         let role = match flags & shf::TLS {
             0 if is_plain => Role::Plain,
-            0 => role_of(onwards),
-            _ => Role::TlsIndex,
+            0 => role_of(from_name),
+            _ => Role::ThreadLocal,
         };
         if matches!(role, Role::Initializers { .. }) && size % 8 != 0 {
             let problem = format!("section `{}` has {size} bytes, which is no whole number of addresses", name());
@@ -252,7 +269,7 @@ impl<'data> Reader<'_, 'data> {
         }
         let pool = match flags & (shf::EXECINSTR | shf::WRITE) {
             0 => SegmentKind::ReadOnly,
-            shf::WRITE if is_plain || !is_relocated_only(onwards) => SegmentKind::Data,
+            shf::WRITE if is_plain || !is_relocated_only(from_name) => SegmentKind::Data,
             shf::WRITE => SegmentKind::ReadOnly,
             _ => SegmentKind::Code,
         };
@@ -265,33 +282,33 @@ impl<'data> Reader<'_, 'data> {
         Ok(Some(id))
     }
 
-    /// A section's name, and how it begins: what else may stand behind it, as
-    /// [`section_name_onwards`](ElfObject::section_name_onwards) says.
+    /// A section's name, and the string table from the name on (or the name alone), for tests of its first bytes.
     fn section_name(&mut self, section: &SectionHeader) -> Result<(Text, &'data [u8]), Error> {
-        if let Some((start, onwards)) = self.object.plain_section_name(section) {
-            return Ok((Text::Terminated(start), onwards));
+        if let Some((start, from_name)) = self.object.plain_section_name(section) {
+            return Ok((Text::Terminated(start), from_name));
         }
         let name = self.object.section_name(section)?;
         Ok((self.text(name), name.as_bytes()))
     }
 
-    /// A name as a range of the object, of which it is a part.
+    /// A name as a range of the object. A name that is not a part of the object is copied.
     #[inline]
     fn text(&mut self, name: &str) -> Text {
         let start = (name.as_ptr() as usize).wrapping_sub(self.object.bytes.as_ptr() as usize);
         match start.checked_add(name.len()) {
             Some(end) if end <= self.object.bytes.len() => Text::Object(start as u32..end as u32),
-            _ => self.graph.made.name(name),
+            _ => self.graph.synthetic.add_name(name),
         }
     }
 
+    /// Sets `Block::group`.
     fn groups(&mut self) -> Result<(), Error> {
         if !self.has_groups {
             return Ok(());
         }
-        self.check_apart(self.object.sections.iter().filter_map(|section| {
+        self.check_no_overlap(self.object.sections.iter().filter_map(|section| {
             let (start, size) = section.file_range(LE).filter(|_| section.sh_type(LE).0 == sht::GROUP)?;
-            // One that reaches past the end of the file is refused when it is read.
+            // A range that reaches past the end of the file is refused when it is read.
             Some(start as usize..start.saturating_add(size) as usize)
         }))?;
         for section in self.object.sections.iter() {
@@ -304,7 +321,7 @@ impl<'data> Reader<'_, 'data> {
                 return Err(self.object.unsupported(&format!("section group flags {:#x}", flags.0), name, 0, ""));
             }
             if flags.0 & GRP_COMDAT == 0 {
-                continue; // its members stay together anyhow: all of them are kept
+                continue; // not a COMDAT group: another object cannot replace it, so its members are plain blocks
             }
             let group = self.graph.group_count;
             self.graph.group_count += 1;
@@ -320,28 +337,28 @@ impl<'data> Reader<'_, 'data> {
         Ok(())
     }
 
+    /// Reads the symbol table.
     fn symbols(&mut self) -> Result<(), Error> {
         let object = self.object;
         let symbols = object.symbols.all;
-        let (names, mut left) = (object.plain_names(), symbols);
+        let (names, mut rest) = (object.plain_names(), symbols);
         loop {
-            // The null symbol is what it is, whatever it says.
-            if left.len() < symbols.len() {
-                let LinkGraph { symbols, blocks, beginnings, .. } = &mut *self.graph;
-                let surroundings =
-                    Surroundings { bytes: object.bytes, names: &names, block_of: &self.block_of, blocks };
-                left = plain_symbols(left, &surroundings, symbols, beginnings);
+            // The first symbol is the null symbol, whatever its fields say. Only the general path knows that.
+            if rest.len() < symbols.len() {
+                let LinkGraph { symbols, blocks, external_prefixes, .. } = &mut *self.graph;
+                let tables = SymbolTables { bytes: object.bytes, names: &names, block_of: &self.block_of, blocks };
+                rest = plain_symbols(rest, &tables, symbols, external_prefixes);
             }
-            let Some((symbol, rest)) = left.split_first() else { break };
-            let symbol = self.symbol(symbols.len() - left.len(), symbol)?;
+            let Some((symbol, after)) = rest.split_first() else { break };
+            let symbol = self.symbol(symbols.len() - rest.len(), symbol)?;
             self.graph.symbols.push(symbol);
-            left = rest;
+            rest = after;
         }
         self.graph.first_global = object.symbols.first_global as u32;
         if self.graph.symbols.is_empty() {
-            // Without a symbol table, relocations against symbol 0 still mean the value 0.
+            // Without a symbol table, relocations may still refer to symbol 0, which has the value 0.
             let name = Text::Fixed("");
-            self.graph.push_symbol(Symbol {
+            self.graph.push_symbol(GraphSymbol {
                 name,
                 definition: Definition::Absolute(0),
                 size: 0,
@@ -352,7 +369,8 @@ impl<'data> Reader<'_, 'data> {
         Ok(())
     }
 
-    fn symbol(&mut self, index: usize, symbol: &ElfSymbol) -> Result<Symbol, Error> {
+    /// The general path for one symbol.
+    fn symbol(&mut self, index: usize, symbol: &ElfSymbol) -> Result<GraphSymbol, Error> {
         let binding = binding(symbol);
         let name = self.name(symbol, binding)?;
         let definition = self.definition(index, symbol)?;
@@ -368,7 +386,7 @@ impl<'data> Reader<'_, 'data> {
         if symbol.st_bind().0 > st::BIND_WEAK && symbol.st_bind().0 != st::BIND_GNU_UNIQUE {
             return Err(self.unsupported_symbol("symbol binding", symbol.st_bind().0, symbol));
         }
-        Ok(Symbol { name, definition, size: symbol.st_size(LE), binding, is_hidden: is_hidden(symbol) })
+        Ok(GraphSymbol { name, definition, size: symbol.st_size(LE), binding, is_hidden: is_hidden(symbol) })
     }
 
     #[cold]
@@ -377,44 +395,45 @@ impl<'data> Reader<'_, 'data> {
         self.object.unsupported(&format!("{what} {number}"), ".symtab", 0, name)
     }
 
-    /// A symbol's name. Only those of externals are sure to be asked for.
+    /// A symbol's name. A local symbol's name is not checked here, because most are never read.
     fn name(&mut self, symbol: &ElfSymbol, binding: Binding) -> Result<Text, Error> {
         if let (Some(start), Binding::Local) = (self.object.names_start(), binding) {
             return Ok(Text::Terminated(start.saturating_add(symbol.st_name(LE))));
         }
         let name = self.object.symbol_name(symbol)?;
         if symbol.st_shndx(LE).0 == shn::UNDEF {
-            self.graph.beginnings.add(name.as_bytes());
+            self.graph.external_prefixes.insert(name.as_bytes());
         }
         Ok(self.text(name))
     }
 
+    /// What a symbol stands for. Makes a block for a common symbol.
     fn definition(&mut self, index: usize, symbol: &ElfSymbol) -> Result<Definition, Error> {
         let object = self.object;
-        // Asked for only where there is something to complain of.
+        // For errors only.
         let name = || object.symbol_name(symbol).unwrap_or("");
-        let (value, kind, place) = (symbol.st_value(LE), symbol.st_type().0, symbol.st_shndx(LE).0);
+        let (value, kind, shndx) = (symbol.st_value(LE), symbol.st_type().0, symbol.st_shndx(LE).0);
         if index == 0 {
             return Ok(Definition::Absolute(0));
         }
         if kind == st::TYPE_FILE {
             return Ok(Definition::Nowhere);
         }
-        let section = match place {
-            // Nobody else could define it.
+        let section = match shndx {
+            // A local symbol cannot be defined by another object.
             shn::UNDEF if symbol.st_bind().0 == st::BIND_LOCAL => return Ok(Definition::Nowhere),
             shn::UNDEF => return Ok(Definition::External),
             shn::ABS => return Ok(Definition::Absolute(value)),
             shn::COMMON => return self.common(symbol),
-            _ if place < shn::RESERVED => usize::from(place),
-            _ => self.distant_section(index, symbol)?,
+            _ if shndx < shn::RESERVED => usize::from(shndx),
+            _ => self.extended_section(index, symbol)?,
         };
         let block = self.block_of.get(section).ok_or_else(|| {
             object.malformed(format!("symbol `{}` is in section {section}, which does not exist", name()))
         })?;
         let Some(id) = *block else { return Ok(Definition::Nowhere) };
         let block = &self.graph.blocks[id.index()];
-        let is_thread_local = block.role == Role::TlsIndex;
+        let is_thread_local = block.role == Role::ThreadLocal;
         if (kind == st::TYPE_TLS) != is_thread_local && kind != st::TYPE_SECTION {
             let found = if is_thread_local { "is not" } else { "is" };
             return Err(object.malformed(format!("symbol `{}` {found} of type STT_TLS, unlike its section", name())));
@@ -427,7 +446,7 @@ impl<'data> Reader<'_, 'data> {
         Ok(Definition::Block(id, value))
     }
 
-    /// A common symbol gets room of its own.
+    /// Makes a zero-fill block for a common symbol. `st_value` is its alignment (gABI, "Symbol Values").
     fn common(&mut self, symbol: &ElfSymbol) -> Result<Definition, Error> {
         let (value, size) = (symbol.st_value(LE), symbol.st_size(LE));
         let align = value.max(1);
@@ -443,9 +462,9 @@ impl<'data> Reader<'_, 'data> {
         Ok(Definition::Block(block, 0))
     }
 
-    /// A symbol's section, whose number is in a table of its own.
+    /// The index of a symbol's section, from the table of extended section indices.
     #[cold]
-    fn distant_section(&self, index: usize, symbol: &ElfSymbol) -> Result<usize, Error> {
+    fn extended_section(&self, index: usize, symbol: &ElfSymbol) -> Result<usize, Error> {
         let object = self.object;
         let section = object.symbols.section(symbol, index).map_err(|error| object.malformed(error))?;
         section.ok_or_else(|| {
@@ -455,31 +474,31 @@ impl<'data> Reader<'_, 'data> {
     }
 }
 
-/// What symbols are seen in.
-struct Surroundings<'a> {
-    /// Of the object.
+/// The tables that the fast path reads.
+struct SymbolTables<'a> {
+    /// The bytes of the object.
     bytes: &'a [u8],
-    /// As [`ElfObject::plain_names`] says.
+    /// See [`ElfObject::plain_names`].
     names: &'a Range<u32>,
-    /// By section.
+    /// By section index.
     block_of: &'a [Option<BlockId>],
     blocks: &'a [Block],
 }
 
-/// Reads symbols up to the first that is plain neither [here](plain_symbol) nor [elsewhere](plain_external), and no
-/// [file](plain_file); what is left from there on.
-#[inline(never)] // a loop that has the registers to itself
+/// The fast path: reads symbols into `read` up to the first that is neither a plain [definition](plain_symbol), nor a
+/// plain [external](plain_external), nor a [file](plain_file) symbol. Returns the symbols from there on.
+#[inline(never)] // a loop of its own, so that its variables stay in registers
 fn plain_symbols<'a>(
     mut symbols: &'a [ElfSymbol],
-    surroundings: &Surroundings<'_>,
-    read: &mut Vec<Symbol>,
-    beginnings: &mut PrefixFilter,
+    tables: &SymbolTables<'_>,
+    read: &mut Vec<GraphSymbol>,
+    external_prefixes: &mut PrefixFilter,
 ) -> &'a [ElfSymbol] {
-    let Surroundings { bytes, names, block_of, blocks } = *surroundings;
+    let SymbolTables { bytes, names, block_of, blocks } = *tables;
     while let Some((symbol, rest)) = symbols.split_first() {
         if let Some(symbol) = plain_symbol(symbol, names, block_of, blocks) {
             read.push(symbol);
-        } else if !plain_external(symbol, names, bytes, beginnings, read) && !plain_file(symbol, names, read) {
+        } else if !plain_external(symbol, names, bytes, external_prefixes, read) && !plain_file(symbol, names, read) {
             break;
         }
         symbols = rest;
@@ -487,67 +506,68 @@ fn plain_symbols<'a>(
     symbols
 }
 
-/// A symbol as most are: code or data in a section, or all of it, with nothing wrong about it.
+/// A symbol of usual type and binding that is defined in a loaded section other than a thread-local one, or that names
+/// the section itself. `None` for any other symbol, and for one with an error.
 #[inline(always)]
 fn plain_symbol(
     symbol: &ElfSymbol,
     names: &Range<u32>,
     block_of: &[Option<BlockId>],
     blocks: &[Block],
-) -> Option<Symbol> {
-    let (place, value, size) = (symbol.st_shndx(LE).0, symbol.st_value(LE), symbol.st_size(LE));
-    if place == shn::UNDEF || place >= shn::RESERVED || !IS_PLAIN[usize::from(symbol.st_info.0)] {
+) -> Option<GraphSymbol> {
+    let (shndx, value, size) = (symbol.st_shndx(LE).0, symbol.st_value(LE), symbol.st_size(LE));
+    if shndx == shn::UNDEF || shndx >= shn::RESERVED || !IS_PLAIN[usize::from(symbol.st_info.0)] {
         return None;
     }
-    let id = (*block_of.get(usize::from(place))?)?;
+    let id = (*block_of.get(usize::from(shndx))?)?;
     let block = blocks.get(id.index())?;
     let name = plain_name(symbol, names)?;
-    if value > block.size || block.role == Role::TlsIndex {
+    if value > block.size || block.role == Role::ThreadLocal {
         return None;
     }
     let (name, definition) = (Text::Terminated(name), Definition::Block(id, value));
-    Some(Symbol { name, definition, size, binding: binding(symbol), is_hidden: is_hidden(symbol) })
+    Some(GraphSymbol { name, definition, size, binding: binding(symbol), is_hidden: is_hidden(symbol) })
 }
 
-/// Reads a symbol that says what the source is called, if it is one.
+/// Reads a symbol that names the source file (`STT_FILE`). False for any other symbol.
 #[inline(never)]
-fn plain_file(symbol: &ElfSymbol, names: &Range<u32>, read: &mut Vec<Symbol>) -> bool {
+fn plain_file(symbol: &ElfSymbol, names: &Range<u32>, read: &mut Vec<GraphSymbol>) -> bool {
     let Some(name) = plain_name(symbol, names) else { return false };
     if symbol.st_type().0 != st::TYPE_FILE || binding(symbol) != Binding::Local {
         return false;
     }
     let (name, definition, binding) = (Text::Terminated(name), Definition::Nowhere, Binding::Local);
-    read.push(Symbol { name, definition, size: symbol.st_size(LE), binding, is_hidden: is_hidden(symbol) });
+    read.push(GraphSymbol { name, definition, size: symbol.st_size(LE), binding, is_hidden: is_hidden(symbol) });
     true
 }
 
-/// Reads a symbol that others define, if it is as most of those are; false if it is not.
+/// Reads a global or weak undefined symbol with a plain name. False for any other symbol.
 #[inline(never)]
 fn plain_external(
     symbol: &ElfSymbol,
     names: &Range<u32>,
     bytes: &[u8],
-    beginnings: &mut PrefixFilter,
-    read: &mut Vec<Symbol>,
+    external_prefixes: &mut PrefixFilter,
+    read: &mut Vec<GraphSymbol>,
 ) -> bool {
     let (binding, kind) = (binding(symbol), symbol.st_type().0);
     if symbol.st_shndx(LE).0 != shn::UNDEF || binding == Binding::Local || kind == st::TYPE_FILE {
         return false;
     }
     let Some(start) = plain_name(symbol, names) else { return false };
-    let onwards = bytes.get(start as usize..names.end as usize);
-    let Some(name) = onwards.and_then(ahead_of_null) else { return false };
-    beginnings.add(name);
+    let from_name = bytes.get(start as usize..names.end as usize);
+    let Some(name) = from_name.and_then(until_nul) else { return false };
+    external_prefixes.insert(name);
     let (name, definition) = (Text::Object(start..start + name.len() as u32), Definition::External);
-    read.push(Symbol { name, definition, size: symbol.st_size(LE), binding, is_hidden: is_hidden(symbol) });
+    read.push(GraphSymbol { name, definition, size: symbol.st_size(LE), binding, is_hidden: is_hidden(symbol) });
     true
 }
 
-/// Where in the object a symbol's name begins, if that is where names may begin.
+/// The offset in the object of a symbol's name, if it lies in `names`.
 #[inline(always)]
 fn plain_name(symbol: &ElfSymbol, names: &Range<u32>) -> Option<u32> {
-    let (at, length) = (symbol.st_name(LE), names.end - names.start);
-    (at < length).then(|| names.start + at)
+    let (offset, length) = (symbol.st_name(LE), names.end - names.start);
+    (offset < length).then(|| names.start + offset)
 }
 
 fn binding(symbol: &ElfSymbol) -> Binding {
@@ -558,7 +578,7 @@ fn is_hidden(symbol: &ElfSymbol) -> bool {
     symbol.st_visibility().0 != st::VISIBILITY_DEFAULT
 }
 
-/// By what the gABI has for them.
+/// By the binding's number in the gABI. Unknown numbers are refused elsewhere.
 static BINDINGS: [Binding; 16] = {
     let mut bindings = [Binding::Global; 16];
     bindings[st::BIND_LOCAL as usize] = Binding::Local;
@@ -567,7 +587,8 @@ static BINDINGS: [Binding; 16] = {
     bindings
 };
 
-/// Whether a definition with this `st_info` may be [plain](plain_symbol): by its type and its binding.
+/// Whether a definition with this `st_info` may be [plain](plain_symbol): its type is at most `STT_SECTION` and its
+/// binding is known.
 static IS_PLAIN: [bool; 256] = {
     let mut plain = [false; 256];
     let mut kind = 0;
@@ -580,35 +601,35 @@ static IS_PLAIN: [bool; 256] = {
     plain
 };
 
-/// A name, without what may stand behind it.
-fn only_name(onwards: &[u8]) -> &[u8] {
-    ahead_of_null(onwards).unwrap_or(onwards)
+/// The name at the start of these bytes, up to the null byte.
+fn only_name(from_name: &[u8]) -> &[u8] {
+    until_nul(from_name).unwrap_or(from_name)
 }
 
-/// Whether a section whose name begins so may be more than code and data: cheap, and right when it says no.
-fn may_be_special(onwards: &[u8]) -> bool {
-    matches!(onwards.first_chunk(), Some(b".in" | b".fi" | b".ct" | b".dt" | b".pr" | b".eh" | b".da"))
+/// Whether a section whose name starts here may have a special role. A cheap test of the first bytes; false is exact.
+fn may_be_special(from_name: &[u8]) -> bool {
+    matches!(from_name.first_chunk(), Some(b".in" | b".fi" | b".ct" | b".dt" | b".pr" | b".eh" | b".da"))
 }
 
-/// Whether only relocation writes to a section, by how its name begins: then running code cannot.
+/// Whether only relocation writes to a section of this name (RELRO). Such a section is read-only for the running code.
 fn is_relocated_only(name: &[u8]) -> bool {
     const RELRO: [&[u8]; 7] =
         [b".data.rel.ro", b".preinit_array", b".init_array", b".fini_array", b".ctors", b".dtors", b".eh_frame"];
     RELRO.iter().any(|relro| name.starts_with(relro))
 }
 
-/// What is in a section whose name begins here.
-fn role_of(onwards: &[u8]) -> Role {
-    if onwards.starts_with(EH_FRAME) && only_name(onwards) == EH_FRAME {
+/// The role of a section whose name starts here.
+fn role_of(from_name: &[u8]) -> Role {
+    if from_name.starts_with(EH_FRAME) && only_name(from_name) == EH_FRAME {
         return Role::EhFrame;
     }
-    if !initializers::may_list(onwards) {
+    if !initializers::may_list(from_name) {
         return Role::Plain;
     }
-    if init_fragments::has_fragment(only_name(onwards)) {
+    if init_fragments::has_fragment(only_name(from_name)) {
         return Role::InitFragment;
     }
-    match initializers::classify(only_name(onwards)) {
+    match initializers::classify(only_name(from_name)) {
         Some((kind, priority, direction)) => {
             Role::Initializers { kind, priority, backward: direction == Direction::Backward }
         }
@@ -616,12 +637,12 @@ fn role_of(onwards: &[u8]) -> Role {
     }
 }
 
-/// Of sections that are no blocks.
+/// The initial value of `Reader::block_of`, to be repeated.
 static NO_BLOCKS: [Option<BlockId>; 64] = [None; 64];
 const EH_FRAME: &[u8] = b".eh_frame";
 const GRP_COMDAT: u32 = 1;
 
-/// Section flags.
+/// Section flags (`SHF_*`) of the gABI and of GNU.
 mod shf {
     pub(super) const WRITE: u64 = 1;
     pub(super) const ALLOC: u64 = 2;

@@ -1,7 +1,11 @@
-//! Relocations become edges.
+//! Turns relocations into edges.
 //!
-//! Objects have more of them than of anything else, so a section's are turned in one go first, which only notes that there
-//! is something to look at: a type that makes no edge, or a fault. Then all are gone through again one by one.
+//! An object has more relocations than anything else, so each section's relocations are converted in two steps:
+//!
+//! 1. [`convert`] makes all edges in one loop without branches for errors. It accumulates what it sees in a
+//!    [`Summary`].
+//! 2. If the summary shows an unusual relocation (a type that makes no edge, or an error), the edges are discarded, and
+//!    [`Reader::edges_one_by_one`] reads the relocations again and reports the error.
 
 use std::ops::Range;
 
@@ -15,14 +19,15 @@ use crate::link::use_recorder::{self, ReferrerBit};
 use crate::link::x86_64::{self, EdgeKind, KindSet};
 
 impl<'data> Reader<'_, 'data> {
+    /// Makes the edges of all blocks. Relocations of sections without a block are ignored.
     pub(super) fn relocations(&mut self) -> Result<(), Error> {
         let object = self.object;
-        if !self.tables.is_kept() {
-            self.check_apart(self.tables_read())?;
+        if !self.relocation_order.is_ascending() {
+            self.check_no_overlap(self.read_tables())?;
         }
         let edge_count = self.edge_count();
-        self.graph.edges.make_room(edge_count);
-        let relocations = std::mem::take(&mut self.relocations);
+        self.graph.edges.ensure_capacity(edge_count);
+        let relocations = std::mem::take(&mut self.relocation_sections);
         for section in &relocations {
             let block = self.block_of.get(section.sh_info(LE) as usize);
             match (section.sh_type(LE).0, block) {
@@ -43,31 +48,33 @@ impl<'data> Reader<'_, 'data> {
         Ok(())
     }
 
-    /// Takes note of a table, which is read when there are symbols.
+    /// Records a relocation section. It is read after the symbols.
     #[inline]
-    pub(super) fn table(&mut self, section: &'data SectionHeader) {
-        self.relocations.push(section);
+    pub(super) fn note_relocations(&mut self, section: &'data SectionHeader) {
+        self.relocation_sections.push(section);
         let (start, size) = section.file_range(LE).unwrap_or_default();
-        self.tables.add(&(start as usize..start.saturating_add(size) as usize));
+        self.relocation_order.add(&(start as usize..start.saturating_add(size) as usize));
         if matches!(self.block_of.get(section.sh_info(LE) as usize), Some(Some(_))) {
             self.relocation_bytes = self.relocation_bytes.saturating_add(size);
         }
     }
 
-    /// Where the tables that are read stand in the file. One that reaches past its end is refused when it is read.
-    fn tables_read(&self) -> impl Iterator<Item = Range<usize>> + Clone {
-        self.relocations.iter().filter_map(|section| {
+    /// The file ranges of the relocation sections that are read. A range that reaches past the end of the file is
+    /// refused when it is read.
+    fn read_tables(&self) -> impl Iterator<Item = Range<usize>> + Clone {
+        self.relocation_sections.iter().filter_map(|section| {
             let is_read = self.block_of.get(section.sh_info(LE) as usize).is_some_and(Option::is_some);
             let (start, size) = section.file_range(LE).filter(|_| is_read && section.sh_type(LE).0 == sht::RELA)?;
             Some(start as usize..start.saturating_add(size) as usize)
         })
     }
 
-    /// About how many edges there will be. The tables are apart, and so no larger than the object.
+    /// An estimate of the number of edges. The tables do not overlap, so together they are not larger than the object.
     fn edge_count(&self) -> usize {
         self.relocation_bytes.min(self.object.bytes.len() as u64) as usize / size_of::<Rela>()
     }
 
+    /// Makes the edges of one block.
     fn edges(&mut self, section: &SectionHeader, block: BlockId) -> Result<(), Error> {
         let object = self.object;
         let Some((relocations, _)) = section.rela(LE, object.bytes).map_err(|error| object.malformed(error))? else {
@@ -77,49 +84,53 @@ impl<'data> Reader<'_, 'data> {
         if relocations.is_empty() {
             return Ok(());
         }
-        let (first, source) = (self.graph.edges.len(), self.graph.uses.begin_source());
-        if !self.plain_edges(relocations, block_size, source) {
+        let (first, referrer) = (self.graph.edges.len(), self.graph.use_recorder.next_referrer());
+        if !self.plain_edges(relocations, block_size, referrer) {
             self.graph.edges.truncate(first);
-            self.edges_one_by_one(relocations, block, source)?;
+            self.edges_one_by_one(relocations, block, referrer)?;
         }
         let end = self.graph.edges.len() as u32;
-        let block_to_fill = &mut self.graph.blocks[block.index()];
-        (block_to_fill.edges, block_to_fill.source) = (first as u32..end, source);
+        let target = &mut self.graph.blocks[block.index()];
+        (target.edges, target.referrer_bit) = (first as u32..end, referrer);
         if self.graph.kinds.has_any_of(KindSet::SIZE) { self.check_sizes(block) } else { Ok(()) }
     }
 
-    /// False when one of them is no edge, or not as it should be: then the edges are not to be used.
-    fn plain_edges(&mut self, relocations: &[Rela], block_size: u64, source: ReferrerBit) -> bool {
-        let LinkGraph { edges, uses, kinds, .. } = &mut *self.graph;
+    /// Step 1. Returns false if a relocation is unusual. The edges are then invalid and must be discarded.
+    fn plain_edges(&mut self, relocations: &[Rela], block_size: u64, referrer: ReferrerBit) -> bool {
+        let LinkGraph { edges, use_recorder, kinds, .. } = &mut *self.graph;
         let first = edges.len();
-        // Made first and filled in then: what is found out on the way stays in registers.
-        edges.push_copies(relocations.len(), &BLANKS);
-        let Some(all) = fill_in(&mut edges[first..], relocations, uses.words(), source.bit()) else { return false };
-        // Blocks are smaller than 4 GiB.
-        let are_in_reach = all.offsets <= u64::from(u32::MAX) && all.last_end <= block_size;
-        if !are_in_reach || all.types as usize >= KNOWN.len() || all.seen & !KNOWN_TYPES != 0 {
+        // The edges exist before the loop fills them in, so that the loop cannot grow the vector and keeps its state in
+        // registers.
+        edges.extend_repeated(relocations.len(), &BLANK_EDGES);
+        let Some(summary) = convert(&mut edges[first..], relocations, use_recorder.bits_mut(), referrer.bit()) else {
+            return false;
+        };
+        // A block is smaller than 4 GiB, so the union of valid offsets fits into 32 bits.
+        let is_in_block = summary.offsets <= u64::from(u32::MAX) && summary.last_end <= block_size;
+        if !is_in_block || summary.types as usize >= RELOCATION_TYPES.len() || summary.seen & !EDGE_TYPES != 0 {
             return false;
         }
-        let mut seen = all.seen;
+        let mut seen = summary.seen;
         while seen != 0 {
-            kinds.insert(KNOWN[seen.trailing_zeros() as usize].kind);
+            kinds.insert(RELOCATION_TYPES[seen.trailing_zeros() as usize].kind);
             seen &= seen - 1;
         }
         true
     }
 
+    /// Step 2. Reports the first error, if there is one.
     #[cold]
-    fn edges_one_by_one(&mut self, relocations: &[Rela], block: BlockId, source: ReferrerBit) -> Result<(), Error> {
+    fn edges_one_by_one(&mut self, relocations: &[Rela], block: BlockId, referrer: ReferrerBit) -> Result<(), Error> {
         let block_size = self.graph.blocks[block.index()].size;
         for relocation in relocations {
             let (offset, r_type) = (relocation.r_offset(LE), relocation.r_type(LE, false).0);
             let symbol = SymbolIndex(relocation.r_sym(LE, false));
             let Some(kind) = EdgeKind::from_relocation(r_type).filter(|_| symbol.index() < self.graph.symbols.len())
             else {
-                if x86_64::is_mark(r_type) {
+                if x86_64::is_marker(r_type) {
                     continue;
                 }
-                return Err(self.unknown(block, relocation));
+                return Err(self.unknown_relocation(block, relocation));
             };
             if offset > block_size || block_size - offset < kind.width() as u64 {
                 let name = self.block_name(block);
@@ -128,21 +139,21 @@ impl<'data> Reader<'_, 'data> {
                 )));
             }
             self.graph.kinds.insert(kind);
-            self.graph.uses.words()[symbol.index()] |= use_recorder::uses(kind) | source.bit();
+            self.graph.use_recorder.bits_mut()[symbol.index()] |= use_recorder::use_bits(kind) | referrer.bit();
             let (offset, addend) = (offset as u32, relocation.r_addend(LE));
             self.graph.edges.push(Edge { offset, kind, symbol, addend });
         }
         Ok(())
     }
 
-    /// The size of a block that may have relocations.
-    fn check_relocatable(&self, block: BlockId, has_none: bool) -> Result<u64, Error> {
+    /// Checks that a block may get relocations from this section, and returns the block's size in bytes.
+    fn check_relocatable(&self, block: BlockId, is_empty: bool) -> Result<u64, Error> {
         let (object, name) = (self.object, || self.block_name(block));
         let Block { size, content, edges, .. } = &self.graph.blocks[block.0 as usize];
         if !edges.is_empty() {
             return Err(object.unsupported("second relocation section for one section", name(), 0, ""));
         }
-        if matches!(content, Content::Zero) && !has_none {
+        if matches!(content, Content::Zero) && !is_empty {
             return Err(object.malformed(format!("relocations in `{}`, which has no bytes", name())));
         }
         Ok(*size)
@@ -156,8 +167,8 @@ impl<'data> Reader<'_, 'data> {
         self.graph.text_of(self.object.bytes, &self.graph.symbols[symbol.index()].name)
     }
 
-    /// What is wrong with a relocation whose symbol or type is not known.
-    fn unknown(&self, block: BlockId, relocation: &Rela) -> Error {
+    /// The error for a relocation whose symbol or type is not known.
+    fn unknown_relocation(&self, block: BlockId, relocation: &Rela) -> Error {
         let (section, offset) = (self.block_name(block).to_string(), relocation.r_offset(LE));
         let symbol = relocation.r_sym(LE, false);
         if symbol as usize >= self.graph.symbols.len() {
@@ -170,7 +181,7 @@ impl<'data> Reader<'_, 'data> {
         self.object.fault(LinkFault::Unsupported { what, section, offset, symbol })
     }
 
-    /// Only the object that defines a symbol knows its size.
+    /// Refuses a size relocation to an external symbol: only the object that defines a symbol knows its size.
     fn check_sizes(&self, block: BlockId) -> Result<(), Error> {
         let is_elsewhere = |edge: &&Edge| self.graph.definition(edge.symbol) == Definition::External;
         let Some(edge) = self.graph.edges(block).iter().filter(|edge| edge.kind.is_size()).find(is_elsewhere) else {
@@ -185,69 +196,70 @@ impl<'data> Reader<'_, 'data> {
     }
 }
 
-/// What is found out of relocations on the way: what is not as it should be shows in it.
-struct Together {
-    /// All types below 64, a bit for each.
+/// What [`convert`] saw in the relocations of one section. An unusual relocation shows in it.
+struct Summary {
+    /// The set of types below 64, as bits.
     seen: u64,
-    /// All bits of all offsets, and of all types.
+    /// The union of the bits of all offsets.
     offsets: u64,
+    /// The union of the bits of all types.
     types: u32,
-    /// Of the field that reaches farthest.
+    /// The greatest end of a field.
     last_end: u64,
 }
 
-/// Makes edges of relocations, and notes what they use symbols for, by symbol, and from which source. `None` when one of them
-/// names a symbol that there is not.
-#[inline(never)] // a loop that has the registers to itself
-fn fill_in(edges: &mut [Edge], relocations: &[Rela], words: &mut [u32], source: u32) -> Option<Together> {
+/// Makes edges of relocations. Records in `bits`, by symbol, what the edges use the symbol for, and the bit `referrer`.
+/// `None` if a relocation names a symbol that does not exist.
+#[inline(never)] // a loop of its own, so that its variables stay in registers
+fn convert(edges: &mut [Edge], relocations: &[Rela], bits: &mut [u32], referrer: u32) -> Option<Summary> {
     let (mut seen, mut offsets, mut types, mut last_end) = (0, 0, 0, 0);
     for (relocation, edge) in relocations.iter().zip(edges) {
-        let (offset, place) = (relocation.r_offset.get(LE), relocation.r_info.get(LE));
-        let (r_type, symbol) = (place as u32, (place >> 32) as u32);
-        let known = &KNOWN[r_type as usize % KNOWN.len()];
+        let (offset, info) = (relocation.r_offset.get(LE), relocation.r_info.get(LE));
+        let (r_type, symbol) = (info as u32, (info >> 32) as u32);
+        let known = &RELOCATION_TYPES[r_type as usize % RELOCATION_TYPES.len()];
         (seen, offsets, types) = (seen | 1 << (r_type % u64::BITS), offsets | offset, types | r_type);
         last_end = u64::max(last_end, offset.wrapping_add(known.width.into()));
-        *words.get_mut(symbol as usize)? |= known.uses | source;
+        *bits.get_mut(symbol as usize)? |= known.use_bits | referrer;
         let (offset, addend) = (offset as u32, relocation.r_addend.get(LE));
         *edge = Edge { offset, kind: known.kind, symbol: SymbolIndex(symbol), addend };
     }
-    Some(Together { seen, offsets, types, last_end })
+    Some(Summary { seen, offsets, types, last_end })
 }
 
-/// What a type of relocations means.
+/// What a relocation type means.
 #[derive(Clone, Copy)]
-struct Known {
-    /// What for, as [`use_recorder::uses`] says.
-    uses: u32,
+struct RelocationType {
+    /// See [`use_recorder::use_bits`].
+    use_bits: u32,
     kind: EdgeKind,
-    /// Bytes stored.
+    /// Width of the field in bytes.
     width: u8,
 }
 
-/// By type; of those that make no edge, it means nothing.
-static KNOWN: [Known; u64::BITS as usize] = {
-    let mut known = [Known { uses: 0, kind: EdgeKind::Pointer64, width: 0 }; u64::BITS as usize];
+/// By type number (psABI, "Relocation Types"). An entry of a type that makes no edge has no meaning.
+static RELOCATION_TYPES: [RelocationType; u64::BITS as usize] = {
+    let mut types = [RelocationType { use_bits: 0, kind: EdgeKind::Pointer64, width: 0 }; u64::BITS as usize];
     let mut r_type = 0;
-    while r_type < known.len() {
+    while r_type < types.len() {
         if let Some(kind) = EdgeKind::from_relocation(r_type as u32) {
-            known[r_type] = Known { uses: use_recorder::uses(kind), kind, width: kind.width() as u8 };
+            types[r_type] = RelocationType { use_bits: use_recorder::use_bits(kind), kind, width: kind.width() as u8 };
         }
         r_type += 1;
     }
-    known
+    types
 };
 
-/// The types that make edges, a bit for each.
-const KNOWN_TYPES: u64 = {
-    let (mut known, mut r_type) = (0, 0);
+/// The set of types that make edges, as bits.
+const EDGE_TYPES: u64 = {
+    let (mut types, mut r_type) = (0, 0);
     while r_type < u64::BITS {
         if EdgeKind::from_relocation(r_type).is_some() {
-            known |= 1 << r_type;
+            types |= 1 << r_type;
         }
         r_type += 1;
     }
-    known
+    types
 };
 
-/// What stands where edges will be.
-static BLANKS: [Edge; 64] = [Edge { offset: 0, kind: EdgeKind::Pointer64, symbol: SymbolIndex(0), addend: 0 }; 64];
+/// Placeholders, to be repeated.
+static BLANK_EDGES: [Edge; 64] = [Edge { offset: 0, kind: EdgeKind::Pointer64, symbol: SymbolIndex(0), addend: 0 }; 64];

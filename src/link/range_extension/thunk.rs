@@ -1,89 +1,92 @@
-//! Moves one instruction into a thunk, where its far operands are registers that hold 64 bits.
+//! Moves one instruction into a thunk, where registers hold the 64-bit values of its far operands.
 //!
 //! ```text
-//!   lea -128(%rsp),%rsp        the red zone, which is the function's own
-//!   push %scratch              unless the instruction overwrites it anyhow (`mov stdout(%rip),%rdi`)
+//!   lea -128(%rsp),%rsp        keep the red zone of the function
+//!   push %scratch              unless the instruction overwrites it anyway (`mov stdout(%rip),%rdi`)
 //!   movabs $variable,%scratch
 //!   lea (%base,%scratch),%scratch    if the operand has a base register
-//!   the instruction, with (%scratch) or (%scratch,%index,4) for its memory operand, or %scratch for its immediate
+//!   the instruction, with (%scratch) or (%scratch,%index,4) as its memory operand, or %scratch as its immediate
 //!   pop %scratch
 //!   lea 128(%rsp),%rsp
-//!   jmp behind
+//!   jmp next instruction
 //! ```
 //!
-//! None of what is added touches the flags, and memory is read and written by the instruction itself, as ever. Operands that
-//! are relative to `%rsp` or to the instruction's own place are corrected. Four forms are special: an address that is put
-//! into a register is one `movabs`; a push cannot have its scratch register below what it pushes; a call or jump through a far
-//! variable takes `%r11`, which belongs to nobody there (psABI 3.2.1), and a call is made from where it was, so that the
-//! return address is the function's own.
+//! The added instructions do not touch the flags. The instruction itself reads and writes memory, as before. Operands
+//! that are relative to `%rsp` or to the instruction's own address are corrected.
 //!
-//! Refused, as they would not mean the same elsewhere: instructions that use `%rsp` in other ways, an address as an operand of
-//! less than 64 bits, and whatever cannot be encoded.
+//! # Special forms
+//! - An address that is put into a register is one `movabs`.
+//! - A push cannot save its scratch register below the value that it pushes. It exchanges the two.
+//! - A call or jump through a far variable uses `%r11`, which no function keeps there (psABI 3.2.1).
+//! - A call stays at its place, so that the return address is in the function. It calls the thunk, which jumps on.
+//!
+//! # Refused
+//! Instructions that would not mean the same in a thunk: other uses of `%rsp`, an address as an operand of less than 64
+//! bits, and what the encoder cannot encode. Every function here returns the reason as a clause.
 
 use iced_x86::{
     Code, Decoder, DecoderOptions, Encoder, FlowControl, Instruction, InstructionInfoFactory, MemoryOperand, Mnemonic,
     OpKind, Register,
 };
 
-/// The far operands of an instruction, as they are meant.
+use super::reservation::MAX_THUNK_SIZE;
+use crate::link::x86_64::TRAP;
+
+/// The 64-bit values that the far operands of an instruction stand for.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Far {
-    /// What is added to base and index: the address of a variable, usually.
+pub(super) struct FarOperands {
+    /// The value that a memory operand adds to base and index; mostly the address of a variable.
     pub(super) displacement: Option<u64>,
     pub(super) immediate: Option<u64>,
 }
 
 /// A moved instruction.
 #[derive(Debug)]
-pub(super) struct Moved {
-    /// The thunk.
-    pub(super) code: Vec<u8>,
-    /// Of what leads there.
+pub(super) struct MovedInstruction {
+    /// The code of the thunk.
+    pub(super) thunk: Vec<u8>,
+    /// The opcode of the call or jump to the thunk, at the old place.
     pub(super) opcode: u8,
-    /// What the rest of the old place becomes.
+    /// Fills the rest of the old place.
     pub(super) filler: u8,
 }
 
-/// Bytes of a thunk, at most, for each far operand: adjusting the stack 13, keeping and loading a register 14,
-/// adding its base 8, an instruction 15, a jump 5.
-pub(super) const ROOM: usize = 56;
-
-/// Moves the instruction `old`, which stands at `address`, to `thunk`; an error in words.
-pub(super) fn build(old: &[u8], address: u64, far: &Far, thunk: u64) -> Result<Moved, String> {
+/// Moves the instruction `old` from `address` to a thunk at the address `thunk`.
+pub(super) fn build(old: &[u8], address: u64, far: &FarOperands, thunk: u64) -> Result<MovedInstruction, String> {
     let instruction = Decoder::with_ip(64, old, address, DecoderOptions::NONE).decode();
     if instruction.is_invalid() || instruction.len() != old.len() {
         return Err("it is no instruction".to_string());
     }
-    check(&instruction, far)?;
-    let mut writer = Writer { encoder: Encoder::new(64), ip: thunk };
+    check_movable(&instruction, far)?;
+    let mut writer = ThunkWriter { encoder: Encoder::new(64), ip: thunk };
     let (mut opcode, mut filler) = (JMP, TRAP);
     match instruction.flow_control() {
         FlowControl::IndirectCall => {
-            // Whoever returns comes back behind the call, and slides on.
+            // The callee returns to the byte after the call and runs through the filler.
             (opcode, filler) = (CALL, NOP);
-            writer.transfer(instruction, far, Code::Jmp_rm64, 8)?;
+            writer.write_transfer(instruction, far, Code::Jmp_rm64, 8)?;
         }
-        FlowControl::IndirectBranch => writer.transfer(instruction, far, instruction.code(), 0)?,
+        FlowControl::IndirectBranch => writer.write_transfer(instruction, far, instruction.code(), 0)?,
         FlowControl::Next => {
             match instruction.code() {
-                Code::Pushq_imm32 | Code::Push_rm64 => writer.push(instruction, far)?,
+                Code::Pushq_imm32 | Code::Push_rm64 => writer.write_push(instruction, far)?,
                 Code::Mov_r32_imm32 => writer.movabs(instruction.op0_register().full_register(), far.immediate)?,
-                _ => writer.other(instruction, far)?,
+                _ => writer.write_any(instruction, far)?,
             }
-            writer.put_made(Instruction::with_branch(Code::Jmp_rel32_64, instruction.next_ip()))?;
+            writer.encode_new(Instruction::with_branch(Code::Jmp_rel32_64, instruction.next_ip()))?;
         }
         _ => return Err("it is a branch".to_string()),
     }
     let code = writer.encoder.take_buffer();
-    let room = ROOM * (usize::from(far.displacement.is_some()) + usize::from(far.immediate.is_some()));
-    if code.len() > room {
+    let operand_count = usize::from(far.displacement.is_some()) + usize::from(far.immediate.is_some());
+    if code.len() > MAX_THUNK_SIZE * operand_count {
         return Err(format!("its thunk takes {} bytes", code.len()));
     }
-    Ok(Moved { code, opcode, filler })
+    Ok(MovedInstruction { thunk: code, opcode, filler })
 }
 
-/// Refuses what would not mean the same in a thunk.
-fn check(instruction: &Instruction, far: &Far) -> Result<(), String> {
+/// Refuses an instruction that would not mean the same in a thunk.
+fn check_movable(instruction: &Instruction, far: &FarOperands) -> Result<(), String> {
     let refuse = |problem: &str| Err(problem.to_string());
     if far.displacement.is_some() {
         if matches!(instruction.segment_prefix(), Register::FS | Register::GS) {
@@ -93,7 +96,7 @@ fn check(instruction: &Instruction, far: &Far) -> Result<(), String> {
         if base == Register::EIP || base.is_gpr32() || instruction.memory_index().is_gpr32() {
             return refuse("it computes an address of 32 bits");
         }
-        // A bare address has its size nowhere but in the prefix.
+        // An operand without registers shows its address size only in the prefix.
         if instruction.memory_displ_size() != 8 {
             return refuse("it computes an address of 32 bits");
         }
@@ -110,7 +113,7 @@ fn check(instruction: &Instruction, far: &Far) -> Result<(), String> {
     Ok(())
 }
 
-/// With a register of 64 bits for the sign-extended immediate, which is the last operand.
+/// The form of an instruction that takes a 64-bit register in place of its sign-extended immediate, the last operand.
 fn with_register(code: Code) -> Option<Code> {
     Some(match code {
         Code::Mov_rm64_imm32 => Code::Mov_rm64_r64,
@@ -127,19 +130,19 @@ fn with_register(code: Code) -> Option<Code> {
     })
 }
 
-/// A register that the instruction overwrites as a whole and does not read.
-fn overwritten(instruction: &Instruction) -> Option<Register> {
+/// The register that the instruction overwrites in full and does not read, if there is one.
+fn overwritten_register(instruction: &Instruction) -> Option<Register> {
     use Mnemonic::{Lea, Mov, Movsx, Movsxd, Movzx};
     let is_plain = matches!(instruction.mnemonic(), Mov | Lea | Movzx | Movsx | Movsxd);
     let register = instruction.op0_register();
-    let is_whole = instruction.op0_kind() == OpKind::Register && (register.is_gpr32() || register.is_gpr64());
+    let is_full = instruction.op0_kind() == OpKind::Register && (register.is_gpr32() || register.is_gpr64());
     let register = register.full_register();
     let is_read = [instruction.memory_base(), instruction.memory_index()].contains(&register);
-    (is_plain && is_whole && !is_read).then_some(register)
+    (is_plain && is_full && !is_read).then_some(register)
 }
 
-/// Registers that the instruction has nothing to do with, those of short encodings first.
-fn unused(instruction: &Instruction) -> impl Iterator<Item = Register> + use<> {
+/// Registers that the instruction neither reads nor writes, those with short encodings first.
+fn unused_registers(instruction: &Instruction) -> impl Iterator<Item = Register> + use<> {
     use Register::*;
     let mut factory = InstructionInfoFactory::new();
     let used: Vec<Register> =
@@ -148,38 +151,40 @@ fn unused(instruction: &Instruction) -> impl Iterator<Item = Register> + use<> {
     all.into_iter().filter(move |register| !used.contains(register))
 }
 
-struct Writer {
+/// Encodes the instructions of one thunk.
+struct ThunkWriter {
     encoder: Encoder,
+    /// The address of the next instruction.
     ip: u64,
 }
 
-impl Writer {
-    fn put(&mut self, instruction: Instruction) -> Result<(), String> {
+impl ThunkWriter {
+    fn encode(&mut self, instruction: Instruction) -> Result<(), String> {
         self.ip += self.encoder.encode(&instruction, self.ip).map_err(|error| error.to_string())? as u64;
         Ok(())
     }
 
-    /// What comes from the encoder's own tables, which fit.
-    fn put_made(&mut self, instruction: Result<Instruction, iced_x86::IcedError>) -> Result<(), String> {
-        self.put(instruction.map_err(|error| error.to_string())?)
+    /// Encodes a new instruction.
+    fn encode_new(&mut self, instruction: Result<Instruction, iced_x86::IcedError>) -> Result<(), String> {
+        self.encode(instruction.map_err(|error| error.to_string())?)
     }
 
     fn movabs(&mut self, register: Register, value: Option<u64>) -> Result<(), String> {
         let value = value.ok_or("it has no such operand")?;
-        self.put_made(Instruction::with2(Code::Mov_r64_imm64, register, value))
+        self.encode_new(Instruction::with2(Code::Mov_r64_imm64, register, value))
     }
 
     fn move_stack(&mut self, distance: i64) -> Result<(), String> {
-        let place = MemoryOperand::with_base_displ(Register::RSP, distance);
-        self.put_made(Instruction::with2(Code::Lea_r64_m, Register::RSP, place))
+        let moved = MemoryOperand::with_base_displ(Register::RSP, distance);
+        self.encode_new(Instruction::with2(Code::Lea_r64_m, Register::RSP, moved))
     }
 
-    /// Has `scratch` hold the far part of the memory operand, base included, and `instruction` use it. The stack is `depth`
-    /// bytes lower than the instruction expects.
-    fn memory(
+    /// Loads `scratch` with displacement plus base of the memory operand, and makes `instruction` use it. The stack
+    /// pointer is `depth` bytes lower than the instruction expects.
+    fn load_memory_operand(
         &mut self,
         instruction: &mut Instruction,
-        far: &Far,
+        far: &FarOperands,
         scratch: Register,
         depth: i64,
     ) -> Result<(), String> {
@@ -188,7 +193,7 @@ impl Writer {
         if !matches!(base, Register::None | Register::RIP) {
             let depth = if base == Register::RSP { depth } else { 0 };
             let sum = MemoryOperand::with_base_index_scale_displ_size(base, scratch, 1, depth, 1);
-            self.put_made(Instruction::with2(Code::Lea_r64_m, scratch, sum))?;
+            self.encode_new(Instruction::with2(Code::Lea_r64_m, scratch, sum))?;
         }
         instruction.set_memory_base(scratch);
         instruction.set_memory_displacement64(0);
@@ -196,23 +201,24 @@ impl Writer {
         Ok(())
     }
 
-    fn other(&mut self, mut instruction: Instruction, far: &Far) -> Result<(), String> {
-        let free = overwritten(&instruction);
-        let mut unused = unused(&instruction);
-        let for_memory = far.displacement.and_then(|_| free.or_else(|| unused.next()));
+    /// An instruction without a special form: saves up to two scratch registers around it.
+    fn write_any(&mut self, mut instruction: Instruction, far: &FarOperands) -> Result<(), String> {
+        let overwritten = overwritten_register(&instruction);
+        let mut unused = unused_registers(&instruction);
+        let for_memory = far.displacement.and_then(|_| overwritten.or_else(|| unused.next()));
         let for_immediate = far.immediate.and_then(|_| unused.next());
         let scratch = [for_memory, for_immediate].into_iter().flatten();
-        let saved: Vec<Register> = scratch.filter(|register| Some(*register) != free).collect();
+        let saved: Vec<Register> = scratch.filter(|register| Some(*register) != overwritten).collect();
         let mut depth = 0;
         if !saved.is_empty() {
             self.move_stack(-RED_ZONE)?;
             depth = RED_ZONE + 8 * saved.len() as i64;
         }
         for register in &saved {
-            self.put_made(Instruction::with1(Code::Push_r64, *register))?;
+            self.encode_new(Instruction::with1(Code::Push_r64, *register))?;
         }
         match for_memory {
-            Some(scratch) => self.memory(&mut instruction, far, scratch, depth)?,
+            Some(scratch) => self.load_memory_operand(&mut instruction, far, scratch, depth)?,
             None => lower_stack(&mut instruction, depth)?,
         }
         if let Some(scratch) = for_immediate {
@@ -223,41 +229,48 @@ impl Writer {
             instruction.set_op_kind(last, OpKind::Register);
             instruction.set_op_register(last, scratch);
         }
-        self.put(instruction)?;
+        self.encode(instruction)?;
         for register in saved.iter().rev() {
-            self.put_made(Instruction::with1(Code::Pop_r64, *register))?;
+            self.encode_new(Instruction::with1(Code::Pop_r64, *register))?;
         }
         if depth > 0 { self.move_stack(RED_ZONE) } else { Ok(()) }
     }
 
-    /// The scratch register is kept where the value will be, and exchanged with it.
-    fn push(&mut self, mut instruction: Instruction, far: &Far) -> Result<(), String> {
-        let scratch = unused(&instruction).next().ok_or("it uses all registers")?;
-        self.put_made(Instruction::with1(Code::Push_r64, scratch))?;
+    /// A push: saves the scratch register in the place of the pushed value, then exchanges the two.
+    fn write_push(&mut self, mut instruction: Instruction, far: &FarOperands) -> Result<(), String> {
+        let scratch = unused_registers(&instruction).next().ok_or("it uses all registers")?;
+        self.encode_new(Instruction::with1(Code::Push_r64, scratch))?;
         match instruction.code() {
             Code::Pushq_imm32 => self.movabs(scratch, far.immediate)?,
             _ => {
-                self.memory(&mut instruction, far, scratch, 8)?;
-                self.put_made(Instruction::with2(Code::Mov_r64_rm64, scratch, operand(&instruction)))?;
+                self.load_memory_operand(&mut instruction, far, scratch, 8)?;
+                self.encode_new(Instruction::with2(Code::Mov_r64_rm64, scratch, memory_operand(&instruction)))?;
             }
         }
         let top = MemoryOperand::with_base(Register::RSP);
-        self.put_made(Instruction::with2(Code::Xchg_rm64_r64, top, scratch))
+        self.encode_new(Instruction::with2(Code::Xchg_rm64_r64, top, scratch))
     }
 
-    /// A call or jump to where a far variable points. The stack is `depth` bytes lower than the instruction expects.
-    fn transfer(&mut self, mut instruction: Instruction, far: &Far, code: Code, depth: i64) -> Result<(), String> {
+    /// A call or jump through a far variable, as the jump `code`. The stack pointer is `depth` bytes lower than the
+    /// instruction expects.
+    fn write_transfer(
+        &mut self,
+        mut instruction: Instruction,
+        far: &FarOperands,
+        code: Code,
+        depth: i64,
+    ) -> Result<(), String> {
         let uses = [instruction.memory_base(), instruction.memory_index()];
         if !matches!(instruction.code(), Code::Call_rm64 | Code::Jmp_rm64) || uses.contains(&Register::R11) {
-            return Err("it is such a branch as is not known".to_string());
+            return Err("it is a branch of an unknown form".to_string());
         }
-        self.memory(&mut instruction, far, Register::R11, depth)?;
+        self.load_memory_operand(&mut instruction, far, Register::R11, depth)?;
         instruction.set_code(code);
-        self.put(instruction)
+        self.encode(instruction)
     }
 }
 
-/// Operands near the stack pointer are so much farther from it.
+/// Corrects a memory operand that is relative to `%rsp`, for a stack pointer that is `depth` bytes lower.
 fn lower_stack(instruction: &mut Instruction, depth: i64) -> Result<(), String> {
     if instruction.memory_base() != Register::RSP || depth == 0 {
         return Ok(());
@@ -269,7 +282,7 @@ fn lower_stack(instruction: &mut Instruction, depth: i64) -> Result<(), String> 
     Ok(())
 }
 
-fn operand(instruction: &Instruction) -> MemoryOperand {
+fn memory_operand(instruction: &Instruction) -> MemoryOperand {
     MemoryOperand::with_base_index_scale(
         instruction.memory_base(),
         instruction.memory_index(),
@@ -277,11 +290,10 @@ fn operand(instruction: &Instruction) -> MemoryOperand {
     )
 }
 
-/// Bytes below the stack pointer that are the function's (psABI 3.2.2).
+/// Bytes below the stack pointer that a function may use (psABI 3.2.2).
 const RED_ZONE: i64 = 128;
 const JMP: u8 = 0xe9;
 const CALL: u8 = 0xe8;
-const TRAP: u8 = 0xcc;
 const NOP: u8 = 0x90;
 
 #[cfg(test)]
@@ -290,37 +302,37 @@ mod tests {
 
     #[cfg_attr(miri, ignore = "takes minutes: the decoder of instructions unpacks its tables")]
     #[test]
-    fn the_longest_thunks_have_room() {
+    fn the_longest_thunks_fit_into_the_reserved_bytes() {
         // lock addq $0x1000000, far(%rsp, %r13, 8)
         let longest = [0xf0, 0x4a, 0x81, 0x84, 0xec, 0, 0, 0, 0, 0, 0, 0, 1];
-        let far = Far { displacement: Some(0x7fff_1234_5678), immediate: None };
-        assert!(build(&longest, 0x1000, &far, 0x2000).is_ok_and(|moved| moved.code.len() <= ROOM));
+        let far = FarOperands { displacement: Some(0x7fff_1234_5678), immediate: None };
+        assert!(build(&longest, 0x1000, &far, 0x2000).is_ok_and(|moved| moved.thunk.len() <= MAX_THUNK_SIZE));
         // movq $far, far(%rsp, %r13, 8)
         let both = [0x4a, 0xc7, 0x84, 0xec, 0, 0, 0, 0, 0, 0, 0, 0];
-        let far = Far { immediate: Some(0x7fff_8765_4321), ..far };
-        assert!(build(&both, 0x1000, &far, 0x2000).is_ok_and(|moved| moved.code.len() <= 2 * ROOM));
+        let far = FarOperands { immediate: Some(0x7fff_8765_4321), ..far };
+        assert!(build(&both, 0x1000, &far, 0x2000).is_ok_and(|moved| moved.thunk.len() <= 2 * MAX_THUNK_SIZE));
     }
 
     #[cfg_attr(miri, ignore = "takes minutes: the decoder of instructions unpacks its tables")]
     #[test]
-    fn a_jump_that_is_not_tracked_stays_so() {
+    fn a_jump_keeps_its_notrack_prefix() {
         // notrack jmp *far(%rip); notrack call *far(%rip)
         for old in [[0x3e, 0xff, 0x25, 0, 0, 0, 0], [0x3e, 0xff, 0x15, 0, 0, 0, 0]] {
-            let far = Far { displacement: Some(0x7fff_1234_5678), immediate: None };
+            let far = FarOperands { displacement: Some(0x7fff_1234_5678), immediate: None };
             let moved = build(&old, 0x1000, &far, 0x2000).unwrap();
             // movabs $…,%r11; notrack jmp *(%r11)
-            assert_eq!(moved.code[10..14], [0x3e, 0x41, 0xff, 0x23], "{:02x?}", moved.code);
+            assert_eq!(moved.thunk[10..14], [0x3e, 0x41, 0xff, 0x23], "{:02x?}", moved.thunk);
         }
     }
 
     #[cfg_attr(miri, ignore = "takes minutes: the decoder of instructions unpacks its tables")]
     #[test]
-    fn an_address_that_goes_into_a_register_is_one_instruction_and_the_way_back() {
+    fn a_thunk_for_an_address_in_a_register_is_a_movabs_and_a_jump_back() {
         // mov $stdout, %edi
-        let far = Far { displacement: None, immediate: Some(0x7fff_1234_5678) };
+        let far = FarOperands { displacement: None, immediate: Some(0x7fff_1234_5678) };
         let moved = build(&[0xbf, 0, 0, 0, 0], 0x1000, &far, 0x2000).unwrap();
-        assert_eq!(moved.code[..10], [0x48, 0xbf, 0x78, 0x56, 0x34, 0x12, 0xff, 0x7f, 0, 0]);
-        assert_eq!((moved.code[10], &moved.code[11..]), (0xe9, &(0x1005i32 - 0x200f).to_le_bytes()[..]));
+        assert_eq!(moved.thunk[..10], [0x48, 0xbf, 0x78, 0x56, 0x34, 0x12, 0xff, 0x7f, 0, 0]);
+        assert_eq!((moved.thunk[10], &moved.thunk[11..]), (0xe9, &(0x1005i32 - 0x200f).to_le_bytes()[..]));
         assert_eq!((moved.opcode, moved.filler), (JMP, TRAP));
     }
 }

@@ -1,171 +1,175 @@
-//! [`Nodes`]: the records of a free space, in pages that are given back when nothing is in them.
+//! [`Nodes`]: the nodes of a free space, in pages that are freed when they are empty.
 //!
-//! A record keeps its number, and numbers are used again. Numbers say nothing of who had them before: that a range is
-//! given back once is the caller's care.
+//! A node has an index, which does not change while the node exists. Indexes are reused and have no generation. So the
+//! caller has to free each range once: a second free may hit another range.
 
 use crate::prefetch::prefetch;
 
-/// "No node": the end of every list.
+/// The index of no node: the end of a list.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// What stands in place of the first neighbour in the bin while a range is in use.
+/// The value of [`Node::bin_prev`] while a range is in use.
 const IN_USE: u32 = u32::MAX - 1;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Node {
     pub(super) offset: u32,
     pub(super) granules: u32,
-    /// Neighbours in the row.
-    pub(super) before: u32,
-    pub(super) after: u32,
+    /// Neighbours in the address list.
+    pub(super) prev: u32,
+    pub(super) next: u32,
     /// Neighbours in the bin.
-    pub(super) bin_before: u32,
-    pub(super) bin_after: u32,
+    pub(super) bin_prev: u32,
+    pub(super) bin_next: u32,
 }
 
 impl Node {
-    /// A range that is in use, and so in no bin.
-    pub(super) fn used(offset: u32, granules: u32, before: u32, after: u32) -> Node {
-        Node { offset, granules, before, after, bin_before: IN_USE, bin_after: NONE }
+    /// A range in use, which is in no bin.
+    pub(super) fn used(offset: u32, granules: u32, prev: u32, next: u32) -> Node {
+        Node { offset, granules, prev, next, bin_prev: IN_USE, bin_next: NONE }
     }
 
     pub(super) fn is_used(&self) -> bool {
-        self.bin_before == IN_USE
+        self.bin_prev == IN_USE
     }
 
     pub(super) fn mark_used(&mut self) {
-        self.bin_before = IN_USE;
+        self.bin_prev = IN_USE;
     }
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Nodes {
-    pages: Vec<Page>,
-    /// Pages with room, those without memory among them; the last one is filled next.
-    with_room: Vec<u32>,
-    /// A page that is empty and keeps its memory, so that a range that comes and goes costs no allocation.
+    pages: Vec<NodePage>,
+    /// Pages with a free slot, including pages without memory. The last of them is filled next.
+    open_pages: Vec<u32>,
+    /// An empty page that keeps its memory. So a single range that is allocated and freed again and again does not
+    /// allocate a page each time.
     spare: Option<u32>,
 }
 
 #[derive(Debug, Default)]
-struct Page {
-    /// One bit for each record in use.
+struct NodePage {
+    /// One bit for each node that exists.
     occupied: u64,
-    nodes: Option<Box<[Node; PER_PAGE]>>,
+    nodes: Option<Box<[Node; NODES_PER_PAGE]>>,
 }
 
 impl Nodes {
     #[inline]
     pub(super) fn insert(&mut self, node: Node) -> u32 {
-        let number = self.page_with_room();
+        let number = self.open_page();
         if self.spare == Some(number) {
             self.spare = None;
         }
         let page = &mut self.pages[number as usize];
-        let nodes = page.nodes.get_or_insert_with(|| Box::new([node; PER_PAGE]));
-        let at = page.occupied.trailing_ones();
-        nodes[at as usize] = node;
-        page.occupied |= 1 << at;
+        let nodes = page.nodes.get_or_insert_with(|| Box::new([node; NODES_PER_PAGE]));
+        let slot = page.occupied.trailing_ones();
+        nodes[slot as usize] = node;
+        page.occupied |= 1 << slot;
         if page.occupied == u64::MAX {
-            self.with_room.pop();
+            self.open_pages.pop();
         }
-        number * PER_PAGE as u32 + at
+        number * NODES_PER_PAGE as u32 + slot
     }
 
     #[inline]
     pub(super) fn remove(&mut self, index: u32) {
-        let (number, at) = place(index);
+        let (number, slot) = position(index);
         let page = &mut self.pages[number];
         if page.occupied == u64::MAX {
-            self.with_room.push(number as u32);
+            self.open_pages.push(number as u32);
         }
-        page.occupied &= !(1 << at);
+        page.occupied &= !(1 << slot);
         if page.occupied == 0 && *self.spare.get_or_insert(number as u32) != number as u32 {
             page.nodes = None;
         }
     }
 
-    /// The record with this number, if there is one.
+    /// The node with this index, if it exists.
     pub(super) fn get(&self, index: u32) -> Option<&Node> {
-        let (number, at) = place(index);
+        let (number, slot) = position(index);
         let page = self.pages.get(number)?;
-        if page.occupied & (1 << at) == 0 { None } else { page.nodes.as_ref().map(|nodes| &nodes[at]) }
+        if page.occupied & (1 << slot) == 0 { None } else { page.nodes.as_ref().map(|nodes| &nodes[slot]) }
     }
 
-    /// Asks for a record ahead of its use, if there is one.
+    /// Prefetches a node, if it exists.
     #[inline]
     pub(super) fn prefetch(&self, index: u32) {
-        let (number, at) = place(index);
+        let (number, slot) = position(index);
         if let Some(nodes) = self.pages.get(number).and_then(|page| page.nodes.as_ref()) {
-            prefetch(&nodes[at]);
+            prefetch(&nodes[slot]);
         }
     }
 
-    /// The record with a number that stands in the row or in a bin: there is one.
+    /// The node with an index from the address list or a bin. It exists.
     #[inline]
     pub(super) fn at(&self, index: u32) -> &Node {
-        let (number, at) = place(index);
+        let (number, slot) = position(index);
         let page = &self.pages[number];
-        debug_assert!(page.occupied & (1 << at) != 0, "{LINKED}");
-        &page.nodes.as_ref().expect(LINKED)[at]
+        debug_assert!(page.occupied & (1 << slot) != 0, "{LINKED}");
+        &page.nodes.as_ref().expect(LINKED)[slot]
     }
 
     #[inline]
     pub(super) fn at_mut(&mut self, index: u32) -> &mut Node {
-        let (number, at) = place(index);
+        let (number, slot) = position(index);
         let page = &mut self.pages[number];
-        debug_assert!(page.occupied & (1 << at) != 0, "{LINKED}");
-        &mut page.nodes.as_mut().expect(LINKED)[at]
+        debug_assert!(page.occupied & (1 << slot) != 0, "{LINKED}");
+        &mut page.nodes.as_mut().expect(LINKED)[slot]
     }
 
-    /// Bytes of memory that the records take.
+    /// Bytes of heap memory that the nodes use.
     pub(super) fn heap_bytes(&self) -> usize {
         let pages = self.pages.iter().filter(|page| page.nodes.is_some()).count();
-        pages * size_of::<[Node; PER_PAGE]>()
-            + self.pages.capacity() * size_of::<Page>()
-            + self.with_room.capacity() * size_of::<u32>()
+        pages * size_of::<[Node; NODES_PER_PAGE]>()
+            + self.pages.capacity() * size_of::<NodePage>()
+            + self.open_pages.capacity() * size_of::<u32>()
     }
 
-    /// Where the pages are that have memory.
+    /// The addresses of the pages with memory.
     #[cfg(test)]
     pub(super) fn page_addresses(&self) -> Vec<*const Node> {
         self.pages.iter().filter_map(|page| page.nodes.as_deref().map(|nodes| nodes.as_slice().as_ptr())).collect()
     }
 
-    fn page_with_room(&mut self) -> u32 {
-        if let Some(top) = self.with_room.last() {
-            if self.spare.is_none() || self.pages[*top as usize].nodes.is_some() {
-                return *top;
+    /// The page that gets the next node.
+    fn open_page(&mut self) -> u32 {
+        if let Some(page) = self.open_pages.last() {
+            if self.spare.is_none() || self.pages[*page as usize].nodes.is_some() {
+                return *page;
             }
-            // Rather the empty page that has memory than one that would have to get some.
-            let at = self.spare.and_then(|spare| self.with_room.iter().rposition(|number| *number == spare));
-            let last = self.with_room.len() - 1;
-            self.with_room.swap(at.unwrap_or(last), last);
-            return self.with_room[last];
+            // The last page has no memory. Use the spare page, which has.
+            let spare_at = self.spare.and_then(|spare| self.open_pages.iter().rposition(|number| *number == spare));
+            let last = self.open_pages.len() - 1;
+            self.open_pages.swap(spare_at.unwrap_or(last), last);
+            return self.open_pages[last];
         }
-        // Every record stands for at least one of fewer than `IN_USE` granules, so a number never reaches that.
+        // Each node has at least one granule, and there are less than `IN_USE` granules. So no index reaches `IN_USE`.
         let number = self.pages.len() as u32;
-        self.pages.push(Page::default());
-        self.with_room.push(number);
+        self.pages.push(NodePage::default());
+        self.open_pages.push(number);
         number
     }
 }
 
-fn place(index: u32) -> (usize, usize) {
-    (index as usize / PER_PAGE, index as usize % PER_PAGE)
+/// The page of a node, and its slot in the page.
+fn position(index: u32) -> (usize, usize) {
+    (index as usize / NODES_PER_PAGE, index as usize % NODES_PER_PAGE)
 }
 
-const LINKED: &str = "numbers in the row and in the bins are of records";
+const LINKED: &str = "an index in the address list or in a bin names a node";
 
-/// As many as a word has bits.
-const PER_PAGE: usize = 64;
+/// The number of bits of [`NodePage::occupied`].
+const NODES_PER_PAGE: usize = 64;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_record_takes_few_bytes_since_a_module_has_three() {
+    fn a_node_has_24_bytes() {
+        // A module has three nodes, one in each pool.
         assert_eq!(size_of::<Node>(), 24);
     }
 }

@@ -1,10 +1,10 @@
-//! The free space against a naive model, and the cases that a model would not find.
+//! Compares the free space with a naive model, and tests the cases that the model does not reach.
 
 use super::*;
 use crate::base::sized;
 use proptest::prelude::*;
 
-/// Random numbers that are the same on every run.
+/// A generator of random numbers that are the same on each run.
 struct Dice(u64);
 
 impl Dice {
@@ -15,7 +15,7 @@ impl Dice {
         self.0
     }
 
-    /// Many small sizes and a long tail of big ones, as functions have.
+    /// Many small sizes and a few large ones, as functions have.
     fn lognormal_size(&mut self, median: f64, sigma: f64) -> u32 {
         let normal = (0..12).map(|_| self.roll() as f64).sum::<f64>() / 2f64.powi(64) - 6.0;
         (median * (sigma * normal).exp()).clamp(1.0, 65536.0) as u32
@@ -28,19 +28,19 @@ fn space_of(granules: u32) -> FreeSpace {
     space
 }
 
-/// Where spaces that grow begin: as aligned as anything that is asked for.
+/// The end of spaces that grow downwards. It is aligned to every alignment that the tests request.
 const TOP: u32 = 1 << 28;
 
 fn start(space: &FreeSpace) -> u32 {
     if space.granules() == 0 { TOP } else { space.start }
 }
 
-/// Adds granules right below what is there.
+/// Adds granules right below the start of the space.
 fn grow(space: &mut FreeSpace, granules: u32) {
     space.add(start(space) - granules, granules);
 }
 
-/// The naive model: the live ranges, sorted by offset, and where the space starts.
+/// The naive model: the live ranges, sorted by offset, and the start of the space.
 struct Model {
     live: Vec<(u32, u32, RangeId)>,
     start: u32,
@@ -59,10 +59,10 @@ impl Model {
         gaps
     }
 
-    /// The least growth with which the request fits; 0 when it fits as is.
+    /// The least growth after which the request fits; 0 if it fits already.
     fn shortfall(&self, granules: u32, alignment: u32) -> u64 {
         let mut gaps = self.gaps();
-        // Growth makes a gap at the start, or lengthens the one there.
+        // Growth makes a gap at the start, or makes the gap at the start longer.
         if gaps.first().is_none_or(|&(at, _)| at != self.start) {
             gaps.insert(0, (self.start, 0));
         }
@@ -76,7 +76,7 @@ impl Model {
         }
     }
 
-    fn agree(&self, space: &FreeSpace) -> Result<(), TestCaseError> {
+    fn compare(&self, space: &FreeSpace) -> Result<(), TestCaseError> {
         let gaps = self.gaps();
         let free: u32 = gaps.iter().map(|gap| gap.1).sum();
         let largest = gaps.iter().map(|gap| gap.1).max().unwrap_or(0);
@@ -90,7 +90,7 @@ impl Model {
     }
 }
 
-/// What to do in tenths, a size, bits of alignment (half of them none), a pick.
+/// Steps: a kind (0 to 9), a size, bits of alignment (half of the steps have none), and a random index.
 fn steps() -> impl Strategy<Value = Vec<(u8, u32, u32, usize)>> {
     let size = prop_oneof![4 => 0..40u32, 3 => 0..700u32, 1 => 0..9000u32];
     let step = (0..10u8, size, 0..20u32, any::<usize>());
@@ -101,7 +101,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
 
     #[test]
-    fn it_agrees_with_a_naive_model_in_every_step(steps in steps()) {
+    fn the_free_space_agrees_with_a_naive_model_after_every_step(steps in steps()) {
         let mut space = FreeSpace::new();
         let mut model = Model { live: Vec::new(), start: TOP };
         for (kind, granules, bits, pick) in steps {
@@ -117,7 +117,7 @@ proptest! {
                     let granules = granules.max(1);
                     let missing = model.shortfall(granules, alignment);
                     prop_assert_eq!(u64::from(shortfall), missing);
-                    prop_assert_eq!(taken.is_some(), missing == 0, "room as in the model");
+                    prop_assert_eq!(taken.is_some(), missing == 0, "fits as in the model");
                     let Some((id, offset)) = taken else { continue };
                     prop_assert_eq!(offset % alignment, 0);
                     let inside = |&(at, len): &(u32, u32)| at <= offset && offset + granules <= at + len;
@@ -131,17 +131,17 @@ proptest! {
                 }
                 _ => {}
             }
-            model.agree(&space)?;
+            model.compare(&space)?;
         }
         for (_, _, id) in std::mem::take(&mut model.live) {
             space.free(id);
         }
-        model.agree(&space)?;
+        model.compare(&space)?;
         prop_assert_eq!(space.largest_free(), TOP - model.start);
     }
 
     #[test]
-    fn every_range_of_a_rounded_up_bin_is_long_enough(
+    fn every_range_of_a_bin_that_is_rounded_up_is_long_enough(
         (granules, other, bits) in (1..=u32::MAX, 1..=u32::MAX, 0..30u32),
     ) {
         let (granules, other) = ((granules >> bits).max(1), (other >> bits).max(1));
@@ -153,7 +153,7 @@ proptest! {
     }
 
     #[test]
-    fn no_input_makes_it_panic(requests in prop::collection::vec(
+    fn no_request_panics(requests in prop::collection::vec(
         (any::<u32>(), 0..3u8, any::<u32>(), 0..32u32), 1..30,
     )) {
         let mut space = FreeSpace::new();
@@ -174,7 +174,7 @@ proptest! {
 }
 
 #[test]
-fn absurd_requests_get_none() {
+fn requests_that_can_never_fit_return_none() {
     let mut space = space_of(u32::MAX);
     space.add(0, u32::MAX);
     assert_eq!(space.granules(), u32::MAX);
@@ -191,7 +191,7 @@ fn absurd_requests_get_none() {
 }
 
 #[test]
-fn stretches_that_do_not_touch_stay_apart() {
+fn parts_that_do_not_touch_do_not_merge() {
     let mut space = FreeSpace::new();
     space.add(120, 10);
     space.add(100, 10);
@@ -200,28 +200,28 @@ fn stretches_that_do_not_touch_stay_apart() {
     assert_eq!(space.allocate(1, 1), None);
     ids.into_iter().for_each(|id| space.free(id));
     assert_eq!((space.free_granules(), space.free_ranges(), space.largest_free()), (20, 2, 10));
-    // What is added right below the first stretch becomes part of it.
+    // Granules right below the first part merge with it.
     assert_eq!((space.shortfall(100, 15, 1), space.shortfall(95, 15, 1)), (5, 15));
     space.add(95, 5);
     assert_eq!((space.free_ranges(), space.allocate(15, 1).unwrap().1), (2, 95));
-    // What is not below is not taken up.
+    // Granules that are not below the start are not added.
     space.add(96, 5);
     space.add(300, 5);
     assert_eq!(space.granules(), 25);
 }
 
 #[test]
-fn what_is_free_can_be_withdrawn_and_added_again() {
+fn free_granules_can_be_withdrawn_and_added_again() {
     let mut space = FreeSpace::new();
     [(200, 100), (100, 100), (0, 100)].into_iter().for_each(|(offset, granules)| space.add(offset, granules));
     let (one, at) = space.allocate(1, 1).unwrap();
     assert_eq!(at, 0);
-    assert!(!space.withdraw(0, 100), "something lives there");
-    assert!(!space.withdraw(250, 100), "that is not all the space's");
+    assert!(!space.withdraw(0, 100), "a range there is in use");
+    assert!(!space.withdraw(250, 100), "the space does not own all of it");
     assert!(space.withdraw(100, 100));
     assert_eq!((space.granules(), space.free_granules(), space.free_ranges(), space.start), (200, 199, 2, 0));
     space.free(one);
-    assert_eq!(space.free_ranges(), 2, "what was withdrawn still lies between");
+    assert_eq!(space.free_ranges(), 2, "the withdrawn granules are between them");
     assert!(space.withdraw(0, 100) && space.start == 200);
     space.add(100, 100);
     assert_eq!((space.free_ranges(), space.largest_free()), (1, 200));
@@ -231,7 +231,7 @@ fn what_is_free_can_be_withdrawn_and_added_again() {
 }
 
 #[test]
-fn a_part_of_a_long_range_can_be_taken_and_merges_again() {
+fn a_part_of_a_free_range_can_be_allocated_and_merges_again() {
     let mut space = space_of(100);
     space.allocate(10, 1).unwrap();
     let long: Vec<_> = space.long_ranges(50).collect();
@@ -244,24 +244,24 @@ fn a_part_of_a_long_range_can_be_taken_and_merges_again() {
     assert_eq!((space.free_ranges(), space.largest_free()), (1, 90));
 }
 
-#[cfg_attr(miri, ignore = "takes minutes, and the same steps as shorter tests")]
+#[cfg_attr(miri, ignore = "takes minutes, and shorter tests run the same steps")]
 #[test]
-fn records_of_what_is_gone_are_given_back() {
+fn pages_of_nodes_are_freed_with_their_ranges() {
     let mut space = FreeSpace::new();
     space.add(200_000, 50_000);
     space.add(0, 100_000);
-    let (kept, at) = space.allocate(1, 1).unwrap();
+    let (live, at) = space.allocate(1, 1).unwrap();
     for _ in 0..3 {
         let ids: Vec<_> = (0..100_000).map(|_| space.allocate(1, 1).unwrap().0).collect();
         assert!(space.heap_bytes() > 2_000_000);
         ids.into_iter().for_each(|id| space.free(id));
         assert!(space.heap_bytes() < 200_000, "{}", space.heap_bytes());
-        assert_eq!((space.free_granules(), space.free_ranges(), space.range(kept)), (149_999, 2, (at, 1)));
+        assert_eq!((space.free_granules(), space.free_ranges(), space.range(live)), (149_999, 2, (at, 1)));
     }
 }
 
 #[test]
-fn a_range_that_comes_and_goes_after_many_did_makes_no_page_of_records() {
+fn a_range_that_is_allocated_and_freed_repeatedly_allocates_no_page_of_nodes() {
     let mut space = space_of(100_000);
     let ids: Vec<_> = (0..sized(1_000, 100)).map(|_| space.allocate(1, 1).unwrap().0).collect();
     ids.into_iter().for_each(|id| space.free(id));
@@ -276,7 +276,7 @@ fn a_range_that_comes_and_goes_after_many_did_makes_no_page_of_records() {
 }
 
 #[test]
-fn nothing_counts_as_one() {
+fn a_request_of_zero_granules_gets_one() {
     let mut space = FreeSpace::new();
     grow(&mut space, 1);
     assert_eq!(space.allocate(0, 1), Some((RangeId::of(0), TOP - 1)));
@@ -284,7 +284,7 @@ fn nothing_counts_as_one() {
 }
 
 #[test]
-fn alignment_gives_head_and_tail_back() {
+fn the_parts_before_and_after_an_aligned_range_stay_free() {
     let mut space = space_of(100);
     assert_eq!(space.allocate(3, 1).unwrap().1, 0);
     assert_eq!(space.allocate(10, 32).unwrap().1, 32);
@@ -295,7 +295,7 @@ fn alignment_gives_head_and_tail_back() {
 }
 
 #[test]
-fn a_close_fit_goes_before_a_roomy_one() {
+fn a_close_fit_is_preferred_to_a_longer_range() {
     let mut space = space_of(1000);
     let (id, _) = space.allocate(67, 1).unwrap();
     space.allocate(1, 1).unwrap();
@@ -304,8 +304,8 @@ fn a_close_fit_goes_before_a_roomy_one() {
 }
 
 #[test]
-fn full_is_said_only_after_the_whole_bin_was_looked_at() {
-    // In one bin: forty ranges of 64 and, at the end of the list, one of 65.
+fn a_request_fails_only_after_all_ranges_of_its_bin_were_checked() {
+    // One bin has forty ranges of 64 and, at its end, one of 65.
     let mut space = FreeSpace::new();
     let mut ids = Vec::new();
     for granules in std::iter::once(65).chain([64; 40]) {
@@ -320,7 +320,7 @@ fn full_is_said_only_after_the_whole_bin_was_looked_at() {
 }
 
 #[test]
-fn steady_churn_makes_no_new_nodes() {
+fn repeated_rounds_of_allocation_use_no_more_memory_for_nodes() {
     let mut space = space_of(5000);
     let round = |space: &mut FreeSpace| {
         let mut dice = Dice(7);
@@ -343,17 +343,17 @@ fn steady_churn_makes_no_new_nodes() {
 #[test]
 #[cfg(debug_assertions)]
 #[should_panic(expected = "not in use")]
-fn a_debug_build_stops_at_a_double_free() {
+fn a_debug_build_panics_at_a_double_free() {
     let mut space = space_of(10);
     let (id, _) = space.allocate(5, 1).unwrap();
     space.free(id);
     space.free(id);
 }
 
-#[cfg_attr(miri, ignore = "takes minutes, and the same steps as shorter tests")]
+#[cfg_attr(miri, ignore = "takes minutes, and shorter tests run the same steps")]
 #[test]
-fn churn_wastes_less_than_a_fifth() {
-    // The heavier the tail, the bigger the pool that evens it out.
+fn random_allocation_and_freeing_wastes_less_than_a_fifth() {
+    // With a larger share of large sizes, the pool is larger, too.
     for (seed, sigma, pool) in [(1, 0.7, 300_000), (2, 1.0, 300_000), (3, 1.4, 1_000_000)] {
         let mut dice = Dice(0x9E37_79B9_7F4A_7C15 ^ seed);
         let (mut space, mut live, mut peak) = (FreeSpace::new(), Vec::new(), 0);
@@ -376,7 +376,7 @@ fn churn_wastes_less_than_a_fifth() {
 }
 
 #[test]
-fn the_row_of_ranges_covers_what_was_added_without_gap_or_overlap() {
+fn ranges_lists_all_added_granules_without_gap_or_overlap() {
     let mut space = FreeSpace::new();
     assert_eq!(space.ranges(), []);
     space.add(200, 50);
@@ -384,12 +384,12 @@ fn the_row_of_ranges_covers_what_was_added_without_gap_or_overlap() {
     let ids: Vec<_> = (0..5).map(|_| space.allocate(10, 1).unwrap().0).collect();
     space.free(ids[1]);
     space.free(ids[2]);
-    let row = space.ranges();
-    assert_eq!(row.iter().filter(|range| range.2).map(|range| range.1).sum::<u32>(), space.used_granules());
-    assert_eq!(row.iter().filter(|range| !range.2).map(|range| range.1).sum::<u32>(), space.free_granules());
-    assert_eq!(row.iter().filter(|range| !range.2).count(), space.free_ranges());
-    for pair in row.windows(2) {
-        assert!(pair[0].0 + pair[0].1 == pair[1].0 || pair[1].0 == 200, "{row:?}");
+    let ranges = space.ranges();
+    assert_eq!(ranges.iter().filter(|range| range.2).map(|range| range.1).sum::<u32>(), space.used_granules());
+    assert_eq!(ranges.iter().filter(|range| !range.2).map(|range| range.1).sum::<u32>(), space.free_granules());
+    assert_eq!(ranges.iter().filter(|range| !range.2).count(), space.free_ranges());
+    for pair in ranges.windows(2) {
+        assert!(pair[0].0 + pair[0].1 == pair[1].0 || pair[1].0 == 200, "{ranges:?}");
     }
-    assert_eq!((row[0].0, row[row.len() - 1].0 + row[row.len() - 1].1), (10, 250));
+    assert_eq!((ranges[0].0, ranges[ranges.len() - 1].0 + ranges[ranges.len() - 1].1), (10, 250));
 }

@@ -1,17 +1,19 @@
-//! [`ClearHook`]: what goes with a dylib although it stands in other dylibs, such as the versions of patched functions.
+//! [`ClearHook`]: lets the `clear` of one dylib also remove trackers of other dylibs, such as versions of patched
+//! functions.
 //!
-//! A dylib that is cleared takes its companions' trackers along, in one batch with its own: code on both sides may refer to
-//! each other, and only what is retired together can be reclaimed as a ring.
+//! The trackers of the hook are retired in one batch with those of the dylib. Code on both sides may refer to each
+//! other, and a cycle of references can be reclaimed only if all its trackers are retired together.
 
 use crate::session::core::resource_tracker::ResourceTracker;
 
-/// Goes when a dylib to which it was [attached](crate::session::JitDylib::attach) is cleared. Attached once more, it goes
-/// with whichever is cleared first.
+/// A hook that runs when a dylib to which it is [attached](crate::session::JitDylib::attach) is cleared. A hook that is
+/// attached to several dylibs runs for the first of them that is cleared.
 pub(crate) trait ClearHook: Send + Sync {
-    /// The dylib is about to be cleared: the trackers that are to be retired with its own. All of them are live still.
-    /// Called with no lock held, once for each dylib.
-    fn leave(&self) -> Vec<ResourceTracker>;
+    /// The dylib is about to be cleared. Returns the trackers to retire together with the dylib's own; the dylib's
+    /// trackers are still live. Called once for each dylib, with no lock held.
+    fn trackers_to_remove(&self) -> Vec<ResourceTracker>;
 
-    /// What [`leave`](Self::leave) named is retired, and reclaimed as far as nothing pins it.
-    fn left(&self);
+    /// The trackers that [`trackers_to_remove`](Self::trackers_to_remove) returned are retired. Those without pins are
+    /// reclaimed.
+    fn cleared(&self);
 }

@@ -1,16 +1,17 @@
-//! [`DeferredNotifications`]: what an emission brought about under locks, to be told when they are free.
+//! [`DeferredNotifications`]: notifications that an emission collects under locks, and delivers after it has released
+//! them (S5).
 
-use crate::session::core::jit_dylib::DylibId;
 use crate::session::core::observer::{Event, Observers};
 use crate::session::core::query::{Completions, complete};
 use crate::session::core::resource_tracker::TrackerCore;
-use crate::session::types::symbol::SymbolRef;
+use crate::session::core::symbol_ref::SymbolRef;
+use crate::session::types::ids::DylibId;
 use crate::sync::Arc;
 
-/// Lookups that have their answer and, if anybody listens, symbols that became ready.
+/// Completed queries, and, if the session has observers, the symbols that became ready.
 pub(crate) struct DeferredNotifications {
     pub(crate) completions: Completions,
-    #[allow(clippy::box_collection)] // mostly none, and on the way of every link
+    #[allow(clippy::box_collection)] // Mostly `None`, and each link moves this value: one word is cheaper to move.
     published: Option<Box<Vec<Published>>>,
 }
 
@@ -19,10 +20,10 @@ pub(crate) type Published = (Arc<TrackerCore>, SymbolRef);
 
 impl DeferredNotifications {
     pub(crate) fn new(observers: &Observers) -> DeferredNotifications {
-        DeferredNotifications { completions: Completions::new(), published: observers.is_heard().then(Box::default) }
+        DeferredNotifications { completions: Completions::new(), published: observers.is_active().then(Box::default) }
     }
 
-    /// Takes note of symbols that became ready, and of their owners, if anybody listens.
+    /// Records symbols that became ready and their owners, if the session has observers.
     #[inline(always)]
     pub(crate) fn publish<I>(&mut self, symbols: impl FnOnce() -> I)
     where
@@ -33,23 +34,24 @@ impl DeferredNotifications {
         }
     }
 
-    /// Called with no lock held (S5). Observers first: who has the answer of a lookup may rely on their having heard.
+    /// Delivers everything. Called with no lock held (S5). Observers are called first: a caller that receives the
+    /// result of a lookup may rely on it.
     #[inline(always)]
-    pub(crate) fn settle(self, observers: &Observers) {
+    pub(crate) fn deliver(self, observers: &Observers) {
         if let Some(published) = self.published {
-            tell(observers, *published);
+            deliver_published(observers, *published);
         }
         complete(self.completions);
     }
 }
 
 #[cold]
-fn tell(observers: &Observers, mut published: Vec<Published>) {
-    let of = |(core, _): &Published| -> (DylibId, _) { (core.dylib().id, core.key()) };
-    published.sort_by_key(of);
-    for group in published.chunk_by(|a, b| of(a) == of(b)) {
+fn deliver_published(observers: &Observers, mut published: Vec<Published>) {
+    let sort_key = |(core, _): &Published| -> (DylibId, _) { (core.dylib().id, core.key()) };
+    published.sort_by_key(sort_key);
+    for group in published.chunk_by(|a, b| sort_key(a) == sort_key(b)) {
         let core = &group[0].0;
         let names: Vec<_> = group.iter().map(|(_, symbol)| symbol.name.clone()).collect();
-        observers.tell(&Event::Published { dylib: &core.handle, key: core.key(), symbols: &names });
+        observers.deliver(&Event::Published { dylib: &core.handle, key: core.key(), symbols: &names });
     }
 }

@@ -1,95 +1,102 @@
-//! [`Dylibs`]: a session's dylibs, and a few that were removed, whose room serves the next ones.
+//! [`Dylibs`]: the dylibs of a session, and a few removed dylibs that are kept as spares.
 //!
-//! A dylib that lives for a moment, of one query or one patch, costs mostly the memory that it is in and the tables that grow
-//! from nothing. So a removed one of which nothing waits to be reclaimed is put aside, up to [`MOST`], and once nobody holds it
-//! any more, the next dylib is made of it. Until then it is what every removed dylib is: closed, and empty, for a tracker or a
-//! symbol would hold it. One that a link order names is let go instead, so that the order forgets it.
+//! For a dylib that lives for one query or one patch, most of the cost is its memory and the growth of its tables. So
+//! up to [`MAX_SPARE`] removed dylibs are kept, and [`add`](Dylibs::add) reuses one when `Arc::get_mut` succeeds, that
+//! is, when no handle, tracker or symbol refers to it any more. Until then a spare is like every removed dylib: closed,
+//! and empty.
 //!
-//! What is put aside holds the session, so nothing is once the session [ends](Dylibs::end).
+//! A dylib that still has trackers to reclaim does not become a spare. Neither does one that a link order names: the
+//! order holds a weak reference, so `get_mut` would fail, and the order must lose the dylib.
+//!
+//! A spare keeps the session alive, so there are none once the session has [ended](Dylibs::end).
 
 use crate::base::PagedArena;
 use crate::session::core::execution_session::SessionInner;
-use crate::session::core::jit_dylib::{DylibId, DylibInner, JitDylib, Visibility};
+use crate::session::core::jit_dylib::{DylibInner, JitDylib};
+use crate::session::types::ids::DylibId;
+use crate::session::types::request::Visibility;
 use crate::sync::Arc;
 
 pub(crate) struct Dylibs {
-    listed: PagedArena<DylibId, Arc<DylibInner>>,
-    /// The longest there first.
-    aside: Vec<Arc<DylibInner>>,
+    dylibs: PagedArena<DylibId, Arc<DylibInner>>,
+    /// Removed dylibs, oldest first.
+    spare: Vec<Arc<DylibInner>>,
     created: u64,
-    /// Whether the session has ended: then nothing is put aside any more.
+    /// Whether the session has ended; then no spare is kept.
     has_ended: bool,
 }
 
 impl Dylibs {
     pub(crate) fn new() -> Dylibs {
-        Dylibs { listed: PagedArena::new(), aside: Vec::new(), created: 0, has_ended: false }
+        Dylibs { dylibs: PagedArena::new(), spare: Vec::new(), created: 0, has_ended: false }
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<DylibInner>> {
-        self.listed.values()
+        self.dylibs.values()
     }
 
-    /// As handles, in creation order.
+    /// The dylibs as handles, in creation order.
     pub(crate) fn in_order(&self) -> Vec<JitDylib> {
         let mut dylibs: Vec<_> = self.iter().cloned().collect();
         dylibs.sort_by_key(|dylib| dylib.serial);
         dylibs.into_iter().map(JitDylib::from_inner).collect()
     }
 
-    /// A new, empty one with these `others` in its link order, made of one that was put aside, if one of them is held by nobody.
+    /// Adds an empty dylib with `others` in its link order. Reuses a spare that nothing else refers to, if there is
+    /// one.
     pub(crate) fn add(
         &mut self,
         session: &Arc<SessionInner>,
         name: &str,
         others: &[(&JitDylib, Visibility)],
     ) -> Arc<DylibInner> {
-        let Dylibs { listed, aside, created, .. } = self;
+        let Dylibs { dylibs, spare, created, .. } = self;
         let serial = *created;
         *created += 1;
-        let (_, dylib) = listed.insert_with_key(|id| {
-            let mut is_made_of =
-                |old: &mut Arc<DylibInner>| Arc::get_mut(old).is_some_and(|old| old.renew(id, name, serial, others));
-            match aside.iter_mut().rposition(&mut is_made_of) {
-                Some(position) => aside.remove(position),
+        let (_, dylib) = dylibs.insert_with_key(|id| {
+            let mut try_reinit =
+                |old: &mut Arc<DylibInner>| Arc::get_mut(old).is_some_and(|old| old.reinit(id, name, serial, others));
+            match spare.iter_mut().rposition(&mut try_reinit) {
+                Some(position) => spare.remove(position),
                 None => Arc::new(DylibInner::new(session.clone(), id, name, serial, others)),
             }
         });
         dylib.clone()
     }
 
-    /// Takes one off the list, if it is there.
+    /// Removes a dylib from the list, if the list has it.
     pub(crate) fn remove(&mut self, id: DylibId) -> Option<Arc<DylibInner>> {
-        self.listed.remove(id)
+        self.dylibs.remove(id)
     }
 
-    /// Puts one aside that was taken off the list; returns what has to go for that, or instead. To be dropped with no lock held.
+    /// Keeps a dylib that was [removed](Self::remove) as a spare. Returns the dylib that is dropped instead, which may
+    /// be the same one; drop it with no lock held.
     #[must_use]
-    pub(crate) fn put_aside(&mut self, dylib: Arc<DylibInner>) -> Option<Arc<DylibInner>> {
+    pub(crate) fn keep_spare(&mut self, dylib: Arc<DylibInner>) -> Option<Arc<DylibInner>> {
         if self.has_ended || Arc::weak_count(&dylib) > 0 {
             return Some(dylib);
         }
-        let displaced = (self.aside.len() == MOST).then(|| self.aside.remove(0));
-        self.aside.push(dylib);
-        displaced
+        let evicted = (self.spare.len() == MAX_SPARE).then(|| self.spare.remove(0));
+        self.spare.push(dylib);
+        evicted
     }
 
-    /// As [`take_aside`](Self::take_aside), from now on.
+    /// As [`take_spare`](Self::take_spare); no spare is kept from now on.
     #[must_use]
     pub(crate) fn end(&mut self) -> Vec<Arc<DylibInner>> {
         self.has_ended = true;
-        self.take_aside()
+        self.take_spare()
     }
 
-    /// Has nothing put aside. To be dropped with no lock held.
+    /// Takes all spares. Drop them with no lock held.
     #[must_use]
-    pub(crate) fn take_aside(&mut self) -> Vec<Arc<DylibInner>> {
-        std::mem::take(&mut self.aside)
+    pub(crate) fn take_spare(&mut self) -> Vec<Arc<DylibInner>> {
+        std::mem::take(&mut self.spare)
     }
 }
 
-/// Dylibs that are put aside at once: few threads make such at a time.
-const MOST: usize = 4;
+/// The most spares at a time: few threads create short-lived dylibs at once.
+const MAX_SPARE: usize = 4;
 
 #[cfg(all(test, not(loom)))]
 mod tests {
@@ -98,31 +105,31 @@ mod tests {
     use crate::session::{DefinitionGenerator, ExecutionSession, SymbolFlags};
     use crate::sync::Ordering;
 
-    struct Nothing;
+    struct EmptyGenerator;
 
-    impl DefinitionGenerator for Nothing {}
+    impl DefinitionGenerator for EmptyGenerator {}
 
     fn define(dylib: &JitDylib, name: &str) {
         let symbol = (Name::new(name), ExecutorAddr::new(8), SymbolFlags::EXPORTED);
         dylib.create_tracker().unwrap().define_absolute([symbol]).unwrap();
     }
 
-    fn place(dylib: &JitDylib) -> *const DylibInner {
+    fn address(dylib: &JitDylib) -> *const DylibInner {
         Arc::as_ptr(dylib.inner())
     }
 
     #[test]
-    fn a_dylib_that_is_made_of_a_removed_one_has_nothing_of_it() {
+    fn a_reused_dylib_keeps_nothing_of_the_removed_one() {
         let session = ExecutionSession::new();
         let (first, other) = (session.create_version_dylib("first").unwrap(), session.create_dylib("other").unwrap());
         define(&first, "symbol");
         first.set_link_order(&[(other, Visibility::All)]);
-        first.add_generator(Arc::new(Nothing));
-        let (old_place, old_id, old_key) = (place(&first), first.id(), first.create_tracker().unwrap().key());
+        first.add_generator(Arc::new(EmptyGenerator));
+        let (old_address, old_id, old_key) = (address(&first), first.id(), first.create_tracker().unwrap().key());
         assert!(session.remove_dylib(&first).unwrap().is_empty());
         drop(first);
         let second = session.create_dylib("second").unwrap();
-        assert_eq!((place(&second), second.name()), (old_place, "second"));
+        assert_eq!((address(&second), second.name()), (old_address, "second"));
         assert!(!second.inner().has_versions.load(Ordering::Relaxed));
         assert!(!second.is_defunct() && second.link_order().is_empty() && second.generator_from(0).is_none());
         assert!(second.symbol_count() == 0 && second.id() != old_id && second.symbol_count_of(old_key) == 0);
@@ -132,29 +139,29 @@ mod tests {
     }
 
     #[test]
-    fn a_dylib_that_somebody_holds_stays_what_it_is() {
+    fn a_removed_dylib_with_a_handle_is_not_reused() {
         let session = ExecutionSession::new();
         let first = session.create_dylib("first").unwrap();
         session.remove_dylib(&first).unwrap();
         let second = session.create_dylib("second").unwrap();
         assert!(first != second && first.is_defunct() && !second.is_defunct());
         assert_eq!((first.name(), second.name()), ("first", "second"));
-        // It takes nothing that would stay with the session.
-        let generator: Arc<dyn DefinitionGenerator> = Arc::new(Nothing);
+        // It accepts nothing that would stay in the session.
+        let generator: Arc<dyn DefinitionGenerator> = Arc::new(EmptyGenerator);
         first.add_generator(generator.clone());
         assert_eq!(Arc::strong_count(&generator), 1);
     }
 
     #[test]
-    fn few_removed_dylibs_are_put_aside_and_none_once_the_session_has_ended() {
+    fn at_most_max_spare_removed_dylibs_are_kept_and_none_after_the_session_has_ended() {
         let session = ExecutionSession::new();
-        let dylibs: Vec<_> = (0..MOST + 2).map(|_| session.create_dylib("short-lived").unwrap()).collect();
+        let dylibs: Vec<_> = (0..MAX_SPARE + 2).map(|_| session.create_dylib("short-lived").unwrap()).collect();
         let known: Vec<_> = dylibs.iter().map(|dylib| Arc::as_ptr(dylib.inner())).collect();
         dylibs.iter().for_each(|dylib| drop(session.remove_dylib(dylib).unwrap()));
         drop(dylibs);
-        let again: Vec<_> = (0..MOST).map(|_| session.create_dylib("next").unwrap()).collect();
-        assert!(again.iter().all(|dylib| known[2..].contains(&place(dylib))));
-        // What the end itself removes, and nobody holds, would hold the session.
+        let again: Vec<_> = (0..MAX_SPARE).map(|_| session.create_dylib("next").unwrap()).collect();
+        assert!(again.iter().all(|dylib| known[2..].contains(&address(dylib))));
+        // The end of the session removes these dylibs. As spares they would keep the session alive.
         let inner = Arc::downgrade(session.inner());
         drop(again);
         drop(session);

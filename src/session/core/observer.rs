@@ -1,7 +1,10 @@
-//! [`Observer`]: hears what happens in a session, as it happens. For logs, metrics, tests: nothing waits for an answer.
+//! [`Observer`]: receives the [`Event`]s of a session as they happen, for logs, metrics and tests.
 //!
-//! The session tells what it sees itself; the rooms above it tell the rest through it (links, stubs). Where nobody listens,
-//! each place costs one look at a length that is zero: no clock is read, and nothing is allocated or counted.
+//! The session delivers the events that it causes itself. The rooms above it deliver the others (links, stubs) through
+//! the same [`Observers`]. An observer returns nothing: it cannot change what happens.
+//!
+//! Without observers, each place costs one test of a length that is zero. No clock is read, nothing is allocated or
+//! counted.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,18 +12,21 @@ use std::time::Duration;
 use crate::base::{ExecutorAddr, MemoryEvent, Name, catch};
 use crate::error::Error;
 use crate::session::core::jit_dylib::{DylibInner, JitDylib};
-use crate::session::core::resource_tracker::ResourceKey;
-use crate::session::materialize::responsibility::ClaimedSymbol;
+use crate::session::core::responsibility::ClaimedSymbol;
+use crate::session::types::ids::ResourceKey;
 use crate::sync::{Arc, assert_unlocked};
 
-/// Hears what happens in a session. A closure that takes an [`Event`] is one.
+/// Receives the events of a session. A closure that takes an [`Event`] is an observer.
 ///
-/// Called with no lock held, on the thread that does what is told, possibly on several at once and while one unwinds. It may
-/// call back into the session: add, look up, remove. What it does delays what it is told of, so it must not wait for that: for
-/// the end of a removal, say, when it is told that a tracker retired. A panic in it ends that call and nothing else.
+/// The session calls it with no lock held, on the thread that causes the event: possibly on several threads at once,
+/// and while a thread unwinds. An observer may call back into the session: add, look up, remove. The operation that it
+/// observes goes on only after the call returns. So it must not wait for that operation to finish: for example, for the
+/// end of a removal in the call that says that the tracker retired. A panic ends this call of the observer and has no
+/// other effect.
 ///
-/// One thread's events come in the order in which it did things; those of different threads, even about one tracker, in any
-/// order. An observer lives as long as the session's dylibs: a session handle in it would keep the session from ever ending.
+/// The events of one thread come in the order of its actions. Events of different threads come in any order, even for
+/// one tracker. An observer lives as long as the session's dylibs. Do not store a session handle in it: the session
+/// would never end.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -32,7 +38,7 @@ use crate::sync::{Arc, assert_unlocked};
 /// # Ok(()) }
 /// ```
 pub trait Observer: Send + Sync {
-    /// Something happened.
+    /// Receives one event.
     fn observe(&self, event: &Event<'_>);
 }
 
@@ -42,118 +48,119 @@ impl<F: Fn(&Event<'_>) + Send + Sync> Observer for F {
     }
 }
 
-/// What happened. A module that goes its way is `Resolved`, `Linked`, `Published`, `Retired`, `Reclaimed`, once each and in
-/// this order.
+/// An event in a session. A module that links and is removed without a failure causes `Resolved`, `Linked`,
+/// `Published`, `Retired` and `Reclaimed`, once each and in this order.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// Symbols got their addresses: others may be linked against them. Their bytes are not final.
+    /// Symbols have their addresses, so other code may be linked against them. Their bytes are not final.
     #[non_exhaustive]
     Resolved {
-        /// The dylib that the symbols are of.
+        /// The dylib that defines the symbols.
         dylib: &'a JitDylib,
         /// The tracker that owns them.
         key: ResourceKey,
-        /// What supplies them: an object, by its name, or another unit.
+        /// The name of the object, or of another unit, that defines them.
         unit: &'a str,
-        /// The symbols, and those beside them that have no address.
+        /// The symbols, including those without an address.
         symbols: &'a [ClaimedSymbol],
     },
-    /// An object is linked: its bytes are in place and sealed, and stand under the key. Only if what it refers to was
-    /// removed just then, or its tracker, is it [refused](Event::Refused) after all.
+    /// An object is linked: its bytes are in place, sealed and recorded under the key. It is [refused](Event::Refused)
+    /// after this only if one of its dependencies, or its tracker, is removed at that moment.
     #[non_exhaustive]
     Linked {
-        /// The dylib that it was linked into.
+        /// The dylib that the object was linked into.
         dylib: &'a JitDylib,
         /// The tracker that owns it.
         key: ResourceKey,
-        /// What the object is called.
+        /// The name of the object.
         object: &'a str,
-        /// Bytes asked for: code, read-only, data, by [`WorkerPool::index`](crate::base::Pool::index).
+        /// The requested bytes: code, read-only, data, by [`SegmentKind::index`](crate::base::SegmentKind::index).
         bytes: [u64; 3],
-        /// Bytes that are really held for them.
+        /// The bytes that are allocated for them.
         reserved: u64,
-        /// How many relocations the object has, in what was not pruned.
+        /// The number of relocations in the parts of the object that were not pruned.
         relocations: usize,
-        /// How many symbols it defines for others.
+        /// The number of symbols that it defines for other code.
         definitions: usize,
-        /// How many symbols were looked up for it.
+        /// The number of symbols that were looked up for it.
         externals: usize,
-        /// From the first look at the bytes until they were sealed; what was linked meanwhile for its sake is included.
+        /// The time from the start of parsing until the bytes were sealed. Includes links that it waited for.
         elapsed: Duration,
     },
-    /// Symbols are ready: their code and all that it refers to may run. Symbols that are defined with an address are so at
-    /// once, without having been resolved.
+    /// Symbols are ready: their code and all its dependencies may run. Symbols that are defined with an address are
+    /// published without `Resolved`.
     #[non_exhaustive]
     Published {
-        /// The dylib that the symbols are of.
+        /// The dylib that defines the symbols.
         dylib: &'a JitDylib,
         /// The tracker that owns them.
         key: ResourceKey,
-        /// Their names.
+        /// The names of the symbols.
         symbols: &'a [Name],
     },
-    /// A stub's callers go elsewhere from now on.
+    /// A stub was redirected: its callers reach another address from now on.
     #[non_exhaustive]
     Redirected {
-        /// The dylib that the stub is of.
+        /// The dylib that defines the stub.
         dylib: &'a JitDylib,
-        /// The stub.
+        /// The name of the stub.
         stub: &'a str,
-        /// Where they went. Of a stub's redirects, each starts where another ended.
+        /// The old target. The redirects of one stub form a chain: each starts where another ended.
         from: ExecutorAddr,
-        /// Where they go.
+        /// The new target.
         to: ExecutorAddr,
     },
-    /// Everything under one key now stands under another.
+    /// The resources of one key now belong to another.
     #[non_exhaustive]
     Transferred {
-        /// The dylib that both are of.
+        /// The dylib of both trackers.
         dylib: &'a JitDylib,
-        /// The key that was.
+        /// The old key.
         source: ResourceKey,
-        /// The key that is.
+        /// The new key.
         destination: ResourceKey,
     },
-    /// A tracker was removed: its names are gone. It is reclaimed at once, unless something is in the way.
+    /// A tracker was removed, and its names are gone. It is reclaimed at once, unless handles, dependants or guards
+    /// hold it.
     #[non_exhaustive]
     Retired {
-        /// The tracker's dylib.
+        /// The dylib of the tracker.
         dylib: &'a JitDylib,
         /// The tracker.
         key: ResourceKey,
-        /// In the way: how many owned handles keep its resources.
+        /// The number of owned handles that keep its resources.
         handles: usize,
-        /// In the way: how many trackers' code refers into it, unless they go in the same step.
+        /// The number of trackers whose code refers to it, without those that retire in the same step.
         dependants: usize,
-        /// In the way: how many guards were entered before its names had gone.
+        /// The number of guards that were entered before its names were gone.
         guards: usize,
     },
-    /// A removed tracker's resources were given back.
+    /// The resources of a removed tracker were released.
     #[non_exhaustive]
     Reclaimed {
-        /// The tracker's dylib.
+        /// The dylib of the tracker.
         dylib: &'a JitDylib,
-        /// The tracker, which nothing will be told of again.
+        /// The key of the tracker. No later event names it.
         key: ResourceKey,
-        /// How much code memory that was, with padding and records, by the sum of what the managers
+        /// The bytes of code memory that were released, with padding and metadata: the sum of what the managers
         /// [held](crate::session::ResourceManager::held_bytes).
         bytes: u64,
-        /// How many managers reported a failure.
+        /// The number of managers that reported an error.
         failures: usize,
     },
-    /// Something was not added, or not linked, or can never become ready.
+    /// A unit was not added or not linked, or can never become ready.
     #[non_exhaustive]
     Refused {
-        /// Where it was to go.
+        /// The dylib that the unit was meant for.
         dylib: &'a JitDylib,
-        /// What: an object, by its name, or another unit.
+        /// The name of the object, or of another unit.
         unit: &'a str,
-        /// Why.
+        /// The reason.
         error: &'a Error,
     },
-    /// Something became of code memory. Told by the pool that [`Jit`](crate::Jit) makes; one that is handed to it has an
-    /// [observer](crate::memory::SlabPool::observed) of its own, which may pass on what it hears.
+    /// An event of the code memory. Delivered by the pool that [`Jit`](crate::Jit) creates. A pool that is passed to
+    /// `Jit` has an [observer](crate::memory::SlabPool::observed) of its own, which may forward its events.
     Memory(MemoryEvent),
 }
 
@@ -170,8 +177,8 @@ impl fmt::Display for Event<'_> {
                 dylib.name()
             ),
             Event::Published { dylib, key, symbols } => {
-                let names: Vec<&str> = symbols.iter().take(SHOWN).map(Name::as_str).collect();
-                let more = if symbols.len() > SHOWN { ", …" } else { "" };
+                let names: Vec<&str> = symbols.iter().take(MAX_SHOWN_NAMES).map(Name::as_str).collect();
+                let more = if symbols.len() > MAX_SHOWN_NAMES { ", …" } else { "" };
                 write!(f, "published: {}{more}, {key} of `{}`", names.join(", "), dylib.name())
             }
             Event::Redirected { dylib, stub, from, to } => {
@@ -197,7 +204,7 @@ impl fmt::Display for Event<'_> {
     }
 }
 
-/// Who listens to a session.
+/// The observers of a session.
 #[derive(Clone, Default)]
 pub(crate) struct Observers(Arc<[Arc<dyn Observer>]>);
 
@@ -206,29 +213,31 @@ impl Observers {
         Observers(observers.into())
     }
 
-    /// Asked before anything is put together to be told.
+    /// Whether there is an observer. Checked before the data of an event is collected.
     #[inline(always)]
-    pub(crate) fn is_heard(&self) -> bool {
+    pub(crate) fn is_active(&self) -> bool {
         !self.0.is_empty()
     }
 
-    /// Called with no lock held (S5).
+    /// Calls each observer with `event`. Called with no lock held (S5).
     #[cold]
-    pub(crate) fn tell(&self, event: &Event<'_>) {
+    pub(crate) fn deliver(&self, event: &Event<'_>) {
         assert_unlocked();
         for observer in self.0.iter() {
-            // Events come out of drops, and from the middle of links and removals: neither can take a panic.
+            // Events are delivered in destructors, and in the middle of links and removals. A panic must not reach
+            // those.
             let _ = catch(|| observer.observe(event));
         }
     }
 
+    /// Delivers [`Event::Refused`], if there is an observer.
     #[cold]
-    pub(crate) fn tell_refused(&self, dylib: &Arc<DylibInner>, unit: &str, error: &Error) {
-        if self.is_heard() {
-            self.tell(&Event::Refused { dylib: &JitDylib::from_inner(dylib.clone()), unit, error });
+    pub(crate) fn deliver_refused(&self, dylib: &Arc<DylibInner>, unit: &str, error: &Error) {
+        if self.is_active() {
+            self.deliver(&Event::Refused { dylib: &JitDylib::from_inner(dylib.clone()), unit, error });
         }
     }
 }
 
-/// So many names a line shows.
-const SHOWN: usize = 8;
+/// The most names that the text of an event shows.
+const MAX_SHOWN_NAMES: usize = 8;

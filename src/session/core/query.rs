@@ -1,95 +1,100 @@
-//! [`Query`]: a lookup under way: what has come, how much is still to come, and who is told.
+//! [`Query`]: a lookup in progress. It counts the symbols that are still missing, collects the results, and knows the
+//! receiver.
 //!
-//! | stage | meaning | who moves it on |
+//! | stage | meaning | who moves the query to the next stage |
 //! |---|---|---|
-//! | Open | symbols are still to come | the last one to arrive, or the first that fails, under whatever locks |
-//! | Decided | the outcome is certain | whoever holds the [`Completion`], with no lock held |
-//! | Told | a thread that waits may take the outcome | that thread |
-//! | Over | the outcome was taken | |
+//! | Open | symbols are missing | the thread with the last symbol, or with the first failure, under its locks |
+//! | Decided | the outcome is fixed | the thread that has the [`Completion`], with no lock held |
+//! | Delivered | the waiting thread may take the outcome | that thread |
+//! | Taken | the outcome was taken | |
 //!
-//! A query is decided once: what comes later changes nothing. That it is told later than it is decided is for those who
-//! have to hear before whoever has looked something up (observers).
+//! A query is decided once; later results change nothing. The outcome is delivered after the decision, so that
+//! observers run before the caller of the lookup.
 
 use smallvec::{SmallVec, smallvec};
 
 use crate::error::{Error, Result};
 use crate::session::core::jit_dylib::DylibInner;
-use crate::session::lookup::blocking::{Found, LookupResult, LookupResults, RequiredState, state_of};
+use crate::session::core::materialization::Task;
+use crate::session::core::symbol_ref::{LookupResult, LookupResults};
+use crate::session::symbols::symbol_table::{Found, WaitingLookup};
+use crate::session::types::request::{RequiredState, state_of};
 use crate::session::types::symbol::SymbolState;
-use crate::session::work::dispatch::{Task, dispatch};
+use crate::session::work::dispatch::dispatch;
+use crate::session::work::dispatcher::Awaited;
 use crate::sync::{Arc, Condvar, Mutex, Rank};
 
-/// A lookup under way.
+/// A lookup in progress.
 pub(crate) struct Query {
     required: SymbolState,
     wants_definitions: bool,
     state: Mutex<QueryState>,
-    told: Condvar,
+    delivered: Condvar,
 }
 
 struct QueryState {
-    /// Symbols still to come, and, of a query that may wait for several, one for the thread that is attaching it.
+    /// The number of missing symbols, plus one for the thread that attaches a query to several symbols, until it has
+    /// finished.
     outstanding: usize,
     results: Results,
     failure: Option<Error>,
-    stage: Stage,
+    stage: QueryStage,
 }
 
-enum Stage {
+enum QueryStage {
     Open(OnComplete),
     Decided,
-    Told,
-    Over,
+    Delivered,
+    Taken,
 }
 
-/// Most lookups that wait ask for one name.
+/// The results of a query. Most lookups that wait have one name.
 pub(crate) type Results = SmallVec<[LookupResult; 1]>;
 
-/// Who is told of a lookup's outcome.
+/// The receiver of the outcome.
 enum OnComplete {
-    /// A thread that waits.
+    /// A thread waits for it.
     Wake,
+    /// A callback, run as a task.
     Call(Callback),
 }
 
 type Callback = Box<dyn FnOnce(Result<LookupResults>) + Send>;
 
-/// A query that is decided: to be told outside all locks.
+/// A decided query, to be delivered with no lock held. Must not be dropped undelivered: its receiver would wait for
+/// ever.
 pub(crate) struct Completion {
     query: Arc<Query>,
     on_complete: OnComplete,
 }
 
-/// Those of one step.
+/// The completions of one step.
 pub(crate) type Completions = SmallVec<[Completion; 2]>;
 
-/// A query's place in a symbol's list.
+/// An entry of a query in the list of a symbol's waiters.
 pub(crate) struct Waiter {
     pub(crate) query: Arc<Query>,
     pub(crate) index: usize,
-    /// The symbol's, if the query wants to know the definition itself.
+    /// The dylib of the symbol, if the query wants the definition itself.
     pub(crate) dylib: Option<Arc<DylibInner>>,
 }
 
-/// Those of one symbol: mostly one.
-pub(crate) type Waiters = SmallVec<[Waiter; 1]>;
-
 impl Query {
-    /// One whose outcome `on_complete` is called with.
-    pub(crate) fn calling(
+    /// A query that calls `on_complete` with its outcome.
+    pub(crate) fn with_callback(
         required: RequiredState,
         on_complete: impl FnOnce(Result<LookupResults>) + Send + 'static,
     ) -> Arc<Query> {
         Query::new(required, true, OnComplete::Call(Box::new(on_complete)))
     }
 
-    /// One that a thread [waits](Self::sleep) for.
-    pub(crate) fn waking(required: RequiredState) -> Arc<Query> {
+    /// A query that a thread [waits](Self::sleep) for.
+    pub(crate) fn blocking(required: RequiredState) -> Arc<Query> {
         Query::new(required, true, OnComplete::Wake)
     }
 
-    /// The same, for the address of one symbol and nothing else.
-    pub(crate) fn waking_with_address(required: RequiredState) -> Arc<Query> {
+    /// As [`blocking`](Self::blocking), for the address of one symbol, without the definition.
+    pub(crate) fn blocking_for_address(required: RequiredState) -> Arc<Query> {
         Query::new(required, false, OnComplete::Wake)
     }
 
@@ -98,24 +103,25 @@ impl Query {
             outstanding: 1,
             results: smallvec![LookupResult::MISSING],
             failure: None,
-            stage: Stage::Open(on_complete),
+            stage: QueryStage::Open(on_complete),
         };
         Arc::new(Query {
             required: state_of(required),
             wants_definitions,
             state: Mutex::ranked(Rank::Query, state),
-            told: Condvar::new(),
+            delivered: Condvar::new(),
         })
     }
 
-    /// So many names were asked for, and so many of them have a definition to wait for; otherwise it is one of one.
-    pub(crate) fn expect(&self, requests: usize, matches: usize) {
+    /// Sets the number of requested names, and how many of them have a definition to wait for. A query without this
+    /// call has one name and waits for one symbol.
+    pub(crate) fn set_expected(&self, requests: usize, matches: usize) {
         let mut state = self.state.lock();
         state.results = smallvec![LookupResult::MISSING; requests];
         state.outstanding += matches;
     }
 
-    pub(crate) fn is_served_by(&self, state: SymbolState) -> bool {
+    pub(crate) fn is_satisfied_by(&self, state: SymbolState) -> bool {
         state >= self.required
     }
 
@@ -123,19 +129,20 @@ impl Query {
         self.wants_definitions
     }
 
-    /// A symbol is there, or the thread that attached the query is done with that.
-    pub(crate) fn arrived(self: Arc<Query>, result: Option<(usize, LookupResult)>) -> Option<Completion> {
-        let on_complete = self.arrive(result)?;
+    /// Records the result of one symbol, or, with `None`, that the thread that attached the query has finished.
+    pub(crate) fn record(self: Arc<Query>, result: Option<(usize, LookupResult)>) -> Option<Completion> {
+        let on_complete = self.count_down(result)?;
         Some(Completion { query: self, on_complete })
     }
 
-    /// A symbol was found as far along as it has to be, or not at all, while the query is being attached.
-    pub(crate) fn serve(&self, result: Option<(usize, LookupResult)>) {
-        let done = self.arrive(result);
-        debug_assert!(done.is_none(), "the attaching thread counts too");
+    /// As [`record`](Self::record), by the thread that still attaches the query: the query cannot be decided by it.
+    /// `None` for an optional symbol that was not found.
+    pub(crate) fn record_while_attaching(&self, result: Option<(usize, LookupResult)>) {
+        let decided = self.count_down(result);
+        debug_assert!(decided.is_none(), "the count includes the attaching thread");
     }
 
-    fn arrive(&self, result: Option<(usize, LookupResult)>) -> Option<OnComplete> {
+    fn count_down(&self, result: Option<(usize, LookupResult)>) -> Option<OnComplete> {
         let mut state = self.state.lock();
         if let Some((index, result)) = result {
             state.results[index] = result;
@@ -144,68 +151,88 @@ impl Query {
         if state.outstanding == 0 { state.decide(None) } else { None }
     }
 
+    /// Fails the query, unless it is decided.
     pub(crate) fn fail(self: &Arc<Query>, error: &Error) -> Option<Completion> {
         let on_complete = self.state.lock().decide(Some(error))?;
         Some(Completion { query: self.clone(), on_complete })
     }
 
-    /// The outcome, once it was told.
+    /// Takes the outcome, if it is delivered and not yet taken.
     pub(crate) fn take(&self) -> Option<Result<Results>> {
         self.state.lock().take()
     }
 
-    /// Waits for it.
+    /// Waits for the outcome and takes it.
     pub(crate) fn sleep(&self) -> Result<Results> {
         let mut state = self.state.lock();
         loop {
             if let Some(outcome) = state.take() {
                 return outcome;
             }
-            self.told.wait(&mut state);
+            self.delivered.wait(&mut state);
         }
     }
 }
 
+impl Awaited for Query {
+    type Outcome = Result<Results>;
+
+    fn take(&self) -> Option<Result<Results>> {
+        Query::take(self)
+    }
+
+    fn sleep(&self) -> Result<Results> {
+        Query::sleep(self)
+    }
+}
+
 impl QueryState {
-    /// Who is to be told, if nobody was before.
+    /// Fixes the outcome. Returns the receiver, or `None` if the query was decided before.
     fn decide(&mut self, failure: Option<&Error>) -> Option<OnComplete> {
-        match std::mem::replace(&mut self.stage, Stage::Decided) {
-            Stage::Open(on_complete) => {
+        match std::mem::replace(&mut self.stage, QueryStage::Decided) {
+            QueryStage::Open(on_complete) => {
                 self.failure = failure.cloned();
                 Some(on_complete)
             }
-            further => {
-                self.stage = further;
+            later_stage => {
+                self.stage = later_stage;
                 None
             }
         }
     }
 
     fn take(&mut self) -> Option<Result<Results>> {
-        if !matches!(self.stage, Stage::Told) {
+        if !matches!(self.stage, QueryStage::Delivered) {
             return None;
         }
-        self.stage = Stage::Over;
-        // Of a lookup that has failed, others may arrive yet.
+        self.stage = QueryStage::Taken;
+        // The results stay in a failed query: other threads may still record some, by index.
         Some(self.failure.take().map_or_else(|| Ok(std::mem::take(&mut self.results)), Err))
     }
 }
 
-impl Waiter {
-    pub(crate) fn satisfy(self, found: &Found<'_>) -> Option<Completion> {
+impl WaitingLookup for Waiter {
+    type Completion = Completion;
+
+    #[inline]
+    fn is_satisfied_by(&self, state: SymbolState) -> bool {
+        self.query.is_satisfied_by(state)
+    }
+
+    fn satisfy(self, found: &Found<'_>) -> Option<Completion> {
         let result = found.result_in(self.dylib.as_ref());
-        self.query.arrived(Some((self.index, result)))
+        self.query.record(Some((self.index, result)))
     }
 }
 
 impl Completion {
-    /// Tells who waits; what is called becomes a task.
-    fn tell(self) -> Option<Task> {
+    /// Wakes the waiting thread, or returns the callback as a task.
+    fn deliver(self) -> Option<Task> {
         let Completion { query, on_complete } = self;
-        query.state.lock().stage = Stage::Told;
+        query.state.lock().stage = QueryStage::Delivered;
         match on_complete {
             OnComplete::Wake => {
-                query.told.notify_all();
+                query.delivered.notify_all();
                 None
             }
             OnComplete::Call(body) => {
@@ -216,13 +243,13 @@ impl Completion {
     }
 }
 
-/// Tells finished queries, on this thread.
+/// Delivers decided queries. Callbacks are dispatched as tasks of this thread. Called with no lock held (S5).
 pub(crate) fn complete(completions: impl IntoIterator<Item = Completion>) {
-    let mut calls: SmallVec<[Task; 2]> = SmallVec::new();
+    let mut callbacks: SmallVec<[Task; 2]> = SmallVec::new();
     for completion in completions {
-        calls.extend(completion.tell());
+        callbacks.extend(completion.deliver());
     }
-    if !calls.is_empty() {
-        dispatch(calls);
+    if !callbacks.is_empty() {
+        dispatch(callbacks);
     }
 }

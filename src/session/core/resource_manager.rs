@@ -1,39 +1,70 @@
-//! [`ResourceManager`]: the seam through which removal reaches whoever owns something.
+//! [`ResourceManager`]: owns resources by key, and releases them when the session removes the key's tracker.
 
 use crate::error::Result;
-use crate::session::{JitDylib, ResourceKey};
+use crate::session::core::jit_dylib::JitDylib;
+use crate::session::types::ids::ResourceKey;
 
-/// Owns resources per key: memory, stubs, initialisers, whatever an embedder hangs on code (ORC: `ResourceManager`).
+/// Owns resources by key: memory, stubs, initialisers, or other data that belongs to code (ORC: `ResourceManager`).
 ///
-/// Register with [`ExecutionSession::register_manager`](crate::session::ExecutionSession::register_manager). Managers are
-/// told newest first, so one built upon another lets go before it.
+/// Register a manager with [`ExecutionSession::register_manager`](crate::session::ExecutionSession::register_manager).
+/// The session calls the newest manager first. So a manager that is built on another one releases its resources before
+/// that one.
+///
+/// ```
+/// use std::sync::{Arc, Mutex};
+/// use jittison::{Error, JitDylib, ResourceKey, ResourceManager};
+///
+/// /// Counts the keys that were reclaimed.
+/// #[derive(Default)]
+/// struct Counter(Mutex<usize>);
+///
+/// impl ResourceManager for Counter {
+///     fn remove_resources(&self, _: &JitDylib, _: ResourceKey) -> Result<(), Error> {
+///         *self.0.lock().unwrap() += 1;
+///         Ok(())
+///     }
+///     fn transfer_resources(&self, _: &JitDylib, _destination: ResourceKey, _source: ResourceKey) {}
+/// }
+///
+/// # fn main() -> Result<(), Error> {
+/// let jit = jittison::Jit::new()?;
+/// let counter = Arc::new(Counter::default());
+/// jit.session().register_manager(counter.clone());
+/// jit.main_dylib().create_tracker()?.remove()?;
+/// assert_eq!(*counter.0.lock().unwrap(), 1);
+/// # Ok(()) }
+/// ```
 pub trait ResourceManager: Send + Sync {
-    /// The key's tracker was removed and nothing pins it: give back everything under `key`.
+    /// The tracker of `key` was removed, and nothing pins it: release every resource under `key` (ORC:
+    /// `handleRemoveResources`).
     ///
-    /// Called once per key, with no lock held; may call back into the session. A failure, or a panic, stops no other manager; it is
-    /// returned by the call that completes the removal, or else told to the session's
-    /// [error reporter](crate::session::SessionOptions::error_reporter).
+    /// Called once per key, with no lock held; may call back into the session.
+    ///
+    /// # Errors
+    /// An error or a panic does not stop the other managers. The call that completes the removal returns it. If no
+    /// caller waits, the session's [error reporter](crate::session::SessionOptions::error_reporter) receives it.
     fn remove_resources(&self, dylib: &JitDylib, key: ResourceKey) -> Result<()>;
 
-    /// Whether the session may leave out [`remove_resources`](Self::remove_resources) for a key that nobody was given to record
-    /// under: by
-    /// [`MaterializationResponsibility::with_resource_key`](crate::session::MaterializationResponsibility::with_resource_key) or
-    /// [`ResourceTracker::with_resource_key`](crate::session::ResourceTracker::with_resource_key), for the key's own tracker or
-    /// one that was transferred to it. True of whoever records nowhere else, and has nothing to do for what it holds nothing
-    /// under. Called at such a key's removal, with no lock held.
+    /// Whether the session may skip [`remove_resources`](Self::remove_resources) for a key that was never handed out to
+    /// record a resource. A key is handed out by
+    /// [`MaterializationResponsibility::with_resource_key`](crate::session::MaterializationResponsibility::with_resource_key)
+    /// or [`ResourceTracker::with_resource_key`](crate::session::ResourceTracker::with_resource_key), for its own
+    /// tracker or for one that was transferred to it. Return `true` if this manager records nowhere else, and
+    /// `remove_resources` does nothing for a key without records. Called when such a key is removed, with no lock held.
     fn skips_unused_keys(&self) -> bool {
         false
     }
 
-    /// Bytes of code memory that stand under `key`, for whoever wants to know: [tickets](crate::session::Removal::bytes), and
+    /// The bytes of code memory that this manager holds under `key`; zero if it holds none. Called for
+    /// [tickets](crate::session::Removal::bytes), and for [observers](crate::session::Observer) if there are any.
     /// [observers](crate::session::Observer), where there are any. Zero for managers that hold none.
     fn held_bytes(&self, key: ResourceKey) -> u64 {
         let _ = key;
         0
     }
 
-    /// The key's tracker was removed, and nothing holds it any more but [standing pins](crate::session::Pin::stand): let go
-    /// of those that this manager has made for the key, and can let go of on the calling thread.
+    /// The tracker of `key` was removed, and only [revocable pins](crate::session::Pin::into_revocable) hold it: drop
+    /// the revocable pins that this manager made for the key and can drop on the calling thread.
     ///
     /// Called with no lock held; may run code, and may call back into the session. May be called several times for one
     /// key, and never after [`remove_resources`](Self::remove_resources).
@@ -41,16 +72,19 @@ pub trait ResourceManager: Send + Sync {
         let _ = (dylib, key);
     }
 
-    /// Everything under `source` now belongs to `destination`.
+    /// The resources under `source` now belong to `destination` (ORC: `handleTransferResources`).
     ///
-    /// Called under locks of the session, so that no resource can be recorded under either key meanwhile. Move
-    /// bookkeeping only ([`Ledger::transfer`](crate::session::Ledger::transfer)); do not call back into the session.
+    /// Called under locks of the session, so that no resource can be recorded under either key meanwhile. Only move
+    /// records ([`Ledger::transfer`](crate::session::Ledger::transfer)). Do not call back into the session: it would
+    /// deadlock.
     ///
-    /// A panic does not undo the transfer. The session and the other managers complete it, the panic is an error of
-    /// [`transfer_to`](crate::session::ResourceTracker::transfer_to) or goes to the error reporter, and the session takes it that
-    /// this manager holds things under both keys. So when the tracker of `destination`, or one that it is transferred to, is
-    /// reclaimed, this manager is called for `source` too: by [`remove_resources`](Self::remove_resources), once, after the
-    /// call for the tracker's own key; by [`release_pins`](Self::release_pins); by [`held_bytes`](Self::held_bytes).
-    /// It is not asked again to transfer `source`.
+    /// # Panics
+    /// A panic does not undo the transfer; the session and the other managers complete it. The panic is an error of
+    /// [`transfer_to`](crate::session::ResourceTracker::transfer_to), or goes to the error reporter. The session then
+    /// assumes that this manager holds resources under both keys. When the tracker of `destination`, or one to which it
+    /// is transferred later, is reclaimed, the session calls this manager for `source` too:
+    /// [`remove_resources`](Self::remove_resources) once, after the call for the tracker's own key;
+    /// [`release_pins`](Self::release_pins); [`held_bytes`](Self::held_bytes). It does not ask again to transfer
+    /// `source`.
     fn transfer_resources(&self, dylib: &JitDylib, destination: ResourceKey, source: ResourceKey);
 }

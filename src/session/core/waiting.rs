@@ -1,14 +1,17 @@
 //! [`WaitingGraph`]: emitted symbols that may not be used yet, because something that they refer to is not ready.
 //!
-//! A *group* is what one unit emitted together. It waits on symbols that are not emitted, and on groups that are
-//! emitted and wait themselves. A group is ready when no unemitted symbol can be reached from it; then everything that
-//! it reaches is ready too, cycles included. Whatever is named here is a [`SymbolRef`], so a symbol that was removed
-//! and defined again is another node. Only links that meet unfinished symbols ever take this graph's lock.
+//! The symbols that one unit emits together form a *group*. A group waits for symbols that are not emitted, and for
+//! other groups that are emitted but wait themselves. When no symbol that is not emitted can be reached from a group,
+//! the group is ready, and so is every group that it reaches, cycles included. Nodes are [`SymbolRef`]s: a symbol that
+//! is removed and defined again is another node. Only a link that refers to a symbol that is not ready takes this
+//! graph's lock.
 //!
-//! So that a long chain is not walked at each emission, a group that waits for no symbol of its own remembers a
-//! *witness*: a group that it reaches and that waited when it was asked. Following witnesses leads to a group with an
-//! unemitted symbol, and shortens the way for the next; only where it leads nowhere any more is the graph searched.
-//! Witnesses form a forest: one is set only on a group whose way leads nowhere, to a group at the end of its own.
+//! # Witnesses
+//! A search at each emission would walk a long chain again and again. So a group that waits for no symbol itself
+//! remembers a *witness*: a group that it reaches, and that waited when the search ran. A path of witnesses ends at a
+//! group that waits for a symbol; a walk also shortens the path. Only if the path ends at a group that waits for no
+//! symbol is the graph searched. A witness is set only on a group whose path ends so, to a group at the end of another
+//! path. So witnesses form a forest.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use slotmap::SlotMap;
@@ -16,70 +19,79 @@ use slotmap::SlotMap;
 use crate::base::Name;
 use crate::error::{ErrorKind, Result};
 use crate::session::core::deferred_notifications::{DeferredNotifications, Published};
-use crate::session::core::jit_dylib::{DylibId, DylibState};
+use crate::session::core::jit_dylib::DylibState;
 use crate::session::core::resource_tracker::TrackerCore;
-use crate::session::lookup::ready_lookup::DependencyRef;
-use crate::session::materialize::responsibility::ClaimedSymbol;
-use crate::session::types::symbol::{SymbolId, SymbolRef, SymbolState};
+use crate::session::core::symbol_ref::{DependencyRef, SymbolRef};
+use crate::session::types::ids::DylibId;
+use crate::session::types::symbol::{SymbolId, SymbolState};
 
 slotmap::new_key_type! {
     struct GroupId;
 }
 
-type Node = (DylibId, SymbolId);
+/// Identifies a definition.
+type SymbolKey = (DylibId, SymbolId);
 
+/// The graph of one session. Rank: outermost, before the state of any dylib.
 #[derive(Default)]
 pub(crate) struct WaitingGraph {
     groups: SlotMap<GroupId, Group>,
     /// The group of an emitted symbol.
-    group_of: FxHashMap<Node, GroupId>,
-    /// Groups that wait on a symbol that is not emitted.
-    waiting_on: FxHashMap<Node, FxHashSet<GroupId>>,
-    /// Groups looked at by searches and on the way to witnesses.
+    group_of: FxHashMap<SymbolKey, GroupId>,
+    /// The groups that wait for a symbol that is not emitted.
+    waiting_on: FxHashMap<SymbolKey, FxHashSet<GroupId>>,
+    /// The number of groups that searches and walks along witnesses have visited.
     #[cfg(test)]
     steps: usize,
 }
 
+/// Symbols that were emitted together.
 #[derive(Default)]
 struct Group {
     symbols: Vec<SymbolRef>,
-    unemitted: FxHashSet<Node>,
+    /// The symbols that it waits for.
+    unemitted: FxHashSet<SymbolKey>,
+    /// The groups that it waits for.
     emitted: FxHashSet<GroupId>,
+    /// The groups that wait for it.
     dependants: FxHashSet<GroupId>,
-    /// None while there is an unemitted symbol; it may be gone.
+    /// `None` while `unemitted` is not empty. The witness may have left the graph.
     witness: Option<GroupId>,
 }
 
 impl WaitingGraph {
-    /// The tracker's `own` symbols are emitted and refer to `dependencies`: makes ready what is ready by that.
+    /// Emits the tracker's symbols `own`, which refer to `dependencies`, and makes ready every symbol that can be ready
+    /// now.
     ///
     /// # Errors
-    /// When one of either is gone; nothing was changed then.
+    /// [`ErrorKind::DependencyRemoved`] when a dependency is gone, the tracker's error when one of `own` is. Nothing is
+    /// changed then.
     pub(crate) fn emit(
         &mut self,
         core: &TrackerCore,
         own: Vec<SymbolRef>,
         dependencies: &[SymbolRef],
-        aftermath: &mut DeferredNotifications,
+        notifications: &mut DeferredNotifications,
     ) -> Result<()> {
         let mut group = Group::default();
         for dependency in dependencies {
             let mut state = dependency.dylib.state.lock();
             let Some(symbol) = state.table.symbol_mut(dependency.id) else {
-                return Err(removed(&DependencyRef::of(dependency), own.first().map(|symbol| &symbol.name)));
+                return Err(dependency_removed(&DependencyRef::of(dependency), own.first().map(|symbol| &symbol.name)));
             };
             match symbol.state {
                 SymbolState::Ready => {}
                 SymbolState::Emitted => {
-                    // Emitted, and in no group: its group was abandoned, and it is about to leave the table.
-                    let waits_with = self.group_of.get(&dependency.order()).ok_or_else(|| {
-                        removed(&DependencyRef::of(dependency), own.first().map(|symbol| &symbol.name))
+                    // An emitted symbol without a group: its group was removed, and the symbol is about to leave the
+                    // table.
+                    let group_id = self.group_of.get(&dependency.sort_key()).ok_or_else(|| {
+                        dependency_removed(&DependencyRef::of(dependency), own.first().map(|symbol| &symbol.name))
                     })?;
-                    group.emitted.insert(*waits_with);
+                    group.emitted.insert(*group_id);
                 }
                 _ => {
                     symbol.has_dependants = true;
-                    group.unemitted.insert(dependency.order());
+                    group.unemitted.insert(dependency.sort_key());
                 }
             }
         }
@@ -89,54 +101,55 @@ impl WaitingGraph {
             if own.iter().any(|symbol| state.table.symbol(symbol.id).is_none()) {
                 return Err(core.defunct());
             }
-            let reached = if waits { SymbolState::Emitted } else { SymbolState::Ready };
+            let new_state = if waits { SymbolState::Emitted } else { SymbolState::Ready };
             for symbol in &own {
-                state.table.advance(symbol.id, reached, &mut aftermath.completions);
+                state.table.advance(symbol.id, new_state, &mut notifications.completions);
             }
             if !waits {
-                aftermath.publish(|| own.iter().filter_map(|symbol| published(&state, symbol)));
+                notifications.publish(|| own.iter().filter_map(|symbol| published(&state, symbol)));
             }
         }
         group.symbols = own;
-        let mut candidates = self.settle_dependants(&mut group, waits);
+        let mut candidates = self.insert_group(&mut group, waits);
         while let Some(candidate) = candidates.pop() {
-            self.ready_if_closed(candidate, &mut candidates, aftermath);
+            self.make_ready_if_closed(candidate, &mut candidates, notifications);
         }
         Ok(())
     }
 
-    /// Symbols were removed or failed: the groups that wait on them, directly or not, are dropped. Returns the symbols
-    /// of those groups.
-    pub(crate) fn abandon(&mut self, symbols: &[SymbolRef]) -> Vec<SymbolRef> {
-        let mut doomed: Vec<GroupId> = Vec::new();
+    /// `symbols` were removed or failed: removes the groups that wait for them, directly or not. Returns the symbols of
+    /// those groups.
+    pub(crate) fn remove_groups_waiting_on(&mut self, symbols: &[SymbolRef]) -> Vec<SymbolRef> {
+        let mut to_remove: Vec<GroupId> = Vec::new();
         for symbol in symbols {
-            doomed.extend(self.group_of.get(&symbol.order()));
-            doomed.extend(self.waiting_on.remove(&symbol.order()).unwrap_or_default());
+            to_remove.extend(self.group_of.get(&symbol.sort_key()));
+            to_remove.extend(self.waiting_on.remove(&symbol.sort_key()).unwrap_or_default());
         }
-        let mut abandoned = Vec::new();
-        while let Some(id) = doomed.pop() {
+        let mut removed = Vec::new();
+        while let Some(id) = to_remove.pop() {
             let Some(group) = self.detach(id) else { continue };
-            doomed.extend(group.dependants);
-            abandoned.extend(group.symbols);
+            to_remove.extend(group.dependants);
+            removed.extend(group.symbols);
         }
-        abandoned
+        removed
     }
 
-    /// Groups that waited on the new group's symbols now wait on the group, or on nothing. Returns whom to examine.
-    fn settle_dependants(&mut self, group: &mut Group, waits: bool) -> Vec<GroupId> {
-        let mut woken: Vec<GroupId> = Vec::new();
+    /// Inserts the new group if it waits. The groups that waited for its symbols now wait for the group, or, if it does
+    /// not wait, for nothing. Returns the groups that may be ready.
+    fn insert_group(&mut self, group: &mut Group, waits: bool) -> Vec<GroupId> {
+        let mut dependants: Vec<GroupId> = Vec::new();
         for symbol in &group.symbols {
-            for id in self.waiting_on.remove(&symbol.order()).unwrap_or_default() {
-                self.groups[id].unemitted.remove(&symbol.order());
-                woken.push(id);
+            for id in self.waiting_on.remove(&symbol.sort_key()).unwrap_or_default() {
+                self.groups[id].unemitted.remove(&symbol.sort_key());
+                dependants.push(id);
             }
         }
         if !waits {
-            return woken;
+            return dependants;
         }
-        group.dependants.extend(woken.iter().copied());
+        group.dependants.extend(dependants.iter().copied());
         let id = self.groups.insert(std::mem::take(group));
-        for dependant in woken {
+        for dependant in dependants {
             let dependant = &mut self.groups[dependant];
             dependant.emitted.insert(id);
             if dependant.unemitted.is_empty() {
@@ -147,7 +160,7 @@ impl WaitingGraph {
         let (emitted, unemitted): (Vec<_>, Vec<_>) =
             (inserted.emitted.iter().copied().collect(), inserted.unemitted.iter().copied().collect());
         for symbol in &inserted.symbols {
-            self.group_of.insert(symbol.order(), id);
+            self.group_of.insert(symbol.sort_key(), id);
         }
         for dependency in emitted {
             self.groups[dependency].dependants.insert(id);
@@ -158,9 +171,14 @@ impl WaitingGraph {
         vec![id]
     }
 
-    /// If nothing unemitted can be reached from `id`, makes everything that it reaches ready.
-    fn ready_if_closed(&mut self, id: GroupId, candidates: &mut Vec<GroupId>, aftermath: &mut DeferredNotifications) {
-        // Each with the group from which the search came to it.
+    /// Makes `id` and every group that it reaches ready, if no symbol that is not emitted can be reached from it.
+    fn make_ready_if_closed(
+        &mut self,
+        id: GroupId,
+        candidates: &mut Vec<GroupId>,
+        notifications: &mut DeferredNotifications,
+    ) {
+        // Maps each visited group to the group from which the search came to it.
         let mut reached = FxHashMap::default();
         let mut unvisited = vec![(id, id)];
         while let Some((next, from)) = unvisited.pop() {
@@ -168,7 +186,7 @@ impl WaitingGraph {
                 continue;
             }
             reached.insert(next, from);
-            if let Some(witness) = self.waiting_witness(next) {
+            if let Some(witness) = self.follow_witnesses(next) {
                 return self.set_witness(next, witness, &reached);
             }
             unvisited.extend(self.groups[next].emitted.iter().map(|dependency| (*dependency, next)));
@@ -178,32 +196,32 @@ impl WaitingGraph {
             candidates.extend(group.dependants);
             for symbol in group.symbols {
                 let mut state = symbol.dylib.state.lock();
-                state.table.advance(symbol.id, SymbolState::Ready, &mut aftermath.completions);
-                aftermath.publish(|| published(&state, &symbol).into_iter());
+                state.table.advance(symbol.id, SymbolState::Ready, &mut notifications.completions);
+                notifications.publish(|| published(&state, &symbol).into_iter());
             }
         }
     }
 
-    /// The group with an unemitted symbol that the witnesses of `id` lead to, if they lead to one. The way is one step
-    /// long for those who ask again.
-    fn waiting_witness(&mut self, id: GroupId) -> Option<GroupId> {
-        let mut way = Vec::new();
+    /// Follows the witnesses of `id`. Returns the group at the end if it waits for a symbol. Makes every group on the
+    /// path point to the end, so that the next walk takes one step.
+    fn follow_witnesses(&mut self, id: GroupId) -> Option<GroupId> {
+        let mut path = Vec::new();
         let mut end = id;
         while let Some(next) = self.groups[end].witness.filter(|next| self.groups.contains_key(*next)) {
-            way.push(end);
+            path.push(end);
             end = next;
         }
         #[cfg(test)]
         {
-            self.steps += way.len() + 1;
+            self.steps += path.len() + 1;
         }
-        for id in way {
+        for id in path {
             self.groups[id].witness = Some(end);
         }
         (!self.groups[end].unemitted.is_empty()).then_some(end)
     }
 
-    /// All on the way that a search took to `found` reach what its witnesses lead to.
+    /// Sets the witness of every group on the path that the search took from its start to `found`.
     fn set_witness(&mut self, found: GroupId, witness: GroupId, reached: &FxHashMap<GroupId, GroupId>) {
         let mut id = found;
         while reached[&id] != id {
@@ -212,11 +230,11 @@ impl WaitingGraph {
         }
     }
 
-    /// Takes a group out, with every mention of it.
+    /// Removes a group and every reference to it.
     fn detach(&mut self, id: GroupId) -> Option<Group> {
         let group = self.groups.remove(id)?;
         for symbol in &group.symbols {
-            self.group_of.remove(&symbol.order());
+            self.group_of.remove(&symbol.sort_key());
         }
         for symbol in &group.unemitted {
             if let Some(waiting) = self.waiting_on.get_mut(symbol) {
@@ -246,8 +264,8 @@ fn published(state: &DylibState, symbol: &SymbolRef) -> Option<Published> {
     Some((owner.clone(), symbol.clone()))
 }
 
-/// The error of code that refers to a symbol that is gone.
-pub(crate) fn removed(dependency: &DependencyRef<'_>, dependant: Option<&Name>) -> crate::error::Error {
+/// The error of code that refers to a removed symbol.
+pub(crate) fn dependency_removed(dependency: &DependencyRef<'_>, dependant: Option<&Name>) -> crate::error::Error {
     let dependant = dependant.map_or_else(|| "an object".to_string(), |name| format!("`{name}`"));
     ErrorKind::DependencyRemoved {
         dylib: dependency.dylib.name.to_string(),
@@ -256,22 +274,6 @@ pub(crate) fn removed(dependency: &DependencyRef<'_>, dependant: Option<&Name>) 
     }
     .into()
 }
-
-/// Sorts by identity, drops repetitions and everything that is among `own`, which are symbols of `dylib`.
-pub(crate) fn distinct(mut dependencies: Vec<SymbolRef>, dylib: DylibId, own: &[ClaimedSymbol]) -> Vec<SymbolRef> {
-    dependencies.sort_unstable_by_key(SymbolRef::order);
-    dependencies.dedup_by_key(|symbol| symbol.order());
-    if own.len() <= FEW {
-        dependencies.retain(|symbol| symbol.dylib.id != dylib || own.iter().all(|own| own.id != symbol.id));
-    } else {
-        let own: FxHashSet<SymbolId> = own.iter().map(|owed| owed.id).collect();
-        dependencies.retain(|symbol| symbol.dylib.id != dylib || !own.contains(&symbol.id));
-    }
-    dependencies
-}
-
-/// Looking at so many one by one is no slower than a table.
-const FEW: usize = 16;
 
 #[cfg(all(test, not(loom)))]
 mod tests;

@@ -1,21 +1,23 @@
-//! [`LookupAndApply`]: all-or-nothing use of several symbols. Either every name is found and every part is applied, or
-//! nothing is.
+//! [`LookupAndApply`]: looks several symbols up, and uses all of them or none.
 //!
-//! Parts are put together first, each with the names that it needs and what it does with them; one lookup asks for all
-//! of their names; only when it has succeeded are the parts applied, in the order in which they were added. A part
-//! cannot fail, so no part is ever applied without the others.
+//! 1. Add parts. Each has the names that it needs, and a function that receives their results.
+//! 2. One lookup asks for the names of all parts.
+//! 3. If it succeeds, the parts are applied in the order in which they were added. A part cannot fail, so no part is
+//!    applied without the others.
 //!
-//! Nothing keeps the addresses valid: a part that needs that [pins](ExecutionSession::pin) the symbols that it is given.
+//! Nothing keeps the addresses valid. A part that needs that [pins](ExecutionSession::pin) the symbols that it
+//! receives.
 
 use std::fmt;
 
 use crate::base::ExecutorAddr;
 use crate::error::Result;
 use crate::session::core::execution_session::ExecutionSession;
-use crate::session::core::jit_dylib::{JitDylib, Visibility};
-use crate::session::lookup::blocking::{LookupResult, RequiredState, SymbolRequest};
+use crate::session::core::jit_dylib::JitDylib;
+use crate::session::core::symbol_ref::LookupResult;
+use crate::session::types::request::{RequiredState, SymbolRequest, Visibility};
 
-/// Names to look up, and what to do with all of them once all are found (ORC: `lookupAndApply`).
+/// Names to look up, and functions that receive the results once all names are found (ORC: `lookupAndRecordAddrs`).
 ///
 /// ```
 /// # use jittison::base::ExecutorAddr;
@@ -35,12 +37,12 @@ use crate::session::lookup::blocking::{LookupResult, RequiredState, SymbolReques
 #[derive(Default)]
 #[must_use = "nothing is looked up before it is run or started"]
 pub struct LookupAndApply<'d> {
-    /// Names, and whether they are required, of all parts one after the other.
+    /// The names of all parts, one part after the other, and whether they are required.
     names: Vec<(String, bool)>,
     parts: Vec<Part<'d>>,
 }
 
-/// What is done with some of the results.
+/// A function that receives some of the results.
 struct Part<'d> {
     name_count: usize,
     apply: Apply<'d>,
@@ -49,20 +51,22 @@ struct Part<'d> {
 type Apply<'d> = Box<dyn FnOnce(&[LookupResult]) + Send + 'd>;
 
 impl<'d> LookupAndApply<'d> {
-    /// Nothing to look up, nothing to do.
+    /// An empty set of parts.
     pub fn new() -> LookupAndApply<'d> {
         LookupAndApply::default()
     }
 
-    /// Adds a part that stores one symbol's address: null when the symbol is not required and not found.
+    /// Adds a part that stores the address of one symbol: null when the symbol is optional and was not found.
     pub fn record(self, request: SymbolRequest<'_>, destination: &'d mut ExecutorAddr) -> LookupAndApply<'d> {
         self.apply(&[request], |found| *destination = found[0].address)
     }
 
-    /// Adds a part that needs `requests` and is given what was found for them, in their order.
+    /// Adds a part that needs `requests`. `apply` receives their results, in their order.
     ///
-    /// It is called with no lock held, and may call back into the session. If it panics, the parts behind it are not
-    /// applied.
+    /// It is called with no lock held, and may call back into the session.
+    ///
+    /// # Panics
+    /// If a part panics, the later parts are not applied.
     pub fn apply(
         mut self,
         requests: &[SymbolRequest<'_>],
@@ -73,10 +77,10 @@ impl<'d> LookupAndApply<'d> {
         self
     }
 
-    /// Looks everything up in `order`, waits, and applies all parts on this thread.
+    /// Looks up all names in `order`, waits, and applies all parts on this thread.
     ///
     /// # Errors
-    /// As [`ExecutionSession::lookup`]; no part was applied then.
+    /// As [`ExecutionSession::lookup`]; no part is applied then.
     pub fn run(
         self,
         session: &ExecutionSession,
@@ -90,8 +94,8 @@ impl<'d> LookupAndApply<'d> {
 }
 
 impl LookupAndApply<'static> {
-    /// As [`run`](Self::run), without waiting: the parts are applied, and then `on_applied` is called, on whichever
-    /// thread has the answer.
+    /// As [`run`](Self::run), without waiting. The thread that completes the lookup applies the parts, and then calls
+    /// `on_applied`.
     pub fn start(
         self,
         session: &ExecutionSession,
@@ -110,7 +114,7 @@ fn requests(names: &[(String, bool)]) -> Vec<SymbolRequest<'_>> {
     names.iter().map(|(name, required)| SymbolRequest { name, required: *required }).collect()
 }
 
-/// Gives each part its share of what was found for all of them.
+/// Calls each part with its own results.
 fn apply_all(parts: Vec<Part<'_>>, mut found: &[LookupResult]) {
     for part in parts {
         let (own, others) = found.split_at(part.name_count);

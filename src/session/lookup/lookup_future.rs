@@ -1,7 +1,7 @@
-//! [`LookupFuture`]: a lookup to be awaited, on whatever executor.
+//! [`LookupFuture`]: a lookup as a future, for any executor.
 //!
-//! The lookup is under way when the future is made; polling only asks for the answer. Dropping the future lets the
-//! lookup go on and its answer fall.
+//! The lookup starts when the future is created, not when it is polled. Dropping the future does not stop the lookup;
+//! its outcome is dropped.
 
 use std::fmt;
 use std::future::Future;
@@ -10,26 +10,29 @@ use std::task::{Context, Poll, Waker};
 
 use crate::error::Result;
 use crate::session::core::execution_session::{ExecutionSession, SessionInner};
-use crate::session::core::jit_dylib::{JitDylib, Visibility};
+use crate::session::core::jit_dylib::JitDylib;
 use crate::session::core::query::Query;
-use crate::session::lookup::blocking::{self, LookupResults, RequiredState, SymbolRequest};
+use crate::session::core::symbol_ref::LookupResults;
+use crate::session::lookup::begin;
+use crate::session::types::request::{RequiredState, SymbolRequest, Visibility};
 use crate::sync::{Arc, Mutex};
 
-/// The answer of a lookup, to come.
+/// The outcome of a lookup in progress.
 #[must_use = "a future does nothing visible unless it is awaited"]
 pub struct LookupFuture {
-    answer: Arc<Mutex<Answer>>,
+    shared: Arc<Mutex<Shared>>,
 }
 
+/// What the future and the callback of its query share.
 #[derive(Default)]
-struct Answer {
+struct Shared {
     outcome: Option<Result<LookupResults>>,
     waker: Option<Waker>,
 }
 
 impl ExecutionSession {
-    /// As [`lookup`](Self::lookup), to be awaited. Materialisation that is not dispatched to worker threads is done by
-    /// this call itself.
+    /// As [`lookup`](Self::lookup), as a future. Without worker threads, this call itself runs the materialisation that
+    /// the lookup starts.
     pub fn lookup_async(
         &self,
         order: &[(JitDylib, Visibility)],
@@ -47,21 +50,21 @@ impl LookupFuture {
         requests: &[SymbolRequest<'_>],
         required: RequiredState,
     ) -> LookupFuture {
-        let answer = Arc::new(Mutex::new(Answer::default()));
-        let told = answer.clone();
-        let query = Query::calling(required, move |outcome| {
+        let shared = Arc::new(Mutex::new(Shared::default()));
+        let for_callback = shared.clone();
+        let query = Query::with_callback(required, move |outcome| {
             let waker = {
-                let mut answer = told.lock();
-                answer.outcome = Some(outcome);
-                answer.waker.take()
+                let mut shared = for_callback.lock();
+                shared.outcome = Some(outcome);
+                shared.waker.take()
             };
-            // Outside the lock: a waker is foreign code.
+            // S5: a waker is the embedder's, so it is called after the lock is released.
             if let Some(waker) = waker {
                 waker.wake();
             }
         });
-        blocking::start(session, order, requests, None, query);
-        LookupFuture { answer }
+        begin::start(session, order, requests, None, query);
+        LookupFuture { shared }
     }
 }
 
@@ -69,13 +72,13 @@ impl Future for LookupFuture {
     type Output = Result<LookupResults>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        // A waker is foreign code: it is cloned and dropped outside the lock.
+        // S5: a waker is the embedder's, so it is cloned and dropped with the lock released.
         let waker = context.waker().clone();
         let (outcome, _replaced) = {
-            let mut answer = self.answer.lock();
-            match answer.outcome.take() {
+            let mut shared = self.shared.lock();
+            match shared.outcome.take() {
                 Some(outcome) => (Poll::Ready(outcome), Some(waker)),
-                None => (Poll::Pending, answer.waker.replace(waker)),
+                None => (Poll::Pending, shared.waker.replace(waker)),
             }
         };
         outcome
@@ -84,14 +87,14 @@ impl Future for LookupFuture {
 
 impl Drop for LookupFuture {
     fn drop(&mut self) {
-        // The task behind it need not live as long as the lookup.
-        let waker = self.answer.lock().waker.take();
+        // The waker keeps its task alive; it must not do so until the lookup ends.
+        let waker = self.shared.lock().waker.take();
         drop(waker);
     }
 }
 
 impl fmt::Debug for LookupFuture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "lookup {}", if self.answer.lock().outcome.is_some() { "with its answer" } else { "under way" })
+        write!(f, "lookup {}", if self.shared.lock().outcome.is_some() { "with its answer" } else { "under way" })
     }
 }

@@ -1,6 +1,19 @@
-//! lookup
+//! Lookups: the search through dylibs and their generators, the query that is attached to what was found, the lazy unit
+//! that is taken out of the table, and the ways to receive the answer.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `ready_lookup.rs` | lookups that need no wait: every symbol is far enough along |
+//! | `search.rs` | step 1: find every name |
+//! | `begin.rs` | steps 2 and 3: attach the query, dispatch the units |
+//! | `blocking.rs`, `lookup_future.rs`, `lookup_and_apply.rs` | the public methods |
+//!
+//! Imports `core` and the sub-rooms below it. A lookup starts materialisation through the dispatcher; it does not do
+//! it.
 
+pub(in crate::session) mod begin;
 pub(in crate::session) mod blocking;
+pub(in crate::session) mod lazy_unit;
 pub(in crate::session) mod lookup_and_apply;
 pub(in crate::session) mod lookup_future;
 pub(in crate::session) mod ready_lookup;

@@ -1,38 +1,37 @@
-//! [`Search`]: step 1 of a lookup, which a generator may suspend.
+//! [`Search`]: step 1 of a lookup. It finds a definition for each name, and a generator may suspend it.
 //!
-//! A search walks the dylibs of its order, and in each the generators, with what is still missing. A generator that
-//! needs time captures the lookup; the search is parked, with names of its own, until the generator resumes it. While a
-//! generator has captured one lookup, others that come to it queue up behind, and are resumed one by one, those included
-//! that need no generation any more.
+//! A search walks the dylibs of its order. In each dylib it matches the missing names, and then calls the generators
+//! with the names that the dylib does not define.
+//!
+//! If a generator captures the lookup, the search is parked with copies of its names ([`OwnedSearch`]), until the
+//! generator resumes it. A search that comes to a generator with a captured lookup waits in the generator's queue.
+//! Queued searches resume one by one, even those that need no definition from the generator any more.
 
 use std::borrow::Cow;
-use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::base::catch;
 use crate::error::{ErrorKind, Result};
-use crate::session::core::generator::{DefinitionGenerator, Suspension};
-use crate::session::core::jit_dylib::{JitDylib, Visibility};
-use crate::session::core::query::complete;
-use crate::session::lookup::blocking::{self, Goal, SymbolRequest};
+use crate::session::core::generator::{GeneratorEntry, ParkedLookup, SuspendedSlot, Suspension};
+use crate::session::core::jit_dylib::JitDylib;
+use crate::session::types::request::{SymbolRequest, Visibility};
 use crate::session::types::symbol::SymbolId;
-use crate::session::work::dispatch::{Task, dispatch};
-use crate::sync::{Arc, Mutex, seeded_bug};
+use crate::sync::Arc;
 
 /// A walk through dylibs and their generators.
 pub(crate) struct Search<'a> {
     order: Cow<'a, [(JitDylib, Visibility)]>,
     requests: SmallVec<[SymbolRequest<'a>; 2]>,
     matches: SmallVec<[Match; 2]>,
-    /// Requests without a match.
+    /// The requests without a match.
     missing: SmallVec<[usize; 2]>,
-    /// Where in the order.
+    /// The current position in the order.
     dylib: usize,
-    /// That dylib's generators with lower serials have been asked; `None` before its table was.
-    next_generator: Option<u64>,
+    /// The generators of the current dylib with lower serials have been called. `None` until the names were matched
+    /// there.
+    next_serial: Option<u64>,
 }
 
 /// A request and the definition that was found for it.
@@ -43,61 +42,30 @@ pub(crate) struct Match {
     pub(crate) id: SymbolId,
 }
 
-/// How far a search came.
-pub(crate) enum Progress {
-    /// To its end.
-    Found,
-    /// A generator has it, or another lookup that it has to wait for.
-    Suspended(Place),
-}
-
-/// Where a suspended search is put.
-pub(crate) enum Place {
-    /// With the generator that captured it.
-    Captured(Arc<SuspendedSlot>),
-    /// Behind the lookup that the generator has captured.
-    Queued(Arc<GeneratorEntry>),
-}
-
-/// A generator as its dylib holds it.
-pub(crate) struct GeneratorEntry {
-    /// Position among all generators that its dylib was ever given.
-    pub(crate) serial: u64,
-    pub(crate) generator: Arc<dyn DefinitionGenerator>,
-    queue: Mutex<GeneratorQueue>,
-}
-
-#[derive(Default)]
-struct GeneratorQueue {
-    /// More than one if several lookups came before the first was captured.
-    captured: usize,
-    waiting: VecDeque<ParkedSearch>,
-}
-
-/// A search that waits for a generator. Dropping it fails its lookup.
-pub(crate) struct ParkedSearch {
+/// A suspended search, with copies of its names.
+pub(crate) struct OwnedSearch {
     order: Vec<(JitDylib, Visibility)>,
     names: Vec<(String, bool)>,
     matches: SmallVec<[Match; 2]>,
     missing: SmallVec<[usize; 2]>,
     dylib: usize,
-    next_generator: Option<u64>,
-    goal: Option<Goal>,
+    next_serial: Option<u64>,
 }
 
-/// Where a captured search and the word to go on meet, in either order.
-pub(crate) struct SuspendedSlot {
-    entry: Arc<GeneratorEntry>,
-    /// For errors.
-    dylib: String,
-    state: Mutex<SlotState>,
+/// How far a search came.
+pub(crate) enum Progress {
+    /// To its end.
+    Found,
+    /// To a generator where it has to wait.
+    Suspended(SuspensionPoint),
 }
 
-enum SlotState {
-    Empty,
-    Parked(Box<ParkedSearch>),
-    Resumed(Result<()>),
-    Done,
+/// Where a suspended search is parked.
+pub(crate) enum SuspensionPoint {
+    /// The generator has captured it.
+    Captured(Arc<SuspendedSlot>),
+    /// The generator has captured another lookup.
+    Queued(Arc<GeneratorEntry>),
 }
 
 impl<'a> Search<'a> {
@@ -108,38 +76,39 @@ impl<'a> Search<'a> {
             matches: SmallVec::with_capacity(requests.len()),
             missing: (0..requests.len()).collect(),
             dylib: 0,
-            next_generator: None,
+            next_serial: None,
         }
     }
 
-    /// Goes on until everything is found, the order is at its end, or a generator suspends.
+    /// Runs until every name is found, the order is at its end, or a generator suspends the search.
     pub(crate) fn run(&mut self) -> Result<Progress> {
         self.walk(true)
     }
 
-    /// As [`run`](Self::run); what a suspending generator would add is not waited for.
+    /// As [`run`](Self::run), but no generator can suspend the search. What a generator would add later is not found.
     pub(crate) fn run_without_suspending(&mut self) -> Result<()> {
         self.walk(false).map(drop)
     }
 
     fn walk(&mut self, may_suspend: bool) -> Result<Progress> {
         while self.dylib < self.order.len() && !self.missing.is_empty() {
-            if self.next_generator.is_none() {
+            if self.next_serial.is_none() {
                 self.match_names()?;
-                self.next_generator = Some(0);
+                self.next_serial = Some(0);
             }
-            while let Some((entry, wanted)) = self.next_generator()? {
-                if let Some(place) = self.ask(&entry, &wanted, may_suspend)? {
-                    return Ok(Progress::Suspended(place));
+            while let Some((entry, undefined)) = self.next_generator()? {
+                if let Some(point) = self.call_generator(&entry, &undefined, may_suspend)? {
+                    return Ok(Progress::Suspended(point));
                 }
             }
             self.dylib += 1;
-            self.next_generator = None;
+            self.next_serial = None;
         }
         Ok(Progress::Found)
     }
 
-    fn match_names(&mut self) -> Result<()> {
+    /// Matches the missing names in the current dylib.
+    pub(crate) fn match_names(&mut self) -> Result<()> {
         let (dylib, visibility) = &self.order[self.dylib];
         let (position, matches) = (self.dylib, &mut self.matches);
         dylib.find(&self.requests, &mut self.missing, *visibility, |request, id| {
@@ -147,62 +116,66 @@ impl<'a> Search<'a> {
         })
     }
 
-    /// The next generator of the dylib that has not been asked, and what to ask it for, if anything is missing there.
+    /// The next generator of the current dylib, and the names that it should define. `None` if no name is missing from
+    /// the dylib, or no generator is left.
     #[allow(clippy::type_complexity)]
     fn next_generator(&mut self) -> Result<Option<(Arc<GeneratorEntry>, Vec<SymbolRequest<'a>>)>> {
-        let next = self.next_generator.and_then(|serial| self.order[self.dylib].0.generator_from(serial));
+        let next = self.next_serial.and_then(|serial| self.order[self.dylib].0.generator_from(serial));
         let Some(entry) = next else { return Ok(None) };
-        let (wanted, are_all_undefined) = self.wanted();
+        let (undefined, are_all_undefined) = self.undefined_names();
         if !are_all_undefined {
-            // Hidden, or defined by another thread since they were missed: nobody would look here for them again.
+            // A missing name that the dylib defines is hidden, or another thread has defined it since the last match.
+            // The search does not come back to this dylib, so match again.
             self.match_names()?;
         }
-        Ok((!wanted.is_empty()).then_some((entry, wanted)))
+        Ok((!undefined.is_empty()).then_some((entry, undefined)))
     }
 
-    /// What the dylib does not define, each name once, and required if any request requires it. What the dylib defines
-    /// and hides is missing from this search, but not from the dylib. Also whether that is all that is missing.
-    fn wanted(&self) -> (Vec<SymbolRequest<'a>>, bool) {
+    /// The missing names that the current dylib does not define, and whether these are all missing names. Each name
+    /// comes once, and is required if any request requires it. A name that the dylib defines and hides is missing from
+    /// this search, but not from the dylib.
+    fn undefined_names(&self) -> (Vec<SymbolRequest<'a>>, bool) {
         let dylib = &self.order[self.dylib].0;
-        let mut wanted: Vec<SymbolRequest<'a>> = Vec::new();
+        let mut undefined: Vec<SymbolRequest<'a>> = Vec::new();
         let mut position_of = FxHashMap::default();
         let mut are_all_undefined = true;
         for request in self.missing.iter().map(|request| self.requests[*request]) {
             match position_of.entry(request.name) {
                 Entry::Occupied(position) => {
-                    let already: &mut SymbolRequest<'a> = &mut wanted[*position.get()];
+                    let already: &mut SymbolRequest<'a> = &mut undefined[*position.get()];
                     already.required |= request.required;
                 }
                 Entry::Vacant(position) if dylib.symbol_flags(request.name).is_none() => {
-                    position.insert(wanted.len());
-                    wanted.push(request);
+                    position.insert(undefined.len());
+                    undefined.push(request);
                 }
                 Entry::Vacant(_) => are_all_undefined = false,
             }
         }
-        (wanted, are_all_undefined)
+        (undefined, are_all_undefined)
     }
 
-    /// Asks one generator. `Some` when the search has to be parked.
-    fn ask(
+    /// Calls one generator. Returns the point at which the search has to be parked, if it has to.
+    fn call_generator(
         &mut self,
         entry: &Arc<GeneratorEntry>,
-        wanted: &[SymbolRequest<'a>],
+        undefined: &[SymbolRequest<'a>],
         may_suspend: bool,
-    ) -> Result<Option<Place>> {
-        if may_suspend && entry.queue.lock().captured > 0 {
-            return Ok(Some(Place::Queued(entry.clone())));
+    ) -> Result<Option<SuspensionPoint>> {
+        if may_suspend && entry.is_captured() {
+            return Ok(Some(SuspensionPoint::Queued(entry.clone())));
         }
         let dylib = self.order[self.dylib].0.clone();
         let suspension = Suspension::new(entry.clone(), &dylib, may_suspend);
-        let outcome = entry.generator.generate_or_suspend(&dylib, wanted, &suspension);
-        self.next_generator = Some(entry.serial + 1);
+        let outcome = entry.generator.generate_or_suspend(&dylib, undefined, &suspension);
+        self.next_serial = Some(entry.serial + 1);
         if let Some(slot) = suspension.into_captured() {
-            // A generator that captures and fails fails what it captured; those behind it go on.
+            // The generator has captured the lookup and returned an error. The lookup is parked all the same, and fails
+            // when it resumes: that way the queued lookups are released.
             if outcome.is_err() {
-                slot.overrule(outcome);
+                slot.override_outcome(outcome);
             }
-            return Ok(Some(Place::Captured(slot)));
+            return Ok(Some(SuspensionPoint::Captured(slot)));
         }
         outcome?;
         self.match_names()?;
@@ -210,13 +183,13 @@ impl<'a> Search<'a> {
     }
 
     /// Ends the search with what was found.
-    pub(crate) fn found(self) -> SmallVec<[Match; 2]> {
+    pub(crate) fn into_matches(self) -> SmallVec<[Match; 2]> {
         self.matches
     }
 
-    /// Ends the search: what was found, or all the required names that were not.
+    /// Ends the search with what was found, or with the error that names every required name that was not found.
     #[allow(clippy::type_complexity)]
-    pub(crate) fn matches(
+    pub(crate) fn into_required_matches(
         self,
         needed_by: Option<&str>,
     ) -> Result<(Cow<'a, [(JitDylib, Visibility)]>, SmallVec<[SymbolRequest<'a>; 2]>, SmallVec<[Match; 2]>)> {
@@ -233,150 +206,63 @@ impl<'a> Search<'a> {
         .into())
     }
 
-    pub(crate) fn into_parked(self, goal: Goal) -> ParkedSearch {
-        ParkedSearch {
+    pub(crate) fn into_owned(self) -> OwnedSearch {
+        OwnedSearch {
             order: self.order.into_owned(),
             names: self.requests.iter().map(|request| (request.name.to_string(), request.required)).collect(),
             matches: self.matches,
             missing: self.missing,
             dylib: self.dylib,
-            next_generator: self.next_generator,
-            goal: Some(goal),
+            next_serial: self.next_serial,
         }
     }
 }
 
-impl Place {
-    pub(crate) fn park(self, search: ParkedSearch) {
-        match self {
-            Place::Captured(slot) => slot.park(search),
-            Place::Queued(entry) => entry.enqueue(search),
+impl JitDylib {
+    /// Matches the requests whose positions are in `missing`, and removes the matched ones from `missing`.
+    pub(crate) fn find(
+        &self,
+        requests: &[SymbolRequest<'_>],
+        missing: &mut SmallVec<[usize; 2]>,
+        visibility: Visibility,
+        mut matched: impl FnMut(usize, SymbolId),
+    ) -> Result<()> {
+        let state = self.inner().state.lock();
+        if !state.open {
+            return Err(self.inner().defunct());
         }
+        missing.retain(|request| {
+            let visible = state.find_visible(requests[*request].name, visibility);
+            visible.inspect(|id| matched(*request, *id)).is_none()
+        });
+        Ok(())
     }
 }
 
-impl GeneratorEntry {
-    pub(crate) fn new(generator: Arc<dyn DefinitionGenerator>, serial: u64) -> Arc<GeneratorEntry> {
-        Arc::new(GeneratorEntry { serial, generator, queue: Mutex::new(GeneratorQueue::default()) })
-    }
-
-    /// A lookup is captured: others queue from now on.
-    pub(crate) fn capture(self: &Arc<GeneratorEntry>, dylib: &str) -> Arc<SuspendedSlot> {
-        self.queue.lock().captured += 1;
-        Arc::new(SuspendedSlot { entry: self.clone(), dylib: dylib.to_string(), state: Mutex::new(SlotState::Empty) })
-    }
-
-    fn enqueue(&self, search: ParkedSearch) {
-        let mut queue = self.queue.lock();
-        // Seeded bug: queued, though nobody is left to let it go on.
-        if seeded_bug!("queued_behind_a_lookup_that_has_gone_on") || queue.captured > 0 {
-            queue.waiting.push_back(search);
-            return;
-        }
-        drop(queue);
-        // Resumed meanwhile: nothing is left to wait for.
-        search.go_on(Ok(()));
-    }
-
-    /// The next in the queue, if no lookup is captured.
-    fn next_in_queue(&self) -> Option<ParkedSearch> {
-        let mut queue = self.queue.lock();
-        if queue.captured > 0 { None } else { queue.waiting.pop_front() }
-    }
-
-    /// A captured lookup has gone on: the next in the queue may, until one is captured again.
-    pub(crate) fn pass_on(&self) {
-        self.queue.lock().captured -= 1;
-        while let Some(next) = self.next_in_queue() {
-            next.go_on(Ok(()));
-        }
-    }
-
-    /// Fails what waits for this generator, which is gone from its dylib.
-    pub(crate) fn abandon(&self) {
-        let waiting = std::mem::take(&mut self.queue.lock().waiting);
-        drop(waiting);
-    }
-}
-
-impl SuspendedSlot {
-    fn park(self: &Arc<SuspendedSlot>, search: ParkedSearch) {
-        let mut state = self.state.lock();
-        match std::mem::replace(&mut *state, SlotState::Done) {
-            SlotState::Resumed(word) => {
-                drop(state);
-                self.go_on(search, word);
-            }
-            _ => *state = SlotState::Parked(Box::new(search)),
-        }
-    }
-
-    /// Lets the search go on, or, without a word, fails it.
-    pub(crate) fn resume(self: &Arc<SuspendedSlot>, word: Option<Result<()>>) {
-        let word = word.unwrap_or_else(|| Err(ErrorKind::LookupAbandoned { dylib: self.dylib.clone() }.into()));
-        let mut state = self.state.lock();
-        match std::mem::replace(&mut *state, SlotState::Done) {
-            SlotState::Parked(search) => {
-                drop(state);
-                self.go_on(*search, word);
-            }
-            SlotState::Empty => *state = SlotState::Resumed(word),
-            // Seeded bug: the failure is forgotten, and the lookup with it.
-            SlotState::Resumed(_) | SlotState::Done if seeded_bug!("resumed_over_a_failure") => {}
-            already @ (SlotState::Resumed(_) | SlotState::Done) => *state = already,
-        }
-    }
-
-    /// For the generator's own failure, before the search is parked: counts whatever was said before.
-    fn overrule(&self, word: Result<()>) {
-        *self.state.lock() = SlotState::Resumed(word);
-    }
-
-    /// The lookup went down with its generator, and will not be parked: those behind it go on.
-    pub(crate) fn give_up(&self) {
-        *self.state.lock() = SlotState::Done;
-        let entry = self.entry.clone();
-        // The thread is unwinding already: it cannot take another panic.
-        let _ = catch(|| dispatch([Task::call(move || entry.pass_on())]));
-    }
-
-    fn go_on(self: &Arc<SuspendedSlot>, search: ParkedSearch, word: Result<()>) {
-        let entry = self.entry.clone();
-        dispatch([Task::call(move || search.go_on(word)), Task::call(move || entry.pass_on())]);
-    }
-}
-
-impl ParkedSearch {
-    /// Goes on where the search was suspended, or fails it.
-    fn go_on(mut self, word: Result<()>) {
-        let Some(goal) = self.goal.take() else { return };
-        let Goal { session, needed_by, query } = goal;
-        if let Err(error) = word {
-            return complete(query.fail(&error));
-        }
-        let mut search = Search {
+impl OwnedSearch {
+    /// The search, to be continued.
+    pub(crate) fn resume(&mut self) -> Search<'_> {
+        Search {
             order: Cow::Borrowed(&self.order),
             requests: self.names.iter().map(|(name, required)| SymbolRequest { name, required: *required }).collect(),
             matches: std::mem::take(&mut self.matches),
             missing: std::mem::take(&mut self.missing),
             dylib: self.dylib,
-            next_generator: self.next_generator,
-        };
-        // What the generator has defined meanwhile counts first.
-        match search.match_names().and_then(|()| search.run()) {
-            Ok(Progress::Found) => blocking::finish(&session, search, needed_by.as_deref(), query),
-            Ok(Progress::Suspended(place)) => {
-                place.park(search.into_parked(Goal { session, needed_by, query }));
-            }
-            Err(error) => complete(query.fail(&error)),
+            next_serial: self.next_serial,
         }
+    }
+
+    /// The name of the dylib at which the search was suspended, for errors.
+    pub(crate) fn dylib_name(&self) -> String {
+        self.order.get(self.dylib).map(|(dylib, _)| dylib.name().to_string()).unwrap_or_default()
     }
 }
 
-impl Drop for ParkedSearch {
-    fn drop(&mut self) {
-        let Some(goal) = self.goal.take() else { return };
-        let dylib = self.order.get(self.dylib).map(|(dylib, _)| dylib.name().to_string()).unwrap_or_default();
-        complete(goal.query.fail(&ErrorKind::LookupAbandoned { dylib }.into()));
+impl SuspensionPoint {
+    pub(crate) fn park(self, search: Box<dyn ParkedLookup>) {
+        match self {
+            SuspensionPoint::Captured(slot) => slot.park(search),
+            SuspensionPoint::Queued(entry) => entry.enqueue(search),
+        }
     }
 }

@@ -1,26 +1,36 @@
-//! [`SymbolAt`]: which symbol an address belongs to. For backtraces, crash reports and profilers, that is, seldom: there is no
-//! index, and all symbols are gone over once, whatever the number of addresses. Nothing is kept for it.
+//! [`SymbolAt`]: maps addresses to the symbols that contain them, for backtraces, crash reports and profilers.
+//!
+//! There is no index: one call visits all symbols once, however many addresses it has. So ask for many addresses in one
+//! call.
 
 use crate::base::{ExecutorAddr, Name};
-use crate::session::core::jit_dylib::JitDylib;
-use crate::session::symbols::symbol_table::SymbolTable;
+use crate::session::core::execution_session::ExecutionSession;
+use crate::session::core::jit_dylib::{JitDylib, SymbolTable};
 use crate::session::types::symbol::{SymbolFlags, SymbolState};
 
-/// The symbol that an address lies in.
+/// The symbol that contains an address.
 #[derive(Debug, Clone)]
 pub struct SymbolAt {
     /// The dylib that defines it.
     pub dylib: JitDylib,
     /// Its name.
     pub name: Name,
-    /// Where it begins.
+    /// The address of the symbol.
     pub start: ExecutorAddr,
-    /// How many bytes further on the address is.
+    /// The distance of the address from `start`, in bytes.
     pub offset: u64,
 }
 
-/// For each address, the symbol of `dylibs` that it lies in, if one is known to.
-pub(crate) fn find(dylibs: &[JitDylib], addresses: &[ExecutorAddr]) -> Vec<Option<SymbolAt>> {
+impl ExecutionSession {
+    /// For each address, the symbol that contains it. `None` when no symbol of known size does. Visits all symbols of
+    /// the session once.
+    pub fn symbols_at(&self, addresses: &[ExecutorAddr]) -> Vec<Option<SymbolAt>> {
+        find(&self.dylibs(), addresses)
+    }
+}
+
+/// For each address, the innermost symbol of `dylibs` that contains it.
+fn find(dylibs: &[JitDylib], addresses: &[ExecutorAddr]) -> Vec<Option<SymbolAt>> {
     let mut wanted: Vec<(ExecutorAddr, usize)> = addresses.iter().copied().zip(0..).collect();
     wanted.sort_unstable();
     let mut found = vec![None; addresses.len()];
@@ -32,7 +42,7 @@ pub(crate) fn find(dylibs: &[JitDylib], addresses: &[ExecutorAddr]) -> Vec<Optio
 
 fn find_in(table: &SymbolTable, dylib: &JitDylib, wanted: &[(ExecutorAddr, usize)], found: &mut [Option<SymbolAt>]) {
     for symbol in table.symbols() {
-        // Constants and thread-local variables have no place that code could be at.
+        // Constants and thread-local variables have no address in code memory.
         let is_placed = !symbol.flags.contains(SymbolFlags::ABSOLUTE)
             && !symbol.flags.contains(SymbolFlags::THREAD_LOCAL)
             && symbol.state >= SymbolState::Resolved;
@@ -43,7 +53,7 @@ fn find_in(table: &SymbolTable, dylib: &JitDylib, wanted: &[(ExecutorAddr, usize
         let first = wanted.partition_point(|(address, _)| *address < start);
         let inside = wanted[first..].iter().take_while(|(address, _)| address.value() - start.value() < size);
         for (address, index) in inside {
-            // Of several, the one that begins last: the innermost.
+            // Of several symbols that contain the address, the innermost counts: the one with the highest start.
             if found[*index].as_ref().is_none_or(|other: &SymbolAt| other.start < start) {
                 let (name, offset) = (table.name(symbol).to_name(), address.value() - start.value());
                 found[*index] = Some(SymbolAt { dylib: dylib.clone(), name, start, offset });

@@ -1,8 +1,10 @@
-//! Aliases and re-exports: names that stand for other symbols, of the same dylib or of another.
+//! Aliases and re-exports: names that stand for other symbols, of the same dylib or of another one.
 //!
-//! Only what is asked for is looked up: the unit hands each requested alias on to a responsibility of its own and gives
-//! the others back. An alias has its aliasee's address, flags of its own, and depends on the aliasee, so it becomes ready
-//! and keeps memory like any code that refers to it. A chain that leads back to its start is an error.
+//! An alias has the address of its aliasee, and flags of its own. It depends on the aliasee. So it becomes ready after
+//! it, and keeps its memory, like code that refers to it. A chain of aliases that leads back to its start is an error.
+//!
+//! Only the aliases that are looked up are resolved. The unit delegates each requested alias to a responsibility of its
+//! own, and makes the others lazy again.
 
 use std::cell::RefCell;
 
@@ -11,22 +13,23 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::base::Name;
 use crate::error::{Error, ErrorKind, Result};
 use crate::session::core::generator::DefinitionGenerator;
-use crate::session::core::jit_dylib::{DylibInner, JitDylib, Visibility};
+use crate::session::core::jit_dylib::{DylibInner, JitDylib};
 use crate::session::core::materialization::MaterializationUnit;
 use crate::session::core::resource_tracker::ResourceTracker;
-use crate::session::lookup::blocking::{self, RequiredState, SymbolRequest};
-use crate::session::materialize::responsibility::MaterializationResponsibility;
+use crate::session::core::responsibility::MaterializationResponsibility;
+use crate::session::lookup::blocking;
+use crate::session::types::request::{RequiredState, SymbolRequest, Visibility};
 use crate::session::types::symbol::{SymbolFlags, SymbolState};
 use crate::sync::{Arc, thread_local};
 
-/// One name that stands for another.
+/// A name that stands for another one (ORC: an entry of a `SymbolAliasMap`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Alias {
     /// The new name.
     pub name: Name,
-    /// What it stands for.
+    /// The symbol that the new name stands for.
     pub aliasee: Name,
-    /// Flags of the new name.
+    /// The flags of the new name.
     pub flags: SymbolFlags,
 }
 
@@ -49,14 +52,14 @@ impl ResourceTracker {
     }
 }
 
-/// Re-exports every symbol of another dylib that is asked for and that a filter lets pass (ORC: `ReexportsGenerator`).
+/// Re-exports the symbols of another dylib that are looked up and that a filter accepts (ORC: `ReexportsGenerator`).
 pub struct ReexportsGenerator {
     source: JitDylib,
     filter: Box<dyn Fn(&str) -> bool + Send + Sync>,
 }
 
 impl ReexportsGenerator {
-    /// A generator of re-exports of `source`.
+    /// A generator that re-exports the symbols of `source` whose names `filter` accepts.
     pub fn new(source: &JitDylib, filter: impl Fn(&str) -> bool + Send + Sync + 'static) -> ReexportsGenerator {
         ReexportsGenerator { source: source.clone(), filter: Box::new(filter) }
     }
@@ -65,18 +68,19 @@ impl ReexportsGenerator {
 impl DefinitionGenerator for ReexportsGenerator {
     fn generate(&self, dylib: &JitDylib, missing: &[SymbolRequest<'_>]) -> Result<()> {
         let mut wanted: Vec<_> = missing.iter().copied().filter(|request| (self.filter)(request.name)).collect();
-        let _asking = RecursionGuard::start(self, &mut wanted);
+        let _guard = RecursionGuard::enter(self, &mut wanted);
         if wanted.is_empty() {
             return Ok(());
         }
-        // The source's generators are told what is required here, and nothing fails for want of it.
-        let flags = blocking::flags_of_those_found(&[(self.source.clone(), Visibility::ExportedOnly)], &wanted)?;
+        // The generators of the source hear which names are required here. A required name that is not found is no
+        // error yet: a later generator or dylib may define it.
+        let flags = blocking::flags_if_found(&[(self.source.clone(), Visibility::ExportedOnly)], &wanted)?;
         let alias = |name, flags| Alias { name: Name::new(name), aliasee: Name::new(name), flags };
         let aliases: Vec<Alias> = wanted
             .iter()
             .zip(flags)
             .filter_map(|(request, flags)| Some(alias(request.name, flags?)))
-            // Weak, because another thread may be re-exporting the same name now.
+            // Weak, because another thread may re-export the same name at the same time.
             .map(|alias| Alias { flags: alias.flags | SymbolFlags::WEAK, ..alias })
             .collect();
         if aliases.is_empty() { Ok(()) } else { dylib.default_tracker()?.reexport(&self.source, &aliases) }
@@ -84,36 +88,38 @@ impl DefinitionGenerator for ReexportsGenerator {
 }
 
 thread_local! {
-    /// What this thread is asking generators of re-exports for now, by the generator's address.
+    /// The names that generators of re-exports are looking up on this thread, with the address of the generator.
     // loom's `thread_local` takes no `const` block.
     #[allow(clippy::missing_const_for_thread_local)]
-    static ASKING: RefCell<Vec<(usize, Name)>> = RefCell::new(Vec::new());
+    static IN_PROGRESS: RefCell<Vec<(usize, Name)>> = RefCell::new(Vec::new());
 }
 
-/// Dylibs may re-export from each other: a generator that is asked for a name while it asks for it has nothing to add.
+/// Stops endless recursion between dylibs that re-export from each other: a generator that is called for a name while
+/// it looks that name up adds nothing. Holds the length of the list before [`enter`](Self::enter).
 struct RecursionGuard(usize);
 
 impl RecursionGuard {
-    /// Notes that `generator` asks for `wanted`, except for those that it asks for already, which it drops.
-    fn start(generator: &ReexportsGenerator, wanted: &mut Vec<SymbolRequest<'_>>) -> RecursionGuard {
+    /// Removes from `wanted` the names that `generator` is already looking up, and records the others.
+    fn enter(generator: &ReexportsGenerator, wanted: &mut Vec<SymbolRequest<'_>>) -> RecursionGuard {
         let generator = std::ptr::from_ref(generator).addr();
-        ASKING.with(|asking| {
-            let mut asking = asking.borrow_mut();
-            let before = asking.len();
-            let is_asked = |name: &str, (other, asked): &(usize, Name)| *other == generator && asked.as_str() == name;
-            wanted.retain(|request| !asking.iter().any(|asked| is_asked(request.name, asked)));
-            asking.extend(wanted.iter().map(|request| (generator, Name::new(request.name))));
-            RecursionGuard(before)
+        IN_PROGRESS.with(|in_progress| {
+            let mut in_progress = in_progress.borrow_mut();
+            let old_len = in_progress.len();
+            let is_same = |name: &str, (other, entry): &(usize, Name)| *other == generator && entry.as_str() == name;
+            wanted.retain(|request| !in_progress.iter().any(|entry| is_same(request.name, entry)));
+            in_progress.extend(wanted.iter().map(|request| (generator, Name::new(request.name))));
+            RecursionGuard(old_len)
         })
     }
 }
 
 impl Drop for RecursionGuard {
     fn drop(&mut self) {
-        ASKING.with(|asking| asking.borrow_mut().truncate(self.0));
+        IN_PROGRESS.with(|in_progress| in_progress.borrow_mut().truncate(self.0));
     }
 }
 
+/// The lazy unit of some aliases of one source.
 struct AliasUnit {
     name: String,
     source: JitDylib,
@@ -133,22 +139,23 @@ impl AliasUnit {
         }
     }
 
-    /// What is left when `taken` are gone.
-    fn without(&self, taken: &[Name], owed: &FxHashSet<&Name>) -> AliasUnit {
-        let taken: FxHashSet<&Name> = taken.iter().collect();
-        let is_left = |name: &Name| owed.contains(name) && !taken.contains(name);
+    /// A unit of the claimed aliases that are not in `requested`.
+    fn remaining(&self, requested: &[Name], claimed: &FxHashSet<&Name>) -> AliasUnit {
+        let requested: FxHashSet<&Name> = requested.iter().collect();
+        let remains = |name: &Name| claimed.contains(name) && !requested.contains(name);
         AliasUnit {
             name: self.name.clone(),
             source: self.source.clone(),
             visibility: self.visibility,
-            symbols: self.symbols.iter().filter(|(name, _)| is_left(name)).cloned().collect(),
+            symbols: self.symbols.iter().filter(|(name, _)| remains(name)).cloned().collect(),
             aliasees: self.aliasees.clone(),
         }
     }
 
+    /// Looks up the aliasee, and resolves and emits the alias, which is the only symbol of `responsibility`.
     fn resolve(&self, responsibility: MaterializationResponsibility, alias: &Name) {
         let Some(aliasee) = self.aliasees.get(alias) else { return };
-        if let Err(error) = responsibility.mark_alias(alias, self.source.inner(), aliasee) {
+        if let Err(error) = responsibility.record_alias(alias, self.source.inner(), aliasee) {
             return responsibility.fail(error);
         }
         let order = [(self.source.clone(), self.visibility)];
@@ -177,30 +184,31 @@ impl MaterializationUnit for AliasUnit {
 
     fn materialize(self: Box<Self>, mut responsibility: MaterializationResponsibility) {
         let requested = responsibility.requested_symbols();
-        let owed = responsibility.symbols().iter().map(|owed| &owed.name).collect();
-        let rest = self.without(&requested, &owed);
+        let claimed = responsibility.symbols().iter().map(|claimed| &claimed.name).collect();
+        let rest = self.remaining(&requested, &claimed);
         if !rest.symbols.is_empty()
             && let Err(error) = responsibility.replace(rest)
         {
             return responsibility.fail(error);
         }
         for alias in requested {
-            // Owed, as it was requested of this very responsibility.
-            if let Ok(part) = responsibility.delegate(&[&alias]) {
-                self.resolve(part, &alias);
+            // `delegate` succeeds: a requested symbol is a symbol of this responsibility.
+            if let Ok(delegated) = responsibility.delegate(&[&alias]) {
+                self.resolve(delegated, &alias);
             }
         }
     }
 }
 
 impl MaterializationResponsibility {
-    /// Notes what an alias stands for, unless that leads back to it.
-    fn mark_alias(&self, alias: &Name, source: &Arc<DylibInner>, aliasee: &Name) -> Result<()> {
-        if let Some(owed) = self.symbol(alias) {
+    /// Records in the table what an alias stands for. Fails if the chain of aliases leads back to it.
+    fn record_alias(&self, alias: &Name, source: &Arc<DylibInner>, aliasee: &Name) -> Result<()> {
+        if let Some(symbol) = self.symbol(alias) {
             let mut state = self.core.dylib().state.lock();
-            state.table.set_alias(owed.id, (Arc::downgrade(source), aliasee.clone()));
+            state.table.set_alias(symbol.id, (Arc::downgrade(source), aliasee.clone()));
         }
-        // Every alias on the way was marked before its own walk, so of those that close a ring one sees all of it.
+        // Every alias is recorded before its chain is walked. So of the aliases that close a cycle, the one that is
+        // recorded last sees the entire cycle.
         let (mut dylib, mut name) = (source.clone(), aliasee.clone());
         let mut seen = FxHashSet::default();
         loop {
@@ -215,7 +223,7 @@ impl MaterializationResponsibility {
             let next = {
                 let state = dylib.state.lock();
                 let symbol = state.table.find(&name).and_then(|id| state.table.symbol(id));
-                // What has an address waits for nothing any more, whatever it stood for.
+                // A symbol with an address waits for nothing, so it ends the chain.
                 let waits = symbol.filter(|symbol| symbol.state < SymbolState::Resolved);
                 waits.and_then(|symbol| state.table.alias_of(symbol).cloned())
             };

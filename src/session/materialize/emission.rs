@@ -1,107 +1,116 @@
-//! Emission: code is in place, and its symbols become ready as soon as what they refer to is.
+//! Emission: the code of a responsibility is in place, and its symbols become ready as soon as their dependencies are.
 //!
-//! Every dependency is looked at: one that is gone fails the emission, one that is ready pins its tracker, one that is
-//! not makes the symbols wait in the waiting graph. Symbols that wait for nothing, and that nobody waits for, never
-//! touch that graph.
+//! Every dependency is checked:
+//! - if it is gone, the emission fails;
+//! - if it exists, its tracker is pinned;
+//! - if it is not ready, the symbols enter the waiting graph (`core/waiting.rs`).
+//!
+//! The graph is not touched if every dependency is ready and no other group waits for the symbols.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use crate::base::Name;
 use crate::error::{ErrorKind, Result};
 use crate::session::core::deferred_notifications::DeferredNotifications;
 use crate::session::core::jit_dylib::DylibState;
+use crate::session::core::responsibility::{ClaimedSymbol, MaterializationResponsibility};
+use crate::session::core::symbol_ref::{DependencyRef, NameOf, SymbolRef};
 use crate::session::core::waiting;
-use crate::session::lookup::ready_lookup::{DependencyRef, NameOf, ReadyLookup};
+use crate::session::lookup::ready_lookup::ReadyLookup;
 use crate::session::materialize::materialization_wait::MaterializationWait;
-use crate::session::materialize::responsibility::{ClaimedSymbol, MaterializationResponsibility};
+use crate::session::pins::pinned::Pinned;
 use crate::session::symbols::symbol_table::Symbol;
-use crate::session::types::symbol::{SymbolFlags, SymbolRef, SymbolState};
+use crate::session::types::ids::DylibId;
+use crate::session::types::symbol::{SymbolFlags, SymbolId, SymbolState};
 use crate::sync::{Arc, seeded_bug};
 
-/// Symbols that were emitted together, and what they refer to (ORC: `SymbolDependenceGroup`).
+/// Symbols that are emitted together, and their dependencies (ORC: `SymbolDependenceGroup`).
 #[derive(Debug, Clone, Default)]
 pub struct DependencyGroup {
-    /// Names of owed symbols.
+    /// The names of the symbols. The responsibility has to define them.
     pub symbols: Vec<Name>,
-    /// What they refer to: from lookups, or from
-    /// [`symbol`](MaterializationResponsibility::symbol) for others of the same responsibility.
+    /// The definitions that they refer to: from lookups, or, for symbols of the same responsibility, from
+    /// [`symbol`](MaterializationResponsibility::symbol).
     pub dependencies: Vec<SymbolRef>,
 }
 
 impl MaterializationResponsibility {
-    /// The code is in place, and refers to `dependencies` (from [`lookup`](Self::lookup)). The symbols are ready as soon
-    /// as all of those are, and the tracker pins the trackers of those.
+    /// The code is in place, and refers to `dependencies`, which [lookups](Self::lookup) have found (ORC:
+    /// `notifyEmitted`). The tracker pins the trackers of the dependencies. The symbols become ready as soon as all
+    /// dependencies are ready.
     ///
     /// # Errors
-    /// When the tracker or a dependency was removed; the symbols have failed then.
+    /// When the tracker or a dependency was removed, or a symbol has no address. The symbols have failed then.
     pub fn notify_emitted(self, dependencies: Vec<SymbolRef>) -> Result<()> {
-        self.end(|responsibility, own, aftermath| responsibility.emit(own, dependencies, aftermath))
+        self.emit_with(|responsibility, own, notifications| responsibility.emit(own, dependencies, notifications))
     }
 
-    /// As [`notify_emitted`](Self::notify_emitted), of what was [found at once](Self::lookup_now). If `is_untold`,
-    /// nobody knows yet where the owed symbols are [located](Self::locate). Whoever is to be told of the end, and has to wait for
-    /// it, gets what to wait for.
-    pub(crate) fn notify_emitted_now(
+    /// As [`notify_emitted`](Self::notify_emitted), with dependencies from [`try_lookup`](Self::try_lookup).
+    /// `is_unresolved` says that the symbols are [located](Self::locate) but not resolved yet; then this resolves them
+    /// too. Returns a wait if the caller gets the outcome and the symbols are not ready yet.
+    pub(crate) fn notify_emitted_with_lookup(
         self,
         found: &ReadyLookup,
         name_of: &NameOf<'_>,
-        is_untold: bool,
+        is_unresolved: bool,
     ) -> Result<Option<MaterializationWait>> {
-        self.end(|responsibility, own, aftermath| {
-            let mut needs = SmallVec::new();
-            found.needs(responsibility.core.dylib(), name_of, &mut needs);
-            if responsibility.pin_dependencies(own, &needs)?
-                && responsibility.ready_at_once(own, is_untold, aftermath)?
+        self.emit_with(|responsibility, own, notifications| {
+            let mut borrowed = SmallVec::new();
+            found.dependencies(responsibility.core.dylib(), name_of, &mut borrowed);
+            if responsibility.pin_dependencies(own, &borrowed)?
+                && responsibility.try_make_ready(own, is_unresolved, notifications)?
             {
                 return Ok(None);
             }
-            if is_untold {
+            if is_unresolved {
                 responsibility.resolve_located(own)?;
             } else {
                 responsibility.check_resolved(own)?;
             }
-            let awaited = responsibility.await_end(own)?;
-            let dependencies = waiting::distinct(
-                needs.into_iter().map(DependencyRef::to_ref).collect(),
+            let wait = responsibility.prepare_wait(own)?;
+            let dependencies = distinct(
+                borrowed.into_iter().map(DependencyRef::to_ref).collect(),
                 responsibility.core.dylib().id,
                 own,
             );
-            responsibility.wait_for(own, &dependencies, aftermath)?;
-            Ok(awaited)
+            responsibility.emit_to_graph(own, &dependencies, notifications)?;
+            Ok(wait)
         })
     }
 
-    fn end<R>(
+    /// Runs `emit` for all symbols of the responsibility, and delivers its notifications. If it fails, fails the
+    /// symbols.
+    fn emit_with<R>(
         mut self,
         emit: impl FnOnce(&Self, &[ClaimedSymbol], &mut DeferredNotifications) -> Result<R>,
     ) -> Result<R> {
-        let own = std::mem::take(&mut self.owed);
-        let mut aftermath = DeferredNotifications::new(self.observers());
-        let outcome = emit(&self, &own, &mut aftermath);
-        aftermath.settle(self.observers());
+        let own = std::mem::take(&mut self.claimed);
+        let mut notifications = DeferredNotifications::new(self.observers());
+        let outcome = emit(&self, &own, &mut notifications);
+        notifications.deliver(self.observers());
         if let Err(error) = &outcome {
-            // Those too that were emitted and wait.
+            // Also fails the symbols of groups that were emitted before the error, and wait.
             self.fail_symbols(&own, error);
         }
         outcome
     }
 
-    /// As [`notify_emitted`](Self::notify_emitted), with dependencies by group of symbols, so that one does not wait for
-    /// what only another refers to. Symbols in no group depend on nothing.
+    /// As [`notify_emitted`](Self::notify_emitted), with dependencies for each group of symbols. A symbol does not wait
+    /// for a dependency that only another group has. Symbols in no group have no dependencies.
     ///
     /// # Errors
-    /// As [`notify_emitted`](Self::notify_emitted), and [`ErrorKind::NotOwed`] when a symbol stands in two groups or is
-    /// not owed; those symbols have failed then that had not become ready.
+    /// As [`notify_emitted`](Self::notify_emitted), and [`ErrorKind::NotOwed`] when a symbol is in two groups, or is
+    /// not a symbol of this responsibility. The symbols that are not ready by then have failed.
     pub fn notify_emitted_groups(self, groups: Vec<DependencyGroup>) -> Result<()> {
-        self.end(|responsibility, own, aftermath| responsibility.emit_groups(own, groups, aftermath))
+        self.emit_with(|responsibility, own, notifications| responsibility.emit_groups(own, groups, notifications))
     }
 
     fn emit_groups(
         &self,
         own: &[ClaimedSymbol],
         groups: Vec<DependencyGroup>,
-        aftermath: &mut DeferredNotifications,
+        notifications: &mut DeferredNotifications,
     ) -> Result<()> {
         let mut ungrouped: FxHashMap<&Name, &ClaimedSymbol> = own.iter().map(|symbol| (&symbol.name, symbol)).collect();
         let mut emitted = Vec::with_capacity(groups.len() + 1);
@@ -113,60 +122,64 @@ impl MaterializationResponsibility {
             }
             emitted.push((members, dependencies));
         }
-        let free = own.iter().filter(|symbol| ungrouped.contains_key(&symbol.name)).cloned().collect();
-        emitted.push((free, Vec::new()));
+        let rest = own.iter().filter(|symbol| ungrouped.contains_key(&symbol.name)).cloned().collect();
+        emitted.push((rest, Vec::new()));
         for (members, dependencies) in emitted.into_iter().filter(|(members, _)| !members.is_empty()) {
-            self.emit(&members, dependencies, aftermath)?;
+            self.emit(&members, dependencies, notifications)?;
         }
         Ok(())
     }
 
+    /// Emits `own`, which are all symbols of the responsibility or one group of them.
     fn emit(
         &self,
         own: &[ClaimedSymbol],
         dependencies: Vec<SymbolRef>,
-        aftermath: &mut DeferredNotifications,
+        notifications: &mut DeferredNotifications,
     ) -> Result<()> {
-        let dependencies = waiting::distinct(dependencies, self.core.dylib().id, own);
-        let needs: SmallVec<[DependencyRef<'_>; 8]> = dependencies.iter().map(DependencyRef::of).collect();
-        if self.pin_dependencies(own, &needs)? && self.ready_at_once(own, false, aftermath)? {
+        let dependencies = distinct(dependencies, self.core.dylib().id, own);
+        let borrowed: SmallVec<[DependencyRef<'_>; 8]> = dependencies.iter().map(DependencyRef::of).collect();
+        if self.pin_dependencies(own, &borrowed)? && self.try_make_ready(own, false, notifications)? {
             return Ok(());
         }
         self.check_resolved(own)?;
-        self.wait_for(own, &dependencies, aftermath)
+        self.emit_to_graph(own, &dependencies, notifications)
     }
 
-    fn wait_for(
+    /// Emits `own` through the waiting graph.
+    fn emit_to_graph(
         &self,
         own: &[ClaimedSymbol],
         dependencies: &[SymbolRef],
-        aftermath: &mut DeferredNotifications,
+        notifications: &mut DeferredNotifications,
     ) -> Result<()> {
-        let own = own.iter().map(|owed| self.reference_to(owed)).collect();
-        self.session().waiting.lock().emit(&self.core.current(), own, dependencies, aftermath)
+        let own = own.iter().map(|symbol| self.reference_to(symbol)).collect();
+        self.session().waiting.lock().emit(&self.core.current(), own, dependencies, notifications)
     }
 
+    /// Checks that every symbol is resolved.
     fn check_resolved(&self, own: &[ClaimedSymbol]) -> Result<()> {
         let state = self.core.dylib().state.lock();
-        own.iter().try_for_each(|owed| self.resolved(&state, owed).map(drop))
+        own.iter().try_for_each(|claimed| self.resolved(&state, claimed).map(drop))
     }
 
-    /// Code without an address cannot be used, so it cannot become ready.
+    /// The entry of a resolved symbol. A symbol without an address cannot become ready: code could not use it.
     #[inline(always)]
-    fn resolved<'a>(&self, state: &'a DylibState, owed: &ClaimedSymbol) -> Result<&'a Symbol> {
-        let symbol = state.table.symbol(owed.id).ok_or_else(|| self.core.defunct())?;
+    fn resolved<'a>(&self, state: &'a DylibState, claimed: &ClaimedSymbol) -> Result<&'a Symbol> {
+        let symbol = state.table.symbol(claimed.id).ok_or_else(|| self.core.defunct())?;
         if symbol.state < SymbolState::Resolved && !symbol.flags.contains(SymbolFlags::SIDE_EFFECTS_ONLY) {
-            let (unit, symbol) = (self.unit_name.to_string(), owed.name.to_string());
+            let (unit, symbol) = (self.unit_name.to_string(), claimed.name.to_string());
             return Err(ErrorKind::InterfaceMismatch { unit, problem: "emits without an address", symbol }.into());
         }
         Ok(symbol)
     }
 
-    /// Pins the trackers that own the dependencies, which come dylib by dylib; whether all dependencies are ready.
-    fn pin_dependencies(&self, own: &[ClaimedSymbol], needs: &[DependencyRef<'_>]) -> Result<bool> {
+    /// Pins the trackers that own the dependencies, which are grouped by dylib. Returns whether all dependencies are
+    /// ready.
+    fn pin_dependencies(&self, own: &[ClaimedSymbol], dependencies: &[DependencyRef<'_>]) -> Result<bool> {
         let mut all_ready = true;
-        for group in needs.chunk_by(|a, b| a.dylib.id == b.dylib.id) {
-            if self.pin_known(group) {
+        for group in dependencies.chunk_by(|a, b| a.dylib.id == b.dylib.id) {
+            if self.pin_cached(group) {
                 continue;
             }
             let state = group[0].dylib.state.lock();
@@ -175,89 +188,111 @@ impl MaterializationResponsibility {
         Ok(all_ready)
     }
 
-    /// Pins the owners of definitions of another dylib, if others have come to each of them before. They are ready then.
-    fn pin_known(&self, needs: &[DependencyRef<'_>]) -> bool {
-        let Some(dylib) = needs.first().map(|need| need.dylib) else { return true };
+    /// Pins the owners of definitions of another dylib without its lock, if the pin table has cached each of the
+    /// definitions. A cached definition is ready.
+    fn pin_cached(&self, dependencies: &[DependencyRef<'_>]) -> bool {
+        let Some(dylib) = dependencies.first().map(|dependency| dependency.dylib) else { return true };
         if Arc::ptr_eq(dylib, self.core.dylib()) {
             return false;
         }
-        let definitions = needs.iter().map(|need| (dylib.serial, need.id));
-        self.session().pins.table_of(self.core.dylib()).add_known(&self.core, definitions)
+        let definitions = dependencies.iter().map(|dependency| (dylib.serial, dependency.id));
+        self.session().pins.table_of(self.core.dylib().serial).add_cached(&self.core, definitions)
     }
 
-    /// As `pin_dependencies`, of those that are in one dylib. Under its lock: so their owners are live, and need not be counted
-    /// to be pinned afterwards.
-    fn pin_owners(&self, state: &DylibState, needs: &[DependencyRef<'_>], own: &[ClaimedSymbol]) -> Result<bool> {
+    /// As [`pin_dependencies`](Self::pin_dependencies), for the dependencies in one dylib, whose lock is held. S2:
+    /// under this lock their owners stay live, so they need no reference count until they are pinned.
+    fn pin_owners(
+        &self,
+        state: &DylibState,
+        dependencies: &[DependencyRef<'_>],
+        own: &[ClaimedSymbol],
+    ) -> Result<bool> {
         let (mut all_ready, mut last_owner, mut pins) = (true, &self.core, None);
-        for need in needs {
-            let gone = || waiting::removed(need, first_of(own));
-            let symbol = state.table.symbol(need.id).ok_or_else(gone)?;
+        for dependency in dependencies {
+            let removed = || waiting::dependency_removed(dependency, first_name(own));
+            let symbol = state.table.symbol(dependency.id).ok_or_else(removed)?;
             all_ready &= symbol.state == SymbolState::Ready;
-            let owner = state.table.owner(symbol).ok_or_else(gone)?;
-            // The tracker that this one was before a transfer, too, pins nothing.
+            let owner = state.table.owner(symbol).ok_or_else(removed)?;
+            // A tracker does not pin itself.
             if Arc::ptr_eq(owner, &self.core) {
                 continue;
             }
-            let pins = pins.get_or_insert_with(|| self.session().pins.table_of(self.core.dylib()));
+            let pins = pins.get_or_insert_with(|| self.session().pins.table_of(self.core.dylib().serial));
             if !Arc::ptr_eq(owner, last_owner) {
                 last_owner = owner;
                 if !pins.add(&self.core, owner) {
-                    return Err(if self.core.is_now_live() { gone() } else { self.core.current().defunct() });
+                    return Err(if self.core.is_current_live() { removed() } else { self.core.current().defunct() });
                 }
             }
             if symbol.state == SymbolState::Ready {
-                pins.know(owner, (need.dylib.serial, need.id));
+                pins.cache_definition(owner, (dependency.dylib.serial, dependency.id));
             }
         }
         Ok(all_ready)
     }
 
-    /// Makes the symbols ready without the waiting graph, unless somebody in there waits for one of them; at the addresses that
-    /// nobody was told of yet, if `is_untold`.
-    fn ready_at_once(
+    /// Makes the symbols ready without the waiting graph, unless a group in the graph waits for one of them. If
+    /// `is_unresolved`, also sets their located addresses.
+    fn try_make_ready(
         &self,
         own: &[ClaimedSymbol],
-        is_untold: bool,
-        aftermath: &mut DeferredNotifications,
+        is_unresolved: bool,
+        notifications: &mut DeferredNotifications,
     ) -> Result<bool> {
         let mut state = self.core.dylib().state.lock();
-        state.check_now_live(&self.core)?;
-        for owed in own {
-            let symbol = if is_untold {
-                state.table.symbol(owed.id).ok_or_else(|| self.core.defunct())?
+        state.check_current_live(&self.core)?;
+        for claimed in own {
+            let symbol = if is_unresolved {
+                state.table.symbol(claimed.id).ok_or_else(|| self.core.defunct())?
             } else {
-                self.resolved(&state, owed)?
+                self.resolved(&state, claimed)?
             };
             if symbol.has_dependants {
                 return Ok(false);
             }
         }
-        // Seeded bug: whoever comes to wait in between is told by nobody.
+        // Seeded bug: a group that begins to wait in between is never woken.
         if seeded_bug!("dependants_asked_for_under_an_earlier_lock") {
             drop(state);
             state = self.core.dylib().state.lock();
         }
-        let completions = &mut aftermath.completions;
-        for owed in own {
-            if is_untold {
-                state.table.finish(owed.id, owed.address, completions);
+        let completions = &mut notifications.completions;
+        for claimed in own {
+            if is_unresolved {
+                state.table.finish(claimed.id, claimed.address, completions);
             } else {
-                state.table.advance(owed.id, SymbolState::Ready, completions);
+                state.table.advance(claimed.id, SymbolState::Ready, completions);
             }
         }
-        aftermath.publish(|| {
-            own.iter().filter_map(|owed| {
-                let owner = state.table.symbol(owed.id).and_then(|found| state.table.owner(found))?;
-                Some((owner.clone(), self.reference_to(owed)))
+        notifications.publish(|| {
+            own.iter().filter_map(|claimed| {
+                let owner = state.table.symbol(claimed.id).and_then(|found| state.table.owner(found))?;
+                Some((owner.clone(), self.reference_to(claimed)))
             })
         });
         Ok(true)
     }
 }
 
-/// What an error calls the code by.
-fn first_of(own: &[ClaimedSymbol]) -> Option<&Name> {
-    own.first().map(|owed| &owed.name)
+/// Sorts `dependencies` by identity, and removes duplicates and the symbols `own`, which are symbols of `dylib`.
+fn distinct(mut dependencies: Vec<SymbolRef>, dylib: DylibId, own: &[ClaimedSymbol]) -> Vec<SymbolRef> {
+    dependencies.sort_unstable_by_key(SymbolRef::sort_key);
+    dependencies.dedup_by_key(|symbol| symbol.sort_key());
+    if own.len() <= MAX_LINEAR_SEARCH {
+        dependencies.retain(|symbol| symbol.dylib.id != dylib || own.iter().all(|own| own.id != symbol.id));
+    } else {
+        let own: FxHashSet<SymbolId> = own.iter().map(|claimed| claimed.id).collect();
+        dependencies.retain(|symbol| symbol.dylib.id != dylib || !own.contains(&symbol.id));
+    }
+    dependencies
+}
+
+/// Up to this many entries, a linear search is no slower than a hash set.
+const MAX_LINEAR_SEARCH: usize = 16;
+
+/// The name by which an error calls the emitted code.
+fn first_name(own: &[ClaimedSymbol]) -> Option<&Name> {
+    own.first().map(|claimed| &claimed.name)
 }
 
 #[cfg(all(test, not(loom)))]
@@ -270,7 +305,7 @@ mod tests {
     use crate::base::ExecutorAddr;
     use crate::session::{ExecutionSession, JitDylib, RequiredState, SymbolRequest};
 
-    fn begun(dylib: &JitDylib, name: &str) -> MaterializationResponsibility {
+    fn resolved_symbol(dylib: &JitDylib, name: &str) -> MaterializationResponsibility {
         let tracker = dylib.create_tracker().unwrap();
         let r = tracker.define_materializing(name, [(Name::new(name), SymbolFlags::EXPORTED)]).unwrap();
         r.notify_resolved(|_| Some(ExecutorAddr::new(8))).unwrap();
@@ -279,25 +314,25 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "forgets its trackers on purpose")]
-    fn what_two_modules_refer_to_is_pinned_for_the_third_without_a_look_at_its_dylib() {
+    #[cfg_attr(miri, ignore = "leaks its trackers on purpose")]
+    fn a_dependency_that_two_modules_have_is_pinned_for_a_third_without_its_dylib_lock() {
         let session = ExecutionSession::new();
         let [library, user] = ["library", "user"].map(|name| session.create_dylib(name).unwrap());
-        begun(&library, "used").notify_emitted(Vec::new()).unwrap();
+        resolved_symbol(&library, "used").notify_emitted(Vec::new()).unwrap();
         let found = library.lookup(&[SymbolRequest::required("used")], RequiredState::Ready).unwrap();
         let used = found[0].symbol.clone().unwrap();
         for name in ["first", "second"] {
-            begun(&user, name).notify_emitted(vec![used.clone()]).unwrap();
+            resolved_symbol(&user, name).notify_emitted(vec![used.clone()]).unwrap();
         }
-        let third = begun(&user, "third");
+        let third = resolved_symbol(&user, "third");
         let tracker = third.tracker();
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let locked = library.inner().state.lock();
-        let emission = thread::spawn(move || tell.send(third.notify_emitted(vec![used])).unwrap());
-        let emitted = told.recv_timeout(Duration::from_secs(60));
+        let emission = thread::spawn(move || sender.send(third.notify_emitted(vec![used])).unwrap());
+        let emitted = receiver.recv_timeout(Duration::from_secs(60));
         drop(locked);
         emission.join().unwrap();
-        emitted.expect("it waits for nothing").unwrap();
+        emitted.expect("the emission needs no lock of the library").unwrap();
         assert_eq!(tracker.dependencies().len(), 1);
     }
 }

@@ -1,45 +1,47 @@
-//! [`MaterializationWait`]: the end of a materialisation, for who began it and stays until it is over.
+//! [`MaterializationWait`]: waits for a materialisation that the calling thread began itself.
 //!
-//! What a lookup sets off is told to the lookup. What somebody begins himself mostly ends before he could wait; if it does not,
-//! because it needs what others are at, he waits for the first of its symbols: they become ready, or fail, together.
+//! A lookup waits for the materialisation that it starts. A caller that begins one itself (`begin_materializing`)
+//! usually finishes it before it has to wait. If a symbol is not ready then, because its dependencies are not, the
+//! caller waits for the first of its symbols. The symbols of one responsibility become ready, or fail, together.
 
 use crate::error::Result;
 use crate::session::core::execution_session::SessionInner;
+use crate::session::core::materialization::Materialization;
 use crate::session::core::query::{Query, Waiter};
-use crate::session::lookup::blocking::RequiredState;
-use crate::session::materialize::responsibility::{ClaimedSymbol, MaterializationResponsibility};
-use crate::session::work::dispatch;
+use crate::session::core::responsibility::{ClaimedSymbol, MaterializationResponsibility};
+use crate::session::types::request::RequiredState;
+use crate::session::work::dispatch::queued_count;
 use crate::sync::Arc;
 
-/// Something to wait for.
-#[must_use = "who does not wait is not told"]
+/// A wait that has not begun.
+#[must_use = "the outcome reaches the caller only if it waits"]
 pub(crate) struct MaterializationWait {
     query: Arc<Query>,
     session: Arc<SessionInner>,
 }
 
 impl MaterializationWait {
-    /// Waits until the symbols are ready, or have failed: with the cause then.
+    /// Waits until the symbols are ready. An error is the cause of their failure.
     pub(crate) fn wait(self) -> Result<()> {
         self.wait_after(|| {})
     }
 
-    /// The same, after `begin` has set going what it is for: that is run meanwhile.
+    /// As [`wait`](Self::wait), after `begin` has dispatched tasks that the symbols need. This thread runs those tasks.
     pub(crate) fn wait_after(self, begin: impl FnOnce()) -> Result<()> {
-        let older = dispatch::queued();
+        let older = queued_count::<Materialization>();
         begin();
-        self.session.dispatcher.wait(&self.query, older).map(drop)
+        self.session.dispatcher.wait(&*self.query, older).map(drop)
     }
 }
 
 impl MaterializationResponsibility {
-    /// What to wait for until the owed symbols are ready, if somebody [is to be told](Self::awaited).
+    /// A wait for the symbols `own`, if the caller [gets the outcome](Self::with_outcome_to_caller).
     ///
     /// # Errors
-    /// When they are gone.
-    pub(crate) fn await_end(&self, own: &[ClaimedSymbol]) -> Result<Option<MaterializationWait>> {
-        let Some(first) = own.first().filter(|_| self.is_awaited) else { return Ok(None) };
-        let query = Query::waking_with_address(RequiredState::Ready);
+    /// The tracker's error when the symbols are gone.
+    pub(crate) fn prepare_wait(&self, own: &[ClaimedSymbol]) -> Result<Option<MaterializationWait>> {
+        let Some(first) = own.first().filter(|_| self.caller_gets_outcome) else { return Ok(None) };
+        let query = Query::blocking_for_address(RequiredState::Ready);
         let waiter = Waiter { query: query.clone(), index: 0, dylib: None };
         let mut state = self.core.dylib().state.lock();
         state.table.symbol(first.id).ok_or_else(|| self.core.defunct())?;

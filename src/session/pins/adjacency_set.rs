@@ -1,8 +1,10 @@
-//! [`AdjacencySet`]: the nodes at the other ends of one node's edges. Most have one, which stands here itself.
+//! [`AdjacencySet`]: the nodes at the other ends of one node's edges.
+//!
+//! Most sets have one node, and an `AdjacencySet` stores that one inline. A larger set is a sparse bit set on the heap.
 
 use rustc_hash::FxHashMap;
 
-use crate::base::capacity_to_keep;
+use crate::base::shrunk_capacity;
 use crate::session::pins::pin_nodes::PinNode;
 
 #[derive(Default)]
@@ -10,11 +12,11 @@ pub(crate) enum AdjacencySet {
     #[default]
     None,
     One(PinNode),
-    #[allow(clippy::box_collection)] // rare, and there are two of this for each tracker
+    #[allow(clippy::box_collection)] // rare, and each node has two sets
     Many(Box<Many>),
 }
 
-/// Nodes by number, as many to an entry as a word has bits.
+/// A sparse bit set: one map entry for each 64 node numbers.
 #[derive(Default)]
 pub(crate) struct Many {
     words: FxHashMap<u32, u64>,
@@ -41,8 +43,8 @@ impl Many {
         *word &= !bit;
         if *word == 0 {
             self.words.remove(&number);
-            if let Some(kept) = capacity_to_keep(self.words.len(), self.words.capacity()) {
-                self.words.shrink_to(kept);
+            if let Some(smaller) = shrunk_capacity(self.words.len(), self.words.capacity()) {
+                self.words.shrink_to(smaller);
             }
         }
     }
@@ -104,10 +106,10 @@ impl AdjacencySet {
     }
 }
 
-/// The nodes at the ends of a node's edges, one after the other.
+/// Iterates over a set.
 enum Ends<'a> {
     One(Option<PinNode>),
-    /// Boxed, so that one carries none of its state.
+    /// Boxed, so that the common case does not carry its state.
     Many(Box<dyn Iterator<Item = PinNode> + 'a>),
 }
 
@@ -130,7 +132,7 @@ mod tests {
     use crate::session::pins::pin_nodes::PinNodes;
 
     #[test]
-    fn edges_are_the_same_whether_they_are_few_or_many() {
+    fn a_set_of_one_and_a_set_of_many_behave_the_same() {
         let mut nodes = PinNodes::new();
         let all: Vec<_> = (0..sized(200, 40)).map(|_| nodes.insert(())).collect();
         let mut edges = AdjacencySet::default();
@@ -152,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn an_edge_takes_few_bytes_since_there_are_two_for_each_module_that_calls_others() {
+    fn an_adjacency_set_takes_16_bytes() {
         assert_eq!(size_of::<AdjacencySet>(), 16);
     }
 }

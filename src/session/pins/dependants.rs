@@ -1,153 +1,175 @@
 //! [`PinGraph`]: which tracker's code refers into which other tracker.
 //!
-//! An edge `from → to` holds `to` by a pin that is counted in its gate: while `from` is not reclaimed, its code may call or
-//! read what it was linked against. Trackers that refer to each other would hold each other for ever, so a retired tracker
-//! is reclaimed when *no live or handle-held tracker leads to it*, which is what [`WholeGraph::claim_free`] finds: the
-//! closure over dependants, claimed as a whole. A claim cannot be wrong later: a retired tracker gets no new dependants, and
-//! new handle pins only under the lock of its table, so a closure that is free stays free. A closure that only standing pins
-//! hold is not claimed: their makers have to be asked first, which is not done here.
+//! # Edges
+//! An edge `from → to` pins `to`, and the state of `to` counts the pin. As long as `from` is not reclaimed, its code may call
+//! or read what it was linked against.
 //!
-//! The graph is locked in parts, by dylib (`pin_table.rs`): a link or a removal takes the table of its own. Whoever walks from
-//! tracker to tracker takes all of them, in their order, and so sees the graph as it is at one time. Trackers without
-//! cross-tracker references take none.
+//! # Cycles
+//! Trackers that refer to each other would pin each other for ever. So a retired tracker is reclaimed when *no live tracker
+//! and no tracker with a handle pin leads to it*. [`LockedGraph::claim_free`] computes the closure over dependants and claims
+//! all of it, or nothing. A closure that is free stays free: a retired tracker gets no new dependants, and a new handle pin
+//! needs the lock of its table. A closure that only revocable pins hold is not claimed. The caller must first ask the makers
+//! of these pins to release them.
+//!
+//! # Locks
+//! The graph is split into tables by dylib (`pin_table.rs`). A link or a removal locks one table. An operation that walks from
+//! tracker to tracker locks all tables, in their order, so it sees a consistent graph. A tracker without references to or from
+//! other trackers locks none.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::session::core::jit_dylib::DylibInner;
-use crate::session::core::resource_tracker::{ResourceKey, TrackerCore};
 use crate::session::pins::pin_table::{PinTable, Released, TABLES};
+use crate::session::pins::pinned::{Defunct, Pinned};
 use crate::session::pins::tracker_state::PinState;
-use crate::session::removal::reclaim::newest_first;
+use crate::session::types::ids::ResourceKey;
 use crate::session::types::symbol::SymbolId;
-use crate::sync::{Arc, Mutex, MutexGuard, Rank};
+use crate::sync::{Arc, Mutex, MutexGuard, Rank, seeded_bug};
 
-pub(crate) struct PinGraph {
-    tables: [Lines; TABLES],
+/// The pin graph of a session.
+pub(crate) struct PinGraph<T> {
+    tables: [PaddedTable<T>; TABLES],
 }
 
-/// In lines of its own.
+/// A table in cache lines of its own.
 #[repr(align(128))]
-struct Lines(Mutex<PinTable>);
+struct PaddedTable<T>(Mutex<PinTable<T>>);
 
-/// All tables, locked.
-pub(crate) struct WholeGraph<'a> {
-    tables: [MutexGuard<'a, PinTable>; TABLES],
+/// The graph with all its tables locked.
+pub(crate) struct LockedGraph<'a, T> {
+    tables: [MutexGuard<'a, PinTable<T>>; TABLES],
 }
 
-/// What [`WholeGraph::claim_free`] found.
-#[derive(Default)]
+/// The result of [`LockedGraph::claim_free`].
 #[must_use]
-pub(crate) struct ReclaimSet {
+pub(crate) struct ReclaimSet<T> {
     /// Claimed: the caller must reclaim them.
-    pub(crate) free: Vec<Arc<TrackerCore>>,
-    /// Held by standing pins, and by nothing else that counts: nothing was claimed, and their makers may be asked.
-    pub(crate) standing: Vec<Arc<TrackerCore>>,
+    pub(crate) free: Vec<Arc<T>>,
+    /// Apart from dependants in the set, only revocable pins hold these. Nothing was claimed; the caller may ask the makers.
+    pub(crate) revocable: Vec<Arc<T>>,
 }
 
-impl PinGraph {
-    pub(crate) fn new() -> PinGraph {
-        let table = |number| Lines(Mutex::ranked(Rank::Pins, PinTable::new(number)));
+impl<T> ReclaimSet<T> {
+    fn empty() -> ReclaimSet<T> {
+        ReclaimSet { free: Vec::new(), revocable: Vec::new() }
+    }
+}
+
+impl<T: Pinned> PinGraph<T> {
+    pub(crate) fn new() -> PinGraph<T> {
+        let table = |number| PaddedTable(Mutex::ranked(Rank::Pins, PinTable::new(number)));
         PinGraph { tables: std::array::from_fn(table) }
     }
 
-    /// Locks the table of a dylib's trackers. Meanwhile nobody claims one.
-    pub(crate) fn table_of(&self, dylib: &DylibInner) -> MutexGuard<'_, PinTable> {
-        self.tables[PinTable::of(dylib)].0.lock()
+    /// Locks the table of a dylib's trackers. No other thread claims one of them meanwhile.
+    pub(crate) fn table_of(&self, dylib_serial: u64) -> MutexGuard<'_, PinTable<T>> {
+        self.tables[PinTable::<T>::index_of(dylib_serial)].0.lock()
     }
 
-    /// Definitions have left a dylib one by one, while their trackers stay: nobody is to come to them any more.
-    pub(crate) fn forget_known(&self, dylib: &DylibInner, definitions: impl Iterator<Item = SymbolId> + Clone) {
+    /// Removes definitions of a dylib from the caches of all tables. The dylib has removed them, and their trackers stay.
+    pub(crate) fn uncache_definitions(&self, dylib_serial: u64, definitions: impl Iterator<Item = SymbolId> + Clone) {
         for table in &self.tables {
             let mut table = table.0.lock();
-            definitions.clone().for_each(|id| table.forget_known((dylib.serial, id)));
+            definitions.clone().for_each(|id| table.uncache_definition((dylib_serial, id)));
         }
     }
 
-    pub(crate) fn lock(&self) -> WholeGraph<'_> {
+    /// Locks all tables.
+    pub(crate) fn lock(&self) -> LockedGraph<'_, T> {
         let lock = |number: usize| match number {
             0 => self.tables[number].0.lock(),
-            _ => self.tables[number].0.lock_beside(),
+            _ => self.tables[number].0.lock_same_rank(),
         };
-        WholeGraph { tables: std::array::from_fn(lock) }
+        LockedGraph { tables: std::array::from_fn(lock) }
     }
 
-    /// `core` is removed next: asks for what its release will need.
-    pub(crate) fn prefetch(&self, core: &TrackerCore) {
-        if let Some(node) = core.gate.node() {
-            self.table_of(core.dylib()).prefetch(node);
+    /// Prefetches what the release of `core` will read. `core` is about to be removed.
+    pub(crate) fn prefetch(&self, core: &T) {
+        if let Some(node) = core.state().node() {
+            self.table_of(core.dylib_serial()).prefetch(node);
         }
     }
 
-    /// `core` was reclaimed: drops the pins it holds.
-    pub(crate) fn release(&self, core: &TrackerCore) -> Released {
-        let released = self.table_of(core.dylib()).release(core);
-        // Of a ring, or reclaimed whoever referred to it.
-        if core.gate.has_dependants() {
-            self.lock().tables.iter_mut().for_each(|table| table.forget_proxy(core));
+    /// Adds a handle's pin, also to a retired tracker that is not being reclaimed yet. It is for code that runs, and that
+    /// something therefore holds.
+    pub(crate) fn pin_until_reclaimed(&self, core: &Arc<T>) -> Result<(), Defunct> {
+        if core.pin_handle().is_ok() {
+            return Ok(());
+        }
+        // A claim checks the trackers of a cycle one by one and then claims all. No pin may be added in between.
+        let _no_claim = (!seeded_bug!("pinned_while_a_ring_is_claimed")).then(|| self.table_of(core.dylib_serial()));
+        core.pin_unless_reclaimed()
+    }
+
+    /// `core` was reclaimed. Drops the pins that it holds.
+    pub(crate) fn release(&self, core: &T) -> Released<T> {
+        let released = self.table_of(core.dylib_serial()).release(core);
+        // It still has dependants if it is in a cycle or was reclaimed by force.
+        if core.state().has_dependants() {
+            self.lock().tables.iter_mut().for_each(|table| table.remove_remote(core));
         }
         released
     }
 
-    /// `(handles, dependants)` that hold `core`.
-    pub(crate) fn holders(&self, core: &TrackerCore) -> (usize, usize) {
-        match core.gate.pins() {
+    /// The numbers of `(handles, dependants)` that hold `core`.
+    pub(crate) fn holders(&self, core: &T) -> (usize, usize) {
+        match core.state().pins() {
             (handles, 0) => (handles, 0),
-            // Some of them share a pin.
+            // Dependants of one table share a pin, so the edges are counted.
             (handles, _) => (handles, self.lock().tables.iter().map(|table| table.dependant_count(core)).sum()),
         }
     }
 }
 
-impl WholeGraph<'_> {
-    /// `source` has become `destination`, of the same dylib: its edges too. Without dependants it has no proxy anywhere.
-    pub(crate) fn merge(&mut self, source: &Arc<TrackerCore>, destination: &Arc<TrackerCore>, had_dependants: bool) {
+impl<T: Pinned> LockedGraph<'_, T> {
+    /// `source` was merged into `destination`, of the same dylib. Moves its edges. Without dependants it has no remote node.
+    pub(crate) fn merge(&mut self, source: &Arc<T>, destination: &Arc<T>, had_dependants: bool) {
         if had_dependants {
-            self.tables.iter_mut().for_each(|table| table.merge_proxies(source, destination));
+            self.tables.iter_mut().for_each(|table| table.merge_remotes(source, destination));
         }
-        self.tables[PinTable::of(source.dylib())].merge(source, destination);
+        self.tables[PinTable::<T>::index_of(source.dylib_serial())].merge(source, destination);
     }
 
-    /// If no live and no handle-held tracker leads to `core`: claims it and everything that leads to it. Those of
-    /// `claimed_before` are the caller's already, to be reclaimed with what this returns.
-    pub(crate) fn claim_free(&self, core: &Arc<TrackerCore>, claimed_before: &FxHashSet<ResourceKey>) -> ReclaimSet {
-        let mut standing = Vec::new();
-        let mut closure: FxHashMap<ResourceKey, Arc<TrackerCore>> = FxHashMap::default();
+    /// Claims `core` and everything that leads to it, if no live tracker and no tracker with a handle pin is among them. The
+    /// caller has already claimed the trackers of `claimed_before`, and reclaims them together with the result.
+    pub(crate) fn claim_free(&self, core: &Arc<T>, claimed_before: &FxHashSet<ResourceKey>) -> ReclaimSet<T> {
+        let mut revocable = Vec::new();
+        let mut closure: FxHashMap<ResourceKey, Arc<T>> = FxHashMap::default();
         let mut unvisited = vec![core.clone()];
         while let Some(next) = unvisited.pop() {
             if claimed_before.contains(&next.key()) {
                 continue;
             }
-            let hold = next.gate.hold();
-            if hold == PinState::Firm {
-                return ReclaimSet::default();
+            let pin_state = next.state().pin_state();
+            if pin_state == PinState::Held {
+                return ReclaimSet::empty();
             }
             if closure.insert(next.key(), next.clone()).is_some() {
                 continue;
             }
-            if hold == PinState::Standing {
-                standing.push(next.clone());
+            if pin_state == PinState::RevocableOnly {
+                revocable.push(next.clone());
             }
             unvisited.extend(self.dependents(&next));
         }
-        if !standing.is_empty() {
-            newest_first(&mut standing);
-            return ReclaimSet { free: Vec::new(), standing };
+        if !revocable.is_empty() {
+            newest_first(&mut revocable);
+            return ReclaimSet { free: Vec::new(), revocable };
         }
-        let mut free: Vec<_> = closure.into_values().filter(|core| core.gate.claim_unpinned()).collect();
+        let mut free: Vec<_> = closure.into_values().filter(|core| core.state().claim_unpinned()).collect();
         newest_first(&mut free);
-        ReclaimSet { free, standing }
+        ReclaimSet { free, revocable }
     }
 
-    /// `core` and all trackers that lead to it.
-    pub(crate) fn leading_to(&self, core: &Arc<TrackerCore>) -> Vec<Arc<TrackerCore>> {
+    /// `core` and all trackers that lead to it, directly or through others.
+    pub(crate) fn transitive_dependents(&self, core: &Arc<T>) -> Vec<Arc<T>> {
         trees(vec![core.clone()], |core| self.dependents(core)).concat()
     }
 
-    /// Orders trackers as a loader unloads: each ahead of those of the batch that it refers to. Newest first where there is no
-    /// such reference, and among those that lead to each other (Kosaraju's components).
-    pub(crate) fn sort(&self, mut batch: Vec<Arc<TrackerCore>>) -> Vec<Arc<TrackerCore>> {
+    /// Sorts trackers into the order in which a loader unloads: each before those of the batch that it refers to. Where no
+    /// reference decides, the newer one is first. The trackers of a cycle are also sorted newest first (Kosaraju's algorithm).
+    pub(crate) fn sort(&self, mut batch: Vec<Arc<T>>) -> Vec<Arc<T>> {
         let keys: FxHashSet<_> = batch.iter().map(|core| core.key()).collect();
-        let within = |others: Vec<Arc<TrackerCore>>| {
+        let within = |others: Vec<Arc<T>>| {
             let mut others: Vec<_> = others.into_iter().filter(|other| keys.contains(&other.key())).collect();
             newest_first(&mut others);
             others
@@ -155,33 +177,35 @@ impl WholeGraph<'_> {
         newest_first(&mut batch);
         let mut finished = trees(batch, |core| within(self.dependents(core))).concat();
         finished.reverse();
-        let mut rings = trees(finished, |core| within(self.dependencies(core)));
-        rings.reverse();
-        rings.iter_mut().for_each(|ring| newest_first(ring));
-        rings.concat()
+        let mut components = trees(finished, |core| within(self.dependencies(core)));
+        components.reverse();
+        components.iter_mut().for_each(|component| newest_first(component));
+        components.concat()
     }
 
-    /// The trackers that `core` holds.
-    pub(crate) fn dependencies(&self, core: &TrackerCore) -> Vec<Arc<TrackerCore>> {
-        self.tables[PinTable::of(core.dylib())].dependencies(core).cloned().collect()
+    /// The trackers that `core` pins.
+    pub(crate) fn dependencies(&self, core: &T) -> Vec<Arc<T>> {
+        self.tables[PinTable::<T>::index_of(core.dylib_serial())].dependencies(core).cloned().collect()
     }
 
-    /// The trackers that hold `core`.
-    pub(crate) fn dependents(&self, core: &TrackerCore) -> Vec<Arc<TrackerCore>> {
+    /// The trackers that pin `core`.
+    pub(crate) fn dependents(&self, core: &T) -> Vec<Arc<T>> {
         self.tables.iter().flat_map(|table| table.dependents(core)).cloned().collect()
     }
 }
 
-/// The trees of a walk in depth from each of `roots`, as far as the walk was not there before: children ahead of parents.
-fn trees(
-    roots: Vec<Arc<TrackerCore>>,
-    next_of: impl Fn(&TrackerCore) -> Vec<Arc<TrackerCore>>,
-) -> Vec<Vec<Arc<TrackerCore>>> {
+/// Sorts trackers by creation, the newest first.
+pub(crate) fn newest_first<T: Pinned>(batch: &mut [Arc<T>]) {
+    batch.sort_by_key(|core| std::cmp::Reverse((core.dylib_serial(), core.serial())));
+}
+
+/// Walks depth-first from each root and returns one tree per root, in postorder. A node is in the first tree that reaches it.
+fn trees<T: Pinned>(roots: Vec<Arc<T>>, next_of: impl Fn(&T) -> Vec<Arc<T>>) -> Vec<Vec<Arc<T>>> {
     let mut seen = FxHashSet::default();
     let mut tree_of = |root| {
         let (mut tree, mut path, mut next) = (Vec::new(), Vec::new(), Some(root));
         loop {
-            if let Some(core) = next.take().filter(|core: &Arc<TrackerCore>| seen.insert(core.key())) {
+            if let Some(core) = next.take().filter(|core: &Arc<T>| seen.insert(core.key())) {
                 let unvisited = next_of(&core).into_iter();
                 path.push((core, unvisited));
             }

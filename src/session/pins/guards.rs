@@ -1,512 +1,443 @@
-//! [`Guard`]: what a thread runs or reads under it stays, whoever removes it meanwhile. For calls so short that an owned handle
-//! would cost more than they do.
+//! [`Guards`]: the epoch records of a domain. Which threads are inside a guard, and what is deferred until they leave.
 //!
-//! Each thread that uses guards has a *post* in the session: a word that is odd while it is inside one. A remover takes the
-//! names away first and then looks at the posts. The guards that it finds entered may have seen the names: the trackers wait
-//! for exactly those, in the *custody* of one of them after the other. Whoever leaves a guard hands what waits for it on to the
-//! next that is still in the way, or, after the last, settles it (`tracker_state.rs`) on its own thread.
+//! Code that a thread finds while it is inside a guard stays mapped until the thread leaves the guard, even if another thread
+//! removes the code. `guard.rs` has the public [`Guard`](crate::session::Guard); `calls.rs` uses a second domain for calls of
+//! linked code. A guard costs two stores and one fence.
 //!
-//! | thread inside | remover |
-//! |---|---|
-//! | 1 makes its word odd, and a fence | 1 takes the names, or redirects the stubs, away |
-//! | 2 finds a name, reads a stub's slot | 2 a fence, and looks at the words |
+//! # Protocol
+//! Each thread has one [`EpochRecord`] per domain. Its `epoch` is odd while the thread is inside a guard.
 //!
-//! Of two fences one is first: either the remover sees the word odd, or the thread does not see the name. The same again on the
-//! way out, with a barrier that costs only the remover, as it is needed only if somebody is in the way:
+//! | thread enters              | remover                                               |
+//! |----------------------------|-------------------------------------------------------|
+//! | 1. make `epoch` odd, fence | 1. unpublish the symbols or redirect the stubs, fence |
+//! | 2. read symbols and stubs  | 2. read every record's `epoch`                        |
 //!
-//! | thread leaving | remover, under the post's lock |
-//! |---|---|
-//! | 1 makes its word even, light barrier | 1 says that it waits, heavy barrier |
-//! | 2 looks whether somebody waits | 2 looks whether the word has changed; if not, leaves its trackers there |
+//! One fence comes first. Either the remover reads an odd epoch, or the thread finds no symbol. The remover then *defers* the
+//! trackers: it stores them in one of the records that were odd, in a [`DeferredBatch`] that lists the other ones.
 //!
-//! Words count entries, so that a guard that was left and entered again is not taken for the old one: nothing waits for a guard
-//! that was entered after the names had gone. Model: `loom_tests/loom_guard_retire.rs`.
+//! | thread leaves                       | remover, under the lock of the record                  |
+//! |-------------------------------------|--------------------------------------------------------|
+//! | 1. make `epoch` even, light barrier | 1. set `has_deferred`, heavy barrier                   |
+//! | 2. read `has_deferred`              | 2. read `epoch`; if it is the old one, store the batch |
 //!
-//! Posts are never freed, so that entering takes no count: they are *listed* by a session and *manned* by a thread, and when
-//! neither is so any more the next session or thread takes them. Their words count on all the while. A guard that is
-//! forgotten keeps its post manned, and whatever is removed from then on, for ever.
+//! Either the thread sees `has_deferred`, or the remover sees the new epoch and does not store the batch. Only a remover that
+//! finds a guard pays for the heavy barrier.
+//!
+//! A thread that leaves a guard moves each batch of its record to the next record in the batch that is still in its old epoch.
+//! If there is none, the thread releases the batch ([`Deferred::release`]): the trackers leave the state Guarded
+//! (`tracker_state.rs`), and this thread reclaims what nothing pins.
+//!
+//! `epoch` counts every entry and every exit. So a guard that was left and entered again does not match the old epoch, and a
+//! removal never waits for a guard that was entered after it.
+//!
+//! # Record reuse
+//! Records are never freed, so that entering a guard changes no reference count. A record without a session and a thread goes
+//! to the next session or thread that needs one. `epoch` never goes back, so a snapshot of an earlier owner never matches.
 //!
 //! # The end of a thread
-//! A thread keeps a list of its posts. The list is destroyed when the thread ends, and other destructors may run later. So a
-//! post has one of two owners: the list, or its guards.
+//! A thread keeps a list of its records. The list is destroyed when the thread ends, and other destructors may run later. So
+//! the thread's use of a record has one of two owners: the list, or the guards.
 //!
-//! | when | who owns the post | who gives it up |
-//! |---|---|---|
-//! | the list is there | the list | the destructor of the list, if no guard is entered |
-//! | the list is destroyed, and guards are entered | those guards | the drop of the last of them |
-//! | a guard is entered later | that guard | its drop |
+//! | when                                           | owner        | deregistered by                                    |
+//! |------------------------------------------------|--------------|----------------------------------------------------|
+//! | the list exists                                | the list     | the destructor of the list, if no guard is entered |
+//! | the list is destroyed while guards are entered | those guards | the drop of the last of them                       |
+//! | a guard is entered after that                  | that guard   | its drop                                           |
 //!
-//! Only the drop of a guard gives a post up, after which no code can enter it: [`Guard::refresh`] cannot.
+//! Only the drop of a guard deregisters a record, because no code can enter that guard again.
+//! [`Guard::refresh`](crate::session::Guard::refresh) must not: it enters the same record again.
+//!
+//! # Limits
+//! A leaked guard (`mem::forget`) keeps its record with its thread, and defers every later reclamation for ever.
+//! [`Removal::obstacles`](crate::session::Removal::obstacles) names it.
+//! Model: `loom_tests/loom_guard_retire.rs`.
 
+use std::any::Any;
 use std::cell::{Cell, RefCell};
-use std::fmt;
-use std::marker::PhantomData;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use crate::session::core::execution_session::{ExecutionSession, SessionInner};
-use crate::session::core::resource_tracker::TrackerCore;
-use crate::session::pins::calls;
-use crate::session::removal::reclaim;
 use crate::sync::{
-    Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, ProcessMutex, ReadMostly, ThreadKey, describe_thread,
-    fence, heavy_barrier, is_process_over, light_barrier, per_process, prepare_barriers, seeded_bug, store_then_fence,
-    thread_local, unique_number,
+    Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, ProcessMutex, ReadMostly, ThreadKey,
+    are_statics_destroyed, describe_thread, fence, heavy_barrier, light_barrier, per_process, prepare_barriers,
+    seeded_bug, store_then_fence, thread_local, unique_number,
 };
 
-/// While there is one, what its thread finds in the session stays in memory: code, data, stubs' targets. Entering and leaving
-/// cost a few nanoseconds; guards inside guards nearly nothing. Made by [`ExecutionSession::guard`].
-///
-/// Removal goes on meanwhile: names vanish, and the tickets say who is in the way ([`Removal::obstacles`]). What waits is given
-/// back on the thread that leaves the last guard in its way. A guard blocks what was removed since it was entered, all of it,
-/// since it cannot be known what the thread has seen: enter anew now and then ([`refresh`](Self::refresh)), and hold calls that
-/// may take long by an owned handle instead.
-///
-/// [`Removal::obstacles`]: crate::session::Removal::obstacles
-pub struct Guard<'s> {
-    post: &'static EpochRecord,
-    /// What the post's word is, while any of the thread's guards is entered.
-    entries: u64,
-    session: PhantomData<&'s ExecutionSession>,
-    /// The post is this thread's.
-    not_send: PhantomData<*const ()>,
-}
-
-/// One thread's place in one session.
+/// The epoch of one thread in one domain.
 #[repr(align(64))]
 pub(crate) struct EpochRecord {
-    /// Which session's. Read by whoever mans it.
+    /// The number of the domain that lists the record. The thread that uses the record reads it.
     session: AtomicU64,
-    /// Guards that its thread has entered inside another and not left. Only that thread's.
-    inner: AtomicU64,
-    /// Odd while a guard is entered; counts on at each entry and each leaving. Written by its thread only.
-    entries: AtomicU64,
-    /// Whether somebody may have left something in `waiting`.
-    is_awaited: AtomicBool,
-    /// Whether its guards own it: the thread's list is destroyed. Only that thread's. While it is set, `is_awaited` is.
+    /// Guards that the thread has entered inside another guard and not left. Only that thread uses it.
+    nested: AtomicU64,
+    /// Odd while a guard is entered. Each entry and each exit adds one. Only the thread writes it.
+    epoch: AtomicU64,
+    /// Whether `deferred` may have batches.
+    has_deferred: AtomicBool,
+    /// Whether the guards own the record, because the list of the thread is destroyed. Only the thread uses it. While it is
+    /// set, `has_deferred` is set too.
     is_owned_by_guards: AtomicBool,
-    /// [`LISTED`], [`MANNED`].
+    /// Bits [`USED_BY_SESSION`] and [`USED_BY_THREAD`].
     users: AtomicUsize,
     /// What waits for the guard that is entered.
-    waiting: Mutex<Vec<DeferredBatch>>,
+    deferred: Mutex<Vec<DeferredBatch>>,
     thread: Mutex<Arc<str>>,
 }
 
-/// A session has it in its list.
-const LISTED: usize = 1;
-/// A thread enters its guards there.
-const MANNED: usize = 2;
+/// A domain lists the record.
+const USED_BY_SESSION: usize = 1;
+/// A thread enters its guards with the record.
+const USED_BY_THREAD: usize = 2;
 
-/// A guard that somebody has seen entered.
+/// A snapshot of a record that was inside a guard.
 #[derive(Clone, Copy)]
 pub(crate) struct ActiveGuard {
-    post: &'static EpochRecord,
-    entries: u64,
+    record: &'static EpochRecord,
+    epoch: u64,
 }
 
-/// Trackers that were removed together, and wait for guards.
+/// Work that waits until certain guards are left.
+pub(crate) trait Deferred: Any + Send {
+    /// No guard blocks this any more. Nor does one block `others`, which waited in the same record. Called with no lock held.
+    fn release(self: Box<Self>, others: Vec<Box<dyn Deferred>>);
+}
+
+/// Trackers that were removed together and wait for guards.
 struct DeferredBatch {
-    cores: Vec<Arc<TrackerCore>>,
+    items: Box<dyn Deferred>,
     since: Instant,
-    /// Who else may be in the way.
+    /// The other guards that may block the batch.
     others: Vec<ActiveGuard>,
 }
 
-/// A session's posts.
+/// One domain: the guards of a session, the calls of a session, or the calls of the host.
 pub(crate) struct Guards {
     id: u64,
-    posts: ReadMostly<Vec<&'static EpochRecord>>,
-}
-
-/// A guard that keeps something from being reclaimed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct BlockingGuard {
-    /// Whether it is a call of linked code, which is in the way of replaced versions only.
-    pub is_call: bool,
-    /// The thread that has entered it, by the system's number and the system's name, which has at most 15 bytes.
-    pub thread: Arc<str>,
-    /// How long what asked for it has been waiting for it.
-    pub blocking_for: Duration,
+    records: ReadMostly<Vec<&'static EpochRecord>>,
 }
 
 thread_local! {
     // loom's `thread_local` takes no `const` block.
     #[allow(clippy::missing_const_for_thread_local)]
-    static MANNED_HERE: RefCell<ThreadRecords> = RefCell::new(ThreadRecords::default());
+    static THREAD_RECORDS: RefCell<ThreadRecords> = RefCell::new(ThreadRecords::default());
 }
 
-/// The post that a thread used last in domains of one kind.
-pub(crate) type LastPost = ThreadKey<Cell<Option<&'static EpochRecord>>>;
+/// Caches the record that a thread used last, for one kind of domain.
+pub(crate) type LastRecord = ThreadKey<Cell<Option<&'static EpochRecord>>>;
 
 #[cfg(not(loom))]
 thread_local! {
-    /// For guards. Has nothing to drop, so it costs no look at whether it was.
-    static LAST: Cell<Option<&'static EpochRecord>> = const { Cell::new(None) };
+    /// For guards. The cell has no destructor, so an access does not check whether the variable was destroyed.
+    pub(super) static LAST: Cell<Option<&'static EpochRecord>> = const { Cell::new(None) };
     /// For calls of a session's code.
     pub(crate) static LAST_CALL: Cell<Option<&'static EpochRecord>> = const { Cell::new(None) };
-    /// For calls that the host makes by itself.
+    /// For calls that the host makes itself.
     pub(crate) static LAST_HOST_CALL: Cell<Option<&'static EpochRecord>> = const { Cell::new(None) };
 }
 
 #[cfg(loom)]
 thread_local! {
-    static LAST: Cell<Option<&'static EpochRecord>> = Cell::new(None);
+    pub(super) static LAST: Cell<Option<&'static EpochRecord>> = Cell::new(None);
     pub(crate) static LAST_CALL: Cell<Option<&'static EpochRecord>> = Cell::new(None);
     pub(crate) static LAST_HOST_CALL: Cell<Option<&'static EpochRecord>> = Cell::new(None);
 }
 
-/// The posts of one thread.
+/// The records that one thread uses.
 #[derive(Default)]
 struct ThreadRecords {
-    posts: Vec<&'static EpochRecord>,
-    /// For models: a destructor may have run although the list is there.
+    records: Vec<&'static EpochRecord>,
+    /// For models: loom may keep this value after its destructor ran.
     is_destroyed: bool,
 }
 
-/// Whether a guard is entered, by its post's word.
+/// Whether a record with this epoch is inside a guard.
 #[inline]
-fn is_inside(entries: u64) -> bool {
-    entries % 2 == 1
+fn is_entered(epoch: u64) -> bool {
+    epoch % 2 == 1
 }
 
 per_process! {
-    /// Posts that no session lists and no thread mans.
-    static UNUSED: ProcessMutex<Vec<&'static EpochRecord>> = ProcessMutex::new(Vec::new());
-}
-
-impl ExecutionSession {
-    /// Enters a guard: what this thread finds in the session from now on stays in memory until the guard is dropped.
-    #[inline]
-    pub fn guard(&self) -> Guard<'_> {
-        let post = self.inner().guards.post_of_this_thread(&LAST);
-        let entries = post.enter();
-        Guard { post, entries, session: PhantomData, not_send: PhantomData }
-    }
-}
-
-impl Guard<'_> {
-    /// Leaves the guard and enters it anew: what waited for it may go, and so may whatever was found under it. Inside another
-    /// guard of the same session it does nothing.
-    #[inline]
-    pub fn refresh(&mut self) {
-        if self.post.leave(self.entries) {
-            self.post.hand_on();
-            // Seeded bug: another thread may take the post.
-            if seeded_bug!("post_given_up_by_a_refresh") {
-                self.post.give_up_if_owned_by_guards();
-            }
-        }
-        self.entries = self.post.enter();
-    }
-
-    /// Whether the guard is of this session.
-    pub fn is_of(&self, session: &ExecutionSession) -> bool {
-        self.post.session.load(Ordering::Relaxed) == session.inner().guards.id
-    }
-}
-
-impl Drop for Guard<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        self.post.leave_for_good(self.entries);
-    }
-}
-
-impl fmt::Debug for Guard<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "guard of {}", self.post.thread())
-    }
+    /// Records without a domain and without a thread.
+    static FREE_RECORDS: ProcessMutex<Vec<&'static EpochRecord>> = ProcessMutex::new(Vec::new());
 }
 
 impl EpochRecord {
+    /// Enters a guard. Returns the epoch, which [`leave`](Self::leave) needs.
     #[inline]
     pub(crate) fn enter(&self) -> u64 {
-        let entries = self.entries.load(Ordering::Relaxed);
-        if is_inside(entries) {
-            self.inner.store(self.inner.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-            return entries;
+        let epoch = self.epoch.load(Ordering::Relaxed);
+        if is_entered(epoch) {
+            self.nested.store(self.nested.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            return epoch;
         }
         if seeded_bug!("guard_entered_without_a_fence") {
-            self.entries.store(entries + 1, Ordering::Release);
+            self.epoch.store(epoch + 1, Ordering::Release);
         } else {
-            store_then_fence(&self.entries, entries + 1);
+            store_then_fence(&self.epoch, epoch + 1);
         }
-        entries + 1
+        epoch + 1
     }
 
-    /// Whether the caller must [hand on](Self::hand_on) what may wait. `entries` is what the word is: told, since to read it
-    /// here would have to wait for the fence.
+    /// Leaves one guard. Returns true if the caller must [run the deferred work](Self::run_deferred). `epoch` is what `enter`
+    /// returned. It is a parameter, because a load of the record's epoch waits for the store and the fence of `enter`.
     #[inline]
-    fn leave(&self, entries: u64) -> bool {
-        // Whichever of the guards this is: the last one counts.
-        let inner = self.inner.load(Ordering::Relaxed);
-        if inner != 0 {
-            self.inner.store(inner - 1, Ordering::Relaxed);
+    pub(super) fn leave(&self, epoch: u64) -> bool {
+        // The order in which nested guards are dropped does not matter: the last one ends the epoch.
+        let nested = self.nested.load(Ordering::Relaxed);
+        if nested != 0 {
+            self.nested.store(nested - 1, Ordering::Relaxed);
             return false;
         }
-        // Release: what this thread did inside is done before what waits for it is freed.
-        self.entries.store(entries + 1, Ordering::Release);
+        // Release: the accesses of this thread inside the guard happen before the memory is freed.
+        self.epoch.store(epoch + 1, Ordering::Release);
         if !seeded_bug!("guard_left_without_a_barrier") {
             light_barrier();
         }
-        self.is_awaited.load(Ordering::Relaxed)
+        self.has_deferred.load(Ordering::Relaxed)
     }
 
-    /// As [`leave`](Self::leave), for who does not enter anew: hands on what waits, and gives up a post that the guards own.
+    /// Leaves one guard for good: runs the deferred work, and deregisters the record if the guards own it.
     #[inline]
-    pub(crate) fn leave_for_good(&'static self, entries: u64) {
-        if self.leave(entries) {
-            self.hand_on_and_give_up();
+    pub(crate) fn leave_and_run_deferred(&'static self, epoch: u64) {
+        if self.leave(epoch) {
+            self.run_deferred_and_deregister();
         }
     }
 
-    /// What the word is.
+    /// The current epoch.
     #[inline]
-    pub(crate) fn entries(&self) -> u64 {
-        self.entries.load(Ordering::Relaxed)
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Relaxed)
     }
 
-    /// Leaves all that the thread has entered here, and enters as much anew: what waited may go.
-    pub(crate) fn enter_anew(&'static self) {
-        if is_inside(self.entries()) {
-            let inner = self.inner.swap(0, Ordering::Relaxed);
-            if self.leave(self.entries()) {
-                self.hand_on();
+    /// Leaves all guards of this thread in the record and enters them again. What waited for them is released.
+    pub(crate) fn refresh(&'static self) {
+        if is_entered(self.epoch()) {
+            let nested = self.nested.swap(0, Ordering::Relaxed);
+            if self.leave(self.epoch()) {
+                self.run_deferred();
             }
             self.enter();
-            self.inner.store(inner, Ordering::Relaxed);
+            self.nested.store(nested, Ordering::Relaxed);
         } else {
-            self.give_up_if_owned_by_guards();
+            self.deregister_if_owned_by_guards();
         }
     }
 
-    fn thread(&self) -> Arc<str> {
+    pub(crate) fn thread(&self) -> Arc<str> {
         self.thread.lock().clone()
     }
 
-    /// The guard was left: what waited for it goes on to the next guard in its way, or is settled.
+    /// The guard was left. Each batch moves to the next guard that blocks it, or is released.
     #[cold]
-    fn hand_on(&'static self) {
+    pub(super) fn run_deferred(&'static self) {
         let waited = {
-            let mut waiting = self.waiting.lock();
-            // Under the lock: whoever says so after this leaves nothing for a guard that was left.
-            self.is_awaited.store(self.is_owned_by_guards.load(Ordering::Relaxed), Ordering::Relaxed);
-            std::mem::take(&mut *waiting)
+            let mut deferred = self.deferred.lock();
+            // Under the lock: a remover that sets the flag after this finds a new epoch, and stores no batch.
+            self.has_deferred.store(self.is_owned_by_guards.load(Ordering::Relaxed), Ordering::Relaxed);
+            std::mem::take(&mut *deferred)
         };
-        let free: Vec<_> = waited.into_iter().flat_map(DeferredBatch::entrust).collect();
-        if let Some(core) = free.first() {
-            let session = core.dylib().session.clone();
-            reclaim::after_guards(&session, free);
+        let mut free = waited.into_iter().filter_map(DeferredBatch::defer_to_next);
+        if let Some(first) = free.next() {
+            let others = free.collect();
+            first.release(others);
         }
     }
 
-    /// The thread's list is destroyed: from now on the guards own the post.
-    fn pass_to_guards(&self) {
+    /// The list of the thread is destroyed: the guards own the record from now on.
+    fn transfer_to_guards(&self) {
         self.is_owned_by_guards.store(true, Ordering::Relaxed);
-        // So the last guard looks, whether or not anybody waits.
-        self.is_awaited.store(true, Ordering::Relaxed);
+        // So the last guard takes the slow path and deregisters the record, also without a batch.
+        self.has_deferred.store(true, Ordering::Relaxed);
     }
 
-    /// One call, so that the common way has to keep nothing for a second.
+    /// One function, so that the inlined caller saves no register between two calls.
     #[cold]
-    fn hand_on_and_give_up(&'static self) {
-        self.hand_on();
-        self.give_up_if_owned_by_guards();
+    fn run_deferred_and_deregister(&'static self) {
+        self.run_deferred();
+        self.deregister_if_owned_by_guards();
     }
 
-    /// No guard is entered here after it, if the guards own the post.
-    fn give_up_if_owned_by_guards(&'static self) {
+    /// Deregisters the record if the guards own it. The thread must enter no guard in it afterwards.
+    pub(super) fn deregister_if_owned_by_guards(&'static self) {
         if self.is_owned_by_guards.swap(false, Ordering::Relaxed) {
-            self.is_awaited.store(false, Ordering::Relaxed);
-            self.let_go(MANNED);
+            self.has_deferred.store(false, Ordering::Relaxed);
+            self.deregister(USED_BY_THREAD);
         }
     }
 
-    /// Of a session that is no more, and without a guard that was forgotten.
+    /// Whether the domain no longer exists and no guard is entered. A leaked guard keeps the record.
     fn is_orphaned(&self) -> bool {
-        self.users.load(Ordering::Relaxed) & LISTED == 0 && !is_inside(self.entries.load(Ordering::Relaxed))
+        self.users.load(Ordering::Relaxed) & USED_BY_SESSION == 0 && !is_entered(self.epoch.load(Ordering::Relaxed))
     }
 
-    /// The session, or the thread, uses it no more. The last of them leaves it to others.
-    fn let_go(&'static self, user: usize) {
-        // Release and acquire: the next thread goes on counting where this one stopped.
+    /// The domain, or the thread, no longer uses the record. After the last of them it is free for others.
+    fn deregister(&'static self, user: usize) {
+        // Acquire and release: the next thread continues with the epoch of this one.
         let before = self.users.fetch_and(!user, Ordering::AcqRel);
-        if before == user && !is_process_over() {
-            UNUSED.lock().push(self);
+        if before == user && !are_statics_destroyed() {
+            FREE_RECORDS.lock().push(self);
         }
     }
 
-    /// Leaves `custody` with the guard, if that is still entered.
-    fn accept(&self, seen: u64, custody: DeferredBatch) -> Option<DeferredBatch> {
-        let mut waiting = self.waiting.lock();
-        self.is_awaited.store(true, Ordering::Relaxed);
+    /// Stores `batch` in the record, if its epoch is still `seen`. Returns the batch otherwise.
+    fn try_defer(&self, seen: u64, batch: DeferredBatch) -> Option<DeferredBatch> {
+        let mut deferred = self.deferred.lock();
+        self.has_deferred.store(true, Ordering::Relaxed);
         heavy_barrier();
-        if self.entries.load(Ordering::Acquire) != seen {
-            return Some(custody);
+        if self.epoch.load(Ordering::Acquire) != seen {
+            return Some(batch);
         }
-        waiting.push(custody);
+        deferred.push(batch);
         None
     }
 }
 
-/// Has `cores`, which are guarded, wait until the guards and calls of `entered` are left. Returns them if they are already.
-pub(crate) fn entrust(cores: Vec<Arc<TrackerCore>>, entered: Vec<ActiveGuard>) -> Vec<Arc<TrackerCore>> {
-    match cores.is_empty() {
-        true => cores,
-        false => DeferredBatch { cores, since: Instant::now(), others: entered }.entrust(),
+/// Defers `items` until the guards and calls of `active` are left. Returns `items` if they are left already.
+pub(crate) fn defer<D: Deferred>(items: D, active: Vec<ActiveGuard>) -> Option<D> {
+    if active.is_empty() {
+        return Some(items);
     }
+    let batch = DeferredBatch { items: Box::new(items), since: Instant::now(), others: active };
+    let free: Box<dyn Any> = batch.defer_to_next()?;
+    free.downcast().ok().map(|free| *free)
 }
 
 impl DeferredBatch {
-    /// Leaves the trackers with one of the guards in their way. If none is left, returns them: they are to be settled.
-    fn entrust(mut self) -> Vec<Arc<TrackerCore>> {
-        while let Some(ActiveGuard { post, entries }) = self.others.pop() {
-            match post.accept(entries, self) {
-                Some(back) => self = back,
-                None => return Vec::new(),
+    /// Stores the batch in the record of a guard that blocks it. If there is none, returns the items: they can be released.
+    fn defer_to_next(mut self) -> Option<Box<dyn Deferred>> {
+        while let Some(ActiveGuard { record, epoch }) = self.others.pop() {
+            match record.try_defer(epoch, self) {
+                Some(batch) => self = batch,
+                None => return None,
             }
         }
-        self.cores
+        Some(self.items)
     }
 }
 
 impl Guards {
     pub(crate) fn new() -> Guards {
-        Guards { id: unique_number(), posts: ReadMostly::new() }
+        Guards { id: unique_number(), records: ReadMostly::new() }
     }
 
-    /// This thread's post in this domain.
+    /// The record of this thread in this domain.
     #[inline]
-    pub(crate) fn post_of_this_thread(&self, last: &'static LastPost) -> &'static EpochRecord {
+    pub(crate) fn record_of_this_thread(&self, last: &'static LastRecord) -> &'static EpochRecord {
         match last.try_with(Cell::get).ok().flatten() {
-            Some(post) if post.session.load(Ordering::Relaxed) == self.id => post,
-            _ => self.post(last),
+            Some(record) if record.session.load(Ordering::Relaxed) == self.id => record,
+            _ => self.find_or_register(last),
         }
     }
 
     #[cold]
-    fn post(&self, last: &'static LastPost) -> &'static EpochRecord {
-        let known = MANNED_HERE.try_with(|manned| {
-            let manned = manned.borrow();
-            let known = manned.posts.iter().find(|post| post.session.load(Ordering::Relaxed) == self.id).copied();
-            (!manned.is_destroyed).then_some(known)
+    fn find_or_register(&self, last: &'static LastRecord) -> &'static EpochRecord {
+        let known = THREAD_RECORDS.try_with(|records| {
+            let records = records.borrow();
+            let known =
+                records.records.iter().find(|record| record.session.load(Ordering::Relaxed) == self.id).copied();
+            (!records.is_destroyed).then_some(known)
         });
         match known.ok().flatten() {
             Some(known) => {
-                let post = known.unwrap_or_else(|| self.man_for_the_thread());
-                let _ = last.try_with(|last| last.set(Some(post)));
-                post
+                let record = known.unwrap_or_else(|| self.register_for_thread());
+                let _ = last.try_with(|last| last.set(Some(record)));
+                record
             }
             None => {
-                let post = self.man();
-                post.pass_to_guards();
-                post
+                let record = self.register();
+                record.transfer_to_guards();
+                record
             }
         }
     }
 
-    fn man_for_the_thread(&self) -> &'static EpochRecord {
-        let post = self.man();
-        let _ = MANNED_HERE.try_with(|manned| {
-            let manned = &mut manned.borrow_mut().posts;
-            // Of sessions that are no more.
-            for post in manned.extract_if(.., |post| post.is_orphaned()) {
-                post.let_go(MANNED);
+    /// A record that is listed in [`THREAD_RECORDS`].
+    fn register_for_thread(&self) -> &'static EpochRecord {
+        let record = self.register();
+        let _ = THREAD_RECORDS.try_with(|records| {
+            let records = &mut records.borrow_mut().records;
+            // Removes records of sessions that no longer exist.
+            for record in records.extract_if(.., |record| record.is_orphaned()) {
+                record.deregister(USED_BY_THREAD);
             }
-            manned.push(post);
+            records.push(record);
         });
-        post
+        record
     }
 
-    /// A post that no other thread mans.
-    fn man(&self) -> &'static EpochRecord {
+    /// A record that no other thread uses, of this domain.
+    fn register(&self) -> &'static EpochRecord {
         prepare_barriers();
-        let post = self.posts.write(|posts| {
-            // Acquire: see `let_go`.
-            let free = posts.iter().find(|post| post.users.load(Ordering::Acquire) == LISTED).copied();
-            let post = free.unwrap_or_else(|| {
-                let post = UNUSED.lock().pop().unwrap_or_else(|| Box::leak(Box::new(EpochRecord::new())));
-                post.session.store(self.id, Ordering::Relaxed);
-                posts.push(post);
-                post
+        let record = self.records.write(|records| {
+            // Acquire pairs with the release of `deregister`.
+            let free = records.iter().find(|record| record.users.load(Ordering::Acquire) == USED_BY_SESSION).copied();
+            let record = free.unwrap_or_else(|| {
+                let record = FREE_RECORDS.lock().pop().unwrap_or_else(|| Box::leak(Box::new(EpochRecord::new())));
+                record.session.store(self.id, Ordering::Relaxed);
+                records.push(record);
+                record
             });
-            // Nobody else does so: this list is locked.
-            post.users.store(LISTED | MANNED, Ordering::Relaxed);
-            post
+            // A plain store is right: this list is locked, so no other thread registers the record.
+            record.users.store(USED_BY_SESSION | USED_BY_THREAD, Ordering::Relaxed);
+            record
         });
-        *post.thread.lock() = Arc::from(describe_thread());
-        post
+        *record.thread.lock() = Arc::from(describe_thread());
+        record
     }
 
-    /// The guards that are entered, and may have seen what was there before this call.
-    pub(crate) fn entered(&self) -> Vec<ActiveGuard> {
-        // Pairs with the fence of whoever enters, and ahead of the look at whether there is any post: see above.
+    /// The guards that are entered and may have read symbols before this call.
+    pub(crate) fn active(&self) -> Vec<ActiveGuard> {
+        // Pairs with the fence of `enter`. It also comes before the check whether any record exists.
         if !seeded_bug!("guards_looked_at_without_a_fence") {
             fence(Ordering::SeqCst);
         }
-        let entered = self.posts.read(|posts| {
-            let words = posts.iter().map(|post| (post, post.entries.load(Ordering::Acquire)));
-            let entered = words.filter(|(_, entries)| is_inside(*entries));
-            entered.map(|(post, entries)| ActiveGuard { post, entries }).collect()
+        let active = self.records.read(|records| {
+            let epochs = records.iter().map(|record| (record, record.epoch.load(Ordering::Acquire)));
+            let active = epochs.filter(|(_, epoch)| is_entered(*epoch));
+            active.map(|(record, epoch)| ActiveGuard { record, epoch }).collect()
         });
-        entered.unwrap_or_default()
+        active.unwrap_or_default()
     }
 
-    /// Those that `core` waits for, of all domains, if one of this domain is the one that it waits for next: the posts, and
-    /// since when.
-    pub(crate) fn awaited_by(&self, core: &TrackerCore) -> Vec<(&'static EpochRecord, Instant)> {
-        let posts = self.posts.read(|posts| posts.clone()).unwrap_or_default();
+    /// The records that block certain items, and since when. Finds the batches that are stored in records of this domain. For
+    /// each of them it returns the guards of all domains. `is_among` says whether the items of a batch are the right ones.
+    pub(crate) fn blocking(&self, is_among: impl Fn(&dyn Any) -> bool) -> Vec<(&'static EpochRecord, Instant)> {
+        let records = self.records.read(|records| records.clone()).unwrap_or_default();
         let mut found = Vec::new();
-        for post in &posts {
-            for custody in post.waiting.lock().iter() {
-                if custody.cores.iter().any(|other| std::ptr::eq(&**other, core)) {
-                    found.push((*post, custody.since));
-                    let others = custody.others.iter().filter(|other| other.is_still_entered());
-                    found.extend(others.map(|other| (other.post, custody.since)));
+        for record in &records {
+            for batch in record.deferred.lock().iter() {
+                if is_among(&*batch.items) {
+                    found.push((*record, batch.since));
+                    let others = batch.others.iter().filter(|other| other.is_active());
+                    found.extend(others.map(|other| (other.record, batch.since)));
                 }
             }
         }
         found
     }
 
-    /// Whether a post is one of this domain.
-    pub(crate) fn has(&self, post: &EpochRecord) -> bool {
-        post.session.load(Ordering::Relaxed) == self.id
-    }
-}
-
-impl SessionInner {
-    /// The guards and calls that a tracker waits for, by thread.
-    pub(crate) fn in_the_way_of(&self, core: &TrackerCore) -> Vec<BlockingGuard> {
-        let domains = [Some(&self.guards), Some(&self.calls.entries), calls::host_calls()];
-        let awaited = domains.into_iter().flatten().flat_map(|domain| domain.awaited_by(core));
-        let blocking = |(post, since): (&'static EpochRecord, Instant)| BlockingGuard {
-            is_call: !self.guards.has(post),
-            thread: post.thread(),
-            blocking_for: since.elapsed(),
-        };
-        let mut found: Vec<_> = awaited.map(blocking).collect();
-        found.sort_by(|a, b| a.thread.cmp(&b.thread));
-        found
+    /// Whether the record belongs to this domain.
+    pub(crate) fn owns(&self, record: &EpochRecord) -> bool {
+        record.session.load(Ordering::Relaxed) == self.id
     }
 }
 
 impl ActiveGuard {
-    fn is_still_entered(&self) -> bool {
-        self.post.entries.load(Ordering::Acquire) == self.entries
+    fn is_active(&self) -> bool {
+        self.record.epoch.load(Ordering::Acquire) == self.epoch
     }
 
-    /// Which thread, and what it has entered.
+    /// The thread, and whether it is inside a guard or a call.
     pub(crate) fn describe(&self, guards: &Guards) -> String {
-        let what = if guards.has(self.post) { "a guard" } else { "a call" };
-        format!("{what} of {}", self.post.thread())
+        let what = if guards.owns(self.record) { "a guard" } else { "a call" };
+        format!("{what} of {}", self.record.thread())
     }
 }
 
 impl Drop for Guards {
     fn drop(&mut self) {
-        let posts = self.posts.read(Vec::clone).unwrap_or_default();
-        posts.into_iter().for_each(|post| post.let_go(LISTED));
+        let records = self.records.read(Vec::clone).unwrap_or_default();
+        records.into_iter().for_each(|record| record.deregister(USED_BY_SESSION));
     }
 }
 
@@ -517,48 +448,41 @@ impl Drop for ThreadRecords {
 }
 
 impl ThreadRecords {
-    /// The thread ends. A post whose guard was forgotten stays manned.
+    /// The thread ends. A record inside a guard goes to its guards; if such a guard was leaked, the thread keeps the record.
     fn end(&mut self) {
         for last in [&LAST, &LAST_CALL, &LAST_HOST_CALL] {
             let _ = last.try_with(|last| last.set(None));
         }
-        for post in self.posts.drain(..) {
-            let is_entered = is_inside(post.entries.load(Ordering::Relaxed));
+        for record in self.records.drain(..) {
+            let is_entered = is_entered(record.epoch.load(Ordering::Relaxed));
             match is_entered && !seeded_bug!("entered_post_given_up") {
-                true => post.pass_to_guards(),
-                false => post.let_go(MANNED),
+                true => record.transfer_to_guards(),
+                false => record.deregister(USED_BY_THREAD),
             }
         }
         self.is_destroyed = true;
     }
 }
 
-/// For models: does what happens when this thread's list is destroyed. Loom destroys a thread's variables in any order.
+/// For models: destroys the list of this thread. Loom destroys the variables of a thread in any order.
 #[cfg(loom)]
 #[doc(hidden)]
 pub fn end_of_thread() {
-    MANNED_HERE.with(|manned| manned.borrow_mut().end());
+    THREAD_RECORDS.with(|records| records.borrow_mut().end());
 }
 
 impl EpochRecord {
     fn new() -> EpochRecord {
         EpochRecord {
             session: AtomicU64::new(0),
-            inner: AtomicU64::new(0),
-            entries: AtomicU64::new(0),
-            is_awaited: AtomicBool::new(false),
+            nested: AtomicU64::new(0),
+            epoch: AtomicU64::new(0),
+            has_deferred: AtomicBool::new(false),
             is_owned_by_guards: AtomicBool::new(false),
             users: AtomicUsize::new(0),
-            waiting: Mutex::new(Vec::new()),
+            deferred: Mutex::new(Vec::new()),
             thread: Mutex::new(Arc::from("")),
         }
-    }
-}
-
-impl fmt::Display for BlockingGuard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = if self.is_call { "a call" } else { "a guard" };
-        write!(f, "{what} of {}, for {:.1?}", self.thread, self.blocking_for)
     }
 }
 
@@ -567,6 +491,7 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
+    use crate::session::core::execution_session::ExecutionSession;
 
     struct AtThreadEnd(Cell<Option<Box<dyn FnOnce()>>>);
 
@@ -582,30 +507,31 @@ mod tests {
         static AT_THREAD_END: AtThreadEnd = const { AtThreadEnd(Cell::new(None)) };
     }
 
-    /// Threads one after the other; each enters guards and ends. How many posts the session has then.
-    fn posts_after(threads: usize, body: impl Fn(&'static ExecutionSession) + Copy + Send + Sync + 'static) -> usize {
+    /// Runs threads one after the other; each enters guards and ends. Returns the number of records of the session.
+    fn records_after(threads: usize, body: impl Fn(&'static ExecutionSession) + Copy + Send + Sync + 'static) -> usize {
         let session: &'static ExecutionSession = Box::leak(Box::new(ExecutionSession::new()));
         for _ in 0..threads {
-            std::thread::spawn(move || body(session)).join().expect("it does not panic");
+            std::thread::spawn(move || body(session)).join().expect("the thread does not panic");
         }
-        let posts = session.inner().guards.posts.read(Vec::clone).unwrap_or_default();
-        assert!(posts.iter().all(|post| post.users.load(Ordering::Relaxed) == LISTED), "no thread is left");
-        posts.len()
+        let records = session.inner().guards.records.read(Vec::clone).unwrap_or_default();
+        let are_free = records.iter().all(|record| record.users.load(Ordering::Relaxed) == USED_BY_SESSION);
+        assert!(are_free, "a record still has a thread");
+        records.len()
     }
 
     #[test]
     #[cfg_attr(miri, ignore = "leaks its sessions on purpose")]
-    fn threads_leave_their_posts_to_the_next_whenever_their_guards_are_dropped() {
-        // Registered ahead of the list of posts, so run after it is destroyed.
+    fn ended_threads_free_their_records_whenever_their_guards_are_dropped() {
+        // This variable is registered before the list of records, so its destructor runs after that of the list.
         let at_end = |body: Box<dyn FnOnce()>| AT_THREAD_END.with(|end| end.0.set(Some(body)));
-        assert_eq!(posts_after(20, |session| drop(session.guard())), 1);
-        let kept = move |session: &'static ExecutionSession| {
-            let place = std::rc::Rc::new(Cell::new(None));
-            let late = place.clone();
+        assert_eq!(records_after(20, |session| drop(session.guard())), 1);
+        let dropped_late = move |session: &'static ExecutionSession| {
+            let guards = std::rc::Rc::new(Cell::new(None));
+            let late = guards.clone();
             at_end(Box::new(move || drop(late.take())));
-            place.set(Some([session.guard(), session.guard()]));
+            guards.set(Some([session.guard(), session.guard()]));
         };
-        assert_eq!(posts_after(20, kept), 1);
+        assert_eq!(records_after(20, dropped_late), 1);
         let entered_late = move |session: &'static ExecutionSession| {
             at_end(Box::new(move || {
                 let mut outer = session.guard();
@@ -617,6 +543,6 @@ mod tests {
             }));
             drop(session.guard());
         };
-        assert_eq!(posts_after(20, entered_late), 2);
+        assert_eq!(records_after(20, entered_late), 2);
     }
 }

@@ -1,4 +1,5 @@
-//! [`PinNodes`]: the nodes of one table of the pin graph, by number.
+//! [`PinNodes`]: the nodes of one table of the pin graph, by number. [`PinNode`] is such a number, and [`NodeCell`] stores the
+//! number of a tracker's own node.
 
 use std::ops::{Index, IndexMut};
 
@@ -9,38 +10,38 @@ slotmap::new_key_type! {
     struct NodeKey;
 }
 
-/// Names a node in its table, as long as it is there.
+/// The number of a node in its table. It is valid until the node is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct PinNode(SlotNumber<NodeKey>);
 
 impl PinNode {
-    /// The word that has a bit for this node, in a set of nodes, and the bit.
+    /// For a bit set of nodes: the index of the word that has a bit for this node, and the bit.
     pub(crate) fn word(self) -> (u32, u64) {
         (self.0.number() / u64::BITS, 1 << (self.0.number() % u64::BITS))
     }
 
-    /// The nodes of which a word has the bits.
+    /// The nodes whose bits are set in the word with index `number`.
     pub(crate) fn of_word(number: u32, word: u64) -> impl Iterator<Item = PinNode> {
         let set = (0..u64::BITS).filter(move |bit| word & 1 << bit != 0);
-        set.filter_map(move |bit| SlotNumber::numbered(number * u64::BITS + bit)).map(PinNode)
+        set.filter_map(move |bit| SlotNumber::from_number(number * u64::BITS + bit)).map(PinNode)
     }
 }
 
-/// A place for a node's number, which the lock of the node's table guards: read and written only under that, but for those who
-/// ask of a tracker that gets no node any more, and for hints.
+/// The number of a tracker's own node, or none. The lock of the node's table guards it. Two kinds of reader may read it without
+/// that lock: those that know that the tracker is not live, since such a tracker gets no node, and those that need only a hint.
 #[derive(Default)]
-pub(crate) struct NodePlace(GuardedU32);
+pub(crate) struct NodeCell(GuardedU32);
 
-impl NodePlace {
+impl NodeCell {
     pub(crate) fn get(&self) -> Option<PinNode> {
-        SlotNumber::numbered(self.0.load(Ordering::Relaxed)).map(PinNode)
+        SlotNumber::from_number(self.0.load(Ordering::Relaxed)).map(PinNode)
     }
 
-    pub(crate) fn put(&self, node: PinNode) {
+    pub(crate) fn set(&self, node: PinNode) {
         self.0.store(node.0.number(), Ordering::Relaxed);
     }
 
-    /// Without a locked instruction: nobody else writes meanwhile.
+    /// Two plain operations instead of an atomic exchange: no other thread writes meanwhile.
     pub(crate) fn take(&self) -> Option<PinNode> {
         let node = self.get();
         self.0.store(0, Ordering::Relaxed);
@@ -63,7 +64,7 @@ impl<N> PinNodes<N> {
         Some(self.0.remove_at(node.0)?.1)
     }
 
-    /// Asks for a node ahead of its use.
+    /// Prefetches a node.
     pub(crate) fn prefetch(&self, node: PinNode) {
         self.0.prefetch(node.0);
     }
@@ -80,13 +81,13 @@ impl<N> PinNodes<N> {
 impl<N> Index<PinNode> for PinNodes<N> {
     type Output = N;
     fn index(&self, node: PinNode) -> &N {
-        self.at(node).expect("nodes are forgotten ahead of their removal")
+        self.at(node).expect("a number is dropped before its node is removed")
     }
 }
 
 impl<N> IndexMut<PinNode> for PinNodes<N> {
     fn index_mut(&mut self, node: PinNode) -> &mut N {
-        self.at_mut(node).expect("nodes are forgotten ahead of their removal")
+        self.at_mut(node).expect("a number is dropped before its node is removed")
     }
 }
 

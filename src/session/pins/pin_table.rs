@@ -1,254 +1,270 @@
-//! [`PinTable`]: a part of the pin graph: the edges from the trackers of some dylibs.
+//! [`PinTable`]: one part of the pin graph, with the edges that start at the trackers of some dylibs.
 //!
-//! All edges from a tracker stand in the table of its dylib, and so do the nodes at both ends of them. A tracker of another
-//! table, which is referred to from here, has a *proxy* here: a node that stands for it, and pins it once for all that lead to
-//! the proxy. So threads that link into dylibs of different tables against one library write nothing in common; but for the
-//! first module of a table that comes to the library, and the last that goes.
+//! All edges from a tracker are in the table of its dylib, and so are the nodes at both ends. If code in this table refers to a
+//! tracker of another table, the tracker gets a [`RemoteNode`] here: a node that stands for it. All edges to the remote node
+//! share one pin on the tracker. So threads that link into dylibs of different tables against one library write no common
+//! memory, except for the first module of a table that refers to the library and the last one that is removed.
 //!
-//! | what | pins in the gate of T | comes | goes |
+//! | edge | pins in the state of T | added by | removed by |
 //! |---|---|---|---|
-//! | edge to T's own node | one | `add`, under T's gate | `release` of the tracker that it is from, or of T |
-//! | first edge to a proxy of T | one, the proxy's | `add`, under T's gate | with the last edge to the proxy; or `forget_proxy`, when T is reclaimed ahead of them |
-//! | further edge to it | none | `add`, `add_known`, if T's sign says that it is live | `release` of the tracker that it is from |
+//! | to T's own node | one | `add`, under T's lock | `release` of the tracker that it starts at, or of T |
+//! | first edge to a remote node of T | one, for the remote node | `add`, under T's lock | with the last edge to the remote node, or by `remove_remote` when T is reclaimed before them |
+//! | further edge to it | none | `add`, `add_cached`, if T's flags say that T is live | `release` of the tracker that it starts at |
 //!
-//! Definitions of T that a second tracker of the table comes to are known here by T's proxy, from then on as long as that is
-//! there: who refers to nothing else of T's dylib need not lock that, to hear that T is their owner.
+//! # The definition cache
+//! When two or more trackers of the table refer to T, the table caches the definitions of T that they use, with T's remote
+//! node. A module whose references are all cached links without a lock of T's dylib.
 //!
-//! That the last of these is not added under T's gate does no harm. The proxy's pin keeps T; T's sign goes up ahead of
-//! whatever its remover asks the graph, for which it locks this table: so it finds the edge, or whoever would add one finds
-//! the sign. For the same reason an edge that goes has the graph asked for T if the sign is up, though the proxy stays: it
-//! may have been the last one from a live tracker.
+//! # Why a further edge needs no lock of T
+//! The remote node's pin holds T. A remover sets T's flag `Defunct` first. Then it locks this table to ask the graph about T.
+//! Either the remover finds the new edge, or the thread that adds the edge sees the flag. For the same reason, the removal of
+//! an edge asks the graph about T if the flag is set, even if the remote node stays: that edge may have been the last one
+//! from a live tracker.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-use crate::base::capacity_to_keep;
-use crate::session::core::jit_dylib::DylibInner;
-use crate::session::core::resource_tracker::{ResourceKey, TrackerCore};
+use crate::base::shrunk_capacity;
 use crate::session::pins::adjacency_set::AdjacencySet;
 use crate::session::pins::pin_nodes::{PinNode, PinNodes};
+use crate::session::pins::pinned::Pinned;
 use crate::session::pins::tracker_state::{AfterUnpin, EdgeAdded};
+use crate::session::types::ids::ResourceKey;
 use crate::session::types::symbol::SymbolId;
 use crate::sync::{Arc, seeded_bug};
 
-pub(crate) struct PinTable {
-    /// Position among the graph's.
+pub(crate) struct PinTable<T> {
+    /// The index of this table in the graph.
     number: usize,
-    nodes: PinNodes<Node>,
-    /// The nodes of trackers of other tables. Nothing leads from one, and something to it.
-    proxies: FxHashMap<ResourceKey, RemoteNode>,
-    /// By ready definitions, the proxies of their owners.
-    known: FxHashMap<Definition, PinNode>,
+    nodes: PinNodes<TrackerNode<T>>,
+    /// The nodes of trackers of other tables. Such a node has no edge that starts at it, and at least one that leads to it.
+    remotes: FxHashMap<ResourceKey, RemoteNode>,
+    /// Ready definitions of other tables, with the remote nodes of their owners.
+    definition_cache: FxHashMap<DefinitionId, PinNode>,
 }
 
+/// Stands for a tracker of another table.
 struct RemoteNode {
     node: PinNode,
-    /// The tracker's definitions that are known by it.
-    definitions: FxHashSet<Definition>,
+    /// The definitions of the tracker that `definition_cache` has.
+    definitions: FxHashSet<DefinitionId>,
 }
 
-/// A symbol, and the serial number of its dylib.
-pub(crate) type Definition = (u64, SymbolId);
+/// The serial number of a dylib, and a symbol of it.
+pub(crate) type DefinitionId = (u64, SymbolId);
 
-struct Node {
-    /// Not a merged one.
-    core: Arc<TrackerCore>,
-    /// Who pins this tracker.
+struct TrackerNode<T> {
+    /// Never a merged tracker.
+    core: Arc<T>,
+    /// The trackers that pin this one.
     dependants: AdjacencySet,
-    /// Whom this tracker pins.
+    /// The trackers that this one pins.
     depends_on: AdjacencySet,
 }
 
-/// What the pins of a reclaimed tracker leave behind.
-#[derive(Default)]
+/// The trackers that lost a pin when a tracker was reclaimed.
 #[must_use]
-pub(crate) struct Released {
+pub(crate) struct Released<T> {
     /// Claimed: the caller must reclaim them.
-    pub(crate) freed: Vec<Arc<TrackerCore>>,
-    /// Those of which the graph must be asked whether they may go.
-    pub(crate) undecided: Vec<Arc<TrackerCore>>,
+    pub(crate) freed: Vec<Arc<T>>,
+    /// The caller must ask the graph whether these may be reclaimed.
+    pub(crate) undecided: Vec<Arc<T>>,
 }
 
-impl PinTable {
-    pub(crate) fn new(number: usize) -> PinTable {
-        PinTable { number, nodes: PinNodes::new(), proxies: FxHashMap::default(), known: FxHashMap::default() }
+impl<T> Default for Released<T> {
+    fn default() -> Released<T> {
+        Released { freed: Vec::new(), undecided: Vec::new() }
+    }
+}
+
+impl<T: Pinned> PinTable<T> {
+    pub(crate) fn new(number: usize) -> PinTable<T> {
+        PinTable {
+            number,
+            nodes: PinNodes::new(),
+            remotes: FxHashMap::default(),
+            definition_cache: FxHashMap::default(),
+        }
     }
 
-    /// Where the trackers of a dylib are: with those of few other dylibs.
-    pub(crate) fn of(dylib: &DylibInner) -> usize {
-        dylib.serial as usize % TABLES
+    /// The index of the table for the trackers of a dylib. Few dylibs share a table.
+    pub(crate) fn index_of(dylib_serial: u64) -> usize {
+        dylib_serial as usize % TABLES
     }
 
-    /// Pins what `to` has become for what `from` has become, which is of this table. False, and nothing pinned, when either
-    /// is defunct.
-    pub(crate) fn add(&mut self, from: &Arc<TrackerCore>, to: &Arc<TrackerCore>) -> bool {
+    /// Adds an edge, and pins `to` for it. `from` is a tracker of this table. Both may have been merged into other trackers;
+    /// then the edge is between those. Returns false, and adds nothing, if either of them is defunct.
+    pub(crate) fn add(&mut self, from: &Arc<T>, to: &Arc<T>) -> bool {
         self.add_from(from, false, to)
     }
 
-    /// As [`add`](Self::add), for a caller that has a pin of `from`: that may be retired. The pin keeps it from being reclaimed, so
-    /// its reclaim finds the edge.
-    pub(crate) fn add_for_pinned(&mut self, from: &Arc<TrackerCore>, to: &Arc<TrackerCore>) -> bool {
+    /// Like [`add`](Self::add), for a caller that has a pin of `from`. Then `from` may be retired: the pin keeps it from being
+    /// reclaimed, so its reclamation finds the edge.
+    pub(crate) fn add_for_pinned(&mut self, from: &Arc<T>, to: &Arc<T>) -> bool {
         self.add_from(from, true, to)
     }
 
-    fn add_from(&mut self, from: &Arc<TrackerCore>, is_pinned: bool, to: &Arc<TrackerCore>) -> bool {
-        let Some((node, is_live)) = from.node_or_enter(is_pinned, |from| self.enter(from)) else { return false };
-        let edge = match self.proxy_of_live(to).filter(|_| is_live) {
-            Some(proxy) => Some(EdgeAdded::Shared(proxy)),
-            None => self.edge_at_gate(node, is_live, to),
+    fn add_from(&mut self, from: &Arc<T>, is_pinned: bool, to: &Arc<T>) -> bool {
+        let Some((node, is_live)) = from.node_or_insert(is_pinned, |from| self.insert_node(from)) else { return false };
+        let edge = match self.remote_of_live(to).filter(|_| is_live) {
+            Some(remote) => Some(EdgeAdded::SharedRemote(remote)),
+            None => self.edge_under_lock(node, is_live, to),
         };
         match edge {
-            Some(EdgeAdded::Shared(to) | EdgeAdded::First(to) | EdgeAdded::Own(to)) if !self.has_edge(node, to) => {
+            Some(EdgeAdded::SharedRemote(to) | EdgeAdded::FirstRemote(to) | EdgeAdded::Local(to))
+                if !self.has_edge(node, to) =>
+            {
                 self.connect(node, to);
             }
-            _ => self.forget_if_bare(node),
+            _ => self.remove_if_isolated(node),
         }
         edge.is_some()
     }
 
-    /// Pins the owners of `definitions` for what `from` has become, which is of this table, if all of them are known here and
-    /// live; otherwise, or if `from` is defunct, false.
-    pub(crate) fn add_known(&mut self, from: &Arc<TrackerCore>, definitions: impl Iterator<Item = Definition>) -> bool {
-        let mut proxies: SmallVec<[PinNode; 4]> = SmallVec::new();
+    /// Adds edges to the owners of `definitions`. `from` is a tracker of this table. Returns false, and adds nothing, if one of
+    /// the definitions is not in the cache, or one of the owners or `from` is not live.
+    pub(crate) fn add_cached(&mut self, from: &Arc<T>, definitions: impl Iterator<Item = DefinitionId>) -> bool {
+        let mut remotes: SmallVec<[PinNode; 4]> = SmallVec::new();
         for definition in definitions {
-            let Some(proxy) = self.known.get(&definition) else { return false };
-            if proxies.contains(proxy) {
+            let Some(remote) = self.definition_cache.get(&definition) else { return false };
+            if remotes.contains(remote) {
                 continue;
             }
-            if !is_shareable(&self.nodes[*proxy].core) {
+            if !is_shareable(&*self.nodes[*remote].core) {
                 return false;
             }
-            proxies.push(*proxy);
+            remotes.push(*remote);
         }
-        let Some((node, is_live)) = from.node_or_enter(false, |from| self.enter(from)) else { return false };
-        for proxy in proxies.into_iter().filter(|_| is_live) {
-            if !self.has_edge(node, proxy) {
-                self.connect(node, proxy);
+        let Some((node, is_live)) = from.node_or_insert(false, |from| self.insert_node(from)) else { return false };
+        for remote in remotes.into_iter().filter(|_| is_live) {
+            if !self.has_edge(node, remote) {
+                self.connect(node, remote);
             }
         }
-        self.forget_if_bare(node);
+        self.remove_if_isolated(node);
         is_live
     }
 
-    /// Has a ready definition of `owner`'s known by its proxy, if more than one tracker leads to that.
-    pub(crate) fn know(&mut self, owner: &TrackerCore, definition: Definition) {
-        if !self.is_foreign(owner) {
+    /// Puts a ready definition of `owner` into the cache, if more than one tracker of this table refers to `owner`.
+    pub(crate) fn cache_definition(&mut self, owner: &T, definition: DefinitionId) {
+        if !self.is_remote(owner) {
             return;
         }
-        let Some(RemoteNode { node, definitions }) = self.proxies.get_mut(&owner.key()) else { return };
-        if self.nodes[*node].dependants.len() > 1 && self.known.insert(definition, *node).is_none() {
+        let Some(RemoteNode { node, definitions }) = self.remotes.get_mut(&owner.key()) else { return };
+        if self.nodes[*node].dependants.len() > 1 && self.definition_cache.insert(definition, *node).is_none() {
             definitions.insert(definition);
         }
     }
 
-    /// A definition has left its dylib while its tracker stays.
-    pub(crate) fn forget_known(&mut self, definition: Definition) {
-        let Some(node) = self.known.remove(&definition) else { return };
+    /// Removes a definition from the cache: its dylib has removed it, and its tracker stays.
+    pub(crate) fn uncache_definition(&mut self, definition: DefinitionId) {
+        let Some(node) = self.definition_cache.remove(&definition) else { return };
         let owner = self.nodes[node].core.key();
-        if let Some(proxy) = self.proxies.get_mut(&owner) {
-            proxy.definitions.remove(&definition);
+        if let Some(remote) = self.remotes.get_mut(&owner) {
+            remote.definitions.remove(&definition);
         }
     }
 
-    /// The proxy of a tracker that is live: so that was not merged.
-    fn proxy_of_live(&self, core: &TrackerCore) -> Option<PinNode> {
-        let proxy = self.proxies.get(&core.key())?;
-        is_shareable(core).then_some(proxy.node)
+    /// The remote node of a tracker, if the tracker is live. A live tracker was not merged.
+    fn remote_of_live(&self, core: &T) -> Option<PinNode> {
+        let remote = self.remotes.get(&core.key())?;
+        is_shareable(core).then_some(remote.node)
     }
 
-    /// The edge from `from`, if there is one or may be: `to` is pinned for it.
-    fn edge_at_gate(&mut self, from: PinNode, is_from_live: bool, to: &Arc<TrackerCore>) -> Option<EdgeAdded> {
+    /// Pins `to` under its lock, unless the edge exists. `None` if there is no edge and none may be added.
+    fn edge_under_lock(&mut self, from: PinNode, is_from_live: bool, to: &Arc<T>) -> Option<EdgeAdded> {
         to.pin_dependant(|to, own_node, is_live| {
-            let is_foreign = self.is_foreign(to);
-            let known = if is_foreign { self.proxy_of(to) } else { own_node };
-            match known {
-                // Code that refers to its own tracker's holds nothing.
-                Some(node) if node == from || self.has_edge(from, node) => Some(EdgeAdded::Known),
+            let is_remote = self.is_remote(to);
+            let existing = if is_remote { self.remote_of(to) } else { own_node };
+            match existing {
+                // A reference of a tracker to itself pins nothing.
+                Some(node) if node == from || self.has_edge(from, node) => Some(EdgeAdded::Existing),
                 _ if !is_from_live || !is_live => None,
-                Some(proxy) if is_foreign => Some(EdgeAdded::Shared(proxy)),
-                Some(node) => Some(EdgeAdded::Own(node)),
-                None if is_foreign => Some(EdgeAdded::First(self.enter(to))),
-                None => Some(EdgeAdded::Own(self.enter(to))),
+                Some(remote) if is_remote => Some(EdgeAdded::SharedRemote(remote)),
+                Some(node) => Some(EdgeAdded::Local(node)),
+                None if is_remote => Some(EdgeAdded::FirstRemote(self.insert_node(to))),
+                None => Some(EdgeAdded::Local(self.insert_node(to))),
             }
         })
     }
 
-    /// `source` has become `destination`, both of this table: its edges too. Edges between the two vanish.
-    pub(crate) fn merge(&mut self, source: &Arc<TrackerCore>, destination: &Arc<TrackerCore>) {
-        let Some(old) = source.gate.take_node() else { return };
-        // Before the old number is free to be used again.
-        let new = destination.gate.node_while_live(|| self.enter(destination));
+    /// `source` was merged into `destination`; both are of this table. Moves the edges. Edges between the two vanish.
+    pub(crate) fn merge(&mut self, source: &Arc<T>, destination: &Arc<T>) {
+        let Some(old) = source.state().take_node() else { return };
+        // Inserted before `old` is removed, so that it does not get the same number.
+        let new = destination.state().node_if_live(|| self.insert_node(destination));
         let Some(moved) = self.nodes.remove(old) else { return };
         debug_assert!(new.is_some(), "the destination is live: its dylib is locked");
         let Some(new) = new else { return };
         for to in moved.depends_on.nodes() {
             self.nodes[to].dependants.remove(old);
-            self.reattach(new, to);
+            self.reconnect(new, to);
         }
         for from in moved.dependants.nodes() {
             self.nodes[from].depends_on.remove(old);
-            self.reattach(from, new);
+            self.reconnect(from, new);
         }
-        self.forget_if_bare(new);
+        self.remove_if_isolated(new);
     }
 
-    fn reattach(&mut self, from: PinNode, to: PinNode) {
+    fn reconnect(&mut self, from: PinNode, to: PinNode) {
         if from != to && !self.has_edge(from, to) {
             return self.connect(from, to);
         }
-        if !self.is_foreign(&self.nodes[to].core) {
-            // An edge inside the merged tracker, or one that it has already: this pin is one too many. The other end is
-            // live, or still pinned by the destination, so nothing is left to do.
-            let left = self.nodes[to].core.gate.unpin_dependant();
-            debug_assert_ne!(left, AfterUnpin::Reclaim);
+        if !self.is_remote(&self.nodes[to].core) {
+            // This edge is inside the merged tracker, or the tracker has such an edge already: one pin is superfluous. The
+            // other end is live, or `destination` still pins it. So nothing can be reclaimed here.
+            let next_step = self.nodes[to].core.state().unpin_dependant();
+            debug_assert_ne!(next_step, AfterUnpin::Reclaim);
         }
     }
 
-    /// `source` has become `destination`, both of another table: its proxy too.
-    pub(crate) fn merge_proxies(&mut self, source: &TrackerCore, destination: &Arc<TrackerCore>) {
-        let Some(old) = self.take_proxy(source) else { return };
-        let Some(new) = self.proxy_of(destination) else {
+    /// `source` was merged into `destination`; both are of another table. Moves the edges to the remote node of `source`.
+    pub(crate) fn merge_remotes(&mut self, source: &T, destination: &Arc<T>) {
+        let Some(old) = self.remove_remote_entry(source) else { return };
+        let Some(new) = self.remote_of(destination) else {
             self.nodes[old].core = destination.clone();
-            self.proxies.insert(destination.key(), RemoteNode { node: old, definitions: FxHashSet::default() });
+            self.remotes.insert(destination.key(), RemoteNode { node: old, definitions: FxHashSet::default() });
             return;
         };
-        for from in self.take_out(old) {
+        for from in self.remove_node(old) {
             if !self.has_edge(from, new) {
                 self.connect(from, new);
             }
         }
-        // Two pins have become the destination's, and one stands for them.
-        let left = destination.gate.unpin_dependant();
-        debug_assert_eq!(left, AfterUnpin::Nothing, "the destination is live: its dylib is locked");
+        // `destination` got the pins of both remote nodes, and needs one.
+        let next_step = destination.state().unpin_dependant();
+        debug_assert_eq!(next_step, AfterUnpin::Nothing, "the destination is live: its dylib is locked");
     }
 
-    /// A tracker of another table was reclaimed, whoever referred to it.
-    pub(crate) fn forget_proxy(&mut self, core: &TrackerCore) {
-        if let Some(proxy) = self.take_proxy(core) {
-            self.take_out(proxy);
+    /// A tracker of another table was reclaimed while trackers of this one refer to it. Removes its remote node.
+    pub(crate) fn remove_remote(&mut self, core: &T) {
+        if let Some(remote) = self.remove_remote_entry(core) {
+            self.remove_node(remote);
         }
     }
 
-    fn take_proxy(&mut self, core: &TrackerCore) -> Option<PinNode> {
-        let RemoteNode { node, definitions } = self.proxies.remove(&core.key())?;
-        if let Some(kept) = capacity_to_keep(self.proxies.len(), self.proxies.capacity()) {
-            self.proxies.shrink_to(kept);
+    /// Removes the entry of a remote node and its cached definitions. The node itself stays.
+    fn remove_remote_entry(&mut self, core: &T) -> Option<PinNode> {
+        let RemoteNode { node, definitions } = self.remotes.remove(&core.key())?;
+        if let Some(smaller) = shrunk_capacity(self.remotes.len(), self.remotes.capacity()) {
+            self.remotes.shrink_to(smaller);
         }
         for definition in &definitions {
-            self.known.remove(definition);
+            self.definition_cache.remove(definition);
         }
-        if let Some(kept) = capacity_to_keep(self.known.len(), self.known.capacity()) {
-            self.known.shrink_to(kept);
+        if let Some(smaller) = shrunk_capacity(self.definition_cache.len(), self.definition_cache.capacity()) {
+            self.definition_cache.shrink_to(smaller);
         }
         Some(node)
     }
 
-    fn proxy_of(&self, core: &TrackerCore) -> Option<PinNode> {
-        self.proxies.get(&core.key()).map(|proxy| proxy.node)
+    fn remote_of(&self, core: &T) -> Option<PinNode> {
+        self.remotes.get(&core.key()).map(|remote| remote.node)
     }
 
-    /// Removes a node from which nothing leads; who led to it.
-    fn take_out(&mut self, node: PinNode) -> Vec<PinNode> {
+    /// Removes a node at which no edge starts. Returns the nodes whose edges led to it.
+    fn remove_node(&mut self, node: PinNode) -> Vec<PinNode> {
         let dependants: Vec<_> = self.nodes.remove(node).iter().flat_map(|gone| gone.dependants.nodes()).collect();
         for from in &dependants {
             self.nodes[*from].depends_on.remove(node);
@@ -256,26 +272,26 @@ impl PinTable {
         dependants
     }
 
-    /// Asks for a tracker's node ahead of its use.
+    /// Prefetches a node.
     pub(crate) fn prefetch(&self, node: PinNode) {
         self.nodes.prefetch(node);
     }
 
-    /// `core`, which is of this table, was reclaimed: drops the pins it holds.
-    pub(crate) fn release(&mut self, core: &TrackerCore) -> Released {
+    /// `core`, a tracker of this table, was reclaimed. Drops the pins that it holds.
+    pub(crate) fn release(&mut self, core: &T) -> Released<T> {
         let mut released = Released::default();
-        let Some(node) = core.gate.take_node() else { return released };
+        let Some(node) = core.state().take_node() else { return released };
         let Some(gone) = self.nodes.remove(node) else { return released };
         for to in gone.depends_on.nodes() {
             self.nodes[to].dependants.remove(node);
-            match self.left_by_one(to) {
+            match self.after_edge_removed(to) {
                 AfterUnpin::Nothing => {}
                 AfterUnpin::Reclaim => released.freed.push(self.nodes[to].core.clone()),
                 AfterUnpin::AskGraph => released.undecided.push(self.nodes[to].core.clone()),
             }
-            self.forget_if_bare(to);
+            self.remove_if_isolated(to);
         }
-        // Those of a ring that are reclaimed after this one must not look for it.
+        // The other trackers of a cycle are reclaimed after this one, and must not look for its node.
         for from in gone.dependants.nodes() {
             if let Some(dependant) = self.nodes.at_mut(from) {
                 dependant.depends_on.remove(node);
@@ -284,47 +300,51 @@ impl PinTable {
         released
     }
 
-    /// An edge to a node has gone; what that leaves to do.
-    fn left_by_one(&self, node: PinNode) -> AfterUnpin {
-        let Node { core, dependants, .. } = &self.nodes[node];
-        if dependants.is_empty() || !self.is_foreign(core) {
-            return core.gate.unpin_dependant();
+    /// An edge to `node` was removed. Returns what the caller must do with the tracker of the node.
+    fn after_edge_removed(&self, node: PinNode) -> AfterUnpin {
+        let TrackerNode { core, dependants, .. } = &self.nodes[node];
+        if dependants.is_empty() || !self.is_remote(core) {
+            return core.state().unpin_dependant();
         }
-        // Seeded bug: nobody asks again for a ring that only this one held.
-        if seeded_bug!("shared_pin_left_unsaid") { AfterUnpin::Nothing } else { core.gate.left_by_sharer() }
+        // Seeded bug: nobody asks again about a cycle that only this edge held.
+        if seeded_bug!("shared_pin_left_unsaid") {
+            AfterUnpin::Nothing
+        } else {
+            core.state().after_shared_edge_removed()
+        }
     }
 
-    /// The trackers that `core`, which is of this table, holds.
-    pub(crate) fn dependencies(&self, core: &TrackerCore) -> impl Iterator<Item = &Arc<TrackerCore>> {
-        self.others(core.gate.node(), |node| &node.depends_on)
+    /// The trackers that `core` pins. `core` is a tracker of this table.
+    pub(crate) fn dependencies(&self, core: &T) -> impl Iterator<Item = &Arc<T>> {
+        self.others(core.state().node(), |node| &node.depends_on)
     }
 
-    /// The trackers of this table that hold `core`, of whichever it is.
-    pub(crate) fn dependents(&self, core: &TrackerCore) -> impl Iterator<Item = &Arc<TrackerCore>> {
+    /// The trackers of this table that pin `core`. `core` may be of any table.
+    pub(crate) fn dependents(&self, core: &T) -> impl Iterator<Item = &Arc<T>> {
         self.others(self.node_of(core), |node| &node.dependants)
     }
 
     fn others(
         &self,
         node: Option<PinNode>,
-        edges: fn(&Node) -> &AdjacencySet,
-    ) -> impl Iterator<Item = &Arc<TrackerCore>> {
+        edges: fn(&TrackerNode<T>) -> &AdjacencySet,
+    ) -> impl Iterator<Item = &Arc<T>> {
         let node = node.and_then(|node| self.nodes.at(node));
         let others = node.into_iter().flat_map(move |node| edges(node).nodes());
         others.filter_map(|other| self.nodes.at(other)).map(|node| &node.core)
     }
 
-    /// How many trackers of this table hold `core`.
-    pub(crate) fn dependant_count(&self, core: &TrackerCore) -> usize {
+    /// The number of trackers of this table that pin `core`.
+    pub(crate) fn dependant_count(&self, core: &T) -> usize {
         self.node_of(core).and_then(|node| self.nodes.at(node)).map_or(0, |node| node.dependants.len())
     }
 
-    fn node_of(&self, core: &TrackerCore) -> Option<PinNode> {
-        if self.is_foreign(core) { self.proxy_of(core) } else { core.gate.node() }
+    fn node_of(&self, core: &T) -> Option<PinNode> {
+        if self.is_remote(core) { self.remote_of(core) } else { core.state().node() }
     }
 
-    fn is_foreign(&self, core: &TrackerCore) -> bool {
-        PinTable::of(core.dylib()) != self.number
+    fn is_remote(&self, core: &T) -> bool {
+        Self::index_of(core.dylib_serial()) != self.number
     }
 
     fn has_edge(&self, from: PinNode, to: PinNode) -> bool {
@@ -336,37 +356,40 @@ impl PinTable {
         self.nodes[to].dependants.add(from);
     }
 
-    /// A node for a tracker. Its gate is to keep the number, if it is of this table.
-    fn enter(&mut self, core: &Arc<TrackerCore>) -> PinNode {
-        let node =
-            Node { core: core.clone(), dependants: AdjacencySet::default(), depends_on: AdjacencySet::default() };
+    /// Inserts a node for a tracker. If the tracker is of this table, the caller stores the number in the tracker's state.
+    fn insert_node(&mut self, core: &Arc<T>) -> PinNode {
+        let node = TrackerNode {
+            core: core.clone(),
+            dependants: AdjacencySet::default(),
+            depends_on: AdjacencySet::default(),
+        };
         let number = self.nodes.insert(node);
-        if self.is_foreign(core) {
-            self.proxies.insert(core.key(), RemoteNode { node: number, definitions: FxHashSet::default() });
+        if self.is_remote(core) {
+            self.remotes.insert(core.key(), RemoteNode { node: number, definitions: FxHashSet::default() });
         }
         number
     }
 
-    fn forget_if_bare(&mut self, number: PinNode) {
-        let is_bare = |node: &Node| node.dependants.is_empty() && node.depends_on.is_empty();
-        if !self.nodes.at(number).is_some_and(is_bare) {
+    fn remove_if_isolated(&mut self, number: PinNode) {
+        let is_isolated = |node: &TrackerNode<T>| node.dependants.is_empty() && node.depends_on.is_empty();
+        if !self.nodes.at(number).is_some_and(is_isolated) {
             return;
         }
-        let Some(Node { core, .. }) = self.nodes.remove(number) else { return };
-        match self.is_foreign(&core) {
-            true => _ = self.take_proxy(&core),
-            false => _ = core.gate.take_node(),
+        let Some(TrackerNode { core, .. }) = self.nodes.remove(number) else { return };
+        match self.is_remote(&core) {
+            true => _ = self.remove_remote_entry(&core),
+            false => _ = core.state().take_node(),
         }
     }
 }
 
-/// Whether a tracker that its proxy pins may get another edge without its gate.
-fn is_shareable(core: &TrackerCore) -> bool {
-    // Seeded bug: one that was removed gets dependants, of which those who claim it know nothing.
-    seeded_bug!("removed_tracker_shared") || core.gate.is_live()
+/// Whether a tracker that has a remote node may get another edge without its lock.
+fn is_shareable<T: Pinned>(core: &T) -> bool {
+    // Seeded bug: a removed tracker gets dependants that the thread that claims it does not see.
+    seeded_bug!("removed_tracker_shared") || core.state().is_live()
 }
 
-/// So many dylibs do not meet; few, under loom, where each lock multiplies the schedules.
+/// The number of tables. More of them mean fewer dylibs that share one. Loom explores every order of locks, so it gets two.
 pub(crate) const TABLES: usize = if cfg!(loom) { 2 } else { 8 };
 
 #[cfg(all(test, not(loom)))]
@@ -377,7 +400,7 @@ mod tests {
         ExecutionSession, JitDylib, RequiredState, ResourceTracker, SymbolFlags, SymbolRef, SymbolRequest,
     };
 
-    /// A ready definition in `dylib` that refers to others.
+    /// Defines a ready symbol in `dylib` that refers to `refers_to`.
     fn define(dylib: &JitDylib, tracker: &ResourceTracker, name: &str, refers_to: Vec<SymbolRef>) -> SymbolRef {
         let r = tracker.define_materializing(name, [(Name::new(name), SymbolFlags::EXPORTED)]).unwrap();
         r.notify_resolved(|_| Some(ExecutorAddr::new(8))).unwrap();
@@ -387,12 +410,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_of_definitions_goes_with_them_one_by_one_and_with_their_tracker() {
+    fn cached_definitions_are_removed_with_the_definition_and_with_the_dependants() {
         let session = ExecutionSession::new();
         let [library, user] = ["library", "user"].map(|name| session.create_dylib(name).unwrap());
-        let held = || {
-            let table = session.inner().pins.table_of(user.inner());
-            (table.known.len(), table.proxies.values().map(|proxy| proxy.definitions.len()).sum::<usize>())
+        let cached = || {
+            let table = session.inner().pins.table_of(user.inner().serial);
+            (table.definition_cache.len(), table.remotes.values().map(|remote| remote.definitions.len()).sum::<usize>())
         };
         let long_lived = library.create_tracker().unwrap();
         let stays = define(&library, &long_lived, "stays", Vec::new());
@@ -403,22 +426,22 @@ mod tests {
                 let refers_to = vec![stays.clone(), comes.clone()];
                 define(&user, tracker, &format!("user {number} {round}"), refers_to);
             }
-            assert_eq!(held(), (2, 2));
+            assert_eq!(cached(), (2, 2));
             library.remove_symbols(&["comes"]).unwrap();
-            assert_eq!(held(), (1, 1));
+            assert_eq!(cached(), (1, 1));
         }
         assert!(users.into_iter().all(|tracker| tracker.remove().unwrap().is_complete()));
-        assert_eq!(held(), (0, 0));
+        assert_eq!(cached(), (0, 0));
     }
 
     #[test]
-    fn a_tracker_that_was_freed_under_its_dependants_is_no_dependency_of_theirs_any_more() {
+    fn a_tracker_that_was_reclaimed_by_force_is_no_longer_a_dependency() {
         for is_transferred in [false, true] {
             let session = ExecutionSession::new();
             let [library, user] = ["library", "user"].map(|name| session.create_dylib(name).unwrap());
             let mut used = library.create_tracker().unwrap();
             let f = define(&library, &used, "f", Vec::new());
-            // The library's own users have it known to the graph in any case.
+            // A dependant in the library's own table gives the tracker a node there.
             let third = if is_transferred { &user } else { &library };
             let users = [(&user, "one"), (&user, "two"), (third, "three")].map(|(dylib, name)| {
                 let tracker = dylib.create_tracker().unwrap();
@@ -426,9 +449,9 @@ mod tests {
                 tracker
             });
             if is_transferred {
-                let heir = library.create_tracker().unwrap();
-                used.transfer_to(&heir).unwrap();
-                used = heir;
+                let destination = library.create_tracker().unwrap();
+                used.transfer_to(&destination).unwrap();
+                used = destination;
             }
             let dependencies = || users.each_ref().map(|user| user.dependencies().len());
             assert_eq!(dependencies(), [1, 1, 1]);
@@ -439,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_takes_few_bytes_since_there_is_one_for_each_module_that_calls_others() {
-        assert_eq!(size_of::<Node>(), 40);
+    fn a_tracker_node_takes_40_bytes() {
+        assert_eq!(size_of::<TrackerNode<crate::session::core::resource_tracker::TrackerCore>>(), 40);
     }
 }

@@ -1,42 +1,43 @@
-//! [`RevocablePins`]: what a session's standing pins say of themselves, for whoever asks who is in the way of a removal.
+//! [`RevocablePins`]: the reasons of the revocable pins of a session. `Removal::obstacles` shows them.
 //!
-//! Only words. Whether a tracker may go is decided by the counts in its gate (`tracker_state.rs`); an entry here may come a
-//! moment before its pin counts as standing, and go a moment before the pin does.
+//! A revocable pin is a handle that its maker releases when the session asks for it. This table has only the texts. The
+//! counts in the tracker decide whether the tracker may be reclaimed (`tracker_state.rs`). An entry may be added a moment
+//! before the pin counts as revocable, and removed a moment before the pin is dropped.
 
 use crate::base::PagedArena;
-use crate::session::core::resource_tracker::TrackerCore;
+use crate::session::pins::pinned::Pinned;
 use crate::sync::{Arc, Mutex};
 
 slotmap::new_key_type! {
-    /// Names one standing pin.
-    pub(crate) struct StandingId;
+    /// Names one revocable pin.
+    pub(crate) struct RevocablePinId;
 }
 
-/// Reasons, with the trackers that they hold.
-pub(crate) struct RevocablePins {
-    reasons: Mutex<PagedArena<StandingId, Reason>>,
+/// The reasons, each with the tracker that its pin holds.
+pub(crate) struct RevocablePins<T> {
+    reasons: Mutex<PagedArena<RevocablePinId, Reason<T>>>,
 }
 
-type Reason = (Arc<TrackerCore>, Arc<str>);
+type Reason<T> = (Arc<T>, Arc<str>);
 
-impl RevocablePins {
-    pub(crate) fn new() -> RevocablePins {
+impl<T: Pinned> RevocablePins<T> {
+    pub(crate) fn new() -> RevocablePins<T> {
         RevocablePins { reasons: Mutex::new(PagedArena::new()) }
     }
 
-    pub(crate) fn add(&self, core: &Arc<TrackerCore>, reason: Arc<str>) -> StandingId {
+    pub(crate) fn add(&self, core: &Arc<T>, reason: Arc<str>) -> RevocablePinId {
         self.reasons.lock().insert((core.clone(), reason))
     }
 
-    pub(crate) fn remove(&self, id: StandingId) {
+    pub(crate) fn remove(&self, id: RevocablePinId) {
         let removed = self.reasons.lock().remove(id);
         drop(removed);
     }
 
-    /// What the pins of a tracker say, those included that came with a tracker that was merged into it.
-    pub(crate) fn of(&self, core: &Arc<TrackerCore>) -> Vec<String> {
+    /// The reasons of all pins of a tracker, also of pins that a merge has moved to it.
+    pub(crate) fn reasons_of(&self, core: &Arc<T>) -> Vec<String> {
         let all: Vec<_> = self.reasons.lock().values().cloned().collect();
-        // Followed outside the lock, under which no other may be taken.
+        // `current` takes the locks of trackers, so it runs after this leaf lock is released.
         let of_it = all.into_iter().filter(|(pinned, _)| Arc::ptr_eq(&pinned.current(), core));
         let mut reasons: Vec<String> = of_it.map(|(_, reason)| reason.to_string()).collect();
         reasons.sort_unstable();

@@ -1,7 +1,8 @@
-//! [`TrackerFlags`]: what whoever only asks reads at a tracker's gate, without passing it.
+//! [`TrackerFlags`]: facts about a tracker that can be read without its lock.
 //!
-//! Marks are put up while the gate is locked, and never taken down. So one that is seen stays; one that is not may go up the
-//! next moment, unless something keeps the gate as it is (S2). They cost an empty tracker's removal several locks less.
+//! A flag is set under the tracker's lock and never cleared. So a flag that is read as set stays set. A flag that is read as
+//! clear may be set at the next moment, unless the reader holds a lock that keeps the tracker's state (S2). The flags save
+//! several lock operations in the removal of an empty tracker.
 
 use crate::sync::{AtomicU8, Ordering};
 
@@ -10,20 +11,20 @@ pub(crate) struct TrackerFlags(AtomicU8);
 #[derive(Clone, Copy)]
 #[repr(u8)]
 pub(crate) enum TrackerFlag {
-    /// The tracker is not live any more.
+    /// The tracker is no longer live.
     Defunct = 1,
-    /// Managers reported failures. Up ahead of `Reclaimed`.
+    /// Managers reported failures. Set before `Reclaimed`.
     Failed = 2,
-    /// Every resource has been given back.
+    /// All resources are released.
     Reclaimed = 4,
-    /// The tracker's key, or that of one that it took over, was given out, to record something under it.
+    /// The key of the tracker, or of one that was merged into it, was passed to a caller that may record something under it.
     KeyGiven = 8,
-    /// The pin graph has known the tracker, or one that it took over.
+    /// The pin graph has or had a node for the tracker, or for one that was merged into it.
     InGraph = 16,
-    /// Code of another tracker has referred to the tracker, or to one that it took over.
+    /// Code of another tracker has referred to the tracker, or to one that was merged into it.
     HadDependants = 32,
-    /// A manager may hold things under the key of a tracker that it took over (`unmoved.rs`).
-    Unmoved = 64,
+    /// A manager may hold resources under the key of a tracker that was merged into this one (`failed_transfers.rs`).
+    FailedTransfer = 64,
 }
 
 impl TrackerFlags {
@@ -31,13 +32,13 @@ impl TrackerFlags {
         TrackerFlags(AtomicU8::new(0))
     }
 
-    /// The caller has locked the gate: so nobody else writes meanwhile.
-    pub(crate) fn put(&self, mark: TrackerFlag) {
-        // Release pairs with the acquire of `has`: whoever sees a mark sees what was done ahead of it.
-        self.0.store(self.0.load(Ordering::Relaxed) | mark as u8, Ordering::Release);
+    /// The caller holds the tracker's lock, so no other thread writes meanwhile.
+    pub(crate) fn set(&self, flag: TrackerFlag) {
+        // Release pairs with the acquire of `has`: a reader that sees the flag sees everything that was done before it.
+        self.0.store(self.0.load(Ordering::Relaxed) | flag as u8, Ordering::Release);
     }
 
-    pub(crate) fn has(&self, mark: TrackerFlag) -> bool {
-        self.0.load(Ordering::Acquire) & mark as u8 != 0
+    pub(crate) fn has(&self, flag: TrackerFlag) -> bool {
+        self.0.load(Ordering::Acquire) & flag as u8 != 0
     }
 }

@@ -1,93 +1,95 @@
-//! [`TrackerState`]: the one place that says whether a tracker lives, and who still holds it.
+//! [`TrackerState`]: whether a tracker is live, and what pins it.
 //!
-//! | from | event | to | who moves it |
+//! | from | event | to | moved by |
 //! |---|---|---|---|
 //! | Live | `retire`, pinned | Guarded | the remover, under the dylib's lock |
 //! | Live | `retire`, not pinned | Reclaiming | the same |
-//! | Live | `merge` | Merged | the transferrer, under the dylib's lock |
-//! | Reclaiming | `guard`: somebody may be executing it | Guarded | the remover, before any manager was told |
-//! | Guarded | `settle`: no guard is in the way | Retired, or Reclaiming when nothing pins | the remover, or who left the last guard |
-//! | Retired | last pin goes (`unpin_handle`), or the pin graph finds a free ring (`claim_unpinned`) | Reclaiming | the thread that dropped it |
-//! | Live, Guarded, Retired | `force_reclaim`: whoever thinks what | Reclaiming | a remover who gave its word |
-//! | Reclaiming | managers were told | Reclaimed | the same thread |
+//! | Live | `merge` | Merged | the transferring thread, under the dylib's lock |
+//! | Reclaiming | `enter_guarded`: a guard may be executing its code | Guarded | the remover, before it calls a manager |
+//! | Guarded | `leave_guarded`: no guard blocks it | Retired, or Reclaiming if nothing pins it | the remover, or the thread that left the last guard |
+//! | Retired | the last pin is dropped (`unpin_handle`), or the pin graph finds a free cycle (`claim_unpinned`) | Reclaiming | the thread that dropped it |
+//! | Live, Guarded, Retired | `force_reclaim`, in spite of pins and guards | Reclaiming | a remover whose caller promises that it is safe |
+//! | Reclaiming | the managers have released the resources | Reclaimed | the same thread |
 //!
-//! Guarded is how a remover keeps the tracker in hand until it has looked at the execution guards (`guards.rs`): pins may go
-//! meanwhile, and nobody reclaims.
+//! In the state Guarded, pins may be dropped, and no thread reclaims the tracker. The remover uses it until it has read the
+//! execution guards (`guards.rs`).
 //!
-//! Some handles are *standing* pins: they say why they are held, and go by themselves, or when their makers are asked. When
-//! only such are left of a retired tracker's handles, the makers are asked (`reclaim.rs`). A retired tracker may get new
-//! pins until it is being reclaimed (`pin_until_reclaimed`): under the pin graph's lock, so that no ring is claimed meanwhile.
+//! Some handle pins are *revocable*: they have a reason, and their makers release them on request. When only revocable pins
+//! are left of a retired tracker's handle pins, the session asks the makers (`reclaim.rs`). A retired tracker may get new
+//! pins until it is being reclaimed (`pin_until_reclaimed`). This needs the lock of its pin table, so that no cycle is
+//! claimed meanwhile.
 //!
-//! Recording a resource and retiring exclude each other through this lock: whoever comes second sees what the first
-//! did. That is the race of allocating against removing. Model: `loom_tests/loom_allocate_remove.rs`.
+//! `with_resource_key` and `retire` take the lock of this state, so one of them sees what the other did. This decides the race
+//! between an allocation and a removal. Model: `loom_tests/loom_allocate_remove.rs`.
 
 use std::mem;
 use std::time::Instant;
 
 use crate::error::{Error, Result as ManagersResult};
-use crate::session::core::resource_tracker::{ResourceKey, TrackerCore};
-use crate::session::pins::pin_nodes::{NodePlace, PinNode};
+use crate::session::pins::pin_nodes::{NodeCell, PinNode};
 use crate::session::pins::tracker_flags::{TrackerFlag, TrackerFlags};
-use crate::sync::{Arc, AtomicU32, Condvar, Mutex, MutexGuard, Rank, seeded_bug};
+use crate::sync::{Arc, AtomicU32, Condvar, Mutex, Rank, seeded_bug};
 
-pub(crate) struct TrackerState {
-    /// Handles that share the tracker. Counted here and not by an `Arc`, since a responsibility can make one from the core.
-    /// Were it to wrap, by handles that were forgotten, the tracker would be transferred too early: nothing is freed by that.
+/// The state of one tracker.
+pub(crate) struct TrackerState<T> {
+    /// Handles (`ResourceTracker`) of the tracker. An `Arc` count does not serve, since a responsibility makes a handle from
+    /// the core. If leaked handles make the count wrap, the tracker is transferred too early; that frees nothing.
     pub(crate) handles: AtomicU32,
-    /// What is in the state, for those who only ask.
-    sign: TrackerFlags,
-    /// Where the pin graph knows this tracker, if it does. Put here under the gate too: a tracker that is not live gets none.
-    node: NodePlace,
-    state: Mutex<GateState>,
+    /// Facts about the state that are readable without the lock.
+    pub(super) flags: TrackerFlags,
+    /// The tracker's own node in the pin graph, if it has one. Set under the lock too: a tracker that is not live gets none.
+    pub(super) node: NodeCell,
+    pub(super) inner: Mutex<StateInner<T>>,
 }
 
-struct GateState {
-    status: Status,
-    /// Owned handles: `Pin`s, the standing ones included.
-    handle_pins: PinCount,
-    /// How many of them are standing.
-    standing_pins: PinCount,
-    /// Pins of trackers whose code refers into this one; counted by the pin graph, whose numbers are no larger.
-    dependant_pins: u32,
+pub(super) struct StateInner<T> {
+    pub(super) status: Status<T>,
+    /// Pins of owned handles (`Pin`), including the revocable ones.
+    pub(super) handle_pins: PinCount,
+    /// How many of `handle_pins` are revocable.
+    pub(super) revocable_pins: PinCount,
+    /// Pins of trackers whose code refers into this one. The pin graph counts them. Its node numbers have 32 bits, so they fit.
+    pub(super) dependant_pins: u32,
 }
 
-enum Status {
+pub(super) enum Status<T> {
     Live,
-    Merged(Arc<TrackerCore>),
-    /// Removed; with what is known of that, if it takes longer.
-    Leaving(Stage, Option<Arc<PendingRemoval>>),
-    /// Reclaimed; with what the managers said.
-    #[allow(clippy::box_collection)] // mostly none, and there is one of this for each tracker
+    Merged(Arc<T>),
+    /// Removed. A removal that outlasts its call has a [`PendingRemoval`].
+    Removing(RemovalStage, Option<Arc<PendingRemoval>>),
+    /// Reclaimed, with the errors of the managers.
+    #[allow(clippy::box_collection)] // mostly `None`, and each tracker has one
     Reclaimed(Option<Box<Vec<Error>>>),
 }
 
+/// The stages of a removal; see the head of this file.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
+pub(super) enum RemovalStage {
     Guarded,
     Retired,
     Reclaiming,
 }
 
-/// A removal that takes longer, and who waits for its end.
-struct PendingRemoval {
+/// A removal that outlasts its call, and what waits for its end.
+pub(super) struct PendingRemoval {
     since: Instant,
     reclaimed: Condvar,
-    to_call: Mutex<Vec<OnReclaimed>>,
+    callbacks: Mutex<Vec<OnReclaimed>>,
 }
 
-/// Called once a tracker is reclaimed, with what the managers said.
+/// Called when a tracker is reclaimed, with the result of the managers.
 pub(crate) type OnReclaimed = Box<dyn FnOnce(ManagersResult<()>) + Send>;
 
 impl PendingRemoval {
     fn now() -> Arc<PendingRemoval> {
-        Arc::new(PendingRemoval { since: Instant::now(), reclaimed: Condvar::new(), to_call: Mutex::new(Vec::new()) })
+        Arc::new(PendingRemoval { since: Instant::now(), reclaimed: Condvar::new(), callbacks: Mutex::new(Vec::new()) })
     }
 }
 
-/// A number of pins. One that has ever been at its limit, by pins that were forgotten, stays there: what cannot be counted
-/// is held for ever.
+/// A number of pins. If leaked pins make it reach its maximum, it stays there: pins that cannot be counted hold the tracker for
+/// ever.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct PinCount(u32);
+pub(super) struct PinCount(u32);
 
 impl PinCount {
     const NONE: PinCount = PinCount(0);
@@ -96,32 +98,32 @@ impl PinCount {
         self.0 = self.0.saturating_add(more.0);
     }
 
-    fn add_one(&mut self) {
+    pub(super) fn add_one(&mut self) {
         self.add(PinCount(1));
     }
 
-    fn take_one(&mut self) {
+    pub(super) fn subtract_one(&mut self) {
         if self.0 != u32::MAX {
             self.0 = self.0.saturating_sub(1);
         }
     }
 }
 
-/// What `retire` found.
+/// The result of `retire`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum RetireOutcome {
-    /// Nothing pins it: the caller must reclaim it, unless it has it guarded.
+    /// Nothing pins it: the caller must reclaim it, or call `enter_guarded`.
     Free,
-    /// Something pins it: the caller must settle it, or have that done by whoever leaves the guards in the way.
+    /// Something pins it, so it is Guarded: the caller must call `leave_guarded`, or defer that until the guards are left.
     Held,
-    /// It had been retired before.
+    /// It was retired before.
     AlreadyRetired,
     /// It was merged into another tracker.
     Merged,
 }
 
-/// What the drop of a handle pin leaves to do.
+/// What the caller must do after a pin was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum AfterUnpin {
@@ -133,42 +135,42 @@ pub(crate) enum AfterUnpin {
     AskGraph,
 }
 
-/// What a tracker's pin on another is.
+/// The result of a request for an edge to a tracker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EdgeAdded {
-    /// There before, and counted.
-    Known,
-    /// One more, counted, on the tracker that has this node.
-    Own(PinNode),
-    /// One more, counted, on the tracker that has this proxy, which it is the first to lead to.
-    First(PinNode),
-    /// One more that leads to this proxy, and is not counted.
-    Shared(PinNode),
+    /// The edge exists already and is counted.
+    Existing,
+    /// A new edge to the tracker's own node, counted as a pin.
+    Local(PinNode),
+    /// The first edge to a new remote node of the tracker, counted as a pin.
+    FirstRemote(PinNode),
+    /// A further edge to a remote node, not counted.
+    SharedRemote(PinNode),
 }
 
-/// What a tracker's gate says to the pin graph, which looks for what may go.
+/// What holds a tracker besides its dependants; the pin graph uses it to find free cycles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PinState {
-    /// Not retired, or held by a handle, or claimed by somebody.
-    Firm,
-    /// Retired, and of its handles only standing pins are left.
-    Standing,
-    /// Retired, with no handle.
+    /// Not retired, or held by a handle pin, or claimed already.
+    Held,
+    /// Retired, and only revocable pins are left of its handle pins.
+    RevocableOnly,
+    /// Retired, without a handle pin.
     DependantsOnly,
 }
 
-impl TrackerState {
-    pub(crate) fn new() -> TrackerState {
+impl<T> TrackerState<T> {
+    pub(crate) fn new() -> TrackerState<T> {
         TrackerState {
             handles: AtomicU32::new(0),
-            sign: TrackerFlags::new(),
-            node: NodePlace::default(),
-            state: Mutex::ranked(
+            flags: TrackerFlags::new(),
+            node: NodeCell::default(),
+            inner: Mutex::ranked(
                 Rank::Gate,
-                GateState {
+                StateInner {
                     status: Status::Live,
                     handle_pins: PinCount::NONE,
-                    standing_pins: PinCount::NONE,
+                    revocable_pins: PinCount::NONE,
                     dependant_pins: 0,
                 },
             ),
@@ -176,280 +178,289 @@ impl TrackerState {
     }
 
     pub(crate) fn is_live(&self) -> bool {
-        !self.sign.has(TrackerFlag::Defunct)
+        !self.flags.has(TrackerFlag::Defunct)
     }
 
     pub(crate) fn is_merged(&self) -> bool {
-        matches!(self.state.lock().status, Status::Merged(_))
+        matches!(self.inner.lock().status, Status::Merged(_))
     }
 
-    /// Whether every resource has been given back.
+    /// Whether all resources are released.
     pub(crate) fn is_reclaimed(&self) -> bool {
-        self.sign.has(TrackerFlag::Reclaimed)
+        self.flags.has(TrackerFlag::Reclaimed)
     }
 
-    /// Whether anybody was given the key, and so may have recorded something under it.
+    /// Whether the key was passed to a caller, which may have recorded something under it.
     pub(crate) fn has_given_key(&self) -> bool {
-        self.sign.has(TrackerFlag::KeyGiven)
+        self.flags.has(TrackerFlag::KeyGiven)
     }
 
-    /// Whether the pin graph has ever known the tracker.
+    /// Whether the pin graph has or had a node for the tracker.
     pub(crate) fn was_in_graph(&self) -> bool {
-        self.sign.has(TrackerFlag::InGraph)
+        self.flags.has(TrackerFlag::InGraph)
     }
 
-    /// Whether managers may hold things under other keys besides (`unmoved.rs`).
-    pub(crate) fn has_unmoved(&self) -> bool {
-        self.sign.has(TrackerFlag::Unmoved)
+    /// Whether managers may hold resources of the tracker under other keys too (`failed_transfers.rs`).
+    pub(crate) fn has_failed_transfers(&self) -> bool {
+        self.flags.has(TrackerFlag::FailedTransfer)
     }
 
-    /// For a transfer, whose gates are both locked.
-    pub(crate) fn mark_unmoved(&self) {
-        self.sign.put(TrackerFlag::Unmoved);
+    /// For a transfer, which holds the locks of both trackers.
+    pub(crate) fn mark_failed_transfer(&self) {
+        self.flags.set(TrackerFlag::FailedTransfer);
     }
 
-    /// Whether dependants pin the tracker still.
+    /// Whether dependants still pin the tracker.
     pub(crate) fn has_dependants(&self) -> bool {
-        self.sign.has(TrackerFlag::HadDependants) && self.state.lock().dependant_pins > 0
+        self.flags.has(TrackerFlag::HadDependants) && self.inner.lock().dependant_pins > 0
     }
 
-    /// `(handles, pins of dependants)` that hold the tracker; one of the latter may be shared.
+    /// The numbers of `(handle pins, dependant pins)`. Several dependants may share one of the latter.
     pub(crate) fn pins(&self) -> (usize, usize) {
-        let state = self.state.lock();
+        let state = self.inner.lock();
         (state.handle_pins.0 as usize, state.dependant_pins as usize)
     }
 
-    /// How many of the handles are standing pins.
-    pub(crate) fn standing_pins(&self) -> usize {
-        self.state.lock().standing_pins.0 as usize
+    /// How many of the handle pins are revocable.
+    pub(crate) fn revocable_pins(&self) -> usize {
+        self.inner.lock().revocable_pins.0 as usize
     }
 
-    /// When the tracker was removed, if that has taken longer than the call.
-    pub(crate) fn leaving_since(&self) -> Option<Instant> {
-        match &self.state.lock().status {
-            Status::Leaving(_, Some(departure)) => Some(departure.since),
+    /// When the tracker was removed. `None` unless the removal has outlasted its call and is not complete.
+    pub(crate) fn removed_since(&self) -> Option<Instant> {
+        match &self.inner.lock().status {
+            Status::Removing(_, Some(pending)) => Some(pending.since),
             _ => None,
         }
     }
 
-    /// Whether it was removed, and is not reclaimed yet.
-    pub(crate) fn is_leaving(&self) -> bool {
-        matches!(self.state.lock().status, Status::Leaving(..))
+    /// Whether the tracker was removed and is not reclaimed yet.
+    pub(crate) fn is_removing(&self) -> bool {
+        matches!(self.inner.lock().status, Status::Removing(..))
     }
 
     pub(crate) fn retire(&self) -> RetireOutcome {
-        self.close(&mut self.state.lock())
+        self.retire_locked(&mut self.inner.lock())
     }
 
-    /// As `retire`, unless something pins the tracker: `None` then, and nothing was done.
+    /// Like `retire`, unless something pins the tracker. Then it does nothing and returns `None`.
     pub(crate) fn retire_unpinned(&self) -> Option<RetireOutcome> {
-        let mut state = self.state.lock();
+        let mut state = self.inner.lock();
         let is_pinned = matches!(state.status, Status::Live) && !state.is_unpinned();
         if seeded_bug!("asked_for_pins_under_an_earlier_lock") {
             drop(state);
-            state = self.state.lock();
+            state = self.inner.lock();
         }
-        (!is_pinned).then(|| self.close(&mut state))
+        (!is_pinned).then(|| self.retire_locked(&mut state))
     }
 
-    fn close(&self, state: &mut GateState) -> RetireOutcome {
+    fn retire_locked(&self, state: &mut StateInner<T>) -> RetireOutcome {
         let found = state.retire();
-        self.sign.put(TrackerFlag::Defunct);
+        self.flags.set(TrackerFlag::Defunct);
         found
     }
 
-    /// Retires it whoever holds it, or takes it out of the hands of who did. True for one caller, who must reclaim it.
+    /// Moves the tracker to Reclaiming, in spite of its pins. Returns true to one caller only, which must reclaim it.
     pub(crate) fn force_reclaim(&self) -> bool {
-        let mut state = self.state.lock();
+        let mut state = self.inner.lock();
         match &mut state.status {
-            Status::Live => state.status = Status::Leaving(Stage::Reclaiming, None),
-            Status::Leaving(stage @ (Stage::Guarded | Stage::Retired), _) => *stage = Stage::Reclaiming,
-            // Seeded bug: two threads tell the managers.
-            Status::Leaving(..) if seeded_bug!("seized_while_it_is_reclaimed") => {}
+            Status::Live => state.status = Status::Removing(RemovalStage::Reclaiming, None),
+            Status::Removing(stage @ (RemovalStage::Guarded | RemovalStage::Retired), _) => {
+                *stage = RemovalStage::Reclaiming
+            }
+            // Seeded bug: two threads call the managers.
+            Status::Removing(..) if seeded_bug!("seized_while_it_is_reclaimed") => {}
             _ => return false,
         }
-        self.sign.put(TrackerFlag::Defunct);
+        self.flags.set(TrackerFlag::Defunct);
         true
     }
 
-    /// Undoes the claim that `RetireOutcome::Free` was, before any manager was told: the tracker waits for guards.
-    pub(crate) fn guard(&self) {
-        let mut state = self.state.lock();
-        if let Status::Leaving(stage @ Stage::Reclaiming, departure) = &mut state.status {
-            *stage = Stage::Guarded;
-            departure.get_or_insert_with(PendingRemoval::now);
+    /// Takes back the claim of `RetireOutcome::Free`, before any manager was called: the tracker waits for guards.
+    pub(crate) fn enter_guarded(&self) {
+        let mut state = self.inner.lock();
+        if let Status::Removing(stage @ RemovalStage::Reclaiming, pending) = &mut state.status {
+            *stage = RemovalStage::Guarded;
+            pending.get_or_insert_with(PendingRemoval::now);
         }
     }
 
-    /// No guard is in the way any more; what that leaves to do.
-    pub(crate) fn settle(&self) -> AfterUnpin {
-        let mut state = self.state.lock();
+    /// No guard blocks the tracker any more. Returns what the caller must do.
+    pub(crate) fn leave_guarded(&self) -> AfterUnpin {
+        let mut state = self.inner.lock();
         match &mut state.status {
-            Status::Leaving(stage @ Stage::Guarded, _) => *stage = Stage::Retired,
-            // Seized meanwhile.
+            Status::Removing(stage @ RemovalStage::Guarded, _) => *stage = RemovalStage::Retired,
+            // `force_reclaim` came first.
             _ => return AfterUnpin::Nothing,
         }
         state.after_unpin(false)
     }
 
-    /// Runs `body` at the source's and the destination's gate, then makes the source an alias of the destination.
-    /// `None`, and nothing done, unless both are live and `still_wanted` agrees; else whether dependants pinned the source.
+    /// Makes the source an alias of the destination, and runs `body` meanwhile, under the locks of both. Returns whether
+    /// dependants pinned the source. If one of them is not live, or `still_valid` returns false, does nothing and returns
+    /// `None`.
     pub(crate) fn merge(
-        source: &Arc<TrackerCore>,
-        destination: &Arc<TrackerCore>,
-        still_wanted: impl FnOnce() -> bool,
+        source: &TrackerState<T>,
+        destination: (&Arc<T>, &TrackerState<T>),
+        still_valid: impl FnOnce() -> bool,
         body: impl FnOnce(),
     ) -> Option<bool> {
-        // One dylib's trackers merge under that dylib's lock, so no second merge can take the gates the other way round.
-        let mut from = source.gate.state.lock();
-        let mut into = destination.gate.state.lock();
-        if !matches!(from.status, Status::Live) || !matches!(into.status, Status::Live) || !still_wanted() {
+        let (into_core, destination) = destination;
+        // Trackers of one dylib are merged under the lock of that dylib, so no other merge takes the two locks in reverse
+        // order.
+        let mut from = source.inner.lock();
+        let mut into = destination.inner.lock();
+        if !matches!(from.status, Status::Live) || !matches!(into.status, Status::Live) || !still_valid() {
             return None;
         }
         into.handle_pins.add(mem::take(&mut from.handle_pins));
-        into.standing_pins.add(mem::take(&mut from.standing_pins));
-        // Seeded bug: a pin that is made between here and the merge stays behind.
+        into.revocable_pins.add(mem::take(&mut from.revocable_pins));
+        // Seeded bug: a pin that is added between here and the end of the merge stays with the source.
         if seeded_bug!("transfer_opens_the_source_gate") {
             drop(from);
-            from = source.gate.state.lock();
+            from = source.inner.lock();
         }
         let dependant_pins = mem::take(&mut from.dependant_pins);
         into.dependant_pins += dependant_pins;
-        from.status = Status::Merged(destination.clone());
-        source.gate.sign.put(TrackerFlag::Defunct);
+        from.status = Status::Merged(into_core.clone());
+        source.flags.set(TrackerFlag::Defunct);
         for inherited in [TrackerFlag::KeyGiven, TrackerFlag::InGraph, TrackerFlag::HadDependants] {
-            if source.gate.sign.has(inherited) {
-                destination.gate.sign.put(inherited);
+            if source.flags.has(inherited) {
+                destination.flags.set(inherited);
             }
         }
         body();
         Some(dependant_pins > 0)
     }
 
-    /// For the pin graph: where it knows the tracker, which it may be told now. `None` when the tracker is not live: then
-    /// there may be no edges from it, as its reclaim may have looked for them already.
-    pub(crate) fn node_while_live(&self, enter: impl FnOnce() -> PinNode) -> Option<PinNode> {
-        let state = self.state.lock();
-        matches!(state.status, Status::Live).then(|| self.enter_graph(enter))
+    /// For the pin graph: the tracker's own node; inserts it if it is missing. `None` if the tracker is not live: its
+    /// reclamation may have read its edges already, so it may get no new ones.
+    pub(crate) fn node_if_live(&self, make_node: impl FnOnce() -> PinNode) -> Option<PinNode> {
+        let state = self.inner.lock();
+        matches!(state.status, Status::Live).then(|| self.get_or_insert_node(make_node))
     }
 
-    /// The gate is locked, of a live tracker.
-    fn enter_graph(&self, enter: impl FnOnce() -> PinNode) -> PinNode {
+    /// The caller holds the lock of this state, and the tracker may get edges.
+    pub(super) fn get_or_insert_node(&self, make_node: impl FnOnce() -> PinNode) -> PinNode {
         if let Some(node) = self.node.get() {
             return node;
         }
-        let node = enter();
-        self.put_node(node);
+        let node = make_node();
+        self.set_node(node);
         node
     }
 
-    fn put_node(&self, node: PinNode) {
-        self.node.put(node);
-        self.sign.put(TrackerFlag::InGraph);
+    fn set_node(&self, node: PinNode) {
+        self.node.set(node);
+        self.flags.set(TrackerFlag::InGraph);
     }
 
-    /// Where the pin graph knows the tracker, if it does. Under the lock of the tracker's table, or of one that is not live: such
-    /// a tracker gets no node any more. To others it is a hint.
+    /// The tracker's own node in the pin graph. The result is exact under the lock of the tracker's pin table, and for a
+    /// tracker that is not live, since such a tracker gets no node. Otherwise it is a hint.
     pub(crate) fn node(&self) -> Option<PinNode> {
         self.node.get()
     }
 
-    /// For the pin graph, which forgets the tracker.
+    /// For the pin graph, which removes the node.
     pub(crate) fn take_node(&self) -> Option<PinNode> {
         self.node.take()
     }
 
-    /// For the pin graph: takes a dependant's pin away; what that leaves to do.
+    /// For the pin graph: removes a dependant's pin. Returns what the caller must do.
     pub(crate) fn unpin_dependant(&self) -> AfterUnpin {
-        let mut state = self.state.lock();
+        let mut state = self.inner.lock();
         state.dependant_pins = state.dependant_pins.saturating_sub(1);
         state.after_unpin(false)
     }
 
-    /// For the pin graph: one of the dependants that share a pin has gone, and others stay; what that leaves to do.
-    pub(crate) fn left_by_sharer(&self) -> AfterUnpin {
-        if self.is_live() { AfterUnpin::Nothing } else { self.state.lock().after_unpin(false) }
+    /// For the pin graph: an edge that shares a pin with other edges was removed. Returns what the caller must do.
+    pub(crate) fn after_shared_edge_removed(&self) -> AfterUnpin {
+        if self.is_live() { AfterUnpin::Nothing } else { self.inner.lock().after_unpin(false) }
     }
 
-    /// For the pin graph: who holds the tracker, beside dependants.
-    pub(crate) fn hold(&self) -> PinState {
-        let state = self.state.lock();
+    /// For the pin graph: what holds the tracker besides its dependants.
+    pub(crate) fn pin_state(&self) -> PinState {
+        let state = self.inner.lock();
         match state.status {
-            Status::Leaving(Stage::Retired, _) if state.handle_pins == PinCount::NONE => PinState::DependantsOnly,
-            Status::Leaving(Stage::Retired, _) if state.handle_pins == state.standing_pins => PinState::Standing,
-            _ => PinState::Firm,
+            Status::Removing(RemovalStage::Retired, _) if state.handle_pins == PinCount::NONE => {
+                PinState::DependantsOnly
+            }
+            Status::Removing(RemovalStage::Retired, _) if state.handle_pins == state.revocable_pins => {
+                PinState::RevocableOnly
+            }
+            _ => PinState::Held,
         }
     }
 
-    /// For the pin graph, which found that no live tracker leads here: moves Retired to Reclaiming, once.
+    /// For the pin graph, which found that no live tracker leads here: moves Retired to Reclaiming. True for one caller only.
     pub(crate) fn claim_unpinned(&self) -> bool {
-        let mut state = self.state.lock();
-        let Status::Leaving(stage, _) = &mut state.status else { return false };
-        mem::replace(stage, Stage::Reclaiming) == Stage::Retired
+        let mut state = self.inner.lock();
+        let Status::Removing(stage, _) = &mut state.status else { return false };
+        mem::replace(stage, RemovalStage::Reclaiming) == RemovalStage::Retired
     }
 
-    /// Every manager was told. Returns what is to be called now, with no lock held, if anything may be.
+    /// All managers were called. Returns the callbacks, which the caller runs with no lock held.
     #[must_use]
     pub(crate) fn finish_reclaim(&self, failures: Vec<Error>) -> Option<Vec<OnReclaimed>> {
         let failures = (!failures.is_empty()).then(|| Box::new(failures));
-        let mut state = self.state.lock();
-        debug_assert!(matches!(state.status, Status::Leaving(Stage::Reclaiming, _)));
+        let mut state = self.inner.lock();
+        debug_assert!(matches!(state.status, Status::Removing(RemovalStage::Reclaiming, _)));
         if failures.is_some() {
-            self.sign.put(TrackerFlag::Failed);
+            self.flags.set(TrackerFlag::Failed);
         }
-        self.sign.put(TrackerFlag::Reclaimed);
+        self.flags.set(TrackerFlag::Reclaimed);
         let before = mem::replace(&mut state.status, Status::Reclaimed(failures));
-        // Members of a ring are reclaimed while they still pin each other.
+        // The trackers of a cycle still pin each other when they are reclaimed.
         state.dependant_pins = 0;
-        let Status::Leaving(_, Some(departure)) = before else { return None };
-        departure.reclaimed.notify_all();
-        Some(mem::take(&mut *departure.to_call.lock()))
+        let Status::Removing(_, Some(pending)) = before else { return None };
+        pending.reclaimed.notify_all();
+        Some(mem::take(&mut *pending.callbacks.lock()))
     }
 
-    /// What the managers said, once reclaimed.
+    /// The errors of the managers, joined, once the tracker is reclaimed.
     pub(crate) fn outcome(&self) -> ManagersResult<()> {
-        if self.sign.has(TrackerFlag::Failed) { Error::join(self.failures()) } else { Ok(()) }
+        if self.flags.has(TrackerFlag::Failed) { Error::join(self.failures()) } else { Ok(()) }
     }
 
-    /// The same, one by one.
+    /// The errors of the managers, one by one.
     pub(crate) fn failures(&self) -> Vec<Error> {
-        if !self.sign.has(TrackerFlag::Failed) {
+        if !self.flags.has(TrackerFlag::Failed) {
             return Vec::new();
         }
-        match &self.state.lock().status {
+        match &self.inner.lock().status {
             Status::Reclaimed(Some(failures)) => failures.to_vec(),
             _ => Vec::new(),
         }
     }
 
-    /// Waits for the end of a removal; false when the deadline passes first.
+    /// Waits for the end of a removal. Returns false if the deadline passes first.
     pub(crate) fn wait_reclaimed(&self, deadline: Option<Instant>) -> bool {
-        let mut state = self.state.lock();
-        while let Status::Leaving(_, departure) = &mut state.status {
-            let departure = departure.get_or_insert_with(PendingRemoval::now).clone();
+        let mut state = self.inner.lock();
+        while let Status::Removing(_, pending) = &mut state.status {
+            let pending = pending.get_or_insert_with(PendingRemoval::now).clone();
             match deadline {
-                None => departure.reclaimed.wait(&mut state),
+                None => pending.reclaimed.wait(&mut state),
                 Some(deadline) if Instant::now() >= deadline => return false,
-                Some(deadline) => departure.reclaimed.wait_until(&mut state, deadline),
+                Some(deadline) => pending.reclaimed.wait_until(&mut state, deadline),
             }
         }
         true
     }
 
-    /// Keeps `to_call` for the end of the removal, or gives it back if that is over.
-    pub(crate) fn when_reclaimed(&self, to_call: OnReclaimed) -> Option<OnReclaimed> {
-        let mut state = self.state.lock();
-        let Status::Leaving(_, departure) = &mut state.status else { return Some(to_call) };
-        let departure = departure.get_or_insert_with(PendingRemoval::now).clone();
-        // Seeded bug: who ends the removal in between has called everybody.
+    /// Stores `callback` for the end of the removal. Returns it if the removal is over.
+    pub(crate) fn when_reclaimed(&self, callback: OnReclaimed) -> Option<OnReclaimed> {
+        let mut state = self.inner.lock();
+        let Status::Removing(_, pending) = &mut state.status else { return Some(callback) };
+        let pending = pending.get_or_insert_with(PendingRemoval::now).clone();
+        // Seeded bug: the thread that ends the removal in between has called all callbacks.
         let held = (!seeded_bug!("callback_left_under_a_later_lock")).then_some(state);
-        departure.to_call.lock().push(to_call);
+        pending.callbacks.lock().push(callback);
         drop(held);
         None
     }
 }
 
-impl GateState {
+impl<T> StateInner<T> {
     fn is_unpinned(&self) -> bool {
         (self.handle_pins, self.dependant_pins) == (PinCount::NONE, 0)
     }
@@ -462,206 +473,50 @@ impl GateState {
         }
         let is_free = self.is_unpinned();
         self.status = match is_free {
-            true => Status::Leaving(Stage::Reclaiming, None),
-            false => Status::Leaving(Stage::Guarded, Some(PendingRemoval::now())),
+            true => Status::Removing(RemovalStage::Reclaiming, None),
+            false => Status::Removing(RemovalStage::Guarded, Some(PendingRemoval::now())),
         };
         if is_free { RetireOutcome::Free } else { RetireOutcome::Held }
     }
 
-    /// A standing pin that goes leaves nothing to do as long as there are others: their makers have been asked.
-    fn after_unpin(&mut self, was_standing: bool) -> AfterUnpin {
-        let Status::Leaving(stage @ Stage::Retired, _) = &mut self.status else { return AfterUnpin::Nothing };
+    /// What the caller must do after a pin was dropped. After a revocable pin, the remaining revocable pins need no new
+    /// request: the session has asked their makers already.
+    pub(super) fn after_unpin(&mut self, was_revocable: bool) -> AfterUnpin {
+        let Status::Removing(stage @ RemovalStage::Retired, _) = &mut self.status else { return AfterUnpin::Nothing };
         match (self.handle_pins, self.dependant_pins) {
             (PinCount::NONE, 0) => {
-                *stage = Stage::Reclaiming;
+                *stage = RemovalStage::Reclaiming;
                 AfterUnpin::Reclaim
             }
             (PinCount::NONE, _) => AfterUnpin::AskGraph,
-            (handles, _) if handles == self.standing_pins && !was_standing => AfterUnpin::AskGraph,
+            (handles, _) if handles == self.revocable_pins && !was_revocable => AfterUnpin::AskGraph,
             _ => AfterUnpin::Nothing,
         }
     }
 }
 
-impl TrackerCore {
-    /// Runs `body` at the gate of the tracker that this one has become: itself, if it was never merged.
-    fn at_gate<R>(
-        self: &Arc<TrackerCore>,
-        body: impl for<'a> FnOnce(&'a Arc<TrackerCore>, MutexGuard<'a, GateState>) -> R,
-    ) -> R {
-        let mut merged = None;
-        loop {
-            let core = merged.as_ref().unwrap_or(self);
-            let state = core.gate.state.lock();
-            let Status::Merged(next) = &state.status else { return body(core, state) };
-            let next = next.clone();
-            drop(state);
-            merged = Some(next);
-        }
-    }
-
-    /// Whether the tracker that this one has become is live.
-    pub(crate) fn is_now_live(self: &Arc<TrackerCore>) -> bool {
-        self.at_gate(|_, state| matches!(state.status, Status::Live))
-    }
-
-    /// The tracker that this one has become, and itself if it was never merged.
-    pub(crate) fn current(self: &Arc<TrackerCore>) -> Arc<TrackerCore> {
-        self.at_gate(|core, _| core.clone())
-    }
-
-    /// For the pin graph: adds a dependant's pin to the tracker that this one has become, unless `choose` finds that it is
-    /// there already, or that it may not be. It is told where the graph knows the tracker, and whether the tracker is live.
-    pub(crate) fn pin_dependant(
-        self: &Arc<TrackerCore>,
-        choose: impl FnOnce(&Arc<TrackerCore>, Option<PinNode>, bool) -> Option<EdgeAdded>,
-    ) -> Option<EdgeAdded> {
-        self.at_gate(|core, mut state| {
-            let is_live = matches!(state.status, Status::Live);
-            if seeded_bug!("dependant_pinned_after_the_gate_was_left") {
-                drop(state);
-                state = core.gate.state.lock();
-            }
-            let edge = choose(core, core.gate.node(), is_live)?;
-            if let EdgeAdded::Own(_) | EdgeAdded::First(_) = edge {
-                state.dependant_pins += 1;
-                core.gate.sign.put(TrackerFlag::InGraph);
-                core.gate.sign.put(TrackerFlag::HadDependants);
-            }
-            if let EdgeAdded::Own(node) = edge {
-                core.gate.node.put(node);
-            }
-            Some(edge)
-        })
-    }
-
-    /// For the pin graph: where it knows the tracker that this one has become, and whether there may be new edges from it: if it
-    /// is live, or if the caller has a pin of it and nobody reclaims it. If the graph does not know the tracker, it is told
-    /// now, unless there may be no edges: its reclaim may have looked for them already.
-    pub(crate) fn node_or_enter(
-        self: &Arc<TrackerCore>,
-        is_pinned: bool,
-        enter: impl FnOnce(&Arc<TrackerCore>) -> PinNode,
-    ) -> Option<(PinNode, bool)> {
-        self.at_gate(|core, state| {
-            let may_refer = match state.status {
-                Status::Live => true,
-                Status::Leaving(Stage::Guarded | Stage::Retired, _) => is_pinned,
-                // Seeded bug: nobody looks for the edge any more.
-                _ if seeded_bug!("edge_from_a_tracker_that_is_reclaimed") => is_pinned,
-                _ => false,
-            };
-            let node = if may_refer { core.gate.enter_graph(|| enter(core)) } else { core.gate.node()? };
-            Some((node, may_refer))
-        })
-    }
-
-    /// Runs `body` with the key of the tracker that this one has become, unless that is defunct. No removal and no
-    /// transfer of the tracker can happen meanwhile (S3).
-    pub(crate) fn with_resource_key<R>(
-        self: &Arc<TrackerCore>,
-        body: impl FnOnce(ResourceKey) -> R,
-    ) -> Result<R, Defunct> {
-        self.at_gate(|core, state| {
-            if !matches!(state.status, Status::Live) {
-                return Err(Defunct);
-            }
-            // Seeded bug: a removal in between tells no manager that skips unused keys.
-            let is_marked_late = seeded_bug!("key_marked_under_a_later_lock");
-            if !is_marked_late {
-                core.gate.sign.put(TrackerFlag::KeyGiven);
-            }
-            let held = (!seeded_bug!("record_outside_gate")).then_some(state);
-            let recorded = body(core.key());
-            drop(held);
-            if is_marked_late {
-                let _state = core.gate.state.lock();
-                core.gate.sign.put(TrackerFlag::KeyGiven);
-            }
-            Ok(recorded)
-        })
-    }
-
-    /// Adds a handle's pin to the tracker that this one has become, unless that is defunct.
-    pub(crate) fn pin_handle(self: &Arc<TrackerCore>) -> Result<(), Defunct> {
-        self.at_gate(|core, mut state| {
-            if !matches!(state.status, Status::Live) {
-                return Err(Defunct);
-            }
-            if seeded_bug!("pinned_after_the_gate_was_left") {
-                drop(state);
-                state = core.gate.state.lock();
-            }
-            state.handle_pins.add_one();
-            Ok(())
-        })
-    }
-
-    /// Adds a handle's pin, even when the tracker is retired, as long as nobody reclaims it: for code that runs, and so is
-    /// held by somebody.
-    pub(crate) fn pin_until_reclaimed(self: &Arc<TrackerCore>) -> Result<(), Defunct> {
-        if self.pin_handle().is_ok() {
-            return Ok(());
-        }
-        // A ring is looked at member by member, and then claimed: not with a new pin in between.
-        let pins = &self.dylib().session.pins;
-        let _no_claim = (!seeded_bug!("pinned_while_a_ring_is_claimed")).then(|| pins.table_of(self.dylib()));
-        self.at_gate(|_, mut state| match state.status {
-            Status::Live | Status::Leaving(Stage::Guarded | Stage::Retired, _) => {
-                state.handle_pins.add_one();
-                Ok(())
-            }
-            _ => Err(Defunct),
-        })
-    }
-
-    /// Makes a pin that the caller holds a standing one.
-    pub(crate) fn let_pin_stand(self: &Arc<TrackerCore>) {
-        self.at_gate(|_, mut state| state.standing_pins.add_one());
-    }
-
-    /// Adds a pin beside one that the caller holds: this cannot fail, even when the tracker is retired.
-    pub(crate) fn pin_handle_again(self: &Arc<TrackerCore>) {
-        self.at_gate(|_, mut state| state.handle_pins.add_one());
-    }
-
-    /// Takes a handle's pin away from the tracker that this one has become.
-    pub(crate) fn unpin_handle(self: &Arc<TrackerCore>, is_standing: bool) -> (Arc<TrackerCore>, AfterUnpin) {
-        self.at_gate(|core, mut state| {
-            state.handle_pins.take_one();
-            if is_standing {
-                state.standing_pins.take_one();
-            }
-            (core.clone(), state.after_unpin(is_standing))
-        })
-    }
-}
-
-/// The tracker was removed.
-#[derive(Debug)]
-pub(crate) struct Defunct;
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::session::core::resource_tracker::TrackerCore;
 
     #[test]
-    fn a_gate_takes_few_bytes_since_there_is_one_for_each_tracker() {
+    fn the_state_of_a_tracker_takes_32_bytes() {
         assert_eq!(
-            (size_of::<GateState>(), size_of::<TrackerCore>()),
+            (size_of::<StateInner<TrackerCore>>(), size_of::<TrackerCore>()),
             (32, if cfg!(debug_assertions) { 112 } else { 104 })
         );
     }
 
     #[test]
-    fn pins_that_cannot_be_counted_hold_for_ever() {
+    fn a_pin_count_at_its_maximum_never_goes_back() {
         let mut pins = PinCount(u32::MAX - 1);
         pins.add_one();
         pins.add_one();
-        pins.take_one();
+        pins.subtract_one();
         assert_eq!(pins, PinCount(u32::MAX));
         let mut none = PinCount::NONE;
-        none.take_one();
+        none.subtract_one();
         assert_eq!(none, PinCount::NONE);
     }
 }

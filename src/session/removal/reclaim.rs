@@ -1,22 +1,28 @@
-//! Giving resources back: who does it, and in which order.
+//! Reclamation: which thread lets the managers release the resources of removed trackers, and in which order.
 //!
-//! A tracker is reclaimed by the one thread that moved its gate to Reclaiming: the remover, the thread that dropped the
-//! last pin, or [`ExecutionSession::reclaim`](crate::session::ExecutionSession::reclaim) under
-//! [`ReclaimPolicy::Explicit`](crate::session::ReclaimPolicy). Trackers that go together (a ring of dependants, a dylib)
-//! are taken manager by manager, so that every finaliser has run before the first byte of any of them is freed.
+//! # Who reclaims
+//! The one thread that moved a tracker to Reclaiming reclaims it: the remover, the thread that dropped the last pin, or the
+//! caller of [`ExecutionSession::reclaim`](crate::session::ExecutionSession::reclaim) under
+//! [`ReclaimPolicy::Explicit`](crate::session::ReclaimPolicy). Trackers that are reclaimed together (a cycle of dependants, a
+//! dylib) form a batch. Each manager gets all trackers of a batch before the next manager does. So every finaliser has run
+//! before the first byte of the batch is freed.
 //!
-//! Where nothing but [standing pins](Pin::stand) is left, their makers, the managers, are asked to let go of them
-//! ([`ResourceManager::release_pins`]), each time that the last other pin goes: on the thread that dropped it, since what a
-//! thread owes only that thread can settle. What is not let go of then holds the tracker until it goes by itself.
-//! Meanwhile the asking thread holds the tracker, so that it takes part in one batch with the others.
-//!
-//! Before any of that, trackers that were just removed wait for the [guards](Guard) that were entered before their names had
-//! gone (`guards.rs`), and stay guarded meanwhile: all that are removed in one call, together.
+//! # In order
+//! 1. Trackers that one call removes wait together for the [guards][`Guard`] that were active when their symbols were
+//!    unpublished (`guards.rs`). They stay in state Guarded meanwhile.
+//! 2. When the last pin that is not [revocable](Pin::into_revocable) is dropped, the managers are asked to release the
+//!    revocable ones ([`ResourceManager::release_pins`]). The thread that dropped that pin asks, because some pins can be
+//!    released by that thread only. A pin that is not released holds the tracker until its maker drops it. The asking thread
+//!    pins the tracker meanwhile, so that the tracker joins the batch.
+//! 3. The batch is sorted: a tracker comes before those that it refers to.
+//! 4. The managers release the resources, in reverse order of registration.
+//! 5. The pins that the batch held are dropped. Trackers that become free by that form the next batch.
 //!
 //! [`Guard`]: crate::session::Guard
 //! [`ResourceManager::release_pins`]: crate::session::ResourceManager::release_pins
-//! [`Pin::stand`]: crate::session::Pin::stand
+//! [`Pin::into_revocable`]: crate::session::Pin::into_revocable
 
+use std::any::Any;
 use std::slice;
 
 use rustc_hash::FxHashSet;
@@ -26,166 +32,244 @@ use crate::error::{Error, Result};
 use crate::session::core::execution_session::{ReclaimPolicy, SessionInner};
 use crate::session::core::observer::Event;
 use crate::session::core::resource_manager::ResourceManager;
-use crate::session::core::resource_tracker::{ResourceKey, TrackerCore};
-use crate::session::pins::dependants::ReclaimSet;
-use crate::session::pins::guards::{self, ActiveGuard};
+use crate::session::core::resource_tracker::{Pin, TrackerCore};
+use crate::session::pins::dependants::{ReclaimSet, newest_first};
+use crate::session::pins::guards;
+use crate::session::pins::guards::{ActiveGuard, Deferred};
+use crate::session::pins::pinned::Pinned;
 use crate::session::pins::tracker_state::{AfterUnpin, OnReclaimed, RetireOutcome};
-use crate::session::removal::unmoved::UnmovedKey;
-use crate::sync::Arc;
+use crate::session::types::failed_transfers::FailedTransferKey;
+use crate::session::types::ids::ResourceKey;
+use crate::sync::{Arc, seeded_bug};
 
-/// What was just retired, with what is known of the pins.
+/// Trackers that were just retired, with the results of their `retire`.
 pub(crate) type Retired = [(Arc<TrackerCore>, RetireOutcome)];
 
-/// Reclaims those of the just retired trackers that nothing pins, and that no guard is in the way of. Their names are gone.
+/// Reclaims those of the retired trackers that no pin holds and no guard blocks. Their symbols are unpublished.
 pub(crate) fn after_retire(session: &Arc<SessionInner>, retired: &Retired) {
-    let guards = session.guards.entered();
+    let guards = session.guards.active();
     if !guards.is_empty() || retired.iter().any(|(core, _)| core.is_version()) {
         return after_retire_guarded(session, retired, guards);
     }
-    retired.iter().for_each(|(core, _)| core.tell_retired(0));
-    // Mostly there is one, and nothing has to be asked.
+    retired.iter().for_each(|(core, _)| core.deliver_retired(0));
+    // In the common case there is one tracker, and nothing pins it.
     if let [(core, RetireOutcome::Free)] = retired {
         return reclaim(session, slice::from_ref(core), retired);
     }
-    let left = |(core, held): &(Arc<TrackerCore>, RetireOutcome)| match held {
+    let next_step = |(core, held): &(Arc<TrackerCore>, RetireOutcome)| match held {
         RetireOutcome::Free => AfterUnpin::Reclaim,
-        _ => core.gate.settle(),
+        _ => core.state.leave_guarded(),
     };
-    let free = free_of(session, retired.iter().map(|entry| (entry.0.clone(), left(entry))).collect());
+    let free = claim_reclaimable(session, retired.iter().map(|entry| (entry.0.clone(), next_step(entry))).collect());
     reclaim(session, &free, retired);
 }
 
-/// The same, if guards or calls may be in the way: leaves the trackers with them, or goes on when they were left meanwhile.
-/// Calls hold versions only.
+/// Like [`after_retire`], if guards or calls may block the trackers. Defers the trackers, or reclaims them if these guards and
+/// calls were left meanwhile. Calls block versions only.
 #[cold]
 fn after_retire_guarded(session: &Arc<SessionInner>, retired: &Retired, guards: Vec<ActiveGuard>) {
-    let calls = session.entered_calls(retired.iter().map(|(core, _)| core));
+    let calls = session.active_calls(retired.iter().map(|(core, _)| core));
     for (core, _) in retired {
-        core.tell_retired(guards.len() + if core.is_version() { calls.len() } else { 0 });
+        core.deliver_retired(guards.len() + if core.is_version() { calls.len() } else { 0 });
     }
-    retired.iter().filter(|(_, held)| *held == RetireOutcome::Free).for_each(|(core, _)| core.gate.guard());
+    retired.iter().filter(|(_, held)| *held == RetireOutcome::Free).for_each(|(core, _)| core.state.enter_guarded());
     let cores = retired.iter().map(|(core, _)| core.clone());
     let (versions, others): (Vec<_>, Vec<_>) = cores.partition(|core| core.is_version());
-    let mut free = guards::entrust(others, guards.clone());
-    free.extend(guards::entrust(versions, [guards, calls].concat()));
-    reclaim(session, &free_of(session, settled(free)), retired);
+    let mut free = defer(others, guards.clone());
+    free.extend(defer(versions, [guards, calls].concat()));
+    reclaim(session, &claim_reclaimable(session, leave_guarded(free)), retired);
 }
 
-/// Settles trackers that waited for guards, all of which were left; here or, by policy and while the session is open, at the
-/// next `ExecutionSession::reclaim`.
-pub(crate) fn after_guards(session: &Arc<SessionInner>, cores: Vec<Arc<TrackerCore>>) {
-    match session.reclaim_policy {
-        ReclaimPolicy::OnDrop => reclaim(session, &free_of(session, settled(cores)), &[]),
-        _ => settled(cores).into_iter().for_each(|(core, left)| after_unpin(core, left)),
+/// Trackers that were removed together and wait for guards.
+pub(crate) struct DeferredTrackers(Vec<Arc<TrackerCore>>);
+
+impl DeferredTrackers {
+    /// Whether `items`, the items of a deferred batch, contain `core`.
+    pub(crate) fn contain(items: &dyn Any, core: &TrackerCore) -> bool {
+        let trackers = items.downcast_ref::<DeferredTrackers>();
+        trackers.is_some_and(|trackers| trackers.0.iter().any(|other| std::ptr::eq(&**other, core)))
     }
 }
 
-/// No guard is in the way of them any more; what that leaves to do, for each.
-fn settled(cores: Vec<Arc<TrackerCore>>) -> Vec<(Arc<TrackerCore>, AfterUnpin)> {
-    let settle = |core: Arc<TrackerCore>| {
-        let left = core.gate.settle();
-        (core, left)
-    };
-    cores.into_iter().map(settle).collect()
+impl Deferred for DeferredTrackers {
+    fn release(self: Box<Self>, others: Vec<Box<dyn Deferred>>) {
+        let mut free = self.0;
+        for others in others {
+            let others: Box<dyn Any> = others;
+            free.extend(others.downcast::<DeferredTrackers>().into_iter().flat_map(|others| others.0));
+        }
+        if let Some(core) = free.first() {
+            let session = core.dylib().session.clone();
+            after_guards(&session, free);
+        }
+    }
 }
 
-/// Claims what may go of settled trackers, dependants that go together included.
-fn free_of(session: &Arc<SessionInner>, settled: Vec<(Arc<TrackerCore>, AfterUnpin)>) -> Vec<Arc<TrackerCore>> {
-    let of = |wanted| settled.iter().filter(move |(_, left)| *left == wanted).map(|(core, _)| core.clone());
+/// Defers `cores`, which are Guarded, until the guards and calls of `active` are left. Returns them if they are left already.
+fn defer(cores: Vec<Arc<TrackerCore>>, active: Vec<ActiveGuard>) -> Vec<Arc<TrackerCore>> {
+    if cores.is_empty() {
+        return cores;
+    }
+    guards::defer(DeferredTrackers(cores), active).map_or_else(Vec::new, |free| free.0)
+}
+
+impl SessionInner {
+    /// Reclaims all queued trackers as one batch, since a cycle is queued tracker by tracker. Returns the number of trackers.
+    pub(crate) fn reclaim_deferred(self: &Arc<SessionInner>) -> usize {
+        let mut count = 0;
+        loop {
+            let mut batch: Vec<_> = std::iter::from_fn(|| self.deferred.pop()).collect();
+            let with_revocable: Vec<_> = std::iter::from_fn(|| self.only_revocable.pop()).collect();
+            let mut claimed = batch.iter().map(|core| core.key()).collect();
+            batch.extend(claim(self, with_revocable, &mut claimed));
+            if batch.is_empty() {
+                return count;
+            }
+            count += batch.len();
+            reclaim(self, &in_order(self, batch), &[]);
+        }
+    }
+
+    /// The active calls, if one of `cores` is a version: these calls may be inside it.
+    pub(crate) fn active_calls<'a>(&self, cores: impl IntoIterator<Item = &'a Arc<TrackerCore>>) -> Vec<ActiveGuard> {
+        let are_versions = cores.into_iter().any(|core| core.is_version());
+        if !are_versions || seeded_bug!("version_freed_under_a_call") {
+            return Vec::new();
+        }
+        self.calls.active()
+    }
+}
+
+/// Continues the removal of trackers after all guards that they waited for were left. Reclaims them here, or queues them for
+/// the next `ExecutionSession::reclaim` if the policy says so and the session is open.
+fn after_guards(session: &Arc<SessionInner>, cores: Vec<Arc<TrackerCore>>) {
+    match session.reclaim_policy {
+        ReclaimPolicy::OnDrop => reclaim(session, &claim_reclaimable(session, leave_guarded(cores)), &[]),
+        _ => leave_guarded(cores).into_iter().for_each(|(core, next_step)| after_unpin(core, next_step)),
+    }
+}
+
+/// No guard blocks these trackers any more. Returns what the caller must do with each.
+fn leave_guarded(cores: Vec<Arc<TrackerCore>>) -> Vec<(Arc<TrackerCore>, AfterUnpin)> {
+    let leave = |core: Arc<TrackerCore>| {
+        let next_step = core.state.leave_guarded();
+        (core, next_step)
+    };
+    cores.into_iter().map(leave).collect()
+}
+
+/// Claims those of the trackers that can be reclaimed, with dependants that can be reclaimed only together with them.
+fn claim_reclaimable(
+    session: &Arc<SessionInner>,
+    with_next_step: Vec<(Arc<TrackerCore>, AfterUnpin)>,
+) -> Vec<Arc<TrackerCore>> {
+    let of =
+        |wanted| with_next_step.iter().filter(move |(_, next_step)| *next_step == wanted).map(|(core, _)| core.clone());
     let mut free: Vec<_> = of(AfterUnpin::Reclaim).collect();
     let undecided: Vec<_> = of(AfterUnpin::AskGraph).collect();
     if !undecided.is_empty() {
-        // Dependants that go in this batch hold nothing back.
+        // A dependant that is in this batch holds nothing.
         let mut claimed = free.iter().map(|core| core.key()).collect();
         free.extend(claim(session, undecided, &mut claimed));
     }
     in_order(session, free)
 }
 
-/// As a loader unloads: whatever refers to something goes before it; newest first where none does.
+/// Sorts trackers as a loader unloads: each before those it refers to. Where no reference decides, the newer one is first.
 pub(crate) fn in_order(session: &SessionInner, mut batch: Vec<Arc<TrackerCore>>) -> Vec<Arc<TrackerCore>> {
     newest_first(&mut batch);
-    if batch.len() < 2 || batch.iter().all(|core| core.gate.node().is_none()) {
+    if batch.len() < 2 || batch.iter().all(|core| core.state.node().is_none()) {
         return batch;
     }
     session.pins.lock().sort(batch)
 }
 
-/// Gives back everything under a tracker, whoever holds it: handles, guards, dependants. Unless somebody does so already, or has
-/// done.
+/// Reclaims a tracker in spite of handles, guards and dependants. Does nothing if another thread reclaims or has reclaimed it.
 pub(crate) fn force_reclaim(core: &Arc<TrackerCore>) {
     let (was_live, is_ours, unpublished) = {
         let mut dylib = core.dylib().state.lock();
-        let was_live = core.gate.is_live();
-        let is_ours = core.gate.force_reclaim();
+        let was_live = core.state.is_live();
+        let is_ours = core.state.force_reclaim();
         (was_live, is_ours, if was_live { dylib.unpublish(core) } else { None })
     };
     if let Some(unpublished) = unpublished {
-        unpublished.settle(core.dylib(), || core.defunct());
+        unpublished.fail_waiters(core.dylib(), || core.defunct());
     }
     if was_live {
-        core.tell_retired(0);
+        core.deliver_retired(0);
     }
     if is_ours {
         reclaim(&core.dylib().session, slice::from_ref(core), &[(core.clone(), RetireOutcome::Free)]);
     }
 }
 
-/// Does what the drop of a handle left to do, here or, by policy and while the session is open, at the next
-/// `ExecutionSession::reclaim`.
-pub(crate) fn after_unpin(core: Arc<TrackerCore>, left: AfterUnpin) {
-    if left == AfterUnpin::Nothing {
+/// Continues after a pin was dropped. Reclaims here, or queues the trackers for the next `ExecutionSession::reclaim` if the
+/// policy says so and the session is open.
+fn after_unpin(core: Arc<TrackerCore>, next_step: AfterUnpin) {
+    if next_step == AfterUnpin::Nothing {
         return;
     }
     let session = core.dylib().session.clone();
-    match (session.reclaim_policy, left) {
+    match (session.reclaim_policy, next_step) {
         (_, AfterUnpin::Nothing) => {}
         (ReclaimPolicy::OnDrop, AfterUnpin::Reclaim) => reclaim(&session, &[core], &[]),
         (ReclaimPolicy::OnDrop, AfterUnpin::AskGraph) => {
             let free = claim(&session, vec![core], &mut FxHashSet::default());
             reclaim(&session, &free, &[]);
         }
-        (ReclaimPolicy::Explicit | ReclaimPolicy::Background, left) => {
-            let claimed = match left {
+        (ReclaimPolicy::Explicit | ReclaimPolicy::Background, next_step) => {
+            let claimed = match next_step {
                 AfterUnpin::AskGraph => session.pins.lock().claim_free(&core, &FxHashSet::default()),
-                _ => ReclaimSet { free: vec![core], standing: Vec::new() },
+                _ => ReclaimSet { free: vec![core], revocable: Vec::new() },
             };
-            claimed.standing.into_iter().for_each(|core| session.undecided.push(core));
+            claimed.revocable.into_iter().for_each(|core| session.only_revocable.push(core));
             claimed.free.into_iter().for_each(|core| session.deferred.push(core));
-            // Nobody may be left to call `ExecutionSession::reclaim`.
+            // After the end of the session, no other thread may call `ExecutionSession::reclaim`.
             if session.has_ended() {
                 session.reclaim_deferred();
             } else if session.reclaim_policy == ReclaimPolicy::Background {
-                session.reclaimer.ring(&session);
+                session.reclaimer.notify(&session, |session| _ = session.reclaim_deferred());
             }
         }
     }
 }
 
-/// Claims what may go of `cores`, and of what goes with them, after having asked the makers of standing pins that hold
-/// them. Those of `claimed` are the caller's already, and what is returned joins them.
+impl Drop for Pin {
+    fn drop(&mut self) {
+        if let Some(revocable) = self.revocable {
+            self.core.dylib().session.revocable_pins.remove(revocable);
+        }
+        let (core, next_step) = self.core.unpin_handle(self.revocable.is_some());
+        after_unpin(core, next_step);
+    }
+}
+
+/// Claims `cores` and what can be reclaimed only together with them, if nothing else holds them. First asks the managers to
+/// release the revocable pins that hold them. The caller has claimed the trackers of `claimed` already; the result is added
+/// to it.
 pub(crate) fn claim(
     session: &Arc<SessionInner>,
     cores: Vec<Arc<TrackerCore>>,
     claimed: &mut FxHashSet<ResourceKey>,
 ) -> Vec<Arc<TrackerCore>> {
     let mut free = Vec::new();
-    let mut standing = Vec::new();
+    let mut revocable = Vec::new();
     for core in cores {
         let found = session.pins.lock().claim_free(&core, claimed);
         claimed.extend(found.free.iter().map(|core| core.key()));
         free.extend(found.free);
-        standing.extend(found.standing);
+        revocable.extend(found.revocable);
     }
-    // Held meanwhile, so that the pins that go leave it to us to reclaim. Who is being reclaimed already needs no asking.
-    let asked: Vec<_> = standing.into_iter().filter(|core| core.pin_until_reclaimed().is_ok()).collect();
-    asked.iter().for_each(ask_to_let_go);
-    for core in asked {
-        let (core, left) = core.unpin_handle(false);
-        let more = match left {
+    // Pinned meanwhile, so that this thread gets what the released pins made free. A tracker that is being reclaimed needs no
+    // request.
+    let pinned: Vec<_> = revocable.into_iter().filter(|core| session.pins.pin_until_reclaimed(core).is_ok()).collect();
+    pinned.iter().for_each(release_revocable_pins);
+    for core in pinned {
+        let (core, next_step) = core.unpin_handle(false);
+        let more = match next_step {
             AfterUnpin::Nothing => Vec::new(),
             AfterUnpin::Reclaim => vec![core],
-            // What stands now does so for others: it was asked.
+            // The pins that remain were not released on request, so they are not asked for again.
             AfterUnpin::AskGraph => session.pins.lock().claim_free(&core, claimed).free,
         };
         claimed.extend(more.iter().map(|core| core.key()));
@@ -194,14 +278,14 @@ pub(crate) fn claim(
     free
 }
 
-/// Has the makers of a tracker's standing pins let go of those that the calling thread can let go of. No lock is held.
-fn ask_to_let_go(core: &Arc<TrackerCore>) {
+/// Asks the managers to release the revocable pins of a tracker that the calling thread can release. No lock is held.
+fn release_revocable_pins(core: &Arc<TrackerCore>) {
     let session = &core.dylib().session;
-    let unmoved = if core.gate.has_unmoved() { session.unmoved.of(core.key()) } else { Vec::new() };
+    let failed_transfers = failed_transfers_of(core);
     for manager in session.managers(core.dylib()).iter().rev() {
-        for key in keys_of(core, &unmoved, manager) {
+        for key in keys_of(core, &failed_transfers, manager) {
             if let Err(panic) = catch(|| manager.release_pins(&core.handle, key)) {
-                session.unheard.report(panicked(MANAGER_PANICKED, &panic));
+                session.error_reporter.report(panicked(MANAGER_PANICKED, &panic));
             }
         }
     }
@@ -210,52 +294,48 @@ fn ask_to_let_go(core: &Arc<TrackerCore>) {
 /// The keys under which a manager may hold what a tracker owns.
 fn keys_of<'a>(
     core: &TrackerCore,
-    unmoved: &'a [UnmovedKey],
+    failed_transfers: &'a [FailedTransferKey<dyn ResourceManager>],
     manager: &'a Arc<dyn ResourceManager>,
 ) -> impl Iterator<Item = ResourceKey> + use<'a> {
-    let others = unmoved.iter().filter(move |unmoved| unmoved.is_of(manager)).map(|unmoved| unmoved.key);
+    let others = failed_transfers.iter().filter(move |failed| failed.is_of(manager)).map(|failed| failed.key);
     std::iter::once(core.key()).chain(others)
 }
 
-pub(crate) fn newest_first(batch: &mut [Arc<TrackerCore>]) {
-    batch.sort_by_key(|core| std::cmp::Reverse((core.dylib().serial, core.serial)));
-}
-
-/// Gives everything of `free` back, and of whatever becomes free by that. All are in Reclaiming, claimed by the caller.
-/// What managers say of the `answered` ones is the caller's to return; what they say of others is reported.
-pub(crate) fn reclaim(session: &Arc<SessionInner>, free: &[Arc<TrackerCore>], answered: &Retired) {
-    let mut freed = reclaim_batch(session, free, answered);
+/// Reclaims `free`, and then what becomes free by that. All of `free` are in Reclaiming and claimed by the caller. The caller
+/// returns the errors for `reported` trackers; those for other trackers go to the error reporter.
+pub(crate) fn reclaim(session: &Arc<SessionInner>, free: &[Arc<TrackerCore>], reported: &Retired) {
+    let mut freed = reclaim_batch(session, free, reported);
     while !freed.is_empty() {
-        freed = reclaim_batch(session, &freed, answered);
+        freed = reclaim_batch(session, &freed, reported);
     }
 }
 
-/// One batch; returns the trackers that it was the last to hold.
-fn reclaim_batch(session: &Arc<SessionInner>, batch: &[Arc<TrackerCore>], answered: &Retired) -> Vec<Arc<TrackerCore>> {
-    // No lock is held from here on (S5), and nobody else reclaims these (S4).
+/// Reclaims one batch. Returns claimed trackers that only this batch held.
+fn reclaim_batch(session: &Arc<SessionInner>, batch: &[Arc<TrackerCore>], reported: &Retired) -> Vec<Arc<TrackerCore>> {
+    // No lock is held from here on (S5), and no other thread reclaims these trackers (S4).
     let Some(first) = batch.first() else { return Vec::new() };
     let managers = session.managers(first.dylib());
     let held_by = |core: &Arc<TrackerCore>| held_bytes(&managers, core);
-    let held = session.observers.is_heard().then(|| batch.iter().map(held_by).collect::<Box<[u64]>>());
-    let failures = tell_managers(&managers, batch);
+    let held = session.observers.is_active().then(|| batch.iter().map(held_by).collect::<Box<[u64]>>());
+    let failures = remove_resources(&managers, batch);
     let (mut freed, mut undecided) = (Vec::new(), Vec::new());
     for (number, core) in batch.iter().enumerate() {
-        let record = core.dylib().state.lock().forget_tracker(core);
+        let record = core.dylib().state.lock().remove_tracker(core);
         drop(record);
-        if core.gate.was_in_graph() {
+        if core.state.was_in_graph() {
             let released = session.pins.release(core);
             freed.extend(released.freed);
             undecided.extend(released.undecided);
         }
         let failed = || failures.iter().filter(|(key, _)| *key == core.key()).map(|(_, error)| error.clone());
-        let to_call = core.gate.finish_reclaim(failed().collect());
+        let callbacks = core.state.finish_reclaim(failed().collect());
         if let Some(held) = &held {
-            tell_reclaimed(core, held[number], failed().count());
+            notify_reclaimed(core, held[number], failed().count());
         }
-        let is_answered = || answered.iter().any(|(other, _)| other.key() == core.key());
-        failed().filter(|_| !is_answered()).for_each(|error| session.unheard.report(error));
-        if let Some(to_call) = to_call {
-            to_call.into_iter().for_each(|to_call| call(session, core, to_call));
+        let is_reported = || reported.iter().any(|(other, _)| other.key() == core.key());
+        failed().filter(|_| !is_reported()).for_each(|error| session.error_reporter.report(error));
+        if let Some(callbacks) = callbacks {
+            callbacks.into_iter().for_each(|callback| run_callback(session, core, callback));
         }
     }
     if !undecided.is_empty() {
@@ -265,77 +345,85 @@ fn reclaim_batch(session: &Arc<SessionInner>, batch: &[Arc<TrackerCore>], answer
     freed
 }
 
-/// Has the managers give everything of the batch back. What they report, and of whom.
-fn tell_managers(managers: &[Arc<dyn ResourceManager>], batch: &[Arc<TrackerCore>]) -> Vec<(ResourceKey, Error)> {
+/// Lets the managers release the resources of a batch. Returns their errors with the keys of the trackers.
+fn remove_resources(managers: &[Arc<dyn ResourceManager>], batch: &[Arc<TrackerCore>]) -> Vec<(ResourceKey, Error)> {
     let mut failures = Vec::new();
     for manager in managers.iter().rev() {
         for core in batch {
-            if let Err(error) = tell(&**manager, core, core.key()) {
+            if let Err(error) = remove_key(&**manager, core, core.key()) {
                 failures.push((core.key(), error));
             }
-            if core.gate.has_unmoved() {
-                tell_of_unmoved(manager, core, &mut failures);
+            if core.state.has_failed_transfers() {
+                remove_failed_transfers(manager, core, &mut failures);
             }
         }
     }
     for core in batch {
-        if core.gate.has_unmoved() {
-            drop(core.dylib().session.unmoved.take(core.key()));
+        if core.state.has_failed_transfers() {
+            drop(core.dylib().session.failed_transfers.remove(core.key()));
         }
     }
     failures
 }
 
-/// The same, of keys of merged trackers under which this manager may hold things still.
+/// Does the same for keys of merged trackers under which this manager may still hold resources.
 #[cold]
-fn tell_of_unmoved(
+fn remove_failed_transfers(
     manager: &Arc<dyn ResourceManager>,
     core: &Arc<TrackerCore>,
     failures: &mut Vec<(ResourceKey, Error)>,
 ) {
-    let unmoved = core.dylib().session.unmoved.of(core.key());
-    for unmoved in unmoved.iter().filter(|unmoved| unmoved.is_of(manager)) {
-        failures.extend(tell(&**manager, core, unmoved.key).err().map(|error| (core.key(), error)));
+    let failed_transfers = failed_transfers_of(core);
+    for failed in failed_transfers.iter().filter(|failed| failed.is_of(manager)) {
+        failures.extend(remove_key(&**manager, core, failed.key).err().map(|error| (core.key(), error)));
     }
 }
 
-/// A manager that panics must not keep the others, or the removal, from coming to an end.
+/// Calls one manager for one key. A panic becomes an error, so that the other managers are still called.
 #[inline]
-fn tell(manager: &dyn ResourceManager, core: &TrackerCore, key: ResourceKey) -> Result<()> {
-    let told = catch(|| match !core.gate.has_given_key() && manager.skips_unused_keys() {
+fn remove_key(manager: &dyn ResourceManager, core: &TrackerCore, key: ResourceKey) -> Result<()> {
+    let outcome = catch(|| match !core.state.has_given_key() && manager.skips_unused_keys() {
         true => Ok(()),
         false => manager.remove_resources(&core.handle, key),
     });
-    told.unwrap_or_else(|panic| Err(panicked(MANAGER_PANICKED, &panic)))
+    outcome.unwrap_or_else(|panic| Err(panicked(MANAGER_PANICKED, &panic)))
 }
 
-/// Calls what waits for the end of a removal. Its panic ends that call and nothing else.
-fn call(session: &SessionInner, core: &TrackerCore, to_call: OnReclaimed) {
-    if let Err(panic) = catch(|| to_call(core.gate.outcome())) {
-        let what = format!("what was to be called after the removal of {} panicked", core.key());
-        session.unheard.report(panicked(&what, &panic));
+/// Runs an `on_complete` callback. Its panic is reported and affects nothing else.
+fn run_callback(session: &SessionInner, core: &TrackerCore, callback: OnReclaimed) {
+    if let Err(panic) = catch(|| callback(core.state.outcome())) {
+        let what = format!("a callback for the end of the removal of {} panicked", core.key());
+        session.error_reporter.report(panicked(&what, &panic));
     }
 }
 
-/// What the managers hold of a tracker's. One that panics is reported, and counts for nothing.
+/// The bytes that the managers hold for a tracker. A manager that panics is reported and counts as zero.
 #[cold]
 pub(crate) fn held_bytes(managers: &[Arc<dyn ResourceManager>], core: &TrackerCore) -> u64 {
     let session = &core.dylib().session;
-    let unmoved = if core.gate.has_unmoved() { session.unmoved.of(core.key()) } else { Vec::new() };
+    let failed_transfers = failed_transfers_of(core);
     let held = |manager: &dyn ResourceManager, key| {
         catch(|| manager.held_bytes(key)).unwrap_or_else(|panic| {
-            session.unheard.report(panicked(MANAGER_PANICKED, &panic));
+            session.error_reporter.report(panicked(MANAGER_PANICKED, &panic));
             0
         })
     };
-    let of = |manager| keys_of(core, &unmoved, manager).map(|key| held(&**manager, key)).sum::<u64>();
+    let of = |manager| keys_of(core, &failed_transfers, manager).map(|key| held(&**manager, key)).sum::<u64>();
     managers.iter().map(of).sum()
 }
 
+/// The keys of merged trackers under which managers may still hold resources of `core`.
+fn failed_transfers_of(core: &TrackerCore) -> Vec<FailedTransferKey<dyn ResourceManager>> {
+    match core.state.has_failed_transfers() {
+        true => core.dylib().session.failed_transfers.get(core.key()),
+        false => Vec::new(),
+    }
+}
+
 #[cold]
-fn tell_reclaimed(core: &TrackerCore, bytes: u64, failures: usize) {
+fn notify_reclaimed(core: &TrackerCore, bytes: u64, failures: usize) {
     let (dylib, key) = (&core.handle, core.key());
-    dylib.observers().tell(&Event::Reclaimed { dylib, key, bytes, failures });
+    dylib.observers().deliver(&Event::Reclaimed { dylib, key, bytes, failures });
 }
 
 fn panicked(what: &str, panic: &str) -> Error {

@@ -1,13 +1,19 @@
-//! The verbs of removal. Reads as a removal does: close the gates and take the names away, at once; tell those who waited for
-//! the names; then give back what nothing holds (`reclaim.rs`), and leave the rest to whoever lets go last.
+//! The operations that remove trackers.
 //!
-//! | verb | if something is in the way |
+//! Each of them works in this order:
+//!
+//! 1. Under the dylib's lock, retire the tracker and remove its symbols from the table.
+//! 2. Fail the queries that wait for these symbols (`unpublish.rs`).
+//! 3. Reclaim what no pin holds and no guard blocks (`reclaim.rs`). The thread that drops the last pin or leaves the last guard
+//!    reclaims the rest.
+//!
+//! | operation | if something holds the resources |
 //! |---|---|
-//! | `remove` | names go, resources stay as long as they are held |
-//! | `remove_all`, `JitDylib::clear` | the same, for many as one: all finalisers run before any memory goes |
-//! | `try_remove` | nothing is done, and the error says what it is |
-//! | `remove_cascade` | trackers whose code refers to it go too, before it |
-//! | `remove_now` | is not asked |
+//! | `remove` | the symbols are removed, the resources stay until nothing holds them |
+//! | `remove_all`, `JitDylib::clear` | the same for several trackers as one batch: all finalisers run before any memory is freed |
+//! | `try_remove` | nothing is removed, and the error names what holds them |
+//! | `remove_cascade` | trackers whose code refers to this one are removed too, before it |
+//! | `remove_now` | the resources are released all the same |
 
 use std::cmp::Reverse;
 
@@ -25,40 +31,40 @@ use crate::session::removal::unpublish::RemovedDefinitions;
 use crate::sync::{Arc, seeded_bug};
 
 impl ResourceTracker {
-    /// Takes back everything under this tracker. Always safe to call.
+    /// Removes everything under this tracker. Always safe to call.
     ///
-    /// At once: its symbols are gone, lookups of them fail, work in flight is told at its next step. Then, as soon as no
-    /// [`Pin`](crate::session::Pin), no live dependant and no [`Guard`](crate::session::Guard) holds it, the managers give its
-    /// resources back; mostly before this returns. The ticket says whether that has happened and who is in the way. A
-    /// second removal gives the same ticket.
+    /// At once, its symbols are removed: lookups of them fail, and work in progress fails at its next step. The managers
+    /// release the resources as soon as no [`Pin`](crate::session::Pin), no live dependant and no
+    /// [`Guard`](crate::session::Guard) holds them. Mostly this happens before the call returns. The ticket says whether it
+    /// has happened and what blocks it. A second removal returns the same ticket.
     ///
     /// # Errors
-    /// [`ErrorKind::TrackerDefunct`] for a tracker that was transferred away. What managers report is returned joined;
-    /// the removal is complete all the same.
+    /// [`ErrorKind::TrackerDefunct`] if the tracker was transferred away. Otherwise the errors of managers, joined; the
+    /// removal is complete in that case.
     pub fn remove(&self) -> Result<Removal> {
         let core = self.core();
-        match retire(core, |core| Some(core.gate.retire())) {
+        match retire(core, |core| Some(core.state.retire())) {
             Some(RetireOutcome::Merged) => Err(core.defunct()),
             Some(held @ (RetireOutcome::Free | RetireOutcome::Held)) => finish(core, held),
             _ => Ok(Removal::new(core.clone())),
         }
     }
 
-    /// Takes back everything under this tracker, if all of it can go at once.
+    /// Removes everything under this tracker, if all of it can be released at once.
     ///
-    /// Guards count, the caller's own too: whichever are entered when this is called. One that is entered while it runs may
-    /// have seen a name, and then keeps the resources until it is left, as the ticket says.
+    /// Guards that are active at the call count, also those of the calling thread. A guard that is entered during the call may
+    /// have found a symbol. Then it blocks the release until it is left, and the ticket names it.
     ///
     /// # Errors
-    /// [`ErrorKind::InUse`], which names the holders, and nothing was done; and as [`remove`](Self::remove).
+    /// [`ErrorKind::InUse`] names the holders; nothing was removed. Otherwise as [`remove`](Self::remove).
     pub fn try_remove(&self) -> Result<Removal> {
         let core = self.core();
         loop {
             let session = &core.dylib().session;
-            let entered = session.guards.entered().into_iter().chain(session.entered_calls([core]));
-            let mut holders: Vec<_> = entered.map(|entered| entered.describe(&session.guards)).collect();
-            if holders.is_empty() || !core.gate.is_live() {
-                match retire(core, |core| core.gate.retire_unpinned()) {
+            let active = session.guards.active().into_iter().chain(session.active_calls([core]));
+            let mut holders: Vec<_> = active.map(|active| active.describe(&session.guards)).collect();
+            if holders.is_empty() || !core.state.is_live() {
+                match retire(core, |core| core.state.retire_unpinned()) {
                     None => {}
                     Some(RetireOutcome::Merged) => return Err(core.defunct()),
                     Some(RetireOutcome::AlreadyRetired) => return Ok(Removal::new(core.clone())),
@@ -66,7 +72,7 @@ impl ResourceTracker {
                 }
             }
             holders.extend(Removal::new(core.clone()).obstacles());
-            // Again, if whoever was in the way has gone before it could be named.
+            // Tries again if the holders were gone before they could be named.
             if !holders.is_empty() {
                 let (dylib, tracker) = (core.dylib().name.to_string(), core.key().to_string());
                 return Err(ErrorKind::InUse { dylib, tracker, holders }.into());
@@ -74,27 +80,27 @@ impl ResourceTracker {
         }
     }
 
-    /// Takes back everything under this tracker, and under all trackers whose code refers to it, directly or through others:
-    /// those first, so that each finaliser finds what it uses. Returns the ticket of this tracker, which is complete when all
-    /// of them are.
+    /// Removes everything under this tracker, and under all trackers whose code refers to it, directly or through others.
+    /// Those are reclaimed first, so that each finaliser finds what it uses. Returns the ticket of this tracker. It is
+    /// complete when all of them are.
     ///
     /// # Errors
     /// As [`remove`](Self::remove).
     pub fn remove_cascade(&self) -> Result<Removal> {
         let core = self.core();
         let mut batch = Batch::default();
-        match retire(core, |core| Some(core.gate.retire())) {
+        match retire(core, |core| Some(core.state.retire())) {
             Some(RetireOutcome::Merged) => return Err(core.defunct()),
             Some(held @ (RetireOutcome::Free | RetireOutcome::Held)) => batch.retired.push((core.clone(), held)),
             _ => {}
         }
-        // Nothing new can refer to what is retired; but to what refers to it, until that is retired too.
+        // A retired tracker gets no new dependant. Its dependants may, until they are retired too.
         let session = &core.dylib().session;
         loop {
-            let closure = session.pins.lock().leading_to(core);
+            let closure = session.pins.lock().transitive_dependents(core);
             let before = batch.retired.len();
             closure.into_iter().for_each(|core| batch.retire(&core.dylib().clone(), [core]));
-            // Seeded bug: what has come to refer to a dependant meanwhile stays, and holds all of it.
+            // Seeded bug: a tracker that has come to refer to a dependant meanwhile is not removed, and holds all of them.
             if batch.retired.len() == before || seeded_bug!("cascade_in_one_pass") {
                 break;
             }
@@ -103,16 +109,17 @@ impl ResourceTracker {
         Removal::finished_or_pending(core.clone())
     }
 
-    /// Takes back everything under many trackers as one removal: all finalisers run before any memory goes, newest trackers
-    /// first, and trackers that refer to each other hold nothing up. Returns a ticket for each, in the order given.
+    /// Removes everything under several trackers as one batch. All finalisers run before any memory is freed, those of the
+    /// newest trackers first. Trackers that refer to each other do not block each other. Returns a ticket for each, in the
+    /// given order.
     ///
     /// # Errors
-    /// [`ErrorKind::TrackerDefunct`] for those that were transferred away, and what managers report, joined; all others are
-    /// removed all the same.
+    /// [`ErrorKind::TrackerDefunct`] for trackers that were transferred away, and the errors of managers, joined. All other
+    /// trackers are removed in that case too.
     pub fn remove_all<'a>(trackers: impl IntoIterator<Item = &'a ResourceTracker>) -> Result<Vec<Removal>> {
         let cores: Vec<_> = trackers.into_iter().map(|tracker| tracker.core().clone()).collect();
         let mut failures: Vec<_> =
-            cores.iter().filter(|core| core.gate.is_merged()).map(|core| core.defunct()).collect();
+            cores.iter().filter(|core| core.state.is_merged()).map(|core| core.defunct()).collect();
         let mut by_dylib = cores.clone();
         // Newest first, as a loader unloads.
         by_dylib.sort_by_key(|core| {
@@ -131,52 +138,52 @@ impl ResourceTracker {
 }
 
 impl JitDylib {
-    /// Removes every tracker, the default one included, as one batch: all finalisers run before any memory goes. Versions of
-    /// functions that are [patched](crate::Patchable) here go along.
-    /// Returns the removals that pins keep from being complete.
+    /// Removes every tracker, including the default one, as one batch: all finalisers run before any memory is freed.
+    /// Versions of functions that are [patched](crate::Patchable) here are removed too. Returns the removals that are not
+    /// complete.
     ///
     /// # Errors
-    /// What managers report, joined.
+    /// The errors of managers, joined.
     pub fn clear(&self) -> Result<Vec<Removal>> {
         let (mut batch, mut others) = (Batch::default(), Vec::new());
-        let companions = {
+        let hooks = {
             let mut state = self.inner().state.lock();
-            let companions = std::mem::take(&mut state.companions);
-            // Mostly there are none, who would have to leave first.
-            if companions.is_empty() {
+            let hooks = std::mem::take(&mut state.clear_hooks);
+            // Mostly there is no hook. A hook must run before the trackers are retired, with no lock held.
+            if hooks.is_empty() {
                 batch.retire_all(&mut state);
             }
-            companions
+            hooks
         };
-        if !companions.is_empty() {
-            companions.iter().for_each(|companion| others.extend(companion.leave()));
+        if !hooks.is_empty() {
+            hooks.iter().for_each(|hook| others.extend(hook.trackers_to_remove()));
             batch.retire_all(&mut self.inner().state.lock());
         }
         others.iter().for_each(|other| batch.retire(other.core().dylib(), [other.core().clone()]));
         let finished = batch.finish(&self.inner().session);
         drop(others);
-        companions.iter().for_each(|companion| companion.left());
+        hooks.iter().for_each(|hook| hook.cleared());
         finished?;
         let removals = batch.retired.into_iter().map(|(core, _)| Removal::new(core));
         Ok(removals.filter(|removal| !removal.is_complete()).collect())
     }
 }
 
-/// Frees everything under a tracker, whoever is in it, refers to it or holds it. The ticket is complete unless another thread
-/// was at it already.
+/// Releases everything under a tracker, in spite of guards, dependants and pins. The ticket is complete unless another thread
+/// is reclaiming the tracker.
 ///
 /// # Errors
-/// [`ErrorKind::TrackerDefunct`] for a tracker that was transferred away; what managers report, joined.
+/// [`ErrorKind::TrackerDefunct`] if the tracker was transferred away. Otherwise the errors of managers, joined.
 pub fn remove_now(tracker: &ResourceTracker) -> Result<Removal> {
     let core = tracker.core();
-    if core.gate.is_merged() {
+    if core.state.is_merged() {
         return Err(core.defunct());
     }
     reclaim::force_reclaim(core);
     Removal::finished_or_pending(core.clone())
 }
 
-/// Trackers that go together.
+/// Trackers that are removed together.
 #[derive(Default)]
 struct Batch {
     retired: SmallVec<[(Arc<TrackerCore>, RetireOutcome); 4]>,
@@ -184,13 +191,13 @@ struct Batch {
 }
 
 impl Batch {
-    /// Retires those of one dylib's trackers that are live, under its lock.
+    /// Retires the live ones among trackers of one dylib, under its lock.
     fn retire(&mut self, dylib: &Arc<DylibInner>, cores: impl IntoIterator<Item = Arc<TrackerCore>>) {
         let mut state = dylib.state.lock();
         self.retire_in(&mut state, cores);
     }
 
-    /// Retires all of a dylib's live trackers, newest first, as a loader unloads.
+    /// Retires all live trackers of a dylib, newest first, as a loader unloads.
     fn retire_all(&mut self, dylib: &mut DylibState) {
         let mut cores = dylib.cores();
         cores.sort_by_key(|core| Reverse(core.serial));
@@ -199,7 +206,7 @@ impl Batch {
 
     fn retire_in(&mut self, dylib: &mut DylibState, cores: impl IntoIterator<Item = Arc<TrackerCore>>) {
         for core in cores {
-            let held = core.gate.retire();
+            let held = core.state.retire();
             if matches!(held, RetireOutcome::Free | RetireOutcome::Held) {
                 self.unpublished.extend(dylib.unpublish(&core).map(|unpublished| (unpublished, core.clone())));
                 self.retired.push((core, held));
@@ -207,28 +214,28 @@ impl Batch {
         }
     }
 
-    /// Tells those who waited, and reclaims what nothing holds. What managers report, joined.
+    /// Fails what waits for the removed symbols, and reclaims what nothing holds. Returns the errors of managers, joined.
     fn finish(&mut self, session: &Arc<SessionInner>) -> Result<()> {
         for (unpublished, core) in std::mem::take(&mut self.unpublished) {
-            unpublished.settle(core.dylib(), || core.defunct());
+            unpublished.fail_waiters(core.dylib(), || core.defunct());
         }
         reclaim::after_retire(session, &self.retired);
         let mut failures = Vec::new();
-        self.retired.iter().for_each(|(core, _)| failures.extend(core.gate.failures()));
+        self.retired.iter().for_each(|(core, _)| failures.extend(core.state.failures()));
         Error::join(failures)
     }
 }
 
-/// Closes a tracker's gate and takes its names away, if `close` does so; what `close` says.
+/// Unpublishes a tracker if `close` has retired it. Returns the result of `close`.
 fn retire(core: &Arc<TrackerCore>, close: impl FnOnce(&TrackerCore) -> Option<RetireOutcome>) -> Option<RetireOutcome> {
-    // All of it at once, and what the end of the removal needs comes meanwhile.
+    // Issued together; the loads overlap with the work below.
     prefetch(&**core);
-    core.whereabouts.prefetch();
+    core.prefetch_hints.prefetch();
     core.dylib().session.pins.prefetch(core);
     let mut dylib = core.dylib().state.lock();
-    // Under the dylib's lock (S2): whoever defines or emits next sees it.
+    // Under the dylib's lock (S2): the next definition or emission sees the retired tracker.
     let closed = close(core);
-    // Seeded bug: a second remover finds it retired, and returns while its names are still there.
+    // Seeded bug: a second remover finds the tracker retired, and returns while its symbols are still in the table.
     if seeded_bug!("retired_before_the_dylib_lock") {
         drop(dylib);
         dylib = core.dylib().state.lock();
@@ -237,13 +244,13 @@ fn retire(core: &Arc<TrackerCore>, close: impl FnOnce(&TrackerCore) -> Option<Re
         let unpublished = dylib.unpublish(core);
         drop(dylib);
         if let Some(unpublished) = unpublished {
-            unpublished.settle(core.dylib(), || core.defunct());
+            unpublished.fail_waiters(core.dylib(), || core.defunct());
         }
     }
     closed
 }
 
-/// The names of a tracker that this thread has retired are gone: goes on with it.
+/// Continues the removal of a tracker that this thread has retired and unpublished.
 fn finish(core: &Arc<TrackerCore>, held: RetireOutcome) -> Result<Removal> {
     let retired = [(core.clone(), held)];
     reclaim::after_retire(&core.dylib().session, &retired);

@@ -1,13 +1,13 @@
-//! [`SymbolWatch`]: asks later how far one definition has come, without keeping anything alive meanwhile.
+//! [`SymbolWatch`]: a weak reference to one definition. It tells later which state the definition has reached.
 
 use std::fmt;
 
 use crate::error::Error;
-use crate::session::core::jit_dylib::DylibInner;
+use crate::session::core::jit_dylib::{DylibInner, JitDylib, RemovedSymbol};
 use crate::session::core::resource_tracker::Pin;
+use crate::session::core::symbol_ref::SymbolRef;
 use crate::session::removal::unpublish::RemovedDefinitions;
-use crate::session::symbols::symbol_table::RemovedSymbol;
-use crate::session::types::symbol::{SymbolId, SymbolRef, SymbolState};
+use crate::session::types::symbol::{SymbolId, SymbolState};
 use crate::sync::{Arc, Weak};
 
 /// A weak reference to one definition.
@@ -17,14 +17,29 @@ pub struct SymbolWatch {
     id: SymbolId,
 }
 
-/// What a watch saw.
+impl SymbolRef {
+    /// A weak reference to the definition, which keeps nothing alive.
+    pub fn watch(&self) -> SymbolWatch {
+        SymbolWatch::of(self)
+    }
+}
+
+impl JitDylib {
+    /// A weak reference to the current definition of a name in this dylib.
+    pub fn watch(&self, name: &str) -> Option<SymbolWatch> {
+        let state = self.inner().state.lock();
+        state.table.find(name).map(|id| SymbolWatch::new(self.inner(), id))
+    }
+}
+
+/// The state of a watched definition.
 #[derive(Debug)]
 pub enum Watched {
-    /// Ready; the pin keeps it so.
+    /// The definition is ready, and the pin keeps it.
     Ready(Pin),
-    /// On its way.
+    /// The definition is not ready yet.
     Unready,
-    /// Removed, or failed.
+    /// The definition was removed, or failed.
     Gone,
 }
 
@@ -38,24 +53,24 @@ impl SymbolWatch {
         SymbolWatch::new(&symbol.dylib, symbol.id)
     }
 
-    /// Whether the definition was removed, overridden, or failed.
+    /// Whether the definition was removed or replaced, or has failed.
     pub fn is_gone(&self) -> bool {
         self.dylib.upgrade().is_none_or(|dylib| dylib.state.lock().table.symbol(self.id).is_none())
     }
 
-    /// Takes the definition out of the table, and with it all that came from the same unit, as if the unit had failed:
-    /// the names may be defined again. What they lead to stays with its tracker until that is removed. False when it is
-    /// gone already. `cause` is what those are told who still wait for any of it.
-    pub(crate) fn take_back_unit(&self, cause: impl FnOnce() -> Error) -> bool {
+    /// Removes the definition and all others of the same unit, as if the unit had failed. Their names may be defined again.
+    /// Their code stays with its tracker until the tracker is removed. Queries that wait for one of them fail with `cause`.
+    /// Returns false if the definition is gone already.
+    pub(crate) fn remove_unit(&self, cause: impl FnOnce() -> Error) -> bool {
         let Some(dylib) = self.dylib.upgrade() else { return false };
         let symbols: Vec<RemovedSymbol> = {
             let mut state = dylib.state.lock();
-            let mates = state.table.mates(self.id);
-            mates.into_iter().filter_map(|id| state.table.remove(id)).collect()
+            let unit_symbols = state.table.symbols_of_same_unit(self.id);
+            unit_symbols.into_iter().filter_map(|id| state.table.remove(id)).collect()
         };
-        dylib.session.pins.forget_known(&dylib, symbols.iter().map(|symbol| symbol.id));
+        dylib.session.pins.uncache_definitions(dylib.serial, symbols.iter().map(|symbol| symbol.id));
         let is_there = !symbols.is_empty();
-        RemovedDefinitions { symbols, units: Vec::new() }.settle(&dylib, cause);
+        RemovedDefinitions { symbols, units: Vec::new() }.fail_waiters(&dylib, cause);
         is_there
     }
 

@@ -1,16 +1,40 @@
-//! [`Removal`]: the ticket that tells when a removal is done, and who is in the way until then.
+//! [`Removal`]: the ticket of a removal. It says whether the removal is complete, what blocks it, and lets a caller wait.
+//!
+//! [`BlockingGuard`] describes a guard or a call that blocks it.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
 use crate::error::Result;
+use crate::session::core::execution_session::SessionInner;
 use crate::session::core::jit_dylib::JitDylib;
-use crate::session::core::resource_tracker::{ResourceKey, TrackerCore};
-use crate::session::pins::guards::BlockingGuard;
-use crate::session::removal::reclaim::{self, newest_first};
+use crate::session::core::resource_tracker::TrackerCore;
+use crate::session::pins::calls::host_calls;
+use crate::session::pins::dependants::newest_first;
+use crate::session::pins::guards::EpochRecord;
+use crate::session::removal::reclaim::{self, DeferredTrackers};
+use crate::session::types::ids::ResourceKey;
 use crate::sync::Arc;
 
-/// The ticket of a removal: is it complete, and who is in the way.
+/// The ticket of a removal: whether it is complete, and what blocks it.
+///
+/// ```
+/// # const ADD: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/examples/add.o"));
+/// # fn main() -> Result<(), jittison::Error> {
+/// let jit = jittison::Jit::new()?;
+/// let tracker = jit.main_dylib().create_tracker()?;
+/// jit.add_object(&tracker, "add.o", ADD)?;
+/// // SAFETY: `add` has this signature, and the object may run.
+/// let add = unsafe { jit.lookup::<extern "C" fn(i32, i32) -> i32>("add")? };
+///
+/// let removal = tracker.remove()?;
+/// assert!(!removal.is_complete());
+/// assert_eq!(removal.blockers(), (1, 0)); // One handle, no dependent tracker.
+/// removal.on_complete(|outcome| println!("freed: {}", outcome.is_ok()));
+/// drop(add);
+/// removal.wait()?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct Removal {
     core: Arc<TrackerCore>,
@@ -21,62 +45,62 @@ impl Removal {
         Removal { core }
     }
 
-    /// The ticket, or what the managers reported if the removal is complete and some failed.
+    /// The ticket. If the removal is complete and managers have failed, their errors instead.
     pub(crate) fn finished_or_pending(core: Arc<TrackerCore>) -> Result<Removal> {
-        core.gate.outcome()?;
+        core.state.outcome()?;
         Ok(Removal { core })
     }
 
-    /// Whether every resource has been given back.
+    /// Whether all resources are released.
     pub fn is_complete(&self) -> bool {
-        self.core.gate.is_reclaimed()
+        self.core.state.is_reclaimed()
     }
 
-    /// The dylib that the tracker was of.
+    /// The dylib of the removed tracker.
     pub fn dylib(&self) -> JitDylib {
         self.core.handle.clone()
     }
 
-    /// The removed tracker's key.
+    /// The key of the removed tracker.
     pub fn key(&self) -> ResourceKey {
         self.core.key()
     }
 
-    /// `(owned handles, dependent trackers)` that keep the resources; `(0, 0)` once complete. Handles are all
-    /// [`Pin`](crate::session::Pin)s, the standing ones included.
+    /// The numbers of `(owned handles, dependent trackers)` that hold the resources. `(0, 0)` once complete. The handles are
+    /// all [`Pin`](crate::session::Pin)s, including revocable ones.
     pub fn blockers(&self) -> (usize, usize) {
-        // What is left of them after a removal that asked nobody is in nobody's way.
+        // After `remove_now` there may be pins left, and they block nothing.
         if self.is_complete() { (0, 0) } else { self.core.dylib().session.pins.holders(&self.core) }
     }
 
-    /// The execution guards that keep the resources: those that were entered before the names had gone, and are not left. Of a
-    /// replaced version also the calls that were entered before it was replaced.
+    /// The execution guards that block the release: those that were entered before the symbols were unpublished and are not
+    /// left. For a replaced version, also the calls that were entered before it was replaced.
     pub fn guards(&self) -> Vec<BlockingGuard> {
-        self.core.dylib().session.in_the_way_of(&self.core)
+        self.core.dylib().session.blocking_guards(&self.core)
     }
 
-    /// How much code memory the removed tracker still holds, with padding and records, by the sum of what the managers
-    /// [hold](crate::session::ResourceManager::held_bytes). Zero once complete. A manager that panics counts for nothing, and the
-    /// error reporter is told.
+    /// The code memory that the removed tracker still holds, in bytes, with padding and records: the sum of what the managers
+    /// [hold](crate::session::ResourceManager::held_bytes). Zero once complete. A manager that panics counts as zero, and the
+    /// error reporter gets the panic.
     pub fn bytes(&self) -> u64 {
         let managers = self.core.dylib().session.managers(self.core.dylib());
         reclaim::held_bytes(&managers, &self.core)
     }
 
-    /// How long ago the tracker was removed; `None` once complete, or if nothing was in the way.
+    /// The time since the removal. `None` once complete, or if nothing ever blocked it.
     pub fn age(&self) -> Option<Duration> {
-        self.core.gate.leaving_since().map(|since| since.elapsed())
+        self.core.state.removed_since().map(|since| since.elapsed())
     }
 
-    /// Who is in the way, in words, one line for each: how many owned handles, which trackers, and what each standing pin
-    /// says, such as a thread that owes destructors; and which threads' guards. Empty once complete.
+    /// Texts for what blocks the removal, one each: the number of owned handles, the dependent trackers, the reasons of
+    /// revocable pins (such as a thread with pending destructors), and the guards with their threads. Empty once complete.
     pub fn obstacles(&self) -> Vec<String> {
-        let gate = &self.core.gate;
-        if gate.is_reclaimed() {
+        let state = &self.core.state;
+        if state.is_reclaimed() {
             return Vec::new();
         }
         let mut obstacles = Vec::new();
-        match gate.pins().0.saturating_sub(gate.standing_pins()) {
+        match state.pins().0.saturating_sub(state.revocable_pins()) {
             0 => {}
             1 => obstacles.push("an owned handle".to_string()),
             handles => obstacles.push(format!("{handles} owned handles")),
@@ -87,40 +111,78 @@ impl Removal {
         let name =
             |core: &Arc<TrackerCore>| format!("{} of `{}`, whose code refers to it", core.key(), core.dylib().name);
         obstacles.extend(dependants.iter().rev().map(name));
-        obstacles.extend(session.standing.of(&self.core));
+        obstacles.extend(session.revocable_pins.reasons_of(&self.core));
         obstacles.extend(self.guards().iter().map(BlockingGuard::to_string));
         obstacles
     }
 
-    /// Waits until every resource has been given back, and says what the managers reported.
+    /// Waits until all resources are released. Returns what the managers reported.
     ///
-    /// Never returns if the calling thread itself holds a pin, or is inside a guard that is in the way: ask
-    /// [`obstacles`](Self::obstacles) first, or set a [deadline](Self::wait_until).
+    /// Never returns if the calling thread holds a pin, or is inside a guard that blocks the removal. Check
+    /// [`obstacles`](Self::obstacles) first, or wait with a [deadline](Self::wait_until).
     ///
     /// # Errors
-    /// What managers reported, joined.
+    /// The errors of the managers, joined.
     pub fn wait(&self) -> Result<()> {
-        self.core.gate.wait_reclaimed(None);
-        self.core.gate.outcome()
+        self.core.state.wait_reclaimed(None);
+        self.core.state.outcome()
     }
 
-    /// As [`wait`](Self::wait), until `deadline` at the latest. False when something was still in the way then.
+    /// Like [`wait`](Self::wait), until `deadline`. Returns false if the removal was not complete then.
     ///
     /// # Errors
-    /// What managers reported, joined.
+    /// The errors of the managers, joined.
     pub fn wait_until(&self, deadline: Instant) -> Result<bool> {
-        let is_complete = self.core.gate.wait_reclaimed(Some(deadline));
-        self.core.gate.outcome()?;
+        let is_complete = self.core.state.wait_reclaimed(Some(deadline));
+        self.core.state.outcome()?;
         Ok(is_complete)
     }
 
-    /// Has `body` called when every resource has been given back, with what the managers reported: now if that is so
-    /// already, and otherwise on the thread that gives them back, with no lock held. A panic in it goes to the session's
-    /// [error reporter](crate::session::SessionOptions::error_reporter) then.
+    /// Calls `body` with the result of the managers when all resources are released. If they are released already, it is called
+    /// now. Otherwise the thread that releases them calls it with no lock held, and a panic in it goes to the session's
+    /// [error reporter](crate::session::SessionOptions::error_reporter).
     pub fn on_complete(&self, body: impl FnOnce(Result<()>) + Send + 'static) {
-        if let Some(body) = self.core.gate.when_reclaimed(Box::new(body)) {
-            body(self.core.gate.outcome());
+        if let Some(body) = self.core.state.when_reclaimed(Box::new(body)) {
+            body(self.core.state.outcome());
         }
+    }
+}
+
+/// A guard or a call that blocks a removal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BlockingGuard {
+    /// Whether it is a call of linked code. A call blocks replaced versions only.
+    pub is_call: bool,
+    /// The thread inside the guard: the system's thread id, and the system's name, which has up to 15 bytes.
+    pub thread: Arc<str>,
+    /// How long the removal has waited for it.
+    pub blocking_for: Duration,
+}
+
+impl SessionInner {
+    /// The guards and calls that block a tracker, sorted by thread.
+    fn blocking_guards(&self, core: &TrackerCore) -> Vec<BlockingGuard> {
+        let domains = [Some(&self.guards), Some(&self.calls.domain), host_calls()];
+        let awaited = domains
+            .into_iter()
+            .flatten()
+            .flat_map(|domain| domain.blocking(|waiting| DeferredTrackers::contain(waiting, core)));
+        let blocking = |(record, since): (&'static EpochRecord, Instant)| BlockingGuard {
+            is_call: !self.guards.owns(record),
+            thread: record.thread(),
+            blocking_for: since.elapsed(),
+        };
+        let mut found: Vec<_> = awaited.map(blocking).collect();
+        found.sort_by(|a, b| a.thread.cmp(&b.thread));
+        found
+    }
+}
+
+impl fmt::Display for BlockingGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = if self.is_call { "a call" } else { "a guard" };
+        write!(f, "{what} of {}, for {:.1?}", self.thread, self.blocking_for)
     }
 }
 

@@ -1,15 +1,15 @@
-//! [`TrackerWatch`]: leads back to the tracker of something that was put under one, wherever that was transferred since,
-//! and after its removal too.
+//! [`TrackerWatch`]: a weak reference to the tracker of a resource. It follows transfers, and works after a removal too.
 //!
-//! A [`SymbolWatch`](crate::session::SymbolWatch) loses sight of its symbol when the tracker is removed. Code that runs at
-//! that time is there all the same, since somebody holds it; what it asks for may have to hold it, too.
+//! A [`SymbolWatch`](crate::session::SymbolWatch) no longer finds its symbol when the tracker is removed. Code of a removed
+//! tracker may still run, since something pins it, and may call the host. The host then pins the tracker through its watch.
 
 use std::fmt;
 
-use crate::session::core::resource_tracker::{Pin, TrackerCore};
+use crate::session::core::resource_tracker::{Pin, ResourceTracker, TrackerCore};
+use crate::session::pins::pinned::Pinned;
 use crate::sync::Arc;
 
-/// Finds a tracker again. Keeps the tracker's name and counts in memory, and nothing that was put under it.
+/// A weak reference to a tracker. It keeps the tracker's own data in memory, and no resource of the tracker.
 #[derive(Clone)]
 pub struct TrackerWatch {
     core: Arc<TrackerCore>,
@@ -20,15 +20,25 @@ impl TrackerWatch {
         TrackerWatch { core }
     }
 
-    /// Whether the tracker was not removed.
-    pub(crate) fn is_live(&self) -> bool {
-        self.core.current().gate.is_live()
+    pub(crate) fn into_core(self) -> Arc<TrackerCore> {
+        self.core
     }
 
-    /// Pins the tracker, even when it was removed, as long as its resources are all there: `None` once they are being
-    /// given back.
+    /// Whether the tracker is live, or was transferred to one that is.
+    pub(crate) fn is_live(&self) -> bool {
+        self.core.current().state.is_live()
+    }
+
+    /// Pins the tracker, even after its removal. `None` once its resources are being released.
     pub fn pin(&self) -> Option<Pin> {
         Pin::until_reclaimed(self.core.clone())
+    }
+}
+
+impl ResourceTracker {
+    /// A weak reference to the tracker. It follows transfers and keeps nothing alive.
+    pub fn watch(&self) -> TrackerWatch {
+        TrackerWatch::new(self.core().clone())
     }
 }
 

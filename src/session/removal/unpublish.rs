@@ -1,29 +1,33 @@
-//! [`RemovedDefinitions`]: what has left a table, and the telling of everybody who waited for it.
+//! [`RemovedDefinitions`]: definitions that were removed from a table, and the failure of everything that waits for them.
 //!
-//! Used by removal and by failure alike: in both, names are out of the table first, under the lock; then, with no lock
-//! held, lazy units are dropped, symbols of other units that were emitted and waited for these fail with them, and
-//! every query that waited for any of them gets the cause.
+//! Removal and failure both use it, in this order:
+//!
+//! 1. Under the dylib's lock, the symbols and lazy units are removed from the table.
+//! 2. With no lock held, the lazy units are dropped.
+//! 3. Symbols of other units that are emitted and wait for these symbols fail with them.
+//! 4. Every query that waits for one of these symbols fails with the cause.
 
 use smallvec::SmallVec;
 
 use crate::error::{Error, ErrorKind};
-use crate::session::core::jit_dylib::DylibInner;
+use crate::session::core::jit_dylib::{DylibInner, DylibState, RemovedSymbol, UnitRecord};
 use crate::session::core::query::{Completions, Waiter, complete};
-use crate::session::symbols::symbol_table::{RemovedSymbol, UnitRecord};
-use crate::session::types::symbol::{SymbolRef, SymbolState};
+use crate::session::core::resource_tracker::TrackerCore;
+use crate::session::core::symbol_ref::SymbolRef;
+use crate::session::types::symbol::SymbolState;
 use crate::sync::Arc;
 
-/// Symbols and lazy units that are no longer in their dylib's table.
+/// Symbols and lazy units that were removed from the table of their dylib.
 pub(crate) struct RemovedDefinitions {
-    /// Those that are ready need not be among them: nobody waits for such.
+    /// Ready symbols may be missing, since nothing waits for them.
     pub(crate) symbols: Vec<RemovedSymbol>,
     pub(crate) units: Vec<UnitRecord>,
 }
 
 impl RemovedDefinitions {
-    /// Fails whoever waits for these symbols of `dylib`, directly or through code that was linked against them. `cause` is
-    /// asked only if there may be somebody. Whether there was anybody to tell.
-    pub(crate) fn settle(self, dylib: &Arc<DylibInner>, cause: impl FnOnce() -> Error) -> bool {
+    /// Fails what waits for these symbols of `dylib`, directly or through code that was linked against them. Calls `cause` only
+    /// if a symbol is not ready. Returns whether a query failed.
+    pub(crate) fn fail_waiters(self, dylib: &Arc<DylibInner>, cause: impl FnOnce() -> Error) -> bool {
         let RemovedDefinitions { symbols, units } = self;
         drop(units);
         if symbols.iter().all(|removed| removed.state == SymbolState::Ready) {
@@ -35,45 +39,55 @@ impl RemovedDefinitions {
             .filter(|removed| removed.has_dependants || removed.state == SymbolState::Emitted)
             .map(|removed| SymbolRef { dylib: dylib.clone(), id: removed.id, name: removed.name.clone() })
             .collect();
-        let mut is_heard = fail_waiters(dylib, symbols, cause);
+        let mut has_failed_query = fail_queries(dylib, symbols, cause);
         if awaited.is_empty() {
-            return is_heard;
+            return has_failed_query;
         }
-        let mut dependants = dylib.session.waiting.lock().abandon(&awaited);
-        dependants.sort_by_key(SymbolRef::order);
+        let mut dependants = dylib.session.waiting.lock().remove_groups_waiting_on(&awaited);
+        dependants.sort_by_key(SymbolRef::sort_key);
         for group in dependants.chunk_by(|a, b| a.dylib.id == b.dylib.id) {
             let dylib = &group[0].dylib;
             let observers = &dylib.session.observers;
             let mut units: Vec<Arc<str>> = Vec::new();
             let removed: Vec<_> = {
                 let mut state = dylib.state.lock();
-                if observers.is_heard() {
+                if observers.is_active() {
                     let found = group.iter().filter_map(|symbol| state.table.symbol(symbol.id));
-                    units.extend(found.map(|symbol| state.table.place(symbol).clone()));
+                    units.extend(found.map(|symbol| state.table.unit_name(symbol).clone()));
                 }
                 group.iter().filter_map(|symbol| state.table.remove(symbol.id)).collect()
             };
             units.sort();
             units.dedup();
-            units.iter().for_each(|unit| observers.tell_refused(dylib, unit, cause));
-            is_heard |= fail_waiters(dylib, removed, cause);
+            units.iter().for_each(|unit| observers.deliver_refused(dylib, unit, cause));
+            has_failed_query |= fail_queries(dylib, removed, cause);
         }
-        is_heard
+        has_failed_query
     }
 }
 
-/// Whether there was anybody to tell.
-fn fail_waiters(dylib: &Arc<DylibInner>, symbols: Vec<RemovedSymbol>, cause: &Error) -> bool {
+impl DylibState {
+    /// Removes everything that a just retired tracker owns. `None` if nothing can wait for it.
+    pub(crate) fn unpublish(&mut self, core: &TrackerCore) -> Option<RemovedDefinitions> {
+        self.clear_default_tracker(core);
+        let (symbols, units) = self.table.remove_owned(core)?;
+        let may_have_waiters = !symbols.is_empty() || !units.is_empty();
+        may_have_waiters.then_some(RemovedDefinitions { symbols, units })
+    }
+}
+
+/// Fails the queries that wait for `symbols`. Returns whether there was one.
+fn fail_queries(dylib: &Arc<DylibInner>, symbols: Vec<RemovedSymbol>, cause: &Error) -> bool {
     if symbols.iter().all(|removed| removed.waiters.is_empty()) {
         return false;
     }
-    let at_work = |state| !matches!(state, SymbolState::NeverSearched | SymbolState::Ready);
-    let names = symbols.iter().filter(|r| at_work(r.state)).map(|r| r.name.to_string()).collect();
+    let is_in_progress = |state| !matches!(state, SymbolState::NeverSearched | SymbolState::Ready);
+    let names = symbols.iter().filter(|r| is_in_progress(r.state)).map(|r| r.name.to_string()).collect();
     let waiters: SmallVec<[Waiter; 4]> = symbols.into_iter().flat_map(|removed| removed.waiters).collect();
     let error =
         ErrorKind::FailedToMaterialize { dylib: dylib.name.to_string(), symbols: names, cause: cause.clone() }.into();
     let completions: Completions = waiters.into_iter().filter_map(|waiter| waiter.query.fail(&error)).collect();
-    let is_heard = !completions.is_empty();
+    let has_failed_query = !completions.is_empty();
     complete(completions);
-    is_heard
+    has_failed_query
 }

@@ -1,140 +1,121 @@
-//! [`ReadyIndex`]: the names of one dylib that are looked up again and again, for readers that take no lock of the dylib.
+//! [`ReadyIndex`]: the symbols of one dylib that are looked up often, for readers that do not lock the dylib.
 //!
-//! A copy of a few entries of the symbol table. What is in it is right: entries come in and go out under the dylib's
-//! lock, and go before the symbol does. What is not in it may still be in the table. So a hit answers a lookup, and a miss
-//! sends it to the table.
+//! The index has copies of a few entries of the symbol table. An entry is added and removed under the dylib's lock, and removed
+//! before its symbol is. So a hit answers a lookup. A miss says nothing: the lookup must search the table.
 //!
-//! A symbol comes in at its second lookup as a ready one. Code that is linked, looked up once and removed never does, and
-//! costs nothing here.
+//! | entry | added | removed |
+//! |---|---|---|
+//! | a ready symbol | at its second lookup | with the symbol |
+//! | an *absent* name, which the dylib does not define | at its second failed search | when the name is defined, when the dylib gets a generator, when the dylib is closed |
 //!
-//! A name that lookups pass the dylib by with again and again, since others behind it define it, comes in as *absent*; they
-//! need not lock the dylib then to hear that once more. It goes when the name is defined, and when the dylib gets a generator
-//! or is closed.
+//! Absent names serve lookups that search several dylibs: they skip this dylib without locking it. Code that is linked,
+//! looked up once and removed never enters the index.
 
 use hashbrown::HashTable;
-use slotmap::Key;
 
-use crate::base::{ExecutorAddr, Name, capacity_to_keep};
+use crate::base::{Name, shrunk_capacity};
 use crate::session::types::name_hash::NameHash;
-use crate::session::types::symbol::{SymbolFlags, SymbolId};
 use crate::sync::ReadMostly;
 
-mod entry;
+pub(in crate::session) mod entry;
 
-use entry::{Entry, hash};
+use entry::{IndexEntry, ReadySymbol, hash};
 
-/// By the names in the entries.
-pub(crate) struct ReadyIndex(ReadMostly<HashTable<Entry>>);
-
-/// What a lookup says of a ready symbol.
-#[derive(Clone, Copy)]
-pub(crate) struct ReadySymbol {
-    pub(crate) address: ExecutorAddr,
-    pub(crate) flags: SymbolFlags,
-    pub(crate) id: SymbolId,
-}
-
-impl ReadySymbol {
-    /// Of a name that the dylib does not define.
-    fn absent() -> ReadySymbol {
-        ReadySymbol { address: ExecutorAddr::NULL, flags: SymbolFlags::NONE, id: SymbolId::null() }
-    }
-
-    /// Whether the dylib does not define the name.
-    pub(crate) fn is_absent(self) -> bool {
-        self.id.is_null()
-    }
-}
+/// A concurrent table of entries by name.
+pub(crate) struct ReadyIndex(ReadMostly<HashTable<IndexEntry>>);
 
 /// How often a ready symbol was looked up.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IndexState {
-    Never,
-    Once,
-    /// More often: it is in the index.
+    NotLookedUp,
+    LookedUpOnce,
+    /// At least twice: the index has it.
     Indexed,
 }
 
 impl ReadyIndex {
+    /// An empty index.
     pub(crate) fn new() -> ReadyIndex {
         ReadyIndex(ReadMostly::new())
     }
 
-    /// What is known of a name, passed to `take` where it stands.
+    /// Finds a name and calls `take` with its entry.
     pub(crate) fn find<R>(&self, name: &str, hash: NameHash, take: impl FnOnce(&Name, ReadySymbol) -> R) -> Option<R> {
-        self.read(|known| known.find(name.as_bytes(), hash).map(|(name, symbol)| take(name, symbol))).flatten()
+        self.read(|entries| entries.find(name.as_bytes(), hash).map(|(name, symbol)| take(name, symbol))).flatten()
     }
 
-    /// Has `look` look for several names at once. `None`, and nothing looked for, while there are none here.
+    /// Calls `body`, which may search for several names. Returns `None` without a call while the index is empty.
     #[inline]
-    pub(crate) fn read<R>(&self, look: impl FnOnce(Known<'_>) -> R) -> Option<R> {
-        self.0.read(|entries| look(Known(entries)))
+    pub(crate) fn read<R>(&self, body: impl FnOnce(ReadyEntries<'_>) -> R) -> Option<R> {
+        self.0.read(|entries| body(ReadyEntries(entries)))
     }
 
-    /// Puts a ready symbol in. Only under the dylib's lock.
+    /// Adds a ready symbol. The caller holds the dylib's lock.
     pub(crate) fn insert(&self, name: Name, symbol: ReadySymbol) {
-        let (hash, entry) = (hash(name.as_bytes()), Entry::new(name, symbol));
+        let (hash, entry) = (hash(name.as_bytes()), IndexEntry::new(name, symbol));
         self.0.write(|entries| {
-            debug_assert!(Known(entries).find(entry.name().as_bytes(), NameHash::of(entry.name())).is_none());
-            entries.insert_unique(hash, entry, Entry::hash);
+            debug_assert!(ReadyEntries(entries).find(entry.name().as_bytes(), NameHash::of(entry.name())).is_none());
+            entries.insert_unique(hash, entry, IndexEntry::hash);
         });
     }
 
-    /// Puts a name in that the dylib does not define. Only under its lock.
+    /// Adds a name that the dylib does not define. The caller holds the dylib's lock.
     pub(crate) fn insert_absent(&self, name: &str) {
-        let entry = Entry::new(Name::new(name), ReadySymbol::absent());
-        self.0.write(|entries| _ = entries.insert_unique(hash(name.as_bytes()), entry, Entry::hash));
+        let entry = IndexEntry::new(Name::new(name), ReadySymbol::absent());
+        self.0.write(|entries| _ = entries.insert_unique(hash(name.as_bytes()), entry, IndexEntry::hash));
     }
 
-    /// Takes all absent names out. Only under the dylib's lock.
-    pub(crate) fn forget_absents(&self) {
+    /// Removes all absent names. The caller holds the dylib's lock.
+    pub(crate) fn clear_absent(&self) {
         self.0.write(|entries| entries.retain(|entry| !entry.symbol().is_absent()));
     }
 
-    /// Takes names out, a few at a time, so that readers are never kept waiting for long. Only under the dylib's lock.
+    /// Removes names in batches, so that readers never wait for long. The caller holds the dylib's lock.
     pub(crate) fn remove<'a>(&self, names: impl Iterator<Item = &'a Name>) {
         let mut names = names.peekable();
         while names.peek().is_some() {
             self.0.write(|entries| {
-                for name in names.by_ref().take(AT_A_TIME) {
+                for name in names.by_ref().take(REMOVE_BATCH) {
                     remove(entries, name);
                 }
-                // An index that was large once gives its memory back.
-                if let Some(kept) = capacity_to_keep(entries.len(), entries.capacity()) {
-                    entries.shrink_to(kept, Entry::hash);
+                // Releases memory after a peak.
+                if let Some(smaller) = shrunk_capacity(entries.len(), entries.capacity()) {
+                    entries.shrink_to(smaller, IndexEntry::hash);
                 }
             });
         }
     }
 }
 
-/// What is in an index, for the time of a look.
+/// The entries of an index during one read.
 #[derive(Clone, Copy)]
-pub(crate) struct Known<'a>(&'a HashTable<Entry>);
+pub(crate) struct ReadyEntries<'a>(&'a HashTable<IndexEntry>);
 
-impl<'a> Known<'a> {
-    /// What is known of a name of this hash.
-    #[inline(always)] // into a lookup of one name, which has little else to do
+impl<'a> ReadyEntries<'a> {
+    /// The entry of a name, whose hash is `hash`.
+    #[inline(always)] // a lookup of one name does little else
     pub(crate) fn find(self, name: &[u8], hash: NameHash) -> Option<(&'a Name, ReadySymbol)> {
         self.0.find(hash.spread(), |entry| entry.is_named(name)).map(|entry| (entry.name(), entry.symbol()))
     }
 }
 
-fn remove(entries: &mut HashTable<Entry>, name: &str) {
+fn remove(entries: &mut HashTable<IndexEntry>, name: &str) {
     if let Ok(found) = entries.find_entry(hash(name.as_bytes()), |entry| entry.is_named(name.as_bytes())) {
         found.remove();
     }
 }
 
-/// About 10 µs of work.
-const AT_A_TIME: usize = 128;
+/// Names that are removed while readers wait.
+const REMOVE_BATCH: usize = 128;
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::base::ExecutorAddr;
+    use crate::session::types::symbol::{SymbolFlags, SymbolId};
 
     #[test]
-    fn a_name_is_in_the_index_from_when_it_is_put_in_until_it_is_taken_out() {
+    fn a_name_is_found_from_its_insertion_to_its_removal() {
         let (index, name) = (ReadyIndex::new(), Name::new("often"));
         let find = || index.find("often", NameHash::of("often"), |_, symbol| symbol.address.value());
         let symbol =

@@ -1,21 +1,27 @@
-//! [`CountedMutex`]: a lock on what keys own, which says without being taken whether there is anything.
+//! [`CountedMutex`]: a mutex with an atomic count of keys, so that an empty table is skipped without a lock operation.
 //!
-//! A removal asks every ledger for what its key owns, and most of them hold nothing. What was recorded under a key came before
-//! the key's removal, through the gate of its tracker, and the word that says so with it. So whoever may find its key here sees
-//! that there is something, whatever else is recorded and taken meanwhile.
+//! A removal asks every ledger for the resources of its key, and most ledgers have none. The count lets it skip them.
+//!
+//! # Why the relaxed count is enough
+//! 1. A thread records a resource under a key while it holds the lock of the key's tracker. It stores the count there too.
+//! 2. The removal of the key takes the lock of the same tracker later. So it sees that store, or a later one.
+//! 3. Only the removal or the transfer of a key removes its entry. So every later value of the count includes this key.
+//!
+//! The removal therefore reads zero only if its key has no entry. Other keys may come and go meanwhile.
 //! Model: `loom_tests/loom_allocate_remove.rs`.
 
 use crate::sync::{AtomicUsize, Mutex, Ordering, Rank};
 
-/// What keys own.
+/// A table by key.
 pub(crate) trait KeyCount {
-    /// Number of keys that own something.
+    /// The number of keys that own at least one resource.
     fn key_count(&self) -> usize;
 }
 
+/// A mutex that counts the keys of its content.
 pub(crate) struct CountedMutex<T> {
     content: Mutex<T>,
-    /// Of the content. Written under the lock.
+    /// The key count of `content`. Written under the lock.
     key_count: AtomicUsize,
 }
 
@@ -25,22 +31,24 @@ impl<T: KeyCount> CountedMutex<T> {
         CountedMutex { content: Mutex::ranked(Rank::Manager, content), key_count }
     }
 
+    /// Runs `body` under the lock and updates the count.
     #[inline]
-    pub(crate) fn change<R>(&self, change: impl FnOnce(&mut T) -> R) -> R {
+    pub(crate) fn with_mut<R>(&self, body: impl FnOnce(&mut T) -> R) -> R {
         let mut content = self.content.lock();
-        let result = change(&mut content);
+        let result = body(&mut content);
         self.key_count.store(content.key_count(), Ordering::Relaxed);
         result
     }
 
-    /// As [`change`](Self::change), for what keys own no more; not called if none owns anything.
+    /// Like [`with_mut`](Self::with_mut), for `body` that removes a key. Returns `None` without a call if no key has an entry.
     #[inline]
-    pub(crate) fn take<R>(&self, take: impl FnOnce(&mut T) -> Option<R>) -> Option<R> {
-        // Relaxed, as the gate is what orders it.
-        if self.key_count.load(Ordering::Relaxed) == 0 { None } else { self.change(take) }
+    pub(crate) fn with_mut_if_any<R>(&self, body: impl FnOnce(&mut T) -> Option<R>) -> Option<R> {
+        // Relaxed: the lock of the tracker orders this load, see the head of this file.
+        if self.key_count.load(Ordering::Relaxed) == 0 { None } else { self.with_mut(body) }
     }
 
-    pub(crate) fn look<R>(&self, look: impl FnOnce(&T) -> R) -> R {
-        look(&self.content.lock())
+    /// Runs `body` under the lock. `body` changes nothing.
+    pub(crate) fn with<R>(&self, body: impl FnOnce(&T) -> R) -> R {
+        body(&self.content.lock())
     }
 }

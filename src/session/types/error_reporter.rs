@@ -1,23 +1,26 @@
-//! Errors that no caller receives, and who hears of them.
+//! [`ErrorReporter`]: the embedder's callback for errors that no caller receives.
 //!
-//! An error goes to whoever asked: a lookup gets the root cause of its failure, a removal what managers said. Some have
-//! nobody who asked: a unit that fails when no lookup waits for it, a manager that fails when a dropped pin completes
-//! a removal, anything that fails when the last session handle is dropped. Those come here.
+//! An error normally goes to the caller: a lookup returns the cause of its failure, a removal returns the errors of the
+//! managers. These errors have no caller:
 //!
-//! Without a reporter they are dropped, not printed: the standard error of a process is not a library's to write to, and
-//! every failure that somebody waits for is an `Err` there. (ORC prints unless told otherwise.)
+//! - a unit fails and no lookup waits for it;
+//! - a manager fails while the drop of a pin completes a removal;
+//! - anything fails while the last handle of a session is dropped.
+//!
+//! They go to the reporter. Without a reporter they are dropped and not printed: a library must not write to the standard error
+//! of its process. ORC prints such errors by default.
 
 use crate::base::catch;
 use crate::error::Error;
 use crate::sync::Arc;
 
-/// Hears of errors that no caller receives (ORC: `ErrorReporter`). It may own whatever it needs.
+/// A callback for errors that no caller receives (ORC: `ErrorReporter`). It may own data.
 ///
-/// Called with no lock held, on any thread, possibly on several at once and while one unwinds; may call back into the
-/// session. It lives as long as the session's dylibs: a session handle in it would keep the session from ever ending.
+/// It is called with no lock held, on any thread, on several threads at once, and also while a thread unwinds. It may call the
+/// session. The reporter lives as long as the dylibs of the session. A session handle in it prevents the session from ending.
 pub type ErrorReporter = Arc<dyn Fn(Error) + Send + Sync>;
 
-/// Where a session's unheard errors go.
+/// The error reporter of a session, if it has one.
 pub(crate) struct ReporterHandle(Option<ErrorReporter>);
 
 impl ReporterHandle {
@@ -25,10 +28,10 @@ impl ReporterHandle {
         ReporterHandle(reporter)
     }
 
-    /// Called with no lock held (S5).
+    /// Calls the reporter. The caller must hold no lock (S5).
     pub(crate) fn report(&self, error: Error) {
         if let Some(reporter) = &self.0 {
-            // Reports come out of drops too, and from the middle of removals: neither can take a panic.
+            // Destructors and unfinished removals report errors. A panic must not leave this function.
             let _ = catch(|| reporter(error));
         }
     }

@@ -1,8 +1,12 @@
-//! [`Ledger`]: whatever is owned per key, with exactly three verbs: record, transfer, take.
+//! [`Ledger`]: a table of resources by [`ResourceKey`], with three operations: record, transfer, take.
 //!
-//! Every room that owns something per [`ResourceKey`] keeps it in a ledger, so that transfer and removal mean the same
-//! thing everywhere and are modelled once. The ledger does not know whether a key is alive: `record` must be called
-//! inside `with_resource_key`, which does (S3). Sharded by key, so that disjoint trackers do not contend.
+//! Each sub-room and each manager that owns something per key keeps it in a ledger. Then transfer and removal mean the same
+//! everywhere, and one model covers all of them.
+//!
+//! A ledger does not know whether the tracker of a key is live. The caller must call `record` inside `with_resource_key`,
+//! which holds the lock of a live tracker (S3).
+//!
+//! A ledger is sharded by key, so trackers that have no key in common rarely wait for each other.
 //! Model: `loom_tests/loom_allocate_remove.rs`.
 
 use std::collections::HashMap;
@@ -10,18 +14,18 @@ use std::hash::BuildHasher;
 
 use rustc_hash::FxBuildHasher;
 
-use crate::base::capacity_to_keep;
-use crate::session::core::resource_tracker::ResourceKey;
+use crate::base::shrunk_capacity;
 use crate::session::types::counted_mutex::{CountedMutex, KeyCount};
+use crate::session::types::ids::ResourceKey;
 
-/// What is owned per key.
+/// The resources of a manager, by key.
 pub struct Ledger<R> {
-    shards: Box<[CountedMutex<Held<R>>]>,
+    shards: Box<[CountedMutex<OwnedByKey<R>>]>,
 }
 
-type Held<R> = HashMap<ResourceKey, Vec<R>, FxBuildHasher>;
+type OwnedByKey<R> = HashMap<ResourceKey, Vec<R>, FxBuildHasher>;
 
-impl<R> KeyCount for Held<R> {
+impl<R> KeyCount for OwnedByKey<R> {
     fn key_count(&self) -> usize {
         self.len()
     }
@@ -35,53 +39,54 @@ impl<R> Ledger<R> {
 
     /// Adds `resource` under `key`.
     pub fn record(&self, key: ResourceKey, resource: R) {
-        // Most keys own one thing of a kind.
-        self.shard(key).change(|held| held.entry(key).or_insert_with(|| Vec::with_capacity(1)).push(resource));
+        // Most keys own one resource of a kind.
+        self.shard(key).with_mut(|owned| owned.entry(key).or_insert_with(|| Vec::with_capacity(1)).push(resource));
     }
 
-    /// Puts everything of `source` under `destination`, behind what is there.
+    /// Moves all resources of `source` to `destination`, behind those that `destination` has.
     pub fn transfer(&self, destination: ResourceKey, source: ResourceKey) {
         let moved = self.take(source);
         if moved.is_empty() {
             return;
         }
-        self.shard(destination).change(|held| {
-            let there = held.entry(destination).or_default();
-            if there.is_empty() {
-                *there = moved;
+        self.shard(destination).with_mut(|owned| {
+            let existing = owned.entry(destination).or_default();
+            if existing.is_empty() {
+                *existing = moved;
             } else {
-                there.extend(moved);
+                existing.extend(moved);
             }
         });
     }
 
-    /// Everything under `key`, in the order it was recorded. The key is empty afterwards.
+    /// Removes all resources of `key` and returns them, in the order in which they were recorded.
     pub fn take(&self, key: ResourceKey) -> Vec<R> {
-        let taken = self.shard(key).take(|held| {
-            let taken = held.remove(&key);
-            // A ledger that was large once gives its memory back.
-            if let Some(kept) = capacity_to_keep(held.len(), held.capacity()) {
-                held.shrink_to(kept);
+        let removed = self.shard(key).with_mut_if_any(|owned| {
+            let removed = owned.remove(&key);
+            // Releases memory after a peak.
+            if let Some(smaller) = shrunk_capacity(owned.len(), owned.capacity()) {
+                owned.shrink_to(smaller);
             }
-            taken
+            removed
         });
-        taken.unwrap_or_default()
+        removed.unwrap_or_default()
     }
 
-    /// Looks at what is under `key`, under the shard's lock: only for bookkeeping.
-    pub fn inspect<T>(&self, key: ResourceKey, look: impl FnOnce(&mut [R]) -> T) -> T {
-        self.shard(key).change(|held| match held.get_mut(&key) {
-            Some(held) => look(held),
-            None => look(&mut []),
+    /// Runs `body` with the resources of `key`, under the lock of the shard. `body` may update the resources and must do no
+    /// other work.
+    pub fn inspect<T>(&self, key: ResourceKey, body: impl FnOnce(&mut [R]) -> T) -> T {
+        self.shard(key).with_mut(|owned| match owned.get_mut(&key) {
+            Some(owned) => body(owned),
+            None => body(&mut []),
         })
     }
 
-    /// Number of keys that own something.
+    /// The number of keys that own at least one resource.
     pub fn key_count(&self) -> usize {
-        self.shards.iter().map(|shard| shard.look(KeyCount::key_count)).sum()
+        self.shards.iter().map(|shard| shard.with(KeyCount::key_count)).sum()
     }
 
-    fn shard(&self, key: ResourceKey) -> &CountedMutex<Held<R>> {
+    fn shard(&self, key: ResourceKey) -> &CountedMutex<OwnedByKey<R>> {
         &self.shards[FxBuildHasher.hash_one(key) as usize % SHARDS]
     }
 }
@@ -92,5 +97,5 @@ impl<R> Default for Ledger<R> {
     }
 }
 
-// One shard under loom: fewer locks to explore, the same protocol.
+// Loom explores every order of lock operations; one shard keeps that number small, and the protocol is the same.
 const SHARDS: usize = if cfg!(loom) { 1 } else { 16 };

@@ -1,4 +1,4 @@
-//! [`NameHash`]: what tables of names are searched by. A name that is looked for in several of them is hashed once.
+//! [`NameHash`]: the hash of a symbol name. A lookup computes it once and searches several tables with it.
 
 use std::hash::Hasher;
 
@@ -20,7 +20,7 @@ impl NameHash {
         NameHash((hasher.finish() >> 32) as u32)
     }
 
-    /// For a table that wants bits at both ends.
+    /// The hash as 64 bits, for a hash table that uses both the high and the low bits.
     #[inline]
     pub(crate) fn spread(self) -> u64 {
         u64::from(self.0).wrapping_mul(0x9e37_79b9_7f4a_7c15)

@@ -1,5 +1,10 @@
-//! [`NameSources`]: what symbols of one table have in common: the text that their names are stretches of, and where they were
-//! defined. Kept once for all symbols of a unit, and counted here: a symbol needs a number instead of two pointers.
+//! [`NameSources`]: data that the symbols of one unit have in common, with reference counts.
+//!
+//! A [`NameSource`] has a text, in which the names are substrings, and the name of the unit that defines the symbols. A symbol
+//! keeps the number of its source instead of two pointers. The source is removed together with its last symbol.
+//!
+//! [`NameSourceBatch`] adds many symbols of one unit: it updates the reference count once for a series of symbols that have
+//! the same source.
 
 use crate::base::{PagedArena, SlotNumber};
 use crate::sync::Arc;
@@ -8,99 +13,101 @@ slotmap::new_key_type! {
     pub(crate) struct NameSourceId;
 }
 
+/// The sources of one symbol table.
 pub(crate) struct NameSources {
-    origins: PagedArena<NameSourceId, NameSource>,
-    /// The one that was asked for last: symbols of a unit come one after the other.
+    sources: PagedArena<NameSourceId, NameSource>,
+    /// The source that was used last. Symbols of one unit are added one after the other.
     latest: Option<SlotNumber<NameSourceId>>,
 }
 
+/// What several symbols have in common.
 pub(crate) struct NameSource {
     pub(crate) text: Arc<str>,
-    /// For errors.
-    pub(crate) place: Arc<str>,
-    /// Symbols, of which there are no more than their table has slots.
+    /// The unit that defines the symbols; for error texts.
+    pub(crate) unit_name: Arc<str>,
+    /// The number of symbols. It fits, because a symbol table has no more than 2^32 slots.
     users: u32,
 }
 
-/// Symbols that come one after the other, and mostly have one origin: who of them share it is told to it once.
+/// Adds symbols one after the other. Consecutive symbols mostly have the same source.
 #[derive(Default)]
 pub(crate) struct NameSourceBatch<'a> {
     latest: Option<(&'a Arc<str>, SlotNumber<NameSourceId>)>,
-    /// Symbols of the latest that it has not been told of.
-    untold: u32,
+    /// Symbols of the latest source that its count does not include yet.
+    pending_users: u32,
 }
 
 impl<'a> NameSourceBatch<'a> {
-    /// The origin of one more symbol. All that come in one run are of one place.
+    /// The source of one more symbol. All symbols of a batch must have the same unit name.
     #[inline(always)]
-    pub(crate) fn share(
+    pub(crate) fn add_user(
         &mut self,
-        origins: &mut NameSources,
+        sources: &mut NameSources,
         text: &'a Arc<str>,
-        place: &Arc<str>,
+        unit_name: &Arc<str>,
     ) -> SlotNumber<NameSourceId> {
         match self.latest {
             Some((latest, number)) if Arc::ptr_eq(latest, text) => {
-                self.untold += 1;
+                self.pending_users += 1;
                 number
             }
             _ => {
-                self.end(origins);
-                self.latest.insert((text, origins.share(text, place))).1
+                self.flush(sources);
+                self.latest.insert((text, sources.add_user(text, unit_name))).1
             }
         }
     }
 
-    /// Before symbols of the run are taken out again, and when there are no more.
-    pub(crate) fn end(&mut self, origins: &mut NameSources) {
+    /// Updates the count of the latest source. Must be called before a symbol of the batch is removed, and at the end.
+    pub(crate) fn flush(&mut self, sources: &mut NameSources) {
         if let Some((_, number)) = self.latest.take() {
-            origins.origins[number].users += std::mem::take(&mut self.untold);
+            sources.sources[number].users += std::mem::take(&mut self.pending_users);
         }
     }
 }
 
 impl NameSources {
     pub(crate) fn new() -> NameSources {
-        NameSources { origins: PagedArena::new(), latest: None }
+        NameSources { sources: PagedArena::new(), latest: None }
     }
 
-    /// The origin of one more symbol.
+    /// The source of one more symbol; adds it if it is not the latest one.
     #[inline]
-    pub(crate) fn share(&mut self, text: &Arc<str>, place: &Arc<str>) -> SlotNumber<NameSourceId> {
+    pub(crate) fn add_user(&mut self, text: &Arc<str>, unit_name: &Arc<str>) -> SlotNumber<NameSourceId> {
         if let Some(latest) = self.latest
-            && let Some(origin) = self.origins.at_mut(latest)
-            && Arc::ptr_eq(&origin.text, text)
-            && Arc::ptr_eq(&origin.place, place)
+            && let Some(source) = self.sources.at_mut(latest)
+            && Arc::ptr_eq(&source.text, text)
+            && Arc::ptr_eq(&source.unit_name, unit_name)
         {
-            origin.users += 1;
+            source.users += 1;
             return latest;
         }
-        self.add(text, place)
+        self.add(text, unit_name)
     }
 
     #[inline(never)]
-    fn add(&mut self, text: &Arc<str>, place: &Arc<str>) -> SlotNumber<NameSourceId> {
-        let origin = NameSource { text: text.clone(), place: place.clone(), users: 1 };
-        *self.latest.insert(SlotNumber::of(self.origins.insert(origin)))
+    fn add(&mut self, text: &Arc<str>, unit_name: &Arc<str>) -> SlotNumber<NameSourceId> {
+        let source = NameSource { text: text.clone(), unit_name: unit_name.clone(), users: 1 };
+        *self.latest.insert(SlotNumber::of(self.sources.insert(source)))
     }
 
-    /// Asks for an origin ahead of its use.
+    /// Prefetches a source.
     pub(crate) fn prefetch(&self, number: SlotNumber<NameSourceId>) {
-        self.origins.prefetch(number);
+        self.sources.prefetch(number);
     }
 
-    /// So many symbols of it are gone.
-    pub(crate) fn let_go(&mut self, number: SlotNumber<NameSourceId>, symbols: u32) {
-        let origin = &mut self.origins[number];
-        origin.users -= symbols;
-        if origin.users == 0 {
+    /// Subtracts `symbols` from the count of a source. The last symbol removes the source.
+    pub(crate) fn release(&mut self, number: SlotNumber<NameSourceId>, symbols: u32) {
+        let source = &mut self.sources[number];
+        source.users -= symbols;
+        if source.users == 0 {
             self.latest.take_if(|latest| *latest == number);
-            self.origins.remove_at(number);
+            self.sources.remove_at(number);
         }
     }
 
-    pub(crate) fn of(&self, number: SlotNumber<NameSourceId>) -> &NameSource {
-        &self.origins[number]
+    pub(crate) fn get(&self, number: SlotNumber<NameSourceId>) -> &NameSource {
+        &self.sources[number]
     }
 }
 
@@ -109,20 +116,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_one_unit_shares_is_kept_once_and_until_its_last_symbol_goes() {
-        let (text, place, elsewhere) = (Arc::from("foobar"), Arc::from("unit"), Arc::from("unit"));
-        let mut origins = NameSources::new();
-        let first = origins.share(&text, &place);
-        assert_eq!(origins.share(&text, &place), first);
-        let other = origins.share(&text, &elsewhere);
+    fn symbols_share_a_source_until_the_last_of_them_is_released() {
+        let (text, unit_name, other_unit) = (Arc::from("foobar"), Arc::from("unit"), Arc::from("unit"));
+        let mut sources = NameSources::new();
+        let first = sources.add_user(&text, &unit_name);
+        assert_eq!(sources.add_user(&text, &unit_name), first);
+        let other = sources.add_user(&text, &other_unit);
         assert_ne!(other, first);
-        origins.let_go(first, 1);
-        assert_eq!(&*origins.of(first).text, "foobar");
-        origins.let_go(first, 1);
-        origins.let_go(other, 1);
-        assert_eq!((Arc::strong_count(&text), Arc::strong_count(&place), Arc::strong_count(&elsewhere)), (1, 1, 1));
-        // The slot of what was shared last is used again for something else.
-        let reused = origins.share(&Arc::from("other"), &place);
-        assert_eq!(&*origins.of(reused).text, "other");
+        sources.release(first, 1);
+        assert_eq!(&*sources.get(first).text, "foobar");
+        sources.release(first, 1);
+        sources.release(other, 1);
+        assert_eq!(
+            (Arc::strong_count(&text), Arc::strong_count(&unit_name), Arc::strong_count(&other_unit)),
+            (1, 1, 1)
+        );
+        // The slot of the removed source is reused for another source.
+        let reused = sources.add_user(&Arc::from("other"), &unit_name);
+        assert_eq!(&*sources.get(reused).text, "other");
     }
 }

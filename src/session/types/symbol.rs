@@ -1,15 +1,10 @@
-//! What is known of a symbol: its flags, its state, and a reference to it that no later symbol can be mistaken for.
+//! The flags and the state of a symbol: [`SymbolFlags`] and [`SymbolState`], and the id of a symbol's entry in its table.
 
 use std::fmt;
 use std::ops::BitOr;
 
-use crate::base::Name;
-use crate::session::core::jit_dylib::DylibInner;
-use crate::session::removal::symbol_watch::SymbolWatch;
-use crate::sync::Arc;
-
 slotmap::new_key_type! {
-    /// A symbol's entry in its dylib's table.
+    /// Names the entry of a symbol in the table of its dylib. Generational: the id of a removed symbol is not found.
     pub(crate) struct SymbolId;
 }
 
@@ -18,26 +13,26 @@ slotmap::new_key_type! {
 pub struct SymbolFlags(u8);
 
 impl SymbolFlags {
-    /// Hidden, strong, data.
+    /// No flag: a hidden, strong definition of data.
     pub const NONE: SymbolFlags = SymbolFlags(0);
     /// Visible to other dylibs.
     pub const EXPORTED: SymbolFlags = SymbolFlags(1);
-    /// Gives way to an earlier definition, and to a later strong one while it has not been looked up.
+    /// An earlier definition replaces it. A later strong definition replaces it as long as no lookup asked for it.
     pub const WEAK: SymbolFlags = SymbolFlags(2);
     /// A function.
     pub const CALLABLE: SymbolFlags = SymbolFlags(4);
-    /// An address that no tracker of the session backs with memory: references to it pin nothing.
+    /// An address in memory that no tracker of the session owns. A reference to it pins no tracker.
     pub const ABSOLUTE: SymbolFlags = SymbolFlags(8);
-    /// Has no address: looking it up only makes its unit materialise (initialisers).
+    /// Has no address. A lookup of it only starts the materialisation of its unit (used for initialisers).
     pub const SIDE_EFFECTS_ONLY: SymbolFlags = SymbolFlags(16);
 
-    /// Of common linkage: the largest of several counts. Goes with `WEAK` (ORC: `Common`).
+    /// Of common linkage: of several definitions, the largest is used. Set together with `WEAK` (ORC: `Common`).
     pub const COMMON: SymbolFlags = SymbolFlags(32);
 
-    /// A thread-local variable: what it has for an address is a [`TlsIndex`](crate::base::ThreadLocal).
+    /// A thread-local variable. Its address is the address of a [`TlsIndex`](crate::base::TlsIndex).
     pub const THREAD_LOCAL: SymbolFlags = SymbolFlags(64);
 
-    /// Whether all of `other`'s flags are set.
+    /// Whether all flags of `other` are set.
     pub const fn contains(self, other: SymbolFlags) -> bool {
         self.0 & other.0 == other.0
     }
@@ -70,44 +65,17 @@ impl fmt::Debug for SymbolFlags {
     }
 }
 
-/// How far a symbol has come. Ordered: a later state includes the earlier.
+/// The progress of a symbol. States are ordered: a later state includes the earlier ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SymbolState {
-    /// Defined; nobody has looked for it.
+    /// The symbol is defined, and no lookup asked for it.
     NeverSearched,
-    /// Its unit is at work.
+    /// Its unit is being materialised.
     Materializing,
-    /// Has an address; its bytes are not final.
+    /// The address is known. The bytes are not final.
     Resolved,
-    /// Its bytes are final; something that it refers to is not.
+    /// The bytes are final. Something that they refer to is not ready.
     Emitted,
-    /// May be used.
+    /// The symbol and everything that it refers to may be used.
     Ready,
-}
-
-/// One definition of one name: the next definition of the same name is another `SymbolRef`.
-#[derive(Clone)]
-pub struct SymbolRef {
-    pub(crate) dylib: Arc<DylibInner>,
-    pub(crate) id: SymbolId,
-    /// For errors: the entry may be gone.
-    pub(crate) name: Name,
-}
-
-impl SymbolRef {
-    /// Asks later how far the definition has come, without keeping anything alive.
-    pub fn watch(&self) -> SymbolWatch {
-        SymbolWatch::of(self)
-    }
-
-    /// Sorts and compares by identity: dylib first, then entry.
-    pub(crate) fn order(&self) -> (crate::session::core::jit_dylib::DylibId, SymbolId) {
-        (self.dylib.id, self.id)
-    }
-}
-
-impl fmt::Debug for SymbolRef {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` of `{}`", self.name, self.dylib.name)
-    }
 }

@@ -1,77 +1,99 @@
 //! [`WorkerPool`]: a bounded number of worker threads that share one queue.
 //!
-//! Threads are started as there is work for them. One that waits for a lookup in the middle of a task is not at work: if
-//! there is more to do meanwhile, another thread takes its place, and one goes when it is back. So a task that waits
-//! never keeps the work that it waits for from being done, and no task is run on top of another.
+//! The pool starts a thread when there is a task and no idle thread, up to a limit of *active* threads. An idle worker sleeps.
 //!
-//! Workers stay, asleep, when there is nothing to do, until the pool is stopped or they are dismissed: then the last of them
-//! leaves with the queue empty under the lock by which it is filled, so that the next task finds nobody there and has a
-//! thread started.
+//! A worker that waits for a lookup inside a task is *blocked*, not active. If there are more tasks meanwhile, the pool
+//! starts another thread. When the blocked worker is active again, one thread too many ends at its next task. So a task that
+//! waits never prevents the work that it waits for, and no task runs on the stack of another.
 //!
-//! Everything is under one lock, so a sleeper cannot miss what it sleeps for. Whoever takes a wake-up and leaves passes
-//! it on. Model: `loom_tests/loom_pool_wait.rs`.
+//! Workers end when the pool stops or when they are dismissed. A worker leaves `workers` under the lock that guards the queue,
+//! and only while the queue is empty. So the next task sees that no worker is left, and starts a thread.
+//!
+//! One lock guards everything, so no wake-up is lost. A worker that was woken and then ends passes the wake-up on.
+//! Model: `loom_tests/loom_pool_wait.rs`.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
 
-use crate::session::work::dispatch::{Task, run_caught};
-use crate::sync::{Arc, Condvar, Mutex, MutexGuard, Rank, seeded_bug, spawn_detached, thread_local};
+use crate::session::work::dispatch::{Job, Task, run_catching_panics};
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard, Rank, ThreadKey, seeded_bug, spawn_detached};
 
-/// Worker threads and what they have to do.
-pub(crate) struct WorkerPool {
-    state: Mutex<PoolState>,
-    /// There is a task, or the pool stops.
+/// A job that can run on worker threads.
+pub(crate) trait PooledJob: Job {
+    /// The pool of the calling thread, if it is a worker.
+    fn pool_of_thread() -> &'static ThreadKey<PoolOfThread<Self>>;
+}
+
+pub(crate) type PoolOfThread<J> = RefCell<Option<Arc<WorkerPool<J>>>>;
+
+/// Worker threads and their queue.
+pub(crate) struct WorkerPool<J> {
+    state: Mutex<PoolState<J>>,
+    /// Notified when a task is queued or the pool stops.
     changed: Condvar,
-    /// A worker has left while somebody waits for that.
-    left: Condvar,
-    /// Threads that may be at work at once.
+    /// Notified when a worker ends while a thread waits in `dismiss`.
+    worker_ended: Condvar,
+    /// The maximum number of active threads.
     limit: usize,
 }
 
-#[derive(Default)]
-struct PoolState {
-    tasks: VecDeque<Task>,
-    /// Threads there are, those that wait for a lookup included.
+struct PoolState<J> {
+    tasks: VecDeque<Task<J>>,
+    /// All threads, including the blocked ones.
     workers: usize,
-    /// Of those, who wait for a lookup.
+    /// Threads that wait for a lookup.
     blocked: usize,
-    /// Of those, who wait for a task.
+    /// Threads that wait for a task.
     idle: usize,
     workers_started: usize,
-    /// How many wait for all workers to leave.
+    /// Threads that wait in `dismiss`.
     dismissing: usize,
     is_stopping: bool,
 }
 
-impl WorkerPool {
-    /// A pool of which `limit` threads may be at work at once.
-    pub(in crate::session) fn new(limit: usize) -> Arc<WorkerPool> {
+impl<J> Default for PoolState<J> {
+    fn default() -> PoolState<J> {
+        PoolState {
+            tasks: VecDeque::new(),
+            workers: 0,
+            blocked: 0,
+            idle: 0,
+            workers_started: 0,
+            dismissing: 0,
+            is_stopping: false,
+        }
+    }
+}
+
+impl<J: PooledJob> WorkerPool<J> {
+    /// A pool with up to `limit` active threads.
+    pub(in crate::session) fn new(limit: usize) -> Arc<WorkerPool<J>> {
         let state = Mutex::ranked(Rank::Sleep, PoolState::default());
-        Arc::new(WorkerPool { state, changed: Condvar::new(), left: Condvar::new(), limit })
+        Arc::new(WorkerPool { state, changed: Condvar::new(), worker_ended: Condvar::new(), limit })
     }
 
-    /// Lets the workers end when the queue is empty.
+    /// The workers end when the queue is empty. A task that is pushed later does not run.
     pub(in crate::session) fn stop(&self) {
         self.state.lock().is_stopping = true;
         self.changed.notify_all();
     }
 
-    /// Has the workers leave when the queue is empty, and waits for that. A worker that asks is at work: it changes nothing.
-    pub(in crate::session) fn dismiss(self: &Arc<WorkerPool>) {
-        if worker_of().is_some_and(|own| Arc::ptr_eq(&own, self)) {
+    /// Waits until all workers have ended. They end when the queue is empty. Does nothing on a worker of this pool.
+    pub(in crate::session) fn dismiss(self: &Arc<WorkerPool<J>>) {
+        if worker_of::<J>().is_some_and(|own| Arc::ptr_eq(&own, self)) {
             return;
         }
         let mut state = self.state.lock();
         state.dismissing += 1;
         self.changed.notify_all();
         while state.workers > 0 {
-            self.left.wait(&mut state);
+            self.worker_ended.wait(&mut state);
         }
         state.dismissing -= 1;
     }
 
-    /// Has a worker run a task. After the end it is dropped, and by that fails what it owes.
-    pub(in crate::session) fn push(self: &Arc<WorkerPool>, task: Task) {
+    /// Queues a task. After `stop` the task is dropped, which fails the symbols that it was to materialise.
+    pub(in crate::session) fn push(self: &Arc<WorkerPool<J>>, task: Task<J>) {
         let mut state = self.state.lock();
         if state.is_stopping {
             drop(state);
@@ -79,14 +101,14 @@ impl WorkerPool {
         }
         state.tasks.push_back(task);
         self.changed.notify_one();
-        self.provide_worker(state);
+        self.start_worker_if_needed(state);
     }
 
-    /// If there are more tasks than idle threads, and fewer at work than may be: starts a thread. If the system refuses
-    /// that and nobody is at work, runs what is queued here.
-    fn provide_worker(self: &Arc<WorkerPool>, mut state: MutexGuard<'_, PoolState>) {
-        let at_work = state.workers - state.blocked;
-        if state.tasks.len() <= state.idle || at_work >= self.limit {
+    /// Starts a thread if there are more tasks than idle threads and fewer active threads than the limit. If the system
+    /// refuses a thread and no thread is active, runs the queue on this thread.
+    fn start_worker_if_needed(self: &Arc<WorkerPool<J>>, mut state: MutexGuard<'_, PoolState<J>>) {
+        let active = state.workers - state.blocked;
+        if state.tasks.len() <= state.idle || active >= self.limit {
             return;
         }
         state.workers += 1;
@@ -97,47 +119,47 @@ impl WorkerPool {
         if spawn_detached(name, move || pool.work()).is_ok() {
             return;
         }
-        self.leave(&mut self.state.lock());
-        if at_work == 0 {
+        self.end_worker(&mut self.state.lock());
+        if active == 0 {
             while let Some(task) = self.pop() {
-                run_caught(task);
+                run_catching_panics(task);
             }
         }
     }
 
-    fn pop(&self) -> Option<Task> {
+    fn pop(&self) -> Option<Task<J>> {
         self.state.lock().tasks.pop_front()
     }
 
-    fn work(self: Arc<WorkerPool>) {
-        WORKER_OF.with(|pool| *pool.borrow_mut() = Some(self.clone()));
+    fn work(self: Arc<WorkerPool<J>>) {
+        J::pool_of_thread().with(|pool| *pool.borrow_mut() = Some(self.clone()));
         while let Some(task) = self.next_task() {
-            run_caught(task);
+            run_catching_panics(task);
         }
     }
 
-    fn leave(&self, state: &mut PoolState) {
+    fn end_worker(&self, state: &mut PoolState<J>) {
         state.workers -= 1;
         if state.dismissing > 0 {
-            self.left.notify_all();
+            self.worker_ended.notify_all();
         }
     }
 
-    /// Waits for a task. `None` when this thread is to end: the pool stops, workers are dismissed, or those that waited are
-    /// at work again.
-    fn next_task(&self) -> Option<Task> {
+    /// Waits for a task. `None` when this thread must end: the pool stops, the workers are dismissed, or more threads than the
+    /// limit are active.
+    fn next_task(&self) -> Option<Task<J>> {
         let mut state = self.state.lock();
         loop {
             let is_surplus = state.workers - state.blocked > self.limit;
-            let is_to_end = state.is_stopping || state.dismissing > 0;
-            if is_surplus || (is_to_end && state.tasks.is_empty()) {
+            let must_end = state.is_stopping || state.dismissing > 0;
+            if is_surplus || (must_end && state.tasks.is_empty()) {
                 if seeded_bug!("dismissed_under_a_later_lock") {
                     drop(state);
                     state = self.state.lock();
                 }
-                self.leave(&mut state);
+                self.end_worker(&mut state);
                 if !state.tasks.is_empty() {
-                    // It may have been this thread that was woken for it.
+                    // The wake-up for that task may have gone to this thread.
                     self.changed.notify_one();
                 }
                 return None;
@@ -156,35 +178,28 @@ impl WorkerPool {
     }
 }
 
-thread_local! {
-    /// The pool that this thread works for.
-    // loom's `thread_local` takes no `const` block.
-    #[allow(clippy::missing_const_for_thread_local)]
-    static WORKER_OF: RefCell<Option<Arc<WorkerPool>>> = RefCell::new(None);
+fn worker_of<J: PooledJob>() -> Option<Arc<WorkerPool<J>>> {
+    J::pool_of_thread().try_with(|pool| pool.borrow().clone()).ok().flatten()
 }
 
-fn worker_of() -> Option<Arc<WorkerPool>> {
-    WORKER_OF.try_with(|pool| pool.borrow().clone()).ok().flatten()
-}
+/// As long as it lives, this worker counts as blocked.
+pub(in crate::session) struct BlockedWorker<J: PooledJob>(Arc<WorkerPool<J>>);
 
-/// While it lives, this worker does not count as being at work.
-pub(in crate::session) struct Blocked(Arc<WorkerPool>);
-
-impl Blocked {
-    /// `None` on a thread that is no worker.
-    pub(in crate::session) fn this_worker() -> Option<Blocked> {
+impl<J: PooledJob> BlockedWorker<J> {
+    /// `None` if this thread is not a worker.
+    pub(in crate::session) fn this_worker() -> Option<BlockedWorker<J>> {
         let pool = worker_of()?;
         let mut state = pool.state.lock();
         state.blocked += 1;
-        pool.provide_worker(state);
-        Some(Blocked(pool))
+        pool.start_worker_if_needed(state);
+        Some(BlockedWorker(pool))
     }
 }
 
-impl Drop for Blocked {
+impl<J: PooledJob> Drop for BlockedWorker<J> {
     fn drop(&mut self) {
         self.0.state.lock().blocked -= 1;
-        // One thread too many may be asleep now.
+        // Wakes a sleeper, which ends if more threads than the limit are active.
         self.0.changed.notify_one();
     }
 }
@@ -195,41 +210,42 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
+    use crate::session::core::materialization::{Materialization, Task};
 
-    /// A pool that is stopped when its test ends, however that ends.
-    struct Stopped(Arc<WorkerPool>);
+    /// Stops the pool when the test ends, also by a panic.
+    struct StoppedOnDrop(Arc<WorkerPool<Materialization>>);
 
-    impl Drop for Stopped {
+    impl Drop for StoppedOnDrop {
         fn drop(&mut self) {
             self.0.stop();
         }
     }
 
-    fn pool(limit: usize) -> Stopped {
-        Stopped(WorkerPool::new(limit))
+    fn pool(limit: usize) -> StoppedOnDrop {
+        StoppedOnDrop(WorkerPool::new(limit))
     }
 
-    /// Queues a task that says that it has begun, and ends when the second channel is closed.
-    fn push_task(pool: &Stopped, ends: Receiver<()>) -> Receiver<()> {
-        let (tell, told) = channel();
+    /// Queues a task that signals its start and ends when the sender of `ends` is dropped.
+    fn push_task(pool: &StoppedOnDrop, ends: Receiver<()>) -> Receiver<()> {
+        let (started, start) = channel();
         let task = move || {
-            tell.send(()).unwrap();
+            started.send(()).unwrap();
             let _ = ends.recv();
         };
         pool.0.push(Task::call(task));
-        told
+        start
     }
 
-    fn wait_until_idle(pool: &Stopped, count: usize) {
+    fn wait_until_idle(pool: &StoppedOnDrop, count: usize) {
         let begun = Instant::now();
         while pool.0.state.lock().idle != count {
-            assert!(begun.elapsed() < Duration::from_secs(60), "no thread goes to sleep");
+            assert!(begun.elapsed() < Duration::from_secs(60), "no thread becomes idle");
             std::thread::yield_now();
         }
     }
 
     #[test]
-    fn an_idle_thread_takes_the_next_task_and_none_is_started_for_it() {
+    fn an_idle_thread_takes_the_next_task() {
         let pool = pool(4);
         for _ in 0..3 {
             let (_, ends) = channel();
@@ -240,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn no_thread_is_started_beyond_those_that_may_be_at_work() {
+    fn no_more_threads_are_active_than_the_limit() {
         let pool = pool(1);
         let (end, ends) = channel();
         push_task(&pool, ends).recv().unwrap();

@@ -24,7 +24,7 @@ int main(int argc, char **argv, char **envp) {
     const char *same = getenv("JITTISON_TEST");
     printf("environment %d %s\n", sample, same ? same : "none");
     if (argc > 1)
-        strcpy(argv[1], ""); /* arguments are the program's own to change */
+        strcpy(argv[1], ""); /* a program may change its arguments */
 
     for (size_t i = 0; i < sizeof zeroes / sizeof *zeroes; i++)
         zero_sum += zeroes[i] != 0;

@@ -1,4 +1,4 @@
-// Exceptions between objects, and those that nobody catches, chosen by the first argument.
+// Exceptions between objects, and uncaught exceptions. The first argument selects the case.
 #include "exceptions.h"
 #include <cstdio>
 #include <cstdlib>

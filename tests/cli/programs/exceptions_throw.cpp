@@ -1,4 +1,4 @@
-// Throws through frames that clean up.
+// Throws through frames with cleanups.
 #include "exceptions.h"
 #include <cstdio>
 

@@ -1,4 +1,4 @@
-// The thrown type's home: its vtable and type information.
+// The vtable and the type information of the thrown type.
 #include "exceptions.h"
 #include <cstdio>
 

@@ -1,5 +1,5 @@
-/* Handlers of forks and of quick_exit, which the C library has in the part that is linked into each program; and a symbol
-   of internal visibility. */
+/* Handlers of fork and quick_exit: the C library links their registration statically into each program. Also a symbol of
+   internal visibility. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +28,7 @@ int main(int argc, char **argv)
     if (fork() == 0)
         _exit(in_child);
     wait(&status);
-    printf("the child was told: %d\n", WEXITSTATUS(status));
+    printf("status of the child: %d\n", WEXITSTATUS(status));
     fflush(stdout);
     if (argc > 1)
         quick_exit(internal());

@@ -1,2 +1,2 @@
-/* A shared library's worth of code. */
+/* The code of a shared library. */
 int greet_count(void) { return 12; }

@@ -1,3 +1,3 @@
-/* Needs the library. */
+/* Calls the library. */
 int greet_count(void);
 int main(void) { return greet_count(); }

@@ -1,4 +1,4 @@
-// Uses variables of the C library, read and written, alone, in expressions and by their addresses.
+// Uses variables of the C library: reads, writes, expressions and addresses.
 #include <getopt.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,10 +21,10 @@ int library_variables(int argc, char **argv) {
     fputs("to stdout\n", stdout);
     fputs("to stderr\n", argc > 1 ? stderr : *listed[1]);
     tzset();
-    double whole = optind;
+    double number = optind;
     float part = timezone;
     printf("%d %d %d %d\n", which(&stdout), which(listed[1]), which(&stdin), which((FILE **)listed));
-    printf("%ld %d %s %s %f %f %c\n", timezone, daylight, tzname[0], tzname[argc & 1], whole, part, optopt ? optopt : '-');
+    printf("%ld %d %s %s %f %f %c\n", timezone, daylight, tzname[0], tzname[argc & 1], number, part, optopt ? optopt : '-');
     fflush(stdout);
     environ[0] = 0;
     return optind * 2 + (optopt != 0) + (environ[0] == NULL);

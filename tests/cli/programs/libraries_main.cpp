@@ -1,5 +1,5 @@
-// Uses much of what the C++ library has as data: streams, their addresses in tables, types that are thrown and caught, virtual
-// tables of classes that are derived from, flags that inline functions look at.
+// Uses much data of the C++ library: streams, tables with addresses of streams, thrown and caught types, vtables of base classes,
+// flags that inline functions read.
 #include <any>
 #include <fstream>
 #include <functional>

@@ -1,4 +1,4 @@
-/* Ends the program from far down the stack; its priorities interleave with those of the other objects. */
+/* Ends the program from a deep stack. Its priorities interleave with those of the other objects. */
 #include "lifecycle.h"
 
 static int remaining = -1;

@@ -1,4 +1,4 @@
-/* Every way for a C program to end, chosen by its first argument. */
+/* Every way for a C program to end. The first argument selects one. */
 #define _GNU_SOURCE
 #include "lifecycle.h"
 #include <assert.h>
@@ -35,7 +35,7 @@ static void second(void) {
         exit(21);
 }
 
-static void told(int status, void *word) { printf("handler told %d %s\n", status, (const char *)word); }
+static void with_status(int status, void *word) { printf("handler with status %d %s\n", status, (const char *)word); }
 static void *leave(void *unused) { exit(17); }
 static void *rest(void *unused) { return say("thread"), NULL; }
 static void *outlive(void *stop) {
@@ -51,9 +51,9 @@ int main(int argc, char **argv) {
     atexit(first);
     atexit(second);
     if (is("on_exit") || is("on_exit-exit"))
-        on_exit(told, "a word"), atexit(last);
+        on_exit(with_status, "a word"), atexit(last);
     if (is("on_exit-exit"))
-        on_exit(told, "another"), deep(2);
+        on_exit(with_status, "another"), deep(2);
     if (is("exit"))
         deep(5);
     if (is("_exit"))

@@ -1,4 +1,4 @@
-/* Initialisers and finalisers with priorities, in another object than main's. */
+/* Initialisers and finalisers with priorities, in another object than main. */
 #include "lifecycle.h"
 
 #define PAIR(name, ...)                                                                                                \

@@ -1,4 +1,4 @@
-/* Refers to three functions that are nowhere. */
+/* Calls two functions that nothing defines, and one of the other object. */
 void absent_a(void);
 int absent_b(int);
 int helper(void);

@@ -1,3 +1,3 @@
-/* Defines what the other object needs, and refers to more that is nowhere. */
+/* Defines a function for the other object, and uses data that nothing defines. */
 extern int absent_data;
 int helper(void) { return absent_data; }

@@ -28,7 +28,7 @@ struct Square final : virtual Named, Shape {
 };
 std::unique_ptr<Shape> make(const std::string &kind, double size);
 
-// Shared by all objects: one definition must win.
+// All objects define these. One definition must win.
 template <typename T> struct Counter {
     static inline int made = 0;
     static T &only() {
@@ -41,7 +41,7 @@ inline int next_serial() {
     static int serial = 0;
     return ++serial;
 }
-// Not by `std::cout`: an inline variable may come before that is there.
+// Not with `std::cout`: an inline variable may be constructed before it.
 struct Static {
     std::string name;
     int serial;

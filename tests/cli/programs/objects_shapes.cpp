@@ -1,4 +1,4 @@
-// Key functions: the vtables' home.
+// The key functions, and with them the vtables.
 #include "objects.h"
 
 static Static in_shapes("shapes'");

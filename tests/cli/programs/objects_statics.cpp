@@ -1,4 +1,4 @@
-// Function-local statics, constructed when first used and destroyed in reverse.
+// Function-local statics: constructed at the first use, destroyed in reverse order.
 #include "objects.h"
 
 static Static in_statics("statics'");

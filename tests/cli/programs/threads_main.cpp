@@ -1,4 +1,4 @@
-// Threads of one object that run code of another, throw there, and race for a function-local static.
+// Threads of one object run code of another, throw in it, and race for a function-local static.
 #include "threads.h"
 #include <cstdio>
 #include <cstring>

@@ -1,4 +1,4 @@
-// What the threads do.
+// The code that the threads run.
 #include "threads.h"
 
 static int check(int item) {

@@ -1,5 +1,5 @@
 # args: --base 0x7f0000000000 --abs zero=0
-# R_X86_64_16 of negative values, which assemblers store too.
+# R_X86_64_16 of negative values, which assemblers store, too.
 
 # jitlink-check: *{2}lowest = 0x8000
 # jitlink-check: *{2}minus_one = 0xffff

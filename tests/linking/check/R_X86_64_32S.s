@@ -1,5 +1,5 @@
 # args: --base 0x7f0000000000 --abs zero=0 --abs value=0x12345678 --abs top=0x7fffffff --abs bottom=0xffffffff80000000
-# R_X86_64_32S: S + A, 32 bits, signed: an address is the lowest or highest of the 64-bit ones.
+# R_X86_64_32S: S + A, 32 bits, signed: an address in the lowest or highest 2 GiB of the 64-bit space.
 
 # jitlink-check: decode_operand(highest, 1) = 0x7fffffff
 # jitlink-check: decode_operand(lowest, 1) = 0xffffffff80000000

@@ -1,5 +1,5 @@
 # args: --base 0x10000000
-# R_X86_64_32 of a symbol of the object, which was placed low.
+# R_X86_64_32 of a symbol of the object, which is placed low.
 
 # jitlink-check: *{4}(field) = target + 8
 # jitlink-check: decode_operand(load, 1) = target

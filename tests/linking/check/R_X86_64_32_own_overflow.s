@@ -1,6 +1,6 @@
 # args: --base 0x7f0000000000
 # error: relocation R_X86_64_32 out of range
-# A symbol of the object, which was not placed low.
+# The symbol is in the object, and the object is not placed low.
 
         .data
         .globl  field

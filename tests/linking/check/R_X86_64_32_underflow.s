@@ -1,6 +1,6 @@
 # args: --base 0x7f0000000000 --abs zero=0
 # error: relocation R_X86_64_32 out of range
-# There is no negative value.
+# The field has no negative values.
 
         .data
         .globl  field

@@ -1,6 +1,6 @@
 # args: --base 0x7f0000000000 --abs top=0xff
 # error: relocation R_X86_64_8 out of range
-# One more than fits.
+# One above the largest value.
 
         .data
         .globl  field

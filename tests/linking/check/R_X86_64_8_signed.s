@@ -1,5 +1,5 @@
 # args: --base 0x7f0000000000 --abs zero=0
-# R_X86_64_8 of negative values, which assemblers store too.
+# R_X86_64_8 of negative values, which assemblers store, too.
 
 # jitlink-check: *{1}lowest = 0x80
 # jitlink-check: *{1}minus_one = 0xff

@@ -1,6 +1,6 @@
 # args: --base 0x7f0000000000 --abs zero=0
 # error: relocation R_X86_64_8 out of range
-# One less than fits with a sign.
+# One below the smallest signed value.
 
         .data
         .globl  field

@@ -1,6 +1,6 @@
 # args: --base 0x7f0000000000 --abs far=0x401000
 # error: relocation R_X86_64_GOT32 out of range
-# Wherever in the table the slot is.
+# Out of range for every possible slot in the GOT.
 
         .data
         .globl  field

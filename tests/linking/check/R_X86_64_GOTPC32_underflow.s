@@ -1,6 +1,6 @@
 # args: --base 0x7f0000000000
 # error: relocation R_X86_64_GOTPC32 out of range
-# Wherever the table is within reach.
+# Out of range for every possible address of the GOT.
 
         .data
         .globl  field

@@ -1,5 +1,5 @@
 # args: --base 0x7f0000000000 --abs near=0x7f0070000000 --abs far=0x401000
-# R_X86_64_GOTPCREL: G + A - P, 32 bits, signed. Never rewritten: none of these instructions could be, or is asked to be.
+# R_X86_64_GOTPCREL: G + A - P, 32 bits, signed. Never rewritten, because the type does not permit it.
 
 # jitlink-check: decode_operand(push_near, 3) = got_addr(R_X86_64_GOTPCREL.o, near) - next_pc(push_near)
 # jitlink-check: decode_operand(push_far, 3) = got_addr(R_X86_64_GOTPCREL.o, far) - next_pc(push_far)

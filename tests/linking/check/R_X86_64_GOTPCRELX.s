@@ -1,6 +1,6 @@
 # args: --base 0x7f0000000000 --abs near=0x7f0070000000
-# R_X86_64_GOTPCRELX: G + A - P, 32 bits, signed, in an instruction that may be rewritten to do without the slot.
-# The target is in reach: loads become lea, calls and jumps direct.
+# R_X86_64_GOTPCRELX: G + A - P, 32 bits, signed. The instruction may be rewritten so that it needs no slot.
+# The target is in reach: loads become lea, and calls and jumps become direct.
 
         .text
 

@@ -1,6 +1,6 @@
 # args: --base 0x7f0000000000 --abs near=0x7f0070000000 --abs low=0x401000
-# R_X86_64_GOTPCRELX: G + A - P, 32 bits, signed, in an instruction that may be rewritten to do without the slot.
-# Arithmetic could only be rewritten to an immediate, of a low address: it stays as it was.
+# R_X86_64_GOTPCRELX: G + A - P, 32 bits, signed. The instruction may be rewritten so that it needs no slot.
+# Arithmetic could only be rewritten to an immediate with a low address, so it is not rewritten.
 
 # jitlink-check: *{8}(got_addr(R_X86_64_GOTPCRELX_arithmetic.o, near)) = near
 # jitlink-check: *{8}(got_addr(R_X86_64_GOTPCRELX_arithmetic.o, low)) = low

@@ -1,6 +1,6 @@
 # args: --base 0x10000000 --abs low=0x401000
-# R_X86_64_GOTPCRELX: G + A - P, 32 bits, signed, in an instruction that may be rewritten to do without the slot.
-# All is low, and the target in reach: loads become lea, calls and jumps direct.
+# R_X86_64_GOTPCRELX: G + A - P, 32 bits, signed. The instruction may be rewritten so that it needs no slot.
+# Code and target are low and in reach: loads become lea, and calls and jumps become direct.
 
         .text
 

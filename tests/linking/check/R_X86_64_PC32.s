@@ -1,5 +1,5 @@
 # args: --base 0x7f0000000000 --abs near=0x7f0070000000
-# R_X86_64_PC32: S + A - P, 32 bits, signed. P is the place itself: its distance to itself is the addend.
+# R_X86_64_PC32: S + A - P, 32 bits, signed. If S is P, the value is the addend.
 
 # jitlink-check: *{4}highest = 0x7fffffff
 # jitlink-check: *{4}lowest = 0x80000000

@@ -1,6 +1,6 @@
 # args: --base 0x7f0000000000 --abs low=0x401000
 # error: relocation R_X86_64_PC32 out of range
-# A low target, far below.
+# The target is low and far below the code.
 
         .data
         .globl  field

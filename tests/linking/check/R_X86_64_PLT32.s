@@ -1,12 +1,12 @@
 # args: --base 0x7f0000000000 --abs near=0x7f0070000000 --abs far=0x401000
-# R_X86_64_PLT32: S + A - P, 32 bits, signed; the same to a stub where S is out of reach.
+# R_X86_64_PLT32: S + A - P, 32 bits, signed. If S is out of reach, the address of a stub replaces S.
 
 # jitlink-check: decode_operand(call_own, 0) = main - next_pc(call_own)
 # jitlink-check: decode_operand(call_near, 0) = near - next_pc(call_near)
 # jitlink-check: decode_operand(jump_near, 0) = near - next_pc(jump_near)
 # jitlink-check: decode_operand(branch_near, 0) = near - next_pc(branch_near)
 
-# Out of reach: all through one stub, which begins with endbr64 and jumps to where its GOT slot says.
+# The target is out of reach: all use one stub. It begins with endbr64 and jumps through its GOT slot.
 # jitlink-check: decode_operand(call_far, 0) = stub_addr(R_X86_64_PLT32.o, far) - next_pc(call_far)
 # jitlink-check: decode_operand(jump_far, 0) = stub_addr(R_X86_64_PLT32.o, far) - next_pc(jump_far)
 # jitlink-check: decode_operand(branch_far, 0) = stub_addr(R_X86_64_PLT32.o, far) - next_pc(branch_far)

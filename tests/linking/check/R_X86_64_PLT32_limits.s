@@ -1,5 +1,5 @@
 # args: --base 0x7f0000000000
-# R_X86_64_PLT32 of a symbol of the object, as far as a displacement reaches.
+# R_X86_64_PLT32 of a symbol of the object: the largest and the smallest displacement.
 
 # jitlink-check: *{4}highest = 0x7fffffff
 # jitlink-check: *{4}lowest = 0x80000000

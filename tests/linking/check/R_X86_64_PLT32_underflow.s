@@ -1,6 +1,6 @@
 # args: --base 0x7f0000000000
 # error: relocation R_X86_64_PLT32 out of range
-# A symbol of the object has no stub: one less than fits.
+# A symbol of the object has no stub. One below the smallest value.
 
         .data
         .globl  field

@@ -1,5 +1,5 @@
 # args: --base 0x7f0000000000 --abs far=0x401000
-# R_X86_64_PLTOFF64: L + A - GOT, and S may stand for L, 64 bits. Any value fits.
+# R_X86_64_PLTOFF64: L + A - GOT, 64 bits; S may replace L. Any value fits.
 
 # jitlink-check: decode_operand(load, 1) = far - _GLOBAL_OFFSET_TABLE_
 

@@ -1,5 +1,5 @@
 # args: --base 0x7f0000000000 --abs near=0x7f0070000000
-# R_X86_64_REX_GOTPCRELX: G + A - P, 32 bits, signed, in an instruction that may be rewritten to do without the slot.
+# R_X86_64_REX_GOTPCRELX: G + A - P, 32 bits, signed. The instruction may be rewritten so that it needs no slot.
 # The target is in reach: loads become lea.
 
         .text

@@ -1,6 +1,6 @@
 # args: --base 0x7f0000000000 --abs near=0x7f0070000000
-# R_X86_64_REX_GOTPCRELX: G + A - P, 32 bits, signed, in an instruction that may be rewritten to do without the slot.
-# With another addend than -4 it is not the slot that is loaded: nothing is rewritten.
+# R_X86_64_REX_GOTPCRELX: G + A - P, 32 bits, signed. The instruction may be rewritten so that it needs no slot.
+# An addend other than -4 does not load the slot, so nothing is rewritten.
 
 # jitlink-check: *{1}load + 1 = 0x8b
 # jitlink-check: decode_operand(load, 4) = got_addr(R_X86_64_REX_GOTPCRELX_addend.o, near) - next_pc(load) + 4

@@ -1,6 +1,6 @@
 # args: --base 0x7f0000000000 --abs low=0x401000
 # error: relocation R_X86_64_REX_GOTPCRELX out of range
-# Wherever the slot is within reach.
+# Out of range for every possible address of the slot.
 
         .data
         .globl  field

@@ -1,6 +1,6 @@
 # args: --base 0x7f0000000000 --abs low=0x401000
-# R_X86_64_REX_GOTPCRELX: G + A - P, 32 bits, signed, in an instruction that may be rewritten to do without the slot.
-# The target is low and the code is not: it stays as it was, however few bits the address has.
+# R_X86_64_REX_GOTPCRELX: G + A - P, 32 bits, signed. The instruction may be rewritten so that it needs no slot.
+# The target is low and the code is high: the instruction is not rewritten, although the address fits into 32 bits.
 
 # jitlink-check: *{8}(got_addr(R_X86_64_REX_GOTPCRELX_unreachable.o, low)) = low
 

@@ -1,6 +1,6 @@
 # args: --base 0x7f0000000000
 # error: relocation R_X86_64_SIZE32 out of range
-# There is no negative size.
+# The field has no negative sizes.
 
         .data
         .globl  field

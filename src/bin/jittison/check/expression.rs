@@ -1,4 +1,4 @@
-//! A rule's text as a tree.
+//! [`Equation`]: parses the text of a rule into a tree.
 //!
 //! ```text
 //! equation   = chain "=" chain
@@ -11,13 +11,13 @@
 //! place      = name [ ("+" | "-") number ]
 //! ```
 //!
-//! A load takes the whole chain that follows, so `*{4}a + 4` loads from `a + 4`. A file is whatever stands before the comma,
-//! a section whatever stands before the parenthesis. Numbers are decimal, hexadecimal behind `0x`, octal behind `0`.
+//! The address of a load is the entire chain after it, so `*{4}a + 4` loads from `a + 4`. A file name is all text before the
+//! comma, a section name all text before the parenthesis. Numbers are decimal, hexadecimal after `0x`, octal after `0`.
 
-/// How deep parentheses and loads may nest: enough for any rule, and no danger to the stack.
+/// How deep parentheses and loads may nest. The parser is recursive, so the limit protects the stack.
 const MAX_DEPTH: usize = 64;
 
-/// What is wrong, and at which byte of the rule.
+/// An error, and its byte offset in the rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     pub at: usize,
@@ -30,7 +30,7 @@ pub struct Equation {
     pub right: Chain,
 }
 
-/// Terms and what joins them, to be worked off from the left.
+/// Terms and the operators between them, to be evaluated from left to right.
 #[derive(Debug)]
 pub struct Chain {
     pub first: Term,
@@ -49,7 +49,7 @@ pub enum Operator {
 
 #[derive(Debug)]
 pub struct Term {
-    /// From where to where in the rule the atom stands.
+    /// The byte offsets in the rule where the atom starts and ends.
     pub start: usize,
     pub end: usize,
     pub atom: Atom,
@@ -59,32 +59,33 @@ pub struct Term {
 #[derive(Debug)]
 pub enum Atom {
     Number(u64),
-    Symbol(Word),
+    Symbol(Token),
     Group(Box<Chain>),
     Load { size: usize, address: Box<Chain> },
-    Operand { place: Place, index: u64 },
-    NextPc { place: Place },
-    GotEntry { file: Word, symbol: Word },
-    Stub { file: Word, symbol: Word },
-    Section { file: Word, section: Word },
+    Operand { place: SymbolOffset, index: u64 },
+    NextPc { place: SymbolOffset },
+    GotEntry { file: Token, symbol: Token },
+    Stub { file: Token, symbol: Token },
+    Section { file: Token, section: Token },
 }
 
-/// Bits `low` to `high`, both included; below 64 and in this order.
+/// Bits `low` to `high`, both included: `low <= high < 64`.
 #[derive(Debug, Clone, Copy)]
 pub struct Slice {
     pub high: u32,
     pub low: u32,
 }
 
-/// A symbol and a distance from it, which wraps around when it is backwards.
+/// An address: a symbol and an offset, which wraps around if it is negative.
 #[derive(Debug)]
-pub struct Place {
-    pub symbol: Word,
+pub struct SymbolOffset {
+    pub symbol: Token,
     pub offset: u64,
 }
 
+/// A name in the rule, and its byte offset.
 #[derive(Debug)]
-pub struct Word {
+pub struct Token {
     pub at: usize,
     pub text: String,
 }
@@ -103,7 +104,7 @@ impl Equation {
     }
 }
 
-/// Reads from the left; blanks after a token go with it.
+/// Reads tokens from left to right, each with the blanks after it.
 struct Reader<'a> {
     text: &'a str,
     at: usize,
@@ -129,7 +130,7 @@ impl Reader<'_> {
             ("&", Operator::And),
             ("|", Operator::Or),
         ];
-        OPERATORS.into_iter().find(|(sign, _)| self.take(sign)).map(|(_, operator)| operator)
+        OPERATORS.into_iter().find(|(sign, _)| self.accept(sign)).map(|(_, operator)| operator)
     }
 
     fn term(&mut self) -> Result<Term, Problem> {
@@ -148,7 +149,7 @@ impl Reader<'_> {
 
     fn nested(&mut self, read: fn(&mut Self) -> Result<Atom, Problem>) -> Result<Atom, Problem> {
         if self.depth == MAX_DEPTH {
-            return Err(self.problem(format!("nested more than {MAX_DEPTH} deep")));
+            return Err(self.problem(format!("parentheses and loads are nested more than {MAX_DEPTH} deep")));
         }
         self.depth += 1;
         let atom = read(self);
@@ -169,7 +170,7 @@ impl Reader<'_> {
         let at = self.at;
         let size = match self.number()? {
             size @ 1..=8 => size as usize,
-            size => return Err(Problem { at, message: format!("a load is of 1 to 8 bytes, not {size}") }),
+            size => return Err(Problem { at, message: format!("a load has 1 to 8 bytes, not {size}") }),
         };
         self.expect("}")?;
         Ok(Atom::Load { size, address: Box::new(self.chain()?) })
@@ -185,12 +186,12 @@ impl Reader<'_> {
         if low <= high && high < 64 {
             return Ok(Slice { high: high as u32, low: low as u32 });
         }
-        Err(Problem { at, message: format!("bits {high} to {low} are not some of 63 to 0") })
+        Err(Problem { at, message: format!("bits {high} to {low} are not a range within 63 to 0") })
     }
 
     fn symbol_or_call(&mut self) -> Result<Atom, Problem> {
-        let word = self.name()?;
-        match word.text.as_str() {
+        let token = self.name()?;
+        match token.text.as_str() {
             "decode_operand" => self.arguments(|reader| {
                 let place = reader.place()?;
                 reader.expect(",")?;
@@ -203,7 +204,7 @@ impl Reader<'_> {
                 let file = reader.file()?;
                 Ok(Atom::Section { file, section: reader.until(')', "a section")? })
             }),
-            _ => Ok(Atom::Symbol(word)),
+            _ => Ok(Atom::Symbol(token)),
         }
     }
 
@@ -214,45 +215,45 @@ impl Reader<'_> {
         Ok(atom)
     }
 
-    fn place(&mut self) -> Result<Place, Problem> {
+    fn place(&mut self) -> Result<SymbolOffset, Problem> {
         let symbol = self.name()?;
-        let offset = if self.take("+") {
+        let offset = if self.accept("+") {
             self.number()?
-        } else if self.take("-") {
+        } else if self.accept("-") {
             self.number()?.wrapping_neg()
         } else {
             0
         };
-        Ok(Place { symbol, offset })
+        Ok(SymbolOffset { symbol, offset })
     }
 
-    fn file(&mut self) -> Result<Word, Problem> {
+    fn file(&mut self) -> Result<Token, Problem> {
         let file = self.until(',', "a file")?;
         self.expect(",")?;
         Ok(file)
     }
 
-    /// What stands before `end`, which may be anything: file and section names are not restricted as symbols are.
-    fn until(&mut self, end: char, what: &str) -> Result<Word, Problem> {
+    /// All text before `end`. File and section names may contain any character.
+    fn until(&mut self, end: char, what: &str) -> Result<Token, Problem> {
         let Some((text, _)) = self.rest().split_once(end) else {
             return Err(self.problem(format!("expected {what} and `{end}`")));
         };
-        let word = Word { at: self.at, text: text.trim_end().to_string() };
+        let token = Token { at: self.at, text: text.trim_end().to_string() };
         self.skip(text.len());
-        match word.text.is_empty() {
-            true => Err(Problem { at: word.at, message: format!("expected {what} before `{end}`") }),
-            false => Ok(word),
+        match token.text.is_empty() {
+            true => Err(Problem { at: token.at, message: format!("expected {what} before `{end}`") }),
+            false => Ok(token),
         }
     }
 
-    fn name(&mut self) -> Result<Word, Problem> {
+    fn name(&mut self) -> Result<Token, Problem> {
         let length = self.rest().find(|character| !is_name_character(character)).unwrap_or(self.rest().len());
         if length == 0 {
             return Err(self.unexpected("a name"));
         }
-        let word = Word { at: self.at, text: self.rest()[..length].to_string() };
+        let token = Token { at: self.at, text: self.rest()[..length].to_string() };
         self.skip(length);
-        Ok(word)
+        Ok(token)
     }
 
     fn number(&mut self) -> Result<u64, Problem> {
@@ -263,11 +264,11 @@ impl Reader<'_> {
             [b'0'..=b'9', ..] => (0, 10),
             _ => return Err(self.unexpected("a number")),
         };
-        // Digits are taken as far as they are digits of anything, so that `08` or `12ab` is one bad number and not two tokens.
+        // Take all letters and digits, so that `08` or `12ab` is one bad number and not two tokens.
         let digits = &rest[prefix..];
         let digits = &digits[..digits.find(|digit: char| !digit.is_ascii_alphanumeric()).unwrap_or(digits.len())];
         let value = u64::from_str_radix(digits, radix)
-            .map_err(|_| self.problem(format!("`{}{digits}` is no number of 64 bits", &rest[..prefix])))?;
+            .map_err(|_| self.problem(format!("`{}{digits}` is not a number of 64 bits", &rest[..prefix])))?;
         self.skip(prefix + digits.len());
         Ok(value)
     }
@@ -276,7 +277,7 @@ impl Reader<'_> {
         &self.text[self.at..]
     }
 
-    fn take(&mut self, token: &str) -> bool {
+    fn accept(&mut self, token: &str) -> bool {
         let is_next = self.rest().starts_with(token);
         if is_next {
             self.skip(token.len());
@@ -285,7 +286,7 @@ impl Reader<'_> {
     }
 
     fn expect(&mut self, token: &str) -> Result<(), Problem> {
-        match self.take(token) {
+        match self.accept(token) {
             true => Ok(()),
             false => Err(self.unexpected(&format!("`{token}`"))),
         }
@@ -304,10 +305,10 @@ impl Reader<'_> {
         Problem { at: self.at, message }
     }
 
-    fn unexpected(&self, wanted: &str) -> Problem {
+    fn unexpected(&self, expected: &str) -> Problem {
         self.problem(match self.rest().chars().next() {
-            Some(found) => format!("expected {wanted}, found `{}`", found.escape_debug()),
-            None => format!("expected {wanted}, found the end"),
+            Some(found) => format!("expected {expected}, found `{}`", found.escape_debug()),
+            None => format!("expected {expected}, found the end of the rule"),
         })
     }
 }

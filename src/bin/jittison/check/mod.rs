@@ -7,49 +7,36 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `rules.rs` | finds the rules in a file, and remembers where they stood |
-//! | `expression.rs` | from a rule's text to a tree; what is written wrongly is found here |
-//! | `evaluate.rs` | from a tree to numbers, asking the image |
+//! | `rules.rs` | finds the rules in a file, with their lines and columns |
+//! | `expression.rs` | parses the text of a rule into a tree, and finds syntax errors |
+//! | `image.rs` | [`Image`]: what the rules ask about a link |
+//! | `evaluate.rs` | computes the numbers of a tree from an image |
 //! | `operands.rs` | what `decode_operand` counts: LLVM's operands of an x86-64 instruction |
 //!
-//! A rule is an equation of two 64-bit numbers, each a chain of `+ - & | << >>` worked off from left to right, whatever the
-//! operator. Sums wrap around. Where LLVM's evaluator is undefined (a shift by 64 or more, bits that are not there, a number
-//! that is too large), a rule is an error here. Not here: kinds of stubs, which x86-64 has none of.
+//! A rule is an equation of two 64-bit numbers. Each is a chain of `+ - & | << >>`, evaluated from left to right; no
+//! operator has precedence. Sums wrap around.
+//!
+//! # Differences from LLVM
+//! Some rules have no defined value in LLVM: a shift by 64 or more, bits beyond 63, a number of more than 64 bits. They are
+//! errors here. The kinds of stubs that LLVM's language knows for other machines are not supported, because x86-64 has only
+//! one kind.
 
 mod evaluate;
 mod expression;
+mod image;
 mod operands;
 mod rules;
 
 use std::fmt;
 
+pub use image::Image;
 pub use rules::Rules;
 
 use evaluate::Evaluator;
 use expression::Problem;
 use rules::Rule;
 
-/// What was linked, as rules ask about it. A file is named as in the rules, by the last part of an object's path; errors
-/// read as the end of a sentence and name what is missing.
-pub trait Image {
-    /// The address of a symbol: any that an object names, local and absolute ones too.
-    fn symbol(&self, name: &str) -> Option<u64>;
-
-    /// The bytes from a target address up to the end of the block that it lies in, as the linker wrote them; zeroes where
-    /// the block is zero-fill. `None` where nothing was linked.
-    fn bytes_at(&self, address: u64) -> Option<&[u8]>;
-
-    /// Where a section of a file begins.
-    fn section(&self, file: &str, section: &str) -> Result<u64, String>;
-
-    /// The GOT slot through which a file reaches a symbol.
-    fn got_entry(&self, file: &str, symbol: &str) -> Result<u64, String>;
-
-    /// The stub through which a file calls a symbol.
-    fn stub(&self, file: &str, symbol: &str) -> Result<u64, String>;
-}
-
-/// The rules that do not hold of `image`, in the order of their lines.
+/// Checks all rules. Returns those that do not hold, in the order of their lines.
 pub fn check(rules: &Rules, image: &dyn Image) -> Vec<Failure> {
     rules.iter().filter_map(|rule| check_one(rule, image).err()).collect()
 }
@@ -68,13 +55,13 @@ fn check_one(rule: &Rule, image: &dyn Image) -> Result<(), Failure> {
     }
 }
 
-/// A rule that does not hold, or that means nothing here.
+/// A rule that does not hold, or that cannot be evaluated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// Counted from 1, in the file of rules: where the rule begins, or where in it the mistake is.
+    /// The position in the file of rules, from 1: that of the mistake, or else that of the rule.
     pub line: usize,
     pub column: usize,
-    /// The whole rule, on one line.
+    /// The full text of the rule, on one line.
     pub rule: String,
     pub cause: Cause,
 }
@@ -84,7 +71,7 @@ pub enum Cause {
     Unequal {
         left: u64,
         right: u64,
-        /// What the names, calls and loads in the rule came to, as written there.
+        /// The text and value of each name, call and load in the rule.
         parts: Vec<(String, u64)>,
     },
     Error(String),
@@ -92,17 +79,17 @@ pub enum Cause {
 
 impl Failure {
     fn error(rule: &Rule, problem: Problem) -> Failure {
-        let (line, column) = rule.place(problem.at);
+        let (line, column) = rule.position(problem.at);
         Failure { line, column, rule: rule.text().to_string(), cause: Cause::Error(problem.message) }
     }
 
     fn unequal(rule: &Rule, left: u64, right: u64, parts: Vec<(String, u64)>) -> Failure {
-        let (line, column) = rule.place(0);
+        let (line, column) = rule.position(0);
         Failure { line, column, rule: rule.text().to_string(), cause: Cause::Unequal { left, right, parts } }
     }
 }
 
-/// One sentence that begins with the place, then the rule, then its parts.
+/// The position and the cause, then the rule, then its parts.
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}: ", self.line, self.column)?;

@@ -1,9 +1,9 @@
-//! What LLVM's disassembler lists, and that the list here is the same.
+//! The operand lists are those of LLVM's disassembler.
 
 use super::{Decoded, Operand};
 
-/// Instruction, its bytes, and LLVM's list: `r` for a register. Each line is what
-/// `llvm-mc-19 -triple=x86_64-linux-gnu -disassemble -show-inst` makes of the bytes. A branch's number counts from its end.
+/// An instruction, its bytes, and LLVM's list with `r` for a register. Made with
+/// `llvm-mc-19 -triple=x86_64-linux-gnu -disassemble -show-inst`. The number of a branch is relative to its end.
 #[rustfmt::skip]
 const LISTED_BY_LLVM: &[(&str, &str, &str)] = &[
     ("callq 0x1000", "e8fb0f0000", "0xffb"),
@@ -140,7 +140,7 @@ fn operands_are_numbered_as_llvm_numbers_them() {
 }
 
 #[test]
-fn instructions_that_llvm_lists_by_other_rules_have_no_list() {
+fn instructions_with_other_rules_in_llvm_have_no_list() {
     let others = [
         ("lock addl %eax, 0x1234(%rip)", "f0010534120000"),
         ("rep movsb", "f3a4"),
@@ -160,21 +160,21 @@ fn instructions_that_llvm_lists_by_other_rules_have_no_list() {
 }
 
 #[test]
-fn an_instruction_that_llvm_takes_for_two_has_no_length() {
+fn an_instruction_with_a_separate_prefix_has_no_length() {
     let decoded = Decoded::from_bytes(&from_hex("f0010534120000")).expect("lock addl");
     assert_eq!(decoded.length(), None);
 }
 
 #[test]
-fn part_of_an_instruction_is_none() {
+fn an_incomplete_instruction_is_not_decoded() {
     assert!(Decoded::from_bytes(&[]).is_none());
     assert!(Decoded::from_bytes(&[0x48, 0x8b, 0x05, 0]).is_none());
     assert!(Decoded::from_bytes(&[0x06]).is_none());
 }
 
-/// Whatever the bytes: an answer or none, and no panic.
+/// Any bytes give a result or `None`, and never a panic.
 #[test]
-fn any_bytes_can_be_asked_about() {
+fn no_bytes_make_the_decoder_panic() {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     for _ in 0..200_000 {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -1,18 +1,19 @@
-//! One x86-64 instruction as LLVM's `MCInst` lists its operands, because those are what rules count.
+//! [`Decoded`]: one x86-64 instruction, with the operands that LLVM's `MCInst` lists. Rules count these operands.
 //!
-//! The order is what is written, then what is read, as in Intel's syntax. Of that:
+//! The order is that of Intel's syntax: the destination first, then the sources.
 //!
 //! | in the instruction | in the list |
 //! |---|---|
-//! | register that the encoding names | register; twice if it comes first and is read as well as written |
+//! | register that the encoding names | a register; twice if it is the first operand and is both read and written |
 //! | register that the opcode implies (`%al`, `%cl`, …) | nothing |
 //! | memory | base, scale, index, displacement, segment: register, number, register, number, register |
-//! | immediate | number, as wide as LLVM makes it |
-//! | branch target | number: the displacement as encoded |
-//! | condition of `jcc`, `cmovcc`, `setcc` | number, last |
+//! | immediate | a number, as wide as in LLVM |
+//! | branch target | a number: the displacement as encoded |
+//! | condition of `jcc`, `cmovcc`, `setcc` | a number, last |
 //!
-//! Where LLVM follows another rule (locked, repeated and exchanging instructions, strings, x87 arithmetic, gathers,
-//! AVX-512, short displacements), there is no list: an error beats a guess.
+//! # Limits
+//! LLVM follows other rules for some instructions: with lock or repeat prefixes, exchanges, strings, x87 arithmetic,
+//! gathers, AVX-512, short displacements. For these there is no list, and the rule is an error.
 
 use std::fmt;
 
@@ -21,35 +22,35 @@ use iced_x86::{
     Mnemonic, OpAccess, OpCodeOperandKind, OpKind, Register,
 };
 
-/// One entry of the list.
+/// One operand of the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operand {
     Number(u64),
     Register,
 }
 
-/// An instruction that stands at the beginning of some bytes.
+/// A decoded instruction.
 #[derive(Debug)]
 pub struct Decoded {
     instruction: Instruction,
 }
 
 impl Decoded {
-    /// `None` if no instruction begins there, or not all of it is there.
+    /// Decodes the first instruction of `bytes`. `None` if there is none, or if it is not complete.
     pub fn from_bytes(bytes: &[u8]) -> Option<Decoded> {
-        // At address 0, so that what is relative to the instruction needs no more than its length taken off.
+        // At address 0. So a relative value minus the length of the instruction is the value as encoded.
         let instruction = Decoder::with_ip(64, bytes, 0, DecoderOptions::NONE).decode();
         (!instruction.is_invalid()).then_some(Decoded { instruction })
     }
 
-    /// Bytes; `None` where LLVM takes the instruction for two.
+    /// The length in bytes. `None` if LLVM decodes the prefix as a separate instruction.
     pub fn length(&self) -> Option<u64> {
-        (!self.has_prefix_apart()).then(|| self.end())
+        (!self.has_separate_prefix()).then(|| self.end())
     }
 
-    /// The list; `None` where LLVM follows another rule.
+    /// The operands. `None` if LLVM follows another rule for this instruction.
     pub fn operands(&self) -> Option<Vec<Operand>> {
-        if self.is_listed_otherwise() {
+        if self.has_other_rule() {
             return None;
         }
         let mut list = Vec::new();
@@ -91,18 +92,19 @@ impl Decoded {
         Some(())
     }
 
+    /// The address of the next instruction.
     fn end(&self) -> u64 {
         self.instruction.len() as u64
     }
 
-    /// `mov` between an accumulator and an address of 64 bits, which has no base.
+    /// `mov` between an accumulator and a 64-bit address, which has no base register.
     fn is_offset_only(&self, index: u32) -> bool {
         self.instruction.op_code().op_kind(index) == OpCodeOperandKind::mem_offs
     }
 
     fn is_first_read_and_written(&self) -> bool {
         let mut instruction = self.instruction;
-        // `xor %eax, %eax` reads nothing, and is listed like any other `xor`.
+        // `xor %eax, %eax` does not read the register, but LLVM lists it as any other `xor`.
         if instruction.op_count() == 2 && instruction.op0_register() == instruction.op1_register() {
             instruction.set_op1_register(Register::None);
         }
@@ -114,7 +116,7 @@ impl Decoded {
         }
     }
 
-    /// As encoded, sign-extended.
+    /// The displacement of a memory operand as encoded, sign-extended.
     fn displacement(&self) -> u64 {
         let instruction = &self.instruction;
         let low_half = |value: u64| i64::from(value as u32 as i32) as u64;
@@ -127,7 +129,7 @@ impl Decoded {
         }
     }
 
-    /// As encoded; a byte is signed where it stands for a wider number or is one, and not where it counts or selects.
+    /// An immediate as encoded. A byte is signed in arithmetic, and unsigned where it is a count or selects lanes.
     fn immediate(&self, index: u32, kind: OpKind) -> Option<u64> {
         use Mnemonic::*;
         let value = self.instruction.try_immediate(index).ok()?;
@@ -143,17 +145,17 @@ impl Decoded {
         self.instruction.condition_code() != ConditionCode::None && !self.instruction.is_loopcc()
     }
 
-    /// LLVM lists such a prefix as an instruction of its own.
-    fn has_prefix_apart(&self) -> bool {
+    /// Whether LLVM decodes a prefix as a separate instruction.
+    fn has_separate_prefix(&self) -> bool {
         let instruction = &self.instruction;
         instruction.has_lock_prefix() || instruction.has_rep_prefix() || instruction.has_repne_prefix()
     }
 
-    fn is_listed_otherwise(&self) -> bool {
+    fn has_other_rule(&self) -> bool {
         use Mnemonic::*;
         let instruction = &self.instruction;
         let is_vex = instruction.encoding() == EncodingKind::VEX;
-        self.has_prefix_apart()
+        self.has_separate_prefix()
             || !is_vex && instruction.encoding() != EncodingKind::Legacy
             || is_vex && (instruction.is_vsib() || self.has_condition_operand())
             || instruction.is_string_instruction()
@@ -166,7 +168,7 @@ impl Decoded {
             )
     }
 
-    /// A jump behind prefixes that change nothing on some processors, and its width on others.
+    /// Whether a jump has prefixes that some processors ignore, and that change the operand width on others.
     fn is_padded_jump(&self) -> bool {
         let instruction = &self.instruction;
         instruction.is_jmp_near() && self.end() > 5 || instruction.is_jcc_near() && self.end() > 6
@@ -179,13 +181,13 @@ impl fmt::Display for Decoded {
     }
 }
 
-/// Operands that a programmer writes and the encoding does not hold.
+/// Whether an operand is written in assembly but has no bits in the encoding.
 fn is_implied(kind: OpCodeOperandKind) -> bool {
     use OpCodeOperandKind::*;
     matches!(kind, al | cl | ax | dx | eax | rax | st0 | es | cs | ss | ds | fs | gs | imm8_const_1)
 }
 
-/// As in the low bits of the opcode: overflow is 0, "below" is 2.
+/// The number of a condition in the low bits of the opcode: overflow is 0, "below" is 2.
 fn condition_number(condition: ConditionCode) -> u64 {
     condition as u64 - ConditionCode::o as u64
 }

@@ -1,8 +1,8 @@
-//! [`Rules`]: the rules of a file, and where in it they stand.
+//! [`Rules`]: finds the rules in a file, with their lines and columns.
 //!
-//! A rule is a line with nothing but a comment leader (`#`, `//`, `;`, repeated or not) before `jitlink-check:`. One that
-//! ends in `\` goes on in the next such line, of which only blank lines may keep it apart. All other lines are somebody
-//! else's: rules live in assembly sources.
+//! A rule is a line with only a comment leader (`#`, `//`, `;`, repeated or not) before `jitlink-check:`. A rule that ends
+//! in `\` continues in the next such line; only blank lines may be between them. All other lines are ignored, because rules
+//! are in the comments of assembly sources.
 
 use std::fmt;
 
@@ -14,12 +14,12 @@ const MARK: &str = "jitlink-check:";
 #[derive(Debug)]
 pub struct Rules(Vec<Rule>);
 
-/// A file without a rule, which would hold of anything.
+/// The file has no rule. That is an error, because a check without rules always succeeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoRules;
 
 impl Rules {
-    /// Finds them. What is wrong with a rule comes out when it is checked, with everything else that is wrong.
+    /// Finds the rules. A syntax error in a rule is reported when the rules are checked, together with all other failures.
     pub fn parse(source: &str) -> Result<Rules, NoRules> {
         let mut rules = Vec::new();
         let mut unfinished: Option<Draft> = None;
@@ -62,7 +62,7 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// On one line, without leaders.
+    /// The text on one line, without comment leaders.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -71,8 +71,8 @@ impl Rule {
         self.equation.as_ref()
     }
 
-    /// Line and column in the file, from 1, of a byte of the text.
-    pub fn place(&self, at: usize) -> (usize, usize) {
+    /// The line and column in the file, from 1, of a byte offset in the text.
+    pub fn position(&self, at: usize) -> (usize, usize) {
         match self.pieces.iter().rev().find(|piece| piece.at <= at) {
             Some(piece) => (piece.line, piece.column + at - piece.at),
             None => (0, 0),
@@ -80,16 +80,16 @@ impl Rule {
     }
 }
 
-/// What one line contributes to a rule.
+/// The part of a rule that is on one line.
 #[derive(Debug)]
 struct Piece {
-    /// Where in the rule's text it begins.
+    /// Its byte offset in the text of the rule.
     at: usize,
     line: usize,
     column: usize,
 }
 
-/// A rule whose end has not been seen.
+/// A rule of which more lines may follow.
 #[derive(Default)]
 struct Draft {
     text: String,
@@ -97,17 +97,17 @@ struct Draft {
 }
 
 impl Draft {
-    /// Adds what stands on a line behind the mark; whether the rule goes on.
+    /// Adds the text of a line after the mark. Returns whether the rule continues in the next line.
     fn add(&mut self, rest: &str, line: usize, column: usize) -> bool {
         let leading = rest.len() - rest.trim_start().len();
         let trimmed = rest.trim();
-        let goes_on = trimmed.ends_with('\\');
+        let continues = trimmed.ends_with('\\');
         if !self.text.is_empty() {
             self.text.push(' ');
         }
         self.pieces.push(Piece { at: self.text.len(), line, column: column + leading + 1 });
         self.text.push_str(trimmed.strip_suffix('\\').unwrap_or(trimmed).trim_end());
-        goes_on
+        continues
     }
 
     fn finish(self) -> Rule {
@@ -115,15 +115,15 @@ impl Draft {
         Rule { text: self.text, pieces: self.pieces, equation }
     }
 
-    /// The line that it announces does not follow.
+    /// Ends a rule whose last line ends in `\` although no other line follows.
     fn abandon(self) -> Rule {
         let problem =
-            Problem { at: self.text.len(), message: format!("the rule ends in `\\`, and no `{MARK}` line follows") };
+            Problem { at: self.text.len(), message: format!("the rule ends in `\\`, but no `{MARK}` line follows") };
         Rule { text: self.text, pieces: self.pieces, equation: Err(problem) }
     }
 }
 
-/// Where in a line the text of a rule begins, if it holds one.
+/// The byte offset in a line where the text of a rule starts. `None` if the line has no rule.
 fn start_of_rule(line: &str) -> Option<usize> {
     let (leader, rest) = line.split_once(MARK)?;
     let leader = leader.trim();

@@ -1,9 +1,9 @@
-//! The language, on an image of a few symbols whose contents are chosen by hand.
+//! The language of rules, on a fake image with a few symbols.
 
 use super::rules::NoRules;
 use super::*;
 
-/// Blocks by address, symbols by name; one file, `a.o`.
+/// An image of one file, `a.o`: blocks by address, symbols by name.
 struct FakeImage {
     blocks: Vec<(u64, Vec<u8>)>,
     symbols: Vec<(&'static str, u64)>,
@@ -88,7 +88,7 @@ fn holds(rule: &str) {
     assert!(failures.is_empty(), "{}", failures[0]);
 }
 
-/// The column within the rule, from 1, and what is said.
+/// The column within the rule, from 1, and the error message.
 #[track_caller]
 fn error_of(rule: &str) -> (usize, String) {
     let failures = failures_of(rule);
@@ -99,14 +99,14 @@ fn error_of(rule: &str) -> (usize, String) {
 }
 
 #[track_caller]
-fn assert_error(rule: &str, column: usize, says: &str) {
+fn assert_error(rule: &str, column: usize, part: &str) {
     let (at, message) = error_of(rule);
-    assert!(message.contains(says), "{rule}: {message}");
+    assert!(message.contains(part), "{rule}: {message}");
     assert_eq!(at, column, "{rule}: {message}");
 }
 
 #[test]
-fn operators_go_from_left_to_right_and_none_before_another() {
+fn operators_are_evaluated_from_left_to_right_without_precedence() {
     holds("1 + 2 << 3 = 24");
     holds("1 << 2 + 3 = 7");
     holds("0xf0 | 0x0f & 0x3c = 0x3c");
@@ -115,7 +115,7 @@ fn operators_go_from_left_to_right_and_none_before_another() {
 }
 
 #[test]
-fn parentheses_bind() {
+fn parentheses_are_evaluated_first() {
     holds("1 + (2 << 3) = 17");
     holds("100 - (10 - 1) = 91");
     holds("((7)) = (((7)))");
@@ -149,7 +149,7 @@ fn a_slice_takes_bits_of_the_term_before_it() {
 }
 
 #[test]
-fn a_load_is_little_endian_and_takes_the_whole_chain_behind_it() {
+fn a_load_is_little_endian_and_its_address_is_the_entire_chain_after_it() {
     holds("*{1}data = 0x11");
     holds("*{2}data = 0x2211");
     holds("*{3}data = 0x332211");
@@ -161,7 +161,7 @@ fn a_load_is_little_endian_and_takes_the_whole_chain_behind_it() {
 }
 
 #[test]
-fn a_slice_behind_a_load_is_part_of_its_address() {
+fn a_slice_after_a_load_is_part_of_the_address() {
     holds("*{2}data[63:0] = 0x2211");
     holds("(*{2}data)[7:4] = 1");
 }
@@ -175,7 +175,7 @@ fn loads_nest() {
 }
 
 #[test]
-fn outside_a_load_a_name_is_its_address_and_inside_it_finds_content() {
+fn a_name_is_an_address_inside_and_outside_a_load() {
     holds("data = 0x7f0000008000");
     holds("far = 0x401000");
     holds("*{8}pointer = data + *{1}bss");
@@ -190,7 +190,7 @@ fn zero_fill_reads_as_zeroes() {
 }
 
 #[test]
-fn code_is_decoded() {
+fn instructions_are_decoded() {
     holds("decode_operand(load, 4) = 0x1234");
     holds("decode_operand(load, 2) = 1");
     holds("next_pc(load) = call");
@@ -202,7 +202,7 @@ fn code_is_decoded() {
 }
 
 #[test]
-fn tables_and_sections_are_asked_by_file() {
+fn got_slots_stubs_and_sections_are_found_by_file() {
     holds("*{8}(got_addr(a.o, far)) = far");
     holds("*{8}got_addr( a.o , far ) = far");
     holds("stub_addr(a.o, far) = 0x7f000000b000");
@@ -211,7 +211,7 @@ fn tables_and_sections_are_asked_by_file() {
 }
 
 #[test]
-fn a_false_rule_shows_both_sides_and_its_parts() {
+fn the_message_for_a_false_rule_has_both_values_and_the_parts() {
     let failures = failures_of("*{1}data + 1 = decode_operand(load, 4) - (data - data) + 2");
     let Cause::Unequal { left, right, ref parts } = failures[0].cause else { panic!("{}", failures[0]) };
     assert_eq!((left, right), (0x22, 0x1236));
@@ -225,31 +225,31 @@ fn a_false_rule_shows_both_sides_and_its_parts() {
 }
 
 #[test]
-fn what_is_not_there_is_named_with_its_column() {
+fn the_message_for_something_missing_names_it_and_its_column() {
     assert_error("data = nothing + 1", 8, "no symbol `nothing`");
     assert_error("next_pc(nothing) = 0", 9, "no symbol `nothing`");
     assert_error("1 = got_addr(b.o, far)", 14, "no file `b.o`");
     assert_error("1 = got_addr(a.o, data)", 14, "no GOT entry for `data` in `a.o`");
     assert_error("1 = stub_addr(a.o, data)", 15, "no stub for `data` in `a.o`");
     assert_error("1 = section_addr(a.o, .bss)", 18, "no section `.bss` in `a.o`");
-    assert_error("1 + *{4}far = 1", 5, "no 4 bytes to load at 0x401000, where 0 were linked");
-    assert_error("*{8}data + 12 = 1", 1, "where 4 were linked");
-    assert_error("next_pc(far) = 1", 9, "nothing linked at 0x401000");
+    assert_error("1 + *{4}far = 1", 5, "cannot load 4 bytes at 0x401000: the link has 0 bytes there");
+    assert_error("*{8}data + 12 = 1", 1, "the link has 4 bytes there");
+    assert_error("next_pc(far) = 1", 9, "no linked code at 0x401000");
 }
 
 #[test]
-fn what_is_no_immediate_is_refused() {
+fn an_operand_that_is_not_a_number_is_an_error() {
     assert_error("decode_operand(load, 0) = 1", 16, "operand 0 of this `mov` is a register");
     assert_error("decode_operand(load, 0) = 1", 16, "register, register, 0x1, register, 0x1234, register");
-    assert_error("decode_operand(call, 1) = 1", 16, "this `call` has 1 operands, and no operand 1");
+    assert_error("decode_operand(call, 1) = 1", 16, "this `call` has 1 operands, so there is no operand 1");
     assert_error("decode_operand(load, 0xffffffffffffffff) = 1", 16, "no operand 18446744073709551615");
-    assert_error("decode_operand(bss + 15, 0) = 1", 16, "no whole x86-64 instruction at");
-    assert_error("decode_operand(back, 3) = 1", 16, "not known here");
-    assert_error("next_pc(back) = 1", 9, "instruction of its own");
+    assert_error("decode_operand(bss + 15, 0) = 1", 16, "no complete x86-64 instruction at");
+    assert_error("decode_operand(back, 3) = 1", 16, "are not known");
+    assert_error("next_pc(back) = 1", 9, "a separate instruction");
 }
 
 #[test]
-fn bad_syntax_is_named_with_its_column() {
+fn the_message_for_a_syntax_error_has_its_column() {
     assert_error("data", 5, "expected `=`, found the end");
     assert_error("data = ", 7, "expected a number, a name, `*{` or `(`, found the end");
     assert_error("data == 1", 7, "found `=`");
@@ -258,13 +258,13 @@ fn bad_syntax_is_named_with_its_column() {
     assert_error("(1 = 1", 4, "expected `)`, found `=`");
     assert_error("1 + = 1", 5, "expected a number");
     assert_error("*4data = 1", 2, "expected `{`");
-    assert_error("*{9}data = 1", 3, "a load is of 1 to 8 bytes, not 9");
-    assert_error("*{0}data = 1", 3, "a load is of 1 to 8 bytes, not 0");
-    assert_error("*{4data = 1", 3, "`4data` is no number");
-    assert_error("08 = 8", 1, "`08` is no number of 64 bits");
-    assert_error("12ab = 8", 1, "`12ab` is no number of 64 bits");
-    assert_error("0x = 8", 1, "`0x` is no number of 64 bits");
-    assert_error("18446744073709551616 = 0", 1, "is no number of 64 bits");
+    assert_error("*{9}data = 1", 3, "a load has 1 to 8 bytes, not 9");
+    assert_error("*{0}data = 1", 3, "a load has 1 to 8 bytes, not 0");
+    assert_error("*{4data = 1", 3, "`4data` is not a number");
+    assert_error("08 = 8", 1, "`08` is not a number of 64 bits");
+    assert_error("12ab = 8", 1, "`12ab` is not a number of 64 bits");
+    assert_error("0x = 8", 1, "`0x` is not a number of 64 bits");
+    assert_error("18446744073709551616 = 0", 1, "is not a number of 64 bits");
     assert_error("data[3:4] = 0", 5, "bits 3 to 4");
     assert_error("data[64:0] = 0", 5, "bits 64 to 0");
     assert_error("data[3] = 0", 7, "expected `:`");
@@ -278,21 +278,21 @@ fn bad_syntax_is_named_with_its_column() {
     assert_error("stub_addr(a.o, far, kind) = 0", 19, "expected `)`");
     assert_error("section_addr(a.o, .text = 0", 19, "expected a section and `)`");
     assert_error("größe = 0", 3, "found `ö`");
-    assert_error("1 << 64 = 0", 6, "a shift by 64 leaves nothing");
-    assert_error("1 >> top = 0", 6, "a shift by 18446744073709551615 leaves nothing");
+    assert_error("1 << 64 = 0", 6, "a shift by 64 is out of range");
+    assert_error("1 >> top = 0", 6, "a shift by 18446744073709551615 is out of range");
 }
 
 #[test]
-fn nesting_has_an_end() {
+fn nesting_is_limited() {
     let nested = |depth| format!("{}1{} = 1", "(".repeat(depth), ")".repeat(depth));
     holds(&nested(64));
     assert_error(&nested(65), 65, "nested more than 64 deep");
     assert!(error_of(&"*{1}(".repeat(100_000)).1.contains("nested"));
-    assert!(failures_of(&format!("1{} = 100001", "+1".repeat(100_000))).is_empty(), "a chain is not nested");
+    assert!(failures_of(&format!("1{} = 100001", "+1".repeat(100_000))).is_empty(), "a long chain is not nested");
 }
 
 #[test]
-fn rules_are_found_behind_comment_leaders_only() {
+fn a_rule_needs_a_comment_leader_and_nothing_else_before_it() {
     let source = "\n\t.text # jitlink-check: 1 = 2\n  # jitlink-check: 1 = 3\n// jitlink-check: 1 = 4\r\n;; jitlink-check: 1 = 5\n\
                   # Say `# jitlink-check: 1 = 6` for a rule.\njitlink-check: 1 = 7\n#jitlink-check:1 = 8\n# llvm-jitlink: 1 = 9\n";
     let failures = failures(source);
@@ -302,7 +302,7 @@ fn rules_are_found_behind_comment_leaders_only() {
 }
 
 #[test]
-fn a_backslash_joins_the_next_rule_line() {
+fn a_backslash_continues_a_rule_in_the_next_rule_line() {
     let rules = "# jitlink-check: data + \\\n\n#   jitlink-check:   (1 + \\\n// jitlink-check: nothing) = 0\n";
     let failures = failures(rules);
     assert_eq!(failures.len(), 1);
@@ -311,7 +311,7 @@ fn a_backslash_joins_the_next_rule_line() {
 }
 
 #[test]
-fn a_backslash_with_nothing_to_join_is_an_error() {
+fn a_backslash_without_a_next_rule_line_is_an_error() {
     for source in ["# jitlink-check: 1 = 1 \\\n\tnop\n", "# jitlink-check: 1 = 1 \\", "# jitlink-check: 1 = 1 \\\n\n"] {
         let failures = failures(source);
         assert!(failures[0].to_string().contains("no `jitlink-check:` line follows"), "{}", failures[0]);
@@ -320,21 +320,21 @@ fn a_backslash_with_nothing_to_join_is_an_error() {
 }
 
 #[test]
-fn every_rule_is_checked_whatever_the_others_are() {
+fn every_rule_is_checked_even_if_others_fail() {
     let source = "# jitlink-check: 1 = 1\n# jitlink-check: oops(\n# jitlink-check:\n# jitlink-check: 1 = 2\n";
     let lines: Vec<usize> = failures(source).iter().map(|failure| failure.line).collect();
     assert_eq!(lines, [2, 3, 4]);
 }
 
 #[test]
-fn a_file_without_a_rule_is_refused() {
+fn a_file_without_rules_is_an_error() {
     assert_eq!(Rules::parse("\t.text\n# nothing to check\n").err(), Some(NoRules));
     assert_eq!(NoRules.to_string(), "there is no rule: no line begins with `# jitlink-check:`");
 }
 
-/// Whatever is written: an answer, and no panic. Texts are chains of the language's own pieces, most of them nonsense.
+/// The texts are random sequences of the tokens of the language.
 #[test]
-fn no_text_makes_the_evaluator_panic() {
+fn no_text_makes_the_parser_or_the_evaluator_panic() {
     const PIECES: [&str; 40] = [
         "data",
         "load",

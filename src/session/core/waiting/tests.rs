@@ -1,15 +1,20 @@
-//! Counts the steps of the waiting graph on long chains and rings.
+//! Counts the steps of the waiting graph on long chains and cycles.
 
 use crate::base::{ExecutorAddr, Name, sized};
-use crate::session::*;
+use crate::session::core::execution_session::ExecutionSession;
+use crate::session::core::materialization::MaterializationUnit;
+use crate::session::core::responsibility::MaterializationResponsibility;
+use crate::session::materialize::emission::DependencyGroup;
+use crate::session::types::request::{RequiredState, SymbolRequest, Visibility};
+use crate::session::types::symbol::{SymbolFlags, SymbolState};
 use crate::sync::{Arc, Mutex};
 
-/// A unit that hands its responsibility out.
-struct Hands(Vec<(Name, SymbolFlags)>, Arc<Mutex<Option<MaterializationResponsibility>>>);
+/// A unit that stores its responsibility for the test.
+struct StoringUnit(Vec<(Name, SymbolFlags)>, Arc<Mutex<Option<MaterializationResponsibility>>>);
 
-impl MaterializationUnit for Hands {
+impl MaterializationUnit for StoringUnit {
     fn name(&self) -> &str {
-        "hands"
+        "storing"
     }
 
     fn symbols(&self) -> &[(Name, SymbolFlags)] {
@@ -21,20 +26,21 @@ impl MaterializationUnit for Hands {
     }
 }
 
-/// Emits `count` groups, each of which refers to the next; the last to nothing, or to the first. Returns the steps.
+/// Emits `count` groups, each of which refers to the next; the last to none, or to the first. Returns the number of
+/// steps.
 fn steps(count: usize, is_ring: bool, backward: bool) -> usize {
     let session = ExecutionSession::new();
     let main = session.create_dylib("main").unwrap();
     let names: Vec<Name> = (0..count).map(|i| Name::new(&format!("f{i}"))).collect();
-    let handed = Arc::new(Mutex::new(None));
-    main.define(Hands(names.iter().map(|name| (name.clone(), SymbolFlags::EXPORTED)).collect(), handed.clone()))
+    let stored = Arc::new(Mutex::new(None));
+    main.define(StoringUnit(names.iter().map(|name| (name.clone(), SymbolFlags::EXPORTED)).collect(), stored.clone()))
         .unwrap();
     let order = [(main.clone(), Visibility::All)];
     session.lookup_then(&order, &[SymbolRequest::required("f0")], RequiredState::Ready, drop);
-    let r = handed.lock().take().unwrap();
+    let r = stored.lock().take().unwrap();
     r.notify_resolved(|_| Some(ExecutorAddr::new(1))).unwrap();
     let reference = |i: usize| r.symbol(&names[i]).into_iter().collect();
-    // The end of a chain is emitted last, so that all others wait.
+    // The symbol at the end of a chain is emitted last, so that all other groups wait.
     let next = |i: usize| if i + 1 < count { reference(i + 1) } else { reference(0) };
     let members = if is_ring { 0..count } else { 0..count - 1 };
     let mut groups: Vec<_> =
@@ -48,7 +54,7 @@ fn steps(count: usize, is_ring: bool, backward: bool) -> usize {
 }
 
 #[test]
-fn chains_and_rings_cost_a_few_steps_for_each_group_in_either_order() {
+fn the_steps_per_group_do_not_grow_with_the_length_of_a_chain_or_cycle() {
     const FEW: usize = sized(1_000, 4);
     const MANY: usize = sized(10_000, 12);
     for (is_ring, backward) in [(false, false), (false, true), (true, false), (true, true)] {

@@ -1,33 +1,55 @@
-//! [`Entry`]: a name and what is known of it, in one line of memory.
+//! [`IndexEntry`]: a name and its symbol in one cache line.
 //!
-//! Where many names are looked up, no cache holds all of them, and what a lookup takes is the lines that it waits for. A
-//! name's text is somewhere else, known only once the entry is there: to compare it would be to wait twice. So the end of
-//! the name stands here, for most names all of it; of a longer one, the front is compared in the text. The end, not the
-//! front: it is what tells mangled and numbered names apart.
+//! With many names, no cache holds all entries, and the cost of a lookup is its cache misses. The text of a name is in
+//! another line, and its address is known only when the entry is loaded, so a comparison of texts costs a second miss. The
+//! entry therefore has the last bytes of the name, which is the full name in most cases. Of a longer name, the front is
+//! compared in the text. The entry has the end and not the front, because mangled and numbered names mostly differ at the
+//! end.
 
-use super::ReadySymbol;
+use slotmap::Key;
+
 use crate::base::{ExecutorAddr, Name};
 use crate::session::types::name_hash::NameHash;
 use crate::session::types::symbol::{SymbolFlags, SymbolId};
 
-/// Never across two lines.
+/// The result of a lookup of a ready symbol.
+#[derive(Clone, Copy)]
+pub(crate) struct ReadySymbol {
+    pub(crate) address: ExecutorAddr,
+    pub(crate) flags: SymbolFlags,
+    pub(crate) id: SymbolId,
+}
+
+impl ReadySymbol {
+    /// The entry of a name that the dylib does not define.
+    pub(super) fn absent() -> ReadySymbol {
+        ReadySymbol { address: ExecutorAddr::NULL, flags: SymbolFlags::NONE, id: SymbolId::null() }
+    }
+
+    /// Whether the dylib does not define the name.
+    pub(crate) fn is_absent(self) -> bool {
+        self.id.is_null()
+    }
+}
+
+/// Aligned, so that it never spans two cache lines.
 #[repr(align(64))]
-pub(super) struct Entry {
+pub(super) struct IndexEntry {
     name: Name,
     address: ExecutorAddr,
     id: SymbolId,
     flags: SymbolFlags,
-    /// The last bytes of the name, or the name and zeroes.
+    /// The last bytes of the name. A shorter name is padded with zeroes.
     tail: [u8; TAIL],
 }
 
-impl Entry {
-    pub(super) fn new(name: Name, symbol: ReadySymbol) -> Entry {
+impl IndexEntry {
+    pub(super) fn new(name: Name, symbol: ReadySymbol) -> IndexEntry {
         let ReadySymbol { address, flags, id } = symbol;
         let (_, end) = split(name.as_bytes());
         let mut tail = [0; TAIL];
         tail[..end.len()].copy_from_slice(end);
-        Entry { name, address, id, flags, tail }
+        IndexEntry { name, address, id, flags, tail }
     }
 
     pub(super) fn name(&self) -> &Name {
@@ -38,7 +60,7 @@ impl Entry {
         ReadySymbol { address: self.address, flags: self.flags, id: self.id }
     }
 
-    /// Whether this is the entry of a name, byte by byte.
+    /// Whether this is the entry of `name`. All bytes are compared.
     #[inline]
     pub(super) fn is_named(&self, name: &[u8]) -> bool {
         let (own, (front, tail)) = (self.name.borrowed(), split(name));
@@ -47,59 +69,59 @@ impl Entry {
             && (front.is_empty() || own.as_bytes().starts_with(front))
     }
 
-    /// [`hash`] of the name; of a short one, without its text.
+    /// The [`hash`] of the name. A short name is read from the entry, not from its text.
     pub(super) fn hash(&self) -> u64 {
         let name = self.name.borrowed();
         hash(self.tail.get(..name.len()).unwrap_or(name.as_bytes()))
     }
 }
 
-/// By which a table of entries is searched.
+/// The hash by which the index is searched.
 #[inline]
 pub(super) fn hash(name: &[u8]) -> u64 {
     NameHash::of_bytes(name).spread()
 }
 
-/// A name's front, and its last bytes.
+/// The front of a name, and its last [`TAIL`] bytes.
 #[inline]
 fn split(name: &[u8]) -> (&[u8], &[u8]) {
     name.split_at(name.len().saturating_sub(TAIL))
 }
 
-/// What the line has room for.
+/// The bytes that are left in the cache line.
 const TAIL: usize = 23;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn entry(name: &str) -> Entry {
+    fn entry(name: &str) -> IndexEntry {
         let symbol =
             ReadySymbol { address: ExecutorAddr::new(1), flags: SymbolFlags::EXPORTED, id: SymbolId::default() };
-        Entry::new(Name::new(name), symbol)
+        IndexEntry::new(Name::new(name), symbol)
     }
 
     #[test]
-    fn an_entry_is_one_line_of_memory() {
-        assert_eq!((size_of::<Entry>(), align_of::<Entry>()), (64, 64));
+    fn an_entry_is_one_cache_line() {
+        assert_eq!((size_of::<IndexEntry>(), align_of::<IndexEntry>()), (64, 64));
     }
 
     #[test]
-    fn a_name_is_found_by_all_of_its_bytes_wherever_one_differs() {
+    fn a_name_that_differs_in_any_byte_is_not_found() {
         for length in 0..3 * TAIL {
             let name = "a".repeat(length);
             let entry = entry(&name);
             assert!(entry.is_named(name.as_bytes()) && entry.hash() == hash(name.as_bytes()));
-            for place in 0..length {
+            for position in 0..length {
                 let mut other = name.clone().into_bytes();
-                other[place] = b'b';
-                assert!(!entry.is_named(&other), "{length}, at {place}");
+                other[position] = b'b';
+                assert!(!entry.is_named(&other), "{length}, at {position}");
             }
         }
     }
 
     #[test]
-    fn names_of_other_lengths_are_others_with_null_bytes_too() {
+    fn names_of_null_bytes_differ_by_length() {
         let names: Vec<String> = (0..3 * TAIL).map(|length| "\0".repeat(length)).collect();
         for name in &names {
             let entry = entry(name);
@@ -109,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_shared_text_is_compared_within_its_bounds() {
+    fn a_name_inside_a_shared_text_is_compared_within_its_bounds() {
         let texts =
             ["a name that is longer than its line has room for", "short", "", "schön, und länger als die Zeile"];
         for name in Name::all_of(texts.into_iter()) {

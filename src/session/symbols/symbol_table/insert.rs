@@ -1,63 +1,78 @@
-//! How symbols get into a table: one by one, or all of a unit's in one go.
+//! Insertion into a [`SymbolTable`]: one symbol, or all symbols of a unit at once.
 
 use hashbrown::hash_table::Entry;
 use slotmap::Key;
 
 use super::{
-    Extra, ExtraId, IndexState, LARGE, OwnedSymbols, Probe, Symbol, SymbolTable, UnitId, UnitRecord, halves, text,
+    Extra, ExtraId, IndexState, LARGE, OwnedSymbols, Owner, Probe, Symbol, SymbolTable, TableTypes, UnitId, UnitRecord,
+    halves, text,
 };
-use crate::base::{ExecutorAddr, NameRef, PagedArena, RecycledVec, SlotNumber};
-use crate::session::core::materialization::Definition;
-use crate::session::core::resource_tracker::TrackerId;
+use crate::base::{ExecutorAddr, Name, NameRef, PagedArena, RecycledVec, SlotNumber};
+use crate::session::types::ids::TrackerId;
 use crate::session::types::name_hash::NameHash;
 use crate::session::types::name_sources::{NameSourceBatch, NameSourceId};
-use crate::session::types::symbol::{SymbolId, SymbolState};
+use crate::session::types::symbol::{SymbolFlags, SymbolId, SymbolState};
 use crate::sync::Arc;
 
-/// What `insert` is told of a symbol.
+/// A definition that is to be inserted.
+#[derive(Clone, Copy)]
+pub(crate) struct Definition<'a> {
+    pub(crate) name: &'a Name,
+    pub(crate) flags: SymbolFlags,
+    /// In bytes. Zero if unknown.
+    pub(crate) size: u64,
+}
+
+impl<'a> Definition<'a> {
+    pub(crate) fn of((name, flags): &'a (Name, SymbolFlags)) -> Definition<'a> {
+        Definition { name, flags: *flags, size: 0 }
+    }
+}
+
+/// The parameters of `insert`.
 pub(crate) struct NewSymbol<'a> {
     pub(crate) definition: Definition<'a>,
     pub(crate) owner: TrackerId,
     pub(crate) unit: Option<UnitId>,
     pub(crate) state: SymbolState,
     pub(crate) address: ExecutorAddr,
-    pub(crate) place: &'a Arc<str>,
+    pub(crate) unit_name: &'a Arc<str>,
 }
 
-impl SymbolTable {
-    /// Adds a symbol whose name is free, as `probe` has seen. The owner must have a record.
+impl<E: TableTypes> SymbolTable<E> {
+    /// Inserts a symbol. `probe` has found no symbol of this name, and the owner has a record.
     pub(crate) fn insert(&mut self, probe: Probe, new: NewSymbol<'_>) -> SymbolId {
-        let NewSymbol { definition, owner, unit, state, address, place } = new;
+        let NewSymbol { definition, owner, unit, state, address, unit_name } = new;
         debug_assert!(self.find(definition.name).is_none() && probe.hash == NameHash::of(definition.name));
         debug_assert_eq!(unit.is_some(), state == SymbolState::NeverSearched);
-        self.absents.forget(&self.ready, definition.name, probe.hash);
-        let origin = self.origins.share(definition.name.borrowed().text, place);
-        let mut symbol = new_symbol(origin, &mut self.extras, definition, probe.hash, SlotNumber::of(owner));
+        self.negative_cache.remove(&self.ready, definition.name, probe.hash);
+        let name_source = self.sources.add_user(definition.name.borrowed().text, unit_name);
+        let mut symbol = new_symbol(name_source, &mut self.extras, definition, probe.hash, SlotNumber::of(owner));
         symbol.state = state;
         symbol.set_value(unit.map_or(address.value(), |unit| unit.data().as_ffi()));
         let id = self.symbols.insert(symbol);
         let slot = SlotNumber::of(id);
-        let hash_again = |slot: &SlotNumber<SymbolId>| self.symbols[*slot].hash.spread();
-        self.names.insert_unique(probe.hash.spread(), slot, hash_again);
-        link(&mut self.symbols, &self.trackers[owner].core.owned, slot);
+        let rehash = |slot: &SlotNumber<SymbolId>| self.symbols[*slot].hash.spread();
+        self.names.insert_unique(probe.hash.spread(), slot, rehash);
+        link(&mut self.symbols, self.trackers[owner].core.owned(), slot);
         if let Some(record) = unit.and_then(|unit| self.units.get_mut(unit)) {
             record.symbols.push(id);
         }
         id
     }
 
-    /// Adds a unit's symbols if all their names are free; otherwise none. A name that comes twice is one symbol. The unit is
-    /// [supplied](Self::supply) next.
+    /// Inserts the symbols of a unit if none of their names is taken, and nothing otherwise. A name that occurs twice is one
+    /// symbol. The caller then [sets](Self::set_unit) the unit.
     pub(crate) fn insert_unit<'a>(
         &mut self,
         owner: TrackerId,
-        place: &Arc<str>,
+        unit_name: &Arc<str>,
         definitions: impl ExactSizeIterator<Item = (Definition<'a>, Probe)>,
     ) -> Option<UnitId> {
-        let (symbols, promised) = (RecycledVec::default(), Some(definitions.len()));
-        let id = self.units.insert(UnitRecord { unit: None, symbols, promised, discarded: Vec::new() });
-        let start = Start { state: SymbolState::NeverSearched, value: halves(id.data().as_ffi()) };
-        let Some(symbols) = self.insert_all(owner, place, definitions, start) else {
+        let (symbols, promised_count) = (RecycledVec::default(), Some(definitions.len()));
+        let id = self.units.insert(UnitRecord { unit: None, symbols, promised_count, discarded: Vec::new() });
+        let start = InitialState { state: SymbolState::NeverSearched, value: halves(id.data().as_ffi()) };
+        let Some(symbols) = self.insert_all(owner, unit_name, definitions, start) else {
             self.units.remove(id);
             return None;
         };
@@ -65,88 +80,88 @@ impl SymbolTable {
         Some(id)
     }
 
-    /// Adds symbols that are being materialised already, if all their names are free, and each comes once; otherwise none.
-    pub(crate) fn insert_begun<'a>(
+    /// Inserts symbols in state Materializing if none of their names is taken and none occurs twice, and nothing otherwise.
+    pub(crate) fn insert_materializing<'a>(
         &mut self,
         owner: TrackerId,
-        place: &Arc<str>,
+        unit_name: &Arc<str>,
         definitions: impl ExactSizeIterator<Item = (Definition<'a>, Probe)>,
     ) -> Option<RecycledVec<SymbolId>> {
-        let (count, start) = (definitions.len(), Start { state: SymbolState::Materializing, value: [0; 2] });
-        self.symbols.prefetch_room(count);
-        let symbols = self.insert_all(owner, place, definitions, start)?;
+        let (count, start) = (definitions.len(), InitialState { state: SymbolState::Materializing, value: [0; 2] });
+        self.symbols.prefetch_free_slots(count);
+        let symbols = self.insert_all(owner, unit_name, definitions, start)?;
         if symbols.len() < count {
-            self.take_back(&symbols);
+            self.remove_inserted(&symbols);
             return None;
         }
         Some(symbols)
     }
 
-    /// Adds symbols if all their names are free; otherwise none. A name that comes twice is one symbol.
+    /// Inserts symbols if none of their names is taken, and nothing otherwise. A name that occurs twice is one symbol.
     #[inline(always)]
     fn insert_all<'a>(
         &mut self,
         owner: TrackerId,
-        place: &Arc<str>,
+        unit_name: &Arc<str>,
         definitions: impl ExactSizeIterator<Item = (Definition<'a>, Probe)>,
-        start: Start,
+        start: InitialState,
     ) -> Option<RecycledVec<SymbolId>> {
         self.reserve_names(definitions.len());
-        let SymbolTable { ready, names, symbols, origins, extras, trackers, absents, .. } = self;
-        let (mut inserted, owned) = (RecycledVec::with_capacity(definitions.len()), &trackers[owner].core.owned);
+        let SymbolTable { ready, names, symbols, sources, extras, trackers, negative_cache, .. } = self;
+        let (mut inserted, owned) = (RecycledVec::with_capacity(definitions.len()), trackers[owner].core.owned());
         let (owner, mut first) = (SlotNumber::of(owner), owned.first());
-        let mut run = NameSourceBatch::default();
+        let mut batch = NameSourceBatch::default();
         for (definition, Probe { hash, .. }) in definitions {
             let is_named = |slot: &SlotNumber<SymbolId>| {
-                symbols[*slot].hash == hash && text(origins, &symbols[*slot]) == definition.name.borrowed().as_bytes()
+                symbols[*slot].hash == hash && text(sources, &symbols[*slot]) == definition.name.borrowed().as_bytes()
             };
             let entry = names.entry(hash.spread(), is_named, |slot| symbols[*slot].hash.spread());
             let free = match entry {
                 Entry::Vacant(free) => free,
                 Entry::Occupied(taken) if inserted.iter().any(|id| SlotNumber::of(*id) == *taken.get()) => continue,
                 Entry::Occupied(_) => {
-                    run.end(origins);
+                    batch.flush(sources);
                     owned.add_all(first, inserted.len());
-                    self.take_back(&inserted);
+                    self.remove_inserted(&inserted);
                     return None;
                 }
             };
-            absents.forget(ready, definition.name, hash);
-            let origin = run.share(origins, definition.name.borrowed().text, place);
-            let mut symbol = new_symbol(origin, extras, definition, hash, owner);
+            negative_cache.remove(ready, definition.name, hash);
+            let name_source = batch.add_user(sources, definition.name.borrowed().text, unit_name);
+            let mut symbol = new_symbol(name_source, extras, definition, hash, owner);
             (symbol.state, symbol.value, symbol.next) = (start.state, start.value, first);
             let symbol = symbols.insert(symbol);
             let slot = SlotNumber::of(symbol);
             free.insert(slot);
-            lead(symbols, first, slot);
+            set_previous(symbols, first, slot);
             first = Some(slot);
             inserted.push(symbol);
         }
-        run.end(origins);
+        batch.flush(sources);
         owned.add_all(first, inserted.len());
         Some(inserted)
     }
 
-    /// Takes symbols out again when others that were to come with them were not free.
+    /// Removes the symbols that were inserted before a name that is taken.
     #[cold]
-    fn take_back(&mut self, symbols: &[SymbolId]) {
+    fn remove_inserted(&mut self, symbols: &[SymbolId]) {
         symbols.iter().for_each(|symbol| drop(self.remove(*symbol)));
     }
 }
 
-/// How symbols begin.
+/// The state of a new symbol.
 #[derive(Clone, Copy)]
-struct Start {
+struct InitialState {
     state: SymbolState,
-    /// As [`Symbol`]'s.
+    /// See [`Symbol`].
     value: [u32; 2],
 }
 
-/// An entry for a symbol that nobody has looked for, in nobody's list yet.
+/// A new entry that is in no list yet.
 #[inline(always)]
-fn new_symbol(
-    origin: SlotNumber<NameSourceId>,
-    extras: &mut PagedArena<ExtraId, Extra>,
+fn new_symbol<E: TableTypes>(
+    name_source: SlotNumber<NameSourceId>,
+    extras: &mut PagedArena<ExtraId, Extra<E>>,
     Definition { name, flags, size }: Definition<'_>,
     hash: NameHash,
     owner: SlotNumber<TrackerId>,
@@ -155,7 +170,7 @@ fn new_symbol(
     let short = u32::try_from(size).unwrap_or(LARGE);
     let large = || SlotNumber::of(extras.insert(Extra { size, ..Extra::default() }));
     Symbol {
-        origin,
+        name_source,
         start,
         end,
         hash,
@@ -168,22 +183,26 @@ fn new_symbol(
         flags,
         state: SymbolState::NeverSearched,
         has_dependants: false,
-        popularity: IndexState::Never,
+        index_state: IndexState::NotLookedUp,
     }
 }
 
-/// Puts an entry at the head of its owner's list, which goes through the entries themselves (S1).
+/// Puts an entry at the head of its owner's list (S1).
 #[inline(always)]
 pub(super) fn link(symbols: &mut PagedArena<SymbolId, Symbol>, owned: &OwnedSymbols, slot: SlotNumber<SymbolId>) {
     let symbol = &mut symbols[slot];
     (symbol.previous, symbol.next) = (None, owned.first());
-    lead(symbols, owned.first(), slot);
+    set_previous(symbols, owned.first(), slot);
     owned.add(slot);
 }
 
-/// Has what came `first` in a list so far know the entry that is ahead of it now.
+/// Sets the back link of `first`, the former head of a list, to the entry before it.
 #[inline(always)]
-fn lead(symbols: &mut PagedArena<SymbolId, Symbol>, first: Option<SlotNumber<SymbolId>>, slot: SlotNumber<SymbolId>) {
+fn set_previous(
+    symbols: &mut PagedArena<SymbolId, Symbol>,
+    first: Option<SlotNumber<SymbolId>>,
+    slot: SlotNumber<SymbolId>,
+) {
     if let Some(first) = first {
         symbols[first].previous = Some(slot);
     }

@@ -1,30 +1,52 @@
-//! [`NegativeCache`]: the names that a dylib is asked for again and again, and does not define.
+//! [`NegativeCache`]: names that lookups search for often and that the dylib does not define.
 //!
-//! They stand in the index of what is ready, for readers without the dylib's lock. Everything here happens under that lock.
+//! The names are in the [`ReadyIndex`] as absent, for readers that do not lock the dylib. This type decides which names get in.
+//! All its functions run under the dylib's lock.
 
-use super::SymbolTable;
 use crate::base::Name;
 use crate::session::symbols::ready_index::ReadyIndex;
 use crate::session::types::name_hash::NameHash;
 
 #[derive(Default)]
 pub(super) struct NegativeCache {
-    /// How many are in the index.
+    /// The number of absent names in the index.
     count: u32,
-    /// Hashes of names that were asked for once, each at a place of its own, until another comes there.
-    asked: [u32; 16],
+    /// Hashes of names that were missed once. A hash has one possible position, and replaces the hash there.
+    recent_misses: [u32; 16],
 }
 
 impl NegativeCache {
-    /// A name is about to be defined.
+    /// Removes a name that is about to be defined.
     #[inline(always)]
-    pub(super) fn forget(&mut self, ready: &ReadyIndex, name: &Name, hash: NameHash) {
+    pub(super) fn remove(&mut self, ready: &ReadyIndex, name: &Name, hash: NameHash) {
         if self.count > 0 {
-            self.forget_one(ready, name, hash);
+            self.remove_indexed(ready, name, hash);
         }
     }
 
-    fn forget_one(&mut self, ready: &ReadyIndex, name: &Name, hash: NameHash) {
+    /// Records a miss. Returns true if the same hash is already recorded.
+    pub(super) fn record_miss(&mut self, hash: NameHash) -> bool {
+        let short = hash.spread() as u32 | 1;
+        std::mem::replace(&mut self.recent_misses[(short >> 28) as usize], short) == short
+    }
+
+    /// Adds a name to the index as absent.
+    pub(super) fn add(&mut self, ready: &ReadyIndex, name: &str) {
+        if self.count == MAX_NAMES {
+            self.clear(ready);
+        }
+        self.count += 1;
+        ready.insert_absent(name);
+    }
+
+    /// Removes all absent names from the index.
+    pub(super) fn clear(&mut self, ready: &ReadyIndex) {
+        if std::mem::take(&mut self.count) > 0 {
+            ready.clear_absent();
+        }
+    }
+
+    fn remove_indexed(&mut self, ready: &ReadyIndex, name: &Name, hash: NameHash) {
         if ready.find(name, hash, |_, symbol| symbol.is_absent()) == Some(true) {
             ready.remove(std::iter::once(name));
             self.count -= 1;
@@ -32,59 +54,34 @@ impl NegativeCache {
     }
 }
 
-impl SymbolTable {
-    /// Takes note that a name was looked for that is not here, and that no generator would add; at the second time it comes
-    /// into the index.
-    pub(crate) fn note_absent(&mut self, name: &str, hash: NameHash) {
-        let short = hash.spread() as u32 | 1;
-        let asked = std::mem::replace(&mut self.absents.asked[(short >> 28) as usize], short);
-        let is_known =
-            || self.ready.find(name, hash, |_, _| ()).is_some() || self.find_hashed(name.as_bytes(), hash).is_some();
-        if asked != short || is_known() {
-            return;
-        }
-        if self.absents.count == MOST {
-            self.forget_absents();
-        }
-        self.absents.count += 1;
-        self.ready.insert_absent(name);
-    }
-
-    /// Names that are not here may be from now on, whether defined or not.
-    pub(crate) fn forget_absents(&mut self) {
-        if std::mem::take(&mut self.absents.count) > 0 {
-            self.ready.forget_absents();
-        }
-    }
-}
-
-/// Names at once: who asks for more begins anew.
-const MOST: u32 = 1024;
+/// The maximum number of absent names. One more clears all of them.
+const MAX_NAMES: u32 = 1024;
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::session::core::jit_dylib::SymbolTable;
     use crate::sync::Arc;
 
     #[cfg_attr(miri, ignore = "takes minutes, and the same steps as shorter tests")]
     #[test]
-    fn names_that_are_asked_for_again_and_again_are_known_and_never_more_than_so_many() {
+    fn a_name_is_cached_at_its_second_miss_and_the_cache_is_bounded() {
         let ready = Arc::new(ReadyIndex::new());
         let mut table = SymbolTable::new(ready.clone());
-        let is_known = |name: &str| {
+        let is_cached = |name: &str| {
             let is_absent = ready.find(name, NameHash::of(name), |_, symbol| symbol.is_absent());
             is_absent == Some(true)
         };
-        let names: Vec<String> = (0..5 * MOST).map(|number| format!("name {number}")).collect();
+        let names: Vec<String> = (0..5 * MAX_NAMES).map(|number| format!("name {number}")).collect();
         for name in &names {
             table.note_absent(name, NameHash::of(name));
-            assert!(!is_known(name), "it was asked for once");
+            assert!(!is_cached(name), "it was missed once");
             table.note_absent(name, NameHash::of(name));
-            assert!(is_known(name) && table.absents.count <= MOST);
+            assert!(is_cached(name) && table.negative_cache.count <= MAX_NAMES);
         }
-        let known = names.iter().filter(|name| is_known(name)).count();
-        assert_eq!(known, table.absents.count as usize);
-        table.forget_absents();
-        assert!(table.absents.count == 0 && !names.iter().any(|name| is_known(name)));
+        let known = names.iter().filter(|name| is_cached(name)).count();
+        assert_eq!(known, table.negative_cache.count as usize);
+        table.clear_negative_cache();
+        assert!(table.negative_cache.count == 0 && !names.iter().any(|name| is_cached(name)));
     }
 }

@@ -1,0 +1,272 @@
+//! Helpers of the tests and benchmarks of jittison: compile source text to objects, link and call them, and compare the resources
+//! before and after.
+//!
+//! A test whose tool is missing is skipped ([`skip`]); with `CI` set it fails.
+
+mod allocations;
+pub mod bench;
+mod compiled;
+mod debuggers;
+mod frames;
+mod process;
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use jittison::base::{ExecutorAddr, Name};
+use jittison::host::FunctionPointer;
+use jittison::session::SymbolFlags;
+use jittison::{Error, Function, Jit, JitDylib, ResourceTracker};
+
+pub use allocations::{CountingAllocator, allocations};
+pub use debuggers::{DebuggerList, gdb, has_symbol, jittison_test_checkpoint};
+pub use frames::frame_of;
+pub use process::*;
+
+// ---- compilers --------------------------------------------------------------
+
+/// Compiles C with gcc: position-independent, `-O2`.
+pub fn c(source: &str) -> Option<Vec<u8>> {
+    gcc(&["-O2", "-fPIC"], source)
+}
+
+pub fn gcc(flags: &[&str], source: &str) -> Option<Vec<u8>> {
+    compile("gcc", "c", flags, source)
+}
+
+pub fn clang(flags: &[&str], source: &str) -> Option<Vec<u8>> {
+    compile("clang-19", "c", flags, source)
+}
+
+/// Compiles C++ with g++: position-independent, `-O2`.
+pub fn cpp(source: &str) -> Option<Vec<u8>> {
+    gxx(&["-O2", "-fPIC"], source)
+}
+
+pub fn gxx(flags: &[&str], source: &str) -> Option<Vec<u8>> {
+    compile("g++", "c++", flags, source)
+}
+
+pub fn asm(source: &str) -> Option<Vec<u8>> {
+    compile("gcc", "assembler", &[], source)
+}
+
+/// Compiles a Rust library crate with `flags`.
+pub fn rust(flags: &[&str], source: &str) -> Option<Vec<u8>> {
+    let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".to_string());
+    let mut args = vec!["--edition", "2021", "--crate-name", "jitted", "--emit", "obj", "--crate-type", "lib"];
+    args.extend(["-C", "opt-level=2", "-C", "codegen-units=1"]);
+    args.extend(flags);
+    args.extend(["-o", OUTPUT, INPUT]);
+    build(&rustc, source.as_bytes(), &args)
+}
+
+fn compile(tool: &str, language: &str, flags: &[&str], source: &str) -> Option<Vec<u8>> {
+    let args = [&["-x", language, "-c"], flags, &["-o", OUTPUT, INPUT]].concat();
+    let place = compiled::place(tool, &args, source);
+    if let Some(object) = place.as_ref().and_then(|place| fs::read(place).ok()) {
+        return Some(object);
+    }
+    let object = build(tool, source.as_bytes(), &args)?;
+    place.iter().for_each(|place| compiled::keep(place, &object));
+    Some(object)
+}
+
+/// In the arguments of [`build`], this stands for the input file.
+pub const INPUT: &str = "<input>";
+/// In the arguments of [`build`], this stands for the output file.
+pub const OUTPUT: &str = "<output>";
+
+/// Runs a tool on `input` and returns the bytes of its output file. Without the tool the test is skipped: `None`.
+pub fn build(tool: &str, input: &[u8], args: &[&str]) -> Option<Vec<u8>> {
+    let dir = PrivateDir::new();
+    let (from, to) = (dir.path("input"), dir.path("output"));
+    fs::write(&from, input).unwrap();
+    let mut command = Command::new(tool);
+    for arg in args {
+        match *arg {
+            INPUT => command.arg(&from),
+            OUTPUT => command.arg(&to),
+            arg => command.arg(arg),
+        };
+    }
+    let run = match command.output() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            skip(tool);
+            return None;
+        }
+        run => run.unwrap(),
+    };
+    assert!(run.status.success(), "{tool} {args:?}: {}", String::from_utf8_lossy(&run.stderr));
+    Some(fs::read(&to).unwrap())
+}
+
+/// A temporary directory that other users cannot enter. Dropping it removes the directory.
+pub struct PrivateDir(tempfile::TempDir);
+
+impl PrivateDir {
+    #[allow(clippy::new_without_default)]
+    pub fn new() -> PrivateDir {
+        PrivateDir(
+            tempfile::Builder::new().prefix("jittison-").tempdir().expect("a temporary directory can be created"),
+        )
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+}
+
+// ---- linking and calling ----------------------------------------------------
+
+/// A session that finds the C++ runtime, and whose freed code traps.
+pub fn new_jit() -> Jit {
+    Jit::builder().library("libstdc++.so.6").trap_freed_code(true).build().unwrap()
+}
+
+/// Adds an object under a new tracker.
+pub fn add(jit: &Jit, dylib: &JitDylib, name: &str, bytes: &[u8]) -> ResourceTracker {
+    let tracker = dylib.create_tracker().unwrap();
+    jit.add_object(&tracker, name, bytes).unwrap();
+    tracker
+}
+
+/// A session with these objects in its main dylib, each under its own tracker. They are not linked yet.
+pub fn linked(objects: &[&[u8]]) -> (Jit, Vec<ResourceTracker>) {
+    let jit = new_jit();
+    let add = |(index, bytes): (usize, &&[u8])| add(&jit, jit.main_dylib(), &format!("object{index}.o"), bytes);
+    let trackers = objects.iter().enumerate().map(add).collect();
+    (jit, trackers)
+}
+
+pub fn try_function<F: FunctionPointer>(jit: &Jit, dylib: &JitDylib, name: &str) -> Result<Function<F>, Error> {
+    // SAFETY: tests look up functions of their own objects, with the signatures in the source.
+    unsafe { jit.lookup_in::<F>(dylib, name) }
+}
+
+pub fn function<F: FunctionPointer>(jit: &Jit, name: &str) -> Function<F> {
+    try_function(jit, jit.main_dylib(), name).unwrap()
+}
+
+/// Calls `long name(void)` of the main dylib.
+pub fn long(jit: &Jit, name: &str) -> i64 {
+    function::<extern "C" fn() -> i64>(jit, name).call()
+}
+
+/// Calls `long name(void)` of a dylib.
+pub fn long_in(jit: &Jit, dylib: &JitDylib, name: &str) -> i64 {
+    try_function::<extern "C" fn() -> i64>(jit, dylib, name).unwrap().call()
+}
+
+/// Links the objects that have initialisers and runs the initialisers. Returns their number.
+pub fn initialize(jit: &Jit, dylib: &JitDylib) -> usize {
+    // SAFETY: the objects are the tests' own. Their initialisers and finalisers may run.
+    unsafe { jit.initialize(dylib) }.unwrap()
+}
+
+/// Defines a fixed address, under the dylib's default tracker.
+pub fn define_absolute(dylib: &JitDylib, name: &str, address: u64) {
+    let flags = SymbolFlags::EXPORTED | SymbolFlags::ABSOLUTE;
+    dylib.define_absolute([(Name::new(name), ExecutorAddr::new(address), flags)]).unwrap();
+}
+
+/// Copies linked bytes from memory.
+pub fn read(address: u64, length: usize) -> Vec<u8> {
+    // SAFETY: tests read only memory that they linked and still keep.
+    unsafe { std::slice::from_raw_parts(address as *const u8, length) }.to_vec()
+}
+
+// ---- held memory and failed links -------------------------------------------
+
+/// `(allocations, live bytes, reserved bytes)`.
+pub fn held(jit: &Jit) -> (usize, u64, u64) {
+    let statistics = jit.memory_statistics();
+    (statistics.allocations, statistics.live_bytes, statistics.reserved_bytes)
+}
+
+/// Links `bytes`, looks up `symbol` and returns the error. Checks that the attempt leaves nothing and that the session still
+/// links.
+pub fn refused(bytes: &[u8], symbol: &str) -> Error {
+    let jit = new_jit();
+    refused_in(&jit, bytes, symbol)
+}
+
+/// Like [`refused`], in an existing session.
+pub fn refused_in(jit: &Jit, bytes: &[u8], symbol: &str) -> Error {
+    let before = (held(jit), jit.main_dylib().symbol_count());
+    let tracker = jit.main_dylib().create_tracker().unwrap();
+    let attempt = jit
+        .add_object(&tracker, "bad.o", bytes)
+        .and_then(|()| jit.address_of(jit.main_dylib(), symbol))
+        .expect_err("the object must be refused");
+    assert_eq!((held(jit), jit.main_dylib().symbol_count()), before, "after {attempt}");
+    let at_once = jit.link_object(&tracker, "bad.o", bytes).expect_err("`link_object` must refuse the object, too");
+    assert_eq!(at_once.root_cause().to_string(), attempt.root_cause().to_string());
+    assert_eq!((held(jit), jit.main_dylib().symbol_count()), before, "after {at_once}");
+    assert!(tracker.remove().unwrap().is_complete());
+    links_on(jit);
+    assert_eq!(held(jit), before.0);
+    attempt
+}
+
+/// Checks that the session still works: links, calls and removes a small object.
+pub fn links_on(jit: &Jit) {
+    let Some(good) = c("long links_on(void) { static long state = 4; return state++; }") else { return };
+    let dylib = jit.create_dylib("links on").unwrap();
+    let tracker = add(jit, &dylib, "good.o", &good);
+    assert_eq!(long_in(jit, &dylib, "links_on"), 4);
+    assert!(tracker.remove().unwrap().is_complete());
+    assert!(jit.session().remove_dylib(&dylib).unwrap().is_empty());
+}
+
+/// Asserts that the text of an error contains all `parts`.
+pub fn assert_says(error: &Error, parts: &[&str]) {
+    let text = error.to_string();
+    for part in parts {
+        assert!(text.contains(part), "`{part}` is not in: {text}");
+    }
+}
+
+// ---- time -------------------------------------------------------------------
+
+/// The processor time of the calling thread. Other threads and processes do not add to it.
+pub fn processor_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes `time`.
+    assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) }, 0);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// Waits until another thread makes a condition true. There is no deadline, because the machine may be busy.
+pub fn wait_until(mut condition: impl FnMut() -> bool) {
+    while !condition() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+// ---- the process ------------------------------------------------------------
+
+/// One line of `/proc/self/maps`.
+#[derive(Debug, Clone)]
+pub struct Mapping {
+    pub start: u64,
+    pub end: u64,
+    pub protection: String,
+    pub name: String,
+}
+
+/// The mappings of this process.
+pub fn mappings() -> Vec<Mapping> {
+    let text = fs::read_to_string("/proc/self/maps").unwrap();
+    let address = |text: &str| u64::from_str_radix(text, 16).unwrap();
+    let parse = |line: &str| {
+        let mut words = line.split_whitespace();
+        let (start, end) = words.next()?.split_once('-')?;
+        let protection = words.next()?.to_string();
+        let name = words.skip(3).collect::<Vec<_>>().join(" ");
+        Some(Mapping { start: address(start), end: address(end), protection, name })
+    };
+    text.lines().filter_map(parse).collect()
+}

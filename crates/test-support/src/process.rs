@@ -1,0 +1,159 @@
+//! Tests in their own process, skipped tests, and the number of rounds of a long test.
+//!
+//! The tests of one file share a process and run at the same time. Some things exist once in a process: the environment, the
+//! current directory, limits, signal handlers, variables of the C library, at-fork handlers, the heap, the lists of mappings
+//! and descriptors. A test that changes or counts one of them starts with [`own_process!`]:
+//!
+//! ```ignore
+//! #[test]
+//! fn a_session_leaves_no_mapping() {
+//!     own_process!();
+//!     // From here on, nothing else runs in this process.
+//! }
+//! ```
+//!
+//! `tests/process_wide.rs` fails if a test uses such a thing without it.
+
+use std::io::Write;
+use std::process::{Command, Output};
+
+/// Runs the rest of the calling test in its own process. The outer test passes if that process does.
+#[macro_export]
+macro_rules! own_process {
+    () => {
+        if !$crate::is_own_process($crate::this_test!()) {
+            return;
+        }
+    };
+}
+
+/// The name that the test harness has for the calling function.
+#[macro_export]
+macro_rules! this_test {
+    () => {{
+        fn here() {}
+        $crate::test_around(std::any::type_name_of_val(&here))
+    }};
+}
+
+/// The environment variable that names the test for which a process was started.
+pub const OWN_PROCESS: &str = "JITTISON_TEST_OWN_PROCESS";
+
+/// `program::module::test::here` without the program and without `here`.
+pub fn test_around(here: &'static str) -> &'static str {
+    let (_, path) = here.split_once("::").unwrap();
+    path.strip_suffix("::here").unwrap().trim_end_matches("::{{closure}}")
+}
+
+/// True in a process that was started for `test`. In any other process this starts that process, asserts that the test passes,
+/// prints its output, and returns false.
+pub fn is_own_process(test: &str) -> bool {
+    if is_rerun(test) {
+        return true;
+    }
+    let output = rerun(test).output().unwrap();
+    print!("{}", assert_passed(test, &output));
+    false
+}
+
+/// Whether this process was started by [`rerun`] for `test`.
+pub fn is_rerun(test: &str) -> bool {
+    std::env::var_os(OWN_PROCESS).is_some_and(|name| name == test)
+}
+
+/// A command that runs this program: all of its tests, unless the caller adds arguments.
+pub fn this_program() -> Command {
+    Command::new(std::env::current_exe().unwrap())
+}
+
+/// A command that runs `test` in its own process.
+pub fn rerun(test: &str) -> Command {
+    let mut command = this_program();
+    command.args(arguments(test)).env(OWN_PROCESS, test);
+    command
+}
+
+/// Like [`rerun`], but under another program: this program and its arguments follow the arguments of `tool`.
+pub fn rerun_below(mut tool: Command, test: &str) -> Command {
+    tool.arg(std::env::current_exe().unwrap()).args(arguments(test)).env(OWN_PROCESS, test);
+    tool
+}
+
+pub fn arguments(test: &str) -> [&str; 4] {
+    ["--exact", test, "--test-threads=1", "--nocapture"]
+}
+
+/// Asserts that a process which [`rerun`] started ran `test` and that the test passed. Returns its standard output.
+pub fn assert_passed(test: &str, output: &Output) -> String {
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{test}: {}\n{out}\n{err}", output.status);
+    assert!(out.contains("1 passed"), "no test is called {test}: {out}");
+    pass_skips_on(&err);
+    out.into_owned()
+}
+
+/// Prints the lines of a child process that name skipped tests. The child has already recorded them.
+pub fn pass_skips_on(output: &str) {
+    for line in output.lines().filter(|line| line.starts_with(SKIPPED)) {
+        let _ = writeln!(std::io::stderr(), "{line}");
+    }
+}
+
+// ---- skipped tests ----------------------------------------------------------
+
+const SKIPPED: &str = "skipped: ";
+
+/// Whether the program `tool` can be started. If not, the calling test is skipped.
+pub fn has_tool(tool: &str) -> bool {
+    let found = Command::new(tool).arg("--version").output();
+    let is_installed = !found.is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
+    if !is_installed {
+        skip(tool);
+    }
+    is_installed
+}
+
+/// Reports that the calling test is skipped, and what it needs. Fails if `CI` is set. The caller must return.
+///
+/// The report goes to the terminal even if the harness captures output, and to the file that `JITTISON_SKIPS` names.
+pub fn skip(needs: &str) {
+    let line = format!("{SKIPPED}{}: needs {needs}", calling_test());
+    // Directly to the standard error: the harness hides the output of tests that pass.
+    let _ = writeln!(std::io::stderr(), "{line}");
+    if let Some(path) = std::env::var_os("JITTISON_SKIPS") {
+        let mut file = std::fs::OpenOptions::new().create(true).append(true).open(path).unwrap();
+        writeln!(file, "{line}").unwrap();
+    }
+    let is_ci = std::env::var_os("CI").is_some_and(|value| !value.is_empty());
+    assert!(!is_ci, "{line}\nWith CI set a skip is a failure; `.ci/install` installs what tests need.");
+}
+
+/// The name of the test that runs on this thread.
+fn calling_test() -> String {
+    if let Ok(test) = std::env::var(OWN_PROCESS) {
+        return test;
+    }
+    // The harness names a thread after its test. With `--test-threads=1` all tests run on the main thread.
+    match std::thread::current().name() {
+        Some(name) if name != "main" => name.to_string(),
+        _ => test_of_backtrace(&std::backtrace::Backtrace::force_capture().to_string()).unwrap_or("a test".to_string()),
+    }
+}
+
+/// The outermost function of this program in a backtrace.
+fn test_of_backtrace(frames: &str) -> Option<String> {
+    // `session-0123456789abcdef`
+    let program = std::env::current_exe().ok()?;
+    let program = format!("{}::", program.file_stem()?.to_str()?.rsplit_once('-')?.0.replace('-', "_"));
+    let names = frames.lines().filter_map(|line| line.split_once(": ").map(|(_, name)| name.trim()));
+    let mut of_program = names.filter_map(|name| name.strip_prefix(&program));
+    of_program.next_back().map(|name| name.trim_end_matches("::{{closure}}").to_string())
+}
+
+// ---- rounds -----------------------------------------------------------------
+
+/// The number of rounds of a long test: `full` if `JITTISON_FULL` is set, as in `.ci/run`, otherwise an eighth.
+pub fn rounds(full: usize) -> usize {
+    let is_full = std::env::var_os("JITTISON_FULL").is_some_and(|value| !value.is_empty());
+    if is_full { full } else { full.div_ceil(8) }
+}

@@ -1,0 +1,120 @@
+//! [`LinkFault`]: why an object cannot be linked, with the place in the object, the value and the allowed range.
+
+/// Why an object cannot be linked.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum LinkFault {
+    /// The bytes are not a relocatable ELF64 object: pass the output of a compiler's `-c`, not a program or a library.
+    #[error("not a relocatable ELF64 object: {0}")]
+    NotAnObject(String),
+    /// The object is for another machine: compile it for the machine of the session.
+    #[error("wrong architecture: e_machine is {found}, but this session links {expected}")]
+    WrongArchitecture {
+        /// The machine in the ELF header.
+        found: String,
+        /// The machine of the session.
+        expected: &'static str,
+    },
+    /// The object is malformed: it is damaged, or its producer has a bug.
+    #[error("malformed: {0}")]
+    Malformed(String),
+    /// The object uses something that jittison does not support.
+    #[error("unsupported {what} (section `{section}`, offset {offset:#x}, symbol `{symbol}`)")]
+    Unsupported {
+        /// The construct, by its name in the ABI.
+        what: String,
+        /// The section.
+        section: String,
+        /// Offset in the section, in bytes.
+        offset: u64,
+        /// The symbol of the construct. Empty when there is none.
+        symbol: String,
+    },
+    /// An object refers to the bounds of a section, and another object has a part of that section. The bounds would enclose one
+    /// part only.
+    #[error(
+        "{asking} refers to the bounds of section `{section}` (`__start_{section}`, `__stop_{section}`), but {bringing} has a \
+         part of it, too, and the bounds would enclose one part only; join the objects with `ld -r`, or add them to different \
+         dylibs"
+    )]
+    BoundsAcrossObjects {
+        /// The section.
+        section: String,
+        /// The object that refers to the bounds.
+        asking: String,
+        /// The other object that has such a section.
+        bringing: String,
+    },
+    /// A relocation's value does not fit its field.
+    #[error(
+        "relocation {kind} out of range (section `{section}`, offset {offset:#x}, symbol `{symbol}` at {target:#x}): \
+         value {} is not in [{}, {}]; {advice}",
+        signed(value),
+        signed(min),
+        signed(max)
+    )]
+    OutOfRange {
+        /// The section.
+        section: String,
+        /// Offset in the section, in bytes.
+        offset: u64,
+        /// The relocation, by its psABI name.
+        kind: String,
+        /// The symbol.
+        symbol: String,
+        /// The symbol's address.
+        target: u64,
+        /// The value computed.
+        value: i128,
+        /// Smallest value that fits.
+        min: i128,
+        /// Largest value that fits.
+        max: i128,
+        /// The remedy.
+        advice: &'static str,
+    },
+    /// The verifier of debug builds computed other bytes than the linker did. This is a bug of jittison: please report it.
+    #[error(
+        "the verifier computes other bytes than the linker, which is a bug of jittison: please report it (section \
+         `{section}`, offset {offset:#x}, {kind}): found {found}, expected {expected}"
+    )]
+    Verification {
+        /// The section, or another part of the link.
+        section: String,
+        /// The offset in bytes, or the index, of the difference.
+        offset: u64,
+        /// The relocation, by its psABI name, or another kind of difference.
+        kind: String,
+        /// What the linker computed.
+        found: String,
+        /// What the verifier computed.
+        expected: String,
+    },
+}
+
+/// Formats a value as hexadecimal with a sign, as displacements are written.
+fn signed(value: &i128) -> String {
+    let sign = if *value < 0 { "-" } else { "" };
+    format!("{sign}{:#x}", value.unsigned_abs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_out_of_range_is_printed_with_its_sign() {
+        let fault = LinkFault::OutOfRange {
+            section: ".text".into(),
+            offset: 4,
+            kind: "R_X86_64_PC8".into(),
+            symbol: "foo".into(),
+            target: 0x1000,
+            value: -0x81,
+            min: -0x80,
+            max: 0x7f,
+            advice: "move it",
+        };
+        assert!(fault.to_string().contains("value -0x81 is not in [-0x80, 0x7f]"), "{fault}");
+    }
+}

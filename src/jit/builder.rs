@@ -1,0 +1,245 @@
+//! [`JitBuilder`]: the settings of a session, and the step that builds all of its parts.
+//!
+//! Two choices depend on who reads the code from outside. A debugger writes breakpoints into private memory only, and perf
+//! looks for names in anonymous memory only; so for either, code memory is mapped once instead of twice.
+//!
+//! Resource managers are called newest first at a removal. So the order of registration in [`JitBuilder::build`] is the
+//! reverse of the order of reclamation:
+//!
+//! ```text
+//!   removal ─► finalisers run ─► stubs ─► lazy functions ─► debuggers drop their entries ─► code is freed
+//! ```
+
+use std::fmt;
+
+use rustc_hash::FxHashMap;
+
+use crate::error::Result;
+use crate::host::LazyFailureHandler;
+use crate::jit::inner::{Jit, JitInner};
+use crate::layer::ObjectLinkingLayer;
+use crate::memory::{
+    MemoryManager, MemoryMapper, OnFull, Placement, QuarantineManager, SingleMapper, SlabPool, SlabPoolOptions,
+    SystemMapper,
+};
+use crate::platform::{Debugger, InitFiniRegistry, LazyReexports, ProcessSymbols, Profile, Profiler, StubManager};
+use crate::session::{
+    ErrorReporter, Event, ExecutionSession, Observer, Observers, ReclaimPolicy, SessionOptions, Visibility,
+};
+use crate::sync::{Arc, Mutex};
+
+/// Settings of a [`Jit`].
+///
+/// ```
+/// # fn main() -> Result<(), jittison::Error> {
+/// let jit = jittison::Jit::builder()
+///     .memory_budget(64 << 20) // Refuse links beyond 64 MiB of code memory.
+///     .worker_threads(2)
+///     .build()?;
+/// assert_eq!(jit.memory_statistics().live_bytes, 0);
+/// # Ok(()) }
+/// ```
+#[derive(Default)]
+pub struct JitBuilder {
+    memory: Option<Arc<dyn MemoryManager>>,
+    pool: SlabPoolOptions,
+    libraries: Vec<String>,
+    reclaim: ReclaimPolicy,
+    worker_threads: usize,
+    error_reporter: Option<ErrorReporter>,
+    lazy_failure_handler: LazyFailureHandler,
+    /// `None`: the environment decides.
+    debugger: Option<bool>,
+    /// `None`: the environment decides.
+    profiler: Option<Option<Profile>>,
+    observers: Vec<Arc<dyn Observer>>,
+}
+
+impl JitBuilder {
+    /// Allocates code memory from `memory` instead of a new [`SlabPool`].
+    pub fn memory_manager(mut self, memory: Arc<dyn MemoryManager>) -> JitBuilder {
+        self.memory = Some(memory);
+        self
+    }
+
+    /// Bytes of address space to reserve for code memory.
+    pub fn window_size(mut self, bytes: u64) -> JitBuilder {
+        self.pool.window_size = bytes;
+        self
+    }
+
+    /// Bytes by which each pool of code memory grows.
+    pub fn slab_size(mut self, bytes: u64) -> JitBuilder {
+        self.pool.slab_size = bytes;
+        self
+    }
+
+    /// Upper limit of code memory in bytes. A link that needs more fails.
+    pub fn memory_budget(mut self, bytes: u64) -> JitBuilder {
+        self.pool.budget = Some(bytes);
+        self
+    }
+
+    /// Where in the address space code memory is reserved.
+    pub fn placement(mut self, placement: Placement) -> JitBuilder {
+        self.pool.placement = placement;
+        self
+    }
+
+    /// What happens when a window of code memory is full.
+    pub fn on_full(mut self, on_full: OnFull) -> JitBuilder {
+        self.pool.on_full = on_full;
+        self
+    }
+
+    /// Whether objects share windows of code memory. Default: `true`.
+    pub fn pooled(mut self, is_pooled: bool) -> JitBuilder {
+        self.pool.is_pooled = is_pooled;
+        self
+    }
+
+    /// Whether a background thread returns free pages of code memory to the kernel. Default: `true`.
+    pub fn returns_memory(mut self, returns: bool) -> JitBuilder {
+        self.pool.returns_memory = returns;
+        self
+    }
+
+    /// Whether freed code is overwritten with trap instructions.
+    pub fn trap_freed_code(mut self, trap: bool) -> JitBuilder {
+        self.pool.trap_freed_code = trap;
+        self
+    }
+
+    /// Adds a shared library for symbols that the process does not have. `name` is a name or a path, as the system's loader
+    /// accepts it. Libraries are opened and searched in the order of these calls, when a symbol is first missing.
+    ///
+    /// The loader runs the constructors of the library: name only libraries that you trust.
+    pub fn library(mut self, name: &str) -> JitBuilder {
+        self.libraries.push(name.to_string());
+        self
+    }
+
+    /// Which thread reclaims a removed tracker when its last pin goes.
+    pub fn reclaim_policy(mut self, policy: ReclaimPolicy) -> JitBuilder {
+        self.reclaim = policy;
+        self
+    }
+
+    /// Upper limit of threads that link. They start when there is work. Default: none; the thread that looks up a symbol
+    /// links what it needs.
+    pub fn worker_threads(mut self, threads: usize) -> JitBuilder {
+        self.worker_threads = threads;
+        self
+    }
+
+    /// Calls `reporter` with errors that no caller receives. Without a reporter they are dropped.
+    pub fn error_reporter(mut self, reporter: ErrorReporter) -> JitBuilder {
+        self.error_reporter = Some(reporter);
+        self
+    }
+
+    /// Sets the handler for a call of a [lazy function](Jit::lazy_reexport) that cannot be linked: its dylib was removed,
+    /// the session has ended, or the link failed. The handler returns the address at which the call continues.
+    ///
+    /// Without a handler, such a call writes the function and the cause to standard error and aborts the process.
+    pub fn lazy_failure_handler(mut self, handler: LazyFailureHandler) -> JitBuilder {
+        self.lazy_failure_handler = handler;
+        self
+    }
+
+    /// Whether linked objects are registered with debuggers, for breakpoints by name, backtraces and source lines
+    /// ([`Debugger`]). Without this call the environment decides: they are if `JITTISON_GDB` is `1`.
+    ///
+    /// Breakpoints that a debugger can write have a price: code memory is mapped once, each object takes entire pages, and
+    /// each link makes system calls. (Not if [`memory_manager`](Self::memory_manager) was called.) While a debugger is
+    /// attached, the memory of removed code is not reused, because gdb leaves its breakpoints there.
+    pub fn debugger(mut self, is_enabled: bool) -> JitBuilder {
+        self.debugger = Some(is_enabled);
+        self
+    }
+
+    /// How linked code is described to perf, if at all ([`Profiler`]). Without this call the environment decides:
+    /// `JITTISON_PERF` may be `jitdump` or `map`.
+    pub fn profiler(mut self, profile: Option<Profile>) -> JitBuilder {
+        self.profiler = Some(profile);
+        self
+    }
+
+    /// Calls `observer` with each event: links, removals, redirects, refusals, and changes of code memory (not those of a
+    /// [memory manager](Self::memory_manager) that the caller provides). May be called for several observers.
+    pub fn observer(mut self, observer: Arc<dyn Observer>) -> JitBuilder {
+        self.observers.push(observer);
+        self
+    }
+
+    /// Builds the session.
+    ///
+    /// # Errors
+    /// The kernel refuses address space for code memory, or the file of the [`profiler`](Self::profiler) cannot be created.
+    pub fn build(self) -> Result<Jit> {
+        let is_debugged =
+            self.debugger.unwrap_or_else(|| std::env::var_os("JITTISON_GDB").is_some_and(|value| value == "1"));
+        let profile = self.profiler.unwrap_or_else(Profile::from_environment);
+        let memory: Arc<dyn MemoryManager> = match self.memory {
+            Some(memory) => memory,
+            // Debuggers write breakpoints into private memory only, and leave them there.
+            None if is_debugged => Arc::new(QuarantineManager::new(pool(SingleMapper, self.pool, &self.observers)?)),
+            // perf looks for names in anonymous memory only.
+            None if profile == Some(Profile::PerfMap) => Arc::new(pool(SingleMapper, self.pool, &self.observers)?),
+            None => Arc::new(pool(SystemMapper::default(), self.pool, &self.observers)?),
+        };
+        let session = ExecutionSession::with_options(SessionOptions {
+            reclaim: self.reclaim,
+            worker_threads: self.worker_threads,
+            error_reporter: self.error_reporter,
+            observers: self.observers,
+        });
+        let layer = ObjectLinkingLayer::new(memory.clone());
+        let stubs = StubManager::new(memory.clone());
+        let lazy = LazyReexports::with_handler(memory, stubs.clone(), self.lazy_failure_handler);
+        let initializers = InitFiniRegistry::new();
+        layer.add_plugin(initializers.clone());
+        // Removals call managers newest first: see the header.
+        session.register_manager(layer.clone());
+        if is_debugged {
+            let debugger = Debugger::new();
+            layer.add_plugin(debugger.clone());
+            session.register_manager(debugger);
+        }
+        // The last plugin, so that it sees what the other plugins make of an object.
+        if let Some(profile) = profile {
+            layer.add_plugin(Profiler::new(profile)?);
+        }
+        session.register_manager(lazy.clone());
+        session.register_manager(stubs.clone());
+        session.register_manager(initializers.clone());
+        let process = session.create_dylib("process")?;
+        process.add_generator(Arc::new(ProcessSymbols::new(self.libraries)));
+        let main = session.create_dylib("main")?;
+        main.set_link_order(&[(process.clone(), Visibility::ExportedOnly)]);
+        let static_libraries = Mutex::new(FxHashMap::default());
+        Ok(Jit(Arc::new(JitInner { session, main, process, layer, stubs, lazy, initializers, static_libraries })))
+    }
+}
+
+impl fmt::Debug for JitBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JitBuilder")
+            .field("pool", &self.pool)
+            .field("libraries", &self.libraries)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Creates a pool of code memory that reports to the observers, if there are any.
+fn pool(
+    mapper: impl MemoryMapper + 'static,
+    options: SlabPoolOptions,
+    observers: &[Arc<dyn Observer>],
+) -> Result<SlabPool> {
+    if observers.is_empty() {
+        return SlabPool::with_mapper(mapper, options);
+    }
+    let observers = Observers::new(observers.to_vec());
+    SlabPool::observed(mapper, options, Arc::new(move |event| observers.deliver(&Event::Memory(event))))
+}

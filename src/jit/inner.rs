@@ -1,0 +1,107 @@
+//! [`Jit`] and [`JitInner`]: the handle of a session with its services, and what all clones of the handle share.
+//!
+//! The other files of this room import this one and add methods to [`Jit`]; this one imports none of them. So it also holds
+//! the three steps that they have in common: find a symbol, run the initialisers that wait, and report a missing symbol.
+
+use rustc_hash::FxHashMap;
+
+use crate::base::ExecutorAddr;
+use crate::error::{Error, ErrorKind, Result};
+use crate::layer::ObjectLinkingLayer;
+use crate::platform::{InitFiniRegistry, LazyReexports, StaticLibraries, StubManager};
+use crate::session::{ExecutionSession, JitDylib, LookupResult, RequiredState, SymbolRef, SymbolRequest, SymbolWatch};
+use crate::sync::{Arc, Mutex, Weak};
+
+/// A session with the services that most embedders need (ORC: `LLJIT`): code memory, an object layer, initialisers, stubs,
+/// and the symbols of the process.
+///
+/// Cheap to clone. The session ends when the last clone is dropped; [`ExecutionSession::end`] ends it earlier.
+///
+/// ```
+/// # const ADD: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/examples/add.o"));
+/// # fn main() -> Result<(), jittison::Error> {
+/// let jit = jittison::Jit::new()?;
+/// let tracker = jit.main_dylib().create_tracker()?;
+/// jit.add_object(&tracker, "add.o", ADD)?;
+///
+/// // SAFETY: `add` has this signature, and the object may run.
+/// let add = unsafe { jit.lookup::<extern "C" fn(i32, i32) -> i32>("add")? };
+/// assert_eq!(add.call(2, 3), 5);
+///
+/// drop(add); // A handle keeps its code in memory.
+/// assert!(tracker.remove()?.is_complete());
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Jit(pub(in crate::jit) Arc<JitInner>);
+
+/// What the clones of a [`Jit`] share.
+pub(in crate::jit) struct JitInner {
+    pub(in crate::jit) session: ExecutionSession,
+    pub(in crate::jit) main: JitDylib,
+    pub(in crate::jit) process: JitDylib,
+    pub(in crate::jit) layer: Arc<ObjectLinkingLayer>,
+    pub(in crate::jit) stubs: Arc<StubManager>,
+    pub(in crate::jit) lazy: Arc<LazyReexports>,
+    pub(in crate::jit) initializers: Arc<InitFiniRegistry>,
+    /// By dylib id. Weak, because the dylib holds its static libraries as a generator.
+    pub(in crate::jit) static_libraries: Mutex<FxHashMap<u64, Weak<StaticLibraries>>>,
+}
+
+impl JitInner {
+    /// Finds a symbol that is ready, or links it.
+    pub(in crate::jit) fn find(&self, dylib: &JitDylib, name: &str) -> Result<LookupResult> {
+        let order = dylib.search_order();
+        let mut found = self.session.lookup(&order, &[SymbolRequest::required(name)], RequiredState::Ready)?;
+        found.pop().ok_or_else(|| not_found(dylib, name))
+    }
+
+    /// Finds a symbol that is ready, or links it. Then keeps its code in memory with `hold`, unless the symbol is absolute,
+    /// and runs the initialisers that wait.
+    pub(in crate::jit) fn find_initialized<H>(
+        &self,
+        dylib: &JitDylib,
+        name: &str,
+        hold: impl FnOnce(&SymbolRef) -> Option<H>,
+    ) -> Result<(ExecutorAddr, Option<H>)> {
+        // Read before the search, so that a failure on another thread during it counts as well.
+        let failures = self.initializers.failures();
+        let found = self.find(dylib, name)?;
+        let held = match &found.symbol {
+            Some(symbol) => Some(hold(symbol).ok_or_else(|| not_found(dylib, name))?),
+            None => None,
+        };
+        self.run_pending(dylib);
+        // The symbol may be gone for two reasons. Either its tracker was removed, possibly before its initialisers, which
+        // then do not run; or one of its initialisers failed.
+        if found.symbol.as_ref().is_some_and(|symbol| SymbolWatch::of(symbol).is_gone()) {
+            return Err(match self.initializers.failures() != failures {
+                true => removed_by_failed_initializer(dylib, name),
+                false => not_found(dylib, name),
+            });
+        }
+        Ok((found.address, held))
+    }
+
+    /// Runs the initialisers that wait: those of the dependencies first, then those of the dylib. Returns the number of
+    /// functions called.
+    pub(in crate::jit) fn run_pending(&self, dylib: &JitDylib) -> usize {
+        let order = dylib.search_order();
+        order.iter().rev().map(|(dylib, _)| self.initializers.run_pending(dylib)).sum()
+    }
+}
+
+/// The error for one missing symbol.
+pub(in crate::jit) fn not_found(dylib: &JitDylib, name: &str) -> Error {
+    ErrorKind::SymbolsNotFound {
+        symbols: vec![name.to_string()],
+        needed_by: None,
+        searched: vec![dylib.name().to_string()],
+    }
+    .into()
+}
+
+/// The error for a symbol whose object was removed because one of its initialisers failed.
+pub(in crate::jit) fn removed_by_failed_initializer(dylib: &JitDylib, name: &str) -> Error {
+    ErrorKind::InitializerFailed { symbol: name.to_string(), dylib: dylib.name().to_string() }.into()
+}

@@ -1,0 +1,206 @@
+//! [`Patchable`] and [`PatchableBuilder`]: a set of functions that come in versions.
+
+use std::fmt;
+
+use crate::base::Name;
+use crate::error::{ErrorKind, Result};
+use crate::jit::inner::Jit;
+use crate::jit::patching::outcome::{PatchVersion, RolledBack};
+use crate::jit::patching::patch::Patch;
+use crate::jit::patching::patchable_inner::PatchableInner;
+use crate::jit::patching::versions::{Limits, Versions};
+use crate::platform::ProgramSymbols;
+use crate::session::JitDylib;
+use crate::sync::Arc;
+
+/// A set of functions of a dylib, each behind a stub, whose code comes in versions. Cheap to clone.
+///
+/// The first commit defines the names. From then on all calls by name, through handles and from linked code, go to the
+/// current version. A version may define some of the functions; callers of the others stay with the versions that they have.
+///
+/// Calls between functions of one version are direct. So put functions into separate sets if one is to be patched without
+/// the other. Variables keep their values: see [`Patch`].
+///
+/// # Example
+///
+/// ```
+/// # const SCALE_1: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/examples/scale_1.o"));
+/// # const SCALE_2: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/examples/scale_2.o"));
+/// # fn main() -> Result<(), jittison::Error> {
+/// // scale_1.c: int calls; int scale(int n) { calls++; return n; }
+/// // scale_2.c: int calls; int scale(int n) { calls++; return n * 100 + calls; }
+/// type Scale = extern "C" fn(i32) -> i32;
+/// let jit = jittison::Jit::new()?;
+/// let kernels = jit.patchable(jit.main_dylib(), &["scale"])?;
+///
+/// let mut patch = kernels.patch();
+/// patch.add_object("scale_1.o", SCALE_1)?;
+/// // SAFETY: the object may run.
+/// unsafe { patch.link()? }.commit()?;
+/// // SAFETY: every version of `scale` has this signature.
+/// let scale = unsafe { jit.lookup::<Scale>("scale")? };
+/// assert_eq!(scale.call(7), 7);
+///
+/// let mut patch = kernels.patch();
+/// patch.add_object("scale_2.o", SCALE_2)?;
+/// // SAFETY: as above.
+/// let prepared = unsafe { patch.link()? };
+/// // SAFETY: as above. This handle calls the new version before it is committed.
+/// let new_scale = unsafe { prepared.lookup::<Scale>("scale")? };
+/// assert_eq!(new_scale.call(7), 702); // `calls` is the variable of the first version.
+/// drop(new_scale);
+/// let committed = prepared.commit()?;
+/// assert_eq!(committed.version, 2);
+/// assert_eq!(scale.call(7), 703); // The first handle follows the commit.
+///
+/// kernels.rollback()?;
+/// assert_eq!(scale.call(7), 7);
+/// # Ok(()) }
+/// ```
+///
+/// # What keeps a replaced version in memory
+///
+/// A replaced version is removed when it leaves the history. Its memory is freed when nothing uses it any more. These use
+/// it:
+///
+/// - A thread inside it. Each call through a [`Function`](crate::Function) of the session is counted, and pins the versions
+///   that are replaced during the call. So are initialisers, finalisers, exit handlers and destructors of thread-local
+///   variables. [`Removal::obstacles`](crate::Removal::obstacles) names the threads.
+/// - A [guard](Jit::guard) that was entered before the version was replaced.
+/// - A handle to the version itself ([`PreparedPatch::lookup`](crate::PreparedPatch::lookup)), or a later version that uses
+///   its variables.
+///
+/// # Limits
+///
+/// - A call that never returns pins all versions that are replaced during it, until [`Patch::link`] refuses to make another
+///   ([`max_versions`](PatchableBuilder::max_versions)). Let such a loop call [`Jit::pass_quiescent_state`].
+/// - A call through a bare pointer is not counted. The caller has to hold an
+///   [entry](crate::ExecutionSession::enter_call) or a guard during the call.
+/// - What the C library calls on its own is not counted: threads that linked code starts, its signal handlers, its handlers
+///   of `fork` and `quick_exit`. The caller of [`Jit::lookup_in`] promises that such code is in no patched function while
+///   that is replaced, or it holds an entry there.
+///
+/// Stubs and versions belong to the dylib, not to this handle. They stay when the handle is dropped, and are removed when
+/// the dylib is [cleared](JitDylib::clear) or removed.
+#[derive(Clone)]
+pub struct Patchable(Arc<PatchableInner>);
+
+/// Settings of a [`Patchable`].
+pub struct PatchableBuilder<'a> {
+    jit: &'a Jit,
+    dylib: JitDylib,
+    names: Vec<Name>,
+    limits: Limits,
+}
+
+impl Jit {
+    /// Declares functions of a dylib that will come in versions. Nothing is defined before the first
+    /// [commit](crate::PreparedPatch::commit).
+    ///
+    /// # Errors
+    /// As [`PatchableBuilder::build`].
+    pub fn patchable(&self, dylib: &JitDylib, functions: &[&str]) -> Result<Patchable> {
+        self.patchable_builder(dylib, functions).build()
+    }
+
+    /// As [`patchable`](Self::patchable), with settings.
+    pub fn patchable_builder(&self, dylib: &JitDylib, functions: &[&str]) -> PatchableBuilder<'_> {
+        let names = functions.iter().map(|name| Name::new(name)).collect();
+        let limits = Limits { history: 1, max_versions: 64 };
+        PatchableBuilder { jit: self, dylib: dylib.clone(), names, limits }
+    }
+
+    /// Makes every global symbol of the running program available to links and lookups in a dylib, including symbols that
+    /// are not in its dynamic symbol table ([`ProgramSymbols`]).
+    ///
+    /// # Errors
+    /// The file of the program cannot be read, or it has no symbol table because it was stripped.
+    pub fn add_program_symbols(&self, dylib: &JitDylib) -> Result<()> {
+        dylib.add_generator(Arc::new(ProgramSymbols::new()?));
+        Ok(())
+    }
+}
+
+impl PatchableBuilder<'_> {
+    /// The number of commits that can be [rolled back](Patchable::rollback), one after the other. Default: one.
+    pub fn history(mut self, commits: usize) -> Self {
+        self.limits.history = commits;
+        self
+    }
+
+    /// The number of versions that may be removed for good and still in use, before [`Patch::link`] refuses to make another.
+    /// Default: 64, about as many as can be replaced while one caller is not scheduled for a moment.
+    pub fn max_versions(mut self, versions: usize) -> Self {
+        self.limits.max_versions = versions;
+        self
+    }
+
+    /// Builds it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotPatchable`] for a name that the dylib already defines. The dylib was removed.
+    pub fn build(self) -> Result<Patchable> {
+        let PatchableBuilder { jit, dylib, mut names, limits } = self;
+        names.sort();
+        names.dedup();
+        if let Some(name) = names.iter().find(|name| dylib.symbol_flags(name.as_str()).is_some()) {
+            let problem = "the dylib already defines it, and callers may be bound to that definition; remove the definition, or \
+                           make the name patchable before its first definition";
+            let (dylib, symbol) = (dylib.name().to_string(), name.to_string());
+            return Err(ErrorKind::NotPatchable { dylib, symbol, problem }.into());
+        }
+        let versions = Versions::new(jit, &dylib, names, limits);
+        dylib.attach(versions.clone())?;
+        Ok(Patchable(Arc::new(PatchableInner { jit: jit.clone(), versions })))
+    }
+}
+
+impl Patchable {
+    /// Starts a new version. Add objects to it, then [link](Patch::link) it.
+    pub fn patch(&self) -> Patch {
+        self.0.versions.sweep();
+        Patch::new(&self.0)
+    }
+
+    /// Undoes the last commit that was not undone. Callers go back to the previous version, with as many stores as the
+    /// commit made and without a link. The version that was undone is removed.
+    ///
+    /// A function that the commit was the first to define stays as it is, because it has no previous version.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NothingToRollBack`], [`ErrorKind::PatchableGone`]. Then nothing was changed.
+    pub fn rollback(&self) -> Result<RolledBack> {
+        self.0.versions.rollback()
+    }
+
+    /// The versions that are in memory, sorted by number: current, in the history, and retired but in use.
+    pub fn versions(&self) -> Vec<PatchVersion> {
+        self.0.versions.sweep();
+        self.0.versions.list()
+    }
+
+    /// The names of the functions, sorted.
+    pub fn functions(&self) -> Vec<String> {
+        self.0.versions.function_names()
+    }
+
+    /// The dylib of the functions.
+    pub fn dylib(&self) -> &JitDylib {
+        self.0.versions.dylib()
+    }
+}
+
+impl fmt::Debug for Patchable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Debug for PatchableBuilder<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PatchableBuilder")
+            .field("dylib", &self.dylib)
+            .field("names", &self.names)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,20 @@
+//! [`FoundExternal`]: what the lookup of one external symbol of a link found.
+//!
+//! Whoever looks the externals up fills in one of these for each, in the order of the link's externals. `targets.rs`
+//! turns them into target addresses. `fixup.rs` reads the rest.
+
+use crate::base::ExecutorAddr;
+
+/// What the lookup of an external symbol found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FoundExternal {
+    /// The address. Null for a weak external that nothing defines. Of a thread-local variable, this is a
+    /// [`TlsIndex`](crate::base::TlsIndex), as an address.
+    pub address: ExecutorAddr,
+    /// Whether the symbol is known to be a function. A stub may then stand for a function that is out of reach.
+    pub is_callable: bool,
+    /// `None` for a symbol that is not thread-local. `Some(offset)` for a thread-local variable: `offset` is the
+    /// variable's distance in bytes from the thread pointer, if the link asked for the distance and every thread has
+    /// the same one.
+    pub thread_local: Option<Option<i64>>,
+}

@@ -1,0 +1,30 @@
+//! [`OutputBudget`]: a limit on what a debugger or profiler view of one link may copy.
+//!
+//! Functions may overlap, and may share unwind instructions and file names. [`FixedLink::functions`] copies the shared
+//! parts for each function. A small malformed object could ask for any amount of memory in this way. The budget limits
+//! the copies to a multiple of the object's size.
+
+use crate::link::fixed_link::FixedLink;
+
+/// How many bytes may still be copied more than once.
+pub(super) struct OutputBudget {
+    bytes: u64,
+}
+
+impl OutputBudget {
+    pub(super) fn of(link: &FixedLink<'_>) -> OutputBudget {
+        OutputBudget { bytes: BUDGET_PER_BYTE * link.graph().bytes.len() as u64 }
+    }
+
+    /// Subtracts `bytes` from the budget and returns true. Returns false, and changes nothing, if fewer bytes are left.
+    #[must_use]
+    pub(super) fn spend(&mut self, bytes: usize) -> bool {
+        let left = self.bytes.checked_sub(bytes as u64);
+        self.bytes = left.unwrap_or(self.bytes);
+        left.is_some()
+    }
+}
+
+/// Bytes of output for each byte of the object. The names and frames of a compiler's object have little in common, and
+/// take much less.
+const BUDGET_PER_BYTE: u64 = 48;

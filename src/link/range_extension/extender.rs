@@ -1,0 +1,133 @@
+//! [`RangeExtender`]: rewrites the far references of one link to thunks and slots.
+//!
+//! Fix-up applies all other edges of a block first, then hands over the far references: those whose target is out of
+//! reach. The order matters, because a far reference may share its instruction or its exception table with other edges.
+//! The extender changes the block at once. It collects the contents of thunks and slots and writes them when all blocks
+//! are done.
+
+use super::decode_starts::DecodeStarts;
+use super::type_tables;
+use crate::base::{ExecutorAddr, SegmentKind};
+use crate::error::{Error, LinkFault};
+use crate::link::graph::{BlockId, Definition, Edge};
+use crate::link::resolved_link::ResolvedLink;
+use crate::link::x86_64::EdgeKind;
+use crate::memory::InFlight;
+
+/// The thunks and slots that far references of one link use so far.
+pub(crate) struct RangeExtender {
+    /// The code of the thunks, one after the other.
+    pub(super) thunks: Vec<u8>,
+    /// Offset in the block of slots, and the address that the slot holds.
+    slots: Vec<(u64, u64)>,
+    /// Where instructions and exception tables begin; computed at the first far reference.
+    pub(super) starts: Option<DecodeStarts>,
+}
+
+impl RangeExtender {
+    pub(crate) fn new() -> RangeExtender {
+        RangeExtender { thunks: Vec::new(), slots: Vec::new(), starts: None }
+    }
+
+    /// Rewrites the far references `far` of a block, whose bytes are `bytes`. All other edges of the block are applied.
+    ///
+    /// # Errors
+    /// [`LinkFault::Unsupported`] for a reference that cannot be extended exactly.
+    pub(crate) fn extend_block(
+        &mut self,
+        link: &ResolvedLink<'_>,
+        id: BlockId,
+        bytes: &mut [u8],
+        mut far: Vec<Edge>,
+    ) -> Result<(), Error> {
+        far.sort_by_key(|edge| edge.offset);
+        if link.graph.blocks[id.index()].pool == SegmentKind::Code {
+            self.extend_code(link, id, bytes, &far)
+        } else {
+            self.extend_exception_tables(link, id, bytes, &far)
+        }
+    }
+
+    /// Without the feature `range-extension` no instruction is decoded or moved.
+    #[cfg(not(feature = "range-extension"))]
+    fn extend_code(&mut self, link: &ResolvedLink<'_>, id: BlockId, _: &mut [u8], far: &[Edge]) -> Result<(), Error> {
+        let lacks_feature = "jittison was built without its feature `range-extension`, which moves such instructions";
+        far.first().map_or(Ok(()), |edge| Err(refusal(link, id, edge, &[], lacks_feature)))
+    }
+
+    fn extend_exception_tables(
+        &mut self,
+        link: &ResolvedLink<'_>,
+        id: BlockId,
+        bytes: &mut [u8],
+        far: &[Edge],
+    ) -> Result<(), Error> {
+        let (graph, reserved) = (link.graph, &link.tables.range_extension);
+        let no_table = |edge: &Edge| refusal(link, id, edge, &[], "it is in no type table of a known encoding");
+        let (Some(first), Some(block)) = (reserved.first_slot(id), reserved.slots()) else {
+            return far.first().map_or(Ok(()), |edge| Err(no_table(edge)));
+        };
+        let starts = self.starts.get_or_insert_with(|| DecodeStarts::of(graph));
+        let addresses = || graph.edges(id).iter().filter(|edge| edge.kind == EdgeKind::Pointer32);
+        let mut fields: Vec<usize> = addresses().map(|edge| edge.offset as usize).collect();
+        fields.sort_unstable();
+        let mut tables = type_tables::change_encoding(bytes, starts.of_block(id), &fields);
+        tables.sort_by_key(|table| table.end);
+        let is_in_table = |edge: &Edge| {
+            let at = edge.offset as usize;
+            let next = tables.partition_point(|table| table.end <= at);
+            tables.get(next).is_some_and(|table| table.contains(&at))
+        };
+        if let Some(edge) = far.iter().find(|edge| !is_in_table(edge)) {
+            return Err(no_table(edge));
+        }
+        let (slots, table) = (graph.block_address(block, link.addresses), graph.block_address(id, link.addresses));
+        for (number, edge) in (first..).zip(addresses()).filter(|(_, edge)| is_in_table(edge)) {
+            let target = link.address(edge.symbol).offset(edge.addend as u64);
+            let distance = slots.offset(number * 8).distance_from(table.offset(edge.offset.into()));
+            let distance = i32::try_from(distance).map_err(|_| no_table(edge))?;
+            let at = edge.offset as usize;
+            // A null type (`catch (...)`) is a zero field in any encoding. The type of a dropped section is null as
+            // well.
+            let is_null = target == ExecutorAddr::NULL || graph.definition(edge.symbol) == Definition::Nowhere;
+            let field = if is_null { 0 } else { distance };
+            bytes[at..at + 4].copy_from_slice(&field.to_le_bytes());
+            self.slots.push((number * 8, target.value()));
+        }
+        Ok(())
+    }
+
+    /// Writes the thunks and slots to their blocks.
+    pub(crate) fn write(&self, link: &ResolvedLink<'_>, memory: &mut dyn InFlight) {
+        let reserved = &link.tables.range_extension;
+        if let (Some(thunks), false) = (reserved.thunks(), self.thunks.is_empty()) {
+            let start = link.graph.blocks[thunks.index()].offset as usize;
+            memory.working(SegmentKind::Code)[start..start + self.thunks.len()].copy_from_slice(&self.thunks);
+        }
+        if let (Some(slots), false) = (reserved.slots(), self.slots.is_empty()) {
+            let start = link.graph.blocks[slots.index()].offset as usize;
+            let segment = memory.working(SegmentKind::ReadOnly);
+            for (offset, address) in &self.slots {
+                let at = start + *offset as usize;
+                segment[at..at + 8].copy_from_slice(&address.to_le_bytes());
+            }
+        }
+    }
+}
+
+/// The error for a reference that cannot be extended. `instruction` is the instruction's bytes, if they are known;
+/// `problem` is a clause.
+pub(super) fn refusal(link: &ResolvedLink<'_>, id: BlockId, edge: &Edge, instruction: &[u8], problem: &str) -> Error {
+    let hex: String = instruction.iter().map(|byte| format!(" {byte:02x}")).collect();
+    let of_instruction = if hex.is_empty() { String::new() } else { format!(" in the instruction{hex}") };
+    link.graph.fault(LinkFault::Unsupported {
+        what: format!(
+            "{}{of_instruction} to data at {}, which is out of reach ({problem}; compile with -fPIC)",
+            edge.kind.name(),
+            link.address(edge.symbol)
+        ),
+        section: link.graph.block_name(id).to_string(),
+        offset: edge.offset.into(),
+        symbol: link.graph.symbol_name(edge.symbol).to_string(),
+    })
+}

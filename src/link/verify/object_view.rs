@@ -1,0 +1,363 @@
+//! [`ObjectView`]: the object, parsed a second time for the verifier: its sections, symbols and relocations.
+//!
+//! Nothing here uses `elf/read.rs`. The blocks of the graph are in the order of the sections that are in memory. So a
+//! second walk over the section table finds the section of each block, and [`ObjectView::new`] checks that names, sizes
+//! and file ranges agree. [`ObjectView::check_symbols`] checks the symbols.
+
+use std::ops::Range;
+
+use object::LittleEndian;
+use object::elf::FileHeader64;
+use object::read::elf::{FileHeader, Rela as _, SectionHeader as _, SectionTable, Sym as _, SymbolTable};
+
+use super::mismatch::Mismatch;
+use crate::base::SegmentKind;
+use crate::link::graph::{Binding, Block, BlockId, Content, Definition, Edge, LinkGraph, SymbolIndex};
+use crate::link::x86_64::EdgeKind;
+
+type Elf = FileHeader64<LittleEndian>;
+const LE: LittleEndian = LittleEndian;
+
+// From the gABI.
+const SHF_WRITE: u64 = 1;
+const SHF_ALLOC: u64 = 2;
+const SHF_EXCLUDE: u64 = 0x8000_0000;
+const SHF_EXECINSTR: u64 = 4;
+const SHT_RELA: u32 = 4;
+const SHT_NOTE: u32 = 7;
+const SHT_REL: u32 = 9;
+const SHT_GROUP: u32 = 17;
+const SHN_UNDEF: u16 = 0;
+const SHN_ABS: u16 = 0xfff1;
+const SHN_COMMON: u16 = 0xfff2;
+const STB_LOCAL: u8 = 0;
+const STT_FILE: u8 = 4;
+const STT_GNU_IFUNC: u8 = 10;
+
+/// An object, and which of its sections the blocks of a graph are.
+pub(super) struct ObjectView<'a> {
+    bytes: &'a [u8],
+    sections: SectionTable<'a, Elf>,
+    symbols: SymbolTable<'a, Elf>,
+    /// By block: its section's index; `None` for a block that the linker or a plugin made.
+    section_of: Vec<Option<usize>>,
+    /// By section: its block; `None` for a section that is not in memory.
+    block_of: Vec<Option<BlockId>>,
+    /// By section: the sections that hold its relocations.
+    relocation_tables_of: Vec<Vec<usize>>,
+}
+
+/// A relocation of the object; or an edge that the linker or a plugin made, as the relocation with the same formula.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Relocation {
+    pub(super) offset: u64,
+    pub(super) r_type: u32,
+    pub(super) symbol: u32,
+    pub(super) addend: i64,
+}
+
+impl Relocation {
+    pub(super) fn name(&self) -> &'static str {
+        self.row().map_or("relocation of an unknown type", |(_, _, name)| name)
+    }
+
+    /// Bytes of the field; zero for an unknown type.
+    pub(super) fn width(&self) -> usize {
+        self.row().map_or(0, |(_, width, _)| width)
+    }
+
+    fn row(&self) -> Option<(u32, usize, &'static str)> {
+        RELOCATIONS.into_iter().find(|(number, ..)| *number == self.r_type)
+    }
+
+    /// The range of the field in its section.
+    pub(super) fn field(&self) -> Range<usize> {
+        self.offset as usize..(self.offset as usize).saturating_add(self.width())
+    }
+
+    /// The field and, for a relaxable GOT load, the two bytes before it, which relaxation rewrites with it (psABI B.2).
+    pub(super) fn rewritable(&self) -> Range<usize> {
+        let before = if matches!(self.r_type, 41 | 42) { 2 } else { 0 };
+        self.field().start.saturating_sub(before)..self.field().end
+    }
+}
+
+impl<'a> ObjectView<'a> {
+    pub(super) fn new(bytes: &'a [u8], graph: &LinkGraph) -> Result<ObjectView<'a>, Mismatch> {
+        let unreadable = |error: object::read::Error| Mismatch::new(0, "object", error, "what the linker read");
+        let header = Elf::parse(bytes).map_err(unreadable)?;
+        let sections = header.sections(LE, bytes).map_err(unreadable)?;
+        let symbols = sections.symbols(LE, bytes, object::elf::SHT_SYMTAB).map_err(unreadable)?;
+        let count = sections.len();
+        let (section_of, block_of) = (vec![None; graph.blocks.len()], vec![None; count]);
+        let mut view = ObjectView {
+            bytes,
+            sections,
+            symbols,
+            section_of,
+            block_of,
+            relocation_tables_of: vec![Vec::new(); count],
+        };
+        let mut next = 0;
+        for (index, section) in view.sections.enumerate() {
+            let (flags, kind) = (section.sh_flags(LE).0, section.sh_type(LE).0);
+            if let (SHT_RELA, Some(tables)) = (kind, view.relocation_tables_of.get_mut(section.sh_info(LE) as usize)) {
+                tables.push(index.0);
+            }
+            if flags & (SHF_ALLOC | SHF_EXCLUDE) != SHF_ALLOC
+                || matches!(kind, SHT_NOTE | SHT_RELA | SHT_REL | SHT_GROUP)
+            {
+                continue;
+            }
+            match view.section_of.get_mut(next) {
+                Some(section) => *section = Some(index.0),
+                None => return Err(Mismatch::new(index.0 as u64, "number of sections in memory", next, "more")),
+            }
+            view.block_of[index.0] = Some(BlockId(next as u32));
+            next += 1;
+        }
+        for (id, block) in graph.blocks() {
+            view.check_block(graph, id, block)?;
+        }
+        Ok(view)
+    }
+
+    /// Checks that a block agrees with its section header; or that a block without a section has no contents of the
+    /// object.
+    fn check_block(&self, graph: &LinkGraph, id: BlockId, block: &Block) -> Result<(), Mismatch> {
+        let mismatch =
+            |kind: &str, found: String, expected: String| Err(Mismatch::new(id.0.into(), kind, found, expected));
+        let Some(section) = self.section(id) else {
+            return match block.content {
+                Content::Object(_) => mismatch("block", "bytes of the object".to_string(), "a section".to_string()),
+                Content::Synthetic(_) | Content::Table | Content::Zero => Ok(()),
+            };
+        };
+        let name = self.sections.section_name(LE, section).unwrap_or_default();
+        if graph.block_name(id).as_bytes() != name {
+            let name = String::from_utf8_lossy(name).to_string();
+            return mismatch("name", graph.block_name(id).to_string(), name);
+        }
+        let (size, align, flags) = (section.sh_size(LE), section.sh_addralign(LE).max(1), section.sh_flags(LE).0);
+        if (block.size, block.align) != (size, align) {
+            return mismatch(
+                "size and alignment",
+                format!("{:?}", (block.size, block.align)),
+                format!("{:?}", (size, align)),
+            );
+        }
+        let found = match &block.content {
+            Content::Object(range) => Some((range.start as u64, range.len() as u64)),
+            Content::Synthetic(_) | Content::Table | Content::Zero => None,
+        };
+        if found != section.file_range(LE) {
+            return mismatch("range of the object", format!("{found:?}"), format!("{:?}", section.file_range(LE)));
+        }
+        let (is_writable, is_executable) = (flags & SHF_WRITE != 0, flags & SHF_EXECINSTR != 0);
+        if (block.pool == SegmentKind::Code) != is_executable || block.pool == SegmentKind::Data && !is_writable {
+            return mismatch("pool", block.pool.name().to_string(), format!("one for section flags {flags:#x}"));
+        }
+        Ok(())
+    }
+
+    fn section(&self, id: BlockId) -> Option<&'a object::elf::SectionHeader64<LittleEndian>> {
+        let index = (*self.section_of.get(id.index())?)?;
+        self.sections.section(object::SectionIndex(index)).ok()
+    }
+
+    /// A block's bytes before fix-up; `None` for zero-fill.
+    pub(super) fn content<'b>(&'b self, graph: &'b LinkGraph, id: BlockId, block: &'b Block) -> Option<&'b [u8]> {
+        match self.section(id) {
+            Some(section) => {
+                let (start, size) = section.file_range(LE)?;
+                self.bytes.get(start as usize..start.checked_add(size)? as usize)
+            }
+            None => match &block.content {
+                Content::Synthetic(_) => graph.content(block),
+                // The verifier checks a table entry by entry.
+                Content::Table => Some(&[]),
+                Content::Object(_) | Content::Zero => None,
+            },
+        }
+    }
+
+    /// The relocations of a block that change bytes: from the object's relocation tables, or from the edges of a block
+    /// that the linker or a plugin made.
+    pub(super) fn relocations(&self, graph: &LinkGraph, id: BlockId) -> Vec<Relocation> {
+        let Some(section) = self.section_of.get(id.index()).copied().flatten() else {
+            return graph.edges(id).iter().map(relocation_of).collect();
+        };
+        let tables = self.relocation_tables_of[section]
+            .iter()
+            .filter_map(|table| self.sections.section(object::SectionIndex(*table)).ok());
+        let tables = tables.filter_map(|table| table.rela(LE, self.bytes).ok().flatten());
+        let relocations = tables.flat_map(|(entries, _)| entries).map(|relocation| Relocation {
+            offset: relocation.r_offset(LE),
+            r_type: relocation.r_type(LE, false).0,
+            symbol: relocation.r_sym(LE, false),
+            addend: relocation.r_addend(LE),
+        });
+        // R_X86_64_NONE and R_X86_64_TLSDESC_CALL change no byte.
+        relocations.filter(|relocation| !matches!(relocation.r_type, 0 | 35)).collect()
+    }
+
+    /// A symbol's size from the symbol table; zero for a symbol that the linker made.
+    pub(super) fn symbol_size(&self, symbol: u32) -> u64 {
+        self.symbols.iter().nth(symbol as usize).map_or(0, |symbol| symbol.st_size(LE))
+    }
+
+    /// Checks that every symbol of the object has the object's name, size and definition in the graph, or a definition
+    /// that the linker may give it.
+    pub(super) fn check_symbols(&self, graph: &LinkGraph) -> Result<(), Mismatch> {
+        for (index, symbol) in self.symbols.enumerate() {
+            let at = SymbolIndex(index.0 as u32);
+            let Some(read) = graph.symbols.get(index.0) else {
+                return Err(Mismatch::new(
+                    index.0 as u64,
+                    "number of symbols",
+                    graph.symbols.len(),
+                    self.symbols.len(),
+                ));
+            };
+            let name = self.symbols.symbol_name(LE, symbol).unwrap_or_default();
+            // The linker does not read the names of local symbols before it needs them.
+            let is_name = symbol.st_bind().0 == STB_LOCAL || graph.name_bytes(at) == name;
+            if !is_name || read.size != symbol.st_size(LE) {
+                let (found, name) = (graph.symbol_name(at), String::from_utf8_lossy(name));
+                let found = format!("`{found}` of {} bytes", read.size);
+                let expected = format!("`{name}` of {} bytes", symbol.st_size(LE));
+                return Err(Mismatch::new(index.0 as u64, "symbol", found, expected));
+            }
+            let is_fixed = symbol.st_bind().0 == STB_LOCAL && symbol.st_shndx(LE).0 != SHN_UNDEF;
+            // Another object's definition, the linker or a plugin may replace the definition of a symbol that is not
+            // local.
+            let is_replaceable =
+                !is_fixed && (read.definition == Definition::External || read.binding == Binding::Local);
+            let is_indirect = symbol.st_type().0 == STT_GNU_IFUNC;
+            if index.0 != 0 && !is_replaceable && !is_indirect {
+                self.check_definition(graph, index, symbol, read.definition)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_definition(
+        &self,
+        graph: &LinkGraph,
+        index: object::SymbolIndex,
+        symbol: &object::elf::Sym64<LittleEndian>,
+        found: Definition,
+    ) -> Result<(), Mismatch> {
+        let value = symbol.st_value(LE);
+        let agrees = match (symbol.st_shndx(LE).0, found) {
+            _ if symbol.st_type().0 == STT_FILE => found == Definition::Nowhere,
+            (SHN_UNDEF, _) if symbol.st_bind().0 == STB_LOCAL => found == Definition::Nowhere,
+            (SHN_UNDEF, _) => found == Definition::External,
+            (SHN_ABS, _) => found == Definition::Absolute(value),
+            (SHN_COMMON, Definition::Block(block, 0)) => {
+                let storage = &graph.blocks[block.index()];
+                self.section(block).is_none() && storage.is_zero_fill() && storage.size >= symbol.st_size(LE)
+            }
+            (SHN_COMMON, _) => found == Definition::Nowhere,
+            _ => {
+                let section = self.symbols.symbol_section(LE, symbol, index).ok().flatten();
+                let block = section.and_then(|section| *self.block_of.get(section.0)?);
+                match block.filter(|block| !graph.blocks[block.index()].is_dropped) {
+                    Some(block) => found == Definition::Block(block, value),
+                    None => found == Definition::Nowhere,
+                }
+            }
+        };
+        if agrees {
+            return Ok(());
+        }
+        let expected = format!("section {}, value {value:#x}", symbol.st_shndx(LE).0);
+        Err(Mismatch::new(index.0 as u64, "definition of a symbol", format!("{found:?}"), expected))
+    }
+}
+
+fn relocation_of(edge: &Edge) -> Relocation {
+    let r_type = type_of(edge.kind);
+    Relocation { offset: edge.offset.into(), r_type, symbol: edge.symbol.0, addend: edge.addend }
+}
+
+/// The relocation type with the formula of an edge kind.
+fn type_of(kind: EdgeKind) -> u32 {
+    use EdgeKind::*;
+    match kind {
+        Pointer64 => 1,
+        Delta32 => 2,
+        GotSlot32 => 3,
+        Branch32 => 4,
+        GotLoad32 => 9,
+        Pointer32 => 10,
+        Pointer32Signed => 11,
+        Pointer16 => 12,
+        Delta16 => 13,
+        Pointer8 => 14,
+        Delta8 => 15,
+        ThreadLocalOffset64 => 17,
+        StaticOffset64 => 18,
+        ThreadLocalPair32 => 19,
+        ThreadLocalBlock32 => 20,
+        ThreadLocalOffset32 => 21,
+        StaticLoad32 => 22,
+        StaticOffset32 => 23,
+        Delta64 => 24,
+        GotOffset64 => 25,
+        GotBase32 => 26,
+        GotSlot64 => 27,
+        GotLoad64 => 28,
+        GotBase64 => 29,
+        Size32 => 32,
+        Size64 => 33,
+        ThreadLocalDescriptor32 => 34,
+        GotLoad32Relaxable => 41,
+        GotLoad32RexRelaxable => 42,
+        GotLoad32Apx => 43,
+    }
+}
+
+/// Relocation types: number, bytes of the field, name (psABI 1.0, 4.4.1, table 4.9).
+const RELOCATIONS: [(u32, usize, &str); 40] = [
+    (1, 8, "R_X86_64_64"),
+    (2, 4, "R_X86_64_PC32"),
+    (3, 4, "R_X86_64_GOT32"),
+    (4, 4, "R_X86_64_PLT32"),
+    (9, 4, "R_X86_64_GOTPCREL"),
+    (10, 4, "R_X86_64_32"),
+    (11, 4, "R_X86_64_32S"),
+    (12, 2, "R_X86_64_16"),
+    (13, 2, "R_X86_64_PC16"),
+    (14, 1, "R_X86_64_8"),
+    (15, 1, "R_X86_64_PC8"),
+    (17, 8, "R_X86_64_DTPOFF64"),
+    (18, 8, "R_X86_64_TPOFF64"),
+    (19, 4, "R_X86_64_TLSGD"),
+    (20, 4, "R_X86_64_TLSLD"),
+    (21, 4, "R_X86_64_DTPOFF32"),
+    (22, 4, "R_X86_64_GOTTPOFF"),
+    (23, 4, "R_X86_64_TPOFF32"),
+    (24, 8, "R_X86_64_PC64"),
+    (25, 8, "R_X86_64_GOTOFF64"),
+    (26, 4, "R_X86_64_GOTPC32"),
+    (27, 8, "R_X86_64_GOT64"),
+    (28, 8, "R_X86_64_GOTPCREL64"),
+    (29, 8, "R_X86_64_GOTPC64"),
+    (30, 8, "R_X86_64_GOTPLT64"),
+    (31, 8, "R_X86_64_PLTOFF64"),
+    (32, 4, "R_X86_64_SIZE32"),
+    (33, 8, "R_X86_64_SIZE64"),
+    (34, 4, "R_X86_64_GOTPC32_TLSDESC"),
+    (41, 4, "R_X86_64_GOTPCRELX"),
+    (42, 4, "R_X86_64_REX_GOTPCRELX"),
+    (43, 4, "R_X86_64_CODE_4_GOTPCRELX"),
+    (44, 4, "R_X86_64_CODE_4_GOTTPOFF"),
+    (45, 4, "R_X86_64_CODE_4_GOTPC32_TLSDESC"),
+    (46, 4, "R_X86_64_CODE_5_GOTPCRELX"),
+    (47, 4, "R_X86_64_CODE_5_GOTTPOFF"),
+    (48, 4, "R_X86_64_CODE_5_GOTPC32_TLSDESC"),
+    (49, 4, "R_X86_64_CODE_6_GOTPCRELX"),
+    (50, 4, "R_X86_64_CODE_6_GOTTPOFF"),
+    (51, 4, "R_X86_64_CODE_6_GOTPC32_TLSDESC"),
+];

@@ -1,0 +1,85 @@
+//! [`InFlight`] and [`Finalized`]: the two states of an allocation.
+//!
+//! ```text
+//!   MemoryManager::allocate ──► InFlight: writable ──► finalize ──► Finalized: final protection
+//!                                  │ drop: the link is abandoned        │ drop: the code is removed
+//!                                  └──────────► the memory is free ◄────┘
+//! ```
+
+use std::any::Any;
+
+use crate::base::{ExecutorAddr, SegmentKind};
+use crate::error::Result;
+use crate::memory::frame::Frame;
+use crate::memory::statistics::MemoryUsage;
+use crate::sync::MappedU64;
+
+/// Memory that a link writes. If it is dropped, the link is abandoned and the memory is free.
+///
+/// The trait requires [`Any`], so that a manager recognises its own allocations in a batch.
+#[must_use = "dropping an allocation in flight abandons it"]
+pub trait InFlight: Send + Any {
+    /// The address at which the segment of a pool will run.
+    fn address(&self, pool: SegmentKind) -> ExecutorAddr;
+
+    /// The bytes of the segment, as many as the plan requested.
+    fn working(&mut self, pool: SegmentKind) -> &mut [u8];
+
+    /// The address of a section of [`SegmentPlan::large_sections`](crate::memory::SegmentPlan::large_sections). Null if the plan has no
+    /// such section, or if this memory does not support large sections.
+    fn large_section_address(&self, index: usize) -> ExecutorAddr {
+        let _ = index;
+        ExecutorAddr::NULL
+    }
+
+    /// The bytes of a section of [`SegmentPlan::large_sections`](crate::memory::SegmentPlan::large_sections), as many as the plan
+    /// requested. Empty if the plan has no such section, or if this memory does not support large sections.
+    fn large_section(&mut self, index: usize) -> &mut [u8] {
+        let _ = index;
+        &mut []
+    }
+
+    /// The address of the scratch memory. Null if the plan requested none, or if this memory does not support it.
+    fn scratch_address(&self) -> ExecutorAddr {
+        ExecutorAddr::NULL
+    }
+
+    /// The scratch memory, as many bytes as the plan requested. Empty if this memory does not support it. Finalizing
+    /// and abandoning both free it.
+    fn scratch(&mut self) -> &mut [u8] {
+        &mut []
+    }
+
+    /// Gives the memory its final protection and makes `frames` known to the unwinder. Frames that do not start in the
+    /// code of this allocation are skipped.
+    ///
+    /// # Errors
+    /// If there are more frames than planned, or if the kernel refuses the protection. The memory is free then.
+    fn finalize(self: Box<Self>, frames: Vec<Frame>) -> Result<Box<dyn Finalized>>;
+}
+
+/// Memory of linked code. Dropping it frees it: drop it only when no thread runs the code and nothing points into it.
+///
+/// A caller may hold locks of the session when it calls a method. So the methods answer from their own state and call
+/// nothing of the session. It is dropped with no lock held.
+#[must_use = "dropping a finalized allocation frees it"]
+pub trait Finalized: Send + Sync {
+    /// The address of the segment of a pool.
+    fn address(&self, pool: SegmentKind) -> ExecutorAddr;
+
+    /// The address of a section of [`SegmentPlan::large_sections`](crate::memory::SegmentPlan::large_sections). Null if the plan has no
+    /// such section.
+    fn large_section_address(&self, index: usize) -> ExecutorAddr {
+        let _ = index;
+        ExecutorAddr::NULL
+    }
+
+    /// The bytes that it holds.
+    fn usage(&self) -> MemoryUsage;
+
+    /// The word at `offset` of the data segment. Running code reads it, and this process may change it at the same
+    /// time. The address of the word does not change while `self` lives.
+    ///
+    /// `None` if `offset` is no multiple of eight inside the segment, or if no code reads this memory.
+    fn word(&self, offset: u64) -> Option<&MappedU64>;
+}

@@ -1,0 +1,145 @@
+//! Makes the [`WindowMap`] of a [`Window`].
+//!
+//! It copies the ranges and pages of each shard under the lock of that shard, one shard after the other, and then works
+//! on the copies. Links and removals wait no longer than one copy takes. So the map may show its shards at slightly
+//! different moments.
+
+use crate::base::{ExecutorAddr, SegmentKind};
+use crate::memory::layout::{CHUNK, PAGE, granule_size};
+use crate::memory::memory_map::{MemoryRange, PoolMap, SlabMap, WindowMap};
+use crate::memory::page_set::PageSet;
+use crate::memory::window::Window;
+
+/// A copy of the ranges and pages that a shard has in a pool.
+struct ShardCopy {
+    shard: usize,
+    /// Offset and length in granules, and whether the range is in use.
+    ranges: Vec<(u32, u32, bool)>,
+    pages: PageSet,
+}
+
+impl Window {
+    /// The map of this window, without tenants.
+    pub(crate) fn map(&self) -> WindowMap {
+        let mut copies: [Vec<ShardCopy>; 3] = Default::default();
+        for (index, lock) in self.shards.iter().enumerate() {
+            let shard = lock.0.lock();
+            for (copies, space) in copies.iter_mut().zip(&shard.spaces) {
+                copies.push(ShardCopy { shard: index, ranges: space.free.ranges(), pages: space.pages.clone() });
+            }
+        }
+        let pools = SegmentKind::ALL.map(|pool| {
+            let start = self.layout.pool_start(self.mapped.base(), pool);
+            map_pool(pool, start, self.layout.pool(pool).size, &copies[pool.index()])
+        });
+        WindowMap {
+            base: self.mapped.base(),
+            size: self.layout.size,
+            description: self.mapped.description(),
+            frame_table_bytes: self.frame_table_bytes(pools[SegmentKind::Code.index()].opened_bytes()),
+            pools,
+        }
+    }
+}
+
+fn map_pool(pool: SegmentKind, start: ExecutorAddr, size: u64, copies: &[ShardCopy]) -> PoolMap {
+    let mut all_ranges = Vec::with_capacity(copies.iter().map(|copy| copy.ranges.len()).sum());
+    let mut slabs: Vec<SlabMap> = Vec::new();
+    let mut resident = Vec::new();
+    for ShardCopy { shard, ranges, pages } in copies {
+        for (offset, granules, is_live) in ranges {
+            let from = u64::from(*offset) * granule_size(pool);
+            let to = from + u64::from(*granules) * granule_size(pool);
+            all_ranges.push(MemoryRange {
+                start: start.offset(from),
+                size: to - from,
+                is_live: *is_live,
+                resident_bytes: resident_in(pages, from, to),
+                tenant: None,
+            });
+            add_to_slabs(&mut slabs, start, *shard, pages, (from, to), *is_live);
+        }
+        let runs = pages.runs_in(0..(size / PAGE) as u32).into_iter();
+        resident.extend(runs.map(|run| (start.offset(u64::from(run.start) * PAGE), run.len() as u64 * PAGE)));
+    }
+    all_ranges.sort_unstable_by_key(|range: &MemoryRange| range.start);
+    slabs.sort_unstable_by_key(|slab| slab.start);
+    resident.sort_unstable();
+    PoolMap { pool, start, size, slabs, ranges: all_ranges, resident }
+}
+
+/// Adds a range to each slab that it overlaps. The ranges of a shard come in order of address.
+fn add_to_slabs(
+    slabs: &mut Vec<SlabMap>,
+    pool_start: ExecutorAddr,
+    shard: usize,
+    pages: &PageSet,
+    (from, to): (u64, u64),
+    is_live: bool,
+) {
+    for chunk in from / CHUNK..to.div_ceil(CHUNK) {
+        let (chunk_start, chunk_end) = (chunk * CHUNK, (chunk + 1) * CHUNK);
+        let start = pool_start.offset(chunk_start);
+        if slabs.last().is_none_or(|slab| slab.start != start) {
+            slabs.push(empty_slab(start, shard, resident_in(pages, chunk_start, chunk_end)));
+        }
+        let Some(slab) = slabs.last_mut() else { return };
+        let (start, end) = (from.max(chunk_start), to.min(chunk_end));
+        if is_live {
+            slab.live_bytes += end - start;
+            slab.allocations += usize::from(from >= chunk_start);
+        } else {
+            slab.free_bytes += end - start;
+            slab.largest_free = slab.largest_free.max(end - start);
+            slab.fragmented_bytes += resident_in(pages, start, end);
+            let full_pages = (start.div_ceil(PAGE) as u32)..((end / PAGE) as u32).max(start.div_ceil(PAGE) as u32);
+            slab.returnable_bytes += u64::from(pages.count_in(full_pages)) * PAGE;
+        }
+    }
+}
+
+fn empty_slab(start: ExecutorAddr, shard: usize, resident_bytes: u64) -> SlabMap {
+    SlabMap {
+        start,
+        size: CHUNK,
+        shard,
+        live_bytes: 0,
+        free_bytes: 0,
+        resident_bytes,
+        fragmented_bytes: 0,
+        returnable_bytes: 0,
+        largest_free: 0,
+        allocations: 0,
+    }
+}
+
+/// How many of the bytes `[from, to)` of a pool are on pages of the set.
+fn resident_in(pages: &PageSet, from: u64, to: u64) -> u64 {
+    if from >= to {
+        return 0;
+    }
+    let (first, last) = ((from / PAGE) as u32, ((to - 1) / PAGE) as u32);
+    let is_in = |page: u32| u64::from(pages.count_in(page..page + 1));
+    let of_pages = u64::from(pages.count_in(first..last + 1)) * PAGE;
+    // The range may start and end inside a page.
+    of_pages - is_in(first) * (from % PAGE) - is_in(last) * ((u64::from(last) + 1) * PAGE - to)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[cfg_attr(miri, ignore = "takes minutes, and the same steps as shorter tests")]
+    #[test]
+    fn resident_bytes_of_a_range_are_those_on_pages_of_the_set() {
+        let mut pages = PageSet::default();
+        pages.insert(1..3);
+        pages.insert(4..5);
+        let naive = |from: u64, to: u64| (from..to).filter(|byte| matches!(byte / PAGE, 1 | 2 | 4)).count() as u64;
+        for from in [0, 1, 4095, 4096, 4097, 9000, 12287, 12288, 16384, 20000, 20480] {
+            for to in [0, 1, 4096, 4097, 8192, 12288, 12289, 16383, 16385, 20480, 30000] {
+                assert_eq!(resident_in(&pages, from, to), naive(from, to), "{from}..{to}");
+            }
+        }
+    }
+}

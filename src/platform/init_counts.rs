@@ -1,0 +1,142 @@
+//! [`InitCounts`]: how often each dylib was initialised and not yet deinitialised, as a loader counts `dlopen` and `dlclose`.
+//!
+//! | event | counts | what the caller does |
+//! |---|---|---|
+//! | `increment` | the own count rises; each dylib of the link order gets one more user, once | initialises |
+//! | `decrement`, not the last | the own count falls | – |
+//! | the last `decrement` | each of these dylibs has one user less | finalises those without users, the dylib first |
+//! | the dylib is removed | its own count is zero, and it uses nothing | removal finalises it |
+//!
+//! What a dylib uses is its link order at each `increment`, not at the last `decrement`. Dylibs are known by number, because a
+//! handle would keep its session alive.
+
+use rustc_hash::FxHashMap;
+
+use crate::sync::Mutex;
+
+pub(super) struct InitCounts {
+    dylibs: Mutex<FxHashMap<u64, Counts>>,
+}
+
+#[derive(Default)]
+struct Counts {
+    /// Calls of `increment` without a `decrement`.
+    own: u32,
+    /// Number of dylibs with a count that use this one. A dylib uses itself.
+    users: u32,
+    /// The dylibs that this one uses: dependencies first, itself last.
+    uses: Vec<u64>,
+}
+
+/// The result of [`InitCounts::decrement`].
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Decrement {
+    /// The count was zero.
+    NotInitialized,
+    /// The count is not zero yet.
+    StillInitialized,
+    /// These dylibs have no user any more. Dependants come first.
+    Unused(Vec<u64>),
+}
+
+impl InitCounts {
+    pub(super) fn new() -> InitCounts {
+        InitCounts { dylibs: Mutex::new(FxHashMap::default()) }
+    }
+
+    /// Counts one more initialisation. `order` is everything that the dylib links against, then the dylib itself. Returns
+    /// whether the count was not zero before.
+    pub(super) fn increment(&self, dylib: u64, order: &[u64]) -> bool {
+        let mut dylibs = self.dylibs.lock();
+        let counts = dylibs.entry(dylib).or_default();
+        let was_initialized = counts.own > 0;
+        counts.own += 1;
+        let before = std::mem::take(&mut counts.uses);
+        let (known, new): (Vec<_>, Vec<_>) = order.iter().copied().partition(|used| before.contains(used));
+        debug_assert!(known.len() <= before.len());
+        let unlinked = before.into_iter().filter(|used| !order.contains(used));
+        counts.uses = unlinked.chain(order.iter().copied()).collect();
+        for used in new {
+            dylibs.entry(used).or_default().users += 1;
+        }
+        was_initialized
+    }
+
+    /// The dylibs that a dylib uses, itself included. Empty if its count is zero.
+    pub(super) fn uses(&self, dylib: u64) -> Vec<u64> {
+        self.dylibs.lock().get(&dylib).map(|counts| counts.uses.clone()).unwrap_or_default()
+    }
+
+    /// Counts one initialisation less.
+    pub(super) fn decrement(&self, dylib: u64) -> Decrement {
+        let mut dylibs = self.dylibs.lock();
+        let Some(counts) = dylibs.get_mut(&dylib).filter(|counts| counts.own > 0) else {
+            return Decrement::NotInitialized;
+        };
+        counts.own -= 1;
+        match counts.own {
+            0 => Decrement::Unused(release_uses(&mut dylibs, dylib)),
+            _ => Decrement::StillInitialized,
+        }
+    }
+
+    /// Sets the count of a removed dylib to zero.
+    pub(super) fn remove(&self, dylib: u64) {
+        let mut dylibs = self.dylibs.lock();
+        if let Some(counts) = dylibs.get_mut(&dylib) {
+            counts.own = 0;
+            release_uses(&mut dylibs, dylib);
+        }
+    }
+}
+
+/// Removes the dylib as a user of others. Returns the dylibs without users, dependants first.
+fn release_uses(dylibs: &mut FxHashMap<u64, Counts>, dylib: u64) -> Vec<u64> {
+    let uses = dylibs.get_mut(&dylib).map(|counts| std::mem::take(&mut counts.uses)).unwrap_or_default();
+    let mut unused = Vec::new();
+    for used in uses.into_iter().rev() {
+        let Some(counts) = dylibs.get_mut(&used) else { continue };
+        counts.users -= 1;
+        if counts.users == 0 {
+            unused.push(used);
+            dylibs.remove(&used);
+        }
+    }
+    unused
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dylib_with_two_users_is_unused_after_both_are_deinitialized() {
+        let counts = InitCounts::new();
+        assert!(!counts.increment(1, &[0, 1]) && !counts.increment(2, &[0, 2]) && counts.increment(1, &[0, 1]));
+        assert_eq!(counts.decrement(1), Decrement::StillInitialized);
+        assert_eq!(counts.decrement(1), Decrement::Unused(vec![1]));
+        assert_eq!(counts.decrement(1), Decrement::NotInitialized);
+        assert_eq!(counts.decrement(0), Decrement::NotInitialized, "used, but never initialised itself");
+        assert_eq!(counts.decrement(2), Decrement::Unused(vec![2, 0]));
+        assert_eq!(counts.dylibs.lock().len(), 0);
+    }
+
+    #[test]
+    fn a_dylib_uses_what_it_linked_against_at_any_increment() {
+        let counts = InitCounts::new();
+        counts.increment(3, &[1, 3]);
+        counts.increment(3, &[2, 3]);
+        counts.decrement(3);
+        assert_eq!(counts.decrement(3), Decrement::Unused(vec![3, 2, 1]));
+    }
+
+    #[test]
+    fn a_removed_dylib_uses_nothing() {
+        let counts = InitCounts::new();
+        counts.increment(1, &[0, 1]);
+        counts.increment(0, &[0]);
+        counts.remove(1);
+        assert_eq!(counts.decrement(0), Decrement::Unused(vec![0]));
+        assert_eq!(counts.dylibs.lock().len(), 0);
+    }
+}

@@ -1,0 +1,107 @@
+//! [`ExecutionSession`]: methods that create and remove dylibs, register managers, report errors and end the session.
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::session::core::execution_session::ExecutionSession;
+use crate::session::core::jit_dylib::JitDylib;
+use crate::session::core::resource_manager::ResourceManager;
+use crate::session::core::resource_tracker::Pin;
+use crate::session::core::symbol_ref::SymbolRef;
+use crate::session::removal::symbol_watch::{SymbolWatch, Watched};
+use crate::session::removal::ticket::Removal;
+use crate::session::types::request::Visibility;
+use crate::sync::{Arc, Ordering, seeded_bug};
+
+impl ExecutionSession {
+    /// Creates an empty dylib (ORC: `createBareJITDylib`). Names need not be unique.
+    ///
+    /// # Errors
+    /// [`ErrorKind::SessionEnded`] when the session has ended.
+    pub fn create_dylib(&self, name: &str) -> Result<JitDylib> {
+        self.create_dylib_ahead_of(&[], name)
+    }
+
+    /// As [`create_dylib`](Self::create_dylib), with a link order.
+    pub(crate) fn create_dylib_ahead_of(&self, others: &[(&JitDylib, Visibility)], name: &str) -> Result<JitDylib> {
+        let session = self.inner();
+        let mut dylibs = session.dylibs.lock();
+        // Read under the lock: `end` stores `ended` before it takes this lock to list the dylibs.
+        if session.ended.load(Ordering::Acquire) {
+            return Err(ErrorKind::SessionEnded.into());
+        }
+        if seeded_bug!("dylib_added_under_a_later_lock") {
+            drop(dylibs);
+            dylibs = session.dylibs.lock();
+        }
+        Ok(JitDylib::from_inner(dylibs.add(session, name, others)))
+    }
+
+    /// Waits until the worker threads are idle, and ends them. The session starts new ones when there is work again.
+    ///
+    /// Use it when the process must have no extra threads while linked code runs, for example before a `fork`. After
+    /// the return, the ended threads do no work for the session; the operating system may still be destroying them. On
+    /// a worker thread this does nothing.
+    pub fn dismiss_workers(&self) {
+        self.inner().dispatcher.dismiss_workers();
+    }
+
+    /// Removes a dylib (ORC: `removeJITDylib`): clears it and closes it, so that nothing can be added any more. Returns
+    /// the removals that pins still prevent from being complete.
+    ///
+    /// # Errors
+    /// The joined errors of the managers; the dylib is closed all the same.
+    pub fn remove_dylib(&self, dylib: &JitDylib) -> Result<Vec<Removal>> {
+        self.inner().remove_dylib(dylib)
+    }
+
+    /// Registers a manager (ORC: `registerResourceManager`). It is called for later transfers and removals, before the
+    /// managers that were registered earlier.
+    pub fn register_manager(&self, manager: Arc<dyn ResourceManager>) {
+        self.inner().edit_managers(|managers| managers.push(manager));
+    }
+
+    /// Deregisters a manager. Removals in progress may still call it.
+    pub fn deregister_manager(&self, manager: &Arc<dyn ResourceManager>) {
+        self.inner().edit_managers(|managers| managers.retain(|other| !Arc::ptr_eq(other, manager)));
+        // Each dylib caches the list; the cache would keep the manager alive until the dylib's next removal.
+        for dylib in self.dylibs() {
+            self.inner().managers(dylib.inner());
+        }
+        // After the loop: a dylib that is removed from now on has been seen in it.
+        let spare = self.inner().dylibs.lock().take_spare();
+        drop(spare);
+    }
+
+    /// Pins the tracker of a definition that [`lookup`](Self::lookup) found ready. `None` when the definition is
+    /// removed or not ready.
+    pub fn pin(&self, symbol: &SymbolRef) -> Option<Pin> {
+        match SymbolWatch::of(symbol).pin() {
+            Watched::Ready(pin) => Some(pin),
+            Watched::Unready | Watched::Gone => None,
+        }
+    }
+
+    /// Reclaims the removed trackers that [`ReclaimPolicy::Explicit`](crate::session::ReclaimPolicy::Explicit) has
+    /// queued. Returns their number.
+    pub fn reclaim(&self) -> usize {
+        self.inner().reclaim_deferred()
+    }
+
+    /// Passes an error that no caller receives to the session's
+    /// [error reporter](crate::session::SessionOptions::error_reporter). Without a reporter the error is dropped.
+    ///
+    /// The session itself reports: the root cause of a failure that no lookup waited for; errors of managers when a
+    /// removal completes after the call that requested it; and errors of managers when the last session handle is
+    /// dropped.
+    pub fn report_error(&self, error: Error) {
+        self.inner().error_reporter.report(error);
+    }
+
+    /// Ends the session (ORC: `endSession`): removes all dylibs, newest first. Pinned resources are released when their
+    /// last pin is dropped.
+    ///
+    /// # Errors
+    /// The joined errors of the managers; the session has ended all the same.
+    pub fn end(&self) -> Result<()> {
+        self.inner().end()
+    }
+}

@@ -1,0 +1,179 @@
+//! Starts a lookup: finds every name first, then waits for all of them at once.
+//!
+//! 1. *Find.* Match the names in each dylib of the search order; ask the dylib's generators for the missing ones
+//!    (`search.rs`). If a required name is found nowhere, the lookup fails with all missing names, and nothing was
+//!    materialised.
+//! 2. *Attach.* A found symbol that is far enough along is recorded in the query. To any other one the query is
+//!    attached; if the symbol has a lazy unit, the unit is taken out of the table and dispatched.
+//! 3. *Complete.* The thread with the last symbol completes the query, outside all locks.
+//!
+//! A symbol that is removed between 1 and 2, and not defined again, is not found. A symbol that is removed after 2
+//! fails the query with the cause.
+
+use smallvec::SmallVec;
+
+use crate::error::{ErrorKind, Result};
+use crate::session::core::execution_session::SessionInner;
+use crate::session::core::generator::ParkedLookup;
+use crate::session::core::jit_dylib::{DylibInner, DylibState, JitDylib};
+use crate::session::core::materialization::Task;
+use crate::session::core::query::{Query, Waiter, complete};
+use crate::session::core::symbol_ref::LookupResult;
+use crate::session::lookup::lazy_unit::take_unit;
+use crate::session::lookup::search::{Match, OwnedSearch, Progress, Search};
+use crate::session::symbols::symbol_table::found_symbol;
+use crate::session::types::request::{SymbolRequest, Visibility};
+use crate::session::types::symbol::SymbolId;
+use crate::sync::Arc;
+
+/// Looks up `requests` for `query`. The thread that has the last symbol delivers the outcome.
+pub(crate) fn start(
+    session: &Arc<SessionInner>,
+    order: &[(JitDylib, Visibility)],
+    requests: &[SymbolRequest<'_>],
+    needed_by: Option<&str>,
+    query: Arc<Query>,
+) {
+    let mut search = Search::new(order, requests);
+    match search.run() {
+        Ok(Progress::Found) => attach_all(session, search, needed_by, query),
+        Ok(Progress::Suspended(point)) => {
+            let lookup = PendingLookup { session: session.clone(), needed_by: needed_by.map(str::to_string), query };
+            point.park(ParkedSearch::new(search, lookup));
+        }
+        Err(error) => complete(query.fail(&error)),
+    }
+}
+
+/// The rest of a lookup whose search is suspended.
+struct PendingLookup {
+    session: Arc<SessionInner>,
+    needed_by: Option<String>,
+    query: Arc<Query>,
+}
+
+/// Steps 2 and 3, after a search that ran to its end.
+fn attach_all(session: &SessionInner, search: Search<'_>, needed_by: Option<&str>, query: Arc<Query>) {
+    let (order, requests, matches) = match search.into_required_matches(needed_by) {
+        Ok(found) => found,
+        Err(error) => return complete(query.fail(&error)),
+    };
+    query.set_expected(requests.len(), matches.len());
+    let mut tasks: SmallVec<[Task; 2]> = SmallVec::new();
+    for group in matches.chunk_by(|a, b| a.dylib == b.dylib) {
+        let (dylib, visibility) = &order[group[0].dylib];
+        let mut state = dylib.inner().state.lock();
+        let attached = group.iter().try_for_each(|Match { request, id, .. }| {
+            match attach(&mut state, dylib.inner(), *visibility, *id, &requests[*request], *request, &query)? {
+                Attached::Waiting(task) => tasks.extend(task),
+                Attached::Answered(result) => query.record_while_attaching(result.map(|result| (*request, result))),
+            }
+            Ok(())
+        });
+        drop(state);
+        if let Err(error) = attached {
+            complete(query.fail(&error));
+            break;
+        }
+    }
+    let completion = query.record(None);
+    session.dispatcher.start(tasks);
+    complete(completion);
+}
+
+/// As [`attach_all`], for a query that waits for one definition only.
+pub(crate) fn attach_one(
+    dylib: &Arc<DylibInner>,
+    visibility: Visibility,
+    id: SymbolId,
+    request: &SymbolRequest<'_>,
+    query: Arc<Query>,
+) {
+    let attached = attach(&mut dylib.state.lock(), dylib, visibility, id, request, 0, &query);
+    match attached {
+        Ok(Attached::Waiting(task)) => dylib.session.dispatcher.start(task),
+        Ok(Attached::Answered(result)) => complete(query.record(result.map(|result| (0, result)))),
+        Err(error) => complete(query.fail(&error)),
+    }
+}
+
+/// The outcome of attaching a query to one symbol.
+enum Attached {
+    /// The query waits for the symbol. The task, if any, materialises it.
+    Waiting(Option<Task>),
+    /// The symbol is far enough along; or it is gone, and optional.
+    Answered(Option<LookupResult>),
+}
+
+/// Step 2 for one symbol.
+fn attach(
+    state: &mut DylibState,
+    dylib: &Arc<DylibInner>,
+    visibility: Visibility,
+    id: SymbolId,
+    request: &SymbolRequest<'_>,
+    index: usize,
+    query: &Arc<Query>,
+) -> Result<Attached> {
+    // The symbol may have been defined again since step 1: a weak symbol was overridden, or a module replaced. The new
+    // definition counts.
+    let find_again = || state.find_visible(request.name, visibility);
+    let id = if state.table.symbol(id).is_some() { Some(id) } else { find_again() };
+    let Some((id, symbol)) = id.and_then(|id| Some((id, state.table.symbol(id)?))) else {
+        if !request.required {
+            return Ok(Attached::Answered(None));
+        }
+        return Err(ErrorKind::SymbolsNotFound {
+            symbols: vec![request.name.to_string()],
+            needed_by: None,
+            searched: vec![dylib.name.to_string()],
+        }
+        .into());
+    };
+    let definition_dylib = Some(dylib).filter(|_| query.wants_definitions());
+    if query.is_satisfied_by(symbol.state) {
+        return Ok(Attached::Answered(Some(found_symbol(&state.table, id, symbol).result_in(definition_dylib))));
+    }
+    let unit = symbol.unit();
+    state.table.add_waiter(id, Waiter { query: query.clone(), index, dylib: definition_dylib.cloned() });
+    Ok(Attached::Waiting(unit.and_then(|unit| take_unit(state, unit))))
+}
+
+/// A search that is suspended at a generator. Dropping it fails its lookup.
+struct ParkedSearch {
+    search: OwnedSearch,
+    lookup: Option<PendingLookup>,
+}
+
+impl ParkedSearch {
+    fn new(search: Search<'_>, lookup: PendingLookup) -> Box<ParkedSearch> {
+        Box::new(ParkedSearch { search: search.into_owned(), lookup: Some(lookup) })
+    }
+}
+
+impl ParkedLookup for ParkedSearch {
+    fn resume(mut self: Box<Self>, outcome: Result<()>) {
+        let Some(lookup) = self.lookup.take() else { return };
+        let PendingLookup { session, needed_by, query } = lookup;
+        if let Err(error) = outcome {
+            return complete(query.fail(&error));
+        }
+        let mut search = self.search.resume();
+        // First match what the generator has defined meanwhile.
+        match search.match_names().and_then(|()| search.run()) {
+            Ok(Progress::Found) => attach_all(&session, search, needed_by.as_deref(), query),
+            Ok(Progress::Suspended(point)) => {
+                point.park(ParkedSearch::new(search, PendingLookup { session, needed_by, query }));
+            }
+            Err(error) => complete(query.fail(&error)),
+        }
+    }
+}
+
+impl Drop for ParkedSearch {
+    fn drop(&mut self) {
+        let Some(lookup) = self.lookup.take() else { return };
+        let dylib = self.search.dylib_name();
+        complete(lookup.query.fail(&ErrorKind::LookupAbandoned { dylib }.into()));
+    }
+}

@@ -1,0 +1,56 @@
+//! [`take_unit`]: takes a lazy unit out of the table when a lookup finds one of its symbols.
+
+use crate::base::{Name, RecycledVec};
+use crate::session::core::jit_dylib::{DylibState, SymbolTable, UnitRecord};
+use crate::session::core::materialization::{Materialization, MaterializationUnit, NameSink, Task};
+use crate::session::core::responsibility::{ClaimedSymbol, MaterializationResponsibility};
+use crate::session::symbols::symbol_table::UnitId;
+use crate::session::types::symbol::SymbolId;
+
+/// Takes a lazy unit out of the table. The returned task materialises it. Called under the dylib's lock.
+pub(crate) fn take_unit(state: &mut DylibState, unit: UnitId) -> Option<Task> {
+    let record = state.table.take_unit(unit)?;
+    let is_complete = record.is_complete();
+    let UnitRecord { unit, symbols, discarded, .. } = record;
+    let mut unit = unit?;
+    let first = state.table.symbol(*symbols.first()?)?;
+    let (core, unit_name) = (state.table.owner(first)?.clone(), state.table.unit_name(first).clone());
+    let claimed = claim_symbols_of(&mut *unit, &symbols, is_complete, &mut state.table);
+    let responsibility = MaterializationResponsibility::new(core, unit_name, claimed);
+    Some(Task::Materialize(Materialization { unit, discarded, responsibility }))
+}
+
+/// The symbols that a unit has to define. Their entries go to Materializing. `symbols` are the entries that the unit
+/// still has; `is_complete` says that they are all symbols of the unit, in its order.
+fn claim_symbols_of(
+    unit: &mut dyn MaterializationUnit,
+    symbols: &[SymbolId],
+    is_complete: bool,
+    table: &mut SymbolTable,
+) -> RecycledVec<ClaimedSymbol> {
+    let mut claimed = RecycledVec::with_capacity(symbols.len());
+    let (mut position, mut next, mut unmatched) = (0, 0, Vec::new());
+    let mut receive = |name: Name| {
+        let number = Some(position);
+        position += 1;
+        // The names and the entries are in the same order, but names that other definitions took have no entry.
+        match symbols.get(next) {
+            Some(id) if is_complete || table.is_named(*id, &name) => {
+                next += 1;
+                if let Some(flags) = table.begin(*id) {
+                    claimed.push(ClaimedSymbol { id: *id, ..ClaimedSymbol::with_flags(name, flags, number) });
+                }
+            }
+            _ => unmatched.push((name, number)),
+        }
+    };
+    unit.give_names(&mut NameSink::new(&mut receive));
+    // The entries that no moved name has matched: all of them if the unit keeps its names.
+    for id in symbols[next..].iter().copied() {
+        let (Some(flags), Some(symbol)) = (table.begin(id), table.symbol(id)) else { continue };
+        let name = table.name(symbol).to_name();
+        let number = unmatched.iter().find(|(other, _)| *other == name).and_then(|(_, number)| *number);
+        claimed.push(ClaimedSymbol { id, ..ClaimedSymbol::with_flags(name, flags, number) });
+    }
+    claimed
+}

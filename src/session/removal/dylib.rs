@@ -1,0 +1,114 @@
+//! Removal of dylibs, and the end of a session.
+//!
+//! A dylib is first closed, so that it accepts nothing new, and then cleared (`remove.rs`). A removed dylib whose resources
+//! are not all released stays listed in `removed_dylibs`, so that [`ExecutionSession::pending_removals`] finds it.
+
+use crate::error::{Error, Result};
+use crate::session::core::clear_hook::ClearHook;
+use crate::session::core::execution_session::{ExecutionSession, SessionInner, SessionOwner};
+use crate::session::core::jit_dylib::{DylibInner, JitDylib};
+use crate::session::removal::ticket::Removal;
+use crate::sync::{Arc, Ordering, Weak};
+
+impl SessionInner {
+    pub(crate) fn remove_dylib(self: &Arc<SessionInner>, dylib: &JitDylib) -> Result<Vec<Removal>> {
+        dylib.close();
+        let pending = dylib.clear();
+        let is_empty = matches!(pending.as_deref(), Ok([]));
+        if let Some(waiting) = self.unlist(dylib, is_empty) {
+            let mut removed = self.removed_dylibs.lock();
+            removed.retain(|dylib| dylib.strong_count() > 0);
+            removed.push(Arc::downgrade(&waiting));
+        }
+        pending
+    }
+
+    /// Removes a dylib from the list. If it `is_empty`, it is kept as a spare for the next dylib; otherwise it is returned.
+    fn unlist(&self, dylib: &JitDylib, is_empty: bool) -> Option<Arc<DylibInner>> {
+        let mut dylibs = self.dylibs.lock();
+        let removed = dylibs.remove(dylib.inner().id)?;
+        if !is_empty {
+            return Some(removed);
+        }
+        let dropped = dylibs.keep_spare(removed);
+        drop(dylibs);
+        drop(dropped);
+        None
+    }
+
+    pub(crate) fn end(self: &Arc<SessionInner>) -> Result<()> {
+        self.ended.store(true, Ordering::Release);
+        let mut failures = Vec::new();
+        let (spare, listed) = {
+            let mut dylibs = self.dylibs.lock();
+            (dylibs.end(), dylibs.in_order())
+        };
+        drop(spare);
+        for dylib in listed.iter().rev() {
+            failures.extend(self.remove_dylib(dylib).err());
+        }
+        self.reclaim_deferred();
+        self.reclaimer.stop();
+        self.dispatcher.stop();
+        Error::join(failures)
+    }
+}
+
+impl Drop for SessionOwner {
+    fn drop(&mut self) {
+        if let Err(error) = self.0.end() {
+            self.0.error_reporter.report(error);
+        }
+    }
+}
+
+impl JitDylib {
+    /// From now on the dylib accepts no definition, no generator and no tracker.
+    pub(crate) fn close(&self) {
+        let mut state = self.inner().state.lock();
+        state.open = false;
+        state.table.clear_negative_cache();
+        state.link_order.clear();
+        let (generators, linked) = (std::mem::take(&mut state.generators), state.link_cache.take());
+        drop(state);
+        drop(linked);
+        generators.iter().for_each(|entry| entry.fail_queued());
+    }
+
+    /// Adds a hook that runs when this dylib is cleared.
+    ///
+    /// # Errors
+    /// The dylib was removed.
+    pub(crate) fn attach(&self, hook: Arc<dyn ClearHook>) -> Result<()> {
+        let mut state = self.inner().state.lock();
+        if !state.open {
+            return Err(self.inner().defunct());
+        }
+        state.clear_hooks.push(hook);
+        Ok(())
+    }
+
+    /// Removes the hook.
+    pub(crate) fn detach(&self, hook: &Arc<dyn ClearHook>) {
+        let detached: Vec<_> = {
+            let mut state = self.inner().state.lock();
+            state.clear_hooks.extract_if(.., |other| Arc::ptr_eq(other, hook)).collect()
+        };
+        drop(detached);
+    }
+}
+
+impl ExecutionSession {
+    /// The removals that are not complete, the one that has waited longest first. Each ticket says what blocks it, since
+    /// when, and how many bytes it holds. Nothing blocks a removal that is being reclaimed, or that waits for
+    /// [`reclaim`](Self::reclaim).
+    pub fn pending_removals(&self) -> Vec<Removal> {
+        let session = self.inner();
+        let mut dylibs: Vec<_> = session.dylibs.lock().iter().cloned().collect();
+        dylibs.extend(session.removed_dylibs.lock().iter().filter_map(Weak::upgrade));
+        let cores: Vec<_> = dylibs.iter().flat_map(|dylib| dylib.state.lock().cores()).collect();
+        let mut waiting: Vec<_> = cores.into_iter().filter(|core| core.state.is_removing()).collect();
+        waiting.sort_by_cached_key(|core| (core.state.removed_since(), core.dylib().serial, core.serial));
+        waiting.into_iter().map(Removal::new).collect()
+    }
+}

@@ -1,0 +1,121 @@
+//! Checks that the source tree is what `DESIGN.md` says.
+//!
+//! The floor table of `DESIGN.md` gives every room of `src/` a floor, the rooms that it may import and whether it may hold
+//! `unsafe` code. A second table orders the sub-rooms of a room. The tests in this file walk the tree and fail with one line for
+//! each fault: where it is, what is wrong and how to mend it. `inspect.rs` and `cycles.rs` hold the inspectors, which work on
+//! plain text. `seen.rs` shows each inspector a bad snippet.
+//!
+//! Source is read as text, not as syntax: macros are not expanded, and a path counts as written.
+
+mod cycles;
+mod inspect;
+mod reading;
+mod seen;
+mod table;
+mod tree;
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use inspect::*;
+use table::sub_rooms;
+use tree::*;
+
+const LONGEST_FILE: usize = 700;
+/// Outside crates that only rooms may name whose imports cell lists them.
+const FENCED_CRATES: [&str; 1] = ["libc"];
+const SYNC: &str = "src/sync.rs";
+/// The command line: a user of the library, with what users have.
+const TOOL: &str = "src/bin/";
+
+#[test]
+fn imports_obey_the_floor_table() {
+    check_sources(|_, file, text, table| import_faults(file, text, table));
+}
+
+#[test]
+fn unsafe_code_stays_in_the_rooms_marked_for_it() {
+    check_sources(|_, file, text, table| unsafe_faults(file, text, table));
+}
+
+#[test]
+fn safety_notes_cite_promises_that_their_room_makes() {
+    let files = rust_files(&root(), "src");
+    let rooms: BTreeSet<&str> = files.iter().map(|file| room_of(&file.0)).collect();
+    let of_room = |room| files.iter().filter(move |file| room_of(&file.0) == room);
+    let check = |room| safety_faults(room, &of_room(room).collect::<Vec<_>>());
+    report(rooms.into_iter().flat_map(check).collect());
+}
+
+#[test]
+fn only_the_sync_room_names_threads_and_locks_and_only_listed_rooms_name_libc() {
+    check_sources(|_, file, text, table| outside_faults(file, text, table));
+}
+
+#[test]
+fn every_path_that_a_document_names_exists() {
+    let mut documents: Vec<String> =
+        ["DESIGN.md", "README.md", "CONTRIBUTING.md", "BENCHMARKS.md", "docs/orc-defects.md", "docs/cli.md"]
+            .map(String::from)
+            .to_vec();
+    let decisions = fs::read_dir(root().join("docs/adr")).expect("docs/adr can be read");
+    documents.extend(decisions.map(|entry| format!("docs/adr/{}", entry.unwrap().file_name().to_string_lossy())));
+    let text = |document: &str| fs::read_to_string(root().join(document)).unwrap_or_else(|e| panic!("{document}: {e}"));
+    let faults = |document: &String| missing_path_faults(document, &text(document), |path| root().join(path).exists());
+    report(documents.iter().flat_map(faults).collect());
+}
+
+#[test]
+fn every_test_that_is_said_to_exclude_a_defect_exists() {
+    let defects = fs::read_to_string(root().join("docs/orc-defects.md")).expect("docs/orc-defects.md can be read");
+    assert!(defects.lines().filter(|row| row.starts_with('|')).count() > 15, "the table of defects has gone");
+    report(missing_test_faults(&defects, |file| fs::read_to_string(root().join(file)).unwrap_or_default()));
+}
+
+#[test]
+fn every_source_file_opens_with_its_purpose() {
+    let dirs = ["src", "tests", "loom_tests", "examples"];
+    let files = dirs.iter().flat_map(|dir| rust_files(&root(), dir));
+    report(files.filter_map(|(file, text)| opening_fault(&file, &text)).collect());
+}
+
+#[test]
+fn every_loom_test_names_the_source_it_models() {
+    let models = |file: &str| file.starts_with("loom_tests/loom_");
+    let files = rust_files(&root(), "loom_tests").into_iter().filter(|(file, _)| models(file));
+    let exists = |path: &str| root().join(path).is_file();
+    report(files.filter_map(|(file, text)| loom_fault(&file, &text, exists)).collect());
+}
+
+#[test]
+fn no_source_file_is_longer_than_one_can_read() {
+    check_sources(|_, file, text, _| length_fault(file, text).into_iter().collect());
+}
+
+#[test]
+fn the_floor_table_lets_rooms_import_lower_floors_only() {
+    let table = read_floors();
+    report(table.0.iter().flat_map(|room| upward_faults(room, &table)).collect());
+}
+
+#[test]
+fn files_of_one_room_import_each_other_one_way() {
+    let (files, table) = (rust_files(&root(), "src"), sub_rooms(&design()).unwrap_or_else(|fault| panic!("{fault}")));
+    let knots: Vec<(String, usize)> =
+        table.iter().filter_map(|row| Some((format!("src/{}/", row.name), row.knot?))).collect();
+    let rooms: BTreeSet<&str> = files.iter().map(|file| room_of(&file.0)).collect();
+    let of_room = |room: &&str| {
+        // A `tests.rs` is a test module in a file of its own.
+        let is_counted = |file: &&(String, String)| room_of(&file.0) == *room && !file.0.ends_with("/tests.rs");
+        let files: Vec<_> = files.iter().filter(is_counted).collect();
+        cycles::Imports::read(&files)
+    };
+    // The binary is a crate of its own: its `crate::` starts there.
+    let rooms = rooms.iter().filter(|room| !matches!(**room, "bin" | "lib")).map(of_room);
+    let faults = |imports: cycles::Imports| {
+        let mut faults = cycles::circle_faults(&imports, &knots);
+        faults.extend(imports.sub_room_faults(&table));
+        faults
+    };
+    report(rooms.flat_map(faults).collect());
+}
