@@ -3,7 +3,7 @@
 //! The tests of one program run at the same time in one process. Two tests that set the same variable of the C library fail
 //! sometimes, and a count of descriptors includes those of other tests. [`PROCESS_WIDE`] lists the calls and names that use
 //! such state. A test that uses one of them, directly or through a function or constant, must first call `own_process!();` or
-//! run itself with `rerun(this_test!())` (`crates/test-support/src/process.rs`).
+//! run itself with `rerun(this_test!())` (`crates/test-tools/src/process.rs`).
 //!
 //! If other tests cannot disturb a use, its function has a comment `// Shares the process: <why>`.
 //!
@@ -77,7 +77,7 @@ const MARKS: [&str; 2] = ["own_process!(", "this_test!("];
 
 /// Files that start the processes, or that contain the texts to look for.
 const EXCLUDED: [&str; 4] = [
-    "crates/test-support/src/process.rs",
+    "crates/test-tools/src/process.rs",
     "crates/test-support/src/bench/",
     "tests/process_wide.rs",
     "tests/architecture/",
@@ -101,7 +101,7 @@ fn a_test_that_touches_process_wide_state_runs_in_its_own_process() {
     let faults: Vec<_> = groups.values().flat_map(|group| faults(group, &shared)).collect();
     assert!(
         faults.is_empty(),
-        "{}\nBegin the test with `own_process!();` (crates/test-support/src/process.rs). If other tests cannot disturb the \
+        "{}\nBegin the test with `own_process!();` (crates/test-tools/src/process.rs). If other tests cannot disturb the \
          use, add a comment `{SHARES}…` with the reason to its function.",
         faults.join("\n")
     );
@@ -129,7 +129,7 @@ fn bypasses(file: &str, text: &str) -> Vec<String> {
         let found =
             BYPASSES.iter().filter(|(what, _)| line.match_indices(what).any(|(at, _)| starts_word(line, at, &[])));
         faults.extend(
-            found.map(|(what, helper)| format!("{file}:{number}: `{what}`: use `{helper}` of {SUPPORT}/process.rs")),
+            found.map(|(what, helper)| format!("{file}:{number}: `{what}`: use `{helper}` of crates/test-tools/src/process.rs")),
         );
     }
     faults

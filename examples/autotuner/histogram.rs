@@ -1,5 +1,5 @@
-//! [`Histogram`]: durations in nanoseconds, with a relative error below one per mille. Recording is cheap enough for every call.
-//! Each thread fills its own; the results are merged at the end.
+//! [`Histogram`]: durations in nanoseconds, with a relative error of at most one per mille. Recording is cheap enough for
+//! every call. Each thread fills its own histogram; they are merged at the end.
 
 use std::time::Duration;
 

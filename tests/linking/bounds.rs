@@ -84,7 +84,7 @@ fn assert_across(error: &Error, asking: &str, bringing: &str) {
         }
         other => panic!("{other}"),
     }
-    assert_says(error, &["`plugins`", asking, bringing, "`__start_plugins`", "ld -r", "dylibs of their own"]);
+    assert_says(error, &["`plugins`", asking, bringing, "`__start_plugins`", "ld -r", "different dylibs"]);
 }
 
 /// Symptom: each object saw its own part only, and the sum was 1. A program of a native linker has 11.

@@ -134,7 +134,8 @@ fn generated_entries_contain_no_return_instruction() {
         long test(void) { return chosen() + outer(); }";
     let Some(object) = gcc(&["-O2", "-fPIC", "-fcf-protection=full"], source) else { return };
     let planned = PlannedLink::plan("object.o".into(), object.into(), |_| true, |_| Ok(())).unwrap();
-    let generated: Vec<_> = planned.graph().blocks().filter(|(_, block)| block.is_synthetic()).map(|(id, _)| id).collect();
+    let generated: Vec<_> =
+        planned.graph().blocks().filter(|(_, block)| block.is_synthetic()).map(|(id, _)| id).collect();
     assert!(generated.len() >= 3, "{generated:?}");
     let jit = new_jit();
     define_absolute(jit.main_dylib(), "outer", 0x1000);

@@ -34,11 +34,11 @@ const VERSION: u64 = 3_050_002;
 /// The scenarios; the object must exist by now.
 pub fn scenarios(workload: &Rc<Workload>, peers: &Path) -> Vec<Box<dyn Scenario>> {
     const GROUP: &str = "link, SQLite";
-    let by_us = |_: &Workload| {
+    let measure_ours = |_: &Workload| {
         let mut command = Command::new(std::env::current_exe().map_err(to_text)?);
         measured(command.arg("--first").arg(object_path()), NAME)
     };
-    let mut all = vec![scenario(GROUP, NAME, workload, by_us)];
+    let mut all = vec![scenario(GROUP, NAME, workload, measure_ours)];
     all.extend(orc::set_ups(peers).into_iter().map(|orc| {
         let file = OnceCell::new();
         scenario(GROUP, orc.competitor, workload, move |workload| {

@@ -82,8 +82,8 @@ fn step_at_least(value: f64) -> f64 {
 pub fn bars(bars: &[Bar], amount: impl Fn(f64) -> String) -> String {
     let values = bars.iter().flat_map(|bar| [bar.spread.min, bar.spread.max]);
     // The scale begins below the smallest value, so that its bar has a length.
-    let begun = values.clone().filter(|value| *value > 0.0).map(|value| value / 2.0).chain(values);
-    let Some(scale) = Scale::of(begun.collect::<Vec<f64>>().into_iter(), [LABELS, WIDTH - TEXTS]) else {
+    let scaled = values.clone().filter(|value| *value > 0.0).map(|value| value / 2.0).chain(values);
+    let Some(scale) = Scale::of(scaled.collect::<Vec<f64>>().into_iter(), [LABELS, WIDTH - TEXTS]) else {
         return String::new();
     };
     let height = bars.len() as f64 * BAR_HEIGHT;

@@ -29,11 +29,11 @@ pub fn scenarios(workload: &Rc<Workload>, peers: &Path) -> Vec<Box<dyn Scenario>
         eprintln!("skipped: system calls (strace counts them)");
         return Vec::new();
     }
-    let by_us = |workload: &Workload| {
+    let measure_ours = |workload: &Workload| {
         let mut command = Command::new(std::env::current_exe().map_err(to_text)?);
         counted(workload, command.arg("--counted"), NAME)
     };
-    let mut all = vec![scenario(GROUP, NAME, workload, by_us)];
+    let mut all = vec![scenario(GROUP, NAME, workload, measure_ours)];
     all.extend(orc::set_ups(peers).into_iter().map(|orc| {
         scenario(GROUP, orc.competitor, workload, move |workload| {
             counted(workload, &orc.command("remove", workload.small_file()?, OPERATIONS, LIVE), orc.competitor)

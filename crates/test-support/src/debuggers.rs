@@ -1,6 +1,6 @@
 //! [`DebuggerList`]: reads the list of JIT symbol files as a debugger does. [`gdb`] runs a test under gdb.
 
-use crate::process::{rerun_below, skip};
+use jittison_test_tools::{rerun_below, skip};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -86,7 +86,7 @@ fn assembled(test: &str, source: &str) -> Option<Vec<u8>> {
     match object {
         Ok(object) => Some(object.expect("the source assembles")),
         Err(_) => {
-            jittison_test_support::skip("gcc");
+            jittison_test_tools::skip("gcc");
             None
         }
     }

@@ -8,10 +8,10 @@
 //!
 //! # Witnesses
 //! A search at each emission would walk a long chain again and again. So a group that waits for no symbol itself
-//! remembers a *witness*: a group that it reaches, and that waited when the search ran. A path of witnesses ends at a
-//! group that waits for a symbol; a walk also shortens the path. Only if the path ends at a group that waits for no
-//! symbol is the graph searched. A witness is set only on a group whose path ends so, to a group at the end of another
-//! path. So witnesses form a forest.
+//! remembers a *witness*: a group that it reaches, and that waited when the search ran. A walk along witnesses usually
+//! ends at a group that waits for a symbol, and shortens the path for the next walk. Only if it ends at a group that
+//! waits for no symbol is the graph searched. A witness is set only on a group whose walk ends so, to a group at the
+//! end of another walk. So witnesses form a forest.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use slotmap::SlotMap;

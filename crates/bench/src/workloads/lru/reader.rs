@@ -91,7 +91,9 @@ impl<'a> Reader<'a> {
 
     /// Releases entries whose query has ended. If an entry was evicted meanwhile, this frees it.
     fn release_until(&mut self, lookup: u32) {
-        while let Some((_, handle)) = self.long_holds.pop_front_if(|(until, _)| *until <= lookup) {
+        while self.long_holds.front().is_some_and(|(until, _)| *until <= lookup)
+            && let Some((_, handle)) = self.long_holds.pop_front()
+        {
             host::compare(handle.function.call(ARGUMENT), handle.expected).unwrap_or_else(|wrong| panic!("{wrong}"));
             self.readings.releases.time(move || drop(handle));
         }

@@ -1,0 +1,106 @@
+//! Helpers of the tests of jittison that do not use jittison: compilers, temporary directories, processes of a test's own.
+//!
+//! A test whose tool is missing is skipped ([`skip`]); with `CI` set it fails.
+
+mod compiled;
+mod process;
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+pub use process::*;
+
+// ---- compilers --------------------------------------------------------------
+
+/// Compiles C with gcc: position-independent, `-O2`.
+pub fn c(source: &str) -> Option<Vec<u8>> {
+    gcc(&["-O2", "-fPIC"], source)
+}
+
+pub fn gcc(flags: &[&str], source: &str) -> Option<Vec<u8>> {
+    compile("gcc", "c", flags, source)
+}
+
+pub fn clang(flags: &[&str], source: &str) -> Option<Vec<u8>> {
+    compile("clang-19", "c", flags, source)
+}
+
+/// Compiles C++ with g++: position-independent, `-O2`.
+pub fn cpp(source: &str) -> Option<Vec<u8>> {
+    gxx(&["-O2", "-fPIC"], source)
+}
+
+pub fn gxx(flags: &[&str], source: &str) -> Option<Vec<u8>> {
+    compile("g++", "c++", flags, source)
+}
+
+pub fn asm(source: &str) -> Option<Vec<u8>> {
+    compile("gcc", "assembler", &[], source)
+}
+
+/// Compiles a Rust library crate with `flags`.
+pub fn rust(flags: &[&str], source: &str) -> Option<Vec<u8>> {
+    let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".to_string());
+    let mut args = vec!["--edition", "2021", "--crate-name", "jitted", "--emit", "obj", "--crate-type", "lib"];
+    args.extend(["-C", "opt-level=2", "-C", "codegen-units=1"]);
+    args.extend(flags);
+    args.extend(["-o", OUTPUT, INPUT]);
+    build(&rustc, source.as_bytes(), &args)
+}
+
+fn compile(tool: &str, language: &str, flags: &[&str], source: &str) -> Option<Vec<u8>> {
+    let args = [&["-x", language, "-c"], flags, &["-o", OUTPUT, INPUT]].concat();
+    let place = compiled::place(tool, &args, source);
+    if let Some(object) = place.as_ref().and_then(|place| fs::read(place).ok()) {
+        return Some(object);
+    }
+    let object = build(tool, source.as_bytes(), &args)?;
+    place.iter().for_each(|place| compiled::keep(place, &object));
+    Some(object)
+}
+
+/// In the arguments of [`build`], this stands for the input file.
+pub const INPUT: &str = "<input>";
+/// In the arguments of [`build`], this stands for the output file.
+pub const OUTPUT: &str = "<output>";
+
+/// Runs a tool on `input` and returns the bytes of its output file. Without the tool the test is skipped: `None`.
+pub fn build(tool: &str, input: &[u8], args: &[&str]) -> Option<Vec<u8>> {
+    let dir = PrivateDir::new();
+    let (from, to) = (dir.path("input"), dir.path("output"));
+    fs::write(&from, input).unwrap();
+    let mut command = Command::new(tool);
+    for arg in args {
+        match *arg {
+            INPUT => command.arg(&from),
+            OUTPUT => command.arg(&to),
+            arg => command.arg(arg),
+        };
+    }
+    let run = match command.output() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            skip(tool);
+            return None;
+        }
+        run => run.unwrap(),
+    };
+    assert!(run.status.success(), "{tool} {args:?}: {}", String::from_utf8_lossy(&run.stderr));
+    Some(fs::read(&to).unwrap())
+}
+
+/// A temporary directory that other users cannot enter. Dropping it removes the directory.
+pub struct PrivateDir(tempfile::TempDir);
+
+impl PrivateDir {
+    #[allow(clippy::new_without_default)]
+    pub fn new() -> PrivateDir {
+        PrivateDir(
+            tempfile::Builder::new().prefix("jittison-").tempdir().expect("a temporary directory can be created"),
+        )
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+}
