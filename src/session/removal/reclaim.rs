@@ -98,9 +98,12 @@ impl Deferred for DeferredTrackers {
             let others: Box<dyn Any> = others;
             free.extend(others.downcast::<DeferredTrackers>().into_iter().flat_map(|others| others.0));
         }
-        if let Some(core) = free.first() {
+        // A host call belongs to the process, so batches of several sessions may wait for one record.
+        while let Some(core) = free.first() {
             let session = core.dylib().session.clone();
-            after_guards(&session, free);
+            let (own, others) = free.into_iter().partition(|core| Arc::ptr_eq(&core.dylib().session, &session));
+            after_guards(&session, own);
+            free = others;
         }
     }
 }
@@ -431,3 +434,44 @@ fn panicked(what: &str, panic: &str) -> Error {
 }
 
 const MANAGER_PANICKED: &str = "a resource manager panicked";
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::base::{ExecutorAddr, Name, enter_host_call};
+    use crate::session::{ExecutionSession, JitDylib, SymbolFlags};
+    use crate::sync::Mutex;
+
+    /// Records its name and the name of the dylib whose resources it releases.
+    struct NamedManager(&'static str, Arc<Mutex<Vec<(&'static str, String)>>>);
+
+    impl ResourceManager for NamedManager {
+        fn remove_resources(&self, dylib: &JitDylib, _: ResourceKey) -> Result<()> {
+            self.1.lock().push((self.0, dylib.name().to_string()));
+            Ok(())
+        }
+
+        fn transfer_resources(&self, _: &JitDylib, _: ResourceKey, _: ResourceKey) {}
+    }
+
+    #[test]
+    fn versions_of_two_sessions_that_wait_for_one_host_call_go_to_the_managers_of_their_own_session() {
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let sessions = ["a", "b"].map(|name| {
+            let session = ExecutionSession::new();
+            session.register_manager(Arc::new(NamedManager(name, log.clone())));
+            let dylib = session.create_version_dylib(name).unwrap();
+            (session, dylib)
+        });
+        let call = enter_host_call();
+        for (_, dylib) in &sessions {
+            let tracker = dylib.create_tracker().unwrap();
+            tracker.define_absolute([(Name::new("x"), ExecutorAddr::new(8), SymbolFlags::EXPORTED)]).unwrap();
+            assert!(!tracker.remove().unwrap().is_complete());
+        }
+        drop(call);
+        let mut calls = log.lock().clone();
+        calls.sort();
+        assert_eq!(calls, [("a", "a".to_string()), ("b", "b".to_string())]);
+    }
+}
