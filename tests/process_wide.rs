@@ -128,9 +128,9 @@ fn bypasses(file: &str, text: &str) -> Vec<String> {
     for (number, line) in (1..).zip(text.lines()) {
         let found =
             BYPASSES.iter().filter(|(what, _)| line.match_indices(what).any(|(at, _)| starts_word(line, at, &[])));
-        faults.extend(
-            found.map(|(what, helper)| format!("{file}:{number}: `{what}`: use `{helper}` of crates/test-tools/src/process.rs")),
-        );
+        faults.extend(found.map(|(what, helper)| {
+            format!("{file}:{number}: `{what}`: use `{helper}` of crates/test-tools/src/process.rs")
+        }));
     }
     faults
 }

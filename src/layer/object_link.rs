@@ -382,9 +382,11 @@ impl PendingLink {
         let found_symbols = found.symbols.iter().map(|symbol| (symbol.address, symbol.flags));
         let externals = found_externals(&self.placed, found_symbols);
         match self.finish(layer, &responsibility, externals) {
-            Ok(names) => {
-                responsibility.notify_emitted_with_lookup(found, &|position| Name::new(names.at(position)), is_unpublished)
-            }
+            Ok(names) => responsibility.notify_emitted_with_lookup(
+                found,
+                &|position| Name::new(names.at(position)),
+                is_unpublished,
+            ),
             Err(error) => Err(failed(responsibility, error)),
         }
     }

@@ -32,7 +32,8 @@ pub(crate) fn allocate(
         0 => None,
         _ => Some(in_pools(&scratch_plan(plan.scratch))?),
     };
-    let large = plan.large_sections.iter().map(|request| LargeSection::map(totals, request)).collect::<Result<Vec<_>>>()?;
+    let large =
+        plan.large_sections.iter().map(|request| LargeSection::map(totals, request)).collect::<Result<Vec<_>>>()?;
     Ok(Box::new(Extended { pools, large, scratch }))
 }
 

@@ -80,7 +80,9 @@ fn memory(event: MemoryEvent) {
         MemoryEvent::WindowUnmapped { address, bytes } => {
             trace!(target: TARGET, event = "window unmapped", %address, bytes);
         }
-        MemoryEvent::LargeSectionMapped { address, bytes } => trace!(target: TARGET, event = "large section mapped", %address, bytes),
+        MemoryEvent::LargeSectionMapped { address, bytes } => {
+            trace!(target: TARGET, event = "large section mapped", %address, bytes)
+        }
         MemoryEvent::LargeSectionUnmapped { address, bytes } => {
             trace!(target: TARGET, event = "large section unmapped", %address, bytes);
         }

@@ -133,7 +133,7 @@ pub fn safety_faults(room: &str, files: &[&(String, String)]) -> Vec<String> {
     for (file, text) in files {
         for (line, note) in safety_notes(text) {
             let is_defined = |id: &&str| defined.iter().any(|(_, known)| known == id);
-            if !ids(&note).iter().any(|id| is_defined(id)) {
+            if !ids(&note).iter().any(is_defined) {
                 faults.push(format!(
                     "{file}:{line}: SAFETY note cites no promise of its room. Mend: name the one it \
                      rests on, or add it in bold (**M2**) to the //! header of {place}"

@@ -153,7 +153,8 @@ fn a_lookup_that_waits_for_a_failing_initialiser_gets_an_error() {
         scope.spawn(|| assert!(catch_unwind(AssertUnwindSafe(|| long(&jit, "test"))).is_err()));
         INITIALISES.wait();
         let error = try_function::<extern "C" fn() -> i64>(&jit, jit.main_dylib(), "test").unwrap_err();
-        let is_expected = matches!(error.kind(), ErrorKind::InitializerFailed { .. } | ErrorKind::SymbolsNotFound { .. });
+        let is_expected =
+            matches!(error.kind(), ErrorKind::InitializerFailed { .. } | ErrorKind::SymbolsNotFound { .. });
         assert!(is_expected, "{error}");
     });
 }

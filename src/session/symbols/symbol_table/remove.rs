@@ -16,6 +16,9 @@ struct NamedSlot {
     hash: NameHash,
 }
 
+/// Symbols that were not ready, and lazy units.
+pub(crate) type RemovedItems<E> = (Vec<RemovedSymbol<E>>, Vec<UnitRecord<E>>);
+
 impl<E: TableTypes> SymbolTable<E> {
     /// Removes one symbol from the names, from its owner's list, and from its lazy unit.
     pub(crate) fn remove(&mut self, id: SymbolId) -> Option<RemovedSymbol<E>> {
@@ -38,7 +41,7 @@ impl<E: TableTypes> SymbolTable<E> {
 
     /// Removes everything that a tracker owns: its symbols and their lazy units. The result has no ready symbols, since nothing
     /// waits for these. Returns `None` if the tracker owns nothing.
-    pub(crate) fn remove_owned(&mut self, owner: &E::Tracker) -> Option<(Vec<RemovedSymbol<E>>, Vec<UnitRecord<E>>)> {
+    pub(crate) fn remove_owned(&mut self, owner: &E::Tracker) -> Option<RemovedItems<E>> {
         let (first, count) = (owner.owned().first()?, owner.owned().count());
         // The symbols of a unit are in consecutive slots, and the last one is the head of the list.
         self.symbols.prefetch_up_to(first, count.min(REMOVE_BATCH as u32));
