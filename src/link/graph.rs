@@ -257,7 +257,7 @@ impl Block {
     }
 
     /// Offset in bytes from the start of the segment, or of the thread-local block for a thread-local block. Zero
-    /// before layout, for a dropped block, and for a block that [`is_large`](Self::is_apart).
+    /// before layout, for a dropped block, and for a block that [`is_large`](Self::is_large).
     pub fn offset(&self) -> u64 {
         self.offset
     }
