@@ -68,7 +68,7 @@ fn a_low_window_without_free_address_space_is_refused_and_the_error_names_the_oc
     }
     let options = SlabPoolOptions { placement: Placement::Low2GiB, ..SlabPoolOptions::default() };
     let error = SlabPool::new(options).err().expect("there is no free address space");
-    assert_says(&error, &["below 2 GiB", "no range of that size is free", "memory without a name at 0x", "4096 KiB"]);
+    assert_says(&error, &["below 2 GiB", "no range of that size is free", "anonymous memory at 0x", "4096 KiB"]);
     // Other placements still work.
     let jit = Jit::new().unwrap();
     links_on(&jit);
