@@ -13,7 +13,7 @@
 //! is held while one of them is opened, searched or closed. Model: `loom_tests/loom_growth.rs`.
 
 use crate::base::SegmentKind;
-use crate::error::{ErrorKind, MemoryFault, Result};
+use crate::error::{Error, ErrorKind, MemoryFault, Result};
 use crate::memory::budget::Budget;
 use crate::memory::events::{EventBuf, EventSink};
 use crate::memory::fork_guard::before_writing;
@@ -152,32 +152,35 @@ impl Windows {
     }
 
     /// Allocates from any other window of this placement that has space, or from a new one.
+    ///
+    /// No lock is held while the new window is mapped: the mapping waits for a fork of another thread, and a fork handler
+    /// of the program may need the lock. So several threads may map a window at once. One of them keeps its window; the
+    /// others allocate from that one if it has space, and unmap theirs.
     fn allocate_from_others(
         &self,
         plan: &SegmentPlan,
         placement: Placement,
         events: &mut EventBuf,
     ) -> Result<Box<SlabAllocation>> {
-        let mut others = self.others.lock();
-        for (_, window) in others.iter().filter(|(place, _)| *place == placement) {
-            match window.allocate(plan, events) {
-                Err(error) if is_exhausted(&error) => {}
-                result => return result,
-            }
-        }
-        if seeded_bug!("window_opened_under_a_later_lock") {
-            drop(others);
-            others = self.others.lock();
+        if let Some(result) = allocate_from_open(&self.others.lock(), plan, placement, events) {
+            return result;
         }
         let mut options = self.options;
         if placement != self.options.placement {
             // Addresses below 2 GiB are scarce, and all sessions of the process share them.
             options.window_size = smallest_for(plan).max(LOW_WINDOW).min(options.window_size);
         }
-        let window = OpenWindow::new(map_window(&*self.mapper, &options, placement, &self.budget, &self.sink)?);
+        // Declared before the lock, so that a window that is not kept is unmapped without it.
+        let new = map_window(&*self.mapper, &options, placement, &self.budget, &self.sink).map(OpenWindow::new);
+        let mut others = self.others.lock();
+        if !seeded_bug!("window_opened_under_a_later_lock")
+            && let Some(result) = allocate_from_open(&others, plan, placement, events)
+        {
+            return result;
+        }
         // If the plan fits into no window at all, the new window is unmapped again, without an event.
-        let allocation = allocate_from_new(&window, plan, events)?;
-        others.push((placement, window));
+        let allocation = allocate_from_new(new.as_ref().map_err(Error::clone)?, plan, events)?;
+        others.extend(new.ok().map(|window| (placement, window)));
         self.has_others.store(true, Ordering::Relaxed);
         Ok(allocation)
     }
@@ -258,6 +261,19 @@ impl Windows {
         self.low_groups.lock().retain(|group| windows.iter().any(|window| window.contains_group(*group)));
         released
     }
+}
+
+/// Allocates from the first of these windows that has this placement and space. `None` if there is none.
+fn allocate_from_open(
+    windows: &[(Placement, OpenWindow)],
+    plan: &SegmentPlan,
+    placement: Placement,
+    events: &mut EventBuf,
+) -> Option<Result<Box<SlabAllocation>>> {
+    let of_placement = windows.iter().filter(|(place, _)| *place == placement);
+    of_placement
+        .map(|(_, window)| window.allocate(plan, events))
+        .find(|result| !result.as_ref().is_err_and(is_exhausted))
 }
 
 /// Allocates from a window that was just mapped. The events of the window are recorded only if that succeeds.

@@ -1,15 +1,17 @@
 //! Several windows: another one is opened if the first is full and `OnFull::OpenAnother` is set, for allocations that must lie
 //! below 2 GiB, and for each allocation without pooling.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use jittison::Jit;
 use jittison::base::SegmentKind;
 use jittison::error::{ErrorKind, MemoryFault};
 use jittison::memory::{
-    Finalized, MemoryManager, OnFull, Placement, Released, SegmentPlan, SlabPool, SlabPoolOptions, WindowLayout,
+    Finalized, MemoryManager, OnFull, Placement, Released, SegmentPlan, SlabPool, SlabPoolOptions, SystemMapper,
+    WindowLayout,
 };
 
+use crate::intercepting_mapper::{Call, InterceptingMapper, Interceptor, Range};
 use crate::mapping_modes::{assert_throws_and_catches, jit_over, throwing};
 use crate::slab::{held, make, plan};
 use crate::support::*;
@@ -261,4 +263,35 @@ fn without_pooling_distant_objects_still_call_each_other() {
         let at = |name| jit.address_of(jit.main_dylib(), name).unwrap().value();
         assert_eq!(at("test").abs_diff(at("other")) < 2 * MIB, is_pooled);
     }
+}
+
+/// Uses its pool whenever a window of the pool is mapped, as a fork handler of the program may while the mapping waits for it.
+#[derive(Default)]
+struct PoolUser {
+    pool: OnceLock<Arc<SlabPool>>,
+    mapped: std::sync::atomic::AtomicUsize,
+}
+
+impl Interceptor for PoolUser {
+    fn before_call(&self, call: Call, _: Option<Range>) -> Result<(), MemoryFault> {
+        if let (Call::Map, Some(pool)) = (call, self.pool.get()) {
+            self.mapped.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            assert!(pool.statistics().windows > 0);
+            drop(make(&**pool, &of_group(7, 64)));
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn no_lock_is_held_while_a_further_window_is_mapped() {
+    let options = SlabPoolOptions { window_size: 0, on_full: OnFull::OpenAnother, ..Default::default() };
+    let user = Arc::new(PoolUser::default());
+    let mapper = InterceptingMapper { inner: SystemMapper::default(), interceptor: user.clone() };
+    let pool = Arc::new(SlabPool::with_mapper(mapper, options).unwrap());
+    let code = WindowLayout::divide(32 * MIB).unwrap().pool(SegmentKind::Code).size;
+    let _first = make(&*pool, &plan(code - MIB, 16, (16, 0)));
+    assert!(user.pool.set(pool.clone()).is_ok());
+    let _second = make(&*pool, &plan(2 * MIB, 16, (16, 0)));
+    assert_eq!((user.mapped.load(std::sync::atomic::Ordering::Relaxed), pool.statistics().windows), (1, 2));
 }

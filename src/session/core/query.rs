@@ -21,7 +21,7 @@ use crate::session::symbols::symbol_table::{Found, WaitingLookup};
 use crate::session::types::request::{RequiredState, state_of};
 use crate::session::types::symbol::SymbolState;
 use crate::session::work::dispatch::dispatch;
-use crate::session::work::dispatcher::Awaited;
+use crate::session::work::dispatcher::Waitable;
 use crate::sync::{Arc, Condvar, Mutex, Rank};
 
 /// A lookup in progress.
@@ -174,7 +174,7 @@ impl Query {
     }
 }
 
-impl Awaited for Query {
+impl Waitable for Query {
     type Outcome = Result<Results>;
 
     fn take(&self) -> Option<Result<Results>> {

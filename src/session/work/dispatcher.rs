@@ -8,7 +8,7 @@ use crate::session::work::worker_pool::{BlockedWorker, PooledJob, WorkerPool};
 use crate::sync::Arc;
 
 /// Something that a thread waits for.
-pub(crate) trait Awaited {
+pub(crate) trait Waitable {
     type Outcome;
 
     /// The outcome, if it is available.
@@ -45,7 +45,7 @@ impl<J: PooledJob> Dispatcher<J> {
 
     /// Waits for the outcome of `query`. `older` is the [queue length](crate::session::work::dispatch::queued_count) of this
     /// thread before the query began. Tasks that were queued since then run meanwhile.
-    pub(crate) fn wait<A: Awaited>(&self, query: &A, older: usize) -> A::Outcome {
+    pub(crate) fn wait<A: Waitable>(&self, query: &A, older: usize) -> A::Outcome {
         let mut panicked = None;
         let value = loop {
             if let Some(value) = query.take() {

@@ -6,7 +6,7 @@
 //! - `background_thread.rs`: a thread that repeats one kind of work on request.
 //!
 //! The sub-room is generic over the job ([`Job`](dispatch::Job)) and over the outcome that a thread waits for
-//! ([`Awaited`](dispatcher::Awaited)), so it does not know what a materialisation or a lookup is. It imports no other sub-room.
+//! ([`Waitable`](dispatcher::Waitable)), so it does not know what a materialisation or a lookup is. It imports no other sub-room.
 
 pub(in crate::session) mod background_thread;
 pub(in crate::session) mod dispatch;
