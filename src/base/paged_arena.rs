@@ -8,7 +8,7 @@
 //!
 //! | page | slots | memory |
 //! |---|---|---|
-//! | the first | grows by doubling from [`MIN_SLOTS`] to [`PAGE`], so that an arena of few values is small | as below |
+//! | the first | grows by doubling from [`MIN_SLOTS`] to [`PAGE`], so that an arena of few values is small | as any other page |
 //! | any other | [`PAGE`] | from its first value; freed when it is empty, except that one empty page keeps its memory as a spare |
 //!
 //! The record of a freed page stays in `pages` with the version that its slots must start from. When few pages have memory,
@@ -70,7 +70,7 @@ impl<K: Key> SlotNumber<K> {
         self.0.get()
     }
 
-    /// Makes the slot number back from its number. `None` for zero.
+    /// The inverse of [`number`](Self::number). `None` for zero.
     pub(crate) fn from_number(number: u32) -> Option<SlotNumber<K>> {
         NonZeroU32::new(number).map(|number| SlotNumber(number, PhantomData))
     }
@@ -135,15 +135,11 @@ impl<K: Key, V> PagedArena<K, V> {
         self.remove_from(number, at, |found| found == version).map(|(_, value)| value)
     }
 
-    /// Removes the value of a slot if `is_right` accepts its version. Returns the version and the value.
-    fn remove_from(&mut self, number: u32, at: usize, is_right: impl FnOnce(u32) -> bool) -> Option<(u32, V)> {
-        self.remove_with(
-            number,
-            at,
-            |version, value| {
-                if is_right(version) { value.take().map(|value| (version, value)) } else { None }
-            },
-        )
+    /// Removes the value of a slot if `is_expected` accepts its version. Returns the version and the value.
+    fn remove_from(&mut self, number: u32, at: usize, is_expected: impl FnOnce(u32) -> bool) -> Option<(u32, V)> {
+        self.remove_with(number, at, |version, value| {
+            if is_expected(version) { value.take().map(|value| (version, value)) } else { None }
+        })
     }
 
     /// Calls `take` with a slot that has a value. `take` either empties the slot, or changes nothing and returns `None`.
@@ -383,15 +379,14 @@ pub(super) fn parts<K: Key>(key: K) -> (u32, usize, u32) {
     (page, at, (data >> 32) as u32)
 }
 
-/// The version after this one. `slotmap`'s keys have odd versions. They wrap after two thousand million uses of one slot, as in
-/// `slotmap`.
+/// The version after this one. `slotmap`'s keys have odd versions. They wrap after 2^31 uses of one slot, as in `slotmap`.
 fn next(version: u32) -> u32 {
     version.wrapping_add(2)
 }
 
 const FIRST_VERSION: u32 = 1;
 
-/// An arena with so many page records or fewer removes none.
+/// An arena with at most this many page records removes none.
 const MIN_RECORDS: usize = 16;
 
 /// The number of slots that the first page starts with.

@@ -1,4 +1,4 @@
-//! [`ForkLock`]: a lock that survives a fork. Its word is the number of the process that holds it.
+//! [`ForkLock`]: a lock that survives a fork. Its word is the id (PID) of the process that holds it.
 //!
 //! If a thread forks while another thread holds an ordinary lock, the child has a locked lock and no thread that unlocks it.
 //! Here the word names the process that holds the lock:
@@ -28,7 +28,7 @@ pub(super) struct ForkLock<T> {
 
 // SAFETY: H6 - the value moves with the lock, and `T: Send` allows that.
 unsafe impl<T: Send> Send for ForkLock<T> {}
-// SAFETY: H6 - only the thread that holds the lock touches the value, one after the other, so `T: Send` is enough.
+// SAFETY: H6 - only the thread that holds the lock accesses the value, so one thread at a time. `T: Send` is enough.
 unsafe impl<T: Send> Sync for ForkLock<T> {}
 
 impl<T> ForkLock<T> {
@@ -62,7 +62,7 @@ impl<T> DerefMut for ForkLocked<'_, T> {
     }
 }
 
-/// A locked lock word. The word may be anywhere, also outside a [`ForkLock`]. Dropping the guard unlocks it.
+/// A locked lock word. The word need not be part of a [`ForkLock`]. Dropping the guard unlocks it.
 pub(super) struct ForkLockGuard<'a>(&'a MappedU32);
 
 impl<'a> ForkLockGuard<'a> {
@@ -72,7 +72,7 @@ impl<'a> ForkLockGuard<'a> {
         let mut tries = 0;
         loop {
             let holder = word.load(Ordering::Relaxed);
-            // Another process number: a thread of the parent held the lock at the fork. That thread is not in this process.
+            // The PID of another process: a thread of the parent held the lock at the fork. That thread is not in this process.
             let is_free = holder != this_process;
             // Acquire pairs with the release in `drop` of the previous guard.
             if is_free && word.compare_exchange(holder, this_process, Ordering::Acquire, Ordering::Relaxed).is_ok() {

@@ -21,7 +21,7 @@ impl LoadedLibrary {
     /// Opens a library by name or path. The system's loader searches it.
     ///
     /// # Errors
-    /// [`ErrorKind::File`] with the text of the loader.
+    /// [`ErrorKind::File`] with the loader's error message.
     pub fn open(name: &str) -> Result<LoadedLibrary, Error> {
         let fail = |problem: String| Error::from(ErrorKind::File { path: name.to_string(), problem });
         let c_name = CString::new(name).map_err(|error| fail(error.to_string()))?;
@@ -51,7 +51,8 @@ pub(crate) enum ProcessSymbol {
 /// Finds a symbol that the program or one of its loaded libraries exports.
 pub(crate) fn find_symbol(name: &str) -> Option<ProcessSymbol> {
     let c_name = CString::new(name).ok()?;
-    // `dlsym` would give the address in the calling thread, and the loader would fix the place of the library's block.
+    // `dlsym` would give the address in the calling thread. The loader would also allocate the library's TLS block then, and
+    // the variable could not get a static offset any more.
     if os::symbol_kind(name, NOWHERE) == SymbolKind::ThreadLocal
         && let Ok(variable) = find_variable(name)
     {

@@ -40,9 +40,9 @@ struct SectionUse {
     number: u64,
     object: Arc<str>,
     tracker: TrackerWatch,
-    /// Whether the object has such a section.
+    /// Whether the object has a section of this name.
     has_section: bool,
-    /// Whether the object requests the bounds.
+    /// Whether the object requests the bounds of the section.
     requests_bounds: bool,
 }
 
@@ -96,7 +96,7 @@ impl SectionBounds {
             ["__start_", "__stop_"].iter().any(|bound| dylib.symbol_flags(&format!("{bound}{section}")).is_some())
         };
         let mut uses: Vec<Use> = named_sections(graph).into_iter().map(|section| (section, true, false)).collect();
-        // They are sorted by name. There may be very many, so they are searched binarily.
+        // The sections are sorted by name. There may be very many, so this is a binary search.
         let own_count = uses.len();
         for requested in &graph.requested_bounds {
             match uses[..own_count].binary_search_by(|(section, ..)| section.cmp(&requested.section)) {
@@ -148,7 +148,7 @@ impl SectionBounds {
             if entry.tracker.is_live() {
                 return Err(conflict_error(object, &section, later_has_section, &entry.object));
             }
-            // The tracker is removed and only pinned. Its object is no longer part of the dylib.
+            // The tracker was removed, and only pins keep its memory. Its object is no longer part of the dylib.
             self.table.lock().deregister(dylib.id(), &section, entry.number);
         }
     }

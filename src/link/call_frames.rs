@@ -1,4 +1,4 @@
-//! [`CallFrame`]: the unwind information of one piece of code, for profilers that write it elsewhere.
+//! [`CallFrame`]: the unwind information of one piece of code, for profilers that write it to a file of their own.
 //!
 //! gimli parses the records and their pointers. The call frame instructions are copied unparsed: no instruction that
 //! compilers write depends on its own address.
@@ -34,8 +34,8 @@ pub struct CallFrame {
 
 /// Reads all frames of a fixed-up `.eh_frame` at `address`.
 ///
-/// Skips what cannot be read: the link itself reads the section (`frames.rs`) and refuses a malformed one. Skips, too,
-/// frames with more than [`MOST_INITIAL_BYTES`] of initial instructions.
+/// Skips what cannot be read: the link itself reads the section (`frames.rs`) and refuses a malformed one. It also skips
+/// frames with more than [`MAX_INITIAL_BYTES`] of initial instructions.
 pub(super) fn read(section: &[u8], address: ExecutorAddr) -> Vec<CallFrame> {
     let mut frames = Vec::new();
     let mut start = 0;
@@ -69,7 +69,7 @@ fn read_part(part: &[u8], address: ExecutorAddr, frames: &mut Vec<CallFrame>) {
             || RecordReader::at(part, cie.offset()).and_then(|record| record.cie_instructions(is_augmented));
         let initial = initials.entry(cie.offset()).or_insert_with(read_initial).as_ref();
         let (Some(initial), Some(instructions)) = (
-            initial.filter(|initial| initial.len() <= MOST_INITIAL_BYTES),
+            initial.filter(|initial| initial.len() <= MAX_INITIAL_BYTES),
             RecordReader::at(part, fde.offset())
                 .and_then(|record| record.fde_instructions(is_augmented, pointer_format)),
         ) else {
@@ -147,7 +147,7 @@ impl<'a> RecordReader<'a> {
         Some(())
     }
 
-    /// A ULEB128 number; for an SLEB128 number, only its length is right.
+    /// Reads a ULEB128 number. It also skips an SLEB128 number, but then the returned value is wrong.
     fn leb(&mut self) -> Option<u64> {
         let mut value = 0;
         for shift in (0..64).step_by(7) {
@@ -161,5 +161,5 @@ impl<'a> RecordReader<'a> {
     }
 }
 
-/// Most bytes of a CIE's initial instructions. Each of its FDEs gets a copy. Compilers write ten.
-const MOST_INITIAL_BYTES: usize = 512;
+/// The most bytes of a CIE's initial instructions. Each FDE of the CIE gets a copy of them. Compilers write ten.
+const MAX_INITIAL_BYTES: usize = 512;

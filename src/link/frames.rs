@@ -6,13 +6,13 @@
 //!
 //! There are two readers. The quick one handles the form that compilers write. Any other section goes to the general
 //! one, which uses gimli. Whatever the quick reader accepts, the general reader accepts with the same result; a
-//! property test holds that.
+//! property test checks this.
 //!
 //! | form | result |
 //! |---|---|
 //! | CIE of version 1 or 3, without augmentation or with one of `z`, `P`, `L`, `R`, `S`; any encoding that needs no base but its own address | read |
 //! | CIE of version 4 (as `--gdwarf-cie-version=4`), which libgcc reads and LLVM's unwinder does not | read |
-//! | the same for other than 8-byte addresses; other versions; other augmentations, such as gcc 2's `eh`; functions named through a pointer | refused |
+//! | the same with addresses that do not have 8 bytes; other versions; other augmentations, such as gcc 2's `eh`; functions named through a pointer | refused |
 //! | records in the 64-bit format, which libgcc misreads | refused |
 //!
 //! The unwinder would misread what is refused here, and would report no error at a throw.
@@ -59,9 +59,9 @@ pub(crate) fn find_frames(section: &[u8], address: ExecutorAddr, frames: &mut Ve
 }
 
 /// The quick reader: for sections as compilers write them, with at most four CIEs, whose pointers are [`PCREL_SDATA4`].
-/// `None` for other forms and for malformed sections; `frames` may then have some frames too many.
+/// `None` for other forms and for malformed sections. It may then have appended frames, which the caller must remove.
 fn find_in_common_form(section: &[u8], address: ExecutorAddr, frames: &mut Vec<Frame>) -> Option<()> {
-    // In a shorter section, no length that fits is the mark of the 64-bit format.
+    // The length `u32::MAX` marks the 64-bit format. In a shorter section, a record of that length does not fit.
     if section.len() > u32::MAX as usize {
         return None;
     }
@@ -89,7 +89,7 @@ fn find_in_common_form(section: &[u8], address: ExecutorAddr, frames: &mut Vec<F
 
 /// Reads consecutive FDEs of the CIE at `cie`, whose augmentation data has at least `fde_data` bytes. Returns the
 /// offset of the first record that is something else, or malformed.
-#[inline(never)] // a loop that has the registers to itself
+#[inline(never)] // so that the loop shares no registers with its caller
 fn read_common_fdes(
     section: &[u8],
     mut at: usize,

@@ -29,7 +29,7 @@ pub(crate) struct Shard {
     pub(crate) returned_bytes: u64,
 }
 
-/// What a shard owns of one pool.
+/// The part of one pool that a shard owns.
 pub(crate) struct PoolSpace {
     pub(crate) free: FreeSpace,
     /// The pages that the kernel may have backed. All other pages are zero.
@@ -42,7 +42,7 @@ pub(crate) struct PoolSpace {
     populate_at_once: u32,
 }
 
-/// What an allocation owns of one pool.
+/// The part of one pool that an allocation owns.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct PoolSpan {
     /// `None` if the allocation owns nothing of the pool.
@@ -70,7 +70,7 @@ pub(crate) struct Reservation {
     pub(crate) is_cold: bool,
 }
 
-/// With at most so many live bytes in a shard, freed memory is likely in a near cache, and a prefetch costs more than
+/// With at most this many live bytes in a shard, freed memory is likely in a near cache, and a prefetch costs more than
 /// it gains.
 const CACHED_BYTES: u64 = 256 << 10;
 
@@ -214,7 +214,7 @@ impl PoolSpace {
         if zero_pages.len() <= ZERO_UNCHECKED_PAGES {
             to_zero.push((pool, zero));
         } else {
-            // Of a large range only the used pages are zeroed, so that a fresh `.bss` takes no memory.
+            // Only the used pages of a large range are zeroed, so that a fresh `.bss` takes no memory.
             let in_span = |page: u32| (u64::from(page) * PAGE).saturating_sub(start).clamp(zero.start, zero.end);
             let runs = self.pages.runs_in(zero_pages);
             to_zero.extend(runs.into_iter().map(|run| (pool, in_span(run.start)..in_span(run.end))));
@@ -234,18 +234,18 @@ impl PoolSpace {
     /// The extension ends at the end of the slab and at the next used page. It has at most `populate_at_once` pages
     /// together with `used`, and at most a share of all used pages.
     fn extend_ahead(&mut self, used: Range<u32>) -> Range<u32> {
-        let most = self.populate_at_once.saturating_sub(used.len() as u32);
-        let most = most.min(self.pages.count() / POPULATE_AHEAD_DIVISOR);
+        let limit = self.populate_at_once.saturating_sub(used.len() as u32);
+        let limit = limit.min(self.pages.count() / POPULATE_AHEAD_DIVISOR);
         let slab_end = used.end.next_multiple_of((CHUNK / PAGE) as u32);
         let is_unused = |page: &u32| !self.pages.contains_any(*page..page + 1);
-        let ahead = (used.end..slab_end).take(most as usize).take_while(is_unused).count() as u32;
+        let ahead = (used.end..slab_end).take(limit as usize).take_while(is_unused).count() as u32;
         let pages = used.start..used.end + ahead;
         self.pages.insert(pages.clone());
         pages
     }
 
     /// Removes a range from the space, if all of it is free and none of its pages is used. The next owner relies on
-    /// pages that are zero. Returns whether it did.
+    /// pages that are zero. Returns whether the range was removed.
     pub(crate) fn withdraw(&mut self, offset: u32, granules: u32) -> bool {
         !self.pages.contains_any(self.full_pages(offset, granules)) && self.free.withdraw(offset, granules)
     }
@@ -268,10 +268,10 @@ pub(crate) fn reserved_bytes(spans: &[PoolSpan; 3]) -> u64 {
     SegmentKind::ALL.iter().map(bytes_of).sum()
 }
 
-/// At most one page is populated ahead of its use for so many used pages.
+/// The pages that are populated ahead of their use are at most the used pages divided by this number.
 const POPULATE_AHEAD_DIVISOR: u32 = 4;
 
-/// A range of at most so many pages is zeroed without checking which of its pages are zero already.
+/// A range of at most this many pages is zeroed without checking which of its pages are zero already.
 const ZERO_UNCHECKED_PAGES: usize = 8;
 
 #[cfg(all(test, not(loom)))]

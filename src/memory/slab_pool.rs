@@ -1,8 +1,8 @@
 //! [`SlabPool`]: the memory manager that allocates from windows.
 //!
-//! The addresses of a window are reserved when it is mapped. A *slab* is the unit by which a pool of the window grows;
-//! it belongs to one shard. An allocation reserves its memory in all pools in one step, under one lock, and frees it in
-//! the same way.
+//! A *window* is one range of addresses, which is reserved when the window is mapped. A *slab* is the unit by which a
+//! pool of the window grows; it belongs to one shard. An allocation reserves its memory in all pools in one step, under
+//! one lock, and frees it in the same way.
 //!
 //! | part | file |
 //! |---|---|
@@ -33,7 +33,8 @@ use crate::memory::windows::Windows;
 use crate::os::prevent_unload;
 use crate::sync::Arc;
 
-/// The memory manager that allocates from windows (seed: ORC's mapper manager, with one pool for each protection).
+/// The memory manager that allocates from windows (ORC: `MapperJITLinkMemoryManager`), with one pool for each
+/// protection.
 pub struct SlabPool {
     windows: Windows,
     large: Arc<LargeTotals>,
@@ -51,7 +52,7 @@ impl SlabPool {
     /// Reserves a window through `mapper`.
     ///
     /// # Errors
-    /// If the mapper refuses even the smallest window: the refusal of that one.
+    /// If the mapper refuses even the smallest window: the mapper's error for that window.
     pub fn with_mapper(mapper: impl MemoryMapper + 'static, options: SlabPoolOptions) -> Result<SlabPool> {
         SlabPool::open(mapper, options, EventSink::default())
     }

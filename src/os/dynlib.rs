@@ -35,7 +35,7 @@ impl Library {
     /// Opens `path` and binds all its references. With `global`, later libraries and [`process_symbol`] find its symbols.
     ///
     /// # Errors
-    /// The text of the loader.
+    /// The loader's error message.
     pub(crate) fn open(path: &CStr, global: bool) -> Result<Library, String> {
         let scope = if global { libc::RTLD_GLOBAL } else { libc::RTLD_LOCAL };
         // SAFETY: O2 - `path` is a C string that outlives the call. The constructors of the library run here; the embedder
@@ -54,7 +54,7 @@ impl Library {
     /// The address of the first byte of the library: the start of its first segment.
     ///
     /// # Errors
-    /// The text of the loader.
+    /// The loader's error message.
     pub(crate) fn first_byte(&self) -> Result<u64, String> {
         let dynamic = self.link_map()?.dynamic;
         // SAFETY: O2 - `Dl_info` consists of integers and raw pointers, so zeroes are a value. The loader writes only to
@@ -83,8 +83,8 @@ impl Library {
     fn link_map(&self) -> Result<&LinkMap, String> {
         let mut map: *const LinkMap = std::ptr::null();
         // SAFETY: O3 - `self` keeps the handle open. O2 - the loader writes one pointer to `map`, which is local.
-        let asked = unsafe { dlinfo(self.handle.as_ptr(), RTLD_DI_LINKMAP, (&raw mut map).cast()) };
-        if asked != 0 || map.is_null() {
+        let status = unsafe { dlinfo(self.handle.as_ptr(), RTLD_DI_LINKMAP, (&raw mut map).cast()) };
+        if status != 0 || map.is_null() {
             return Err(loader_error());
         }
         // SAFETY: O3 - the loader's record is readable while the library is open, and `self` keeps it open as long as the
@@ -165,7 +165,7 @@ struct ThreadLocalBlock {
     size_bytes: u64,
     /// The path of the library, as the loader has it.
     library: CString,
-    /// Whether it is the program, which the loader lists first.
+    /// Whether the block is the program's. The loader lists the program first.
     is_program: bool,
 }
 
@@ -216,7 +216,7 @@ struct LinkMap {
 
 fn loader_error() -> String {
     // SAFETY: O2 - no pointer is passed. The loader returns null or a C string, which is valid until the next loader call of
-    // this thread; it is copied below, before any.
+    // this thread. The text is copied below, before such a call.
     let text = unsafe {
         let text = libc::dlerror();
         (!text.is_null()).then(|| CStr::from_ptr(text))

@@ -170,9 +170,9 @@ impl InitFiniRegistry {
         InitializeGuard { inner: &self.inner, dylib: dylib.id(), was_initialized, is_committed: false }
     }
 
-    /// Counts one initialisation less. At the last, runs the exit handlers and finalisers of the dylib, and of the dylibs that
-    /// it links against and that no other initialised dylib uses. This includes dylibs that only lookups have initialised.
-    /// Returns the number of functions called. `None` if the count of the dylib is zero.
+    /// Undoes the count of one initialisation. If it was the last, runs the exit handlers and finalisers of the dylib, and of
+    /// the dylibs that it links against and that no other initialised dylib uses. This includes dylibs that only lookups have
+    /// initialised. Returns the number of functions called. `None` if the count of the dylib is already zero.
     pub(crate) fn deinitialize(&self, dylib: &JitDylib) -> Option<usize> {
         self.inner.deinitialize(dylib.id())
     }
@@ -450,8 +450,8 @@ impl ResourceManager for InitFiniRegistry {
         !self.inner.has_counts.load(Ordering::Relaxed)
     }
 
-    /// Runs the thread-local destructors of the objects under the key that are pending in the calling thread. They are what the
-    /// thread pins the objects for.
+    /// Runs the thread-local destructors of the objects under the key that are pending in the calling thread. The thread
+    /// holds a pin of each object because of them.
     fn release_pins(&self, _dylib: &JitDylib, key: ResourceKey) {
         let records = self.inner.records.inspect(key, |records| records.to_vec());
         let scopes: Vec<_> = records.iter().map(|record| &record.exit_scope).collect();

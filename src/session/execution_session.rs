@@ -48,7 +48,7 @@ impl ExecutionSession {
     /// the removals that pins still prevent from being complete.
     ///
     /// # Errors
-    /// The joined errors of the managers; the dylib is closed all the same.
+    /// The joined errors of the managers. The dylib is closed in any case.
     pub fn remove_dylib(&self, dylib: &JitDylib) -> Result<Vec<Removal>> {
         self.inner().remove_dylib(dylib)
     }
@@ -100,7 +100,7 @@ impl ExecutionSession {
     /// last pin is dropped.
     ///
     /// # Errors
-    /// The joined errors of the managers; the session has ended all the same.
+    /// The joined errors of the managers. The session has ended in any case.
     pub fn end(&self) -> Result<()> {
         self.inner().end()
     }

@@ -26,7 +26,7 @@ pub fn add_members(jit: &Jit, tracker: &ResourceTracker, path: &Path) -> Result<
     archive.member_offsets().map_err(message_of)?.into_iter().map(add_one).collect()
 }
 
-/// Maps an archive. Reading the members of a large program takes a fifth of the time of its link.
+/// Maps an archive instead of reading its members. Reading them would take a noticeable part of a large link.
 pub fn open_archive(path: &Path) -> Result<Archive, String> {
     let open_file: Arc<OpenFile> = Arc::new(|path| {
         // SAFETY: B1 - the user promises that no one changes an archive while the command runs. That covers the archive and

@@ -21,7 +21,7 @@ pub fn print_error(problem: &str) {
     let _ = io::stderr().write_all(format!("jittison: {}\n", escape_controls(problem)).as_bytes());
 }
 
-/// The message of the first cause of an error.
+/// The message of the root cause of an error.
 pub fn message_of(error: jittison::Error) -> String {
     error.root_cause().to_string()
 }

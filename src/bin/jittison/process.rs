@@ -1,4 +1,4 @@
-//! What the kernel says about this process, and libraries that are opened by the names that users type.
+//! Reads the memory use and the thread count of this process from `/proc`. Opens libraries by the names that users type.
 
 use std::fs;
 use std::path::Path;

@@ -105,7 +105,7 @@ pub struct Archive {
     /// in memory.
     head: ObjectBuffer,
     open_file: Arc<OpenFile>,
-    /// The symbol table of an archive that has none.
+    /// The symbol table that was built from the members, if the archive has none.
     scanned: Option<ScannedSymbols>,
 }
 
@@ -114,7 +114,7 @@ pub struct Archive {
 pub struct ArchiveMember {
     archive: Arc<Path>,
     member: String,
-    /// The offset of its header in the archive, in bytes. Two members of the same name differ in it.
+    /// The offset of its header in the archive, in bytes. Members with the same name have different offsets.
     pub offset: u64,
     /// The bytes of the object.
     pub bytes: ObjectBuffer,
@@ -308,10 +308,10 @@ impl Archive {
         }
         let symbols = self.file()?.symbols().map_err(|problem| self.fault(MAGIC_SIZE, "", problem))?;
         // Names may overlap in a malformed table. Many suffixes of one long name would take quadratic time.
-        let mut names_left = NAMES_PER_BYTE * self.head.len() as u64;
+        let mut name_bytes_left = NAMES_PER_BYTE * self.head.len() as u64;
         for symbol in symbols.into_iter().flatten() {
             let symbol = symbol.map_err(|problem| self.fault(MAGIC_SIZE, "", problem))?;
-            names_left = names_left.checked_sub(symbol.name().len() as u64).ok_or_else(|| {
+            name_bytes_left = name_bytes_left.checked_sub(symbol.name().len() as u64).ok_or_else(|| {
                 self.fault(
                     MAGIC_SIZE,
                     "",

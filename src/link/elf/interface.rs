@@ -1,8 +1,9 @@
 //! [`ObjectInterface`]: what an object defines, and whether it has initialisers (ORC: `MaterializationUnit::Interface`,
 //! `getObjectFileInterface`).
 //!
-//! The layer reads the interface when an object is added. It is what the materialisation unit promises. Relocations and
-//! contents are not read. [`required_names`] and [`defined_names`] answer the same questions for archives.
+//! The layer reads the interface when an object is added. The materialisation unit promises these symbols. Relocations
+//! and contents are not read. [`required_names`] lists the names that an object needs from other objects.
+//! [`defined_names`] lists those that it defines, for an archive without a symbol table.
 
 use std::collections::BTreeSet;
 

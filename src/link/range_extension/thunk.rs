@@ -15,10 +15,11 @@
 //! that are relative to `%rsp` or to the instruction's own address are corrected.
 //!
 //! # Special forms
-//! - An address that is put into a register is one `movabs`.
-//! - A push cannot save its scratch register below the value that it pushes. It exchanges the two.
+//! - An instruction that loads an address into a register becomes one `movabs`.
+//! - A push saves the scratch register in the slot of the pushed value. It loads the value and exchanges the two.
 //! - A call or jump through a far variable uses `%r11`, which no function keeps there (psABI 3.2.1).
-//! - A call stays at its place, so that the return address is in the function. It calls the thunk, which jumps on.
+//! - A call stays at its place, so that the return address is in the function. It calls the thunk, and the thunk
+//!   jumps to the callee.
 //!
 //! # Refused
 //! Instructions that would not mean the same in a thunk: other uses of `%rsp`, an address as an operand of less than 64
@@ -219,7 +220,7 @@ impl ThunkWriter {
         }
         match for_memory {
             Some(scratch) => self.load_memory_operand(&mut instruction, far, scratch, depth)?,
-            None => lower_stack(&mut instruction, depth)?,
+            None => adjust_stack_operand(&mut instruction, depth)?,
         }
         if let Some(scratch) = for_immediate {
             self.movabs(scratch, far.immediate)?;
@@ -271,7 +272,7 @@ impl ThunkWriter {
 }
 
 /// Corrects a memory operand that is relative to `%rsp`, for a stack pointer that is `depth` bytes lower.
-fn lower_stack(instruction: &mut Instruction, depth: i64) -> Result<(), String> {
+fn adjust_stack_operand(instruction: &mut Instruction, depth: i64) -> Result<(), String> {
     if instruction.memory_base() != Register::RSP || depth == 0 {
         return Ok(());
     }

@@ -1,7 +1,8 @@
 //! [`Nodes`]: the nodes of a free space, in pages that are freed when they are empty.
 //!
-//! A node has an index, which does not change while the node exists. Indexes are reused and have no generation. So the
-//! caller has to free each range once: a second free may hit another range.
+//! A node is one range of the free space, in use or free. It has an index, which does not change while the node exists.
+//! Indexes are reused and have no generation. So the caller must free each range only once: a second free may hit
+//! another range.
 
 use crate::prefetch::prefetch;
 
@@ -102,7 +103,7 @@ impl Nodes {
         }
     }
 
-    /// The node with an index from the address list or a bin. It exists.
+    /// The node with an index from the address list or a bin. Such an index always names a node.
     #[inline]
     pub(super) fn at(&self, index: u32) -> &Node {
         let (number, slot) = position(index);

@@ -20,8 +20,8 @@ pub(crate) fn take_unit(state: &mut DylibState, unit: UnitId) -> Option<Task> {
     Some(Task::Materialize(Materialization { unit, discarded, responsibility }))
 }
 
-/// The symbols that a unit has to define. Their entries go to Materializing. `symbols` are the entries that the unit
-/// still has; `is_complete` says that they are all symbols of the unit, in its order.
+/// The symbols that a unit has to define. The state of their entries becomes Materializing. `symbols` are the entries
+/// that the unit still has; `is_complete` says that they are all symbols of the unit, in its order.
 fn claim_symbols_of(
     unit: &mut dyn MaterializationUnit,
     symbols: &[SymbolId],
@@ -33,7 +33,7 @@ fn claim_symbols_of(
     let mut receive = |name: Name| {
         let number = Some(position);
         position += 1;
-        // The names and the entries are in the same order, but names that other definitions took have no entry.
+        // The names and the entries are in the same order, but a name that another definition took has no entry.
         match symbols.get(next) {
             Some(id) if is_complete || table.is_named(*id, &name) => {
                 next += 1;
@@ -45,7 +45,7 @@ fn claim_symbols_of(
         }
     };
     unit.give_names(&mut NameSink::new(&mut receive));
-    // The entries that no moved name has matched: all of them if the unit keeps its names.
+    // The entries that no received name has matched: all of them if the unit gives no names.
     for id in symbols[next..].iter().copied() {
         let (Some(flags), Some(symbol)) = (table.begin(id), table.symbol(id)) else { continue };
         let name = table.name(symbol).to_name();

@@ -58,7 +58,7 @@ pub(crate) trait Pinned: Sized {
 
     /// For the pin graph: the node of the current tracker, and whether it may get new edges. It may if it is live, or if the
     /// caller has a pin of it and it is not being reclaimed. In that case a missing node is inserted. Otherwise the
-    /// reclamation may have read the edges already, and there is no result without an existing node.
+    /// reclamation may have read the edges already, and a missing node gives `None`.
     fn node_or_insert(
         self: &Arc<Self>,
         is_pinned: bool,
@@ -116,8 +116,8 @@ pub(crate) trait Pinned: Sized {
         })
     }
 
-    /// Like [`pin_handle`](Self::pin_handle), also for a retired tracker that is not being reclaimed yet. The caller holds the
-    /// lock of the tracker's table of the pin graph ([`PinGraph::pin_until_reclaimed`]).
+    /// Like [`pin_handle`](Self::pin_handle), but also pins a retired tracker that is not being reclaimed yet. The caller holds
+    /// the lock of the tracker's table of the pin graph ([`PinGraph::pin_until_reclaimed`]).
     ///
     /// [`PinGraph::pin_until_reclaimed`]: crate::session::pins::dependants::PinGraph::pin_until_reclaimed
     fn pin_unless_reclaimed(self: &Arc<Self>) -> Result<(), Defunct> {
@@ -135,7 +135,7 @@ pub(crate) trait Pinned: Sized {
         with_current(self, |_, mut state| state.revocable_pins.add_one());
     }
 
-    /// Adds a second pin for a caller that holds one. This cannot fail, also for a retired tracker.
+    /// Adds a second pin for a caller that holds one. This cannot fail, even if the tracker is retired.
     fn pin_handle_again(self: &Arc<Self>) {
         with_current(self, |_, mut state| state.handle_pins.add_one());
     }

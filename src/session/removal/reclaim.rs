@@ -7,7 +7,7 @@
 //! dylib) form a batch. Each manager gets all trackers of a batch before the next manager does. So every finaliser has run
 //! before the first byte of the batch is freed.
 //!
-//! # In order
+//! # Steps
 //! 1. Trackers that one call removes wait together for the [guards][`Guard`] that were active when their symbols were
 //!    unpublished (`guards.rs`). They stay in state Guarded meanwhile.
 //! 2. When the last pin that is not [revocable](Pin::into_revocable) is dropped, the managers are asked to release the
@@ -56,7 +56,7 @@ pub(crate) fn after_retire(session: &Arc<SessionInner>, retired: &Retired) {
     if let [(core, RetireOutcome::Free)] = retired {
         return reclaim(session, slice::from_ref(core), retired);
     }
-    let next_step = |(core, held): &(Arc<TrackerCore>, RetireOutcome)| match held {
+    let next_step = |(core, outcome): &(Arc<TrackerCore>, RetireOutcome)| match outcome {
         RetireOutcome::Free => AfterUnpin::Reclaim,
         _ => core.state.leave_guarded(),
     };
@@ -72,7 +72,10 @@ fn after_retire_guarded(session: &Arc<SessionInner>, retired: &Retired, guards: 
     for (core, _) in retired {
         core.deliver_retired(guards.len() + if core.is_version() { calls.len() } else { 0 });
     }
-    retired.iter().filter(|(_, held)| *held == RetireOutcome::Free).for_each(|(core, _)| core.state.enter_guarded());
+    retired
+        .iter()
+        .filter(|(_, outcome)| *outcome == RetireOutcome::Free)
+        .for_each(|(core, _)| core.state.enter_guarded());
     let cores = retired.iter().map(|(core, _)| core.clone());
     let (versions, others): (Vec<_>, Vec<_>) = cores.partition(|core| core.is_version());
     let mut free = defer(others, guards.clone());
@@ -369,7 +372,7 @@ fn remove_resources(managers: &[Arc<dyn ResourceManager>], batch: &[Arc<TrackerC
     failures
 }
 
-/// Does the same for keys of merged trackers under which this manager may still hold resources.
+/// Calls one manager for the keys of merged trackers under which it may still hold resources of `core`.
 #[cold]
 fn remove_failed_transfers(
     manager: &Arc<dyn ResourceManager>,

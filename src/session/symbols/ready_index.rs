@@ -105,7 +105,7 @@ fn remove(entries: &mut HashTable<IndexEntry>, name: &str) {
     }
 }
 
-/// Names that are removed while readers wait.
+/// The most names that are removed in one write. Readers wait until the write ends.
 const REMOVE_BATCH: usize = 128;
 
 #[cfg(all(test, not(loom)))]

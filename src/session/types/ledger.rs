@@ -6,7 +6,7 @@
 //! A ledger does not know whether the tracker of a key is live. The caller must call `record` inside `with_resource_key`,
 //! which holds the lock of a live tracker (S3).
 //!
-//! A ledger is sharded by key, so trackers that have no key in common rarely wait for each other.
+//! A ledger is sharded by key, so calls with different keys rarely wait for each other.
 //! Model: `loom_tests/loom_allocate_remove.rs`.
 
 use std::collections::HashMap;

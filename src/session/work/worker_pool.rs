@@ -3,8 +3,9 @@
 //! The pool starts a thread when there is a task and no idle thread, up to a limit of *active* threads. An idle worker sleeps.
 //!
 //! A worker that waits for a lookup inside a task is *blocked*, not active. If there are more tasks meanwhile, the pool
-//! starts another thread. When the blocked worker is active again, one thread too many ends at its next task. So a task that
-//! waits never prevents the work that it waits for, and no task runs on the stack of another.
+//! starts another thread. When the blocked worker is active again, the pool may have one active thread more than the limit. A
+//! thread then ends instead of taking its next task. So a task that waits never prevents the work that it waits for, and no
+//! task runs on the stack of another.
 //!
 //! Workers end when the pool stops or when they are dismissed. A worker leaves `workers` under the lock that guards the queue,
 //! and only while the queue is empty. So the next task sees that no worker is left, and starts a thread.
@@ -182,7 +183,7 @@ fn worker_of<J: PooledJob>() -> Option<Arc<WorkerPool<J>>> {
     J::pool_of_thread().try_with(|pool| pool.borrow().clone()).ok().flatten()
 }
 
-/// As long as it lives, this worker counts as blocked.
+/// A worker that counts as blocked until this value is dropped.
 pub(in crate::session) struct BlockedWorker<J: PooledJob>(Arc<WorkerPool<J>>);
 
 impl<J: PooledJob> BlockedWorker<J> {

@@ -1,4 +1,4 @@
-//! [`Equation`]: parses the text of a rule into a tree.
+//! [`Equation`]: parses the text of a rule (LLVM: `jitlink-check`, `RuntimeDyldChecker`) into a tree.
 //!
 //! ```text
 //! equation   = chain "=" chain
