@@ -28,7 +28,7 @@
 //!
 //! - **S1** The owner of a symbol is recorded in the symbol's table entry, and in the owner's list, which leads through
 //!   that entry. There is no other record.
-//! - **S2** A tracker changes from Live to Retired or Merged only under its dylib's lock *and* the lock of its
+//! - **S2** A tracker changes from Live to Guarded, Reclaiming or Merged only under its dylib's lock *and* the lock of its
 //!   `TrackerState`. A live tracker therefore stays live while a thread holds either lock.
 //! - **S3** A resource is recorded under a key only under the state lock of a live tracker
 //!   ([`MaterializationResponsibility::with_resource_key`]). Managers learn of a removal only after the state has

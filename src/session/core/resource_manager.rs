@@ -38,7 +38,9 @@ pub trait ResourceManager: Send + Sync {
     /// The tracker of `key` was removed, and nothing pins it: release every resource under `key` (ORC:
     /// `handleRemoveResources`).
     ///
-    /// Called once per key, with no lock held; may call back into the session.
+    /// Called once per key, with no lock held, on the thread that reclaims. May call back into the session, but must not
+    /// [wait](crate::session::Removal::wait) for the removal of this tracker or of one that is reclaimed with it: that wait
+    /// would not end.
     ///
     /// # Errors
     /// An error or a panic does not stop the other managers. The call that completes the removal returns it. If no
@@ -57,7 +59,6 @@ pub trait ResourceManager: Send + Sync {
 
     /// The bytes of code memory that this manager holds under `key`; zero if it holds none. Called for
     /// [tickets](crate::session::Removal::bytes), and for [observers](crate::session::Observer) if there are any.
-    /// [observers](crate::session::Observer), where there are any. Zero for managers that hold none.
     fn held_bytes(&self, key: ResourceKey) -> u64 {
         let _ = key;
         0
@@ -75,7 +76,8 @@ pub trait ResourceManager: Send + Sync {
     /// The resources under `source` now belong to `destination` (ORC: `handleTransferResources`).
     ///
     /// Called under locks of the session, so that no resource can be recorded under either key meanwhile. Only move
-    /// records ([`Ledger::transfer`](crate::session::Ledger::transfer)). Do not call back into the session: it would
+    /// records ([`Ledger::transfer`](crate::session::Ledger::transfer)). Do not call back into the session, and drop no
+    /// [`Pin`](crate::session::Pin) of either tracker: it would
     /// deadlock.
     ///
     /// # Panics

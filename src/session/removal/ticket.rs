@@ -118,7 +118,8 @@ impl Removal {
 
     /// Waits until all resources are released. Returns what the managers reported.
     ///
-    /// Never returns if the calling thread holds a pin, or is inside a guard that blocks the removal. Check
+    /// Never returns if the calling thread holds a pin, is inside a guard that blocks the removal, or is a manager that is
+    /// asked to release the resources. Check
     /// [`obstacles`](Self::obstacles) first, or wait with a [deadline](Self::wait_until).
     ///
     /// # Errors
