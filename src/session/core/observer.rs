@@ -241,3 +241,20 @@ impl Observers {
 
 /// The most names that the text of an event shows.
 const MAX_SHOWN_NAMES: usize = 8;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::session::ExecutionSession;
+
+    #[test]
+    fn a_published_event_shows_some_names_and_says_whether_there_are_more() {
+        let session = ExecutionSession::new();
+        let dylib = session.create_dylib("main").unwrap();
+        let key = dylib.create_tracker().unwrap().key();
+        let names: Vec<Name> = (0..MAX_SHOWN_NAMES + 1).map(|number| Name::new(&format!("n{number}"))).collect();
+        let text = |count: usize| Event::Published { dylib: &dylib, key, symbols: &names[..count] }.to_string();
+        assert!(text(MAX_SHOWN_NAMES).ends_with(&format!("n{}, {key} of `main`", MAX_SHOWN_NAMES - 1)));
+        assert!(text(MAX_SHOWN_NAMES + 1).ends_with(&format!("n{}, …, {key} of `main`", MAX_SHOWN_NAMES - 1)));
+    }
+}
