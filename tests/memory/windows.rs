@@ -277,7 +277,7 @@ impl Interceptor for PoolUser {
         if let (Call::Map, Some(pool)) = (call, self.pool.get()) {
             self.mapped.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             assert!(pool.statistics().windows > 0);
-            drop(make(&**pool, &of_group(7, 64)));
+            drop(make(pool, &of_group(7, 64)));
         }
         Ok(())
     }
@@ -290,8 +290,8 @@ fn no_lock_is_held_while_a_further_window_is_mapped() {
     let mapper = InterceptingMapper { inner: SystemMapper::default(), interceptor: user.clone() };
     let pool = Arc::new(SlabPool::with_mapper(mapper, options).unwrap());
     let code = WindowLayout::divide(32 * MIB).unwrap().pool(SegmentKind::Code).size;
-    let _first = make(&*pool, &plan(code - MIB, 16, (16, 0)));
+    let _first = make(&pool, &plan(code - MIB, 16, (16, 0)));
     assert!(user.pool.set(pool.clone()).is_ok());
-    let _second = make(&*pool, &plan(2 * MIB, 16, (16, 0)));
+    let _second = make(&pool, &plan(2 * MIB, 16, (16, 0)));
     assert_eq!((user.mapped.load(std::sync::atomic::Ordering::Relaxed), pool.statistics().windows), (1, 2));
 }
