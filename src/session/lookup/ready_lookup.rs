@@ -3,7 +3,7 @@
 //! These lookups call no generator and create no query. If one gives no answer, its caller starts a full lookup
 //! (`begin.rs`).
 //!
-//! Every link looks up its external symbols this way, on many threads, and mostly the same few names in the same
+//! Every link looks up its external symbols this way, on many threads. Most links look up the same few names in the same
 //! dylibs. So the result, [`ReadyLookup`], refers to one shared list of the dylibs that were searched, and holds no
 //! reference count for each symbol. Threads that link at the same time then write few common cache lines.
 
