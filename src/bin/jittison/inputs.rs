@@ -131,10 +131,18 @@ fn find_library(name: &str, directories: &[PathBuf]) -> Option<PathBuf> {
     if open_library(name).is_ok() {
         return None;
     }
-    let archives = SYSTEM_DIRECTORIES.iter().map(|directory| Path::new(directory).join(format!("lib{name}.a")));
-    archives.into_iter().find(|path| path.is_file())
+    let mut archives = system_directories().into_iter().map(|directory| directory.join(format!("lib{name}.a")));
+    archives.find(|path| path.is_file())
 }
 
 /// The directories in which the system's linker searches.
-const SYSTEM_DIRECTORIES: [&str; 5] =
-    ["/usr/local/lib", "/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib"];
+fn system_directories() -> [PathBuf; 5] {
+    let triple = format!("{}-linux-gnu", std::env::consts::ARCH);
+    [
+        "/usr/local/lib".into(),
+        Path::new("/lib").join(&triple),
+        Path::new("/usr/lib").join(&triple),
+        "/lib64".into(),
+        "/usr/lib".into(),
+    ]
+}

@@ -142,7 +142,7 @@ impl View<'_> {
             .map(|edge| {
                 json!({
                     "offset": edge.offset,
-                    "type": edge.kind.name(),
+                    "type": self.graph.relocation_name(edge.kind),
                     "symbol_index": edge.symbol.index(),
                     "symbol": self.symbol_label(edge.symbol),
                     "addend": edge.addend,
@@ -261,7 +261,7 @@ impl View<'_> {
             let symbol = escape_controls(&self.symbol_label(edge.symbol));
             table.row(vec![
                 format!("{:#x}", edge.offset),
-                edge.kind.name().to_string(),
+                self.graph.relocation_name(edge.kind).to_string(),
                 format!("{symbol} {sign} {:#x}", edge.addend.unsigned_abs()),
             ]);
         }

@@ -93,7 +93,7 @@ impl LinkHooks for Hooks {
         self.own.symbols = graph.symbols().count() as u64;
         for (id, _) in graph.blocks().filter(|(_, block)| !block.is_dropped()) {
             for edge in graph.edges(id) {
-                *self.own.relocations.entry(edge.kind.name()).or_default() += 1;
+                *self.own.relocations.entry(graph.relocation_name(edge.kind)).or_default() += 1;
             }
         }
         // The time for counting belongs to no phase.

@@ -5,9 +5,9 @@
 //! target. Here it is the target address in both cases, and a load finds the linker's bytes by target address. The result is
 //! the same wherever LLVM defines one, and loads inside loads have a value as well.
 
+use super::arch::{Decoded, Operand};
 use super::expression::{Atom, Chain, Operator, Problem, Slice, SymbolOffset, Term, Token};
 use super::image::Image;
-use super::operands::{Decoded, Operand};
 
 /// Evaluates the two sides of one rule, and records the values of their parts.
 pub struct Evaluator<'a> {

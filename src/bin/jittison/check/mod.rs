@@ -11,7 +11,7 @@
 //! | `expression.rs` | parses the text of a rule into a tree, and finds syntax errors |
 //! | `image.rs` | [`Image`]: what the rules ask about a link |
 //! | `evaluate.rs` | computes the numbers of a tree from an image |
-//! | `operands.rs` | what `decode_operand` counts: LLVM's operands of an x86-64 instruction |
+//! | `arch/` | what `decode_operand` counts: LLVM's operands of an x86-64 instruction |
 //!
 //! A rule is an equation of two 64-bit numbers. Each is a chain of `+ - & | << >>`, evaluated from left to right; no
 //! operator has precedence. Sums wrap around.
@@ -21,10 +21,10 @@
 //! errors here. The kinds of stubs that LLVM's language knows for other machines are not supported, because x86-64 has only
 //! one kind.
 
+mod arch;
 mod evaluate;
 mod expression;
 mod image;
-mod operands;
 mod rules;
 
 use std::fmt;

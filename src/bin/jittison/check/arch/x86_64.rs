@@ -193,5 +193,4 @@ fn condition_number(condition: ConditionCode) -> u64 {
 }
 
 #[cfg(test)]
-#[path = "operand_tests.rs"]
 mod tests;
