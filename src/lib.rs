@@ -157,6 +157,8 @@
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
+#[allow(unsafe_code)]
+mod arch;
 pub mod base;
 pub mod error;
 #[allow(unsafe_code)]
@@ -170,7 +172,6 @@ pub mod memory;
 #[allow(unsafe_code)]
 mod os;
 pub mod platform;
-#[allow(unsafe_code)]
 mod prefetch;
 pub mod session;
 mod sync;

@@ -8,63 +8,37 @@
 //! prefetch. The same is true for memory that a link takes over from a removed module: a store does not wait for its line, but
 //! the next lock instruction waits for all earlier stores. So the link prefetches that memory for writing.
 //!
-//! On other architectures than x86-64, and under Miri, the functions do nothing.
-//!
-//! # Invariants
-//!
-//! - **P1** A prefetch instruction changes nothing that a program can see. It never faults, whatever its address is.
+//! Under Miri the functions do nothing.
+
+use crate::arch;
 
 /// Prefetches all cache lines that a value is in.
 #[inline(always)]
 pub(crate) fn prefetch<T: ?Sized>(value: &T) {
-    each_line(std::ptr::from_ref(value).cast(), size_of_val(value), request);
+    each_line(std::ptr::from_ref(value).cast(), size_of_val(value), arch::prefetch_line);
 }
 
 /// As [`prefetch`], for memory that is written next: the line comes in exclusive state.
 #[inline(always)]
 pub(crate) fn prefetch_to_write(bytes: &[u8]) {
-    each_line(bytes.as_ptr(), bytes.len(), request_to_write);
+    each_line(bytes.as_ptr(), bytes.len(), arch::prefetch_line_to_write);
 }
 
 /// As [`prefetch`], for a range that is known by its address only. The memory may already be freed or unmapped.
 #[inline(always)]
 pub(crate) fn prefetch_at(address: usize, size: usize) {
-    each_line(std::ptr::without_provenance(address), size, request);
+    each_line(std::ptr::without_provenance(address), size, arch::prefetch_line);
 }
 
 #[inline(always)]
-fn each_line(start: *const u8, size: usize, request: fn(*const u8)) {
+fn each_line(start: *const u8, size: usize, prefetch_line: fn(*const u8)) {
     let (mut line, last) = (start, start.wrapping_add(size.saturating_sub(1)));
     while line < last {
-        request(line);
+        prefetch_line(line);
         line = line.wrapping_add(LINE);
     }
     // The loop misses the last line where `start` is not aligned to a line.
-    request(last);
-}
-
-#[inline(always)]
-fn request(address: *const u8) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: P1 - a prefetch never faults, so any address is allowed; it changes nothing, so no reference is violated.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(address.cast());
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = address;
-}
-
-#[inline(always)]
-fn request_to_write(address: *const u8) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: P1 - as for `request`. A processor without `prefetchw` executes it as an instruction that does nothing.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_ET0>(address.cast());
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = address;
+    prefetch_line(last);
 }
 
 /// The size of a cache line in bytes.

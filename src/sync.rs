@@ -213,8 +213,8 @@ mod imp {
     /// A store with a `fence(SeqCst)` after it: every thread sees the store before anything that this thread does next.
     #[inline(always)]
     pub(crate) fn store_then_fence(word: &AtomicU64, value: u64) {
-        if cfg!(target_arch = "x86_64") {
-            // One locked instruction is both the store and the fence, and is faster than two.
+        if crate::arch::EXCHANGE_IS_FENCE {
+            // One instruction is both the store and the fence, and is faster than two.
             word.swap(value, Ordering::SeqCst);
             compiler_fence(Ordering::SeqCst);
         } else {

@@ -1,8 +1,8 @@
-//! [`EdgeKind`]: the x86-64 relocations as edges; the relaxation of GOT loads; the stub.
+//! [`EdgeKind`]: how the value of an edge is computed and stored.
 //!
-//! Each kind is documented by its formula, the width of its field, when it fails, and its name. All formulas are those
-//! of the psABI 1.0, section 4.4.1 ("Relocation Types"), table 4.9. Drepper, "ELF Handling For Thread-Local Storage",
-//! explains the thread-local kinds.
+//! Each kind is documented by its formula, the width of its field, when it fails, and the name of its relocation on each
+//! architecture. The formulas are those of the x86-64 psABI 1.0, section 4.4.1 ("Relocation Types"), table 4.9. Drepper,
+//! "ELF Handling For Thread-Local Storage", explains the thread-local kinds.
 //!
 //! | symbol | meaning |
 //! |---|---|
@@ -15,8 +15,8 @@
 //! | `Z` | size of the symbol |
 //! | `D`, `B`, `I`, `T` | addresses of GOT entries of a thread-local variable: descriptor, pair of the object's own block, static offset, pair of the variable ([`ThreadLocalEntry`]) |
 //!
-//! A value that does not fit its field is an error. It is never truncated. `fixup.rs` computes the values;
-//! `verify/formulas.rs` computes them again, without this file's tables.
+//! A value that does not fit its field is an error. It is never truncated. `link/fixup.rs` computes the values; the
+//! verifier's formulas compute them again, without this file's tables.
 
 /// How an edge's value is computed and stored.
 ///
@@ -111,81 +111,6 @@ pub enum EdgeKind {
 }
 
 impl EdgeKind {
-    /// The kind of a relocation; `None` for one that is not supported. Relocations that make no edge ([`is_marker`])
-    /// have none.
-    pub(crate) const fn from_relocation(r_type: u32) -> Option<EdgeKind> {
-        Some(match r_type {
-            1 => EdgeKind::Pointer64,
-            2 => EdgeKind::Delta32,
-            3 => EdgeKind::GotSlot32,
-            4 => EdgeKind::Branch32,
-            9 => EdgeKind::GotLoad32,
-            10 => EdgeKind::Pointer32,
-            11 => EdgeKind::Pointer32Signed,
-            12 => EdgeKind::Pointer16,
-            13 => EdgeKind::Delta16,
-            14 => EdgeKind::Pointer8,
-            15 => EdgeKind::Delta8,
-            24 => EdgeKind::Delta64,
-            25 | 31 => EdgeKind::GotOffset64,
-            26 => EdgeKind::GotBase32,
-            27 => EdgeKind::GotSlot64,
-            28 => EdgeKind::GotLoad64,
-            29 => EdgeKind::GotBase64,
-            30 => EdgeKind::GotSlot64, // GOTPLT64: the same without lazy binding
-            17 => EdgeKind::ThreadLocalOffset64,
-            18 => EdgeKind::StaticOffset64,
-            19 => EdgeKind::ThreadLocalPair32,
-            20 => EdgeKind::ThreadLocalBlock32,
-            21 => EdgeKind::ThreadLocalOffset32,
-            22 | 44 | 47 | 50 => EdgeKind::StaticLoad32,
-            23 => EdgeKind::StaticOffset32,
-            34 | 45 | 48 | 51 => EdgeKind::ThreadLocalDescriptor32,
-            32 => EdgeKind::Size32,
-            33 => EdgeKind::Size64,
-            41 => EdgeKind::GotLoad32Relaxable,
-            42 => EdgeKind::GotLoad32RexRelaxable,
-            43 | 46 | 49 => EdgeKind::GotLoad32Apx,
-            _ => return None,
-        })
-    }
-
-    /// The psABI's name of the relocation.
-    pub fn name(self) -> &'static str {
-        match self {
-            EdgeKind::Pointer64 => "R_X86_64_64",
-            EdgeKind::Pointer32 => "R_X86_64_32",
-            EdgeKind::Pointer32Signed => "R_X86_64_32S",
-            EdgeKind::Pointer16 => "R_X86_64_16",
-            EdgeKind::Pointer8 => "R_X86_64_8",
-            EdgeKind::Delta64 => "R_X86_64_PC64",
-            EdgeKind::Delta32 => "R_X86_64_PC32",
-            EdgeKind::Delta16 => "R_X86_64_PC16",
-            EdgeKind::Delta8 => "R_X86_64_PC8",
-            EdgeKind::Branch32 => "R_X86_64_PLT32",
-            EdgeKind::GotLoad32 => "R_X86_64_GOTPCREL",
-            EdgeKind::GotLoad32Relaxable => "R_X86_64_GOTPCRELX",
-            EdgeKind::GotLoad32RexRelaxable => "R_X86_64_REX_GOTPCRELX",
-            EdgeKind::GotLoad32Apx => "R_X86_64_CODE_4_GOTPCRELX",
-            EdgeKind::GotLoad64 => "R_X86_64_GOTPCREL64",
-            EdgeKind::GotSlot64 => "R_X86_64_GOT64",
-            EdgeKind::GotSlot32 => "R_X86_64_GOT32",
-            EdgeKind::GotOffset64 => "R_X86_64_GOTOFF64",
-            EdgeKind::GotBase32 => "R_X86_64_GOTPC32",
-            EdgeKind::GotBase64 => "R_X86_64_GOTPC64",
-            EdgeKind::Size32 => "R_X86_64_SIZE32",
-            EdgeKind::Size64 => "R_X86_64_SIZE64",
-            EdgeKind::ThreadLocalPair32 => "R_X86_64_TLSGD",
-            EdgeKind::ThreadLocalBlock32 => "R_X86_64_TLSLD",
-            EdgeKind::ThreadLocalOffset32 => "R_X86_64_DTPOFF32",
-            EdgeKind::ThreadLocalOffset64 => "R_X86_64_DTPOFF64",
-            EdgeKind::StaticLoad32 => "R_X86_64_GOTTPOFF",
-            EdgeKind::StaticOffset32 => "R_X86_64_TPOFF32",
-            EdgeKind::StaticOffset64 => "R_X86_64_TPOFF64",
-            EdgeKind::ThreadLocalDescriptor32 => "R_X86_64_GOTPC32_TLSDESC",
-        }
-    }
-
     /// Whether the value is computed from the symbol's GOT slot.
     pub(crate) const fn needs_got_slot(self) -> bool {
         use EdgeKind::*;
@@ -255,6 +180,18 @@ impl EdgeKind {
         matches!(self, EdgeKind::ThreadLocalOffset32 | EdgeKind::ThreadLocalOffset64)
     }
 
+    /// What an edge of this kind uses its symbol for: bits of [`uses`].
+    pub(crate) const fn uses(self) -> u32 {
+        uses::ANY
+            | match self {
+                EdgeKind::Branch32 => uses::BRANCH,
+                _ if KindSet::NEAR.contains(self) => uses::NEAR,
+                _ if self.needs_got_slot() => uses::SLOT,
+                _ if self.needs_static_tls() || self.is_block_offset() => uses::STATIC,
+                _ => 0,
+            }
+    }
+
     /// Bytes of the field.
     pub(crate) const fn width(self) -> usize {
         use EdgeKind::*;
@@ -284,6 +221,22 @@ impl EdgeKind {
     }
 }
 
+/// What edges use a symbol for, one bit each.
+pub(crate) mod uses {
+    /// Some edge refers to the symbol.
+    pub(crate) const ANY: u32 = 1;
+    /// Some edge reads the symbol's GOT slot.
+    pub(crate) const SLOT: u32 = 2;
+    /// Some edge is a branch to the symbol.
+    pub(crate) const BRANCH: u32 = 4;
+    /// Some edge refers to the symbol by a field that is narrower than an address.
+    pub(crate) const NEAR: u32 = 8;
+    /// Some edge needs the symbol's distance from the thread pointer.
+    pub(crate) const STATIC: u32 = 16;
+    /// Number of bits that the constants above take.
+    pub(crate) const WIDTH: u32 = 5;
+}
+
 /// A set of edge kinds, one bit each.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct KindSet(u64);
@@ -310,7 +263,10 @@ impl KindSet {
     /// Kinds by which code names data that it was compiled to be near to.
     pub(crate) const NEAR: KindSet = KindSet::of(&[EdgeKind::Delta32, EdgeKind::Pointer32, EdgeKind::Pointer32Signed]);
 
-    const fn of(kinds: &[EdgeKind]) -> KindSet {
+    /// No kind: the relocation type makes no edge.
+    pub(crate) const NO_EDGE: KindSet = KindSet(1 << 63);
+
+    pub(crate) const fn of(kinds: &[EdgeKind]) -> KindSet {
         let mut set = 0;
         let mut at = 0;
         while at < kinds.len() {
@@ -322,6 +278,10 @@ impl KindSet {
 
     pub(crate) fn insert(&mut self, kind: EdgeKind) {
         self.0 |= 1 << kind as u32;
+    }
+
+    pub(crate) fn insert_all(&mut self, other: KindSet) {
+        self.0 |= other.0;
     }
 
     pub(crate) const fn contains(self, kind: EdgeKind) -> bool {
@@ -344,151 +304,4 @@ pub(crate) enum ThreadLocalEntry {
     StaticOffset,
     /// A TLS descriptor: function and argument, then the pair that the argument points to. 32 bytes.
     Descriptor,
-}
-
-/// Whether a relocation is only a marker, which makes no edge and changes no byte.
-pub(crate) fn is_marker(r_type: u32) -> bool {
-    const R_X86_64_NONE: u32 = 0;
-    // Marks the call through a TLS descriptor, for linkers that rewrite it. Here it stays as it is.
-    const R_X86_64_TLSDESC_CALL: u32 = 35;
-    matches!(r_type, R_X86_64_NONE | R_X86_64_TLSDESC_CALL)
-}
-
-/// The name of a relocation that is not supported, for errors. The named ones occur only in a linker's output.
-pub(crate) fn relocation_name(r_type: u32) -> String {
-    const NAMES: [(u32, &str); 7] = [
-        (5, "R_X86_64_COPY"),
-        (6, "R_X86_64_GLOB_DAT"),
-        (7, "R_X86_64_JUMP_SLOT"),
-        (8, "R_X86_64_RELATIVE"),
-        (16, "R_X86_64_DTPMOD64"),
-        (36, "R_X86_64_TLSDESC"),
-        (37, "R_X86_64_IRELATIVE"),
-    ];
-    match NAMES.iter().find(|(number, _)| *number == r_type) {
-        Some((_, name)) => format!("relocation {name}"),
-        None => format!("relocation type {r_type}"),
-    }
-}
-
-/// Rewrites the instruction of a GOT load to reach the symbol without its slot (psABI B.2), if the displacement fits.
-/// Returns false, and changes nothing, otherwise.
-///
-/// | instruction | becomes |
-/// |---|---|
-/// | `mov slot(%rip), %reg` | `lea symbol(%rip), %reg` |
-/// | `call *slot(%rip)` | `addr32 call symbol` |
-/// | `jmp *slot(%rip)` | `jmp symbol; nop` |
-///
-/// `code` is the four-byte field and the two bytes before it. `before` is the byte before `code`, if there is one.
-/// `displacement` is `S + A - P`, with the addend −4 that such loads carry.
-///
-/// The test is whether the *displacement* fits. That the target's address is low proves nothing, and other linkers that
-/// test the address rewrite what they must not.
-///
-/// A call with a `rex.W` prefix stays as it is. In `data16 rex.W call *__tls_get_addr` (general dynamic without PLT)
-/// the `addr32` prefix would take the place of `rex.W`, and AMD processors read `data16 call` as a call of 16 bits.
-#[inline]
-pub(crate) fn relax_got_load(kind: EdgeKind, before: Option<u8>, code: &mut [u8; 6], displacement: i64) -> bool {
-    let fits = |displacement: i64| i32::try_from(displacement).ok().map(i32::to_le_bytes);
-    let has_no_prefix = kind == EdgeKind::GotLoad32Relaxable;
-    let [first, second, field @ ..] = code;
-    match (*first, *second) {
-        // mov slot(%rip), %reg → lea symbol(%rip), %reg
-        (0x8b, modrm) if is_rip_relative(modrm) && is_relaxable(kind) => {
-            let Some(displacement) = fits(displacement) else { return false };
-            *first = 0x8d;
-            *field = displacement;
-            true
-        }
-        // call *slot(%rip) → addr32 call symbol
-        (0xff, 0x15) if has_no_prefix && before != Some(0x48) => {
-            let Some(displacement) = fits(displacement) else { return false };
-            (*first, *second) = (0x67, 0xe8);
-            *field = displacement;
-            true
-        }
-        // jmp *slot(%rip) → jmp symbol; nop. The field moves one byte down, so the displacement grows by one.
-        (0xff, 0x25) if has_no_prefix => {
-            let Some([a, b, c, d]) = displacement.checked_add(1).and_then(fits) else { return false };
-            (*first, *second) = (0xe9, a);
-            *field = [b, c, d, 0x90];
-            true
-        }
-        _ => false,
-    }
-}
-
-/// Whether [`relax_got_load`] may rewrite the instruction.
-#[inline]
-pub(crate) fn is_relaxable(kind: EdgeKind) -> bool {
-    matches!(kind, EdgeKind::GotLoad32Relaxable | EdgeKind::GotLoad32RexRelaxable)
-}
-
-fn is_rip_relative(modrm: u8) -> bool {
-    modrm & 0xc7 == 0x05
-}
-
-/// `endbr64`: marks an instruction that indirect branches may reach (Intel CET, indirect branch tracking). Does nothing
-/// else.
-pub(crate) const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
-/// A stub: `endbr64; jmp *slot(%rip)`, padded to 16 bytes with traps. Its address may serve as a function pointer.
-pub(crate) const STUB: [u8; 16] = [0xf3, 0x0f, 0x1e, 0xfa, 0xff, 0x25, 0, 0, 0, 0, TRAP, TRAP, TRAP, TRAP, TRAP, TRAP];
-/// Offset of the displacement in a stub.
-pub(crate) const STUB_FIELD: u32 = 6;
-/// `int3`: fills the gaps in code.
-pub(crate) const TRAP: u8 = 0xcc;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_set_of_kinds_with_a_thread_local_entry_agrees_with_the_kinds() {
-        for kind in (0..64).filter_map(EdgeKind::from_relocation) {
-            let is_listed = KindSet::THREAD_LOCAL_ENTRY.contains(kind);
-            assert_eq!(is_listed, kind.thread_local_entry().is_some(), "{}", kind.name());
-        }
-    }
-
-    /// Whether the instruction is rewritten, and its bytes afterwards.
-    fn relaxed(kind: EdgeKind, instruction: [u8; 2], displacement: i64) -> (bool, [u8; 6]) {
-        let mut code = [instruction[0], instruction[1], 0, 0, 0, 0];
-        (relax_got_load(kind, Some(0x66), &mut code, displacement), code)
-    }
-
-    #[test]
-    fn a_got_load_is_relaxed_by_displacement_not_by_the_targets_address() {
-        let load = |displacement| relaxed(EdgeKind::GotLoad32RexRelaxable, [0x8b, 0x05], displacement);
-        assert_eq!(load(-(1 << 40)), (false, [0x8b, 0x05, 0, 0, 0, 0]), "a low target that is out of reach");
-        assert_eq!(load(-5), (true, [0x8d, 0x05, 0xfb, 0xff, 0xff, 0xff]));
-    }
-
-    #[test]
-    fn calls_and_jumps_through_the_got_become_direct() {
-        let branch = |instruction, displacement| relaxed(EdgeKind::GotLoad32Relaxable, instruction, displacement);
-        assert_eq!(branch([0xff, 0x15], 0x1000), (true, [0x67, 0xe8, 0, 0x10, 0, 0]));
-        assert_eq!(branch([0xff, 0x25], 0x1000), (true, [0xe9, 0x01, 0x10, 0, 0, 0x90]));
-        let (is_relaxed, code) = branch([0xff, 0x25], i64::from(i32::MAX));
-        assert_eq!((is_relaxed, code), (false, [0xff, 0x25, 0, 0, 0, 0]), "the displacement plus one does not fit");
-    }
-
-    #[test]
-    fn a_call_with_a_rex_w_prefix_stays_a_call_through_the_got() {
-        let mut code = [0xff, 0x15, 0, 0, 0, 0];
-        assert!(!relax_got_load(EdgeKind::GotLoad32Relaxable, Some(0x48), &mut code, 0x1000));
-        assert_eq!(code, [0xff, 0x15, 0, 0, 0, 0]);
-        assert!(
-            relax_got_load(EdgeKind::GotLoad32Relaxable, None, &mut code, 0x1000),
-            "the call is at the start of the section"
-        );
-    }
-
-    #[test]
-    fn plain_got_loads_and_unknown_instructions_are_not_rewritten() {
-        assert!(!relaxed(EdgeKind::GotLoad32, [0x8b, 0x05], 0).0);
-        assert!(!relaxed(EdgeKind::GotLoad32Apx, [0xff, 0x15], 0).0);
-        assert!(!relaxed(EdgeKind::GotLoad32RexRelaxable, [0xff, 0x15], 0).0, "a call with a prefix");
-        assert!(!relaxed(EdgeKind::GotLoad32RexRelaxable, [0x03, 0x05], 0).0, "add");
-    }
 }

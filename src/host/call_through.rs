@@ -1,19 +1,20 @@
 //! [`CallThrough`]: finds the code of a lazy function at its first call, and continues the call there.
 //!
 //! ```text
-//!   entry (linked memory)         call_through (this file)             resolve
-//!   r11 = number, jmp *slot ────► save argument registers ────────────► find the target by number
-//!                                 restore them, jmp to the address ◄──── address of the function
+//!   entry (linked memory)         call_through (assembly)              resolve
+//!   number, jump by slot ───────► save argument registers ────────────► find the target by number
+//!                                 restore them, jump to the address ◄─── address of the function
 //! ```
 //!
-//! The call then continues as if the caller had called the function directly. Saved are the integer and the 128-bit vector
-//! argument registers of the psABI. The upper halves of wider vector registers are not saved.
+//! The call then continues as if the caller had called the function directly. `arch` has the machine code of both, and says
+//! which registers are saved.
 //!
 //! If the target cannot be found, there is no caller that could get an error. The embedder's handler supplies another
 //! function or ends the process (`lazy_failure.rs`).
 
 use std::collections::HashMap;
 
+use crate::arch::{self, LAZY_ENTRY_SIZE};
 use crate::base::{ExecutorAddr, catch};
 use crate::error::{Error, Result};
 use crate::host::lazy_failure::{LazyFailure, LazyFailureHandler, abort};
@@ -52,15 +53,10 @@ impl CallThrough {
         CallThrough { number }
     }
 
-    /// The code of the entry: `endbr64; movabs $number, %r11; jmp *slot(%rip)`. `slot` holds [`call_through_address`], and is
-    /// `slot_distance` bytes after the end of the entry.
-    pub(crate) fn entry(&self, slot_distance: i32) -> [u8; ENTRY_SIZE] {
-        let mut code = [0; ENTRY_SIZE];
-        code[..6].copy_from_slice(&[0xf3, 0x0f, 0x1e, 0xfa, 0x49, 0xbb]);
-        code[6..14].copy_from_slice(&self.number.to_le_bytes());
-        code[14..16].copy_from_slice(&[0xff, 0x25]);
-        code[16..].copy_from_slice(&slot_distance.to_le_bytes());
-        code
+    /// The code of the entry. `slot` is `slot_distance` bytes after the start of the entry, and holds
+    /// [`call_through_address`].
+    pub(crate) fn entry(&self, slot_distance: i32) -> [u8; LAZY_ENTRY_SIZE] {
+        arch::lazy_entry(self.number, slot_distance)
     }
 }
 
@@ -71,9 +67,6 @@ impl Drop for CallThrough {
         drop(target);
     }
 }
-
-/// Size of an entry in bytes.
-pub(crate) const ENTRY_SIZE: usize = 20;
 
 /// The address that entries jump to.
 pub(crate) fn call_through_address() -> ExecutorAddr {
@@ -109,62 +102,4 @@ unsafe extern "C" {
     fn call_through();
 }
 
-// On entry, the return address is at (%rsp), and %rsp is 8 below a multiple of 16. After nine pushes and 128 bytes, %rsp is a
-// multiple of 16, as the psABI demands at a call.
-std::arch::global_asm!(
-    ".pushsection .text.jittison_call_through,\"ax\",@progbits",
-    concat!(".globl ", symbol!("call_through")),
-    concat!(".hidden ", symbol!("call_through")),
-    concat!(".type ", symbol!("call_through"), ",@function"),
-    concat!(symbol!("call_through"), ":"),
-    ".cfi_startproc",
-    "endbr64",
-    "push rbp",
-    ".cfi_def_cfa_offset 16",
-    ".cfi_offset rbp, -16",
-    "mov rbp, rsp",
-    ".cfi_def_cfa_register rbp",
-    "push rdi",
-    "push rsi",
-    "push rdx",
-    "push rcx",
-    "push r8",
-    "push r9",
-    "push rax",
-    "push r10",
-    "sub rsp, 128",
-    "movups [rsp], xmm0",
-    "movups [rsp + 16], xmm1",
-    "movups [rsp + 32], xmm2",
-    "movups [rsp + 48], xmm3",
-    "movups [rsp + 64], xmm4",
-    "movups [rsp + 80], xmm5",
-    "movups [rsp + 96], xmm6",
-    "movups [rsp + 112], xmm7",
-    "mov rdi, r11",
-    "call {resolve}",
-    "mov r11, rax",
-    "movups xmm0, [rsp]",
-    "movups xmm1, [rsp + 16]",
-    "movups xmm2, [rsp + 32]",
-    "movups xmm3, [rsp + 48]",
-    "movups xmm4, [rsp + 64]",
-    "movups xmm5, [rsp + 80]",
-    "movups xmm6, [rsp + 96]",
-    "movups xmm7, [rsp + 112]",
-    "add rsp, 128",
-    "pop r10",
-    "pop rax",
-    "pop r9",
-    "pop r8",
-    "pop rcx",
-    "pop rdx",
-    "pop rsi",
-    "pop rdi",
-    "pop rbp",
-    ".cfi_def_cfa rsp, 8",
-    "jmp r11",
-    ".cfi_endproc",
-    ".popsection",
-    resolve = sym resolve,
-);
+arch::define_call_through!({ symbol!("call_through") }, resolve);

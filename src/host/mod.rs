@@ -53,7 +53,7 @@ pub(crate) use call::run_initializer;
 pub use call::{Function, FunctionPointer, Symbol};
 #[cfg(loom)]
 pub use call_through::enter_for_models;
-pub(crate) use call_through::{CallThrough, ENTRY_SIZE, LazyTarget, call_through_address};
+pub(crate) use call_through::{CallThrough, LazyTarget, call_through_address};
 pub(crate) use debugger_list::DebuggerEntry;
 pub(crate) use exit_handlers::{
     ExitScope, at_quick_exit_capture_address, atexit_capture_address, atfork_capture_address, on_exit_capture_address,

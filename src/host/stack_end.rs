@@ -9,6 +9,8 @@
 
 use std::ffi::c_void;
 
+use crate::arch;
+
 /// Calls `body`. A panic that leaves `body` ends the process.
 pub(crate) fn at_stack_end<F: FnOnce() -> R, R>(body: F) -> R {
     let mut call = Call { body: Some(body), result: None };
@@ -46,27 +48,4 @@ unsafe extern "C-unwind" {
     fn stack_end(function: unsafe extern "C-unwind" fn(*mut c_void), argument: *mut c_void);
 }
 
-// Not a naked function, because that cannot have its own unwind directives.
-std::arch::global_asm!(
-    ".pushsection .text.jittison_stack_end,\"ax\",@progbits",
-    concat!(".globl ", symbol!()),
-    concat!(".hidden ", symbol!()),
-    concat!(".type ", symbol!(), ",@function"),
-    concat!(symbol!(), ":"),
-    ".cfi_startproc",
-    ".cfi_undefined rip",
-    "endbr64",
-    "push rbp",
-    ".cfi_def_cfa_offset 16",
-    ".cfi_offset rbp, -16",
-    "mov rbp, rsp",
-    ".cfi_def_cfa_register rbp",
-    "mov rax, rdi",
-    "mov rdi, rsi",
-    "call rax",
-    "pop rbp",
-    ".cfi_def_cfa rsp, 8",
-    "ret",
-    ".cfi_endproc",
-    ".popsection",
-);
+arch::define_stack_end!({ symbol!() });

@@ -5,13 +5,15 @@
 //!
 //! | word | relocation | content |
 //! |---|---|---|
-//! | [`MODULE_WORD`] | `R_X86_64_DTPMOD64` | number of the module |
-//! | [`OFFSET_WORD`] | `R_X86_64_DTPOFF64` | offset of the variable in the module's block |
-//! | [`STATIC_WORD`] | `R_X86_64_TPOFF64` | distance from the thread pointer, if it is requested |
+//! | [`MODULE_WORD`] | module | number of the module |
+//! | [`OFFSET_WORD`] | offset | offset of the variable in the module's block |
+//! | [`STATIC_WORD`] | static offset | distance from the thread pointer, if it is requested |
 //!
 //! A file without a block and with the name of a variable asks the loader for the words of a variable of some library.
 //!
 //! This file only builds the bytes and maps nothing. Field names are those of the ELF gABI.
+
+use crate::arch::Arch;
 
 /// A request to the loader.
 pub(super) struct ThreadLocalImage<'a> {
@@ -44,7 +46,7 @@ impl ThreadLocalImage<'_> {
             file[offset as usize..offset as usize + bytes.len()].copy_from_slice(bytes);
         };
         write(0, &[0x7f, b'E', b'L', b'F', 2, 1, 1]);
-        write(16, &[3u16, 62].map(u16::to_le_bytes).concat()); // ET_DYN, EM_X86_64
+        write(16, &[3u16, Arch::NATIVE.e_machine()].map(u16::to_le_bytes).concat()); // ET_DYN
         write(20, &1u32.to_le_bytes());
         write(32, &64u64.to_le_bytes()); // e_phoff
         let segments = self.segments(end);
@@ -103,14 +105,16 @@ impl ThreadLocalImage<'_> {
 
     fn relocations(&self) -> Vec<Vec<u8>> {
         let symbol = u64::from(self.variable.is_some());
-        let mut words = vec![(MODULE_WORD, R_X86_64_DTPMOD64)];
+        let [module, offset, static_offset] = Arch::NATIVE.thread_local_relocations();
+        let mut words = vec![(MODULE_WORD, module)];
         if self.variable.is_some() {
-            words.push((OFFSET_WORD, R_X86_64_DTPOFF64));
+            words.push((OFFSET_WORD, offset));
         }
         if self.is_static {
-            words.push((STATIC_WORD, R_X86_64_TPOFF64));
+            words.push((STATIC_WORD, static_offset));
         }
-        let relocation = |(offset, kind): (u64, u64)| [offset, symbol << 32 | kind, 0].map(u64::to_le_bytes).concat();
+        let relocation =
+            |(offset, r_type): (u64, u32)| [offset, symbol << 32 | u64::from(r_type), 0].map(u64::to_le_bytes).concat();
         words.into_iter().map(relocation).collect()
     }
 }
@@ -135,6 +139,3 @@ const PAGE: u64 = 4096;
 const R: u32 = 4;
 const W: u32 = 2;
 const DF_STATIC_TLS: u64 = 0x10;
-const R_X86_64_DTPMOD64: u64 = 16;
-const R_X86_64_DTPOFF64: u64 = 17;
-const R_X86_64_TPOFF64: u64 = 18;

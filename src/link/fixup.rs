@@ -12,7 +12,7 @@
 //! |---|---|---|
 //! | the target is plain and the value fits | quick loop over consecutive edges | [`apply_plain_edges`] |
 //! | branch to a target out of reach | branch to the symbol's stub | [`ResolvedLink::apply_branch_by_stub`] |
-//! | GOT load of a target in reach | rewrite the instruction to do without the slot | [`x86_64::relax_got_load`] |
+//! | GOT load of a target in reach | rewrite the instruction to do without the slot | [`Arch::relax_got_load`] |
 //! | any other | the psABI's formula | [`ResolvedLink::edge_value`] |
 //! | the value still does not fit | the stub of a known function, else a far reference | [`ResolvedLink::value_by_stub`], `range_extension/` |
 //!
@@ -21,6 +21,7 @@
 //!
 //! Debug builds check the result byte by byte: `verify.rs`.
 
+use crate::arch::{Arch, EdgeKind, KindSet, STUB_SIZE, ThreadLocalEntry};
 use crate::base::{ExecutorAddr, SegmentKind, TlsIndex};
 use crate::error::{Error, LinkFault};
 use crate::link::graph::{Block, BlockId, Definition, Edge, Role, SymbolIndex};
@@ -30,7 +31,6 @@ use crate::link::resolved_link::ResolvedLink;
 use crate::link::tables::SLOT_SIZE;
 use crate::link::targets::{Target, is_near_zero};
 use crate::link::thread_locals;
-use crate::link::x86_64::{self, EdgeKind, KindSet, STUB, STUB_FIELD, TRAP, ThreadLocalEntry};
 use crate::memory::InFlight;
 
 impl ResolvedLink<'_> {
@@ -83,7 +83,7 @@ impl ResolvedLink<'_> {
             let (start, end) = (block.offset as usize, (block.offset + block.size) as usize);
             // The memory of a gap may hold old bytes. Traps in code stop whatever runs into a gap.
             if written < start {
-                segment[written..start].fill(if pool == SegmentKind::Code { TRAP } else { 0 });
+                segment[written..start].fill(if pool == SegmentKind::Code { self.graph.arch.trap() } else { 0 });
             }
             written = end;
             // Tables are written when their segment is complete.
@@ -129,7 +129,8 @@ impl ResolvedLink<'_> {
             bytes.copy_from_slice(content);
             for edge in self.graph.edges(id) {
                 if edge.kind.depends_on_place() {
-                    let what = format!("{} in the image of a thread-local block", edge.kind.name());
+                    let what =
+                        format!("{} in the image of a thread-local block", self.graph.relocation_name(edge.kind));
                     return Err(self.unsupported(id, edge, what));
                 }
                 if is_known(id, edge)
@@ -175,7 +176,7 @@ impl ResolvedLink<'_> {
         let mut far = Vec::new();
         loop {
             if is_near {
-                edges = apply_plain_edges(edges, self.targets.all(), address.value(), bytes);
+                edges = apply_plain_edges(self.graph.arch, edges, self.targets.all(), address.value(), bytes);
             }
             let Some((edge, rest)) = edges.split_first() else { break };
             edges = rest;
@@ -254,7 +255,7 @@ impl ResolvedLink<'_> {
         if let Ok(displacement) = i64::try_from(to_target)
             && edge.addend == -4
             && let Some((before, code)) = instruction_at(bytes, start)
-            && x86_64::relax_got_load(edge.kind, before, code, displacement)
+            && self.graph.arch.relax_got_load(edge.kind, before, code, displacement)
         {
             return Ok(EdgeOutcome::Applied);
         }
@@ -337,7 +338,10 @@ impl ResolvedLink<'_> {
             field.fill(0);
             return Ok(());
         }
-        let what = format!("{} to a section that is not in memory, or was dropped with its group", edge.kind.name());
+        let what = format!(
+            "{} to a section that is not in memory, or was dropped with its group",
+            self.graph.relocation_name(edge.kind)
+        );
         Err(self.unsupported(id, edge, what))
     }
 
@@ -462,16 +466,14 @@ impl ResolvedLink<'_> {
             return;
         };
         let got = self.graph.block_address(got, self.addresses);
-        let mut field = address.offset(STUB_FIELD.into());
         let start = self.graph.blocks[block.index()].offset as usize;
-        let (stubs, _) = segment[start..].as_chunks_mut::<{ STUB.len() }>();
+        let (stubs, _) = segment[start..].as_chunks_mut::<STUB_SIZE>();
+        let mut address = address;
         for (symbol, stub) in self.tables.stub_targets.iter().zip(stubs) {
             let slot = got.offset(self.tables.slot(*symbol).unwrap_or(0));
             // Code and read-only data are in one window, within which every address reaches every other.
-            let displacement = slot.distance_from(field.offset(4)) as i32;
-            *stub = STUB;
-            stub[STUB_FIELD as usize..STUB_FIELD as usize + 4].copy_from_slice(&displacement.to_le_bytes());
-            field = field.offset(STUB.len() as u64);
+            *stub = self.graph.arch.stub(slot.distance_from(address) as i32);
+            address = address.offset(STUB_SIZE as u64);
         }
     }
 
@@ -489,7 +491,7 @@ impl ResolvedLink<'_> {
         self.graph.fault(LinkFault::OutOfRange {
             section: self.graph.block_name(id).to_string(),
             offset: edge.offset.into(),
-            kind: edge.kind.name().to_string(),
+            kind: self.graph.relocation_name(edge.kind).to_string(),
             symbol: self.graph.symbol_name(edge.symbol).to_string(),
             target: self.address(edge.symbol).value(),
             value,
@@ -505,10 +507,16 @@ impl ResolvedLink<'_> {
 ///
 /// Returns the rest, from the first edge on that needs more than this. Nothing is written for that edge.
 #[inline(never)] // a loop that has the registers to itself
-fn apply_plain_edges<'e>(mut edges: &'e [Edge], targets: &[Target], start: u64, bytes: &mut [u8]) -> &'e [Edge] {
+fn apply_plain_edges<'e>(
+    arch: Arch,
+    mut edges: &'e [Edge],
+    targets: &[Target],
+    start: u64,
+    bytes: &mut [u8],
+) -> &'e [Edge] {
     while let Some((edge, rest)) = edges.split_first() {
         let Some(target) = targets.get(edge.symbol.index()).and_then(Target::plain) else { break };
-        if !apply_plain_edge(edge, target, start, bytes) {
+        if !apply_plain_edge(arch, edge, target, start, bytes) {
             break;
         }
         edges = rest;
@@ -525,7 +533,7 @@ fn instruction_at(bytes: &mut [u8], field: usize) -> Option<(Option<u8>, &mut [u
 
 /// Applies one edge as [`apply_plain_edges`] does. Returns false, and writes nothing, if the edge needs more than that.
 #[inline(always)]
-fn apply_plain_edge(edge: &Edge, target: u64, start: u64, bytes: &mut [u8]) -> bool {
+fn apply_plain_edge(arch: Arch, edge: &Edge, target: u64, start: u64, bytes: &mut [u8]) -> bool {
     let (value, offset) = (target.wrapping_add_signed(edge.addend), edge.offset as usize);
     // Exact if it fits into four bytes: see `is_near_zero`.
     let distance = value.wrapping_sub(start).wrapping_sub(u64::from(edge.offset)) as i64;
@@ -534,9 +542,9 @@ fn apply_plain_edge(edge: &Edge, target: u64, start: u64, bytes: &mut [u8]) -> b
         i64::from(short) == distance && store(bytes, offset, short.to_le_bytes())
     } else if edge.kind == EdgeKind::Pointer64 {
         store(bytes, offset, value.to_le_bytes())
-    } else if x86_64::is_relaxable(edge.kind) && edge.addend == -4 {
+    } else if arch.is_relaxable(edge.kind) && edge.addend == -4 {
         let code = instruction_at(bytes, offset);
-        code.is_some_and(|(before, code)| x86_64::relax_got_load(edge.kind, before, code, distance))
+        code.is_some_and(|(before, code)| arch.relax_got_load(edge.kind, before, code, distance))
     } else {
         false
     }
@@ -596,7 +604,7 @@ mod tests {
             if let Some(value) = fits {
                 expected[offset as usize..offset as usize + 4].copy_from_slice(&value.to_le_bytes());
             }
-            prop_assert_eq!(apply_plain_edge(&edge, target, start, &mut bytes), fits.is_some());
+            prop_assert_eq!(apply_plain_edge(Arch::X86_64, &edge, target, start, &mut bytes), fits.is_some());
             prop_assert_eq!(bytes, expected);
         }
     }

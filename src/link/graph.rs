@@ -24,14 +24,15 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
+use crate::arch::{Arch, CodeTemplate, EdgeKind, KindSet};
 use crate::base::{ExecutorAddr, RecycledVec, SegmentKind, impl_recycle, until_nul};
 use crate::error::{Error, ErrorKind, LinkFault};
 use crate::link::buffer::ObjectBuffer;
 pub(crate) use crate::link::content::{Content, SyntheticData, Text};
+pub use crate::link::edge::{Edge, SymbolIndex};
 use crate::link::prefix_filter::PrefixFilter;
 use crate::link::thread_local_plan::ThreadLocalPlace;
-use crate::link::use_recorder::{self, ReferrerBit, UseRecorder};
-use crate::link::x86_64::{EdgeKind, KindSet};
+use crate::link::use_recorder::{ReferrerBit, UseRecorder};
 use crate::sync::Arc;
 
 impl_recycle!(Block, GraphSymbol, Edge, BlockId, SymbolIndex, Option<BlockId>, u8, u32, bool);
@@ -42,6 +43,8 @@ pub struct LinkGraph {
     /// `None` before an object is read.
     pub(crate) name: Option<Arc<str>>,
     pub(crate) bytes: ObjectBuffer,
+    /// The architecture of the object.
+    pub(crate) arch: Arch,
     pub(crate) blocks: RecycledVec<Block>,
     pub(crate) symbols: RecycledVec<GraphSymbol>,
     pub(crate) edges: RecycledVec<Edge>,
@@ -87,10 +90,6 @@ pub(crate) struct RequestedBounds {
 /// The position of a block in its graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BlockId(pub(crate) u32);
-
-/// The position of a symbol in its graph. For a symbol of the object's own symbol table, this is its ELF symbol index.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct SymbolIndex(pub(crate) u32);
 
 /// A contiguous range of bytes that is placed as a unit: a section, a common symbol, or a table that the linker makes
 /// (ORC: `jitlink::Block`).
@@ -206,28 +205,8 @@ pub(crate) enum Binding {
     Weak,
 }
 
-/// A field in a block whose value depends on a symbol: a relocation (ORC: `jitlink::Edge`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Edge {
-    /// Offset of the field in bytes from the start of its block. The field must lie within the block.
-    pub offset: u32,
-    /// How the value is computed and stored. It decides the width of the field.
-    pub kind: EdgeKind,
-    /// The symbol that the field refers to.
-    pub symbol: SymbolIndex,
-    /// The addend (`A` in the formulas of the psABI).
-    pub addend: i64,
-}
-
 impl BlockId {
     /// The position as an index.
-    pub fn index(self) -> usize {
-        self.0 as usize
-    }
-}
-
-impl SymbolIndex {
-    /// The position as an index. For a symbol of the object's own symbol table, this is its ELF symbol index.
     pub fn index(self) -> usize {
         self.0 as usize
     }
@@ -311,6 +290,7 @@ impl LinkGraph {
         let LinkGraph {
             name,
             bytes,
+            arch,
             blocks,
             symbols,
             edges,
@@ -328,7 +308,7 @@ impl LinkGraph {
             has_named_sections,
             requested_bounds,
         } = self;
-        (*name, *bytes) = (None, ObjectBuffer::default());
+        (*name, *bytes, *arch) = (None, ObjectBuffer::default(), Arch::default());
         blocks.reset();
         symbols.reset();
         edges.reset();
@@ -339,6 +319,11 @@ impl LinkGraph {
         (*group_count, *first_global, *own_symbol_count) = (0, 0, 0);
         (*external_prefixes, *kinds, *descriptor_function) = (PrefixFilter::default(), KindSet::default(), None);
         (*has_named_sections, *requested_bounds) = (false, Vec::new());
+    }
+
+    /// The psABI's name of the relocation of a kind of edge, on the architecture of the object.
+    pub fn relocation_name(&self, kind: EdgeKind) -> &'static str {
+        self.arch.relocation_name(kind)
     }
 
     /// The object's name, as it stands in errors.
@@ -488,6 +473,18 @@ impl LinkGraph {
         id
     }
 
+    /// Adds a block of machine code from a template. `symbol_of` gives the symbol of each target.
+    pub(crate) fn add_code<T: Copy>(
+        &mut self,
+        name: &str,
+        code: &CodeTemplate<T>,
+        symbol_of: impl Fn(T) -> SymbolIndex,
+    ) -> BlockId {
+        let edges: Vec<Edge> =
+            code.fields.iter().map(|field| Edge::of_field(field, 0, symbol_of(field.target))).collect();
+        self.add_block(name, SegmentKind::Code, code.bytes.to_vec(), CODE_ALIGN, &edges)
+    }
+
     /// Sets the bytes and edges of a block that was added empty. For a block whose edges refer to the block itself.
     pub(crate) fn fill_block(&mut self, id: BlockId, content: Vec<u8>, edges: &[Edge]) {
         let block = &mut self.blocks[id.index()];
@@ -509,7 +506,7 @@ impl LinkGraph {
         self.use_recorder.extend_to(self.symbols.len());
         for edge in edges {
             self.kinds.insert(edge.kind);
-            self.use_recorder.bits_mut()[edge.symbol.index()] |= use_recorder::use_bits(edge.kind) | referrer.bit();
+            self.use_recorder.bits_mut()[edge.symbol.index()] |= edge.kind.uses() | referrer.bit();
         }
     }
 
@@ -669,3 +666,6 @@ impl LinkGraph {
         ErrorKind::Link { object: self.name().to_string(), fault }.into()
     }
 }
+
+/// Alignment in bytes of machine code that the linker adds.
+const CODE_ALIGN: u64 = 16;

@@ -5,10 +5,10 @@
 //! adds calls, without a return. jittison makes no such functions, so a fragment would never run. An object with a
 //! fragment is refused. The fragments of `crti.o` and `crtn.o` do nothing by themselves and are accepted.
 
+use crate::arch::CrtFragment;
 use crate::base::SegmentKind;
 use crate::error::{Error, LinkFault};
 use crate::link::graph::{Block, BlockId, LinkGraph, Role};
-use crate::link::x86_64::ENDBR64;
 
 /// Whether a section of this name holds fragments.
 pub(crate) fn has_fragment(section: &[u8]) -> bool {
@@ -40,25 +40,12 @@ pub(crate) fn check(graph: &LinkGraph) -> Result<(), Error> {
 /// Whether `code` is the beginning or the end of the two functions, as in glibc and musl. The beginning of glibc's
 /// `_init` also calls `__gmon_start__` if it is defined (gprof), which a JIT does not need.
 fn is_of_c_library(graph: &LinkGraph, id: BlockId, code: &[u8]) -> bool {
-    let code = code.strip_prefix(&ENDBR64).unwrap_or(code);
-    let calls_gmon_start = |rest: &[u8]| {
-        let mut edges = graph.edges(id).iter();
-        let is_alone = edges.next().is_some_and(|edge| graph.symbol_name(edge.symbol) == "__gmon_start__");
-        let (load, call) = rest.split_at_checked(7).unwrap_or_default();
-        is_alone && edges.next().is_none() && load == LOAD_RAX && call == CALL_IF_THERE
-    };
-    let beginning = [&SUB_8_RSP[..], &PUSH_RAX].into_iter().find_map(|begin| code.strip_prefix(begin));
-    match beginning {
-        Some(rest) => rest.is_empty() && graph.edges(id).is_empty() || calls_gmon_start(rest),
-        None => [&ADD_8_RSP_RET[..], &POP_RAX_RET].contains(&code),
+    match graph.arch.crt_fragment(code) {
+        None => false,
+        Some(CrtFragment::End) => true,
+        Some(CrtFragment::Beginning) => graph.edges(id).is_empty(),
+        Some(CrtFragment::BeginningWithCall) => {
+            matches!(graph.edges(id), [edge] if graph.symbol_name(edge.symbol) == "__gmon_start__")
+        }
     }
 }
-
-const SUB_8_RSP: [u8; 4] = [0x48, 0x83, 0xec, 0x08];
-const ADD_8_RSP_RET: [u8; 5] = [0x48, 0x83, 0xc4, 0x08, 0xc3];
-const PUSH_RAX: [u8; 1] = [0x50];
-const POP_RAX_RET: [u8; 2] = [0x58, 0xc3];
-/// `mov …(%rip),%rax`
-const LOAD_RAX: [u8; 7] = [0x48, 0x8b, 0x05, 0, 0, 0, 0];
-/// `test %rax,%rax; je 1f; call *%rax; 1:`
-const CALL_IF_THERE: [u8; 7] = [0x48, 0x85, 0xc0, 0x74, 0x02, 0xff, 0xd0];

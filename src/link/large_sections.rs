@@ -11,9 +11,9 @@
 //!
 //! In case of doubt a section stays in the window.
 
+use crate::arch::EdgeKind;
 use crate::base::SegmentKind;
 use crate::link::graph::{Binding, BlockId, Content, Definition, LinkGraph, Role};
-use crate::link::x86_64::EdgeKind;
 
 /// The minimum size in bytes of a section that gets a mapping of its own, if no reference needs it to be near. A
 /// mapping costs more than a smaller section saves.

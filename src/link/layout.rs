@@ -12,12 +12,12 @@ use std::iter;
 
 use smallvec::SmallVec;
 
+use crate::arch::KindSet;
 use crate::base::{SegmentKind, align_up};
 use crate::error::{Error, LinkFault};
 use crate::link::frames;
 use crate::link::graph::{Block, BlockId, Definition, LinkGraph, Role};
 use crate::link::large_sections;
-use crate::link::x86_64::KindSet;
 use crate::memory::{LargeRequest, SegmentPlan, SegmentRequest};
 
 /// Sets the offset of every block that is in a segment, fills in `plan`, and records the blocks with bytes in

@@ -1,7 +1,7 @@
 //! [`SourceLine`]: the source lines of a finished link's code, from the line tables of its debug information (DWARF 5,
 //! 6.2).
 //!
-//! The tables are copied from the object and relocated with the link's addresses: `R_X86_64_64` and `R_X86_64_32`
+//! The tables are copied from the object and relocated with the link's addresses: absolute fields of four and eight bytes
 //! (psABI 4.4.1), the only types that compilers write there. The result is for profilers, so nothing here fails a link.
 //! A table that cannot be read gives no lines. Compressed sections are not read.
 
@@ -143,11 +143,7 @@ fn relocated(link: &FixedLink<'_>, object: &[u8], sections: &SectionTable<'_, He
                 Some(_) => link.symbol_address(symbol).value(),
             };
             let value = base.wrapping_add_signed(relocation.r_addend(LE)).to_le_bytes();
-            let width = match relocation.r_type(LE, false).0 {
-                R_X86_64_64 => 8,
-                R_X86_64_32 => 4,
-                _ => continue,
-            };
+            let Some(width) = link.graph().arch.absolute_width(relocation.r_type(LE, false).0) else { continue };
             let at = relocation.r_offset(LE) as usize;
             if let Some(field) = at.checked_add(width).and_then(|end| bytes.get_mut(at..end)) {
                 field.copy_from_slice(&value[..width]);
@@ -160,5 +156,3 @@ fn relocated(link: &FixedLink<'_>, object: &[u8], sections: &SectionTable<'_, He
 /// The name of a file whose name is unknown.
 const UNKNOWN: &str = "?";
 const SHF_COMPRESSED: u64 = 0x800;
-const R_X86_64_64: u32 = 1;
-const R_X86_64_32: u32 = 10;

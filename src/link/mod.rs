@@ -13,7 +13,7 @@
 //! | layout | `layout.rs`, `large_sections.rs`, `thread_locals.rs` | every block has an offset in its segment or in the thread-local block, or is a large section; the plan is known |
 //! | *memory is allocated; addresses of definitions are final* | `targets.rs` | |
 //! | *the caller looks the externals up* | `found_external.rs` | |
-//! | fix up | `fixup.rs`, `x86_64.rs`, `range_extension/` | contents are copied and edges applied; branches and GOT loads are relaxed; references that do not reach are extended |
+//! | fix up | `fixup.rs`, `range_extension/` | contents are copied and edges applied; branches and GOT loads are relaxed; references that do not reach are extended |
 //! | *debug builds: verify* | `verify.rs` | every byte is computed again from the object, by the psABI's formulas |
 //! | *plugins may read and change bytes* | `fixed_link.rs` | |
 //! | collect | `frames.rs`, `initializers.rs` | the unwind records and the lists of initialisers and finalisers |
@@ -33,6 +33,8 @@
 //!
 //! The fuzz targets in `fuzz/` check the last two.
 //!
+//! The link is the same for every instruction set; what differs is in `arch`.
+//!
 //! This module does not look symbols up, does not allocate executable memory, and runs nothing. It knows no resource
 //! keys.
 
@@ -42,6 +44,7 @@ mod buffer;
 mod call_frames;
 mod claim;
 mod content;
+mod edge;
 mod elf;
 mod fixed_link;
 mod fixup;
@@ -70,8 +73,8 @@ mod thread_local_plan;
 mod thread_locals;
 mod use_recorder;
 mod verify;
-mod x86_64;
 
+pub use crate::arch::EdgeKind;
 pub use archive::{Archive, ArchiveMember, ArchiveSet, FileBytes, Listing, MemberId, OpenFile, ReadAt};
 pub(crate) use bounds::named_sections;
 pub use buffer::ObjectBuffer;
@@ -88,5 +91,3 @@ pub use lines::SourceLine;
 pub(crate) use pipeline::{ExternalNames, ReadLink};
 pub use pipeline::{ExternalSymbol, LinkedObject, PlacedLink, PlanStage, PlannedLink};
 pub use thread_local_plan::{ThreadLocalPlace, ThreadLocalPlan};
-pub(crate) use x86_64::ENDBR64;
-pub use x86_64::EdgeKind;

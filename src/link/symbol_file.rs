@@ -18,6 +18,7 @@
 
 use object::read::elf::{FileHeader as _, SectionHeader as _, SectionTable};
 
+use crate::arch::Arch;
 use crate::link::elf::{Header, LE, SectionHeader, shn};
 use crate::link::fixed_link::FixedLink;
 use crate::link::graph::{BlockId, Role, SymbolIndex};
@@ -66,7 +67,7 @@ fn write(link: &mut FixedLink<'_>) -> Vec<u8> {
             SectionCopy::Bytes => section.data(LE, &*object).unwrap_or(&[]).to_vec(),
             SectionCopy::Symbols => symbols(link, section.data(LE, &*object).unwrap_or(&[]), &removed),
             SectionCopy::Relocations { is_list } => {
-                relocations(section.data(LE, &*object).unwrap_or(&[]), &removed, *is_list)
+                relocations(link.graph().arch, section.data(LE, &*object).unwrap_or(&[]), &removed, *is_list)
             }
         };
         if *copy != SectionCopy::First {
@@ -191,13 +192,13 @@ fn symbols(link: &FixedLink<'_>, table: &[u8], removed: &[bool]) -> Vec<u8> {
 }
 
 /// A relocation table of debug information, in which relocations against removed symbols give zero, or one in lists.
-fn relocations(table: &[u8], removed: &[bool], is_list: bool) -> Vec<u8> {
+fn relocations(arch: Arch, table: &[u8], removed: &[bool], is_list: bool) -> Vec<u8> {
     let mut table = table.to_vec();
     for relocation in table.chunks_exact_mut(RELA_SIZE) {
         let symbol = u32::from_le_bytes([relocation[12], relocation[13], relocation[14], relocation[15]]);
         if removed.get(symbol as usize) == Some(&true) {
-            let (r_type, addend) = if is_list { (R_X86_64_64, 1u64) } else { (R_X86_64_NONE, 0) };
-            relocation[8..16].copy_from_slice(&r_type.to_le_bytes());
+            let (r_type, addend) = if is_list { (arch.absolute_relocation(), 1u64) } else { (arch.no_relocation(), 0) };
+            relocation[8..16].copy_from_slice(&u64::from(r_type).to_le_bytes());
             relocation[16..24].copy_from_slice(&addend.to_le_bytes());
         }
     }
@@ -267,5 +268,3 @@ const SHT_NOBITS: u32 = 8;
 const SHT_REL: u32 = 9;
 const SHT_GROUP: u32 = 17;
 const SHT_SYMTAB_SHNDX: u32 = 18;
-const R_X86_64_NONE: u64 = 0;
-const R_X86_64_64: u64 = 1;

@@ -4,10 +4,10 @@
 //! up. The bits come from the graph's `UseRecorder`. If a block with edges was dropped, they are computed again, by a
 //! walk over the edges of the remaining blocks.
 
+use crate::arch::{KindSet, uses};
 use crate::base::RecycledVec;
 use crate::link::graph::{Block, Definition, GraphSymbol, LinkGraph, SymbolIndex};
-use crate::link::use_recorder::{self, BRANCH, NEAR, SLOT, STATIC, USED};
-use crate::link::x86_64::KindSet;
+use crate::link::use_recorder;
 
 /// What the edges of a pruned graph use each symbol for.
 #[derive(Default)]
@@ -37,9 +37,9 @@ impl SymbolUses {
     }
 
     fn of(graph: &LinkGraph) -> SymbolUses {
-        let mut uses = SymbolUses::default();
-        uses.walk(graph);
-        uses
+        let mut collected = SymbolUses::default();
+        collected.walk(graph);
+        collected
     }
 
     /// Compares the use bits, without the referrer bits.
@@ -56,7 +56,7 @@ impl SymbolUses {
         for block in graph.blocks.iter().filter(|block| !block.is_dropped) {
             for edge in &graph.edges[block.edges.start as usize..block.edges.end as usize] {
                 self.kinds.insert(edge.kind);
-                self.bits[edge.symbol.index()] |= use_recorder::use_bits(edge.kind);
+                self.bits[edge.symbol.index()] |= edge.kind.uses();
             }
         }
     }
@@ -65,25 +65,26 @@ impl SymbolUses {
     pub(crate) fn used_externals(&self, graph: &LinkGraph) -> impl Iterator<Item = (SymbolIndex, bool)> {
         let first = graph.first_global as usize;
         let globals = self.bits.get(first..).unwrap_or_default().iter().enumerate();
-        let used = globals.filter(|(_, bits)| **bits & USED != 0);
-        used.map(move |(number, bits)| (SymbolIndex((first + number) as u32), bits & STATIC != 0))
+        let used = globals.filter(|(_, bits)| **bits & uses::ANY != 0);
+        used.map(move |(number, bits)| (SymbolIndex((first + number) as u32), bits & uses::STATIC != 0))
             .filter(|(symbol, _)| graph.definition(*symbol) == Definition::External)
     }
 
     /// The symbols that get a GOT slot, each with whether it also gets a stub. A stub jumps through the slot, so a
     /// symbol with a stub has both.
     pub(crate) fn with_slots(&self, graph: &LinkGraph) -> impl Iterator<Item = (SymbolIndex, bool)> {
-        let used = self.bits.iter().enumerate().filter(|(_, bits)| **bits & (SLOT | BRANCH | NEAR) != 0);
+        let used =
+            self.bits.iter().enumerate().filter(|(_, bits)| **bits & (uses::SLOT | uses::BRANCH | uses::NEAR) != 0);
         used.filter_map(|(number, bits)| {
             let symbol = SymbolIndex(number as u32);
             let may_need_stub = may_need_stub(*bits, graph.definition(symbol));
-            (may_need_stub || bits & SLOT != 0).then_some((symbol, may_need_stub))
+            (may_need_stub || bits & uses::SLOT != 0).then_some((symbol, may_need_stub))
         })
     }
 
     /// Whether a field that is narrower than an address refers to the symbol, and a shared library may define it.
     pub(crate) fn may_be_far(&self, index: SymbolIndex, symbol: &GraphSymbol) -> bool {
-        self.bits[index.index()] & NEAR != 0 && symbol.definition == Definition::External && !symbol.is_hidden
+        self.bits[index.index()] & uses::NEAR != 0 && symbol.definition == Definition::External && !symbol.is_hidden
     }
 }
 
@@ -91,8 +92,8 @@ impl SymbolUses {
 /// to an external function from code that was compiled for a small code model.
 fn may_need_stub(bits: u32, definition: Definition) -> bool {
     match definition {
-        Definition::External => bits & (BRANCH | NEAR) != 0,
-        Definition::Absolute(_) => bits & BRANCH != 0,
+        Definition::External => bits & (uses::BRANCH | uses::NEAR) != 0,
+        Definition::Absolute(_) => bits & uses::BRANCH != 0,
         Definition::Block(..) | Definition::Nowhere => false,
     }
 }

@@ -13,11 +13,11 @@
 
 use rustc_hash::FxHashMap;
 
+use crate::arch::{KindSet, STUB_SIZE, ThreadLocalEntry};
 use crate::base::{RecycledVec, SegmentKind, impl_recycle};
 use crate::link::graph::{BlockId, Content, Definition, LinkGraph, SymbolIndex, Text};
 use crate::link::range_extension::reservation::RangeExtension;
 use crate::link::symbol_uses::SymbolUses;
-use crate::link::x86_64::{KindSet, STUB, ThreadLocalEntry};
 
 impl_recycle!(SymbolEntries);
 
@@ -71,7 +71,7 @@ impl Tables {
             graph.define(symbol, Definition::Block(got, 0));
         }
         if !self.stub_targets.is_empty() {
-            let size = (self.stub_targets.len() * STUB.len()) as u64;
+            let size = (self.stub_targets.len() * STUB_SIZE) as u64;
             self.stubs = Some(graph.push_block(Text::Fixed(".plt"), SegmentKind::Code, Content::Table, size, 16));
         }
         if may_be_far {
@@ -127,7 +127,7 @@ impl Tables {
     /// The offset of a symbol's stub in the block of stubs.
     pub(crate) fn stub(&self, symbol: SymbolIndex) -> Option<u64> {
         let number = self.by_symbol.get(symbol.index())?.stub;
-        (number != NONE).then_some(u64::from(number) * STUB.len() as u64)
+        (number != NONE).then_some(u64::from(number) * STUB_SIZE as u64)
     }
 
     /// The offset in the GOT of an entry of a thread-local variable.

@@ -13,16 +13,16 @@
 //! That works only while the C library has space for the block in the static TLS area of every thread.
 //!
 //! # Descriptor function
-//! Code that uses descriptors calls one function of the object. The function preserves all registers but `%rax`, as the
-//! descriptor convention requires, and calls `__tls_get_addr`. One exception: the upper halves of 256-bit registers are
-//! lost if that call allocates.
+//! Code that uses descriptors calls one function of the object. The function preserves all registers but the one of its
+//! result, as the descriptor convention requires, and calls `__tls_get_addr`. `arch` has its code, and says which
+//! registers may be lost if that call allocates.
 
-use crate::base::{SegmentKind, align_up};
+use crate::arch::{EdgeKind, KindSet};
+use crate::base::align_up;
 use crate::error::{Error, LinkFault};
 use crate::link::graph::{Binding, BlockId, Definition, Edge, GraphSymbol, LinkGraph, Role, SymbolIndex, Text};
 use crate::link::layout;
 use crate::link::thread_local_plan::ThreadLocalPlan;
-use crate::link::x86_64::{EdgeKind, KindSet};
 
 /// Assigns every thread-local block of the graph its offset in the TLS block: those with contents first, then
 /// zero-fill. Returns the plan; `None` for an object without thread-local blocks.
@@ -101,8 +101,7 @@ pub(crate) fn add_descriptor_function(graph: &mut LinkGraph) {
     }
     let name = "__tls_get_addr";
     let get_address = graph.find_external(name).unwrap_or_else(|| graph.add_external(name));
-    let call = Edge { offset: DESCRIPTOR_CALL, kind: EdgeKind::Branch32, symbol: get_address, addend: -4 };
-    let block = graph.add_block(".tlsdesc", SegmentKind::Code, DESCRIPTOR.to_vec(), 16, &[call]);
+    let block = graph.add_code(".tlsdesc", graph.arch.tls_descriptor(), |()| get_address);
     let function = graph.push_symbol(GraphSymbol {
         name: Text::Fixed(""),
         definition: Definition::Block(block, 0),
@@ -129,7 +128,7 @@ fn is_own(graph: &LinkGraph, symbol: SymbolIndex) -> bool {
 /// another symbol.
 #[cold]
 pub(crate) fn wrong_kind(graph: &LinkGraph, id: BlockId, edge: &Edge, is_variable: bool) -> Error {
-    let (kind, variable) = (edge.kind.name(), variable_name(graph, edge));
+    let (kind, variable) = (graph.relocation_name(edge.kind), variable_name(graph, edge));
     let what = match edge.kind.thread_local_model() {
         None => format!(
             "{kind} to a thread-local variable: the code takes `{variable}` for an ordinary variable, and it is in the \
@@ -157,7 +156,7 @@ pub(crate) fn not_static(graph: &LinkGraph, id: BlockId, edge: &Edge) -> Error {
         "{} of the {} model: it needs `{variable}` at a fixed distance from {}, and the variable lives in {}, to which the C library \
          gave no static TLS offset, so only the global-dynamic model reaches it; compile the code with -fPIC and \
          -ftls-model=global-dynamic",
-        edge.kind.name(),
+        graph.relocation_name(edge.kind),
         edge.kind.thread_local_model().unwrap_or("static"),
         if edge.kind.is_block_offset() { "the object's own block" } else { "the thread pointer" },
         owner_of(graph, edge)
@@ -174,7 +173,7 @@ pub(crate) fn unfinished_static_image(graph: &LinkGraph, id: BlockId, edge: &Edg
         "{} to another object's symbol in a thread-local variable of a static model: `{variable}` begins as an address of \
          another object, which the global-dynamic model allows, and {}; compile the object with -fPIC and \
          -ftls-model=global-dynamic",
-        edge.kind.name(),
+        graph.relocation_name(edge.kind),
         static_use(graph)
             .map_or_else(|| "the object uses a static model".to_string(), |(id, edge)| used_at(graph, id, edge))
     );
@@ -219,7 +218,7 @@ fn used_at(graph: &LinkGraph, id: BlockId, edge: &Edge) -> String {
         edge.offset,
         edge.kind.thread_local_model().unwrap_or("static"),
         variable_name(graph, edge),
-        edge.kind.name()
+        graph.relocation_name(edge.kind)
     )
 }
 
@@ -258,28 +257,6 @@ fn refuse(graph: &LinkGraph, id: BlockId, edge: &Edge, variable: &str, what: Str
     graph.fault(LinkFault::Unsupported { what, section, offset: edge.offset.into(), symbol: variable.to_string() })
 }
 
-/// The descriptor function. On entry, `%rax` is the address of the descriptor, whose second word is the address of the
-/// pair that `__tls_get_addr` takes. On return, `%rax` is the variable's distance from the thread pointer.
-const DESCRIPTOR: [u8; 81] = [
-    0xf3, 0x0f, 0x1e, 0xfa, // endbr64
-    0x55, 0x48, 0x89, 0xe5, // push %rbp; mov %rsp,%rbp
-    0x57, 0x56, 0x52, 0x51, // push %rdi, %rsi, %rdx, %rcx
-    0x41, 0x50, 0x41, 0x51, 0x41, 0x52, 0x41, 0x53, // push %r8, %r9, %r10, %r11
-    0x48, 0x83, 0xe4, 0xc0, // and $-64,%rsp
-    0x48, 0x81, 0xec, 0x00, 0x02, 0x00, 0x00, // sub $512,%rsp
-    0x48, 0x0f, 0xae, 0x04, 0x24, // fxsave64 (%rsp)
-    0x48, 0x8b, 0x78, 0x08, // mov 8(%rax),%rdi
-    0xe8, 0, 0, 0, 0, // call __tls_get_addr
-    0x64, 0x48, 0x2b, 0x04, 0x25, 0, 0, 0, 0, // sub %fs:0,%rax
-    0x48, 0x0f, 0xae, 0x0c, 0x24, // fxrstor64 (%rsp)
-    0x48, 0x8d, 0x65, 0xc0, // lea -64(%rbp),%rsp
-    0x41, 0x5b, 0x41, 0x5a, 0x41, 0x59, 0x41, 0x58, // pop %r11, %r10, %r9, %r8
-    0x59, 0x5a, 0x5e, 0x5f, // pop %rcx, %rdx, %rsi, %rdi
-    0x5d, 0xc3, // pop %rbp; ret
-    0xcc, 0xcc, 0xcc, 0xcc,
-];
-/// Offset of the call's field in [`DESCRIPTOR`].
-const DESCRIPTOR_CALL: u32 = 41;
 /// Greatest alignment of a thread-local section in bytes: a huge page. The C library reads the image from a file that
 /// is larger than this.
 const MAX_ALIGN: u64 = 2 << 20;

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!   word of a symbol:   31 … 5                                  4 … 0
-//!                       one bit per block with edges to it      USED, SLOT, BRANCH, NEAR, STATIC
+//!                       one bit per block with edges to it      bits of `uses`
 //!                       ([`ReferrerBit`])
 //! ```
 //!
@@ -16,8 +16,8 @@
 //!
 //! Bits are never removed. A dropped block's uses stay recorded.
 
+use crate::arch::uses;
 use crate::base::RecycledVec;
-use crate::link::x86_64::{EdgeKind, KindSet};
 
 /// What the edges of a graph use each symbol for.
 #[derive(Default)]
@@ -65,7 +65,7 @@ impl UseRecorder {
         &mut self.bits
     }
 
-    /// The words by symbol: use bits ([`USED`] to [`STATIC`]) and referrer bits.
+    /// The words by symbol: use bits ([`uses`]) and referrer bits.
     pub(crate) fn bits(&self) -> &[u32] {
         &self.bits
     }
@@ -101,34 +101,12 @@ impl ReferrerBit {
     }
 }
 
-/// Some edge refers to the symbol.
-pub(crate) const USED: u32 = 1;
-/// Some edge reads the symbol's GOT slot.
-pub(crate) const SLOT: u32 = 2;
-/// Some edge is a branch to the symbol.
-pub(crate) const BRANCH: u32 = 4;
-/// Some edge refers to the symbol by a field that is narrower than an address.
-pub(crate) const NEAR: u32 = 8;
-/// Some edge needs the symbol's distance from the thread pointer.
-pub(crate) const STATIC: u32 = 16;
-
-const FIRST_REFERRER_BIT: u32 = 5;
+const FIRST_REFERRER_BIT: u32 = uses::WIDTH;
 const LAST_REFERRER: usize = (u32::BITS - FIRST_REFERRER_BIT - 1) as usize;
 
 /// The referrer bits of a word.
 pub(crate) const fn referrer_bits(word: u32) -> u32 {
     word >> FIRST_REFERRER_BIT << FIRST_REFERRER_BIT
-}
-
-/// The use bits of an edge of this kind.
-pub(crate) const fn use_bits(kind: EdgeKind) -> u32 {
-    USED | match kind {
-        EdgeKind::Branch32 => BRANCH,
-        _ if KindSet::NEAR.contains(kind) => NEAR,
-        _ if kind.needs_got_slot() => SLOT,
-        _ if kind.needs_static_tls() || kind.is_block_offset() => STATIC,
-        _ => 0,
-    }
 }
 
 #[cfg(test)]
@@ -139,7 +117,7 @@ mod tests {
     fn referrers_beyond_the_last_bit_share_it_and_the_bits_are_not_distinct() {
         let mut recorder = UseRecorder::default();
         let bits: Vec<u32> = (0..=LAST_REFERRER).map(|_| recorder.next_referrer().bit()).collect();
-        assert!(recorder.has_distinct_bits() && bits.iter().all(|bit| bit.count_ones() == 1 && *bit > STATIC));
+        assert!(recorder.has_distinct_bits() && bits.iter().all(|bit| bit.count_ones() == 1 && *bit > uses::STATIC));
         assert_eq!(bits.iter().fold(0, |all, bit| all | bit).count_ones() as usize, bits.len());
         assert_eq!(recorder.next_referrer().bit(), bits[LAST_REFERRER]);
         assert!(!recorder.has_distinct_bits() && recorder.is_exact());

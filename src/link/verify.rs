@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!   a section's bytes  =  the object's, except for the fields of its relocations;
-//!   a field            =  the psABI's formula for the type of its relocation (4.4.1; `formulas.rs`);
+//!   a field            =  the psABI's formula for the type of its relocation (4.4.1);
 //!   a GOT slot         =  the symbol's address;   a stub = a jump through such a slot;
 //!   everything else    =  a trap in code, zero elsewhere.
 //! ```
@@ -14,9 +14,10 @@
 //! |---|---|
 //! | `object_view.rs` | the object, parsed again |
 //! | `memory_snapshot.rs` | the bytes to check |
-//! | `formulas.rs` | one field |
-//! | `far_references.rs` | one field that range extension rewrote |
-//! | `mismatch.rs` | a difference |
+//! | `field_verifier.rs` | one section, as the architecture's formulas see it |
+//! | `far_references.rs` | one field of an exception table that range extension rewrote |
+//!
+//! The formulas and the type of a difference are in `arch/verify/` and in the folder of the architecture.
 //!
 //! Where the linker had a choice, the verifier checks the address that the bytes *lead to*, not the choice: a load
 //! through its slot or a rewritten one, a branch to its target or to a stub, a reference that was extended or not. It
@@ -32,23 +33,22 @@
 //! build runs the verifier.
 
 mod far_references;
-mod formulas;
+mod field_verifier;
 mod memory_snapshot;
-mod mismatch;
 mod object_view;
 #[cfg(test)]
 mod tests;
 
+use crate::arch::verify::{Mismatch, Relocation, SectionView};
+use crate::arch::{STUB_SIZE, ThreadLocalEntry};
 use crate::base::SegmentKind;
 use crate::error::{Error, LinkFault};
 use crate::link::graph::{Block, BlockId, Definition, Role};
 use crate::link::resolved_link::ResolvedLink;
-use crate::link::x86_64::{TRAP, ThreadLocalEntry};
 use crate::memory::InFlight;
-use formulas::{FieldVerifier, definition};
+use field_verifier::{FieldVerifier, definition};
 use memory_snapshot::{MemorySnapshot, is_in_segment};
-use mismatch::Mismatch;
-use object_view::{ObjectView, Relocation};
+use object_view::ObjectView;
 
 /// Checks that `memory`, and the image of the thread-local block if there is one, have the bytes that follow from the
 /// object and the addresses.
@@ -121,7 +121,7 @@ impl<'a> Verifier<'a> {
             Some(relocation)
                 if !graph.block_name(id).starts_with(".gcc_except_table") && block.role != Role::EhFrame =>
             {
-                Err(Mismatch::new(relocation.offset, relocation.name(), "a symbol that is not in memory", "refused"))
+                Err(Mismatch::new(relocation.offset, relocation.name, "a symbol that is not in memory", "refused"))
             }
             _ => Ok(()),
         }
@@ -180,12 +180,7 @@ impl<'a> Verifier<'a> {
                 false => fields.check(relocation)?,
             };
             let (Some(explained), Some(memory)) = (explained.get_mut(range.clone()), memory.get(range)) else {
-                return Err(Mismatch::new(
-                    relocation.offset,
-                    relocation.name(),
-                    "past the end of its section",
-                    "inside",
-                ));
+                return Err(Mismatch::new(relocation.offset, relocation.name, "past the end of its section", "inside"));
             };
             explained.copy_from_slice(memory);
         }
@@ -232,9 +227,9 @@ impl<'a> Verifier<'a> {
         let fields = self.fields(&[], &[], address);
         for (number, symbol) in (0..).zip(self.link.tables.stub_targets.iter()) {
             let target = fields.symbol_address(symbol.0);
-            if !fields.is_stub_for(address + number * 16, target) {
+            if !fields.is_stub_for(address + number * STUB_SIZE as u64, target) {
                 let expected = format!("a jump to {target:#x}");
-                return Err(Mismatch::new(number * 16, "stub", "no jump to the target", expected));
+                return Err(Mismatch::new(number * STUB_SIZE as u64, "stub", "no jump to the target", expected));
             }
         }
         Ok(())
@@ -252,7 +247,7 @@ impl<'a> Verifier<'a> {
             if block.offset < end {
                 return Err(Mismatch::new(block.offset, "place", "inside another block", "after it"));
             }
-            let filler = if pool == SegmentKind::Code { TRAP } else { 0 };
+            let filler = if pool == SegmentKind::Code { self.link.graph.arch.trap() } else { 0 };
             check_filled(segment, end..block.offset, filler)?;
             end = block.offset + block.size;
         }

@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 
+use crate::arch::REACH;
 use crate::base::{SegmentKind, align_up};
 use crate::memory::layout::{CHUNK, WindowLayout};
 use crate::memory::mapper::Placement;
@@ -79,9 +80,6 @@ fn below_libraries(layout: &WindowLayout, host: &Host) -> Vec<u64> {
 fn reach_each_other(a: &Range<u64>, b: &Range<u64>) -> bool {
     a.end.max(b.end) - a.start.min(b.start) <= REACH
 }
-
-/// Bytes that a signed 32-bit displacement reaches, and the end of the signed 32-bit addresses.
-const REACH: u64 = 1 << 31;
 
 /// The distance between two candidates in bytes.
 const STEP: u64 = 64 << 20;

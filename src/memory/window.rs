@@ -17,6 +17,7 @@ use std::collections::hash_map::Entry;
 
 use rustc_hash::FxHashMap;
 
+use crate::arch::Arch;
 use crate::base::{ExecutorAddr, MemoryEvent, SegmentKind, align_up};
 use crate::error::{MemoryFault, Result};
 use crate::memory::budget::Budget;
@@ -514,8 +515,8 @@ pub(crate) fn only_span(pool: SegmentKind, span: &PoolSpan) -> [PoolSpan; 3] {
     spans
 }
 
-/// `int3`: a call into freed code stops at once.
-const TRAP: u8 = 0xcc;
+/// A call into freed code stops at once.
+const TRAP: u8 = Arch::NATIVE.trap();
 
 /// After so many freed bytes of a shard, a thread checks whether pages should return to the kernel.
 const PURGE_CHECK_BYTES: u64 = 8 << 20;

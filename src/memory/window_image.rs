@@ -17,6 +17,7 @@
 //!
 //! This file maps nothing. Its field names are those of the ELF gABI.
 
+use crate::arch::Arch;
 use crate::base::SegmentKind;
 use crate::memory::layout::{
     CHUNK, EMPTY_CIE_OFFSET, EMPTY_FDE_OFFSET, FRAME_HEADER_OFFSET, FRAME_SLOT, FRAME_TABLE_OFFSET, PAGE, TEXT_GRANULE,
@@ -41,8 +42,8 @@ impl WindowImage {
         };
 
         let mut ehdr = vec![0x7f, b'E', b'L', b'F', 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-        let (et_dyn, em_x86_64) = (3u16, 62u16);
-        ehdr.extend([et_dyn.to_le_bytes(), em_x86_64.to_le_bytes()].concat());
+        let et_dyn = 3u16;
+        ehdr.extend([et_dyn.to_le_bytes(), Arch::NATIVE.e_machine().to_le_bytes()].concat());
         ehdr.extend(1u32.to_le_bytes());
         for word in [0, PHDR_OFFSET, 0] {
             ehdr.extend(word.to_le_bytes()); // e_entry, e_phoff, e_shoff
@@ -60,7 +61,9 @@ impl WindowImage {
         write(STRTAB_OFFSET, STRTAB_BYTES);
         write(NONCE_OFFSET, &nonce.to_le_bytes());
 
-        write(EMPTY_CIE_OFFSET, &EMPTY_CIE);
+        // A CIE has its length and its id first.
+        write(EMPTY_CIE_OFFSET, &[20u32, 0].map(u32::to_le_bytes).concat());
+        write(EMPTY_CIE_OFFSET + 8, &Arch::NATIVE.frameless_cie());
         let fde_id = (EMPTY_FDE_OFFSET + 4 - EMPTY_CIE_OFFSET) as u32;
         write(EMPTY_FDE_OFFSET, &[16u32, fde_id, 0, 0, 0].map(u32::to_le_bytes).concat());
 
@@ -189,11 +192,6 @@ const STRTAB_OFFSET: u64 = 0x700;
 const SYMTAB_OFFSET: u64 = 0x800;
 const STRTAB_BYTES: &[u8] = b"\0jittison-window\0";
 const DYNAMIC_ENTRIES: usize = 7;
-
-/// The CIE of the empty FDE: version 1, "zR", code alignment 1, data alignment -8, return address in r16, pointers
-/// pcrel sdata4; CFA = rsp + 8, return address at CFA - 8. 24 bytes with its length field.
-const EMPTY_CIE: [u8; 24] =
-    [20, 0, 0, 0, 0, 0, 0, 0, 1, b'z', b'R', 0, 1, 0x78, 16, 1, 0x1b, 0x0c, 7, 8, 0x90, 1, 0, 0];
 
 #[cfg(test)]
 mod tests {

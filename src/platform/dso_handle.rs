@@ -9,9 +9,10 @@
 //!
 //! Code does not notice that there are several handles: the ABI only lets it pass the address on.
 
+use crate::arch::HandlerTarget;
 use crate::base::{ExecutorAddr, SegmentKind};
 use crate::host::{self, ExitScope};
-use crate::link::{Definition, ENDBR64, Edge, EdgeKind, LinkGraph, SymbolIndex};
+use crate::link::{Definition, LinkGraph, SymbolIndex};
 
 /// If an object refers to one of the names in [`WANTED`], defines these names in its graph, so that they lead to a new scope.
 /// Returns the scope. `None` if the object refers to none of them.
@@ -41,42 +42,31 @@ pub(super) fn define_dso_handle(graph: &mut LinkGraph) -> Option<ExitScope> {
     if let Some(atexit) = atexit {
         let cxa_atexit =
             cxa_atexit.unwrap_or_else(|| graph.add_local_absolute("__cxa_atexit", host::atexit_capture_address()));
-        // atexit(f) is __cxa_atexit(f, 0, &__dso_handle):
-        //   endbr64; xor %esi,%esi; lea __dso_handle(%rip),%rdx; jmp __cxa_atexit
-        let code = [&ENDBR64[..], &[0x31, 0xf6], &LEA_RDX, &[0, 0, 0, 0, 0xe9, 0, 0, 0, 0]].concat();
-        let edges = [
-            Edge { offset: 9, kind: EdgeKind::Delta32, symbol: handle, addend: -4 },
-            Edge { offset: 14, kind: EdgeKind::Branch32, symbol: cxa_atexit, addend: -4 },
-        ];
-        let block = graph.add_block(".text.atexit", SegmentKind::Code, code, 16, &edges);
+        let block = graph.add_code(".text.atexit", graph.arch.atexit(), |target| match target {
+            HandlerTarget::Handle => handle,
+            HandlerTarget::Function => cxa_atexit,
+        });
         graph.define(atexit, Definition::Block(block, 0));
     }
     // In a native program, these functions are in the static part of the C library and pass the program's own handle on. Here
     // on_exit(f, p), at_quick_exit(f) and pthread_atfork(f, g, h) get the object's handle as one more argument.
-    let with_handle: [(_, &str, &[u8], ExecutorAddr); 3] = [
-        (on_exit, "on_exit", &LEA_RDX, host::on_exit_capture_address()),
-        (at_quick_exit, "at_quick_exit", &LEA_RSI, host::at_quick_exit_capture_address()),
-        (atfork, "pthread_atfork", &LEA_RCX, host::atfork_capture_address()),
+    let [second, third, fourth] = graph.arch.with_handle();
+    let with_handle: [(_, &str, _, ExecutorAddr); 3] = [
+        (on_exit, "on_exit", third, host::on_exit_capture_address()),
+        (at_quick_exit, "at_quick_exit", second, host::at_quick_exit_capture_address()),
+        (atfork, "pthread_atfork", fourth, host::atfork_capture_address()),
     ];
-    for (wanted, name, lea, capture) in with_handle {
+    for (wanted, name, code, capture) in with_handle {
         let Some(wanted) = wanted else { continue };
         let capture = graph.add_local_absolute(name, capture);
-        // endbr64; lea __dso_handle(%rip),…; jmp to the function in `host` that registers the handler
-        let code = [&ENDBR64, lea, &[0, 0, 0, 0, 0xe9, 0, 0, 0, 0]].concat();
-        let edges = [
-            Edge { offset: 7, kind: EdgeKind::Delta32, symbol: handle, addend: -4 },
-            Edge { offset: 12, kind: EdgeKind::Branch32, symbol: capture, addend: -4 },
-        ];
-        let block = graph.add_block(&format!(".text.{name}"), SegmentKind::Code, code, 16, &edges);
+        let block = graph.add_code(&format!(".text.{name}"), code, |target| match target {
+            HandlerTarget::Handle => handle,
+            HandlerTarget::Function => capture,
+        });
         graph.define(wanted, Definition::Block(block, 0));
     }
     Some(scope)
 }
-
-// `lea …(%rip)` into the registers of the second, third and fourth argument.
-const LEA_RSI: [u8; 3] = [0x48, 0x8d, 0x35];
-const LEA_RDX: [u8; 3] = [0x48, 0x8d, 0x15];
-const LEA_RCX: [u8; 3] = [0x48, 0x8d, 0x0d];
 
 /// The names that need a scope.
 const WANTED: [&str; 8] = [

@@ -10,13 +10,14 @@
 //! The unwinding info has the layout of that shared object: after the code, at the next multiple of 8, comes `.eh_frame`, then
 //! `.eh_frame_hdr`. All its pointers are relative to their own address.
 
+use crate::arch::Arch;
 use crate::host::Stamp;
 use crate::link::{CallFrame, LinkedFunction};
 
 /// The file's header.
 pub(super) fn header(stamp: Stamp) -> Vec<u8> {
     let mut bytes = Bytes::default();
-    bytes.u32(MAGIC).u32(VERSION).u32(HEADER_SIZE).u32(EM_X86_64).u32(0).u32(stamp.process);
+    bytes.u32(MAGIC).u32(VERSION).u32(HEADER_SIZE).u32(u32::from(Arch::NATIVE.e_machine())).u32(0).u32(stamp.process);
     bytes.u64(stamp.nanoseconds).u64(0);
     bytes.0
 }
@@ -154,7 +155,6 @@ impl Bytes {
 const MAGIC: u32 = 0x4a69_5444;
 const VERSION: u32 = 1;
 const HEADER_SIZE: u32 = 40;
-const EM_X86_64: u32 = 62;
 const LOAD: u32 = 0;
 const DEBUG_INFO: u32 = 2;
 const UNWINDING_INFO: u32 = 4;

@@ -25,6 +25,7 @@
 
 use std::fmt;
 
+use crate::arch::LAZY_ENTRY_SIZE;
 use crate::base::{ExecutorAddr, SegmentKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::{self, CallThrough, LazyFailure, LazyFailureHandler, LazyTarget};
@@ -125,7 +126,7 @@ impl LazyReexports {
         let bindings: Vec<_> = aliases.iter().map(bind).collect();
         let entries = self.make_entries(&bindings)?;
         let start = entries.memory.address(SegmentKind::Code);
-        let entry_of = move |index: usize| start.offset((index * host::ENTRY_SIZE) as u64);
+        let entry_of = move |index: usize| start.offset((index * LAZY_ENTRY_SIZE) as u64);
         let names: Vec<_> =
             aliases.iter().enumerate().map(|(index, alias)| (alias.name.as_str(), entry_of(index))).collect();
         let (lazy, dylib) = (self.clone(), tracker.dylib());
@@ -156,7 +157,7 @@ impl LazyReexports {
     /// Allocates one entry per binding, and the slot that all entries jump through.
     fn make_entries(&self, bindings: &[Arc<Binding>]) -> Result<EntryBlock> {
         let mut plan = SegmentPlan::default();
-        let code = (bindings.len() * host::ENTRY_SIZE) as u64;
+        let code = (bindings.len() * LAZY_ENTRY_SIZE) as u64;
         plan.segments[SegmentKind::Code.index()] = SegmentRequest { size: code, align: 16, zero_fill: 0 };
         plan.segments[SegmentKind::ReadOnly.index()] = SegmentRequest { size: 8, align: 8, zero_fill: 0 };
         let mut memory = self.memory.allocate(&plan)?;
@@ -165,11 +166,11 @@ impl LazyReexports {
         memory.working(SegmentKind::ReadOnly).copy_from_slice(&host::call_through_address().value().to_le_bytes());
         let call_through = |binding: &Arc<Binding>| CallThrough::new(binding.clone());
         let call_throughs: Vec<CallThrough> = bindings.iter().map(call_through).collect();
-        let code = memory.working(SegmentKind::Code).chunks_exact_mut(host::ENTRY_SIZE);
+        let code = memory.working(SegmentKind::Code).chunks_exact_mut(LAZY_ENTRY_SIZE);
         for (index, (call_through, entry)) in call_throughs.iter().zip(code).enumerate() {
-            let end = start.offset(((index + 1) * host::ENTRY_SIZE) as u64);
+            let at = start.offset((index * LAZY_ENTRY_SIZE) as u64);
             // Code and slot are in one window, so the distance fits in 32 bits.
-            entry.copy_from_slice(&call_through.entry(slot.distance_from(end) as i32));
+            entry.copy_from_slice(&call_through.entry(slot.distance_from(at) as i32));
         }
         Ok(EntryBlock { call_throughs, memory: memory.finalize(Vec::new())? })
     }

@@ -1,10 +1,8 @@
 //! [`StubManager`]: named functions whose target can change while threads call them.
 //!
 //! ```text
-//!   code:  stub i:  endbr64; jmp *slot i(%rip)          data:  slot i: address of the target
+//!   code:  stub i:  jump to the address in slot i          data:  slot i: address of the target
 //! ```
-//!
-//! `endbr64` marks the stub as a valid target of indirect calls (CET).
 //!
 //! A redirect is one atomic store to the slot, or one exchange if there are observers. A caller sees the old target or the new
 //! one.
@@ -16,6 +14,7 @@ use std::fmt;
 
 use rustc_hash::FxHashMap;
 
+use crate::arch::{Arch, STUB_SIZE};
 use crate::base::{ExecutorAddr, Name, SegmentKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::layer::{HasMemory, MemoryLedger};
@@ -171,15 +170,12 @@ impl StubManager {
         plan.segments[SegmentKind::Code.index()] = SegmentRequest { size: count * STUB, align: STUB, zero_fill: 0 };
         plan.segments[SegmentKind::Data.index()] = SegmentRequest { size: count * SLOT, align: SLOT, zero_fill: 0 };
         let mut memory = self.memory.allocate(&plan)?;
-        // Code and data are in one window, so the displacement fits in 32 bits. It decreases from stub to stub, because a slot
-        // is smaller than a stub.
-        let mut displacement =
-            memory.address(SegmentKind::Data).distance_from(memory.address(SegmentKind::Code).offset(JUMP_END)) as i32;
+        // Code and data are in one window, so the distance fits in 32 bits. It decreases from stub to stub, because a slot is
+        // smaller than a stub.
+        let mut distance = memory.address(SegmentKind::Data).distance_from(memory.address(SegmentKind::Code)) as i32;
         for stub in memory.working(SegmentKind::Code).chunks_exact_mut(STUB as usize) {
-            let [a, b, c, d] = displacement.to_le_bytes();
-            let code = [0xf3, 0x0f, 0x1e, 0xfa, 0xff, 0x25, a, b, c, d, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc];
-            stub.copy_from_slice(&code);
-            displacement = displacement.wrapping_sub((STUB - SLOT) as i32);
+            stub.copy_from_slice(&Arch::NATIVE.stub(distance));
+            distance = distance.wrapping_sub((STUB - SLOT) as i32);
         }
         for (slot, target) in memory.working(SegmentKind::Data).chunks_exact_mut(SLOT as usize).zip(targets) {
             slot.copy_from_slice(&target.value().to_le_bytes());
@@ -344,8 +340,6 @@ impl MaterializationUnit for StubUnit {
 }
 
 /// Size of a stub in bytes.
-const STUB: u64 = 16;
+const STUB: u64 = STUB_SIZE as u64;
 /// Size of a slot in bytes.
 const SLOT: u64 = 8;
-/// Offset of the end of `jmp *slot(%rip)` in the stub. The displacement counts from there.
-const JUMP_END: u64 = 10;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::reading::{Layers, NamedPath, code, layers, named_paths};
+use crate::reading::{Layers, NamedPath, code, layers, named_paths, tokens as tokens_of};
 use crate::table::{Room, Table, backticked};
 use crate::tree::room_of;
 use crate::{FENCED_CRATES, LONGEST_FILE, SYNC, TOOL};
@@ -201,6 +201,35 @@ pub fn outside_faults(file: &str, text: &str, table: &Table) -> Vec<String> {
     }
     let at_line = |(line, fault)| format!("{file}:{line}: {fault}");
     faults.into_iter().map(at_line).collect()
+}
+
+/// Words and bytes of one instruction set outside `arch/`.
+pub fn architecture_faults(file: &str, text: &str) -> Vec<String> {
+    if file.contains("/arch/") {
+        return Vec::new();
+    }
+    let tokens = code(text, true);
+    let words: Vec<&str> = tokens.iter().map(|token| token.text.as_str()).collect();
+    let is_named = |word: &str| word.to_ascii_lowercase().contains("x86");
+    let is_trap = |word: &str| word.eq_ignore_ascii_case("0xcc");
+    let endbr64 = ["0xf3", ",", "0x0f", ",", "0x1e", ",", "0xfa"];
+    let mut faults = BTreeSet::new();
+    for (at, token) in tokens.iter().enumerate() {
+        if is_named(&token.text) || is_trap(&token.text) || words[at..].starts_with(&endbr64) {
+            faults.insert((token.line, token.text.clone()));
+        }
+    }
+    // `code` leaves attributes out.
+    for token in tokens_of(&layers(text).code).into_iter().filter(|token| token.text == "target_arch") {
+        faults.insert((token.line, token.text));
+    }
+    let fault = |(line, what)| {
+        format!(
+            "{file}:{line}: `{what}` depends on the instruction set. Mend: make it a method of `Arch` in src/arch/mod.rs, \
+             with the value in src/arch/x86_64/"
+        )
+    };
+    faults.into_iter().map(fault).collect()
 }
 
 pub fn missing_path_faults(document: &str, text: &str, exists: impl Fn(&str) -> bool) -> Vec<String> {

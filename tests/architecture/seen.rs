@@ -126,6 +126,14 @@ fn unsafe_code_outside_its_rooms_is_seen() {
 }
 
 #[test]
+fn machine_code_outside_the_architecture_folders_is_seen() {
+    let bad = "// x86 in a comment\nconst R_X86_64_64: u32 = 1;\nuse iced_x86::Code;\n#[cfg(target_arch = \"y\")]\nconst F: u8 = 0xCC;\n\
+               const S: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];\nconst N: &str = \"x86\";\nconst OK: u8 = 0xf3;";
+    assert_eq!(lines_of(&architecture_faults("src/link/a.rs", bad)), [2, 3, 4, 5, 6]);
+    assert_eq!(lines_of(&architecture_faults("src/arch/x86_64/a.rs", bad)), []);
+}
+
+#[test]
 fn safety_notes_without_a_promise_and_promises_without_a_note_are_seen() {
     let file = |name: &str, text: &str| (name.to_string(), text.to_string());
     let head = file("src/os/mod.rs", "//! **O1** mapped.\n//!\n//! **O2** ours; **O3rd** O4.\nmod a;");

@@ -1,19 +1,20 @@
 //! [`Mismatch`]: one difference between the linker's bytes and the verifier's.
 
-/// A difference. The verifier reports it as [`LinkFault::Verification`](crate::error::LinkFault::SecondOpinion).
-pub(super) struct Mismatch {
+/// A difference. The verifier reports it as [`LinkFault::Verification`](crate::error::LinkFault::Verification).
+#[derive(Debug)]
+pub(crate) struct Mismatch {
     /// Offset in the section in bytes, or an index, as `kind` says.
-    pub(super) offset: u64,
+    pub(crate) offset: u64,
     /// The relocation's psABI name, or what else differs.
-    pub(super) kind: String,
+    pub(crate) kind: String,
     /// What the linker computed.
-    pub(super) found: String,
+    pub(crate) found: String,
     /// What the verifier computed.
-    pub(super) expected: String,
+    pub(crate) expected: String,
 }
 
 impl Mismatch {
-    pub(super) fn new(offset: u64, kind: impl ToString, found: impl ToString, expected: impl ToString) -> Mismatch {
+    pub(crate) fn new(offset: u64, kind: impl ToString, found: impl ToString, expected: impl ToString) -> Mismatch {
         Mismatch { offset, kind: kind.to_string(), found: found.to_string(), expected: expected.to_string() }
     }
 }

@@ -32,6 +32,7 @@ use object::read::StringTable;
 use object::read::elf::{FileHeader, SectionHeader as _, SectionTable, Sym as _, SymbolTable};
 use object::{LittleEndian, U32};
 
+use crate::arch::Arch;
 use crate::base::until_nul;
 use crate::error::{Error, ErrorKind, LinkFault};
 use crate::link::elf::names::NameTable;
@@ -46,6 +47,7 @@ pub(crate) const LE: LittleEndian = LittleEndian;
 pub(crate) struct ElfObject<'a> {
     pub(crate) name: &'a str,
     pub(crate) bytes: &'a [u8],
+    pub(crate) arch: Arch,
     pub(crate) sections: SectionTable<'a, Header>,
     pub(crate) symbols: Symbols<'a>,
     /// The string table of the symbols (`.strtab`).
@@ -120,9 +122,10 @@ impl<'a> ElfObject<'a> {
         }
         let header = Header::parse(bytes).map_err(|error| not_an_object(&error.to_string()))?;
         let machine = header.e_machine(LE).0;
-        if machine != EM_X86_64 {
-            return Err(fault(LinkFault::WrongArchitecture { found: machine_name(machine), expected: "x86-64 (62)" }));
-        }
+        let Some(arch) = Arch::of_machine(machine) else {
+            let expected = Arch::NATIVE.name();
+            return Err(fault(LinkFault::WrongArchitecture { found: machine_name(machine), expected }));
+        };
         if header.e_type(LE).0 != ET_REL {
             return Err(not_an_object(&format!(
                 "e_type is {}, and only relocatable files (1) are linked",
@@ -149,7 +152,7 @@ impl<'a> ElfObject<'a> {
             [&names, &section_names].into_iter().flatten().all(|names| names.are_at_most(longest))
         };
         let name_budget = Cell::new(name_budget);
-        Ok(ElfObject { name, bytes, sections, symbols, names, section_names, has_bounded_names, name_budget })
+        Ok(ElfObject { name, bytes, arch, sections, symbols, names, section_names, has_bounded_names, name_budget })
     }
 
     /// An error of this object.
@@ -275,7 +278,6 @@ fn range_of(sections: &SectionTable<'_, Header>, index: object::SectionIndex, by
 
 /// The most bytes of names that are read, per byte of the object. Names that share no bytes take less than one.
 const NAMES_PER_BYTE: u64 = 64;
-pub(crate) const EM_X86_64: u16 = 62;
 pub(crate) const ET_REL: u16 = 1;
 
 fn machine_name(machine: u16) -> String {
@@ -320,7 +322,7 @@ pub(crate) mod shn {
     pub(crate) const EXTENDED: u16 = 0xffff;
 }
 
-/// Section types of the gABI, the psABI (`X86_64_UNWIND`) and LLVM (`CREL`).
+/// Section types of the gABI and LLVM (`CREL`).
 pub(crate) mod sht {
     pub(crate) const PROGBITS: u32 = 1;
     pub(crate) const SYMTAB: u32 = 2;
@@ -333,5 +335,4 @@ pub(crate) mod sht {
     pub(crate) const PREINIT_ARRAY: u32 = 16;
     pub(crate) const GROUP: u32 = 17;
     pub(crate) const CREL: u32 = 0x4000_0014;
-    pub(crate) const X86_64_UNWIND: u32 = 0x7000_0001;
 }

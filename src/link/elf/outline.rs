@@ -10,6 +10,7 @@ use object::pod::{Pod, slice_from_bytes};
 use object::read::StringTable;
 use object::read::elf::SectionTable;
 
+use crate::arch::Arch;
 use crate::link::elf::names::NameTable;
 use crate::link::elf::{ElfObject, Symbols};
 
@@ -17,6 +18,7 @@ use crate::link::elf::{ElfObject, Symbols};
 /// has no extended section indices.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Outline {
+    arch: Arch,
     sections: TableRange,
     symbols: TableRange,
     names: TableRange,
@@ -43,7 +45,7 @@ impl Outline {
         let (names, section_names) = (plain(&object.names)?, plain(&object.section_names)?);
         let sections = TableRange::of(object.sections.iter().as_slice(), object.bytes);
         let symbols = TableRange::of(object.symbols.all, object.bytes);
-        is_usual.then_some(Outline { sections, symbols, names, section_names })
+        is_usual.then_some(Outline { arch: object.arch, sections, symbols, names, section_names })
     }
 
     /// Opens the object without its headers. `None` if a table does not fit into `bytes`, which are then not the bytes
@@ -54,6 +56,7 @@ impl Outline {
         Some(ElfObject {
             name,
             bytes,
+            arch: self.arch,
             sections: SectionTable::new(self.sections.items(bytes)?, self.section_names.strings(bytes)),
             symbols: Symbols::new(symbols, &[], self.names.strings(bytes)),
             names: Some(NameTable::plain(names, self.names.start)),

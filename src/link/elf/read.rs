@@ -69,6 +69,7 @@ pub(crate) fn read_all(
 }
 
 fn read_opened(graph: &mut LinkGraph, object: &ElfObject<'_>) -> Result<(), Error> {
+    graph.arch = object.arch;
     let symbol_count = object.symbols.all.len();
     // Space for the edges is reserved later, when the number of relocations is known.
     graph.blocks.ensure_capacity(object.sections.len());
@@ -230,7 +231,8 @@ impl<'data> Reader<'_, 'data> {
             return refuse("section that is both writable and executable");
         }
         match kind {
-            sht::PROGBITS | sht::NOBITS | sht::X86_64_UNWIND => {}
+            sht::PROGBITS | sht::NOBITS => {}
+            _ if object.arch.is_unwind_section(kind) => {}
             sht::INIT_ARRAY | sht::FINI_ARRAY | sht::PREINIT_ARRAY => {}
             sht::NOTE => return Ok(None), // notes describe a file, not running code
             sht::RELA | sht::REL | sht::GROUP => return Ok(None),

@@ -11,12 +11,12 @@ use std::ops::Range;
 
 use object::read::elf::{Rela as _, SectionHeader as _};
 
+use crate::arch::{EdgeKind, KindSet, RelocationType};
 use crate::error::{Error, LinkFault};
 use crate::link::elf::read::Reader;
 use crate::link::elf::{LE, Rela, SectionHeader, sht};
 use crate::link::graph::{Block, BlockId, Content, Definition, Edge, LinkGraph, SymbolIndex};
-use crate::link::use_recorder::{self, ReferrerBit};
-use crate::link::x86_64::{self, EdgeKind, KindSet};
+use crate::link::use_recorder::ReferrerBit;
 
 impl<'data> Reader<'_, 'data> {
     /// Makes the edges of all blocks. Relocations of sections without a block are ignored.
@@ -97,25 +97,23 @@ impl<'data> Reader<'_, 'data> {
 
     /// Step 1. Returns false if a relocation is unusual. The edges are then invalid and must be discarded.
     fn plain_edges(&mut self, relocations: &[Rela], block_size: u64, referrer: ReferrerBit) -> bool {
-        let LinkGraph { edges, use_recorder, kinds, .. } = &mut *self.graph;
+        let LinkGraph { edges, use_recorder, kinds, arch, .. } = &mut *self.graph;
+        let types = arch.relocation_types();
         let first = edges.len();
         // The edges exist before the loop fills them in, so that the loop cannot grow the vector and keeps its state in
         // registers.
         edges.extend_repeated(relocations.len(), &BLANK_EDGES);
-        let Some(summary) = convert(&mut edges[first..], relocations, use_recorder.bits_mut(), referrer.bit()) else {
+        let bits = use_recorder.bits_mut();
+        let Some(summary) = convert(&mut edges[first..], relocations, types, bits, referrer.bit()) else {
             return false;
         };
         // A block is smaller than 4 GiB, so the union of valid offsets fits into 32 bits.
         let is_in_block = summary.offsets <= u64::from(u32::MAX) && summary.last_end <= block_size;
-        if !is_in_block || summary.types as usize >= RELOCATION_TYPES.len() || summary.seen & !EDGE_TYPES != 0 {
-            return false;
+        let is_known = (summary.types as usize) < types.len() && !summary.kinds.has_any_of(KindSet::NO_EDGE);
+        if is_in_block && is_known {
+            kinds.insert_all(summary.kinds);
         }
-        let mut seen = summary.seen;
-        while seen != 0 {
-            kinds.insert(RELOCATION_TYPES[seen.trailing_zeros() as usize].kind);
-            seen &= seen - 1;
-        }
-        true
+        is_in_block && is_known
     }
 
     /// Step 2. Reports the first error, if there is one.
@@ -125,9 +123,9 @@ impl<'data> Reader<'_, 'data> {
         for relocation in relocations {
             let (offset, r_type) = (relocation.r_offset(LE), relocation.r_type(LE, false).0);
             let symbol = SymbolIndex(relocation.r_sym(LE, false));
-            let Some(kind) = EdgeKind::from_relocation(r_type).filter(|_| symbol.index() < self.graph.symbols.len())
+            let Some(kind) = self.graph.arch.kind_of(r_type).filter(|_| symbol.index() < self.graph.symbols.len())
             else {
-                if x86_64::is_marker(r_type) {
+                if self.graph.arch.is_marker(r_type) {
                     continue;
                 }
                 return Err(self.unknown_relocation(block, relocation));
@@ -139,7 +137,7 @@ impl<'data> Reader<'_, 'data> {
                 )));
             }
             self.graph.kinds.insert(kind);
-            self.graph.use_recorder.bits_mut()[symbol.index()] |= use_recorder::use_bits(kind) | referrer.bit();
+            self.graph.use_recorder.bits_mut()[symbol.index()] |= kind.uses() | referrer.bit();
             let (offset, addend) = (offset as u32, relocation.r_addend(LE));
             self.graph.edges.push(Edge { offset, kind, symbol, addend });
         }
@@ -176,7 +174,7 @@ impl<'data> Reader<'_, 'data> {
                 "relocation in `{section}` at {offset:#x} names symbol {symbol}, which does not exist"
             ));
         }
-        let what = x86_64::relocation_name(relocation.r_type(LE, false).0);
+        let what = self.graph.arch.unsupported_name(relocation.r_type(LE, false).0);
         let symbol = self.symbol_name(SymbolIndex(symbol)).to_string();
         self.object.fault(LinkFault::Unsupported { what, section, offset, symbol })
     }
@@ -188,7 +186,7 @@ impl<'data> Reader<'_, 'data> {
             return Ok(());
         };
         Err(self.object.fault(LinkFault::Unsupported {
-            what: format!("relocation {} to another object's symbol", edge.kind.name()),
+            what: format!("relocation {} to another object's symbol", self.graph.relocation_name(edge.kind)),
             section: self.block_name(block).to_string(),
             offset: edge.offset.into(),
             symbol: self.symbol_name(edge.symbol).to_string(),
@@ -198,8 +196,8 @@ impl<'data> Reader<'_, 'data> {
 
 /// What [`convert`] saw in the relocations of one section. An unusual relocation shows in it.
 struct Summary {
-    /// The set of types below 64, as bits.
-    seen: u64,
+    /// The kinds of all edges.
+    kinds: KindSet,
     /// The union of the bits of all offsets.
     offsets: u64,
     /// The union of the bits of all types.
@@ -209,57 +207,30 @@ struct Summary {
 }
 
 /// Makes edges of relocations. Records in `bits`, by symbol, what the edges use the symbol for, and the bit `referrer`.
-/// `None` if a relocation names a symbol that does not exist.
+/// `None` if a relocation names a symbol that does not exist. A type past the end of `types` counts as another type.
 #[inline(never)] // a loop of its own, so that its variables stay in registers
-fn convert(edges: &mut [Edge], relocations: &[Rela], bits: &mut [u32], referrer: u32) -> Option<Summary> {
-    let (mut seen, mut offsets, mut types, mut last_end) = (0, 0, 0, 0);
+fn convert<const TYPES: usize>(
+    edges: &mut [Edge],
+    relocations: &[Rela],
+    types: &[RelocationType; TYPES],
+    bits: &mut [u32],
+    referrer: u32,
+) -> Option<Summary> {
+    let mut summary = Summary { kinds: KindSet::default(), offsets: 0, types: 0, last_end: 0 };
+    let Summary { kinds, offsets, types: all_types, last_end } = &mut summary;
     for (relocation, edge) in relocations.iter().zip(edges) {
         let (offset, info) = (relocation.r_offset.get(LE), relocation.r_info.get(LE));
         let (r_type, symbol) = (info as u32, (info >> 32) as u32);
-        let known = &RELOCATION_TYPES[r_type as usize % RELOCATION_TYPES.len()];
-        (seen, offsets, types) = (seen | 1 << (r_type % u64::BITS), offsets | offset, types | r_type);
-        last_end = u64::max(last_end, offset.wrapping_add(known.width.into()));
-        *bits.get_mut(symbol as usize)? |= known.use_bits | referrer;
+        let known = &types[r_type as usize % TYPES];
+        kinds.insert_all(known.kinds);
+        (*offsets, *all_types) = (*offsets | offset, *all_types | r_type);
+        *last_end = u64::max(*last_end, offset.wrapping_add(known.width.into()));
+        *bits.get_mut(symbol as usize)? |= known.uses | referrer;
         let (offset, addend) = (offset as u32, relocation.r_addend.get(LE));
         *edge = Edge { offset, kind: known.kind, symbol: SymbolIndex(symbol), addend };
     }
-    Some(Summary { seen, offsets, types, last_end })
+    Some(summary)
 }
-
-/// What a relocation type means.
-#[derive(Clone, Copy)]
-struct RelocationType {
-    /// See [`use_recorder::use_bits`].
-    use_bits: u32,
-    kind: EdgeKind,
-    /// Width of the field in bytes.
-    width: u8,
-}
-
-/// By type number (psABI, "Relocation Types"). An entry of a type that makes no edge has no meaning.
-static RELOCATION_TYPES: [RelocationType; u64::BITS as usize] = {
-    let mut types = [RelocationType { use_bits: 0, kind: EdgeKind::Pointer64, width: 0 }; u64::BITS as usize];
-    let mut r_type = 0;
-    while r_type < types.len() {
-        if let Some(kind) = EdgeKind::from_relocation(r_type as u32) {
-            types[r_type] = RelocationType { use_bits: use_recorder::use_bits(kind), kind, width: kind.width() as u8 };
-        }
-        r_type += 1;
-    }
-    types
-};
-
-/// The set of types that make edges, as bits.
-const EDGE_TYPES: u64 = {
-    let (mut types, mut r_type) = (0, 0);
-    while r_type < u64::BITS {
-        if EdgeKind::from_relocation(r_type).is_some() {
-            types |= 1 << r_type;
-        }
-        r_type += 1;
-    }
-    types
-};
 
 /// Placeholders, to be repeated.
 static BLANK_EDGES: [Edge; 64] = [Edge { offset: 0, kind: EdgeKind::Pointer64, symbol: SymbolIndex(0), addend: 0 }; 64];

@@ -7,21 +7,21 @@
 
 use super::decode_starts::DecodeStarts;
 use super::type_tables;
+use crate::arch::{EdgeKind, FarCode, FarReference};
 use crate::base::{ExecutorAddr, SegmentKind};
 use crate::error::{Error, LinkFault};
 use crate::link::graph::{BlockId, Definition, Edge};
 use crate::link::resolved_link::ResolvedLink;
-use crate::link::x86_64::EdgeKind;
 use crate::memory::InFlight;
 
 /// The thunks and slots that far references of one link use so far.
 pub(crate) struct RangeExtender {
     /// The code of the thunks, one after the other.
-    pub(super) thunks: Vec<u8>,
+    thunks: Vec<u8>,
     /// Offset in the block of slots, and the address that the slot holds.
     slots: Vec<(u64, u64)>,
     /// Where instructions and exception tables begin; computed at the first far reference.
-    pub(super) starts: Option<DecodeStarts>,
+    starts: Option<DecodeStarts>,
 }
 
 impl RangeExtender {
@@ -48,11 +48,35 @@ impl RangeExtender {
         }
     }
 
-    /// Without the feature `range-extension` no instruction is decoded or moved.
-    #[cfg(not(feature = "range-extension"))]
-    fn extend_code(&mut self, link: &ResolvedLink<'_>, id: BlockId, _: &mut [u8], far: &[Edge]) -> Result<(), Error> {
-        let lacks_feature = "jittison was built without its feature `range-extension`, which moves such instructions";
-        far.first().map_or(Ok(()), |edge| Err(refusal(link, id, edge, &[], lacks_feature)))
+    fn extend_code(
+        &mut self,
+        link: &ResolvedLink<'_>,
+        id: BlockId,
+        bytes: &mut [u8],
+        far: &[Edge],
+    ) -> Result<(), Error> {
+        let (graph, addresses) = (link.graph, link.addresses);
+        let content = graph.content(&graph.blocks[id.index()]).unwrap_or(&[]);
+        let starts = self.starts.get_or_insert_with(|| DecodeStarts::of(graph)).of_block(id);
+        let starts: Vec<u64> = starts.iter().map(|(_, start)| *start).collect();
+        let mut fields: Vec<u32> = graph.edges(id).iter().map(|edge| edge.offset).collect();
+        fields.sort_unstable();
+        let value_of = |edge: &Edge| link.address(edge.symbol).offset(edge.addend as u64).value();
+        let reference = |edge: &Edge| FarReference { offset: edge.offset, kind: edge.kind, value: value_of(edge) };
+        let references: Vec<FarReference> = far.iter().map(reference).collect();
+        let thunks = link.tables.range_extension.thunks();
+        let code = FarCode {
+            content,
+            address: graph.block_address(id, addresses).value(),
+            starts: &starts,
+            fields: &fields,
+            references: &references,
+            thunks: thunks.map(|thunks| graph.block_address(thunks, addresses).value()),
+        };
+        graph.arch.extend_code(&code, bytes, &mut self.thunks).map_err(|fault| {
+            let instruction = content.get(fault.instruction).unwrap_or(&[]);
+            refusal(link, id, &far[fault.reference], instruction, &fault.problem)
+        })
     }
 
     fn extend_exception_tables(
@@ -117,13 +141,13 @@ impl RangeExtender {
 
 /// The error for a reference that cannot be extended. `instruction` is the instruction's bytes, if they are known;
 /// `problem` is a clause.
-pub(super) fn refusal(link: &ResolvedLink<'_>, id: BlockId, edge: &Edge, instruction: &[u8], problem: &str) -> Error {
+fn refusal(link: &ResolvedLink<'_>, id: BlockId, edge: &Edge, instruction: &[u8], problem: &str) -> Error {
     let hex: String = instruction.iter().map(|byte| format!(" {byte:02x}")).collect();
     let of_instruction = if hex.is_empty() { String::new() } else { format!(" in the instruction{hex}") };
     link.graph.fault(LinkFault::Unsupported {
         what: format!(
             "{}{of_instruction} to data at {}, which is out of reach ({problem}; compile with -fPIC)",
-            edge.kind.name(),
+            link.graph.relocation_name(edge.kind),
             link.address(edge.symbol)
         ),
         section: link.graph.block_name(id).to_string(),

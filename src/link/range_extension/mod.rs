@@ -18,8 +18,7 @@
 //! |---|---|---|
 //! | tables | reserve a thunk or slot for each reference that may turn out too short: to an external that may belong to a library, in code or in an exception table | `reservation.rs` |
 //! | fix up | apply each reference that fits; use the stub of a function that is out of reach; collect what is left, the *far references* | `fixup.rs` |
-//! | | code: find the instruction that a far reference belongs to | `linear_sweep.rs` |
-//! | | code: move the instruction to a thunk | `far_code.rs`, `thunk.rs` |
+//! | | code: move the instruction of each far reference to a thunk | the architecture's `extend_code` |
 //! | | exception tables: change the encoding of every table of the section, because one encoding holds for all entries of a table | `type_tables.rs` |
 //! | | run these steps for each block, then write thunks and slots | `extender.rs` |
 //! | removal | thunks and slots are blocks of the object: they go when the object goes | |
@@ -31,7 +30,7 @@
 //!
 //! # Limits
 //! The link refuses, with section, offset and symbol, what it cannot extend exactly: 32-bit addresses in other data,
-//! and instructions that `thunk.rs` does not know how to move.
+//! and instructions that `extend_code` does not know how to move.
 //!
 //! Thunks have no unwind information. The instructions that move throw no exceptions. But a profiler or a signal
 //! handler that walks the stack from within a thunk does not get past it, and neither does an exception for a fault
@@ -39,11 +38,5 @@
 
 mod decode_starts;
 pub(super) mod extender;
-#[cfg(feature = "range-extension")]
-mod far_code;
-#[cfg(feature = "range-extension")]
-mod linear_sweep;
 pub(super) mod reservation;
-#[cfg(feature = "range-extension")]
-mod thunk;
 mod type_tables;

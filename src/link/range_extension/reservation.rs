@@ -4,9 +4,9 @@
 //! object gets one block of thunks and one block of slots, large enough for every reference that [may be
 //! far](may_be_far). The reservation counts references; it does not look at instructions.
 
+use crate::arch::{EdgeKind, KindSet};
 use crate::base::{RecycledVec, SegmentKind};
 use crate::link::graph::{Block, BlockId, Definition, Edge, LinkGraph, Role, Text};
-use crate::link::x86_64::{EdgeKind, KindSet, TRAP};
 
 /// The reserved blocks of one object.
 #[derive(Default)]
@@ -35,7 +35,7 @@ impl RangeExtension {
             }
         }
         if thunk_count > 0 {
-            let thunks = RecycledVec::repeat(TRAP, thunk_count * MAX_THUNK_SIZE);
+            let thunks = RecycledVec::repeat(graph.arch.trap(), thunk_count * graph.arch.max_thunk_size());
             reserved.thunks = Some(push(graph, ".far_code", SegmentKind::Code, thunks, 16));
         }
         if slot_count > 0 {
@@ -85,7 +85,3 @@ fn push(graph: &mut LinkGraph, name: &'static str, pool: SegmentKind, content: R
     let content = graph.synthetic.add_content(content);
     graph.push_block(Text::Fixed(name), pool, content, size, align)
 }
-
-/// Most bytes that a thunk takes for each far operand: adjust the stack 13, save and load a register 14, add the base
-/// 8, the instruction 15, jump back 5; rounded up.
-pub(super) const MAX_THUNK_SIZE: usize = 56;

@@ -4,16 +4,13 @@
 //! second walk over the section table finds the section of each block, and [`ObjectView::new`] checks that names, sizes
 //! and file ranges agree. [`ObjectView::check_symbols`] checks the symbols.
 
-use std::ops::Range;
-
 use object::LittleEndian;
 use object::elf::FileHeader64;
 use object::read::elf::{FileHeader, Rela as _, SectionHeader as _, SectionTable, Sym as _, SymbolTable};
 
-use super::mismatch::Mismatch;
+use crate::arch::verify::{Mismatch, Relocation};
 use crate::base::SegmentKind;
 use crate::link::graph::{Binding, Block, BlockId, Content, Definition, Edge, LinkGraph, SymbolIndex};
-use crate::link::x86_64::EdgeKind;
 
 type Elf = FileHeader64<LittleEndian>;
 const LE: LittleEndian = LittleEndian;
@@ -45,41 +42,6 @@ pub(super) struct ObjectView<'a> {
     block_of: Vec<Option<BlockId>>,
     /// By section: the sections that hold its relocations.
     relocation_tables_of: Vec<Vec<usize>>,
-}
-
-/// A relocation of the object; or an edge that the linker or a plugin made, as the relocation with the same formula.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Relocation {
-    pub(super) offset: u64,
-    pub(super) r_type: u32,
-    pub(super) symbol: u32,
-    pub(super) addend: i64,
-}
-
-impl Relocation {
-    pub(super) fn name(&self) -> &'static str {
-        self.row().map_or("relocation of an unknown type", |(_, _, name)| name)
-    }
-
-    /// Bytes of the field; zero for an unknown type.
-    pub(super) fn width(&self) -> usize {
-        self.row().map_or(0, |(_, width, _)| width)
-    }
-
-    fn row(&self) -> Option<(u32, usize, &'static str)> {
-        RELOCATIONS.into_iter().find(|(number, ..)| *number == self.r_type)
-    }
-
-    /// The range of the field in its section.
-    pub(super) fn field(&self) -> Range<usize> {
-        self.offset as usize..(self.offset as usize).saturating_add(self.width())
-    }
-
-    /// The field and, for a relaxable GOT load, the two bytes before it, which relaxation rewrites with it (psABI B.2).
-    pub(super) fn rewritable(&self) -> Range<usize> {
-        let before = if matches!(self.r_type, 41 | 42) { 2 } else { 0 };
-        self.field().start.saturating_sub(before)..self.field().end
-    }
 }
 
 impl<'a> ObjectView<'a> {
@@ -185,20 +147,19 @@ impl<'a> ObjectView<'a> {
     /// that the linker or a plugin made.
     pub(super) fn relocations(&self, graph: &LinkGraph, id: BlockId) -> Vec<Relocation> {
         let Some(section) = self.section_of.get(id.index()).copied().flatten() else {
-            return graph.edges(id).iter().map(relocation_of).collect();
+            return graph.edges(id).iter().map(|edge| relocation_of(graph, edge)).collect();
         };
         let tables = self.relocation_tables_of[section]
             .iter()
             .filter_map(|table| self.sections.section(object::SectionIndex(*table)).ok());
         let tables = tables.filter_map(|table| table.rela(LE, self.bytes).ok().flatten());
-        let relocations = tables.flat_map(|(entries, _)| entries).map(|relocation| Relocation {
-            offset: relocation.r_offset(LE),
-            r_type: relocation.r_type(LE, false).0,
-            symbol: relocation.r_sym(LE, false),
-            addend: relocation.r_addend(LE),
-        });
-        // R_X86_64_NONE and R_X86_64_TLSDESC_CALL change no byte.
-        relocations.filter(|relocation| !matches!(relocation.r_type, 0 | 35)).collect()
+        let entries = tables.flat_map(|(entries, _)| entries);
+        let changing = entries.filter(|entry| graph.arch.changes_bytes(entry.r_type(LE, false).0));
+        let relocation = |entry: &object::elf::Rela64<LittleEndian>| {
+            let (r_type, symbol) = (entry.r_type(LE, false).0, entry.r_sym(LE, false));
+            graph.arch.verified_relocation(entry.r_offset(LE), r_type, symbol, entry.r_addend(LE))
+        };
+        changing.map(relocation).collect()
     }
 
     /// A symbol's size from the symbol table; zero for a symbol that the linker made.
@@ -276,88 +237,7 @@ impl<'a> ObjectView<'a> {
     }
 }
 
-fn relocation_of(edge: &Edge) -> Relocation {
-    let r_type = type_of(edge.kind);
-    Relocation { offset: edge.offset.into(), r_type, symbol: edge.symbol.0, addend: edge.addend }
+fn relocation_of(graph: &LinkGraph, edge: &Edge) -> Relocation {
+    let r_type = graph.arch.verified_number(edge.kind);
+    graph.arch.verified_relocation(edge.offset.into(), r_type, edge.symbol.0, edge.addend)
 }
-
-/// The relocation type with the formula of an edge kind.
-fn type_of(kind: EdgeKind) -> u32 {
-    use EdgeKind::*;
-    match kind {
-        Pointer64 => 1,
-        Delta32 => 2,
-        GotSlot32 => 3,
-        Branch32 => 4,
-        GotLoad32 => 9,
-        Pointer32 => 10,
-        Pointer32Signed => 11,
-        Pointer16 => 12,
-        Delta16 => 13,
-        Pointer8 => 14,
-        Delta8 => 15,
-        ThreadLocalOffset64 => 17,
-        StaticOffset64 => 18,
-        ThreadLocalPair32 => 19,
-        ThreadLocalBlock32 => 20,
-        ThreadLocalOffset32 => 21,
-        StaticLoad32 => 22,
-        StaticOffset32 => 23,
-        Delta64 => 24,
-        GotOffset64 => 25,
-        GotBase32 => 26,
-        GotSlot64 => 27,
-        GotLoad64 => 28,
-        GotBase64 => 29,
-        Size32 => 32,
-        Size64 => 33,
-        ThreadLocalDescriptor32 => 34,
-        GotLoad32Relaxable => 41,
-        GotLoad32RexRelaxable => 42,
-        GotLoad32Apx => 43,
-    }
-}
-
-/// Relocation types: number, bytes of the field, name (psABI 1.0, 4.4.1, table 4.9).
-const RELOCATIONS: [(u32, usize, &str); 40] = [
-    (1, 8, "R_X86_64_64"),
-    (2, 4, "R_X86_64_PC32"),
-    (3, 4, "R_X86_64_GOT32"),
-    (4, 4, "R_X86_64_PLT32"),
-    (9, 4, "R_X86_64_GOTPCREL"),
-    (10, 4, "R_X86_64_32"),
-    (11, 4, "R_X86_64_32S"),
-    (12, 2, "R_X86_64_16"),
-    (13, 2, "R_X86_64_PC16"),
-    (14, 1, "R_X86_64_8"),
-    (15, 1, "R_X86_64_PC8"),
-    (17, 8, "R_X86_64_DTPOFF64"),
-    (18, 8, "R_X86_64_TPOFF64"),
-    (19, 4, "R_X86_64_TLSGD"),
-    (20, 4, "R_X86_64_TLSLD"),
-    (21, 4, "R_X86_64_DTPOFF32"),
-    (22, 4, "R_X86_64_GOTTPOFF"),
-    (23, 4, "R_X86_64_TPOFF32"),
-    (24, 8, "R_X86_64_PC64"),
-    (25, 8, "R_X86_64_GOTOFF64"),
-    (26, 4, "R_X86_64_GOTPC32"),
-    (27, 8, "R_X86_64_GOT64"),
-    (28, 8, "R_X86_64_GOTPCREL64"),
-    (29, 8, "R_X86_64_GOTPC64"),
-    (30, 8, "R_X86_64_GOTPLT64"),
-    (31, 8, "R_X86_64_PLTOFF64"),
-    (32, 4, "R_X86_64_SIZE32"),
-    (33, 8, "R_X86_64_SIZE64"),
-    (34, 4, "R_X86_64_GOTPC32_TLSDESC"),
-    (41, 4, "R_X86_64_GOTPCRELX"),
-    (42, 4, "R_X86_64_REX_GOTPCRELX"),
-    (43, 4, "R_X86_64_CODE_4_GOTPCRELX"),
-    (44, 4, "R_X86_64_CODE_4_GOTTPOFF"),
-    (45, 4, "R_X86_64_CODE_4_GOTPC32_TLSDESC"),
-    (46, 4, "R_X86_64_CODE_5_GOTPCRELX"),
-    (47, 4, "R_X86_64_CODE_5_GOTTPOFF"),
-    (48, 4, "R_X86_64_CODE_5_GOTPC32_TLSDESC"),
-    (49, 4, "R_X86_64_CODE_6_GOTPCRELX"),
-    (50, 4, "R_X86_64_CODE_6_GOTTPOFF"),
-    (51, 4, "R_X86_64_CODE_6_GOTPC32_TLSDESC"),
-];

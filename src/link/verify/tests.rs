@@ -4,12 +4,12 @@
 use std::process::Command;
 
 use super::*;
+use crate::arch::EdgeKind;
 use crate::base::ExecutorAddr;
 use crate::error::{ErrorKind, Result};
 use crate::link::fixed_link::FixedLink;
 use crate::link::graph::{Edge, LinkGraph, SymbolIndex};
 use crate::link::pipeline::{PlacedLink, PlannedLink};
-use crate::link::x86_64::EdgeKind;
 use crate::link::{FoundExternal, ThreadLocalPlace};
 use crate::memory::OfflineMemory;
 use crate::sync::Arc;

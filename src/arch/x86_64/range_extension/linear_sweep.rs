@@ -1,15 +1,12 @@
 //! [`LinearSweep`]: finds the instruction that a relocated field belongs to.
 //!
 //! x86 instructions cannot be decoded backwards. So the sweep decodes forwards, from the last address before the field
-//! where an instruction is known to begin ([`DecodeStarts`](super::decode_starts::DecodeStarts)), or from the start of the section. Each byte is decoded at
-//! most once.
+//! where an instruction is known to begin, or from the start of the section. Each byte is decoded at most once.
 //!
 //! On the way, every relocated field must be an operand of the instruction that holds it. If a field is not, the bytes
 //! may be data among code, and the sweep fails rather than guess.
 
 use iced_x86::{ConstantOffsets, Decoder, DecoderOptions, Instruction};
-
-use crate::link::graph::{BlockId, Edge};
 
 /// A decoded instruction; `start` and `end` are offsets in its section.
 pub(super) struct LocatedInstruction {
@@ -52,19 +49,17 @@ impl LocatedInstruction {
 /// A forward walk over the instructions of one section.
 pub(super) struct LinearSweep<'a> {
     decoder: Decoder<'a>,
-    starts: &'a [(BlockId, u64)],
+    starts: &'a [u64],
     /// Offsets of the relocated fields, ascending.
-    fields: Vec<u32>,
+    fields: &'a [u32],
     next_field: usize,
     /// Offset of the next instruction.
     position: usize,
 }
 
 impl<'a> LinearSweep<'a> {
-    /// A sweep over the bytes of a section with these starts and edges.
-    pub(super) fn new(code: &'a [u8], starts: &'a [(BlockId, u64)], edges: &[Edge]) -> LinearSweep<'a> {
-        let mut fields: Vec<u32> = edges.iter().map(|edge| edge.offset).collect();
-        fields.sort_unstable();
+    /// A sweep over the bytes of a section. `starts` and `fields` are as in [`FarCode`](crate::arch::FarCode).
+    pub(super) fn new(code: &'a [u8], starts: &'a [u64], fields: &'a [u32]) -> LinearSweep<'a> {
         let decoder = Decoder::new(64, code, DecoderOptions::NONE);
         LinearSweep { decoder, starts, fields, next_field: 0, position: 0 }
     }
@@ -75,8 +70,8 @@ impl<'a> LinearSweep<'a> {
     /// # Errors
     /// The reason, as a clause, when bytes before the field cannot be decoded or the field is no operand.
     pub(super) fn find(&mut self, offset: u32) -> Result<LocatedInstruction, String> {
-        let count = self.starts.partition_point(|(_, start)| *start <= offset.into());
-        if let Some((_, start)) = count.checked_sub(1).and_then(|last| self.starts.get(last)) {
+        let count = self.starts.partition_point(|start| *start <= offset.into());
+        if let Some(start) = count.checked_sub(1).and_then(|last| self.starts.get(last)) {
             self.position = self.position.max(*start as usize);
         }
         while self.position <= offset as usize {
@@ -116,20 +111,14 @@ impl<'a> LinearSweep<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::link::graph::SymbolIndex;
-    use crate::link::x86_64::EdgeKind;
-
-    fn edge(offset: u32) -> Edge {
-        Edge { offset, kind: EdgeKind::Pointer32, symbol: SymbolIndex(0), addend: 0 }
-    }
 
     #[cfg_attr(miri, ignore = "takes minutes: the decoder of instructions unpacks its tables")]
     #[test]
     fn a_field_is_found_in_its_instruction_after_undecodable_bytes_before_the_function() {
         // A byte of data that would swallow what follows, then mov $0,%edi; cmpq $1,0(%rip).
         let code = [0x48, 0xbf, 0, 0, 0, 0, 0x48, 0x83, 0x3d, 0, 0, 0, 0, 1];
-        let start = [(BlockId(0), 1)];
-        let mut sweep = LinearSweep::new(&code, &start, &[edge(2), edge(9)]);
+        let start = [1];
+        let mut sweep = LinearSweep::new(&code, &start, &[2, 9]);
         let mov = sweep.find(2).unwrap();
         assert_eq!((mov.start, mov.end, mov.operand_field(2)), (1, 6, Some(OperandField::Immediate)));
         let cmp = sweep.find(9).unwrap();
@@ -142,8 +131,8 @@ mod tests {
     fn the_sweep_fails_at_a_relocated_field_that_is_no_operand() {
         // Read from its first byte this is one movabs, whose operand begins elsewhere.
         let code = [0x48, 0xbf, 0, 0, 0, 0, 0x90, 0x90, 0x90, 0x90];
-        assert!(LinearSweep::new(&code, &[], &[edge(3)]).find(3).is_err());
-        assert!(LinearSweep::new(&[0x06, 0, 0, 0, 0], &[], &[edge(1)]).find(1).is_err(), "no instruction");
-        assert!(LinearSweep::new(&[0xbf, 0, 0, 0, 0, 0xbf, 0, 0], &[], &[edge(6)]).find(6).is_err(), "cut off");
+        assert!(LinearSweep::new(&code, &[], &[3]).find(3).is_err());
+        assert!(LinearSweep::new(&[0x06, 0, 0, 0, 0], &[], &[1]).find(1).is_err(), "no instruction");
+        assert!(LinearSweep::new(&[0xbf, 0, 0, 0, 0, 0xbf, 0, 0], &[], &[6]).find(6).is_err(), "cut off");
     }
 }

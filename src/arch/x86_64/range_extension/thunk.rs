@@ -30,8 +30,8 @@ use iced_x86::{
     OpKind, Register,
 };
 
-use super::reservation::MAX_THUNK_SIZE;
-use crate::link::x86_64::TRAP;
+use crate::arch::x86_64::MAX_THUNK_SIZE;
+use crate::arch::x86_64::code::TRAP;
 
 /// The 64-bit values that the far operands of an instruction stand for.
 #[derive(Debug, Clone, Copy, Default)]

@@ -1,0 +1,49 @@
+//! [`CodeTemplate`]: machine code of the linker's own, with fields to fill in.
+
+use crate::arch::edge_kind::EdgeKind;
+
+/// Machine code whose fields depend on symbols. `T` names the symbols that one template needs.
+pub(crate) struct CodeTemplate<T: 'static> {
+    pub(crate) bytes: &'static [u8],
+    pub(crate) fields: &'static [TemplateField<T>],
+}
+
+/// A field of a template: an edge without its symbol.
+pub(crate) struct TemplateField<T> {
+    /// Offset in the template in bytes.
+    pub(crate) offset: u32,
+    pub(crate) kind: EdgeKind,
+    pub(crate) addend: i64,
+    /// What the field refers to.
+    pub(crate) target: T,
+}
+
+/// What the code of an indirect function refers to.
+#[derive(Clone, Copy)]
+pub(crate) enum IndirectTarget {
+    /// The slot that the stub jumps through.
+    Slot,
+    /// The function that chooses the implementation.
+    Resolver,
+    /// The part that all entries of an object share.
+    Common,
+}
+
+/// The code for the indirect functions of an object. `link/indirect.rs` says how the parts work together.
+pub(crate) struct IndirectCode {
+    /// The part that all entries share.
+    pub(crate) common: &'static [u8],
+    /// The stub, then the entry.
+    pub(crate) stub_and_entry: CodeTemplate<IndirectTarget>,
+    /// Offset of the entry in `stub_and_entry`.
+    pub(crate) entry: u64,
+}
+
+/// What the code that registers a handler refers to.
+#[derive(Clone, Copy)]
+pub(crate) enum HandlerTarget {
+    /// `__dso_handle` of the object.
+    Handle,
+    /// The function that registers the handler.
+    Function,
+}

@@ -1,0 +1,320 @@
+//! Everything that depends on the instruction set: relocation types, machine code, relaxation, reach.
+//!
+//! [`Arch`] is the seam. The link is generic over it: [`Arch::of_machine`] chooses it by an object's `e_machine`, and
+//! the graph carries it. What runs in this process uses [`Arch::NATIVE`]. Each method of `Arch` is one `match`, so the
+//! compiler lists what a further architecture must supply.
+//!
+//! | part | file |
+//! |---|---|
+//! | kinds of edges, their formulas and fields | `edge_kind.rs` |
+//! | relocation types as edge kinds | `relocation_type.rs`, `x86_64/relocations.rs` |
+//! | relaxation of GOT loads | `x86_64/relax.rs` |
+//! | stubs, entries of lazy and indirect functions, TLS descriptors, handlers with a handle | `code_template.rs`, `x86_64/code.rs` |
+//! | fragments of `crti.o` and `crtn.o` | `crt_fragment.rs`, `x86_64/crt_fragment.rs` |
+//! | far references in code | `far_code.rs`, `x86_64/range_extension/` |
+//! | formulas of the link verifier, which share nothing with the above | `verify/`, `x86_64/verify/` |
+//! | functions in assembly, prefetch instructions | `x86_64/asm.rs`, `x86_64/prefetch.rs` |
+//!
+//! `tests/architecture/` checks that no other file of the library has x86-64 code or numbers.
+//!
+//! # Invariants
+//! - **A1** A prefetch instruction changes nothing that a program can see. It never faults, whatever its address is.
+
+mod code_template;
+mod crt_fragment;
+mod edge_kind;
+mod far_code;
+mod relocation_type;
+pub(crate) mod verify;
+mod x86_64;
+
+use std::ops::Range;
+
+pub(crate) use code_template::{CodeTemplate, HandlerTarget, IndirectCode, IndirectTarget, TemplateField};
+pub(crate) use crt_fragment::CrtFragment;
+pub use edge_kind::EdgeKind;
+pub(crate) use edge_kind::{KindSet, ThreadLocalEntry, uses};
+pub(crate) use far_code::{FarCode, FarCodeFault, FarReference};
+pub(crate) use relocation_type::RelocationType;
+use verify::{Mismatch, Relocation, SectionView};
+
+/// An instruction set and its ABI.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Arch {
+    /// x86-64, System V psABI 1.0.
+    #[default]
+    X86_64,
+}
+
+impl Arch {
+    /// What this process runs.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) const NATIVE: Arch = Arch::X86_64;
+
+    /// The architecture of objects with this `e_machine`, if it is supported.
+    pub(crate) fn of_machine(e_machine: u16) -> Option<Arch> {
+        [Arch::X86_64].into_iter().find(|arch| arch.e_machine() == e_machine)
+    }
+
+    /// `e_machine` of the ELF header.
+    pub(crate) const fn e_machine(self) -> u16 {
+        match self {
+            Arch::X86_64 => 62,
+        }
+    }
+
+    /// The name, for errors.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Arch::X86_64 => "x86-64 (62)",
+        }
+    }
+
+    // ---- relocations ----
+
+    /// All relocation types, by number.
+    #[inline(always)]
+    pub(crate) fn relocation_types(self) -> &'static [RelocationType; 64] {
+        match self {
+            Arch::X86_64 => &x86_64::relocations::TYPES,
+        }
+    }
+
+    /// The kind of a relocation type; `None` for one that makes no edge: a marker ([`is_marker`](Self::is_marker)), or a
+    /// type that is not supported.
+    pub(crate) fn kind_of(self, r_type: u32) -> Option<EdgeKind> {
+        match self {
+            Arch::X86_64 => x86_64::relocations::kind_of(r_type),
+        }
+    }
+
+    /// The name of a kind's relocation.
+    pub(crate) fn relocation_name(self, kind: EdgeKind) -> &'static str {
+        match self {
+            Arch::X86_64 => x86_64::relocations::kind_name(kind),
+        }
+    }
+
+    /// The name of a relocation type that is not supported, for errors.
+    pub(crate) fn unsupported_name(self, r_type: u32) -> String {
+        match self {
+            Arch::X86_64 => x86_64::relocations::unsupported_name(r_type),
+        }
+    }
+
+    /// Whether a relocation is only a marker, which makes no edge and changes no byte.
+    pub(crate) fn is_marker(self, r_type: u32) -> bool {
+        match self {
+            Arch::X86_64 => x86_64::relocations::is_marker(r_type),
+        }
+    }
+
+    /// Bytes of an absolute field of debug information; `None` for another relocation.
+    pub(crate) fn absolute_width(self, r_type: u32) -> Option<usize> {
+        match self {
+            Arch::X86_64 => x86_64::relocations::absolute_width(r_type),
+        }
+    }
+
+    /// The relocation type for a field of eight bytes that holds an address.
+    pub(crate) fn absolute_relocation(self) -> u32 {
+        match self {
+            Arch::X86_64 => x86_64::relocations::ABSOLUTE,
+        }
+    }
+
+    /// The relocation type that changes nothing.
+    pub(crate) fn no_relocation(self) -> u32 {
+        match self {
+            Arch::X86_64 => x86_64::relocations::NONE,
+        }
+    }
+
+    /// The relocation types by which the loader fills in the place of a thread-local variable: module, offset in the
+    /// module's block, distance from the thread pointer.
+    pub(crate) fn thread_local_relocations(self) -> [u32; 3] {
+        match self {
+            Arch::X86_64 => x86_64::relocations::THREAD_LOCAL,
+        }
+    }
+
+    /// Whether sections of a processor-specific type hold unwind tables (`.eh_frame`).
+    pub(crate) fn is_unwind_section(self, sh_type: u32) -> bool {
+        match self {
+            Arch::X86_64 => sh_type == x86_64::SHT_X86_64_UNWIND,
+        }
+    }
+
+    // ---- fix-up ----
+
+    /// Whether [`relax_got_load`](Self::relax_got_load) may rewrite the instruction of an edge.
+    #[inline(always)]
+    pub(crate) fn is_relaxable(self, kind: EdgeKind) -> bool {
+        match self {
+            Arch::X86_64 => x86_64::relax::is_relaxable(kind),
+        }
+    }
+
+    /// Rewrites the instruction of a GOT load to reach the symbol without its slot, if the displacement fits. Returns
+    /// false, and changes nothing, otherwise.
+    #[inline(always)]
+    pub(crate) fn relax_got_load(
+        self,
+        kind: EdgeKind,
+        before: Option<u8>,
+        code: &mut [u8; 6],
+        displacement: i64,
+    ) -> bool {
+        match self {
+            Arch::X86_64 => x86_64::relax::relax_got_load(kind, before, code, displacement),
+        }
+    }
+
+    /// Bytes that a thunk may take for each far operand.
+    pub(crate) fn max_thunk_size(self) -> usize {
+        match self {
+            Arch::X86_64 => x86_64::MAX_THUNK_SIZE,
+        }
+    }
+
+    /// Rewrites code whose references do not reach. Changes `bytes`, which is the section in memory with all its other
+    /// edges applied, and appends to `thunks`.
+    ///
+    /// # Errors
+    /// The first reference that cannot be extended exactly.
+    pub(crate) fn extend_code(
+        self,
+        code: &FarCode<'_>,
+        bytes: &mut [u8],
+        thunks: &mut Vec<u8>,
+    ) -> Result<(), FarCodeFault> {
+        match self {
+            Arch::X86_64 => x86_64::extend_code(code, bytes, thunks),
+        }
+    }
+
+    // ---- machine code ----
+
+    /// The byte that fills gaps in code. A thread that runs into it traps.
+    #[inline(always)]
+    pub(crate) const fn trap(self) -> u8 {
+        match self {
+            Arch::X86_64 => x86_64::code::TRAP,
+        }
+    }
+
+    /// A stub: a jump to the address in a slot. Its address may serve as a function pointer. `distance` is the address
+    /// of the slot minus that of the stub.
+    #[inline(always)]
+    pub(crate) fn stub(self, distance: i32) -> [u8; STUB_SIZE] {
+        match self {
+            Arch::X86_64 => x86_64::code::stub(distance),
+        }
+    }
+
+    /// The code of indirect functions.
+    pub(crate) fn indirect_code(self) -> &'static IndirectCode {
+        match self {
+            Arch::X86_64 => &x86_64::code::INDIRECT,
+        }
+    }
+
+    /// The function that TLS descriptors point to. Its field is a call of `__tls_get_addr`.
+    pub(crate) fn tls_descriptor(self) -> &'static CodeTemplate<()> {
+        match self {
+            Arch::X86_64 => &x86_64::code::TLS_DESCRIPTOR,
+        }
+    }
+
+    /// `atexit(f)` as a call of `__cxa_atexit(f, 0, handle)`.
+    pub(crate) fn atexit(self) -> &'static CodeTemplate<HandlerTarget> {
+        match self {
+            Arch::X86_64 => &x86_64::code::ATEXIT,
+        }
+    }
+
+    /// Calls a function with the handle as its second (0), third (1) or fourth (2) argument.
+    pub(crate) fn with_handle(self) -> &'static [CodeTemplate<HandlerTarget>; 3] {
+        match self {
+            Arch::X86_64 => &x86_64::code::WITH_HANDLE,
+        }
+    }
+
+    /// Which fragment of the C library `code` is; `None` for any other code.
+    pub(crate) fn crt_fragment(self, code: &[u8]) -> Option<CrtFragment> {
+        match self {
+            Arch::X86_64 => x86_64::crt_fragment::crt_fragment(code),
+        }
+    }
+
+    /// The body of a CIE for code that has made no frame yet, with FDE pointers `pcrel sdata4` and without its length
+    /// and its id: the part of the record after eight bytes.
+    pub(crate) fn frameless_cie(self) -> [u8; 16] {
+        match self {
+            Arch::X86_64 => x86_64::FRAMELESS_CIE,
+        }
+    }
+
+    // ---- link verifier ----
+
+    /// Whether a relocation of a type changes bytes.
+    pub(crate) fn changes_bytes(self, r_type: u32) -> bool {
+        match self {
+            Arch::X86_64 => x86_64::verify::changes_bytes(r_type),
+        }
+    }
+
+    /// The number of the relocation type with the formula of an edge kind.
+    pub(crate) fn verified_number(self, kind: EdgeKind) -> u32 {
+        match self {
+            Arch::X86_64 => x86_64::verify::number_of(kind),
+        }
+    }
+
+    /// A relocation with what its type says.
+    pub(crate) fn verified_relocation(self, offset: u64, r_type: u32, symbol: u32, addend: i64) -> Relocation {
+        match self {
+            Arch::X86_64 => x86_64::verify::relocation(offset, r_type, symbol, addend),
+        }
+    }
+
+    /// Checks the field of a relocation whose symbol has an address. Returns the range of bytes that the relocation
+    /// explains.
+    pub(crate) fn check_field(
+        self,
+        section: &dyn SectionView,
+        relocation: &Relocation,
+    ) -> Result<Range<usize>, Mismatch> {
+        match self {
+            Arch::X86_64 => x86_64::verify::check_field(section, relocation),
+        }
+    }
+
+    /// Whether `stub` is the address of a stub whose slot holds `target`.
+    pub(crate) fn is_stub_for(self, section: &dyn SectionView, stub: u64, target: u64) -> bool {
+        match self {
+            Arch::X86_64 => x86_64::verify::is_stub_for(section, stub, target),
+        }
+    }
+
+    /// Whether a relocation is the kind of address that an exception table may have for a type.
+    pub(crate) fn is_type_address(self, relocation: &Relocation) -> bool {
+        match self {
+            Arch::X86_64 => x86_64::verify::is_type_address(relocation),
+        }
+    }
+}
+
+// ---- this process ----
+
+#[cfg(not(target_arch = "x86_64"))]
+compile_error!("jittison runs linked code on x86-64 only");
+
+/// Bytes of a stub.
+pub(crate) const STUB_SIZE: usize = 16;
+/// Bytes that a reference of four bytes reaches in each direction, and the end of the addresses that a signed one can
+/// hold. Code and what it refers to directly must be within this span.
+pub(crate) const REACH: u64 = 1 << 31;
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) use x86_64::native::*;

@@ -1,0 +1,105 @@
+//! Assembly of functions that this process runs. `host` invokes the macros and declares the functions.
+
+/// Defines the function that entries of lazy functions jump to. It saves the argument registers, calls
+/// `resolve(number)`, restores the registers and jumps to the result. `%r11` is the number.
+///
+/// `$name` expands to the name of the function, `$resolve` is an `extern "C" fn(u64) -> u64`.
+///
+/// On entry, the return address is at `(%rsp)`, and `%rsp` is 8 below a multiple of 16. After nine pushes and 128
+/// bytes, `%rsp` is a multiple of 16, as the psABI demands at a call. Saved are the integer registers and the lower
+/// 128 bits of the vector registers in which a function may get arguments (psABI 3.2.3).
+macro_rules! define_call_through {
+    ({ $($name:tt)* }, $resolve:path) => {
+        std::arch::global_asm!(
+            ".pushsection .text.jittison_call_through,\"ax\",@progbits",
+            concat!(".globl ", $($name)*),
+            concat!(".hidden ", $($name)*),
+            concat!(".type ", $($name)*, ",@function"),
+            concat!($($name)*, ":"),
+            ".cfi_startproc",
+            "endbr64",
+            "push rbp",
+            ".cfi_def_cfa_offset 16",
+            ".cfi_offset rbp, -16",
+            "mov rbp, rsp",
+            ".cfi_def_cfa_register rbp",
+            "push rdi",
+            "push rsi",
+            "push rdx",
+            "push rcx",
+            "push r8",
+            "push r9",
+            "push rax",
+            "push r10",
+            "sub rsp, 128",
+            "movups [rsp], xmm0",
+            "movups [rsp + 16], xmm1",
+            "movups [rsp + 32], xmm2",
+            "movups [rsp + 48], xmm3",
+            "movups [rsp + 64], xmm4",
+            "movups [rsp + 80], xmm5",
+            "movups [rsp + 96], xmm6",
+            "movups [rsp + 112], xmm7",
+            "mov rdi, r11",
+            "call {resolve}",
+            "mov r11, rax",
+            "movups xmm0, [rsp]",
+            "movups xmm1, [rsp + 16]",
+            "movups xmm2, [rsp + 32]",
+            "movups xmm3, [rsp + 48]",
+            "movups xmm4, [rsp + 64]",
+            "movups xmm5, [rsp + 80]",
+            "movups xmm6, [rsp + 96]",
+            "movups xmm7, [rsp + 112]",
+            "add rsp, 128",
+            "pop r10",
+            "pop rax",
+            "pop r9",
+            "pop r8",
+            "pop rcx",
+            "pop rdx",
+            "pop rsi",
+            "pop rdi",
+            "pop rbp",
+            ".cfi_def_cfa rsp, 8",
+            "jmp r11",
+            ".cfi_endproc",
+            ".popsection",
+            resolve = sym $resolve,
+        );
+    };
+}
+
+/// Defines a function that calls `function(argument)` in a frame at which the unwinder ends (DWARF 5, 6.4.4: an
+/// undefined return address). `$name` expands to its name.
+///
+/// The function is not a naked function, because that cannot have its own unwind directives.
+macro_rules! define_stack_end {
+    ({ $($name:tt)* }) => {
+        std::arch::global_asm!(
+            ".pushsection .text.jittison_stack_end,\"ax\",@progbits",
+            concat!(".globl ", $($name)*),
+            concat!(".hidden ", $($name)*),
+            concat!(".type ", $($name)*, ",@function"),
+            concat!($($name)*, ":"),
+            ".cfi_startproc",
+            ".cfi_undefined rip",
+            "endbr64",
+            "push rbp",
+            ".cfi_def_cfa_offset 16",
+            ".cfi_offset rbp, -16",
+            "mov rbp, rsp",
+            ".cfi_def_cfa_register rbp",
+            "mov rax, rdi",
+            "mov rdi, rsi",
+            "call rax",
+            "pop rbp",
+            ".cfi_def_cfa rsp, 8",
+            "ret",
+            ".cfi_endproc",
+            ".popsection",
+        );
+    };
+}
+
+pub(crate) use {define_call_through, define_stack_end};

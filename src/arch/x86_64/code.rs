@@ -1,0 +1,136 @@
+//! Machine code of the linker's own: stubs, entries of lazy and indirect functions, the function of TLS descriptors,
+//! handlers with a handle.
+
+use crate::arch::code_template::{CodeTemplate, HandlerTarget, IndirectCode, IndirectTarget, TemplateField};
+use crate::arch::edge_kind::EdgeKind;
+use crate::arch::{LAZY_ENTRY_SIZE, STUB_SIZE};
+
+/// `int3`: fills the gaps in code.
+pub(crate) const TRAP: u8 = 0xcc;
+
+/// A stub: `endbr64; jmp *slot(%rip)`, padded with traps. `endbr64` marks the stub as a valid target of indirect
+/// branches (Intel CET), so its address may serve as a function pointer.
+///
+/// `distance` is the address of the slot minus that of the stub. It must fit in 32 bits.
+#[inline]
+pub(crate) fn stub(distance: i32) -> [u8; STUB_SIZE] {
+    // The displacement counts from the end of the jump.
+    let [a, b, c, d] = distance.wrapping_sub(10).to_le_bytes();
+    [0xf3, 0x0f, 0x1e, 0xfa, 0xff, 0x25, a, b, c, d, TRAP, TRAP, TRAP, TRAP, TRAP, TRAP]
+}
+
+/// The entry of a lazy function: `endbr64; movabs $number,%r11; jmp *slot(%rip)`. `distance` is the address of the slot
+/// minus that of the entry.
+pub(crate) fn lazy_entry(number: u64, distance: i32) -> [u8; LAZY_ENTRY_SIZE] {
+    let mut code = [0; LAZY_ENTRY_SIZE];
+    code[..6].copy_from_slice(&[0xf3, 0x0f, 0x1e, 0xfa, 0x49, 0xbb]);
+    code[6..14].copy_from_slice(&number.to_le_bytes());
+    code[14..16].copy_from_slice(&[0xff, 0x25]);
+    code[16..].copy_from_slice(&distance.wrapping_sub(LAZY_ENTRY_SIZE as i32).to_le_bytes());
+    code
+}
+
+/// The code of indirect functions. At the start of the common part, the stack has the two words that an entry pushes:
+/// the slot's address on top, then the resolver's.
+///
+/// The common part saves the registers in which a function may get arguments (psABI 3.2.3): the general ones, `%rax`
+/// (variadic calls), `%r10` (static chain), and all that `fxsave` covers. It does not save the upper halves of 256-bit
+/// arguments.
+pub(crate) static INDIRECT: IndirectCode = IndirectCode {
+    common: &[
+        0x55, // push %rbp
+        0x48, 0x89, 0xe5, // mov %rsp,%rbp        %rsp is a multiple of 16 here
+        0x50, 0x57, 0x56, 0x52, 0x51, // push %rax, %rdi, %rsi, %rdx, %rcx
+        0x41, 0x50, 0x41, 0x51, 0x41, 0x52, // push %r8, %r9, %r10
+        0x48, 0x81, 0xec, 0x00, 0x02, 0x00, 0x00, // sub $512,%rsp
+        0x48, 0x0f, 0xae, 0x04, 0x24, // fxsave64 (%rsp)
+        0xff, 0x55, 0x10, // call *16(%rbp)
+        0x4c, 0x8b, 0x5d, 0x08, // mov 8(%rbp),%r11
+        0x49, 0x89, 0x03, // mov %rax,(%r11)
+        0x49, 0x89, 0xc3, // mov %rax,%r11
+        0x48, 0x0f, 0xae, 0x0c, 0x24, // fxrstor64 (%rsp)
+        0x48, 0x81, 0xc4, 0x00, 0x02, 0x00, 0x00, // add $512,%rsp
+        0x41, 0x5a, 0x41, 0x59, 0x41, 0x58, // pop %r10, %r9, %r8
+        0x59, 0x5a, 0x5e, 0x5f, 0x58, // pop %rcx, %rdx, %rsi, %rdi, %rax
+        0x5d, // pop %rbp
+        0x48, 0x83, 0xc4, 0x10, // add $16,%rsp
+        0x41, 0xff, 0xe3, // jmp *%r11
+        TRAP, TRAP, TRAP, TRAP, TRAP,
+    ],
+    stub_and_entry: CodeTemplate {
+        bytes: &[
+            0xf3, 0x0f, 0x1e, 0xfa, 0xff, 0x25, 0, 0, 0, 0, // endbr64; jmp *slot(%rip)
+            TRAP, TRAP, TRAP, TRAP, TRAP, TRAP, 0xf3, 0x0f, 0x1e, 0xfa, // endbr64
+            0x4c, 0x8d, 0x1d, 0, 0, 0, 0, 0x41, 0x53, // lea resolver(%rip),%r11; push %r11
+            0x4c, 0x8d, 0x1d, 0, 0, 0, 0, 0x41, 0x53, // lea slot(%rip),%r11; push %r11
+            0xe9, 0, 0, 0, 0, // jmp common
+        ],
+        fields: &[
+            field(6, EdgeKind::Delta32, IndirectTarget::Slot),
+            field(23, EdgeKind::Delta32, IndirectTarget::Resolver),
+            field(32, EdgeKind::Delta32, IndirectTarget::Slot),
+            field(39, EdgeKind::Delta32, IndirectTarget::Common),
+        ],
+    },
+    entry: 16,
+};
+
+/// The function that TLS descriptors point to. On entry, `%rax` is the address of the descriptor, whose second word is
+/// the address of the pair that `__tls_get_addr` takes. On return, `%rax` is the variable's distance from the thread
+/// pointer. All other registers are kept, except for the upper halves of 256-bit registers.
+pub(crate) static TLS_DESCRIPTOR: CodeTemplate<()> = CodeTemplate {
+    bytes: &[
+        0xf3, 0x0f, 0x1e, 0xfa, // endbr64
+        0x55, 0x48, 0x89, 0xe5, // push %rbp; mov %rsp,%rbp
+        0x57, 0x56, 0x52, 0x51, // push %rdi, %rsi, %rdx, %rcx
+        0x41, 0x50, 0x41, 0x51, 0x41, 0x52, 0x41, 0x53, // push %r8, %r9, %r10, %r11
+        0x48, 0x83, 0xe4, 0xc0, // and $-64,%rsp
+        0x48, 0x81, 0xec, 0x00, 0x02, 0x00, 0x00, // sub $512,%rsp
+        0x48, 0x0f, 0xae, 0x04, 0x24, // fxsave64 (%rsp)
+        0x48, 0x8b, 0x78, 0x08, // mov 8(%rax),%rdi
+        0xe8, 0, 0, 0, 0, // call __tls_get_addr
+        0x64, 0x48, 0x2b, 0x04, 0x25, 0, 0, 0, 0, // sub %fs:0,%rax
+        0x48, 0x0f, 0xae, 0x0c, 0x24, // fxrstor64 (%rsp)
+        0x48, 0x8d, 0x65, 0xc0, // lea -64(%rbp),%rsp
+        0x41, 0x5b, 0x41, 0x5a, 0x41, 0x59, 0x41, 0x58, // pop %r11, %r10, %r9, %r8
+        0x59, 0x5a, 0x5e, 0x5f, // pop %rcx, %rdx, %rsi, %rdi
+        0x5d, 0xc3, // pop %rbp; ret
+        TRAP, TRAP, TRAP, TRAP,
+    ],
+    fields: &[field(41, EdgeKind::Branch32, ())],
+};
+
+/// `atexit(f)` as `__cxa_atexit(f, 0, &__dso_handle)`:
+/// `endbr64; xor %esi,%esi; lea handle(%rip),%rdx; jmp function`.
+pub(crate) static ATEXIT: CodeTemplate<HandlerTarget> = CodeTemplate {
+    bytes: &[0xf3, 0x0f, 0x1e, 0xfa, 0x31, 0xf6, 0x48, 0x8d, 0x15, 0, 0, 0, 0, 0xe9, 0, 0, 0, 0],
+    fields: &[
+        field(9, EdgeKind::Delta32, HandlerTarget::Handle),
+        field(14, EdgeKind::Branch32, HandlerTarget::Function),
+    ],
+};
+
+/// Calls a function with the handle as its second, third or fourth argument: `endbr64; lea handle(%rip),%reg; jmp
+/// function`.
+pub(crate) static WITH_HANDLE: [CodeTemplate<HandlerTarget>; 3] = [
+    CodeTemplate {
+        bytes: &[0xf3, 0x0f, 0x1e, 0xfa, 0x48, 0x8d, 0x35, 0, 0, 0, 0, 0xe9, 0, 0, 0, 0], // %rsi
+        fields: &WITH_HANDLE_FIELDS,
+    },
+    CodeTemplate {
+        bytes: &[0xf3, 0x0f, 0x1e, 0xfa, 0x48, 0x8d, 0x15, 0, 0, 0, 0, 0xe9, 0, 0, 0, 0], // %rdx
+        fields: &WITH_HANDLE_FIELDS,
+    },
+    CodeTemplate {
+        bytes: &[0xf3, 0x0f, 0x1e, 0xfa, 0x48, 0x8d, 0x0d, 0, 0, 0, 0, 0xe9, 0, 0, 0, 0], // %rcx
+        fields: &WITH_HANDLE_FIELDS,
+    },
+];
+
+const WITH_HANDLE_FIELDS: [TemplateField<HandlerTarget>; 2] =
+    [field(7, EdgeKind::Delta32, HandlerTarget::Handle), field(12, EdgeKind::Branch32, HandlerTarget::Function)];
+
+/// A four-byte field at the end of its instruction, which counts from there.
+const fn field<T>(offset: u32, kind: EdgeKind, target: T) -> TemplateField<T> {
+    TemplateField { offset, kind, addend: -4, target }
+}

@@ -1,0 +1,48 @@
+//! x86-64 (System V psABI 1.0).
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod asm;
+pub(crate) mod code;
+pub(crate) mod crt_fragment;
+#[cfg(target_arch = "x86_64")]
+mod prefetch;
+#[cfg(feature = "range-extension")]
+mod range_extension;
+pub(crate) mod relax;
+pub(crate) mod relocations;
+pub(crate) mod verify;
+
+#[cfg(feature = "range-extension")]
+pub(crate) use range_extension::extend_code;
+
+/// Without the feature `range-extension` no instruction is decoded or moved.
+#[cfg(not(feature = "range-extension"))]
+pub(crate) fn extend_code(code: &super::FarCode<'_>, _: &mut [u8], _: &mut Vec<u8>) -> Result<(), super::FarCodeFault> {
+    let problem = "jittison was built without its feature `range-extension`, which moves such instructions".to_string();
+    let fault = super::FarCodeFault { reference: 0, instruction: 0..0, problem };
+    if code.references.is_empty() { Ok(()) } else { Err(fault) }
+}
+
+/// The section type of unwind tables (psABI 4.2.1).
+pub(crate) const SHT_X86_64_UNWIND: u32 = 0x7000_0001;
+
+/// Most bytes that a thunk takes for each far operand: adjust the stack 13, save and load a register 14, add the base
+/// 8, the instruction 15, jump back 5; rounded up.
+pub(crate) const MAX_THUNK_SIZE: usize = 56;
+
+/// A CIE without its length and id: version 1, "zR", code alignment 1, data alignment −8, return address in r16, FDE
+/// pointers pcrel sdata4; the CFA is rsp + 8, and the return address is at CFA − 8.
+pub(crate) const FRAMELESS_CIE: [u8; 16] = [1, b'z', b'R', 0, 1, 0x78, 16, 1, 0x1b, 0x0c, 7, 8, 0x90, 1, 0, 0];
+
+/// What only code of this process uses.
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod native {
+    pub(crate) use super::asm::{define_call_through, define_stack_end};
+    pub(crate) use super::code::lazy_entry;
+    pub(crate) use super::prefetch::{prefetch_line, prefetch_line_to_write};
+
+    /// Bytes of the entry of a lazy function.
+    pub(crate) const LAZY_ENTRY_SIZE: usize = 20;
+    /// Whether one atomic exchange is both a store and a fence, and cheaper than the two.
+    pub(crate) const EXCHANGE_IS_FENCE: bool = true;
+}
