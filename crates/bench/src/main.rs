@@ -17,36 +17,10 @@
 //! the main rows to `--svg`. `crates/bench/reproduce` does all of it, including the peers, and writes to
 //! `target/bench`.
 
-mod cranelift;
-mod cranelift_pieces;
-mod dlopen;
-mod elf_load;
-mod floor;
-mod goals;
-mod handles;
-mod host_functions;
-mod html;
-mod large;
-mod linker;
-mod machine;
-mod memory_manager;
-mod million;
-mod orc;
-mod ours;
-mod ours_calls;
-mod picture;
-mod programs;
+mod measure;
+mod peers;
 mod report;
-mod rows;
-mod samples;
-mod scenario;
 mod scenarios;
-mod sizes;
-mod svg;
-mod system_calls;
-mod system_library;
-mod tableless;
-mod workload;
 mod workloads;
 
 use jittison_test_support::CountingAllocator;
@@ -58,11 +32,14 @@ use std::rc::Rc;
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use machine::Machine;
-use programs::Program;
-use report::Report;
-use scenario::Scenario;
-use workload::Workload;
+use measure::machine::{self, Machine};
+use measure::scenario::Scenario;
+use measure::workload::Workload;
+use report::figures::Report;
+use report::{html, picture};
+use scenarios::programs::{self, Program};
+use scenarios::registry::scenarios;
+use scenarios::{large, system_calls};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -129,7 +106,7 @@ fn run(arguments: &Arguments) -> Result<(), String> {
     let peers = arguments.peers.clone().unwrap_or_else(built_peers);
     let programs = programs(arguments)?;
     let (has_programs, has_sqlite) = (!programs.is_empty(), programs.iter().any(|program| program.name() == "sqlite"));
-    let mut scenarios = scenarios::scenarios(&Rc::new(workload), &peers, arguments.quick, has_sqlite);
+    let mut scenarios = scenarios(&Rc::new(workload), &peers, arguments.quick, has_sqlite);
     scenarios.extend(programs.into_iter().map(|program| Box::new(program) as Box<dyn Scenario>));
     scenarios.retain(|scenario| is_wanted(&scenario.title(), arguments.only.as_deref()));
     if arguments.list {

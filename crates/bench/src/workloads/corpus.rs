@@ -13,7 +13,7 @@ use std::thread;
 use jittison::link::ObjectBuffer;
 
 use super::host;
-use crate::scenario::to_text;
+use crate::measure::scenario::to_text;
 use fastrand::Rng;
 use tempfile::TempDir;
 

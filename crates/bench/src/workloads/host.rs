@@ -5,7 +5,7 @@ use jittison::session::SymbolFlags;
 use jittison::{Jit, JitDylib, ResourceTracker};
 
 use super::corpus::{ARGUMENT, Instance};
-use crate::scenario::to_text;
+use crate::measure::scenario::to_text;
 
 /// What each of [`FUNCTIONS`] adds, after it rotates its argument to the left by its index plus one.
 pub const ADDEND: u64 = 0x2545_f491_4f6c_dd1d;

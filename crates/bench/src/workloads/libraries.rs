@@ -12,9 +12,9 @@ use super::loader::Loader;
 use super::resident::{Plan, templates, variant};
 use super::rows::Rows;
 use super::times::Times;
-use crate::dlopen::NAME;
-use crate::scenario::{Measure, Scenario, Unit};
-use crate::system_library::SystemLibrary;
+use crate::measure::scenario::{Measure, Scenario, Unit};
+use crate::peers::dlopen::NAME;
+use crate::peers::system_library::SystemLibrary;
 use jittison_test_support::bench::resident::Resident;
 
 /// One cycle that adds all and removes all.

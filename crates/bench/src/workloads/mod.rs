@@ -24,7 +24,7 @@ mod resident;
 mod rows;
 mod times;
 
-use crate::scenario::Scenario;
+use crate::measure::scenario::Scenario;
 
 /// All workloads; with `quick` each takes a few seconds.
 pub fn scenarios(quick: bool) -> Vec<Box<dyn Scenario>> {

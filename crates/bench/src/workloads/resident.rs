@@ -18,9 +18,9 @@ use super::libraries::Libraries;
 use super::processors;
 use super::rows::Rows;
 use super::times::Times;
-use crate::ours::NAME;
-use crate::scenario::to_text;
-use crate::scenario::{Measure, Scenario, Unit};
+use crate::measure::scenario::to_text;
+use crate::measure::scenario::{Measure, Scenario, Unit};
+use crate::peers::ours::NAME;
 use fastrand::Rng;
 use jittison_test_support::bench::resident::Resident;
 

@@ -9,7 +9,7 @@ use jittison::Function;
 
 use super::FUNCTIONS;
 use super::tuner::template;
-use crate::scenario::to_text;
+use crate::measure::scenario::to_text;
 use crate::workloads::corpus::{ARGUMENT, Template, entry};
 use crate::workloads::host::{HostSession, Run};
 use crate::workloads::times::Times;

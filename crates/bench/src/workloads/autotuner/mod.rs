@@ -21,9 +21,9 @@ use super::host::HostSession;
 use super::processors;
 use super::rows::Rows;
 use super::times::Times;
-use crate::ours::NAME;
-use crate::scenario::to_text;
-use crate::scenario::{Measure, Scenario, Unit};
+use crate::measure::scenario::to_text;
+use crate::measure::scenario::{Measure, Scenario, Unit};
+use crate::peers::ours::NAME;
 
 /// Micro-kernels, from the smallest to the largest.
 const SHAPES: [Shape; 6] = [

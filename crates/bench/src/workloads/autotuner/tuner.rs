@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use jittison::{ErrorKind, Function, Patchable, Removal};
 
 use super::callers::Progress;
-use crate::scenario::Unit;
-use crate::scenario::to_text;
+use crate::measure::scenario::Unit;
+use crate::measure::scenario::to_text;
 use crate::workloads::corpus::{ARGUMENT, Template, entry};
 use crate::workloads::host::{self, HostSession, Run};
 use crate::workloads::rows::Rows;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use jittison::{Function, ResourceTracker};
 
 use super::MIX;
-use crate::scenario::to_text;
+use crate::measure::scenario::to_text;
 use crate::workloads::chance::weighted;
 use crate::workloads::corpus::Template;
 use crate::workloads::host::{HostSession, Run};

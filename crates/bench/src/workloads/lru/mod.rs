@@ -19,9 +19,9 @@ use super::corpus::{self, Shape, Template};
 use super::processors;
 use super::rows::Rows;
 use super::times::Times;
-use crate::ours::NAME;
-use crate::scenario::to_text;
-use crate::scenario::{Measure, Scenario, Unit};
+use crate::measure::scenario::to_text;
+use crate::measure::scenario::{Measure, Scenario, Unit};
+use crate::peers::ours::NAME;
 use jittison_test_support::bench::resident::Resident;
 
 /// ClickHouse's expressions: the 10th percentile, the median, the 90th percentile and the largest, with sizes in

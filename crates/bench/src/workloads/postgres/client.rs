@@ -6,7 +6,7 @@ use jittison::base::ExecutorAddr;
 
 use super::MIX;
 use super::lifetimes::{Event, Load, QuerySchedule};
-use crate::scenario::Unit;
+use crate::measure::scenario::Unit;
 use crate::workloads::chance::weighted;
 use crate::workloads::corpus::Template;
 use crate::workloads::host;

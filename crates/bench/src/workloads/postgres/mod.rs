@@ -20,9 +20,9 @@ use super::host::HostSession;
 use super::loader::Loader;
 use super::processors;
 use super::rows::Rows;
-use crate::ours::NAME;
-use crate::scenario::to_text;
-use crate::scenario::{Measure, Scenario, Unit};
+use crate::measure::scenario::to_text;
+use crate::measure::scenario::{Measure, Scenario, Unit};
+use crate::peers::ours::NAME;
 use jittison_test_support::bench::resident::Resident;
 
 /// PostgreSQL's modules by class: a filter; a small join; a larger join; a join of eight tables; hundreds of
@@ -98,7 +98,7 @@ impl Scenario for Postgres {
 
 impl Postgres {
     fn competitor(&self) -> &'static str {
-        if self.by_dlopen { crate::dlopen::NAME } else { NAME }
+        if self.by_dlopen { crate::peers::dlopen::NAME } else { NAME }
     }
 
     fn round_of_ours(&self, rows: &mut Rows) -> Result<(), String> {

@@ -1,0 +1,7 @@
+//! What a figure is and how it is measured.
+
+pub mod machine;
+pub mod rows;
+pub mod samples;
+pub mod scenario;
+pub mod workload;

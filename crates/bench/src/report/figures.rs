@@ -1,0 +1,293 @@
+//! [`Report`]: the figures of all rounds, as medians with their spread; printed as tables and as JSON.
+
+use serde_json::{Value, json};
+
+use crate::measure::machine::{Machine, Peer};
+use crate::measure::scenario::{Key, Measure, Unit};
+use crate::peers::ours::NAME;
+use crate::report::goals::{Factor, Goal, Limit};
+
+pub struct Report {
+    /// Columns, from left to right; unknown competitors come last.
+    order: Vec<&'static str>,
+    /// In the order in which they were first measured.
+    pub figures: Vec<Figure>,
+    /// Scenarios that ended early, and why.
+    pub failures: Vec<(String, String)>,
+}
+
+/// One cell of a table, over all rounds.
+pub struct Figure {
+    pub key: Key,
+    pub unit: Unit,
+    pub rounds: Vec<Measure>,
+}
+
+/// The median, the minimum and the maximum of several rounds.
+#[derive(Clone, Copy)]
+pub struct Spread {
+    pub median: f64,
+    pub min: f64,
+    pub max: f64,
+}
+
+impl Spread {
+    /// `None` if there are no values.
+    fn of(mut values: Vec<f64>) -> Option<Spread> {
+        values.sort_by(f64::total_cmp);
+        let (min, max) = (*values.first()?, *values.last()?);
+        let middle = values.len() / 2;
+        let median = if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 };
+        Some(Spread { median, min, max })
+    }
+}
+
+impl Figure {
+    pub fn value(&self) -> Spread {
+        let only = Spread { median: f64::NAN, min: f64::NAN, max: f64::NAN };
+        self.spread(|measure| Some(measure.value)).unwrap_or(only)
+    }
+
+    pub fn p99(&self) -> Option<Spread> {
+        self.spread(|measure| measure.p99)
+    }
+
+    pub fn cpu(&self) -> Option<Spread> {
+        self.spread(|measure| measure.cpu)
+    }
+
+    fn spread(&self, of: impl Fn(&Measure) -> Option<f64>) -> Option<Spread> {
+        Spread::of(self.rounds.iter().filter_map(of).collect())
+    }
+
+    /// `7.90 (7.51–8.33) µs`.
+    pub fn text(&self) -> String {
+        spread_text(self.unit, self.value())
+    }
+
+    fn json(&self) -> Value {
+        let Spread { median, min, max } = self.value();
+        let rounds = self.rounds.iter().map(|round| json!({"value": round.value, "p99": round.p99, "cpu": round.cpu}));
+        json!({
+            "group": self.key.group, "what": self.key.what, "at": self.key.at, "who": self.key.competitor,
+            "unit": unit_name(self.unit),
+            "median": median, "least": min, "most": max,
+            "p99": self.p99().map(|spread| spread.median), "cpu": self.cpu().map(|spread| spread.median),
+            "rounds": rounds.collect::<Vec<_>>(),
+        })
+    }
+}
+
+impl Report {
+    pub fn new(peers: &[Peer]) -> Report {
+        let order = peers.iter().map(|peer| peer.competitor).collect();
+        Report { order, figures: Vec::new(), failures: Vec::new() }
+    }
+
+    pub fn add(&mut self, measures: Vec<Measure>) {
+        for measure in measures {
+            match self.figures.iter_mut().find(|figure| figure.key == measure.key) {
+                Some(figure) => figure.rounds.push(measure),
+                None => {
+                    let (key, unit) = (measure.key.clone(), measure.unit);
+                    self.figures.push(Figure { key, unit, rounds: vec![measure] });
+                }
+            }
+        }
+    }
+
+    pub fn groups(&self) -> Vec<&'static str> {
+        unique(self.figures.iter().map(|figure| figure.key.group))
+    }
+
+    /// The competitors with figures in a group.
+    pub fn columns(&self, group: &str) -> Vec<&str> {
+        let of_group = self.figures.iter().filter(|figure| figure.key.group == group);
+        let mut columns = unique(of_group.map(|figure| figure.key.competitor.as_str()));
+        columns.sort_by_key(|competitor| {
+            self.order.iter().position(|other| other == competitor).unwrap_or(self.order.len())
+        });
+        columns
+    }
+
+    /// The rows of a group: by name, then in the order of the axis.
+    pub fn rows(&self, group: &str) -> Vec<(&str, Option<u64>)> {
+        let of_group = self.figures.iter().filter(|figure| figure.key.group == group);
+        let mut rows = unique(of_group.map(|figure| (figure.key.what.as_str(), figure.key.at)));
+        let order = unique(rows.iter().map(|(what, _)| *what));
+        rows.sort_by_key(|(what, at)| (order.iter().position(|other| other == what), *at));
+        rows
+    }
+
+    pub fn figure(&self, group: &str, (what, at): (&str, Option<u64>), competitor: &str) -> Option<&Figure> {
+        let matches =
+            |key: &Key| key.group == group && key.what == what && key.at == at && key.competitor == competitor;
+        self.figures.iter().find(|figure| matches(&figure.key))
+    }
+
+    /// The goal of a row, and whether it is met. Empty without a goal.
+    pub fn goal_text(&self, group: &str, row: (&str, Option<u64>)) -> String {
+        let Some(ours) = self.figure(group, row, NAME) else { return String::new() };
+        let Some(goal) = Goal::of(&ours.key) else { return String::new() };
+        let figure_of = |competitor: &str| Some(self.figure(group, row, competitor)?.value().median);
+        let verdict = goal.judge(ours.value().median, figure_of);
+        let limit = match goal.limit {
+            Limit::AtMost(limit) => format!("≤ {}", amount(ours.unit, limit)),
+            Limit::AtLeast(limit) => format!("≥ {}", amount(ours.unit, limit)),
+        };
+        let beside = |factor: Factor| {
+            format!("; {:.1}× ORC: {} ({:.1}×)", factor.goal, met_or_open(factor.is_met()), factor.found)
+        };
+        format!("{limit}: {}{}", met_or_open(verdict.is_met), verdict.beside_peer.map_or_else(String::new, beside))
+    }
+
+    /// Prints one table per group, then the failures.
+    pub fn print(&self) {
+        for group in self.groups() {
+            print_table(group, &self.table(group));
+        }
+        for (title, error) in &self.failures {
+            println!("failed: {title}: {error}");
+        }
+    }
+
+    /// Lines of cells; the first is the heading.
+    fn table(&self, group: &str) -> Vec<Vec<String>> {
+        let columns = self.columns(group);
+        let heading = [group].into_iter().chain(columns.iter().copied()).chain(["goal"]);
+        let mut lines = vec![heading.map(str::to_string).collect::<Vec<String>>()];
+        for row in self.rows(group) {
+            let figures: Vec<Option<&Figure>> =
+                columns.iter().map(|competitor| self.figure(group, row, competitor)).collect();
+            let line = |what: String, cell: &dyn Fn(&Figure) -> Option<String>, goal: String| {
+                let cells = figures.iter().map(|figure| figure.and_then(cell).unwrap_or_default());
+                [what].into_iter().chain(cells).chain([goal]).collect::<Vec<String>>()
+            };
+            lines.push(line(row_text(row), &|figure| Some(figure.text()), self.goal_text(group, row)));
+            type Part = fn(&Figure) -> Option<Spread>;
+            for (name, part) in [("p99", Figure::p99 as Part), ("CPU", Figure::cpu as Part)] {
+                let cell = |figure: &Figure| part(figure).map(|spread| amount(Unit::Nanoseconds, spread.median));
+                if figures.iter().flatten().any(|figure| part(figure).is_some()) {
+                    lines.push(line(format!("    {name}"), &cell, String::new()));
+                }
+            }
+        }
+        lines
+    }
+
+    pub fn json(&self, machine: &Machine, peers: &[Peer], rounds: usize, is_quick: bool) -> Value {
+        let peer =
+            |peer: &Peer| json!({"who": peer.competitor, "version": peer.version, "configuration": peer.configuration});
+        let goal = |figure: &Figure| {
+            let row = (figure.key.what.as_str(), figure.key.at);
+            let text = (figure.key.competitor == NAME).then(|| self.goal_text(figure.key.group, row));
+            let mut json = figure.json();
+            json["goal"] = text.filter(|text| !text.is_empty()).into();
+            json
+        };
+        json!({
+            "machine": machine.json(),
+            "rounds": rounds,
+            "quick": is_quick,
+            "peers": peers.iter().map(peer).collect::<Vec<_>>(),
+            "figures": self.figures.iter().map(goal).collect::<Vec<_>>(),
+            "failures": self.failures,
+        })
+    }
+}
+
+fn met_or_open(is_met: bool) -> &'static str {
+    if is_met { "met" } else { "open" }
+}
+
+pub fn row_text((what, at): (&str, Option<u64>)) -> String {
+    at.map_or_else(|| what.to_string(), |at| format!("{what}: {}", grouped(at as f64)))
+}
+
+/// The distinct items, in the order of their first occurrence.
+fn unique<T: PartialEq>(items: impl Iterator<Item = T>) -> Vec<T> {
+    items.fold(Vec::new(), |mut found, item| {
+        if !found.contains(&item) {
+            found.push(item);
+        }
+        found
+    })
+}
+
+fn print_table(group: &str, lines: &[Vec<String>]) {
+    println!("\n== {group} ==");
+    let columns = lines.first().map_or(0, Vec::len);
+    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    for line in lines {
+        let cells = line.iter().zip(&widths).enumerate().map(|(column, (cell, width))| {
+            // Figures are aligned to the right, text to the left.
+            if column == 0 || column + 1 == columns { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+        });
+        println!("{}", cells.collect::<Vec<String>>().join("  ").trim_end());
+    }
+}
+
+/// All three in the median's unit: `7.90 (7.51–8.33) µs`.
+fn spread_text(unit: Unit, spread: Spread) -> String {
+    let (size, name) = scale(unit, spread.median);
+    let [median, min, max] = [spread.median, spread.min, spread.max].map(|value| number(unit, value / size));
+    if min == max { format!("{median}{name}") } else { format!("{median} ({min}–{max}){name}") }
+}
+
+/// A figure with its unit, rounded to three digits.
+pub fn amount(unit: Unit, value: f64) -> String {
+    let (size, name) = scale(unit, value);
+    format!("{}{name}", number(unit, value / size))
+}
+
+/// The unit in which a figure is printed, and its name.
+fn scale(unit: Unit, value: f64) -> (f64, &'static str) {
+    let of = |names: [&'static str; 3]| match value.abs() {
+        size if size < 999.5 => (1.0, names[0]),
+        size if size < 999_500.0 => (1e3, names[1]),
+        _ => (1e6, names[2]),
+    };
+    match unit {
+        Unit::Nanoseconds => of([" ns", " µs", " ms"]),
+        Unit::PerSecond => of(["/s", " k/s", " M/s"]),
+        Unit::Bytes if value.abs() >= 1e6 => (1e6, " MB"),
+        Unit::Bytes => (1.0, " B"),
+        Unit::Count => (1.0, ""),
+        Unit::Ratio => (1.0, "×"),
+    }
+}
+
+/// Three digits, or all digits before the decimal point.
+fn number(unit: Unit, value: f64) -> String {
+    let is_integer = (value - value.round()).abs() < 0.005 && unit != Unit::Ratio;
+    match value.abs() {
+        size if size >= 1e3 => grouped(value),
+        size if size >= 100.0 || is_integer => format!("{:.0}", value.round() + 0.0),
+        size if size >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+/// `12,345`.
+pub fn grouped(value: f64) -> String {
+    let digits = format!("{:.0}", value.abs());
+    let mut text = String::from(if value <= -0.5 { "-" } else { "" });
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn unit_name(unit: Unit) -> &'static str {
+    match unit {
+        Unit::Nanoseconds => "ns",
+        Unit::PerSecond => "per second",
+        Unit::Bytes => "bytes",
+        Unit::Count => "count",
+        Unit::Ratio => "ratio",
+    }
+}
