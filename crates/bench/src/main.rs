@@ -32,13 +32,13 @@ use std::rc::Rc;
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use measure::machine::{self, Machine};
+use measure::machine::Machine;
 use measure::scenario::Scenario;
 use measure::workload::Workload;
 use report::figures::Report;
 use report::{html, picture};
 use scenarios::programs::{self, Program};
-use scenarios::registry::scenarios;
+use scenarios::registry::{competitors, scenarios};
 use scenarios::{large, system_calls};
 
 #[global_allocator]
@@ -113,7 +113,7 @@ fn run(arguments: &Arguments) -> Result<(), String> {
         scenarios.iter().for_each(|scenario| println!("{}", scenario.title()));
         return Ok(());
     }
-    let (machine, mut peers) = (Machine::this(), machine::peers(&peers));
+    let (machine, mut peers) = (Machine::this(), competitors(&peers));
     if has_programs {
         peers.extend(programs::described());
     }

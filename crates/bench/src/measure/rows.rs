@@ -1,7 +1,8 @@
 //! The rows of the tables. Figures of several competitors are in one row if they have the same [`Row`] and the same
 //! place on its axis.
 
-use crate::measure::scenario::Key;
+use super::samples::single;
+use super::scenario::{Key, Measure, Unit};
 
 pub struct Row {
     pub group: &'static str,
@@ -84,3 +85,15 @@ pub const MAPPINGS: Row = Row::new("memory", "mappings for each small module, by
 pub const GROWTH: Row = Row::new("memory", "growth per replaced module, all names new");
 
 pub const MANAGER: Row = Row::new("memory manager", "3 KiB, warm: allocate, write, finalize, free");
+
+/// The cost of a removal with more live modules, relative to 1,000.
+pub fn against_a_thousand(removals: &[Measure], competitor: &str) -> Vec<Measure> {
+    let removals = || removals.iter().filter(|measure| measure.key.what == REMOVE.what);
+    let Some(base) = removals().find(|measure| measure.key.at == Some(1_000)) else { return Vec::new() };
+    let more = removals().filter(|measure| measure.key.at > Some(1_000));
+    let ratio = |measure: &Measure| {
+        let at = measure.key.at.unwrap_or(0) as usize;
+        single(REMOVE_GROWTH.at(at, competitor), Unit::Ratio, measure.value / base.value)
+    };
+    more.map(ratio).collect()
+}

@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use crate::measure::scenario::{Key, Measure, Unit};
+use super::scenario::{Key, Measure, Unit};
 
 /// The number of objects prepared before each batch, outside the clock. It is so small that the objects are still in
 /// the cache when they are linked, like the output of a code generator. The peers' programs use the same number.

@@ -38,12 +38,15 @@ pub struct Measure {
     pub cpu: Option<f64>,
 }
 
+/// The figures of one round.
+pub type Measures = Result<Vec<Measure>, String>;
+
 pub trait Scenario {
     /// The title for the progress line: what is measured, and of which competitor.
     fn title(&self) -> String;
 
     /// Runs one round, from the start. An error ends this scenario and is printed; the others go on.
-    fn round(&mut self) -> Result<Vec<Measure>, String>;
+    fn round(&mut self) -> Measures;
 }
 
 /// Converts an error to the form that scenarios return.

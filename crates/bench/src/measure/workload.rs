@@ -9,13 +9,11 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use crate::measure::samples::BATCH;
-use crate::measure::scenario::to_text;
+use super::checks::ARGUMENT;
+use super::samples::BATCH;
+use super::scenario::to_text;
 use jittison_test_support::bench::objects::{self, Instance, Objects, Template};
 use tempfile::TempDir;
-
-/// The argument of every call of an entry.
-pub const ARGUMENT: u64 = 7;
 
 pub struct Workload {
     pub objects: Objects,
@@ -86,6 +84,9 @@ const QUICK: Sizes = Sizes {
 
 /// With three mappings per module, more live modules would exceed the mappings that Linux allows a process.
 pub const MAX_MAPPED: usize = 20_000;
+
+/// The modules that are live while others are replaced, to measure growth.
+pub const LIVE_WHILE_GROWING: usize = 1_000;
 
 impl Workload {
     pub fn new(objects: Objects, is_quick: bool) -> Result<Workload, String> {

@@ -1,4 +1,4 @@
-//! The competitor cranelift-jit. Each small module is a `JITModule`, because only a full `JITModule` can release its
+//! [`Cranelift`]: cranelift-jit. Each small module is a `JITModule`, because only a full `JITModule` can release its
 //! memory.
 //!
 //! cranelift-jit links functions, not objects. It therefore gets the machine code that the other competitors link,
@@ -24,14 +24,13 @@ use cranelift_jit::{ArenaMemoryProvider, JITBuilder, JITModule};
 use cranelift_module::{DataId, FuncId, Linkage, Module, ModuleError, default_libcall_names};
 use jittison::base::ExecutorAddr;
 
+use super::cranelift_pieces::Pieces;
+use super::host_functions::HostFunctions;
+use super::linker::Linker;
+use crate::measure::competitor::CRANELIFT_JIT;
 use crate::measure::scenario::to_text;
 use crate::measure::workload::Workload;
-use crate::peers::cranelift_pieces::Pieces;
-use crate::peers::host_functions::HostFunctions;
-use crate::peers::linker::Linker;
 use jittison_test_support::bench::objects::{Instance, Objects};
-
-pub const NAME: &str = "cranelift-jit";
 
 pub struct Cranelift {
     isa: OwnedTargetIsa,
@@ -60,7 +59,7 @@ impl Drop for Live {
 }
 
 impl Linker for Cranelift {
-    const NAME: &'static str = NAME;
+    const NAME: &'static str = CRANELIFT_JIT;
 
     type Input = Input;
     type Live = Live;
@@ -78,14 +77,14 @@ impl Linker for Cranelift {
         workload.by_function()
     }
 
-    fn prepare(&self, instance: &Instance) -> Result<Input, String> {
+    fn prepare(&mut self, instance: &Instance) -> Result<Input, String> {
         let pieces = Pieces::read(&instance.bytes, &instance.entry)?;
         let imports = pieces.imports.iter().map(|name| self.host.address(name)).collect::<Result<_, _>>()?;
         let reserved_bytes = pieces.reserved_bytes();
         Ok(Input { pieces, imports, reserved_bytes })
     }
 
-    fn link(&mut self, input: &Input) -> Result<(ExecutorAddr, Live), String> {
+    fn link(&mut self, _: &Instance, input: &Input) -> Result<(ExecutorAddr, Live), String> {
         let mut builder = JITBuilder::with_isa(self.isa.clone(), default_libcall_names());
         for (name, address) in input.pieces.imports.iter().zip(&input.imports) {
             builder.symbol(name.as_str(), address.value() as usize as *const u8);

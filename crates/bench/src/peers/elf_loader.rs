@@ -1,4 +1,4 @@
-//! The competitor elf_loader: a loader for ELF files, written in Rust, that also accepts relocatable objects.
+//! [`ElfLoader`]: elf_loader, a loader for ELF files, written in Rust, that also accepts relocatable objects.
 //!
 //! It links the same objects as jittison and ORC, from memory, with one change. It does not know the two relocation
 //! types for GOT loads that a linker may relax. Before the clock starts, these are replaced by the older type, which
@@ -8,24 +8,23 @@
 
 use std::ffi::CStr;
 
-use ::elf_loader::image::{LoadedObject, ModuleHandle, SyntheticModule, SyntheticSymbol};
-use ::elf_loader::input::ElfBinary;
-use ::elf_loader::object::{SectionGroups, SectionLifetime};
-use ::elf_loader::os::ProtFlags;
-use ::elf_loader::{AddressSpaceId, Domain, Loader, LoaderRun, LocalScope, ModuleScope, Relocator};
+use elf_loader::image::{LoadedObject, ModuleHandle, SyntheticModule, SyntheticSymbol};
+use elf_loader::input::ElfBinary;
+use elf_loader::object::{SectionGroups, SectionLifetime};
+use elf_loader::os::ProtFlags;
+use elf_loader::{AddressSpaceId, Domain, Loader, LoaderRun, LocalScope, ModuleScope, Relocator};
 use jittison::base::ExecutorAddr;
 use object::LittleEndian;
 use object::elf::{FileHeader64, R_X86_64_GOTPCREL, R_X86_64_GOTPCRELX, R_X86_64_REX_GOTPCRELX, Rela64};
 use object::read::elf::{FileHeader, SectionHeader};
 
+use super::host_functions::HostFunctions;
+use super::linker::Linker;
+use crate::measure::checks::Run;
+use crate::measure::competitor::ELF_LOADER;
 use crate::measure::scenario::to_text;
 use crate::measure::workload::Workload;
-use crate::peers::host_functions::HostFunctions;
-use crate::peers::linker::Linker;
-use crate::peers::ours::Run;
-use jittison_test_support::bench::objects::{Instance, Objects};
-
-pub const NAME: &str = "elf_loader";
+use jittison_test_support::bench::objects::Instance;
 
 pub struct ElfLoader {
     loader: LoaderRun<'static>,
@@ -35,15 +34,11 @@ pub struct ElfLoader {
     _host: HostFunctions,
 }
 
-pub struct Input {
-    bytes: Vec<u8>,
-    entry: String,
-}
-
 impl Linker for ElfLoader {
-    const NAME: &'static str = NAME;
+    const NAME: &'static str = ELF_LOADER;
 
-    type Input = Input;
+    /// The object without relaxable loads.
+    type Input = Vec<u8>;
     type Live = LoadedObject;
 
     fn new(workload: &Workload) -> Result<ElfLoader, String> {
@@ -63,22 +58,18 @@ impl Linker for ElfLoader {
         Ok(ElfLoader { loader, relocator: Relocator::new(), scope, _host: host })
     }
 
-    fn objects(workload: &Workload) -> Result<&Objects, String> {
-        Ok(&workload.objects)
+    fn prepare(&mut self, instance: &Instance) -> Result<Vec<u8>, String> {
+        without_relaxable_loads(&instance.bytes)
     }
 
-    fn prepare(&self, instance: &Instance) -> Result<Input, String> {
-        Ok(Input { bytes: without_relaxable_loads(&instance.bytes)?, entry: instance.entry.clone() })
-    }
-
-    fn link(&mut self, input: &Input) -> Result<(ExecutorAddr, LoadedObject), String> {
-        let file = ElfBinary::new(input.entry.as_str(), &input.bytes);
+    fn link(&mut self, instance: &Instance, bytes: &Vec<u8>) -> Result<(ExecutorAddr, LoadedObject), String> {
+        let file = ElfBinary::new(instance.entry.as_str(), bytes);
         let raw = self.loader.load_object(file).map_err(to_text)?;
         let run = self.relocator.run(raw).with_local_scope(self.scope.clone()).map_err(to_text)?;
         let object = run.relocate().map_err(to_text)?;
         // SAFETY: the entries of all our objects have this signature.
-        let symbol = unsafe { object.get::<Run>(&input.entry) }.map_err(to_text)?;
-        let address = symbol.ok_or_else(|| format!("there is no symbol {}", input.entry))?.into_raw() as u64;
+        let symbol = unsafe { object.get::<Run>(&instance.entry) }.map_err(to_text)?;
+        let address = symbol.ok_or_else(|| format!("there is no symbol {}", instance.entry))?.into_raw() as u64;
         Ok((ExecutorAddr::new(address), object))
     }
 }

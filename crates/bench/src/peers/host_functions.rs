@@ -4,10 +4,9 @@ use std::ffi::CString;
 
 use jittison::base::ExecutorAddr;
 
+use super::system_library::{SystemLibrary, build_shared_object, c_path};
 use crate::measure::scenario::to_text;
 use crate::measure::workload::Workload;
-use crate::peers::dlopen::build_shared_object;
-use crate::peers::system_library::{SystemLibrary, c_path};
 
 /// The runtime library, opened by the system's loader, and the C library's functions that the modules call.
 pub struct HostFunctions {

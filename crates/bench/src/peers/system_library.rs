@@ -1,7 +1,8 @@
-//! [`SystemLibrary`]: a shared library that the system's loader has opened.
+//! [`SystemLibrary`]: a shared library that the system's loader has opened; and [`build_shared_object`], which makes one.
 
 use std::ffi::{CStr, CString, c_int};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::ptr::NonNull;
 
 use jittison::base::ExecutorAddr;
@@ -41,6 +42,15 @@ impl Drop for SystemLibrary {
 /// A path in the form that the loader takes.
 pub fn c_path(path: &Path) -> Result<CString, String> {
     CString::new(path.as_os_str().as_encoded_bytes()).map_err(to_text)
+}
+
+/// Links an object into a shared object with gcc.
+pub fn build_shared_object(directory: &Path, name: &str, object: &[u8]) -> Result<PathBuf, String> {
+    let (from, to) = (directory.join(format!("{name}.o")), directory.join(format!("{name}.so")));
+    std::fs::write(&from, object).map_err(|error| format!("{}: {error}", from.display()))?;
+    let status = Command::new("gcc").args(["-shared", "-o"]).arg(&to).arg(&from).status();
+    let is_linked = status.is_ok_and(|status| status.success());
+    is_linked.then_some(to).ok_or_else(|| format!("gcc cannot link {name} into a shared object"))
 }
 
 /// The loader's last error message in this thread.

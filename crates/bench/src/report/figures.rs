@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::measure::machine::{Machine, Peer};
+use super::goals::{Factor, Goal, Limit};
+use crate::measure::competitor::{Competitor, JITTISON};
+use crate::measure::machine::Machine;
 use crate::measure::scenario::{Key, Measure, Unit};
-use crate::peers::ours::NAME;
-use crate::report::goals::{Factor, Goal, Limit};
 
 pub struct Report {
     /// Columns, from left to right; unknown competitors come last.
@@ -79,8 +79,8 @@ impl Figure {
 }
 
 impl Report {
-    pub fn new(peers: &[Peer]) -> Report {
-        let order = peers.iter().map(|peer| peer.competitor).collect();
+    pub fn new(peers: &[Competitor]) -> Report {
+        let order = peers.iter().map(|peer| peer.name).collect();
         Report { order, figures: Vec::new(), failures: Vec::new() }
     }
 
@@ -127,7 +127,7 @@ impl Report {
 
     /// The goal of a row, and whether it is met. Empty without a goal.
     pub fn goal_text(&self, group: &str, row: (&str, Option<u64>)) -> String {
-        let Some(ours) = self.figure(group, row, NAME) else { return String::new() };
+        let Some(ours) = self.figure(group, row, JITTISON) else { return String::new() };
         let Some(goal) = Goal::of(&ours.key) else { return String::new() };
         let figure_of = |competitor: &str| Some(self.figure(group, row, competitor)?.value().median);
         let verdict = goal.judge(ours.value().median, figure_of);
@@ -175,12 +175,12 @@ impl Report {
         lines
     }
 
-    pub fn json(&self, machine: &Machine, peers: &[Peer], rounds: usize, is_quick: bool) -> Value {
+    pub fn json(&self, machine: &Machine, peers: &[Competitor], rounds: usize, is_quick: bool) -> Value {
         let peer =
-            |peer: &Peer| json!({"who": peer.competitor, "version": peer.version, "configuration": peer.configuration});
+            |peer: &Competitor| json!({"who": peer.name, "version": peer.version, "configuration": peer.configuration});
         let goal = |figure: &Figure| {
             let row = (figure.key.what.as_str(), figure.key.at);
-            let text = (figure.key.competitor == NAME).then(|| self.goal_text(figure.key.group, row));
+            let text = (figure.key.competitor == JITTISON).then(|| self.goal_text(figure.key.group, row));
             let mut json = figure.json();
             json["goal"] = text.filter(|text| !text.is_empty()).into();
             json

@@ -2,12 +2,13 @@
 
 use std::fmt::Write as _;
 
-use crate::measure::machine::{Machine, Peer};
+use super::figures::{Figure, Report, amount, grouped, row_text};
+use super::svg::{self, Bar, Line, escaped};
+use crate::measure::competitor::Competitor;
+use crate::measure::machine::Machine;
 use crate::measure::scenario::Unit;
-use crate::report::figures::{Figure, Report, amount, grouped, row_text};
-use crate::report::svg::{self, Bar, Line, escaped};
 
-pub fn page(report: &Report, machine: &Machine, peers: &[Peer], rounds: usize) -> String {
+pub fn page(report: &Report, machine: &Machine, peers: &[Competitor], rounds: usize) -> String {
     let (machine, mut body) = (escaped(&machine.line()), String::new());
     for group in report.groups() {
         let _ = write!(body, "<h2>{}</h2>", escaped(group));
@@ -30,14 +31,9 @@ pub fn page(report: &Report, machine: &Machine, peers: &[Peer], rounds: usize) -
     )
 }
 
-fn configurations(peers: &[Peer]) -> String {
-    let row = |Peer { competitor, version, configuration }: &Peer| {
-        format!(
-            "<tr><td>{}</td><td>{}</td><td>{}</td></tr>",
-            escaped(competitor),
-            escaped(version),
-            escaped(configuration)
-        )
+fn configurations(peers: &[Competitor]) -> String {
+    let row = |Competitor { name, version, configuration }: &Competitor| {
+        format!("<tr><td>{}</td><td>{}</td><td>{}</td></tr>", escaped(name), escaped(version), escaped(configuration))
     };
     let rows: String = peers.iter().map(row).collect();
     format!(
@@ -72,7 +68,7 @@ fn cell(figure: &Figure) -> String {
 
 /// A plot for each row with several competitors: lines along an axis, or bars if there is no axis or only one place
 /// on it.
-fn plots(report: &Report, group: &str, peers: &[Peer]) -> String {
+fn plots(report: &Report, group: &str, peers: &[Competitor]) -> String {
     let mut whats: Vec<&str> = report.rows(group).into_iter().map(|(what, _)| what).collect();
     whats.dedup();
     let mut plots = String::new();
@@ -94,7 +90,7 @@ fn plots(report: &Report, group: &str, peers: &[Peer]) -> String {
     plots
 }
 
-fn bars_of(figures: &[&Figure], peers: &[Peer]) -> String {
+fn bars_of(figures: &[&Figure], peers: &[Competitor]) -> String {
     let unit = figures[0].unit;
     let bar = |figure: &&Figure| Bar {
         label: figure.key.competitor.clone(),
@@ -105,7 +101,7 @@ fn bars_of(figures: &[&Figure], peers: &[Peer]) -> String {
     svg::bars(&figures.iter().map(bar).collect::<Vec<Bar>>(), |value| amount(unit, value))
 }
 
-fn lines_of(figures: &[&Figure], peers: &[Peer]) -> String {
+fn lines_of(figures: &[&Figure], peers: &[Competitor]) -> String {
     let mut lines: Vec<Line> = Vec::new();
     for figure in figures {
         let point = (figure.key.at.unwrap_or(0) as f64, figure.value());
@@ -122,8 +118,8 @@ fn lines_of(figures: &[&Figure], peers: &[Peer]) -> String {
 }
 
 /// The same colour for a competitor in all plots; unknown ones share the last colour.
-fn colour(competitor: &str, peers: &[Peer]) -> usize {
-    peers.iter().position(|peer| peer.competitor == competitor).unwrap_or(COLOURS - 1).min(COLOURS - 1)
+fn colour(competitor: &str, peers: &[Competitor]) -> usize {
+    peers.iter().position(|peer| peer.name == competitor).unwrap_or(COLOURS - 1).min(COLOURS - 1)
 }
 
 const COLOURS: usize = 12;

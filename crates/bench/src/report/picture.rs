@@ -3,13 +3,12 @@
 
 use std::fmt::Write as _;
 
+use super::figures::{Report, grouped};
+use super::svg::{Scale, escaped};
+use crate::measure::competitor::{JITTISON, NO_LINKERS};
 use crate::measure::machine::Machine;
 use crate::measure::rows::{self, Row};
 use crate::measure::scenario::Unit;
-use crate::peers::ours::NAME;
-use crate::report::figures::{Report, grouped};
-use crate::report::svg::{Scale, escaped};
-use crate::{scenarios::calls, scenarios::floor, scenarios::handles};
 
 /// The rows that are drawn, with short labels.
 const MAIN: [(&str, Row, Option<u64>); 7] = [
@@ -21,10 +20,6 @@ const MAIN: [(&str, Row, Option<u64>); 7] = [
     ("look a symbol up", rows::LOOKUP, Some(1_000)),
     ("memory of each of 1,000", rows::RESIDENT, Some(1_000)),
 ];
-
-/// They do not link; their rows only show lower bounds.
-const NO_LINKERS: [&str; 7] =
-    [floor::KERNEL, floor::COPY, floor::READING, floor::MEMORY, floor::COMPUTING, calls::EPOCH, handles::POINTER];
 
 /// How many times better than each peer, in one row.
 struct Group {
@@ -63,7 +58,7 @@ pub fn picture(report: &Report, machine: &Machine, rounds: usize) -> Option<Stri
 fn peers(report: &Report) -> Vec<&str> {
     let mut peers: Vec<&str> = Vec::new();
     for competitor in MAIN.iter().flat_map(|(_, row, _)| report.columns(row.group)) {
-        if competitor != NAME && !NO_LINKERS.contains(&competitor) && !peers.contains(&competitor) {
+        if competitor != JITTISON && !NO_LINKERS.contains(&competitor) && !peers.contains(&competitor) {
             peers.push(competitor);
         }
     }
@@ -76,7 +71,7 @@ fn peers(report: &Report) -> Vec<&str> {
 /// `None` if no peer has a figure in the row.
 fn group(report: &Report, peers: &[&str], (label, row, at): &(&'static str, Row, Option<u64>)) -> Option<Group> {
     let figure = |competitor: &str| report.figure(row.group, (row.what, *at), competitor);
-    let ours = figure(NAME)?;
+    let ours = figure(JITTISON)?;
     let factor = |competitor: &&str| {
         let (ours_value, theirs) = (ours.value().median, figure(competitor)?.value().median);
         let factor = if ours.unit == Unit::PerSecond { ours_value / theirs } else { theirs / ours_value };

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use crate::report::figures::Spread;
+use super::figures::Spread;
 
 pub struct Bar {
     pub label: String,

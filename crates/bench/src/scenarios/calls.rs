@@ -6,35 +6,33 @@ use std::rc::Rc;
 use jittison::base::{ExecutorAddr, Name};
 use jittison::session::{ExecutionSession, JitDylib, ResourceTracker, SymbolFlags};
 
+use super::fixture::Fixture;
+use crate::measure::checks::{Run, check_function};
+use crate::measure::competitor::{EPOCH, JITTISON};
 use crate::measure::rows;
 use crate::measure::samples::{BATCH, Samples, nanoseconds_each, rate_together, single};
-use crate::measure::scenario::{Measure, Scenario, Unit, to_text};
+use crate::measure::scenario::{Measures, Scenario, Unit, to_text};
 use crate::measure::workload::Workload;
-use crate::peers::ours::{Fixture, NAME, Run, check_function, remove_now};
-use crate::scenarios::registry::scenario;
-
-type Measures = Result<Vec<Measure>, String>;
+use crate::measure::workload_scenario::scenario;
+use crate::peers::ours::{Jittison, link, remove_now};
 
 pub fn scenarios(workload: &Rc<Workload>) -> Vec<Box<dyn Scenario>> {
     let of = |group, competitor, round: fn(&Workload) -> Measures| scenario(group, competitor, workload, round);
     vec![
-        of("lookup", NAME, lookups),
-        of("patch, swap", NAME, swaps),
-        of("patch, guard", NAME, guards),
+        of("lookup", JITTISON, lookups),
+        of("patch, swap", JITTISON, swaps),
+        of("patch, guard", JITTISON, guards),
         of("patch, guard", EPOCH, epochs),
     ]
 }
-
-/// The alternative to the session's own guards.
-pub const EPOCH: &str = "crossbeam-epoch";
 
 fn lookups(workload: &Workload) -> Measures {
     let mut measures = Vec::new();
     for symbols in workload.sizes.lookups_among {
         let [one, two] = lookups_among(*symbols, workload.sizes.lookups)?;
-        measures.push(single(rows::LOOKUP.at(*symbols, NAME), Unit::Nanoseconds, one));
-        measures.push(single(rows::LOOKUP_TWO.at(*symbols, NAME), Unit::Nanoseconds, two));
-        measures.push(single(rows::LOOKUP_THREADS.at(*symbols, NAME), Unit::Ratio, one / two));
+        measures.push(single(rows::LOOKUP.at(*symbols, JITTISON), Unit::Nanoseconds, one));
+        measures.push(single(rows::LOOKUP_TWO.at(*symbols, JITTISON), Unit::Nanoseconds, two));
+        measures.push(single(rows::LOOKUP_THREADS.at(*symbols, JITTISON), Unit::Ratio, one / two));
     }
     Ok(measures)
 }
@@ -73,14 +71,15 @@ fn looking_up(dylib: &JitDylib, names: &[String], threads: usize, lookups: usize
 }
 
 fn swaps(workload: &Workload) -> Measures {
-    let mut fixture = Fixture::new(workload, &workload.objects.small)?;
-    let targets = [fixture.next(), fixture.next()];
-    let linked = [fixture.link(&targets[0])?, fixture.link(&targets[1])?];
-    let stubs = fixture.dylib.create_tracker().map_err(to_text)?;
-    fixture.jit.create_stub(&stubs, "stub", linked[0].0).map_err(to_text)?;
-    let stub = fixture.jit.stub(&fixture.dylib, "stub").map_err(to_text)?;
+    let mut fixture = Fixture::<Jittison>::new(workload, &workload.objects.small)?;
+    let (jit, dylib) = (fixture.linker.jit.clone(), fixture.linker.dylib.clone());
+    let targets = [fixture.next()?.instance, fixture.next()?.instance];
+    let linked = [link(&jit, &dylib, &targets[0])?, link(&jit, &dylib, &targets[1])?];
+    let stubs = dylib.create_tracker().map_err(to_text)?;
+    jit.create_stub(&stubs, "stub", linked[0].0).map_err(to_text)?;
+    let stub = jit.stub(&dylib, "stub").map_err(to_text)?;
     // SAFETY: every target of the stub has this signature.
-    let function = unsafe { fixture.jit.lookup::<Run>("stub") }.map_err(to_text)?;
+    let function = unsafe { jit.lookup::<Run>("stub") }.map_err(to_text)?;
     let redirect = nanoseconds_each(1_000_000, |number| {
         // SAFETY: both have the same signature, and neither is removed.
         unsafe { stub.redirect(black_box(linked[number & 1].0)) };
@@ -89,20 +88,23 @@ fn swaps(workload: &Workload) -> Measures {
 
     let (mut samples, mut current): (_, Option<ResourceTracker>) = (Samples::default(), None);
     for _ in 0..workload.sizes.swaps / BATCH {
-        let batch = fixture.make_batch();
+        let batch = fixture.make_batch()?;
         samples.batch(|samples| {
-            batch.iter().try_for_each(|instance| {
+            batch.iter().try_for_each(|ready| {
                 samples.one(|| {
-                    let (address, tracker) = fixture.link(instance)?;
+                    let (address, tracker) = link(&jit, &dylib, &ready.instance)?;
                     // SAFETY: the same signature; the old version is removed after this call.
                     unsafe { stub.redirect(address) };
                     current.replace(tracker).map_or(Ok(()), remove_now)
                 })
             })
         })?;
-        batch.last().map_or(Ok(()), |last| check_function(&function, last))?;
+        batch.last().map_or(Ok(()), |last| check_function(&function, &last.instance))?;
     }
-    Ok(vec![single(rows::REDIRECT.by(NAME), Unit::Nanoseconds, redirect), samples.into_measure(rows::SWAP.by(NAME))])
+    Ok(vec![
+        single(rows::REDIRECT.by(JITTISON), Unit::Nanoseconds, redirect),
+        samples.into_measure(rows::SWAP.by(JITTISON)),
+    ])
 }
 
 const GUARDS: usize = 1_000_000;
@@ -112,7 +114,7 @@ fn guards(_: &Workload) -> Measures {
     // The first guard of a thread creates its epoch record.
     drop(session.guard());
     let guard = nanoseconds_each(GUARDS, |_| drop(session.guard()));
-    Ok(vec![single(rows::GUARD.by(NAME), Unit::Nanoseconds, guard)])
+    Ok(vec![single(rows::GUARD.by(JITTISON), Unit::Nanoseconds, guard)])
 }
 
 fn epochs(_: &Workload) -> Measures {

@@ -10,22 +10,15 @@ use object::read::elf::ElfFile64;
 use object::{Endianness, Object, ObjectSection, ObjectSymbol, SectionKind};
 use rustc_hash::FxBuildHasher;
 
+use crate::measure::competitor::{COMPUTING, COPY, KERNEL, MEMORY, READING};
 use crate::measure::rows;
 use crate::measure::samples::{BATCH, Samples, median_nanoseconds, nanoseconds_each, rate_together, single};
-use crate::measure::scenario::{Measure, Scenario, Unit};
+use crate::measure::scenario::{Measures, Scenario, Unit};
 use crate::measure::workload::Workload;
-use crate::scenarios::registry::scenario;
+use crate::measure::workload_scenario::scenario;
 use fastrand::Rng;
 use jittison_test_support::bench::installed;
 use jittison_test_support::bench::objects::Template;
-
-type Measures = Result<Vec<Measure>, String>;
-
-pub const KERNEL: &str = "mmap alone";
-pub const COPY: &str = "one copy";
-pub const READING: &str = "reading alone";
-pub const COMPUTING: &str = "computing alone";
-pub const MEMORY: &str = "memory alone";
 
 pub fn scenarios(workload: &Rc<Workload>) -> Vec<Box<dyn Scenario>> {
     let of = |group, competitor, round: fn(&Workload) -> Measures| scenario(group, competitor, workload, round);
@@ -176,7 +169,7 @@ struct Line {
 /// Nanoseconds per step through so many lines, in random order.
 fn waiting_among(lines: usize) -> f64 {
     let (mut order, mut rng): (Vec<u32>, _) = ((0..lines as u32).collect(), Rng::with_seed(11));
-    (1..lines).rev().for_each(|last| order.swap(last, rng.usize(..last + 1)));
+    rng.shuffle(&mut order);
     let mut memory = vec![Line { next: 0 }; lines];
     order.iter().zip(order.iter().cycle().skip(1)).for_each(|(line, next)| memory[*line as usize].next = *next);
     let mut at = 0;

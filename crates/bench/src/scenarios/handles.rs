@@ -6,21 +6,20 @@ use std::rc::Rc;
 
 use jittison::Jit;
 
+use super::fixture::Fixture;
+use crate::measure::checks::{ARGUMENT, Run};
+use crate::measure::competitor::{JITTISON, POINTER};
 use crate::measure::rows;
 use crate::measure::samples::{median_nanoseconds, nanoseconds_each, single};
-use crate::measure::scenario::{Measure, Scenario, Unit, to_text};
-use crate::measure::workload::{ARGUMENT, Workload};
-use crate::peers::ours::{Fixture, NAME, Run, remove_now};
-use crate::scenarios::registry::scenario;
-
-type Measures = Result<Vec<Measure>, String>;
-
-pub const POINTER: &str = "plain pointer";
+use crate::measure::scenario::{Measures, Scenario, Unit, to_text};
+use crate::measure::workload::Workload;
+use crate::measure::workload_scenario::scenario;
+use crate::peers::ours::{Jittison, remove_now};
 
 pub fn scenarios(workload: &Rc<Workload>) -> Vec<Box<dyn Scenario>> {
     vec![
-        scenario("patch, calls of handles", NAME, workload, calls),
-        scenario("dylib, trackers", NAME, workload, trackers),
+        scenario("patch, calls of handles", JITTISON, workload, calls),
+        scenario("dylib, trackers", JITTISON, workload, trackers),
     ]
 }
 
@@ -49,22 +48,22 @@ fn calls(workload: &Workload) -> Measures {
         return Err("a call by the handle and one by the pointer differ".to_string());
     }
     Ok(vec![
-        single(rows::CALL.by(NAME), Unit::Nanoseconds, by_handle),
+        single(rows::CALL.by(JITTISON), Unit::Nanoseconds, by_handle),
         single(rows::CALL.by(POINTER), Unit::Nanoseconds, by_pointer),
-        single(rows::CALL_OVERHEAD.by(NAME), Unit::Nanoseconds, by_handle - by_pointer),
+        single(rows::CALL_OVERHEAD.by(JITTISON), Unit::Nanoseconds, by_handle - by_pointer),
     ])
 }
 
 const TRACKERS: usize = 50_000;
 
 fn trackers(workload: &Workload) -> Measures {
-    let fixture = Fixture::new(workload, &workload.objects.small)?;
+    let fixture = Fixture::<Jittison>::new(workload, &workload.objects.small)?;
     let mut outcome = Ok(());
     let each = median_nanoseconds(TRACKERS, |_| {
-        let removed = fixture.dylib.create_tracker().map_err(to_text).and_then(remove_now);
+        let removed = fixture.linker.dylib.create_tracker().map_err(to_text).and_then(remove_now);
         if removed.is_err() {
             outcome = removed;
         }
     });
-    outcome.map(|()| vec![single(rows::TRACKER.by(NAME), Unit::Nanoseconds, each)])
+    outcome.map(|()| vec![single(rows::TRACKER.by(JITTISON), Unit::Nanoseconds, each)])
 }

@@ -12,17 +12,17 @@ use std::rc::Rc;
 use jittison::Jit;
 use serde_json::{Value, json};
 
+use super::programs;
+use crate::measure::checks::check_with;
+use crate::measure::competitor::JITTISON;
 use crate::measure::rows;
 use crate::measure::samples::{Samples, single};
-use crate::measure::scenario::{Key, Measure, Scenario, Unit, to_text};
+use crate::measure::scenario::{Key, Measure, Measures, Scenario, Unit, to_text};
 use crate::measure::workload::{Workload, write_one};
+use crate::measure::workload_scenario::scenario;
 use crate::peers::orc;
-use crate::peers::ours::{self, Fixture, NAME, remove_now};
-use crate::scenarios::programs;
-use crate::scenarios::registry::scenario;
+use crate::peers::ours::{Jittison, link, remove_now};
 use jittison_test_support::bench::objects::Instance;
-
-type Measures = Result<Vec<Measure>, String>;
 
 const PROCESSES: usize = 5;
 /// Links in each process after the first.
@@ -36,9 +36,9 @@ pub fn scenarios(workload: &Rc<Workload>, peers: &Path) -> Vec<Box<dyn Scenario>
     const GROUP: &str = "link, SQLite";
     let measure_ours = |_: &Workload| {
         let mut command = Command::new(std::env::current_exe().map_err(to_text)?);
-        measured(command.arg("--first").arg(object_path()), NAME)
+        measured(command.arg("--first").arg(object_path()), JITTISON)
     };
-    let mut all = vec![scenario(GROUP, NAME, workload, measure_ours)];
+    let mut all = vec![scenario(GROUP, JITTISON, workload, measure_ours)];
     all.extend(orc::set_ups(peers).into_iter().map(|orc| {
         let file = OnceCell::new();
         scenario(GROUP, orc.competitor, workload, move |workload| {
@@ -72,15 +72,15 @@ fn read(path: &Path) -> Result<Instance, String> {
 pub fn measure_first_links(workload: &Workload, object: &Path) -> Result<(), String> {
     let instance = read(object)?;
     let jit = Jit::builder().library("libm.so.6").build().map_err(to_text)?;
-    let fixture = Fixture::unused(jit, workload, &workload.objects.small)?;
+    let Jittison { jit, dylib, .. } = Jittison::of(jit, workload)?;
     let (mut first, mut again) = (Samples::default(), Samples::default());
     for number in 0..=LINKS {
         let samples = if number == 0 { &mut first } else { &mut again };
-        let (address, tracker) = samples.one(|| fixture.link(&instance))?;
-        ours::check_with(address, &instance, 0)?;
+        let (address, tracker) = samples.one(|| link(&jit, &dylib, &instance))?;
+        check_with(address, &instance, 0)?;
         remove_now(tracker)?;
     }
-    let median = |samples: Samples| samples.into_measure(rows::SQLITE_FIRST.by(NAME)).value;
+    let median = |samples: Samples| samples.into_measure(rows::SQLITE_FIRST.by(JITTISON)).value;
     println!("{}", json!({ "first": { "value": median(first) }, "again": { "value": median(again) } }));
     Ok(())
 }

@@ -12,15 +12,16 @@ use jittison::Jit;
 use jittison::memory::OnFull;
 use jittison::session::ResourceTracker;
 
+use super::fixture::Fixture;
+use super::linkers::{churn_of, removals_beside};
+use crate::measure::competitor::JITTISON;
 use crate::measure::rows;
 use crate::measure::samples::single;
-use crate::measure::scenario::{Measure, Scenario, Unit, to_text};
+use crate::measure::scenario::{Measures, Scenario, Unit, to_text};
 use crate::measure::workload::Workload;
-use crate::peers::ours::{self, Fixture, NAME, remove_now};
-use crate::scenarios::registry::scenario;
+use crate::measure::workload_scenario::scenario;
+use crate::peers::ours::Jittison;
 use jittison_test_support::bench::resident::Resident;
-
-type Measures = Result<Vec<Measure>, String>;
 
 const MILLION: usize = 1_000_000;
 /// The number of live modules to compare with; its own figure is in the row already.
@@ -41,7 +42,7 @@ pub fn scenarios(workload: &Rc<Workload>, is_quick: bool) -> Vec<Box<dyn Scenari
     }
     let is_done = Cell::new(false);
     let once = move |workload: &Workload| if is_done.replace(true) { Ok(Vec::new()) } else { million(workload) };
-    vec![scenario("remove, churn and memory of a million", NAME, workload, once)]
+    vec![scenario("remove, churn and memory of a million", JITTISON, workload, once)]
 }
 
 fn available_bytes() -> Option<u64> {
@@ -52,36 +53,36 @@ fn available_bytes() -> Option<u64> {
 
 fn million(workload: &Workload) -> Measures {
     let jit = Jit::builder().on_full(OnFull::OpenAnother).build().map_err(to_text)?;
-    let mut fixture = Fixture::of(jit, workload, &workload.objects.small)?;
-    let (before, content_before) = (Resident::measure()?, fixture.jit.memory_statistics().live_bytes);
+    let mut fixture = Fixture::of(Jittison::of(jit, workload)?, &workload.objects.small)?;
+    let (before, content_before) = (Resident::measure()?, fixture.linker.jit.memory_statistics().live_bytes);
     let (mut live, removals, churns) = (Vec::new(), workload.sizes.removals, workload.sizes.churns);
     fill_to(BASE, &mut fixture, &mut live)?;
-    let mut removed = ours::remove_and_link(&mut fixture, &mut live, removals)?;
+    let mut removed = removals_beside(&mut fixture, &mut live, removals)?;
     fill_to(BETWEEN, &mut fixture, &mut live)?;
-    let mut measures = ours::churn_of(&mut fixture, &mut live, churns)?;
+    let mut measures = churn_of(&mut fixture, &mut live, churns)?;
 
     fill_to(MILLION, &mut fixture, &mut live)?;
-    let (full, content) = (Resident::measure()?, fixture.jit.memory_statistics().live_bytes - content_before);
-    let of_million = ours::remove_and_link(&mut fixture, &mut live, removals)?;
-    measures.extend(ours::churn_of(&mut fixture, &mut live, churns)?);
+    let (full, content) = (Resident::measure()?, fixture.linker.jit.memory_statistics().live_bytes - content_before);
+    let of_million = removals_beside(&mut fixture, &mut live, removals)?;
+    measures.extend(churn_of(&mut fixture, &mut live, churns)?);
     removed.extend(of_million.iter().cloned());
     measures.extend(of_million);
-    measures.extend(ours::against_a_thousand(&removed, NAME));
+    measures.extend(rows::against_a_thousand(&removed, JITTISON));
 
-    live.into_iter().try_for_each(remove_now)?;
-    fixture.jit.release_free();
+    fixture.remove_all(live)?;
+    fixture.linker.jit.release_free();
     let left = Resident::measure()?.bytes - before.bytes;
     let each = |more: f64| more / MILLION as f64;
     measures.extend([
-        single(rows::RESIDENT.at(MILLION, NAME), Unit::Bytes, each(full.bytes - before.bytes)),
-        single(rows::CONTENT.at(MILLION, NAME), Unit::Bytes, each(content as f64)),
-        single(rows::LEFTOVER.at(MILLION, NAME), Unit::Bytes, left),
-        single(rows::MAPPINGS.at(MILLION, NAME), Unit::Count, each(full.mappings - before.mappings)),
+        single(rows::RESIDENT.at(MILLION, JITTISON), Unit::Bytes, each(full.bytes - before.bytes)),
+        single(rows::CONTENT.at(MILLION, JITTISON), Unit::Bytes, each(content as f64)),
+        single(rows::LEFTOVER.at(MILLION, JITTISON), Unit::Bytes, left),
+        single(rows::MAPPINGS.at(MILLION, JITTISON), Unit::Count, each(full.mappings - before.mappings)),
     ]);
     Ok(measures)
 }
 
-fn fill_to(count: usize, fixture: &mut Fixture, live: &mut Vec<ResourceTracker>) -> Result<(), String> {
+fn fill_to(count: usize, fixture: &mut Fixture<Jittison>, live: &mut Vec<ResourceTracker>) -> Result<(), String> {
     live.extend(fixture.fill(count - live.len())?);
     Ok(())
 }

@@ -1,11 +1,15 @@
 //! The measurements of each competitor.
 
-pub mod calls;
-pub mod floor;
-pub mod handles;
+mod calls;
+mod fixture;
+mod floor;
+mod handles;
 pub mod large;
+mod linkers;
 mod memory_manager;
 mod million;
+mod orc;
+mod ours;
 pub mod programs;
 pub mod registry;
 mod sizes;

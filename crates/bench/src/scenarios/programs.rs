@@ -12,9 +12,9 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::measure::machine::{Peer, output_of};
-use crate::measure::scenario::{Key, Measure, Scenario, Unit, to_text};
-use crate::peers::ours;
+use crate::measure::competitor::{Competitor, JITTISON};
+use crate::measure::machine::output_of;
+use crate::measure::scenario::{Key, Measure, Measures, Scenario, Unit, to_text};
 use tempfile::TempDir;
 
 const GROUP: &str = "programs";
@@ -29,7 +29,7 @@ struct Tool {
 }
 
 const TOOLS: [Tool; 4] = [
-    Tool { competitor: ours::NAME, name: "jittison", program: "cargo", configuration: "jittison run" },
+    Tool { competitor: JITTISON, name: "jittison", program: "cargo", configuration: "jittison run" },
     Tool {
         competitor: "llvm-jitlink",
         name: "llvm-jitlink",
@@ -75,15 +75,15 @@ pub fn prepare(programs: &mut Vec<Program>) {
 }
 
 /// The report's description of the tools that are peers.
-pub fn described() -> Vec<Peer> {
-    let peers = TOOLS.iter().filter(|tool| tool.competitor != ours::NAME);
+pub fn described() -> Vec<Competitor> {
+    let peers = TOOLS.iter().filter(|tool| tool.competitor != JITTISON);
     let version = |tool: &Tool| {
         let output = output_of(tool.program, &["--version"]);
         let line = output.lines().find(|line| line.contains(|letter: char| letter.is_ascii_digit()));
         line.unwrap_or("not here").trim().to_string()
     };
     peers
-        .map(|tool| Peer { competitor: tool.competitor, version: version(tool), configuration: tool.configuration })
+        .map(|tool| Competitor { name: tool.competitor, version: version(tool), configuration: tool.configuration })
         .collect()
 }
 
@@ -102,7 +102,7 @@ fn is_wanted(name: &str, wanted: &str) -> bool {
 
 fn is_installed(tool: &Tool) -> bool {
     let paths = std::env::var_os("PATH").unwrap_or_default();
-    let is_found = tool.competitor == ours::NAME
+    let is_found = tool.competitor == JITTISON
         || std::env::split_paths(&paths).any(|directory| directory.join(tool.program).exists());
     if !is_found {
         eprintln!("skipped: {} (run crates/bench/peers/install)", tool.competitor);
@@ -133,7 +133,7 @@ impl Scenario for Program {
         format!("{GROUP}, {}: {}", self.name, self.tool.competitor)
     }
 
-    fn round(&mut self) -> Result<Vec<Measure>, String> {
+    fn round(&mut self) -> Measures {
         if self.is_slow {
             return Ok(Vec::new());
         }
@@ -194,7 +194,7 @@ impl Program {
         Ok(report["samples"][0].take())
     }
 
-    fn measures(&self, sample: &Value) -> Result<Vec<Measure>, String> {
+    fn measures(&self, sample: &Value) -> Measures {
         let measure = |what: &str, unit, value| Measure {
             key: Key {
                 group: GROUP,

@@ -10,16 +10,17 @@ use std::rc::Rc;
 
 use object::{Object as _, ObjectSection as _};
 
+use super::fixture::Fixture;
+use super::{linkers, orc};
+use crate::measure::competitor::JITTISON;
 use crate::measure::rows;
 use crate::measure::samples::{BATCH, single};
-use crate::measure::scenario::{Measure, Scenario, Unit, to_text};
+use crate::measure::scenario::{Measure, Measures, Scenario, Unit, to_text};
 use crate::measure::workload::Workload;
-use crate::peers::orc::{self, Orc};
-use crate::peers::ours::{self, NAME};
-use crate::scenarios::registry::scenario;
+use crate::measure::workload_scenario::scenario;
+use crate::peers::orc::{Orc, set_ups};
+use crate::peers::ours::Jittison;
 use jittison_test_support::bench::objects::{self, Template};
-
-type Measures = Result<Vec<Measure>, String>;
 
 /// The column for figures of the object, which are the same for every competitor.
 const OBJECT: &str = "the object";
@@ -32,9 +33,9 @@ pub fn scenarios(workload: &Rc<Workload>, peers: &Path, is_quick: bool) -> Vec<B
     let sized = Rc::new(SizedObjects { is_quick, compiled: RefCell::default() });
     let mut all = vec![{
         let sized = sized.clone();
-        scenario("size", NAME, workload, move |workload| sized.each(|sized| sized.measure_ours(workload)))
+        scenario("size", JITTISON, workload, move |workload| sized.each(|sized| sized.measure_ours(workload)))
     }];
-    all.extend(orc::set_ups(peers).into_iter().map(|orc| {
+    all.extend(set_ups(peers).into_iter().map(|orc| {
         let sized = sized.clone();
         scenario("size", orc.competitor, workload, move |workload| {
             sized.each(|sized| sized.measure_orc(workload, &orc))
@@ -89,13 +90,12 @@ impl SizedObject {
     }
 
     fn measure_ours(&self, workload: &Workload) -> Measures {
-        let mut measures = Vec::new();
-        let keys = [rows::SIZE_LINK, rows::SIZE_REMOVE].map(|row| row.at(self.functions, NAME));
-        let mut fixture = ours::Fixture::new(workload, &self.template)?;
-        ours::links(&mut fixture, self.count, keys, &mut measures)?;
+        let keys = [rows::SIZE_LINK, rows::SIZE_REMOVE].map(|row| row.at(self.functions, JITTISON));
+        let mut fixture = Fixture::<Jittison>::new(workload, &self.template)?;
+        let (measures, _) = linkers::links(&mut fixture, self.count, keys)?;
         let of_object =
             [(rows::SIZE_RELOCATIONS, Unit::Count, self.relocations), (rows::SIZE_BYTES, Unit::Bytes, self.bytes)];
-        let mut measures = self.with_shares(measures, NAME);
+        let mut measures = self.with_shares(measures, JITTISON);
         let measure =
             |(row, unit, value): (rows::Row, Unit, usize)| single(row.at(self.functions, OBJECT), unit, value as f64);
         measures.extend(of_object.map(measure));
@@ -107,7 +107,7 @@ impl SizedObject {
         // One more than are counted: the first of a run.
         let file = workload.file(&self.file, &name, &self.template, self.count + 1)?;
         let keys = [rows::SIZE_LINK, rows::SIZE_REMOVE].map(|row| row.at(self.functions, orc.competitor));
-        Ok(self.with_shares(orc.links(file, self.count, keys)?, orc.competitor))
+        Ok(self.with_shares(orc::links(orc, file, self.count, keys)?, orc.competitor))
     }
 
     /// Adds the link's cost per relocation, and the removal's cost per KB.

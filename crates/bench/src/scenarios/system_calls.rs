@@ -8,15 +8,16 @@ use std::path::Path;
 use std::process::Command;
 use std::rc::Rc;
 
+use super::fixture::Fixture;
+use super::linkers::remove_and_link;
+use crate::measure::competitor::JITTISON;
 use crate::measure::rows;
 use crate::measure::samples::{BATCH, single};
-use crate::measure::scenario::{Measure, Scenario, Unit, to_text};
+use crate::measure::scenario::{Measures, Scenario, Unit, to_text};
 use crate::measure::workload::Workload;
+use crate::measure::workload_scenario::scenario;
 use crate::peers::orc;
-use crate::peers::ours::{self, Fixture, NAME};
-use crate::scenarios::registry::scenario;
-
-type Measures = Result<Vec<Measure>, String>;
+use crate::peers::ours::Jittison;
 
 const LIVE: usize = 1_000;
 const BATCHES: usize = 32;
@@ -31,9 +32,9 @@ pub fn scenarios(workload: &Rc<Workload>, peers: &Path) -> Vec<Box<dyn Scenario>
     }
     let measure_ours = |workload: &Workload| {
         let mut command = Command::new(std::env::current_exe().map_err(to_text)?);
-        counted(workload, command.arg("--counted"), NAME)
+        counted(workload, command.arg("--counted"), JITTISON)
     };
-    let mut all = vec![scenario(GROUP, NAME, workload, measure_ours)];
+    let mut all = vec![scenario(GROUP, JITTISON, workload, measure_ours)];
     all.extend(orc::set_ups(peers).into_iter().map(|orc| {
         scenario(GROUP, orc.competitor, workload, move |workload| {
             counted(workload, &orc.command("remove", workload.small_file()?, OPERATIONS, LIVE), orc.competitor)
@@ -44,9 +45,9 @@ pub fn scenarios(workload: &Rc<Workload>, peers: &Path) -> Vec<Box<dyn Scenario>
 
 /// The process that strace traces.
 pub fn run_under_strace(workload: &Workload) -> Result<(), String> {
-    let mut fixture = Fixture::new(workload, &workload.objects.small)?;
+    let mut fixture = Fixture::<Jittison>::new(workload, &workload.objects.small)?;
     let mut live = fixture.fill(LIVE)?;
-    ours::remove_and_link(&mut fixture, &mut live, OPERATIONS).map(drop)
+    remove_and_link(&mut fixture, &mut live, OPERATIONS).map(drop)
 }
 
 fn counted(workload: &Workload, command: &Command, competitor: &str) -> Measures {

@@ -12,17 +12,18 @@ use std::rc::Rc;
 
 use object::Object as _;
 
+use super::{linkers, orc};
+use crate::measure::competitor::JITTISON;
 use crate::measure::rows::{WITHOUT_UNWIND_TABLES, without_unwind_tables};
-use crate::measure::scenario::{Measure, Scenario, to_text};
+use crate::measure::scenario::{Measures, Scenario, to_text};
 use crate::measure::workload::Workload;
+use crate::measure::workload_scenario::scenario;
+use crate::peers::dlopen::Dlopen;
 use crate::peers::elf_loader::ElfLoader;
-use crate::peers::linker::{self, Linker as _};
-use crate::peers::orc::{self, Orc};
-use crate::scenarios::registry::scenario;
-use crate::{peers::dlopen, peers::ours};
+use crate::peers::linker::Linker;
+use crate::peers::orc::{Orc, set_ups};
+use crate::peers::ours::Jittison;
 use jittison_test_support::bench::objects::{self, Template};
-
-type Measures = Result<Vec<Measure>, String>;
 
 /// jittison's churn is also measured with more live modules than the peers reach, as in `million` with tables.
 const MAX_LIVE: usize = 100_000;
@@ -37,16 +38,17 @@ pub fn scenarios(workload: &Rc<Workload>, peers: &Path, is_quick: bool) -> Vec<B
         let (object, orc) = (object.clone(), orc.clone());
         without_tables(group, orc.competitor, workload, move |workload| round(&orc, workload, object.file(workload)?))
     };
-    let our_churns = if is_quick { churns } else { churns_and_largest };
-    let mut all = vec![of_library("remove", ours::NAME, ours::removals), of_library("churn", ours::NAME, our_churns)];
-    for orc in orc::set_ups(peers) {
-        all.extend([of_orc("remove", &orc, Orc::removals), of_orc("churn", &orc, Orc::churns)]);
+    let our_churns = if is_quick { churns::<Jittison> } else { churns_and_largest };
+    let mut all =
+        vec![of_library("remove", JITTISON, linkers::removals::<Jittison>), of_library("churn", JITTISON, our_churns)];
+    for orc in set_ups(peers) {
+        all.extend([of_orc("remove", &orc, orc::removals), of_orc("churn", &orc, orc::churns)]);
     }
     all.extend([
-        of_library("remove", dlopen::NAME, dlopen::removals),
-        of_library("churn", dlopen::NAME, dlopen::churns),
-        of_library("remove", ElfLoader::NAME, linker::removals::<ElfLoader>),
-        of_library("churn", ElfLoader::NAME, linker::churns::<ElfLoader>),
+        of_library("remove", Dlopen::NAME, linkers::removals::<Dlopen>),
+        of_library("churn", Dlopen::NAME, churns::<Dlopen>),
+        of_library("remove", ElfLoader::NAME, linkers::removals::<ElfLoader>),
+        of_library("churn", ElfLoader::NAME, churns::<ElfLoader>),
     ]);
     all
 }
@@ -65,13 +67,13 @@ fn without_tables(
     })
 }
 
-fn churns(workload: &Workload, template: &Template) -> Measures {
-    ours::churns(workload, template, workload.sizes.churns_of)
+fn churns<L: Linker>(workload: &Workload, template: &Template) -> Measures {
+    linkers::churns::<L>(workload, template, workload.sizes.churns_of)
 }
 
 fn churns_and_largest(workload: &Workload, template: &Template) -> Measures {
-    let mut measures = churns(workload, template)?;
-    measures.extend(ours::churns(workload, template, &[MAX_LIVE])?);
+    let mut measures = churns::<Jittison>(workload, template)?;
+    measures.extend(linkers::churns::<Jittison>(workload, template, &[MAX_LIVE])?);
     Ok(measures)
 }
 

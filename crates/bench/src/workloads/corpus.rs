@@ -12,7 +12,7 @@ use std::thread;
 
 use jittison::link::ObjectBuffer;
 
-use super::host;
+use super::host_functions as host;
 use crate::measure::scenario::to_text;
 use fastrand::Rng;
 use tempfile::TempDir;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use jittison::base::ExecutorAddr;
 
 use super::corpus::{Instance, shared_library};
-use super::host;
+use super::host_functions as host;
 use super::loader::Loader;
 use crate::measure::scenario::to_text;
 use crate::peers::system_library::{SystemLibrary, c_path};

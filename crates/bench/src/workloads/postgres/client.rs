@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use jittison::base::ExecutorAddr;
 
-use super::MIX;
+use super::classes::MIX;
 use super::lifetimes::{Event, Load, QuerySchedule};
 use crate::measure::scenario::Unit;
 use crate::workloads::chance::weighted;

@@ -1,38 +1,22 @@
-//! Workload d: many modules that stay in a long-lived process, as in EVM nodes, PyMC and notebooks.
-//!
-//! A cycle adds all modules and removes all, as PyMC does with each step. Then come the sweeps of a node: each
-//! removes up to a fifth of the modules at once and adds as many new ones. In the end one module in two hundred stays
-//! held and all others are removed. This shows how much memory the few keep from being released.
+//! [`ResidentCache`]: workload d with jittison.
 
-use std::sync::OnceLock;
 use std::thread;
 use std::time::Instant;
 
 use jittison::base::ExecutorAddr;
 use jittison::{Function, ResourceTracker};
 
-use super::chance::log_normal;
-use super::corpus::{self, Instance, Shape, Template};
-use super::host::{self, HostSession, Run};
-use super::libraries::Libraries;
-use super::processors;
-use super::rows::Rows;
-use super::times::Times;
-use crate::measure::scenario::to_text;
-use crate::measure::scenario::{Measure, Scenario, Unit};
-use crate::peers::ours::NAME;
+use super::plan::{Plan, templates, variant};
+use crate::measure::competitor::JITTISON;
+use crate::measure::scenario::{Measures, Scenario, Unit, to_text};
+use crate::workloads::corpus::{self, Instance, Template};
+use crate::workloads::host::{self, HostSession};
+use crate::workloads::host_functions::Run;
+use crate::workloads::rows::Rows;
+use crate::workloads::times::Times;
 use fastrand::Rng;
 use jittison_test_support::bench::resident::Resident;
 
-/// Bytes of code in a module: the median of CPython's, and the deviation that gives their mean of 5.2 KB.
-const MEDIAN: f64 = 2_048.0;
-const DEVIATION: f64 = 1.38;
-/// The sizes of the templates; a module uses the nearest one.
-const SIZES: [usize; 12] = [128, 256, 512, 1_024, 2_048, 4_096, 8_192, 16_384, 32_768, 65_536, 131_072, 250_000];
-const LIVE: usize = 10_000;
-const QUICK_LIVE: usize = 2_000;
-const CYCLES: u32 = 10;
-const QUICK_CYCLES: u32 = 3;
 /// Memory must not grow after so many cycles.
 const WARM_UP: u32 = 1;
 const SWEEPS: u32 = 30;
@@ -41,11 +25,11 @@ const SWEPT_OF_100: usize = 20;
 /// One module in so many stays held.
 const HELD_ONE_IN: usize = 200;
 
-struct ResidentCache {
-    live: usize,
-    cycles: u32,
+pub struct ResidentCache {
+    pub live: usize,
+    pub cycles: u32,
     /// Threads that add modules.
-    threads: usize,
+    pub threads: usize,
 }
 
 struct Module {
@@ -53,13 +37,6 @@ struct Module {
     address: ExecutorAddr,
     expected: u64,
     number: u32,
-}
-
-/// The modules to add, with their sizes and numbers.
-pub struct Plan<'a> {
-    templates: &'a [Template],
-    rng: Rng,
-    next_number: u32,
 }
 
 /// The session of one round, and its measurements.
@@ -78,25 +55,14 @@ struct Round<'a> {
     swept: usize,
 }
 
-pub fn scenarios(quick: bool) -> Vec<Box<dyn Scenario>> {
-    let (live, cycles) = if quick { (QUICK_LIVE, QUICK_CYCLES) } else { (LIVE, CYCLES) };
-    let ours = |threads| -> Box<dyn Scenario> { Box::new(ResidentCache { live, cycles, threads }) };
-    vec![ours(1), Box::new(Libraries { live }), ours(processors())]
-}
-
-/// The prefix of all rows of a variant.
-pub fn variant(live: usize, threads: usize) -> String {
-    format!("{live} modules, added by {threads}")
-}
-
 impl Scenario for ResidentCache {
     fn title(&self) -> String {
-        format!("workload d, resident cache, {}, {NAME}", variant(self.live, self.threads))
+        format!("workload d, resident cache, {}, {JITTISON}", variant(self.live, self.threads))
     }
 
-    fn round(&mut self) -> Result<Vec<Measure>, String> {
+    fn round(&mut self) -> Measures {
         let mut round = Round::new(templates()?)?;
-        let mut rows = Rows::new("workload d", NAME, variant(self.live, self.threads));
+        let mut rows = Rows::new("workload d", JITTISON, variant(self.live, self.threads));
         let before = Resident::measure()?;
         self.cycles(&mut round, &mut rows, before)?;
         round.add(self.live, self.threads)?;
@@ -243,20 +209,6 @@ impl<'a> Round<'a> {
     }
 }
 
-impl<'a> Plan<'a> {
-    pub fn new(templates: &'a [Template]) -> Plan<'a> {
-        Plan { templates, rng: Rng::with_seed(97), next_number: 0 }
-    }
-
-    pub fn next(&mut self) -> (&'a Template, u32) {
-        let size = log_normal(&mut self.rng, MEDIAN, DEVIATION);
-        let distance = |at: usize| (SIZES[at] as f64 / size).ln().abs();
-        let nearest = (0..SIZES.len()).min_by(|&a, &b| distance(a).total_cmp(&distance(b))).unwrap_or(0);
-        self.next_number += 1;
-        (&self.templates[nearest], self.next_number)
-    }
-}
-
 impl Module {
     fn entry(&self) -> String {
         corpus::entry(self.number)
@@ -273,16 +225,4 @@ fn add_all(session: &HostSession, plan: &[(&Template, u32)]) -> Result<(Vec<Modu
         modules.push(Module { tracker, address, expected: instance.expected, number });
     }
     Ok((modules, links))
-}
-
-pub fn templates() -> Result<&'static [Template], String> {
-    static TEMPLATES: OnceLock<Result<Vec<Template>, String>> = OnceLock::new();
-    let shape = |text: usize| Shape {
-        text,
-        relocations: text / 100,
-        functions: (text / 1_000).clamp(1, 20),
-        rodata: (text / 16).min(1_024),
-        hosts: (text / 400).clamp(1, 12),
-    };
-    TEMPLATES.get_or_init(|| corpus::build(&SIZES.map(shape)).map_err(to_text)).as_deref().map_err(String::clone)
 }

@@ -5,16 +5,16 @@ use std::sync::OnceLock;
 
 use jittison::base::ExecutorAddr;
 
-use super::corpus::Template;
-use super::dlopen::SystemLoader;
-use super::host;
-use super::loader::Loader;
-use super::resident::{Plan, templates, variant};
-use super::rows::Rows;
-use super::times::Times;
-use crate::measure::scenario::{Measure, Scenario, Unit};
-use crate::peers::dlopen::NAME;
+use super::plan::{Plan, templates, variant};
+use crate::measure::competitor::DLOPEN;
+use crate::measure::scenario::{Measures, Scenario, Unit};
 use crate::peers::system_library::SystemLibrary;
+use crate::workloads::corpus::Template;
+use crate::workloads::dlopen::SystemLoader;
+use crate::workloads::host;
+use crate::workloads::loader::Loader;
+use crate::workloads::rows::Rows;
+use crate::workloads::times::Times;
 use jittison_test_support::bench::resident::Resident;
 
 /// One cycle that adds all and removes all.
@@ -30,12 +30,12 @@ struct Module {
 
 impl Scenario for Libraries {
     fn title(&self) -> String {
-        format!("workload d, resident cache, {}, {NAME}", variant(self.live, 1))
+        format!("workload d, resident cache, {}, {DLOPEN}", variant(self.live, 1))
     }
 
-    fn round(&mut self) -> Result<Vec<Measure>, String> {
+    fn round(&mut self) -> Measures {
         let (loader, mut plan) = (SystemLoader::new()?, Plan::new(libraries()?));
-        let mut rows = Rows::new("workload d", NAME, variant(self.live, 1));
+        let mut rows = Rows::new("workload d", DLOPEN, variant(self.live, 1));
         let before = Resident::measure()?;
         let (mut links, mut removals) = (Times::new(), Times::new());
         let modules: Vec<Module> =
