@@ -16,6 +16,16 @@
 //! Tables go to the terminal, all figures of all rounds to `--json`, tables and plots to `--html`, and one picture of
 //! the main rows to `--svg`. `crates/bench/reproduce` does all of it, including the peers, and writes to
 //! `target/bench`.
+//!
+//! # Folders
+//!
+//! | folder | imports | holds |
+//! |---|---|---|
+//! | `measure` | – | what a figure is, the rows, the clock, and what all competitors link |
+//! | `peers` | `measure` | the linkers, behind the trait `Linker`, and ORC's program |
+//! | `workloads` | `measure`, `peers` | replays of JIT users |
+//! | `scenarios` | `measure`, `peers`, `workloads` | what is measured of whom |
+//! | `report` | `measure` | tables, JSON, the page and the picture |
 
 mod measure;
 mod peers;
