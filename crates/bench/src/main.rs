@@ -136,10 +136,10 @@ fn run(arguments: &Arguments) -> Result<(), String> {
         write(path, &format!("{json:#}\n"))?;
     }
     if let Some(path) = &arguments.html {
-        write(path, &html::page(&report, &machine, &peers, arguments.rounds))?;
+        write(path, &html::page(&report, &machine, &peers, arguments.rounds)?)?;
     }
     if let Some(path) = &arguments.svg {
-        match picture::picture(&report, &machine, arguments.rounds) {
+        match picture::picture(&report, &machine, arguments.rounds)? {
             Some(picture) => write(path, &picture)?,
             None => eprintln!("there is no picture: no main row has a figure of jittison and one of a peer"),
         }

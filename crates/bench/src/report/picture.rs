@@ -1,10 +1,12 @@
 //! One picture of a run: how many times better jittison is than each other competitor, in the main rows. It is for
 //! pages that show only the picture. It contains its colours, light and dark, and needs no script and no font.
 
-use std::fmt::Write as _;
+use plotters::prelude::*;
+use plotters::style::text_anchor::HPos;
 
-use super::figures::{Report, grouped};
-use super::svg::{Scale, escaped};
+use super::amounts::grouped;
+use super::figures::Report;
+use super::plots::{Axis, Drawn, FAINT, GRID, NORMAL, Root, SMALL, TEXT, draw_legend, drawing, text};
 use crate::measure::competitor::{JITTISON, NO_LINKERS};
 use crate::measure::machine::Machine;
 use crate::measure::rows::{self, Row};
@@ -29,29 +31,24 @@ struct Group {
 }
 
 /// `None` if no peer has a figure in a main row.
-pub fn picture(report: &Report, machine: &Machine, rounds: usize) -> Option<String> {
+pub fn picture(report: &Report, machine: &Machine, rounds: usize) -> Result<Option<String>, String> {
     let peers = peers(report);
     let groups: Vec<Group> = MAIN.iter().filter_map(|main| group(report, &peers, main)).collect();
-    let factors = || groups.iter().flat_map(|group| group.factors.iter().map(|(_, factor)| *factor));
-    let scale =
-        Scale::of([1.0].into_iter().chain(factors()).collect::<Vec<f64>>().into_iter(), [LABELS, WIDTH - TEXTS]);
-    let scale = scale.filter(|_| !groups.is_empty())?;
+    let factors = groups.iter().flat_map(|group| group.factors.iter().map(|(_, factor)| *factor));
+    let Some(axis) = Axis::of([1.0].into_iter().chain(factors)).filter(|_| !groups.is_empty()) else { return Ok(None) };
     let bars: usize = groups.iter().map(|group| group.factors.len()).sum();
-    let bottom = TOP + bars as f64 * BAR + groups.len() as f64 * GAP;
-    let mut svg = opened(bottom + FOOT);
-    draw_title(&mut svg, &peers);
-    draw_grid(&mut svg, &scale, bottom);
-    let mut top = TOP;
-    for group in &groups {
-        draw_group(&mut svg, group, &scale, top);
-        top += group.factors.len() as f64 * BAR + GAP;
-    }
+    let height = bars as i32 * BAR + groups.len() as i32 * GAP;
     let Machine { processor, cores, date, .. } = machine;
     let date = date.split('T').next().unwrap_or(date);
     let rounds = if rounds == 1 { "one round".to_string() } else { format!("medians of {rounds} rounds") };
     let foot = format!("{rounds}, all in turns in one run; {date}, {processor}, {cores} cores");
-    text(&mut svg, "small", [8.0, bottom + FOOT - 8.0], &foot);
-    Some(svg + "</svg>\n")
+    let svg = drawing((WIDTH, (TOP + height + FOOT) as u32), |root| {
+        draw_title(root, &peers)?;
+        root.draw(&Text::new(foot, (8, TOP + height + FOOT - 12), text(FAINT, SMALL, HPos::Left)))?;
+        draw_groups(root, &groups, axis, height)
+    })?;
+    let attributes = r#"" role="img" aria-label="How many times better jittison is than its peers">"#;
+    Ok(Some(svg.replacen("\">", &format!("{attributes}<style>{STYLE}</style>"), 1)))
 }
 
 /// The peers in any of the rows, in the order of the tables' columns.
@@ -82,74 +79,89 @@ fn group(report: &Report, peers: &[&str], (label, row, at): &(&'static str, Row,
     (!factors.is_empty()).then_some(Group { label, factors })
 }
 
-const WIDTH: f64 = 760.0;
+const WIDTH: u32 = 760;
 /// The space left of the bars for the rows' labels, and right of them for the last figure.
-const LABELS: f64 = 190.0;
-const TEXTS: f64 = 60.0;
-const TOP: f64 = 66.0;
-const BAR: f64 = 15.0;
+const LABELS: i32 = 190;
+const TEXTS: i32 = 60;
+const TOP: i32 = 66;
+const BAR: i32 = 15;
 /// The space between groups of bars.
-const GAP: f64 = 12.0;
+const GAP: i32 = 12;
 /// The space below the bars, for the axis and a line of text.
-const FOOT: f64 = 50.0;
-
-fn opened(height: f64) -> String {
-    format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" height=\"{height}\" \
-         role=\"img\" aria-label=\"How many times better jittison is than its peers\"><style>{STYLE}</style>"
-    )
-}
+const FOOT: i32 = 50;
+const AXIS: i32 = 22;
 
 /// The title, and the legend of colours.
-fn draw_title(svg: &mut String, peers: &[&str]) {
-    text(svg, "title", [8.0, 20.0], "How many times better jittison is than");
-    let mut left = 8.0;
+fn draw_title(root: &Root, peers: &[&str]) -> Drawn<()> {
+    let title = ("sans-serif", 19, FontStyle::Bold).into_font().color(&TEXT);
+    root.draw(&Text::new("How many times better jittison is than", (8, 8), title))?;
+    let mut left = 8;
     for (place, competitor) in peers.iter().enumerate() {
-        rectangle(svg, place, [left, 34.0, 11.0, 11.0]);
-        text(svg, "word", [left + 16.0, 44.0], competitor);
+        draw_legend(root, (left, 34), competitor, colour(place))?;
         // The font is unknown; this width per letter is enough on average.
-        left += 16.0 + competitor.chars().count() as f64 * 7.5 + 14.0;
+        left += 30 + (competitor.chars().count() as f64 * 7.5) as i32;
     }
-}
-
-fn draw_grid(svg: &mut String, scale: &Scale, bottom: f64) {
-    for mark in scale.marks() {
-        let (x, class) = (scale.place(mark), if mark == 1.0 { "one" } else { "grid" });
-        let _ = write!(svg, r#"<line class="{class}" x1="{x:.1}" y1="{}" x2="{x:.1}" y2="{bottom}"/>"#, TOP - 6.0);
-        let mark = if mark < 1.0 { format!("{mark}×") } else { format!("{}×", grouped(mark)) };
-        text(svg, "mark", [x, bottom + 15.0], &mark);
-    }
+    Ok(())
 }
 
 /// Bars begin at one, which means no difference. They extend to the left if the peer is better.
-fn draw_group(svg: &mut String, group: &Group, scale: &Scale, top: f64) {
-    let middle = top + group.factors.len() as f64 * BAR / 2.0;
-    text(svg, "row", [LABELS - 10.0, middle + 4.0], group.label);
-    for (index, (place, factor)) in group.factors.iter().enumerate() {
-        let (top, one, end) = (top + index as f64 * BAR, scale.place(1.0), scale.place(*factor));
-        rectangle(svg, *place, [one.min(end), top + 1.0, (end - one).abs().max(1.0), BAR - 2.0]);
-        let factor = if *factor < 9.95 { format!("{factor:.1}×") } else { format!("{}×", grouped(*factor)) };
-        text(svg, "word", [one.max(end) + 5.0, top + BAR - 4.0], &factor);
+fn draw_groups(root: &Root, groups: &[Group], axis: Axis, height: i32) -> Drawn<()> {
+    let mut top = 0;
+    let mut middles = Vec::new();
+    for group in groups {
+        middles.push(top + group.factors.len() as i32 * BAR / 2);
+        top += group.factors.len() as i32 * BAR + GAP;
     }
+    let mut chart = ChartBuilder::on(root)
+        .margin_top(TOP)
+        .margin_right(TEXTS)
+        .margin_bottom(FOOT - AXIS)
+        .x_label_area_size(AXIS)
+        .y_label_area_size(LABELS)
+        .build_cartesian_2d(axis.coordinates(), (height..0).with_key_points(middles.clone()))?;
+    let label = |middle: &i32| middles.iter().position(|other| other == middle).map_or("", |at| groups[at].label);
+    chart
+        .configure_mesh()
+        .disable_y_mesh()
+        .axis_style(TRANSPARENT)
+        .bold_line_style(GRID)
+        .x_label_style(text(FAINT, SMALL, HPos::Center))
+        .y_label_style(text(TEXT, NORMAL, HPos::Right))
+        .x_label_formatter(&|mark| if *mark < 1.0 { format!("{mark}×") } else { format!("{}×", grouped(*mark)) })
+        .y_label_formatter(&|middle| label(middle).to_string())
+        .draw()?;
+    chart.draw_series([PathElement::new([(1.0, 0), (1.0, height)], FAINT)])?;
+    let mut top = 0;
+    for group in groups {
+        for (place, factor) in &group.factors {
+            let corners = [(1.0, top + 1), (*factor, top + BAR - 1)];
+            chart.draw_series([Rectangle::new(corners, colour(*place).filled())])?;
+            let number = if *factor < 9.95 { format!("{factor:.1}×") } else { format!("{}×", grouped(*factor)) };
+            let beside = Text::new(number, (5, 0), text(TEXT, NORMAL, HPos::Left));
+            chart.draw_series([EmptyElement::at((factor.max(1.0), top + BAR / 2)) + beside])?;
+            top += BAR;
+        }
+        top += GAP;
+    }
+    Ok(())
 }
 
-fn rectangle(svg: &mut String, place: usize, [x, y, width, height]: [f64; 4]) {
-    let colour = place % COLOURS;
-    let _ = write!(
-        svg,
-        r#"<rect class="c{colour}" x="{x:.1}" y="{y:.1}" width="{width:.1}" height="{height:.1}" rx="2"/>"#
-    );
+fn colour(place: usize) -> RGBColor {
+    COLOURS[place % COLOURS.len()]
 }
 
-fn text(svg: &mut String, class: &str, [x, y]: [f64; 2], content: &str) {
-    let _ = write!(svg, r#"<text class="{class}" x="{x:.1}" y="{y:.1}">{}</text>"#, escaped(content));
-}
+const COLOURS: [RGBColor; 6] = [
+    RGBColor(0x00, 0x72, 0xb2),
+    RGBColor(0x56, 0xb4, 0xe9),
+    RGBColor(0x00, 0x9e, 0x73),
+    RGBColor(0xd5, 0x5e, 0x00),
+    RGBColor(0xcc, 0x79, 0xa7),
+    RGBColor(0xb8, 0xa0, 0x00),
+];
 
-const COLOURS: usize = 6;
-
-const STYLE: &str = "\
-text{font:12px system-ui,sans-serif;fill:#24292f}.title{font-size:15px;font-weight:600}.row{text-anchor:end;font-size:13px}\
-.mark{text-anchor:middle;font-size:11px}.mark,.small{fill:#6a737d}.small{font-size:11px}\
-.grid{stroke:#d0d7de}.one{stroke:#6a737d}\
-.c0{fill:#0072b2}.c1{fill:#56b4e9}.c2{fill:#009e73}.c3{fill:#d55e00}.c4{fill:#cc79a7}.c5{fill:#b8a000}\
-@media (prefers-color-scheme:dark){text{fill:#e6edf3}.mark,.small{fill:#9198a1}.grid{stroke:#3d444d}.one{stroke:#9198a1}}";
+/// Texts and grid lines are found by the colours of `plots.rs`.
+const STYLE: &str = r##"
+text{font-family:system-ui,sans-serif}
+@media (prefers-color-scheme:dark){[fill="#222222"]{fill:#e6edf3}[fill="#777777"]{fill:#9198a1}
+[stroke="#777777"]{stroke:#9198a1}[stroke="#DDDDDD"]{stroke:#3d444d}}
+"##;
