@@ -19,6 +19,7 @@ use std::process::{Command, ExitCode};
 use jittison::Jit;
 use jittison::session::{JitDylib, RequiredState, SymbolRequest, Visibility};
 
+use jittison_test_support::PrivateDir;
 use jittison_test_support::bench::bed::{check, link, session};
 use jittison_test_support::bench::objects::{self, Objects, Template};
 
@@ -62,9 +63,8 @@ fn main() -> ExitCode {
 /// The instructions of each operation. `None` if a tool is missing, after a line that names it.
 fn count() -> Option<Vec<(&'static str, u64)>> {
     objects::build().or_else(|| missing("gcc"))?;
-    let directory = std::env::temp_dir().join(format!("jittison-instructions-{}", std::process::id()));
-    std::fs::create_dir(&directory).unwrap();
-    let profile = directory.join("callgrind.out");
+    let directory = PrivateDir::new();
+    let profile = directory.path("callgrind.out");
     let run = Command::new("valgrind")
         .args(["--tool=callgrind", "--toggle-collect=counted_*", "--compress-strings=no", "--compress-pos=no"])
         .arg(format!("--callgrind-out-file={}", profile.display()))
@@ -75,7 +75,6 @@ fn count() -> Option<Vec<(&'static str, u64)>> {
         assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
         Command::new("callgrind_annotate").args(["--inclusive=yes", "--threshold=100"]).arg(&profile).output().unwrap()
     });
-    std::fs::remove_dir_all(&directory).unwrap();
     let output = output.or_else(|| missing("valgrind"))?;
     let listing = String::from_utf8_lossy(&output.stdout).into_owned();
     let count_of = |operation: &Operation| {

@@ -7,13 +7,14 @@
 //!
 //! `-- --check` measures no time. It fails if a link or a removal makes more allocations than recorded here.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use jittison::session::ResourceTracker;
 
 use fastrand::Rng;
 use jittison_test_support::bench::bed::{check, link, session};
 use jittison_test_support::bench::objects::{self, Instance, Template};
+use jittison_test_support::bench::times::Times;
 use jittison_test_support::{CountingAllocator, allocations};
 
 #[global_allocator]
@@ -119,7 +120,7 @@ fn churn(runtime: &[u8], template: &Template, live: usize, operations: usize) {
 /// The times and allocations of one operation that runs many times.
 #[derive(Default)]
 struct Figures {
-    times: Vec<Duration>,
+    times: Times,
     allocations: u64,
 }
 
@@ -127,18 +128,13 @@ impl Figures {
     fn add<R>(&mut self, operation: impl FnOnce() -> R) -> R {
         let (before, start) = (allocations(), Instant::now());
         let result = operation();
-        self.times.push(start.elapsed());
+        self.times.record(start.elapsed());
         self.allocations += allocations() - before;
         result
     }
 
-    fn print(mut self, what: &str) {
-        self.times.sort_unstable();
-        let count = self.times.len();
-        let mean = self.times.iter().sum::<Duration>() / count as u32;
-        let [median, p99] = [count / 2, count * 99 / 100].map(|position| self.times[position]);
-        let [median, p99, mean] = [median, p99, mean].map(|time| time.as_nanos() as f64 / 1e3);
-        let allocations = self.allocations as f64 / count as f64;
-        println!("{what:<44}{median:>9.2}{p99:>9.2}{mean:>9.2}{allocations:>9.1}");
+    fn print(&self, what: &str) {
+        let allocations = self.allocations as f64 / self.times.count() as f64;
+        println!("{what:<44}{}{allocations:>9.1}", self.times.columns());
     }
 }

@@ -14,8 +14,9 @@
 //! `cargo bench --bench memory -- million` links a million tiny objects, calls some of them, and removes them all. Only
 //! this part links and runs code.
 //!
-//! What an object is here, and to install one, is told in `field/installed.rs`. Nothing is linked or run but in
-//! `million`.
+//! `jittison_test_support::bench::installed` says what an object is here. Nothing is linked or run but in `million`.
+//!
+//! A figure has a few hundred rounds at most, so medians are exact and need no histogram.
 //!
 //! # The peer
 //!
@@ -27,7 +28,6 @@
 //!   and makes three `mprotect` calls for the final protections.
 
 use std::collections::BTreeSet;
-use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -38,6 +38,7 @@ use jittison::{Function, Jit};
 use fastrand::Rng;
 use jittison_test_support::bench::installed::{CODE, CONSTANTS, copy, install, plan};
 use jittison_test_support::bench::resident::Resident;
+use jittison_test_support::c;
 
 fn main() {
     let parts: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
@@ -161,9 +162,7 @@ fn installs(pool: &SlabPool) -> f64 {
 fn removals(pool: &SlabPool) -> f64 {
     let mut rng = Rng::with_seed(11);
     let mut live: Vec<_> = (0..2_000).map(|_| install(pool)).collect();
-    for index in (1..live.len()).rev() {
-        live.swap(index, rng.usize(..index + 1));
-    }
+    rng.shuffle(&mut live);
     timed(live.len(), |_| drop(live.pop()))
 }
 
@@ -473,14 +472,7 @@ impl Tiny {
 }
 
 fn tiny_object() -> Option<Tiny> {
-    let directory = std::env::temp_dir().join(format!("jittison-bench-{}", std::process::id()));
-    std::fs::create_dir(&directory).ok()?;
-    let (source, object) = (directory.join("tiny.c"), directory.join("tiny.o"));
-    std::fs::write(&source, "int f00000000(int x) { return x + 42; }").ok()?;
-    let ran = Command::new("gcc").args(["-O2", "-fPIC", "-c", "-o"]).args([&object, &source]).status();
-    let bytes = std::fs::read(&object);
-    std::fs::remove_dir_all(&directory).ok()?;
-    let (Ok(_), Ok(bytes)) = (ran, bytes) else { return None };
+    let bytes = c("int f00000000(int x) { return x + 42; }")?;
     let name_offsets = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(b"f00000000")).collect();
     Some(Tiny { bytes, name_offsets })
 }
@@ -533,7 +525,7 @@ impl Missed {
 
 /// A random size between 64 bytes and 1 MiB. The median is 2 KiB, and a sixth of the sizes is above 5.4 KiB.
 fn lognormal(rng: &mut Rng) -> u64 {
-    let mut unit = || (rng.usize(..1 << 30) as f64 + 0.5) / (1u64 << 30) as f64;
+    let mut unit = || 1.0 - rng.f64();
     let normal = (-2.0 * unit().ln()).sqrt() * (std::f64::consts::TAU * unit()).cos();
     (2048.0 * normal.exp()).clamp(64.0, 1048576.0) as u64
 }

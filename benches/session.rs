@@ -1,7 +1,8 @@
 //! Measures the session without linking: lookups of ready symbols, trackers, removals and guards, on one and on two
 //! threads.
 //!
-//! `cargo bench --bench session` prints medians with the minimum and maximum over rounds. All symbols are absolute, so
+//! `cargo bench --bench session` prints medians with the minimum and maximum over rounds. There are 15 rounds, so medians
+//! are exact and need no histogram. All symbols are absolute, so
 //! the figures are those of the session alone. Compare figures of the same run only. To compare with ORC, alternate
 //! this program with a program for ORC.
 

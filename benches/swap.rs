@@ -22,6 +22,7 @@ use jittison::{Function, Jit, Stub};
 use fastrand::Rng;
 use jittison_test_support::bench::bed::{check, link, session};
 use jittison_test_support::bench::objects::{self, Instance, Objects, Template};
+use jittison_test_support::bench::times::Times;
 
 type Run = extern "C" fn(u64) -> u64;
 
@@ -104,21 +105,19 @@ fn swaps(what: &str, objects: &Objects, is_called: bool) {
     let mut scene = Scene::new(objects);
     let is_over = AtomicBool::new(false);
     let (function, jit) = (scene.function(), scene.jit.clone());
-    let mut times = Vec::new();
+    let mut times = Times::default();
     thread::scope(|threads| {
         if is_called {
             threads.spawn(|| call_until(&is_over, &jit, &function, &AtomicU64::new(0)));
         }
         for _ in 0..20_000 {
             let instance = scene.next();
-            let start = Instant::now();
-            scene.replace(&instance);
-            times.push(start.elapsed());
+            times.time(|| scene.replace(&instance));
         }
         is_over.store(true, Ordering::Relaxed);
     });
     assert_eq!(jit.session().pending_removals().len(), 0);
-    print(what, times);
+    print(what, &times);
 }
 
 /// Calls the function until `is_over`. Each call has a guard of its own, and nothing else keeps the code.
@@ -144,15 +143,13 @@ fn removals(template: &Template, runtime: &[u8], live: usize) {
         tracker
     };
     let mut trackers: Vec<_> = (0..live).map(|_| next()).collect();
-    let (mut times, mut rng) = (Vec::new(), Rng::with_seed(3));
+    let (mut times, mut rng) = (Times::default(), Rng::with_seed(3));
     for _ in 0..10_000 {
         let old = std::mem::replace(&mut trackers[rng.usize(..live)], next());
-        let start = Instant::now();
-        let removal = old.remove().unwrap();
-        times.push(start.elapsed());
+        let removal = times.time(|| old.remove()).unwrap();
         assert!(removal.is_complete());
     }
-    print(&format!("remove one of {live} live modules"), times);
+    print(&format!("remove one of {live} live modules"), &times);
 }
 
 /// Measures the throughput of a caller, alternately alone and during a thousand replacements per second.
@@ -193,11 +190,6 @@ fn callers(objects: &Objects) {
     );
 }
 
-fn print(what: &str, mut times: Vec<Duration>) {
-    times.sort_unstable();
-    let count = times.len();
-    let mean = times.iter().sum::<Duration>() / count as u32;
-    let [median, p99, mean] =
-        [times[count / 2], times[count * 99 / 100], mean].map(|time| time.as_nanos() as f64 / 1e3);
-    println!("{what:<58}{median:>9.2}{p99:>9.2}{mean:>9.2}");
+fn print(what: &str, times: &Times) {
+    println!("{what:<58}{}", times.columns());
 }

@@ -14,9 +14,9 @@ pub struct Imports {
     modules: BTreeMap<String, (String, BTreeSet<String>)>,
 }
 
-/// The module path of a file: `session::pins` for `src/session/pins/mod.rs`.
+/// The module path of a file: `session::pins` for `src/session/pins/mod.rs`, in any crate of the workspace.
 fn module_of(file: &str) -> String {
-    let inside = file.strip_prefix("src/").unwrap_or(file).trim_end_matches(".rs");
+    let inside = file.split_once("src/").map_or(file, |(_, inside)| inside).trim_end_matches(".rs");
     inside.trim_end_matches("/mod").replace('/', "::")
 }
 
@@ -136,6 +136,20 @@ impl Imports {
         }
         faults
     }
+}
+
+/// A `mod.rs` that holds code. Its imports are not counted, so a circle through it is not seen.
+pub fn facade_fault(file: &str, text: &str) -> Option<String> {
+    const ITEMS: [&str; 7] = ["fn", "struct", "enum", "trait", "impl", "const", "static"];
+    let item = code(text, true).into_iter().find(|token| ITEMS.contains(&token.text.as_str()))?;
+    let is_facade = file.ends_with("/mod.rs");
+    is_facade.then(|| {
+        format!(
+            "{file}:{}: `{}` in a `mod.rs`, whose imports are not counted. Mend: move the code into a file of its own, and \
+             re-export it",
+            item.line, item.text
+        )
+    })
 }
 
 /// Circles of a room that no knot of the design allows: one line each.

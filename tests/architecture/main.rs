@@ -18,13 +18,22 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use inspect::*;
-use table::sub_rooms;
+use table::{SubRoom, sub_rooms};
 use tree::*;
 
 const LONGEST_FILE: usize = 700;
 /// Outside crates that only rooms may name whose imports cell lists them.
 const FENCED_CRATES: [&str; 7] = ["libc", "memmap2", "rustix", "object", "gimli", "iced_x86", "tracing"];
 const SYNC: &str = "src/sync.rs";
+const BENCH: &str = "crates/bench/src";
+/// The folders of the benchmark crate, and the folders that each imports.
+const BENCH_FOLDERS: [(&str, &[&str]); 5] = [
+    ("measure", &[]),
+    ("peers", &["measure"]),
+    ("workloads", &["measure", "peers"]),
+    ("scenarios", &["measure", "peers", "workloads"]),
+    ("report", &["measure"]),
+];
 /// The command line: a user of the library, with what users have.
 const TOOL: &str = "src/bin/";
 
@@ -131,4 +140,23 @@ fn files_of_one_room_import_each_other_one_way() {
         faults
     };
     report(rooms.flat_map(faults).collect());
+}
+
+#[test]
+fn files_of_the_benchmark_crate_import_each_other_one_way() {
+    let files = rust_files(&root(), BENCH);
+    let folder = |(name, imports): (&str, &[&str])| SubRoom {
+        name: name.to_string(),
+        imports: imports.iter().map(|import| import.to_string()).collect(),
+        knot: None,
+    };
+    let folders = BENCH_FOLDERS.map(folder);
+    let has_files =
+        |folder: &SubRoom| files.iter().any(|(file, _)| file.starts_with(&format!("{BENCH}/{}/", folder.name)));
+    assert!(folders.iter().all(has_files), "a folder of the benchmark crate has gone");
+    let imports = cycles::Imports::read(&files.iter().collect::<Vec<_>>());
+    let mut faults = cycles::circle_faults(&imports, &[]);
+    faults.extend(imports.sub_room_faults(&folders));
+    faults.extend(files.iter().filter_map(|(file, text)| cycles::facade_fault(file, text)));
+    report(faults);
 }

@@ -218,6 +218,14 @@ fn circles_of_files_and_imports_against_the_order_of_sub_rooms_are_seen() {
     assert_eq!(lines_of(&circle_faults(&imports, &[])), [1]);
     assert_eq!(lines_of(&circle_faults(&imports, &[("src/s/".to_string(), 1)])), [1]);
     assert_eq!(circle_faults(&imports, &[("src/s/".to_string(), 2)]), [""; 0]);
+    let bench = files.each_ref().map(|(name, text)| file(&format!("crates/bench/{name}"), text));
+    let of_bench = Imports::read(&bench.iter().collect::<Vec<_>>());
+    assert_eq!(of_bench.circles(), [["crates/bench/src/s/a/one.rs", "crates/bench/src/s/b/two.rs"]]);
+    let facade = "//! fn\npub mod one;\npub use one::One;\n";
+    assert_eq!(facade_fault("src/s/mod.rs", facade), None);
+    let bad = facade_fault("src/s/mod.rs", &format!("{facade}pub const A: u8 = 1;")).expect("code in a facade");
+    assert_eq!(lines_of(&[bad]), [4]);
+    assert_eq!(facade_fault("src/s/one.rs", "fn f() {}"), None);
     let design =
         "| sub-room | imports | knot | holds |\n|---|---|---|---|\n| `s/a` | – | – | x |\n| `s/b` | `s/a` | 3 | y |\n";
     let table = sub_rooms(design).expect("the table can be read");

@@ -16,37 +16,21 @@
 //! Tables go to the terminal, all figures of all rounds to `--json`, tables and plots to `--html`, and one picture of
 //! the main rows to `--svg`. `crates/bench/reproduce` does all of it, including the peers, and writes to
 //! `target/bench`.
+//!
+//! # Folders
+//!
+//! | folder | imports | holds |
+//! |---|---|---|
+//! | `measure` | – | what a figure is, the rows, the clock, and what all competitors link |
+//! | `peers` | `measure` | the linkers, behind the trait `Linker`, and ORC's program |
+//! | `workloads` | `measure`, `peers` | replays of JIT users |
+//! | `scenarios` | `measure`, `peers`, `workloads` | what is measured of whom |
+//! | `report` | `measure` | tables, JSON, the page and the picture |
 
-mod cranelift;
-mod cranelift_pieces;
-mod dlopen;
-mod elf_load;
-mod floor;
-mod goals;
-mod handles;
-mod host_functions;
-mod html;
-mod large;
-mod linker;
-mod machine;
-mod memory_manager;
-mod million;
-mod orc;
-mod ours;
-mod ours_calls;
-mod picture;
-mod programs;
+mod measure;
+mod peers;
 mod report;
-mod rows;
-mod samples;
-mod scenario;
 mod scenarios;
-mod sizes;
-mod svg;
-mod system_calls;
-mod system_library;
-mod tableless;
-mod workload;
 mod workloads;
 
 use jittison_test_support::CountingAllocator;
@@ -58,11 +42,14 @@ use std::rc::Rc;
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use machine::Machine;
-use programs::Program;
-use report::Report;
-use scenario::Scenario;
-use workload::Workload;
+use measure::machine::Machine;
+use measure::scenario::Scenario;
+use measure::workload::Workload;
+use report::figures::Report;
+use report::{html, picture};
+use scenarios::programs::{self, Program};
+use scenarios::registry::{competitors, scenarios};
+use scenarios::{large, system_calls};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -129,14 +116,14 @@ fn run(arguments: &Arguments) -> Result<(), String> {
     let peers = arguments.peers.clone().unwrap_or_else(built_peers);
     let programs = programs(arguments)?;
     let (has_programs, has_sqlite) = (!programs.is_empty(), programs.iter().any(|program| program.name() == "sqlite"));
-    let mut scenarios = scenarios::scenarios(&Rc::new(workload), &peers, arguments.quick, has_sqlite);
+    let mut scenarios = scenarios(&Rc::new(workload), &peers, arguments.quick, has_sqlite);
     scenarios.extend(programs.into_iter().map(|program| Box::new(program) as Box<dyn Scenario>));
     scenarios.retain(|scenario| is_wanted(&scenario.title(), arguments.only.as_deref()));
     if arguments.list {
         scenarios.iter().for_each(|scenario| println!("{}", scenario.title()));
         return Ok(());
     }
-    let (machine, mut peers) = (Machine::this(), machine::peers(&peers));
+    let (machine, mut peers) = (Machine::this(), competitors(&peers));
     if has_programs {
         peers.extend(programs::described());
     }
@@ -149,10 +136,10 @@ fn run(arguments: &Arguments) -> Result<(), String> {
         write(path, &format!("{json:#}\n"))?;
     }
     if let Some(path) = &arguments.html {
-        write(path, &html::page(&report, &machine, &peers, arguments.rounds))?;
+        write(path, &html::page(&report, &machine, &peers, arguments.rounds)?)?;
     }
     if let Some(path) = &arguments.svg {
-        match picture::picture(&report, &machine, arguments.rounds) {
+        match picture::picture(&report, &machine, arguments.rounds)? {
             Some(picture) => write(path, &picture)?,
             None => eprintln!("there is no picture: no main row has a figure of jittison and one of a peer"),
         }

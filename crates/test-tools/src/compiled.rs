@@ -22,9 +22,12 @@ pub fn place(tool: &str, flags: &[&str], source: &str) -> Option<PathBuf> {
         (seed, &key).hash(&mut hasher);
         hasher.finish()
     });
-    // For `target/debug/deps/session-0123456789abcdef` this is `target/tmp`, cargo's directory for tests.
+    // For `target/debug/deps/session-0123456789abcdef` this is `target/tmp`, cargo's directory for tests. Other programs may lie
+    // anywhere and have no cache.
     let program = std::env::current_exe().ok()?;
-    let target = program.ancestors().nth(3)?;
+    let directory =
+        program.parent().filter(|directory| directory.ends_with("deps") || directory.ends_with("examples"))?;
+    let target = directory.ancestors().nth(2)?;
     Some(target.join(format!("tmp/compiled/{high:016x}{low:016x}.o")))
 }
 

@@ -1,10 +1,11 @@
-//! Random numbers with the distributions of lifetimes, sizes and keys.
+//! Random numbers with the distributions of lifetimes, sizes and keys. `fastrand` has only uniform ones. `rand_distr`
+//! has these distributions, but needs the generators of `rand`; here each is one formula.
 
 use fastrand::Rng;
 
-/// A number between 0 and 1, both excluded.
-pub fn share(rng: &mut Rng) -> f64 {
-    (rng.usize(..1 << 52) as f64 + 0.5) / (1u64 << 52) as f64
+/// A number above 0, at most 1.
+fn share(rng: &mut Rng) -> f64 {
+    1.0 - rng.f64()
 }
 
 /// Given by its median and the standard deviation of its logarithm.
@@ -29,7 +30,7 @@ pub fn log_uniform(rng: &mut Rng, min: f64, max: f64) -> f64 {
 
 /// An index, chosen by weights.
 pub fn weighted(rng: &mut Rng, weights: &[u32]) -> usize {
-    let mut remaining = rng.usize(..weights.iter().sum::<u32>() as usize) as u32;
+    let mut remaining = rng.u32(..weights.iter().sum::<u32>());
     let is_chosen = |&weight: &u32| {
         let is_chosen = remaining < weight;
         remaining = remaining.saturating_sub(weight);

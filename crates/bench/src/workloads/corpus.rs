@@ -12,8 +12,8 @@ use std::thread;
 
 use jittison::link::ObjectBuffer;
 
-use super::host;
-use crate::scenario::to_text;
+use super::host_functions as host;
+use crate::measure::scenario::to_text;
 use fastrand::Rng;
 use tempfile::TempDir;
 
@@ -98,10 +98,8 @@ impl Shape {
         let mixes = self.text.saturating_sub(used_bytes) / MIX_BYTES;
         let mut steps: Vec<Step> = (0..calls).map(|call| self.call(call, rng)).collect();
         steps.extend((0..tables).map(|_| Step::Table { offset: odd(rng), length: self.table_length() }));
-        steps.extend((0..mixes).map(|_| Step::Mix { factor: odd(rng), shift: 1 + rng.usize(..40) as u32 }));
-        for last in (1..steps.len()).rev() {
-            steps.swap(last, rng.usize(..last + 1));
-        }
+        steps.extend((0..mixes).map(|_| Step::Mix { factor: odd(rng), shift: rng.u32(1..=40) }));
+        rng.shuffle(&mut steps);
         let share = steps.len().div_ceil(self.functions).max(1);
         let mut program: Vec<Vec<Step>> = steps.chunks(share).map(<[Step]>::to_vec).collect();
         program.resize(self.functions, Vec::new());
@@ -123,7 +121,7 @@ impl Shape {
 
 /// Small enough for an immediate operand.
 fn odd(rng: &mut Rng) -> u32 {
-    rng.usize(..1 << 30) as u32 | 1
+    rng.u32(..1 << 30) | 1
 }
 
 impl Step {

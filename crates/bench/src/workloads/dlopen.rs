@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 use jittison::base::ExecutorAddr;
 
 use super::corpus::{Instance, shared_library};
-use super::host;
+use super::host_functions as host;
 use super::loader::Loader;
-use crate::scenario::to_text;
-use crate::system_library::{SystemLibrary, c_path};
+use crate::measure::scenario::to_text;
+use crate::peers::system_library::{SystemLibrary, c_path};
 use tempfile::TempDir;
 
 pub struct SystemLoader {

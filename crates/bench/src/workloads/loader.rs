@@ -8,7 +8,7 @@ use jittison::{ErrorKind, ResourceTracker};
 use super::cancel::Cancel;
 use super::corpus::Instance;
 use super::host::HostSession;
-use crate::scenario::to_text;
+use crate::measure::scenario::to_text;
 
 pub trait Loader: Sync {
     /// The output of a compiler, in the form that the loader takes; prepared outside the clock.

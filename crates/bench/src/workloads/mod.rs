@@ -16,26 +16,13 @@ mod chance;
 mod corpus;
 mod dlopen;
 mod host;
-mod libraries;
+mod host_functions;
 mod loader;
 mod lru;
 mod postgres;
+mod registry;
 mod resident;
 mod rows;
 mod times;
 
-use crate::scenario::Scenario;
-
-/// All workloads; with `quick` each takes a few seconds.
-pub fn scenarios(quick: bool) -> Vec<Box<dyn Scenario>> {
-    [postgres::scenarios(quick), lru::scenarios(quick), autotuner::scenarios(quick), resident::scenarios(quick)]
-        .into_iter()
-        .flatten()
-        .collect()
-}
-
-/// The number of processors: the number of a workload's threads. A workload with a measuring thread leaves one for
-/// it.
-fn processors() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
-}
+pub use registry::scenarios;

@@ -1,7 +1,7 @@
 //! [`Rows`]: collects the figures of one round of one workload.
 
 use super::times::Times;
-use crate::scenario::{Key, Measure, Unit};
+use crate::measure::scenario::{Key, Measure, Unit};
 
 pub struct Rows {
     group: &'static str,

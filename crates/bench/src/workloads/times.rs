@@ -1,24 +1,24 @@
-//! [`Times`]: durations of operations, in memory of constant size, so that measuring does not change the memory that
-//! is measured.
+//! [`Times`]: durations of operations in a histogram, whose memory is of constant size, so that measuring does not
+//! change the memory that is measured. Figures are exact to 1 %, but the sum is exact.
 
 use std::time::{Duration, Instant};
 
-/// Steps per octave: figures are exact to 3 %.
-const STEPS: u64 = 32;
+use hdrhistogram::Histogram;
 
-/// Counts of durations, in logarithmic buckets.
+/// Longer durations count as this one.
+const LONGEST_NS: u64 = 3_600_000_000_000;
+const SIGNIFICANT_DIGITS: u8 = 2;
+
 #[derive(Clone)]
 pub struct Times {
-    counts: Vec<u32>,
-    count: u64,
+    nanoseconds: Histogram<u32>,
     sum: Duration,
-    max: Duration,
 }
 
 impl Times {
     pub fn new() -> Times {
-        let counts = vec![0; position(u64::MAX) + 1];
-        Times { counts, count: 0, sum: Duration::ZERO, max: Duration::ZERO }
+        let nanoseconds = Histogram::new_with_bounds(1, LONGEST_NS, SIGNIFICANT_DIGITS);
+        Times { nanoseconds: nanoseconds.expect("the bounds are in order"), sum: Duration::ZERO }
     }
 
     /// Runs the operation and records how long it took.
@@ -30,21 +30,17 @@ impl Times {
     }
 
     pub fn record(&mut self, duration: Duration) {
-        self.counts[position(duration.as_nanos() as u64)] += 1;
-        self.count += 1;
+        self.nanoseconds.saturating_record(duration.as_nanos() as u64);
         self.sum += duration;
-        self.max = self.max.max(duration);
     }
 
     pub fn merge(&mut self, other: &Times) {
-        self.counts.iter_mut().zip(&other.counts).for_each(|(count, more)| *count += more);
-        self.count += other.count;
+        self.nanoseconds.add(&other.nanoseconds).expect("all histograms have the same bounds");
         self.sum += other.sum;
-        self.max = self.max.max(other.max);
     }
 
     pub fn count(&self) -> u64 {
-        self.count
+        self.nanoseconds.len()
     }
 
     pub fn sum(&self) -> Duration {
@@ -53,35 +49,16 @@ impl Times {
 
     /// In nanoseconds; zero without operations.
     pub fn max(&self) -> f64 {
-        self.max.as_nanos() as f64
+        self.nanoseconds.max() as f64
     }
 
     /// In nanoseconds; zero without operations.
     pub fn mean(&self) -> f64 {
-        self.sum.as_nanos() as f64 / self.count.max(1) as f64
+        self.sum.as_nanos() as f64 / self.count().max(1) as f64
     }
 
     /// The duration that this share of the operations did not exceed, in nanoseconds.
     pub fn quantile(&self, share: f64) -> f64 {
-        let target = (self.count as f64 * share) as u64;
-        let mut total_count = 0;
-        let found = self.counts.iter().position(|&count| {
-            total_count += u64::from(count);
-            total_count > target
-        });
-        found.map_or(self.max(), |position| middle(position).min(self.max()))
+        self.nanoseconds.value_at_quantile(share).min(self.nanoseconds.max()) as f64
     }
-}
-
-/// Each nanosecond below [`STEPS`] has its own bucket.
-fn position(nanoseconds: u64) -> usize {
-    let octave = u64::from((nanoseconds | STEPS).ilog2() - STEPS.ilog2());
-    (octave * STEPS + (nanoseconds >> octave)) as usize
-}
-
-fn middle(position: usize) -> f64 {
-    let position = position as u64;
-    let octave = (position / STEPS).saturating_sub(1);
-    let min = (position - octave * STEPS) << octave;
-    min as f64 + ((1u64 << octave) - 1) as f64 / 2.0
 }

@@ -1,17 +1,18 @@
 //! The caller threads. They call the functions without pause, and recognise by each result which version returned it.
 
 use std::hint::black_box;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use jittison::Function;
 
-use super::FUNCTIONS;
-use super::tuner::template;
-use crate::scenario::to_text;
+use super::kernels::{FUNCTIONS, template};
+use super::progress::Progress;
+use crate::measure::scenario::to_text;
 use crate::workloads::corpus::{ARGUMENT, Template, entry};
-use crate::workloads::host::{HostSession, Run};
+use crate::workloads::host::HostSession;
+use crate::workloads::host_functions::Run;
 use crate::workloads::times::Times;
 use fastrand::Rng;
 
@@ -28,34 +29,6 @@ pub struct Calls {
     pub guard_exits: Times,
     /// From a commit to the first call of the new version.
     pub switch_delays: Times,
-}
-
-/// What the tuner publishes to the callers.
-pub struct Progress {
-    /// The number of the newest candidate. A version that a caller sees must not be newer.
-    pub newest: AtomicU64,
-    /// The time of each function's last commit, in nanoseconds since the start.
-    commits: Vec<AtomicU64>,
-    beginning: Instant,
-}
-
-impl Progress {
-    pub fn new() -> Progress {
-        let commits = (0..FUNCTIONS).map(|_| AtomicU64::new(0)).collect();
-        Progress { newest: AtomicU64::new(0), commits, beginning: Instant::now() }
-    }
-
-    pub fn committed(&self, number: usize) {
-        self.commits[number].store(self.now(), Ordering::Relaxed);
-    }
-
-    fn since_commit(&self, number: usize) -> Duration {
-        Duration::from_nanos(self.now().saturating_sub(self.commits[number].load(Ordering::Relaxed)))
-    }
-
-    fn now(&self) -> u64 {
-        self.beginning.elapsed().as_nanos() as u64
-    }
 }
 
 impl Calls {

@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 
 use jittison::{ErrorKind, Function, Patchable, Removal};
 
-use super::callers::Progress;
-use crate::scenario::Unit;
-use crate::scenario::to_text;
+use super::kernels::template;
+use super::progress::Progress;
+use crate::measure::scenario::{Unit, to_text};
 use crate::workloads::corpus::{ARGUMENT, Template, entry};
-use crate::workloads::host::{self, HostSession, Run};
+use crate::workloads::host::{self, HostSession};
+use crate::workloads::host_functions::Run;
 use crate::workloads::rows::Rows;
 use crate::workloads::times::Times;
 use fastrand::Rng;
@@ -179,11 +180,6 @@ impl<'a> Tuner<'a> {
         let pending = self.session.dylib.clear().map_err(to_text)?;
         pending.is_empty().then_some(()).ok_or_else(|| format!("still held after the end: {pending:?}"))
     }
-}
-
-/// The shape of a function.
-pub fn template(templates: &[Template], function: usize) -> &Template {
-    &templates[function % templates.len()]
 }
 
 impl Versions {

@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 
 use jittison::{Function, ResourceTracker};
 
-use super::MIX;
-use crate::scenario::to_text;
+use super::expressions::MIX;
+use crate::measure::scenario::to_text;
 use crate::workloads::chance::weighted;
 use crate::workloads::corpus::Template;
-use crate::workloads::host::{HostSession, Run};
+use crate::workloads::host::HostSession;
+use crate::workloads::host_functions::Run;
 use crate::workloads::times::Times;
 use fastrand::Rng;
 

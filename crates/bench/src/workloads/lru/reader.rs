@@ -7,7 +7,7 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use super::cache::{Cache, CacheHandle};
-use crate::scenario::Unit;
+use crate::measure::scenario::Unit;
 use crate::workloads::chance::{Zipf, log_uniform};
 use crate::workloads::corpus::ARGUMENT;
 use crate::workloads::host;

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use jittison::base::ExecutorAddr;
 
-use super::MIX;
+use super::classes::MIX;
 use super::lifetimes::{Event, Load, QuerySchedule};
-use crate::scenario::Unit;
+use crate::measure::scenario::Unit;
 use crate::workloads::chance::weighted;
 use crate::workloads::corpus::Template;
 use crate::workloads::host;

@@ -1,0 +1,60 @@
+//! [`Machine`]: where a run takes place. A figure has no meaning without it.
+
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+pub struct Machine {
+    pub processor: String,
+    pub cores: usize,
+    pub kernel: String,
+    pub rustc: String,
+    pub date: String,
+    /// The load average before the first round. If it is above zero, other programs disturb above all the figures of
+    /// two threads.
+    pub load: f64,
+}
+
+impl Machine {
+    pub fn this() -> Machine {
+        let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+        let information = read("/proc/cpuinfo");
+        let model = information.lines().find(|line| line.starts_with("model name"));
+        let processor = model.and_then(|line| line.split_once(": ")).map_or("unknown", |(_, name)| name);
+        Machine {
+            processor: processor.to_string(),
+            cores: processors(),
+            kernel: read("/proc/sys/kernel/osrelease").trim().to_string(),
+            rustc: output_of("rustc", &["--version"]),
+            date: output_of("date", &["-u", "+%Y-%m-%dT%H:%M:%SZ"]),
+            load: read("/proc/loadavg").split(' ').next().and_then(|text| text.parse().ok()).unwrap_or(0.0),
+        }
+    }
+
+    pub fn json(&self) -> Value {
+        json!({
+            "processor": self.processor,
+            "cores": self.cores,
+            "kernel": self.kernel,
+            "rustc": self.rustc,
+            "date": self.date,
+            "load": self.load,
+        })
+    }
+
+    pub fn line(&self) -> String {
+        let Machine { processor, cores, kernel, rustc, date, load } = self;
+        format!("{date}, {processor}, {cores} cores, load {load} before the run, Linux {kernel}, {rustc}")
+    }
+}
+
+/// The number of processors: the number of a workload's threads. A workload with a measuring thread leaves one for it.
+pub fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// The standard output of a program, or an empty string.
+pub fn output_of(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output();
+    output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_string()).unwrap_or_default()
+}
