@@ -9,7 +9,7 @@ use jittison::error::{ErrorKind, LinkFault};
 use jittison::session::{ReexportsGenerator, SymbolRequest, Visibility};
 use jittison::{Error, Jit, JitDylib};
 
-use crate::archive_bytes::*;
+use jittison_test_support::archive_bytes::*;
 use crate::support::*;
 
 /// A private directory for archives that the system's `ar` builds.

@@ -5,6 +5,7 @@
 //! cannot hold two copies of jittison.
 
 mod allocations;
+pub mod archive_bytes;
 pub mod bench;
 mod debuggers;
 mod frames;
