@@ -108,10 +108,11 @@ fn a_test_that_touches_process_wide_state_runs_in_its_own_process() {
 }
 
 /// Text that bypasses a helper, and that helper.
-const BYPASSES: [(&str, &str); 4] = [
+const BYPASSES: [(&str, &str); 5] = [
     ("Command::new(std::env::current_exe", "rerun(this_test!())"),
     ("Command::new(env::current_exe", "rerun(this_test!())"),
-    ("println!(\"skipped", "skip(what it needs)"),
+    ("Command::new(\"", "require(tool)"),
+    ("println!(\"skipped", "require_that(is_met, what it needs)"),
     ("is_alone(", "own_process!()"),
 ];
 
@@ -128,9 +129,9 @@ fn bypasses(file: &str, text: &str) -> Vec<String> {
     for (number, line) in (1..).zip(text.lines()) {
         let found =
             BYPASSES.iter().filter(|(what, _)| line.match_indices(what).any(|(at, _)| starts_word(line, at, &[])));
-        faults.extend(found.map(|(what, helper)| {
-            format!("{file}:{number}: `{what}`: use `{helper}` of crates/test-tools/src/process.rs")
-        }));
+        faults.extend(
+            found.map(|(what, helper)| format!("{file}:{number}: `{what}`: use `{helper}` of crates/test-tools")),
+        );
     }
     faults
 }

@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::native::{directory, jittison, succeed};
+use crate::native::{directory, jittison, succeed, tool};
 
 fn cases() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/linking/check");
@@ -30,7 +30,7 @@ fn every_relocation_type_matches_its_rules_and_refuses_values_out_of_range() {
         let source = fs::read_to_string(case).expect("a source");
         let name = case.file_stem().unwrap().to_string_lossy().into_owned();
         let object = format!("{name}.o");
-        succeed(std::process::Command::new("gcc").current_dir(&directory).arg("-c").arg(case).args(["-o", &object]));
+        succeed(tool("gcc", &directory).arg("-c").arg(case).args(["-o", &object]));
         let refusal = header_value(&source, "error");
         // A file that must be refused has no rules. Any rule works for it.
         let rules = directory.join("any.s");
@@ -55,7 +55,7 @@ fn every_relocation_type_matches_its_rules_and_refuses_values_out_of_range() {
 fn a_failed_rule_is_reported_with_its_line_and_both_values() {
     let directory = directory("check-wrong");
     fs::write(directory.join("a.s"), ".data\n.globl field\nfield: .quad 0x1234\n").unwrap();
-    succeed(std::process::Command::new("gcc").current_dir(&directory).args(["-c", "a.s", "-o", "a.o"]));
+    succeed(tool("gcc", &directory).args(["-c", "a.s", "-o", "a.o"]));
     let check = |rules: &str| {
         fs::write(directory.join("rules"), rules).unwrap();
         let output =
@@ -81,7 +81,7 @@ fn a_failed_rule_is_reported_with_its_line_and_both_values() {
 fn missing_symbols_are_null_with_phony_externals() {
     let directory = directory("check-phony");
     fs::write(directory.join("a.s"), ".data\n.globl field\nfield: .quad nowhere + 8\n").unwrap();
-    succeed(std::process::Command::new("gcc").current_dir(&directory).args(["-c", "a.s", "-o", "a.o"]));
+    succeed(tool("gcc", &directory).args(["-c", "a.s", "-o", "a.o"]));
     fs::write(directory.join("rules"), "# jitlink-check: *{8}field = 8\n").unwrap();
     let check =
         |more: &[&str]| jittison(&directory).args(["check", "--rules", "rules", "a.o"]).args(more).output().unwrap();

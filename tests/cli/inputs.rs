@@ -2,24 +2,23 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
 use serde_json::Value;
 
-use crate::native::{directory, jittison, succeed};
+use crate::native::{directory, jittison, succeed, tool};
 
 /// Compiles each source `(name, text)` to `name.o`.
 fn objects(directory: &Path, flags: &[&str], sources: &[(&str, &str)]) {
     for (name, text) in sources {
         let (source, object) = (format!("{name}.c"), format!("{name}.o"));
         fs::write(directory.join(&source), text).expect("a source");
-        let mut command = Command::new("gcc");
-        succeed(command.current_dir(directory).args(["-c", "-O1", "-fPIC"]).args(flags).args([&source, "-o", &object]));
+        succeed(tool("gcc", directory).args(["-c", "-O1", "-fPIC"]).args(flags).args([&source, "-o", &object]));
     }
 }
 
 fn archive(directory: &Path, flags: &str, name: &str, members: &[&str]) {
-    succeed(Command::new("ar").current_dir(directory).arg(flags).arg(name).args(members));
+    succeed(tool("ar", directory).arg(flags).arg(name).args(members));
 }
 
 fn run(directory: &Path, arguments: &[&str]) -> Output {

@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::Command;
 
 use serde_json::Value;
 
-use crate::native::{GNU, compile, directory, jittison, succeed, toolchains};
+use crate::native::{GNU, compile, directory, jittison, succeed, tool, toolchains};
 
 fn inspected(directory: &Path, object: &str) -> Value {
     let output = succeed(jittison(directory).args(["inspect", "--json", object]));
@@ -14,7 +13,7 @@ fn inspected(directory: &Path, object: &str) -> Value {
 }
 
 fn readelf(directory: &Path, option: &str, object: &str) -> String {
-    let output = succeed(Command::new("readelf").current_dir(directory).args([option, "-W", object]));
+    let output = succeed(tool("readelf", directory).args([option, "-W", object]));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 

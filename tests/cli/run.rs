@@ -2,11 +2,10 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use serde_json::Value;
 
-use crate::native::{GNU, Twins, compile, directory, jittison, succeed};
+use crate::native::{GNU, Twins, compile, directory, jittison, succeed, tool};
 
 fn report(directory: &Path) -> Value {
     let text = fs::read_to_string(directory.join("report.json")).expect("the report was written");
@@ -93,7 +92,7 @@ fn another_entry_can_be_chosen() {
 fn libraries_are_found_by_path_by_file_name_and_by_bare_name() {
     let directory = directory("libraries");
     let library = compile(GNU, &["-O1"], &["greet_library.c"], &directory);
-    succeed(Command::new("gcc").current_dir(&directory).args(["-shared", "-o", "libgreet.so.3"]).args(&library));
+    succeed(tool("gcc", &directory).args(["-shared", "-o", "libgreet.so.3"]).args(&library));
     let objects = compile(GNU, &["-O1"], &["greet_main.c"], &directory);
     for name in ["./libgreet.so.3", "libgreet.so.3", "greet"] {
         let mut tool = jittison(&directory);

@@ -33,18 +33,13 @@ pub fn write(dir: &PrivateDir, name: &str, bytes: &[u8]) -> PathBuf {
 /// A GNU archive with an index, built by `ar`.
 fn archive(dir: &PrivateDir, name: &str, members: &[(&str, &[u8])]) -> Option<PathBuf> {
     let path = dir.path(name);
-    let mut command = std::process::Command::new("ar");
-    command.current_dir(dir.path("")).arg("rcs").arg(&path);
+    let mut ar = require("ar")?;
+    ar.current_dir(dir.path("")).arg("rcs").arg(&path);
     for (member, bytes) in members {
         fs::write(dir.path(member), bytes).unwrap();
-        command.arg(member);
+        ar.arg(member);
     }
-    let run = command.output();
-    if run.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
-        skip("ar");
-        return None;
-    }
-    assert!(run.unwrap().status.success());
+    assert!(ar.output().unwrap().status.success());
     set_old_time(&path);
     Some(path)
 }

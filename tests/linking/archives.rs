@@ -1,7 +1,6 @@
 //! Static libraries: which archive members are linked (by the rules of the system linker), and from which archive formats.
 
 use std::path::PathBuf;
-use std::process::Command;
 use std::sync::{Arc, Barrier};
 use std::thread;
 
@@ -9,8 +8,8 @@ use jittison::error::{ErrorKind, LinkFault};
 use jittison::session::{ReexportsGenerator, SymbolRequest, Visibility};
 use jittison::{Error, Jit, JitDylib};
 
-use jittison_test_support::archive_bytes::*;
 use crate::support::*;
+use jittison_test_support::archive_bytes::*;
 
 /// A private directory for archives that the system's `ar` builds.
 struct Folder(PrivateDir);
@@ -29,23 +28,15 @@ impl Folder {
 
     /// `None` if the tool is missing. The test is then reported as skipped.
     fn archive(&self, tool: &str, flags: &[&str], name: &str, members: &[(&str, &[u8])]) -> Option<PathBuf> {
-        let mut command = Command::new(tool);
+        let mut command = require(tool)?;
         command.current_dir(self.0.path("")).args(flags).arg(name);
         for (member, bytes) in members {
             self.write(member, bytes);
             command.arg(member);
         }
-        match command.output() {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                skip(tool);
-                None
-            }
-            run => {
-                let run = run.unwrap();
-                assert!(run.status.success(), "{tool} {flags:?}: {}", String::from_utf8_lossy(&run.stderr));
-                Some(self.0.path(name))
-            }
-        }
+        let run = command.output().unwrap();
+        assert!(run.status.success(), "{tool} {flags:?}: {}", String::from_utf8_lossy(&run.stderr));
+        Some(self.0.path(name))
     }
 }
 

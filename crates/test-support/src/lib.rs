@@ -19,7 +19,7 @@ use jittison::session::SymbolFlags;
 use jittison::{Error, Function, Jit, JitDylib, ResourceTracker};
 
 pub use allocations::{CountingAllocator, allocations};
-pub use debuggers::{DebuggerList, gdb, has_symbol, jittison_test_checkpoint};
+pub use debuggers::{DebuggerList, gdb, has_symbol, jittison_test_checkpoint, may_trace};
 pub use frames::frame_of;
 pub use jittison_test_tools::*;
 
