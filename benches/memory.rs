@@ -27,7 +27,6 @@
 //!   and makes three `mprotect` calls for the final protections.
 
 use std::collections::BTreeSet;
-use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -38,6 +37,7 @@ use jittison::{Function, Jit};
 use fastrand::Rng;
 use jittison_test_support::bench::installed::{CODE, CONSTANTS, copy, install, plan};
 use jittison_test_support::bench::resident::Resident;
+use jittison_test_support::c;
 
 fn main() {
     let parts: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
@@ -407,7 +407,7 @@ impl PageList {
 fn million() {
     const MODULES: usize = 1_000_000;
     const CALLS: usize = 100_000;
-    let Some(mut object) = tiny_object() else { return println!("skipped: needs gcc") };
+    let Some(mut object) = tiny_object() else { return };
     let jit = Jit::builder().returns_memory(false).build().unwrap();
     let print = |what: &str, start: Instant| {
         let statistics = jit.memory_statistics();
@@ -473,14 +473,7 @@ impl Tiny {
 }
 
 fn tiny_object() -> Option<Tiny> {
-    let directory = std::env::temp_dir().join(format!("jittison-bench-{}", std::process::id()));
-    std::fs::create_dir(&directory).ok()?;
-    let (source, object) = (directory.join("tiny.c"), directory.join("tiny.o"));
-    std::fs::write(&source, "int f00000000(int x) { return x + 42; }").ok()?;
-    let ran = Command::new("gcc").args(["-O2", "-fPIC", "-c", "-o"]).args([&object, &source]).status();
-    let bytes = std::fs::read(&object);
-    std::fs::remove_dir_all(&directory).ok()?;
-    let (Ok(_), Ok(bytes)) = (ran, bytes) else { return None };
+    let bytes = c("int f00000000(int x) { return x + 42; }")?;
     let name_offsets = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(b"f00000000")).collect();
     Some(Tiny { bytes, name_offsets })
 }

@@ -4,10 +4,9 @@
 //! dylib. Each has unique names and a tracker of its own. All call the same runtime library. The figures include
 //! everything: code, tables, and the heap. Needs gcc.
 
-use std::process::Command;
-
 use jittison::Jit;
 use jittison_test_support::bench::resident::Resident;
+use jittison_test_support::gcc;
 
 /// Five functions of the size that a query compiler makes, a table, a variable, and two callees in the runtime library.
 const MODULE: &str = r#"
@@ -52,9 +51,7 @@ const TARGET: u64 = 3_200 - 1_872;
 
 fn main() {
     let count = std::env::args().skip(1).find_map(|arg| arg.parse().ok()).unwrap_or(100_000);
-    let (Some(module), Some(runtime)) = (compile(MODULE), compile(RUNTIME)) else {
-        return println!("skipped: needs gcc");
-    };
+    let (Some(module), Some(runtime)) = (compile(MODULE), compile(RUNTIME)) else { return };
     let jit = Jit::builder().trap_freed_code(false).build().unwrap();
     let runtime_tracker = jit.main_dylib().create_tracker().unwrap();
     jit.add_object(&runtime_tracker, "runtime.o", runtime).unwrap();
@@ -90,14 +87,7 @@ fn main() {
 }
 
 fn compile(source: &str) -> Option<Vec<u8>> {
-    let dir = std::env::temp_dir().join(format!("jittison-bench-{}", std::process::id()));
-    std::fs::create_dir_all(&dir).ok()?;
-    let (from, to) = (dir.join("source.c"), dir.join("object.o"));
-    std::fs::write(&from, source).ok()?;
-    let built = Command::new("gcc").args(["-O3", "-fPIC", "-c", "-o"]).arg(&to).arg(&from).status();
-    let object = built.is_ok_and(|status| status.success()).then(|| std::fs::read(&to).ok()).flatten();
-    let _ = std::fs::remove_dir_all(&dir);
-    object
+    gcc(&["-O3", "-fPIC"], source)
 }
 
 /// A copy of the object with unique names.

@@ -22,14 +22,13 @@
 //! through the first module; then throws without a change between them.
 
 use std::ffi::CString;
-use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use jittison::link::ObjectBuffer;
 use jittison::{Function, Jit, ResourceTracker};
 
 use fastrand::Rng;
+use jittison_test_support::{INPUT, OUTPUT, build, cpp};
 
 const MODULE: &str = r#"
     struct Guard { long &n; ~Guard() { n++; } };
@@ -43,10 +42,8 @@ const MODULE: &str = r#"
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
-    let dir = std::env::temp_dir().join(format!("jittison-bench-{}", std::process::id()));
-    std::fs::create_dir_all(&dir).unwrap();
-    let (object, library) = (compile(&dir, "module.o", "-c"), compile(&dir, "module.so", "-shared"));
-    let (Some(object), Some(library)) = (object, library) else { return println!("skipped: needs g++") };
+    let shared = ["-x", "c++", "-O2", "-fPIC", "-shared", "-o", OUTPUT, INPUT];
+    let (Some(object), Some(library)) = (cpp(MODULE), build("g++", MODULE.as_bytes(), &shared)) else { return };
     if let [option, file] = &arguments[..]
         && option == "--object"
     {
@@ -54,7 +51,6 @@ fn main() {
     }
     println!("{:<62}{:>10}{:>10}{:>10}", "microseconds, over rounds", "median", "min", "max");
     let native = native(&library);
-    let _ = std::fs::remove_dir_all(&dir);
     let live: Vec<usize> = arguments.iter().filter_map(|argument| argument.parse().ok()).collect();
     for live in if live.is_empty() { &[100, 10_000, 100_000][..] } else { &live } {
         among(&object, *live, native);
@@ -199,13 +195,6 @@ impl Row {
             [self.0.len() / 2, 0, self.0.len() - 1].map(|index| self.0[index].as_nanos() as f64 / 1e3);
         println!("{what:<62}{median:>10.2}{min:>10.2}{max:>10.2}");
     }
-}
-
-fn compile(dir: &Path, name: &str, kind: &str) -> Option<Vec<u8>> {
-    let (from, to) = (dir.join("module.cpp"), dir.join(name));
-    std::fs::write(&from, MODULE).ok()?;
-    let built = Command::new("g++").args(["-O2", "-fPIC", kind, "-o"]).arg(&to).arg(&from).status();
-    built.is_ok_and(|status| status.success()).then(|| std::fs::read(&to).ok()).flatten()
 }
 
 /// A copy of the object with unique names.
