@@ -11,8 +11,9 @@
 //! methods.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
+
+use jittison_test_tools::rust_files;
 
 /// Text that uses process-wide state, in Rust or in the C code of an object.
 const PROCESS_WIDE: [&str; 44] = [
@@ -259,21 +260,6 @@ fn starts_word(text: &str, at: usize, others: &[char]) -> bool {
 fn test_files(root: &Path) -> Vec<(String, String)> {
     let files = ["tests", SUPPORT, "src"].into_iter().flat_map(|dir| rust_files(root, dir));
     files.filter(|(file, _)| !EXCLUDED.iter().any(|excluded| file.starts_with(excluded))).collect()
-}
-
-fn rust_files(root: &Path, dir: &str) -> Vec<(String, String)> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(root.join(dir)).expect("the directory can be read") {
-        let entry = entry.expect("the entry can be read");
-        let name = format!("{dir}/{}", entry.file_name().to_string_lossy());
-        if entry.path().is_dir() {
-            files.extend(rust_files(root, &name));
-        } else if name.ends_with(".rs") {
-            files.push((name, fs::read_to_string(entry.path()).expect("the source can be read")));
-        }
-    }
-    files.sort();
-    files
 }
 
 // ---- tests of the check -----------------------------------------------------

@@ -4,6 +4,7 @@
 mod compiled;
 mod process;
 mod require;
+mod sources;
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,6 +12,7 @@ use std::process::Command;
 
 pub use process::*;
 pub use require::*;
+pub use sources::rust_files;
 
 // ---- compilers --------------------------------------------------------------
 
