@@ -17,9 +17,7 @@ fn heap_kib() -> usize {
 fn resident_kib() -> i64 {
     // SAFETY: returns free memory of the C library's heap to the kernel.
     unsafe { libc::malloc_trim(0) };
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    (resident_bytes() >> 10) as i64
 }
 
 fn module() -> Option<ObjectBuffer> {

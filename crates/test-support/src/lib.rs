@@ -167,6 +167,12 @@ pub fn mappings() -> Vec<Mapping> {
     let address = |text: &str| u64::from_str_radix(text, 16).unwrap();
     let parse = |line: &str| {
         let mut words = line.split_whitespace();
+/// The resident bytes of this process.
+pub fn resident_bytes() -> u64 {
+    let statm = fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 4096
+}
+
         let (start, end) = words.next()?.split_once('-')?;
         let protection = words.next()?.to_string();
         let name = words.skip(3).collect::<Vec<_>>().join(" ");
