@@ -17,7 +17,7 @@ fn a_thousand_more_links_and_removals_make_no_more_system_calls() {
     }
     let Some(object) = object() else { return };
     let dir = PrivateDir::new();
-    std::fs::write(dir.path("object.o"), object).unwrap();
+    dir.write("object.o", object);
     let Some(few) = count(test, &dir, 200) else { return };
     let many = count(test, &dir, 1200).unwrap();
     println!("{few} and {many} system calls");

@@ -229,7 +229,7 @@ fn a_symbol_file_has_addresses_and_no_more_than_a_debugger_needs() {
     let file = listed().into_iter().find(|file| has_symbol(file, "symbol_file_function")).unwrap();
     assert!(file.len() < 4000, "{} bytes of {}", file.len(), object.len());
     let dir = PrivateDir::new();
-    std::fs::write(dir.path("file"), &file).unwrap();
+    dir.write("file", &file);
     let Some(mut readelf) = require("readelf") else { return };
     let run = readelf.args(["-SsW"]).arg(dir.path("file")).output().unwrap();
     let (output, complaints) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
@@ -248,7 +248,7 @@ fn a_symbol_file_has_addresses_and_no_more_than_a_debugger_needs() {
 fn listed_relocations(name: &str) -> Option<String> {
     let file = listed().into_iter().find(|file| has_symbol(file, name));
     let dir = PrivateDir::new();
-    std::fs::write(dir.path("file"), file.unwrap()).unwrap();
+    dir.write("file", file.unwrap());
     let run = require("readelf")?.arg("-rW").arg(dir.path("file")).output().unwrap();
     assert!(run.stderr.is_empty(), "{}", String::from_utf8_lossy(&run.stderr));
     Some(String::from_utf8_lossy(&run.stdout).into_owned())

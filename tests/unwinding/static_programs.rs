@@ -38,7 +38,7 @@ fn run_static(target: &str, object: &[u8]) -> Option<String> {
         .unwrap();
     assert!(build.status.success(), "{}", String::from_utf8_lossy(&build.stderr));
     let dir = PrivateDir::new();
-    std::fs::write(dir.path("object.o"), object).unwrap();
+    dir.write("object.o", object);
     let program = built.join(target).join("debug/static-host");
     let run = Command::new(program).arg(dir.path("object.o")).output().unwrap();
     let output = format!("{}{}", String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));

@@ -1,5 +1,5 @@
 //! Helpers of the tests of jittison that do not use jittison: what a test needs of the machine ([`require`]), compilers,
-//! temporary directories, processes of a test's own.
+//! temporary directories, processes of a test's own, source files.
 
 mod compiled;
 mod process;
@@ -101,5 +101,26 @@ impl PrivateDir {
 
     pub fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
+    }
+
+    /// Writes a file, and returns its path.
+    pub fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, bytes).unwrap();
+        path
+    }
+
+    /// Writes the members, and archives them with `tool`. Without the tool the test is skipped: `None`.
+    pub fn archive(&self, tool: &str, flags: &[&str], name: &str, members: &[(&str, &[u8])]) -> Option<PathBuf> {
+        let mut command = require(tool)?;
+        command.current_dir(self.path("")).args(flags).arg(name);
+        for (member, bytes) in members {
+            self.write(member, bytes);
+            command.arg(member);
+        }
+        let run = command.output().unwrap();
+        assert!(run.status.success(), "{command:?}: {}", String::from_utf8_lossy(&run.stderr));
+        Some(self.path(name))
     }
 }
