@@ -33,8 +33,7 @@ fn module() -> Option<ObjectBuffer> {
 fn link_and_remove(jit: &jittison::Jit, object: &ObjectBuffer, modules: usize) {
     let link = |_| {
         let dylib = jit.create_dylib("module").unwrap();
-        let tracker = dylib.create_tracker().unwrap();
-        jit.add_object(&tracker, "module.o", object.clone()).unwrap();
+        let tracker = add_object(jit, &dylib, "module.o", object.clone());
         assert_eq!(long_in(jit, &dylib, "test"), 13);
         (dylib, tracker)
     };

@@ -54,8 +54,7 @@ fn work(rounds: usize) {
     let object = ObjectBuffer::new(Arc::<[u8]>::from(std::fs::read(path).unwrap()));
     let jit = new_jit();
     let round = || {
-        let tracker = jit.main_dylib().create_tracker().unwrap();
-        jit.add_object(&tracker, "object.o", object.clone()).unwrap();
+        let tracker = add_object(&jit, jit.main_dylib(), "object.o", object.clone());
         assert_eq!(long(&jit, "test"), 13);
         assert!(tracker.remove().unwrap().is_complete());
     };

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use jittison::base::{ExecutorAddr, Name};
 use jittison::host::FunctionPointer;
+use jittison::link::ObjectBuffer;
 use jittison::session::SymbolFlags;
 use jittison::{Error, Function, Jit, JitDylib, ResourceTracker};
 
@@ -32,8 +33,13 @@ pub fn new_jit() -> Jit {
 
 /// Adds an object under a new tracker.
 pub fn add(jit: &Jit, dylib: &JitDylib, name: &str, bytes: &[u8]) -> ResourceTracker {
+    add_object(jit, dylib, name, bytes)
+}
+
+/// Like [`add`], for an object that the session takes without a copy.
+pub fn add_object(jit: &Jit, dylib: &JitDylib, name: &str, object: impl Into<ObjectBuffer>) -> ResourceTracker {
     let tracker = dylib.create_tracker().unwrap();
-    jit.add_object(&tracker, name, bytes).unwrap();
+    jit.add_object(&tracker, name, object).unwrap();
     tracker
 }
 
@@ -161,18 +167,18 @@ pub struct Mapping {
     pub name: String,
 }
 
-/// The mappings of this process.
-pub fn mappings() -> Vec<Mapping> {
-    let text = fs::read_to_string("/proc/self/maps").unwrap();
-    let address = |text: &str| u64::from_str_radix(text, 16).unwrap();
-    let parse = |line: &str| {
-        let mut words = line.split_whitespace();
 /// The resident bytes of this process.
 pub fn resident_bytes() -> u64 {
     let statm = fs::read_to_string("/proc/self/statm").unwrap();
     statm.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 4096
 }
 
+/// The mappings of this process.
+pub fn mappings() -> Vec<Mapping> {
+    let text = fs::read_to_string("/proc/self/maps").unwrap();
+    let address = |text: &str| u64::from_str_radix(text, 16).unwrap();
+    let parse = |line: &str| {
+        let mut words = line.split_whitespace();
         let (start, end) = words.next()?.split_once('-')?;
         let protection = words.next()?.to_string();
         let name = words.skip(3).collect::<Vec<_>>().join(" ");
