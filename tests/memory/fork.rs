@@ -91,6 +91,13 @@ fn value_of(jit: &Jit) -> Function<extern "C" fn(i64) -> i64> {
     function::<extern "C" fn(i64) -> i64>(jit, "value")
 }
 
+/// Calls `value` of `module(5)` with many arguments.
+fn call_often(value: &Function<extern "C" fn(i64) -> i64>) {
+    for x in 0..1000 {
+        assert_eq!(value.call(x), (x + 5) * 1000 + x * 2);
+    }
+}
+
 #[test]
 fn a_child_runs_the_old_code_after_its_parent_reuses_the_address() {
     own_process!();
@@ -105,9 +112,7 @@ fn a_child_runs_the_old_code_after_its_parent_reuses_the_address() {
             assert_eq!(value.call(1), 6002);
             started.send();
             changed.wait();
-            for x in 0..1000 {
-                assert_eq!(value.call(x), (x + 5) * 1000 + x * 2);
-            }
+            call_often(&value);
         });
         started.wait();
         drop(value);
@@ -402,9 +407,7 @@ fn a_child_forked_by_an_ending_thread_runs_the_old_code_after_its_parent_reuses_
                     let child = Child::start(|| {
                         started.send();
                         changed.wait();
-                        for x in 0..1000 {
-                            assert_eq!(value.call(x), (x + 5) * 1000 + x * 2);
-                        }
+                        call_often(value);
                         let dylib = jit.create_dylib("child").unwrap();
                         let _new = add(jit, &dylib, "new.o", new);
                         let own = try_function::<extern "C" fn(i64) -> i64>(jit, &dylib, "value").unwrap();
