@@ -19,9 +19,9 @@ use std::process::{Command, ExitCode};
 use jittison::Jit;
 use jittison::session::{JitDylib, RequiredState, SymbolRequest, Visibility};
 
-use jittison_test_support::PrivateDir;
 use jittison_test_support::bench::bed::{check, link, session};
 use jittison_test_support::bench::objects::{self, Objects, Template};
+use jittison_test_support::{PrivateDir, require};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();
@@ -60,33 +60,28 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The instructions of each operation. `None` if a tool is missing, after a line that names it.
+/// The instructions of each operation. `None` if a tool is missing.
 fn count() -> Option<Vec<(&'static str, u64)>> {
-    objects::build().or_else(|| missing("gcc"))?;
+    objects::build()?;
+    let mut valgrind = require("valgrind")?;
+    let mut annotate = require("callgrind_annotate")?;
     let directory = PrivateDir::new();
     let profile = directory.path("callgrind.out");
-    let run = Command::new("valgrind")
+    let run = valgrind
         .args(["--tool=callgrind", "--toggle-collect=counted_*", "--compress-strings=no", "--compress-pos=no"])
         .arg(format!("--callgrind-out-file={}", profile.display()))
         .arg(std::env::current_exe().unwrap())
         .arg(COUNTED)
-        .output();
-    let output = run.ok().map(|run| {
-        assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
-        Command::new("callgrind_annotate").args(["--inclusive=yes", "--threshold=100"]).arg(&profile).output().unwrap()
-    });
-    let output = output.or_else(|| missing("valgrind"))?;
+        .output()
+        .unwrap();
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let output = annotate.args(["--inclusive=yes", "--threshold=100"]).arg(&profile).output().unwrap();
     let listing = String::from_utf8_lossy(&output.stdout).into_owned();
     let count_of = |operation: &Operation| {
         let count = listing.lines().find_map(|row| count_in_row(row, operation));
         (operation.name, count.unwrap_or_else(|| panic!("callgrind does not list `{}`: {listing}", operation.symbol)))
     };
     Some(OPERATIONS.iter().map(count_of).collect())
-}
-
-fn missing<T>(what: &str) -> Option<T> {
-    println!("skipped: needs {what}");
-    None
 }
 
 /// The instructions of one operation, if this row of the listing is about it: `12,345 ( 6.78%)  file:counted_guard

@@ -51,10 +51,7 @@ const TARGET: u64 = 3_200 - 1_872;
 
 fn main() {
     let count = std::env::args().skip(1).find_map(|arg| arg.parse().ok()).unwrap_or(100_000);
-    let compile = |source| gcc(&["-O3", "-fPIC"], source);
-    let (Some(module), Some(runtime)) = (compile(MODULE), compile(RUNTIME)) else {
-        return println!("skipped: needs gcc");
-    };
+    let (Some(module), Some(runtime)) = (compile(MODULE), compile(RUNTIME)) else { return };
     let jit = Jit::builder().trap_freed_code(false).build().unwrap();
     let runtime_tracker = jit.main_dylib().create_tracker().unwrap();
     jit.add_object(&runtime_tracker, "runtime.o", runtime).unwrap();
@@ -87,6 +84,10 @@ fn main() {
     drop(trackers);
     jit.release_free();
     println!("resident after removing all: {:+} KiB", before.grown().unwrap() as i64 >> 10);
+}
+
+fn compile(source: &str) -> Option<Vec<u8>> {
+    gcc(&["-O3", "-fPIC"], source)
 }
 
 /// A copy of the object with unique names.

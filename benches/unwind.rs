@@ -44,10 +44,8 @@ const MODULE: &str = r#"
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
-    let library = ["-x", "c++", "-O2", "-fPIC", "-shared", "-o", OUTPUT, INPUT];
-    let (Some(object), Some(library)) = (cpp(MODULE), build("g++", MODULE.as_bytes(), &library)) else {
-        return println!("skipped: needs g++");
-    };
+    let shared = ["-x", "c++", "-O2", "-fPIC", "-shared", "-o", OUTPUT, INPUT];
+    let (Some(object), Some(library)) = (cpp(MODULE), build("g++", MODULE.as_bytes(), &shared)) else { return };
     if let [option, file] = &arguments[..]
         && option == "--object"
     {

@@ -22,6 +22,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
+use jittison_test_tools::rust_files;
+
 #[test]
 fn every_model_passes_and_prints_its_number_of_schedules() {
     let models = models();
@@ -253,10 +255,7 @@ fn documented() -> BTreeMap<String, String> {
 /// The names that files in `src/` pass to `seeded_bug!`, and for each the paths of these files.
 fn seeded_bugs() -> BTreeMap<String, Vec<String>> {
     let mut bugs: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for path in sources(&root().join("src")) {
-        let text = fs::read_to_string(&path).expect("the source can be read");
-        let source =
-            path.strip_prefix(root()).expect("the path is inside the repository").to_string_lossy().into_owned();
+    for (source, text) in rust_files(&root(), "src") {
         for rest in text.split("seeded_bug!(").skip(1) {
             let Some(rest) = rest.trim_start().strip_prefix('"') else { continue };
             let name = rest.split('"').next().unwrap_or_default().to_string();
@@ -264,20 +263,6 @@ fn seeded_bugs() -> BTreeMap<String, Vec<String>> {
         }
     }
     bugs
-}
-
-/// Every `.rs` file at or below `directory`.
-fn sources(directory: &Path) -> Vec<PathBuf> {
-    let mut files = Vec::new();
-    let entries = fs::read_dir(directory).expect("the directory can be read");
-    for path in entries.map(|entry| entry.expect("the entry can be read").path()) {
-        if path.is_dir() {
-            files.extend(sources(&path));
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            files.push(path);
-        }
-    }
-    files
 }
 
 fn root() -> PathBuf {

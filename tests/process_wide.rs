@@ -11,8 +11,9 @@
 //! methods.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
+
+use jittison_test_tools::rust_files;
 
 /// Text that uses process-wide state, in Rust or in the C code of an object.
 const PROCESS_WIDE: [&str; 44] = [
@@ -108,10 +109,11 @@ fn a_test_that_touches_process_wide_state_runs_in_its_own_process() {
 }
 
 /// Text that bypasses a helper, and that helper.
-const BYPASSES: [(&str, &str); 4] = [
+const BYPASSES: [(&str, &str); 5] = [
     ("Command::new(std::env::current_exe", "rerun(this_test!())"),
     ("Command::new(env::current_exe", "rerun(this_test!())"),
-    ("println!(\"skipped", "skip(what it needs)"),
+    ("Command::new(\"", "require(tool)"),
+    ("println!(\"skipped", "require_that(is_met, what it needs)"),
     ("is_alone(", "own_process!()"),
 ];
 
@@ -128,9 +130,9 @@ fn bypasses(file: &str, text: &str) -> Vec<String> {
     for (number, line) in (1..).zip(text.lines()) {
         let found =
             BYPASSES.iter().filter(|(what, _)| line.match_indices(what).any(|(at, _)| starts_word(line, at, &[])));
-        faults.extend(found.map(|(what, helper)| {
-            format!("{file}:{number}: `{what}`: use `{helper}` of crates/test-tools/src/process.rs")
-        }));
+        faults.extend(
+            found.map(|(what, helper)| format!("{file}:{number}: `{what}`: use `{helper}` of crates/test-tools")),
+        );
     }
     faults
 }
@@ -258,21 +260,6 @@ fn starts_word(text: &str, at: usize, others: &[char]) -> bool {
 fn test_files(root: &Path) -> Vec<(String, String)> {
     let files = ["tests", SUPPORT, "src"].into_iter().flat_map(|dir| rust_files(root, dir));
     files.filter(|(file, _)| !EXCLUDED.iter().any(|excluded| file.starts_with(excluded))).collect()
-}
-
-fn rust_files(root: &Path, dir: &str) -> Vec<(String, String)> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(root.join(dir)).expect("the directory can be read") {
-        let entry = entry.expect("the entry can be read");
-        let name = format!("{dir}/{}", entry.file_name().to_string_lossy());
-        if entry.path().is_dir() {
-            files.extend(rust_files(root, &name));
-        } else if name.ends_with(".rs") {
-            files.push((name, fs::read_to_string(entry.path()).expect("the source can be read")));
-        }
-    }
-    files.sort();
-    files
 }
 
 // ---- tests of the check -----------------------------------------------------

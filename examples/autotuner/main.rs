@@ -15,8 +15,6 @@
 //! cargo run --release --example autotuner -- --mode free-at-once     # ends by a signal
 //! ```
 
-#[path = "../support/axis.rs"]
-mod axis;
 mod callers;
 mod compiler;
 mod cranelift;
@@ -32,6 +30,7 @@ mod suite;
 mod tuner;
 mod watch;
 
+use std::error::Error;
 use std::fs;
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -118,8 +117,9 @@ fn execute(options: &Options) -> Result<(), String> {
         false => println!("{}", report::table(&summary)),
     }
     if let Some(path) = &options.plot {
-        let drawing = plot::svg(&summary, &suite);
-        fs::write(path, drawing).map_err(|error| format!("{}: {error}", path.display()))?;
+        let failed = |error: &dyn Error| format!("{}: {error}", path.display());
+        let drawing = plot::svg(&summary).map_err(|error| failed(&*error))?;
+        fs::write(path, drawing).map_err(|error| failed(&error))?;
     }
     let faults = summary.faults();
     if faults.is_empty() { Ok(()) } else { Err(faults.join("; ")) }

@@ -1,65 +1,77 @@
-//! Draws a run over time as SVG: speed, live versions and switches, in three panels over one time axis.
+//! Draws a run over time as SVG: speed, live versions and switches, in three panels over the same time axis.
 //!
 //! Thin vertical lines mark new champions. Switches, thousands of them, are drawn as a rate.
 
-use std::fmt::Write;
+use std::error::Error;
 
-use crate::axis::{escape, nice_step, ticks, trimmed};
+use plotters::coord::Shift;
+use plotters::prelude::*;
+
 use crate::problem::Kernel;
 use crate::run::Summary;
-use crate::suite::Suite;
 use crate::watch::Sample;
 
-const WIDTH: f64 = 900.0;
-const PANEL: f64 = 150.0;
-const LEFT: f64 = 64.0;
-const RIGHT: f64 = 24.0;
-const TOP: f64 = 76.0;
-const GAP: f64 = 44.0;
-const BOTTOM: f64 = 52.0;
+const SIZE: (u32, u32) = (900, 720);
 const MAX_MEANS: usize = 60;
+
+const SPEED: RGBColor = RGBColor(0x1c, 0x62, 0xb5);
+const VERSIONS: RGBColor = RGBColor(0xb5, 0x54, 0x1c);
+const SWITCHES: RGBColor = RGBColor(0x4a, 0x7a, 0x2a);
 
 /// One panel.
 struct Panel<'a> {
-    top: f64,
     label: &'a str,
-    colour: &'a str,
+    colour: RGBColor,
     points: Vec<(f64, f64)>,
+    /// Times of new champions, by kernel.
+    new_champions: Vec<(Kernel, Vec<f64>)>,
 }
 
 /// Draws a run.
-pub fn svg(summary: &Summary, suite: &Suite) -> String {
+pub fn svg(summary: &Summary) -> Result<String, Box<dyn Error>> {
     let samples = &summary.samples;
     let seconds = samples.last().map_or(0.0, |last| last.seconds).max(0.001);
-    let series = |of: &dyn Fn(&Sample) -> f64| samples.iter().map(|s| (s.seconds, of(s))).collect::<Vec<_>>();
-    let top = |number: u32| TOP + f64::from(number) * (PANEL + GAP);
+    let series = |of: fn(&Sample) -> f64| samples.iter().map(|sample| (sample.seconds, of(sample))).collect::<Vec<_>>();
+    let times_of = |kernel| {
+        let of_kernel = summary.new_champions.iter().filter(|champion| champion.kernel == kernel);
+        (kernel, of_kernel.map(|champion| champion.seconds).filter(|at| *at <= seconds).collect())
+    };
     let panels = [
         Panel {
-            top: top(0),
             label: "GFLOP/s of all callers",
-            colour: "#1c62b5",
-            points: series(&|sample| sample.gigaflops),
+            colour: SPEED,
+            points: series(|sample| sample.gigaflops),
+            new_champions: Kernel::ALL.map(times_of).to_vec(),
         },
         Panel {
-            top: top(1),
             label: "live versions, maximum per sample",
-            colour: "#b5541c",
-            points: series(&|sample| sample.versions as f64),
+            colour: VERSIONS,
+            points: series(|sample| sample.versions as f64),
+            new_champions: Vec::new(),
         },
         Panel {
-            top: top(2),
             label: "switches per second",
-            colour: "#4a7a2a",
-            points: averaged(&series(&|sample| sample.switches)),
+            colour: SWITCHES,
+            points: averaged(&series(|sample| sample.switches)),
+            new_champions: Vec::new(),
         },
     ];
-    let floor = top(2) + PANEL;
     let mut out = String::new();
-    write_header(&mut out, summary, floor + BOTTOM);
-    new_champions(&mut out, summary, suite, seconds);
-    panels.iter().for_each(|panel| panel.draw(&mut out, seconds));
-    write_time_axis(&mut out, floor, seconds);
-    out
+    let drawing = SVGBackend::with_string(&mut out, SIZE).into_drawing_area();
+    drawing.fill(&WHITE)?;
+    let below_title = drawing.titled(&title(summary), ("sans-serif", 16))?;
+    for (panel, area) in panels.iter().zip(below_title.split_evenly((panels.len(), 1))) {
+        panel.draw(&area, seconds)?;
+    }
+    drawing.present()?;
+    drop((drawing, below_title));
+    Ok(out)
+}
+
+fn title(summary: &Summary) -> String {
+    let (switches, callers, mode) = (summary.switches(), summary.callers, summary.mode.name());
+    let (wrong, dropped) = (summary.wrong, summary.dropped());
+    format!("{switches} switches under {callers} callers, mode {mode}: {wrong} wrong, {dropped} dropped")
 }
 
 /// Averages several samples: a round of the tuner is about as long as one sample, so single samples alternate.
@@ -71,98 +83,33 @@ fn averaged(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     points.chunks(points.len().div_ceil(MAX_MEANS).max(1)).map(mean).collect()
 }
 
-// Writing to a string cannot fail, here and below.
-fn write_header(out: &mut String, summary: &Summary, height: f64) {
-    let (switches, callers, mode) = (summary.switches(), summary.callers, summary.mode.name());
-    let (wrong, dropped) = (summary.wrong, summary.dropped());
-    let title = format!("{switches} switches under {callers} callers, mode {mode}: {wrong} wrong, {dropped} dropped");
-    let _ = writeln!(
-        out,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
-         width=\"{WIDTH}\" height=\"{height}\" font-family=\"sans-serif\" font-size=\"12\">\n\
-         <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
-         <text x=\"{LEFT}\" y=\"24\" font-size=\"15\">{}</text>",
-        escape(&title)
-    );
-}
-
-/// Marks the new champions, and explains the colours of the marks.
-fn new_champions(out: &mut String, summary: &Summary, suite: &Suite, seconds: f64) {
-    let legend = Kernel::ALL.map(|kernel| (kernel, colour_of(kernel)));
-    for (number, (kernel, colour)) in legend.into_iter().enumerate() {
-        let (x, name) = (LEFT + 180.0 * number as f64, kernel.name());
-        let _ = writeln!(
-            out,
-            "<line x1=\"{x}\" y1=\"34\" x2=\"{x}\" y2=\"48\" stroke=\"{colour}\" stroke-width=\"2\"/>\n\
-             <text x=\"{}\" y=\"46\">{name}: a new champion</text>",
-            x + 6.0
-        );
-    }
-    for new_champion in summary.new_champions.iter().filter(|new_champion| new_champion.seconds <= seconds) {
-        let (x, colour) = (x_of(new_champion.seconds, seconds), colour_of(new_champion.kernel));
-        let name = &suite.variants(new_champion.kernel)[new_champion.variant].name;
-        let _ = writeln!(
-            out,
-            "<line x1=\"{x:.1}\" y1=\"{TOP}\" x2=\"{x:.1}\" y2=\"{}\" stroke=\"{colour}\"><title>{}: {}</title></line>",
-            TOP + PANEL,
-            new_champion.kernel.name(),
-            escape(name)
-        );
-    }
-}
-
-fn colour_of(kernel: Kernel) -> &'static str {
-    match kernel {
-        Kernel::Gemm => "#d9a0a0",
-        Kernel::Stencil => "#a0c8a0",
-    }
-}
-
 impl Panel<'_> {
-    fn draw(&self, out: &mut String, seconds: f64) {
-        let largest = self.points.iter().map(|&(_, y)| y).fold(0.0, f64::max).max(1e-3);
-        let step = nice_step(largest, 4.0);
-        let most = (largest / step).ceil() * step;
-        let (floor, right) = (self.top + PANEL, WIDTH - RIGHT);
-        let _ = writeln!(out, "<text x=\"{LEFT}\" y=\"{:.1}\">{}</text>", self.top - 8.0, escape(self.label));
-        for tick in ticks(most, step) {
-            let y = floor - tick / most * PANEL;
-            let _ = writeln!(
-                out,
-                "<line x1=\"{LEFT}\" y1=\"{y:.1}\" x2=\"{right}\" y2=\"{y:.1}\" stroke=\"#ddd\"/>\n\
-                 <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-                LEFT - 8.0,
-                y + 4.0,
-                trimmed(tick, step)
-            );
+    fn draw(&self, area: &DrawingArea<SVGBackend, Shift>, seconds: f64) -> Result<(), Box<dyn Error>> {
+        let top = self.points.iter().map(|&(_, y)| y).fold(1e-3, f64::max) * 1.05;
+        let mut chart = ChartBuilder::on(area)
+            .caption(self.label, ("sans-serif", 13))
+            .margin(8)
+            .x_label_area_size(36)
+            .y_label_area_size(56)
+            .build_cartesian_2d(0.0..seconds, 0.0..top)?;
+        chart.configure_mesh().disable_x_mesh().y_labels(5).x_desc("seconds").draw()?;
+        for (kernel, times) in &self.new_champions {
+            let colour = colour_of(*kernel);
+            let lines = times.iter().map(|&at| PathElement::new([(at, 0.0), (at, top)], colour));
+            let legend = move |(x, y)| PathElement::new([(x, y), (x + 12, y)], colour);
+            chart.draw_series(lines)?.label(format!("{}: a new champion", kernel.name())).legend(legend);
         }
-        for tick in ticks(seconds, nice_step(seconds, 8.0)) {
-            let (x, end) = (x_of(tick, seconds), floor + 5.0);
-            let _ = writeln!(out, "<line x1=\"{x:.1}\" y1=\"{floor}\" x2=\"{x:.1}\" y2=\"{end}\" stroke=\"#888\"/>");
+        chart.draw_series(LineSeries::new(self.points.iter().copied(), self.colour))?;
+        if !self.new_champions.is_empty() {
+            chart.configure_series_labels().background_style(WHITE.mix(0.8)).border_style(BLACK.mix(0.3)).draw()?;
         }
-        let _ = write!(
-            out,
-            "<line x1=\"{LEFT}\" y1=\"{floor}\" x2=\"{right}\" y2=\"{floor}\" stroke=\"#888\"/>\n\
-             <polyline fill=\"none\" stroke=\"{}\" stroke-width=\"1.2\" points=\"",
-            self.colour
-        );
-        for &(x, y) in &self.points {
-            let _ = write!(out, "{:.1},{:.1} ", x_of(x, seconds), floor - y / most * PANEL);
-        }
-        out.push_str("\"/>\n");
+        Ok(())
     }
 }
 
-fn write_time_axis(out: &mut String, floor: f64, seconds: f64) {
-    let step = nice_step(seconds, 8.0);
-    for tick in ticks(seconds, step) {
-        let (x, y, label) = (x_of(tick, seconds), floor + 18.0, trimmed(tick, step));
-        let _ = writeln!(out, "<text x=\"{x:.1}\" y=\"{y}\" text-anchor=\"middle\">{label}</text>");
+fn colour_of(kernel: Kernel) -> RGBColor {
+    match kernel {
+        Kernel::Gemm => RGBColor(0xd9, 0xa0, 0xa0),
+        Kernel::Stencil => RGBColor(0xa0, 0xc8, 0xa0),
     }
-    let (x, y) = (LEFT + (WIDTH - LEFT - RIGHT) / 2.0, floor + 38.0);
-    let _ = writeln!(out, "<text x=\"{x}\" y=\"{y}\" text-anchor=\"middle\">seconds</text>\n</svg>");
-}
-
-fn x_of(at: f64, seconds: f64) -> f64 {
-    LEFT + at / seconds * (WIDTH - LEFT - RIGHT)
 }

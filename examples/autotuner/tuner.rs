@@ -42,7 +42,6 @@ pub struct Progress {
 pub struct NewChampion {
     pub seconds: f64,
     pub kernel: Kernel,
-    pub variant: usize,
 }
 
 /// The scores of one kernel's variants.
@@ -128,7 +127,7 @@ impl<'a> Tuner<'a> {
         if contest.is_beaten_by(challenger) {
             contest.champion = challenger;
             let seconds = self.started.elapsed().as_secs_f64();
-            lock(&self.progress.new_champions).push(NewChampion { seconds, kernel, variant: challenger });
+            lock(&self.progress.new_champions).push(NewChampion { seconds, kernel });
             return Ok(());
         }
         let champion = contest.champion;

@@ -11,8 +11,6 @@
 //! cargo run --release --example query_engine -- --sql "select count(*) from lineitem" --asm
 //! ```
 
-#[path = "../support/axis.rs"]
-mod axis;
 mod client;
 mod codegen;
 mod data;
@@ -35,6 +33,7 @@ mod stream;
 mod typing;
 mod value;
 
+use std::error::Error;
 use std::fs;
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -156,9 +155,9 @@ fn stream(options: &Options, table: &data::Table, engine: &engine::Engine, bar: 
             summary.queries,
             if options.never_remove { "none removed" } else { "each removed" }
         );
-        let drawing = plot::svg(summary.timeline.samples(), &title);
-        let failed = |error| Failure::Check(format!("{}: {error}", path.display()));
-        fs::write(path, drawing).map_err(failed)?;
+        let failed = |error: &dyn Error| Failure::Check(format!("{}: {error}", path.display()));
+        let drawing = plot::svg(summary.timeline.samples(), &title).map_err(|error| failed(&*error))?;
+        fs::write(path, drawing).map_err(|error| failed(&error))?;
     }
     let leaks = summary.leaks();
     if options.never_remove || leaks.is_empty() { Ok(()) } else { Err(Failure::Check(leaks.join("; "))) }

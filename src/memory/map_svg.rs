@@ -9,7 +9,7 @@
 //!
 //! Adjacent ranges that are narrower than one pixel are drawn as one. So the size of the document depends on the number
 //! of slabs, and not on the number of allocations. The title of each rectangle says what it shows.
-//! `tests/memory/map_pictures.rs` compares the document with expected files.
+//! `tests/memory/map_pictures.rs` compares the document with snapshots.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;

@@ -2,7 +2,7 @@
 //!
 //! Each slab is one line of 64 cells of 32 KiB. If its live ranges fit into an eighth of the slab, a second line shows
 //! that part enlarged. Each cell of the enlarged part shows the letter of the tenant that has most of the cell.
-//! `tests/memory/map_pictures.rs` compares the text with expected files.
+//! `tests/memory/map_pictures.rs` compares the text with snapshots.
 
 use std::fmt::Write as _;
 

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+pub use jittison_test_tools::rust_files;
+
 use crate::table::{Table, read_table};
 
 pub fn root() -> PathBuf {
@@ -30,26 +32,6 @@ pub fn check_sources(inspect: impl Fn(&Path, &str, &str, &Table) -> Vec<String>)
 
 pub fn report(faults: Vec<String>) {
     assert!(faults.is_empty(), "\n{}\n", faults.join("\n"));
-}
-
-/// Every `.rs` file under `dir`, with its path from the root and its text.
-pub fn rust_files(root: &Path, dir: &str) -> Vec<(String, String)> {
-    let Ok(entries) = fs::read_dir(root.join(dir)) else {
-        return Vec::new();
-    };
-    let mut files = Vec::new();
-    for entry in entries {
-        let path = entry.expect("the directory can be read").path();
-        let name = path.file_name().expect("an entry has a name").to_string_lossy();
-        let name = format!("{dir}/{name}");
-        if path.is_dir() {
-            files.extend(rust_files(root, &name));
-        } else if name.ends_with(".rs") {
-            files.push((name, fs::read_to_string(&path).expect("source can be read")));
-        }
-    }
-    files.sort();
-    files
 }
 
 /// The room of a file: the `os` of `src/os/x.rs`, the `sync` of `src/sync.rs`.

@@ -5,7 +5,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::native::{directory, jittison, succeed};
+use predicates::str::contains;
+
+use crate::native::{FAILED, directory, error_text, jittison, tool};
 
 fn cases() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/linking/check");
@@ -30,19 +32,20 @@ fn every_relocation_type_matches_its_rules_and_refuses_values_out_of_range() {
         let source = fs::read_to_string(case).expect("a source");
         let name = case.file_stem().unwrap().to_string_lossy().into_owned();
         let object = format!("{name}.o");
-        succeed(std::process::Command::new("gcc").current_dir(&directory).arg("-c").arg(case).args(["-o", &object]));
+        tool("gcc", &directory).arg("-c").arg(case).args(["-o", &object]).unwrap();
         let refusal = header_value(&source, "error");
         // A file that must be refused has no rules. Any rule works for it.
         let rules = directory.join("any.s");
         fs::write(&rules, "# jitlink-check: 1 = 1\n").expect("a file");
         let mut command = jittison(&directory);
         command.arg("check").arg("--rules").arg(if refusal.is_some() { &rules } else { case });
-        let output =
-            command.args(header_value(&source, "args").unwrap_or("").split_whitespace()).arg(&object).output().unwrap();
+        command.args(header_value(&source, "args").unwrap_or("").split_whitespace()).arg(&object);
+        // No `assert`: it would end the test at the first wrong case.
+        let output = command.output().expect("the tool runs");
         let message = String::from_utf8_lossy(&output.stderr).into_owned();
         let is_right = match refusal {
             None => output.status.success() && message.is_empty(),
-            Some(words) => output.status.code() == Some(125) && message.contains(words),
+            Some(words) => output.status.code() == Some(FAILED) && message.contains(words),
         };
         if !is_right {
             wrong.push(format!("{name}: {} {message}", output.status));
@@ -55,37 +58,28 @@ fn every_relocation_type_matches_its_rules_and_refuses_values_out_of_range() {
 fn a_failed_rule_is_reported_with_its_line_and_both_values() {
     let directory = directory("check-wrong");
     fs::write(directory.join("a.s"), ".data\n.globl field\nfield: .quad 0x1234\n").unwrap();
-    succeed(std::process::Command::new("gcc").current_dir(&directory).args(["-c", "a.s", "-o", "a.o"]));
+    tool("gcc", &directory).args(["-c", "a.s", "-o", "a.o"]).unwrap();
     let check = |rules: &str| {
         fs::write(directory.join("rules"), rules).unwrap();
-        let output =
-            jittison(&directory).args(["check", "--rules", "rules", "--base", "0x10000", "a.o"]).output().unwrap();
-        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+        jittison(&directory).args(["check", "--rules", "rules", "--base", "0x10000", "a.o"]).assert()
     };
-    assert_eq!(
-        check("# jitlink-check: *{8}field = 0x1234\n# jitlink-check: field = 0x10000\n"),
-        (Some(0), String::new())
+    check("# jitlink-check: *{8}field = 0x1234\n# jitlink-check: field = 0x10000\n").success().stderr("");
+    let wrong = check("\n# jitlink-check: *{8}field = 0x1235\n").code(FAILED);
+    insta::assert_snapshot!(
+        error_text(&wrong),
+        @r"jittison: rules:2:18: 0x1234 is not 0x1235\n  in *{8}field = 0x1235\n  field is 0x10000\n  *{8}field is 0x1234"
     );
-    let (status, message) = check("\n# jitlink-check: *{8}field = 0x1235\n");
-    assert_eq!(status, Some(125));
-    for words in ["rules:2:", "0x1234", "0x1235", "*{8}field"] {
-        assert!(message.contains(words), "{words} in {message}");
-    }
-    let (status, message) = check("nothing here\n");
-    assert!(status == Some(125) && message.contains("rules"), "{message}");
-    let (status, message) = check("# jitlink-check: *{8}absent = 1\n");
-    assert!(status == Some(125) && message.contains("absent"), "{message}");
+    check("nothing here\n").code(FAILED).stderr(contains("rules"));
+    check("# jitlink-check: *{8}absent = 1\n").code(FAILED).stderr(contains("absent"));
 }
 
 #[test]
 fn missing_symbols_are_null_with_phony_externals() {
     let directory = directory("check-phony");
     fs::write(directory.join("a.s"), ".data\n.globl field\nfield: .quad nowhere + 8\n").unwrap();
-    succeed(std::process::Command::new("gcc").current_dir(&directory).args(["-c", "a.s", "-o", "a.o"]));
+    tool("gcc", &directory).args(["-c", "a.s", "-o", "a.o"]).unwrap();
     fs::write(directory.join("rules"), "# jitlink-check: *{8}field = 8\n").unwrap();
-    let check =
-        |more: &[&str]| jittison(&directory).args(["check", "--rules", "rules", "a.o"]).args(more).output().unwrap();
-    assert!(check(&["--phony-externals"]).status.success());
-    let missing = check(&[]);
-    assert!(!missing.status.success() && String::from_utf8_lossy(&missing.stderr).contains("`nowhere`"));
+    let check = |more: &[&str]| jittison(&directory).args(["check", "--rules", "rules", "a.o"]).args(more).assert();
+    check(&["--phony-externals"]).success();
+    check(&[]).code(FAILED).stderr(contains("`nowhere`"));
 }

@@ -2,35 +2,20 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Output;
 
-use crate::native::{GNU, Twins, compile, directory, jittison};
+use predicates::str::contains;
 
-const FAILED: i32 = 125;
+use crate::native::{GNU, Twins, compile, directory, error_text, fails, has_failed, jittison};
 
-/// Asserts that the tool failed with one line of error text, and returns that line.
-fn error_line(output: &Output, about: &str) -> String {
-    let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(FAILED), "{about}: {:?}: {text}", output.status);
-    assert!(output.stdout.is_empty(), "{about}: something was printed");
-    assert!(text.starts_with("jittison: ") && text.ends_with('\n'), "{about}: {text}");
-    assert_eq!(text.lines().count(), 1, "{about}: {text}");
-    assert!(!text.contains("panicked"), "{about}: {text}");
-    text
-}
-
-fn tool(directory: &Path, arguments: &[&str]) -> Output {
-    jittison(directory).args(arguments).output().expect("the tool runs")
-}
-
-/// Writes the bytes to `bad.o`. Both subcommands must refuse the file with the same message, which is returned.
+/// Writes the bytes to `bad.o`. Both subcommands must refuse the file with the same message, which names it.
 fn refused(directory: &Path, bytes: &[u8], about: &str) -> String {
     fs::write(directory.join("bad.o"), bytes).expect("a file for the object");
-    let inspected = error_line(&tool(directory, &["inspect", "bad.o"]), about);
-    let run = error_line(&tool(directory, &["run", "bad.o"]), about);
-    assert_eq!(inspected, run, "{about}");
-    assert!(run.contains("bad.o"), "{about}: {run}");
-    run
+    let failed = |command| {
+        has_failed(jittison(directory).args([command, "bad.o"]).assert().append_context("case", about.to_string()))
+    };
+    let message = error_text(&failed("run").stderr(contains("bad.o")));
+    failed("inspect").stderr(message.clone());
+    message
 }
 
 fn good_object(directory: &Path) -> Vec<u8> {
@@ -70,9 +55,9 @@ fn a_corrupted_object_is_linked_or_refused_and_never_crashes_the_tool() {
             bytes[start + random(end - start)] ^= 1 << random(8);
         }
         fs::write(directory.join("bad.o"), &bytes).expect("a file for the object");
-        let output = tool(&directory, &["inspect", "bad.o"]);
+        let inspected = jittison(&directory).args(["inspect", "bad.o"]).assert();
         // A file that is still an object is not run, because its code may be anything.
-        if output.status.code() != Some(0) {
+        if inspected.try_success().is_err() {
             refused(&directory, &bytes, &format!("round {round}"));
             refusals += 1;
         }
@@ -110,8 +95,8 @@ fn files_that_are_no_objects_are_refused() {
         assert!(message.contains(words), "{message}");
     }
     for path in ["nowhere.o", "."] {
-        error_line(&tool(&directory, &["run", path]), path);
-        error_line(&tool(&directory, &["inspect", path]), path);
+        fails(&directory, &["run", path]);
+        fails(&directory, &["inspect", path]);
     }
 }
 
@@ -128,21 +113,22 @@ fn a_writable_and_executable_section_is_refused_by_name() {
 fn all_missing_symbols_are_listed_with_the_objects_that_need_them() {
     let directory = directory("missing");
     compile(GNU, &["-O1"], &["missing_one.c", "missing_two.c"], &directory);
-    let message = error_line(&tool(&directory, &["run", "missing_one.o", "missing_two.o"]), "missing");
-    for words in ["`absent_a`", "`absent_b`", "needed by missing_one.o", "`absent_data`", "needed by missing_two.o"] {
-        assert!(message.contains(words), "{message}");
-    }
-    assert!(!message.contains("helper"), "it is defined: {message}");
+    let failed = fails(&directory, &["run", "missing_one.o", "missing_two.o"]);
+    insta::assert_snapshot!(
+        error_text(&failed),
+        @"jittison: symbols not found in the objects, this process or its libraries: `absent_a`, `absent_b` (needed by missing_one.o); `absent_data` (needed by missing_two.o)"
+    );
 }
 
 #[test]
 fn a_duplicate_definition_is_reported_with_both_objects() {
     let directory = directory("duplicate");
     compile(GNU, &["-O1"], &["write_and_run.c", "greet_main.c", "missing_one.c"], &directory);
-    let message = error_line(&tool(&directory, &["run", "greet_main.o", "missing_one.o"]), "duplicate");
-    for words in ["duplicate definition of `main`", "first in greet_main.o", "again in missing_one.o"] {
-        assert!(message.contains(words), "{message}");
-    }
+    let failed = fails(&directory, &["run", "greet_main.o", "missing_one.o"]);
+    insta::assert_snapshot!(
+        error_text(&failed),
+        @"jittison: duplicate definition of `main` in dylib `main`: first in greet_main.o, again in missing_one.o; the second definition was not added; remove the first one, or make one of them weak or local"
+    );
 }
 
 #[test]
@@ -157,7 +143,6 @@ fn a_wrong_entry_library_or_report_path_is_an_error_before_anything_runs() {
         (&["--entry", "entry", "--report", "no/such/directory.json"], "no/such/directory.json"),
     ] {
         let arguments: Vec<&str> = ["run", "data_entry.o"].iter().chain(options).copied().collect();
-        let message = error_line(&tool(&directory, &arguments), words);
-        assert!(message.contains(words), "{message}");
+        fails(&directory, &arguments).stderr(contains(words));
     }
 }

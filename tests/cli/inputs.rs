@@ -2,40 +2,33 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
 
+use assert_cmd::assert::Assert;
+use predicates::str::contains;
 use serde_json::Value;
 
-use crate::native::{directory, jittison, succeed};
+use crate::native::{directory, fails, jittison, report, tool};
 
 /// Compiles each source `(name, text)` to `name.o`.
 fn objects(directory: &Path, flags: &[&str], sources: &[(&str, &str)]) {
     for (name, text) in sources {
         let (source, object) = (format!("{name}.c"), format!("{name}.o"));
         fs::write(directory.join(&source), text).expect("a source");
-        let mut command = Command::new("gcc");
-        succeed(command.current_dir(directory).args(["-c", "-O1", "-fPIC"]).args(flags).args([&source, "-o", &object]));
+        tool("gcc", directory).args(["-c", "-O1", "-fPIC"]).args(flags).args([&source, "-o", &object]).unwrap();
     }
 }
 
 fn archive(directory: &Path, flags: &str, name: &str, members: &[&str]) {
-    succeed(Command::new("ar").current_dir(directory).arg(flags).arg(name).args(members));
+    tool("ar", directory).arg(flags).arg(name).args(members).unwrap();
 }
 
-fn run(directory: &Path, arguments: &[&str]) -> Output {
-    jittison(directory).arg("run").args(arguments).output().expect("the tool runs")
+fn run(directory: &Path, arguments: &[&str]) -> Assert {
+    jittison(directory).arg("run").args(arguments).assert()
 }
 
-fn status(directory: &Path, arguments: &[&str]) -> i32 {
-    let output = run(directory, arguments);
-    output.status.code().unwrap_or_else(|| panic!("{arguments:?}: {}", String::from_utf8_lossy(&output.stderr)))
-}
-
-/// The error text of a run that must fail.
-fn error_of(directory: &Path, arguments: &[&str]) -> String {
-    let output = run(directory, arguments);
-    assert_eq!(output.status.code(), Some(125), "{arguments:?}");
-    String::from_utf8_lossy(&output.stderr).into_owned()
+/// Asserts that a run fails.
+fn run_fails(directory: &Path, arguments: &[&str]) -> Assert {
+    fails(directory, &[&["run"], arguments].concat())
 }
 
 #[test]
@@ -54,12 +47,11 @@ fn members_of_archives_are_pulled_as_they_are_needed_in_any_order() {
     archive(&directory, "rc", "liba.a", &["first.o", "unneeded.o"]);
     archive(&directory, "rcT", "libb.a", &["second.o"]);
     for order in [["main.o", "liba.a", "libb.a"], ["libb.a", "liba.a", "main.o"]] {
-        assert_eq!(status(&directory, &order), 41, "{order:?}");
+        run(&directory, &order).code(41);
     }
-    assert_eq!(status(&directory, &["main.o", "-L", ".", "-l", "a", "-l", "b"]), 41);
-    assert!(error_of(&directory, &["main.o", "liba.a"]).contains("`second`"));
-    let message = error_of(&directory, &["main.o", "libb.a", "--whole-archive", "liba.a"]);
-    assert!(message.contains("`nobody_has_this`") || message.contains("nobody_has_this"), "{message}");
+    run(&directory, &["main.o", "-L", ".", "-l", "a", "-l", "b"]).code(41);
+    run_fails(&directory, &["main.o", "liba.a"]).stderr(contains("`second`"));
+    run_fails(&directory, &["main.o", "libb.a", "--whole-archive", "liba.a"]).stderr(contains("`nobody_has_this`"));
 }
 
 #[test]
@@ -71,8 +63,8 @@ fn the_report_counts_pulled_members_and_everything_is_returned() {
         &[("main", "int first(void); int main(void) { return first(); }"), ("first", "int first(void) { return 3; }")],
     );
     archive(&directory, "rc", "liba.a", &["first.o"]);
-    assert_eq!(status(&directory, &["main.o", "liba.a", "--report", "report.json"]), 3);
-    let report: Value = serde_json::from_str(&fs::read_to_string(directory.join("report.json")).unwrap()).unwrap();
+    run(&directory, &["main.o", "liba.a", "--report", "report.json"]).code(3);
+    let report = report(&directory);
     let link = &report["link"];
     assert_eq!((&link["objects"], &link["members_pulled"]), (&2.into(), &1.into()), "{report:#}");
     assert!(link["relocations"]["R_X86_64_PLT32"].as_u64().is_some_and(|count| count >= 1));
@@ -93,10 +85,10 @@ fn a_dylib_searches_itself_first_and_then_exports_of_the_others() {
             ("other", "int own(void) { return 2; } int theirs(void) { return own(); }"),
         ],
     );
-    assert_eq!(status(&directory, &["main.o", "--dylib", "second", "other.o"]), 12);
-    assert!(error_of(&directory, &["main.o", "other.o"]).contains("duplicate definition of `own`"));
+    run(&directory, &["main.o", "--dylib", "second", "other.o"]).code(12);
+    run_fails(&directory, &["main.o", "other.o"]).stderr(contains("duplicate definition of `own`"));
     objects(&directory, &["-fvisibility=hidden"], &[("hidden", "int theirs(void) { return 2; }")]);
-    assert!(error_of(&directory, &["main.o", "--dylib", "second", "hidden.o"]).contains("`theirs`"));
+    run_fails(&directory, &["main.o", "--dylib", "second", "hidden.o"]).stderr(contains("`theirs`"));
 }
 
 #[test]
@@ -110,15 +102,9 @@ fn the_command_line_defines_symbols_and_aliases() {
             "extern char fixed[]; int named(void); int real(void) { return 5; } int main(void) { return (int)(long)fixed + named(); }",
         )],
     );
-    let found = status(&directory, &["main.o", "--define", "fixed=0x20", "--alias", "named=real"]);
-    assert_eq!(found, 37);
-    assert_eq!(
-        status(
-            &directory,
-            &["main.o", "--define", "fixed=1", "--alias", "named=real", "--alias", "begin=main", "--entry", "real"]
-        ),
-        5
-    );
+    run(&directory, &["main.o", "--define", "fixed=0x20", "--alias", "named=real"]).code(37);
+    let options = ["--define", "fixed=1", "--alias", "named=real", "--alias", "begin=main", "--entry", "real"];
+    run(&directory, &[&["main.o"], &options[..]].concat()).code(5);
 }
 
 #[test]
@@ -137,7 +123,7 @@ fn worker_threads_link_the_same_program() {
     let members: Vec<&str> = members.iter().map(String::as_str).collect();
     archive(&directory, "rc", "libf.a", &members);
     for threads in ["0", "1", "2", "4"] {
-        assert_eq!(status(&directory, &["main.o", "libf.a", "--threads", threads]), 40, "{threads} threads");
+        run(&directory, &["main.o", "libf.a", "--threads", threads]).code(40);
     }
 }
 
@@ -166,9 +152,8 @@ fn initialisers_run_in_the_same_order_with_any_number_of_threads() {
     archive(&directory, "rc", "libm.a", &members.iter().map(String::as_str).collect::<Vec<_>>());
     let given: Vec<&str> = ["main.o", "./libm.a"].into_iter().chain(given.iter().map(String::as_str)).collect();
     let print = |threads: &str| {
-        let output = run(&directory, &[&given[..], &["--threads", threads]].concat());
-        assert_eq!(output.status.code(), Some(17), "{threads} threads: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
+        let run = run(&directory, &[&given[..], &["--threads", threads]].concat()).code(17);
+        String::from_utf8(run.get_output().stdout.clone()).unwrap()
     };
     let expected = print("0");
     assert_eq!(expected.lines().count(), 2 * COUNT);
@@ -186,8 +171,9 @@ fn link_threads_end_before_the_program_starts_and_everything_is_returned() {
     objects(&directory, &[], &[("main", count), ("other", "int other(void) { return 1; }")]);
     for threads in ["0", "1", "4"] {
         let arguments = ["main.o", "other.o", "--threads", threads, "--report", "report.json"];
-        assert_eq!(status(&directory, &arguments), 0, "threads besides the main one, after {threads} threads linked");
-        let report: Value = serde_json::from_str(&fs::read_to_string(directory.join("report.json")).unwrap()).unwrap();
+        // The status is the number of threads besides the main one.
+        run(&directory, &arguments).code(0);
+        let report = report(&directory);
         assert_eq!(
             (&report["removal"]["everything_returned"], &report["removal"]["hindrance"]),
             (&true.into(), &Value::Null)
@@ -199,13 +185,10 @@ fn link_threads_end_before_the_program_starts_and_everything_is_returned() {
 fn no_exec_links_at_the_given_base_without_process_symbols() {
     let directory = directory("not-run");
     objects(&directory, &[], &[("main", "int printf(const char *, ...); int main(void) { return printf(\"no\"); }")]);
-    assert!(error_of(&directory, &["main.o", "--no-exec"]).contains("`printf`"));
-    let output = run(
-        &directory,
-        &["main.o", "--no-exec", "--phony-externals", "--base", "0x40000000", "--report", "report.json"],
-    );
-    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(0), &b""[..]));
-    let report: Value = serde_json::from_str(&fs::read_to_string(directory.join("report.json")).unwrap()).unwrap();
+    run_fails(&directory, &["main.o", "--no-exec"]).stderr(contains("`printf`"));
+    let options = ["--phony-externals", "--base", "0x40000000", "--report", "report.json"];
+    run(&directory, &[&["main.o", "--no-exec"], &options[..]].concat()).code(0).stdout("");
+    let report = report(&directory);
     assert_eq!(report["link"]["objects"], 1);
     assert_eq!(report["status"], Value::Null);
 }

@@ -3,14 +3,15 @@
 use std::fs;
 use std::path::Path;
 
+use predicates::str::{contains, starts_with};
 use serde_json::Value;
 
-use crate::native::{GNU, compile, directory, jittison, succeed};
+use crate::native::{GNU, compile, directory, fails, jittison};
 
 const OBJECTS: [&str; 3] = ["objects_main.cpp", "objects_shapes.cpp", "objects_statics.cpp"];
 
 fn json(directory: &Path, objects: &[String]) -> Value {
-    let output = succeed(jittison(directory).arg("map").args(objects).arg("--json"));
+    let output = jittison(directory).arg("map").args(objects).arg("--json").unwrap();
     serde_json::from_slice(&output.stdout).expect("the output is JSON")
 }
 
@@ -31,7 +32,7 @@ fn the_map_shows_every_object_with_the_sizes_of_its_link_plan() {
     assert_eq!(modules.len(), 3);
     for object in &objects {
         let index = modules.iter().position(|module| module["name"] == **object).expect("a module for every object");
-        let inspected = succeed(jittison(&directory).args(["inspect", "--json", object]));
+        let inspected = jittison(&directory).args(["inspect", "--json", object]).unwrap();
         let inspected: Value = serde_json::from_slice(&inspected.stdout).expect("JSON");
         for (pool, number_of_pool) in ["code", "read-only", "data"].into_iter().zip(0..) {
             let segment = &modules[index]["segments"][number_of_pool];
@@ -62,15 +63,15 @@ fn the_map_shows_every_object_with_the_sizes_of_its_link_plan() {
 fn text_and_picture_name_the_objects_without_running_them() {
     let directory = directory("map-text");
     let objects = compile(GNU, &["-O1"], &OBJECTS, &directory);
-    let output = succeed(jittison(&directory).arg("map").args(&objects).args(["--svg", "map.svg"]));
-    let text = String::from_utf8(output.stdout).expect("text");
+    let mapped = jittison(&directory).arg("map").args(&objects).args(["--svg", "map.svg"]).assert().success();
     let svg = fs::read_to_string(directory.join("map.svg")).expect("the picture was written");
     assert!(svg.starts_with("<?xml") && svg.ends_with("</svg>\n"));
     for object in &objects {
-        assert!(text.contains(object) && svg.contains(object), "{object} is missing:\n{text}");
+        assert!(svg.contains(object), "{object} is missing");
     }
+    let mapped = objects.iter().fold(mapped, |mapped, object| mapped.stdout(contains(object)));
     // The program would print from `main` and from its initialisers if it ran.
-    assert!(text.starts_with("window 0x") && output.stderr.is_empty(), "{text}");
+    mapped.stdout(starts_with("window 0x")).stderr("");
 }
 
 #[test]
@@ -82,9 +83,6 @@ fn link_and_output_errors_are_reported_in_one_line() {
         (&["map", "nowhere.o"], "nowhere.o"),
         (&["map", &objects[1], "--svg", "no/such/directory.svg"], "no/such/directory.svg"),
     ] {
-        let output = jittison(&directory).args(arguments).output().expect("the tool runs");
-        let error = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!((output.status.code(), error.lines().count()), (Some(125), 1), "{error}");
-        assert!(error.contains(expected) && output.stdout.is_empty(), "{error}");
+        fails(&directory, arguments).stderr(contains(expected));
     }
 }

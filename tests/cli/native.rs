@@ -3,7 +3,16 @@
 use std::fs;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::Output;
+
+use assert_cmd::Command;
+use assert_cmd::assert::Assert;
+use jittison_test_support::require;
+use predicates::function;
+use serde_json::Value;
+
+/// The exit status of the tool if it fails.
+pub const FAILED: i32 = 125;
 
 /// A C and a C++ compiler of one family.
 #[derive(Clone, Copy)]
@@ -15,18 +24,18 @@ pub struct Toolchain {
 pub const GNU: Toolchain = Toolchain { c: "gcc", cpp: "g++" };
 const CLANG: Toolchain = Toolchain { c: "clang-19", cpp: "clang++-19" };
 
-/// The installed toolchains. A missing clang is reported as skipped.
+/// The installed toolchains. Without clang the test runs with the other one, and is reported as skipped.
 pub fn toolchains() -> Vec<Toolchain> {
-    let is_installed = |program: &str| {
-        let status = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-        status.is_ok_and(|status| status.success())
-    };
-    assert!(is_installed(GNU.c) && is_installed(GNU.cpp), "these tests need gcc and g++");
-    if is_installed(CLANG.c) && is_installed(CLANG.cpp) {
-        return vec![GNU, CLANG];
-    }
-    jittison_test_support::skip("clang-19");
-    vec![GNU]
+    let has_clang = require(CLANG.c).and_then(|_| require(CLANG.cpp)).is_some();
+    if has_clang { vec![GNU, CLANG] } else { vec![GNU] }
+}
+
+/// A command that runs `tool` in `directory`. Nothing here can be tested without gcc and binutils: if they are missing, the
+/// test fails.
+pub fn tool(tool: &str, directory: &Path) -> Command {
+    let mut command = Command::from_std(require(tool).unwrap_or_else(|| panic!("the test needs {tool}")));
+    command.current_dir(directory);
+    command
 }
 
 /// An empty directory.
@@ -43,26 +52,41 @@ pub fn compile(toolchain: Toolchain, flags: &[&str], sources: &[&str], directory
         let compiler = if source.ends_with(".cpp") { toolchain.cpp } else { toolchain.c };
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/programs").join(source);
         let object = format!("{}.o", source.split('.').next().unwrap_or(source));
-        let mut command = Command::new(compiler);
-        command.current_dir(directory).args(["-c", "-fPIC", "-w"]).args(flags).arg(path).args(["-o", &object]);
-        succeed(&mut command);
+        tool(compiler, directory).args(["-c", "-fPIC", "-w"]).args(flags).arg(path).args(["-o", &object]).unwrap();
         object
     };
     sources.iter().map(one).collect()
 }
 
-/// Runs a command that must succeed.
-pub fn succeed(command: &mut Command) -> Output {
-    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-    output
-}
-
 /// The command `jittison`, which runs in `directory`.
 pub fn jittison(directory: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_jittison"));
-    command.current_dir(directory).stdin(Stdio::null()).env_remove("JITTISON_TEST");
+    let mut command = assert_cmd::cargo_bin_cmd!("jittison");
+    command.current_dir(directory).env_remove("JITTISON_TEST");
     command
+}
+
+/// Asserts that the tool fails with one line of error text.
+pub fn fails(directory: &Path, arguments: &[&str]) -> Assert {
+    has_failed(jittison(directory).args(arguments).assert())
+}
+
+/// Asserts that the finished tool has failed with one line of error text, and has printed nothing else.
+pub fn has_failed(finished: Assert) -> Assert {
+    let is_one_line = |text: &str| {
+        text.starts_with("jittison: ") && text.find('\n') == Some(text.len() - 1) && !text.contains("panicked")
+    };
+    finished.code(FAILED).stdout("").stderr(function::function(is_one_line))
+}
+
+/// The standard error of a finished command.
+pub fn error_text(finished: &Assert) -> String {
+    String::from_utf8_lossy(&finished.get_output().stderr).into_owned()
+}
+
+/// The report that a run wrote to `report.json`.
+pub fn report(directory: &Path) -> Value {
+    let text = fs::read_to_string(directory.join("report.json")).expect("the report was written");
+    serde_json::from_str(&text).expect("the report is JSON")
 }
 
 /// A program as objects, and as an executable of the system linker.
@@ -77,20 +101,20 @@ impl Twins {
         let label = format!("{name}-{}{}", toolchain.c, flags.concat());
         let directory = directory(&label);
         let objects = compile(toolchain, flags, sources, &directory);
-        let mut link = Command::new(toolchain.cpp);
+        let mut link = tool(toolchain.cpp, &directory);
         // Objects with absolute addresses cannot be linked into a PIE.
         link.args(flags.contains(&"-fno-pic").then_some("-no-pie"));
-        succeed(link.current_dir(&directory).args(&objects).args(["-o", "native", "-lm", "-pthread"]));
+        link.args(&objects).args(["-o", "native", "-lm", "-pthread"]).unwrap();
         Twins { directory, objects, label }
     }
 
     /// Runs both with the same arguments, and asserts that output and status are equal. `JITTISON_TEST` in their environment is
     /// `setting`.
     pub fn compare(&self, arguments: &[&str], setting: &str) -> Output {
-        let mut native = Command::new(self.directory.join("native"));
+        let mut native = std::process::Command::new(self.directory.join("native"));
         // `argv[0]` is the name that the tool gives the program.
-        native.arg0(&self.objects[0]).current_dir(&self.directory).args(arguments).stdin(Stdio::null());
-        let expected = native.env("JITTISON_TEST", setting).output().expect("the native program runs");
+        native.arg0(&self.objects[0]).current_dir(&self.directory).args(arguments).env("JITTISON_TEST", setting);
+        let expected = Command::from_std(native).output().expect("the native program runs");
         let mut tool = jittison(&self.directory);
         tool.arg("run").args(&self.objects).arg("--").args(arguments).env("JITTISON_TEST", setting);
         let found = tool.output().expect("the tool runs");

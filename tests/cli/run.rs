@@ -1,23 +1,14 @@
 //! `jittison run` itself: its options, its report, its help.
 
-use std::fs;
-use std::path::Path;
-use std::process::Command;
-
 use serde_json::Value;
 
-use crate::native::{GNU, Twins, compile, directory, jittison, succeed};
+use crate::native::{GNU, Twins, compile, directory, jittison, report, tool};
 
-fn report(directory: &Path) -> Value {
-    let text = fs::read_to_string(directory.join("report.json")).expect("the report was written");
-    serde_json::from_str(&text).expect("the report is JSON")
-}
-
-fn run_with_report(twins: &Twins, arguments: &[&str]) -> (Option<i32>, Value) {
+fn run_with_report(twins: &Twins, arguments: &[&str], status: i32) -> Value {
     let mut tool = jittison(&twins.directory);
     tool.arg("run").args(&twins.objects).args(["--report", "report.json", "--"]).args(arguments);
-    let status = tool.output().expect("the tool runs").status.code();
-    (status, report(&twins.directory))
+    tool.assert().code(status);
+    report(&twins.directory)
 }
 
 #[test]
@@ -25,8 +16,7 @@ fn the_report_proves_that_everything_was_returned() {
     let twins =
         Twins::build(GNU, &["-O1"], "report", &["objects_main.cpp", "objects_shapes.cpp", "objects_statics.cpp"]);
     for (arguments, status, ended_by) in [(&[][..], 40, "return from the entry"), (&["x"][..], 2, "exit")] {
-        let (code, report) = run_with_report(&twins, arguments);
-        assert_eq!(code, Some(status));
+        let report = run_with_report(&twins, arguments, status);
         assert_eq!(report["status"], status);
         assert_eq!(report["ended_by"], ended_by);
         assert_eq!(report["objects"].as_array().map(Vec::len), Some(3));
@@ -73,11 +63,11 @@ fn trace_reports_links_and_removals_and_leaves_the_program_output_unchanged() {
 #[test]
 fn code_that_threads_still_run_is_kept_and_the_report_says_so() {
     let twins = Twins::build(GNU, &["-O1"], "report-threads", &["threads_main.cpp", "threads_worker.cpp"]);
-    let (code, report) = run_with_report(&twins, &["detach"]);
-    assert_eq!((code, &report["removal"]["is_complete"]), (Some(5), &Value::Bool(false)));
+    let report = run_with_report(&twins, &["detach"], 5);
+    assert_eq!(report["removal"]["is_complete"], false);
     assert_eq!(report["removal"]["hindrance"], "1 threads of the program were still running");
-    let (code, report) = run_with_report(&twins, &["join"]);
-    assert_eq!((code, &report["removal"]["is_complete"]), (Some(4), &Value::Bool(true)), "{report:#}");
+    let report = run_with_report(&twins, &["join"], 4);
+    assert_eq!(report["removal"]["is_complete"], true, "{report:#}");
 }
 
 #[test]
@@ -85,39 +75,31 @@ fn another_entry_can_be_chosen() {
     let directory = directory("entry");
     let objects = compile(GNU, &["-O1"], &["data_entry.c"], &directory);
     let mut tool = jittison(&directory);
-    let status = tool.arg("run").args(&objects).args(["--entry", "entry", "--", "a"]).status().expect("the tool runs");
-    assert_eq!(status.code(), Some(62));
+    tool.arg("run").args(&objects).args(["--entry", "entry", "--", "a"]).assert().code(62);
 }
 
 #[test]
 fn libraries_are_found_by_path_by_file_name_and_by_bare_name() {
     let directory = directory("libraries");
     let library = compile(GNU, &["-O1"], &["greet_library.c"], &directory);
-    succeed(Command::new("gcc").current_dir(&directory).args(["-shared", "-o", "libgreet.so.3"]).args(&library));
+    tool("gcc", &directory).args(["-shared", "-o", "libgreet.so.3"]).args(&library).unwrap();
     let objects = compile(GNU, &["-O1"], &["greet_main.c"], &directory);
     for name in ["./libgreet.so.3", "libgreet.so.3", "greet"] {
         let mut tool = jittison(&directory);
-        let tool = tool.arg("run").args(&objects).args(["-l", name]).env("LD_LIBRARY_PATH", &directory);
-        assert_eq!(tool.status().expect("the tool runs").code(), Some(12), "{name}");
+        tool.arg("run").args(&objects).args(["-l", name]).env("LD_LIBRARY_PATH", &directory).assert().code(12);
     }
 }
 
 #[test]
 fn help_and_version_explain_the_tool() {
     let directory = directory("help");
-    let text = |arguments: &[&str]| {
-        let output = succeed(jittison(&directory).args(arguments));
-        String::from_utf8(output.stdout).expect("help is text")
-    };
-    assert_eq!(text(&["--version"]), format!("jittison {}\n", env!("CARGO_PKG_VERSION")));
-    for (arguments, words) in [
-        (&["--help"][..], &["run", "inspect", "map", "125"][..]),
-        (&["run", "--help"], &["--entry", "--report", "--library", "argv[0]", "125", "-fPIC"]),
-        (&["inspect", "--help"], &["--json", "Nothing is linked", "125"]),
-        (&["map", "--help"], &["--svg", "--json", "Nothing is run", "125"]),
-    ] {
-        let help = text(arguments);
-        words.iter().for_each(|word| assert!(help.contains(word), "{arguments:?} does not mention {word}:\n{help}"));
+    let version = format!("jittison {}\n", env!("CARGO_PKG_VERSION"));
+    jittison(&directory).arg("--version").assert().success().stdout(version);
+    for command in ["", "run", "inspect", "map", "check"] {
+        let arguments = [command, "--help"].into_iter().filter(|argument| !argument.is_empty());
+        let output = jittison(&directory).args(arguments).unwrap();
+        let help = String::from_utf8(output.stdout).expect("help is text");
+        insta::assert_snapshot!(["help", command].join("_").trim_end_matches('_'), help);
     }
 }
 
@@ -127,6 +109,6 @@ fn a_usage_error_has_its_own_exit_status() {
     for arguments in
         [&[][..], &["run"], &["inspect"], &["map"], &["map", "a.o", "--svg"], &["walk"], &["run", "a.o", "--speed"]]
     {
-        assert_eq!(jittison(&directory).args(arguments).output().expect("the tool runs").status.code(), Some(2));
+        jittison(&directory).args(arguments).assert().code(2);
     }
 }

@@ -27,8 +27,7 @@ impl Observer for Busy {
             return;
         }
         let dylib = jit.create_dylib(&format!("created at: {event}")).unwrap();
-        let tracker = dylib.create_tracker().unwrap();
-        jit.add_object(&tracker, "inner.o", self.object.clone()).unwrap();
+        let tracker = add_object(&jit, &dylib, "inner.o", self.object.clone());
         assert_eq!(long_in(&jit, &dylib, "inner"), 7);
         let target = jit.address_of(&dylib, "inner").unwrap();
         jit.create_stub(&tracker, "stub", ExecutorAddr::new(0x1000)).unwrap();

@@ -84,11 +84,8 @@ fn objects_that_depend_on_a_refused_object_are_reported_refused() {
         return;
     };
     let (jit, recorder) = observed();
-    let trackers = [("user.o", &user), ("lacking.o", &lacking)].map(|(name, object)| {
-        let tracker = jit.main_dylib().create_tracker().unwrap();
-        jit.add_object(&tracker, name, object.as_slice()).unwrap();
-        tracker
-    });
+    let trackers =
+        [("user.o", &user), ("lacking.o", &lacking)].map(|(name, object)| add(&jit, jit.main_dylib(), name, object));
     jit.address_of(jit.main_dylib(), "user").unwrap_err();
     let recorded = recorder.take_of_modules();
     for unit in ["user.o", "lacking.o"] {

@@ -24,27 +24,14 @@ pub fn set_old_time(path: &Path) {
 }
 
 pub fn write(dir: &PrivateDir, name: &str, bytes: &[u8]) -> PathBuf {
-    let path = dir.path(name);
-    fs::write(&path, bytes).unwrap();
+    let path = dir.write(name, bytes);
     set_old_time(&path);
     path
 }
 
 /// A GNU archive with an index, built by `ar`.
 fn archive(dir: &PrivateDir, name: &str, members: &[(&str, &[u8])]) -> Option<PathBuf> {
-    let path = dir.path(name);
-    let mut command = std::process::Command::new("ar");
-    command.current_dir(dir.path("")).arg("rcs").arg(&path);
-    for (member, bytes) in members {
-        fs::write(dir.path(member), bytes).unwrap();
-        command.arg(member);
-    }
-    let run = command.output();
-    if run.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
-        skip("ar");
-        return None;
-    }
-    assert!(run.unwrap().status.success());
+    let path = dir.archive("ar", &["rcs"], name, members)?;
     set_old_time(&path);
     Some(path)
 }

@@ -4,7 +4,6 @@
 use std::io::Write as _;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::process::Command;
 
 use jittison::{Error, InputFile, Jit};
 
@@ -35,16 +34,8 @@ fn assert_refused(path: &Path, what: &str) {
 /// Makes a FIFO. `None` if `mkfifo` is missing; the test is then reported as skipped.
 fn fifo(dir: &PrivateDir) -> Option<std::path::PathBuf> {
     let path = dir.path("fifo.o");
-    match Command::new("mkfifo").arg(&path).status() {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            skip("mkfifo");
-            None
-        }
-        status => {
-            assert!(status.unwrap().success());
-            Some(path)
-        }
-    }
+    assert!(require("mkfifo")?.arg(&path).status().unwrap().success());
+    Some(path)
 }
 
 #[test]

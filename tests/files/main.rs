@@ -3,9 +3,6 @@
 //!
 //! A test that would end its process by SIGBUS on failure runs in its own process.
 
-#[path = "../linking/archive_bytes.rs"]
-#[allow(dead_code)]
-mod archive_bytes;
 mod changed;
 mod kinds;
 mod mapped;

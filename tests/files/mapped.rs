@@ -9,13 +9,11 @@ use crate::support::*;
 fn a_mapped_object_is_linked_from_the_mapping() {
     let Some(object) = c("int answer(void) { return 42; }") else { return };
     let dir = PrivateDir::new();
-    let path = dir.path("answer.o");
-    std::fs::write(&path, &object).unwrap();
+    let path = dir.write("answer.o", &object);
     // SAFETY: the directory is this test's own, and the file does not change.
     let mapped = unsafe { MappedFile::open(&path) }.unwrap();
     let jit = Jit::new().unwrap();
-    let tracker = jit.main_dylib().create_tracker().unwrap();
-    jit.add_object(&tracker, "answer.o", ObjectBuffer::new(mapped)).unwrap();
+    let _tracker = add_object(&jit, jit.main_dylib(), "answer.o", ObjectBuffer::new(mapped));
     std::fs::remove_file(&path).unwrap();
     assert_eq!(function::<extern "C" fn() -> i32>(&jit, "answer").call(), 42);
 }

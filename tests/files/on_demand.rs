@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex};
 use jittison::link::{Archive, ArchiveSet, FileBytes, ObjectBuffer, OpenFile, ReadAt};
 use jittison::{Error, Jit};
 
-use crate::archive_bytes::*;
 use crate::changed::set_old_time;
 use crate::support::*;
+use jittison_test_support::archive_bytes::*;
 
 /// A file in memory that records which ranges were read.
 struct RecordedReads {

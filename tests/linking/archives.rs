@@ -1,7 +1,5 @@
 //! Static libraries: which archive members are linked (by the rules of the system linker), and from which archive formats.
 
-use std::path::PathBuf;
-use std::process::Command;
 use std::sync::{Arc, Barrier};
 use std::thread;
 
@@ -9,45 +7,8 @@ use jittison::error::{ErrorKind, LinkFault};
 use jittison::session::{ReexportsGenerator, SymbolRequest, Visibility};
 use jittison::{Error, Jit, JitDylib};
 
-use crate::archive_bytes::*;
 use crate::support::*;
-
-/// A private directory for archives that the system's `ar` builds.
-struct Folder(PrivateDir);
-
-impl Folder {
-    fn new() -> Folder {
-        Folder(PrivateDir::new())
-    }
-
-    fn write(&self, name: &str, bytes: &[u8]) -> PathBuf {
-        let path = self.0.path(name);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(&path, bytes).unwrap();
-        path
-    }
-
-    /// `None` if the tool is missing. The test is then reported as skipped.
-    fn archive(&self, tool: &str, flags: &[&str], name: &str, members: &[(&str, &[u8])]) -> Option<PathBuf> {
-        let mut command = Command::new(tool);
-        command.current_dir(self.0.path("")).args(flags).arg(name);
-        for (member, bytes) in members {
-            self.write(member, bytes);
-            command.arg(member);
-        }
-        match command.output() {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                skip(tool);
-                None
-            }
-            run => {
-                let run = run.unwrap();
-                assert!(run.status.success(), "{tool} {flags:?}: {}", String::from_utf8_lossy(&run.stderr));
-                Some(self.0.path(name))
-            }
-        }
-    }
-}
+use jittison_test_support::archive_bytes::*;
 
 /// A session whose main dylib uses archives of these members. The archives are built byte by byte.
 fn with_archives(archives: &[&[(&str, &[u8])]]) -> Jit {
@@ -107,7 +68,7 @@ fn members_are_linked_from_indexed_unindexed_and_thin_archives_and_by_long_names
         ("llvm-ar-19", &["--format=gnu", "--thin", "rcs"]),
     ];
     for (tool, flags) in all {
-        let folder = Folder::new();
+        let folder = PrivateDir::new();
         let Some(path) = folder.archive(tool, flags, "libchain.a", &members) else { continue };
         let jit = new_jit();
         jit.link_static_library(jit.main_dylib(), &path).unwrap();
@@ -458,7 +419,7 @@ fn a_whole_archive_is_added_and_its_initialisers_run_in_archive_order() {
     else {
         return;
     };
-    let folder = Folder::new();
+    let folder = PrivateDir::new();
     let members = [("first.o", &first[..]), ("order.o", &order), ("second.o", &second)];
     for flags in ["rcs", "rcsT", "rcS"] {
         let name = format!("lib{flags}.a");
@@ -497,8 +458,8 @@ fn initialisers_of_members_that_initialisation_adds_run_too() {
 fn a_whole_archive_that_cannot_be_added_adds_nothing() {
     let Some([test, middle, last, unneeded]) = chain() else { return };
     let add_all = |members: &[(&str, &[u8])]| -> Error {
-        let folder = Folder::new();
-        let path = folder.write("libwhole.a", &gnu(members, &list_of(members)));
+        let folder = PrivateDir::new();
+        let path = folder.write("libwhole.a", gnu(members, &list_of(members)));
         let jit = new_jit();
         let _last = add(&jit, jit.main_dylib(), "last.o", &last);
         let tracker = jit.main_dylib().create_tracker().unwrap();
@@ -517,8 +478,8 @@ fn a_whole_archive_that_cannot_be_added_adds_nothing() {
     let jit = new_jit();
     let tracker = jit.main_dylib().create_tracker().unwrap();
     tracker.remove().unwrap();
-    let folder = Folder::new();
-    let path = folder.write("lib.a", &gnu(&[("test.o", &test)], &[]));
+    let folder = PrivateDir::new();
+    let path = folder.write("lib.a", gnu(&[("test.o", &test)], &[]));
     assert!(matches!(jit.add_archive_whole(&tracker, path).unwrap_err().kind(), ErrorKind::TrackerDefunct { .. }));
     assert_eq!(jit.main_dylib().symbol_count(), 0);
 }
@@ -526,16 +487,16 @@ fn a_whole_archive_that_cannot_be_added_adds_nothing() {
 #[test]
 fn a_thin_archive_names_the_member_file_that_is_missing() {
     let Some([test, middle, last, _]) = chain() else { return };
-    let folder = Folder::new();
+    let folder = PrivateDir::new();
     let members = [("test.o", &test[..]), ("parts/middle.o", &middle), ("last.o", &last)];
     let Some(path) = folder.archive("ar", &["rcsT"], "libthin.a", &members) else { return };
-    std::fs::remove_file(folder.0.path("parts/middle.o")).unwrap();
+    std::fs::remove_file(folder.path("parts/middle.o")).unwrap();
     let jit = new_jit();
     jit.link_static_library(jit.main_dylib(), &path).unwrap();
     assert_eq!(long(&jit, "beside_last"), 9, "members that exist can be used");
     let error = jit.address_of(jit.main_dylib(), "test").unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::File { .. }), "{error}");
-    assert_says(&error, &[&folder.0.path("parts/middle.o").display().to_string()]);
+    assert_says(&error, &[&folder.path("parts/middle.o").display().to_string()]);
     folder.write("parts/middle.o", &middle);
     assert_eq!(long(&jit, "test"), 41);
 }
@@ -543,8 +504,8 @@ fn a_thin_archive_names_the_member_file_that_is_missing() {
 #[test]
 fn a_file_that_is_no_archive_is_refused_by_name_and_adds_nothing() {
     let Some([test, ..]) = chain() else { return };
-    let folder = Folder::new();
-    let good = folder.write("libgood.a", &gnu(&[("test.o", &test)], &[("test".to_string(), 0)]));
+    let folder = PrivateDir::new();
+    let good = folder.write("libgood.a", gnu(&[("test.o", &test)], &[("test".to_string(), 0)]));
     let jit = new_jit();
     let refused = |name: &str, bytes: &[u8], parts: &[&str]| {
         let bad = folder.write(name, bytes);
@@ -560,7 +521,7 @@ fn a_file_that_is_no_archive_is_refused_by_name_and_adds_nothing() {
     // An index of one symbol, whose name is missing.
     let list = member("/", &[1u32.to_be_bytes(), 8u32.to_be_bytes()].concat());
     refused("list.a", &[&b"!<arch>\n"[..], &list].concat(), &["at offset 0x8", "name"]);
-    let missing = folder.0.path("missing.a");
+    let missing = folder.path("missing.a");
     let error = jit.link_static_library(jit.main_dylib(), &missing).unwrap_err();
     assert_says(&error, &[&missing.display().to_string()]);
     assert!(jit.address_of(jit.main_dylib(), "test").is_err(), "the good archive was not added either");

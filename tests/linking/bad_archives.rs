@@ -9,8 +9,8 @@ use std::time::Duration;
 use jittison::link::{Archive, ObjectBuffer, OpenFile};
 use jittison::{Error, ErrorKind, Jit};
 
-use crate::archive_bytes::*;
 use crate::support::*;
+use jittison_test_support::archive_bytes::*;
 
 const LONG_NAME: &str = "the name of this member is long.o";
 

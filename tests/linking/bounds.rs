@@ -94,8 +94,7 @@ fn an_object_that_uses_bounds_is_refused_if_another_object_has_the_section() {
     for is_linked in [false, true] {
         let jit = new_jit();
         let main = jit.main_dylib();
-        let other = main.create_tracker().unwrap();
-        jit.add_object(&other, "part.o", &*part).unwrap();
+        let _other = add(&jit, main, "part.o", &part);
         if is_linked {
             assert_eq!(long(&jit, "get"), 10);
         }

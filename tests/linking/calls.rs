@@ -95,8 +95,7 @@ fn gcc_and_clang_objects_link_with_each_other() {
 fn two_objects_under_one_tracker_link_with_each_other() {
     let (Some(caller), Some(helper)) = (c(CALLER), c(HELPER)) else { return };
     let jit = new_jit();
-    let tracker = jit.main_dylib().create_tracker().unwrap();
-    jit.add_object(&tracker, "caller.o", caller).unwrap();
+    let tracker = add_object(&jit, jit.main_dylib(), "caller.o", caller);
     jit.add_object(&tracker, "helper.o", helper).unwrap();
     assert_eq!(long(&jit, "test"), EXPECTED);
     assert!(tracker.remove().unwrap().is_complete(), "references inside a tracker do not keep it");

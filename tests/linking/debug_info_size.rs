@@ -48,6 +48,12 @@ fn reported_bytes(functions: &[LinkedFunction]) -> usize {
 /// The reported bytes of an object stay below this multiple of its size.
 const LIMIT: usize = 65;
 
+#[track_caller]
+fn assert_within_limit(functions: &[LinkedFunction], object: &[u8]) {
+    let reported = reported_bytes(functions);
+    assert!(reported < LIMIT * object.len(), "{reported} bytes of {}", object.len());
+}
+
 #[test]
 fn debug_sections_that_overlap_in_the_file_are_copied_once() {
     let sections: String = (0..200).map(|n| format!(".section .debug_{n},\"\"\n.byte 1\n")).collect();
@@ -99,12 +105,7 @@ fn functions_that_share_a_long_cie_stay_within_the_limit() {
     };
     let (_, functions) = collected(&object);
     assert!(functions.len() >= 2000);
-    assert!(
-        reported_bytes(&functions) < LIMIT * object.len(),
-        "{} bytes of {}",
-        reported_bytes(&functions),
-        object.len()
-    );
+    assert_within_limit(&functions, &object);
 }
 
 #[test]
@@ -118,12 +119,7 @@ fn names_inside_a_function_with_long_unwind_instructions_stay_within_the_limit()
     };
     let (_, functions) = collected(&object);
     assert!(functions[0].frame.as_ref().is_some_and(|frame| frame.instructions.len() > 100_000));
-    assert!(
-        reported_bytes(&functions) < LIMIT * object.len(),
-        "{} bytes of {}",
-        reported_bytes(&functions),
-        object.len()
-    );
+    assert_within_limit(&functions, &object);
 }
 
 #[test]
@@ -144,10 +140,5 @@ fn lines_of_files_that_share_a_long_name_stay_within_the_limit() {
     };
     let (_, functions) = collected(&object);
     assert_eq!(functions[0].code.len(), 3001);
-    assert!(
-        reported_bytes(&functions) < LIMIT * object.len(),
-        "{} bytes of {}",
-        reported_bytes(&functions),
-        object.len()
-    );
+    assert_within_limit(&functions, &object);
 }

@@ -55,8 +55,8 @@ fn empty_fragments_and_those_of_crt_files_are_accepted() {
         assert_eq!(long(&jit, "test"), 5, "{section}: {code}");
     }
     for file in ["crti.o", "crtn.o", "crt1.o"] {
-        let path = std::process::Command::new("gcc").arg(format!("-print-file-name={file}")).output();
-        let Ok(path) = path else { return skip("gcc") };
+        let Some(mut gcc) = require("gcc") else { return };
+        let path = gcc.arg(format!("-print-file-name={file}")).output().unwrap();
         let bytes = std::fs::read(String::from_utf8(path.stdout).unwrap().trim()).unwrap();
         let main = c("int main(void) { return 0; } long test(void) { return 6; }").unwrap();
         let (jit, trackers) = linked(&[&main]);

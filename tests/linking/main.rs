@@ -4,7 +4,6 @@
 //! Every test compiles or assembles the objects that it links.
 
 mod absolute;
-mod archive_bytes;
 mod archives;
 mod at_once;
 mod bad_archives;

@@ -182,11 +182,11 @@ fn a_missing_file_is_an_error_with_its_name() {
     let dir = PrivateDir::new();
     let error = jit.add_object_file(&tracker, dir.path("absent.o")).unwrap_err();
     assert_says(&error, &["absent.o", "No such file"]);
-    std::fs::write(dir.path("empty.o"), b"").unwrap();
+    dir.write("empty.o", b"");
     let error = jit.add_object_file(&tracker, dir.path("empty.o")).unwrap_err();
     assert_says(&error, &["empty.o"]);
     if let Some(good) = c("long test(void) { return 12; }") {
-        std::fs::write(dir.path("good.o"), good).unwrap();
+        dir.write("good.o", good);
         jit.add_object_file(&tracker, dir.path("good.o")).unwrap();
         assert_eq!(long(&jit, "test"), 12);
     }

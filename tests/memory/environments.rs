@@ -2,7 +2,6 @@
 //! what to do. Also: processes and threads that end while code is live.
 
 use std::ffi::CStr;
-use std::process::Command;
 
 use jittison::Jit;
 use jittison::memory::{
@@ -117,10 +116,7 @@ fn deny_write_execute() -> bool {
     // SAFETY: reduces the rights of this process, which is this test's own.
     let denied =
         unsafe { libc::prctl(libc::PR_SET_MDWE, libc::PR_MDWE_REFUSE_EXEC_GAIN as libc::c_ulong, 0, 0, 0) } == 0;
-    if !denied {
-        skip("a kernel with PR_SET_MDWE");
-    }
-    denied
+    require_that(denied, "a kernel with PR_SET_MDWE")
 }
 
 #[test]
@@ -217,9 +213,8 @@ fn without(hidden: &[&CStr], body: impl FnOnce()) {
         body();
     })
     .status();
-    match status {
-        NO_NAMESPACES => skip("the right to make mount namespaces"),
-        status => assert_eq!(status, 0),
+    if require_that(status != NO_NAMESPACES, "the right to make mount namespaces") {
+        assert_eq!(status, 0);
     }
 }
 
@@ -282,8 +277,7 @@ fn with_few_mappings_left_sessions_continue_and_new_ones_work_or_fail_clearly() 
     own_process!();
     let Some(objects) = throwing() else { return };
     let max_map_count: usize = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap().trim().parse().unwrap();
-    if max_map_count > 300_000 {
-        skip("vm.max_map_count of at most 300000");
+    if !require_that(max_map_count <= 300_000, "vm.max_map_count of at most 300000") {
         return;
     }
     let sessions = [
@@ -341,7 +335,8 @@ fn a_started_program_inherits_no_descriptor_of_code_memory() {
         let jit = jit_of(mapper);
         let _tracker = add(&jit, jit.main_dylib(), "object.o", &object);
         assert_eq!(long(&jit, "test"), 7);
-        let list = Command::new("ls").args(["-l", "/proc/self/fd"]).output().unwrap();
+        let Some(mut ls) = require("ls") else { return };
+        let list = ls.args(["-l", "/proc/self/fd"]).output().unwrap();
         let text = String::from_utf8_lossy(&list.stdout);
         assert!(list.status.success() && !text.contains("jittison"), "{text}");
     }

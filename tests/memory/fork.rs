@@ -2,7 +2,6 @@
 //! parent's code memory, and it links into memory of its own.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use jittison::base::SegmentKind;
@@ -92,6 +91,13 @@ fn value_of(jit: &Jit) -> Function<extern "C" fn(i64) -> i64> {
     function::<extern "C" fn(i64) -> i64>(jit, "value")
 }
 
+/// Calls `value` of `module(5)` with many arguments.
+fn call_often(value: &Function<extern "C" fn(i64) -> i64>) {
+    for x in 0..1000 {
+        assert_eq!(value.call(x), (x + 5) * 1000 + x * 2);
+    }
+}
+
 #[test]
 fn a_child_runs_the_old_code_after_its_parent_reuses_the_address() {
     own_process!();
@@ -106,9 +112,7 @@ fn a_child_runs_the_old_code_after_its_parent_reuses_the_address() {
             assert_eq!(value.call(1), 6002);
             started.send();
             changed.wait();
-            for x in 0..1000 {
-                assert_eq!(value.call(x), (x + 5) * 1000 + x * 2);
-            }
+            call_often(&value);
         });
         started.wait();
         drop(value);
@@ -337,7 +341,7 @@ fn starting_a_program_runs_no_fork_handlers() {
     extern "C" fn count() {
         FORKS.fetch_add(1, Ordering::Relaxed);
     }
-    let Some(object) = module(5) else { return };
+    let (Some(object), Some(mut program)) = (module(5), require("true")) else { return };
     let jit = jit_of(&SystemMapper { fork_policy: ForkPolicy::Snapshot });
     let _tracker = add(&jit, jit.main_dylib(), "object.o", &object);
     assert_eq!(value_of(&jit).call(1), 6002);
@@ -345,7 +349,7 @@ fn starting_a_program_runs_no_fork_handlers() {
     // all fork handlers or none.
     assert_eq!(unsafe { pthread_atfork(Some(count), None, None) }, 0);
     for _ in 0..3 {
-        assert!(Command::new("true").status().unwrap().success());
+        assert!(program.status().unwrap().success());
     }
     assert_eq!(FORKS.load(Ordering::Relaxed), 0);
     Child::start(|| {}).succeeds();
@@ -403,9 +407,7 @@ fn a_child_forked_by_an_ending_thread_runs_the_old_code_after_its_parent_reuses_
                     let child = Child::start(|| {
                         started.send();
                         changed.wait();
-                        for x in 0..1000 {
-                            assert_eq!(value.call(x), (x + 5) * 1000 + x * 2);
-                        }
+                        call_often(value);
                         let dylib = jit.create_dylib("child").unwrap();
                         let _new = add(jit, &dylib, "new.o", new);
                         let own = try_function::<extern "C" fn(i64) -> i64>(jit, &dylib, "value").unwrap();

@@ -17,9 +17,7 @@ fn heap_kib() -> usize {
 fn resident_kib() -> i64 {
     // SAFETY: returns free memory of the C library's heap to the kernel.
     unsafe { libc::malloc_trim(0) };
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    (resident_bytes() >> 10) as i64
 }
 
 fn module() -> Option<ObjectBuffer> {
@@ -35,8 +33,7 @@ fn module() -> Option<ObjectBuffer> {
 fn link_and_remove(jit: &jittison::Jit, object: &ObjectBuffer, modules: usize) {
     let link = |_| {
         let dylib = jit.create_dylib("module").unwrap();
-        let tracker = dylib.create_tracker().unwrap();
-        jit.add_object(&tracker, "module.o", object.clone()).unwrap();
+        let tracker = add_object(jit, &dylib, "module.o", object.clone());
         assert_eq!(long_in(jit, &dylib, "test"), 13);
         (dylib, tracker)
     };

@@ -1,8 +1,8 @@
-//! The exact text and SVG of maps that are built by hand, compared with the files in this directory.
+//! The exact text and SVG of maps that are built by hand, compared with the snapshots in `snapshots/`.
 //!
 //! ```text
-//!   map_dylibs    two windows, tenants of several dylibs: every kind of range, slab and enlargement
-//!   map_modules   one window, more tenants of one dylib than the legend names
+//!   dylibs    two windows, tenants of several dylibs: every kind of range, slab and enlargement
+//!   modules   one window, more tenants of one dylib than the legend names
 //! ```
 
 use jittison::base::{ExecutorAddr, SegmentKind};
@@ -16,9 +16,6 @@ const MIB: u64 = 1 << 20;
 /// A bar is 860 pixels wide. In a slab of this size one pixel is 2 KiB, and pixel edges are integers.
 const PIXELS: u64 = 860 * PIXEL;
 const PIXEL: u64 = 2 * KIB;
-
-/// With this environment variable the tests write the files instead of comparing with them.
-const WRITE: &str = "JITTISON_WRITE_EXPECTED";
 
 /// The owner of a range.
 #[derive(Clone, Copy, PartialEq)]
@@ -115,23 +112,6 @@ fn map(windows: Vec<WindowMap>, mut tenants: Vec<Tenant>) -> MemoryMap {
         }
     }
     MemoryMap { windows, tenants }
-}
-
-/// Compares `found` with the file of that name in this directory, or writes the file if [`WRITE`] is set.
-#[track_caller]
-fn assert_is_as_in(file: &str, expected: &str, found: &str) {
-    let place = format!("tests/memory/{file}");
-    if std::env::var_os(WRITE).is_some() {
-        return std::fs::write(format!("{}/{place}", env!("CARGO_MANIFEST_DIR")), found).unwrap();
-    }
-    let both = || expected.lines().map(Some).chain([None]).zip(found.lines().map(Some).chain([None]));
-    let number = 1 + both().take_while(|(expected, found)| expected.is_some() && expected == found).count();
-    let line = both().nth(number - 1);
-    assert!(
-        expected == found,
-        "{place}:{number} differs (expected, found): {line:#?}\nRun this test with {WRITE}=1 to write the file again, \
-         and check the difference."
-    );
 }
 
 /// Two windows, and tenants of several dylibs.
@@ -333,15 +313,15 @@ fn modules() -> MemoryMap {
 }
 
 #[test]
-fn the_text_of_a_map_matches_the_expected_file() {
-    assert_is_as_in("map_dylibs.txt", include_str!("map_dylibs.txt"), &dylibs().to_text());
-    assert_is_as_in("map_modules.txt", include_str!("map_modules.txt"), &modules().to_text());
+fn the_text_of_a_map_is_its_snapshot() {
+    insta::assert_snapshot!("dylibs_text", dylibs().to_text());
+    insta::assert_snapshot!("modules_text", modules().to_text());
 }
 
 #[test]
-fn the_svg_of_a_map_matches_the_expected_file() {
-    assert_is_as_in("map_dylibs.svg", include_str!("map_dylibs.svg"), &dylibs().to_svg());
-    assert_is_as_in("map_modules.svg", include_str!("map_modules.svg"), &modules().to_svg());
+fn the_svg_of_a_map_is_its_snapshot() {
+    insta::assert_snapshot!("dylibs_svg", dylibs().to_svg());
+    insta::assert_snapshot!("modules_svg", modules().to_svg());
 }
 
 /// A window with `count` empty slabs of code.

@@ -26,8 +26,7 @@ fn the_number_of_mappings_is_the_same_with_ten_thousand_modules_as_with_none() {
     let mut trackers = Vec::new();
     for index in 0..10_000 {
         let dylib = jit.create_dylib("module").unwrap();
-        let tracker = dylib.create_tracker().unwrap();
-        jit.add_object(&tracker, "module.o", object.clone()).unwrap();
+        let tracker = add_object(&jit, &dylib, "module.o", object.clone());
         assert_eq!(long_in(&jit, &dylib, "test"), 3);
         trackers.push((dylib, tracker));
         if index == 0 || index == 999 || index == 9_999 {

@@ -34,13 +34,6 @@ fn written(memory: &SlabPool, sizes: [u64; 3]) -> Box<dyn Finalized> {
     allocation.finalize(Vec::new()).unwrap()
 }
 
-/// The resident set of this process in KiB.
-fn resident_kib() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse().unwrap()
-}
-
 #[test]
 fn a_fresh_pool_and_a_pool_with_a_live_module_have_no_slab_to_release() {
     let memory = pool_without_automatic_purge();
@@ -77,20 +70,20 @@ fn releasing_slabs_does_not_change_live_allocations() {
 fn released_pages_are_not_resident_and_read_as_zero_when_reused() {
     own_process!();
     let memory = pool_without_automatic_purge();
-    let before = resident_kib();
+    let before = resident_bytes();
     let one = written(&memory, [20 * MIB, 20 * MIB, 20 * MIB]);
     let addresses = SegmentKind::ALL.map(|pool| one.address(pool));
-    let full = resident_kib();
-    assert!(full > before + (58 << 10), "{before} -> {full}");
+    let full = resident_bytes();
+    assert!(full > before + 58 * MIB, "{before} -> {full}");
     drop(one);
     assert!(memory.statistics().resident_bytes >= 60 * MIB);
 
     let released = memory.release_free();
     assert_eq!(released.bytes, 60 * MIB);
     assert_eq!((memory.statistics().resident_bytes, memory.statistics().returned_bytes), (0, 60 * MIB));
-    let after = resident_kib();
+    let after = resident_bytes();
     // The frame table of 20 MiB of code stays resident: 2.5 MiB.
-    assert!(after < before + (4 << 10), "{before} -> {full} -> {after}");
+    assert!(after < before + 4 * MIB, "{before} -> {full} -> {after}");
 
     let again = memory.allocate(&plan(20 * MIB, 20 * MIB, (20 * MIB, 20 * MIB))).unwrap();
     assert_eq!(SegmentKind::ALL.map(|pool| again.address(pool)), addresses);

@@ -73,8 +73,7 @@ fn a_link_or_removal_that_a_window_refuses_at_any_call_leaks_nothing() {
                 let mut refused = 0;
                 for after in 0.. {
                     let before = (held(&jit), jit.main_dylib().symbol_count());
-                    let tracker = jit.main_dylib().create_tracker().unwrap();
-                    jit.add_object(&tracker, "object.o", &object[..]).unwrap();
+                    let tracker = add_object(&jit, jit.main_dylib(), "object.o", &object[..]);
                     refusal.arm(call, after);
                     match try_function::<extern "C" fn() -> i64>(&jit, jit.main_dylib(), "test") {
                         Ok(test) => {

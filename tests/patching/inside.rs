@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 use jittison::base::{ExecutorAddr, Name};
 use jittison::session::{Alias, SymbolFlags};
@@ -42,6 +42,15 @@ impl GateControl {
     /// The argument for linked code: the address of the gate.
     fn argument(&self) -> i64 {
         std::ptr::from_ref(self.gate) as i64
+    }
+
+    /// A control, and a thread that is inside `call`, at the gate in its argument.
+    fn with_caller<R: Send + 'static>(call: impl FnOnce(i64) -> R + Send + 'static) -> (GateControl, JoinHandle<R>) {
+        let control = GateControl::new();
+        let argument = control.argument();
+        let caller = thread::spawn(move || call(argument));
+        control.wait_for_arrival();
+        (control, caller)
     }
 
     fn define(&self, jit: &Jit, name: &str) {
@@ -106,12 +115,11 @@ fn a_version_called_through_a_handle_stays_until_the_call_returns() {
     own_process!();
     let jit = new_jit();
     let Some(kernels) = patchable(&jit) else { return };
-    let (control, gemm) = (GateControl::new(), find(&jit, "gemm"));
-    let (argument, clone) = (control.argument(), gemm.clone());
-    let caller = thread::spawn(move || clone.call(argument));
-    control.wait_for_arrival();
+    let gemm = find(&jit, "gemm");
+    let clone = gemm.clone();
+    let (control, caller) = GateControl::with_caller(move |argument| clone.call(argument));
     let value = replace_under_a_caller(&kernels, &control, || caller.join().unwrap());
-    assert_eq!((value, gemm.call(argument)), (1, 2));
+    assert_eq!((value, gemm.call(control.argument())), (1, 2));
 }
 
 #[test]
@@ -121,19 +129,15 @@ fn a_version_rolled_back_during_a_call_stays_until_the_call_returns() {
     let Some(second) = waiting(2) else { return };
     let kernels = jit.patchable(jit.main_dylib(), &["gemm"]).unwrap();
     drop((commit(&kernels, &plain(1)), commit(&kernels, &second)));
-    let (control, gemm) = (GateControl::new(), find(&jit, "gemm"));
-    let argument = control.argument();
-    let caller = thread::spawn({
-        let gemm = gemm.clone();
-        move || gemm.call(argument)
-    });
-    control.wait_for_arrival();
+    let gemm = find(&jit, "gemm");
+    let clone = gemm.clone();
+    let (control, caller) = GateControl::with_caller(move |argument| clone.call(argument));
     let undone = only(kernels.rollback().unwrap().retired);
     assert!(!undone.is_complete());
     control.open_gate();
     assert_eq!(caller.join().unwrap(), 2);
     assert!(undone.is_complete());
-    assert_eq!(gemm.call(argument), 1);
+    assert_eq!(gemm.call(control.argument()), 1);
 }
 
 #[test]
@@ -143,10 +147,8 @@ fn a_version_called_by_linked_code_stays_until_the_outer_call_returns() {
     let Some(kernels) = patchable(&jit) else { return };
     let outer = c("extern long gemm(long); long outer(long n) { return gemm(n) * 10; }").unwrap();
     add(&jit, jit.main_dylib(), "outer.o", &outer);
-    let (control, outer) = (GateControl::new(), find(&jit, "outer"));
-    let argument = control.argument();
-    let caller = thread::spawn(move || outer.call(argument));
-    control.wait_for_arrival();
+    let outer = find(&jit, "outer");
+    let (control, caller) = GateControl::with_caller(move |argument| outer.call(argument));
     assert_eq!(replace_under_a_caller(&kernels, &control, || caller.join().unwrap()), 10);
 }
 
@@ -155,15 +157,13 @@ fn a_version_called_through_a_pointer_stays_while_the_call_is_entered() {
     own_process!();
     let jit = new_jit();
     let Some(kernels) = patchable(&jit) else { return };
-    let (control, gemm, session) = (GateControl::new(), find(&jit, "gemm"), jit.session().clone());
-    let argument = control.argument();
-    let caller = thread::spawn(move || {
+    let (gemm, session) = (find(&jit, "gemm"), jit.session().clone());
+    let (control, caller) = GateControl::with_caller(move |argument| {
         let _entry = session.enter_call();
         // SAFETY: the handle is live, and the call is entered.
         let pointer = unsafe { gemm.as_ptr() };
         pointer(argument)
     });
-    control.wait_for_arrival();
     assert_eq!(replace_under_a_caller(&kernels, &control, || caller.join().unwrap()), 1);
 }
 
@@ -210,13 +210,10 @@ fn clearing_the_dylib_keeps_a_history_version_that_a_thread_is_inside() {
     let Some(first) = waiting(1) else { return };
     let kernels = jit.patchable(jit.main_dylib(), &["gemm"]).unwrap();
     drop(commit(&kernels, &first));
-    let bystander = jit.main_dylib().create_tracker().unwrap();
-    jit.add_object(&bystander, "bystander.o", functions(&[("bystander", "n")]).unwrap()).unwrap();
+    let bystander = add_object(&jit, jit.main_dylib(), "bystander.o", functions(&[("bystander", "n")]).unwrap());
     assert_eq!(find(&jit, "bystander").call(3), 3);
-    let (control, gemm) = (GateControl::new(), find(&jit, "gemm"));
-    let argument = control.argument();
-    let caller = thread::spawn(move || gemm.call(argument));
-    control.wait_for_arrival();
+    let gemm = find(&jit, "gemm");
+    let (control, caller) = GateControl::with_caller(move |argument| gemm.call(argument));
     assert!(commit(&kernels, &plain(2)).retired.is_empty(), "the old version can be rolled back");
     let pending = jit.main_dylib().clear().unwrap();
     // The handle keeps the stub and its target. The call keeps the version of the history.
@@ -234,13 +231,10 @@ fn a_call_blocks_only_versions_of_its_own_session() {
     own_process!();
     let (jit, other) = (new_jit(), new_jit());
     let (Some(kernels), Some(others)) = (patchable(&jit), patchable(&other)) else { return };
-    let bystander = jit.main_dylib().create_tracker().unwrap();
-    jit.add_object(&bystander, "bystander.o", functions(&[("bystander", "n")]).unwrap()).unwrap();
+    let bystander = add_object(&jit, jit.main_dylib(), "bystander.o", functions(&[("bystander", "n")]).unwrap());
     assert_eq!(find(&jit, "bystander").call(3), 3);
-    let (control, gemm) = (GateControl::new(), find(&jit, "gemm"));
-    let argument = control.argument();
-    let caller = thread::spawn(move || gemm.call(argument));
-    control.wait_for_arrival();
+    let gemm = find(&jit, "gemm");
+    let (control, caller) = GateControl::with_caller(move |argument| gemm.call(argument));
     assert!(bystander.remove().unwrap().is_complete(), "the call cannot be inside this object");
     assert!(only(commit(&others, &plain(2)).retired).is_complete(), "no call is inside this session");
     replace_under_a_caller(&kernels, &control, || caller.join().unwrap());
@@ -262,8 +256,7 @@ fn initialisers_finalisers_and_exit_handlers_keep_the_versions_that_they_call() 
         let control = GateControl::new();
         control.define(&jit, "gate");
         let object = c(&format!("extern long gemm(long); extern char gate; {source}")).unwrap();
-        let tracker = jit.main_dylib().create_tracker().unwrap();
-        jit.add_object(&tracker, "module.o", object).unwrap();
+        let tracker = add_object(&jit, jit.main_dylib(), "module.o", object);
         if is_late {
             drop(find(&jit, "anchor"));
         }
@@ -318,12 +311,9 @@ fn a_call_started_before_the_first_version_keeps_the_version_that_it_enters() {
         else {
             return;
         };
-        let outer_tracker = jit.main_dylib().create_tracker().unwrap();
-        jit.add_object(&outer_tracker, "outer.o", outer).unwrap();
-        let (control, outer) = (GateControl::new(), find(&jit, "outer"));
-        let argument = control.argument();
-        let caller = thread::spawn(move || outer.call(argument));
-        control.wait_for_arrival();
+        let outer_tracker = add_object(&jit, jit.main_dylib(), "outer.o", outer);
+        let outer = find(&jit, "outer");
+        let (control, caller) = GateControl::with_caller(move |argument| outer.call(argument));
         // The call began before anything was patchable, and enters the first version now.
         let kernels = patchable(&jit).unwrap();
         control.open_gate();
@@ -351,8 +341,7 @@ fn main_of_a_program_keeps_the_versions_that_it_calls() {
     control.define(&jit, "gate");
     let main =
         c("extern long gemm(long); extern char gate; int main(void) { return gemm((long)&gate) + 40; }").unwrap();
-    let tracker = jit.main_dylib().create_tracker().unwrap();
-    jit.add_object(&tracker, "main.o", main).unwrap();
+    let tracker = add_object(&jit, jit.main_dylib(), "main.o", main);
     let program = jittison::Program::new(&jit, &tracker).unwrap();
     let caller = thread::spawn(move || {
         // SAFETY: the function is a `main` and may run.

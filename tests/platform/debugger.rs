@@ -2,7 +2,6 @@
 //! and with gdb.
 
 use fastrand::Rng;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -201,10 +200,8 @@ fn a_forked_child_edits_its_own_list_even_if_a_lost_thread_held_the_lock() {
 fn the_debugger_symbols_of_this_program_are_weak_and_protected() {
     // Shares the process: the symbols are read from the program's file.
     // Symptom without this: a C library took the list that the program exports, and used its own lock for it.
-    let Ok(run) = Command::new("readelf").arg("-sW").arg(std::env::current_exe().unwrap()).output() else {
-        skip("readelf");
-        return;
-    };
+    let Some(mut readelf) = require("readelf") else { return };
+    let run = readelf.arg("-sW").arg(std::env::current_exe().unwrap()).output().unwrap();
     let symbols = String::from_utf8_lossy(&run.stdout).into_owned();
     for name in ["__jit_debug_descriptor", "__jit_debug_register_code", "__jittison_jit_debug_lock_v1"] {
         let is_it = |line: &&str| line.split_whitespace().last() == Some(name);
@@ -232,11 +229,9 @@ fn a_symbol_file_has_addresses_and_no_more_than_a_debugger_needs() {
     let file = listed().into_iter().find(|file| has_symbol(file, "symbol_file_function")).unwrap();
     assert!(file.len() < 4000, "{} bytes of {}", file.len(), object.len());
     let dir = PrivateDir::new();
-    std::fs::write(dir.path("file"), &file).unwrap();
-    let Ok(run) = Command::new("readelf").args(["-SsW"]).arg(dir.path("file")).output() else {
-        skip("readelf");
-        return;
-    };
+    dir.write("file", &file);
+    let Some(mut readelf) = require("readelf") else { return };
+    let run = readelf.args(["-SsW"]).arg(dir.path("file")).output().unwrap();
     let (output, complaints) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
     assert!(complaints.is_empty(), "{complaints}");
     let line =
@@ -253,11 +248,8 @@ fn a_symbol_file_has_addresses_and_no_more_than_a_debugger_needs() {
 fn listed_relocations(name: &str) -> Option<String> {
     let file = listed().into_iter().find(|file| has_symbol(file, name));
     let dir = PrivateDir::new();
-    std::fs::write(dir.path("file"), file.unwrap()).unwrap();
-    let Ok(run) = Command::new("readelf").arg("-rW").arg(dir.path("file")).output() else {
-        skip("readelf");
-        return None;
-    };
+    dir.write("file", file.unwrap());
+    let run = require("readelf")?.arg("-rW").arg(dir.path("file")).output().unwrap();
     assert!(run.stderr.is_empty(), "{}", String::from_utf8_lossy(&run.stderr));
     Some(String::from_utf8_lossy(&run.stdout).into_owned())
 }

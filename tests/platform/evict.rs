@@ -31,8 +31,7 @@ fn world() -> Option<(Jit, JitDylib, ObjectBuffer)> {
 /// Adds, calls and removes modules. Every other module is removed while a handle holds it.
 fn churn(jit: &Jit, dylib: &JitDylib, module: &ObjectBuffer, rounds: usize) {
     for round in 0..rounds {
-        let tracker = dylib.create_tracker().unwrap();
-        jit.add_object(&tracker, "module.o", module.clone()).unwrap();
+        let tracker = add_object(jit, dylib, "module.o", module.clone());
         let test = try_function::<extern "C" fn() -> i64>(jit, dylib, "test").unwrap();
         if round % 2 == 0 {
             let removal = tracker.remove().unwrap();
@@ -83,8 +82,7 @@ fn two_threads_that_evict_in_one_dylib_leave_nothing() {
             let (jit, dylib, object) = (&jit, &dylib, ObjectBuffer::from(object));
             scope.spawn(move || {
                 for _ in 0..2000 {
-                    let tracker = dylib.create_tracker().unwrap();
-                    jit.add_object(&tracker, "module.o", object.clone()).unwrap();
+                    let tracker = add_object(jit, dylib, "module.o", object.clone());
                     assert_eq!(long_in(jit, dylib, &format!("test{index}")), index as i64 * 10);
                     assert!(tracker.remove().unwrap().is_complete());
                 }
@@ -117,8 +115,7 @@ fn a_lookup_that_races_with_a_removal_finds_a_complete_module_or_none() {
             if finder.is_finished() {
                 break;
             }
-            let tracker = dylib.create_tracker().unwrap();
-            jit.add_object(&tracker, "module.o", module.clone()).unwrap();
+            let tracker = add_object(&jit, &dylib, "module.o", module.clone());
             thread::yield_now();
             // In three of four rounds remove at once. In the fourth wait until the other thread has found the module.
             let before = count();
@@ -141,8 +138,7 @@ fn two_threads_that_remove_one_module_both_see_it_gone() {
     let dylib = jit.create_dylib("twice").unwrap();
     dylib.set_link_order(&[(library, Visibility::ExportedOnly)]);
     for _ in 0..500 {
-        let tracker = dylib.create_tracker().unwrap();
-        jit.add_object(&tracker, "module.o", module.clone()).unwrap();
+        let tracker = add_object(&jit, &dylib, "module.o", module.clone());
         assert_eq!(long_in(&jit, &dylib, "test"), 40);
         thread::scope(|scope| {
             for _ in 0..2 {

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use jittison::Jit;
 use jittison::platform::Profile;
@@ -322,10 +321,7 @@ fn sessions_that_share_a_perf_map_respect_the_file_size_limit_together() {
 
 /// Runs perf. Returns whether it succeeded, and its output. Without perf the test is skipped: `None`.
 fn perf(args: &[&str], variables: &[(&str, &str)]) -> Option<(bool, String)> {
-    let Ok(run) = Command::new("perf").args(args).envs(variables.iter().copied()).output() else {
-        skip("perf");
-        return None;
-    };
+    let run = require("perf")?.args(args).envs(variables.iter().copied()).output().unwrap();
     let output = String::from_utf8_lossy(&run.stdout).into_owned() + &String::from_utf8_lossy(&run.stderr);
     Some((run.status.success(), output))
 }
@@ -338,12 +334,9 @@ fn record(test: &str, options: &[&str], file: &str, variables: &[(&str, &str)]) 
     let variables = [variables, &[(OWN_PROCESS, test)]].concat();
     let (works, output) =
         perf(&[&["record", "-e", "cpu-clock"], options, &target, &arguments(test)].concat(), &variables)?;
-    if works {
-        return Some(output);
-    }
-    assert!(!output.contains("panicked"), "{output}");
-    skip(&format!("the right to use perf events: {}", output.trim().replace('\n', " ")));
-    None
+    assert!(works || !output.contains("panicked"), "{output}");
+    let needs = format!("the right to use perf events: {}", output.trim().replace('\n', " "));
+    require_that(works, &needs).then_some(output)
 }
 
 /// A function `name` that spins. All such objects have the same size, so the second one reuses the address of the first.

@@ -39,8 +39,7 @@ fn modules() -> Option<Vec<ObjectBuffer>> {
 type Test = Function<extern "C" fn(i64) -> i64>;
 
 fn load(jit: &Jit, dylib: &JitDylib, object: &ObjectBuffer) -> (ResourceTracker, Test) {
-    let tracker = dylib.create_tracker().unwrap();
-    jit.add_object(&tracker, "throws.o", object.clone()).unwrap();
+    let tracker = add_object(jit, dylib, "throws.o", object.clone());
     let test = try_function(jit, dylib, "test").unwrap();
     (tracker, test)
 }

@@ -86,41 +86,24 @@ unsafe extern "C" fn mmap64(
     unsafe { mmap(address, length, protection, flags, descriptor, offset) }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn munmap(address: *mut c_void, length: usize) -> c_int {
-    if is_refused(Call::Unmap) {
-        return refuse(libc::ENOMEM);
-    }
-    // SAFETY: by the contract of the caller.
-    unsafe { libc::syscall(libc::SYS_munmap, address, length) as c_int }
+/// Defines a function of the C library that makes a system call, or fails with an error if the call is refused.
+macro_rules! interpose {
+    ($name:ident($($argument:ident: $type:ty),*) => $number:ident, $call:ident, $error:ident) => {
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
+            if is_refused(Call::$call) {
+                return refuse(libc::$error);
+            }
+            // SAFETY: by the contract of the caller.
+            unsafe { libc::syscall(libc::$number, $($argument),*) as c_int }
+        }
+    };
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn mprotect(address: *mut c_void, length: usize, protection: c_int) -> c_int {
-    if is_refused(Call::Protect) {
-        return refuse(libc::ENOMEM);
-    }
-    // SAFETY: by the contract of the caller.
-    unsafe { libc::syscall(libc::SYS_mprotect, address, length, protection) as c_int }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn madvise(address: *mut c_void, length: usize, advice: c_int) -> c_int {
-    if is_refused(Call::Advise) {
-        return refuse(libc::EAGAIN);
-    }
-    // SAFETY: by the contract of the caller.
-    unsafe { libc::syscall(libc::SYS_madvise, address, length, advice) as c_int }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ftruncate64(descriptor: c_int, length: i64) -> c_int {
-    if is_refused(Call::Truncate) {
-        return refuse(libc::ENOSPC);
-    }
-    // SAFETY: by the contract of the caller.
-    unsafe { libc::syscall(libc::SYS_ftruncate, descriptor, length) as c_int }
-}
+interpose!(munmap(address: *mut c_void, length: usize) => SYS_munmap, Unmap, ENOMEM);
+interpose!(mprotect(address: *mut c_void, length: usize, protection: c_int) => SYS_mprotect, Protect, ENOMEM);
+interpose!(madvise(address: *mut c_void, length: usize, advice: c_int) => SYS_madvise, Advise, EAGAIN);
+interpose!(ftruncate64(descriptor: c_int, length: i64) => SYS_ftruncate, Truncate, ENOSPC);
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memfd_create(name: *const c_char, flags: c_uint) -> c_int {

@@ -90,8 +90,7 @@ fn an_alias_of_an_absolute_symbol_is_found_and_one_of_an_absent_symbol_fails() {
 #[test]
 fn an_alias_is_ready_when_its_aliasee_is_and_not_before() {
     let fixture = Fixture::new();
-    let (unit, held) = Unit::held(&["foo"]);
-    fixture.main.define(unit).unwrap();
+    let held = fixture.define_held(&["foo"]);
     define(&fixture.main, &[("bar", "foo")]);
     let (resolved, ready) =
         (fixture.look_up(&["bar"], RequiredState::Resolved), fixture.look_up(&["bar"], RequiredState::Ready));
@@ -114,8 +113,7 @@ fn an_alias_keeps_its_aliasees_tracker_and_fails_with_it() {
     aliases.remove().unwrap();
     assert!(removal.is_complete());
 
-    let (unit, held) = Unit::held(&["late"]);
-    fixture.main.define(unit).unwrap();
+    let held = fixture.define_held(&["late"]);
     define(&fixture.main, &[("user", "late")]);
     let answer = fixture.look_up(&["user"], RequiredState::Ready);
     held.take().fail(Error::other("no late"));

@@ -44,8 +44,7 @@ fn removing_the_tracker_of_an_overridden_weak_symbol_leaves_the_strong_one() {
 fn a_query_on_a_dependant_does_not_hang_when_an_unqueried_dependency_is_removed() {
     let fixture = Fixture::new();
     let tracker = fixture.tracker();
-    let (unit, held) = Unit::held(&["foo", "bar"]);
-    tracker.define(unit).unwrap();
+    let held = define_held_under(&tracker, &["foo", "bar"]);
     let foo = fixture.look_up(&["foo"], RequiredState::Ready);
     let r = held.take();
     r.notify_resolved(|_| Some(address(1))).unwrap();
@@ -63,8 +62,7 @@ fn a_query_on_a_dependant_does_not_hang_when_an_unqueried_dependency_is_removed(
 #[test]
 fn a_redefined_symbol_does_not_become_ready_with_its_predecessors_dependency() {
     let fixture = Fixture::new();
-    let (bar, held_bar) = Unit::held(&["bar"]);
-    fixture.main.define(bar).unwrap();
+    let held_bar = fixture.define_held(&["bar"]);
     let tracker = fixture.tracker();
     tracker.define(Unit::depending("foo", &["bar"], &fixture.manager, 1)).unwrap();
     let first = fixture.look_up(&["foo"], RequiredState::Ready);
@@ -74,8 +72,7 @@ fn a_redefined_symbol_does_not_become_ready_with_its_predecessors_dependency() {
     tracker.remove().unwrap();
     assert_eq!(failed_symbols(&first.error()), ["foo"]);
 
-    let (again, held_again) = Unit::held(&["foo"]);
-    fixture.main.define(again).unwrap();
+    let held_again = fixture.define_held(&["foo"]);
     let second = fixture.look_up(&["foo"], RequiredState::Ready);
     r_bar.notify_emitted(Vec::new()).unwrap();
 
@@ -90,10 +87,7 @@ fn linking_against_a_symbol_removed_meanwhile_is_an_error() {
     for redefined in [false, true] {
         let fixture = Fixture::new();
         let target = fixture.loaded("target", 1);
-        let (unit, held) = Unit::held(&["foo"]);
-        fixture.main.define(unit).unwrap();
-        let answer = fixture.look_up(&["foo"], RequiredState::Ready);
-        let r = held.take();
+        let (r, answer) = fixture.claim(&["foo"], RequiredState::Ready);
         let dependencies = fixture.references(&["target"]);
         target.remove().unwrap();
         let _second = redefined.then(|| fixture.loaded("target", 2));

@@ -47,10 +47,7 @@ fn a_tracker_handle_from_a_responsibility_counts_as_a_clone() {
 fn a_tracker_handle_from_a_responsibility_may_be_the_last() {
     let fixture = Fixture::new();
     let tracker = fixture.tracker();
-    let (unit, held) = Unit::held(&["foo"]);
-    tracker.define(unit).unwrap();
-    let _answer = fixture.look_up(&["foo"], RequiredState::Ready);
-    let r = held.take();
+    let (r, _answer) = fixture.claim_under(&tracker, &["foo"], RequiredState::Ready);
     let from_work = r.tracker();
     drop(tracker);
     assert!(!from_work.is_defunct());
@@ -63,8 +60,7 @@ fn a_tracker_handle_from_a_responsibility_may_be_the_last() {
 fn dropping_the_last_handle_while_work_is_in_flight_moves_the_work() {
     let fixture = Fixture::new();
     let tracker = fixture.tracker();
-    let (unit, held) = Unit::held(&["foo"]);
-    tracker.define(unit).unwrap();
+    let held = define_held_under(&tracker, &["foo"]);
     let answer = fixture.look_up(&["foo"], RequiredState::Ready);
     drop(tracker);
     let r = held.take();
@@ -157,10 +153,7 @@ fn a_responsibility_dropped_at_thread_exit_fails_its_query() {
         static LAST: RefCell<Option<MaterializationResponsibility>> = const { RefCell::new(None) };
     }
     let fixture = Fixture::new();
-    let (unit, held) = Unit::held(&["foo"]);
-    fixture.main.define(unit).unwrap();
-    let answer = fixture.look_up(&["foo"], RequiredState::Ready);
-    let r = held.take();
+    let (r, answer) = fixture.claim(&["foo"], RequiredState::Ready);
     let session = fixture.session.clone();
     thread::spawn(move || {
         // Initialised before the task queue, and so destroyed after it.

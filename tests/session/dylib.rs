@@ -56,8 +56,7 @@ fn clearing_leaves_a_dylib_that_can_be_used_again() {
 #[test]
 fn clearing_fails_lookups_in_flight() {
     let fixture = Fixture::new();
-    let (unit, held) = Unit::held(&["foo"]);
-    fixture.main.define(unit).unwrap();
+    let held = fixture.define_held(&["foo"]);
     let answer = fixture.look_up(&["foo"], RequiredState::Ready);
     fixture.main.clear().unwrap();
     assert_eq!(failed_symbols(&answer.error()), ["foo"]);
@@ -68,10 +67,7 @@ fn clearing_fails_lookups_in_flight() {
 fn removing_a_dylib_drops_lazy_units_and_fails_lookups_in_flight() {
     let fixture = Fixture::new();
     fixture.main.define(Unit::never(&["lazy"]).logging(&fixture.log)).unwrap();
-    let (unit, held) = Unit::held(&["foo"]);
-    fixture.main.define(unit).unwrap();
-    let answer = fixture.look_up(&["foo"], RequiredState::Ready);
-    let r = held.take();
+    let (r, answer) = fixture.claim(&["foo"], RequiredState::Ready);
 
     assert!(fixture.session.remove_dylib(&fixture.main).unwrap().is_empty());
 
@@ -115,8 +111,7 @@ fn a_query_resolved_while_its_dylib_closes_is_answered() {
         }
     }
     let fixture = Fixture::new();
-    let (unit, held) = Unit::held(&["foo"]);
-    fixture.main.define(unit).unwrap();
+    let held = fixture.define_held(&["foo"]);
     let answer = fixture.look_up(&["foo"], RequiredState::Resolved);
     fixture.main.add_generator(Arc::new(ResolvesWhenDropped(Mutex::new(Some(held.take())))));
     fixture.session.remove_dylib(&fixture.main).unwrap();

@@ -21,10 +21,7 @@ fn assert_edges(tracker: &ResourceTracker, dependencies: &[&ResourceTracker], de
 fn an_edge_is_added_by_emission_and_not_earlier() {
     let fixture = Fixture::new();
     let (foo, bar) = (fixture.loaded("foo", 1), fixture.tracker());
-    let (unit, held) = Unit::held(&["bar"]);
-    bar.define(unit).unwrap();
-    let _answer = fixture.look_up(&["bar"], RequiredState::Ready);
-    let r = held.take();
+    let (r, _answer) = fixture.claim_under(&bar, &["bar"], RequiredState::Ready);
     r.notify_resolved(|_| Some(address(2))).unwrap();
     let references = fixture.references(&["foo"]);
     assert_edges(&bar, &[], &[]);
@@ -37,8 +34,7 @@ fn an_edge_is_added_by_emission_and_not_earlier() {
 fn emitted_code_that_waits_already_has_its_edge() {
     let fixture = Fixture::new();
     let (foo, bar) = (fixture.tracker(), fixture.tracker());
-    let (unit, held) = Unit::held(&["foo"]);
-    foo.define(unit).unwrap();
+    let held = define_held_under(&foo, &["foo"]);
     bar.define(Unit::depending("bar", &["foo"], &fixture.manager, 2)).unwrap();
     let _answer = fixture.look_up(&["bar"], RequiredState::Ready);
     let r = held.take();

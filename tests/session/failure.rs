@@ -27,8 +27,7 @@ fn a_failed_unit_takes_its_unqueried_siblings_with_it() {
 #[test]
 fn failing_after_resolving_fails_ready_lookups() {
     let fixture = Fixture::new();
-    let (unit, held) = Unit::held(&["foo"]);
-    fixture.main.define(unit).unwrap();
+    let held = fixture.define_held(&["foo"]);
     let ready = fixture.look_up(&["foo"], RequiredState::Ready);
     let resolved = fixture.look_up(&["foo"], RequiredState::Resolved);
     let r = held.take();
@@ -41,10 +40,7 @@ fn failing_after_resolving_fails_ready_lookups() {
 #[test]
 fn a_query_over_one_good_and_one_failing_symbol_fails_once() {
     let fixture = Fixture::new();
-    let (foo, held_foo) = Unit::held(&["foo"]);
-    let (bar, held_bar) = Unit::held(&["bar"]);
-    fixture.main.define(foo).unwrap();
-    fixture.main.define(bar).unwrap();
+    let (held_foo, held_bar) = (fixture.define_held(&["foo"]), fixture.define_held(&["bar"]));
     let answer = fixture.look_up(&["foo", "bar"], RequiredState::Ready);
     held_bar.take().fail(Error::other("no"));
     assert_eq!(failed_symbols(&answer.error()), ["bar"]);
@@ -55,8 +51,7 @@ fn a_query_over_one_good_and_one_failing_symbol_fails_once() {
 #[test]
 fn a_blocking_lookup_of_two_failing_symbols_returns_the_first_failure() {
     let fixture = Fixture::new();
-    let (foo, held) = Unit::held(&["foo"]);
-    fixture.main.define(foo).unwrap();
+    let held = fixture.define_held(&["foo"]);
     let answer = fixture.look_up(&["foo"], RequiredState::Ready);
     let fail_both = move |r: MaterializationResponsibility| {
         r.fail(Error::other("no"));
@@ -72,10 +67,7 @@ fn a_blocking_lookup_of_two_failing_symbols_returns_the_first_failure() {
 #[test]
 fn a_failing_symbol_fails_only_its_own_query_if_nothing_depends_on_it() {
     let fixture = Fixture::new();
-    let (foo, held_foo) = Unit::held(&["foo"]);
-    let (bar, held_bar) = Unit::held(&["bar"]);
-    fixture.main.define(foo).unwrap();
-    fixture.main.define(bar).unwrap();
+    let (held_foo, held_bar) = (fixture.define_held(&["foo"]), fixture.define_held(&["bar"]));
     let (foo, bar) = (fixture.look_up(&["foo"], RequiredState::Ready), fixture.look_up(&["bar"], RequiredState::Ready));
     held_bar.take().fail(Error::other("no"));
     assert_eq!(failed_symbols(&bar.error()), ["bar"]);
@@ -87,10 +79,7 @@ fn a_failing_symbol_fails_only_its_own_query_if_nothing_depends_on_it() {
 #[test]
 fn emitting_with_a_dependency_on_a_failed_symbol_is_refused() {
     let fixture = Fixture::new();
-    let (foo, held_foo) = Unit::held(&["foo"]);
-    let (bar, held_bar) = Unit::held(&["bar"]);
-    fixture.main.define(foo).unwrap();
-    fixture.main.define(bar).unwrap();
+    let (held_foo, held_bar) = (fixture.define_held(&["foo"]), fixture.define_held(&["bar"]));
     let answer = fixture.look_up(&["foo"], RequiredState::Ready);
     let link = fixture.look_up(&["bar"], RequiredState::Resolved);
     let r_bar = held_bar.take();
@@ -110,8 +99,7 @@ fn emitting_with_a_dependency_on_a_failed_symbol_is_refused() {
 #[test]
 fn failing_a_symbol_fails_emitted_symbols_that_wait_for_it() {
     let fixture = Fixture::new();
-    let (bar, held_bar) = Unit::held(&["bar"]);
-    fixture.main.define(bar).unwrap();
+    let held_bar = fixture.define_held(&["bar"]);
     fixture.main.define(Unit::depending("foo", &["bar"], &fixture.manager, 1)).unwrap();
     fixture.main.define(Unit::depending("baz", &["foo"], &fixture.manager, 2)).unwrap();
     let answers = ["foo", "bar", "baz"].map(|name| fixture.look_up(&[name], RequiredState::Ready));
@@ -141,8 +129,7 @@ fn a_dropped_responsibility_fails_its_symbols_and_names_its_unit() {
 #[test]
 fn a_unit_without_an_address_for_a_promised_symbol_is_an_interface_mismatch() {
     let fixture = Fixture::new();
-    let (unit, held) = Unit::held(&["foo", "bar"]);
-    fixture.main.define(unit).unwrap();
+    let held = fixture.define_held(&["foo", "bar"]);
     let answer = fixture.look_up(&["foo"], RequiredState::Resolved);
     let r = held.take();
     let error = r.notify_resolved(|claimed| (claimed.name.as_str() == "foo").then(|| address(1))).unwrap_err();
@@ -202,10 +189,7 @@ fn code_without_an_address_never_becomes_ready() {
 #[test]
 fn code_without_an_address_is_refused_before_it_waits_for_other_code() {
     let fixture = Fixture::new();
-    let (base, held_base) = Unit::held(&["base"]);
-    let (unit, held) = Unit::held(&["foo"]);
-    fixture.main.define(base).unwrap();
-    fixture.main.define(unit).unwrap();
+    let (held_base, held) = (fixture.define_held(&["base"]), fixture.define_held(&["foo"]));
     let (of_base, of_foo) =
         (fixture.look_up(&["base"], RequiredState::Ready), fixture.look_up(&["foo"], RequiredState::Ready));
     let base = held_base.take();

@@ -1,7 +1,7 @@
 //! `LookupFuture`, polled by hand.
 
 use std::future::Future;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
@@ -21,6 +21,11 @@ struct WakeCounter {
 impl WakeCounter {
     fn new() -> Arc<WakeCounter> {
         Arc::new(WakeCounter { woken: AtomicUsize::new(0), thread: thread::current() })
+    }
+
+    /// Polls a future with a waker of this counter.
+    fn poll<F: Future>(self: &Arc<Self>, future: Pin<&mut F>) -> Poll<F::Output> {
+        future.poll(&mut Context::from_waker(&Waker::from(self.clone())))
     }
 
     fn woken(&self) -> usize {
@@ -52,12 +57,11 @@ fn a_complete_lookup_is_ready_at_the_first_poll_without_a_wake() {
     let fixture = Fixture::new();
     fixture.main.define(Unit::ready(&["foo"], 1)).unwrap();
     let counter = WakeCounter::new();
-    let waker = Waker::from(counter.clone());
     let future = pin!(start_lookup(&fixture, "foo"));
-    assert_eq!(addresses(future.poll(&mut Context::from_waker(&waker))), [1]);
+    assert_eq!(addresses(counter.poll(future)), [1]);
     assert_eq!(counter.woken(), 0);
     let missing = pin!(start_lookup(&fixture, "missing"));
-    match missing.poll(&mut Context::from_waker(&waker)) {
+    match counter.poll(missing) {
         Poll::Ready(outcome) => assert_not_found(outcome),
         Poll::Pending => panic!("still pending"),
     }
@@ -66,20 +70,18 @@ fn a_complete_lookup_is_ready_at_the_first_poll_without_a_wake() {
 #[test]
 fn a_pending_lookup_is_woken_once_by_the_thread_that_completes_it() {
     let fixture = Fixture::new();
-    let (unit, held) = Unit::held(&["foo"]);
-    fixture.main.define(unit).unwrap();
+    let held = fixture.define_held(&["foo"]);
     let counter = WakeCounter::new();
-    let waker = Waker::from(counter.clone());
     let mut future = pin!(start_lookup(&fixture, "foo"));
-    assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
-    assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    assert!(counter.poll(future.as_mut()).is_pending());
+    assert!(counter.poll(future.as_mut()).is_pending());
     assert_eq!(counter.woken(), 0);
     thread::scope(|scope| {
         scope.spawn(|| finish(held.take(), 1));
         while counter.woken() == 0 {
             thread::park();
         }
-        assert_eq!(addresses(future.poll(&mut Context::from_waker(&waker))), [1]);
+        assert_eq!(addresses(counter.poll(future)), [1]);
     });
     assert_eq!(counter.woken(), 1);
 }
@@ -87,12 +89,11 @@ fn a_pending_lookup_is_woken_once_by_the_thread_that_completes_it() {
 #[test]
 fn only_the_waker_of_the_last_poll_is_woken() {
     let fixture = Fixture::new();
-    let (unit, held) = Unit::held(&["foo"]);
-    fixture.main.define(unit).unwrap();
+    let held = fixture.define_held(&["foo"]);
     let (first, last) = (WakeCounter::new(), WakeCounter::new());
     let mut future = pin!(start_lookup(&fixture, "foo"));
     for counter in [&first, &last] {
-        assert!(future.as_mut().poll(&mut Context::from_waker(&Waker::from(counter.clone()))).is_pending());
+        assert!(counter.poll(future.as_mut()).is_pending());
     }
     held.take().fail(Error::other("no foo"));
     assert_eq!((first.woken(), last.woken()), (0, 1));
@@ -106,15 +107,12 @@ fn only_the_waker_of_the_last_poll_is_woken() {
 fn a_future_dropped_early_drops_its_waker_and_the_lookup_continues() {
     // Symptom: the waker, and with it a task, was kept until the lookup ended.
     let fixture = Fixture::new();
-    let (unit, held) = Unit::held(&["foo"]);
-    fixture.main.define(unit).unwrap();
+    let held = fixture.define_held(&["foo"]);
     let counter = WakeCounter::new();
-    let waker = Waker::from(counter.clone());
     {
         let mut future = pin!(start_lookup(&fixture, "foo"));
-        assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        assert!(counter.poll(future.as_mut()).is_pending());
     }
-    drop(waker);
     assert_eq!(Arc::strong_count(&counter), 1);
     finish(held.take(), 1);
     assert_eq!(counter.woken(), 0);
@@ -136,8 +134,7 @@ fn a_waker_may_call_the_session_when_it_is_woken_and_when_it_is_dropped() {
         }
     }
     let fixture = Fixture::new();
-    let (unit, held) = Unit::held(&["foo"]);
-    fixture.main.define(unit).unwrap();
+    let held = fixture.define_held(&["foo"]);
     let mut future = pin!(start_lookup(&fixture, "foo"));
     let make = || Arc::new(CallsSession(fixture.main.clone(), Mutex::new(0)));
     assert!(future.as_mut().poll(&mut Context::from_waker(&Waker::from(make()))).is_pending());
@@ -160,11 +157,11 @@ fn futures_are_completed_by_worker_threads() {
             session.lookup_async(&order, &[SymbolRequest::required(name)], RequiredState::Ready)
         })
         .collect();
-    let waker = Waker::from(WakeCounter::new());
+    let counter = WakeCounter::new();
     for (value, future) in (1..).zip(futures) {
         let mut future = pin!(future);
         let outcome = loop {
-            match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            match counter.poll(future.as_mut()) {
                 Poll::Pending => thread::park(),
                 ready => break ready,
             }

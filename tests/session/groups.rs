@@ -8,8 +8,7 @@ use crate::support::*;
 
 /// A unit that has run and is resolved, and a query for each of its symbols.
 fn resolved(fixture: &Fixture, names: &[&str]) -> (MaterializationResponsibility, Vec<Answer>) {
-    let (unit, held) = Unit::held(names);
-    fixture.main.define(unit).unwrap();
+    let held = fixture.define_held(names);
     let answers = names.iter().map(|name| fixture.look_up(&[name], RequiredState::Ready)).collect();
     let r = held.take();
     r.notify_resolved(|claimed| Some(address(claimed.name.as_str().len() as u64))).unwrap();
@@ -19,13 +18,6 @@ fn resolved(fixture: &Fixture, names: &[&str]) -> (MaterializationResponsibility
 fn group(symbols: &[&str], dependencies: Vec<SymbolRef>) -> DependencyGroup {
     DependencyGroup { symbols: symbols.iter().map(|name| Name::new(name)).collect(), dependencies }
 }
-
-fn states(fixture: &Fixture, names: &[&str]) -> Vec<Option<SymbolState>> {
-    names.iter().map(|name| fixture.main.symbol_state(name)).collect()
-}
-
-const EMITTED: Option<SymbolState> = Some(SymbolState::Emitted);
-const READY: Option<SymbolState> = Some(SymbolState::Ready);
 
 #[test]
 fn no_groups_and_empty_groups_make_everything_ready() {
@@ -46,11 +38,11 @@ fn a_group_waits_only_for_its_own_dependencies() {
     let (r, _answers) = resolved(&fixture, &["a", "b", "c"]);
     let groups = vec![group(&["a"], fixture.references(&["x"])), group(&["b"], fixture.references(&["y", "x"]))];
     r.notify_emitted_groups(groups).unwrap();
-    assert_eq!(states(&fixture, &["a", "b", "c"]), [EMITTED, EMITTED, READY], "c is in no group");
+    assert_eq!(fixture.states(&["a", "b", "c"]), [EMITTED, EMITTED, READY], "c is in no group");
     x.notify_emitted(Vec::new()).unwrap();
-    assert_eq!(states(&fixture, &["a", "b"]), [READY, EMITTED]);
+    assert_eq!(fixture.states(&["a", "b"]), [READY, EMITTED]);
     y.notify_emitted(Vec::new()).unwrap();
-    assert_eq!(states(&fixture, &["a", "b"]), [READY, READY]);
+    assert_eq!(fixture.states(&["a", "b"]), [READY, READY]);
 }
 
 #[test]
@@ -72,7 +64,7 @@ fn groups_of_one_responsibility_that_refer_to_each_other_are_ready_together() {
             (0..3).map(|i| group(&[names[i]], vec![r.symbol(names[(i + 1) % 3]).unwrap()])).collect();
         groups.rotate_left(rotation);
         r.notify_emitted_groups(groups).unwrap();
-        assert_eq!(states(&fixture, &names), [READY; 3]);
+        assert_eq!(fixture.states(&names), [READY; 3]);
     }
 }
 
@@ -90,9 +82,9 @@ fn a_ring_within_one_responsibility_waits_as_one_for_the_dependency_of_a_member(
         group(&["b"], vec![reference("a"), outside[0].clone()]),
     ];
     r.notify_emitted_groups(groups).unwrap();
-    assert_eq!(states(&fixture, &names), [EMITTED; 3]);
+    assert_eq!(fixture.states(&names), [EMITTED; 3]);
     x.notify_emitted(Vec::new()).unwrap();
-    assert_eq!(states(&fixture, &names), [READY; 3]);
+    assert_eq!(fixture.states(&names), [READY; 3]);
 }
 
 #[test]
@@ -106,10 +98,10 @@ fn rings_that_close_across_two_responsibilities_become_ready_with_the_second() {
             group(&["b"], fixture.references(&["d"])),
         ])
         .unwrap();
-    assert_eq!(states(&fixture, &["a", "b"]), [EMITTED; 2]);
+    assert_eq!(fixture.states(&["a", "b"]), [EMITTED; 2]);
     let groups = vec![group(&["c"], fixture.references(&["b"])), group(&["d"], fixture.references(&["a"]))];
     second.notify_emitted_groups(groups).unwrap();
-    assert_eq!(states(&fixture, &["a", "b", "c", "d"]), [READY; 4]);
+    assert_eq!(fixture.states(&["a", "b", "c", "d"]), [READY; 4]);
 }
 
 #[test]
@@ -131,7 +123,7 @@ fn a_failing_group_fails_unready_groups_and_leaves_ready_ones() {
     assert!(matches!(error.kind(), ErrorKind::DependencyRemoved { .. }), "{error}");
     assert_eq!(answers[0].addresses(), [4]);
     assert!(answers[1..].iter().all(|answer| !answer.is_pending() && !failed_symbols(&answer.error()).is_empty()));
-    assert_eq!(states(&fixture, &["done", "waits", "bad", "late"]), [READY, None, None, None]);
+    assert_eq!(fixture.states(&["done", "waits", "bad", "late"]), [READY, None, None, None]);
     x.notify_emitted(Vec::new()).unwrap();
     fixture.main.define(Unit::ready(&["waits"], 5)).unwrap();
     assert_eq!(fixture.find("waits").unwrap(), 5);
@@ -174,8 +166,7 @@ fn groups_pin_their_dependencies() {
     let fixture = Fixture::new();
     let (left, right) = (fixture.loaded("left", 1), fixture.loaded("right", 2));
     let tracker = fixture.tracker();
-    let (unit, held) = Unit::held(&["a", "b"]);
-    tracker.define(unit).unwrap();
+    let held = define_held_under(&tracker, &["a", "b"]);
     let _answer = fixture.look_up(&["a"], RequiredState::Ready);
     let r = held.take();
     r.notify_resolved(|_| Some(address(3))).unwrap();
@@ -193,8 +184,7 @@ fn a_unit_of_ten_thousand_groups_in_a_ring_is_ready_at_once() {
     let fixture = Fixture::new();
     let names: Vec<String> = (0..sized(10_000, 50)).map(|i| format!("ring{i}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let (unit, held) = Unit::held(&names);
-    fixture.main.define(unit).unwrap();
+    let held = fixture.define_held(&names);
     let answer = fixture.look_up(&names[..1], RequiredState::Ready);
     let r = held.take();
     r.notify_resolved(|_| Some(address(1))).unwrap();
@@ -213,10 +203,10 @@ fn a_group_of_several_symbols_waits_for_each_of_its_dependencies_and_is_ready_as
     let (r, answers) = resolved(&fixture, &["a", "b"]);
     r.notify_emitted_groups(vec![group(&["a", "b"], fixture.references(&["x", "y", "x"]))]).unwrap();
     x.notify_emitted(Vec::new()).unwrap();
-    assert_eq!(states(&fixture, &["a", "b"]), [EMITTED; 2]);
+    assert_eq!(fixture.states(&["a", "b"]), [EMITTED; 2]);
     assert!(answers.iter().all(Answer::is_pending));
     y.notify_emitted(Vec::new()).unwrap();
-    assert_eq!(states(&fixture, &["a", "b"]), [READY; 2]);
+    assert_eq!(fixture.states(&["a", "b"]), [READY; 2]);
     assert!(answers.iter().all(|answer| answer.addresses() == [1]));
 }
 
@@ -230,11 +220,11 @@ fn groups_with_the_same_dependencies_are_ready_together_in_any_order() {
         let (r, _answers) = resolved(&fixture, &["a", "b", "c", "d"]);
         let of = |name| fixture.references(&[if matches!(name, "a" | "c") { "x" } else { "y" }]);
         r.notify_emitted_groups(order.iter().map(|name| group(&[name], of(*name))).collect()).unwrap();
-        assert_eq!(states(&fixture, &["a", "b", "c", "d"]), [EMITTED; 4]);
+        assert_eq!(fixture.states(&["a", "b", "c", "d"]), [EMITTED; 4]);
         x.notify_emitted(Vec::new()).unwrap();
-        assert_eq!(states(&fixture, &["a", "b", "c", "d"]), [READY, EMITTED, READY, EMITTED], "{order:?}");
+        assert_eq!(fixture.states(&["a", "b", "c", "d"]), [READY, EMITTED, READY, EMITTED], "{order:?}");
         y.notify_emitted(Vec::new()).unwrap();
-        assert_eq!(states(&fixture, &["b", "d"]), [READY; 2], "{order:?}");
+        assert_eq!(fixture.states(&["b", "d"]), [READY; 2], "{order:?}");
     }
 }
 
@@ -250,8 +240,8 @@ fn a_group_waits_for_the_dependencies_of_another_group_that_it_refers_to() {
             groups.reverse();
         }
         r.notify_emitted_groups(groups).unwrap();
-        assert_eq!(states(&fixture, &["outer", "inner"]), [EMITTED; 2]);
+        assert_eq!(fixture.states(&["outer", "inner"]), [EMITTED; 2]);
         x.notify_emitted(Vec::new()).unwrap();
-        assert_eq!(states(&fixture, &["outer", "inner"]), [READY; 2]);
+        assert_eq!(fixture.states(&["outer", "inner"]), [READY; 2]);
     }
 }

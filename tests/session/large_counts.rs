@@ -9,17 +9,8 @@ const LENGTH: usize = sized(3_000, 8) as usize;
 /// Units `f0`, `f1`, ..., which have run and are resolved, and a query for each.
 fn resolved(fixture: &Fixture, count: usize) -> (Vec<MaterializationResponsibility>, Vec<SymbolRef>, Vec<Answer>) {
     let names: Vec<String> = (0..count).map(|i| format!("f{i}")).collect();
-    let mut responsibilities = Vec::new();
-    let mut answers = Vec::new();
-    for name in &names {
-        let (unit, held) = Unit::held(&[name]);
-        fixture.main.define(unit).unwrap();
-        answers.push(fixture.look_up(&[name], RequiredState::Ready));
-        let r = held.take();
-        r.notify_resolved(|_| Some(address(1))).unwrap();
-        responsibilities.push(r);
-    }
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let (responsibilities, answers) = fixture.resolved(&names);
     (responsibilities, fixture.references(&names), answers)
 }
 
@@ -43,7 +34,7 @@ fn emit_chain(count: usize, is_ring: bool, backward: bool) {
     }
     assert!(answers.iter().all(Answer::is_pending));
     last.1.notify_emitted(dependencies(last.0)).unwrap();
-    assert!(answers.iter().all(|answer| answer.addresses() == [1]));
+    assert!((1..).zip(&answers).all(|(value, answer)| answer.addresses() == [value]));
 }
 
 #[test]

@@ -12,8 +12,7 @@ use crate::support::*;
 #[test]
 fn a_ready_lookup_is_answered_after_resolve_and_emit() {
     let fixture = Fixture::new();
-    let (unit, held) = Unit::held(&["foo"]);
-    fixture.main.define(unit).unwrap();
+    let held = fixture.define_held(&["foo"]);
     let ready = fixture.look_up(&["foo"], RequiredState::Ready);
     let resolved = fixture.look_up(&["foo"], RequiredState::Resolved);
     let r = held.take();
@@ -224,8 +223,7 @@ fn an_absolute_symbol_is_ready_at_once_and_has_no_definition_to_depend_on() {
 fn a_responsibility_lists_its_symbols_tracker_and_dylib() {
     let fixture = Fixture::new();
     let tracker = fixture.tracker();
-    let (unit, held) = Unit::held(&["foo", "bar"]);
-    tracker.define(unit).unwrap();
+    let held = define_held_under(&tracker, &["foo", "bar"]);
     let answer = fixture.look_up(&["foo"], RequiredState::Ready);
     let r = held.take();
     let names: Vec<_> = r.symbols().iter().map(|claimed| claimed.name.to_string()).collect();
@@ -244,10 +242,7 @@ fn a_responsibility_looks_up_in_the_search_order_and_an_error_names_its_unit() {
     fixture.main.set_link_order(&[(library.clone(), Visibility::ExportedOnly)]);
     fixture.main.define_absolute([(Name::new("own"), address(1), SymbolFlags::NONE)]).unwrap();
     library.define_absolute([(Name::new("puts"), address(2), EXPORTED)]).unwrap();
-    let (unit, held) = Unit::held(&["foo"]);
-    fixture.main.define(unit).unwrap();
-    let foo = fixture.look_up(&["foo"], RequiredState::Ready);
-    let r = held.take();
+    let (r, foo) = fixture.claim(&["foo"], RequiredState::Ready);
 
     r.lookup(&["own", "puts"].map(SymbolRequest::required), RequiredState::Resolved, |r, found| {
         let found: Vec<_> = found.unwrap().iter().map(|result| result.address.value()).collect();
@@ -329,10 +324,7 @@ fn a_lookup_returns_the_definitions_to_depend_on_in_every_state_and_dylib() {
     let fixture = Fixture::new();
     let other = fixture.session.create_dylib("other").unwrap();
     let ready = fixture.loaded("ready", 1);
-    let (unit, held) = Unit::held(&["resolved"]);
-    fixture.main.define(unit).unwrap();
-    let _resolved = fixture.look_up(&["resolved"], RequiredState::Resolved);
-    let r_resolved = held.take();
+    let (r_resolved, _resolved) = fixture.claim(&["resolved"], RequiredState::Resolved);
     r_resolved.notify_resolved(|_| Some(address(2))).unwrap();
     let waiting = other.create_tracker().unwrap();
     other.set_link_order(&[(fixture.main.clone(), Visibility::ExportedOnly)]);

@@ -106,8 +106,7 @@ fn a_part_without_names_is_applied_at_once() {
 #[test]
 fn started_parts_are_applied_when_the_last_symbol_is_ready_and_then_reported() {
     let fixture = Fixture::new();
-    let (unit, held) = Unit::held(&["foo"]);
-    fixture.main.define(unit).unwrap();
+    let held = fixture.define_held(&["foo"]);
     let (log, applied, reported) = (fixture.log.clone(), fixture.log.clone(), fixture.log.clone());
     LookupAndApply::new()
         .apply(&["foo"].map(SymbolRequest::required), move |found| applied.push(format!("applied {:?}", values(found))))
@@ -124,8 +123,7 @@ fn started_parts_are_applied_when_the_last_symbol_is_ready_and_then_reported() {
 #[test]
 fn started_parts_are_dropped_unapplied_if_the_lookup_fails() {
     let fixture = Fixture::new();
-    let (unit, held) = Unit::held(&["foo"]);
-    fixture.main.define(unit).unwrap();
+    let held = fixture.define_held(&["foo"]);
     let (witness, reported) = (Arc::new(()), Arc::new(Mutex::new(None)));
     let (captured, outcome) = (witness.clone(), reported.clone());
     LookupAndApply::new().apply(&["foo"].map(SymbolRequest::required), move |_| panic!("applied: {captured:?}")).start(

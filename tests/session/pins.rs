@@ -109,8 +109,7 @@ fn waiting_returns_the_manager_error_of_the_thread_that_dropped_the_pin() {
 fn only_a_ready_symbol_of_a_live_tracker_can_be_pinned() {
     let fixture = Fixture::new();
     let tracker = fixture.tracker();
-    let (unit, held) = Unit::held(&["foo"]);
-    tracker.define(unit).unwrap();
+    let held = define_held_under(&tracker, &["foo"]);
     assert!(fixture.main.pin("absent").is_none());
     assert!(fixture.main.pin("foo").is_none(), "lazy");
     let _answer = fixture.look_up(&["foo"], RequiredState::Ready);
@@ -219,10 +218,7 @@ fn a_found_definition_is_pinned_and_never_its_successor() {
 fn a_watch_reports_the_state_of_a_definition_and_keeps_nothing_alive() {
     let fixture = Fixture::new();
     let tracker = fixture.tracker();
-    let (unit, held) = Unit::held(&["foo"]);
-    tracker.define(unit).unwrap();
-    let _answer = fixture.look_up(&["foo"], RequiredState::Ready);
-    let r = held.take();
+    let (r, _answer) = fixture.claim_under(&tracker, &["foo"], RequiredState::Ready);
     let watch = r.watch().unwrap();
     assert!(matches!(watch.pin(), Watched::Unready));
     finish(r, 1);

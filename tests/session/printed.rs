@@ -37,8 +37,7 @@ fn handles_print_what_they_refer_to() {
 #[test]
 fn lookups_print_their_progress() {
     let fixture = Fixture::new();
-    let (unit, held) = Unit::held(&["foo"]);
-    fixture.main.define(unit).unwrap();
+    let held = fixture.define_held(&["foo"]);
     let mut address = ExecutorAddr::NULL;
     let parts = LookupAndApply::new().record(SymbolRequest::required("foo"), &mut address);
     assert_eq!(printed(&parts), "1 names to look up for 1 parts");

@@ -129,8 +129,7 @@ fn a_resource_manager_may_call_back_from_remove_resources() {
 fn the_callback_of_a_lookup_that_a_removal_fails_may_call_back() {
     let (fixture, caller) = caller();
     let tracker = fixture.tracker();
-    let (unit, held) = Unit::held(&["foo"]);
-    tracker.define(unit).unwrap();
+    let held = define_held_under(&tracker, &["foo"]);
     let callback = caller.clone();
     let order = [(fixture.main.clone(), Visibility::All)];
     let requests = [SymbolRequest::required("foo")];
@@ -146,8 +145,7 @@ fn the_callback_of_a_lookup_that_a_removal_fails_may_call_back() {
 #[test]
 fn the_callback_of_a_lookup_that_succeeds_may_call_back() {
     let (fixture, caller) = caller();
-    let (unit, held) = Unit::held(&["foo"]);
-    fixture.main.define(unit).unwrap();
+    let held = fixture.define_held(&["foo"]);
     let callback = caller.clone();
     let order = [(fixture.main.clone(), Visibility::All)];
     let requests = [SymbolRequest::required("foo")];
@@ -268,10 +266,7 @@ impl Drop for CallsBackOnDrop {
 fn a_value_captured_by_a_refused_record_may_call_back_when_it_is_dropped() {
     let (fixture, caller) = caller();
     let tracker = fixture.tracker();
-    let (unit, held) = Unit::held(&["foo"]);
-    tracker.define(unit).unwrap();
-    let _answer = fixture.look_up(&["foo"], RequiredState::Ready);
-    let responsibility = held.take();
+    let (responsibility, _answer) = fixture.claim_under(&tracker, &["foo"], RequiredState::Ready);
     assert!(tracker.remove().unwrap().is_complete());
     let captured = CallsBackOnDrop(caller.clone());
     assert_tracker_defunct(responsibility.with_resource_key(move |_| drop(captured)));
@@ -292,8 +287,7 @@ fn a_value_captured_by_a_refused_unit_may_call_back_when_it_is_dropped() {
 fn a_value_captured_by_a_refused_replacement_may_call_back_when_it_is_dropped() {
     let (fixture, caller) = caller();
     let tracker = fixture.tracker();
-    let (unit, held) = Unit::held(&["foo"]);
-    tracker.define(unit).unwrap();
+    let held = define_held_under(&tracker, &["foo"]);
     let _answer = fixture.look_up(&["foo"], RequiredState::Ready);
     let captured = CallsBackOnDrop(caller.clone());
     let unit = Unit::exported(&["other"], move |_| drop(captured));

@@ -41,16 +41,12 @@ struct Progress {
 /// Brings `foo`, which has resource 7, to `stage`.
 fn progress_to(stage: Stage, is_queried: bool) -> Progress {
     let fixture = Fixture::new();
-    let (base_unit, held_base) = Unit::held(&["base"]);
-    fixture.main.define(base_unit).unwrap();
-    let base_link = fixture.look_up(&["base"], RequiredState::Resolved);
-    let base = held_base.take();
+    let (base, base_link) = fixture.claim(&["base"], RequiredState::Resolved);
     base.notify_resolved(|_| Some(address(2))).unwrap();
     let base_reference = base_link.results()[0].symbol.clone().unwrap();
 
     let tracker = fixture.tracker();
-    let (lazy, unit) = Unit::held(&["foo"]);
-    tracker.define(lazy).unwrap();
+    let unit = define_held_under(&tracker, &["foo"]);
     let mut progress =
         Progress { fixture, tracker, unit, responsibility: None, base: Some(base), base_reference, answer: None };
     if stage > Stage::NeverSearched {
@@ -306,8 +302,7 @@ fn a_queued_unit_whose_tracker_was_removed_is_refused_at_its_first_step() {
 fn the_waiting_query_is_answered_before_the_managers_are_called() {
     let fixture = Fixture::new();
     let tracker = fixture.tracker();
-    let (unit, _held) = Unit::held(&["foo"]);
-    tracker.define(unit).unwrap();
+    let _held = define_held_under(&tracker, &["foo"]);
     let log = fixture.log.clone();
     let order = [(fixture.main.clone(), Visibility::All)];
     let requests = [SymbolRequest::required("foo")];

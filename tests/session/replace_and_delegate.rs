@@ -23,8 +23,7 @@ fn assert_not_owed<T: std::fmt::Debug>(outcome: Result<T, Error>) {
 #[test]
 fn only_requested_names_are_listed_and_replaced_ones_materialise_later() {
     let fixture = Fixture::new();
-    let (unit, held) = Unit::held(&["foo", "bar"]);
-    fixture.main.define(unit).unwrap();
+    let held = fixture.define_held(&["foo", "bar"]);
     let foo = fixture.look_up(&["foo"], RequiredState::Ready);
     let mut r = held.take();
     assert_eq!(names(&r.requested_symbols()), ["foo"]);
@@ -41,8 +40,7 @@ fn only_requested_names_are_listed_and_replaced_ones_materialise_later() {
 #[test]
 fn a_name_looked_up_during_the_work_is_requested_too() {
     let fixture = Fixture::new();
-    let (unit, held) = Unit::held(&["foo", "bar"]);
-    fixture.main.define(unit).unwrap();
+    let held = fixture.define_held(&["foo", "bar"]);
     let _foo = fixture.look_up(&["foo"], RequiredState::Ready);
     let mut r = held.take();
     let bar = fixture.look_up(&["bar"], RequiredState::Ready);
@@ -55,14 +53,10 @@ fn a_name_looked_up_during_the_work_is_requested_too() {
 #[test]
 fn a_name_that_emitted_code_waits_for_is_requested() {
     let fixture = Fixture::new();
-    let (unit, held) = Unit::held(&["foo", "bar"]);
-    fixture.main.define(unit).unwrap();
+    let held = fixture.define_held(&["foo", "bar"]);
     let _foo = fixture.look_up(&["foo"], RequiredState::Ready);
     let mut r = held.take();
-    let (user, user_held) = Unit::held(&["user"]);
-    fixture.main.define(user).unwrap();
-    let answer = fixture.look_up(&["user"], RequiredState::Ready);
-    let user = user_held.take();
+    let (user, answer) = fixture.claim(&["user"], RequiredState::Ready);
     user.notify_resolved(|_| Some(address(9))).unwrap();
     user.notify_emitted(vec![r.symbol("bar").unwrap()]).unwrap();
     assert_eq!(names(&r.requested_symbols()), ["foo", "bar"]);
@@ -74,8 +68,7 @@ fn a_name_that_emitted_code_waits_for_is_requested() {
 #[test]
 fn replacing_a_symbol_that_is_not_claimed_or_is_resolved_is_refused() {
     let fixture = Fixture::new();
-    let (unit, held) = Unit::held(&["foo", "bar"]);
-    fixture.main.define(unit).unwrap();
+    let held = fixture.define_held(&["foo", "bar"]);
     let answer = fixture.look_up(&["foo"], RequiredState::Ready);
     let mut r = held.take();
     assert_not_owed(r.replace(Unit::never(&["bar", "other"])));
@@ -107,8 +100,7 @@ fn replacing_a_repeated_name_counts_once_and_replacing_no_name_does_nothing() {
         }
     }
     let fixture = Fixture::new();
-    let (unit, held) = Unit::held(&["foo", "bar"]);
-    fixture.main.define(unit).unwrap();
+    let held = fixture.define_held(&["foo", "bar"]);
     let _answer = fixture.look_up(&["foo"], RequiredState::Ready);
     let mut r = held.take();
     r.replace(CallsSessionWhenDropped(fixture.main.clone())).unwrap();
@@ -125,8 +117,7 @@ fn replacing_a_repeated_name_counts_once_and_replacing_no_name_does_nothing() {
 fn replacing_under_a_defunct_tracker_is_refused() {
     let fixture = Fixture::new();
     let tracker = fixture.tracker();
-    let (unit, held) = Unit::held(&["foo", "bar"]);
-    tracker.define(unit).unwrap();
+    let held = define_held_under(&tracker, &["foo", "bar"]);
     let _answer = fixture.look_up(&["foo"], RequiredState::Ready);
     let mut r = held.take();
     tracker.remove().unwrap();
@@ -139,8 +130,7 @@ fn replacing_under_a_defunct_tracker_is_refused() {
 fn replaced_symbols_follow_a_transfer_and_are_removed_with_their_tracker() {
     let fixture = Fixture::new();
     let (first, second) = (fixture.tracker(), fixture.tracker());
-    let (unit, held) = Unit::held(&["foo", "bar"]);
-    first.define(unit).unwrap();
+    let held = define_held_under(&first, &["foo", "bar"]);
     let _answer = fixture.look_up(&["foo"], RequiredState::Ready);
     let mut r = held.take();
     first.transfer_to(&second).unwrap();
@@ -155,8 +145,7 @@ fn replaced_symbols_follow_a_transfer_and_are_removed_with_their_tracker() {
 #[test]
 fn a_delegated_part_completes_on_its_own() {
     let fixture = Fixture::new();
-    let (unit, held) = Unit::held(&["foo", "bar"]);
-    fixture.main.define(unit).unwrap();
+    let held = fixture.define_held(&["foo", "bar"]);
     let (foo, bar) = (fixture.look_up(&["foo"], RequiredState::Ready), fixture.look_up(&["bar"], RequiredState::Ready));
     let mut r = held.take();
     assert_not_owed(r.delegate(&["bar", "other"]));
@@ -173,8 +162,7 @@ fn a_delegated_part_completes_on_its_own() {
 #[test]
 fn a_delegated_part_that_fails_or_is_dropped_fails_alone() {
     let fixture = Fixture::new();
-    let (unit, held) = Unit::held(&["foo", "bar", "baz"]);
-    fixture.main.define(unit).unwrap();
+    let held = fixture.define_held(&["foo", "bar", "baz"]);
     let [foo, bar, baz] = ["foo", "bar", "baz"].map(|name| fixture.look_up(&[name], RequiredState::Ready));
     let mut r = held.take();
     r.delegate(&["bar"]).unwrap().fail(Error::other("no bar"));
@@ -191,8 +179,7 @@ fn removing_names_is_all_or_nothing() {
     fixture.main.define(lazy).unwrap();
     fixture.main.define(Unit::ready(&["ready"], 1)).unwrap();
     fixture.find("ready").unwrap();
-    let (unit, held) = Unit::held(&["busy"]);
-    fixture.main.define(unit).unwrap();
+    let held = fixture.define_held(&["busy"]);
     let busy = fixture.look_up(&["busy"], RequiredState::Ready);
 
     assert_not_found(fixture.main.remove_symbols(&["lazy", "ready", "absent"]));
@@ -299,8 +286,7 @@ fn one_responsibility_goes_through_every_step_in_turn() {
     let fixture = Fixture::new();
     fixture.main.define(Unit::ready(&["library"], 9)).unwrap();
     let tracker = fixture.tracker();
-    let (unit, held) = Unit::held(&["foo", "part", "later"]);
-    tracker.define(unit).unwrap();
+    let held = define_held_under(&tracker, &["foo", "part", "later"]);
     let answer = fixture.look_up(&["foo", "part"], RequiredState::Ready);
     let mut r = held.take();
     assert_eq!((claimed(&r), names(&r.requested_symbols())), (vec!["foo", "part", "later"], vec!["foo", "part"]));

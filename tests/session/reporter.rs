@@ -57,8 +57,7 @@ fn without_a_reporter_an_error_is_dropped() {
 #[test]
 fn a_failure_that_no_lookup_waits_for_is_reported_with_its_cause() {
     let (fixture, reports) = reporting(ReclaimPolicy::OnDrop);
-    let (unit, held) = Unit::held(&["foo", "bar"]);
-    fixture.main.define(unit).unwrap();
+    let held = fixture.define_held(&["foo", "bar"]);
     let foo = fixture.look_up(&["foo"], RequiredState::Resolved);
     let r = held.take();
     r.notify_resolved(|_| Some(address(1))).unwrap();
@@ -78,8 +77,7 @@ fn a_failure_that_a_lookup_receives_is_not_reported() {
     fixture.main.define(Unit::exported(&["foo"], |r| r.fail(Error::other("no")))).unwrap();
     fixture.find("foo").unwrap_err();
     // No lookup waits for `bar`, but one waits for a dependant of `bar`.
-    let (bar, held) = Unit::held(&["bar"]);
-    fixture.main.define(bar).unwrap();
+    let held = fixture.define_held(&["bar"]);
     fixture.main.define(Unit::depending("user", &["bar"], &fixture.manager, 1)).unwrap();
     let user = fixture.look_up(&["user"], RequiredState::Ready);
     let r = held.take();
@@ -104,8 +102,7 @@ fn the_second_failure_of_one_lookup_is_reported() {
 fn an_abandoned_responsibility_and_a_refused_emission_are_reported_if_no_lookup_waits() {
     let (fixture, reports) = reporting(ReclaimPolicy::OnDrop);
     for refuse in [false, true] {
-        let (unit, held) = Unit::held(&["foo"]);
-        fixture.main.define(unit).unwrap();
+        let held = fixture.define_held(&["foo"]);
         let _resolved = fixture.look_up(&["foo"], RequiredState::Resolved);
         let target = fixture.loaded("target", 2);
         let dependencies = fixture.references(&["target"]);
@@ -134,8 +131,7 @@ fn removal_during_materialisation_is_not_reported() {
         [drop, |r| r.fail(Error::other("late")), |r| assert_tracker_defunct(r.notify_emitted(Vec::new()))];
     for step in steps {
         let tracker = fixture.tracker();
-        let (unit, held) = Unit::held(&["foo"]);
-        tracker.define(unit).unwrap();
+        let held = define_held_under(&tracker, &["foo"]);
         let _answer = fixture.look_up(&["foo"], RequiredState::Ready);
         tracker.remove().unwrap();
         step(held.take());
@@ -214,10 +210,7 @@ fn a_reporter_is_called_with_no_lock_held_and_may_call_back_into_the_session() {
     });
     let fixture = Fixture::with_options(SessionOptions { error_reporter: Some(reporter), ..SessionOptions::default() });
     dylib.set(fixture.main.clone()).unwrap();
-    let (unit, held) = Unit::held(&["foo"]);
-    fixture.main.define(unit).unwrap();
-    let _resolved = fixture.look_up(&["foo"], RequiredState::Resolved);
-    let r = held.take();
+    let (r, _resolved) = fixture.claim(&["foo"], RequiredState::Resolved);
     r.notify_resolved(|_| Some(address(1))).unwrap();
     r.fail(Error::other("no"));
     let tracker = fixture.loaded("bar", 1);

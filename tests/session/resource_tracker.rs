@@ -38,10 +38,7 @@ fn removing_after_materialising_frees_the_resources_of_the_key() {
 fn removing_while_materialising_fails_the_query_and_every_later_step() {
     let fixture = Fixture::new();
     let tracker = fixture.tracker();
-    let (unit, held) = Unit::held(&["foo"]);
-    tracker.define(unit).unwrap();
-    let answer = fixture.look_up(&["foo"], RequiredState::Ready);
-    let responsibility = held.take();
+    let (responsibility, answer) = fixture.claim_under(&tracker, &["foo"], RequiredState::Ready);
 
     tracker.remove().unwrap();
 
@@ -108,10 +105,7 @@ fn transferring_after_materialising_merges_the_recorded_resources() {
 fn transferring_while_materialising_changes_the_key_that_the_work_sees() {
     let fixture = Fixture::new();
     let (foo, bar) = (fixture.tracker(), fixture.tracker());
-    let (unit, held) = Unit::held(&["foo"]);
-    foo.define(unit).unwrap();
-    let answer = fixture.look_up(&["foo"], RequiredState::Ready);
-    let responsibility = held.take();
+    let (responsibility, answer) = fixture.claim_under(&foo, &["foo"], RequiredState::Ready);
     let before = responsibility.with_resource_key(|key| {
         fixture.manager.ledger.record(key, 1);
         key
@@ -167,8 +161,7 @@ fn transferring_to_another_dylibs_tracker_is_refused_by_name() {
 fn a_chain_of_transfers_ends_at_the_last_destination() {
     let fixture = Fixture::new();
     let (a, b, c) = (fixture.tracker(), fixture.tracker(), fixture.tracker());
-    let (unit, held) = Unit::held(&["foo"]);
-    a.define(unit).unwrap();
+    let held = define_held_under(&a, &["foo"]);
     fixture.look_up(&["foo"], RequiredState::Ready);
     a.transfer_to(&b).unwrap();
     b.transfer_to(&c).unwrap();

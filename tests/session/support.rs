@@ -9,12 +9,16 @@ use jittison::base::{ExecutorAddr, Name};
 use jittison::error::{Error, ErrorKind, Result};
 use jittison::session::*;
 
-pub(crate) use jittison_test_support::own_process;
+pub(crate) use jittison_test_support::{own_process, resident_bytes};
 
 /// `usual`, or `under_miri` if Miri interprets the test.
 pub const fn sized(usual: u64, under_miri: u64) -> u64 {
     if cfg!(miri) { under_miri } else { usual }
 }
+
+pub const RESOLVED: Option<SymbolState> = Some(SymbolState::Resolved);
+pub const EMITTED: Option<SymbolState> = Some(SymbolState::Emitted);
+pub const READY: Option<SymbolState> = Some(SymbolState::Ready);
 
 pub const EXPORTED: SymbolFlags = SymbolFlags::EXPORTED;
 
@@ -262,6 +266,48 @@ impl Fixture {
         tracker
     }
 
+    /// Defines a unit with these names in `main`. The test takes its responsibility when a lookup has started it.
+    pub fn define_held(&self, names: &[&str]) -> HeldResponsibility {
+        let (unit, held) = Unit::held(names);
+        self.main.define(unit).unwrap();
+        held
+    }
+
+    /// Defines a unit with these names in `main` and looks all of them up. Returns its responsibility and the answer.
+    pub fn claim(&self, names: &[&str], required: RequiredState) -> (MaterializationResponsibility, Answer) {
+        let held = self.define_held(names);
+        let answer = self.look_up(names, required);
+        (held.take(), answer)
+    }
+
+    /// Like [`claim`](Self::claim), under a tracker of `main`.
+    pub fn claim_under(
+        &self,
+        tracker: &ResourceTracker,
+        names: &[&str],
+        required: RequiredState,
+    ) -> (MaterializationResponsibility, Answer) {
+        let held = define_held_under(tracker, names);
+        let answer = self.look_up(names, required);
+        (held.take(), answer)
+    }
+
+    /// Claims each name by itself and resolves the first to 1, the next to 2, and so on. Returns the responsibilities and the
+    /// answers of lookups that wait until the names are ready.
+    pub fn resolved(&self, names: &[&str]) -> (Vec<MaterializationResponsibility>, Vec<Answer>) {
+        let claim = |(value, name): (u64, &&str)| {
+            let (r, answer) = self.claim(&[name], RequiredState::Ready);
+            r.notify_resolved(|_| Some(address(value))).unwrap();
+            (r, answer)
+        };
+        (1..).zip(names).map(claim).unzip()
+    }
+
+    /// The states of symbols of `main`.
+    pub fn states(&self, names: &[&str]) -> Vec<Option<SymbolState>> {
+        names.iter().map(|name| self.main.symbol_state(name)).collect()
+    }
+
     /// Looks up one name in `main` and waits until it is ready.
     pub fn find(&self, name: &str) -> Result<u64> {
         find_in(&self.session, &[&self.main], name)
@@ -277,6 +323,13 @@ impl Fixture {
         let answer = self.look_up(names, RequiredState::Resolved);
         answer.results().into_iter().map(|result| result.symbol.expect("not absolute")).collect()
     }
+}
+
+/// Defines a unit with these names under a tracker. The test takes its responsibility when a lookup has started it.
+pub fn define_held_under(tracker: &ResourceTracker, names: &[&str]) -> HeldResponsibility {
+    let (unit, held) = Unit::held(names);
+    tracker.define(unit).unwrap();
+    held
 }
 
 pub fn find_in(session: &ExecutionSession, dylibs: &[&JitDylib], name: &str) -> Result<u64> {
@@ -345,10 +398,4 @@ pub fn assert_tracker_defunct<T: std::fmt::Debug>(outcome: Result<T>) {
 pub fn assert_not_found<T: std::fmt::Debug>(outcome: Result<T>) {
     let error = outcome.expect_err("the symbol is absent");
     assert!(matches!(error.kind(), ErrorKind::SymbolsNotFound { .. }), "{error}");
-}
-
-/// Resident pages of this process, in bytes.
-pub fn resident_bytes() -> usize {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
-    statm.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 4096
 }

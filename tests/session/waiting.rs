@@ -5,29 +5,6 @@ use jittison::session::*;
 
 use crate::support::*;
 
-/// A unit for each name, which has run and is resolved, and a query for each.
-fn resolved(fixture: &Fixture, names: &[&str]) -> (Vec<MaterializationResponsibility>, Vec<Answer>) {
-    let mut responsibilities = Vec::new();
-    let mut answers = Vec::new();
-    for (value, name) in (1..).zip(names) {
-        let (unit, held) = Unit::held(&[name]);
-        fixture.main.define(unit).unwrap();
-        answers.push(fixture.look_up(&[name], RequiredState::Ready));
-        let r = held.take();
-        r.notify_resolved(|_| Some(address(value))).unwrap();
-        responsibilities.push(r);
-    }
-    (responsibilities, answers)
-}
-
-fn states(fixture: &Fixture, names: &[&str]) -> Vec<Option<SymbolState>> {
-    names.iter().map(|name| fixture.main.symbol_state(name)).collect()
-}
-
-const EMITTED: Option<SymbolState> = Some(SymbolState::Emitted);
-const READY: Option<SymbolState> = Some(SymbolState::Ready);
-const RESOLVED: Option<SymbolState> = Some(SymbolState::Resolved);
-
 /// Emits a responsibility with dependencies on `names`.
 fn emit(fixture: &Fixture, r: MaterializationResponsibility, names: &[&str]) {
     r.notify_emitted(fixture.references(names)).unwrap();
@@ -36,7 +13,7 @@ fn emit(fixture: &Fixture, r: MaterializationResponsibility, names: &[&str]) {
 #[test]
 fn a_dependency_on_itself_does_not_keep_a_symbol_from_being_ready() {
     let fixture = Fixture::new();
-    let (mut r, answers) = resolved(&fixture, &["foo"]);
+    let (mut r, answers) = fixture.resolved(&["foo"]);
     emit(&fixture, r.remove(0), &["foo"]);
     assert_eq!(answers[0].addresses(), [1]);
 }
@@ -44,9 +21,9 @@ fn a_dependency_on_itself_does_not_keep_a_symbol_from_being_ready() {
 #[test]
 fn a_dependency_emitted_first_is_ready_first() {
     let fixture = Fixture::new();
-    let (mut r, answers) = resolved(&fixture, &["foo", "bar"]);
+    let (mut r, answers) = fixture.resolved(&["foo", "bar"]);
     emit(&fixture, r.remove(1), &[]);
-    assert_eq!(states(&fixture, &["foo", "bar"]), [RESOLVED, READY]);
+    assert_eq!(fixture.states(&["foo", "bar"]), [RESOLVED, READY]);
     emit(&fixture, r.remove(0), &["bar"]);
     assert_eq!(answers[0].addresses(), [1]);
 }
@@ -54,12 +31,12 @@ fn a_dependency_emitted_first_is_ready_first() {
 #[test]
 fn a_dependant_emitted_first_waits_for_its_dependency() {
     let fixture = Fixture::new();
-    let (mut r, answers) = resolved(&fixture, &["foo", "bar"]);
+    let (mut r, answers) = fixture.resolved(&["foo", "bar"]);
     emit(&fixture, r.remove(0), &["bar"]);
-    assert_eq!(states(&fixture, &["foo", "bar"]), [EMITTED, RESOLVED]);
+    assert_eq!(fixture.states(&["foo", "bar"]), [EMITTED, RESOLVED]);
     assert!(answers[0].is_pending());
     emit(&fixture, r.remove(0), &[]);
-    assert_eq!(states(&fixture, &["foo", "bar"]), [READY, READY]);
+    assert_eq!(fixture.states(&["foo", "bar"]), [READY, READY]);
     assert_eq!(answers[0].addresses(), [1]);
 }
 
@@ -68,14 +45,14 @@ fn a_ring_of_three_is_ready_when_its_last_member_is_emitted_and_not_before() {
     let names = ["foo", "bar", "baz"];
     for last in 0..3 {
         let fixture = Fixture::new();
-        let (r, answers) = resolved(&fixture, &names);
+        let (r, answers) = fixture.resolved(&names);
         let mut ring: Vec<_> = r.into_iter().enumerate().collect();
         ring.rotate_left(last);
         for (i, r) in ring {
             assert!(answers.iter().all(Answer::is_pending));
             emit(&fixture, r, &[names[(i + 1) % 3]]);
         }
-        assert_eq!(states(&fixture, &names), [READY; 3]);
+        assert_eq!(fixture.states(&names), [READY; 3]);
         assert!(answers.iter().zip(1..).all(|(answer, value)| answer.addresses() == [value]));
     }
 }
@@ -85,14 +62,14 @@ fn a_zigzag_is_ready_from_the_bottom_up() {
     // a → b, a → c, b → d, b → c, c → d; emitted in the order a, c, b, d.
     let names = ["a", "b", "c", "d"];
     let fixture = Fixture::new();
-    let (r, answers) = resolved(&fixture, &names);
+    let (r, answers) = fixture.resolved(&names);
     let [a, b, c, d] = <[_; 4]>::try_from(r).unwrap();
     emit(&fixture, a, &["b", "c"]);
     emit(&fixture, c, &["d"]);
     emit(&fixture, b, &["d", "c"]);
-    assert_eq!(states(&fixture, &names), [EMITTED, EMITTED, EMITTED, RESOLVED]);
+    assert_eq!(fixture.states(&names), [EMITTED, EMITTED, EMITTED, RESOLVED]);
     emit(&fixture, d, &[]);
-    assert_eq!(states(&fixture, &names), [READY; 4]);
+    assert_eq!(fixture.states(&names), [READY; 4]);
     assert!(answers.iter().all(|answer| !answer.is_pending()));
 }
 
@@ -100,27 +77,27 @@ fn a_zigzag_is_ready_from_the_bottom_up() {
 fn two_rings_that_share_a_member_wait_for_each_other() {
     let names = ["a", "b", "c"];
     let fixture = Fixture::new();
-    let (r, _answers) = resolved(&fixture, &names);
+    let (r, _answers) = fixture.resolved(&names);
     let [a, b, c] = <[_; 3]>::try_from(r).unwrap();
     emit(&fixture, a, &["b"]);
     emit(&fixture, b, &["a", "c"]);
-    assert_eq!(states(&fixture, &names), [EMITTED, EMITTED, RESOLVED]);
+    assert_eq!(fixture.states(&names), [EMITTED, EMITTED, RESOLVED]);
     emit(&fixture, c, &["b"]);
-    assert_eq!(states(&fixture, &names), [READY; 3]);
+    assert_eq!(fixture.states(&names), [READY; 3]);
 }
 
 #[test]
 fn a_ring_and_its_dependants_wait_for_the_dependency_of_the_ring() {
     let names = ["out", "a", "b", "in"];
     let fixture = Fixture::new();
-    let (r, _answers) = resolved(&fixture, &names);
+    let (r, _answers) = fixture.resolved(&names);
     let [out, a, b, inner] = <[_; 4]>::try_from(r).unwrap();
     emit(&fixture, out, &["a"]);
     emit(&fixture, a, &["b"]);
     emit(&fixture, b, &["a", "in"]);
-    assert_eq!(states(&fixture, &names), [EMITTED, EMITTED, EMITTED, RESOLVED]);
+    assert_eq!(fixture.states(&names), [EMITTED, EMITTED, EMITTED, RESOLVED]);
     emit(&fixture, inner, &[]);
-    assert_eq!(states(&fixture, &names), [READY; 4]);
+    assert_eq!(fixture.states(&names), [READY; 4]);
 }
 
 #[test]
@@ -132,7 +109,7 @@ fn a_dependency_in_another_dylib_counts_as_one_in_the_same() {
     let bar = Answer::of(&fixture.session, &other, &["bar"], RequiredState::Resolved);
     let r_bar = held.take();
     r_bar.notify_resolved(|_| Some(address(9))).unwrap();
-    let (mut r, answers) = resolved(&fixture, &["foo"]);
+    let (mut r, answers) = fixture.resolved(&["foo"]);
     r.remove(0).notify_emitted(vec![bar.results()[0].symbol.clone().unwrap()]).unwrap();
     assert!(answers[0].is_pending());
     r_bar.notify_emitted(Vec::new()).unwrap();
@@ -144,7 +121,7 @@ fn a_ready_name_that_is_removed_and_redefined_is_waited_for_again() {
     // Symptom in ORC: the graph kept the old entry and made the dependant ready (llvm/llvm-project#169135).
     let fixture = Fixture::new();
     fixture.loaded("bar", 1).remove().unwrap();
-    let (mut r, answers) = resolved(&fixture, &["foo", "bar"]);
+    let (mut r, answers) = fixture.resolved(&["foo", "bar"]);
     emit(&fixture, r.remove(0), &["bar"]);
     assert!(answers[0].is_pending());
     emit(&fixture, r.remove(0), &[]);
@@ -155,7 +132,7 @@ fn a_ready_name_that_is_removed_and_redefined_is_waited_for_again() {
 fn failure_reaches_every_pending_dependant_through_a_zigzag() {
     let names = ["a", "b", "c", "d"];
     let fixture = Fixture::new();
-    let (r, answers) = resolved(&fixture, &names);
+    let (r, answers) = fixture.resolved(&names);
     let [a, b, c, d] = <[_; 4]>::try_from(r).unwrap();
     emit(&fixture, a, &["b", "c"]);
     emit(&fixture, c, &["d"]);
@@ -168,7 +145,7 @@ fn failure_reaches_every_pending_dependant_through_a_zigzag() {
 #[test]
 fn failing_a_symbol_without_dependants_leaves_other_symbols_waiting() {
     let fixture = Fixture::new();
-    let (r, answers) = resolved(&fixture, &["foo", "bar", "odd"]);
+    let (r, answers) = fixture.resolved(&["foo", "bar", "odd"]);
     let [foo, bar, odd] = <[_; 3]>::try_from(r).unwrap();
     emit(&fixture, foo, &["bar"]);
     odd.fail(Error::other("no"));
@@ -181,12 +158,9 @@ fn failing_a_symbol_without_dependants_leaves_other_symbols_waiting() {
 fn removing_a_pending_symbol_fails_its_dependants_and_leaves_its_dependencies() {
     // out → mid → base. The tracker of mid is removed while mid waits for base.
     let fixture = Fixture::new();
-    let (mut r, answers) = resolved(&fixture, &["out", "base"]);
+    let (mut r, answers) = fixture.resolved(&["out", "base"]);
     let tracker = fixture.tracker();
-    let (unit, held) = Unit::held(&["mid"]);
-    tracker.define(unit).unwrap();
-    let mid = fixture.look_up(&["mid"], RequiredState::Ready);
-    let r_mid = held.take();
+    let (r_mid, mid) = fixture.claim_under(&tracker, &["mid"], RequiredState::Ready);
     r_mid.notify_resolved(|_| Some(address(7))).unwrap();
     emit(&fixture, r_mid, &["base"]);
     emit(&fixture, r.remove(0), &["mid"]);
@@ -208,17 +182,13 @@ fn depending_on_a_symbol_that_has_just_failed_with_its_dependency_is_refused() {
     let (first, second) =
         (fixture.session.create_dylib("first").unwrap(), fixture.session.create_dylib("second").unwrap());
     let base = fixture.tracker();
-    let (unit, held_base) = Unit::held(&["base"]);
-    base.define(unit).unwrap();
+    let held_base = define_held_under(&base, &["base"]);
     let order = [(fixture.main.clone(), Visibility::All)];
     first.set_link_order(&order);
     second.set_link_order(&order);
     first.define(Unit::depending("x", &["base"], &fixture.manager, 1)).unwrap();
     second.define(Unit::depending("y", &["base"], &fixture.manager, 2)).unwrap();
-    let (z_unit, held_z) = Unit::held(&["z"]);
-    fixture.main.define(z_unit).unwrap();
-    let z = fixture.look_up(&["z"], RequiredState::Ready);
-    let r_z = held_z.take();
+    let (r_z, z) = fixture.claim(&["z"], RequiredState::Ready);
     r_z.notify_resolved(|_| Some(address(3))).unwrap();
 
     let y_resolved = Answer::of(&fixture.session, &second, &["y"], RequiredState::Resolved);
@@ -249,39 +219,36 @@ fn depending_on_a_symbol_that_has_just_failed_with_its_dependency_is_refused() {
 #[test]
 fn emitting_or_failing_an_empty_responsibility_affects_no_symbol() {
     let fixture = Fixture::new();
-    let (mut r, answers) = resolved(&fixture, &["foo", "bar"]);
+    let (mut r, answers) = fixture.resolved(&["foo", "bar"]);
     emit(&fixture, r.remove(0), &["bar"]);
     let ends: [fn(MaterializationResponsibility); 2] =
         [|empty| empty.notify_emitted(Vec::new()).unwrap(), |empty| empty.fail(Error::other("nothing"))];
     for end in ends {
-        let (unit, held) = Unit::held(&["odd"]);
-        fixture.main.define(unit).unwrap();
-        let odd = fixture.look_up(&["odd"], RequiredState::Ready);
-        let mut empty = held.take();
+        let (mut empty, odd) = fixture.claim(&["odd"], RequiredState::Ready);
         let all = empty.delegate(&["odd"]).unwrap();
         end(empty);
-        assert_eq!(states(&fixture, &["foo", "bar", "odd"]), [EMITTED, RESOLVED, Some(SymbolState::Materializing)]);
+        assert_eq!(fixture.states(&["foo", "bar", "odd"]), [EMITTED, RESOLVED, Some(SymbolState::Materializing)]);
         finish(all, 3);
         assert_eq!(odd.addresses(), [3]);
         fixture.main.remove_symbols(&["odd"]).unwrap();
     }
     assert!(answers.iter().all(Answer::is_pending));
     emit(&fixture, r.remove(0), &[]);
-    assert_eq!(states(&fixture, &["foo", "bar"]), [READY; 2]);
+    assert_eq!(fixture.states(&["foo", "bar"]), [READY; 2]);
 }
 
 #[test]
 fn symbols_that_wait_for_the_same_dependency_are_ready_together() {
     let names = ["a", "b", "c", "base"];
     let fixture = Fixture::new();
-    let (r, answers) = resolved(&fixture, &names);
+    let (r, answers) = fixture.resolved(&names);
     let [a, b, c, base] = <[_; 4]>::try_from(r).unwrap();
     emit(&fixture, a, &["base"]);
     emit(&fixture, b, &["base"]);
     emit(&fixture, c, &["a", "base"]);
-    assert_eq!(states(&fixture, &names), [EMITTED, EMITTED, EMITTED, RESOLVED]);
+    assert_eq!(fixture.states(&names), [EMITTED, EMITTED, EMITTED, RESOLVED]);
     emit(&fixture, base, &[]);
-    assert_eq!(states(&fixture, &names), [READY; 4]);
+    assert_eq!(fixture.states(&names), [READY; 4]);
     assert!(answers.iter().zip(1..).all(|(answer, value)| answer.addresses() == [value]));
 }
 
@@ -290,7 +257,7 @@ fn the_addresses_of_a_ring_are_found_before_any_member_is_ready() {
     // ORC: TestCircularDependenceInOneJITDylib looks up with `Resolved` first.
     let names = ["foo", "bar", "baz"];
     let fixture = Fixture::new();
-    let (r, answers) = resolved(&fixture, &names);
+    let (r, answers) = fixture.resolved(&names);
     assert_eq!(fixture.look_up(&names, RequiredState::Resolved).addresses(), [1, 2, 3]);
     assert!(answers.iter().all(Answer::is_pending));
     for (i, r) in r.into_iter().enumerate() {

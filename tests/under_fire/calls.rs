@@ -92,9 +92,7 @@ fn run_scenario(objects: Vec<Vec<u8>>, remove: fn(&Jit, &ResourceTracker)) {
 
 /// Adds a version to the main dylib.
 fn link(jit: &Jit, object: &[u8]) -> ResourceTracker {
-    let tracker = jit.main_dylib().create_tracker().unwrap();
-    jit.add_object(&tracker, "version.o", object.to_vec()).unwrap();
-    tracker
+    add_object(jit, jit.main_dylib(), "version.o", object.to_vec())
 }
 
 fn target(jit: &Jit) -> ExecutorAddr {

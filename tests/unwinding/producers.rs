@@ -1,7 +1,5 @@
 //! The unwind tables of gcc, clang and rustc, with the options that change them. `tests/linking` covers those of Cranelift.
 
-use std::process::Command;
-
 use crate::host::*;
 use crate::support::*;
 
@@ -115,19 +113,17 @@ fn unwind_sections_of_both_elf_types_are_read() {
 
 #[test]
 fn a_rust_object_catches_its_own_panics() {
-    let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".to_string());
-    let Ok(output) = Command::new(rustc).args(["--print", "target-libdir"]).output() else {
-        return skip("rustc");
-    };
+    let Some(mut rustc) = rustc() else { return };
+    let output = rustc.args(["--print", "target-libdir"]).output().unwrap();
     let directory = String::from_utf8(output.stdout).unwrap();
     let is_std = |path: &std::path::PathBuf| {
         path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("libstd-"))
             && path.extension().is_some_and(|extension| extension == "so")
     };
     let entries = std::fs::read_dir(directory.trim()).unwrap();
-    let Some(library) = entries.map(|entry| entry.unwrap().path()).find(is_std) else {
-        return skip("the standard library of Rust as a shared library");
-    };
+    let library = entries.map(|entry| entry.unwrap().path()).find(is_std);
+    require_that(library.is_some(), "the standard library of Rust as a shared library");
+    let Some(library) = library else { return };
     let Some(object) = rust(
         &["-C", "panic=unwind", "-C", "prefer-dynamic"],
         "use std::panic::{catch_unwind, resume_unwind};

@@ -9,11 +9,10 @@ use crate::support::*;
 /// Builds `static_host.rs` statically for a target, runs it with `object` and returns its output. `None` if the target is not
 /// installed.
 fn run_static(target: &str, object: &[u8]) -> Option<String> {
-    let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".to_string());
-    let libraries = Command::new(rustc).args(["--print", "target-libdir", "--target", target]).output();
-    let is_installed = |directory: &str| std::fs::read_dir(directory.trim()).is_ok_and(|entries| entries.count() > 10);
-    if !libraries.is_ok_and(|output| is_installed(&String::from_utf8_lossy(&output.stdout))) {
-        skip(&format!("the Rust target {target}"));
+    let printed = rustc()?.args(["--print", "target-libdir", "--target", target]).output().unwrap();
+    let libraries = std::fs::read_dir(String::from_utf8_lossy(&printed.stdout).trim());
+    let is_installed = libraries.is_ok_and(|entries| entries.count() > 10);
+    if !require_that(is_installed, &format!("the Rust target {target}")) {
         return None;
     }
     let here = env!("CARGO_MANIFEST_DIR");
@@ -39,7 +38,7 @@ fn run_static(target: &str, object: &[u8]) -> Option<String> {
         .unwrap();
     assert!(build.status.success(), "{}", String::from_utf8_lossy(&build.stderr));
     let dir = PrivateDir::new();
-    std::fs::write(dir.path("object.o"), object).unwrap();
+    dir.write("object.o", object);
     let program = built.join(target).join("debug/static-host");
     let run = Command::new(program).arg(dir.path("object.o")).output().unwrap();
     let output = format!("{}{}", String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));

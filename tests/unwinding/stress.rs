@@ -48,8 +48,7 @@ struct Module {
 
 impl Module {
     fn load(jit: &Jit, dylib: &JitDylib, objects: &[ObjectBuffer], depth: usize) -> Module {
-        let tracker = dylib.create_tracker().unwrap();
-        jit.add_object(&tracker, "frames.o", objects[depth].clone()).unwrap();
+        let tracker = add_object(jit, dylib, "frames.o", objects[depth].clone());
         let (outer, counted) = (try_function(jit, dylib, "outer"), try_function(jit, dylib, "counted"));
         Module { tracker, outer: outer.unwrap(), counted: counted.unwrap(), depth }
     }

@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::ffi::c_void;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use jittison::Jit;
 
@@ -20,9 +20,7 @@ fn llvm_unwinder() -> Option<&'static str> {
         "/usr/lib64/libunwind.so.1",
     ];
     let found = PLACES.into_iter().find(|place| Path::new(place).exists());
-    if found.is_none() {
-        skip("LLVM's libunwind.so.1 (libunwind-19)");
-    }
+    require_that(found.is_some(), "LLVM's libunwind.so.1 (libunwind-19)");
     found
 }
 
@@ -175,21 +173,12 @@ unsafe extern "C" {
 
 /// Runs one test of this program under a tool and returns the output. Without the tool the test is skipped: `None`.
 fn run_under(tool: &str, args: &[&str], test: &str) -> Option<String> {
-    let mut command = Command::new(tool);
-    command.args(args);
-    let run = rerun_below(command, test).env_remove("DEBUGINFOD_URLS").stdin(Stdio::null()).output();
-    match run {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            skip(tool);
-            None
-        }
-        run => {
-            let run = run.unwrap();
-            let output = format!("{}{}", String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
-            assert!(run.status.success(), "{output}");
-            Some(output)
-        }
-    }
+    let mut tool = require(tool)?;
+    tool.args(args);
+    let run = rerun_below(tool, test).env_remove("DEBUGINFOD_URLS").stdin(Stdio::null()).output().unwrap();
+    let output = format!("{}{}", String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+    assert!(run.status.success(), "{output}");
+    Some(output)
 }
 
 #[test]
@@ -215,7 +204,7 @@ fn gdb_unwinds_past_linked_frames_and_has_no_complaint() {
     let mut args = vec!["-nx", "-batch", "-iex", "set auto-load off"];
     args.extend(commands.iter().flat_map(|command| ["-ex", command]));
     args.push("--args");
-    let Some(output) = run_under("gdb", &args, test) else { return };
+    let Some(output) = run_under("gdb", &args, test).filter(|output| may_trace(output)) else { return };
     assert!(output.contains("test finished") && output.contains("exited normally"), "{output}");
     // After the host's frame gdb continues with guessed values, and may print where that stops.
     let lines = output.lines().filter(|line| !line.starts_with("Backtrace stopped"));
@@ -255,13 +244,14 @@ fn perf_samples_linked_code_and_has_no_complaint() {
     let record = dir.path("perf.data");
     let record = record.to_str().unwrap();
     let args = ["record", "-q", "-e", "cpu-clock", "-g", "-o", record, "--"];
-    // Skip the test if the kernel does not permit perf.
-    if !Command::new("perf").args(args).arg("true").output().is_ok_and(|run| run.status.success()) {
-        return skip("perf, and the right to use it");
+    let Some(mut perf) = require("perf") else { return };
+    let is_permitted = perf.args(args).arg("true").output().unwrap().status.success();
+    if !require_that(is_permitted, "the right to use perf events") {
+        return;
     }
     let Some(output) = run_under("perf", &args, test) else { return };
     assert!(output.contains("test finished"), "{output}");
-    let read = Command::new("perf").args(["script", "-G", "-F", "ip,sym,dso", "-i", record]).output().unwrap();
+    let read = require("perf").unwrap().args(["script", "-G", "-F", "ip,sym,dso", "-i", record]).output().unwrap();
     let (samples, complaints) = (String::from_utf8_lossy(&read.stdout), String::from_utf8_lossy(&read.stderr));
     let linked = output.split("linked at [").nth(1).and_then(|rest| rest.split(']').next()).unwrap();
     let start = u64::from_str_radix(linked, 16).unwrap();

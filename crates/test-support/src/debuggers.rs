@@ -1,7 +1,6 @@
 //! [`DebuggerList`]: reads the list of JIT symbol files as a debugger does. [`gdb`] runs a test under gdb.
 
-use jittison_test_tools::{rerun_below, skip};
-use std::process::Command;
+use jittison_test_tools::{require, require_that, rerun_below};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// `struct jit_descriptor` of gdb's interface.
@@ -111,18 +110,17 @@ pub extern "C" fn jittison_test_checkpoint(number: i64) -> i64 {
 pub fn gdb(test: &str, commands: &str) -> Option<String> {
     let preamble = "set pagination off\nset confirm off\nset breakpoint pending on\nset language c\n";
     // Each command is its own argument: a command file ends at the first error.
-    let mut gdb = Command::new("gdb");
+    let mut gdb = require("gdb")?;
     gdb.args(["-batch", "-nx"])
         .args(preamble.lines().chain(commands.lines()).flat_map(|command| ["-ex", command]))
         .arg("--args");
-    let Ok(run) = rerun_below(gdb, test).output() else {
-        skip("gdb");
-        return None;
-    };
+    let run = rerun_below(gdb, test).output().unwrap();
     let output = String::from_utf8_lossy(&run.stdout).into_owned() + &String::from_utf8_lossy(&run.stderr);
-    if output.contains("ptrace: Operation not permitted") || output.contains("Could not trace the inferior") {
-        skip("the right to trace processes");
-        return None;
-    }
-    Some(output)
+    may_trace(&output).then_some(output)
+}
+
+/// Whether gdb, whose output this is, had the right to trace the program. If not, the calling test is skipped.
+pub fn may_trace(output: &str) -> bool {
+    let refusals = ["ptrace: Operation not permitted", "Could not trace the inferior"];
+    require_that(!refusals.iter().any(|refusal| output.contains(refusal)), "the right to trace processes")
 }

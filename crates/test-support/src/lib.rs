@@ -5,6 +5,7 @@
 //! cannot hold two copies of jittison.
 
 mod allocations;
+pub mod archive_bytes;
 pub mod bench;
 mod debuggers;
 mod frames;
@@ -14,11 +15,12 @@ use std::time::Duration;
 
 use jittison::base::{ExecutorAddr, Name};
 use jittison::host::FunctionPointer;
+use jittison::link::ObjectBuffer;
 use jittison::session::SymbolFlags;
 use jittison::{Error, Function, Jit, JitDylib, ResourceTracker};
 
 pub use allocations::{CountingAllocator, allocations};
-pub use debuggers::{DebuggerList, gdb, has_symbol, jittison_test_checkpoint};
+pub use debuggers::{DebuggerList, gdb, has_symbol, jittison_test_checkpoint, may_trace};
 pub use frames::frame_of;
 pub use jittison_test_tools::*;
 
@@ -31,8 +33,13 @@ pub fn new_jit() -> Jit {
 
 /// Adds an object under a new tracker.
 pub fn add(jit: &Jit, dylib: &JitDylib, name: &str, bytes: &[u8]) -> ResourceTracker {
+    add_object(jit, dylib, name, bytes)
+}
+
+/// Like [`add`], for an object that the session takes without a copy.
+pub fn add_object(jit: &Jit, dylib: &JitDylib, name: &str, object: impl Into<ObjectBuffer>) -> ResourceTracker {
     let tracker = dylib.create_tracker().unwrap();
-    jit.add_object(&tracker, name, bytes).unwrap();
+    jit.add_object(&tracker, name, object).unwrap();
     tracker
 }
 
@@ -158,6 +165,12 @@ pub struct Mapping {
     pub end: u64,
     pub protection: String,
     pub name: String,
+}
+
+/// The resident bytes of this process.
+pub fn resident_bytes() -> u64 {
+    let statm = fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 4096
 }
 
 /// The mappings of this process.

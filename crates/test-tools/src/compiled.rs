@@ -8,14 +8,15 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
+use crate::require::find;
+
 /// The path of the cached object. `None` if the object is not cached: the compiler is missing, or a flag names a file, whose
 /// content is not part of the hash.
 pub fn place(tool: &str, flags: &[&str], source: &str) -> Option<PathBuf> {
     if flags.iter().any(|flag| flag.contains('/')) {
         return None;
     }
-    let path = std::env::var_os("PATH")?;
-    let compiler = std::env::split_paths(&path).find_map(|directory| fs::metadata(directory.join(tool)).ok())?;
+    let compiler = find(tool)?;
     let key = (tool, flags, source, compiler.size(), compiler.mtime(), compiler.ino());
     let [low, high] = [0, 1].map(|seed: u8| {
         let mut hasher = DefaultHasher::new();

@@ -1,15 +1,18 @@
-//! Helpers of the tests of jittison that do not use jittison: compilers, temporary directories, processes of a test's own.
-//!
-//! A test whose tool is missing is skipped ([`skip`]); with `CI` set it fails.
+//! Helpers of the tests of jittison that do not use jittison: what a test needs of the machine ([`require`]), compilers,
+//! temporary directories, processes of a test's own, source files.
 
 mod compiled;
 mod process;
+mod require;
+mod sources;
 
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
 pub use process::*;
+pub use require::*;
+pub use sources::rust_files;
 
 // ---- compilers --------------------------------------------------------------
 
@@ -41,12 +44,11 @@ pub fn asm(source: &str) -> Option<Vec<u8>> {
 
 /// Compiles a Rust library crate with `flags`.
 pub fn rust(flags: &[&str], source: &str) -> Option<Vec<u8>> {
-    let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".to_string());
     let mut args = vec!["--edition", "2021", "--crate-name", "jitted", "--emit", "obj", "--crate-type", "lib"];
     args.extend(["-C", "opt-level=2", "-C", "codegen-units=1"]);
     args.extend(flags);
     args.extend(["-o", OUTPUT, INPUT]);
-    build(&rustc, source.as_bytes(), &args)
+    run(rustc()?, source.as_bytes(), &args)
 }
 
 fn compile(tool: &str, language: &str, flags: &[&str], source: &str) -> Option<Vec<u8>> {
@@ -67,25 +69,22 @@ pub const OUTPUT: &str = "<output>";
 
 /// Runs a tool on `input` and returns the bytes of its output file. Without the tool the test is skipped: `None`.
 pub fn build(tool: &str, input: &[u8], args: &[&str]) -> Option<Vec<u8>> {
+    run(require(tool)?, input, args)
+}
+
+fn run(mut tool: Command, input: &[u8], args: &[&str]) -> Option<Vec<u8>> {
     let dir = PrivateDir::new();
     let (from, to) = (dir.path("input"), dir.path("output"));
     fs::write(&from, input).unwrap();
-    let mut command = Command::new(tool);
     for arg in args {
         match *arg {
-            INPUT => command.arg(&from),
-            OUTPUT => command.arg(&to),
-            arg => command.arg(arg),
+            INPUT => tool.arg(&from),
+            OUTPUT => tool.arg(&to),
+            arg => tool.arg(arg),
         };
     }
-    let run = match command.output() {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            skip(tool);
-            return None;
-        }
-        run => run.unwrap(),
-    };
-    assert!(run.status.success(), "{tool} {args:?}: {}", String::from_utf8_lossy(&run.stderr));
+    let run = tool.output().unwrap();
+    assert!(run.status.success(), "{tool:?}: {}", String::from_utf8_lossy(&run.stderr));
     Some(fs::read(&to).unwrap())
 }
 
@@ -102,5 +101,26 @@ impl PrivateDir {
 
     pub fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
+    }
+
+    /// Writes a file, and returns its path.
+    pub fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, bytes).unwrap();
+        path
+    }
+
+    /// Writes the members, and archives them with `tool`. Without the tool the test is skipped: `None`.
+    pub fn archive(&self, tool: &str, flags: &[&str], name: &str, members: &[(&str, &[u8])]) -> Option<PathBuf> {
+        let mut command = require(tool)?;
+        command.current_dir(self.path("")).args(flags).arg(name);
+        for (member, bytes) in members {
+            self.write(member, bytes);
+            command.arg(member);
+        }
+        let run = command.output().unwrap();
+        assert!(run.status.success(), "{command:?}: {}", String::from_utf8_lossy(&run.stderr));
+        Some(self.path(name))
     }
 }

@@ -1,4 +1,4 @@
-//! Tests in their own process, skipped tests, and the number of rounds of a long test.
+//! Tests in their own process, and the number of rounds of a long test.
 //!
 //! The tests of one file share a process and run at the same time. Some things exist once in a process: the environment, the
 //! current directory, limits, signal handlers, variables of the C library, at-fork handlers, the heap, the lists of mappings
@@ -14,8 +14,9 @@
 //!
 //! `tests/process_wide.rs` fails if a test uses such a thing without it.
 
-use std::io::Write;
 use std::process::{Command, Output};
+
+use crate::require::pass_skips_on;
 
 /// Runs the rest of the calling test in its own process. The outer test passes if that process does.
 #[macro_export]
@@ -90,64 +91,6 @@ pub fn assert_passed(test: &str, output: &Output) -> String {
     assert!(out.contains("1 passed"), "no test is called {test}: {out}");
     pass_skips_on(&err);
     out.into_owned()
-}
-
-/// Prints the lines of a child process that name skipped tests. The child has already recorded them.
-pub fn pass_skips_on(output: &str) {
-    for line in output.lines().filter(|line| line.starts_with(SKIPPED)) {
-        let _ = writeln!(std::io::stderr(), "{line}");
-    }
-}
-
-// ---- skipped tests ----------------------------------------------------------
-
-const SKIPPED: &str = "skipped: ";
-
-/// Whether the program `tool` can be started. If not, the calling test is skipped.
-pub fn has_tool(tool: &str) -> bool {
-    let found = Command::new(tool).arg("--version").output();
-    let is_installed = !found.is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
-    if !is_installed {
-        skip(tool);
-    }
-    is_installed
-}
-
-/// Reports that the calling test is skipped, and what it needs. Fails if `CI` is set. The caller must return.
-///
-/// The report goes to the terminal even if the harness captures output, and to the file that `JITTISON_SKIPS` names.
-pub fn skip(needs: &str) {
-    let line = format!("{SKIPPED}{}: needs {needs}", calling_test());
-    // Directly to the standard error: the harness hides the output of tests that pass.
-    let _ = writeln!(std::io::stderr(), "{line}");
-    if let Some(path) = std::env::var_os("JITTISON_SKIPS") {
-        let mut file = std::fs::OpenOptions::new().create(true).append(true).open(path).unwrap();
-        writeln!(file, "{line}").unwrap();
-    }
-    let is_ci = std::env::var_os("CI").is_some_and(|value| !value.is_empty());
-    assert!(!is_ci, "{line}\nWith CI set a skip is a failure; `.ci/install` installs what tests need.");
-}
-
-/// The name of the test that runs on this thread.
-fn calling_test() -> String {
-    if let Ok(test) = std::env::var(OWN_PROCESS) {
-        return test;
-    }
-    // The harness names a thread after its test. With `--test-threads=1` all tests run on the main thread.
-    match std::thread::current().name() {
-        Some(name) if name != "main" => name.to_string(),
-        _ => test_of_backtrace(&std::backtrace::Backtrace::force_capture().to_string()).unwrap_or("a test".to_string()),
-    }
-}
-
-/// The outermost function of this program in a backtrace.
-fn test_of_backtrace(frames: &str) -> Option<String> {
-    // `session-0123456789abcdef`
-    let program = std::env::current_exe().ok()?;
-    let program = format!("{}::", program.file_stem()?.to_str()?.rsplit_once('-')?.0.replace('-', "_"));
-    let names = frames.lines().filter_map(|line| line.split_once(": ").map(|(_, name)| name.trim()));
-    let mut of_program = names.filter_map(|name| name.strip_prefix(&program));
-    of_program.next_back().map(|name| name.trim_end_matches("::{{closure}}").to_string())
 }
 
 // ---- rounds -----------------------------------------------------------------

@@ -1,8 +1,6 @@
 //! Tests of the link verifier: links whose bytes are changed after fix-up, and graphs that do not agree with their
 //! object.
 
-use std::process::Command;
-
 use super::*;
 use crate::arch::EdgeKind;
 use crate::base::ExecutorAddr;
@@ -13,6 +11,7 @@ use crate::link::pipeline::{PlacedLink, PlannedLink};
 use crate::link::{FoundExternal, ThreadLocalPlace};
 use crate::memory::OfflineMemory;
 use crate::sync::Arc;
+use jittison_test_tools::asm;
 
 /// Every kind of reference: `near` is in reach, `far` is not.
 const ALL_REFERENCES: &str = "
@@ -74,24 +73,6 @@ const LARGE_SECTION: &str = "
     .section .note.GNU-stack
     ";
 
-/// Assembles `source`. Without a compiler: reports the skipped test and returns `None`.
-fn assembled(test: &str, source: &str) -> Option<Vec<u8>> {
-    let directory = std::env::temp_dir().join(format!("jittison-verify-{}-{test}", std::process::id()));
-    std::fs::create_dir(&directory).unwrap();
-    let (input, output) = (directory.join("input.s"), directory.join("output.o"));
-    std::fs::write(&input, source).unwrap();
-    let status = Command::new("gcc").arg("-c").arg(&input).arg("-o").arg(&output).status();
-    let object = status.map(|status| status.success().then(|| std::fs::read(&output).unwrap()));
-    std::fs::remove_dir_all(&directory).unwrap();
-    match object {
-        Ok(object) => Some(object.expect("the source assembles")),
-        Err(_) => {
-            jittison_test_tools::skip("gcc");
-            None
-        }
-    }
-}
-
 fn planned(object: &[u8], prepare: impl FnOnce(&mut LinkGraph) -> Result<()>) -> Result<PlannedLink> {
     PlannedLink::plan(Arc::from("changed.o"), object.into(), |_| true, prepare)
 }
@@ -152,7 +133,7 @@ fn mismatch_with(link: &mut FixedLink<'_>, block: BlockId, offset: usize, bytes:
 #[cfg_attr(miri, ignore = "starts an assembler")]
 #[test]
 fn every_changed_byte_of_a_link_is_reported() {
-    let Some(object) = assembled("bytes", ALL_REFERENCES) else { return };
+    let Some(object) = asm(ALL_REFERENCES) else { return };
     with_link(&object, |link| {
         for pool in SegmentKind::ALL {
             for at in 0..link.memory.working(pool).len() {
@@ -170,7 +151,7 @@ fn every_changed_byte_of_a_link_is_reported() {
 #[cfg_attr(miri, ignore = "starts an assembler")]
 #[test]
 fn a_changed_byte_of_a_large_section_is_reported() {
-    let Some(object) = assembled("large-section", LARGE_SECTION) else { return };
+    let Some(object) = asm(LARGE_SECTION) else { return };
     with_link(&object, |link| {
         for at in [0, 7, 8, 1 << 19, (1 << 20) + 7] {
             link.memory.large_section(0)[at] ^= 4;
@@ -185,7 +166,7 @@ fn a_changed_byte_of_a_large_section_is_reported() {
 #[cfg_attr(miri, ignore = "starts an assembler")]
 #[test]
 fn every_changed_byte_of_a_thread_local_image_is_reported() {
-    let Some(object) = assembled("image", ALL_REFERENCES) else { return };
+    let Some(object) = asm(ALL_REFERENCES) else { return };
     let (mut image, is_complete) = placed(planned(&object, |_| Ok(())).unwrap()).unwrap().thread_local_image().unwrap();
     assert!(is_complete && image.len() == 40);
     with_link(&object, |link| {
@@ -202,7 +183,7 @@ fn every_changed_byte_of_a_thread_local_image_is_reported() {
 #[cfg_attr(miri, ignore = "starts an assembler")]
 #[test]
 fn wrong_fields_slots_stubs_and_gaps_are_reported_with_their_place() {
-    let Some(object) = assembled("kinds", ALL_REFERENCES) else { return };
+    let Some(object) = asm(ALL_REFERENCES) else { return };
     with_link(&object, |link| {
         let (text, got, stubs) = (block(link, ".text"), block(link, ".got"), block(link, ".plt"));
         let field = |link: &mut FixedLink<'_>, at: usize| link.bytes(text)[at..at + 4].to_vec();
@@ -257,7 +238,7 @@ fn edge_at(graph: &mut LinkGraph, offset: u32) -> &mut Edge {
 #[cfg_attr(miri, ignore = "starts an assembler")]
 #[test]
 fn a_graph_that_differs_from_its_object_is_reported() {
-    let Some(object) = assembled("graph", ALL_REFERENCES) else { return };
+    let Some(object) = asm(ALL_REFERENCES) else { return };
     type Change = fn(&mut LinkGraph);
     let changes: [(&str, Change); 14] = [
         (".text+6: R_X86_64_PLT32", |graph| edge_at(graph, 6).addend += 1),
@@ -292,7 +273,7 @@ fn a_graph_that_differs_from_its_object_is_reported() {
 #[cfg_attr(miri, ignore = "starts an assembler")]
 #[test]
 fn overlapping_blocks_are_reported() {
-    let Some(object) = assembled("overlap", ALL_REFERENCES) else { return };
+    let Some(object) = asm(ALL_REFERENCES) else { return };
     let planned = planned(&object, |_| Ok(())).unwrap();
     let mut placed = placed(planned).unwrap();
     let zero_fill = placed.graph().blocks().find(|(id, _)| placed.graph().block_name(*id) == ".bss").unwrap().0;
@@ -308,7 +289,7 @@ fn overlapping_blocks_are_reported() {
 fn overlapping_relocations_are_counted_and_not_checked() {
     let source = ".data\n.globl test\ntest: .quad 0, 0\n.reloc test, R_X86_64_64, test\n
         .reloc test + 4, R_X86_64_32, 5\n.reloc test + 12, R_X86_64_PC32, test\n.section .note.GNU-stack\n";
-    let Some(object) = assembled("overlapping", source) else { return };
+    let Some(object) = asm(source) else { return };
     with_link(&object, |link| {
         let data = block(link, ".data");
         assert_eq!(mismatch(link), None);

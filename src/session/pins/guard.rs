@@ -32,6 +32,23 @@ use crate::sync::seeded_bug;
 /// # Ok(()) }
 /// ```
 ///
+/// A guard stays on its thread:
+///
+/// ```compile_fail,E0277
+/// # let jit = jittison::Jit::new().unwrap();
+/// let guard = jit.guard();
+/// std::thread::scope(|scope| scope.spawn(move || drop(guard)).join());
+/// ```
+///
+/// It cannot outlive its session:
+///
+/// ```compile_fail,E0505
+/// # let jit = jittison::Jit::new().unwrap();
+/// let guard = jit.guard();
+/// drop(jit);
+/// drop(guard);
+/// ```
+///
 /// [`Removal::obstacles`]: crate::session::Removal::obstacles
 pub struct Guard<'s> {
     record: &'static EpochRecord,
