@@ -115,8 +115,8 @@ pub enum ErrorKind {
     /// - *Remedy*: try again later. Or call `remove`, which removes it as soon as the holders release it. Or call
     ///   `remove_cascade`, which also removes the trackers whose code refers to it.
     #[error(
-        "{tracker} of dylib `{dylib}` is in use by {}; nothing was done; try again later, or call `remove`, which waits for \
-         the holders, or `remove_cascade`, which also removes the code that refers to it",
+        "{tracker} of dylib `{dylib}` is in use by {}; nothing was done; try again later, or call `remove`, which frees it \
+         when the holders release it, or `remove_cascade`, which also removes the code that refers to it",
         holders.join(", ")
     )]
     InUse {

@@ -174,14 +174,14 @@ macro_rules! per_process {
 }
 pub(crate) use per_process;
 
-/// The position of a lock in the lock order of `session/mod.rs`. A thread that holds a lock may take only locks of a higher
-/// rank. Builds with debug assertions check it at every lock operation.
+/// The position of a lock in the lock order. `session/mod.rs` describes the locks up to `Query`. A thread that holds a
+/// lock may take only locks of a higher rank. Builds with debug assertions check it at every lock operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rank {
     Waiting,
     Dylib,
     Pins,
-    /// A thread may hold two: the source and the destination of a transfer.
+    /// The state of a tracker. A thread may hold two: the source and the destination of a transfer.
     Gate,
     Manager,
     Query,

@@ -8,7 +8,7 @@
 //! | tables | `PagedArena` (values under generational keys), `SecondaryMap` (more values under the same keys) |
 //! | buffers that a thread uses again | `RecycledVec`, `PooledBox`, the cache of large buffers |
 //! | threads | `ReentrantLock`, `ShardedArc`, [`CallEntry`] |
-//! | the rest | `PrefetchHints`, the handling of foreign panics |
+//! | the rest | `PrefetchHints`, the handling of panics of the embedder's code |
 //!
 //! This room knows no symbol tables, maps no memory and reads no machine code.
 

@@ -1,8 +1,8 @@
 //! [`PooledBox`]: a box from a thread-local object pool of one element. The object keeps the buffers of all of its arrays.
 //!
-//! A link has some ten arrays and a few other values. A [`RecycledVec`](super::RecycledVec) per array would cost a small link
-//! more than the work on its symbols, and so would moving the arrays from where they are made to where they stay. So the
-//! entire object goes through the pool in one box, and the next link fills it in place.
+//! A link has some ten arrays and a few other values. In a small link, a [`RecycledVec`](super::RecycledVec) per array
+//! would cost more than the work on the symbols, and so would a move of the arrays to their final place. So the entire
+//! object goes through the pool in one box, and the next link fills it in place.
 //!
 //! 1. [`PooledBox::acquire`] takes the pooled object of this thread, or makes a new one where the pool is empty.
 //! 2. The drop calls [`Pooled::reset`] and stores the object in the pool. It replaces an object that is there already.

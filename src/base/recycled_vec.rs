@@ -1,7 +1,7 @@
 //! [`RecycledVec`]: a vector whose buffer returns to a thread-local free list when the vector is dropped.
 //!
-//! A link makes some twenty arrays and drops all of them when it ends. A call of the allocator for each would cost a small
-//! link a quarter of its time. So each thread has a [`FreeList`] per element type.
+//! A link makes some twenty arrays and drops all of them when it ends. In a small link, the calls of the allocator for
+//! these arrays would be a large part of the work. So each thread has a [`FreeList`] per element type.
 //!
 //! | buffer | where a drop puts it | where a new vector gets it |
 //! |---|---|---|
@@ -50,7 +50,7 @@ impl<T> FreeList<T> {
         match self.buffers.get(self.count.get()) {
             Some(place) => {
                 self.count.set(self.count.get() + 1);
-                // The replaced vector has no buffer, so dropping it is not needed.
+                // The replaced vector has no buffer, so `forget` leaks nothing and saves the test that a drop makes.
                 mem::forget(place.replace(buffer));
             }
             None => free_cold(buffer),

@@ -1,7 +1,8 @@
 //! [`ShardedArc`]: an `Arc` with several reference counts, for a value that many threads hold for a short time each.
 //!
-//! Each clone and each drop of an [`Arc`] writes its reference count. Where two threads write it in turn, the cache line moves
-//! between their cores each time. So a `ShardedArc` has [`SHARDS`] counts, and each thread uses the one of its number.
+//! Each clone and each drop of an [`Arc`] writes its reference count. Where two threads write it in turn, the cache
+//! line moves between their cores each time. So a `ShardedArc` has [`SHARDS`] counts, and each thread uses the count
+//! that its thread number selects.
 
 use std::ops::Deref;
 

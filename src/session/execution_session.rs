@@ -45,7 +45,7 @@ impl ExecutionSession {
     }
 
     /// Removes a dylib (ORC: `removeJITDylib`): clears it and closes it, so that nothing can be added any more. Returns
-    /// the removals that pins still prevent from being complete.
+    /// the removals that are not complete, because something holds the resources.
     ///
     /// # Errors
     /// The joined errors of the managers. The dylib is closed in any case.
@@ -62,11 +62,13 @@ impl ExecutionSession {
     /// Deregisters a manager. Removals in progress may still call it.
     pub fn deregister_manager(&self, manager: &Arc<dyn ResourceManager>) {
         self.inner().edit_managers(|managers| managers.retain(|other| !Arc::ptr_eq(other, manager)));
-        // Each dylib caches the list; the cache would keep the manager alive until the dylib's next removal.
+        // Each dylib caches the list, which would keep the manager alive until the dylib's next removal. So renew the
+        // caches.
         for dylib in self.dylibs() {
             self.inner().managers(dylib.inner());
         }
-        // After the loop: a dylib that is removed from now on has been seen in it.
+        // Spare dylibs have such a cache too, so drop them. This comes after the loop, because a dylib may become a spare
+        // just before the loop lists the dylibs.
         let spare = self.inner().dylibs.lock().take_spare();
         drop(spare);
     }

@@ -26,8 +26,8 @@
 //!
 //! # Invariants
 //!
-//! - **S1** The owner of a symbol is recorded in the symbol's table entry, and in the owner's list, which leads through
-//!   that entry. There is no other record.
+//! - **S1** The owner of a symbol is recorded in the symbol's table entry, and in the owner's list, which links that
+//!   entry. There is no other record.
 //! - **S2** A tracker changes from Live to Guarded, Reclaiming or Merged only under its dylib's lock *and* the lock of its
 //!   `TrackerState`. A live tracker therefore stays live while a thread holds either lock.
 //! - **S3** A resource is recorded under a key only under the state lock of a live tracker
@@ -50,15 +50,16 @@
 //!
 //! These locks are leaves: the lists of dylibs and of managers, the reasons of revocable pins
 //! (`pins/revocable_pins.rs`), the batches that guards defer (`pins/guards.rs`), and each dylib's index of ready
-//! symbols (`symbols/ready_index.rs`). A lookup of a symbol that is looked up often takes the index instead of the
-//! dylib's lock.
+//! symbols (`symbols/ready_index.rs`). A lookup of a symbol that is looked up often reads the index and does not
+//! take the dylib's lock.
 //!
 //! Observers (`core/observer.rs`) are called with none of these locks held.
 //!
 //! # Sub-rooms
 //!
-//! Each sub-room imports only those above it in this table; `pins` and `work` do not import each other. A type stands
-//! as high in the table as it can. Its operations stand in the sub-room of the verb, as an `impl` block.
+//! Each sub-room imports only those above it in this table; `pins` and `work` do not import each other. A type is in
+//! the highest sub-room that has everything it needs. Its methods are in the sub-room that does the work, as an `impl`
+//! block: `ResourceTracker::remove` is in `removal/`.
 //!
 //! | sub-room | holds |
 //! |---|---|

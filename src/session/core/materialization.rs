@@ -80,7 +80,7 @@ impl<'a> NameSink<'a> {
 /// A unit that a lookup has taken out of the table, with its responsibility.
 pub(crate) struct Materialization {
     pub(crate) unit: Box<dyn MaterializationUnit>,
-    /// Names for which another definition counts.
+    /// Names for which another definition is used.
     pub(crate) discarded: Vec<Name>,
     pub(crate) responsibility: MaterializationResponsibility,
 }

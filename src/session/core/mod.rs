@@ -3,8 +3,8 @@
 //!
 //! These files import each other in a cycle: the public traits name the handles, the handles lead to the session, and
 //! the session holds the objects that implement the traits. It is the only cycle of files in the session. A file
-//! belongs here only if it needs the cycle. Operations on these types stand in the sub-room of the verb, as an `impl`
-//! block.
+//! belongs here only if it needs the cycle. The methods of these types are in the sub-room that does the work, as an
+//! `impl` block: `ResourceTracker::remove` is in `removal/`.
 //!
 //! Imports `types`, `pins`, `work` and `symbols`.
 

@@ -3,8 +3,8 @@
 //! The session delivers the events that it causes itself. The rooms above it deliver the others (links, stubs) through
 //! the same [`Observers`]. An observer returns nothing: it cannot change what happens.
 //!
-//! Without observers, each place costs one test of a length that is zero. No clock is read, nothing is allocated or
-//! counted.
+//! Without observers, a place that could deliver an event only tests whether the list is empty. It reads no clock,
+//! allocates nothing and counts nothing.
 
 use std::fmt;
 use std::time::Duration;

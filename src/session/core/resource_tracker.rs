@@ -256,9 +256,10 @@ impl Pin {
 }
 
 impl Pin {
-    /// Makes this a *revocable* pin: its maker drops it some time, or when it is asked to. The maker is a
-    /// [`ResourceManager`](crate::session::ResourceManager). The session [asks
-    /// it](crate::session::ResourceManager::release_pins) when the tracker is removed and only revocable pins hold it.
+    /// Makes this a *revocable* pin: its maker drops it on request, or earlier. The maker is a
+    /// [`ResourceManager`](crate::session::ResourceManager). The session [asks the
+    /// maker](crate::session::ResourceManager::release_pins) when the tracker is removed and only revocable pins hold
+    /// it.
     ///
     /// [`Removal::obstacles`](crate::session::Removal::obstacles) reports `reason`. A clone of a revocable pin is an
     /// ordinary pin. On a pin that is already revocable this does nothing.

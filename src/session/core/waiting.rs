@@ -9,9 +9,13 @@
 //! # Witnesses
 //! A search at each emission would walk a long chain again and again. So a group that waits for no symbol itself
 //! remembers a *witness*: a group that it reaches, and that waited when the search ran. A walk along witnesses usually
-//! ends at a group that waits for a symbol, and shortens the path for the next walk. Only if it ends at a group that
-//! waits for no symbol is the graph searched. A witness is set only on a group whose walk ends so, to a group at the
-//! end of another walk. So witnesses form a forest.
+//! ends at a group that waits for a symbol, and shortens the path for the next walk. If the walk ends at a group that
+//! waits for no symbol, the graph is searched.
+//!
+//! A group gets a witness in two cases. When the last symbol that it waits for is emitted, and still waits, the witness
+//! is the new group of that symbol. When a search finds a group whose walk ends at a group that waits for a symbol,
+//! that end becomes the witness of every group on the path of the search; their own walks ended at no such group. So
+//! witnesses form a forest.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use slotmap::SlotMap;

@@ -3,8 +3,8 @@
 //! 1. *Find.* Match the names in each dylib of the search order; ask the dylib's generators for the missing ones
 //!    (`search.rs`). If a required name is found nowhere, the lookup fails with all missing names, and nothing was
 //!    materialised.
-//! 2. *Attach.* A found symbol that is far enough along is recorded in the query. To any other one the query is
-//!    attached; if the symbol has a lazy unit, the unit is taken out of the table and dispatched.
+//! 2. *Attach.* If a found symbol is far enough along, its result is recorded in the query. Otherwise the query is
+//!    attached to the symbol. If the symbol has a lazy unit, the unit is taken out of the table and dispatched.
 //! 3. *Complete.* The thread with the last symbol completes the query, outside all locks.
 //!
 //! A symbol that is removed between 1 and 2, and not defined again, is not found. A symbol that is removed after 2
@@ -115,8 +115,8 @@ fn attach(
     index: usize,
     query: &Arc<Query>,
 ) -> Result<Attached> {
-    // The symbol may have been defined again since step 1: a weak symbol was overridden, or a module replaced. The new
-    // definition counts.
+    // The symbol may have been defined again since step 1: a weak symbol was overridden, or a module replaced. Then the
+    // query uses the new definition.
     let find_again = || state.find_visible(request.name, visibility);
     let id = if state.table.symbol(id).is_some() { Some(id) } else { find_again() };
     let Some((id, symbol)) = id.and_then(|id| Some((id, state.table.symbol(id)?))) else {

@@ -1,4 +1,5 @@
-//! Lookups without waiting: all names are found at once, each far enough along, or the lookup gives no answer.
+//! Lookups without waiting: all names are found at once, or the lookup gives no answer. Each symbol must be *far enough
+//! along*: in the required state or beyond.
 //!
 //! These lookups call no generator and create no query. If one gives no answer, its caller starts a full lookup
 //! (`begin.rs`).
@@ -204,8 +205,8 @@ impl<'a, R, F: Fn(usize, &Arc<DylibInner>, &Found<'_>) -> R> TrySearch<'a, R, F>
         Some(())
     }
 
-    /// Searches the index of ready symbols. Returns whether the index has an entry for every missing name: it says of a
-    /// name that it is defined here, or that it is absent.
+    /// Searches the index of ready symbols. Returns whether the index has an entry for every missing name. An entry
+    /// says that the name is defined here, or that it is absent.
     fn search_index(&mut self, position: usize, dylib: &Arc<DylibInner>, visibility: Visibility) -> bool {
         let TrySearch { names, hashes, results, missing, make_result, .. } = self;
         let mut is_answered = true;

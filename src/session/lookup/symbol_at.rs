@@ -42,7 +42,7 @@ fn find(dylibs: &[JitDylib], addresses: &[ExecutorAddr]) -> Vec<Option<SymbolAt>
 
 fn find_in(table: &SymbolTable, dylib: &JitDylib, wanted: &[(ExecutorAddr, usize)], found: &mut [Option<SymbolAt>]) {
     for symbol in table.symbols() {
-        // Constants and thread-local variables have no address in code memory.
+        // Absolute symbols and thread-local variables have no address in code memory.
         let is_placed = !symbol.flags.contains(SymbolFlags::ABSOLUTE)
             && !symbol.flags.contains(SymbolFlags::THREAD_LOCAL)
             && symbol.state >= SymbolState::Resolved;

@@ -130,7 +130,7 @@ fn begin(
     outcome.map(|()| MaterializationResponsibility::new(core.clone(), unit_name, symbols))
 }
 
-/// Inserts `symbols` and sets their entries. Removes those for which an existing definition counts.
+/// Inserts `symbols` and sets their entries. Removes those for which an existing definition is kept.
 fn try_begin(
     core: &Arc<TrackerCore>,
     unit_name: &Arc<str>,
@@ -161,7 +161,7 @@ fn try_begin(
     Ok(())
 }
 
-/// For each definition its entry, or `None` if an existing definition counts.
+/// For each definition its entry, or `None` if an existing definition is kept.
 pub(crate) type ClaimedIds = SmallVec<[Option<SymbolId>; 16]>;
 
 /// Inserts definitions in state Materializing.
@@ -279,19 +279,20 @@ enum InitialState {
 /// The outcome of a definition whose name is taken (ELF symbol resolution).
 #[derive(Debug, PartialEq, Eq)]
 enum SymbolResolution {
-    /// The existing definition counts.
+    /// The existing definition stays; the new one is left out.
     KeepExisting,
-    /// The new definition counts.
+    /// The new definition replaces the existing one.
     ReplaceExisting,
     /// Both are strong: an error.
     Duplicate,
-    /// A common symbol needs more bytes than the definition that counts has: an error.
+    /// A common symbol needs more bytes than the definition that takes its place has: an error.
     TooSmall { wanted: u64, found: u64 },
 }
 
 impl SymbolResolution {
     /// The rules of ELF, and one more: a symbol that was looked up is never replaced. Of two common symbols the larger
-    /// counts. A definition replaces a common symbol if it is large enough. A size of zero is unknown, and is accepted.
+    /// is used. A definition replaces a common symbol if it is large enough. A size of zero is unknown, and is
+    /// accepted.
     fn resolve(table: &SymbolTable, existing: &Symbol, new: &Definition<'_>) -> SymbolResolution {
         let existing_size = table.size(existing);
         let is_untouched = existing.state == SymbolState::NeverSearched;
@@ -351,7 +352,7 @@ fn check_definition(
 }
 
 /// Inserts one definition. `probe` is the result of probing the table for its name just before. `None` when an existing
-/// definition counts.
+/// definition is kept.
 fn insert_definition(
     state: &mut DylibState,
     core: &TrackerCore,

@@ -99,28 +99,28 @@ impl AdjacencySet {
     #[inline]
     pub(crate) fn nodes(&self) -> impl Iterator<Item = PinNode> {
         match self {
-            AdjacencySet::None => Ends::One(None),
-            AdjacencySet::One(one) => Ends::One(Some(*one)),
-            AdjacencySet::Many(many) => Ends::Many(Box::new(many.nodes())),
+            AdjacencySet::None => NodeIter::One(None),
+            AdjacencySet::One(one) => NodeIter::One(Some(*one)),
+            AdjacencySet::Many(many) => NodeIter::Many(Box::new(many.nodes())),
         }
     }
 }
 
-/// Iterates over a set.
-enum Ends<'a> {
+/// Iterates over the nodes of a set.
+enum NodeIter<'a> {
     One(Option<PinNode>),
     /// Boxed, so that the common case does not carry its state.
     Many(Box<dyn Iterator<Item = PinNode> + 'a>),
 }
 
-impl Iterator for Ends<'_> {
+impl Iterator for NodeIter<'_> {
     type Item = PinNode;
 
     #[inline]
     fn next(&mut self) -> Option<PinNode> {
         match self {
-            Ends::One(one) => one.take(),
-            Ends::Many(many) => many.next(),
+            NodeIter::One(one) => one.take(),
+            NodeIter::Many(many) => many.next(),
         }
     }
 }

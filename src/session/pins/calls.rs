@@ -14,10 +14,10 @@
 //! Either the caller loads the new target, or the removal sees the call.
 //!
 //! # The first version of a session
-//! A session enters calls from its first version on. A call that began earlier is not entered. Its code was linked before
-//! the stub existed, so it refers to the stub only through a lazy re-export that was made earlier and is bound later. Such
-//! a binding is noted here before the call goes on, and its tracker keeps every version that is replaced from then on
-//! ([`JitDylib::note_late_binding`](crate::session::JitDylib::note_late_binding)).
+//! A session enters calls from its first version on. A call that began earlier is not entered. Its code was linked
+//! before the stub existed, so it reaches the stub only through a lazy re-export that was made earlier and is bound
+//! later. Before the call goes on, [`JitDylib::note_late_binding`](crate::session::JitDylib::note_late_binding) records
+//! the tracker of the re-export here. That tracker keeps every version that is replaced from then on.
 //!
 //! Model: `loom_tests/loom_version_call.rs`.
 
@@ -63,7 +63,8 @@ impl<T> Calls<T> {
         }
     }
 
-    /// The calling thread is inside no version. The versions that its calls hold may be reclaimed; the calls continue.
+    /// Declares that the calling thread is inside no version. The versions that its calls hold may be reclaimed; the
+    /// calls stay entered.
     pub(crate) fn pass_quiescent_state(&self) {
         let domains = [(Some(&self.domain), &LAST_CALL), (host_calls(), &LAST_HOST_CALL)];
         for (domain, last) in domains {

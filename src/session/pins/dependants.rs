@@ -89,8 +89,8 @@ impl<T: Pinned> PinGraph<T> {
         }
     }
 
-    /// Adds a handle's pin, also to a retired tracker that is not being reclaimed yet. It is for code that runs, and that
-    /// something therefore holds.
+    /// Adds a handle's pin, also to a retired tracker that is not being reclaimed yet. Use it for a tracker whose code
+    /// is running: something holds such a tracker.
     pub(crate) fn pin_until_reclaimed(&self, core: &Arc<T>) -> Result<(), Defunct> {
         if core.pin_handle().is_ok() {
             return Ok(());

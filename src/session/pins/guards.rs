@@ -1,5 +1,7 @@
 //! [`Guards`]: the epoch records of a domain. Which threads are inside a guard, and what is deferred until they leave.
 //!
+//! A *domain* is one set of guards or calls: the guards of a session, the calls of a session, or the calls of the host.
+//!
 //! Code that a thread finds while it is inside a guard stays mapped until the thread leaves the guard, even if another thread
 //! removes the code. `guard.rs` has the public [`Guard`](crate::session::Guard); `calls.rs` uses a second domain for calls of
 //! linked code. A guard costs two stores and one fence.
@@ -12,8 +14,9 @@
 //! | 1. make `epoch` odd, fence | 1. unpublish the symbols or redirect the stubs, fence |
 //! | 2. read symbols and stubs  | 2. read every record's `epoch`                        |
 //!
-//! One fence comes first. Either the remover reads an odd epoch, or the thread finds no symbol. The remover then *defers* the
-//! trackers: it stores them in one of the records that were odd, in a [`DeferredBatch`] that lists the other ones.
+//! One of the two fences comes first. Either the remover reads an odd epoch, or the thread finds no symbol. The remover
+//! then *defers* the trackers: it stores them in one of the records that were odd, in a [`DeferredBatch`] that lists
+//! the other ones.
 //!
 //! | thread leaves                       | remover, under the lock of the record                  |
 //! |-------------------------------------|--------------------------------------------------------|
@@ -31,8 +34,9 @@
 //! removal never waits for a guard that was entered after it.
 //!
 //! # Record reuse
-//! Records are never freed, so that entering a guard changes no reference count. A record without a session and a thread goes
-//! to the next session or thread that needs one. `epoch` never goes back, so a snapshot of an earlier owner never matches.
+//! Records are never freed, so that entering a guard changes no reference count. A record that no thread uses goes to
+//! the next thread that needs one in the same domain; after the end of its domain, to any other domain. `epoch` never
+//! goes back, so a snapshot of an earlier owner never matches.
 //!
 //! # The end of a thread
 //! A thread keeps a list of its records. The list is destroyed when the thread ends, and other destructors may run later. So
@@ -66,7 +70,7 @@ use crate::sync::{
 #[repr(align(64))]
 pub(crate) struct EpochRecord {
     /// The number of the domain that lists the record. The thread that uses the record reads it.
-    session: AtomicU64,
+    domain: AtomicU64,
     /// Guards that the thread has entered inside another guard and not left. Only that thread uses it.
     nested: AtomicU64,
     /// Odd while a guard is entered. Each entry and each exit adds one. Only the thread writes it.
@@ -76,7 +80,7 @@ pub(crate) struct EpochRecord {
     /// Whether the guards own the record, because the list of the thread is destroyed. Only the thread uses it. While it is
     /// set, `has_deferred` is set too.
     is_owned_by_guards: AtomicBool,
-    /// Bits [`USED_BY_SESSION`] and [`USED_BY_THREAD`].
+    /// Bits [`USED_BY_DOMAIN`] and [`USED_BY_THREAD`].
     users: AtomicUsize,
     /// What waits for the guard that is entered.
     deferred: Mutex<Vec<DeferredBatch>>,
@@ -84,7 +88,7 @@ pub(crate) struct EpochRecord {
 }
 
 /// A domain lists the record.
-const USED_BY_SESSION: usize = 1;
+const USED_BY_DOMAIN: usize = 1;
 /// A thread enters its guards with the record.
 const USED_BY_THREAD: usize = 2;
 
@@ -97,7 +101,8 @@ pub(crate) struct ActiveGuard {
 
 /// Work that waits until certain guards are left.
 pub(crate) trait Deferred: Any + Send {
-    /// No guard blocks this any more. Nor does one block `others`, which waited in the same record. Called with no lock held.
+    /// Called with no lock held, when no guard blocks this item or `others` any more. `others` waited in the same
+    /// record.
     fn release(self: Box<Self>, others: Vec<Box<dyn Deferred>>);
 }
 
@@ -109,7 +114,7 @@ struct DeferredBatch {
     others: Vec<ActiveGuard>,
 }
 
-/// One domain: the guards of a session, the calls of a session, or the calls of the host.
+/// One domain: its number and its records.
 pub(crate) struct Guards {
     id: u64,
     records: ReadMostly<Vec<&'static EpochRecord>>,
@@ -246,7 +251,7 @@ impl EpochRecord {
     /// The list of the thread is destroyed: the guards own the record from now on.
     fn transfer_to_guards(&self) {
         self.is_owned_by_guards.store(true, Ordering::Relaxed);
-        // So the last guard takes the slow path and deregisters the record, also without a batch.
+        // So the last guard takes the slow path and deregisters the record, even if no batch is stored.
         self.has_deferred.store(true, Ordering::Relaxed);
     }
 
@@ -267,7 +272,7 @@ impl EpochRecord {
 
     /// Whether the domain no longer exists and no guard is entered. A leaked guard keeps the record.
     fn is_orphaned(&self) -> bool {
-        self.users.load(Ordering::Relaxed) & USED_BY_SESSION == 0 && !is_entered(self.epoch.load(Ordering::Relaxed))
+        self.users.load(Ordering::Relaxed) & USED_BY_DOMAIN == 0 && !is_entered(self.epoch.load(Ordering::Relaxed))
     }
 
     /// The domain, or the thread, no longer uses the record. After the last of them it is free for others.
@@ -324,7 +329,7 @@ impl Guards {
     #[inline]
     pub(crate) fn record_of_this_thread(&self, last: &'static LastRecord) -> &'static EpochRecord {
         match last.try_with(Cell::get).ok().flatten() {
-            Some(record) if record.session.load(Ordering::Relaxed) == self.id => record,
+            Some(record) if record.domain.load(Ordering::Relaxed) == self.id => record,
             _ => self.find_or_register(last),
         }
     }
@@ -333,8 +338,7 @@ impl Guards {
     fn find_or_register(&self, last: &'static LastRecord) -> &'static EpochRecord {
         let known = THREAD_RECORDS.try_with(|records| {
             let records = records.borrow();
-            let known =
-                records.records.iter().find(|record| record.session.load(Ordering::Relaxed) == self.id).copied();
+            let known = records.records.iter().find(|record| record.domain.load(Ordering::Relaxed) == self.id).copied();
             (!records.is_destroyed).then_some(known)
         });
         match known.ok().flatten() {
@@ -356,7 +360,7 @@ impl Guards {
         let record = self.register();
         let _ = THREAD_RECORDS.try_with(|records| {
             let records = &mut records.borrow_mut().records;
-            // Removes records of sessions that no longer exist.
+            // Removes records of domains that no longer exist.
             for record in records.extract_if(.., |record| record.is_orphaned()) {
                 record.deregister(USED_BY_THREAD);
             }
@@ -370,15 +374,15 @@ impl Guards {
         prepare_barriers();
         let record = self.records.write(|records| {
             // Acquire pairs with the release of `deregister`.
-            let free = records.iter().find(|record| record.users.load(Ordering::Acquire) == USED_BY_SESSION).copied();
+            let free = records.iter().find(|record| record.users.load(Ordering::Acquire) == USED_BY_DOMAIN).copied();
             let record = free.unwrap_or_else(|| {
                 let record = FREE_RECORDS.lock().pop().unwrap_or_else(|| Box::leak(Box::new(EpochRecord::new())));
-                record.session.store(self.id, Ordering::Relaxed);
+                record.domain.store(self.id, Ordering::Relaxed);
                 records.push(record);
                 record
             });
             // A plain store is right: this list is locked, so no other thread registers the record.
-            record.users.store(USED_BY_SESSION | USED_BY_THREAD, Ordering::Relaxed);
+            record.users.store(USED_BY_DOMAIN | USED_BY_THREAD, Ordering::Relaxed);
             record
         });
         *record.thread.lock() = Arc::from(describe_thread());
@@ -418,7 +422,7 @@ impl Guards {
 
     /// Whether the record belongs to this domain.
     pub(crate) fn owns(&self, record: &EpochRecord) -> bool {
-        record.session.load(Ordering::Relaxed) == self.id
+        record.domain.load(Ordering::Relaxed) == self.id
     }
 }
 
@@ -437,7 +441,7 @@ impl ActiveGuard {
 impl Drop for Guards {
     fn drop(&mut self) {
         let records = self.records.read(Vec::clone).unwrap_or_default();
-        records.into_iter().for_each(|record| record.deregister(USED_BY_SESSION));
+        records.into_iter().for_each(|record| record.deregister(USED_BY_DOMAIN));
     }
 }
 
@@ -474,7 +478,7 @@ pub fn end_of_thread() {
 impl EpochRecord {
     fn new() -> EpochRecord {
         EpochRecord {
-            session: AtomicU64::new(0),
+            domain: AtomicU64::new(0),
             nested: AtomicU64::new(0),
             epoch: AtomicU64::new(0),
             has_deferred: AtomicBool::new(false),
@@ -514,7 +518,7 @@ mod tests {
             std::thread::spawn(move || body(session)).join().expect("the thread does not panic");
         }
         let records = session.inner().guards.records.read(Vec::clone).unwrap_or_default();
-        let are_free = records.iter().all(|record| record.users.load(Ordering::Relaxed) == USED_BY_SESSION);
+        let are_free = records.iter().all(|record| record.users.load(Ordering::Relaxed) == USED_BY_DOMAIN);
         assert!(are_free, "a record still has a thread");
         records.len()
     }

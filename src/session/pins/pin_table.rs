@@ -188,7 +188,8 @@ impl<T: Pinned> PinTable<T> {
         })
     }
 
-    /// `source` was merged into `destination`; both are of this table. Moves the edges. Edges between the two vanish.
+    /// `source` was merged into `destination`; both are of this table. Moves the edges. Removes those between
+    /// the two.
     pub(crate) fn merge(&mut self, source: &Arc<T>, destination: &Arc<T>) {
         let Some(old) = source.state().take_node() else { return };
         // Inserted before `old` is removed, so that it does not get the same number.

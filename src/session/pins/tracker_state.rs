@@ -239,6 +239,7 @@ impl<T> TrackerState<T> {
         matches!(self.inner.lock().status, Status::Removing(..))
     }
 
+    /// Moves Live to Reclaiming, or to Guarded if something pins the tracker.
     pub(crate) fn retire(&self) -> RetireOutcome {
         self.retire_locked(&mut self.inner.lock())
     }

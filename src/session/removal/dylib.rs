@@ -63,15 +63,16 @@ impl Drop for SessionOwner {
 }
 
 impl JitDylib {
-    /// From now on the dylib accepts no definition, no generator and no tracker.
+    /// Closes the dylib: it accepts no definition, no generator and no tracker any more. Fails the lookups in the
+    /// queues of its generators.
     pub(crate) fn close(&self) {
         let mut state = self.inner().state.lock();
         state.open = false;
         state.table.clear_negative_cache();
         state.link_order.clear();
-        let (generators, linked) = (std::mem::take(&mut state.generators), state.link_cache.take());
+        let (generators, link_cache) = (std::mem::take(&mut state.generators), state.link_cache.take());
         drop(state);
-        drop(linked);
+        drop(link_cache);
         generators.iter().for_each(|entry| entry.fail_queued());
     }
 

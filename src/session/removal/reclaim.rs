@@ -284,7 +284,7 @@ pub(crate) fn claim(
     free
 }
 
-/// Asks the managers to release the revocable pins of a tracker that the calling thread can release. No lock is held.
+/// Asks the managers to release those revocable pins of a tracker that the calling thread can release. No lock is held.
 fn release_revocable_pins(core: &Arc<TrackerCore>) {
     let session = &core.dylib().session;
     let failed_transfers = failed_transfers_of(core);

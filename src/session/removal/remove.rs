@@ -45,15 +45,16 @@ impl ResourceTracker {
         let core = self.core();
         match retire(core, |core| Some(core.state.retire())) {
             Some(RetireOutcome::Merged) => Err(core.defunct()),
-            Some(held @ (RetireOutcome::Free | RetireOutcome::Held)) => finish(core, held),
+            Some(outcome @ (RetireOutcome::Free | RetireOutcome::Held)) => finish(core, outcome),
             _ => Ok(Removal::new(core.clone())),
         }
     }
 
     /// Removes everything under this tracker, if all of it can be released at once.
     ///
-    /// Guards that are active at the call count, also those of the calling thread. A guard that is entered during the call may
-    /// have found a symbol. Then it blocks the release until it is left, and the ticket names it.
+    /// A guard that is active when the call begins is a holder, even a guard of the calling thread. A guard that is
+    /// entered during the call may have found a symbol. Then it blocks the release until it is left, and the ticket
+    /// names it.
     ///
     /// # Errors
     /// [`ErrorKind::InUse`] names the holders; nothing was removed. Otherwise as [`remove`](Self::remove).
@@ -68,7 +69,7 @@ impl ResourceTracker {
                     None => {}
                     Some(RetireOutcome::Merged) => return Err(core.defunct()),
                     Some(RetireOutcome::AlreadyRetired) => return Ok(Removal::new(core.clone())),
-                    Some(held) => return finish(core, held),
+                    Some(outcome) => return finish(core, outcome),
                 }
             }
             holders.extend(Removal::new(core.clone()).obstacles());
@@ -91,7 +92,7 @@ impl ResourceTracker {
         let mut batch = Batch::default();
         match retire(core, |core| Some(core.state.retire())) {
             Some(RetireOutcome::Merged) => return Err(core.defunct()),
-            Some(held @ (RetireOutcome::Free | RetireOutcome::Held)) => batch.retired.push((core.clone(), held)),
+            Some(outcome @ (RetireOutcome::Free | RetireOutcome::Held)) => batch.retired.push((core.clone(), outcome)),
             _ => {}
         }
         // A retired tracker gets no new dependant. Its dependants may, until they are retired too.
@@ -206,10 +207,10 @@ impl Batch {
 
     fn retire_in(&mut self, dylib: &mut DylibState, cores: impl IntoIterator<Item = Arc<TrackerCore>>) {
         for core in cores {
-            let held = core.state.retire();
-            if matches!(held, RetireOutcome::Free | RetireOutcome::Held) {
+            let outcome = core.state.retire();
+            if matches!(outcome, RetireOutcome::Free | RetireOutcome::Held) {
                 self.unpublished.extend(dylib.unpublish(&core).map(|unpublished| (unpublished, core.clone())));
-                self.retired.push((core, held));
+                self.retired.push((core, outcome));
             }
         }
     }
@@ -226,33 +227,37 @@ impl Batch {
     }
 }
 
-/// Unpublishes a tracker if `close` has retired it. Returns the result of `close`.
-fn retire(core: &Arc<TrackerCore>, close: impl FnOnce(&TrackerCore) -> Option<RetireOutcome>) -> Option<RetireOutcome> {
-    // Issued together; the loads overlap with the work below.
+/// Calls `try_retire` under the dylib's lock, and unpublishes the tracker if it was retired. Returns the result of
+/// `try_retire`.
+fn retire(
+    core: &Arc<TrackerCore>,
+    try_retire: impl FnOnce(&TrackerCore) -> Option<RetireOutcome>,
+) -> Option<RetireOutcome> {
+    // All prefetches are issued together, so the loads overlap with the work below.
     prefetch(&**core);
     core.prefetch_hints.prefetch();
     core.dylib().session.pins.prefetch(core);
     let mut dylib = core.dylib().state.lock();
     // Under the dylib's lock (S2): the next definition or emission sees the retired tracker.
-    let closed = close(core);
+    let outcome = try_retire(core);
     // Seeded bug: a second remover finds the tracker retired, and returns while its symbols are still in the table.
     if seeded_bug!("retired_before_the_dylib_lock") {
         drop(dylib);
         dylib = core.dylib().state.lock();
     }
-    if matches!(closed, Some(RetireOutcome::Free | RetireOutcome::Held)) {
+    if matches!(outcome, Some(RetireOutcome::Free | RetireOutcome::Held)) {
         let unpublished = dylib.unpublish(core);
         drop(dylib);
         if let Some(unpublished) = unpublished {
             unpublished.fail_waiters(core.dylib(), || core.defunct());
         }
     }
-    closed
+    outcome
 }
 
 /// Continues the removal of a tracker that this thread has retired and unpublished.
-fn finish(core: &Arc<TrackerCore>, held: RetireOutcome) -> Result<Removal> {
-    let retired = [(core.clone(), held)];
+fn finish(core: &Arc<TrackerCore>, outcome: RetireOutcome) -> Result<Removal> {
+    let retired = [(core.clone(), outcome)];
     reclaim::after_retire(&core.dylib().session, &retired);
     let [(core, _)] = retired;
     Removal::finished_or_pending(core)

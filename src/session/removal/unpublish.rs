@@ -4,8 +4,9 @@
 //!
 //! 1. Under the dylib's lock, the symbols and lazy units are removed from the table.
 //! 2. With no lock held, the lazy units are dropped.
-//! 3. Symbols of other units that are emitted and wait for these symbols fail with them.
-//! 4. Every query that waits for one of these symbols fails with the cause.
+//! 3. Every query that waits for one of these symbols fails with the cause.
+//! 4. Symbols of other units that are emitted and wait for these symbols are removed too. Their queries fail in the
+//!    same way.
 
 use smallvec::SmallVec;
 

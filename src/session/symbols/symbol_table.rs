@@ -117,7 +117,7 @@ pub(crate) struct Symbol {
 struct Extra<E: TableTypes> {
     /// Lookups that wait for the symbol.
     waiters: Waiters<E::Waiter>,
-    /// The target of an alias. Set by the first lookup.
+    /// The target of an alias. Set by the first lookup; no longer needed once the alias is resolved.
     alias_of: Option<Box<Aliasee<E::Dylib>>>,
     /// The size in bytes, if it does not fit into the entry.
     size: u64,
@@ -277,7 +277,7 @@ impl<E: TableTypes> SymbolTable<E> {
         self.trackers.at(symbol.owner).map(|record| &record.core)
     }
 
-    /// The target of an alias. `None` before the first lookup, and for other symbols.
+    /// The target of an alias that is not resolved. `None` before the first lookup, and for other symbols.
     pub(crate) fn alias_of(&self, symbol: &Symbol) -> Option<&Aliasee<E::Dylib>> {
         self.extras.at(symbol.extra?)?.alias_of.as_deref()
     }

@@ -3,7 +3,7 @@
 //! A removal asks every ledger for the resources of its key, and most ledgers have none. The count lets it skip them.
 //!
 //! # Why the relaxed count is enough
-//! 1. A thread records a resource under a key while it holds the lock of the key's tracker. It stores the count there too.
+//! 1. A thread records a resource under a key, and stores the count, while it holds the lock of the key's tracker.
 //! 2. The removal of the key takes the lock of the same tracker later. So it sees that store, or a later one.
 //! 3. Only the removal or the transfer of a key removes its entry. So every later value of the count includes this key.
 //!
@@ -12,7 +12,7 @@
 
 use crate::sync::{AtomicUsize, Mutex, Ordering, Rank};
 
-/// A table by key.
+/// A table of resources by key.
 pub(crate) trait KeyCount {
     /// The number of keys that own at least one resource.
     fn key_count(&self) -> usize;
@@ -40,7 +40,8 @@ impl<T: KeyCount> CountedMutex<T> {
         result
     }
 
-    /// Like [`with_mut`](Self::with_mut), for `body` that removes a key. Returns `None` without a call if no key has an entry.
+    /// Like [`with_mut`](Self::with_mut), for a `body` that removes a key. If no key has an entry, returns `None`
+    /// without a call of `body`.
     #[inline]
     pub(crate) fn with_mut_if_any<R>(&self, body: impl FnOnce(&mut T) -> Option<R>) -> Option<R> {
         // Relaxed: the lock of the tracker orders this load, see the head of this file.

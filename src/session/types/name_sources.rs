@@ -1,7 +1,8 @@
 //! [`NameSources`]: data that the symbols of one unit have in common, with reference counts.
 //!
-//! A [`NameSource`] has a text, in which the names are substrings, and the name of the unit that defines the symbols. A symbol
-//! keeps the number of its source instead of two pointers. The source is removed together with its last symbol.
+//! A [`NameSource`] has two strings: a text that contains the names of the symbols, and the name of the unit that
+//! defines them. A symbol keeps the number of its source instead of two pointers. The last symbol of a source removes
+//! it.
 //!
 //! [`NameSourceBatch`] adds many symbols of one unit: it updates the reference count once for a series of symbols that have
 //! the same source.
@@ -38,7 +39,7 @@ pub(crate) struct NameSourceBatch<'a> {
 }
 
 impl<'a> NameSourceBatch<'a> {
-    /// The source of one more symbol. All symbols of a batch must have the same unit name.
+    /// Returns the source for one more symbol. All symbols of a batch must have the same unit name.
     #[inline(always)]
     pub(crate) fn add_user(
         &mut self,
@@ -71,7 +72,7 @@ impl NameSources {
         NameSources { sources: PagedArena::new(), latest: None }
     }
 
-    /// The source of one more symbol; adds it if it is not the latest one.
+    /// Returns the source for one more symbol: the latest one if it has these strings, otherwise a new one.
     #[inline]
     pub(crate) fn add_user(&mut self, text: &Arc<str>, unit_name: &Arc<str>) -> SlotNumber<NameSourceId> {
         if let Some(latest) = self.latest

@@ -17,7 +17,8 @@ impl SymbolFlags {
     pub const NONE: SymbolFlags = SymbolFlags(0);
     /// Visible to other dylibs.
     pub const EXPORTED: SymbolFlags = SymbolFlags(1);
-    /// An earlier definition replaces it. A later strong definition replaces it as long as no lookup asked for it.
+    /// Not added if the name is already defined. A later strong definition replaces it, unless a lookup has asked for
+    /// it.
     pub const WEAK: SymbolFlags = SymbolFlags(2);
     /// A function.
     pub const CALLABLE: SymbolFlags = SymbolFlags(4);

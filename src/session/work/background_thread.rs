@@ -1,7 +1,8 @@
 //! [`BackgroundThread`]: a thread that does one kind of work for an owner, on request.
 //!
-//! The first [`notify`](BackgroundThread::notify) starts the thread. It sleeps until the next one. It holds a strong
-//! reference to its owner only while it works, and ends when the owner is dropped or calls [`stop`](BackgroundThread::stop).
+//! The first [`notify`](BackgroundThread::notify) starts the thread. The thread does the work and sleeps until the next
+//! `notify`. It holds a strong reference to its owner only while it works, and ends when the owner is dropped or calls
+//! [`stop`](BackgroundThread::stop).
 //! After that the caller must do the work itself. A session has one such thread. It reclaims removed trackers under
 //! [`ReclaimPolicy::Background`](crate::session::ReclaimPolicy).
 
@@ -27,8 +28,8 @@ impl BackgroundThread {
         Arc::new(BackgroundThread { name, wake, changed: Condvar::new() })
     }
 
-    /// Wakes or starts the thread, which does `work` for `owner`. If the system refuses a thread, the caller does the work
-    /// here.
+    /// Wakes or starts the thread, which does `work` for `owner`. If the system refuses a thread, this call does the
+    /// work.
     pub(crate) fn notify<S: Send + Sync + 'static>(self: &Arc<BackgroundThread>, owner: &Arc<S>, work: fn(&Arc<S>)) {
         let mut wake = self.wake.lock();
         wake.is_notified = true;

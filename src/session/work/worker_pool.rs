@@ -7,8 +7,9 @@
 //! thread then ends instead of taking its next task. So a task that waits never prevents the work that it waits for, and no
 //! task runs on the stack of another.
 //!
-//! Workers end when the pool stops or when they are dismissed. A worker leaves `workers` under the lock that guards the queue,
-//! and only while the queue is empty. So the next task sees that no worker is left, and starts a thread.
+//! All workers end when the pool stops or when they are dismissed. Each of them subtracts itself from `workers` under
+//! the lock that guards the queue, and only while the queue is empty. So the next task sees that no worker is left, and
+//! starts a thread.
 //!
 //! One lock guards everything, so no wake-up is lost. A worker that was woken and then ends passes the wake-up on.
 //! Model: `loom_tests/loom_pool_wait.rs`.

@@ -1,10 +1,10 @@
 //! [`IndexEntry`]: a name and its symbol in one cache line.
 //!
 //! With many names, no cache holds all entries, and the cost of a lookup is its cache misses. The text of a name is in
-//! another line, and its address is known only when the entry is loaded, so a comparison of texts costs a second miss. The
-//! entry therefore has the last bytes of the name, which is the full name in most cases. Of a longer name, the front is
-//! compared in the text. The entry has the end and not the front, because mangled and numbered names mostly differ at the
-//! end.
+//! another line, and its address is known only when the entry is loaded, so a comparison of texts costs a second miss.
+//! The entry therefore has the last bytes of the name, which is the full name in most cases. For a longer name, the
+//! comparison reads the front from the text. The entry has the end and not the front, because mangled and numbered
+//! names mostly differ at the end.
 
 use slotmap::Key;
 
