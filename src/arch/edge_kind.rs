@@ -260,7 +260,7 @@ impl KindSet {
     pub(crate) const SIZE: KindSet = KindSet::of(&[EdgeKind::Size32, EdgeKind::Size64]);
     /// Kinds whose field holds only low addresses. An object with one of them needs memory below 2 GiB.
     pub(crate) const LOW: KindSet = KindSet::of(&[EdgeKind::Pointer32, EdgeKind::Pointer32Signed]);
-    /// Kinds by which code names data that it was compiled to be near to.
+    /// Kinds of references that a compiler uses for data if it assumes that the data is near.
     pub(crate) const NEAR: KindSet = KindSet::of(&[EdgeKind::Delta32, EdgeKind::Pointer32, EdgeKind::Pointer32Signed]);
 
     /// No kind: the relocation type makes no edge.

@@ -16,7 +16,7 @@ pub(crate) struct FarCode<'a> {
     pub(crate) fields: &'a [u32],
     /// The far references, by ascending offset.
     pub(crate) references: &'a [FarReference],
-    /// The address of the first byte that a thunk may use; `None` if no thunk is reserved.
+    /// The address of the block of thunks, which all sections of the object share; `None` if no thunk is reserved.
     pub(crate) thunks: Option<u64>,
 }
 

@@ -1,8 +1,8 @@
 //! Everything that depends on the instruction set: relocation types, machine code, relaxation, reach.
 //!
-//! [`Arch`] is the seam. The link is generic over it: [`Arch::of_machine`] chooses it by an object's `e_machine`, and
-//! the graph carries it. What runs in this process uses [`Arch::NATIVE`]. Each method of `Arch` is one `match`, so the
-//! compiler lists what a further architecture must supply.
+//! The link calls the methods of [`Arch`] for all of this. [`Arch::of_machine`] chooses the value by an object's
+//! `e_machine`, and the graph keeps it. What runs in this process uses [`Arch::NATIVE`]. Each method of `Arch` is one
+//! `match`, so the compiler lists what a further architecture must supply.
 //!
 //! | part | file |
 //! |---|---|
@@ -271,7 +271,7 @@ impl Arch {
         }
     }
 
-    /// A relocation with what its type says.
+    /// A relocation, with the width and the name of its type.
     pub(crate) fn verified_relocation(self, offset: u64, r_type: u32, symbol: u32, addend: i64) -> Relocation {
         match self {
             Arch::X86_64 => x86_64::verify::relocation(offset, r_type, symbol, addend),

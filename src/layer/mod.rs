@@ -12,7 +12,7 @@
 //! | `plugin.rs`, `plugins.rs`, `hooks.rs` | the plugin traits, the list of plugins, the hooks of one link |
 //! | `section_bounds.rs`, `thread_locals.rs` | `__start_X` and `__stop_X`; thread-local blocks |
 //!
-//! This room runs no code and does not know the services that plug into it.
+//! This module runs no code and does not know the services that plug into it.
 
 mod hooks;
 mod layer_inner;

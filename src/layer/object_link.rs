@@ -48,7 +48,7 @@ pub(super) struct ObjectUnit {
 /// The bytes of an object that is linked later.
 pub(super) struct Object {
     bytes: ObjectBuffer,
-    /// What reading the interface found out about the bytes.
+    /// The positions of the object's tables, from the read of its interface.
     outline: Option<Outline>,
     claims: ClaimMap,
 }
@@ -342,8 +342,8 @@ fn claim_added(graph: &mut LinkGraph, responsibility: &mut MaterializationRespon
 }
 
 impl PendingLink {
-    /// Finds the externals if all of them are resolved already. If not, or if there are observers, the addresses of the claimed
-    /// symbols are published first: externals may refer back to this object.
+    /// Returns the externals if all of them are resolved already. If not, or if there are observers, this publishes the
+    /// addresses of the claimed symbols, because externals may refer back to this object.
     fn find_ready(&mut self, responsibility: &MaterializationResponsibility) -> Result<Option<ReadyLookup>> {
         let found = {
             let names: SmallVec<[_; 16]> = self.placed.external_names().collect();

@@ -5,7 +5,7 @@
 //!   methods:  begin    prepare, join  pruned    placed      bind       fixed_up    record
 //! ```
 //!
-//! A plugin is one for all links of a layer. It makes one `LinkHooks` for each link that it takes part in.
+//! One plugin serves all links of a layer. It makes one `LinkHooks` for each link that it takes part in.
 
 use std::fmt;
 
@@ -34,8 +34,8 @@ pub trait LinkPlugin: Send + Sync {
     }
 }
 
-/// What a plugin does in one link. The methods are called in this order (ORC: the passes of a `PassConfiguration`. From
-/// `prepare` on they are called pre-prune, post-prune, post-allocation, pre-fixup and post-fixup there).
+/// What a plugin does in one link. The methods are called in this order. The first five are the passes of ORC's
+/// `PassConfiguration`: pre-prune, post-prune, post-allocation, pre-fixup and post-fixup.
 pub trait LinkHooks: Send {
     /// The graph is built and its symbols are claimed. Nothing is pruned or laid out. The plugin may add blocks, define
     /// externals, and add weak definitions that other objects can find ([`LinkGraph::add_weak`]).

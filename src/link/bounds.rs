@@ -112,7 +112,7 @@ pub(crate) fn named_sections(graph: &LinkGraph) -> Vec<Box<str>> {
     names.into_iter().map(Box::from).collect()
 }
 
-/// The section whose bound a symbol is, and whether it is the start.
+/// The section name in a `__start_` or `__stop_` symbol, and whether the symbol is the start. `None` for other symbols.
 fn section_of(symbol: &str) -> Option<(&str, bool)> {
     let start = symbol.strip_prefix("__start_").map(|section| (section, true));
     let (section, is_start) = start.or_else(|| symbol.strip_prefix("__stop_").map(|section| (section, false)))?;

@@ -34,7 +34,8 @@ pub(crate) fn claim(graph: &mut LinkGraph, is_owned: impl Fn(&LinkGraph, SymbolI
             *owned_count += u32::from(owned);
         }
         if !owned {
-            // The block of a common symbol holds nothing else, so it is dropped. A section stays.
+            // Only the block of a common symbol has a fixed name here. It holds nothing else, so it is dropped. A
+            // section stays.
             let block = &mut graph.blocks[block.0 as usize];
             block.is_dropped = matches!(block.name, Text::Fixed(_));
             has_dropped |= block.is_dropped;

@@ -46,7 +46,7 @@ impl ResolvedLink<'_> {
         image: Option<&mut [u8]>,
     ) -> Result<(), Error> {
         let mut extender = RangeExtender::new();
-        // The owner of the bytes is asked once per link.
+        // `ObjectBuffer::deref` is a virtual call; it is made once per link.
         let object: &[u8] = &self.graph.bytes;
         for pool in SegmentKind::ALL {
             let segment = memory.working(pool);
@@ -171,7 +171,7 @@ impl ResolvedLink<'_> {
         extender: &mut RangeExtender,
     ) -> Result<(), Error> {
         let mut edges = &self.graph.edges[block.edges.start as usize..block.edges.end as usize];
-        // Then all fields are near zero, since the offset of an edge has 32 bits.
+        // If the sum is near zero, all fields are, because the offset of an edge has 32 bits.
         let is_near = is_near_zero(address.value().saturating_add(u64::from(u32::MAX)));
         let mut far = Vec::new();
         loop {

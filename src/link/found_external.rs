@@ -1,14 +1,14 @@
 //! [`FoundExternal`]: what the lookup of one external symbol of a link found.
 //!
-//! Whoever looks the externals up fills in one of these for each, in the order of the link's externals. `targets.rs`
-//! turns them into target addresses. `fixup.rs` reads the rest.
+//! The caller of the link looks the externals up. It makes one `FoundExternal` for each, in the order of the link's
+//! externals. `targets.rs` takes the addresses. `fixup.rs` reads the other fields.
 
 use crate::base::ExecutorAddr;
 
 /// What the lookup of an external symbol found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FoundExternal {
-    /// The address. Null for a weak external that nothing defines. Of a thread-local variable, this is a
+    /// The address. Null for a weak external that nothing defines. For a thread-local variable, this is a
     /// [`TlsIndex`](crate::base::TlsIndex), as an address.
     pub address: ExecutorAddr,
     /// Whether the symbol is known to be a function. A stub may then stand for a function that is out of reach.

@@ -1,8 +1,8 @@
 //! Finds the functions that a fixed-up `.eh_frame` describes (LSB 5.0, "Exception Frames"), for the frame table.
 //!
 //! The section stays where it is linked, and the unwinder reads it there. This file reads only the pairs of function
-//! start and FDE address. The FDE of a dropped function describes no address of the object's code; the memory room
-//! skips its pair.
+//! start and FDE address. The FDE of a dropped function describes no address of the object's code; `src/memory` skips
+//! its pair.
 //!
 //! There are two readers. The quick one handles the form that compilers write. Any other section goes to the general
 //! one, which uses gimli. Whatever the quick reader accepts, the general reader accepts with the same result; a

@@ -4,9 +4,9 @@
 //! reaches to the next name or to the end of its section. If one place has several names, the list has the first of
 //! these: a name that other objects see; a name with a size; the earliest symbol.
 //!
-//! Functions may overlap, and may share unwind instructions and file names. Each gets its own copy of all of it, within
-//! a multiple of the object's size ([`OutputBudget`]). Compilers write nothing that comes near the limit. Running code
-//! needs nothing of this.
+//! Functions may overlap, and may share unwind instructions and file names. Each function gets copies of its own. All
+//! copies together are limited to a multiple of the object's size ([`OutputBudget`]). Objects of compilers stay far
+//! below the limit. Code can run without this list.
 
 use std::collections::BTreeMap;
 
@@ -63,7 +63,7 @@ fn list(link: &mut FixedLink<'_>) -> Vec<LinkedFunction> {
         for (name, next) in names.into_iter().zip(ends) {
             let size = if name.size == 0 { next.saturating_sub(name.offset) } else { name.size };
             let end = name.offset.saturating_add(size).min(bytes.len() as u64);
-            // Without budget, the function ends at the next name.
+            // If the budget is spent, the function ends at the next name.
             let end = if budget.spend(end.saturating_sub(next) as usize) { end } else { next };
             let Some(code) = bytes.get(name.offset as usize..end as usize).filter(|code| !code.is_empty()) else {
                 continue;
@@ -111,7 +111,7 @@ fn call_frames(link: &mut FixedLink<'_>) -> BTreeMap<u64, CallFrame> {
     frames
 }
 
-/// The frame of the code at an address; `None` without budget for its instructions.
+/// The frame of the code at an address. `None` if there is none, or if the budget is too small for its instructions.
 fn frame_at(frames: &BTreeMap<u64, CallFrame>, address: ExecutorAddr, budget: &mut OutputBudget) -> Option<CallFrame> {
     let (_, frame) = frames.range(..=address.value()).next_back()?;
     let is_inside = address.value() - frame.start.value() < frame.size;

@@ -434,7 +434,8 @@ impl LinkGraph {
         symbols.map(move |symbol| self.name_bytes_in(object, symbol))
     }
 
-    /// Whether an external of this name may exist. `name` may also be a prefix of four bytes or more. False is exact.
+    /// Whether an external of this name may exist. If this returns false, there is none. `name` may also be a prefix of
+    /// four bytes or more.
     pub(crate) fn may_have_external(&self, name: &str) -> bool {
         self.external_prefixes.may_contain(name.as_bytes())
     }

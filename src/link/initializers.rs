@@ -40,7 +40,8 @@ impl Initializer {
     pub const DEFAULT_PRIORITY: u32 = MAX_PRIORITY;
 }
 
-/// Whether [`classify`] may accept this section name. A cheap test of the first bytes; false is exact.
+/// Whether [`classify`] may accept this section name. A cheap test of the first bytes: if it returns false, `classify`
+/// returns `None`.
 pub(crate) fn may_list(section: &[u8]) -> bool {
     matches!(
         section,

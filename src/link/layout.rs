@@ -167,5 +167,5 @@ pub(crate) fn too_sparse(graph: &LinkGraph, block: BlockId, gap: u64) -> Error {
 
 /// The most padding between the blocks of one object, in bytes. Padding is written, unlike zero-fill, so without a
 /// limit a small object could ask for any amount of memory. The limit allows 31 sections that are aligned to huge
-/// pages.
+/// pages (2 MiB).
 pub(crate) const MAX_PADDING: u64 = 64 << 20;

@@ -137,7 +137,8 @@ fn relocated(link: &FixedLink<'_>, object: &[u8], sections: &SectionTable<'_, He
         for relocation in relocations {
             let symbol = SymbolIndex(relocation.r_sym(LE, false));
             let definition = link.graph().symbols.get(symbol.index()).map(|symbol| symbol.definition);
-            // A symbol that is not in memory belongs to another section of debug information, which starts at zero.
+            // A symbol that is not in memory belongs to another section of debug information, which starts at zero, or
+            // to a dropped section, whose code is no function of the link.
             let base = match definition {
                 None | Some(Definition::Nowhere) => 0,
                 Some(_) => link.symbol_address(symbol).value(),

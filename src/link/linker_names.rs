@@ -1,9 +1,8 @@
 //! Names that a native linker defines for an entire program ([`LINKER_DEFINED`]): a reference to one needs a
 //! definition.
 //!
-//! Without a definition, a weak reference would be null. In a program that a native linker made it never is, so the
-//! code may not test for null. The link therefore makes such weak references strong: it fails if nothing defines the
-//! name.
+//! A weak reference without a definition is null. A native linker always defines these names, so code may use them
+//! without a test for null. The link therefore makes such weak references strong: it fails if nothing defines the name.
 
 use crate::base::{LINKER_DEFINED, is_linker_defined};
 use crate::link::graph::{Binding, Definition, LinkGraph, SymbolIndex};

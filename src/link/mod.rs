@@ -7,7 +7,7 @@
 //! | read | `elf/read.rs`, `elf/relocations.rs`, `use_recorder.rs` | the graph: arrays of blocks, symbols and edges; names and contents are ranges of the object |
 //! | claim | `claim.rs` | definitions that the responsibility does not own are externals; section groups without an owned definition are dropped |
 //! | linker services | `init_fragments.rs`, `linker_names.rs`, `indirect.rs`, `bounds.rs` | indirect functions have stubs; bounds of sections are defined; unsupported fragments are refused |
-//! | *plugins may add blocks and define externals* | | *no new symbols after this* |
+//! | *plugins may add blocks and define externals* | | *plugins add no symbols after this* |
 //! | prune | `prune.rs` | blocks that no root leads to are dropped |
 //! | tables | `symbol_uses.rs`, `tables.rs`, `thread_locals.rs`, `range_extension/` | every GOT slot, stub and thunk that an edge may need has a place |
 //! | layout | `layout.rs`, `large_sections.rs`, `thread_locals.rs` | every block has an offset in its segment or in the thread-local block, or is a large section; the plan is known |
@@ -28,7 +28,7 @@
 //!   the object is checked.
 //! - Time and memory are nearly proportional to the object's size. Each byte is read once: overlapping sections, groups
 //!   and relocations are refused, and overlapping names are counted. No walk is nested in another. Limits apply to what
-//!   an object can request without having it: padding (`layout.rs`), the alignment of thread-local sections, and
+//!   a few bytes of an object can request: padding (`layout.rs`), the alignment of thread-local sections, and
 //!   zero-fill, which nothing touches and which memory refuses if there is no space.
 //!
 //! The fuzz targets in `fuzz/` check the last two.

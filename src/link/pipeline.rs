@@ -14,7 +14,7 @@
 //! | [`FixedLink`] | all bytes; plugins may still change them |
 //! | [`LinkedObject`] | the memory is sealed |
 //!
-//! To drop a state abandons the link and frees its memory. A pass is a function of the caller that runs plugins between
+//! Dropping a state abandons the link and frees its memory. A pass is a function of the caller that runs plugins between
 //! two phases (ORC: `PassConfiguration`).
 //!
 //! The data of a link is one pooled object ([`Link`]). The states share it, so a step moves a pointer and allocates
@@ -287,8 +287,8 @@ impl PlacedLink {
     }
 
     /// The initialisation image of the thread-local block, and whether it is complete. It is complete if none of its
-    /// edges refers to an external. The fields of such edges are zero; [`finish`](Self::finish) writes them. Empty
-    /// without a thread-local block.
+    /// edges refers to an external. The fields of such edges still have the object's bytes; [`finish`](Self::finish)
+    /// writes them. The image is empty without a thread-local block.
     ///
     /// # Errors
     /// A [`LinkFault`], for a relocation that an image cannot have, or for an incomplete image of a block that needs a
@@ -332,11 +332,12 @@ impl PlacedLink {
     /// is placed. `None` also for an external, and for a symbol without an address.
     #[inline]
     pub fn definition_address(&self, symbol: SymbolIndex) -> Option<ExecutorAddr> {
-        // Externals have no target yet.
+        // An external has no plain target here, because the externals are not found yet.
         self.link.targets.plain(symbol).or_else(|| self.special_address(symbol))
     }
 
-    /// The address of a thread-local variable, an absolute symbol, or a definition with the address null.
+    /// As [`definition_address`](Self::definition_address), for a symbol whose target is not plain: a thread-local
+    /// variable, an address outside the lowest quarter of the address space, or a symbol without an address.
     fn special_address(&self, symbol: SymbolIndex) -> Option<ExecutorAddr> {
         let Link { graph, addresses, targets, .. } = &*self.link;
         match graph.symbols.get(symbol.index())?.definition {

@@ -72,7 +72,7 @@ fn referrers(graph: &mut LinkGraph) -> SmallVec<[u32; 32]> {
     referrers
 }
 
-/// A bit below the referrer bits.
+/// Other objects can see a definition in the block. This bit is below the referrer bits.
 const VISIBLE: u32 = 1;
 
 /// The state of one run of dead-stripping.

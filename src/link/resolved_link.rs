@@ -11,8 +11,8 @@ use crate::link::targets::Targets;
 
 /// A link whose memory is allocated and whose externals are found.
 ///
-/// Before the externals are found, `found` is empty. Then only [`own_image`](ResolvedLink::own_image) may read the
-/// link, and the verifier's check of that image.
+/// `found` is empty until the externals are found. Until then, only [`own_image`](ResolvedLink::own_image) and the
+/// verifier's check of that image may read the link.
 pub(crate) struct ResolvedLink<'a> {
     pub(crate) graph: &'a LinkGraph,
     pub(crate) tables: &'a Tables,

@@ -88,8 +88,8 @@ impl SymbolUses {
     }
 }
 
-/// Whether the symbol may need a stub. A branch to a symbol outside the object may not reach. Neither may a reference
-/// to an external function from code that was compiled for a small code model.
+/// Whether the symbol may need a stub, because it may be out of reach. A branch may not reach a symbol outside the
+/// object. Code for a small code model may not reach an external function.
 fn may_need_stub(bits: u32, definition: Definition) -> bool {
     match definition {
         Definition::External => bits & (uses::BRANCH | uses::NEAR) != 0,

@@ -1,7 +1,7 @@
 //! [`Tables`]: the GOT, the stubs and the range extension of one object.
 //!
-//! The tables are built before layout, with an entry for every edge that may need one. Whether a branch or a load
-//! reaches its target without its slot is known only later, when the addresses are (by displacement, in `fixup.rs`).
+//! The tables are built before layout, with an entry for every edge that may need one. Later, when the addresses are
+//! known, `fixup.rs` decides by displacement whether a branch or a load reaches its target without the entry.
 //!
 //! ```text
 //!   GOT:    [ slot 0 │ slot 1 │ … │ thread-local entries ]     slots hold addresses (psABI 5.2)
@@ -21,7 +21,7 @@ use crate::link::symbol_uses::SymbolUses;
 
 impl_recycle!(SymbolEntries);
 
-/// The numbers of a symbol's slot and stub; [`NONE`] for what it does not have.
+/// The numbers of a symbol's slot and stub; [`NONE`] if it has no slot or no stub.
 #[derive(Clone, Copy)]
 struct SymbolEntries {
     slot: u32,

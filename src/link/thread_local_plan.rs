@@ -19,8 +19,8 @@ pub struct ThreadLocalPlan {
     /// Whether the object's code needs the block at one distance from the thread pointer in every thread (a static TLS
     /// model).
     pub is_static: bool,
-    /// Whether code of other objects may reach this object's variables by their distance from its own block (the
-    /// local-dynamic model). The block should then be at a fixed distance from the thread pointer, too.
+    /// Whether code of another object may reach this object's variables by their distance from the other object's block
+    /// (the local-dynamic model). This block should then be at a fixed distance from the thread pointer, too.
     pub is_shared: bool,
 }
 

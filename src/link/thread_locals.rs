@@ -71,8 +71,8 @@ pub(crate) fn assign(graph: &mut LinkGraph) -> Result<Option<ThreadLocalPlan>, E
             }
         }
     }
-    // Code of the local-dynamic model may reach a variable of another object from its own block. That works if both
-    // blocks are at fixed distances from the thread pointer, and so from each other.
+    // Code of the local-dynamic model may reach a variable of another object by its distance from the block of the
+    // code's own object. That works if both blocks are at fixed distances from the thread pointer.
     plan.is_static = graph.live_edges().any(|edge| needs_static_block(graph, edge));
     plan.is_shared = graph.live_edges().any(|edge| {
         let is_local = graph.symbols[edge.symbol.index()].binding == Binding::Local;

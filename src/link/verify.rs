@@ -68,7 +68,7 @@ pub(crate) fn check(link: &ResolvedLink<'_>, memory: &mut dyn InFlight, image: O
             verifier.check_block(id, block).map_err(in_block)?;
         }
     }
-    // No other bytes are left: of dropped blocks, or of an earlier use of the memory.
+    // No bytes are left of dropped blocks or of an earlier use of the memory.
     for pool in SegmentKind::ALL {
         verifier.check_gaps(pool).map_err(|mismatch| verifier.error(pool.name(), mismatch))?;
     }
@@ -279,7 +279,7 @@ impl<'a> Verifier<'a> {
     }
 }
 
-/// By relocation: whether its field overlaps another's.
+/// By relocation: whether its field overlaps the field of another relocation.
 fn overlapping(relocations: &[Relocation]) -> Vec<bool> {
     let mut order: Vec<usize> = (0..relocations.len()).collect();
     order.sort_by_key(|index| relocations[*index].rewritable().start);
@@ -299,7 +299,7 @@ fn overlapping(relocations: &[Relocation]) -> Vec<bool> {
 }
 
 fn first_difference(found: &[u8], expected: &[u8]) -> Result<(), Mismatch> {
-    // One comparison of the slices is much faster than the search below, and there is mostly no difference.
+    // One comparison of the slices is much faster than the search below. Mostly they are equal.
     if found == expected {
         return Ok(());
     }

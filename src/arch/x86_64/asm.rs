@@ -6,8 +6,8 @@
 /// `$name` expands to the name of the function, `$resolve` is an `extern "C" fn(u64) -> u64`.
 ///
 /// On entry, the return address is at `(%rsp)`, and `%rsp` is 8 below a multiple of 16. After nine pushes and 128
-/// bytes, `%rsp` is a multiple of 16, as the psABI demands at a call. Saved are the integer registers and the lower
-/// 128 bits of the vector registers in which a function may get arguments (psABI 3.2.3).
+/// bytes, `%rsp` is a multiple of 16, as the psABI demands at a call. The function saves the registers in which a
+/// function may get arguments (psABI 3.2.3): the integer registers, and the lower 128 bits of the vector registers.
 macro_rules! define_call_through {
     ({ $($name:tt)* }, $resolve:path) => {
         std::arch::global_asm!(
@@ -70,7 +70,7 @@ macro_rules! define_call_through {
     };
 }
 
-/// Defines a function that calls `function(argument)` in a frame at which the unwinder ends (DWARF 5, 6.4.4: an
+/// Defines a function that gets `(function, argument)` and calls `function(argument)`, in a frame at which the unwinder ends (DWARF 5, 6.4.4: an
 /// undefined return address). `$name` expands to its name.
 ///
 /// The function is not a naked function, because that cannot have its own unwind directives.

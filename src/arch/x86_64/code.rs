@@ -34,8 +34,8 @@ pub(crate) fn lazy_entry(number: u64, distance: i32) -> [u8; LAZY_ENTRY_SIZE] {
 /// the slot's address on top, then the resolver's.
 ///
 /// The common part saves the registers in which a function may get arguments (psABI 3.2.3): the general ones, `%rax`
-/// (variadic calls), `%r10` (static chain), and all that `fxsave` covers. It does not save the upper halves of 256-bit
-/// arguments.
+/// (variadic calls), `%r10` (static chain), and all that `fxsave` covers. It does not save the upper parts of 256-bit
+/// and 512-bit arguments.
 pub(crate) static INDIRECT: IndirectCode = IndirectCode {
     common: &[
         0x55, // push %rbp
@@ -77,7 +77,7 @@ pub(crate) static INDIRECT: IndirectCode = IndirectCode {
 
 /// The function that TLS descriptors point to. On entry, `%rax` is the address of the descriptor, whose second word is
 /// the address of the pair that `__tls_get_addr` takes. On return, `%rax` is the variable's distance from the thread
-/// pointer. All other registers are kept, except for the upper halves of 256-bit registers.
+/// pointer. All other registers are kept, except for the state of AVX and AVX-512 that `fxsave` does not cover.
 pub(crate) static TLS_DESCRIPTOR: CodeTemplate<()> = CodeTemplate {
     bytes: &[
         0xf3, 0x0f, 0x1e, 0xfa, // endbr64

@@ -14,8 +14,8 @@ use crate::arch::edge_kind::EdgeKind;
 /// `code` is the four-byte field and the two bytes before it. `before` is the byte before `code`, if there is one.
 /// `displacement` is `S + A - P`, with the addend −4 that such loads carry.
 ///
-/// The test is whether the *displacement* fits. That the target's address is low proves nothing, and other linkers that
-/// test the address rewrite what they must not.
+/// The test is whether the *displacement* fits. A low target address is not enough, because the code may be far away
+/// from it. Linkers that test the address rewrite loads that do not reach.
 ///
 /// A call with a `rex.W` prefix stays as it is. In `data16 rex.W call *__tls_get_addr` (general dynamic without PLT)
 /// the `addr32` prefix would take the place of `rex.W`, and AMD processors read `data16 call` as a call of 16 bits.

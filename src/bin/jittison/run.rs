@@ -68,7 +68,7 @@ pub fn run(args: &RunArgs, matches: &ArgMatches) -> Result<(), String> {
         failures.link(dylib, objects);
     }
     if threads > 0 {
-        // The program starts in a process without other threads.
+        // The workers end, so that the program starts in a process without other threads.
         jit.session().dismiss_workers();
         other_threads();
     }

@@ -167,6 +167,7 @@ impl Archive {
                 end = bytes.missing_end();
                 continue;
             };
+            // These calls only record in `bytes` what they miss.
             let _ = (file.symbols(), file.members().next());
             end = bytes.missing_end();
         }

@@ -8,8 +8,8 @@
 //! | `names.rs` | its string tables |
 //! | `read.rs`, `relocations.rs` | all of it, into a [`LinkGraph`](crate::link::LinkGraph) |
 //!
-//! The `object` crate parses the headers. This module checks everything that the gABI allows an object to state
-//! wrongly, so the code after it never meets an index or a range that does not exist.
+//! The `object` crate parses the headers. This module checks everything that a malformed object may state wrongly, so
+//! the code after it never meets an index or a range that does not exist.
 
 mod data;
 mod interface;
@@ -140,8 +140,8 @@ impl<'a> ElfObject<'a> {
         let symbols = Symbols::of(&table, &sections, bytes).map_err(malformed)?;
         let section_names = header.shstrndx(LE, bytes).ok().map(|index| object::SectionIndex(index as usize));
         let section_names = section_names.and_then(names_of);
-        // No name is longer than its table, which bounds the sum. If that bound is too high, the longest name may be
-        // short enough.
+        // No name is longer than its table. So the number of names times the size of the table bounds the sum. If that
+        // bound is too high, a bound by the longest name may be low enough.
         let bound_of =
             |count: usize, names: &Option<NameTable>| count as u64 * names.as_ref().map_or(0, NameTable::len) as u64;
         let upper_bound = bound_of(symbols.all.len(), &names).saturating_add(bound_of(sections.len(), &section_names));

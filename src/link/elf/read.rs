@@ -211,7 +211,8 @@ impl<'data> Reader<'_, 'data> {
         }
     }
 
-    /// Makes the block of a loaded section. `None` for a section that no linker loads, or that other tables describe.
+    /// Makes the block of a loaded section. `None` for a section that the link does not place in memory: excluded
+    /// sections, notes, relocations and section groups.
     fn section(&mut self, section: &SectionHeader) -> Result<Option<BlockId>, Error> {
         let object = self.object;
         let (text, from_name) = self.section_name(section)?;
@@ -580,7 +581,7 @@ fn is_hidden(symbol: &ElfSymbol) -> bool {
     symbol.st_visibility().0 != st::VISIBILITY_DEFAULT
 }
 
-/// By the binding's number in the gABI. Unknown numbers are refused elsewhere.
+/// By the binding's number in the gABI. [`Reader::symbol`] refuses unknown numbers.
 static BINDINGS: [Binding; 16] = {
     let mut bindings = [Binding::Global; 16];
     bindings[st::BIND_LOCAL as usize] = Binding::Local;
@@ -608,7 +609,8 @@ fn only_name(from_name: &[u8]) -> &[u8] {
     until_nul(from_name).unwrap_or(from_name)
 }
 
-/// Whether a section whose name starts here may have a special role. A cheap test of the first bytes; false is exact.
+/// Whether a section whose name starts here may have a special role. A cheap test of the first bytes: if it returns
+/// false, the section is plain.
 fn may_be_special(from_name: &[u8]) -> bool {
     matches!(from_name.first_chunk(), Some(b".in" | b".fi" | b".ct" | b".dt" | b".pr" | b".eh" | b".da"))
 }

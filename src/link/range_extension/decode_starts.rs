@@ -8,7 +8,8 @@ pub(super) struct DecodeStarts(Vec<(BlockId, u64)>);
 impl DecodeStarts {
     /// Reads them from the object's symbols and unwind tables.
     pub(super) fn of(graph: &LinkGraph) -> DecodeStarts {
-        // A symbol with a size is a function, or it is data and code goes on after it. A label may be anywhere.
+        // A symbol with a size is a function, or data with code after its end. A symbol without a size is skipped: it
+        // may be a label anywhere.
         let sized = graph.symbols().filter(|(_, symbol)| symbol.size > 0);
         let bounds = sized.flat_map(|(_, symbol)| [0, symbol.size].map(|offset| (symbol.definition, offset)));
         let mut starts: Vec<_> =

@@ -1,5 +1,5 @@
-//! Checks far references in exception tables: an address that range extension rewrote, because its target is out of
-//! reach, is now the distance of a slot that holds the 64-bit address, and the table's encoding says so. The
+//! Checks far references in exception tables. Range extension replaces an address that is out of reach by the distance
+//! to a slot. The slot holds the 64-bit address, and the table's encoding changes to that of distances. The
 //! architecture checks far references in code.
 
 use std::ops::Range;
@@ -8,7 +8,7 @@ use super::field_verifier::FieldVerifier;
 use crate::arch::verify::{FieldValue, Mismatch, Relocation, SectionView as _};
 
 impl FieldVerifier<'_> {
-    /// Whether the field is the distance of a slot that holds the address.
+    /// Whether the field is the distance to a slot that holds the address.
     pub(super) fn leads_to_slot(&self, relocation: &Relocation) -> bool {
         if !self.link.graph.arch.is_type_address(relocation) {
             return false;

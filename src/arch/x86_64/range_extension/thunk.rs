@@ -17,7 +17,8 @@
 //! # Special forms
 //! - An instruction that loads an address into a register becomes one `movabs`.
 //! - A push saves the scratch register in the slot of the pushed value. It loads the value and exchanges the two.
-//! - A call or jump through a far variable uses `%r11`, which no function keeps there (psABI 3.2.1).
+//! - A call or jump through a far variable uses `%r11`, in which no function gets arguments and which no function
+//!   preserves (psABI 3.2.1).
 //! - A call stays at its place, so that the return address is in the function. It calls the thunk, and the thunk
 //!   jumps to the callee.
 //!

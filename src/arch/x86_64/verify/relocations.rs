@@ -3,7 +3,7 @@
 use crate::arch::edge_kind::EdgeKind;
 use crate::arch::verify::Relocation;
 
-/// A relocation of a type, with what its type says.
+/// A relocation, with the width and the name of its type.
 pub(crate) fn relocation(offset: u64, r_type: u32, symbol: u32, addend: i64) -> Relocation {
     let row = RELOCATIONS.into_iter().find(|(number, ..)| *number == r_type);
     let (width, name) = row.map_or((0, "relocation of an unknown type"), |(_, width, name)| (width, name));

@@ -13,7 +13,7 @@
 //!
 //! # Limits
 //! LLVM follows other rules for some instructions: with lock or repeat prefixes, exchanges, strings, x87 arithmetic,
-//! gathers, AVX-512, short displacements. For these there is no list, and the rule is an error.
+//! gathers, AVX-512, direct jumps with prefixes. For these there is no list, and the rule is an error.
 
 use std::fmt;
 
@@ -38,7 +38,7 @@ pub struct Decoded {
 impl Decoded {
     /// Decodes the first instruction of `bytes`. `None` if there is none, or if it is not complete.
     pub fn from_bytes(bytes: &[u8]) -> Option<Decoded> {
-        // At address 0. So a relative value minus the length of the instruction is the value as encoded.
+        // The address is 0, so a relative value minus the length of the instruction is the value as encoded.
         let instruction = Decoder::with_ip(64, bytes, 0, DecoderOptions::NONE).decode();
         (!instruction.is_invalid()).then_some(Decoded { instruction })
     }
