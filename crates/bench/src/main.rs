@@ -1,8 +1,8 @@
 //! Measures jittison beside its peers: the same objects and the same checks, in turns on the same machine.
 //!
 //! ```text
-//! cargo run --release -p jittison-bench -- [--rounds N] [--quick] [--only WORDS] [--programs [NAMES]] [--json FILE] [--html FILE]
-//!                              [--svg FILE] [--list] [--peers DIRECTORY]
+//! cargo run --release -p jittison-bench -- [--rounds N] [--quick] [--only WORDS] [--programs [NAMES]]
+//!                              [--json FILE] [--html FILE] [--svg FILE] [--list] [--peers DIRECTORY]
 //! ```
 //!
 //! Each round runs all competitors in turns, so a noisy minute affects all of them. A figure is the median over the

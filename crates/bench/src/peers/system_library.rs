@@ -1,4 +1,5 @@
-//! [`SystemLibrary`]: a shared library that the system's loader has opened; and [`build_shared_object`], which makes one.
+//! [`SystemLibrary`]: a shared library that the system's loader has opened. [`build_shared_object`] makes one of an
+//! object.
 
 use std::ffi::{CStr, CString, c_int};
 use std::path::{Path, PathBuf};
