@@ -360,8 +360,16 @@ impl Guards {
         let record = self.register();
         let _ = THREAD_RECORDS.try_with(|records| {
             let records = &mut records.borrow_mut().records;
-            // Removes records of domains that no longer exist.
+            // Removes records of domains that no longer exist. Another thread may take them, and give them another domain, so
+            // none stays the last record of this thread.
             for record in records.extract_if(.., |record| record.is_orphaned()) {
+                for last in [&LAST, &LAST_CALL, &LAST_HOST_CALL] {
+                    let _ = last.try_with(|last| {
+                        if last.get().is_some_and(|last| std::ptr::eq(last, record)) {
+                            last.set(None);
+                        }
+                    });
+                }
                 record.deregister(USED_BY_THREAD);
             }
             records.push(record);
@@ -548,5 +556,21 @@ mod tests {
             drop(session.guard());
         };
         assert_eq!(records_after(20, entered_late), 2);
+    }
+
+    #[test]
+    fn a_record_that_a_thread_has_freed_is_the_last_record_of_no_kind() {
+        // The last record of a kind outlives its session. A registration for another kind frees it, and then another thread
+        // and another session may take it.
+        for (stale, freeing) in [(&LAST, &LAST_CALL), (&LAST_CALL, &LAST_HOST_CALL), (&LAST_HOST_CALL, &LAST)] {
+            let on_thread = move || {
+                let ended = Guards::new();
+                let record = ended.record_of_this_thread(stale);
+                drop(ended);
+                Guards::new().record_of_this_thread(freeing);
+                assert!(stale.get().is_none_or(|last| !std::ptr::eq(last, record)));
+            };
+            std::thread::spawn(on_thread).join().unwrap();
+        }
     }
 }
