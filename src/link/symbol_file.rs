@@ -115,8 +115,8 @@ impl SectionCopy {
         headers: &[&SectionHeader],
         name: impl Fn(&SectionHeader) -> &'a [u8],
     ) -> Vec<SectionCopy> {
-        let mut blocks = link.graph().blocks();
-        let mut remaining = link.graph().bytes.len() as u64;
+        let graph = link.graph();
+        let mut remaining = graph.bytes.len() as u64;
         // Sections may overlap in a malformed file. The limit keeps the copy no larger than the object.
         let mut within_limit = |copy, section: &SectionHeader| match remaining.checked_sub(section.sh_size(LE)) {
             Some(rest) => {
@@ -131,13 +131,13 @@ impl SectionCopy {
                 return SectionCopy::First;
             }
             if section.sh_flags(LE).0 & SHF_ALLOC != 0 {
-                // The blocks are in the order of the sections that are in memory (`elf/read.rs`).
-                let is_read = !matches!(kind, SHT_NOTE | SHT_RELA | SHT_REL | SHT_GROUP);
-                return match is_read.then(|| blocks.next()).flatten() {
-                    Some((_, block)) if block.is_dropped || block.role == Role::ThreadLocal => SectionCopy::Nothing,
-                    Some((id, block)) if block.role == Role::EhFrame => SectionCopy::Frames(id),
-                    Some((id, _)) => SectionCopy::Address(id),
-                    None => SectionCopy::Nothing,
+                let Some(id) = graph.block_of.get(index).copied().flatten() else { return SectionCopy::Nothing };
+                let block = &graph.blocks[id.index()];
+                return match block.role {
+                    _ if block.is_dropped => SectionCopy::Nothing,
+                    Role::ThreadLocal => SectionCopy::Nothing,
+                    Role::EhFrame => SectionCopy::Frames(id),
+                    _ => SectionCopy::Address(id),
                 };
             }
             match kind {
@@ -263,8 +263,5 @@ const SHT_PROGBITS: u32 = 1;
 const SHT_SYMTAB: u32 = 2;
 const SHT_STRTAB: u32 = 3;
 const SHT_RELA: u32 = 4;
-const SHT_NOTE: u32 = 7;
 const SHT_NOBITS: u32 = 8;
-const SHT_REL: u32 = 9;
-const SHT_GROUP: u32 = 17;
 const SHT_SYMTAB_SHNDX: u32 = 18;

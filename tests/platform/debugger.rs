@@ -244,6 +244,24 @@ fn a_symbol_file_has_addresses_and_no_more_than_a_debugger_needs() {
     assert!(common_line.contains("ABS") && common_line.contains(&format!("{:016x}", common.value())), "{common_line}");
 }
 
+#[test]
+fn a_symbol_file_has_the_right_addresses_behind_a_section_that_no_linker_loads() {
+    let source = ".section .skipped, \"ae\", @progbits\n.quad 1\n.section .text.behind_skipped, \"ax\", @progbits\n\
+                  .globl behind_skipped\nbehind_skipped: mov $5, %eax\nret\n.section .note.GNU-stack\n";
+    let Some(object) = asm(source) else { return };
+    let jit = jit_with_debugger();
+    let _tracker = add(&jit, jit.main_dylib(), "behind_skipped.o", &object);
+    let address = function::<extern "C" fn() -> i64>(&jit, "behind_skipped").address();
+    let file = listed().into_iter().find(|file| has_symbol(file, "behind_skipped")).unwrap();
+    let dir = PrivateDir::new();
+    dir.write("file", &file);
+    let Some(mut readelf) = require("readelf") else { return };
+    let run = readelf.args(["-SW"]).arg(dir.path("file")).output().unwrap();
+    let output = String::from_utf8_lossy(&run.stdout);
+    let line = output.lines().find(|line| line.contains(" .text.behind_skipped")).unwrap();
+    assert!(line.contains(&format!("{:016x}", address.value())), "{line}");
+}
+
 /// The output of `readelf -r` for the listed file with the symbol `name`. `None` without readelf.
 fn listed_relocations(name: &str) -> Option<String> {
     let file = listed().into_iter().find(|file| has_symbol(file, name));
