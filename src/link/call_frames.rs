@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use gimli::{BaseAddresses, CieOrFde, EhFrame, EhFrameOffset, LittleEndian, UnwindSection};
 
 use crate::base::ExecutorAddr;
-use crate::link::frames::{Record, Records};
+use crate::link::frames::{Record, Records, without_version_4};
 
 /// How to unwind the frames of one piece of code: an FDE and its CIE (DWARF 5, 6.4), without the C++ runtime's
 /// augmentation.
@@ -50,6 +50,7 @@ pub(super) fn read(section: &[u8], address: ExecutorAddr) -> Vec<CallFrame> {
 }
 
 fn read_part(part: &[u8], address: ExecutorAddr, frames: &mut Vec<CallFrame>) {
+    let Ok(part) = &without_version_4(part) else { return };
     let bases = BaseAddresses::default().set_eh_frame(address.value());
     let eh_frame = EhFrame::new(part, LittleEndian);
     let mut entries = eh_frame.entries(&bases);

@@ -244,7 +244,7 @@ fn find_in_part(part: &[u8], address: ExecutorAddr, frames: &mut Vec<Frame>) -> 
 
 /// Converts each CIE of version 4 to version 3, which gimli and the LSB know. Version 3 lacks two bytes: the sizes of
 /// addresses and of segment selectors. The records keep their offsets.
-fn without_version_4(part: &[u8]) -> Result<Cow<'_, [u8]>, String> {
+pub(super) fn without_version_4(part: &[u8]) -> Result<Cow<'_, [u8]>, String> {
     let mut bytes = Cow::Borrowed(part);
     for record in (Records { section: part, at: 0 }) {
         let Record::Entry { at, end, is_cie: true, .. } = record else { continue };

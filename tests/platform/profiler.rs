@@ -118,6 +118,10 @@ fn a_dump_has_every_function_with_its_bytes_its_frames_and_its_lines() {
         let object = gcc(&["-g", "-O1", "-fPIC", "-fno-ipa-ra"], source).unwrap();
         let _tracker = add(&jit, jit.main_dylib(), "dumped.o", &object);
         let _assembled = add(&jit, jit.main_dylib(), "assembled.o", &asm(assembly).unwrap());
+        let newer =
+            gcc(&["-O1", "-fPIC", "-Wa,--gdwarf-cie-version=4"], "long dumped_cie_4(void) { return 4; }").unwrap();
+        let _newer = add(&jit, jit.main_dylib(), "newer.o", &newer);
+        assert_eq!(long(&jit, "dumped_cie_4"), 4);
         let dumped = function::<extern "C" fn(i64) -> i64>(&jit, "dumped");
         assert_eq!(dumped.call(4), 13);
         function::<extern "C" fn()>(&jit, "unsized_first").call();
@@ -142,7 +146,7 @@ fn a_dump_has_every_function_with_its_bytes_its_frames_and_its_lines() {
     let by_name: BTreeMap<&str, &Load> = loads.iter().map(|load| (load.name.as_str(), load)).collect();
     assert_eq!(
         by_name.keys().copied().collect::<Vec<_>>(),
-        ["dumped", "dumped_local", "unsized_first", "unsized_second"]
+        ["dumped", "dumped_cie_4", "dumped_local", "unsized_first", "unsized_second"]
     );
     let dumped = by_name["dumped"];
     assert_eq!(format!("{:x}", dumped.address), printed[0]);
@@ -155,7 +159,7 @@ fn a_dump_has_every_function_with_its_bytes_its_frames_and_its_lines() {
     }));
     assert_eq!((by_name["unsized_first"].code.len(), by_name["unsized_second"].code.len()), (3, 1));
     assert!(by_name["unsized_first"].unwinding.is_none());
-    for name in ["dumped", "dumped_local"] {
+    for name in ["dumped", "dumped_cie_4", "dumped_local"] {
         check_unwinding(by_name[name]);
     }
 }
