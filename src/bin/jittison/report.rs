@@ -91,7 +91,7 @@ impl Report {
             "objects": self.objects,
             "entry": self.entry,
             "status": self.status,
-            "ended_by": if self.has_returned { "return from the entry" } else { "exit" },
+            "ended_by": self.status.map(|_| if self.has_returned { "return from the entry" } else { "exit" }),
             "initializers_called": self.initializers_called,
             "stages": stages,
             "link": self.totals.json(),
