@@ -58,7 +58,7 @@ pub trait ResourceManager: Send + Sync {
     }
 
     /// The bytes of code memory that this manager holds under `key`; zero if it holds none. Called for
-    /// [tickets](crate::session::Removal::bytes), and for [observers](crate::session::Observer) if there are any.
+    /// [tickets](crate::session::Removal::bytes), and for [observers](crate::session::Observer) if there are any, with no lock held.
     fn held_bytes(&self, key: ResourceKey) -> u64 {
         let _ = key;
         0
@@ -77,8 +77,7 @@ pub trait ResourceManager: Send + Sync {
     ///
     /// Called under locks of the session, so that no resource can be recorded under either key meanwhile. Only move
     /// records ([`Ledger::transfer`](crate::session::Ledger::transfer)). Do not call back into the session, and drop no
-    /// [`Pin`](crate::session::Pin) of either tracker: it would
-    /// deadlock.
+    /// [`Pin`](crate::session::Pin): the drop of a last pin reclaims under these locks, which would deadlock.
     ///
     /// # Panics
     /// A panic does not undo the transfer; the session and the other managers complete it. The panic is an error of

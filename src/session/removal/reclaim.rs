@@ -1,8 +1,8 @@
 //! Reclamation: which thread lets the managers release the resources of removed trackers, and in which order.
 //!
 //! # Who reclaims
-//! The one thread that moved a tracker to Reclaiming reclaims it: the remover, the thread that dropped the last pin, or the
-//! caller of [`ExecutionSession::reclaim`](crate::session::ExecutionSession::reclaim) under
+//! The one thread that moved a tracker to Reclaiming reclaims it: the remover, the thread that dropped the last pin, the
+//! background thread of the session, or the caller of [`ExecutionSession::reclaim`](crate::session::ExecutionSession::reclaim) under
 //! [`ReclaimPolicy::Explicit`](crate::session::ReclaimPolicy). Trackers that are reclaimed together (a cycle of dependants, a
 //! dylib) form a batch. Each manager gets all trackers of a batch before the next manager does. So every finaliser has run
 //! before the first byte of the batch is freed.
