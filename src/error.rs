@@ -325,7 +325,7 @@ pub enum ErrorKind {
         "{unit} {problem} `{symbol}`, but is not responsible for this symbol or has already resolved it; nothing was \
          delegated; correct the unit"
     )]
-    NotOwed {
+    NotResponsible {
         /// The unit.
         unit: String,
         /// What the unit did: a verb phrase before the symbol.

@@ -90,7 +90,7 @@ impl Jit {
     /// # Errors
     /// The session has ended.
     pub fn create_dylib(&self, name: &str) -> Result<JitDylib> {
-        self.0.session.create_dylib_ahead_of(&[(&self.0.process, Visibility::ExportedOnly)], name)
+        self.0.session.create_dylib_with_link_order(&[(&self.0.process, Visibility::ExportedOnly)], name)
     }
 
     /// Adds an object under a tracker. The object is linked when one of its symbols is looked up.

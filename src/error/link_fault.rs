@@ -33,7 +33,7 @@ pub enum LinkFault {
     /// An object refers to the bounds of a section, and another object has a part of that section. The bounds would enclose one
     /// part only.
     #[error(
-        "{asking} refers to the bounds of section `{section}` (`__start_{section}`, `__stop_{section}`), but {bringing} has a \
+        "{requesting} refers to the bounds of section `{section}` (`__start_{section}`, `__stop_{section}`), but {defining} has a \
          part of it, too, and the bounds would enclose one part only; join the objects with `ld -r`, or add them to different \
          dylibs"
     )]
@@ -41,9 +41,9 @@ pub enum LinkFault {
         /// The section.
         section: String,
         /// The object that refers to the bounds.
-        asking: String,
+        requesting: String,
         /// The other object that has such a section.
-        bringing: String,
+        defining: String,
     },
     /// A relocation's value does not fit its field.
     #[error(

@@ -157,11 +157,11 @@ unsafe impl MappedWindow for DualWindow {
         if self.shared.is_detached() { Err(no_link_in_child()) } else { Ok(()) }
     }
 
-    fn pages_at_once(&self, pool: SegmentKind) -> u32 {
+    fn pages_to_populate(&self, pool: SegmentKind) -> u32 {
         if pool == SegmentKind::Data { 0 } else { PAGES_AT_ONCE }
     }
 
-    fn back(&self, pool: SegmentKind, offset: u64, size: u64) {
+    fn populate(&self, pool: SegmentKind, offset: u64, size: u64) {
         let range = self.layout.pool(pool);
         assert!(offset.checked_add(size).is_some_and(|end| end <= range.size), "the pages to back lie in the pool");
         if pool != SegmentKind::Data {
@@ -169,7 +169,7 @@ unsafe impl MappedWindow for DualWindow {
         }
     }
 
-    fn settle(&self) {
+    fn wait_for_fork(&self) {
         wait_for_forks();
     }
 

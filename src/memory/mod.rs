@@ -21,7 +21,7 @@
 //!   Threads that link at the same time use different shards.
 //! - Free pages return to the kernel late, or on request (`purge.rs`).
 //! - New pages are populated several at a time, because the first write to each page costs a page fault
-//!   ([`MappedWindow::pages_at_once`]).
+//!   ([`MappedWindow::pages_to_populate`]).
 //!
 //! # The states of an allocation
 //!
