@@ -1,4 +1,5 @@
-//! [`Error`]: the one error type of the crate. A message says what failed, where, what was undone and what to do.
+//! [`Error`] and its kinds, each with its cause and its remedy. A message says what failed, where, what was undone and what to
+//! do.
 //!
 //! | type | what it is |
 //! |---|---|
