@@ -38,6 +38,7 @@ use crate::sync::Arc;
 ///
 /// It needs `memfd_create`, and `/proc` to open the file again.
 #[derive(Debug, Clone, Copy, Default)]
+#[cfg_attr(not(feature = "unstable"), allow(dead_code))]
 pub struct DualMapper {
     /// What forked children get of the windows.
     pub fork_policy: ForkPolicy,
@@ -49,6 +50,7 @@ pub struct DualMapper {
 /// It needs `memfd_create`. Without `/proc`, it also needs a directory for a small temporary file. Without both,
 /// exceptions cannot cross the code, and [`MappedWindow::description`] says so.
 #[derive(Debug, Clone, Copy, Default)]
+#[cfg_attr(not(feature = "unstable"), allow(dead_code))]
 pub struct PlainDualMapper {
     /// What forked children get of the windows.
     pub fork_policy: ForkPolicy,

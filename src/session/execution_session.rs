@@ -21,7 +21,11 @@ impl ExecutionSession {
     }
 
     /// As [`create_dylib`](Self::create_dylib), with a link order.
-    pub(crate) fn create_dylib_with_link_order(&self, others: &[(&JitDylib, Visibility)], name: &str) -> Result<JitDylib> {
+    pub(crate) fn create_dylib_with_link_order(
+        &self,
+        others: &[(&JitDylib, Visibility)],
+        name: &str,
+    ) -> Result<JitDylib> {
         let session = self.inner();
         let mut dylibs = session.dylibs.lock();
         // Read under the lock: `end` stores `ended` before it takes this lock to list the dylibs.

@@ -79,7 +79,9 @@ fn section_part() -> Option<Vec<u8>> {
 /// The error names the section, the object that uses its bounds (`requesting`) and the object that has a part of it (`defining`).
 fn assert_across(error: &Error, requesting: &str, defining: &str) {
     match error.root_cause().kind() {
-        ErrorKind::Link { fault: LinkFault::BoundsAcrossObjects { section, requesting: user, defining: part }, .. } => {
+        ErrorKind::Link {
+            fault: LinkFault::BoundsAcrossObjects { section, requesting: user, defining: part }, ..
+        } => {
             assert_eq!((&**section, &**user, &**part), ("plugins", requesting, defining), "{error}");
         }
         other => panic!("{other}"),
