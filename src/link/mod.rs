@@ -86,7 +86,6 @@ pub use archive::{Archive, ArchiveMember, FileBytes, OpenFile, ReadAt};
 pub(crate) use bounds::named_sections;
 pub use buffer::ObjectBuffer;
 pub use call_frames::CallFrame;
-pub use elf::{InterfaceSymbol, ObjectInterface, required_names};
 pub(crate) use elf::{ObjectVariable, Outline, ScannedInterface, variables};
 pub use fixed_link::FixedLink;
 pub use found_external::FoundExternal;
@@ -103,12 +102,14 @@ pub use thread_local_plan::ThreadLocalPlan;
 #[cfg(not(feature = "unstable"))]
 pub(crate) use {
     archive::{ArchiveSet, Listing, MemberId},
+    elf::{InterfaceSymbol, ObjectInterface, required_names},
     pipeline::PlanStage,
     thread_local_plan::ThreadLocalPlace,
 };
 #[cfg(feature = "unstable")]
 pub use {
     archive::{ArchiveSet, Listing, MemberId},
+    elf::{InterfaceSymbol, ObjectInterface, required_names},
     pipeline::{PlanStage, PlannedLink},
     thread_local_plan::ThreadLocalPlace,
 };
