@@ -1,4 +1,5 @@
-//! [`Error`]: the one error type of the crate. A message says what failed, where, what was undone and what to do.
+//! [`Error`] and its kinds, each with its cause and its remedy. A message says what failed, where, what was undone and what to
+//! do.
 //!
 //! | type | what it is |
 //! |---|---|
@@ -325,7 +326,7 @@ pub enum ErrorKind {
         "{unit} {problem} `{symbol}`, but is not responsible for this symbol or has already resolved it; nothing was \
          delegated; correct the unit"
     )]
-    NotOwed {
+    NotResponsible {
         /// The unit.
         unit: String,
         /// What the unit did: a verb phrase before the symbol.

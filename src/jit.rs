@@ -90,7 +90,7 @@ impl Jit {
     /// # Errors
     /// The session has ended.
     pub fn create_dylib(&self, name: &str) -> Result<JitDylib> {
-        self.0.session.create_dylib_ahead_of(&[(&self.0.process, Visibility::ExportedOnly)], name)
+        self.0.session.create_dylib_with_link_order(&[(&self.0.process, Visibility::ExportedOnly)], name)
     }
 
     /// Adds an object under a tracker. The object is linked when one of its symbols is looked up.
@@ -235,7 +235,7 @@ impl Jit {
     /// Defines a stub under a tracker: a function that jumps to a target, which can be changed while threads call the stub.
     ///
     /// # Errors
-    /// As [`StubManager::create`](crate::platform::StubManager::create).
+    /// A name is already defined, the tracker is defunct, or there is not enough memory. In these cases no stub is made.
     pub fn create_stub(&self, tracker: &ResourceTracker, name: &str, target: ExecutorAddr) -> Result<()> {
         self.0.stubs.create(tracker, &[(name, target)])
     }
@@ -244,7 +244,7 @@ impl Jit {
     /// takes sixteen bytes of code and eight bytes of data.
     ///
     /// # Errors
-    /// As [`StubManager::create`](crate::platform::StubManager::create).
+    /// As [`create_stub`](Self::create_stub).
     pub fn create_stubs(&self, tracker: &ResourceTracker, stubs: &[(&str, ExecutorAddr)]) -> Result<()> {
         self.0.stubs.create(tracker, stubs)
     }
@@ -270,7 +270,7 @@ impl Jit {
     /// at which the call continues.
     ///
     /// # Errors
-    /// As [`LazyReexports::define`](crate::platform::LazyReexports::define).
+    /// A name is already defined, the tracker is defunct, or there is not enough memory. In these cases nothing is defined.
     pub fn lazy_reexport(&self, tracker: &ResourceTracker, source: &JitDylib, aliases: &[Alias]) -> Result<()> {
         self.0.lazy.define(tracker, source, aliases)
     }

@@ -41,7 +41,7 @@
 //! | [`layer`] | the [`ObjectLinkingLayer`](layer::ObjectLinkingLayer), which links objects for a session, and its plugins |
 //! | [`memory`] | code memory: windows, pools, budgets, maps, fork policy |
 //! | [`host`] | calls into linked code, and what linked code shares with this process |
-//! | [`platform`] | initialisers, stubs, lazy functions, symbols of the process, static libraries, debuggers, profilers |
+//! | [`platform`] | static libraries, debuggers, profilers |
 //! | [`base`] | addresses, names and other small types |
 //! | [`error`] | [`Error`] and its kinds |
 //!
@@ -56,6 +56,7 @@
 //! | `range-extension` | `-fno-pic` and `-fPIE` code may name data of shared libraries that is out of reach; brings `iced-x86` |
 //! | `cli` | the command `jittison`, with `run`, `inspect`, `map` and `check` (`docs/cli.md`) |
 //! | `tracing` | `platform::TracingObserver`, which reports events to the `tracing` crate |
+//! | `unstable` | internals that the tests and the command use; a new version may change or remove them |
 //!
 //! # Platforms and limits
 //!
@@ -147,7 +148,7 @@
 //!
 //! **Objects need not be well-formed.** Bad bytes cause an error. They never cause a panic, or an access outside of the
 //! object. To run linked code takes an `unsafe` call. The system's loader runs the constructors of a shared library when the
-//! library is opened ([`JitBuilder::library`], [`host::LoadedLibrary`]): name only libraries that you trust.
+//! library is opened ([`JitBuilder::library`]): name only libraries that you trust.
 //!
 //! **Files are read, not mapped,** because another process may shorten, rewrite or replace a file at any time. An object is
 //! read when it is added, a member of an archive when it is needed. It is an error if a file changed between two reads, or
@@ -176,14 +177,18 @@ mod prefetch;
 pub mod session;
 mod sync;
 
+#[doc(inline)]
 pub use error::{Error, ErrorKind};
+#[doc(inline)]
 pub use host::{Function, Symbol};
 pub use jit::{
     CodeLocation, Committed, Jit, JitBuilder, Patch, PatchVersion, Patchable, PatchableBuilder, PreparedPatch, Program,
     ProgramEvent, RolledBack, Stub,
 };
+#[doc(inline)]
 pub use memory::{MemoryMap, MemoryStatistics, MemoryUsage, PoolStatistics};
 pub use os::{InputFile, MappedFile};
+#[doc(inline)]
 pub use session::{
     Event, ExecutionSession, Guard, JitDylib, Observer, ReclaimPolicy, Removal, ResourceKey, ResourceManager,
     ResourceTracker,

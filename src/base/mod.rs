@@ -1,4 +1,7 @@
-//! The types that every other room uses: addresses, symbol names, segment kinds, and the containers of the crate.
+//! Addresses, names and other small types.
+//!
+//! [`ExecutorAddr`] is an address, and [`Name`] is the name of a symbol. The containers of the crate are here, too, for the
+//! crate itself.
 //!
 //! An address is a number in this room, never a pointer, because it may belong to another process.
 //!

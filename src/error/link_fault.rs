@@ -4,10 +4,16 @@
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum LinkFault {
-    /// The bytes are not a relocatable ELF64 object: pass the output of a compiler's `-c`, not a program or a library.
+    /// The bytes are not a relocatable ELF64 object.
+    ///
+    /// - *Cause*: the file is a program, a shared library, an archive, LLVM bitcode or text.
+    /// - *Remedy*: pass the output of a compiler's `-c`, without `-flto`. Add an archive with `Jit::link_static_library`.
     #[error("not a relocatable ELF64 object: {0}")]
     NotAnObject(String),
-    /// The object is for another machine: compile it for the machine of the session.
+    /// The object is for another machine.
+    ///
+    /// - *Cause*: a cross compiler made it, or it was copied from another machine.
+    /// - *Remedy*: compile it for the machine that `expected` names.
     #[error("wrong architecture: e_machine is {found}, but this session links {expected}")]
     WrongArchitecture {
         /// The machine in the ELF header.
@@ -15,10 +21,16 @@ pub enum LinkFault {
         /// The machine of the session.
         expected: &'static str,
     },
-    /// The object is malformed: it is damaged, or its producer has a bug.
+    /// The object is malformed.
+    ///
+    /// - *Cause*: the file is damaged or truncated, or its producer has a bug.
+    /// - *Remedy*: compile it again. If `readelf -a` accepts the object, please report it.
     #[error("malformed: {0}")]
     Malformed(String),
     /// The object uses something that jittison does not support.
+    ///
+    /// - *Cause*: a compiler option or a construct that the section *Limits* of `DESIGN.md` lists.
+    /// - *Remedy*: compile without it: `what` names it, and the section, offset and symbol say where it is.
     #[error("unsupported {what} (section `{section}`, offset {offset:#x}, symbol `{symbol}`)")]
     Unsupported {
         /// The construct, by its name in the ABI.
@@ -32,8 +44,11 @@ pub enum LinkFault {
     },
     /// An object refers to the bounds of a section, and another object has a part of that section. The bounds would enclose one
     /// part only.
+    ///
+    /// - *Cause*: `__start_X` and `__stop_X` span the section of one object, but a program joins the sections of all objects.
+    /// - *Remedy*: join the objects with `ld -r`, or add them to different dylibs.
     #[error(
-        "{asking} refers to the bounds of section `{section}` (`__start_{section}`, `__stop_{section}`), but {bringing} has a \
+        "{requesting} refers to the bounds of section `{section}` (`__start_{section}`, `__stop_{section}`), but {defining} has a \
          part of it, too, and the bounds would enclose one part only; join the objects with `ld -r`, or add them to different \
          dylibs"
     )]
@@ -41,11 +56,14 @@ pub enum LinkFault {
         /// The section.
         section: String,
         /// The object that refers to the bounds.
-        asking: String,
+        requesting: String,
         /// The other object that has such a section.
-        bringing: String,
+        defining: String,
     },
     /// A relocation's value does not fit its field.
+    ///
+    /// - *Cause*: code that was compiled for short distances refers to something far away, or a plugin changed an address.
+    /// - *Remedy*: the field `advice` has it, often `-fPIC` or another placement of code memory.
     #[error(
         "relocation {kind} out of range (section `{section}`, offset {offset:#x}, symbol `{symbol}` at {target:#x}): \
          value {} is not in [{}, {}]; {advice}",
@@ -73,7 +91,10 @@ pub enum LinkFault {
         /// The remedy.
         advice: &'static str,
     },
-    /// The verifier of debug builds computed other bytes than the linker did. This is a bug of jittison: please report it.
+    /// The verifier of debug builds computed other bytes than the linker did.
+    ///
+    /// - *Cause*: a bug of jittison.
+    /// - *Remedy*: please report it, with the object.
     #[error(
         "the verifier computes other bytes than the linker, which is a bug of jittison: please report it (section \
          `{section}`, offset {offset:#x}, {kind}): found {found}, expected {expected}"

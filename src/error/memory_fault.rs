@@ -5,6 +5,9 @@
 #[non_exhaustive]
 pub enum MemoryFault {
     /// The kernel or the loader refused a step. The operation was undone.
+    ///
+    /// - *Cause*: the field `problem` has the text of the system: often a limit of the process, its sandbox, or full memory.
+    /// - *Remedy*: raise the limit or allow the system call. A smaller window (`JitBuilder::window_size`) needs less address space.
     #[error("{step} was refused: {problem}; the operation was undone")]
     Refused {
         /// The step: a noun phrase.
@@ -12,7 +15,11 @@ pub enum MemoryFault {
         /// The text of the system.
         problem: String,
     },
-    /// The pool has no free range of the requested size. Remove code and retry, or configure a larger window.
+    /// The pool has no free range of the requested size.
+    ///
+    /// - *Cause*: live code fills the window, or free memory is in ranges that are too small.
+    /// - *Remedy*: remove code and retry. Or set a larger window (`JitBuilder::window_size`), or let the pool open more of them
+    ///   ([`OnFull::OpenAnother`](crate::memory::OnFull::OpenAnother)).
     #[error(
         "the {pool} pool is exhausted: {requested} bytes were requested, {available} of {capacity} bytes are free, and the \
          largest free range has {largest} bytes; remove code and retry"
@@ -29,7 +36,10 @@ pub enum MemoryFault {
         /// The size of the largest free range in bytes.
         largest: u64,
     },
-    /// The embedder's limit on code memory is reached. Remove code and retry, or raise the limit.
+    /// The embedder's limit on code memory is reached.
+    ///
+    /// - *Cause*: live code, and removed code that something still pins, hold `held` bytes.
+    /// - *Remedy*: remove code, release its pins and retry. Or raise the limit (`JitBuilder::memory_budget`).
     #[error(
         "the budget of {limit} bytes is exceeded: {requested} bytes were requested and {held} bytes are in use; remove code and \
          retry"
@@ -43,6 +53,9 @@ pub enum MemoryFault {
         limit: u64,
     },
     /// No pool can serve the request, whatever is removed.
+    ///
+    /// - *Cause*: the object is larger than the pool, or its alignment is larger than a window supports.
+    /// - *Remedy*: split the object or lower its alignment, or set a larger window (`JitBuilder::window_size`).
     #[error("cannot place {size} bytes aligned to {align} in the {pool} pool: {problem}")]
     BadPlan {
         /// The pool.

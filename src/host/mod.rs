@@ -1,5 +1,12 @@
-//! Everything that jittison does in the process that runs the code. It calls linked code, keeps its exit handlers, finds
-//! symbols of the process, and writes what debuggers and profilers read.
+//! Calls into linked code.
+//!
+//! [`Function`] and [`Symbol`] are handles to functions. [`LazyFailureHandler`] decides what happens if a
+//! lazy function cannot be linked.
+//!
+//! # How it is built
+//!
+//! This room has everything that jittison does in the process that runs the code. It calls linked code, keeps its exit
+//! handlers, finds symbols of the process, and writes what debuggers and profilers read.
 //!
 //! | file | what it does |
 //! |---|---|
@@ -63,12 +70,21 @@ pub(crate) use exit_hook::{ExitHook, exit_address};
 #[cfg(loom)]
 pub use exit_scopes::ExitScopes;
 pub use lazy_failure::{LazyFailure, LazyFailureHandler};
-pub use process::LoadedLibrary;
 pub(crate) use process::{ProcessSymbol, find_symbol};
 pub(crate) use profile::{CodeDump, NameMap, Stamp};
 pub(crate) use program::{MainFunction, ProgramStart};
 pub(crate) use program_symbols::{ProgramSymbol, program_symbols};
 pub(crate) use stack_end::at_stack_end;
 pub(crate) use thread_exit_handlers::thread_atexit_capture_address;
-pub use thread_locals::{StaticTls, ThreadLocalModule};
 pub(crate) use thread_locals::{address_in_this_thread, static_offset};
+
+#[cfg(feature = "unstable")]
+pub use {
+    process::LoadedLibrary,
+    thread_locals::{StaticTls, ThreadLocalModule},
+};
+#[cfg(not(feature = "unstable"))]
+pub(crate) use {
+    process::LoadedLibrary,
+    thread_locals::{StaticTls, ThreadLocalModule},
+};

@@ -48,6 +48,7 @@ impl ThreadLocalModule {
     /// # Errors
     /// The image is larger than the block; the block is larger than 2 GiB; `align` is not a power of two up to 2 MiB; the
     /// loader refuses, whose text is in the error.
+    #[cfg_attr(not(feature = "unstable"), allow(dead_code))]
     pub fn load(image: &[u8], size: u64, align: u64, static_tls: StaticTls) -> Result<ThreadLocalModule, Error> {
         Self::try_load(image, size, align, static_tls).map_err(|problem| unsupported(size, &problem))
     }

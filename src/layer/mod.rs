@@ -1,4 +1,11 @@
-//! Linking of objects into dylibs: the place where session, link and memory meet.
+//! The object layer, and plugins that take part in links.
+//!
+//! [`ObjectLinkingLayer`] links objects for a session. Implement [`LinkPlugin`] to read or change objects
+//! while they are linked.
+//!
+//! # How it is built
+//!
+//! Session, link and memory meet here.
 //!
 //! An object that is added becomes a materialisation unit. Its link runs when one of its symbols is looked up. The memory of a
 //! finished link is recorded under the key of its tracker, and freed with that key.
@@ -8,7 +15,7 @@
 //! | `object_layer.rs` | [`ObjectLinkingLayer`], the public type and resource manager |
 //! | `object_link.rs` | the link of one object, step by step |
 //! | `layer_inner.rs` | what the layer and its links share; the memory of one linked object |
-//! | `memory_ledger.rs` | [`MemoryLedger`]: memory per key, with totals |
+//! | `memory_ledger.rs` | `MemoryLedger`: memory per key, with totals |
 //! | `plugin.rs`, `plugins.rs`, `hooks.rs` | the plugin traits, the list of plugins, the hooks of one link |
 //! | `section_bounds.rs`, `thread_locals.rs` | `__start_X` and `__stop_X`; thread-local blocks |
 //!
@@ -24,6 +31,6 @@ mod plugins;
 mod section_bounds;
 mod thread_locals;
 
-pub use memory_ledger::{HasMemory, MemoryLedger};
+pub(crate) use memory_ledger::{HasMemory, MemoryLedger};
 pub use object_layer::ObjectLinkingLayer;
 pub use plugin::{LinkHooks, LinkOrigin, LinkPlugin};

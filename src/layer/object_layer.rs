@@ -25,6 +25,35 @@ use crate::sync::Arc;
 
 /// Links objects into dylibs (ORC: `ObjectLinkingLayer`). Register it with the session as a [`ResourceManager`], before all
 /// managers that use it.
+///
+/// [`Jit::layer`](crate::Jit::layer) is the layer of a session with all services. The example uses a session with this layer
+/// only: it links code, and runs no initialisers.
+///
+/// ```
+/// # const ADD: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/examples/add.o"));
+/// use std::sync::Arc;
+///
+/// use jittison::ExecutionSession;
+/// use jittison::layer::ObjectLinkingLayer;
+/// use jittison::memory::{SlabPool, SlabPoolOptions};
+///
+/// # fn main() -> Result<(), jittison::Error> {
+/// let session = ExecutionSession::new();
+/// let layer = ObjectLinkingLayer::new(Arc::new(SlabPool::new(SlabPoolOptions::default())?));
+/// session.register_manager(layer.clone());
+///
+/// let dylib = session.create_dylib("main")?;
+/// let tracker = dylib.create_tracker()?;
+/// layer.add(&tracker, "add.o", ADD.into())?;
+/// let add = dylib.lookup_address("add")?; // Links the object.
+/// assert!(!add.is_null());
+/// assert!(layer.usage(tracker.key()).code > 0);
+///
+/// tracker.remove()?; // The session calls the layer, which frees the memory.
+/// assert_eq!(layer.key_count(), 0);
+/// session.end()?;
+/// # Ok(()) }
+/// ```
 pub struct ObjectLinkingLayer {
     /// Also owned by each added object until it is linked, and by each link that waits.
     inner: ShardedArc<LayerInner>,

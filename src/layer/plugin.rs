@@ -15,6 +15,45 @@ use crate::session::{JitDylib, MaterializationResponsibility, ResourceKey, Symbo
 use crate::sync::Arc;
 
 /// A service that takes part in links (ORC: `ObjectLinkingLayer::Plugin`).
+///
+/// ```
+/// # const ADD: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/examples/add.o"));
+/// use std::sync::{Arc, Mutex};
+///
+/// use jittison::layer::{LinkHooks, LinkOrigin, LinkPlugin};
+/// use jittison::link::PlacedLink;
+/// use jittison::{Error, Jit};
+///
+/// /// Lists the functions of each object with their addresses.
+/// #[derive(Default)]
+/// struct Listing(Arc<Mutex<Vec<String>>>);
+///
+/// impl LinkPlugin for Listing {
+///     fn begin(&self, _origin: &LinkOrigin<'_>) -> Option<Box<dyn LinkHooks>> {
+///         Some(Box::new(ListingHooks(self.0.clone())))
+///     }
+/// }
+///
+/// struct ListingHooks(Arc<Mutex<Vec<String>>>);
+///
+/// impl LinkHooks for ListingHooks {
+///     fn placed(&mut self, link: &PlacedLink) -> Result<(), Error> {
+///         let lines = link.definitions().map(|(name, address)| format!("{address} {name}"));
+///         self.0.lock().unwrap().extend(lines);
+///         Ok(())
+///     }
+/// }
+///
+/// # fn main() -> Result<(), Error> {
+/// let listing = Listing::default();
+/// let lines = listing.0.clone();
+/// let jit = Jit::new()?;
+/// jit.layer().add_plugin(Arc::new(listing));
+/// jit.link_object(&jit.main_dylib().create_tracker()?, "add.o", ADD)?;
+/// let address = jit.address_of(jit.main_dylib(), "add")?;
+/// assert!(lines.lock().unwrap().contains(&format!("{address} add")));
+/// # Ok(()) }
+/// ```
 pub trait LinkPlugin: Send + Sync {
     /// Called when a link begins, before its object is planned. The hooks are dropped if the link fails.
     fn begin(&self, origin: &LinkOrigin<'_>) -> Option<Box<dyn LinkHooks>> {

@@ -157,11 +157,11 @@ impl SectionBounds {
 /// The error for `object`, the later of the two objects.
 #[cold]
 fn conflict_error(object: &Arc<str>, section: &str, later_has_section: bool, other: &Arc<str>) -> Error {
-    let (bringing, asking) = if later_has_section { (object, other) } else { (other, object) };
+    let (defining, requesting) = if later_has_section { (object, other) } else { (other, object) };
     let fault = LinkFault::BoundsAcrossObjects {
         section: section.to_string(),
-        asking: asking.to_string(),
-        bringing: bringing.to_string(),
+        requesting: requesting.to_string(),
+        defining: defining.to_string(),
     };
     ErrorKind::Link { object: object.to_string(), fault }.into()
 }

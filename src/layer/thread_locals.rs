@@ -31,7 +31,10 @@ impl ThreadLocals {
         };
         let module = ThreadLocalModule::try_load(&image, plan.size, plan.align, static_tls);
         let module = module.map_err(|problem| placed.thread_local_block_refused(&problem))?;
-        placed.place_thread_locals(ThreadLocalPlace { module: module.number(), static_offset: module.static_offset() });
+        placed.set_thread_local_place(ThreadLocalPlace {
+            module: module.number(),
+            static_offset: module.static_offset(),
+        });
         Ok(Some(Box::new(ThreadLocals { module, is_complete })))
     }
 

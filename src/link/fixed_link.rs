@@ -1,7 +1,7 @@
 //! [`FixedLink`]: a link whose bytes are final and still writable.
 //!
 //! A plugin sees a `FixedLink` after all edges are applied and before the memory is sealed
-//! ([`PlacedLink::finish_in_passes`](crate::link::PlacedLink::finish_in_passes)). It can read and change the bytes of
+//! (the `pass` of [`PlacedLink::seal`](crate::link::PlacedLink::seal)). It can read and change the bytes of
 //! blocks, and ask for the addresses of symbols, GOT slots and stubs.
 //!
 //! The views for debuggers and profilers are implemented in their own files: `FixedLink::symbol_file` in

@@ -1,4 +1,11 @@
-//! Links one object: bytes of an object file → link graph → segment plan → fixed-up bytes (ORC: JITLink).
+//! Bytes of objects and archives, and what a plugin sees of a link.
+//!
+//! [`ObjectBuffer`] is the input of a link. A plugin gets a [`LinkGraph`], then a [`PlacedLink`], then a
+//! [`FixedLink`].
+//!
+//! # How it is built
+//!
+//! A link goes from the bytes of an object to a link graph, a segment plan and fixed-up bytes (ORC: JITLink).
 //!
 //! `pipeline.rs` calls the phases in this order. Read it first.
 //!
@@ -75,19 +82,34 @@ mod use_recorder;
 mod verify;
 
 pub use crate::arch::EdgeKind;
-pub use archive::{Archive, ArchiveMember, ArchiveSet, FileBytes, Listing, MemberId, OpenFile, ReadAt};
+pub use archive::{Archive, ArchiveMember, FileBytes, OpenFile, ReadAt};
 pub(crate) use bounds::named_sections;
 pub use buffer::ObjectBuffer;
 pub use call_frames::CallFrame;
-pub use elf::{InterfaceSymbol, ObjectInterface, required_names};
 pub(crate) use elf::{ObjectVariable, Outline, ScannedInterface, variables};
 pub use fixed_link::FixedLink;
 pub use found_external::FoundExternal;
 pub use functions::LinkedFunction;
 pub use graph::{Block, BlockId, Definition, Edge, GraphSymbol, LinkGraph, SymbolIndex};
 pub use initializers::{Initializer, InitializerKind};
+#[cfg(feature = "unstable")]
 pub use large_sections::LARGE_SECTION_MIN;
 pub use lines::SourceLine;
 pub(crate) use pipeline::{ExternalNames, ReadLink};
-pub use pipeline::{ExternalSymbol, LinkedObject, PlacedLink, PlanStage, PlannedLink};
-pub use thread_local_plan::{ThreadLocalPlace, ThreadLocalPlan};
+pub use pipeline::{ExternalSymbol, LinkedObject, PlacedLink};
+pub use thread_local_plan::ThreadLocalPlan;
+
+#[cfg(not(feature = "unstable"))]
+pub(crate) use {
+    archive::{ArchiveSet, Listing, MemberId},
+    elf::{InterfaceSymbol, ObjectInterface, required_names},
+    pipeline::PlanStage,
+    thread_local_plan::ThreadLocalPlace,
+};
+#[cfg(feature = "unstable")]
+pub use {
+    archive::{ArchiveSet, Listing, MemberId},
+    elf::{InterfaceSymbol, ObjectInterface, required_names},
+    pipeline::{PlanStage, PlannedLink},
+    thread_local_plan::ThreadLocalPlace,
+};

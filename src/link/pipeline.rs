@@ -184,6 +184,8 @@ impl ReadLink {
     }
 }
 
+/// Links without a session, for tests and tools.
+#[cfg_attr(not(feature = "unstable"), allow(dead_code))]
 impl PlannedLink {
     /// Reads an object and plans its link.
     ///
@@ -241,7 +243,7 @@ impl PlannedLink {
         self.link.tables.stub_targets.len()
     }
 
-    /// The externals that the caller must look up, in the order in which [`PlacedLink::finish`] takes what was found.
+    /// The externals that must be looked up, in the order in which what was found is passed on.
     pub fn externals(&self) -> impl Iterator<Item = ExternalSymbol<'_>> {
         self.link.externals()
     }
@@ -280,8 +282,8 @@ impl PlacedLink {
         self.link.graph.block_address(block, &self.link.addresses)
     }
 
-    /// What the thread-local block needs, if the object has one. The caller must call
-    /// [`place_thread_locals`](Self::place_thread_locals) before it reads [`definitions`](Self::definitions).
+    /// What the thread-local block needs, if the object has one. Before the block is placed,
+    /// [`definitions`](Self::definitions) has none of its variables.
     pub fn thread_local_plan(&self) -> Option<&ThreadLocalPlan> {
         self.link.thread_locals.as_ref()
     }
@@ -316,7 +318,13 @@ impl PlacedLink {
     }
 
     /// Sets where the C library put the thread-local block.
+    #[cfg(feature = "unstable")]
     pub fn place_thread_locals(&mut self, place: ThreadLocalPlace) {
+        self.set_thread_local_place(place);
+    }
+
+    /// Sets where the C library put the thread-local block.
+    pub(crate) fn set_thread_local_place(&mut self, place: ThreadLocalPlace) {
         self.link.addresses.thread_locals = Some(place);
     }
 
@@ -350,7 +358,7 @@ impl PlacedLink {
         }
     }
 
-    /// The externals that the caller must look up, in the order in which [`PlacedLink::finish`] takes what was found.
+    /// The externals that must be looked up, in the order in which what was found is passed on.
     pub fn externals(&self) -> impl Iterator<Item = ExternalSymbol<'_>> {
         self.link.externals()
     }
@@ -369,6 +377,7 @@ impl PlacedLink {
     /// # Errors
     /// A [`LinkFault`], for instance for a relocation out of range or malformed unwind tables; a [`MemoryFault`]. The
     /// memory is freed.
+    #[cfg(any(test, feature = "unstable"))]
     pub fn finish(
         self,
         found: &[FoundExternal],
@@ -381,6 +390,7 @@ impl PlacedLink {
     ///
     /// # Errors
     /// As [`finish`](Self::finish), with the errors of `pass`.
+    #[cfg(any(test, feature = "unstable"))]
     pub fn finish_in_passes(
         self,
         found: &[FoundExternal],
@@ -390,7 +400,7 @@ impl PlacedLink {
         self.seal(found, image, pass).map(|(linked, memory, _)| (linked, memory))
     }
 
-    /// As [`finish_in_passes`](Self::finish_in_passes). Also returns the names of the externals.
+    /// Writes all bytes, applies all edges, calls `pass` and seals the memory. Also returns the names of the externals.
     pub(crate) fn seal(
         mut self,
         found: &[FoundExternal],

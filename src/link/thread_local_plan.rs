@@ -3,7 +3,7 @@
 //!
 //! All thread-local sections of one object make one block. The C library sees the block as the TLS block of a module.
 //! The link computes the plan (`thread_locals.rs`). The caller of the link registers the block and passes the place to
-//! [`PlacedLink::place_thread_locals`](crate::link::PlacedLink::place_thread_locals).
+//! [`PlacedLink::set_thread_local_place`](crate::link::PlacedLink::set_thread_local_place).
 
 /// What an object's thread-local block needs.
 ///

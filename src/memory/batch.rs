@@ -10,7 +10,7 @@ use std::ops::Range;
 use crate::base::SegmentKind;
 use crate::error::Result;
 use crate::memory::allocation::{Finalized, InFlight};
-use crate::memory::extended::{Extended, with_apart};
+use crate::memory::extended::{Extended, with_large_sections};
 use crate::memory::frame::Frame;
 use crate::memory::large_sections::LargeSection;
 use crate::memory::layout::granule_size;
@@ -45,7 +45,7 @@ pub(crate) fn finalize_all(batch: Vec<(Box<dyn InFlight>, Vec<Frame>)>) -> Resul
 impl Member {
     fn new(allocation: Box<dyn InFlight>, frames: Vec<Frame>) -> Result<Member> {
         let (pools, large) = match downcast::<Extended>(allocation) {
-            Ok(extended) => extended.seal_apart()?,
+            Ok(extended) => extended.seal_large_sections()?,
             Err(allocation) => (allocation, Vec::new()),
         };
         Ok(match downcast::<SlabAllocation>(pools) {
@@ -59,8 +59,8 @@ impl Member {
 
     fn finish(self) -> Result<Box<dyn Finalized>> {
         match self {
-            Member::Slab(allocation, large) => Ok(with_apart(allocation, large)),
-            Member::Other(other, frames, large) => Ok(with_apart(other.finalize(frames)?, large)),
+            Member::Slab(allocation, large) => Ok(with_large_sections(allocation, large)),
+            Member::Other(other, frames, large) => Ok(with_large_sections(other.finalize(frames)?, large)),
         }
     }
 }

@@ -5,9 +5,9 @@
 //!
 //! # Order
 //!
-//! 1. An allocation takes its bytes out of the budget.
-//! 2. It takes its memory. If that fails, it returns the bytes.
-//! 3. When it is freed, it frees its memory first and then returns the bytes.
+//! 1. An allocation reserves its bytes in the budget.
+//! 2. It takes its memory. If that fails, it releases the bytes.
+//! 3. When it is freed, it frees its memory first and then releases the bytes.
 //!
 //! So the memory that is held never exceeds the counted bytes, and the counted bytes never exceed the limit.
 //!
@@ -29,16 +29,16 @@ impl Budget {
         Budget { limit, held: AtomicU64::new(0) }
     }
 
-    /// Takes `bytes` out of the budget.
+    /// Reserves `bytes` of the budget.
     ///
     /// # Errors
     /// [`MemoryFault::BudgetExceeded`]. The budget is unchanged then.
     #[inline]
-    pub(crate) fn take(&self, bytes: u64) -> Result<()> {
-        self.limit.map_or(Ok(()), |limit| self.take_within(limit, bytes))
+    pub(crate) fn reserve(&self, bytes: u64) -> Result<()> {
+        self.limit.map_or(Ok(()), |limit| self.reserve_within(limit, bytes))
     }
 
-    fn take_within(&self, limit: u64, bytes: u64) -> Result<()> {
+    fn reserve_within(&self, limit: u64, bytes: u64) -> Result<()> {
         if seeded_bug!("budget_looked_at_before_it_is_taken") && self.held.load(Ordering::Relaxed) + bytes <= limit {
             self.held.fetch_add(bytes, Ordering::Relaxed);
             return Ok(());
@@ -53,9 +53,9 @@ impl Budget {
         }
     }
 
-    /// Returns `bytes` that [`take`](Self::take) took.
+    /// Releases `bytes` that [`reserve`](Self::reserve) reserved.
     #[inline]
-    pub(crate) fn give_back(&self, bytes: u64) {
+    pub(crate) fn release(&self, bytes: u64) {
         if self.limit.is_some() {
             self.held.fetch_sub(bytes, Ordering::Relaxed);
         }

@@ -38,6 +38,7 @@ use crate::sync::Arc;
 ///
 /// It needs `memfd_create`, and `/proc` to open the file again.
 #[derive(Debug, Clone, Copy, Default)]
+#[cfg_attr(not(feature = "unstable"), allow(dead_code))]
 pub struct DualMapper {
     /// What forked children get of the windows.
     pub fork_policy: ForkPolicy,
@@ -49,6 +50,7 @@ pub struct DualMapper {
 /// It needs `memfd_create`. Without `/proc`, it also needs a directory for a small temporary file. Without both,
 /// exceptions cannot cross the code, and [`MappedWindow::description`] says so.
 #[derive(Debug, Clone, Copy, Default)]
+#[cfg_attr(not(feature = "unstable"), allow(dead_code))]
 pub struct PlainDualMapper {
     /// What forked children get of the windows.
     pub fork_policy: ForkPolicy,
@@ -157,11 +159,11 @@ unsafe impl MappedWindow for DualWindow {
         if self.shared.is_detached() { Err(no_link_in_child()) } else { Ok(()) }
     }
 
-    fn pages_at_once(&self, pool: SegmentKind) -> u32 {
+    fn pages_to_populate(&self, pool: SegmentKind) -> u32 {
         if pool == SegmentKind::Data { 0 } else { PAGES_AT_ONCE }
     }
 
-    fn back(&self, pool: SegmentKind, offset: u64, size: u64) {
+    fn populate(&self, pool: SegmentKind, offset: u64, size: u64) {
         let range = self.layout.pool(pool);
         assert!(offset.checked_add(size).is_some_and(|end| end <= range.size), "the pages to back lie in the pool");
         if pool != SegmentKind::Data {
@@ -169,7 +171,7 @@ unsafe impl MappedWindow for DualWindow {
         }
     }
 
-    fn settle(&self) {
+    fn wait_for_fork(&self) {
         wait_for_forks();
     }
 

@@ -56,7 +56,7 @@ impl Extended {
     ///
     /// # Errors
     /// What the kernel refused. All memory of the allocation is free then.
-    pub(crate) fn seal_apart(mut self) -> Result<(Box<dyn InFlight>, Vec<LargeSection>)> {
+    pub(crate) fn seal_large_sections(mut self) -> Result<(Box<dyn InFlight>, Vec<LargeSection>)> {
         for section in &mut self.large {
             section.seal()?;
         }
@@ -90,13 +90,13 @@ impl InFlight for Extended {
     }
 
     fn finalize(self: Box<Self>, frames: Vec<Frame>) -> Result<Box<dyn Finalized>> {
-        let (pools, large) = self.seal_apart()?;
-        Ok(with_apart(pools.finalize(frames)?, large))
+        let (pools, large) = self.seal_large_sections()?;
+        Ok(with_large_sections(pools.finalize(frames)?, large))
     }
 }
 
 /// Combines a finalized allocation in the pools with its large sections. Without any, returns `pools` itself.
-pub(crate) fn with_apart(pools: Box<dyn Finalized>, large: Vec<LargeSection>) -> Box<dyn Finalized> {
+pub(crate) fn with_large_sections(pools: Box<dyn Finalized>, large: Vec<LargeSection>) -> Box<dyn Finalized> {
     if large.is_empty() { pools } else { Box::new(ExtendedFinalized { pools, large: large.into() }) }
 }
 

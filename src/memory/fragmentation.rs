@@ -21,12 +21,12 @@ pub struct SlabFragmentation {
     /// Bytes that these allocations requested.
     pub requested_bytes: u64,
     /// The owners of these allocations, as indices of [`MemoryMap::tenants`], without unknown owners.
-    pub by: Vec<usize>,
+    pub tenants: Vec<usize>,
 }
 
 impl MemoryMap {
     /// The slabs that have both live ranges and fragmented bytes. The slab with most fragmented bytes comes first.
-    pub fn fragmentation_by(&self) -> Vec<SlabFragmentation> {
+    pub fn fragmented_slabs(&self) -> Vec<SlabFragmentation> {
         let slabs = self.pools().flat_map(|pool| pool.slabs.iter().map(move |slab| (pool, slab)));
         let fragmented = slabs.filter(|(_, slab)| slab.fragmented_bytes > 0 && slab.live_bytes > 0);
         let mut found: Vec<SlabFragmentation> =
@@ -37,16 +37,16 @@ impl MemoryMap {
 
     fn slab_fragmentation(&self, pool: &PoolMap, slab: &SlabMap) -> SlabFragmentation {
         let tenants = pool.ranges_in(slab).iter().filter(|range| range.is_live).filter_map(|range| range.tenant);
-        let mut by: Vec<usize> = tenants.collect();
-        by.sort_unstable();
-        by.dedup();
+        let mut tenants: Vec<usize> = tenants.collect();
+        tenants.sort_unstable();
+        tenants.dedup();
         SlabFragmentation {
             slab: slab.start,
             pool: pool.pool,
             fragmented_bytes: slab.fragmented_bytes,
             live_bytes: slab.live_bytes,
             requested_bytes: pool.requested_bytes(slab, &self.tenants),
-            by,
+            tenants,
         }
     }
 }

@@ -132,7 +132,7 @@ impl Drop for LargeSection {
 
 impl CountedBytes {
     fn new(totals: &Arc<LargeTotals>, live: u64, reserved: u64) -> Result<CountedBytes> {
-        totals.budget.take(reserved)?;
+        totals.budget.reserve(reserved)?;
         // Relaxed: the sums are for reports, and no other memory is read because of them.
         totals.live.fetch_add(live, Ordering::Relaxed);
         totals.reserved.fetch_add(reserved, Ordering::Relaxed);
@@ -144,7 +144,7 @@ impl Drop for CountedBytes {
     fn drop(&mut self) {
         self.totals.live.fetch_sub(self.live, Ordering::Relaxed);
         self.totals.reserved.fetch_sub(self.reserved, Ordering::Relaxed);
-        self.totals.budget.give_back(self.reserved);
+        self.totals.budget.release(self.reserved);
     }
 }
 

@@ -26,11 +26,11 @@ impl MemoryMap {
 
     /// The tenants that keep most memory from returning to the kernel, in slabs with more fragmented than live bytes.
     fn worst_fragmentation(&self, text: &mut String) {
-        let worst = self.fragmentation_by().into_iter().filter(|slab| slab.fragmented_bytes > slab.live_bytes);
+        let worst = self.fragmented_slabs().into_iter().filter(|slab| slab.fragmented_bytes > slab.live_bytes);
         for slab in worst.take(WORST) {
-            let tenants = slab.by.iter().take(WORST).filter_map(|tenant| self.tenants.get(*tenant));
+            let tenants = slab.tenants.iter().take(WORST).filter_map(|tenant| self.tenants.get(*tenant));
             let names: Vec<&str> = tenants.map(|tenant| &*tenant.name).collect();
-            let others = match slab.by.len().saturating_sub(WORST) {
+            let others = match slab.tenants.len().saturating_sub(WORST) {
                 0 => String::new(),
                 others => format!(" and {others} others"),
             };

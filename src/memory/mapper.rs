@@ -10,7 +10,7 @@
 //! |---|---|---|
 //! | a pool needs a window | `Windows` | [`map_window`](MemoryMapper::map_window) |
 //! | an allocation is reserved | the link | [`open_all`](MappedWindow::open_all) |
-//! | its bytes and frames are written | the link | [`seal_all`](MappedWindow::seal_all), then [`settle`](MappedWindow::settle) |
+//! | its bytes and frames are written | the link | [`seal_all`](MappedWindow::seal_all), then [`wait_for_fork`](MappedWindow::wait_for_fork) |
 //! | free pages return to the kernel | a purge | [`purge`](MappedWindow::purge), [`purge_table`](MappedWindow::purge_table) |
 
 use crate::base::{ExecutorAddr, SegmentKind};
@@ -153,18 +153,18 @@ pub unsafe trait MappedWindow: Send + Sync {
 
     /// Waits until no fork is under way. Called by the thread that wrote an allocation, after its last range is sealed
     /// and before it is published. A fork that begins later copies everything that was written before this call.
-    fn settle(&self) {}
+    fn wait_for_fork(&self) {}
 
-    /// How many pages of a pool [`back`](Self::back) populates at once, when the first of them is written. 0 if
+    /// How many pages of a pool [`populate`](Self::populate) populates at once, when the first of them is written. 0 if
     /// populating takes as long as the page faults that it saves.
-    fn pages_at_once(&self, pool: SegmentKind) -> u32 {
+    fn pages_to_populate(&self, pool: SegmentKind) -> u32 {
         let _ = pool;
         0
     }
 
     /// Asks the kernel to back complete pages of a pool before they are written. This is a hint. The contents of the
     /// pages do not change, so the pages may belong to anybody.
-    fn back(&self, pool: SegmentKind, offset: u64, size: u64) {
+    fn populate(&self, pool: SegmentKind, offset: u64, size: u64) {
         let _ = (pool, offset, size);
     }
 

@@ -1,4 +1,7 @@
-//! Code memory: windows, pools, free space, and the allocations of links. This room knows no symbols.
+//! Code memory: windows, pools, budgets, maps, fork policy.
+//!
+//! [`SlabPool`] is the memory manager that sessions use. Implement [`MemoryManager`] for another one, or
+//! [`MemoryMapper`] for other mappings. This room knows no symbols.
 //!
 //! # A window
 //!
@@ -21,7 +24,7 @@
 //!   Threads that link at the same time use different shards.
 //! - Free pages return to the kernel late, or on request (`purge.rs`).
 //! - New pages are populated several at a time, because the first write to each page costs a page fault
-//!   ([`MappedWindow::pages_at_once`]).
+//!   ([`MappedWindow::pages_to_populate`]).
 //!
 //! # The states of an allocation
 //!
@@ -102,6 +105,7 @@ mod windows;
 mod word;
 
 pub use allocation::{Finalized, InFlight};
+#[cfg(feature = "unstable")]
 pub use dual_mapper::{DualMapper, PlainDualMapper};
 pub use events::MemoryObserver;
 #[cfg(loom)]
@@ -118,7 +122,10 @@ pub use offline::OfflineMemory;
 pub use options::{OnFull, SlabPoolOptions};
 pub use plan::{LargeRequest, SegmentPlan, SegmentRequest};
 pub(crate) use quarantine::QuarantineManager;
+#[cfg(feature = "unstable")]
 pub use single_mapper::SingleMapper;
+#[cfg(not(feature = "unstable"))]
+pub(crate) use single_mapper::SingleMapper;
 pub use slab_pool::SlabPool;
 pub use statistics::{MemoryStatistics, MemoryUsage, PoolStatistics};
 pub use system_mapper::SystemMapper;

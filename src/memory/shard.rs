@@ -38,7 +38,7 @@ pub(crate) struct PoolSpace {
     pub(crate) purging: u32,
     pub(crate) granules_per_page: u32,
     /// How many pages to populate at one time:
-    /// [`MappedWindow::pages_at_once`](crate::memory::MappedWindow::pages_at_once).
+    /// [`MappedWindow::pages_to_populate`](crate::memory::MappedWindow::pages_to_populate).
     populate_at_once: u32,
 }
 

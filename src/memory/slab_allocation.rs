@@ -105,7 +105,7 @@ impl SlabAllocation {
 
     /// Records that all spans have their final protection.
     pub(crate) fn mark_sealed(&mut self) {
-        self.shard.window.mapped.settle();
+        self.shard.window.mapped.wait_for_fork();
         self.is_sealed = true;
     }
 }

@@ -35,6 +35,29 @@ use crate::sync::Arc;
 
 /// The memory manager that allocates from windows (ORC: `MapperJITLinkMemoryManager`), with one pool for each
 /// protection.
+///
+/// ```
+/// # const ADD: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/examples/add.o"));
+/// use std::sync::Arc;
+///
+/// use jittison::Jit;
+/// use jittison::memory::{MemoryManager, SlabPool, SlabPoolOptions};
+///
+/// # fn main() -> Result<(), jittison::Error> {
+/// // Two sessions share one pool and one budget.
+/// let options = SlabPoolOptions { window_size: 64 << 20, budget: Some(16 << 20), ..SlabPoolOptions::default() };
+/// let pool = Arc::new(SlabPool::new(options)?);
+/// let first = Jit::builder().memory_manager(pool.clone()).build()?;
+/// let second = Jit::builder().memory_manager(pool.clone()).build()?;
+///
+/// for jit in [&first, &second] {
+///     jit.link_object(&jit.main_dylib().create_tracker()?, "add.o", ADD)?;
+/// }
+/// let (base, size) = pool.window();
+/// let add = first.address_of(first.main_dylib(), "add")?;
+/// assert!((base..base.offset(size)).contains(&add));
+/// # Ok(()) }
+/// ```
 pub struct SlabPool {
     windows: Windows,
     large: Arc<LargeTotals>,

@@ -1,7 +1,7 @@
 //! [`MemoryUsage`], [`PoolStatistics`] and [`MemoryStatistics`]: the bytes that an allocation, a pool and a memory
 //! manager hold.
 
-/// The bytes that something holds.
+/// Bytes of code memory that a tracker, a dylib or a resource holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MemoryUsage {
     /// The number of allocations, of links and of stubs.
@@ -91,7 +91,7 @@ pub struct MemoryStatistics {
     pub pools: [PoolStatistics; 3],
 }
 
-/// What one pool of all windows together holds, in bytes.
+/// What one pool holds in all windows together, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PoolStatistics {
     /// Requested by allocations.

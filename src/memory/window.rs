@@ -88,7 +88,7 @@ impl Window {
         sink: EventSink,
     ) -> Window {
         let pool_starts = SegmentKind::ALL.map(|pool| layout.pool_start(mapped.base(), pool));
-        let populate_at_once = SegmentKind::ALL.map(|pool| mapped.pages_at_once(pool));
+        let populate_at_once = SegmentKind::ALL.map(|pool| mapped.pages_to_populate(pool));
         let shard = |_| ShardLock(Mutex::new(Shard::new(populate_at_once)));
         // SAFETY: M5, M6 - the start and the size are those of the code pool in the layout that the window was mapped
         // with. The window is new, so no other table of it exists.
@@ -163,14 +163,14 @@ impl Window {
         }
         let bytes_of = |pool: &SegmentKind| u64::from(request[pool.index()].0) * reserved_bytes_per_granule(*pool);
         let bytes = SegmentKind::ALL.iter().map(bytes_of).sum();
-        self.budget.take(bytes)?;
+        self.budget.reserve(bytes)?;
         let home = self.home_shard();
         match self.try_reserve(home, &request, plan) {
             Ok(reservation) => Ok(reservation),
             Err(short_pool) => {
                 let bytes = if seeded_bug!("refused_bytes_left_counted") { 0 } else { bytes };
                 self.grow_and_reserve(home, short_pool, &request, plan, events)
-                    .inspect_err(|_| self.budget.give_back(bytes))
+                    .inspect_err(|_| self.budget.release(bytes))
             }
         }
     }
@@ -204,7 +204,7 @@ impl Window {
     pub(crate) fn count_and_populate(&self, reservation: &WindowReservation, plan: &SegmentPlan) {
         self.add_to_group(plan.group);
         for (pool, pages) in &reservation.reservation.to_populate {
-            self.mapped.back(*pool, u64::from(pages.start) * PAGE, pages.len() as u64 * PAGE);
+            self.mapped.populate(*pool, u64::from(pages.start) * PAGE, pages.len() as u64 * PAGE);
         }
     }
 
@@ -398,7 +398,7 @@ impl Window {
         }
         let is_early = seeded_bug!("budget_given_back_before_the_memory");
         if is_early {
-            self.budget.give_back(reserved_bytes(spans));
+            self.budget.release(reserved_bytes(spans));
         }
         let freed_bytes = {
             let mut shard = self.shards[shard].0.lock();
@@ -406,7 +406,7 @@ impl Window {
             shard.freed_bytes
         };
         if !is_early {
-            self.budget.give_back(reserved_bytes(spans));
+            self.budget.release(reserved_bytes(spans));
         }
         self.remove_from_group(plan.group);
         // A load first: a read-only word stays in the caches of all processors.

@@ -28,7 +28,7 @@ use crate::sync::Arc;
 ///
 /// Debuggers write breakpoints into the code. By default, code is a shared mapping that is read-only, and the kernel lets no
 /// process write to it, not even a debugger. Only hardware breakpoints work there (`hbreak`). So `JitBuilder::debugger` maps
-/// code once, as private pages ([`SingleMapper`](crate::memory::SingleMapper)).
+/// code once, as private pages.
 ///
 /// gdb does not remove breakpoints from freed code. Later it writes back the bytes that were under them. So
 /// `JitBuilder::debugger` also does not reuse such addresses while a debugger is attached.
@@ -38,6 +38,28 @@ use crate::sync::Arc;
 /// Debuggers search the symbols of the program and its libraries for `__jit_debug_register_code` and `__jit_debug_descriptor`. A
 /// stripped program has both only if it exports them: link it with `-Wl,--export-dynamic-symbol=__jit_debug_register_code` and
 /// the same option for the other symbol.
+///
+/// # Example
+///
+/// ```
+/// # const ADD: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/examples/add.o"));
+/// use jittison::Jit;
+/// use jittison::platform::Debugger;
+///
+/// # fn main() -> Result<(), jittison::Error> {
+/// let jit = Jit::new()?;
+/// let debugger = Debugger::new();
+/// jit.layer().add_plugin(debugger.clone());
+/// jit.session().register_manager(debugger.clone());
+///
+/// let tracker = jit.main_dylib().create_tracker()?;
+/// jit.link_object(&tracker, "add.o", ADD)?;
+/// assert_eq!(debugger.key_count(), 1); // Debuggers see the object.
+///
+/// tracker.remove()?;
+/// assert_eq!(debugger.key_count(), 0);
+/// # Ok(()) }
+/// ```
 pub struct Debugger {
     entries: Arc<Ledger<DebuggerEntry>>,
 }

@@ -90,6 +90,7 @@ struct StubState {
 
 impl LazyReexports {
     /// Makes lazy re-exports with stubs of `stubs` and entries in `memory`. A call that cannot be bound aborts the process.
+    #[cfg_attr(not(feature = "unstable"), allow(dead_code))]
     pub fn new(memory: Arc<dyn MemoryManager>, stubs: Arc<StubManager>) -> Arc<LazyReexports> {
         LazyReexports::with_handler(memory, stubs, LazyFailureHandler::default())
     }

@@ -1,5 +1,10 @@
-//! Services that running code expects: initialisers and finalisers, exit handlers, stubs, symbols of the process, static
-//! libraries, and registration with debuggers and profilers.
+//! Static libraries, debuggers and profilers.
+//!
+//! A `Jit` sets these services up. Use the types of this module for a session without a `Jit`.
+//!
+//! # How it is built
+//!
+//! This room has the services that running code expects.
 //!
 //! | file | service |
 //! |---|---|
@@ -32,16 +37,22 @@ mod stubs;
 mod tracing_observer;
 
 pub use debugger::Debugger;
-pub use init_fini::InitFiniRegistry;
 pub(crate) use init_fini::dependencies_first;
 #[cfg(loom)]
 pub use init_queue::{InitQueue, InitToken, QueuedObject};
-pub use lazy::LazyReexports;
-pub use process_symbols::ProcessSymbols;
 pub use profiler::{Profile, Profiler};
-pub use program_symbols::ProgramSymbols;
-pub use static_libraries::{StaticLibraries, add_whole_archive};
+pub use static_libraries::StaticLibraries;
 pub(crate) use stubs::StubHandle;
-pub use stubs::StubManager;
 #[cfg(feature = "tracing")]
 pub use tracing_observer::TracingObserver;
+
+#[cfg(feature = "unstable")]
+pub use {
+    init_fini::InitFiniRegistry, lazy::LazyReexports, process_symbols::ProcessSymbols, program_symbols::ProgramSymbols,
+    static_libraries::add_whole_archive, stubs::StubManager,
+};
+#[cfg(not(feature = "unstable"))]
+pub(crate) use {
+    init_fini::InitFiniRegistry, lazy::LazyReexports, process_symbols::ProcessSymbols, program_symbols::ProgramSymbols,
+    static_libraries::add_whole_archive, stubs::StubManager,
+};

@@ -40,8 +40,8 @@ pub enum Profile {
     /// without another step. It has no times: if an address is reused, perf has several names for it and chooses one. Use it for
     /// processes that remove little code, and where the kernel or perf does not support jitdump.
     ///
-    /// perf uses these names for anonymous memory only, so [`JitBuilder::profiler`](crate::JitBuilder::profiler) maps code once
-    /// ([`SingleMapper`](crate::memory::SingleMapper)).
+    /// perf uses these names for anonymous memory only, so [`JitBuilder::profiler`](crate::JitBuilder::profiler) maps code once,
+    /// as private pages.
     PerfMap,
 }
 
@@ -50,6 +50,24 @@ pub enum Profile {
 ///
 /// Each linked object costs one system call, which writes its records. After a failed write (full disk, limits), the file gets
 /// no more records, and links continue without it.
+///
+/// ```
+/// # const ADD: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/examples/add.o"));
+/// use jittison::Jit;
+/// use jittison::platform::{Profile, Profiler};
+///
+/// # fn main() -> Result<(), jittison::Error> {
+/// let jit = Jit::new()?;
+/// let profiler = Profiler::new(Profile::PerfMap)?;
+/// jit.layer().add_plugin(profiler);
+///
+/// jit.link_object(&jit.main_dylib().create_tracker()?, "add.o", ADD)?;
+/// let map = format!("/tmp/perf-{}.map", std::process::id());
+/// let functions = std::fs::read_to_string(&map).expect("the profiler has made this file");
+/// assert!(functions.lines().any(|line| line.ends_with(" add"))); // address, size and name
+/// # std::fs::remove_file(map).expect("this process owns the file");
+/// # Ok(()) }
+/// ```
 pub struct Profiler {
     file: Arc<ProfileFile>,
 }

@@ -28,6 +28,34 @@ use crate::session::{DefinitionGenerator, JitDylib, ResourceTracker, SymbolReque
 use crate::sync::{Arc, Mutex};
 
 /// Supplies definitions out of archives (ORC: `StaticLibraryDefinitionGenerator`, for any number of libraries at once).
+///
+/// [`Jit::static_libraries`](crate::Jit::static_libraries) has the generator of a dylib. The example makes one for archives that
+/// the program opens itself.
+///
+/// ```
+/// # const LIBRARY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/examples/libadd.a");
+/// use std::path::Path;
+/// use std::sync::Arc;
+///
+/// use jittison::Jit;
+/// use jittison::link::{Archive, FileBytes, OpenFile};
+/// use jittison::platform::StaticLibraries;
+///
+/// # fn main() -> Result<(), jittison::Error> {
+/// let open: Arc<OpenFile> = Arc::new(|path: &Path| FileBytes::open(path));
+/// let archive = Archive::open(Path::new(LIBRARY), open)?;
+///
+/// let jit = Jit::new()?;
+/// let libraries = StaticLibraries::new(jit.layer());
+/// libraries.add(vec![archive])?;
+/// jit.main_dylib().add_generator(libraries);
+///
+/// // The lookup misses `add`. The generator adds the member that defines it.
+/// // SAFETY: `add` has this signature, and the members of the library may run.
+/// let add = unsafe { jit.lookup::<extern "C" fn(i32, i32) -> i32>("add")? };
+/// assert_eq!(add.call(2, 3), 5);
+/// # Ok(()) }
+/// ```
 pub struct StaticLibraries {
     layer: Arc<ObjectLinkingLayer>,
     state: Mutex<LibrariesState>,
@@ -77,7 +105,12 @@ impl StaticLibraries {
     }
 
     /// The current archives.
+    #[cfg(feature = "unstable")]
     pub fn archives(&self) -> Arc<ArchiveSet> {
+        self.current_archives()
+    }
+
+    fn current_archives(&self) -> Arc<ArchiveSet> {
         self.state.lock().archives.clone()
     }
 
@@ -127,7 +160,7 @@ impl StaticLibraries {
 
 impl DefinitionGenerator for StaticLibraries {
     fn generate(&self, dylib: &JitDylib, missing: &[SymbolRequest<'_>]) -> Result<()> {
-        let archives = self.archives();
+        let archives = self.current_archives();
         let required = missing.iter().filter(|request| request.required);
         let listed: Vec<Listing> = required.filter_map(|request| archives.find(request.name)).collect();
         if listed.is_empty() {
@@ -142,7 +175,7 @@ impl DefinitionGenerator for StaticLibraries {
 
 impl fmt::Debug for StaticLibraries {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "static libraries: {:?}", self.archives())
+        write!(f, "static libraries: {:?}", self.current_archives())
     }
 }
 

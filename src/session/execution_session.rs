@@ -17,11 +17,15 @@ impl ExecutionSession {
     /// # Errors
     /// [`ErrorKind::SessionEnded`] when the session has ended.
     pub fn create_dylib(&self, name: &str) -> Result<JitDylib> {
-        self.create_dylib_ahead_of(&[], name)
+        self.create_dylib_with_link_order(&[], name)
     }
 
     /// As [`create_dylib`](Self::create_dylib), with a link order.
-    pub(crate) fn create_dylib_ahead_of(&self, others: &[(&JitDylib, Visibility)], name: &str) -> Result<JitDylib> {
+    pub(crate) fn create_dylib_with_link_order(
+        &self,
+        others: &[(&JitDylib, Visibility)],
+        name: &str,
+    ) -> Result<JitDylib> {
         let session = self.inner();
         let mut dylibs = session.dylibs.lock();
         // Read under the lock: `end` stores `ended` before it takes this lock to list the dylibs.

@@ -1,4 +1,11 @@
-//! The session: dylibs, symbols, trackers, resource keys, managers, lookups and pins. It never reads machine code.
+//! Sessions, dylibs, symbols, trackers, lookups, removal and guards.
+//!
+//! Implement [`MaterializationUnit`] to define symbols lazily, [`DefinitionGenerator`] to define them when a lookup
+//! misses them, and [`ResourceManager`] to own what belongs to code.
+//!
+//! # How it is built
+//!
+//! The session never reads machine code.
 //!
 //! A session decides *when* code is linked, made ready, removed and reclaimed. Layers above it (linking, patching,
 //! stubs) do the work: they implement its traits ([`MaterializationUnit`], [`DefinitionGenerator`],

@@ -76,15 +76,17 @@ fn section_part() -> Option<Vec<u8>> {
     c("__attribute__((section(\"plugins\"), used)) static long more = 10; long get(void) { return more; }")
 }
 
-/// The error names the section, the object that uses its bounds (`asking`) and the object that has a part of it (`bringing`).
-fn assert_across(error: &Error, asking: &str, bringing: &str) {
+/// The error names the section, the object that uses its bounds (`requesting`) and the object that has a part of it (`defining`).
+fn assert_across(error: &Error, requesting: &str, defining: &str) {
     match error.root_cause().kind() {
-        ErrorKind::Link { fault: LinkFault::BoundsAcrossObjects { section, asking: user, bringing: part }, .. } => {
-            assert_eq!((&**section, &**user, &**part), ("plugins", asking, bringing), "{error}");
+        ErrorKind::Link {
+            fault: LinkFault::BoundsAcrossObjects { section, requesting: user, defining: part }, ..
+        } => {
+            assert_eq!((&**section, &**user, &**part), ("plugins", requesting, defining), "{error}");
         }
         other => panic!("{other}"),
     }
-    assert_says(error, &["`plugins`", asking, bringing, "`__start_plugins`", "ld -r", "different dylibs"]);
+    assert_says(error, &["`plugins`", requesting, defining, "`__start_plugins`", "ld -r", "different dylibs"]);
 }
 
 /// Symptom: each object saw its own part only, and the sum was 1. A program of a native linker has 11.
@@ -160,15 +162,15 @@ fn an_object_counts_until_its_tracker_is_removed_despite_transfers_and_handles()
     first.transfer_to(&second).unwrap();
     assert_across(&refused_in(&jit, &user, "sum"), "bad.o", "part.o");
     assert!(!second.remove().unwrap().is_complete(), "a handle keeps it");
-    let asking = add(&jit, main, "user.o", &user);
+    let requesting = add(&jit, main, "user.o", &user);
     assert_eq!((long(&jit, "sum"), held.call()), (1, 10));
     drop(held);
     // The object is neither linked nor held.
-    assert!(asking.remove().unwrap().is_complete());
+    assert!(requesting.remove().unwrap().is_complete());
     let unlinked = add(&jit, main, "part.o", &part);
     assert_across(&refused_in(&jit, &user, "sum"), "bad.o", "part.o");
     assert!(unlinked.remove().unwrap().is_complete());
-    let _asking = add(&jit, main, "user.o", &user);
+    let _requesting = add(&jit, main, "user.o", &user);
     assert_eq!(long(&jit, "sum"), 1);
 }
 

@@ -161,9 +161,9 @@ fn the_map_names_the_module_that_fragments_a_slab_and_the_bytes() {
     let mut removals = trackers.into_iter().map(|tracker| tracker.remove().unwrap());
     assert!(removals.all(|removal| removal.is_complete()));
     let map = jit.memory_map().unwrap();
-    let fragmented = map.fragmentation_by();
+    let fragmented = map.fragmented_slabs();
     let constants = fragmented.iter().find(|slab| slab.pool == SegmentKind::ReadOnly).unwrap();
-    let names: Vec<_> = constants.by.iter().map(|tenant| &*map.tenants[*tenant].name).collect();
+    let names: Vec<_> = constants.tenants.iter().map(|tenant| &*map.tenants[*tenant].name).collect();
     assert_eq!(names, ["module20.o"]);
     assert!(constants.fragmented_bytes > 30 * 40_000, "the free ranges of thirty-nine removed modules: {constants:?}");
     assert!((40_000..41_000).contains(&constants.requested_bytes), "{constants:?}");
@@ -171,7 +171,7 @@ fn the_map_names_the_module_that_fragments_a_slab_and_the_bytes() {
     assert!(fragmented.is_sorted_by_key(|slab| std::cmp::Reverse(slab.fragmented_bytes)));
     assert!(map.to_text().contains("module20.o fragments"), "{}", map.to_text());
     assert!(kept.remove().unwrap().is_complete());
-    assert_eq!(jit.memory_map().unwrap().fragmentation_by(), [], "no module is live");
+    assert_eq!(jit.memory_map().unwrap().fragmented_slabs(), [], "no module is live");
 }
 
 #[test]

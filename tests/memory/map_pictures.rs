@@ -427,12 +427,12 @@ fn fragmented_slabs_have_live_ranges_and_resident_free_bytes() {
     let mut map = map(vec![window(0, 40 * MIB, "one view", 0, [code, read_only, data])], tenants.into());
     // Fewer bytes than its range has.
     map.tenants[2].segments[0].1 = 1000;
-    let found = map.fragmentation_by();
+    let found = map.fragmented_slabs();
     let summaries =
         found.iter().map(|slab| (slab.slab.value(), slab.fragmented_bytes, slab.live_bytes, slab.requested_bytes));
     assert_eq!(
         summaries.collect::<Vec<_>>(),
         [(8 * MIB, MIB - KIB, KIB, KIB), (11 * MIB, MIB - 2 * KIB, 2 * KIB, 1000)]
     );
-    assert_eq!(found.iter().map(|slab| &slab.by[..]).collect::<Vec<_>>(), [[0], [2]]);
+    assert_eq!(found.iter().map(|slab| &slab.tenants[..]).collect::<Vec<_>>(), [[0], [2]]);
 }

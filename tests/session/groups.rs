@@ -136,7 +136,7 @@ fn a_symbol_that_is_in_two_groups_or_not_claimed_is_refused() {
     for second in ["a", "other"] {
         let (r, answers) = resolved(&fixture, &["a"]);
         let error = r.notify_emitted_groups(vec![group(&["a"], vec![]), group(&[second], vec![])]).unwrap_err();
-        assert!(matches!(error.kind(), ErrorKind::NotOwed { .. }), "{error}");
+        assert!(matches!(error.kind(), ErrorKind::NotResponsible { .. }), "{error}");
         assert_eq!(failed_symbols(&answers[0].error()), ["a"]);
     }
 }

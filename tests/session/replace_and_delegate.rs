@@ -17,7 +17,7 @@ fn claimed(r: &MaterializationResponsibility) -> Vec<&str> {
 #[track_caller]
 fn assert_not_owed<T: std::fmt::Debug>(outcome: Result<T, Error>) {
     let error = outcome.expect_err("the symbol is not claimed");
-    assert!(matches!(error.kind(), ErrorKind::NotOwed { .. }), "{error}");
+    assert!(matches!(error.kind(), ErrorKind::NotResponsible { .. }), "{error}");
 }
 
 #[test]

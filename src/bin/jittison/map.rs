@@ -46,8 +46,8 @@ fn text(args: &MapArgs, map: &MemoryMap) -> Result<String, String> {
     }
     let windows: Vec<Value> = map.windows.iter().map(window).collect();
     let modules: Vec<Value> = map.tenants.iter().map(module).collect();
-    let fragmented: Vec<Value> = map.fragmentation_by().iter().map(slab_fragmentation).collect();
-    let root = json!({ "windows": windows, "modules": modules, "fragmentation_by": fragmented });
+    let fragmented: Vec<Value> = map.fragmented_slabs().iter().map(slab_fragmentation).collect();
+    let root = json!({ "windows": windows, "modules": modules, "fragmented_slabs": fragmented });
     Ok(serde_json::to_string_pretty(&root).map_err(|error| error.to_string())? + "\n")
 }
 
@@ -100,7 +100,7 @@ fn slab_fragmentation(slab: &SlabFragmentation) -> Value {
         "fragmented_bytes": slab.fragmented_bytes,
         "live_bytes": slab.live_bytes,
         "requested_bytes": slab.requested_bytes,
-        "modules": slab.by,
+        "modules": slab.tenants,
     })
 }
 

@@ -22,7 +22,7 @@ pub struct RolledBack {
     pub retired: Vec<Removal>,
 }
 
-/// One version that is in memory.
+/// One version of patched functions that is in memory.
 #[derive(Debug, Clone)]
 pub struct PatchVersion {
     /// Its number.

@@ -111,7 +111,10 @@ impl Jit {
     }
 
     /// Makes every global symbol of the running program available to links and lookups in a dylib, including symbols that
-    /// are not in its dynamic symbol table ([`ProgramSymbols`]).
+    /// are not in its dynamic symbol table.
+    ///
+    /// The symbols count as definitions of the dylib: objects that are linked into it cannot define them again, and versions
+    /// of patched functions share the program's variables.
     ///
     /// # Errors
     /// The file of the program cannot be read, or it has no symbol table because it was stripped.

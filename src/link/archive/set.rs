@@ -101,6 +101,7 @@ impl ArchiveSet {
     }
 
     /// The archives, in search order.
+    #[cfg_attr(not(feature = "unstable"), allow(dead_code))]
     pub fn archives(&self) -> impl Iterator<Item = &Archive> {
         self.archives.iter().map(|archive| &**archive)
     }

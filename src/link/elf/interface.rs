@@ -22,6 +22,7 @@ use crate::sync::Arc;
 
 /// What an object defines.
 #[derive(Debug, Default)]
+#[cfg_attr(not(feature = "unstable"), allow(dead_code))]
 pub struct ObjectInterface {
     /// The global definitions, in the order of the object's symbol table.
     pub symbols: Vec<InterfaceSymbol>,
@@ -59,6 +60,7 @@ impl ObjectInterface {
     /// # Errors
     /// If the bytes are not a relocatable object for x86-64, if they are malformed, or if they hold only intermediate
     /// code (slim LTO).
+    #[cfg_attr(not(feature = "unstable"), allow(dead_code))]
     pub fn scan(name: &str, bytes: &[u8]) -> Result<ObjectInterface, Error> {
         let mut symbols = Vec::new();
         let scanned = ObjectInterface::visit(name, bytes, |symbol, remaining| {

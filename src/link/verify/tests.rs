@@ -80,7 +80,7 @@ fn planned(object: &[u8], prepare: impl FnOnce(&mut LinkGraph) -> Result<()>) ->
 fn placed(planned: PlannedLink) -> Result<PlacedLink> {
     let mut placed = planned.allocate(&OfflineMemory::new(ExecutorAddr::new(BASE)))?;
     placed.thread_local_image()?;
-    placed.place_thread_locals(ThreadLocalPlace { module: 7, static_offset: Some(-64) });
+    placed.set_thread_local_place(ThreadLocalPlace { module: 7, static_offset: Some(-64) });
     Ok(placed)
 }
 

@@ -23,6 +23,39 @@ use crate::sync::{Arc, Mutex, seeded_bug};
 /// Supplies definitions on demand (ORC: `DefinitionGenerator`), for instance from the process or from an archive.
 ///
 /// Implement [`generate`](Self::generate), or [`generate_or_suspend`](Self::generate_or_suspend) if it may take long.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use jittison::base::{ExecutorAddr, Name};
+/// use jittison::session::{DefinitionGenerator, SymbolFlags, SymbolRequest};
+/// use jittison::{Error, ExecutionSession, JitDylib};
+///
+/// extern "C" fn host_double(x: i64) -> i64 {
+///     2 * x
+/// }
+///
+/// /// Supplies functions of this program under the names that linked code uses.
+/// struct HostFunctions;
+///
+/// impl DefinitionGenerator for HostFunctions {
+///     fn generate(&self, dylib: &JitDylib, missing: &[SymbolRequest<'_>]) -> Result<(), Error> {
+///         let known = missing.iter().filter(|request| request.name == "host_double");
+///         let address = ExecutorAddr::new(host_double as *const () as u64);
+///         let flags = SymbolFlags::EXPORTED | SymbolFlags::CALLABLE;
+///         dylib.define_absolute(known.map(|request| (Name::new(request.name), address, flags)))
+///     }
+/// }
+///
+/// # fn main() -> Result<(), Error> {
+/// let session = ExecutionSession::new();
+/// let dylib = session.create_dylib("main")?;
+/// dylib.add_generator(Arc::new(HostFunctions));
+/// let found = dylib.lookup_address("host_double")?;
+/// assert_eq!(found.value(), host_double as *const () as u64);
+/// # session.end()?;
+/// # Ok(()) }
+/// ```
 pub trait DefinitionGenerator: Send + Sync {
     /// A lookup did not find `missing` in `dylib`. Define in `dylib` the names that this generator knows (ORC:
     /// `tryToGenerate`). Each name comes once. It is [required](SymbolRequest::required) if the lookup fails without

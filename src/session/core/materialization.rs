@@ -14,6 +14,40 @@ use crate::session::work::worker_pool::{PoolOfThread, PooledJob};
 use crate::sync::{Arc, ThreadKey, thread_local};
 
 /// A lazy definition of symbols (ORC: `MaterializationUnit`).
+///
+/// ```
+/// use jittison::ExecutionSession;
+/// use jittison::base::{ExecutorAddr, Name};
+/// use jittison::session::{MaterializationResponsibility, MaterializationUnit, SymbolFlags};
+///
+/// /// A symbol whose address is computed when it is first looked up.
+/// struct Computed([(Name, SymbolFlags); 1]);
+///
+/// impl MaterializationUnit for Computed {
+///     fn name(&self) -> &str {
+///         "computed"
+///     }
+///
+///     fn symbols(&self) -> &[(Name, SymbolFlags)] {
+///         &self.0
+///     }
+///
+///     fn materialize(self: Box<Self>, responsibility: MaterializationResponsibility) {
+///         // If a call fails, so do the symbols, and the lookup has the error.
+///         if responsibility.notify_resolved(|_symbol| Some(ExecutorAddr::new(6 * 7))).is_ok() {
+///             let _ = responsibility.notify_emitted(vec![]);
+///         }
+///     }
+/// }
+///
+/// # fn main() -> Result<(), jittison::Error> {
+/// let session = ExecutionSession::new();
+/// let dylib = session.create_dylib("main")?;
+/// dylib.define(Computed([(Name::new("answer"), SymbolFlags::EXPORTED)]))?;
+/// assert_eq!(dylib.lookup_address("answer")?.value(), 42);
+/// # session.end()?;
+/// # Ok(()) }
+/// ```
 pub trait MaterializationUnit: Send {
     /// The name of the unit in errors.
     fn name(&self) -> &str;

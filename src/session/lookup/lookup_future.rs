@@ -18,7 +18,7 @@ use crate::session::types::request::{RequiredState, SymbolRequest, Visibility};
 use crate::sync::{Arc, Mutex};
 
 /// The outcome of a lookup in progress.
-#[must_use = "a future does nothing visible unless it is awaited"]
+#[must_use = "the lookup runs without the future, but only awaiting the future returns its result"]
 pub struct LookupFuture {
     shared: Arc<Mutex<Shared>>,
 }

@@ -100,7 +100,7 @@ impl MaterializationResponsibility {
     /// for a dependency that only another group has. Symbols in no group have no dependencies.
     ///
     /// # Errors
-    /// As [`notify_emitted`](Self::notify_emitted), and [`ErrorKind::NotOwed`] when a symbol is in two groups, or is
+    /// As [`notify_emitted`](Self::notify_emitted), and [`ErrorKind::NotResponsible`] when a symbol is in two groups, or is
     /// not a symbol of this responsibility. The symbols that are not ready by then have failed.
     pub fn notify_emitted_groups(self, groups: Vec<DependencyGroup>) -> Result<()> {
         self.emit_with(|responsibility, own, notifications| responsibility.emit_groups(own, groups, notifications))

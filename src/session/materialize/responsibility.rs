@@ -91,7 +91,7 @@ impl MaterializationResponsibility {
     /// Moves the symbols `names` to a new responsibility (ORC: `delegate`).
     ///
     /// # Errors
-    /// [`ErrorKind::NotOwed`] when one of them is not a symbol of this responsibility; nothing is moved then.
+    /// [`ErrorKind::NotResponsible`] when one of them is not a symbol of this responsibility; nothing is moved then.
     pub fn delegate(&mut self, names: &[&str]) -> Result<MaterializationResponsibility> {
         let is_claimed = |name: &str| self.claimed.iter().any(|claimed| claimed.name.as_str() == name);
         if let Some(unknown) = names.iter().find(|name| !is_claimed(name)) {
@@ -111,7 +111,7 @@ impl MaterializationResponsibility {
     /// of them, the unit is dispatched at once.
     ///
     /// # Errors
-    /// [`ErrorKind::NotOwed`] when one of them is not a symbol of this responsibility, or is resolved already; or a
+    /// [`ErrorKind::NotResponsible`] when one of them is not a symbol of this responsibility, or is resolved already; or a
     /// defunct tracker or dylib. Nothing is changed then.
     pub fn replace(&mut self, unit: impl MaterializationUnit + 'static) -> Result<()> {
         let mut names: Vec<Name> = unit.symbols().iter().map(|(name, _)| name.clone()).collect();
@@ -145,7 +145,7 @@ impl MaterializationResponsibility {
 
     /// The error that `name` is not a symbol of this responsibility. `problem` is a verb: what was to be done with it.
     pub(crate) fn not_owed(&self, problem: &'static str, name: &str) -> Error {
-        ErrorKind::NotOwed { unit: self.unit_name.to_string(), problem, symbol: name.to_string() }.into()
+        ErrorKind::NotResponsible { unit: self.unit_name.to_string(), problem, symbol: name.to_string() }.into()
     }
 
     /// Runs `record` with the key of the symbols' tracker (ORC: `withResourceKeyDo`). The tracker can be neither

@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 use crate::session::pins::guards::{EpochRecord, Guards, LAST};
 use crate::sync::seeded_bug;
 
-/// Keeps what its thread finds in the session in memory: code, data, targets of stubs. Nested guards are cheaper still.
+/// Keeps in memory what its thread finds in the session: code, data, targets of stubs. Nested guards are cheaper still.
 /// [`ExecutionSession::guard`](crate::session::ExecutionSession::guard) makes one.
 ///
 /// A removal proceeds while a guard exists: the symbols are unpublished, and the [`Removal`](crate::session::Removal) names the
