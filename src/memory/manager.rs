@@ -41,7 +41,7 @@ pub trait MemoryManager: Send + Sync {
         Released::default()
     }
 
-    /// Returns only entire free slabs to the kernel, and says how many (seed: tvm-ffi's `clear_free_slabs`).
+    /// Returns only entire free slabs to the kernel, and says how many (tvm-ffi: `clear_free_slabs`).
     fn release_free_slabs(&self) -> usize {
         0
     }
