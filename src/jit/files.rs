@@ -23,8 +23,9 @@ impl ReadAt for InputFile {
 }
 
 impl FileBytes {
-    /// Opens a file, as [`InputFile::open`] does. Small files are read entirely here. So is a file that was written in the
-    /// last two seconds, because its modification time may not show a further write. Other files are read on demand.
+    /// Opens a file, as [`InputFile::open`] does. Small files are read entirely here. So is a file of at most 4 GiB that was
+    /// written in the last two seconds, because its modification time may not show a further write. Other files are read
+    /// on demand.
     ///
     /// # Errors
     /// As [`InputFile::open`] and [`InputFile::read`].

@@ -17,8 +17,8 @@ impl Jit {
     /// required symbol, and so are the members that it requires. [`StaticLibraries`] has the rules.
     ///
     /// This call reads the archive's list of symbols; a member is read when it is needed. Small archives, and archives that
-    /// were written in the last two seconds, are read entirely here. Other archives stay open: another file may take the
-    /// name, but a link that needs another member of a file that was changed fails.
+    /// were written in the last two seconds, are read entirely here. Other archives stay open, and another file may take
+    /// the name. If such an archive is changed, a link that needs another of its members fails.
     ///
     /// Members go under the default tracker of the dylib, or under the tracker that
     /// [`set_tracker`](StaticLibraries::set_tracker) of its [`static_libraries`](Self::static_libraries) sets.

@@ -1,9 +1,9 @@
 //! [`LargeSection`]: a section that has a mapping of its own, outside every window.
 //!
-//! The addresses of a window are scarce, because displacements must reach across it. A large section that is reached by
-//! 64-bit addresses only needs no place there. It costs a mapping while it lives, one or two system calls when it is
-//! made, and one when it is dropped: little in comparison with writing so many bytes. It is private memory. So it is
-//! never executable, and a forked child has its own copy.
+//! The addresses of a window are scarce, because displacements must reach across it. A large section needs no place
+//! there if code reaches it only by 64-bit addresses. It costs a mapping while it lives, one or two system calls when it
+//! is made, and one when it is dropped: little in comparison with writing so many bytes. It is private memory and never
+//! executable. A forked child has its own copy.
 //!
 //! [`LargeTotals`] counts the large sections of one manager. All threads share its counters, but only allocations with
 //! such sections touch them. `link/large_sections.rs` decides which sections are large.

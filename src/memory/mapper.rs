@@ -92,7 +92,7 @@ pub unsafe trait MappedWindow: Send + Sync {
     fn frame_header(&self) -> Option<*mut u8>;
 
     /// Bytes of the unit of allocation in a pool: addresses and sizes of allocations are multiples of it. It is a power
-    /// of two, at least 64 for code and 16 for other pools. It is larger, if the protection changes with each
+    /// of two, at least 64 for code and 16 for other pools. It is larger if the mapping changes the protection for each
     /// allocation.
     fn granule(&self, pool: SegmentKind) -> u64 {
         if pool == SegmentKind::Code { TEXT_GRANULE } else { DATA_GRANULE }

@@ -1,14 +1,14 @@
 //! [`MemoryMap`]: the slabs and ranges of all windows, with the names of their owners. For display.
 //!
 //! `window_map.rs` makes the map of a window, `map_text.rs` and `map_svg.rs` draw it. The pools know ranges and no
-//! names: the room that allocated them adds the names with [`MemoryMap::attribute`]. Slabs are shown as chunks of 2
-//! MiB, each of which belongs to one shard.
+//! names. The caller that allocated the ranges adds the names with [`MemoryMap::attribute`]. Slabs are shown as chunks
+//! of 2 MiB, each of which belongs to one shard.
 //!
 //! ```text
-//!   pool    [ slab, shard 0          ][ slab, shard 1          ][ slab, shard 0   ] unopened …
-//!   ranges  [live a][free ][live b][free        ][live c ][free                   ]
-//!   pages   ■■■■■■■■■■■■■■■■■■■■■■□□□□□■■■■□□□□□□□□□□□□□□□□□□□□□□□□□□□□□□□□□□□□□□□□    ■ resident
-//!                  fragmented: resident and in a free range
+//!   pool    … unopened [ slab, shard 0          ][ slab, shard 1          ][ slab, shard 0   ]
+//!   ranges             [live a][free ][live b][free        ][live c ][free                   ]
+//!   pages              ■■■■■■■■■■■■■■■■■■■■■■□□□□□■■■■□□□□□□□□□□□□□□□□□□□□□□□□□□□□□□□□□□□□□□□□    ■ resident
+//!                             fragmented: resident and in a free range
 //! ```
 
 use crate::base::{ExecutorAddr, SegmentKind};

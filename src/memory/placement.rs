@@ -70,7 +70,7 @@ fn near_host(layout: &WindowLayout, host: &Host) -> Vec<u64> {
     down.chain(up.filter(|base| !growth.contains(base))).collect()
 }
 
-/// Below the libraries. The kernel also maps later libraries there, so some address space between is left for them.
+/// Below the libraries. The kernel maps later libraries below the present ones, so address space between is left free.
 fn below_libraries(layout: &WindowLayout, host: &Host) -> Vec<u64> {
     let below = host.libraries.start.checked_sub(layout.size + LIBRARY_RESERVE).map(|base| base & !(CHUNK - 1));
     let accepts = |base: &u64| *base >= CHUNK && Placement::NearLibraries.accepts(layout, host, *base);

@@ -11,7 +11,7 @@
 //! | 3. free | the lock of the shard | the ranges are free again, and the pages leave the set of used pages |
 //!
 //! # In the background
-//! A thread starts when 8 MiB of a shard were freed. It checks the window once in a second. Memory counts as too much
+//! A thread starts when 8 MiB of a shard were freed. It checks the window once a second. Memory counts as too much
 //! if more than 8 MiB are free, and more than an eighth of the live bytes. The thread purges pieces of at least 64 KiB
 //! that two consecutive checks found free, so memory that a program frees and allocates in turns stays. It ends when
 //! there is no longer too much.
@@ -66,7 +66,8 @@ impl Window {
         self.purge((self.slab_size / PAGE) as u32, None)
     }
 
-    /// Purges free pieces of at least `min_pages` pages. With `before`, only pages that were free in that snapshot too.
+    /// Purges used pages in free pieces of at least `min_pages` pages. With `before`, it purges in each piece only from the
+    /// first to the last used page that was free in that snapshot, too.
     fn purge(&self, min_pages: u32, before: Option<&FreeSnapshot>) -> Released {
         before_writing();
         let mut released = Released::default();

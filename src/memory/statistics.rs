@@ -61,7 +61,8 @@ impl std::iter::Sum for MemoryUsage {
     }
 }
 
-/// What a memory manager holds, exactly, at one moment.
+/// What a memory manager holds. The numbers are exact, but those of different shards may be of slightly different
+/// moments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MemoryStatistics {
     /// Mapped windows.

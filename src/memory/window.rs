@@ -46,14 +46,16 @@ pub(crate) struct Window {
     budget: Arc<Budget>,
     /// Open bytes by pool, counted from the end of the pool. Each open slab belongs to a shard. The lock is held
     /// - while a pool grows, so that slots of the frame table are initialised before their code is handed out;
-    /// - while pages return to the kernel, so that no thread opens a slab for want of pages that are free again in a
-    ///   moment.
+    /// - while pages return to the kernel, so that a thread that is short of memory waits for these pages and does not
+    ///   open a slab.
     pub(crate) growth: Mutex<[u64; 3]>,
     pub(crate) shards: Box<[ShardLock]>,
-    /// The number of allocations of each group in this window. `None` if there is only ever one window.
+    /// The number of allocations of each group in this window. `None` unless the options say
+    /// [`OnFull::OpenAnother`]: then the window counts as one that contains every group.
     allocations_by_group: Option<Mutex<FxHashMap<u64, usize>>>,
     /// The fork generation in which the running purge thread was started; zero if there is none. In a forked child the
-    /// generation differs, because the thread of the parent does not exist there.
+    /// generation differs if the process has shared windows. So the child does not take the thread of its parent for its
+    /// own.
     pub(crate) purge_thread_generation: AtomicU64,
     pub(crate) sink: EventSink,
     /// Whether the observer got the event that the window is mapped, so that it also gets the event that it is

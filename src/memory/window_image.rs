@@ -68,7 +68,7 @@ impl WindowImage {
         write(EMPTY_FDE_OFFSET, &[16u32, fde_id, 0, 0, 0].map(u32::to_le_bytes).concat());
 
         // .eh_frame_hdr: version, encodings of the pointer to .eh_frame (pcrel sdata4), of the count (udata4) and of
-        // the table (datarel sdata4); the pointer; the count, which `FrameTable::open` raises.
+        // the table (datarel sdata4); the pointer; the count, which `FrameTable::new` stores.
         write(FRAME_HEADER_OFFSET, &[1, 0x1b, 0x03, 0x3b]);
         let to_eh_frame = EMPTY_CIE_OFFSET.wrapping_sub(FRAME_HEADER_OFFSET + 4) as u32;
         write(FRAME_HEADER_OFFSET + 4, &to_eh_frame.to_le_bytes());

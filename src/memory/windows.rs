@@ -3,7 +3,7 @@
 //! Nearly always there is one window. Another one is opened
 //!
 //! - when the first is full and the options say [`OnFull::OpenAnother`];
-//! - when an allocation must lie below 2 GiB and the first window does not.
+//! - when an allocation must lie below 2 GiB and the options do not place all windows there.
 //!
 //! Allocations of the same group (a dylib) go into a window that has the group, while it has space: a 32-bit
 //! displacement is sure to reach only within one window. Without pooling, each allocation has a window of its own.

@@ -16,7 +16,7 @@ pub(crate) fn program_range() -> Range<u64> {
 pub(crate) fn library_range() -> Range<u64> {
     let ranges = loaded_ranges();
     let c_library = libc::dl_iterate_phdr as *const () as u64;
-    // A window of this crate is a library to the loader, too. It is large, or far from the C library, and does not count.
+    // A window of this crate is a library to the loader, too. It does not count if it is large or far from the C library.
     let near = |range: &&Range<u64>| range.end - range.start < 1 << 28 && range.start.abs_diff(c_library) < 1 << 30;
     ranges.iter().skip(1).filter(near).cloned().reduce(|a, b| a.start.min(b.start)..a.end.max(b.end)).unwrap_or(0..0)
 }

@@ -21,8 +21,9 @@ pub(crate) enum SymbolKind {
 
 /// The kind of the symbol `name` for which `dlsym` returned `address`.
 ///
-/// The search prefers a symbol at exactly this address, in any library. An indirect function (ifunc) and a thread-local
-/// variable have no such address in the table, so the first of those counts otherwise. Without any, the kind is data.
+/// The search prefers a symbol at exactly this address, in any library. The tables do not have the address of an indirect
+/// function (ifunc) or of a thread-local variable. So if no symbol is at the address, the first of these by that name
+/// counts. Without any, the kind is data.
 pub(crate) fn symbol_kind(name: &str, address: u64) -> SymbolKind {
     let hash = gnu_hash(name.as_bytes());
     let mut search = SymbolSearch { name: name.as_bytes(), hash, address, at_address: None, without_address: None };

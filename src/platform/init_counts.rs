@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | `increment` | the own count rises; each dylib of the link order gets one more user, once | initialises |
 //! | `decrement`, not the last | the own count falls | – |
-//! | the last `decrement` | each of these dylibs has one user less | finalises those without users, the dylib first |
+//! | the last `decrement` | each dylib that it uses has one user less | finalises those without users, the dylib first |
 //! | the dylib is removed | its own count is zero, and it uses nothing | removal finalises it |
 //!
 //! What a dylib uses is its link order at each `increment`, not at the last `decrement`. Dylibs are known by number, because a

@@ -63,7 +63,7 @@ impl<T: QueuedObject> InitQueue<T> {
 
     /// Whether no object is queued or being initialised. Then the caller sees everything that earlier holders have done.
     pub fn is_finished(&self) -> bool {
-        // Acquire pairs with the releases of `release` and `requeue`.
+        // Acquire pairs with the releases of `release`, `requeue` and `remove`.
         self.unfinished.load(Ordering::Acquire) == 0
     }
 

@@ -73,7 +73,7 @@ impl StubManager {
 
     /// As [`create`](Self::create). `record` gets the key and the new stubs, to record under the same key what the stubs lead
     /// to. It runs before any thread can call the stubs, while the tracker can be neither removed nor transferred. It must only
-    /// update tables. If no stub is made, it is dropped without a call.
+    /// update tables. If no stub is made, `record` is dropped without a call.
     ///
     /// # Errors
     /// As [`create`](Self::create).

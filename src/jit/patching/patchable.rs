@@ -78,7 +78,7 @@ use crate::sync::Arc;
 ///   [entry](crate::ExecutionSession::enter_call) or a guard during the call.
 /// - What the C library calls on its own is not counted: threads that linked code starts, its signal handlers, its handlers
 ///   of `fork` and `quick_exit`. The caller of [`Jit::lookup_in`] promises that such code is in no patched function while
-///   that is replaced, or it holds an entry there.
+///   that function is replaced, or that such code holds an entry there.
 ///
 /// Stubs and versions belong to the dylib, not to this handle. They stay when the handle is dropped, and are removed when
 /// the dylib is [cleared](JitDylib::clear) or removed.
