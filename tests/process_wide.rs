@@ -63,7 +63,7 @@ const PROCESS_WIDE: [&str; 44] = [
     "/proc/self",
     "getrusage(",
     "mincore(",
-    // Replaced versions: a call into linked code holds them, in every session of the process.
+    // Functions that can be replaced: a call in progress in any session of the process keeps the replaced version.
     ".patchable(",
     // Lists for debuggers and profilers.
     "__jit_debug_descriptor",

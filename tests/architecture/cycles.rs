@@ -138,7 +138,7 @@ impl Imports {
     }
 }
 
-/// A `mod.rs` that holds code. Its imports are not counted, so a circle through it is not seen.
+/// The fault of a `mod.rs` that holds code: its imports are not counted, so a circle through it is not seen.
 pub fn facade_fault(file: &str, text: &str) -> Option<String> {
     const ITEMS: [&str; 7] = ["fn", "struct", "enum", "trait", "impl", "const", "static"];
     let item = code(text, true).into_iter().find(|token| ITEMS.contains(&token.text.as_str()))?;
@@ -152,7 +152,7 @@ pub fn facade_fault(file: &str, text: &str) -> Option<String> {
     })
 }
 
-/// Circles of a room that no knot of the design allows: one line each.
+/// One line for each circle of a room that no knot in the table of sub-rooms allows.
 pub fn circle_faults(imports: &Imports, knots: &[(String, usize)]) -> Vec<String> {
     let is_allowed = |circle: &[String]| {
         knots.iter().any(|(place, most)| circle.len() <= *most && circle.iter().all(|file| file.starts_with(place)))

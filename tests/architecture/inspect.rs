@@ -7,6 +7,7 @@ use crate::table::{Room, Table, backticked};
 use crate::tree::room_of;
 use crate::{FENCED_CRATES, LONGEST_FILE, SYNC, TOOL};
 
+/// Imports of rooms that the floor table does not allow.
 pub fn import_faults(file: &str, text: &str, table: &Table) -> Vec<String> {
     let room = room_of(file);
     // In a binary `crate` is the binary itself.
@@ -55,7 +56,7 @@ pub fn import_faults(file: &str, text: &str, table: &Table) -> Vec<String> {
     faults.into_iter().map(at_line).collect()
 }
 
-/// Rooms of its own or of a higher floor that a room may import, by the table.
+/// The imports in a row of the floor table that lead to the same floor or a higher one.
 pub fn upward_faults(room: &Room, table: &Table) -> Vec<String> {
     let is_upward = |import: &&Room| import.floor >= room.floor && room.floor > 0;
     let upward = room.imports.iter().filter_map(|import| table.room(import)).filter(is_upward);
@@ -94,14 +95,13 @@ pub fn ids(text: &str) -> BTreeSet<&str> {
     text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(is_id).collect()
 }
 
-/// Every `SAFETY:` note: the line it starts on, and its text with the comment
-/// lines that continue it.
+/// Every `SAFETY:` note: the line on which it starts, and its text with the comment lines that continue it.
 pub fn safety_notes(text: &str) -> Vec<(usize, String)> {
     let Layers { code, comments } = layers(text);
     let mut notes: Vec<(usize, String)> = Vec::new();
     let mut open = false;
     for (line, (comment, code)) in (1..).zip(comments.lines().zip(code.lines())) {
-        // An example in documentation argues for its reader, not for a promise of this crate.
+        // A note in an example of the documentation is the note of the user, and cites no promise of this crate.
         let is_documentation = ["///", "//!"].iter().any(|mark| comment.trim().starts_with(mark));
         let said = if is_documentation { "" } else { comment.trim().trim_start_matches(['/', '*', '!', ' ']) };
         let starts = said.get(..7).is_some_and(|word| word.eq_ignore_ascii_case("SAFETY:"));
@@ -115,10 +115,10 @@ pub fn safety_notes(text: &str) -> Vec<(usize, String)> {
     notes
 }
 
-/// `files` are those of one room.
+/// `SAFETY:` notes that cite no promise of the room, and promises that no note cites. `files` are those of the room.
 pub fn safety_faults(room: &str, files: &[&(String, String)]) -> Vec<String> {
     let names = [format!("src/{room}/mod.rs"), format!("src/{room}.rs")];
-    // A program has no `mod.rs` above it: its `main.rs` speaks for it.
+    // A program has no `mod.rs`. Its promises are in the header of its `main.rs`.
     let main = files.iter().find(|file| file.0.starts_with("src/bin/") && file.0.ends_with("/main.rs"));
     let head = names.iter().find_map(|name| files.iter().find(|file| &file.0 == name)).or(main);
     let mut defined = Vec::new();
@@ -162,6 +162,7 @@ pub fn safety_faults(room: &str, files: &[&(String, String)]) -> Vec<String> {
     faults
 }
 
+/// Locks and threads that do not come from the sync room, and fenced crates in rooms that do not list them.
 pub fn outside_faults(file: &str, text: &str, table: &Table) -> Vec<String> {
     let room = room_of(file);
     let code = code(text, true);

@@ -3,7 +3,7 @@
 //! The floor table of `DESIGN.md` gives every room of `src/` a floor, the rooms that it may import and whether it may hold
 //! `unsafe` code. A second table orders the sub-rooms of a room. The tests in this file walk the tree and fail with one line for
 //! each fault: where it is, what is wrong and how to mend it. `inspect.rs` and `cycles.rs` hold the inspectors, which work on
-//! plain text. `seen.rs` shows each inspector a bad snippet.
+//! plain text. `seen.rs` tests each inspector with a bad snippet.
 //!
 //! Source is read as text, not as syntax: macros are not expanded, and a path counts as written.
 
@@ -22,7 +22,7 @@ use table::{SubRoom, sub_rooms};
 use tree::*;
 
 const LONGEST_FILE: usize = 700;
-/// Outside crates that only rooms may name whose imports cell lists them.
+/// External crates that a room may name only if its imports cell lists them.
 const FENCED_CRATES: [&str; 7] = ["libc", "memmap2", "rustix", "object", "gimli", "iced_x86", "tracing"];
 const SYNC: &str = "src/sync.rs";
 const BENCH: &str = "crates/bench/src";
@@ -34,7 +34,7 @@ const BENCH_FOLDERS: [(&str, &[&str]); 5] = [
     ("scenarios", &["measure", "peers", "workloads"]),
     ("report", &["measure"]),
 ];
-/// The command line: a user of the library, with what users have.
+/// The command-line program. It uses locks and threads of `std`, as other programs that use the library.
 const TOOL: &str = "src/bin/";
 
 #[test]
@@ -62,7 +62,7 @@ fn only_the_sync_room_names_threads_and_locks_and_only_listed_rooms_name_libc() 
 }
 
 #[test]
-fn what_depends_on_the_instruction_set_stays_in_the_architecture_folders() {
+fn code_for_one_instruction_set_stays_in_the_architecture_folders() {
     check_sources(|_, file, text, _| architecture_faults(file, text));
 }
 
@@ -110,7 +110,7 @@ fn every_loom_test_names_the_source_it_models() {
 }
 
 #[test]
-fn no_source_file_is_longer_than_one_can_read() {
+fn no_source_file_is_longer_than_the_limit() {
     check_sources(|_, file, text, _| length_fault(file, text).into_iter().collect());
 }
 

@@ -1,8 +1,7 @@
 //! Rust source as text: without comments and literals, as tokens, as paths. Macros are not expanded.
 
-/// A source text taken apart: in each part everything else is blank, and every
-/// character keeps its line and place. Literals are in neither (but a `b` before one
-/// counts as code, which harms nobody).
+/// The code and the comments of a source text. Blanks replace everything else, so each character keeps its line and column.
+/// Literals are in neither part. The `b` before a literal counts as code, which no inspector looks for.
 pub struct Layers {
     pub code: String,
     pub comments: String,
@@ -94,7 +93,7 @@ pub fn tokens(code: &str) -> Vec<Token> {
     tokens
 }
 
-/// Where the bracket that opens at `open` closes (the end, if it never does).
+/// The index of the bracket that closes the one at `open`, or the number of tokens if none does.
 pub fn closing(tokens: &[Token], open: usize) -> usize {
     let mut depth = 0;
     for (i, token) in tokens.iter().enumerate().skip(open) {
@@ -110,8 +109,8 @@ pub fn closing(tokens: &[Token], open: usize) -> usize {
     tokens.len()
 }
 
-/// The tokens without attributes and, if asked, without the test modules (those
-/// with a body that stand under `#[cfg(test)]` or `#[cfg(all(test, …))]`).
+/// The tokens without attributes. `without_tests` also leaves out the inline modules under `#[cfg(test)]` or
+/// `#[cfg(all(test, …))]`.
 pub fn bare(tokens: &[Token], without_tests: bool) -> Vec<Token> {
     let text = |i: usize| tokens.get(i).map_or("", |token| token.text.as_str());
     let (mut kept, mut for_tests, mut i) = (Vec::new(), false, 0);
@@ -151,7 +150,7 @@ pub fn code(text: &str, without_tests: bool) -> Vec<Token> {
 pub struct NamedPath {
     pub line: usize,
     pub segments: Vec<String>,
-    /// How many modules with a body stand around it in its file.
+    /// The number of inline modules of its file that contain it.
     pub depth: usize,
 }
 
@@ -159,7 +158,7 @@ pub fn is_word(text: &str) -> bool {
     text.starts_with(|c: char| c.is_alphabetic() || c == '_')
 }
 
-/// Every path of two or more names, and every leaf of every `use` tree in full.
+/// Every path of two or more names, and for each leaf of a `use` tree its full path.
 pub fn named_paths(tokens: &[Token]) -> Vec<NamedPath> {
     let text = |i: usize| tokens.get(i).map_or("", |token| token.text.as_str());
     let mut paths = Vec::new();
@@ -195,7 +194,7 @@ pub fn named_paths(tokens: &[Token]) -> Vec<NamedPath> {
     paths
 }
 
-/// Reads one branch of a `use` tree and returns where it ends.
+/// Reads one branch of a `use` tree from index `from`. Returns the index of the token after it.
 pub fn use_tree(tokens: &[Token], from: usize, prefix: &[String], depth: usize, paths: &mut Vec<NamedPath>) -> usize {
     let mut segments = prefix.to_vec();
     let mut i = from;

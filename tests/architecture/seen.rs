@@ -1,4 +1,4 @@
-//! Each inspector is shown a bad snippet, so that an inspector that sees nothing is noticed.
+//! Tests of the inspectors: each gets a bad snippet and must report it.
 
 use crate::LONGEST_FILE;
 use crate::cycles::*;

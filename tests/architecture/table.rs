@@ -58,7 +58,7 @@ pub fn read_table(design: &str) -> Result<Table, String> {
         ));
     }
     let mut rooms = Vec::new();
-    let mut wishes = Vec::new();
+    let mut import_cells = Vec::new();
     for (line, cells) in &rows[2..] {
         let fault = |what: String| Err(format!("DESIGN.md:{line}: {what} in the floor table"));
         let &[floor, names, imports, may, _] = &cells[..] else {
@@ -74,18 +74,18 @@ pub fn read_table(design: &str) -> Result<Table, String> {
         };
         for (_, name) in backticked(names) {
             rooms.push(Room { name: plain(name).to_string(), floor, imports: BTreeSet::new(), may_be_unsafe });
-            wishes.push((line, imports));
+            import_cells.push((line, imports));
         }
     }
     let floors: Vec<(u32, String)> = rooms.iter().map(|room| (room.floor, room.name.clone())).collect();
-    for (room, (line, wish)) in rooms.iter_mut().zip(wishes) {
-        for (_, name) in backticked(wish) {
+    for (room, (line, cell)) in rooms.iter_mut().zip(import_cells) {
+        for (_, name) in backticked(cell) {
             if !floors.iter().any(|(_, known)| known == plain(name)) {
                 return Err(format!("DESIGN.md:{line}: `{name}` is imported but has no row in the floor table"));
             }
             room.imports.insert(plain(name).to_string());
         }
-        for item in wish.split(',').map(str::trim) {
+        for item in cell.split(',').map(str::trim) {
             let number = item.parse::<u32>().ok();
             if number.is_some() || item == "all below" {
                 let meant = |floor: u32| number.map_or(floor < room.floor, |number| floor == number);
@@ -111,7 +111,7 @@ pub struct SubRoom {
     pub name: String,
     /// Sub-rooms that it may import.
     pub imports: BTreeSet<String>,
-    /// How many of its files may form one circle; none if it says nothing.
+    /// The largest number of its files that may form one circle. `None`: no circle is allowed.
     pub knot: Option<usize>,
 }
 

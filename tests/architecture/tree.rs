@@ -20,7 +20,7 @@ pub fn read_floors() -> Table {
     read_table(&design()).unwrap_or_else(|fault| panic!("\n{fault}\n"))
 }
 
-/// Runs an inspector over all of `src/` and fails with what it found.
+/// Runs an inspector on every file of `src/` and fails with the faults that it returns.
 pub fn check_sources(inspect: impl Fn(&Path, &str, &str, &Table) -> Vec<String>) {
     let table = read_floors();
     let root = root();

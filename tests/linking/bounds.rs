@@ -12,7 +12,6 @@ fn bounds_enclose_all_sections_of_the_name_and_nothing_else() {
         #define PUT(n) __attribute__((section(\"plugins\"), used)) static long n
         __attribute__((section(\"other\"), used)) static long before = 1000;
         PUT(a) = 1; PUT(b) = 2; PUT(c) = 4;
-        long in_a_group(void);
         extern long __start_plugins[], __stop_plugins[];
         long test(void) {
             long sum = 0;

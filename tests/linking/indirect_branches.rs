@@ -132,14 +132,13 @@ fn generated_entries_contain_no_return_instruction() {
         long chosen(void) __attribute__((ifunc(\"resolve\")));
         extern long outer(void);
         long test(void) { return chosen() + outer(); }";
-    let Some(object) = gcc(&["-O2", "-fPIC", "-fcf-protection=full"], source) else { return };
-    let planned = PlannedLink::plan("object.o".into(), object.into(), |_| true, |_| Ok(())).unwrap();
+    let Some(object) = gcc(&FULL, source) else { return };
+    let planned = PlannedLink::plan("object.o".into(), object.clone().into(), |_| true, |_| Ok(())).unwrap();
     let generated: Vec<_> =
         planned.graph().blocks().filter(|(_, block)| block.is_synthetic()).map(|(id, _)| id).collect();
     assert!(generated.len() >= 3, "{generated:?}");
     let jit = new_jit();
     define_absolute(jit.main_dylib(), "outer", 0x1000);
-    let Some(object) = gcc(&["-O2", "-fPIC", "-fcf-protection=full"], source) else { return };
     let _object = add(&jit, jit.main_dylib(), "object.o", &object);
     let stub = jit.address_of(jit.main_dylib(), "chosen").unwrap().value();
     let entry = code_at(target_of_stub(stub));

@@ -13,8 +13,8 @@ use jittison::memory::{
 
 use crate::support::*;
 
-/// An object with a section `.nv_fatbin` of `size` bytes, as CUDA compilers make it, and `more` assembly. The function `place`
-/// returns the address of the section.
+/// An object with a section `.nv_fatbin` of `size` bytes, as CUDA compilers make it, and `more` assembly. Only a 64-bit address
+/// in `.data.rel` refers to the section. The function `place` returns the address of the section.
 fn fat_binary(flags: &str, size: u64, more: &str) -> Option<Vec<u8>> {
     asm(&format!(
         ".section .nv_fatbin,\"{flags}\"\n.balign 8\nfat: .fill {size} - 8, 1, 0x5a\n.quad 0x1122334455667788\n

@@ -127,7 +127,7 @@ fn a_failed_link_frees_its_memory_and_drops_the_plugin_hooks() {
     }
 }
 
-/// Joins only the links of objects that refer to `name`.
+/// Runs the function of `logger` on every graph, and joins only the links of objects that refer to `name`.
 struct JoinOnName {
     name: &'static str,
     logger: Arc<LoggingPlugin>,

@@ -23,13 +23,14 @@ pub fn out_of_range(error: &Error) -> (i128, i128, i128) {
 fn dynamic_relocations_are_refused_by_name() {
     for (number, name) in [(5, "R_X86_64_COPY"), (8, "R_X86_64_RELATIVE"), (37, "R_X86_64_IRELATIVE"), (99, "type 99")]
     {
+        // No assembler writes type 99. It replaces the number of `R_X86_64_COPY` below.
+        let written = if number == 99 { "R_X86_64_COPY" } else { name };
         let source = format!(
-            ".text\n.globl test\ntest: nop\nplace: .quad 0\n.reloc place, {}, x\n.section .note.GNU-stack\n",
-            if number == 99 { "BFD_RELOC_NONE".to_string() } else { name.to_string() }
+            ".text\n.globl test\ntest: nop\nplace: .quad 0\n.reloc place, {written}, x\n.section .note.GNU-stack\n"
         );
-        let Some(mut object) = asm(&source.replace("BFD_RELOC_NONE", "R_X86_64_COPY")) else { return };
+        let Some(mut object) = asm(&source) else { return };
         if number == 99 {
-            // No assembler writes this type. It is the low word of `r_info` of the only relocation.
+            // The type is the low word of `r_info` of the only relocation.
             let at = object.windows(8).position(|bytes| bytes[..4] == [5, 0, 0, 0] && bytes[4..] != [0; 4]).unwrap();
             object[at] = 99;
         }

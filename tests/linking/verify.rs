@@ -1,5 +1,5 @@
-//! The link verifier (`src/link/verify.rs`) checks every link of a debug build, so every test of this suite that links
-//! tests it. Here it checks a wide set of compiler output. A plugin's change to the bytes after fix-up is not checked.
+//! The link verifier (`src/link/verify.rs`). In a debug build it checks every link, so each test of this suite that links an
+//! object runs it, too. Here it checks a wide set of compiler output. It runs before plugins may change the bytes.
 
 use std::sync::Arc;
 

@@ -110,7 +110,7 @@ fn without_any_file_code_runs_and_the_report_says_exceptions_cannot_cross_it() {
     assert_eq!(held(&jit), (0, 0, 0));
 }
 
-/// Denies this process to make writable pages executable later (`PR_SET_MDWE`, Linux 6.3). Returns false and skips the test if
+/// Forbids this process to make writable pages executable later (`PR_SET_MDWE`, Linux 6.3). Returns false and skips the test if
 /// the kernel does not support that.
 fn deny_write_execute() -> bool {
     // SAFETY: reduces the rights of this process, which is this test's own.

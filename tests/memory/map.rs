@@ -66,7 +66,8 @@ fn every_opened_byte_is_in_the_map_exactly_once() {
             check(&map, &memory);
             assert_eq!(
                 map.windows[0].pools.iter().flat_map(|pool| &pool.ranges).filter(|r| r.tenant.is_some()).count(),
-                0
+                0,
+                "only the map of a session has tenants"
             );
         }
     }

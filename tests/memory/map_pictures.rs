@@ -23,6 +23,7 @@ enum Owner {
     Free,
     /// Live, without a tenant.
     Unnamed,
+    /// The tenant with this index.
     T(usize),
 }
 

@@ -1,5 +1,5 @@
 //! All code and data of a session are within 32-bit reach of each other: with little free address space, in many slabs, and
-//! for references for which a stub cannot stand in.
+//! for references that cannot use a stub.
 
 use std::sync::Arc;
 
@@ -95,7 +95,7 @@ fn a_dylib_in_many_slabs_calls_its_hidden_functions() {
              .section .note.GNU-stack",
             match number {
                 0 => "xorl %eax, %eax".to_string(),
-                // A 32-bit displacement of an address. A stub cannot stand in for it.
+                // The code takes the address with a 32-bit displacement, which cannot use a stub.
                 _ =>
                     format!(".hidden f{0}\nsubq $8, %rsp\nlea f{0}(%rip), %rax\ncall *%rax\naddq $8, %rsp", number - 1),
             }

@@ -23,7 +23,7 @@ fn reexport(dylib: &JitDylib, source: &JitDylib, aliases: &[(&str, &str)]) {
     dylib.default_tracker().unwrap().reexport(source, &aliases).unwrap();
 }
 
-/// Whether an error, or a cause of it, is a ring of aliases.
+/// Asserts that the error, or the cause of a failed materialisation, is a ring of aliases.
 #[track_caller]
 fn assert_cycle(error: &Error) {
     match error.kind() {

@@ -40,6 +40,7 @@ impl PanickingManager {
         self.panics_in.lock().unwrap().clear();
     }
 
+    /// Panics if `method` is one of the listed methods.
     fn panic_in(&self, method: &'static str) {
         let panics = self.panics_in.lock().unwrap().contains(&method);
         // The lock is released first, because the panic would poison it.
@@ -93,8 +94,11 @@ impl ResourceManager for PanickingManager {
     }
 }
 
+/// The errors that the reporter received.
+type Reports = Arc<Mutex<Vec<String>>>;
+
 /// A fixture that records the errors that no caller receives.
-fn fixture_with_reports() -> (Fixture, Arc<Mutex<Vec<String>>>) {
+fn fixture_with_reports() -> (Fixture, Reports) {
     let reports = Arc::new(Mutex::new(Vec::new()));
     let recorder = reports.clone();
     let options = SessionOptions {
@@ -103,9 +107,6 @@ fn fixture_with_reports() -> (Fixture, Arc<Mutex<Vec<String>>>) {
     };
     (Fixture::with_options(options), reports)
 }
-
-/// The errors that the reporter received.
-type Reports = Arc<Mutex<Vec<String>>>;
 
 /// Three managers, of which the second panics in `transfer_resources`, and two trackers with resources of all three.
 fn second_of_three() -> (Fixture, Reports, Arc<PanickingManager>, Arc<LedgerManager>, [ResourceTracker; 2]) {
@@ -302,6 +303,7 @@ fn a_deregistered_manager_may_call_the_session_when_its_last_owner_drops_it() {
     find_in(&fixture.session, &[&other], "foo").unwrap();
     let pin = other.pin("foo").unwrap().1;
     let removal = fixture.session.remove_dylib(&other).unwrap().remove(0);
+    // Fills the list of managers that the dylib caches. After the deregistration only this list owns the manager.
     removal.bytes();
     *calls.0.lock().unwrap() = Some(removal.clone());
     let manager: Arc<dyn ResourceManager> = calls;

@@ -29,7 +29,8 @@ fn handles_print_what_they_refer_to() {
 
     let removal = tracker.remove().unwrap();
     let pending = printed(&removal);
-    assert!(pending.starts_with(&format!("removal of {key}: held by ")) && pending.len() > 30, "{pending}");
+    let holders = pending.strip_prefix(&format!("removal of {key}: held by "));
+    assert!(holders.is_some_and(|holders| !holders.is_empty()), "{pending}");
     drop(pin);
     assert_eq!(printed(&removal), format!("removal of {key}: complete"));
 }

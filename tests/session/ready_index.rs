@@ -1,6 +1,6 @@
 //! The index of ready symbols, which answers repeated lookups without the lock of the dylib, and the negative cache, which
 //! skips dylibs that lack a name. Indexed symbols can be removed, redefined and hidden like all others. Each test first looks
-//! its symbols up often enough.
+//! its symbols up so often that they are in the index, or their absence in the cache.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -133,7 +133,7 @@ fn a_reader_during_redefinitions_never_sees_an_older_address() {
                 }
             });
         }
-        // Also after a failed assertion; otherwise the readers would not end.
+        // Ends the readers, also after a failed assertion.
         let _end = StoreOnDrop(&done);
         start.wait();
         for round in 1..=ROUNDS {

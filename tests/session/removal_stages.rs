@@ -214,8 +214,8 @@ fn a_unit_queued_for_a_worker_can_be_removed_by_any_thread() {
             is_released.recv().unwrap();
         });
         main.define(plug).unwrap();
-        let (handed, hand) = channel();
-        tracker.define(Unit::exported(&["foo"], move |r| handed.send(r).unwrap())).unwrap();
+        let (send, receive) = channel();
+        tracker.define(Unit::exported(&["foo"], move |r| send.send(r).unwrap())).unwrap();
         let answer = Answer::of(&session, &main, &["plug", "foo"], RequiredState::Ready);
         is_started.recv().unwrap();
         assert_eq!(main.symbol_state("foo"), Some(SymbolState::Materializing));
@@ -225,7 +225,7 @@ fn a_unit_queued_for_a_worker_can_be_removed_by_any_thread() {
         assert_eq!(answer.is_pending(), !is_queried, "the removal answers it, or the failed unit has answered it");
         assert_eq!(main.symbol_flags("foo"), None);
         release.send(()).unwrap();
-        let r = hand.recv().expect("the unit still runs");
+        let r = receive.recv().expect("the unit still runs");
         assert_eq!(failed_symbols(&answer.error()), [if is_queried { "foo" } else { "plug" }]);
         assert_tracker_defunct(r.with_resource_key(|_| panic!("the body must not run")));
         assert_tracker_defunct(r.notify_resolved(|_| Some(address(1))));

@@ -26,17 +26,22 @@ fn messages(reports: &Receiver<Error>) -> Vec<String> {
 
 #[test]
 fn a_reported_error_reaches_the_reporter_which_is_dropped_with_the_session() {
-    struct Unique(Mutex<Vec<String>>, Arc<Mutex<Vec<String>>>);
-    impl Drop for Unique {
+    /// Collects errors, and copies them to `at_drop` when it is dropped.
+    struct Collector {
+        errors: Mutex<Vec<String>>,
+        at_drop: Arc<Mutex<Vec<String>>>,
+    }
+    impl Drop for Collector {
         fn drop(&mut self) {
-            *self.1.lock().unwrap() = std::mem::take(&mut *self.0.lock().unwrap());
+            *self.at_drop.lock().unwrap() = std::mem::take(&mut *self.errors.lock().unwrap());
         }
     }
     let at_drop = Arc::new(Mutex::new(Vec::new()));
-    let unique = Unique(Mutex::default(), at_drop.clone());
+    let collector = Collector { errors: Mutex::default(), at_drop: at_drop.clone() };
     let reporter: ErrorReporter = Arc::new(move |error: Error| {
-        let unique = &unique;
-        unique.0.lock().unwrap().push(error.to_string());
+        // The closure owns the entire collector, and not only one field.
+        let collector = &collector;
+        collector.errors.lock().unwrap().push(error.to_string());
     });
     let session =
         ExecutionSession::with_options(SessionOptions { error_reporter: Some(reporter), ..SessionOptions::default() });

@@ -124,6 +124,7 @@ impl Unit {
         })
     }
 
+    /// Makes the unit write its events into `log`, where the test can read them.
     pub fn logging(mut self, log: &Log) -> Unit {
         self.log = log.clone();
         self
@@ -308,12 +309,12 @@ impl Fixture {
         names.iter().map(|name| self.main.symbol_state(name)).collect()
     }
 
-    /// Looks up one name in `main` and waits until it is ready.
+    /// Looks up one exported name in `main` and waits until it is ready.
     pub fn find(&self, name: &str) -> Result<u64> {
         find_in(&self.session, &[&self.main], name)
     }
 
-    /// Starts a lookup in `main` and does not wait for it.
+    /// Starts a lookup in `main`, which also finds hidden symbols, and does not wait for it.
     pub fn look_up(&self, names: &[&str], required: RequiredState) -> Answer {
         Answer::of(&self.session, &self.main, names, required)
     }
@@ -332,6 +333,7 @@ pub fn define_held_under(tracker: &ResourceTracker, names: &[&str]) -> HeldRespo
     held
 }
 
+/// Looks up one exported name in these dylibs, in order, and waits until it is ready.
 pub fn find_in(session: &ExecutionSession, dylibs: &[&JitDylib], name: &str) -> Result<u64> {
     let order: Vec<_> = dylibs.iter().map(|dylib| ((*dylib).clone(), Visibility::ExportedOnly)).collect();
     let found = session.lookup(&order, &[SymbolRequest::required(name)], RequiredState::Ready)?;
