@@ -24,6 +24,28 @@ use tree::*;
 const LONGEST_FILE: usize = 700;
 /// Outside crates that only rooms may name whose imports cell lists them.
 const FENCED_CRATES: [&str; 7] = ["libc", "memmap2", "rustix", "object", "gimli", "iced_x86", "tracing"];
+/// What the rooms above `host` may name of it: the trait `Executor`, its handles, values, and typed calls.
+const HOST_NAMES: [&str; 19] = [
+    "Executor",
+    "InProcess",
+    "ExecutorHandle",
+    "ThreadLocalBlock",
+    "HandlerScope",
+    "ProcessExitHook",
+    "LazyEntries",
+    "CodeDumpFile",
+    "NameMapFile",
+    "ProcessSymbol",
+    "ProgramSymbol",
+    "StaticTls",
+    "Stamp",
+    "LazyTarget",
+    "LazyFailure",
+    "LazyFailureHandler",
+    "Function",
+    "FunctionPointer",
+    "Symbol",
+];
 const SYNC: &str = "src/sync.rs";
 /// The command line: a user of the library, with what users have.
 const TOOL: &str = "src/bin/";
@@ -55,6 +77,11 @@ fn only_the_sync_room_names_threads_and_locks_and_only_listed_rooms_name_libc() 
 #[test]
 fn what_depends_on_the_instruction_set_stays_in_the_architecture_folders() {
     check_sources(|_, file, text, _| architecture_faults(file, text));
+}
+
+#[test]
+fn rooms_above_host_reach_the_process_only_through_the_executor() {
+    check_sources(|_, file, text, _| executor_faults(file, text));
 }
 
 #[test]
