@@ -260,7 +260,8 @@ fn keep_alive_versus_removal_of_the_object() {
     explore("keep_alive_versus_removal_of_the_object", None, 2, outcomes, || {
         let (_scene, tracker, object) = Object::under_a_tracker();
         let (scopes, number, watch) = (object.scopes.clone(), object.number, tracker.watch());
-        scopes.set_keep_alive(number, move |holder| Some(Box::new(watch.pin()?.into_revocable(holder))));
+        scopes
+            .set_keep_alive(number, Arc::new(move |holder: &str| Some(Box::new(watch.pin()?.into_revocable(holder)))));
         let remover = thread::spawn(move || drop(tracker.remove().unwrap()));
         let keep_alive = scopes.keep_alive(number, "a thread");
         let is_kept_alive = keep_alive.is_some();

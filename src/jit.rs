@@ -34,7 +34,7 @@ use std::path::Path;
 
 use crate::base::{CodeHold, ExecutorAddr, TlsIndex, clear_thread_cache};
 use crate::error::{Error, ErrorKind, Result};
-use crate::host::{self, Function, FunctionPointer};
+use crate::host::{Function, FunctionPointer, InProcess};
 use crate::layer::ObjectLinkingLayer;
 use crate::link::ObjectBuffer;
 use crate::memory::{MemoryMap, MemoryStatistics, MemoryUsage, Released};
@@ -178,7 +178,7 @@ impl Jit {
                     variable.module, variable.offset
                 ))
             };
-            return host::address_in_this_thread(variable).ok_or_else(no_address);
+            return InProcess::address_in_this_thread(variable).ok_or_else(no_address);
         }
         Ok(found.address)
     }

@@ -310,6 +310,9 @@ impl Arch {
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!("jittison runs linked code on x86-64 only");
 
+/// Bytes of a page. The kernel of x86-64 always has pages of this size. Kernels of other architectures may have larger ones;
+/// which size, a process learns only when it runs.
+pub(crate) const PAGE_SIZE: u64 = 4096;
 /// Bytes of a stub.
 pub(crate) const STUB_SIZE: usize = 16;
 /// Bytes that a reference of four bytes reaches in each direction, and the end of the addresses that a signed one can

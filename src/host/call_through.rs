@@ -33,7 +33,7 @@ pub(crate) trait LazyTarget: Send + Sync {
 }
 
 /// A registered target. Drop it only when no thread can run its entry any more: that deregisters the target.
-pub(crate) struct CallThrough {
+pub(super) struct CallThrough {
     number: u64,
 }
 
@@ -45,7 +45,7 @@ struct Targets {
 static TARGETS: StaticMutex<Targets> = StaticMutex::new(Targets { next: 1, by_number: None });
 
 impl CallThrough {
-    pub(crate) fn new(target: Arc<dyn LazyTarget>) -> CallThrough {
+    pub(super) fn new(target: Arc<dyn LazyTarget>) -> CallThrough {
         let mut targets = TARGETS.lock();
         let number = targets.next;
         targets.next += 1;
@@ -55,7 +55,7 @@ impl CallThrough {
 
     /// The code of the entry. `slot` is `slot_distance` bytes after the start of the entry, and holds
     /// [`call_through_address`].
-    pub(crate) fn entry(&self, slot_distance: i32) -> [u8; LAZY_ENTRY_SIZE] {
+    pub(super) fn entry(&self, slot_distance: i32) -> [u8; LAZY_ENTRY_SIZE] {
         arch::lazy_entry(self.number, slot_distance)
     }
 }
@@ -69,7 +69,7 @@ impl Drop for CallThrough {
 }
 
 /// The address that entries jump to.
-pub(crate) fn call_through_address() -> ExecutorAddr {
+pub(super) fn call_through_address() -> ExecutorAddr {
     ExecutorAddr::new(call_through as *const () as u64)
 }
 

@@ -29,7 +29,7 @@
 //!   then leaked. Running code keeps the library loaded (`exit_hook.rs`).
 //! - **Exit**: entries that are in the list stay there.
 
-use std::ptr;
+use std::{fmt, ptr};
 
 use crate::host::fork_lock::ForkLockGuard;
 use crate::sync::MappedU32;
@@ -103,7 +103,7 @@ const REGISTER: u32 = 1;
 const UNREGISTER: u32 = 2;
 
 /// A symbol file in the debuggers' list. Dropping it removes the entry.
-pub(crate) struct DebuggerEntry {
+pub(super) struct DebuggerEntry {
     entry: *mut Entry,
     /// The bytes that the entry points to.
     _symbol_file: Box<[u8]>,
@@ -116,7 +116,7 @@ unsafe impl Sync for DebuggerEntry {}
 
 impl DebuggerEntry {
     /// Adds a symbol file to the list and notifies an attached debugger.
-    pub(crate) fn new(symbol_file: Vec<u8>) -> DebuggerEntry {
+    pub(super) fn new(symbol_file: Vec<u8>) -> DebuggerEntry {
         let symbol_file = symbol_file.into_boxed_slice();
         let (address, size_bytes) = (symbol_file.as_ptr(), symbol_file.len() as u64);
         let new = Entry { next: ptr::null_mut(), previous: ptr::null_mut(), symbol_file: address, size_bytes };
@@ -135,6 +135,12 @@ impl DebuggerEntry {
             notify_debugger(REGISTER, entry);
         }
         DebuggerEntry { entry, _symbol_file: symbol_file }
+    }
+}
+
+impl fmt::Debug for DebuggerEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "debugger entry at {:p}", self.entry)
     }
 }
 

@@ -13,13 +13,13 @@
 use std::ffi::{c_int, c_void};
 
 use crate::base::{ExecutorAddr, enter_host_call};
-use crate::host::exit_scopes::{CodeKeepAlive, ExitScopes};
+use crate::host::exit_scopes::{CodeKeepAlive, ExitScopes, KeepAliveFn};
 use crate::os;
-use crate::sync::{StaticMutex, per_process};
+use crate::sync::{Arc, StaticMutex, per_process};
 
 /// The exit handlers of one object. Dropping it closes the scope: handlers that have not run are dropped.
 #[derive(Debug)]
-pub(crate) struct ExitScope {
+pub(super) struct ExitScope {
     number: u64,
 }
 
@@ -44,31 +44,25 @@ per_process! {
 static STATUS: StaticMutex<c_int> = StaticMutex::new(0);
 
 impl ExitScope {
-    pub(crate) fn new() -> ExitScope {
+    pub(super) fn new() -> ExitScope {
         ExitScope { number: SCOPES.open() }
     }
 
     /// The word of the object's `__dso_handle`.
-    pub(crate) fn number(&self) -> u64 {
+    pub(super) fn number(&self) -> u64 {
         self.number
     }
 
     /// Sets the closure that keeps the object's code alive for a named thread while destructors of that thread are pending.
-    pub(crate) fn set_keep_alive(&self, keep_alive: impl Fn(&str) -> Option<CodeKeepAlive> + Send + Sync + 'static) {
+    pub(super) fn set_keep_alive(&self, keep_alive: Arc<KeepAliveFn>) {
         SCOPES.set_keep_alive(self.number, keep_alive);
     }
 
     /// Removes the object's handlers of forks and of `quick_exit` from the C library.
-    pub(crate) fn deregister_at_libc(&self) {
+    pub(super) fn deregister_at_libc(&self) {
         // SAFETY: H2 - the handle is the address of this object's `__dso_handle`. The C library has only handlers of forks and
         // of `quick_exit` under it, because `__cxa_atexit` of linked code leads to this file. So it calls none of them.
         SCOPES.deregister_at_libc(self.number, |handle| unsafe { os::deregister_handlers(handle) });
-    }
-
-    /// Runs the registered handlers of `scopes`, the latest first, including those that handlers register meanwhile. Returns
-    /// the number of calls.
-    pub(super) fn run_registered(scopes: &[&ExitScope]) -> usize {
-        SCOPES.run(scopes.iter().map(|scope| scope.number), Handler::call)
     }
 
     /// Keeps the code of a scope's object alive for `holder`. `None` once removal of the code began.
@@ -98,8 +92,14 @@ impl Handler {
     }
 }
 
+/// Runs the registered handlers of `scopes`, the latest first, including those that handlers register meanwhile. Returns
+/// the number of calls.
+pub(super) fn run_registered(scopes: &[u64]) -> usize {
+    SCOPES.run(scopes.iter().copied(), Handler::call)
+}
+
 /// The address of the `__cxa_atexit` that linked code calls.
-pub(crate) fn atexit_capture_address() -> ExecutorAddr {
+pub(super) fn atexit_capture_address() -> ExecutorAddr {
     ExecutorAddr::new(capture_cxa_atexit as *const () as u64)
 }
 
@@ -118,7 +118,7 @@ unsafe extern "C" fn capture_cxa_atexit(
 }
 
 /// The address that `on_exit` of linked code calls.
-pub(crate) fn on_exit_capture_address() -> ExecutorAddr {
+pub(super) fn on_exit_capture_address() -> ExecutorAddr {
     ExecutorAddr::new(capture_on_exit as *const () as u64)
 }
 
@@ -137,7 +137,7 @@ unsafe extern "C" fn capture_on_exit(
 }
 
 /// The address that `pthread_atfork` of linked code calls.
-pub(crate) fn atfork_capture_address() -> ExecutorAddr {
+pub(super) fn atfork_capture_address() -> ExecutorAddr {
     ExecutorAddr::new(capture_atfork as *const () as u64)
 }
 
@@ -161,7 +161,7 @@ unsafe extern "C" fn capture_atfork(
 }
 
 /// The address that `at_quick_exit` of linked code calls.
-pub(crate) fn at_quick_exit_capture_address() -> ExecutorAddr {
+pub(super) fn at_quick_exit_capture_address() -> ExecutorAddr {
     ExecutorAddr::new(capture_at_quick_exit as *const () as u64)
 }
 
@@ -179,7 +179,7 @@ unsafe extern "C" fn capture_at_quick_exit(function: *const c_void, dso_handle: 
 }
 
 /// Sets the exit status for `on_exit` handlers that run from now on.
-pub(crate) fn set_exit_status(status: c_int) {
+pub(super) fn set_exit_status(status: c_int) {
     *STATUS.lock() = status;
 }
 
@@ -215,7 +215,7 @@ mod tests {
         // The closure takes locks of the session, and threads that hold those locks open and close scopes.
         let scope = ExitScope::new();
         let (sender, receiver) = std::sync::mpsc::channel();
-        scope.set_keep_alive(move |holder| {
+        scope.set_keep_alive(Arc::new(move |holder: &str| {
             let (name, sender) = (holder.to_string(), sender.clone());
             let other = std::thread::spawn(move || drop(ExitScope::new()));
             let begun = std::time::Instant::now();
@@ -224,7 +224,7 @@ mod tests {
             }
             sender.send((name, other.is_finished())).expect("the receiver lives until the end of the test");
             Some(Box::new(()))
-        });
+        }));
         assert!(ExitScope::keep_alive(scope.number(), "thread 1").is_some());
         assert_eq!(receiver.recv(), Ok(("thread 1".to_string(), true)));
     }

@@ -26,11 +26,12 @@ use crate::base::ExecutorAddr;
 use crate::os;
 use crate::sync::{Arc, StaticMutex};
 
-type Hook = Arc<dyn Fn(Option<c_int>) + Send + Sync>;
+/// Gets the exit status if linked code called `exit`, else `None`.
+pub(crate) type ExitHookFn = dyn Fn(Option<c_int>) + Send + Sync;
 
 struct Hooks {
     next_number: u64,
-    registered: Vec<(u64, Hook)>,
+    registered: Vec<(u64, Arc<ExitHookFn>)>,
     /// Whether the C library has [`at_process_exit`].
     is_at_libc: bool,
     /// Whether `at_process_exit` has run all hooks.
@@ -42,24 +43,24 @@ static HOOKS: StaticMutex<Hooks> =
 
 /// A registered hook. Dropping it deregisters the hook.
 #[derive(Debug)]
-pub(crate) struct ExitHook {
+pub(super) struct ExitHook {
     number: u64,
 }
 
 impl ExitHook {
-    /// Registers `hook`. It gets the exit status if linked code called `exit`, else `None`.
-    pub(crate) fn new(hook: impl Fn(Option<c_int>) + Send + Sync + 'static) -> ExitHook {
+    /// Registers `hook`.
+    pub(super) fn new(hook: Arc<ExitHookFn>) -> ExitHook {
         // The C library and other threads may call this code at any time, even after the owner of the library has closed it.
         os::prevent_unload();
         let mut hooks = HOOKS.lock();
         let number = hooks.next_number;
         hooks.next_number += 1;
-        hooks.registered.push((number, Arc::new(hook)));
+        hooks.registered.push((number, hook));
         ExitHook { number }
     }
 
     /// Registers all hooks with the C library, so that they run before all handlers that it has at this time.
-    pub(crate) fn register_at_libc(&self) {
+    pub(super) fn register_at_libc(&self) {
         let mut hooks = HOOKS.lock();
         // If the C library has no memory for one more handler, hooks still run when linked code itself calls `exit`.
         hooks.is_at_libc = hooks.is_at_libc || os::at_exit(at_process_exit);
@@ -77,7 +78,7 @@ impl Drop for ExitHook {
 }
 
 /// The address of `exit` for linked code.
-pub(crate) fn exit_address() -> ExecutorAddr {
+pub(super) fn exit_address() -> ExecutorAddr {
     ExecutorAddr::new(exit_from_linked_code as *const () as u64)
 }
 
@@ -99,7 +100,7 @@ extern "C-unwind" fn at_process_exit() {
 
 /// Runs the hooks, newest first, without a lock. A hook may never return: nothing else uses values on this stack.
 fn run_hooks(status: Option<c_int>) {
-    let hooks: Vec<Hook> = HOOKS.lock().registered.iter().rev().map(|(_, hook)| hook.clone()).collect();
+    let hooks: Vec<Arc<ExitHookFn>> = HOOKS.lock().registered.iter().rev().map(|(_, hook)| hook.clone()).collect();
     for hook in hooks {
         hook(status);
     }

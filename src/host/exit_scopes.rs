@@ -58,7 +58,8 @@ struct Scope<H> {
 /// Keeps code in memory until it is dropped.
 pub(crate) type CodeKeepAlive = Box<dyn Any + Send>;
 
-type KeepAliveFn = dyn Fn(&str) -> Option<CodeKeepAlive> + Send + Sync;
+/// Keeps code in memory for a named holder. Returns `None` once removal of the code began.
+pub(crate) type KeepAliveFn = dyn Fn(&str) -> Option<CodeKeepAlive> + Send + Sync;
 
 impl<H> ExitScopes<H> {
     #[cfg(not(loom))]
@@ -155,12 +156,8 @@ impl<H> ExitScopes<H> {
     }
 
     /// Sets the closure that keeps the object's code alive. The old closure is dropped outside the lock.
-    pub fn set_keep_alive(
-        &self,
-        number: u64,
-        keep_alive: impl Fn(&str) -> Option<CodeKeepAlive> + Send + Sync + 'static,
-    ) {
-        let mut keep_alive: Option<Arc<KeepAliveFn>> = Some(Arc::new(keep_alive));
+    pub fn set_keep_alive(&self, number: u64, keep_alive: Arc<KeepAliveFn>) {
+        let mut keep_alive = Some(keep_alive);
         if let Some(scope) = self.table.lock().scope(number) {
             std::mem::swap(&mut scope.keep_alive, &mut keep_alive);
         }

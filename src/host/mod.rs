@@ -10,6 +10,8 @@
 //!
 //! | file | what it does |
 //! |---|---|
+//! | `executor.rs` | the trait `Executor`, through which the rooms above reach the process, and its handles |
+//! | `in_process.rs` | `InProcess`, which implements it by the other files |
 //! | `call.rs` | typed handles to linked code, and calls through them |
 //! | `call_through.rs`, `lazy_failure.rs` | the first call of a lazy function, and what happens if it fails |
 //! | `exit_handlers.rs`, `exit_scopes.rs`, `thread_exit_handlers.rs` | handlers that linked code registers, per object |
@@ -18,6 +20,9 @@
 //! | `thread_locals.rs`, `thread_local_image.rs` | thread-local blocks, held by the C library |
 //! | `program.rs`, `stack_end.rs` | the start of a native program, and the frame below its `main` |
 //! | `debugger_list.rs`, `profile.rs`, `fork_lock.rs` | what gdb, lldb and perf read; a lock that survives a fork |
+//!
+//! The rooms above import from here the trait, its handles, plain values and typed calls. Functions that act on the process
+//! are private to this room. `LoadedLibrary` and `ThreadLocalModule` are public for embedders, who have this process.
 //!
 //! This room does not know dylibs, trackers or keys. It gets whatever keeps memory alive as an opaque box.
 //!
@@ -28,7 +33,8 @@
 //! - **H1** *Signatures.* A function pointer is made only from the address of a function that is ready, or that an object lists
 //!   as an initialiser or finaliser. Its type is the one that an `unsafe` caller promised, or that the ABI prescribes.
 //! - **H2** *Code is held.* Linked code is called, and its memory is read, only while something holds that memory: the pin of
-//!   a handle, a guard, or the registry that runs initialisers and finalisers before the memory is freed. The C library keeps
+//!   a handle, a guard, or the registry that runs initialisers and finalisers before the memory is freed. Whoever calls
+//!   `Executor::run_initializer` or `NativeProgram::call_main` is such a holder. The C library keeps
 //!   an address of linked code only until the scope of its object is closed, which is before the memory is freed.
 //! - **H3** *Consent.* Whoever first looks code up or initialises it agrees that its initialisers, finalisers and exit handlers
 //!   run. None of them runs before that.
@@ -42,10 +48,12 @@
 mod call;
 mod call_through;
 mod debugger_list;
+mod executor;
 mod exit_handlers;
 mod exit_hook;
 mod exit_scopes;
 mod fork_lock;
+mod in_process;
 mod lazy_failure;
 mod process;
 mod profile;
@@ -56,28 +64,27 @@ mod thread_exit_handlers;
 mod thread_local_image;
 mod thread_locals;
 
-pub(crate) use call::run_initializer;
 pub use call::{Function, FunctionPointer, Symbol};
+pub(crate) use call_through::LazyTarget;
 #[cfg(loom)]
 pub use call_through::enter_for_models;
-pub(crate) use call_through::{CallThrough, LazyTarget, call_through_address};
-pub(crate) use debugger_list::DebuggerEntry;
-pub(crate) use exit_handlers::{
-    ExitScope, at_quick_exit_capture_address, atexit_capture_address, atfork_capture_address, on_exit_capture_address,
-    set_exit_status,
+pub(crate) use executor::{
+    CodeDumpFile, Executor, ExecutorHandle, HandlerScope, LazyEntries, NameMapFile, ProcessExitHook, ThreadLocalBlock,
 };
-pub(crate) use exit_hook::{ExitHook, exit_address};
 #[cfg(loom)]
 pub use exit_scopes::ExitScopes;
+pub(crate) use in_process::InProcess;
 pub use lazy_failure::{LazyFailure, LazyFailureHandler};
-pub(crate) use process::{ProcessSymbol, find_symbol};
-pub(crate) use profile::{CodeDump, NameMap, Stamp};
-pub(crate) use program::{MainFunction, ProgramStart};
-pub(crate) use program_symbols::{ProgramSymbol, program_symbols};
-pub(crate) use stack_end::at_stack_end;
-pub(crate) use thread_exit_handlers::thread_atexit_capture_address;
-pub(crate) use thread_locals::{address_in_this_thread, static_offset};
+pub(crate) use process::ProcessSymbol;
+pub(crate) use profile::Stamp;
+pub(crate) use program_symbols::ProgramSymbol;
 
+#[cfg(all(test, not(loom)))]
+pub(crate) use {
+    executor::{ExecutorResource, HandlerFunctions, NativeProgram},
+    exit_hook::ExitHookFn,
+    exit_scopes::KeepAliveFn,
+};
 #[cfg(feature = "unstable")]
 pub use {
     process::LoadedLibrary,

@@ -49,7 +49,7 @@ pub(crate) enum ProcessSymbol {
 }
 
 /// Finds a symbol that the program or one of its loaded libraries exports.
-pub(crate) fn find_symbol(name: &str) -> Option<ProcessSymbol> {
+pub(super) fn find_symbol(name: &str) -> Option<ProcessSymbol> {
     let c_name = CString::new(name).ok()?;
     // `dlsym` would give the address in the calling thread. The loader would also allocate the library's TLS block then, and
     // the variable could not get a static offset any more.

@@ -15,7 +15,7 @@ use crate::os::{self, AppendFile};
 use crate::sync::thread_id;
 
 /// A file `jit-PID.dump` in its own directory. perf learns its name from a page of it that is mapped executable.
-pub(crate) struct CodeDump {
+pub(super) struct CodeDump {
     base: PathBuf,
     header: fn(Stamp) -> Vec<u8>,
     open: ForkLock<OpenDump>,
@@ -48,13 +48,13 @@ impl CodeDump {
     ///
     /// # Errors
     /// [`ErrorKind::File`] with the text of the system.
-    pub(crate) fn create(base: &Path, header: fn(Stamp) -> Vec<u8>) -> Result<CodeDump> {
+    pub(super) fn create(base: &Path, header: fn(Stamp) -> Vec<u8>) -> Result<CodeDump> {
         let open = OpenDump::create(base, header)?;
         Ok(CodeDump { base: base.to_path_buf(), header, open: ForkLock::new(open) })
     }
 
     /// Appends `count` records. `records` gets the time and the number of the first record, and returns the bytes.
-    pub(crate) fn append(&self, count: u64, records: impl FnOnce(Stamp, u64) -> Vec<u8>) {
+    pub(super) fn append(&self, count: u64, records: impl FnOnce(Stamp, u64) -> Vec<u8>) {
         let process = std::process::id();
         let mut open = self.open.lock();
         if open.process != process {
@@ -102,7 +102,7 @@ fn new_directory(base: &Path, process: u32) -> io::Result<PathBuf> {
 
 /// The file `/tmp/perf-PID.map`, where perf looks for names of functions in anonymous memory. Other code generators of the
 /// process may also write to it.
-pub(crate) struct NameMap {
+pub(super) struct NameMap {
     open: ForkLock<OpenMap>,
 }
 
@@ -117,12 +117,12 @@ impl NameMap {
     ///
     /// # Errors
     /// [`ErrorKind::File`] with the text of the system.
-    pub(crate) fn open() -> Result<NameMap> {
+    pub(super) fn open() -> Result<NameMap> {
         Ok(NameMap { open: ForkLock::new(OpenMap::open()?) })
     }
 
     /// Appends lines.
-    pub(crate) fn append(&self, lines: &str) {
+    pub(super) fn append(&self, lines: &str) {
         let process = std::process::id();
         let mut open = self.open.lock();
         if open.process != process {

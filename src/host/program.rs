@@ -9,10 +9,10 @@ use crate::os;
 use crate::sync::StaticMutex;
 
 /// `int main(int argc, char **argv, char **envp)`. A `main` with fewer parameters ignores the others.
-pub(crate) type MainFunction = extern "C-unwind" fn(c_int, *mut *mut c_char, *mut *mut c_char) -> c_int;
+pub(super) type MainFunction = extern "C-unwind" fn(c_int, *mut *mut c_char, *mut *mut c_char) -> c_int;
 
 /// The environment of a running program. Dropped when the program has ended.
-pub(crate) struct ProgramStart {
+pub(super) struct ProgramStart {
     /// The arguments as bytes, because the program may write to them and even shorten them.
     _strings: Vec<Vec<u8>>,
     /// A pointer to each argument, then null.
@@ -25,7 +25,7 @@ pub(crate) struct ProgramStart {
 static VECTORS: StaticMutex<Option<(c_int, usize, usize)>> = StaticMutex::new(None);
 
 impl ProgramStart {
-    pub(crate) fn new(arguments: &[CString]) -> ProgramStart {
+    pub(super) fn new(arguments: &[CString]) -> ProgramStart {
         let mut strings: Vec<Vec<u8>> =
             arguments.iter().map(|argument| argument.to_bytes_with_nul().to_vec()).collect();
         let mut argv: Vec<*mut c_char> = strings.iter_mut().map(|string| string.as_mut_ptr().cast()).collect();
@@ -43,7 +43,7 @@ impl ProgramStart {
     }
 
     /// Calls `main`, with `errno` zero as at the start of a process.
-    pub(crate) fn call(&mut self, main: MainFunction) -> c_int {
+    pub(super) fn call(&mut self, main: MainFunction) -> c_int {
         os::clear_errno();
         main(self.argc(), self.argv.as_mut_ptr(), os::environment())
     }
@@ -66,7 +66,7 @@ impl fmt::Debug for ProgramStart {
 }
 
 /// The arguments for initialisers of the running program: `argc`, `argv`, `envp`. `None` if no program runs.
-pub(crate) fn vectors() -> Option<(c_int, *const *mut c_char, *const *mut c_char)> {
+pub(super) fn vectors() -> Option<(c_int, *const *mut c_char, *const *mut c_char)> {
     let vectors = *VECTORS.lock();
     vectors.map(|(argc, argv, envp)| (argc, argv as *const *mut c_char, envp as *const *mut c_char))
 }

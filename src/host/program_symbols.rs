@@ -30,7 +30,7 @@ pub(crate) struct ProgramSymbol {
 ///
 /// # Errors
 /// The file cannot be read, is no ELF file, or has no symbol table.
-pub(crate) fn program_symbols() -> Result<Vec<ProgramSymbol>, Error> {
+pub(super) fn program_symbols() -> Result<Vec<ProgramSymbol>, Error> {
     // This path opens the running file, even if another file has its name now.
     let file = InputFile::open(PROGRAM)?;
     let mut symbols = read(&file, os::program_range().start)?;

@@ -12,7 +12,7 @@ use std::ffi::c_void;
 use crate::arch;
 
 /// Calls `body`. A panic that leaves `body` ends the process.
-pub(crate) fn at_stack_end<F: FnOnce() -> R, R>(body: F) -> R {
+pub(super) fn at_stack_end<F: FnOnce() -> R, R>(body: F) -> R {
     let mut call = Call { body: Some(body), result: None };
     // SAFETY: H4 - `stack_end` calls `enter::<F, R>` with the address of `call`, a `Call<F, R>` on this stack, and returns
     // after it.

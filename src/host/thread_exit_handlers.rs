@@ -72,30 +72,20 @@ thread_local! {
     ));
 }
 
-impl ExitScope {
-    /// Runs the destructors of `scopes` that are pending in the calling thread, the latest first, including those that are
-    /// registered meanwhile. Returns the number of calls.
-    pub(crate) fn run_thread_dtors(scopes: &[&ExitScope]) -> usize {
-        let mut count = 0;
-        let is_of_scopes = |dtor: &Dtor| scopes.iter().any(|scope| scope.number() == dtor.scope);
-        while let Some((dtor, keep_alive)) = pop_latest(is_of_scopes) {
-            dtor.call();
-            drop(keep_alive);
-            count += 1;
-        }
-        count
+/// Runs the destructors of `scopes` that are pending in the calling thread, the latest first, including those that are
+/// registered meanwhile. Returns the number of calls.
+pub(super) fn run_thread_dtors(scopes: &[u64]) -> usize {
+    let mut count = 0;
+    while let Some((dtor, keep_alive)) = pop_latest(|dtor| scopes.contains(&dtor.scope)) {
+        dtor.call();
+        drop(keep_alive);
+        count += 1;
     }
-
-    /// Runs the destructors of `scopes` that are pending in the calling thread. Then runs the exit handlers of `scopes`, the
-    /// latest first, including those that handlers register meanwhile. Returns the number of calls.
-    pub(crate) fn run_all(scopes: &[&ExitScope]) -> usize {
-        let dtor_count = Self::run_thread_dtors(scopes);
-        dtor_count + Self::run_registered(scopes)
-    }
+    count
 }
 
 /// The address of the `__cxa_thread_atexit` that linked code calls.
-pub(crate) fn thread_atexit_capture_address() -> ExecutorAddr {
+pub(super) fn thread_atexit_capture_address() -> ExecutorAddr {
     ExecutorAddr::new(capture_thread_atexit as *const () as u64)
 }
 

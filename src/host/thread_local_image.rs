@@ -13,7 +13,7 @@
 //!
 //! This file only builds the bytes and maps nothing. Field names are those of the ELF gABI.
 
-use crate::arch::Arch;
+use crate::arch::{Arch, PAGE_SIZE};
 
 /// A request to the loader.
 pub(super) struct ThreadLocalImage<'a> {
@@ -32,7 +32,7 @@ pub(super) struct ThreadLocalImage<'a> {
 impl ThreadLocalImage<'_> {
     /// Offset of the image in the file, which is also its offset from the load address.
     pub(super) fn offset(&self) -> u64 {
-        WORDS_PAGE + PAGE.max(self.align)
+        WORDS_PAGE + PAGE_SIZE.max(self.align)
     }
 
     /// The bytes of the file.
@@ -90,10 +90,10 @@ impl ThreadLocalImage<'_> {
             [[kind, flags].map(u32::to_le_bytes).concat(), words].concat()
         };
         let image_size = self.image.len() as u64;
-        let align = PAGE.max(self.align);
+        let align = PAGE_SIZE.max(self.align);
         let mut segments = vec![
             segment(PT_LOAD, R, 0, WORDS_PAGE, WORDS_PAGE, align),
-            segment(PT_LOAD, R | W, WORDS_PAGE, end - WORDS_PAGE, end - WORDS_PAGE, PAGE),
+            segment(PT_LOAD, R | W, WORDS_PAGE, end - WORDS_PAGE, end - WORDS_PAGE, PAGE_SIZE),
             segment(PT_DYNAMIC, R | W, DYNAMIC, 160, 160, 8),
             segment(PT_GNU_STACK, R | W, 0, 0, 0, 16),
         ];
@@ -133,9 +133,8 @@ const HASH: u64 = 512;
 const RELA: u64 = 576;
 const SYMTAB: u64 = 704;
 /// The page that the loader writes.
-const WORDS_PAGE: u64 = PAGE;
+const WORDS_PAGE: u64 = PAGE_SIZE;
 const DYNAMIC: u64 = WORDS_PAGE;
-const PAGE: u64 = 4096;
 const R: u32 = 4;
 const W: u32 = 2;
 const DF_STATIC_TLS: u64 = 0x10;

@@ -54,7 +54,7 @@ impl ThreadLocalModule {
     }
 
     /// As [`load`](Self::load). The error has only the reason.
-    pub(crate) fn try_load(
+    pub(super) fn try_load(
         image: &[u8],
         size: u64,
         align: u64,
@@ -122,14 +122,14 @@ impl std::fmt::Debug for ThreadLocalModule {
 ///
 /// # Errors
 /// The text of the loader.
-pub(crate) fn find_variable(name: &str) -> Result<TlsIndex, String> {
+pub(super) fn find_variable(name: &str) -> Result<TlsIndex, String> {
     load_words(name, false).map(|words| words.variable)
 }
 
 /// Requests a static offset for the block of a library that was just opened, if it exports thread-local variables. Code of
 /// the static TLS models may need it. Later is too late: once the library has used its block without a static offset (the C++
 /// runtime does when it throws), the loader grants none. A refusal is ignored.
-pub(crate) fn prefer_static_offset(library: &Library) {
+pub(super) fn prefer_static_offset(library: &Library) {
     if let Some(variable) = library.exported_thread_local() {
         let _ = load_words(&variable, true);
     }
@@ -137,7 +137,7 @@ pub(crate) fn prefer_static_offset(library: &Library) {
 
 /// A variable's distance from the thread pointer, if it is the same in every thread. A variable of a library is looked up by
 /// `name`; for one of linked code the name is not used.
-pub(crate) fn static_offset(variable: TlsIndex, name: &str) -> Option<i64> {
+pub(super) fn static_offset(variable: TlsIndex, name: &str) -> Option<i64> {
     if let Some(start) = STATIC_MODULES.lock().get(&variable.module) {
         return Some(start + i64::from(variable.offset));
     }
@@ -146,7 +146,7 @@ pub(crate) fn static_offset(variable: TlsIndex, name: &str) -> Option<i64> {
 }
 
 /// Address of a variable in the calling thread. `None` if no loaded library has it.
-pub(crate) fn address_in_this_thread(variable: TlsIndex) -> Option<ExecutorAddr> {
+pub(super) fn address_in_this_thread(variable: TlsIndex) -> Option<ExecutorAddr> {
     crate::os::thread_local_address(variable.module.into(), variable.offset.into()).map(ExecutorAddr::new)
 }
 

@@ -10,12 +10,15 @@
 //!   removal ─► finalisers run ─► stubs ─► lazy functions ─► debuggers drop their entries ─► code is freed
 //! ```
 
+#[cfg(all(test, not(loom)))]
+mod tests;
+
 use std::fmt;
 
 use rustc_hash::FxHashMap;
 
 use crate::error::Result;
-use crate::host::LazyFailureHandler;
+use crate::host::{Executor, InProcess, LazyFailureHandler};
 use crate::jit::inner::{Jit, JitInner};
 use crate::layer::ObjectLinkingLayer;
 use crate::memory::{
@@ -53,6 +56,8 @@ pub struct JitBuilder {
     /// `None`: the environment decides.
     profiler: Option<Option<Profile>>,
     observers: Vec<Arc<dyn Observer>>,
+    /// `None`: this process.
+    executor: Option<Arc<dyn Executor>>,
 }
 
 impl JitBuilder {
@@ -172,6 +177,13 @@ impl JitBuilder {
         self
     }
 
+    /// Runs linked code in the process behind `executor`.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn executor(mut self, executor: Arc<dyn Executor>) -> JitBuilder {
+        self.executor = Some(executor);
+        self
+    }
+
     /// Builds the session.
     ///
     /// # Errors
@@ -179,6 +191,7 @@ impl JitBuilder {
     pub fn build(self) -> Result<Jit> {
         let is_debugged =
             self.debugger.unwrap_or_else(|| std::env::var_os("JITTISON_GDB").is_some_and(|value| value == "1"));
+        let executor = self.executor.unwrap_or_else(|| Arc::new(InProcess));
         let profile = self.profiler.unwrap_or_else(Profile::from_environment);
         let memory: Arc<dyn MemoryManager> = match self.memory {
             Some(memory) => memory,
@@ -194,31 +207,41 @@ impl JitBuilder {
             error_reporter: self.error_reporter,
             observers: self.observers,
         });
-        let layer = ObjectLinkingLayer::new(memory.clone());
+        let layer = ObjectLinkingLayer::with_executor(memory.clone(), executor.clone());
         let stubs = StubManager::new(memory.clone());
-        let lazy = LazyReexports::with_handler(memory, stubs.clone(), self.lazy_failure_handler);
-        let initializers = InitFiniRegistry::new();
+        let lazy = LazyReexports::with_executor(memory, stubs.clone(), self.lazy_failure_handler, executor.clone());
+        let initializers = InitFiniRegistry::with_executor(executor.clone());
         layer.add_plugin(initializers.clone());
         // Removals call managers newest first: see the header.
         session.register_manager(layer.clone());
         if is_debugged {
-            let debugger = Debugger::new();
+            let debugger = Debugger::with_executor(executor.clone());
             layer.add_plugin(debugger.clone());
             session.register_manager(debugger);
         }
         // The last plugin, so that it sees what the other plugins make of an object.
         if let Some(profile) = profile {
-            layer.add_plugin(Profiler::new(profile)?);
+            layer.add_plugin(Profiler::with_executor(profile, &*executor)?);
         }
         session.register_manager(lazy.clone());
         session.register_manager(stubs.clone());
         session.register_manager(initializers.clone());
         let process = session.create_dylib("process")?;
-        process.add_generator(Arc::new(ProcessSymbols::new(self.libraries)));
+        process.add_generator(Arc::new(ProcessSymbols::with_executor(self.libraries, executor.clone())));
         let main = session.create_dylib("main")?;
         main.set_link_order(&[(process.clone(), Visibility::ExportedOnly)]);
         let static_libraries = Mutex::new(FxHashMap::default());
-        Ok(Jit(Arc::new(JitInner { session, main, process, layer, stubs, lazy, initializers, static_libraries })))
+        Ok(Jit(Arc::new(JitInner {
+            session,
+            executor,
+            main,
+            process,
+            layer,
+            stubs,
+            lazy,
+            initializers,
+            static_libraries,
+        })))
     }
 }
 

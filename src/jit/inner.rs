@@ -7,6 +7,7 @@ use rustc_hash::FxHashMap;
 
 use crate::base::ExecutorAddr;
 use crate::error::{Error, ErrorKind, Result};
+use crate::host::Executor;
 use crate::layer::ObjectLinkingLayer;
 use crate::platform::{InitFiniRegistry, LazyReexports, StaticLibraries, StubManager};
 use crate::session::{ExecutionSession, JitDylib, LookupResult, RequiredState, SymbolRef, SymbolRequest, SymbolWatch};
@@ -38,6 +39,8 @@ pub struct Jit(pub(in crate::jit) Arc<JitInner>);
 /// What the clones of a [`Jit`] share.
 pub(in crate::jit) struct JitInner {
     pub(in crate::jit) session: ExecutionSession,
+    /// The process that runs linked code.
+    pub(in crate::jit) executor: Arc<dyn Executor>,
     pub(in crate::jit) main: JitDylib,
     pub(in crate::jit) process: JitDylib,
     pub(in crate::jit) layer: Arc<ObjectLinkingLayer>,

@@ -16,9 +16,8 @@
 use std::ffi::{CString, c_int};
 use std::fmt;
 
-use crate::base::Name;
+use crate::base::{CodeHold, Name};
 use crate::error::Result;
-use crate::host::{self, ExitHook, Function, MainFunction, ProgramStart};
 use crate::jit::inner::{Jit, not_found};
 use crate::session::{RequiredState, ResourceTracker, SymbolFlags, SymbolRequest};
 use crate::sync::{Arc, AtomicBool, Mutex, Ordering};
@@ -75,7 +74,7 @@ impl Program {
     pub fn new(jit: &Jit, tracker: &ResourceTracker) -> Result<Program> {
         // Weak: an object may define an `exit` of its own, and an earlier program may have defined this one.
         let flags = SymbolFlags::EXPORTED | SymbolFlags::WEAK | SymbolFlags::CALLABLE;
-        jit.process_dylib().define_absolute([(Name::new("exit"), host::exit_address(), flags)])?;
+        jit.process_dylib().define_absolute([(Name::new("exit"), jit.0.executor.exit_address(), flags)])?;
         Ok(Program { jit: jit.clone(), tracker: tracker.clone() })
     }
 
@@ -106,34 +105,33 @@ impl Program {
         // In the tracker's dylib only: the process has a `main` of its own.
         let found = dylib.lookup(&[SymbolRequest::required(entry)], RequiredState::Ready)?.pop().ok_or_else(missing)?;
         let pin = found.symbol.as_ref().and_then(|symbol| self.jit.session().pin(symbol)).ok_or_else(missing)?;
-        // SAFETY: J1 - the caller promises that `entry`, which is at `found.address`, is a `main`. The handle owns the pin
-        // of its tracker, so the code stays in memory until `Shutdown` drops the handle.
-        let main = unsafe { Function::<MainFunction>::with_hold(found.address, Some(Arc::new(pin))) };
-        let call_entry = main.enter();
-        // SAFETY: J1 - `call_entry` lives until the call has returned, so a patched function that the call reaches stays in
-        // memory. `Shutdown` owns the handle and drops it only in its last step, after which `pointer` is not called.
-        let pointer = unsafe { main.as_ptr() };
+        let hold: Arc<dyn CodeHold> = Arc::new(pin);
+        // A patched function that the program reaches stays in memory until this is dropped.
+        let call_entry = hold.enter_call();
 
         let shutdown = Arc::new(Shutdown {
             jit: self.jit.clone(),
             tracker: self.tracker,
-            main: Mutex::new(Some(main)),
+            hold: Mutex::new(Some(hold)),
             is_over: AtomicBool::new(false),
             observe: Mutex::new(Some(Box::new(observe))),
         });
-        let mut start = ProgramStart::new(arguments);
+        let executor = &*self.jit.0.executor;
+        let mut program = executor.start_program(arguments);
         // Registered after the links have opened shared libraries, so handlers of those libraries run after the program's.
-        let hook = ExitHook::new({
+        let hook = executor.add_exit_hook(Arc::new({
             let shutdown = shutdown.clone();
             move |status| shutdown.run(status, false)
-        });
+        }));
         hook.register_at_libc();
-        let status = host::at_stack_end(|| {
+        let mut status = 0;
+        executor.at_stack_end(&mut || {
             let functions = self.jit.0.initializers.run_pending(&dylib);
             shutdown.report(ProgramEvent::Initialized { functions });
-            let status = start.call(pointer);
+            // SAFETY: J1 - the caller promises that `entry`, which is at `found.address`, is a `main`. `Shutdown` owns the
+            // pin of its tracker. It drops the pin in its last step: after the call, or in an `exit` that never returns.
+            status = unsafe { program.call_main(found.address) };
             shutdown.run(Some(status), true);
-            status
         });
         drop((hook, call_entry));
         Ok(status)
@@ -153,7 +151,8 @@ type EventCallback = Box<dyn FnMut(ProgramEvent) + Send>;
 struct Shutdown {
     jit: Jit,
     tracker: ResourceTracker,
-    main: Mutex<Option<Function<MainFunction>>>,
+    /// Keeps the code of `main` in memory.
+    hold: Mutex<Option<Arc<dyn CodeHold>>>,
     is_over: AtomicBool,
     /// `None` while it runs.
     observe: Mutex<Option<EventCallback>>,
@@ -166,12 +165,12 @@ impl Shutdown {
         }
         self.report(ProgramEvent::Ended { status, has_returned });
         if let Some(status) = status {
-            host::set_exit_status(status);
+            self.jit.0.executor.set_exit_status(status);
         }
         self.jit.0.initializers.run_finalizers(self.tracker.key());
         if !self.is_over.swap(true, Ordering::AcqRel) {
-            let main = self.main.lock().take();
-            drop(main);
+            let hold = self.hold.lock().take();
+            drop(hold);
             self.report(ProgramEvent::Finalized);
         }
     }

@@ -1,5 +1,6 @@
 //! [`LayerInner`]: what a layer and its links share, and the memory of one linked object.
 
+use crate::host::Executor;
 use crate::layer::memory_ledger::{HasMemory, MemoryLedger};
 use crate::layer::plugins::Plugins;
 use crate::layer::section_bounds::{Registration, SectionBounds};
@@ -10,6 +11,7 @@ use crate::sync::Arc;
 /// The state of a layer. Units that are not linked yet and links that wait for a lookup own it, too.
 pub(super) struct LayerInner {
     pub(super) memory: Arc<dyn MemoryManager>,
+    pub(super) executor: Arc<dyn Executor>,
     pub(super) plugins: Plugins,
     /// The memory of every finished link, by key.
     pub(super) ledger: MemoryLedger<ModuleMemory>,

@@ -12,6 +12,7 @@ use std::fmt;
 
 use crate::base::ShardedArc;
 use crate::error::Result;
+use crate::host::{Executor, InProcess};
 use crate::layer::layer_inner::LayerInner;
 use crate::layer::memory_ledger::MemoryLedger;
 use crate::layer::object_link::{Object, ObjectUnit, link_now};
@@ -62,8 +63,17 @@ pub struct ObjectLinkingLayer {
 impl ObjectLinkingLayer {
     /// Makes a layer that allocates from `memory`.
     pub fn new(memory: Arc<dyn MemoryManager>) -> Arc<ObjectLinkingLayer> {
+        ObjectLinkingLayer::with_executor(memory, Arc::new(InProcess))
+    }
+
+    /// As [`new`](Self::new), for code that runs in the process behind `executor`.
+    pub(crate) fn with_executor(
+        memory: Arc<dyn MemoryManager>,
+        executor: Arc<dyn Executor>,
+    ) -> Arc<ObjectLinkingLayer> {
         let inner = LayerInner {
             memory,
+            executor,
             plugins: Plugins::new(),
             ledger: MemoryLedger::new(),
             section_bounds: SectionBounds::new(),

@@ -19,7 +19,7 @@ use smallvec::SmallVec;
 
 use crate::base::{ArcShard, ExecutorAddr, Name, RecycledVec, ShardedArc, TlsIndex, impl_recycle};
 use crate::error::{Error, Result};
-use crate::host;
+use crate::host::Executor;
 use crate::layer::hooks::Hooks;
 use crate::layer::layer_inner::{LayerInner, ModuleExtras, ModuleMemory};
 use crate::layer::plugin::LinkOrigin;
@@ -247,7 +247,7 @@ impl ClaimMap {
             PlanStage::Pruned => hooks.pruned(graph),
         })?;
         let mut placed = planned.in_group(group_of(responsibility.dylib_handle())).allocate(&*layer.memory)?;
-        let thread_locals = ThreadLocals::place(&mut placed)?;
+        let thread_locals = ThreadLocals::place(&mut placed, &*layer.executor)?;
         hooks.placed(&placed)?;
         responsibility.locate(|symbol| {
             // A definition that a plugin added has no number. It is found by its name.
@@ -380,7 +380,7 @@ impl PendingLink {
     ) -> Result<Option<MaterializationWait>> {
         let is_unpublished = self.is_unpublished;
         let found_symbols = found.symbols.iter().map(|symbol| (symbol.address, symbol.flags));
-        let externals = found_externals(&self.placed, found_symbols);
+        let externals = found_externals(&self.placed, &*layer.executor, found_symbols);
         match self.finish(layer, &responsibility, externals) {
             Ok(names) => responsibility.notify_emitted_with_lookup(
                 found,
@@ -398,7 +398,8 @@ impl PendingLink {
         responsibility: &MaterializationResponsibility,
         found: Vec<LookupResult>,
     ) -> Result<Vec<SymbolRef>> {
-        let externals = found_externals(&self.placed, found.iter().map(|result| (result.address, result.flags)));
+        let found_symbols = found.iter().map(|result| (result.address, result.flags));
+        let externals = found_externals(&self.placed, &*layer.executor, found_symbols);
         self.finish(layer, responsibility, externals)?;
         Ok(found.into_iter().filter_map(|result| result.symbol).collect())
     }
@@ -489,10 +490,11 @@ impl_recycle!(FoundExternal, ObjectSymbol, (Name, SymbolFlags));
 /// Converts lookup results, in the order of the externals.
 fn found_externals(
     placed: &PlacedLink,
+    executor: &dyn Executor,
     found: impl Iterator<Item = (ExecutorAddr, SymbolFlags)> + Clone,
 ) -> RecycledVec<FoundExternal> {
     if found.clone().any(|(_, flags)| flags.contains(SymbolFlags::THREAD_LOCAL)) {
-        return placed.externals().zip(found).map(found_external).collect();
+        return placed.externals().zip(found).map(|found| found_external(executor, found)).collect();
     }
     let plain = |(address, flags): (_, SymbolFlags)| FoundExternal {
         address,
@@ -502,11 +504,14 @@ fn found_externals(
     found.map(plain).collect()
 }
 
-fn found_external((external, (address, flags)): (ExternalSymbol<'_>, (ExecutorAddr, SymbolFlags))) -> FoundExternal {
+fn found_external(
+    executor: &dyn Executor,
+    (external, (address, flags)): (ExternalSymbol<'_>, (ExecutorAddr, SymbolFlags)),
+) -> FoundExternal {
     let is_thread_local = flags.contains(SymbolFlags::THREAD_LOCAL);
     let static_offset = || {
         let variable = TlsIndex::from_address(address);
-        if external.needs_static_tls { host::static_offset(variable, external.name) } else { None }
+        if external.needs_static_tls { executor.static_offset(variable, external.name) } else { None }
     };
     FoundExternal {
         address,

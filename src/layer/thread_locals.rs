@@ -6,11 +6,11 @@
 //! refused.
 
 use crate::error::Result;
-use crate::host::{StaticTls, ThreadLocalModule};
+use crate::host::{Executor, StaticTls, ThreadLocalBlock};
 use crate::link::{PlacedLink, ThreadLocalPlace};
 
 pub(super) struct ThreadLocals {
-    module: ThreadLocalModule,
+    block: Box<dyn ThreadLocalBlock>,
     /// Whether the image depends on no external, and so was complete when it was loaded.
     is_complete: bool,
 }
@@ -20,7 +20,7 @@ impl ThreadLocals {
     ///
     /// # Errors
     /// The C library refuses. The error has its text and the first reference that needs the block.
-    pub(super) fn place(placed: &mut PlacedLink) -> Result<Option<Box<ThreadLocals>>> {
+    pub(super) fn place(placed: &mut PlacedLink, executor: &dyn Executor) -> Result<Option<Box<ThreadLocals>>> {
         let Some(plan) = placed.thread_local_plan().copied() else { return Ok(None) };
         let (image, is_complete) = placed.thread_local_image()?;
         // The static space of the C library is small, and it does not reuse all of it. So a block requests it only if needed.
@@ -29,17 +29,15 @@ impl ThreadLocals {
             (false, true) => StaticTls::Wanted,
             (false, false) => StaticTls::NotNeeded,
         };
-        let module = ThreadLocalModule::try_load(&image, plan.size, plan.align, static_tls);
-        let module = module.map_err(|problem| placed.thread_local_block_refused(&problem))?;
-        placed.set_thread_local_place(ThreadLocalPlace {
-            module: module.number(),
-            static_offset: module.static_offset(),
-        });
-        Ok(Some(Box::new(ThreadLocals { module, is_complete })))
+        let block = executor.load_thread_locals(&image, plan.size, plan.align, static_tls);
+        let block = block.map_err(|problem| placed.thread_local_block_refused(&problem))?;
+        placed
+            .set_thread_local_place(ThreadLocalPlace { module: block.number(), static_offset: block.static_offset() });
+        Ok(Some(Box::new(ThreadLocals { block, is_complete })))
     }
 
     /// The loaded image, if bytes of it depend on externals and are still missing.
     pub(super) fn incomplete_image(&mut self) -> Option<&mut [u8]> {
-        if self.is_complete { None } else { Some(self.module.image()) }
+        if self.is_complete { None } else { Some(self.block.image()) }
     }
 }

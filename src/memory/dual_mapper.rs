@@ -20,10 +20,11 @@
 
 use memmap2::MmapRaw;
 
+use crate::arch::PAGE_SIZE;
 use crate::base::{ExecutorAddr, SegmentKind};
 use crate::error::MemoryFault;
 use crate::memory::fork_guard::{SharedWindow, deregister, register, wait_for_forks};
-use crate::memory::layout::{FRAME_HEADER_OFFSET, FRAME_TABLE_OFFSET, PAGE, WindowLayout};
+use crate::memory::layout::{FRAME_HEADER_OFFSET, FRAME_TABLE_OFFSET, WindowLayout};
 use crate::memory::loaded_window::{
     LoadedWindow, load_descriptor, load_named, new_nonce, place, register_without_loader, reserve_unregistered,
 };
@@ -93,7 +94,7 @@ pub(super) fn map(
     }
     let dynamic_offset = dynamic_address(layout);
     let memory =
-        SharedFile::create(c"jittison", dynamic_offset + PAGE).map_err(refused("memfd_create of the window"))?;
+        SharedFile::create(c"jittison", dynamic_offset + PAGE_SIZE).map_err(refused("memfd_create of the window"))?;
     let working_view = memory.map_writable().map_err(refused("mapping the working view of the window"))?;
     let file = if is_read_only {
         memory.reopen_read_only().map_err(refused("reopening the window read-only"))?
@@ -181,8 +182,8 @@ unsafe impl MappedWindow for DualWindow {
 
     unsafe fn purge_table(&self, size: u64) -> Result<(), MemoryFault> {
         // The first page of the table contains the unwind header, too, so it stays.
-        let end = (FRAME_TABLE_OFFSET + size) / PAGE * PAGE;
-        let first = FRAME_TABLE_OFFSET.next_multiple_of(PAGE);
+        let end = (FRAME_TABLE_OFFSET + size) / PAGE_SIZE * PAGE_SIZE;
+        let first = FRAME_TABLE_OFFSET.next_multiple_of(PAGE_SIZE);
         if end <= first {
             return Ok(());
         }
@@ -248,7 +249,7 @@ unsafe fn replace_loader_pages(base: u64, layout: &WindowLayout) -> Result<(), M
     let dynamic = dynamic_address(layout);
     let ends = SegmentKind::ALL.map(|pool| layout.pool(pool)).map(|range| (range.offset, range.offset + range.size));
     let code = (layout.readable_code().offset, ends[0].1);
-    let mut used = [(0, table_pages(layout)), code, ends[1], (dynamic, dynamic + PAGE), ends[2]];
+    let mut used = [(0, table_pages(layout)), code, ends[1], (dynamic, dynamic + PAGE_SIZE), ends[2]];
     used.sort_unstable();
     for guard in used.windows(2).map(|pair| pair[0].1..pair[1].0).filter(|guard| !guard.is_empty()) {
         let size = (guard.end - guard.start) as usize;
@@ -258,10 +259,10 @@ unsafe fn replace_loader_pages(base: u64, layout: &WindowLayout) -> Result<(), M
             .map_err(refused("mapping guards"))?;
     }
     let page = (base + dynamic) as *mut u8;
-    let mut copy = PrivatePages::map(PAGE as usize, 1).map_err(refused("mapping the dynamic section"))?;
+    let mut copy = PrivatePages::map(PAGE_SIZE as usize, 1).map_err(refused("mapping the dynamic section"))?;
     // SAFETY: M4 - the loader mapped this page for the window, readable. It writes the page only while it loads the
     // window, which is done.
-    let bytes = unsafe { page.cast::<[u8; PAGE as usize]>().read() };
+    let bytes = unsafe { page.cast::<[u8; PAGE_SIZE as usize]>().read() };
     copy.bytes().copy_from_slice(&bytes);
     // One system call replaces the page. Another thread that opens a library or looks a symbol up makes the loader read
     // the page at the same time, and it reads the same bytes before and after.

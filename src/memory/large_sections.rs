@@ -8,11 +8,12 @@
 //! [`LargeTotals`] counts the large sections of one manager. All threads share its counters, but only allocations with
 //! such sections touch them. `link/large_sections.rs` decides which sections are large.
 
+use crate::arch::PAGE_SIZE;
 use crate::base::{ExecutorAddr, MemoryEvent};
 use crate::error::{MemoryFault, Result};
 use crate::memory::budget::Budget;
 use crate::memory::events::EventSink;
-use crate::memory::layout::{CHUNK, PAGE};
+use crate::memory::layout::CHUNK;
 use crate::memory::plan::LargeRequest;
 use crate::memory::statistics::{MemoryStatistics, MemoryUsage};
 use crate::os::PrivatePages;
@@ -75,8 +76,9 @@ impl LargeSection {
         if align > CHUNK {
             return Err(bad("the alignment is greater than 2 MiB").into());
         }
-        let reserved =
-            size.checked_next_multiple_of(PAGE).ok_or_else(|| bad("the section is larger than the address space"))?;
+        let reserved = size
+            .checked_next_multiple_of(PAGE_SIZE)
+            .ok_or_else(|| bad("the section is larger than the address space"))?;
         let counted = CountedBytes::new(totals, size, reserved)?;
         let pages = PrivatePages::map(size as usize, align as usize).map_err(|error| MemoryFault::Refused {
             step: format!("mapping a large section of {} KiB", reserved >> 10),

@@ -2,6 +2,7 @@
 //!
 //! This file only calculates. `mod.rs` has a picture of a window.
 
+use crate::arch::PAGE_SIZE;
 use crate::base::{ExecutorAddr, SegmentKind, align_up};
 
 /// The range of one pool, or of a part of one.
@@ -63,7 +64,7 @@ impl WindowLayout {
     /// `-fsanitize=function` (UBSan) reads the 8 bytes before each function that it calls.
     pub(crate) fn readable_code(&self) -> PoolRange {
         let code = self.pool(SegmentKind::Code);
-        let offset = code.offset.saturating_sub(PAGE);
+        let offset = code.offset.saturating_sub(PAGE_SIZE);
         PoolRange { offset, size: code.offset + code.size - offset }
     }
 
@@ -111,10 +112,7 @@ pub(crate) const EMPTY_FDE_FROM_HEADER: u64 = EMPTY_FDE_OFFSET.wrapping_sub(FRAM
 
 /// Unmapped bytes between the frame table and the code pool. The last page before the code pool is readable
 /// ([`WindowLayout::readable_code`]).
-const GUARD: u64 = 2 * PAGE;
-
-/// The page size of x86-64 in bytes.
-pub(crate) const PAGE: u64 = 4096;
+const GUARD: u64 = 2 * PAGE_SIZE;
 
 #[cfg(test)]
 mod tests {

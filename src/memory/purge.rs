@@ -21,10 +21,10 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use crate::arch::PAGE_SIZE;
 use crate::base::{MemoryEvent, SegmentKind};
 use crate::memory::fork_guard::{before_writing, generation, is_past_forks, wait_for_forks};
 use crate::memory::free_space::RangeId;
-use crate::memory::layout::PAGE;
 use crate::memory::manager::Released;
 use crate::memory::page_set::PageSet;
 use crate::memory::shard::Shard;
@@ -63,7 +63,7 @@ impl Window {
 
     /// Purges only entire free slabs.
     pub(crate) fn purge_slabs(&self) -> Released {
-        self.purge((self.slab_size / PAGE) as u32, None)
+        self.purge((self.slab_size / PAGE_SIZE) as u32, None)
     }
 
     /// Purges used pages in free pieces of at least `min_pages` pages. With `before`, it purges in each piece only from the
@@ -121,7 +121,7 @@ impl Window {
     /// Step 1: reserves used pages of free ranges, one batch at a time.
     fn reserve_for_purge(&self, shard: &mut Shard, min_pages: u32, before: Option<&[PageSet; 3]>) -> Vec<PurgeRange> {
         let mut ranges = Vec::new();
-        let slab = (self.slab_size / PAGE) as u32;
+        let slab = (self.slab_size / PAGE_SIZE) as u32;
         let mut pages_left = MAX_BATCH_PAGES.max(slab);
         for pool in SegmentKind::ALL.into_iter().filter(|pool| self.may_purge(*pool)) {
             let space = &mut shard.spaces[pool.index()];
@@ -151,7 +151,7 @@ impl Window {
     /// Step 2: the system calls. Returns the indices of the ranges that the kernel refused.
     fn purge_ranges(&self, ranges: &[PurgeRange]) -> Vec<usize> {
         let refused = |(index, PurgeRange { pool, pages, .. }): (usize, &PurgeRange)| {
-            let (offset, size) = (u64::from(pages.start) * PAGE, pages.len() as u64 * PAGE);
+            let (offset, size) = (u64::from(pages.start) * PAGE_SIZE, pages.len() as u64 * PAGE_SIZE);
             // SAFETY: M1, M6 - step 1 has reserved these entire pages in the free space, and only this purge owns them.
             unsafe { self.mapped.purge(*pool, offset, size) }.err().map(|_| index)
         };
@@ -164,9 +164,9 @@ impl Window {
         for (index, PurgeRange { pool, id, pages }) in ranges.into_iter().enumerate() {
             let space = &mut shard.spaces[pool.index()];
             if !refused.contains(&index) {
-                let bytes = u64::from(space.pages.remove(pages.clone())) * PAGE;
+                let bytes = u64::from(space.pages.remove(pages.clone())) * PAGE_SIZE;
                 released.bytes += bytes;
-                released.slabs += entire_slabs(&pages, (self.slab_size / PAGE) as u32);
+                released.slabs += entire_slabs(&pages, (self.slab_size / PAGE_SIZE) as u32);
                 shard.returned_bytes += bytes;
             }
             space.purging -= pages.len() as u32 * space.granules_per_page;
@@ -188,7 +188,7 @@ impl Window {
                 let space = &shard.spaces[pool.index()];
                 for (_, offset, granules) in space.free.long_ranges(MIN_BACKGROUND_PAGES * space.granules_per_page) {
                     let pages = space.full_pages(offset, granules);
-                    snapshot.free_bytes += u64::from(space.pages.count_in(pages.clone())) * PAGE;
+                    snapshot.free_bytes += u64::from(space.pages.count_in(pages.clone())) * PAGE_SIZE;
                     free[pool.index()].insert(pages);
                 }
             }
@@ -233,7 +233,7 @@ fn purge_in_background(window: &Weak<Window>) {
 
 /// The part of a run of pages that can be purged: entire slabs, if `min_pages` is a slab.
 fn purgeable(pages: Range<u32>, min_pages: u32, slab_size: u64) -> Range<u32> {
-    let slab = (slab_size / PAGE) as u32;
+    let slab = (slab_size / PAGE_SIZE) as u32;
     if min_pages < slab {
         return pages;
     }

@@ -11,9 +11,10 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
+use crate::arch::PAGE_SIZE;
 use crate::base::SegmentKind;
 use crate::memory::free_space::{FreeSpace, RangeId};
-use crate::memory::layout::{CHUNK, PAGE, granule_size, reserved_bytes_per_granule};
+use crate::memory::layout::{CHUNK, granule_size, reserved_bytes_per_granule};
 use crate::memory::page_set::PageSet;
 use crate::memory::plan::{PoolPlan, SegmentPlan, SegmentRequest};
 use crate::memory::statistics::PoolStatistics;
@@ -81,7 +82,7 @@ impl Shard {
             free: FreeSpace::new(),
             pages: PageSet::default(),
             purging: 0,
-            granules_per_page: (PAGE / granule_size(pool)) as u32,
+            granules_per_page: (PAGE_SIZE / granule_size(pool)) as u32,
             populate_at_once: populate_at_once[pool.index()],
         };
         Shard {
@@ -175,12 +176,12 @@ impl Shard {
         sum.opened += bytes(space.granules());
         sum.free += bytes(space.free_granules());
         sum.largest_free = sum.largest_free.max(bytes(space.free.largest_free()));
-        sum.resident += u64::from(space.pages.count()) * PAGE;
+        sum.resident += u64::from(space.pages.count()) * PAGE_SIZE;
     }
 
     /// Bytes of pages that the kernel may have backed.
     pub(crate) fn resident_bytes(&self) -> u64 {
-        self.spaces.iter().map(|space| u64::from(space.pages.count()) * PAGE).sum()
+        self.spaces.iter().map(|space| u64::from(space.pages.count()) * PAGE_SIZE).sum()
     }
 
     /// Bytes of heap memory of the shard itself.
@@ -215,7 +216,7 @@ impl PoolSpace {
             to_zero.push((pool, zero));
         } else {
             // Only the used pages of a large range are zeroed, so that a fresh `.bss` takes no memory.
-            let in_span = |page: u32| (u64::from(page) * PAGE).saturating_sub(start).clamp(zero.start, zero.end);
+            let in_span = |page: u32| (u64::from(page) * PAGE_SIZE).saturating_sub(start).clamp(zero.start, zero.end);
             let runs = self.pages.runs_in(zero_pages);
             to_zero.extend(runs.into_iter().map(|run| (pool, in_span(run.start)..in_span(run.end))));
         }
@@ -236,7 +237,7 @@ impl PoolSpace {
     fn extend_ahead(&mut self, used: Range<u32>) -> Range<u32> {
         let limit = self.populate_at_once.saturating_sub(used.len() as u32);
         let limit = limit.min(self.pages.count() / POPULATE_AHEAD_DIVISOR);
-        let slab_end = used.end.next_multiple_of((CHUNK / PAGE) as u32);
+        let slab_end = used.end.next_multiple_of((CHUNK / PAGE_SIZE) as u32);
         let is_unused = |page: &u32| !self.pages.contains_any(*page..page + 1);
         let ahead = (used.end..slab_end).take(limit as usize).take_while(is_unused).count() as u32;
         let pages = used.start..used.end + ahead;
@@ -259,7 +260,7 @@ impl PoolSpace {
 /// The pages of the bytes `[start, end)` of a pool.
 #[inline]
 fn pages_of(start: u64, end: u64) -> Range<u32> {
-    (start / PAGE) as u32..((end - 1) / PAGE) as u32 + 1
+    (start / PAGE_SIZE) as u32..((end - 1) / PAGE_SIZE) as u32 + 1
 }
 
 /// Bytes that an allocation reserves in all pools, with its slots of the frame table.
@@ -279,12 +280,12 @@ mod tests {
     use super::*;
     use crate::memory::plan::SegmentRequest;
 
-    const SLAB_PAGES: u32 = (CHUNK / PAGE) as u32;
+    const SLAB_PAGES: u32 = (CHUNK / PAGE_SIZE) as u32;
 
     /// Reserves entire pages of the code pool. Returns the pages to populate.
     fn to_populate(shard: &mut Shard, pages: u32) -> Option<Range<u32>> {
         let granules_per_page = shard.spaces[SegmentKind::Code.index()].granules_per_page;
-        let size = u64::from(pages) * PAGE;
+        let size = u64::from(pages) * PAGE_SIZE;
         let plan = SegmentPlan { segments: [SegmentRequest { size, align: 1, zero_fill: 0 }; 3], ..Default::default() };
         let reservation = shard.reserve(&[(pages * granules_per_page, 1), (0, 1), (0, 1)], &plan).ok().unwrap();
         reservation.to_populate.into_iter().map(|(_, pages)| pages).next()

@@ -22,10 +22,11 @@
 //!
 //! A forked child gets all memory by copy on write, without our fork handlers.
 
+use crate::arch::PAGE_SIZE;
 use crate::base::{ExecutorAddr, SegmentKind};
 use crate::error::MemoryFault;
 use crate::memory::dual_mapper::{UNKNOWN_TO_UNWINDER, map_data_pool, refused};
-use crate::memory::layout::{DATA_GRANULE, FRAME_HEADER_OFFSET, PAGE, WindowLayout};
+use crate::memory::layout::{DATA_GRANULE, FRAME_HEADER_OFFSET, WindowLayout};
 use crate::memory::loaded_window::{
     LoadedWindow, load_named, new_nonce, place, register_without_loader, reserve_unregistered,
 };
@@ -82,7 +83,7 @@ pub(super) fn map(
     unsafe { map_data_pool(base, layout) }?;
     if window.unregistered_reason().is_none() {
         // If the loader mapped the window, the page of the ELF header stays as it is.
-        let from = if window.is_loaded() { PAGE } else { 0 };
+        let from = if window.is_loaded() { PAGE_SIZE } else { 0 };
         // SAFETY: M1 - `window` has reserved the range of the layout, and nobody else knows the window yet.
         unsafe { map_table(base, layout, from) }?;
         // SAFETY: M1 - nobody else knows the window yet. M6 - `map_table` has mapped the bytes from `from` on.
@@ -146,7 +147,7 @@ unsafe impl MappedWindow for SingleWindow {
     }
 
     fn granule(&self, pool: SegmentKind) -> u64 {
-        if pool == SegmentKind::Data { DATA_GRANULE } else { PAGE }
+        if pool == SegmentKind::Data { DATA_GRANULE } else { PAGE_SIZE }
     }
 
     unsafe fn open(&self, pool: SegmentKind, offset: u64, size: u64) -> Result<(), MemoryFault> {

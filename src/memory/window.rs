@@ -17,14 +17,14 @@ use std::collections::hash_map::Entry;
 
 use rustc_hash::FxHashMap;
 
-use crate::arch::Arch;
+use crate::arch::{Arch, PAGE_SIZE};
 use crate::base::{ExecutorAddr, MemoryEvent, SegmentKind, align_up};
 use crate::error::{MemoryFault, Result};
 use crate::memory::budget::Budget;
 use crate::memory::events::{EventBuf, EventSink};
 use crate::memory::fork_guard::{after_writing, before_writing, generation};
 use crate::memory::frame_table::FrameTable;
-use crate::memory::layout::{CHUNK, FRAME_SLOT, FRAME_TABLE_OFFSET, MAX_WINDOW, PAGE, TEXT_GRANULE};
+use crate::memory::layout::{CHUNK, FRAME_SLOT, FRAME_TABLE_OFFSET, MAX_WINDOW, TEXT_GRANULE};
 use crate::memory::layout::{PoolRange, WindowLayout, granule_size, reserved_bytes_per_granule};
 use crate::memory::mapper::MappedWindow;
 use crate::memory::options::{OnFull, SlabPoolOptions};
@@ -206,7 +206,7 @@ impl Window {
     pub(crate) fn count_and_populate(&self, reservation: &WindowReservation, plan: &SegmentPlan) {
         self.add_to_group(plan.group);
         for (pool, pages) in &reservation.reservation.to_populate {
-            self.mapped.populate(*pool, u64::from(pages.start) * PAGE, pages.len() as u64 * PAGE);
+            self.mapped.populate(*pool, u64::from(pages.start) * PAGE_SIZE, pages.len() as u64 * PAGE_SIZE);
         }
     }
 
@@ -334,7 +334,7 @@ impl Window {
     /// are open.
     pub(crate) fn frame_table_bytes(&self, code_opened: u64) -> u64 {
         let slots = code_opened / TEXT_GRANULE * FRAME_SLOT;
-        if self.frames.is_some() { (FRAME_TABLE_OFFSET + slots).next_multiple_of(PAGE) } else { 0 }
+        if self.frames.is_some() { (FRAME_TABLE_OFFSET + slots).next_multiple_of(PAGE_SIZE) } else { 0 }
     }
 
     /// `(granules, alignment in granules)` of the segment of a plan.

@@ -17,10 +17,10 @@
 //!
 //! This file maps nothing. Its field names are those of the ELF gABI.
 
-use crate::arch::Arch;
+use crate::arch::{Arch, PAGE_SIZE};
 use crate::base::SegmentKind;
 use crate::memory::layout::{
-    CHUNK, EMPTY_CIE_OFFSET, EMPTY_FDE_OFFSET, FRAME_HEADER_OFFSET, FRAME_SLOT, FRAME_TABLE_OFFSET, PAGE, TEXT_GRANULE,
+    CHUNK, EMPTY_CIE_OFFSET, EMPTY_FDE_OFFSET, FRAME_HEADER_OFFSET, FRAME_SLOT, FRAME_TABLE_OFFSET, TEXT_GRANULE,
     WindowLayout,
 };
 
@@ -29,14 +29,14 @@ pub(super) struct WindowImage {
     /// The header page, and the first 16 bytes of the page after it.
     pub(super) header: [u8; HEADER_SIZE],
     /// The dynamic section's page.
-    pub(super) dynamic: [u8; PAGE as usize],
+    pub(super) dynamic: [u8; PAGE_SIZE as usize],
 }
 
 impl WindowImage {
     /// The image of a window whose preferred base is `preferred` (zero: any). The page of the dynamic section is at
     /// `dynamic_offset` of the file.
     pub(super) fn new(layout: &WindowLayout, preferred: u64, dynamic_offset: u64, nonce: u64) -> WindowImage {
-        let mut image = WindowImage { header: [0; HEADER_SIZE], dynamic: [0; PAGE as usize] };
+        let mut image = WindowImage { header: [0; HEADER_SIZE], dynamic: [0; PAGE_SIZE as usize] };
         let mut write = |offset: u64, bytes: &[u8]| {
             image.header[offset as usize..offset as usize + bytes.len()].copy_from_slice(bytes)
         };
@@ -90,25 +90,25 @@ impl WindowImage {
 
     /// The bytes of a file that has only these two pages. Its dynamic section is at [`SMALL_FILE_DYNAMIC_OFFSET`].
     pub(super) fn small_file(&self) -> Vec<u8> {
-        [&self.header[..PAGE as usize], &self.dynamic[..]].concat()
+        [&self.header[..PAGE_SIZE as usize], &self.dynamic[..]].concat()
     }
 }
 
 /// Whether the page of the dynamic section fits between two guard pages before the data pool, and the file is entire
 /// chunks.
 pub(super) fn fits_dynamic(layout: &WindowLayout) -> bool {
-    dynamic_address(layout) + 2 * PAGE <= layout.pool(SegmentKind::Data).offset
+    dynamic_address(layout) + 2 * PAGE_SIZE <= layout.pool(SegmentKind::Data).offset
         && layout.file_size.is_multiple_of(CHUNK)
 }
 
 /// The offset of the dynamic section in the window.
 pub(super) fn dynamic_address(layout: &WindowLayout) -> u64 {
-    layout.file_size + PAGE
+    layout.file_size + PAGE_SIZE
 }
 
 /// Bytes of the header and the frame table, in entire pages.
 pub(super) fn table_pages(layout: &WindowLayout) -> u64 {
-    (FRAME_TABLE_OFFSET + table_size(layout)).next_multiple_of(PAGE)
+    (FRAME_TABLE_OFFSET + table_size(layout)).next_multiple_of(PAGE_SIZE)
 }
 
 /// The unwind header and its table: `(offset in the window, size in bytes)`.
@@ -167,10 +167,10 @@ fn program_headers(layout: &WindowLayout, dynamic_offset: u64) -> Vec<ProgramHea
         ..segment(kind, R | W, dynamic_address(layout), size, size, align)
     };
     vec![
-        segment(PT_LOAD, R, 0, PAGE, table_pages(layout), CHUNK),
+        segment(PT_LOAD, R, 0, PAGE_SIZE, table_pages(layout), CHUNK),
         pool(SegmentKind::Code),
         pool(SegmentKind::ReadOnly),
-        dynamic(PT_LOAD, PAGE, CHUNK),
+        dynamic(PT_LOAD, PAGE_SIZE, CHUNK),
         pool(SegmentKind::Data),
         dynamic(PT_DYNAMIC, DYNAMIC_ENTRIES as u64 * 16, 8),
         segment(PT_GNU_EH_FRAME, R, header, header_size, header_size, 4),
@@ -178,10 +178,10 @@ fn program_headers(layout: &WindowLayout, dynamic_offset: u64) -> Vec<ProgramHea
     ]
 }
 
-const HEADER_SIZE: usize = PAGE as usize + 16;
+const HEADER_SIZE: usize = PAGE_SIZE as usize + 16;
 
 /// The offset of the dynamic section in a file of two pages.
-pub(super) const SMALL_FILE_DYNAMIC_OFFSET: u64 = PAGE;
+pub(super) const SMALL_FILE_DYNAMIC_OFFSET: u64 = PAGE_SIZE;
 
 /// The offset of the nonce, which proves that the loader has opened this window.
 pub(super) const NONCE_OFFSET: u64 = 0x900;
@@ -202,12 +202,12 @@ mod tests {
         let mut layout = WindowLayout::divide(64 << 20).unwrap();
         assert!(fits_dynamic(&layout));
         let data = SegmentKind::Data.index();
-        layout.pools[data].offset = layout.file_size + 3 * PAGE;
+        layout.pools[data].offset = layout.file_size + 3 * PAGE_SIZE;
         assert!(fits_dynamic(&layout), "a guard page, its own, a guard page");
-        layout.pools[data].offset -= PAGE;
+        layout.pools[data].offset -= PAGE_SIZE;
         assert!(!fits_dynamic(&layout), "no guard page after it");
         layout = WindowLayout::divide(64 << 20).unwrap();
-        layout.file_size += PAGE;
+        layout.file_size += PAGE_SIZE;
         assert!(!fits_dynamic(&layout), "the file is not entire chunks");
     }
 }

@@ -4,8 +4,9 @@
 //! on the copies. Links and removals wait no longer than one copy takes. So the map may show its shards at slightly
 //! different moments.
 
+use crate::arch::PAGE_SIZE;
 use crate::base::{ExecutorAddr, SegmentKind};
-use crate::memory::layout::{CHUNK, PAGE, granule_size};
+use crate::memory::layout::{CHUNK, granule_size};
 use crate::memory::memory_map::{MemoryRange, PoolMap, SlabMap, WindowMap};
 use crate::memory::page_set::PageSet;
 use crate::memory::window::Window;
@@ -59,8 +60,8 @@ fn map_pool(pool: SegmentKind, start: ExecutorAddr, size: u64, copies: &[ShardCo
             });
             add_to_slabs(&mut slabs, start, *shard, pages, (from, to), *is_live);
         }
-        let runs = pages.runs_in(0..(size / PAGE) as u32).into_iter();
-        resident.extend(runs.map(|run| (start.offset(u64::from(run.start) * PAGE), run.len() as u64 * PAGE)));
+        let runs = pages.runs_in(0..(size / PAGE_SIZE) as u32).into_iter();
+        resident.extend(runs.map(|run| (start.offset(u64::from(run.start) * PAGE_SIZE), run.len() as u64 * PAGE_SIZE)));
     }
     all_ranges.sort_unstable_by_key(|range: &MemoryRange| range.start);
     slabs.sort_unstable_by_key(|slab| slab.start);
@@ -92,8 +93,9 @@ fn add_to_slabs(
             slab.free_bytes += end - start;
             slab.largest_free = slab.largest_free.max(end - start);
             slab.fragmented_bytes += resident_in(pages, start, end);
-            let full_pages = (start.div_ceil(PAGE) as u32)..((end / PAGE) as u32).max(start.div_ceil(PAGE) as u32);
-            slab.returnable_bytes += u64::from(pages.count_in(full_pages)) * PAGE;
+            let full_pages =
+                (start.div_ceil(PAGE_SIZE) as u32)..((end / PAGE_SIZE) as u32).max(start.div_ceil(PAGE_SIZE) as u32);
+            slab.returnable_bytes += u64::from(pages.count_in(full_pages)) * PAGE_SIZE;
         }
     }
 }
@@ -118,11 +120,11 @@ fn resident_in(pages: &PageSet, from: u64, to: u64) -> u64 {
     if from >= to {
         return 0;
     }
-    let (first, last) = ((from / PAGE) as u32, ((to - 1) / PAGE) as u32);
+    let (first, last) = ((from / PAGE_SIZE) as u32, ((to - 1) / PAGE_SIZE) as u32);
     let is_in = |page: u32| u64::from(pages.count_in(page..page + 1));
-    let of_pages = u64::from(pages.count_in(first..last + 1)) * PAGE;
+    let of_pages = u64::from(pages.count_in(first..last + 1)) * PAGE_SIZE;
     // The range may start and end inside a page.
-    of_pages - is_in(first) * (from % PAGE) - is_in(last) * ((u64::from(last) + 1) * PAGE - to)
+    of_pages - is_in(first) * (from % PAGE_SIZE) - is_in(last) * ((u64::from(last) + 1) * PAGE_SIZE - to)
 }
 
 #[cfg(test)]
@@ -135,7 +137,7 @@ mod tests {
         let mut pages = PageSet::default();
         pages.insert(1..3);
         pages.insert(4..5);
-        let naive = |from: u64, to: u64| (from..to).filter(|byte| matches!(byte / PAGE, 1 | 2 | 4)).count() as u64;
+        let naive = |from: u64, to: u64| (from..to).filter(|byte| matches!(byte / PAGE_SIZE, 1 | 2 | 4)).count() as u64;
         for from in [0, 1, 4095, 4096, 4097, 9000, 12287, 12288, 16384, 20000, 20480] {
             for to in [0, 1, 4096, 4097, 8192, 12288, 12289, 16383, 16385, 20480, 30000] {
                 assert_eq!(resident_in(&pages, from, to), naive(from, to), "{from}..{to}");

@@ -5,6 +5,7 @@
 
 use std::io;
 
+use crate::arch::PAGE_SIZE;
 use crate::os::vm::{PageKind, Protection, protect, purge_pages};
 
 /// An owned mapping of full pages. It is writable until it is sealed. A forked child has a copy.
@@ -116,8 +117,8 @@ unsafe fn unmap(address: *mut u8, size_bytes: usize) {
     }
 }
 
-/// The page size of x86-64 in bytes.
-const PAGE: usize = 4096;
+/// The page size as a length of memory.
+const PAGE: usize = PAGE_SIZE as usize;
 
 #[cfg(test)]
 mod tests {

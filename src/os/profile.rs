@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
+use crate::arch::PAGE_SIZE;
 use crate::os::vm::check_file_size_limit;
 
 /// The current time in nanoseconds of the clock that `perf record -k mono` uses for its samples.
@@ -48,7 +49,7 @@ impl AppendFile {
     pub(crate) fn map_marker(&mut self) -> io::Result<()> {
         // SAFETY: O1 - the kernel chooses the address, so the mapping replaces nothing. No one reads or executes its bytes,
         // so a change of the file does no harm. O7 - `self.file` is open.
-        let marker = unsafe { memmap2::MmapOptions::new().len(4096).map_exec(&self.file) }?;
+        let marker = unsafe { memmap2::MmapOptions::new().len(PAGE_SIZE as usize).map_exec(&self.file) }?;
         self._marker = Some(marker);
         Ok(())
     }

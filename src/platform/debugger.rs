@@ -12,7 +12,7 @@
 use std::fmt;
 
 use crate::error::Result;
-use crate::host::DebuggerEntry;
+use crate::host::{Executor, ExecutorHandle, InProcess};
 use crate::layer::{LinkHooks, LinkOrigin, LinkPlugin};
 use crate::link::{FixedLink, LinkedObject};
 use crate::session::{JitDylib, Ledger, ResourceKey, ResourceManager};
@@ -61,29 +61,40 @@ use crate::sync::Arc;
 /// # Ok(()) }
 /// ```
 pub struct Debugger {
-    entries: Arc<Ledger<DebuggerEntry>>,
+    registrations: Arc<Registrations>,
+}
+
+/// Shared with the links that begin.
+struct Registrations {
+    executor: Arc<dyn Executor>,
+    entries: Ledger<ExecutorHandle>,
 }
 
 impl Debugger {
     /// A debugger registration without objects.
     pub fn new() -> Arc<Debugger> {
-        Arc::new(Debugger { entries: Arc::new(Ledger::new()) })
+        Debugger::with_executor(Arc::new(InProcess))
+    }
+
+    /// As [`new`](Self::new), for debuggers of the process behind `executor`.
+    pub(crate) fn with_executor(executor: Arc<dyn Executor>) -> Arc<Debugger> {
+        Arc::new(Debugger { registrations: Arc::new(Registrations { executor, entries: Ledger::new() }) })
     }
 
     /// Number of keys under which objects are registered.
     pub fn key_count(&self) -> usize {
-        self.entries.key_count()
+        self.registrations.entries.key_count()
     }
 }
 
 impl LinkPlugin for Debugger {
     fn begin(&self, _origin: &LinkOrigin<'_>) -> Option<Box<dyn LinkHooks>> {
-        Some(Box::new(DebuggerHooks { entries: self.entries.clone(), symbol_file: Vec::new() }))
+        Some(Box::new(DebuggerHooks { registrations: self.registrations.clone(), symbol_file: Vec::new() }))
     }
 }
 
 struct DebuggerHooks {
-    entries: Arc<Ledger<DebuggerEntry>>,
+    registrations: Arc<Registrations>,
     symbol_file: Vec<u8>,
 }
 
@@ -95,14 +106,15 @@ impl LinkHooks for DebuggerHooks {
 
     /// The code is sealed, so a debugger that stops here can set breakpoints in it.
     fn record(self: Box<Self>, key: ResourceKey, _origin: &LinkOrigin<'_>, _linked: &LinkedObject) {
-        self.entries.record(key, DebuggerEntry::new(self.symbol_file));
+        let Registrations { executor, entries } = &*self.registrations;
+        entries.record(key, executor.register_symbol_file(self.symbol_file));
     }
 }
 
 impl ResourceManager for Debugger {
     fn remove_resources(&self, _dylib: &JitDylib, key: ResourceKey) -> Result<()> {
         // A debugger removes its breakpoints when it is notified. The code is still mapped.
-        self.entries.take(key).into_iter().rev().for_each(drop);
+        self.registrations.entries.take(key).into_iter().rev().for_each(drop);
         Ok(())
     }
 
@@ -111,7 +123,7 @@ impl ResourceManager for Debugger {
     }
 
     fn transfer_resources(&self, _dylib: &JitDylib, destination: ResourceKey, source: ResourceKey) {
-        self.entries.transfer(destination, source);
+        self.registrations.entries.transfer(destination, source);
     }
 }
 

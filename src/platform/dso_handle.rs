@@ -3,26 +3,26 @@
 //!
 //! In the C++ ABI each shared object has one handle, and a handler belongs to the handle with which it was registered. Here
 //! code is removed by tracker. A tracker gets its objects one by one, and another tracker may take them over. So each *object*
-//! has a handle of its own, whose word is the number of its [`ExitScope`]. The handlers of a tracker are those of its current
-//! objects, and run in reverse order of their registration. With one handle per dylib, the handlers of its trackers could not
-//! be told apart.
+//! has a handle of its own, whose word is the number of its [`HandlerScope`]. The handlers of a tracker are those of its
+//! current objects, and run in reverse order of their registration. With one handle per dylib, the handlers of its trackers
+//! could not be told apart.
 //!
 //! Code does not notice that there are several handles: the ABI only lets it pass the address on.
 
 use crate::arch::HandlerTarget;
 use crate::base::{ExecutorAddr, SegmentKind};
-use crate::host::{self, ExitScope};
+use crate::host::{Executor, HandlerScope};
 use crate::link::{Definition, LinkGraph, SymbolIndex};
 
 /// If an object refers to one of the names in [`WANTED`], defines these names in its graph, so that they lead to a new scope.
 /// Returns the scope. `None` if the object refers to none of them.
-pub(super) fn define_dso_handle(graph: &mut LinkGraph) -> Option<ExitScope> {
+pub(super) fn define_dso_handle(graph: &mut LinkGraph, executor: &dyn Executor) -> Option<Box<dyn HandlerScope>> {
     let wanted = find_externals(graph, WANTED);
     let [handle, cxa_atexit, atexit, on_exit, thread_atexit, thread_atexit_impl, atfork, at_quick_exit] = wanted;
     if wanted.iter().all(Option::is_none) {
         return None;
     }
-    let scope = ExitScope::new();
+    let (scope, functions) = (executor.open_exit_scope(), executor.handler_functions());
     let word = scope.number().to_le_bytes().to_vec();
     let block = graph.add_block(".data.__dso_handle", SegmentKind::Data, word, 8, &[]);
     let handle = match handle {
@@ -32,16 +32,15 @@ pub(super) fn define_dso_handle(graph: &mut LinkGraph) -> Option<ExitScope> {
         }
         None => graph.add_local("__dso_handle", block, 0),
     };
-    let capture = Definition::Absolute(host::atexit_capture_address().value());
+    let capture = Definition::Absolute(functions.atexit.value());
     if let Some(cxa_atexit) = cxa_atexit {
         graph.define(cxa_atexit, capture);
     }
     for thread_atexit in [thread_atexit, thread_atexit_impl].into_iter().flatten() {
-        graph.define(thread_atexit, Definition::Absolute(host::thread_atexit_capture_address().value()));
+        graph.define(thread_atexit, Definition::Absolute(functions.thread_atexit.value()));
     }
     if let Some(atexit) = atexit {
-        let cxa_atexit =
-            cxa_atexit.unwrap_or_else(|| graph.add_local_absolute("__cxa_atexit", host::atexit_capture_address()));
+        let cxa_atexit = cxa_atexit.unwrap_or_else(|| graph.add_local_absolute("__cxa_atexit", functions.atexit));
         let block = graph.add_code(".text.atexit", graph.arch.atexit(), |target| match target {
             HandlerTarget::Handle => handle,
             HandlerTarget::Function => cxa_atexit,
@@ -52,9 +51,9 @@ pub(super) fn define_dso_handle(graph: &mut LinkGraph) -> Option<ExitScope> {
     // on_exit(f, p), at_quick_exit(f) and pthread_atfork(f, g, h) get the object's handle as one more argument.
     let [second, third, fourth] = graph.arch.with_handle();
     let with_handle: [(_, &str, _, ExecutorAddr); 3] = [
-        (on_exit, "on_exit", third, host::on_exit_capture_address()),
-        (at_quick_exit, "at_quick_exit", second, host::at_quick_exit_capture_address()),
-        (atfork, "pthread_atfork", fourth, host::atfork_capture_address()),
+        (on_exit, "on_exit", third, functions.on_exit),
+        (at_quick_exit, "at_quick_exit", second, functions.at_quick_exit),
+        (atfork, "pthread_atfork", fourth, functions.atfork),
     ];
     for (wanted, name, code, capture) in with_handle {
         let Some(wanted) = wanted else { continue };

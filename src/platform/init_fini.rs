@@ -41,7 +41,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::base::{ArcShard, ExecutorAddr, ShardedArc, shrunk_capacity};
 use crate::error::{Error, Result};
-use crate::host::{self, ExitHook, ExitScope};
+use crate::host::{Executor, HandlerScope, InProcess, ProcessExitHook};
 use crate::layer::{LinkHooks, LinkOrigin, LinkPlugin};
 use crate::link::{Initializer, InitializerKind, LinkGraph, LinkedObject};
 use crate::platform::dso_handle::define_dso_handle;
@@ -55,10 +55,11 @@ use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering};
 pub struct InitFiniRegistry {
     inner: ShardedArc<RegistryInner>,
     /// Runs exit handlers and finalisers when the process exits.
-    exit_hook: ExitHook,
+    exit_hook: Box<dyn ProcessExitHook>,
 }
 
 struct RegistryInner {
+    executor: Arc<dyn Executor>,
     records: Ledger<Arc<ObjectRecord>>,
     queue: InitQueue<Arc<ObjectRecord>>,
     next_batch: AtomicU64,
@@ -79,7 +80,7 @@ struct ObjectRecord {
     watch: SymbolWatch,
     tracker: TrackerWatch,
     initializers: Vec<Initializer>,
-    exit_scope: ExitScope,
+    exit_scope: Box<dyn HandlerScope>,
     state: Mutex<InitState>,
 }
 
@@ -110,7 +111,13 @@ type Order = (u64, u32, u64, u32);
 impl InitFiniRegistry {
     /// An empty registry.
     pub fn new() -> Arc<InitFiniRegistry> {
+        InitFiniRegistry::with_executor(Arc::new(InProcess))
+    }
+
+    /// As [`new`](Self::new), for code that runs in the process behind `executor`.
+    pub(crate) fn with_executor(executor: Arc<dyn Executor>) -> Arc<InitFiniRegistry> {
         let inner = ShardedArc::new(RegistryInner {
+            executor: executor.clone(),
             records: Ledger::new(),
             queue: InitQueue::new(),
             next_batch: AtomicU64::new(0),
@@ -121,11 +128,11 @@ impl InitFiniRegistry {
         });
         // Weak, because the list of hooks belongs to the process and must not keep the registry alive.
         let weak = Arc::downgrade(inner.inner());
-        let exit_hook = ExitHook::new(move |status| {
+        let exit_hook = executor.add_exit_hook(Arc::new(move |status| {
             if let Some(inner) = weak.upgrade() {
                 inner.finalize_all(status);
             }
-        });
+        }));
         Arc::new(InitFiniRegistry { inner, exit_hook })
     }
 
@@ -149,7 +156,7 @@ impl InitFiniRegistry {
             // Set before the call: if the initialiser throws, `drop` of the guard fails this object.
             guard.running = Some(*index);
             guard.objects[*index].0.state.lock().called_count += 1;
-            host::run_initializer(*initializer);
+            self.inner.executor.run_initializer(*initializer);
         }
         guard.running = None;
         calls.len()
@@ -181,7 +188,7 @@ impl InitFiniRegistry {
     /// none of them again. The caller holds a pin of the tracker (H2).
     pub(crate) fn run_finalizers(&self, key: ResourceKey) {
         let records = self.inner.records.inspect(key, |records| records.to_vec());
-        finalize(&records);
+        self.inner.finalize(&records);
     }
 }
 
@@ -211,33 +218,6 @@ impl Drop for InitializeGuard<'_> {
             (false, false) => drop(self.inner.counts.decrement(self.dylib)),
         }
     }
-}
-
-/// Runs the exit handlers and finalisers of those `records` whose initialisers have begun. Each runs once, however often this is
-/// called. Returns the number of functions called.
-///
-/// A handler or finaliser may call `exit`, which calls this again and does not return. The inner call runs the remaining exit
-/// handlers. The remaining finalisers do not run, as with the C library.
-fn finalize(records: &[Arc<ObjectRecord>]) -> usize {
-    let begun: Vec<_> = records.iter().filter(|record| record.phase() != Phase::Waiting).collect();
-    let scopes: Vec<_> = begun.iter().map(|record| &record.exit_scope).collect();
-    let mut count = ExitScope::run_all(&scopes);
-    let unfinalized = begun.iter().filter(|record| record.change(Phase::Begun, Phase::Finalized));
-    let mut calls: Vec<_> = unfinalized.flat_map(|record| record.calls_of(InitializerKind::Fini)).collect();
-    calls.sort_unstable_by_key(|(order, _)| Reverse(*order));
-    let is_same_group = |((batch, priority, ..), _): &(Order, _), ((other_batch, other, ..), _): &(Order, _)| {
-        let [is_plain, is_other_plain] = [*priority, *other].map(|priority| priority == Initializer::DEFAULT_PRIORITY);
-        (batch, is_plain) == (other_batch, is_other_plain)
-    };
-    for calls in calls.chunk_by(is_same_group) {
-        for (_, finalizer) in calls {
-            host::run_initializer(*finalizer);
-        }
-        // Finalisers may have registered exit handlers. In a program or shared object, a finaliser of the compiler runs those.
-        // It is the last finaliser without a priority.
-        count += calls.len() + ExitScope::run_all(&scopes);
-    }
-    count
 }
 
 /// The lock of the queue, with the objects of a batch and their pins. Dropping it releases the lock.
@@ -355,7 +335,7 @@ impl RegistryInner {
         failed.watch.remove_unit(|| Error::other(format!("an initialiser of {} failed", failed.object)));
         // After the names are removed: a thread that sees this count does not find the names.
         self.failures.fetch_add(1, Ordering::Release);
-        ExitScope::run_all(&[&failed.exit_scope]);
+        self.executor.run_exit_handlers(&[failed.exit_scope.number()]);
     }
 
     /// Whether an object of an interrupted batch has initialisers that have not run. If none has run, its phase is `Waiting`
@@ -370,6 +350,34 @@ impl RegistryInner {
             state.phase = Phase::Waiting;
         }
         true
+    }
+
+    /// Runs the exit handlers and finalisers of those `records` whose initialisers have begun. Each runs once, however often
+    /// this is called. Returns the number of functions called.
+    ///
+    /// A handler or finaliser may call `exit`, which calls this again and does not return. The inner call runs the remaining
+    /// exit handlers. The remaining finalisers do not run, as with the C library.
+    fn finalize(&self, records: &[Arc<ObjectRecord>]) -> usize {
+        let begun: Vec<_> = records.iter().filter(|record| record.phase() != Phase::Waiting).collect();
+        let scopes: Vec<u64> = begun.iter().map(|record| record.exit_scope.number()).collect();
+        let mut count = self.executor.run_exit_handlers(&scopes);
+        let unfinalized = begun.iter().filter(|record| record.change(Phase::Begun, Phase::Finalized));
+        let mut calls: Vec<_> = unfinalized.flat_map(|record| record.calls_of(InitializerKind::Fini)).collect();
+        calls.sort_unstable_by_key(|(order, _)| Reverse(*order));
+        let is_same_group = |((batch, priority, ..), _): &(Order, _), ((other_batch, other, ..), _): &(Order, _)| {
+            let [is_plain, is_other_plain] =
+                [*priority, *other].map(|priority| priority == Initializer::DEFAULT_PRIORITY);
+            (batch, is_plain) == (other_batch, is_other_plain)
+        };
+        for calls in calls.chunk_by(is_same_group) {
+            for (_, finalizer) in calls {
+                self.executor.run_initializer(*finalizer);
+            }
+            // Finalisers may have registered exit handlers. In a program or shared object, a finaliser of the compiler runs
+            // those. It is the last finaliser without a priority.
+            count += calls.len() + self.executor.run_exit_handlers(&scopes);
+        }
+        count
     }
 
     fn deinitialize(&self, dylib: u64) -> Option<usize> {
@@ -387,7 +395,7 @@ impl RegistryInner {
     fn finalize_dylib(&self, dylib: u64) -> usize {
         let pinned = self.pin_begun(|record| record.dylib == dylib);
         let records: Vec<_> = pinned.iter().map(|(record, _)| record.clone()).collect();
-        let count = finalize(&records);
+        let count = self.finalize(&records);
         for record in records {
             // The next initialisation registers these handlers again, and the C library must not have them twice.
             record.exit_scope.deregister_at_libc();
@@ -405,11 +413,11 @@ impl RegistryInner {
     /// other threads still run. If another thread reclaims an object, that thread finalises it.
     fn finalize_all(&self, status: Option<i32>) {
         if let Some(status) = status {
-            host::set_exit_status(status);
+            self.executor.set_exit_status(status);
         }
         let pinned = self.pin_begun(|_| true);
         let records: Vec<_> = pinned.iter().map(|(record, _)| record.clone()).collect();
-        finalize(&records);
+        self.finalize(&records);
     }
 
     /// The wanted records that are not in `Waiting`, each with a pin. Records whose tracker is being reclaimed are left out.
@@ -440,7 +448,7 @@ impl ResourceManager for InitFiniRegistry {
             return Ok(());
         }
         self.inner.remove_records(&records);
-        finalize(&records);
+        self.inner.finalize(&records);
         Ok(())
     }
 
@@ -454,8 +462,8 @@ impl ResourceManager for InitFiniRegistry {
     /// holds a pin of each object because of them.
     fn release_pins(&self, _dylib: &JitDylib, key: ResourceKey) {
         let records = self.inner.records.inspect(key, |records| records.to_vec());
-        let scopes: Vec<_> = records.iter().map(|record| &record.exit_scope).collect();
-        ExitScope::run_thread_dtors(&scopes);
+        let scopes: Vec<u64> = records.iter().map(|record| record.exit_scope.number()).collect();
+        self.inner.executor.run_thread_dtors(&scopes);
     }
 
     fn transfer_resources(&self, _dylib: &JitDylib, destination: ResourceKey, source: ResourceKey) {
@@ -466,7 +474,7 @@ impl ResourceManager for InitFiniRegistry {
 impl LinkPlugin for InitFiniRegistry {
     /// Gives the object its own `__dso_handle` if it refers to one or registers exit handlers.
     fn join(&self, _origin: &LinkOrigin<'_>, graph: &mut LinkGraph) -> Result<Option<Box<dyn LinkHooks>>> {
-        let exit_scope = define_dso_handle(graph);
+        let exit_scope = define_dso_handle(graph, &*self.inner.executor);
         if exit_scope.is_none() && !graph.has_initializers() {
             return Ok(None);
         }
@@ -477,7 +485,7 @@ impl LinkPlugin for InitFiniRegistry {
 struct InitFiniHooks {
     inner: Arc<ArcShard<RegistryInner>>,
     /// `None` if the object has no `__dso_handle`.
-    exit_scope: Option<ExitScope>,
+    exit_scope: Option<Box<dyn HandlerScope>>,
 }
 
 impl LinkHooks for InitFiniHooks {
@@ -487,12 +495,12 @@ impl LinkHooks for InitFiniHooks {
         }
         // Without a claimed symbol no lookup can reach the object, so its initialisers never run.
         let Some(watch) = origin.watch() else { return };
-        let exit_scope = self.exit_scope.unwrap_or_else(ExitScope::new);
+        let exit_scope = self.exit_scope.unwrap_or_else(|| self.inner.executor.open_exit_scope());
         let (tracker, object) = (origin.tracker(), origin.object().clone());
-        exit_scope.set_keep_alive(move |holder| {
+        exit_scope.set_keep_alive(Arc::new(move |holder: &str| {
             let pin = tracker.pin()?;
             Some(Box::new(pin.into_revocable(format!("{holder} has pending destructors of {object}"))))
-        });
+        }));
         let record = Arc::new(ObjectRecord {
             dylib: origin.dylib().id(),
             sequence: origin.sequence(),

@@ -28,7 +28,7 @@ use std::fmt;
 use crate::arch::LAZY_ENTRY_SIZE;
 use crate::base::{ExecutorAddr, SegmentKind};
 use crate::error::{Error, ErrorKind, Result};
-use crate::host::{self, CallThrough, LazyFailure, LazyFailureHandler, LazyTarget};
+use crate::host::{Executor, InProcess, LazyEntries, LazyFailure, LazyFailureHandler, LazyTarget};
 use crate::layer::{HasMemory, MemoryLedger};
 use crate::memory::{Finalized, MemoryManager, MemoryUsage, SegmentPlan, SegmentRequest, Tenant, Word};
 use crate::platform::stubs::{self, StubManager};
@@ -44,13 +44,14 @@ pub struct LazyReexports {
     memory: Arc<dyn MemoryManager>,
     stubs: Arc<StubManager>,
     on_failure: LazyFailureHandler,
+    executor: Arc<dyn Executor>,
     ledger: MemoryLedger<EntryBlock>,
 }
 
 /// The entries of names that were defined together. Dropped when no stub leads to them any more. Field order matters: the
 /// bindings are dropped before the code of the entries.
 struct EntryBlock {
-    call_throughs: Vec<CallThrough>,
+    entries: Box<dyn LazyEntries>,
     memory: Box<dyn Finalized>,
 }
 
@@ -60,7 +61,7 @@ impl HasMemory for EntryBlock {
     }
 
     fn name(&self) -> Arc<str> {
-        Arc::from(format!("entries of {} lazy functions", self.call_throughs.len()))
+        Arc::from(format!("entries of {} lazy functions", self.entries.count()))
     }
 }
 
@@ -101,7 +102,17 @@ impl LazyReexports {
         stubs: Arc<StubManager>,
         on_failure: LazyFailureHandler,
     ) -> Arc<LazyReexports> {
-        Arc::new(LazyReexports { memory, stubs, on_failure, ledger: MemoryLedger::new() })
+        LazyReexports::with_executor(memory, stubs, on_failure, Arc::new(InProcess))
+    }
+
+    /// As [`with_handler`](Self::with_handler), for code that runs in the process behind `executor`.
+    pub(crate) fn with_executor(
+        memory: Arc<dyn MemoryManager>,
+        stubs: Arc<StubManager>,
+        on_failure: LazyFailureHandler,
+        executor: Arc<dyn Executor>,
+    ) -> Arc<LazyReexports> {
+        Arc::new(LazyReexports { memory, stubs, on_failure, executor, ledger: MemoryLedger::new() })
     }
 
     /// Defines names under a tracker for functions of `source`, including hidden ones. Each function is looked up at the first
@@ -164,16 +175,17 @@ impl LazyReexports {
         let mut memory = self.memory.allocate(&plan)?;
         let slot = memory.address(SegmentKind::ReadOnly);
         let start = memory.address(SegmentKind::Code);
-        memory.working(SegmentKind::ReadOnly).copy_from_slice(&host::call_through_address().value().to_le_bytes());
-        let call_through = |binding: &Arc<Binding>| CallThrough::new(binding.clone());
-        let call_throughs: Vec<CallThrough> = bindings.iter().map(call_through).collect();
+        let call_through = self.executor.call_through_address();
+        memory.working(SegmentKind::ReadOnly).copy_from_slice(&call_through.value().to_le_bytes());
+        let target = |binding: &Arc<Binding>| -> Arc<dyn LazyTarget> { binding.clone() };
+        let entries = self.executor.register_lazy_targets(bindings.iter().map(target).collect());
         let code = memory.working(SegmentKind::Code).chunks_exact_mut(LAZY_ENTRY_SIZE);
-        for (index, (call_through, entry)) in call_throughs.iter().zip(code).enumerate() {
+        for (index, entry) in code.enumerate() {
             let at = start.offset((index * LAZY_ENTRY_SIZE) as u64);
             // Code and slot are in one window, so the distance fits in 32 bits.
-            entry.copy_from_slice(&call_through.entry(slot.distance_from(at) as i32));
+            entry.copy_from_slice(&entries.entry(index, slot.distance_from(at) as i32));
         }
-        Ok(EntryBlock { call_throughs, memory: memory.finalize(Vec::new())? })
+        Ok(EntryBlock { entries, memory: memory.finalize(Vec::new())? })
     }
 }
 

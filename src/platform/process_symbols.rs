@@ -7,35 +7,44 @@ use std::fmt;
 
 use crate::base::{ExecutorAddr, Name, is_linker_defined};
 use crate::error::Result;
-use crate::host::{self, LoadedLibrary, ProcessSymbol};
+use crate::host::{Executor, ExecutorHandle, InProcess, ProcessSymbol};
 use crate::session::{DefinitionGenerator, JitDylib, SymbolFlags, SymbolRequest};
-use crate::sync::Mutex;
+use crate::sync::{Arc, Mutex};
 
 /// Supplies the symbols of the process (ORC: `DynamicLibrarySearchGenerator`).
 pub struct ProcessSymbols {
+    executor: Arc<dyn Executor>,
     fallbacks: Mutex<Fallbacks>,
 }
 
 struct Fallbacks {
     /// Libraries that are not opened yet, in reverse order.
     unopened: Vec<String>,
-    opened: Vec<LoadedLibrary>,
+    opened: Vec<ExecutorHandle>,
 }
 
 impl ProcessSymbols {
     /// A generator for the symbols of the process, then those of `fallbacks` in order. A fallback is a name or path for the
     /// system's loader. One that cannot be opened is skipped.
     pub fn new(fallbacks: impl IntoIterator<Item = String>) -> ProcessSymbols {
+        ProcessSymbols::with_executor(fallbacks, Arc::new(InProcess))
+    }
+
+    /// As [`new`](Self::new), for the process behind `executor`.
+    pub(crate) fn with_executor(
+        fallbacks: impl IntoIterator<Item = String>,
+        executor: Arc<dyn Executor>,
+    ) -> ProcessSymbols {
         let mut unopened: Vec<String> = fallbacks.into_iter().collect();
         unopened.reverse();
-        ProcessSymbols { fallbacks: Mutex::new(Fallbacks { unopened, opened: Vec::new() }) }
+        ProcessSymbols { executor, fallbacks: Mutex::new(Fallbacks { unopened, opened: Vec::new() }) }
     }
 
     /// Opens the next fallback. Returns false if there is none.
     fn open_next(&self) -> bool {
         let Some(name) = self.fallbacks.lock().unopened.pop() else { return false };
         // Outside the lock, because constructors of the library run here.
-        if let Ok(library) = LoadedLibrary::open(&name) {
+        if let Ok(library) = self.executor.open_library(&name) {
             self.fallbacks.lock().opened.push(library);
         }
         true
@@ -50,7 +59,7 @@ impl DefinitionGenerator for ProcessSymbols {
         loop {
             let mut found = Vec::new();
             missing.retain(|name| {
-                let symbol = host::find_symbol(name);
+                let symbol = self.executor.find_symbol(name);
                 found.extend(symbol.map(|symbol| definition(name, symbol)));
                 symbol.is_none()
             });

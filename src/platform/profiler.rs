@@ -14,7 +14,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use crate::error::Result;
-use crate::host::{CodeDump, NameMap};
+use crate::host::{CodeDumpFile, Executor, InProcess, NameMapFile, Stamp};
 use crate::layer::{LinkHooks, LinkOrigin, LinkPlugin};
 use crate::link::{FixedLink, LinkedFunction};
 use crate::platform::jit_dump;
@@ -73,8 +73,8 @@ pub struct Profiler {
 }
 
 enum ProfileFile {
-    Dump(CodeDump),
-    Map(NameMap),
+    Dump(Box<dyn CodeDumpFile>),
+    Map(Box<dyn NameMapFile>),
 }
 
 impl Profiler {
@@ -84,9 +84,14 @@ impl Profiler {
     /// [`ErrorKind::File`](crate::ErrorKind::File): the file cannot be created, or it cannot be mapped executable (in a directory
     /// mounted `noexec`). perf learns the name of a jitdump from that mapping.
     pub fn new(profile: Profile) -> Result<Arc<Profiler>> {
+        Profiler::with_executor(profile, &InProcess)
+    }
+
+    /// As [`new`](Self::new), for the process behind `executor`.
+    pub(crate) fn with_executor(profile: Profile, executor: &dyn Executor) -> Result<Arc<Profiler>> {
         let file = match profile {
-            Profile::JitDump => ProfileFile::Dump(CodeDump::create(&directory(), jit_dump::header)?),
-            Profile::PerfMap => ProfileFile::Map(NameMap::open()?),
+            Profile::JitDump => ProfileFile::Dump(executor.create_code_dump(&directory(), jit_dump::header)?),
+            Profile::PerfMap => ProfileFile::Map(executor.open_name_map()?),
         };
         Ok(Arc::new(Profiler { file: Arc::new(file) }))
     }
@@ -113,7 +118,7 @@ fn directory() -> PathBuf {
 impl ProfileFile {
     fn append(&self, functions: &[LinkedFunction]) {
         match self {
-            ProfileFile::Dump(dump) => dump.append(functions.len() as u64, |stamp, first| {
+            ProfileFile::Dump(dump) => dump.append(functions.len() as u64, &mut |stamp: Stamp, first: u64| {
                 let numbered = (first..).zip(functions);
                 numbered.flat_map(|(number, function)| jit_dump::function(function, stamp, number)).collect()
             }),

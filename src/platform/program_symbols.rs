@@ -8,7 +8,7 @@ use std::fmt;
 
 use crate::base::Name;
 use crate::error::Result;
-use crate::host::{self, ProgramSymbol};
+use crate::host::{Executor, InProcess, ProgramSymbol};
 use crate::session::{DefinitionGenerator, JitDylib, SymbolFlags, SymbolRequest};
 
 /// Supplies the global symbols of the running program, which it reads from the program's file.
@@ -26,7 +26,12 @@ impl ProgramSymbols {
     /// # Errors
     /// The file cannot be read, or has no symbol table because it was stripped.
     pub fn new() -> Result<ProgramSymbols> {
-        Ok(ProgramSymbols { symbols: host::program_symbols()? })
+        ProgramSymbols::with_executor(&InProcess)
+    }
+
+    /// As [`new`](Self::new), for the program that runs in the process behind `executor`.
+    pub(crate) fn with_executor(executor: &dyn Executor) -> Result<ProgramSymbols> {
+        Ok(ProgramSymbols { symbols: executor.program_symbols()? })
     }
 
     /// Number of symbols.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::reading::{Layers, NamedPath, code, layers, named_paths, tokens as tokens_of};
 use crate::table::{Room, Table, backticked};
 use crate::tree::room_of;
-use crate::{FENCED_CRATES, LONGEST_FILE, SYNC, TOOL};
+use crate::{FENCED_CRATES, HOST_NAMES, LONGEST_FILE, SYNC, TOOL};
 
 /// Imports of rooms that the floor table does not allow.
 pub fn import_faults(file: &str, text: &str, table: &Table) -> Vec<String> {
@@ -202,6 +202,40 @@ pub fn outside_faults(file: &str, text: &str, table: &Table) -> Vec<String> {
     }
     let at_line = |(line, fault)| format!("{file}:{line}: {fault}");
     faults.into_iter().map(at_line).collect()
+}
+
+/// Ways to the process that runs linked code that do not lead through `Executor`, in the rooms above `host`.
+pub fn executor_faults(file: &str, text: &str) -> Vec<String> {
+    // A `tests.rs` is a test module in a file of its own.
+    if !matches!(room_of(file), "layer" | "platform" | "jit") || file.ends_with("/tests.rs") {
+        return Vec::new();
+    }
+    let tokens = code(text, true);
+    let mut faults = BTreeSet::new();
+    for NamedPath { line, segments, .. } in named_paths(&tokens) {
+        let names: Vec<&str> = segments.iter().map(String::as_str).collect();
+        let names = names.strip_prefix(&["crate"]).unwrap_or(&names);
+        let is_allowed = match names {
+            ["host", name, ..] => HOST_NAMES.contains(name),
+            ["host"] => false,
+            ["os", name, ..] => *name == "InputFile",
+            ["InProcess", name] => *name == "address_in_this_thread",
+            _ => true,
+        };
+        if !is_allowed {
+            faults.insert((line, names.join("::")));
+        }
+    }
+    for pair in tokens.windows(2).filter(|pair| pair[0].text == "InProcess" && pair[1].text == ".") {
+        faults.insert((pair[0].line, "InProcess.".to_string()));
+    }
+    let fault = |(line, what)| {
+        format!(
+            "{file}:{line}: `{what}` acts on this process. Mend: call a method of the `Executor` that the session has; a new \
+             type or trait of `host` that acts on no process goes into HOST_NAMES in tests/architecture/main.rs"
+        )
+    };
+    faults.into_iter().map(fault).collect()
 }
 
 /// Words and bytes of one instruction set outside `arch/`.

@@ -24,6 +24,28 @@ use tree::*;
 const LONGEST_FILE: usize = 700;
 /// External crates that a room may name only if its imports cell lists them.
 const FENCED_CRATES: [&str; 7] = ["libc", "memmap2", "rustix", "object", "gimli", "iced_x86", "tracing"];
+/// What the rooms above `host` may name of it: the trait `Executor`, its handles, values, and typed calls.
+const HOST_NAMES: [&str; 19] = [
+    "Executor",
+    "InProcess",
+    "ExecutorHandle",
+    "ThreadLocalBlock",
+    "HandlerScope",
+    "ProcessExitHook",
+    "LazyEntries",
+    "CodeDumpFile",
+    "NameMapFile",
+    "ProcessSymbol",
+    "ProgramSymbol",
+    "StaticTls",
+    "Stamp",
+    "LazyTarget",
+    "LazyFailure",
+    "LazyFailureHandler",
+    "Function",
+    "FunctionPointer",
+    "Symbol",
+];
 const SYNC: &str = "src/sync.rs";
 const BENCH: &str = "crates/bench/src";
 /// The folders of the benchmark crate, and the folders that each imports.
@@ -64,6 +86,11 @@ fn only_the_sync_room_names_threads_and_locks_and_only_listed_rooms_name_libc() 
 #[test]
 fn code_for_one_instruction_set_stays_in_the_architecture_folders() {
     check_sources(|_, file, text, _| architecture_faults(file, text));
+}
+
+#[test]
+fn rooms_above_host_reach_the_process_only_through_the_executor() {
+    check_sources(|_, file, text, _| executor_faults(file, text));
 }
 
 #[test]

@@ -134,6 +134,17 @@ fn machine_code_outside_the_architecture_folders_is_seen() {
 }
 
 #[test]
+fn ways_to_the_process_around_the_executor_are_seen() {
+    let good = "use crate::host::{Executor, InProcess};\nfn f() { g(Arc::new(InProcess), InProcess::address_in_this_thread(v)) }\n\
+                #[cfg(test)] mod tests { use crate::host::ExitScope; }";
+    assert_eq!(lines_of(&executor_faults("src/platform/a.rs", good)), []);
+    let bad = "use crate::host::find_symbol;\nuse crate::host;\nuse crate::host::{self, Executor};\nhost::run_initializer(a);\n\
+               use crate::host::ThreadLocalModule;\nInProcess.find_symbol(a);\nuse crate::os::Library;\nInProcess::new();";
+    assert_eq!(lines_of(&executor_faults("src/jit.rs", bad)), [1, 2, 3, 4, 5, 6, 7, 8]);
+    assert_eq!(lines_of(&executor_faults("src/host/a.rs", bad)), []);
+}
+
+#[test]
 fn safety_notes_without_a_promise_and_promises_without_a_note_are_seen() {
     let file = |name: &str, text: &str| (name.to_string(), text.to_string());
     let head = file("src/os/mod.rs", "//! **O1** mapped.\n//!\n//! **O2** ours; **O3rd** O4.\nmod a;");

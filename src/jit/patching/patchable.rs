@@ -119,7 +119,7 @@ impl Jit {
     /// # Errors
     /// The file of the program cannot be read, or it has no symbol table because it was stripped.
     pub fn add_program_symbols(&self, dylib: &JitDylib) -> Result<()> {
-        dylib.add_generator(Arc::new(ProgramSymbols::new()?));
+        dylib.add_generator(Arc::new(ProgramSymbols::with_executor(&*self.0.executor)?));
         Ok(())
     }
 }

@@ -1,0 +1,226 @@
+//! [`Executor`]: the process that runs linked code, as the rest of the crate sees it.
+//!
+//! The rooms above `host` act on that process only through this trait. Today one type implements it:
+//! [`InProcess`](super::InProcess), for code that runs in the process that links it. An implementation for another process
+//! sends each call to a peer there, which has an `InProcess` of its own.
+//!
+//! | not part of the trait | because |
+//! |---|---|
+//! | code memory | `memory` has a seam of its own: `MemoryManager` and `MemoryMapper` |
+//! | calls through `Function` and `Symbol` | both are pointers with a type, so they belong to the process that links |
+//! | the address of a thread-local variable | it is that of the calling thread, which runs in the process that links |
+//! | cleaning of instruction caches | x86-64 needs none; what would need it is `finalize` of `memory` |
+//!
+//! # Handles
+//! What the process holds for a linked object has a handle, a boxed value. Dropping the handle undoes what made it.
+//!
+//! # Locks
+//! Any thread may call each method. `open_exit_scope`, `set_keep_alive` and `register_symbol_file` are called while an object is
+//! recorded under its key (`with_resource_key`), so they must not call the session. No session lock is held in the others.
+
+use std::ffi::{CString, c_int};
+use std::fmt;
+use std::path::Path;
+
+use crate::arch::LAZY_ENTRY_SIZE;
+use crate::base::{ExecutorAddr, TlsIndex};
+use crate::error::Result;
+use crate::host::call_through::LazyTarget;
+use crate::host::exit_hook::ExitHookFn;
+use crate::host::exit_scopes::KeepAliveFn;
+use crate::host::process::ProcessSymbol;
+use crate::host::profile::Stamp;
+use crate::host::program_symbols::ProgramSymbol;
+use crate::host::thread_locals::StaticTls;
+use crate::sync::Arc;
+
+/// The process that runs linked code.
+pub(crate) trait Executor: Send + Sync + fmt::Debug {
+    // ---- symbols ----
+
+    /// Finds a symbol that the program or one of its loaded libraries exports.
+    fn find_symbol(&self, name: &str) -> Option<ProcessSymbol>;
+
+    /// Opens a shared library by name or path. Constructors of the library run on the calling thread. Dropping the handle closes
+    /// the library.
+    ///
+    /// # Errors
+    /// [`ErrorKind::File`](crate::ErrorKind::File) with the loader's error message.
+    fn open_library(&self, name: &str) -> Result<ExecutorHandle>;
+
+    /// All global and weak functions and variables of the program, sorted by name.
+    ///
+    /// # Errors
+    /// The program's file cannot be read, or has no symbol table.
+    fn program_symbols(&self) -> Result<Vec<ProgramSymbol>>;
+
+    // ---- thread-local storage ----
+
+    /// Loads a thread-local block of `size` bytes that starts with `image`. The other bytes are zero.
+    ///
+    /// # Errors
+    /// The reason: the image is larger than the block, the block is too large, `align` is not supported, or the C library
+    /// refuses.
+    fn load_thread_locals(
+        &self,
+        image: &[u8],
+        size: u64,
+        align: u64,
+        static_tls: StaticTls,
+    ) -> std::result::Result<Box<dyn ThreadLocalBlock>, String>;
+
+    /// A variable's distance from the thread pointer, if it is the same in every thread. A variable of a library is looked up
+    /// by `name`; for one of linked code the name is not used.
+    fn static_offset(&self, variable: TlsIndex, name: &str) -> Option<i64>;
+
+    // ---- initialisers and exit handlers ----
+
+    /// Calls an initialiser or finaliser as the system's loader does. It runs on behalf of the calling thread, which waits. An
+    /// exception or panic unwinds through this method. The caller keeps the memory of the function alive, and has the user's
+    /// consent (H2, H3).
+    fn run_initializer(&self, address: ExecutorAddr);
+
+    /// Opens a scope for the exit handlers of one object.
+    fn open_exit_scope(&self) -> Box<dyn HandlerScope>;
+
+    /// Runs the destructors of thread-local variables that are pending for `scopes` in the calling thread. Then runs the exit
+    /// handlers of `scopes`, the latest first, including those that handlers register meanwhile. Returns the number of calls.
+    fn run_exit_handlers(&self, scopes: &[u64]) -> usize;
+
+    /// Runs the destructors of thread-local variables that are pending for `scopes` in the calling thread. Returns the number
+    /// of calls.
+    fn run_thread_dtors(&self, scopes: &[u64]) -> usize;
+
+    /// The functions that linked code calls to register exit handlers.
+    fn handler_functions(&self) -> HandlerFunctions;
+
+    /// Registers a function that runs at `exit`, newest first. It gets the exit status if linked code called `exit`, else
+    /// `None`.
+    fn add_exit_hook(&self, hook: Arc<ExitHookFn>) -> Box<dyn ProcessExitHook>;
+
+    /// Sets the exit status for `on_exit` handlers that run from now on.
+    fn set_exit_status(&self, status: c_int);
+
+    /// The address of `exit` for linked code.
+    fn exit_address(&self) -> ExecutorAddr;
+
+    // ---- lazy functions ----
+
+    /// Registers the functions behind a row of entries. Drop the handle only when no thread can run an entry any more.
+    fn register_lazy_targets(&self, targets: Vec<Arc<dyn LazyTarget>>) -> Box<dyn LazyEntries>;
+
+    /// The address that entries jump to.
+    fn call_through_address(&self) -> ExecutorAddr;
+
+    // ---- debuggers and profilers ----
+
+    /// Adds a symbol file to the list that debuggers read, and notifies an attached debugger. Dropping the handle removes it.
+    fn register_symbol_file(&self, symbol_file: Vec<u8>) -> ExecutorHandle;
+
+    /// Creates a jitdump in a new directory below `base`, and writes the bytes that `header` returns.
+    ///
+    /// # Errors
+    /// [`ErrorKind::File`](crate::ErrorKind::File) with the text of the system.
+    fn create_code_dump(&self, base: &Path, header: fn(Stamp) -> Vec<u8>) -> Result<Box<dyn CodeDumpFile>>;
+
+    /// Opens perf's map of names.
+    ///
+    /// # Errors
+    /// [`ErrorKind::File`](crate::ErrorKind::File) with the text of the system.
+    fn open_name_map(&self) -> Result<Box<dyn NameMapFile>>;
+
+    // ---- native programs ----
+
+    /// Sets up the process for a native program with these arguments. One program runs at a time. Dropping the handle restores
+    /// what was changed.
+    fn start_program(&self, arguments: &[CString]) -> Box<dyn NativeProgram>;
+
+    /// Calls `body` once. Linked code that it runs finds the end of the stack below it: an exception that no handler catches
+    /// ends the process. A panic that leaves `body` ends the process, too.
+    fn at_stack_end(&self, body: &mut dyn FnMut());
+}
+
+/// Something that the process holds until this value is dropped.
+pub(crate) type ExecutorHandle = Box<dyn ExecutorResource>;
+
+/// See [`ExecutorHandle`].
+pub(crate) trait ExecutorResource: Send + Sync + fmt::Debug {}
+
+/// The thread-local block of linked code. Dropping it frees the copies of all threads: no code may use them any more.
+pub(crate) trait ThreadLocalBlock: Send + Sync + fmt::Debug {
+    /// The number of its module in the C library.
+    fn number(&self) -> u32;
+
+    /// Distance of the block from the thread pointer, if it is the same in every thread.
+    fn static_offset(&self) -> Option<i64>;
+
+    /// The image, to be completed before any thread has a copy of it.
+    fn image(&mut self) -> &mut [u8];
+}
+
+/// The exit handlers of one object. Dropping it closes the scope: handlers that have not run are dropped.
+pub(crate) trait HandlerScope: Send + Sync + fmt::Debug {
+    /// The word of the object's `__dso_handle`.
+    fn number(&self) -> u64;
+
+    /// Sets the closure that keeps the object's code alive for a named thread while destructors of that thread are pending.
+    fn set_keep_alive(&self, keep_alive: Arc<KeepAliveFn>);
+
+    /// Removes the object's handlers of forks and of `quick_exit` from the C library.
+    fn deregister_at_libc(&self);
+}
+
+/// Addresses of the functions that linked code calls to register handlers. Each gets the address of the object's
+/// `__dso_handle` as its last argument.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HandlerFunctions {
+    /// `__cxa_atexit`.
+    pub(crate) atexit: ExecutorAddr,
+    /// `on_exit`.
+    pub(crate) on_exit: ExecutorAddr,
+    /// `__cxa_thread_atexit`.
+    pub(crate) thread_atexit: ExecutorAddr,
+    /// `at_quick_exit`.
+    pub(crate) at_quick_exit: ExecutorAddr,
+    /// `pthread_atfork`.
+    pub(crate) atfork: ExecutorAddr,
+}
+
+/// A registered exit hook. Dropping it deregisters the hook.
+pub(crate) trait ProcessExitHook: Send + Sync + fmt::Debug {
+    /// Registers all hooks with the C library, so that they run before all handlers that it has at this time.
+    fn register_at_libc(&self);
+}
+
+/// Registered targets of lazy functions. Dropping it deregisters them.
+pub(crate) trait LazyEntries: Send + Sync {
+    /// Number of targets.
+    fn count(&self) -> usize;
+
+    /// The code of the entry of a target. `slot_distance` bytes after the start of the entry is a word with
+    /// [`Executor::call_through_address`].
+    fn entry(&self, index: usize, slot_distance: i32) -> [u8; LAZY_ENTRY_SIZE];
+}
+
+/// An open jitdump.
+pub(crate) trait CodeDumpFile: Send + Sync {
+    /// Appends `count` records. `records` gets the time and the number of the first record, and returns the bytes. It is called
+    /// at most once; after a failed write it is not called any more.
+    fn append(&self, count: u64, records: &mut dyn FnMut(Stamp, u64) -> Vec<u8>);
+}
+
+/// An open map of names.
+pub(crate) trait NameMapFile: Send + Sync {
+    /// Appends lines.
+    fn append(&self, lines: &str);
+}
+
+/// A native program that is set up to start.
+pub(crate) trait NativeProgram {
+    /// Calls `main` on the calling thread, with `errno` zero as at the start of a process. Returns its result.
+    ///
+    /// # Safety
+    /// - At `main` is a function that can be called as `int main(int, char **, char **)`.
+    /// - Its code stays in memory until the call has returned.
+    unsafe fn call_main(&mut self, main: ExecutorAddr) -> c_int;
+}

@@ -1,0 +1,203 @@
+//! [`InProcess`]: the [`Executor`] for code that runs in the process that links it.
+//!
+//! It has no state. Each method leads to the file of this room that does the work. What that work shares, such as the table of
+//! exit scopes, is in statics there, because linked code and the C library find it without a session.
+
+use std::ffi::{CString, c_int};
+use std::path::Path;
+
+use crate::arch::LAZY_ENTRY_SIZE;
+use crate::base::{ExecutorAddr, TlsIndex};
+use crate::error::Result;
+use crate::host::call_through::{self, CallThrough, LazyTarget};
+use crate::host::debugger_list::DebuggerEntry;
+use crate::host::executor::{
+    CodeDumpFile, Executor, ExecutorHandle, ExecutorResource, HandlerFunctions, HandlerScope, LazyEntries, NameMapFile,
+    NativeProgram, ProcessExitHook, ThreadLocalBlock,
+};
+use crate::host::exit_handlers::{self, ExitScope};
+use crate::host::exit_hook::{self, ExitHook, ExitHookFn};
+use crate::host::exit_scopes::KeepAliveFn;
+use crate::host::process::{self, LoadedLibrary, ProcessSymbol};
+use crate::host::profile::{CodeDump, NameMap, Stamp};
+use crate::host::program::{MainFunction, ProgramStart};
+use crate::host::program_symbols::{self, ProgramSymbol};
+use crate::host::thread_locals::{self, StaticTls, ThreadLocalModule};
+use crate::host::{call, stack_end, thread_exit_handlers};
+use crate::sync::Arc;
+
+/// The process that links.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct InProcess;
+
+impl InProcess {
+    /// Address of a thread-local variable in the calling thread. `None` if no loaded library has it.
+    ///
+    /// Not a method of [`Executor`]: a thread of the process that links has no copy of a variable of another process.
+    pub(crate) fn address_in_this_thread(variable: TlsIndex) -> Option<ExecutorAddr> {
+        thread_locals::address_in_this_thread(variable)
+    }
+}
+
+impl Executor for InProcess {
+    fn find_symbol(&self, name: &str) -> Option<ProcessSymbol> {
+        process::find_symbol(name)
+    }
+
+    fn open_library(&self, name: &str) -> Result<ExecutorHandle> {
+        Ok(Box::new(LoadedLibrary::open(name)?))
+    }
+
+    fn program_symbols(&self) -> Result<Vec<ProgramSymbol>> {
+        program_symbols::program_symbols()
+    }
+
+    fn load_thread_locals(
+        &self,
+        image: &[u8],
+        size: u64,
+        align: u64,
+        static_tls: StaticTls,
+    ) -> std::result::Result<Box<dyn ThreadLocalBlock>, String> {
+        Ok(Box::new(ThreadLocalModule::try_load(image, size, align, static_tls)?))
+    }
+
+    fn static_offset(&self, variable: TlsIndex, name: &str) -> Option<i64> {
+        thread_locals::static_offset(variable, name)
+    }
+
+    fn run_initializer(&self, address: ExecutorAddr) {
+        call::run_initializer(address);
+    }
+
+    fn open_exit_scope(&self) -> Box<dyn HandlerScope> {
+        Box::new(ExitScope::new())
+    }
+
+    fn run_exit_handlers(&self, scopes: &[u64]) -> usize {
+        let dtor_count = thread_exit_handlers::run_thread_dtors(scopes);
+        dtor_count + exit_handlers::run_registered(scopes)
+    }
+
+    fn run_thread_dtors(&self, scopes: &[u64]) -> usize {
+        thread_exit_handlers::run_thread_dtors(scopes)
+    }
+
+    fn handler_functions(&self) -> HandlerFunctions {
+        HandlerFunctions {
+            atexit: exit_handlers::atexit_capture_address(),
+            on_exit: exit_handlers::on_exit_capture_address(),
+            thread_atexit: thread_exit_handlers::thread_atexit_capture_address(),
+            at_quick_exit: exit_handlers::at_quick_exit_capture_address(),
+            atfork: exit_handlers::atfork_capture_address(),
+        }
+    }
+
+    fn add_exit_hook(&self, hook: Arc<ExitHookFn>) -> Box<dyn ProcessExitHook> {
+        Box::new(ExitHook::new(hook))
+    }
+
+    fn set_exit_status(&self, status: c_int) {
+        exit_handlers::set_exit_status(status);
+    }
+
+    fn exit_address(&self) -> ExecutorAddr {
+        exit_hook::exit_address()
+    }
+
+    fn register_lazy_targets(&self, targets: Vec<Arc<dyn LazyTarget>>) -> Box<dyn LazyEntries> {
+        Box::new(targets.into_iter().map(CallThrough::new).collect::<Vec<_>>())
+    }
+
+    fn call_through_address(&self) -> ExecutorAddr {
+        call_through::call_through_address()
+    }
+
+    fn register_symbol_file(&self, symbol_file: Vec<u8>) -> ExecutorHandle {
+        Box::new(DebuggerEntry::new(symbol_file))
+    }
+
+    fn create_code_dump(&self, base: &Path, header: fn(Stamp) -> Vec<u8>) -> Result<Box<dyn CodeDumpFile>> {
+        Ok(Box::new(CodeDump::create(base, header)?))
+    }
+
+    fn open_name_map(&self) -> Result<Box<dyn NameMapFile>> {
+        Ok(Box::new(NameMap::open()?))
+    }
+
+    fn start_program(&self, arguments: &[CString]) -> Box<dyn NativeProgram> {
+        Box::new(ProgramStart::new(arguments))
+    }
+
+    fn at_stack_end(&self, body: &mut dyn FnMut()) {
+        stack_end::at_stack_end(body);
+    }
+}
+
+impl ExecutorResource for LoadedLibrary {}
+
+impl ExecutorResource for DebuggerEntry {}
+
+impl ThreadLocalBlock for ThreadLocalModule {
+    fn number(&self) -> u32 {
+        ThreadLocalModule::number(self)
+    }
+
+    fn static_offset(&self) -> Option<i64> {
+        ThreadLocalModule::static_offset(self)
+    }
+
+    fn image(&mut self) -> &mut [u8] {
+        ThreadLocalModule::image(self)
+    }
+}
+
+impl HandlerScope for ExitScope {
+    fn number(&self) -> u64 {
+        ExitScope::number(self)
+    }
+
+    fn set_keep_alive(&self, keep_alive: Arc<KeepAliveFn>) {
+        ExitScope::set_keep_alive(self, keep_alive);
+    }
+
+    fn deregister_at_libc(&self) {
+        ExitScope::deregister_at_libc(self);
+    }
+}
+
+impl ProcessExitHook for ExitHook {
+    fn register_at_libc(&self) {
+        ExitHook::register_at_libc(self);
+    }
+}
+
+impl LazyEntries for Vec<CallThrough> {
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    fn entry(&self, index: usize, slot_distance: i32) -> [u8; LAZY_ENTRY_SIZE] {
+        self[index].entry(slot_distance)
+    }
+}
+
+impl CodeDumpFile for CodeDump {
+    fn append(&self, count: u64, records: &mut dyn FnMut(Stamp, u64) -> Vec<u8>) {
+        CodeDump::append(self, count, records);
+    }
+}
+
+impl NameMapFile for NameMap {
+    fn append(&self, lines: &str) {
+        NameMap::append(self, lines);
+    }
+}
+
+impl NativeProgram for ProgramStart {
+    unsafe fn call_main(&mut self, main: ExecutorAddr) -> c_int {
+        // SAFETY: H1 - the caller promises a `main` at this address, which is not null. H2 - the caller holds its code.
+        let main = unsafe { std::mem::transmute::<usize, MainFunction>(main.value() as usize) };
+        self.call(main)
+    }
+}
