@@ -31,19 +31,22 @@
 //! # Ok(()) }
 //! ```
 //!
-//! # Modules
+//! # Where to start
 //!
-//! | module | what it holds |
+//! | to do | start with |
 //! |---|---|
-//! | the crate root | [`Jit`], the session with all services, and the types that most programs need |
-//! | [`session`] | sessions, dylibs, symbols, trackers, lookups, removal, guards, observers |
-//! | [`link`] | the bytes of objects and archives, and the [`LinkGraph`](link::LinkGraph) that plugins see |
-//! | [`layer`] | the [`ObjectLinkingLayer`](layer::ObjectLinkingLayer), which links objects for a session, and its plugins |
-//! | [`memory`] | code memory: windows, pools, budgets, maps, fork policy |
-//! | [`host`] | calls into linked code, and what linked code shares with this process |
-//! | [`platform`] | static libraries, debuggers, profilers |
-//! | [`base`] | addresses, names and other small types |
-//! | [`error`] | [`Error`] and its kinds |
+//! | link objects and call their functions | [`Jit::add_object`], [`Jit::lookup`] |
+//! | link static libraries | [`Jit::link_static_library`] |
+//! | remove code | [`ResourceTracker::remove`], [`Removal`] |
+//! | call functions without an owned handle | [`Jit::guard`], [`Jit::symbol`] |
+//! | replace functions while threads call them | [`Jit::patchable`], [`Patch`] |
+//! | run a program with a `main` | [`Program`] |
+//! | use gdb, lldb or perf | [`JitBuilder::debugger`], [`JitBuilder::profiler`] |
+//! | follow what a session does | [`Observer`], [`MemoryMap`], [`Jit::locate`] |
+//! | supply symbols when a lookup misses them | [`session::DefinitionGenerator`] |
+//! | read or change objects while they are linked | [`layer::LinkPlugin`] |
+//! | own what belongs to code, and free it with the code | [`ResourceManager`], [`session::Ledger`] |
+//! | limit, share or replace code memory | [`JitBuilder::memory_budget`], [`memory::SlabPool`], [`memory::MemoryManager`] |
 //!
 //! `DESIGN.md` in the repository says how the crate is built.
 //!
