@@ -179,13 +179,13 @@ fn run(objects: &Objects) {
     link_and_remove(&jit, &dylib, &objects.medium, [link_medium, remove_medium], times("link_medium"), 4);
     replacements(&jit, &dylib, &objects.small);
     dylibs(&jit, &objects.small, &objects.runtime);
-    let name = objects.small.instance(1_000_000);
-    let (_, _tracker) = link(&jit, &dylib, &name);
+    let instance = objects.small.instance(1_000_000);
+    let (_, _tracker) = link(&jit, &dylib, &instance);
     let order = [(dylib.clone(), Visibility::All)];
     for _ in 0..times("ready_address") {
-        ready_address(&mut || assert!(!jit.session().lookup_address(&order, &name.entry).unwrap().is_null()));
+        ready_address(&mut || assert!(!jit.session().lookup_address(&order, &instance.entry).unwrap().is_null()));
     }
-    let requests = [SymbolRequest::required(&name.entry)];
+    let requests = [SymbolRequest::required(&instance.entry)];
     for _ in 0..times("ready_lookup") {
         ready_lookup(&mut || drop(black_box(jit.session().lookup(&order, &requests, RequiredState::Ready).unwrap())));
     }

@@ -1,6 +1,6 @@
 //! Measures a link, from the bytes of an object to the address of a function in it, and its removal.
 //!
-//! `cargo bench --bench link -- [MODULES]` links so many instances (default: 2,000) of a small and of a medium object
+//! `cargo bench --bench link -- [MODULES]` links this many instances (default: 2,000) of a small and of a medium object
 //! into one dylib. Each has unique names and a tracker of its own. It removes them in random order. Then it replaces
 //! one of 100, 1,000 and 10,000 live objects repeatedly. The result of each function is checked, and the heap
 //! allocations of this thread are counted. Needs gcc.

@@ -14,13 +14,13 @@
 //! `cargo bench --bench memory -- million` links a million tiny objects, calls some of them, and removes them all. Only
 //! this part links and runs code.
 //!
-//! `jittison_test_support::bench::installed` says what an object is here. Nothing is linked or run but in `million`.
+//! `jittison_test_support::bench::installed` says what an object is in the other parts.
 //!
 //! A figure has a few hundred rounds at most, so medians are exact and need no histogram.
 //!
 //! # The peer
 //!
-//! It is written from a description of tvm-ffi's slab pool:
+//! The peer is written from a description of tvm-ffi's slab pool:
 //!
 //! - It reserves 64 MiB, a third of it for code. The unit of allocation is a page.
 //! - Free ranges are in a sorted list, with best fit. One lock guards the lists.
@@ -153,7 +153,7 @@ fn install_and_remove(pool: &SlabPool, count: usize) -> f64 {
     timed(count, |_| drop(install(pool)))
 }
 
-/// Installs so many objects that their memory is in no cache. Removing them is not timed.
+/// Installs more objects than the caches hold. Removing them is not timed.
 fn installs(pool: &SlabPool) -> f64 {
     let mut live = Vec::with_capacity(COLD);
     timed(COLD, |_| live.push(install(pool)))
@@ -190,8 +190,8 @@ fn on_two_threads(work: impl Fn() -> f64 + Sync) -> f64 {
     })
 }
 
-/// A pool with so many shards; 0 is one per processor. It has no background thread and does not fill freed code with
-/// traps.
+/// A pool with `shards` shards; 0 means one per processor. It has no background thread and does not fill freed code
+/// with traps.
 fn new_pool(shards: usize) -> SlabPool {
     let options = SlabPoolOptions { shards, returns_memory: false, trap_freed_code: false, ..Default::default() };
     SlabPool::new(options).unwrap()

@@ -1,7 +1,7 @@
 //! Measures the resident memory of a small live module, and what stays resident after all modules are removed.
 //!
-//! `cargo bench --bench resident -- [MODULES]` links so many instances (default: 100,000) of a small C object into one
-//! dylib. Each has unique names and a tracker of its own. All call the same runtime library. The figures include
+//! `cargo bench --bench resident -- [MODULES]` links this many instances (default: 100,000) of a small C object into
+//! one dylib. Each has unique names and a tracker of its own. All call the same runtime library. The figures include
 //! everything: code, tables, and the heap. Needs gcc.
 
 use jittison::Jit;

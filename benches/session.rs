@@ -1,9 +1,9 @@
 //! Measures the session without linking: lookups of ready symbols, trackers, removals and guards, on one and on two
 //! threads.
 //!
-//! `cargo bench --bench session` prints medians with the minimum and maximum over 15 rounds, which are exact without a
-//! histogram. All symbols are absolute, so the figures are those of the session alone. Compare figures of the same run
-//! only. To compare with ORC, alternate this program with a program for ORC.
+//! `cargo bench --bench session` prints medians with the minimum and maximum over 15 rounds. The figures of all rounds
+//! are kept, so medians are exact. All symbols are absolute, so the figures are those of the session alone. Compare
+//! figures of the same run only. To compare with ORC, alternate this program with a program for ORC.
 
 use std::cell::Cell;
 use std::hint::black_box;

@@ -8,8 +8,8 @@
 //!
 //! # The promise
 //!
-//! The times do not depend on the number of live modules, with two exceptions that every large program has: the caches
-//! hold a smaller part of the code, and twice the code makes the bisection one step longer. To separate these effects,
+//! The times do not depend on the number of live modules, apart from two effects that every large program has: the
+//! caches hold a smaller part of the code, and twice the code makes the bisection one step longer. To separate these,
 //! each table has throws through one module repeatedly, through random modules, and through the same code in a library
 //! that the system loaded.
 //!

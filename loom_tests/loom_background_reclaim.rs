@@ -35,7 +35,7 @@ fn queueing_a_tracker_versus_the_reclaim_thread_going_to_sleep() {
 
 #[test]
 fn queueing_a_tracker_versus_the_end_of_the_session() {
-    // The reclaim thread frees it, or the thread that ends the session, or a later one.
+    // The reclaim thread frees it, or the thread that ends the session, or the thread that drops the pin.
     explore("queueing_a_tracker_versus_the_end_of_the_session", Some(2), 10, [(1, 0)], || {
         let fixture = fixture();
         let tracker = fixture.loaded("f", 1);

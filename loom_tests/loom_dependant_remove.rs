@@ -44,7 +44,7 @@ fn emission_versus_removal_of_the_dependency() {
 
 #[test]
 fn dependency_added_while_running_versus_its_removal() {
-    // As an emission, but only the gate of the dependency protects it meanwhile.
+    // The outcomes are those of an emission. Here only the gate of the dependency protects the new edge.
     let allowed = [("ok", false, (0, 1), vec![2, 1]), ("dependency removed", true, (0, 0), vec![1, 2])];
     explore("dependency_added_while_running_versus_its_removal", None, 4, allowed, || {
         let fixture = Fixture::new();

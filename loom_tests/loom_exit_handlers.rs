@@ -242,7 +242,7 @@ fn exit_versus_removal() {
     // All handlers run at the exit, or all at the removal.
     let outcomes = [(vec![1, 0], vec![]), (vec![], vec![1, 0])];
     explore("exit_versus_removal", None, 2, outcomes, || {
-        let (_scene, tracker, object) = Object::under_a_tracker();
+        let (_fixture, tracker, object) = Object::under_a_tracker();
         let watch = tracker.watch();
         let remover = thread::spawn(move || drop(tracker.remove().unwrap()));
         let at_exit = watch.pin().map_or_else(Vec::new, |_pin| object.run());
@@ -258,7 +258,7 @@ fn keep_alive_versus_removal_of_the_object() {
     // While the keep-alive exists, the object exists and accepts a handler.
     let outcomes = [(true, vec![2, 1, 0]), (false, vec![1, 0])];
     explore("keep_alive_versus_removal_of_the_object", None, 2, outcomes, || {
-        let (_scene, tracker, object) = Object::under_a_tracker();
+        let (_fixture, tracker, object) = Object::under_a_tracker();
         let (scopes, number, watch) = (object.scopes.clone(), object.number, tracker.watch());
         scopes
             .set_keep_alive(number, Arc::new(move |holder: &str| Some(Box::new(watch.pin()?.into_revocable(holder)))));

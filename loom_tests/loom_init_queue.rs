@@ -130,7 +130,7 @@ fn three_lookups_that_initialise_two_dylibs() {
 
 #[test]
 fn lookup_inside_an_initialiser_versus_another_lookup() {
-    // The other lookup is in the dylib whose initialiser looks up in the second one.
+    // Both threads look up in the first dylib. Its initialiser looks up in the second dylib.
     let outcomes = [(2, 0), (0, 2)];
     explore("lookup_inside_an_initialiser_versus_another_lookup", None, 5, outcomes, || {
         let outer = Object { looks_up: Some(2), ..Object::new(1) };

@@ -129,7 +129,7 @@ impl Memory {
 
     /// The target of a stub.
     fn target(&self, stub: ExecutorAddr) -> u64 {
-        // The slot is not a loom atomic.
+        // The slot is not a loom atomic. This access lets another thread run before the read.
         self.1.0.fetch_add(1, Ordering::Relaxed);
         self.at(stub.value()).data[0].load(Ordering::Acquire)
     }
@@ -369,7 +369,8 @@ fn handle_of_a_stub_versus_removal_and_a_new_stub_of_the_name() {
 
 #[test]
 fn first_call_versus_a_read_of_the_late_bindings() {
-    // Bound, recorded. A thread that finds the stub bound finds the binding recorded, because the stub's callers enter no call.
+    // Whether the stub is bound; number of recorded bindings. A bound stub has its binding recorded, because the
+    // callers of the stub enter no call.
     let allowed = [(false, 0), (false, 1), (true, 1)];
     explore("first_call_versus_a_read_of_the_late_bindings", None, 3, allowed, || {
         let lazy = lazy();

@@ -141,10 +141,10 @@ fn materialising_versus_removing_the_name() {
 }
 
 #[test]
-fn looking_a_weak_name_up_versus_the_definition_that_overrides_it() {
+fn lookup_of_a_weak_name_versus_the_definition_that_overrides_it() {
     // One of the two definitions exists at every moment, so the lookup finds one.
     let allowed = [("ready", "ok"), ("ready", "duplicate")];
-    explore("looking_a_weak_name_up_versus_the_definition_that_overrides_it", None, 4, allowed, || {
+    explore("lookup_of_a_weak_name_versus_the_definition_that_overrides_it", None, 4, allowed, || {
         let fixture = Fixture::new();
         let ready = |r: MaterializationResponsibility| {
             resolve(&r).unwrap();

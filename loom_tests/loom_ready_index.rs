@@ -31,6 +31,7 @@ fn insertion_into_the_index_versus_remove() {
     explore("insertion_into_the_index_versus_remove", None, 2, [(None, None), (Some(1), None)], || {
         let fixture = Fixture::new();
         let tracker = defined(&fixture, 1);
+        // The index gets a symbol at its second lookup, which is the one that races.
         address(&fixture.main);
         let remover = thread::spawn(move || drop(tracker.remove().unwrap()));
         let found = address(&fixture.main);

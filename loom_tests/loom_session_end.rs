@@ -1,8 +1,8 @@
 //! Model: the end of a session races with operations in that session.
 //!
 //! Runs `src/session/execution_session.rs` (`create_dylib`), `src/session/removal/dylib.rs` (`end`, `close`),
-//! `src/session/removal/remove.rs` (`clear`) and `src/session/removal/reclaim.rs`. An operation that comes too late is refused. An accepted resource is
-//! freed once. No thread waits for ever.
+//! `src/session/removal/remove.rs` (`clear`) and `src/session/removal/reclaim.rs`. An operation that comes too late is
+//! refused. An accepted resource is freed once. No thread waits for ever.
 //!
 //! Seeded bugs: `dylib_added_under_a_later_lock`, `queued_after_the_end`.
 

@@ -1,7 +1,7 @@
 //! Model: a captured lookup is resumed while another lookup comes to the same generator, or while the generator fails.
 //!
-//! Runs `src/session/core/generator.rs` and `src/session/lookup/begin.rs`. Each lookup gets exactly one answer, whether it comes before or after the
-//! resumption. If the generator fails, its error is the answer.
+//! Runs `src/session/core/generator.rs` and `src/session/lookup/begin.rs`. Each lookup gets exactly one answer, whether
+//! it comes before or after the resumption. If the generator fails, its error is the answer.
 //!
 //! Seeded bugs: `queued_behind_a_lookup_that_has_gone_on`, `resumed_over_a_failure`.
 

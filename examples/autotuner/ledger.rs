@@ -1,7 +1,7 @@
 //! [`Ledger`]: counts live versions, and measures the time from retiring a version until its memory is free.
 //!
-//! A version is live from the end of its link until its memory is released. The release may run on a caller's thread:
-//! the one that drops the last guard in the way. The ledger therefore gets the event from [`Removal::on_complete`];
+//! A version is live from the end of its link until its memory is released. The thread that drops the last guard in the
+//! way runs the release, and this may be a caller. The ledger therefore gets the event from [`Removal::on_complete`];
 //! it never polls.
 
 use std::sync::atomic::{AtomicU64, Ordering};

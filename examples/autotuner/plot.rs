@@ -1,6 +1,6 @@
 //! Draws a run over time as SVG: speed, live versions and switches, in three panels over the same time axis.
 //!
-//! Thin vertical lines mark new champions. Switches, thousands of them, are drawn as a rate.
+//! Thin vertical lines mark new champions. There are thousands of switches, so they are drawn as a rate.
 
 use std::error::Error;
 

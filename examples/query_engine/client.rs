@@ -21,11 +21,11 @@ use crate::sql;
 use crate::stream::{self, Random};
 use crate::value::Answer;
 
-/// Queries 1 and 6 run over the full table once per so many queries.
+/// Queries 1 and 6 run over the full table once per this many queries.
 const FULL_TABLE_PERIOD: u64 = 500;
-/// One query in so many stays open.
+/// One query in this many stays open.
 const CURSOR_PERIOD: u64 = 16;
-/// Another thread removes one query in so many while it runs.
+/// Another thread removes one query in this many while the query runs.
 const EVICTION_PERIOD: u64 = 4;
 /// The maximum number of open cursors of a client.
 const MAX_CURSORS: usize = 24;

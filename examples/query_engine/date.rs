@@ -20,7 +20,7 @@ pub fn from_civil(year: i32, month: u32, day: u32) -> Option<i32> {
 /// Year, month and day of a number of days since 1970-01-01.
 pub fn to_civil(days: i32) -> (i32, u32, u32) {
     let total = days + EPOCH;
-    // A mean year is a little longer than 365 days, so the estimate is never too late. The loop corrects it.
+    // A year has at most 366 days, so the estimate is never too late. The loop corrects it.
     let mut year = total.div_euclid(366).max(0) + 1;
     while days_before_year(year + 1) <= total {
         year += 1;

@@ -1,7 +1,7 @@
 //! [`Evictor`]: a thread that removes queries while clients run them, like a cache that is short of memory.
 //!
-//! A client sends it the tracker when it begins to run the query. The memory is released by the last of the two: the
-//! evictor that removes the query, or the client that drops its handle.
+//! When a client begins to run a query, it sends the tracker of the query to the evictor. The last of the two releases
+//! the memory: the evictor that removes the query, or the client that drops its handle.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -47,7 +47,7 @@ impl Evictor {
 
 fn evict(queries: &Receiver<ResourceTracker>, counts: &Counts) {
     for tracker in queries {
-        // The client removes the tracker again and gets a manager's error.
+        // An error of a manager is left to the client, which removes the tracker again and gets it.
         if let Ok(removal) = tracker.remove() {
             counts.held.fetch_add(u64::from(!removal.is_complete()), Ordering::Relaxed);
         }

@@ -166,7 +166,7 @@ pub struct Sample {
 /// Samples over the full run, at even intervals, up to a fixed number.
 pub struct Timeline {
     samples: Vec<Sample>,
-    /// One of so many offered samples is stored.
+    /// One offered sample in this many is stored.
     stride: usize,
     offered: usize,
 }

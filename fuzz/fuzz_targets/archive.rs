@@ -1,6 +1,6 @@
 //! Fuzz target: the input is an archive. The target reads its list, scans its members, and searches for names.
 //!
-//! It opens no file. So a member of a thin archive, which is a file of its own, is missing.
+//! It opens no file. A member of a thin archive is a separate file, so it is missing.
 
 #![no_main]
 

@@ -1,7 +1,7 @@
 //! Fuzz target: the input is an object. The target scans its interface and links it completely, in memory that never
 //! runs.
 //!
-//! It runs every step that depends on the object: reading, claiming, layout, fix-up, unwind tables, initializers. The
+//! It runs every step that depends on the object: reading, claiming, layout, fix-up, unwind tables, initialisers. The
 //! other inputs of a link are made up: the addresses of external symbols, and the place of the thread-local block, for
 //! which the C library would otherwise load a module.
 

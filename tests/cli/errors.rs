@@ -143,6 +143,7 @@ fn a_wrong_entry_library_or_report_path_is_an_error_before_anything_runs() {
         (&["--entry", "entry", "--report", "no/such/directory.json"], "no/such/directory.json"),
     ] {
         let arguments: Vec<&str> = ["run", "data_entry.o"].iter().chain(options).copied().collect();
+        // The initialiser of the object would print.
         fails(&directory, &arguments).stderr(contains(words));
     }
 }

@@ -24,7 +24,7 @@ pub struct Toolchain {
 pub const GNU: Toolchain = Toolchain { c: "gcc", cpp: "g++" };
 const CLANG: Toolchain = Toolchain { c: "clang-19", cpp: "clang++-19" };
 
-/// The installed toolchains. Without clang the test runs with the other one, and is reported as skipped.
+/// The installed toolchains. Without clang the test runs with gcc only, and is also reported as skipped.
 pub fn toolchains() -> Vec<Toolchain> {
     let has_clang = require(CLANG.c).and_then(|_| require(CLANG.cpp)).is_some();
     if has_clang { vec![GNU, CLANG] } else { vec![GNU] }

@@ -133,7 +133,8 @@ fn fork_and_quick_exit_handlers_are_called() {
     });
 }
 
-/// Builds without PIC, and as PIE: such code accesses variables of libraries as its own.
+/// Builds without PIC, and as PIE. Such code accesses variables of libraries directly, like variables of its own
+/// program.
 fn each_fixed_build(name: &str, sources: &[&str], check: impl Fn(&Twins)) {
     for toolchain in toolchains() {
         for level in ["-O0", "-O2"] {

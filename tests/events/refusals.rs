@@ -76,7 +76,7 @@ fn an_object_over_the_budget_is_reported_refused() {
 
 #[test]
 fn objects_that_depend_on_a_refused_object_are_reported_refused() {
-    // `user` is linked first and waits for `lacking`. That has an address and never gets its externals.
+    // `user` is linked first and waits for `lacking`. `lacking` has an address, but its externals are never found.
     let (Some(user), Some(lacking)) = (
         c("extern long lacking(void); long user(void) { return lacking(); }"),
         c("extern long nobody_has_it(void); long lacking(void) { return nobody_has_it(); }"),

@@ -60,7 +60,7 @@ fn a_failed_link_is_not_listed() {
     let jit = jit_with_debugger();
     refused_in(&jit, &object, "fails_to_link");
     assert_eq!(listed_with("fails_to_link"), 0);
-    // A link can fail as late as this: after all hooks of the debugger that run before the link is recorded.
+    // This link fails late: the debugger's hooks have run, and the link is not recorded yet.
     jit.layer().add_plugin(Arc::new(Refusing));
     let Some(object) = c("long refused_late(void) { return 7; }") else { return };
     let tracker = add(&jit, jit.main_dylib(), "late.o", &object);

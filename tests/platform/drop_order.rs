@@ -4,7 +4,6 @@
 use std::any::Any;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::process::Stdio;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Barrier, OnceLock};
 use std::thread;
@@ -197,16 +196,23 @@ fn keep_live_code() {
         }
     });
     seen.wait();
+    println!("{KEPT}");
 }
 
-/// Runs the calling test in its own process and asserts that the process exits with 0. True in that process.
+/// What [`keep_live_code`] prints at its end.
+const KEPT: &str = "live code is kept";
+
+/// Runs the calling test in its own process. Asserts that the process keeps live code and exits with 0. True in that
+/// process.
 fn assert_exits_normally(test: &str) -> bool {
     if is_rerun(test) {
         return true;
     }
-    let status = rerun(test).stdout(Stdio::null()).status().unwrap();
+    let run = rerun(test).output().unwrap();
+    let output = String::from_utf8_lossy(&run.stdout);
     // After a signal there is no code, and after a panic it is not 0.
-    assert_eq!(status.code(), Some(0), "{status}");
+    assert_eq!(run.status.code(), Some(0), "{} {output}{}", run.status, String::from_utf8_lossy(&run.stderr));
+    assert!(output.contains(KEPT) || object().is_none(), "{output}");
     false
 }
 

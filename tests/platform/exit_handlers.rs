@@ -33,7 +33,7 @@ fn exit_handlers_run_at_removal_in_reverse_order_and_before_finalisers() {
 }
 
 #[test]
-fn a_tracker_s_removal_runs_only_its_own_handlers() {
+fn removing_a_tracker_runs_only_its_own_handlers() {
     let (Some(a), Some(b)) = (c(&registering(100)), c(&registering(200))) else { return };
     let jit = recording_jit();
     let first = add(&jit, jit.main_dylib(), "a.o", &a);

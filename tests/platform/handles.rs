@@ -44,7 +44,7 @@ fn a_successor_can_be_linked_while_a_handle_holds_removed_code() {
 }
 
 #[test]
-fn clones_share_one_pin_and_each_of_them_counts() {
+fn removed_code_stays_until_all_handles_and_clones_are_dropped() {
     let Some((jit, tracker, count)) = loaded() else { return };
     let clones: Vec<_> = (0..10).map(|_| count.clone()).collect();
     let another = function::<extern "C" fn() -> i64>(&jit, "count");

@@ -32,7 +32,8 @@ fn object(base: i64) -> Option<Vec<u8>> {
     ))
 }
 
-/// Runs the calling test in its own process and returns the events that it reports. `None` in that process.
+/// Runs the calling test in its own process and returns the events that it reports: at least one, unless there is no
+/// compiler. `None` in that process.
 fn events_of_own_process(test: &str) -> Option<Vec<i64>> {
     if is_rerun(test) {
         return None;
@@ -40,7 +41,9 @@ fn events_of_own_process(test: &str) -> Option<Vec<i64>> {
     let run = rerun(test).output().unwrap();
     let output = String::from_utf8_lossy(&run.stdout).into_owned();
     assert_eq!(run.status.code(), Some(0), "{output}{}", String::from_utf8_lossy(&run.stderr));
-    Some(output.lines().filter_map(|line| line.parse().ok()).collect())
+    let events: Vec<i64> = output.lines().filter_map(|line| line.parse().ok()).collect();
+    assert!(!events.is_empty() || object(0).is_none(), "no event was reported: {output}");
+    Some(events)
 }
 
 static KEPT: OnceLock<Vec<Jit>> = OnceLock::new();

@@ -27,7 +27,7 @@ fn redirect(jit: &Jit, dylib: &JitDylib, function: extern "C" fn() -> i64) -> Re
     redirect_in(jit, dylib, "stub", function)
 }
 
-fn redirect_as(jit: &Jit, stub: &str, function: extern "C" fn() -> i64) -> Result<(), Error> {
+fn redirect_in_main(jit: &Jit, stub: &str, function: extern "C" fn() -> i64) -> Result<(), Error> {
     redirect_in(jit, jit.main_dylib(), stub, function)
 }
 
@@ -200,7 +200,7 @@ fn the_memory_of_removed_stubs_is_reused() {
     for round in 0..10_000 {
         let (tracker, address) = make(round);
         addresses.insert(address);
-        redirect_as(&jit, "stub0", fifty_three).unwrap();
+        redirect_in_main(&jit, "stub0", fifty_three).unwrap();
         assert!(tracker.remove().unwrap().is_complete());
     }
     assert!(addresses.len() < 40, "{} addresses", addresses.len());

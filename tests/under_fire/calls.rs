@@ -144,7 +144,7 @@ impl Scenario {
         let guard = self.jit.guard();
         // SAFETY: the signature of the version.
         let found: Result<Symbol<'_, Version>, _> = unsafe { self.jit.symbol(&guard, main, "version") };
-        // While a version is being replaced there is none.
+        // During a replacement the main dylib has no `version` for a short time.
         found.map_or(0, |version| one_version(calls, |x| version.call(x)))
     }
 

@@ -168,7 +168,7 @@ fn other_function(name: &str) -> String {
     format!(".text\n.globl {name}\n{name}: .cfi_startproc\nret\n.cfi_endproc\n.section .note.GNU-stack")
 }
 
-/// Merges objects into one, as `ld -r` does.
+/// Merges objects into one with `ld -r`.
 fn merged(objects: &[Vec<u8>]) -> Option<Vec<u8>> {
     let dir = PrivateDir::new();
     let paths: Vec<_> = (0..objects.len()).map(|index| dir.path(&format!("{index}.o"))).collect();

@@ -20,7 +20,8 @@ extern "C-unwind" fn panics(x: i64) -> i64 {
 
 /// `thrower` throws positive numbers, panics with negative ones and returns zero.
 ///
-/// `bridge` is between `outer` and the catcher: for a signal frame the unwinder looks up the caller one instruction too late.
+/// `catcher` calls `outer` through `bridge`. If `outer` is a signal frame, the unwinder takes the return address in its
+/// caller for the interrupted instruction. A `try` in that caller may end before this address.
 const CROSSING: &str = "
     extern \"C\" long panics(long);
     extern \"C\" long outer(long);

@@ -53,7 +53,7 @@ fn assert_frames_unwind(object: &[u8], what: &str) {
 
 #[test]
 fn tables_of_gcc_and_clang_are_read_for_every_code_model_and_option() {
-    let both: [&[&str]; 11] = [
+    let options: [&[&str]; 11] = [
         &["-O0", "-fPIC"],
         &["-O1", "-fPIC", "-fno-omit-frame-pointer"],
         &["-O2", "-fPIC", "-ffunction-sections"],
@@ -67,7 +67,7 @@ fn tables_of_gcc_and_clang_are_read_for_every_code_model_and_option() {
         &["-O2", "-fPIC", "-fno-asynchronous-unwind-tables"],
     ];
     for (compiler, compile) in COMPILERS {
-        for flags in both {
+        for flags in options {
             let Some(object) = compile(flags, FRAMES) else { break };
             assert_frames_unwind(&object, &format!("{compiler} {flags:?}"));
         }

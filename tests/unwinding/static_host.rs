@@ -76,7 +76,7 @@ fn expect_counts_to_follow_sessions() {
     println!("added and removed objects are counted");
 }
 
-/// The number of panics, of `count`, that were caught with their original value.
+/// Makes `count` panics. Returns how many were caught with their original value.
 fn caught(outer: &Function<extern "C-unwind" fn(i64) -> i64>, count: i64) -> usize {
     let is_caught = |x: &i64| catch_unwind(|| outer.call(*x)).unwrap_err().downcast_ref::<i64>() == Some(x);
     (1..=count).filter(is_caught).count()

@@ -41,6 +41,7 @@ fn every_test_of_this_program_passes_with_the_unwinder_of_llvm() {
     assert!(output.contains("the unwinder is") && output.contains("libunwind.so.1"), "{output}");
 }
 
+/// Checks nothing itself. The test above reads this line in the output of the tests that it runs.
 #[test]
 fn the_name_of_the_unwinder_is_printed() {
     println!("the unwinder is {}", unwinder());

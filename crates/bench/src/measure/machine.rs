@@ -10,8 +10,8 @@ pub struct Machine {
     pub kernel: String,
     pub rustc: String,
     pub date: String,
-    /// The load average before the first round. If it is above zero, other programs disturb above all the figures of
-    /// two threads.
+    /// The load average before the first round. If it is above zero, other programs ran. They disturb the figures of
+    /// two threads most.
     pub load: f64,
 }
 
@@ -48,7 +48,7 @@ impl Machine {
     }
 }
 
-/// The number of processors: the number of a workload's threads. A workload with a measuring thread leaves one for it.
+/// The number of processors. A workload starts this many threads, or one fewer if it has a measuring thread.
 pub fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }

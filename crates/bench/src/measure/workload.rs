@@ -122,7 +122,7 @@ impl Workload {
         (max_live(removals_beside) + removals).max(max_live(churns_of) + churns)
     }
 
-    /// A file with as many instances of another small object.
+    /// A file with [`replaced_instances`](Self::replaced_instances) instances of another small object.
     pub fn replaced_file<'a>(
         &self,
         file: &'a OnceCell<PathBuf>,
@@ -136,7 +136,7 @@ impl Workload {
         self.file(&self.medium_file, "medium", &self.objects.medium, self.sizes.medium_links + SPARE)
     }
 
-    /// A file of so many instances for a peer's program, written at first use.
+    /// A file of `count` instances for a peer's program, written at first use.
     pub fn file<'a>(
         &self,
         file: &'a OnceCell<PathBuf>,

@@ -1,5 +1,5 @@
-//! [`SystemLibrary`]: a shared library that the system's loader has opened. [`build_shared_object`] makes one of an
-//! object.
+//! [`SystemLibrary`]: a shared library that the system's loader has opened. [`build_shared_object`] makes one from
+//! an object.
 
 use std::ffi::{CStr, CString, c_int};
 use std::path::{Path, PathBuf};

@@ -27,8 +27,8 @@ pub struct Figure {
 
 impl Figure {
     pub fn value(&self) -> Spread {
-        let only = Spread { median: f64::NAN, min: f64::NAN, max: f64::NAN };
-        self.spread(|measure| Some(measure.value)).unwrap_or(only)
+        let without_rounds = Spread { median: f64::NAN, min: f64::NAN, max: f64::NAN };
+        self.spread(|measure| Some(measure.value)).unwrap_or(without_rounds)
     }
 
     pub fn p99(&self) -> Option<Spread> {

@@ -47,7 +47,7 @@ const GOALS: &[Goal] = &[
     at_most(rows::SQLITE_AGAIN, 700_000.0, Some((ORC_AT_ITS_BEST, 1_390_000.0))),
     // Ten, and one for the tracker.
     at_most(rows::ALLOCATIONS, 11.0, Some((ORC_AT_ITS_BEST, 250.0))),
-    // None: the remaining ones are from tables that grow for thousands of modules.
+    // The goal is none. A table that grows once per thousands of modules makes a few calls.
     at_most(rows::LINK_CALLS, 0.01, None),
     at_most(rows::REMOVE_CALLS, 0.01, None),
     at_most(rows::REMOVE, 700.0, Some((ORC_AT_ITS_BEST, 8_700.0))).at(5_000),
@@ -60,15 +60,15 @@ const GOALS: &[Goal] = &[
     at_least(rows::LOOKUP_THREADS, 1.9, None),
     at_most(rows::REDIRECT, 5.0, Some((ORC_AS_LLJIT, 12.0))),
     at_most(rows::GUARD, 8.0, None),
-    // None: the remainder is the clock's resolution.
+    // The goal is none. The limit is the resolution of the clock.
     at_most(rows::CALL_OVERHEAD, 0.1, None),
     at_most(rows::SWAP, 4_000.0, Some((ORC_AS_LLJIT, 46_000.0))),
     at_most(rows::DYLIB, 4_000.0, Some((ORC_AT_ITS_BEST, 38_000.0))),
     at_most(rows::RESIDENT, 3_200.0, Some((ORC_AT_ITS_BEST, 13_700.0))),
     at_most(rows::LEFTOVER, 4_194_304.0, None),
-    // None: the remainder is pages that are touched for the first time.
+    // The goal is none. The limit allows for pages that are touched for the first time.
     at_most(rows::GROWTH, 1.0, None),
-    // None: the remaining ones are of slabs that thousands of modules share.
+    // The goal is none. Thousands of modules share the mappings of a slab.
     at_most(rows::MAPPINGS, 0.01, None),
     at_most(rows::MANAGER, 300.0, Some((ORC_AS_LLJIT, 5_000.0))),
 ];

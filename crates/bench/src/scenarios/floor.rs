@@ -147,9 +147,9 @@ fn mapping_alone(workload: &Workload) -> Measures {
     Ok(vec![samples.into_measure(rows::MANAGER.by(KERNEL))])
 }
 
-/// The time that the processor waits for one cache line, in as much memory as so many small modules take. Each line
-/// contains the position of the next. A removal of a random module has to follow such a chain of records, so it takes
-/// at least one such wait per record.
+/// The time that the processor waits for one cache line, in as much memory as `removals_beside` small modules take.
+/// Each line contains the position of the next. A removal of a random module has to follow such a chain of records, so
+/// it takes at least one such wait per record.
 fn waits(workload: &Workload) -> Measures {
     let wait =
         |live: &usize| single(rows::WAIT.at(*live, MEMORY), Unit::Nanoseconds, waiting_among(*live * EACH / LINE));
@@ -166,7 +166,7 @@ struct Line {
     next: u32,
 }
 
-/// Nanoseconds per step through so many lines, in random order.
+/// Nanoseconds per step through `lines` cache lines, in random order.
 fn waiting_among(lines: usize) -> f64 {
     let (mut order, mut rng): (Vec<u32>, _) = ((0..lines as u32).collect(), Rng::with_seed(11));
     rng.shuffle(&mut order);

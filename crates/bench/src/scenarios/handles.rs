@@ -23,7 +23,8 @@ pub fn scenarios(workload: &Rc<Workload>) -> Vec<Box<dyn Scenario>> {
     ]
 }
 
-/// The minimum of so many windows, alternating between both: the difference is smaller than the noise of one window.
+/// Each figure is the minimum of this many windows. Windows of both kinds alternate, because the difference is smaller
+/// than the noise of one window.
 const WINDOWS: usize = 200;
 const CALLS: usize = 10_000;
 

@@ -123,7 +123,7 @@ pub fn removals<L: Linker>(workload: &Workload, template: &Template) -> Measures
     Ok(measures)
 }
 
-/// The costs of a removal and of a link, with so many live modules.
+/// The costs of a removal and of a link beside the modules in `live`.
 pub fn removals_beside<L: Linker>(fixture: &mut Fixture<L>, live: &mut Vec<L::Live>, operations: usize) -> Measures {
     let count = live.len();
     let [removals, links] = remove_and_link(fixture, live, operations)?;
@@ -154,7 +154,7 @@ fn churn<L: Linker>(workload: &Workload) -> Measures {
     churns::<L>(workload, &L::objects(workload)?.small, workload.sizes.churns_of)
 }
 
-/// The cost of a replacement, among so many live instances of the same object.
+/// The cost of a replacement, for each of these numbers of live instances of the same object.
 pub fn churns<L: Linker>(workload: &Workload, template: &Template, counts: &[usize]) -> Measures {
     let mut measures = Vec::new();
     for count in counts.iter().filter(|live| **live <= L::MAX_LIVE) {

@@ -20,7 +20,7 @@ const INSTALLS: usize = 200_000;
 
 fn warm(_: &Workload) -> Measures {
     let pool = SlabPool::new(SlabPoolOptions::default()).map_err(to_text)?;
-    // Two installs first, whose memory all others reuse.
+    // All other installs reuse the memory of these two.
     (0..2).for_each(|_| drop(install(&pool)));
     let each = median_nanoseconds(INSTALLS, |_| drop(install(&pool)));
     Ok(vec![single(rows::MANAGER.by(JITTISON), Unit::Nanoseconds, each)])

@@ -1,8 +1,8 @@
 //! The costs of a link and of a removal by the size of the object, in functions: of jittison, and of ORC in both
 //! set-ups.
 //!
-//! The costs are also reported per relocation and per KB. For large objects these show the cost per relocation and
-//! per KB; what they have more for small objects is the cost per object.
+//! The costs are also divided by the relocations and by the KB of the object. For large objects the quotients are the
+//! costs of a relocation and of a KB. For small objects they are higher, because they include the cost per object.
 
 use std::cell::{OnceCell, RefCell};
 use std::path::{Path, PathBuf};
@@ -66,7 +66,7 @@ impl SizedObjects {
     }
 }
 
-/// An object with so many functions.
+/// An object with `functions` functions.
 struct SizedObject {
     functions: usize,
     template: Template,
@@ -104,7 +104,7 @@ impl SizedObject {
 
     fn measure_orc(&self, workload: &Workload, orc: &Orc) -> Measures {
         let name = format!("of {} functions", self.functions);
-        // One more than are counted: the first of a run.
+        // A run links one instance before those that count.
         let file = workload.file(&self.file, &name, &self.template, self.count + 1)?;
         let keys = [rows::SIZE_LINK, rows::SIZE_REMOVE].map(|row| row.at(self.functions, orc.competitor));
         Ok(self.with_shares(orc::links(orc, file, self.count, keys)?, orc.competitor))

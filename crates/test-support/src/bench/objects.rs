@@ -1,5 +1,5 @@
-//! Objects to link: one like those of a query compiler (small: five functions, about fifty relocations), and one with 500
-//! functions (medium) or any other number. Each instance has its own names and its own value.
+//! Objects to link: one like those of a query compiler (small: five functions, about forty relocations), and one with
+//! 500 functions (medium) or any other number. Each instance has its own names and its own value.
 
 use std::fmt::Write as _;
 

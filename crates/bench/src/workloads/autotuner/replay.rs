@@ -85,7 +85,7 @@ impl Autotuner {
         callers::call_during(tuner.session, tuner.templates, &tuner.progress, self.threads(), false, work)
     }
 
-    /// Offers so many candidates at the pace. Returns how long it took.
+    /// Offers `count` candidates, one per `pace`. Returns how long it took.
     fn candidates(&self, tuner: &mut Tuner, count: u32) -> Result<Duration, String> {
         let start = Instant::now();
         for number in 0..count {

@@ -22,7 +22,7 @@ const BROKEN_OF_100: usize = 2;
 const ROLLED_BACK_OF_100: usize = 5;
 /// The number of commits that can be undone: the previous version and the best one stay.
 const HISTORY: usize = 2;
-/// More than ever exist while a caller stays inside.
+/// A limit that is never reached, even while a caller stays inside a guard.
 const MAX_HELD: usize = 100_000;
 /// How long the last callers may take to leave, at the end.
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(20);

@@ -17,8 +17,9 @@ use fastrand::Rng;
 
 /// Calls of a held entry, one per block of rows.
 const CALLS: (f64, f64) = (10.0, 1_000.0);
-/// One entry in so many is held for a long query, which lasts for so many lookups.
+/// One entry in this many is held for a long query.
 const LONG_HOLD_ONE_IN: usize = 100;
+/// The lookups of a reader during a long query.
 const LONG_HOLD_LOOKUPS: u32 = 5_000;
 
 pub struct Reader<'a> {

@@ -19,14 +19,14 @@ use jittison_test_support::bench::resident::Resident;
 const ENTRIES: usize = 10_000;
 const QUICK_ENTRIES: usize = 1_000;
 const EXPONENT: f64 = 1.1;
-/// A key is compiled after so many misses.
+/// A key is compiled after this many misses.
 const MISSES: u8 = 3;
 /// The share of the entries that is evicted at once when the cache is too full: from 90 % down to 50 %.
 const BATCH: (usize, usize) = (40, 90);
 /// Lookups of each reader in each phase.
 const LOOKUPS: u32 = 200_000;
 const QUICK_LOOKUPS: u32 = 20_000;
-/// The batch is evicted so long after the phase begins.
+/// The time from the start of the phase to the eviction of the batch.
 const BATCH_AFTER: Duration = Duration::from_millis(20);
 
 /// One variant of the workload.

@@ -16,13 +16,13 @@ use crate::workloads::times::Times;
 use fastrand::Rng;
 use jittison_test_support::bench::resident::Resident;
 
-/// One module in so many is cancelled: half of those before the link, half during it.
+/// One module in this many is cancelled: half of those before the link, half during it.
 const CANCELLED_ONE_IN: usize = 100;
-/// One module in so many needs an undefined function.
+/// One module in this many needs an undefined function.
 const BROKEN_ONE_IN: usize = 1_000;
-/// A query has at least one module, and at most so many.
+/// A query has at least one module, and at most this many.
 const MAX_MODULES: usize = 3;
-/// Memory must not grow after one part in so many of the run.
+/// The warm-up is one part in this many of the run. Memory must not grow after it.
 const WARM_UP: u64 = 10;
 
 pub struct Client<'a, L: Loader> {
@@ -67,7 +67,7 @@ impl<'a, L: Loader> Client<'a, L> {
         Client { loader, templates, schedule, rng, open: HashMap::new(), live: 0, next_number, figures }
     }
 
-    /// Runs so many queries, and ends all that are open then. It measures the process's memory if it is `alone`.
+    /// Runs `queries` queries, and ends all that are open then. It measures the process's memory if it is `alone`.
     pub fn run(mut self, queries: u64, alone: bool) -> Result<Figures, String> {
         let (mut started, mut warm) = (0, None);
         while started < queries {

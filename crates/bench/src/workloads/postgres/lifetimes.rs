@@ -19,7 +19,7 @@ const FULL_SESSION: f64 = 1e12;
 /// outer query in seconds.
 const MAX_DEPTH: u32 = 3;
 const NESTING_LEAST: f64 = 0.5;
-/// One in so many of those outer queries has an inner one.
+/// One in this many of those outer queries has an inner one.
 const NESTING_ONE_IN: usize = 2;
 
 /// What a client does.

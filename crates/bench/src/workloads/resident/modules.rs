@@ -17,12 +17,12 @@ use crate::workloads::times::Times;
 use fastrand::Rng;
 use jittison_test_support::bench::resident::Resident;
 
-/// Memory must not grow after so many cycles.
+/// Memory must not grow after this many cycles.
 const WARM_UP: u32 = 1;
 const SWEEPS: u32 = 30;
 /// The maximum share of the modules that a sweep removes, in percent.
 const SWEPT_OF_100: usize = 20;
-/// One module in so many stays held.
+/// One module in this many stays held.
 const HELD_ONE_IN: usize = 200;
 
 pub struct ResidentCache {
@@ -106,7 +106,7 @@ impl<'a> Round<'a> {
         Ok(Round { session, plan, rng, live, links, removals, rates, removals_of_all, sweeps, swept: 0 })
     }
 
-    /// Adds so many modules, divided among threads.
+    /// Adds `count` modules, divided among threads.
     fn add(&mut self, count: usize, threads: usize) -> Result<(), String> {
         let plan: Vec<(&Template, u32)> = (0..count).map(|_| self.plan.next()).collect();
         let session = &self.session;
