@@ -277,6 +277,39 @@ pub fn missing_path_faults(document: &str, text: &str, exists: impl Fn(&str) -> 
     backticked(text).into_iter().filter(missing).map(fault).collect()
 }
 
+/// Dependencies of the manifest that the design's table of crates does not justify, and crates of the table that are no
+/// dependency. Dependencies of optional tools (`cli`, `tracing`) do not count.
+pub fn dependency_faults(design: &str, manifest: &str) -> Vec<String> {
+    let section = manifest.split("[dependencies]").nth(1).unwrap_or_default().split("\n[").next().unwrap_or_default();
+    let is_counted = |row: &&str| {
+        let is_of_range_extension = row.starts_with("iced-x86");
+        !row.is_empty() && !row.starts_with('#') && (!row.contains("optional = true") || is_of_range_extension)
+    };
+    let name = |row: &str| row.split(['=', '.', ' ']).next().unwrap_or_default().to_string();
+    let used: BTreeSet<String> = section.lines().filter(is_counted).map(name).collect();
+    let rows = design.lines().skip_while(|row| !row.starts_with("| crate | why |")).skip(2);
+    let rows = rows.take_while(|row| row.starts_with('|'));
+    let cells: String = rows.filter_map(|row| row.split('|').nth(1)).collect::<Vec<_>>().join("\n");
+    let listed =
+        backticked(&cells).into_iter().map(|(_, word)| word.to_string()).filter(|word| word != "range-extension");
+    let listed: BTreeSet<String> = listed.collect();
+    let missing = used.difference(&listed).map(|name| {
+        format!("DESIGN.md:1: the table of crates lacks `{name}`. Mend: say in one line why the crate is needed")
+    });
+    let stale = listed.difference(&used).map(|name| {
+        format!("DESIGN.md:1: `{name}` is no dependency of the default build. Mend: take it out of the table of crates")
+    });
+    missing.chain(stale).collect()
+}
+
+/// Models that no row of the design names.
+pub fn missing_model_faults(design: &str, models: &[String]) -> Vec<String> {
+    let listed: BTreeSet<&str> = backticked(design).into_iter().map(|(_, word)| word).collect();
+    let missing = models.iter().filter(|model| !listed.contains(model.as_str()));
+    let fault = |model| format!("{model}:1: the table of protocols in DESIGN.md lacks this model. Mend: add a row");
+    missing.map(fault).collect()
+}
+
 /// Rows of a table whose last cell does not name a test by its file and its function.
 pub fn missing_test_faults(section: &str, read: impl Fn(&str) -> String) -> Vec<String> {
     let rows = section.lines().filter(|row| row.starts_with('|')).skip(2);

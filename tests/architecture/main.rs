@@ -115,6 +115,19 @@ fn every_path_that_a_document_names_exists() {
 }
 
 #[test]
+fn the_design_justifies_exactly_the_dependencies_of_the_default_build() {
+    let manifest = fs::read_to_string(root().join("Cargo.toml")).expect("Cargo.toml can be read");
+    report(dependency_faults(&design(), &manifest));
+}
+
+#[test]
+fn the_design_lists_every_loom_model() {
+    let models = rust_files(&root(), "loom_tests").into_iter().map(|(file, _)| file);
+    let models: Vec<String> = models.filter(|file| file.starts_with("loom_tests/loom_")).collect();
+    report(missing_model_faults(&design(), &models));
+}
+
+#[test]
 fn every_test_that_is_said_to_exclude_a_defect_exists() {
     let defects = fs::read_to_string(root().join("docs/orc-defects.md")).expect("docs/orc-defects.md can be read");
     assert!(defects.lines().filter(|row| row.starts_with('|')).count() > 15, "the table of defects has gone");

@@ -145,6 +145,17 @@ fn ways_to_the_process_around_the_executor_are_seen() {
 }
 
 #[test]
+fn unjustified_dependencies_and_unlisted_models_are_seen() {
+    let manifest =
+        "[dependencies]\nlibc.workspace = true\n# why\nmemchr = \"2\"\nclap = { optional = true }\n\n[lints]\nx = 1\n";
+    let design = "| crate | why |\n|---|---|\n| `libc`, `gone` | calls |\n\n`loom_tests/loom_a.rs`";
+    let faults = dependency_faults(design, manifest);
+    assert!(faults.len() == 2 && faults[0].contains("`memchr`") && faults[1].contains("`gone`"), "{faults:?}");
+    let models = ["loom_tests/loom_a.rs", "loom_tests/loom_b.rs"].map(String::from);
+    assert_eq!(missing_model_faults(design, &models).len(), 1);
+}
+
+#[test]
 fn safety_notes_without_a_promise_and_promises_without_a_note_are_seen() {
     let file = |name: &str, text: &str| (name.to_string(), text.to_string());
     let head = file("src/os/mod.rs", "//! **O1** mapped.\n//!\n//! **O2** ours; **O3rd** O4.\nmod a;");
