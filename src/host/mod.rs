@@ -79,6 +79,8 @@ pub(crate) use process::ProcessSymbol;
 pub(crate) use profile::Stamp;
 pub(crate) use program_symbols::ProgramSymbol;
 
+#[cfg(not(feature = "unstable"))]
+pub(crate) use thread_locals::StaticTls;
 #[cfg(all(test, not(loom)))]
 pub(crate) use {
     executor::{ExecutorResource, HandlerFunctions, NativeProgram},
@@ -87,11 +89,6 @@ pub(crate) use {
 };
 #[cfg(feature = "unstable")]
 pub use {
-    process::LoadedLibrary,
-    thread_locals::{StaticTls, ThreadLocalModule},
-};
-#[cfg(not(feature = "unstable"))]
-pub(crate) use {
     process::LoadedLibrary,
     thread_locals::{StaticTls, ThreadLocalModule},
 };

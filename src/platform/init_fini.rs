@@ -41,7 +41,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::base::{ArcShard, ExecutorAddr, ShardedArc, shrunk_capacity};
 use crate::error::{Error, Result};
-use crate::host::{Executor, HandlerScope, InProcess, ProcessExitHook};
+use crate::host::{Executor, HandlerScope, ProcessExitHook};
 use crate::layer::{LinkHooks, LinkOrigin, LinkPlugin};
 use crate::link::{Initializer, InitializerKind, LinkGraph, LinkedObject};
 use crate::platform::dso_handle::define_dso_handle;
@@ -110,8 +110,9 @@ type Order = (u64, u32, u64, u32);
 
 impl InitFiniRegistry {
     /// An empty registry.
+    #[cfg(feature = "unstable")]
     pub fn new() -> Arc<InitFiniRegistry> {
-        InitFiniRegistry::with_executor(Arc::new(InProcess))
+        InitFiniRegistry::with_executor(Arc::new(crate::host::InProcess))
     }
 
     /// As [`new`](Self::new), for code that runs in the process behind `executor`.

@@ -7,7 +7,7 @@ use std::fmt;
 
 use crate::base::{ExecutorAddr, Name, is_linker_defined};
 use crate::error::Result;
-use crate::host::{Executor, ExecutorHandle, InProcess, ProcessSymbol};
+use crate::host::{Executor, ExecutorHandle, ProcessSymbol};
 use crate::session::{DefinitionGenerator, JitDylib, SymbolFlags, SymbolRequest};
 use crate::sync::{Arc, Mutex};
 
@@ -26,8 +26,9 @@ struct Fallbacks {
 impl ProcessSymbols {
     /// A generator for the symbols of the process, then those of `fallbacks` in order. A fallback is a name or path for the
     /// system's loader. One that cannot be opened is skipped.
+    #[cfg(feature = "unstable")]
     pub fn new(fallbacks: impl IntoIterator<Item = String>) -> ProcessSymbols {
-        ProcessSymbols::with_executor(fallbacks, Arc::new(InProcess))
+        ProcessSymbols::with_executor(fallbacks, Arc::new(crate::host::InProcess))
     }
 
     /// As [`new`](Self::new), for the process behind `executor`.

@@ -8,7 +8,7 @@ use std::fmt;
 
 use crate::base::Name;
 use crate::error::Result;
-use crate::host::{Executor, InProcess, ProgramSymbol};
+use crate::host::{Executor, ProgramSymbol};
 use crate::session::{DefinitionGenerator, JitDylib, SymbolFlags, SymbolRequest};
 
 /// Supplies the global symbols of the running program, which it reads from the program's file.
@@ -25,6 +25,7 @@ impl ProgramSymbols {
     ///
     /// # Errors
     /// The file cannot be read, or has no symbol table because it was stripped.
+    #[cfg(feature = "unstable")]
     pub fn new() -> Result<ProgramSymbols> {
         ProgramSymbols::with_executor(&InProcess)
     }

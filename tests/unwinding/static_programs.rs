@@ -21,7 +21,7 @@ fn run_static(target: &str, object: &[u8]) -> Option<String> {
     let package_dir = built.join("package");
     let package = format!(
         "[package]\nname = \"static-host\"\nversion = \"0.0.0\"\nedition = \"2024\"\n[workspace]\n
-         [dependencies]\njittison = {{ path = {here:?} }}\nlibc = \"0.2\"\n"
+         [dependencies]\njittison = {{ path = {here:?}, features = [\"unstable\"] }}\nlibc = \"0.2\"\n"
     );
     std::fs::create_dir_all(package_dir.join("src")).unwrap();
     std::fs::write(package_dir.join("Cargo.toml"), package).unwrap();
