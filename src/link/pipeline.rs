@@ -289,7 +289,7 @@ impl PlacedLink {
     }
 
     /// The initialisation image of the thread-local block, and whether it is complete. It is complete if none of its
-    /// edges refers to an external. The fields of such edges still have the object's bytes; [`finish`](Self::finish)
+    /// edges refers to an external. The fields of such edges still have the object's bytes; `finish`
     /// writes them. The image is empty without a thread-local block.
     ///
     /// # Errors
@@ -386,10 +386,10 @@ impl PlacedLink {
         self.finish_in_passes(found, image, |_| Ok(()))
     }
 
-    /// As [`finish`](Self::finish), with a call of `pass` before the memory is sealed (ORC: post-fixup passes).
+    /// As `finish`, with a call of `pass` before the memory is sealed (ORC: post-fixup passes).
     ///
     /// # Errors
-    /// As [`finish`](Self::finish), with the errors of `pass`.
+    /// As `finish`, with the errors of `pass`.
     #[cfg(any(test, feature = "unstable"))]
     pub fn finish_in_passes(
         self,

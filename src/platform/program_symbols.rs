@@ -27,7 +27,7 @@ impl ProgramSymbols {
     /// The file cannot be read, or has no symbol table because it was stripped.
     #[cfg(feature = "unstable")]
     pub fn new() -> Result<ProgramSymbols> {
-        ProgramSymbols::with_executor(&InProcess)
+        ProgramSymbols::with_executor(&crate::host::InProcess)
     }
 
     /// As [`new`](Self::new), for the program that runs in the process behind `executor`.
