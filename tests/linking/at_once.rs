@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use jittison::base::{ExecutorAddr, Name};
 use jittison::error::ErrorKind;
+use jittison::layer::{LinkHooks, LinkOrigin, LinkPlugin};
+use jittison::link::FixedLink;
 use jittison::session::{
     MaterializationResponsibility, MaterializationUnit, RequiredState, ResourceTracker, SymbolFlags, SymbolRequest,
     Visibility,
@@ -191,6 +193,21 @@ extern "C" fn forty() -> i64 {
     40
 }
 
+/// Sends a message when a link has found its externals and applied its relocations.
+struct FixedUpSignal(mpsc::Sender<()>);
+
+impl LinkPlugin for FixedUpSignal {
+    fn begin(&self, _origin: &LinkOrigin<'_>) -> Option<Box<dyn LinkHooks>> {
+        Some(Box::new(FixedUpSignal(self.0.clone())))
+    }
+}
+
+impl LinkHooks for FixedUpSignal {
+    fn fixed_up(&mut self, _link: &mut FixedLink<'_>) -> Result<(), Error> {
+        self.0.send(()).map_err(|error| Error::other(error.to_string()))
+    }
+}
+
 #[test]
 fn link_object_waits_for_definitions_in_progress_and_returns_their_failure() {
     let Some(user) = c("extern long slow(void); long user(void) { return slow() + 2; }") else { return };
@@ -207,12 +224,18 @@ fn link_object_waits_for_definitions_in_progress_and_returns_their_failure() {
             responsibility.notify_resolved(|_| Some(address)).unwrap();
             responsibility
         });
+        let (sender, fixed_up) = mpsc::channel();
+        jit.layer().add_plugin(Arc::new(FixedUpSignal(sender)));
         let (jit, user) = (&jit, user.clone());
         let tracker = jit.main_dylib().create_tracker().unwrap();
         thread::scope(|threads| {
             let link = threads.spawn(|| jit.link_object(&tracker, "user.o", user));
             let responsibility =
                 resolved.unwrap_or_else(|| responsibilities.recv_timeout(Duration::from_secs(60)).unwrap());
+            if is_resolved {
+                // Before, the failure could come ahead of the search for `slow`.
+                fixed_up.recv_timeout(Duration::from_secs(60)).unwrap();
+            }
             thread::sleep(Duration::from_millis(20));
             assert!(!link.is_finished(), "{is_resolved} {fails}");
             match fails {
