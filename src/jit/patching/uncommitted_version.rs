@@ -29,7 +29,8 @@ impl UncommittedVersion {
     /// Creates a version without code. `home` is the dylib whose functions it will replace.
     pub(super) fn new(home: &JitDylib, session: &ExecutionSession, number: u64) -> Result<UncommittedVersion> {
         let dylib = session.create_version_dylib(&format!("{} patch {number}", home.name()))?;
-        let tracker = dylib.create_tracker()?;
+        // The dylib has no owner yet that removes it.
+        let tracker = dylib.create_tracker().inspect_err(|_| dylib.remove_and_report())?;
         let (functions, variables) = (FxHashMap::default(), VersionVariables::default());
         let code = VersionCode { number, dylib, tracker, functions, variables, pin: None };
         let (home, session) = (home.clone(), session.clone());
