@@ -154,6 +154,26 @@ fn a_version_that_fails_after_a_clear_is_removed_by_the_next_clear() {
 }
 
 #[test]
+fn a_commit_of_a_removed_version_defines_no_function() {
+    own_process!();
+    let (Some(both), Some((jit, kernels, gemm))) =
+        (functions(&[("gemm", "n + 2"), ("stencil", "n + 7")]), with_first_version(1))
+    else {
+        return;
+    };
+    let prepared = link(&kernels, &both).unwrap();
+    let hidden = jit.session().dylibs().pop().unwrap();
+    assert_eq!(hidden.name(), "main patch 2");
+    // The prepared version pins its code.
+    drop(jit.session().remove_dylib(&hidden));
+    prepared.commit().unwrap_err();
+    assert!(jit.address_of(jit.main_dylib(), "stencil").is_err());
+    assert_eq!(gemm.call(0), 1);
+    drop(commit(&kernels, &both));
+    assert_eq!((gemm.call(0), find(&jit, "stencil").call(0)), (2, 7));
+}
+
+#[test]
 fn a_prepared_version_that_is_dropped_leaves_nothing() {
     own_process!();
     let (Some(wrong), Some((jit, kernels, gemm))) =

@@ -232,10 +232,15 @@ impl Versions {
                 None => new.push((name.as_str(), function.address)),
             }
         }
-        // First the steps that can fail. The new stubs have names that no caller could reach before.
-        self.define_stubs(jit, &new)?;
-        // From here on, a clear of the dylib clears the version, and the reverse.
+        // First the steps that can fail. From here on, a clear of the dylib clears the version, and the reverse.
         code.dylib.attach(self.clone())?;
+        // After `attach`, because defined stubs cannot be removed one by one. The new stubs have names that no caller could
+        // reach before.
+        if let Err(error) = self.define_stubs(jit, &new) {
+            // The drop of the version clears its dylib, which may not clear the other versions.
+            code.dylib.detach(&(self.clone() as Arc<dyn ClearHook>));
+            return Err(error);
+        }
         let number = code.number;
         let retired = self.redirect_and_retire(jit, &redirects, |state| {
             state.current.extend(before.iter().map(|(name, _)| (name.clone(), number)));
