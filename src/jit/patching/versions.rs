@@ -415,7 +415,7 @@ impl Versions {
 }
 
 /// Pins a version that is about to be removed, as long as a caller that is not counted may be inside it. Such a caller came
-/// through a lazy re-export that was bound before the first version of the session existed.
+/// through a lazy re-export that was made before the first version of the session existed and bound after it.
 fn pin_for_late_bindings(session: &ExecutionSession, code: &VersionCode) {
     for tracker in session.late_bindings() {
         // No pin: the tracker is gone, so the call has returned.
