@@ -1,6 +1,8 @@
 //! Failures of a new version. After each, every caller still calls the old version, and the failure leaves nothing.
 
+use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread;
 
 use jittison::{Error, ErrorKind, Jit, Patch, Patchable};
 
@@ -86,27 +88,89 @@ extern "C-unwind" fn panics() {
     std::panic::panic_any(33i64)
 }
 
+/// An initialiser that calls `panics`.
+const FAILING: &str = "extern \"C\" void panics(); extern \"C\" long text(long n) { return n; }
+    struct Fails { Fails() { panics(); } }; static Fails fails;
+    extern \"C\" long gemm(long n) { return text(n) + 2; }";
+
+/// Removes the dylib of a version.
+fn remove_version(jit: &Jit, number: u64) {
+    let name = format!("main patch {number}");
+    let dylib = jit.session().dylibs().into_iter().find(|dylib| dylib.name() == name).unwrap();
+    assert!(jit.session().remove_dylib(&dylib).unwrap().is_empty());
+}
+
 #[test]
-fn a_panicking_initialiser_removes_its_version() {
+fn a_version_whose_initialiser_panics_stays_until_it_or_the_dylib_is_removed() {
     own_process!();
-    let failing = cpp("extern \"C\" void panics(); extern \"C\" long text(long n) { return n; }
-         struct Fails { Fails() { panics(); } }; static Fails fails;
-         extern \"C\" long gemm(long n) { return text(n) + 2; }");
-    let (Some(failing), Some((jit, kernels, gemm))) = (failing, with_first_version(1)) else { return };
+    let (Some(failing), Some((jit, kernels, gemm))) = (cpp(FAILING), with_first_version(1)) else { return };
     define_absolute(jit.main_dylib(), "panics", panics as *const () as u64);
     jit.patchable(jit.main_dylib(), &["other"]).unwrap();
     let before = state_of(&jit);
     let caught = catch_unwind(AssertUnwindSafe(|| link(&kernels, &failing))).unwrap_err();
     assert_eq!(caught.downcast_ref::<i64>(), Some(&33), "the original panic value");
     assert_eq!(gemm.call(0), 1);
-    // The exception was caught. The next call frees the objects that it may have referred to.
+    let after = state_of(&jit);
+    assert_ne!(after.0, before.0, "the exception may lie in the version");
+    // The exception may still propagate, or be stored, during calls of any thread.
     assert_eq!(version_numbers(&kernels), (vec![1], vec![1]));
+    thread::scope(|threads| threads.spawn(|| drop((kernels.patch(), kernels.versions()))).join().unwrap());
+    assert_eq!(state_of(&jit), after);
+    remove_version(&jit, 2);
     assert_eq!(state_of(&jit), before);
-    // The same again, without another call before the dylib is cleared.
-    assert!(catch_unwind(AssertUnwindSafe(|| link(&kernels, &failing))).is_err());
-    drop(gemm);
+    // The last handle of a set without a commit is dropped.
+    let unused = jit.patchable(jit.main_dylib(), &["text"]).unwrap();
+    assert!(catch_unwind(AssertUnwindSafe(move || link(&unused, &failing))).is_err());
+    assert_eq!(state_of(&jit), after);
+    drop((gemm, kernels));
     assert!(jit.main_dylib().clear().unwrap().is_empty());
     assert_eq!(held(&jit), (0, 0, 0));
+}
+
+thread_local! {
+    static INSIDE: RefCell<Option<Jit>> = const { RefCell::new(None) };
+}
+
+extern "C-unwind" fn clears_and_panics() {
+    let jit = INSIDE.with_borrow(|jit| jit.clone()).unwrap();
+    jit.main_dylib().clear().unwrap();
+    std::panic::panic_any(33i64)
+}
+
+#[test]
+fn a_version_that_fails_after_a_clear_is_removed_by_the_next_clear() {
+    own_process!();
+    let (Some(failing), Some((jit, kernels, gemm))) = (cpp(FAILING), with_first_version(1)) else { return };
+    drop(gemm);
+    let dylibs = jit.session().dylibs().len() - 1;
+    define_absolute(jit.main_dylib(), "panics", clears_and_panics as *const () as u64);
+    INSIDE.set(Some(jit.clone()));
+    assert!(catch_unwind(AssertUnwindSafe(|| link(&kernels, &failing))).is_err());
+    assert_ne!(held(&jit), (0, 0, 0), "the exception may lie in the version");
+    drop(kernels);
+    assert!(jit.main_dylib().clear().unwrap().is_empty());
+    assert_eq!((held(&jit), jit.session().dylibs().len()), ((0, 0, 0), dylibs));
+    INSIDE.set(None);
+}
+
+#[test]
+fn a_commit_of_a_removed_version_defines_no_function() {
+    own_process!();
+    let (Some(both), Some((jit, kernels, gemm))) =
+        (functions(&[("gemm", "n + 2"), ("stencil", "n + 7")]), with_first_version(1))
+    else {
+        return;
+    };
+    let prepared = link(&kernels, &both).unwrap();
+    let hidden = jit.session().dylibs().pop().unwrap();
+    assert_eq!(hidden.name(), "main patch 2");
+    // The prepared version pins its code.
+    drop(jit.session().remove_dylib(&hidden));
+    prepared.commit().unwrap_err();
+    assert!(jit.address_of(jit.main_dylib(), "stencil").is_err());
+    assert_eq!(gemm.call(0), 1);
+    drop(commit(&kernels, &both));
+    assert_eq!((gemm.call(0), find(&jit, "stencil").call(0)), (2, 7));
 }
 
 #[test]

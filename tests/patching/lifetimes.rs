@@ -1,5 +1,9 @@
 //! What keeps versions, and what is freed together.
 
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
 use jittison::ErrorKind;
 
 use crate::support::*;
@@ -152,4 +156,72 @@ fn clearing_removes_all_versions_when_only_the_session_remains() {
     assert!(main.clear().unwrap().is_empty());
     assert_eq!(memory.statistics().allocations, 0);
     session.end().unwrap();
+}
+
+thread_local! {
+    static INSIDE: RefCell<Option<Patchable>> = const { RefCell::new(None) };
+    static SEEN: RefCell<Vec<Vec<u64>>> = const { RefCell::new(Vec::new()) };
+}
+
+extern "C" fn look() {
+    let kernels = INSIDE.with_borrow(|kernels| kernels.clone()).unwrap();
+    SEEN.with_borrow_mut(|seen| seen.push(version_numbers(&kernels).0));
+}
+
+#[test]
+fn a_finaliser_of_a_version_finds_all_retired_versions_in_the_list() {
+    own_process!();
+    let (Some(first), Some(second), Some(third), Some(fourth)) = (
+        functions(&[("gemm", "n + 1")]),
+        c("extern void look(void); long counter = 1; long gemm(long n) { return n + counter; }
+           __attribute__((destructor)) static void gone(void) { look(); }"),
+        c("long counter = 1; long gemm(long n) { return n + counter + 1; }"),
+        functions(&[("gemm", "n + 4")]),
+    ) else {
+        return;
+    };
+    let jit = new_jit();
+    define_absolute(jit.main_dylib(), "look", look as *const () as u64);
+    let kernels = jit.patchable_builder(jit.main_dylib(), &["gemm"]).history(0).build().unwrap();
+    INSIDE.set(Some(kernels.clone()));
+    let prepared = link(&kernels, &first).unwrap();
+    // SAFETY: the function has this signature.
+    let direct = unsafe { prepared.lookup::<Function>("gemm") }.unwrap();
+    drop(prepared.commit().unwrap());
+    drop(commit(&kernels, &second));
+    drop(commit(&kernels, &third));
+    // No version uses the variable of the second one any more, which is therefore finalised.
+    drop(commit(&kernels, &fourth));
+    assert_eq!(SEEN.take(), [[1, 2, 4]]);
+    assert_eq!((direct.call(0), version_numbers(&kernels)), (1, (vec![1, 4], vec![4])));
+    INSIDE.set(None);
+}
+
+#[test]
+fn a_held_version_is_in_the_list_while_another_thread_commits() {
+    own_process!();
+    let versions: Option<Vec<_>> = (0..3).map(|k| functions(&[("gemm", &format!("n + {k}"))])).collect();
+    let Some(versions) = versions else { return };
+    let jit = new_jit();
+    let kernels = jit.patchable_builder(jit.main_dylib(), &["gemm"]).history(0).build().unwrap();
+    let prepared = link(&kernels, &versions[0]).unwrap();
+    // SAFETY: the function has this signature.
+    let direct = unsafe { prepared.lookup::<Function>("gemm") }.unwrap();
+    drop(prepared.commit().unwrap());
+    let is_over = AtomicBool::new(false);
+    thread::scope(|threads| {
+        let reader = threads.spawn(|| {
+            let mut missing = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                missing += usize::from(!version_numbers(&kernels).0.contains(&1));
+            }
+            missing
+        });
+        for round in 0..200 {
+            drop(commit(&kernels, &versions[1 + round % 2]));
+        }
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!(reader.join().unwrap(), 0);
+    });
+    assert_eq!(direct.call(0), 0);
 }

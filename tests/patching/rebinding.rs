@@ -1,5 +1,6 @@
 //! Rebindable objects: an object is replaced while other objects are linked against it.
 
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
@@ -142,6 +143,54 @@ fn importers_call_correctly_while_their_exporter_is_replaced() {
         callers.into_iter().map(|caller| caller.join().unwrap()).sum()
     });
     assert_eq!(long(&jit, "counted"), calls, "each call is counted once");
+    assert!(jit.main_dylib().clear().unwrap().is_empty());
+    assert_eq!(held(&jit), (0, 0, 0));
+}
+
+thread_local! {
+    static INSIDE: RefCell<Option<(Jit, Vec<u8>)>> = const { RefCell::new(None) };
+    static OVERWRITING: RefCell<Option<(Jit, Vec<u8>)>> = const { RefCell::new(None) };
+}
+
+/// Called by linked code: adds an object.
+extern "C-unwind" fn load() {
+    let (jit, object) = INSIDE.take().unwrap();
+    add_rebindable(&jit, &object).map(drop).unwrap();
+}
+
+/// Called by linked code: links another object, which takes memory that was freed before.
+extern "C" fn overwrite() {
+    let (jit, object) = OVERWRITING.take().unwrap();
+    add_rebindable(&jit, &object).map(drop).unwrap();
+}
+
+#[test]
+fn the_exception_of_an_initialiser_outlives_the_rebindable_object_that_throws_it() {
+    own_process!();
+    let (Some(throwing), Some(catcher), Some(good)) = (
+        cpp("#include <exception>
+            struct Own : std::exception { const char *what() const noexcept override { return \"own\"; } };
+            struct Fails { Fails() { throw Own(); } }; static Fails fails;
+            extern \"C\" long encode(long n) { return n; }"),
+        cpp("#include <exception>
+            extern \"C\" void load(); extern \"C\" void overwrite();
+            extern \"C\" long test() {
+                try { load(); return 0; } catch (const std::exception &e) { overwrite(); return e.what()[0]; }
+            }"),
+        codec(10),
+    ) else {
+        return;
+    };
+    let jit = new_jit();
+    define_absolute(jit.main_dylib(), "load", load as *const () as u64);
+    define_absolute(jit.main_dylib(), "overwrite", overwrite as *const () as u64);
+    let catching = add(&jit, jit.main_dylib(), "catcher.o", &catcher);
+    let test = function::<extern "C" fn() -> i64>(&jit, "test");
+    OVERWRITING.set(Some((jit.clone(), good)));
+    INSIDE.set(Some((jit.clone(), throwing)));
+    assert_eq!(test.call(), i64::from(b'o'), "the exception has its type in the object");
+    assert_eq!(function::<Unary>(&jit, "encode").call(1), 11, "the name can be defined again");
+    drop((test, catching));
     assert!(jit.main_dylib().clear().unwrap().is_empty());
     assert_eq!(held(&jit), (0, 0, 0));
 }

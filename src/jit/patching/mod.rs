@@ -12,6 +12,7 @@
 //! | `outcome.rs` | what a commit and a rollback return, and [`PatchVersion`] |
 //! | `version_code.rs` | the code of one version, in a dylib of its own that no other dylib searches |
 //! | `variables.rs` | variables that versions share |
+//! | `failed_version.rs` | a version whose initialiser threw, which stays in memory |
 //! | `uncommitted_version.rs` | a linked version that no caller reaches yet |
 //! | `versions.rs` | all versions: commit, rollback, and the end of the dylib |
 //! | `patchable_inner.rs`, `patchable.rs` | [`Patchable`] and its builder |
@@ -24,6 +25,7 @@
 //! Only callers that go through a stub are redirected. The objects of one version call each other directly, so that a
 //! version can be tried as a unit before it is committed.
 
+mod failed_version;
 mod outcome;
 mod patch;
 mod patchable;

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | objects are added | the bytes are not an object | nothing was done |
 //! | `link` | a missing symbol, another signature, none of the functions, a larger variable | the drop of [`UncommittedVersion`] removes the version's dylib |
-//! | initialisers run | an exception, a panic | names at once; memory at the next call, because the exception may lie in it |
+//! | initialisers run | an exception, a panic | names at once; memory when the dylib is cleared, because the exception may lie in it |
 //! | `commit` | the dylib was removed, or defines one of the names | as for `link`; no slot was changed |
 //! | dropped without a commit | – | as for `link` |
 
@@ -118,8 +118,10 @@ impl Patch {
     ///   [`ErrorKind::WrongSignature`], [`ErrorKind::VariableChanged`], or a failure to link.
     /// - [`ErrorKind::TooManyVersions`], [`ErrorKind::PatchableGone`].
     ///
-    /// An exception or panic of an initialiser passes through this call. The next call on the
-    /// [`Patchable`](crate::Patchable) removes what was linked.
+    /// An exception or panic of an initialiser passes through this call. What was linked stays in memory, because the
+    /// exception may have a type or a text that is in it. It is in the dylib `<dylib> patch <version>`, and it is removed with
+    /// that dylib or when the patched dylib is [cleared](JitDylib::clear). Do neither, and keep a [`Jit`](crate::Jit),
+    /// until the exception has been handled.
     ///
     /// # Safety
     /// The objects may run: their initialisers in this call, their finalisers and exit handlers when they are removed.
@@ -143,7 +145,7 @@ impl Patch {
         }
         versions.check_signatures(&self.signatures)?;
         let home = versions.dylib();
-        let mut version = UncommittedVersion::new(versions.clone(), home, self.patchable.jit.session(), number)?;
+        let mut version = UncommittedVersion::new(home, self.patchable.jit.session(), number)?;
         // Where the objects look up external symbols.
         version.code().dylib.set_link_order(&link_order(home));
         // Add the objects, without the variables that exist already.

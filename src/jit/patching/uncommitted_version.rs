@@ -3,28 +3,23 @@
 //! | state when it is dropped | what happens to its dylib |
 //! |---|---|
 //! | linked, or failed to link | it is removed at once |
-//! | an initialiser threw | it is removed at the next call on the `Patchable`: the exception that propagates may lie in it |
+//! | an initialiser threw | it stays, because the exception that propagates may lie in it (`failed_version.rs`) |
 //! | committed ([`UncommittedVersion::into_code`]) | it stays |
 
 use rustc_hash::FxHashMap;
 
 use crate::error::Result;
+use crate::jit::patching::failed_version::FailedVersion;
 use crate::jit::patching::variables::VersionVariables;
 use crate::jit::patching::version_code::VersionCode;
-use crate::session::{ExecutionSession, JitDylib, ResourceTracker};
-use crate::sync::Arc;
-
-/// Removes versions whose initialisers threw, after the exception has been handled.
-pub(super) trait RemoveLater: Send + Sync {
-    /// Removes the dylib at the next call on the `Patchable`.
-    fn remove_later(&self, dylib: JitDylib, tracker: ResourceTracker);
-}
+use crate::session::{ExecutionSession, JitDylib};
 
 /// A version that is linked, or is being linked, and that no caller reaches.
 pub(super) struct UncommittedVersion {
     /// `None` once it is committed.
     code: Option<VersionCode>,
-    remover: Arc<dyn RemoveLater>,
+    /// The dylib whose functions it will replace.
+    home: JitDylib,
     session: ExecutionSession,
     /// Whether initialisers run. An exception of theirs may propagate when this is dropped.
     pub(super) is_initializing: bool,
@@ -32,17 +27,14 @@ pub(super) struct UncommittedVersion {
 
 impl UncommittedVersion {
     /// Creates a version without code. `home` is the dylib whose functions it will replace.
-    pub(super) fn new(
-        remover: Arc<dyn RemoveLater>,
-        home: &JitDylib,
-        session: &ExecutionSession,
-        number: u64,
-    ) -> Result<UncommittedVersion> {
+    pub(super) fn new(home: &JitDylib, session: &ExecutionSession, number: u64) -> Result<UncommittedVersion> {
         let dylib = session.create_version_dylib(&format!("{} patch {number}", home.name()))?;
-        let tracker = dylib.create_tracker()?;
+        // The dylib has no owner yet that removes it.
+        let tracker = dylib.create_tracker().inspect_err(|_| dylib.remove_and_report())?;
         let (functions, variables) = (FxHashMap::default(), VersionVariables::default());
         let code = VersionCode { number, dylib, tracker, functions, variables, pin: None };
-        Ok(UncommittedVersion { code: Some(code), remover, session: session.clone(), is_initializing: false })
+        let (home, session) = (home.clone(), session.clone());
+        Ok(UncommittedVersion { code: Some(code), home, session, is_initializing: false })
     }
 
     pub(super) fn code(&self) -> &VersionCode {
@@ -64,8 +56,8 @@ impl Drop for UncommittedVersion {
         let Some(VersionCode { dylib, tracker, pin, .. }) = self.code.take() else { return };
         drop(pin);
         match self.is_initializing {
-            // The type of the exception and its text may lie in this code.
-            true => self.remover.remove_later(dylib, tracker),
+            // The type of the exception and its text may lie in this code, and no later call can tell when it has ended.
+            true => FailedVersion::keep(&self.home, dylib, tracker),
             false => {
                 let removed = self.session.remove_dylib(&dylib);
                 removed.err().into_iter().for_each(|error| self.session.report_error(error));

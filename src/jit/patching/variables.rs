@@ -64,8 +64,12 @@ pub(super) fn publish(home: &JitDylib, version: &JitDylib, variables: &VersionVa
     let tracker = home.create_tracker()?;
     let symbols = names.iter().zip(&found).map(|(name, found)| ((*name).clone(), flags_of(found))).collect();
     let sizes = names.iter().map(|name| variables[*name]).collect();
-    tracker.define(VariableUnit { symbols, sizes, found })?;
-    home.lookup(&requests, RequiredState::Ready)?;
+    let defined = tracker.define(VariableUnit { symbols, sizes, found });
+    if let Err(error) = defined.and_then(|()| home.lookup(&requests, RequiredState::Ready)) {
+        // A drop without a removal transfers the definitions to the default tracker of `home`.
+        drop(tracker.remove());
+        return Err(error);
+    }
     Ok(tracker)
 }
 

@@ -40,7 +40,7 @@ use crate::base::{ExecutorAddr, Name, ReentrantGuard, ReentrantLock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::jit::inner::{Jit, JitInner};
 use crate::jit::patching::outcome::{Committed, PatchVersion, RolledBack};
-use crate::jit::patching::uncommitted_version::{RemoveLater, UncommittedVersion};
+use crate::jit::patching::uncommitted_version::UncommittedVersion;
 use crate::jit::patching::variables;
 use crate::jit::patching::version_code::VersionCode;
 use crate::session::{ClearHook, ExecutionSession, JitDylib, Removal, ResourceTracker};
@@ -85,8 +85,6 @@ struct State {
     undo: VecDeque<Undo>,
     retired: Vec<RetiredVersion>,
     signatures: FxHashMap<Name, String>,
-    /// Versions whose initialisers threw. The exception may still propagate.
-    failed: Vec<(JitDylib, ResourceTracker)>,
     /// The dylibs of versions that a clear of the dylib has retired. They are removed after it.
     cleared: Vec<JitDylib>,
 }
@@ -234,10 +232,15 @@ impl Versions {
                 None => new.push((name.as_str(), function.address)),
             }
         }
-        // First the steps that can fail. The new stubs have names that no caller could reach before.
-        self.define_stubs(jit, &new)?;
-        // From here on, a clear of the dylib clears the version, and the reverse.
+        // First the steps that can fail. From here on, a clear of the dylib clears the version, and the reverse.
         code.dylib.attach(self.clone())?;
+        // After `attach`, because defined stubs cannot be removed one by one. The new stubs have names that no caller could
+        // reach before.
+        if let Err(error) = self.define_stubs(jit, &new) {
+            // The drop of the version clears its dylib, which may not clear the other versions.
+            code.dylib.detach(&(self.clone() as Arc<dyn ClearHook>));
+            return Err(error);
+        }
         let number = code.number;
         let retired = self.redirect_and_retire(jit, &redirects, |state| {
             state.current.extend(before.iter().map(|(name, _)| (name.clone(), number)));
@@ -360,8 +363,8 @@ impl Versions {
         ErrorKind::PatchableGone { dylib, functions }.into()
     }
 
-    /// Removes failed versions, and variables and retired versions that nothing uses any more. Does nothing if the calling
-    /// thread is inside a commit, or the dylib was cleared.
+    /// Removes variables and retired versions that nothing uses any more. Does nothing if the calling thread is inside a
+    /// commit, or the dylib was cleared.
     pub(super) fn sweep(&self) {
         if let Ok(guard) = self.lock() {
             self.sweep_locked(&guard);
@@ -369,34 +372,37 @@ impl Versions {
     }
 
     fn sweep_locked(&self, _guard: &ReentrantGuard<'_>) {
-        let (failed, retired, links_in_progress) = {
-            let mut state = self.state.lock();
-            (std::mem::take(&mut state.failed), std::mem::take(&mut state.retired), state.links_in_progress)
+        // The versions stay in the state meanwhile: a finaliser that runs here may list the versions or clear the dylib.
+        let (variables, links_in_progress) = {
+            let state = self.state.lock();
+            let variables = |version: &RetiredVersion| Some((version.number, version.variables.clone()?));
+            (state.retired.iter().filter_map(variables).collect::<Vec<_>>(), state.links_in_progress)
         };
-        if let Some(jit) = self.jit.upgrade() {
-            for (dylib, _) in failed {
-                let removed = jit.session.remove_dylib(&dylib);
-                removed.err().into_iter().for_each(|error| jit.session.report_error(error));
+        let is_unused = |variables: &ResourceTracker| links_in_progress == 0 && variables.dependents().is_empty();
+        for (number, variables) in variables {
+            if !is_unused(&variables) {
+                continue;
             }
+            drop(variables.remove());
+            let mut state = self.state.lock();
+            let version = state.retired.iter_mut().find(|version| version.number == number);
+            let removed = version.and_then(|version| version.variables.take());
+            drop(state);
+            // Without the lock, because the drop of a tracker takes locks of the session.
+            drop(removed);
         }
-        let mut held = Vec::new();
-        for mut version in retired {
-            let unused =
-                version.variables.take_if(|variables| links_in_progress == 0 && variables.dependents().is_empty());
-            unused.into_iter().for_each(|variables| drop(variables.remove()));
-            if version.variables.is_some() || !version.removal.is_complete() {
-                held.push(version);
-            }
-        }
-        self.state.lock().retired.extend(held);
+        let gone: Vec<_> = self.state.lock().retired.extract_if(.., |version| version.is_gone()).collect();
+        drop(gone);
     }
 
     pub(super) fn list(&self) -> Vec<PatchVersion> {
+        // Without it, a version that a commit of another thread retires would be missing for a moment.
+        let _guard = self.commit_lock.lock();
         let (mut list, retired) = {
             let state = self.state.lock();
             let list: Vec<_> = state.live.values().map(|version| state.describe(&version.code)).collect();
             let parts = |version: &RetiredVersion| (version.number, version.functions.clone(), version.removal.clone());
-            (list, state.retired.iter().map(parts).collect::<Vec<_>>())
+            (list, state.retired.iter().filter(|version| !version.is_gone()).map(parts).collect::<Vec<_>>())
         };
         // `obstacles` takes locks of the session, so it is called without the leaf lock.
         for (version, functions, removal) in retired {
@@ -408,14 +414,8 @@ impl Versions {
     }
 }
 
-impl RemoveLater for Versions {
-    fn remove_later(&self, dylib: JitDylib, tracker: ResourceTracker) {
-        self.state.lock().failed.push((dylib, tracker));
-    }
-}
-
 /// Pins a version that is about to be removed, as long as a caller that is not counted may be inside it. Such a caller came
-/// through a lazy re-export that was bound before the first version of the session existed.
+/// through a lazy re-export that was made before the first version of the session existed and bound after it.
 fn pin_for_late_bindings(session: &ExecutionSession, code: &VersionCode) {
     for tracker in session.late_bindings() {
         // No pin: the tracker is gone, so the call has returned.
@@ -424,6 +424,13 @@ fn pin_for_late_bindings(session: &ExecutionSession, code: &VersionCode) {
             // The version accepts no dependants any more, so it must stay in memory for ever.
             std::mem::forget(code.pin.clone());
         }
+    }
+}
+
+impl RetiredVersion {
+    /// Whether the version and its variables are freed.
+    fn is_gone(&self) -> bool {
+        self.variables.is_none() && self.removal.is_complete()
     }
 }
 
@@ -476,10 +483,6 @@ impl ClearHook for Versions {
             trackers.extend(variables);
         }
         trackers.extend(state.retired.into_iter().filter_map(|version| version.variables));
-        for (dylib, tracker) in state.failed {
-            dylibs.push(dylib);
-            trackers.push(tracker);
-        }
         let mut cleared = self.state.lock();
         cleared.cleared = dylibs;
         // Each link in progress will call `end_link`.

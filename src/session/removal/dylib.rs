@@ -76,6 +76,13 @@ impl JitDylib {
         generators.iter().for_each(|entry| entry.fail_queued());
     }
 
+    /// Removes the dylib as [`ExecutionSession::remove_dylib`] does. Errors go to the error reporter. For owners that hold
+    /// no session handle, because a handle in a dylib would keep the session from ending.
+    pub(crate) fn remove_and_report(&self) {
+        let session = &self.inner().session;
+        session.remove_dylib(self).err().into_iter().for_each(|error| session.error_reporter.report(error));
+    }
+
     /// Adds a hook that runs when this dylib is cleared.
     ///
     /// # Errors
