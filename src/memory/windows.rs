@@ -298,8 +298,9 @@ fn map_window(
         let layout = WindowLayout::divide(size).ok_or_else(|| bad_window(size))?;
         match mapper.map_window(&layout, placement) {
             Ok(mapped) => return Ok(Window::new(mapped, layout, options, budget.clone(), sink.clone())),
-            Err(refusal) if size / 2 < MIN_WINDOW => return Err(refusal.into()),
-            Err(_) => size /= 2,
+            Err(refusal) if size == MIN_WINDOW => return Err(refusal.into()),
+            // The default size is no power of two, so its halves alone would skip the smallest window.
+            Err(_) => size = (size / 2).max(MIN_WINDOW),
         }
     }
 }

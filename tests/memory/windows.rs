@@ -7,8 +7,8 @@ use jittison::Jit;
 use jittison::base::SegmentKind;
 use jittison::error::{ErrorKind, MemoryFault};
 use jittison::memory::{
-    Finalized, MemoryManager, OnFull, Placement, Released, SegmentPlan, SlabPool, SlabPoolOptions, SystemMapper,
-    WindowLayout,
+    Finalized, MappedWindow, MemoryManager, MemoryMapper, OnFull, Placement, Released, SegmentPlan, SlabPool,
+    SlabPoolOptions, SystemMapper, WindowLayout,
 };
 
 use crate::intercepting_mapper::{Call, InterceptingMapper, Interceptor, Range};
@@ -58,6 +58,29 @@ fn a_full_window_fails_or_opens_another_by_policy() {
     assert_eq!((opening.statistics().windows, opening.statistics().allocations), (2, 2));
     assert_eq!((refusing.statistics().windows, refusing.statistics().allocations), (1, 1));
     drop(second);
+}
+
+/// Refuses every window that is larger than the smallest one.
+struct SmallestOnly;
+
+impl MemoryMapper for SmallestOnly {
+    fn map_window(&self, layout: &WindowLayout, placement: Placement) -> Result<Arc<dyn MappedWindow>, MemoryFault> {
+        if layout.size > 32 * MIB {
+            return Err(MemoryFault::Refused { step: "the test".to_string(), problem: "too large".to_string() });
+        }
+        SystemMapper::default().map_window(layout, placement)
+    }
+}
+
+/// The default size is not 32 MiB times a power of two, so halving it alone skips 32 MiB.
+#[test]
+fn a_pool_tries_smaller_windows_down_to_32_mib() {
+    let smallest = WindowLayout::divide(32 * MIB).unwrap().size;
+    for window_size in [SlabPoolOptions::default().window_size, 48 * MIB, 33 * MIB] {
+        let options = SlabPoolOptions { window_size, ..Default::default() };
+        let memory = SlabPool::with_mapper(SmallestOnly, options).unwrap();
+        assert_eq!(memory.window().1, smallest);
+    }
 }
 
 #[test]
