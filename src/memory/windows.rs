@@ -17,6 +17,7 @@ use crate::error::{Error, ErrorKind, MemoryFault, Result};
 use crate::memory::budget::Budget;
 use crate::memory::events::{EventBuf, EventSink};
 use crate::memory::fork_guard::before_writing;
+use crate::memory::group_counts::GroupCounts;
 use crate::memory::layout::{CHUNK, MAX_WINDOW, WindowLayout};
 use crate::memory::manager::Released;
 use crate::memory::mapper::{MemoryMapper, Placement};
@@ -25,21 +26,18 @@ use crate::memory::plan::SegmentPlan;
 use crate::memory::shard::PoolSpace;
 use crate::memory::slab_allocation::SlabAllocation;
 use crate::memory::statistics::MemoryStatistics;
-use crate::memory::window::{ShardRef, Window};
+use crate::memory::window::{PoolShared, ShardRef, Window};
 use crate::sync::{Arc, AtomicBool, Mutex, Ordering, Rank, Weak, seeded_bug};
 
 pub(crate) struct Windows {
     mapper: Box<dyn MemoryMapper>,
     options: SlabPoolOptions,
-    budget: Arc<Budget>,
-    sink: EventSink,
+    shared: PoolShared,
     first: OpenWindow,
     others: Mutex<Vec<(Placement, OpenWindow)>>,
     /// Whether `others` has any window. Read without its lock.
     has_others: AtomicBool,
-    /// The groups that have an allocation below 2 GiB.
-    low_groups: Mutex<Vec<u64>>,
-    /// Whether `low_groups` ever had any. Read without its lock.
+    /// Whether `shared.low_groups` ever had any group. Read without its lock.
     has_low_groups: AtomicBool,
     /// Without pooling: the window of each allocation, as long as it lives.
     unpooled: Mutex<Vec<Weak<Window>>>,
@@ -72,25 +70,27 @@ impl Windows {
     /// # Errors
     /// If the kernel refuses even the smallest window: the refusal of that one.
     pub(crate) fn open(mapper: Box<dyn MemoryMapper>, options: SlabPoolOptions, sink: EventSink) -> Result<Windows> {
-        let budget = Arc::new(Budget::new(options.budget));
-        let first = OpenWindow::new(map_window(&*mapper, &options, options.placement, &budget, &sink)?);
-        first.window.report_mapped(&mut sink.deferred().events);
+        let shared = PoolShared {
+            budget: Arc::new(Budget::new(options.budget)),
+            sink,
+            low_groups: Arc::new(GroupCounts::new()),
+        };
+        let first = OpenWindow::new(map_window(&*mapper, &options, options.placement, &shared)?);
+        first.window.report_mapped(&mut shared.sink.deferred().events);
         Ok(Windows {
             mapper,
-            sink,
             options,
-            budget,
+            shared,
             first,
             others: Mutex::ranked(Rank::Windows, Vec::new()),
             has_others: AtomicBool::new(false),
-            low_groups: Mutex::new(Vec::new()),
             has_low_groups: AtomicBool::new(false),
             unpooled: Mutex::new(Vec::new()),
         })
     }
 
     pub(crate) fn budget(&self) -> &Arc<Budget> {
-        &self.budget
+        &self.shared.budget
     }
 
     pub(crate) fn first(&self) -> &Window {
@@ -103,7 +103,7 @@ impl Windows {
     /// [`MemoryFault`]. A failed call holds no memory.
     pub(crate) fn allocate(&self, plan: &SegmentPlan) -> Result<Box<SlabAllocation>> {
         before_writing();
-        let mut deferred = self.sink.deferred();
+        let mut deferred = self.shared.sink.deferred();
         self.allocate_recording(plan, &mut deferred.events)
     }
 
@@ -113,6 +113,8 @@ impl Windows {
             return self.allocate_unpooled(plan, events);
         }
         if self.options.placement != Placement::Low2GiB && self.is_low(plan) {
+            // Held until the allocation is counted or has failed: a window may be mapped meanwhile.
+            let _claim = plan.low.then(|| self.claim_low(plan.group));
             return self.allocate_from_others(plan, Placement::Low2GiB, events);
         }
         if self.has_others.load(Ordering::Relaxed)
@@ -132,15 +134,14 @@ impl Windows {
     /// Whether a plan must lie below 2 GiB: because it says so, or because its group has such an allocation, which may
     /// refer to it by a 32-bit address.
     fn is_low(&self, plan: &SegmentPlan) -> bool {
-        if !plan.low && !self.has_low_groups.load(Ordering::Relaxed) {
-            return false;
-        }
-        let mut groups = self.low_groups.lock();
-        if plan.low && plan.group != 0 && !groups.contains(&plan.group) {
-            groups.push(plan.group);
-            self.has_low_groups.store(true, Ordering::Relaxed);
-        }
-        plan.low || groups.contains(&plan.group)
+        plan.low || self.has_low_groups.load(Ordering::Relaxed) && self.shared.low_groups.contains(plan.group)
+    }
+
+    /// Counts an allocation below 2 GiB that is about to be made, so that other allocations of its group lie there, too.
+    fn claim_low(&self, group: u64) -> LowClaim<'_> {
+        self.shared.low_groups.add(group);
+        self.has_low_groups.store(true, Ordering::Relaxed);
+        LowClaim { groups: &self.shared.low_groups, group }
     }
 
     /// Allocates from the other window that has the group. `None` if there is no such window or it is full.
@@ -171,7 +172,7 @@ impl Windows {
             options.window_size = smallest_for(plan).max(LOW_WINDOW).min(options.window_size);
         }
         // Declared before the lock, so that a window that is not kept is unmapped without it.
-        let new = map_window(&*self.mapper, &options, placement, &self.budget, &self.sink).map(OpenWindow::new);
+        let new = map_window(&*self.mapper, &options, placement, &self.shared).map(OpenWindow::new);
         let mut others = self.others.lock();
         if !seeded_bug!("window_opened_under_a_later_lock")
             && let Some(result) = allocate_from_open(&others, plan, placement, events)
@@ -190,7 +191,7 @@ impl Windows {
         let window_size = smallest_for(plan);
         let placement = if plan.low { Placement::Low2GiB } else { self.options.placement };
         let options = SlabPoolOptions { window_size, shards: 1, returns_memory: false, ..self.options };
-        let window = OpenWindow::new(map_window(&*self.mapper, &options, placement, &self.budget, &self.sink)?);
+        let window = OpenWindow::new(map_window(&*self.mapper, &options, placement, &self.shared)?);
         let allocation = allocate_from_new(&window, plan, events)?;
         let mut unpooled = self.unpooled.lock();
         unpooled.retain(|window| window.strong_count() > 0);
@@ -256,10 +257,19 @@ impl Windows {
             empty
         };
         drop(empty);
-        // A group without any allocation need not lie below 2 GiB.
-        let windows = self.all();
-        self.low_groups.lock().retain(|group| windows.iter().any(|window| window.contains_group(*group)));
         released
+    }
+}
+
+/// Counts an allocation in its group until the window counts it.
+struct LowClaim<'a> {
+    groups: &'a GroupCounts,
+    group: u64,
+}
+
+impl Drop for LowClaim<'_> {
+    fn drop(&mut self) {
+        self.groups.remove(self.group);
     }
 }
 
@@ -290,14 +300,14 @@ fn map_window(
     mapper: &dyn MemoryMapper,
     options: &SlabPoolOptions,
     placement: Placement,
-    budget: &Arc<Budget>,
-    sink: &EventSink,
+    shared: &PoolShared,
 ) -> Result<Window> {
+    let is_low = placement == Placement::Low2GiB && options.placement != placement;
     let mut size = options.window_size.clamp(MIN_WINDOW, MAX_WINDOW);
     loop {
         let layout = WindowLayout::divide(size).ok_or_else(|| bad_window(size))?;
         match mapper.map_window(&layout, placement) {
-            Ok(mapped) => return Ok(Window::new(mapped, layout, options, budget.clone(), sink.clone())),
+            Ok(mapped) => return Ok(Window::new(mapped, layout, options, shared, is_low)),
             Err(refusal) if size == MIN_WINDOW => return Err(refusal.into()),
             // The default size is no power of two, so its halves alone would skip the smallest window.
             Err(_) => size = (size / 2).max(MIN_WINDOW),

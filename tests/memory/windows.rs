@@ -238,6 +238,70 @@ fn low_allocations_lie_below_2_gib_beside_a_high_window() {
     assert_eq!(memory.statistics().windows, 1);
 }
 
+/// Whether an allocation of a group that does not ask for low memory lies there.
+fn is_low(memory: &SlabPool, group: u64) -> bool {
+    make(memory, &of_group(group, 64)).address(SegmentKind::Code).value() < 1 << 31
+}
+
+#[test]
+fn a_group_no_longer_lies_low_once_its_low_allocations_are_freed() {
+    for on_full in [OnFull::Refuse, OnFull::OpenAnother] {
+        let options = SlabPoolOptions { window_size: 64 * MIB, on_full, ..Default::default() };
+        let memory = SlabPool::new(options).unwrap();
+        let _high = make(&memory, &of_group(5, 64));
+        let low = || make(&memory, &SegmentPlan { low: true, ..of_group(5, 64) });
+        let two = [low(), low()];
+        assert!(is_low(&memory, 5) && !is_low(&memory, 6));
+        let [one, other] = two;
+        drop(one);
+        memory.release_free();
+        assert!(is_low(&memory, 5), "one is left");
+        drop(other);
+        assert!(!is_low(&memory, 5), "{on_full:?}");
+    }
+}
+
+#[test]
+fn a_refused_low_allocation_leaves_its_group_where_it_is() {
+    let memory = SlabPool::new(SlabPoolOptions { window_size: 64 * MIB, ..Default::default() }).unwrap();
+    let too_large = SegmentPlan { low: true, ..of_group(5, 1 << 40) };
+    assert!(memory.allocate(&too_large).is_err());
+    assert!(!is_low(&memory, 5));
+}
+
+/// Releases the free memory of its pool before a low window is mapped, and asks where the group of the allocation lies.
+#[derive(Default)]
+struct ReleasesBeforeMapping {
+    pool: OnceLock<Arc<SlabPool>>,
+    released: std::sync::atomic::AtomicUsize,
+}
+
+impl Interceptor for ReleasesBeforeMapping {
+    fn before_call(&self, call: Call, _: Option<Range>) -> Result<(), MemoryFault> {
+        let (Call::Map, Some(pool)) = (call, self.pool.get()) else { return Ok(()) };
+        if self.released.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0 {
+            pool.release_free();
+            assert!(is_low(pool, 5), "the group is low from the request on");
+        }
+        Ok(())
+    }
+}
+
+/// A release at that moment made the group forget that its allocations must lie low.
+#[test]
+fn a_group_stays_low_if_memory_is_released_while_its_low_window_is_mapped() {
+    let options = SlabPoolOptions { window_size: 64 * MIB, on_full: OnFull::OpenAnother, ..Default::default() };
+    let interceptor = Arc::new(ReleasesBeforeMapping::default());
+    let mapper = InterceptingMapper { inner: SystemMapper::default(), interceptor: interceptor.clone() };
+    let pool = Arc::new(SlabPool::with_mapper(mapper, options).unwrap());
+    assert!(interceptor.pool.set(pool.clone()).is_ok());
+    let low = make(&pool, &SegmentPlan { low: true, ..of_group(5, 64) });
+    assert!(interceptor.released.load(std::sync::atomic::Ordering::Relaxed) > 0);
+    assert!(is_low(&pool, 5));
+    drop(low);
+    assert!(!is_low(&pool, 5));
+}
+
 #[test]
 fn without_pooling_every_allocation_has_its_own_window_and_leaves_nothing() {
     own_process!();
