@@ -352,9 +352,8 @@ impl Window {
         if size > capacity {
             return Err(self.pool_exhausted(pool, size).into());
         }
-        let frames = if pool == SegmentKind::Code { plan.frame_count } else { 0 };
         let unit = self.allocation_units[pool.index()];
-        let reserved = align_up(size.max(frames.saturating_mul(granule_size(pool))), unit).unwrap_or(u64::MAX);
+        let reserved = align_up(plan.bytes_to_reserve(pool), unit).unwrap_or(u64::MAX);
         if reserved > capacity {
             return Err(self.pool_exhausted(pool, reserved).into());
         }

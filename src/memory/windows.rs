@@ -321,7 +321,8 @@ fn smallest_for(plan: &SegmentPlan) -> u64 {
     let fits = |size: &u64| {
         let layout = WindowLayout::divide(*size);
         layout.is_some_and(|layout| {
-            SegmentKind::ALL.iter().all(|pool| plan.segment(*pool).size <= layout.pool(*pool).size)
+            // The slots of the frames count, too: a window for the bytes alone would refuse many tiny functions.
+            SegmentKind::ALL.iter().all(|pool| plan.bytes_to_reserve(*pool) <= layout.pool(*pool).size)
         })
     };
     let sizes = std::iter::successors(Some(MIN_WINDOW), |size| Some((size * 2).min(MAX_WINDOW)));

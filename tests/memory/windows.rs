@@ -103,6 +103,16 @@ fn a_window_for_one_allocation_is_as_large_as_the_allocation_needs() {
     assert!(low.address(SegmentKind::Code).value() + 80 * MIB < 1 << 31);
 }
 
+/// Each frame has a slot of the frame table, so many tiny functions need more code granules than their bytes.
+#[test]
+fn a_window_for_many_tiny_functions_has_a_slot_for_each_frame() {
+    let many = |frame_count| SegmentPlan { frame_count, ..plan(64, 16, (16, 0)) };
+    let unpooled = SlabPool::new(SlabPoolOptions { is_pooled: false, ..Default::default() }).unwrap();
+    drop(make(&unpooled, &many(300_000)));
+    let pooled = SlabPool::new(SlabPoolOptions::default()).unwrap();
+    drop(make(&pooled, &SegmentPlan { low: true, ..many(600_000) }));
+}
+
 #[test]
 fn a_group_stays_in_its_window_until_all_its_allocations_are_freed() {
     let (memory, capacity) = opening();
