@@ -274,7 +274,11 @@ impl Window {
             opened = self.growth.lock();
         }
         let needed = u64::from(shortfall) * granule;
-        let rounded = [self.slab_size, CHUNK].map(|unit| align_up(needed, unit).unwrap_or(u64::MAX));
+        // The open part is rounded, not what is added: a purge closes single chunks, and the slabs that open after it
+        // still end where `purge.rs` expects it.
+        let open = opened[pool.index()];
+        let rounded =
+            [self.slab_size, CHUNK].map(|unit| align_up(open + needed, unit).map_or(u64::MAX, |end| end - open));
         let added = rounded.into_iter().chain([unopened]).find(|added| *added <= unopened);
         let Some(added) = added.filter(|added| *added >= needed) else {
             drop(opened);
