@@ -5,10 +5,10 @@
 //! MiB, each of which belongs to one shard.
 //!
 //! ```text
-//!   pool    [ slab, shard 0          ][ slab, shard 1          ][ slab, shard 0   ] unopened …
-//!   ranges  [live a][free ][live b][free        ][live c ][free                   ]
-//!   pages   ■■■■■■■■■■■■■■■■■■■■■■□□□□□■■■■□□□□□□□□□□□□□□□□□□□□□□□□□□□□□□□□□□□□□□□□    ■ resident
-//!                  fragmented: resident and in a free range
+//!   pool    … unopened [ slab, shard 0          ][ slab, shard 1          ][ slab, shard 0   ]
+//!   ranges             [live a][free ][live b][free        ][live c ][free                   ]
+//!   pages              ■■■■■■■■■■■■■■■■■■■■■■□□□□□■■■■□□□□□□□□□□□□□□□□□□□□□□□□□□□□□□□□□□□□□□□□    ■ resident
+//!                             fragmented: resident and in a free range
 //! ```
 
 use crate::base::{ExecutorAddr, SegmentKind};
