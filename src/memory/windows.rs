@@ -144,12 +144,9 @@ impl Windows {
         LowClaim { groups: &self.shared.low_groups, group }
     }
 
-    /// Allocates from the other window that has the group. `None` if there is no such window or it is full.
+    /// Allocates from another window that has the group. `None` if there is no such window or all of them are full.
     fn allocate_with_group(&self, plan: &SegmentPlan, events: &mut EventBuf) -> Option<Result<Box<SlabAllocation>>> {
-        let others = self.others.lock();
-        let (_, window) = others.iter().find(|(_, open)| open.window.contains_group(plan.group))?;
-        let result = window.allocate(plan, events);
-        if result.as_ref().is_err_and(is_exhausted) { None } else { Some(result) }
+        allocate_from_open_of(&self.others.lock(), plan, (self.options.placement, true), events)
     }
 
     /// Allocates from any other window of this placement that has space, or from a new one.
@@ -273,17 +270,29 @@ impl Drop for LowClaim<'_> {
     }
 }
 
-/// Allocates from the first of these windows that has this placement and space. `None` if there is none.
+/// Allocates from the first of these windows that has this placement and space. The windows that have the group come
+/// before the others. `None` if there is none.
 fn allocate_from_open(
     windows: &[(Placement, OpenWindow)],
     plan: &SegmentPlan,
     placement: Placement,
     events: &mut EventBuf,
 ) -> Option<Result<Box<SlabAllocation>>> {
-    let of_placement = windows.iter().filter(|(place, _)| *place == placement);
-    of_placement
-        .map(|(_, window)| window.allocate(plan, events))
-        .find(|result| !result.as_ref().is_err_and(is_exhausted))
+    [true, false].iter().find_map(|has_group| allocate_from_open_of(windows, plan, (placement, *has_group), events))
+}
+
+/// The same, for only the windows that have the group of the plan, or only those that do not.
+fn allocate_from_open_of(
+    windows: &[(Placement, OpenWindow)],
+    plan: &SegmentPlan,
+    (placement, has_group): (Placement, bool),
+    events: &mut EventBuf,
+) -> Option<Result<Box<SlabAllocation>>> {
+    let suits = |(place, open): &&(Placement, OpenWindow)| {
+        *place == placement && open.window.contains_group(plan.group) == has_group
+    };
+    let suitable = windows.iter().filter(suits);
+    suitable.map(|(_, window)| window.allocate(plan, events)).find(|result| !result.as_ref().is_err_and(is_exhausted))
 }
 
 /// Allocates from a window that was just mapped. The events of the window are recorded only if that succeeds.

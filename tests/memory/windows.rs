@@ -156,6 +156,31 @@ fn a_group_stays_in_one_window_while_the_window_has_space() {
 }
 
 #[test]
+fn a_group_of_two_further_windows_goes_into_the_one_that_has_space() {
+    let (memory, capacity) = opening();
+    let mut windows = Vec::new();
+    let filler = make(&memory, &plan(capacity - MIB, 16, (16, 0)));
+    let large = make(&memory, &of_group(2, capacity - MIB));
+    let small = make(&memory, &of_group(2, 2 * MIB));
+    assert_eq!([&filler, &large, &small].map(|one| window_of(&**one, &mut windows)), [0, 1, 2]);
+    // Now the first window has space as well, and the first window with the group is full.
+    drop(filler);
+    assert_eq!(window_of(&*make(&memory, &of_group(2, 2 * MIB)), &mut windows), 2);
+}
+
+#[test]
+fn a_group_that_outgrew_the_first_window_stays_in_the_window_where_it_continues() {
+    let (memory, capacity) = opening();
+    let mut windows = Vec::new();
+    let first = make(&memory, &of_group(1, capacity - MIB));
+    let other = make(&memory, &of_group(2, capacity - 4 * MIB));
+    let continued = make(&memory, &of_group(1, 6 * MIB));
+    assert_eq!([&first, &other, &continued].map(|one| window_of(&**one, &mut windows)), [0, 1, 2]);
+    // The second window has space, too.
+    assert_eq!(window_of(&*make(&memory, &of_group(1, 2 * MIB)), &mut windows), 2);
+}
+
+#[test]
 fn release_free_unmaps_further_windows_that_are_empty() {
     let (memory, capacity) = opening();
     let first = make(&memory, &plan(capacity, 16, (16, 0)));
