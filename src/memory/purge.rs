@@ -208,7 +208,8 @@ impl Window {
                 let bytes = u64::from(space.pages.remove(pages.clone())) * PAGE;
                 released.bytes += bytes;
                 released.slabs += self.slab_grid(pool).count_entire(&pages);
-                shard.returned_bytes += bytes;
+                // Relaxed: the sum is for reports, and no other memory is read because of it.
+                self.returned_bytes.fetch_add(bytes, Ordering::Relaxed);
             }
             space.purging -= pages.len() as u32 * space.granules_per_page;
             if !seeded_bug!("free_while_it_goes_back") {

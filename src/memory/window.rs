@@ -27,7 +27,7 @@ use crate::memory::mapper::MappedWindow;
 use crate::memory::options::{OnFull, SlabPoolOptions};
 use crate::memory::plan::{PoolPlan, SegmentPlan, SegmentRequest};
 use crate::memory::shard::{PoolSpan, Request, Reservation, Shard, reserved_bytes};
-use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, Rank, seeded_bug, thread_number};
+use crate::sync::{Arc, AtomicBool, AtomicU64, MappedU64, Mutex, Ordering, Rank, seeded_bug, thread_number};
 
 pub(crate) struct Window {
     pub(crate) mapped: Arc<dyn MappedWindow>,
@@ -51,6 +51,8 @@ pub(crate) struct Window {
     groups: Option<GroupCounts>,
     /// The allocations in all windows below 2 GiB. `None` if this is not one of them.
     low_groups: Option<Arc<GroupCounts>>,
+    /// As in [`PoolShared`].
+    pub(crate) returned_bytes: Arc<MappedU64>,
     /// The fork generation in which the running purge thread was started; zero if there is none. In a forked child the
     /// generation differs, because the thread of the parent does not exist there.
     pub(crate) purge_thread_generation: AtomicU64,
@@ -67,6 +69,8 @@ pub(crate) struct PoolShared {
     /// The allocations below 2 GiB, and those that a thread is about to make there. Empty if every window of the pool
     /// lies there.
     pub(crate) low_groups: Arc<GroupCounts>,
+    /// Bytes returned to the kernel so far, also by windows that are closed. For reports only.
+    pub(crate) returned_bytes: Arc<MappedU64>,
 }
 
 /// A shard and its lock, on cache lines of their own, so that the locks of two threads never share one.
@@ -119,6 +123,7 @@ impl Window {
             shards: (0..options.shard_count()).map(shard).collect(),
             groups: (options.on_full == OnFull::OpenAnother || is_low).then(GroupCounts::new),
             low_groups: is_low.then(|| shared.low_groups.clone()),
+            returned_bytes: shared.returned_bytes.clone(),
             purge_thread_generation: AtomicU64::new(0),
             sink: shared.sink.clone(),
             is_reported: AtomicBool::new(false),

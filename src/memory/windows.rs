@@ -27,7 +27,7 @@ use crate::memory::shard::PoolSpace;
 use crate::memory::slab_allocation::SlabAllocation;
 use crate::memory::statistics::MemoryStatistics;
 use crate::memory::window::{PoolShared, ShardRef, Window};
-use crate::sync::{Arc, AtomicBool, Mutex, Ordering, Rank, Weak, seeded_bug};
+use crate::sync::{Arc, AtomicBool, MappedU64, Mutex, Ordering, Rank, Weak, seeded_bug};
 
 pub(crate) struct Windows {
     mapper: Box<dyn MemoryMapper>,
@@ -74,6 +74,7 @@ impl Windows {
             budget: Arc::new(Budget::new(options.budget)),
             sink,
             low_groups: Arc::new(GroupCounts::new()),
+            returned_bytes: Arc::new(MappedU64::new(0)),
         };
         let first = OpenWindow::new(map_window(&*mapper, &options, options.placement, &shared)?);
         first.window.report_mapped(&mut shared.sink.deferred().events);
@@ -137,7 +138,8 @@ impl Windows {
         plan.low || self.has_low_groups.load(Ordering::Relaxed) && self.shared.low_groups.contains(plan.group)
     }
 
-    /// Counts an allocation below 2 GiB that is about to be made, so that other allocations of its group lie there, too.
+    /// Counts an allocation below 2 GiB that is about to be made, so that other allocations of its group lie there,
+    /// too.
     fn claim_low(&self, group: u64) -> LowClaim<'_> {
         self.shared.low_groups.add(group);
         self.has_low_groups.store(true, Ordering::Relaxed);
@@ -205,7 +207,8 @@ impl Windows {
     }
 
     pub(crate) fn statistics(&self) -> MemoryStatistics {
-        let mut sum = MemoryStatistics::default();
+        let returned_bytes = self.shared.returned_bytes.load(Ordering::Relaxed);
+        let mut sum = MemoryStatistics { returned_bytes, ..MemoryStatistics::default() };
         for window in self.all() {
             sum.windows += 1;
             let mut opened_code = 0;
@@ -218,7 +221,6 @@ impl Windows {
                 sum.free_bytes += shard.bytes(PoolSpace::free_granules);
                 sum.free_ranges += shard.spaces.iter().map(|space| space.free.free_ranges()).sum::<usize>();
                 sum.resident_bytes += shard.resident_bytes();
-                sum.returned_bytes += shard.returned_bytes;
                 sum.metadata_bytes += shard.heap_bytes() + (shard.allocations * size_of::<SlabAllocation>()) as u64;
                 let before = sum.pools[SegmentKind::Code.index()].opened;
                 for (pool, sum) in SegmentKind::ALL.into_iter().zip(&mut sum.pools) {

@@ -181,6 +181,21 @@ fn a_group_that_outgrew_the_first_window_stays_in_the_window_where_it_continues(
 }
 
 #[test]
+fn a_closed_window_still_counts_in_the_bytes_returned_so_far() {
+    let (memory, capacity) = opening();
+    let written = |code| {
+        let mut one = memory.allocate(&plan(code, 16, (16, 0))).unwrap();
+        one.working(SegmentKind::Code).fill(0xc3);
+        one.finalize(Vec::new()).unwrap()
+    };
+    let (first, second) = (written(capacity - MIB), written(2 * MIB));
+    drop((first, second));
+    let returned = memory.release_free().bytes;
+    assert!(returned >= capacity + MIB, "{returned}");
+    assert_eq!((memory.statistics().windows, memory.statistics().returned_bytes), (1, returned));
+}
+
+#[test]
 fn release_free_unmaps_further_windows_that_are_empty() {
     let (memory, capacity) = opening();
     let first = make(&memory, &plan(capacity, 16, (16, 0)));
