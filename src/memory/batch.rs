@@ -65,7 +65,7 @@ impl Member {
     }
 }
 
-fn downcast<T: InFlight>(allocation: Box<dyn InFlight>) -> std::result::Result<Box<T>, Box<dyn InFlight>> {
+pub(crate) fn downcast<T: InFlight>(allocation: Box<dyn InFlight>) -> std::result::Result<Box<T>, Box<dyn InFlight>> {
     if !(&*allocation as &dyn Any).is::<T>() {
         return Err(allocation);
     }

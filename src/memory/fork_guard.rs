@@ -170,6 +170,23 @@ struct RegisteredWindow {
 }
 
 impl Registry {
+    /// Registers our handlers with the C library, once.
+    ///
+    /// # Errors
+    /// If the C library has no memory for them.
+    fn add_handlers(&mut self) -> Result<(), MemoryFault> {
+        // The C library runs no handler while it registers one. So this does not wait for a handler that waits for our
+        // lock.
+        self.has_handlers = self.has_handlers || at_fork(prepare, parent, child);
+        if !self.has_handlers {
+            let problem = "the C library has no memory for the handlers".to_string();
+            return Err(MemoryFault::Refused { step: "pthread_atfork".to_string(), problem });
+        }
+        // Before the first allocation in the window, so before the first light barrier.
+        prepare_barriers();
+        Ok(())
+    }
+
     /// Copies every window, and closes the previous copies.
     fn copy_all(&mut self) {
         for RegisteredWindow { window, copy } in &mut self.windows {
@@ -192,7 +209,7 @@ per_process! {
 static FORKS: MappedU32 = MappedU32::new(0);
 
 /// The generation of this process. A child has another one than its parent, and none is zero. A thread that was started
-/// in another generation does not exist in this process. Only forks of processes with shared windows count.
+/// in another generation does not exist in this process. Forks count from the first window of our mappers on.
 pub(super) fn generation() -> u64 {
     u64::from(FORKS.load(Ordering::Relaxed)) + 1
 }
@@ -273,18 +290,19 @@ fn with_registry<R>(edit: impl FnOnce(&mut Registry) -> R) -> R {
 /// If the C library has no memory for the handlers.
 pub(super) fn register(window: &Arc<SharedWindow>) -> Result<(), MemoryFault> {
     with_registry(|registry| {
-        // The C library runs no handler while it registers one. So this does not wait for a handler that waits for our
-        // lock.
-        registry.has_handlers = registry.has_handlers || at_fork(prepare, parent, child);
-        if !registry.has_handlers {
-            let problem = "the C library has no memory for the handlers".to_string();
-            return Err(MemoryFault::Refused { step: "pthread_atfork".to_string(), problem });
-        }
-        // Before the first allocation in the window, so before the first light barrier.
-        prepare_barriers();
+        registry.add_handlers()?;
         registry.windows.push(RegisteredWindow { window: window.clone(), copy: None });
         Ok(())
     })
+}
+
+/// Makes every later fork count for [`generation`], without a window to copy. A mapper of windows that are private
+/// memory calls this before its first window: otherwise a child would take the threads of its parent for its own.
+///
+/// # Errors
+/// If the C library has no memory for the handlers.
+pub(super) fn count_forks() -> Result<(), MemoryFault> {
+    with_registry(Registry::add_handlers)
 }
 
 pub(super) fn deregister(window: &Arc<SharedWindow>) {

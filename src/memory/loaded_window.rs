@@ -33,8 +33,8 @@ use crate::memory::mapper::Placement;
 use crate::memory::placement::Host;
 use crate::memory::window_image::{NONCE_OFFSET, SMALL_FILE_DYNAMIC_OFFSET, WindowImage, frame_header};
 use crate::os::{
-    Library, ListedWindow, NamedFile, Reservation, WindowRange, heap_end, is_free, library_range, mappings_below,
-    program_range,
+    HAS_NO_LOADER, Library, ListedWindow, NamedFile, Reservation, WindowRange, heap_end, is_free, library_range,
+    mappings_below, program_range,
 };
 
 /// The reserved range of a window. Only its first header page and the page of its dynamic section are mapped as
@@ -161,6 +161,10 @@ pub(super) fn register_without_loader(
     preferred: u64,
     reason: String,
 ) -> Result<LoadedWindow, String> {
+    // First, so that a refusal of the kernel does not take the place of `reason`.
+    if !HAS_NO_LOADER {
+        return Err(reason);
+    }
     let (base, reservation) = reserve_range(layout, preferred).map_err(|fault| fault.to_string())?;
     let (header, frame_header_bytes) = frame_header(layout);
     let frame_header = base.value() + header;
@@ -220,6 +224,17 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
+
+    #[cfg_attr(miri, ignore = "maps memory")]
+    #[cfg(not(all(target_env = "musl", target_feature = "crt-static")))]
+    #[test]
+    fn a_program_with_a_loader_gets_the_reason_and_not_the_refusal_of_the_kernel() {
+        let too_large = WindowLayout { size: 1 << 60, ..WindowLayout::divide(64 << 20).unwrap() };
+        for layout in [WindowLayout::divide(64 << 20).unwrap(), too_large] {
+            let registered = register_without_loader(&layout, 0, "what the loader said".to_string());
+            assert_eq!(registered.err().as_deref(), Some("what the loader said"));
+        }
+    }
 
     #[cfg_attr(miri, ignore = "maps memory and asks the loader")]
     #[test]

@@ -1,7 +1,7 @@
 //! [`MemoryMap::to_svg`]: draws the map for a browser, as one document without other files.
 //!
 //! ```text
-//!   window    ▕ header │ code ▓░ │ read-only ▓░ │ data ▓░ ▏            the entire window; the open part of each pool
+//!   window    ▕ header │ code ░▓ │ read-only ░▓ │ data ░▓ ▏            the entire window; the open part of each pool
 //!   slab      ▕▇▇▇▁▁▇▇▁▁▁ ▁▁▁                            ▏  numbers    2 MiB: live ranges in the colour of their group
 //!             ▕╲_______╲                                 ▏
 //!   enlarged  ▕▇▇▇▇▇▇▇▇▇▁▁▁▁▁▁▁▁▁▇▇▇▇▇▇▇                 ▏             the live ranges, if they are a small part
@@ -110,10 +110,13 @@ impl Drawing<'_> {
         self.rect((strip.x, y, table_width, height), TABLE, 1.0, &table);
         for (pool, colour) in window.pools.iter().zip(POOLS) {
             let (from, to) = (strip.x_of(pool.start), strip.x_of(pool.start.offset(pool.size)));
-            let opened = strip.x_of(pool.start.offset(pool.opened_bytes()));
+            // The place of the slabs, and not their size alone: pools open from the end.
+            let (first, last) = (pool.slabs.first(), pool.slabs.last());
+            let open_to = last.map_or(to, |slab| strip.x_of(slab.end()));
+            let open_from = first.map_or(to, |slab| strip.x_of(slab.start)).min(open_to - 1.0);
             let line = pool_line(pool);
             self.rect((from, y, to - from, height), colour, 0.25, &line);
-            self.rect((from, y, (opened - from).max(1.0), height), colour, 1.0, &line);
+            self.rect((open_from, y, open_to - open_from, height), colour, 1.0, &line);
             self.text(from + 6.0, 15.0, "s", pool.pool.name());
         }
         self.y += height + 24.0;

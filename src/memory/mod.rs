@@ -76,6 +76,7 @@ mod frame;
 mod frame_slots;
 mod frame_table;
 mod free_space;
+mod group_counts;
 mod large_sections;
 mod layout;
 mod loaded_window;

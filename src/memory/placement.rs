@@ -67,7 +67,9 @@ fn near_host(layout: &WindowLayout, host: &Host) -> Vec<u64> {
     let accepts = |base: &u64| *base >= CHUNK && Placement::NearHost.accepts(layout, host, *base);
     let down = (0..).map_while(|step: u64| below?.checked_sub(step * STEP)).take_while(accepts);
     let up = (0..).map_while(|step: u64| above?.checked_add(step * STEP)).take_while(accepts);
-    down.chain(up.filter(|base| !growth.contains(base))).collect()
+    // The entire window counts: one that begins below an empty heap would cover its growth, and the kernel allows it.
+    let covers_growth = |base: &u64| *base < growth.end && base.saturating_add(layout.size) > growth.start;
+    down.chain(up).filter(|base| !covers_growth(base)).collect()
 }
 
 /// Below the libraries. The kernel maps later libraries below the present ones, so address space between is left free.
@@ -105,6 +107,17 @@ mod tests {
         }
     }
 
+    /// A heap that is empty maps nothing, so the kernel would let a window cover the addresses into which it grows.
+    #[test]
+    fn no_candidate_covers_the_addresses_into_which_an_empty_heap_grows() {
+        let layout = WindowLayout::divide(GIB).unwrap();
+        let host = Host { heap_end: 3 * GIB + (12 << 20), ..host(3 * GIB) };
+        let growth = host.heap_end..host.heap_end + HEAP_RESERVE;
+        for base in Placement::NearHost.candidates(&layout, &host) {
+            assert!(base + layout.size <= growth.start || base >= growth.end, "{base:#x}");
+        }
+    }
+
     #[test]
     fn every_candidate_near_the_program_reaches_it_and_overlaps_neither_it_nor_its_heap() {
         for start in [0x40_0000, 3 * GIB, 0x5555_5555_4000] {
@@ -117,7 +130,7 @@ mod tests {
                         Placement::NearHost.accepts(&layout, &host, base) && base.is_multiple_of(CHUNK) && base > 0
                     );
                     assert!(base + layout.size <= host.program.start || base >= host.program.end);
-                    assert!(base < host.heap_end || base >= host.heap_end + HEAP_RESERVE);
+                    assert!(base + layout.size <= host.heap_end || base >= host.heap_end + HEAP_RESERVE);
                 }
             }
         }

@@ -1,6 +1,7 @@
 //! [`SegmentPlan`]: what one link needs of memory, as plain data.
 
 use crate::base::SegmentKind;
+use crate::memory::layout::granule_size;
 
 /// What one allocation needs of one pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -48,6 +49,13 @@ impl SegmentPlan {
     /// The request for one pool.
     pub fn segment(&self, pool: SegmentKind) -> &SegmentRequest {
         &self.segments[pool.index()]
+    }
+
+    /// The bytes of a pool that the plan takes, without padding: those that it requests, but a granule of code for each
+    /// frame, because each granule has one slot of the frame table.
+    pub(crate) fn bytes_to_reserve(&self, pool: SegmentKind) -> u64 {
+        let frames = if pool == SegmentKind::Code { self.frame_count } else { 0 };
+        self.segment(pool).size.max(frames.saturating_mul(granule_size(pool)))
     }
 
     /// Requested bytes of all pools. A sum that does not fit is `u64::MAX`.

@@ -31,6 +31,41 @@ use crate::memory::shard::Shard;
 use crate::memory::window::Window;
 use crate::sync::{Arc, Ordering, Weak, seeded_bug, sleep, spawn_detached};
 
+/// The boundaries of the slabs of a pool, in pages from the start of the pool. Slabs open from the end of the pool, so
+/// the boundaries are counted from there.
+#[derive(Clone, Copy)]
+struct SlabGrid {
+    slab: u32,
+    /// The first boundary. No entire slab lies below it.
+    first: u32,
+}
+
+impl SlabGrid {
+    fn new(pool_size: u64, slab_size: u64) -> SlabGrid {
+        SlabGrid { slab: (slab_size / PAGE_SIZE) as u32, first: (pool_size % slab_size / PAGE_SIZE) as u32 }
+    }
+
+    /// The last boundary at or before `page`, or the start of the pool.
+    fn before(self, page: u32) -> u32 {
+        page.checked_sub(self.first).map_or(0, |above| self.first + above / self.slab * self.slab)
+    }
+
+    /// The first boundary at or after `page`.
+    fn after(self, page: u32) -> u32 {
+        self.first + page.saturating_sub(self.first).next_multiple_of(self.slab)
+    }
+
+    /// The entire slabs in a run of pages.
+    fn entire(self, pages: &Range<u32>) -> Range<u32> {
+        let start = self.after(pages.start);
+        start..self.before(pages.end).max(start)
+    }
+
+    fn count_entire(self, pages: &Range<u32>) -> usize {
+        self.entire(pages).len() / self.slab as usize
+    }
+}
+
 /// Pages that a purge has reserved, so that they are not handed out.
 struct PurgeRange {
     pool: SegmentKind,
@@ -122,17 +157,24 @@ impl Window {
     fn reserve_for_purge(&self, shard: &mut Shard, min_pages: u32, before: Option<&[PageSet; 3]>) -> Vec<PurgeRange> {
         let mut ranges = Vec::new();
         let slab = (self.slab_size / PAGE_SIZE) as u32;
+        let only_slabs = min_pages == slab;
         let mut pages_left = MAX_BATCH_PAGES.max(slab);
         for pool in SegmentKind::ALL.into_iter().filter(|pool| self.may_purge(*pool)) {
             let space = &mut shard.spaces[pool.index()];
             let granules_per_page = space.granules_per_page;
+            let grid = self.slab_grid(pool);
             let to_purge = |(index, offset, granules)| {
-                let full = purgeable(space.full_pages(offset, granules), min_pages, self.slab_size);
-                let used = space.pages.extent_in(full, before.map(|before| &before[pool.index()]))?;
-                // If only entire slabs are purged, the range is extended to entire slabs.
-                let unit = if min_pages == slab { slab } else { 1 };
-                let start = used.start / unit * unit;
-                let pages = start..used.end.next_multiple_of(unit).min(start + pages_left / unit * unit);
+                let full = space.full_pages(offset, granules);
+                let full = if only_slabs { grid.entire(&full) } else { full };
+                let mut pages = space.pages.extent_in(full, before.map(|before| &before[pool.index()]))?;
+                if only_slabs {
+                    pages = grid.before(pages.start)..grid.after(pages.end);
+                }
+                // A batch that is full ends where a slab ends: a slab in two batches would count in neither of them.
+                let last = pages.start + pages_left;
+                if pages.end > last {
+                    pages.end = grid.before(last).max(pages.start);
+                }
                 pages_left -= pages.len() as u32;
                 (!pages.is_empty()).then_some((index, pages))
             };
@@ -166,14 +208,19 @@ impl Window {
             if !refused.contains(&index) {
                 let bytes = u64::from(space.pages.remove(pages.clone())) * PAGE_SIZE;
                 released.bytes += bytes;
-                released.slabs += entire_slabs(&pages, (self.slab_size / PAGE_SIZE) as u32);
-                shard.returned_bytes += bytes;
+                released.slabs += self.slab_grid(pool).count_entire(&pages);
+                // Relaxed: the sum is for reports, and no other memory is read because of it.
+                self.returned_bytes.fetch_add(bytes, Ordering::Relaxed);
             }
             space.purging -= pages.len() as u32 * space.granules_per_page;
             if !seeded_bug!("free_while_it_goes_back") {
                 space.free.free(id);
             }
         }
+    }
+
+    fn slab_grid(&self, pool: SegmentKind) -> SlabGrid {
+        SlabGrid::new(self.layout.pool(pool).size, self.slab_size)
     }
 
     /// The free ranges that are long enough for a purge in the background. Resets the counts of freed bytes.
@@ -229,21 +276,6 @@ fn purge_in_background(window: &Weak<Window>) {
         }
         before = Some(snapshot);
     }
-}
-
-/// The part of a run of pages that can be purged: entire slabs, if `min_pages` is a slab.
-fn purgeable(pages: Range<u32>, min_pages: u32, slab_size: u64) -> Range<u32> {
-    let slab = (slab_size / PAGE_SIZE) as u32;
-    if min_pages < slab {
-        return pages;
-    }
-    let (start, end) = (pages.start.next_multiple_of(slab), pages.end / slab * slab);
-    start..end.max(start)
-}
-
-/// The number of entire slabs in a run of pages.
-fn entire_slabs(pages: &Range<u32>, slab: u32) -> usize {
-    (pages.end / slab).saturating_sub(pages.start.div_ceil(slab)) as usize
 }
 
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);

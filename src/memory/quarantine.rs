@@ -11,6 +11,7 @@
 use crate::base::{ExecutorAddr, SegmentKind};
 use crate::error::Result;
 use crate::memory::allocation::{Finalized, InFlight};
+use crate::memory::batch::downcast;
 use crate::memory::frame::Frame;
 use crate::memory::manager::{MemoryManager, Released};
 use crate::memory::memory_map::MemoryMap;
@@ -39,6 +40,16 @@ impl<M: MemoryManager> MemoryManager for QuarantineManager<M> {
     fn allocate(&self, plan: &SegmentPlan) -> Result<Box<dyn InFlight>> {
         let inner = self.manager.allocate(plan)?;
         Ok(Box::new(QuarantineInFlight { inner, quarantine: self.quarantine.clone() }))
+    }
+
+    fn finalize_all(&self, batch: Vec<(Box<dyn InFlight>, Vec<Frame>)>) -> Result<Vec<Box<dyn Finalized>>> {
+        // The manager knows only its own allocations. It would finalize the wrappers one by one.
+        let unwrap = |(allocation, frames)| match downcast::<QuarantineInFlight>(allocation) {
+            Ok(wrapper) => (wrapper.inner, frames),
+            Err(other) => (other, frames),
+        };
+        let finalized = self.manager.finalize_all(batch.into_iter().map(unwrap).collect())?;
+        Ok(finalized.into_iter().map(|inner| QuarantineFinalized::wrap(inner, self.quarantine.clone())).collect())
     }
 
     fn can_run(&self) -> bool {
@@ -94,7 +105,7 @@ impl InFlight for QuarantineInFlight {
 
     fn finalize(self: Box<Self>, frames: Vec<Frame>) -> Result<Box<dyn Finalized>> {
         let QuarantineInFlight { inner, quarantine } = *self;
-        Ok(Box::new(QuarantineFinalized { inner: Some(inner.finalize(frames)?), quarantine }))
+        Ok(QuarantineFinalized::wrap(inner.finalize(frames)?, quarantine))
     }
 }
 
@@ -102,6 +113,12 @@ struct QuarantineFinalized {
     /// `Some` until this is dropped.
     inner: Option<Box<dyn Finalized>>,
     quarantine: Quarantine,
+}
+
+impl QuarantineFinalized {
+    fn wrap(inner: Box<dyn Finalized>, quarantine: Quarantine) -> Box<dyn Finalized> {
+        Box::new(QuarantineFinalized { inner: Some(inner), quarantine })
+    }
 }
 
 impl Finalized for QuarantineFinalized {
@@ -141,11 +158,28 @@ mod tests {
     use crate::memory::{OfflineMemory, SlabPool, SlabPoolOptions};
 
     /// A manager whose answers differ from those of all others.
-    struct Inner(OfflineMemory);
+    struct Inner(OfflineMemory, Arc<Mutex<Vec<usize>>>);
+
+    impl Inner {
+        /// The manager, and the sizes of the batches that it finalizes.
+        fn new() -> (Inner, Arc<Mutex<Vec<usize>>>) {
+            let batches = Arc::new(Mutex::new(Vec::new()));
+            (Inner(OfflineMemory::new(ExecutorAddr::new(0x1000)), batches.clone()), batches)
+        }
+    }
 
     impl MemoryManager for Inner {
         fn allocate(&self, plan: &SegmentPlan) -> Result<Box<dyn InFlight>> {
             self.0.allocate(plan)
+        }
+
+        fn finalize_all(&self, batch: Vec<(Box<dyn InFlight>, Vec<Frame>)>) -> Result<Vec<Box<dyn Finalized>>> {
+            self.1.lock().push(batch.len());
+            assert!(
+                batch.iter().all(|(one, _)| !(&**one as &dyn std::any::Any).is::<QuarantineInFlight>()),
+                "the manager gets its own allocations"
+            );
+            self.0.finalize_all(batch)
         }
 
         fn can_run(&self) -> bool {
@@ -167,10 +201,29 @@ mod tests {
 
     #[test]
     fn the_wrapped_manager_answers_every_query() {
-        let memory = QuarantineManager::new(Inner(OfflineMemory::new(ExecutorAddr::new(0x1000))));
+        let memory = QuarantineManager::new(Inner::new().0);
         assert!(!memory.can_run());
         assert_eq!((memory.statistics().allocations, memory.release_free_slabs()), (3, 7));
         assert!(memory.memory_map().is_some());
+    }
+
+    #[test]
+    fn a_batch_reaches_the_wrapped_manager_as_one_batch() {
+        let (inner, batches) = Inner::new();
+        let memory = QuarantineManager::new(inner);
+        let mut plan = SegmentPlan::default();
+        plan.segments[SegmentKind::Code.index()] = SegmentRequest { size: 16, align: 16, zero_fill: 0 };
+        let in_flight: Vec<_> = (0..3).map(|_| memory.allocate(&plan).unwrap()).collect();
+        let addresses: Vec<_> = in_flight.iter().map(|one| one.address(SegmentKind::Code)).collect();
+        let batch = in_flight.into_iter().map(|one| (one, Vec::new())).collect();
+        let finalized = memory.finalize_all(batch).unwrap();
+        assert_eq!(*batches.lock(), [3]);
+        let finalized_at: Vec<_> = finalized.iter().map(|one| one.address(SegmentKind::Code)).collect();
+        assert_eq!(finalized_at, addresses, "in the same order");
+        let is_wrapped = |one: &Box<dyn Finalized>| Arc::strong_count(&memory.quarantine) > 1 && one.usage().code == 16;
+        assert!(finalized.iter().all(is_wrapped));
+        drop(finalized);
+        assert_eq!(Arc::strong_count(&memory.quarantine), 1);
     }
 
     #[test]

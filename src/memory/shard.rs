@@ -26,8 +26,6 @@ pub(crate) struct Shard {
     pub(crate) requested: [u64; 3],
     /// Bytes freed to this shard since the last check for pages to purge.
     pub(crate) freed_bytes: u64,
-    /// Bytes returned to the kernel so far.
-    pub(crate) returned_bytes: u64,
 }
 
 /// The part of one pool that a shard owns.
@@ -85,13 +83,7 @@ impl Shard {
             granules_per_page: (PAGE_SIZE / granule_size(pool)) as u32,
             populate_at_once: populate_at_once[pool.index()],
         };
-        Shard {
-            spaces: SegmentKind::ALL.map(space),
-            allocations: 0,
-            requested: [0; 3],
-            freed_bytes: 0,
-            returned_bytes: 0,
-        }
+        Shard { spaces: SegmentKind::ALL.map(space), allocations: 0, requested: [0; 3], freed_bytes: 0 }
     }
 
     /// Reserves memory of all pools, or of none.

@@ -20,12 +20,14 @@
 //! - Until it seals its pages, they are up to two additional mappings. Then the kernel merges them with their
 //!   neighbours.
 //!
-//! A forked child gets all memory by copy on write, without our fork handlers.
+//! A forked child gets all memory by copy on write. Our fork handlers copy nothing. They only count the fork, so that the
+//! child starts a purge thread of its own.
 
 use crate::arch::PAGE_SIZE;
 use crate::base::{ExecutorAddr, SegmentKind};
 use crate::error::MemoryFault;
 use crate::memory::dual_mapper::{UNKNOWN_TO_UNWINDER, map_data_pool, refused};
+use crate::memory::fork_guard::count_forks;
 use crate::memory::layout::{DATA_GRANULE, FRAME_HEADER_OFFSET, WindowLayout};
 use crate::memory::loaded_window::{
     LoadedWindow, load_named, new_nonce, place, register_without_loader, reserve_unregistered,
@@ -73,6 +75,7 @@ pub(super) fn map(
             .or_else(|reason| register_without_loader(layout, preferred, reason))
             .or_else(|reason| reserve_unregistered(layout, preferred, reason))
     };
+    count_forks()?;
     let window = place(layout, placement, make)?;
     let base = window.base.value();
     for pool in [SegmentKind::Code, SegmentKind::ReadOnly] {

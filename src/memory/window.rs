@@ -13,10 +13,6 @@
 //!
 //! `windows.rs` chooses the window of an allocation. Model: `loom_tests/loom_growth.rs`.
 
-use std::collections::hash_map::Entry;
-
-use rustc_hash::FxHashMap;
-
 use crate::arch::{Arch, PAGE_SIZE};
 use crate::base::{ExecutorAddr, MemoryEvent, SegmentKind, align_up};
 use crate::error::{MemoryFault, Result};
@@ -24,13 +20,14 @@ use crate::memory::budget::Budget;
 use crate::memory::events::{EventBuf, EventSink};
 use crate::memory::fork_guard::{after_writing, before_writing, generation};
 use crate::memory::frame_table::FrameTable;
+use crate::memory::group_counts::GroupCounts;
 use crate::memory::layout::{CHUNK, FRAME_SLOT, FRAME_TABLE_OFFSET, MAX_WINDOW, TEXT_GRANULE};
 use crate::memory::layout::{PoolRange, WindowLayout, granule_size, reserved_bytes_per_granule};
 use crate::memory::mapper::MappedWindow;
 use crate::memory::options::{OnFull, SlabPoolOptions};
 use crate::memory::plan::{PoolPlan, SegmentPlan, SegmentRequest};
 use crate::memory::shard::{PoolSpan, Request, Reservation, Shard, reserved_bytes};
-use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, Rank, seeded_bug, thread_number};
+use crate::sync::{Arc, AtomicBool, AtomicU64, MappedU64, Mutex, Ordering, Rank, seeded_bug, thread_number};
 
 pub(crate) struct Window {
     pub(crate) mapped: Arc<dyn MappedWindow>,
@@ -50,9 +47,12 @@ pub(crate) struct Window {
     ///   open a slab.
     pub(crate) growth: Mutex<[u64; 3]>,
     pub(crate) shards: Box<[ShardLock]>,
-    /// The number of allocations of each group in this window. `None` unless the options say
-    /// [`OnFull::OpenAnother`]: then the window counts as one that contains every group.
-    allocations_by_group: Option<Mutex<FxHashMap<u64, usize>>>,
+    /// The allocations in this window. `None` if there is only ever one window of its placement.
+    groups: Option<GroupCounts>,
+    /// The allocations in all windows below 2 GiB. `None` if this is not one of them.
+    low_groups: Option<Arc<GroupCounts>>,
+    /// As in [`PoolShared`].
+    pub(crate) returned_bytes: Arc<MappedU64>,
     /// The fork generation in which the running purge thread was started; zero if there is none. In a forked child the
     /// generation differs if the process has shared windows. So the child does not take the thread of its parent for its
     /// own.
@@ -61,6 +61,17 @@ pub(crate) struct Window {
     /// Whether the observer got the event that the window is mapped, so that it also gets the event that it is
     /// unmapped.
     is_reported: AtomicBool,
+}
+
+/// What the windows of a pool share.
+pub(crate) struct PoolShared {
+    pub(crate) budget: Arc<Budget>,
+    pub(crate) sink: EventSink,
+    /// The allocations below 2 GiB, and those that a thread is about to make there. Empty if every window of the pool
+    /// lies there.
+    pub(crate) low_groups: Arc<GroupCounts>,
+    /// Bytes returned to the kernel so far, also by windows that are closed. For reports only.
+    pub(crate) returned_bytes: Arc<MappedU64>,
 }
 
 /// A shard and its lock, on cache lines of their own, so that the locks of two threads never share one.
@@ -82,12 +93,13 @@ pub(crate) struct WindowReservation {
 }
 
 impl Window {
+    /// `is_low` says that the window is below 2 GiB, and that the other windows of the pool need not be.
     pub(crate) fn new(
         mapped: Arc<dyn MappedWindow>,
         layout: WindowLayout,
         options: &SlabPoolOptions,
-        budget: Arc<Budget>,
-        sink: EventSink,
+        shared: &PoolShared,
+        is_low: bool,
     ) -> Window {
         let pool_starts = SegmentKind::ALL.map(|pool| layout.pool_start(mapped.base(), pool));
         let populate_at_once = SegmentKind::ALL.map(|pool| mapped.pages_to_populate(pool));
@@ -107,12 +119,14 @@ impl Window {
             slab_size: align_up(options.slab_size.clamp(CHUNK, MAX_WINDOW), CHUNK).unwrap_or(CHUNK),
             trap_freed_code: options.trap_freed_code,
             returns_memory: options.returns_memory,
-            budget,
+            budget: shared.budget.clone(),
             growth: Mutex::ranked(Rank::Growth, [0; 3]),
             shards: (0..options.shard_count()).map(shard).collect(),
-            allocations_by_group: (options.on_full == OnFull::OpenAnother).then(|| Mutex::new(FxHashMap::default())),
+            groups: (options.on_full == OnFull::OpenAnother || is_low).then(GroupCounts::new),
+            low_groups: is_low.then(|| shared.low_groups.clone()),
+            returned_bytes: shared.returned_bytes.clone(),
             purge_thread_generation: AtomicU64::new(0),
-            sink,
+            sink: shared.sink.clone(),
             is_reported: AtomicBool::new(false),
         }
     }
@@ -127,8 +141,7 @@ impl Window {
 
     /// Whether the window has allocations of a group. Always true for group zero, which is no group.
     pub(crate) fn contains_group(&self, group: u64) -> bool {
-        let contains = |groups: &Mutex<FxHashMap<u64, usize>>| groups.lock().contains_key(&group);
-        group == 0 || self.allocations_by_group.as_ref().is_none_or(contains)
+        group == 0 || self.groups.as_ref().is_none_or(|groups| groups.contains(group))
     }
 
     /// Whether the window has no allocation.
@@ -136,21 +149,10 @@ impl Window {
         self.shards.iter().all(|shard| shard.0.lock().allocations == 0)
     }
 
+    /// The counts of this window, and those that it shares.
     #[inline]
-    fn add_to_group(&self, group: u64) {
-        if let Some(groups) = self.allocations_by_group.as_ref().filter(|_| group != 0) {
-            *groups.lock().entry(group).or_default() += 1;
-        }
-    }
-
-    fn remove_from_group(&self, group: u64) {
-        let Some(groups) = self.allocations_by_group.as_ref().filter(|_| group != 0) else { return };
-        if let Entry::Occupied(mut count) = groups.lock().entry(group) {
-            *count.get_mut() -= 1;
-            if *count.get() == 0 {
-                count.remove();
-            }
-        }
+    fn group_counts(&self) -> impl Iterator<Item = &GroupCounts> {
+        self.groups.iter().chain(self.low_groups.as_deref())
     }
 
     /// Reserves everything that a plan requests of one shard. Pools grow as needed. The caller then calls
@@ -204,7 +206,7 @@ impl Window {
     /// time may miss some of the pages that are populated here. Such pages are zero, and count as used when they are
     /// handed out.
     pub(crate) fn count_and_populate(&self, reservation: &WindowReservation, plan: &SegmentPlan) {
-        self.add_to_group(plan.group);
+        self.group_counts().for_each(|groups| groups.add(plan.group));
         for (pool, pages) in &reservation.reservation.to_populate {
             self.mapped.populate(*pool, u64::from(pages.start) * PAGE_SIZE, pages.len() as u64 * PAGE_SIZE);
         }
@@ -278,7 +280,11 @@ impl Window {
             opened = self.growth.lock();
         }
         let needed = u64::from(shortfall) * granule;
-        let rounded = [self.slab_size, CHUNK].map(|unit| align_up(needed, unit).unwrap_or(u64::MAX));
+        // The open part is rounded, not what is added: a purge closes single chunks, and the slabs that open after it
+        // still end where `purge.rs` expects it.
+        let open = opened[pool.index()];
+        let rounded =
+            [self.slab_size, CHUNK].map(|unit| align_up(open + needed, unit).map_or(u64::MAX, |end| end - open));
         let added = rounded.into_iter().chain([unopened]).find(|added| *added <= unopened);
         let Some(added) = added.filter(|added| *added >= needed) else {
             drop(opened);
@@ -356,9 +362,8 @@ impl Window {
         if size > capacity {
             return Err(self.pool_exhausted(pool, size).into());
         }
-        let frames = if pool == SegmentKind::Code { plan.frame_count } else { 0 };
         let unit = self.allocation_units[pool.index()];
-        let reserved = align_up(size.max(frames.saturating_mul(granule_size(pool))), unit).unwrap_or(u64::MAX);
+        let reserved = align_up(plan.bytes_to_reserve(pool), unit).unwrap_or(u64::MAX);
         if reserved > capacity {
             return Err(self.pool_exhausted(pool, reserved).into());
         }
@@ -410,7 +415,7 @@ impl Window {
         if !is_early {
             self.budget.release(reserved_bytes(spans));
         }
-        self.remove_from_group(plan.group);
+        self.group_counts().for_each(|groups| groups.remove(plan.group));
         // A load first: a read-only word stays in the caches of all processors.
         if freed_bytes > PURGE_CHECK_BYTES
             && self.returns_memory

@@ -17,6 +17,7 @@ use crate::error::{Error, ErrorKind, MemoryFault, Result};
 use crate::memory::budget::Budget;
 use crate::memory::events::{EventBuf, EventSink};
 use crate::memory::fork_guard::before_writing;
+use crate::memory::group_counts::GroupCounts;
 use crate::memory::layout::{CHUNK, MAX_WINDOW, WindowLayout};
 use crate::memory::manager::Released;
 use crate::memory::mapper::{MemoryMapper, Placement};
@@ -25,21 +26,18 @@ use crate::memory::plan::SegmentPlan;
 use crate::memory::shard::PoolSpace;
 use crate::memory::slab_allocation::SlabAllocation;
 use crate::memory::statistics::MemoryStatistics;
-use crate::memory::window::{ShardRef, Window};
-use crate::sync::{Arc, AtomicBool, Mutex, Ordering, Rank, Weak, seeded_bug};
+use crate::memory::window::{PoolShared, ShardRef, Window};
+use crate::sync::{Arc, AtomicBool, MappedU64, Mutex, Ordering, Rank, Weak, seeded_bug};
 
 pub(crate) struct Windows {
     mapper: Box<dyn MemoryMapper>,
     options: SlabPoolOptions,
-    budget: Arc<Budget>,
-    sink: EventSink,
+    shared: PoolShared,
     first: OpenWindow,
     others: Mutex<Vec<(Placement, OpenWindow)>>,
     /// Whether `others` has any window. Read without its lock.
     has_others: AtomicBool,
-    /// The groups that have an allocation below 2 GiB.
-    low_groups: Mutex<Vec<u64>>,
-    /// Whether `low_groups` ever had any. Read without its lock.
+    /// Whether `shared.low_groups` ever had any group. Read without its lock.
     has_low_groups: AtomicBool,
     /// Without pooling: the window of each allocation, as long as it lives.
     unpooled: Mutex<Vec<Weak<Window>>>,
@@ -72,25 +70,28 @@ impl Windows {
     /// # Errors
     /// If the kernel refuses even the smallest window: the refusal of that one.
     pub(crate) fn open(mapper: Box<dyn MemoryMapper>, options: SlabPoolOptions, sink: EventSink) -> Result<Windows> {
-        let budget = Arc::new(Budget::new(options.budget));
-        let first = OpenWindow::new(map_window(&*mapper, &options, options.placement, &budget, &sink)?);
-        first.window.report_mapped(&mut sink.deferred().events);
+        let shared = PoolShared {
+            budget: Arc::new(Budget::new(options.budget)),
+            sink,
+            low_groups: Arc::new(GroupCounts::new()),
+            returned_bytes: Arc::new(MappedU64::new(0)),
+        };
+        let first = OpenWindow::new(map_window(&*mapper, &options, options.placement, &shared)?);
+        first.window.report_mapped(&mut shared.sink.deferred().events);
         Ok(Windows {
             mapper,
-            sink,
             options,
-            budget,
+            shared,
             first,
             others: Mutex::ranked(Rank::Windows, Vec::new()),
             has_others: AtomicBool::new(false),
-            low_groups: Mutex::new(Vec::new()),
             has_low_groups: AtomicBool::new(false),
             unpooled: Mutex::new(Vec::new()),
         })
     }
 
     pub(crate) fn budget(&self) -> &Arc<Budget> {
-        &self.budget
+        &self.shared.budget
     }
 
     pub(crate) fn first(&self) -> &Window {
@@ -103,7 +104,7 @@ impl Windows {
     /// [`MemoryFault`]. A failed call holds no memory.
     pub(crate) fn allocate(&self, plan: &SegmentPlan) -> Result<Box<SlabAllocation>> {
         before_writing();
-        let mut deferred = self.sink.deferred();
+        let mut deferred = self.shared.sink.deferred();
         self.allocate_recording(plan, &mut deferred.events)
     }
 
@@ -113,6 +114,8 @@ impl Windows {
             return self.allocate_unpooled(plan, events);
         }
         if self.options.placement != Placement::Low2GiB && self.is_low(plan) {
+            // Held until the allocation is counted or has failed: a window may be mapped meanwhile.
+            let _claim = plan.low.then(|| self.claim_low(plan.group));
             return self.allocate_from_others(plan, Placement::Low2GiB, events);
         }
         if self.has_others.load(Ordering::Relaxed)
@@ -132,23 +135,20 @@ impl Windows {
     /// Whether a plan must lie below 2 GiB: because it says so, or because its group has such an allocation, which may
     /// refer to it by a 32-bit address.
     fn is_low(&self, plan: &SegmentPlan) -> bool {
-        if !plan.low && !self.has_low_groups.load(Ordering::Relaxed) {
-            return false;
-        }
-        let mut groups = self.low_groups.lock();
-        if plan.low && plan.group != 0 && !groups.contains(&plan.group) {
-            groups.push(plan.group);
-            self.has_low_groups.store(true, Ordering::Relaxed);
-        }
-        plan.low || groups.contains(&plan.group)
+        plan.low || self.has_low_groups.load(Ordering::Relaxed) && self.shared.low_groups.contains(plan.group)
     }
 
-    /// Allocates from the other window that has the group. `None` if there is no such window or it is full.
+    /// Counts an allocation below 2 GiB that is about to be made, so that other allocations of its group lie there,
+    /// too.
+    fn claim_low(&self, group: u64) -> LowClaim<'_> {
+        self.shared.low_groups.add(group);
+        self.has_low_groups.store(true, Ordering::Relaxed);
+        LowClaim { groups: &self.shared.low_groups, group }
+    }
+
+    /// Allocates from another window that has the group. `None` if there is no such window or all of them are full.
     fn allocate_with_group(&self, plan: &SegmentPlan, events: &mut EventBuf) -> Option<Result<Box<SlabAllocation>>> {
-        let others = self.others.lock();
-        let (_, window) = others.iter().find(|(_, open)| open.window.contains_group(plan.group))?;
-        let result = window.allocate(plan, events);
-        if result.as_ref().is_err_and(is_exhausted) { None } else { Some(result) }
+        allocate_from_open_of(&self.others.lock(), plan, (self.options.placement, true), events)
     }
 
     /// Allocates from any other window of this placement that has space, or from a new one.
@@ -171,7 +171,7 @@ impl Windows {
             options.window_size = smallest_for(plan).max(LOW_WINDOW).min(options.window_size);
         }
         // Declared before the lock, so that a window that is not kept is unmapped without it.
-        let new = map_window(&*self.mapper, &options, placement, &self.budget, &self.sink).map(OpenWindow::new);
+        let new = map_window(&*self.mapper, &options, placement, &self.shared).map(OpenWindow::new);
         let mut others = self.others.lock();
         if !seeded_bug!("window_opened_under_a_later_lock")
             && let Some(result) = allocate_from_open(&others, plan, placement, events)
@@ -190,7 +190,7 @@ impl Windows {
         let window_size = smallest_for(plan);
         let placement = if plan.low { Placement::Low2GiB } else { self.options.placement };
         let options = SlabPoolOptions { window_size, shards: 1, returns_memory: false, ..self.options };
-        let window = OpenWindow::new(map_window(&*self.mapper, &options, placement, &self.budget, &self.sink)?);
+        let window = OpenWindow::new(map_window(&*self.mapper, &options, placement, &self.shared)?);
         let allocation = allocate_from_new(&window, plan, events)?;
         let mut unpooled = self.unpooled.lock();
         unpooled.retain(|window| window.strong_count() > 0);
@@ -207,7 +207,8 @@ impl Windows {
     }
 
     pub(crate) fn statistics(&self) -> MemoryStatistics {
-        let mut sum = MemoryStatistics::default();
+        let returned_bytes = self.shared.returned_bytes.load(Ordering::Relaxed);
+        let mut sum = MemoryStatistics { returned_bytes, ..MemoryStatistics::default() };
         for window in self.all() {
             sum.windows += 1;
             let mut opened_code = 0;
@@ -220,7 +221,6 @@ impl Windows {
                 sum.free_bytes += shard.bytes(PoolSpace::free_granules);
                 sum.free_ranges += shard.spaces.iter().map(|space| space.free.free_ranges()).sum::<usize>();
                 sum.resident_bytes += shard.resident_bytes();
-                sum.returned_bytes += shard.returned_bytes;
                 sum.metadata_bytes += shard.heap_bytes() + (shard.allocations * size_of::<SlabAllocation>()) as u64;
                 let before = sum.pools[SegmentKind::Code.index()].opened;
                 for (pool, sum) in SegmentKind::ALL.into_iter().zip(&mut sum.pools) {
@@ -256,24 +256,45 @@ impl Windows {
             empty
         };
         drop(empty);
-        // A group without any allocation need not lie below 2 GiB.
-        let windows = self.all();
-        self.low_groups.lock().retain(|group| windows.iter().any(|window| window.contains_group(*group)));
         released
     }
 }
 
-/// Allocates from the first of these windows that has this placement and space. `None` if there is none.
+/// Counts an allocation in its group until the window counts it.
+struct LowClaim<'a> {
+    groups: &'a GroupCounts,
+    group: u64,
+}
+
+impl Drop for LowClaim<'_> {
+    fn drop(&mut self) {
+        self.groups.remove(self.group);
+    }
+}
+
+/// Allocates from the first of these windows that has this placement and space. The windows that have the group come
+/// before the others. `None` if there is none.
 fn allocate_from_open(
     windows: &[(Placement, OpenWindow)],
     plan: &SegmentPlan,
     placement: Placement,
     events: &mut EventBuf,
 ) -> Option<Result<Box<SlabAllocation>>> {
-    let of_placement = windows.iter().filter(|(place, _)| *place == placement);
-    of_placement
-        .map(|(_, window)| window.allocate(plan, events))
-        .find(|result| !result.as_ref().is_err_and(is_exhausted))
+    [true, false].iter().find_map(|has_group| allocate_from_open_of(windows, plan, (placement, *has_group), events))
+}
+
+/// The same, for only the windows that have the group of the plan, or only those that do not.
+fn allocate_from_open_of(
+    windows: &[(Placement, OpenWindow)],
+    plan: &SegmentPlan,
+    (placement, has_group): (Placement, bool),
+    events: &mut EventBuf,
+) -> Option<Result<Box<SlabAllocation>>> {
+    let suits = |(place, open): &&(Placement, OpenWindow)| {
+        *place == placement && open.window.contains_group(plan.group) == has_group
+    };
+    let suitable = windows.iter().filter(suits);
+    suitable.map(|(_, window)| window.allocate(plan, events)).find(|result| !result.as_ref().is_err_and(is_exhausted))
 }
 
 /// Allocates from a window that was just mapped. The events of the window are recorded only if that succeeds.
@@ -290,16 +311,17 @@ fn map_window(
     mapper: &dyn MemoryMapper,
     options: &SlabPoolOptions,
     placement: Placement,
-    budget: &Arc<Budget>,
-    sink: &EventSink,
+    shared: &PoolShared,
 ) -> Result<Window> {
+    let is_low = placement == Placement::Low2GiB && options.placement != placement;
     let mut size = options.window_size.clamp(MIN_WINDOW, MAX_WINDOW);
     loop {
         let layout = WindowLayout::divide(size).ok_or_else(|| bad_window(size))?;
         match mapper.map_window(&layout, placement) {
-            Ok(mapped) => return Ok(Window::new(mapped, layout, options, budget.clone(), sink.clone())),
-            Err(refusal) if size / 2 < MIN_WINDOW => return Err(refusal.into()),
-            Err(_) => size /= 2,
+            Ok(mapped) => return Ok(Window::new(mapped, layout, options, shared, is_low)),
+            Err(refusal) if size == MIN_WINDOW => return Err(refusal.into()),
+            // The default size is no power of two, so its halves alone would skip the smallest window.
+            Err(_) => size = (size / 2).max(MIN_WINDOW),
         }
     }
 }
@@ -310,7 +332,8 @@ fn smallest_for(plan: &SegmentPlan) -> u64 {
     let fits = |size: &u64| {
         let layout = WindowLayout::divide(*size);
         layout.is_some_and(|layout| {
-            SegmentKind::ALL.iter().all(|pool| plan.segment(*pool).size <= layout.pool(*pool).size)
+            // The slots of the frames count, too: a window for the bytes alone would refuse many tiny functions.
+            SegmentKind::ALL.iter().all(|pool| plan.bytes_to_reserve(*pool) <= layout.pool(*pool).size)
         })
     };
     let sizes = std::iter::successors(Some(MIN_WINDOW), |size| Some((size * 2).min(MAX_WINDOW)));

@@ -63,7 +63,7 @@ pub(crate) use process::{
     is_traced, register_at_fork, register_at_quick_exit,
 };
 pub(crate) use profile::{AppendFile, monotonic_nanoseconds};
-pub(crate) use static_loader::{ListedWindow, WindowRange};
+pub(crate) use static_loader::{HAS_NO_LOADER, ListedWindow, WindowRange};
 pub(crate) use vm::{
     FixedPages, PageKind, Protection, Reservation, SharedFile, is_free, map_fixed, populate, protect, purge_pages,
 };

@@ -49,7 +49,7 @@ impl Drop for ListedWindow {
 }
 
 /// Whether this is a static program with a C library that opens no libraries in one.
-const HAS_NO_LOADER: bool = cfg!(all(target_env = "musl", target_feature = "crt-static"));
+pub(crate) const HAS_NO_LOADER: bool = cfg!(all(target_env = "musl", target_feature = "crt-static"));
 
 static LIST: WindowList = WindowList::new();
 

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use jittison::base::SegmentKind;
 use jittison::memory::{
-    DualMapper, ForkPolicy, MemoryManager, MemoryMapper, Placement, PlainDualMapper, SlabPool, SlabPoolOptions,
-    SystemMapper,
+    DualMapper, ForkPolicy, MemoryManager, MemoryMapper, Placement, PlainDualMapper, SingleMapper, SlabPool,
+    SlabPoolOptions, SystemMapper,
 };
 use jittison::{Function, Jit, ResourceTracker};
 
@@ -359,8 +359,19 @@ fn starting_a_program_runs_no_fork_handlers() {
 #[test]
 fn a_child_returns_free_memory_without_the_background_thread_of_its_parent() {
     own_process!();
+    assert_child_returns_free_memory(DualMapper::default());
+}
+
+/// A process whose windows are all mapped once needs no copies at a fork. The fork counts nevertheless.
+#[test]
+fn a_child_of_a_process_without_shared_windows_returns_free_memory() {
+    own_process!();
+    assert_child_returns_free_memory(SingleMapper);
+}
+
+fn assert_child_returns_free_memory(mapper: impl MemoryMapper + 'static) {
     let options = SlabPoolOptions { trap_freed_code: false, ..Default::default() };
-    let memory = SlabPool::with_mapper(DualMapper::default(), options).unwrap();
+    let memory = SlabPool::with_mapper(mapper, options).unwrap();
     let allocate_and_free = || {
         let mut one = memory.allocate(&plan(0, 0, (40 << 20, 0))).unwrap();
         one.working(SegmentKind::Data).fill(1);

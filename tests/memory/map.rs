@@ -262,3 +262,30 @@ fn assert_well_formed(xml: &str) {
     }
     assert!(open.is_empty() && roots == 1, "{open:?} is not closed, {roots} roots");
 }
+
+/// `(x, width)` of the rectangles of a document that have this height, fill and opacity.
+fn rectangles(svg: &str, height: &str, fill: &str, is_opaque: bool) -> Vec<(f64, f64)> {
+    let number = |line: &str, name: &str| -> f64 {
+        let from = line.find(&format!(" {name}=\"")).unwrap() + name.len() + 3;
+        line[from..].split('"').next().unwrap().parse().unwrap()
+    };
+    let wanted = |line: &&str| {
+        line.contains(&format!(" height=\"{height}\""))
+            && line.contains(&format!(" fill=\"{fill}\""))
+            && line.contains("fill-opacity") != is_opaque
+    };
+    svg.lines().filter(wanted).map(|line| (number(line, "x"), number(line, "width"))).collect()
+}
+
+/// Pools open from the end.
+#[test]
+fn the_svg_shows_the_open_part_of_a_pool_where_it_lies() {
+    let memory = SlabPool::new(SlabPoolOptions { window_size: 64 << 20, ..Default::default() }).unwrap();
+    let _live = make(&memory, &plan(64, 0, (0, 0)));
+    let svg = memory.memory_map().unwrap().to_svg();
+    let (code, open) = (rectangles(&svg, "22.00", "#3f6fb5", false), rectangles(&svg, "22.00", "#3f6fb5", true));
+    let ([(x, width)], [(open_x, open_width)]) = (&code[..], &open[..]) else { panic!("{code:?} {open:?}") };
+    // 2 MiB of 32 MiB of code are open.
+    assert!((open_width - width / 16.0).abs() < 0.1, "{code:?} {open:?}");
+    assert!((open_x + open_width - (x + width)).abs() < 0.1, "{code:?} {open:?}");
+}

@@ -53,6 +53,42 @@ fn empty_slabs_are_released_once() {
     assert_eq!(memory.release_free_slabs(), 0);
 }
 
+/// Pools open from the end. The code pool of the default window has an odd number of chunks.
+#[test]
+fn a_free_slab_of_two_chunks_is_released() {
+    let memory = pool(SlabPoolOptions { slab_size: 4 * MIB, returns_memory: false, shards: 1, ..Default::default() });
+    drop(written(&memory, [3 * MIB, 0, 0]));
+    assert_eq!(memory.release_free_slabs(), 1);
+    assert_eq!(memory.release_free_slabs(), 0);
+    let live = written(&memory, [3 * MIB, 0, 0]);
+    assert_eq!(memory.release_free_slabs(), 0);
+    drop(live);
+}
+
+/// The lower half of a slab is closed while a live allocation holds the upper half. The next slabs of the pool are entire.
+#[test]
+fn slabs_that_open_after_a_half_closed_slab_are_released() {
+    let memory = pool(SlabPoolOptions { slab_size: 4 * MIB, returns_memory: false, shards: 1, ..Default::default() });
+    let lower = written(&memory, [2 * MIB, 0, 0]);
+    let upper = written(&memory, [2 * MIB, 0, 0]);
+    drop(lower);
+    memory.release_free();
+    assert_eq!(memory.statistics().pools[SegmentKind::Code.index()].opened, 2 * MIB);
+    drop(written(&memory, [4 * MIB, 0, 0]));
+    assert_eq!(memory.release_free_slabs(), 1);
+    drop(upper);
+}
+
+#[test]
+fn every_entirely_free_slab_counts_as_released_wherever_the_free_range_begins() {
+    let memory = pool_without_automatic_purge();
+    drop(written(&memory, [0, 0, 12 * MIB]));
+    let live = written(&memory, [0, 0, MIB]);
+    // 11 MiB are free, from the middle of the first slab on: more than two batches.
+    assert_eq!(memory.release_free(), Released { bytes: 11 * MIB, slabs: 5 });
+    drop(live);
+}
+
 #[test]
 fn releasing_slabs_does_not_change_live_allocations() {
     let memory = pool_without_automatic_purge();

@@ -7,8 +7,8 @@ use jittison::Jit;
 use jittison::base::SegmentKind;
 use jittison::error::{ErrorKind, MemoryFault};
 use jittison::memory::{
-    Finalized, MemoryManager, OnFull, Placement, Released, SegmentPlan, SlabPool, SlabPoolOptions, SystemMapper,
-    WindowLayout,
+    Finalized, MappedWindow, MemoryManager, MemoryMapper, OnFull, Placement, Released, SegmentPlan, SlabPool,
+    SlabPoolOptions, SystemMapper, WindowLayout,
 };
 
 use crate::intercepting_mapper::{Call, InterceptingMapper, Interceptor, Range};
@@ -60,6 +60,29 @@ fn a_full_window_fails_or_opens_another_by_policy() {
     drop(second);
 }
 
+/// Refuses every window that is larger than the smallest one.
+struct SmallestOnly;
+
+impl MemoryMapper for SmallestOnly {
+    fn map_window(&self, layout: &WindowLayout, placement: Placement) -> Result<Arc<dyn MappedWindow>, MemoryFault> {
+        if layout.size > 32 * MIB {
+            return Err(MemoryFault::Refused { step: "the test".to_string(), problem: "too large".to_string() });
+        }
+        SystemMapper::default().map_window(layout, placement)
+    }
+}
+
+/// The default size is not 32 MiB times a power of two, so halving it alone skips 32 MiB.
+#[test]
+fn a_pool_tries_smaller_windows_down_to_32_mib() {
+    let smallest = WindowLayout::divide(32 * MIB).unwrap().size;
+    for window_size in [SlabPoolOptions::default().window_size, 48 * MIB, 33 * MIB] {
+        let options = SlabPoolOptions { window_size, ..Default::default() };
+        let memory = SlabPool::with_mapper(SmallestOnly, options).unwrap();
+        assert_eq!(memory.window().1, smallest);
+    }
+}
+
 #[test]
 fn an_allocation_that_fits_no_window_is_refused_and_opens_none() {
     let (memory, capacity) = opening();
@@ -78,6 +101,16 @@ fn a_window_for_one_allocation_is_as_large_as_the_allocation_needs() {
     let pooled = SlabPool::new(SlabPoolOptions::default()).unwrap();
     let low = make(&pooled, &SegmentPlan { low: true, ..large });
     assert!(low.address(SegmentKind::Code).value() + 80 * MIB < 1 << 31);
+}
+
+/// Each frame has a slot of the frame table, so many tiny functions need more code granules than their bytes.
+#[test]
+fn a_window_for_many_tiny_functions_has_a_slot_for_each_frame() {
+    let many = |frame_count| SegmentPlan { frame_count, ..plan(64, 16, (16, 0)) };
+    let unpooled = SlabPool::new(SlabPoolOptions { is_pooled: false, ..Default::default() }).unwrap();
+    drop(make(&unpooled, &many(300_000)));
+    let pooled = SlabPool::new(SlabPoolOptions::default()).unwrap();
+    drop(make(&pooled, &SegmentPlan { low: true, ..many(600_000) }));
 }
 
 #[test]
@@ -120,6 +153,46 @@ fn a_group_stays_in_one_window_while_the_window_has_space() {
     live.truncate(3);
     live.push(make(&memory, &of_group(2, 64)));
     assert_eq!(of(&live, &mut windows), [0, 0, 0, 0]);
+}
+
+#[test]
+fn a_group_of_two_further_windows_goes_into_the_one_that_has_space() {
+    let (memory, capacity) = opening();
+    let mut windows = Vec::new();
+    let filler = make(&memory, &plan(capacity - MIB, 16, (16, 0)));
+    let large = make(&memory, &of_group(2, capacity - MIB));
+    let small = make(&memory, &of_group(2, 2 * MIB));
+    assert_eq!([&filler, &large, &small].map(|one| window_of(&**one, &mut windows)), [0, 1, 2]);
+    // Now the first window has space as well, and the first window with the group is full.
+    drop(filler);
+    assert_eq!(window_of(&*make(&memory, &of_group(2, 2 * MIB)), &mut windows), 2);
+}
+
+#[test]
+fn a_group_that_outgrew_the_first_window_stays_in_the_window_where_it_continues() {
+    let (memory, capacity) = opening();
+    let mut windows = Vec::new();
+    let first = make(&memory, &of_group(1, capacity - MIB));
+    let other = make(&memory, &of_group(2, capacity - 4 * MIB));
+    let continued = make(&memory, &of_group(1, 6 * MIB));
+    assert_eq!([&first, &other, &continued].map(|one| window_of(&**one, &mut windows)), [0, 1, 2]);
+    // The second window has space, too.
+    assert_eq!(window_of(&*make(&memory, &of_group(1, 2 * MIB)), &mut windows), 2);
+}
+
+#[test]
+fn a_closed_window_still_counts_in_the_bytes_returned_so_far() {
+    let (memory, capacity) = opening();
+    let written = |code| {
+        let mut one = memory.allocate(&plan(code, 16, (16, 0))).unwrap();
+        one.working(SegmentKind::Code).fill(0xc3);
+        one.finalize(Vec::new()).unwrap()
+    };
+    let (first, second) = (written(capacity - MIB), written(2 * MIB));
+    drop((first, second));
+    let returned = memory.release_free().bytes;
+    assert!(returned >= capacity + MIB, "{returned}");
+    assert_eq!((memory.statistics().windows, memory.statistics().returned_bytes), (1, returned));
 }
 
 #[test]
@@ -213,6 +286,70 @@ fn low_allocations_lie_below_2_gib_beside_a_high_window() {
     let memory = SlabPool::new(options).unwrap();
     drop(make(&memory, &SegmentPlan { low: true, ..plan(64, 16, (16, 0)) }));
     assert_eq!(memory.statistics().windows, 1);
+}
+
+/// Whether an allocation of a group that does not ask for low memory lies there.
+fn is_low(memory: &SlabPool, group: u64) -> bool {
+    make(memory, &of_group(group, 64)).address(SegmentKind::Code).value() < 1 << 31
+}
+
+#[test]
+fn a_group_no_longer_lies_low_once_its_low_allocations_are_freed() {
+    for on_full in [OnFull::Refuse, OnFull::OpenAnother] {
+        let options = SlabPoolOptions { window_size: 64 * MIB, on_full, ..Default::default() };
+        let memory = SlabPool::new(options).unwrap();
+        let _high = make(&memory, &of_group(5, 64));
+        let low = || make(&memory, &SegmentPlan { low: true, ..of_group(5, 64) });
+        let two = [low(), low()];
+        assert!(is_low(&memory, 5) && !is_low(&memory, 6));
+        let [one, other] = two;
+        drop(one);
+        memory.release_free();
+        assert!(is_low(&memory, 5), "one is left");
+        drop(other);
+        assert!(!is_low(&memory, 5), "{on_full:?}");
+    }
+}
+
+#[test]
+fn a_refused_low_allocation_leaves_its_group_where_it_is() {
+    let memory = SlabPool::new(SlabPoolOptions { window_size: 64 * MIB, ..Default::default() }).unwrap();
+    let too_large = SegmentPlan { low: true, ..of_group(5, 1 << 40) };
+    assert!(memory.allocate(&too_large).is_err());
+    assert!(!is_low(&memory, 5));
+}
+
+/// Releases the free memory of its pool before a low window is mapped, and asks where the group of the allocation lies.
+#[derive(Default)]
+struct ReleasesBeforeMapping {
+    pool: OnceLock<Arc<SlabPool>>,
+    released: std::sync::atomic::AtomicUsize,
+}
+
+impl Interceptor for ReleasesBeforeMapping {
+    fn before_call(&self, call: Call, _: Option<Range>) -> Result<(), MemoryFault> {
+        let (Call::Map, Some(pool)) = (call, self.pool.get()) else { return Ok(()) };
+        if self.released.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0 {
+            pool.release_free();
+            assert!(is_low(pool, 5), "the group is low from the request on");
+        }
+        Ok(())
+    }
+}
+
+/// A release at that moment made the group forget that its allocations must lie low.
+#[test]
+fn a_group_stays_low_if_memory_is_released_while_its_low_window_is_mapped() {
+    let options = SlabPoolOptions { window_size: 64 * MIB, on_full: OnFull::OpenAnother, ..Default::default() };
+    let interceptor = Arc::new(ReleasesBeforeMapping::default());
+    let mapper = InterceptingMapper { inner: SystemMapper::default(), interceptor: interceptor.clone() };
+    let pool = Arc::new(SlabPool::with_mapper(mapper, options).unwrap());
+    assert!(interceptor.pool.set(pool.clone()).is_ok());
+    let low = make(&pool, &SegmentPlan { low: true, ..of_group(5, 64) });
+    assert!(interceptor.released.load(std::sync::atomic::Ordering::Relaxed) > 0);
+    assert!(is_low(&pool, 5));
+    drop(low);
+    assert!(!is_low(&pool, 5));
 }
 
 #[test]
