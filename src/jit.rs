@@ -225,11 +225,14 @@ impl Jit {
     /// No code is removed, and objects can be used again: their initialisers wait for the next `initialize` or lookup. A
     /// later removal of an object runs its finalisers only if the object was initialised again.
     ///
+    /// The removal of a dylib undoes its calls of `initialize`, but finalises no other dylib: what it links against
+    /// stays initialised until that is removed, or until the last `deinitialize` of another dylib that links against it.
+    ///
     /// # Errors
     /// [`ErrorKind::NotInitialized`]: every call of `initialize` was undone before.
     pub fn deinitialize(&self, dylib: &JitDylib) -> Result<usize> {
         let not_initialized = || ErrorKind::NotInitialized { dylib: dylib.name().to_string() }.into();
-        self.0.initializers.deinitialize(dylib).ok_or_else(not_initialized)
+        self.0.initializers.deinitialize(self.session(), dylib).ok_or_else(not_initialized)
     }
 
     /// Defines a stub under a tracker: a function that jumps to a target, which can be changed while threads call the stub.

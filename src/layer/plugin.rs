@@ -86,7 +86,9 @@ pub trait LinkHooks: Send {
         Ok(())
     }
 
-    /// Unreachable blocks are pruned, and nothing is laid out. This is the last chance to change the graph.
+    /// Unreachable blocks are pruned, and nothing is laid out. This is the last chance to change the graph: the plugin
+    /// may add blocks, local symbols and externals, and define externals. Other objects do not find weak definitions
+    /// that are added here. A symbol in a pruned block has no address, and the link fails if a block refers to it.
     ///
     /// # Errors
     /// Fails the link.

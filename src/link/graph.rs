@@ -535,16 +535,12 @@ impl LinkGraph {
         })
     }
 
-    /// Adds a local symbol at `offset` bytes in a block.
+    /// Adds a local symbol at `offset` bytes in a block. In a block that was dropped it has no address: see
+    /// [`define`](Self::define).
     pub fn add_local(&mut self, name: &str, block: BlockId, offset: u64) -> SymbolIndex {
         let name = self.synthetic.add_name(name);
-        self.push_symbol(GraphSymbol {
-            name,
-            definition: Definition::Block(block, offset),
-            size: 0,
-            binding: Binding::Local,
-            is_hidden: true,
-        })
+        let definition = self.in_memory(Definition::Block(block, offset));
+        self.push_symbol(GraphSymbol { name, definition, size: 0, binding: Binding::Local, is_hidden: true })
     }
 
     /// Adds a local symbol with a fixed address, which need not be in this link.
@@ -557,16 +553,12 @@ impl LinkGraph {
     /// Adds a weak definition at `offset` bytes in a block, visible to other objects.
     ///
     /// After the plugins, the object layer claims the name. If another definition of the name counts, the symbol
-    /// becomes an external, as a weak definition of the object itself does.
+    /// becomes an external, as a weak definition of the object itself does. In a block that was dropped it has no
+    /// address, and the name is not claimed: see [`define`](Self::define).
     pub fn add_weak(&mut self, name: &str, block: BlockId, offset: u64) -> SymbolIndex {
         let name = self.synthetic.add_name(name);
-        self.push_symbol(GraphSymbol {
-            name,
-            definition: Definition::Block(block, offset),
-            size: 0,
-            binding: Binding::Weak,
-            is_hidden: false,
-        })
+        let definition = self.in_memory(Definition::Block(block, offset));
+        self.push_symbol(GraphSymbol { name, definition, size: 0, binding: Binding::Weak, is_hidden: false })
     }
 
     /// The symbols that [`add_weak`](Self::add_weak) added, each with whether it is code.
@@ -597,14 +589,25 @@ impl LinkGraph {
     }
 
     /// Defines an external for this link only. The symbol becomes local: it is not looked up, and other objects do not
-    /// see it.
+    /// see it. A definition in a block that was dropped is [`Definition::Nowhere`]: the link fails if a block refers to
+    /// it, and the error names the symbol.
     ///
     /// # Panics
-    /// If `symbol` is out of range.
+    /// If `symbol` or the block of the definition is out of range.
     pub fn define(&mut self, symbol: SymbolIndex, definition: Definition) {
+        let definition = self.in_memory(definition);
         let symbol = &mut self.symbols[symbol.0 as usize];
         symbol.definition = definition;
         symbol.binding = Binding::Local;
+    }
+
+    /// The definition, or [`Definition::Nowhere`] in a dropped block. Such a block is not laid out. Its symbols would
+    /// get the address of the first block of the segment.
+    fn in_memory(&self, definition: Definition) -> Definition {
+        match definition {
+            Definition::Block(block, _) if self.blocks[block.index()].is_dropped => Definition::Nowhere,
+            other => other,
+        }
     }
 
     pub(crate) fn push_symbol(&mut self, symbol: GraphSymbol) -> SymbolIndex {

@@ -57,7 +57,8 @@ pub enum PlanStage {
     /// After claiming: definitions that the responsibility does not own are externals. The pass may add blocks and
     /// symbols (ORC: pre-prune passes).
     Claimed,
-    /// After dead-stripping. The pass may read the graph (ORC: post-prune passes).
+    /// After dead-stripping. The pass may add blocks, local symbols and externals, and define externals (ORC:
+    /// post-prune passes). Weak definitions that it adds are not claimed, so other objects do not find them.
     Pruned,
 }
 
@@ -165,10 +166,11 @@ impl ReadLink {
         let bounded = bounds::find(graph)?;
         bounds::define(graph, &bounded);
         thread_locals::define_module_base(graph);
-        // Plugins may add blocks and symbols, here only.
+        // Plugins may add blocks and symbols.
         pass(PlanStage::Claimed, graph)?;
         // Dead-stripping.
         prune::prune(graph);
+        // Plugins may add blocks and symbols that other objects do not see.
         pass(PlanStage::Pruned, graph)?;
         // Space for every GOT slot and stub that an edge may need.
         thread_locals::add_descriptor_function(graph);

@@ -34,7 +34,24 @@
 //! | changes code memory in `prepare` | it does not wait; all windows are copied again |
 //! | changes code memory in the parent | the same, although the copies are no longer needed |
 //! | changes code memory in the child | the copies are mapped over the views before the first write |
-//! | forks | the inner fork uses the copies; they are made again for the outer fork |
+//! | forks in `prepare` or in the parent | all windows are copied again, for the inner fork and for the outer one |
+//! | forks in the child | the copies are mapped first; the windows are copied for the inner fork, and not after it |
+//!
+//! # Nested forks
+//!
+//! [`Fork`] has one [`Stage`] for each fork under way, the innermost last. The kernel copies it to the child. Only the
+//! thread that forks touches it.
+//!
+//! | event | innermost stage | views of this process |
+//! |---|---|---|
+//! | `prepare` | a new `Prepared` | all mapped, then copied |
+//! | in the child: code memory is needed, or `child` | `Prepared` → `Child` | mapped from the copies |
+//! | our last handler | removed | mapped |
+//! | – the fork around it is `Prepared` | | copied again: its `fork` may still follow, in this process |
+//! | – the fork around it is `Child` | | not copied: its `fork` is done |
+//!
+//! The working views are mapped in the process [`Fork::process`]. In another process they are missing, and the
+//! innermost stage is `Prepared`.
 //!
 //! # Locks
 //!
@@ -52,6 +69,8 @@ use std::cell::RefCell;
 use std::fs::File;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd};
+
+use smallvec::SmallVec;
 
 use crate::base::{ExecutorAddr, SegmentKind};
 use crate::error::MemoryFault;
@@ -214,25 +233,36 @@ pub(super) fn generation() -> u64 {
     u64::from(FORKS.load(Ordering::Relaxed)) + 1
 }
 
-/// A fork under way in this thread, in both processes, from our first handler to our last.
+/// The forks under way in this thread, in both processes, from our first handler to our last.
 struct Fork {
     registry: Closed<'static, Registry>,
-    /// The nesting depth: 1, and more while a handler of the program forks.
-    depth: u32,
-    /// The process that forks.
-    parent: u32,
-    /// Whether this is the child and its copies are mapped.
-    is_remapped: bool,
+    /// The stages of the forks, the innermost last. There are several while handlers of the program fork. Inline, so
+    /// that a child frees no memory.
+    stages: SmallVec<[Stage; 16]>,
+    /// The process in which the working views are mapped.
+    process: u32,
+}
+
+/// How far a fork is, as this process sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// The windows are copied. The `fork` may still follow, or this is the parent, or this is the child and the copies
+    /// are not mapped yet.
+    Prepared,
+    /// This is the child, and the copies are mapped.
+    Child,
 }
 
 impl Fork {
     fn begin() -> Fork {
-        Fork { registry: GATE.close(), depth: 0, parent: std::process::id(), is_remapped: false }
+        Fork { registry: GATE.close(), stages: SmallVec::new(), process: std::process::id() }
     }
 
-    /// Called in the child: maps the copies over the views, once.
+    /// Called in the child of the innermost fork: maps the copies over the views, once.
     fn remap_in_child(&mut self) {
-        if !std::mem::replace(&mut self.is_remapped, true) {
+        if let Some(stage @ Stage::Prepared) = self.stages.last_mut() {
+            *stage = Stage::Child;
+            self.process = std::process::id();
             FORKS.fetch_add(1, Ordering::Relaxed);
             for RegisteredWindow { window, copy } in &mut self.registry.windows {
                 window.remap_in_child(copy.take());
@@ -242,15 +272,16 @@ impl Fork {
 
     /// Called before a handler of the program uses code memory. In the child this may be earlier than [`child`].
     fn remap_if_child(&mut self) {
-        if std::process::id() != self.parent {
+        if std::process::id() != self.process {
             self.remap_in_child();
         }
     }
 
-    /// Called after a handler of the program changed code memory. In the parent, the fork may still follow.
+    /// Called after a handler of the program changed code memory, and after an inner fork. Copies all windows if the
+    /// `fork` of the innermost stage may still follow in this process.
     fn copy_again(&mut self) {
         self.remap_if_child();
-        if !self.is_remapped {
+        if self.stages.last() == Some(&Stage::Prepared) {
             self.registry.copy_all();
         }
     }
@@ -365,7 +396,10 @@ extern "C" fn prepare() {
     FORK.with(|fork| {
         let mut fork = fork.borrow_mut();
         let fork = fork.get_or_insert_with(Fork::begin);
-        fork.depth += 1;
+        // A child handler that was registered before ours may fork. Its process has no working views yet, and without
+        // them the copies would fail.
+        fork.remap_if_child();
+        fork.stages.push(Stage::Prepared);
         fork.registry.copy_all();
     });
 }
@@ -383,13 +417,12 @@ fn end() {
     FORK.with(|fork| {
         let mut fork = fork.borrow_mut();
         let Some(ended) = fork.as_mut() else { return };
-        ended.depth -= 1;
-        if ended.depth > 0 {
-            // A handler of the program forked inside another fork. The outer fork is still to come, in this process.
-            (ended.parent, ended.is_remapped) = (std::process::id(), false);
-            return ended.registry.copy_all();
-        }
+        ended.stages.pop();
         ended.registry.close_copies();
+        if !ended.stages.is_empty() {
+            // A handler of the program forked inside another fork.
+            return ended.copy_again();
+        }
         if let Some(ended) = fork.take() {
             GATE.open(ended.registry);
         }

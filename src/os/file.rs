@@ -16,7 +16,7 @@
 
 use std::fmt::Display;
 use std::fs::{File, FileType, Metadata, OpenOptions};
-use std::io::Read as _;
+use std::io::{self, Read};
 use std::ops::Range;
 use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
@@ -94,7 +94,7 @@ impl InputFile {
         modified.checked_add(CLOCK_TICK_S).is_some_and(|settled| settled < now)
     }
 
-    /// Reads the entire file.
+    /// Reads the entire file, however often and by however many threads it is called.
     ///
     /// # Errors
     /// [`ErrorKind::File`]: the text of the system; the file changed since it was opened; not enough memory.
@@ -104,7 +104,9 @@ impl InputFile {
         self.reserve(&mut bytes, size_bytes)?;
         // Read no more than the size, because a file that always grows has no end.
         let limit = if size_bytes == 0 { MAX_UNSIZED_BYTES } else { size_bytes };
-        let read = (&self.file).take(limit).read_to_end(&mut bytes).map_err(|problem| fault(&self.path, problem))?;
+        // Not through `&File`, which reads from a position that all calls share.
+        let start = OffsetReader { file: &self.file, offset: 0 };
+        let read = start.take(limit).read_to_end(&mut bytes).map_err(|problem| fault(&self.path, problem))?;
         self.check_unchanged()?;
         if size_bytes == 0 && read as u64 == MAX_UNSIZED_BYTES {
             return Err(fault(
@@ -157,6 +159,20 @@ impl InputFile {
         let sizes = if then == now { String::new() } else { format!(": it had {then} bytes and has {now} bytes now") };
         let problem = format!("it was changed since it was opened{sizes}; open it again when its writer has finished");
         Err(fault(&self.path, problem))
+    }
+}
+
+/// Reads a file from an offset of its own.
+struct OffsetReader<'a> {
+    file: &'a File,
+    offset: u64,
+}
+
+impl Read for OffsetReader<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read_at(bytes, self.offset)?;
+        self.offset += read as u64;
+        Ok(read)
     }
 }
 

@@ -5,12 +5,16 @@
 //! | `increment` | the own count rises; each dylib of the link order gets one more user, once | initialises |
 //! | `decrement`, not the last | the own count falls | – |
 //! | the last `decrement` | each dylib that it uses has one user less | finalises those without users, the dylib first |
-//! | the dylib is removed | its own count is zero, and it uses nothing | removal finalises it |
+//! | the dylib is removed | its own count is zero, and it uses nothing | removal finalises it, and no other dylib |
+//!
+//! `dlclose` unloads, so it finalises the dependencies that lose their last user. The removal of a dylib does not:
+//! their code stays, and code that outlives the removed dylib may have found it by a lookup. Such a dependency is as if only
+//! lookups had initialised it. Its own removal finalises it, or the last `decrement` of a dylib that uses it.
 //!
 //! What a dylib uses is its link order at each `increment`, not at the last `decrement`. Dylibs are known by number, because a
 //! handle would keep its session alive.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::sync::Mutex;
 
@@ -80,11 +84,21 @@ impl InitCounts {
         }
     }
 
+    /// Sets the counts of the dylibs that are not in the list to zero, because they are removed.
+    pub(super) fn remove_unlisted(&self, list: impl FnOnce() -> Vec<u64>) {
+        let is_counted = |(dylib, counts): (&u64, &Counts)| (counts.own > 0).then_some(*dylib);
+        // Before the list, which then has every dylib of these that is not removed.
+        let counted: Vec<_> = self.dylibs.lock().iter().filter_map(is_counted).collect();
+        let listed: FxHashSet<_> = list().into_iter().collect();
+        counted.into_iter().filter(|dylib| !listed.contains(dylib)).for_each(|dylib| self.remove(dylib));
+    }
+
     /// Sets the count of a removed dylib to zero.
     pub(super) fn remove(&self, dylib: u64) {
         let mut dylibs = self.dylibs.lock();
         if let Some(counts) = dylibs.get_mut(&dylib) {
             counts.own = 0;
+            // The caller does not finalise the unused dylibs: the removal of a dylib leaves the others as they are.
             release_uses(&mut dylibs, dylib);
         }
     }

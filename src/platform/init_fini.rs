@@ -47,7 +47,9 @@ use crate::link::{Initializer, InitializerKind, LinkGraph, LinkedObject};
 use crate::platform::dso_handle::define_dso_handle;
 use crate::platform::init_counts::{Decrement, InitCounts};
 use crate::platform::init_queue::{InitQueue, InitToken, QueuedObject};
-use crate::session::{JitDylib, Ledger, Pin, ResourceKey, ResourceManager, SymbolWatch, TrackerWatch, Watched};
+use crate::session::{
+    ExecutionSession, JitDylib, Ledger, Pin, ResourceKey, ResourceManager, SymbolWatch, TrackerWatch, Watched,
+};
 use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering};
 
 /// Runs initialisers and finalisers. Add it to the layer as a plugin, and register it with the session as a
@@ -181,7 +183,9 @@ impl InitFiniRegistry {
     /// Undoes the count of one initialisation. If it was the last, runs the exit handlers and finalisers of the dylib, and of
     /// the dylibs that it links against and that no other initialised dylib uses. This includes dylibs that only lookups have
     /// initialised. Returns the number of functions called. `None` if the count of the dylib is already zero.
-    pub(crate) fn deinitialize(&self, dylib: &JitDylib) -> Option<usize> {
+    pub(crate) fn deinitialize(&self, session: &ExecutionSession, dylib: &JitDylib) -> Option<usize> {
+        // A dylib without trackers is removed without a call of `remove_resources`.
+        self.inner.counts.remove_unlisted(|| session.unreleased_dylibs());
         self.inner.deinitialize(dylib.id())
     }
 

@@ -67,14 +67,17 @@ impl ExecutionSession {
     pub fn deregister_manager(&self, manager: &Arc<dyn ResourceManager>) {
         self.inner().edit_managers(|managers| managers.retain(|other| !Arc::ptr_eq(other, manager)));
         // Each dylib caches the list, which would keep the manager alive until the dylib's next removal. So renew the
-        // caches.
-        for dylib in self.dylibs() {
+        // caches. Spare dylibs have such a cache too, so drop them. Both under one lock: a spare that is reused between
+        // the two steps would be in neither list. A dylib that becomes a spare later is in `listed`, and the handle
+        // there prevents its reuse until its cache is renewed.
+        let (spare, listed) = {
+            let mut dylibs = self.inner().dylibs.lock();
+            (dylibs.take_spare(), dylibs.in_order())
+        };
+        drop(spare);
+        for dylib in listed {
             self.inner().managers(dylib.inner());
         }
-        // Spare dylibs have such a cache too, so drop them. This comes after the loop, because a dylib may become a spare
-        // just before the loop lists the dylibs.
-        let spare = self.inner().dylibs.lock().take_spare();
-        drop(spare);
     }
 
     /// Pins the tracker of a definition that [`lookup`](Self::lookup) found ready. `None` when the definition is

@@ -78,6 +78,24 @@ fn a_file_that_reports_size_zero_is_read_to_its_end() {
     assert_says(&jit.add_object_file(&tracker, "/proc/self/status").unwrap_err(), &["/proc/self/status"]);
 }
 
+/// The second read returned nothing, because it began at the end of the first.
+#[test]
+fn every_read_of_a_file_returns_all_of_it() {
+    let dir = PrivateDir::new();
+    let path = dir.path("long");
+    let bytes: Vec<u8> = (0..100_000u32).flat_map(u32::to_le_bytes).collect();
+    std::fs::write(&path, &bytes).unwrap();
+    let file = InputFile::open(&path).unwrap();
+    assert!((0..3).all(|_| file.read().unwrap() == bytes));
+    std::thread::scope(|scope| {
+        let readers = [(); 4].map(|()| scope.spawn(|| (0..20).all(|_| file.read().unwrap() == bytes)));
+        assert!(readers.into_iter().all(|reader| reader.join().unwrap()));
+    });
+    let unsized_file = InputFile::open("/proc/version").unwrap();
+    let first = unsized_file.read().unwrap();
+    assert!(!first.is_empty() && unsized_file.read().unwrap() == first);
+}
+
 #[test]
 fn an_empty_file_is_refused_by_name() {
     let dir = PrivateDir::new();

@@ -217,6 +217,65 @@ fn weak_definitions_added_by_a_plugin_are_claimed_once_and_shared() {
     assert_eq!((held(&jit), main.symbol_count()), ((0, 0, 0), 0));
 }
 
+type Change = dyn Fn(&mut LinkGraph) + Send + Sync;
+
+/// Runs a function in the hook `pruned`.
+struct ChangeAfterPruning(Arc<Change>);
+
+impl LinkPlugin for ChangeAfterPruning {
+    fn begin(&self, _: &LinkOrigin<'_>) -> Option<Box<dyn LinkHooks>> {
+        Some(Box::new(ChangeAfterPruning(self.0.clone())))
+    }
+}
+
+impl LinkHooks for ChangeAfterPruning {
+    fn pruned(&mut self, graph: &mut LinkGraph) -> Result<(), Error> {
+        (self.0)(graph);
+        Ok(())
+    }
+}
+
+/// An object whose section `pruned` is not reachable, linked with a plugin that changes the graph after pruning.
+fn changed_after_pruning(change: impl Fn(&mut LinkGraph) + Send + Sync + 'static) -> Option<Result<i64, Error>> {
+    let object = c("__attribute__((section(\"pruned\"), used)) static long unused(void) { return 1; }
+                    extern long wanted(void); long test(void) { return wanted(); }")?;
+    let jit = new_jit();
+    jit.layer().add_plugin(Arc::new(ChangeAfterPruning(Arc::new(change))));
+    let _tracker = add(&jit, jit.main_dylib(), "test.o", &object);
+    Some(try_function::<extern "C" fn() -> i64>(&jit, jit.main_dylib(), "test").map(|test| test.call()))
+}
+
+#[test]
+fn a_plugin_may_add_blocks_and_define_externals_after_pruning() {
+    let change = |graph: &mut LinkGraph| {
+        let data = graph.add_block(".data.added", SegmentKind::Data, 42u64.to_le_bytes().to_vec(), 8, &[]);
+        let data = graph.add_local("added_data", data, 0);
+        let edges = [Edge { offset: 3, kind: EdgeKind::Delta32, symbol: data, addend: -4 }];
+        // mov added_data(%rip), %rax; ret
+        let code = vec![0x48, 0x8b, 0x05, 0, 0, 0, 0, 0xc3];
+        let code = graph.add_block(".text.added", SegmentKind::Code, code, 16, &edges);
+        let wanted = graph.find_external("wanted").unwrap();
+        graph.define(wanted, Definition::Block(code, 0));
+    };
+    let Some(outcome) = changed_after_pruning(change) else { return };
+    assert_eq!(outcome.unwrap(), 42);
+}
+
+/// The call went to the first block of the code segment.
+#[test]
+fn a_definition_in_a_pruned_block_is_refused_by_name() {
+    let change = |graph: &mut LinkGraph| {
+        let mut dropped = graph.blocks().filter(|(id, _)| graph.block_name(*id) == "pruned");
+        let (pruned, block) = dropped.next().unwrap();
+        assert!(block.is_dropped());
+        let wanted = graph.find_external("wanted").unwrap();
+        drop(dropped);
+        graph.define(wanted, Definition::Block(pruned, 0));
+    };
+    let Some(outcome) = changed_after_pruning(change) else { return };
+    assert_says(&outcome.unwrap_err(), &["symbol `wanted`", "to a section that is not in memory"]);
+}
+
 #[test]
 fn plugins_see_the_absolute_symbols_of_an_object() {
     let Some(object) = asm(".globl fixed, test\nfixed = 0x1234567\n.text\ntest: mov $fixed, %eax\nret\n\

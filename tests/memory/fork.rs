@@ -579,25 +579,98 @@ handlers! {
     all_handlers_that_were_registered_later_may_link_and_remove: false, [true, true, true];
 }
 
-#[test]
-fn a_prepare_handler_may_fork() {
-    own_process!();
-    extern "C" fn fork_in_handler() {
-        static IS_INNER: AtomicBool = AtomicBool::new(false);
-        let Some(handled) = HANDLED.get() else { return };
-        if !IS_INNER.swap(true, Ordering::Relaxed) {
-            Child::start(|| {
-                handled.check();
-                handled.work(3000);
-            })
-            .succeeds();
-            handled.work(4000);
-            IS_INNER.store(false, Ordering::Relaxed);
+/// Forks in a fork handler, once per fork of the test. Both processes link and remove.
+extern "C" fn fork_in_handler() {
+    in_one_handler(|handled| {
+        Child::start(|| {
+            handled.check();
+            handled.work(3000);
+            // The inner child forks in its turn, outside of the handlers.
+            Child::start(|| handled.check()).succeeds();
+        })
+        .succeeds();
+        handled.work(4000);
+    });
+}
+
+/// Forks in a child handler. The inner child goes on in place of the child, which waits for it.
+extern "C" fn be_replaced_in_handler() {
+    in_one_handler(|handled| {
+        // SAFETY: the inner child returns from this handler as the child would.
+        match unsafe { libc::fork() } {
+            0 => handled.work(3000),
+            inner => {
+                let status = Child(inner).status();
+                handled.work(4000);
+                // SAFETY: ends this process here.
+                unsafe { libc::_exit(status) }
+            }
         }
+    });
+}
+
+/// Calls `fork`, but not in the handlers that run for the fork that it makes.
+fn in_one_handler(fork: impl FnOnce(&'static Handled)) {
+    static IS_INNER: AtomicBool = AtomicBool::new(false);
+    let Some(handled) = HANDLED.get() else { return };
+    if !IS_INNER.swap(true, Ordering::Relaxed) {
+        fork(handled);
+        IS_INNER.store(false, Ordering::Relaxed);
     }
-    // SAFETY: a function of this program that does not unwind: a panic in it aborts.
-    assert_eq!(unsafe { pthread_atfork(Some(fork_in_handler), None, None) }, 0);
-    works_in_handlers(true, [false, false, false]);
+}
+
+/// Forks while the given fork handlers (prepare, parent, child) of the program fork. See [`works_in_handlers`].
+fn forks_in_handlers(is_first: bool, handlers: [Option<extern "C" fn()>; 3]) {
+    let arm = || {
+        let [prepare, parent, child] = handlers;
+        // SAFETY: functions of this program that do not unwind: a panic in them aborts.
+        assert_eq!(unsafe { pthread_atfork(prepare, parent, child) }, 0);
+    };
+    if is_first {
+        arm();
+    } else {
+        // Maps the first window, so that the crate registers its handlers before the program does.
+        let Some(object) = module(5) else { return };
+        let jit = Jit::new().unwrap();
+        let _tracker = add(&jit, jit.main_dylib(), "first.o", &object);
+        assert_eq!(value_of(&jit).call(1), 6002);
+        arm();
+    }
+    works_in_handlers(is_first, [false, false, false]);
+}
+
+macro_rules! forking_handlers {
+    ($($test:ident: $is_first:expr, $handlers:expr;)*) => {$(
+        #[test]
+        fn $test() {
+            own_process!();
+            forks_in_handlers($is_first, $handlers);
+        }
+    )*};
+}
+
+forking_handlers! {
+    a_prepare_handler_may_fork: true, [Some(fork_in_handler), None, None];
+    a_prepare_handler_that_was_registered_later_may_fork: false, [Some(fork_in_handler), None, None];
+    a_parent_handler_may_fork: true, [None, Some(fork_in_handler), None];
+    a_parent_handler_that_was_registered_later_may_fork: false, [None, Some(fork_in_handler), None];
+    a_child_handler_may_fork: true, [None, None, Some(fork_in_handler)];
+    a_child_handler_that_was_registered_later_may_fork: false, [None, None, Some(fork_in_handler)];
+    a_child_handler_may_fork_and_be_replaced_by_its_child: true, [None, None, Some(be_replaced_in_handler)];
+    a_later_child_handler_may_fork_and_be_replaced_by_its_child: false, [None, None, Some(be_replaced_in_handler)];
+}
+
+#[test]
+fn a_child_handler_that_has_linked_may_fork() {
+    own_process!();
+    extern "C" fn work_and_fork() {
+        in_one_handler(|handled| {
+            handled.work(2500);
+            Child::start(|| handled.work(3000)).succeeds();
+            handled.work(4000);
+        });
+    }
+    forks_in_handlers(true, [None, None, Some(work_and_fork)]);
 }
 
 type Work = Box<dyn Fn() + Send + Sync>;

@@ -100,7 +100,55 @@ fn dependencies_are_initialised_first_and_stay_open_until_the_last_dependant_clo
 }
 
 #[test]
-fn removing_an_open_dylib_closes_its_dependencies() {
+fn a_dependency_of_a_removed_dylib_stays_initialised_until_its_own_removal() {
+    let (Some(base), Some(a)) = (object(100, ""), object(200, "f100")) else { return };
+    let jit = recording_jit();
+    let of_base = dylib(&jit, "base", &[]);
+    let of_a = dylib(&jit, "a", &[&of_base]);
+    let _trackers = [add(&jit, &of_a, "a.o", &a), add(&jit, &of_base, "base.o", &base)];
+    initialize(&jit, &of_a);
+    take();
+    assert!(jit.session().remove_dylib(&of_a).unwrap().is_empty());
+    assert_eq!(take(), events_of(200, &CLOSED));
+    assert_eq!(long_in(&jit, &of_base, "f100"), 100);
+    assert_eq!(take(), [], "the base is still initialised");
+    assert!(jit.session().remove_dylib(&of_base).unwrap().is_empty());
+    assert_eq!(take(), events_of(100, &CLOSED));
+}
+
+#[test]
+fn removing_an_open_dylib_without_objects_ends_its_use_of_its_dependencies() {
+    let Some(base) = object(100, "") else { return };
+    let jit = recording_jit();
+    let of_base = dylib(&jit, "base", &[]);
+    let of_a = jit.create_dylib("a").unwrap();
+    of_a.set_link_order(&[(of_base.clone(), Visibility::ExportedOnly)]);
+    let _tracker = add(&jit, &of_base, "base.o", &base);
+    initialize(&jit, &of_base);
+    initialize(&jit, &of_a);
+    assert!(jit.session().remove_dylib(&of_a).unwrap().is_empty());
+    take();
+    assert_eq!(jit.deinitialize(&of_base).unwrap(), 3);
+    assert_eq!(take(), events_of(100, &CLOSED));
+}
+
+#[test]
+fn a_dependency_of_a_removed_dylib_is_finalised_with_the_next_dylib_that_uses_it() {
+    let (Some(base), Some(a), Some(b)) = (object(100, ""), object(200, "f100"), object(300, "f100")) else { return };
+    let jit = recording_jit();
+    let of_base = dylib(&jit, "base", &[]);
+    let (of_a, of_b) = (dylib(&jit, "a", &[&of_base]), dylib(&jit, "b", &[&of_base]));
+    let _trackers = [add(&jit, &of_a, "a.o", &a), add(&jit, &of_b, "b.o", &b), add(&jit, &of_base, "base.o", &base)];
+    initialize(&jit, &of_a);
+    assert!(jit.session().remove_dylib(&of_a).unwrap().is_empty());
+    take();
+    assert_eq!(initialize(&jit, &of_b), 2, "the base is still initialised");
+    assert_eq!(jit.deinitialize(&of_b).unwrap(), 6);
+    assert_eq!(take()[2..], [events_of(300, &CLOSED), events_of(100, &CLOSED)].concat());
+}
+
+#[test]
+fn removing_an_open_dylib_ends_its_use_of_its_dependencies() {
     let (Some(base), Some(a)) = (object(100, ""), object(200, "f100")) else { return };
     let jit = recording_jit();
     let of_base = dylib(&jit, "base", &[]);

@@ -102,7 +102,8 @@ const MAX_SPARE: usize = 4;
 mod tests {
     use super::*;
     use crate::base::{ExecutorAddr, Name};
-    use crate::session::{DefinitionGenerator, ExecutionSession, SymbolFlags};
+    use crate::error::Result;
+    use crate::session::{DefinitionGenerator, ExecutionSession, ResourceKey, ResourceManager, SymbolFlags};
     use crate::sync::Ordering;
 
     struct EmptyGenerator;
@@ -136,6 +137,46 @@ mod tests {
         assert_ne!(second.default_tracker().unwrap().key(), old_key);
         define(&second, "symbol");
         assert_eq!(second.lookup_address("symbol").unwrap(), ExecutorAddr::new(8));
+    }
+
+    struct IdleManager;
+
+    impl ResourceManager for IdleManager {
+        fn remove_resources(&self, _: &JitDylib, _: ResourceKey) -> Result<()> {
+            Ok(())
+        }
+
+        fn transfer_resources(&self, _: &JitDylib, _: ResourceKey, _: ResourceKey) {}
+    }
+
+    /// A spare kept its list of managers if it was reused while a manager was deregistered.
+    #[test]
+    fn a_deregistered_manager_is_freed_though_a_spare_is_reused_meanwhile() {
+        let session = ExecutionSession::new();
+        let manager: Arc<dyn ResourceManager> = Arc::new(IdleManager);
+        session.register_manager(manager.clone());
+        let (listed, spare) = (session.create_dylib("listed").unwrap(), session.create_dylib("spare").unwrap());
+        define(&spare, "symbol");
+        assert!(session.remove_dylib(&spare).unwrap().is_empty());
+        drop(spare);
+        let version = session.inner().managers_version.load(Ordering::Relaxed);
+        let alive = Arc::downgrade(&manager);
+        // The deregistration stops at this dylib, between its list of dylibs and its end.
+        let stop = listed.inner().managers.lock();
+        let reused = std::thread::scope(|scope| {
+            let deregistration = scope.spawn(|| session.deregister_manager(&manager));
+            while session.inner().managers_version.load(Ordering::Relaxed) == version {
+                std::thread::yield_now();
+            }
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            let reused = scope.spawn(|| session.create_dylib("reused").unwrap()).join().unwrap();
+            drop(stop);
+            deregistration.join().unwrap();
+            reused
+        });
+        drop(manager);
+        assert_eq!(alive.strong_count(), 0);
+        drop(reused);
     }
 
     #[test]

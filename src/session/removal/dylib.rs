@@ -107,6 +107,16 @@ impl JitDylib {
 }
 
 impl ExecutionSession {
+    /// The [ids](JitDylib::id) of the dylibs, and of removed dylibs whose resources are not all released.
+    pub(crate) fn unreleased_dylibs(&self) -> Vec<u64> {
+        let session = self.inner();
+        let mut ids: Vec<_> = session.dylibs.lock().iter().map(|dylib| dylib.serial).collect();
+        // After the list of dylibs: a dylib that is removed between the two moves from that list to this one.
+        let removed: Vec<_> = session.removed_dylibs.lock().iter().filter_map(Weak::upgrade).collect();
+        ids.extend(removed.iter().map(|dylib| dylib.serial));
+        ids
+    }
+
     /// The removals that are not complete, the one that has waited longest first. Each ticket says what blocks it, since
     /// when, and how many bytes it holds. Nothing blocks a removal that is being reclaimed, or that waits for
     /// [`reclaim`](Self::reclaim).

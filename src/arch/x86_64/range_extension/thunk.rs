@@ -25,6 +25,13 @@
 //! # Refused
 //! Instructions that would not mean the same in a thunk: other uses of `%rsp`, an address as an operand of less than 64
 //! bits, and what the encoder cannot encode. Every function here returns the reason as a clause.
+//!
+//! # Limits
+//! A jump through a far variable is taken for a tail call, where `%r11` is dead. A computed `goto` through a variable of
+//! a library (`goto *table[n]`) compiles to the same instruction, and `%r11` may be live there: its value is lost. The
+//! two cannot be told apart, and a jump that keeps all registers would need a `ret`, which shadow stacks forbid.
+//! Compilers keep their own jump tables in the object, where they are in reach and need no thunk. So only source that
+//! stores the addresses of its labels in a variable of another library is concerned.
 
 use iced_x86::{
     Code, Decoder, DecoderOptions, Encoder, FlowControl, Instruction, InstructionInfoFactory, MemoryOperand, Mnemonic,
