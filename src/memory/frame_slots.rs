@@ -10,9 +10,9 @@
 //! 1. An owner stores only into its own slots, and only function starts inside its own text. So for an address outside
 //!    that text, the slot compares as it did before.
 //! 2. A slot changes from one complete entry to another by a single store.
-//! 3. An owner fills its slots before it publishes its code. It clears them after the last pin of that code is gone. A
-//!    thread gets the address of the code from the publication, and the code is pinned while the thread unwinds through
-//!    it. So every bisection for that code comes after the fill and before the clear.
+//! 3. An owner fills its slots before it publishes its code. It clears them after the last pin of that code is gone and
+//!    its finalisers have run. A thread gets the address of the code from the publication, and the code is pinned while
+//!    the thread unwinds through it. So every bisection for that code comes after the fill and before the clear.
 //!
 //! So the stores need no ordering of their own: they are relaxed.
 //!

@@ -202,7 +202,8 @@ impl Window {
         }
     }
 
-    /// Counts the new allocation in its group, and populates its fresh pages, with no lock held. A purge at the same
+    /// Counts the new allocation in its group, and populates its fresh pages. Called under the list of windows for a
+    /// further window, else with no lock held. A purge at the same
     /// time may miss some of the pages that are populated here. Such pages are zero, and count as used when they are
     /// handed out.
     pub(crate) fn count_and_populate(&self, reservation: &WindowReservation, plan: &SegmentPlan) {

@@ -7,12 +7,14 @@ use jittison_test_support as support;
 
 use std::cell::RefCell;
 use std::ffi::c_void;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Waker};
 
 use jittison::base::Name;
-use jittison::session::{Alias, ReclaimPolicy, RequiredState, SymbolFlags, SymbolRequest, Visibility};
+use jittison::session::{
+    Alias, ReclaimPolicy, ReexportsGenerator, RequiredState, SymbolFlags, SymbolRequest, Visibility,
+};
 use jittison::{Function, Jit, ResourceTracker};
 
 use crate::support::*;
@@ -152,6 +154,9 @@ impl World {
         let _ = jit.session().pending_removals();
         let (_, pin) = jit.main_dylib().pin("other").unwrap();
         drop(pin);
+        let facade = jit.create_dylib("facade").unwrap();
+        facade.add_generator(Arc::new(ReexportsGenerator::new(&source, |_| true)));
+        assert!(jit.address_of(&facade, "plain").is_ok());
         let missing = jit.address_of(jit.main_dylib(), "missing").unwrap_err();
         assert_says(&missing, &["missing"]);
     }

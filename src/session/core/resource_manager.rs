@@ -39,8 +39,8 @@ pub trait ResourceManager: Send + Sync {
     /// `handleRemoveResources`).
     ///
     /// Called once per key, with no lock held, on the thread that reclaims. May call back into the session, but must not
-    /// [wait](crate::session::Removal::wait) for the removal of this tracker or of one that is reclaimed with it: that wait
-    /// would not end.
+    /// [wait](crate::session::Removal::wait) for the removal of this tracker, of one that is reclaimed with it or that it
+    /// pins, or of one that this thread must reclaim: that wait would not end.
     ///
     /// # Errors
     /// An error or a panic does not stop the other managers. The call that completes the removal returns it. If no
@@ -67,7 +67,8 @@ pub trait ResourceManager: Send + Sync {
     /// The tracker of `key` was removed, and only [revocable pins](crate::session::Pin::into_revocable) hold it: drop
     /// the revocable pins that this manager made for the key and can drop on the calling thread.
     ///
-    /// Called with no lock held; may run code, and may call back into the session. May be called several times for one
+    /// Called with no lock held; may run code, and may call back into the session, but must not wait for the removal of
+    /// this tracker, which is pinned during the call. May be called several times for one
     /// key, and never after [`remove_resources`](Self::remove_resources).
     fn release_pins(&self, dylib: &JitDylib, key: ResourceKey) {
         let _ = (dylib, key);

@@ -7,6 +7,7 @@
 //! own, and makes the others lazy again.
 
 use std::cell::RefCell;
+use std::mem::ManuallyDrop;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -88,10 +89,11 @@ impl DefinitionGenerator for ReexportsGenerator {
 }
 
 thread_local! {
-    /// The names that generators of re-exports are looking up on this thread, with the address of the generator.
+    /// The names that generators of re-exports are looking up on this thread, with the address of the generator. It has no
+    /// destructor, so it works in thread-local destructors of any order; [`RecursionGuard`] frees the list when it is empty.
     // loom's `thread_local` takes no `const` block.
     #[allow(clippy::missing_const_for_thread_local)]
-    static IN_PROGRESS: RefCell<Vec<(usize, Name)>> = RefCell::new(Vec::new());
+    static IN_PROGRESS: RefCell<ManuallyDrop<Vec<(usize, Name)>>> = RefCell::new(ManuallyDrop::new(Vec::new()));
 }
 
 /// Stops endless recursion between dylibs that re-export from each other: a generator that is called for a name while
@@ -115,7 +117,13 @@ impl RecursionGuard {
 
 impl Drop for RecursionGuard {
     fn drop(&mut self) {
-        IN_PROGRESS.with(|in_progress| in_progress.borrow_mut().truncate(self.0));
+        IN_PROGRESS.with(|in_progress| {
+            let mut in_progress = in_progress.borrow_mut();
+            in_progress.truncate(self.0);
+            if self.0 == 0 {
+                drop(std::mem::take(&mut **in_progress));
+            }
+        });
     }
 }
 
